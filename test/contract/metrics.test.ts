@@ -7,7 +7,7 @@ import { knownKind } from '../../src/core/gateway/ledger/state.js'
 import { foldLedger, openLedger, storeFormat } from '../../src/core/gateway/ledger/store.js'
 import { followLedger } from '../../src/core/gateway/status/health.js'
 import { createHealth, nodesOf } from '../../src/core/host/health.js'
-import { instrumentedChain, instrumentedFiles } from '../../src/core/host/instrumented-ports.js'
+import { instrumentedChain } from '../../src/core/host/instrumented-ports.js'
 import { folderBytes } from '../../src/core/host/store-size.js'
 import { systemHash } from '../../src/core/io/clock.js'
 import { systemFiles } from '../../src/core/io/files.js'
@@ -294,44 +294,6 @@ describe('what the figures rest on', () => {
       { kind: 'rpc', method: 'tip', outcome: 'unavailable' },
       { kind: 'rpc', method: 'estimateGas', outcome: 'refused' },
       { kind: 'rpc', method: 'chainId', outcome: 'ok' },
-    ])
-  })
-
-  test('R10: a sync that fails is told to nobody but its caller, and writes count what was taken', async () => {
-    const observations: Observation[] = []
-    let now = 0
-    const nothing = async () => undefined
-    const handle = {
-      write: async () => 3,
-      datasync: async () => {
-        now += 5
-        if (now > 5) throw new Error('EIO')
-      },
-      read: async () => new Uint8Array(),
-      truncate: nothing,
-      size: async () => 0,
-      close: nothing,
-    }
-    const files = {
-      open: async () => handle,
-      read: async () => new Uint8Array(),
-      rename: nothing,
-      link: nothing,
-      remove: nothing,
-      makeDir: nothing,
-      syncDir: nothing,
-      list: async () => [],
-      exists: async () => true,
-    }
-    const watched = await instrumentedFiles(files, { monotonicMs: () => now }, (one) =>
-      observations.push(one),
-    ).open('x', 'append')
-    expect(await watched.write(new Uint8Array(10), 0, 10)).toBe(3)
-    await watched.datasync()
-    await expect(watched.datasync()).rejects.toThrow('EIO')
-    expect(observations).toEqual([
-      { kind: 'written', bytes: 3 },
-      { kind: 'synced', seconds: 0.005 },
     ])
   })
 

@@ -60,7 +60,7 @@ const admitted = async (front: TestFront): Promise<string> => {
 
 const sound: Record<string, (front: TestFront) => Promise<Call>> = {
   eligibility: async (front) => ({
-    target: `/v1/proposals/eligibility/${front.wallets[0].address}`,
+    target: front.eligibility,
   }),
   signingData: async (front) => ({
     target: `${submitPath}/signing-data`,
@@ -106,7 +106,7 @@ const charged: Record<string, Draw> = {
   expectation_failed: { headers: { expect: 'a miracle' } },
   rate_limited: {
     options: { config: { budget: { per_ip_items: 1, global_items: 10 } } },
-    before: (front) => front.get(`/v1/proposals/eligibility/${front.wallets[0].address}`),
+    before: (front) => front.get(front.eligibility),
   },
   server_busy: { before: (front) => void front.gateway.drain() },
   internal_error: {

@@ -96,7 +96,7 @@ describe('signing', () => {
 
   test('contract §9: refusals and reads are signed; 429, 503 and what is free are not', async () => {
     const front = await open({ budget: { per_ip_items: 3, global_items: 100 } })
-    const eligibility = `/v1/proposals/eligibility/${front.wallets[0].address}`
+    const eligibility = front.eligibility
     expect(await judged(await front.get(eligibility), 'GET', eligibility)).toMatchObject({
       result: 'proven',
     })
@@ -114,7 +114,7 @@ describe('signing', () => {
 
   test('contract §9: without a key answers are as they were', async () => {
     const front = await openFront()
-    const response = await front.get(`/v1/proposals/eligibility/${front.wallets[0].address}`)
+    const response = await front.get(front.eligibility)
     expect(response.headers.get('signature-input')).toBeNull()
     expect((await front.get(receiptDirectory)).status).toBe(404)
     expect(front.gateway.readiness()).toEqual([])
@@ -125,7 +125,7 @@ describe('signing', () => {
     const front = await openFront({
       parts: { receipts: { current: () => undefined, fault: () => fault } },
     })
-    const response = await front.get(`/v1/proposals/eligibility/${front.wallets[0].address}`)
+    const response = await front.get(front.eligibility)
     expect(response.status).toBe(200)
     expect(response.headers.get('signature')).toBeNull()
     expect(front.gateway.readiness()).toEqual([fault])
@@ -177,7 +177,7 @@ test('contract §9: the directory lists the keys of the store, ended ones with t
 test('contract §9: a browser may send the digest and read the receipt', async () => {
   const origin = 'https://app.example'
   const front = await open({ cors: { origins: [origin] } })
-  const response = await front.get(`/v1/proposals/eligibility/${front.wallets[0].address}`, {
+  const response = await front.get(front.eligibility, {
     origin,
   })
   expect(response.headers.get('access-control-expose-headers')).toContain(

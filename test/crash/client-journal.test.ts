@@ -10,10 +10,7 @@ import { makeWorld, sha256, type World } from '../support/client-world.js'
 
 async function endsEarly(world: World, work: () => Promise<unknown>): Promise<boolean> {
   const death = world.sim.death().then(() => 'dead' as const)
-  const ended = await Promise.race([
-    world.clock.drive(work(), death).then(() => 'done' as const),
-    death,
-  ])
+  const ended = await Promise.race([world.drive(work(), death).then(() => 'done' as const), death])
   world.sim.faults = []
   for (let pid = 1; pid < 10; pid++) world.host.kill(pid)
   return ended === 'dead'
@@ -22,15 +19,15 @@ async function endsEarly(world: World, work: () => Promise<unknown>): Promise<bo
 async function expectSound(world: World, sentBefore: readonly string[]): Promise<void> {
   const run = world.run()
   if (sentBefore.length > 0) {
-    const [one] = (await world.clock.drive(run.journal.load())).authorizations
+    const [one] = (await world.drive(run.journal.load())).authorizations
     const state = one && stateOf(one, world.clock.nowMs()).kind
     expect(['unknown', 'accepted'], 'R4: what was sent is known to have been').toContain(state)
   }
-  const result = await world.clock.drive(submitIntent(run.parts, run.intent))
+  const result = await world.drive(submitIntent(run.parts, run.intent))
   expect(['accepted', 'replayed']).toContain(result.outcome)
   expect(new Set(world.gateway.received).size, 'R7: the bytes never change').toBe(1)
   if (sentBefore.length > 0) expect(result.outcome).toBe('replayed')
-  const { authorizations } = await world.clock.drive(world.run().journal.load())
+  const { authorizations } = await world.journal()
   expect(
     authorizations.filter((one) => stateOf(one, world.clock.nowMs()).kind !== 'closed'),
     'R8: one open authorization',
@@ -38,7 +35,7 @@ async function expectSound(world: World, sentBefore: readonly string[]): Promise
   expect(new Set(world.signatures).size, 'R6: no digest, hence no nonce, is signed twice').toBe(
     world.signatures.length,
   )
-  await world.clock.drive(verifyJournal({ files: world.sim.process(), hash: sha256 }, '/home'))
+  await world.drive(verifyJournal({ files: world.sim.process(), hash: sha256 }, '/home'))
 }
 
 describe.each(['kill', 'power cut'] as const)('R23: a %s after any call', (kind) => {
@@ -77,9 +74,9 @@ test('R4: killed while the answer is under way, the attempt is unknown and repla
   })
   expect(await endsEarly(world, () => submitIntent(run.parts, run.intent))).toBe(true)
   const next = world.run()
-  const [one] = (await world.clock.drive(next.journal.load())).authorizations
+  const [one] = (await world.drive(next.journal.load())).authorizations
   expect(one && stateOf(one, world.clock.nowMs()).kind).toBe('unknown')
-  const { results } = await world.clock.drive(replay(next.parts, 'all'))
+  const { results } = await world.drive(replay(next.parts, 'all'))
   expect(results).toMatchObject([{ outcome: 'replayed' }])
   expect(new Set(world.gateway.received).size).toBe(1)
   expect(world.signatures).toHaveLength(1)
@@ -89,26 +86,26 @@ test('R4: what another run signed is copied before it is sent, so that a power c
   const world = makeWorld()
   const first = world.run()
   world.gateway.faults.push('no-connection')
-  await world.clock.drive(submitIntent(first.parts, first.intent, { timeoutMs: 1 }))
+  await world.drive(submitIntent(first.parts, first.intent, { timeoutMs: 1 }))
   const second = world.run()
-  await world.clock.drive(submitIntent(second.parts, second.intent))
+  await world.drive(submitIntent(second.parts, second.intent))
   const runs = [...world.sim.contents()].filter(([path]) =>
     /journal\/[0-9a-f]{12}\/log-/.test(path),
   )
   expect(runs).toHaveLength(2)
   for (const [path, bytes] of runs)
     expect(new TextDecoder().decode(bytes), path).toContain('"k":"signed"')
-  expect((await world.clock.drive(world.run().journal.load())).authorizations).toHaveLength(1)
+  expect((await world.journal()).authorizations).toHaveLength(1)
 })
 
 test('R6: what `sign` hands out is durable, so that after a power cut the next run gives the same bytes', async () => {
   const world = makeWorld()
   const run = world.run()
-  const first = await world.clock.drive(authorize(run.parts, run.intent))
+  const first = await world.drive(authorize(run.parts, run.intent))
   world.sim.crash(3)
   world.host.reboot()
   const next = world.run()
-  expect(await world.clock.drive(authorize(next.parts, next.intent))).toMatchObject({
+  expect(await world.drive(authorize(next.parts, next.intent))).toMatchObject({
     reused: true,
     body: first.body,
   })
@@ -123,15 +120,15 @@ test('R6: a nonce stays reserved although its signing came to nothing', async ()
   }
   const intent = { ...run.intent, nonce: 9n }
   await expect(
-    world.clock.drive(authorize({ ...run.parts, signer: async () => broken }, intent)),
+    world.drive(authorize({ ...run.parts, signer: async () => broken }, intent)),
   ).rejects.toThrow('unplugged')
   world.sim.crash(3)
   world.host.reboot()
   const next = world.run()
-  await expect(world.clock.drive(authorize(next.parts, intent))).rejects.toMatchObject({
+  await expect(world.drive(authorize(next.parts, intent))).rejects.toMatchObject({
     code: 'nonce_reserved',
   })
-  expect((await world.clock.drive(authorize(next.parts, next.intent))).reused).toBe(false)
+  expect((await world.drive(authorize(next.parts, next.intent))).reused).toBe(false)
 })
 
 test('R10: a sync that fails before the attempt sends nothing and is exit 74', async () => {
@@ -160,9 +157,9 @@ test('R10: a sync that fails before the attempt sends nothing and is exit 74', a
 test('a full disk sends nothing and is exit 74', async () => {
   const world = makeWorld()
   const run = world.run()
-  await world.clock.drive(run.journal.load())
+  await world.drive(run.journal.load())
   world.sim.capacityBytes = 2_500
-  await expect(world.clock.drive(submitIntent(run.parts, run.intent))).rejects.toMatchObject({
+  await expect(world.drive(submitIntent(run.parts, run.intent))).rejects.toMatchObject({
     meta: { exitCode: 74 },
   })
   expect(world.gateway.received).toEqual([])
@@ -171,7 +168,7 @@ test('a full disk sends nothing and is exit 74', async () => {
 test('R6: a restored backup never uses a nonce again', async () => {
   const world = makeWorld()
   const before = world.run()
-  await world.clock.drive(submitIntent(before.parts, before.intent))
+  await world.drive(submitIntent(before.parts, before.intent))
   // The backup is from before the signature: an empty home.
   const restored = makeWorld(2)
   const after = restored.run()

@@ -55,7 +55,7 @@ test('R8: one open authorization of a wallet a round, whatever the question', as
         const asked = { ...parts, trust, context, gateway: undefined as never }
         const work: Promise<unknown> =
           how === 'offer' ? offerTypedData(asked, wanted) : authorize(asked, wanted)
-        await world.clock.drive(work).then(
+        await world.drive(work).then(
           () => {
             seen.signed += 1
           },

@@ -3,7 +3,6 @@ import { join } from 'node:path'
 import type { Question } from '../../src/core/gateway/view/chain-view.js'
 import type { Clock, Fetch } from '../../src/core/ports.js'
 import type { Progress } from '../../src/core/protocol/candidate.js'
-import type { FailureCode } from '../../src/core/protocol/codes.js'
 import type { BatchItem } from '../../src/core/protocol/schema.js'
 import { type Ran, type RunOptions, run, temporaryHome } from './cli.js'
 import { makeQuestion, testContracts, type Wallet } from './fake-view.js'
@@ -155,10 +154,4 @@ export const executed: Progress = {
   submission,
 }
 
-export const failed = (code: FailureCode, retryable: boolean): Progress => ({
-  status: 'failed',
-  validatedAtMs: null,
-  selectedAtMs: null,
-  submission: null,
-  failure: { stage: 'validation', code, detail: 'as the test wants it', retryable },
-})
+export { failed } from './candidates.js'

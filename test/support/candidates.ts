@@ -3,7 +3,8 @@ import { knownKind } from '../../src/core/gateway/ledger/state.js'
 import { foldLedger, openLedger } from '../../src/core/gateway/ledger/store.js'
 import type { Question } from '../../src/core/gateway/view/chain-view.js'
 import type { Clock, Hex, Random, Signer } from '../../src/core/ports.js'
-import type { Candidate } from '../../src/core/protocol/candidate.js'
+import type { Candidate, Progress } from '../../src/core/protocol/candidate.js'
+import type { FailureCode } from '../../src/core/protocol/codes.js'
 import { identityOf } from '../../src/core/protocol/proposal.js'
 import type { Address } from '../../src/core/protocol/schema.js'
 import { toHex } from '../../src/core/protocol/witness.js'
@@ -73,3 +74,15 @@ export async function current(ledger: Ledger, id: string): Promise<Candidate> {
   if (!candidate) throw new Error(`no candidate ${id}`)
   return candidate
 }
+
+export const failed = (
+  code: FailureCode,
+  retryable = false,
+  detail = 'as the test wants it',
+): Extract<Progress, { status: 'failed' }> => ({
+  status: 'failed',
+  validatedAtMs: null,
+  selectedAtMs: null,
+  submission: null,
+  failure: { stage: 'validation', code, detail, retryable },
+})

@@ -76,6 +76,9 @@ export interface World {
   readonly gateway: ScriptedGateway
   readonly trust: Trust
   readonly signatures: string[]
+  readonly drive: EventClock['drive']
+  /** As another process reads it. */
+  journal(): ReturnType<Journal['load']>
   run(options?: { fetch?: Fetch; origin?: string; key?: number }): Run
 }
 
@@ -104,6 +107,10 @@ export function makeWorld(seed = 1): World {
     gateway,
     trust,
     signatures,
+    drive: clock.drive,
+    journal() {
+      return clock.drive(this.run().journal.load())
+    },
     run({ fetch = gateway.fetch, origin, key = 7 } = {}) {
       processes++
       const ports: JournalPorts = {

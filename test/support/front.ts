@@ -57,6 +57,8 @@ export interface TestFront {
   readonly config: GatewayConfig
   readonly wallets: readonly [Wallet, ...Wallet[]]
   readonly records: RequestRecord[]
+  /** Path of the first wallet's eligibility. */
+  readonly eligibility: string
   get(path: string, headers?: Record<string, string>): Promise<Response>
   post(path: string, body: unknown, headers?: Record<string, string>): Promise<Response>
 }
@@ -120,6 +122,7 @@ export async function openFront(options: FrontOptions = {}): Promise<TestFront> 
     config,
     wallets,
     records,
+    eligibility: `/v1/proposals/eligibility/${wallets[0].address}`,
     get: (path, headers = {}) =>
       gateway.handle(new Request('http://gateway.test/', { headers }), {
         ...peer,

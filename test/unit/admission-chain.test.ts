@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { createChainView } from '../../src/core/gateway/view/view.js'
 import type { Address } from '../../src/core/protocol/schema.js'
+import { chainView } from '../support/chain-view.js'
 import { createFakeChain, createFakeClock } from '../support/fake-chain.js'
 import { ask, questionText } from '../support/fake-events.js'
 import { signedBody, signedItem } from '../support/fake-view.js'
@@ -23,17 +23,7 @@ async function openOnChain() {
   const chain = createFakeChain()
   const clock = createFakeClock(chain)
   const allowlist = new Set<Address>()
-  const ledger = {
-    info: undefined,
-    allowlist,
-    finalized: undefined,
-    active: () => [],
-    implementations: new Map(),
-  }
-  const view = createChainView({ clock, chain }, fakeContracts, ledger, {
-    maxHeadAgeSeconds: 30,
-    entries: [],
-  })
+  const view = chainView(chain, { clock, ledger: { allowlist } })
   const front = await openFront({ config: gatewayConfig, parts: { view } })
   const [wallet] = front.wallets
   allowlist.add(wallet.address)

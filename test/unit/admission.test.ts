@@ -2,6 +2,7 @@ import { describe, expect, test } from 'vitest'
 import type { Question } from '../../src/core/gateway/view/chain-view.js'
 import { StorageError } from '../../src/core/protocol/errors.js'
 import type { RecordLog } from '../../src/core/storage/record-log.js'
+import { failed } from '../support/candidates.js'
 import {
   advanced,
   compactSignature,
@@ -20,18 +21,7 @@ const first: Question = makeQuestion('first', { slug: 'first-question' })
 const second: Question = makeQuestion('second')
 const submitPath = (question: Question) => `/v1/proposals/${question.questionId}`
 
-const retryable = {
-  status: 'failed',
-  validatedAtMs: null,
-  selectedAtMs: null,
-  submission: null,
-  failure: {
-    stage: 'validation',
-    code: 'insufficient_balance',
-    detail: 'balance 0',
-    retryable: true,
-  },
-} as const
+const retryable = failed('insufficient_balance', true, 'balance 0')
 
 interface Ack {
   candidate_id: string

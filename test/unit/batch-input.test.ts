@@ -9,8 +9,8 @@ import {
   inputLimits,
 } from '../../src/core/client/input/rows.js'
 import type { Hex } from '../../src/core/ports.js'
-import { ProposerError } from '../../src/core/protocol/errors.js'
 import { testHash } from '../support/front.js'
+import { refusal } from '../support/refusal.js'
 
 const encode = (text: string) => new TextEncoder().encode(text)
 
@@ -21,15 +21,6 @@ const sourceOf = (content: string | Uint8Array, name = 'rows'): BatchSource => (
 
 const rowsOf = async (content: string | Uint8Array, name?: string, format?: BatchFormat) =>
   readBatch(sourceOf(content, name), format)
-
-async function faultOf(work: Promise<unknown>): Promise<ProposerError> {
-  const failure = await work.then(
-    () => undefined,
-    (error: unknown) => error,
-  )
-  if (failure instanceof ProposerError) return failure
-  throw new Error(`no fault: ${String(failure)}`)
-}
 
 const id = (n: number): Hex => `0x${n.toString(16).padStart(64, '0')}`
 const wallet: Hex = `0x${'ab'.repeat(20)}`
@@ -113,7 +104,7 @@ describe('contract §6, batch input', () => {
     // A control character is none of a reference; the record is whole all the same, and the next
     // one keeps its line.
     expect(
-      (await faultOf(rowsOf(`client_ref,identifier,outcome\n"a\nb",${id(1)},p1\n`))).detail,
+      (await refusal(rowsOf(`client_ref,identifier,outcome\n"a\nb",${id(1)},p1\n`))).detail,
     ).toContain('line 2: client_ref')
   })
 
@@ -268,7 +259,7 @@ describe('contract §6, batch input', () => {
   ])(
     'robustness §6: %j is refused with its line and field',
     async (content, name, code, detail) => {
-      const fault = await faultOf(rowsOf(content, name))
+      const fault = await refusal(rowsOf(content, name))
       expect(fault.meta.exitCode).toBe(2)
       expect(fault.code).toBe(code)
       expect(fault.detail).toContain(detail)
@@ -285,19 +276,19 @@ describe('contract §6, batch input', () => {
       [`\n${padded(inputLimits.rowBytes + 1)}\n`, 'line 2'],
       [`\n[${padded(100)}, {"identifier":"${'x'.repeat(inputLimits.rowBytes)}"}]`, 'row 2'],
     ] as const) {
-      const fault = await faultOf(rowsOf(content))
+      const fault = await refusal(rowsOf(content))
       expect(fault.code).toBe('row_too_long')
       expect(fault.detail).toContain(place)
     }
     expect(
-      (await faultOf(rowsOf(`identifier,outcome\n"${'x'.repeat(66_000)}`, 'a.csv'))).code,
+      (await refusal(rowsOf(`identifier,outcome\n"${'x'.repeat(66_000)}`, 'a.csv'))).code,
     ).toBe('row_too_long')
   })
 
   test('robustness §6: an input of more than 20,000 rows is refused', async () => {
     const many = `${JSON.stringify({ identifier: 'x', outcome: 'p1' })}\n`
     expect(await rowsOf(many.repeat(inputLimits.rows))).toHaveLength(20_000)
-    expect(await faultOf(rowsOf(many.repeat(inputLimits.rows + 1)))).toMatchObject({
+    expect(await refusal(rowsOf(many.repeat(inputLimits.rows + 1)))).toMatchObject({
       code: 'too_many_rows',
       detail: 'rows, line 20001: there are more than 20000 rows',
     })
@@ -309,7 +300,7 @@ describe('contract §6, batch input', () => {
       0xff,
       ...encode('"}\n'),
     ])
-    expect((await faultOf(rowsOf(bytes, 'a.ndjson'))).detail).toContain(
+    expect((await refusal(rowsOf(bytes, 'a.ndjson'))).detail).toContain(
       'line 2: the row is not UTF-8',
     )
   })
@@ -353,7 +344,7 @@ describe('the whole input is checked before anything is signed', () => {
     JSON.stringify({ identifier: id(n), outcome: 'p1', ...more })
 
   test('a client_ref, or a question of one proposer, that comes twice is refused with both lines', async () => {
-    const refs = await faultOf(
+    const refs = await refusal(
       check(`${row(1, { client_ref: 'a' })}\n${row(2)}\n${row(3, { client_ref: 'a' })}\n`),
     )
     expect(refs).toMatchObject({
@@ -361,7 +352,7 @@ describe('the whole input is checked before anything is signed', () => {
       detail: 'rows: lines 1 and 3 have the same client_ref',
       meta: { exitCode: 2 },
     })
-    const questions = await faultOf(
+    const questions = await refusal(
       check(`${row(2)}\n${row(1)}\n{"identifier":"pinned","outcome":"p2"}\n`),
     )
     expect(questions.detail).toBe('rows: lines 2 and 3 are the same question for the same proposer')
@@ -369,18 +360,18 @@ describe('the whole input is checked before anything is signed', () => {
 
   test('a row for another proposer than the account, a slug that is not pinned and an empty input are refused', async () => {
     expect(
-      await faultOf(check(`${row(1)}\n${row(2, { proposer: `0x${'cd'.repeat(20)}` })}\n`)),
+      await refusal(check(`${row(1)}\n${row(2, { proposer: `0x${'cd'.repeat(20)}` })}\n`)),
     ).toMatchObject({ code: 'wrong_signer' })
-    expect(await faultOf(check('{"identifier":"other","outcome":"p1"}\n'))).toMatchObject({
+    expect(await refusal(check('{"identifier":"other","outcome":"p1"}\n'))).toMatchObject({
       code: 'untrusted_slug',
     })
-    expect(await faultOf(check('\n\n'))).toMatchObject({ code: 'empty_input' })
+    expect(await refusal(check('\n\n'))).toMatchObject({ code: 'empty_input' })
   })
 
   test('twins are found among thousands of rows', async () => {
     const rows = Array.from({ length: 5_000 }, (_, n) => row(n + 1, { client_ref: `r${n}` }))
     expect(await check(rows.join('\n'))).toMatchObject({ rows: 5_000, intents: 5_000 })
-    const fault = await faultOf(check([...rows, row(9_999, { client_ref: 'r4321' })].join('\n')))
+    const fault = await refusal(check([...rows, row(9_999, { client_ref: 'r4321' })].join('\n')))
     expect(fault.detail).toBe('rows: lines 4322 and 5001 have the same client_ref')
   })
 })
@@ -434,15 +425,15 @@ describe('ids of batch status', () => {
   })
 
   test('an object without an id, and a line that is cut off, are refused', async () => {
-    expect((await faultOf(idsOf('{"a":1}\n'))).detail).toContain(
+    expect((await refusal(idsOf('{"a":1}\n'))).detail).toContain(
       'line 1: the row has no candidate_id',
     )
-    expect((await faultOf(idsOf(`"${uuid(1)}"\n{"cand`, 'a.ndjson'))).detail).toContain(
+    expect((await refusal(idsOf(`"${uuid(1)}"\n{"cand`, 'a.ndjson'))).detail).toContain(
       'line 2: the last line is cut off',
     )
-    expect((await faultOf(idsOf('{"schema":"x","results":[{"candidate"'))).code).toBe('input_torn')
+    expect((await refusal(idsOf('{"schema":"x","results":[{"candidate"'))).code).toBe('input_torn')
     // A string without an end costs no more than its length.
     const unclosed = `{"schema":"x","results":[{"candidate": "${'a'.repeat(200)}`
-    expect((await faultOf(idsOf(unclosed))).code).toBe('input_torn')
+    expect((await refusal(idsOf(unclosed))).code).toBe('input_torn')
   })
 })

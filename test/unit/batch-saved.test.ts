@@ -16,7 +16,7 @@ async function lostWorld(kind: BatchRow['kind']) {
   const world = makeWorld()
   const { parts, intent } = world.run()
   world.gateway.faults.push('lost-answer')
-  const lost = await world.clock.drive(submitIntent(parts, intent, { timeoutMs: 1 }))
+  const lost = await world.drive(submitIntent(parts, intent, { timeoutMs: 1 }))
   const { signed } = lost.authorization
   const questionId = signed.questionId as Hex
   const item = toBatchItem(
@@ -60,7 +60,7 @@ async function lostWorld(kind: BatchRow['kind']) {
       for await (const some of submitBatch({ ...batch, gateway: run.client }, [row], options))
         results.push(...some)
     }
-    await world.clock.drive(work())
+    await world.drive(work())
     return results
   }
   return { world, submit, asked, ofRound: signed.timestamp ?? '', id: lost.journalId }

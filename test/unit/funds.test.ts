@@ -109,7 +109,7 @@ async function setUp(questions = 2) {
       if (result?.context === undefined) throw result?.error ?? new Error('no response')
       return result.context
     }
-    return world.clock.drive(
+    return world.drive(
       authorize(
         { ...run.parts, trust, chain, context },
         { ...run.intent, identifier: questionId, ...more },
@@ -117,7 +117,7 @@ async function setUp(questions = 2) {
     )
   }
   const funds = async (except?: string) =>
-    fundsOf(chain, trust, await world.clock.drive(run.journal.load()), owner, token, { except })
+    fundsOf(chain, trust, await world.drive(run.journal.load()), owner, token, { except })
   return { world, run, chain, ids, owner, sign, funds }
 }
 
@@ -186,7 +186,7 @@ describe('contract §6: checks of the doctor', () => {
     const judge = async (balanceRaw: bigint, allowanceRaw: bigint) => {
       endow(chain, owner, balanceRaw, allowanceRaw)
       chain.mine()
-      const view = await world.clock.drive(run.journal.load())
+      const view = await world.drive(run.journal.load())
       return (await fundsChecks(chain, trust, view, owner)).map(
         ({ id, result }) => `${id} ${result}`,
       )
@@ -198,7 +198,7 @@ describe('contract §6: checks of the doctor', () => {
     expect(await judge(750_000_000n, 750_000_000n)).toEqual(['balance warn', 'allowance pass'])
     expect(await judge(2_000_000_000n, 800_000_000n)).toEqual(['balance pass', 'allowance warn'])
     expect(await judge(700_000_000n, 700_000_000n)).toEqual(['balance fail', 'allowance fail'])
-    const view = await world.clock.drive(run.journal.load())
+    const view = await world.drive(run.journal.load())
     expect(openCheck(view, world.clock.nowMs())).toMatchObject({
       result: 'pass',
       detail: '1 signed',

@@ -14,7 +14,7 @@ import { liberties, lies, other, textOf } from '../support/hostile/lies.js'
 
 async function refusal(world: World, work: Promise<unknown>): Promise<ProposerError> {
   try {
-    await world.clock.drive(work)
+    await world.drive(work)
   } catch (error) {
     if (error instanceof ProposerError) return error
     throw error
@@ -55,7 +55,7 @@ describe('R9: one lie each', () => {
         const intent = { ...run.intent, nonce: 5n, deadlineSeconds: 1_760_009_000n }
         change(world.gateway.question)
         return (
-          await world.clock.drive(
+          await world.drive(
             authorize({ ...run.parts, context: () => asked(world, intent.identifier) }, intent),
           )
         ).body
@@ -111,7 +111,7 @@ describe('R9: one lie each', () => {
     })
     expectNothingDone(world)
     const confirmed = { ...parts, confirmSlug: async () => true }
-    const signed = await world.clock.drive(
+    const signed = await world.drive(
       authorize(confirmed, { ...run.intent, identifier: 'will-it-hold' }),
     )
     expect(signed.questionId).toBe(world.gateway.question.question_id)
@@ -121,7 +121,7 @@ describe('R9: one lie each', () => {
     const world = makeWorld()
     const run = world.run()
     nextRound(world.gateway, '1760000050')
-    await world.clock.drive(authorize(run.parts, run.intent))
+    await world.drive(authorize(run.parts, run.intent))
     nextRound(world.gateway, '1760000000')
     const error = await refusal(
       world,
@@ -215,7 +215,7 @@ describe('terms (robustness §6, before signing)', () => {
   test('the deadline is an hour ahead unless given, and may be further when given', async () => {
     const world = makeWorld()
     const run = world.run()
-    const first = await world.clock.drive(authorize(run.parts, run.intent))
+    const first = await world.drive(authorize(run.parts, run.intent))
     expect(first.authorization.signed.terms.deadline).toBe(
       String(Math.floor(world.clock.nowMs() / 1_000) + 3_600),
     )
@@ -250,13 +250,13 @@ describe('terms (robustness §6, before signing)', () => {
       code: 'bad_signature',
     })
     expect(world.gateway.received).toHaveLength(0)
-    expect((await world.clock.drive(world.run().journal.load())).authorizations).toEqual([])
+    expect((await world.journal()).authorizations).toEqual([])
   })
 
   test('R6: an explicit nonce serves once', async () => {
     const world = makeWorld()
     const run = world.run()
-    const first = await world.clock.drive(authorize(run.parts, { ...run.intent, nonce: 5n }))
+    const first = await world.drive(authorize(run.parts, { ...run.intent, nonce: 5n }))
     const again = { ...run.intent, outcome: 'p1' as const, nonce: 5n, supersede: first.journalId }
     expect(await refusal(world, authorize(world.run().parts, again))).toMatchObject({
       code: 'nonce_reserved',
@@ -324,7 +324,7 @@ describe('contexts from files (contract §6, sign --context)', () => {
       code: 'untrusted_typed_data',
     })
     expect(world.signatures).toHaveLength(0)
-    expect((await world.clock.drive(authorize(withTyped(honest), run.intent))).reused).toBe(false)
+    expect((await world.drive(authorize(withTyped(honest), run.intent))).reused).toBe(false)
   })
 
   test("for kind direct the context's own word on outcomes is taken and the id is not hashed", () => {

@@ -9,8 +9,8 @@ import { SimFiles, seededRandom } from '../support/sim-files.js'
 const written = async () => {
   const world = makeWorld()
   const run = world.run()
-  await world.clock.drive(submitIntent(run.parts, run.intent))
-  await world.clock.drive(run.journal.close())
+  await world.drive(submitIntent(run.parts, run.intent))
+  await world.drive(run.journal.close())
   const path = [...world.sim.contents().keys()].find((name) =>
     /journal\/[0-9a-f]{12}\/log-/.test(name),
   )
@@ -19,12 +19,12 @@ const written = async () => {
 }
 
 const verify = (world: World) =>
-  world.clock.drive(verifyJournal({ files: world.sim.process(), hash: sha256 }, '/home'))
+  world.drive(verifyJournal({ files: world.sim.process(), hash: sha256 }, '/home'))
 
 describe('R24: looking', () => {
   test('a journal that does not exist reads as empty and nothing is created', async () => {
     const world = makeWorld()
-    const view = await world.clock.drive(world.run().journal.load())
+    const view = await world.journal()
     expect(view.authorizations).toEqual([])
     expect(await verify(world)).toEqual({
       runs: 0,
@@ -49,7 +49,7 @@ describe('R24: looking', () => {
   test('reading works while another run holds the lock', async () => {
     const { world } = await written()
     const holder = world.run()
-    const seen = await world.clock.drive(holder.journal.exclusive(() => world.run().journal.load()))
+    const seen = await world.drive(holder.journal.exclusive(() => world.run().journal.load()))
     expect(seen.authorizations).toHaveLength(1)
   })
 })
@@ -61,7 +61,7 @@ describe('R11: damage is exit 74 and names file and offset', () => {
     const at = Math.floor(bytes.length * share)
     damaged[at] = (damaged[at] ?? 0) ^ 1
     world.sim.put(path, damaged)
-    for (const look of [() => verify(world), () => world.clock.drive(world.run().journal.load())]) {
+    for (const look of [() => verify(world), () => world.journal()]) {
       const error = await look().catch((cause: unknown) => cause)
       expect(error).toMatchObject({ code: 'store_damaged', meta: { exitCode: 74 } })
       expect(error).toMatchObject({
@@ -69,7 +69,7 @@ describe('R11: damage is exit 74 and names file and offset', () => {
       })
     }
     const run = world.run()
-    await expect(world.clock.drive(submitIntent(run.parts, run.intent))).rejects.toMatchObject({
+    await expect(world.drive(submitIntent(run.parts, run.intent))).rejects.toMatchObject({
       meta: { exitCode: 74 },
     })
     expect(world.signatures).toHaveLength(1)
@@ -78,7 +78,7 @@ describe('R11: damage is exit 74 and names file and offset', () => {
   test('a record whose checksum holds but whose shape does not', async () => {
     const world = makeWorld()
     const run = world.run()
-    await world.clock.drive(
+    await world.drive(
       run.journal.append([{ kind: 'ack', data: { id: 'nonsense' } } as unknown as JournalEntry]),
     )
     await expect(verify(world)).rejects.toMatchObject({
@@ -93,8 +93,8 @@ describe('runs', () => {
     const world = makeWorld()
     for (const outcome of ['p1', 'p2'] as const) {
       const run = world.run({ key: outcome === 'p1' ? 7 : 8 })
-      await world.clock.drive(submitIntent(run.parts, { ...run.intent, outcome }))
-      await world.clock.drive(run.journal.close())
+      await world.drive(submitIntent(run.parts, { ...run.intent, outcome }))
+      await world.drive(run.journal.close())
     }
     expect(await verify(world)).toMatchObject({ runs: 2, authorizations: 2 })
   })
@@ -103,7 +103,7 @@ describe('runs', () => {
     const world = makeWorld()
     world.sim.faults = [{ verb: 'makeDir', nth: 1, does: 'EIO', always: true }]
     const run = world.run()
-    await expect(world.clock.drive(submitIntent(run.parts, run.intent))).rejects.toMatchObject({
+    await expect(world.drive(submitIntent(run.parts, run.intent))).rejects.toMatchObject({
       meta: { exitCode: 74 },
     })
     expect(world.signatures).toEqual([])
@@ -118,14 +118,12 @@ describe('runs', () => {
     })
     const holding = holder.journal.exclusive(() => held)
     const waiting = world.run().journal.exclusive(async () => 'mine', 500)
-    await expect(world.clock.drive(waiting)).rejects.toMatchObject({
+    await expect(world.drive(waiting)).rejects.toMatchObject({
       code: 'store_locked',
       meta: { exitCode: 74 },
     })
     world.host.kill(1)
-    expect(await world.clock.drive(world.run().journal.exclusive(async () => 'mine', 500))).toBe(
-      'mine',
-    )
+    expect(await world.drive(world.run().journal.exclusive(async () => 'mine', 500))).toBe('mine')
     release()
     await holding
   })

@@ -18,40 +18,6 @@ const register: Model<number, Act, number> = {
   step: (state, act, output) =>
     act === 'read' ? (output === state ? state : undefined) : act.write,
 }
-const act = (input: Act, begunAt: number, endedAt: number, output?: number) => ({
-  client: 'c',
-  input,
-  begunAt,
-  endedAt,
-  output: output ?? (endedAt === Infinity ? undefined : 0),
-})
-const isRegister = (...history: readonly Operation<Act, number>[]) =>
-  linearize(register, history).isLinearizable
-
-test('calls one after the other, and calls at once in the order that fits', () => {
-  expect(isRegister()).toBe(true)
-  expect(isRegister(act({ write: 1 }, 0, 1), act('read', 2, 3, 1))).toBe(true)
-  expect(isRegister(act({ write: 1 }, 0, 1), act('read', 2, 3, 0))).toBe(false)
-  const slow = act({ write: 1 }, 0, 10)
-  expect(isRegister(slow, act('read', 1, 2, 0), act('read', 3, 4, 1))).toBe(true)
-  expect(isRegister(slow, act('read', 1, 2, 1), act('read', 3, 4, 0))).toBe(false)
-  expect(isRegister(act({ write: 1 }, 0, 1), act('read', 1, 2, 0))).toBe(true)
-})
-
-test('a call of unknown outcome takes effect at any later time, or never, and not before it began', () => {
-  const lost = act({ write: 1 }, 2, Infinity)
-  expect(isRegister(lost, act('read', 3, 4, 0))).toBe(true)
-  expect(isRegister(lost, act('read', 3, 4, 0), act('read', 99, 100, 1))).toBe(true)
-  expect(isRegister(lost, act('read', 0, 1, 1))).toBe(false)
-  expect(isRegister(lost, act('read', 3, 4, 1), act('read', 5, 6, 0))).toBe(false)
-})
-
-test('a refusal names the longest order and the call that does not fit', () => {
-  const wrong = act('read', 4, 5, 7)
-  const found = linearize(register, [act({ write: 1 }, 0, 1), act('read', 2, 3, 1), wrong])
-  expect(found).toMatchObject({ isLinearizable: false, stuck: wrong })
-  expect(found.isLinearizable ? [] : found.placed).toHaveLength(2)
-})
 
 test('the search agrees with trying every order, on small histories of all kinds', () => {
   const anyAct = fc.oneof(fc.constant('read' as const), fc.record({ write: fc.nat(2) }))
@@ -88,13 +54,6 @@ function fitsSomehow(state: number, left: readonly Operation<Act, number>[]): bo
     return next !== undefined && fitsSomehow(next, left.toSpliced(left.indexOf(one), 1))
   })
 }
-
-test('hundreds of lost calls are no labour', () => {
-  const lost = Array.from({ length: 100 }, (_, n) => act({ write: 1 }, n, Infinity))
-  const reads = Array.from({ length: 100 }, (_, n) => act('read', 400 + n, 401 + n, 1))
-  expect(isRegister(...lost, ...reads)).toBe(true)
-  expect(isRegister(...lost, ...reads, act('read', 900, 901, 0))).toBe(false)
-})
 
 function payload(identity: string, more: Partial<LoggedPayload> = {}): LoggedPayload {
   const stages: readonly Stage[] = (['received', 'validated', 'selected', 'executed'] as const).map(
@@ -133,24 +92,6 @@ const isPossible = (payloads: readonly LoggedPayload[], ...history: readonly Adm
   linearize(admissionModel(payloads), history).isLinearizable
 
 const a = payload('a')
-test('§4.1, R2: admission, replays and statuses as they should be', () => {
-  const admitted = submit('a', held('a', 'received', true))
-  expect(isPossible([a], admitted, submit('a', held('a', 'received')))).toBe(true)
-  expect(
-    isPossible(
-      [a],
-      admitted,
-      status('a', held('a', 'validated')),
-      status('a', held('a', 'executed')),
-    ),
-  ).toBe(true)
-  expect(isPossible([a], submit('a', undefined), submit('a', held('a', 'received')))).toBe(true)
-  expect(isPossible([a], submit('a', undefined), submit('a', held('a', 'received', true)))).toBe(
-    true,
-  )
-  const late = [submit('a', undefined), submit('a', refused), submit('a', held('a', 'received'))]
-  expect(isPossible([a], ...late)).toBe(true)
-})
 
 test('R2: planted histories of one payload are refused', () => {
   const admitted = submit('a', held('a', 'received', true))
@@ -202,25 +143,6 @@ test('R1: an acknowledged payload that the log has not is refused', () => {
   expect(isPossible([lost], submit('a', undefined), submit('a', refused))).toBe(true)
 })
 
-test('a stage that comes twice, as after a slot that died or a retried failure, may be told twice', () => {
-  const stages = (
-    ['received', 'failed', 'received', 'validated', 'selected', 'validated'] as const
-  ).map((word, n) => ({ status: word, detail: `${n}` }))
-  const back = payload('a', { candidate: { id: 'id-a', stages } })
-  const word = (at: Stage['status']): Told => ({
-    kind: 'held',
-    id: 'id-a',
-    isNew: false,
-    stage: { status: at },
-  })
-  const admitted = submit('a', { ...word('received'), isNew: true } as Told)
-  const told = (['failed', 'received', 'selected', 'validated'] as const).map((at) =>
-    status('a', word(at)),
-  )
-  expect(isPossible([back], admitted, ...told)).toBe(true)
-  expect(isPossible([back], admitted, ...told, status('a', word('selected')))).toBe(false)
-})
-
 const failed = payload('a', {
   nonce: 'same',
   candidate: {
@@ -235,25 +157,6 @@ const plain = (identity: string, word: Stage['status'], isNew = false): Told => 
   stage: { status: word },
 })
 const second = payload('b', { nonce: 'same' })
-const never = payload('b', { nonce: 'same', candidate: undefined })
-
-test('R6: conflicts as they should be', () => {
-  const first = submit('a', plain('a', 'received', true))
-  expect(isPossible([failed, never], first, submit('b', conflict('id-a')))).toBe(true)
-  expect(isPossible([failed, second], first, submit('b', plain('b', 'received', true)))).toBe(true)
-  expect(
-    isPossible(
-      [failed, second],
-      first,
-      submit('b', conflict('id-a')),
-      submit('b', plain('b', 'received', true)),
-      status('a', plain('a', 'failed')),
-    ),
-  ).toBe(true)
-  expect(isPossible([failed, never], submit('a', undefined), submit('b', conflict('id-a')))).toBe(
-    true,
-  )
-})
 
 test('R6: planted conflicts are refused', () => {
   const first = submit('a', plain('a', 'received', true))

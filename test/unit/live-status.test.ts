@@ -8,6 +8,7 @@ import { untilReady } from '../../src/core/host/server.js'
 import { readStatus, type StatusDocument, statusOf } from '../../src/core/host/status-document.js'
 import type { StateLine, Vitals } from '../../src/core/protocol/vitals.js'
 import { testConfig } from '../support/front.js'
+import { screenOf } from '../support/screen.js'
 
 const plain = new Chalk({ level: 0 })
 const id = '77a05293-8d5a-4a52-9c3d-0a1b2c3d4e5f'
@@ -266,28 +267,6 @@ describe('what happened of late', () => {
     expect(recent.changes().map(({ line }) => line.nonce)).toEqual([94, 95, 96, 97, 98, 99])
   })
 })
-
-function screenOf(written: string): string[] {
-  const rows: string[] = ['']
-  let [row, column] = [0, 0]
-  for (const [token = ''] of written.matchAll(/\u001b\[(\d*)([A-Za-z])|[\s\S]/g)) {
-    const [, count = '', verb] = /^\u001b\[(\d*)([A-Za-z])$/.exec(token) ?? []
-    if (verb === 'A') row = Math.max(0, row - Number(count))
-    else if (verb === 'K') rows[row] = (rows[row] ?? '').slice(0, column)
-    else if (verb === 'J') rows.splice(row, rows.length, (rows[row] ?? '').slice(0, column))
-    else if (token === '\r') column = 0
-    else if (token === '\n') [row, column] = [row + 1, 0]
-    else {
-      rows[row] =
-        (rows[row] ?? '').padEnd(column).slice(0, column) +
-        token +
-        (rows[row] ?? '').slice(column + 1)
-      column += 1
-    }
-    rows[row] ??= ''
-  }
-  return rows.filter((line, index) => line !== '' || index < rows.length - 1)
-}
 
 describe('drawing in place', () => {
   beforeEach(() => {

@@ -13,11 +13,11 @@ test('R7: the next process, asked for the same after an unknown outcome, sends t
     ...Array.from({ length: 9 }, () => ({ status: 503, code: 'server_busy' })),
   )
   const first = world.run()
-  const unknown = await world.clock.drive(submitIntent(first.parts, first.intent))
+  const unknown = await world.drive(submitIntent(first.parts, first.intent))
   expect(unknown).toMatchObject({ outcome: 'unknown', error: { meta: { exitCode: 6 } } })
   world.gateway.faults.length = 0
   const second = world.run()
-  const settled = await world.clock.drive(submitIntent(second.parts, second.intent))
+  const settled = await world.drive(submitIntent(second.parts, second.intent))
   expect(settled).toMatchObject({ outcome: 'replayed', journalId: unknown.journalId })
   expect(world.signatures).toHaveLength(1)
   expect(new Set(world.gateway.received).size).toBe(1)
@@ -41,7 +41,7 @@ test('R9: typed_data of a server that names another spender leads to no signatur
   const lying = { ...honest, message: { ...honest.message, spender: `0x${'9'.repeat(40)}` } }
   const { parts, intent } = world.run()
   const context = async () => parseContext({ ...question, typed_data: lying }, intent.identifier)
-  const refused = world.clock.drive(authorize({ ...parts, context }, intent))
+  const refused = world.drive(authorize({ ...parts, context }, intent))
   await expect(refused).rejects.toMatchObject({
     code: 'untrusted_typed_data',
     meta: { exitCode: 2 },

@@ -8,24 +8,16 @@ import type { Hex, Signer } from '../../src/core/ports.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'
 import type { TypedData } from '../../src/core/protocol/schema.js'
 import { keyBytes, makeWorld, nextRound, type World } from '../support/client-world.js'
+import { refusal } from '../support/refusal.js'
 
 const key = signerFromKey(keyBytes(7))
-
-async function refusal(work: Promise<unknown>): Promise<ProposerError> {
-  const failure: unknown = await work.then(
-    () => new Error('it was taken'),
-    (error: unknown) => error,
-  )
-  if (failure instanceof ProposerError) return failure
-  throw failure
-}
 
 const walletSigner = (signTypedData: (document: object) => Promise<string>): Signer => ({
   address: key.address,
   signDigest: () => Promise.reject(new Error('a wallet signs no bare digest')),
   signTypedData,
 })
-const reading = async (world: World) => world.clock.drive(world.run().journal.load())
+const reading = (world: World) => world.journal()
 
 test('the document for wallets has a number for its chain, everything else is as it is on the wire', () => {
   const document = {
@@ -42,18 +34,16 @@ describe('typed data given out', () => {
   test('R6: a crash after it leaves its nonce reserved and its question held; the next run gives out the same', async () => {
     const world = makeWorld()
     const first = world.run()
-    const { offer } = await world.clock.drive(offerTypedData(first.parts, first.intent))
+    const { offer } = await world.drive(offerTypedData(first.parts, first.intent))
     world.host.kill(1)
     world.sim.crash(3)
     const second = world.run()
-    const again = await world.clock.drive(offerTypedData(second.parts, second.intent))
+    const again = await world.drive(offerTypedData(second.parts, second.intent))
     expect(again).toMatchObject({ reused: true, offer: { id: offer.id, offered: offer.offered } })
     const view = await reading(world)
     expect(view.isReserved(first.intent.proposer, offer.offered.terms.nonce)).toBe(true)
     expect(
-      await refusal(
-        world.clock.drive(authorize(second.parts, { ...second.intent, outcome: 'p1' })),
-      ),
+      await refusal(world.drive(authorize(second.parts, { ...second.intent, outcome: 'p1' }))),
     ).toMatchObject({
       code: 'authorization_open',
       meta: { exitCode: 5 },
@@ -64,7 +54,7 @@ describe('typed data given out', () => {
   test('R8: of two processes that give out at once, both give out the same', async () => {
     const world = makeWorld()
     const runs = [world.run(), world.run(), world.run()]
-    const given = await world.clock.drive(
+    const given = await world.drive(
       Promise.all(runs.map(({ parts, intent }) => offerTypedData(parts, intent))),
     )
     expect(new Set(given.map(({ offer }) => offer.id)).size).toBe(1)
@@ -76,10 +66,10 @@ describe('typed data given out', () => {
     const runs = [world.run(), world.run()]
     const [first] = runs
     if (first === undefined) throw new Error('no run')
-    const { offer } = await world.clock.drive(offerTypedData(first.parts, first.intent))
+    const { offer } = await world.drive(offerTypedData(first.parts, first.intent))
     const signature = await key.signDigest(offer.offered.digest as Hex)
     const wanted = { identifier: first.intent.identifier }
-    const brought = await world.clock.drive(
+    const brought = await world.drive(
       Promise.all(runs.map(({ parts }) => importSignature(parts, wanted, signature))),
     )
     expect(new Set(brought.map(({ authorization }) => authorization.id))).toEqual(
@@ -93,16 +83,16 @@ describe('typed data given out', () => {
   test('R4: what another process signed for our offer is on our own record before we send it', async () => {
     const world = makeWorld()
     const [giver, bringer] = [world.run(), world.run()]
-    const { offer } = await world.clock.drive(offerTypedData(giver.parts, giver.intent))
+    const { offer } = await world.drive(offerTypedData(giver.parts, giver.intent))
     const signature = await key.signDigest(offer.offered.digest as Hex)
     const brought = importSignature(
       bringer.parts,
       { identifier: giver.intent.identifier },
       signature,
     )
-    const { authorization } = await world.clock.drive(brought)
+    const { authorization } = await world.drive(brought)
     expect(giver.journal.hasSigned(authorization.id)).toBe(false)
-    expect(await world.clock.drive(submitAuthorization(giver.parts, authorization))).toMatchObject({
+    expect(await world.drive(submitAuthorization(giver.parts, authorization))).toMatchObject({
       outcome: 'accepted',
     })
     expect(
@@ -115,15 +105,13 @@ describe('typed data given out', () => {
   test('R8: an offer that replaced an authorization and was given up leaves the authorization as it was', async () => {
     const world = makeWorld()
     const run = world.run()
-    const first = await world.clock.drive(authorize(run.parts, run.intent))
+    const first = await world.drive(authorize(run.parts, run.intent))
     const intent: Intent = { ...run.intent, outcome: 'p1', supersede: first.journalId }
     const refusing = walletSigner(() =>
       Promise.reject(new ProposerError('signer_refused', 'no', { exitCode: 2 })),
     )
     expect(
-      await refusal(
-        world.clock.drive(authorize({ ...run.parts, signer: async () => refusing }, intent)),
-      ),
+      await refusal(world.drive(authorize({ ...run.parts, signer: async () => refusing }, intent))),
     ).toMatchObject({
       code: 'signer_refused',
     })
@@ -131,7 +119,7 @@ describe('typed data given out', () => {
     expect(view.offers).toEqual([])
     expect(view.find(first.journalId)?.supersededBy).toBeUndefined()
     const { supersede: _named, ...unnamed } = intent
-    expect(await refusal(world.clock.drive(authorize(run.parts, unnamed)))).toMatchObject({
+    expect(await refusal(world.drive(authorize(run.parts, unnamed)))).toMatchObject({
       code: 'authorization_open',
     })
   })
@@ -146,15 +134,15 @@ describe('typed data given out', () => {
         return Promise.reject(new ProposerError(code, 'no response', { exitCode: 75 }))
       })
       const parts = { ...run.parts, signer: async () => silent }
-      expect(await refusal(world.clock.drive(authorize(parts, run.intent)))).toMatchObject({ code })
+      expect(await refusal(world.drive(authorize(parts, run.intent)))).toMatchObject({ code })
       const [offer] = (await reading(world)).offers
       expect(
-        await refusal(world.clock.drive(authorize(parts, { ...run.intent, outcome: 'p1' }))),
+        await refusal(world.drive(authorize(parts, { ...run.intent, outcome: 'p1' }))),
       ).toMatchObject({
         code: 'authorization_open',
         meta: { exitCode: 5, hint: expect.stringContaining(`--supersede ${offer?.id}`) },
       })
-      await refusal(world.clock.drive(authorize(parts, run.intent)))
+      await refusal(world.drive(authorize(parts, run.intent)))
       expect(asked).toHaveLength(2)
       expect(asked[1]).toEqual(asked[0])
     }
@@ -163,19 +151,19 @@ describe('typed data given out', () => {
   test('sign --help: the same signature brought twice gives the same saved payload, while it is open', async () => {
     const world = makeWorld()
     const run = world.run()
-    const { offer } = await world.clock.drive(offerTypedData(run.parts, run.intent))
+    const { offer } = await world.drive(offerTypedData(run.parts, run.intent))
     const signature = await key.signDigest(offer.offered.digest as Hex)
     const wanted = { identifier: run.intent.identifier }
-    const first = await world.clock.drive(importSignature(run.parts, wanted, signature))
-    const again = await world.clock.drive(
+    const first = await world.drive(importSignature(run.parts, wanted, signature))
+    const again = await world.drive(
       importSignature(world.run().parts, wanted, ` ${signature.toUpperCase().replace('0X', '0x')}`),
     )
     expect([first.reused, again.reused]).toEqual([false, true])
     expect(again.authorization.signed.body).toBe(first.authorization.signed.body)
     const other = await key.signDigest(`0x${'1'.repeat(64)}`)
-    expect(
-      await refusal(world.clock.drive(importSignature(run.parts, wanted, other))),
-    ).toMatchObject({ code: 'no_offer' })
+    expect(await refusal(world.drive(importSignature(run.parts, wanted, other)))).toMatchObject({
+      code: 'no_offer',
+    })
     const late = {
       ...run.parts,
       ports: {
@@ -183,9 +171,9 @@ describe('typed data given out', () => {
         clock: { ...world.clock, nowMs: () => world.clock.nowMs() + 10 * 3_600_000 },
       },
     }
-    expect(
-      await refusal(world.clock.drive(importSignature(late, wanted, signature))),
-    ).toMatchObject({ code: 'no_offer' })
+    expect(await refusal(world.drive(importSignature(late, wanted, signature)))).toMatchObject({
+      code: 'no_offer',
+    })
   })
 
   test('a wallet that takes its time keeps no other process waiting, and its question all the same', async () => {
@@ -206,14 +194,14 @@ describe('typed data given out', () => {
       return key.signDigest(offer?.offered.digest as Hex)
     })
     const signing = authorize({ ...slow.parts, signer: async () => wallet }, slow.intent)
-    await world.clock.drive(waiting)
+    await world.drive(waiting)
     const differing = { ...other.intent, outcome: 'p1' as const }
-    expect(await refusal(world.clock.drive(authorize(other.parts, differing)))).toMatchObject({
+    expect(await refusal(world.drive(authorize(other.parts, differing)))).toMatchObject({
       code: 'authorization_open',
     })
     agree?.()
-    const signed = await world.clock.drive(signing)
-    expect((await world.clock.drive(authorize(other.parts, other.intent))).journalId).toBe(
+    const signed = await world.drive(signing)
+    expect((await world.drive(authorize(other.parts, other.intent))).journalId).toBe(
       signed.journalId,
     )
     expect(world.signatures).toEqual([])
@@ -222,9 +210,9 @@ describe('typed data given out', () => {
   test('a round that advances frees the question: what was given out for the old one cannot execute', async () => {
     const world = makeWorld()
     const run = world.run()
-    const { offer } = await world.clock.drive(offerTypedData(run.parts, run.intent))
+    const { offer } = await world.drive(offerTypedData(run.parts, run.intent))
     nextRound(world.gateway)
-    const next = await world.clock.drive(authorize(run.parts, run.intent))
+    const next = await world.drive(authorize(run.parts, run.intent))
     expect(next.journalId).not.toBe(offer.id)
     expect(next.reused).toBe(false)
   })
@@ -232,19 +220,19 @@ describe('typed data given out', () => {
   test('a deadline that is near is not signed for any more; --supersede gives out anew', async () => {
     const world = makeWorld()
     const run = world.run()
-    const { offer } = await world.clock.drive(offerTypedData(run.parts, run.intent))
+    const { offer } = await world.drive(offerTypedData(run.parts, run.intent))
     world.clock.setMs(world.clock.nowMs() + 3_400_000)
-    expect(await refusal(world.clock.drive(offerTypedData(run.parts, run.intent)))).toMatchObject({
+    expect(await refusal(world.drive(offerTypedData(run.parts, run.intent)))).toMatchObject({
       code: 'authorization_open',
     })
-    const anew = await world.clock.drive(
+    const anew = await world.drive(
       offerTypedData(run.parts, { ...run.intent, supersede: offer.id }),
     )
     expect(anew.offer.offered.terms.nonce).not.toBe(offer.offered.terms.nonce)
     const late = await key.signDigest(offer.offered.digest as Hex)
     expect(
       await refusal(
-        world.clock.drive(importSignature(run.parts, { identifier: run.intent.identifier }, late)),
+        world.drive(importSignature(run.parts, { identifier: run.intent.identifier }, late)),
       ),
     ).toMatchObject({
       code: 'bad_signature',
@@ -254,12 +242,12 @@ describe('typed data given out', () => {
   test('R9: a signature for an offer that was given up meanwhile is not taken', async () => {
     const world = makeWorld()
     const run = world.run()
-    const { offer } = await world.clock.drive(offerTypedData(run.parts, run.intent))
-    await world.clock.drive(
+    const { offer } = await world.drive(offerTypedData(run.parts, run.intent))
+    await world.drive(
       run.journal.append([{ kind: 'abandoned', data: { id: offer.id, reason: 'test' } }]),
     )
     const signature = await key.signDigest(offer.offered.digest as Hex)
-    expect(await refusal(world.clock.drive(bringIn(run.parts, offer, signature)))).toMatchObject({
+    expect(await refusal(world.drive(bringIn(run.parts, offer, signature)))).toMatchObject({
       code: 'no_offer',
     })
   })

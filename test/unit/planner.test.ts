@@ -58,25 +58,6 @@ async function learn(planner: Planner): Promise<void> {
 }
 
 describe('the planner', () => {
-  test('processes of one home share what they spend, and other origins have budgets of their own', async () => {
-    const { time, planner } = machine()
-    await time.run(
-      (async () => {
-        const [one, two] = [planner(), planner()]
-        await learn(one)
-        expect((await two.reserve(100)).granted).toBe(100)
-        expect((await one.reserve(100, { min: 1 })).granted).toBe(19)
-        expect(await two.snapshot()).toMatchObject({
-          learnt: true,
-          limitItems: 120,
-          spentItems: 120,
-          roomItems: 0,
-        })
-        expect((await planner({}, 'https://other.test').reserve(100, { min: 1 })).granted).toBe(1)
-      })(),
-    )
-  })
-
   test('a long wait is told once, with the budget as words, and ends with the window', async () => {
     const { time, planner } = machine()
     const waits: string[] = []
@@ -94,26 +75,6 @@ describe('the planner', () => {
     expect(waits).toEqual(['61 120 items per 60 s, 120 spent'])
     expect(time.nowMs()).toBeGreaterThanOrEqual(60_000)
     expect(time.nowMs()).toBeLessThan(60_200)
-  })
-
-  test('contract §6: a wait longer than the time given ends at once with exit 75 and says when', async () => {
-    const { time, planner } = machine()
-    await time.run(
-      (async () => {
-        const one = planner()
-        await learn(one)
-        await one.reserve(119).then((reservation) => reservation.settle(told(0)))
-        await expect(one.reserve(1, { timeoutMs: 10_000 })).rejects.toMatchObject({
-          code: 'budget_spent',
-          meta: { exitCode: 75, retryAfterMs: 61_000 },
-        })
-        expect(time.nowMs()).toBeLessThan(1_000)
-        await expect(one.reserve(200)).rejects.toMatchObject({
-          code: 'batch_over_budget',
-          meta: { exitCode: 2 },
-        })
-      })(),
-    )
   })
 
   test('who gives up while a first call of another process is in flight is told so, not that the limit is reached', async () => {
@@ -213,42 +174,6 @@ describe('the planner', () => {
       expect(await createPlanner(ports, home, origin).snapshot()).toMatchObject({
         spentItems: 100,
       })
-    } finally {
-      await rm(home, { recursive: true })
-    }
-  })
-
-  test('eight planners on a real folder grant exactly the window, and leave few files', async () => {
-    const home = await mkdtemp(join(tmpdir(), 'proposer-budget-'))
-    try {
-      const ports = {
-        clock: systemClock,
-        files: systemFiles,
-        liveness: systemLiveness(),
-        hash: systemHash,
-        random: systemRandom,
-      }
-      const planners = Array.from({ length: 8 }, () =>
-        createPlanner(ports, home, 'https://gateway.test'),
-      )
-      const [first] = planners
-      if (first === undefined) throw new Error('no planner')
-      await learn(first)
-      let granted = 1
-      await Promise.all(
-        planners.map(async (planner) => {
-          for (;;) {
-            const reservation = await planner
-              .reserve(7, { min: 1, timeoutMs: 0 })
-              .catch(() => undefined)
-            if (reservation === undefined) return
-            granted += reservation.granted
-          }
-        }),
-      )
-      expect(granted).toBe(120)
-      const [folder = ''] = await systemFiles.list(join(home, 'budget'))
-      expect((await systemFiles.list(join(home, 'budget', folder))).length).toBeLessThan(40)
     } finally {
       await rm(home, { recursive: true })
     }

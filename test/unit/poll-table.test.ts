@@ -5,6 +5,7 @@ import { createOutput } from '../../src/commands/terminal/output.js'
 import { countsText, finalText, liveLines } from '../../src/commands/terminal/poll-table.js'
 import type { PolledStatus } from '../../src/core/client/follow/status.js'
 import { fakeContext } from '../support/cli.js'
+import { screenOf } from '../support/screen.js'
 
 const plain = new Chalk({ level: 0 })
 const idOf = (index: number) => `${String(index).padStart(8, '0')}-8d5a-4a52-9c3d-0a1b2c3d4e5f`
@@ -146,30 +147,6 @@ describe('the final table', () => {
     expect(text).not.toContain('undefined')
   })
 })
-
-function screenOf(written: string, columns: number): string[] {
-  const rows: string[] = ['']
-  let [row, column] = [0, 0]
-  for (const [token = ''] of written.matchAll(/\u001b\[(\d*)([A-Za-z])|[\s\S]/g)) {
-    const [, count = '', verb] = /^\u001b\[(\d*)([A-Za-z])$/.exec(token) ?? []
-    if (verb === 'A') row = Math.max(0, row - Number(count))
-    else if (verb === 'K') rows[row] = (rows[row] ?? '').slice(0, column)
-    else if (verb === 'J') rows.splice(row, rows.length, (rows[row] ?? '').slice(0, column))
-    else if (verb !== undefined) continue
-    else if (token === '\r') column = 0
-    else if (token === '\n') [row, column] = [row + 1, 0]
-    else {
-      if (column >= columns) [row, column] = [row + 1, 0]
-      rows[row] =
-        (rows[row] ?? '').padEnd(column).slice(0, column) +
-        token +
-        (rows[row] ?? '').slice(column + 1)
-      column++
-    }
-    rows[row] ??= ''
-  }
-  return rows.filter((line, index) => line !== '' || index < rows.length - 1)
-}
 
 describe('drawing in place', () => {
   const terminal = (env: Record<string, string> = {}) => {

@@ -1,6 +1,4 @@
 import { beforeEach, describe, expect, test } from 'vitest'
-import { withBudget } from '../../src/core/client/budget/budgeted-client.js'
-import { createPlanner } from '../../src/core/client/budget/planner.js'
 import {
   type PollOptions,
   type PollWait,
@@ -11,9 +9,8 @@ import { createGatewayClient } from '../../src/core/client/gateway/gateway-clien
 import { stateOf } from '../../src/core/client/journal/authorizations.js'
 import type { Journal } from '../../src/core/client/journal/journal.js'
 import { submitIntent } from '../../src/core/client/propose/submission.js'
-import { createBudget } from '../../src/core/gateway/front/budget.js'
-import { type EventClock, eventClock, makeWorld, sha256 } from '../support/client-world.js'
-import { SimFiles, SimHost, seededRandom } from '../support/sim-files.js'
+import { type EventClock, eventClock, makeWorld } from '../support/client-world.js'
+import { seededRandom } from '../support/sim-files.js'
 import { busy, html, type StatusGateway, statusGateway } from '../support/status-gateway.js'
 
 let clock: EventClock
@@ -49,49 +46,6 @@ const failure = (code: string, retryable = true) =>
 const asked = () => [...gateway.looks.single, ...gateway.looks.batch.flat()]
 
 describe('many candidates', () => {
-  test('§8: those that end within seconds cost at most 1.15 items each, by the batch route, and none is asked for after its end', async () => {
-    const targets = Array.from({ length: 200 }, (_, index) =>
-      target(gateway.admit({ lifeMs: 2_000 + index * 15 })),
-    )
-    const ended = new Set<string>()
-    const { candidates, items, error, missing } = await poll(targets, {
-      onStatus: ({ candidate_id, status }) => {
-        if (status === 'executed') ended.add(candidate_id)
-      },
-    })
-    expect(error).toBeUndefined()
-    expect(missing).toEqual([])
-    expect(candidates.map(({ candidate_id }) => candidate_id)).toEqual(
-      targets.map(({ candidateId }) => candidateId),
-    )
-    expect(ended.size).toBe(200)
-    expect(items).toBe(asked().length)
-    expect(items).toBeLessThanOrEqual(230)
-    expect(gateway.looks.single.length).toBeLessThan(20)
-    for (const { candidateId } of targets)
-      expect(asked().filter((id) => id === candidateId).length).toBeLessThanOrEqual(4)
-  })
-
-  test('contract §6: with `full` each status is whole, at the same cost in items', async () => {
-    const targets = Array.from({ length: 30 }, () =>
-      target(gateway.admit({ receivedMs: clock.nowMs() - 100_000 })),
-    )
-    const { candidates, items } = await poll(targets, { full: true })
-    expect(items).toBe(30)
-    expect(gateway.looks.batch).toEqual([])
-    for (const one of candidates)
-      expect(one).toMatchObject({ outcome: 'p2', validated_at: expect.any(String), failure: null })
-  })
-
-  test('spec §4.2: --until is reached by the batch route too', async () => {
-    const targets = [1, 2, 3].map(() => target(gateway.admit({ lifeMs: 10_000 })))
-    const { candidates, error } = await poll(targets, { until: 'submitted' })
-    expect(error).toBeUndefined()
-    for (const { submission } of candidates)
-      expect(submission?.status).toMatch(/^(submitted|confirmed)$/)
-    expect(gateway.looks.batch.length).toBeGreaterThan(0)
-  })
-
   test('a candidate given twice is asked for once', async () => {
     const one = target(gateway.admit({ receivedMs: 0 }))
     expect((await poll([one, one])).candidates).toHaveLength(1)
@@ -121,41 +75,6 @@ describe('many candidates', () => {
     expect(error).toBeUndefined()
     expect(candidates.every(({ status }) => status === 'executed')).toBe(true)
   })
-})
-
-test('§8: through the budgeted client 300 candidates cost 300 items in the three windows they need, without a refusal', async () => {
-  gateway.budget = createBudget({ windowMs: 60_000, perClientItems: 120, globalItems: 1_000 })
-  const random = seededRandom(3)
-  const plain = createGatewayClient({ fetch: gateway.fetch, baseUrl: gateway.url, clock })
-  const waits: string[] = []
-  const planner = createPlanner(
-    {
-      clock,
-      files: new SimFiles().process(),
-      liveness: new SimHost().liveness(1),
-      hash: sha256,
-      random,
-    },
-    '/home',
-    plain.origin,
-    {
-      onWait: () => waits.push('planner'),
-    },
-  )
-  const targets = Array.from({ length: 300 }, () => target(gateway.admit()))
-  const startMs = clock.nowMs()
-  const { items, error } = await clock.drive(
-    pollCandidates({ ports: { clock, random }, gateway: withBudget(plain, planner) }, targets, {
-      onWait: ({ kind }) => waits.push(kind),
-    }),
-  )
-  expect({ items, error, refused: gateway.refused }).toEqual({
-    items: 300,
-    error: undefined,
-    refused: 0,
-  })
-  expect(clock.nowMs() - startMs).toBeLessThan(130_000)
-  expect(waits).toEqual(['budget', 'budget'])
 })
 
 describe('failures', () => {
@@ -224,20 +143,6 @@ describe('failures', () => {
       meta: { exitCode: 3, hint: expect.stringContaining('--question') },
     })
     expect(all.error?.detail).toContain(unknown.candidateId)
-  })
-
-  test('contract §6: exit 8 names what is still pending, and how to go on', async () => {
-    const targets = Array.from({ length: 5 }, () =>
-      target(gateway.admit({ lifeMs: Number.POSITIVE_INFINITY })),
-    )
-    const { error } = await poll(targets, { timeoutMs: 4_000 })
-    expect(error).toMatchObject({
-      code: 'still_pending',
-      meta: { exitCode: 8, hint: expect.stringContaining('proposer poll --all') },
-    })
-    for (const { candidateId } of targets.slice(0, 3))
-      expect(error?.detail).toContain(`${candidateId} is received`)
-    expect(error?.detail).toContain('and 2 more')
   })
 })
 
@@ -353,7 +258,7 @@ describe('the journal', () => {
 
     const world = makeWorld()
     const run = world.run()
-    const accepted = await world.clock.drive(submitIntent(run.parts, run.intent))
+    const accepted = await world.drive(submitIntent(run.parts, run.intent))
     if (accepted.error) throw accepted.error
     clock = world.clock
     const told = statusGateway(clock)

@@ -6,7 +6,6 @@ import { createGatewayClient } from '../../src/core/client/gateway/gateway-clien
 import { stateOf } from '../../src/core/client/journal/authorizations.js'
 import { submitIntent } from '../../src/core/client/propose/submission.js'
 import type { Fetch } from '../../src/core/ports.js'
-import { InterruptedError } from '../../src/core/protocol/errors.js'
 import type { CandidateStatus } from '../../src/core/protocol/responses.js'
 import { makeWorld, type World } from '../support/client-world.js'
 import { happySteps } from '../support/scripted-gateway.js'
@@ -14,7 +13,7 @@ import { happySteps } from '../support/scripted-gateway.js'
 const accepted = async () => {
   const world = makeWorld()
   const run = world.run()
-  const result = await world.clock.drive(submitIntent(run.parts, run.intent))
+  const result = await world.drive(submitIntent(run.parts, run.intent))
   if (result.error !== undefined) throw result.error
   return {
     world,
@@ -41,7 +40,7 @@ const pollThrough = (
       : world.gateway.fetch(input, init)
   const { ports } = world.run().parts
   const gateway = createGatewayClient({ fetch, baseUrl: world.gateway.url, clock: world.clock })
-  return world.clock.drive(pollCandidates({ ports, gateway }, [target], options))
+  return world.drive(pollCandidates({ ports, gateway }, [target], options))
 }
 
 const failure = {
@@ -58,63 +57,26 @@ describe('polling to the end', () => {
     const { world, run, target } = await accepted()
     world.gateway.steps.push({}, ...happySteps)
     const seen: string[] = []
-    const { candidates, error } = await world.clock.drive(
+    const { candidates, error } = await world.drive(
       pollCandidates(run.parts, [target], { onStatus: ({ status }) => seen.push(status) }),
     )
     expect(error).toBeUndefined()
     expect(seen).toEqual(['received', 'validated', 'selected', 'executed'])
     expect(candidates[0]?.submission?.proposal_event_index).toBe(3)
-    const one = (await world.clock.drive(world.run().journal.load())).byCandidate(
-      target.candidateId,
-    )
+    const one = (await world.journal()).byCandidate(target.candidateId)
     expect(one && stateOf(one, world.clock.nowMs())).toMatchObject({
       kind: 'closed',
       reason: 'executed',
     })
   })
 
-  test('a failed candidate is exit 7 with code, detail and the next action; a retryable one stays open', async () => {
-    const { world, run, target } = await accepted()
-    world.gateway.become(target.candidateId, { status: 'failed', failure })
-    const { error } = await world.clock.drive(pollCandidates(run.parts, [target]))
-    expect(error).toMatchObject({
-      code: 'insufficient_balance',
-      meta: { exitCode: 7, hint: expect.stringContaining('fund the wallet') },
-    })
-    expect(error?.detail).toContain('holds 1')
-    const one = (await world.clock.drive(world.run().journal.load())).byCandidate(
-      target.candidateId,
-    )
-    expect(one && stateOf(one, world.clock.nowMs()).kind).toBe('accepted')
-  })
-
-  test('the time given running out is exit 8', async () => {
-    const { world, run, target } = await accepted()
-    const { error, candidates } = await world.clock.drive(
-      pollCandidates(run.parts, [target], { timeoutMs: 20_000 }),
-    )
-    expect(error).toMatchObject({ code: 'still_pending', meta: { exitCode: 8 } })
-    expect(candidates).toHaveLength(1)
-  })
-
   test('an unknown candidate is exit 3 and does not stop the others', async () => {
     const { world, run, target } = await accepted()
     world.gateway.steps.push(...happySteps, {})
     const targets = [target, { ...target, candidateId: '00000000-0000-4000-8000-00000000000f' }]
-    const { candidates, error } = await world.clock.drive(pollCandidates(run.parts, targets))
+    const { candidates, error } = await world.drive(pollCandidates(run.parts, targets))
     expect(candidates).toMatchObject([{ status: 'executed' }])
     expect(error).toMatchObject({ code: 'candidate_not_found', meta: { exitCode: 3 } })
-  })
-
-  test('Ctrl-C is exit 130 and keeps what is known', async () => {
-    const { world, run, target } = await accepted()
-    const stop = new AbortController()
-    const onStatus = () => stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT'))
-    const { candidates, error } = await world.clock.drive(
-      pollCandidates(run.parts, [target], { onStatus, signal: stop.signal }),
-    )
-    expect(error).toMatchObject({ meta: { exitCode: 130 } })
-    expect(candidates).toHaveLength(1)
   })
 })
 
@@ -133,18 +95,6 @@ describe('polite waiting (§7, §8)', () => {
     expect(waits).toHaveLength(1)
     expect(waits[0]).toBeGreaterThanOrEqual(40_000)
     expect(waits[0]).toBeLessThanOrEqual(41_000)
-  })
-
-  test('a budget that is spent is waited for before it is overdrawn', async () => {
-    const { world, target } = await accepted()
-    const status = world.gateway.candidates.get(target.candidateId)
-    const tight = { 'ratelimit-limit': '120', 'ratelimit-remaining': '0', 'ratelimit-reset': '33' }
-    world.gateway.steps.push(...happySteps)
-    const waits: number[] = []
-    await pollThrough(world, [() => json(200, status, tight)], target, {
-      onWait: ({ waitMs }) => waits.push(waitMs),
-    })
-    expect(waits).toEqual([33_000])
   })
 
   test('an answer that is none is asked for again; eight in a row are exit 75', async () => {
@@ -192,7 +142,7 @@ describe('polite waiting (§7, §8)', () => {
 
 test('one status: an answer about another candidate is not taken', async () => {
   const { world, run, target } = await accepted()
-  const status = await world.clock.drive(statusOnce(run.parts, target))
+  const status = await world.drive(statusOnce(run.parts, target))
   expect(status.status).toBe('received')
   const lying = createGatewayClient({
     fetch: async () =>

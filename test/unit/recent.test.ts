@@ -7,6 +7,7 @@ import {
 } from '../../src/core/gateway/status/recent.js'
 import { instant } from '../../src/core/protocol/candidate.js'
 import type { FailureCode } from '../../src/core/protocol/codes.js'
+import { failed } from '../support/candidates.js'
 import { createPipelineWorld, oneCandidate, type PipelineWorld } from '../support/pipeline-world.js'
 
 const following = (world: PipelineWorld, ledger: PipelineWorld['ledger'] = world.ledger) =>
@@ -61,11 +62,7 @@ describe('the list', () => {
 describe('the failures of the last day', () => {
   const fail = async (world: PipelineWorld, code: FailureCode = 'operator_rejected') => {
     const { id } = await world.submit(await world.question())
-    const failure = { stage: 'validation', code, detail: 'no', retryable: true } as const
-    const none = { validatedAtMs: null, selectedAtMs: null, submission: null }
-    await world.ledger.commit([
-      { kind: 'candidate.progress', id, progress: { status: 'failed', ...none, failure } },
-    ])
+    await world.ledger.commit([{ kind: 'candidate.progress', id, progress: failed(code, true) }])
     return id
   }
 

@@ -198,5 +198,4 @@ describe('the next action for a slot (robustness §3)', () => {
     expect(kindOf(slotOf(attempt(1)), { ...stranger, bumpDue: true })).toBe('send')
     expect(kindOf(slotOf(attempt(1)), { ...stranger, hopes: 'none' })).toBe('wait')
   })
-
 })

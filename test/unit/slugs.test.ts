@@ -1,7 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { refusalOf } from '../../src/core/gateway/front/answer.js'
 import { createSlugs, namedBySlugs, type Slugs } from '../../src/core/gateway/view/slugs.js'
-import { createChainView } from '../../src/core/gateway/view/view.js'
 import {
   ChainError,
   type Clock,
@@ -10,8 +9,8 @@ import {
   SlugLookUpError,
 } from '../../src/core/ports.js'
 import { wireError } from '../../src/core/protocol/refusal.js'
-import type { Address } from '../../src/core/protocol/schema.js'
-import { createFakeChain, createFakeClock } from '../support/fake-chain.js'
+import { chainView } from '../support/chain-view.js'
+import { createFakeChain } from '../support/fake-chain.js'
 import { ask, questionText } from '../support/fake-events.js'
 import {
   createFakeView,
@@ -20,7 +19,6 @@ import {
   signedItem,
   termsOf,
 } from '../support/fake-view.js'
-import { fakeContracts } from '../support/fake-world.js'
 import { codeOf, openFront } from '../support/front.js'
 
 const id = (digits: string): Hex => `0x${digits.repeat(32)}`
@@ -235,17 +233,7 @@ describe('a view with slugs that are looked up (domain §5.4)', () => {
     const ids = { rain: ask(chain, questionText('Rain?')), snow: ask(chain, questionText('Snow?')) }
     chain.mine(5)
     const entries = [{ questionId: ids.snow, slug: 'registered' }]
-    const ledger = {
-      info: undefined,
-      allowlist: new Set<Address>(),
-      finalized: undefined,
-      active: () => [],
-      implementations: new Map(),
-    }
-    const inner = createChainView({ clock: createFakeClock(chain), chain }, fakeContracts, ledger, {
-      maxHeadAgeSeconds: 30,
-      entries,
-    })
+    const inner = chainView(chain, { entries })
     await inner.poll()
     const setting = source(meanings(ids))
     const view = namedBySlugs(inner, setting.slugs, new Set(['registered']), setting.clock)

@@ -1,28 +1,19 @@
 import { describe, expect, test } from 'vitest'
 import { stateOf } from '../../src/core/client/journal/authorizations.js'
-import { authorize, preview } from '../../src/core/client/propose/authorize.js'
+import { authorize } from '../../src/core/client/propose/authorize.js'
 import { replay } from '../../src/core/client/propose/replay.js'
 import { submitAuthorization } from '../../src/core/client/propose/send.js'
 import { submitIntent, submitPayload } from '../../src/core/client/propose/submission.js'
 import { TransportError } from '../../src/core/ports.js'
-import { InterruptedError, ProposerError } from '../../src/core/protocol/errors.js'
+import { InterruptedError } from '../../src/core/protocol/errors.js'
 import { SignedProposal } from '../../src/core/protocol/schema.js'
 import { recoverSigner } from '../../src/core/protocol/signature.js'
 import { fromHex } from '../../src/core/protocol/witness.js'
 import { makeWorld, nextRound, type Run, type World } from '../support/client-world.js'
-
-async function thrown(work: Promise<unknown>): Promise<ProposerError> {
-  try {
-    await work
-  } catch (error) {
-    if (error instanceof ProposerError) return error
-    throw error
-  }
-  throw new Error('it did not fail')
-}
+import { refusal } from '../support/refusal.js'
 
 const only = async (world: World, run: Run = world.run()) => {
-  const [one] = (await world.clock.drive(run.journal.load())).authorizations
+  const [one] = (await world.drive(run.journal.load())).authorizations
   if (one === undefined) throw new Error('the journal is empty')
   return { authorization: one, state: stateOf(one, world.clock.nowMs()) }
 }
@@ -31,7 +22,7 @@ describe('submitting an intent', () => {
   test('§2.1: signs what it built itself and sends the bytes that it journaled', async () => {
     const world = makeWorld()
     const run = world.run()
-    const result = await world.clock.drive(submitIntent(run.parts, run.intent))
+    const result = await world.drive(submitIntent(run.parts, run.intent))
     expect(result).toMatchObject({ outcome: 'accepted', statusCode: 202, status: 'received' })
     const body = SignedProposal.parse(JSON.parse(world.gateway.received[0] ?? ''))
     expect(body.permit.amount).toBe('750000000')
@@ -61,7 +52,7 @@ describe('submitting an intent', () => {
         return world.gateway.fetch(input, init)
       },
     })
-    const { authorization } = await world.clock.drive(submitIntent(run.parts, run.intent))
+    const { authorization } = await world.drive(submitIntent(run.parts, run.intent))
     expect(seen).toMatchObject([{ synced: true }])
     for (const part of [
       '"k":"attempt.start"',
@@ -83,7 +74,7 @@ describe('submitting an intent', () => {
         throw new TransportError('connect', 'CERT_HAS_EXPIRED', 'no connection to the gateway')
       },
     })
-    const result = await world.clock.drive(submitIntent(run.parts, run.intent))
+    const result = await world.drive(submitIntent(run.parts, run.intent))
     expect(result).toMatchObject({
       outcome: 'deferred',
       error: {
@@ -94,66 +85,30 @@ describe('submitting an intent', () => {
     expect(sent).toBe(1)
   })
 
-  test('R8: an equal intent uses the saved bytes, also without any context, and nothing is signed twice', async () => {
-    const world = makeWorld()
-    const first = world.run()
-    await world.clock.drive(submitIntent(first.parts, first.intent))
-    const contextCalls = world.gateway.calls.length
-    const second = world.run()
-    const result = await world.clock.drive(submitIntent(second.parts, second.intent))
-    expect(result).toMatchObject({ outcome: 'replayed', statusCode: 200 })
-    expect(world.gateway.calls.length).toBe(contextCalls + 1)
-    expect(world.signatures).toHaveLength(1)
-    expect(new Set(world.gateway.received).size).toBe(1)
-  })
-
   test('R8: a differing intent in the same round is refused, naming the open one; --supersede lets it pass and is journaled', async () => {
     const world = makeWorld()
     const run = world.run()
-    const first = await world.clock.drive(submitIntent(run.parts, run.intent))
+    const first = await world.drive(submitIntent(run.parts, run.intent))
     const other = { ...run.intent, outcome: 'p1' as const }
-    const error = await thrown(world.clock.drive(submitIntent(run.parts, other)))
+    const error = await refusal(world.drive(submitIntent(run.parts, other)))
     expect(error).toMatchObject({ code: 'authorization_open', meta: { exitCode: 5 } })
     expect(error.meta.hint).toContain(`--supersede ${first.journalId}`)
     expect(world.signatures).toHaveLength(1)
-    const wrong = await thrown(
-      world.clock.drive(submitIntent(run.parts, { ...other, supersede: '000000000000-1' })),
+    const wrong = await refusal(
+      world.drive(submitIntent(run.parts, { ...other, supersede: '000000000000-1' })),
     )
     expect(wrong.meta.exitCode).toBe(2)
-    const second = await world.clock.drive(
+    const second = await world.drive(
       submitIntent(run.parts, { ...other, supersede: first.journalId }),
     )
     expect(second.outcome).toBe('accepted')
-    expect(
-      (await world.clock.drive(world.run().journal.load())).find(first.journalId)?.supersededBy,
-    ).toBe(second.journalId)
-  })
-
-  test('R8: explicit amount, nonce or deadline that differ make another intent', async () => {
-    const world = makeWorld()
-    const run = world.run()
-    await world.clock.drive(submitIntent(run.parts, run.intent))
-    for (const more of [
-      { amountRaw: 750_000_001n },
-      { nonce: 5n },
-      { deadlineSeconds: 1_760_009_999n },
-    ]) {
-      expect(
-        await thrown(world.clock.drive(submitIntent(run.parts, { ...run.intent, ...more }))),
-      ).toMatchObject({
-        code: 'authorization_open',
-      })
-    }
-    const same = { ...run.intent, amountRaw: 750_000_000n }
-    expect(await world.clock.drive(submitIntent(run.parts, same))).toMatchObject({
-      outcome: 'replayed',
-    })
+    expect((await world.journal()).find(first.journalId)?.supersededBy).toBe(second.journalId)
   })
 
   test('R8: two processes at once sign once', async () => {
     const world = makeWorld()
     const runs = [world.run(), world.run(), world.run()]
-    const results = await world.clock.drive(
+    const results = await world.drive(
       Promise.all(runs.map((run) => submitIntent(run.parts, run.intent))),
     )
     expect(results.map(({ outcome }) => outcome).sort()).toEqual([
@@ -164,58 +119,13 @@ describe('submitting an intent', () => {
     expect(world.signatures).toHaveLength(1)
   })
 
-  test('contract §6: in a new round the older one is settled by its saved id, then a new one is signed', async () => {
-    const world = makeWorld()
-    const run = world.run()
-    const first = await world.clock.drive(submitIntent(run.parts, run.intent))
-    if (first.error !== undefined) throw first.error
-    nextRound(world.gateway)
-    const failure = {
-      stage: 'validation',
-      code: 'round_advanced',
-      detail: 'd',
-      retryable: false,
-      can_resubmit: true,
-      next_action: 'wait_for_new_round',
-    } as const
-    world.gateway.become(first.candidateId, { status: 'failed', failure })
-    world.gateway.faults.push({ status: 409, code: 'round_advanced' })
-    const second = await world.clock.drive(submitIntent(run.parts, run.intent))
-    expect(second.outcome).toBe('accepted')
-    expect(second.journalId).not.toBe(first.journalId)
-    const old = (await world.clock.drive(world.run().journal.load())).find(first.journalId)
-    expect(old && stateOf(old, world.clock.nowMs())).toMatchObject({
-      kind: 'closed',
-      reason: 'failed',
-    })
-    expect(world.signatures).toHaveLength(2)
-  })
-
-  test('§7 rule 3: without a saved id the out-of-band line names question, client_ref and time, never the signature', async () => {
-    const world = makeWorld()
-    const run = world.run()
-    world.gateway.faults.push('lost-answer')
-    const intent = { ...run.intent, clientRef: 'mine-1' }
-    expect(
-      (await world.clock.drive(submitIntent(run.parts, intent, { timeoutMs: 1 }))).outcome,
-    ).toBe('unknown')
-    nextRound(world.gateway)
-    world.gateway.faults.push({ status: 409, code: 'round_advanced' })
-    const second = await world.clock.drive(submitIntent(run.parts, intent))
-    expect(second.outcome).toBe('accepted')
-    const line = run.notes.find((text) => text.includes('out of band')) ?? ''
-    expect(line).toContain(run.intent.identifier)
-    expect(line).toContain('mine-1')
-    expect(line).not.toMatch(/0x[0-9a-f]{100}/)
-  })
-
   test('contract §6: while the older candidate is still on its way, nothing new is signed', async () => {
     const world = makeWorld()
     const run = world.run()
-    await world.clock.drive(submitIntent(run.parts, run.intent))
+    await world.drive(submitIntent(run.parts, run.intent))
     nextRound(world.gateway)
     world.gateway.faults.push({ status: 409, code: 'round_advanced' })
-    expect(await thrown(world.clock.drive(submitIntent(run.parts, run.intent)))).toMatchObject({
+    expect(await refusal(world.drive(submitIntent(run.parts, run.intent)))).toMatchObject({
       code: 'authorization_open',
     })
     expect(world.signatures).toHaveLength(1)
@@ -225,26 +135,17 @@ describe('submitting an intent', () => {
     const world = makeWorld()
     const run = world.run()
     world.gateway.faults.push({ status: 422, code: 'permit_deadline_too_soon' })
-    const refused = await world.clock.drive(submitIntent(run.parts, run.intent))
+    const refused = await world.drive(submitIntent(run.parts, run.intent))
     expect(refused).toMatchObject({
       outcome: 'refused',
       statusCode: 422,
       error: { meta: { exitCode: 3 } },
     })
     expect((await only(world)).state).toMatchObject({ kind: 'closed', reason: 'refused' })
-    expect(await world.clock.drive(submitIntent(run.parts, run.intent))).toMatchObject({
+    expect(await world.drive(submitIntent(run.parts, run.intent))).toMatchObject({
       outcome: 'accepted',
     })
     expect(world.signatures).toHaveLength(2)
-  })
-
-  test('--dry-run shows what would be signed, signs nothing and writes nothing', async () => {
-    const world = makeWorld()
-    const run = world.run()
-    const shown = await world.clock.drive(preview(run.parts, run.intent))
-    expect(shown).toMatchObject({ label: 'Yes', amountRaw: 750_000_000n })
-    expect(world.signatures).toHaveLength(0)
-    expect(world.sim.contents().size).toBe(0)
   })
 })
 
@@ -252,35 +153,10 @@ describe('the outcomes of sending (contract §6)', () => {
   const send = async (world: World, faults: World['gateway']['faults'], timeoutMs?: number) => {
     const run = world.run()
     world.gateway.faults.push(...faults)
-    return world.clock.drive(
+    return world.drive(
       submitIntent(run.parts, run.intent, timeoutMs === undefined ? {} : { timeoutMs }),
     )
   }
-
-  test('R7: after a lost answer the same bytes are sent again until an answer settles them', async () => {
-    const world = makeWorld()
-    const result = await send(world, ['lost-answer', { status: 502, code: 'x', html: true }])
-    expect(result).toMatchObject({ outcome: 'replayed', statusCode: 200 })
-    expect(world.gateway.received).toHaveLength(3)
-    expect(new Set(world.gateway.received).size).toBe(1)
-    expect(world.signatures).toHaveLength(1)
-  })
-
-  test('exit 6 names the replay when nothing settled an uncertain attempt, whatever came later', async () => {
-    for (const later of [429, 503, 400, 403, 404, 422]) {
-      const world = makeWorld()
-      const result = await send(world, [
-        'lost-answer',
-        ...Array.from({ length: 9 }, () => ({ status: later, code: 'later' })),
-      ])
-      expect(result).toMatchObject({
-        outcome: 'unknown',
-        error: { code: 'outcome_unknown', meta: { exitCode: 6 } },
-      })
-      expect(result.error?.meta.hint).toContain(`proposer replay ${result.journalId}`)
-      expect((await only(world)).state.kind).toBe('unknown')
-    }
-  })
 
   test('exit 5 for a 409, also after an uncertain attempt', async () => {
     const world = makeWorld()
@@ -331,7 +207,7 @@ describe('the outcomes of sending (contract §6)', () => {
         }),
     })
     const { authorization } = await only(world)
-    const stopped = await world.clock.drive(submitAuthorization(run.parts, authorization))
+    const stopped = await world.drive(submitAuthorization(run.parts, authorization))
     expect(stopped).toMatchObject({
       outcome: 'deferred',
       error: { meta: { exitCode: 75, retryAfterMs: 121_000 } },
@@ -365,10 +241,10 @@ describe('the outcomes of sending (contract §6)', () => {
       const world = makeWorld()
       const run = world.run()
       const stop = new AbortController()
-      const { authorization } = await world.clock.drive(authorize(run.parts, run.intent))
+      const { authorization } = await world.drive(authorize(run.parts, run.intent))
       world.gateway.faults.push(fault)
       const onRetry = () => stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT'))
-      const result = await world.clock.drive(
+      const result = await world.drive(
         submitAuthorization(run.parts, authorization, { signal: stop.signal, onRetry }),
       )
       expect(result).toMatchObject({ outcome, error: { meta: { exitCode } } })
@@ -385,36 +261,22 @@ describe('submitting a payload that exists', () => {
     )
     const body = `${JSON.stringify(JSON.parse(signed.body), null, 2)}\n`
     const run = world.run()
-    const first = await world.clock.drive(submitPayload(run.parts, run.intent.identifier, body))
+    const first = await world.drive(submitPayload(run.parts, run.intent.identifier, body))
     expect(first.outcome).toBe('accepted')
     expect(world.gateway.received).toEqual([body])
-    const second = await world.clock.drive(
+    const second = await world.drive(
       submitPayload(world.run().parts, run.intent.identifier, signed.body),
     )
     expect(second).toMatchObject({ outcome: 'replayed', journalId: first.journalId })
     expect(world.gateway.received).toEqual([body, body])
   })
 
-  test('R8: another open authorization for the question stands in the way', async () => {
-    const world = makeWorld()
-    const run = world.run()
-    await world.clock.drive(submitIntent(run.parts, run.intent))
-    const elsewhere = makeWorld(2)
-    const { body } = await elsewhere.clock.drive(
-      authorize(elsewhere.run().parts, { ...elsewhere.run().intent, outcome: 'p1' }),
-    )
-    const error = await thrown(
-      world.clock.drive(submitPayload(run.parts, run.intent.identifier, body)),
-    )
-    expect(error).toMatchObject({ code: 'authorization_open', meta: { exitCode: 5 } })
-  })
-
   test('a file of another shape is named as such, and nothing is sent', async () => {
     const world = makeWorld()
     const run = world.run()
     for (const body of ['', '[]', '{"version":1}', 'null']) {
-      const error = await thrown(
-        world.clock.drive(submitPayload(run.parts, run.intent.identifier, body)),
+      const error = await refusal(
+        world.drive(submitPayload(run.parts, run.intent.identifier, body)),
       )
       expect(error).toMatchObject({ code: 'invalid_payload', meta: { exitCode: 2 } })
     }
@@ -427,39 +289,21 @@ describe('replay', () => {
     const world = makeWorld()
     const run = world.run(origin === undefined ? {} : { origin })
     world.gateway.faults.push('lost-answer')
-    const result = await world.clock.drive(submitIntent(run.parts, run.intent, { timeoutMs: 1 }))
+    const result = await world.drive(submitIntent(run.parts, run.intent, { timeoutMs: 1 }))
     expect(result.outcome).toBe('unknown')
     return { world, id: result.journalId }
   }
 
   test('R7: sends the saved bytes of every unknown authorization and learns the id', async () => {
     const { world, id } = await unknownWorld()
-    const { results, elsewhere } = await world.clock.drive(replay(world.run().parts, 'all'))
+    const { results, elsewhere } = await world.drive(replay(world.run().parts, 'all'))
     expect(elsewhere).toEqual([])
     expect(results).toMatchObject([{ outcome: 'replayed', journalId: id }])
     expect((await only(world)).state.kind).toBe('accepted')
-    expect(await world.clock.drive(replay(world.run().parts, 'all'))).toEqual({
+    expect(await world.drive(replay(world.run().parts, 'all'))).toEqual({
       results: [],
       elsewhere: [],
       skipped: [],
-    })
-  })
-
-  test('contract §6: what went to another origin is listed with the flag to use, and sent only when redirected', async () => {
-    const { world, id } = await unknownWorld('local:abc')
-    const listed = await world.clock.drive(replay(world.run().parts, [id]))
-    expect(listed.results).toEqual([])
-    expect(listed.elsewhere).toMatchObject([
-      { flag: '--local <gateway.json>', error: { meta: { exitCode: 6 } } },
-    ])
-    const sent = await world.clock.drive(replay(world.run().parts, [id], { redirect: true }))
-    expect(sent.results).toMatchObject([{ outcome: 'replayed' }])
-  })
-
-  test('an id that no run gave is refused', async () => {
-    const { world } = await unknownWorld()
-    expect(await thrown(world.clock.drive(replay(world.run().parts, ['0-1'])))).toMatchObject({
-      code: 'unknown_journal_id',
     })
   })
 })

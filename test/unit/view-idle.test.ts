@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { createChainView } from '../../src/core/gateway/view/view.js'
 import type { Address } from '../../src/core/protocol/schema.js'
+import { chainView } from '../support/chain-view.js'
 import { createFakeChain, createFakeClock } from '../support/fake-chain.js'
 import { ask, questionText } from '../support/fake-events.js'
 import { fakeContracts } from '../support/fake-world.js'
@@ -13,16 +13,9 @@ async function idle() {
   const questionId = ask(chain, questionText('Rain?'))
   chain.mine(5)
   const setting = { waits: false }
-  const ledger = {
-    info: undefined,
-    allowlist: new Set<Address>([wallet]),
-    finalized: undefined,
-    active: () => [],
-    implementations: new Map(),
-  }
-  const view = createChainView({ clock, chain }, fakeContracts, ledger, {
-    maxHeadAgeSeconds: 30,
-    entries: [],
+  const view = chainView(chain, {
+    clock,
+    ledger: { allowlist: new Set([wallet]) },
     waits: () => setting.waits,
   })
   await view.poll()

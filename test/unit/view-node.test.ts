@@ -1,11 +1,9 @@
 import { describe, expect, test } from 'vitest'
-import { createChainView } from '../../src/core/gateway/view/view.js'
 import { chainErrorOf } from '../../src/core/io/rpc/rpc-errors.js'
 import type { Chain } from '../../src/core/ports.js'
-import type { Address } from '../../src/core/protocol/schema.js'
+import { chainView } from '../support/chain-view.js'
 import { createFakeChain, createFakeClock } from '../support/fake-chain.js'
 import { ask, questionText, rivalProposes } from '../support/fake-events.js'
-import { fakeContracts } from '../support/fake-world.js'
 
 async function viewOf(change: (chain: Chain) => void) {
   const chain = createFakeChain()
@@ -13,17 +11,7 @@ async function viewOf(change: (chain: Chain) => void) {
   const questionId = ask(chain, questionText('Rain?'))
   chain.mine(5)
   change(chain)
-  const ledger = {
-    info: undefined,
-    allowlist: new Set<Address>(),
-    finalized: undefined,
-    active: () => [],
-    implementations: new Map(),
-  }
-  const view = createChainView({ clock, chain }, fakeContracts, ledger, {
-    maxHeadAgeSeconds: 30,
-    entries: [],
-  })
+  const view = chainView(chain, { clock })
   await view.poll()
   return { chain, clock, view, questionId }
 }

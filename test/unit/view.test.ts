@@ -13,9 +13,10 @@ import { type Implementation, implementationsOf } from '../../src/core/chain/imp
 import { createRoundReader, type RegistryEntry } from '../../src/core/chain/questions.js'
 import { readWhitelist } from '../../src/core/gateway/validation/contract-reads.js'
 import { followedTopics } from '../../src/core/gateway/view/logs.js'
-import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
+import type { LiveView } from '../../src/core/gateway/view/view.js'
 import type { Hex } from '../../src/core/ports.js'
 import type { Address } from '../../src/core/protocol/schema.js'
+import { chainView } from '../support/chain-view.js'
 import {
   createFakeChain,
   createFakeClock,
@@ -57,7 +58,7 @@ interface Setting {
 }
 
 async function watched(
-  ledger: Partial<Parameters<typeof createChainView>[2]> = {},
+  ledger: NonNullable<Parameters<typeof chainView>[1]>['ledger'] = {},
   slug?: string,
   more: readonly RegistryEntry[] = [],
 ): Promise<Setting> {
@@ -65,19 +66,8 @@ async function watched(
   const clock = createFakeClock(chain)
   const questionId = ask(chain, questionText('Rain?'))
   chain.mine(5)
-  const whole = {
-    info: undefined,
-    allowlist: new Set<Address>(),
-    finalized: undefined,
-    active: () => [],
-    implementations: new Map(),
-    ...ledger,
-  }
   const entries = slug === undefined ? more : [{ questionId, slug }, ...more]
-  const view = createChainView({ clock, chain }, fakeContracts, whole, {
-    maxHeadAgeSeconds: 30,
-    entries,
-  })
+  const view = chainView(chain, { clock, ledger, entries })
   await view.poll()
   return { chain, clock, view, questionId }
 }
@@ -137,33 +127,6 @@ describe('questions (contract §2)', () => {
     await Promise.all(Array.from({ length: 8 }, () => setting.view.question(setting.questionId)))
     expect(callsOf(setting) - before).toBe(callsOf(single) - singleBefore)
   })
-
-  test.each<[string, (setting: Setting) => void, object]>([
-    [
-      'a proposal',
-      ({ chain, questionId }) => rivalProposes(chain, questionId, wallet),
-      { state: 'proposed' },
-    ],
-    ['a pause', ({ chain, questionId }) => setPaused(chain, questionId, true), { paused: true }],
-    [
-      'a custom bond',
-      ({ chain, questionId }) => setCustomBond(chain, questionId, 1n),
-      { totalBondRaw: 1n + finalFeeRaw },
-    ],
-  ])(
-    '%s shows at the next look, and only named questions are read again',
-    async (_title, change, expected) => {
-      const setting = await watched()
-      const other = ask(setting.chain, questionText('Snow?'))
-      await block(setting)
-      await setting.view.question(setting.questionId)
-      const untouched = await setting.view.question(other)
-      change(setting)
-      await block(setting)
-      expect(setting.view.known(setting.questionId)?.round).toMatchObject(expected)
-      expect(setting.view.known(other)).toBe(untouched)
-    },
-  )
 
   test('a dispute brings the new round, with another digest and another round key', async () => {
     const setting = await watched()
@@ -240,43 +203,11 @@ describe('questions (contract §2)', () => {
     expect(await view.question(questionId)).toBeDefined()
   })
 
-  test('R14: after a reorganisation the state is that of the new branch', async () => {
-    const setting = await watched()
-    const { chain, view, questionId } = setting
-    await view.question(questionId)
-    rivalProposes(chain, questionId, wallet)
-    await block(setting)
-    expect(view.known(questionId)?.round.state).toBe('proposed')
-    chain.reorg(1)
-    await block(setting, 2)
-    expect(view.known(questionId)?.round.state).toBe('requested')
-  })
-
   test('a long absence is caught up with, logs or not', async () => {
     const setting = await watched()
     await setting.view.question(setting.questionId)
     rivalProposes(setting.chain, setting.questionId, wallet)
     await block(setting, 300)
-    expect(setting.view.known(setting.questionId)?.round.state).toBe('proposed')
-  })
-
-  test('blocks whose logs could not be read are read at the next look', async () => {
-    const setting = await watched()
-    await setting.view.question(setting.questionId)
-    rivalProposes(setting.chain, setting.questionId, wallet)
-    setting.chain.fault('logs', 'unavailable')
-    await block(setting)
-    expect(setting.view.known(setting.questionId)?.round.state).toBe('requested')
-    await block(setting)
-    expect(setting.view.known(setting.questionId)?.round.state).toBe('proposed')
-  })
-
-  test('a node that refuses a range of logs is asked for halves', async () => {
-    const setting = await watched()
-    await setting.view.question(setting.questionId)
-    rivalProposes(setting.chain, setting.questionId, wallet)
-    setting.chain.fault('logs', 'refused', { times: 2 })
-    await block(setting, 8)
     expect(setting.view.known(setting.questionId)?.round.state).toBe('proposed')
   })
 })
@@ -441,13 +372,11 @@ describe('every log that can change a question makes it be read again (contract 
       const { chain, clock } = setting
       const pins = await implementationsOf(chain, [oracle, token], 'latest')
       const set = new Map<Address, Implementation>()
-      const ledger = { info: undefined, allowlist: new Set<Address>(), finalized: undefined }
-      const view = createChainView(
-        { clock, chain },
-        fakeContracts,
-        { ...ledger, active: () => [], implementations: set },
-        { maxHeadAgeSeconds: 30, entries: [], implementations: pins },
-      )
+      const view = chainView(chain, {
+        clock,
+        ledger: { implementations: set },
+        implementations: pins,
+      })
       await view.poll()
       const next = async () => {
         chain.mine()
@@ -550,18 +479,8 @@ describe('every log that can change a question makes it be read again (contract 
       ...fakeContracts,
       requesters: [{ address: adapter, kind: 'direct' as const }],
     }
-    const ledger = {
-      info: undefined,
-      allowlist: new Set<Address>(),
-      finalized: undefined,
-      active: () => [],
-      implementations: new Map(),
-    }
     const entries = ids.map((id) => ({ questionId: id, request }))
-    const view = createChainView({ clock, chain }, contracts, ledger, {
-      maxHeadAgeSeconds: 30,
-      entries,
-    })
+    const view = chainView(chain, { clock, contracts, entries })
     await view.poll()
     for (const id of ids) await view.question(id)
     rivalProposes(chain, questionId, wallet)
@@ -681,18 +600,8 @@ describe('what a look costs (R17)', () => {
           if (ms < 3_000) sleepers.push(resolve)
         }),
     }
-    const ledger = {
-      info: undefined,
-      allowlist: new Set<Address>(),
-      finalized: undefined,
-      active: () => [],
-      implementations: new Map(),
-    }
     const entries = ids.map((questionId) => ({ questionId }))
-    const view = createChainView({ clock, chain }, fakeContracts, ledger, {
-      maxHeadAgeSeconds: 30,
-      entries,
-    })
+    const view = chainView(chain, { clock, entries })
     const reads = countReads({ chain, clock: base, view, questionId: ids[0] ?? '0x' })
     const paused = async () => {
       while (sleepers.length === 0) await new Promise((resolve) => setImmediate(resolve))
@@ -738,17 +647,7 @@ describe('R14: after a reorganisation nothing that was read before is believed',
     const ids = Array.from({ length: 100 }, (_, n) => ask(chain, questionText(`Question ${n}?`)))
     chain.finalityLag = 100
     chain.mine(40)
-    const ledger = {
-      info: undefined,
-      allowlist: new Set<Address>(),
-      finalized: undefined,
-      active: () => [],
-      implementations: new Map(),
-    }
-    const view = createChainView({ clock, chain }, fakeContracts, ledger, {
-      maxHeadAgeSeconds: 30,
-      entries: [],
-    })
+    const view = chainView(chain, { clock })
     const [first = '0x'] = ids
     const setting = { chain, clock, view, questionId: first }
     await view.poll()
@@ -908,18 +807,7 @@ describe('what is not known closes everything (R16)', () => {
       nowMs: () => (Number(chain.head.timestamp) + 40) * 1000,
       monotonicMs: () => 0,
     }
-    const old = createChainView(
-      { clock: late, chain },
-      fakeContracts,
-      {
-        info: undefined,
-        allowlist: new Set(),
-        finalized: undefined,
-        active: () => [],
-        implementations: new Map(),
-      },
-      { maxHeadAgeSeconds: 30, entries: [] },
-    )
+    const old = chainView(chain, { clock: late })
     expect(old.faults()).toEqual([expect.stringContaining('not been read yet')])
     await old.poll()
     expect(old.faults()).toEqual([expect.stringContaining('40 s old')])
@@ -935,18 +823,7 @@ describe('what is not known closes everything (R16)', () => {
     expect(other.view.faults()).toEqual([expect.stringContaining('begins with block')])
     const chain = createFakeChain()
     chain.mine(3)
-    const view = createChainView(
-      { clock: createFakeClock(chain), chain: { ...chain, chainId: async () => 5 } },
-      fakeContracts,
-      {
-        info: undefined,
-        allowlist: new Set(),
-        finalized: undefined,
-        active: () => [],
-        implementations: new Map(),
-      },
-      { maxHeadAgeSeconds: 30, entries: [] },
-    )
+    const view = chainView({ ...chain, chainId: async () => 5 })
     await view.poll()
     expect(view.faults()).toEqual(['the node is on chain 5, not on 31337'])
   })
@@ -1075,17 +952,7 @@ test('the view started goes on looking until it is stopped', async () => {
         signal?.addEventListener('abort', () => reject(signal.reason), { once: true })
       }),
   }
-  const ledger = {
-    info: undefined,
-    allowlist: new Set<Address>(),
-    finalized: undefined,
-    active: () => [],
-    implementations: new Map(),
-  }
-  const live = createChainView({ clock: ticking, chain }, fakeContracts, ledger, {
-    maxHeadAgeSeconds: 30,
-    entries: [],
-  })
+  const live = chainView(chain, { clock: ticking })
   await live.start()
   expect(live.heads()?.latest.number).toBe(view.heads()?.latest.number)
   chain.mine()

@@ -3,6 +3,7 @@ import type { LedgerEvent, LedgerListener, Slot } from '../../src/core/gateway/l
 import { followLedger, stateLine } from '../../src/core/gateway/status/health.js'
 import type { CandidateSubmission, Progress } from '../../src/core/protocol/candidate.js'
 import type { Observation, StateLine } from '../../src/core/protocol/vitals.js'
+import { failed } from '../support/candidates.js'
 import { invalidateNonces } from '../support/fake-events.js'
 import { createPipelineWorld, oneCandidate, type PipelineWorld } from '../support/pipeline-world.js'
 
@@ -110,20 +111,13 @@ describe('stages and ends', () => {
   test('contract §5: an exact replay of a retryable failure is followed anew', async () => {
     const { world, candidate } = await oneCandidate({ config: { pipeline: { enabled: false } } })
     const { vitals } = following(world)
-    const failure = {
-      stage: 'validation',
-      code: 'insufficient_balance',
-      detail: '',
-      retryable: true,
-    } as const
-    const progress = {
-      status: 'failed',
-      validatedAtMs: null,
-      selectedAtMs: null,
-      submission: null,
-      failure,
-    } as const
-    await world.ledger.commit([{ kind: 'candidate.progress', id: candidate.id, progress }])
+    await world.ledger.commit([
+      {
+        kind: 'candidate.progress',
+        id: candidate.id,
+        progress: failed('insufficient_balance', true, ''),
+      },
+    ])
     world.clock.monotonic += 60_000
     expect(vitals.oldestSeconds().received).toBe(0)
     await world.ledger.replay(candidate.id)
@@ -264,19 +258,7 @@ describe('the lines of the state log', () => {
   })
 
   test('robustness §5: a failure is told by its code and stage, not by its detail', () => {
-    const failure = {
-      stage: 'validation',
-      code: 'token_blocked',
-      detail: `PLANTED ${'0x'.repeat(9)}`,
-      retryable: false,
-    } as const
-    const progress = {
-      status: 'failed',
-      validatedAtMs: null,
-      selectedAtMs: null,
-      submission: null,
-      failure,
-    } as const
+    const progress = failed('token_blocked', false, `PLANTED ${'0x'.repeat(9)}`)
     const line = stateLine({ kind: 'candidate.progress', id: 'an-id', progress })
     expect(line).toEqual({
       event: 'candidate.failed',
