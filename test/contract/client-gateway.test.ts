@@ -1,11 +1,9 @@
 import { beforeEach, describe, expect, test } from 'vitest'
-import { pollCandidates } from '../../src/core/client/follow/follow.js'
 import { statusOnce } from '../../src/core/client/follow/look.js'
 import { createGatewayClient } from '../../src/core/client/gateway/gateway-client.js'
 import { stateOf } from '../../src/core/client/journal/authorizations.js'
 import { openJournal } from '../../src/core/client/journal/journal.js'
 import type { Intent } from '../../src/core/client/propose/intent.js'
-import { replay } from '../../src/core/client/propose/replay.js'
 import { submitIntent, submitPayload } from '../../src/core/client/propose/submission.js'
 import { gatewayContexts } from '../../src/core/client/trust/gateway-contexts.js'
 import type { Trust } from '../../src/core/client/trust/trust.js'
@@ -108,15 +106,6 @@ describe('the client against our own gateway', () => {
     })
   })
 
-  test('R7: a lost acknowledgement ends in the same candidate, by replay too', async () => {
-    lose = 'the next answer'
-    const first = client()
-    const lost = await clock.drive(submitIntent(first.parts, first.intent, { timeoutMs: 1 }))
-    expect(lost).toMatchObject({ outcome: 'unknown', error: { meta: { exitCode: 6 } } })
-    const { results } = await clock.drive(replay(client().parts, 'all'))
-    expect(results).toMatchObject([{ outcome: 'replayed', statusCode: 200 }])
-  })
-
   test('R22: an imported payload is the same candidate whatever its spacing', async () => {
     const { parts, intent } = client()
     const first = await clock.drive(submitIntent(parts, intent))
@@ -151,52 +140,5 @@ describe('the client against our own gateway', () => {
     const failure = await clock.drive(submitIntent(parts, intent)).catch((error: unknown) => error)
     expect(failure).toMatchObject({ code: 'authorization_open', meta: { exitCode: 5 } })
     expect((await clock.drive(parts.journal.load())).authorizations).toHaveLength(1)
-  })
-
-  test('a payload that never arrived before its round ended is told apart from one that did, and a new one is signed', async () => {
-    const { parts, intent } = client()
-    const nobody = createGatewayClient({
-      fetch: async (input, init) => {
-        if (String(input).includes('/v1/'))
-          throw new TransportError('exchange', 'ECONNRESET', 'lost')
-        return inProcess(input, init)
-      },
-      baseUrl: 'http://localhost',
-      clock,
-      origin: 'local:test',
-    })
-    expect(
-      await clock.drive(submitIntent({ ...parts, gateway: nobody }, intent, { timeoutMs: 1 })),
-    ).toMatchObject({ outcome: 'unknown' })
-    front.view.put(advanced(question, '1799000500'))
-    const notes: string[] = []
-    const next = await clock.drive(
-      submitIntent({ ...parts, note: (text: string) => notes.push(text) }, intent),
-    )
-    expect(next).toMatchObject({ outcome: 'accepted', statusCode: 202 })
-    expect(notes.join('\n')).toContain('out of band')
-  })
-
-  test('an unknown candidate is exit 3, a wallet that is not allowed exit 4', async () => {
-    const { parts, intent } = client()
-    const target = {
-      candidateId: '00000000-0000-4000-8000-000000000001',
-      identifier: question.questionId,
-    }
-    expect((await clock.drive(pollCandidates(parts, [target]))).error).toMatchObject({
-      code: 'candidate_not_found',
-      meta: { exitCode: 3 },
-    })
-    const stranger = signerFromKey(new Uint8Array(32).fill(9))
-    const result = await clock.drive(
-      submitIntent(
-        { ...parts, signer: async () => stranger },
-        { ...intent, proposer: stranger.address },
-      ),
-    )
-    expect(result).toMatchObject({
-      outcome: 'refused',
-      error: { code: 'proposer_not_eligible', meta: { exitCode: 4 } },
-    })
   })
 })

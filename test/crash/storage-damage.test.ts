@@ -5,7 +5,14 @@ import { inspectLog } from '../../src/core/storage/inspect.js'
 import { decodeLine, encodeLine } from '../../src/core/storage/line.js'
 import { openLog } from '../../src/core/storage/log.js'
 import type { NewRecord } from '../../src/core/storage/record-log.js'
-import { folder, openCopy, options, recordsOf, sample } from '../support/sample-store.js'
+import {
+  folder,
+  openCopy,
+  openSample,
+  options,
+  recordsOf,
+  sample,
+} from '../support/sample-store.js'
 import { SimClock, SimFiles } from '../support/sim-files.js'
 
 function lastSegment(contents: ReadonlyMap<string, Uint8Array>): string {
@@ -92,12 +99,7 @@ test('R11, T4: a flipped bit is refused, or costs only what no durable mark cove
 
 test('R11, T4: after the idle mark no flipped bit can cost a record', async () => {
   const sim = SimFiles.of(await sample(false))
-  const log = await openLog(
-    { files: sim.process(), clock: new SimClock(), hash: systemHash },
-    folder,
-    options,
-    () => undefined,
-  )
+  const log = await openSample(sim)
   await log.append([{ kind: 'item', data: { id: 12 } }])
   await log.close()
   const contents = sim.contents()
@@ -175,12 +177,7 @@ test('R11, T4: a sound line of another store, or one with a gap in its number, i
 test('R11: an open log that scans over damage says so, also at its very end', async () => {
   const contents = await sample(false)
   const sim = SimFiles.of(contents)
-  const log = await openLog(
-    { files: sim.process(), clock: new SimClock(), hash: systemHash },
-    folder,
-    options,
-    () => undefined,
-  )
+  const log = await openSample(sim)
   await log.append([{ kind: 'item', data: { id: 12 } }])
   const path = lastSegment(contents)
   sim.damage(path, (bytes) => {
@@ -221,14 +218,7 @@ test('R11: leftovers of a crash are removed by a start that succeeds, and kept b
     code: 'store_damaged',
   })
   const sim = SimFiles.of(contents)
-  await (
-    await openLog(
-      { files: sim.process(), clock: new SimClock(), hash: systemHash },
-      folder,
-      options,
-      () => undefined,
-    )
-  ).close()
+  await (await openSample(sim)).close()
   const left = [...sim.contents().keys()].map((path) => path.slice(folder.length + 1))
   expect(leftovers.filter((name) => left.includes(name))).toEqual([])
   expect(others.filter((name) => !left.includes(name))).toEqual([])
@@ -244,14 +234,7 @@ test('R11: a missing file, an old MANIFEST or a missing FORMAT is refused and no
   const older = await sample(false)
   const manifest = `${folder}/MANIFEST`
   const sim = new SimFiles()
-  await (
-    await openLog(
-      { files: sim.process(), clock: new SimClock(), hash: systemHash },
-      folder,
-      options,
-      () => undefined,
-    )
-  ).close()
+  await (await openSample(sim)).close()
   const first = sim.contents().get(manifest) ?? new Uint8Array(0)
   expect(await openCopy(new Map(older).set(manifest, first))).toMatchObject({
     code: 'store_damaged',
@@ -305,12 +288,7 @@ test('R11: a torn tail is saved aside byte for byte before it is cut off, and a 
   const whole = contents.get(path) ?? new Uint8Array(0)
   const torn = new Uint8Array([...whole, ...new TextEncoder().encode('{"c":"0123'), 0, 0, 0])
   const sim = SimFiles.of(new Map(contents).set(path, torn))
-  const log = await openLog(
-    { files: sim.process(), clock: new SimClock(), hash: systemHash },
-    folder,
-    options,
-    () => undefined,
-  )
+  const log = await openSample(sim)
   await log.close()
   const saved = [...sim.contents()].find(([name]) => name.includes('/torn-'))
   expect(saved?.[0]).toMatch(new RegExp(`/torn-\\d+-${whole.length}$`))
@@ -339,12 +317,7 @@ test('R24: a reader changes nothing, reads a missing folder as empty, and leaves
 
 test('R24: readers that open while the writer compacts see every record', async () => {
   const sim = SimFiles.of(await sample(false))
-  const log = await openLog(
-    { files: sim.process(), clock: new SimClock(), hash: systemHash },
-    folder,
-    options,
-    () => undefined,
-  )
+  const log = await openSample(sim)
   let done = false
   const compacting = (async () => {
     for (let round = 0; round < 20; round++) {

@@ -1,19 +1,14 @@
 import { expect, test } from 'vitest'
 import { systemHash } from '../../src/core/io/clock.js'
 import { openLog } from '../../src/core/storage/log.js'
-import { folder, openCopy, options, sample } from '../support/sample-store.js'
+import { folder, openCopy, openSample, options, sample } from '../support/sample-store.js'
 import { type Fault, SimClock, SimFiles } from '../support/sim-files.js'
 
 test('R23: compaction killed or cut off at every single step leaves the old or the new state, whole', async () => {
   const contents = await sample(false)
   const steps = async (fault: Fault | undefined, seed: number | undefined): Promise<number> => {
     const sim = SimFiles.of(contents)
-    const log = await openLog(
-      { files: sim.process(), clock: new SimClock(), hash: systemHash },
-      folder,
-      options,
-      () => undefined,
-    )
+    const log = await openSample(sim)
     sim.resetCounts()
     if (fault !== undefined) sim.faults = [fault]
     const folded = (async () => {

@@ -13,10 +13,21 @@ export const options = {
 } as const
 export const idOf = (record: StoredRecord | NewRecord): number => (record.data as { id: number }).id
 
+export const openSample = (
+  sim: SimFiles,
+  more: Partial<Parameters<typeof openLog>[2]> = {},
+  onRecord: (record: StoredRecord) => void = () => undefined,
+) =>
+  openLog(
+    { files: sim.process(), clock: new SimClock(), hash: systemHash },
+    folder,
+    { ...options, ...more },
+    onRecord,
+  )
+
 export async function sample(compacted: boolean): Promise<Map<string, Uint8Array>> {
   const sim = new SimFiles()
-  const ports = { files: sim.process(), clock: new SimClock(), hash: systemHash }
-  const log = await openLog(ports, folder, { ...options, segmentBytes: 700 }, () => undefined)
+  const log = await openSample(sim, { segmentBytes: 700 })
   const add = (from: number, to: number) =>
     log.append(
       Array.from({ length: to - from }, (_, index) => ({
@@ -49,12 +60,7 @@ export async function openCopy(
   const sim = SimFiles.of(contents)
   const found: number[] = []
   try {
-    const log = await openLog(
-      { files: sim.process(), clock: new SimClock(), hash: systemHash },
-      folder,
-      options,
-      (record) => found.push(idOf(record)),
-    )
+    const log = await openSample(sim, {}, (record) => found.push(idOf(record)))
     await log.close()
     return found
   } catch (error) {
