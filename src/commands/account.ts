@@ -118,14 +118,18 @@ async function newPassword(context: Context, passwordFile: string | undefined): 
     )
   if ((passwordFile ?? namedPasswordFile(context)) !== undefined) return password
   if (password === '')
-    throw new UsageError('password_empty', 'the password is empty', {
-      hint: 'run the command again with a password',
-    })
+    throw new UsageError(
+      'password_empty',
+      'the password is empty',
+      'run the command again with a password',
+    )
   if (password === (await askHidden(context, 'Repeat password: ', '--password-file <file>')))
     return password
-  throw new UsageError('password_differs', 'the passwords do not match; nothing was written', {
-    hint: 'run the command again',
-  })
+  throw new UsageError(
+    'password_differs',
+    'the passwords do not match; nothing was written',
+    'run the command again',
+  )
 }
 
 const listVerb = sessionVerb({

@@ -2,34 +2,31 @@
  * `check`: what is worth knowing of questions before an answer is signed (contract §9). It signs
  * nothing and writes nothing.
  */
+
 import { titleOf } from '../core/chain/ancillary.js'
-import type { Rules } from '../core/chain/rules.js'
 import { checkRefusal, type QuestionFinding, type Subject } from '../core/client/check/findings.js'
 import { gravest } from '../core/client/gateway/answer.js'
 import { type BatchRow, readBatch } from '../core/client/input/input.js'
-import { inGroups, placeText } from '../core/client/input/rows.js'
+import { placeText } from '../core/client/input/rows.js'
 import type { ContextResult } from '../core/client/trust/context.js'
 import { outcomeMeant, type QuestionContext, type Trust } from '../core/client/trust/trust.js'
-import type { Hex } from '../core/ports.js'
 import { ProposerError, UsageError } from '../core/protocol/errors.js'
 import { namedQuestion } from '../core/protocol/market-url.js'
 import { answerText, keyNamed } from '../core/protocol/outcome-words.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
-import type { OutcomeKey } from '../core/protocol/schema.js'
-import { limits } from '../core/protocol/words.js'
 import { formatFlag, readSource } from './batch/source.js'
-import { newResultStream } from './batch/text.js'
-import { type CheckFlags, checkFlags, countsOf, openChecker, requiredBy } from './session/checks.js'
-import { identify } from './session/identify.js'
+import { type CheckFlags, openChecker, requiredBy } from './session/checks.js'
+import { checkFlags, requesterFlag } from './session/flags.js'
+import { contextGroups } from './session/identify.js'
 import { requireOutcome } from './session/intent.js'
-import { contextSource } from './session/question.js'
 import { clarificationTexts, rulesLine } from './session/rules.js'
-import { requesterFlag, type Session, withSession } from './session/session.js'
+import { type Session, sessionVerb } from './session/session.js'
 import type { Context } from './terminal/context.js'
-import { counted, fold, visible } from './terminal/render.js'
-import { verb } from './terminal/verb.js'
+import { type Block, together } from './terminal/output.js'
+import { counted } from './terminal/render.js'
+import { newResults } from './terminal/results.js'
 
-export const checkCommand = verb({
+export const checkCommand = sessionVerb({
   name: 'check',
   about: 'show findings about questions before an answer is signed',
   args: {
@@ -44,7 +41,7 @@ export const checkCommand = verb({
   },
   help: 'Each finding is ok, warn or unknown, with its source. A node (--rpc-url) and Gamma are the sources; what neither reports is unknown.\nWith --require-check or --require-known such a finding is exit 2.',
   examples: ['check some-slug --outcome yes', 'check today.csv --require-check'],
-  async run(context, flags, { identifier }) {
+  async run(context, session, flags, { identifier }) {
     const word = flags.outcome === undefined ? undefined : requireOutcome(flags.outcome)
     const isFile = identifier === '-' || namedQuestion(identifier) === undefined
     if (isFile && word !== undefined)
@@ -53,12 +50,10 @@ export const checkCommand = verb({
         '--outcome does not apply to a file, whose rows have their own outcomes',
         'omit --outcome',
       )
-    await withSession(context, flags, async (session) => {
-      const rows = isFile
-        ? readBatch(await readSource(context, identifier), flags.format, told(context)).map(askedIn)
-        : [{ identifier, word, place: undefined }]
-      await checkAll(context, session, flags, rows)
-    })
+    const asked = isFile
+      ? readBatch(await readSource(context, identifier), flags.format, told(context)).map(askedIn)
+      : [{ identifier, word, place: undefined }]
+    await checkAll(context, session, flags, asked)
   },
 })
 
@@ -83,81 +78,48 @@ const askedIn = (row: BatchRow): Asked => ({
   place: placeText(row),
 })
 
-interface Told {
-  readonly identifier: string
-  readonly question_id: Hex | null
-  readonly outcome: OutcomeKey | null
-  readonly rules: Rules | null
-  readonly error: { readonly code: string; readonly detail: string } | null
-}
-
 async function checkAll(
   context: Context,
   session: Session,
   flags: CheckFlags,
-  asked: readonly Asked[],
+  all: readonly Asked[],
 ): Promise<void> {
   const { output } = context
-  const [trust, source, checker] = await Promise.all([
-    session.trust(),
-    contextSource(context, session),
-    openChecker(session, context.clock),
-  ])
-  const stream = newResultStream(output, 'check', 'findings')
-  const questions: Told[] = []
-  const notes = new Set<string>()
+  const [trust, checker] = await Promise.all([session.trust(), openChecker(session, context.clock)])
+  const stream = newResults(output, 'check', 'findings')
+  const questions: ReturnType<typeof toldOf>[] = []
   const counts = { ok: 0, warn: 0, unknown: 0 }
   const errors: ProposerError[] = []
   const refusals: ProposerError[] = []
-  const required = requiredBy(flags)
-  const progress = output.progress('checking')
-  try {
-    for (const group of inGroups(asked, limits.batchItems)) {
-      const names = await identify(
-        context,
-        session,
-        group.map(({ identifier }) => identifier),
-      )
-      const results = await source.contexts(names, { signal: session.signal })
-      const subjects = results.map((result, at) => subjectOf(trust, result, group[at]?.word))
-      const found = await checker.check(
-        subjects.flatMap((subject) => (subject instanceof ProposerError ? [] : [subject])),
-        session.signal,
-      )
-      const next = found[Symbol.iterator]()
-      for (const [at, subject] of subjects.entries()) {
-        const { identifier = '', place } = group[at] ?? {}
-        for (const note of results[at]?.context ? results[at].notes : []) notes.add(note)
-        if (subject instanceof ProposerError) errors.push(subject)
-        else {
-          const findings = next.next().value ?? []
-          for (const result of ['ok', 'warn', 'unknown'] as const)
-            counts[result] += countsOf(findings)[result]
-          const refusal = checkRefusal(identifier, findings, required)
-          if (refusal !== undefined) refusals.push(refusal)
-          for (const finding of findings)
-            if (output.mode !== 'human') stream.item(finding, () => [])
-          if (output.mode === 'human')
-            output.text(`${blockOf(subject, findings, place, output.columns)}\n\n`)
-        }
-        questions.push(toldOf(identifier, subject))
-        if (subject instanceof ProposerError && output.mode === 'human')
-          output.text(
-            `${fold(`${place ?? identifier}: ${subject.detail}`, output.columns, '  ')}\n\n`,
-          )
+  const nameOf = ({ identifier }: Asked) => identifier
+  for await (const group of contextGroups(context, session, all, nameOf, 'checking')) {
+    const subjects = group.map(({ asked, result }) => subjectOf(trust, result, asked.word))
+    const found = await checker.check(
+      subjects.flatMap((subject) => (subject instanceof ProposerError ? [] : [subject])),
+      session.signal,
+    )
+    const next = found[Symbol.iterator]()
+    for (const [at, { asked }] of group.entries()) {
+      const subject = subjects[at]
+      if (subject === undefined) continue
+      questions.push(toldOf(asked.identifier, subject))
+      if (subject instanceof ProposerError) {
+        errors.push(subject)
+        stream.block(`${asked.place ?? asked.identifier}: ${subject.detail}`)
+      } else {
+        const findings = next.next().value ?? []
+        for (const { result } of findings) counts[result]++
+        refusals.push(...[checkRefusal(asked.identifier, findings, requiredBy(flags)) ?? []].flat())
+        for (const finding of findings) stream.item(finding)
+        stream.block(blockOf(subject, findings, asked.place))
       }
+      stream.gap()
     }
-  } finally {
-    progress.stop()
   }
-  for (const note of notes) output.note(`note: ${visible(note)}`)
   const summary = { questions: questions.length, ...counts, errors: errors.length }
-  stream.end({ summary, questions }, () =>
-    fold(
-      `${counted(summary.questions, 'question')}: ${counts.ok} ok, ${counts.warn} warn, ${counts.unknown} unknown`,
-      output.columns,
-    ),
-  )
+  stream.end({ summary, questions }, [
+    `${counted(summary.questions, 'question')}: ${counts.ok} ok, ${counts.warn} warn, ${counts.unknown} unknown`,
+  ])
   const error = gravest(errors) ?? refusalOfAll(refusals, questions.length)
   if (error) throw error
 }
@@ -192,34 +154,33 @@ function refusalOfAll(
   )
 }
 
-function toldOf(identifier: string, subject: Subject | ProposerError): Told {
-  if (subject instanceof ProposerError) {
-    const { code, detail } = subject
-    return { identifier, question_id: null, outcome: null, rules: null, error: { code, detail } }
+function toldOf(identifier: string, subject: Subject | ProposerError) {
+  const isError = subject instanceof ProposerError
+  const { context, outcome = null } = isError ? {} : subject
+  return {
+    identifier,
+    question_id: context?.question_id ?? null,
+    outcome,
+    rules: context?.rules ?? null,
+    error: isError ? { code: subject.code, detail: subject.detail } : null,
   }
-  const { context, outcome = null } = subject
-  const { question_id, rules = null } = context
-  return { identifier, question_id, outcome, rules, error: null }
 }
 
 function blockOf(
   { context, outcome }: Subject,
   findings: readonly QuestionFinding[],
   place: string | undefined,
-  columns: number,
-): string {
+): Block {
   const label = outcome && context.outcomes?.find((one) => one.outcome === outcome)?.label
-  return [
+  return together([
     headOf(context, place),
-    ...(outcome === undefined ? [] : [`answer: ${answerText(outcome, label ?? null)}`]),
+    outcome && `answer: ${answerText(outcome, label ?? null)}`,
     ...findings.map(
       ({ id, result, detail, source }) => `${result.padEnd(7)} ${id}: ${detail} [${source}]`,
     ),
-    ...(context.rules === undefined ? [] : [`rules: ${rulesLine(context.rules)}`]),
-  ]
-    .map((line) => fold(line, columns, '  '))
-    .concat(clarificationTexts(context.rules?.updates ?? [], columns))
-    .join('\n')
+    context.rules && `rules: ${rulesLine(context.rules)}`,
+    ...clarificationTexts(context.rules?.updates ?? []),
+  ])
 }
 
 const headOf = ({ request, question_id }: QuestionContext, place: string | undefined): string =>

@@ -302,9 +302,11 @@ export const hashOf = (status: Pick<PolledStatus, 'submission'>) =>
 
 /** What the demo shows is not so. */
 export function differs(detail: string): FailedError {
-  return new FailedError('demo_failed', detail, {
-    hint: 'rerun `proposer demo`; if it fails again, please report it with this line',
-  })
+  return new FailedError(
+    'demo_failed',
+    detail,
+    'rerun `proposer demo`; if it fails again, please report it with this line',
+  )
 }
 
 /** What was admitted with that status. Throws FailedError `demo_failed`, or the refusal. */

@@ -95,9 +95,11 @@ const startCommand = (context: Context) =>
           chain.ended.then(() => 'chain' as const),
         ])
         if (ended === 'chain') {
-          throw new UnavailableError('dev_chain_ended', 'the chain process exited unexpectedly', {
-            hint: 'start it again with `proposer devchain`',
-          })
+          throw new UnavailableError(
+            'dev_chain_ended',
+            'the chain process exited unexpectedly',
+            'start it again with `proposer devchain`',
+          )
         }
       } finally {
         await chain.stop()
@@ -123,9 +125,7 @@ async function refuseFolderInUse(context: Context, folder: string): Promise<void
     throw new UsageError(
       'folder_in_use',
       `${visible(path)} names a node that is running: ${publicUrl(url)}`,
-      {
-        hint: 'stop that chain, give another folder, or add --yes to overwrite its files',
-      },
+      'stop that chain, give another folder, or add --yes to overwrite its files',
     )
   }
 }
@@ -185,9 +185,11 @@ function verbCommand(context: Context, verb: Verb): Command {
       const act = verb.run(operands, flags, context)
       const { rpcUrl } = await resolveSettings(context, flags)
       if (rpcUrl === undefined)
-        throw new UsageError('no_rpc_url', 'no dev chain configured', {
-          hint: 'give the --rpc-url of the ready line of `proposer devchain`',
-        })
+        throw new UsageError(
+          'no_rpc_url',
+          'no dev chain configured',
+          'give the --rpc-url of the ready line of `proposer devchain`',
+        )
       if (flags.dryRun !== true) {
         const [before, after] = await Promise.all([
           import('../core/devchain/dev-verbs.js'),

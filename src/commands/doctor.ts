@@ -1,4 +1,5 @@
 /** `doctor`: every precondition with a fix for each failure (contract §6). Read-only (R24). */
+
 import { onChain } from '../core/chain/unavailable.js'
 import {
   clockCheck,
@@ -32,16 +33,10 @@ import { UnavailableError, UsageError } from '../core/protocol/errors.js'
 import { networkFault } from '../core/protocol/network-words.js'
 import type { Address } from '../core/protocol/schema.js'
 import { withPastedFixes } from './hosting/findings-text.js'
+import { browserFlags, safeFlags, signerFlags } from './session/flags.js'
 import { withHost } from './session/network-faults.js'
 import { secretChecks } from './session/secret-checks.js'
-import {
-  browserFlags,
-  builtInPins,
-  type Session,
-  safeFlags,
-  sessionVerb,
-  signerFlags,
-} from './session/session.js'
+import { builtInPins, type Session, sessionVerb } from './session/session.js'
 import { allowedHttp } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import type { Output } from './terminal/output.js'
@@ -67,7 +62,7 @@ export const doctorCommand = sessionVerb({
     throw new UsageError(
       'doctor_found_faults',
       `${failed.length} of ${checks.length} checks failed: ${[...new Set(failed)].join(', ')}`,
-      { hint: 'fix the failures above in order, then rerun `proposer doctor`' },
+      'fix the failures above in order, then rerun `proposer doctor`',
     )
   },
 })

@@ -25,9 +25,7 @@ export const eligibilityCommand = sessionVerb({
       throw new UnauthorizedError(
         'proposer_not_eligible',
         `${wallet} is not eligible at this gateway now`,
-        {
-          hint: 'ask the operator of the gateway to allow this wallet, or choose another one with --account',
-        },
+        'ask the operator of the gateway to allow this wallet, or choose another one with --account',
       )
   },
 })

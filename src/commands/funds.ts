@@ -1,4 +1,5 @@
 /** `funds`: what a wallet holds, may move and has promised; and the approval of Permit2 (contract §6). */
+
 import { coinText } from '../core/chain/profiles.js'
 import { type Funds, fundsOf, walletFunds } from '../core/client/funds/funds.js'
 import {
@@ -19,7 +20,8 @@ import {
   transactionFlags,
 } from './own-transactions.js'
 import { flagged, givenAmount, pinnedUnits } from './session/amounts.js'
-import { sessionVerb, signerFlags } from './session/session.js'
+import { signerFlags } from './session/flags.js'
+import { sessionVerb } from './session/session.js'
 import { apart, rows } from './terminal/output.js'
 import { contestedLines } from './terminal/position-text.js'
 import { amountText, counted, timeText, visible } from './terminal/render.js'

@@ -1,4 +1,5 @@
 /** `init`: a guided set-up (contract §9). Each step is a command, run where it is still needed. */
+
 import { Command } from 'commander'
 import { fundsOf } from '../core/client/funds/funds.js'
 import { freeAccountPath } from '../core/io/account-files.js'
@@ -6,8 +7,9 @@ import { listAccounts } from '../core/io/accounts.js'
 import { homePaths } from '../core/io/home-paths.js'
 import { ProposerError, UsageError } from '../core/protocol/errors.js'
 import { runVerb } from './program.js'
+import type { SessionFlags } from './session/flags.js'
 import { askLine } from './session/inputs.js'
-import { builtInPins, type SessionFlags, withSession } from './session/session.js'
+import { builtInPins, withSession } from './session/session.js'
 import { resolveSettings, type Setting } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { foldAround, visible } from './terminal/render.js'

@@ -1,4 +1,5 @@
 /** The wallet's own transactions: `funds approve`, `revoke`, `payouts` (contract §6, §9). */
+
 import { coinText } from '../core/chain/profiles.js'
 import { type DeferredPayout, deferredPayouts, payoutClaim } from '../core/client/wallet/payouts.js'
 import {
@@ -19,8 +20,9 @@ import { givenAddress } from '../core/protocol/address.js'
 import { UsageError } from '../core/protocol/errors.js'
 import type { Address } from '../core/protocol/schema.js'
 import { maxFeeWei } from './session/amounts.js'
+import { browserFlags, signerFlags } from './session/flags.js'
 import { confirm } from './session/inputs.js'
-import { browserFlags, type Session, sessionVerb, signerFlags } from './session/session.js'
+import { type Session, sessionVerb } from './session/session.js'
 import type { Context } from './terminal/context.js'
 import { apart, rows } from './terminal/output.js'
 import { amountText } from './terminal/render.js'

@@ -95,9 +95,11 @@ async function rowsOf(
   const rows = readBatch(source, format, { fault: faults.add, unanswered: () => undefined })
   faults.throwAny()
   if (rows.length === 0)
-    throw new UsageError('empty_input', `${source.name} holds no rows`, {
-      hint: 'give one proposal per line, or a count',
-    })
+    throw new UsageError(
+      'empty_input',
+      `${source.name} holds no rows`,
+      'give one proposal per line, or a count',
+    )
   const signed = rows.filter(({ kind }) => kind === 'item').length
   return { intents: rows.length - signed, signed }
 }
@@ -206,6 +208,6 @@ function wholeNumber(text: string | undefined, name: string): number | undefined
   throw new UsageError(
     'bad_number',
     `${name} must be a whole number from 1 to ${inputLimits.rows}`,
-    { hint: 'such as 120' },
+    'such as 120',
   )
 }

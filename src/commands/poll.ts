@@ -1,4 +1,5 @@
 /** `poll` follows candidates to their ends, `status` looks at one once (spec §2.6, §4.1, contract §6). */
+
 import { failedError } from '../core/client/follow/errors.js'
 import type { PollResult } from '../core/client/follow/follow.js'
 import { statusOnce } from '../core/client/follow/look.js'
@@ -17,8 +18,9 @@ import { reconcile } from '../core/client/wallet/reconcile.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { isCandidateId } from '../core/protocol/words.js'
 import { follow } from './follow.js'
+import { executorFlags } from './session/flags.js'
 import { requireIdentifier } from './session/question.js'
-import { executorFlags, type Session, sessionVerb, withSession } from './session/session.js'
+import { type Session, sessionVerb, withSession } from './session/session.js'
 import { noteFallenRewards } from './session/stakes.js'
 import { candidateText, type Own } from './terminal/candidate-text.js'
 import { openLive } from './terminal/live.js'

@@ -1,4 +1,5 @@
 /** `positions` and `pnl`: what became of executed proposals and their bonds (contract §9, domain §10). */
+
 import { isContestedState } from '../core/client/positions/last-known.js'
 import { readPnl } from '../core/client/positions/pnl.js'
 import {
@@ -13,8 +14,8 @@ import { PendingError, ProposerError, UsageError } from '../core/protocol/errors
 import { answerText } from '../core/protocol/outcome-words.js'
 import { requireChain } from './own-transactions.js'
 import { type PinnedUnits, pinnedUnits } from './session/amounts.js'
-import { flagInstantMs } from './session/list-flags.js'
-import { type Session, sessionVerb, signerFlags } from './session/session.js'
+import { flagInstantMs, signerFlags } from './session/flags.js'
+import { type Session, sessionVerb } from './session/session.js'
 import { failOnDispute, onStakes, requireShown, stakeWallets } from './session/stakes.js'
 import type { Context } from './terminal/context.js'
 import { csvText } from './terminal/csv.js'
@@ -352,9 +353,11 @@ async function watchPositions(
     const isTime = error instanceof ProposerError && error.code === 'timed_out'
     if (!isTime) throw error
     if (last === undefined || open.length > 0)
-      throw new PendingError('positions_open', `${countsText(open)} open after --timeout`, {
-        hint: '`proposer positions --open` shows them',
-      })
+      throw new PendingError(
+        'positions_open',
+        `${countsText(open)} open after --timeout`,
+        '`proposer positions --open` shows them',
+      )
   }
 }
 

@@ -2,6 +2,7 @@
  * `receipt`, and `journal show --verify`: answers that prove themselves, offline (contract §9).
  * What is told comes from what the gateway has signed, never from what stands beside it.
  */
+
 import { basename, dirname } from 'node:path'
 import { readKeySet } from '../core/client/gateway/receipt-directory.js'
 import type { Attempt } from '../core/client/journal/authorizations.js'
@@ -27,8 +28,9 @@ import {
 } from '../core/protocol/kept-receipt.js'
 import { digestSha256, type ReceiptKey, type SignedAnswer } from '../core/protocol/receipt.js'
 import { publishText } from '../core/storage/durable.js'
+import type { SessionFlags } from './session/flags.js'
 import { parseJson, readInput } from './session/inputs.js'
-import { type SessionFlags, withSession } from './session/session.js'
+import { withSession } from './session/session.js'
 import { homeSetting } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { counted, fold, jsonText, timeText } from './terminal/render.js'

@@ -2,15 +2,16 @@
  * `run`: a morning in one command (contract §9): checks, plan, one confirmation, and then the flow
  * of `batch submit --resume --wait`, whose journal makes it safe to run again after any crash.
  */
+
 import type { Finding } from '../core/checks/finding.js'
 import { isUnsettled, stateOf } from '../core/client/journal/authorizations.js'
 import type { SpendingSums } from '../core/client/propose/look.js'
 import { journaledFor } from '../core/client/propose/plan.js'
 import { ProposerError, UncertainError, UsageError } from '../core/protocol/errors.js'
-import { goOnCommand } from './batch/hints.js'
 import {
   batchFlags,
   confirmSums,
+  goOnCommand,
   type Opened,
   openBatch,
   signingText,
@@ -21,8 +22,9 @@ import { submitAndReport } from './batch/running.js'
 import { readSource } from './batch/source.js'
 import { checksText, examine } from './doctor.js'
 import { forecastText } from './plan.js'
+import { executorFlags } from './session/flags.js'
 import { asksPerson } from './session/inputs.js'
-import { executorFlags, type Session, sessionVerb } from './session/session.js'
+import { type Session, sessionVerb } from './session/session.js'
 import type { Context } from './terminal/context.js'
 import { counted, fields } from './terminal/render.js'
 

@@ -324,9 +324,11 @@ async function run(context: Context, path: string, served: Served): Promise<void
       else print()
     }
     if ((await over) === 'chain' && !signal.aborted)
-      throw new UnavailableError('dev_chain_ended', 'the dev chain exited unexpectedly', {
-        hint: 'start `proposer serve --dev` again',
-      })
+      throw new UnavailableError(
+        'dev_chain_ended',
+        'the dev chain exited unexpectedly',
+        'start `proposer serve --dev` again',
+      )
     leaveSoon(drainMs, exit.done)
     await status?.end('draining calls in flight for up to 10 s; press Ctrl-C again to stop now')
   } finally {
@@ -388,7 +390,7 @@ async function check(context: Context, path: string, served: Served): Promise<vo
     throw new UsageError(
       'check_failed',
       `${others.length + 1} of ${findings.length} checks failed`,
-      { hint: 'fix the failures above in order, then check again' },
+      'fix the failures above in order, then check again',
     )
   const what = others.length === 0 ? detail : `${others.length + 1} faults, the first: ${detail}`
   throw new UsageError('check_failed', what, { hint })

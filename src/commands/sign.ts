@@ -4,7 +4,6 @@
  */
 
 import { basename, dirname } from 'node:path'
-import { Command } from 'commander'
 import { answerOf, labelOf } from '../core/client/journal/authorizations.js'
 import { uncheckedOf } from '../core/client/journal/records.js'
 import {
@@ -21,87 +20,74 @@ import { PendingError, UsageError } from '../core/protocol/errors.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
 import type { Address, TypedData } from '../core/protocol/schema.js'
 import { publishFile, writeAll } from '../core/storage/durable.js'
+import type { SessionFlags } from './session/flags.js'
 import { identify } from './session/identify.js'
 import { readInput } from './session/inputs.js'
 import {
-  addIntentFlags,
   authorizeParts,
-  type IntentFlags,
+  intentFlags,
   parseIntent,
   requireOutcome,
   showPreview,
   signingFlags,
 } from './session/intent.js'
 import { requireIdentifier } from './session/question.js'
-import { collector, settledData, withSettled } from './session/rounds.js'
+import { settledData, settlingSession } from './session/rounds.js'
 import { type Session, withSession } from './session/session.js'
 import type { Context } from './terminal/context.js'
-import { fields } from './terminal/render.js'
+import { rows } from './terminal/output.js'
+import { type FlagsOf, verb } from './terminal/verb.js'
 
-interface SignFlags extends IntentFlags {
-  readonly output?: string
-  readonly typedData?: boolean
-  readonly signature?: string
-}
+const flagTable = {
+  '-o, --output <file>': 'write the payload to this file; - prints only the payload',
+  '--typed-data': 'print EIP-712 JSON for an external wallet; reserves its nonce and question',
+  '--signature <hex>': 'attach the signature the wallet returned; - reads it from stdin',
+  ...intentFlags,
+} as const
+type SignFlags = FlagsOf<typeof flagTable> & SessionFlags
 
-export const signCommand = (context: Context): Command =>
-  addIntentFlags(
-    new Command('sign')
-      .description('sign a proposal and save it in the journal; send nothing')
-      .argument('<identifier>', 'question id, slug or Polymarket URL')
-      .option('-o, --output <file>', 'write the payload to this file; - prints only the payload')
-      .option(
-        '--typed-data',
-        'print EIP-712 JSON for an external wallet; reserves its nonce and question',
-      )
-      .option(
-        '--signature <hex>',
-        'attach the signature the wallet returned; - reads it from stdin',
-      ),
-  )
-    .addHelpText(
-      'after',
-      '\nThe same call again prints the same saved payload while it is open.\n\nExamples:\n  proposer sign some-slug --outcome p2 --max-amount 750usdc\n  proposer sign some-slug --outcome p2 --context context.json -o payload.json\n  proposer sign some-slug --outcome p2 --signer http://127.0.0.1:1248\n  proposer sign some-slug --outcome p2 --proposer 0x8ba1f109551bd432803012645ac136ddd64dba72 --typed-data > typed.json\n  proposer sign some-slug --signature "$(cat signature.txt)"',
-    )
-    .action(async (given: string, _own: unknown, command: Command) => {
-      const flags = command.optsWithGlobals<SignFlags>()
-      if (flags.signature !== undefined) return bringBack(context, given, flags, flags.signature)
-      await parseIntent(context, given, flags, '0x')
-      const settled: SettledEarlier[] = []
-      const signing = withSession(context, flags, async (session) => {
-        const [identifier = given] = await identify(context, session, [given])
-        const made = await authorizeParts(context, session, flags, identifier)
-        let collected: SafePartsFile | undefined
-        const safe = made.safe && {
-          ...made.safe,
-          collected: (parts: SafePartsFile) => {
-            collected = parts
-          },
-        }
-        const onSettled = collector(context, flags.quiet === true, settled)
-        const parts = { ...made, onSettled, safe }
-        const intent = await parseIntent(
-          context,
-          identifier,
-          flags,
-          await session.account.address(),
-          session,
-        )
-        if (flags.dryRun === true) return showPreview(context, session, flags, parts, intent)
-        if (flags.typedData === true)
-          return giveTypedData(context, flags, identifier, await offerTypedData(parts, intent))
-        try {
-          await showSigned(context, flags, identifier, await authorize(parts, intent), settled)
-        } catch (error) {
-          const isShort = error instanceof PendingError && error.code === 'safe_below_threshold'
-          if (isShort && collected !== undefined) await showParts(context, flags, collected)
-          throw error
-        }
-      })
-      await signing.catch((error: unknown) => {
-        throw context.output.mode === 'human' ? error : withSettled(error, settled)
-      })
+export const signCommand = verb({
+  name: 'sign',
+  about: 'sign a proposal and save it in the journal; send nothing',
+  args: { '<identifier>': 'question id, slug or Polymarket URL' },
+  flags: flagTable,
+  help: 'The same call again prints the same saved payload while it is open.',
+  examples: [
+    'sign some-slug --outcome p2 --max-amount 750usdc',
+    'sign some-slug --outcome p2 --context context.json -o payload.json',
+    'sign some-slug --outcome p2 --signer http://127.0.0.1:1248',
+    'sign some-slug --outcome p2 --proposer 0x8ba1f109551bd432803012645ac136ddd64dba72 --typed-data > typed.json',
+    'sign some-slug --signature "$(cat signature.txt)"',
+  ],
+  async run(context, flags, { identifier: named }) {
+    if (flags.signature !== undefined) return bringBack(context, named, flags, flags.signature)
+    await parseIntent(context, named, flags, '0x')
+    await settlingSession(context, flags, named, async (session, identifier, settling) => {
+      const made = await authorizeParts(context, session, flags, identifier)
+      let collected: SafePartsFile | undefined
+      const safe = made.safe && {
+        ...made.safe,
+        collected: (parts: SafePartsFile) => {
+          collected = parts
+        },
+      }
+      const parts = { ...made, onSettled: settling.onSettled, safe }
+      const proposer = await session.account.address()
+      const intent = await parseIntent(context, identifier, flags, proposer, session)
+      if (flags.dryRun === true) return showPreview(context, session, flags, parts, intent)
+      if (flags.typedData === true)
+        return giveTypedData(context, flags, identifier, await offerTypedData(parts, intent))
+      try {
+        const signed = await authorize(parts, intent)
+        await showSigned(context, flags, identifier, signed, settling.settled)
+      } catch (error) {
+        const isShort = error instanceof PendingError && error.code === 'safe_below_threshold'
+        if (isShort && collected !== undefined) await showParts(context, flags, collected)
+        throw error
+      }
     })
+  },
+})
 
 async function showSigned(
   context: Context,
@@ -133,25 +119,18 @@ async function showSigned(
     rules: record.rules ?? null,
     ...(settled.length === 0 ? {} : { settled: settledData(settled) }),
   }
-  output.result('signed', result, () =>
-    fields(
-      [
-        [signed.reused ? 'signed before' : 'signed', signed.journalId],
-        ['question', signed.questionId],
-        ['answer', answerOf(record)],
-        ['signer', signed.signer],
-        ['digest', signed.digest],
-        ['payload', file],
-        [
-          'next',
-          file === undefined
-            ? `proposer submit ${identifier} --outcome ${outcomeOf(record.terms.price)}`
-            : `proposer submit ${identifier} ${flags.output}`,
-        ],
-      ],
-      output.columns,
-    ),
-  )
+  const next = file === undefined ? `--outcome ${outcomeOf(record.terms.price)}` : flags.output
+  output.show('signed', result, [
+    rows([
+      [signed.reused ? 'signed before' : 'signed', signed.journalId],
+      ['question', signed.questionId],
+      ['answer', answerOf(record)],
+      ['signer', signed.signer],
+      ['digest', signed.digest],
+      ['payload', file],
+      ['next', `proposer submit ${identifier} ${next}`],
+    ]),
+  ])
 }
 
 /** What the next owner needs, with -o in a file. It holds signatures, so a screen gets no part (R5). */
@@ -162,18 +141,15 @@ async function showParts(context: Context, flags: SignFlags, parts: SafePartsFil
   const file = flags.output === undefined ? undefined : fromCwd(context.cwd, flags.output)
   if (file !== undefined) await writeSecret(context, file, text)
   const { schema: _schema, ...data } = parts
-  output.result('safe-parts', data, () =>
-    fields(
-      [
-        ['Safe', parts.safe],
-        ['signed by', parts.signatures.map(({ owner }) => owner).join(', ')],
-        ['threshold', String(parts.threshold)],
-        ['digest', parts.digest],
-        ['parts', file],
-      ],
-      output.columns,
-    ),
-  )
+  output.show('safe-parts', data, [
+    rows([
+      ['Safe', parts.safe],
+      ['signed by', parts.signatures.map(({ owner }) => owner).join(', ')],
+      ['threshold', String(parts.threshold)],
+      ['digest', parts.digest],
+      ['parts', file],
+    ]),
+  ])
 }
 
 /**
@@ -211,18 +187,15 @@ async function giveTypedData(
     unchecked: uncheckedOf(offered),
     rules: offered.rules ?? null,
   }
-  output.result('typed-data', result, () =>
-    fields(
-      [
-        [reused ? 'issued before' : 'issued', id],
-        ['question', offered.questionId],
-        ['proposer', offered.terms.proposer],
-        ['digest', offered.digest],
-        ['next', next],
-      ],
-      output.columns,
-    ),
-  )
+  output.show('typed-data', result, [
+    rows([
+      [reused ? 'issued before' : 'issued', id],
+      ['question', offered.questionId],
+      ['proposer', offered.terms.proposer],
+      ['digest', offered.digest],
+      ['next', next],
+    ]),
+  ])
 }
 
 async function bringBack(
@@ -232,32 +205,25 @@ async function bringBack(
   given: string,
 ): Promise<void> {
   requireIdentifier(named)
-  const without = signingFlags.find((flag) => flag !== 'outcome' && flags[flag] !== undefined)
-  if (
-    without !== undefined ||
-    flags.typedData === true ||
-    flags.signer !== undefined ||
-    flags.supersede !== undefined
-  ) {
+  const { typedData, signer, supersede } = flags
+  const isOwn = signingFlags.some((flag) => flag !== 'outcome' && flags[flag] !== undefined)
+  if (isOwn || typedData === true || (signer ?? supersede) !== undefined)
     throw new UsageError(
       'flag_without_meaning',
       '--signature belongs to saved typed data, which already has all terms',
-      {
-        hint: 'omit the flags that say what to sign; --proposer, --safe, --outcome and --rpc-url may stay',
-      },
+      'omit the flags that say what to sign; --proposer, --safe, --outcome and --rpc-url may stay',
     )
-  }
   const outcome = flags.outcome === undefined ? undefined : requireOutcome(flags.outcome)
   const text = given === '-' ? new TextDecoder().decode(await readInput(context, '-')) : given
   await withSession(context, flags, async (session) => {
     const [identifier = named] = await identify(context, session, [named])
-    const [trust, chain] = [await session.trust(), await session.chain()]
+    const chain = await session.chain()
     const { authorization, reused } = await importSignature(
       {
         ports: session.ports,
         journal: session.journal,
-        trust,
-        ...(chain === undefined ? {} : { chain }),
+        trust: await session.trust(),
+        ...(chain && { chain }),
       },
       { identifier, outcome, proposer: await namedProposer(session, flags) },
       // Wallets and their tools like to print it as a JSON string.

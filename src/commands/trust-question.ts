@@ -4,6 +4,7 @@ import { createRoundReader } from '../core/chain/questions.js'
 import { keccakHex, requesterKinds } from '../core/chain/round.js'
 import { onChain } from '../core/chain/unavailable.js'
 import { acceptedValue } from '../core/client/gateway/answer.js'
+import { listedReceiptKeys } from '../core/client/gateway/receipt-directory.js'
 import { chainNow, confirmByChain } from '../core/client/trust/context.js'
 import { FactError, signingDataOf } from '../core/client/trust/signing-data.js'
 import { contractsOf, pinnedQuestionId, unpinnedSlug } from '../core/client/trust/trust.js'
@@ -14,9 +15,10 @@ import { namedQuestion } from '../core/protocol/market-url.js'
 import { answersText } from '../core/protocol/outcome-words.js'
 import type { BatchSigningData } from '../core/protocol/schema.js'
 import { isQuestionId } from '../core/protocol/words.js'
+import type { SessionFlags } from './session/flags.js'
 import { confirmedMarket, marketOf, onlyMarket } from './session/identify.js'
 import { requireIdentifier } from './session/question.js'
-import type { Session } from './session/session.js'
+import { openTarget, type Session } from './session/session.js'
 import type { Context } from './terminal/context.js'
 import { amountText, dateText, fields } from './terminal/render.js'
 
@@ -160,4 +162,42 @@ function kindOf(data: BatchSigningData): string {
     'the question id is not the hash of its text, so the kind of its requester must be named',
     `add --kind ${requesterKinds.slice(2).join(' or --kind ')}`,
   )
+}
+
+/**
+ * `trust pin --receipts`: the keys that the gateway lists, to be compared and pinned (contract §9).
+ * What it says of itself proves nothing, so a note asks for another source.
+ */
+export async function listedKeys(
+  context: Context,
+  { settings }: Session,
+  flags: SessionFlags,
+): Promise<NonNullable<Trust['receipt_keys']>> {
+  const target = await openTarget(context, settings, flags, 'read')
+  try {
+    const { signal } = context
+    const { allowHttp } = target
+    const keys = await listedReceiptKeys(target.fetch, target.baseUrl, { signal, allowHttp })
+    if (keys.length === 0)
+      throw new UsageError(
+        'no_receipts',
+        'this gateway signs no receipts: it lists no key',
+        'ask its operator to set receipts in gateway.json',
+      )
+    context.output.note(
+      'note: compare the key IDs with what the operator told you another way; whoever stands between could have listed a key of their own',
+    )
+    return Object.fromEntries(
+      keys.map(({ kid, x, nbf, exp }) => [
+        kid,
+        {
+          ...({ kty: 'OKP', crv: 'Ed25519', x } as const),
+          ...(nbf === undefined ? {} : { nbf }),
+          ...(exp === undefined ? {} : { exp }),
+        },
+      ]),
+    )
+  } finally {
+    await target.close()
+  }
 }

@@ -12,13 +12,14 @@ import { confirm, readInput } from './session/inputs.js'
 import type { Session } from './session/session.js'
 import type { Context } from './terminal/context.js'
 import { showDryRun } from './terminal/dry-run.js'
-import { fields, fold, foldAround, visible } from './terminal/render.js'
+import { rows, together } from './terminal/output.js'
+import { visible } from './terminal/render.js'
 
 /** `fromOutside`: a person has to agree. `onlyAdds`: what would change a pin is refused. */
 interface Writing {
   readonly fromOutside?: boolean
   readonly onlyAdds?: boolean
-  readonly isDryRun: boolean
+  readonly isDryRun?: boolean | undefined
 }
 
 /**
@@ -45,14 +46,14 @@ export async function write(
   const kept = `${path}.damaged`
   const replacing =
     damage && `${path} is damaged: it is replaced and kept as ${kept}. ${damage.detail}`
-  const shown = [
-    trustText(before === undefined ? trust : more, output.columns),
-    ...(replacing === undefined ? [] : [fold(visible(replacing), output.columns)]),
-    ...changed.map((line) => fold(`changes ${line}`, output.columns, '  ')),
-    ...added.map((line) => fold(`adds ${line}`, output.columns, '  ')),
-  ].join('\n')
+  const shown = together([
+    rows(pinRows(before === undefined ? trust : more)),
+    replacing,
+    ...changed.map((line) => `changes ${line}`),
+    ...added.map((line) => `adds ${line}`),
+  ])(output)
   const replaces = damage !== undefined || changed.length > 0
-  if (writing.isDryRun) {
+  if (writing.isDryRun === true) {
     if (output.mode === 'human') output.warn(shown)
     const verb = replaces ? 'replace' : before === undefined ? 'write' : 'add to'
     const would = isNews ? `${verb} ${path}` : `leave ${path} unchanged`
@@ -71,16 +72,10 @@ export async function write(
     const text = `${JSON.stringify(trust, undefined, 2)}\n`
     await publish(context, path, new TextEncoder().encode(text))
   }
-  const done = isNews
-    ? `pinned in ${visible(path)}`
-    : `everything is already pinned in ${visible(path)}`
-  output.result('trust', { path, ...trust, changed, added }, () =>
-    foldAround(
-      `${done}; verify it with \`proposer trust verify --rpc-url <url>\``,
-      output.columns,
-      '  ',
-    ),
-  )
+  const done = isNews ? 'pinned in' : 'everything is already pinned in'
+  output.show('trust', { path, ...trust, changed, added }, [
+    `${done} ${path}; verify it with \`proposer trust verify --rpc-url <url>\``,
+  ])
 }
 
 /** Adding to the pins must not change one, whoever has agreed (R9). */
@@ -137,33 +132,20 @@ export function firstJson(text: string, path: string): unknown {
   )
 }
 
-export function trustText(trust: ProfilePins, columns: number): string {
-  return fields(
-    [
-      ['chain', String(trust.chain_id)],
-      ['permit2', trust.permit2],
-      ['signed proposer', trust.signed_proposer ?? 'missing: no public source lists it'],
-      ...trust.oracles.map((address) => ['oracle', address] as const),
-      ...trust.requesters.map(
-        ({ address, kind }) => ['requester', `${address} (${kind})`] as const,
-      ),
-      ...trust.tokens.map((address) => ['token', address] as const),
-      ...Object.entries(trust.implementations ?? {}).map(
-        ([address, { implementation }]) =>
-          [
-            'code',
-            `${address} runs ${implementation === address ? 'its own' : implementation}`,
-          ] as const,
-      ),
-      ...Object.entries(trust.receipt_keys ?? {}).map(
-        ([kid, { exp }]) =>
-          [
-            'receipt key',
-            exp === undefined ? kid : `${kid} until ${instant(exp * 1_000)}`,
-          ] as const,
-      ),
-      ...Object.entries(trust.slugs).map(([slug, id]) => ['slug', `${slug} ${id}`] as const),
-    ],
-    columns,
-  )
-}
+export const pinRows = (trust: ProfilePins): readonly (readonly [string, string])[] => [
+  ['chain', String(trust.chain_id)],
+  ['permit2', trust.permit2],
+  ['signed proposer', trust.signed_proposer ?? 'missing: no public source lists it'],
+  ...trust.oracles.map((address) => ['oracle', address] as const),
+  ...trust.requesters.map(({ address, kind }) => ['requester', `${address} (${kind})`] as const),
+  ...trust.tokens.map((address) => ['token', address] as const),
+  ...Object.entries(trust.implementations ?? {}).map(([address, { implementation }]) => {
+    const code = implementation === address ? 'its own' : implementation
+    return ['code', `${address} runs ${code}`] as const
+  }),
+  ...Object.entries(trust.receipt_keys ?? {}).map(([kid, { exp }]) => {
+    const until = exp === undefined ? '' : ` until ${instant(exp * 1_000)}`
+    return ['receipt key', `${kid}${until}`] as const
+  }),
+  ...Object.entries(trust.slugs).map(([slug, id]) => ['slug', `${slug} ${id}`] as const),
+]

@@ -1,28 +1,24 @@
 /** `batch context`: the contexts of many questions, as `context` shows one (contract §6). */
+
 import { titleOf } from '../../core/chain/ancillary.js'
 import { type PlacedId, readIds } from '../../core/client/input/ids.js'
-import {
-  type BatchSource,
-  inGroups,
-  inputFault,
-  newFaults,
-  placeText,
-} from '../../core/client/input/rows.js'
+import { type BatchSource, inputFault, newFaults, placeText } from '../../core/client/input/rows.js'
 import type { ContextResult } from '../../core/client/trust/context.js'
 import type { Trust } from '../../core/client/trust/trust.js'
 import { identifierHint, namedQuestion } from '../../core/protocol/market-url.js'
 import { answersText } from '../../core/protocol/outcome-words.js'
-import { limits } from '../../core/protocol/words.js'
-import { identify } from '../session/identify.js'
-import { contextSource, unitsOf } from '../session/question.js'
-import { requesterFlag, type Session, sessionVerb } from '../session/session.js'
+import { requesterFlag } from '../session/flags.js'
+import { contextGroups } from '../session/identify.js'
+import { unitsOf } from '../session/question.js'
+import { type Session, sessionVerb } from '../session/session.js'
 import { worksheetHead, worksheetLine } from '../session/worksheet.js'
 import type { Context } from '../terminal/context.js'
 import type { Output } from '../terminal/output.js'
 import { amountText, visible } from '../terminal/render.js'
+import { newResults } from '../terminal/results.js'
 import type { FlagsOf } from '../terminal/verb.js'
+import { newFailures } from './failures.js'
 import { formatFlag, readSource } from './source.js'
-import { newResultStream, newTally } from './text.js'
 
 const contextFlags = {
   ...formatFlag,
@@ -54,32 +50,16 @@ async function showContexts(
   const rows = readIds(source, 'identifier', flags.format)
   const total = rows.length
   checkIds(source, rows)
-  const contexts = await contextSource(context, session)
   const printer = flags.csv === true ? newSheet(context, await session.trust()) : newList(output)
-  const tally = newTally()
-  const notes = new Set<string>()
-  let errors = 0
-  const progress = output.progress(`asking for ${total} questions`)
-  try {
-    for (const group of inGroups(rows, limits.batchItems)) {
-      const ids = group.map(({ id }) => id)
-      const asked = await identify(context, session, ids)
-      const found = await contexts.contexts(asked, { signal: session.signal })
-      for (const [index, one] of found.entries()) {
-        printer.item(one)
-        if (one.error) {
-          errors++
-          const place = group[index]
-          tally.add(place === undefined ? one.identifier : placeText(place), one.error)
-        } else for (const note of one.notes) notes.add(note)
-      }
+  const failures = newFailures()
+  const what = `asking for ${total} questions`
+  for await (const group of contextGroups(context, session, rows, ({ id }) => id, what))
+    for (const { asked, result } of group) {
+      printer.item(result)
+      if (result.error) failures.add(placeText(asked), result.error)
     }
-  } finally {
-    progress.stop()
-  }
-  for (const note of notes) output.note(`note: ${visible(note)}`)
-  printer.end({ questions: total - errors, errors })
-  const error = tally.error({ total, goOn: 'retry later' })
+  printer.end({ questions: total - failures.count(), errors: failures.count() })
+  const error = failures.error({ total, goOn: 'retry later' })
   if (error) throw error
 }
 
@@ -96,7 +76,7 @@ interface Printer {
 }
 
 function newList(output: Output): Printer {
-  const stream = newResultStream(output, 'context', 'questions')
+  const stream = newResults(output, 'context', 'questions')
   return {
     item({ identifier, context, error }) {
       if (error !== undefined) {
@@ -112,7 +92,7 @@ function newList(output: Output): Printer {
       ])
     },
     end: (summary) =>
-      stream.end({ summary }, () => `${summary.questions} questions, ${summary.errors} errors`),
+      stream.end({ summary }, [`${summary.questions} questions, ${summary.errors} errors`]),
   }
 }
 

@@ -2,6 +2,7 @@
  * What `batch sign` and `batch submit` share: flags, the first reading of the input, and what the
  * core needs.
  */
+
 import {
   type BatchChecks,
   type BatchCount,
@@ -33,25 +34,29 @@ import { systemCurve } from '../../core/io/secp256k1.js'
 import type { Chain } from '../../core/ports.js'
 import { eventUrl } from '../../core/protocol/market-url.js'
 import { commonTokens, flagged, givenAmount, pinnedToken, pinnedUnits } from '../session/amounts.js'
-import { checkFlags, isRequired, openChecker, requiredBy, tallyText } from '../session/checks.js'
-import { identify } from '../session/identify.js'
-import { confirm, parseJson, readInput } from '../session/inputs.js'
-import { contextSource } from '../session/question.js'
-import { askingForRules } from '../session/rules.js'
+import { isRequired, openChecker, requiredBy, tallyText } from '../session/checks.js'
 import {
   browserFlags,
+  checkFlags,
+  executorFlags,
   requesterFlag,
-  type Session,
   type SessionFlags,
   signerFlags,
-} from '../session/session.js'
+} from '../session/flags.js'
+import { identify } from '../session/identify.js'
+import { confirm, parseJson, readInput } from '../session/inputs.js'
+import { asksGateway, contextSource } from '../session/question.js'
+import { askingForRules } from '../session/rules.js'
+import { once, type Session } from '../session/session.js'
 import { headroomBasisPoints } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
+import { fileWord, flagWords } from '../terminal/hint-flags.js'
 import { amountWithRaw, counted, foldAround, visible } from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
 import { formatFlag } from './source.js'
 
-export const batchFlags = {
+/** What decides which bytes a batch signs and sends. */
+const signing = {
   ...formatFlag,
   ...signerFlags,
   ...browserFlags,
@@ -62,9 +67,23 @@ export const batchFlags = {
   '--max-spend <amount>': 'refuse to authorize more than this for all rows together',
   '--fit': 'sign the first rows that limit and wallet cover',
   '--context <file>': 'contexts to sign, from `batch context --json`',
+} as const
+export const batchFlags = {
+  ...signing,
   '--dry-run': 'show what would happen; sign and send nothing',
 } as const
 export type BatchFlags = FlagsOf<typeof batchFlags> & SessionFlags & { readonly resume?: boolean }
+
+/**
+ * What finishes this input, for a hint, in backticks: gateway, home and their like are added to
+ * every hint where it is printed.
+ */
+export function goOnCommand(verb: 'batch submit' | 'run', path: string, flags: BatchFlags): string {
+  const resume = verb === 'run' ? '' : ' --resume'
+  const words = flagWords({ ...signing, ...executorFlags }, { ...flags })
+  const rows = path === '-' ? ' and the same rows on stdin' : ''
+  return `\`proposer ${verb} ${fileWord(path)}${resume}${words}\`${rows}`
+}
 
 export interface Opened {
   readonly parts: BatchParts
@@ -114,10 +133,6 @@ export async function openBatch(
     nonceHolder: (row, questionId, owner) => nonceHolder(view, journalNow, row, questionId, owner),
   }
   const count = await checkBatch(source, flags.format, checks, faults)
-  const { gateway: remote, local } = session.settings
-  const asksGateway =
-    flags.context === undefined &&
-    (chain === undefined || remote !== undefined || local !== undefined)
   let sums: SpendingSums | undefined
   const counting = opening.sums?.(count, chain !== undefined) === true
   const contexts = await orFaults(faults, () =>
@@ -146,7 +161,9 @@ export async function openBatch(
       return signer
     }),
     chain,
-    ...(asksGateway ? { gateway: await orFaults(faults, () => session.gateway('read')) } : {}),
+    ...(flags.context === undefined && asksGateway(session)
+      ? { gateway: await orFaults(faults, () => session.gateway('read')) }
+      : {}),
     maxAmountRaw: maxAmount?.raw,
     amountTokens: commonTokens([maxSpend, maxAmount]),
     headroomBasisPoints: headroomBasisPoints(session.settings.headroom),
@@ -257,14 +274,6 @@ export const totalsText = (trust: Trust, totals: Totals): string =>
   [...totals]
     .map(([token, raw]) => amountWithRaw(String(raw), pinnedToken(trust, token)))
     .join(' and ')
-
-function once<T>(make: () => Promise<T>): () => Promise<T> {
-  let made: Promise<T> | undefined
-  return () => {
-    made ??= make()
-    return made
-  }
-}
 
 /** Nobody is asked but the chain, where there is one, whether each is still so (R9). */
 async function fileContexts(

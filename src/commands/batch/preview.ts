@@ -23,11 +23,14 @@ import { type ProposerError, UsageError } from '../../core/protocol/errors.js'
 import { answerText, keyNamed } from '../../core/protocol/outcome-words.js'
 import { outcomeOf, priceOf } from '../../core/protocol/proposal.js'
 import type { Address, OutcomeKey } from '../../core/protocol/schema.js'
+import { findingLine } from '../session/checks.js'
 import type { Context } from '../terminal/context.js'
-import { amountText, fold } from '../terminal/render.js'
-import { type Column, tableText } from '../terminal/table.js'
+import { table, together } from '../terminal/output.js'
+import { amountText } from '../terminal/render.js'
+import { newResults, type Results } from '../terminal/results.js'
+import type { Column } from '../terminal/table.js'
+import { newFailures } from './failures.js'
 import { type Opened, totalsText } from './parts.js'
-import { newResultStream, newTally } from './text.js'
 import { failedBefore } from './wait.js'
 
 const wouldBe = {
@@ -78,12 +81,11 @@ export async function showBatchPlan(
   },
 ): Promise<void> {
   const { parts, count } = opened
-  const stream = newResultStream(context.output, 'batch-preview', 'results')
+  const stream = newResults(context.output, 'batch-preview', 'results')
   const counts = new Map<string, number>()
   const totals = new Map<Address, bigint>()
-  const tally = newTally()
-  const isHuman = context.output.mode === 'human'
-  const table = newTable(context)
+  const failures = newFailures()
+  const sheet = newTable(stream)
   const { plans = [], refusal } = await opened.look(true)
   const shown =
     gateway === undefined ? plans : await sendable({ ...parts, gateway }, plans, options)
@@ -95,27 +97,22 @@ export async function showBatchPlan(
     if (plan.kind === 'sign' && !isHeld && terms.token !== null)
       totals.set(terms.token, (totals.get(terms.token) ?? 0n) + BigInt(terms.amount ?? 0))
     const error = errorOf(plan)
-    if (error !== undefined) tally.add(placeText(plan.row), asItemError(plan.row, error))
-    if (isHuman)
-      table.add(reviewed(plan, terms, parts.trust.chain_id, action), error, planned.findings ?? [])
-    else stream.item(previewOf(plan, terms, action, planned.findings), () => [])
+    if (error !== undefined) failures.add(placeText(plan.row), asItemError(plan.row, error))
+    sheet.add(reviewed(plan, terms, parts.trust.chain_id, action), error, planned.findings ?? [])
+    stream.item(previewOf(plan, terms, action, planned.findings))
   }
-  table.end()
+  sheet.end()
   const summary = Object.fromEntries(
     [...counts].map(([action, count]) => [action.replaceAll(' ', '_'), count]),
   )
   const sums = [...totals].map(([token, amount]) => ({ token, amount: String(amount) }))
-  stream.end({ dry_run: true, summary, totals: sums }, () =>
-    [
-      [...counts].map(([action, count]) => `${count} ${action}`).join(', '),
-      ...(totals.size === 0 ? [] : [`would authorize ${totalsText(parts.trust, totals)} in all`]),
-      ...(refusal === undefined ? [] : ['nothing would be signed or sent']),
-    ]
-      .map((line) => fold(line, context.output.columns, '  '))
-      .join('\n'),
-  )
+  stream.end({ dry_run: true, summary, totals: sums }, [
+    [...counts].map(([action, count]) => `${count} ${action}`).join(', '),
+    totals.size > 0 && `would authorize ${totalsText(parts.trust, totals)} in all`,
+    refusal !== undefined && 'nothing would be signed or sent',
+  ])
   if (refusal !== undefined) throw refusal
-  const error = tally.error({ total: count.rows, goOn: 'retry later' })
+  const error = failures.error({ total: count.rows, goOn: 'retry later' })
   if (error) throw error
 }
 
@@ -215,25 +212,24 @@ const columns: readonly Column<Reviewed>[] = [
 ]
 
 /** A part of the rows at a time (R17). */
-function newTable({ output }: Context) {
-  let rows: Reviewed[] = []
+function newTable(stream: Results) {
+  let shown: Reviewed[] = []
   let faults: string[] = []
   const end = () => {
-    if (rows.length > 0)
-      output.text(`${[tableText(columns, rows, output), ...faults].join('\n')}\n\n`)
-    rows = []
+    if (shown.length === 0) return
+    stream.block(together([table(columns, shown), ...faults]))
+    stream.gap()
+    shown = []
     faults = []
   }
   return {
     add(row: Reviewed, error: ProposerError | undefined, found: readonly QuestionFinding[]) {
-      rows.push(row)
-      for (const { id, result, detail, source } of found)
-        if (result === 'warn')
-          faults.push(
-            fold(`${placeText(row.row)}: warn: ${id}: ${detail} [${source}]`, output.columns, '  '),
-          )
-      if (error) faults.push(fold(`${placeText(row.row)}: ${error.detail}`, output.columns, '  '))
-      if (rows.length === shownAtOnce) end()
+      shown.push(row)
+      const place = placeText(row.row)
+      for (const one of found)
+        if (one.result === 'warn') faults.push(`${place}: ${findingLine(one)}`)
+      if (error) faults.push(`${place}: ${error.detail}`)
+      if (shown.length === shownAtOnce) end()
     },
     end,
   }

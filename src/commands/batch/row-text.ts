@@ -25,9 +25,7 @@ export const notFollowed = ({ candidate, elsewhere }: RowResult) =>
   new UnavailableError(
     'other_origin',
     `candidate ${candidate?.candidateId} is held by ${elsewhere?.origin}, which is not the configured gateway`,
-    {
-      hint: `\`proposer poll ${candidate?.candidateId} ${elsewhere?.flag}\``,
-    },
+    `\`proposer poll ${candidate?.candidateId} ${elsewhere?.flag}\``,
   )
 
 export function resultOf(result: RowResult, polled: PolledCandidate | undefined): object {

@@ -14,7 +14,9 @@ import { collector } from '../session/rounds.js'
 import type { Session } from '../session/session.js'
 import { noteFallenRewards } from '../session/stakes.js'
 import type { Context } from '../terminal/context.js'
-import { counted, fold } from '../terminal/render.js'
+import { counted } from '../terminal/render.js'
+import { newResults } from '../terminal/results.js'
+import { newFailures, progressText } from './failures.js'
 import { type Opened, totalsText } from './parts.js'
 import {
   batchSummaryText,
@@ -24,7 +26,6 @@ import {
   resultOf,
   rowFailureOf,
 } from './row-text.js'
-import { newCauses, newResultStream, newTally, progressText } from './text.js'
 import { pendingError, rowFailedError, waitForBatch } from './wait.js'
 
 export interface Running {
@@ -149,19 +150,14 @@ type Report = ReturnType<typeof newReport>
 function newReport(context: Context, { parts, count }: Opened, running: Running) {
   const { output } = context
   const counts = { accepted: 0, replayed: 0, rejected: 0, unknown: 0, deferred: 0 }
-  const tally = newTally()
-  const causes = newCauses()
+  const failures = newFailures()
   const totals = new Map<Address, bigint>()
-  const stream = newResultStream(output, running.kind, 'results', running.head)
+  const stream = newResults(output, running.kind, 'results', running.head)
   let isSigned = false
   let failed = 0
-  const wrong = (word: string, place: string, name: string, error: ProposerError) => {
-    tally.add(place, error)
-    causes.add(word, name, error)
-  }
   return {
     counts,
-    wrong,
+    wrong: failures.add,
     count(one: RowResult, by: 1 | -1 = 1) {
       counts[one.outcome] += by
     },
@@ -169,11 +165,11 @@ function newReport(context: Context, { parts, count }: Opened, running: Running)
       const place = placeText(one.row)
       const { authorization, candidate } = one
       isSigned ||= authorization !== undefined
-      if (one.error) wrong(one.outcome, place, nameOf(one), one.error)
+      if (one.error) failures.add(place, one.error, one.outcome, nameOf(one))
       const failure = running.wait ? undefined : rowFailureOf(one)
       if (failure !== undefined) {
         failed++
-        wrong('failed', place, nameOf(one), failure)
+        failures.add(place, failure, 'failed', nameOf(one))
       }
       const token = authorization?.signed.token
       if (candidate !== undefined && token !== undefined)
@@ -189,18 +185,12 @@ function newReport(context: Context, { parts, count }: Opened, running: Running)
         ...counts,
         ...(ends === undefined ? { failed } : ends.counts),
       }
-      stream.end({ summary, ...running.rest }, () =>
-        [
-          ...[
-            batchSummaryText(summary),
-            totals.size === 0 ? '' : `authorized ${totalsText(parts.trust, totals)} in all`,
-          ].map((line) => fold(line, output.columns, '  ')),
-          causes.text(output.columns),
-        ]
-          .filter((text) => text !== '')
-          .join('\n'),
-      )
-      const error = tally.error({
+      stream.end({ summary, ...running.rest }, [
+        batchSummaryText(summary),
+        totals.size > 0 && `authorized ${totalsText(parts.trust, totals)} in all`,
+        ...failures.blocks(),
+      ])
+      const error = failures.error({
         total: count.rows,
         goOn: isSigned
           ? `continue with ${running.command}: saved bytes are sent again, nothing is signed twice`
@@ -209,7 +199,7 @@ function newReport(context: Context, { parts, count }: Opened, running: Running)
         isShown: output.mode === 'human' && output.isTerminal,
       })
       const stopped = ends?.polled.stopped
-      // Whoever is still on the way, and a Ctrl-C, is in the tally's error.
+      // Whoever is still on the way, and a Ctrl-C, is in the error of all.
       const isTold = stopped instanceof PendingError || stopped instanceof InterruptedError
       const worst = gravest([error, isTold ? undefined : stopped]) ?? stopped
       if (worst) throw worst
@@ -235,7 +225,7 @@ async function followHeld(
     (one) => one.candidate !== undefined && !isDone(one) && one.candidate.status !== 'failed',
   )
   const placed = (word: string, one: RowResult, error: ProposerError) =>
-    report.wrong(word, placeText(one.row), nameOf(one), error)
+    report.wrong(placeText(one.row), error, word, nameOf(one))
   for (const one of left) if (one.error === undefined) placed('pending', one, notFollowed(one))
   const ids = here.flatMap(({ candidate }) =>
     candidate === undefined ? [] : [candidate.candidateId],
@@ -259,7 +249,7 @@ async function followHeld(
     const { candidateId: id } = one
     const wrong = (word: 'failed' | 'pending', error: ProposerError) => {
       counts[word]++
-      report.wrong(word, `candidate ${id}`, names.get(id) ?? id, error)
+      report.wrong(`candidate ${id}`, error, word, names.get(id) ?? id)
     }
     if (one.end === 'executed') counts.executed++
     else if (one.end === 'failed') wrong('failed', rowFailedError(one))

@@ -12,13 +12,14 @@ import { SignedProposal } from '../../core/protocol/schema.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'
 import { type Session, sessionVerb } from '../session/session.js'
 import type { Context } from '../terminal/context.js'
+import { fileWord } from '../terminal/hint-flags.js'
 import { jsonText, visible } from '../terminal/render.js'
+import { newResults } from '../terminal/results.js'
 import type { FlagsOf } from '../terminal/verb.js'
-import { submitCommandText } from './hints.js'
+import { newFailures, progressText } from './failures.js'
 import { batchFlags, type Opened, openBatch } from './parts.js'
 import { showBatchPlan } from './preview.js'
 import { readSource } from './source.js'
-import { newResultStream, newTally, progressText } from './text.js'
 
 const flagTable = {
   '-o, --output <file>': 'write signed items to this file, one per line; default: stdout',
@@ -51,37 +52,25 @@ async function sign(
   const { output } = context
   const { count } = opened
   const counts = { signed: 0, reused: 0, rejected: 0 }
-  const tally = newTally()
-  const file =
-    flags.output === undefined || flags.output === '-'
-      ? undefined
-      : fromCwd(context.cwd, flags.output)
-  // Where the items themselves are the result, nothing stands between them.
-  const stream =
-    output.mode === 'human' ? undefined : newResultStream(output, 'batch-signed', 'results')
-  const progress = output.progress(progressText(0, count.rows, []))
-
+  const failures = newFailures()
+  const path = flags.output === '-' ? undefined : flags.output
+  const file = path === undefined ? undefined : fromCwd(context.cwd, path)
+  const stream = newResults(output, 'batch-signed', 'results')
+  const told = () => progressText(sum(counts), count.rows, Object.entries(counts))
+  const progress = output.progress(told())
   const take = (signed: readonly RowSigned[]): string => {
     let lines = ''
     for (const one of signed) {
       const item = one.error === undefined ? itemText(one.authorization) : undefined
-      if (one.error !== undefined) {
-        counts.rejected++
-        tally.add(placeText(one.row), one.error)
-      } else if (one.reused) counts.reused++
-      else counts.signed++
+      counts[outcomeOf(one)]++
+      if (one.error !== undefined) failures.add(placeText(one.row), one.error)
       if (item !== undefined) lines += `${item}\n`
-      if (item !== undefined && stream === undefined && file === undefined)
-        output.text(`${output.isTerminal ? jsonText(JSON.parse(item), 0) : item}\n`)
-      stream?.item(resultOf(one, item), () => [])
+      // Where the items themselves are the result, nothing stands between them.
+      if (item !== undefined && file === undefined)
+        stream.block(({ isTerminal }) => (isTerminal ? jsonText(JSON.parse(item), 0) : item))
+      stream.item(resultOf(one, item))
     }
-    progress.update(
-      progressText(
-        counts.signed + counts.reused + counts.rejected,
-        count.rows,
-        Object.entries(counts),
-      ),
-    )
+    progress.update(told())
     return lines
   }
 
@@ -101,17 +90,28 @@ async function sign(
   } finally {
     progress.stop()
   }
-  const summary = { rows: count.rows, ...counts }
-  const summaryText = `${counts.signed} signed, ${counts.reused} signed before, ${counts.rejected} rejected`
-  stream?.end({ summary }, () => summaryText)
-  if (stream === undefined && file !== undefined)
-    output.text(
-      `${summaryText}\nwritten to ${visible(flags.output ?? '')}\nnext: ${visible(submitCommandText(flags.output ?? '', flags))}\n`,
-    )
-  else if (stream === undefined) output.note(summaryText)
-  const error = tally.error({ total: count.rows, goOn: 'retry later' })
+  const { signed, reused, rejected } = counts
+  const text = `${signed} signed, ${reused} signed before, ${rejected} rejected`
+  const next = `proposer batch submit ${fileWord(path ?? '')}`
+  stream.end(
+    { summary: { rows: count.rows, ...counts } },
+    path === undefined
+      ? []
+      : [
+          text,
+          () => `written to ${visible(path)}`,
+          () => `next: ${visible(context.pasted?.(`\`${next}\``).replaceAll('`', '') ?? next)}`,
+        ],
+  )
+  if (path === undefined && output.mode === 'human') output.note(text)
+  const error = failures.error({ total: count.rows, goOn: 'retry later' })
   if (error) throw error
 }
+
+const outcomeOf = (one: RowSigned) =>
+  one.error !== undefined ? 'rejected' : one.reused ? 'reused' : 'signed'
+
+const sum = (counts: object) => Object.values(counts).reduce((all, each) => all + each, 0)
 
 /**
  * The saved bytes as a batch item; saved in the single form, the item that says the same (§2.7).
@@ -134,7 +134,7 @@ function resultOf(one: RowSigned, item: string | undefined): object {
   return {
     client_ref: row.clientRef ?? null,
     identifier: row.identifier,
-    outcome: one.error !== undefined ? 'rejected' : one.reused ? 'reused' : 'signed',
+    outcome: outcomeOf(one),
     journal_id: one.error === undefined ? one.authorization.id : null,
     payload: item === undefined ? null : (JSON.parse(item) as object),
     error: one.error === undefined ? null : { code: one.error.code, detail: one.error.detail },

@@ -1,13 +1,16 @@
 /** `batch status`: many candidates at once (spec §4.2 rules 6 and 7). */
+
 import type { PolledCandidate } from '../../core/client/follow/batch.js'
 import { gravest } from '../../core/client/gateway/answer.js'
 import { readIds } from '../../core/client/input/ids.js'
 import { type BatchSource, inputFault, type Place } from '../../core/client/input/rows.js'
 import { PendingError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
 import { isCandidateId } from '../../core/protocol/words.js'
-import { executorFlags, sessionVerb } from '../session/session.js'
+import { executorFlags } from '../session/flags.js'
+import { sessionVerb } from '../session/session.js'
+import { newResults } from '../terminal/results.js'
+import { newFailures } from './failures.js'
 import { formatFlag, readSource } from './source.js'
-import { newResultStream, newTally } from './text.js'
 import { lookAtBatch, pendingError, rowFailedError, waitForBatch } from './wait.js'
 
 export const batchStatusVerb = sessionVerb({
@@ -35,15 +38,15 @@ export const batchStatusVerb = sessionVerb({
         ? await waitForBatch(context, parts, ids, session.settings.timeoutMs)
         : await lookAtBatch(context, parts, ids, session.signal)
     const isOutOfTime = stopped instanceof PendingError
-    const stream = newResultStream(output, 'batch-status', 'results')
-    const tally = newTally()
+    const stream = newResults(output, 'batch-status', 'results')
+    const failures = newFailures()
     const counts = new Map<string, number>()
     for (const one of candidates) {
       const state = one.candidate?.status ?? 'unknown'
       const kind = one.end ?? (isStage(state) ? state : 'pending')
       counts.set(kind, (counts.get(kind) ?? 0) + 1)
       const error = errorOf(one, isOutOfTime)
-      if (error) tally.add(`candidate ${one.candidateId}`, error)
+      if (error) failures.add(`candidate ${one.candidateId}`, error)
       stream.item(resultOf(one), () => [
         one.candidateId,
         state,
@@ -51,14 +54,11 @@ export const batchStatusVerb = sessionVerb({
         one.candidate?.failure?.detail ?? one.error?.detail ?? '',
       ])
     }
-    stream.end({ summary: { candidates: candidates.length, ...Object.fromEntries(counts) } }, () =>
+    stream.end({ summary: { candidates: candidates.length, ...Object.fromEntries(counts) } }, [
       [...counts].map(([state, count]) => `${count} ${state}`).join(', '),
-    )
-    const error = tally.error({
-      total: candidates.length,
-      goOn: 'retry later',
-    })
-    // Whoever is still on the way is in the tally's error.
+    ])
+    const error = failures.error({ total: candidates.length, goOn: 'retry later' })
+    // Whoever is still on the way is in the error of all.
     const worst = gravest([isOutOfTime ? undefined : stopped, error]) ?? stopped
     if (worst) throw worst
   },
@@ -76,9 +76,7 @@ function errorOf(one: PolledCandidate, isOutOfTime: boolean) {
   return new UnavailableError(
     'no_status',
     `the gateway returned no status${statusCode === null ? '' : ` (${statusCode})`}`,
-    {
-      hint: 'retry later',
-    },
+    'retry later',
   )
 }
 
@@ -99,6 +97,8 @@ const badId = (source: BatchSource, place: Place) =>
   )
 
 const noIds = (name: string) =>
-  new UsageError('empty_input', `${name}: it holds no candidate ids`, {
-    hint: 'give candidate ids, or what `batch submit` printed',
-  })
+  new UsageError(
+    'empty_input',
+    `${name}: it holds no candidate ids`,
+    'give candidate ids, or what `batch submit` printed',
+  )

@@ -15,7 +15,7 @@ import type { JournaledAuthorization } from '../../core/client/journal/authoriza
 import { FailedError, PendingError } from '../../core/protocol/errors.js'
 import type { Context } from '../terminal/context.js'
 import { isNews, reasonText, retriedText } from '../terminal/poll-table.js'
-import { progressText } from './text.js'
+import { progressText } from './failures.js'
 
 export const waitForBatch = (
   context: Context,

@@ -3,7 +3,7 @@ import { createDecisions, type OperatorDecision } from '../../core/gateway/statu
 import { registryOf } from '../../core/host/config-file.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { wholeNumber } from '../hosting/foreground.js'
-import { listFlags, sinceMs } from '../session/list-flags.js'
+import { listFlags, sinceMs } from '../session/flags.js'
 import { table } from '../terminal/output.js'
 import { fold, timeText } from '../terminal/render.js'
 import { look, saidWords, siteVerb } from './access.js'

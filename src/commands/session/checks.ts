@@ -7,19 +7,13 @@ import {
   type Thresholds,
 } from '../../core/client/check/findings.js'
 import type { Markets } from '../../core/ports.js'
-import { counted, fold } from '../terminal/render.js'
+import { counted } from '../terminal/render.js'
+import type { FlagsOf } from '../terminal/verb.js'
+import type { checkFlags } from './flags.js'
 import type { Session } from './session.js'
 import { percentOf, type Settings, secondsOf } from './settings.js'
 
-export interface CheckFlags {
-  readonly requireCheck?: boolean
-  readonly requireKnown?: boolean
-}
-
-export const checkFlags = {
-  '--require-check': 'refuse to sign where a finding of `check` warns',
-  '--require-known': 'refuse to sign where a finding of `check` is unknown',
-} as const
+export type CheckFlags = FlagsOf<typeof checkFlags>
 
 export const requiredBy = ({ requireCheck, requireKnown }: CheckFlags): Required => ({
   check: requireCheck === true,
@@ -62,15 +56,15 @@ export function thresholdsOf(settings: Settings): Thresholds {
   }
 }
 
-/** Outside text is escaped here. */
-export function findingLines(findings: readonly QuestionFinding[], columns: number): string[] {
+export const findingLine = ({ id, detail, source }: QuestionFinding): string =>
+  `warn: ${id}: ${detail} [${source}]`
+
+export function findingLines(findings: readonly QuestionFinding[]): string[] {
   const unknown = findings.filter(({ result }) => result === 'unknown').map(({ id }) => id)
   return [
-    ...findings
-      .filter(({ result }) => result === 'warn')
-      .map(({ id, detail, source }) => `warn: ${id}: ${detail} [${source}]`),
+    ...findings.filter(({ result }) => result === 'warn').map(findingLine),
     ...(unknown.length === 0 ? [] : [`unknown: ${unknown.join(', ')}`]),
-  ].map((line) => fold(line, columns, '  '))
+  ]
 }
 
 /** `5 ok, 1 warn, 1 unknown`. */

@@ -2,18 +2,15 @@
 import type { CheckedKeySource } from '../../core/host/executor-key-check.js'
 import { fromCwd } from '../../core/io/home-paths.js'
 import type { Context } from '../terminal/context.js'
+import type { FlagsOf } from '../terminal/verb.js'
+import type { executorFlags } from './flags.js'
 import { readPassword } from './key-source.js'
-
-export interface ExecutorFlags {
-  readonly executorAccount?: string | undefined
-  readonly executorPasswordFile?: string | undefined
-}
 
 /** The account of the flag, then PROPOSER_EXECUTOR_KEY_FILE; what gateway.json names comes after both. */
 export function executorKeyOf(
   context: Context,
   home: string,
-  { executorAccount, executorPasswordFile }: ExecutorFlags,
+  { executorAccount, executorPasswordFile }: FlagsOf<typeof executorFlags>,
 ): CheckedKeySource {
   const variable = context.env.PROPOSER_EXECUTOR_KEY_FILE ?? ''
   return {

@@ -2,15 +2,17 @@
 import { titleOf } from '../../core/chain/ancillary.js'
 import type { Round } from '../../core/chain/round.js'
 import { onChain } from '../../core/chain/unavailable.js'
+import { inGroups } from '../../core/client/input/rows.js'
 import { knownQuestionId } from '../../core/client/propose/intent.js'
+import type { ContextResult } from '../../core/client/trust/context.js'
 import { contractsOf, type Trust } from '../../core/client/trust/trust.js'
 import { type Chain, type Hex, type Market, SlugLookUpError } from '../../core/ports.js'
 import { RejectedError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
 import { namedQuestion } from '../../core/protocol/market-url.js'
-import { isQuestionId } from '../../core/protocol/words.js'
+import { isQuestionId, limits } from '../../core/protocol/words.js'
 import type { Context } from '../terminal/context.js'
 import { publicUrl, visible } from '../terminal/render.js'
-import { requireIdentifier } from './question.js'
+import { contextSource, requireIdentifier } from './question.js'
 import type { Session } from './session.js'
 
 const gammaLimitMs = 20_000
@@ -37,6 +39,37 @@ export async function identify(
     )
   }
   return found
+}
+
+/**
+ * Contexts of many questions, as many at a time as one call takes. Notes of all of them are told
+ * once, at the end.
+ */
+export async function* contextGroups<Asked>(
+  context: Context,
+  session: Session,
+  all: readonly Asked[],
+  nameOf: (one: Asked) => string,
+  what: string,
+): AsyncGenerator<readonly { readonly asked: Asked; readonly result: ContextResult }[]> {
+  const { output } = context
+  const source = await contextSource(context, session)
+  const notes = new Set<string>()
+  const progress = output.progress(what)
+  try {
+    for (const group of inGroups(all, limits.batchItems)) {
+      const names = await identify(context, session, group.map(nameOf))
+      const found = await source.contexts(names, { signal: session.signal })
+      for (const one of found) for (const note of one.context ? one.notes : []) notes.add(note)
+      yield found.flatMap((result, at) => {
+        const asked = group[at]
+        return asked === undefined ? [] : [{ asked, result }]
+      })
+    }
+  } finally {
+    progress.stop()
+  }
+  for (const note of notes) output.note(`note: ${visible(note)}`)
 }
 
 function knownHere(session: Session): (slug: string) => Promise<boolean> {
@@ -116,7 +149,7 @@ export async function confirmedMarket(
     questionId === undefined
       ? `the market ${slug} has no oracle question`
       : `Gamma says that ${slug} is ${questionId}, and no pinned requester on the chain knows it`,
-    { hint: 'check the slug, the requesters in the trust file and the --rpc-url' },
+    'check the slug, the requesters in the trust file and the --rpc-url',
   )
 }
 
@@ -131,8 +164,10 @@ export async function orGammaDown<T>(
     outer.throwIfAborted()
     if (!(error instanceof SlugLookUpError)) throw error
     const host = new URL(settings.gammaUrl?.value ?? 'https://gamma').host
-    throw new UnavailableError('gamma_unavailable', `Gamma ${host}: ${error.message}`, {
-      hint: 'retry later, or use question ids, pinned slugs or --source chain, which need no Gamma',
-    })
+    throw new UnavailableError(
+      'gamma_unavailable',
+      `Gamma ${host}: ${error.message}`,
+      'retry later, or use question ids, pinned slugs or --source chain, which need no Gamma',
+    )
   }
 }

@@ -1,12 +1,12 @@
 /** What `sign` and `submit` share: flags of a proposal, what they become, how it is shown. */
 
-import type { Command } from 'commander'
 import { titleOf } from '../../core/chain/ancillary.js'
 import type { QuestionFinding } from '../../core/client/check/findings.js'
 import { preview } from '../../core/client/propose/authorize.js'
 import type { IntentInWords } from '../../core/client/propose/intent.js'
 import type { AuthorizeParts, Preview } from '../../core/client/propose/prepare.js'
-import { requireRules } from '../../core/client/propose/rules.js'
+import { firstRulesNotes, requireRules } from '../../core/client/propose/rules.js'
+import type { SafePartsFile, SafeSigning } from '../../core/client/propose/safe.js'
 import { parseContext } from '../../core/client/trust/context.js'
 import { contextFrom } from '../../core/client/trust/sources.js'
 import { quickestCurve } from '../../core/io/native-curve.js'
@@ -19,49 +19,25 @@ import { outcomeKeys } from '../../core/protocol/proposal.js'
 import type { Address } from '../../core/protocol/schema.js'
 import { isClientRef, isUint256 } from '../../core/protocol/words.js'
 import type { Context } from '../terminal/context.js'
+import { type Block, rows, together } from '../terminal/output.js'
 import { questionText, textInShort } from '../terminal/question-text.js'
-import { amountText, amountWithRaw, dateText, fields, fold, visible } from '../terminal/render.js'
-import { addFlags } from '../terminal/verb.js'
+import { amountText, amountWithRaw, dateText, visible } from '../terminal/render.js'
+import type { FlagsOf } from '../terminal/verb.js'
 import { commonTokens, flagged, givenAmount, pinnedUnits } from './amounts.js'
-import {
-  type CheckFlags,
-  checkFlags,
-  findingLines,
-  isRequired,
-  openChecker,
-  requiredBy,
-  requireFindings,
-} from './checks.js'
-import { warnOfFirstRules } from './first-rules.js'
-import { asksPerson, confirm, parseJson, readInput } from './inputs.js'
-import { contextRows, contextSource, requireIdentifier, unitsOf } from './question.js'
-import { askingForRules, clarificationTexts, requireRulesHash, rulesLine } from './rules.js'
-import { givenParts, safeSigning } from './safe-parts.js'
+import { findingLines, isRequired, openChecker, requiredBy, requireFindings } from './checks.js'
 import {
   browserFlags,
+  checkFlags,
   requesterFlag,
-  type Session,
   type SessionFlags,
   safeFlags,
   signerFlags,
-} from './session.js'
+} from './flags.js'
+import { asksPerson, confirm, parseJson, readInput } from './inputs.js'
+import { asksGateway, contextRows, contextSource, requireIdentifier, unitsOf } from './question.js'
+import { askingForRules, clarificationTexts, requireRulesHash, rulesLine } from './rules.js'
+import type { Session } from './session.js'
 import { headroomBasisPoints } from './settings.js'
-
-export interface IntentFlags extends SessionFlags, CheckFlags {
-  readonly outcome?: string
-  readonly amount?: string
-  readonly maxAmount?: string
-  readonly headroom?: string
-  readonly nonce?: string
-  readonly deadline?: string
-  readonly supersede?: string
-  readonly clientRef?: string
-  readonly rulesSeen?: string
-  readonly context?: string
-  readonly dryRun?: boolean
-  /** False: only what a person decides on is shown before signing. */
-  readonly details?: boolean
-}
 
 /** With a ready payload none of them has a meaning. */
 export const signingFlags = [
@@ -77,7 +53,7 @@ export const signingFlags = [
   'asOwner',
   'parts',
   'browser',
-] as const satisfies readonly (keyof IntentFlags)[]
+] as const
 
 export const intentFlags = {
   ...signerFlags,
@@ -99,7 +75,9 @@ export const intentFlags = {
   '--supersede <journal-id>': 'replace this open authorization',
   '--dry-run': 'show what would happen; sign and send nothing',
 } as const
-export const addIntentFlags = (command: Command) => addFlags(command, intentFlags)
+/** `details`, false: only what a person decides on is shown before signing. */
+export type IntentFlags = FlagsOf<typeof intentFlags> &
+  SessionFlags & { readonly details?: boolean }
 
 /** Without `session`, which knows the profile and the units, only the form of amounts is judged. */
 export async function parseIntent(
@@ -115,9 +93,7 @@ export async function parseIntent(
     throw new UsageError(
       'bad_client_ref',
       '--client-ref holds control characters or is longer than 256 bytes',
-      {
-        hint: 'give a shorter plain text',
-      },
+      'give a shorter plain text',
     )
   }
   const { settings } = session ?? {}
@@ -155,17 +131,21 @@ export function requireOutcome(word: string | undefined): string {
   if (word !== undefined && wrong === undefined) return word
   const near = nearest(word ?? '', outcomeKeys)
   const guess = near.length === 1 ? `${didYouMean(near)} ` : ''
-  throw new UsageError('bad_outcome', `--outcome ${word === undefined ? '' : `${word} `}${wrong}`, {
-    hint: `${guess}give --outcome yes, no, a label of the question, or p1, p2, p3`,
-  })
+  throw new UsageError(
+    'bad_outcome',
+    `--outcome ${word === undefined ? '' : `${word} `}${wrong}`,
+    `${guess}give --outcome yes, no, a label of the question, or p1, p2, p3`,
+  )
 }
 
 function whole(flag: string, text: string | undefined): bigint | undefined {
   if (text === undefined) return undefined
   if (isUint256(text)) return BigInt(text)
-  throw new UsageError('bad_number', `${flag} ${text} is not a whole number below 2^256`, {
-    hint: `give ${flag} in digits`,
-  })
+  throw new UsageError(
+    'bad_number',
+    `${flag} ${text} is not a whole number below 2^256`,
+    `give ${flag} in digits`,
+  )
 }
 
 /** Unix seconds, a time, or a span such as `2h30m` from now. UsageError `bad_deadline`. */
@@ -179,9 +159,7 @@ export function parseDeadline(text: string | undefined, nowMs: number): bigint |
   throw new UsageError(
     'bad_deadline',
     `--deadline ${text} is neither Unix seconds nor a duration nor a time`,
-    {
-      hint: 'give --deadline 90m or 2h30m (d, h, m and s are known), 2026-11-20T05:38:00Z, or Unix seconds',
-    },
+    'give --deadline 90m or 2h30m (d, h, m and s are known), 2026-11-20T05:38:00Z, or Unix seconds',
   )
 }
 
@@ -192,40 +170,41 @@ export async function authorizeParts(
   flags: IntentFlags,
   identifier: string,
 ): Promise<AuthorizeParts> {
-  const [trust, chain] = [await session.trust(), await session.chain()]
-  const { gateway: remote, local } = session.settings
-  // Offline a configured gateway is left alone; with a node it only settles earlier rounds.
-  const asksGateway =
-    flags.context === undefined &&
-    (chain === undefined || remote !== undefined || local !== undefined)
+  const { output } = context
+  const { context: file } = flags
+  const note = (text: string) => output.note(`note: ${visible(text)}`)
   return {
     ports: session.ports,
     journal: session.journal,
-    trust,
-    context: async () => {
-      if (flags.context !== undefined)
-        return parseContext(
-          parseJson(await readInput(context, flags.context), flags.context),
-          identifier,
-        )
-      return contextFrom(await contextSource(context, session), identifier, {
-        signal: session.signal,
-        note: (text) => context.output.note(`note: ${visible(text)}`),
-      })
-    },
+    trust: await session.trust(),
+    context: async () =>
+      file === undefined
+        ? contextFrom(await contextSource(context, session), identifier, {
+            signal: session.signal,
+            note,
+          })
+        : parseContext(parseJson(await readInput(context, file), file), identifier),
     signer: () => session.account.signer(),
     safe: await safeSigning(context, session, flags),
     recovery: async () => (await quickestCurve()).recover,
-    chain,
-    ...(asksGateway ? { gateway: await session.gateway('read') } : {}),
+    chain: await session.chain(),
+    // Offline a configured gateway is left alone; with a node it only settles earlier rounds.
+    ...(file === undefined && asksGateway(session)
+      ? { gateway: await session.gateway('read') }
+      : {}),
     // Asked only where a finding warns: the command itself is the word to sign.
     confirm: async (shown) => {
-      const { notesAreTerminal, mode } = context.output
-      const isRead = flags.quiet !== true && (mode === 'human' || notesAreTerminal)
+      const isRead = flags.quiet !== true && (output.mode === 'human' || output.notesAreTerminal)
       const findings = await findingsOf(context, session, flags, shown, isRead)
-      const text = flags.details === false ? briefText : previewText
-      context.output.note(text(shown, identifier, context.output.columns, findings))
-      warnOfFirstRules(context, identifier, shown.rules)
+      const blocks =
+        flags.details === false
+          ? briefBlocks(shown, identifier, findings)
+          : previewBlocks(shown, identifier, findings)
+      output.note(together(blocks)(output))
+      // What a first signature acknowledges, told to programs (contract §9, Rules).
+      if (output.mode !== 'human')
+        for (const detail of firstRulesNotes(identifier, shown.rules))
+          output.warning('rules_taken_as_read', visible(detail))
       requireFindings(identifier, findings, flags)
       if (warnings(findings).length > 0 && asksPerson(context, flags))
         await confirm(context, 'Sign although these findings warn?', false)
@@ -235,7 +214,7 @@ export async function authorizeParts(
       requireFindings(identifier, await findingsOf(context, session, flags, shown, false), flags)
     },
     askRules: askingForRules(context, flags),
-    note: (text) => context.output.note(`note: ${visible(text)}`),
+    note,
     signal: session.signal,
   }
 }
@@ -265,17 +244,18 @@ export async function showPreview(
   parts: AuthorizeParts,
   intent: IntentInWords,
 ): Promise<void> {
+  const { output } = context
   const shown = await preview(parts, intent)
   const { identifier } = intent
   const saved = (
     name: 'resumed' | 'reused',
     id: string,
-    of: { readonly questionId: string; readonly digest?: string | undefined },
+    of: { readonly questionId: string; readonly digest?: Hex | undefined },
     text: string,
   ) => {
     const { questionId: question_id, digest = null } = of
     const data = { dry_run: true, [name]: id, question_id, identifier, digest }
-    context.output.result('preview', data, () => `${id} ${text}`)
+    output.show('preview', data, [() => `${id} ${text}`])
   }
   if ('resumed' in shown) {
     const { id, offered } = shown.resumed
@@ -283,77 +263,64 @@ export async function showPreview(
   }
   if ('reused' in shown) {
     const { id, signed } = shown.reused
-    return saved(
-      'reused',
-      id,
-      signed,
-      'is open with the same answer: its saved bytes would be used, nothing would be signed',
-    )
+    const what = 'its saved bytes would be used, nothing would be signed'
+    return saved('reused', id, signed, `is open with the same answer: ${what}`)
   }
   const findings = await findingsOf(context, session, flags, shown, true)
-  context.output.result(
+  output.show(
     'preview',
     { dry_run: true, ...previewData(shown, identifier), findings },
-    () => previewText(shown, identifier, context.output.columns, findings),
+    previewBlocks(shown, identifier, findings),
   )
   requireFindings(identifier, findings, flags)
   await requireRules(intent.identifier, shown.rules, undefined)
 }
 
-function previewData(
-  shown: Preview,
-  identifier: string,
-): { digest: Hex } & Record<string, unknown> {
-  return {
-    question_id: shown.context.question_id,
-    identifier,
-    proposer: shown.proposer,
-    outcome: shown.outcome,
-    label: shown.label,
-    price: shown.price,
-    amount: String(shown.amountRaw),
-    required_bond: String(shown.requiredBondRaw),
-    nonce: String(shown.nonce),
-    deadline: String(shown.deadlineSeconds),
-    digest: shown.digest,
-    typed_data: shown.typedData,
-    notes: shown.notes,
-    unchecked: shown.unchecked,
-    rules: shown.rules?.rules ?? null,
-    rules_changed: shown.rules?.isChanged ?? null,
-  }
-}
+const previewData = (shown: Preview, identifier: string) => ({
+  question_id: shown.context.question_id,
+  identifier,
+  proposer: shown.proposer,
+  outcome: shown.outcome,
+  label: shown.label,
+  price: shown.price,
+  amount: String(shown.amountRaw),
+  required_bond: String(shown.requiredBondRaw),
+  nonce: String(shown.nonce),
+  deadline: String(shown.deadlineSeconds),
+  digest: shown.digest,
+  typed_data: shown.typedData,
+  notes: shown.notes,
+  unchecked: shown.unchecked,
+  rules: shown.rules?.rules ?? null,
+  rules_changed: shown.rules?.isChanged ?? null,
+})
 
-function briefText(
-  shown: Preview,
+const briefBlocks = (
+  { context, outcome, label, amountRaw, notes }: Preview,
   identifier: string,
-  columns: number,
   findings: readonly QuestionFinding[],
-): string {
-  const { context, outcome, label, amountRaw, notes } = shown
-  const amount = amountText(String(amountRaw), unitsOf(context))
-  return [
-    titleOf(context.request.ancillary_data) ?? identifier,
-    `${answerText(outcome, label)}, ${amount}`,
-    ...notes.map((note) => `note: ${note}`),
-  ]
-    .map((line) => fold(line, columns, '  '))
-    .concat(findingLines(warnings(findings), columns))
-    .join('\n')
-}
+): Block[] => [
+  titleOf(context.request.ancillary_data) ?? identifier,
+  `${answerText(outcome, label)}, ${amountText(String(amountRaw), unitsOf(context))}`,
+  ...notes.map((note) => `note: ${note}`),
+  ...findingLines(warnings(findings)),
+]
 
 const warnings = (findings: readonly QuestionFinding[]) =>
   findings.filter(({ result }) => result === 'warn')
 
-function previewText(
+function previewBlocks(
   shown: Preview,
   identifier: string,
-  columns: number,
   findings: readonly QuestionFinding[],
-): string {
+): Block[] {
   const units = unitsOf(shown.context)
-  const rows = fields(
-    [
+  return [
+    textInShort(
+      questionText(shown.context.request.ancillary_data),
+      `proposer context ${identifier}`,
+    ),
+    rows([
       ['answer', answerText(shown.outcome, shown.label)],
       ['authorizes', amountWithRaw(String(shown.amountRaw), units)],
       ['bond now', amountWithRaw(String(shown.requiredBondRaw), units)],
@@ -363,21 +330,55 @@ function previewText(
       ...contextRows(shown.context).filter(([label]) => !ownRows.has(label)),
       ['rules', shown.rules && rulesLine(shown.rules.rules)],
       ['digest', shown.digest],
-    ],
-    columns,
-  )
-  const question = textInShort(
-    questionText(shown.context.request.ancillary_data),
-    `proposer context ${identifier}`,
-    columns,
-  )
-  return [
-    question,
-    rows,
-    ...clarificationTexts(shown.rules?.newer ?? [], columns),
-    ...shown.notes.map((note) => fold(`note: ${note}`, columns, '  ')),
-    ...findingLines(findings, columns),
-  ].join('\n')
+    ]),
+    ...clarificationTexts(shown.rules?.newer ?? []),
+    ...shown.notes.map((note) => `note: ${note}`),
+    ...findingLines(findings),
+  ]
 }
 
 const ownRows: ReadonlySet<string> = new Set(['bond', 'answers', 'rules'])
+
+/** The intent wants its terms, the signature its parts, and stdin is there once. */
+const readParts = new WeakMap<Session, Promise<SafePartsFile>>()
+
+/** What `--parts` brings; without a session nothing is read. UsageError `flag_without_meaning`. */
+async function givenParts(
+  context: Context,
+  session: Session | undefined,
+  { parts: path, safe: named }: IntentFlags,
+): Promise<SafePartsFile | undefined> {
+  if (path === undefined) return undefined
+  if (named === undefined)
+    throw new UsageError(
+      'flag_without_meaning',
+      '--parts belongs to a Safe',
+      'add --safe <address>, or leave out --parts',
+    )
+  const safe = session?.account.safe?.address
+  if (session === undefined || safe === undefined) return undefined
+  const read = async () => {
+    const { parseParts } = await import('../../core/client/propose/safe.js')
+    const { chain_id: chainId } = await session.trust()
+    return parseParts(parseJson(await readInput(context, path), path), path, { safe, chainId })
+  }
+  const reading = readParts.get(session) ?? read()
+  readParts.set(session, reading)
+  return reading
+}
+
+async function safeSigning(
+  context: Context,
+  session: Session,
+  flags: IntentFlags,
+): Promise<SafeSigning | undefined> {
+  const { safe } = session.account
+  return (
+    safe && {
+      safe: safe.address,
+      owner: safe.owner?.signer,
+      as: typeof flags.asOwner === 'string' ? await safe.owner?.address() : undefined,
+      given: await givenParts(context, session, flags),
+    }
+  )
+}

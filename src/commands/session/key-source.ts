@@ -10,6 +10,7 @@ import { UsageError } from '../../core/protocol/errors.js'
 import type { Address } from '../../core/protocol/schema.js'
 import type { Context } from '../terminal/context.js'
 import { publicUrl, visible } from '../terminal/render.js'
+import type { AccountFlags } from './flags.js'
 import { askHidden, readInput } from './inputs.js'
 import { allowedHttp, type Settings } from './settings.js'
 
@@ -29,26 +30,16 @@ export interface Account {
   dispose(): void
 }
 
-export interface AccountFlags {
-  readonly passwordFile?: string | undefined
-  readonly signer?: string | undefined
-  /** A wallet in the browser is asked, on a page of ours. */
-  readonly browser?: boolean | undefined
-  readonly launch?: boolean | undefined
-  /** The Safe that proposes, and whether an owner signs: as this one where an address is given. */
-  readonly safe?: string | undefined
-  readonly asOwner?: string | true | undefined
-  readonly proposer?: string | undefined
-}
-
 /** UsageError `no_account` on first use, `two_signers`, `bad_proposer` at once. */
 export function openAccount(context: Context, settings: Settings, flags: AccountFlags): Account {
   const { passwordFile } = flags
   if (flags.safe !== undefined) return safeAccount(context, settings, flags, flags.safe)
   if (flags.asOwner !== undefined)
-    throw new UsageError('flag_without_meaning', '--as-owner belongs to a Safe', {
-      hint: 'add --safe <address>, or leave out --as-owner',
-    })
+    throw new UsageError(
+      'flag_without_meaning',
+      '--as-owner belongs to a Safe',
+      'add --safe <address>, or leave out --as-owner',
+    )
   const named = namedProposer(flags.proposer)
   requireOneSigner(settings, flags)
   if (flags.signer !== undefined) return outsideAccount(context, settings, flags.signer, named)
@@ -88,17 +79,21 @@ function safeAccount(
 ): Account {
   const address = givenAddress(given, '--safe', 'bad_proposer')
   if (proposer !== undefined && givenAddress(proposer, '--proposer', 'bad_proposer') !== address)
-    throw new UsageError('two_signers', '--safe and --proposer name two proposers', {
-      hint: "leave out --proposer; the owner's address goes behind --as-owner",
-    })
+    throw new UsageError(
+      'two_signers',
+      '--safe and --proposer name two proposers',
+      "leave out --proposer; the owner's address goes behind --as-owner",
+    )
   const named = typeof asOwner === 'string' ? { proposer: asOwner } : {}
   const own = openAccount(context, settings, { ...flags, ...named })
   return {
     address: async () => address,
     signer: async () => {
-      throw new UsageError('signer_outside', 'a Safe signs proposals only, by its owners', {
-        hint: 'for a transaction add --print and make it in the Safe',
-      })
+      throw new UsageError(
+        'signer_outside',
+        'a Safe signs proposals only, by its owners',
+        'for a transaction add --print and make it in the Safe',
+      )
     },
     safe: { address, ...(asOwner === undefined ? {} : { owner: own }) },
     dispose: () => own.dispose(),

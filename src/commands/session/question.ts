@@ -11,27 +11,25 @@ import { amountWithRaw, dateText, type TokenUnits } from '../terminal/render.js'
 import { rulesLine } from './rules.js'
 import type { Session } from './session.js'
 
+/** Without a node a gateway is needed: `session.gateway` says so where none is configured. */
+export const asksGateway = ({ settings }: Session): boolean =>
+  settings.rpcUrl === undefined || (settings.gateway ?? settings.local) !== undefined
+
 /**
- * From the chain where a node is configured, without budget; else, and for kind `direct`, from
- * the
+ * From the chain where a node is configured, without budget; else, and for kind `direct`, from the
  * gateway. `pins`: those of one requester.
  */
-export async function contextSource(
-  context: Context,
+export const contextSource = async (
+  { clock }: Context,
   session: Session,
   pins?: Trust,
-): Promise<ContextSource> {
-  const { gateway, local } = session.settings
-  const chain = await session.chain()
-  // Without a node a gateway is needed: `session.gateway` says so where none is configured.
-  const asksGateway = chain === undefined || gateway !== undefined || local !== undefined
-  return contextsFrom({
+): Promise<ContextSource> =>
+  contextsFrom({
     trust: pins ?? (await session.trust()),
-    clock: context.clock,
-    chain,
-    gateway: asksGateway ? () => session.gateway('read') : undefined,
+    clock,
+    chain: await session.chain(),
+    gateway: asksGateway(session) ? () => session.gateway('read') : undefined,
   })
-}
 
 /** Of an event's URL the event's slug. UsageError `invalid_identifier`. */
 export function requireIdentifier(text: string): string {

@@ -8,8 +8,10 @@ import { instant } from '../../core/protocol/candidate.js'
 import { ProposerError } from '../../core/protocol/errors.js'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
+import type { SessionFlags } from './flags.js'
+import { identify } from './identify.js'
 import { contextSource } from './question.js'
-import type { Session } from './session.js'
+import { type Session, withSession } from './session.js'
 
 export const roundNow = (context: Context, session: Session): CurrentRound =>
   currentRound(
@@ -54,9 +56,30 @@ export const settledData = (settled: readonly SettledEarlier[]) =>
       : { code: one.code ?? null }),
   }))
 
-/** With --json there are no notes, and what only the operator can tell must not be lost. */
-export function withSettled(error: unknown, settled: readonly SettledEarlier[]): unknown {
-  if (!(error instanceof ProposerError) || settled.length === 0) return error
-  const detail = [error.detail, ...settled.map(({ line }) => line)].join('. ')
-  return new (error.constructor as typeof ProposerError)(error.code, detail, error.meta)
+/** Earlier rounds that were settled on the way to this proposal. */
+export interface Settling {
+  readonly settled: readonly SettledEarlier[]
+  onSettled(one: SettledEarlier): void
+}
+
+/** A session for one question. With --json an error tells what was settled: there are no notes. */
+export async function settlingSession(
+  context: Context,
+  flags: SessionFlags,
+  named: string,
+  use: (session: Session, identifier: string, settling: Settling) => Promise<void>,
+): Promise<void> {
+  const settled: SettledEarlier[] = []
+  const onSettled = collector(context, flags.quiet === true, settled)
+  try {
+    await withSession(context, flags, async (session) => {
+      const [identifier = named] = await identify(context, session, [named])
+      await use(session, identifier, { settled, onSettled })
+    })
+  } catch (error) {
+    const isLost = context.output.mode !== 'human' && settled.length > 0
+    if (!isLost || !(error instanceof ProposerError)) throw error
+    const detail = [error.detail, ...settled.map(({ line }) => line)].join('. ')
+    throw new (error.constructor as typeof ProposerError)(error.code, detail, error.meta)
+  }
 }

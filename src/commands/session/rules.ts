@@ -19,7 +19,7 @@ export function rulesLine({ updates, hash }: Rules): string {
     : `${counted(updates.length, 'clarification')}, the last ${timeText(last.at)} (${hash})`
 }
 
-export const clarificationTexts = (updates: readonly RulesUpdate[], columns: number): string[] =>
+export const clarificationTexts = (updates: readonly RulesUpdate[]): string[] =>
   updates.map(({ at, text }) => {
     const plain = plainText(text)
     const characters = plain.length > shownLength ? [...plain] : []
@@ -27,7 +27,7 @@ export const clarificationTexts = (updates: readonly RulesUpdate[], columns: num
       characters.length <= shownLength
         ? plain
         : `${characters.slice(0, shownLength).join('')}… [${characters.length} characters in all; --json has them]`
-    return fold(`clarification of ${timeText(at)}: ${shown}`, columns, '  ')
+    return `clarification of ${timeText(at)}: ${shown}`
   })
 
 /** `--yes` does not acknowledge what nobody has read. `undefined`: nobody can be asked. */
@@ -45,8 +45,8 @@ export function askingForRules(
       unknownHash === undefined
         ? `The rules of ${identifier} have changed since they were acknowledged.`
         : `The acknowledged hash is not a state of the rules of ${identifier}: ${unknownHash}`
-    output.note(fold(head, output.columns, '  '))
-    for (const text of clarificationTexts(newer, output.columns)) output.note(text)
+    for (const text of [head, ...clarificationTexts(newer)])
+      output.note(fold(text, output.columns, '  '))
     try {
       await confirm(context, 'Sign with these rules?', false)
       return true

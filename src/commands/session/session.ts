@@ -1,5 +1,4 @@
 /** What verbs of the client share, each part opened on first use, all closed at the end. */
-import type { Command } from 'commander'
 import { requireRpcUrl } from '../../core/chain/unavailable.js'
 import type { BudgetedClient } from '../../core/client/budget/budgeted-client.js'
 import type { Planner } from '../../core/client/budget/planner.js'
@@ -11,14 +10,12 @@ import { permissionsOf } from '../../core/io/file-modes.js'
 import type { Chain, Fetch, Markets } from '../../core/ports.js'
 import { givenAddress } from '../../core/protocol/address.js'
 import { exit, ProposerError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
-import type { Address } from '../../core/protocol/schema.js'
 import { shellWord } from '../../core/protocol/text.js'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
 import {
   type ArgsOf,
   type ArgTable,
-  addFlags,
   type EveryFlag,
   type FlagsOf,
   type FlagTable,
@@ -27,13 +24,13 @@ import {
   verb,
 } from '../terminal/verb.js'
 import { executorKeyOf } from './executor-key.js'
+import type { SessionFlags } from './flags.js'
 import { parseJson, readInput } from './inputs.js'
 import { type Account, openAccount } from './key-source.js'
 import { withHost } from './network-faults.js'
 import { receiptChecksOf } from './receipts.js'
 import {
   allowedHttp,
-  type GlobalFlags,
   requireGammaUrl,
   requireTarget,
   resolveSettings,
@@ -58,61 +55,6 @@ export interface Session {
   /** Aborted by Ctrl-C, or when --timeout has run out. */
   readonly signal: AbortSignal
 }
-
-export interface SessionFlags extends GlobalFlags {
-  readonly passwordFile?: string
-  readonly signer?: string
-  readonly browser?: boolean
-  readonly launch?: boolean
-  readonly safe?: string
-  readonly asOwner?: string | true
-  readonly parts?: string
-  readonly proposer?: string
-  readonly executorAccount?: string
-  readonly executorPasswordFile?: string
-  readonly requester?: string
-}
-
-export const requesterFlag = {
-  '--requester <address>': 'requester of the question, if two pinned ones ask the same text',
-} as const
-
-/** Of the verbs that sign (contract §7, Proposer key). */
-export const signerFlags = {
-  '--password-file <file>': 'file with the keystore password',
-  '--signer <url>': 'URL of a wallet that signs over JSON-RPC (eth_signTypedData_v4)',
-  '--proposer <address>': 'proposer address, if its key is held elsewhere',
-} as const
-
-export const browserFlags = {
-  '--browser': 'sign with a browser wallet, on a page whose address is printed',
-  '--no-launch': "with --browser: do not open the system's browser",
-} as const
-
-/** Without an address the word behind --as-owner may be what belongs elsewhere. UsageError. */
-function ownerAddress(text: string): Address {
-  if (/^0x[0-9a-f]{40}$/i.test(text)) return givenAddress(text, '--as-owner', 'bad_proposer')
-  throw new UsageError('bad_proposer', `--as-owner ${text} is not the address of an owner`, {
-    hint: 'give the identifier before --as-owner, or another flag behind it',
-  })
-}
-
-export const safeFlags = {
-  '--safe <address>': 'the proposer is this Safe; its owners sign one after the other',
-  '--as-owner [address]': {
-    about: 'with --safe: sign as an owner, with the key at hand',
-    parse: ownerAddress,
-  },
-} as const
-
-/** Of the verbs that run a whole gateway with --local (contract §7, Executor key). */
-export const executorFlags = {
-  '--executor-account <name>': 'with --local: keystore of the executor',
-  '--executor-password-file <file>': 'with --local: file with its password',
-} as const
-
-export const addSignerFlags = (command: Command) => addFlags(command, signerFlags)
-export const addExecutorFlags = (command: Command) => addFlags(command, executorFlags)
 
 /** Closes it whatever comes. */
 export async function withSession<T>(
@@ -183,6 +125,8 @@ export async function withSession<T>(
 }
 
 interface SessionVerb<Args, Flags, Above> extends VerbTable<Args, Flags, Above> {
+  /** What the verb decides in the place of flags. */
+  readonly fixed?: Partial<SessionFlags>
   readonly run: (
     context: Context,
     session: Session,
@@ -197,12 +141,13 @@ export const sessionVerb = <
   const Above extends FlagTable = Record<never, string>,
 >({
   run,
+  fixed,
   ...made
 }: SessionVerb<Args, Flags, Above>): MakeCommand =>
   verb<Args, Flags, Above>({
     ...made,
     run: (context, flags, args) =>
-      withSession(context, flags, (session) => run(context, session, flags, args)),
+      withSession(context, { ...flags, ...fixed }, (session) => run(context, session, flags, args)),
   })
 
 /** After --timeout: the error of a call without an answer (contract §6, exit 75). */
@@ -308,7 +253,7 @@ export async function loadTrust(context: Context, settings: Settings): Promise<T
   return parseTrust(json, path)
 }
 
-function once<T, A extends readonly unknown[]>(
+export function once<T, A extends readonly unknown[]>(
   make: (...given: A) => Promise<T>,
 ): (...given: A) => Promise<T> {
   let made: Promise<T> | undefined

@@ -85,7 +85,7 @@ export function requireShown(unknown: readonly { readonly identifier: string | n
   throw new PendingError(
     'positions_unknown',
     `the node does not show what became of ${more.length === 0 ? `the proposal for ${id}` : `${more.length + 1} proposals`}`,
-    { hint: `\`proposer reconcile ${id}\` looks at its round; ask another node with --rpc-url` },
+    `\`proposer reconcile ${id}\` looks at its round; ask another node with --rpc-url`,
   )
 }
 

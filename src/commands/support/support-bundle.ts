@@ -3,6 +3,7 @@
  * an allow-list, read-only and without asking any network but a gateway's own loopback listener. It
  * is compared with every secret this process can know before a byte of it leaves (R5).
  */
+
 import { arch, platform, release } from 'node:os'
 import { basename, dirname } from 'node:path'
 import { version as nodeVersion } from 'node:process'
@@ -26,11 +27,11 @@ import { ProposerError, UsageError } from '../../core/protocol/errors.js'
 import { withoutNodeWords } from '../../core/protocol/node-words.js'
 import { programVersion } from '../../core/protocol/version.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'
+import { type SessionFlags, sinceMs } from '../session/flags.js'
 import { confirm } from '../session/inputs.js'
-import { sinceMs } from '../session/list-flags.js'
 import { requireIdentifier } from '../session/question.js'
 import { secretChecks } from '../session/secret-checks.js'
-import { type Session, type SessionFlags, withSession } from '../session/session.js'
+import { type Session, withSession } from '../session/session.js'
 import type { Context } from '../terminal/context.js'
 import { type DryRunFlag, dryRunOption, showDryRun } from '../terminal/dry-run.js'
 import { counted, fields, jsonText, visible } from '../terminal/render.js'

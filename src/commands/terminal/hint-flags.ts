@@ -1,6 +1,7 @@
 /** Commands in hints, to be pasted: with the flags of this command line (contract §6). */
+import { Option } from 'commander'
 import { publicUrl, shellWord } from './render.js'
-import { givenIn } from './verb.js'
+import { type FlagTable, givenIn } from './verb.js'
 
 const kept = [
   'gateway',
@@ -12,7 +13,6 @@ const kept = [
   'rpc-url',
   'trust',
 ] as const
-type Kept = (typeof kept)[number]
 
 /** Verbs that ask nobody: only what tells whose journal they read matters. */
 const localVerbs = new Set(['journal', 'plan', 'config', 'account', 'trust'])
@@ -49,13 +49,28 @@ export function commandWithFlags(command: string, argv: readonly string[]): stri
     if (isOwners && (flag === 'gateway' || flag === 'local')) continue
     if (flag !== 'home' && startsChain.test(command)) continue
     if (isLocal && flag !== 'home' && flag !== 'profile') continue
-    text += ` --${flag} ${shown(flag, value)}`
+    text += ` --${flag} ${shown(value, flag === 'gateway' || flag === 'rpc-url')}`
   }
   return text
 }
 
-/** What a URL has beyond its host may be a credential (R5). */
-function shown(flag: Kept, value: string): string {
-  if (flag !== 'gateway' && flag !== 'rpc-url') return shellWord(value)
-  return publicUrl(value) === value.replace(/\/$/, '') ? shellWord(value) : '<url>'
+/** What a URL has beyond its host may be a credential (R5): that has to be typed again. */
+function shown(value: string, isUrl: boolean): string {
+  if (!isUrl || publicUrl(value) === value.replace(/\/$/, '')) return shellWord(value)
+  return '<url>'
 }
+
+/** What of a table is given, as words of a command: ` --fit --signer <url>`. */
+export const flagWords = (table: FlagTable, flags: Readonly<Record<string, unknown>>): string =>
+  Object.keys(table)
+    .map((spec) => {
+      const option = new Option(spec)
+      const value = flags[option.attributeName()]
+      if (typeof value === 'string') return ` ${option.long} ${shown(value, /<url>/.test(spec))}`
+      return value === !option.negate ? ` ${option.long}` : ''
+    })
+    .join('')
+
+/** A path as a word of a command; one that begins with a dash would read as a flag. */
+export const fileWord = (path: string): string =>
+  shellWord(path.startsWith('-') && path !== '-' ? `./${path}` : path)

@@ -3,6 +3,7 @@
  */
 import { plainText } from '../../core/chain/ancillary.js'
 import { fromHex } from '../../core/protocol/witness.js'
+import type { Screen } from './output.js'
 import { fold, foldAround } from './render.js'
 
 export const questionText = (ancillaryData: string): string =>
@@ -19,20 +20,22 @@ const shownLength = 400
  * `res_data:` counts).
  * `whole` is the command that shows all of it.
  */
-export function textInShort(text: string, whole: string, columns: number): string {
-  const meaningAt = text.lastIndexOf('res_data:')
-  const [about, meaning] =
-    meaningAt < 0 ? [[...text], []] : [[...text.slice(0, meaningAt)], [...text.slice(meaningAt)]]
-  const leftOut =
-    Math.max(0, about.length - shownLength) + Math.max(0, meaning.length - shownLength)
-  if (leftOut === 0) return fold(text, columns)
-  const short = (part: readonly string[]) =>
-    part.length > shownLength ? `${part.slice(0, shownLength).join('')}…` : part.join('')
-  return [
-    short(about),
-    ...(meaning.length === 0 ? [] : [short(meaning)]),
-    `[${leftOut} characters left out; the whole text: \`${whole}\`]`,
-  ]
-    .map((line) => foldAround(line.trim(), columns))
-    .join('\n')
-}
+export const textInShort =
+  (text: string, whole: string) =>
+  ({ columns }: Screen): string => {
+    const meaningAt = text.lastIndexOf('res_data:')
+    const cut = meaningAt < 0 ? text.length : meaningAt
+    const parts = [text.slice(0, cut), text.slice(cut)].map((part) => [...part])
+    const over = parts.reduce((sum, { length }) => sum + Math.max(0, length - shownLength), 0)
+    if (over === 0) return fold(text, columns)
+    return [
+      ...parts.map((part) => {
+        const shown = part.slice(0, shownLength).join('')
+        return part.length > shownLength ? `${shown}…` : shown
+      }),
+      `[${over} characters left out; the whole text: \`${whole}\`]`,
+    ]
+      .filter((line) => line !== '')
+      .map((line) => foldAround(line.trim(), columns))
+      .join('\n')
+  }

@@ -1,0 +1,153 @@
+/** What went wrong with rows, grouped; holds no row (R17). */
+import { gravity } from '../../core/client/gateway/answer.js'
+import { type ExitCode, exit, InterruptedError, ProposerError } from '../../core/protocol/errors.js'
+import { type Block, together } from '../terminal/output.js'
+import { counted, foldAround } from '../terminal/render.js'
+
+/** Rows that a cause names, and causes that are told apart: a gateway's codes have no end (R17). */
+const [namedRows, tellableCauses] = [5, 20]
+
+/** A row that is held back here (exit 2) is less than any that has gone out and went wrong. */
+const rowGravity: readonly ExitCode[] = [
+  ...gravity.filter((code) => code !== exit.usage && code !== exit.refused),
+  exit.usage,
+  exit.refused,
+]
+
+/** Failures of one word and code; beyond what is told apart, of one exit code. */
+interface Cause {
+  readonly word: string
+  readonly where: string
+  readonly error: ProposerError
+  readonly names: string[]
+  readonly isOther: boolean
+  count: number
+}
+
+export interface Failures {
+  /** `name`: how its owner knows the row; `word`: what became of it. */
+  add(where: string, error: ProposerError, word?: string, name?: string): void
+  count(): number
+  /** The causes, the most frequent first. */
+  blocks(): readonly Block[]
+  /** The gravest, for all of them. */
+  error(of: {
+    readonly total: number
+    readonly goOn: string
+    readonly stopped?: unknown
+    /** The causes stand on the screen already: they are not told again. */
+    readonly isShown?: boolean
+  }): ProposerError | undefined
+}
+
+export function newFailures(): Failures {
+  const causes = new Map<string, Cause>()
+  const all = () => [...causes.values()]
+  return {
+    add(where, error, word = '', name = where) {
+      const own = `${word} ${error.code} ${error.meta.exitCode}`
+      const isOther = !causes.has(own) && causes.size >= tellableCauses && !ownWays.has(error.code)
+      const key = isOther ? `${error.meta.exitCode}` : own
+      const cause = causes.get(key) ?? { word, where, error, names: [], isOther, count: 0 }
+      cause.count++
+      if (cause.names.length < namedRows) cause.names.push(name)
+      causes.set(key, cause)
+    },
+    count: () => sumOf(all()),
+    blocks() {
+      const [others, told] = [all().filter(isOf(true)), all().filter(isOf(false))]
+      const [first] = others
+      const names = others.flatMap((one) => one.names).slice(0, namedRows)
+      return [...told, ...(first ? [{ ...first, names, count: sumOf(others) }] : [])]
+        .sort((one, other) => other.count - one.count)
+        .map(causeBlock)
+    },
+    error({ total, goOn, stopped, isShown = false }) {
+      const failed = sumOf(all())
+      const ofCode = (code: ExitCode) => all().filter(({ error }) => error.meta.exitCode === code)
+      // Contract §6: 130 where nothing is unknown, else 6.
+      if (stopped instanceof ProposerError && ofCode(exit.unknown).length === 0)
+        return new InterruptedError(
+          stopped.code,
+          `${stopped.detail}; ${failed} of ${total} rows are left`,
+          { retryable: true, hint: goOn },
+        )
+      const worst = rowGravity.map(ofCode).find(({ length }) => length > 0)
+      const [first] = worst ?? []
+      if (worst === undefined || first === undefined) return undefined
+      const { error, where } = first
+      const count = sumOf(worst)
+      const { exitCode, hint, retryable } = error.meta
+      const others = failed > count ? `, ${failed - count} more with other faults` : ''
+      const detail = isShown
+        ? `${failed} of ${total} rows did not succeed; see the causes above`
+        : failed === 1
+          ? `${where}: ${error.detail}`
+          : `${count} of ${total} rows${others}; the first, ${where}: ${error.detail}`
+      const isLater = exitCode === exit.unknown || exitCode === exit.deferred
+      const ownHint = isShown ? 'follow the hints above' : hint
+      const then = isLater ? laterHint(goOn, worst) : ownHint
+      return new ProposerError(error.code, detail, {
+        exitCode,
+        ...(then === undefined ? {} : { hint: then }),
+        ...(retryable === undefined ? {} : { retryable }),
+      })
+    },
+  }
+}
+
+const isOf =
+  (other: boolean) =>
+  ({ isOther }: Cause) =>
+    isOther === other
+
+/**
+ * Faults that the same input again does nothing about: what another gateway has is sent there, and
+ * a round that is over stays so.
+ */
+const ownWays: ReadonlySet<string> = new Set(['other_origin', 'round_over'])
+
+function laterHint(goOn: string, causes: readonly Cause[]): string {
+  const ways = new Map<string, { hint: string; count: number }>()
+  let own = 0
+  for (const { error, count } of causes) {
+    const { hint } = error.meta
+    if (!ownWays.has(error.code) || hint === undefined) continue
+    own += count
+    const way = ways.get(error.code)
+    ways.set(error.code, { hint: way?.hint ?? hint, count: (way?.count ?? 0) + count })
+  }
+  const hints = [...ways].map(([code, { hint, count }]) =>
+    code === 'other_origin' && count > 1 ? hint.replace(/(proposer replay) \S+/, '$1 --all') : hint,
+  )
+  if (own < sumOf(causes)) return [goOn, ...hints].join('; if that does not settle it: ')
+  return hints.join('; ')
+}
+
+function causeBlock({ word, error, names, count, isOther }: Cause): Block {
+  const more = count > names.length ? ` and ${count - names.length} more` : ''
+  const code = isOther ? 'other causes' : error.code
+  const { hint } = error.meta
+  const below =
+    (text: string): Block =>
+    ({ columns }) =>
+      `  ${foldAround(text, columns - 2, '  ')}`
+  return together([
+    `${counted(count, 'row')} ${word} (${code}): ${names.join(', ')}${more}`,
+    !isOther && below(error.detail),
+    !isOther && hint !== undefined && below(`hint: ${hint}`),
+  ])
+}
+
+const sumOf = (causes: readonly Cause[]) => causes.reduce((sum, { count }) => sum + count, 0)
+
+export function progressText(
+  done: number,
+  total: number,
+  counts: readonly (readonly [string, number])[],
+): string {
+  const width = 20
+  const full = total === 0 ? width : Math.floor((done * width) / total)
+  const parts = counts.filter(([, count]) => count > 0).map(([name, count]) => `${count} ${name}`)
+  return `[${'='.repeat(full)}${' '.repeat(width - full)}] ${done} of ${total}${parts.length === 0 ? '' : `: ${parts.join(', ')}`}`
+}

@@ -1,0 +1,72 @@
+/** Many results, one at a time, so that none has to be held (R17). */
+import { type Block, type Output, together } from './output.js'
+import { jsonText, visible } from './render.js'
+
+export interface Results {
+  /** `cells`: the line that people see of it, if any. */
+  item(data: object, cells?: () => readonly string[]): void
+  /** For people alone. */
+  block(block: Block): void
+  /** An empty line for people. */
+  gap(): void
+  end(rest: object, blocks: readonly Block[]): void
+}
+
+/**
+ * With --json written piece by piece; with --ndjson a line an item and the rest last; for people
+ * a line an item.
+ */
+export function newResults(output: Output, kind: string, list: string, head: object = {}): Results {
+  const schema = `proposer.${kind}/1`
+  const { mode } = output
+  let begun = false
+  const open = () => {
+    const before = membersOf(head).map((member) => `  ${member},\n`)
+    if (!begun) output.text(`{\n  "schema": "${schema}",\n${before.join('')}  "${list}": [`)
+    begun = true
+  }
+  let items = 0
+  const block = (one: Block) => {
+    const text = mode === 'human' ? together([one])(output) : ''
+    if (text !== '') output.text(`${text}\n`)
+  }
+  return {
+    item(data, cells) {
+      items++
+      if (mode === 'ndjson') return output.line(data)
+      if (mode === 'human') return block(cells && (() => rowText(cells(), output.columns)))
+      open()
+      output.text(`${items === 1 ? '' : ','}\n    ${jsonText(data, 0)}`)
+    },
+    block,
+    gap() {
+      if (mode === 'human') output.text('\n')
+    },
+    end(rest, blocks) {
+      if (mode === 'ndjson') return output.line({ schema, ...head, ...rest })
+      if (mode === 'human') return block(together(blocks))
+      open()
+      const members = membersOf(rest).map((member) => `,\n  ${member}`)
+      output.text(`${items === 0 ? ']' : '\n  ]'}${members.join('')}\n}\n`)
+    },
+  }
+}
+
+const membersOf = (data: object): readonly string[] =>
+  Object.entries(data).map(
+    ([name, value]) =>
+      `${JSON.stringify(name)}: ${jsonText({ value }, 0).slice('{"value":'.length, -1)}`,
+  )
+
+/** Cells on as few lines as they fit; an id is never broken, so that it can be copied. */
+function rowText(cells: readonly string[], columns: number): string {
+  const lines: string[] = []
+  for (const cell of cells.map(visible)) {
+    if (cell === '') continue
+    const last = lines.pop()
+    if (last === undefined) lines.push(cell)
+    else if (last.length + 2 + cell.length <= columns) lines.push(`${last}  ${cell}`)
+    else lines.push(last, `  ${cell}`)
+  }
+  return lines.join('\n')
+}
