@@ -11,8 +11,8 @@ import { readPayload } from '../core/client/propose/payload.js'
 import { submitIntent, submitPayload } from '../core/client/propose/submission.js'
 import type { Trust } from '../core/client/trust/trust.js'
 import { PendingError, type ProposerError, UsageError } from '../core/protocol/errors.js'
-import { follow } from './follow.js'
 import { executorFlags, type SessionFlags } from './session/flags.js'
+import { follow } from './session/follow.js'
 import { parseJson, readInput } from './session/inputs.js'
 import {
   authorizeParts,

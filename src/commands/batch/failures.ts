@@ -140,14 +140,3 @@ function causeBlock({ word, error, names, count, isOther }: Cause): Block {
 }
 
 const sumOf = (causes: readonly Cause[]) => causes.reduce((sum, { count }) => sum + count, 0)
-
-export function progressText(
-  done: number,
-  total: number,
-  counts: readonly (readonly [string, number])[],
-): string {
-  const width = 20
-  const full = total === 0 ? width : Math.floor((done * width) / total)
-  const parts = counts.filter(([, count]) => count > 0).map(([name, count]) => `${count} ${name}`)
-  return `[${'='.repeat(full)}${' '.repeat(width - full)}] ${done} of ${total}${parts.length === 0 ? '' : `: ${parts.join(', ')}`}`
-}

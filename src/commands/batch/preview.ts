@@ -31,7 +31,7 @@ import { newResults, type Results } from '../terminal/results.js'
 import type { Column } from '../terminal/table.js'
 import { newFailures } from './failures.js'
 import { type Opened, totalsText } from './parts.js'
-import { failedBefore } from './wait.js'
+import { failedBefore } from './row-text.js'
 
 const wouldBe = {
   sign: 'would sign',

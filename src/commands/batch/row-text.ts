@@ -1,11 +1,51 @@
 /** What became of a row of a batch, for programs and for people. */
 import type { PolledCandidate } from '../../core/client/follow/batch.js'
-import { answerOf, executedText } from '../../core/client/journal/authorizations.js'
+import {
+  answerOf,
+  executedText,
+  type JournaledAuthorization,
+} from '../../core/client/journal/authorizations.js'
 import type { RowResult } from '../../core/client/propose/batch.js'
-import { UnavailableError } from '../../core/protocol/errors.js'
+import { FailedError, PendingError, UnavailableError } from '../../core/protocol/errors.js'
 import { outOfBandData, settledData } from '../session/rounds.js'
 import { counted } from '../terminal/render.js'
-import { failedBefore } from './wait.js'
+
+/** The batch route tells no next action (§4.2 rule 7). */
+export function rowFailedError({
+  candidateId,
+  candidate,
+  retryable,
+}: PolledCandidate): FailedError {
+  const { code, detail } = candidate?.failure ?? { code: 'failed', detail: '' }
+  return new FailedError(code, detail || 'no reason was given', {
+    hint: `see \`proposer status ${candidateId}\` for what to do next`,
+    ...(retryable === undefined ? {} : { retryable }),
+  })
+}
+
+/**
+ * Of a candidate that the journal, or a replay's answer, has as failed; `undefined` of any other.
+ */
+export function failedBefore(
+  { candidateId, terminal }: JournaledAuthorization,
+  status: string | undefined = terminal?.outcome,
+): FailedError | undefined {
+  if (candidateId === undefined || status !== 'failed') return undefined
+  return new FailedError(
+    terminal?.code ?? 'failed',
+    `candidate ${candidateId} has failed${terminal?.code === undefined ? '' : ` (${terminal.code})`}`,
+    {
+      hint: `see \`proposer status ${candidateId}\` for what to do next`,
+      ...(terminal?.retryable === undefined ? {} : { retryable: terminal.retryable }),
+    },
+  )
+}
+
+export const pendingError = ({ candidate }: PolledCandidate, hint: string): PendingError =>
+  new PendingError('still_pending', `it is ${candidate?.status ?? 'not known'} yet`, {
+    hint,
+    retryable: true,
+  })
 
 /** How its owner knows a row: the question, else the reference that was given, and the answer. */
 export function nameOf({ row, authorization }: Pick<RowResult, 'row' | 'authorization'>): string {

@@ -2,7 +2,11 @@
  * The flow of `batch submit` and `run`: sends an input, sends once more what stays unknown, follows,
  * and tells what became of it (contract §6, §9).
  */
-import type { BatchPolled, PolledCandidate } from '../../core/client/follow/batch.js'
+import {
+  type BatchPolled,
+  followBatch,
+  type PolledCandidate,
+} from '../../core/client/follow/batch.js'
 import { gravest } from '../../core/client/gateway/answer.js'
 import type { BatchRow } from '../../core/client/input/input.js'
 import { placeText } from '../../core/client/input/rows.js'
@@ -10,23 +14,25 @@ import { type RowResult, submitBatch } from '../../core/client/propose/batch.js'
 import { addTotal } from '../../core/client/propose/look.js'
 import { InterruptedError, PendingError, ProposerError } from '../../core/protocol/errors.js'
 import type { Address } from '../../core/protocol/schema.js'
+import { followMany } from '../session/follow.js'
 import { collector } from '../session/rounds.js'
 import type { Session } from '../session/session.js'
 import { noteFallenRewards } from '../session/stakes.js'
 import type { Context } from '../terminal/context.js'
 import { counted } from '../terminal/render.js'
-import { newResults } from '../terminal/results.js'
-import { newFailures, progressText } from './failures.js'
+import { newResults, progressText } from '../terminal/results.js'
+import { newFailures } from './failures.js'
 import { type Opened, totalsText } from './parts.js'
 import {
   batchSummaryText,
   cellsOf,
   nameOf,
   notFollowed,
+  pendingError,
   resultOf,
+  rowFailedError,
   rowFailureOf,
 } from './row-text.js'
-import { pendingError, rowFailedError, waitForBatch } from './wait.js'
 
 export interface Running {
   readonly kind: 'batch' | 'run'
@@ -233,16 +239,16 @@ async function followHeld(
   const names = new Map(here.map((one) => [one.candidate?.candidateId, nameOf(one)]))
   const gateway = await session.gateway('run')
   const { ports, journal } = session
-  const polled = await waitForBatch(context, { ports, gateway, journal }, ids, timeoutMs).catch(
-    (error: unknown): BatchPolled => {
-      // What was admitted is reported whatever becomes of the polling.
-      if (!(error instanceof ProposerError)) throw error
-      return {
-        candidates: ids.map((candidateId) => ({ candidateId, statusCode: null })),
-        stopped: error,
-      }
-    },
-  )
+  const polled = await followMany(context, ids.length, (shows) =>
+    followBatch({ ports, gateway, journal }, ids, { ...shows, signal: context.signal, timeoutMs }),
+  ).catch((error: unknown): BatchPolled => {
+    // What was admitted is reported whatever becomes of the polling.
+    if (!(error instanceof ProposerError)) throw error
+    return {
+      candidates: ids.map((candidateId) => ({ candidateId, statusCode: null })),
+      stopped: error,
+    }
+  })
   for (const one of gone) placed('failed', one, rowFailureOf(one) ?? notFollowed(one))
   const counts = { executed: away.filter(isDone).length, failed: gone.length, pending: left.length }
   for (const one of polled.candidates) {

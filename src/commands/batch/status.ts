@@ -1,17 +1,18 @@
 /** `batch status`: many candidates at once (spec §4.2 rules 6 and 7). */
 
-import type { PolledCandidate } from '../../core/client/follow/batch.js'
+import { followBatch, lookOnce, type PolledCandidate } from '../../core/client/follow/batch.js'
 import { gravest } from '../../core/client/gateway/answer.js'
 import { readIds } from '../../core/client/input/ids.js'
 import { type BatchSource, inputFault, type Place } from '../../core/client/input/rows.js'
 import { PendingError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
 import { isCandidateId } from '../../core/protocol/words.js'
 import { executorFlags } from '../session/flags.js'
+import { followMany } from '../session/follow.js'
 import { sessionVerb } from '../session/session.js'
 import { newResults } from '../terminal/results.js'
 import { newFailures } from './failures.js'
+import { pendingError, rowFailedError } from './row-text.js'
 import { formatFlag, readSource } from './source.js'
-import { lookAtBatch, pendingError, rowFailedError, waitForBatch } from './wait.js'
 
 export const batchStatusVerb = sessionVerb({
   name: 'status',
@@ -33,10 +34,15 @@ export const batchStatusVerb = sessionVerb({
     if (ids.length === 0) throw noIds(source.name)
     const gateway = await session.gateway(flags.wait === true ? 'run' : 'read')
     const parts = { ports: session.ports, gateway, journal: session.journal }
-    const { candidates, stopped } =
+    const { candidates, stopped } = await followMany(context, ids.length, (shows) =>
       flags.wait === true
-        ? await waitForBatch(context, parts, ids, session.settings.timeoutMs)
-        : await lookAtBatch(context, parts, ids, session.signal)
+        ? followBatch(parts, ids, {
+            ...shows,
+            signal: context.signal,
+            timeoutMs: session.settings.timeoutMs,
+          })
+        : lookOnce(parts, ids, { ...shows, signal: session.signal }),
+    )
     const isOutOfTime = stopped instanceof PendingError
     const stream = newResults(output, 'batch-status', 'results')
     const failures = newFailures()

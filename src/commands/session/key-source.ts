@@ -1,7 +1,5 @@
 /** Where the proposer's signatures come from (contract §7, §9). */
 
-import type { BrowserWallet } from '../../core/io/browser/browser-wallet.js'
-import type { OutsideWallet } from '../../core/io/external-signer.js'
 import { fromCwd } from '../../core/io/home-paths.js'
 import type { KeySigner } from '../../core/io/key-files.js'
 import type { Signer } from '../../core/ports.js'
@@ -119,18 +117,55 @@ function namedProposer(text: string | undefined): Address | undefined {
   return text === undefined ? undefined : givenAddress(text, '--proposer', 'bad_proposer')
 }
 
-/** Over JSON-RPC, as --proposer, else the only account that it has. */
-function outsideAccount(
+/** A wallet that holds its keys itself, opened on first use. */
+interface Wallet {
+  signer(address: Address): Signer
+  close(): Promise<void>
+}
+
+/** Signs as --proposer, else as the wallet says. `about`: what it is told before it signs. */
+function walletAccount<One extends Wallet>(
+  open: () => Promise<One>,
+  accountOf: (wallet: One) => Promise<Address>,
+  named: Address | undefined,
+  about: (wallet: One) => void = () => undefined,
+): Account {
+  let opened: Promise<One> | undefined
+  let asked: Promise<Address> | undefined
+  const wallet = () => {
+    opened ??= open()
+    return opened
+  }
+  const address = async () => {
+    if (named !== undefined) return named
+    asked ??= wallet().then(accountOf)
+    return asked
+  }
+  return {
+    address,
+    async signer() {
+      const one = await wallet()
+      about(one)
+      return one.signer(await address())
+    },
+    dispose() {
+      // Its page or its idle connections keep nobody waiting, and no key is held.
+      opened?.then((one) => one.close()).catch(() => undefined)
+    },
+  }
+}
+
+/** Over JSON-RPC; without --proposer the only account that it has. */
+const outsideAccount = (
   context: Context,
   settings: Pick<Settings, 'timeoutMs' | 'allowHttp'>,
   url: string,
   named: Address | undefined,
-): Account {
-  let opened: Promise<OutsideWallet> | undefined
-  let asked: Promise<Address> | undefined
-  const wallet = () => {
-    opened ??= import('../../core/io/external-signer.js').then(({ openOutsideWallet }) =>
-      openOutsideWallet(url, {
+): Account =>
+  walletAccount(
+    async () => {
+      const { openOutsideWallet } = await import('../../core/io/external-signer.js')
+      return openOutsideWallet(url, {
         // A person gets a minute to look and agree, but no longer than the whole command has.
         timeoutMs: Math.min(60_000, Math.max(1, Math.ceil(settings.timeoutMs ?? 60_000))),
         signal: context.signal,
@@ -138,69 +173,41 @@ function outsideAccount(
         traced: context.traced,
         onAsk: () =>
           context.output.note(`the wallet at ${publicUrl(url)} is asked to sign: approve it there`),
-      }),
-    )
-    return opened
-  }
-  const address = async () => {
-    if (named !== undefined) return named
-    asked ??= wallet()
-      .then((one) => one.accounts())
-      .then(onlyAccount)
-    return asked
-  }
-  return {
-    address,
-    signer: async () => (await wallet()).signer(await address()),
-    dispose() {
-      // Its idle connections keep nobody waiting, and no key is held.
-      opened?.then((one) => one.close()).catch(() => undefined)
+      })
     },
-  }
-}
+    async (wallet) => onlyAccount(await wallet.accounts()),
+    named,
+  )
 
 /** A person reads, compares and agrees: ten minutes an answer, where --timeout says no less. */
 const browserWaitMs = 600_000
 
-/** As --proposer, else the account that is chosen on the page. */
+/** Without --proposer the account that is chosen on the page. */
 function browserAccount(
   context: Context,
   { timeoutMs = browserWaitMs }: Settings,
   { launch }: AccountFlags,
   named: Address | undefined,
 ): Account {
-  let opened: Promise<BrowserWallet> | undefined
-  let asked: Promise<Address> | undefined
   let total = 0
-  const wallet = () => {
-    opened ??= import('../../core/io/browser/browser-wallet.js').then(({ openBrowserWallet }) =>
-      openBrowserWallet({
+  const account = walletAccount(
+    async () => {
+      const { openBrowserWallet } = await import('../../core/io/browser/browser-wallet.js')
+      return openBrowserWallet({
         timeoutMs: Math.min(browserWaitMs, Math.max(1, Math.ceil(timeoutMs))),
         signal: context.signal,
         onPage: (url) => showPage(context, url, launch !== false),
         onProblem: (text) => context.output.note(`note: the wallet page says: ${visible(text)}`),
-      }),
-    )
-    return opened
-  }
-  const address = async () => {
-    if (named !== undefined) return named
-    asked ??= wallet().then((one) => one.account())
-    return asked
-  }
-  return {
-    address,
-    async signer() {
-      const one = await wallet()
-      one.expect(total)
-      return one.signer(await address())
+      })
     },
+    (wallet) => wallet.account(),
+    named,
+    (wallet) => wallet.expect(total),
+  )
+  return {
+    ...account,
     expect(count) {
       total = count
-    },
-    dispose() {
-      // The page is told in its own time, and no key is held.
-      opened?.then((one) => one.close()).catch(() => undefined)
     },
   }
 }

@@ -3,14 +3,12 @@
  * end.
  */
 import { Chalk } from 'chalk'
-import type { PollWait } from '../../core/client/follow/follow.js'
 import { endOf, type PolledStatus, type PollTarget } from '../../core/client/follow/status.js'
-import { instant } from '../../core/protocol/candidate.js'
 import type { ProposerError } from '../../core/protocol/errors.js'
 import { candidateText, colourOf, failureLines, type Own } from './candidate-text.js'
 import { type Output, table } from './output.js'
 import { counted, fold, visible } from './render.js'
-import type { Column } from './table.js'
+import { type Column, cut } from './table.js'
 
 type Screen = Pick<Output, 'columns' | 'paint'> & Partial<Pick<Output, 'isTerminal'>>
 
@@ -18,11 +16,6 @@ type Screen = Pick<Output, 'columns' | 'paint'> & Partial<Pick<Output, 'isTermin
 const wideColumns = 64
 const stateWidth = 9
 const shownFailures = 10
-
-/** Text cut to a width, so that no line of a table ever wraps. */
-function cut(text: string, columns: number): string {
-  return text.length <= columns ? text : `${text.slice(0, Math.max(0, columns - 1))}…`
-}
 
 /** Candidates that the gateway would not tell of, and what it said, by id. */
 export type Refusals = ReadonlyMap<string, ProposerError>
@@ -145,17 +138,6 @@ function columnsOf(
     { head: 'candidate', cell: ({ candidateId }) => candidateId },
   ]
 }
-
-export const reasonText = ({ reason, sinceMs }: PollWait): string =>
-  sinceMs === undefined ? reason : `${reason}, since ${instant(sinceMs).slice(11, 19)}Z`
-
-/** What stands behind the counts while no answer comes; empty where it is the budget that is waited for. */
-export const retriedText = (event: PollWait): string =>
-  event.kind === 'trouble' ? `; ${reasonText(event)}; it is asked again` : ''
-
-/** A log is told of each trouble once, and of one window where many are waited for. */
-export const isNews = ({ kind, sinceMs }: PollWait, isBudgetTold: boolean): boolean =>
-  kind === 'trouble' ? sinceMs === undefined : !isBudgetTold
 
 /**
  * A block for one candidate, else a table with whole ids, failures with their next actions, and

@@ -70,3 +70,14 @@ function rowText(cells: readonly string[], columns: number): string {
   }
   return lines.join('\n')
 }
+
+export function progressText(
+  done: number,
+  total: number,
+  counts: readonly (readonly [string, number])[],
+): string {
+  const width = 20
+  const full = total === 0 ? width : Math.floor((done * width) / total)
+  const parts = counts.filter(([, count]) => count > 0).map(([name, count]) => `${count} ${name}`)
+  return `[${'='.repeat(full)}${' '.repeat(width - full)}] ${done} of ${total}${parts.length === 0 ? '' : `: ${parts.join(', ')}`}`
+}

@@ -1,0 +1,138 @@
+/** Polling with something to look at: a table on a terminal, a line a change with --ndjson. */
+import type { BatchFollowOptions, BatchPolled } from '../../core/client/follow/batch.js'
+import { type PollResult, type PollWait, pollCandidates } from '../../core/client/follow/follow.js'
+import type { PollParts } from '../../core/client/follow/look.js'
+import {
+  changedAt,
+  type PolledStatus,
+  type PollTarget,
+  type Stage,
+  stageTimeOf,
+} from '../../core/client/follow/status.js'
+import { instant } from '../../core/protocol/candidate.js'
+import type { Context } from '../terminal/context.js'
+import type { Live } from '../terminal/live.js'
+import { waitText } from '../terminal/output.js'
+import { countsText, liveLines } from '../terminal/poll-table.js'
+import { ageText, counted } from '../terminal/render.js'
+import { progressText } from '../terminal/results.js'
+
+export interface FollowOptions {
+  readonly timeoutMs?: number | undefined
+  readonly until?: Stage | undefined
+  readonly full?: boolean
+  readonly aboutOf?: ((candidateId: string) => string) | undefined
+  readonly live?: Live | undefined
+}
+
+/** With --ndjson each change is a line on stdout. */
+export async function follow(
+  context: Context,
+  parts: PollParts,
+  targets: readonly PollTarget[],
+  { timeoutMs, until, full, aboutOf, live }: FollowOptions,
+): Promise<PollResult> {
+  const { clock } = context
+  const output = live?.output ?? context.output
+  const latest = new Map<string, PolledStatus>()
+  let note = () => ''
+  const shown = watching({ ...context, output }, countsText(targets, latest))
+  const about = (id: string, status: PolledStatus | undefined) => {
+    const received = Date.parse((status && stageTimeOf(status, 'received')) ?? '')
+    const seconds = (clock.nowMs() - received) / 1_000
+    const age = seconds >= 0 ? [ageText(seconds)] : []
+    return [...age, aboutOf?.(id) ?? status?.question_id ?? ''].join('  ')
+  }
+  const draw = () =>
+    live?.draw(
+      liveLines(targets, latest, {
+        ...live.size(),
+        paint: output.paint,
+        note: note(),
+        aboutOf: about,
+      }),
+    )
+  const redraws = live && setInterval(draw, 1_000).unref()
+  try {
+    draw()
+    return await pollCandidates(parts, targets, {
+      until,
+      timeoutMs,
+      full,
+      signal: context.signal,
+      onStatus: (status) => {
+        latest.set(status.candidate_id, status)
+        output.item(changeOf(status, clock.nowMs()))
+      },
+      onLook: ({ items }) => {
+        shown.look(countsText(targets, latest))
+        note = () => `${counted(items, 'candidate')} checked just now`
+        draw()
+      },
+      onWait: (event) => {
+        note = shown.wait(event)
+        draw()
+      },
+    })
+  } finally {
+    clearInterval(redraws)
+    shown.stop()
+    live?.clear()
+  }
+}
+
+/** Many candidates, with nothing but their number to look at. */
+export async function followMany(
+  context: Context,
+  total: number,
+  ask: (shows: Pick<BatchFollowOptions, 'onLook' | 'onWait'>) => Promise<BatchPolled>,
+): Promise<BatchPolled> {
+  const text = (done: number, of: number) => `waiting: ${progressText(done, of, [])}`
+  const shown = watching(context, text(0, total))
+  try {
+    return await ask({
+      onLook: ({ done, total: of }) => shown.look(text(done, of)),
+      onWait: (event) => {
+        shown.wait(event)
+      },
+    })
+  } finally {
+    shown.stop()
+  }
+}
+
+/** The line of a polling. A log is told of each trouble once, and of one window of many. */
+function watching({ output, clock }: Context, first: string) {
+  let text = first
+  let isBudgetTold = false
+  const progress = output.progress(first)
+  return {
+    look(next: string) {
+      text = next
+      progress.update(text)
+    },
+    /** What stands beside a table meanwhile. */
+    wait({ kind, reason, sinceMs, waitMs }: PollWait): () => string {
+      const since = sinceMs === undefined ? '' : `, since ${instant(sinceMs).slice(11, 19)}Z`
+      const what = `${reason}${since}; next request`
+      const wait = { nowMs: clock.nowMs(), waitMs }
+      const begunMs = clock.monotonicMs()
+      const isTrouble = kind === 'trouble'
+      progress.update(isTrouble ? `${text}; ${reason}${since}; it is asked again` : text)
+      const isNews = isTrouble ? sinceMs === undefined : !isBudgetTold
+      if (isNews || output.notesAreTerminal) output.countdown(what, wait)
+      isBudgetTold ||= !isTrouble
+      return () => waitText(what, wait, clock.monotonicMs() - begunMs)
+    },
+    stop: () => progress.stop(),
+  }
+}
+
+/** A change as a line: when it came to be by the gateway's times, else when it was seen. */
+const changeOf = (status: PolledStatus, nowMs: number) => ({
+  candidate_id: status.candidate_id,
+  question_id: status.question_id ?? null,
+  status: status.status,
+  submission_status: status.submission?.status ?? null,
+  at: changedAt(status) ?? instant(nowMs),
+})
