@@ -60,19 +60,15 @@ export type SessionFlags = GlobalFlags &
   AccountFlags &
   FlagsOf<typeof executorFlags> & { readonly requester?: string | undefined }
 
-/** `states`: what --state takes; `limit`: the default one, where there is one. */
-export const listFlags = (states: readonly string[], limit?: string) =>
+/** Of every list; `states`: what --state takes. */
+export const listFlags = (states: readonly string[]) =>
   ({
     '--state <state>': { about: 'only rows in this state', choices: states },
     '--since <time>': 'only rows since then: an age such as 24h, or a time',
     '--question <id|slug>': { about: 'only rows of this question', parse: plainIdentifier },
-    '--limit <number>':
-      limit === undefined
-        ? 'maximum number of rows, the newest'
-        : { about: 'maximum number of rows, the newest', default: limit },
+    '--limit <number>': 'maximum number of rows, the newest',
     ...wideFlag,
   }) as const
-export type ListFlags = FlagsOf<ReturnType<typeof listFlags>>
 
 /** Unix milliseconds; 0 without one. UsageError `bad_since` (contract §9, Durations). */
 export const sinceMs = (text: string | undefined, nowMs: number): number =>
