@@ -1,61 +1,28 @@
-import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { privateKeyToAccount } from 'viem/accounts'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import type { Clock } from '../../src/core/ports.js'
-import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
+import { type RunOptions, run } from '../support/cli.js'
 import {
-  bondRaw,
-  happySteps,
-  pins,
-  type ScriptedGateway,
-  scriptedGateway,
-} from '../support/scripted-gateway.js'
+  answerOf,
+  type Desk,
+  errorOf,
+  instantClock,
+  key,
+  openDesk,
+  proposer,
+  sign,
+  submit,
+} from '../support/desk.js'
+import { bondRaw, happySteps, pins } from '../support/scripted-gateway.js'
 
-const key = `0x${'11'.repeat(32)}` as const
-const proposer = privateKeyToAccount(key).address.toLowerCase()
-
-let home: Awaited<ReturnType<typeof temporaryHome>>
-let gateway: ScriptedGateway
-let env: Record<string, string>
-let question: string
+let { home, gateway, env, question } = {} as Desk
 beforeEach(async () => {
-  home = await temporaryHome()
-  gateway = scriptedGateway()
-  question = gateway.question.question_id
-  mkdirSync(join(home.path, 'trust'))
-  writeFileSync(
-    join(home.path, 'trust', 'default.json'),
-    JSON.stringify({ ...pins, slugs: { 'will-it-hold': question } }),
-  )
-  writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
-  env = { PROPOSER_GATEWAY: gateway.url, PROPOSER_KEY_FILE: join(home.path, 'key') }
+  ;({ home, gateway, env, question } = await openDesk())
 })
 afterEach(() => home.remove())
 
-/** Waits take no time, but count. */
-function instantClock(): Clock {
-  let sleptMs = 0
-  return {
-    nowMs: () => Date.now() + sleptMs,
-    monotonicMs: () => performance.now() + sleptMs,
-    sleep: async (ms, signal) => {
-      signal?.throwIfAborted()
-      sleptMs += ms
-    },
-  }
-}
-
 const ask = (argv: string[], more: RunOptions = {}) =>
   run(home.path, argv, { env, fetch: gateway.fetch, clock: instantClock(), ...more })
-const errorOf = (ran: Ran): Record<string, unknown> => JSON.parse(ran.stderr).error
-const answerOf = (ran: Ran): Record<string, unknown> => {
-  expect(ran.stderr).toBe('')
-  expect(ran.code).toBe(0)
-  return JSON.parse(ran.stdout)
-}
-const sign = ['sign', 'will-it-hold', '--outcome', 'p2', '--json']
-const submit = ['submit', 'will-it-hold', '--outcome', 'p2', '--json']
 
 describe('sign', () => {
   test('contract §6: the result has its keys in order, and the payload is the exact v1 body', async () => {

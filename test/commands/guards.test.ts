@@ -4,51 +4,27 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { privateKeyToAccount } from 'viem/accounts'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import type { Fetch } from '../../src/core/ports.js'
 import { version } from '../../src/core/protocol/words.js'
-import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
+import { type RunOptions, run, temporaryHome } from '../support/cli.js'
+import { answerOf, type Desk, errorOf, openDesk, proposer, sign, submit } from '../support/desk.js'
 import { ask as askQuestion, createFakeChain, endow, questionText } from '../support/fake-chain.js'
 import { fakeContracts } from '../support/fake-world.js'
-import {
-  bondRaw,
-  pins,
-  questionContext,
-  type ScriptedGateway,
-  scriptedGateway,
-} from '../support/scripted-gateway.js'
+import { bondRaw, pins, questionContext } from '../support/scripted-gateway.js'
 
-const key = `0x${'11'.repeat(32)}` as const
-const proposer = privateKeyToAccount(key).address.toLowerCase() as `0x${string}`
 const otherQuestion = questionContext('And this one?').question_id
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
-let gateway: ScriptedGateway
-let env: Record<string, string>
+let { home, gateway, env } = {} as Desk
 beforeEach(async () => {
-  home = await temporaryHome()
-  gateway = scriptedGateway()
-  mkdirSync(join(home.path, 'trust'))
-  const slugs = { 'will-it-hold': gateway.question.question_id }
-  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify({ ...pins, slugs }))
-  writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
-  env = { PROPOSER_GATEWAY: gateway.url, PROPOSER_KEY_FILE: join(home.path, 'key') }
+  ;({ home, gateway, env } = await openDesk())
 })
 afterEach(() => home.remove())
 
 const ask = (argv: string[], more: RunOptions = {}) =>
   run(home.path, argv, { env, fetch: gateway.fetch, ...more })
-const errorOf = (ran: Ran): Record<string, unknown> => JSON.parse(ran.stderr).error
-const answerOf = (ran: Ran): Record<string, unknown> => {
-  expect(ran.stderr).toBe('')
-  expect(ran.code).toBe(0)
-  return JSON.parse(ran.stdout)
-}
 const listed = async () =>
   answerOf(await ask(['journal', 'list', '--json'])).authorizations as Record<string, unknown>[]
-const sign = ['sign', 'will-it-hold', '--outcome', 'p2', '--json']
-const submit = ['submit', 'will-it-hold', '--outcome', 'p2', '--json']
 
 /** A gateway that names this bond. */
 function lyingBond(raw: string): void {

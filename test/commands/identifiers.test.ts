@@ -12,12 +12,8 @@ import {
   type FakeChain,
   questionText,
 } from '../support/fake-chain.js'
-import { adapter, fakeContracts } from '../support/fake-world.js'
+import { adapterTrust } from '../support/fake-world.js'
 
-const { chainId: chain_id, permit2, signedProposer: signed_proposer } = fakeContracts
-const { oracles, tokens } = fakeContracts
-const requesters = [{ address: adapter, kind: 'uma-ctf-adapter' }]
-const pins = { chain_id, permit2, signed_proposer, oracles, requesters, tokens, slugs: {} }
 const node = { PROPOSER_RPC_URL: 'http://127.0.0.1:8545' }
 const gamma = { PROPOSER_GAMMA_URL: 'https://gamma.example' }
 const key = `0x${'07'.repeat(32)}`
@@ -29,7 +25,7 @@ let question: `0x${string}`
 beforeEach(async () => {
   home = await temporaryHome()
   mkdirSync(join(home.path, 'trust'))
-  writeFileSync(path(), JSON.stringify(pins))
+  writeFileSync(path(), JSON.stringify(adapterTrust))
   chain = createFakeChain()
   question = ask(chain, questionText('Will Porto win?'))
   chain.mine()
@@ -77,7 +73,7 @@ describe('contract §9: slugs and URLs name questions', () => {
     expect(shown.stderr).toContain('Will Porto win?')
     expect(shown.stderr).toContain('proposer trust pin will-porto-win')
     // For this run alone.
-    expect(pinned()).toEqual(pins)
+    expect(pinned()).toEqual(adapterTrust)
   })
 
   test('an event with one market is that market; with several the list is told, exit 2', async () => {
@@ -176,7 +172,10 @@ describe('contract §9: slugs and URLs name questions', () => {
     const fetch: Fetch = async () => new Response('', { status: 500 })
     const ran = await go(['context', 'will-porto-win', '--json'], { env: gamma, fetch })
     expect(ran.code).toBe(75)
-    writeFileSync(path(), JSON.stringify({ ...pins, slugs: { 'will-porto-win': question } }))
+    writeFileSync(
+      path(),
+      JSON.stringify({ ...adapterTrust, slugs: { 'will-porto-win': question } }),
+    )
     expect(await go(['context', 'will-porto-win'], { env: gamma, fetch })).toMatchObject({
       code: 0,
     })
@@ -188,7 +187,7 @@ describe('contract §9: trust pin <slug|url|question id>', () => {
     const { fetch } = markets({ 'will-porto-win': question }, { 'cup-final': ['will-porto-win'] })
     const unasked = await go(['trust', 'pin', 'will-porto-win'], { env: gamma, fetch })
     expect(unasked.code).toBe(2)
-    expect(pinned()).toEqual(pins)
+    expect(pinned()).toEqual(adapterTrust)
     const ran = await go(['trust', 'pin', url], {
       ...{ env: gamma, fetch, interactive: true, stdin: 'y\n', columns: 120 },
     })
@@ -203,6 +202,6 @@ describe('contract §9: trust pin <slug|url|question id>', () => {
     const { fetch } = markets({ 'will-porto-win': `0x${'e'.repeat(64)}` })
     const ran = await go(['trust', 'pin', 'will-porto-win', '--yes'], { env: gamma, fetch })
     expect(ran.code).toBe(3)
-    expect(pinned()).toEqual(pins)
+    expect(pinned()).toEqual(adapterTrust)
   })
 })

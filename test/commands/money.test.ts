@@ -3,12 +3,13 @@
  * what comes next (contract §6).
  */
 
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { builtInProfile } from '../../src/core/chain/profiles.js'
 import type { Address } from '../../src/core/protocol/schema.js'
-import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
+import { type RunOptions, run } from '../support/cli.js'
+import { answerOf, type Desk, lastErrorOf, openDesk, writeTrust } from '../support/desk.js'
 import {
   bondRaw,
   pins,
@@ -17,18 +18,12 @@ import {
   scriptedGateway,
 } from '../support/scripted-gateway.js'
 
-const key = `0x${'11'.repeat(32)}` as const
 /** Long enough to be shown in part: what the answers mean stands at its end. */
 const longTitle = `Will it hold? ${'It may or it may not. '.repeat(60)}`
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
-let gateway: ScriptedGateway
-let env: Record<string, string>
+let { home, gateway, env } = {} as Desk
 beforeEach(async () => {
-  home = await temporaryHome()
-  mkdirSync(join(home.path, 'trust'))
-  writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
-  open(scriptedGateway())
+  ;({ home, gateway, env } = await openDesk())
 })
 afterEach(() => home.remove())
 
@@ -36,22 +31,12 @@ afterEach(() => home.remove())
 function open(opened: ScriptedGateway, tokens: readonly string[] = pins.tokens): void {
   gateway = opened
   const slugs = { 'will-it-hold': gateway.question.question_id }
-  writeFileSync(
-    join(home.path, 'trust', 'default.json'),
-    JSON.stringify({ ...pins, tokens, slugs }),
-  )
-  env = { PROPOSER_GATEWAY: gateway.url, PROPOSER_KEY_FILE: join(home.path, 'key') }
+  writeTrust(home.path, { ...pins, tokens, slugs })
+  env = { ...env, PROPOSER_GATEWAY: gateway.url }
 }
 
 const ask = (argv: string[], more: RunOptions = {}) =>
   run(home.path, argv, { env, fetch: gateway.fetch, ...more })
-const errorOf = (ran: Ran): Record<string, unknown> =>
-  JSON.parse(ran.stderr.trim().split('\n').at(-1) ?? '').error
-const answerOf = (ran: Ran): Record<string, unknown> => {
-  expect(ran.stderr).toBe('')
-  expect(ran.code).toBe(0)
-  return JSON.parse(ran.stdout)
-}
 const sign = ['sign', 'will-it-hold', '--outcome', 'p2']
 const submit = ['submit', 'will-it-hold', '--outcome', 'p2']
 const candidate = '00000000-0000-4000-8000-000000000001'
@@ -67,10 +52,10 @@ describe('contract §1: accepted is not deferred', () => {
       gateway.faults.push(...Array.from({ length: 8 }, () => fault))
       const ran = await ask([...submit, '--json', '--timeout', '0.05'])
       expect(ran.code).toBe(75)
-      expect(errorOf(ran)).toMatchObject({
+      expect(lastErrorOf(ran)).toMatchObject({
         hint: expect.stringContaining(`\`proposer poll ${candidate}`),
       })
-      expect(errorOf(ran).detail).toMatch(
+      expect(lastErrorOf(ran).detail).toMatch(
         new RegExp(`^${what} \\(.+\\); ${journal_id} is admitted already as ${candidate}$`),
       )
       expect(ran.stderr).not.toContain('was not admitted')
@@ -88,11 +73,11 @@ describe('contract §1: accepted is not deferred', () => {
       gateway.faults.push({ status, code })
       const ran = await ask([...submit, '--json'])
       expect(ran.code).toBe(exit)
-      expect(errorOf(ran)).toMatchObject({
+      expect(lastErrorOf(ran)).toMatchObject({
         code,
         hint: expect.stringContaining(`\`proposer poll ${candidate}`),
       })
-      expect(errorOf(ran).detail).toMatch(
+      expect(lastErrorOf(ran).detail).toMatch(
         new RegExp(
           `^${journal_id} is admitted already as ${candidate}; sent again, the same bytes were refused: `,
         ),
@@ -108,7 +93,7 @@ describe('contract §1: accepted is not deferred', () => {
     )
     const ran = await ask([...submit, '--json', '--timeout', '0.05'])
     expect(ran.code).toBe(75)
-    expect(errorOf(ran).detail).toContain(`is admitted already as ${candidate}`)
+    expect(lastErrorOf(ran).detail).toContain(`is admitted already as ${candidate}`)
   })
 })
 
@@ -334,15 +319,15 @@ describe('answers in the words of the flags', () => {
   test('authorization_open names the answer, not its price', async () => {
     answerOf(await ask([...sign, '--json', '--quiet']))
     const ran = await ask(['sign', 'will-it-hold', '--outcome', 'p1', '--json'])
-    expect(errorOf(ran)).toMatchObject({ code: 'authorization_open', exit_code: 5 })
-    expect(errorOf(ran).detail).toContain('(p2)')
-    expect(errorOf(ran).detail).not.toContain('1000000000000000000')
+    expect(lastErrorOf(ran)).toMatchObject({ code: 'authorization_open', exit_code: 5 })
+    expect(lastErrorOf(ran).detail).toContain('(p2)')
+    expect(lastErrorOf(ran).detail).not.toContain('1000000000000000000')
   })
 })
 
 describe('hints say what to change', () => {
   const hintOf = async (argv: string[], more: RunOptions = {}) =>
-    errorOf(await ask([...argv, '--json'], more)).hint
+    lastErrorOf(await ask([...argv, '--json'], more)).hint
 
   test('an amount below the bond: the amount, and nothing of the deadline', async () => {
     expect(await hintOf([...sign, '--amount', '1raw'])).toBe(
@@ -352,11 +337,11 @@ describe('hints say what to change', () => {
 
   test('a deadline given as a span that is too near is answered in spans', async () => {
     const ran = await ask([...sign, '--deadline', '2m', '--json'])
-    expect(errorOf(ran)).toMatchObject({
+    expect(lastErrorOf(ran)).toMatchObject({
       code: 'permit_deadline_too_soon',
       hint: expect.stringContaining('--deadline 6m'),
     })
-    expect(errorOf(ran).detail).toMatch(/\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ \(unix \d{10}\)/)
+    expect(lastErrorOf(ran).detail).toMatch(/\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ \(unix \d{10}\)/)
   })
 
   test('a key that is missing: the keystore that is there is named', async () => {
@@ -381,7 +366,7 @@ describe('hints say what to change', () => {
   test('conformance without a gateway asks for one before it asks for pins', async () => {
     env = {}
     const ran = await ask(['conformance', '--json', '--profile', 'polygon'])
-    expect(errorOf(ran)).toMatchObject({ code: 'no_gateway', exit_code: 2 })
+    expect(lastErrorOf(ran)).toMatchObject({ code: 'no_gateway', exit_code: 2 })
   })
 
   test('a refusal without named fields: no sentence that says nothing', async () => {

@@ -1,21 +1,16 @@
 /** Failures of the network, and what -v tells (contract §9; R5). */
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { ChainError, type Fetch, TransportError } from '../../src/core/ports.js'
-import { type RunOptions, run, temporaryHome } from '../support/cli.js'
+import { type RunOptions, run } from '../support/cli.js'
+import { type Desk, openDesk } from '../support/desk.js'
 import { createFakeChain } from '../support/fake-chain.js'
-import { pins, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
+import { pins } from '../support/scripted-gateway.js'
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
-let gateway: ScriptedGateway
+let { home, gateway } = {} as Desk
 beforeEach(async () => {
-  home = await temporaryHome()
-  gateway = scriptedGateway()
-  mkdirSync(join(home.path, 'trust'))
-  const slugs = { 'will-it-hold': gateway.question.question_id }
-  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify({ ...pins, slugs }))
-  writeFileSync(join(home.path, 'key'), `0x${'11'.repeat(32)}\n`, { mode: 0o600 })
+  ;({ home, gateway } = await openDesk())
 })
 afterEach(() => home.remove())
 

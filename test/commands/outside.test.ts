@@ -1,14 +1,10 @@
-import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
-import {
-  bondRaw,
-  pins,
-  type ScriptedGateway,
-  scriptedGateway,
-} from '../support/scripted-gateway.js'
+import { type RunOptions, run } from '../support/cli.js'
+import { answerOf, type Desk, errorOf, key, openDesk, proposer, sign } from '../support/desk.js'
+import { bondRaw, pins } from '../support/scripted-gateway.js'
 import {
   honestWallet,
   startWallet,
@@ -17,21 +13,13 @@ import {
   type WalletServer,
 } from '../support/wallet-server.js'
 
-const key = `0x${'11'.repeat(32)}` as const
 const account = privateKeyToAccount(key)
-const proposer = account.address.toLowerCase()
 const stranger = `0x${'22'.repeat(32)}` as const
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
-let gateway: ScriptedGateway
-let env: Record<string, string>
+let { home, gateway, env } = {} as Desk
 const servers: WalletServer[] = []
 beforeEach(async () => {
-  home = await temporaryHome()
-  gateway = scriptedGateway()
-  mkdirSync(join(home.path, 'trust'))
-  const slugs = { 'will-it-hold': gateway.question.question_id }
-  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify({ ...pins, slugs }))
+  ;({ home, gateway } = await openDesk())
   env = { PROPOSER_GATEWAY: gateway.url }
 })
 afterEach(async () => {
@@ -41,12 +29,6 @@ afterEach(async () => {
 
 const ask = (argv: string[], more: RunOptions = {}) =>
   run(home.path, argv, { env, fetch: gateway.fetch, ...more })
-const errorOf = (ran: Ran): Record<string, unknown> => JSON.parse(ran.stderr).error
-const answerOf = (ran: Ran): Record<string, unknown> => {
-  expect(ran.stderr).toBe('')
-  expect(ran.code).toBe(0)
-  return JSON.parse(ran.stdout)
-}
 const listed = async () =>
   answerOf(await ask(['journal', 'list', '--json'])).authorizations as Record<string, unknown>[]
 async function wallet(answers: Wallet): Promise<WalletServer> {
@@ -54,7 +36,6 @@ async function wallet(answers: Wallet): Promise<WalletServer> {
   servers.push(server)
   return server
 }
-const sign = ['sign', 'will-it-hold', '--outcome', 'p2', '--json']
 
 describe('contract §7: --signer', () => {
   test('§9: -v shows what the wallet is asked and answers, without the signature and the path', async () => {

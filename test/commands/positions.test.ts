@@ -23,12 +23,8 @@ import {
   stakeOn,
   vote,
 } from '../support/fake-stakes.js'
-import { adapter, fakeContracts, token } from '../support/fake-world.js'
+import { adapterTrust, token } from '../support/fake-world.js'
 
-const { chainId: chain_id, permit2, signedProposer: signed_proposer } = fakeContracts
-const { oracles, tokens } = fakeContracts
-const requesters = [{ address: adapter, kind: 'uma-ctf-adapter' }]
-const pins = { chain_id, permit2, signed_proposer, oracles, requesters, tokens, slugs: {} }
 const wallet: Address = `0x${'a1'.repeat(20)}`
 const other: Address = `0x${'b2'.repeat(20)}`
 const disputer: Address = `0x${'d1'.repeat(20)}`
@@ -48,7 +44,10 @@ beforeEach(async () => {
 afterEach(() => home.remove())
 
 const pin = (slugs: Record<string, string>) =>
-  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify({ ...pins, slugs }))
+  writeFileSync(
+    join(home.path, 'trust', 'default.json'),
+    JSON.stringify({ ...adapterTrust, slugs }),
+  )
 /** A proposal of a wallet, executed. */
 function proposed(name: string, by = wallet, price = yes, rewardRaw = 5_000_000n): FakeRound {
   const id = ask(chain, questionText(name))

@@ -14,13 +14,9 @@ import {
   rivalProposes,
   setPaused,
 } from '../support/fake-chain.js'
-import { adapter, fakeContracts } from '../support/fake-world.js'
+import { adapter, adapterTrust } from '../support/fake-world.js'
 import { questionContext, scriptedGateway } from '../support/scripted-gateway.js'
 
-const { chainId: chain_id, permit2, signedProposer: signed_proposer } = fakeContracts
-const { oracles, tokens } = fakeContracts
-const requesters = [{ address: adapter, kind: 'uma-ctf-adapter' }]
-const pins = { chain_id, permit2, signed_proposer, oracles, requesters, tokens, slugs: {} }
 const rival = `0x${'9'.repeat(40)}` as const
 const node = { PROPOSER_RPC_URL: 'http://127.0.0.1:8545' }
 
@@ -36,7 +32,10 @@ beforeEach(async () => {
 afterEach(() => home.remove())
 
 const pin = (slugs: Record<string, string>) =>
-  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify({ ...pins, slugs }))
+  writeFileSync(
+    join(home.path, 'trust', 'default.json'),
+    JSON.stringify({ ...adapterTrust, slugs }),
+  )
 const opened = (name: string) => {
   const id = ask(chain, questionText(name))
   chain.mine()
@@ -208,6 +207,7 @@ describe('contract §9: questions list from the chain', () => {
 })
 
 test('contract §9: without a node the pinned slugs are asked at the gateway', async () => {
+  const { chain_id, permit2, signed_proposer, oracles, tokens } = adapterTrust
   const question = questionContext('Will it hold?')
   const gateway = scriptedGateway({
     ...question,

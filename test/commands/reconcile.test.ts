@@ -1,10 +1,18 @@
-import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { chmodSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { privateKeyToAccount } from 'viem/accounts'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import type { Chain, Clock, Fetch } from '../../src/core/ports.js'
+import type { Chain, Fetch } from '../../src/core/ports.js'
 import { InterruptedError } from '../../src/core/protocol/errors.js'
-import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
+import { type Ran, type RunOptions, run } from '../support/cli.js'
+import {
+  answerOf,
+  type Desk,
+  instantClock,
+  lastErrorOf,
+  openDesk,
+  proposer,
+  submit,
+} from '../support/desk.js'
 import {
   ask as askOnChain,
   createFakeChain,
@@ -15,57 +23,16 @@ import {
   questionText,
 } from '../support/fake-chain.js'
 import { fakeContracts, requestOf } from '../support/fake-world.js'
-import {
-  happySteps,
-  pins,
-  questionContext,
-  type ScriptedGateway,
-  scriptedGateway,
-} from '../support/scripted-gateway.js'
+import { happySteps, questionContext, scriptedGateway } from '../support/scripted-gateway.js'
 
-const key = `0x${'11'.repeat(32)}` as const
-const proposer = privateKeyToAccount(key).address.toLowerCase()
-
-let home: Awaited<ReturnType<typeof temporaryHome>>
-let gateway: ScriptedGateway
-let env: Record<string, string>
-let question: `0x${string}`
+let { home, gateway, env, question } = {} as Desk
 beforeEach(async () => {
-  home = await temporaryHome()
-  gateway = scriptedGateway()
-  question = gateway.question.question_id
-  mkdirSync(join(home.path, 'trust'))
-  writeFileSync(
-    join(home.path, 'trust', 'default.json'),
-    JSON.stringify({ ...pins, slugs: { 'will-it-hold': question } }),
-  )
-  writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
-  env = { PROPOSER_GATEWAY: gateway.url, PROPOSER_KEY_FILE: join(home.path, 'key') }
+  ;({ home, gateway, env, question } = await openDesk())
 })
 afterEach(() => home.remove())
 
-/** Waits take no time, but count. */
-function instantClock(startMs: () => number = Date.now): Clock {
-  let sleptMs = 0
-  return {
-    nowMs: () => startMs() + sleptMs,
-    monotonicMs: () => performance.now() + sleptMs,
-    sleep: async (ms, signal) => {
-      signal?.throwIfAborted()
-      sleptMs += ms
-    },
-  }
-}
 const ask = (argv: string[], more: RunOptions = {}) =>
   run(home.path, argv, { env, fetch: gateway.fetch, clock: instantClock(), ...more })
-const errorOf = (ran: Ran): Record<string, unknown> =>
-  JSON.parse(ran.stderr.trim().split('\n').at(-1) ?? '').error
-const answerOf = (ran: Ran): Record<string, unknown> => {
-  expect(ran.stderr).toBe('')
-  expect(ran.code).toBe(0)
-  return JSON.parse(ran.stdout)
-}
-const submit = ['submit', 'will-it-hold', '--outcome', 'p2', '--json']
 interface Told {
   readonly authorizations: {
     journal: Record<string, unknown>
@@ -94,7 +61,7 @@ describe('contract §6: reconcile', () => {
       expect.stringContaining('--rpc-url'),
     ])
     expect(readdirSync(home.path)).not.toContain('journal')
-    expect(errorOf(await ask(['reconcile', 'no-such-slug', '--json']))).toMatchObject({
+    expect(lastErrorOf(await ask(['reconcile', 'no-such-slug', '--json']))).toMatchObject({
       code: 'untrusted_slug',
       exit_code: 2,
     })
@@ -322,7 +289,7 @@ describe('reconcile beside a chain', () => {
   test('R16: a node of another chain is refused, exit 2', async () => {
     const elsewhere: Chain = { ...chain, chainId: async () => 1 }
     expect(
-      errorOf(await ask(['reconcile', 'will-it-hold', '--json'], clockOf(elsewhere))),
+      lastErrorOf(await ask(['reconcile', 'will-it-hold', '--json'], clockOf(elsewhere))),
     ).toMatchObject({
       code: 'untrusted_chain_id',
       exit_code: 2,
@@ -443,7 +410,7 @@ describe('contract §6: doctor', () => {
     env = {}
     const ran = await run(home.path, ['doctor', '--json', '--trust', 'not-there.json'], { env })
     expect(ran.code).toBe(2)
-    expect(errorOf(ran)).toMatchObject({
+    expect(lastErrorOf(ran)).toMatchObject({
       code: 'doctor_found_faults',
       detail: expect.stringContaining('trust, account'),
     })

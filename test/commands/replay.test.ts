@@ -2,46 +2,21 @@
  * What people and programs read of outcomes that stay open: hints that can be pasted, rounds that
  * are over, failures that may be retried.
  */
-import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import type { Clock, Fetch } from '../../src/core/ports.js'
-import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
+import type { Fetch } from '../../src/core/ports.js'
+import { type Ran, type RunOptions, run } from '../support/cli.js'
 import { nextRound } from '../support/client-world.js'
 import { openDay } from '../support/day-world.js'
-import { pins, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
+import { type Desk, errorOf, instantClock, openDesk, submit } from '../support/desk.js'
+import { scriptedGateway } from '../support/scripted-gateway.js'
 import { startWallet } from '../support/wallet-server.js'
 
-const key = `0x${'11'.repeat(32)}`
-
-let home: Awaited<ReturnType<typeof temporaryHome>>
-let gateway: ScriptedGateway
-let question: string
+let { home, gateway, question } = {} as Desk
 beforeEach(async () => {
-  home = await temporaryHome()
-  gateway = scriptedGateway()
-  question = gateway.question.question_id
-  mkdirSync(join(home.path, 'trust'))
-  writeFileSync(
-    join(home.path, 'trust', 'default.json'),
-    JSON.stringify({ ...pins, slugs: { 'will-it-hold': question } }),
-  )
-  writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
+  ;({ home, gateway, question } = await openDesk())
 })
 afterEach(() => home.remove())
-
-/** Waits take no time, but count. */
-function instantClock(): Clock {
-  let sleptMs = 0
-  return {
-    nowMs: () => Date.now() + sleptMs,
-    monotonicMs: () => performance.now() + sleptMs,
-    sleep: async (ms, signal) => {
-      signal?.throwIfAborted()
-      sleptMs += ms
-    },
-  }
-}
 
 const env = () => ({ PROPOSER_KEY_FILE: join(home.path, 'key') })
 const ask = (argv: string[], more: RunOptions = {}) =>
@@ -51,9 +26,6 @@ const ask = (argv: string[], more: RunOptions = {}) =>
     clock: instantClock(),
     ...more,
   })
-const errorOf = (ran: Ran): { code: string; detail: string; hint: string; exit_code: number } =>
-  JSON.parse(ran.stderr).error
-const submit = ['submit', 'will-it-hold', '--outcome', 'p2', '--json']
 
 /** The only answers to it were lost. */
 async function lostSubmission(more: string[] = []): Promise<{ id: string; ran: Ran }> {

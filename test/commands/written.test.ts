@@ -1,22 +1,18 @@
 /** Amounts, addresses and accounts at the front door (contract §9). */
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { getAddress } from 'viem'
-import { privateKeyToAccount } from 'viem/accounts'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
+import { type RunOptions, run } from '../support/cli.js'
+import { answerOf, type Desk, errorOf, openDesk, proposer, sign } from '../support/desk.js'
 import { createFakeChain, endow } from '../support/fake-chain.js'
 import { fakeContracts } from '../support/fake-world.js'
-import { pins, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
+import { pins } from '../support/scripted-gateway.js'
 
-const key = `0x${'11'.repeat(32)}` as const
-const proposer = privateKeyToAccount(key).address.toLowerCase() as `0x${string}`
 const [token = ''] = pins.tokens
 const other = `0x${'cd'.repeat(20)}` as const
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
-let gateway: ScriptedGateway
-let env: Record<string, string>
+let { home, gateway, env } = {} as Desk
 const write = (name: string, text: string) =>
   writeFileSync(join(home.path, name), text, { mode: 0o600 })
 const trustFile = (more: object) => {
@@ -24,24 +20,14 @@ const trustFile = (more: object) => {
   write('trust/default.json', JSON.stringify({ ...pins, slugs, ...more }))
 }
 beforeEach(async () => {
-  home = await temporaryHome()
-  gateway = scriptedGateway()
-  mkdirSync(join(home.path, 'trust'))
+  ;({ home, gateway, env } = await openDesk())
   trustFile({ token_info: { [token]: { symbol: 'USDC.e', decimals: 6 } } })
-  write('key', `${key}\n`)
   write('password', 'correct horse')
-  env = { PROPOSER_GATEWAY: gateway.url, PROPOSER_KEY_FILE: join(home.path, 'key') }
 })
 afterEach(() => home.remove())
 
 const ask = (argv: readonly string[], more: RunOptions = {}) =>
   run(home.path, argv, { env, fetch: gateway.fetch, ...more })
-const errorOf = ({ stderr }: Ran): Record<string, unknown> => JSON.parse(stderr).error
-const answerOf = (ran: Ran): Record<string, unknown> => {
-  expect([ran.code, ran.stderr]).toEqual([0, ''])
-  return JSON.parse(ran.stdout)
-}
-const sign = ['sign', 'will-it-hold', '--outcome', 'p2', '--json']
 const look = [...sign, '--dry-run']
 
 describe('amounts', () => {

@@ -60,6 +60,11 @@ export const fakeTrust = {
 export const [oracle = zeroAddress] = fakeContracts.oracles
 export const [token = zeroAddress] = fakeContracts.tokens
 export const adapter: Address = fakeContracts.requesters[0]?.address ?? zeroAddress
+/** With the adapter as its only requester. */
+export const adapterTrust = {
+  ...fakeTrust,
+  requesters: [{ address: adapter, kind: 'uma-ctf-adapter' }],
+}
 export const defaultList = at('115')
 export const emptyList = at('e1')
 export const finalFeeRaw = 250_000_000n

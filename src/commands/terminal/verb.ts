@@ -219,7 +219,9 @@ function helpText({
   help,
   examples,
 }: Pick<VerbTable<unknown, unknown, unknown>, 'help' | 'examples'>) {
-  const lines = examples.map((line) => (/(^|[^\w-])proposer /.test(line) ? line : `proposer ${line}`))
+  const lines = examples.map((line) =>
+    /(^|[^\w-])proposer /.test(line) ? line : `proposer ${line}`,
+  )
   const shown = [`Example${lines.length === 1 ? '' : 's'}:`, ...lines.map((line) => `  ${line}`)]
   return `\n${help === undefined ? '' : `${help}\n\n`}${shown.join('\n')}`
 }

@@ -1,0 +1,68 @@
+/** A proposer's desk: a home with pins and key, and the gateway that its commands ask. */
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { privateKeyToAccount } from 'viem/accounts'
+import { expect } from 'vitest'
+import type { Clock } from '../../src/core/ports.js'
+import { type Ran, type RunOptions, run, temporaryHome } from './cli.js'
+import { pins, type ScriptedGateway, scriptedGateway } from './scripted-gateway.js'
+
+export const key = `0x${'11'.repeat(32)}` as const
+export const proposer = privateKeyToAccount(key).address.toLowerCase() as `0x${string}`
+export const sign = ['sign', 'will-it-hold', '--outcome', 'p2', '--json']
+export const submit = ['submit', 'will-it-hold', '--outcome', 'p2', '--json']
+
+export interface Desk {
+  readonly home: Awaited<ReturnType<typeof temporaryHome>>
+  gateway: ScriptedGateway
+  env: Record<string, string>
+  readonly question: `0x${string}`
+  ask(argv: readonly string[], more?: RunOptions): Promise<Ran>
+}
+
+/** Its question is pinned as `will-it-hold`. */
+export async function openDesk(gateway = scriptedGateway(), trust: object = pins): Promise<Desk> {
+  const home = await temporaryHome()
+  const question = gateway.question.question_id as `0x${string}`
+  writeTrust(home.path, { ...trust, slugs: { 'will-it-hold': question } })
+  writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
+  const desk: Desk = {
+    home,
+    gateway,
+    question,
+    env: { PROPOSER_GATEWAY: gateway.url, PROPOSER_KEY_FILE: join(home.path, 'key') },
+    ask: (argv, more) =>
+      run(home.path, argv, { env: desk.env, fetch: desk.gateway.fetch, ...more }),
+  }
+  return desk
+}
+
+export function writeTrust(home: string, trust: object): void {
+  mkdirSync(join(home, 'trust'), { recursive: true })
+  writeFileSync(join(home, 'trust', 'default.json'), JSON.stringify(trust))
+}
+
+/** Of a run that tells its failure and nothing else. */
+export const errorOf = ({ stderr }: Pick<Ran, 'stderr'>): Record<string, unknown> =>
+  JSON.parse(stderr).error
+/** Of a run that has told other things before. */
+export const lastErrorOf = ({ stderr }: Pick<Ran, 'stderr'>): Record<string, unknown> =>
+  JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error
+export const answerOf = (ran: Ran): Record<string, unknown> => {
+  expect(ran.stderr).toBe('')
+  expect(ran.code).toBe(0)
+  return JSON.parse(ran.stdout)
+}
+
+/** Waits take no time, but count. */
+export function instantClock(startMs: () => number = Date.now): Clock {
+  let sleptMs = 0
+  return {
+    nowMs: () => startMs() + sleptMs,
+    monotonicMs: () => performance.now() + sleptMs,
+    sleep: async (ms, signal) => {
+      signal?.throwIfAborted()
+      sleptMs += ms
+    },
+  }
+}
