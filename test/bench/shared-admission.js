@@ -2,7 +2,6 @@ import { burst } from './admission.js'
 import { figure, median, syncMilliseconds } from './measure.js'
 import { installPeer, startPeer } from './peer.js'
 import { cpuOf, withPostgres, withQuestions } from './shared.js'
-import { logAlone } from './shared-log.js'
 
 const rounds = 5
 const roundSeconds = 1
@@ -93,11 +92,9 @@ export const gatewaysRow = (setting) =>
         }
         await world.prepare()
         const { detail, ...row } = await compare(setting, world, [four, one], postgres)
-        setting.note('the log alone')
-        const [log, logs] = await logAlone(setting, postgres, [1, gatewayCount], connections)
         return {
           ...row,
-          detail: `${detail}; the log alone, without HTTP and signatures, ${figure(log)}/s of one and ${figure(logs)}/s of four processes; ${told}`,
+          detail: `${detail}; ${told}`,
         }
       }),
   )

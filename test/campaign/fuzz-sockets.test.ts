@@ -41,7 +41,7 @@ test('robustness §4, T9: fuzzed calls on connections that stay open get an answ
       calls += 1
       if (answer === undefined) unanswered += 1
       else {
-        const fault = faultOf(call, answer, { ...fronts, onSocket: true })
+        const fault = faultOf(call, answer, fronts)
         if (fault !== undefined)
           throw new Error(
             `${fault}: ${call.method} ${call.target} answered ${answer.status} ${answer.text.slice(0, 300)}`,

@@ -1,4 +1,4 @@
-import { mkdir, readFile, stat, writeFile } from 'node:fs/promises'
+import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { Trust } from '../../src/core/client/trust/trust-file.js'
@@ -94,6 +94,8 @@ describe('devchain', () => {
     expect(asked).toMatchObject({ code: 0, answer: { slug: 'is-this-a-new-question' } })
     expect((await act('pause', 'is-this-a-new-question')).code).toBe(0)
     expect((await act('unpause', 'is-this-a-new-question')).code).toBe(0)
+    expect((await act('flag', 'is-this-a-new-question')).code).toBe(0)
+    expect((await act('unflag', 'is-this-a-new-question')).code).toBe(0)
     expect((await act('set-bond', 'is-this-a-new-question', '600000000')).code).toBe(0)
     const address = `0x${'12'.repeat(20)}`
     expect(await act('fund', address, '5')).toMatchObject({
@@ -179,7 +181,11 @@ describe('devchain', () => {
         },
       })
     }
-    expect((await act('propose', 'is-this-refused', '--outcome', 'p1')).code).toBe(0)
+    const proposed = () => act('propose', 'is-this-refused', '--outcome', 'p1')
+    expect((await act('set-whitelist', 'is-this-refused', 'nobody')).code).toBe(0)
+    expect((await proposed()).answer.detail).toContain('ProposerNotWhitelisted')
+    expect((await act('set-whitelist', 'is-this-refused', 'default')).code).toBe(0)
+    expect((await proposed()).code).toBe(0)
     expect(await act('propose', 'is-this-refused', '--outcome', 'p2')).toMatchObject({
       code: 2,
       answer: { code: 'dev_chain_refused', hint: expect.stringContaining('devchain dispute') },
@@ -261,9 +267,13 @@ describe('devchain', () => {
     await expect(fetch(ready.dev.rpc_url)).rejects.toThrow()
   })
 
-  test('R23: a killed devchain takes its chain process along', async () => {
-    const killed = shop.start(['devchain', '--port', '0', '--questions', '0', '--json'])
+  test('R23: a killed devchain takes its chain process and folder along', async () => {
+    const TMPDIR = await shop.folder()
+    const killed = shop.start(['devchain', '--port', '0', '--questions', '0', '--json'], {
+      env: { TMPDIR },
+    })
     const { dev } = await killed.line<Ready>()
+    expect(await readdir(TMPDIR)).toHaveLength(1)
     await killed.stop('SIGKILL')
     await expect
       .poll(
@@ -275,6 +285,7 @@ describe('devchain', () => {
         { timeout: 30_000 },
       )
       .toBe('gone')
+    await expect.poll(() => readdir(TMPDIR), { timeout: 30_000 }).toEqual([])
   })
 
   test('contract §6: without --json the ready line is text for people, and a folder that cannot be written is exit 74', async () => {

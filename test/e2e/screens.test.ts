@@ -366,20 +366,3 @@ describe.runIf(hasTerminals).each(widths)('on a terminal of %i columns', (column
     }
   })
 })
-
-describe.runIf(hasTerminals)('a test that fails', () => {
-  let pid = 0
-  test.fails('leaves a server on a terminal', async () => {
-    const terminal = await onTerminal(['serve', '--dev', '--port', '0', '--questions', '0'], {
-      PROPOSER_HOME: await shop.folder(),
-    })
-    pid = await terminal.pid()
-    await terminal.said(/ready http/)
-    throw new Error('as a test that fails')
-  })
-
-  test('and has ended it', () => {
-    expect(pid).toBeGreaterThan(0)
-    expect(() => process.kill(pid, 0)).toThrow('ESRCH')
-  })
-})

@@ -154,8 +154,6 @@ export const statementLike =
     message.from === 'client' &&
     statement.test(message.statement ?? '')
 
-export const serverMessage = (n: number): Place => nth(n, ({ from }) => from === 'server')
-
 export const answer = (n: number): Place =>
   nth(n, ({ from, isFirst }) => from === 'server' && isFirst)
 
