@@ -28,7 +28,6 @@ export const isProposed = ({ state }: RoundNow) => state === 2
 export const isAdapter = ({ kind }: WeekQuestion) =>
   kind === 'uma-ctf-adapter' || kind === 'uma-ctf-adapter-negrisk'
 
-/** Whether the wallet's signature in this round is still on its way. */
 export function isBusy(
   world: WeekWorld,
   wallet: WeekWallet,
@@ -44,7 +43,6 @@ export function isBusy(
     )
 }
 
-/** A round that takes proposals; where there is none, a requester opens one. */
 export async function openRound(
   world: WeekWorld,
   wanted: (question: WeekQuestion) => boolean = () => true,
@@ -58,7 +56,6 @@ export async function openRound(
   return world.roundOf(over.question)
 }
 
-/** Up to so many rounds of different questions that take proposals, some of them opened now. */
 export async function openRounds(world: WeekWorld, most: number): Promise<readonly RoundNow[]> {
   const rounds: RoundNow[] = []
   for (const question of world.dice.shuffled(world.asked).slice(0, most)) {
@@ -75,7 +72,6 @@ export async function openRounds(world: WeekWorld, most: number): Promise<readon
   return rounds
 }
 
-/** By the requester's own verb, whatever state the old round is in. */
 export async function newRound(world: WeekWorld, question: WeekQuestion): Promise<boolean> {
   const contract = isAdapter(question)
     ? placedAt('CtfAdapter', question.requester)
@@ -94,7 +90,6 @@ export async function newRound(world: WeekWorld, question: WeekQuestion): Promis
   return true
 }
 
-/** A fresh signature that the gateway has just admitted, in a round of the dice's choice. */
 async function admitted(
   world: WeekWorld,
   { among = listedWallets, ...terms }: Terms & { readonly among?: readonly WeekWallet[] } = {},
@@ -111,7 +106,6 @@ async function admitted(
 export const slack = (world: WeekWorld) =>
   world.dice.pick([0n, 0n, 0n, 50n * tokens, 400n * tokens])
 
-/** Sends as somebody and mines it, unless it would be refused as things are. */
 export async function act(
   world: WeekWorld,
   from: Address,
@@ -128,7 +122,6 @@ export async function act(
   return true
 }
 
-/** The rival proposes by himself, if the oracle lets him. */
 export async function rivalProposes(
   world: WeekWorld,
   { question, timestamp }: { question: WeekQuestion; timestamp: bigint },
@@ -145,7 +138,6 @@ export async function rivalProposes(
   return true
 }
 
-/** Another relayer sends one of our signatures, if it would go through. */
 export async function relay(world: WeekWorld, signed: Signed, first: boolean): Promise<boolean> {
   const data = callData(signedProposer, 'propose', proposeArgs(signed))
   if ((await world.chain.call(relayer, signedProposer.address, data)) === undefined) return false
@@ -157,7 +149,6 @@ export async function relay(world: WeekWorld, signed: Signed, first: boolean): P
   return true
 }
 
-/** Something on its way, made now if need be. */
 export async function underway(
   world: WeekWorld,
   terms: Terms & { readonly among?: readonly WeekWallet[] } = {},
@@ -187,7 +178,6 @@ export async function invalidate(
   await world.turn()
 }
 
-/** Whether the wallet has ever signed for this round. */
 export function hasSigned(
   world: WeekWorld,
   wallet: WeekWallet,

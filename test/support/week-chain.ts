@@ -27,7 +27,6 @@ import type { Hex } from '../../src/core/ports.js'
 import type { Address } from '../../src/core/protocol/schema.js'
 import { type WeekWallet, weekAddress, weekWallets } from './week-wallets.js'
 
-/** Seconds from block to block while time does not jump. */
 export const blockSeconds = 2n
 const genesisSeconds = 1_800_000_000n
 export const noAddress: Address = `0x${'0'.repeat(40)}`
@@ -45,13 +44,11 @@ export interface WeekQuestion {
   readonly requester: Address
   readonly ancillaryData: Hex
   readonly prices: readonly bigint[]
-  /** What the requester gets; an adapter adds its suffix. */
   readonly text: Hex
 }
 
 const registered = (contract: string, address: Address): Placed => placedAt(contract, address)
 
-/** Everything on the chain, at its address. */
 export const contracts = {
   permit2: registered('Permit2', devAddresses.permit2),
   token: registered('Token', devAddresses.token),
@@ -70,40 +67,31 @@ export const contracts = {
   club: registered('AddressWhitelist', weekAddress('club')),
 } as const
 
-/** Accounts beside the proposers. */
 export const actors = {
   admin: devAccount('admin').address,
   executor: devAccount('executor').address,
   disputer: devAccount('disputer').address,
   rival: devAccount('rival').address,
   relayer: devAccount('outsider').address,
-  /** Asks the oracle itself: the requester of kind `direct`. */
   asker: devAccount('outsider', 1).address,
-  /** Where wallets put their tokens aside. */
   vault: weekAddress('vault'),
 } as const
 
 export interface Sent {
   readonly hash: Hex
-  /** May revert: whoever was first wins. */
   readonly mayRevert: boolean
 }
 
 export interface WeekChain {
   readonly rpcUrl: string
   request<Result>(method: string, params: readonly unknown[]): Promise<Result>
-  /** The decoded answer of a view function as of a block; the latest unless given. */
   read<Result>(
     contract: Placed,
     name: string,
     args: readonly unknown[],
     block?: bigint,
   ): Promise<Result>
-  /** `undefined` where the call reverts. */
   call(from: Address, to: Address, data: Hex, block?: bigint): Promise<Hex | undefined>
-  /**
-   * Puts a transaction of anybody into the pool. `first`: before the executor's in the next block.
-   */
   send(
     from: Address,
     contract: Placed,
@@ -116,7 +104,6 @@ export interface WeekChain {
    * may not. The head then.
    */
   mine(seconds?: bigint): Promise<{ number: bigint; seconds: bigint }>
-  /** So many blocks at once, at the usual distance. */
   mineMany(blocks: number): Promise<void>
   head(): { number: bigint; seconds: bigint }
   receipt(
@@ -132,7 +119,6 @@ const worldMaxFeeWei = 10n ** 15n
 const worldTipWei = 10n ** 9n
 const firstTipWei = 10n ** 14n
 
-/** Starts the chain with contracts and wallets set up, three blocks old. */
 export async function startWeekChain(): Promise<WeekChain> {
   const anvil = await startAnvil(0, [
     ...[
@@ -318,7 +304,6 @@ async function setUp(chain: WeekChain): Promise<void> {
 
 const hexTail = (address: Address) => address.slice(2)
 
-/** The n-th question of the week; every kind has its turn. */
 export function weekQuestion(n: number): WeekQuestion {
   const kinds = [
     'uma-ctf-adapter',
@@ -351,13 +336,8 @@ export function weekQuestion(n: number): WeekQuestion {
   return { name: `q${n}`, kind, questionId, requester, ancillaryData, prices, text: bytes }
 }
 
-/** The round that a `direct` question is asked in by its registry entry. */
 export const directTimestamp = genesisSeconds
 
-/**
- * Sends what asks the question for the first time, or, of kind `direct`, once more under another
- * timestamp.
- */
 export async function askOn(
   chain: WeekChain,
   question: WeekQuestion,
@@ -398,7 +378,6 @@ export async function askOn(
   }
 }
 
-/** A request as the oracle keys it. */
 export function requestKey(
   question: WeekQuestion,
   timestamp: bigint,
@@ -406,7 +385,6 @@ export function requestKey(
   return [question.requester, yesOrNoQuery, timestamp, question.ancillaryData]
 }
 
-/** Gives an account the code of a delegation (EIP-7702), or takes it away. */
 export async function delegate(
   chain: WeekChain,
   wallet: WeekWallet,

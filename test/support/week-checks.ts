@@ -17,7 +17,6 @@ import { listedWallets, type WeekWorld } from './week-world.js'
 const nameOf = (world: WeekWorld, id: string) =>
   world.signed.find(({ candidateId }) => candidateId === id)?.name ?? id
 
-/** The authorization of a candidate. */
 function signedOf(world: WeekWorld, id: string): Signed {
   const found = world.signed.find(({ candidateId }) => candidateId === id)
   if (found === undefined) throw new Error(`nobody signed candidate ${id}`)
@@ -38,10 +37,6 @@ const cheapWei = 10n ** 10n
  */
 export const restBlocks = 20
 
-/**
- * After a rest every candidate that is not at its end has something to wait for that the chain
- * bears out; for what.
- */
 export async function checkWaiting(world: WeekWorld): Promise<readonly string[]> {
   const active = world.gateway.active()
   const operator = await operatorFaults(world.chain)
@@ -91,7 +86,6 @@ async function reasonToWait(
   return undefined
 }
 
-/** Every candidate's last word, by the route a client would ask. */
 export async function checkEnds(world: WeekWorld): Promise<void> {
   for (const [id, progress] of world.progress) {
     const signed = signedOf(world, id)
@@ -122,10 +116,6 @@ export async function checkEnds(world: WeekWorld): Promise<void> {
   }
 }
 
-/**
- * Whether a new submission of this wallet for this question would be admitted: its round, not the
- * signature's.
- */
 async function factsNow(world: WeekWorld, signed: Signed): Promise<boolean> {
   const { timestamp } = await world.roundOf(signed.question)
   const inRound = { ...signed, proposal: { ...signed.proposal, timestamp } }
@@ -138,7 +128,6 @@ async function factsNow(world: WeekWorld, signed: Signed): Promise<boolean> {
 const key = ({ transactionHash, logIndex }: Pick<ChainProposal, 'transactionHash' | 'logIndex'>) =>
   `${transactionHash} ${logIndex}`
 
-/** The chain's proposals by signatures that we held are the executed candidates, one a round. */
 export function checkChain(world: WeekWorld): void {
   const executed = [...world.progress].flatMap(([id, progress]) =>
     progress.status === 'executed'
@@ -175,10 +164,6 @@ export function checkChain(world: WeekWorld): void {
   if (new Set(taken).size !== taken.length) throw new Error('a round holds two proposals')
 }
 
-/**
- * The executor's nonces without a gap, each in one slot and one mined transaction of that slot,
- * final when the slot ends (R3, R15).
- */
 export async function checkNonces(world: WeekWorld): Promise<void> {
   const { chain, gateway } = world
   const slots = [...gateway.slots.values()].sort((one, other) => one.nonce - other.nonce)
@@ -217,7 +202,6 @@ export async function checkNonces(world: WeekWorld): Promise<void> {
   }
 }
 
-/** Nonce and block of a mined transaction. */
 async function minedAt(
   { chain }: WeekWorld,
   hash: Hex,
@@ -228,10 +212,6 @@ async function minedAt(
   return [Number(nonce), BigInt(receipt.blockNumber)]
 }
 
-/**
- * Each wallet holds what it was given, less the bonds of its proposals on chain, plus what
- * settlements paid it.
- */
 export async function checkMoney(world: WeekWorld): Promise<void> {
   const { chain } = world
   const { oracle, token, signedProposer } = contracts
@@ -252,7 +232,6 @@ export async function checkMoney(world: WeekWorld): Promise<void> {
   }
 }
 
-/** What an account got (or, below zero, gave) from each other one, over the whole chain. */
 async function transfers({ chain }: WeekWorld, account: Hex): Promise<ReadonlyMap<string, bigint>> {
   const topic = `0x${'0'.repeat(24)}${account.slice(2)}`
   const transfer = '0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef'

@@ -24,30 +24,22 @@ import { contracts, directTimestamp, type WeekChain, type WeekQuestion } from '.
 import { createWeekPorts } from './week-ports.js'
 import { weekWallets } from './week-wallets.js'
 
-/**
- * A step of a candidate, and the blocks that were the gateway's latest and finalized when it was
- * taken.
- */
 export interface Said {
   readonly candidateId: string
   readonly progress: Progress
   readonly latest: bigint
   readonly finalized: bigint
-  /** The wallet's candidates that were active when this was said, this one included. */
   readonly active: readonly Candidate[]
 }
 
-/** One executor nonce as the ledger told it. */
 export interface SlotStory {
   readonly nonce: number
   readonly candidateIds: readonly string[]
   readonly rounds: readonly string[]
   readonly attempts: SlotAttempt[]
-  /** The head that it was opened at, and everything that was active then. */
   readonly openedAt: bigint
   readonly active: readonly Candidate[]
   outcome: string | undefined
-  /** The finalized block that it was closed at. */
   closedAt: bigint | undefined
 }
 
@@ -57,42 +49,25 @@ export interface Answer {
 }
 
 export interface WeekGateway {
-  /** All steps since the last call, oldest first. */
   news(): readonly Said[]
   readonly slots: ReadonlyMap<string, SlotStory>
-  /** Those opened since the last call. */
   newSlots(): readonly SlotStory[]
   active(): readonly Candidate[]
-  /** What its files, its answers and its transactions show of R1 to R3. */
   readonly history: History
   faults(): readonly string[]
   post(path: string, body: unknown): Promise<Answer>
   status(questionId: string, candidateId: string): Promise<CandidateStatus>
-  /**
-   * Lets the time of the chain's head and so many milliseconds pass, and waits until the gateway
-   * has done what there was to do.
-   */
   pass(ms: number): Promise<void>
-  /**
-   * What happens once, between its decision to send the next transaction and the node; `undefined`:
-   * nothing any more.
-   */
   beforeSend(happening: (() => Promise<void>) | undefined): void
-  /** Closes it and opens it again; `meanwhile` happens in between. */
   restart(meanwhile?: () => Promise<void>): Promise<void>
-  /** Names `direct` questions in the registry with these timestamps; read at the next restart. */
   register(
     questions: readonly WeekQuestion[],
     timestamps: ReadonlyMap<string, bigint>,
   ): Promise<void>
-  /** What its node was handed and what was lost on the way; where it is behind a proxy. */
   readonly proxy: Pick<RpcProxy, 'requests' | 'handed'> | undefined
   close(): Promise<void>
 }
 
-/**
- * Opens it. `seed` decides candidate ids and patience; with `weather` its node is behind a proxy.
- */
 export async function openWeekGateway(
   week: WeekChain,
   questions: readonly WeekQuestion[],

@@ -77,7 +77,6 @@ function expectedAnswers(
   return facts.accepted ? taken : [refused]
 }
 
-/** Judges everything that the gateway has said since the last time. */
 export async function judgeSaid(world: WeekWorld): Promise<void> {
   const news = world.gateway.news()
   const slots = world.gateway.newSlots()
@@ -116,7 +115,6 @@ export async function judgeSaid(world: WeekWorld): Promise<void> {
 const decidedAt = ({ gateway }: WeekWorld, head: bigint): readonly bigint[] =>
   gateway.proxy === undefined ? [head] : [head, head - 1n, head - 2n]
 
-/** Nothing stands against what is found valid or gets a nonce, as of the head. */
 async function judgeSound(
   world: WeekWorld,
   candidateId: string,
@@ -172,10 +170,8 @@ async function factsAt(world: WeekWorld, id: string, block: bigint) {
   }
 }
 
-/** How many of a world's proposals its history has been told of. */
 const toldOf = new WeakMap<WeekWorld, number>()
 
-/** R1-R3 (T14): nothing that was written, answered, sent and mined so far breaks a rule. */
 function judgeHistory(world: WeekWorld): void {
   const { history } = world.gateway
   for (const {
@@ -196,7 +192,6 @@ function judgeHistory(world: WeekWorld): void {
     throw new Error(`the history breaks its rules:\n${violationsText(history.verdict())}`)
 }
 
-/** At the end: the history holds, and had enough in it to tell. */
 export function checkHistory(world: WeekWorld): void {
   judgeHistory(world)
   const { checked } = world.gateway.history.verdict()
@@ -209,7 +204,6 @@ export function checkHistory(world: WeekWorld): void {
   }
 }
 
-/** R3: a round has one open slot, and a nonce is bound once. */
 function judgeSlots({ gateway }: WeekWorld): void {
   const slots = [...gateway.slots.values()]
   const open = slots.filter(({ outcome }) => outcome === undefined).flatMap(({ rounds }) => rounds)

@@ -18,7 +18,6 @@ import {
 } from './week-chain.js'
 import type { Authorized, WeekWallet } from './week-wallets.js'
 
-/** One signature that the world has made. */
 export interface Signed extends Authorized {
   readonly name: string
   readonly wallet: WeekWallet
@@ -28,10 +27,6 @@ export interface Signed extends Authorized {
   candidateId: string | undefined
 }
 
-/**
- * Contract §5's table, as it stands there: may the same payload still execute, and what to do next.
- * `undefined`: as domain §7.
- */
 export const failureTable: Readonly<
   Record<string, { readonly retryable: boolean | undefined; readonly next: string }>
 > = {
@@ -56,13 +51,9 @@ export const failureTable: Readonly<
 /** What the chain says of an authorization as of a block. Amounts in raw token units. */
 export interface Facts {
   readonly seconds: bigint
-  /** Timestamp of the round that the question is in; 0 where nobody has asked it yet. */
   readonly current: bigint
-  /** Paused or flagged at its requester. */
   readonly paused: boolean
-  /** Settled at its requester by another way than the oracle. */
   readonly resolved: boolean
-  /** `getState` of the authorization's own round. */
   readonly state: number
   readonly holder: Address
   readonly bondRaw: bigint
@@ -77,15 +68,12 @@ export interface Facts {
   readonly accepted: boolean
   readonly hasCustomList: boolean
   readonly spenderListed: boolean
-  /** Listed, or SignedProposer owns the list. */
   readonly proposerMay: boolean
-  /** Paused token, or a wallet that it blocks. */
   readonly tokenStopped: boolean
 }
 
 const requested = 1
 
-/** The round that a question is in: as its requester tells, or the registry (`direct`). */
 export async function currentRound(
   chain: WeekChain,
   question: WeekQuestion,
@@ -141,7 +129,6 @@ interface HeldRequest {
   readonly finalFee: bigint
 }
 
-/** What a proposal in this round is charged now (domain §4). */
 export async function bondOf(
   chain: WeekChain,
   question: WeekQuestion,
@@ -240,10 +227,6 @@ async function walletAccepts(
   )
 }
 
-/**
- * Every failure code of contract §5 that these facts bear out. `neededRaw`: the permit amounts of
- * the wallet's active candidates, summed. Empty for an authorization that would execute now.
- */
 export function failuresIn(signed: Signed, facts: Facts, neededRaw: bigint): Set<string> {
   const found = new Set<string>()
   const add = (code: string, holds: boolean) => {
@@ -266,17 +249,12 @@ export function failuresIn(signed: Signed, facts: Facts, neededRaw: bigint): Set
   return found
 }
 
-/**
- * Whether a proposal in this round would be admitted by contract §2: open at the oracle and at its
- * requester.
- */
 export function isOpen(facts: Facts, timestamp: bigint): boolean {
   return (
     facts.current === timestamp && facts.state === requested && !facts.paused && !facts.resolved
   )
 }
 
-/** The operator's part (contract §5, last paragraph): what stops the queue and fails nobody. */
 export async function operatorFaults(chain: WeekChain, block?: bigint): Promise<readonly string[]> {
   const { signedProposer, proposers } = contracts
   const role = await chain.read<Hex>(signedProposer, 'DELEGATED_PROPOSER_ROLE', [], block)

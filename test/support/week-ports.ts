@@ -15,17 +15,8 @@ export interface WeekPorts {
   readonly clock: Clock
   chain(chain: Chain): Chain
   files(files: Files): Files
-  /**
-   * What happens once, just before the next transaction is handed over; `undefined`: nothing any
-   * more.
-   */
   beforeSend(happening: (() => Promise<void>) | undefined): void
-  /**
-   * Sets the wall clock to the chain's time and lets so many milliseconds pass: sleepers whose time
-   * has come wake up.
-   */
   pass(nowSeconds: bigint, ms: number): void
-  /** Resolves once nothing is in flight any more. */
   quiet(): Promise<void>
 }
 
@@ -78,7 +69,6 @@ export function createWeekPorts(startSeconds: bigint): WeekPorts {
       }),
   }
 
-  /** The same edge, with every call counted as long as it is in flight. */
   const watched = <Edge extends object>(edge: Edge): Edge =>
     Object.fromEntries(
       Object.entries(edge).map(([name, verb]) => [

@@ -18,11 +18,8 @@ export interface ChainProposal {
   readonly price: bigint
   readonly block: bigint
   readonly transactionHash: Hex
-  /** Of ProposePrice, in its block. */
   readonly logIndex: number
-  /** Who sent the transaction. */
   readonly sender: Address
-  /** The Permit2 nonce of the signature that brought it, where it came through SignedProposer. */
   readonly nonce: bigint | undefined
   readonly totalBondRaw: bigint
 }
@@ -68,7 +65,6 @@ function decode<Args>(
   return args as unknown as Args
 }
 
-/** The proposals of these blocks, in order. */
 export async function proposalsIn(
   chain: WeekChain,
   from: bigint,
@@ -115,7 +111,6 @@ export async function proposalsIn(
   return found
 }
 
-/** The nonce in the calldata that proposed this, alone or among others. */
 function nonceOf(input: Hex, proposed: Proposed): bigint {
   const { abi } = contracts.signedProposer.artifact
   const { functionName, args = [] } = decodeFunctionData({ abi, data: input })
@@ -136,7 +131,6 @@ function nonceOf(input: Hex, proposed: Proposed): bigint {
   throw new Error('the transaction does not carry what it proposed')
 }
 
-/** Whether the chain holds a proposal by exactly this signature, at or before a block. */
 export function ownProposal(
   proposals: readonly ChainProposal[],
   signed: Signed,

@@ -24,7 +24,6 @@ const weekSeconds = 7n * 86_400n
 const checkedEvery = 25
 
 const things: Readonly<Record<string, Step>> = { ...steps, ...troubles }
-/** What happens more often than the rest. */
 const usual = [
   'submit',
   'submit',
@@ -44,10 +43,6 @@ export interface WeekReport {
   readonly proxy: WeekGateway['proxy']
 }
 
-/**
- * Runs the week. Fails with the seed and the steps so far where the gateway does not keep its
- * contract.
- */
 export async function runWeek(
   seed: number,
   questionCount: number,
@@ -76,10 +71,6 @@ export async function runWeek(
   }
 }
 
-/**
- * Everything at least once, the usual more often, and each question asked somewhere; the first ones
- * at the start.
- */
 function planOf({ dice, questions }: WeekWorld): string[] {
   const often = Array.from({ length: questions.length < 50 ? 16 : questions.length * 3 }, () =>
     dice.pick(dice.chance(0.6) ? usual : Object.keys(things)),
@@ -124,10 +115,6 @@ async function askNext(world: WeekWorld): Promise<void> {
   world.say(`${question.name} is asked, ${question.kind}`)
 }
 
-/**
- * All troubles end, everybody is paid for, what could still be sent is sent once more; then the
- * books have to balance.
- */
 async function reckoning(world: WeekWorld): Promise<void> {
   world.say('— the end')
   await world.dueNow(true)

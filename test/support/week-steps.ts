@@ -56,10 +56,6 @@ export const steps = {
     return true
   },
 
-  /**
-   * Proposals of many rounds and wallets at the same time, which may travel in one transaction;
-   * sometimes one of them is spoilt.
-   */
   async 'several rounds at once'(world) {
     const rounds = await openRounds(world, 6)
     const wallets = world.dice.shuffled(listedWallets)
@@ -156,10 +152,6 @@ export const steps = {
     return true
   },
 
-  /**
-   * The same answer with another nonce, while the first signature has failed and could still be
-   * sent again.
-   */
   async 'a second signature'(world) {
     const round = await openRound(world)
     const wallet =
@@ -231,7 +223,6 @@ export const steps = {
     return true
   },
 
-  /** Through SignedProposer, by a signature that this gateway has never seen. */
   async 'a proposal from elsewhere'(world) {
     const round = await openRound(world)
     const wallet =
@@ -242,10 +233,6 @@ export const steps = {
     return true
   },
 
-  /**
-   * The wallet has signed twice for this round, and the signature that the gateway has never seen
-   * is quicker.
-   */
   async 'a twin from elsewhere'(world) {
     const signed = await underway(world)
     if (signed === undefined) return false
@@ -302,7 +289,6 @@ export const steps = {
     // Run dry, it cannot pay for this either.
     if ((await operatorFaults(world.chain)).length > 0) return false
     await underway(world)
-    // In place of the gateway's transaction, or after it.
     await useExecutorKey(world, world.dice.chance(0.6))
     await world.turn()
     return true
@@ -403,7 +389,6 @@ export const steps = {
     return true
   },
 
-  /** What happens while nobody listens is found in the chain's state afterwards. */
   async 'the gateway is away'(world) {
     const signed = await underway(world)
     await world.gateway.restart(async () => {
@@ -431,10 +416,6 @@ export const steps = {
   },
 } as const satisfies Record<string, Step>
 
-/**
- * A transaction of the executor's that the gateway knows nothing of; `next`: under the lowest nonce
- * that is not mined.
- */
 async function useExecutorKey(world: WeekWorld, next: boolean): Promise<void> {
   const fees = {
     maxFeePerGas: '0x38d7ea4c68000',

@@ -38,7 +38,6 @@ const send = async (world: WeekWorld, [from, contract, name, ...args]: Call) => 
   await world.chain.send(from, contract, name, args)
 }
 
-/** One call now, another some steps later. */
 async function forAWhile(
   world: WeekWorld,
   name: string,
@@ -53,7 +52,6 @@ async function forAWhile(
   return true
 }
 
-/** The question of something underway, so that the trouble meets somebody, or any open one. */
 async function question(
   world: WeekWorld,
   wanted: (question: WeekQuestion) => boolean = () => true,
@@ -91,7 +89,6 @@ async function customList(world: WeekWorld, list: Placed, name: string): Promise
   return forAWhile(world, `${name} may propose on ${found.name}`, set(list.address), set(noAddress))
 }
 
-/** `first`: before what is on its way. */
 async function setBond(
   world: WeekWorld,
   { name, requester, ancillaryData }: WeekQuestion,
@@ -105,7 +102,6 @@ async function setBond(
   return true
 }
 
-/** A wallet of the dice's choice, with something underway. */
 async function busyWallet(
   world: WeekWorld,
   among?: readonly WeekWallet[],
@@ -197,7 +193,6 @@ export const troubles = {
     )
   },
 
-  /** Money from outside for whoever has least, so that the poor come back to the game. */
   async 'a wallet is funded'(world) {
     const wallet = world.dice.pick([weekWallets.poor, weekWallets.pauper, ...listedWallets])
     await world.chain.send(admin, token, 'mint', [wallet.address, 1_500n * tokens])

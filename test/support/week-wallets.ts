@@ -8,7 +8,6 @@ import { privateKeyToAccount } from 'viem/accounts'
 import type { Hex } from '../../src/core/ports.js'
 import type { Address } from '../../src/core/protocol/schema.js'
 
-/** An address that belongs to a name. */
 export function weekAddress(name: string): Address {
   return `0x${keccak256(stringToHex(`week ${name}`)).slice(26)}`
 }
@@ -16,14 +15,11 @@ export function weekAddress(name: string): Address {
 export interface WeekWallet {
   readonly name: string
   readonly address: Address
-  /** Whose key signs: the account itself, or the owner of a contract wallet. */
   readonly signer: Address
   readonly key: Hex
-  /** Has the code of a contract wallet from the start. */
   readonly contract: boolean
   readonly fundsRaw: bigint
   readonly allowanceRaw: bigint
-  /** On the gateway's allowlist. */
   readonly listed: boolean
 }
 
@@ -62,10 +58,8 @@ export const weekWallets = {
   wary: wallet('wary', { allowanceRaw: 2_300n * tokens }),
   safe: wallet('safe', { contract: true }),
   moody: wallet('moody', { contract: true }),
-  /** EIP-7702: one day's delegate knows signatures, another's does not. */
   smart: wallet('smart'),
   mute: wallet('mute'),
-  /** On nobody's list. */
   stranger: wallet('stranger', { listed: false }),
 } as const satisfies Record<string, WeekWallet>
 
@@ -90,7 +84,6 @@ const types = {
   ],
 }
 
-/** What one signature authorizes. */
 export interface Authorized {
   readonly proposal: {
     readonly oracle: Address
@@ -108,7 +101,6 @@ export interface Authorized {
   }
 }
 
-/** Digest and signature by viem's own typed data. */
 export async function signedBy(
   { key }: WeekWallet,
   { proposal, permit }: Authorized,
@@ -126,7 +118,6 @@ export async function signedBy(
   }
 }
 
-/** The hash by which Permit2 is told of the witness. */
 export function witnessOf(proposal: Authorized['proposal']): Hex {
   return hashStruct({ types, primaryType: 'Proposal', data: proposal })
 }

@@ -22,7 +22,6 @@ import { bondOf, currentRound, factsOf, type Signed } from './week-model.js'
 import { type ChainProposal, proposalsIn } from './week-proposals.js'
 import { signedBy, type WeekWallet, weekWallets } from './week-wallets.js'
 
-/** Numbers from the seed. */
 export interface Dice {
   next(): number
   chance(part: number): boolean
@@ -49,31 +48,22 @@ export interface WeekWorld {
   readonly gateway: WeekGateway
   readonly dice: Dice
   readonly questions: readonly WeekQuestion[]
-  /** Those that the chain knows. */
   readonly asked: WeekQuestion[]
-  /** Rounds of `direct` questions as the running gateway's registry has them. */
   readonly registry: Map<string, bigint>
   readonly signed: Signed[]
   readonly proposals: ChainProposal[]
-  /** The executor's transactions that are none of the gateway's: somebody else has its key. */
   readonly foreign: Hex[]
-  /** Where each candidate stood when it was last heard of. */
   readonly progress: Map<string, Progress>
   readonly steps: string[]
-  /** How often each thing happened. */
   readonly counts: Map<string, number>
   say(text: string): void
   count(name: string): void
-  /** Reads what the chain has come to hold since the last time. */
   readProposals(): Promise<void>
-  /** Mines a block and lets the gateway act on it. */
   turn(seconds?: bigint): Promise<void>
   calm(blocks: number): Promise<void>
   roundOf(question: WeekQuestion): Promise<RoundNow>
-  /** An asked question in a round like this, if the dice find one. */
   findRound(wanted: (round: RoundNow) => boolean): Promise<RoundNow | undefined>
   sign(wallet: WeekWallet, round: RoundNow, terms?: Terms): Promise<Signed>
-  /** Sends through the gateway's handler and judges the answers; true for those admitted anew. */
   submit(list: readonly Signed[], form: 'single' | 'batch'): Promise<readonly boolean[]>
   /**
    * What undoes a step, due some steps later; all of it by the end. False where it cannot be done
@@ -104,7 +94,6 @@ function diceOf(seed: number): Dice {
   return dice
 }
 
-/** The wallets that may come through the gateway. */
 export const listedWallets: readonly WeekWallet[] = Object.values(weekWallets).filter(
   ({ listed }) => listed,
 )
@@ -295,7 +284,6 @@ const outcomes = new Map([
 ])
 const version = { api: 'v1', schema: 'signed-proposal-v1', witness: 'permit2-signed-proposer-v1' }
 
-/** The wire forms of §2.1 and §2.7, as a client would write them. */
 async function post(
   gateway: WeekGateway,
   list: readonly Signed[],
@@ -351,7 +339,6 @@ async function post(
   return answers
 }
 
-/** The call that puts a signature on chain, whoever sends it. */
 export function proposeArgs({ proposal, permit, wallet, signature }: Signed): readonly unknown[] {
   return [proposal, wallet.address, permit, signature, 0n]
 }
