@@ -6,6 +6,7 @@
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { createHttp } from '../../src/core/io/http.js'
 import { type Listener, listen } from '../../src/core/io/serving/listener.js'
+import { argvOf } from '../support/argv.js'
 import { type BatchWorld, errorOf, openBatchWorld } from '../support/batch-world.js'
 import type { Ran } from '../support/cli.js'
 import {
@@ -209,17 +210,17 @@ const forms: readonly Form[] = [
   {
     name: 'submit',
     rows: 1,
-    begin: ([id = '']) => ['submit', id, '--outcome', 'p2'],
+    begin: ([id = '']) => argvOf`submit ${id} --outcome p2`,
     command: /proposer replay [0-9a-f]{12}-\d+/,
     goOn: () => ['replay', '--all'],
-    sign: ([id = '']) => ['sign', id, '--outcome', 'p2'],
+    sign: ([id = '']) => argvOf`sign ${id} --outcome p2`,
   },
   {
     name: 'batch submit',
     rows: 3,
     begin: (ids) => ['batch', 'submit', rowsOf(ids)],
     command: /--resume/,
-    goOn: (ids) => ['batch', 'submit', rowsOf(ids), '--resume'],
+    goOn: (ids) => argvOf`batch submit ${rowsOf(ids)} --resume`,
     sign: (ids) => ['batch', 'sign', rowsOf(ids)],
   },
 ]

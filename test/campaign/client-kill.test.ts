@@ -5,6 +5,7 @@
  */
 import { describe, expect, test } from 'vitest'
 import { type Fetch, TransportError } from '../../src/core/ports.js'
+import { argvOf } from '../support/argv.js'
 import { documentOf } from '../support/batch-world.js'
 import type { Ran } from '../support/cli.js'
 import { type DayWorld, openDay } from '../support/day-world.js'
@@ -20,8 +21,8 @@ async function openWorld(seed: number) {
   )
   return {
     day,
-    submit: ['batch', 'submit', file, '--json'],
-    resume: ['batch', 'submit', file, '--resume', '--json'],
+    submit: argvOf`batch submit ${file} --json`,
+    resume: argvOf`batch submit ${file} --resume --json`,
   }
 }
 
@@ -57,7 +58,7 @@ interface Entry {
   readonly state: string
 }
 async function entries(day: DayWorld): Promise<readonly Entry[]> {
-  const { stdout } = await day.clock.drive(day.run(['journal', 'list', '--json']))
+  const { stdout } = await day.clock.drive(day.run(argvOf`journal list --json`))
   return (JSON.parse(stdout) as { authorizations: Entry[] }).authorizations
 }
 

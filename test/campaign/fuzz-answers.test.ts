@@ -17,6 +17,7 @@ import { authorize } from '../../src/core/client/propose/authorize.js'
 import { submitAuthorization } from '../../src/core/client/propose/send.js'
 import type { Clock, Fetch } from '../../src/core/ports.js'
 import { exit } from '../../src/core/protocol/errors.js'
+import { argvOf } from '../support/argv.js'
 import { figures, runs } from '../support/campaign.js'
 import { run, temporaryHome } from '../support/cli.js'
 import { makeWorld } from '../support/client-world.js'
@@ -297,7 +298,7 @@ test('R20, T9: whatever a gateway answers, nothing that acts on a terminal reach
     [['status', candidateId, '--question', questionId], 'status'],
     [['status', candidateId], 'statuses'],
     [['context', 'a-slug'], 'contexts'],
-    [['poll', candidateId, '--question', questionId, '--timeout', '61'], 'status'],
+    [argvOf`poll ${candidateId} --question ${questionId} --timeout 61`, 'status'],
   ]
   const modes = [[], ['--json'], ['--ndjson']]
   const codes = new Map<number, number>()

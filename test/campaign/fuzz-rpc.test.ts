@@ -9,6 +9,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { chainOver } from '../../src/core/io/rpc/chain.js'
 import { createChain } from '../../src/core/io/rpc/rpc.js'
 import { type Chain, ChainError } from '../../src/core/ports.js'
+import { argvOf } from '../support/argv.js'
 import { figures, runs } from '../support/campaign.js'
 import { fakeContracts } from '../support/fake-world.js'
 import { broken, chainNode } from '../support/fuzz/chain-node.js'
@@ -171,19 +172,8 @@ const replyDraws: fc.Arbitrary<ReplyDraw> = fc.record({
   asked: fc.uniqueArray(fc.nat(questions.length - 1), { minLength: 1, maxLength: 4 }),
 })
 
-const edges = [
-  '0x0',
-  '0x1',
-  '0x64',
-  '0x1fffffffffffff',
-  '0x20000000000000',
-  '0xffffffffffffffff',
-  `0x${'f'.repeat(64)}`,
-  `0x${'f'.repeat(65)}`,
-  '0x',
-  '0x00',
-  '-0x1',
-]
+const edges = argvOf`0x0 0x1 0x64 0x1fffffffffffff 0x20000000000000 0xffffffffffffffff
+  0x${'f'.repeat(64)} 0x${'f'.repeat(65)} 0x 0x00 -0x1`
 const words = [
   'execution reverted',
   'nonce too low',

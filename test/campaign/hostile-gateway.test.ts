@@ -14,6 +14,7 @@ import type { Clock, Fetch, Hex } from '../../src/core/ports.js'
 import type { Progress } from '../../src/core/protocol/candidate.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'
 import { typedData } from '../../src/core/protocol/witness.js'
+import { argvOf } from '../support/argv.js'
 import { documentOf, executed, failed, openBatchWorld } from '../support/batch-world.js'
 import { figures } from '../support/campaign.js'
 import { run, temporaryHome } from '../support/cli.js'
@@ -195,12 +196,12 @@ describe('R8, R7: what an answer names', () => {
       }
     }
     const state = async () => {
-      const { stdout } = await world.run(['journal', 'list', '--json'])
+      const { stdout } = await world.run(argvOf`journal list --json`)
       const { authorizations } = JSON.parse(stdout) as { authorizations: { state: string }[] }
       return authorizations.map((one) => one.state)
     }
     const otherAnswer = () =>
-      world.run(['submit', questionId, '--outcome', 'p1', '--amount', '750000000raw', '--json'])
+      world.run(argvOf`submit ${questionId} --outcome p1 --amount 750000000raw --json`)
     return { world, questionId, rows, lies, lie, state, otherAnswer }
   }
   const signaturesIn = (calls: readonly { body: string }[]) =>
@@ -215,7 +216,7 @@ describe('R8, R7: what an answer names', () => {
       const { world, questionId, rows, lies, lie, state, otherAnswer } = await namingWorld(
         `named ${honestCode}`,
       )
-      const sent = await world.run(['batch', 'submit', rows, '--json'])
+      const sent = await world.run(argvOf`batch submit ${rows} --json`)
       const id = documentOf(sent).results[0]?.candidate?.candidate_id ?? ''
       for (const step of progress) await world.become(id, step)
       const ids = world.ndjson('ids.ndjson', [{ candidate_id: id }])
@@ -224,9 +225,9 @@ describe('R8, R7: what an answer names', () => {
         ['poll', id],
         ['poll', '--all'],
         ['batch', 'status', ids],
-        ['batch', 'status', ids, '--wait'],
-        ['batch', 'submit', rows, '--wait'],
-        ['submit', questionId, '--outcome', 'p2', '--wait'],
+        argvOf`batch status ${ids} --wait`,
+        argvOf`batch submit ${rows} --wait`,
+        argvOf`submit ${questionId} --outcome p2 --wait`,
         ['run', rows],
         ['reconcile', questionId],
       ]
@@ -257,7 +258,7 @@ describe('R8, R7: what an answer names', () => {
     for (const form of ['single', 'batch']) {
       const { world, questionId, rows, lies, lie, state, otherAnswer } = await namingWorld(form)
       const first =
-        form === 'single' ? ['submit', questionId, '--outcome', 'p2'] : ['batch', 'submit', rows]
+        form === 'single' ? argvOf`submit ${questionId} --outcome p2` : ['batch', 'submit', rows]
       for (const [index, one] of lies.entries()) {
         const isPlain = one.path.endsWith(' of another') || index % 4 === 0
         if (one.path.startsWith('candidate_id') || !isPlain) continue
@@ -283,12 +284,8 @@ describe('R8, R7: what an answer names', () => {
     const world = await openBatchWorld()
     const questions = ['first', 'second', 'third', 'fourth'].map((name) => world.ask(name))
     const rows = questions.map(({ questionId: identifier }) => ({ identifier, outcome: 'p2' }))
-    const known = await world.run([
-      'batch',
-      'submit',
-      world.ndjson('one.ndjson', rows.slice(0, 1)),
-      '--json',
-    ])
+    const known = await world.run(argvOf`batch submit
+      ${world.ndjson('one.ndjson', rows.slice(0, 1))} --json`)
     const taken = documentOf(known).results[0]?.candidate?.candidate_id
     const shared: Record<string, (string | undefined)[]> = {
       'of another authorization': [taken, undefined, undefined],
@@ -313,7 +310,7 @@ describe('R8, R7: what an answer names', () => {
                 })),
         })
       }
-      const ran = await world.run(['batch', 'submit', input, '--json'])
+      const ran = await world.run(argvOf`batch submit ${input} --json`)
       expect(ran.code, `${which} ${ran.stderr}`).toBe(6)
       const expected = ids.map((id) => (id === undefined ? 'accepted' : 'unknown'))
       const outcomes = documentOf(ran).results.map(({ outcome }) => outcome)
@@ -326,7 +323,7 @@ describe('R8, R7: what an answer names', () => {
     world.intercept = {}
     const replayed = await world.run(['replay', '--json'])
     expect(replayed.code, replayed.stderr).toBe(0)
-    const { stdout } = await world.run(['journal', 'list', '--json'])
+    const { stdout } = await world.run(argvOf`journal list --json`)
     const { authorizations } = JSON.parse(stdout) as { authorizations: { candidate_id: string }[] }
     expect(new Set(authorizations.map((one) => one.candidate_id)).size).toBe(4)
     expect(
@@ -382,7 +379,7 @@ const ask = (argv: readonly string[], fetch: Fetch, columns?: number) =>
       return fetch(input, init)
     },
   })
-const submit = ['submit', 'will-it-hold', '--outcome', 'p2', '--json']
+const submit = argvOf`submit will-it-hold --outcome p2 --json`
 const isSubmission = (input: string | URL | Request, init?: RequestInit) => {
   const { method, url } = new Request(input, init)
   return (
@@ -405,7 +402,7 @@ const lying =
 const json = (body: unknown, status = 200) =>
   new Response(JSON.stringify(body), { status, headers: { 'content-type': 'application/json' } })
 const stateOf = async () => {
-  const { stdout } = await ask(['journal', 'list', '--json'], gateway.fetch)
+  const { stdout } = await ask(argvOf`journal list --json`, gateway.fetch)
   return (
     JSON.parse(stdout).authorizations as {
       state: string
@@ -515,7 +512,7 @@ describe('R7: what became of a payload', () => {
       writeFileSync(input.replace(/.*\//, `${home.path}/`), row)
       const lie: Fetch = async (request, init) =>
         isSubmission(request, init) ? json(value) : gateway.fetch(request, init)
-      const { code } = await ask(['batch', 'submit', join(home.path, 'rows.ndjson'), '--json'], lie)
+      const { code } = await ask(argvOf`batch submit ${join(home.path, 'rows.ndjson')} --json`, lie)
       expect([0, 3, 5, 6, 75], path).toContain(code)
       const state = await stateOf()
       if (code === 0)
@@ -540,9 +537,9 @@ describe('R7: what became of a payload', () => {
         const redirect = () => new Response(null, { status, headers })
         expect((await ask(submit, lying(isSubmission, redirect))).code).toBe(6)
         expect(await stateOf()).toMatchObject({ state: 'unknown', candidate_id: null })
-        expect(
-          (await ask(['context', 'will-it-hold', '--json'], async () => redirect())).code,
-        ).toBe(75)
+        expect((await ask(argvOf`context will-it-hold --json`, async () => redirect())).code).toBe(
+          75,
+        )
         count.redirects++
       }
     }
@@ -584,13 +581,13 @@ describe('R20: its words', () => {
     )
     const commands = [
       ['status', id],
-      ['poll', id, '--timeout', '1'],
+      argvOf`poll ${id} --timeout 1`,
       ['context', question],
       ['eligibility', other('1')],
-      ['submit', question, '--outcome', 'p1'],
+      argvOf`submit ${question} --outcome p1`,
       ['batch', 'submit', rows],
       ['reconcile', question],
-      ['journal', 'export', '--csv'],
+      argvOf`journal export --csv`,
       ['journal', 'list'],
     ]
     const refusals = [400, 403, 404, 409, 422, 429, 503].map(

@@ -7,6 +7,7 @@ import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { performance } from 'node:perf_hooks'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { figures, firstSeed, scaled } from '../support/campaign.js'
 import { compact } from '../support/faults/compact.js'
 import { type House, type HouseStore, openHouse } from '../support/faults/house.js'
@@ -163,7 +164,7 @@ test.concurrent(`R4, R6, R7, R8, R23: submit, killed at each call to its journal
       const questionId = house.questionIds[submitted.length % house.questionIds.length] ?? ''
       submitted.push(questionId)
       const name = failpoint(point, `${home.PROPOSER_HOME}`, random)
-      const ended = await shop.run(['submit', questionId, '--outcome', 'p2', '--json', '--yes'], {
+      const ended = await shop.run(argvOf`submit ${questionId} --outcome p2 --json --yes`, {
         env: { ...env, FAILPOINT: name },
       })
       if (wasMet(ended)) met += 1
@@ -182,7 +183,7 @@ test.concurrent(`R4, R6, R7, R8, R23: submit, killed at each call to its journal
     asked.map((identifier) => `${JSON.stringify({ identifier, outcome: 'p2' })}\n`).join(''),
   )
   const finished = await patiently(() =>
-    shop.run(['batch', 'submit', rows, '--json', '--yes'], { env }),
+    shop.run(argvOf`batch submit ${rows} --json --yes`, { env }),
   )
   expect(finished.code, finished.stderr).toBe(0)
   const { results } = JSON.parse(finished.stdout) as {
@@ -195,14 +196,7 @@ test.concurrent(`R4, R6, R7, R8, R23: submit, killed at each call to its journal
   const lost = [...told].filter(([questionId, id]) => ids.get(questionId) !== id)
   expect(lost).toEqual([])
 
-  const exported = await shop.run([
-    'operator',
-    '--config',
-    store.config,
-    'store',
-    'export',
-    '--json',
-  ])
+  const exported = await shop.run(argvOf`operator --config ${store.config} store export --json`)
   const { candidates } = JSON.parse(exported.stdout) as {
     candidates: { candidate_id: string; question_id: string; permit_nonce: string }[]
   }
@@ -211,12 +205,12 @@ test.concurrent(`R4, R6, R7, R8, R23: submit, killed at each call to its journal
   ).toEqual(ids)
   expect(candidates, 'R8: one candidate a question').toHaveLength(asked.length)
   expect(new Set(candidates.map(({ permit_nonce }) => permit_nonce)).size, 'R6').toBe(asked.length)
-  const listed = await shop.run(['journal', 'list', '--json'], { env })
+  const listed = await shop.run(argvOf`journal list --json`, { env })
   const { authorizations } = JSON.parse(listed.stdout) as {
     authorizations: { question_id: string; state: string }[]
   }
   expect(authorizations.map(({ state }) => state)).toEqual(asked.map(() => 'accepted'))
-  const verified = await shop.run(['journal', 'verify', '--json'], { env })
+  const verified = await shop.run(argvOf`journal verify --json`, { env })
   expect(verified.code, verified.stderr).toBe(0)
   expect(await journalFaults(home.PROPOSER_HOME ?? '')).toBe('')
   await server.stop()

@@ -8,6 +8,7 @@ import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
+import { argvOf } from '../support/argv.js'
 import { figures, firstSeed, scaled } from '../support/campaign.js'
 import {
   expectOneEach,
@@ -28,16 +29,8 @@ let dev: DevDescription
 let folder: string
 beforeAll(async () => {
   folder = join(await shop.folder(), 'dev')
-  const chain = shop.start([
-    'devchain',
-    '--port',
-    '0',
-    '--questions',
-    String(proposals),
-    '--write',
-    folder,
-    '--json',
-  ])
+  const chain = shop.start(argvOf`devchain --port 0 --questions ${String(proposals)} --write
+    ${folder} --json`)
   dev = (await chain.line<ServeReady>()).dev
 })
 afterAll(() => shop.clean())
@@ -49,16 +42,8 @@ test(`R1, R2, R3, R15, R23: ${kills} kills while proposals are executed; each of
   let worstStartMs = 0
   const keeper = keepAlive(() => {
     const startedMs = performance.now()
-    const server = shop.start([
-      'serve',
-      '--config',
-      join(folder, 'gateway.json'),
-      '--port',
-      '0',
-      '--json',
-      '--set',
-      'store=./killed',
-    ])
+    const server = shop.start(argvOf`serve --config ${join(folder, 'gateway.json')} --port 0
+      --json --set store=./killed`)
     server.child.stdout?.once('data', () => {
       worstStartMs = Math.max(worstStartMs, performance.now() - startedMs)
     })

@@ -8,6 +8,7 @@ import { type AddressInfo, createServer } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { figures, firstSeed, scaled } from '../support/campaign.js'
 import { type House, type HouseStore, openHouse } from '../support/faults/house.js'
 import { patiently } from '../support/faults/patient.js'
@@ -96,7 +97,7 @@ interface Entry {
   readonly state: string
 }
 async function journal(): Promise<ReadonlyMap<string, string>> {
-  const { stdout } = await shop.run(['journal', 'list', '--json'], { env })
+  const { stdout } = await shop.run(argvOf`journal list --json`, { env })
   return new Map(
     (JSON.parse(stdout) as { authorizations: Entry[] }).authorizations.map(
       ({ question_id, state }) => [question_id, state],
@@ -104,17 +105,10 @@ async function journal(): Promise<ReadonlyMap<string, string>> {
   )
 }
 async function expectWhole(): Promise<void> {
-  const verified = await shop.run(['journal', 'verify', '--json'], { env })
+  const verified = await shop.run(argvOf`journal verify --json`, { env })
   expect(verified.code, verified.stderr).toBe(0)
   expect(await journalFaults(env.PROPOSER_HOME ?? '')).toBe('')
-  const exported = await shop.run([
-    'operator',
-    '--config',
-    store.config,
-    'store',
-    'export',
-    '--json',
-  ])
+  const exported = await shop.run(argvOf`operator --config ${store.config} store export --json`)
   const { candidates } = JSON.parse(exported.stdout) as { candidates: { question_id: string }[] }
   const known = await journal()
   for (const { question_id } of candidates)
@@ -150,17 +144,7 @@ test('R7, R23: submit --wait ends as its journal says; what is unknown or was no
   await atMoments(async (n, random) => {
     const questionId = house.questionIds[n] ?? ''
     const fault = faultOf(n)
-    const args = [
-      'submit',
-      questionId,
-      '--outcome',
-      'p2',
-      '--wait',
-      '--timeout',
-      '3',
-      '--json',
-      '--yes',
-    ]
+    const args = argvOf`submit ${questionId} --outcome p2 --wait --timeout 3 --json --yes`
     const running = shop.start(args, { env, stdin: { open: true } })
     await Promise.race([sleep(random() * 1_200), running.ended])
     strike(running, fault)
@@ -217,7 +201,7 @@ test('R7, R23: batch submit --ndjson goes on without its reader, and ends as its
   const rest = join(folder, 'all.ndjson')
   await writeFile(rest, all.join(''))
   const finished = await patiently(() =>
-    shop.run(['batch', 'submit', rest, '--json', '--yes'], { env }),
+    shop.run(argvOf`batch submit ${rest} --json --yes`, { env }),
   )
   expect(finished.code, finished.stderr).toBe(0)
   const single = join(folder, 'single.ndjson')
@@ -227,7 +211,7 @@ test('R7, R23: batch submit --ndjson goes on without its reader, and ends as its
     ids.map((identifier) => `${JSON.stringify({ identifier, outcome: 'p2' })}\n`).join(''),
   )
   const settled = await patiently(() =>
-    shop.run(['batch', 'submit', single, '--json', '--yes'], { env }),
+    shop.run(argvOf`batch submit ${single} --json --yes`, { env }),
   )
   expect(settled.code, settled.stderr).toBe(0)
   expect([...(await journal()).values()].filter((state) => state !== 'accepted')).toEqual([])
@@ -240,7 +224,7 @@ test('R23: poll ends with 130 by SIGTERM and with 8 where its time runs out, who
   const before = await journal()
   await atMoments(async (n, random) => {
     const fault = faultOf(n)
-    const running = shop.start(['poll', '--all', '--timeout', '2', '--json'], {
+    const running = shop.start(argvOf`poll --all --timeout 2 --json`, {
       env,
       stdin: { open: true },
     })

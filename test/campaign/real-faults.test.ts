@@ -8,6 +8,7 @@ import { cp, readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { performance } from 'node:perf_hooks'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { figures, firstSeed, scaled } from '../support/campaign.js'
 import { compact } from '../support/faults/compact.js'
 import { type House, type HouseStore, openHouse } from '../support/faults/house.js'
@@ -32,7 +33,7 @@ const countOf = (truth: Truth, status: string) => truth.statuses.get(status) ?? 
 const full = '503 store_unavailable'
 
 async function verified({ config }: HouseStore): Promise<void> {
-  const ended = await shop.run(['operator', '--config', config, 'store', 'verify', '--json'])
+  const ended = await shop.run(argvOf`operator --config ${config} store verify --json`)
   expect(ended.code, ended.stderr).toBe(0)
   expect(JSON.parse(ended.stdout)).toMatchObject({ torn_bytes: 0 })
 }
@@ -125,7 +126,7 @@ describe.concurrent('a disk that is full', () => {
     const store = await house.open('limited')
     const truth = newTruth(shop, store)
     // bash counts in 1024 bytes. The room that is looked for is a whole group, 1 MiB.
-    const server = store.serve({ under: ['bash', '-c', 'ulimit -f 1100; exec "$@"', 'bash'] })
+    const server = store.serve({ under: argvOf`bash -c ${'ulimit -f 1100; exec "$@"'} bash` })
     const { url } = await server.line<ServeReady>()
     await untilRefused(truth, store, url, 100)
     await untilAccepted(truth, store, url)
@@ -215,24 +216,10 @@ describe('a disk that fails', () => {
       const trace = join(await shop.folder(), 'trace')
       // The opening syncs twice: what was there, and its own line.
       const nth = 3 + Math.floor(seeded(seed)() * 12)
-      const calls = [
-        '-e',
-        'trace=fdatasync,write,pwrite64,ftruncate',
-        '-e',
-        `inject=fdatasync:error=EIO:when=${nth}`,
-      ]
+      const calls = argvOf`-e trace=fdatasync,write,pwrite64,ftruncate -e
+        inject=fdatasync:error=EIO:when=${nth}`
       const server = store.serve({
-        under: [
-          'strace',
-          '-f',
-          '-I2',
-          '-qq',
-          '-o',
-          trace,
-          '-P',
-          join(store.store, segment),
-          ...calls,
-        ],
+        under: argvOf`strace -f -I2 -qq -o ${trace} -P ${join(store.store, segment)} ${calls}`,
         // strace counts the calls of each thread.
         env: { UV_THREADPOOL_SIZE: '1' },
       })

@@ -6,6 +6,7 @@
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join, relative, sep } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { figures } from '../support/campaign.js'
 import { allCommands } from '../support/canaries/commands.js'
 import {
@@ -89,7 +90,7 @@ describe('R5: no secret leaves', () => {
     const name = 'operator candidates reject'
     const question = questionOf(world.dev, questionsNeeded - 2).question_id
     world.refuse('sends')
-    const submitted = await world.run(['submit', question, '--outcome', 'p2'], 'json')
+    const submitted = await world.run(argvOf`submit ${question} --outcome p2`, 'json')
     keep(submitted.text)
     const { code, text } = await world.run(table[name]?.argv(0) ?? [], 'json')
     world.refuse('nothing')
@@ -202,12 +203,8 @@ test('R5: a command that ends by an error nobody foresaw and by SIGABRT leaves n
     join(world.folder, 'damaged', 'words'),
     world.canaries.map(({ text }) => text).join(' '),
   )
-  const flags = [
-    '--report-uncaught-exception',
-    '--report-on-fatalerror',
-    '--report-on-signal',
-    `--report-directory=${reports}`,
-  ]
+  const flags = argvOf`--report-uncaught-exception --report-on-fatalerror --report-on-signal
+    --report-directory=${reports}`
   const options = [...flags, `--import=file://${preload}`].join(' ')
   const crash = async (name: string, { argv, holdsPayload }: Scenario, n: number) => {
     const mode = modes[n % modes.length] ?? 'text'

@@ -3,6 +3,7 @@ import { join as path } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterEach, expect, test } from 'vitest'
 import { postgresDatabase } from '../../src/core/io/postgres.js'
+import { argvOf } from '../support/argv.js'
 import { figures, scaled } from '../support/campaign.js'
 import { describeWith } from '../support/components.js'
 import {
@@ -59,16 +60,14 @@ async function openFleet(questions: number) {
   const shop = workshop()
   closing.push(() => shop.clean())
   const folder = path(await shop.folder(), 'dev')
-  const args = ['--port', '0', '--questions', String(questions), '--write', folder, '--json']
+  const args = argvOf`--port 0 --questions ${String(questions)} --write ${folder} --json`
   const { dev } = await shop.start(['devchain', ...args]).line<ServeReady>()
   const fleet: Gateway[] = []
   let started = 0
   const add = async (): Promise<Gateway> => {
-    const running = shop.start([
-      ...['serve', '--config', path(folder, 'gateway.json'), '--port', '0', '--json'],
-      ...['--set', `store=${url}`, '--set', `admin.token_file=./admin-${++started}.token`],
-      ...['--set', 'budget.per_ip_items=100000', '--set', 'budget.global_items=100000'],
-    ])
+    const running = shop.start(argvOf`serve --config ${path(folder, 'gateway.json')} --port 0
+      --json --set ${`store=${url}`} --set ${`admin.token_file=./admin-${++started}.token`}
+      --set budget.per_ip_items=100000 --set budget.global_items=100000`)
     const { url: at, admin_url: adminUrl } = await running.line<ServeReady>()
     const gateway = { running, url: at, adminUrl }
     fleet.push(gateway)

@@ -8,6 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { type Hex, parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
+import { argvOf } from '../support/argv.js'
 import { figures, firstSeed } from '../support/campaign.js'
 import {
   expectOneEach,
@@ -35,7 +36,7 @@ let proxy: RpcProxy
 beforeAll(async () => {
   folder = join(await shop.folder(), 'dev')
   const chain = shop.start([
-    ...['devchain', '--port', '0', '--questions', String(proposals)],
+    ...argvOf`devchain --port 0 --questions ${String(proposals)}`,
     ...['--write', folder, '--json'],
   ])
   dev = (await chain.line<ServeReady>()).dev
@@ -63,11 +64,9 @@ test(`seed ${firstSeed}: ${proposals} proposals over a slow and lossy node, ${ki
   const executor = dev.accounts.find(({ role }) => role === 'executor')?.address ?? ''
   const before = await transactionsOf(dev, executor)
   const keeper = keepAlive(() =>
-    shop.start([
-      ...['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--json'],
-      ...['--set', 'store=./slow', '--set', `chain.rpc_urls=${JSON.stringify([proxy.url])}`],
-      ...['--set', 'budget.per_ip_items=100000', '--set', 'budget.global_items=100000'],
-    ]),
+    shop.start(argvOf`serve --config ${join(folder, 'gateway.json')} --port 0 --json --set
+      store=./slow --set ${`chain.rpc_urls=${JSON.stringify([proxy.url])}`} --set
+      budget.per_ip_items=100000 --set budget.global_items=100000`),
   )
   const submitSome = async (first: number, last: number): Promise<Submitted[]> => {
     const submitted: Submitted[] = []

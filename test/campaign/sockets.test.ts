@@ -7,6 +7,7 @@ import { connect } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { figures } from '../support/campaign.js'
 import { type Running, workshop } from '../support/processes.js'
 import { makeClient, questionOf, type ServeReady } from '../support/proposing.js'
@@ -42,8 +43,8 @@ let socketsBefore: number
 beforeAll(async () => {
   server = shop.start(
     [
-      ...['serve', '--dev', '--port', '0', '--questions', '1', '--json', '--no-log'],
-      ...['--set', 'budget.per_ip_items=10000000', '--set', 'budget.global_items=10000000'],
+      ...argvOf`serve --dev --port 0 --questions 1 --json --no-log`,
+      ...argvOf`--set budget.per_ip_items=10000000 --set budget.global_items=10000000`,
     ],
     // Writing every answer down would be a part of what is measured.
     { env: { TMPDIR: await shop.folder(), ANSWERS_FILE: '' } },

@@ -8,6 +8,7 @@ import { connect } from 'node:net'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { homePaths } from '../../src/core/io/home-paths.js'
+import { argvOf } from '../support/argv.js'
 import { type BatchWorld, openBatchWorld } from '../support/batch-world.js'
 import { figures, firstSeed, scaled } from '../support/campaign.js'
 import { type HeldGateway, type Hold, holdGateway } from '../support/held-gateway.js'
@@ -139,9 +140,9 @@ afterAll(() =>
 )
 
 const argsOf = (verb: Stage['verb'], questionId: string, rows: string): readonly string[] => {
-  if (verb === 'submit') return ['submit', questionId, '--outcome', 'p2', '--wait', '--yes']
+  if (verb === 'submit') return argvOf`submit ${questionId} --outcome p2 --wait --yes`
   if (verb === 'poll') return ['poll', '--all']
-  return verb === 'run' ? ['run', rows, '--yes'] : ['batch', 'submit', rows, '--wait', '--yes']
+  return verb === 'run' ? ['run', rows, '--yes'] : argvOf`batch submit ${rows} --wait --yes`
 }
 
 const ended = {
@@ -162,7 +163,7 @@ beforeAll(async () => {
   const home = await shop.folder()
   const password = join(home, 'password')
   writeFileSync(password, 'long enough a password\n', { mode: 0o600 })
-  const args = ['account', 'new', 'main', '--password-file', password, '--home', home]
+  const args = argvOf`account new main --password-file ${password} --home ${home}`
   expect((await shop.run(args)).code).toBe(0)
   accounts = homePaths.keystores(home)
 })
@@ -188,12 +189,12 @@ async function lived({ verb, hold, code }: Stage) {
   cpSync(accounts, homePaths.keystores(world.home), { recursive: true })
   world.file('config.json', JSON.stringify({ profiles: { default: { gateway: gateway.url } } }))
   const submitted = (question: string) =>
-    world.run(['submit', question, '--outcome', 'p2', '--json', '--gateway', gateway.url])
+    world.run(argvOf`submit ${question} --outcome p2 --json --gateway ${gateway.url}`)
   const earlier = await submitted(before.questionId)
   expect(earlier.code, earlier.stderr).toBe(0)
   const { candidate_id: id } = JSON.parse(earlier.stdout) as { candidate_id: string }
   await world.become(id, ended)
-  expect((await world.run(['poll', '--all', '--gateway', gateway.url])).code).toBe(7)
+  expect((await world.run(argvOf`poll --all --gateway ${gateway.url}`)).code).toBe(7)
   const [{ questionId } = before] = questions
   if (verb === 'poll') expect((await submitted(questionId)).code).toBe(0)
   const env = { PROPOSER_HOME: world.home, PROPOSER_KEY_FILE: join(world.home, 'key') }
@@ -215,10 +216,10 @@ const optionsOf = (fault: Fault): TerminalOptions => ({
 })
 
 async function journalStates(): Promise<readonly string[]> {
-  const verified = await world.run(['journal', 'verify', '--json'])
+  const verified = await world.run(argvOf`journal verify --json`)
   expect(verified.code, verified.stderr).toBe(0)
   expect(await journalFaults(world.home)).toBe('')
-  const { stdout } = await world.run(['journal', 'list', '--json'])
+  const { stdout } = await world.run(argvOf`journal list --json`)
   const { authorizations } = JSON.parse(stdout) as {
     authorizations: { slug: string | null; state: string }[]
   }
@@ -309,21 +310,21 @@ interface ServerStage {
 }
 const servers: readonly ServerStage[] = [
   {
-    args: ['serve', '--dev', '--port', '0', '--questions', '0'],
+    args: argvOf`serve --dev --port 0 --questions 0`,
     name: 'starts its chain',
     event: 'proposer-devchain-',
   },
   {
-    args: ['serve', '--dev', '--port', '0', '--questions', '0'],
+    args: argvOf`serve --dev --port 0 --questions 0`,
     name: 'serves',
     event: /ready http/,
   },
   {
-    args: ['devchain', '--port', '0', '--questions', '1'],
+    args: argvOf`devchain --port 0 --questions 1`,
     name: 'starts its chain',
     event: 'proposer-devchain-',
   },
-  { args: ['devchain', '--port', '0', '--questions', '1'], name: 'runs', event: /ready http/ },
+  { args: argvOf`devchain --port 0 --questions 1`, name: 'runs', event: /ready http/ },
   { args: ['demo'], name: 'starts its chain', event: 'proposer-devchain-' },
   { args: ['demo'], name: 'executes', event: /select {3}/ },
 ]

@@ -9,6 +9,7 @@ import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { build } from 'esbuild'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { figures, firstSeed, scaled } from '../support/campaign.js'
 import { type Contender, startContender } from '../support/faults/contender.js'
 import { type House, openHouse } from '../support/faults/house.js'
@@ -165,7 +166,7 @@ test('R6, R8: of four submit on one home for one question, some of them killed, 
     // Every other time they do not agree on the answer.
     const outcomes = n % 2 === 0 ? ['p2', 'p2', 'p2', 'p2'] : ['p1', 'p2', 'p1', 'p2']
     const submit = (outcome: string) =>
-      shop.start(['submit', questionId, '--outcome', outcome, '--json', '--yes'], { env })
+      shop.start(argvOf`submit ${questionId} --outcome ${outcome} --json --yes`, { env })
     const four = outcomes.map(submit)
     const victims = four.slice(0, n % 3)
     const killing = victims.map(async (one) => {
@@ -195,7 +196,7 @@ test('R6, R8: of four submit on one home for one question, some of them killed, 
       counts.agreed += 1
     }
   }
-  const listed = await shop.run(['journal', 'list', '--json'], { env })
+  const listed = await shop.run(argvOf`journal list --json`, { env })
   const { authorizations } = JSON.parse(listed.stdout) as {
     authorizations: { question_id: string; candidate_id: string }[]
   }
@@ -203,14 +204,7 @@ test('R6, R8: of four submit on one home for one question, some of them killed, 
     new Map(authorizations.map(({ question_id, candidate_id }) => [question_id, candidate_id])),
   ).toEqual(ids)
   expect(authorizations, 'R8').toHaveLength(asked)
-  const exported = await shop.run([
-    'operator',
-    '--config',
-    store.config,
-    'store',
-    'export',
-    '--json',
-  ])
+  const exported = await shop.run(argvOf`operator --config ${store.config} store export --json`)
   const { candidates } = JSON.parse(exported.stdout) as {
     candidates: { candidate_id: string; permit_nonce: string }[]
   }

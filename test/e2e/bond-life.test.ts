@@ -9,6 +9,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
 import { createHttp } from '../../src/core/io/http.js'
 import { createChain } from '../../src/core/io/rpc/rpc.js'
+import { argvOf } from '../support/argv.js'
 import { run, temporaryHome } from '../support/cli.js'
 import { failTransfers, setReward } from '../support/dev-acts.js'
 import { workshop } from '../support/processes.js'
@@ -24,7 +25,7 @@ let disputer: string
 
 beforeAll(async () => {
   const ready = await shop
-    .start(['serve', '--dev', '--oracle', 'v3', '--port', '0', '--json', '--no-log'])
+    .start(argvOf`serve --dev --oracle v3 --port 0 --json --no-log`)
     .line<{ url: string; dev: DevDescription }>()
   dev = ready.dev
   home = await temporaryHome()
@@ -37,7 +38,7 @@ beforeAll(async () => {
   me = of('proposer').address
   disputer = of('disputer').address
   env = { PROPOSER_GATEWAY: ready.url, PROPOSER_RPC_URL: dev.rpc_url }
-  const pinned = await run(home.path, ['trust', 'init', '--from', '-', '--yes'], {
+  const pinned = await run(home.path, argvOf`trust init --from - --yes`, {
     ...{ env, chain, stdin: JSON.stringify(dev) },
   })
   expect(pinned.code, pinned.stderr).toBe(0)

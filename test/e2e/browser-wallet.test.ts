@@ -5,6 +5,7 @@ import type { BrowserContext, Page } from 'playwright-core'
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
 import { startDevChain } from '../../src/core/devchain/dev-chain.js'
 import { contractOf, devAccount, devRpc } from '../../src/core/devchain/dev-contracts.js'
+import { argvOf } from '../support/argv.js'
 import { openBrowser } from '../support/browser.js'
 import {
   honestProvider,
@@ -26,9 +27,7 @@ let nextAccount = 0
 let nextQuestion = 0
 
 beforeAll(async () => {
-  ready = await shop
-    .start(['serve', '--dev', '--port', '0', '--questions', '24', '--json'])
-    .line<ServeReady>()
+  ready = await shop.start(argvOf`serve --dev --port 0 --questions 24 --json`).line<ServeReady>()
   rpcUrl = String(Reflect.get(ready.dev, 'rpc_url'))
   chainId = Number(Reflect.get(ready.dev, 'chain_id'))
 })
@@ -79,7 +78,7 @@ async function connect(browser: BrowserContext, url: string): Promise<Page> {
 }
 const start = (client: Client, ...args: string[]) => shop.start(args, { env: client.env })
 const listed = async ({ env }: Client) =>
-  JSON.parse((await shop.run(['journal', 'list', '--json'], { env })).stdout)
+  JSON.parse((await shop.run(argvOf`journal list --json`, { env })).stdout)
     .authorizations as Record<string, unknown>[]
 const methods = (asked: readonly { readonly method: string }[]) => asked.map(({ method }) => method)
 
@@ -88,7 +87,7 @@ describeWith(['Chromium'], '--browser', () => {
     const client = await newClient()
     const { browser, asked } = await browserWith(honestProvider(client.key, rpcUrl, chainId))
     const slug = questionOf()
-    const flags = ['--outcome', 'p2', '--browser', '--wait', '--json']
+    const flags = argvOf`--outcome p2 --browser --wait --json`
     const running = start(client, 'submit', slug, ...flags)
     const page = await browser.newPage()
     await page.goto(await addressOf(running))
@@ -115,15 +114,7 @@ describeWith(['Chromium'], '--browser', () => {
       return provider(method, params)
     })
     const slug = questionOf()
-    const flags = [
-      '--outcome',
-      'p1',
-      '--deadline',
-      '2h',
-      '--browser',
-      '--proposer',
-      client.proposer,
-    ]
+    const flags = argvOf`--outcome p1 --deadline 2h --browser --proposer ${client.proposer}`
     const running = start(client, 'sign', slug, ...flags, '-o', '-')
     const page = await connect(browser, await addressOf(running))
     await page.locator('#said', { hasText: 'Compare the two sides' }).waitFor()
@@ -172,7 +163,7 @@ describeWith(['Chromium'], '--browser', () => {
     const file = join(client.home, 'rows.ndjson')
     const lines = rows.map((identifier) => JSON.stringify({ identifier, outcome: 'p2' }))
     await writeFile(file, lines.join('\n'))
-    const argv = ['batch', 'sign', file, '--browser', '--proposer', client.proposer, '--json']
+    const argv = argvOf`batch sign ${file} --browser --proposer ${client.proposer} --json`
     const running = start(client, ...argv)
     const url = await addressOf(running)
     const first = await connect(browser, url)
@@ -277,7 +268,7 @@ describeWith(['Chromium'], '--browser', () => {
       const client = await newClient()
       const honest = honestProvider(client.key, rpcUrl, chainId)
       const { browser } = await browserWith(change(honest))
-      const flags = ['--outcome', 'p2', '--browser', '--proposer', client.proposer, '--json']
+      const flags = argvOf`--outcome p2 --browser --proposer ${client.proposer} --json`
       const running = start(client, 'sign', questionOf(), ...flags, ...more)
       await connect(browser, await addressOf(running))
       const { code, stdout, stderr } = await running.ended
@@ -302,7 +293,7 @@ describeWith(['Chromium'], '--browser', () => {
       if (method === 'wallet_switchEthereumChain') throw new ProviderError(4902, 'unrecognized')
       return honest(method, params)
     })
-    const flags = ['--outcome', 'p2', '--browser', '--proposer', client.proposer]
+    const flags = argvOf`--outcome p2 --browser --proposer ${client.proposer}`
     const running = start(client, 'sign', questionOf(), ...flags)
     const page = await connect(browser, await addressOf(running))
     await page.locator('#said', { hasText: otherAccount }).waitFor()
@@ -320,7 +311,7 @@ describeWith(['Chromium'], '--browser', () => {
   test('EIP-6963: each wallet of the browser has its button, and the one that is chosen is asked alone; one that announces nothing is found too', async () => {
     const client = await newClient()
     const honest = () => honestProvider(client.key, rpcUrl, chainId)
-    const flags = ['--outcome', 'p2', '--browser', '--proposer', client.proposer]
+    const flags = argvOf`--outcome p2 --browser --proposer ${client.proposer}`
     const { browser, asked } = await browserWith(honest())
     const other = await injectWallet(browser, honest(), 'Other <b>Wallet</b>')
     const running = start(client, 'sign', questionOf(), ...flags)
@@ -354,7 +345,7 @@ describeWith(['Chromium'], '--browser', () => {
     const file = join(client.home, 'rows.csv')
     const rows = [questionOf(), questionOf(), questionOf()]
     await writeFile(file, ['identifier,outcome', ...rows.map((row) => `${row},p1`)].join('\n'))
-    const flags = ['--browser', '--proposer', client.proposer, '--yes', '--wait', '--json']
+    const flags = argvOf`--browser --proposer ${client.proposer} --yes --wait --json`
     const running = start(client, 'batch', 'submit', file, ...flags)
     const page = await connect(browser, await addressOf(running))
     count = () => page.locator('#count').textContent()
@@ -365,7 +356,7 @@ describeWith(['Chromium'], '--browser', () => {
   })
 
   const approving = (client: Client, ...more: string[]) => {
-    const flags = ['--amount', '900usdc', '--browser', '--proposer', client.proposer, '--yes']
+    const flags = argvOf`--amount 900usdc --browser --proposer ${client.proposer} --yes`
     return start(client, 'funds', 'approve', ...flags, '--json', ...more)
   }
   const sending = (honest: Provider, change: (sent: Sent) => Sent | Promise<unknown>): Provider =>
@@ -465,7 +456,7 @@ describeWith(['Chromium'], '--browser', () => {
       allowance: '900000000',
     })
 
-    const wallet = ['--browser', '--proposer', client.proposer, '--yes', '--json']
+    const wallet = argvOf`--browser --proposer ${client.proposer} --yes --json`
     const signing = start(client, 'sign', questionOf(), '--outcome', 'p2', ...wallet)
     await connect(browser, await addressOf(signing))
     const signed = JSON.parse((await signing.ended).stdout) as { journal_id: string }
@@ -504,7 +495,7 @@ describeWith(['Chromium'], '--browser', () => {
       }
       return honest(method, params)
     })
-    const argv = ['payouts', 'claim', '--to', outsider.address, '--browser', '--yes', '--json']
+    const argv = argvOf`payouts claim --to ${outsider.address} --browser --yes --json`
     const running = shop.start([...argv, '--proposer', rival.address], { env })
     const url = await addressOf(running)
     const first = await browser.newPage()

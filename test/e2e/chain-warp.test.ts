@@ -9,6 +9,7 @@ import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
 import { warp } from '../../src/core/devchain/dev-life.js'
 import { createHttp } from '../../src/core/io/http.js'
 import { createChain } from '../../src/core/io/rpc/rpc.js'
+import { argvOf } from '../support/argv.js'
 import { run, temporaryHome } from '../support/cli.js'
 import { workshop } from '../support/processes.js'
 
@@ -23,7 +24,7 @@ let chain: ReturnType<typeof createChain>
 beforeAll(async () => {
   const ready = await shop
     .start([
-      ...['serve', '--dev', '--port', '0', '--json', '--no-log', '--questions', '4'],
+      ...argvOf`serve --dev --port 0 --json --no-log --questions 4`,
       ...['--set', 'executor.enabled=false'],
     ])
     .line<{ url: string; dev: DevDescription }>()
@@ -35,7 +36,7 @@ beforeAll(async () => {
   const account = dev.accounts.find(({ role }) => role === 'proposer')
   await writeFile(key, `${account?.private_key}\n`, { mode: 0o600 })
   env = { PROPOSER_GATEWAY: url, PROPOSER_RPC_URL: dev.rpc_url, PROPOSER_KEY_FILE: key }
-  const pinned = await cli(['trust', 'init', '--from', '-', '--yes'], JSON.stringify(dev))
+  const pinned = await cli(argvOf`trust init --from - --yes`, JSON.stringify(dev))
   expect(pinned.code, pinned.stderr).toBe(0)
 })
 afterAll(async () => {
@@ -52,42 +53,42 @@ const headSeconds = async () => Number((await chain.block('latest'))?.timestamp)
 const errorIn = (stderr: string) => JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error
 
 test('deadlines are judged by the chain: what waits fails, what is saved is not sent again, and what is signed next counts from there', async () => {
-  const waiting = await cli(['submit', slug(0), '--outcome', 'p2', '--json'])
+  const waiting = await cli(argvOf`submit ${slug(0)} --outcome p2 --json`)
   expect(waiting.code, waiting.stderr).toBe(0)
   const { candidate_id, journal_id } = JSON.parse(waiting.stdout)
-  const selected = await cli(['poll', candidate_id, '--until', 'selected', '--timeout', '60'])
+  const selected = await cli(argvOf`poll ${candidate_id} --until selected --timeout 60`)
   expect(selected.code, selected.stderr).toBe(0)
-  const kept = await cli(['sign', slug(1), '--outcome', 'p2', '--json'])
+  const kept = await cli(argvOf`sign ${slug(1)} --outcome p2 --json`)
   expect(kept.code, kept.stderr).toBe(0)
 
   await warp(dev.rpc_url, 7_200)
   expect(await headSeconds()).toBeGreaterThan(Date.now() / 1_000 + 7_000)
 
-  const ended = await cli(['poll', candidate_id, '--timeout', '60', '--json'])
+  const ended = await cli(argvOf`poll ${candidate_id} --timeout 60 --json`)
   expect(ended.code).toBe(7)
   expect(JSON.parse(ended.stdout).candidates[0]).toMatchObject({
     status: 'failed',
     failure: { code: 'permit_expired', retryable: false, next_action: 'sign_new_authorization' },
   })
   expect((await http.fetch(`${url}/readyz`)).status).toBe(200)
-  const listed = JSON.parse((await cli(['journal', 'list', '--json'])).stdout).authorizations
+  const listed = JSON.parse((await cli(argvOf`journal list --json`)).stdout).authorizations
   expect(listed.find((one: { journal_id: string }) => one.journal_id === journal_id)).toMatchObject(
     { state: 'closed' },
   )
 
-  const late = await cli(['submit', slug(1), '--outcome', 'p2', '--json'])
+  const late = await cli(argvOf`submit ${slug(1)} --outcome p2 --json`)
   const told = errorIn(late.stderr)
   expect([late.code, told.code]).toEqual([3, 'permit_deadline_too_soon'])
   expect(told.hint).toContain('sign')
 
-  const fresh = await cli(['submit', slug(1), '--outcome', 'p2', '--json'])
+  const fresh = await cli(argvOf`submit ${slug(1)} --outcome p2 --json`)
   expect(fresh.code, fresh.stderr).toBe(0)
   const again = JSON.parse(fresh.stdout)
-  const shown = JSON.parse((await cli(['journal', 'show', again.journal_id, '--json'])).stdout)
+  const shown = JSON.parse((await cli(argvOf`journal show ${again.journal_id} --json`)).stdout)
   const deadline = Number(JSON.stringify(shown).match(/"deadline":"(\d+)"/)?.[1])
   expect(deadline).toBeGreaterThan(await headSeconds())
   expect(deadline).toBeLessThan((await headSeconds()) + 4_000)
-  const through = await cli(['poll', again.candidate_id, '--until', 'selected', '--timeout', '60'])
+  const through = await cli(argvOf`poll ${again.candidate_id} --until selected --timeout 60`)
   expect(through.code, through.stderr).toBe(0)
 
   await warp(dev.rpc_url, 1_800)

@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, describe, expect, test } from 'vitest'
 import packageJson from '../../package.json' with { type: 'json' }
+import { argvOf } from '../support/argv.js'
 import { workshop } from '../support/processes.js'
 
 const shop = workshop()
@@ -64,10 +65,9 @@ describe('the built command', () => {
       HTTP_PROXY: 'http://127.0.0.1:1',
       http_proxy: 'http://127.0.0.1:1',
     }
-    const ran = await shop.run(
-      ['eligibility', wallet, '--gateway', 'http://127.0.0.1:9', '--json'],
-      { env },
-    )
+    const ran = await shop.run(argvOf`eligibility ${wallet} --gateway http://127.0.0.1:9 --json`, {
+      env,
+    })
     expect(ran.code).toBe(75)
     expect(JSON.parse(ran.stderr).error).toMatchObject({ code: 'no_connection', retryable: true })
   })
@@ -88,7 +88,7 @@ describe('the built command', () => {
     const server = await silentServer()
     const env = { PROPOSER_HOME: await shop.folder() }
     const ran = await shop.run(
-      ['eligibility', wallet, '--gateway', server.url, '--timeout', '0.3', '--json'],
+      argvOf`eligibility ${wallet} --gateway ${server.url} --timeout 0.3 --json`,
       { env },
     )
     await server.close()
@@ -100,7 +100,7 @@ describe('the built command', () => {
     async () => {
       const full = openSync('/dev/full', 'w')
       const home = await shop.folder()
-      const ran = spawnSync(process.execPath, [bin, 'config', 'list', '--json', '--home', home], {
+      const ran = spawnSync(process.execPath, argvOf`${bin} config list --json --home ${home}`, {
         stdio: ['ignore', full, 'pipe'],
         encoding: 'utf8',
       })
@@ -141,7 +141,7 @@ describe('the built command', () => {
   test('R5: a key in the environment is in no output, not even that of a failure', async () => {
     const key = `0x${'5e'.repeat(32)}`
     const env = { PROPOSER_HOME: await shop.folder(), PROPOSER_PRIVATE_KEY: key }
-    const ran = await shop.run(['eligibility', '--gateway', 'http://127.0.0.1:9', '--json'], {
+    const ran = await shop.run(argvOf`eligibility --gateway http://127.0.0.1:9 --json`, {
       env,
     })
     expect(ran.code).toBe(75)

@@ -20,6 +20,7 @@ import { createChain } from '../../src/core/io/rpc/rpc.js'
 import type { Chain, Hex } from '../../src/core/ports.js'
 import { priceOf } from '../../src/core/protocol/proposal.js'
 import type { Address } from '../../src/core/protocol/schema.js'
+import { argvOf } from '../support/argv.js'
 import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
 import { scriptedGateway } from '../support/scripted-gateway.js'
 import type { WalletDocument } from '../support/wallet-server.js'
@@ -74,7 +75,7 @@ async function sign(
   outcome: string,
   ...more: string[]
 ): Promise<{ journal_id: string; payload: SignedPayload }> {
-  return answerOf(await ask(['sign', slug, '--outcome', outcome, '--json', ...more])) as never
+  return answerOf(await ask(argvOf`sign ${slug} --outcome ${outcome} --json ${more}`)) as never
 }
 type Token = Record<string, string> & { reserved_by: { journal_id: string; amount: string }[] }
 async function funds(): Promise<Token> {
@@ -96,7 +97,7 @@ async function reconcile(): Promise<{
 }
 const states = async () =>
   (
-    answerOf(await ask(['journal', 'list', '--json'])).authorizations as Record<string, unknown>[]
+    answerOf(await ask(argvOf`journal list --json`)).authorizations as Record<string, unknown>[]
   ).map(({ journal_id, state, reason, code }) => ({
     journal_id,
     state,
@@ -181,7 +182,7 @@ describe('contract §6: funds', () => {
     async (_name, lie, cap) => {
       const tip = async () => 50n * 10n ** 9n
       const lying = { ...chain, tip, ...lie }
-      const approve = ['funds', 'approve', '--amount', '5raw', '--dry-run', '--json']
+      const approve = argvOf`funds approve --amount 5raw --dry-run --json`
       const refused = errorOf(await ask(approve, { chain: lying }))
       expect(refused).toMatchObject({ code: 'fee_above_cap', exit_code: 2 })
       expect(refused.detail).toContain(`the cap is ${cap}`)
@@ -191,7 +192,7 @@ describe('contract §6: funds', () => {
       const less = `${BigInt(allowed.slice(0, -3)) / 2n}raw`
       const short = errorOf(await ask([...approve, '--max-fee', less], { chain: lying }))
       expect(short.code).toBe('fee_above_cap')
-      answerOf(await ask(['config', 'set', 'max-fee', '1', '--json']))
+      answerOf(await ask(argvOf`config set max-fee 1 --json`))
       expect(errorOf(await ask(approve)).code).toBe('fee_above_cap')
       expect((await ask([...approve, '--max-fee', '0.5pol'])).code).toBe(0)
       expect(errorOf(await ask([...approve, '--max-fee', '5'])).hint).toContain('5pol')
@@ -199,9 +200,7 @@ describe('contract §6: funds', () => {
   )
 
   test('contract §6: approve sends the approval once it is agreed to; --print and --dry-run send nothing', async () => {
-    const printed = answerOf(
-      await ask(['funds', 'approve', '--amount', '5raw', '--print', '--json']),
-    )
+    const printed = answerOf(await ask(argvOf`funds approve --amount 5raw --print --json`))
     expect(printed).toMatchObject({
       schema: 'proposer.calldata/1',
       chain_id: dev.chainId,
@@ -210,21 +209,21 @@ describe('contract §6: funds', () => {
         { to: devAddresses.token, value: '0', data: expect.stringMatching(/^0x095ea7b3/) },
       ],
     })
-    expect(
-      answerOf(await ask(['funds', 'approve', '--amount', '5raw', '--dry-run', '--json'])),
-    ).toMatchObject({
-      dry_run: true,
-      transactions: [
-        { gas: expect.stringMatching(/^\d+$/), max_cost_wei: expect.stringMatching(/^\d+$/) },
-      ],
-    })
-    const unasked = await ask(['funds', 'approve', '--amount', '5raw', '--json'])
+    expect(answerOf(await ask(argvOf`funds approve --amount 5raw --dry-run --json`))).toMatchObject(
+      {
+        dry_run: true,
+        transactions: [
+          { gas: expect.stringMatching(/^\d+$/), max_cost_wei: expect.stringMatching(/^\d+$/) },
+        ],
+      },
+    )
+    const unasked = await ask(argvOf`funds approve --amount 5raw --json`)
     expect(errorOf(unasked)).toMatchObject({
       code: 'confirmation_needed',
       exit_code: 2,
       hint: expect.stringContaining('--yes'),
     })
-    const declined = await ask(['funds', 'approve', '--amount', '5raw'], {
+    const declined = await ask(argvOf`funds approve --amount 5raw`, {
       interactive: true,
       stdin: 'n\n',
     })
@@ -232,9 +231,7 @@ describe('contract §6: funds', () => {
     expect(declined.stderr).toContain('warning: this lowers the allowance, which is unlimited now')
     expect(await allowance()).toBe(2n ** 256n - 1n)
 
-    const approved = answerOf(
-      await ask(['funds', 'approve', '--amount', '5raw', '--yes', '--json']),
-    )
+    const approved = answerOf(await ask(argvOf`funds approve --amount 5raw --yes --json`))
     expect(approved).toMatchObject({
       schema: 'proposer.approval/1',
       amount: '5',
@@ -242,7 +239,7 @@ describe('contract §6: funds', () => {
       transaction_hash: expect.stringMatching(/^0x/),
     })
     expect(await allowance()).toBe(5n)
-    expect(answerOf(await ask(['funds', 'approve', '--amount', '5raw', '--json']))).toMatchObject({
+    expect(answerOf(await ask(argvOf`funds approve --amount 5raw --json`))).toMatchObject({
       transaction_hash: null,
     })
     expect(await funds()).toMatchObject({ allowance: '5', spendable: '5' })
@@ -253,7 +250,7 @@ describe('contract §6: funds', () => {
   })
 
   test('contract §9: init approves once it is agreed to, and run again it sends nothing', async () => {
-    const here = ['init', '--profile', 'default', '--gateway', 'http://127.0.0.1:1']
+    const here = argvOf`init --profile default --gateway http://127.0.0.1:1`
     const init = [...here, '--approve', '15000usdc']
     const count = { method: 'eth_getTransactionCount', params: [wallet.address, 'latest'] }
     const sent = async () => Number((await devRpc(dev.rpcUrl).batch([count]))[0])
@@ -279,8 +276,8 @@ describe('contract §6: funds', () => {
   })
 
   test.each([
-    [['funds', 'approve', '--amount', 'lots'], 'bad_number'],
-    [['funds', 'approve', '--token', `0x${'1'.repeat(40)}`], 'token_needed'],
+    [argvOf`funds approve --amount lots`, 'bad_number'],
+    [argvOf`funds approve --token 0x${'1'.repeat(40)}`, 'token_needed'],
     [['funds', 'spend'], 'usage'],
   ])('contract §6: %j exits 2 with %s', async (argv, code) => {
     expect(errorOf(await ask([...argv, '--json']))).toMatchObject({ code, exit_code: 2 })
@@ -291,17 +288,17 @@ describe('contract §6: revoke', () => {
   test('cancels several at once, journals it from finalized state, and the question can be signed for again', async () => {
     const first = await sign('p2')
     const { journal_id: second } = answerOf(
-      await ask(['sign', questionOf(19), '--outcome', 'p1', '--json']),
+      await ask(argvOf`sign ${questionOf(19)} --outcome p1 --json`),
     )
     const ids = [first.journal_id, String(second)]
-    const printed = answerOf(await ask(['revoke', ...ids, '--print', '--json'])) as {
+    const printed = answerOf(await ask(argvOf`revoke ${ids} --print --json`)) as {
       transactions: { data: string }[]
     }
     expect(printed.transactions.map(({ data }) => data.slice(0, 10))).toEqual([
       '0x3ff9dcb1',
       '0x3ff9dcb1',
     ])
-    const revoked = answerOf(await ask(['revoke', ...ids, '--yes', '--json']))
+    const revoked = answerOf(await ask(argvOf`revoke ${ids} --yes --json`))
     expect(revoked).toMatchObject({
       schema: 'proposer.revocation/1',
       results: ids.map((journal_id) => ({ journal_id, outcome: 'revoked' })),
@@ -316,7 +313,7 @@ describe('contract §6: revoke', () => {
       })),
     )
     expect(await funds()).toMatchObject({ reserved: '0' })
-    expect(errorOf(await ask(['revoke', first.journal_id, '--yes', '--json']))).toMatchObject({
+    expect(errorOf(await ask(argvOf`revoke ${first.journal_id} --yes --json`))).toMatchObject({
       code: 'authorization_closed',
     })
     const anew = await sign('p1', '--supersede', first.journal_id)
@@ -334,7 +331,7 @@ describe('contract §6: revoke', () => {
       next: { action: 'revoke', command: `proposer revoke ${older.journal_id}` },
     })
     expect(fresh).toMatchObject({ journal_id: newer.journal_id, next: { action: 'submit' } })
-    answerOf(await ask(['revoke', older.journal_id, '--yes', '--json']))
+    answerOf(await ask(argvOf`revoke ${older.journal_id} --yes --json`))
     await execute(newer)
     await untilFinal()
     const after = (await reconcile()).authorizations
@@ -342,13 +339,13 @@ describe('contract §6: revoke', () => {
   })
 
   test('an unknown id, and a race that the executor has won, are told as such', async () => {
-    expect(errorOf(await ask(['revoke', '0123456789ab-1', '--yes', '--json']))).toMatchObject({
+    expect(errorOf(await ask(argvOf`revoke 0123456789ab-1 --yes --json`))).toMatchObject({
       code: 'unknown_journal_id',
       exit_code: 2,
     })
     const signed = await sign('p2')
     await execute(signed)
-    const late = answerOf(await ask(['revoke', signed.journal_id, '--yes', '--json']))
+    const late = answerOf(await ask(argvOf`revoke ${signed.journal_id} --yes --json`))
     expect(late).toMatchObject({
       transactions: [],
       results: [{ journal_id: signed.journal_id, outcome: 'executed' }],
@@ -362,7 +359,7 @@ describe('contract §6: reconcile', () => {
     const signed = await sign('p2')
     await execute(signed)
     await untilFinal()
-    const dry = answerOf(await ask(['reconcile', slug, '--dry-run', '--json']))
+    const dry = answerOf(await ask(argvOf`reconcile ${slug} --dry-run --json`))
     expect(dry).toMatchObject({ authorizations: [{ settled: 'executed' }] })
     expect(await states()).toMatchObject([{ state: 'signed' }])
     const { round, authorizations, not_looked_at } = await reconcile()
@@ -418,7 +415,7 @@ describe('contract §6: reconcile', () => {
 
 test('contract §6: a wallet that can propose passes every check of the doctor', async () => {
   const { url, fetch } = scriptedGateway()
-  const told = answerOf(await ask(['doctor', '--json', '--gateway', url], { fetch }))
+  const told = answerOf(await ask(argvOf`doctor --json --gateway ${url}`, { fetch }))
   const results = (told.checks as { id: string; result: string }[]).map(({ id, result }) => [
     id,
     result,
@@ -439,7 +436,7 @@ test('contract §6: a wallet that can propose passes every check of the doctor',
 
 test('domain §3.3: typed data signed by a wallet outside is imported and executes on the chain', async () => {
   const given = await ask(
-    ['sign', slug, '--outcome', 'p2', '--typed-data', '--proposer', wallet.address],
+    argvOf`sign ${slug} --outcome p2 --typed-data --proposer ${wallet.address}`,
     {
       env: { PROPOSER_RPC_URL: dev.rpcUrl },
     },

@@ -10,6 +10,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { scripts, shells } from '../../src/commands/completion/scripts.js'
 import { profileKeys } from '../../src/commands/session/settings.js'
 import { verbs } from '../../src/commands/verbs.js'
+import { argvOf } from '../support/argv.js'
 import { run, temporaryHome } from '../support/cli.js'
 import {
   candidates,
@@ -48,9 +49,7 @@ describe('contract §6: a tab key', () => {
       'explain',
       'reject',
     ])
-    expect(await offered(['--home', 'journal', 'operator', '--config', 'store', 'budg'])).toEqual([
-      'budget',
-    ])
+    expect(await offered(argvOf`--home journal operator --config store budg`)).toEqual(['budget'])
   })
 
   test("offers flags, the command's own before those of every command", async () => {
@@ -61,10 +60,10 @@ describe('contract §6: a tab key', () => {
     expect(await offered(['poll', '--un'])).toEqual(['--until'])
     expect(await offered(['devchain', '--wr'])).toEqual(['--write'])
     expect(await offered(['devchain', '--write', ''])).toEqual(['<folders>'])
-    expect(await offered(['devchain', 'dispute', '--wr'])).toEqual([])
-    expect(await offered(['operator', 'candidates', 'list', '--con'])).toEqual(['--config'])
+    expect(await offered(argvOf`devchain dispute --wr`)).toEqual([])
+    expect(await offered(argvOf`operator candidates list --con`)).toEqual(['--config'])
     expect(await offered(['demo', '--acc'])).toEqual(['--account'])
-    expect(await offered(['poll', '--', '--un'])).toEqual([])
+    expect(await offered(argvOf`poll -- --un`)).toEqual([])
     expect(await offered(['demo', ''])).toContain('--json')
   })
 
@@ -295,9 +294,9 @@ describe.each(shells)('in %s itself', (shell) => {
         'candidates',
         'explain',
       ])
-      expect(await typed('proposer poll --unt\tconf\t')).toEqual(['poll', '--until', 'confirmed'])
+      expect(await typed('proposer poll --unt\tconf\t')).toEqual(argvOf`poll --until confirmed`)
       expect(await typed('proposer status 3f\t')).toEqual(['status', candidates.sunny])
-      expect(await typed('proposer --account h\tfunds')).toEqual(['--account', 'hot', 'funds'])
+      expect(await typed('proposer --account h\tfunds')).toEqual(argvOf`--account hot funds`)
       expect(await typed('proposer --account=c\tfunds')).toEqual(['--account=cold', 'funds'])
     },
   )
@@ -309,26 +308,15 @@ describe.each(shells)('in %s itself', (shell) => {
     expect(await typed('proposer submit odd\t')).toEqual(['submit', identifiers.conflict])
     expect(await typed('proposer submit market:\t')).toEqual(['submit', identifiers.deferred])
     expect(await typed('proposer batch sign my\t')).toEqual(['batch', 'sign', 'my rows.csv'])
-    expect(await typed("proposer --home 'the other home' --account o\tfunds")).toEqual([
-      '--home',
-      'the other home',
-      '--account',
-      'other',
-      'funds',
-    ])
-    expect(await typed('proposer --home the\\ other\\ home --account=o\tfunds')).toEqual([
-      '--home',
-      'the other home',
-      '--account=other',
-      'funds',
-    ])
+    expect(await typed("proposer --home 'the other home' --account o\tfunds")).toEqual(argvOf`--home
+      ${'the other home'} --account other funds`)
+    expect(
+      await typed('proposer --home the\\ other\\ home --account=o\tfunds'),
+    ).toEqual(argvOf`--home
+      ${'the other home'} --account=other funds`)
     const [, where, ...rest] = await typed('proposer --home the\t --account o\tfunds')
-    expect([where?.replace(/\/$/, ''), ...rest]).toEqual([
-      'the other home',
-      '--account',
-      'other',
-      'funds',
-    ])
+    expect([where?.replace(/\/$/, ''), ...rest]).toEqual(argvOf`${'the other home'} --account
+      other funds`)
   })
 })
 

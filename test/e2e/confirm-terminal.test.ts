@@ -1,5 +1,6 @@
 /** contract §9, Confirmation, on a terminal of its own: the sum is asked before anything is signed. */
 import { afterEach, expect, test } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { type BatchWorld, openBatchWorld } from '../support/batch-world.js'
 import { type HeldGateway, holdGateway } from '../support/held-gateway.js'
 import { workshop } from '../support/processes.js'
@@ -30,7 +31,7 @@ test.runIf(hasTerminals).each([80, 40])(
     await declined.said(/Sign 1 proposal as\s[\s\S]*\[y\/N\]/)
     declined.type('n\n')
     expect((await declined.ended).code).toBe(2)
-    const listed = await world.run(['journal', 'list', '--json'])
+    const listed = await world.run(argvOf`journal list --json`)
     expect(JSON.parse(listed.stdout)).toMatchObject({ authorizations: [] })
 
     const agreed = await onTerminal(['run', file], env, { columns })
@@ -58,7 +59,7 @@ test.runIf(hasTerminals).each([80, 40])(
     await first.said(/Enter\s+to\s+skip/)
     first.type('\u0003')
     expect((await first.ended).code).toBe(130)
-    const again = await onTerminal(['init', '--profile', 'mine'], env, { columns })
+    const again = await onTerminal(argvOf`init --profile mine`, env, { columns })
     await again.said(/kept +gateway:\s+in profile mine/)
     await again.said(/Enter\s+to\s+skip/)
     again.type('\u0003')

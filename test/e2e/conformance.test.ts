@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { at, listAt } from '../../src/core/conformance/rule.js'
 import { itemsOf, rules, rulesNamed } from '../../src/core/conformance/run.js'
 import { TransportError } from '../../src/core/ports.js'
+import { argvOf } from '../support/argv.js'
 import { type RunOptions, run, temporaryHome } from '../support/cli.js'
 import { workshop } from '../support/processes.js'
 import { makeClient, proposals, type ServeReady } from '../support/proposing.js'
@@ -39,7 +40,7 @@ interface Report {
 describe('conformance --dev', () => {
   test('ux: one command starts a gateway, checks it and leaves nothing', async () => {
     const [TMPDIR, PROPOSER_HOME] = [await shop.folder(), join(await shop.folder(), 'home')]
-    const argv = ['conformance', '--dev', '--only', '2.7', '--json']
+    const argv = argvOf`conformance --dev --only 2.7 --json`
     const { code, stdout, stderr } = await shop.run(argv, { env: { TMPDIR, PROPOSER_HOME } })
     expect(code, stderr).toBe(0)
     expect(JSON.parse(stdout).summary).toMatchObject({ failed: 0, skipped: 0 })
@@ -48,7 +49,7 @@ describe('conformance --dev', () => {
   })
 
   test('contract §6: beside another gateway it is refused', async () => {
-    const argv = ['conformance', '--dev', '--gateway', 'https://gateway.example', '--json']
+    const argv = argvOf`conformance --dev --gateway https://gateway.example --json`
     const { code, stderr } = await shop.run(argv)
     expect([code, JSON.parse(stderr).error.code]).toEqual([2, 'usage'])
   })
@@ -63,10 +64,10 @@ describe('conformance against serve --dev', () => {
     folder = await shop.folder()
     home = join(folder, 'home')
     await mkdir(home, { mode: 0o700 })
-    const budget = ['--set', 'budget.per_ip_items=450', '--set', 'budget.window_seconds=4']
+    const budget = argvOf`--set budget.per_ip_items=450 --set budget.window_seconds=4`
     const server = shop.start(
       [
-        ...['serve', '--dev', '--port', '0', '--questions', '8', '--json', ...budget],
+        ...argvOf`serve --dev --port 0 --questions 8 --json ${budget}`,
         ...['--set', `receipts=${JSON.stringify({ key_file: join(folder, 'receipt-key.json') })}`],
       ],
       {
@@ -102,20 +103,13 @@ describe('conformance against serve --dev', () => {
   test('R4: what was signed and sent is in the journal, and the journal proves whole', async () => {
     const env = { PROPOSER_HOME: home }
     expect(await shop.run(['journal', 'verify'], { env })).toMatchObject({ code: 0 })
-    const listed = await shop.run(['journal', 'list', '--json'], { env })
+    const listed = await shop.run(argvOf`journal list --json`, { env })
     expect(JSON.parse(listed.stdout).authorizations.length).toBeGreaterThan(5)
   })
 
   test('contract §6: --only, the ready line on stdin, and the JSON document', async () => {
-    const args = [
-      'conformance',
-      '--dev-ready',
-      '-',
-      '--read-only',
-      '--only',
-      '1-trailing-slash,4.1.3-new',
-      '--json',
-    ]
+    const args = argvOf`conformance --dev-ready - --read-only --only
+      1-trailing-slash,4.1.3-new --json`
     const { code, stdout, stderr } = await shop.run(args, {
       env: { PROPOSER_HOME: home },
       stdin: JSON.stringify(ready),
@@ -142,28 +136,13 @@ describe('conformance against serve --dev', () => {
 describe('conformance in process', () => {
   test('contract §6: --local passes without a socket; the budget is skipped, and nothing is proposed on chain', async () => {
     const folder = join(await shop.folder(), 'dev')
-    const chain = shop.start([
-      'devchain',
-      '--port',
-      '0',
-      '--questions',
-      '4',
-      '--write',
-      folder,
-      '--json',
-    ])
+    const chain = shop.start(argvOf`devchain --port 0 --questions 4 --write ${folder} --json`)
     const { dev } = await chain.line<ServeReady>()
     const client = await makeClient(shop, dev, {})
     const questions = dev.questions.flatMap(({ slug }) => ['--question', slug])
     const ended = await shop.run(
-      [
-        'conformance',
-        '--local',
-        join(folder, 'gateway.json'),
-        ...questions,
-        '--overrun-budget',
-        '--json',
-      ],
+      argvOf`conformance --local ${join(folder, 'gateway.json')} ${questions} --overrun-budget
+        --json`,
       {
         env: client.env,
       },
@@ -257,7 +236,7 @@ describe('conformance without a process', () => {
       expect(checks.filter(({ result }) => result === 'fail').map(({ id }) => id)).toContain(
         '4.2-signing-data',
       )
-      const one = await against(make, ['--only', '2.1-outcome-known', '--json'])
+      const one = await against(make, argvOf`--only 2.1-outcome-known --json`)
       expect([one.code, JSON.parse(one.stderr).error.code]).toEqual([3, 'no_usable_question'])
       expect((await against(make, ['--only', '1-trailing-slash'])).code).toBe(0)
     },
@@ -272,12 +251,11 @@ describe('conformance without a process', () => {
   })
 
   test('contract §6: JUnit on stdout has the failure, and no list', async () => {
-    const { code, stdout } = await against('serves a trailing slash everywhere', [
-      '--only',
-      '1-trailing-slash',
-      '--junit',
-      '-',
-    ])
+    const { code, stdout } = await against(
+      'serves a trailing slash everywhere',
+      argvOf`--only
+      1-trailing-slash --junit -`,
+    )
     expect(code).toBe(3)
     expect(stdout).toMatch(
       /^<\?xml [^\n]*\n<testsuites name="proposer conformance" tests="1" failures="1" skipped="0"/,
@@ -301,13 +279,7 @@ describe('conformance without a process', () => {
   })
 
   test('contract §6: --only takes a section, and its ids begin with it', async () => {
-    const { stdout } = await run(home.path, [
-      'conformance',
-      '--list',
-      '--only',
-      '2.7,4.2.2',
-      '--json',
-    ])
+    const { stdout } = await run(home.path, argvOf`conformance --list --only 2.7,4.2.2 --json`)
     const ids = JSON.parse(stdout).checks.map(({ id }: { id: string }) => id)
     expect(ids).toEqual(rules.map(({ id }) => id).filter((id) => /^(2\.7|4\.2\.2)-/.test(id)))
     expect(ids.length).toBeGreaterThan(10)
@@ -358,7 +330,7 @@ describe('conformance without a process', () => {
   })
 
   test('contract §6: --list names every check with its section, and the rules that nobody can see', async () => {
-    const { code, stdout } = await run(home.path, ['conformance', '--list', '--json'])
+    const { code, stdout } = await run(home.path, argvOf`conformance --list --json`)
     expect(code).toBe(0)
     const { checks, unseen } = JSON.parse(stdout)
     expect(checks.map(({ id }: { id: string }) => id)).toEqual(rules.map(({ id }) => id))
@@ -368,18 +340,18 @@ describe('conformance without a process', () => {
   test.each([
     [['--only', 'no-such-check'], 'unknown_check'],
     [['--only', '8-charged-by-item'], 'unknown_check'],
-    [['http://localhost:1', '--local', 'gateway.json'], 'usage'],
-    [['http://localhost:1', '--read-only', '--allow-execution'], 'usage'],
-    [['http://localhost:1', '--junit', '-'], 'usage'],
+    [argvOf`http://localhost:1 --local gateway.json`, 'usage'],
+    [argvOf`http://localhost:1 --read-only --allow-execution`, 'usage'],
+    [argvOf`http://localhost:1 --junit -`, 'usage'],
     [['--read-only'], 'no_gateway'],
     [['http://elsewhere.example', '--read-only'], 'invalid_base_url'],
     [['--dev-ready', '-'], 'no_ready_line'],
-    [['http://localhost:1', '--trust', 'trust.json'], 'no_account'],
+    [argvOf`http://localhost:1 --trust trust.json`, 'no_account'],
     [
-      ['http://localhost:1', '--read-only', '--trust', 'trust.json', '--question', 'some-slug'],
+      argvOf`http://localhost:1 --read-only --trust trust.json --question some-slug`,
       'untrusted_slug',
     ],
-    [['http://localhost:1', '--trust', 'trust.json', '--allow-execution'], 'confirmation_needed'],
+    [argvOf`http://localhost:1 --trust trust.json --allow-execution`, 'confirmation_needed'],
   ])('contract §6: conformance %j is exit 2 with a hint', async (args, code) => {
     await writeFile(
       join(home.path, 'trust.json'),
@@ -406,15 +378,8 @@ describe('conformance without a process', () => {
       await writeFile(join(folder.path, 'trust.json'), JSON.stringify(trust))
       await writeFile(join(folder.path, 'key'), `${world.key}\n`, { mode: 0o600 })
       const named = questions.flatMap(({ questionId }) => ['--question', questionId])
-      const flags = [
-        '--trust',
-        'trust.json',
-        '--allow-execution',
-        '--only',
-        '2.6-stages',
-        ...named,
-        ...args,
-      ]
+      const flags = argvOf`--trust trust.json --allow-execution --only 2.6-stages ${named}
+        ${args}`
       const options = {
         fetch: world.fetch,
         clock: ports.clock,
@@ -460,7 +425,7 @@ describe('conformance without a process', () => {
 
     test('R21: with --rpc-url nothing is bet where the gateway tells another bond', async () => {
       const world = await openWrongWorld(() => lyingAboutBonds((told) => told + 1n))
-      const ended = await bet(world, ['--yes', '--rpc-url', 'http://127.0.0.1:1'])
+      const ended = await bet(world, argvOf`--yes --rpc-url http://127.0.0.1:1`)
       expect(ended.stdout).toMatch(
         /^skip {2}2\.6-stages\nbond\.required_bond is \d+, the chain says \d+$/m,
       )
@@ -474,12 +439,11 @@ describe('conformance without a process', () => {
       join(home.path, 'trust.json'),
       JSON.stringify((await openWrongWorld()).parts.trust),
     )
-    const ended = await run(home.path, [
-      'conformance',
-      'http://localhost:1',
-      '--trust',
-      'trust.json',
-    ])
+    const ended = await run(
+      home.path,
+      argvOf`conformance http://localhost:1 --trust
+      trust.json`,
+    )
     expect(ended).toMatchObject({ code: 2, stdout: '', stderr: expect.stringContaining('account') })
   })
 
@@ -495,14 +459,8 @@ describe('conformance without a process', () => {
   ])('contract §6: %s instead of a gateway is exit 75', async (_name, fetch) => {
     const { trust } = (await openWrongWorld()).parts
     await writeFile(join(home.path, 'trust.json'), JSON.stringify(trust))
-    const args = [
-      'conformance',
-      'http://localhost:8787',
-      '--read-only',
-      '--trust',
-      'trust.json',
-      '--json',
-    ]
+    const args = argvOf`conformance http://localhost:8787 --read-only --trust trust.json
+      --json`
     const { code, stderr } = await run(home.path, args, { fetch })
     expect(code).toBe(75)
     expect(JSON.parse(stderr).error).toMatchObject({ code: 'gateway_unreachable', retryable: true })
@@ -511,14 +469,7 @@ describe('conformance without a process', () => {
   test('contract §6: no connection is exit 75', async () => {
     const { trust } = (await openWrongWorld()).parts
     await writeFile(join(home.path, 'trust.json'), JSON.stringify(trust))
-    const args = [
-      'conformance',
-      'http://127.0.0.1:1',
-      '--read-only',
-      '--trust',
-      'trust.json',
-      '--json',
-    ]
+    const args = argvOf`conformance http://127.0.0.1:1 --read-only --trust trust.json --json`
     const { code, stderr } = await shop.run(args, {
       env: { PROPOSER_HOME: home.path },
       cwd: home.path,

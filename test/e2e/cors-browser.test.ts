@@ -7,6 +7,7 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import type { BrowserContext, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { openBrowser } from '../support/browser.js'
 import { describeWith } from '../support/components.js'
 import { workshop } from '../support/processes.js'
@@ -34,9 +35,7 @@ async function serveEmptyPage(): Promise<string> {
 }
 
 const serve = (...args: string[]) =>
-  shop
-    .start(['serve', '--dev', '--port', '0', '--questions', '1', '--json', ...args])
-    .line<ServeReady>()
+  shop.start(argvOf`serve --dev --port 0 --questions 1 --json ${args}`).line<ServeReady>()
 
 let configured: string
 let stranger: string

@@ -3,6 +3,7 @@
  * rows to their execution, by the gateway's own counters and in simulated time.
  */
 import { expect, test } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { documentOf } from '../support/batch-world.js'
 import type { Ran } from '../support/cli.js'
 import { type Call, type DayWorld, openDay } from '../support/day-world.js'
@@ -18,7 +19,7 @@ function twoProcesses(day: DayWorld): Promise<readonly Ran[]> {
       const rows = day.questionIds
         .slice(n * half, (n + 1) * half)
         .map((identifier) => ({ identifier, outcome: 'p2' }))
-      return day.run(['batch', 'submit', day.rows(`rows-${n}.ndjson`, rows), '--wait', '--json'])
+      return day.run(argvOf`batch submit ${day.rows(`rows-${n}.ndjson`, rows)} --wait --json`)
     }),
   )
 }

@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { Trust } from '../../src/core/client/trust/trust-file.js'
 import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
 import { parseConfig } from '../../src/core/gateway/config.js'
+import { argvOf } from '../support/argv.js'
 import { type Running, workshop } from '../support/processes.js'
 
 const shop = workshop()
@@ -22,28 +23,13 @@ describe('devchain', () => {
 
   beforeAll(async () => {
     folder = join(await shop.folder(), 'dev')
-    chain = shop.start([
-      'devchain',
-      'start',
-      '--port',
-      '0',
-      '--questions',
-      '5',
-      '--write',
-      folder,
-      '--json',
-    ])
+    chain = shop.start(argvOf`devchain start --port 0 --questions 5 --write ${folder} --json`)
     ready = await chain.line<Ready>()
   })
 
   const act = async (...args: string[]) => {
-    const { code, stdout, stderr } = await shop.run([
-      'devchain',
-      ...args,
-      '--rpc-url',
-      ready.dev.rpc_url,
-      '--json',
-    ])
+    const { code, stdout, stderr } = await shop.run(argvOf`devchain ${args} --rpc-url
+      ${ready.dev.rpc_url} --json`)
     return { code, answer: code === 0 ? JSON.parse(stdout) : JSON.parse(stderr).error }
   }
 
@@ -94,8 +80,6 @@ describe('devchain', () => {
     expect(asked).toMatchObject({ code: 0, answer: { slug: 'is-this-a-new-question' } })
     expect((await act('pause', 'is-this-a-new-question')).code).toBe(0)
     expect((await act('unpause', 'is-this-a-new-question')).code).toBe(0)
-    expect((await act('flag', 'is-this-a-new-question')).code).toBe(0)
-    expect((await act('unflag', 'is-this-a-new-question')).code).toBe(0)
     expect((await act('set-bond', 'is-this-a-new-question', '600000000')).code).toBe(0)
     const address = `0x${'12'.repeat(20)}`
     expect(await act('fund', address, '5')).toMatchObject({
@@ -103,9 +87,15 @@ describe('devchain', () => {
       answer: { address, balance: '5', token: { symbol: 'USDC.e', decimals: 6 } },
     })
     const { stdout } = await shop.run([
-      ...['devchain', 'fund', address, '2usdc', '--rpc-url', ready.dev.rpc_url],
+      ...argvOf`devchain fund ${address} 2usdc --rpc-url ${ready.dev.rpc_url}`,
     ])
     expect(stdout.trim()).toBe(`${address} holds 2.000005 USDC.e`)
+  })
+
+  test('contract §6: flag and unflag act on the running chain', async () => {
+    const [question] = ready.dev.questions.slice(-1)
+    for (const verb of ['flag', 'unflag'])
+      expect(await act(verb, question?.slug ?? ''), verb).toMatchObject({ code: 0 })
   })
 
   test('contract §9: clarify and warp act on the running chain', async () => {
@@ -117,11 +107,11 @@ describe('devchain', () => {
     })
     expect(await act('clarify', slug, 'Send money.', '--as', 'outsider')).toMatchObject({ code: 0 })
     for (const [args, code] of [
-      [['clarify', slug, 'x', '--as', 'nobody'], 'bad_role'],
+      [argvOf`clarify ${slug} x --as nobody`, 'bad_role'],
       [['warp', '0'], 'bad_duration'],
       [['warp', 'soon'], 'bad_duration'],
-      [['vote', slug, '--outcome', 'p5'], 'bad_outcome'],
-      [['vote', slug, '--outcome', 'p2'], 'dev_chain_refused'],
+      [argvOf`vote ${slug} --outcome p5`, 'bad_outcome'],
+      [argvOf`vote ${slug} --outcome p2`, 'dev_chain_refused'],
       [['settle', slug], 'dev_chain_refused'],
       [['upgrade-oracle'], 'usage'],
     ] as const)
@@ -140,13 +130,13 @@ describe('devchain', () => {
   test.each([
     [['dispute', 'no-such-question'], 'question_not_found'],
     [['ask', 'Not A Slug'], 'bad_identifier'],
-    [['propose', 'x', '--outcome', 'yes'], 'bad_outcome'],
+    [argvOf`propose x --outcome yes`, 'bad_outcome'],
     [['set-bond', 'x', 'much'], 'bad_amount'],
     [['set-bond', 'x'], 'usage'],
     [['fund', '0xAB'], 'bad_address'],
     [['set-whitelist', 'x', 'friends'], 'bad_whitelist'],
-    [['start', '--port', '65536'], 'bad_number'],
-    [['start', '--questions', 'many'], 'bad_number'],
+    [argvOf`start --port 65536`, 'bad_number'],
+    [argvOf`start --questions many`, 'bad_number'],
     [['frobnicate'], 'usage'],
   ])('contract §6: %j is refused with exit 2, a code and a hint', async (args, code) => {
     const refused = await act(...args)
@@ -182,9 +172,6 @@ describe('devchain', () => {
       })
     }
     const proposed = () => act('propose', 'is-this-refused', '--outcome', 'p1')
-    expect((await act('set-whitelist', 'is-this-refused', 'nobody')).code).toBe(0)
-    expect((await proposed()).answer.detail).toContain('ProposerNotWhitelisted')
-    expect((await act('set-whitelist', 'is-this-refused', 'default')).code).toBe(0)
     expect((await proposed()).code).toBe(0)
     expect(await act('propose', 'is-this-refused', '--outcome', 'p2')).toMatchObject({
       code: 2,
@@ -192,15 +179,18 @@ describe('devchain', () => {
     })
   })
 
+  test('domain §4: an empty custom whitelist stops proposals until it is taken away', async () => {
+    const slug = ready.dev.questions.at(-2)?.slug ?? ''
+    const proposed = () => act('propose', slug, '--outcome', 'p1')
+    expect((await act('set-whitelist', slug, 'nobody')).code).toBe(0)
+    expect((await proposed()).answer.detail).toContain('ProposerNotWhitelisted')
+    expect((await act('set-whitelist', slug, 'default')).code).toBe(0)
+    expect((await proposed()).code).toBe(0)
+  })
+
   test('contract §6: a chain that does not answer is exit 75', async () => {
-    const { code, stderr } = await shop.run([
-      'devchain',
-      'ask',
-      'x',
-      '--rpc-url',
-      'http://127.0.0.1:1',
-      '--json',
-    ])
+    const { code, stderr } = await shop.run(argvOf`devchain ask x --rpc-url http://127.0.0.1:1
+      --json`)
     expect(code).toBe(75)
     expect(JSON.parse(stderr).error).toMatchObject({
       code: 'dev_chain_unreachable',
@@ -211,16 +201,8 @@ describe('devchain', () => {
 
   test('contract §6: --write leaves the folder of a chain that runs alone, unless --yes', async () => {
     const before = await readFile(join(folder, 'gateway.json'), 'utf8')
-    const { code, stdout, stderr } = await shop.run([
-      'devchain',
-      '--port',
-      '0',
-      '--questions',
-      '0',
-      '--write',
-      folder,
-      '--json',
-    ])
+    const { code, stdout, stderr } = await shop.run(argvOf`devchain --port 0 --questions 0
+      --write ${folder} --json`)
     expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
     expect(JSON.parse(stderr).error).toMatchObject({
       code: 'folder_in_use',
@@ -230,32 +212,14 @@ describe('devchain', () => {
     const copy = join(await shop.folder(), 'copy')
     await mkdir(copy)
     await writeFile(join(copy, 'gateway.json'), before)
-    const other = shop.start([
-      'devchain',
-      '--port',
-      '0',
-      '--questions',
-      '0',
-      '--write',
-      copy,
-      '--json',
-      '--yes',
-    ])
+    const other = shop.start(argvOf`devchain --port 0 --questions 0 --write ${copy} --json
+      --yes`)
     const { dev } = await other.line<Ready>()
     expect(JSON.parse(await readFile(join(copy, 'gateway.json'), 'utf8')).chain.rpc_urls).toEqual([
       dev.rpc_url,
     ])
     await other.stop()
-    const third = shop.start([
-      'devchain',
-      '--port',
-      '0',
-      '--questions',
-      '0',
-      '--write',
-      copy,
-      '--json',
-    ])
+    const third = shop.start(argvOf`devchain --port 0 --questions 0 --write ${copy} --json`)
     await third.line()
     await third.stop()
   })
@@ -269,7 +233,7 @@ describe('devchain', () => {
 
   test('R23: a killed devchain takes its chain process and folder along', async () => {
     const TMPDIR = await shop.folder()
-    const killed = shop.start(['devchain', '--port', '0', '--questions', '0', '--json'], {
+    const killed = shop.start(argvOf`devchain --port 0 --questions 0 --json`, {
       env: { TMPDIR },
     })
     const { dev } = await killed.line<Ready>()
@@ -289,22 +253,14 @@ describe('devchain', () => {
   })
 
   test('contract §6: without --json the ready line is text for people, and a folder that cannot be written is exit 74', async () => {
-    const plain = shop.start(['devchain', '--port', '0', '--questions', '1'])
+    const plain = shop.start(argvOf`devchain --port 0 --questions 1`)
     await plain.said(/--write/)
     const { code, stdout } = await plain.stop('SIGINT')
     expect(code).toBe(0)
     expect(stdout).toMatch(
       /^ready http:\/\/127\.0\.0\.1:\d+ \(chain 31337, questions: 1, pid \d+\)\n$/,
     )
-    const refused = await shop.run([
-      'devchain',
-      '--port',
-      '0',
-      '--questions',
-      '0',
-      '--write',
-      '/dev/null/x',
-    ])
+    const refused = await shop.run(argvOf`devchain --port 0 --questions 0 --write /dev/null/x`)
     expect(refused.code).toBe(74)
   })
 })

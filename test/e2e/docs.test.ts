@@ -3,6 +3,7 @@
  * trust and a key.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { workshop } from '../support/processes.js'
 import { makeClient, questionOf, type ServeReady } from '../support/proposing.js'
 import { everyBlock, runnerOf, shell } from '../support/readme.js'
@@ -15,9 +16,7 @@ const blocks = everyBlock().filter(
 let ready: ServeReady
 
 beforeAll(async () => {
-  ready = await shop
-    .start(['serve', '--dev', '--port', '0', '--questions', '2', '--json'])
-    .line<ServeReady>()
+  ready = await shop.start(argvOf`serve --dev --port 0 --questions 2 --json`).line<ServeReady>()
 })
 
 test.each(blocks)('$page, $heading: its commands end well', async ({ code }) => {

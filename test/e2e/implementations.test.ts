@@ -6,6 +6,7 @@ import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
 import { devAddresses } from '../../src/core/devchain/dev-contracts.js'
+import { argvOf } from '../support/argv.js'
 import { upgradeOracle } from '../support/dev-acts.js'
 import { workshop } from '../support/processes.js'
 import { makeClient, questionOf, type ServeReady, untilExecuted } from '../support/proposing.js'
@@ -17,9 +18,7 @@ const next = `0x${'c0de'.repeat(10)}` as const
 
 async function practice() {
   const folder = join(await shop.folder(), 'dev')
-  const chain = shop.start([
-    ...['devchain', '--port', '0', '--questions', '4', '--write', folder, '--json'],
-  ])
+  const chain = shop.start([...argvOf`devchain --port 0 --questions 4 --write ${folder} --json`])
   const { dev } = await chain.line<ServeReady>()
   return { dev, path: join(folder, 'gateway.json') }
 }
@@ -33,7 +32,7 @@ describe('an oracle that is upgraded', () => {
   test('the gateway admits and sends nothing, and says why, until the operator has pinned it again', async () => {
     const { dev, path } = await practice()
     const pinned = dev.trust.implementations[devAddresses.oracle]?.implementation
-    const server = shop.start(['serve', '--config', path, '--port', '0', '--json'])
+    const server = shop.start(argvOf`serve --config ${path} --port 0 --json`)
     const { url, admin_url } = await server.line<ServeReady>()
     const client = await makeClient(shop, dev, { PROPOSER_GATEWAY: url })
     const submit = (n: number) => client.ask('submit', questionOf(dev, n).slug, '--outcome', 'p2')
@@ -64,11 +63,11 @@ describe('an oracle that is upgraded', () => {
     await expect
       .poll(() => server.stderr().split('"implementation.changed"').length - 1, { timeout: 5_000 })
       .toBeGreaterThan(0)
-    const check = await shop.run(['serve', '--config', path, '--check', '--json'])
+    const check = await shop.run(argvOf`serve --config ${path} --check --json`)
     expect([check.code, check.stdout]).toEqual([2, expect.stringContaining(changed)])
 
-    const repin = ['operator', 'trust', 'repin', '--config', path, '--json']
-    const said = ['--reason', 'version 3, looked at', '--by', 'alice']
+    const repin = argvOf`operator trust repin --config ${path} --json`
+    const said = argvOf`--reason ${'version 3, looked at'} --by alice`
     const act = await shop.run([...repin, ...said])
     expect(JSON.parse(act.stdout)).toMatchObject({
       act: 'trust/repin',
@@ -81,22 +80,22 @@ describe('an oracle that is upgraded', () => {
     const replayed = await client.ask('submit', questionOf(dev, 1).slug, '--outcome', 'p2')
     expect(replayed.code).toBe(0)
     await untilExecuted(client, String(replayed.answer.candidate_id))
-    const status = await shop.run(['operator', 'status', '--config', path, '--json'])
+    const status = await shop.run(argvOf`operator status --config ${path} --json`)
     expect(JSON.parse(status.stdout).chain).toMatchObject({
       changed_contracts: 0,
       oracles: [{ address: devAddresses.oracle, version: 3 }],
     })
     await server.stop('SIGTERM')
-    const again = shop.start(['serve', '--config', path, '--port', '0', '--json'])
+    const again = shop.start(argvOf`serve --config ${path} --port 0 --json`)
     expect((await reasonsOf((await again.line<ServeReady>()).url)).status).toBe(200)
-    expect((await shop.run(['serve', '--config', path, '--check', '--json'])).stdout).not.toContain(
+    expect((await shop.run(argvOf`serve --config ${path} --check --json`)).stdout).not.toContain(
       changed,
     )
   })
 
   test('with a node the client signs nothing for it: between context and signature, in a batch, and until it is pinned again', async () => {
     const { dev, path } = await practice()
-    const server = shop.start(['serve', '--config', path, '--port', '0', '--json'])
+    const server = shop.start(argvOf`serve --config ${path} --port 0 --json`)
     const { url } = await server.line<ServeReady>()
     const client = await makeClient(shop, dev, {
       PROPOSER_GATEWAY: url,
@@ -123,8 +122,8 @@ describe('an oracle that is upgraded', () => {
     const given = ['--context', join(folder, 'context.json')]
     const batch = join(folder, 'rows.ndjson')
     for (const argv of [
-      ['sign', slug, '--outcome', 'p2', ...given],
-      ['submit', slug, '--outcome', 'p2'],
+      argvOf`sign ${slug} --outcome p2 ${given}`,
+      argvOf`submit ${slug} --outcome p2`,
       ['batch', 'submit', batch],
       ['run', batch],
       ['trust', 'verify'],

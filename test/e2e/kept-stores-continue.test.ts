@@ -10,6 +10,7 @@ import { afterEach, describe, expect, onTestFinished, test } from 'vitest'
 import { type Anvil, startAnvil } from '../../src/core/devchain/dev-anvil.js'
 import { devRpc } from '../../src/core/devchain/dev-contracts.js'
 import { createChain } from '../../src/core/io/rpc/rpc.js'
+import { argvOf } from '../support/argv.js'
 import { run } from '../support/cli.js'
 import { describeWith } from '../support/components.js'
 import {
@@ -33,8 +34,8 @@ async function open(version: KeptVersion): Promise<void> {
   files = await keptFiles(version)
   const state = join(files.folder, 'chain.json')
   await writeFile(state, brotliDecompressSync(await readFile(join(files.folder, 'chain.json.br'))))
-  const loaded = ['--load-state', state, '--no-mining', '--chain-id', '31337', '--accounts', '0']
-  anvil = await startAnvil(0, [...loaded, '--slots-in-an-epoch', '1', '--hardfork', 'prague'])
+  const loaded = argvOf`--load-state ${state} --no-mining --chain-id 31337 --accounts 0`
+  anvil = await startAnvil(0, argvOf`${loaded} --slots-in-an-epoch 1 --hardfork prague`)
   clock = clockFrom(madeMs)
   const rpc = devRpc(anvil.rpcUrl)
   await rpc.request('anvil_setTime', [Math.floor(madeMs / 1000)])

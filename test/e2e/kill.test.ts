@@ -14,6 +14,7 @@ import {
   sendAsDev,
 } from '../../src/core/devchain/dev-contracts.js'
 import type { Hex } from '../../src/core/ports.js'
+import { argvOf } from '../support/argv.js'
 import {
   expectOneEach,
   type Keeper,
@@ -41,16 +42,7 @@ let folder: string
 const killQuestions = 4
 beforeAll(async () => {
   folder = join(await shop.folder(), 'dev')
-  const chain = shop.start([
-    'devchain',
-    '--port',
-    '0',
-    '--questions',
-    '50',
-    '--write',
-    folder,
-    '--json',
-  ])
+  const chain = shop.start(argvOf`devchain --port 0 --questions 50 --write ${folder} --json`)
   dev = (await chain.line<ServeReady>()).dev
 })
 afterAll(() => shop.clean())
@@ -65,8 +57,10 @@ function serve(
     assignment,
   ])
   return shop.start(
-    ['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--json', ...sets],
-    { env },
+    argvOf`serve --config ${join(folder, 'gateway.json')} --port 0 --json ${sets}`,
+    {
+      env,
+    },
   )
 }
 

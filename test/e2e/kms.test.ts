@@ -6,6 +6,7 @@ import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
+import { argvOf } from '../support/argv.js'
 import { type KmsServer, keyVersion, startKms } from '../support/kms-server.js'
 import { type Ended, type Running, workshop } from '../support/processes.js'
 import { type ServeReady, untilUnready } from '../support/proposing.js'
@@ -31,7 +32,7 @@ beforeAll(async () => {
   const folder = await shop.folder()
   kms = await startKms(folder)
   const files = join(folder, 'dev')
-  const chain = ['devchain', '--port', '0', '--questions', '6', '--write', files, '--json']
+  const chain = argvOf`devchain --port 0 --questions 6 --write ${files} --json`
   dev = (await shop.start(chain).line<{ dev: DevDescription }>()).dev
   const [proposer, executor] = [of('proposer'), of('executor')]
   if (proposer === undefined || executor === undefined) throw new Error('the dev chain has no keys')
@@ -68,7 +69,7 @@ describe('keys in key services', () => {
   })
 
   test('a proposal is signed by the one and executed by the other', async () => {
-    server = shop.start(['serve', '--config', config, '--port', '0', '--json', '--log'], { env })
+    server = shop.start(argvOf`serve --config ${config} --port 0 --json --log`, { env })
     ready = await server.line<ServeReady>()
     env = { ...env, PROPOSER_GATEWAY: ready.url }
     const question = dev.questions[0]?.slug ?? ''
@@ -84,7 +85,7 @@ describe('keys in key services', () => {
         : undefined,
     )
     const question = dev.questions[1]?.slug ?? ''
-    const waiting = shop.start(['submit', question, '--outcome', 'p1', '--wait', '--json'], { env })
+    const waiting = shop.start(argvOf`submit ${question} --outcome p1 --wait --json`, { env })
     expect(await untilUnready(ready, /does not sign/)).toMatch(
       /^the key of the executor 0x[0-9a-f]{40} does not sign: the key “projects\/.*” of Google Cloud KMS .*: it is disabled.*: waiting$/,
     )

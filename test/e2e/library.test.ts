@@ -10,6 +10,7 @@ import { promisify } from 'node:util'
 import { build } from 'esbuild'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { referencePage } from '../../scripts/reference.js'
+import { argvOf } from '../support/argv.js'
 import { compile, installLibrary } from '../support/library-package.js'
 import { workshop } from '../support/processes.js'
 import { proposals, questionOf, type ServeReady } from '../support/proposing.js'
@@ -108,7 +109,7 @@ describe('the library', () => {
     const [bot = ''] = blocksIn(page, 'ts')
     expect(bot.trimEnd().split('\n').length).toBeLessThanOrEqual(25)
     const { url, dev } = await shop
-      .start(['serve', '--dev', '--port', '0', '--questions', '3', '--json'])
+      .start(argvOf`serve --dev --port 0 --questions 3 --json`)
       .line<ServeReady>()
     const account = dev.accounts.find(({ role }) => role === 'proposer')
     await writeFile(join(folder, 'trust.json'), JSON.stringify(dev.trust))
@@ -141,18 +142,13 @@ describe('the library', () => {
       totals: [{ bonded: '1500000000' }],
       digits: true,
     })
-    const { code, stdout } = await shop.run([
-      'journal',
-      'list',
-      '--json',
-      '--home',
-      join(folder, 'home'),
-    ])
+    const { code, stdout } = await shop.run(argvOf`journal list --json --home
+      ${join(folder, 'home')}`)
     expect([code, JSON.parse(stdout).authorizations.length]).toEqual([0, 2])
   })
 
   test('its second program has a whole gateway in it, and lets its store go at the end', async () => {
-    const chain = shop.start(['devchain', '--port', '0', '--write', folder, '--json'])
+    const chain = shop.start(argvOf`devchain --port 0 --write ${folder} --json`)
     await chain.line()
     for (const _ of ['first', 'second'])
       expect((await node('serve.js')).stdout).toMatch(

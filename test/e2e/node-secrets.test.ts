@@ -7,6 +7,7 @@ import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { workshop } from '../support/processes.js'
 import { type Client, makeClient, questionOf, type ServeReady } from '../support/proposing.js'
 
@@ -27,16 +28,7 @@ interface Call {
 
 beforeAll(async () => {
   folder = join(await shop.folder(), 'dev')
-  const chain = shop.start([
-    'devchain',
-    '--port',
-    '0',
-    '--questions',
-    '2',
-    '--write',
-    folder,
-    '--json',
-  ])
+  const chain = shop.start(argvOf`devchain --port 0 --questions 2 --write ${folder} --json`)
   dev = (await chain.line<ServeReady>()).dev
   client = await makeClient(shop, dev, { PROPOSER_RPC_URL: dev.rpc_url })
   node = createServer((request, response) => {
@@ -89,15 +81,8 @@ async function upstream(calls: readonly Call[]): Promise<readonly unknown[]> {
 const reasonsAt = async (url: string): Promise<string> => (await fetch(`${url}/readyz`)).text()
 
 test('R5: tells the public method and code only, the operator its words, and nobody the URL', async () => {
-  const server = shop.start([
-    'serve',
-    '--config',
-    join(folder, 'gateway.json'),
-    '--port',
-    '0',
-    '--json',
-    '--log',
-  ])
+  const server = shop.start(argvOf`serve --config ${join(folder, 'gateway.json')} --port 0
+    --json --log`)
   const { url, admin_url: admin } = await server.line<ServeReady>()
   const outlets: string[] = []
 
@@ -120,14 +105,8 @@ test('R5: tells the public method and code only, the operator its words, and nob
   expect(open).toContain('eth_sendRawTransaction: the node answered code -32000')
   expect(open).not.toContain('daily limit')
   const explained = await shop.run(
-    [
-      'operator',
-      '--config',
-      join(folder, 'gateway.json'),
-      'candidates',
-      'explain',
-      String(submitted.answer.candidate_id),
-    ],
+    argvOf`operator --config ${join(folder, 'gateway.json')} candidates explain
+      ${String(submitted.answer.candidate_id)}`,
     { env: client.env },
   )
   outlets.push(open, await reasonsAt(admin), explained.stdout, explained.stderr)
@@ -150,7 +129,7 @@ test('R5: tells the public method and code only, the operator its words, and nob
       await (await fetch(`${admin}/metrics`)).text(),
     )
     const checked = await shop.run(
-      ['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--check'],
+      argvOf`serve --config ${join(folder, 'gateway.json')} --port 0 --check`,
       { env: client.env },
     )
     outlets.push(checked.stdout, checked.stderr)

@@ -11,6 +11,7 @@ import { knownKind } from '../../src/core/gateway/ledger/state.js'
 import { foldLedger, openLedger, storeFormat } from '../../src/core/gateway/ledger/store.js'
 import { acquireLock } from '../../src/core/storage/lock.js'
 import { openLog } from '../../src/core/storage/log.js'
+import { argvOf } from '../support/argv.js'
 import { fakeContext } from '../support/cli.js'
 import { liveIn } from '../support/lived-home.js'
 import { workshop } from '../support/processes.js'
@@ -88,8 +89,8 @@ async function copied(from: string, file: string, odd: Odd): Promise<string> {
 }
 
 const log = 'log-000000000001.jsonl'
-const verify = ['operator', 'store', 'verify', '--config', 'gateway.json']
-const serve = ['serve', '--config', 'gateway.json', '--port', '0']
+const verify = argvOf`operator store verify --config gateway.json`
+const serve = argvOf`serve --config gateway.json --port 0`
 
 describe.skipIf(process.platform === 'win32')(
   'contract §6: exit 74 at once, and the file named',
@@ -114,7 +115,7 @@ describe.skipIf(process.platform === 'win32')(
         /^[0-9a-f]{12}$/.test(name),
       )
       const folder = await copied(home, join('journal', run, log), 'a pipe')
-      const { code, stderr } = await ask(['journal', 'list', '--json'], {
+      const { code, stderr } = await ask(argvOf`journal list --json`, {
         env: { PROPOSER_HOME: folder },
       })
       expect([code, stderr]).toEqual([74, expect.stringContaining(join(run, log))])
@@ -124,7 +125,7 @@ describe.skipIf(process.platform === 'win32')(
 
 describe.skipIf(process.platform === 'win32')('robustness §6: what the user named', () => {
   test('has its size bounded, and may be a pipe that a shell made', async () => {
-    const zero = await ask(['operator', 'store', 'verify', '--config', '/dev/zero'], { cwd: base })
+    const zero = await ask(argvOf`operator store verify --config /dev/zero`, { cwd: base })
     expect([zero.code, zero.stderr]).toEqual([2, expect.stringContaining('more than')])
     const piped = await ask([], {
       cwd: base,

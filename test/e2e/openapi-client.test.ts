@@ -22,6 +22,7 @@ import {
   witnessRound,
 } from '../../src/library.js'
 import { judgeAnswers, judgedAnswers } from '../support/answers-seen.js'
+import { argvOf } from '../support/argv.js'
 import { workshop } from '../support/processes.js'
 import { questionOf, type ServeReady } from '../support/proposing.js'
 
@@ -50,7 +51,7 @@ interface GeneratedClient {
 }
 
 // Polling as quickly as the test does would spend the usual one.
-const budget = ['--set', 'budget.per_ip_items=100000', '--set', 'budget.global_items=100000']
+const budget = argvOf`--set budget.per_ip_items=100000 --set budget.global_items=100000`
 const shop = workshop()
 afterAll(() => shop.clean())
 
@@ -62,7 +63,7 @@ let signer: KeySigner
 beforeAll(async () => {
   folder = join(await shop.folder(), 'client')
   ready = await shop
-    .start(['serve', '--dev', '--port', '0', '--questions', '5', '--json', ...budget])
+    .start(argvOf`serve --dev --port 0 --questions 5 --json ${budget}`)
     .line<ServeReady>()
   const document = (await (await fetch(`${ready.url}/openapi.json`)).json()) as Record<
     string,
@@ -295,18 +296,8 @@ describe('a generated client', () => {
       '.bin',
       'tsc',
     )
-    const flags = [
-      '--noEmit',
-      '--strict',
-      '--target',
-      'es2022',
-      '--lib',
-      'es2022,dom',
-      '--module',
-      'esnext',
-      '--moduleResolution',
-      'bundler',
-    ]
+    const flags = argvOf`--noEmit --strict --target es2022 --lib es2022,dom --module esnext
+      --moduleResolution bundler`
     const { stdout } = await promisify(execFile)(
       compiler,
       [...flags, '--types', '', join(folder, 'index.ts')],

@@ -5,6 +5,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { run } from '../support/cli.js'
 import { type Ended, type Running, workshop } from '../support/processes.js'
 import { type Client, makeClient, post, questionOf, type ServeReady } from '../support/proposing.js'
@@ -26,22 +27,13 @@ async function asked(args: readonly string[], env?: Record<string, string>) {
   return JSON.parse(stdout)
 }
 async function serve(...more: readonly string[]): Promise<void> {
-  server = shop.start(['serve', '--config', config(), '--port', '0', '--json', ...more])
+  server = shop.start(argvOf`serve --config ${config()} --port 0 --json ${more}`)
   ready = await server.line<ServeReady>()
 }
 
 beforeAll(async () => {
   folder = join(await shop.folder(), 'dev')
-  const chain = shop.start([
-    'devchain',
-    '--port',
-    '0',
-    '--questions',
-    '80',
-    '--write',
-    folder,
-    '--json',
-  ])
+  const chain = shop.start(argvOf`devchain --port 0 --questions 80 --write ${folder} --json`)
   dev = (await chain.line<ServeReady>()).dev
   await serve()
   client = await makeClient(shop, dev, { PROPOSER_GATEWAY: ready.url })
@@ -83,11 +75,11 @@ describe('contract §9: operator status and top', () => {
   test.runIf(hasTerminals).each([80, 40])(
     'top redraws it on a terminal of %i columns, finds a gateway that was started anew, and Ctrl-C leaves the gateway running',
     async (columns) => {
-      const terminal = await onTerminal(['operator', '--config', config(), 'top'], client.env, {
+      const terminal = await onTerminal(argvOf`operator --config ${config()} top`, client.env, {
         columns,
       })
       await terminal.said(/ready/)
-      expect((await operator(['pause', '--reason', 'look'])).code).toBe(0)
+      expect((await operator(argvOf`pause --reason look`)).code).toBe(0)
       await terminal.said(/paused/)
       await server.stop('SIGKILL')
       await terminal.said(/s ago: no/)
@@ -118,7 +110,7 @@ describe('contract §9: acts record who', () => {
     (await asked(['list'])).wallets.find(({ address }: Row) => address === wallet(n))
 
   test('by --by, else SUDO_USER, else the user of the system; nobody where none was told', async () => {
-    await asked(['allow', wallet(1), '--by', 'alice', '--reason', 'contract signed'], {
+    await asked(argvOf`allow ${wallet(1)} --by alice --reason ${'contract signed'}`, {
       SUDO_USER: 'bob',
     })
     await asked(['allow', wallet(2)], { SUDO_USER: 'bob' })
@@ -135,7 +127,7 @@ describe('contract §9: acts record who', () => {
     expect(await rowOf(2)).toMatchObject({ by: 'bob', reason: 'by operator' })
     expect(await rowOf(3)).toMatchObject({ by: username })
     expect(await rowOf(4)).toMatchObject({ by: null, reason: 'by operator' })
-    await asked(['pause', '--by', 'carol', '--reason', 'upgrade'])
+    await asked(argvOf`pause --by carol --reason upgrade`)
     const { stdout } = await operator(['list'])
     expect(stdout.replaceAll(/\s+/g, ' ')).toMatch(
       /admission is paused since \S+( \S+)*?: upgrade \(by carol\).*contract signed \(by alice\).*: by bob /,
@@ -148,13 +140,12 @@ describe('contract §9: acts record who', () => {
     await serve('--set', 'pipeline.enabled=false')
     const env = { ...client.env, PROPOSER_GATEWAY: ready.url }
     const { question_id } = questionOf(dev, 79)
-    const submitted = await shop.run(
-      ['submit', question_id, '--outcome', 'p2', '--json', '--yes'],
-      { env },
-    )
+    const submitted = await shop.run(argvOf`submit ${question_id} --outcome p2 --json --yes`, {
+      env,
+    })
     expect(submitted).toMatchObject({ code: 0 })
     const id = String(JSON.parse(submitted.stdout).candidate_id)
-    const reject = ['candidates', 'reject', id, '--reason', 'asked for', '--by', 'alice']
+    const reject = argvOf`candidates reject ${id} --reason ${'asked for'} --by alice`
     expect(await asked(reject)).toMatchObject({ changed: [id], by: 'alice' })
     const explained = await asked(['candidates', 'explain', id])
     expect(JSON.stringify(explained.events)).toContain('"by":"alice"')
@@ -174,7 +165,7 @@ describe('contract §9: operator store backup', () => {
     const rows = dev.questions
       .slice(0, count)
       .map(({ slug }) => `${JSON.stringify({ identifier: slug, outcome: 'p2' })}\n`)
-    const signed = await shop.run(['batch', 'sign', '-', '--format', 'ndjson', '--yes'], {
+    const signed = await shop.run(argvOf`batch sign - --format ndjson --yes`, {
       env: { ...client.env, PROPOSER_RPC_URL: dev.rpc_url },
       stdin: rows.join(''),
     })
@@ -216,7 +207,7 @@ describe('contract §9: operator store backup', () => {
       const before = [...acknowledged]
       const to = join(folder, `copy-${least}`)
       const { code, stdout, stderr } = await inside(
-        ...['--config', config(), 'store', 'backup', to, '--json'],
+        ...argvOf`--config ${config()} store backup ${to} --json`,
       )
       expect({ code, stderr }).toMatchObject({ code: 0 })
       expect(JSON.parse(stdout)).toMatchObject({

@@ -6,6 +6,7 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { BrowserContext, Page } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { openBrowser } from '../support/browser.js'
 import { describeWith } from '../support/components.js'
 import { type Running, workshop } from '../support/processes.js'
@@ -30,7 +31,7 @@ describeWith(['Chromium'], "the operator's page", () => {
   const errors: string[] = []
 
   const serve = async (...args: string[]) => {
-    server = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--json', ...args])
+    server = shop.start(argvOf`serve --config ${join(folder, 'gateway.json')} --json ${args}`)
     ready = await server.line()
   }
   const submit = async (slug: string, outcome: string): Promise<string> => {
@@ -50,16 +51,7 @@ describeWith(['Chromium'], "the operator's page", () => {
 
   beforeAll(async () => {
     folder = join(await shop.folder(), 'dev')
-    const chain = shop.start([
-      'devchain',
-      '--port',
-      '0',
-      '--questions',
-      '3',
-      '--write',
-      folder,
-      '--json',
-    ])
+    const chain = shop.start(argvOf`devchain --port 0 --questions 3 --write ${folder} --json`)
     dev = (await chain.line<ServeReady>()).dev
     await serve('--port', '0')
     client = await makeClient(shop, dev, { PROPOSER_GATEWAY: ready.url })
@@ -162,18 +154,8 @@ describeWith(['Chromium'], "the operator's page", () => {
     await says('queue-received', /^1$/)
     await says('oldest-received', /^for /)
     const config = join(folder, 'gateway.json')
-    const rejected = await shop.run([
-      'operator',
-      'candidates',
-      'reject',
-      id,
-      '--reason',
-      markup,
-      '--config',
-      config,
-      '--yes',
-      '--json',
-    ])
+    const rejected = await shop.run(argvOf`operator candidates reject ${id} --reason ${markup}
+      --config ${config} --yes --json`)
     expect([rejected.code, rejected.stderr]).toEqual([0, ''])
     await says('candidates', /operator_rejected/)
     await says('failed-count', /^1$/)
@@ -238,11 +220,11 @@ describeWith(['Chromium'], "the operator's page", () => {
   test('ux: who paused admission and why stands in the header; a gateway that is not ready is red', async () => {
     const config = join(folder, 'gateway.json')
     errors.length = 0
-    const pause = ['--reason', markup, '--by', 'ann', '--config', config, '--yes']
+    const pause = argvOf`--reason ${markup} --by ann --config ${config} --yes`
     expect((await shop.run(['operator', 'pause', ...pause])).code).toBe(0)
     await says('paused', /^Admission is paused since .*: by ann: <img/)
     expect(await page.locator('#paused').isVisible()).toBe(true)
-    const resume = ['--reason', 'back', '--config', config, '--yes']
+    const resume = argvOf`--reason back --config ${config} --yes`
     expect((await shop.run(['operator', 'resume', ...resume])).code).toBe(0)
     await page.locator('#paused').waitFor({ state: 'hidden' })
     const red = await page.evaluate(`(() => {

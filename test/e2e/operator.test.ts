@@ -17,6 +17,7 @@ import { systemFiles } from '../../src/core/io/files.js'
 import { systemLiveness } from '../../src/core/io/liveness.js'
 import { proofPath, tokenProof } from '../../src/core/io/serving/admin-token.js'
 import { acquireLock, type Lock } from '../../src/core/storage/lock.js'
+import { argvOf } from '../support/argv.js'
 import { type Ended, type Running, workshop } from '../support/processes.js'
 import { type Client, makeClient, questionOf, type ServeReady } from '../support/proposing.js'
 
@@ -40,7 +41,7 @@ async function asked(
   }
 }
 async function serve(): Promise<ServeReady> {
-  server = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--json'])
+  server = shop.start(argvOf`serve --config ${join(folder, 'gateway.json')} --port 0 --json`)
   return server.line<ServeReady>()
 }
 async function holding(note: string, work: (lock: Lock) => Promise<void>): Promise<void> {
@@ -60,16 +61,7 @@ const wallet = (n: number) => `0x${n.toString(16).padStart(40, '0')}`
 beforeAll(async () => {
   folder = join(await shop.folder(), 'dev')
   store = join(folder, 'gateway-store')
-  const chain = shop.start([
-    'devchain',
-    '--port',
-    '0',
-    '--questions',
-    '4',
-    '--write',
-    folder,
-    '--json',
-  ])
+  const chain = shop.start(argvOf`devchain --port 0 --questions 4 --write ${folder} --json`)
   dev = (await chain.line<ServeReady>()).dev
   client = await makeClient(shop, dev, { PROPOSER_RPC_URL: dev.rpc_url })
 })
@@ -418,20 +410,12 @@ describe('operator on a store that a gateway serves', () => {
 
   test('contract §6: explain names what keeps a proposal waiting: nothing that serves, or what /readyz gives', async () => {
     await server?.stop()
-    server = shop.start([
-      'serve',
-      '--config',
-      join(folder, 'gateway.json'),
-      '--port',
-      '0',
-      '--json',
-      '--set',
-      'pipeline.enabled=false',
-    ])
+    server = shop.start(argvOf`serve --config ${join(folder, 'gateway.json')} --port 0 --json
+      --set pipeline.enabled=false`)
     const { url } = await server.line<ServeReady>()
     const { slug } = questionOf(dev, 2)
     const env = { ...client.env, PROPOSER_GATEWAY: url }
-    const submitted = await shop.run(['submit', slug, '--outcome', 'p1', '--json'], { env })
+    const submitted = await shop.run(argvOf`submit ${slug} --outcome p1 --json`, { env })
     const id = String(JSON.parse(submitted.stdout).candidate_id)
     const nextOf = async () =>
       (await asked('candidates', 'explain', id, '--offline')).answer.next as Record<string, string>
@@ -441,7 +425,7 @@ describe('operator on a store that a gateway serves', () => {
       operator: 'No gateway serves this store: start one with `proposer serve`.',
     })
     const stranger = { PROPOSER_EXECUTOR_KEY_FILE: join(folder, 'proposer-1.key') }
-    server = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--port', '0'], {
+    server = shop.start(argvOf`serve --config ${join(folder, 'gateway.json')} --port 0`, {
       env: stranger,
     })
     await server.said(/lacks DELEGATED_PROPOSER_ROLE/)

@@ -3,6 +3,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { BrowserContext, Page } from 'playwright-core'
 import { afterAll, expect, test } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { openBrowser } from '../support/browser.js'
 import { describeWith } from '../support/components.js'
 import { startPostgres } from '../support/postgres/server.js'
@@ -22,19 +23,19 @@ describeWith([18, 'Chromium'], 'the page of two gateways', () => {
     closing.push(() => server.close())
     const folder = await shop.folder()
     const dev = join(folder, 'dev')
-    const chain = ['devchain', '--port', '0', '--questions', '1', '--write', dev, '--json']
+    const chain = argvOf`devchain --port 0 --questions 1 --write ${dev} --json`
     await shop.start(chain).line()
     const config = join(dev, 'gateway.json')
     writeFileSync(join(folder, 'store.url'), `${await server.createDatabase()}\n`, {
       mode: 0o600,
     })
     const env = { PROPOSER_STORE_URL_FILE: join(folder, 'store.url') }
-    const made = await shop.run(['operator', 'store', 'init', '--config', config], { env })
+    const made = await shop.run(argvOf`operator store init --config ${config}`, { env })
     expect(made.code, made.stderr).toBe(0)
     const gateways: { readonly process: Running; readonly ready: ServeReady }[] = []
     for (const n of [1, 2]) {
       const token = `admin.token_file=./admin-${n}.token`
-      const args = ['serve', '--config', config, '--port', '0', '--json', '--set', token]
+      const args = argvOf`serve --config ${config} --port 0 --json --set ${token}`
       const process = shop.start(args, { env })
       gateways.push({ process, ready: await process.line<ServeReady>() })
     }

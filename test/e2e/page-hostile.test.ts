@@ -5,6 +5,7 @@
 import { join } from 'node:path'
 import type { BrowserContext } from 'playwright-core'
 import { afterAll, expect } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { openBrowser } from '../support/browser.js'
 import { testWith } from '../support/components.js'
 import { workshop } from '../support/processes.js'
@@ -26,10 +27,10 @@ testWith(
   'R20: what a question says is shown whole at every width, and does nothing',
   async () => {
     const folder = join(await shop.folder(), 'dev')
-    const start = ['devchain', '--port', '0', '--questions', '1', '--write', folder, '--json']
+    const start = argvOf`devchain --port 0 --questions 1 --write ${folder} --json`
     const { dev } = await shop.start(start).line<ServeReady>()
     const config = join(folder, 'gateway.json')
-    const serve = ['serve', '--config', config, '--port', '0', '--json']
+    const serve = argvOf`serve --config ${config} --port 0 --json`
     const { url, admin_url } = await shop.start(serve).line<ServeReady>()
     const client = await makeClient(shop, dev, {
       PROPOSER_GATEWAY: url,
@@ -37,7 +38,7 @@ testWith(
     })
     const asked = await client.ask('devchain', 'ask', 'hostile', '--text', text)
     const id = String(asked.answer.question_id)
-    const add = ['operator', '--config', config, 'questions', 'add', id, '--slug', slug, '--yes']
+    const add = argvOf`operator --config ${config} questions add ${id} --slug ${slug} --yes`
     // The gateway reads at the head of its view: a question asked just now may be in the next one.
     let added = await client.ask(...add)
     while (added.answer.code === 'question_unknown') added = await client.ask(...add)

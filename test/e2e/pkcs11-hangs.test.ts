@@ -6,6 +6,7 @@ import { execFileSync } from 'node:child_process'
 import { open, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, expect, test, vi } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { describeWith } from '../support/components.js'
 import { workshop } from '../support/processes.js'
 import { modulePid } from '../support/softhsm.js'
@@ -28,7 +29,7 @@ describeWith(['pkcs11js'], 'contract §9: a PKCS#11 module that hangs', () => {
     await writeFile(join(folder, 'pin'), '1234\n', { mode: 0o600 })
     const module = join(folder, 'module.so')
     execFileSync('mkfifo', [module])
-    const flags = ['--uri', 'pkcs11:object=main', '--module', 'module.so', '--pin-file', 'pin']
+    const flags = argvOf`--uri pkcs11:object=main --module module.so --pin-file pin`
     const cli = shop.start(['account', 'add-pkcs11', 'hsm', ...flags], {
       cwd: folder,
       env: { PROPOSER_HOME: join(folder, 'home') },

@@ -6,6 +6,7 @@ import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { devRpc } from '../../src/core/devchain/dev-contracts.js'
+import { argvOf } from '../support/argv.js'
 import { describeWith } from '../support/components.js'
 import { type Running, workshop } from '../support/processes.js'
 import {
@@ -42,8 +43,10 @@ describeWith(softHsm, 'contract §9: the executor signs in a PKCS#11 token', () 
   })
   const checked = async (config: string) => {
     const { code, stdout, stderr } = await shop.run(
-      ['serve', '--check', '--config', config, '--json'],
-      { env: tokens.env },
+      argvOf`serve --check --config ${config} --json`,
+      {
+        env: tokens.env,
+      },
     )
     expect(stdout + stderr).not.toContain(pin)
     return { code, document: JSON.parse(stdout) }
@@ -54,7 +57,7 @@ describeWith(softHsm, 'contract §9: the executor signs in a PKCS#11 token', () 
     tokens.token('gateway')
     tokens.key('gateway', 'executor')
     folder = join(await shop.folder(), 'dev')
-    const flags = ['--port', '0', '--questions', '4', '--write', folder, '--json']
+    const flags = argvOf`--port 0 --questions 4 --write ${folder} --json`
     dev = (await shop.start(['devchain', ...flags]).line<ServeReady>()).dev
     const config = await writeConfig('token.json', place())
     const { document } = await checked(config)
@@ -62,7 +65,7 @@ describeWith(softHsm, 'contract §9: the executor signs in a PKCS#11 token', () 
     executor = /the executor (0x[0-9a-f]{40}) in its PKCS#11 token signs/.exec(said)?.[1] ?? said
     const granted = await shop.run(['devchain', 'grant', executor, '--rpc-url', dev.rpc_url])
     if (granted.code !== 0) throw new Error(granted.stderr)
-    server = shop.start(['serve', '--config', config, '--port', '0', '--json', '--log'], {
+    server = shop.start(argvOf`serve --config ${config} --port 0 --json --log`, {
       env: tokens.env,
     })
     ready = await server.line<ServeReady>()
@@ -173,7 +176,7 @@ describeWith(softHsm, 'contract §9: the executor signs in a PKCS#11 token', () 
         hint: expect.stringContaining('correct the file'),
       }),
     )
-    const started = await shop.run(['serve', '--config', config, '--port', '0'], {
+    const started = await shop.run(argvOf`serve --config ${config} --port 0`, {
       env: tokens.env,
     })
     expect(started.code).toBe(2)
@@ -187,8 +190,8 @@ describeWith(softHsm, 'contract §9: the executor signs in a PKCS#11 token', () 
     const flags = ['--uri', uri, '--module', module, '--pin-file', pin_file]
     const added = await shop.run(['account', 'add-pkcs11', 'hsm', ...flags], { env })
     expect(added).toMatchObject({ code: 0, stderr: '' })
-    const gateway = ['--config', join(folder, 'token.json'), '--executor-account', 'hsm']
-    const { stdout } = await shop.run(['serve', '--check', ...gateway, '--json'], { env })
+    const gateway = argvOf`--config ${join(folder, 'token.json')} --executor-account hsm`
+    const { stdout } = await shop.run(argvOf`serve --check ${gateway} --json`, { env })
     expect(stdout).toContain(
       `the account hsm of the executor ${executor} signs in its PKCS#11 token`,
     )

@@ -7,6 +7,7 @@ import { writeDevFolder } from '../../src/core/devchain/dev-folder.js'
 import { disputeProposal, proposeDirectly } from '../../src/core/devchain/dev-verbs.js'
 import { createChain } from '../../src/core/io/rpc/rpc.js'
 import type { Chain } from '../../src/core/ports.js'
+import { argvOf } from '../support/argv.js'
 import { type RunOptions, run, temporaryHome } from '../support/cli.js'
 
 let dev: DevChain
@@ -46,7 +47,7 @@ const go = (argv: readonly string[], options: RunOptions = {}) =>
     },
   })
 const list = async (argv: readonly string[] = [], options: RunOptions = {}) => {
-  const ran = await go(['questions', 'list', '--json', ...argv], options)
+  const ran = await go(argvOf`questions list --json ${argv}`, options)
   expect(ran).toMatchObject({ code: 0 })
   return JSON.parse(ran.stdout)
 }
@@ -84,9 +85,9 @@ test('the registry of --local, and a questions.json, say the same', async () => 
 })
 
 test('a worksheet that is filled in is batch input, and --mine lists what was signed', async () => {
-  const sheet = (await go(['questions', 'list', '--csv', '--limit', '2'])).stdout
+  const sheet = (await go(argvOf`questions list --csv --limit 2`)).stdout
   const filled = sheet.replace(/,(\r?\n)(?=0x|$)/g, ',no$1').replace(/outcome,no/, 'outcome')
-  const signed = await go(['batch', 'sign', '-', '--format', 'csv', '--json'], { stdin: filled })
+  const signed = await go(argvOf`batch sign - --format csv --json`, { stdin: filled })
   expect(signed).toMatchObject({ code: 0 })
   const mine = await list(['--mine'])
   const ids = sheet.split('\r\n').flatMap((line) => /^0x[0-9a-f]{64}/.exec(line)?.[0] ?? [])

@@ -5,6 +5,7 @@
 import { mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { workshop } from '../support/processes.js'
 import { proposals, questionOf, type ServeReady } from '../support/proposing.js'
 import { blocksIn, type ShellEnded, section, shell } from '../support/readme.js'
@@ -74,7 +75,7 @@ const pointed = (script: string, gateway: ServeReady) =>
 describe("docs: set up once, and a day's work", () => {
   test('a key and two addresses are enough; the script proposes every row, and run again it proposes nothing twice', async () => {
     const gateway = await shop
-      .start(['serve', '--dev', '--port', '0', '--questions', '3', '--json'])
+      .start(argvOf`serve --dev --port 0 --questions 3 --json`)
       .line<ServeReady>()
     const account = gateway.dev.accounts.find(({ role }) => role === 'proposer')
     const folder = await shop.folder()

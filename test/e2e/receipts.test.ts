@@ -5,6 +5,7 @@
 import { readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { workshop } from '../support/processes.js'
 import { type Client, makeClient, questionOf, type ServeReady } from '../support/proposing.js'
 
@@ -32,7 +33,7 @@ describe('serve with receipts', () => {
     folder = await shop.folder()
     const receipts = JSON.stringify({ key_file: file('receipt-key.json') })
     const server = shop.start([
-      ...['serve', '--dev', '--port', '0', '--questions', '6', '--json'],
+      ...argvOf`serve --dev --port 0 --questions 6 --json`,
       ...['--set', `receipts=${receipts}`],
     ])
     ready = await server.line<ServeReady>()
@@ -151,7 +152,7 @@ describe('serve with receipts', () => {
     await writeFile(file('other-trust.json'), JSON.stringify(trust))
     const { slug } = questionOf(ready.dev, 4)
     const told = await client.ask(
-      ...['submit', slug, '--outcome', 'p2', '--trust', file('other-trust.json')],
+      ...argvOf`submit ${slug} --outcome p2 --trust ${file('other-trust.json')}`,
     )
     expect([told.code, told.answer.outcome]).toEqual([0, 'accepted'])
     expect(told.ended.stderr).toContain('"receipt_unknown_key"')

@@ -1,5 +1,6 @@
 import { afterAll, expect, test } from 'vitest'
 import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
+import { argvOf } from '../support/argv.js'
 import { workshop } from '../support/processes.js'
 
 const shop = workshop()
@@ -22,13 +23,11 @@ interface Told {
 
 test('contract §6, §9, domain §10: reconcile tells of a dispute of an executed proposal: by whom, what is at stake, what to do', async () => {
   const folder = await shop.folder()
-  const { url, dev } = await shop
-    .start(['serve', '--dev', '--port', '0', '--json', '--no-log'])
-    .line<Ready>()
+  const { url, dev } = await shop.start(argvOf`serve --dev --port 0 --json --no-log`).line<Ready>()
   const account = dev.accounts.find(({ role }) => role === 'proposer')
   const disputer = dev.accounts.find(({ role }) => role === 'disputer')
   const slug = dev.questions[0]?.slug ?? ''
-  const trust = await shop.run(['trust', 'init', '--from', '-', '--home', folder], {
+  const trust = await shop.run(argvOf`trust init --from - --home ${folder}`, {
     stdin: JSON.stringify(dev),
   })
   expect(trust.code).toBe(0)
@@ -41,7 +40,7 @@ test('contract §6, §9, domain §10: reconcile tells of a dispute of an execute
   const propose = async (): Promise<void> => {
     for (;;) {
       const { code, stderr } = await shop.run(
-        ['submit', slug, '--outcome', 'p2', '--wait', '--json', ...node],
+        argvOf`submit ${slug} --outcome p2 --wait --json ${node}`,
         { env },
       )
       if (code === 75) continue
@@ -61,7 +60,7 @@ test('contract §6, §9, domain §10: reconcile tells of a dispute of an execute
   }
 
   const status = async (...flags: string[]) => {
-    const { stdout } = await shop.run(['journal', 'list', '--json'], { env })
+    const { stdout } = await shop.run(argvOf`journal list --json`, { env })
     const [{ candidate_id }] = JSON.parse(stdout).authorizations
     return shop.run(['status', candidate_id, ...node, ...flags], { env })
   }
@@ -97,7 +96,7 @@ test('contract §6, §9, domain §10: reconcile tells of a dispute of an execute
   const { candidates } = JSON.parse((await status('--json')).stdout)
   expect(candidates[0].position).toMatchObject({ state: 'disputed', new_round: true })
   expect((await status()).stdout).toMatch(/^\s*next: it was executed/)
-  const read = await shop.run(['positions', '--json', '--fail-on-dispute', ...node], { env })
+  const read = await shop.run(argvOf`positions --json --fail-on-dispute ${node}`, { env })
   expect([read.code, JSON.parse(read.stderr).error.code]).toEqual([7, 'proposal_disputed'])
   const said = /^1 of your executed proposals is disputed, 1 with a new round: proposer positions/
   expect((await shop.run(['journal', 'list'], { env })).stdout).toMatch(said)
@@ -105,7 +104,7 @@ test('contract §6, §9, domain §10: reconcile tells of a dispute of an execute
   expect((await shop.run([], { env })).stdout).toMatch(
     /proposer positions --open\n +1 executed and disputed/,
   )
-  const listed = JSON.parse((await shop.run(['journal', 'list', '--json'], { env })).stdout)
+  const listed = JSON.parse((await shop.run(argvOf`journal list --json`, { env })).stdout)
   const known = { state: 'disputed', disputed_by: disputer?.address, new_round: true }
   expect(listed.authorizations[0].position).toMatchObject(known)
   const { tokens } = JSON.parse((await shop.run(['funds', '--json', ...node], { env })).stdout)

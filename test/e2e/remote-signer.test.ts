@@ -8,6 +8,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { startAnvil } from '../../src/core/devchain/dev-anvil.js'
 import { devRpc } from '../../src/core/devchain/dev-contracts.js'
 import type { Hex } from '../../src/core/ports.js'
+import { argvOf } from '../support/argv.js'
 import { type Running, workshop } from '../support/processes.js'
 import {
   type Client,
@@ -34,11 +35,11 @@ let ready: ServeReady
 let client: Client
 
 const startSigner = () =>
-  startAnvil(0, ['--chain-id', '31337', '--accounts', '1', '--no-mining', '--hardfork', 'prague'])
+  startAnvil(0, argvOf`--chain-id 31337 --accounts 1 --no-mining --hardfork prague`)
 
 beforeAll(async () => {
   const folder = join(await shop.folder(), 'dev')
-  const flags = ['--port', '0', '--questions', '3', '--write', folder, '--json']
+  const flags = argvOf`--port 0 --questions 3 --write ${folder} --json`
   dev = (await shop.start(['devchain', ...flags]).line<ServeReady>()).dev
   signer = await startSigner()
   front = await startWallet(async ({ method, params }) => {
@@ -68,7 +69,7 @@ afterAll(async () => {
 })
 
 async function serve(): Promise<void> {
-  server = shop.start(['serve', '--config', config, '--port', '0', '--json', '--log'])
+  server = shop.start(argvOf`serve --config ${config} --port 0 --json --log`)
   ready = await server.line<ServeReady>()
   client = await makeClient(shop, dev, {
     PROPOSER_GATEWAY: ready.url,
@@ -115,7 +116,7 @@ test('R3: a signer that changes the nonce, dies in the middle of a slot, and com
   await untilUnready(ready, /does not sign: the connection to the remote signer broke/)
   await server.stop('SIGKILL')
   const first = server.stderr()
-  const again = shop.start(['serve', '--config', config, '--port', '0', '--json', '--log'])
+  const again = shop.start(argvOf`serve --config ${config} --port 0 --json --log`)
   const line = again.line<ServeReady>().then((found) => {
     ready = found
     return true
@@ -131,7 +132,7 @@ test('R3: a signer that changes the nonce, dies in the middle of a slot, and com
   server = again
   await line
   const status = await shop.run(
-    ['poll', String(submitted.answer.candidate_id), '--timeout', '60', '--json'],
+    argvOf`poll ${String(submitted.answer.candidate_id)} --timeout 60 --json`,
     { env: { ...client.env, PROPOSER_GATEWAY: ready.url } },
   )
   expect(status.code, status.stdout + status.stderr).toBe(0)

@@ -1,5 +1,6 @@
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterAll, expect, test } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { type Ended, workshop } from '../support/processes.js'
 import { post, type ServeReady } from '../support/proposing.js'
 
@@ -12,19 +13,8 @@ afterAll(() => shop.clean())
 const version = { api: 'v1', schema: 'signed-proposal-v1', witness: 'permit2-signed-proposer-v1' }
 
 test('R17: replays of a retryable failure beside rivals of the same round never stop the gateway', async () => {
-  const gateway = shop.start([
-    'serve',
-    '--dev',
-    '--port',
-    '0',
-    '--json',
-    '--questions',
-    '1',
-    '--set',
-    'budget.per_ip_items=100000',
-    '--set',
-    'budget.global_items=100000',
-  ])
+  const gateway = shop.start(argvOf`serve --dev --port 0 --json --questions 1 --set
+    budget.per_ip_items=100000 --set budget.global_items=100000`)
   const { url, dev } = await gateway.line<ServeReady>()
   const question = dev.questions[0]?.question_id
   const key = dev.accounts.find(({ role }) => role === 'proposer')?.private_key

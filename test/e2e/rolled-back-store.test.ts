@@ -7,6 +7,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { systemHash } from '../../src/core/io/clock.js'
 import { systemFiles } from '../../src/core/io/files.js'
 import { readSeen } from '../../src/core/storage/postgres/seen.js'
+import { argvOf } from '../support/argv.js'
 import { describeWith } from '../support/components.js'
 import { until } from '../support/postgres/load.js'
 import { type PostgresServer, startPostgres } from '../support/postgres/server.js'
@@ -23,7 +24,7 @@ describeWith([18], 'R1, R10: a database that went back', () => {
   beforeAll(async () => {
     server = await startPostgres()
     folder = join(await shop.folder(), 'dev')
-    const devchain = ['devchain', '--port', '0', '--questions', '6', '--write', folder, '--json']
+    const devchain = argvOf`devchain --port 0 --questions 6 --write ${folder} --json`
     dev = (await shop.start(devchain).line<ServeReady>()).dev
   })
   afterAll(async () => {
@@ -48,10 +49,10 @@ describeWith([18], 'R1, R10: a database that went back', () => {
     const start = () =>
       shop.start([
         ...['serve', '--config', config, '--port', String(port)],
-        ...['--set', 'admin.port=0', '--json'],
+        ...argvOf`--set admin.port=0 --json`,
       ])
     const operator = async (...argv: string[]) => {
-      const ended = await shop.run(['operator', '--config', config, ...argv, '--json'])
+      const ended = await shop.run(argvOf`operator --config ${config} ${argv} --json`)
       return { code: ended.code, text: ended.stdout + ended.stderr }
     }
     const seen = () =>
@@ -107,7 +108,7 @@ describeWith([18], 'R1, R10: a database that went back', () => {
         expect(stderr).toContain('"code":"store_rolled_back"')
         expect(stderr).toContain('operator store accept-loss')
       }
-      const checked = await shop.run(['serve', '--config', gateway.config, '--check', '--json'])
+      const checked = await shop.run(argvOf`serve --config ${gateway.config} --check --json`)
       expect(checked.code).toBe(2)
       expect(checked.stdout).toContain('has lost records that it had acknowledged')
       expect(await gateway.admitted()).toBe(1)

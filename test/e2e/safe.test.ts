@@ -8,6 +8,7 @@ import { safeMessage } from '../../src/core/chain/safe.js'
 import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
 import type { Hex } from '../../src/core/ports.js'
 import type { Address } from '../../src/core/protocol/schema.js'
+import { argvOf } from '../support/argv.js'
 import { openBrowser } from '../support/browser.js'
 import { honestProvider, injectWallet } from '../support/browser-wallet.js'
 import { describeWith, testWith } from '../support/components.js'
@@ -55,7 +56,7 @@ async function fundedSafe(of: readonly Address[] = owners): Promise<Address> {
 
 async function startWithSafe(): Promise<void> {
   const folder = join(await shop.folder(), 'dev')
-  const chain = ['devchain', '--port', '0', '--questions', '20', '--write', folder, '--json']
+  const chain = argvOf`devchain --port 0 --questions 20 --write ${folder} --json`
   const started = await shop.start(chain).line<{ dev: DevDescription }>()
   dev = started.dev
   const proposer = dev.accounts.find(({ role }) => role === 'proposer')
@@ -66,7 +67,7 @@ async function startWithSafe(): Promise<void> {
   const gateway = JSON.parse(await readFile(config, 'utf8'))
   gateway.admission = { ...gateway.admission, allowlist: [safe] }
   await writeFile(config, JSON.stringify(gateway))
-  const serve = ['serve', '--config', config, '--port', '0', '--json']
+  const serve = argvOf`serve --config ${config} --port 0 --json`
   url = (await shop.start(serve).line<ServeReady>()).url
 }
 afterAll(() => shop.clean())
@@ -94,7 +95,7 @@ const questionOf = () => {
 }
 const errorOf = ({ stderr }: Ended) => JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error
 const asOwner = (slug: string, of = safe) => [
-  ...['sign', slug, '--outcome', 'p2', '--safe', of, '--as-owner', '--json'],
+  ...argvOf`sign ${slug} --outcome p2 --safe ${of} --as-owner --json`,
 ]
 interface Parts {
   readonly digest: Hex
@@ -160,7 +161,7 @@ describeWith(['Safe contracts'], '--safe', () => {
   test('contract §9: the terms of another owner are held to the defaults of this machine; beyond them each needs its flag', async () => {
     const [one, two] = [await machine(keys[0]), await machine(keys[1])]
     const slug = questionOf()
-    const terms = ['--amount', '5000usdc', '--deadline', '300d']
+    const terms = argvOf`--amount 5000usdc --deadline 300d`
     const first = await one.run(...asOwner(slug), ...terms, '-o', one.parts)
     expect(first.code, first.stderr).toBe(8)
     const { deadline } = JSON.parse(await readFile(one.parts, 'utf8'))
@@ -206,10 +207,10 @@ describeWith(['Safe contracts'], '--safe', () => {
     const part = signatures[0]?.signature.slice(2, 60) ?? ''
     expect(part).toHaveLength(58)
     for (const argv of [
-      ['journal', 'list', '--json'],
+      argvOf`journal list --json`,
       ['journal', 'export'],
-      ['support-bundle', '-o', '-'],
-      ['doctor', '--safe', safe, '--json'],
+      argvOf`support-bundle -o -`,
+      argvOf`doctor --safe ${safe} --json`,
       ['reconcile', slug, '--json'],
     ]) {
       const { stdout, stderr } = await desk.run(...argv)
@@ -392,7 +393,7 @@ describeWith(['Safe contracts'], '--safe', () => {
     ])
 
     const other = questionOf()
-    const flags = ['--outcome', 'p2', '--safe', outer]
+    const flags = argvOf`--outcome p2 --safe ${outer}`
     const given = await desk.run('sign', other, ...flags, '--typed-data', '--json')
     const { digest } = JSON.parse(given.stdout) as { digest: Hex }
     const sign = (at: number, of: Address, message: Hex) =>

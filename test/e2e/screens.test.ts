@@ -5,6 +5,7 @@
 import { chmod, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { workshop } from '../support/processes.js'
 import { type Client, makeClient, questionOf, type ServeReady } from '../support/proposing.js'
 import { hasTerminals, onTerminal, tooWide, wordsOn } from '../support/terminal.js'
@@ -41,29 +42,29 @@ const screens: readonly Screen[] = [
     says: [/^(the chain says )?Will|^the chain says/, /750 USDC\.e/, /requested/, /declined/],
   },
   { point: 1, args: ['trust', 'pin', '$slug4'], code: 0, keys: [yes], says: [/./, /pinned in/] },
-  { point: 1, args: ['submit', 'no-such-slug', '--outcome', 'yes'], code: 2, says: [/^error: /] },
+  { point: 1, args: argvOf`submit no-such-slug --outcome yes`, code: 2, says: [/^error: /] },
   {
     point: 2,
-    args: ['submit', '$slug0', '--outcome', 'maybe'],
+    args: argvOf`submit ${'$slug0'} --outcome maybe`,
     code: 2,
     says: [/^error: .*"maybe"/, /\(p1\).*\(p2\)/, /hint: /],
   },
   {
     point: 3,
-    args: ['batch', 'submit', '$rows', '--dry-run'],
+    args: argvOf`batch submit ${'$rows'} --dry-run`,
     code: 0,
     table: true,
     says: [/^ROW QUESTION ANSWER AMOUNT/, /\(p2\)/, /3 would sign/, /2,250 USDC\.e/],
   },
   {
     point: 4,
-    args: ['submit', '$slug0', '--outcome', 'p2', '--amount', '750'],
+    args: argvOf`submit ${'$slug0'} --outcome p2 --amount 750`,
     code: 2,
     says: [/^error: /, /750usdc/, /750raw/],
   },
   {
     point: 4,
-    args: ['submit', '$slug0', '--outcome', 'p2', '--amount', '0.0000001usdc'],
+    args: argvOf`submit ${'$slug0'} --outcome p2 --amount 0.0000001usdc`,
     code: 2,
     says: [/^error: /, /decimals/],
   },
@@ -109,7 +110,7 @@ const screens: readonly Screen[] = [
   },
   {
     point: 6,
-    args: ['serve', '--dev', '--port', '0', '--questions', '2'],
+    args: argvOf`serve --dev --port 0 --questions 2`,
     code: 0,
     keys: [[/ready http[\s\S]*--wait/, ctrlC]],
     says: [
@@ -120,7 +121,7 @@ const screens: readonly Screen[] = [
   },
   {
     point: 7,
-    args: ['submit', '$slug3', '--outcome', 'p2', '--yes'],
+    args: argvOf`submit ${'$slug3'} --outcome p2 --yes`,
     code: 0,
     says: [/^\S.* \(p2\), 750 USDC\.e (warn: .* )?accepted [0-9a-f-]{36}/],
   },
@@ -142,7 +143,7 @@ const screens: readonly Screen[] = [
   },
   {
     point: 7,
-    args: ['journal', 'list', '--field', 'authorizations.0.candidate_id'],
+    args: argvOf`journal list --field authorizations.0.candidate_id`,
     code: 0,
     says: [/^[0-9a-f-]{36}$/],
   },
@@ -181,7 +182,7 @@ const screens: readonly Screen[] = [
   { point: 8, args: ['config', 'unset', 'rpc-url'], code: 0, says: [/^unset \S*rpc-url/] },
   {
     point: 8,
-    args: ['--profile', 'typo', 'doctor'],
+    args: argvOf`--profile typo doctor`,
     code: 2,
     says: [/^error: .*typo/, /default|polygon/],
   },
@@ -220,7 +221,7 @@ const screens: readonly Screen[] = [
   { point: 10, args: [...operator, 'status'], code: 0, says: [/^gateway ready/, /block \d+/] },
   {
     point: 10,
-    args: [...operator, 'pause', '--reason', 'upgrade', '--by', 'ann'],
+    args: argvOf`${operator} pause --reason upgrade --by ann`,
     code: 0,
     says: [/paused/],
   },
@@ -240,19 +241,19 @@ const screens: readonly Screen[] = [
   },
   {
     point: 11,
-    args: ['serve', '--config', '$other', '--check'],
+    args: argvOf`serve --config ${'$other'} --check`,
     code: 0,
     says: [/^ok config: /, /metrics/],
   },
   {
     point: 11,
-    args: ['eligibility', '--gateway', 'http://gateway.example:8787'],
+    args: argvOf`eligibility --gateway http://gateway.example:8787`,
     code: 2,
     says: [/^error: .*http/, /allow-http/],
   },
   {
     point: 12,
-    args: ['serve', '--config', '$faulty', '--check'],
+    args: argvOf`serve --config ${'$faulty'} --check`,
     code: 2,
     says: [/^FAIL config: \S+:3:3: "chian"/, /chain/],
   },
@@ -324,10 +325,10 @@ const widths = [80, 40] as const
 
 beforeAll(async () => {
   const folder = join(await shop.folder(), 'dev')
-  const chain = ['devchain', '--port', '0', '--questions', '10', '--write', folder, '--json']
+  const chain = argvOf`devchain --port 0 --questions 10 --write ${folder} --json`
   dev = (await shop.start(chain).line<ServeReady>()).dev
   const config = join(folder, 'gateway.json')
-  const gateway = shop.start(['serve', '--config', config, '--port', '0', '--json'])
+  const gateway = shop.start(argvOf`serve --config ${config} --port 0 --json`)
   const { url } = await gateway.line<ServeReady>()
   for (const [n, columns] of widths.entries()) await openClient(columns, n, folder, url)
 })

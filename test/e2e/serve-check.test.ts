@@ -22,6 +22,7 @@ import { createHttp } from '../../src/core/io/http.js'
 import { createChain } from '../../src/core/io/rpc/rpc.js'
 import type { Hex } from '../../src/core/ports.js'
 import type { Address } from '../../src/core/protocol/schema.js'
+import { argvOf } from '../support/argv.js'
 import { fakeContext } from '../support/cli.js'
 import { type Ended, workshop } from '../support/processes.js'
 import type { ServeReady } from '../support/proposing.js'
@@ -54,16 +55,7 @@ let written = 0
 
 beforeAll(async () => {
   folder = join(await shop.folder(), 'dev')
-  const chain = shop.start([
-    'devchain',
-    '--port',
-    '0',
-    '--questions',
-    '2',
-    '--write',
-    folder,
-    '--json',
-  ])
+  const chain = shop.start(argvOf`devchain --port 0 --questions 2 --write ${folder} --json`)
   dev = (await chain.line<ServeReady>()).dev
   gateway = JSON.parse(await readFile(join(folder, 'gateway.json'), 'utf8'))
 })
@@ -81,7 +73,7 @@ async function checkFile(
   flags: readonly string[] = ['--port', '0'],
   { env = {}, bin = false }: { env?: Record<string, string>; bin?: boolean } = {},
 ): Promise<Checked> {
-  const argv = ['serve', '--config', path, '--check', '--json', ...flags]
+  const argv = argvOf`serve --config ${path} --check --json ${flags}`
   const home = join(folder, 'home')
   const ended = bin
     ? await shop.run(argv, { env: { PROPOSER_HOME: home, ...env } })
@@ -209,14 +201,8 @@ describe('serve --check', () => {
 
   test('contract §6: for people it is a line each, with the fix below a fault', async () => {
     const path = await text({ ...gateway, questions: './gone.json' })
-    const { code, stdout, stderr } = await shop.run([
-      'serve',
-      '--config',
-      path,
-      '--check',
-      '--port',
-      '0',
-    ])
+    const { code, stdout, stderr } = await shop.run(argvOf`serve --config ${path} --check
+      --port 0`)
     expect(code).toBe(2)
     expect(stdout).toMatch(/^ok {4}config: /)
     expect(stdout).toMatch(/\nFAIL {2}questions: .*gone\.json.*(\n {6}.*)*\n {6}fix: /)
@@ -285,7 +271,7 @@ describe('serve --check on gateway.json', () => {
   test('domain §6: a gateway of profile polygon warns of what rests on one source when it starts', async () => {
     const chain = { profile: 'polygon', rpc_urls: ['http://127.0.0.1:1'], signed_proposer: nowhere }
     const path = await text({ ...gateway, chain, store: './polygon-store' })
-    const server = shop.start(['serve', '--config', path, '--port', '0', '--json'])
+    const server = shop.start(argvOf`serve --config ${path} --port 0 --json`)
     await server.said(/"unconfirmed_pin".*0x53703dd6129d723066b6362510e5ae2fecd48218/)
     expect((await server.stop()).code).toBe(0)
   })
@@ -453,14 +439,8 @@ describe('serve --check on the executor', () => {
   test('domain §2: an executor without DELEGATED_PROPOSER_ROLE is a fault that says how it is granted', async () => {
     await send(admin, 'SignedProposer', signedProposer, 'removeDelegatedProposer', executor.address)
     const found = await check()
-    const granted = await shop.run([
-      'devchain',
-      'grant',
-      executor.address,
-      '--rpc-url',
-      dev.rpc_url,
-      '--json',
-    ])
+    const granted = await shop.run(argvOf`devchain grant ${executor.address} --rpc-url
+      ${dev.rpc_url} --json`)
     expect(granted.code).toBe(0)
     expect(found.faults).toEqual([
       {
@@ -545,20 +525,13 @@ describe('serve --check on the executor', () => {
     const env = { PROPOSER_HOME: join(folder, 'home') }
     await mkdir(env.PROPOSER_HOME, { recursive: true, mode: 0o700 })
     const made = await shop.run(
-      [
-        'account',
-        'import',
-        'ops',
-        '--key-file',
-        join(folder, 'executor.key'),
-        '--password-file',
-        good,
-      ],
+      argvOf`account import ops --key-file ${join(folder, 'executor.key')} --password-file
+        ${good}`,
       { env },
     )
     expect(made.code).toBe(0)
     const executorSection = { executor: { account: 'ops' } }
-    const flags = (file: string) => ['--port', '0', '--executor-password-file', file]
+    const flags = (file: string) => argvOf`--port 0 --executor-password-file ${file}`
     const untried = await check(executorSection)
     expect(untried).toMatchObject({ code: 0, faults: [] })
     expect(names(untried.warnings)).toEqual(['executor_key'])
@@ -661,7 +634,7 @@ describe('serve --check on the store', () => {
 
   test('contract §6, §7: a running gateway on the store is told, not a fault, with its ports; on another chain the store is a fault', async () => {
     const path = await text({ ...gateway, store: './kept' })
-    const server = shop.start(['serve', '--config', path, '--port', '0', '--json'])
+    const server = shop.start(argvOf`serve --config ${path} --port 0 --json`)
     const ready = await server.line<ServeReady>()
     const ports = [ready.url, ready.admin_url].map((url) => new URL(url).port)
     const running = await checkFile(path, [
@@ -676,7 +649,7 @@ describe('serve --check on the store', () => {
     expect(names(running.right)).toEqual(expect.arrayContaining(['store', 'store_chain']))
     expect((await server.stop()).code).toBe(0)
 
-    const other = shop.start(['devchain', '--port', '0', '--questions', '0', '--json'])
+    const other = shop.start(argvOf`devchain --port 0 --questions 0 --json`)
     const { dev: elsewhere } = await other.line<ServeReady>()
     const kept = await checkFile(
       await text({
@@ -729,9 +702,9 @@ describe('serve --check on ports', () => {
 
   test('contract §7: one port for both listeners, and an address that is not of this machine, are faults', async () => {
     expect(
-      names((await check({}, ['--set', 'listen.port=1999', '--set', 'admin.port=1999'])).faults),
+      names((await check({}, argvOf`--set listen.port=1999 --set admin.port=1999`)).faults),
     ).toEqual(['admin'])
-    const found = await check({}, ['--port', '0', '--host', '192.0.2.1'])
+    const found = await check({}, argvOf`--port 0 --host 192.0.2.1`)
     expect(found.faults).toEqual([
       {
         check: 'listen',
@@ -746,7 +719,7 @@ describe('trust verify', () => {
   test('domain §6: the built-in profile dev holds on a dev chain without a trust file, with what its getters give', async () => {
     const env = { PROPOSER_HOME: join(folder, 'fresh') }
     const { code, stdout } = await shop.run(
-      ['trust', 'verify', '--profile', 'dev', '--rpc-url', dev.rpc_url, '--json'],
+      argvOf`trust verify --profile dev --rpc-url ${dev.rpc_url} --json`,
       { env },
     )
     const document = JSON.parse(stdout) as {

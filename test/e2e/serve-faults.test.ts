@@ -11,6 +11,7 @@ import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { exampleQuestion } from '../../src/core/devchain/dev-questions.js'
 import type { CandidateStatus } from '../../src/core/protocol/responses.js'
+import { argvOf } from '../support/argv.js'
 import { type Running, workshop } from '../support/processes.js'
 import { type Client, makeClient, proposals, type ServeReady } from '../support/proposing.js'
 
@@ -95,12 +96,9 @@ async function serve(
   const folder = await shop.folder()
   const path = join(folder, 'faults.json')
   await writeFile(path, JSON.stringify(rules))
-  const server = shop.start(
-    ['serve', '--dev', '--port', '0', '--json', '--faults', path, ...more],
-    {
-      env: { TMPDIR: folder, ...unjudged },
-    },
-  )
+  const server = shop.start(argvOf`serve --dev --port 0 --json --faults ${path} ${more}`, {
+    env: { TMPDIR: folder, ...unjudged },
+  })
   return { server, ready: await server.line<ServeReady>() }
 }
 
@@ -131,12 +129,11 @@ let client: Client
 
 describe('contract §6: serve --dev --faults', () => {
   beforeAll(async () => {
-    ;({ server, ready } = await serve(script, [
-      '--questions',
-      String(cases.length + 4),
-      '--set',
-      'budget.per_ip_items=1000',
-    ]))
+    ;({ server, ready } = await serve(
+      script,
+      argvOf`--questions ${String(cases.length + 4)}
+      --set budget.per_ip_items=1000`,
+    ))
     client = await makeClient(shop, ready.dev, {
       PROPOSER_GATEWAY: ready.url,
       PROPOSER_RPC_URL: ready.dev.rpc_url,
@@ -169,7 +166,7 @@ describe('contract §6: serve --dev --faults', () => {
 
   test('R7: a batch whose answer is a page of HTML exits 6, and replay settles its items', async () => {
     const line = JSON.stringify({ identifier: batchQuestion, outcome: 'p2', client_ref: 'b' })
-    const ended = await shop.run(['batch', 'submit', '-', '--json', '--yes'], {
+    const ended = await shop.run(argvOf`batch submit - --json --yes`, {
       env: client.env,
       stdin: line,
     })
@@ -213,7 +210,7 @@ describe('contract §6: serve --dev --faults', () => {
   })
 
   test('R3: after all of it each accepted round has one proposal; each rule that fired is a line on stderr and a count for the operator', async () => {
-    const polled = await shop.run(['poll', '--all', '--timeout', '60', '--json', '--yes'], {
+    const polled = await shop.run(argvOf`poll --all --timeout 60 --json --yes`, {
       env: client.env,
     })
     const { candidates } = JSON.parse(polled.stdout) as { candidates: CandidateStatus[] }
@@ -258,19 +255,18 @@ describe('contract §6: serve --dev --faults, chain and clock', () => {
       { on: { route: 'submit', question: skewed, nth: 3 }, do: { act: 'skew_clock', seconds: 0 } },
       { on: { route: 'eligibility', nth: 1 }, do: { act: 'lose_chain', seconds: 1 } },
     ]
-    const second = await serve({ rules }, [
-      '--questions',
-      '2',
-      '--set',
-      'chain.max_head_age_seconds=6',
-    ])
+    const second = await serve(
+      { rules },
+      argvOf`--questions 2 --set
+      chain.max_head_age_seconds=6`,
+    )
     ready = second.ready
     const other = await makeClient(shop, ready.dev, {
       PROPOSER_GATEWAY: ready.url,
       PROPOSER_RPC_URL: ready.dev.rpc_url,
     })
     for (const slug of [lost, skewed]) {
-      const { code, stderr } = await shop.run(['submit', slug, '--outcome', 'p2', '--yes'], {
+      const { code, stderr } = await shop.run(argvOf`submit ${slug} --outcome p2 --yes`, {
         env: other.env,
       })
       expect(code).toBe(75)
@@ -308,7 +304,7 @@ describe('contract §6: serve --dev --faults, chain and clock', () => {
     ],
     [
       'with a slug that no question has',
-      ['--dev', '--questions', '1'],
+      argvOf`--dev --questions 1`,
       {
         rules: [
           {
@@ -324,7 +320,7 @@ describe('contract §6: serve --dev --faults, chain and clock', () => {
     async (_, flags, rules, code) => {
       const path = join(await shop.folder(), 'faults.json')
       await writeFile(path, JSON.stringify(rules))
-      const ended = await shop.run(['serve', ...flags, '--port', '0', '--faults', path, '--json'])
+      const ended = await shop.run(argvOf`serve ${flags} --port 0 --faults ${path} --json`)
       expect([ended.code, ended.stdout]).toEqual([2, ''])
       expect(JSON.parse(ended.stderr.trim().split('\n').at(-1) ?? '').error).toMatchObject({
         code,

@@ -1,6 +1,7 @@
 /** `serve` as its operator's other programs meet it: the log, and the listener for scrapers. */
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { workshop } from '../support/processes.js'
 import type { ServeReady } from '../support/proposing.js'
 
@@ -29,12 +30,12 @@ function linesOf(stderr: string): readonly Line[] {
   })
 }
 
-const dev = ['serve', '--dev', '--port', '0', '--questions', '0', '--host', '0.0.0.0']
+const dev = argvOf`serve --dev --port 0 --questions 0 --host 0.0.0.0`
 
 describe('contract §9: the log', () => {
   test('is JSON from the first line on, with a message and a severity; debug has every call to a node', async () => {
     const everybody = ['--set', 'proxy.trusted_cidrs=["10.0.0.0/8","0.0.0.0/0"]']
-    const server = shop.start([...dev, ...everybody, '--json', '--log-level', 'debug'], {
+    const server = shop.start(argvOf`${dev} ${everybody} --json --log-level debug`, {
       env: { TMPDIR: await shop.folder() },
     })
     const { url } = await server.line<ServeReady>()
@@ -74,7 +75,7 @@ describe('contract §9: the log', () => {
   })
 
   test('takes four levels: another is exit 2', async () => {
-    const { code, stderr } = await shop.run(['serve', '--dev', '--log-level', 'verbose'])
+    const { code, stderr } = await shop.run(argvOf`serve --dev --log-level verbose`)
     expect(code).toBe(2)
     expect(stderr).toMatch(/"verbose" is not a log level[\s\S]*debug, info, warn, error/)
   })
@@ -83,7 +84,7 @@ describe('contract §9: the log', () => {
 describe('contract §9: the listener for metrics', () => {
   test('is off by default; with `metrics` it has a port of its own, and the admin listener stays', async () => {
     const metrics = 'metrics={"host":"127.0.0.1","port":0}'
-    const server = shop.start([...dev, '--json', '--no-log', '--set', metrics], {
+    const server = shop.start(argvOf`${dev} --json --no-log --set ${metrics}`, {
       env: { TMPDIR: await shop.folder() },
     })
     const ready = await server.line<ServeReady & { metrics_url: string }>()
@@ -96,8 +97,8 @@ describe('contract §9: the listener for metrics', () => {
     expect((await fetch(`${ready.admin_url}/metrics`)).status).toBe(200)
     const taken = `metrics={"host":"127.0.0.1","port":${new URL(ready.metrics_url).port}}`
     // --port 0 would free this one too.
-    const ports = ['--set', 'listen.port=0', '--set', 'admin.port=0', '--set', taken]
-    const second = await shop.run(['serve', '--dev', '--questions', '0', '--json', ...ports], {
+    const ports = argvOf`--set listen.port=0 --set admin.port=0 --set ${taken}`
+    const second = await shop.run(argvOf`serve --dev --questions 0 --json ${ports}`, {
       env: { TMPDIR: await shop.folder() },
     })
     expect(second.code).toBe(2)

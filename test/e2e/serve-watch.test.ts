@@ -5,6 +5,7 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { workshop } from '../support/processes.js'
 import { makeClient, questionOf, type ServeReady, untilExecuted } from '../support/proposing.js'
 
@@ -27,16 +28,7 @@ async function metricsOf({
 
 async function practice() {
   const folder = join(await shop.folder(), 'dev')
-  const chain = shop.start([
-    'devchain',
-    '--port',
-    '0',
-    '--questions',
-    '2',
-    '--write',
-    folder,
-    '--json',
-  ])
+  const chain = shop.start(argvOf`devchain --port 0 --questions 2 --write ${folder} --json`)
   const { dev } = await chain.line<ServeReady>()
   const path = join(folder, 'gateway.json')
   const config = JSON.parse(await readFile(path, 'utf8')) as { chain: { rpc_urls: string[] } }
@@ -52,7 +44,7 @@ async function practice() {
 describe('serve, watched', () => {
   test('contract §2, robustness §5: metrics follow a proposal to its execution, each change is a line, and no secret is in either', async () => {
     const { folder, chain, dev, path } = await practice()
-    const server = shop.start(['serve', '--config', path, '--port', '0', '--json'])
+    const server = shop.start(argvOf`serve --config ${path} --port 0 --json`)
     const ready = { ...(await server.line<ServeReady>()), dev }
     const client = await makeClient(shop, dev, {
       PROPOSER_GATEWAY: ready.url,
@@ -104,16 +96,8 @@ describe('serve, watched', () => {
     expect(after.value('proposer_ready')).toBe(1)
 
     const reason = 'PLANTED-OPERATOR-REASON'
-    const paused = await shop.run([
-      'operator',
-      'pause',
-      '--config',
-      path,
-      '--reason',
-      reason,
-      '--yes',
-      '--json',
-    ])
+    const paused = await shop.run(argvOf`operator pause --config ${path} --reason ${reason}
+      --yes --json`)
     expect(paused.code).toBe(0)
     const { code, stderr } = await server.stop()
     expect(code).toBe(0)
@@ -196,12 +180,9 @@ describe('serve, watched', () => {
   ] as const)(
     'contract §6: on a terminal serve shows %s, and its last frame says that it drains',
     async (_name, columns, flags, status, log) => {
-      const server = shop.start(
-        ['serve', '--dev', '--port', '0', '--questions', '0', '--json', ...flags],
-        {
-          env: { TMPDIR: await shop.folder(), ...terminal(columns) },
-        },
-      )
+      const server = shop.start(argvOf`serve --dev --port 0 --questions 0 --json ${flags}`, {
+        env: { TMPDIR: await shop.folder(), ...terminal(columns) },
+      })
       const { url } = await server.line<ServeReady>()
       expect((await fetch(`${url}/v1/proposals/eligibility/0x${'ab'.repeat(20)}`)).status).toBe(200)
       if (status) await server.said(/2xx 1 /)
@@ -228,7 +209,7 @@ describe('serve, watched', () => {
       '--set',
       `budget.${key}=1000000`,
     ])
-    const flags = ['--port', '0', '--questions', '0', '--json', ...roomy]
+    const flags = argvOf`--port 0 --questions 0 --json ${roomy}`
     const server = shop.start(['serve', '--dev', ...flags], {
       env: { TMPDIR: await shop.folder() },
     })
@@ -254,7 +235,7 @@ describe('serve, watched', () => {
   })
 
   test('contract §6: a dumb terminal gets notes and no drawing', async () => {
-    const server = shop.start(['serve', '--dev', '--port', '0', '--questions', '0', '--json'], {
+    const server = shop.start(argvOf`serve --dev --port 0 --questions 0 --json`, {
       env: { TMPDIR: await shop.folder(), ...terminal(80), TERM: 'dumb' },
     })
     await server.line()

@@ -2,6 +2,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { type Running, workshop } from '../support/processes.js'
 import {
   type Client,
@@ -24,7 +25,7 @@ describe('serve --dev', () => {
 
   beforeAll(async () => {
     temporary = await shop.folder()
-    server = shop.start(['serve', '--dev', '--port', '0', '--questions', '6', '--json'], {
+    server = shop.start(argvOf`serve --dev --port 0 --questions 6 --json`, {
       env: { TMPDIR: temporary, PROPOSER_STORE_URL_FILE: '/nowhere/store.url' },
     })
     ready = await server.line<ServeReady>()
@@ -47,7 +48,7 @@ describe('serve --dev', () => {
   test('contract §6: beside others --dev takes free ports, the admin port too, and a file gets what a shell needs', async () => {
     const text = async (folder: string) => {
       const path = join(folder, 'ready.txt')
-      const one = shop.start(['serve', '--dev', '--questions', '1'], {
+      const one = shop.start(argvOf`serve --dev --questions 1`, {
         under: ['sh', '-c', `exec "$@" >'${path}'`, 'sh'],
       })
       await expect
@@ -114,14 +115,8 @@ describe('serve --dev', () => {
       String(first.answer.journal_id),
       '--reveal-signature',
     )
-    const disputed = await shop.run([
-      'devchain',
-      'dispute',
-      slug,
-      '--rpc-url',
-      ready.dev.rpc_url,
-      '--json',
-    ])
+    const disputed = await shop.run(argvOf`devchain dispute ${slug} --rpc-url
+      ${ready.dev.rpc_url} --json`)
     expect(disputed.code).toBe(0)
     const path = `/v1/proposals/${question_id}`
     await expect
@@ -158,7 +153,7 @@ describe('serve --dev', () => {
 
 describe('serve', () => {
   test('contract §6: a killed serve --dev takes its chain along (R23)', async () => {
-    const server = shop.start(['serve', '--dev', '--port', '0', '--questions', '0', '--json'], {
+    const server = shop.start(argvOf`serve --dev --port 0 --questions 0 --json`, {
       env: { TMPDIR: await shop.folder() },
     })
     const { dev } = await server.line<ServeReady>()
@@ -176,11 +171,11 @@ describe('serve', () => {
   })
 
   test.each([
-    [['--dev', '--config', 'gateway.json'], 'usage'],
-    [['--dev', '--set', 'store=elsewhere'], 'usage'],
-    [['--dev', '--set', 'budget.per_ip=5'], 'setting_invalid'],
-    [['--dev', '--set', 'budget.per_ip_items=many'], 'setting_invalid'],
-    [['--dev', '--port', 'http'], 'bad_number'],
+    [argvOf`--dev --config gateway.json`, 'usage'],
+    [argvOf`--dev --set store=elsewhere`, 'usage'],
+    [argvOf`--dev --set budget.per_ip=5`, 'setting_invalid'],
+    [argvOf`--dev --set budget.per_ip_items=many`, 'setting_invalid'],
+    [argvOf`--dev --port http`, 'bad_number'],
     [['--config', 'no-such-file.json'], 'input_unreadable'],
   ])(
     'contract §6: serve %j is refused with exit 2 and a hint, and starts nothing',
@@ -198,25 +193,16 @@ describe('serve', () => {
 
   test('contract §6: a second serve on one store exits 74 and names the holder (R12)', async () => {
     const folder = join(await shop.folder(), 'dev')
-    const chain = shop.start([
-      'devchain',
-      '--port',
-      '0',
-      '--questions',
-      '1',
-      '--write',
-      folder,
-      '--json',
-    ])
+    const chain = shop.start(argvOf`devchain --port 0 --questions 1 --write ${folder} --json`)
     await chain.line()
-    const config = ['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--json']
+    const config = argvOf`serve --config ${join(folder, 'gateway.json')} --port 0 --json`
     const holder = shop.start(config)
     const { pid } = await holder.line<ServeReady>()
     const second = await shop.run(config)
     expect(second.code).toBe(74)
     expect(second.stderr).toContain(String(pid))
     const local = await shop.run(
-      ['submit', 'x', '--outcome', 'p1', '--local', join(folder, 'gateway.json'), '--yes'],
+      argvOf`submit x --outcome p1 --local ${join(folder, 'gateway.json')} --yes`,
       {
         env: {
           PROPOSER_HOME: join(folder, 'home'),
@@ -235,16 +221,7 @@ describe('serve', () => {
 
   test('contract §6: --local runs the whole gateway in the command, without a server', async () => {
     const folder = join(await shop.folder(), 'dev')
-    const chain = shop.start([
-      'devchain',
-      '--port',
-      '0',
-      '--questions',
-      '2',
-      '--write',
-      folder,
-      '--json',
-    ])
+    const chain = shop.start(argvOf`devchain --port 0 --questions 2 --write ${folder} --json`)
     const { dev } = await chain.line<ServeReady>()
     const client = await makeClient(shop, dev, { PROPOSER_LOCAL: join(folder, 'gateway.json') })
     const { slug } = questionOf(dev, 0)
@@ -272,26 +249,11 @@ describe('serve', () => {
 
   test('contract §6: while the chain is away there is no ready line but a reason on stderr, and SIGTERM exits 0', async () => {
     const folder = join(await shop.folder(), 'dev')
-    const chain = shop.start([
-      'devchain',
-      '--port',
-      '0',
-      '--questions',
-      '0',
-      '--write',
-      folder,
-      '--json',
-    ])
+    const chain = shop.start(argvOf`devchain --port 0 --questions 0 --write ${folder} --json`)
     await chain.line()
     await chain.stop()
-    const server = shop.start([
-      'serve',
-      '--config',
-      join(folder, 'gateway.json'),
-      '--port',
-      '0',
-      '--json',
-    ])
+    const server = shop.start(argvOf`serve --config ${join(folder, 'gateway.json')} --port 0
+      --json`)
     await server.said(/waiting: /)
     const { stderr, ...ended } = await server.stop('SIGTERM')
     expect(ended).toMatchObject({ code: 0, stdout: '' })
@@ -299,27 +261,13 @@ describe('serve', () => {
       event: 'note',
       detail: expect.stringMatching(/^waiting: /),
     })
-    const plain = shop.start([
-      'serve',
-      '--config',
-      join(folder, 'gateway.json'),
-      '--port',
-      '0',
-      '--host',
-      '0.0.0.0',
-    ])
+    const plain = shop.start(argvOf`serve --config ${join(folder, 'gateway.json')} --port 0
+      --host 0.0.0.0`)
     await plain.said(/waiting: /)
     const lines = (await plain.stop('SIGTERM')).stderr.trimEnd().split('\n')
     expect(lines.map((line) => JSON.parse(line).event).slice(0, 2)).toEqual(['warning', 'note'])
-    const checked = await shop.run([
-      'serve',
-      '--config',
-      join(folder, 'gateway.json'),
-      '--port',
-      '0',
-      '--check',
-      '--json',
-    ])
+    const checked = await shop.run(argvOf`serve --config ${join(folder, 'gateway.json')}
+      --port 0 --check --json`)
     expect(checked.code).toBe(2)
     expect(JSON.parse(checked.stdout)).toMatchObject({
       schema: 'proposer.serve-check/1',
@@ -329,35 +277,13 @@ describe('serve', () => {
 
   test('R10, R12: a gateway whose store was taken over admits nothing more and exits 74', async () => {
     const folder = join(await shop.folder(), 'dev')
-    const chain = shop.start([
-      'devchain',
-      '--port',
-      '0',
-      '--questions',
-      '1',
-      '--write',
-      folder,
-      '--json',
-    ])
+    const chain = shop.start(argvOf`devchain --port 0 --questions 1 --write ${folder} --json`)
     const { dev } = await chain.line<ServeReady>()
-    const { code, stdout } = await shop.run([
-      'serve',
-      '--config',
-      join(folder, 'gateway.json'),
-      '--port',
-      '0',
-      '--check',
-      '--json',
-    ])
+    const { code, stdout } = await shop.run(argvOf`serve --config
+      ${join(folder, 'gateway.json')} --port 0 --check --json`)
     expect({ code, ...JSON.parse(stdout) }).toMatchObject({ code: 0, ok: true, faults: [] })
-    const server = shop.start([
-      'serve',
-      '--config',
-      join(folder, 'gateway.json'),
-      '--port',
-      '0',
-      '--json',
-    ])
+    const server = shop.start(argvOf`serve --config ${join(folder, 'gateway.json')} --port 0
+      --json`)
     const { url } = await server.line<ServeReady>()
     const client = await makeClient(shop, dev, { PROPOSER_GATEWAY: url })
     const { question_id } = questionOf(dev, 0)
@@ -371,12 +297,12 @@ describe('serve', () => {
   })
 
   test('contract §6: a taken port is exit 2 and says which key to change', async () => {
-    const server = shop.start(['serve', '--dev', '--port', '0', '--questions', '0', '--json'], {
+    const server = shop.start(argvOf`serve --dev --port 0 --questions 0 --json`, {
       env: { TMPDIR: await shop.folder() },
     })
     const { url } = await server.line<ServeReady>()
     const second = await shop.run(
-      ['serve', '--dev', '--port', new URL(url).port, '--set', 'admin.port=0', '--questions', '0'],
+      argvOf`serve --dev --port ${new URL(url).port} --set admin.port=0 --questions 0`,
       {
         env: { TMPDIR: await shop.folder() },
       },
@@ -391,12 +317,9 @@ describe('serve', () => {
   })
 
   test('robustness §5: a host beyond loopback prints a warning to put a TLS proxy before it', async () => {
-    const server = shop.start(
-      ['serve', '--dev', '--port', '0', '--host', '0.0.0.0', '--questions', '0', '--json'],
-      {
-        env: { TMPDIR: await shop.folder() },
-      },
-    )
+    const server = shop.start(argvOf`serve --dev --port 0 --host 0.0.0.0 --questions 0 --json`, {
+      env: { TMPDIR: await shop.folder() },
+    })
     await server.line()
     expect(server.stderr()).toMatch(/TLS/)
     await server.stop()
@@ -410,12 +333,9 @@ describe('serve', () => {
   ])(
     'robustness §5: the request log is one JSON line a request on stderr: %s',
     async (_name, flags, on) => {
-      const server = shop.start(
-        ['serve', '--dev', '--port', '0', '--questions', '0', '--json', ...flags],
-        {
-          env: { TMPDIR: await shop.folder() },
-        },
-      )
+      const server = shop.start(argvOf`serve --dev --port 0 --questions 0 --json ${flags}`, {
+        env: { TMPDIR: await shop.folder() },
+      })
       const { url } = await server.line<ServeReady>()
       expect((await fetch(`${url}/v1/proposals/eligibility/0x${'ab'.repeat(20)}`)).status).toBe(200)
       if (on) await server.said(/"event":"request"/)

@@ -6,6 +6,7 @@ import { join as path } from 'node:path'
 import pg from 'pg'
 import { afterEach, expect, test } from 'vitest'
 import { systemClock } from '../../src/core/io/clock.js'
+import { argvOf } from '../support/argv.js'
 import { describeWith } from '../support/components.js'
 import { account } from '../support/postgres/binaries.js'
 import {
@@ -320,7 +321,7 @@ describeWith([18], 'the server dies', () => {
   }) => {
     const folder = mkdtempSync(path(tmpdir(), 'proposer-full-'))
     const mounted = spawnSync('mount', [
-      ...['-t', 'tmpfs', '-o', `size=24m,uid=${account.uid ?? 0},gid=${account.gid ?? 0}`],
+      ...argvOf`-t tmpfs -o size=24m,uid=${account.uid ?? 0},gid=${account.gid ?? 0}`,
       ...['none', folder],
     ])
     closing.push(async () => {

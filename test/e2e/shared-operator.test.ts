@@ -14,6 +14,7 @@ import { acquireLock } from '../../src/core/storage/lock.js'
 import { openDatabaseTarget } from '../../src/core/storage/postgres/copy.js'
 import { startLeadership } from '../../src/core/storage/postgres/leadership.js'
 import { joinStore } from '../../src/core/storage/postgres/members.js'
+import { argvOf } from '../support/argv.js'
 import { run, temporaryHome } from '../support/cli.js'
 import { describeWith } from '../support/components.js'
 import { joinLedger, numbered } from '../support/postgres/gateways.js'
@@ -368,7 +369,7 @@ for (const version of [18, 15] as const)
     test('store copy takes a folder to PostgreSQL and back, and compares every record', async () => {
       const folder = await folderStore(30)
       const { url, operator } = await emptySite()
-      const there = await ask(['operator', 'store', 'copy', '--from', folder, '--to', url])
+      const there = await ask(argvOf`operator store copy --from ${folder} --to ${url}`)
       expect(there).toMatchObject({
         code: 0,
         answer: {
@@ -384,7 +385,7 @@ for (const version of [18, 15] as const)
         candidates: { received: 30 },
       })
       expect(
-        (await ask(['operator', 'store', 'copy', '--from', folder, '--to', url])).answer,
+        (await ask(argvOf`operator store copy --from ${folder} --to ${url}`)).answer,
       ).toMatchObject({ copied: 0, records: 31 })
 
       const { ledger, log, close } = await joinLedger(url)
@@ -394,16 +395,14 @@ for (const version of [18, 15] as const)
       ])
       await ledger.admit(numbered(32))
       await close()
-      expect(await ask(['operator', 'store', 'copy', '--from', folder, '--to', url])).toMatchObject(
-        {
-          code: 74,
-          answer: { code: 'store_mismatch', detail: expect.stringContaining('32 records or more') },
-        },
-      )
+      expect(await ask(argvOf`operator store copy --from ${folder} --to ${url}`)).toMatchObject({
+        code: 74,
+        answer: { code: 'store_mismatch', detail: expect.stringContaining('32 records or more') },
+      })
 
       const back = join(home.path, 'back')
       expect(
-        (await ask(['operator', 'store', 'copy', '--from', url, '--to', back])).answer,
+        (await ask(argvOf`operator store copy --from ${url} --to ${back}`)).answer,
       ).toMatchObject({ copied: 33, records: 33 })
       expect((await readdir(home.path)).filter((name) => name.endsWith('.copying'))).toEqual([])
       const { operator: onDisk } = await siteOf(back)
@@ -415,7 +414,7 @@ for (const version of [18, 15] as const)
       expect(await exported(onDisk)).toEqual(await exported(operator))
       expect(await exported(onDisk)).toHaveLength(32)
       await query(url, 'UPDATE proposer.record SET t = t + 1 WHERE n = 3')
-      expect(await ask(['operator', 'store', 'copy', '--from', url, '--to', back])).toMatchObject({
+      expect(await ask(argvOf`operator store copy --from ${url} --to ${back}`)).toMatchObject({
         code: 74,
         answer: { detail: expect.stringContaining('record 3 of') },
       })
@@ -428,16 +427,14 @@ for (const version of [18, 15] as const)
       await opened.compact(0)
       await opened.ledger.close()
       const { url, operator } = await emptySite()
-      const copied = await ask(['operator', 'store', 'copy', '--from', folder, '--to', url])
+      const copied = await ask(argvOf`operator store copy --from ${folder} --to ${url}`)
       expect(copied.code).toBe(0)
       const { operator: onDisk } = await siteOf(folder)
       expect((await operator('store', 'verify')).answer).toMatchObject({
         kinds: (await onDisk('store', 'verify')).answer.kinds,
       })
       const other = join(home.path, 'other')
-      expect((await ask(['operator', 'store', 'copy', '--from', folder, '--to', other])).code).toBe(
-        0,
-      )
+      expect((await ask(argvOf`operator store copy --from ${folder} --to ${other}`)).code).toBe(0)
       const ledger = await readStore(ports, other, await settings())
       expect(ledger.admissionSwitch).toBe(false)
       await ledger.close()
@@ -469,7 +466,7 @@ for (const version of [18, 15] as const)
               answer: { code: 'store_incomplete', hint: expect.stringContaining('store copy') },
             })
         } else expect(existsSync(url)).toBe(false)
-        const again = await ask(['operator', 'store', 'copy', '--from', folder, '--to', url])
+        const again = await ask(argvOf`operator store copy --from ${folder} --to ${url}`)
         expect(again.answer).toMatchObject({ copied: 701, records: 1201 })
         expect((await operator('store', 'verify')).answer).toMatchObject({ records: 1201 })
       },
@@ -520,9 +517,9 @@ for (const version of [18, 15] as const)
         [['--from', folder], 'usage'],
         [['--from', folder, '--to', folder], 'usage'],
         [['--from', missing, '--to', url], 'no_store'],
-        [['--from', folder, '--to', 'postgres://a:secret@127.0.0.1/x'], 'password_in_url'],
-        [['--from', folder, '--to', 'postgres://127.0.0.1'], 'invalid_store_url'],
-        [['--from', folder, '--to', url, '--to-file', 'x'], 'usage'],
+        [argvOf`--from ${folder} --to postgres://a:secret@127.0.0.1/x`, 'password_in_url'],
+        [argvOf`--from ${folder} --to postgres://127.0.0.1`, 'invalid_store_url'],
+        [argvOf`--from ${folder} --to ${url} --to-file x`, 'usage'],
         [['--from', folder, '--to-file', missing], 'store_url_file_unreadable'],
       ]
       for (const [argv, code] of cases) {
@@ -555,7 +552,7 @@ for (const version of [18, 15] as const)
     test('serve --check on a database: server, rights, durability, pooler, clock, chain', async () => {
       const { url, config, operator } = await emptySite()
       const check = async (path: string) => {
-        const { stdout } = await run(home.path, ['serve', '--config', path, '--check', '--json'], {
+        const { stdout } = await run(home.path, argvOf`serve --config ${path} --check --json`, {
           chain: noNode,
         })
         const { faults, warnings, told, right } = JSON.parse(stdout) as Checked
@@ -677,13 +674,13 @@ describeWith([18], 'gateways on PostgreSQL 18, as processes', () => {
     for (const name of ['north', 'south']) {
       const config = join(folder, `${name}.json`)
       await writeFile(config, JSON.stringify({ ...gateway, store }))
-      const serving = shop.start(['serve', '--config', config, '--port', '0', '--json'])
+      const serving = shop.start(argvOf`serve --config ${config} --port 0 --json`)
       const { admin_url } = await serving.line<{ admin_url: string }>()
       admins.push(admin_url)
     }
     const config = join(folder, 'north.json')
     const asked = async (...argv: string[]) => {
-      const { stdout } = await shop.run(['operator', '--config', config, ...argv, '--json'])
+      const { stdout } = await shop.run(argvOf`operator --config ${config} ${argv} --json`)
       return JSON.parse(stdout) as {
         readonly leader: { readonly id: string; readonly epoch: number } | null
         readonly gateways: readonly { readonly id: string; readonly admin_url: string }[]

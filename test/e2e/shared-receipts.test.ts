@@ -2,6 +2,7 @@
 import { copyFile, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { describeWith } from '../support/components.js'
 import { type PostgresServer, startPostgres } from '../support/postgres/server.js'
 import { type Running, workshop } from '../support/processes.js'
@@ -15,7 +16,7 @@ describeWith([18], 'receipts of two gateways on one PostgreSQL store', () => {
   beforeAll(async () => {
     server = await startPostgres()
     folder = join(await shop.folder(), 'dev')
-    const devchain = ['devchain', '--port', '0', '--questions', '4', '--write', folder, '--json']
+    const devchain = argvOf`devchain --port 0 --questions 4 --write ${folder} --json`
     dev = (await shop.start(devchain).line<ServeReady>()).dev
   })
   afterAll(async () => {
@@ -32,7 +33,7 @@ describeWith([18], 'receipts of two gateways on one PostgreSQL store', () => {
     await writeFile(configOf(name), JSON.stringify({ ...gateway, store, receipts, budget }))
   }
   const serve = (name: string): Running =>
-    shop.start(['serve', '--config', configOf(name), '--port', '0', '--json'])
+    shop.start(argvOf`serve --config ${configOf(name)} --port 0 --json`)
   const errorOf = (stderr: string) =>
     [...stderr.matchAll(/"error":\{"code":"(\w+)"/g)].map(([, code]) => code)
   const kidOf = async ({ url }: ServeReady) => {
@@ -46,8 +47,8 @@ describeWith([18], 'receipts of two gateways on one PostgreSQL store', () => {
   }
   const rotate = (...more: string[]) =>
     shop.run([
-      ...['operator', '--config', configOf('north'), 'receipts', 'rotate'],
-      ...['--reason', 'a drill', ...more, '--yes', '--json'],
+      ...argvOf`operator --config ${configOf('north')} receipts rotate`,
+      ...argvOf`--reason ${'a drill'} ${more} --yes --json`,
     ])
 
   test('both sign with one key; without its file a gateway does not start; a rotation is seen by both, and each signs with it once it has the file', async () => {

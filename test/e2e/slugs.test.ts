@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
+import { argvOf } from '../support/argv.js'
 import { type Running, workshop } from '../support/processes.js'
 import { type Client, makeClient, questionOf, type ServeReady } from '../support/proposing.js'
 
@@ -51,9 +52,9 @@ describe('serve with slugs from Gamma (domain §5.4)', () => {
     })
     gammaUrl = await listen(gamma)
     folder = join(await shop.folder(), 'dev')
-    chain = shop.start(['devchain', '--port', '0', '--questions', '4', '--write', folder, '--json'])
+    chain = shop.start(argvOf`devchain --port 0 --questions 4 --write ${folder} --json`)
     dev = (await chain.line<ServeReady>()).dev
-    flags = ['--set', 'questions=null', '--set', `slugs={"source":"gamma","url":"${gammaUrl}"}`]
+    flags = argvOf`--set questions=null --set slugs={"source":"gamma","url":"${gammaUrl}"}`
     const [plain, binary] = [questionOf(dev, 0), questionOf(dev, 1)]
     const more = { outcomes: '["Yes", "No"]', umaResolutionStatuses: '[]' }
     markets.set('plain', { slug: 'plain', negRisk: false, questionID: plain.question_id, ...more })
@@ -72,15 +73,8 @@ describe('serve with slugs from Gamma (domain §5.4)', () => {
       ...more,
     })
     markets.set('lie', { slug: 'lie', negRisk: false, questionID: other, ...more })
-    server = shop.start([
-      'serve',
-      '--config',
-      join(folder, 'gateway.json'),
-      '--port',
-      '0',
-      '--json',
-      ...flags,
-    ])
+    server = shop.start(argvOf`serve --config ${join(folder, 'gateway.json')} --port 0 --json
+      ${flags}`)
     ready = await server.line<ServeReady>()
   })
   afterAll(async () => {
@@ -168,14 +162,8 @@ describe('serve with slugs from Gamma (domain §5.4)', () => {
       code: 75,
       answer: { code: 'state_unavailable', retryable: true },
     })
-    const { code, stdout, stderr } = await shop.run([
-      'serve',
-      '--config',
-      join(folder, 'gateway.json'),
-      '--check',
-      '--json',
-      ...flags,
-    ])
+    const { code, stdout, stderr } = await shop.run(argvOf`serve --config
+      ${join(folder, 'gateway.json')} --check --json ${flags}`)
     expect({ code, ...JSON.parse(stdout) }).toMatchObject({ code: 0, ok: true, faults: [] })
     const stopped = await server.stop()
     expect(stopped.code).toBe(0)

@@ -3,6 +3,7 @@ import { chmod, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
 import { parseFaultScript } from '../../src/core/io/serving/fault-script.js'
+import { argvOf } from '../support/argv.js'
 import { workshop } from '../support/processes.js'
 import { questionOf, type ServeReady } from '../support/proposing.js'
 import { blocksIn, section, shell } from '../support/readme.js'
@@ -44,7 +45,7 @@ describe('docs: in CI', () => {
 
   test('any gateway can be checked as shown, without sending what could be admitted', async () => {
     const gateway = await shop
-      .start(['serve', '--dev', '--port', '0', '--json', '--set', 'budget.per_ip_items=100000'])
+      .start(argvOf`serve --dev --port 0 --json --set budget.per_ip_items=100000`)
       .line<ServeReady>()
     const folder = await shop.folder()
     await writeFile(join(folder, 'trust.json'), JSON.stringify(gateway.dev.trust))

@@ -7,6 +7,7 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, expect, test } from 'vitest'
+import { argvOf } from '../support/argv.js'
 import { run } from '../support/cli.js'
 import { workshop } from '../support/processes.js'
 import sample from '../support/sample-question.json' with { type: 'json' }
@@ -56,7 +57,7 @@ test('contract §6: --version loads no package, the help of a command none but c
 test('--help is the same page by each of its names', async () => {
   const { stdout: page } = await run(root, ['--help'], { columns: 80 })
   expect(page).toContain('Usage: proposer')
-  for (const name of ['--help', '-h', 'help']) {
+  for (const name of argvOf`--help -h help`) {
     const { status, stdout, stderr } = spawnSync(process.execPath, [bin, name], {
       encoding: 'utf8',
     })
@@ -141,13 +142,8 @@ test('sign loads neither zod nor viem, nor @noble/curves, nor an HTTP client whe
     PROPOSER_KEY_FILE: write('key', key),
     PROPOSER_TRUST: write('trust.json', JSON.stringify(trust)),
   }
-  const offline = [
-    '--outcome',
-    'p1',
-    '--context',
-    write('context.json', JSON.stringify(context)),
-    '--json',
-  ]
+  const offline = argvOf`--outcome p1 --context
+    ${write('context.json', JSON.stringify(context))} --json`
   const signed = loadedBy(['sign', context.question_id, ...offline], env)
   expect(JSON.parse(signed.stdout)).toMatchObject({ schema: 'proposer.signed/1', reused: false })
   expect(signed.packages).toEqual(['commander'])
@@ -169,7 +165,7 @@ fs.promises.open = async (path, ...rest) => {
   return open(path, ...rest)
 }
 syncBuiltinESMExports()`)
-  const serving = shop.start(['serve', '--dev', '--port', '0', '--questions', '1', '--json'], {
+  const serving = shop.start(argvOf`serve --dev --port 0 --questions 1 --json`, {
     env: { NODE_OPTIONS: `--import=${slow}` },
   })
   expect(await serving.line()).toMatchObject({ event: 'ready' })

@@ -9,6 +9,7 @@ import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import manifest from '../../package.json' with { type: 'json' }
 import lock from '../../package-lock.json' with { type: 'json' }
+import { argvOf } from '../support/argv.js'
 import { install, installGlobally, newestNode, type Packed, pack } from '../support/packed.js'
 import { workshop } from '../support/processes.js'
 import { questionOf, type ServeReady } from '../support/proposing.js'
@@ -160,7 +161,7 @@ describe('the tarball', () => {
     const optional = ['@foundry-rs', 'secp256k1', 'pkcs11js', '@aws-sdk', '@google-cloud']
     expect(modules.filter((name) => optional.includes(name))).toEqual([])
     const { dev, url } = await shop
-      .start(['serve', '--dev', '--port', '0', '--questions', '1', '--json'])
+      .start(argvOf`serve --dev --port 0 --questions 1 --json`)
       .line<ServeReady>()
     const key = dev.accounts.find(({ role }) => role === 'proposer')?.private_key
     await writeFile(join(bare, 'key'), `${key}\n`, { mode: 0o600 })
@@ -184,7 +185,7 @@ describe('the tarball', () => {
       [version, '@google-cloud/kms@5'],
     ] as const)
       await expect(
-        runs(process.execPath, [program, 'account', 'add-kms', 'hot', '--key', key], {
+        runs(process.execPath, argvOf`${program} account add-kms hot --key ${key}`, {
           cwd: bare,
           env,
         }),
@@ -192,7 +193,7 @@ describe('the tarball', () => {
         code: 2,
         stderr: expect.stringContaining(`npm install ${wanted}`),
       })
-    const token = ['--uri', 'pkcs11:object=main', '--module', 'token.so', '--pin-file', 'pin']
+    const token = argvOf`--uri pkcs11:object=main --module token.so --pin-file pin`
     await writeFile(join(bare, 'pin'), '123456\n', { mode: 0o600 })
     await expect(
       runs(process.execPath, [program, 'account', 'add-pkcs11', 'hsm', ...token], {

@@ -4,6 +4,7 @@ import type { Chain, Clock, Fetch } from '../../src/core/ports.js'
 import { outcomeOf } from '../../src/core/protocol/proposal.js'
 import type { BatchItem } from '../../src/core/protocol/schema.js'
 import { version } from '../../src/core/protocol/words.js'
+import { argvOf } from './argv.js'
 import { type Ran, run, temporaryHome } from './cli.js'
 import { pins, questionContext, type ScriptedGateway, scriptedGateway } from './scripted-gateway.js'
 
@@ -70,7 +71,7 @@ export async function anyGateway(
       })
     },
     async journaled() {
-      const { stdout } = await run(home.path, ['journal', 'list', '--json'], { env, fetch })
+      const { stdout } = await run(home.path, argvOf`journal list --json`, { env, fetch })
       return JSON.parse(stdout).authorizations
     },
     file(name, content) {

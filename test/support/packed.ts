@@ -2,6 +2,7 @@ import { execFile } from 'node:child_process'
 import { cp, mkdir, symlink, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
+import { argvOf } from './argv.js'
 
 const root = join(import.meta.dirname, '..', '..')
 const runs = promisify(execFile)
@@ -38,7 +39,7 @@ export async function pack(folder: string): Promise<Packed> {
   await cp(root, copy, { recursive: true, filter: (source) => !left.has(source) })
   await symlink(join(root, 'node_modules'), join(copy, 'node_modules'))
   const [told] = JSON.parse(
-    await npm(['pack', '--json', '--pack-destination', folder], copy, 60_000),
+    await npm(argvOf`pack --json --pack-destination ${folder}`, copy, 60_000),
   ) as [{ filename: string; size: number; files: { path: string; size: number }[] }]
   return { path: join(folder, told.filename), size: told.size, files: told.files }
 }
@@ -86,16 +87,8 @@ export async function install(
 export async function installGlobally({ path }: Packed, prefix: string): Promise<boolean> {
   try {
     await npm(
-      [
-        'install',
-        '--global',
-        '--prefix',
-        prefix,
-        '--prefer-offline',
-        '--omit=optional',
-        '--no-audit',
-        path,
-      ],
+      argvOf`install --global --prefix ${prefix} --prefer-offline --omit=optional --no-audit
+        ${path}`,
       prefix,
       120_000,
     )
@@ -124,7 +117,7 @@ export async function newestNode(
 ): Promise<{ readonly path: string } | { readonly missing: string }> {
   try {
     const said = await npm(
-      ['exec', '--yes', '--package', 'node@latest', '--', 'node', '-p', 'process.execPath'],
+      argvOf`exec --yes --package node@latest -- node -p process.execPath`,
       folder,
       120_000,
     )

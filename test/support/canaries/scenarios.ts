@@ -1,5 +1,6 @@
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { argvOf } from '../argv.js'
 import { questionOf } from '../proposing.js'
 import type { World } from './world.js'
 
@@ -56,7 +57,7 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     bad: () => ['operator', '--config', join(folder, 'bad-shared.json'), ...words],
   })
   const copy = (to: string) => [
-    ...['operator', '--config', config, 'store', 'copy'],
+    ...argvOf`operator --config ${config} store copy`,
     ...['--from', join(folder, 'old-store'), '--to-file', join(folder, to)],
   ]
   const damaged = (...words: string[]): Scenario => ({
@@ -70,20 +71,13 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
   const someId = '00000000-0000-4000-8000-000000000000'
   return {
     'trust init': {
-      argv: () => [
-        'trust',
-        'init',
-        '--from',
-        join(folder, 'dev', 'trust.json'),
-        '--trust',
-        join(world.home, 'trust', 'default.json'),
-        '--yes',
-      ],
-      bad: () => ['trust', 'init', '--from', join(folder, 'proposer.key')],
+      argv: () => argvOf`trust init --from ${join(folder, 'dev', 'trust.json')} --trust
+        ${join(world.home, 'trust', 'default.json')} --yes`,
+      bad: () => argvOf`trust init --from ${join(folder, 'proposer.key')}`,
     },
     'trust pin': {
       argv: (n) => [
-        ...['trust', 'pin', '--yes'],
+        ...argvOf`trust pin --yes`,
         ...(n === 1 ? ['--receipts'] : ['--token', dev.trust.tokens[0] ?? '']),
       ],
       bad: () => [
@@ -98,7 +92,7 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     },
     'trust show': {
       argv: () => ['trust', 'show'],
-      bad: () => ['trust', 'show', '--trust', join(folder, 'proposer.key')],
+      bad: () => argvOf`trust show --trust ${join(folder, 'proposer.key')}`,
     },
     'trust verify': { argv: () => ['trust', 'verify'] },
     'config set': {
@@ -114,7 +108,7 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     },
     'config unset': {
       argv: () => ['config', 'unset', 'headroom-percent'],
-      bad: () => ['config', 'unset', 'rpc-url', '--home', damagedHome(world)],
+      bad: () => argvOf`config unset rpc-url --home ${damagedHome(world)}`,
     },
     version: { argv: () => ['version'], bad: () => ['version', 'of-what'] },
     completion: {
@@ -123,26 +117,20 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     },
     'config get': {
       argv: (n) => ['config', 'get', n === 1 ? 'gateway' : 'rpc-url'],
-      bad: () => ['config', 'get', 'rpc-url', '--home', damagedHome(world)],
+      bad: () => argvOf`config get rpc-url --home ${damagedHome(world)}`,
     },
     'config list': {
-      argv: () => ['config', 'list', '--origin'],
-      bad: () => ['config', 'list', '--home', damagedHome(world)],
+      argv: () => argvOf`config list --origin`,
+      bad: () => argvOf`config list --home ${damagedHome(world)}`,
     },
     'config path': {
       argv: () => ['config', 'path'],
-      bad: () => ['config', 'path', '--no-such-flag'],
+      bad: () => argvOf`config path --no-such-flag`,
     },
     'account import': {
-      argv: (n) => [
-        'account',
-        'import',
-        `own${n}`,
-        '--key-file',
-        join(folder, 'proposer.key'),
-        ...password,
-      ],
-      bad: () => ['account', 'import', 'bad', '--key-file', join(folder, 'password'), ...password],
+      argv: (n) => argvOf`account import own${n} --key-file ${join(folder, 'proposer.key')}
+        ${password}`,
+      bad: () => argvOf`account import bad --key-file ${join(folder, 'password')} ${password}`,
     },
     'account new': {
       argv: (n) => ['account', 'new', `new${n}`, ...password],
@@ -158,19 +146,19 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     },
     'account list': {
       argv: () => ['account', 'list'],
-      bad: () => ['account', 'list', '--no-such-flag'],
+      bad: () => argvOf`account list --no-such-flag`,
     },
     'account rename': {
       argv: (n) => ['account', 'rename', `new${n}`, `renamed${n}`],
       bad: () => ['account', 'rename', 'own0', 'own1'],
     },
     'account remove': {
-      argv: (n) => ['account', 'remove', `renamed${n}`, '--yes'],
-      bad: () => ['account', 'remove', 'nobody', '--yes'],
+      argv: (n) => argvOf`account remove renamed${n} --yes`,
+      bad: () => argvOf`account remove nobody --yes`,
     },
     'account show': {
       argv: () => ['account', 'show', 'own0'],
-      bad: () => ['account', 'show', 'own0', '--home', damagedHome(world)],
+      bad: () => argvOf`account show own0 --home ${damagedHome(world)}`,
     },
     'devchain fund': devchain('fund', world.proposer),
     'devchain grant': devchain('grant', wallet(7)),
@@ -189,37 +177,28 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     'devchain settle': devchain('settle', spare.slug),
     'devchain warp': devchain('warp', '1s'),
     'devchain start': {
-      argv: () => ['devchain', 'start', '--port', '0', '--questions', '1'],
-      bad: () => ['devchain', 'start', '--port', '0', '--write', join(folder, 'password')],
+      argv: () => argvOf`devchain start --port 0 --questions 1`,
+      bad: () => argvOf`devchain start --port 0 --write ${join(folder, 'password')}`,
       foreground: true,
     },
     demo: { argv: () => ['demo'], bad: () => ['demo', '--no-such-flag'], foreground: true },
     serve: {
-      argv: () => [
-        'serve',
-        '--config',
-        config,
-        '--port',
-        '0',
-        '--set',
-        'store="./second-store"',
-        '--log',
-      ],
-      bad: () => ['serve', '--config', config, '--port', '0', '--log'],
+      argv: () => argvOf`serve --config ${config} --port 0 --set store="./second-store" --log`,
+      bad: () => argvOf`serve --config ${config} --port 0 --log`,
       foreground: true,
     },
-    'funds approve': { argv: () => ['funds', 'approve', '--amount', 'max', '--yes'] },
+    'funds approve': { argv: () => argvOf`funds approve --amount max --yes` },
     funds: { argv: () => ['funds'] },
     positions: { argv: () => ['positions'] },
     pnl: { argv: () => ['pnl'] },
     'payouts list': { argv: () => ['payouts', 'list'] },
-    'payouts claim': { argv: () => ['payouts', 'claim', '--yes'] },
+    'payouts claim': { argv: () => argvOf`payouts claim --yes` },
     check: { argv: (n) => ['check', own('sign', n)], bad: () => ['check', 'Not A Question'] },
     eligibility: { argv: () => ['eligibility'] },
     context: { argv: (n) => ['context', own('sign', n)] },
     sign: {
       argv: (n) => [
-        ...['sign', own('sign', n), '--outcome', 'p2'],
+        ...argvOf`sign ${own('sign', n)} --outcome p2`,
         ...([
           [],
           ['--account', 'own0', ...password],
@@ -278,7 +257,7 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     },
     replay: {
       argv: () => ['replay', '--all'],
-      bad: () => ['replay', '--all', '--home', damagedHome(world)],
+      bad: () => argvOf`replay --all --home ${damagedHome(world)}`,
     },
     reconcile: {
       argv: (n) => ['reconcile', own('submit', n)],
@@ -373,7 +352,7 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     'operator store verify': operator('store', 'verify'),
     'operator store backup': {
       argv: (n) => ['operator', '--config', config, 'store', 'backup', join(folder, `backup-${n}`)],
-      bad: () => ['operator', '--config', config, 'store', 'backup', folder],
+      bad: () => argvOf`operator --config ${config} store backup ${folder}`,
     },
     'operator store compact': operator('store', 'compact'),
     'operator store export': operator('store', 'export', '--csv'),

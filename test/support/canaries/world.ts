@@ -21,6 +21,7 @@ import { postgresDatabase } from '../../../src/core/io/postgres.js'
 import { newReceiptKey, writeReceiptKeys } from '../../../src/core/io/receipt-keys.js'
 import { createChain } from '../../../src/core/io/rpc/rpc.js'
 import type { Address } from '../../../src/core/protocol/schema.js'
+import { argvOf } from '../argv.js'
 import { fakeContext } from '../cli.js'
 import { lackOf } from '../components.js'
 import { keyVersion, startKms } from '../kms-server.js'
@@ -79,7 +80,7 @@ async function plantPart(
   { env, question }: { env: Record<string, string>; question: string },
 ): Promise<string> {
   const safe = privateKeyToAccount(hexKey()).address.toLowerCase()
-  const sign = ['sign', question, '--outcome', 'p1', '--proposer', safe, '--typed-data', '--json']
+  const sign = argvOf`sign ${question} --outcome p1 --proposer ${safe} --typed-data --json`
   const given = await shop.run(sign, { env: { ...env, PROPOSER_RPC_URL: '' } })
   if (given.code !== 0) throw new Error(`sign --typed-data: ${given.stderr}`)
   const { journal_id: id } = JSON.parse(given.stdout) as { journal_id: string }
@@ -129,16 +130,8 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
   const walletEcho = `refused: /${words.signerPath}?key=${words.signerQuery}`
   let refused: 'all' | 'sends' | 'nothing' = 'nothing'
 
-  const chain = shop.start([
-    'devchain',
-    '--port',
-    '0',
-    '--questions',
-    String(questions),
-    '--write',
-    join(folder, 'dev'),
-    '--json',
-  ])
+  const chain = shop.start(argvOf`devchain --port 0 --questions ${String(questions)} --write
+    ${join(folder, 'dev')} --json`)
   const { dev } = await chain.line<ServeReady>()
   const node = await startProxy((request, response, body) => {
     const isSent = body.includes('eth_sendRawTransaction')
@@ -197,10 +190,10 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
     ['grant', privateKeyToAccount(keys.executor).address.toLowerCase()],
   ]
   for (const act of acts) {
-    const ended = await shop.run(['devchain', ...act, '--rpc-url', dev.rpc_url, '--json'])
+    const ended = await shop.run(argvOf`devchain ${act} --rpc-url ${dev.rpc_url} --json`)
     if (ended.code !== 0) throw new Error(`devchain ${act[0]}: ${ended.stderr}`)
   }
-  const server = shop.start(['serve', '--config', config, '--port', '0', '--json', '--log'])
+  const server = shop.start(argvOf`serve --config ${config} --port 0 --json --log`)
   const ready = await server.line<ServeReady>()
   const gateway = await startProxy((request, response, body) => {
     const path = request.url?.replace(`/${words.basePath}`, '') ?? ''

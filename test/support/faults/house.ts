@@ -9,6 +9,7 @@ import type { Hex } from '../../../src/core/ports.js'
 import { fromSingle, toBatchItem } from '../../../src/core/protocol/proposal.js'
 import type { Address, BatchItem, SignedProposal } from '../../../src/core/protocol/schema.js'
 import { witnessRound } from '../../../src/core/protocol/witness.js'
+import { argvOf } from '../argv.js'
 import type { Running, StartOptions, Workshop } from '../processes.js'
 
 export interface House {
@@ -105,7 +106,7 @@ export async function openHouse(
       await writeFile(config, JSON.stringify({ ...settings, store, chain: chosen }))
       const sets = (options.set ?? []).flatMap((assignment) => ['--set', assignment])
       const serve: HouseStore['serve'] = (more) =>
-        shop.start(['serve', '--config', config, '--json', '--no-log', ...sets], {
+        shop.start(argvOf`serve --config ${config} --json --no-log ${sets}`, {
           judged: false,
           ...more,
         })

@@ -2,6 +2,8 @@
  * What callers of a gateway know: every payload they sent, and every answer they got. A store is
  * held against it.
  */
+
+import { argvOf } from '../argv.js'
 import type { Workshop } from '../processes.js'
 import { type HouseStore, keyOf, type Payload } from './house.js'
 
@@ -165,7 +167,7 @@ export function newTruth(shop: Workshop, { config }: Pick<HouseStore, 'config'>)
       }
     },
     async prove() {
-      const ended = await shop.run(['operator', '--config', config, 'store', 'export', '--ndjson'])
+      const ended = await shop.run(argvOf`operator --config ${config} store export --ndjson`)
       if (ended.code !== 0) throw new Error(`the store cannot be read: ${ended.stderr}`)
       const rows = ended.stdout
         .split('\n')

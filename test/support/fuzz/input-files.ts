@@ -6,6 +6,7 @@ import { chmod, mkdir, rm, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import fc from 'fast-check'
 import { priceOf } from '../../../src/core/protocol/proposal.js'
+import { argvOf } from '../argv.js'
 import { testContracts } from '../fake-view.js'
 import { pins, questionContext } from '../scripted-gateway.js'
 import { type Edit, edited, editedBytes, editedText, editsUpTo, tokens } from './mutate.js'
@@ -119,14 +120,14 @@ export const kinds: readonly Kind[] = [
     name: 'gateway.json',
     path: 'gateway.json',
     sound: gateway,
-    argv: ['operator', 'list', '--config', 'gateway.json'],
+    argv: argvOf`operator list --config gateway.json`,
     exits: [74],
   },
   {
     name: 'questions.json',
     path: 'questions.json',
     sound: questions,
-    argv: ['operator', 'questions', 'list', '--config', 'gateway.json'],
+    argv: argvOf`operator questions list --config gateway.json`,
   },
   {
     name: 'rows as NDJSON',
@@ -152,7 +153,7 @@ export const kinds: readonly Kind[] = [
     name: 'a keystore that is opened',
     path: 'keystores/main.json',
     sound: { ...keystore, address: undefined },
-    argv: ['eligibility', '--account', 'main', '--password-file', 'password'],
+    argv: argvOf`eligibility --account main --password-file password`,
     exits: [4],
     isSecret: true,
   },
@@ -169,7 +170,7 @@ export const kinds: readonly Kind[] = [
     name: 'a context',
     path: 'context.json',
     sound: question,
-    argv: ['sign', identifier, '--outcome', 'p2', '--context', 'context.json'],
+    argv: argvOf`sign ${identifier} --outcome p2 --context context.json`,
     exits: [5],
     env: { PROPOSER_KEY_FILE: 'good-key' },
   },

@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
 import { type DevChain, startDevChain } from '../../../src/core/devchain/dev-chain.js'
 import { writeDevFolder } from '../../../src/core/devchain/dev-folder.js'
+import { argvOf } from '../argv.js'
 import { until } from '../postgres/folders.js'
 import { openPostgresProxy, type PostgresProxy } from '../postgres/proxy.js'
 import { freePort, type PostgresServer, startPostgres } from '../postgres/server.js'
@@ -188,7 +189,7 @@ async function openGateway(
     JSON.stringify({ ...config, questions: `${place}.questions.json` }),
   )
   const start = () =>
-    shop.start(['serve', '--config', `${place}.json`, '--json', '--no-log'], { judged: false })
+    shop.start(argvOf`serve --config ${place}.json --json --no-log`, { judged: false })
   const gateway: Gateway = {
     url: `http://127.0.0.1:${port}`,
     adminUrl: `http://127.0.0.1:${adminPort}`,
