@@ -5,9 +5,8 @@ import { questionOf } from '../proposing.js'
 import type { World } from './world.js'
 
 export interface Scenario {
-  argv(n: number): readonly string[]
-  readonly bad?: (n: number) => readonly string[]
-  readonly stdin?: string
+  argv(n: number): Words
+  readonly bad?: (n: number) => Words
   /**
    * What it prints may hold the signatures that were asked for (R5: `payload`, `-o -`,
    * `--reveal-signature`).
@@ -15,6 +14,14 @@ export interface Scenario {
   readonly holdsPayload?: true
   readonly foreground?: true
   readonly late?: true
+}
+type Words = readonly string[]
+type Arguments = Words | ((n: number) => Words)
+
+/** What follows the command; `damaged`: the same in a home of which every file is damaged. */
+interface Row extends Omit<Scenario, 'argv' | 'bad'> {
+  readonly args?: Arguments
+  readonly bad?: Arguments | 'damaged'
 }
 
 const perCommand = 5
@@ -26,353 +33,237 @@ export interface Left {
   readonly candidateIds: string[]
 }
 
+const wallet = (n: number) => `0x${String(n + 1).padStart(40, '0')}`
+const someId = '00000000-0000-4000-8000-000000000000'
+/** Operator's verbs of a shared store alone. */
+const ofShared = /store (init|upgrade|accept-loss)|gateways|leader/
+
 export function scenarios(world: World, left: Left): Readonly<Record<string, Scenario>> {
-  const { folder, config, dev } = world
+  const wordsOf = (args: Arguments, n: number) => (typeof args === 'function' ? args(n) : args)
+  const called = (name: string, words: Words, isBad: boolean): Words => {
+    if (name.startsWith('devchain ') && name !== 'devchain start')
+      return argvOf`${name.split(' ')} ${words} --rpc-url ${world.devUrl}`
+    if (!name.startsWith('operator ')) return [...name.split(' '), ...words]
+    const file = ofShared.test(name)
+      ? `${isBad ? 'bad' : 'store'}-shared.json`
+      : isBad && 'bad-gateway.json'
+    const config = file ? join(world.folder, file) : world.config
+    return argvOf`operator --config ${config} ${name.split(' ').slice(1)} ${words}`
+  }
+  return Object.fromEntries(
+    Object.entries(rowsOf(world, left)).map(([name, row]) => {
+      const { args = [], bad, ...more }: Row = Array.isArray(row) ? { args: row } : (row as Row)
+      const argv = (n: number) => called(name, wordsOf(args, n), false)
+      const withBad =
+        bad === 'damaged'
+          ? (n: number) => [...argv(n), '--home', damagedHome(world)]
+          : bad !== undefined
+            ? (n: number) => called(name, wordsOf(bad, n), false)
+            : name.startsWith('operator ') && ((n: number) => called(name, wordsOf(args, n), true))
+      return [name, { ...more, argv, ...(withBad && { bad: withBad }) }]
+    }),
+  )
+}
+
+function rowsOf(world: World, left: Left): Readonly<Record<string, Row | Words>> {
+  const { folder, dev, config } = world
+  const inFolder = (name: string) => join(folder, name)
   const own = (command: (typeof withQuestions)[number], n: number) =>
     questionOf(dev, withQuestions.indexOf(command) * perCommand + n).question_id
-  const spare = questionOf(dev, questionsNeeded - 1)
+  const { slug, question_id: spare } = questionOf(dev, questionsNeeded - 1)
   const unproposed = questionOf(dev, questionsNeeded - 3).question_id
   const file = (name: string, content: string) => {
-    writeFileSync(join(folder, name), content, { mode: 0o600 })
-    return join(folder, name)
+    writeFileSync(inFolder(name), content, { mode: 0o600 })
+    return inFolder(name)
   }
   const rows = (command: 'batch sign' | 'batch submit' | 'run') => (n: number) => [
-    ...command.split(' '),
     file(
       `rows-${command.split(' ').at(-1)}-${n}.ndjson`,
       `${JSON.stringify({ identifier: own(command, n), outcome: 'p1' })}\n`,
     ),
   ]
-  const password = ['--password-file', join(folder, 'password')]
-  const token = [
-    ...['--uri', 'pkcs11:token=canary;object=canary'],
-    ...['--pin-file', join(folder, 'token.pin'), '--module'],
-  ]
-  const operator = (...words: string[]): Scenario => ({
-    argv: () => ['operator', '--config', config, ...words],
-    bad: () => ['operator', '--config', join(folder, 'bad-gateway.json'), ...words],
-  })
-  const shared = (...words: string[]): Scenario => ({
-    argv: () => ['operator', '--config', join(folder, 'store-shared.json'), ...words],
-    bad: () => ['operator', '--config', join(folder, 'bad-shared.json'), ...words],
-  })
-  const copy = (to: string) => [
-    ...argvOf`operator --config ${config} store copy`,
-    ...['--from', join(folder, 'old-store'), '--to-file', join(folder, to)],
-  ]
-  const damaged = (...words: string[]): Scenario => ({
-    argv: () => words,
-    bad: () => [...words, '--home', damagedHome(world)],
-  })
-  const devchain = (...words: string[]): Scenario => ({
-    argv: () => ['devchain', ...words, '--rpc-url', world.devUrl],
-  })
-  const wallet = (n: number) => `0x${String(n + 1).padStart(40, '0')}`
-  const someId = '00000000-0000-4000-8000-000000000000'
+  const password = ['--password-file', inFolder('password')]
+  const token = argvOf`--uri pkcs11:token=canary;object=canary --pin-file ${inFolder('token.pin')}
+    --module`
+  const rpcUrl = world.env.PROPOSER_RPC_URL ?? ''
+  const pinned = ['--token', dev.trust.tokens[0] ?? '']
+  const candidate = (n: number) => left.candidateIds[n % 3] ?? someId
+  const journaled = () => left.journalIds[0] ?? ''
+  const copy = (to: string) => argvOf`--from ${inFolder('old-store')} --to-file ${inFolder(to)}`
   return {
     'trust init': {
-      argv: () => argvOf`trust init --from ${join(folder, 'dev', 'trust.json')} --trust
-        ${join(world.home, 'trust', 'default.json')} --yes`,
-      bad: () => argvOf`trust init --from ${join(folder, 'proposer.key')}`,
+      args: argvOf`--from ${inFolder('dev/trust.json')}
+        --trust ${join(world.home, 'trust/default.json')} --yes`,
+      bad: ['--from', inFolder('proposer.key')],
     },
     'trust pin': {
-      argv: (n) => [
-        ...argvOf`trust pin --yes`,
-        ...(n === 1 ? ['--receipts'] : ['--token', dev.trust.tokens[0] ?? '']),
-      ],
-      bad: () => [
-        'trust',
-        'pin',
-        '--trust',
-        join(folder, 'proposer.key'),
-        '--token',
-        dev.trust.tokens[0] ?? '',
-        '--yes',
-      ],
+      args: (n) => argvOf`--yes ${n === 1 ? ['--receipts'] : pinned}`,
+      bad: argvOf`--trust ${inFolder('proposer.key')} ${pinned} --yes`,
     },
-    'trust show': {
-      argv: () => ['trust', 'show'],
-      bad: () => argvOf`trust show --trust ${join(folder, 'proposer.key')}`,
-    },
-    'trust verify': { argv: () => ['trust', 'verify'] },
+    'trust show': { bad: ['--trust', inFolder('proposer.key')] },
+    'trust verify': [],
     'config set': {
-      argv: (n) => [
-        'config',
-        'set',
-        '--profile',
-        `p${n}`,
-        'rpc-url',
-        world.env.PROPOSER_RPC_URL ?? '',
-      ],
-      bad: () => ['config', 'set', 'gateway', world.env.PROPOSER_RPC_URL ?? ''],
+      args: (n) => argvOf`--profile p${n} rpc-url ${rpcUrl}`,
+      bad: ['gateway', rpcUrl],
     },
     'config unset': {
-      argv: () => ['config', 'unset', 'headroom-percent'],
-      bad: () => argvOf`config unset rpc-url --home ${damagedHome(world)}`,
+      args: ['headroom-percent'],
+      bad: () => argvOf`rpc-url --home ${damagedHome(world)}`,
     },
-    version: { argv: () => ['version'], bad: () => ['version', 'of-what'] },
-    completion: {
-      argv: (n) => ['completion', ['bash', 'zsh', 'fish'][n % 3] ?? 'bash'],
-      bad: () => ['completion', 'nothing'],
-    },
+    version: { bad: ['of-what'] },
+    completion: { args: (n) => [['bash', 'zsh', 'fish'][n % 3] ?? 'bash'], bad: ['nothing'] },
     'config get': {
-      argv: (n) => ['config', 'get', n === 1 ? 'gateway' : 'rpc-url'],
-      bad: () => argvOf`config get rpc-url --home ${damagedHome(world)}`,
+      args: (n) => [n === 1 ? 'gateway' : 'rpc-url'],
+      bad: () => argvOf`rpc-url --home ${damagedHome(world)}`,
     },
-    'config list': {
-      argv: () => argvOf`config list --origin`,
-      bad: () => argvOf`config list --home ${damagedHome(world)}`,
-    },
-    'config path': {
-      argv: () => ['config', 'path'],
-      bad: () => argvOf`config path --no-such-flag`,
-    },
+    'config list': { args: ['--origin'], bad: 'damaged' },
+    'config path': { bad: ['--no-such-flag'] },
     'account import': {
-      argv: (n) => argvOf`account import own${n} --key-file ${join(folder, 'proposer.key')}
-        ${password}`,
-      bad: () => argvOf`account import bad --key-file ${join(folder, 'password')} ${password}`,
+      args: (n) => argvOf`own${n} --key-file ${inFolder('proposer.key')} ${password}`,
+      bad: argvOf`bad --key-file ${inFolder('password')} ${password}`,
     },
-    'account new': {
-      argv: (n) => ['account', 'new', `new${n}`, ...password],
-      bad: () => ['account', 'new', 'new0', ...password],
-    },
-    'account add-kms': {
-      argv: (n) => ['account', 'add-kms', `kms${n}`, '--key', world.kmsKeys[n % 2] ?? ''],
-    },
+    'account new': { args: (n) => [`new${n}`, ...password], bad: ['new0', ...password] },
+    'account add-kms': { args: (n) => argvOf`kms${n} --key ${world.kmsKeys[n % 2] ?? ''}` },
     'account add-pkcs11': {
-      argv: (n) => ['account', 'add-pkcs11', `token${n}`, ...token, world.module],
-      bad: () => ['account', 'add-pkcs11', 'bad', ...token, join(folder, 'bad-gateway.json')],
+      args: (n) => [`token${n}`, ...token, world.module],
+      bad: ['bad', ...token, inFolder('bad-gateway.json')],
       late: true,
     },
-    'account list': {
-      argv: () => ['account', 'list'],
-      bad: () => argvOf`account list --no-such-flag`,
-    },
-    'account rename': {
-      argv: (n) => ['account', 'rename', `new${n}`, `renamed${n}`],
-      bad: () => ['account', 'rename', 'own0', 'own1'],
-    },
-    'account remove': {
-      argv: (n) => argvOf`account remove renamed${n} --yes`,
-      bad: () => argvOf`account remove nobody --yes`,
-    },
-    'account show': {
-      argv: () => ['account', 'show', 'own0'],
-      bad: () => argvOf`account show own0 --home ${damagedHome(world)}`,
-    },
-    'devchain fund': devchain('fund', world.proposer),
-    'devchain grant': devchain('grant', wallet(7)),
-    'devchain ask': devchain('ask'),
-    'devchain set-bond': devchain('set-bond', spare.slug, '750000000'),
-    'devchain set-whitelist': devchain('set-whitelist', spare.slug, 'default'),
-    'devchain pause': devchain('pause', spare.slug),
-    'devchain unpause': devchain('unpause', spare.slug),
-    'devchain flag': devchain('flag', spare.slug),
-    'devchain unflag': devchain('unflag', spare.slug),
-    'devchain reset': devchain('reset', spare.slug),
-    'devchain propose': devchain('propose', spare.slug, '--outcome', 'p2'),
-    'devchain dispute': devchain('dispute', spare.slug),
-    'devchain clarify': devchain('clarify', spare.slug, 'Drizzle counts.'),
-    'devchain vote': devchain('vote', spare.slug, '--outcome', 'p2'),
-    'devchain settle': devchain('settle', spare.slug),
-    'devchain warp': devchain('warp', '1s'),
+    'account list': { bad: ['--no-such-flag'] },
+    'account rename': { args: (n) => [`new${n}`, `renamed${n}`], bad: ['own0', 'own1'] },
+    'account remove': { args: (n) => [`renamed${n}`, '--yes'], bad: ['nobody', '--yes'] },
+    'account show': { args: ['own0'], bad: 'damaged' },
+    'devchain fund': [world.proposer],
+    'devchain grant': [wallet(7)],
+    'devchain ask': [],
+    'devchain set-bond': [slug, '750000000'],
+    'devchain set-whitelist': [slug, 'default'],
+    'devchain pause': [slug],
+    'devchain unpause': [slug],
+    'devchain flag': [slug],
+    'devchain unflag': [slug],
+    'devchain reset': [slug],
+    'devchain propose': [slug, '--outcome', 'p2'],
+    'devchain dispute': [slug],
+    'devchain clarify': [slug, 'Drizzle counts.'],
+    'devchain vote': [slug, '--outcome', 'p2'],
+    'devchain settle': [slug],
+    'devchain warp': ['1s'],
     'devchain start': {
-      argv: () => argvOf`devchain start --port 0 --questions 1`,
-      bad: () => argvOf`devchain start --port 0 --write ${join(folder, 'password')}`,
+      args: argvOf`--port 0 --questions 1`,
+      bad: argvOf`--port 0 --write ${inFolder('password')}`,
       foreground: true,
     },
-    demo: { argv: () => ['demo'], bad: () => ['demo', '--no-such-flag'], foreground: true },
+    demo: { bad: ['--no-such-flag'], foreground: true },
     serve: {
-      argv: () => argvOf`serve --config ${config} --port 0 --set store="./second-store" --log`,
-      bad: () => argvOf`serve --config ${config} --port 0 --log`,
+      args: argvOf`--config ${config} --port 0 --set store="./second-store" --log`,
+      bad: argvOf`--config ${config} --port 0 --log`,
       foreground: true,
     },
-    'funds approve': { argv: () => argvOf`funds approve --amount max --yes` },
-    funds: { argv: () => ['funds'] },
-    positions: { argv: () => ['positions'] },
-    pnl: { argv: () => ['pnl'] },
-    'payouts list': { argv: () => ['payouts', 'list'] },
-    'payouts claim': { argv: () => argvOf`payouts claim --yes` },
-    check: { argv: (n) => ['check', own('sign', n)], bad: () => ['check', 'Not A Question'] },
-    eligibility: { argv: () => ['eligibility'] },
-    context: { argv: (n) => ['context', own('sign', n)] },
+    'funds approve': argvOf`--amount max --yes`,
+    funds: [],
+    positions: [],
+    pnl: [],
+    'payouts list': [],
+    'payouts claim': ['--yes'],
+    check: { args: (n) => [own('sign', n)], bad: ['Not A Question'] },
+    eligibility: [],
+    context: { args: (n) => [own('sign', n)] },
     sign: {
-      argv: (n) => [
-        ...argvOf`sign ${own('sign', n)} --outcome p2`,
-        ...([
+      args: (n) => {
+        const signers = [
           [],
           ['--account', 'own0', ...password],
           ['--signer', world.signerUrl],
           ['--signer', world.signerUrl],
           ['--account', 'own0', ...password],
-        ][n] ?? []),
-      ],
+        ]
+        return argvOf`${own('sign', n)} --outcome p2 ${signers[n] ?? []}`
+      },
       holdsPayload: true,
     },
-    submit: {
-      argv: (n) => ['submit', own('submit', n), '--outcome', 'p2', '--client-ref', `order ${n}`],
-    },
-    'batch context': {
-      argv: (n) => ['batch', 'context', file(`ids-${n}`, `${own('batch sign', n)}\n`)],
-    },
-    'batch sign': { argv: rows('batch sign'), holdsPayload: true },
-    'batch submit': { argv: rows('batch submit') },
-    run: { argv: rows('run') },
-    'questions list': { argv: () => ['questions', 'list'] },
-    init: { argv: () => ['init', '--yes'] },
+    submit: { args: (n) => argvOf`${own('submit', n)} --outcome p2 --client-ref ${`order ${n}`}` },
+    'batch context': { args: (n) => [file(`ids-${n}`, `${own('batch sign', n)}\n`)] },
+    'batch sign': { args: rows('batch sign'), holdsPayload: true },
+    'batch submit': { args: rows('batch submit') },
+    run: { args: rows('run') },
+    'questions list': [],
+    init: ['--yes'],
     conformance: {
-      argv: (n) => [
-        'conformance',
-        ...(n === 2 ? [] : [world.ready.url]),
-        '--question',
-        unproposed,
-        '--read-only',
-      ],
-      bad: () => [
-        'conformance',
-        '--question',
-        unproposed,
-        '--read-only',
-        '--gateway',
-        world.env.PROPOSER_RPC_URL ?? '',
-      ],
+      args: (n) => argvOf`${n === 2 ? [] : [world.ready.url]} --question ${unproposed} --read-only`,
+      bad: argvOf`--question ${unproposed} --read-only --gateway ${rpcUrl}`,
     },
-    status: { argv: (n) => ['status', left.candidateIds[n % 3] ?? someId] },
-    poll: {
-      argv: (n) => [
-        'poll',
-        left.candidateIds[n % 3] ?? someId,
-        '--until',
-        'validated',
-        '--timeout',
-        '20',
-      ],
-    },
+    status: { args: (n) => [candidate(n)] },
+    poll: { args: (n) => argvOf`${candidate(n)} --until validated --timeout 20` },
     'batch status': {
-      argv: (n) => [
-        'batch',
-        'status',
-        file(`candidates-${n}`, `${left.candidateIds.join('\n')}\n`),
-      ],
+      args: (n) => [file(`candidates-${n}`, `${left.candidateIds.join('\n')}\n`)],
     },
-    replay: {
-      argv: () => ['replay', '--all'],
-      bad: () => argvOf`replay --all --home ${damagedHome(world)}`,
-    },
-    reconcile: {
-      argv: (n) => ['reconcile', own('submit', n)],
-      bad: (n) => ['reconcile', own('submit', n), '--home', damagedHome(world)],
-    },
+    replay: { args: ['--all'], bad: 'damaged' },
+    reconcile: { args: (n) => [own('submit', n)], bad: 'damaged' },
     revoke: {
-      argv: (n) => [
-        'revoke',
-        left.journalIds[n] ?? '',
-        ...(n === 0 ? ['--print'] : n === 1 ? ['--yes'] : ['--dry-run']),
-      ],
+      args: (n) => [left.journalIds[n] ?? '', ['--print', '--yes'][n] ?? '--dry-run'],
     },
-    plan: { argv: () => ['plan', '500'], bad: () => ['plan', join(folder, 'nothing-here')] },
-    'journal list': damaged('journal', 'list'),
+    plan: { args: ['500'], bad: [inFolder('nothing-here')] },
+    'journal list': { bad: 'damaged' },
     'journal show': {
-      argv: (n) => [
-        'journal',
-        'show',
-        left.journalIds[0] ?? '',
-        ...(n === 2 ? ['--reveal-signature'] : []),
-      ],
-      bad: () => ['journal', 'show', left.journalIds[0] ?? '', '--home', damagedHome(world)],
+      args: (n) => [journaled(), ...(n === 2 ? ['--reveal-signature'] : [])],
+      bad: () => argvOf`${journaled()} --home ${damagedHome(world)}`,
       holdsPayload: true,
     },
-    'journal verify': damaged('journal', 'verify'),
-    'journal export': damaged('journal', 'export'),
+    'journal verify': { bad: 'damaged' },
+    'journal export': { bad: 'damaged' },
     'receipt export': {
-      argv: (n) => [
-        ...['receipt', 'export', left.candidateIds[n % 3] ?? someId],
-        ...([['-o', join(folder, 'receipt.json')], [], ['--reveal-signature']][n] ?? []),
+      args: (n) => [
+        candidate(n),
+        ...([['-o', inFolder('receipt.json')], [], ['--reveal-signature']][n] ?? []),
       ],
-      bad: () => [
-        ...['receipt', 'export', left.candidateIds[0] ?? someId],
-        ...['--home', damagedHome(world)],
-      ],
+      bad: () => argvOf`${candidate(0)} --home ${damagedHome(world)}`,
       holdsPayload: true,
     },
     'receipt verify': {
-      argv: () => ['receipt', 'verify', join(folder, 'receipt.json')],
-      bad: () => ['receipt', 'verify', join(folder, 'receipt-key.json')],
+      args: [inFolder('receipt.json')],
+      bad: [inFolder('receipt-key.json')],
     },
-    doctor: { argv: () => ['doctor'] },
+    doctor: [],
     'support-bundle': {
-      argv: (n) => [
-        'support-bundle',
-        '--config',
-        config,
-        ...(n === 0 ? ['-o', join(folder, 'bundle.json')] : []),
-      ],
-      bad: () => ['support-bundle', '--config', join(folder, 'bad-gateway.json')],
+      args: (n) => argvOf`--config ${config} ${n === 0 ? ['-o', inFolder('bundle.json')] : []}`,
+      bad: ['--config', inFolder('bad-gateway.json')],
     },
-    'operator list': operator('list'),
-    'operator status': operator('status'),
-    'operator trust repin': operator('trust', 'repin', '--reason', 'a test', '--yes'),
-    'operator top': { ...operator('top'), late: true },
-    'operator allow': operator('allow', wallet(1)),
-    'operator disallow': operator('disallow', wallet(1)),
-    'operator pause': operator('pause'),
-    'operator resume': operator('resume'),
-    'operator budget': operator('budget'),
-    'operator receipts list': operator('receipts', 'list'),
-    'operator receipts rotate': operator('receipts', 'rotate', '--reason', 'a test'),
-    'operator questions list': operator('questions', 'list'),
-    'operator questions add': operator('questions', 'add', spare.question_id, '--slug', 'renamed'),
-    'operator questions import': operator(
-      'questions',
-      'import',
-      file('questions.json', JSON.stringify([{ question_id: spare.question_id, slug: 'renamed' }])),
-    ),
-    'operator questions remove': operator('questions', 'remove', spare.question_id),
-    'operator candidates list': operator('candidates', 'list'),
-    'operator candidates show': lateOperator((n) => [
-      'candidates',
-      'show',
-      left.candidateIds[n % 3] ?? someId,
-    ]),
-    'operator candidates explain': lateOperator((n) => [
-      'candidates',
-      'explain',
-      left.candidateIds[n % 3] ?? someId,
-    ]),
+    'operator list': [],
+    'operator status': [],
+    'operator trust repin': ['--reason', 'a test', '--yes'],
+    'operator top': { late: true },
+    'operator allow': [wallet(1)],
+    'operator disallow': [wallet(1)],
+    'operator pause': [],
+    'operator resume': [],
+    'operator budget': [],
+    'operator receipts list': [],
+    'operator receipts rotate': ['--reason', 'a test'],
+    'operator questions list': [],
+    'operator questions add': [spare, '--slug', 'renamed'],
+    'operator questions import': [
+      file('questions.json', JSON.stringify([{ question_id: spare, slug: 'renamed' }])),
+    ],
+    'operator questions remove': [spare],
+    'operator candidates list': [],
+    'operator candidates show': { args: (n) => [candidate(n)] },
+    'operator candidates explain': { args: (n) => [candidate(n)] },
     'operator candidates reject': {
-      ...lateOperator((n) => [
-        'candidates',
-        'reject',
-        left.candidateIds.at(-1 - (n % 2)) ?? someId,
-        '--reason',
-        'a test',
-      ]),
+      args: (n) => [left.candidateIds.at(-1 - (n % 2)) ?? someId, '--reason', 'a test'],
       late: true,
     },
-    'operator store verify': operator('store', 'verify'),
-    'operator store backup': {
-      argv: (n) => ['operator', '--config', config, 'store', 'backup', join(folder, `backup-${n}`)],
-      bad: () => argvOf`operator --config ${config} store backup ${folder}`,
-    },
-    'operator store compact': operator('store', 'compact'),
-    'operator store export': operator('store', 'export', '--csv'),
-    'operator store repair': operator('store', 'repair'),
-    'operator store init': shared('store', 'init'),
-    'operator store upgrade': shared('store', 'upgrade'),
-    'operator store accept-loss': shared('store', 'accept-loss', '--reason', 'tried'),
-    'operator gateways': shared('gateways'),
-    'operator leader resign': shared('leader', 'resign'),
-    'operator store copy': {
-      argv: () => copy('copy.url'),
-      bad: () => copy('bad.url'),
-    },
-  }
-
-  function lateOperator(words: (n: number) => readonly string[]): Scenario {
-    return {
-      argv: (n) => ['operator', '--config', config, ...words(n)],
-      bad: (n) => ['operator', '--config', join(folder, 'bad-gateway.json'), ...words(n)],
-    }
+    'operator store verify': [],
+    'operator store backup': { args: (n) => [inFolder(`backup-${n}`)], bad: [folder] },
+    'operator store compact': [],
+    'operator store export': ['--csv'],
+    'operator store repair': [],
+    'operator store init': [],
+    'operator store upgrade': [],
+    'operator store accept-loss': ['--reason', 'tried'],
+    'operator gateways': [],
+    'operator leader resign': [],
+    'operator store copy': { args: copy('copy.url'), bad: copy('bad.url') },
   }
 }
 
