@@ -181,6 +181,20 @@ describe('the planner', () => {
 })
 
 describe('the shared state', () => {
+  test('R13: what was spent before a restart of the machine is waited for once, not for ever', async () => {
+    const { time, host, planner } = machine()
+    await time.run(
+      (async () => {
+        await learn(planner())
+        await planner().reserve(119, { min: 1 })
+        host.reboot()
+        const from = time.clock.monotonicMs()
+        expect((await planner().reserve(1)).granted).toBe(1)
+        expect(time.clock.monotonicMs() - from).toBeLessThan(62_000)
+      })(),
+    )
+  })
+
   test.each([
     { what: 'zeros', damage: (bytes: Uint8Array) => bytes.fill(0) },
     { what: 'a part of it', damage: (bytes: Uint8Array) => bytes.fill(0, 20) },

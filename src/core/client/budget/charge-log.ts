@@ -20,7 +20,10 @@ export interface BudgetPorts extends LockPorts {
 export interface SharedLog {
   /** Rejects with StorageError 74 `home_in_use` where an older program is at work. */
   read(): Promise<ChargeLog>
-  /** Applies `change` to what counts; one that gives back the same log writes nothing. */
+  /**
+   * Applies `change` to what counts. Writes nothing where that is the log that is kept; one of
+   * another boot is kept as dated anew, else its charges would be new to each reader for ever.
+   */
   update<T>(
     change: (log: ChargeLog, nowMs: number) => { readonly log: ChargeLog; readonly result: T },
   ): Promise<T>
@@ -50,11 +53,14 @@ export function openChargeLog(
 
   const empty = (nowMs: number) => emptyLog(liveness.bootId, nowMs, options.defaults)
 
-  async function current(nowMs: number): Promise<ChargeLog> {
+  /** `isKept`: no other log is on disk. */
+  async function current(nowMs: number): Promise<{ log: ChargeLog; isKept: boolean }> {
     const bytes = await ifThere(files.read(path))
     // What a power cut leaves of a file that was not synced is learned again.
     const { data } = ChargeLog.safeParse(bytes && jsonIn(bytes))
-    return data === undefined ? before(nowMs) : ofThisBoot(data, liveness.bootId, nowMs)
+    if (data === undefined) return { log: await before(nowMs), isKept: true }
+    const log = ofThisBoot(data, liveness.bootId, nowMs)
+    return { log, isKept: log === data }
   }
 
   /** What 0.2 has counted, or nothing. */
@@ -131,7 +137,7 @@ export function openChargeLog(
       if (alone !== undefined) return alone
       try {
         await findOld()
-        return await current(Math.floor(clock.monotonicMs()))
+        return (await current(Math.floor(clock.monotonicMs()))).log
       } catch (error) {
         return goAlone(error)
       }
@@ -142,10 +148,10 @@ export function openChargeLog(
           if (alone === undefined) {
             await findOld()
             return await locked(async () => {
-              const log = await current(Math.floor(clock.monotonicMs()))
+              const { log, isKept } = await current(Math.floor(clock.monotonicMs()))
               const nowMs = Math.floor(clock.monotonicMs())
               const { log: after, result } = change(log, nowMs)
-              if (after !== log) await write(compacted(after, nowMs))
+              if (after !== log || !isKept) await write(compacted(after, nowMs))
               return result
             })
           }

@@ -81,11 +81,16 @@ const [keptCalls, steps] = [128, 100]
 /** An assumed limit that drew no 429 for so many windows may be too low. */
 const grownAfterWindows = 10
 
-export const emptyLog = (boot: string, nowMs: number, defaults = defaultBudget): ChargeLog => ({
+export const emptyLog = (
+  boot: string,
+  nowMs: number,
+  { limitItems, windowMs } = defaultBudget,
+): ChargeLog => ({
   format: 2,
   boot,
   writtenMs: nowMs,
-  ...defaults,
+  limitItems,
+  windowMs,
   source: 'default',
   charges: [],
   told: null,
