@@ -6,7 +6,6 @@
  * too little name one raw unit. No such amount comes from an answer: the bond is the gateway's
  * word, and one that lies about it would choose what is signed.
  */
-import { domainOf, roundRef } from '../chain/round.js'
 import { answerError } from '../client/gateway/answer.js'
 import {
   type JournaledAuthorization,
@@ -14,267 +13,29 @@ import {
   openFor,
 } from '../client/journal/authorizations.js'
 import { chainChecks, type Form } from '../client/journal/records.js'
-import { attempt, type SubmitAnswer } from '../client/propose/attempt.js'
+import { attempt } from '../client/propose/attempt.js'
 import { draftOf, signDrafts } from '../client/propose/sign.js'
-import { checkTerms, requestOf } from '../client/propose/terms.js'
+import { checkTerms, hashedRound } from '../client/propose/terms.js'
 import { chainNow, confirmByChain } from '../client/trust/context.js'
-import { checkOutcome, contractsOf, type QuestionContext } from '../client/trust/trust.js'
+import { checkOutcome, type QuestionContext } from '../client/trust/trust.js'
 import type { Signer } from '../ports.js'
 import { ProposerError, UnavailableError, UsageError } from '../protocol/errors.js'
 import { priceOf } from '../protocol/proposal.js'
-import { toHex, witnessRound } from '../protocol/witness.js'
-import { type BareBench, type Bet, outcomeFor } from './bench.js'
-import { retryMs, routes } from './probe.js'
-import {
-  at,
-  came,
-  isGiven,
-  isStructure,
-  isUuid,
-  isWord,
-  lifeSeconds,
-  listAt,
-  NotSeen,
-  once,
-  type Seen,
-} from './rule.js'
+import { toHex } from '../protocol/witness.js'
+import { type BareBench, lifeSeconds, outcomeFor } from './bench.js'
+import { routes, untilServed } from './probe.js'
+import { at, came, is, NotSeen, once, resultsIn, type Seen } from './rule.js'
+
+export interface Pair {
+  readonly wallet: Signer
+  readonly context: QuestionContext
+}
+type Fits = (context: QuestionContext) => boolean
 
 export interface SentProbe {
   readonly authorization: JournaledAuthorization
   readonly pair: Pair
   readonly seen: Seen
-}
-
-export const places = { first: 0, rival: 1, other: 2 } as const
-
-/** Whether a status tells an end: in our own words, or by what only an end has (§2.6). */
-export function hasEnded(status: unknown): boolean {
-  const word = at(status, 'status')
-  if (word === 'executed' || word === 'failed') return true
-  if (isStructure(at(status, 'failure'))) return true
-  return isGiven(at(status, 'submission', 'proposal_event_index'))
-}
-
-const tries = 10
-const pauseMs = 2_000
-const longestWaitMs = 90_000
-
-/** The candidate id in an acknowledgement, or NotSeen: another check tells that it is missing. */
-export function candidateIn(json: unknown, sent: string): string {
-  const id = at(json, 'candidate_id')
-  if (isUuid(id)) return id
-  throw new NotSeen(`${sent} gave no candidate`)
-}
-
-export const otherPrice = ({ signed }: JournaledAuthorization): string =>
-  signed.terms.price === priceOf.p1 ? priceOf.p2 : priceOf.p1
-
-/**
- * NotSeen where a gateway looks at balance and allowance before it admits; the spec leaves that
- * open.
- */
-function expectFunded(seen: Seen): void {
-  const results = listAt(seen.json, 'results')
-  const isUnfunded = (json: unknown) =>
-    /balance|allowance|fund/.test(String(at(json, 'error', 'code') ?? ''))
-  if (!isUnfunded(seen.json) && !(results.length > 0 && results.every(isUnfunded))) return
-  throw new NotSeen(
-    `the gateway admits funded proposals only (${came(seen)}), and these checks sign for more than any wallet holds`,
-  )
-}
-
-/**
- * The exchange as it came. Without one nothing is known of what became of it, and the run ends
- * (exit 6 or 75).
- */
-async function exchanged(
-  { probe, ports: { clock }, signal }: BareBench,
-  call: () => Promise<SubmitAnswer | undefined>,
-): Promise<Seen> {
-  for (let tried = 1; ; tried++) {
-    const answer = await call()
-    const seen = probe.last()
-    if (seen === undefined) {
-      if (answer === undefined || answer.kind === 'accepted')
-        throw new UnavailableError('no_answer', 'no response', 'run `proposer replay`')
-      throw answerError(answer, 'submit')
-    }
-    if (seen.status !== 429 && seen.status !== 503) {
-      expectFunded(seen)
-      return seen
-    }
-    if (tried === tries) throw new NotSeen(`${seen.sent} was answered ${came(seen)} ${tried} times`)
-    if (seen.status === 503)
-      await clock.sleep(Math.max(1_000, Math.min(retryMs(seen, clock) ?? 0, 30_000)), signal)
-  }
-}
-
-function sendBatch(
-  bench: BareBench,
-  authorizations: readonly JournaledAuthorization[],
-  junk: readonly unknown[] = [],
-): Promise<Seen> {
-  const { gateway, signal } = bench
-  const more = junk.map((one) => `,${JSON.stringify(one)}`).join('')
-  const withJunk: typeof gateway = {
-    ...gateway,
-    submitBatch: (body, call) => gateway.submitBatch(body.replace(/\]\}$/, `${more}]}`), call),
-  }
-  const parts = { ...bench, gateway: withJunk }
-  return exchanged(
-    bench,
-    async () => (await attempt(parts, authorizations, signal ? { signal } : {})).answers[0],
-  )
-}
-
-/**
- * What a preparation must not do to the submission that follows: reserve its nonce, or its wallet's
- * place (§4.1 rule 2).
- */
-async function prepareBefore(
-  { probe }: BareBench,
-  { signed }: JournaledAuthorization,
-): Promise<void> {
-  const { signature: _signature, ...body } = JSON.parse(signed.body)
-  for (const outcome of ['p1', 'p2'])
-    await probe.send(routes.prepare(signed.questionId, { ...body, outcome }))
-}
-
-/** What may be proposed on this question, once the chain, where there is one, and the user agree. */
-async function confirmedBet(bench: BareBench, { wallet, context }: Pair): Promise<Bet> {
-  const { chain, trust, maxAmountRaw } = bench
-  const nowSeconds = chain
-    ? await chainNow(chain, trust, bench.ports.clock)
-    : Number(bench.nowSeconds())
-  const bondIsConfirmed =
-    chain !== undefined && (await confirmByChain(chain, trust, context)) !== undefined
-  const cap = maxAmountRaw === undefined ? {} : { maxAmountRaw }
-  const { amountRaw } = checkTerms(cap, context, nowSeconds, bondIsConfirmed)
-  const outcome = outcomeFor(context)
-  const { label } = checkOutcome(trust, context, outcome)
-  const proposer = wallet.address
-  const bet: Bet = { context, proposer, outcome, label, amountRaw, bondIsConfirmed }
-  await bench.confirmBet?.(bet)
-  return bet
-}
-
-async function untilEnded(
-  { ports: { clock }, signal }: BareBench,
-  status: () => Promise<Seen>,
-): Promise<Seen> {
-  const untilMs = clock.monotonicMs() + longestWaitMs
-  for (;;) {
-    const seen = await status()
-    if (seen.status !== 200) throw new NotSeen(`${seen.sent} was answered ${came(seen)}`)
-    if (hasEnded(seen.json)) return seen
-    // What tells no status at all tells no end either.
-    if (!isWord(at(seen.json, 'status'))) throw new NotSeen(`${seen.sent} gave no status`)
-    if (clock.monotonicMs() > untilMs)
-      throw new NotSeen(`the candidate did not end in ${longestWaitMs / 1_000} s`)
-    await clock.sleep(pauseMs, signal)
-  }
-}
-
-/** The admissions of one run. */
-export function createAdmissions(bench: BareBench) {
-  const { probe, signal } = bench
-  const ends = new Map<string, Promise<Seen>>()
-  const closed = new Set<string>()
-
-  const pairs = (count: number, fits: Fits = () => true, order: 'first' | 'last' = 'first') =>
-    freePairs(bench, count, (one) => !closed.has(one.question_id) && fits(one), order)
-  async function pairOf(fits?: Fits, order?: 'first' | 'last'): Promise<Pair> {
-    const [pair] = await pairs(1, fits, order)
-    if (pair === undefined) throw new NotSeen('no question is free')
-    return pair
-  }
-  const send = (authorization: JournaledAuthorization) =>
-    exchanged(
-      bench,
-      async () => (await attempt(bench, [authorization], signal ? { signal } : {})).answers[0],
-    )
-  const status = (questionId: string, candidateId: string) =>
-    probe.send(routes.status(questionId, candidateId))
-
-  async function submitted(pair: Pair, terms: ProbeTerms, isPrepared: boolean): Promise<SentProbe> {
-    const authorization = await signWith(bench, pair, terms)
-    if (isPrepared) await prepareBefore(bench, authorization)
-    const seen = await send(authorization)
-    if (at(seen.json, 'error', 'code') === 'proposer_not_eligible')
-      throw new NotSeen(`${pair.wallet.address} is not eligible here`)
-    return { authorization, pair, seen }
-  }
-
-  return {
-    sign: (pair: Pair, terms?: ProbeTerms) => signWith(bench, pair, terms),
-    send,
-    status,
-    sendBatch: (authorizations: readonly JournaledAuthorization[]) =>
-      sendBatch(bench, authorizations),
-    /** Signs with something wrong in it; a refusal frees the question again. */
-    async sendWrong(terms: ProbeTerms, fits?: Fits) {
-      const authorization = await signWith(bench, await pairOf(fits), terms)
-      return { ...(await send(authorization)), journalId: authorization.id }
-    },
-    /** By a wallet that is on no list, for an amount that nobody holds. */
-    async sendStrange() {
-      const wallet = bench.strangerWallet
-      if (wallet === undefined)
-        throw new NotSeen('no key of a wallet outside the allowlist was given')
-      const [context] = await bench.open()
-      if (context === undefined) throw new NotSeen('no question is open')
-      return send(await signWith(bench, { wallet, context }))
-    },
-    /** Its nonce was prepared before, with another outcome too. */
-    first: once(async () => submitted(await pairOf(), {}, true)),
-    /**
-     * One call of three items under one client_ref: two that can be admitted, and between them one
-     * in conflict with the first.
-     */
-    batch: once(async () => {
-      const [one, two] = await pairs(2)
-      if (one === undefined || two === undefined) throw new NotSeen('two questions are required')
-      const terms = { form: 'batch', clientRef: 'conformance' } as const
-      const [first, other] = [await signWith(bench, one, terms), await signWith(bench, two, terms)]
-      const junk = [{ ...(await bench.unsignedItem()), proposer: 'nobody' }]
-      /** To be refused as a whole (§4.2 rule 2). */
-      const malformed = await sendBatch(bench, [first, other], junk)
-      const changes = { price: otherPrice(first), supersede: first.id }
-      const authorizations = [first, await signWith(bench, one, { ...terms, ...changes }), other]
-      const seen = await sendBatch(bench, authorizations)
-      return { authorizations, pairs: [one, one, two], seen, malformed }
-    }),
-    executable: once(async () => {
-      const pair = await pairOf(undefined, 'last')
-      try {
-        const { amountRaw } = await confirmedBet(bench, pair)
-        closed.add(pair.context.question_id)
-        return await submitted(pair, { amountRaw }, false)
-      } catch (error) {
-        if (error instanceof UsageError) throw new NotSeen(error.detail)
-        throw error
-      }
-    }),
-    ended(questionId: string, candidateId: string): Promise<Seen> {
-      const known =
-        ends.get(candidateId) ?? untilEnded(bench, () => status(questionId, candidateId))
-      ends.set(candidateId, known)
-      return known
-    },
-  }
-}
-
-/** More than any token has, and the sum of a few is still a uint256. */
-export const unexecutableRaw = 2n ** 128n
-/**
- * All that a check of the bond risks where the gateway admits it, or has reported a bond that is
- * none.
- */
-export const leastRaw = 1n
-
-export interface Pair {
-  readonly wallet: Signer
-  readonly context: QuestionContext
 }
 
 export interface ProbeTerms {
@@ -286,7 +47,195 @@ export interface ProbeTerms {
   readonly supersede?: string
 }
 
-export type Fits = (context: QuestionContext) => boolean
+/** More than any token has, and the sum of a few is still a uint256. */
+export const unexecutableRaw = 2n ** 128n
+/**
+ * All that a check of the bond risks where the gateway admits it, or has reported a bond that is
+ * none.
+ */
+export const leastRaw = 1n
+
+export const places = { first: 0, rival: 1, other: 2 } as const
+
+/** Whether a status tells an end: in our own words, or by what only an end has (§2.6). */
+export function hasEnded(status: unknown): boolean {
+  const word = at(status, 'status')
+  if (word === 'executed' || word === 'failed' || is.structure(at(status, 'failure'))) return true
+  return is.given(at(status, 'submission.proposal_event_index'))
+}
+
+const pauseMs = 2_000
+const longestWaitMs = 90_000
+const longestPauseMs = 30_000
+
+/** The candidate id in an acknowledgement, or NotSeen: another check tells that it is missing. */
+export function candidateIn(json: unknown, sent: string): string {
+  const id = at(json, 'candidate_id')
+  if (is.uuid(id)) return id
+  throw new NotSeen(`${sent} gave no candidate`)
+}
+
+export const otherPrice = ({ signed }: JournaledAuthorization): string =>
+  signed.terms.price === priceOf.p1 ? priceOf.p2 : priceOf.p1
+
+/**
+ * NotSeen where a gateway looks at balance and allowance before it admits; the spec leaves that
+ * open.
+ */
+function expectFunded(seen: Seen): Seen {
+  const results = resultsIn(seen.json)
+  const isUnfunded = (json: unknown) =>
+    /balance|allowance|fund/.test(String(at(json, 'error.code') ?? ''))
+  if (!isUnfunded(seen.json) && !(results.length > 0 && results.every(isUnfunded))) return seen
+  throw new NotSeen(
+    `the gateway admits funded proposals only (${came(seen)}), and these checks sign for more than any wallet holds`,
+  )
+}
+
+/**
+ * Sends by the client proper; the exchange as it came. Without one nothing is known of what became
+ * of it, and the run ends (exit 6 or 75). `junk`: items that follow in the call.
+ */
+async function sendAll(
+  bench: BareBench,
+  authorizations: readonly JournaledAuthorization[],
+  junk: readonly unknown[] = [],
+): Promise<Seen> {
+  const { gateway, ports, probe, signal } = bench
+  const waiting = signal ? { signal } : {}
+  const more = junk.map((one) => `,${JSON.stringify(one)}`).join('')
+  const withJunk: typeof gateway = {
+    ...gateway,
+    submitBatch: (body, call) => gateway.submitBatch(body.replace(/\]\}$/, `${more}]}`), call),
+  }
+  const exchange = async () => {
+    const { answers } = await attempt({ ...bench, gateway: withJunk }, authorizations, waiting)
+    const [seen, answer] = [probe.last(), answers[0]]
+    if (seen !== undefined) return seen
+    if (answer !== undefined && answer.kind !== 'accepted') throw answerError(answer, 'submit')
+    throw new UnavailableError('no_answer', 'no response', 'run `proposer replay`')
+  }
+  const parts = { clock: ports.clock, ...waiting }
+  return expectFunded(await untilServed(parts, exchange, undefined, longestPauseMs))
+}
+
+/** What may be proposed on this question, once the chain, where there is one, and the user agree. */
+async function confirmedAmount(bench: BareBench, { wallet, context }: Pair): Promise<bigint> {
+  const { chain, trust, maxAmountRaw } = bench
+  const nowSeconds = chain
+    ? await chainNow(chain, trust, bench.ports.clock)
+    : Number(bench.nowSeconds())
+  const bondIsConfirmed =
+    chain !== undefined && (await confirmByChain(chain, trust, context)) !== undefined
+  const cap = maxAmountRaw === undefined ? {} : { maxAmountRaw }
+  const { amountRaw } = checkTerms(cap, context, nowSeconds, bondIsConfirmed)
+  const outcome = outcomeFor(context)
+  const { label } = checkOutcome(trust, context, outcome)
+  const proposer = wallet.address
+  await bench.confirmBet?.({ context, proposer, outcome, label, amountRaw, bondIsConfirmed })
+  return amountRaw
+}
+
+/** The admissions of one run. */
+export function createAdmissions(bench: BareBench) {
+  const { probe, ports, signal } = bench
+  const ends = new Map<string, Promise<Seen>>()
+  const closed = new Set<string>()
+
+  const pairs = (count: number, fits: Fits = () => true, isLast = false) =>
+    freePairs(bench, count, (one) => !closed.has(one.question_id) && fits(one), isLast)
+  const send = (authorization: JournaledAuthorization) => sendAll(bench, [authorization])
+  const status = (questionId: string, candidateId: string) =>
+    probe.send(routes.status(questionId, candidateId))
+
+  async function submitted(pair: Pair, authorization: JournaledAuthorization): Promise<SentProbe> {
+    const seen = await send(authorization)
+    if (at(seen.json, 'error.code') === 'proposer_not_eligible')
+      throw new NotSeen(`${pair.wallet.address} is not eligible here`)
+    return { authorization, pair, seen }
+  }
+
+  async function untilEnded(questionId: string, candidateId: string): Promise<Seen> {
+    const untilMs = ports.clock.monotonicMs() + longestWaitMs
+    for (;;) {
+      const seen = await status(questionId, candidateId)
+      if (seen.status !== 200) throw new NotSeen(`${seen.sent} was answered ${came(seen)}`)
+      if (hasEnded(seen.json)) return seen
+      // What tells no status at all tells no end either.
+      if (!is.word(at(seen.json, 'status'))) throw new NotSeen(`${seen.sent} gave no status`)
+      if (ports.clock.monotonicMs() > untilMs)
+        throw new NotSeen(`the candidate did not end in ${longestWaitMs / 1_000} s`)
+      await ports.clock.sleep(pauseMs, signal)
+    }
+  }
+
+  return {
+    sign: (pair: Pair, terms?: ProbeTerms) => signWith(bench, pair, terms),
+    send,
+    status,
+    sendBatch: (authorizations: readonly JournaledAuthorization[]) =>
+      sendAll(bench, authorizations),
+    /** Signs with something wrong in it; a refusal frees the question again. */
+    async sendWrong(terms: ProbeTerms, fits?: Fits) {
+      const authorization = await signWith(bench, (await pairs(1, fits))[0], terms)
+      return { ...(await send(authorization)), journalId: authorization.id }
+    },
+    /** By a wallet that is on no list, for an amount that nobody holds. */
+    async sendStrange() {
+      const wallet = bench.strangerWallet
+      if (wallet === undefined)
+        throw new NotSeen('no key of a wallet outside the allowlist was given')
+      const [context] = await bench.open()
+      if (context === undefined) throw new NotSeen('no question is open')
+      return send(await signWith(bench, { wallet, context }))
+    },
+    /**
+     * Its nonce was prepared before, with another outcome too: a preparation must not reserve the
+     * nonce, or its wallet's place (§4.1 rule 2).
+     */
+    first: once(async () => {
+      const [pair] = await pairs(1)
+      const authorization = await signWith(bench, pair)
+      const { signature: _signature, ...body } = JSON.parse(authorization.signed.body)
+      for (const outcome of ['p1', 'p2'])
+        await probe.send(routes.prepare(pair.context.question_id, { ...body, outcome }))
+      return submitted(pair, authorization)
+    }),
+    /**
+     * One call of three items under one client_ref: two that can be admitted, and between them one
+     * in conflict with the first.
+     */
+    batch: once(async () => {
+      const [one, two] = await pairs(2)
+      if (two === undefined) throw new NotSeen('two questions are required')
+      const terms = { form: 'batch', clientRef: 'conformance' } as const
+      const [first, other] = [await signWith(bench, one, terms), await signWith(bench, two, terms)]
+      const junk = [{ ...(await bench.unsignedItem()), proposer: 'nobody' }]
+      /** To be refused as a whole (§4.2 rule 2). */
+      const malformed = await sendAll(bench, [first, other], junk)
+      const changes = { price: otherPrice(first), supersede: first.id }
+      const authorizations = [first, await signWith(bench, one, { ...terms, ...changes }), other]
+      const seen = await sendAll(bench, authorizations)
+      return { authorizations, pairs: [one, one, two], seen, malformed }
+    }),
+    executable: once(async () => {
+      const [pair] = await pairs(1, undefined, true)
+      try {
+        const amountRaw = await confirmedAmount(bench, pair)
+        closed.add(pair.context.question_id)
+        return await submitted(pair, await signWith(bench, pair, { amountRaw }))
+      } catch (error) {
+        if (error instanceof UsageError) throw new NotSeen(error.detail)
+        throw error
+      }
+    }),
+    ended(questionId: string, candidateId: string): Promise<Seen> {
+      const known = ends.get(candidateId) ?? untilEnded(questionId, candidateId)
+      ends.set(candidateId, known)
+      return known
+    },
+  }
+}
 
 function checkRisk({ may, maxAmountRaw }: BareBench, amountRaw: bigint): void {
   if (amountRaw <= leastRaw || amountRaw >= unexecutableRaw) return
@@ -305,12 +254,12 @@ const wantedOf = ({ trust }: BareBench, { wallet, context }: Pair) => ({
 })
 
 /** Wallets and questions that no open authorization holds (R8); NotSeen where there are fewer. */
-export async function freePairs(
+async function freePairs(
   bench: BareBench,
   count: number,
   fits: Fits,
-  order: 'first' | 'last',
-): Promise<readonly Pair[]> {
+  isLast: boolean,
+): Promise<readonly [Pair, ...Pair[]]> {
   const { wallets, journal, ports } = bench
   if (wallets.length === 0) throw new NotSeen('no key of an eligible wallet was given')
   const view = await journal.load()
@@ -322,24 +271,22 @@ export async function freePairs(
     const open = openFor(view.byQuestion(wanted.questionId), wanted, nowMs)
     return open.length === 0 && offersFor(view.offers, wanted, nowMs).length === 0
   })
-  const taken = order === 'first' ? free.slice(0, count) : free.slice(-count)
-  if (taken.length === count) return taken
+  const [first, ...others] = isLast ? free.slice(-count) : free.slice(0, count)
+  if (first !== undefined && others.length === count - 1) return [first, ...others]
   throw new NotSeen(
     `${count} more of questions and wallets without an open authorization are required: add --question`,
   )
 }
 
 /** Reserves a nonce and signs, journaled; NotSeen where the question is held meanwhile. */
-export async function signWith(
+async function signWith(
   bench: BareBench,
   pair: Pair,
   terms: ProbeTerms = {},
 ): Promise<JournaledAuthorization> {
   const { ports, journal, trust } = bench
   const { wallet, context } = pair
-  const request = requestOf(context)
-  const contracts = contractsOf(trust)
-  const witness = witnessRound(domainOf(contracts), request, context.bond.token)
+  const { witness, ref } = hashedRound(trust, context)
   const price = terms.price ?? priceOf[outcomeFor(context)]
   const amountRaw = terms.amountRaw ?? unexecutableRaw
   checkRisk(bench, amountRaw)
@@ -350,24 +297,11 @@ export async function signWith(
     const rival = open.find(({ id }) => id !== terms.supersede)
     if (rival !== undefined) throw new NotSeen(`${rival.id} now holds the question`)
     const nonce = journal.nextNonce()
-    const digest = toHex(
-      witness.digest({
-        price,
-        amount: String(amountRaw),
-        nonce: String(nonce),
-        deadline: String(deadlineSeconds),
-      }),
-    )
-    const round = roundRef(contracts, wanted.questionId, request, witness.ancillaryHash)
+    const [amount, deadline] = [String(amountRaw), String(deadlineSeconds)]
+    const digest = toHex(witness.digest({ price, amount, nonce: String(nonce), deadline }))
     const prepared = {
-      context,
-      price,
-      amountRaw,
-      nonce,
-      deadlineSeconds,
-      round,
-      digest,
-      unchecked: chainChecks,
+      ...{ context, price, amountRaw, nonce, deadlineSeconds, digest },
+      ...{ round: ref, unchecked: chainChecks },
     }
     const intent = { identifier: context.question_id, proposer: wallet.address, ...terms }
     const { draft, reserving } = draftOf({ journal, trust }, intent, prepared, view)

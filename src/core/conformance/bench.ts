@@ -1,17 +1,32 @@
 /** What the checks of one run share. */
 import type { GatewayClient } from '../client/gateway/gateway-client.js'
 import type { Journal, JournalPorts } from '../client/journal/journal.js'
-import { checkContext, type QuestionContext, type Trust } from '../client/trust/trust.js'
+import {
+  checkContext,
+  contractsOf,
+  type QuestionContext,
+  type Trust,
+} from '../client/trust/trust.js'
 import type { Chain, Ed25519, Hex, Signer } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 import { priceOf } from '../protocol/proposal.js'
-import type { Address, OutcomeKey } from '../protocol/schema.js'
-import { toHex } from '../protocol/witness.js'
+import type { Address, BatchSigningData, OutcomeKey } from '../protocol/schema.js'
+import { primaryType, toHex, wireTypes } from '../protocol/witness.js'
 import { version } from '../protocol/words.js'
 import { createAdmissions } from './admissions.js'
-import { readContext } from './contexts.js'
 import { type Probe, routes } from './probe.js'
-import { at, came, lifeSeconds, listAt, NotSeen, once, type Tier } from './rule.js'
+import {
+  at,
+  came,
+  integer,
+  is,
+  listAt,
+  memberOf,
+  NotSeen,
+  once,
+  resultsIn,
+  type Tier,
+} from './rule.js'
 
 export interface Bet {
   readonly context: QuestionContext
@@ -53,14 +68,19 @@ export type Bench = BareBench & { readonly admissions: ReturnType<typeof createA
 
 export type Body = Record<string, unknown> & { permit: Record<string, unknown> }
 
+/**
+ * How long the permits of a run live: the gateway wants five minutes beyond admission (§2.1), and
+ * they should not hold questions for long.
+ */
+export const lifeSeconds = 900n
+
 /** Puts the parts together; nothing is sent yet. */
 export function createBench(parts: BenchParts): Bench {
   const bench = { ...parts, ...bareBench(parts) }
   return { ...bench, admissions: createAdmissions(bench) }
 }
 
-function bareBench(parts: BenchParts) {
-  const { ports, journal, probe, trust, wallets, questions } = parts
+function bareBench({ ports, journal, probe, trust, wallets, questions }: BenchParts) {
   const randomHex = (bytes: number): Hex => toHex(ports.random.bytes(bytes))
   const signature = () => `${randomHex(64)}1b`
   const stranger: Address = randomHex(20)
@@ -74,11 +94,11 @@ function bareBench(parts: BenchParts) {
   })
 
   const open = once(async () => {
-    const actual = listAt((await contexts()).json, 'results').map((one) => at(one, 'signing_data'))
+    const actual = resultsIn((await contexts()).json).map((one) => at(one, 'signing_data'))
     return questions.flatMap(({ questionId, slug }) => {
       const read = readContext(actual.find((one) => at(one, 'question_id') === questionId))
-      if (typeof read === 'string') return []
-      const context: QuestionContext = { ...read, source: 'gateway', ...(slug && { slug }) }
+      if (is.text(read)) return []
+      const context: QuestionContext = { ...read, ...(slug && { slug }) }
       return distrust(trust, context, Number(nowSeconds())) === undefined ? [context] : []
     })
   })
@@ -128,7 +148,9 @@ function bareBench(parts: BenchParts) {
     contexts,
     open,
     context,
+    /** Why there is no context, where questions were given. */
     unusable,
+    hasContext: async () => questions.length > 0 && (await unusable()) === undefined,
     proposal,
     signingBody,
     unsigned: async (): Promise<Body> => ({ ...(await proposal()), signature: signature() }),
@@ -154,7 +176,16 @@ function bareBench(parts: BenchParts) {
 
 /** The outcome that is proposed on a question: p2, or p1 where p2 is not allowed. */
 export const outcomeFor = ({ price }: QuestionContext): OutcomeKey =>
-  (['p2', 'p1'] as const).find((one) => price.allowed_values.includes(priceOf[one])) ?? 'p2'
+  price.allowed_values.includes(priceOf.p2) || !price.allowed_values.includes(priceOf.p1)
+    ? 'p2'
+    : 'p1'
+
+/** The round of a question on our chain, where there is one. */
+export async function roundOf({ chain, trust }: BenchParts, questionId: Hex) {
+  if (chain === undefined) return undefined
+  const { createRoundReader } = await import('../chain/questions.js')
+  return createRoundReader(chain, contractsOf(trust)).read(questionId)
+}
 
 /** Why a context is not what the pins say, or `undefined` where it is. */
 export function distrust(
@@ -167,6 +198,76 @@ export function distrust(
     return undefined
   } catch (error) {
     if (error instanceof UsageError) return error
+    throw error
+  }
+}
+
+/** `identifier.raw`: §2.7 names it beside the request, §2.8 of the request. */
+export const rawIdentifier = (data: unknown): unknown =>
+  at(data, 'identifier.raw') ?? at(data, 'request.identifier.raw')
+
+/** What the request of a context or of signing data says, in one form. */
+export function requestFacts(request: unknown) {
+  const identifier = at(request, 'identifier')
+  return {
+    oracle: at(request, 'oracle'),
+    requester: at(request, 'requester'),
+    identifier: is.text(identifier)
+      ? identifier
+      : (at(identifier, 'raw') ?? memberOf(request, /identifier/)),
+    timestamp: integer(memberOf(request, /timestamp/)),
+    ancillary_data: memberOf(request, /ancillary/),
+  }
+}
+
+class Missing extends Error {}
+
+/**
+ * Our own form of a context, with our own types to sign by; the name of what is missing where it
+ * cannot be signed from. Each fact must stand in its own place, unlike what the client proper
+ * takes.
+ */
+export function readContext(data: unknown): (BatchSigningData & { source: 'gateway' }) | string {
+  function need<T>(name: string, fits: (value: unknown) => value is T, value = at(data, name)): T {
+    const given = integer(value) ?? value
+    if (fits(given)) return given
+    throw new Missing(name)
+  }
+  const { timestamp, ancillary_data } = requestFacts(at(data, 'request'))
+  try {
+    const question_id = need('question_id', is.hash)
+    const identifier = { raw: need('identifier.raw', is.hash, rawIdentifier(data)) }
+    const prices = listAt(data, 'price.allowed_values')
+    return {
+      source: 'gateway',
+      question_id,
+      request: {
+        question_id,
+        oracle: need('request.oracle', is.address),
+        requester: need('request.requester', is.address),
+        identifier,
+        timestamp: need('the timestamp of request', is.uint, timestamp),
+        ancillary_data: need('the ancillary bytes of request', is.bytes, ancillary_data),
+      },
+      identifier,
+      price: { allowed_values: prices.flatMap((price) => integer(price) ?? []) },
+      bond: {
+        token: need('bond.token', is.address),
+        required_bond: need('bond.required_bond', is.uint),
+      },
+      contracts: {
+        permit2: need('contracts.permit2', is.address),
+        signed_proposer: need('contracts.signed_proposer', is.address),
+      },
+      signing: {
+        chain_id: Number(need('signing.chain_id', is.uint)),
+        max_payment: '0',
+        primary_type: primaryType,
+        types: wireTypes(false),
+      },
+    }
+  } catch (error) {
+    if (error instanceof Missing) return error.message
     throw error
   }
 }

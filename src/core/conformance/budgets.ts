@@ -1,17 +1,16 @@
 /** §8, and §7 on 429. These come last, and what they spend is waited out. */
 import { maxRetryAfterMs, rateLimitOf } from '../client/gateway/answer.js'
 import type { Bench } from './bench.js'
-import { type Probe, type ProbeCall, retryMs, routes } from './probe.js'
+import { type Probe, type ProbeCall, retryMs, routes, untilServed } from './probe.js'
 import {
   at,
   came,
+  expectAll,
   expectStatus,
-  expectThat,
   Fault,
-  listAt,
   NotSeen,
   once,
-  rule,
+  resultsIn,
   rulesOf,
   type Seen,
 } from './rule.js'
@@ -19,14 +18,6 @@ import {
 const itemsInCall = 100
 /** Twenty calls are twice the default global budget. */
 const callsAtMost = 20
-const busyTries = 10
-const noHeaders = 'the responses carry no RateLimit headers, which the spec does not require'
-
-function statuses({ ports }: Bench, count: number): ProbeCall {
-  const ids = Array.from({ length: count }, () => ports.random.uuid())
-  return routes.batch('statuses', ids, `${count} items`)
-}
-const oneItem = ({ stranger }: Bench): ProbeCall => routes.eligibility(stranger)
 
 interface Overrun {
   readonly refused: Seen
@@ -48,40 +39,60 @@ function overrun(bench: Bench): Promise<Overrun> {
   return known()
 }
 
+const leftIn = ({ headers }: Seen) => rateLimitOf(headers)?.remaining
+
+/**
+ * Sends at once; a gateway that is busy with other things (503) is asked again. One that is over
+ * its budget should say 429.
+ */
+const sendNow = (
+  { probe, ports, signal }: Bench,
+  call: ProbeCall,
+  isOver: boolean,
+  wrong?: string,
+) =>
+  untilServed(
+    { clock: ports.clock, ...(signal && { signal }) },
+    () => probe.overrun(call, wrong),
+    ({ status }, tried) => status === 429 || (isOver && tried === 3),
+    1_000,
+  )
+const oneNow = (bench: Bench, isOver = true) =>
+  sendNow(bench, routes.eligibility(bench.stranger), isOver)
+
 async function spend(bench: Bench): Promise<Overrun> {
-  if (bench.isLocal === true) throw new NotSeen('nothing is charged in process')
-  let before = rateLimitOf((await bench.probe.send(oneItem(bench))).headers)
+  const { isLocal, probe, ports, stranger } = bench
+  if (isLocal === true) throw new NotSeen('nothing is charged in process')
+  let left = leftIn(await probe.send(routes.eligibility(stranger)))
   let letThrough: Seen | undefined
   let windowsEnded = 0
   for (let call = 0; call < callsAtMost; call++) {
     // Room for one item must be left, or the call after the refusal tells nothing.
-    const left = before?.remaining
     const isMultiple = left !== undefined && left > 0 && left % itemsInCall === 0
     const count = isMultiple ? itemsInCall - 1 : itemsInCall
     const isOver = left !== undefined && left < count
-    const seen = await sendNow(bench, statuses(bench, count), isOver)
-    const isServed = seen.status === 200 && listAt(seen.json, 'results').length === count
-    if (!isServed) {
+    const ids = Array.from({ length: count }, () => ports.random.uuid())
+    const seen = await sendNow(bench, routes.batch('statuses', ids), isOver, `${count} items`)
+    if (seen.status !== 200 || resultsIn(seen.json).length !== count) {
       if (call === 0 && seen.status !== 429)
         throw new NotSeen(`${seen.sent} was answered ${came(seen)}`)
-      const after = await sendNow(bench, oneItem(bench), true)
-      const rest = rateLimitOf(after.headers)
+      const after = await oneNow(bench)
+      const rest = leftIn(after)
       // More is left than before the refusal: the window has ended between the two calls, which
       // tells nothing. A gateway with which that goes on forgets what it was asked for.
-      if (windowsEnded < 2 && left !== undefined && (rest?.remaining ?? 0) > left) {
+      if (windowsEnded < 2 && left !== undefined && (rest ?? 0) > left) {
         windowsEnded += 1
-        before = rest
+        left = rest
         continue
       }
-      const hadRoom = left === undefined ? undefined : left > 0
       const submission = await submissionNow(bench, count, left)
-      const waitMs = retryMs(seen, bench.ports.clock)
+      const [hadRoom, waitMs] = [left === undefined ? left : left > 0, retryMs(seen, ports.clock)]
       return { refused: seen, after, submission, hadRoom, letThrough, waitMs }
     }
-    before = rateLimitOf(seen.headers)
+    const rest = leftIn(seen)
     // More is left than before where the window has ended on the way.
-    const isSameWindow = (before?.remaining ?? 0) <= (left ?? 0)
-    if (isOver && isSameWindow) letThrough ??= seen
+    if (isOver && (rest ?? 0) <= (left ?? 0)) letThrough ??= seen
+    left = rest
   }
   if (letThrough === undefined)
     throw new NotSeen(`the rate limit is above ${callsAtMost * itemsInCall} items, or unknown`)
@@ -96,30 +107,13 @@ async function submissionNow(
   count: number,
   left: number | undefined,
 ): Promise<Seen | undefined> {
-  if ((await bench.unusable()) !== undefined || bench.questions.length === 0) return undefined
+  if (!(await bench.hasContext())) return undefined
   const items = Array(count).fill({ ...(await bench.unsignedItem()), proposer: bench.stranger })
-  const seen = await sendNow(bench, routes.batch('proposals', items, `${count} items`), true)
-  const rest = rateLimitOf(seen.headers)?.remaining ?? 0
-  if (left === undefined || rest <= left) return seen
+  const seen = await sendNow(bench, routes.batch('proposals', items), true, `${count} items`)
+  if (left === undefined || (leftIn(seen) ?? 0) <= left) return seen
   // More is left than before: the window has ended in between, which tells nothing; or it is
   // another window, while the shared one still refuses (§8 rule 2).
-  const again = await sendNow(bench, oneItem(bench), true)
-  return again.status === 429 ? seen : undefined
-}
-
-/**
- * Sends at once; a gateway that is busy with other things (503) is asked again. One that is over
- * its budget should say 429.
- */
-async function sendNow(bench: Bench, call: ProbeCall, isOver: boolean): Promise<Seen> {
-  const { probe, ports, signal } = bench
-  for (let tried = 1; ; tried++) {
-    const seen = await probe.overrun(call)
-    if (seen.status !== 503 || (isOver && tried === 3)) return seen
-    if (tried === busyTries)
-      throw new NotSeen(`${seen.sent} was answered ${came(seen)} ${tried} times`)
-    await ports.clock.sleep(1_000, signal)
-  }
+  return (await oneNow(bench)).status === 429 ? seen : undefined
 }
 
 async function overrunIfRefused(bench: Bench): Promise<Overrun> {
@@ -131,52 +125,52 @@ async function overrunIfRefused(bench: Bench): Promise<Overrun> {
   }
 }
 
+const refusal = (seen: Seen): string => {
+  expectStatus(seen, 429)
+  expectAll(seen, { 'the refusal has per-item results': at(seen.json, 'results') === undefined })
+  return came(seen)
+}
+
 export const budgetRules = rulesOf('overrun', {
-  '8-rate-limited': rule(
+  '8-rate-limited': [
     'a call over the budget is answered 429, without per-item results',
+    async (bench) => refusal((await overrun(bench)).refused),
     200,
-    async (bench) => {
-      const { refused } = await overrun(bench)
-      expectStatus(refused, 429)
-      const isWhole = at(refused.json, 'results') === undefined
-      expectThat(isWhole, refused, 'the refusal has per-item results')
-      return came(refused)
-    },
-  ),
-  '8-whole-batch-refused': rule(
+  ],
+  '8-whole-batch-refused': [
     'a batch of more items than the budget has left is refused before admission',
     async (bench) => {
       const { letThrough, hadRoom } = await overrunIfRefused(bench)
-      if (hadRoom === undefined) throw new NotSeen(noHeaders)
+      if (hadRoom === undefined)
+        throw new NotSeen(
+          'the responses carry no RateLimit headers, which the spec does not require',
+        )
       if (letThrough === undefined) return 'refused'
       const sent = `sent ${letThrough.sent}, more than the rate limit had left`
       throw new Fault(`${sent}; got ${came(letThrough)}`)
     },
-  ),
-  '8-submission-refused': rule(
+  ],
+  '8-submission-refused': [
     'a batch submission over the budget returns 429 before admission',
-    0,
     async (bench) => {
       const { submission } = await overrunIfRefused(bench)
       if (submission === undefined) throw new NotSeen('no question is open, or the window ended')
-      expectStatus(submission, 429)
-      const isWhole = at(submission.json, 'results') === undefined
-      expectThat(isWhole, submission, 'the refusal has per-item results')
-      return came(submission)
+      return refusal(submission)
     },
-  ),
-  '7-retry-told': rule(
+    0,
+  ],
+  '7-retry-told': [
     '429 gives the delay in Retry-After, or else in the detail',
     async (bench) => {
       const { refused, waitMs } = await overrunIfRefused(bench)
       // What words the detail uses is left open; a delay has a number.
-      const detail = String(at(refused.json, 'error', 'detail') ?? '')
+      const isTold = waitMs !== undefined || /\d/.test(String(at(refused.json, 'error.detail')))
       const fault = `got ${refused.status} without Retry-After and without a delay in the detail`
-      expectThat(waitMs !== undefined || /\d/.test(detail), refused, fault)
+      expectAll(refused, { [fault]: isTold })
       return waitMs === undefined ? 'in words of its own' : `${waitMs / 1_000} s`
     },
-  ),
-  '8-refused-call-charged': rule(
+  ],
+  '8-refused-call-charged': [
     'rate-limited attempts also charge the counters',
     async (bench) => {
       const { after, hadRoom } = await overrunIfRefused(bench)
@@ -185,20 +179,23 @@ export const budgetRules = rulesOf('overrun', {
       const sent = `${after.sent} right after a refused call that left room for it`
       return expectStatus({ ...after, sent }, 429)
     },
-  ),
-  '8-window-reopens': rule('after that delay, calls are served again', async (bench) => {
-    const { refused, after, waitMs } = await overrunIfRefused(bench)
-    const { clock } = bench.ports
-    // Where nothing is reported the window of §8 is waited out, so that the run leaves none
-    // overrun.
-    const resetMs = (rateLimitOf(refused.headers)?.resetSeconds ?? 60) * 1_000
-    const afterMs = after.status === 429 ? (retryMs(after, clock) ?? 0) : 0
-    const delayMs = Math.max(waitMs ?? resetMs, afterMs, 1_000)
-    if (delayMs > maxRetryAfterMs)
-      throw new NotSeen(`${refused.sent} had to wait ${delayMs / 1_000} s`)
-    await clock.sleep(delayMs, bench.signal)
-    const seen = await sendNow(bench, oneItem(bench), false)
-    const sent = `${seen.sent} ${Math.ceil(delayMs / 1_000)} s after the refusal`
-    return expectStatus({ ...seen, sent }, 200)
-  }),
+  ],
+  '8-window-reopens': [
+    'after that delay, calls are served again',
+    async (bench) => {
+      const { refused, after, waitMs } = await overrunIfRefused(bench)
+      const { clock } = bench.ports
+      // Where nothing is reported the window of §8 is waited out, so that the run leaves none
+      // overrun.
+      const resetMs = (rateLimitOf(refused.headers)?.resetSeconds ?? 60) * 1_000
+      const afterMs = after.status === 429 ? (retryMs(after, clock) ?? 0) : 0
+      const delayMs = Math.max(waitMs ?? resetMs, afterMs, 1_000)
+      if (delayMs > maxRetryAfterMs)
+        throw new NotSeen(`${refused.sent} had to wait ${delayMs / 1_000} s`)
+      await clock.sleep(delayMs, bench.signal)
+      const seen = await oneNow(bench, false)
+      const sent = `${seen.sent} ${Math.ceil(delayMs / 1_000)} s after the refusal`
+      return expectStatus({ ...seen, sent }, 200)
+    },
+  ],
 })

@@ -8,7 +8,7 @@ import { maxRetryAfterMs, rateLimitOf, retryHintMs } from '../client/gateway/ans
 import { type Clock, type Fetch, TransportError } from '../ports.js'
 import { readCapped } from '../protocol/capped.js'
 import { UnavailableError } from '../protocol/errors.js'
-import { at, came, NotSeen, type Seen } from './rule.js'
+import { at, came, is, NotSeen, type Seen } from './rule.js'
 
 export interface ProbeCall {
   readonly method: 'GET' | 'POST' | 'OPTIONS'
@@ -18,7 +18,6 @@ export interface ProbeCall {
   readonly headers?: Readonly<Record<string, string>>
   /** What it is charged (§8 rule 2); default 1. */
   readonly items?: number
-  readonly wrong?: string | undefined
 }
 
 /** The batch routes: the list of a call, and what a result says of its item (§2.7). */
@@ -29,38 +28,20 @@ export const batches = {
 } as const
 export type Batch = keyof typeof batches
 
+const get = (path: string): ProbeCall => ({ method: 'GET', path })
+const post = (path: string, body: unknown): ProbeCall => ({ method: 'POST', path, body })
+
 export const routes = {
-  eligibility: (address: string, wrong?: string): ProbeCall => ({
-    method: 'GET',
-    path: `/v1/proposals/eligibility/${address}`,
-    wrong,
-  }),
-  prepare: (identifier: string, body: unknown, wrong?: string): ProbeCall => ({
-    method: 'POST',
-    path: `/v1/proposals/${identifier}/signing-data`,
-    body,
-    wrong,
-  }),
-  submit: (identifier: string, body: unknown, wrong?: string): ProbeCall => ({
-    method: 'POST',
-    path: `/v1/proposals/${identifier}`,
-    body,
-    wrong,
-  }),
-  status: (identifier: string, candidateId: string, wrong?: string): ProbeCall => ({
-    method: 'GET',
-    path: `/v1/proposals/${identifier}/status/${candidateId}`,
-    wrong,
-  }),
-  batch(batch: Batch, list: readonly unknown[], wrong?: string): ProbeCall {
+  get,
+  eligibility: (address: string) => get(`/v1/proposals/eligibility/${address}`),
+  prepare: (identifier: string, body: unknown) =>
+    post(`/v1/proposals/${identifier}/signing-data`, body),
+  submit: (identifier: string, body: unknown) => post(`/v1/proposals/${identifier}`, body),
+  status: (identifier: string, candidateId: string) =>
+    get(`/v1/proposals/${identifier}/status/${candidateId}`),
+  batch(batch: Batch, list: readonly unknown[]): ProbeCall {
     const { path, field } = batches[batch]
-    return {
-      method: 'POST',
-      path,
-      body: { [field]: list },
-      items: Math.max(1, list.length),
-      wrong,
-    }
+    return { ...post(path, { [field]: list }), items: Math.max(1, list.length) }
   },
 }
 
@@ -88,36 +69,37 @@ const tries = 10
 const shortestPauseMs = 1_000
 
 /** Milliseconds that a 429 or 503 asks for, by header or detail (§7). */
-export function retryMs(seen: Seen, clock: Pick<Clock, 'nowMs'>): number | undefined {
-  const detail = at(seen.json, 'error', 'detail')
-  return retryHintMs(seen.headers, typeof detail === 'string' ? detail : '', clock)
+export function retryMs({ headers, json }: Seen, clock: Pick<Clock, 'nowMs'>): number | undefined {
+  const detail = at(json, 'error.detail')
+  return retryHintMs(headers, is.text(detail) ? detail : '', clock)
 }
 
-function outcomeOf(seen: Seen, clock: Pick<Clock, 'nowMs'>): CallResult {
-  const refused = seen.status === 429
-  return {
-    answered: true,
-    refused,
-    rateLimit: rateLimitOf(seen.headers),
-    retryAfterMs: refused ? retryMs(seen, clock) : undefined,
+/** Asks again after a 503, and after a 429, which is waited for by what asks. */
+export async function untilServed(
+  { clock, signal }: Pick<ProbeParts, 'clock' | 'signal'>,
+  exchange: () => Promise<Seen>,
+  isFinal: (seen: Seen, tried: number) => boolean = () => false,
+  longestPauseMs = Number.POSITIVE_INFINITY,
+): Promise<Seen> {
+  for (let tried = 1; ; tried++) {
+    const seen = await exchange()
+    if ((seen.status !== 429 && seen.status !== 503) || isFinal(seen, tried)) return seen
+    const waitMs = retryMs(seen, clock) ?? 0
+    if (tried === tries || Math.min(waitMs, longestPauseMs) > maxRetryAfterMs)
+      throw new NotSeen(`${seen.sent} was answered ${came(seen)} ${tried} times`)
+    if (seen.status === 503)
+      await clock.sleep(Math.max(Math.min(waitMs, longestPauseMs), shortestPauseMs), signal)
   }
 }
 
-const unanswered: CallResult = {
-  answered: false,
-  refused: false,
-  rateLimit: undefined,
-  retryAfterMs: undefined,
-}
-
 /** A probe of one gateway. */
-export function createProbe(parts: ProbeParts) {
-  const { fetch, base, clock, planner, signal } = parts
+export function createProbe({ fetch, base, clock, planner, signal }: ProbeParts) {
   const noticed: Noticed = { answers: 0 }
+  const waiting = signal ? { signal } : {}
   let kept: Seen | undefined
 
   async function exchange(url: string, init: RequestInit, sent: string): Promise<Seen> {
-    const response = await fetch(url, { ...init, redirect: 'manual', ...(signal && { signal }) })
+    const response = await fetch(url, { ...init, redirect: 'manual', ...waiting })
     const { status, headers } = response
     const text = await readCapped(response.body, capBytes)
     if (text === undefined) throw new NotSeen(`an answer is longer than ${capBytes} bytes`)
@@ -132,66 +114,36 @@ export function createProbe(parts: ProbeParts) {
     return seen
   }
 
-  function overrun({ method, path, body, headers, wrong }: ProbeCall): Promise<Seen> {
-    const accept = { accept: 'application/json' }
-    const sent = `${method} ${path}${wrong === undefined ? '' : ` with ${wrong}`}`
-    if (body === undefined)
-      return exchange(base + path, { method, headers: { ...accept, ...headers } }, sent)
-    const text = typeof body === 'string' ? body : JSON.stringify(body)
-    const all = { ...accept, 'content-type': 'application/json', ...headers }
-    // `fetch` labels text by itself, bytes it does not.
+  function overrun({ method, path, body, headers }: ProbeCall, wrong?: string): Promise<Seen> {
+    const all = { accept: 'application/json', 'content-type': 'application/json', ...headers }
     const { 'content-type': type, ...unlabelled } = all
+    const sent = `${method} ${path}${wrong === undefined ? '' : ` with ${wrong}`}`
+    if (body === undefined) return exchange(base + path, { method, headers: unlabelled }, sent)
+    const text = is.text(body) ? body : JSON.stringify(body)
+    // `fetch` labels text by itself, bytes it does not.
     const init =
       type === ''
-        ? { method, headers: unlabelled, body: new TextEncoder().encode(text) }
-        : { method, headers: all, body: text }
-    return exchange(base + path, init, sent)
+        ? { headers: unlabelled, body: new TextEncoder().encode(text) }
+        : { headers: all, body: text }
+    return exchange(base + path, { method, ...init }, sent)
   }
 
-  async function sendOnce(call: ProbeCall): Promise<Seen> {
-    const reservation = await planner.reserve(call.items ?? 1, signal ? { signal } : {})
-    let outcome = unanswered
+  async function sendOnce(call: ProbeCall, wrong?: string): Promise<Seen> {
+    const reservation = await planner.reserve(call.items ?? 1, waiting)
+    let outcome: CallResult = { answered: false, refused: false }
     try {
-      const seen = await overrun(call)
-      outcome = outcomeOf(seen, clock)
+      const seen = await overrun(call, wrong)
+      const refused = seen.status === 429
+      outcome = {
+        answered: true,
+        refused,
+        rateLimit: rateLimitOf(seen.headers),
+        retryAfterMs: refused ? retryMs(seen, clock) : undefined,
+      }
       return seen
     } finally {
       await reservation.settle(outcome)
     }
-  }
-
-  return {
-    base,
-    noticed,
-    /** At once, whatever the budget says: for the rules about the budget only. */
-    overrun: (call: ProbeCall) => reached(() => overrun(call)),
-    async send(call: ProbeCall): Promise<Seen> {
-      for (let attempt = 1; ; attempt++) {
-        const seen = await reached(() => sendOnce(call))
-        if (seen.status !== 429 && seen.status !== 503) return seen
-        const waitMs = retryMs(seen, clock) ?? shortestPauseMs
-        if (attempt === tries || waitMs > maxRetryAfterMs)
-          throw new NotSeen(`${seen.sent} was answered ${came(seen)} ${attempt} times`)
-        // The planner waits out a 429 itself.
-        if (seen.status === 503) await clock.sleep(Math.max(waitMs, shortestPauseMs), signal)
-      }
-    },
-    /** Its exchanges are kept: for calls that the client proper makes. */
-    async fetch(input: Parameters<Fetch>[0], init?: RequestInit): Promise<Response> {
-      const { pathname } = new URL(
-        typeof input === 'string' || input instanceof URL ? input : input.url,
-      )
-      const method = init?.method ?? 'GET'
-      kept = undefined
-      const seen = await exchange(String(input), init ?? {}, `${method} ${pathname}`)
-      kept = seen
-      // Only 200 to 599 make a Response; anything else has failed already.
-      return new Response(seen.text === '' ? null : seen.text, {
-        status: seen.status,
-        headers: seen.headers,
-      })
-    },
-    last: () => kept,
   }
 
   /** Without an answer nothing can be said of a gateway (contract §6, exit 75). */
@@ -200,18 +152,41 @@ export function createProbe(parts: ProbeParts) {
       return await call()
     } catch (error) {
       if (!(error instanceof TransportError)) throw error
-      throw new UnavailableError(
-        'gateway_unreachable',
-        error.message,
-        'check the URL and the gateway, then rerun the checks',
-      )
+      throw unreachable(error.message)
     }
+  }
+
+  return {
+    base,
+    noticed,
+    /** At once, whatever the budget says: for the rules about the budget only. */
+    overrun: (call: ProbeCall, wrong?: string) => reached(() => overrun(call, wrong)),
+    send: (call: ProbeCall, wrong?: string) =>
+      untilServed({ clock, ...waiting }, () => reached(() => sendOnce(call, wrong))),
+    /** Its exchanges are kept: for calls that the client proper makes. */
+    async fetch(input: Parameters<Fetch>[0], init: RequestInit = {}): Promise<Response> {
+      const url = input instanceof Request ? input.url : String(input)
+      kept = undefined
+      const seen = await exchange(url, init, `${init.method ?? 'GET'} ${new URL(url).pathname}`)
+      kept = seen
+      // Only 200 to 599 make a Response; anything else has failed already.
+      const { status, headers } = seen
+      return new Response(seen.text === '' ? null : seen.text, { status, headers })
+    },
+    last: () => kept,
   }
 }
 
+export const unreachable = (why: string): UnavailableError =>
+  new UnavailableError(
+    'gateway_unreachable',
+    why,
+    'check the URL and the gateway, then rerun the checks',
+  )
+
 /** The digits of the signatures in what is sent; those too short to be one may be anywhere. */
 function signaturesIn(body: unknown): readonly string[] {
-  if (typeof body !== 'string') return []
+  if (!is.text(body)) return []
   return [...body.matchAll(/"signature":"0x([0-9a-fA-F]{64,})"/g)].map(([, hex = '']) =>
     hex.toLowerCase().slice(0, 120),
   )
@@ -219,8 +194,8 @@ function signaturesIn(body: unknown): readonly string[] {
 
 function hasErrorBody({ json }: Seen): boolean {
   const errors = at(json, 'errors')
-  const isText = (name: string) => typeof at(json, 'error', name) === 'string'
-  return isText('code') && isText('detail') && (errors === undefined || Array.isArray(errors))
+  const isError = is.text(at(json, 'error.code')) && is.text(at(json, 'error.detail'))
+  return isError && (errors === undefined || Array.isArray(errors))
 }
 
 function parsed(headers: Headers, text: string): unknown {

@@ -1,11 +1,12 @@
 /**
- * Readers of answers that demand no more than the spec shows. It names few sub-fields and no time
- * format. So a member is looked for by what its name must hold, and a value is compared by what it
- * says.
+ * What a check is, and readers of answers that demand no more than the spec shows. It names few
+ * sub-fields and no time format. So a member is looked for by what its name must hold, and a value
+ * is compared by what it says.
  */
 import { plainCode } from '../client/gateway/reading.js'
 import { version } from '../protocol/words.js'
 import type { Bench } from './bench.js'
+import type { ProbeCall } from './probe.js'
 
 /**
  * What a check may do. `read`: nothing that could be admitted. `admit`: signs, but only what cannot
@@ -19,6 +20,12 @@ export type Tier = 'read' | 'admit' | 'execute' | 'overrun'
  * examined.
  */
 export type Run = (bench: Bench) => Promise<string>
+/** An answer to be looked at; what several checks ask for is asked for once. */
+export type Exchange = (bench: Bench) => Promise<Seen>
+/** What must hold of an answer; or what is to be said of it in a report. */
+export type Expect = (json: unknown, bench: Bench, seen: Seen) => Told | Promise<Told>
+type Told = Facts | string
+
 export interface Rule {
   readonly id: string
   /** Where the spec says it. */
@@ -30,12 +37,9 @@ export interface Rule {
   readonly run: Run
 }
 
-type Check = readonly [says: string, items: number, run: Run]
-export type Stated = Readonly<Record<string, Check>>
-
-/** What a rule says, what it is charged where that is not one item, and how it is examined. */
-export const rule = (says: string, ...how: readonly [Run] | readonly [number, Run]): Check =>
-  how.length === 1 ? [says, 1, ...how] : [says, ...how]
+/** What a rule says, how it is examined, and what that is charged where it is not one item. */
+export type Check = readonly [says: string, run: Run, items?: number]
+export type Checks = Readonly<Record<string, Check>>
 
 const sections: Readonly<Record<string, string>> = {
   '4.2.1-items-101': '§4.2 rule 4',
@@ -57,8 +61,8 @@ function sectionOf(id: string): string {
   return `§${part === undefined ? chapter : `${chapter}.${part}`}${rule === undefined ? '' : ` rule ${rule}`}`
 }
 
-export const rulesOf = (tier: Tier, stated: Stated): readonly Rule[] =>
-  Object.entries(stated).map(([id, [says, items, run]]) => ({
+export const rulesOf = (tier: Tier, checks: Checks): readonly Rule[] =>
+  Object.entries(checks).map(([id, [says, run, items = 1]]) => ({
     id,
     section: sections[id] ?? sectionOf(id),
     tier,
@@ -81,37 +85,39 @@ export interface Seen {
   readonly json: unknown
 }
 
-/**
- * A member of parsed JSON by its path, `undefined` where it is not there. Array members go by their
- * number.
- */
-export function at(json: unknown, ...path: readonly (string | number)[]): unknown {
+/** A member of parsed JSON by its dotted path, `undefined` where it is not there. */
+export function at(json: unknown, path: string | number): unknown {
   let here = json
-  for (const key of path) {
-    if (typeof here !== 'object' || here === null || !Object.hasOwn(here, key)) return undefined
-    here = (here as Record<string | number, unknown>)[key]
+  for (const key of String(path).split('.')) {
+    if (!isStructure(here) || !Object.hasOwn(here, key)) return undefined
+    here = (here as Record<string, unknown>)[key]
   }
   return here
 }
 
 /** A list in parsed JSON; empty where there is none. */
-export function listAt(json: unknown, ...path: readonly (string | number)[]): readonly unknown[] {
-  const found = at(json, ...path)
+export function listAt(json: unknown, path: string): readonly unknown[] {
+  const found = at(json, path)
   return Array.isArray(found) ? found : []
 }
 
-export const codesOf = (seen: Seen): readonly unknown[] =>
-  listAt(seen.json, 'results').map((one) => at(one, 'status_code'))
+export const resultsIn = (json: unknown): readonly unknown[] => listAt(json, 'results')
+export const codesIn = (json: unknown): readonly unknown[] =>
+  resultsIn(json).map((one) => at(one, 'status_code'))
 
 /** An answer in few words: its status, and its code or that it is no JSON. */
-export function came(seen: Seen): string {
-  const code = at(seen.json, 'error', 'code')
-  if (typeof code === 'string') return `${seen.status} ${plainCode(code)}`
-  return seen.json === undefined ? `${seen.status} without JSON` : String(seen.status)
+export function came({ status, json }: Seen): string {
+  const code = at(json, 'error.code')
+  if (typeof code === 'string') return `${status} ${plainCode(code)}`
+  return json === undefined ? `${status} without JSON` : String(status)
 }
 
 /** These come from the application itself, never from what stands before it (§7 rule 1). */
 const ownStatuses = [200, 202, 400, 403, 409, 422]
+/** Refusals of a malformed body or value (§7). */
+export const malformed = [400, 422] as const
+/** A malformed part of a path is as good as one that names nothing. */
+export const notServed = [400, 404, 422] as const
 
 /** Throws Fault unless the status is one of these, with JSON where it is the application's own. */
 export function expectStatus(seen: Seen, ...statuses: readonly number[]): string {
@@ -120,9 +126,13 @@ export function expectStatus(seen: Seen, ...statuses: readonly number[]): string
   throw new Fault(`sent ${seen.sent}; got ${came(seen)}, expected ${statuses.join(' or ')}`)
 }
 
-/** Throws Fault with what was sent, unless it holds. */
-export function expectThat(holds: boolean, seen: Pick<Seen, 'sent'>, otherwise: string): void {
-  if (!holds) throw new Fault(`sent ${seen.sent}; ${otherwise}`)
+/** What holds of an answer, by what is wrong where it does not. */
+export type Facts = Readonly<Record<string, boolean>>
+
+/** Throws Fault with what was sent and the first of these that does not hold. */
+export function expectAll({ sent }: Pick<Seen, 'sent'>, facts: Facts): void {
+  for (const [fault, holds] of Object.entries(facts))
+    if (!holds) throw new Fault(`sent ${sent}; ${fault}`)
 }
 
 /** NotSeen for a rule about something else than the status, which another check tells. */
@@ -136,10 +146,54 @@ export const wrongly = (seen: Seen, wrong: string): Seen => ({
   sent: `${seen.sent} with ${wrong}`,
 })
 
-/** Refusals of a malformed body or value (§7). */
-export const malformed = [400, 422] as const
-/** A malformed part of a path is as good as one that names nothing. */
-export const notServed = [400, 404, 422] as const
+/** A check of one answer: what must hold of it, and what is said then. */
+export const on =
+  (exchange: Exchange, ...how: readonly (string | Expect)[]): Run =>
+  async (bench) => {
+    const seen = await exchange(bench)
+    let actual = ''
+    for (const one of how) {
+      const told = is.text(one) ? one : await one(seen.json, bench, seen)
+      if (is.text(told)) actual = told
+      else expectAll(seen, told)
+    }
+    return actual
+  }
+
+type Row = readonly [says: string, ...how: (string | Expect)[]]
+
+/** Checks of one answer. */
+export const about = (exchange: Exchange, rows: Readonly<Record<string, Row>>): Checks =>
+  Object.fromEntries(
+    Object.entries(rows).map(([id, [says, ...how]]) => [id, [says, on(exchange, ...how)]]),
+  )
+
+export const answers =
+  (...statuses: readonly number[]): Expect =>
+  (_json, _bench, seen) =>
+    expectStatus(seen, ...statuses)
+
+export const has =
+  (members: Members, path?: string): Expect =>
+  (json, _bench, seen) => {
+    expectMembers(seen, members, path === undefined ? json : at(json, path))
+    return 'all named'
+  }
+
+/** A check of calls that must all be answered so; what came last is told, where nothing else is. */
+export const refuses =
+  (
+    statuses: readonly number[],
+    wrong: string | undefined,
+    calls: (bench: Bench) => readonly ProbeCall[] | Promise<readonly ProbeCall[]>,
+    detail?: string,
+  ): Run =>
+  async (bench) => {
+    let actual = ''
+    for (const call of await calls(bench))
+      actual = expectStatus(await bench.probe.send(call, wrong), ...statuses)
+    return detail ?? actual
+  }
 
 /** Runs once, however many rules ask. */
 export function once<T>(make: () => Promise<T>): () => Promise<T> {
@@ -150,14 +204,9 @@ export function once<T>(make: () => Promise<T>): () => Promise<T> {
   }
 }
 
-/**
- * How long the permits of a run live: the gateway wants five minutes beyond admission (§2.1), and
- * they should not hold questions for long.
- */
-export const lifeSeconds = 900n
-
+const isStructure = (value: unknown): value is object => typeof value === 'object' && value !== null
 const isObject = (value: unknown): value is Record<string, unknown> =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
+  isStructure(value) && !Array.isArray(value)
 
 export const member = (target: unknown, name: RegExp): readonly [string, unknown] | undefined =>
   isObject(target) ? Object.entries(target).find(([key]) => name.test(key)) : undefined
@@ -168,7 +217,7 @@ export const memberOf = (target: unknown, name: RegExp): unknown => member(targe
  * An unsigned integer as decimal text, from text or a JSON number; `undefined` for anything else.
  */
 export function integer(value: unknown): string | undefined {
-  if (typeof value === 'string' && /^(0|[1-9]\d{0,77})$/.test(value)) return value
+  if (is.uint(value)) return value
   return Number.isSafeInteger(value) && Number(value) >= 0 ? String(value) : undefined
 }
 
@@ -196,58 +245,60 @@ const fits =
   (value: unknown): value is T =>
     typeof value === 'string' && form.test(value)
 
-export const fitsAddress = fits<`0x${string}`>(/^0x[0-9a-f]{40}$/)
-export const isHash = fits<`0x${string}`>(/^0x[0-9a-f]{64}$/)
-export const fitsBytes = fits<`0x${string}`>(/^0x([0-9a-f]{2})*$/)
-export const isUuid = fits(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i)
-export const isText = (value: unknown): value is string => typeof value === 'string'
-export const isWord = (value: unknown): value is string => isText(value) && value !== ''
-export const isFlag = (value: unknown): value is boolean => typeof value === 'boolean'
-export const isUint = (value: unknown): value is string =>
-  isText(value) && integer(value) !== undefined
-export const isInstant = (value: unknown): boolean => timeMs(value) !== undefined
-export const isNullable = (value: unknown): boolean => value === null || isObject(value)
-export const isStructure = (value: unknown): value is object =>
-  typeof value === 'object' && value !== null
-export const isThere = (value: unknown): boolean => value !== undefined
-/** Whether there is something: another builder may tell null for what is not there. */
-export const isGiven = (value: unknown): boolean => value !== undefined && value !== null
+/** What a value may be. */
+export const is = {
+  address: fits<`0x${string}`>(/^0x[0-9a-f]{40}$/),
+  hash: fits<`0x${string}`>(/^0x[0-9a-f]{64}$/),
+  bytes: fits<`0x${string}`>(/^0x([0-9a-f]{2})*$/),
+  uuid: fits(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i),
+  uint: fits(/^(0|[1-9]\d{0,77})$/),
+  text: (value: unknown): value is string => typeof value === 'string',
+  word: fits(/./s),
+  flag: (value: unknown): value is boolean => typeof value === 'boolean',
+  instant: (value: unknown): boolean => timeMs(value) !== undefined,
+  structure: isStructure,
+  nullable: (value: unknown): boolean => value === null || isObject(value),
+  none: (value: unknown): value is null => value === null,
+  there: (value: unknown): boolean => value !== undefined,
+  /** Another builder may tell null for what is not there. */
+  given: (value: unknown): boolean => value !== undefined && value !== null,
+} as const
 
 export type Members = Readonly<Record<string, (value: unknown) => boolean>>
 
 /** What an acknowledgement has (§2.5, §2.7). */
 export const acknowledgement: Members = {
-  candidate_id: isUuid,
-  status: isWord,
-  received_at: isInstant,
-  status_url: isThere,
+  candidate_id: is.uuid,
+  status: is.word,
+  received_at: is.instant,
+  status_url: is.there,
 }
 
 /** What a status has at any time (§2.6, §2.7). */
 export const statusMembers: Members = {
-  status: isWord,
-  submission: isNullable,
-  failure: isNullable,
+  status: is.word,
+  submission: is.nullable,
+  failure: is.nullable,
 }
 
 /** Fault naming the first member that is missing or malformed. */
 export function expectMembers(seen: Seen, members: Members, json: unknown = seen.json): void {
   for (const [path, holds] of Object.entries(members)) {
-    const value = at(json, ...path.split('.'))
+    const value = at(json, path)
     const fault = value === undefined ? 'missing' : 'malformed'
-    expectThat(holds(value), seen, `got ${seen.status}, in which ${path} is ${fault}`)
+    expectAll(seen, { [`got ${seen.status}, in which ${path} is ${fault}`]: holds(value) })
   }
 }
 
 /** §9: exactly these three. */
-export function expectVersion(seen: Seen): string {
-  const actual = at(seen.json, 'version')
+export const hasVersion: Expect = (json, _bench, seen) => {
+  const actual = at(json, 'version')
   const own = Object.entries(version)
   const isExact =
     isObject(actual) &&
     Object.keys(actual).length === own.length &&
     own.every(([name, value]) => actual[name] === value)
-  expectThat(isExact, seen, `got ${seen.status}, in which version is missing or different`)
+  expectAll(seen, { [`got ${seen.status}, in which version is missing or different`]: isExact })
   return 'version'
 }
 

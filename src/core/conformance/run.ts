@@ -1,15 +1,19 @@
-import { ProposerError, UnavailableError, UsageError } from '../protocol/errors.js'
+import { UsageError } from '../protocol/errors.js'
 import { batchRules, batchSubmissionRules } from './batches.js'
 import type { Bench } from './bench.js'
 import { bodyRules } from './bodies.js'
 import { budgetRules } from './budgets.js'
-import { contextRules } from './contexts.js'
+import {
+  executionRules,
+  refusalRules,
+  statusRules,
+  submissionRules,
+  unknownCandidateRules,
+} from './candidates.js'
 import { closingRules, conventionRules, receiptRules } from './conventions.js'
-import { preparationRules, signingDataRules } from './preparation.js'
-import { routes } from './probe.js'
+import { routes, unreachable } from './probe.js'
 import { came, Fault, NotSeen, type Rule, type Tier } from './rule.js'
-import { executionRules, statusRules, unknownCandidateRules } from './statuses.js'
-import { refusalRules, submissionRules } from './submissions.js'
+import { contextRules, preparationRules } from './signing-data.js'
 
 /**
  * In the order they are examined. What is refused comes before what is admitted, because a refusal
@@ -20,7 +24,6 @@ export const rules: readonly Rule[] = [
   ...conventionRules,
   ...receiptRules,
   ...preparationRules,
-  ...signingDataRules,
   ...contextRules,
   ...bodyRules,
   ...batchRules,
@@ -131,12 +134,8 @@ async function requireGateway({ probe, stranger }: Bench): Promise<void> {
     if (seen.json !== undefined && seen.status !== 502 && seen.status !== 504) return
     why = `it answered ${came(seen)}`
   } catch (error) {
-    if (error instanceof ProposerError || !(error instanceof NotSeen)) throw error
+    if (!(error instanceof NotSeen)) throw error
     why = error.message
   }
-  throw new UnavailableError(
-    'gateway_unreachable',
-    `the gateway gave no application response: ${why}`,
-    'check the URL and the gateway, then rerun the checks',
-  )
+  throw unreachable(`the gateway gave no application response: ${why}`)
 }

@@ -151,7 +151,7 @@ export function acknowledged(call: Call): Response {
 }
 
 /** The code of an error body. */
-export const codeIn = (json: unknown): unknown => at(json, 'error', 'code')
+export const codeIn = (json: unknown): unknown => at(json, 'error.code')
 
 /** Sets members of an answer to whatever is wanted; does nothing where there is none. */
 export function put(target: unknown, changes: Json): void {
@@ -159,11 +159,10 @@ export function put(target: unknown, changes: Json): void {
 }
 
 /**
- * A gateway that is right but for one rule: what the rule says, where, and what is done instead.
+ * A gateway that is right but for one rule: where the spec has it, and what is done instead.
  */
 export interface Fault {
   readonly section: string
-  readonly rule: string
   readonly does: string
   /** Anew for each run; `nowSeconds` is the gateway's clock. */
   readonly make: (nowSeconds: () => number) => Wrong
@@ -172,9 +171,8 @@ export interface Fault {
 }
 
 /** A row of the table. */
-export const fault = (section: string, rule: string, does: string, make: Fault['make']): Fault => ({
+export const fault = (section: string, does: string, make: Fault['make']): Fault => ({
   section,
-  rule,
   does,
   make,
 })
@@ -226,7 +224,7 @@ export const admits = (code: string, when: (call: Call) => boolean = () => true)
 export const lyingAboutBonds = (lie: (bondRaw: bigint) => bigint): Wrong =>
   tells(isContexts, (json) => {
     for (const result of listAt(json, 'results')) {
-      const bond = at(result, 'signing_data', 'bond')
+      const bond = at(result, 'signing_data.bond')
       const told = at(bond, 'required_bond')
       if (typeof told === 'string') put(bond, { required_bond: String(lie(BigInt(told))) })
     }

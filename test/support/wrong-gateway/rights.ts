@@ -53,7 +53,7 @@ const refusedBefore =
     if (request.method !== 'POST') return next(request)
     const { path, body } = await callOf(request)
     const list = listAt(body, 'proposals')
-    const isWhole = (one: unknown) => /^\d+$/.test(String(at(one, 'permit', 'amount')))
+    const isWhole = (one: unknown) => /^\d+$/.test(String(at(one, 'permit.amount')))
     const isSuch = (one: unknown) => isWhole(one) && which(one as Json)
     if (list.length > 0 && list.every(isSuch)) {
       const error = { code, detail: 'because' }
@@ -443,7 +443,7 @@ const answersOfOthers: readonly Right[] = [
         status,
         kept.has(String(codeIn(json)))
           ? json
-          : { error: { code: 'E42', detail: at(json, 'error', 'detail') } },
+          : { error: { code: 'E42', detail: at(json, 'error.detail') } },
         headers,
       ),
     ),
@@ -594,7 +594,7 @@ const decisions: readonly Right[] = [
     'takes only what is funded',
     refusedBefore(
       (body) =>
-        body.signature !== undefined && BigInt(String(at(body, 'permit', 'amount'))) >= 2n ** 128n,
+        body.signature !== undefined && BigInt(String(at(body, 'permit.amount'))) >= 2n ** 128n,
       'insufficient_funds',
     ),
   ),

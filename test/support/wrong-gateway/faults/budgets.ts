@@ -13,33 +13,32 @@ import { type Meter, meter } from '../meter.js'
 
 const through = () => (request: Request, next: (request: Request) => Promise<Response>) =>
   next(request)
-const charging = (rule: string, does: string, changes: Partial<Meter>): Fault => ({
-  ...fault('§8 rule 2', rule, does, through),
+const charging = (does: string, changes: Partial<Meter>): Fault => ({
+  ...fault('§8 rule 2', does, through),
   meter: { ...meter, ...changes },
 })
 const charges: readonly Fault[] = [
-  charging('rate-limited attempts charge too (rule 4)', 'charges nothing for what it refuses', {
+  charging('charges nothing for what it refuses', {
     refusedCost: () => 0,
   }),
-  charging('one shared budget', 'has a budget of its own for submissions', {
+  charging('has a budget of its own for submissions', {
     account: (call) => (isSingle(call) || isBatch(call) ? 'submissions' : 'all'),
   }),
-  charging('a budget of items per window', 'lets a batch through while an item is left', {
+  charging('lets a batch through while an item is left', {
     lets: (_items, left) => left > 0,
   }),
-  charging('a budget of items per window', 'never refuses for the budget', { lets: () => true }),
-  charging('a budget of items per window', 'refuses no single call', {
+  charging('never refuses for the budget', { lets: () => true }),
+  charging('refuses no single call', {
     lets: (items, left) => items === 1 || items <= left,
   }),
 ]
 
 const refused = (
-  rule: string,
   does: string,
   change: (json: Json, headers: Headers) => Response,
   section = '§7',
 ): Fault =>
-  fault(section, rule, does, () =>
+  fault(section, does, () =>
     answers(
       (_call, code) => code === 429,
       (json, _call, headers) => change(json, headers),
@@ -53,26 +52,24 @@ const without = (headers: Headers, ...names: readonly string[]) => {
 const said = (detail: string) => ({ error: { code: 'rate_limited', detail } })
 
 const refusals: readonly Fault[] = [
-  refused('429 tells the delay', 'does not say when to come back', (_json, headers) =>
+  refused('does not say when to come back', (_json, headers) =>
     answer(429, said('too much'), without(headers, 'retry-after')),
   ),
-  refused('429 tells the delay', 'says to come back soon', (_json, headers) =>
+  refused('says to come back soon', (_json, headers) =>
     answer(429, said('too much'), [...without(headers, 'retry-after'), ['retry-after', 'soon']]),
   ),
-  refused('429: rate limited', 'answers 503 for the budget', (_json, headers) =>
+  refused('answers 503 for the budget', (_json, headers) =>
     answer(503, { error: { code: 'busy', detail: 'busy' } }, headers),
   ),
-  refused('429: rate limited', 'answers 403 for the budget', (_json, headers) =>
+  refused('answers 403 for the budget', (_json, headers) =>
     answer(403, { error: { code: 'quota', detail: 'spent' } }, headers),
   ),
   refused(
-    '§4.2 rule 4: no per-item results',
     'answers 200 with no results for the budget',
     (_json, headers) => answer(200, { results: [] }, headers),
     '§8',
   ),
   refused(
-    '429 before admission (rule 5)',
     'tells 429 as text',
     (_json, headers) =>
       new Response('slow down', {
@@ -84,7 +81,7 @@ const refusals: readonly Fault[] = [
       }),
     '§8',
   ),
-  fault('§7', '429 tells the delay', 'stays shut after the delay that it told', () => {
+  fault('§7', 'stays shut after the delay that it told', () => {
     let shut = false
     return answers(
       (call, status) => {

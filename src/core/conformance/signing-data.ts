@@ -1,0 +1,653 @@
+/** What the v1 preparation and the batch of contexts answer, against pins, chain and our own types. */
+import { domainOf } from '../chain/round.js'
+import { hashedRound } from '../client/propose/terms.js'
+import { confirmByChain } from '../client/trust/context.js'
+import {
+  contractsOf,
+  outcomesByText,
+  type QuestionContext,
+  type Trust,
+} from '../client/trust/trust.js'
+import { ProposerError } from '../protocol/errors.js'
+import { outcomeKeys, outcomeOf, priceOf } from '../protocol/proposal.js'
+import type { OutcomeKey } from '../protocol/schema.js'
+import {
+  domainType,
+  encodedTypes,
+  primaryType,
+  toHex,
+  typedData,
+  wireTypes,
+} from '../protocol/witness.js'
+import {
+  type Bench,
+  type Body,
+  distrust,
+  outcomeFor,
+  rawIdentifier,
+  readContext,
+  requestFacts,
+  roundOf,
+} from './bench.js'
+import { refusing } from './bodies.js'
+import { routes } from './probe.js'
+import {
+  about,
+  answers,
+  at,
+  came,
+  codesIn,
+  type Exchange,
+  expectAll,
+  expectStatus,
+  type Facts,
+  given,
+  has,
+  hasVersion,
+  integer,
+  is,
+  listAt,
+  malformed,
+  memberOf,
+  NotSeen,
+  on,
+  rulesOf,
+  type Seen,
+} from './rule.js'
+
+const prepared: Exchange = async (bench) => given(await bench.signingData(), 200)
+
+/** Sends the body of a preparation with changes to it. */
+async function prepareChanged(
+  bench: Bench,
+  changes: Record<string, unknown> = {},
+  wrong?: string,
+  headers?: Record<string, string>,
+): Promise<Seen> {
+  const { question_id } = await bench.context()
+  const call = routes.prepare(question_id, { ...(await bench.proposal()), ...changes })
+  return bench.probe.send({ ...call, ...(headers && { headers }) }, wrong)
+}
+
+const preparePermit = async (bench: Bench, changes: Record<string, string>, wrong: string) =>
+  prepareChanged(bench, { permit: { ...(await bench.proposal()).permit, ...changes } }, wrong)
+
+/** The total among the members of economics, which may have its parts too. */
+const totalBond = (json: unknown) =>
+  memberOf(at(json, 'economics'), /total.*bond/) ?? memberOf(at(json, 'economics'), /bond/)
+const maxAuthorization = (json: unknown) =>
+  memberOf(at(json, 'economics'), /max.*auth/) ?? memberOf(at(json, 'economics'), /auth/)
+
+/** `proposal` has this outcome and its price, whatever its members are called. */
+function proposalFacts(json: unknown, outcome: OutcomeKey): Facts {
+  const actual = at(json, 'proposal')
+  return {
+    'the outcome of proposal is missing or differs':
+      is.structure(actual) && Object.values(actual).includes(outcome),
+    [`proposal gives ${outcome} another price`]:
+      integer(memberOf(actual, /price/)) === priceOf[outcome],
+  }
+}
+
+const outcomeIn = (body: Body) => body.outcome as OutcomeKey
+const belowBond = 'permit_amount_below_required_bond'
+const ownTypes = { ...wireTypes(false), ...domainType }
+
+/** With keys in order and numbers as text, so that two objects can be compared by what they say. */
+function asText(value: unknown): string {
+  return JSON.stringify(value, (_key, member: unknown) => {
+    if (typeof member === 'number') return String(member)
+    if (!is.structure(member) || Array.isArray(member)) return member
+    return Object.fromEntries(Object.entries(member).sort(([a], [b]) => (a < b ? -1 : 1)))
+  })
+}
+
+/** Fault unless `typed_data` is what this body is signed by (§2.8); the digest. */
+async function expectTypedData(bench: Bench, seen: Seen, body: Body): Promise<string> {
+  const context = await bench.context()
+  const { amount, nonce, deadline } = body.permit
+  const terms = {
+    price: priceOf[outcomeIn(body)],
+    amount: String(amount),
+    nonce: String(nonce),
+    deadline: String(deadline),
+  }
+  const { request, witness } = hashedRound(bench.trust, context)
+  const contracts = domainOf(contractsOf(bench.trust))
+  const { domain, message } = typedData(contracts, request, context.bond.token, terms)
+  const actual = at(seen.json, 'typed_data')
+  expectAll(seen, {
+    'typed_data.domain.name is not Permit2': at(actual, 'domain.name') === domain.name,
+    'typed_data names another chain': integer(at(actual, 'domain.chainId')) === domain.chainId,
+    'typed_data names another Permit2':
+      at(actual, 'domain.verifyingContract') === domain.verifyingContract,
+    [`typed_data.primaryType is not ${primaryType}`]: at(actual, 'primaryType') === primaryType,
+    'typed_data.types are not those of §2.8': sameTypes(at(actual, 'types')),
+    // How integers are written is another rule's.
+    'typed_data.message does not match the context of the question':
+      asText(at(actual, 'message')) === asText(message),
+  })
+  return toHex(witness.digest(terms))
+}
+
+/** Both contracts are the pinned ones. */
+const contractFacts = (actual: unknown, trust: Trust): Facts =>
+  Object.fromEntries(
+    (['permit2', 'signed_proposer'] as const).map((name) => [
+      `contracts.${name} is not the pinned one`,
+      at(actual, name) === trust[name],
+    ]),
+  )
+
+export const preparationRules = rulesOf('read', {
+  '4.1-signing-data': [
+    'signing-data takes the proposal without signature and answers 200',
+    on(
+      (bench) => bench.signingData(),
+      (_json, { wallets }, seen) => {
+        if (wallets.length === 0 && seen.status === 403)
+          throw new NotSeen('no eligible wallet was given, and this gateway requires one')
+        return expectStatus(seen, 200)
+      },
+    ),
+  ],
+  ...about(prepared, {
+    '2.4-fields': [
+      'signing-data names question, request, proposal, outcomes, permit, token, economics, contracts and typed_data',
+      has({
+        question_id: is.hash,
+        'proposal.label': is.word,
+        outcomes: is.structure,
+        permit: is.structure,
+        'token.address': is.address,
+        'token.symbol': is.text,
+        'contracts.permit2': is.address,
+        'contracts.signed_proposer': is.address,
+        'typed_data.domain': is.structure,
+        'typed_data.types': is.structure,
+        'typed_data.message': is.structure,
+      }),
+      async (json, bench) => ({
+        'question_id differs': at(json, 'question_id') === (await bench.context()).question_id,
+      }),
+    ],
+    '2.4-request': [
+      'request is the oracle request of the question, its ancillary data included',
+      'as in the context',
+      async (json, bench) => {
+        const { request } = await bench.context()
+        const own: Record<string, unknown> = { ...request, identifier: request.identifier.raw }
+        return Object.fromEntries(
+          Object.entries(requestFacts(at(json, 'request'))).map(([field, actual]) => [
+            `${field} of request is missing, or not that of the question's context`,
+            actual === own[field],
+          ]),
+        )
+      },
+    ],
+    '2.4-proposal': [
+      'proposal has the outcome that was asked for, and its price',
+      async (json, bench) => proposalFacts(json, outcomeIn(await bench.signingBody())),
+      async (_json, bench) => outcomeIn(await bench.signingBody()),
+    ],
+    '9-signing-data-version': ['signing-data carries the version', hasVersion],
+    '1-integers-as-text': [
+      'Solidity integers are decimal strings in v1',
+      'decimal strings',
+      (json) => {
+        const message = at(json, 'typed_data.message')
+        const actual: Record<string, unknown> = {
+          'the timestamp of request': memberOf(at(json, 'request'), /timestamp/),
+          'the price of proposal': memberOf(at(json, 'proposal'), /price/),
+          'the total bond in economics': totalBond(json),
+          'the maximum authorization in economics': maxAuthorization(json),
+          'permitted.amount of typed_data': at(message, 'permitted.amount'),
+        }
+        for (const { key, price } of outcomesIn(json))
+          actual[`the price of ${key} in outcomes`] = price
+        for (const name of ['nonce', 'deadline'])
+          actual[`${name} of typed_data`] = at(message, name)
+        for (const name of ['timestamp', 'proposedPrice', 'maxPayment'])
+          actual[`${name} of typed_data`] = at(message, `witness.${name}`)
+        // What is missing is another rule's.
+        return Object.fromEntries(
+          Object.entries(actual).map(([name, value]) => [
+            `${name} is not a decimal string`,
+            value === undefined || is.uint(value),
+          ]),
+        )
+      },
+    ],
+    '2.4-chain-id-text': [
+      'typed_data.domain.chainId is a decimal string',
+      (json, { trust }) => ({
+        'typed_data.domain.chainId is not the pinned chain as a decimal string':
+          at(json, 'typed_data.domain.chainId') === String(trust.chain_id),
+      }),
+      (json) => String(at(json, 'typed_data.domain.chainId')),
+    ],
+    '2.4-decimals-number': [
+      'token.decimals is a JSON number',
+      'a number',
+      (json) => {
+        const actual = Number.isInteger(at(json, 'token.decimals')) && at(json, 'token.decimals')
+        return {
+          'token.decimals is not a JSON number that a token can have':
+            typeof actual === 'number' && actual >= 0 && actual < 256,
+        }
+      },
+    ],
+    '2.4-token': [
+      'token is the token of the bond, with its decimals',
+      async (json, bench) => ({
+        'token.address is not the token of the bond':
+          at(json, 'token.address') === (await bench.context()).bond.token,
+      }),
+      async (json, bench, seen) => {
+        if (bench.chain === undefined) return 'the token; its decimals need a node (--rpc-url)'
+        const round = await roundOf(bench, (await bench.context()).question_id)
+        const decimals = round?.token.decimals
+        const isSame = decimals === undefined || at(json, 'token.decimals') === decimals
+        expectAll(seen, { [`token.decimals is not ${decimals}, as the chain says`]: isSame })
+        return 'the token and its decimals'
+      },
+    ],
+    '2.4-permit-preserved': [
+      "permit holds the caller's terms, preserved",
+      'amount, nonce, deadline',
+      async (json, bench) => {
+        const { permit } = await bench.signingBody()
+        return Object.fromEntries(
+          ['amount', 'nonce', 'deadline'].map((field) => [
+            `permit.${field} is not what was sent`,
+            at(json, `permit.${field}`) === permit[field],
+          ]),
+        )
+      },
+    ],
+    '2.4-contracts': [
+      'contracts are Permit2 and SignedProposer',
+      'as pinned',
+      (json, { trust }) => contractFacts(at(json, 'contracts'), trust),
+    ],
+  }),
+  '2.4-total-bond': [
+    'economics has the current total bond, which an amount must reach',
+    on(prepared, async (json, bench, seen) => {
+      const { required_bond } = (await bench.context()).bond
+      const actual = integer(totalBond(json))
+      expectAll(seen, {
+        'economics has no total bond': actual !== undefined,
+        "the total bond is not bond.required_bond of the question's context":
+          actual === required_bond,
+      })
+      // A gateway need not judge amounts here. One that does must draw the line where it says.
+      const judged = async (amount: string) => {
+        const one = await preparePermit(bench, { amount }, `permit.amount ${amount}`)
+        return { one, isBelow: at(one.json, 'error.code') === belowBond }
+      }
+      const exact = await judged(required_bond)
+      expectAll(exact.one, { [`got ${belowBond} for the reported bond`]: !exact.isBelow })
+      if (BigInt(required_bond) < 2n || !(await judged('1')).isBelow) return required_bond
+      const { one, isBelow } = await judged(String(BigInt(required_bond) - 1n))
+      const lower = `got ${came(one)}, expected ${belowBond}: the bond is lower than reported`
+      expectAll(one, { [lower]: isBelow })
+      return required_bond
+    }),
+    3,
+  ],
+  ...about(prepared, {
+    '2.4-max-authorization': [
+      'economics has the maximum authorization, which the accepted amount does not exceed',
+      async (json, bench) => {
+        const { amount } = (await bench.signingBody()).permit
+        const actual = integer(maxAuthorization(json))
+        if (actual !== undefined && actual !== amount)
+          bench.onNote?.(
+            'the maximum authorization is not permit.amount, as our own gateway has it; §2.4 leaves that open',
+          )
+        return {
+          'economics has no maximum authorization': actual !== undefined,
+          'the maximum authorization is below the accepted amount':
+            BigInt(actual ?? 0) >= BigInt(String(amount)),
+        }
+      },
+      (json) => String(integer(maxAuthorization(json))),
+    ],
+    '2.4-typed-data': [
+      'typed_data is the complete EIP-712 payload of §2.8',
+      async (_json, bench, seen) => expectTypedData(bench, seen, await bench.signingBody()),
+    ],
+    '2.8-no-domain-version': [
+      'the domain has no version',
+      'name, chainId, verifyingContract',
+      (json) => ({
+        'typed_data.domain has a version or a salt': !['version', 'salt'].some((name) =>
+          is.there(at(json, `typed_data.domain.${name}`)),
+        ),
+      }),
+    ],
+    '2.2-outcome-prices': [
+      'p1 is 0, p2 is 1e18, p3 is 0.5e18',
+      'as mapped',
+      (json) =>
+        Object.fromEntries(
+          outcomesIn(json).map(({ key, price }) => [
+            `outcomes give ${key} another price`,
+            integer(price) === priceOf[key],
+          ]),
+        ),
+    ],
+    '2.2-outcome-labels': [
+      'outcomes give labels and availability',
+      async (json, bench) => {
+        const actual = outcomesIn(json)
+        const { allowed_values } = (await bench.context()).price
+        const same = actual.map(({ key, isAllowed = true }) => [
+          `outcomes and price.allowed_values differ about ${key}`,
+          isAllowed === allowed_values.includes(priceOf[key]),
+        ])
+        return {
+          'outcomes has none of p1, p2 and p3': actual.length > 0,
+          'an outcome has no label': actual.every(({ label }) => is.word(label)),
+          'outcomes do not give availability':
+            actual.length < outcomeKeys.length || actual.every((one) => is.flag(one.isAllowed)),
+          ...Object.fromEntries(same),
+        }
+      },
+      (json) =>
+        outcomesIn(json)
+          .map(({ key }) => key)
+          .join(', '),
+    ],
+  }),
+  '2.2-allowed-outcomes': [
+    'each outcome listed as allowed can be prepared, with its own price; no other can',
+    async (bench) => {
+      const { price } = await bench.context()
+      const keys = outcomeKeys.filter((key) => price.allowed_values.includes(priceOf[key]))
+      await prepared(bench)
+      for (const outcome of outcomeKeys) {
+        const body = { ...(await bench.proposal()), outcome }
+        const seen = await prepareChanged(bench, body, `outcome ${outcome}`)
+        const isAllowed = keys.includes(outcome)
+        expectStatus(seen, ...(isAllowed ? [200] : malformed))
+        if (!isAllowed) continue
+        expectAll(seen, proposalFacts(seen.json, outcome))
+        await expectTypedData(bench, seen, body)
+      }
+      return keys.join(', ')
+    },
+    3,
+  ],
+  '2.2-p3-permission': [
+    "p3 needs permission in the request's rules and support in the settlement contract",
+    async (bench) => {
+      const context = (await bench.open()).find((one) => !halfIsAllowed(bench.trust, one))
+      if (context === undefined) throw new NotSeen('every question permits p3')
+      const outcome = outcomeFor(context)
+      const body = { ...(await bench.proposal()), outcome }
+      const seen = given(await bench.probe.send(routes.prepare(context.question_id, body)), 200)
+      const half = outcomesIn(seen.json).find(({ key }) => key === 'p3')
+      const fault = "p3 is listed as allowed, but the request's text does not permit it"
+      expectAll(seen, { [fault]: half?.isAllowed !== true })
+      return 'not allowed, as the text says'
+    },
+  ],
+  ...refusing('preparation', {
+    '2.1-prepare-outcome': [
+      'signing-data takes the body of a proposal: outcome is p1, p2 or p3',
+      { 'outcome p4': { outcome: 'p4' } },
+    ],
+    '2.1-prepare-version': [
+      'signing-data takes the body of a proposal: version is required',
+      { 'no version': { version: undefined } },
+    ],
+    '2.1-prepare-max-payment': [
+      'signing-data takes the body of a proposal: max_payment must be "0"',
+      { 'max_payment 1': { max_payment: '1' } },
+    ],
+  }),
+  '2.1-deadline-enough': [
+    'a permit.deadline of five minutes beyond admission is enough',
+    on(async (bench) => {
+      await prepared(bench)
+      // A minute for the way there and for clocks that differ.
+      const deadline = String(bench.nowSeconds() + 360n)
+      return preparePermit(bench, { deadline }, 'a deadline six minutes ahead')
+    }, answers(200)),
+  ],
+  '4.1.2-stateless': [
+    'signing-data is stateless: it reserves no nonce',
+    async (bench) => {
+      await prepared(bench)
+      const body = await bench.proposal()
+      given(await prepareChanged(bench, body), 200)
+      expectStatus(await prepareChanged(bench, body, 'a nonce that was prepared before'), 200)
+      return 'the same twice'
+    },
+    2,
+  ],
+  '4.1.3-no-idempotency-key': [
+    'there is no idempotency-key header',
+    async (bench) => {
+      const headers = { 'idempotency-key': bench.ports.random.uuid() }
+      given(await prepareChanged(bench, {}, undefined, headers), 200)
+      const body = await bench.proposal()
+      const wrong = 'the Idempotency-Key of another body'
+      const seen = await prepareChanged(bench, body, wrong, headers)
+      const isOwn = at(seen.json, 'permit.nonce') === body.permit.nonce
+      expectAll(seen, { 'the answer is that to another body': isOwn })
+      return 'without meaning'
+    },
+    2,
+  ],
+})
+
+/** Signing data of the questions that were answered 200. */
+const dataIn = (json: unknown): readonly unknown[] =>
+  listAt(json, 'results')
+    .filter((one) => at(one, 'status_code') === 200)
+    .map((one) => at(one, 'signing_data'))
+
+const contexts: Exchange = async (bench) => {
+  const seen = given(await bench.contexts(), 200)
+  if (dataIn(seen.json).length > 0) return seen
+  // Another builder's word for it is not known: every result that is no error must have its code.
+  expectAll(seen, { 'results have no status_code': codesIn(seen.json).every(Number.isInteger) })
+  throw new NotSeen('no question is open')
+}
+
+const hasNoHalf = ({ price }: QuestionContext) => !price.allowed_values.includes(priceOf.p3)
+const halfIsAllowed = (trust: Trust, context: QuestionContext): boolean =>
+  outcomesByText(trust, context).some(({ outcome, allowed }) => outcome === 'p3' && allowed)
+
+export const contextRules = rulesOf('read', {
+  '4.2-signing-data': [
+    'the batch of contexts answers 200',
+    on(
+      (bench) => bench.contexts(),
+      answers(200),
+      (json, { questions: { length } }) => {
+        const codes = codesIn(json)
+        const listed = codes.map(String).join(', ')
+        return {
+          [`got ${codes.length} results for ${length} items`]: codes.length === length,
+          [`none of the questions that were given was answered 200: ${listed}`]:
+            codes.includes(200),
+        }
+      },
+    ),
+    5,
+  ],
+  ...about(contexts, {
+    '2.7-signing-data-fields': [
+      'a context has question, request, bond, contracts, signing and identifier.raw',
+      'all named',
+      (json) => {
+        const missing = dataIn(json).map(readContext).find(is.text)
+        return {
+          [`got a context in which ${missing} is missing or malformed`]: missing === undefined,
+        }
+      },
+    ],
+    '2.7-as-pinned': [
+      'a context is that of the question: oracle, requester, token and ancillary bytes as pinned',
+      'as pinned',
+      (json, { trust, questions, nowSeconds }) => {
+        const all = dataIn(json)
+        for (const data of all) {
+          const read = readContext(data)
+          if (is.text(read)) throw new NotSeen(`${read} is missing`)
+          const error = distrust(trust, read, Number(nowSeconds()))
+          if (error?.code === 'untrusted_timestamp') throw new NotSeen(error.detail)
+          if (error !== undefined) return { [error.detail]: false }
+        }
+        const asked = new Set<unknown>(questions.map(({ questionId }) => questionId))
+        return {
+          'question_id is not one of those requested': all.every((data) =>
+            asked.has(at(data, 'question_id')),
+          ),
+          'request.question_id is not question_id': all.every((data) => {
+            const again = at(data, 'request.question_id')
+            return !is.text(again) || again === at(data, 'question_id')
+          }),
+        }
+      },
+    ],
+    '2.7-as-on-chain': [
+      'request and bond of a context are those of the chain',
+      async (_json, { chain, trust, context }) => {
+        const own = await context()
+        if (chain === undefined) throw new NotSeen('no node was given: add --rpc-url')
+        try {
+          await confirmByChain(chain, trust, own)
+        } catch (error) {
+          if (!(error instanceof ProposerError)) throw error
+          if (error.code.startsWith('untrusted_')) return { [error.detail]: false }
+          throw new NotSeen(error.detail)
+        }
+        return 'as the node reports it'
+      },
+    ],
+    '2.7-allowed-prices': [
+      'price.allowed_values are the numerical prices that the request allows',
+      (json, { trust }) => {
+        const all = dataIn(json)
+        const actual = listAt(all[0], 'price.allowed_values')
+        return {
+          'price.allowed_values is missing or empty': actual.length > 0,
+          'price.allowed_values has a price outside the binary mapping': actual.every(
+            (price) => is.text(price) && outcomeOf(price) !== undefined,
+          ),
+          "price.allowed_values has 0.5, which the request's text does not permit": all
+            .map(readContext)
+            .every((one) => is.text(one) || hasNoHalf(one) || halfIsAllowed(trust, one)),
+        }
+      },
+      (json) => listAt(dataIn(json)[0], 'price.allowed_values').join(', '),
+    ],
+    '2.7-identifier-raw': [
+      'identifier.raw is the oracle identifier, distinct from the question id',
+      'distinct',
+      (json) => {
+        const [first] = dataIn(json)
+        const raw = rawIdentifier(first)
+        return {
+          'identifier.raw is the question id': raw !== at(first, 'question_id'),
+          'identifier.raw is not that of the request':
+            raw === (at(first, 'request.identifier.raw') ?? raw),
+        }
+      },
+    ],
+    '2.7-contracts': [
+      'contracts and signing.chain_id are those to sign for',
+      'as pinned',
+      (json, { trust }) => {
+        const [first] = dataIn(json)
+        return {
+          ...contractFacts(at(first, 'contracts'), trust),
+          'signing.chain_id is not the pinned chain':
+            integer(at(first, 'signing.chain_id')) === String(trust.chain_id),
+        }
+      },
+    ],
+    '2.8-witness-types': [
+      'the witness types are those of Permit2 and SignedProposer, maxPayment is 0',
+      'as hashed on chain',
+      (json) => {
+        const signing = at(dataIn(json)[0], 'signing')
+        const types = typesStatus(signing)
+        return {
+          [`the witness type definitions in signing are ${types}`]: types === 'same',
+          'the maximum payment in signing is missing or not "0"':
+            integer(memberOf(signing, /payment/i)) === '0',
+        }
+      },
+    ],
+  }),
+  '2.7-identifier-echoed': [
+    'a context carries the original identifier',
+    async (bench) => {
+      const { question_id, slug = question_id } = await bench.context()
+      const seen = given(await bench.probe.send(routes.batch('contexts', [slug])), 200)
+      const isEchoed = at(seen.json, 'results.0.identifier') === slug
+      expectAll(seen, { 'the requested identifier is not echoed': isEchoed })
+      return slug
+    },
+  ],
+})
+
+/** Those that are reported must be right, and all but the domain's must be reported. */
+function sameTypes(actual: unknown): boolean {
+  if (!is.structure(actual)) return false
+  const text = (types: unknown, name: string) =>
+    JSON.stringify(listAt(types, name).map((one) => [at(one, 'name'), at(one, 'type')]))
+  const names = new Set([...Object.keys(actual), ...Object.keys(wireTypes(false))])
+  return [...names].every(
+    (name) => Object.hasOwn(ownTypes, name) && text(actual, name) === text(ownTypes, name),
+  )
+}
+
+/** Type definitions under whatever name: as member lists, or as EIP-712 writes them in one text. */
+function typesStatus(signing: unknown): 'same' | 'missing' | 'other ones' {
+  const values: readonly unknown[] = is.structure(signing) ? Object.values(signing) : []
+  const lists = values.filter((one) => is.structure(one) && Object.values(one).some(Array.isArray))
+  const texts = values.filter((one) => is.text(one) && one.includes('('))
+  if (lists.length === 0 && texts.length === 0) return 'missing'
+  const isSame =
+    lists.length > 0
+      ? lists.some(sameTypes)
+      : texts.some((text) => String(text).includes(encodedTypes.proposal))
+  return isSame ? 'same' : 'other ones'
+}
+
+/**
+ * §2.2: labels and availability by key, as a list or an object; what is not listed beside others is
+ * not available.
+ */
+function outcomesIn(json: unknown) {
+  const actual = at(json, 'outcomes')
+  const keyOf = (one: unknown) =>
+    at(one, 'outcome') ??
+    outcomeKeys.find((key) => is.structure(one) && Object.values(one).includes(key))
+  const entries = Array.isArray(actual)
+    ? actual.map((one: unknown) => [keyOf(one), one] as const)
+    : Object.entries(is.structure(actual) ? actual : {})
+  return entries.flatMap(([word, one]) => {
+    const key = outcomeKeys.find((each) => each === word)
+    if (key === undefined) return []
+    const price = memberOf(one, /price/)
+    return [{ key, label: at(one, 'label'), price, isAllowed: isAllowed(one) }]
+  })
+}
+
+function isAllowed(one: unknown): boolean | undefined {
+  if (!is.structure(one)) return undefined
+  const flag = Object.entries(one)
+    .filter(([name]) => !/outcome|key|label|price/.test(name))
+    .find(([name, value]) => is.flag(value) || /avail|allow|enabl|state|status/.test(name))
+  if (flag === undefined) return undefined
+  const [, value] = flag
+  return is.flag(value) ? value : !/^(un|no|dis|den|forb|closed)/i.test(String(value))
+}
