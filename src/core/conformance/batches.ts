@@ -21,7 +21,6 @@ import {
   is,
   malformed,
   NotSeen,
-  on,
   resultsIn,
   rulesOf,
   type Seen,
@@ -68,14 +67,16 @@ async function listOf(bench: Bench, batch: Batch, count: number): Promise<readon
 }
 
 /** No call to be refused as a whole has results (§4.2 rule 4). */
-export const refusedWhole =
+function expectWhole(seen: Seen, ...allowed: readonly number[]): string {
+  const actual = expectStatus(seen, ...allowed)
+  const isWhole = at(seen.json, 'results') === undefined
+  expectAll(seen, { 'a call refused as a whole has per-item results': isWhole })
+  return actual
+}
+const refusedWhole =
   (...allowed: readonly number[]): Expect =>
-  (json, _bench, seen) => {
-    const actual = expectStatus(seen, ...allowed)
-    const isWhole = at(json, 'results') === undefined
-    expectAll(seen, { 'a call refused as a whole has per-item results': isWhole })
-    return actual
-  }
+  (_json, _bench, seen) =>
+    expectWhole(seen, ...allowed)
 
 /** Results in the order of what was asked, one for each item. */
 const inOrder =
@@ -122,29 +123,23 @@ const summary = (json: unknown) =>
 const counted = 'each request carries 1-100 items'
 const empty = (batch: Batch): Check => [
   counted,
-  on(
-    sends(batch, () => [], 'no item'),
-    refusedWhole(...malformed),
-  ),
+  sends(batch, () => [], 'no item'),
+  refusedWhole(...malformed),
 ]
-const full = (batch: Batch, of: string, wrong = '100 items'): Check => [
-  `a batch of ${of} holds up to 100 items`,
-  on(
-    sends(batch, (bench) => listOf(bench, batch, 100), wrong),
-    answers(200),
-    (json) => {
-      const { length } = resultsIn(json)
-      return { [`got ${length} results for 100 items`]: length === 100 }
-    },
-  ),
+const full = (batch: Batch, wrong = '100 items'): Check => [
+  `a batch of ${batch} holds up to 100 items`,
+  sends(batch, (bench) => listOf(bench, batch, 100), wrong),
+  answers(200),
+  (json) => {
+    const { length } = resultsIn(json)
+    return { [`got ${length} results for 100 items`]: length === 100 }
+  },
   100,
 ]
 const overfull = (batch: Batch): Check => [
   `more than 100 items in ${batches[batch].field} are refused as a whole`,
-  on(
-    sends(batch, (bench) => listOf(bench, batch, 101), '101 items'),
-    refusedWhole(400, 413, 422),
-  ),
+  sends(batch, (bench) => listOf(bench, batch, 101), '101 items'),
+  refusedWhole(400, 413, 422),
   101,
 ]
 const ordered = 'results come back in input order, one for each item'
@@ -153,9 +148,9 @@ export const batchRules = rulesOf('read', {
   '4.2.1-empty-signing-data': empty('contexts'),
   '4.2.1-empty-submit': empty('proposals'),
   '4.2.1-empty-status': empty('statuses'),
-  '4.2.1-items-100': full('statuses', 'statuses'),
-  '4.2.1-identifiers-100': full('contexts', 'contexts'),
-  '4.2.1-proposals-100': full('proposals', 'proposals', '100 items of a random wallet'),
+  '4.2.1-items-100': full('statuses'),
+  '4.2.1-identifiers-100': full('contexts'),
+  '4.2.1-proposals-100': full('proposals', '100 items of a random wallet'),
   '4.2.1-items-101': overfull('statuses'),
   '4.2.1-identifiers-101': overfull('contexts'),
   '4.2.1-proposals-101': overfull('proposals'),
@@ -190,118 +185,116 @@ export const batchRules = rulesOf('read', {
   ],
   '4.2.2-schema-signing-data': [
     'schema validation applies to the whole request',
-    on(
-      sends(
-        'contexts',
-        async (bench) => [(await bench.context()).question_id, 'Not_An_Identifier'],
-        'one malformed identifier of two',
-      ),
-      refusedWhole(...malformed),
+
+    sends(
+      'contexts',
+      async (bench) => [(await bench.context()).question_id, 'Not_An_Identifier'],
+      'one malformed identifier of two',
     ),
+    refusedWhole(...malformed),
     2,
   ],
   '4.2.2-schema-submit': [
     'schema validation applies to the whole request before any item',
-    on(
-      sends(
-        'proposals',
-        async (bench) => {
-          const broken = { ...(await bench.unsignedItem()), proposer: 'nobody' }
-          return [await bench.unsignedItem(), broken]
-        },
-        'one malformed item of two',
-      ),
-      refusedWhole(...malformed),
+
+    sends(
+      'proposals',
+      async (bench) => {
+        const broken = { ...(await bench.unsignedItem()), proposer: 'nobody' }
+        return [await bench.unsignedItem(), broken]
+      },
+      'one malformed item of two',
     ),
+    refusedWhole(...malformed),
     2,
   ],
   '4.2.2-schema-status': [
     'schema validation applies to the whole request; a candidate id is a hyphenated UUID',
     async (bench) => {
       const [one = '', two = ''] = randomIds(bench, 2)
-      const refused = (id: string, wrong: string) =>
-        on(
-          sends('statuses', () => [one, id], wrong),
-          refusedWhole(...malformed),
-        )(bench)
-      await refused('nothing', 'one malformed candidate id of two')
-      return refused(two.replaceAll('-', ''), 'one candidate id without hyphens')
+      const wrongs = {
+        'one malformed candidate id of two': 'nothing',
+        'one candidate id without hyphens': two.replaceAll('-', ''),
+      }
+      let actual = ''
+      for (const [wrong, id] of Object.entries(wrongs)) {
+        const seen = await sends('statuses', () => [one, id], wrong)(bench)
+        actual = expectWhole(seen, ...malformed)
+      }
+      return actual
     },
     4,
   ],
   '4.2.3-signing-data-items': [
     'a completed call answers 200 even if some items failed',
-    on(
-      sends('contexts', async (bench) => [
-        (await bench.context()).question_id,
-        unknownQuestion(bench, 'c'),
-      ]),
-      answers(200),
-      (json) => {
-        const [known, unknown] = resultsIn(json)
-        return {
-          'the known question was not answered 200 beside an unknown one':
-            at(known, 'status_code') === 200,
-          'the known question has an error, or no signing_data':
-            !is.given(at(known, 'error')) && is.there(at(known, 'signing_data')),
-          'the unknown question has no 404 of its own': at(unknown, 'status_code') === 404,
-        }
-      },
-      hasItemError('results.1', 'signing_data'),
-      '200 and 404',
-    ),
+
+    sends('contexts', async (bench) => [
+      (await bench.context()).question_id,
+      unknownQuestion(bench, 'c'),
+    ]),
+    answers(200),
+    (json) => {
+      const [known, unknown] = resultsIn(json)
+      return {
+        'the known question was not answered 200 beside an unknown one':
+          at(known, 'status_code') === 200,
+        'the known question has an error, or no signing_data':
+          !is.given(at(known, 'error')) && is.there(at(known, 'signing_data')),
+        'the unknown question has no 404 of its own': at(unknown, 'status_code') === 404,
+      }
+    },
+    hasItemError('results.1', 'signing_data'),
+    '200 and 404',
     2,
   ],
   '4.2.3-submit-items': [
     'a completed call answers 200 even if all items failed',
-    on(
-      sends('proposals', unsigned('one', 'two'), random),
-      answers(200),
-      (json) => {
-        const codes = listed(codesIn(json))
-        return { [`got items ${codes}, expected 403`]: codes === '403, 403' }
-      },
-      '200 with 403 and 403',
-    ),
+
+    sends('proposals', unsigned('one', 'two'), random),
+    answers(200),
+    (json) => {
+      const codes = listed(codesIn(json))
+      return { [`got items ${codes}, expected 403`]: codes === '403, 403' }
+    },
+    '200 with 403 and 403',
     2,
   ],
   '7-item-errors': [
     'batch item errors carry error.code and error.detail',
-    on(
-      sendsGiven('proposals', unsigned(undefined), 'a random signature'),
-      hasItemError('results.0', 'candidate'),
-      'code and detail',
-    ),
+
+    sendsGiven('proposals', unsigned(undefined), 'a random signature'),
+    hasItemError('results.0', 'candidate'),
+    'code and detail',
   ],
   '2.7-summary': [
     'summary counts accepted, replayed and rejected items',
-    on(sendsGiven('proposals', unsigned('one', 'two'), random), hasSummary, summary),
+    sendsGiven('proposals', unsigned('one', 'two'), random),
+    hasSummary,
+    summary,
     2,
   ],
   '5-batch-not-eligible': [
     'an item of an ineligible wallet is 403',
-    on(
-      sendsGiven('proposals', strangersItem, 'a random wallet as proposer'),
-      (json) => {
-        const [code] = codesIn(json)
-        return { [`got item ${String(code)}, expected 403`]: code === 403 }
-      },
-      '403',
-    ),
+
+    sendsGiven('proposals', strangersItem, 'a random wallet as proposer'),
+    (json) => {
+      const [code] = codesIn(json)
+      return { [`got item ${String(code)}, expected 403`]: code === 403 }
+    },
+    '403',
   ],
   '4.2.6-unknown-candidate': [
     'unknown candidate ids give a per-item 404',
-    on(
-      sends('statuses', (bench) => randomIds(bench, 1), 'a random candidate id'),
-      answers(200),
-      (json) => {
-        const [result] = resultsIn(json)
-        if (result === undefined) throw new NotSeen('there is no result')
-        return { 'the item is not a 404': at(result, 'status_code') === 404 }
-      },
-      hasItemError('results.0', 'candidate'),
-      '200 with 404',
-    ),
+
+    sends('statuses', (bench) => randomIds(bench, 1), 'a random candidate id'),
+    answers(200),
+    (json) => {
+      const [result] = resultsIn(json)
+      if (result === undefined) throw new NotSeen('there is no result')
+      return { 'the item is not a 404': at(result, 'status_code') === 404 }
+    },
+    hasItemError('results.0', 'candidate'),
+    '200 with 404',
   ],
 })
 
@@ -334,38 +327,37 @@ async function admittedIn(seen: Seen, bench: Bench): Promise<readonly Admitted[]
 export const batchSubmissionRules = rulesOf('admit', {
   '4.2.2-before-items': [
     'schema validation refuses the whole request before any item is processed',
-    on(
-      async (bench) => {
-        const { malformed: refused } = await bench.admissions.batch()
-        return wrongly(refused, 'a malformed item behind two that can be admitted')
-      },
-      refusedWhole(...malformed),
-      async (_json, bench) => ({
-        'its second item had been admitted anyway: it was later answered as a replay':
-          codesIn((await batch(bench)).json)[places.other] !== 200,
-      }),
-      'nothing admitted',
-    ),
+
+    async (bench) => {
+      const { malformed: refused } = await bench.admissions.batch()
+      return wrongly(refused, 'a malformed item behind two that can be admitted')
+    },
+    refusedWhole(...malformed),
+    async (_json, bench) => ({
+      'its second item had been admitted anyway: it was later answered as a replay':
+        codesIn((await batch(bench)).json)[places.other] !== 200,
+    }),
+    'nothing admitted',
     3,
   ],
   '4.2.5-new': [
     'item 202: a new candidate was durably accepted, whatever happened to its siblings',
-    on(
-      batch,
-      answers(200),
-      (json) => {
-        const codes = codesIn(json)
-        const [first, rival, other] = codes
-        const isNew = codes.length === 3 && other === 202 && [first, rival].includes(202)
-        return { [`got items ${listed(codes)}, expected 202, 409, 202`]: isNew }
-      },
-      (json) => listed(codesIn(json)),
-    ),
+
+    batch,
+    answers(200),
+    (json) => {
+      const codes = codesIn(json)
+      const [first, rival, other] = codes
+      const isNew = codes.length === 3 && other === 202 && [first, rival].includes(202)
+      return { [`got items ${listed(codes)}, expected 202, 409, 202`]: isNew }
+    },
+    (json) => listed(codesIn(json)),
     3,
   ],
   '4.2.5-conflict': [
     'an item in conflict with an active payload is 409',
-    on(batched, async (json, bench, seen) => {
+    batched,
+    async (json, bench, seen) => {
       const two = codesIn(json).slice(0, 2)
       if (two.includes(202) && two.includes(409)) return '409'
       const { pairs } = await bench.admissions.batch()
@@ -376,11 +368,12 @@ export const batchSubmissionRules = rulesOf('admit', {
         throw new NotSeen('the first payload failed before its rival was examined')
       const sent = `sent ${seen.sent} with two payloads of one wallet for one question`
       throw new Fault(`${sent}; got ${listed(two)}, expected 202 and 409`)
-    }),
+    },
   ],
   '4.2.3-siblings': [
     'admitted items are not rolled back when a sibling fails',
-    on(batched, async (_json, bench, seen) => {
+    batched,
+    async (_json, bench, seen) => {
       const admitted = await admittedIn(seen, bench)
       const status = await sendsGiven('statuses', () => admitted.map(({ id }) => id))(bench)
       const codes = codesIn(status.json)
@@ -396,12 +389,13 @@ export const batchSubmissionRules = rulesOf('admit', {
         expectAll(status, { 'received_at is not that of the acknowledgement': isThen })
       }
       return listed(codes)
-    }),
+    },
     2,
   ],
   '2.7-candidate-fields': [
     'a result has candidate or error; a candidate has candidate_id, status, received_at and status_url',
-    on(batch, (json, _bench, seen) => {
+    batch,
+    (json, _bench, seen) => {
       given(seen, 200)
       for (const one of resultsIn(json)) {
         const code = at(one, 'status_code')
@@ -416,7 +410,7 @@ export const batchSubmissionRules = rulesOf('admit', {
         if (isHeld) expectMembers(seen, acknowledgement, candidate)
       }
       return 'all named'
-    }),
+    },
   ],
   ...about(batched, {
     '2.7-client-ref-echoed': [
@@ -442,40 +436,40 @@ export const batchSubmissionRules = rulesOf('admit', {
   }),
   '4.2.5-replay': [
     'item 200: an exact replay returns the existing candidate',
-    on(
-      async (bench) => {
-        const admitted = await admittedIn(await batched(bench), bench)
-        const authorizations = admitted.map(({ authorization }) => authorization)
-        const again = await bench.admissions.sendBatch(authorizations)
-        return wrongly(again, 'the very same items again')
-      },
-      answers(200),
-      async (json, bench, seen) => {
-        const admitted = await admittedIn(await batched(bench), bench)
-        const codes = codesIn(json)
-        const areReplays = codes.length === admitted.length && codes.every((code) => code === 200)
-        expectAll(seen, { 'the items are not 200': areReplays })
-        for (const [index, { id, result }] of admitted.entries()) {
-          const candidate = at(resultsIn(json)[index], 'candidate')
-          const [then, now] = [result, { candidate }].map((one) => at(one, 'candidate.received_at'))
-          expectMembers(seen, acknowledgement, candidate)
-          expectAll(seen, {
-            'got other candidates': at(candidate, 'candidate_id') === id,
-            'received_at differs from the first response': sameInstant(now, then),
-          })
-        }
-        return hasSummary(json, bench, seen)
-      },
-      summary,
-    ),
+
+    async (bench) => {
+      const admitted = await admittedIn(await batched(bench), bench)
+      const authorizations = admitted.map(({ authorization }) => authorization)
+      const again = await bench.admissions.sendBatch(authorizations)
+      return wrongly(again, 'the very same items again')
+    },
+    answers(200),
+    async (json, bench, seen) => {
+      const admitted = await admittedIn(await batched(bench), bench)
+      const codes = codesIn(json)
+      const areReplays = codes.length === admitted.length && codes.every((code) => code === 200)
+      expectAll(seen, { 'the items are not 200': areReplays })
+      for (const [index, { id, result }] of admitted.entries()) {
+        const candidate = at(resultsIn(json)[index], 'candidate')
+        const [then, now] = [result, { candidate }].map((one) => at(one, 'candidate.received_at'))
+        expectMembers(seen, acknowledgement, candidate)
+        expectAll(seen, {
+          'got other candidates': at(candidate, 'candidate_id') === id,
+          'received_at differs from the first response': sameInstant(now, then),
+        })
+      }
+      return hasSummary(json, bench, seen)
+    },
+    summary,
     2,
   ],
   '2.7-status-url-unserved': [
     'the batch status_url points to a route that is not exposed',
-    on(async (bench) => {
+    async (bench) => {
       const [admitted] = await admittedIn(await batched(bench), bench)
       // Built here, never taken from the answer (R21).
       return bench.probe.send(routes.get(`/propose/status/${admitted?.id}`))
-    }, answers(404)),
+    },
+    answers(404),
   ],
 })

@@ -10,23 +10,13 @@ import {
 import type { Chain, Ed25519, Hex, Signer } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 import { priceOf } from '../protocol/proposal.js'
-import type { Address, BatchSigningData, OutcomeKey } from '../protocol/schema.js'
-import { primaryType, toHex, wireTypes } from '../protocol/witness.js'
+import type { Address, OutcomeKey } from '../protocol/schema.js'
+import { toHex } from '../protocol/witness.js'
 import { version } from '../protocol/words.js'
 import { createAdmissions } from './admissions.js'
 import { type Probe, routes } from './probe.js'
-import {
-  at,
-  came,
-  integer,
-  is,
-  listAt,
-  memberOf,
-  NotSeen,
-  once,
-  resultsIn,
-  type Tier,
-} from './rule.js'
+import { readContext } from './readers.js'
+import { at, came, is, NotSeen, once, resultsIn, type Tier } from './rule.js'
 
 export interface Bet {
   readonly context: QuestionContext
@@ -198,76 +188,6 @@ export function distrust(
     return undefined
   } catch (error) {
     if (error instanceof UsageError) return error
-    throw error
-  }
-}
-
-/** `identifier.raw`: §2.7 names it beside the request, §2.8 of the request. */
-export const rawIdentifier = (data: unknown): unknown =>
-  at(data, 'identifier.raw') ?? at(data, 'request.identifier.raw')
-
-/** What the request of a context or of signing data says, in one form. */
-export function requestFacts(request: unknown) {
-  const identifier = at(request, 'identifier')
-  return {
-    oracle: at(request, 'oracle'),
-    requester: at(request, 'requester'),
-    identifier: is.text(identifier)
-      ? identifier
-      : (at(identifier, 'raw') ?? memberOf(request, /identifier/)),
-    timestamp: integer(memberOf(request, /timestamp/)),
-    ancillary_data: memberOf(request, /ancillary/),
-  }
-}
-
-class Missing extends Error {}
-
-/**
- * Our own form of a context, with our own types to sign by; the name of what is missing where it
- * cannot be signed from. Each fact must stand in its own place, unlike what the client proper
- * takes.
- */
-export function readContext(data: unknown): (BatchSigningData & { source: 'gateway' }) | string {
-  function need<T>(name: string, fits: (value: unknown) => value is T, value = at(data, name)): T {
-    const given = integer(value) ?? value
-    if (fits(given)) return given
-    throw new Missing(name)
-  }
-  const { timestamp, ancillary_data } = requestFacts(at(data, 'request'))
-  try {
-    const question_id = need('question_id', is.hash)
-    const identifier = { raw: need('identifier.raw', is.hash, rawIdentifier(data)) }
-    const prices = listAt(data, 'price.allowed_values')
-    return {
-      source: 'gateway',
-      question_id,
-      request: {
-        question_id,
-        oracle: need('request.oracle', is.address),
-        requester: need('request.requester', is.address),
-        identifier,
-        timestamp: need('the timestamp of request', is.uint, timestamp),
-        ancillary_data: need('the ancillary bytes of request', is.bytes, ancillary_data),
-      },
-      identifier,
-      price: { allowed_values: prices.flatMap((price) => integer(price) ?? []) },
-      bond: {
-        token: need('bond.token', is.address),
-        required_bond: need('bond.required_bond', is.uint),
-      },
-      contracts: {
-        permit2: need('contracts.permit2', is.address),
-        signed_proposer: need('contracts.signed_proposer', is.address),
-      },
-      signing: {
-        chain_id: Number(need('signing.chain_id', is.uint)),
-        max_payment: '0',
-        primary_type: primaryType,
-        types: wireTypes(false),
-      },
-    }
-  } catch (error) {
-    if (error instanceof Missing) return error.message
     throw error
   }
 }

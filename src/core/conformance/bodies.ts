@@ -16,7 +16,6 @@ import {
   given,
   is,
   malformed,
-  on,
   rulesOf,
   type Seen,
 } from './rule.js'
@@ -284,18 +283,19 @@ export const bodyRules = rulesOf('read', {
   ...refusing('batch', batchCases),
   '2.1-signature-8192': [
     'signature has up to 8,192 bytes, that many included',
-    on((bench) => single(bench, '8,192 bytes of signature', { signature: longest }), answers(403)),
+    (bench) => single(bench, '8,192 bytes of signature', { signature: longest }),
+    answers(403),
   ],
   '4.1.3-signature-checked': [
     'a signature that does not authorize gives 403',
-    on((bench) => single(bench, 'a random signature', {}), answers(403)),
+    (bench) => single(bench, 'a random signature', {}),
+    answers(403),
   ],
   '5-not-eligible': [
     'an ineligible wallet gives 403',
-    on(
-      (bench) => single(bench, 'a random wallet as proposer', { proposer: bench.stranger }),
-      answers(403),
-    ),
+
+    (bench) => single(bench, 'a random wallet as proposer', { proposer: bench.stranger }),
+    answers(403),
   ],
   '7-errors-sanitized': [
     'errors is optional and sanitized on schema failures',

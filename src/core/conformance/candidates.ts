@@ -39,7 +39,6 @@ import {
   memberOf,
   NotSeen,
   notServed,
-  on,
   type Run,
   resultsIn,
   rulesOf,
@@ -110,12 +109,15 @@ const tooLittle =
     return seen
   }
 
+type Answered = readonly [Exchange, ...Expect[]]
 /**
  * One unit below the bond too, but only where the chain says what the bond is, and a bond may be
  * spent (R21). The contract takes no less than the bond, so that nothing of it executes.
  */
-const bondMinimum = (form: Form): Run =>
-  on(tooLittle(form), answers(...malformed), async (_json, bench, seen) => {
+const bondMinimum = (form: Form): Answered => [
+  tooLittle(form),
+  answers(...malformed),
+  async (_json, bench, seen) => {
     const context = (await bench.open()).find(isBonded)
     const round = bench.may.execute && context && (await roundOf(bench, context.question_id))
     if (!round || round.totalBondRaw < 2n) return came(seen)
@@ -126,15 +128,18 @@ const bondMinimum = (form: Form): Run =>
     )
     const close = refusalOf(sent, 'an amount of one raw unit below the bond')
     return expectStatus(close, ...malformed)
-  })
+  },
+]
 
-const bondCode = (form: Form): Run =>
-  on(tooLittle(form), (json, _bench, seen) => {
+const bondCode = (form: Form): Answered => [
+  tooLittle(form),
+  (json, _bench, seen) => {
     const code = at(json, 'error.code')
     const isCode = code === 'permit_amount_below_required_bond'
     expectAll(given(seen, ...malformed), { [`got ${came(seen)}`]: isCode })
     return came(seen)
-  })
+  },
+]
 
 /**
  * The path that an acknowledgement of this candidate may give, without its first slash; the spec
@@ -164,10 +169,10 @@ const bonded = 'permit.amount is at least the current total bond'
 const coded = 'the code for an amount below the bond is permit_amount_below_required_bond'
 
 export const refusalRules = rulesOf('admit', {
-  '2.1-bond-minimum': [`${bonded} (single form)`, bondMinimum('single')],
-  '7-bond-code': [`${coded} (single form)`, bondCode('single')],
-  '2.7-bond-minimum': [`${bonded} (batch form)`, bondMinimum('batch')],
-  '7-batch-bond-code': [`${coded} (batch form)`, bondCode('batch')],
+  '2.1-bond-minimum': [`${bonded} (single form)`, ...bondMinimum('single')],
+  '7-bond-code': [`${coded} (single form)`, ...bondCode('single')],
+  '2.7-bond-minimum': [`${bonded} (batch form)`, ...bondMinimum('batch')],
+  '7-batch-bond-code': [`${coded} (batch form)`, ...bondCode('batch')],
   '2.1-deadline-minimum': [
     'permit.deadline is at least five minutes beyond admission',
     refused(soon('single'), isSoon),
@@ -225,16 +230,18 @@ export const refusalRules = rulesOf('admit', {
 export const submissionRules = rulesOf('admit', {
   '4.1.3-new': [
     '202: a new candidate was durably accepted, whatever was prepared before',
-    on(async ({ admissions }) => (await admissions.first()).seen, answers(202)),
+    async ({ admissions }) => (await admissions.first()).seen,
+    answers(202),
     3,
   ],
   '2.5-acknowledgement': [
     'an acknowledgement has candidate_id (UUID), status, received_at and status_url',
-    on(async ({ admissions }) => {
+    async ({ admissions }) => {
       const { seen } = await admissions.first()
       if (seen.status >= 300) throw new NotSeen(`${seen.sent} was answered ${came(seen)}`)
       return seen
-    }, has(acknowledgement)),
+    },
+    has(acknowledgement),
   ],
   ...about(async (bench) => (await admitted(bench)).seen, {
     '2.5-status-url': [
@@ -321,7 +328,7 @@ export const statusRules = rulesOf('admit', {
         const { id, questionId, authorization, seen: first } = await admitted(bench)
         const { price, proposer } = authorization.signed.terms
         const [name, received] = member(json, /recei/) ?? []
-        const told = at(json, 'proposer')
+        const [question, told] = [at(json, 'question_id'), at(json, 'proposer')]
         for (const field of ['validated_at', 'selected_at'].filter(
           (one) => !is.there(at(json, one)),
         ))
@@ -330,7 +337,7 @@ export const statusRules = rulesOf('admit', {
           )
         return {
           'the status does not name the candidate': names(json, id),
-          'question_id differs': (at(json, 'question_id') ?? questionId) === questionId,
+          'question_id differs': question === undefined || question === questionId,
           'proposer is not the one that signed': !is.given(told) || told === proposer,
           'outcome is missing, or not the signed one': at(json, 'outcome') === outcomeOf(price),
           'price is missing, or not the signed decimal string': at(json, 'price') === price,
@@ -379,17 +386,16 @@ export const statusRules = rulesOf('admit', {
   ],
   '2.6-failure': [
     'failure has stage, code, detail, retryable, can_resubmit and next_action',
-    on(
-      ended,
-      has(
-        {
-          ...{ stage: is.word, code: is.word, detail: is.text },
-          ...{ retryable: is.flag, can_resubmit: is.flag, next_action: is.word },
-        },
-        'failure',
-      ),
-      failureCode,
+
+    ended,
+    has(
+      {
+        ...{ stage: is.word, code: is.word, detail: is.text },
+        ...{ retryable: is.flag, can_resubmit: is.flag, next_action: is.word },
+      },
+      'failure',
     ),
+    failureCode,
     5,
   ],
   ...about(batchedStatus, {
@@ -450,11 +456,12 @@ function failureCode(json: unknown): string {
 export const unknownCandidateRules = rulesOf('read', {
   '4.1.4-unknown-candidate': [
     'an unknown candidate is 404',
-    on(async ({ context, probe, ports }) => {
+    async ({ context, probe, ports }) => {
       const { question_id } = await context()
       const call = routes.status(question_id, ports.random.uuid())
       return probe.send(call, 'a random candidate id')
-    }, answers(404)),
+    },
+    answers(404),
   ],
 })
 
@@ -471,25 +478,21 @@ async function executed({ admissions }: Bench): Promise<Seen> {
 const clockSkewMs = 60_000
 
 export const executionRules = rulesOf('execute', {
-  '4.1.3-unprepared': [
-    'no preparation is required before a submission',
-    on(executable, answers(202)),
-  ],
+  '4.1.3-unprepared': ['no preparation is required before a submission', executable, answers(202)],
   '2.6-stages': [
     'receipt, validation and selection have their times, in this order',
-    on(
-      executed,
-      (json) => {
-        const times = [/recei/, /valid/, /select/].map((name) => timeMs(memberOf(json, name)))
-        return {
-          'an executed candidate lacks a timestamp': times.every(is.there),
-          'the times are not in order': times.every(
-            (time, index) => index === 0 || Number(time) >= Number(times[index - 1]),
-          ),
-        }
-      },
-      'in order',
-    ),
+
+    executed,
+    (json) => {
+      const times = [/recei/, /valid/, /select/].map((name) => timeMs(memberOf(json, name)))
+      return {
+        'an executed candidate lacks a timestamp': times.every(is.there),
+        'the times are not in order': times.every(
+          (time, index) => index === 0 || Number(time) >= Number(times[index - 1]),
+        ),
+      }
+    },
+    'in order',
     8,
   ],
   ...about(executed, {

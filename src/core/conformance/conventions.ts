@@ -17,7 +17,6 @@ import {
   malformed,
   NotSeen,
   notServed,
-  on,
   type Run,
   refuses,
   rulesOf,
@@ -194,39 +193,36 @@ export const conventionRules = rulesOf('read', {
   ],
   '2.3-eligibility-fields': [
     'eligibility has canonical address and boolean eligible',
-    on(
-      eligibilityGiven,
-      has({ address: is.address, eligible: is.flag }),
-      (json, { stranger }) => ({
-        'the answer is about another address': at(json, 'address') === stranger,
-      }),
-      'address and eligible',
-    ),
+
+    eligibilityGiven,
+    has({ address: is.address, eligible: is.flag }),
+    (json, { stranger }) => ({
+      'the answer is about another address': at(json, 'address') === stranger,
+    }),
+    'address and eligible',
   ],
-  '9-eligibility-version': ['eligibility carries the version', on(eligibilityGiven, hasVersion)],
+  '9-eligibility-version': ['eligibility carries the version', eligibilityGiven, hasVersion],
   '4.1.1-unknown-wallet': [
     'an unknown wallet is answered 200 with eligible: false',
-    on(
-      eligibility,
-      answers(200),
-      (json) => ({ 'a random wallet is said to be eligible': at(json, 'eligible') !== true }),
-      '200, not eligible',
-    ),
+
+    eligibility,
+    answers(200),
+    (json) => ({ 'a random wallet is said to be eligible': at(json, 'eligible') !== true }),
+    '200, not eligible',
   ],
   '4.1.1-eligible-wallet': [
     'an allowlisted wallet is answered 200 with eligible: true',
-    on(
-      ({ probe, wallets: [wallet] }) => {
-        if (wallet === undefined) throw new NotSeen('no key of an eligible wallet was given')
-        return probe.send(routes.eligibility(wallet.address))
-      },
-      answers(200),
-      (json, { wallets: [wallet] }) => ({
-        [`the wallet that was given as eligible is not (${wallet?.address})`]:
-          at(json, 'eligible') === true,
-      }),
-      '200, eligible',
-    ),
+
+    ({ probe, wallets: [wallet] }) => {
+      if (wallet === undefined) throw new NotSeen('no key of an eligible wallet was given')
+      return probe.send(routes.eligibility(wallet.address))
+    },
+    answers(200),
+    (json, { wallets: [wallet] }) => ({
+      [`the wallet that was given as eligible is not (${wallet?.address})`]:
+        at(json, 'eligible') === true,
+    }),
+    '200, eligible',
   ],
   '7-unknown-question': [
     '404: unknown question',

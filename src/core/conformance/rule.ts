@@ -15,16 +15,16 @@ import type { ProbeCall } from './probe.js'
  */
 export type Tier = 'read' | 'admit' | 'execute' | 'overrun'
 
+/** An answer to be looked at; what several checks ask for is asked for once. */
+export type Exchange = (bench: Bench) => Promise<Seen>
 /**
  * What was seen, for a report. Throws Fault where the rule is broken, NotSeen where it could not be
  * examined.
  */
 export type Run = (bench: Bench) => Promise<string>
-/** An answer to be looked at; what several checks ask for is asked for once. */
-export type Exchange = (bench: Bench) => Promise<Seen>
+type Told = Facts | string
 /** What must hold of an answer; or what is to be said of it in a report. */
 export type Expect = (json: unknown, bench: Bench, seen: Seen) => Told | Promise<Told>
-type Told = Facts | string
 
 export interface Rule {
   readonly id: string
@@ -37,8 +37,12 @@ export interface Rule {
   readonly run: Run
 }
 
-/** What a rule says, how it is examined, and what that is charged where it is not one item. */
-export type Check = readonly [says: string, run: Run, items?: number]
+/**
+ * What a rule says, what is sent, and what must hold of the answer, or is said of it. A number is
+ * what that is charged where it is not one item.
+ */
+export type Check = readonly [says: string, ask: Exchange | Run, ...How[]]
+type How = string | number | Expect
 export type Checks = Readonly<Record<string, Check>>
 
 const sections: Readonly<Record<string, string>> = {
@@ -62,13 +66,23 @@ function sectionOf(id: string): string {
 }
 
 export const rulesOf = (tier: Tier, checks: Checks): readonly Rule[] =>
-  Object.entries(checks).map(([id, [says, run, items = 1]]) => ({
+  Object.entries(checks).map(([id, [says, ask, ...how]]) => ({
     id,
     section: sections[id] ?? sectionOf(id),
     tier,
-    items,
+    items: how.find((one) => typeof one === 'number') ?? 1,
     says,
-    run,
+    async run(bench) {
+      const seen = await ask(bench)
+      if (is.text(seen)) return seen
+      let actual = ''
+      for (const one of how) {
+        const told = typeof one === 'function' ? await one(seen.json, bench, seen) : one
+        if (is.text(told)) actual = told
+        else if (typeof told === 'object') expectAll(seen, told)
+      }
+      return actual
+    },
   }))
 
 /** The gateway breaks the rule. Never with a signature in the message (R5). */
@@ -146,26 +160,13 @@ export const wrongly = (seen: Seen, wrong: string): Seen => ({
   sent: `${seen.sent} with ${wrong}`,
 })
 
-/** A check of one answer: what must hold of it, and what is said then. */
-export const on =
-  (exchange: Exchange, ...how: readonly (string | Expect)[]): Run =>
-  async (bench) => {
-    const seen = await exchange(bench)
-    let actual = ''
-    for (const one of how) {
-      const told = is.text(one) ? one : await one(seen.json, bench, seen)
-      if (is.text(told)) actual = told
-      else expectAll(seen, told)
-    }
-    return actual
-  }
-
-type Row = readonly [says: string, ...how: (string | Expect)[]]
-
 /** Checks of one answer. */
-export const about = (exchange: Exchange, rows: Readonly<Record<string, Row>>): Checks =>
+export const about = (
+  exchange: Exchange,
+  rows: Readonly<Record<string, readonly [says: string, ...How[]]>>,
+): Checks =>
   Object.fromEntries(
-    Object.entries(rows).map(([id, [says, ...how]]) => [id, [says, on(exchange, ...how)]]),
+    Object.entries(rows).map(([id, [says, ...how]]) => [id, [says, exchange, ...how]]),
   )
 
 export const answers =

@@ -11,26 +11,18 @@ import {
 import { ProposerError } from '../protocol/errors.js'
 import { outcomeKeys, outcomeOf, priceOf } from '../protocol/proposal.js'
 import type { OutcomeKey } from '../protocol/schema.js'
+import { primaryType, toHex, typedData } from '../protocol/witness.js'
+import { type Bench, type Body, distrust, outcomeFor, roundOf } from './bench.js'
+import { refusing } from './bodies.js'
+import { routes } from './probe.js'
 import {
-  domainType,
-  encodedTypes,
-  primaryType,
-  toHex,
-  typedData,
-  wireTypes,
-} from '../protocol/witness.js'
-import {
-  type Bench,
-  type Body,
-  distrust,
-  outcomeFor,
+  outcomesIn,
   rawIdentifier,
   readContext,
   requestFacts,
-  roundOf,
-} from './bench.js'
-import { refusing } from './bodies.js'
-import { routes } from './probe.js'
+  sameTypes,
+  typesStatus,
+} from './readers.js'
 import {
   about,
   answers,
@@ -50,7 +42,6 @@ import {
   malformed,
   memberOf,
   NotSeen,
-  on,
   rulesOf,
   type Seen,
 } from './rule.js'
@@ -91,7 +82,6 @@ function proposalFacts(json: unknown, outcome: OutcomeKey): Facts {
 
 const outcomeIn = (body: Body) => body.outcome as OutcomeKey
 const belowBond = 'permit_amount_below_required_bond'
-const ownTypes = { ...wireTypes(false), ...domainType }
 
 /** With keys in order and numbers as text, so that two objects can be compared by what they say. */
 function asText(value: unknown): string {
@@ -142,14 +132,13 @@ const contractFacts = (actual: unknown, trust: Trust): Facts =>
 export const preparationRules = rulesOf('read', {
   '4.1-signing-data': [
     'signing-data takes the proposal without signature and answers 200',
-    on(
-      (bench) => bench.signingData(),
-      (_json, { wallets }, seen) => {
-        if (wallets.length === 0 && seen.status === 403)
-          throw new NotSeen('no eligible wallet was given, and this gateway requires one')
-        return expectStatus(seen, 200)
-      },
-    ),
+
+    (bench) => bench.signingData(),
+    (_json, { wallets }, seen) => {
+      if (wallets.length === 0 && seen.status === 403)
+        throw new NotSeen('no eligible wallet was given, and this gateway requires one')
+      return expectStatus(seen, 200)
+    },
   ],
   ...about(prepared, {
     '2.4-fields': [
@@ -273,7 +262,8 @@ export const preparationRules = rulesOf('read', {
   }),
   '2.4-total-bond': [
     'economics has the current total bond, which an amount must reach',
-    on(prepared, async (json, bench, seen) => {
+    prepared,
+    async (json, bench, seen) => {
       const { required_bond } = (await bench.context()).bond
       const actual = integer(totalBond(json))
       expectAll(seen, {
@@ -293,7 +283,7 @@ export const preparationRules = rulesOf('read', {
       const lower = `got ${came(one)}, expected ${belowBond}: the bond is lower than reported`
       expectAll(one, { [lower]: isBelow })
       return required_bond
-    }),
+    },
     3,
   ],
   ...about(prepared, {
@@ -302,17 +292,20 @@ export const preparationRules = rulesOf('read', {
       async (json, bench) => {
         const { amount } = (await bench.signingBody()).permit
         const actual = integer(maxAuthorization(json))
-        if (actual !== undefined && actual !== amount)
-          bench.onNote?.(
-            'the maximum authorization is not permit.amount, as our own gateway has it; §2.4 leaves that open',
-          )
         return {
           'economics has no maximum authorization': actual !== undefined,
           'the maximum authorization is below the accepted amount':
             BigInt(actual ?? 0) >= BigInt(String(amount)),
         }
       },
-      (json) => String(integer(maxAuthorization(json))),
+      async (json, bench) => {
+        const actual = String(integer(maxAuthorization(json)))
+        if (actual !== (await bench.signingBody()).permit.amount)
+          bench.onNote?.(
+            'the maximum authorization is not permit.amount, as our own gateway has it; §2.4 leaves that open',
+          )
+        return actual
+      },
     ],
     '2.4-typed-data': [
       'typed_data is the complete EIP-712 payload of §2.8',
@@ -410,12 +403,13 @@ export const preparationRules = rulesOf('read', {
   }),
   '2.1-deadline-enough': [
     'a permit.deadline of five minutes beyond admission is enough',
-    on(async (bench) => {
+    async (bench) => {
       await prepared(bench)
       // A minute for the way there and for clocks that differ.
       const deadline = String(bench.nowSeconds() + 360n)
       return preparePermit(bench, { deadline }, 'a deadline six minutes ahead')
-    }, answers(200)),
+    },
+    answers(200),
   ],
   '4.1.2-stateless': [
     'signing-data is stateless: it reserves no nonce',
@@ -465,19 +459,17 @@ const halfIsAllowed = (trust: Trust, context: QuestionContext): boolean =>
 export const contextRules = rulesOf('read', {
   '4.2-signing-data': [
     'the batch of contexts answers 200',
-    on(
-      (bench) => bench.contexts(),
-      answers(200),
-      (json, { questions: { length } }) => {
-        const codes = codesIn(json)
-        const listed = codes.map(String).join(', ')
-        return {
-          [`got ${codes.length} results for ${length} items`]: codes.length === length,
-          [`none of the questions that were given was answered 200: ${listed}`]:
-            codes.includes(200),
-        }
-      },
-    ),
+
+    (bench) => bench.contexts(),
+    answers(200),
+    (json, { questions: { length } }) => {
+      const codes = codesIn(json)
+      const listed = codes.map(String).join(', ')
+      return {
+        [`got ${codes.length} results for ${length} items`]: codes.length === length,
+        [`none of the questions that were given was answered 200: ${listed}`]: codes.includes(200),
+      }
+    },
     5,
   ],
   ...about(contexts, {
@@ -597,57 +589,3 @@ export const contextRules = rulesOf('read', {
     },
   ],
 })
-
-/** Those that are reported must be right, and all but the domain's must be reported. */
-function sameTypes(actual: unknown): boolean {
-  if (!is.structure(actual)) return false
-  const text = (types: unknown, name: string) =>
-    JSON.stringify(listAt(types, name).map((one) => [at(one, 'name'), at(one, 'type')]))
-  const names = new Set([...Object.keys(actual), ...Object.keys(wireTypes(false))])
-  return [...names].every(
-    (name) => Object.hasOwn(ownTypes, name) && text(actual, name) === text(ownTypes, name),
-  )
-}
-
-/** Type definitions under whatever name: as member lists, or as EIP-712 writes them in one text. */
-function typesStatus(signing: unknown): 'same' | 'missing' | 'other ones' {
-  const values: readonly unknown[] = is.structure(signing) ? Object.values(signing) : []
-  const lists = values.filter((one) => is.structure(one) && Object.values(one).some(Array.isArray))
-  const texts = values.filter((one) => is.text(one) && one.includes('('))
-  if (lists.length === 0 && texts.length === 0) return 'missing'
-  const isSame =
-    lists.length > 0
-      ? lists.some(sameTypes)
-      : texts.some((text) => String(text).includes(encodedTypes.proposal))
-  return isSame ? 'same' : 'other ones'
-}
-
-/**
- * §2.2: labels and availability by key, as a list or an object; what is not listed beside others is
- * not available.
- */
-function outcomesIn(json: unknown) {
-  const actual = at(json, 'outcomes')
-  const keyOf = (one: unknown) =>
-    at(one, 'outcome') ??
-    outcomeKeys.find((key) => is.structure(one) && Object.values(one).includes(key))
-  const entries = Array.isArray(actual)
-    ? actual.map((one: unknown) => [keyOf(one), one] as const)
-    : Object.entries(is.structure(actual) ? actual : {})
-  return entries.flatMap(([word, one]) => {
-    const key = outcomeKeys.find((each) => each === word)
-    if (key === undefined) return []
-    const price = memberOf(one, /price/)
-    return [{ key, label: at(one, 'label'), price, isAllowed: isAllowed(one) }]
-  })
-}
-
-function isAllowed(one: unknown): boolean | undefined {
-  if (!is.structure(one)) return undefined
-  const flag = Object.entries(one)
-    .filter(([name]) => !/outcome|key|label|price/.test(name))
-    .find(([name, value]) => is.flag(value) || /avail|allow|enabl|state|status/.test(name))
-  if (flag === undefined) return undefined
-  const [, value] = flag
-  return is.flag(value) ? value : !/^(un|no|dis|den|forb|closed)/i.test(String(value))
-}

@@ -17,203 +17,8 @@ import {
   isStatus,
   type Json,
   refusal,
-  takes,
   tells,
 } from '../between.js'
-
-type Body = Json & { readonly permit: Json; readonly version: Json }
-const v1 = { api: 'v1', schema: 'signed-proposal-v1', witness: 'permit2-signed-proposer-v1' }
-const junk = `0x${'5a'.repeat(64)}1b`
-const some = `0x${'5a'.repeat(20)}`
-const lower = (text: unknown) => String(text).toLowerCase()
-/** Takes what it must refuse: made right before anything looks at it. */
-const takesIt = (section: string, does: string, change: (body: Body) => unknown): Fault =>
-  fault(section, does, () =>
-    takes(isSingle, (body) => (body.permit === undefined ? body : change(body as Body))),
-  )
-const permit = (change: (permit: Json) => Json) => (body: Body) => ({
-  ...body,
-  permit: { ...body.permit, ...change(body.permit) },
-})
-const isText = (value: unknown) => typeof value === 'string'
-const isUint = (value: unknown) =>
-  isText(value) && /^(0|[1-9]\d*)$/.test(String(value)) && BigInt(String(value)) < 2n ** 256n
-const many = String(2n ** 128n)
-const only = (body: Json, keys: readonly string[]) =>
-  Object.fromEntries(Object.entries(body).filter(([key]) => keys.includes(key)))
-
-const shapes: readonly Fault[] = [
-  takesIt('§2.1', 'takes any api', (body) => ({
-    ...body,
-    version: { ...body.version, api: 'v1' },
-  })),
-  takesIt('§2.1', 'takes any schema', (body) => ({
-    ...body,
-    version: { ...body.version, schema: v1.schema },
-  })),
-  takesIt('§2.1', 'takes any witness', (body) => ({
-    ...body,
-    version: { ...body.version, witness: v1.witness },
-  })),
-  takesIt('§2.1', 'takes more members of version', (body) => ({
-    ...body,
-    version: only(body.version, Object.keys(v1)),
-  })),
-  takesIt('§9', 'takes a body without version', (body) =>
-    body.proposed_price === undefined ? { version: v1, ...(body as Json) } : body,
-  ),
-  takesIt('§2.1', 'takes a proposer in capitals', (body) => ({
-    ...body,
-    proposer: lower(body.proposer),
-  })),
-  takesIt('§2.1', 'takes the zero address', (body) =>
-    /^0x0+$/.test(String(body.proposer)) ? { ...body, proposer: some } : body,
-  ),
-  takesIt('§2.1', 'takes a truncated proposer', (body) =>
-    String(body.proposer).length < 42 ? { ...body, proposer: some } : body,
-  ),
-  takesIt('§2.1', 'takes a body without proposer', (body) => ({
-    proposer: some,
-    ...body,
-  })),
-  takesIt('§2.1', 'takes any outcome for p1', (body) =>
-    ['p1', 'p2', 'p3'].includes(String(body.outcome)) || body.outcome === undefined
-      ? body
-      : { ...body, outcome: 'p1' },
-  ),
-  takesIt('§2.1', 'takes outcomes in capitals', (body) => ({
-    ...body,
-    ...(isText(body.outcome) ? { outcome: lower(body.outcome) } : {}),
-  })),
-  takesIt('§2.1', 'takes a body without outcome', (body) => ({
-    outcome: 'p2',
-    ...body,
-  })),
-  takesIt('§2.1', 'takes a payment', (body) => ({
-    ...body,
-    max_payment: isText(body.max_payment) ? '0' : body.max_payment,
-  })),
-  takesIt('§2.1', 'takes 0 as a number', (body) => ({
-    ...body,
-    max_payment: body.max_payment === 0 ? '0' : body.max_payment,
-  })),
-  takesIt('§2.1', 'takes a body without max_payment', (body) => ({
-    max_payment: '0',
-    ...body,
-  })),
-  takesIt(
-    '§2.1',
-    'takes an amount as number',
-    permit(({ amount }) => (typeof amount === 'number' ? { amount: many } : {})),
-  ),
-  takesIt(
-    '§2.1',
-    'takes an amount in hex',
-    permit(({ amount }) => (/^0x/.test(String(amount)) ? { amount: many } : {})),
-  ),
-  takesIt(
-    '§2.1',
-    'takes an amount with a fraction',
-    permit(({ amount }) => (String(amount).includes('.') ? { amount: many } : {})),
-  ),
-  takesIt(
-    '§2.1',
-    'takes a negative amount',
-    permit(({ amount }) => (String(amount).startsWith('-') ? { amount: many } : {})),
-  ),
-  takesIt(
-    '§2.1',
-    'takes a permit without amount',
-    permit(({ amount = many }) => ({ amount })),
-  ),
-  takesIt(
-    '§2.1',
-    'takes a nonce beyond 256 bits',
-    permit(({ nonce }) => (isText(nonce) && !isUint(nonce) ? { nonce: '1' } : {})),
-  ),
-  takesIt(
-    '§2.1',
-    'takes a nonce as number',
-    permit(({ nonce }) => (typeof nonce === 'number' ? { nonce: '1' } : {})),
-  ),
-  takesIt(
-    '§2.1',
-    'takes a permit without nonce',
-    permit(({ nonce = '1' }) => ({ nonce })),
-  ),
-  takesIt('§2.1', 'takes a deadline as number', (body) =>
-    body.version === undefined
-      ? body
-      : permit(({ deadline }) => ({ deadline: String(deadline) }))(body),
-  ),
-  takesIt(
-    '§2.1',
-    'takes a permit without deadline',
-    permit(({ deadline = '99999999999' }) => ({ deadline })),
-  ),
-  takesIt('§2.1', 'takes a body without signature', (body) => ({
-    signature: junk,
-    ...body,
-  })),
-  takesIt('§2.1', 'takes a signature in capitals', (body) =>
-    body.signature === undefined ? body : { ...body, signature: lower(body.signature) },
-  ),
-  takesIt('§2.1', 'takes half a byte', (body) =>
-    isText(body.signature) && String(body.signature).length % 2 === 1
-      ? { ...body, signature: `${body.signature}0` }
-      : body,
-  ),
-  takesIt('§2.1', 'takes a signature that is not hex', (body) =>
-    isText(body.signature) && !/^0x[0-9a-fA-F]*$/.test(String(body.signature))
-      ? { ...body, signature: junk }
-      : body,
-  ),
-  takesIt('§2.1', 'takes signatures of any length', (body) =>
-    isText(body.signature) ? { ...body, signature: String(body.signature).slice(0, 16_386) } : body,
-  ),
-  fault('§8', 'takes 4,096 bytes of signature at most', () =>
-    answers(
-      (call) => isSingle(call) && String(call.body.signature).length > 8_194,
-      () => refusal(422, 'invalid_signature_format'),
-    ),
-  ),
-  takesIt('§2.1', 'takes fields it does not know', (body) =>
-    only(body, [
-      'version',
-      'proposer',
-      'outcome',
-      'max_payment',
-      'permit',
-      'signature',
-      'proposed_price',
-      'ancillary_data',
-    ]),
-  ),
-  takesIt(
-    '§2.1',
-    'takes fields of the permit it does not know',
-    permit((fields) =>
-      Object.fromEntries(
-        Object.keys(fields)
-          .filter((key) => !['amount', 'nonce', 'deadline'].includes(key))
-          .map((key) => [key, undefined]),
-      ),
-    ),
-  ),
-  takesIt(
-    '§9',
-    'takes a batch item for a v1 body',
-    ({ proposed_price, identifier: _identifier, client_ref: _ref, ...body }) =>
-      proposed_price === undefined
-        ? body
-        : {
-            version: v1,
-            outcome: 'p1',
-            ...(body as Json),
-            permit: { ...body.permit, deadline: String((body.permit as Json).deadline) },
-          },
-  ),
-]
 
 /** Of two payloads of one nonce the gateway takes the second for the first. */
 const forgets = (field: (body: Json) => unknown, name: string): Fault =>
@@ -239,6 +44,12 @@ const forgets = (field: (body: Json) => unknown, name: string): Fault =>
   })
 
 const decisions: readonly Fault[] = [
+  fault('§8', 'takes 4,096 bytes of signature at most', () =>
+    answers(
+      (call) => isSingle(call) && String(call.body.signature).length > 8_194,
+      () => refusal(422, 'invalid_signature_format'),
+    ),
+  ),
   fault('§2.1', 'admits less than the bond', () => admits('permit_amount_below_required_bond')),
   fault('§2.1', 'admits a bond but for a unit', () =>
     admits('permit_amount_below_required_bond', ({ body }) => at(body, 'permit.amount') !== '1'),
@@ -422,4 +233,4 @@ const acknowledgements: readonly Fault[] = [
   ),
 ]
 
-export const admissionFaults: readonly Fault[] = [...shapes, ...decisions, ...acknowledgements]
+export const admissionFaults: readonly Fault[] = [...decisions, ...acknowledgements]

@@ -2,6 +2,7 @@
 import type { Fault } from '../between.js'
 import { admissionFaults } from './admission.js'
 import { batchFaults } from './batches.js'
+import { bodyFaults } from './bodies.js'
 import { budgetFaults } from './budgets.js'
 import { conventionFaults } from './conventions.js'
 import { preparationFaults } from './preparation.js'
@@ -10,6 +11,7 @@ import { statusFaults } from './status.js'
 export const faults: readonly Fault[] = [
   ...conventionFaults,
   ...preparationFaults,
+  ...bodyFaults,
   ...admissionFaults,
   ...statusFaults,
   ...batchFaults,

@@ -1,6 +1,5 @@
 /** §2.7, §4.2 and §9: gateways that take, order or answer the items of a batch wrongly. */
 import { at, listAt } from '../../../../src/core/conformance/rule.js'
-import { priceOf } from '../../../../src/core/protocol/proposal.js'
 import {
   alter,
   answer,
@@ -20,132 +19,9 @@ import {
 } from '../between.js'
 import type { Wrong } from '../world.js'
 
-type Body = Json & { readonly permit: Json }
-const junk = `0x${'5a'.repeat(64)}1b`
-const some = `0x${'5a'.repeat(20)}`
-const lower = (text: unknown) => String(text).toLowerCase()
 const isText = (value: unknown) => typeof value === 'string'
 const listIn = (body: unknown): readonly unknown[] =>
   Object.values((body ?? {}) as object).find(Array.isArray) ?? []
-const isObject = (value: unknown): value is Json =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
-const takesIt = (section: string, does: string, change: (item: Body) => unknown): Fault =>
-  fault(section, does, () =>
-    takes(isBatch, (body) =>
-      Array.isArray(body.proposals)
-        ? {
-            proposals: body.proposals.map((one: unknown) =>
-              isObject(one) && isObject(one.permit) ? change(one as Body) : one,
-            ),
-          }
-        : body,
-    ),
-  )
-const permit = (change: (permit: Json) => Json) => (body: Body) => ({
-  ...body,
-  permit: { ...body.permit, ...change(body.permit) },
-})
-const members = [
-  'identifier',
-  'client_ref',
-  'proposer',
-  'proposed_price',
-  'max_payment',
-  'permit',
-  'signature',
-  'ancillary_data',
-]
-const many = String(2n ** 128n)
-const without = (body: Json, ...names: readonly string[]) =>
-  Object.fromEntries(Object.entries(body).filter(([key]) => !names.includes(key)))
-
-const items: readonly Fault[] = [
-  takesIt('§2.7', 'takes an item without identifier', (body) => ({
-    identifier: 'question-one',
-    ...body,
-  })),
-  takesIt('§2.7', 'takes a number as client_ref', (body) =>
-    typeof body.client_ref === 'number' ? { ...body, client_ref: 'number' } : body,
-  ),
-  takesIt('§2.7', 'takes an item with a proposer in capitals', (body) => ({
-    ...body,
-    proposer: lower(body.proposer),
-  })),
-  takesIt('§2.7', 'takes an item with any text as proposer', (body) =>
-    /^0x[0-9a-fA-F]{40}$/.test(String(body.proposer)) ? body : { ...body, proposer: some },
-  ),
-  takesIt('§2.7', 'takes outcome keys for prices', (body) => ({
-    ...body,
-    proposed_price: priceOf[body.proposed_price as 'p2'] ?? body.proposed_price,
-  })),
-  takesIt('§2.7', 'takes prices as numbers', (body) => ({
-    ...body,
-    proposed_price: typeof body.proposed_price === 'number' ? '0' : body.proposed_price,
-  })),
-  takesIt('§2.7', 'takes a payment in an item', (body) => ({
-    ...body,
-    max_payment: isText(body.max_payment) ? '0' : body.max_payment,
-  })),
-  takesIt(
-    '§2.7',
-    'takes an amount as number in an item',
-    permit(({ amount }) => (typeof amount === 'number' ? { amount: many } : {})),
-  ),
-  takesIt(
-    '§2.7',
-    'takes a nonce as number in an item',
-    permit(({ nonce }) => (typeof nonce === 'number' ? { nonce: '1' } : {})),
-  ),
-  takesIt(
-    '§2.7',
-    'takes a nonce in hex in an item',
-    permit(({ nonce }) => (/^0x/.test(String(nonce)) ? { nonce: '1' } : {})),
-  ),
-  takesIt('§2.7', 'takes a deadline as text', (body) =>
-    body.version === undefined
-      ? permit(({ deadline }) => ({ deadline: Number(deadline) }))(body)
-      : body,
-  ),
-  takesIt(
-    '§2.7',
-    'takes half a second of deadline',
-    permit(({ deadline }) =>
-      typeof deadline === 'number' ? { deadline: Math.floor(deadline) } : {},
-    ),
-  ),
-  takesIt('§2.7', 'takes an item without signature', (body) => ({
-    signature: junk,
-    ...body,
-  })),
-  takesIt('§2.7', 'takes an item with a signature in capitals', (body) =>
-    isText(body.signature) ? { ...body, signature: lower(body.signature) } : body,
-  ),
-  takesIt('§2.7', 'takes an item with a signature that is not hex', (body) =>
-    /^0x[0-9a-f]*$/i.test(String(body.signature)) || body.signature === undefined
-      ? body
-      : { ...body, signature: junk },
-  ),
-  takesIt('§2.7', 'takes an item with a version', (body) =>
-    body.outcome === undefined ? without(body, 'version') : body,
-  ),
-  takesIt('§2.7', 'takes an item with an outcome', (body) =>
-    body.version === undefined ? without(body, 'outcome') : body,
-  ),
-  takesIt('§2.7', 'takes fields of an item it does not know', (body) =>
-    Object.fromEntries(
-      Object.entries(body).filter(([key]) => [...members, 'version', 'outcome'].includes(key)),
-    ),
-  ),
-  takesIt('§9', 'takes a v1 body for an item', ({ version, outcome, ...body }) =>
-    version === undefined || outcome === undefined
-      ? body
-      : {
-          proposed_price: priceOf[outcome as 'p2'],
-          ...body,
-          permit: { ...body.permit, deadline: Number(body.permit.deadline) },
-        },
-  ),
-]
 
 /** Acknowledges items that were refused with this code. */
 const admitsItems =
@@ -505,4 +381,4 @@ const results: readonly Fault[] = [
   ),
 ]
 
-export const batchFaults: readonly Fault[] = [...items, ...decisions, ...calls, ...results]
+export const batchFaults: readonly Fault[] = [...decisions, ...calls, ...results]
