@@ -146,7 +146,7 @@ describe('contract §6: the acknowledgement for people', () => {
 
   test('replay too', async () => {
     gateway.faults.push('lost-answer', ...Array.from({ length: 8 }, () => 'no-connection' as const))
-    expect((await ask([...submit, '--timeout', '0.05'])).code).toBe(6)
+    expect((await ask([...submit, '--timeout', '0.5'])).code).toBe(6)
     gateway.faults.length = 0
     const ran = await ask(['replay', '--all'])
     expect(ran.stdout).toMatch(new RegExp(`^replayed\\s+${candidate}$`, 'm'))

@@ -1,7 +1,6 @@
 /** `conformance <url>`: named checks of the service spec against any gateway (contract §6). */
 
 import { basename, dirname } from 'node:path'
-import { Command } from 'commander'
 import { planBatch } from '../../core/client/budget/forecast.js'
 import { createBench } from '../../core/conformance/bench.js'
 import {
@@ -15,86 +14,60 @@ import { unseenRules } from '../../core/conformance/unseen.js'
 import { fromCwd } from '../../core/io/home-paths.js'
 import { RejectedError, UsageError } from '../../core/protocol/errors.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'
-import { addExecutorFlags, addSignerFlags } from '../session/flags.js'
 import { confirm } from '../session/inputs.js'
 import { type Session, withSession } from '../session/session.js'
 import { requireTarget } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
+import { verb } from '../terminal/verb.js'
 import { withDevGateway } from './dev-gateway.js'
 import { type ReadyLine, readReadyLine } from './dev-ready.js'
-import { betsOwnMoney, type ConformanceFlags, openParts, type RunParts } from './parts.js'
+import {
+  betsOwnMoney,
+  type ConformanceFlags,
+  conformanceFlags,
+  openParts,
+  type RunParts,
+} from './parts.js'
 import { junitText, listLine, summaryOf, summaryText } from './report.js'
 
-const gather = (value: string, before: readonly string[]) => [
-  ...before,
-  ...value.split(',').filter((one) => one !== ''),
-]
-
-export const conformanceCommand = (context: Context): Command =>
-  addExecutorFlags(
-    addSignerFlags(
-      new Command('conformance')
-        .description(
-          'check a gateway against the service spec, rule by rule; exit 3 if it breaks one',
+export const conformanceCommand = verb({
+  name: 'conformance',
+  about: 'check a gateway against the service spec, rule by rule; exit 3 if it breaks one',
+  args: { '[url]': 'base URL of the gateway; or --gateway, --local, --dev, --dev-ready' },
+  flags: conformanceFlags,
+  help: 'Without --allow-execution, amounts are more than any wallet holds, so that nothing admitted can be executed; or one raw unit, which a correct gateway refuses. With it, p2 (p1 where that is not allowed) is proposed on the last free question with its bond, after confirmation or with --yes; with --rpc-url the node confirms round and bond.\n\nA run uses some 1,100 items of the rate limit and waits for its windows: about 10 minutes at the default of 120 items in 60 s. An estimate is printed on stderr before the first check. --only with a section (2.7) fits one window; 4.2.1 and 8 do not, because they send whole batches.\n\nUse a separate wallet and --home: what is signed holds its question until its deadline, 15 minutes. Until then it counts as reserved: `funds` of that home reports 2^128 and more as missing, and `submit --rpc-url` is refused.',
+  examples: [
+    'conformance https://gateway.example --read-only --question some-slug',
+    'conformance https://gateway.example --only 2.7 --only 4.1 --question some-slug',
+    'conformance --dev --junit report.xml',
+    'serve --dev --json > ready.json',
+    'conformance --dev-ready ready.json --junit report.xml',
+  ],
+  async run(context, flags, { url }) {
+    const chosen = chosenRules(flags.only)
+    if (flags.list === true) return list(context, chosen)
+    refuseContradictions(flags, url)
+    if (flags.dev === true)
+      return withDevGateway(context, (ready, home) => {
+        const own = { ...flags, gateway: ready.url, home: flags.home ?? home }
+        return withSession(context, own, (session) =>
+          check(context, session, own, { chosen, ready }),
         )
-        .argument('[url]', 'base URL of the gateway; or --gateway, --local, --dev, --dev-ready')
-        .option(
-          '--question <id|slug|url>',
-          'open question to propose on; may be repeated',
-          gather,
-          [],
-        )
-        .option(
-          '--dev-ready <file>',
-          'take everything from the ready line of `serve --dev --json` (- for stdin); allows execution and overrun',
-        )
-        .option(
-          '--dev',
-          'check a gateway of this version, started for this run with a chain of its own',
-        )
-        .option('--read-only', 'run only checks that submit nothing')
-        .option('--allow-execution', 'also run checks that execute a proposal on chain')
-        .option('--overrun-budget', 'also exceed the rate limit; waits for its window to end')
-        .option('--max-amount <amount>', 'maximum amount of the executed proposal')
-        .option(
-          '--only <id|family>',
-          'run only these checks or sections, such as 2.7; may be repeated',
-          gather,
-          [],
-        )
-        .option('--list', 'list the checks, each with its rule, and exit')
-        .option('--junit <file>', 'also write JUnit XML; - for stdout instead of the list'),
-    ),
-  )
-    .addHelpText(
-      'after',
-      '\nWithout --allow-execution, amounts are more than any wallet holds, so that nothing admitted can be executed; or one raw unit, which a correct gateway refuses. With it, p2 (p1 where that is not allowed) is proposed on the last free question with its bond, after confirmation or with --yes; with --rpc-url the node confirms round and bond.\n\nA run uses some 1,100 items of the rate limit and waits for its windows: about 10 minutes at the default of 120 items in 60 s. An estimate is printed on stderr before the first check. --only with a section (2.7) fits one window; 4.2.1 and 8 do not, because they send whole batches.\n\nUse a separate wallet and --home: what is signed holds its question until its deadline, 15 minutes. Until then it counts as reserved: `funds` of that home reports 2^128 and more as missing, and `submit --rpc-url` is refused.\n\nExamples:\n  proposer conformance https://gateway.example --read-only --question some-slug\n  proposer conformance https://gateway.example --only 2.7 --only 4.1 --question some-slug\n  proposer conformance --dev --junit report.xml\n  proposer serve --dev --json > ready.json\n  proposer conformance --dev-ready ready.json --junit report.xml',
-    )
-    .action(async (url: string | undefined, _own: unknown, command: Command) => {
-      const flags = command.optsWithGlobals<ConformanceFlags>()
-      const chosen = chosenRules(flags.only)
-      if (flags.list === true) return list(context, chosen)
-      refuseContradictions(flags, url)
-      if (flags.dev === true)
-        return withDevGateway(context, (ready, home) => {
-          const own = { ...flags, gateway: ready.url, home: flags.home ?? home }
-          return withSession(context, own, (session) =>
-            check(context, session, own, { chosen, ready }),
-          )
-        })
-      const ready =
-        flags.devReady === undefined ? undefined : await readReadyLine(context, flags.devReady)
-      const target = url ?? ready?.url
-      // The address in the command's own words outranks every other.
-      const all =
-        target === undefined || flags.local !== undefined ? flags : { ...flags, gateway: target }
-      await withSession(context, all, (session) => {
-        requireTarget(session.settings)
-        return check(context, session, all, { chosen, ready })
       })
+    const ready =
+      flags.devReady === undefined ? undefined : await readReadyLine(context, flags.devReady)
+    const target = url ?? ready?.url
+    // The address in the command's own words outranks every other.
+    const all =
+      target === undefined || flags.local !== undefined ? flags : { ...flags, gateway: target }
+    await withSession(context, all, (session) => {
+      requireTarget(session.settings)
+      return check(context, session, all, { chosen, ready })
     })
+  },
+})
 
-function chosenRules(only: readonly string[]): typeof rules {
+function chosenRules(only: readonly string[] = []): typeof rules {
   const unknown = only.find((name) => rulesNamed(name).length === 0)
   if (unknown !== undefined) {
     throw new UsageError(
@@ -144,19 +117,20 @@ function refuseContradictions(flags: ConformanceFlags, url: string | undefined):
 function list({ output }: Context, chosen: typeof rules): void {
   const checks = chosen.map(({ run: _run, ...entry }) => entry)
   const width = Math.max(...checks.map(({ id }) => id.length))
-  output.result('conformance-list', { checks, unseen: unseenRules }, () =>
-    [
-      ...checks.map(({ id, tier, items, section, says }) => {
-        const cost = `${tier.padEnd(7)}  ${String(items).padStart(3)}`
-        return `${id.padEnd(width)}  ${cost}  ${section}: ${says}`
-      }),
-      '',
-      'The number is the cost of a check, in rate-limit items.',
-      '',
-      'Not visible from outside:',
-      ...unseenRules.map(({ section, says, why }) => `${section}: ${says} (${why})`),
-    ].join('\n'),
-  )
+  output.show('conformance-list', { checks, unseen: unseenRules }, [
+    () =>
+      [
+        ...checks.map(({ id, tier, items, section, says }) => {
+          const cost = `${tier.padEnd(7)}  ${String(items).padStart(3)}`
+          return `${id.padEnd(width)}  ${cost}  ${section}: ${says}`
+        }),
+        '',
+        'The number is the cost of a check, in rate-limit items.',
+        '',
+        'Not visible from outside:',
+        ...unseenRules.map(({ section, says, why }) => `${section}: ${says} (${why})`),
+      ].join('\n'),
+  ])
 }
 
 interface Asked {
@@ -204,7 +178,7 @@ async function check(
       junitText(checks, (clock.monotonicMs() - startedMs) / 1_000),
     )
   if (output.mode !== 'human')
-    output.result('conformance', { checks, summary, unseen: unseenRules }, () => '')
+    output.show('conformance', { checks, summary, unseen: unseenRules }, [])
   else if (flags.junit === '-') output.note(summaryText(summary))
   else output.text(`\n${summaryText(summary)}\n`)
   const failed = checks.filter(({ result }) => result === 'fail')

@@ -10,26 +10,43 @@ import { systemEd25519 } from '../../core/io/ed25519.js'
 import type { Signer } from '../../core/ports.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { givenAmount, pinnedUnits } from '../session/amounts.js'
-import type { SessionFlags } from '../session/flags.js'
+import { executorFlags, type SessionFlags, signerFlags } from '../session/flags.js'
 import { identify } from '../session/identify.js'
 import { confirm } from '../session/inputs.js'
 import { requireIdentifier } from '../session/question.js'
 import { openPlanner, openTarget, type Session } from '../session/session.js'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
+import type { FlagsOf } from '../terminal/verb.js'
 import type { ReadyLine } from './dev-ready.js'
 
-export interface ConformanceFlags extends SessionFlags {
-  readonly question: readonly string[]
-  readonly only: readonly string[]
-  readonly devReady?: string
-  readonly dev?: boolean
-  readonly readOnly?: boolean
-  readonly allowExecution?: boolean
-  readonly overrunBudget?: boolean
-  readonly junit?: string
-  readonly list?: boolean
-}
+const gather = (value: string, before: readonly string[] = []): readonly string[] => [
+  ...before,
+  ...value.split(',').filter((one) => one !== ''),
+]
+
+export const conformanceFlags = {
+  '--question <id|slug|url>': {
+    about: 'open question to propose on; may be repeated',
+    parse: gather,
+  },
+  '--dev-ready <file>':
+    'take everything from the ready line of `serve --dev --json` (- for stdin); allows execution and overrun',
+  '--dev': 'check a gateway of this version, started for this run with a chain of its own',
+  '--read-only': 'run only checks that submit nothing',
+  '--allow-execution': 'also run checks that execute a proposal on chain',
+  '--overrun-budget': 'also exceed the rate limit; waits for its window to end',
+  '--max-amount <amount>': 'maximum amount of the executed proposal',
+  '--only <id|family>': {
+    about: 'run only these checks or sections, such as 2.7; may be repeated',
+    parse: gather,
+  },
+  '--list': 'list the checks, each with its rule, and exit',
+  '--junit <file>': 'also write JUnit XML; - for stdout instead of the list',
+  ...signerFlags,
+  ...executorFlags,
+} as const
+export type ConformanceFlags = FlagsOf<typeof conformanceFlags> & SessionFlags
 
 /** A development chain's money is nobody's. */
 export const betsOwnMoney = (flags: ConformanceFlags, ready: ReadyLine | undefined) =>
@@ -71,8 +88,8 @@ export async function openParts(
   // Pins and node of the settings are another chain's than the development gateway's.
   const asked =
     ready === undefined
-      ? await identify(context, session, flags.question)
-      : flags.question.map(requireIdentifier)
+      ? await identify(context, session, flags.question ?? [])
+      : (flags.question ?? []).map(requireIdentifier)
   const questions = questionsOf(trust, asked, ready)
   const wallets = ready === undefined ? await ownWallets(session, flags) : await devWallets(ready)
   const may = {

@@ -1,12 +1,11 @@
 /** Flags that several verbs have: each is declared here, once. */
-import type { Command } from 'commander'
 import { givenAddress } from '../../core/protocol/address.js'
 import { instantMs, spanMs } from '../../core/protocol/duration.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { plainIdentifier } from '../../core/protocol/market-url.js'
 import type { Address } from '../../core/protocol/schema.js'
 import { wideFlag } from '../terminal/table.js'
-import { addFlags, type FlagsOf } from '../terminal/verb.js'
+import type { FlagsOf } from '../terminal/verb.js'
 import type { GlobalFlags } from './settings.js'
 
 export const requesterFlag = {
@@ -92,6 +91,3 @@ export function flagInstantMs(
     `give ${flag} 24h or 2h30m, a date, 2026-11-20T05:38:00Z, or Unix seconds`,
   )
 }
-
-export const addSignerFlags = (command: Command) => addFlags(command, signerFlags)
-export const addExecutorFlags = (command: Command) => addFlags(command, executorFlags)

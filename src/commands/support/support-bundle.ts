@@ -7,7 +7,6 @@
 import { arch, platform, release } from 'node:os'
 import { basename, dirname } from 'node:path'
 import { version as nodeVersion } from 'node:process'
-import { Command } from 'commander'
 import { openCheck } from '../../core/checks/doctor.js'
 import { guarded, pass } from '../../core/checks/finding.js'
 import { openChargeLog } from '../../core/client/budget/charge-log.js'
@@ -31,53 +30,44 @@ import { type SessionFlags, sinceMs } from '../session/flags.js'
 import { confirm } from '../session/inputs.js'
 import { requireIdentifier } from '../session/question.js'
 import { secretChecks } from '../session/secret-checks.js'
-import { type Session, withSession } from '../session/session.js'
+import { type Session, sessionVerb } from '../session/session.js'
 import type { Context } from '../terminal/context.js'
-import { type DryRunFlag, dryRunOption, showDryRun } from '../terminal/dry-run.js'
-import { counted, fields, jsonText, visible } from '../terminal/render.js'
+import { dryRunFlag, showDryRun } from '../terminal/dry-run.js'
+import { rows } from '../terminal/output.js'
+import { counted, jsonText, visible } from '../terminal/render.js'
+import type { FlagsOf } from '../terminal/verb.js'
 import { clientSecrets, gatewaySecrets, variableKind } from './known-secrets.js'
 import { codeOf, settingsPart } from './settings-part.js'
 
-interface BundleFlags extends SessionFlags, DryRunFlag {
-  readonly output?: string
-  readonly config?: string
-  readonly question?: string
-  readonly since?: string
-}
+const flagTable = {
+  '-o, --output <file>':
+    'output file; - for stdout; default: proposer-support-<time>.json in this folder',
+  '--config <gateway.json>':
+    "add an operator's part: what `operator status --json` tells of the running gateway",
+  ...dryRunFlag,
+  '--question <id|slug>': 'only entries about this question',
+  '--since <time>': 'only entries since this time: 2026-11-20T05:38:00Z, or a span such as 24h',
+} as const
+type BundleFlags = FlagsOf<typeof flagTable> & SessionFlags
 
-export const supportBundleCommand = (context: Context): Command =>
-  new Command('support-bundle')
-    .description(
-      'collect diagnostics in one file without secrets: versions, settings, journal, rate limit, gateway',
-    )
-    .option(
-      '-o, --output <file>',
-      'output file; - for stdout; default: proposer-support-<time>.json in this folder',
-    )
-    .option(
-      '--config <gateway.json>',
-      "add an operator's part: what `operator status --json` tells of the running gateway",
-    )
-    .option(...dryRunOption)
-    .option('--question <id|slug>', 'only entries about this question')
-    .option(
-      '--since <time>',
-      'only entries since this time: 2026-11-20T05:38:00Z, or a span such as 24h',
-    )
-    .addHelpText(
-      'after',
-      "\nThe file has no key, password, signature, payload, token, nor path, query or user of a URL. It is searched for every secret in this machine's settings before it is written; no other secret can be found, so read it before you send it.\n\nExamples:\n  proposer support-bundle --question some-slug\n  proposer support-bundle --config gateway.json --since 24h -o bundle.json",
-    )
-    .action(async (_own: unknown, command: Command) => {
-      const flags = command.optsWithGlobals<BundleFlags>()
-      const wanted = wantedOf(flags, context.clock.nowMs())
-      await withSession(context, flags, async (session) => {
-        const { document, secrets } = await collect(context, session, flags, wanted)
-        const found = findSecrets(document, secrets)
-        if (found.length > 0) throw refused(found)
-        await give(context, session, flags, document)
-      })
-    })
+export const supportBundleCommand = sessionVerb({
+  name: 'support-bundle',
+  about:
+    'collect diagnostics in one file without secrets: versions, settings, journal, rate limit, gateway',
+  flags: flagTable,
+  help: "The file has no key, password, signature, payload, token, nor path, query or user of a URL. It is searched for every secret in this machine's settings before it is written; no other secret can be found, so read it before you send it.",
+  examples: [
+    'support-bundle --question some-slug',
+    'support-bundle --config gateway.json --since 24h -o bundle.json',
+  ],
+  async run(context, session, flags) {
+    const wanted = wantedOf(flags, context.clock.nowMs())
+    const { document, secrets } = await collect(context, session, flags, wanted)
+    const found = findSecrets(document, secrets)
+    if (found.length > 0) throw refused(found)
+    await give(context, session, flags, document)
+  },
+})
 
 /**
  * Nothing is written. A field that the user filled (a reference, a name) is the user's to correct;
@@ -89,7 +79,7 @@ function refused(found: readonly FoundSecret[]): UsageError {
   return new UsageError(
     'bundle_holds_secret',
     `nothing was written: ${[...shown, ...more].join('; ')}`,
-    { hint: hintFor(found) },
+    hintFor(found),
   )
 }
 
@@ -289,34 +279,28 @@ async function give(
       writeAll(handle, new TextEncoder().encode(text)),
     )
   }
-  output.result('support-bundle', document, ({ journal, gateway, checks }) =>
-    fields(
+  const { journal, gateway, checks, budget } = document
+  const passed = checks.filter(({ result }) => result === 'pass').length
+  const older = journal.left_out > 0 ? `, ${journal.left_out} older ones left out` : ''
+  output.show('support-bundle', document, [
+    rows([
+      ['written', file],
+      ['versions, settings', 'URLs by host and port only'],
+      ['checks', `${passed} of ${checks.length} pass`],
+      ['journal', `${counted(journal.authorizations.length, 'authorization')}${older}`],
+      ['budget', budget === null ? 'no gateway is configured' : budget.origin],
       [
-        ['written', file],
-        ['versions, settings', 'URLs by host and port only'],
-        [
-          'checks',
-          `${checks.filter(({ result }) => result === 'pass').length} of ${checks.length} pass`,
-        ],
-        [
-          'journal',
-          `${counted(journal.authorizations.length, 'authorization')}${journal.left_out > 0 ? `, ${journal.left_out} older ones left out` : ''}`,
-        ],
-        ['budget', document.budget === null ? 'no gateway is configured' : document.budget.origin],
-        [
-          'gateway',
-          gateway === null
-            ? "none: --config adds the operator's side"
-            : 'what `operator status` tells',
-        ],
-        [
-          'not in it',
-          'keys, passwords, signatures, payloads, tokens: it was searched for the known ones. Read it before you send it',
-        ],
+        'gateway',
+        gateway === null
+          ? "none: --config adds the operator's side"
+          : 'what `operator status` tells',
       ],
-      output.columns,
-    ),
-  )
+      [
+        'not in it',
+        'keys, passwords, signatures, payloads, tokens: it was searched for the known ones. Read it before you send it',
+      ],
+    ]),
+  ])
 }
 
 function wantedOf({ question, since }: BundleFlags, nowMs: number): BundleScope {
