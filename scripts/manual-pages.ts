@@ -3,7 +3,7 @@
  * run manual` writes both.
  */
 import type { Command } from 'commander'
-import { profileKeys } from '../src/commands/session/settings.js'
+import { profileKeys, variableOf } from '../src/commands/session/settings.js'
 import { foldHelp } from '../src/commands/terminal/help-layout.js'
 import { type ExitCode, exit } from '../src/core/protocol/errors.js'
 
@@ -26,8 +26,8 @@ const exitTexts: Readonly<Record<ExitCode, string>> = {
 const variables: readonly (readonly [string, string])[] = [
   ['PROPOSER_HOME', 'As --home: folder of journal, keystores, trust and configuration.'],
   ['PROPOSER_PROFILE', 'As --profile.'],
-  ...Object.entries(profileKeys).map(
-    ([key, { variable }]) => [variable, `As the setting ${key} (proposer config).`] as const,
+  ...Object.keys(profileKeys).map(
+    (key) => [variableOf(key), `As the setting ${key} (proposer config).`] as const,
   ),
   ['PROPOSER_KEY_FILE', "File of the proposer's key: 0x and 64 hex digits, mode 0600."],
   ['PROPOSER_PRIVATE_KEY', 'The same key itself; warned about.'],

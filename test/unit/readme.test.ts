@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { profileKeys } from '../../src/commands/session/settings.js'
+import { profileKeys, variableOf } from '../../src/commands/session/settings.js'
 import { verbs } from '../../src/commands/verbs.js'
 import { limits } from '../../src/core/protocol/words.js'
 import { pageText, root } from '../support/readme.js'
@@ -31,8 +31,8 @@ describe('README', () => {
   })
 
   test('the reference names every variable that is a setting', () => {
-    for (const { variable } of Object.values(profileKeys))
-      expect(configuration).toContain(`\`${variable}\``)
+    for (const key of Object.keys(profileKeys))
+      expect(configuration).toContain(`\`${variableOf(key)}\``)
   })
 
   test('the limits are the ones that are built in, and the Node.js that README asks for is the one of the package', () => {

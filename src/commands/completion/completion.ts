@@ -12,7 +12,7 @@ export const completionCommand = verb({
   args: { '<shell>': { about: 'which shell', choices: shells } },
   examples: [
     'completion bash > ~/.local/share/bash-completion/completions/proposer',
-    'completion zsh > "${fpath[1]}/_proposer"',
+    `completion zsh > "\${fpath[1]}/_proposer"`,
     'completion fish > ~/.config/fish/completions/proposer.fish',
     'source <(proposer completion bash)    # this shell alone',
   ],

@@ -22,10 +22,9 @@ export interface Setting {
 }
 type Given = Pick<Setting, 'value' | 'from'>
 
-/** Of a setting: its name as a flag and in `Settings`, its variable, and what it may be. */
+/** Of a setting: its name as a flag and in `Settings`, and what it may be. */
 interface Spec {
   readonly flag: string
-  readonly variable: string
   readonly default?: string
   /** Relative to the file or folder that it comes from. */
   readonly isPath?: true
@@ -37,52 +36,52 @@ interface Spec {
 
 /** What a profile may hold, under `profiles.<name>.<key>`. */
 export const profileKeys = {
-  gateway: { flag: 'gateway', variable: 'PROPOSER_GATEWAY', isSecret: true },
-  local: { flag: 'local', variable: 'PROPOSER_LOCAL', isPath: true },
-  account: { flag: 'account', variable: 'PROPOSER_ACCOUNT' },
-  'rpc-url': { flag: 'rpcUrl', variable: 'PROPOSER_RPC_URL', isSecret: true, read: requireUrl },
-  trust: { flag: 'trust', variable: 'PROPOSER_TRUST', isPath: true },
+  gateway: { flag: 'gateway', isSecret: true },
+  local: { flag: 'local', isPath: true },
+  account: { flag: 'account' },
+  'rpc-url': { flag: 'rpcUrl', isSecret: true, read: requireUrl },
+  trust: { flag: 'trust', isPath: true },
   'headroom-percent': {
     flag: 'headroom',
-    variable: 'PROPOSER_HEADROOM_PERCENT',
+
     read: headroomBasisPoints,
   },
-  'max-amount': { flag: 'maxAmount', variable: 'PROPOSER_MAX_AMOUNT', read: storedAmount },
-  'max-fee': { flag: 'maxFee', variable: 'PROPOSER_MAX_FEE', read: storedAmount },
+  'max-amount': { flag: 'maxAmount', read: storedAmount },
+  'max-fee': { flag: 'maxFee', read: storedAmount },
   'gamma-url': {
     flag: 'gammaUrl',
-    variable: 'PROPOSER_GAMMA_URL',
+
     isSecret: true,
     read: requireGammaUrl,
   },
-  'allow-http': { flag: 'allowHttp', variable: 'PROPOSER_ALLOW_HTTP', read: allowedHttp },
+  'allow-http': { flag: 'allowHttp', read: allowedHttp },
   'check-price-percent': {
     flag: 'checkPrice',
-    variable: 'PROPOSER_CHECK_PRICE_PERCENT',
+
     default: '90',
     read: percentOf,
   },
   'check-game': {
     flag: 'checkGame',
-    variable: 'PROPOSER_CHECK_GAME',
+
     default: '3h',
     read: secondsOf,
   },
   'check-liveness': {
     flag: 'checkLiveness',
-    variable: 'PROPOSER_CHECK_LIVENESS',
+
     default: '24h',
     read: secondsOf,
   },
   'check-reward-percent': {
     flag: 'checkReward',
-    variable: 'PROPOSER_CHECK_REWARD_PERCENT',
+
     default: '0.1',
     read: percentOf,
   },
   'check-rules': {
     flag: 'checkRules',
-    variable: 'PROPOSER_CHECK_RULES',
+
     default: '24h',
     read: secondsOf,
   },
@@ -139,15 +138,10 @@ export async function resolveSettings(context: Context, flags: GlobalFlags): Pro
   if (flags.makesProfile !== true) await requireKnownProfile(context, home.value, tree, profile)
   const stored = storedIn(tree, profile.value, homePaths.config(home.value))
   const pick = (key: ProfileKey): Setting | undefined => {
-    const { flag, variable, isPath, default: value }: Spec = profileKeys[key]
+    const { isPath, default: value }: Spec = profileKeys[key]
     const kept = stored[key]
     const setting: Setting | undefined =
-      named(
-        flags[profileKeys[key].flag],
-        flag === 'headroom' ? '--headroom' : `--${key}`,
-        context.env,
-        variable,
-      ) ??
+      named(flags[profileKeys[key].flag], key, context.env) ??
       (kept === undefined
         ? undefined
         : { value: kept, origin: 'profile', from: `profiles.${profile.value}.${key}` })
@@ -187,13 +181,14 @@ function defaultOf(key: ProfileKey, home: string, profile: string): Setting | un
   return url === undefined ? undefined : byDefault(url, `profile ${profile}`)
 }
 
-function named(
-  given: string | undefined,
-  flag: string,
-  env: Context['env'],
-  variable: string,
-): Setting | undefined {
-  if (given !== undefined) return { value: given, origin: 'flag', from: flag }
+/** Of the key `rpc-url` the variable is PROPOSER_RPC_URL. */
+export const variableOf = (key: string): string =>
+  `PROPOSER_${key.toUpperCase().replaceAll('-', '_')}`
+
+function named(given: string | undefined, key: string, env: Context['env']): Setting | undefined {
+  const flag = key === 'headroom-percent' ? 'headroom' : key
+  if (given !== undefined) return { value: given, origin: 'flag', from: `--${flag}` }
+  const variable = variableOf(key)
   const value = env[variable] ?? ''
   return value === '' ? undefined : { value, origin: 'environment', from: variable }
 }
@@ -223,7 +218,7 @@ const twoGateways = (one: string, other: string) =>
   )
 
 export function homeSetting({ cwd, env, defaultHome }: Context, flags: GlobalFlags): Setting {
-  const setting = named(flags.home, '--home', env, 'PROPOSER_HOME')
+  const setting = named(flags.home, 'home', env)
   return setting === undefined
     ? byDefault(defaultHome, "the platform's data folder")
     : { ...setting, value: fromCwd(cwd, setting.value) }
@@ -245,7 +240,7 @@ export function profileSetting(
   home: string,
   tree: PreferenceTree,
 ): Setting {
-  const setting = named(flags.profile, '--profile', env, 'PROPOSER_PROFILE')
+  const setting = named(flags.profile, 'profile', env)
   if (setting !== undefined)
     return { ...setting, value: requireProfileName(setting.value, setting.from) }
   if (tree.profile === undefined) return byDefault('default', 'default')
