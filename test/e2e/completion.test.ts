@@ -320,12 +320,9 @@ describe.each(shells)('in %s itself', (shell) => {
   })
 })
 
-interface Session {
-  enter(keys: string): Promise<readonly string[]>
-  end(): void
-}
+type Session = Awaited<ReturnType<typeof openSession>>
 
-async function openSession(shell: (typeof shells)[number], folder: string): Promise<Session> {
+async function openSession(shell: (typeof shells)[number], folder: string) {
   const bin = join(import.meta.dirname, '../../bin/proposer.js')
   mkdirSync(join(folder, 'bin'))
   mkdirSync(join(folder, 'work', 'the other home', 'keystores'), { recursive: true })

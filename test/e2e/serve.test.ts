@@ -130,18 +130,6 @@ describe('serve --dev', () => {
     expect(second.answer.candidate_id).not.toBe(first.answer.candidate_id)
   })
 
-  test('contract §2: another active payload of the proposer in the round gets 409 candidate_conflict naming the candidate', async () => {
-    const { slug, question_id } = questionOf(ready.dev, 2)
-    const other = await makeClient(shop, ready.dev, { PROPOSER_GATEWAY: ready.url })
-    const signed = await other.ask('sign', slug, '--outcome', 'p1')
-    expect(signed.code).toBe(0)
-    const first = await client.ask('submit', slug, '--outcome', 'p2')
-    expect(first.code).toBe(0)
-    const refused = await post(ready.url, `/v1/proposals/${question_id}`, signed.answer.payload)
-    expect(refused).toMatchObject({ status: 409, body: { error: { code: 'candidate_conflict' } } })
-    expect(JSON.stringify(refused.body)).toContain(String(first.answer.candidate_id))
-  })
-
   test('contract §6: SIGTERM drains and exits 0; the chain ends and the temporary store goes with it', async () => {
     const { code, stdout } = await server.stop('SIGTERM')
     expect(code).toBe(0)

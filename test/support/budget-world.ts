@@ -73,8 +73,6 @@ export function simTime() {
     },
   }
 }
-export type SimTime = ReturnType<typeof simTime>
-
 export interface WorldOptions {
   readonly seed: number
   readonly limits?: BudgetLimits
@@ -86,30 +84,9 @@ export interface WorldOptions {
   readonly lossShare?: number
 }
 
-export interface BudgetWorld {
-  readonly time: SimTime
-  readonly sim: SimFiles
-  readonly refusedAtMs: number[]
-  readonly foreignRefusals: { count: number }
-  readonly spent: { firstMs: number; lastMs: number; items: number; calls: number }
-  planner(options?: PlannerOptions): Planner
-  worker(
-    items: number,
-    options?: {
-      readonly whole?: number
-      readonly startMs?: number
-      readonly planner?: Planner
-      readonly dieAfterCalls?: number
-    },
-  ): Promise<void>
-  foreigner(
-    calls: readonly { readonly atMs: number; readonly items: number }[],
-    address?: string,
-  ): Promise<void>
-  restart(): void
-}
+export type BudgetWorld = ReturnType<typeof budgetWorld>
 
-export function budgetWorld(options: WorldOptions): BudgetWorld {
+export function budgetWorld(options: WorldOptions) {
   const {
     limits = defaultLimits,
     serverPace = 1,
@@ -177,12 +154,17 @@ export function budgetWorld(options: WorldOptions): BudgetWorld {
     spent,
     planner,
     async worker(
-      items,
+      items: number,
       {
         whole = 1,
         startMs = 0,
         planner: own = planner(),
         dieAfterCalls = Number.POSITIVE_INFINITY,
+      }: {
+        readonly whole?: number
+        readonly startMs?: number
+        readonly planner?: Planner
+        readonly dieAfterCalls?: number
       } = {},
     ) {
       if (startMs > 0) await time.sleep(startMs)
@@ -203,7 +185,10 @@ export function budgetWorld(options: WorldOptions): BudgetWorld {
         if (!outcome.refused) left -= reservation.granted
       }
     },
-    async foreigner(calls, address = 'us') {
+    async foreigner(
+      calls: readonly { readonly atMs: number; readonly items: number }[],
+      address: string = 'us',
+    ) {
       for (const { atMs, items } of calls) {
         await time.sleep(Math.max(0, atMs - time.nowMs()))
         if (!server.charge(address, items, serverMs()).admitted && address === 'us')

@@ -17,20 +17,12 @@ export type ProxyFault =
   /** The client is cut off; the gateway gets the request when the next one has been answered. */
   | { readonly kind: 'late' }
 
-export interface FaultProxy {
-  readonly url: string
-  fail(fault: ProxyFault, times?: number): void
-  clear(): void
-  readonly sent: readonly { readonly path: string; readonly body: string }[]
-  down(): Promise<void>
-  up(): Promise<void>
-  close(): Promise<void>
-}
+export type FaultProxy = Awaited<ReturnType<typeof openFaultProxy>>
 
 const submissionPath = (head: string) =>
   /^POST (\/propose\/batch|\/v1\/proposals\/[^/ ]+) /.exec(head)?.[1]
 
-export async function openFaultProxy(port: number): Promise<FaultProxy> {
+export async function openFaultProxy(port: number) {
   const sockets = new Set<Socket>()
   const sent: { path: string; body: string }[] = []
   const delayed: string[] = []
@@ -128,7 +120,7 @@ export async function openFaultProxy(port: number): Promise<FaultProxy> {
   return {
     url: `http://127.0.0.1:${address.port}`,
     sent,
-    fail(next, count = Number.POSITIVE_INFINITY) {
+    fail(next: ProxyFault, count: number = Number.POSITIVE_INFINITY) {
       ;[fault, times, spared] = [next, count, 0]
     },
     clear() {

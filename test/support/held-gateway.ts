@@ -15,11 +15,7 @@ export interface Hold {
   readonly loses?: true
 }
 
-export interface HeldGateway {
-  readonly url: string
-  readonly reached: Promise<void>
-  close(): Promise<void>
-}
+export type HeldGateway = Awaited<ReturnType<typeof holdGateway>>
 
 const kindOf = (method: string, path: string): CallKind => {
   if (path.includes('/signing-data')) return 'context'
@@ -27,7 +23,7 @@ const kindOf = (method: string, path: string): CallKind => {
   return method === 'POST' ? 'submit' : 'other'
 }
 
-export async function holdGateway({ front }: BatchWorld, hold: Hold): Promise<HeldGateway> {
+export async function holdGateway({ front }: BatchWorld, hold: Hold) {
   Object.assign(front.clock, { nowMs: Date.now })
   front.view.nowValue = BigInt(Math.floor(Date.now() / 1000))
   let left = hold.nth ?? 1

@@ -36,12 +36,9 @@ export interface Sent {
 export const expectedOf = (version: KeptVersion): Expected =>
   JSON.parse(readFileSync(join(sourceOf(version), 'expected.json'), 'utf8'))
 
-export interface KeptFiles {
-  readonly folder: string
-  remove(): Promise<void>
-}
+export type KeptFiles = Awaited<ReturnType<typeof keptFiles>>
 
-export async function keptFiles(version: KeptVersion): Promise<KeptFiles> {
+export async function keptFiles(version: KeptVersion) {
   const folder = await mkdtemp(join(tmpdir(), `proposer-${version}-`))
   await cp(sourceOf(version), folder, { recursive: true })
   for (const entry of await readdir(folder, { recursive: true, withFileTypes: true })) {

@@ -7,11 +7,7 @@ import { argvOf } from './argv.js'
 const root = join(import.meta.dirname, '..', '..')
 const runs = promisify(execFile)
 
-export interface Packed {
-  readonly path: string
-  readonly size: number
-  readonly files: readonly { readonly path: string; readonly size: number }[]
-}
+export type Packed = Awaited<ReturnType<typeof pack>>
 
 function npmEnv(): NodeJS.ProcessEnv {
   const kept = Object.entries(process.env).filter(
@@ -31,7 +27,7 @@ async function npm(args: readonly string[], cwd: string, timeoutMs: number): Pro
   return stdout
 }
 
-export async function pack(folder: string): Promise<Packed> {
+export async function pack(folder: string) {
   const copy = join(folder, 'copy')
   const left = new Set(
     ['node_modules', 'dist', '.git', 'test', 'coverage'].map((name) => join(root, name)),

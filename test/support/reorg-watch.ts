@@ -17,19 +17,11 @@ import type { Address } from '../../src/core/protocol/schema.js'
 import type { FakeChain } from './fake-chain.js'
 import { fakeContracts } from './fake-world.js'
 
-export interface Handed {
-  readonly hash: Hex
-  readonly nonce: number
-  readonly calls: readonly Hex[]
-}
+export type Handed = ReturnType<typeof read>
 
-export interface SendWatch {
-  readonly faults: readonly string[]
-  readonly handed: readonly Handed[]
-  noncesByRound(): ReadonlyMap<string, ReadonlySet<number>>
-}
+export type SendWatch = ReturnType<typeof watchSends>
 
-export function watchSends(chain: FakeChain, executor: Address): SendWatch {
+export function watchSends(chain: FakeChain, executor: Address) {
   const faults: string[] = []
   const handed: Handed[] = []
   const { send } = chain
@@ -81,7 +73,7 @@ export function watchSends(chain: FakeChain, executor: Address): SendWatch {
   }
 }
 
-function read(raw: Hex): Handed {
+function read(raw: Hex) {
   const { nonce = 0, to, data = '0x' } = parseTransaction(raw as TransactionSerializedEIP1559)
   return {
     hash: keccak256(raw),

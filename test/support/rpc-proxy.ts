@@ -27,16 +27,7 @@ export interface Weather {
   readonly seed?: number
 }
 
-export interface RpcProxy {
-  readonly url: string
-  tell(lie: RpcLie | undefined): Promise<void>
-  change(weather: Weather): void
-  readonly handed: readonly string[]
-  readonly reached: ReadonlyMap<string, number>
-  readonly requests: { readonly all: number; readonly lost: number; readonly late: number }
-  readonly methods: ReadonlyMap<string, number>
-  close(): Promise<void>
-}
+export type RpcProxy = Awaited<ReturnType<typeof openRpcProxy>>
 
 interface Fate {
   readonly onewayMs: number
@@ -85,7 +76,7 @@ const wholeBody = async (request: IncomingMessage): Promise<string> => {
   return Buffer.concat(chunks).toString()
 }
 
-export async function openRpcProxy(upstream: string, weather: Weather = {}): Promise<RpcProxy> {
+export async function openRpcProxy(upstream: string, weather: Weather = {}) {
   const node = nodeAt(upstream)
   let nextFate = fates(weather)
   let lie: RpcLie | undefined
@@ -163,12 +154,12 @@ export async function openRpcProxy(upstream: string, weather: Weather = {}): Pro
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    async tell(next) {
+    async tell(next: RpcLie | undefined) {
       if (next === 'a head that stands still')
         frozen = { latest: await node.header('latest'), finalized: await node.header('finalized') }
       lie = next
     },
-    change(next) {
+    change(next: Weather) {
       nextFate = fates(next)
     },
     handed,

@@ -8,18 +8,7 @@ export const softHsm = ['softhsm2-util', 'libsofthsm2.so', 'pkcs11-tool', 'pkcs1
 
 export const pin = '73914-canary-pin'
 
-export interface TestTokens {
-  readonly folder: string
-  readonly module: string
-  readonly env: { readonly SOFTHSM2_CONF: string }
-  readonly pinFile: string
-  token(label: string): void
-  key(token: string, label: string, options?: KeyOptions): void
-  tool(token: string, ...args: readonly string[]): string
-  away(): Promise<void>
-  back(): Promise<void>
-  remove(): Promise<void>
-}
+export type TestTokens = Awaited<ReturnType<typeof testTokens>>
 
 export interface KeyOptions {
   readonly id?: string
@@ -27,7 +16,7 @@ export interface KeyOptions {
   readonly extractable?: boolean
 }
 
-export async function testTokens(userPin = pin): Promise<TestTokens> {
+export async function testTokens(userPin = pin) {
   const module = pathOf('libsofthsm2.so')
   const folder = await mkdtemp(join(tmpdir(), 'softhsm-'))
   const tokens = join(folder, 'tokens')
@@ -57,11 +46,15 @@ export async function testTokens(userPin = pin): Promise<TestTokens> {
     ])
   return {
     ...{ folder, module, env, pinFile, tool },
-    token(label) {
+    token(label: string) {
       const so = ['--so-pin', '00000000', '--pin', userPin]
       run('softhsm2-util', ['--init-token', '--free', '--label', label, ...so])
     },
-    key(token, label, { id = '01', type = 'EC:secp256k1', extractable = false } = {}) {
+    key(
+      token: string,
+      label: string,
+      { id = '01', type = 'EC:secp256k1', extractable = false }: KeyOptions = {},
+    ) {
       const kind = ['--keypairgen', '--key-type', type, '--label', label, '--id', id]
       tool(token, ...kind, extractable ? '--extractable' : '--sensitive')
     },

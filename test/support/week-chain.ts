@@ -31,21 +31,11 @@ export const blockSeconds = 2n
 const genesisSeconds = 1_800_000_000n
 export const noAddress: Address = `0x${'0'.repeat(40)}`
 
-export type WeekKind = 'uma-ctf-adapter' | 'uma-ctf-adapter-negrisk' | 'oo-reporter' | 'direct'
-
 /**
  * A question that is or will be asked. Its rounds are told apart by `timestamp`, which the chain
  * tells, or for `direct` the registry.
  */
-export interface WeekQuestion {
-  readonly name: string
-  readonly kind: WeekKind
-  readonly questionId: Hex
-  readonly requester: Address
-  readonly ancillaryData: Hex
-  readonly prices: readonly bigint[]
-  readonly text: Hex
-}
+export type WeekQuestion = ReturnType<typeof weekQuestion>
 
 const registered = (contract: string, address: Address): Placed => placedAt(contract, address)
 
@@ -304,7 +294,7 @@ async function setUp(chain: WeekChain): Promise<void> {
 
 const hexTail = (address: Address) => address.slice(2)
 
-export function weekQuestion(n: number): WeekQuestion {
+export function weekQuestion(n: number) {
   const kinds = [
     'uma-ctf-adapter',
     'uma-ctf-adapter-negrisk',

@@ -40,20 +40,14 @@ function parseAnswer(text: string, method: string): Parsed | undefined {
   }
 }
 
-export interface KeptAlive {
-  send(bytes: Uint8Array, method: string): Promise<SeenAnswer | undefined>
-  readonly connections: number
-  close(): void
-}
-
-export function openKeptAlive(port: number): KeptAlive {
+export function openKeptAlive(port: number) {
   let socket: Socket | undefined
   let connections = 0
   return {
     get connections() {
       return connections
     },
-    async send(bytes, method) {
+    async send(bytes: Uint8Array, method: string) {
       if (socket === undefined || socket.destroyed) {
         socket = connect({ host: '127.0.0.1', port })
         connections += 1

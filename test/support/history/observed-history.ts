@@ -48,13 +48,9 @@ export type HistoryEvent =
 
 type Check = ReturnType<typeof createRuleCheck>
 
-export interface History {
-  add(event: HistoryEvent): void
-  durable(fact: StoreFact | JournalFact): void
-  verdict(): RuleVerdict
-}
+export type History = ReturnType<typeof createHistory>
 
-export function createHistory(): History {
+export function createHistory() {
   const check = createRuleCheck()
   const world = createWorldRules(check)
   const waiting = new Map<
@@ -76,7 +72,7 @@ export function createHistory(): History {
   return {
     durable,
     verdict: check.verdict,
-    add(event) {
+    add(event: HistoryEvent) {
       if (event.kind === 'written') {
         const queue = waiting.get(event.log)
         if (queue) queue.push(event)

@@ -24,16 +24,7 @@ import { programOf } from './binaries.js'
 const ports = { clock: systemClock, random: systemRandom }
 const pathOf = (form: number, ending: string) => join(root, `fixtures/store-v${form}.${ending}`)
 
-interface Holding {
-  readonly records: number
-  readonly epoch: number
-  readonly info: unknown
-  readonly admission: boolean
-  readonly wallets: readonly string[]
-  readonly questions: readonly string[]
-  readonly candidates: readonly (readonly [id: string, sequence: number, status: string])[]
-  readonly slots: unknown
-}
+type Holding = Awaited<ReturnType<typeof holdingOf>>
 
 export interface KeptStore {
   readonly form: number
@@ -55,7 +46,7 @@ export const keptStores = (): readonly KeptStore[] =>
 export async function holdingOf(
   database: SqlDatabase,
   { fromSnapshot }: { readonly fromSnapshot: boolean },
-): Promise<Holding> {
+) {
   const { state, facts, onRecord } = foldLedger()
   const log = await openSharedLog({
     ...ports,

@@ -17,16 +17,7 @@ import { fakeContracts } from '../fake-world.js'
 import { testSigner } from '../pipeline-world.js'
 import type { PostgresServer } from './server.js'
 
-export interface LeaderWorld {
-  readonly chain: FakeChain
-  readonly url: string
-  readonly sends: readonly Hex[]
-  readonly unknownSends: readonly Hex[]
-  open(options?: OpenOptions): Promise<Member>
-  question(): Promise<Hex>
-  sql(text: string): Promise<readonly Readonly<Record<string, unknown>>[]>
-  close(): Promise<void>
-}
+export type LeaderWorld = Awaited<ReturnType<typeof openLeaderWorld>>
 
 export interface OpenOptions {
   readonly url?: string
@@ -55,7 +46,7 @@ const config = {
   budget: { window_seconds: 60, per_ip_items: 100, global_items: 1000 },
 } as unknown as GatewayConfig
 
-export async function openLeaderWorld(server: PostgresServer): Promise<LeaderWorld> {
+export async function openLeaderWorld(server: PostgresServer) {
   const url = await server.createDatabase()
   const chain = createFakeChain()
   endow(chain, proposer.address)
@@ -184,7 +175,7 @@ export async function openLeaderWorld(server: PostgresServer): Promise<LeaderWor
       while (chain.head.number < seen + 2n) await sleep(10)
       return id
     },
-    sql: (text) => admin.query(text),
+    sql: (text: string) => admin.query(text),
     async close() {
       for (const member of members) {
         member.thaw(0)

@@ -6,22 +6,12 @@ import { inAccount, programOf } from './binaries.js'
 import { killProcesses, makeFolder, removeFolder } from './folders.js'
 import { freePort } from './server.js'
 
-export interface Pgbouncer {
-  readonly port: number
-  readonly url: string
-  log(): string
-  close(): Promise<void>
-}
-
 export interface StartPgbouncerOptions {
   readonly mode: 'transaction' | 'session' | 'statement'
   readonly settings?: Readonly<Record<string, string>>
 }
 
-export async function startPgbouncer(
-  target: string,
-  options: StartPgbouncerOptions,
-): Promise<Pgbouncer> {
+export async function startPgbouncer(target: string, options: StartPgbouncerOptions) {
   const { program } = programOf('pgbouncer')
   const { hostname, port: targetPort, username } = new URL(target)
   const folder = makeFolder()

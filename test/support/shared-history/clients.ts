@@ -66,17 +66,9 @@ export interface Watched {
   readonly id: string
 }
 
-export interface Clients {
-  propose(payload: Payload, client: number): Promise<void>
-  watch(client: number, until: AbortSignal): Promise<void>
-  readonly calls: readonly AdmissionCall[]
-  readonly acknowledged: readonly Watched[]
-  readonly counts: ReadonlyMap<string, number>
-}
-
 const addressOf = (client: number) => `198.51.100.${client}`
 
-export function newClients(urls: readonly string[], random: () => number): Clients {
+export function newClients(urls: readonly string[], random: () => number) {
   const calls: AdmissionCall[] = []
   const acknowledged: Watched[] = []
   const counts = new Map<string, number>()
@@ -107,7 +99,7 @@ export function newClients(urls: readonly string[], random: () => number): Clien
     calls,
     acknowledged,
     counts,
-    async propose(payload, client) {
+    async propose(payload: Payload, client: number) {
       for (;;) {
         const meaning = await submit(client, payload)
         if (meaning.kind === 'told') {
@@ -120,7 +112,7 @@ export function newClients(urls: readonly string[], random: () => number): Clien
       const again = random() < 0.3 ? 1 + Math.floor(random() * 3) : 0
       await Promise.all(Array.from({ length: again }, () => submit(client, payload)))
     },
-    async watch(client, until) {
+    async watch(client: number, until: AbortSignal) {
       while (!until.aborted) {
         const recent = random() < 0.8 ? acknowledged.slice(-40) : acknowledged
         const one = anyOf(recent)

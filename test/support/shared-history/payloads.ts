@@ -21,17 +21,12 @@ interface Planned {
   readonly outcome: OutcomeKey
 }
 
-export interface Plan {
-  readonly rounds: number
-  readonly jobs: readonly (readonly Planned[])[]
-}
-
 export const identityOf = (proposer: string, questionId: string, nonce: string, price: string) =>
   `${proposer} ${questionId} ${nonce} ${price}`
 
 const freshNonce = () => String(BigInt(`0x${randomBytes(31).toString('hex')}`))
 
-export function planProposals(count: number, wallets: number, random: () => number): Plan {
+export function planProposals(count: number, wallets: number, random: () => number) {
   const jobs: Planned[][] = []
   let rounds = 0
   let planned = 0

@@ -140,15 +140,9 @@ function planFault(random: () => number): Fault {
   }
 }
 
-export interface LogFigures {
-  readonly acknowledged: number
-  readonly ends: number
-  readonly damaged: number
-}
-
 const damagedPart = 0.05
 
-export async function runLogSchedule(seed: number): Promise<LogFigures> {
+export async function runLogSchedule(seed: number) {
   const random = seeded(seed)
   const sim = new SimFiles()
   sim.isTraced = false

@@ -28,21 +28,10 @@ export const slowKinds = {
 } as const satisfies Record<string, Kind>
 export type SlowKind = keyof typeof slowKinds
 
-export interface SlowClients {
-  readonly lived: Readonly<Record<SlowKind, readonly number[]>>
-  readonly open: number
-  readonly most: number
-  letGo(): void
-  close(): void
-}
-
 const atOnce = 25
 const pauseMs = 20
 
-export async function openSlowClients(
-  port: number,
-  counts: Readonly<Record<SlowKind, number>>,
-): Promise<SlowClients> {
+export async function openSlowClients(port: number, counts: Readonly<Record<SlowKind, number>>) {
   const sockets = new Map<Socket, Kind>()
   const lived: Record<SlowKind, number[]> = {
     'slow headers': [],
