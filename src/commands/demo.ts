@@ -1,64 +1,283 @@
 /**
  * `demo`: the whole life of a proposal on a throwaway chain, narrated, with nothing left behind
- * (contract §6).
+ * (contract §6). Each step is a command of this program.
  */
-import { Command } from 'commander'
-import { type DemoStep, liveOnce } from './demo-life.js'
+import { join } from 'node:path'
+import { knownToken } from '../core/chain/profiles.js'
+import type { PolledStatus, Stage } from '../core/client/follow/status.js'
+import type { QuestionContext } from '../core/client/trust/trust.js'
+import { FailedError, ProposerError } from '../core/protocol/errors.js'
+import { conventionalLabel } from '../core/protocol/proposal.js'
+import { type DevGateway, type RunStep, withDevGateway } from './hosting/dev-gateway.js'
+import { devVariables } from './hosting/foreground.js'
+import { runVerb } from './program.js'
+import { unitsOf } from './session/question.js'
 import type { Context } from './terminal/context.js'
-import { fold } from './terminal/render.js'
+import { amountText, amountWithRaw, fold } from './terminal/render.js'
+import { verb } from './terminal/verb.js'
 
-export const demoCommand = (context: Context): Command =>
-  new Command('demo')
-    .description(
-      'show the whole life of a proposal on a throwaway chain: question, signature, admission, execution, replay, conflict',
+interface DemoStep {
+  readonly name: string
+  readonly ok: boolean
+  readonly seconds: number
+  /** One sentence for people; outside text in it is not yet escaped. */
+  readonly detail: string
+}
+
+/** The one that it answers is enough; a few make the chain look lived in. */
+const questions = 3
+
+export const demoCommand = verb({
+  name: 'demo',
+  about:
+    'show the whole life of a proposal on a throwaway chain: question, signature, admission, execution, replay, conflict',
+  examples: ['demo', 'demo --json'],
+  async run(context) {
+    const { output } = context
+    const isHuman = output.mode === 'human'
+    const steps: DemoStep[] = []
+    const step = stepsOf(context, (done) => {
+      steps.push(done)
+      output.item(done)
+      if (isHuman) output.text(`${stepText(context, done)}\n`)
+    })
+    if (isHuman)
+      output.note(
+        'A proposal from question to chain, with the real client, gateway and contracts:\n',
+      )
+    const options = { verb: 'demo', questions, step, onNote: () => undefined }
+    const [failure] = await withDevGateway(context, options, (gateway) =>
+      live(context, step, gateway),
+    ).then(
+      () => [],
+      (error: unknown) => [error],
     )
-    .addHelpText('after', '\nExamples:\n  proposer demo\n  proposer demo --json')
-    .action(async () => {
-      const { output } = context
-      const steps: DemoStep[] = []
-      const report = (step: DemoStep) => {
-        steps.push(step)
-        if (output.mode === 'ndjson') output.line(wire(step))
-        if (output.mode === 'human') output.text(`${line(context, step)}\n`)
-      }
-      if (output.mode === 'human')
-        output.note(
-          'A proposal from question to chain, with the real client, gateway and contracts:\n',
-        )
-      let failure: unknown
-      try {
-        await liveOnce(context, report)
-      } catch (error) {
-        failure = error
-      }
-      const ok = failure === undefined
-      if (output.mode !== 'human') output.result('demo', { steps: steps.map(wire), ok }, () => '')
-      if (!ok) throw failure
-      if (output.mode !== 'human') return
+    const ok = failure === undefined
+    if (!isHuman) output.show('demo', { steps, ok }, [])
+    if (!ok) throw failure
+    if (isHuman)
       output.note(
         '\nDone; nothing is left running. Next:\n  proposer devchain --write ./dev\n  proposer serve --config ./dev/gateway.json',
       )
-    })
+  },
+})
 
-const wire = ({ name, ok, seconds, detail }: DemoStep) => ({ name, ok, seconds, detail })
+/** Each is reported; what it throws goes on to the caller. */
+function stepsOf({ clock, signal }: Context, report: (step: DemoStep) => void): RunStep {
+  return async (name, work, detail) => {
+    const startedMs = clock.monotonicMs()
+    const done = (ok: boolean, text: string) =>
+      report({
+        name,
+        ok,
+        seconds: Math.round(clock.monotonicMs() - startedMs) / 1000,
+        detail: text,
+      })
+    try {
+      signal.throwIfAborted()
+      const value = await work()
+      done(true, detail(value))
+      return value
+    } catch (cause) {
+      // A step that was cut short fails in many ways; the reason is one.
+      const error: unknown = signal.aborted ? signal.reason : cause
+      done(false, error instanceof ProposerError ? error.detail : 'unexpected failure')
+      throw error
+    }
+  }
+}
 
 /** The longest name of a step. */
 const nameWidth = 9
 
-function line(context: Context, { name, ok, seconds, detail }: DemoStep): string {
-  const { columns, paint } = context.output
+function stepText({ output }: Context, { name, ok, seconds, detail }: DemoStep): string {
+  const { columns, paint } = output
   const mark = ok ? 'ok' : 'failed'
   const painted = ok ? paint.green(mark) : paint.red(mark)
   // The time stands behind the text where it has room, so that no line is wider than the terminal.
   const room = columns - nameWidth - 1
-  const detailLines = fold(detail, room).split('\n')
+  const lines = fold(detail, room).split('\n')
+  const last = lines.pop() ?? ''
   const time = `${seconds.toFixed(1)} s`
-  const isWide = (detailLines.at(-1)?.length ?? 0) + time.length + mark.length + 3 > room
-  const lines = [
-    ...detailLines.slice(0, -1),
-    ...(isWide
-      ? [detailLines.at(-1) ?? '', `${paint.dim(time)} ${painted}`]
-      : [`${detailLines.at(-1)}  ${paint.dim(time)} ${painted}`]),
-  ]
+  const end = `${paint.dim(time)} ${painted}`
+  const isWide = last.length + time.length + mark.length + 3 > room
+  lines.push(...(isWide ? [last, end] : [`${last}  ${end}`]))
   return `${paint.bold(name.padEnd(nameWidth))} ${lines.join(`\n${' '.repeat(nameWidth + 1)}`)}`
 }
+
+/**
+ * Runs commands as whoever has these variables, and no other of this program; gives the document
+ * of each.
+ */
+const commandsOf =
+  (context: Context, variables: Readonly<Record<string, string | undefined>>) =>
+  async <T extends object>(...argv: readonly string[]): Promise<T> => {
+    const others = Object.entries(context.env).filter(([name]) => !name.startsWith('PROPOSER_'))
+    let document: object = {}
+    await runVerb(argv, {
+      ...context,
+      env: { ...Object.fromEntries(others), ...variables },
+      environmentKey: undefined,
+      endAs: () => undefined,
+      output: {
+        ...context.output,
+        mode: 'json',
+        notesAreTerminal: false,
+        result: (_kind, data) => {
+          document = data
+        },
+      },
+    })
+    return document as T
+  }
+
+interface Submitted {
+  readonly outcome: string
+  readonly candidate_id: string
+}
+
+interface Settled {
+  readonly positions: readonly {
+    readonly result: string | null
+    readonly payout: string | null
+    readonly reward: string | null
+    readonly token: string | null
+  }[]
+}
+
+async function live(
+  context: Context,
+  step: RunStep,
+  { url, dev, folder }: DevGateway,
+): Promise<void> {
+  const [question] = dev.questions
+  if (!question) throw new RangeError('the dev chain has no question')
+  const { slug } = question
+  const payload = join(folder, 'payload.json')
+  const variables = devVariables(folder, url, dev)
+  const proposer = commandsOf(context, variables)
+  /** With a look at the chain or at its own journal the client itself would refuse what is late. */
+  const blind = (name: string) =>
+    commandsOf(context, {
+      ...variables,
+      PROPOSER_HOME: join(folder, name),
+      PROPOSER_RPC_URL: undefined,
+    })
+  await step(
+    'question',
+    () => proposer<{ questions: readonly [QuestionContext] }>('context', slug),
+    ({ questions: [found] }) =>
+      `"${slug}" is open; the bond is ${amountWithRaw(found.bond.required_bond, unitsOf(found))}; the contracts are those that are trusted`,
+  )
+  await step(
+    'sign',
+    () =>
+      proposer<Record<'label' | 'signer' | 'digest' | 'journal_id', string | null>>(
+        ...['sign', slug, '--outcome', 'p2', '-o', payload],
+      ),
+    ({ label, signer, digest, journal_id }) =>
+      `"${label ?? conventionalLabel.p2}" as ${signer}, digest ${digest?.slice(0, 10)}…, in the journal as ${journal_id}`,
+  )
+  const { candidate_id: id } = await step(
+    'submit',
+    async () =>
+      shown(
+        await proposer<Submitted>('submit', slug, '--outcome', 'p2'),
+        ({ outcome }) => outcome === 'accepted',
+        'the gateway did not admit it as new',
+      ),
+    ({ candidate_id }) => `202: durable, candidate ${candidate_id}`,
+  )
+  const poll = (name: string, until: Stage, detail: (status: PolledStatus) => string) =>
+    step(name, () => one(proposer('poll', id, '--until', until, '--timeout', '30')), detail)
+  await poll(
+    'validate',
+    'validated',
+    () => 'the gateway read the chain again and simulated the exact call',
+  )
+  await poll('select', 'selected', () => 'selected for the one execution slot of this round')
+  const hashOf = ({ submission }: PolledStatus) => submission?.transaction_hash
+  await poll(
+    'execute',
+    'confirmed',
+    (status) => `on chain and final: transaction ${hashOf(status)?.slice(0, 10)}…`,
+  )
+  const executed = await step(
+    'index',
+    () => one(proposer('poll', id, '--timeout', '30')),
+    ({ submission }) => `matched to event ${submission?.proposal_event_index} of its block`,
+  )
+  await step(
+    'replay',
+    async () =>
+      shown(
+        await blind('replay')<Submitted>('submit', slug, payload),
+        ({ outcome, candidate_id }) => outcome === 'replayed' && candidate_id === id,
+        'the replay returned a different candidate',
+      ),
+    () => 'the same bytes again: 200, the same candidate, nothing new',
+  )
+  await step(
+    'conflict',
+    () =>
+      blind('conflict')('submit', slug, '--outcome', 'p1', '--max-amount', '10000usdc').then(
+        () => {
+          throw differs('a second answer for the same round was admitted')
+        },
+        (error: unknown) => {
+          if (error instanceof ProposerError && error.meta.exitCode === 5) return error.code
+          throw error
+        },
+      ),
+    (code) => `another answer for the same round: 409 ${code}`,
+  )
+  await step(
+    'status',
+    async () =>
+      shown(
+        await one(proposer('status', id)),
+        (status) => status.status === 'executed' && hashOf(status) === hashOf(executed),
+        'the candidate is no longer what it was',
+      ),
+    ({ status, candidate_id }) => `${candidate_id} is ${status}`,
+  )
+  /** Past its liveness the oracle settles the proposal, and pays bond and reward (domain §10). */
+  await step(
+    'settle',
+    async () => {
+      await proposer('devchain', 'warp', '2h')
+      await proposer('devchain', 'settle', slug)
+      const { positions } = await proposer<Settled>('positions')
+      const [position] = positions
+      if (position?.result === 'undisputed') return position
+      throw differs('the proposal is not settled as undisputed')
+    },
+    ({ payout, reward, token }) => {
+      const amount = (raw: string | null) =>
+        amountText(raw ?? '0', knownToken(dev.chain_id, token ?? ''))
+      return `two hours later on the chain, without a dispute: ${amount(payout)} paid back, ${amount(reward)} of it the reward`
+    },
+  )
+}
+
+/** The candidate of a document. */
+async function one(
+  told: Promise<{ readonly candidates?: readonly PolledStatus[] }>,
+): Promise<PolledStatus> {
+  const [status] = (await told).candidates ?? []
+  if (!status) throw new RangeError('no status for the candidate')
+  return status
+}
+
+function shown<T>(value: T, isSo: (value: T) => boolean, detail: string): T {
+  if (isSo(value)) return value
+  throw differs(detail)
+}
+
+/** What the demo shows is not so. */
+const differs = (detail: string) =>
+  new FailedError(
+    'demo_failed',
+    detail,
+    'rerun `proposer demo`; if it fails again, please report it with this line',
+  )

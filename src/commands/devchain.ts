@@ -1,110 +1,109 @@
 /**
- * `devchain`: the dev chain alone, in the foreground until it is told to end, and verbs that
- * act on a running one (contract §6, §8).
+ * `devchain`: the dev chain alone, in the foreground until it is told to end, and verbs that act on
+ * a running one (contract §6, §8, §9).
  */
-import { Command } from 'commander'
-import type { DevDescription } from '../core/devchain/dev-chain.js'
+import { builtInProfile } from '../core/chain/profiles.js'
+import type { DevRole } from '../core/devchain/dev-contracts.js'
+import type { DevSettlement, VotedOutcome } from '../core/devchain/dev-life.js'
+import type { AdapterVerb, DevRound, DevWhitelist } from '../core/devchain/dev-verbs.js'
 import { fromCwd } from '../core/io/home-paths.js'
 import { aborted, endsAsServer } from '../core/io/interruption.js'
 import { ChainError } from '../core/ports.js'
+import { givenAddress } from '../core/protocol/address.js'
+import { parseAmount, toRaw } from '../core/protocol/amount.js'
+import { durationMs } from '../core/protocol/duration.js'
 import { UnavailableError, UsageError } from '../core/protocol/errors.js'
-import { plainIdentifier } from '../core/protocol/market-url.js'
-import { lifeVerbs } from './devchain/life-verbs.js'
-import { questionVerbs } from './devchain/question-verbs.js'
-import { identifier, type Verb, type VerbFlags } from './devchain/verb.js'
-import {
-  noteQuestions,
-  oracleOption,
-  portNumber,
-  unlessStopped,
-  wholeNumber,
-} from './hosting/foreground.js'
-import { type GlobalFlags, resolveSettings } from './session/settings.js'
+import { identifierHint, plainIdentifier } from '../core/protocol/market-url.js'
+import { priceOf } from '../core/protocol/proposal.js'
+import type { OutcomeKey } from '../core/protocol/schema.js'
+import { isIdentifier } from '../core/protocol/words.js'
+import { noteQuestions, portNumber, unlessStopped, wholeNumber } from './hosting/foreground.js'
+import { resolveSettings } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { type DryRunFlag, dryRunOption, showDryRun } from './terminal/dry-run.js'
-import { publicUrl, visible } from './terminal/render.js'
-import { asStandIn } from './terminal/verb.js'
+import { dryRunFlag, showDryRun } from './terminal/dry-run.js'
+import { amountText, dateText, publicUrl, visible } from './terminal/render.js'
+import {
+  type ArgsOf,
+  type ArgTable,
+  type FlagsOf,
+  type FlagTable,
+  type MakeCommand,
+  verb,
+} from './terminal/verb.js'
 
-export const devchainCommand = (context: Context): Command => {
-  const devchain = new Command('devchain')
-    .description(
-      'run a development chain with contracts, funded accounts and open questions, or control a running one',
-    )
-    .addCommand(asStandIn(startCommand(context)), { isDefault: true })
-    .addHelpText(
-      'after',
-      '\nExamples:\n  proposer devchain --write ./dev\n  proposer serve --config ./dev/gateway.json\n  proposer devchain dispute will-it-rain-in-porto-on-friday --rpc-url http://127.0.0.1:8545',
-    )
-  for (const verb of [...questionVerbs, ...lifeVerbs])
-    devchain.addCommand(verbCommand(context, verb))
-  for (const one of devchain.commands) one.option(...dryRunOption)
-  return devchain
-}
-
-interface StartFlags {
-  readonly port: string
-  readonly questions: string
-  readonly chainId: string
-  readonly oracle?: string
-  readonly write?: string
-}
-
-const startCommand = (context: Context) =>
-  new Command('start')
-    .description('run a chain until SIGINT, SIGTERM or SIGHUP')
-    .option('--port <number>', 'port to listen on; 0 picks a free port', '8545')
-    .option('--questions <number>', 'number of example questions', '12')
-    .option('--chain-id <number>', 'chain id', '31337')
-    .addOption(oracleOption())
-    .option(
-      '--write <folder>',
+const startVerb = verb({
+  name: 'start',
+  about: 'run a chain until SIGINT, SIGTERM or SIGHUP',
+  flags: {
+    '--port <number>': { about: 'port to listen on; 0 picks a free port', default: '8545' },
+    '--questions <number>': { about: 'number of example questions', default: '12' },
+    '--chain-id <number>': { about: 'chain id', default: '31337' },
+    '--oracle <version>': {
+      about: 'version of the managed oracle; default: v2',
+      choices: ['v2', 'v3'],
+    },
+    '--write <folder>':
       'write gateway.json, trust.json, questions.json and key files to this folder',
+    ...dryRunFlag,
+  },
+  examples: ['devchain start --port 0 --write ./dev --json'],
+  async run(context, flags) {
+    const { oracle, write } = flags
+    const options = {
+      port: portNumber('--port', flags.port),
+      questions: wholeNumber('--questions', flags.questions, 0, 10_000),
+      chainId: wholeNumber('--chain-id', flags.chainId, 1, Number.MAX_SAFE_INTEGER),
+      ...(oracle !== undefined && { oracle }),
+    }
+    const folder = write === undefined ? undefined : fromCwd(context.cwd, write)
+    if (folder !== undefined && flags.yes !== true) await refuseFolderInUse(context, folder)
+    if (flags.dryRun === true) {
+      const files = folder === undefined ? '' : ` and write its files to ${folder}`
+      const would = `start a chain on port ${flags.port}${files}`
+      return showDryRun(context, would, { ...options, folder: folder ?? null })
+    }
+    // A folder that cannot be made is found out before a chain is started for it.
+    if (folder !== undefined) await context.files.makeDir(folder)
+    context.endAs?.(endsAsServer)
+    const { startDevChain } = await import('../core/devchain/dev-chain.js')
+    const { writeDevFolder } = await import('../core/devchain/dev-folder.js')
+    const chain = await tracing(context, () => startDevChain(options)).catch(
+      unlessStopped(context.signal),
     )
-    .addHelpText('after', '\nExample:\n  proposer devchain start --port 0 --write ./dev --json')
-    .action(async ({ port, questions, chainId, oracle, write }: StartFlags, command: Command) => {
-      const options = {
-        port: portNumber('--port', port),
-        questions: wholeNumber('--questions', questions, 0, 10_000),
-        chainId: wholeNumber('--chain-id', chainId, 1, Number.MAX_SAFE_INTEGER),
-        ...(oracle !== undefined && { oracle }),
+    if (chain === undefined) return
+    const { output, signal, liveness } = context
+    const { description: dev } = chain
+    try {
+      if (folder !== undefined) {
+        const names = await writeDevFolder(folder, dev)
+        output.note(`wrote ${names.join(', ')} to ${visible(folder)}`)
       }
-      const folder = write === undefined ? undefined : fromCwd(context.cwd, write)
-      const flags = command.optsWithGlobals<GlobalFlags & DryRunFlag>()
-      if (folder !== undefined && flags.yes !== true) await refuseFolderInUse(context, folder)
-      if (flags.dryRun === true) {
-        const would = `start a chain on port ${port}${folder === undefined ? '' : ` and write its files to ${folder}`}`
-        return showDryRun(context, would, { ...options, folder: folder ?? null })
+      const { pid } = liveness
+      if (output.mode !== 'human')
+        output.line({ schema: 'proposer.ready/1', event: 'ready', pid, dev })
+      else {
+        output.text(
+          `ready ${dev.rpc_url} (chain ${dev.chain_id}, questions: ${dev.questions.length}, pid ${pid})\n`,
+        )
+        noteQuestions(output, dev.questions, ', all with --json')
+        output.note(
+          folder === undefined
+            ? 'with --write <folder> it makes the files that `proposer serve --config` needs'
+            : `next: proposer serve --config ${visible(folder)}/gateway.json`,
+        )
       }
-      // A folder that cannot be made is found out before a chain is started for it.
-      if (folder !== undefined) await context.files.makeDir(folder)
-      context.endAs?.(endsAsServer)
-      const { startDevChain } = await import('../core/devchain/dev-chain.js')
-      const { writeDevFolder } = await import('../core/devchain/dev-folder.js')
-      const chain = await tracing(context, () => startDevChain(options)).catch(
-        unlessStopped(context.signal),
-      )
-      if (chain === undefined) return
-      try {
-        if (folder !== undefined) {
-          const names = await writeDevFolder(folder, chain.description)
-          context.output.note(`wrote ${names.join(', ')} to ${visible(folder)}`)
-        }
-        announce(context, chain.description, folder)
-        const ended = await Promise.race([
-          aborted(context.signal),
-          chain.ended.then(() => 'chain' as const),
-        ])
-        if (ended === 'chain') {
-          throw new UnavailableError(
-            'dev_chain_ended',
-            'the chain process exited unexpectedly',
-            'start it again with `proposer devchain`',
-          )
-        }
-      } finally {
-        await chain.stop()
-      }
-    })
+      const ended = chain.ended.then(() => 'chain' as const)
+      if ((await Promise.race([aborted(signal), ended])) === 'chain')
+        throw new UnavailableError(
+          'dev_chain_ended',
+          'the chain process exited unexpectedly',
+          'start it again with `proposer devchain`',
+        )
+    } finally {
+      await chain.stop()
+    }
+  },
+})
 
 /** With -v the calls to the dev chain are told, too. */
 async function tracing<T>({ traced }: Context, run: () => Promise<T>): Promise<T> {
@@ -152,54 +151,388 @@ async function answers(context: Context, url: string): Promise<boolean> {
   }
 }
 
-function announce(context: Context, dev: DevDescription, folder: string | undefined): void {
-  const { output } = context
-  const pid = context.liveness.pid
-  if (output.mode !== 'human') {
-    output.line({ schema: 'proposer.ready/1', event: 'ready', pid, dev })
-    return
-  }
-  output.text(
-    `ready ${dev.rpc_url} (chain ${dev.chain_id}, questions: ${dev.questions.length}, pid ${pid})\n`,
-  )
-  noteQuestions(output, dev.questions, ', all with --json')
-  if (folder === undefined)
-    output.note('with --write <folder> it makes the files that `proposer serve --config` needs')
-  else output.note(`next: proposer serve --config ${visible(folder)}/gateway.json`)
+type Acts = typeof import('../core/devchain/dev-verbs.js') &
+  typeof import('../core/devchain/dev-life.js')
+
+interface ChainVerb<Args, Flags> {
+  readonly name: string
+  readonly about: string
+  readonly args: Args
+  readonly flags?: Flags
+  /** What stands behind the verb. */
+  readonly example: string
+  /** What --dry-run names behind the operands. */
+  more?(flags: FlagsOf<Flags>): readonly string[]
+  act(
+    acts: Acts,
+    rpcUrl: string,
+    args: ArgsOf<Args>,
+    flags: FlagsOf<Flags>,
+  ): Promise<readonly [document: object, text: string]>
 }
 
-function verbCommand(context: Context, verb: Verb): Command {
-  const command = new Command(verb.name).description(verb.description)
-  for (const argument of verb.arguments) command.argument(...argument)
-  for (const option of verb.options ?? []) command.option(...option)
-  if (verb.required) command.requiredOption(...verb.required)
-  const example = ['proposer devchain', verb.name, verb.example].filter(Boolean).join(' ')
-  return command
-    .addHelpText('after', `\nExample:\n  ${example} --rpc-url http://127.0.0.1:8545`)
-    .action(async () => {
-      const given = command.processedArgs.filter((one) => one !== undefined) as string[]
-      const operands = given.map((one, at) =>
-        verb.arguments[at] === identifier || verb.name === 'ask' ? plainIdentifier(one) : one,
-      )
-      const flags = command.optsWithGlobals<VerbFlags & GlobalFlags & DryRunFlag>()
-      const act = verb.run(operands, flags, context)
-      const { rpcUrl } = await resolveSettings(context, flags)
-      if (rpcUrl === undefined)
-        throw new UsageError(
-          'no_rpc_url',
-          'no dev chain configured',
-          'give the --rpc-url of the ready line of `proposer devchain`',
-        )
-      if (flags.dryRun !== true) {
+/** Acts on a running chain; operands and flags are judged as they are read. */
+const chainVerb =
+  <
+    const Args extends ArgTable = Record<never, string>,
+    const Flags extends FlagTable = Record<never, string>,
+  >({
+    name,
+    about,
+    args,
+    flags,
+    example,
+    more,
+    act,
+  }: ChainVerb<Args, Flags>): MakeCommand =>
+  (context) =>
+    verb<Args, FlagTable>({
+      name,
+      about,
+      args,
+      flags: { ...flags, ...dryRunFlag },
+      examples: [
+        `${['devchain', name, example].filter(Boolean).join(' ')} --rpc-url http://127.0.0.1:8545`,
+      ],
+      async run(_context, every, operands) {
+        const given = every as typeof every & FlagsOf<Flags> & FlagsOf<typeof dryRunFlag>
+        const { rpcUrl } = await resolveSettings(context, given)
+        if (rpcUrl === undefined)
+          throw new UsageError(
+            'no_rpc_url',
+            'no dev chain configured',
+            'give the --rpc-url of the ready line of `proposer devchain`',
+          )
+        if (given.dryRun === true) {
+          const node = publicUrl(rpcUrl.value)
+          const named = Object.values<unknown>(operands).flatMap((one) => one ?? []) as string[]
+          const shown = [...named, ...(more?.(given) ?? [])]
+          const would = [name, ...shown, 'at', node].join(' ')
+          return showDryRun(context, would, { act: name, operands: shown, node })
+        }
         const [before, after] = await Promise.all([
           import('../core/devchain/dev-verbs.js'),
           import('../core/devchain/dev-life.js'),
         ])
-        return tracing(context, () => act({ ...before, ...after }, rpcUrl.value))
-      }
-      const node = publicUrl(rpcUrl.value)
-      const shown = [...operands, ...(verb.more?.(flags) ?? [])]
-      const would = [verb.name, ...shown, 'at', node].join(' ')
-      showDryRun(context, would, { act: verb.name, operands: shown, node })
-    })
+        const acts = { ...before, ...after }
+        const [document, text] = await tracing(context, () =>
+          act(acts, rpcUrl.value, operands, given),
+        )
+        context.output.show('devchain', document, [() => text])
+      },
+    })(context)
+
+/** Text that is taken as it is, once `judge` has thrown nothing. */
+const judged =
+  (judge: (text: string) => unknown) =>
+  (text: string): string => {
+    judge(text)
+    return text
+  }
+
+/** Takes text of that form alone. */
+const formParser =
+  <T extends string>(form: RegExp, code: string, detail: string, hint: string) =>
+  (text: string): T => {
+    if (form.test(text)) return text as T
+    throw new UsageError(code, detail, hint)
+  }
+
+function devIdentifier(text: string): string {
+  const plain = plainIdentifier(text)
+  if (isIdentifier(plain)) return plain
+  throw new UsageError(
+    'bad_identifier',
+    'the identifier is neither a question id nor a slug',
+    identifierHint(plain),
+  )
 }
+
+const questionArg = {
+  '<identifier>': { about: 'question id or slug', parse: devIdentifier },
+} as const
+const exampleQuestion = 'will-it-rain-in-porto-on-friday'
+
+const walletArg = {
+  '<address>': {
+    about: 'wallet address',
+    parse: (text: string) => givenAddress(text, 'the address', 'bad_address'),
+  },
+} as const
+
+/** Of the dev chain's token. */
+const tokenUnits = builtInProfile('dev')?.tokenUnits
+
+/** In the dev chain's own token; a bare number is raw units but in a flag. */
+const amountNamed =
+  (name: string) =>
+  (text: string): bigint => {
+    const isOperand = !name.startsWith('--')
+    try {
+      const units = tokenUnits === undefined ? [] : [tokenUnits]
+      return toRaw(parseAmount(text, name, isOperand), units).raw
+    } catch (error) {
+      if (!isOperand || !(error instanceof UsageError) || error.code !== 'bad_number') throw error
+      // An operand has a code of its own, from before there were units.
+      throw new UsageError('bad_amount', error.message, {
+        hint: error.meta.hint ?? 'give raw units',
+      })
+    }
+  }
+const bondOf = amountNamed('the bond')
+const fundedOf = amountNamed('the amount')
+
+/** By the oracle's numbers. */
+const states = ['invalid', 'requested', 'proposed', 'expired', 'disputed', 'resolved', 'settled']
+const stateText = ({ state }: Pick<DevRound, 'state'>): string => states[state] ?? String(state)
+
+/** A round as the verbs left it. */
+function roundShown(round: DevRound): readonly [object, string] {
+  const state = stateText(round)
+  const { question_id, timestamp } = round
+  return [{ ...round, state }, `${question_id}  round ${dateText(timestamp)}  ${state}`]
+}
+
+const adapterVerb = (name: AdapterVerb, about: string) =>
+  chainVerb({
+    name,
+    about,
+    args: questionArg,
+    example: exampleQuestion,
+    act: async ({ changeQuestion }, url, { identifier }) =>
+      roundShown(await changeQuestion(url, identifier, name)),
+  })
+
+/** What may happen to questions and accounts until a proposal is executed. */
+const questionVerbs = [
+  chainVerb({
+    name: 'ask',
+    about: 'open a new question; without a slug the next example',
+    args: { '[slug]': { about: '', parse: devIdentifier } },
+    flags: {
+      '--text <text>': "the question's text, with its res_data",
+      '--bond <amount>': {
+        about: 'its bond, such as 500usdc, without the final fee',
+        parse: amountNamed('--bond'),
+      },
+    },
+    example: 'will-it-snow-in-porto',
+    async act({ askDevQuestion }, url, { slug }, { text, bond: bondRaw }) {
+      const asked = await askDevQuestion(url, {
+        ...(slug !== undefined && { slug }),
+        ...(text !== undefined && { text }),
+        ...(bondRaw !== undefined && { bondRaw }),
+      })
+      return [asked, `${asked.question_id}  ${visible(asked.slug)}  ${asked.outcomes.join(' ')}`]
+    },
+  }),
+  chainVerb({
+    name: 'dispute',
+    about: 'dispute the proposal of the current round; the first dispute opens a new round',
+    args: questionArg,
+    example: exampleQuestion,
+    act: async ({ disputeProposal }, url, { identifier }) =>
+      roundShown(await disputeProposal(url, identifier)),
+  }),
+  adapterVerb('pause', 'pause a question at its adapter'),
+  adapterVerb('unpause', 'unpause a question'),
+  adapterVerb('flag', 'flag a question for its administrators'),
+  adapterVerb('unflag', 'remove the flag of a question'),
+  adapterVerb('reset', 'open a new round, as an administrator of the adapter'),
+  chainVerb({
+    name: 'propose',
+    about: 'propose to the oracle directly, as a rival of the gateway',
+    args: questionArg,
+    flags: {
+      '--outcome <key>': {
+        about: 'p1, p2 or p3',
+        required: true,
+        parse: formParser<OutcomeKey>(
+          /^p[123]$/,
+          'bad_outcome',
+          '--outcome must be p1, p2 or p3',
+          'give p1, p2 or p3',
+        ),
+      },
+    },
+    example: `${exampleQuestion} --outcome p2`,
+    more: ({ outcome }) => [outcome],
+    act: async ({ proposeDirectly }, url, { identifier }, { outcome }) =>
+      roundShown(await proposeDirectly(url, identifier, BigInt(priceOf[outcome]))),
+  }),
+  chainVerb({
+    name: 'set-bond',
+    about: 'set the bond of a question, without the final fee',
+    args: {
+      ...questionArg,
+      '<amount>': {
+        about: 'from 100usdc to 100000usdc; a bare number is raw units',
+        parse: judged(bondOf),
+      },
+    },
+    example: `${exampleQuestion} 600usdc`,
+    act: async ({ setBond }, url, { identifier, amount }) =>
+      roundShown(await setBond(url, identifier, bondOf(amount))),
+  }),
+  chainVerb({
+    name: 'set-whitelist',
+    about: 'set who may propose on a question: nobody pauses it on chain, default resets it',
+    args: {
+      ...questionArg,
+      '<whitelist>': {
+        about: 'default, nobody, everybody, or the address of a whitelist contract',
+        parse: judged(whitelistOf),
+      },
+    },
+    example: `${exampleQuestion} nobody`,
+    act: async ({ setWhitelist }, url, { identifier, whitelist }) =>
+      roundShown(await setWhitelist(url, identifier, whitelistOf(whitelist))),
+  }),
+  chainVerb({
+    name: 'fund',
+    about: 'send tokens and gas money to an address',
+    args: {
+      ...walletArg,
+      '[amount]': {
+        about: 'such as 5000usdc; a bare number is raw units',
+        parse: judged(fundedOf),
+        default: '1000000usdc',
+      },
+    },
+    example: '0x8ba1f109551bd432803012645ac136ddd64dba72 5000usdc',
+    async act({ fund }, url, { address, amount = '' }) {
+      const balance = String(await fund(url, address, fundedOf(amount)))
+      return [
+        { address, balance, token: tokenUnits ?? null },
+        `${address} holds ${amountText(balance, tokenUnits)}`,
+      ]
+    },
+  }),
+  chainVerb({
+    name: 'grant',
+    about: 'grant an address the executor role, and send it gas money',
+    args: walletArg,
+    example: '0x8ba1f109551bd432803012645ac136ddd64dba72',
+    async act({ grantExecutor }, url, { address }) {
+      await grantExecutor(url, address)
+      return [{ address, role: 'executor' }, `${address} may propose for others`]
+    },
+  }),
+]
+
+function whitelistOf(text: string): DevWhitelist {
+  if (text.startsWith('0x')) return givenAddress(text, 'the whitelist', 'bad_whitelist')
+  return formParser<DevWhitelist>(
+    /^(default|nobody|everybody)$/,
+    'bad_whitelist',
+    'no such whitelist',
+    'give default, nobody, everybody or an address',
+  )(text)
+}
+
+/** Deadlines and liveness are counted in hours; ten years leave all of them behind. */
+const longestWarpSeconds = 3_650 * 86_400
+
+function secondsOf(text: string): number {
+  const seconds = Math.round((durationMs(text) ?? 0) / 1_000)
+  if (seconds >= 1 && seconds <= longestWarpSeconds) return seconds
+  throw new UsageError(
+    'bad_duration',
+    `${text} is not a duration from 1 s to 3650d`,
+    'give seconds or units, such as 7200, 90m or 2h30m',
+  )
+}
+
+function settlementText(settled: DevSettlement): string {
+  const { question_id, timestamp, outcome, payout, paid_to, deferred, resolved } = settled
+  const answer = outcome ?? 'a price of no outcome'
+  const paid = `${amountText(payout, tokenUnits)} ${deferred ? 'deferred for' : 'paid to'} ${paid_to}`
+  const then =
+    settled.new_round === null
+      ? resolved && ', question resolved'
+      : `, new round ${dateText(settled.new_round)}`
+  return `${question_id}  round ${dateText(timestamp)}  settled as ${answer}, ${paid}${then || ''}`
+}
+
+/** What may happen to a proposal once it is executed, and to its question around it. */
+const lifeVerbs = [
+  chainVerb({
+    name: 'warp',
+    about: 'move the clock of the chain forward',
+    args: { '<duration>': { about: 'such as 7200, 90m or 2h30m', parse: judged(secondsOf) } },
+    example: '2h30m',
+    async act({ warp }, url, { duration }) {
+      const now = await warp(url, secondsOf(duration))
+      return [now, `${dateText(now.timestamp)}, block ${now.block}`]
+    },
+  }),
+  chainVerb({
+    name: 'settle',
+    about: 'settle the newest round that can be settled, and resolve its question',
+    args: questionArg,
+    example: exampleQuestion,
+    async act({ settleRound }, url, { identifier }) {
+      const settled = await settleRound(url, identifier)
+      return [{ ...settled, state: stateText(settled) }, settlementText(settled)]
+    },
+  }),
+  chainVerb({
+    name: 'vote',
+    about: 'give the answer of the voters to the newest disputed round',
+    args: questionArg,
+    flags: {
+      '--outcome <key>': {
+        about: 'p1, p2, p3, or p4 for too early',
+        required: true,
+        parse: formParser<VotedOutcome>(
+          /^p[1-4]$/,
+          'bad_outcome',
+          '--outcome must be p1, p2, p3 or p4',
+          'give p1, p2, p3, or p4 for too early',
+        ),
+      },
+    },
+    example: `${exampleQuestion} --outcome p4`,
+    more: ({ outcome }) => [outcome],
+    act: async ({ vote }, url, { identifier }, { outcome }) =>
+      roundShown(await vote(url, identifier, outcome)),
+  }),
+  chainVerb({
+    name: 'clarify',
+    about: 'post a clarification of a question, as its creator',
+    args: { ...questionArg, '<text>': 'the clarification' },
+    flags: {
+      '--as <role>': {
+        about: 'post as another account, such as outsider, whose posts do not count',
+        parse: formParser<DevRole>(
+          /^(admin|executor|proposer|disputer|rival|outsider)$/,
+          'bad_role',
+          '--as is no role of the dev chain',
+          'give proposer, disputer, rival, outsider, executor or admin, or leave it out',
+        ),
+      },
+      '--rules': "post an update of the request's rules; requires version 3 of the oracle",
+    },
+    example: `${exampleQuestion} 'Drizzle counts as rain.'`,
+    more: ({ as, rules }) => [...(as ? [`as ${as}`] : []), ...(rules ? ['to the rules'] : [])],
+    async act({ clarify }, url, { identifier, text }, { as, rules = false }) {
+      const how = { rules, ...(as !== undefined && { as }) }
+      const done = await clarify(url, identifier, new TextEncoder().encode(text), how)
+      const { question_id, owner, timestamp } = done
+      return [done, `${question_id}  clarified ${dateText(timestamp)} by ${owner}`]
+    },
+  }),
+]
+
+export const devchainCommand = verb({
+  name: 'devchain',
+  about:
+    'run a development chain with contracts, funded accounts and open questions, or control a running one',
+  examples: [
+    'devchain --write ./dev',
+    'serve --config ./dev/gateway.json',
+    `devchain dispute ${exampleQuestion} --rpc-url http://127.0.0.1:8545`,
+  ],
+  standIn: startVerb,
+  verbs: [...questionVerbs, ...lifeVerbs],
+})

@@ -1,5 +1,4 @@
 /** `doctor`: every precondition with a fix for each failure (contract §6). Read-only (R24). */
-
 import { onChain } from '../core/chain/unavailable.js'
 import {
   clockCheck,
@@ -32,15 +31,15 @@ import type { Chain } from '../core/ports.js'
 import { UnavailableError, UsageError } from '../core/protocol/errors.js'
 import { networkFault } from '../core/protocol/network-words.js'
 import type { Address } from '../core/protocol/schema.js'
-import { withPastedFixes } from './hosting/findings-text.js'
+import { findingsText, withPastedFixes } from './hosting/findings-text.js'
 import { browserFlags, safeFlags, signerFlags } from './session/flags.js'
 import { withHost } from './session/network-faults.js'
 import { secretChecks } from './session/secret-checks.js'
 import { builtInPins, type Session, sessionVerb } from './session/session.js'
 import { allowedHttp } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import type { Output } from './terminal/output.js'
-import { counted, fold, visible } from './terminal/render.js'
+import type { Screen } from './terminal/output.js'
+import { counted, visible } from './terminal/render.js'
 
 export const doctorCommand = sessionVerb({
   name: 'doctor',
@@ -56,7 +55,10 @@ export const doctorCommand = sessionVerb({
     for (const { result } of checks) counts[result]++
     const { note: _note, ...summary } = counts
     const document = { checks, summary }
-    output.show('doctor', document, [() => checksText(checks, output)], { items: checks, summary })
+    output.show('doctor', document, [(screen) => checksText(checks, screen)], {
+      items: checks,
+      summary,
+    })
     const failed = checks.filter(({ result }) => result === 'fail').map(({ id }) => id)
     if (failed.length === 0) return
     throw new UsageError(
@@ -67,33 +69,11 @@ export const doctorCommand = sessionVerb({
   },
 })
 
-const paints = { pass: 'green', note: 'green', warn: 'yellow', fail: 'red', skip: 'gray' } as const
-const words = { pass: 'ok  ', note: 'note', warn: 'WARN', fail: 'FAIL', skip: 'skip' } as const
-
-/**
- * What was skipped for one reason is reported once, and a fix that stands above is not repeated.
- */
-export function checksText(checks: readonly Finding[], output: Output): string {
-  const shown: Finding[] = []
-  for (const check of checks) {
-    const last = shown.at(-1)
-    const isLike =
-      last?.result === 'skip' && check.result === 'skip' && last.detail === check.detail
-    if (isLike) shown[shown.length - 1] = { ...last, id: `${last.id}, ${check.id}` }
-    else shown.push(check)
-  }
-  return shown
-    .map((check, index) =>
-      checkText(check.fix === shown[index - 1]?.fix ? { ...check, fix: '' } : check, output),
-    )
-    .join('\n')
-}
-
-function checkText({ id, result, detail, fix }: Finding, { columns, paint }: Output): string {
-  const line = fold(`${id.replaceAll('_', ' ')}: ${detail}`, columns - 6, '      ')
-  const mend = fix === '' ? '' : `\n      ${fold(`fix: ${fix}`, columns - 6, '      ')}`
-  return `${paint[paints[result]](words[result])}  ${line}${mend}`
-}
+export const checksText = (checks: readonly Finding[], screen: Screen): string =>
+  findingsText(
+    checks.map((one) => ({ ...one, id: one.id.replaceAll('_', ' ') })),
+    screen,
+  )
 
 const noGateway = 'give --gateway <url> or --local <gateway.json>'
 const noNode = 'give --rpc-url <url>'

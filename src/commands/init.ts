@@ -1,6 +1,4 @@
 /** `init`: a guided set-up (contract §9). Each step is a command, run where it is still needed. */
-
-import { Command } from 'commander'
 import { fundsOf } from '../core/client/funds/funds.js'
 import { freeAccountPath } from '../core/io/account-files.js'
 import { listAccounts } from '../core/io/accounts.js'
@@ -13,13 +11,7 @@ import { builtInPins, withSession } from './session/session.js'
 import { resolveSettings, type Setting } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { foldAround, visible } from './terminal/render.js'
-
-interface InitFlags extends SessionFlags {
-  readonly keyFile?: string
-  readonly signedProposer?: string
-  readonly from?: string
-  readonly approve?: string
-}
+import { type EveryFlag, type FlagsOf, verb } from './terminal/verb.js'
 
 interface Step {
   readonly step: string
@@ -27,37 +19,43 @@ interface Step {
   readonly detail: string
 }
 
-export const initCommand = (context: Context): Command =>
-  new Command('init')
-    .description('set up profile, gateway, node, key, trust and approval; safe to run again')
-    .option('--key-file <file>', 'import this key; without it a new key is made')
-    .option('--password-file <file>', 'file with the keystore password; default: prompt')
-    .option('--signed-proposer <address>', 'SignedProposer of your operator')
-    .option('--from <file>', 'pins: a trust.json, or the ready line of a development chain')
-    .option('--approve <amount>', 'let Permit2 move this much, such as 15000usdc, or unlimited')
-    .addHelpText(
-      'after',
-      '\nPrompts for what no flag gives, and keeps what is already set. The profile, gateway, node\nand account are those of --profile, --gateway, --rpc-url and --account.\n\nExamples:\n  proposer init\n  proposer init --profile polygon --gateway https://gateway.example --rpc-url https://polygon.example --account main --key-file ./key --password-file ./password --signed-proposer 0x1111111111111111111111111111111111111111 --approve 15000usdc --yes',
-    )
-    .action(async (_own: unknown, command: Command) => {
-      const flags = command.optsWithGlobals<InitFlags>()
-      const steps: Step[] = []
-      const { output } = context
-      const tell = (step: string, result: Step['result'], detail: string) => {
-        steps.push({ step, result, detail })
-        output.note(visible(`${result.padEnd(7)}  ${step}: ${detail}`))
-      }
-      const profile = await chosenProfile(context, flags, tell)
-      const setUp = settingUp(context, { ...flags, profile }, tell)
-      await setUp.keep('gateway', 'Gateway URL: ', '--gateway <url>')
-      await setUp.keep('rpc-url', 'URL of an RPC node (Enter to skip): ')
-      await setUp.key()
-      await setUp.trust()
-      await setUp.approval()
-      const fault = await setUp.doctor()
-      output.result('init', { steps }, () => `set up: profile ${profile}`)
-      if (fault) throw fault
-    })
+const initFlags = {
+  '--key-file <file>': 'import this key; without it a new key is made',
+  '--password-file <file>': 'file with the keystore password; default: prompt',
+  '--signed-proposer <address>': 'SignedProposer of your operator',
+  '--from <file>': 'pins: a trust.json, or the ready line of a development chain',
+  '--approve <amount>': 'let Permit2 move this much, such as 15000usdc, or unlimited',
+} as const
+type InitFlags = FlagsOf<typeof initFlags> & EveryFlag
+
+export const initCommand = verb({
+  name: 'init',
+  about: 'set up profile, gateway, node, key, trust and approval; safe to run again',
+  flags: initFlags,
+  help: 'Prompts for what no flag gives, and keeps what is already set. The profile, gateway, node\nand account are those of --profile, --gateway, --rpc-url and --account.',
+  examples: [
+    'init',
+    'proposer init --profile polygon --gateway https://gateway.example --rpc-url https://polygon.example --account main --key-file ./key --password-file ./password --signed-proposer 0x1111111111111111111111111111111111111111 --approve 15000usdc --yes',
+  ],
+  async run(context, flags) {
+    const steps: Step[] = []
+    const { output } = context
+    const tell: Tell = (step, result, detail) => {
+      steps.push({ step, result, detail })
+      output.note(visible(`${result.padEnd(7)}  ${step}: ${detail}`))
+    }
+    const profile = await chosenProfile(context, flags, tell)
+    const setUp = settingUp(context, { ...flags, profile }, tell)
+    await setUp.keep('gateway', 'Gateway URL: ', '--gateway <url>')
+    await setUp.keep('rpc-url', 'URL of an RPC node (Enter to skip): ')
+    await setUp.key()
+    await setUp.trust()
+    await setUp.approval()
+    const fault = await setUp.doctor()
+    output.show('init', { steps }, [() => `set up: profile ${profile}`])
+    if (fault) throw fault
+  },
+})
 
 type Tell = (step: string, result: Step['result'], detail: string) => void
 
@@ -109,38 +107,18 @@ const inner = (context: Context): Context => ({
   },
 })
 
-/** An empty path makes a new key. */
-async function askedKeyFile(
-  context: Context,
-  flags: InitFlags,
-  make: (path: string) => Promise<void>,
-): Promise<void> {
-  const given = flags.keyFile ?? (context.isInteractive ? undefined : '')
-  const question = ['Key file to import, or Enter for a new key: ', '--key-file <file>'] as const
-  await answered(context, given, question, make)
-}
-
-/** An empty amount approves nothing. */
-async function askedAllowance(
-  context: Context,
-  flags: InitFlags,
-  approve: (amount: string) => Promise<void>,
-): Promise<void> {
-  const question = 'Let Permit2 move how much (such as 15000usdc, unlimited, or Enter to skip): '
-  const given = flags.approve ?? (context.isInteractive ? undefined : '')
-  await answered(context, given, [question, '--approve <amount>'], approve)
-}
-
 function settingUp(context: Context, flags: InitFlags & { readonly profile: string }, tell: Tell) {
   const settings = () => resolveSettings(context, { ...flags, makesProfile: true })
   const password = flags.passwordFile === undefined ? [] : ['--password-file', flags.passwordFile]
-  const verb = async (...argv: readonly string[]) => {
+  /** Without a terminal an empty answer stands for what no flag gives. */
+  const unasked = context.isInteractive ? undefined : ''
+  const command = async (...argv: readonly string[]) => {
     const home = (await settings()).home.value
     const yes = flags.yes === true ? ['--yes'] : []
     await runVerb([...argv, '--profile', flags.profile, '--home', home, ...yes], inner(context))
   }
   const set = async (key: string, value: string, shown: string) => {
-    await verb('config', 'set', key, value)
+    await command('config', 'set', key, value)
     tell(key, 'done', shown)
   }
   return {
@@ -172,10 +150,14 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
         return wanted
       })
       if (!known.includes(name))
-        await askedKeyFile(context, flags, (path) =>
-          path === ''
-            ? verb('account', 'new', name, ...password)
-            : verb('account', 'import', name, '--key-file', path, ...password),
+        await answered(
+          context,
+          flags.keyFile ?? unasked,
+          ['Key file to import, or Enter for a new key: ', '--key-file <file>'],
+          (path) =>
+            path === ''
+              ? command('account', 'new', name, ...password)
+              : command('account', 'import', name, '--key-file', path, ...password),
         )
       await set('account', name, name)
     },
@@ -193,12 +175,12 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
         const question = 'SignedProposer of your operator (0x…): '
         const asked = [question, '--signed-proposer <address>'] as const
         await answered(context, flags.signedProposer, asked, (address) =>
-          verb('trust', 'init', '--signed-proposer', address),
+          command('trust', 'init', '--signed-proposer', address),
         )
       } else {
         const question = 'File with the pins (trust.json, or a ready line): '
         await answered(context, flags.from, [question, '--from <file>'], (file) =>
-          verb('trust', 'init', '--from', file),
+          command('trust', 'init', '--from', file),
         )
       }
       tell('trust', 'done', homePaths.trust(now.home.value, flags.profile))
@@ -209,16 +191,19 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
       if (rpcUrl === undefined) return tell('approval', 'skipped', 'no node is configured')
       if (flags.approve === undefined && (await mayBeMoved(context, flags)))
         return tell('approval', 'kept', 'Permit2 may move the token')
-      await askedAllowance(context, flags, async (amount) => {
+      const question =
+        'Let Permit2 move how much (such as 15000usdc, unlimited, or Enter to skip): '
+      const given = flags.approve ?? unasked
+      await answered(context, given, [question, '--approve <amount>'], async (amount) => {
         if (amount === '') return tell('approval', 'skipped', 'not given')
-        await verb('funds', 'approve', '--amount', amount, ...password)
+        await command('funds', 'approve', '--amount', amount, ...password)
         tell('approval', 'done', amount)
       })
     },
 
     async doctor(): Promise<ProposerError | undefined> {
       try {
-        await verb('doctor', ...password)
+        await command('doctor', ...password)
         tell('doctor', 'done', 'no check failed')
         return undefined
       } catch (error) {

@@ -5,7 +5,7 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { Command } from 'commander'
+import type { Finding } from '../core/checks/finding.js'
 import type { DevChain, DevDescription } from '../core/devchain/dev-chain.js'
 import { configure, refuseBadAssignments, storeNote } from '../core/host/config-file.js'
 import type { FaultBench } from '../core/host/fault-bench.js'
@@ -22,7 +22,6 @@ import { usualPorts } from '../core/protocol/words.js'
 import {
   devExports,
   noteDevSession,
-  oracleOption,
   portNumber,
   unlessStopped,
   wholeNumber,
@@ -31,27 +30,10 @@ import { logLevelOf, notesAsLog } from './hosting/log-notes.js'
 import { openStatus } from './hosting/terminal-status.js'
 import { executorKeyOf } from './session/executor-key.js'
 import { readOwnJson } from './session/inputs.js'
-import { type GlobalFlags, homeSetting } from './session/settings.js'
+import { homeSetting } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { fold, visible } from './terminal/render.js'
-
-interface ServeFlags extends GlobalFlags {
-  readonly executorAccount?: string
-  readonly executorPasswordFile?: string
-  readonly config?: string
-  readonly dev?: boolean
-  readonly port?: string
-  readonly host?: string
-  readonly questions?: string
-  readonly oracle?: string
-  readonly set: readonly string[]
-  readonly check?: boolean
-  readonly log?: boolean
-  readonly logLevel?: string
-  readonly faults?: string
-}
-
-const gather = (value: string, before: readonly string[]) => [...before, value]
+import { type EveryFlag, type FlagsOf, verb } from './terminal/verb.js'
 
 const faultsHelp = `
 A fault script is {"rules": [{"on": …, "do": …}, …]}. Each rule counts the calls that match it, and fires at those it selects.
@@ -84,52 +66,55 @@ A fault script is {"rules": [{"on": …, "do": …}, …]}. Each rule counts the
 
 Each rule that fires is a line on stderr; GET /operator/faults on the admin listener counts them. The chain counts as unknown once its newest block is older than --set chain.max_head_age_seconds=…`
 
-export const serveCommand = (context: Context): Command =>
-  new Command('serve')
-    .description('run the gateway until SIGINT, SIGTERM or SIGHUP')
-    .option('--config <gateway.json>', 'path of gateway.json', undefined)
-    .option('--dev', 'run against a throwaway dev chain with funded accounts')
-    .option('--port <number>', 'port to listen on; 0 picks free ports')
-    .option('--host <address>', 'address to listen on; beyond loopback put a TLS proxy in front')
-    .option('--questions <number>', 'with --dev: number of example questions; default: 12')
-    .addOption(oracleOption('with --dev: '))
-    .option('--faults <script.json>', 'with --dev: inject the faults of a script, to test a client')
-    .option(
-      '--set <key=value>',
-      'override a dotted key of gateway.json; may be repeated',
-      gather,
-      [],
-    )
-    .option(
-      '--check',
-      'check configuration, key, chain, store and ports, report each fault with its fix, and exit',
-    )
-    .option(
-      '--executor-account <name>',
-      'keystore of the executor, instead of the key in gateway.json',
-    )
-    .option('--executor-password-file <file>', 'file with its password')
-    .option(
-      '--log',
-      'log one JSON line per request and state change to stderr; default unless stderr is a terminal',
-    )
-    .option('--no-log', 'do not log')
-    .option('--log-level <level>', 'minimum level: debug, info, warn or error; default: info')
-    .addHelpText(
-      'after',
-      '\nExamples:\n  proposer serve --dev\n  proposer serve --config gateway.json --check\n  proposer serve --config gateway.json --set budget.per_ip_items=500\n  proposer serve --dev --faults script.json',
-    )
-    .addHelpText('after', faultsHelp)
-    .action(async (_own: unknown, command: Command) => {
-      const flags = command.optsWithGlobals<ServeFlags>()
-      refuseContradictions(flags)
-      crashLoudly(context)
-      context.endAs?.(endsAsServer)
-      const served = servedBy(context, flags)
-      if (flags.dev === true) return serveDev(context, served, flags)
-      const path = fromCwd(context.cwd, flags.config ?? 'gateway.json')
-      await (flags.check === true ? check : run)(context, path, served)
-    })
+const serveFlags = {
+  '--config <gateway.json>': 'path of gateway.json',
+  '--dev': {
+    about: 'run against a throwaway dev chain with funded accounts',
+    conflicts: ['--config'],
+  },
+  '--port <number>': 'port to listen on; 0 picks free ports',
+  '--host <address>': 'address to listen on; beyond loopback put a TLS proxy in front',
+  '--questions <number>': 'with --dev: number of example questions; default: 12',
+  '--oracle <version>': {
+    about: 'with --dev: version of the managed oracle; default: v2',
+    choices: ['v2', 'v3'],
+  },
+  '--faults <script.json>': 'with --dev: inject the faults of a script, to test a client',
+  '--set <key=value>': {
+    about: 'override a dotted key of gateway.json; may be repeated',
+    parse: (value: string, before: readonly string[] = []) => [...before, value],
+  },
+  '--check':
+    'check configuration, key, chain, store and ports, report each fault with its fix, and exit',
+  '--executor-account <name>': 'keystore of the executor, instead of the key in gateway.json',
+  '--executor-password-file <file>': 'file with its password',
+  '--log':
+    'log one JSON line per request and state change to stderr; default unless stderr is a terminal',
+  '--no-log': 'do not log',
+  '--log-level <level>': 'minimum level: debug, info, warn or error; default: info',
+} as const
+type ServeFlags = FlagsOf<typeof serveFlags> & EveryFlag
+
+export const serveCommand = verb({
+  name: 'serve',
+  about: 'run the gateway until SIGINT, SIGTERM or SIGHUP',
+  flags: serveFlags,
+  examples: [
+    'serve --dev',
+    'serve --config gateway.json --check',
+    'serve --config gateway.json --set budget.per_ip_items=500',
+    `serve --dev --faults script.json\n${faultsHelp}`,
+  ],
+  async run(context, flags) {
+    refuseContradictions(flags)
+    crashLoudly(context)
+    context.endAs?.(endsAsServer)
+    const served = servedBy(context, flags)
+    if (flags.dev === true) return serveDev(context, served, flags)
+    const path = fromCwd(context.cwd, flags.config ?? 'gateway.json')
+    await (flags.check === true ? check : run)(context, path, served)
+  },
+})
 
 /** What the flags come to. */
 interface Served extends ServeCheckOptions {
@@ -149,7 +134,7 @@ function servedBy(context: Context, flags: ServeFlags): Served {
   if (log && !output.notesAreTerminal && flags.check !== true)
     notesAsLog(output, context.clock, logLevel)
   return {
-    assignments: flags.set,
+    assignments: flags.set ?? [],
     port: flags.port === undefined ? undefined : portNumber('--port', flags.port),
     host: flags.host,
     executorKey: executorKeyOf(context, homeSetting(context, flags).value, flags),
@@ -159,47 +144,22 @@ function servedBy(context: Context, flags: ServeFlags): Served {
   }
 }
 
-/** Flags that contradict each other: what is wrong, and the hint. */
-const contradictions: readonly (readonly [
-  isWrong: (flags: ServeFlags) => boolean,
-  detail: string,
-  hint: string,
-])[] = [
-  [
-    ({ dev, faults }) => dev !== true && faults !== undefined,
-    '--faults requires --dev',
-    'add --dev',
-  ],
-  [
-    ({ dev, questions }) => dev !== true && questions !== undefined,
-    '--questions requires --dev',
-    'leave it out, or add --dev',
-  ],
-  [
-    ({ dev, oracle }) => dev !== true && oracle !== undefined,
-    '--oracle requires --dev',
-    'leave it out, or add --dev',
-  ],
-  [
-    ({ dev, config }) => dev !== true && config === undefined,
-    'serve needs a configuration',
-    'give --config gateway.json (`proposer devchain --write <folder>` makes one), or --dev',
-  ],
-  [
-    ({ dev, config }) => dev === true && config !== undefined,
-    '--dev and --config cannot be used together',
-    'leave one of them out',
-  ],
-  [
-    ({ dev, set }) => dev === true && set.some((one) => /^store\s*=/.test(one)),
-    '--dev uses a temporary store and does not accept --set store',
-    'use --config for a permanent store',
-  ],
-]
-
-function refuseContradictions(flags: ServeFlags): void {
-  for (const [isWrong, detail, hint] of contradictions)
-    if (isWrong(flags)) throw new UsageError('usage', detail, { hint })
+function refuseContradictions({ dev, config, set = [], ...flags }: ServeFlags): void {
+  const fault = (detail: string, hint: string) => new UsageError('usage', detail, hint)
+  if (dev === true) {
+    if (!set.some((one) => /^store\s*=/.test(one))) return
+    const detail = '--dev uses a temporary store and does not accept --set store'
+    throw fault(detail, 'use --config for a permanent store')
+  }
+  if (flags.faults !== undefined) throw fault('--faults requires --dev', 'add --dev')
+  for (const name of ['questions', 'oracle'] as const)
+    if (flags[name] !== undefined)
+      throw fault(`--${name} requires --dev`, 'leave it out, or add --dev')
+  if (config === undefined)
+    throw fault(
+      'serve needs a configuration',
+      'give --config gateway.json (`proposer devchain --write <folder>` makes one), or --dev',
+    )
 }
 
 /**
@@ -375,23 +335,42 @@ function announce(
 }
 
 async function check(context: Context, path: string, served: Served): Promise<void> {
-  const [{ checkGateway }, { findingsText, checkReport, withPastedFixes }] = await Promise.all([
+  const [{ checkGateway }, { passesCounted, findingsText, withPastedFixes }] = await Promise.all([
     import('../core/host/serve-check.js'),
     import('./hosting/findings-text.js'),
   ])
+  const { output } = context
   const findings = withPastedFixes(context, await checkGateway(context, path, served))
-  const report = checkReport(findings)
-  context.output.show('serve-check', report, [(screen) => findingsText(findings, screen)])
-  const [first, ...others] = report.faults
+  const of = (result: Finding['result'], asked: 'hint' | 'none' = 'none') =>
+    findings
+      .filter((one) => one.result === result)
+      .map(({ id, detail, fix }) => ({
+        check: id,
+        detail,
+        ...(asked === 'hint' && { hint: fix }),
+      }))
+  const faults = of('fail', 'hint')
+  output.show(
+    'serve-check',
+    {
+      ok: faults.length === 0,
+      faults,
+      warnings: of('warn', 'hint'),
+      told: of('note'),
+      right: of('pass'),
+    },
+    [(screen) => findingsText(passesCounted(findings), screen)],
+  )
+  const [first] = faults
   if (first === undefined) return
-  const { detail, hint } = first
+  const count = faults.length
   // On a terminal both stand right above.
-  if (context.output.mode === 'human' && context.output.isTerminal)
-    throw new UsageError(
-      'check_failed',
-      `${others.length + 1} of ${findings.length} checks failed`,
-      'fix the failures above in order, then check again',
-    )
-  const what = others.length === 0 ? detail : `${others.length + 1} faults, the first: ${detail}`
-  throw new UsageError('check_failed', what, { hint })
+  const [detail, hint] =
+    output.mode === 'human' && output.isTerminal
+      ? [
+          `${count} of ${findings.length} checks failed`,
+          'fix the failures above in order, then check again',
+        ]
+      : [count === 1 ? first.detail : `${count} faults, the first: ${first.detail}`, first.hint]
+  throw new UsageError('check_failed', detail, hint)
 }

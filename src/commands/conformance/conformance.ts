@@ -1,6 +1,5 @@
 /** `conformance <url>`: named checks of the service spec against any gateway (contract §6). */
-
-import { basename, dirname } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { planBatch } from '../../core/client/budget/forecast.js'
 import { createBench } from '../../core/conformance/bench.js'
 import {
@@ -14,21 +13,24 @@ import { unseenRules } from '../../core/conformance/unseen.js'
 import { fromCwd } from '../../core/io/home-paths.js'
 import { RejectedError, UsageError } from '../../core/protocol/errors.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'
+import { type RunStep, withDevGateway } from '../hosting/dev-gateway.js'
 import { confirm } from '../session/inputs.js'
 import { type Session, withSession } from '../session/session.js'
 import { requireTarget } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
+import type { Output } from '../terminal/output.js'
+import { counted, fold, visible } from '../terminal/render.js'
 import { verb } from '../terminal/verb.js'
-import { withDevGateway } from './dev-gateway.js'
-import { type ReadyLine, readReadyLine } from './dev-ready.js'
 import {
   betsOwnMoney,
   type ConformanceFlags,
   conformanceFlags,
   openParts,
+  type ReadyLine,
   type RunParts,
+  readReadyLine,
+  readyOf,
 } from './parts.js'
-import { junitText, listLine, summaryOf, summaryText } from './report.js'
 
 export const conformanceCommand = verb({
   name: 'conformance',
@@ -44,16 +46,10 @@ export const conformanceCommand = verb({
     'conformance --dev-ready ready.json --junit report.xml',
   ],
   async run(context, flags, { url }) {
-    const chosen = chosenRules(flags.only)
+    const chosen = chosenRules(flags.only ?? [])
     if (flags.list === true) return list(context, chosen)
     refuseContradictions(flags, url)
-    if (flags.dev === true)
-      return withDevGateway(context, (ready, home) => {
-        const own = { ...flags, gateway: ready.url, home: flags.home ?? home }
-        return withSession(context, own, (session) =>
-          check(context, session, own, { chosen, ready }),
-        )
-      })
+    if (flags.dev === true) return checkOwn(context, flags, chosen)
     const ready =
       flags.devReady === undefined ? undefined : await readReadyLine(context, flags.devReady)
     const target = url ?? ready?.url
@@ -67,7 +63,28 @@ export const conformanceCommand = verb({
   },
 })
 
-function chosenRules(only: readonly string[] = []): typeof rules {
+/** A whole run fits windows of seconds: the default ones would be waited for. */
+const assignments = ['budget.per_ip_items=450', 'budget.window_seconds=4']
+
+async function checkOwn(
+  context: Context,
+  flags: ConformanceFlags,
+  chosen: typeof rules,
+): Promise<void> {
+  const { output } = context
+  const progress = output.progress('starting a chain and a gateway')
+  const onNote = (text: string) => output.note(visible(text))
+  const step: RunStep = (_name, work) => work()
+  const options = { verb: 'conformance --dev', assignments, step, onNote }
+  await withDevGateway(context, options, ({ url, dev, folder }) => {
+    progress.stop()
+    const ready = readyOf({ event: 'ready', url, dev })
+    const own = { ...flags, gateway: url, home: flags.home ?? join(folder, 'home') }
+    return withSession(context, own, (session) => check(context, session, own, { chosen, ready }))
+  }).finally(() => progress.stop())
+}
+
+function chosenRules(only: readonly string[]): typeof rules {
   const unknown = only.find((name) => rulesNamed(name).length === 0)
   if (unknown !== undefined) {
     throw new UsageError(
@@ -81,14 +98,8 @@ function chosenRules(only: readonly string[] = []): typeof rules {
 }
 
 function refuseContradictions(flags: ConformanceFlags, url: string | undefined): void {
-  const { readOnly, allowExecution, local, gateway, trust, junit, json, ndjson } = flags
-  const { dev, devReady } = flags
+  const { local, gateway, trust, junit, json, ndjson, dev, devReady } = flags
   const faults = [
-    [
-      readOnly === true && allowExecution === true,
-      '--read-only and --allow-execution cannot be used together',
-      'leave one of them out',
-    ],
     [
       url !== undefined && (local ?? gateway) !== undefined,
       'the gateway is given twice',
@@ -237,4 +248,61 @@ async function writeJunit(context: Context, file: string, text: string): Promise
   // Our files are ours alone, but a report is collected by whoever runs the pipeline.
   const { readableByUmask } = await import('../../core/io/file-modes.js')
   await readableByUmask(path)
+}
+
+function summaryOf(checks: readonly CheckResult[]) {
+  const count = (result: CheckResult['result']) =>
+    checks.filter((check) => check.result === result).length
+  return {
+    total: checks.length,
+    passed: count('pass'),
+    failed: count('fail'),
+    skipped: count('skip'),
+  }
+}
+
+/** XML 1.0 has no way to write most control characters; `visible` has spelled them out. */
+const xml = (text: string) =>
+  visible(text).replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`)
+
+/** One suite; sections are class names. */
+function junitText(checks: readonly CheckResult[], seconds: number): string {
+  const { total, failed, skipped } = summaryOf(checks)
+  const cases = checks.map(({ id, section, result, detail }) => {
+    const start = `    <testcase classname="${xml(section)}" name="${xml(id)}"`
+    if (result === 'pass') return `${start}/>`
+    const inner =
+      result === 'skip'
+        ? `<skipped message="${xml(detail)}"/>`
+        : `<failure message="${xml(detail)}">${xml(detail)}</failure>`
+    return `${start}>\n      ${inner}\n    </testcase>`
+  })
+  const counts = `tests="${total}" failures="${failed}" skipped="${skipped}" time="${seconds.toFixed(3)}"`
+  return [
+    '<?xml version="1.0" encoding="UTF-8"?>',
+    `<testsuites name="proposer conformance" ${counts}>`,
+    `  <testsuite name="conformance" ${counts}>`,
+    ...cases,
+    '  </testsuite>',
+    '</testsuites>',
+    '',
+  ].join('\n')
+}
+
+/** A line for people; what failed or was left out says why, and notes follow. */
+function listLine(
+  { id, result, detail, notes = [] }: CheckResult,
+  { paint, columns, isTerminal }: Output,
+): string {
+  const mark = { pass: paint.green('ok  '), fail: paint.red('FAIL'), skip: paint.dim('skip') }[
+    result
+  ]
+  const lines = [...(result === 'pass' ? [] : [detail]), ...notes.map((note) => `note: ${note}`)]
+  // What a program reads stays on its line.
+  const width = isTerminal ? columns : Number.POSITIVE_INFINITY
+  return `${mark}  ${visible(id)}\n${lines.map((text) => `${fold(visible(text), width, '      ')}\n`).join('')}`
+}
+
+function summaryText({ total, passed, failed, skipped }: ReturnType<typeof summaryOf>): string {
+  return `${counted(total, 'check')}: ${passed} passed, ${failed} failed, ${skipped} skipped`
 }

@@ -1,26 +1,32 @@
 /** What a run of the checks works with: gateway, wallets, questions, and what it may do. */
-
+import * as z from 'zod'
 import { withBudget } from '../../core/client/budget/budgeted-client.js'
 import type { Planner } from '../../core/client/budget/planner.js'
 import { createGatewayClient, parseBaseUrl } from '../../core/client/gateway/gateway-client.js'
-import { pinnedQuestionId, type Trust, unpinnedSlug } from '../../core/client/trust/trust.js'
+import {
+  type Trust as Pins,
+  pinnedQuestionId,
+  unpinnedSlug,
+} from '../../core/client/trust/trust.js'
+import { Trust } from '../../core/client/trust/trust-file.js'
 import type { BenchParts, Bet } from '../../core/conformance/bench.js'
 import { createProbe } from '../../core/conformance/probe.js'
 import { systemEd25519 } from '../../core/io/ed25519.js'
 import type { Signer } from '../../core/ports.js'
 import { UsageError } from '../../core/protocol/errors.js'
+import { Bytes32 } from '../../core/protocol/schema.js'
 import { givenAmount, pinnedUnits } from '../session/amounts.js'
-import { executorFlags, type SessionFlags, signerFlags } from '../session/flags.js'
+import { executorFlags, signerFlags } from '../session/flags.js'
 import { identify } from '../session/identify.js'
-import { confirm } from '../session/inputs.js'
+import { confirm, readInput } from '../session/inputs.js'
 import { requireIdentifier } from '../session/question.js'
 import { openPlanner, openTarget, type Session } from '../session/session.js'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
-import type { FlagsOf } from '../terminal/verb.js'
-import type { ReadyLine } from './dev-ready.js'
+import type { EveryFlag, FlagsOf } from '../terminal/verb.js'
 
-const gather = (value: string, before: readonly string[] = []): readonly string[] => [
+/** Values of flags that may be repeated. */
+const gather = (value: string, before: readonly string[] = []) => [
   ...before,
   ...value.split(',').filter((one) => one !== ''),
 ]
@@ -33,7 +39,10 @@ export const conformanceFlags = {
   '--dev-ready <file>':
     'take everything from the ready line of `serve --dev --json` (- for stdin); allows execution and overrun',
   '--dev': 'check a gateway of this version, started for this run with a chain of its own',
-  '--read-only': 'run only checks that submit nothing',
+  '--read-only': {
+    about: 'run only checks that submit nothing',
+    conflicts: ['--allow-execution'],
+  },
   '--allow-execution': 'also run checks that execute a proposal on chain',
   '--overrun-budget': 'also exceed the rate limit; waits for its window to end',
   '--max-amount <amount>': 'maximum amount of the executed proposal',
@@ -46,7 +55,41 @@ export const conformanceFlags = {
   ...signerFlags,
   ...executorFlags,
 } as const
-export type ConformanceFlags = FlagsOf<typeof conformanceFlags> & SessionFlags
+export type ConformanceFlags = FlagsOf<typeof conformanceFlags> & EveryFlag
+
+const ReadyLine = z.object({
+  event: z.literal('ready'),
+  url: z.string(),
+  dev: z.object({
+    rpc_url: z.string().optional(),
+    trust: Trust,
+    accounts: z.array(z.object({ role: z.string(), private_key: z.string() })),
+    questions: z.array(z.object({ question_id: Bytes32, slug: z.string() })),
+  }),
+})
+/** What a development gateway tells of itself: address, pins, throwaway keys, open questions. */
+export type ReadyLine = z.infer<typeof ReadyLine>
+
+/** A gateway of this process as its ready line would describe it. */
+export const readyOf = (line: unknown): ReadyLine => ReadyLine.parse(line)
+
+/** The first line of the file (`-`: stdin) that is one. UsageError `no_ready_line`. */
+export async function readReadyLine(context: Context, path: string): Promise<ReadyLine> {
+  const text = new TextDecoder().decode(await readInput(context, path))
+  for (const line of text.split('\n').filter((one) => one.startsWith('{'))) {
+    try {
+      const parsed = ReadyLine.safeParse(JSON.parse(line))
+      if (parsed.success) return parsed.data
+    } catch {
+      // Not this line; where none is, the error below says so.
+    }
+  }
+  throw new UsageError(
+    'no_ready_line',
+    `${path === '-' ? 'stdin' : path} holds no ready line of a development gateway`,
+    'give what `proposer serve --dev --json` printed',
+  )
+}
 
 /** A development chain's money is nobody's. */
 export const betsOwnMoney = (flags: ConformanceFlags, ready: ReadyLine | undefined) =>
@@ -84,12 +127,11 @@ export async function openParts(
 ): Promise<RunParts> {
   const { output, clock } = context
   const { settings, signal } = session
+  const { question: named = [] } = flags
   const trust = ready?.dev.trust ?? (await session.trust())
   // Pins and node of the settings are another chain's than the development gateway's.
   const asked =
-    ready === undefined
-      ? await identify(context, session, flags.question ?? [])
-      : (flags.question ?? []).map(requireIdentifier)
+    ready === undefined ? await identify(context, session, named) : named.map(requireIdentifier)
   const questions = questionsOf(trust, asked, ready)
   const wallets = ready === undefined ? await ownWallets(session, flags) : await devWallets(ready)
   const may = {
@@ -145,7 +187,7 @@ export async function openParts(
 
 /** The questions that are asked for, or all of the development gateway, with the slugs known. */
 function questionsOf(
-  trust: Trust,
+  trust: Pins,
   asked: readonly string[],
   ready: ReadyLine | undefined,
 ): BenchParts['questions'] {
@@ -162,10 +204,7 @@ function questionsOf(
   })
 }
 
-/**
- * A key that is made for this run and forgotten with it: its wallet is on no list and holds
- * nothing.
- */
+/** Made for this run and forgotten with it: its wallet is on no list and holds nothing. */
 async function throwawayWallet({ ports }: Session): Promise<Signer> {
   const { signerFromKey } = await import('../../core/io/keys.js')
   return signerFromKey(ports.random.bytes(32))
@@ -179,10 +218,7 @@ async function devWallets({ dev }: ReadyLine): Promise<readonly Signer[]> {
     .map(({ private_key }) => signerFromKey(parseKey(private_key, 'the ready line')))
 }
 
-/**
- * The account that is configured; without one only what signs nothing can be examined, and that
- * has to be said.
- */
+/** Without an account only what signs nothing can be examined, and that has to be said. */
 async function ownWallets(session: Session, flags: ConformanceFlags): Promise<readonly Signer[]> {
   try {
     const signer = await session.account.signer()

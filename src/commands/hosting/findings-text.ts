@@ -1,7 +1,7 @@
-/** Findings of checks as people and programs read them. */
+/** Findings of checks as people read them (contract §6). */
 import type { Finding } from '../../core/checks/finding.js'
 import type { Context } from '../terminal/context.js'
-import type { Output } from '../terminal/output.js'
+import type { Screen } from '../terminal/output.js'
 import { fold } from '../terminal/render.js'
 
 /** The findings with fixes that act on what was examined, wherever they are pasted. */
@@ -10,53 +10,48 @@ export const withPastedFixes = (
   findings: readonly Finding[],
 ): readonly Finding[] => findings.map((one) => ({ ...one, fix: pasted(one.fix) }))
 
-/** The document of `serve --check --json`. Its keys are a promise: new ones may come. */
-export function checkReport(findings: readonly Finding[]) {
-  const of = (result: Finding['result']) => findings.filter((one) => one.result === result)
-  const plain = ({ id, detail }: Finding) => ({ check: id, detail })
-  const mended = ({ id, detail, fix }: Finding) => ({ check: id, detail, hint: fix })
-  return {
-    ok: of('fail').length === 0,
-    faults: of('fail').map(mended),
-    warnings: of('warn').map(mended),
-    told: of('note').map(plain),
-    right: of('pass').map(plain),
-  }
-}
+/** Many of one kind that pass are counted only, so that what is wrong stands out. */
+export const passesCounted = (findings: readonly Finding[]): readonly Finding[] =>
+  findings.flatMap((finding) => {
+    if (finding.result !== 'pass') return [finding]
+    const group = findings.filter(({ id, result }) => result === 'pass' && id === finding.id)
+    if (group[0] !== finding) return []
+    const detail = `all ${group.length} checks passed (--json lists them)`
+    return [group.length === 1 ? finding : { ...finding, detail }]
+  })
 
 const shown = {
-  pass: { word: 'ok  ', paint: 'green' },
-  note: { word: 'note', paint: 'gray' },
-  warn: { word: 'WARN', paint: 'yellow' },
-  fail: { word: 'FAIL', paint: 'red' },
-  skip: { word: 'skip', paint: 'gray' },
+  pass: ['ok  ', 'green'],
+  note: ['note', 'gray'],
+  warn: ['WARN', 'yellow'],
+  fail: ['FAIL', 'red'],
+  skip: ['skip', 'gray'],
 } as const
 
-/** One finding, with its fix below. */
-export function findingText(
-  { result, id, detail, fix }: Finding,
-  { columns, paint }: Pick<Output, 'columns' | 'paint'>,
-): string {
-  const folded = (text: string) => fold(text, columns - 6, '      ')
-  const mend = fix === '' ? '' : `\n      ${folded(`fix: ${fix}`)}`
-  return `${paint[shown[result].paint](shown[result].word)}  ${folded(`${id}: ${detail}`)}${mend}`
-}
-
 /**
- * A line each, in the order in which things were examined. Many of one kind that pass are counted
- * only, so that what is wrong stands out.
+ * A line each, in the order in which things were examined. What was skipped for one reason is
+ * reported once, and a fix that stands above is not repeated.
  */
 export function findingsText(
   findings: readonly Finding[],
-  output: Pick<Output, 'columns' | 'paint'>,
+  { columns, paint }: Pick<Screen, 'columns' | 'paint'>,
 ): string {
-  return findings
-    .flatMap((finding) => {
-      const isLike = ({ id, result }: Finding) => result === 'pass' && id === finding.id
-      const group = finding.result === 'pass' ? findings.filter(isLike) : [finding]
-      if (group[0] !== finding) return []
-      const detail = `all ${group.length} checks passed (--json lists them)`
-      return [findingText(group.length === 1 ? finding : { ...finding, detail }, output)]
+  const merged: Finding[] = []
+  for (const one of findings) {
+    const last = merged.at(-1)
+    const isLike = last?.result === 'skip' && one.result === 'skip' && last.detail === one.detail
+    if (isLike) merged[merged.length - 1] = { ...last, id: `${last.id}, ${one.id}` }
+    else merged.push(one)
+  }
+  const folded = (text: string) => fold(text, columns - 6, '      ')
+  return merged
+    .flatMap(({ result, id, detail, fix }, at) => {
+      const [word, colour] = shown[result]
+      const isNew = fix !== '' && fix !== merged[at - 1]?.fix
+      return [
+        `${paint[colour](word)}  ${folded(`${id}: ${detail}`)}`,
+        ...(isNew ? [`      ${folded(`fix: ${fix}`)}`] : []),
+      ]
     })
     .join('\n')
 }

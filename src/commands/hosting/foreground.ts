@@ -1,5 +1,4 @@
 /** What `serve`, `devchain` and `demo` share: they stay in the foreground until told to end. */
-import { Option } from 'commander'
 import { UsageError } from '../../core/protocol/errors.js'
 import type { Output } from '../terminal/output.js'
 import { fold, shellWord, visible } from '../terminal/render.js'
@@ -22,9 +21,11 @@ export const unlessStopped =
 export function wholeNumber(flag: string, text: string, least: number, most: number): number {
   const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN
   if (value >= least && value <= most) return value
-  throw new UsageError('bad_number', `${flag} must be a whole number from ${least} to ${most}`, {
-    hint: `give it as ${flag} ${least}`,
-  })
+  throw new UsageError(
+    'bad_number',
+    `${flag} must be a whole number from ${least} to ${most}`,
+    `give it as ${flag} ${least}`,
+  )
 }
 
 /** A TCP port given to a flag; 0 stands for a free one. Throws UsageError `bad_number` (exit 2). */
@@ -46,19 +47,24 @@ export function noteQuestions(
   if (questions.length > 3) output.note(`  and ${questions.length - 3} more${rest}`)
 }
 
-/** What a shell is given to propose at a development gateway: its throwaway files are in `folder`. */
-export const devExports = (
+/** Variables of who proposes at a development gateway: its throwaway files are in `folder`. */
+export const devVariables = (
   folder: string,
   gateway: string,
   dev: { readonly rpc_url: string },
-): readonly string[] =>
-  Object.entries({
-    HOME: `${folder}/home`,
-    TRUST: `${folder}/trust.json`,
-    KEY_FILE: `${folder}/proposer-1.key`,
-    GATEWAY: gateway,
-    RPC_URL: dev.rpc_url,
-  }).map(([name, value]) => `export PROPOSER_${name}=${shellWord(value)}`)
+): Readonly<Record<string, string>> => ({
+  PROPOSER_HOME: `${folder}/home`,
+  PROPOSER_TRUST: `${folder}/trust.json`,
+  PROPOSER_KEY_FILE: `${folder}/proposer-1.key`,
+  PROPOSER_GATEWAY: gateway,
+  PROPOSER_RPC_URL: dev.rpc_url,
+})
+
+/** The same for a shell. */
+export const devExports = (...parts: Parameters<typeof devVariables>): readonly string[] =>
+  Object.entries(devVariables(...parts)).map(
+    ([name, value]) => `export ${name}=${shellWord(value)}`,
+  )
 
 /**
  * Notes chain and questions, what is pasted into another terminal to propose at a development
@@ -88,10 +94,3 @@ export function noteDevSession(
   if (first !== undefined)
     output.note(`  proposer submit ${shellWord(first.slug)} --outcome yes --wait`)
 }
-
-/** Which contracts the dev chain's oracle runs. */
-export const oracleOption = (when = ''): Option =>
-  new Option('--oracle <version>', `${when}version of the managed oracle; default: v2`).choices([
-    'v2',
-    'v3',
-  ])

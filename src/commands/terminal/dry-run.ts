@@ -2,12 +2,7 @@
 import type { Context } from './context.js'
 import { visible } from './render.js'
 
-export interface DryRunFlag {
-  readonly dryRun?: boolean
-}
-
 export const dryRunFlag = { '--dry-run': 'show what would be done; do nothing' } as const
-export const dryRunOption = ['--dry-run', dryRunFlag['--dry-run']] as const
 
 /** `would` is a verb and its object, to be escaped here. */
 export function showDryRun(context: Context, would: string, data: object = {}): undefined {

@@ -150,7 +150,7 @@ interface Verb<Args, Flags, Above> extends VerbTable<Args, Flags, Above> {
 
 /** Those that stand for their parent where no other is named. */
 const standIns = new WeakSet<Command>()
-export const asStandIn = (child: Command): Command => {
+const asStandIn = (child: Command): Command => {
   standIns.add(child)
   return child
 }
@@ -172,13 +172,13 @@ export const verb =
     for (const [spec, taken] of Object.entries<ArgTable[string]>(args))
       command.addArgument(filled(new Argument(spec), taken))
     addFlags(command, flags)
+    if (standIn !== undefined) command.addCommand(asStandIn(standIn(context)), { isDefault: true })
     for (const make of verbs) {
       const child = make(context)
       // Names that commands had once; they do what stands for them now.
       const hidden = child.description().startsWith('another name of ')
       command.addCommand(child, { hidden })
     }
-    if (standIn !== undefined) command.addCommand(asStandIn(standIn(context)), { isDefault: true })
     return run === undefined
       ? command
       : command.action((...given: unknown[]) => {

@@ -1,0 +1,98 @@
+/** A gateway with a chain of its own, for one run. Both are gone after it, with their folder. */
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { DevDescription } from '../../core/devchain/dev-chain.js'
+import { configure } from '../../core/host/config-file.js'
+import { createClosers } from '../../core/io/closers.js'
+import { UnavailableError } from '../../core/protocol/errors.js'
+import { programVersion } from '../../core/protocol/version.js'
+import type { Context } from '../terminal/context.js'
+
+export interface DevGateway {
+  readonly url: string
+  readonly dev: DevDescription
+  /** With the files of the chain, and room for a home. */
+  readonly folder: string
+}
+
+/** One part of what is shown; `detail` tells how it went. */
+export type RunStep = <T>(
+  name: string,
+  work: () => Promise<T>,
+  detail: (value: T) => string,
+) => Promise<T>
+
+interface DevOptions {
+  /** The verb that needs it. */
+  readonly verb: string
+  readonly questions?: number
+  readonly assignments?: readonly string[]
+  readonly step: RunStep
+  onNote(text: string): void
+}
+
+/**
+ * Calls `work` once the gateway is ready. Rejects with what `work`, chain or gateway reject with;
+ * UnavailableError `dev_chain_ended`.
+ */
+export async function withDevGateway(
+  context: Context,
+  { verb, questions, assignments = [], step, onNote }: DevOptions,
+  work: (gateway: DevGateway) => Promise<void>,
+): Promise<void> {
+  const { output, signal } = context
+  // The store that the environment names is not one for a chain that is thrown away.
+  const machine = { ...context, storeUrlFile: undefined }
+  const closers = createClosers()
+  try {
+    const folder = await mkdtemp(join(tmpdir(), `proposer-${verb}-`))
+    closers.add(() => rm(folder, { recursive: true, force: true }))
+    const { startDevChain } = await import('../../core/devchain/dev-chain.js')
+    const { writeDevFolder } = await import('../../core/devchain/dev-folder.js')
+    const chain = await step(
+      'chain',
+      () =>
+        startDevChain(questions === undefined ? {} : { questions }).catch((error: unknown) => {
+          // A signal to the whole terminal may reach its watcher first.
+          throw signal.aborted ? signal.reason : error
+        }),
+      ({ description }) =>
+        `a throwaway chain with contracts, funded accounts and ${description.questions.length} open questions`,
+    )
+    closers.add(chain.stop)
+    const server = await step(
+      'gateway',
+      async () => {
+        await writeDevFolder(folder, chain.description)
+        const { startServer } = await import('../../core/host/server.js')
+        const changes = { assignments, port: 0 }
+        const loaded = await configure(machine, join(folder, 'gateway.json'), changes)
+        const opened = await startServer(machine, loaded, {
+          // The executor's key is a file without a password.
+          executorKey: { home: folder, password: async () => '' },
+          version: programVersion,
+          onNote,
+          onWarning: (code, detail) => output.warning(code, detail),
+        })
+        closers.add(opened.close)
+        await opened.ready()
+        return opened
+      },
+      ({ url }) => `listens on ${url}, its store on disk`,
+    )
+    const ended = chain.ended.then(() => {
+      throw new UnavailableError(
+        'dev_chain_ended',
+        'the dev chain exited unexpectedly',
+        `run \`proposer ${verb}\` again`,
+      )
+    })
+    // Both end with the run, and nobody asks them then.
+    ended.catch(() => undefined)
+    const gateway = { url: server.url, dev: chain.description, folder }
+    await Promise.race([work(gateway), server.failed, ended])
+  } finally {
+    await closers.close()
+  }
+}
