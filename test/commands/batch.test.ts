@@ -1,5 +1,5 @@
 /** `batch submit` through the front door against the real gateway in this process. */
-import { readdirSync } from 'node:fs'
+import { readdirSync, truncateSync } from 'node:fs'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { InterruptedError } from '../../src/core/protocol/errors.js'
 import { priceOf } from '../../src/core/protocol/proposal.js'
@@ -514,6 +514,26 @@ describe('inputs', () => {
       code: 'input_unreadable',
       exit_code: 2,
     })
+  })
+
+  test('robustness §6: of an input over 16 MiB no row is read, from a file or a pipe', async () => {
+    const size = 16 * 1024 * 1024 + 1
+    const path = world.file('big.csv', '')
+    truncateSync(path, size)
+    const refused = {
+      code: 'input_too_large',
+      exit_code: 2,
+      detail: expect.stringContaining('16777216'),
+    }
+    for (const argv of [['batch', 'sign'], ['batch', 'submit'], ['run'], ['plan'], ['check']])
+      expect(errorOf(await world.run([...argv, 'big.csv', '--json'])), argv.join()).toMatchObject(
+        refused,
+      )
+    const piped = await world.run(['batch', 'sign', '-', '--json'], { stdin: 'x'.repeat(size) })
+    expect(errorOf(piped)).toMatchObject(refused)
+    truncateSync(path, size - 1)
+    const whole = errorOf(await world.run(['batch', 'sign', 'big.csv', '--json']))
+    expect(whole).not.toMatchObject({ code: 'input_too_large' })
   })
 
   test('CSV and JSON arrays are submitted as NDJSON is', async () => {

@@ -73,6 +73,31 @@ describe('validation (contract §5)', () => {
     expect(await world.end(other)).toBe('insufficient_allowance')
   })
 
+  test('a look that ends while a step runs shows what the step did not judge by: nobody fails by the older head', async () => {
+    const world = await createPipelineWorld()
+    const questionId = await world.question()
+    const wallet = world.proposer().address
+    const allow = (raw: bigint) => {
+      world.chain.happen((state) => state.allowances.set(wallet, raw))
+      world.chain.mine()
+    }
+    allow(0n)
+    await world.view.poll()
+    allow(bond)
+    const candidate = await world.submit(questionId)
+    const { call } = world.chain
+    let looks = 0
+    world.chain.call = async (...args) => {
+      if (looks++ === 0) await world.view.poll()
+      return call.apply(world.chain, args)
+    }
+    await world.pipeline.step()
+    expect(looks).toBeGreaterThan(0)
+    expect(await world.end(candidate)).toBe('received')
+    await world.turn()
+    expect(await world.end(candidate)).toBe('selected')
+  })
+
   test("funds are summed over the wallet's active candidates in order of admission; what is on chain already is not counted twice", async () => {
     const world = await createPipelineWorld()
     const questions = [

@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { explanationText } from '../../src/commands/operator/explain-text.js'
 import { createOutput } from '../../src/commands/terminal/output.js'
+import { proposeCalldata } from '../../src/core/chain/propose.js'
 import { compactLedger } from '../../src/core/gateway/ledger/compaction.js'
 import { knownKind } from '../../src/core/gateway/ledger/state.js'
 import { foldLedger } from '../../src/core/gateway/ledger/store.js'
@@ -9,9 +10,10 @@ import { candidateRow, createReceipts } from '../../src/core/gateway/status/list
 import { createTimeline, type TimelineEvent } from '../../src/core/gateway/status/timeline.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
 import type { CompactableLog, NewRecord, StoredRecord } from '../../src/core/storage/record-log.js'
-import { endow } from '../support/fake-events.js'
+import { endow, otherRelayerExecutes } from '../support/fake-events.js'
+import { token } from '../support/fake-world.js'
 import { newMemoryStore, openMemoryLog } from '../support/memory-log.js'
-import { createPipelineWorld, type PipelineWorld } from '../support/pipeline-world.js'
+import { createPipelineWorld, type PipelineWorld, testSigner } from '../support/pipeline-world.js'
 
 function recorded(world: PipelineWorld): NewRecord[] {
   const records: NewRecord[] = []
@@ -393,6 +395,43 @@ describe('the timeline of a candidate', () => {
       carried: null,
       cancellation_carried: 1,
     })
+  })
+
+  test('E6: the row of what another relayer executed names its transaction, and none of the gas, which this store did not pay', async () => {
+    const world = await createPipelineWorld()
+    const records = recorded(world)
+    const ours = await world.submit(await world.question('ours'))
+    await world.pass(5)
+    const theirs = await world.submit(await world.question('theirs'), { nonce: '77' })
+    const request = world.view.known(theirs.round.questionId)?.round
+    if (request === undefined) throw new Error('unknown question')
+    const { proposer, signature } = theirs
+    const call = { request, token, proposer, terms: theirs, signature }
+    otherRelayerExecutes(world.chain, proposeCalldata(call), testSigner(9).address)
+    await world.pass(5)
+    const receipts = createReceipts()
+    for (const record of stored(records)) receipts.onRecord(record)
+    const [own, foreign] = await Promise.all(
+      [ours, theirs].map(async (one) => candidateRow(await world.now(one), undefined, receipts)),
+    )
+    const figure = expect.stringMatching(/^\d+$/)
+    expect(own).toMatchObject({ status: 'executed', gas_used: figure, carried: 1 })
+    expect(foreign).toMatchObject({
+      status: 'executed',
+      submission: 'indexed',
+      transaction_hash: expect.stringMatching(/^0x[0-9a-f]{64}$/),
+      proposal_event_index: expect.any(Number),
+      block_number: null,
+      gas_used: null,
+      gas_price_wei: null,
+      carried: null,
+    })
+    // The sum of the column is what the executor of this store has spent.
+    const spent = [...receipts.byHash.values()].reduce(
+      (sum, { gasUsed }) => sum + BigInt(gasUsed),
+      0n,
+    )
+    expect(String(spent)).toBe(own?.gas_used)
   })
 
   test('robustness §3: waits, trims, transactions made anew, cancellations and nonces given up are told in words', () => {
