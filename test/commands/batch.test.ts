@@ -526,7 +526,9 @@ describe('inputs', () => {
       detail: expect.stringContaining('16777216'),
     }
     for (const argv of [['batch', 'sign'], ['run']])
-      expect(errorOf(await world.run([...argv, path, '--json'])), argv.join()).toMatchObject(refused)
+      expect(errorOf(await world.run([...argv, path, '--json'])), argv.join()).toMatchObject(
+        refused,
+      )
     const piped = await world.run(['batch', 'sign', '-', '--json'], { stdin: 'x'.repeat(size) })
     expect(errorOf(piped)).toMatchObject(refused)
   })

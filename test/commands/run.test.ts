@@ -102,6 +102,26 @@ describe('run', () => {
     expect(piped.code).toBe(onScreen.code)
   })
 
+  test('U3: the causes name rows by title, else slug, with the answer once signed, and by no hex', async () => {
+    const day = await openDay({ questions: 3, hasNode: false, lifeMs: soon })
+    const rows = day.questionIds.map((identifier, n) =>
+      [identifier, 'p2', n === 2 ? '' : '1', `a-slug-${n}`, n === 1 ? '' : `Question ${n}`].join(),
+    )
+    const sheet = ['identifier,outcome,amount,slug,title', ...rows, ''].join('\n')
+    const refusing: Parameters<DayWorld['run']>[1] = (fetch) => async (input, init) => {
+      if (!String(input).endsWith('/propose/batch')) return fetch(input, init)
+      throw new TransportError('exchange', 'ECONNRESET', 'cut')
+    }
+    const argv = ['run', day.file('sheet.csv', sheet), '--timeout', '60']
+    const { stdout, stderr } = await day.clock.drive(day.run(argv, refusing, { columns: 120 }))
+    expect(stdout, stderr).toMatch(/^2 rows rejected \(\w+\): Question 0, a-slug-1$/m)
+    expect(stdout).toMatch(/^1 row unknown \(\w+\): Question 2 Yes \(p2\)$/m)
+    const causes = stdout
+      .split('\n')
+      .filter((line) => /^\d+ rows? (rejected|unknown) \(/.test(line))
+    for (const line of causes) expect(line).not.toMatch(/0x[0-9a-f]{8}/)
+  })
+
   test('R7: what stays unknown in the first pass is sent once more, byte for byte', async () => {
     const day = await openDay({ questions: 3, lifeMs: soon, hasNode: false })
     let lost = 0

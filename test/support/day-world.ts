@@ -60,6 +60,7 @@ export interface DayWorld {
   readonly history: History
   readonly lastAnswerMs: () => number
   rows(name: string, rows: readonly object[]): string
+  file(name: string, text: string): string
   run(
     argv: readonly string[],
     wrap?: (fetch: Fetch) => Fetch,
@@ -222,6 +223,7 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
     submitted,
     history: recorder.history,
     lastAnswerMs: () => lastAnswerMs,
+    file: write,
     rows: (name, rows) => write(name, rows.map((row) => `${JSON.stringify(row)}\n`).join('')),
     async run(argv, wrap = (each) => each, terminal = {}) {
       processes++
