@@ -8,8 +8,10 @@ import { requestOf } from '../../src/core/client/propose/terms.js'
 import { checkContext, contractsOf, type Trust } from '../../src/core/client/trust/trust.js'
 import { systemCurve } from '../../src/core/io/secp256k1.js'
 import type { Hex } from '../../src/core/ports.js'
+import { UnavailableError, UsageError } from '../../src/core/protocol/errors.js'
 import { recoverSigner } from '../../src/core/protocol/signature.js'
 import { fromHex, toHex, witnessRound } from '../../src/core/protocol/witness.js'
+import { limits } from '../../src/core/protocol/words.js'
 import { keyBytes, makeWorld } from '../support/client-world.js'
 import { questionContext } from '../support/scripted-gateway.js'
 
@@ -184,3 +186,45 @@ function renamed(
   const question_id = toHex(keyBytes(n + 1))
   return { ...question, question_id, request: { ...question.request, question_id } }
 }
+
+test('once the caller has left, the contexts that are learned ahead are told so and have ended, and nothing more is begun', async () => {
+  const world = makeWorld()
+  const { parts, journal, intent } = world.run()
+  const rows = asked(3 * limits.batchItems).map(
+    ({ question_id }, at): BatchRow => ({
+      kind: 'intent',
+      line: at + 1,
+      identifier: question_id,
+      outcome: 'p2',
+    }),
+  )
+  const unknown = new UsageError('question_not_found', 'no such question', { hint: 'none' })
+  let begun = 0
+  let ended = 0
+  const batch: BatchParts = {
+    ...parts,
+    contexts: {
+      async contexts(identifiers, options) {
+        if (identifiers.includes(rows[0]?.identifier ?? ''))
+          return identifiers.map((identifier) => ({ identifier, error: unknown }))
+        begun++
+        await new Promise((resolve) => options?.signal?.addEventListener('abort', resolve))
+        ended++
+        throw new UnavailableError('busy', 'nobody is there to be told', { hint: 'none' })
+      },
+    },
+    contextsAreFree: false,
+    proposer: async () => intent.proposer,
+  }
+  const options = { spending: newSpending(batch, { fit: false }) }
+  const work = async () => {
+    for await (const some of signBatch(batch, rows, options)) {
+      expect(some).toHaveLength(limits.batchItems)
+      while (begun === 0) await new Promise((resolve) => setImmediate(resolve))
+      break
+    }
+  }
+  await world.clock.drive(work())
+  expect({ begun, ended }).toEqual({ begun: 1, ended: 1 })
+  expect((await journal.load()).authorizations).toEqual([])
+})
