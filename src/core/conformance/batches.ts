@@ -9,9 +9,7 @@ import {
   acknowledgement,
   answers,
   at,
-  type Check,
   codesIn,
-  type Exchange,
   type Expect,
   expectAll,
   expectMembers,
@@ -21,6 +19,8 @@ import {
   is,
   malformed,
   NotSeen,
+  type ProbeExchange,
+  type RuleRow,
   resultsIn,
   rulesOf,
   type Seen,
@@ -34,12 +34,12 @@ const sends =
     batch: Batch,
     list: (bench: Bench) => readonly unknown[] | Promise<readonly unknown[]>,
     wrong?: string,
-  ): Exchange =>
+  ): ProbeExchange =>
   async (bench) =>
     bench.probe.send(routes.batch(batch, await list(bench)), wrong)
 
 const sendsGiven =
-  (...sent: Parameters<typeof sends>): Exchange =>
+  (...sent: Parameters<typeof sends>): ProbeExchange =>
   async (bench) =>
     given(await sends(...sent)(bench), 200)
 
@@ -121,12 +121,12 @@ const summary = (json: unknown) =>
   ['accepted', 'replayed', 'rejected'].map((name) => at(json, `summary.${name}`)).join(', ')
 
 const counted = 'each request carries 1-100 items'
-const empty = (batch: Batch): Check => [
+const empty = (batch: Batch): RuleRow => [
   counted,
   sends(batch, () => [], 'no item'),
   refusedWhole(...malformed),
 ]
-const full = (batch: Batch, wrong = '100 items'): Check => [
+const full = (batch: Batch, wrong = '100 items'): RuleRow => [
   `a batch of ${batch} holds up to 100 items`,
   sends(batch, (bench) => listOf(bench, batch, 100), wrong),
   answers(200),
@@ -136,7 +136,7 @@ const full = (batch: Batch, wrong = '100 items'): Check => [
   },
   100,
 ]
-const overfull = (batch: Batch): Check => [
+const overfull = (batch: Batch): RuleRow => [
   `more than 100 items in ${batches[batch].field} are refused as a whole`,
   sends(batch, (bench) => listOf(bench, batch, 101), '101 items'),
   refusedWhole(400, 413, 422),
@@ -301,8 +301,8 @@ export const batchRules = rulesOf('read', {
 const listed = (codes: readonly unknown[]) => codes.map(String).join(', ')
 
 /** The three items that can be admitted, or not for each other. */
-const batch: Exchange = async (bench) => (await bench.admissions.batch()).seen
-const batched: Exchange = async (bench) => {
+const batch: ProbeExchange = async (bench) => (await bench.admissions.batch()).seen
+const batched: ProbeExchange = async (bench) => {
   const seen = given(await batch(bench), 200)
   if ((await admittedIn(seen, bench)).length === 0) throw new NotSeen('no item was admitted')
   return seen

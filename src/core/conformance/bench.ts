@@ -171,7 +171,7 @@ export const outcomeFor = ({ price }: QuestionContext): OutcomeKey =>
     : 'p1'
 
 /** The round of a question on our chain, where there is one. */
-export async function roundOf({ chain, trust }: BenchParts, questionId: Hex) {
+export async function chainRound({ chain, trust }: BenchParts, questionId: Hex) {
   if (chain === undefined) return undefined
   const { createRoundReader } = await import('../chain/questions.js')
   return createRoundReader(chain, contractsOf(trust)).read(questionId)

@@ -9,13 +9,13 @@ import { routes } from './probe.js'
 import {
   answers,
   at,
-  type Check,
-  type Checks,
   expectAll,
   expectStatus,
   given,
   is,
   malformed,
+  type RuleRow,
+  type RuleRows,
   rulesOf,
   type Seen,
 } from './rule.js'
@@ -67,9 +67,9 @@ type Cases = Readonly<
   >
 >
 
-export const refusing = (to: keyof typeof senders, cases: Cases): Checks =>
+export const refusing = (to: keyof typeof senders, cases: Cases): RuleRows =>
   Object.fromEntries(
-    Object.entries(cases).map(([id, [says, wrongs, statuses = malformed]]): [string, Check] => {
+    Object.entries(cases).map(([id, [says, wrongs, statuses = malformed]]): [string, RuleRow] => {
       const run = async (bench: Bench) => {
         const actual = new Set<string>()
         for (const [wrong, change] of Object.entries(wrongs))

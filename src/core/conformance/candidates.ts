@@ -14,7 +14,7 @@ import {
   type ProbeTerms,
   type SentProbe,
 } from './admissions.js'
-import { type Bench, type Body, roundOf } from './bench.js'
+import { type Bench, type Body, chainRound } from './bench.js'
 import { changed } from './bodies.js'
 import { routes } from './probe.js'
 import {
@@ -23,7 +23,6 @@ import {
   answers,
   at,
   came,
-  type Exchange,
   type Expect,
   expectAll,
   expectMembers,
@@ -39,6 +38,7 @@ import {
   memberOf,
   NotSeen,
   notServed,
+  type ProbeExchange,
   type Run,
   resultsIn,
   rulesOf,
@@ -93,7 +93,7 @@ const isSoon = 'a deadline four minutes ahead'
  * paid.
  */
 const tooLittle =
-  (form: Form): Exchange =>
+  (form: Form): ProbeExchange =>
   async (bench) => {
     if (!(await bench.open()).some(isBonded))
       throw new NotSeen('no question has a bond of more than one raw unit')
@@ -109,7 +109,7 @@ const tooLittle =
     return seen
   }
 
-type Answered = readonly [Exchange, ...Expect[]]
+type Answered = readonly [ProbeExchange, ...Expect[]]
 /**
  * One unit below the bond too, but only where the chain says what the bond is, and a bond may be
  * spent (R21). The contract takes no less than the bond, so that nothing of it executes.
@@ -119,7 +119,7 @@ const bondMinimum = (form: Form): Answered => [
   answers(...malformed),
   async (_json, bench, seen) => {
     const context = (await bench.open()).find(isBonded)
-    const round = bench.may.execute && context && (await roundOf(bench, context.question_id))
+    const round = bench.may.execute && context && (await chainRound(bench, context.question_id))
     if (!round || round.totalBondRaw < 2n) return came(seen)
     const terms = { amountRaw: round.totalBondRaw - 1n, form }
     const sent = await bench.admissions.sendWrong(
@@ -291,13 +291,13 @@ export const submissionRules = rulesOf('admit', {
   ],
 })
 
-const status: Exchange = async (bench) => {
+const status: ProbeExchange = async (bench) => {
   const { id, questionId } = await admitted(bench)
   return given(await bench.admissions.status(questionId, id), 200)
 }
 
 const candidatePath = 'results.0.candidate'
-const batchedStatus: Exchange = async (bench) => {
+const batchedStatus: ProbeExchange = async (bench) => {
   const { id } = await admitted(bench)
   const seen = given(await bench.probe.send(routes.batch('statuses', [id])), 200)
   const result = at(seen.json, 'results.0')
@@ -465,7 +465,7 @@ export const unknownCandidateRules = rulesOf('read', {
   ],
 })
 
-const executable: Exchange = async ({ admissions }) => (await admissions.executable()).seen
+const executable: ProbeExchange = async ({ admissions }) => (await admissions.executable()).seen
 async function executed({ admissions }: Bench): Promise<Seen> {
   const { pair, seen } = await admissions.executable()
   const id = candidateIn(seen.json, seen.sent)

@@ -7,7 +7,6 @@ import {
   answers,
   at,
   came,
-  type Exchange,
   expectAll,
   Fault,
   given,
@@ -17,13 +16,14 @@ import {
   malformed,
   NotSeen,
   notServed,
+  type ProbeExchange,
   type Run,
   refuses,
   rulesOf,
 } from './rule.js'
 
-const eligibility: Exchange = ({ probe, stranger }) => probe.send(routes.eligibility(stranger))
-const eligibilityGiven: Exchange = async (bench) => given(await eligibility(bench), 200)
+const eligibility: ProbeExchange = ({ probe, stranger }) => probe.send(routes.eligibility(stranger))
+const eligibilityGiven: ProbeExchange = async (bench) => given(await eligibility(bench), 200)
 const anyStatuses = ({ ports }: Bench) => routes.batch('statuses', [ports.random.uuid()])
 const capitals = (hex: string) => `0x${hex.slice(2).toUpperCase()}`
 

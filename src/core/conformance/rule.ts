@@ -16,13 +16,13 @@ import type { ProbeCall } from './probe.js'
 export type Tier = 'read' | 'admit' | 'execute' | 'overrun'
 
 /** An answer to be looked at; what several checks ask for is asked for once. */
-export type Exchange = (bench: Bench) => Promise<Seen>
+export type ProbeExchange = (bench: Bench) => Promise<Seen>
 /**
  * What was seen, for a report. Throws Fault where the rule is broken, NotSeen where it could not be
  * examined.
  */
 export type Run = (bench: Bench) => Promise<string>
-type Told = Facts | string
+type Told = AnswerFacts | string
 /** What must hold of an answer; or what is to be said of it in a report. */
 export type Expect = (json: unknown, bench: Bench, seen: Seen) => Told | Promise<Told>
 
@@ -41,9 +41,9 @@ export interface Rule {
  * What a rule says, what is sent, and what must hold of the answer, or is said of it. A number is
  * what that is charged where it is not one item.
  */
-export type Check = readonly [says: string, ask: Exchange | Run, ...How[]]
+export type RuleRow = readonly [says: string, ask: ProbeExchange | Run, ...How[]]
 type How = string | number | Expect
-export type Checks = Readonly<Record<string, Check>>
+export type RuleRows = Readonly<Record<string, RuleRow>>
 
 const sections: Readonly<Record<string, string>> = {
   '4.2.1-items-101': '§4.2 rule 4',
@@ -65,7 +65,7 @@ function sectionOf(id: string): string {
   return `§${part === undefined ? chapter : `${chapter}.${part}`}${rule === undefined ? '' : ` rule ${rule}`}`
 }
 
-export const rulesOf = (tier: Tier, checks: Checks): readonly Rule[] =>
+export const rulesOf = (tier: Tier, checks: RuleRows): readonly Rule[] =>
   Object.entries(checks).map(([id, [says, ask, ...how]]) => ({
     id,
     section: sections[id] ?? sectionOf(id),
@@ -141,10 +141,10 @@ export function expectStatus(seen: Seen, ...statuses: readonly number[]): string
 }
 
 /** What holds of an answer, by what is wrong where it does not. */
-export type Facts = Readonly<Record<string, boolean>>
+export type AnswerFacts = Readonly<Record<string, boolean>>
 
 /** Throws Fault with what was sent and the first of these that does not hold. */
-export function expectAll({ sent }: Pick<Seen, 'sent'>, facts: Facts): void {
+export function expectAll({ sent }: Pick<Seen, 'sent'>, facts: AnswerFacts): void {
   for (const [fault, holds] of Object.entries(facts))
     if (!holds) throw new Fault(`sent ${sent}; ${fault}`)
 }
@@ -160,11 +160,11 @@ export const wrongly = (seen: Seen, wrong: string): Seen => ({
   sent: `${seen.sent} with ${wrong}`,
 })
 
-/** Checks of one answer. */
+/** RuleRows of one answer. */
 export const about = (
-  exchange: Exchange,
+  exchange: ProbeExchange,
   rows: Readonly<Record<string, readonly [says: string, ...How[]]>>,
-): Checks =>
+): RuleRows =>
   Object.fromEntries(
     Object.entries(rows).map(([id, [says, ...how]]) => [id, [says, exchange, ...how]]),
   )

@@ -12,7 +12,7 @@ import { ProposerError } from '../protocol/errors.js'
 import { outcomeKeys, outcomeOf, priceOf } from '../protocol/proposal.js'
 import type { OutcomeKey } from '../protocol/schema.js'
 import { primaryType, toHex, typedData } from '../protocol/witness.js'
-import { type Bench, type Body, distrust, outcomeFor, roundOf } from './bench.js'
+import { type Bench, type Body, chainRound, distrust, outcomeFor } from './bench.js'
 import { refusing } from './bodies.js'
 import { routes } from './probe.js'
 import {
@@ -24,15 +24,14 @@ import {
   typesStatus,
 } from './readers.js'
 import {
+  type AnswerFacts,
   about,
   answers,
   at,
   came,
   codesIn,
-  type Exchange,
   expectAll,
   expectStatus,
-  type Facts,
   given,
   has,
   hasVersion,
@@ -42,11 +41,12 @@ import {
   malformed,
   memberOf,
   NotSeen,
+  type ProbeExchange,
   rulesOf,
   type Seen,
 } from './rule.js'
 
-const prepared: Exchange = async (bench) => given(await bench.signingData(), 200)
+const prepared: ProbeExchange = async (bench) => given(await bench.signingData(), 200)
 
 /** Sends the body of a preparation with changes to it. */
 async function prepareChanged(
@@ -70,7 +70,7 @@ const maxAuthorization = (json: unknown) =>
   memberOf(at(json, 'economics'), /max.*auth/) ?? memberOf(at(json, 'economics'), /auth/)
 
 /** `proposal` has this outcome and its price, whatever its members are called. */
-function proposalFacts(json: unknown, outcome: OutcomeKey): Facts {
+function proposalFacts(json: unknown, outcome: OutcomeKey): AnswerFacts {
   const actual = at(json, 'proposal')
   return {
     'the outcome of proposal is missing or differs':
@@ -121,7 +121,7 @@ async function expectTypedData(bench: Bench, seen: Seen, body: Body): Promise<st
 }
 
 /** Both contracts are the pinned ones. */
-const contractFacts = (actual: unknown, trust: Trust): Facts =>
+const contractFacts = (actual: unknown, trust: Trust): AnswerFacts =>
   Object.fromEntries(
     (['permit2', 'signed_proposer'] as const).map((name) => [
       `contracts.${name} is not the pinned one`,
@@ -234,7 +234,7 @@ export const preparationRules = rulesOf('read', {
       }),
       async (json, bench, seen) => {
         if (bench.chain === undefined) return 'the token; its decimals need a node (--rpc-url)'
-        const round = await roundOf(bench, (await bench.context()).question_id)
+        const round = await chainRound(bench, (await bench.context()).question_id)
         const decimals = round?.token.decimals
         const isSame = decimals === undefined || at(json, 'token.decimals') === decimals
         expectAll(seen, { [`token.decimals is not ${decimals}, as the chain says`]: isSame })
@@ -444,7 +444,7 @@ const dataIn = (json: unknown): readonly unknown[] =>
     .filter((one) => at(one, 'status_code') === 200)
     .map((one) => at(one, 'signing_data'))
 
-const contexts: Exchange = async (bench) => {
+const contexts: ProbeExchange = async (bench) => {
   const seen = given(await bench.contexts(), 200)
   if (dataIn(seen.json).length > 0) return seen
   // Another builder's word for it is not known: every result that is no error must have its code.
