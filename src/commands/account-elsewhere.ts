@@ -5,7 +5,7 @@
 import { freeAccountPath, publishAccount } from '../core/io/account-files.js'
 import { accountFileText, probeDigest } from '../core/io/account-kinds.js'
 import { type AccountEntry, readAccount } from '../core/io/accounts.js'
-import { fromCwd } from '../core/io/home-paths.js'
+import { fromCwd } from '../core/io/home.js'
 import type { KeySigner } from '../core/io/key-files.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
 import type { Context } from './terminal/context.js'

@@ -5,7 +5,7 @@
 import { coinText } from '../core/chain/profiles.js'
 import { freeAccountPath, removeAccount, renameAccount } from '../core/io/account-files.js'
 import { type AccountEntry, listAccounts, readAccount } from '../core/io/accounts.js'
-import { fromCwd, homePaths } from '../core/io/home-paths.js'
+import { fromCwd, homePaths } from '../core/io/home.js'
 import { parseKey, readKeyFile, signerFromKey } from '../core/io/keys.js'
 import { createKeystore, decryptKeystore } from '../core/io/keystore.js'
 import { ProposerError, UsageError } from '../core/protocol/errors.js'

@@ -1,5 +1,5 @@
 /** `config`: preferences of the user, and where every setting comes from (contract §6, §7). */
-import { fromCwd, homePaths } from '../core/io/home-paths.js'
+import { fromCwd, homePaths } from '../core/io/home.js'
 import { UsageError } from '../core/protocol/errors.js'
 import {
   allowedHttp,

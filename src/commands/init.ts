@@ -2,7 +2,7 @@
 import { fundsOf } from '../core/client/funds/funds.js'
 import { freeAccountPath } from '../core/io/account-files.js'
 import { listAccounts } from '../core/io/accounts.js'
-import { homePaths } from '../core/io/home-paths.js'
+import { homePaths } from '../core/io/home.js'
 import { ProposerError, UsageError } from '../core/protocol/errors.js'
 import { runVerb } from './program.js'
 import type { SessionFlags } from './session/flags.js'

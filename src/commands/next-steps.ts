@@ -7,7 +7,7 @@ import {
 } from '../core/client/journal/authorizations.js'
 import { openJournal } from '../core/client/journal/journal.js'
 import { isContestedState, lastPositions } from '../core/client/positions/last-known.js'
-import { homePaths } from '../core/io/home-paths.js'
+import { homePaths } from '../core/io/home.js'
 import { ProposerError } from '../core/protocol/errors.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
 import { type GlobalFlags, resolveSettings, type Settings } from './session/settings.js'

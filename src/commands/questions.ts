@@ -16,7 +16,7 @@ import {
   unconfirmed,
 } from '../core/client/questions/listing.js'
 import { scanFacts } from '../core/client/questions/scan.js'
-import { chainNow, rulesOf } from '../core/client/trust/context.js'
+import { chainNow, rulesOfRound } from '../core/client/trust/context.js'
 import { contractsOf, type Trust } from '../core/client/trust/trust.js'
 import { yieldToEvents } from '../core/io/serving/load.js'
 import type { Chain, Hex, Markets } from '../core/ports.js'
@@ -336,7 +336,7 @@ async function confirm(
 }
 
 async function readAllRules(chain: Chain, rounds: readonly Round[], into: Map<string, Rules>) {
-  const read = await Promise.all(rounds.map((round) => rulesOf(chain, round)))
+  const read = await Promise.all(rounds.map((round) => rulesOfRound(chain, round)))
   for (const [at, { questionId }] of rounds.entries()) {
     const rules = read[at]
     if (rules !== undefined) into.set(questionId, rules)

@@ -15,7 +15,7 @@ import {
 import { unknownId } from '../core/client/journal/saved.js'
 import { receiptKeysOf } from '../core/client/trust/trust-file.js'
 import { systemEd25519 } from '../core/io/ed25519.js'
-import { fromCwd } from '../core/io/home-paths.js'
+import { fromCwd } from '../core/io/home.js'
 import { instant } from '../core/protocol/candidate.js'
 import { UsageError } from '../core/protocol/errors.js'
 import {

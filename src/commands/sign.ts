@@ -15,7 +15,7 @@ import {
 import type { SettledEarlier } from '../core/client/propose/earlier.js'
 import { importSignature, walletTypedData } from '../core/client/propose/outside.js'
 import type { SafePartsFile } from '../core/client/propose/safe.js'
-import { fromCwd } from '../core/io/home-paths.js'
+import { fromCwd } from '../core/io/home.js'
 import { PendingError, UsageError } from '../core/protocol/errors.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
 import type { Address, TypedData } from '../core/protocol/schema.js'

@@ -7,7 +7,7 @@ import { cpSync, existsSync, readdirSync, readFileSync, watch, writeFileSync } f
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import { homePaths } from '../../src/core/io/home-paths.js'
+import { homePaths } from '../../src/core/io/home.js'
 import { argvOf } from '../support/argv.js'
 import { type BatchWorld, openBatchWorld } from '../support/batch-world.js'
 import { figures, firstSeed, scaled } from '../support/campaign.js'

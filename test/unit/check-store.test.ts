@@ -30,7 +30,7 @@ const file = {
 }
 type Around = Omit<StoreToCheck, 'folder' | 'config' | 'command'>
 const nothing: Around = {
-  genesisHash: undefined,
+  settings: { chainId: 31337, genesisHash: undefined, allowlist: [], admissionEnabled: true },
   head: undefined,
   questions: undefined,
   executor: undefined,

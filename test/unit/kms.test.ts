@@ -2,14 +2,13 @@ import { hashMessage, recoverAddress } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
 import { openAwsKey } from '../../src/core/io/kms/aws.js'
-import { crc32c } from '../../src/core/io/kms/crc32c.js'
-import { openGcpKey } from '../../src/core/io/kms/gcp.js'
-import { keyNameOf } from '../../src/core/io/kms/key-names.js'
+import { crc32c, openGcpKey } from '../../src/core/io/kms/gcp.js'
 import {
   addressInService,
   type KeyService,
   signerOfService,
 } from '../../src/core/io/kms/key-service.js'
+import { keyNameOf } from '../../src/core/io/kms-accounts.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'
 import { lowercase } from '../../src/core/protocol/words.js'
 import { temporaryHome } from '../support/cli.js'

@@ -5,7 +5,7 @@ import { terminalSize } from '../../src/commands/terminal/output.js'
 import { ageText } from '../../src/commands/terminal/render.js'
 import { createActivity } from '../../src/core/host/activity.js'
 import { untilReady } from '../../src/core/host/server.js'
-import { readStatus, type StatusDocument, statusOf } from '../../src/core/host/status-document.js'
+import { parseStatus, type StatusDocument, statusOf } from '../../src/core/host/status-document.js'
 import type { StateLine, Vitals } from '../../src/core/protocol/vitals.js'
 import { testConfig } from '../support/front.js'
 import { screenOf } from '../support/screen.js'
@@ -77,7 +77,7 @@ function figuresOf(changed: Changed = {}): StatusDocument {
       nowMs: changed.nowMs ?? 0,
     },
   )
-  const read = readStatus(JSON.parse(JSON.stringify(made)))
+  const read = parseStatus(JSON.parse(JSON.stringify(made)))
   expect(read).toEqual(made)
   return changed.ledger ? made : { ...made, ceilings: {} }
 }

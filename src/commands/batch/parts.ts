@@ -26,11 +26,11 @@ import {
   confirmByChain,
   contextResult,
   parseContext,
-  rulesOf,
+  rulesOfRound,
 } from '../../core/client/trust/context.js'
 import { noNodeForRules } from '../../core/client/trust/sources.js'
 import { checkContext, type Trust } from '../../core/client/trust/trust.js'
-import { systemCurve } from '../../core/io/secp256k1.js'
+import { systemCurve } from '../../core/io/keys.js'
 import type { Chain } from '../../core/ports.js'
 import { eventUrl } from '../../core/protocol/market-url.js'
 import { commonTokens, flagged, givenAmount, pinnedToken, pinnedUnits } from '../session/amounts.js'
@@ -292,7 +292,7 @@ async function fileContexts(
       if (chain === undefined)
         return { context: { ...found, source: 'gateway' }, notes: [...notes, noNodeForRules] }
       const round = await confirmByChain(chain, trust, found)
-      const rules = await rulesOf(chain, round)
+      const rules = await rulesOfRound(chain, round)
       return { context: { ...found, source: 'chain', ...(rules && { rules }) }, notes }
     })
   return { contexts: (identifiers) => Promise.all(identifiers.map(read)) }

@@ -7,7 +7,7 @@ import { statSync } from 'node:fs'
 import { type JournaledAuthorization, stateOf } from '../../core/client/journal/authorizations.js'
 import { newFold } from '../../core/client/journal/fold.js'
 import type { JournalRecord } from '../../core/client/journal/records.js'
-import { homePaths } from '../../core/io/home-paths.js'
+import { homePaths } from '../../core/io/home.js'
 import type { PreferenceTree } from '../../core/io/preferences.js'
 import type { Files } from '../../core/ports.js'
 import {

@@ -10,7 +10,7 @@ import {
   runRules,
 } from '../../core/conformance/run.js'
 import { unseenRules } from '../../core/conformance/unseen.js'
-import { fromCwd } from '../../core/io/home-paths.js'
+import { fromCwd } from '../../core/io/home.js'
 import { RejectedError, UsageError } from '../../core/protocol/errors.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'
 import { type RunStep, withDevGateway } from '../hosting/dev-gateway.js'
@@ -246,7 +246,7 @@ async function writeJunit(context: Context, file: string, text: string): Promise
     writeAll(handle, new TextEncoder().encode(text)),
   )
   // Our files are ours alone, but a report is collected by whoever runs the pipeline.
-  const { readableByUmask } = await import('../../core/io/file-modes.js')
+  const { readableByUmask } = await import('../../core/io/files.js')
   await readableByUmask(path)
 }
 

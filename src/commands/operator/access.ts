@@ -17,12 +17,11 @@ import {
   settingsOf,
 } from '../../core/host/config-file.js'
 import { genesisOf } from '../../core/host/gateway-host.js'
-import { readPlaced } from '../../core/host/held-store.js'
+import { folderBytes, readPlaced } from '../../core/host/held-store.js'
 import { operatorServiceOfChain, type ServedStore } from '../../core/host/operator-service.js'
-import { folderBytes } from '../../core/host/store-size.js'
 import { createClosers } from '../../core/io/closers.js'
 import { requireLocalDisk } from '../../core/io/files.js'
-import { fromCwd } from '../../core/io/home-paths.js'
+import { fromCwd } from '../../core/io/home.js'
 import { StorageError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
 import { acquireLock, holderText, type LockHolder, readHolder } from '../../core/storage/lock.js'
 import { requireTables } from '../../core/storage/postgres/schema.js'
@@ -202,7 +201,7 @@ export const adminUrlHere = ({ config }: LoadedConfig): string =>
   `http://127.0.0.1:${config.admin.port}`
 
 /** Nobody serves the store. Exit 75. */
-export const notServed = (site: Site, why: string, instead = '') =>
+export const gatewayMissing = (site: Site, why: string, instead = '') =>
   new UnavailableError('gateway_not_running', `no gateway responds: ${why}`, {
     hint: `start it with \`proposer serve --config ${shellWord(site.loaded.path)}\`${instead}`,
   })
@@ -248,7 +247,7 @@ async function actingUrl(context: Context, site: Site): Promise<string> {
 }
 
 const nobodyServes = (site: Site) =>
-  notServed(site, `no gateway serves ${site.store}`, ', or edit gateway.json')
+  gatewayMissing(site, `no gateway serves ${site.store}`, ', or edit gateway.json')
 
 /**
  * Carries out one act: by the admin listener of the gateway that serves the store; in a database

@@ -1,12 +1,12 @@
 /** `operator status` and `operator top`: the live view of `serve`, from its admin listener. */
-import { readStatus, type StatusDocument } from '../../core/host/status-document.js'
+import { parseStatus, type StatusDocument } from '../../core/host/status-document.js'
 import { exit, ProposerError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
 import { holderText, readHolder } from '../../core/storage/lock.js'
 import type { LiveStatus } from '../hosting/live-status.js'
 import { openStatus } from '../hosting/terminal-status.js'
 import type { Context } from '../terminal/context.js'
 import type { Screen } from '../terminal/output.js'
-import { adminUrlHere, adminUrlOf, notServed, type Site, siteVerb } from './access.js'
+import { adminUrlHere, adminUrlOf, gatewayMissing, type Site, siteVerb } from './access.js'
 import { getAdmin } from './remote.js'
 
 /** More lines than it ever has. */
@@ -116,13 +116,13 @@ export async function askStatus(
   const document =
     url && (await getAdmin(context, `${url}/operator/status`, { timeoutMs, statuses }))
   if (document === undefined)
-    throw notServed(
+    throw gatewayMissing(
       site,
       holder?.state === 'alive'
         ? `${holderText(holder)} does not listen`
         : `no gateway serves ${store}`,
     )
-  const status = readStatus(document)
+  const status = parseStatus(document)
   if (status !== undefined) return { document: document as object, status }
   throw new UnavailableError('gateway_unanswered', 'the gateway does not report its status', {
     hint: 'use the same version of the command and the gateway',

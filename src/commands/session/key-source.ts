@@ -1,6 +1,6 @@
 /** Where the proposer's signatures come from (contract §7, §9). */
 
-import { fromCwd } from '../../core/io/home-paths.js'
+import { fromCwd } from '../../core/io/home.js'
 import type { KeySigner } from '../../core/io/key-files.js'
 import type { Signer } from '../../core/ports.js'
 import { givenAddress } from '../../core/protocol/address.js'

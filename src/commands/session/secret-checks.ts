@@ -1,6 +1,6 @@
 import { join } from 'node:path'
 import { type Finding, fail, pass, warn } from '../../core/checks/finding.js'
-import { fromCwd, homePaths } from '../../core/io/home-paths.js'
+import { fromCwd, homePaths } from '../../core/io/home.js'
 import type { Context } from '../terminal/context.js'
 import type { Session } from './session.js'
 
@@ -10,7 +10,7 @@ export async function secretChecks(
   session: Pick<Session, 'settings'>,
 ): Promise<readonly Finding[]> {
   const [{ permissionsOf }, { accountPinFiles }] = await Promise.all([
-    import('../../core/io/file-modes.js'),
+    import('../../core/io/files.js'),
     import('../../core/io/accounts.js'),
   ])
   const home = session.settings.home.value

@@ -6,7 +6,7 @@ import { type Journal, type JournalPorts, openJournal } from '../../core/client/
 import { type ProfilePins, profilePins, wholePins } from '../../core/client/trust/profile-pins.js'
 import { onlyRequester, type Trust } from '../../core/client/trust/trust.js'
 import { parseTrust } from '../../core/client/trust/trust-file.js'
-import { permissionsOf } from '../../core/io/file-modes.js'
+import { permissionsOf } from '../../core/io/files.js'
 import type { Chain, Fetch, Markets } from '../../core/ports.js'
 import { givenAddress } from '../../core/protocol/address.js'
 import { exit, ProposerError, UnavailableError, UsageError } from '../../core/protocol/errors.js'

@@ -3,7 +3,7 @@
  */
 import { dirname } from 'node:path'
 import { builtInProfile, profileNames } from '../../core/chain/profiles.js'
-import { fromCwd, homePaths } from '../../core/io/home-paths.js'
+import { fromCwd, homePaths } from '../../core/io/home.js'
 import type { PreferenceTree } from '../../core/io/preferences.js'
 import { parseAmount } from '../../core/protocol/amount.js'
 import { durationMs } from '../../core/protocol/duration.js'

@@ -10,7 +10,7 @@ import { urlCredentials } from '../../core/client/support/url-credentials.js'
 import { adminTokenFile, type LoadedConfig } from '../../core/host/config-file.js'
 import { receiptKeyFile } from '../../core/host/receipts.js'
 import { accountPinFiles } from '../../core/io/accounts.js'
-import { fromCwd, homePaths } from '../../core/io/home-paths.js'
+import { fromCwd, homePaths } from '../../core/io/home.js'
 import type { Settings } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 

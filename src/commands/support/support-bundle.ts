@@ -20,7 +20,7 @@ import {
   findSecrets,
   type Secret,
 } from '../../core/client/support/secret-scan.js'
-import { fromCwd } from '../../core/io/home-paths.js'
+import { fromCwd } from '../../core/io/home.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { ProposerError, UsageError } from '../../core/protocol/errors.js'
 import { withoutNodeWords } from '../../core/protocol/node-words.js'

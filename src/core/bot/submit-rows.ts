@@ -9,7 +9,7 @@ import { lookAt, newSpending, type SpendingLimits } from '../client/propose/look
 import type { BatchParts } from '../client/propose/plan.js'
 import type { ContextSource } from '../client/trust/context.js'
 import type { Trust } from '../client/trust/trust.js'
-import { systemCurve } from '../io/secp256k1.js'
+import { systemCurve } from '../io/keys.js'
 import type { systemPorts } from '../io/system.js'
 import type { Chain, Hex, Signer } from '../ports.js'
 

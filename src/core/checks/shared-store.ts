@@ -16,6 +16,7 @@ import { readSeen, type SeenFile } from '../storage/postgres/seen.js'
 import { connectTo, notReached, openQueries } from '../storage/postgres/session.js'
 import { type Finding, fail, note, pass, warn } from './finding.js'
 import {
+  contentFindings,
   contentIn,
   type StoreChecked,
   type StoreContent,
@@ -207,19 +208,11 @@ async function contentOf(
   store: SharedStoreToCheck,
   findings: Finding[],
 ): Promise<StoreContent> {
-  const { database, config, genesisHash } = store
-  const { allowlist, enabled: admissionEnabled } = config.admission
-  const settings = { chainId: config.chain.id, genesisHash, allowlist, admissionEnabled }
+  const { database } = store
   const seen = await readSeen(machine, store.seenFile)
-  const ledger = await readSharedStore(machine, database, settings, { seen })
+  const ledger = await readSharedStore(machine, database, store.settings, { seen })
   await ledger.close()
-  const held = Object.values(ledger.counts()).reduce((sum, count) => sum + count, 0)
-  findings.push(pass('store', `${database.name} is sound; it holds ${counted(held, 'candidate')}`))
-  const { info } = ledger
-  if (info) {
-    const detail = `the store belongs to chain ${info.chainId} (genesis ${info.genesisHash})`
-    findings.push(pass('store_chain', detail))
-  }
+  findings.push(...contentFindings(ledger, `${database.name} is sound`))
   findings.push(...(await gatewayFindings(database)), ...(await stateFindings(ledger, store)))
   return contentIn(ledger)
 }

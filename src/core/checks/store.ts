@@ -5,11 +5,10 @@ import type { GatewayConfig } from '../gateway/config.js'
 import type { Ledger, LedgerFacts, LedgerSettings } from '../gateway/ledger/ledger.js'
 import { readStore, storeLog } from '../gateway/ledger/open-store.js'
 import { mergedRegistry } from '../gateway/operator/registry.js'
-import { permissionsOf } from '../io/file-modes.js'
-import { requireLocalDisk } from '../io/files.js'
+import { permissionsOf, requireLocalDisk } from '../io/files.js'
 import { freeBytes, probeFolder } from '../io/probes.js'
 import { readAdminToken } from '../io/serving/admin-token.js'
-import type { BlockHeader, Hex, Machine } from '../ports.js'
+import type { BlockHeader, Machine } from '../ports.js'
 import { ProposerError } from '../protocol/errors.js'
 import type { Address } from '../protocol/schema.js'
 import { counted } from '../protocol/text.js'
@@ -37,8 +36,8 @@ export interface StoreToCheck {
   readonly config: GatewayConfig
   /** An operator's command for this configuration. */
   readonly command: (text: string) => string
-  /** Of the chain that gateway.json names; without it only the chain id is compared. */
-  readonly genesisHash: Hex | undefined
+  /** Without the genesis hash only the chain id is compared. */
+  readonly settings: LedgerSettings
   readonly head: BlockHeader | undefined
   readonly questions: readonly RegistryEntry[] | undefined
   readonly executor: Address | undefined
@@ -82,27 +81,23 @@ async function contentOf(
   store: StoreToCheck,
   findings: Finding[],
 ): Promise<StoreContent> {
-  const { folder, config, genesisHash } = store
+  const { folder } = store
   // A reader is content with less than a writer.
   await readFormat(machine.files, folder, storeLog.format, 'write')
-  const settings: LedgerSettings = {
-    chainId: config.chain.id,
-    genesisHash,
-    allowlist: config.admission.allowlist,
-    admissionEnabled: config.admission.enabled,
-  }
-  const ledger = await readStore(machine, folder, settings)
+  const ledger = await readStore(machine, folder, store.settings)
   await ledger.close()
-  const { info } = ledger
-  const held = Object.values(ledger.counts()).reduce((sum, count) => sum + count, 0)
-  const holds = counted(held, 'candidate')
-  findings.push(pass('store', `${folder} is sound and can be written; it holds ${holds}`))
-  if (info) {
-    const detail = `the store belongs to chain ${info.chainId} (genesis ${info.genesisHash})`
-    findings.push(pass('store_chain', detail))
-  }
+  findings.push(...contentFindings(ledger, `${folder} is sound and can be written`))
   findings.push(...(await privacy(folder)), ...(await stateFindings(ledger, store)))
   return contentIn(ledger)
+}
+
+export function contentFindings(ledger: Ledger, isSound: string): readonly Finding[] {
+  const held = Object.values(ledger.counts()).reduce((sum, count) => sum + count, 0)
+  const found = pass('store', `${isSound}; it holds ${counted(held, 'candidate')}`)
+  if (!ledger.info) return [found]
+  const { chainId, genesisHash } = ledger.info
+  const detail = `the store belongs to chain ${chainId} (genesis ${genesisHash})`
+  return [found, pass('store_chain', detail)]
 }
 
 export const contentIn = (ledger: Ledger): StoreContent => ({

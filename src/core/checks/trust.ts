@@ -107,19 +107,23 @@ async function codeCheck(
 }
 
 /** Whether it hashes and spends as our signatures do (domain §2). */
+const signedAs = {
+  PROPOSAL_TYPEHASH: typeHashes.proposal,
+  WITNESS_TYPE_STRING: witnessTypeString,
+  DELEGATED_PROPOSER_ROLE: roles.delegatedProposer,
+} as const
+
 function proposerChecks({ chain, at }: Reading, trust: Trust): Promise<TrustFinding>[] {
   const address = trust.signed_proposer
-  const ask = (name: 'PROPOSAL_TYPEHASH' | 'WITNESS_TYPE_STRING' | 'DELEGATED_PROPOSER_ROLE') =>
-    readContract(chain, at, address, signedProposerAbi, name, [])
+  const names = Object.keys(signedAs) as (keyof typeof signedAs)[]
   return [
-    answerCheck('signed_proposer', 'PROPOSAL_TYPEHASH', async () =>
-      compare(await ask('PROPOSAL_TYPEHASH'), typeHashes.proposal),
-    ),
-    answerCheck('signed_proposer', 'WITNESS_TYPE_STRING', async () =>
-      compare(await ask('WITNESS_TYPE_STRING'), witnessTypeString),
-    ),
-    answerCheck('signed_proposer', 'DELEGATED_PROPOSER_ROLE', async () =>
-      compare(await ask('DELEGATED_PROPOSER_ROLE'), roles.delegatedProposer),
+    ...names.map((name) =>
+      answerCheck('signed_proposer', name, async () =>
+        compare(
+          await readContract(chain, at, address, signedProposerAbi, name, []),
+          signedAs[name],
+        ),
+      ),
     ),
     answerCheck('permit2', 'permit2()', async () =>
       compare(
@@ -197,33 +201,28 @@ function requesterCheck(
   { address, kind }: Trust['requesters'][number],
   oracles: readonly Address[],
 ): Promise<TrustFinding>[] {
-  const requester = address
+  const name = `requester (${kind}) ${address}`
   if (kind === 'direct') return []
-  if (kind === 'oo-reporter') {
+  if (kind !== 'oo-reporter')
     return [
-      answerCheck('requester', `requester (${kind}) ${address} may ask`, async () => {
-        const allowed = await Promise.all(
-          oracles.map(async (oracle) => {
-            const list = lowercase(
-              await readContract(chain, at, oracle, oracleAbi, 'requesterWhitelist', []),
-            )
-            return readContract(chain, at, list, whitelistAbi, 'isOnWhitelist', [requester])
-          }),
+      answerCheck('requester', `${name} optimisticOracle()`, async () => {
+        const oracle = lowercase(
+          await readContract(chain, at, address, ctfAdapterAbi, 'optimisticOracle', []),
         )
-        return allowed.includes(true)
-          ? { ok: true, detail: 'on the requester whitelist of a pinned oracle' }
-          : { ok: false, detail: 'on the requester whitelist of no pinned oracle' }
+        const ok = trust.oracles.includes(oracle)
+        return { ok, detail: ok ? oracle : `${oracle}, which is not among the oracles` }
       }),
     ]
-  }
   return [
-    answerCheck('requester', `requester (${kind}) ${address} optimisticOracle()`, async () => {
-      const oracle = lowercase(
-        await readContract(chain, at, requester, ctfAdapterAbi, 'optimisticOracle', []),
+    answerCheck('requester', `${name} may ask`, async () => {
+      const allowed = await Promise.all(
+        oracles.map(async (oracle) => {
+          const list = await readContract(chain, at, oracle, oracleAbi, 'requesterWhitelist', [])
+          return readContract(chain, at, lowercase(list), whitelistAbi, 'isOnWhitelist', [address])
+        }),
       )
-      return trust.oracles.includes(oracle)
-        ? { ok: true, detail: oracle }
-        : { ok: false, detail: `${oracle}, which is not among the oracles` }
+      const ok = allowed.includes(true)
+      return { ok, detail: `on the requester whitelist of ${ok ? 'a' : 'no'} pinned oracle` }
     }),
   ]
 }

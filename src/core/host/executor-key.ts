@@ -1,9 +1,13 @@
 import { resolve } from 'node:path'
+import { type Finding, fail, note, pass, warn } from '../checks/finding.js'
+import { probeDigest } from '../io/account-kinds.js'
+import { readAccount } from '../io/accounts.js'
 import type { KeySigner } from '../io/keys.js'
 import type { Pkcs11Place } from '../io/pkcs11.js'
 import type { Machine } from '../ports.js'
-import { UsageError } from '../protocol/errors.js'
+import { ProposerError, UsageError } from '../protocol/errors.js'
 import type { Address } from '../protocol/schema.js'
+import { counted } from '../protocol/text.js'
 import type { LoadedConfig } from './config-file.js'
 
 export interface ExecutorKeySource {
@@ -77,4 +81,126 @@ export async function executorSigner(
   return 'file' in named
     ? signerOfFile(named.file)
     : signerOfAccount(machine, source, named.account)
+}
+
+export interface CheckedKeySource extends ExecutorKeySource {
+  /** A keystore is unlocked only then. */
+  readonly isPasswordInFile: boolean
+}
+
+interface KeyChecked {
+  readonly finding: Finding
+  readonly executor: Address | undefined
+}
+
+const id = 'executor_key'
+const unknown = (finding: Finding): KeyChecked => ({ finding, executor: undefined })
+
+/**
+ * One in a token or a key service signs once, a digest that is of nothing; a remote signer is
+ * asked for its accounts alone.
+ */
+export async function checkExecutorKey(
+  machine: Machine,
+  loaded: LoadedConfig,
+  source: CheckedKeySource,
+): Promise<KeyChecked> {
+  const { pipeline, executor } = loaded.config
+  if (!pipeline.enabled || !executor.enabled) {
+    const off = pipeline.enabled ? 'executor' : 'pipeline'
+    return unknown(note(id, `${off}.enabled is false: candidates wait, and nothing is executed`))
+  }
+  const named = namedKey(loaded, source)
+  if (named === undefined)
+    return unknown(
+      fail(
+        id,
+        'the executor is enabled but has no key',
+        'set executor.key_file, executor.account, executor.signer or executor.pkcs11 in gateway.json, give --executor-account, or set PROPOSER_EXECUTOR_KEY_FILE or executor.enabled=false',
+      ),
+    )
+  if ('signer' in named)
+    return { finding: await checkRemoteSigner(named.signer), executor: named.signer.address }
+  if ('file' in named) {
+    const signer = await signerOfFile(named.file)
+    return opened(
+      signer,
+      `the key file of the executor ${signer.address} is readable by its owner only`,
+    )
+  }
+  if ('pkcs11' in named) {
+    const signer = await signerOfToken(named.pkcs11)
+    return signing(signer, `the key of the executor ${signer.address} in its PKCS#11 token signs`)
+  }
+  return checkAccount(machine, source, named.account)
+}
+
+async function checkAccount(
+  machine: Machine,
+  source: CheckedKeySource,
+  name: string,
+): Promise<KeyChecked> {
+  const { address, elsewhere } = await readAccount(machine.files, source.home, name)
+  const open = () => signerOfAccount(machine, source, name)
+  if (elsewhere !== undefined) {
+    const signer = await open()
+    const detail = `the account ${name} of the executor ${signer.address} signs in its ${elsewhere.holder}`
+    return signing(signer, detail)
+  }
+  if (source.isPasswordInFile) {
+    const signer = await open()
+    const detail = `the keystore ${name} of the executor ${signer.address} opens with its password`
+    return opened(signer, detail)
+  }
+  const of = address === undefined ? '' : ` of the executor ${address}`
+  const finding = warn(
+    id,
+    `the keystore ${name}${of} exists; its password was not tried`,
+    'give --executor-password-file <file>; a gateway without a terminal requires it',
+  )
+  return { finding, executor: address }
+}
+
+function opened(signer: KeySigner, detail: string): KeyChecked {
+  signer.dispose()
+  return { finding: pass(id, detail), executor: signer.address }
+}
+
+async function signing(signer: KeySigner, detail: string): Promise<KeyChecked> {
+  try {
+    await signer.signDigest(probeDigest)
+  } finally {
+    signer.dispose()
+  }
+  return { finding: pass(id, detail), executor: signer.address }
+}
+
+/** Nothing is signed, and its URL is not shown (R5). */
+async function checkRemoteSigner(
+  named: Extract<NamedKey, { readonly signer: unknown }>['signer'],
+): Promise<Finding> {
+  const { openRemoteSigner } = await import('../io/remote-signer.js')
+  const signer = openRemoteSigner(named)
+  const executor = `the executor ${named.address}`
+  const unseen = 'that it signs shows only with the first transaction'
+  try {
+    const accounts = await signer.accounts()
+    if (accounts?.includes(named.address) === true)
+      return pass(id, `the remote signer answers and lists ${executor}`)
+    if (accounts === undefined)
+      return note(id, `the remote signer of ${executor} answers, and lists no accounts: ${unseen}`)
+    return fail(
+      id,
+      `the remote signer lists ${counted(accounts.length, 'account')}, not ${executor}`,
+      'give the signer the key of that account, or correct executor.signer.address',
+    )
+  } catch (error) {
+    if (!(error instanceof ProposerError)) throw error
+    // Clef asks its rules before it lists.
+    if (error.code === 'signer_refused')
+      return warn(id, `${error.detail}: ${unseen}`, 'let the signer list its accounts')
+    return fail(id, error.detail, error.meta.hint ?? 'check executor.signer in gateway.json')
+  } finally {
+    signer.dispose()
+  }
 }

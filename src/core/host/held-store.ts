@@ -16,11 +16,12 @@ import {
 } from '../gateway/ledger/open-store.js'
 import type { Pipeline } from '../gateway/pipeline/pipeline.js'
 import type { Closers } from '../io/closers.js'
-import { permissionsOf } from '../io/file-modes.js'
-import { requireLocalDisk } from '../io/files.js'
-import type { Machine, Signer, SqlDatabase } from '../ports.js'
+import { permissionsOf, requireLocalDisk } from '../io/files.js'
+import type { Files, Machine, Signer, SqlDatabase } from '../ports.js'
 import { programVersion } from '../protocol/version.js'
 import type { ClusterVitals, Observation } from '../protocol/vitals.js'
+import { joinPath, sizeOf } from '../storage/durable.js'
+import { errorCode, storageErrorOf } from '../storage/failures.js'
 import { acquireLock, holderText, type LockUse } from '../storage/lock.js'
 import { type Leadership, startLeadership } from '../storage/postgres/leadership.js'
 import {
@@ -38,7 +39,6 @@ import type { StoredRecord } from '../storage/record-log.js'
 import { watchCluster } from './cluster-watch.js'
 import type { LoadedConfig } from './config-file.js'
 import { instrumentedFiles } from './instrumented-ports.js'
-import { folderBytes } from './store-size.js'
 
 export type PipelineControl = Pick<Pipeline, 'faults' | 'start' | 'stop'>
 
@@ -284,4 +284,21 @@ function otherExecutor(ledger: Ledger, signer: Signer | undefined): string | und
     other &&
     `transactions of the executor ${other.executor} are open, but this gateway has ${signer ? `the key of ${signer.address}` : 'no executor key'}`
   )
+}
+
+/** Records and snapshots: they are what grows. */
+export async function folderBytes(files: Files, folder: string): Promise<number> {
+  try {
+    const names = (await files.list(folder)).filter((name) => /^(log|snap|torn)-/.test(name))
+    const sizes = names.map((name) =>
+      sizeOf(files, joinPath(folder, name)).catch((error: unknown) => {
+        // A compaction has just taken it away.
+        if (errorCode(error) === 'ENOENT') return 0
+        throw error
+      }),
+    )
+    return (await Promise.all(sizes)).reduce((sum, size) => sum + size, 0)
+  } catch (error) {
+    throw storageErrorOf(`${folder} cannot be measured`, error)
+  }
 }

@@ -26,7 +26,7 @@ import {
   settingsOf,
   storeNote,
 } from './config-file.js'
-import { type CheckedKeySource, checkExecutorKey } from './executor-key-check.js'
+import { type CheckedKeySource, checkExecutorKey } from './executor-key.js'
 import { readPlaced } from './held-store.js'
 import { receiptKeyOf } from './receipts.js'
 
@@ -79,7 +79,7 @@ const checks: readonly Check<Facts>[] = [
       const toCheck = {
         config,
         command: pastedCommand(loaded),
-        genesisHash: read?.genesisHash,
+        settings: settingsOf(config, read?.genesisHash),
         head: read?.head,
         questions,
         executor,

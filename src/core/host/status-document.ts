@@ -118,7 +118,7 @@ const Status = z.object({
 })
 export type StatusDocument = z.infer<typeof Status>
 
-export const readStatus = (document: unknown): StatusDocument | undefined =>
+export const parseStatus = (document: unknown): StatusDocument | undefined =>
   Status.safeParse(document).data
 
 /** Stays as long as the process does. */

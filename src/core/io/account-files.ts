@@ -74,7 +74,6 @@ export async function renameAccount(
   return next
 }
 
-/** Where `publishAccount` would write. UsageError `account_exists`, `invalid_account_name`. */
 export async function freeAccountPath(files: Files, home: string, name: string): Promise<string> {
   const path = pathOf(home, name)
   if (await files.exists(path)) throw accountExists(name)

@@ -10,9 +10,7 @@ import type { KeySigner } from './key-files.js'
 export interface ElsewhereAccount {
   readonly kind: string
   readonly address: Address
-  /** What has the key, for people, such as "PKCS#11 token". */
   readonly holder: string
-  /** Where the key is in there. */
   readonly place: Readonly<Record<string, string>>
   /** Nobody is asked for a password. `signal` ends what may take long. */
   open(signal?: AbortSignal): Promise<KeySigner>
@@ -38,7 +36,6 @@ function kindOf<T extends Place>(
   }
 }
 
-/** By the `kind` of the file. A driver is loaded by the account that needs it. */
 const kinds: ReadonlyMap<string, Kind> = new Map([
   [
     'pkcs11',

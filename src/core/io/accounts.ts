@@ -12,9 +12,8 @@ import { quickestCurve } from './native-curve.js'
 
 export interface AccountEntry {
   readonly name: string
-  /** A keystore need not say it. */
   readonly address: Address | undefined
-  /** Where the key is, if it is not in a keystore: then no password opens the account. */
+  /** No password opens the account then. */
   readonly elsewhere?: ElsewhereAccount
 }
 
@@ -44,7 +43,6 @@ export async function listAccounts(files: Files, home: string): Promise<readonly
   return entries
 }
 
-/** The files with the PINs of accounts in tokens; whether they are there is not looked at. */
 export const accountPinFiles = async (files: Files, home: string): Promise<readonly string[]> =>
   (await listAccounts(files, home)).flatMap(({ elsewhere }) => elsewhere?.place.pin_file ?? [])
 

@@ -1,4 +1,3 @@
-/** What has been opened, to be closed newest first. */
 export interface Closers {
   add(close: () => unknown): void
   close(): Promise<void>

@@ -81,7 +81,7 @@ interface KeyTwice {
   readonly firstOffset: number
 }
 
-/** Keys that an object has already: one value of the two would be lost without a word. */
+/** One value of the two would be lost without a word. */
 function keysTwice({ type, children = [] }: Node): readonly KeyTwice[] {
   const firstOffsets = new Map<string, number>()
   return children.flatMap((child) => {

@@ -12,7 +12,6 @@ import { listedAccounts, openSignerCall, type SignerFaults } from './signer-call
 
 export interface OutsideWallet {
   accounts(): Promise<readonly Address[]>
-  /** Signs typed data only: `signDigest` rejects with UsageError `signer_needs_typed_data`. */
   signer(address: Address): Signer
   close(): Promise<void>
 }
@@ -21,7 +20,6 @@ export interface OutsideWalletOptions {
   /** Default 60 s: a person has to look and agree. */
   readonly timeoutMs?: number
   readonly signal?: AbortSignal
-  /** Hosts for which http is taken too. */
   readonly allowHttp?: readonly string[] | undefined
   readonly onAsk?: () => void
   readonly traced?: ((fetch: Fetch) => Fetch) | undefined

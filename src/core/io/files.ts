@@ -3,6 +3,7 @@ import * as disk from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
 import type { FileHandle, Files } from '../ports.js'
 import { StorageError } from '../protocol/errors.js'
+import { errorCode } from '../storage/failures.js'
 
 const flags = {
   read: constants.O_RDONLY,
@@ -37,7 +38,6 @@ export async function readPlain(path: string): Promise<Uint8Array> {
   }
 }
 
-/** Up to `length` bytes; `position` null goes on where the last read ended. */
 async function readUpTo(
   file: disk.FileHandle,
   length: number,
@@ -130,10 +130,9 @@ export const systemFiles: Files = {
       await disk.stat(path)
       return true
     } catch (error) {
-      const code = errorCode(error)
-      if (code === 'ENOENT' || code === 'ENOTDIR') return false
+      if (isGone(error)) return false
       // A link that leads in circles is there; whoever opens it learns it.
-      if (code === 'ELOOP') return true
+      if (errorCode(error) === 'ELOOP') return true
       throw error
     }
   },
@@ -166,5 +165,19 @@ export async function requireLocalDisk(folder: string): Promise<void> {
   }
 }
 
-const errorCode = (error: unknown): unknown =>
-  error instanceof Error && 'code' in error ? error.code : undefined
+/** `undefined` where there is no such file, or on Windows, which has no permission bits. */
+export async function permissionsOf(path: string): Promise<number | undefined> {
+  if (process.platform === 'win32') return undefined
+  try {
+    return (await disk.stat(path)).mode & 0o777
+  } catch (error) {
+    if (isGone(error)) return undefined
+    throw error
+  }
+}
+
+const isGone = (error: unknown) => ['ENOENT', 'ENOTDIR'].includes(errorCode(error) ?? '')
+
+/** For reports, which others are to collect. */
+export const readableByUmask = (path: string): Promise<void> =>
+  disk.chmod(path, 0o666 & ~process.umask())

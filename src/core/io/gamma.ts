@@ -14,7 +14,6 @@ import { lowercase } from '../protocol/words.js'
 /** A market is some ten kilobytes, with all its events some hundred. */
 const maxAnswerBytes = 1024 * 1024
 const maxListBytes = 16 * maxAnswerBytes
-/** How long a 429 is respected: what it says up to a minute, else this. */
 const maxRetryAfterSeconds = 60
 const retryAfterSeconds = 5
 

@@ -1,4 +1,4 @@
-import { isAbsolute, join } from 'node:path'
+import { isAbsolute, join, resolve } from 'node:path'
 
 /**
  * The platform's data folder (contract §7): XDG on Linux and BSD, Application Support on macOS,
@@ -18,3 +18,11 @@ export function defaultHome(
 
 const absolute = (path: string | undefined) =>
   path !== undefined && isAbsolute(path) ? path : undefined
+
+export const homePaths = {
+  config: (home: string) => join(home, 'config.json'),
+  trust: (home: string, profile: string) => join(home, 'trust', `${profile}.json`),
+  keystores: (home: string) => join(home, 'keystores'),
+} as const
+
+export const fromCwd = (cwd: string, path: string): string => resolve(cwd, path)

@@ -147,7 +147,6 @@ function streamOf(body: Dispatcher.ResponseData['body']): ReadableStream<Uint8Ar
   })
 }
 
-/** Ends a body that nobody will read; the abort that this raises in it concerns nobody. */
 function drop(body: Dispatcher.ResponseData['body']): void {
   body.on('error', () => undefined).destroy()
 }

@@ -16,7 +16,6 @@ export interface Ending {
 }
 
 export interface Interruption {
-  /** Aborted by the first signal, or with the terminal; `reason` is an InterruptedError. */
   readonly signal: AbortSignal
   endAs(ending: Ending): void
 }
@@ -123,7 +122,6 @@ function ownStdin(): Stdin {
   }
 }
 
-/** Linux tells; elsewhere the text is empty. */
 function statusOfParent(pid: number): string {
   try {
     return readFileSync(`/proc/${pid}/status`, 'utf8')

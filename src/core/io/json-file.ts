@@ -1,6 +1,7 @@
 import { resolve } from 'node:path'
 import type { Machine } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
+import { errorCode } from '../storage/failures.js'
 
 /** No file of one proposal or configuration comes near this (R17). */
 export const maximumInputBytes = 4 * 1024 * 1024
@@ -14,7 +15,6 @@ export const inputTooLarge = (name: string, most: number): UsageError =>
       : 'give the file that this command is meant for',
   )
 
-/** A pipe too. */
 export async function readInputFile(
   { files, cwd }: Pick<Machine, 'files' | 'cwd'>,
   path: string,
@@ -24,7 +24,7 @@ export async function readInputFile(
   const file = resolve(cwd, path)
   try {
     const bytes = await files.read(file).catch(async (error: unknown) => {
-      if (!(error instanceof Error && 'code' in error && error.code === 'ESPIPE')) throw error
+      if (errorCode(error) !== 'ESPIPE') throw error
       // A shell hands the output of a program over as a pipe: `--config <(…)`.
       const { readNamed } = await import('./files.js')
       return readNamed(file, most)
@@ -33,7 +33,7 @@ export async function readInputFile(
     return bytes
   } catch (error) {
     if (error instanceof UsageError) throw error
-    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unreadable'
+    const code = errorCode(error) ?? 'unreadable'
     if (code === 'EFBIG') throw inputTooLarge(path, most)
     throw new UsageError('input_unreadable', `${path} cannot be read (${code})`, {
       cause: error,

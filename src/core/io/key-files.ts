@@ -3,6 +3,7 @@ import type { Signer } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 import { addressOf, type Curve } from '../protocol/recovered.js'
 import { fromHex, toHex } from '../protocol/witness.js'
+import { errorCode } from '../storage/failures.js'
 import { readNamed } from './files.js'
 
 export interface KeySigner extends Signer {
@@ -101,7 +102,7 @@ async function readSecretBytes<T>(
     throw refuse('mode', `may be read by others (mode ${mode})`, `chmod 600 ${path}`)
   }).catch((cause: unknown) => {
     if (cause instanceof UsageError) throw cause
-    const code = cause instanceof Error && 'code' in cause ? String(cause.code) : 'unknown'
+    const code = errorCode(cause) ?? 'unknown'
     throw refuse('unreadable', `cannot be read (${code})`, 'check the path and its rights', cause)
   })
   try {

@@ -1,11 +1,11 @@
 import type { Hex } from '../ports.js'
-import { addressOf } from '../protocol/recovered.js'
+import { addressOf, type Curve } from '../protocol/recovered.js'
+import { portableCurve } from '../protocol/signature.js'
 import { type KeySigner, signerOn } from './key-files.js'
-import { systemCurve } from './secp256k1.js'
+import { knownNative } from './native-curve.js'
 
 export { type KeySigner, parseKey, readKeyFile, readPasswordFile } from './key-files.js'
 
-/** Takes over `key` (32 bytes) and zeroes it on `dispose`. */
 export function signerFromKey(key: Uint8Array): KeySigner {
   return signerOn(systemCurve(), key)
 }
@@ -16,3 +16,6 @@ export function addressOfKey(key: Uint8Array): Hex {
   if (publicKey === undefined) throw new RangeError('the private key is out of range')
   return addressOf(publicKey)
 }
+
+/** For who cannot wait for `quickestCurve`. */
+export const systemCurve = (): Curve => knownNative() ?? portableCurve()

@@ -79,7 +79,6 @@ export async function createKeystore(
 export const keystoreAddress = (text: string, where: string): Address | undefined =>
   canonical(parse(text, where).address)
 
-/** The caller zeroes the key. */
 export async function decryptKeystore(
   text: string,
   password: string,

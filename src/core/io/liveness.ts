@@ -28,7 +28,6 @@ export function systemLiveness(): Liveness {
   }
 }
 
-/** Keeps the folder's descriptor open meanwhile. */
 async function withAddress<T>(
   path: string,
   use: (address: string, release: () => Promise<void>) => Promise<T>,

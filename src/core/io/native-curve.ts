@@ -89,7 +89,6 @@ export function knownNative(): Curve | undefined {
   return known.native
 }
 
-/** The quickest curve there is; @noble/curves is loaded only where it is needed. */
 export async function quickestCurve(): Promise<Curve> {
   return knownNative() ?? (await import('../protocol/signature.js')).portableCurve()
 }

@@ -35,12 +35,10 @@ export interface OwnedOptions {
 }
 
 export interface OwnedProcess {
-  /** `undefined` where it could not be started. */
   readonly watcherPid: number | undefined
   output(): string
   /** `undefined` where the program has ended, or after so many milliseconds. */
   said(pattern: RegExp, withinMs: number): Promise<RegExpExecArray | undefined>
-  /** Resolves when it is gone, by itself too. */
   readonly ended: Promise<void>
   stop(): Promise<void>
 }
@@ -50,7 +48,6 @@ const keptBytes = 8_192
 
 export const pidLine = /^process (\d+)$/m
 
-/** Throws nothing: `ended` says that it could not be started. */
 export function startOwned(
   program: string,
   args: readonly string[],

@@ -3,11 +3,12 @@
  * hang.
  */
 import { spawn } from 'node:child_process'
-import { join } from 'node:path'
+import { existsSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import * as z from 'zod/mini'
 import { UnavailableError } from '../protocol/errors.js'
 import { quoteWords } from '../protocol/node-words.js'
-import { packageRoot } from './package-root.js'
 
 /** The name of a CKR_ code, or `NO_PACKAGE` or `NO_MODULE`. */
 export class ModuleFailure extends Error {
@@ -23,7 +24,6 @@ export interface Pkcs11Module {
   call<T>(call: string, args: object, shape: z.ZodMiniType<T>): Promise<T>
   /** Once, before `login`; it is zeroed here when it has been written. */
   givePin(pin: Uint8Array): void
-  /** Lets the module close its session, once the calls that wait have ended. */
   end(): void
 }
 
@@ -75,7 +75,6 @@ export function startModule(file: string, signal?: AbortSignal): Pkcs11Module {
     crashed(killed ?? `exit code ${code}`)
   })
   child.on('message', (reply) => answer?.(reply))
-  // It may end before it has read the PIN; that it ended is told above.
   child.stdin?.on('error', () => undefined)
   /** Only a call keeps our own process from ending. */
   const hold = (holds: boolean) => {
@@ -137,4 +136,13 @@ export function startModule(file: string, signal?: AbortSignal): Pkcs11Module {
       })
     },
   }
+}
+
+/** Sources lie three folders below it, the built program one or two. */
+function packageRoot(): string {
+  for (let folder = dirname(fileURLToPath(import.meta.url)), up = 0; up < 5; up += 1) {
+    if (existsSync(join(folder, 'bin', 'proposer.js'))) return folder
+    folder = dirname(folder)
+  }
+  throw new RangeError('the package lacks bin/proposer.js')
 }

@@ -46,7 +46,6 @@ const Key = z.object({
   points: z.array(hexText),
 })
 type Key = z.infer<typeof Key>
-/** r and s, 32 bytes each. */
 const Signature = z.string().check(z.regex(/^[0-9a-f]{128}$/))
 
 interface Opened {
@@ -118,7 +117,6 @@ export async function openPkcs11(
   }
 }
 
-/** After these the same PIN is not tried again: tokens lock. */
 const neverAgain: ReadonlySet<string> = new Set(['pin_wrong', 'pin_locked'])
 
 function uriOf(text: string): Pkcs11Uri {

@@ -6,7 +6,6 @@ import pg from 'pg'
 import { type SqlDatabase, SqlError, type SqlRow, type SqlSession } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 
-/** Then the session is given up, too. */
 const answerMs = 5_000
 const connectMs = 5_000
 const keepAliveMs = 5_000

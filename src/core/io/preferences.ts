@@ -1,14 +1,16 @@
 /** `<home>/config.json`, written by `conf`; never keys (contract §7). */
 import type Conf from 'conf'
+import { jsonOf } from '../protocol/capped.js'
 import { UsageError } from '../protocol/errors.js'
+import { objectOf } from '../protocol/json.js'
+import { errorCode } from '../storage/failures.js'
 import { readPlain } from './files.js'
-import { homePaths } from './home-paths.js'
+import { homePaths } from './home.js'
 
 export type PreferenceTree = { readonly [key: string]: unknown }
 
 export interface Preferences {
   readonly tree: PreferenceTree
-  /** Dotted keys; `undefined` removes. */
   set(key: string, value: string | undefined): Promise<void>
 }
 
@@ -63,19 +65,15 @@ function removeMisshapen(conf: Conf<Record<string, unknown>>, key: string): void
   for (let depth = 1; depth < parts.length; depth++) {
     const parent = parts.slice(0, depth).join('.')
     const held: unknown = conf.get(parent)
-    if (held !== undefined && !isObject(held)) conf.delete(parent)
+    if (held !== undefined && !objectOf(held)) conf.delete(parent)
   }
 }
 
-const isObject = (value: unknown): value is PreferenceTree =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
-
-/** `undefined` where there is none. */
 async function textOf(path: string): Promise<string | undefined> {
   try {
     return new TextDecoder().decode(await readPlain(path))
   } catch (error) {
-    const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown'
+    const code = errorCode(error) ?? 'unknown'
     if (code === 'ENOENT') return undefined
     throw new UsageError('config_unreadable', `${path} cannot be read (${code})`, {
       cause: error,
@@ -86,13 +84,8 @@ async function textOf(path: string): Promise<string | undefined> {
 
 /** conf takes a list, or a bare value, for an object. */
 function treeOf(path: string, text: string): PreferenceTree {
-  let tree: unknown
-  try {
-    tree = JSON.parse(text)
-  } catch (error) {
-    if (!(error instanceof SyntaxError)) throw error
-  }
-  if (isObject(tree)) return tree
+  const tree = objectOf(jsonOf(text))
+  if (tree) return tree
   throw new UsageError('config_damaged', `${path} is not a JSON object`, {
     hint: 'correct the file, or move it away and set your preferences again with `proposer config set`',
   })

@@ -3,8 +3,8 @@ import { constants } from 'node:fs'
 import { access, lstat, stat, statfs } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { dirname, join, resolve } from 'node:path'
+import { errorCode } from '../storage/failures.js'
 
-/** `unusable`: with node's code of why. */
 export type FolderState =
   | { readonly kind: 'there' | 'new' }
   | { readonly kind: 'unusable'; readonly path: string; readonly code: string }
@@ -51,7 +51,6 @@ async function newFolder(path: string): Promise<FolderState> {
   }
 }
 
-/** Of the nearest parent that is there; `undefined` where it is not reported. */
 export async function freeBytes(folder: string): Promise<number | undefined> {
   try {
     const { bavail, bsize } = await statfs(folder)
@@ -80,5 +79,4 @@ export function probePort(host: string, port: number): Promise<string | undefine
   })
 }
 
-const codeOf = (error: unknown): string =>
-  error instanceof Error && 'code' in error ? String(error.code) : 'unknown'
+const codeOf = (error: unknown): string => errorCode(error) ?? 'unknown'

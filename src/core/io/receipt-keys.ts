@@ -10,7 +10,6 @@ import { publishText } from '../storage/durable.js'
 import { systemEd25519 } from './ed25519.js'
 import { readReceiptKeyFile } from './key-files.js'
 
-/** A key that can sign. `kid` is its thumbprint (RFC 7638), `x` the public half. */
 export interface PrivateReceiptKey {
   readonly kid: string
   readonly x: string

@@ -53,7 +53,6 @@ const faults: SignerFaults = {
     ),
 }
 
-/** Nothing is asked yet. No URL appears in a message (R5). */
 export function openRemoteSigner(
   { url, address }: { readonly url: string; readonly address: Address },
   { timeoutMs = remoteSignerLimitMs }: { readonly timeoutMs?: number } = {},

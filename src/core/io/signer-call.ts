@@ -15,7 +15,6 @@ import { type Conceal, concealing } from '../protocol/url-secrets.js'
 import { lowercase } from '../protocol/words.js'
 
 export interface SignerFaults {
-  /** `why` is the rest of the sentence. */
   invalid(why: string): ProposerError
   /** `words` are its own, made safe, or its code. */
   refused(words: string): ProposerError
@@ -34,7 +33,6 @@ export interface SignerCallOptions {
 }
 
 export interface SignerCall {
-  /** `undefined` where the signer does not know the method. */
   ask(method: string, params: readonly unknown[]): Promise<{ readonly result: unknown } | undefined>
   close(): Promise<void>
 }
@@ -106,7 +104,6 @@ export async function listedAccounts(
   return undefined
 }
 
-/** An error of JSON-RPC may have any status. */
 function resultOf(
   text: string,
   { ok, status }: Response,

@@ -1,25 +1,16 @@
 /**
- * What the operator's page shows, as server-sent events: figures and the newest candidates, once a
- * second while anybody reads, and nothing that has not changed. Readers are few and bounded, and
- * none is waited for (R17, robustness §5).
+ * Server-sent events: once a second while anybody reads, and nothing that has not changed. Readers
+ * are bounded, and none is waited for (R17, robustness §5).
  */
 import type { ServerResponse } from 'node:http'
 import { ProposerError } from '../protocol/errors.js'
 
-/** Where a page's content comes from. All of it is plain JSON data without secrets (R5). */
+/** Plain JSON data without secrets (R5). A ProposerError: it cannot be read now. */
 export interface PageSource {
-  /** From memory. */
   figures(): object
-  /**
-   * The newest candidates first; the same array as before where nothing has changed. A
-   * ProposerError: they cannot be read now.
-   */
+  /** The newest first; the same array as before where nothing has changed. */
   candidates(): Promise<readonly object[]>
-  /** Those that failed of late, and how many. A ProposerError as above. */
   failures(): Promise<object>
-  /**
-   * One of them with its way, by its id; `undefined` where there is none. A ProposerError as above.
-   */
   candidate(id: string): Promise<object | undefined>
 }
 
@@ -32,10 +23,7 @@ export interface PageEvents {
   /** False where there are as many readers as may be: nothing was written then. */
   add(reader: EventReader, begin: () => void): boolean
   readonly readers: number
-  /**
-   * Tells every reader that this is the end, and resolves when all are gone, after half a second at
-   * the latest.
-   */
+  /** Resolves when all readers are gone, after half a second at the latest. */
   end(): Promise<void>
 }
 
@@ -46,14 +34,12 @@ const looksToBeat = 5
 /** A reader that has left so much lying reads nothing any more. */
 const unreadBytes = 256 * 1024
 const farewellMs = 500
-/** Browsers come again after so long. */
 const retryMs = 2_000
 
 type Channel = 'figures' | 'candidates' | 'failures'
 
-/** No timer runs while nobody reads. `everyMs`: how often is looked, for tests. */
+/** No timer runs while nobody reads. */
 export function createPageEvents(source: PageSource, everyMs = lookMs): PageEvents {
-  /** What each reader was told last. */
   const readers = new Map<EventReader, Record<Channel, string>>()
   let timer: ReturnType<typeof setInterval> | undefined
   let quietLooks = 0

@@ -1,7 +1,4 @@
-/**
- * The operator's page: status of the gateway, its newest candidates, the way of each. Outside text
- * becomes text nodes and nothing else (R20). ASCII, so that any bundle can hold it.
- */
+/** The operator's page. Outside text becomes text nodes and nothing else (R20). ASCII alone. */
 const byId = (id) => document.getElementById(id)
 /** Only what has changed is written, so that a selection and a screen reader's place stay. */
 const put = (node, text, name) => {
@@ -15,245 +12,199 @@ const make = (tag, name, ...parts) => {
   return node
 }
 
+const none = '\u2013'
 const ageText = (seconds) => {
-  if (seconds === null) return '\u2013'
+  if (seconds === null) return none
   if (seconds < 100) return `${seconds} s`
   return seconds < 6000 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3600)} h`
 }
 /** In UTC, as every command has it. */
-const clockText = (when) => `${new Date(when).toISOString().slice(11, 19)}Z`
-const dateText = (when) => `${new Date(when).toISOString().slice(0, 10)} ${clockText(when)}`
+const dateText = (when) => new Date(when).toISOString().replace('T', ' ').replace(/\.\d+/, '')
+const clockText = (when) => dateText(when).slice(11)
 const whenText = (when) => {
-  const text = dateText(when)
-  return text.startsWith(new Date().toISOString().slice(0, 10)) ? clockText(when) : text.slice(5)
+  const isToday = dateText(when).slice(0, 10) === dateText(Date.now()).slice(0, 10)
+  return isToday ? clockText(when) : dateText(when).slice(5)
 }
 /** Both ends of an address or hash, as explorers have them. */
 const short = (text) => (text.length > 14 ? `${text.slice(0, 6)}\u2026${text.slice(-4)}` : text)
 const shortId = (id) => `${id.slice(0, 8)}\u2026`
 let explorer = null
-/** A hash or an address, and where it can be looked up. */
 const linked = (kind, value, text = value) => {
   const node = make(explorer === null ? 'span' : 'a', 'hash', text)
-  node.title = value
-  if (explorer !== null)
-    Object.assign(node, {
-      href: `${explorer}/${kind}/${value}`,
-      target: '_blank',
-      rel: 'noreferrer',
-    })
-  return node
+  const href = `${explorer}/${kind}/${value}`
+  return Object.assign(node, { title: value, href, target: '_blank', rel: 'noreferrer' })
 }
-const putLinked = (node, kind, value, none) => {
-  const key = `${explorer} ${value}`
-  if (node.dataset.shown === key) return
-  node.dataset.shown = key
-  node.replaceChildren(value === null ? none : linked(kind, value, short(value)))
-}
-/** What it pays for is an estimate. */
 const about = (count) => {
   if (count < 100000) return String(count)
   return count < 1e6 ? `${Math.floor(count / 1000)} k` : `${(count / 1e6).toFixed(1)} M`
 }
-const countText = (count, word) => `${count} ${word}${count === 1 ? '' : 's'}`
-/** A value, and how bad it is: `bad`, `warn` or nothing. */
-const graded = (value, grade) => [value, grade ? `${grade}-text` : '']
-const leftOf = ({ budget }) => Math.max(0, budget.global_items - budget.spent_items)
+const leftOf = (budget) => Math.max(0, budget.global_items - budget.spent_items)
 
-/** The figures of each card: label, id, and the text of a status or where it stands there. */
+/**
+ * By card, which is a part of the status: label, id, and what is read there where that is not the
+ * field of the id: a text, or one with how bad it is, or a node.
+ */
 const cards = {
   budget: [
-    [
-      'Window ends',
-      'budget-end',
-      ({ budget: { window_ends_at: end } }) => (end === null ? 'none is open' : clockText(end)),
-    ],
-    ['Left for all', 'budget-left', (now) => graded(leftOf(now), leftOf(now) === 0 && 'warn')],
-    ['For each client', 'budget-client', 'budget.per_ip_items'],
-    ['Client addresses', 'budget-clients', 'budget.clients'],
+    ['Window ends', 'end', ({ window_ends_at: end }) => (end ? clockText(end) : 'none is open')],
+    ['Left for all', 'left', (budget) => [leftOf(budget), leftOf(budget) === 0 && 'warn']],
+    ['For each client', 'per_ip_items'],
+    ['Client addresses', 'clients'],
   ],
-  minute: [
-    ['Admitted', 'minute-admitted', 'last_minute.admitted'],
-    ['2xx responses', 'minute-fine', 'last_minute.fine'],
-    ['4xx responses', 'minute-refused', 'last_minute.refused'],
-    ['429 responses', 'minute-limited', 'last_minute.limited'],
-    [
-      '5xx responses',
-      'minute-failed',
-      ({ last_minute: { failed } }) => graded(failed, failed > 0 && 'bad'),
-    ],
+  last_minute: [
+    ['Admitted', 'admitted'],
+    ['2xx responses', 'fine'],
+    ['4xx responses', 'refused'],
+    ['429 responses', 'limited'],
+    ['5xx responses', 'failed', ({ failed }) => [failed, failed > 0 && 'bad']],
   ],
   executor: [
-    ['Address', 'executor-address'],
+    ['Address', 'address', ({ address }) => address && linked('address', address, short(address))],
     [
       'Balance',
-      'executor-balance',
-      ({ executor }) =>
-        executor === null ? 'switched off' : (executor.balance_text ?? 'not read yet'),
+      'balance',
+      (now) => now.balance_text ?? ('open_slots' in now ? 'not read yet' : 'switched off'),
     ],
     [
       'Can pay for proposals',
-      'executor-pays',
-      ({ executor }) => {
-        const count = executor?.pays_for
-        return graded(count && about(count), count < 50 ? 'bad' : count < 100 && 'warn')
-      },
+      'pays',
+      ({ pays_for: count }) => count && [about(count), count < 50 ? 'bad' : count < 100 && 'warn'],
     ],
-    [
-      'Highest nonce',
-      'executor-nonce',
-      ({ executor }) => (executor?.highest_nonce < 0 ? 'none yet' : executor?.highest_nonce),
-    ],
-    ['Nonces not mined yet', 'executor-gap', 'executor.gap_latest'],
-    ['Nonces not final yet', 'executor-gap-final', 'executor.gap_finalized'],
-    ['Open transactions', 'executor-open', 'executor.open_slots'],
-    ['Newest', 'executor-hash'],
+    ['Highest nonce', 'nonce', ({ highest_nonce: nonce }) => (nonce < 0 ? 'none yet' : nonce)],
+    ['Nonces not mined yet', 'gap_latest'],
+    ['Nonces not final yet', 'gap_finalized'],
+    ['Open transactions', 'open_slots'],
+    ['Newest', 'hash', ({ newest_hash: hash }) => hash && linked('tx', hash, short(hash))],
   ],
   chain: [
-    ['Block', 'chain-head', ({ chain }) => chain.head ?? 'none read yet'],
+    ['Block', 'head'],
     [
       'Block age',
-      'chain-age',
-      ({ chain: { head_age_seconds: age, max_head_age_seconds: most } }) =>
-        graded(ageText(age), (age === null || age > most) && 'bad'),
+      'age',
+      ({ head_age_seconds: age, max_head_age_seconds: most }) => [
+        ageText(age),
+        (age === null || age > most) && 'bad',
+      ],
     ],
     [
       'Questions',
-      'chain-questions',
-      ({ chain: { questions_known: known, questions_due: due } }) =>
-        known + (due > 0 ? `, ${due} due` : ''),
+      'questions',
+      ({ questions_known: known, questions_due: due }) => known + (due > 0 ? `, ${due} due` : ''),
     ],
     [
       'Store',
       'store',
-      ({ store: { failed, full } }) =>
-        graded(
-          failed ? 'not writable' : full ? 'disk full' : 'writable',
-          (failed || full) && 'bad',
-        ),
+      ({ failed, full }) => [
+        failed ? 'not writable' : full ? 'disk full' : 'writable',
+        (failed || full) && 'bad',
+      ],
     ],
   ],
   cluster: [
-    ['This gateway', 'cluster-role', ({ cluster }) => (cluster?.leads ? 'leads' : 'follows')],
+    ['This gateway', 'role', ({ leads }) => (leads ? 'leads' : 'follows')],
     [
       'Leader',
-      'cluster-leader',
-      ({ cluster }) =>
-        graded(
-          cluster?.leads ? 'this one' : cluster?.leader ? shortId(cluster.leader) : 'nobody',
-          !cluster?.leader && 'bad',
-        ),
+      'leader',
+      ({ leads, leader }) => (leads ? 'this one' : leader ? shortId(leader) : ['nobody', 'bad']),
     ],
-    ['Gateways', 'cluster-gateways', 'cluster.gateways'],
-    [
-      'Records behind',
-      'cluster-lag',
-      ({ cluster }) => graded(cluster?.lag_records, cluster?.lag_records > 0 && 'warn'),
-    ],
-    ['Leaders so far', 'cluster-epoch', 'cluster.epoch'],
+    ['Gateways', 'gateways'],
+    ['Records behind', 'lag', ({ lag_records: lag }) => [lag, lag > 0 && 'warn']],
+    ['Leaders so far', 'epoch'],
   ],
 }
-const readAt = (now, path) => path.split('.').reduce((value, key) => value?.[key], now)
-const fieldOf = (label, id) => {
-  const place = make('dd', '', '\u2013')
-  place.id = id
-  return make('div', '', make('dt', '', label), place)
+for (const [card, fields] of Object.entries(cards)) {
+  const field = ([label, id]) => {
+    const value = Object.assign(make('dd'), { id: `${card}-${id}` })
+    return make('div', '', make('dt', '', label), value)
+  }
+  byId(card).append(make('dl', '', ...fields.map(field)))
 }
-for (const [card, fields] of Object.entries(cards))
-  byId(card).append(make('dl', '', ...fields.map(([label, id]) => fieldOf(label, id))))
-const nodeList = make('ul', 'nodes')
-nodeList.id = 'nodes'
-nodeList.ariaLabel = 'RPC nodes'
-byId('chain').append(nodeList)
+const nodes = Object.assign(make('ul', 'nodes'), { id: 'nodes', ariaLabel: 'RPC nodes' })
+byId('chain').append(nodes)
 
-/** Items of a list, made anew only where their texts have changed. */
-const putItems = (list, texts, itemOf) => {
-  if (list.dataset.shown === JSON.stringify(texts)) return
-  list.dataset.shown = JSON.stringify(texts)
-  list.replaceChildren(...texts.map((text) => itemOf?.(text) ?? make('li', '', text)))
+/** Made anew only where what they show has changed. */
+const putItems = (list, all, itemOf = (text) => make('li', '', text)) => {
+  if (list.dataset.shown === JSON.stringify(all)) return
+  list.dataset.shown = JSON.stringify(all)
+  list.replaceChildren(...all.map(itemOf))
+}
+
+function putField(place, read) {
+  const [value, grade] = [read].flat()
+  if (!(value instanceof Node)) put(place, String(value ?? none), grade ? `${grade}-text` : '')
+  else if (place.firstChild?.title !== value.title) place.replaceChildren(value)
 }
 
 function showFigures(now) {
-  const { queue, budget, chain, executor, cluster, paused, reasons } = now
+  const { queue, budget, chain, executor, cluster, paused } = now
   explorer = now.explorer
   put(byId('ready'), now.ready ? 'ready' : 'not ready', `badge ${now.ready ? 'good' : 'bad'}`)
   byId('admission').hidden = now.admission_enabled
   byId('paused').hidden = paused === null
-  if (paused !== null) {
-    const since = paused.since === null ? '' : ` since ${whenText(paused.since)}`
-    put(byId('paused'), `Admission is paused${since}: ${paused.why}`)
-  }
-  putItems(byId('reasons'), reasons)
+  const since = paused?.since ? ` since ${whenText(paused.since)}` : ''
+  if (paused !== null) put(byId('paused'), `Admission is paused${since}: ${paused.why}`)
+  putItems(byId('reasons'), now.reasons)
   for (const [stage, { count, oldest_seconds: oldest }] of Object.entries(queue)) {
     put(byId(`queue-${stage}`), String(count))
     put(byId(`oldest-${stage}`), count === 0 ? '\u00a0' : `for ${ageText(oldest)}`)
   }
   put(byId('budget-spent'), String(budget.spent_items))
-  put(
-    byId('budget-limit'),
-    `of ${countText(budget.global_items, 'item')} in ${budget.window_seconds} s`,
-  )
-  const bar = byId('budget-bar')
-  bar.max = budget.global_items
-  bar.value = Math.min(budget.spent_items, budget.global_items)
-  bar.className = leftOf(now) === 0 ? 'warn' : ''
-  for (const [, id, read] of Object.values(cards).flat()) {
-    if (read === undefined) continue
-    const [text, grade] = [typeof read === 'string' ? readAt(now, read) : read(now)].flat()
-    put(byId(id), String(text ?? '\u2013'), grade ?? '')
+  put(byId('budget-limit'), `of ${budget.global_items} items in ${budget.window_seconds} s`)
+  Object.assign(byId('budget-bar'), {
+    max: budget.global_items,
+    value: Math.min(budget.spent_items, budget.global_items),
+    className: leftOf(budget) === 0 ? 'warn' : '',
+  })
+  const parts = {
+    ...now,
+    executor: { address: now.executor_address, ...executor },
+    chain: { ...chain, ...now.store },
+    cluster: cluster ?? {},
   }
-  putLinked(byId('executor-address'), 'address', now.executor_address, '\u2013')
-  const newest = executor === null ? null : executor.newest_hash
-  putLinked(byId('executor-hash'), 'tx', newest, executor === null ? '\u2013' : 'none yet')
+  for (const [card, fields] of Object.entries(cards))
+    for (const [, id, read = (part) => part[id]] of fields)
+      putField(byId(`${card}-${id}`), read(parts[card]))
   byId('cluster').hidden = byId('leads').hidden = !cluster
   if (cluster) {
     const role = cluster.leads ? 'leads' : cluster.leader === null ? 'no leader' : 'follows'
     put(byId('leads'), role, `badge ${cluster.leader === null ? 'bad' : ''}`)
   }
-  putItems(nodeList, now.nodes, nodeItem)
+  putItems(nodes, now.nodes, nodeItem)
   const serves = now.url === null ? '' : ` Serves ${now.url}.`
   const started = `Version ${now.version}, chain ${chain.id}, started ${whenText(now.started_at)}.`
   put(byId('about'), `${started}${serves} This page changes nothing.`)
   const waiting = queue.received.count + queue.validated.count + queue.selected.count
-  const title = `${now.ready ? '' : 'not ready \u2013 '}${waiting > 0 ? `${waiting} in queue \u2013 ` : ''}proposer gateway`
+  const state = [now.ready ? [] : 'not ready', waiting > 0 ? `${waiting} in queue` : []].flat()
+  const title = [...state, 'proposer gateway'].join(' \u2013 ')
   if (document.title !== title) document.title = title
-  const wei = executor?.balance_wei ?? null
   showTrend('queue', waiting, (last, most) => `${last}, at most ${most}`)
-  if (wei !== null)
-    showTrend(
-      'balance',
-      Number(wei) / 1e18,
-      (last, _, first) =>
-        `${coins(last)}, ${last < first ? '\u2212' : '+'}${coins(Math.abs(last - first))}`,
-    )
+  if (executor?.balance_wei) showTrend('balance', Number(executor.balance_wei) / 1e18, spentText)
 }
 
 function nodeItem({ node, healthy, head, head_age_seconds: age, unanswered }) {
   const failed = unanswered > 0 ? `, ${unanswered} unanswered` : ''
   const block = head === null ? 'no block' : `block ${head}, ${ageText(age)}`
-  const state = healthy ? 'healthy' : 'set aside'
-  return make(
-    'li',
-    '',
-    make('span', healthy ? 'good-text' : 'bad-text', `node ${node} ${state}`),
-    make('span', '', block + failed),
-  )
+  const name = `node ${node} ${healthy ? 'healthy' : 'set aside'}`
+  const state = make('span', healthy ? 'good-text' : 'bad-text', name)
+  return make('li', '', state, make('span', '', block + failed))
 }
 
 const coins = (value) => value.toLocaleString('en-US', { maximumFractionDigits: 4 })
-const mostPoints = 600
+const spentText = (last, _, first) =>
+  `${coins(last)}, ${last < first ? '\u2212' : '+'}${coins(Math.abs(last - first))}`
 const trends = { queue: [], balance: [] }
 
 /** A point for each status that was told while the page is open. */
 function showTrend(id, value, textOf) {
   const points = trends[id]
   points.push(value)
-  if (points.length > mostPoints) points.shift()
+  if (points.length > 600) points.shift()
   const [low, high] = [Math.min(...points), Math.max(...points)]
-  const x = (at) => (points.length < 2 ? 236 : 4 + (232 * at) / (points.length - 1)).toFixed(1)
+  const x = (at) => (4 + (232 * at) / Math.max(1, points.length - 1)).toFixed(1)
   const y = (one) => (high === low ? 16 : 28 - (24 * (one - low)) / (high - low)).toFixed(1)
-  // A lone point is a line of no length, which its round ends make a dot.
+  // `h0`: a lone point is a line of no length, which its round ends make a dot.
   const line = points.map((one, at) => `${at === 0 ? 'M' : 'L'}${x(at)} ${y(one)}`).join('')
-  byId(`trend-${id}`).firstElementChild.setAttribute('d', points.length === 1 ? `${line}h0` : line)
+  byId(`trend-${id}`).firstElementChild.setAttribute('d', `${line}h0`)
   const text = textOf(value, high, points[0])
   put(byId(`trend-${id}-said`), text)
   byId(`trend-${id}`).ariaLabel = `${id}: ${text}`
@@ -262,10 +213,9 @@ function showTrend(id, value, textOf) {
 /** Shown while nobody searches; the others come with a click. */
 const shownFirst = 25
 const uuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
-const inQueue = ['received', 'validated', 'selected']
 let showsAll = false
 
-/** A list on the page: its items stay where they are as long as their candidate is in it. */
+/** Items stay where they are as long as their candidate is in the list. */
 const makeList = (id, time) => ({ node: byId(id), items: new Map(), rows: [], time })
 const lists = {
   failures: makeList('failures', 'failed_at'),
@@ -282,58 +232,55 @@ for (const { node, time } of [lists.failures, lists.candidates]) {
 function showList(list, rows) {
   const { node, items } = list
   list.rows = rows
-  const shown = new Set(rows.map((row) => row.candidate_id))
   for (const [id, item] of items) {
     // What somebody is reading stays until it is closed.
-    if (shown.has(id) || item.node.firstChild.open) continue
+    if (rows.some((row) => row.candidate_id === id) || item.details.open) continue
     item.node.remove()
     items.delete(id)
   }
-  rows.forEach((row, index) => {
+  for (const [index, row] of rows.entries()) {
     const item = items.get(row.candidate_id) ?? makeItem(list, row.candidate_id)
     const text = JSON.stringify(row)
     if (item.text !== text) {
       item.text = text
       fillItem(item, row, row[list.time])
-      if (item.node.firstChild.open) void showWay(item, row.candidate_id)
+      if (item.details.open) void showWay(item, row.candidate_id)
     }
-    if (node.children[index] !== item.node)
-      node.insertBefore(item.node, node.children[index] ?? null)
-  })
+    const there = node.children[index]
+    if (there !== item.node) node.insertBefore(item.node, there ?? null)
+  }
   filter()
 }
 
 function showFailures({ count, is_more: isMore, codes, rows }) {
   put(byId('failed-count'), count + (isMore ? '+' : ''), count > 0 ? 'bad-text' : '')
-  putItems(
-    byId('failed-codes'),
-    codes.map(([code, times]) => `${times} ${code}`),
-  )
+  const texts = codes.map(([code, times]) => `${times} ${code}`)
+  putItems(byId('failed-codes'), texts)
   const newest = count > rows.length ? `, the newest ${rows.length}` : ''
   put(byId('failures-title'), `Failed in the last 24 hours${newest}`)
   showList(lists.failures, rows)
 }
 
-/** Hides what does not match; a candidate that no list has is asked for by its whole id. */
+/** A candidate that no list has is asked for by its whole id. */
 function filter() {
   const text = byId('search').value.trim().toLowerCase()
-  const words = text.split(/\s+/).filter((word) => word !== '')
+  const words = text.split(/\s+/)
   const state = byId('state').value
-  const isFiltered = words.length > 0 || state !== ''
+  const isFiltered = text !== '' || state !== ''
   const matches = (row) => {
     const said = Object.values(row).join(' ').toLowerCase()
-    const isIn = state === row.status || (state === 'queue' && inQueue.includes(row.status))
+    const isIn = state === 'queue' ? !/^(executed|failed)$/.test(row.status) : state === row.status
     return (state === '' || isIn) && words.every((word) => said.includes(word))
   }
-  const count = (name, limit) =>
-    lists[name].rows.filter((row, index) => {
+  const count = ({ rows, items }, limit) =>
+    rows.filter((row, index) => {
       const isShown = matches(row) && (isFiltered || showsAll || index < limit)
-      lists[name].items.get(row.candidate_id).node.hidden = !isShown
+      items.get(row.candidate_id).node.hidden = !isShown
       return isShown
     }).length
-  byId('failures-section').hidden = count('failures', Number.POSITIVE_INFINITY) === 0
+  byId('failures-section').hidden = count(lists.failures, Number.POSITIVE_INFINITY) === 0
   const { length } = lists.candidates.rows
-  byId('none').hidden = count('candidates', shownFirst) > 0
+  byId('none').hidden = count(lists.candidates, shownFirst) > 0
   put(byId('none'), length === 0 ? 'none yet' : `none of the newest ${length}`)
   byId('more').hidden = isFiltered || length <= shownFirst
   put(byId('more'), `Show the newest ${showsAll ? shownFirst : length}`)
@@ -345,20 +292,14 @@ let wanted = ''
 async function find(id) {
   if (id === wanted) return
   wanted = id
-  let rows = []
-  let note = ''
-  if (id !== '')
-    try {
-      rows = [await askFor(id)]
-      note = 'found in the store'
-    } catch (error) {
-      note = error.message
-    }
+  const read = id === '' ? Promise.resolve() : askFor(id)
+  const found = await read.catch((error) => error)
   if (id !== wanted) return
-  put(byId('found-note'), note)
+  const isError = found instanceof Error
+  put(byId('found-note'), isError ? found.message : found ? 'found in the store' : '')
   for (const { node } of lists.found.items.values()) node.remove()
   lists.found.items.clear()
-  if (rows.length > 0) showList(lists.found, rows)
+  if (found && !isError) showList(lists.found, [found])
 }
 
 async function askFor(id) {
@@ -376,16 +317,13 @@ byId('more').addEventListener('click', () => {
 })
 
 function makeItem({ items }, id) {
-  const part = (name) => make('span', name)
-  const parts = { badge: part('badge'), more: part('more') }
-  for (const name of ['received', 'status', 'question', 'answer', 'proposer', 'id'])
-    parts[name] = part(name)
+  const names = ['received', 'status', 'question', 'answer', 'proposer', 'id', 'badge', 'more']
+  const parts = Object.fromEntries(names.map((name) => [name, make('span', name)]))
   parts.status.append(parts.badge, ' ', parts.more)
-  const { received, status, question, answer, proposer, id: idPart } = parts
+  const columns = names.slice(0, 6).map((name) => parts[name])
   const way = make('div', 'way')
-  const summary = make('summary', '', received, status, question, answer, proposer, idPart)
-  const details = make('details', '', summary, way)
-  const item = { node: make('li', '', details), parts, way, text: '' }
+  const details = make('details', '', make('summary', '', ...columns), way)
+  const item = { node: make('li', '', details), details, parts, way, text: '' }
   details.addEventListener('toggle', () => {
     if (details.open) void showWay(item, id)
   })
@@ -407,14 +345,13 @@ function fillItem({ parts }, row, at) {
   fill('question', slug ?? short(question), slug === null ? question : `${slug} ${question}`)
   fill('answer', answerText(row))
   fill('proposer', short(row.proposer), row.proposer)
-  parts.proposer.classList.add('hash')
   fill('id', shortId(row.candidate_id), row.candidate_id)
 }
 
 /** A value with a button that copies it. */
-function copied(node, value) {
-  const button = make('button', 'copy', 'copy')
-  button.type = 'button'
+function copied(value, node = make('span', 'hash', value)) {
+  if (!value) return null
+  const button = Object.assign(make('button', 'copy', 'copy'), { type: 'button' })
   button.addEventListener('click', async () => {
     await navigator.clipboard.writeText(value)
     put(button, 'copied')
@@ -428,41 +365,34 @@ const deadlineText = (seconds) => {
   return `${dateText(seconds * 1000)}, ${left > 0 ? `in ${ageText(left)}` : `${ageText(-left)} ago`}`
 }
 
-async function showWay(item, id) {
-  let shown
-  try {
-    shown = await askFor(id)
-  } catch (error) {
-    item.way.replaceChildren(make('p', 'note', `Could not be read: ${error.message}`))
+function stepItem({ at, what, detail }) {
+  const when = make('time', 'note', at === null ? '' : dateText(at))
+  const step = make('li', '', when, make('span', '', what))
+  const isHash = /^0x[0-9a-f]{64}$/.test(detail ?? '')
+  if (detail !== null) step.append(make('span', 'detail', isHash ? linked('tx', detail) : detail))
+  return step
+}
+
+async function showWay({ way }, id) {
+  const shown = await askFor(id).catch((error) => error)
+  if (shown instanceof Error) {
+    way.replaceChildren(make('p', 'note', `Could not be read: ${shown.message}`))
     return
   }
-  const steps = shown.steps.map(({ at, what, detail }) => {
-    const step = make(
-      'li',
-      '',
-      make('time', 'note', at === null ? '' : dateText(at)),
-      make('span', '', what),
-    )
-    const isHash = detail !== null && /^0x[0-9a-f]{64}$/.test(detail)
-    if (detail !== null) step.append(make('span', 'detail', isHash ? linked('tx', detail) : detail))
-    return step
-  })
-  const copy = (value, node = make('span', 'hash', value)) => value && copied(node, value)
+  const { proposer, transaction_hash: hash } = shown
   const facts = Object.entries({
-    Candidate: copy(shown.candidate_id),
-    Question: copy(shown.question_id),
-    Slug: copy(shown.slug),
+    Candidate: copied(shown.candidate_id),
+    Question: copied(shown.question_id),
+    Slug: copied(shown.slug),
     Answer: [answerText(shown)],
-    Proposer: copy(shown.proposer, linked('address', shown.proposer)),
+    Proposer: copied(proposer, linked('address', proposer)),
     Authorizes: [shown.amount_text],
     Deadline: [deadlineText(Number(shown.deadline))],
-    Transaction:
-      shown.transaction_hash &&
-      copied(linked('tx', shown.transaction_hash), shown.transaction_hash),
+    Transaction: hash && copied(hash, linked('tx', hash)),
   }).flatMap(([label, parts]) =>
-    parts === null ? [] : make('div', '', make('dt', '', label), make('dd', '', ...parts)),
+    parts ? make('div', '', make('dt', '', label), make('dd', '', ...parts)) : [],
   )
-  item.way.replaceChildren(make('ol', '', ...steps), make('dl', '', ...facts))
+  way.replaceChildren(make('ol', '', ...shown.steps.map(stepItem)), make('dl', '', ...facts))
 }
 
 let source
@@ -479,8 +409,7 @@ function connected({ started_at, version }) {
   const text =
     before !== undefined && before.started_at !== started_at
       ? `The gateway was restarted at ${clockText(started_at)}; this page follows the new one.`
-      : lostAt !== undefined &&
-        `The connection was lost from ${clockText(lostAt)} to ${clockText(Date.now())}.`
+      : lostAt && `The connection was lost from ${clockText(lostAt)} to ${clockText(Date.now())}.`
   if (text) {
     put(notice, text, 'notice good')
     notice.hidden = false

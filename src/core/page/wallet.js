@@ -87,12 +87,10 @@ function showWallets() {
       button.title = info.rdns
       button.addEventListener('click', () => {
         provider = found
-        found.on?.('accountsChanged', () => {
-          if (!byId('again').hidden) void work()
-        })
-        found.on?.('chainChanged', () => {
-          if (!byId('again').hidden) void work()
-        })
+        for (const change of ['accountsChanged', 'chainChanged'])
+          found.on?.(change, () => {
+            if (!byId('again').hidden) void work()
+          })
         void work()
       })
       return button
@@ -145,9 +143,7 @@ const hexOf = (result) =>
     : null
 const refusedByUser = (error) => error?.code === 4001 || error?.code === 'ACTION_REJECTED'
 
-async function ask(method, params) {
-  return provider.request(params === undefined ? { method } : { method, params })
-}
+const ask = async (method, params) => provider.request({ method, ...(params && { params }) })
 
 async function accounts() {
   const list = await ask('eth_requestAccounts')

@@ -1,4 +1,3 @@
-/** Addresses as people give them: lowercase, or with the checksum of EIP-55. */
 import { UsageError } from './errors.js'
 import { keccak } from './keccak.js'
 import type { Address } from './schema.js'

@@ -56,7 +56,6 @@ export function parseAmount(
   return { text, from, whole, fraction, unit: word.toLowerCase() || 'raw' }
 }
 
-/** And those of `tokens` that its unit names. */
 export function toRaw<T extends TokenUnits>(
   { text, from, whole, fraction, unit }: WrittenAmount,
   tokens: readonly T[],

@@ -1,7 +1,6 @@
 import type { WireCode } from './codes.js'
 import type { Refusal } from './refusal.js'
 
-/** Connections that a gateway serves at once (robustness §5). */
 export const connectionPlaces = 1_024
 
 /**
@@ -11,7 +10,6 @@ export const connectionPlaces = 1_024
 export interface Call {
   readonly method: string
   readonly target: string
-  /** Several of one name joined as HTTP allows. */
   header(name: string): string | undefined
   readBody(limits: BodyLimits): Promise<Uint8Array>
   readonly address?: string
@@ -38,7 +36,6 @@ export interface Peer {
 
 export interface BodyLimits {
   readonly limitBytes: number
-  /** Of the memory that all bodies share. */
   readonly reserve: (bytes: number) => boolean
 }
 
@@ -66,7 +63,6 @@ export interface RequestRecord {
   readonly bug: { readonly name: string; readonly frames: readonly string[] } | undefined
 }
 
-/** One line of `proposer_http_requests_total` (contract §2). */
 export interface RequestCount {
   readonly route: string
   readonly method: string
@@ -88,7 +84,7 @@ export interface GatewayGauges {
   readonly openSlots: number
 }
 
-/** Parts of a body in one array; the usual single part is handed on as it is. */
+/** The usual single part is handed on as it is. */
 export function joined(parts: readonly Uint8Array[], length: number): Uint8Array {
   const [only] = parts
   if (only && parts.length === 1) return only

@@ -1,4 +1,3 @@
-/** The life of a candidate (contract §5). */
 import type { Hex } from '../ports.js'
 import { type FailureCode, type FailureStage, failures, type NextAction } from './codes.js'
 import { outcomeOf } from './proposal.js'
@@ -84,7 +83,6 @@ const transitions: Record<CandidateState, readonly CandidateState[]> = {
   validated: ['selected', 'failed', 'received'],
   // to itself: the submission moves on; to validated: its slot died and it stands in again
   selected: ['selected', 'executed', 'failed', 'validated'],
-  // a reorganisation under a numeric depth takes an execution back (contract §5)
   executed: ['selected'],
   // an exact replay of a retryable failure puts the candidate back (contract §5)
   failed: ['received'],

@@ -3,7 +3,6 @@ import { type BodyLimits, joined } from './call.js'
 
 type Body = ReadableStream<Uint8Array> | null
 
-/** Or why its stream was cancelled. */
 export async function readBytes(
   body: Body,
   { limitBytes, reserve }: BodyLimits,

@@ -20,7 +20,6 @@ export type OperationId =
 
 interface WireFailure {
   readonly status: number
-  /** Whether the same bytes may be accepted later without a change. */
   readonly retryable?: true
   readonly retryAfterSeconds?: number
   /**
@@ -28,7 +27,6 @@ interface WireFailure {
    * or these.
    */
   readonly by: 'connection' | 'charged' | 'body' | readonly OperationId[]
-  /** Batch calls of which it refuses one item. */
   readonly items?: readonly OperationId[]
   readonly when: string
   /** Where the detail alone does not say it. */

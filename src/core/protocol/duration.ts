@@ -1,5 +1,3 @@
-/** Times as people give them in flags (contract §9). */
-
 const unitMs = { d: 86_400_000, h: 3_600_000, m: 60_000, s: 1000 } as const
 
 /**

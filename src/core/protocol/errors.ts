@@ -31,7 +31,6 @@ export interface ErrorMeta {
   readonly cause?: unknown
 }
 
-/** Dotted path, empty for the whole body. */
 export interface FieldFault {
   readonly path: string
   readonly code: string

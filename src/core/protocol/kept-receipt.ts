@@ -4,6 +4,7 @@
 import * as z from 'zod/mini'
 import type { Ed25519, Hash } from '../ports.js'
 import { jsonOf } from './capped.js'
+import { type Json, objectOf } from './json.js'
 import {
   digestSha256,
   judgeReceipt,
@@ -31,7 +32,6 @@ export const KeptReceipt = z.object({
 })
 export type KeptReceipt = z.infer<typeof KeptReceipt>
 
-/** `keys` are the pinned ones. */
 export interface ReceiptChecks {
   readonly hash: Hash
   readonly ed25519: Pick<Ed25519, 'verify'>
@@ -124,7 +124,6 @@ export interface ReceiptProof {
 export const isHolding = ({ verdict, bytes }: ReceiptProof): boolean =>
   verdict.result === 'proven' && bytes !== 'differ'
 
-/** `sha256` (hex): of the bytes that were sent, where they are at hand. */
 export function proveReceipt(
   { hash, ed25519, keys }: Omit<ReceiptChecks, 'onUnproven'>,
   answer: SignedAnswer,
@@ -143,24 +142,23 @@ export function proveReceipt(
 }
 
 const textOf = (value: unknown): string | null => (typeof value === 'string' ? value : null)
-const objectOf = (value: unknown): Readonly<Record<string, unknown>> =>
-  typeof value === 'object' && value !== null ? (value as Readonly<Record<string, unknown>>) : {}
+const jsonIn = (value: unknown): Json => objectOf(value) ?? {}
 
 /** What the body says: of one proposal, or of each of a batch (spec §2.5, §2.7). */
 function claimsOf({ status, body }: Pick<SignedAnswer, 'status' | 'body'>): AdmissionClaim[] {
-  const answer = objectOf(jsonOf(body))
+  const answer = jsonIn(jsonOf(body))
   if (!Array.isArray(answer.results)) return [claimOf(status, answer, answer, null)]
   return answer.results.map((each: unknown) => {
-    const item = objectOf(each)
+    const item = jsonIn(each)
     const code = typeof item.status_code === 'number' ? item.status_code : 0
-    return claimOf(code, objectOf(item.candidate), item, textOf(item.client_ref))
+    return claimOf(code, jsonIn(item.candidate), item, textOf(item.client_ref))
   })
 }
 
 const claimOf = (
   status_code: number,
-  candidate: Readonly<Record<string, unknown>>,
-  { error }: Readonly<Record<string, unknown>>,
+  candidate: Json,
+  { error }: Json,
   client_ref: string | null,
 ): AdmissionClaim => ({
   client_ref,
@@ -168,5 +166,5 @@ const claimOf = (
   candidate_id: textOf(candidate.candidate_id),
   status: textOf(candidate.status),
   received_at: textOf(candidate.received_at),
-  code: textOf(objectOf(error).code),
+  code: textOf(jsonIn(error).code),
 })

@@ -1,4 +1,3 @@
-/** Polymarket's URLs as names of questions (contract §9). */
 import { isIdentifier, isSlug } from './words.js'
 
 /** An event may have several markets. */
@@ -30,7 +29,6 @@ export function namedQuestion(text: string): NamedQuestion | undefined {
   return kind === 'event' ? { identifier: slug, isEvent: second === undefined } : undefined
 }
 
-/** Capitals are the usual fault. */
 export function identifierHint(text: string): string {
   const lower = text.trim().toLowerCase()
   return namedQuestion(lower) === undefined

@@ -79,7 +79,6 @@ const codesOf = (id: OperationId, { tag, body }: Operation): readonly WireCode[]
     return by === 'connection' || (by === 'charged' ? tag !== 'Gateway' : body !== undefined)
   })
 
-/** Those of its own, then one for each status that a code of it has. */
 function responses(id: OperationId, operation: Operation): Record<string, object> {
   const found: Record<string, object> = {}
   const add = (status: number, description: string, type: z.ZodMiniType, examples: object) => {

@@ -1,5 +1,3 @@
-/** Answers in words (contract §9). */
-
 import { outcomeKeys } from './proposal.js'
 import type { Outcome, OutcomeKey } from './schema.js'
 
@@ -50,7 +48,6 @@ export function outcomeNamed(word: string, labels?: Labels): OutcomeKey | undefi
   return others.length === 0 ? found : undefined
 }
 
-/** Whatever the labels are. */
 export const keyNamed = (word: string): OutcomeKey | undefined => outcomeNamed(word)
 
 /** `undefined`: a question may have it as its answer. */

@@ -1,4 +1,3 @@
-/** In the order of the names. */
 export function pick<T extends object, Key extends keyof T>(
   value: T,
   ...keys: readonly Key[]

@@ -3,7 +3,6 @@
 const loopback = /^(localhost|\[::1\]|127(\.\d{1,3}){3})$/
 const hostOrPort = /^(\[[0-9a-f:]+\]|[a-z0-9]([a-z0-9.-]*[a-z0-9])?)(:\d{1,5})?$/
 
-/** `undefined` where one is no host[:port]. */
 export function plainHttpHosts(text: string): readonly string[] | undefined {
   const hosts = text
     .toLowerCase()

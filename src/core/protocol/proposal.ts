@@ -21,7 +21,6 @@ export const conventionalLabel = { p1: 'No', p2: 'Yes', p3: 'Unknown' } as const
 
 export const outcomeKeys: readonly OutcomeKey[] = ['p1', 'p2', 'p3']
 
-/** Only the binary mapping is supported (§2.2). */
 export function outcomeOf(price: string): OutcomeKey | undefined {
   return outcomeKeys.find((key) => priceOf[key] === price)
 }
@@ -45,44 +44,21 @@ export interface Authorization extends Terms {
 
 /** `questionId` comes from the path, resolved (§2.1). */
 export function fromSingle(questionId: Hex, body: SignedProposal): Authorization {
-  return {
-    questionId,
-    proposer: body.proposer,
-    price: priceOf[body.outcome],
-    amount: body.permit.amount,
-    nonce: body.permit.nonce,
-    deadline: body.permit.deadline,
-    signature: body.signature,
-  }
+  const { proposer, outcome, permit, signature } = body
+  return { questionId, proposer, price: priceOf[outcome], ...permit, signature }
 }
 
 export function fromBatchItem(questionId: Hex, item: BatchItem): Authorization {
-  return {
-    questionId,
-    proposer: item.proposer,
-    price: item.proposed_price,
-    amount: item.permit.amount,
-    nonce: item.permit.nonce,
-    deadline: String(item.permit.deadline),
-    signature: item.signature,
-  }
+  const { proposer, proposed_price: price, permit, signature } = item
+  return { questionId, proposer, price, ...permit, deadline: String(permit.deadline), signature }
 }
 
 export function toSingle(authorization: Omit<Authorization, 'questionId'>): SignedProposal {
-  const outcome = outcomeOf(authorization.price)
-  if (!outcome) throw new RangeError(`price ${authorization.price} has no outcome key`)
-  return {
-    version,
-    proposer: authorization.proposer,
-    outcome,
-    max_payment: '0',
-    permit: {
-      amount: authorization.amount,
-      nonce: authorization.nonce,
-      deadline: authorization.deadline,
-    },
-    signature: authorization.signature,
-  }
+  const { proposer, price, amount, nonce, deadline, signature } = authorization
+  const outcome = outcomeOf(price)
+  if (!outcome) throw new RangeError(`price ${price} has no outcome key`)
+  const permit = { amount, nonce, deadline }
+  return { version, proposer, outcome, max_payment: '0', permit, signature }
 }
 
 export function toBatchItem(

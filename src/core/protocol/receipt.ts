@@ -82,7 +82,6 @@ function dictionaryOf(header: string): Dictionary | undefined {
 const bytesIn = (member: Item | InnerList | undefined): Uint8Array | undefined =>
   member?.[0] instanceof ArrayBuffer ? new Uint8Array(member[0]) : undefined
 
-/** `undefined` where it names none. */
 export function digestSha256(header: string): string | undefined {
   const bytes = bytesIn(dictionaryOf(header)?.get('sha-256'))
   return bytes && toHex(bytes).slice(2)
@@ -110,7 +109,6 @@ export const base64UrlOf = (bytes: Uint8Array): string =>
     .replaceAll('/', '_')
     .replace(/=+$/, '')
 
-/** `undefined` for anything else. */
 export function keyBytes(text: string): Uint8Array | undefined {
   if (!/^[A-Za-z0-9_-]{43}$/.test(text)) return undefined
   const base64 = text.replaceAll('-', '+').replaceAll('_', '/')
@@ -149,7 +147,6 @@ const valuesOf = (answer: SignedAnswer): ReadonlyMap<string, string | undefined>
     ['"content-digest";req', answer.requestDigest?.trim()],
   ])
 
-/** RFC 9421, section 2.5. `undefined` where a part is missing. */
 function signatureBase(answer: SignedAnswer, input: InnerList): Uint8Array | undefined {
   const values = valuesOf(answer)
   const lines: string[] = []

@@ -15,7 +15,6 @@ export interface Curve {
     digest: Uint8Array,
     key: Uint8Array,
   ): { readonly compact: Uint8Array; readonly parity: 0 | 1 }
-  /** 65 bytes; `undefined` where the key is out of range. */
   publicKey(key: Uint8Array): Uint8Array | undefined
 }
 

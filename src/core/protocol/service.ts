@@ -44,9 +44,7 @@ interface RequestBody {
 
 export interface Operation {
   readonly method: 'GET' | 'POST'
-  /** `{name}` for parameters. */
   readonly path: string
-  /** In a fault script. */
   readonly word?: string
   readonly summary: string
   readonly description?: string

@@ -14,6 +14,5 @@ export const visible = (text: string): string => text.replace(unsafeCharacters, 
 export const counted = (count: number | bigint, one: string): string =>
   `${count} ${one}${String(count) === '1' ? '' : 's'}`
 
-/** Quoted where it needs it. */
 export const shellWord = (text: string): string =>
   /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`

@@ -32,11 +32,9 @@ export function urlSecrets(urls: readonly string[]): readonly string[] {
   return [...secrets].sort((one, other) => other.length - one.length)
 }
 
-/** Whatever its case. */
 export function concealing(urls: readonly string[]): Conceal {
   const secrets = urlSecrets(urls)
   if (secrets.length === 0) return (same) => same
-  // The longest first: one may be part of another.
   const pattern = new RegExp(secrets.map(patternOf).join('|'), 'giu')
   return (text) => text.replace(pattern, '[hidden]')
 }
@@ -69,7 +67,6 @@ function patternOf(secret: string): string {
     : `(?<![\\p{L}\\p{N}])${literal}(?![\\p{L}\\p{N}])`
 }
 
-/** The text itself where it is not well-formed. */
 export function decoded(text: string): string {
   try {
     return decodeURIComponent(text)

@@ -1,4 +1,3 @@
-/** How a running gateway does. No address, signature or URL is part of it. */
 import type { Hex } from '../ports.js'
 import type { GatewayGauges } from './call.js'
 import type { FailureCode } from './codes.js'
@@ -18,7 +17,6 @@ export type RpcOutcome = 'ok' | 'reverted' | 'unavailable' | 'refused'
 
 /** Something that happened once, to be counted. Durations by the monotonic clock (R13). */
 export type Observation =
-  /** So long after the one before. */
   | {
       readonly kind: 'stage'
       readonly stage: Exclude<LifeStage, 'received'>
@@ -39,7 +37,6 @@ export type Observation =
   | { readonly kind: 'settled'; readonly end: 'executed' | 'reverted' | 'cancelled' | 'foreign' }
   | { readonly kind: 'synced'; readonly seconds: number }
   | { readonly kind: 'written'; readonly bytes: number }
-  /** Of a store in a database. */
   | { readonly kind: 'appended'; readonly seconds: number }
   | { readonly kind: 'charged'; readonly seconds: number }
   /** A transaction was tried again; a write was refused because another gateway leads. */
@@ -73,7 +70,6 @@ export interface StateLine {
 }
 
 export interface NodeVitals {
-  /** Its place in `chain.rpc_urls`, from 1. */
   readonly node: number
   readonly isHealthy: boolean
   readonly headNumber: bigint | undefined
@@ -102,7 +98,6 @@ export interface ExecutorVitals {
   /** Bound and not yet used; `undefined` while not read. */
   readonly nonceGap: { readonly latest: number | undefined; readonly finalized: number | undefined }
   readonly balanceWei: bigint | undefined
-  /** At the gas price of the head. */
   readonly paidProposals: number | undefined
   readonly newestHash: Hex | undefined
 }
@@ -130,7 +125,6 @@ export interface Vitals {
   readonly rpc?: RpcCounts | undefined
   /** `due`: they wait to be read again. */
   readonly questions: { readonly known: number; readonly due: number }
-  /** `changed`: pinned contracts that run other code. */
   readonly code: {
     readonly changed: number
     readonly oracles: readonly { readonly address: Hex; readonly version: 2 | 3 }[]
@@ -138,6 +132,5 @@ export interface Vitals {
   readonly executor: ExecutorVitals | undefined
   readonly store: { readonly isFull: boolean; readonly isFailed: boolean }
   readonly cluster?: ClusterVitals | undefined
-  /** False while the operator, or the configuration, admits nobody. */
   readonly admissionEnabled: boolean
 }

@@ -116,7 +116,6 @@ function writeHex(target: Uint8Array, offset: number, hex: string): boolean {
   return seen < noDigit
 }
 
-/** A word for its type, then one for each member. */
 function words(count: number, typeHash: Hex): Uint8Array {
   const target = new Uint8Array(count * 32)
   writeHex(target, 0, typeHash)
@@ -136,7 +135,6 @@ export function domainSeparator(chainId: number, permit2: Address): Uint8Array {
   return keccak(domain)
 }
 
-/** `timestamp` is a decimal string of Unix seconds. */
 export interface WitnessRequest {
   readonly oracle: Address
   readonly requester: Address

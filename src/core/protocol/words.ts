@@ -1,5 +1,3 @@
-/** The words of the wire, for whoever checks one of them and needs no schema. */
-
 import type { Hex } from '../ports.js'
 
 export const version = {

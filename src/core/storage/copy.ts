@@ -34,7 +34,6 @@ export interface Copied {
 const batchRecords = 500
 const batchBytes = 1024 * 1024
 
-/** Copies what the target has not yet, then compares everything. */
 export async function copyRecords(
   source: CopySource,
   target: CopyTarget,
@@ -169,7 +168,6 @@ export async function openFolderTarget(
   const writing = {
     ...ports,
     files: unsynced(ports.files),
-    // Records keep their times.
     clock: { ...ports.clock, nowMs: () => end.timeMs },
   }
   const close = async () => {

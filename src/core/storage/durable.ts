@@ -1,7 +1,6 @@
 import type { FileHandle, Files } from '../ports.js'
 import { errorCode, failedForGood } from './failures.js'
 
-/** `folder/name`; Node takes the slash on Windows too. */
 export const joinPath = (folder: string, name: string): string => `${folder}/${name}`
 
 export const hexOf = (bytes: Uint8Array): string =>

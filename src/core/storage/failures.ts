@@ -24,7 +24,6 @@ export function damaged(path: string, offset: number, what: string): StorageErro
   })
 }
 
-/** Definitely not committed. */
 export function unavailable(detail: string, cause?: unknown): StorageError {
   return new StorageError(
     'store_unavailable',
@@ -50,7 +49,6 @@ const diskCodes = new Set([
   'EMFILE',
 ])
 
-/** Errors of ours stay as they are. */
 export function storageErrorOf(detail: string, error: unknown): unknown {
   return error instanceof ProposerError || errorCode(error) === undefined
     ? error

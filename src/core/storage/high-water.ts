@@ -17,7 +17,6 @@ export interface LogEnd {
 export const highWaterName = 'HIGHWATER'
 const kind = 'highwater'
 
-/** `undefined` without one. */
 export async function readHighWater(
   files: Files,
   hash: Hash,

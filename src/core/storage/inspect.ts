@@ -16,7 +16,6 @@ export interface Damage {
   readonly file: string
   readonly offset: number
   readonly detail: string
-  /** Position of the file among those that MANIFEST names. */
   readonly index: number
 }
 
@@ -56,7 +55,6 @@ export async function inspectLog(
   const hold = (detail: string, offset = walk.offset) => {
     damage ??= { file: names[index] ?? '', offset, detail, index }
   }
-  /** Of one file; where a record is refused, only whole groups before it count. */
   async function inspectFile(inForce: Parameters<typeof walkFile>[0]): Promise<void> {
     const [start, before] = [{ ...walk }, records]
     for await (const batch of walkFile(inForce, index, walk, { knownKinds, torn: true }))

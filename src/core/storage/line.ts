@@ -15,7 +15,6 @@ export interface Line {
   /** `s`: bytes of this segment known to be durable when the line was written. */
   readonly durableBytes: number
   readonly kind: string
-  /** `t`: Unix milliseconds. */
   readonly timeMs: number
   /**
    * `m`: how many lines of the same append follow; absent for 0. A crash that cuts inside drops
@@ -63,7 +62,6 @@ export function encodeData(kind: string, data: unknown, headText = ''): string {
   return text
 }
 
-/** Empty without one. */
 export function encodeHead(head: RecordHead | undefined): string {
   if (head === undefined) return ''
   const text = `,"h":${JSON.stringify(head)}`
@@ -103,7 +101,6 @@ export function onlyLine(hash: Hash, bytes: Uint8Array): Line | undefined {
 }
 
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
-/** For the start of a line, which may end within a character. */
 const startDecoder = new TextDecoder('utf-8', { ignoreBOM: true })
 const opening = new TextEncoder().encode('{"c":"')
 

@@ -13,7 +13,6 @@ export interface LockPorts {
 export interface LockUse {
   /** Such as `serve`, `starting`, `operator` or `journal`. */
   readonly role: string
-  /** Where it takes an operator's acts. */
   readonly adminUrl?: string | undefined
   /** Of a home: absent of 0.2 and older, which count their calls in files of their own. */
   readonly layout?: number | undefined
@@ -33,7 +32,6 @@ export interface Lock {
   readonly leftBy: LockHolder | undefined
   /** Rejects with `store_fenced` once a later epoch exists, or the folder was moved (R12). */
   fence(): Promise<void>
-  /** For what is known only after listening. */
   setUse(use: LockUse): Promise<void>
   release(): Promise<void>
 }
@@ -56,7 +54,6 @@ const StoredUse = z.object({
 const [keptEpochs, keptBriefEpochs] = [1_000, 8]
 
 export interface LockOptions {
-  /** Takes over whatever the holder's state is (`--break-lock`). */
   readonly force?: boolean
   /** For one change of what may be lost: nothing is synced, and few numbers are kept. */
   readonly brief?: boolean
@@ -132,7 +129,6 @@ async function acquire(
   }
 }
 
-/** Writes nothing (R24). */
 export async function readHolder(
   { files, liveness }: Pick<LockPorts, 'files' | 'liveness'>,
   folder: string,

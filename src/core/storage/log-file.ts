@@ -6,7 +6,6 @@ import { maxLineBytes } from './line.js'
 import { type Manifest, manifestNames } from './manifest.js'
 
 export interface LogFile {
-  /** The upper part of a position. */
   readonly index: number
   readonly path: string
   readonly handle: FileHandle
@@ -22,7 +21,6 @@ export const recordPosition = (file: number, offset: number): number =>
 export const fileOf = (position: number): number => Math.floor(position / positionStride)
 export const offsetOf = (position: number): number => position % positionStride
 
-/** `undefined` for files that are missing. */
 export async function openFiles(
   files: Files,
   folder: string,
@@ -60,9 +58,9 @@ export async function* lineBatches(
 ): AsyncGenerator<RawLine[]> {
   const readAt = (position: number) =>
     readRange(file, position, Math.max(0, Math.min(chunkBytes, endBytes - position)))
-  let offset = from // of `rest`
-  let rest = nothing // a line that goes on in the next chunk
-  let isTooLong = false // inside a line that is passed over
+  let offset = from
+  let rest = nothing
+  let isTooLong = false
   let position = from
   let reading = readAt(position)
   try {

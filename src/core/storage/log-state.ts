@@ -28,7 +28,6 @@ export interface LogState {
   isCompacting: boolean
   isDraining: boolean
   isIdling: boolean
-  /** Records lie above the last mark. */
   isUnmarked: boolean
   groups: number
   /** The last record of a caller, and the one that HIGHWATER names. */
@@ -50,7 +49,6 @@ export function failLog(log: LogState, cause: unknown, detail: string): StorageE
 const notWritten = ({ folder }: LogState, cause: unknown) =>
   unavailable(`${folder} no longer accepts writes`, cause)
 
-/** Why nothing is appended now; `undefined`: it may be. */
 export function refusal(log: LogState): StorageError | undefined {
   if (log.failed !== undefined) return notWritten(log, log.failed)
   if (log.isEnding) return unavailable(`${log.folder} is closed`)
@@ -81,7 +79,7 @@ async function probeSpace(log: LogState): Promise<void> {
     try {
       await clock.sleep(probeMs, log.stop.signal)
     } catch {
-      return // closed or failed meanwhile
+      return
     }
     try {
       await log.exclusive(async () => {

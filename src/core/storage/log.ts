@@ -192,7 +192,6 @@ async function writeGroup(log: LogState): Promise<void> {
   }
 }
 
-/** One whose decision throws is out of the group. */
 function decisionOf(each: Waiting, group: number): Decided[] {
   try {
     return [{ each, ...each.decide(group) }]

@@ -11,7 +11,6 @@ export interface Manifest {
   readonly revision: number
   /** The last sequence number a snapshot stands for; 0 without one. */
   readonly snapshot: number
-  /** The first sequence number of each segment, ascending. */
   readonly segments: readonly number[]
 }
 

@@ -6,11 +6,8 @@ export interface Append {
 }
 
 export interface Waiting {
-  /** About what the lines will take. */
   readonly bytes: number
-  /** About how many there will be. */
   readonly lines: number
-  /** The records, decided once their group is written. */
   readonly decide: (group: number) => Append
   /** Of a log that several write: the epoch that must be in force. */
   readonly epoch?: number | undefined
@@ -33,7 +30,6 @@ export function newQueue(limitBytes: number) {
       bytes += each.bytes
       return true
     },
-    /** Whole appends, at least one. */
     take(): Waiting[] {
       let lines = 0
       let taken = 0

@@ -8,7 +8,6 @@ import { newWalk, readRecordAt, walkAll } from './walk.js'
 /** A compaction may remove files between reading MANIFEST and opening them. */
 const mostLooks = 5
 
-/** `undefined` for those that are missing. Without a manifest there is no log yet. */
 export async function openInForce(
   { files, hash }: Pick<LogPorts, 'files' | 'hash'>,
   folder: string,

@@ -59,18 +59,15 @@ export interface RecordLog {
    * Only a log that several processes write.
    */
   follow?(listener: (records: readonly StoredRecord[]) => void): void
-  /** Up to record `n`, or to the end as it is. */
   readonly catchUp?: (n?: number) => Promise<void>
   readonly down?: string | undefined
   /** `position_retired` when a compaction has moved it. */
   read(position: RecordPosition): Promise<StoredRecord>
-  /** To be iterated at once. */
   scan(): AsyncIterable<StoredRecord>
   /** Set once a sync failed or the fence was passed: nothing will ever be written again. */
   readonly failed: Error | undefined
   /** Whether the disk is full: appends are refused until a probe, every 5 s, finds space. */
   readonly closed: boolean
-  /** At once when it already is. */
   onFailure(listener: (error: Error) => void): void
   /** Never rejects for a log that is already dead. */
   close(): Promise<void>
@@ -106,9 +103,7 @@ export interface LogPorts {
 
 export interface LogFormat {
   readonly name: 'store' | 'journal'
-  /** Ours; a folder with a higher one is refused. */
   readonly version: number
-  /** Default `version`. */
   readonly minReader?: number
 }
 
@@ -116,7 +111,6 @@ export interface LogOptions {
   readonly format: LogFormat
   /** Unknown kinds are refused, but for those starting with `x-`, which are skipped. */
   readonly knownKinds: (kind: string) => boolean
-  /** Asked before every group. */
   readonly fence?: () => Promise<void>
   readonly onNote?: (text: string) => void
   readonly segmentBytes?: number

@@ -27,11 +27,9 @@ import { newWalk, type Walk, walkAll } from './walk.js'
 
 export interface RecoveredLog {
   readonly manifest: Manifest
-  /** In order of reading; the last one is the segment to append to. */
   readonly files: readonly LogFile[]
   readonly active: FileHandle
   readonly end: LogEnd
-  /** Length of the last segment, all of it durable. */
   readonly goodBytes: number
   /** The last line but for a mark of ours, which a later start may cut off. */
   readonly reached: LogEnd

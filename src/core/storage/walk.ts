@@ -24,11 +24,9 @@ export const internalKinds: ReadonlySet<string> = new Set([
   'manifest',
 ])
 
-/** `c` and `n` of the last line that counts, and where it ends. */
 export interface Walk {
   check: string
   sequence: number
-  /** End of the last whole group in the current file. */
   offset: number
   /** The state before the last line, when that line is a `mark`. */
   beforeMark: (LogEnd & { readonly offset: number }) | undefined
@@ -64,7 +62,6 @@ interface Reading {
   readonly hash: Hash
   readonly file: LogFile
   readonly options: WalkOptions
-  /** The last line, whole group or not. */
   chain: LogEnd
 }
 
@@ -74,11 +71,9 @@ interface SegmentReading extends Reading {
   /** Records of a group that is not whole yet, and how many lines of it are to come. */
   group: StoredRecord[]
   more: number
-  /** Offset of the first broken line of the last segment. */
   badAt: number | undefined
 }
 
-/** In small batches. */
 async function* taken(
   { hash, file, options }: Reading,
   endBytes: number,

@@ -24,7 +24,6 @@ export interface Writer {
   readonly ports: LogPorts
   readonly folder: string
   readonly options: LogOptions
-  /** R10: hands back the error to throw. */
   readonly fail: (cause: unknown, detail: string) => StorageError
   /** What was begun has been undone; hands back the error to throw. */
   readonly full: () => StorageError
@@ -36,7 +35,6 @@ export interface Writer {
   file: number
   /** The last line, which is durable. */
   end: LogEnd
-  /** The active segment takes no more lines. */
   mustRotate: boolean
 }
 
@@ -230,7 +228,6 @@ export async function cutLog(
   return { end: writer.end, old: writer.files.slice(0, -1) }
 }
 
-/** The index of its file. */
 export async function publishSnapshot(
   writer: Writer,
   last: number,

@@ -17,7 +17,7 @@ export interface BudgetPorts extends LockPorts {
   readonly hash: Hash
 }
 
-export interface SharedLog {
+interface SharedCharges {
   /** Rejects with StorageError 74 `home_in_use` where an older program is at work. */
   read(): Promise<ChargeLog>
   /**
@@ -41,8 +41,8 @@ export function openChargeLog(
     readonly defaults?: BudgetDefaults | undefined
     readonly onNote?: ((text: string) => void) | undefined
   } = {},
-): SharedLog {
-  const { clock, files, liveness, random } = ports
+): SharedCharges {
+  const { clock, files, liveness } = ports
   // An origin may hold characters that no file name takes.
   const folder = joinPath(joinPath(home, 'budget'), ports.hash.sha256(origin).slice(0, 16))
   const path = joinPath(folder, 'log.json')
@@ -74,47 +74,14 @@ export function openChargeLog(
   async function findOld(): Promise<void> {
     oldNames ??= (await namesIn(files, folder)).filter((name) => old(name) > 0)
     if (oldNames.length === 0) return
-    const journal = joinPath(home, 'journal')
-    for (const run of await namesIn(files, journal)) {
-      const holder = await readHolder(ports, joinPath(journal, run))
-      if (holder?.state !== 'alive' || holder.layout !== undefined) continue
+    await refuseOlderProgram(ports, home).catch((error: unknown) => {
       oldNames = undefined
-      throw new StorageError(
-        'home_in_use',
-        `${home} is in use by ${holderText(holder)}, of an older version of proposer`,
-        { hint: 'wait until that process is done, or stop it, then retry' },
-      )
-    }
+      throw error
+    })
   }
 
-  async function locked<T>(job: () => Promise<T>): Promise<T> {
-    const untilMs = clock.monotonicMs() + lockWaitMs
-    for (;;) {
-      try {
-        const lock = await acquireLock(ports, folder, 'budget', { brief: true })
-        try {
-          return await job()
-        } finally {
-          await lock.release()
-        }
-      } catch (error) {
-        const isTaken = error instanceof StorageError && error.code === 'store_locked'
-        if (!isTaken || clock.monotonicMs() >= untilMs) throw error
-      }
-      await clock.sleep(1 + (random.bytes(1)[0] ?? 0) / 32)
-    }
-  }
-
-  async function write(log: ChargeLog): Promise<void> {
-    const temporary = `${path}.tmp`
-    await removeIfThere(files, temporary)
-    const handle = await files.open(temporary, 'exclusive')
-    try {
-      await writeAll(handle, new TextEncoder().encode(JSON.stringify(log)))
-    } finally {
-      await handle.close()
-    }
-    await files.rename(temporary, path)
+  async function publish(log: ChargeLog): Promise<void> {
+    await writeUnsynced(files, path, log)
     for (const name of oldNames ?? []) await removeIfThere(files, joinPath(folder, name))
     oldNames = []
   }
@@ -147,11 +114,11 @@ export function openChargeLog(
         try {
           if (alone === undefined) {
             await findOld()
-            return await locked(async () => {
+            return await underLock(ports, folder, async () => {
               const { log, isKept } = await current(Math.floor(clock.monotonicMs()))
               const nowMs = Math.floor(clock.monotonicMs())
               const { log: after, result } = change(log, nowMs)
-              if (after !== log || !isKept) await write(compacted(after, nowMs))
+              if (after !== log || !isKept) await publish(compacted(after, nowMs))
               return result
             })
           }
@@ -164,6 +131,54 @@ export function openChargeLog(
         return result
       }),
   }
+}
+
+async function refuseOlderProgram(ports: BudgetPorts, home: string): Promise<void> {
+  const journal = joinPath(home, 'journal')
+  for (const run of await namesIn(ports.files, journal)) {
+    const holder = await readHolder(ports, joinPath(journal, run))
+    if (holder?.state !== 'alive' || holder.layout !== undefined) continue
+    throw new StorageError(
+      'home_in_use',
+      `${home} is in use by ${holderText(holder)}, of an older version of proposer`,
+      { hint: 'wait until that process is done, or stop it, then retry' },
+    )
+  }
+}
+
+async function underLock<T>(ports: BudgetPorts, folder: string, job: () => Promise<T>): Promise<T> {
+  const { clock, random } = ports
+  const untilMs = clock.monotonicMs() + lockWaitMs
+  for (;;) {
+    try {
+      const lock = await acquireLock(ports, folder, 'budget', { brief: true })
+      try {
+        return await job()
+      } finally {
+        await lock.release()
+      }
+    } catch (error) {
+      const isTaken = error instanceof StorageError && error.code === 'store_locked'
+      if (!isTaken || clock.monotonicMs() >= untilMs) throw error
+    }
+    await clock.sleep(1 + (random.bytes(1)[0] ?? 0) / 32)
+  }
+}
+
+async function writeUnsynced(
+  files: BudgetPorts['files'],
+  path: string,
+  log: ChargeLog,
+): Promise<void> {
+  const temporary = `${path}.tmp`
+  await removeIfThere(files, temporary)
+  const handle = await files.open(temporary, 'exclusive')
+  try {
+    await writeAll(handle, new TextEncoder().encode(JSON.stringify(log)))
+  } finally {
+    await handle.close()
+  }
+  await files.rename(temporary, path)
 }
 
 /** The number of a state file of 0.2. */

@@ -38,10 +38,10 @@ export interface Reservation {
 export interface Planner {
   /**
    * Waits until between `min` and `items` fit. UsageError `batch_over_budget` where `min` never
-   * will; StorageError 74 as `SharedLog.read`; the signal's reason where it fires during a wait.
+   * will; StorageError 74 as `SharedCharges.read`; the signal's reason where it fires during a wait.
    */
   reserve(items: number, options?: ReserveOptions): Promise<Reservation>
-  /** StorageError 74 as `SharedLog.read`. */
+  /** StorageError 74 as `SharedCharges.read`. */
   snapshot(): Promise<BudgetView>
 }
 

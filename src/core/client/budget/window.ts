@@ -26,7 +26,7 @@ const Charge = z.strictObject({
   /** No headers have told of a window that surely holds it. */
   isOpen: z.boolean(),
 })
-export type Charge = z.infer<typeof Charge>
+type Charge = z.infer<typeof Charge>
 
 /** Also the shape on disk. */
 export const ChargeLog = z.strictObject({

@@ -13,7 +13,7 @@ import { toHex, typedData, witnessRound } from '../../protocol/witness.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import { type ChainCheck, chainChecks } from '../journal/records.js'
-import { chainNow, confirmByChain, rulesOf } from '../trust/context.js'
+import { chainNow, confirmByChain, rulesOfRound } from '../trust/context.js'
 import { nothingPinned, requireImplementations } from '../trust/implementations.js'
 import { noNodeForRules } from '../trust/sources.js'
 import {
@@ -188,7 +188,7 @@ export async function rulesNow(
   context: QuestionContext,
   view: JournalView,
 ): Promise<RulesStanding | undefined> {
-  const rules = await rulesOf(chain, await confirmByChain(chain, trust, context))
+  const rules = await rulesOfRound(chain, await confirmByChain(chain, trust, context))
   return rules && rulesStanding(rules, intent, acknowledgedOf(view, context), context)
 }
 

@@ -149,7 +149,7 @@ export function withDirect(
 export const rulesUnknown = (why: string): string => `rules unknown: ${why}`
 
 async function withRules(chain: Chain, context: QuestionContext, round: Round) {
-  const rules = await rulesOf(chain, round)
+  const rules = await rulesOfRound(chain, round)
   if (rules !== undefined) return { context: { ...context, rules }, notes: [] }
   return {
     context,
@@ -158,7 +158,7 @@ async function withRules(chain: Chain, context: QuestionContext, round: Round) {
 }
 
 /** The clarifications of a round as of its block. */
-export async function rulesOf(chain: Chain, round: Round): Promise<Rules | undefined> {
+export async function rulesOfRound(chain: Chain, round: Round): Promise<Rules | undefined> {
   const { readRules } = await import('../../chain/rules.js')
   return onChain(() => readRules(chain, round, round.blockNumber))
 }

@@ -8,7 +8,7 @@ import { type Action, type ChainFacts, next } from './slot.js'
 import { confirmedChanges, sentChanges } from './slot-changes.js'
 import { closeExecuted, closeReverted, closeTaken, closeWithout, indexSlot } from './slot-ends.js'
 import { factsOf } from './slot-facts.js'
-import { type Executor, isDoomed, lookAt, type SlotLook } from './state.js'
+import { type Executor, isDoomed, lookAtSlot, type SlotLook } from './state.js'
 import { carriedBy, carrying, readTransaction } from './transaction.js'
 
 /** Steps of one slot in one go; more means that a decision does not hold: the next head is awaited. */
@@ -24,7 +24,7 @@ export function driveSlot(
   return executor.faults.look(slotId, async () => {
     try {
       for (let step = 0; step < stepsAtOnce; step += 1) {
-        const look = lookAt(executor, slotId, heads, shown)
+        const look = lookAtSlot(executor, slotId, heads, shown)
         if (look === undefined || !(await carryOut(look, next(look.slot, factsOf(look))))) return
       }
     } catch (error) {

@@ -107,7 +107,7 @@ export function isDoomed(executor: Executor, candidate: Candidate, heads: Heads)
   return isTooLate(executor, candidate, heads) || executor.doomed.has(candidate.id)
 }
 
-export function lookAt(
+export function lookAtSlot(
   executor: Executor,
   slotId: string,
   heads: Heads,

@@ -13,9 +13,7 @@ import { listenForWallet, type WalletListener } from './wallet-listener.js'
 
 export interface BrowserWallet {
   account(): Promise<Address>
-  /** Signs typed data and sends transactions; `signDigest` rejects with `signer_needs_typed_data`. */
   signer(address: Address): Signer
-  /** How many signatures are to come, for the page to tell. */
   expect(total: number): void
   close(): Promise<void>
 }
@@ -111,7 +109,6 @@ function newPage({ timeoutMs, signal, onPage, onProblem }: BrowserWalletOptions)
   let asking: Asking | undefined
   let number = 0
   let total = 0
-  /** Grows with every change of what the page should show. */
   let version = 0
   let isOpened = false
   let isClosed = false

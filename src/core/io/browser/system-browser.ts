@@ -15,7 +15,6 @@ export function systemOpener(
 const passedOn =
   /^(PATH|HOME|USER|LOGNAME|LANG|LC_\w+|DISPLAY|WAYLAND_DISPLAY|XAUTHORITY|XDG_\w+|DBUS_SESSION_BUS_ADDRESS|BROWSER|KDE_\w+|DESKTOP_SESSION|TMPDIR)$/
 
-/** Without a shell, and left to itself. */
 export function openInBrowser(
   opener: string,
   url: string,

@@ -6,10 +6,7 @@
 import { randomBytes, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { walletPageFiles } from '../../page/pages.js'
-import { BodyError } from '../../protocol/call.js'
-import { readJson } from '../../protocol/json.js'
-import { readIncoming } from '../serving/incoming-body.js'
-import { type Look, listenForLooks, refused } from '../serving/looks.js'
+import { type Look, listenForLooks, refused, withJson } from '../serving/looks.js'
 
 export interface WalletRoutes {
   opened(): void
@@ -18,7 +15,6 @@ export interface WalletRoutes {
 }
 
 export interface WalletListener {
-  /** With the secret path: for the person at this machine alone. */
   readonly url: string
   close(): Promise<void>
 }
@@ -117,18 +113,10 @@ async function answer(
     return refused(404, 'route_not_found', 'the wallet page has no such call')
   if (headers['content-type'] !== 'application/json')
     return refused(400, 'unsupported_media_type', 'a call is application/json')
-  let bytes: Uint8Array
-  try {
-    bytes = await readIncoming(incoming, response, { limitBytes, reserve: () => true })
-  } catch (error) {
-    if (!(error instanceof BodyError)) throw error
-    return refused(413, 'payload_too_large', `a call has at most ${limitBytes} bytes`)
-  }
-  const read = readJson(bytes)
-  if (!read.ok) return refused(400, 'invalid_json', read.detail)
   const gone = new AbortController()
   response.once('close', () => gone.abort())
-  return call(read.value, gone.signal)
+  const tooLarge = `a call has at most ${limitBytes} bytes`
+  return withJson(incoming, response, limitBytes, tooLarge, (body) => call(body, gone.signal))
 }
 
 function showsCookie(place: Place, header: string | undefined): boolean {
@@ -139,7 +127,6 @@ function showsCookie(place: Place, header: string | undefined): boolean {
   return given.some(([, value = '']) => equal(value, place.cookie))
 }
 
-/** Takes the same time whatever is given. */
 function equal(given: string, wanted: string): boolean {
   const [one, other] = [given, wanted].map((text) => Buffer.from(text)) as [Buffer, Buffer]
   return one.length === other.length && timingSafeEqual(one, other)

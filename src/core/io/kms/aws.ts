@@ -4,9 +4,15 @@
  */
 
 import { UsageError } from '../../protocol/errors.js'
-import { type KeyPlace, type KmsFault, packageMissing, unusable, wrongKey } from './faults.js'
+import {
+  isMissing,
+  type KeyPlace,
+  type KmsFault,
+  packageMissing,
+  unusable,
+  wrongKey,
+} from './faults.js'
 import type { KeyService } from './key-service.js'
-import { isMissing } from './packages.js'
 
 export interface AwsKey {
   readonly key: string
@@ -120,7 +126,6 @@ export async function openAwsKey({ key, region }: AwsKey): Promise<KeyService> {
   }
 }
 
-/** That of the environment or of the profile. */
 export async function currentRegion(): Promise<string> {
   const { KMSClient } = await loadSdk()
   const client = new KMSClient({})

@@ -9,9 +9,7 @@ import { networkFault } from '../../protocol/network-words.js'
 import { quoteWords } from '../../protocol/node-words.js'
 
 export interface KeyPlace {
-  /** For people, such as "AWS KMS". */
   readonly name: string
-  /** As the account's file names it. */
   readonly key: string
   readonly advice: {
     readonly credentials: string
@@ -102,7 +100,6 @@ export function kmsError(
   }
 }
 
-/** The key makes no signature that a chain takes. */
 export const wrongKey = ({ name, key }: KeyPlace, why: string) =>
   new UsageError(
     'kms_wrong_key',
@@ -118,7 +115,6 @@ export const unusable = ({ name, key }: KeyPlace, why: string) =>
     'try again; if it stays so, look for what changes answers between here and the service',
   )
 
-/** The name leads to another key than when the account was made. */
 export const otherKey = ({ name, key }: KeyPlace, address: string, why: string) =>
   new UsageError(
     'kms_other_key',
@@ -133,10 +129,16 @@ export const tooLate = ({ name, key }: KeyPlace, limitMs: number) =>
     'check the network, then try again',
   )
 
-/** Optional, for they are large and most people need neither. */
 export const packageMissing = (packageName: string, major: number) =>
   new UsageError(
     'kms_package_missing',
     `the package ${packageName}, which talks to the key service, is not installed`,
     `install it: \`npm install ${packageName}@${major}\`, with --global if proposer was installed that way`,
   )
+
+/** The package itself, and not one that it needs. */
+export const isMissing = (error: unknown, packageName: string): boolean =>
+  error instanceof Error &&
+  'code' in error &&
+  /^(ERR_)?MODULE_NOT_FOUND$/.test(String(error.code)) &&
+  error.message.includes(`'${packageName}'`)

@@ -6,8 +6,8 @@
 import { createRequire } from 'node:module'
 import { UsageError } from '../../protocol/errors.js'
 import { urlFault } from '../../protocol/plain-http.js'
-import { crc32c } from './crc32c.js'
 import {
+  isMissing,
   type KeyPlace,
   type KmsFault,
   kmsError,
@@ -16,7 +16,6 @@ import {
   wrongKey,
 } from './faults.js'
 import { callLimitMs, type KeyService } from './key-service.js'
-import { isMissing } from './packages.js'
 
 const packageName = '@google-cloud/kms'
 const algorithm = 'EC_SIGN_SECP256K1_SHA256'
@@ -62,7 +61,6 @@ async function connect({ KeyManagementServiceClient }: Sdk, place: KeyPlace): Pr
 
 const endpointVariable = 'CLOUDSDK_API_ENDPOINT_OVERRIDES_CLOUDKMS'
 
-/** By the variable that gcloud has for it. */
 function endpoint(): { protocol: string; apiEndpoint: string; port: number } | undefined {
   const text = process.env[endpointVariable]
   if (text === undefined || text === '') return undefined
@@ -92,7 +90,6 @@ const faults: Readonly<Record<string, KmsFault>> = {
   429: 'throttled',
 }
 
-/** As gaxios, which the client calls with, rejects. */
 interface CallError extends Error {
   readonly config?: { readonly url?: unknown }
   readonly status?: number
@@ -177,4 +174,18 @@ function bytesOfPem(pem: string): Uint8Array {
     pem,
   )?.[1]
   return new Uint8Array(Buffer.from(base64 ?? '', 'base64'))
+}
+
+/** CRC-32C (Castagnoli, RFC 3720, B.4), by which Google Cloud guards what it is sent and sends. */
+
+const table = Uint32Array.from({ length: 256 }, (_, byte) => {
+  let value = byte
+  for (let bit = 0; bit < 8; bit += 1) value = value & 1 ? (value >>> 1) ^ 0x82f63b78 : value >>> 1
+  return value
+})
+
+export function crc32c(bytes: Uint8Array): number {
+  let crc = 0xffffffff
+  for (const byte of bytes) crc = (table[(crc ^ byte) & 0xff] ?? 0) ^ (crc >>> 8)
+  return (crc ^ 0xffffffff) >>> 0
 }

@@ -24,9 +24,7 @@ import {
  * such error may be shown or kept: it holds the request with its credentials (R5).
  */
 export interface KeyService extends KeyPlace {
-  /** SubjectPublicKeyInfo, DER. */
   publicKey(signal: AbortSignal): Promise<Uint8Array>
-  /** DER, of a digest of 32 bytes. */
   signDigest(digest: Uint8Array, signal: AbortSignal): Promise<Uint8Array>
   /** `undefined` where the service said nothing: the connection failed. */
   faultOf(error: unknown): KmsFault | undefined

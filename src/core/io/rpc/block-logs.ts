@@ -22,7 +22,6 @@ interface BlockBloom {
   readonly isMeant: boolean
 }
 
-/** Blooms of the heads that were read. */
 export interface BlockBlooms {
   readonly byNumber: LRUCache<bigint, BlockBloom>
   /** A log has been seen that the bloom of its own block excludes. */
@@ -46,7 +45,6 @@ export function noteBloom({ byNumber }: BlockBlooms, header: Header): void {
   byNumber.set(header.number, { hash: header.hash, bloom, isMeant })
 }
 
-/** Of one block without a request where its bloom excludes them. */
 export async function logsOf(reader: Reader, filter: WireLogFilter): Promise<readonly ChainLog[]> {
   const { toBlock, blockHash } = filter
   const { blooms } = reader
@@ -115,7 +113,6 @@ function isExcluded({ blooms }: Reader, { fromBlock, toBlock, ...filter }: WireL
   return true
 }
 
-/** False where the header that was read of its block excludes it. */
 function mayExist(
   { blooms }: Reader,
   { blockNumber, blockHash, address, topics }: ChainLog,
@@ -147,7 +144,6 @@ async function secondLook(router: Router, index: number, toBlock: bigint, read: 
 /** The logs bloom of a block header: says that a log is *not* in the block (yellow paper §4.3.1). */
 const bloomBytes = 256
 
-/** A bloom of another size excludes nothing. */
 export function mayHold(bloom: Hex, addressOrTopic: Hex): boolean {
   const bits = bloom.length === 2 + 2 * bloomBytes ? fromHex(bloom) : undefined
   if (bits === undefined) return true

@@ -56,7 +56,6 @@ interface Reader {
   newest?: { readonly header: BlockHeader; readonly index: number; readonly seenAtMs: number }
 }
 
-/** `close` ends the probing of nodes. */
 export function chainOver(
   transports: readonly Transport[],
   options: RouterOptions,
@@ -123,7 +122,6 @@ export function chainOver(
   }
 }
 
-/** Without one the error goes on. */
 function elsewhere({ table }: Router, error: unknown): number {
   const chainId = otherChainId(table)
   if (chainId === undefined) throw error

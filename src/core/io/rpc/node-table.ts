@@ -5,14 +5,11 @@
  */
 import type { Clock, Random } from '../../ports.js'
 
-/** `index`: its position in the configuration, from 0. */
 export interface NodeHealth {
   readonly index: number
   readonly state: 'healthy' | 'aside'
-  /** Carries no URL (R5). */
   readonly why?: string
   readonly headNumber?: bigint
-  /** Batches count one. */
   readonly requests: { readonly answered: number; readonly unanswered: number }
 }
 
@@ -20,7 +17,6 @@ export interface NodeTableOptions {
   readonly clock: Pick<Clock, 'monotonicMs'>
   readonly random: Pick<Random, 'bytes'>
   readonly expectedChainId: number | undefined
-  /** A node that is further behind the best one is taken out. */
   readonly maxLagBlocks: number
   /** So is one whose newest block is that much older than the best one's, where blocks are slow. */
   readonly maxLagSeconds: number | undefined
@@ -134,7 +130,6 @@ export function noteFailure(table: NodeTable, index: number, why: string): void 
     takeOut(table, index, 'silent', why)
 }
 
-/** Why, in words. */
 export function isElsewhere(table: NodeTable, index: number, chainId: number): string {
   const why = `it is on chain ${chainId}, not on ${table.expectedChainId}`
   nodeAt(table, index).otherChainId = chainId
@@ -150,7 +145,6 @@ export function noteHead(
   nodeAt(table, index).head = { number, timestamp, seenAtMs: table.clock.monotonicMs() }
 }
 
-/** Whether it did. */
 export function takeOutIfBehind(table: NodeTable, index: number): boolean {
   const own = nodeAt(table, index).head
   if (own === undefined) return false
@@ -191,7 +185,6 @@ export function noteAgreement(table: NodeTable, compared: readonly number[]): vo
 export const otherChainId = (table: NodeTable): number | undefined =>
   takers(table).length === 0 ? table.nodes[0]?.otherChainId : undefined
 
-/** Nodes are named by number (R5). */
 export function whyNone({ conflict, nodes }: NodeTable): string {
   if (conflict) return conflict.why
   const reasons = nodes.map(

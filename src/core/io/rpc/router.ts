@@ -29,7 +29,6 @@ export interface RouterOptions extends NodeTableOptions {
   readonly batchCalls: number
 }
 
-/** A call and the shape of its result; a result of another shape is none. */
 export interface Read<T> extends RpcCall {
   readonly shape: z.ZodMiniType<T>
 }
@@ -51,7 +50,6 @@ export interface Router {
   readonly transports: readonly Transport[]
   readonly options: RouterOptions
   readonly closing: AbortController
-  /** What was asked of all nodes since the start, as those count who bill by call. */
   readonly usage: { requests: number; readonly methods: Record<RpcClass, number> }
   queue: Waiting[]
   surveyedAtMs: number
@@ -120,7 +118,6 @@ export const blockRead = <T>(
   shape: Read<T>['shape'],
 ): Read<T> => ({ method: 'eth_getBlockByNumber', params: [blockTag(at), false], shape })
 
-/** Without any check, to a node that may be out of rotation. */
 export async function hand(
   router: Router,
   index: number,
@@ -172,7 +169,6 @@ function flush(router: Router): void {
   }
 }
 
-/** Asks until every read has a result, or an error that neither another node nor time changes. */
 async function tryNodes(
   router: Router,
   waiting: readonly Waiting[],
@@ -208,7 +204,6 @@ const mayCatchUp = ({ only, read: { method, params } }: Waiting): boolean =>
   (method === 'eth_getLogs' ||
     (/^eth_(call|getCode|getStorageAt)$/.test(method) && /^0x/.test(String(params.at(-1)))))
 
-/** Node after node; those that none has served. */
 async function askInTurn(
   router: Router,
   waiting: readonly Waiting[],
@@ -319,7 +314,6 @@ async function exchange(
   }
 }
 
-/** `undefined` where the node gave nothing. */
 const lookWith = (router: Router) => async (index: number, calls: readonly RpcCall[]) => {
   const { options, closing } = router
   const timeoutMs = Math.min(lookMs, options.timeoutMs)

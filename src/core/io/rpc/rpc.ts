@@ -13,11 +13,8 @@ export interface RpcOptions {
   readonly answerBytes?: number
   /** A node on another chain is not believed and gets nothing. Without it any chain will do. */
   readonly expectedChainId?: number
-  /** Default 3. */
   readonly maxLagBlocks?: number
-  /** Default: no matter. */
   readonly maxHeadAgeSeconds?: number
-  /** For tests. */
   readonly clock?: Pick<Clock, 'monotonicMs'>
   readonly random?: Pick<Random, 'bytes'>
 }

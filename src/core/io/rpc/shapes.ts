@@ -37,7 +37,6 @@ export const Header = z.object({
   hash: HashHex,
   parentHash: HashHex,
   timestamp: Quantity,
-  /** In wei; 0 where the chain has none. */
   baseFeePerGas: z.pipe(
     z.nullish(Quantity),
     z.transform((fee) => fee ?? 0n),

@@ -12,13 +12,10 @@ import {
   type PageSource,
 } from '../../page/admin-page-events.js'
 import { pageFiles } from '../../page/pages.js'
-import { BodyError } from '../../protocol/call.js'
 import { ProposerError } from '../../protocol/errors.js'
-import { readJson } from '../../protocol/json.js'
 import { commonHeaders } from '../../protocol/refusal.js'
 import { createMetrics, type MetricsParts } from './admin-metrics.js'
 import { proofPath, tokenProof } from './admin-token.js'
-import { readIncoming } from './incoming-body.js'
 import {
   healthLooks,
   jsonLook,
@@ -28,9 +25,9 @@ import {
   listenForLooks,
   onlyBy,
   refused,
+  withJson,
 } from './looks.js'
 
-/** What there is beyond health, readiness and metrics. Bodies and responses are JSON. */
 export interface OperatorRoutes {
   /** 64 hex digits; whoever POSTs shows it as `Authorization: Bearer`. */
   readonly token: string
@@ -42,10 +39,8 @@ export interface OperatorRoutes {
 export interface AdminOptions extends MetricsParts {
   readonly port: number
   readonly connections?: number
-  /** Without them there is nothing to act on. */
   readonly operator?: OperatorRoutes
   readonly page?: PageSource
-  /** Default: once a second. */
   readonly pageEveryMs?: number
 }
 
@@ -188,21 +183,8 @@ async function acted(
       'unsupported_media_type',
       'the body must be plain JSON in UTF-8; send Content-Type: application/json',
     )
-  let bytes: Uint8Array
-  try {
-    bytes = await readIncoming(incoming, response, { limitBytes, reserve: () => true })
-  } catch (error) {
-    if (!(error instanceof BodyError)) throw error
-    return error.kind === 'too_large'
-      ? refused(
-          413,
-          'payload_too_large',
-          `the body is larger than ${limitBytes} bytes; split it, or stop the gateway and rerun the command`,
-        )
-      : refused(400, 'bad_request', 'the body is incomplete; send it again')
-  }
-  const read = readJson(bytes)
-  return read.ok ? orRefusal(() => act(read.value)) : refused(400, 'invalid_json', read.detail)
+  const tooLarge = `the body is larger than ${limitBytes} bytes; split it, or stop the gateway and rerun the command`
+  return withJson(incoming, response, limitBytes, tooLarge, (body) => orRefusal(() => act(body)))
 }
 
 /** Both sides are hashed, so that neither length nor content shows in the time it takes. */

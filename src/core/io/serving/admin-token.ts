@@ -46,7 +46,6 @@ export async function ensureAdminToken(
   return readAdminToken(path)
 }
 
-/** The token is never part of a message. */
 export async function readAdminToken(path: string): Promise<string> {
   const unusable = (what: string, hint: string, cause?: unknown) =>
     new StorageError('admin_token_unusable', `${path} ${what}`, { hint, cause })

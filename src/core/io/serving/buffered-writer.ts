@@ -9,7 +9,6 @@ export interface BufferedWriter {
   /** False where too much is waiting already: the text is dropped and counted. */
   write(text: string): boolean
   isIdle(): boolean
-  /** After the given milliseconds at the latest. */
   written(withinMs: number): Promise<void>
   dropped(): number
 }
@@ -47,7 +46,6 @@ export function logOfStderr(): number {
   return 2
 }
 
-/** After an error everything is dropped. */
 export function createBufferedWriter(fd: number): BufferedWriter {
   let waiting: Buffer[] = []
   let bytes = 0

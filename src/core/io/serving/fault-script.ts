@@ -106,12 +106,10 @@ const Script = z.strictObject(
   { error: 'must be one JSON object with "rules"' },
 )
 
-/** Counts from 1. */
 export type FaultScript = z.infer<typeof Script>
 export type FaultRule = FaultScript['rules'][number]
 export type FaultAct = FaultRule['do']
 
-/** Values are never repeated. */
 export function parseFaultScript(raw: unknown, source: string): FaultScript {
   const parsed = Script.safeParse(raw)
   if (parsed.success) return parsed.data
@@ -161,7 +159,6 @@ export interface FaultCall {
   readonly question: string | undefined
 }
 
-/** What a request line asks for, or `undefined` for whatever no rule can name. */
 export function faultCall(method: string, target: string): FaultCall | undefined {
   for (const { route, form } of calls) {
     const found = form.exec(`${method} ${target}`)
@@ -173,7 +170,6 @@ export function faultCall(method: string, target: string): FaultCall | undefined
 }
 
 export interface MetRule {
-  /** Its place in the script, from 1. */
   readonly number: number
   /** Which of the calls that the rule is about this is, from 1. */
   readonly call: number
@@ -181,7 +177,6 @@ export interface MetRule {
 }
 
 export interface FaultCounter {
-  /** In the order of the script. */
   meet(call: FaultCall): readonly MetRule[]
   counts(): readonly number[]
 }

@@ -15,15 +15,12 @@ type Handler = (call: Call) => Promise<Answered | undefined>
 
 type Instead = Answered | 'reset' | undefined
 
-/** `advanceRound` resolves with why it could not be done. */
 export interface FaultWorld {
   advanceRound(question: string): Promise<string | undefined>
   loseChain(seconds: number): Promise<void>
   skewClock(seconds: number): void
   sameQuestion(one: string, other: string): boolean
-  /** Resolves early where the server is to stop. */
   sleep(ms: number): Promise<void>
-  /** Whoever got no answer gets none then either. */
   readonly stopping: Promise<void>
   note(line: string): void
 }

@@ -39,7 +39,6 @@ export const serverSettings = {
 export const socketSettings = {
   timeoutMs: 30_000,
   maxRequestsPerSocket: 1_000,
-  /** Connections that are served at once; more of them get 503. */
   places: connectionPlaces,
   /**
    * Any other value silently drops later headers, Content-Length included; 16 KiB is the bound, and
@@ -64,9 +63,7 @@ export interface ListenOptions {
   readonly handler: (call: Call) => Promise<Answered | undefined>
   readonly onRefused?: (record: RequestRecord) => void
   readonly places?: number
-  /** Default: all places. */
   readonly perAddress?: number
-  /** Default: each that is written differently. */
   readonly addressKey?: (address: string) => string
   readonly timeouts?: { readonly [K in Timeouts]?: number }
 }
@@ -194,7 +191,6 @@ function inTurn(
   }
 }
 
-/** Answers what the parser refused, where an answer cannot be taken for another call's. */
 function onClientError(
   options: ListenOptions,
   error: NodeJS.ErrnoException,
@@ -257,7 +253,7 @@ async function answer(
   }
   socket.setTimeout(socketSettings.timeoutMs)
   const closes = isLast() || answered.status === 413 || refused !== undefined
-  await send(incoming, response, answered, closes)
+  await sendAnswer(incoming, response, answered, closes)
 }
 
 /** What node's parser lets through and we do not (robustness §4). */
@@ -299,7 +295,7 @@ function parserRefusal(code: string | undefined): Refusal {
 }
 
 /** Answers, so that no unread rest of the call makes a reset overtake the answer. */
-export async function send(
+export async function sendAnswer(
   incoming: IncomingMessage,
   response: ServerResponse,
   { status, headers, body }: Answered,
@@ -397,7 +393,6 @@ function keepPlaces(
   }
 }
 
-/** Refuses connections that have no place, one after the other with another time to come back. */
 function refusing(
   options: ListenOptions,
   places: number,
@@ -416,7 +411,6 @@ function refusing(
   }
 }
 
-/** Answers where there is no ServerResponse, and closes. */
 function writeRaw(socket: Duplex, refusal: Refusal): void {
   const { status, retryAfterSeconds } = refusal
   const body = refusalBody(refusal)

@@ -1,4 +1,3 @@
-/** How long calls wait before they are read, and how to let others have a turn. */
 import { performance } from 'node:perf_hooks'
 
 const roundMs = 50

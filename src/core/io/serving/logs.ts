@@ -118,7 +118,6 @@ function countFreeLines(tell: (client: string | undefined, calls: number) => voi
   }
 }
 
-/** A figure as people read it: `0.0004 s`, `312 bytes`; any other by itself. */
 const figureText = ([name, figure]: readonly [string, string | number]): string =>
   name === 'seconds'
     ? `${Number(Number(figure).toPrecision(3))} s`

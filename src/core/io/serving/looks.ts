@@ -2,9 +2,12 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Registry } from 'prom-client'
+import { BodyError } from '../../protocol/call.js'
+import { readJson } from '../../protocol/json.js'
 import { withoutNodeWords } from '../../protocol/node-words.js'
 import { commonHeaders } from '../../protocol/refusal.js'
-import { send, serverSettings, socketSettings } from './listener.js'
+import { readIncoming } from './incoming-body.js'
+import { sendAnswer, serverSettings, socketSettings } from './listener.js'
 
 export interface Look {
   readonly status: number
@@ -39,7 +42,6 @@ export interface LookServer {
   /** Time that a connection may be silent, in milliseconds; 0: any. Default: 30 s. */
   readonly timeoutMs?: number
   readonly closes?: boolean
-  /** What it rejects with is a bug of ours. */
   readonly route: (
     incoming: IncomingMessage,
     response: ServerResponse,
@@ -52,10 +54,9 @@ export async function listenForLooks(options: LookServer): Promise<LookListener>
     const look = await options.route(incoming, response)
     if (look === 'streaming') return
     const headers = { ...commonHeaders, ...look.headers }
-    await send(incoming, response, { ...look, headers }, options.closes === true)
+    await sendAnswer(incoming, response, { ...look, headers }, options.closes === true)
   }
   const server = createServer({ ...serverSettings }, (incoming, response) => {
-    // Whoever has gone needs no response.
     response.on('error', () => undefined)
     respond(incoming, response).catch((error: unknown) => {
       response.destroy()
@@ -82,6 +83,27 @@ export async function listenForLooks(options: LookServer): Promise<LookListener>
         server.closeAllConnections()
       }),
   }
+}
+
+/** Of a JSON body up to `limitBytes`; what is none is refused. */
+export async function withJson(
+  incoming: IncomingMessage,
+  response: ServerResponse,
+  limitBytes: number,
+  tooLarge: string,
+  use: (body: unknown) => Promise<Look>,
+): Promise<Look> {
+  let bytes: Uint8Array
+  try {
+    bytes = await readIncoming(incoming, response, { limitBytes, reserve: () => true })
+  } catch (error) {
+    if (!(error instanceof BodyError)) throw error
+    return error.kind === 'too_large'
+      ? refused(413, 'payload_too_large', tooLarge)
+      : refused(400, 'bad_request', 'the body is incomplete; send it again')
+  }
+  const read = readJson(bytes)
+  return read.ok ? use(read.value) : refused(400, 'invalid_json', read.detail)
 }
 
 export const healthLooks = (

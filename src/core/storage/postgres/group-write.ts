@@ -35,7 +35,6 @@ type Decided = Append & { readonly each: Waiting }
 
 interface Work {
   readonly group: readonly Waiting[]
-  /** Those that were told no: a later try leaves them out. */
   readonly refused: Set<Waiting>
   readonly id: string
   readonly timeMs: number
@@ -76,7 +75,6 @@ async function writeGroup(log: State): Promise<void> {
   }
 }
 
-/** The last error rejects. */
 async function tried(log: State, work: Work): Promise<void> {
   const startMs = log.clock.monotonicMs()
   for (;;) {
@@ -162,7 +160,6 @@ async function together<T extends readonly unknown[]>(
   return (await Promise.all(sent)) as unknown as T
 }
 
-/** Locks the end of the log, and applies what was written up to it. */
 async function lockEnd(log: State, session: SqlSession): Promise<Head> {
   for (;;) {
     // A statement of its own: its snapshot is taken when the lock is held.
@@ -192,7 +189,6 @@ async function lockHead(log: State, session: SqlSession): Promise<Head> {
   return { n, epoch: Number(row?.epoch), holder, isFree: row?.is_free === true }
 }
 
-/** One that is fenced off or throws is out of the group. */
 function decide(log: State, { group, refused }: Work, { epoch }: Head): readonly Decided[] {
   log.groups++
   return group.flatMap((each) => {
@@ -258,7 +254,6 @@ function finish(log: State, work: Work, decisions: readonly Decided[]): void {
   }
 }
 
-/** See `SharedLog.transact`. */
 export async function transact(
   log: State,
   decide: (head: Head) => Written | undefined,

@@ -15,7 +15,6 @@ export interface SharedInspection {
   readonly epoch: number
   readonly writeVersion: number
   readonly bytes: number
-  /** `undefined` without one of this version's form. */
   readonly snapshotAt: number | undefined
   readonly damage: SharedDamage | undefined
 }

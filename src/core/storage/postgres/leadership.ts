@@ -10,7 +10,6 @@ import { type Queries, unlessUnreachable } from './session.js'
 import type { SharedLog } from './shared-log.js'
 
 const termMs = 10_000
-/** So much of a term a leader does not count on. */
 const marginMs = 1_000
 const renewMs = 3_000
 const lookMs = 500
@@ -24,12 +23,9 @@ export interface LeadershipParts {
   readonly id: string
   /** Sends nothing itself: it leads only while no gateway with an executor is there. */
   readonly standsBack: boolean
-  /** `undefined` where it may. */
   readonly obstacle: () => string | undefined
-  /** Why what acts under the lease has ended by itself. */
   readonly hasFailed: () => string | undefined
   readonly onGained: (epoch: number) => void
-  /** Resolves when nothing acts under it. */
   readonly onLost: (reason: string) => Promise<void>
 }
 
@@ -48,7 +44,6 @@ export interface Leadership {
 
 interface State extends LeadershipParts {
   epoch: number | undefined
-  /** Monotonic milliseconds. */
   trustedUntilMs: number
   notBeforeMs: number
   blocked: string | undefined
@@ -194,7 +189,6 @@ export interface Lease {
   readonly n: number
   /** The newest epoch, held or not. */
   readonly epoch: number
-  /** `undefined` where nobody leads. */
   readonly leader: string | undefined
   readonly endsInMs: number
 }

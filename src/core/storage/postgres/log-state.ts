@@ -32,7 +32,6 @@ export interface SharedLogParts {
   readonly random: Random
   readonly database: SqlDatabase
   readonly knownKinds: (kind: string) => boolean
-  /** Before any record. */
   readonly onSnapshot?: (line: string) => void
   readonly onObservation?: ((observation: Observation) => void) | undefined
   /** The last record that this machine has seen of it: a log without it is refused. */
@@ -53,7 +52,6 @@ export interface State extends Omit<SharedLogParts, 'database' | 'onSnapshot' | 
   applied: number
   appliedGroup: string | undefined
   failed: StorageError | undefined
-  /** Why nothing can be written now. */
   down: string | undefined
   isEnding: boolean
   isDraining: boolean
@@ -87,7 +85,6 @@ export function recordOfRow(
   return { kind, data: d, sequence: Number(n), timeMs: Number(t), position: Number(n) }
 }
 
-/** In their order. */
 export const rowsAfter = (
   session: SqlSession,
   after: number,
@@ -113,7 +110,6 @@ export function applyRows(log: State, rows: readonly SqlRow[]): void {
   log.appliedGroup = String(last.grp)
 }
 
-/** Reads and applies what others have written, up to record `n`, which `head` says is there. */
 export async function applyUpTo(log: State, session: SqlSession, n: number): Promise<void> {
   while (log.applied < n) {
     const rows = await rowsAfter(session, log.applied, n)

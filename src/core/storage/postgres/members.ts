@@ -1,4 +1,3 @@
-/** The gateways of a shared store, as they report themselves. */
 import type { Clock } from '../../ports.js'
 import { schemaVersion } from './schema.js'
 import { unlessUnreachable } from './session.js'
@@ -44,12 +43,9 @@ export const otherBudget = (
     ?.budget
 
 export interface SeenMember extends Member {
-  /** The form of the tables that it knows. */
   readonly format: number
   readonly startedAtMs: number
-  /** Milliseconds since it was last heard of, by the database's clock. */
   readonly seenMsAgo: number
-  /** When it was last heard of. */
   readonly lag: number
   readonly isLeader: boolean
 }
@@ -62,7 +58,6 @@ export interface Membership {
   stop(): Promise<void>
 }
 
-/** Reports a gateway every three seconds. */
 export async function joinStore(
   { clock, log }: { readonly clock: Clock; readonly log: SharedLog },
   member: Member,
@@ -111,7 +106,6 @@ export async function joinStore(
   }
 }
 
-/** Of the last hour, the leader first. */
 export async function membersOf(log: Pick<SharedLog, 'ask'>): Promise<readonly SeenMember[]> {
   const rows = await log.ask(
     `SELECT g.*, extract(epoch FROM g.started_at) * 1000 AS started_ms,

@@ -144,7 +144,6 @@ export async function lookAtStore(
            (SELECT min_reader FROM proposer.head) AS min_reader FROM proposer.migration m`,
   )
   const version = Number(form?.version)
-  // Below zero as long as a copy into it is under way: no version reads it then.
   const minReader = Number(form?.min_reader)
   if (minReader < 0 && copyBegun === 'refused')
     throw refused(
@@ -217,7 +216,6 @@ const neededRights = {
   budget: ['SELECT', 'INSERT', 'UPDATE'],
 } as const
 
-/** As `INSERT on proposer.record`. */
 export async function lackingRights(session: SqlSession, name: string): Promise<readonly string[]> {
   const rights = Object.entries(neededRights).flatMap(([table, needed]) =>
     needed.map((right) => `('proposer.${table}', '${right}')`),

@@ -39,7 +39,6 @@ export function openConnection(database: SqlDatabase, clock?: Pick<Clock, 'sleep
     if (waiting === undefined) {
       const fresh = await database.connect()
       waiting = { session: fresh, done: awaitStandby(fresh) }
-      // Whoever asks next hears of it.
       waiting.done.catch(() => undefined)
     }
     const { session: fresh, done } = waiting
@@ -144,7 +143,6 @@ export function unlessUnreachable(error: unknown): void {
   if (!(error instanceof StorageError)) throw error
 }
 
-/** Nothing was committed. */
 export const notReached = (name: string, error: unknown): unknown =>
   error instanceof SqlError
     ? new StorageError('store_unavailable', `the database ${name} failed: ${error.message}`, {

@@ -26,7 +26,6 @@ import {
 } from './log-state.js'
 import { awayText, notReached, openConnection } from './session.js'
 
-/** Others' records are looked for this often. */
 const pollMs = 250
 const decisionBytes = 2_048
 
@@ -47,12 +46,10 @@ export interface SharedLog extends RecordLog {
    * are taken slowly, while appends go on.
    */
   putSnapshot(lines: Iterable<string>): Promise<void>
-  /** On the session for reading. */
   ask(text: string, values?: readonly unknown[]): Promise<readonly SqlRow[]>
   readonly name: string
 }
 
-/** `store_rolled_back` for a log that lacks what this machine has seen. */
 export async function openSharedLog(parts: SharedLogParts): Promise<SharedLog> {
   const { database, onSnapshot, seen, ...rest } = parts
   const log: State = {

@@ -6,12 +6,10 @@ import { notReached, openConnection } from './session.js'
 export interface WindowLimits {
   readonly windowMs: number
   readonly perClientItems: number
-  /** Of one call, the window of all is charged no more. */
   readonly mostSharedItems: number
 }
 
 export interface WindowState {
-  /** Everything charged in it, refused charges too. */
   readonly spentItems: number
   readonly endsInMs: number
 }
@@ -19,7 +17,6 @@ export interface WindowState {
 export interface Charged {
   readonly own: WindowState
   readonly everyone: WindowState
-  /** The end of the log when it was charged. */
   readonly end: number
 }
 
