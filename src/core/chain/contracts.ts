@@ -1,4 +1,3 @@
-/** What is called and decoded on contracts that others deployed (domain §2–§5). */
 import { parseAbi } from 'viem'
 
 export * from './constants.js'

@@ -1,5 +1,3 @@
-/** Typed contract reads over the `Chain` port; viem only encodes and decodes. */
-
 import {
   type Abi,
   type ContractEventName,

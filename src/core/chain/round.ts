@@ -1,7 +1,3 @@
-/**
- * One request round of a question, and the pinned contracts it may live on (contract §1, §7;
- * domain §4, §5).
- */
 import type { Hex } from '../ports.js'
 import { boundedCache } from '../protocol/bounded-cache.js'
 import type { RoundRef } from '../protocol/candidate.js'

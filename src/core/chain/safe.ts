@@ -110,7 +110,6 @@ function domainSeparator(chainId: number, safe: Address): Hex {
   return keccak256(encodeAbiParameters(types, [typeHash, BigInt(chainId), safe]))
 }
 
-/** EIP-712 data for a wallet, and its hash. */
 export function safeMessage(
   { chainId, safe }: Pick<SafeFacts, 'chainId' | 'safe'>,
   digest: Hex,

@@ -157,7 +157,6 @@ function roundEventOf(
   }
 }
 
-/** A round as the oracle's calls name it. */
 export const oracleKey = (round: {
   readonly requester: Address
   readonly identifier: Hex

@@ -1,5 +1,3 @@
-/** `serve --check` on the chain (domain §2, §4, §6, §8). */
-
 import { oracleAbi, roles, signedProposerAbi, whitelistAbi } from '../chain/contracts.js'
 import { coinOf, coinText } from '../chain/profiles.js'
 import { lowercase, readContract, unlessRefused } from '../chain/reading.js'

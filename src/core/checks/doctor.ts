@@ -1,9 +1,3 @@
-/**
- * What `doctor` looks at (contract §6). All but `openCheck` and `clockCheck` throw an error of
- * ours
- * where nobody answers.
- */
-
 import { readSafe, requireKeys } from '../chain/safe.js'
 import { onChain } from '../chain/unavailable.js'
 import { type Funds, fundsOf } from '../client/funds/funds.js'

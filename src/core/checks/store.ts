@@ -1,5 +1,3 @@
-/** `serve --check` on the store: looking only, nothing is made (R24). */
-
 import type { RegistryEntry } from '../chain/questions.js'
 import type { GatewayConfig } from '../gateway/config.js'
 import type { Ledger, LedgerFacts, LedgerSettings } from '../gateway/ledger/ledger.js'

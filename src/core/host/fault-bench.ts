@@ -2,6 +2,7 @@
  * What a fault script needs of a dev gateway: its chain, clock and view, each of which can be
  * made to fail (`serve --dev --faults`).
  */
+import { roundStates } from '../chain/constants.js'
 import { wrapChain } from '../chain/wrap.js'
 import type { DevDescription } from '../devchain/dev-chain.js'
 import {
@@ -112,9 +113,7 @@ async function seenBy(
   return 'the server stops'
 }
 
-/** Domain §4: 1 requested, 2 proposed. */
-const requested = 1
-const proposed = 2
+const { requested, proposed } = roundStates
 
 /**
  * The own executor may propose between two of these steps, which then revert until its block is

@@ -1,5 +1,3 @@
-/** Accounts of a home as files, `<home>/keystores/<name>.json` (0600), whatever stands in them. */
-
 import { randomUUID } from 'node:crypto'
 import type { Files } from '../ports.js'
 import { StorageError, UsageError } from '../protocol/errors.js'

@@ -1,5 +1,3 @@
-/** The accounts of a home (contract §7, §9) by name, whichever kind. */
-
 import type { Files } from '../ports.js'
 import { jsonOf } from '../protocol/capped.js'
 import { UsageError } from '../protocol/errors.js'

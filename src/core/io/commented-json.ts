@@ -1,4 +1,3 @@
-/** JSON that people write by hand: comments, and a comma before a bracket, are allowed. */
 import {
   findNodeAtLocation,
   getNodeValue,
@@ -11,7 +10,6 @@ import { UsageError } from '../protocol/errors.js'
 
 export interface CommentedJson {
   readonly value: unknown
-  /** `line:column`, from 1, of a part by its keys; what is missing stands where its parent does. */
   placeOf(path: readonly PropertyKey[]): string
 }
 

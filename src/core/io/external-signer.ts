@@ -25,7 +25,6 @@ export interface OutsideWalletOptions {
   readonly traced?: ((fetch: Fetch) => Fetch) | undefined
 }
 
-/** An 8,192-byte signature is 16 KiB of hex. */
 const maxResponseBytes = 64 * 1024
 
 /** The de facto method first; web3signer's older spelling; Clef's own, which takes the object. */

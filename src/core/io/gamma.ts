@@ -11,7 +11,6 @@ import { jsonOf, readCapped } from '../protocol/capped.js'
 import { networkFault } from '../protocol/network-words.js'
 import { lowercase } from '../protocol/words.js'
 
-/** A market is some ten kilobytes, with all its events some hundred. */
 const maxAnswerBytes = 1024 * 1024
 const maxListBytes = 16 * maxAnswerBytes
 const maxRetryAfterSeconds = 60
@@ -61,6 +60,12 @@ export function gammaLookUp(fetch: Fetch, url: string): SlugLookUp {
 
 export function gammaMarkets(fetch: Fetch, url: string): Markets {
   const base = url.replace(/\/+$/, '')
+  const listAt = async (query: URLSearchParams, signal: AbortSignal) => {
+    const text = await textAt(fetch, `${base}/markets?${query}`, signal, maxListBytes)
+    const list = GammaList.safeParse(text === undefined ? undefined : jsonOf(text))
+    if (list.success) return list.data
+    throw new SlugLookUpError('the response is not a list of markets')
+  }
   return {
     async market(slug, signal) {
       const text = await textAt(fetch, `${base}/markets/slug/${encodeURIComponent(slug)}`, signal)
@@ -75,7 +80,7 @@ export function gammaMarkets(fetch: Fetch, url: string): Markets {
       if (text === undefined) return undefined
       const event = GammaEvent.safeParse(jsonOf(text))
       if (!event.success) throw new SlugLookUpError('the response is not the event of this slug')
-      return event.data.markets.flatMap((one) => marketOf(one) ?? [])
+      return marketsIn(event.data.markets)
     },
     async page({ endsAfter, endsBefore, offset, limit }, signal) {
       const query = new URLSearchParams({
@@ -87,11 +92,8 @@ export function gammaMarkets(fetch: Fetch, url: string): Markets {
         offset: String(offset),
         limit: String(limit),
       })
-      const text = await textAt(fetch, `${base}/markets?${query}`, signal, maxListBytes)
-      const list = GammaList.safeParse(text === undefined ? undefined : jsonOf(text))
-      if (!list.success) throw new SlugLookUpError('the response is not a list of markets')
-      const markets = list.data.flatMap((one) => marketOf(one) ?? [])
-      return { markets, isLast: list.data.length < limit }
+      const list = await listAt(query, signal)
+      return { markets: marketsIn(list), isLast: list.length < limit }
     },
     async byQuestions(questionIds, signal) {
       const asked = questionIds.map((id): [string, string] => ['question_ids', id])
@@ -100,10 +102,7 @@ export function gammaMarkets(fetch: Fetch, url: string): Markets {
         [false, true].map(async (closed) => {
           const query = new URLSearchParams([...asked, ['limit', String(questionIds.length)]])
           if (closed) query.set('closed', 'true')
-          const text = await textAt(fetch, `${base}/markets?${query}`, signal, maxListBytes)
-          const list = GammaList.safeParse(text === undefined ? undefined : jsonOf(text))
-          if (!list.success) throw new SlugLookUpError('the response is not a list of markets')
-          return list.data.flatMap((one) => marketOf(one) ?? [])
+          return marketsIn(await listAt(query, signal))
         }),
       )
       return found
@@ -114,6 +113,8 @@ export function gammaMarkets(fetch: Fetch, url: string): Markets {
 }
 
 /** One odd market must not hide the others. */
+const marketsIn = (list: readonly unknown[]) => list.flatMap((one) => marketOf(one) ?? [])
+
 function marketOf(json: unknown): Market | undefined {
   const market = GammaMarket.safeParse(json)
   if (!market.success) return undefined

@@ -1,4 +1,3 @@
-/** A program of the user's that is told of something (contract §9, `--exec`). */
 import { spawn } from 'node:child_process'
 
 export interface HookOptions {

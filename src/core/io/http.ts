@@ -1,4 +1,3 @@
-/** HTTP to one gateway over undici, by the rules of robustness §6. */
 import { readFileSync } from 'node:fs'
 import { Agent, type Dispatcher, request } from 'undici'
 import { type Fetch, TransportError } from '../ports.js'

@@ -1,6 +1,3 @@
-/**
- * What ends a run from outside: Ctrl-C, SIGTERM, and a terminal that goes away (contract §9, R26).
- */
 import { closeSync, openSync, readFileSync, readlinkSync } from 'node:fs'
 import { devNull } from 'node:os'
 import { isatty } from 'node:tty'

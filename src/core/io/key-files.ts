@@ -79,7 +79,6 @@ export const readPinFile = (path: string): Promise<Uint8Array> =>
     })
   })
 
-/** Far above any key or password; a wrong path must not fill the memory (R17). */
 const maxSecretBytes = 4_096
 
 type SecretFile = 'key file' | 'password file' | 'store URL file' | 'receipt key file' | 'PIN file'

@@ -130,7 +130,6 @@ async function encrypt(key: Uint8Array, password: string, address: Address): Pro
   }
 }
 
-/** Over the second half of the derived key and the ciphertext. */
 function macOf(derived: Uint8Array, ciphertext: Uint8Array): Uint8Array {
   const input = new Uint8Array(16 + ciphertext.length)
   input.set(derived.subarray(16, 32), 0)

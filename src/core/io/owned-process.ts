@@ -1,7 +1,3 @@
-/**
- * Programs that cannot outlive us: a watcher between us and each of them reads a pipe that only
- * we hold, and ends the program when it closes, however we died.
- */
 import { spawn } from 'node:child_process'
 
 /**
@@ -43,7 +39,6 @@ export interface OwnedProcess {
   stop(): Promise<void>
 }
 
-/** Bytes of the output that are kept: what is left of it explains a failure. */
 const keptBytes = 8_192
 
 export const pidLine = /^process (\d+)$/m

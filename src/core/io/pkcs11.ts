@@ -222,7 +222,6 @@ function onlyKey(keys: readonly Key[]): Key {
 
 const idPart = (id: string) => `id=${id.replaceAll(/../g, '%$&')}`
 
-/** The curve's object identifier, 1.3.132.0.10, in DER. */
 const secp256k1 = '06052b8104000a'
 const isSet = (bytes: string | null) => bytes !== null && /[1-9a-f]/.test(bytes)
 

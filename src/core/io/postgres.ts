@@ -1,4 +1,3 @@
-/** PostgreSQL, by the driver `pg`; loaded only for a store that lies there. */
 import type { EventEmitter } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { isIPv4 } from 'node:net'

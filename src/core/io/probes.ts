@@ -1,4 +1,3 @@
-/** Looks at what a server is about to use, without using it. */
 import { constants } from 'node:fs'
 import { access, lstat, stat, statfs } from 'node:fs/promises'
 import { createServer } from 'node:net'

@@ -21,7 +21,6 @@ export const remoteSignerLimitMs = 5_000
 /** Nodes take no transaction above 128 KiB; geth and Clef give it as hex, and once more as JSON. */
 const maxResponseBytes = 1024 * 1024
 
-/** The de facto method; then Clef's own. */
 const signingMethods = ['eth_signTransaction', 'account_signTransaction'] as const
 
 const hint =

@@ -1,8 +1,3 @@
-/**
- * JSON-RPC to whoever signs at a URL (contract §7, §9): failures by kind, in the words of whoever
- * asks. No URL appears in them (R5).
- */
-
 import { Agent, fetch } from 'undici'
 import * as z from 'zod/mini'
 import type { Fetch } from '../ports.js'
@@ -42,7 +37,6 @@ const Reply = z.object({
   error: z.nullish(z.object({ code: z.optional(z.number()), message: z.optional(z.string()) })),
 })
 const Accounts = z.array(z.string().check(z.regex(/^0x[0-9a-fA-F]{40}$/)))
-/** The de facto method; then Clef's own. */
 const listingMethods = ['eth_accounts', 'account_list'] as const
 
 /** `url` has been judged (robustness §6). No redirect is followed. */

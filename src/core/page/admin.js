@@ -73,7 +73,7 @@ const cards = {
     ['Highest nonce', 'nonce', ({ highest_nonce: nonce }) => (nonce < 0 ? 'none yet' : nonce)],
     ['Nonces not mined yet', 'gap_latest'],
     ['Nonces not final yet', 'gap_finalized'],
-    ['Open transactions', 'open_slots'],
+    ['Open transactions', 'open', ({ open_slots: count }) => count],
     ['Newest', 'hash', ({ newest_hash: hash }) => hash && linked('tx', hash, short(hash))],
   ],
   chain: [
@@ -112,9 +112,10 @@ const cards = {
     ['Leaders so far', 'epoch'],
   ],
 }
+const idOf = (card, id) => `${card.replace('last_', '')}-${id}`
 for (const [card, fields] of Object.entries(cards)) {
   const field = ([label, id]) => {
-    const value = Object.assign(make('dd'), { id: `${card}-${id}` })
+    const value = Object.assign(make('dd'), { id: idOf(card, id) })
     return make('div', '', make('dt', '', label), value)
   }
   byId(card).append(make('dl', '', ...fields.map(field)))
@@ -163,7 +164,7 @@ function showFigures(now) {
   }
   for (const [card, fields] of Object.entries(cards))
     for (const [, id, read = (part) => part[id]] of fields)
-      putField(byId(`${card}-${id}`), read(parts[card]))
+      putField(byId(idOf(card, id)), read(parts[card]))
   byId('cluster').hidden = byId('leads').hidden = !cluster
   if (cluster) {
     const role = cluster.leads ? 'leads' : cluster.leader === null ? 'no leader' : 'follows'

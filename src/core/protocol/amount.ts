@@ -1,4 +1,3 @@
-/** Amounts of a token as people write and read them. They are signed and sent in raw units (§2.1). */
 import { UsageError } from './errors.js'
 
 export interface TokenUnits {

@@ -1,4 +1,3 @@
-/** Failures as errors: each has one exit code (contract §6). */
 import { withoutPasswords } from './url-secrets.js'
 
 export const exit = {

@@ -1,6 +1,3 @@
-/**
- * Receipts as they are kept: in a journal, and in a file that proves itself to others (contract §9).
- */
 import * as z from 'zod/mini'
 import type { Ed25519, Hash } from '../ports.js'
 import { jsonOf } from './capped.js'

@@ -1,5 +1,3 @@
-/** What a failed connection is called, everywhere: `connection refused (ECONNREFUSED)`. */
-
 const words: readonly (readonly [RegExp, string])[] = [
   [/^ENOTFOUND$/, 'host not found'],
   [/^EAI_AGAIN$/, 'host name lookup failed'],

@@ -1,4 +1,3 @@
-/** OpenAPI 3.1 of the gateway, made from the schemas that validate (contract §2). */
 import * as z from 'zod/mini'
 import { type OperationId, type WireCode, wireFailure, wireFailures } from './codes.js'
 import { answerExamples, errorExample, pathExamples, requestExamples } from './openapi-examples.js'

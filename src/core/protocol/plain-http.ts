@@ -1,5 +1,3 @@
-/** Where http is taken instead of https (robustness §6, contract §9). */
-
 const loopback = /^(localhost|\[::1\]|127(\.\d{1,3}){3})$/
 const hostOrPort = /^(\[[0-9a-f:]+\]|[a-z0-9]([a-z0-9.-]*[a-z0-9])?)(:\d{1,5})?$/
 

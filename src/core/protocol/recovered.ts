@@ -1,5 +1,3 @@
-/** Who signed a digest, as Permit2 judges accounts without code (domain §3.3). */
-
 import type { Hex } from '../ports.js'
 import { keccak } from './keccak.js'
 import type { Address } from './schema.js'

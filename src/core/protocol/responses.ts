@@ -1,5 +1,3 @@
-/** The shapes of a gateway's responses (spec §2, contract §4). Another gateway may add fields. */
-
 import * as z from 'zod/mini'
 import { failures, nextActions } from './codes.js'
 import {

@@ -1,7 +1,3 @@
-/**
- * Acts on whole stores: backup, move and repair are copies, record by record, which can be taken up
- * again.
- */
 import type { Clock, Files, Hash, Liveness, Random } from '../ports.js'
 import { StorageError } from '../protocol/errors.js'
 import { joinPath, makeDurableDir, namesIn } from './durable.js'

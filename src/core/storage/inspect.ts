@@ -1,4 +1,3 @@
-/** Reads a whole log for what is wrong with it. Opens files for reading and nothing else (R24). */
 import { ProposerError, StorageError } from '../protocol/errors.js'
 import { ifThere, joinPath, namesIn } from './durable.js'
 import { messageOf } from './failures.js'

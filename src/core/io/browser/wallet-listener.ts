@@ -19,7 +19,6 @@ export interface WalletListener {
   close(): Promise<void>
 }
 
-/** The longest signature is 16 KiB of hex. */
 const limitBytes = 64 * 1024
 const cookieName = 'proposer-wallet'
 

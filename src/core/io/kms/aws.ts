@@ -1,8 +1,3 @@
-/**
- * AWS KMS over its own client, an optional package. Credentials are found as every AWS program
- * finds them.
- */
-
 import { UsageError } from '../../protocol/errors.js'
 import {
   isMissing,

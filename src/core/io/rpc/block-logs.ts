@@ -12,7 +12,6 @@ import { ask, askNode, blockRead, othersThan, type Read, type Router } from './r
 import { isMissingState } from './rpc-errors.js'
 import { blockTag, type Header, headerOfBlock, logsWithin, type WireLogFilter } from './shapes.js'
 
-/** Headers whose blooms are kept; the view reads logs of few blocks at a time. */
 const rememberedBlooms = 64
 
 interface BlockBloom {

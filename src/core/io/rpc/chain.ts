@@ -186,7 +186,6 @@ function neverOlder(reader: Reader, header: BlockHeader, index: number): BlockHe
   return header
 }
 
-/** What says most about a transaction, the most telling first. */
 const ranks = ['already_known', 'replacement_underpriced', 'unavailable', 'nonce_too_low'] as const
 
 /**

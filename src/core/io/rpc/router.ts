@@ -1,8 +1,3 @@
-/**
- * Which node is asked what. Reads made at the same moment travel as one batch and fail over. A
- * node is believed only while its chain id is the expected one and the table holds nothing
- * against it (R16).
- */
 import { setImmediate as nextTurn, setTimeout as pause } from 'node:timers/promises'
 import type * as z from 'zod/mini'
 import { ChainError } from '../../ports.js'

@@ -19,10 +19,6 @@ export interface RpcOptions {
   readonly random?: Pick<Random, 'bytes'>
 }
 
-/**
- * Nodes in order of preference. Idle connections keep no process alive. No URL appears in a
- * message (R5).
- */
 export function createChain(
   urls: readonly string[],
   options: RpcOptions = {},

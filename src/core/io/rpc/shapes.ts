@@ -1,7 +1,3 @@
-/**
- * What JSON-RPC answers look like, read into the plain data of the `Chain` port. What does not
- * fit is no answer (R16).
- */
 import * as z from 'zod/mini'
 import type { Chain, ChainCall, ChainReceipt, Hex } from '../../ports.js'
 import { lowercase } from '../../protocol/words.js'

@@ -1,7 +1,3 @@
-/**
- * A look at several nodes at once: their chain, how far they are, and whether they tell the same
- * of a block that cannot change.
- */
 import type { ChainError, Hex } from '../../ports.js'
 import {
   comeBack,

@@ -45,7 +45,6 @@ interface Node extends TransportOptions, Endpoint {
 
 type Limits = readonly [timeoutMs: number, signal: AbortSignal | undefined]
 
-/** Connections to one node at once; more requests wait for one of them. */
 const mostConnections = 16
 const keepAliveMs = 10_000
 

@@ -52,7 +52,6 @@ export interface AdminListener extends LookListener {
  * Any other name in Host means that a browser was led here by a foreign page's DNS (contract §6).
  */
 const loopbackHost = /^(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?$/i
-/** An import of some thousand questions; more go in parts. */
 const limitBytes = 1024 * 1024
 
 type Route = LookServer['route']

@@ -32,7 +32,6 @@ export interface MetricsParts {
   readonly meters?: Meters
 }
 
-/** From a commit to a permit's hour; blocks come every two seconds. */
 const stageBucketsSeconds = [0.01, 0.05, 0.25, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 900, 3_600]
 const syncBucketsSeconds = [
   0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1,

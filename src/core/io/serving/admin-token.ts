@@ -1,4 +1,3 @@
-/** The token that acting on a served store takes (contract §6): a file for its owner's eyes only. */
 import { createHmac } from 'node:crypto'
 import { constants } from 'node:fs'
 import { open } from 'node:fs/promises'

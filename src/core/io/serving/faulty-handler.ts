@@ -1,4 +1,3 @@
-/** A gateway's handler whose calls go wrong as a script says, for `serve --dev --faults`. */
 import { type Answered, BodyError, type Call } from '../../protocol/call.js'
 import { commonHeaders } from '../../protocol/refusal.js'
 import {

@@ -256,7 +256,6 @@ async function answer(
   await sendAnswer(incoming, response, answered, closes)
 }
 
-/** What node's parser lets through and we do not (robustness §4). */
 function framingFault(incoming: IncomingMessage): Refusal | undefined {
   const { rawHeaders, headers, url = '', method } = incoming
   if (incoming.httpVersion !== '1.1') return refuse('bad_request', 'only HTTP/1.1 is supported')

@@ -1,4 +1,3 @@
-/** The small servers beside the gateway's own: for operators, for scrapers, for the wallet page. */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Registry } from 'prom-client'

@@ -1,4 +1,3 @@
-/** Writing to a shared log: groups of appends, each decided and written under the lock of `head`. */
 import { SqlError, type SqlSession } from '../../ports.js'
 import { StorageError } from '../../protocol/errors.js'
 import { failedForGood, notOurs } from '../failures.js'

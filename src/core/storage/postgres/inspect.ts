@@ -1,4 +1,3 @@
-/** Reads a whole store in a database for what is wrong with it. Looks only; gateways go on. */
 import type { SqlDatabase } from '../../ports.js'
 import { ProposerError, StorageError } from '../../protocol/errors.js'
 import { messageOf } from '../failures.js'

@@ -1,4 +1,3 @@
-/** A session with the database that is opened again when it is lost. */
 import pLimit from 'p-limit'
 import {
   type Clock,

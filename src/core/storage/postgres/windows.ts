@@ -1,4 +1,3 @@
-/** Rate-limit windows that several gateways share: fixed windows in the table `budget`. */
 import { type SqlDatabase, SqlError } from '../../ports.js'
 import { unavailable } from '../failures.js'
 import { notReached, openConnection } from './session.js'
