@@ -10,6 +10,10 @@ const { windowMs, perClientItems } = defaultLimits
 const boundMs = (items: number, limitItems = perClientItems) =>
   (Math.ceil(items / limitItems) - 1) * windowMs
 
+/** And beside them the calls that learn the limit, spend the window and end the work. */
+const leastMs = (items: number, { latencyMs }: { readonly latencyMs: readonly number[] }) =>
+  boundMs(items) + 3 * Math.max(...latencyMs)
+
 const runAll = (world: BudgetWorld, work: readonly Promise<void>[]) =>
   world.time.run(Promise.all(work))
 
@@ -40,7 +44,7 @@ describe('§8: the budget that the processes of a machine share', () => {
         expect(world.refusedAtMs).toEqual([])
         expect(world.spent.items).toBe(itemsOf(all))
         expect(world.time.nowMs()).toBeLessThanOrEqual(
-          Math.max(0.05 * windowMs, 1.05 * boundMs(itemsOf(all))),
+          Math.max(0.05 * windowMs, 1.05 * leastMs(itemsOf(all), given)),
         )
       }),
       { numRuns: 60 },
@@ -166,7 +170,7 @@ describe('§8: the budget that the processes of a machine share', () => {
         ])
         expect(world.refusedAtMs).toEqual([])
         expect(world.time.nowMs()).toBeLessThanOrEqual(
-          Math.max(0.05 * windowMs, 1.05 * boundMs(total)),
+          Math.max(0.05 * windowMs, 1.05 * leastMs(total, given)),
         )
       }),
       { numRuns: 30 },
@@ -206,7 +210,7 @@ describe('§8: the budget that the processes of a machine share', () => {
         )
         expect(world.refusedAtMs).toEqual([])
         expect(world.time.nowMs()).toBeLessThanOrEqual(
-          Math.max(0.05 * windowMs, 1.05 * boundMs(itemsOf(all))),
+          Math.max(0.05 * windowMs, 1.05 * leastMs(itemsOf(all), given)),
         )
       }),
       { numRuns: 30 },

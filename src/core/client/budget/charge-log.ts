@@ -20,10 +20,7 @@ export interface BudgetPorts extends LockPorts {
 interface SharedCharges {
   /** Rejects with StorageError 74 `home_in_use` where an older program is at work. */
   read(): Promise<ChargeLog>
-  /**
-   * Applies `change` to what counts. Writes nothing where that is the log that is kept; one of
-   * another boot is kept as dated anew, else its charges would be new to each reader for ever.
-   */
+  /** Applies `change` to what counts; one that gives back the log that is kept writes nothing. */
   update<T>(
     change: (log: ChargeLog, nowMs: number) => { readonly log: ChargeLog; readonly result: T },
   ): Promise<T>
@@ -53,7 +50,7 @@ export function openChargeLog(
 
   const empty = (nowMs: number) => emptyLog(liveness.bootId, nowMs, options.defaults)
 
-  /** `isKept`: no other log is on disk. */
+  /** Not `isKept`: it is of another boot, and dated anew. */
   async function current(nowMs: number): Promise<{ log: ChargeLog; isKept: boolean }> {
     const bytes = await ifThere(files.read(path))
     // What a power cut leaves of a file that was not synced is learned again.
@@ -99,37 +96,41 @@ export function openChargeLog(
     return alone
   }
 
+  const update: SharedCharges['update'] = (change) =>
+    oneAtATime(async () => {
+      try {
+        if (alone === undefined) {
+          await findOld()
+          return await underLock(ports, folder, async () => {
+            const { log, isKept } = await current(Math.floor(clock.monotonicMs()))
+            const nowMs = Math.floor(clock.monotonicMs())
+            const { log: after, result } = change(log, nowMs)
+            if (after !== log || !isKept) await publish(compacted(after, nowMs))
+            return result
+          })
+        }
+      } catch (error) {
+        goAlone(error)
+      }
+      const nowMs = Math.floor(clock.monotonicMs())
+      const { log, result } = change(alone ?? empty(nowMs), nowMs)
+      alone = compacted(log, nowMs)
+      return result
+    })
+
   return {
     async read() {
       if (alone !== undefined) return alone
       try {
         await findOld()
-        return (await current(Math.floor(clock.monotonicMs()))).log
+        const { log, isKept } = await current(Math.floor(clock.monotonicMs()))
+        // Each reader would date it anew, and what it counts would never end.
+        return isKept ? log : await update((dated) => ({ log: dated, result: dated }))
       } catch (error) {
         return goAlone(error)
       }
     },
-    update: (change) =>
-      oneAtATime(async () => {
-        try {
-          if (alone === undefined) {
-            await findOld()
-            return await underLock(ports, folder, async () => {
-              const { log, isKept } = await current(Math.floor(clock.monotonicMs()))
-              const nowMs = Math.floor(clock.monotonicMs())
-              const { log: after, result } = change(log, nowMs)
-              if (after !== log || !isKept) await publish(compacted(after, nowMs))
-              return result
-            })
-          }
-        } catch (error) {
-          goAlone(error)
-        }
-        const nowMs = Math.floor(clock.monotonicMs())
-        const { log, result } = change(alone ?? empty(nowMs), nowMs)
-        alone = compacted(log, nowMs)
-        return result
-      }),
+    update,
   }
 }
 

@@ -126,18 +126,16 @@ export function createPlanner(
       const giveUpMs = clock.monotonicMs() + timeoutMs
       let pollMs = firstPollMs
       let notedUntilMs = 0
-      const take = () =>
-        shared.update((log, nowMs) => {
-          const result = decide(log, ask, nowMs)
-          return { log: result.kind === 'granted' ? result.log : log, result }
-        })
-      // Whoever waits only reads, and leaves the lock to those who have an answer.
-      const look = async () => {
+      for (;;) {
+        // Whoever waits only reads, and leaves the lock to those who have an answer.
         const glance = decide(await shared.read(), ask, Math.floor(clock.monotonicMs()))
-        return glance.kind === 'granted' ? take() : glance
-      }
-      for (let isFirst = true; ; isFirst = false) {
-        const decision = await (isFirst ? take() : look())
+        const decision =
+          glance.kind !== 'granted'
+            ? glance
+            : await shared.update((log, nowMs) => {
+                const result = decide(log, ask, nowMs)
+                return { log: result.kind === 'granted' ? result.log : log, result }
+              })
         if (decision.kind === 'granted') return reservation(ask.id, decision.items)
         if (decision.kind === 'never') throw overBudget(ask.minItems, decision.limitItems)
         // A stop ends waiting; what need not wait is the call's own to stop.
