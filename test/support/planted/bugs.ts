@@ -273,8 +273,8 @@ export const plantedBugs: readonly PlantedBug[] = [
     room: 'src/core/protocol',
     edits: [
       {
-        find: 'String(item.permit.deadline)',
-        replace: 'String(item.permit.deadline), clientRef: item.client_ref',
+        find: 'String(permit.deadline)',
+        replace: 'String(permit.deadline), clientRef: item.client_ref',
       },
       {
         find: '`${binding.chainId}|${binding.spender}|${questionId}|${proposer}|${price}|0|${amount}|${nonce}|${deadline}|${signature}`',

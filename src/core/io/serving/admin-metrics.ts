@@ -42,6 +42,10 @@ const statementBucketsSeconds = [
 ]
 const weiPerEther = 1e18
 
+type Observers = {
+  [Kind in Observation['kind']]: (seen: Extract<Observation, { kind: Kind }>) => unknown
+}
+
 export function createMeters({ isShared = false }: { isShared?: boolean } = {}): Meters {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry, prefix: 'proposer_' })
@@ -119,9 +123,7 @@ export function createMeters({ isShared = false }: { isShared?: boolean } = {}):
   for (const code of Object.keys(failures)) ended.inc({ outcome: 'failed', code }, 0)
   for (const as of ['first', 'fee_bump', 'trim', 'anew', 'cancel']) signed.inc({ as }, 0)
   for (const end of ['executed', 'reverted', 'cancelled', 'foreign']) settled.inc({ end }, 0)
-  const on: {
-    [Kind in Observation['kind']]: (seen: Extract<Observation, { kind: Kind }>) => unknown
-  } = {
+  const on: Observers = {
     stage: ({ stage, seconds }) => stages.observe({ stage }, seconds),
     ended({ outcome, code, seconds }) {
       ended.inc({ outcome, code })
