@@ -149,6 +149,15 @@ describe('poll in a pipe', () => {
     expect(ran.stderr.match(/502/g)).toHaveLength(1)
   })
 
+  test('U2: on a terminal it says since when there is no answer, and when it is asked again', async () => {
+    gateway.faults.push(...Array.from({ length: 4 }, () => html))
+    const ran = await ask(['poll', gateway.admit(), '--question', gateway.questionId], {
+      interactive: true,
+    })
+    expect(ran.code).toBe(0)
+    expect(ran.stderr).toMatch(/ 502 .*, since \d\d:\d\d:\d\dZ; next request in \d s/)
+  })
+
   test('§8: a budget is believed as it is told: one beyond all counting is never waited for', async () => {
     gateway.budget = createBudget({
       windowMs: 60_000,

@@ -25,6 +25,14 @@ interface RunDocument {
 const documentOf = (ran: Ran) => JSON.parse(ran.stdout) as RunDocument
 
 describe('run', () => {
+  test('U13: --wait is refused with the reason, and no other flag is suggested for it', async () => {
+    const day = await openDay({ questions: 1 })
+    const ran = await day.clock.drive(day.run(['run', 'rows.ndjson', '--wait', '--json']))
+    expect(ran.code).toBe(2)
+    expect(ran.stderr).not.toContain('--fit')
+    expect(ran.stderr).toContain('always waits')
+  })
+
   test('contract §9: checks, plans, signs, sends and follows; a second run does nothing more', async () => {
     const day = await openDay({ questions: 5, lifeMs: soon, hasNode: false })
     const ran = await run(day, '--json')
