@@ -122,7 +122,7 @@ export function roundRef(
 }
 
 /** Characters of hashed texts that are kept: a question is read again at block after block (R17). */
-const keptCharacters = 16 * 1024 * 1024
+const keptCharacters = 8 * 1024 * 1024
 const hashes = boundedCache<Hex, Hex>(keptCharacters, undefined, ({ length }) => length)
 
 /**

@@ -20,7 +20,7 @@ interface Draft {
   signed?: Signed
   signedAtMs: number
   offered?: Offered
-  readonly parts: Map<string, SafePartRecord>
+  parts?: Map<string, SafePartRecord>
   abandoned: boolean
   readonly attempts: { readonly start: AttemptStart; readonly startedAtMs: number }[]
   readonly terminals: TerminalRecord[]
@@ -107,8 +107,9 @@ function add(state: FoldState, { kind, data, timeMs }: JournalRecord): void {
       return
     }
     case 'safe.part': {
-      const { parts } = draftOf(state, data.id)
-      if (!parts.has(data.owner)) parts.set(data.owner, data)
+      const draft = draftOf(state, data.id)
+      draft.parts ??= new Map()
+      if (!draft.parts.has(data.owner)) draft.parts.set(data.owner, data)
       return
     }
     case 'attempt.start':
@@ -152,7 +153,6 @@ function draftOf({ drafts }: FoldState, id: string): Draft {
     draft = {
       id,
       attempts: [],
-      parts: new Map(),
       terminals: [],
       abandoned: false,
       signedAtMs: Infinity,
@@ -250,7 +250,7 @@ function offersOf(state: FoldState): readonly Offer[] {
     .flatMap(({ id, offered, parts, terminals, supersededBy = replacing.get(id) }) =>
       offered === undefined
         ? []
-        : [{ id, offered, parts: [...parts.values()], terminals, supersededBy }],
+        : [{ id, offered, parts: [...(parts?.values() ?? [])], terminals, supersededBy }],
     )
     .sort((a, b) => a.offered.offeredAtMs - b.offered.offeredAtMs || byNumber(a, b))
 }

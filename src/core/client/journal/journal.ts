@@ -94,8 +94,11 @@ export function openJournal(ports: JournalPorts, home: string): Journal {
           for (const [index, { timeMs }] of stored.entries()) {
             const entry = entries[index]
             // Nothing follows from an intent, and a batch has many.
-            if (entry !== undefined && entry.kind !== 'intent')
-              own.push({ ...withoutReceiptBytes(entry), timeMs })
+            if (entry !== undefined && entry.kind !== 'intent') {
+              // Spelt out: of copies V8 makes a shape each (R17).
+              const { kind, data } = withoutReceiptBytes(entry)
+              own.push({ kind, data, timeMs } as JournalRecord)
+            }
             if (entry?.kind === 'signed') signed.add(entry.data.id)
           }
         })
