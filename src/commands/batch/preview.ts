@@ -27,7 +27,7 @@ import { findingLine } from '../session/checks.js'
 import type { Context } from '../terminal/context.js'
 import { table, together } from '../terminal/output.js'
 import { amountText } from '../terminal/render.js'
-import { newResults, type Results } from '../terminal/results.js'
+import { newResults, type ResultStream } from '../terminal/results.js'
 import type { Column } from '../terminal/table.js'
 import { newFailures } from './failures.js'
 import { type Opened, totalsText } from './parts.js'
@@ -212,7 +212,7 @@ const columns: readonly Column<Reviewed>[] = [
 ]
 
 /** A part of the rows at a time (R17). */
-function newTable(stream: Results) {
+function newTable(stream: ResultStream) {
   let shown: Reviewed[] = []
   let faults: string[] = []
   const end = () => {

@@ -2,7 +2,7 @@
 import { type Block, type Output, together } from './output.js'
 import { jsonText, visible } from './render.js'
 
-export interface Results {
+export interface ResultStream {
   /** `cells`: the line that people see of it, if any. */
   item(data: object, cells?: () => readonly string[]): void
   /** For people alone. */
@@ -16,7 +16,12 @@ export interface Results {
  * With --json written piece by piece; with --ndjson a line an item and the rest last; for people
  * a line an item.
  */
-export function newResults(output: Output, kind: string, list: string, head: object = {}): Results {
+export function newResults(
+  output: Output,
+  kind: string,
+  list: string,
+  head: object = {},
+): ResultStream {
   const schema = `proposer.${kind}/1`
   const { mode } = output
   let begun = false
