@@ -83,7 +83,16 @@ async function reasonToWait(
     (other) => other.round.key === round.key && other.progress.status === 'selected',
   )
   if (first !== undefined && first.id !== id) return 'stands in'
-  return undefined
+  // X1: a wallet whose proposals failed on chain waits; by our books, and as the gateway says.
+  const failures = [...world.progress].filter(
+    ([other, progress]) =>
+      progress.status === 'failed' &&
+      progress.failure.stage === 'confirmation' &&
+      signedOf(world, other).wallet === signed.wallet,
+  )
+  return failures.length > 1 && world.gateway.heldBack(id) !== undefined
+    ? 'its wallet failed'
+    : undefined
 }
 
 export async function checkEnds(world: WeekWorld): Promise<void> {

@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import { devAccount } from '../../src/core/devchain/dev-contracts.js'
+import { gasCeilingsOf, heldBack } from '../../src/core/gateway/executor/wallet-gas.js'
 import type { SlotAttempt } from '../../src/core/gateway/ledger/ledger.js'
 import { loadConfig } from '../../src/core/host/config-file.js'
 import { type HostedGateway, openHostedGateway } from '../../src/core/host/gateway-host.js'
@@ -53,6 +54,8 @@ export interface WeekGateway {
   readonly slots: ReadonlyMap<string, SlotStory>
   newSlots(): readonly SlotStory[]
   active(): readonly Candidate[]
+  /** Why what its wallet has cost keeps a candidate waiting; `undefined`: it does not. */
+  heldBack(candidateId: string): string | undefined
   readonly history: History
   faults(): readonly string[]
   post(path: string, body: unknown): Promise<Answer>
@@ -250,6 +253,13 @@ export async function openWeekGateway(
       return fresh
     },
     active: () => open().ledger.active(),
+    heldBack(candidateId) {
+      const { ledger, view } = open()
+      const candidate = ledger.active().find(({ id }) => id === candidateId)
+      const heads = view.heads()
+      const ceilings = gasCeilingsOf({ executor: {} })
+      return candidate && heads && heldBack(candidate, ledger, ceilings, heads)
+    },
     history: recorder.history,
     faults: () => open().gateway.readiness(),
     post: (path, body) =>
