@@ -47,7 +47,18 @@ describe('§8: the budget that the processes of a machine share', () => {
           Math.max(0.05 * windowMs, 1.05 * leastMs(itemsOf(all), given)),
         )
       }),
-      { numRuns: 60 },
+      {
+        numRuns: 60,
+        examples: [
+          [
+            { seed: 874996, latencyMs: [0, 5], serverPace: 1, diskMs: 0, sliding: false },
+            [
+              { items: 65, startMs: 75 },
+              { items: 157, startMs: 0 },
+            ],
+          ],
+        ],
+      },
     )
   })
 

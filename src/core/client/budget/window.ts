@@ -135,10 +135,16 @@ function roomAt(log: ChargeLog, nowMs: number): number {
   )
 }
 
-/** When `items` may fit at the earliest: if the calls in flight are answered at once. */
-function fitsAtMs(log: ChargeLog, items: number, nowMs: number): number {
-  const charges = log.charges.map((one) => ({ ...one, endMs: Math.min(one.endMs, nowMs) }))
+/**
+ * When `items` may fit at the earliest: if the calls in flight are answered at once. `null`: as soon
+ * as they are, for headers may count them already.
+ */
+function fitsAtMs(log: ChargeLog, items: number, nowMs: number): number | null {
+  const charges = log.charges.map((one) =>
+    one.endMs > nowMs ? { ...one, endMs: nowMs, isOpen: false } : one,
+  )
   const answered = { ...log, charges }
+  if (roomAt(answered, nowMs) >= items) return null
   const toldEndMs = log.told === null ? nowMs : log.told.endsByMs + marginMs(log.windowMs)
   return (
     [toldEndMs, ...charges.map((charge) => freeAtMs(charge, log))]
@@ -392,6 +398,9 @@ export function viewOf(log: ChargeLog, nowMs: number): BudgetView {
     windowMs,
     spentItems: limitItems - roomItems,
     roomItems,
-    endsInMs: roomItems >= limitItems ? 0 : Math.max(0, fitsAtMs(log, limitItems, nowMs) - nowMs),
+    endsInMs:
+      roomItems >= limitItems
+        ? 0
+        : Math.max(0, (fitsAtMs(log, limitItems, nowMs) ?? nowMs) - nowMs),
   }
 }
