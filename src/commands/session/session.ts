@@ -1,4 +1,5 @@
 /** What verbs of the client share, each part opened on first use, all closed at the end. */
+
 import { requireRpcUrl } from '../../core/chain/unavailable.js'
 import type { BudgetedClient } from '../../core/client/budget/budgeted-client.js'
 import type { Planner } from '../../core/client/budget/planner.js'
@@ -10,6 +11,7 @@ import { permissionsOf } from '../../core/io/files.js'
 import type { Chain, Fetch, Markets } from '../../core/ports.js'
 import { givenAddress } from '../../core/protocol/address.js'
 import { exit, ProposerError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
+import { once } from '../../core/protocol/once.js'
 import { shellWord } from '../../core/protocol/text.js'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
@@ -251,14 +253,4 @@ export async function loadTrust(context: Context, settings: Settings): Promise<T
     )
   const json = parseJson(await readInput(context, path), path)
   return parseTrust(json, path)
-}
-
-export function once<T, A extends readonly unknown[]>(
-  make: (...given: A) => Promise<T>,
-): (...given: A) => Promise<T> {
-  let made: Promise<T> | undefined
-  return (...given) => {
-    made ??= make(...given)
-    return made
-  }
 }

@@ -6,6 +6,7 @@
  * too little name one raw unit. No such amount comes from an answer: the bond is the gateway's
  * word, and one that lies about it would choose what is signed.
  */
+
 import { answerError } from '../client/gateway/answer.js'
 import {
   type JournaledAuthorization,
@@ -20,11 +21,12 @@ import { chainNow, confirmByChain } from '../client/trust/context.js'
 import { checkOutcome, type QuestionContext } from '../client/trust/trust.js'
 import type { Signer } from '../ports.js'
 import { ProposerError, UnavailableError, UsageError } from '../protocol/errors.js'
+import { once } from '../protocol/once.js'
 import { priceOf } from '../protocol/proposal.js'
 import { toHex } from '../protocol/witness.js'
 import { type BareBench, lifeSeconds, outcomeFor } from './bench.js'
 import { routes, untilServed } from './probe.js'
-import { at, came, is, NotSeen, once, resultsIn, type Seen } from './rule.js'
+import { at, came, is, NotSeen, resultsIn, type Seen } from './rule.js'
 
 export interface Pair {
   readonly wallet: Signer

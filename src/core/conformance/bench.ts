@@ -9,6 +9,7 @@ import {
 } from '../client/trust/trust.js'
 import type { Chain, Ed25519, Hex, Signer } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
+import { once } from '../protocol/once.js'
 import { priceOf } from '../protocol/proposal.js'
 import type { Address, OutcomeKey } from '../protocol/schema.js'
 import { toHex } from '../protocol/witness.js'
@@ -16,7 +17,7 @@ import { version } from '../protocol/words.js'
 import { createAdmissions } from './admissions.js'
 import { type Probe, routes } from './probe.js'
 import { readContext } from './readers.js'
-import { at, came, is, NotSeen, once, resultsIn, type Tier } from './rule.js'
+import { at, came, is, NotSeen, resultsIn, type Tier } from './rule.js'
 
 export interface Bet {
   readonly context: QuestionContext

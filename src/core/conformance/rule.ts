@@ -196,15 +196,6 @@ export const refuses =
     return detail ?? actual
   }
 
-/** Runs once, however many rules ask. */
-export function once<T>(make: () => Promise<T>): () => Promise<T> {
-  let made: Promise<T> | undefined
-  return () => {
-    made ??= make()
-    return made
-  }
-}
-
 const isStructure = (value: unknown): value is object => typeof value === 'object' && value !== null
 const isObject = (value: unknown): value is Record<string, unknown> =>
   isStructure(value) && !Array.isArray(value)
