@@ -2,11 +2,11 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.js'
-import { loadConfig } from '../../src/core/host/config-file.js'
-import { openHostedGateway } from '../../src/core/host/gateway-host.js'
-import { createChain } from '../../src/core/io/rpc/rpc.js'
-import { fakeContext } from '../support/cli.js'
+import { type DevChain, startDevChain } from '#core/devchain/dev-chain'
+import { loadConfig } from '#core/host/config-file'
+import { openHostedGateway } from '#core/host/gateway-host'
+import { createChain } from '#core/io/rpc/rpc'
+import { fakeContext } from '#support/cli'
 
 const questions = 100
 

@@ -1,12 +1,12 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { topics } from '../../src/core/chain/contracts.js'
-import { findProposed } from '../../src/core/chain/propose.js'
-import { resolveRound } from '../../src/core/chain/questions.js'
-import { devRpc } from '../../src/core/devchain/dev-contracts.js'
-import { signTransaction } from '../../src/core/gateway/executor/transaction.js'
-import type { ChainReceipt } from '../../src/core/ports.js'
-import type { Candidate } from '../../src/core/protocol/candidate.js'
-import { type LivePipeline, startLivePipeline } from '../support/live-pipeline.js'
+import { topics } from '#core/chain/contracts'
+import { findProposed } from '#core/chain/propose'
+import { resolveRound } from '#core/chain/questions'
+import { devRpc } from '#core/devchain/dev-contracts'
+import { signTransaction } from '#core/gateway/executor/transaction'
+import type { ChainReceipt } from '#core/ports'
+import type { Candidate } from '#core/protocol/candidate'
+import { type LivePipeline, startLivePipeline } from '#support/live-pipeline'
 
 let live: LivePipeline
 beforeAll(async () => {

@@ -3,9 +3,9 @@ import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
-import { type RunOptions, run, temporaryHome } from '../support/cli.js'
-import { type KmsServer, keyArn, keyVersion, startKms } from '../support/kms-server.js'
-import { pins, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
+import { type RunOptions, run, temporaryHome } from '#support/cli'
+import { type KmsServer, keyArn, keyVersion, startKms } from '#support/kms-server'
+import { pins, type ScriptedGateway, scriptedGateway } from '#support/scripted-gateway'
 
 const key = `0x${'21'.repeat(32)}` as const
 const address = privateKeyToAccount(key).address.toLowerCase()

@@ -1,9 +1,9 @@
 /** contract §9, `allow-http`: plain http for the hosts it names, and for nobody else. */
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { requireSignerUrl } from '../../src/core/io/external-signer.js'
-import type { Fetch } from '../../src/core/ports.js'
-import { mayBePlain, plainHttpHosts } from '../../src/core/protocol/plain-http.js'
-import { run, temporaryHome } from '../support/cli.js'
+import { requireSignerUrl } from '#core/io/external-signer'
+import type { Fetch } from '#core/ports'
+import { mayBePlain, plainHttpHosts } from '#core/protocol/plain-http'
+import { run, temporaryHome } from '#support/cli'
 
 const wallet = `0x${'ab'.repeat(20)}`
 let home: Awaited<ReturnType<typeof temporaryHome>>

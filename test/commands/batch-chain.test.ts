@@ -5,10 +5,10 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { keccak256 } from 'viem'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { signerFromKey } from '../../src/core/io/keys.js'
-import type { Hex } from '../../src/core/ports.js'
-import { proposerHome, run } from '../support/cli.js'
-import { keyBytes } from '../support/client-world.js'
+import { signerFromKey } from '#core/io/keys'
+import type { Hex } from '#core/ports'
+import { proposerHome, run } from '#support/cli'
+import { keyBytes } from '#support/client-world'
 import {
   ask,
   createFakeChain,
@@ -18,8 +18,8 @@ import {
   questionText,
   setPaused,
   upgrade,
-} from '../support/fake-chain.js'
-import { fakeContracts, fakeTrust } from '../support/fake-world.js'
+} from '#support/fake-chain'
+import { fakeContracts, fakeTrust } from '#support/fake-world'
 
 const { address } = signerFromKey(keyBytes(7))
 const bondRaw = 750_000_000n

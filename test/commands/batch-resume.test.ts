@@ -5,8 +5,8 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { TransportError } from '../../src/core/ports.js'
-import { InterruptedError } from '../../src/core/protocol/errors.js'
+import { TransportError } from '#core/ports'
+import { InterruptedError } from '#core/protocol/errors'
 import {
   type BatchWorld,
   documentOf,
@@ -15,8 +15,8 @@ import {
   failed,
   linesOf,
   openBatchWorld,
-} from '../support/batch-world.js'
-import { advanced, signedItem, testBondRaw } from '../support/fake-view.js'
+} from '#support/batch-world'
+import { advanced, signedItem, testBondRaw } from '#support/fake-view'
 
 let world: BatchWorld
 beforeEach(async () => {

@@ -3,8 +3,8 @@
  * over (R7, R8, §7 rule 3, contract §6).
  */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import type { Clock, Hex } from '../../src/core/ports.js'
-import { fromSingle, toBatchItem } from '../../src/core/protocol/proposal.js'
+import type { Clock, Hex } from '#core/ports'
+import { fromSingle, toBatchItem } from '#core/protocol/proposal'
 import {
   type BatchDocument,
   type BatchWorld,
@@ -13,9 +13,9 @@ import {
   executed,
   linesOf,
   openBatchWorld,
-} from '../support/batch-world.js'
-import type { Ran } from '../support/cli.js'
-import { advanced, signedItem, testNowSeconds } from '../support/fake-view.js'
+} from '#support/batch-world'
+import type { Ran } from '#support/cli'
+import { advanced, signedItem, testNowSeconds } from '#support/fake-view'
 
 let world: BatchWorld
 beforeEach(async () => {

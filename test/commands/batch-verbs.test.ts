@@ -5,8 +5,8 @@
 import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { InterruptedError } from '../../src/core/protocol/errors.js'
-import { BatchItem } from '../../src/core/protocol/schema.js'
+import { InterruptedError } from '#core/protocol/errors'
+import { BatchItem } from '#core/protocol/schema'
 import {
   type BatchWorld,
   documentOf,
@@ -15,8 +15,8 @@ import {
   failed,
   linesOf,
   openBatchWorld,
-} from '../support/batch-world.js'
-import { makeWallet, signedItem, testBondRaw } from '../support/fake-view.js'
+} from '#support/batch-world'
+import { makeWallet, signedItem, testBondRaw } from '#support/fake-view'
 
 let world: BatchWorld
 beforeEach(async () => {

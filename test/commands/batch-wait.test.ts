@@ -3,9 +3,9 @@
  * the gateway's own counters.
  */
 import { describe, expect, test } from 'vitest'
-import type { Fetch } from '../../src/core/ports.js'
-import { documentOf, errorOf } from '../support/batch-world.js'
-import { type Call, type DayWorld, openDay } from '../support/day-world.js'
+import type { Fetch } from '#core/ports'
+import { documentOf, errorOf } from '#support/batch-world'
+import { type Call, type DayWorld, openDay } from '#support/day-world'
 
 const itemsOf = (calls: readonly Call[]) => calls.reduce((sum, { items }) => sum + items, 0)
 const looksOf = (day: DayWorld) => day.calls.filter(({ path }) => path.includes('status'))

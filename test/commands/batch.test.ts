@@ -1,8 +1,8 @@
 /** `batch submit` through the front door against the real gateway in this process. */
 import { readdirSync, truncateSync } from 'node:fs'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { InterruptedError } from '../../src/core/protocol/errors.js'
-import { priceOf } from '../../src/core/protocol/proposal.js'
+import { InterruptedError } from '#core/protocol/errors'
+import { priceOf } from '#core/protocol/proposal'
 import {
   type BatchWorld,
   documentOf,
@@ -10,8 +10,8 @@ import {
   failed,
   linesOf,
   openBatchWorld,
-} from '../support/batch-world.js'
-import { advanced, makeWallet, signedItem, testBondRaw } from '../support/fake-view.js'
+} from '#support/batch-world'
+import { advanced, makeWallet, signedItem, testBondRaw } from '#support/fake-view'
 
 let world: BatchWorld
 beforeEach(async () => {

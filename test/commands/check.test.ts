@@ -2,11 +2,11 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { topics } from '../../src/core/chain/contracts.js'
-import { signerFromKey } from '../../src/core/io/keys.js'
-import { ChainError, type Fetch, type Hex } from '../../src/core/ports.js'
-import { proposerHome, type RunOptions, run } from '../support/cli.js'
-import { keyBytes } from '../support/client-world.js'
+import { topics } from '#core/chain/contracts'
+import { signerFromKey } from '#core/io/keys'
+import { ChainError, type Fetch, type Hex } from '#core/ports'
+import { proposerHome, type RunOptions, run } from '#support/cli'
+import { keyBytes } from '#support/client-world'
 import {
   ask,
   clarify,
@@ -16,9 +16,9 @@ import {
   type FakeChain,
   questionText,
   rivalProposes,
-} from '../support/fake-chain.js'
-import { contest, roundOf, settle, vote } from '../support/fake-stakes.js'
-import { fakeTrust, openRound, questionOf } from '../support/fake-world.js'
+} from '#support/fake-chain'
+import { contest, roundOf, settle, vote } from '#support/fake-stakes'
+import { fakeTrust, openRound, questionOf } from '#support/fake-world'
 
 const { address } = signerFromKey(keyBytes(7))
 const rival = '0x00000000000000000000000000000000000000ee'

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type RunOptions, run } from '../support/cli.js'
+import { type RunOptions, run } from '#support/cli'
 import {
   answerOf,
   type Desk,
@@ -12,8 +12,8 @@ import {
   proposer,
   sign,
   submit,
-} from '../support/desk.js'
-import { bondRaw, happySteps, pins } from '../support/scripted-gateway.js'
+} from '#support/desk'
+import { bondRaw, happySteps, pins } from '#support/scripted-gateway'
 
 let { home, gateway, env, question } = {} as Desk
 beforeEach(async () => {

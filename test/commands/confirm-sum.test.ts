@@ -1,7 +1,7 @@
 /** contract §9, Confirmation: what a person is asked before many proposals are signed. */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type BatchWorld, documentOf, openBatchWorld } from '../support/batch-world.js'
-import { testBondRaw } from '../support/fake-view.js'
+import { type BatchWorld, documentOf, openBatchWorld } from '#support/batch-world'
+import { testBondRaw } from '#support/fake-view'
 
 let world: BatchWorld
 beforeEach(async () => {

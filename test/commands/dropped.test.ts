@@ -2,9 +2,9 @@
 import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { dropped } from '../../src/commands/dropped.js'
-import { droppedKeys } from '../../src/core/gateway/config.js'
-import { run, temporaryHome } from '../support/cli.js'
+import { dropped } from '#commands/dropped'
+import { droppedKeys } from '#core/gateway/config'
+import { run, temporaryHome } from '#support/cli'
 
 test.each(Object.entries(dropped))('%s: exit 2, nothing is written', async (line, instead) => {
   const home = await temporaryHome()

@@ -5,10 +5,10 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { devAddresses } from '../../src/core/devchain/dev-contracts.js'
-import { type Ran, run, temporaryHome } from '../support/cli.js'
-import { createFakeChain } from '../support/fake-chain.js'
-import { pins, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
+import { devAddresses } from '#core/devchain/dev-contracts'
+import { type Ran, run, temporaryHome } from '#support/cli'
+import { createFakeChain } from '#support/fake-chain'
+import { pins, type ScriptedGateway, scriptedGateway } from '#support/scripted-gateway'
 
 const key = `0x${'11'.repeat(32)}`
 const address = '0x19e7e376e7c213b7e7e7e46cc70a5dd086daff2a'

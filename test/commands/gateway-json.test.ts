@@ -7,10 +7,10 @@ import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { Ajv } from 'ajv'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { configFaults } from '../../src/core/gateway/config.js'
-import { run, temporaryHome } from '../support/cli.js'
-import { createFakeChain } from '../support/fake-chain.js'
-import { blocksIn, root, section } from '../support/readme.js'
+import { configFaults } from '#core/gateway/config'
+import { run, temporaryHome } from '#support/cli'
+import { createFakeChain } from '#support/fake-chain'
+import { blocksIn, root, section } from '#support/readme'
 
 const address = (digit: string) => `0x${digit.repeat(40)}`
 const pkcs11 = { uri: 'pkcs11:object=main', module: '/m.so', pin_file: './pin' }

@@ -2,7 +2,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Abi, decodeFunctionData, encodeFunctionResult, getAddress, keccak256 } from 'viem'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { main } from '../../src/commands/main.js'
+import { main } from '#commands/main'
 import {
   ctfAdapterAbi,
   erc20Abi,
@@ -13,16 +13,16 @@ import {
   typeHashes,
   whitelistAbi,
   witnessTypeString,
-} from '../../src/core/chain/contracts.js'
-import { type Chain, ChainError, type Hex } from '../../src/core/ports.js'
-import { domainSeparator, toHex } from '../../src/core/protocol/witness.js'
-import { fakeContext, run, temporaryHome } from '../support/cli.js'
+} from '#core/chain/contracts'
+import { type Chain, ChainError, type Hex } from '#core/ports'
+import { domainSeparator, toHex } from '#core/protocol/witness'
+import { fakeContext, run, temporaryHome } from '#support/cli'
 import {
   pins,
   questionContext,
   type ScriptedGateway,
   scriptedGateway,
-} from '../support/scripted-gateway.js'
+} from '#support/scripted-gateway'
 
 let home: Awaited<ReturnType<typeof temporaryHome>>
 let gateway: ScriptedGateway
@@ -98,7 +98,7 @@ describe('eligibility', () => {
       env,
       signal: stop.signal,
       fetch: async (_input, init) => {
-        const { InterruptedError } = await import('../../src/core/protocol/errors.js')
+        const { InterruptedError } = await import('#core/protocol/errors')
         stop.abort(
           new InterruptedError('interrupted', 'stopped by SIGINT', { hint: 'run it again' }),
         )

@@ -5,13 +5,13 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import type { Fetch } from '../../src/core/ports.js'
-import { version } from '../../src/core/protocol/words.js'
-import { type RunOptions, run, temporaryHome } from '../support/cli.js'
-import { answerOf, type Desk, errorOf, openDesk, proposer, sign, submit } from '../support/desk.js'
-import { ask as askQuestion, createFakeChain, endow, questionText } from '../support/fake-chain.js'
-import { fakeContracts } from '../support/fake-world.js'
-import { bondRaw, pins, questionContext } from '../support/scripted-gateway.js'
+import type { Fetch } from '#core/ports'
+import { version } from '#core/protocol/words'
+import { type RunOptions, run, temporaryHome } from '#support/cli'
+import { answerOf, type Desk, errorOf, openDesk, proposer, sign, submit } from '#support/desk'
+import { ask as askQuestion, createFakeChain, endow, questionText } from '#support/fake-chain'
+import { fakeContracts } from '#support/fake-world'
+import { bondRaw, pins, questionContext } from '#support/scripted-gateway'
 
 const otherQuestion = questionContext('And this one?').question_id
 

@@ -1,9 +1,9 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { signerFromKey } from '../../src/core/io/keys.js'
-import type { Fetch } from '../../src/core/ports.js'
-import { type RunOptions, run, temporaryHome } from '../support/cli.js'
+import { signerFromKey } from '#core/io/keys'
+import type { Fetch } from '#core/ports'
+import { type RunOptions, run, temporaryHome } from '#support/cli'
 import {
   ask,
   createFakeChain,
@@ -11,8 +11,8 @@ import {
   endow,
   type FakeChain,
   questionText,
-} from '../support/fake-chain.js'
-import { adapterTrust } from '../support/fake-world.js'
+} from '#support/fake-chain'
+import { adapterTrust } from '#support/fake-world'
 
 const node = { PROPOSER_RPC_URL: 'http://127.0.0.1:8545' }
 const gamma = { PROPOSER_GAMMA_URL: 'https://gamma.example' }

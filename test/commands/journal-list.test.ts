@@ -2,7 +2,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { type BatchWorld, openBatchWorld } from '../support/batch-world.js'
+import { type BatchWorld, openBatchWorld } from '#support/batch-world'
 
 let world: BatchWorld
 beforeEach(async () => {

@@ -3,12 +3,12 @@ import { join } from 'node:path'
 import type { Command } from 'commander'
 import { parseSync, Visitor } from 'oxc-parser'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { reportCrash } from '../../src/commands/front.js'
-import { main } from '../../src/commands/main.js'
-import { wholeProgram } from '../../src/commands/program.js'
-import { createOutput } from '../../src/commands/terminal/output.js'
-import { verbs } from '../../src/commands/verbs.js'
-import { fakeContext, run, temporaryHome } from '../support/cli.js'
+import { reportCrash } from '#commands/front'
+import { main } from '#commands/main'
+import { wholeProgram } from '#commands/program'
+import { createOutput } from '#commands/terminal/output'
+import { verbs } from '#commands/verbs'
+import { fakeContext, run, temporaryHome } from '#support/cli'
 
 let home: Awaited<ReturnType<typeof temporaryHome>>
 beforeAll(async () => {

@@ -1,6 +1,6 @@
 /** How a failure reads for people, and when it has colors (contract §9). */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { run, temporaryHome } from '../support/cli.js'
+import { run, temporaryHome } from '#support/cli'
 
 let home: Awaited<ReturnType<typeof temporaryHome>>
 beforeEach(async () => {

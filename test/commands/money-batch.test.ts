@@ -1,14 +1,8 @@
 /** What a person reads about a batch's money, and the exit code of a look at it (contract §6). */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { TransportError } from '../../src/core/ports.js'
-import {
-  type BatchWorld,
-  documentOf,
-  errorOf,
-  failed,
-  openBatchWorld,
-} from '../support/batch-world.js'
-import { testBondRaw, testContracts } from '../support/fake-view.js'
+import { TransportError } from '#core/ports'
+import { type BatchWorld, documentOf, errorOf, failed, openBatchWorld } from '#support/batch-world'
+import { testBondRaw, testContracts } from '#support/fake-view'
 
 let world: BatchWorld
 beforeEach(async () => {

@@ -6,17 +6,17 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { builtInProfile } from '../../src/core/chain/profiles.js'
-import type { Address } from '../../src/core/protocol/schema.js'
-import { type RunOptions, run } from '../support/cli.js'
-import { answerOf, type Desk, lastErrorOf, openDesk, writeTrust } from '../support/desk.js'
+import { builtInProfile } from '#core/chain/profiles'
+import type { Address } from '#core/protocol/schema'
+import { type RunOptions, run } from '#support/cli'
+import { answerOf, type Desk, lastErrorOf, openDesk, writeTrust } from '#support/desk'
 import {
   bondRaw,
   pins,
   questionContext,
   type ScriptedGateway,
   scriptedGateway,
-} from '../support/scripted-gateway.js'
+} from '#support/scripted-gateway'
 
 /** Long enough to be shown in part: what the answers mean stands at its end. */
 const longTitle = `Will it hold? ${'It may or it may not. '.repeat(60)}`

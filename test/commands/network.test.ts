@@ -2,11 +2,11 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { ChainError, type Fetch, TransportError } from '../../src/core/ports.js'
-import { type RunOptions, run } from '../support/cli.js'
-import { type Desk, openDesk } from '../support/desk.js'
-import { createFakeChain } from '../support/fake-chain.js'
-import { pins } from '../support/scripted-gateway.js'
+import { ChainError, type Fetch, TransportError } from '#core/ports'
+import { type RunOptions, run } from '#support/cli'
+import { type Desk, openDesk } from '#support/desk'
+import { createFakeChain } from '#support/fake-chain'
+import { pins } from '#support/scripted-gateway'
 
 let { home, gateway } = {} as Desk
 beforeEach(async () => {

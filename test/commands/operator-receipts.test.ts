@@ -2,11 +2,11 @@
 import { chmod, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { loadConfig } from '../../src/core/host/config-file.js'
-import { type HostedGateway, openHostedGateway } from '../../src/core/host/gateway-host.js'
-import { receiptDirectory } from '../../src/core/protocol/receipt.js'
-import { fakeContext, run, temporaryHome } from '../support/cli.js'
-import { createFakeChain, createFakeClock } from '../support/fake-chain.js'
+import { loadConfig } from '#core/host/config-file'
+import { type HostedGateway, openHostedGateway } from '#core/host/gateway-host'
+import { receiptDirectory } from '#core/protocol/receipt'
+import { fakeContext, run, temporaryHome } from '#support/cli'
+import { createFakeChain, createFakeClock } from '#support/fake-chain'
 
 const address = (digit: string) => `0x${digit.repeat(40)}` as const
 const file = {
@@ -151,7 +151,7 @@ describe('rotation', () => {
     expect(await keyidOf(hosted)).toBe(before)
     await writeFile(keyFile(), kept, { mode: 0o600 })
     // The file of a key that this test has the private half of.
-    const made = await import('../../src/core/io/receipt-keys.js')
+    const made = await import('#core/io/receipt-keys')
     const { context } = fakeContext(folder)
     const key = made.newReceiptKey(context)
     const held = await made.readReceiptKeys(context.hash, keyFile())

@@ -2,16 +2,16 @@ import { readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type RunOptions, run } from '../support/cli.js'
-import { answerOf, type Desk, errorOf, key, openDesk, proposer, sign } from '../support/desk.js'
-import { bondRaw, pins } from '../support/scripted-gateway.js'
+import { type RunOptions, run } from '#support/cli'
+import { answerOf, type Desk, errorOf, key, openDesk, proposer, sign } from '#support/desk'
+import { bondRaw, pins } from '#support/scripted-gateway'
 import {
   honestWallet,
   startWallet,
   type Wallet,
   type WalletDocument,
   type WalletServer,
-} from '../support/wallet-server.js'
+} from '#support/wallet-server'
 
 const account = privateKeyToAccount(key)
 const stranger = `0x${'22'.repeat(32)}` as const

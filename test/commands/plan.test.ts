@@ -1,11 +1,11 @@
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { budgetHeaders, createBudget } from '../../src/core/gateway/front/budget.js'
-import type { Fetch } from '../../src/core/ports.js'
-import { simTime } from '../support/budget-world.js'
-import { noFetch, type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
-import { scriptedGateway } from '../support/scripted-gateway.js'
+import { budgetHeaders, createBudget } from '#core/gateway/front/budget'
+import type { Fetch } from '#core/ports'
+import { simTime } from '#support/budget-world'
+import { noFetch, type Ran, type RunOptions, run, temporaryHome } from '#support/cli'
+import { scriptedGateway } from '#support/scripted-gateway'
 
 let home: Awaited<ReturnType<typeof temporaryHome>>
 beforeEach(async () => {

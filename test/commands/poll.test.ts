@@ -1,10 +1,10 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { main } from '../../src/commands/main.js'
-import { createBudget } from '../../src/core/gateway/front/budget.js'
-import type { Clock } from '../../src/core/ports.js'
-import { InterruptedError } from '../../src/core/protocol/errors.js'
-import { fakeContext, type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
-import { html, type StatusGateway, statusGateway } from '../support/status-gateway.js'
+import { main } from '#commands/main'
+import { createBudget } from '#core/gateway/front/budget'
+import type { Clock } from '#core/ports'
+import { InterruptedError } from '#core/protocol/errors'
+import { fakeContext, type Ran, type RunOptions, run, temporaryHome } from '#support/cli'
+import { html, type StatusGateway, statusGateway } from '#support/status-gateway'
 
 let home: Awaited<ReturnType<typeof temporaryHome>>
 let gateway: StatusGateway

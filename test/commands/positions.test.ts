@@ -1,10 +1,10 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { ChainError } from '../../src/core/ports.js'
-import { InterruptedError } from '../../src/core/protocol/errors.js'
-import type { Address } from '../../src/core/protocol/schema.js'
-import { type RunOptions, run, temporaryHome } from '../support/cli.js'
+import { ChainError } from '#core/ports'
+import { InterruptedError } from '#core/protocol/errors'
+import type { Address } from '#core/protocol/schema'
+import { type RunOptions, run, temporaryHome } from '#support/cli'
 import {
   ask,
   createFakeChain,
@@ -12,7 +12,7 @@ import {
   endow,
   type FakeChain,
   questionText,
-} from '../support/fake-chain.js'
+} from '#support/fake-chain'
 import {
   block,
   claim,
@@ -22,8 +22,8 @@ import {
   settle,
   stakeOn,
   vote,
-} from '../support/fake-stakes.js'
-import { adapterTrust, token } from '../support/fake-world.js'
+} from '#support/fake-stakes'
+import { adapterTrust, token } from '#support/fake-world'
 
 const wallet: Address = `0x${'a1'.repeat(20)}`
 const other: Address = `0x${'b2'.repeat(20)}`

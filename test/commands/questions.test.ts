@@ -1,9 +1,9 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { noRulesHash } from '../../src/core/chain/constants.js'
-import { ChainError, type Fetch } from '../../src/core/ports.js'
-import { type RunOptions, run, temporaryHome } from '../support/cli.js'
+import { noRulesHash } from '#core/chain/constants'
+import { ChainError, type Fetch } from '#core/ports'
+import { type RunOptions, run, temporaryHome } from '#support/cli'
 import {
   ask,
   createFakeChain,
@@ -13,9 +13,9 @@ import {
   questionText,
   rivalProposes,
   setPaused,
-} from '../support/fake-chain.js'
-import { adapter, adapterTrust } from '../support/fake-world.js'
-import { questionContext, scriptedGateway } from '../support/scripted-gateway.js'
+} from '#support/fake-chain'
+import { adapter, adapterTrust } from '#support/fake-world'
+import { questionContext, scriptedGateway } from '#support/scripted-gateway'
 
 const rival = `0x${'9'.repeat(40)}` as const
 const node = { PROPOSER_RPC_URL: 'http://127.0.0.1:8545' }

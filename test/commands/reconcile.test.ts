@@ -1,9 +1,9 @@
 import { chmodSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import type { Chain, Fetch } from '../../src/core/ports.js'
-import { InterruptedError } from '../../src/core/protocol/errors.js'
-import { type Ran, type RunOptions, run } from '../support/cli.js'
+import type { Chain, Fetch } from '#core/ports'
+import { InterruptedError } from '#core/protocol/errors'
+import { type Ran, type RunOptions, run } from '#support/cli'
 import {
   answerOf,
   type Desk,
@@ -12,7 +12,7 @@ import {
   openDesk,
   proposer,
   submit,
-} from '../support/desk.js'
+} from '#support/desk'
 import {
   ask as askOnChain,
   createFakeChain,
@@ -21,9 +21,9 @@ import {
   type FakeChain,
   invalidateNonces,
   questionText,
-} from '../support/fake-chain.js'
-import { fakeContracts, requestOf } from '../support/fake-world.js'
-import { happySteps, questionContext, scriptedGateway } from '../support/scripted-gateway.js'
+} from '#support/fake-chain'
+import { fakeContracts, requestOf } from '#support/fake-world'
+import { happySteps, questionContext, scriptedGateway } from '#support/scripted-gateway'
 
 let { home, gateway, env, question } = {} as Desk
 beforeEach(async () => {

@@ -1,8 +1,8 @@
 import { PassThrough } from 'node:stream'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { askHidden, confirm } from '../../src/commands/session/inputs.js'
-import { parseDeadline } from '../../src/commands/session/intent.js'
+import { askHidden, confirm } from '#commands/session/inputs'
+import { parseDeadline } from '#commands/session/intent'
 import {
   amountText,
   dateText,
@@ -11,9 +11,9 @@ import {
   jsonText,
   publicUrl,
   visible,
-} from '../../src/commands/terminal/render.js'
-import { defaultHome } from '../../src/core/io/home.js'
-import { fakeContext } from '../support/cli.js'
+} from '#commands/terminal/render'
+import { defaultHome } from '#core/io/home'
+import { fakeContext } from '#support/cli'
 
 /** Everything that can move a cursor, hide or reorder text (robustness §5). */
 const dangerous = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/

@@ -4,13 +4,13 @@
  */
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import type { Fetch } from '../../src/core/ports.js'
-import { type Ran, type RunOptions, run } from '../support/cli.js'
-import { nextRound } from '../support/client-world.js'
-import { openDay } from '../support/day-world.js'
-import { type Desk, errorOf, instantClock, openDesk, submit } from '../support/desk.js'
-import { scriptedGateway } from '../support/scripted-gateway.js'
-import { startWallet } from '../support/wallet-server.js'
+import type { Fetch } from '#core/ports'
+import { type Ran, type RunOptions, run } from '#support/cli'
+import { nextRound } from '#support/client-world'
+import { openDay } from '#support/day-world'
+import { type Desk, errorOf, instantClock, openDesk, submit } from '#support/desk'
+import { scriptedGateway } from '#support/scripted-gateway'
+import { startWallet } from '#support/wallet-server'
 
 let { home, gateway, question } = {} as Desk
 beforeEach(async () => {

@@ -2,8 +2,8 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type Chain, type Clock, TransportError } from '../../src/core/ports.js'
-import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
+import { type Chain, type Clock, TransportError } from '#core/ports'
+import { type Ran, type RunOptions, run, temporaryHome } from '#support/cli'
 import {
   ask as askOnChain,
   createFakeChain,
@@ -12,9 +12,9 @@ import {
   type FakeChain,
   questionText,
   rivalProposes,
-} from '../support/fake-chain.js'
-import { adapter, fakeContracts } from '../support/fake-world.js'
-import { questionContext, scriptedGateway } from '../support/scripted-gateway.js'
+} from '#support/fake-chain'
+import { adapter, fakeContracts } from '#support/fake-world'
+import { questionContext, scriptedGateway } from '#support/scripted-gateway'
 
 const key = `0x${'11'.repeat(32)}` as const
 const proposer = privateKeyToAccount(key).address.toLowerCase() as `0x${string}`

@@ -3,11 +3,11 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { concat, keccak256, numberToHex, stringToHex } from 'viem'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { noRulesHash } from '../../src/core/chain/constants.js'
-import { signerFromKey } from '../../src/core/io/keys.js'
-import type { Hex } from '../../src/core/ports.js'
-import { proposerHome, type RunOptions, run } from '../support/cli.js'
-import { keyBytes } from '../support/client-world.js'
+import { noRulesHash } from '#core/chain/constants'
+import { signerFromKey } from '#core/io/keys'
+import type { Hex } from '#core/ports'
+import { proposerHome, type RunOptions, run } from '#support/cli'
+import { keyBytes } from '#support/client-world'
 import {
   ask,
   clarify,
@@ -16,8 +16,8 @@ import {
   type FakeChain,
   questionText,
   updateRules,
-} from '../support/fake-chain.js'
-import { fakeTrust } from '../support/fake-world.js'
+} from '#support/fake-chain'
+import { fakeTrust } from '#support/fake-world'
 
 const { address } = signerFromKey(keyBytes(7))
 

@@ -1,9 +1,9 @@
 /** contract §9: `run`, a morning in one command. */
 import { describe, expect, test } from 'vitest'
-import { TransportError } from '../../src/core/ports.js'
-import { errorOf } from '../support/batch-world.js'
-import type { Ran } from '../support/cli.js'
-import { type DayWorld, openDay } from '../support/day-world.js'
+import { TransportError } from '#core/ports'
+import { errorOf } from '#support/batch-world'
+import type { Ran } from '#support/cli'
+import { type DayWorld, openDay } from '#support/day-world'
 
 const soon = [3_000, 3_000] as const
 

@@ -5,15 +5,9 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import type { Question } from '../../src/core/gateway/view/chain-view.js'
-import {
-  type BatchWorld,
-  documentOf,
-  errorOf,
-  linesOf,
-  openBatchWorld,
-} from '../support/batch-world.js'
-import { sibling, testContracts } from '../support/fake-view.js'
+import type { Question } from '#core/gateway/view/chain-view'
+import { type BatchWorld, documentOf, errorOf, linesOf, openBatchWorld } from '#support/batch-world'
+import { sibling, testContracts } from '#support/fake-view'
 
 let world: BatchWorld
 let [first, second]: Question[] = []

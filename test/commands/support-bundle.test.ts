@@ -5,13 +5,13 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
+import { type Ran, type RunOptions, run, temporaryHome } from '#support/cli'
 import {
   pins,
   questionContext,
   type ScriptedGateway,
   scriptedGateway,
-} from '../support/scripted-gateway.js'
+} from '#support/scripted-gateway'
 
 const key = `0x${'1b'.repeat(32)}` as const
 const token = 'c7'.repeat(32)

@@ -2,21 +2,17 @@ import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from '
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { main } from '../../src/commands/main.js'
-import { fakeContext, type RunOptions, run, temporaryHome } from '../support/cli.js'
+import { main } from '#commands/main'
+import { fakeContext, type RunOptions, run, temporaryHome } from '#support/cli'
 import {
   ask as askOnChain,
   createFakeChain,
   createFakeClock,
   type FakeChain,
   questionText,
-} from '../support/fake-chain.js'
-import { adapter, fakeContracts } from '../support/fake-world.js'
-import {
-  questionContext,
-  type ScriptedGateway,
-  scriptedGateway,
-} from '../support/scripted-gateway.js'
+} from '#support/fake-chain'
+import { adapter, fakeContracts } from '#support/fake-world'
+import { questionContext, type ScriptedGateway, scriptedGateway } from '#support/scripted-gateway'
 
 const {
   chainId: chain_id,

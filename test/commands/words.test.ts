@@ -2,14 +2,8 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { priceOf } from '../../src/core/protocol/proposal.js'
-import {
-  type BatchWorld,
-  documentOf,
-  errorOf,
-  linesOf,
-  openBatchWorld,
-} from '../support/batch-world.js'
+import { priceOf } from '#core/protocol/proposal'
+import { type BatchWorld, documentOf, errorOf, linesOf, openBatchWorld } from '#support/batch-world'
 
 let world: BatchWorld
 beforeEach(async () => {

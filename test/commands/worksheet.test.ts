@@ -3,15 +3,9 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import fc from 'fast-check'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { readBatch } from '../../src/core/client/input/input.js'
-import { priceOf } from '../../src/core/protocol/proposal.js'
-import {
-  type BatchWorld,
-  documentOf,
-  errorOf,
-  linesOf,
-  openBatchWorld,
-} from '../support/batch-world.js'
+import { readBatch } from '#core/client/input/input'
+import { priceOf } from '#core/protocol/proposal'
+import { type BatchWorld, documentOf, errorOf, linesOf, openBatchWorld } from '#support/batch-world'
 
 let world: BatchWorld
 beforeEach(async () => {

@@ -3,11 +3,11 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { getAddress } from 'viem'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type RunOptions, run } from '../support/cli.js'
-import { answerOf, type Desk, errorOf, openDesk, proposer, sign } from '../support/desk.js'
-import { createFakeChain, endow } from '../support/fake-chain.js'
-import { fakeContracts } from '../support/fake-world.js'
-import { pins } from '../support/scripted-gateway.js'
+import { type RunOptions, run } from '#support/cli'
+import { answerOf, type Desk, errorOf, openDesk, proposer, sign } from '#support/desk'
+import { createFakeChain, endow } from '#support/fake-chain'
+import { fakeContracts } from '#support/fake-world'
+import { pins } from '#support/scripted-gateway'
 
 const [token = ''] = pins.tokens
 const other = `0x${'cd'.repeat(20)}` as const

@@ -1,11 +1,11 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { signerFromKey } from '../../src/core/io/keys.js'
-import { type Answers, type AnyGateway, anyGateway, type Route } from '../support/any-gateway.js'
-import { ask, createFakeChain, endow, questionText } from '../support/fake-chain.js'
-import { fakeContracts } from '../support/fake-world.js'
-import { happySteps } from '../support/scripted-gateway.js'
+import { signerFromKey } from '#core/io/keys'
+import { type Answers, type AnyGateway, anyGateway, type Route } from '#support/any-gateway'
+import { ask, createFakeChain, endow, questionText } from '#support/fake-chain'
+import { fakeContracts } from '#support/fake-world'
+import { happySteps } from '#support/scripted-gateway'
 
 let world: AnyGateway
 beforeEach(async () => {

@@ -1,12 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import {
-  type Listener,
-  listen,
-  serverSettings,
-  socketSettings,
-} from '../../src/core/io/serving/listener.js'
-import type { RequestRecord } from '../../src/core/protocol/call.js'
-import { version } from '../../src/core/protocol/words.js'
+import { type Listener, listen, serverSettings, socketSettings } from '#core/io/serving/listener'
+import type { RequestRecord } from '#core/protocol/call'
+import { version } from '#core/protocol/words'
 import {
   makeQuestion,
   makeWallet,
@@ -15,9 +10,9 @@ import {
   testBondRaw,
   testNowSeconds,
   type Wallet,
-} from '../support/fake-view.js'
-import { openFront, type TestFront } from '../support/front.js'
-import { exchangeRaw, type RawAnswer } from '../support/raw-http.js'
+} from '#support/fake-view'
+import { openFront, type TestFront } from '#support/front'
+import { exchangeRaw, type RawAnswer } from '#support/raw-http'
 
 const first = makeQuestion('first', { slug: 'first-question' })
 const submitPath = `/v1/proposals/${first.questionId}`

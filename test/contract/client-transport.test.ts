@@ -2,11 +2,11 @@ import { type AddressInfo, createServer, type Server, type Socket } from 'node:n
 import { createServer as createTlsServer } from 'node:tls'
 import { gzipSync } from 'node:zlib'
 import { afterEach, describe, expect, test } from 'vitest'
-import { createGatewayClient } from '../../src/core/client/gateway/gateway-client.js'
-import { systemClock } from '../../src/core/io/clock.js'
-import { createHttp } from '../../src/core/io/http.js'
-import { TransportError } from '../../src/core/ports.js'
-import { version } from '../../src/core/protocol/words.js'
+import { createGatewayClient } from '#core/client/gateway/gateway-client'
+import { systemClock } from '#core/io/clock'
+import { createHttp } from '#core/io/http'
+import { TransportError } from '#core/ports'
+import { version } from '#core/protocol/words'
 
 const questionId = `0x${'1'.repeat(64)}`
 const ack = JSON.stringify({

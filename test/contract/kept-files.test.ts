@@ -2,11 +2,11 @@ import { createHash } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
-import { parseConfig } from '../../src/core/gateway/config.js'
-import type { Fetch } from '../../src/core/ports.js'
-import { version } from '../../src/core/protocol/words.js'
-import { noFetch, run } from '../support/cli.js'
-import { createFakeChain } from '../support/fake-chain.js'
+import { parseConfig } from '#core/gateway/config'
+import type { Fetch } from '#core/ports'
+import { version } from '#core/protocol/words'
+import { noFetch, run } from '#support/cli'
+import { createFakeChain } from '#support/fake-chain'
 import {
   clockAt,
   type Expected,
@@ -15,7 +15,7 @@ import {
   keptFiles,
   keptVersions,
   type Sent,
-} from '../support/kept-files.js'
+} from '#support/kept-files'
 
 async function say(
   { folder }: KeptFiles,

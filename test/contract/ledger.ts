@@ -1,14 +1,14 @@
 import { describe, expect, test } from 'vitest'
-import { roundRef } from '../../src/core/chain/round.js'
+import { roundRef } from '#core/chain/round'
 import type {
   CandidateRef,
   Ledger,
   NewCandidate,
   Slot,
   SlotAttempt,
-} from '../../src/core/gateway/ledger/ledger.js'
-import type { Hex } from '../../src/core/ports.js'
-import type { CandidateFailure, Progress } from '../../src/core/protocol/candidate.js'
+} from '#core/gateway/ledger/ledger'
+import type { Hex } from '#core/ports'
+import type { CandidateFailure, Progress } from '#core/protocol/candidate'
 
 export interface LedgerStore {
   open(): Promise<Ledger>

@@ -5,9 +5,9 @@ import {
   type ListenOptions,
   listen,
   socketSettings,
-} from '../../src/core/io/serving/listener.js'
-import type { Answered, RequestRecord } from '../../src/core/protocol/call.js'
-import { exchangeRaw } from '../support/raw-http.js'
+} from '#core/io/serving/listener'
+import type { Answered, RequestRecord } from '#core/protocol/call'
+import { exchangeRaw } from '#support/raw-http'
 
 const done: Answered = { status: 200, headers: { 'content-type': 'application/json' }, body: '{}' }
 const call = 'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n'

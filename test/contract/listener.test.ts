@@ -4,21 +4,14 @@ import { connect, type Socket } from 'node:net'
 import { setImmediate } from 'node:timers/promises'
 import { fetch } from 'undici'
 import { describe, expect, test, vi } from 'vitest'
-import { listenAdmin } from '../../src/core/io/serving/admin-listener.js'
-import { listen, socketSettings } from '../../src/core/io/serving/listener.js'
-import { createRequestLog } from '../../src/core/io/serving/logs.js'
-import { listenMetrics } from '../../src/core/io/serving/looks.js'
-import type { RequestRecord } from '../../src/core/protocol/call.js'
-import { makeQuestion, signedBody, signedItem } from '../support/fake-view.js'
-import {
-  codeOf,
-  openFront,
-  slowStore,
-  statusParts,
-  testHash,
-  testRandom,
-} from '../support/front.js'
-import { exchangeRaw } from '../support/raw-http.js'
+import { listenAdmin } from '#core/io/serving/admin-listener'
+import { listen, socketSettings } from '#core/io/serving/listener'
+import { createRequestLog } from '#core/io/serving/logs'
+import { listenMetrics } from '#core/io/serving/looks'
+import type { RequestRecord } from '#core/protocol/call'
+import { makeQuestion, signedBody, signedItem } from '#support/fake-view'
+import { codeOf, openFront, slowStore, statusParts, testHash, testRandom } from '#support/front'
+import { exchangeRaw } from '#support/raw-http'
 
 const empty = { status: 200, headers: { 'content-type': 'application/json' }, body: '{}' }
 

@@ -2,14 +2,10 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import {
-  type Proposer,
-  type ProposerOptions,
-  proposerOn,
-} from '../../src/core/bot/open-proposer.js'
-import { signerFromViem } from '../../src/core/bot/viem-signer.js'
-import { systemPorts } from '../../src/core/io/system.js'
-import { TransportError } from '../../src/core/ports.js'
+import { type Proposer, type ProposerOptions, proposerOn } from '#core/bot/open-proposer'
+import { signerFromViem } from '#core/bot/viem-signer'
+import { systemPorts } from '#core/io/system'
+import { TransportError } from '#core/ports'
 import {
   ConflictError,
   FailedError,
@@ -17,9 +13,9 @@ import {
   UnauthorizedError,
   UncertainError,
   UsageError,
-} from '../../src/core/protocol/errors.js'
-import { type BatchWorld, executed, failed, openBatchWorld } from '../support/batch-world.js'
-import { makeWallet } from '../support/fake-view.js'
+} from '#core/protocol/errors'
+import { type BatchWorld, executed, failed, openBatchWorld } from '#support/batch-world'
+import { makeWallet } from '#support/fake-view'
 
 let world: BatchWorld
 const opened: Proposer[] = []

@@ -1,9 +1,9 @@
 import { connect } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
-import { type Listener, listen } from '../../src/core/io/serving/listener.js'
-import { answerFault, type SeenAnswer } from '../support/answers.js'
-import { takeAnswerFaults } from '../support/answers-seen.js'
-import { openFront } from '../support/front.js'
+import { type Listener, listen } from '#core/io/serving/listener'
+import { answerFault, type SeenAnswer } from '#support/answers'
+import { takeAnswerFaults } from '#support/answers-seen'
+import { openFront } from '#support/front'
 
 const json = { 'content-type': 'application/json' }
 const eligibility = `/v1/proposals/eligibility/0x${'1'.repeat(40)}`

@@ -4,19 +4,15 @@
  * for all others (`answers-setup.ts`).
  */
 import { expect, test } from 'vitest'
-import {
-  BodyError,
-  type BodyLimits,
-  type Call as GatewayCall,
-} from '../../src/core/protocol/call.js'
-import { StorageError } from '../../src/core/protocol/errors.js'
-import { openApiDocument } from '../../src/core/protocol/openapi.js'
-import { receiptDirectory } from '../../src/core/protocol/receipt.js'
-import { refuse } from '../../src/core/protocol/refusal.js'
-import { version } from '../../src/core/protocol/words.js'
-import type { ResponseObject } from '../support/answers.js'
-import { advanced, makeQuestion, signedBody, signedItem, termsOf } from '../support/fake-view.js'
-import { type FrontOptions, openFront, rawCall, type TestFront } from '../support/front.js'
+import { BodyError, type BodyLimits, type Call as GatewayCall } from '#core/protocol/call'
+import { StorageError } from '#core/protocol/errors'
+import { openApiDocument } from '#core/protocol/openapi'
+import { receiptDirectory } from '#core/protocol/receipt'
+import { refuse } from '#core/protocol/refusal'
+import { version } from '#core/protocol/words'
+import type { ResponseObject } from '#support/answers'
+import { advanced, makeQuestion, signedBody, signedItem, termsOf } from '#support/fake-view'
+import { type FrontOptions, openFront, rawCall, type TestFront } from '#support/front'
 
 const first = makeQuestion('first', { slug: 'first-question' })
 const uuid = '00000000-0000-4000-8000-000000000000'

@@ -6,22 +6,17 @@ import { Ajv2020 } from 'ajv/dist/2020.js'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
+import { classifyResponse } from '#core/client/gateway/answer'
+import { Trust } from '#core/client/trust/trust-file'
+import { refusalAnswer } from '#core/gateway/front/answer'
+import { failures, nextActions, type WireCode, wireFailures } from '#core/protocol/codes'
+import { openApiDocument } from '#core/protocol/openapi'
+import { commonHeaders, refuse } from '#core/protocol/refusal'
+import * as responses from '#core/protocol/responses'
+import * as schema from '#core/protocol/schema'
+import { recoverSigner } from '#core/protocol/signature'
+import { witnessRound } from '#core/protocol/witness'
 import { withCodes } from '../../scripts/error-codes.js'
-import { classifyResponse } from '../../src/core/client/gateway/answer.js'
-import { Trust } from '../../src/core/client/trust/trust-file.js'
-import { refusalAnswer } from '../../src/core/gateway/front/answer.js'
-import {
-  failures,
-  nextActions,
-  type WireCode,
-  wireFailures,
-} from '../../src/core/protocol/codes.js'
-import { openApiDocument } from '../../src/core/protocol/openapi.js'
-import { commonHeaders, refuse } from '../../src/core/protocol/refusal.js'
-import * as responses from '../../src/core/protocol/responses.js'
-import * as schema from '../../src/core/protocol/schema.js'
-import { recoverSigner } from '../../src/core/protocol/signature.js'
-import { witnessRound } from '../../src/core/protocol/witness.js'
 
 type Value = Readonly<Record<string, unknown>>
 interface Media {

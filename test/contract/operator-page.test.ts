@@ -1,16 +1,16 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
-import { type AdminListener, listenAdmin } from '../../src/core/io/serving/admin-listener.js'
+import { type AdminListener, listenAdmin } from '#core/io/serving/admin-listener'
 import {
   createPageEvents,
   type EventReader,
   mostReaders,
   type PageSource,
-} from '../../src/core/page/admin-page-events.js'
-import { StorageError } from '../../src/core/protocol/errors.js'
-import { openFront, statusParts } from '../support/front.js'
-import { exchangeRaw } from '../support/raw-http.js'
+} from '#core/page/admin-page-events'
+import { StorageError } from '#core/protocol/errors'
+import { openFront, statusParts } from '#support/front'
+import { exchangeRaw } from '#support/raw-http'
 
 const open: { close(): Promise<void> }[] = []
 const sockets: Socket[] = []

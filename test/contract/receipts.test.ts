@@ -1,17 +1,17 @@
 import { createPublicKey, verify } from 'node:crypto'
 import { httpbis } from 'http-message-signatures'
 import { describe, expect, test } from 'vitest'
-import type { ReceiptSigner } from '../../src/core/gateway/front/receipts.js'
-import { systemEd25519 } from '../../src/core/io/ed25519.js'
-import { newReceiptKey } from '../../src/core/io/receipt-keys.js'
+import type { ReceiptSigner } from '#core/gateway/front/receipts'
+import { systemEd25519 } from '#core/io/ed25519'
+import { newReceiptKey } from '#core/io/receipt-keys'
 import {
   digestHeader,
   judgeReceipt,
   type ReceiptKey,
   receiptDirectory,
-} from '../../src/core/protocol/receipt.js'
-import { makeQuestion, signedBody, signedItem } from '../support/fake-view.js'
-import { openFront, testHash, testRandom } from '../support/front.js'
+} from '#core/protocol/receipt'
+import { makeQuestion, signedBody, signedItem } from '#support/fake-view'
+import { openFront, testHash, testRandom } from '#support/front'
 
 const key = newReceiptKey({ hash: testHash, random: testRandom })
 const signer: ReceiptSigner & { fault(): undefined } = {

@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { expect, onTestFinished, test } from 'vitest'
-import { run, temporaryHome } from '../support/cli.js'
+import { run, temporaryHome } from '#support/cli'
 import {
   ask,
   createFakeChain,
@@ -11,9 +11,9 @@ import {
   type FakeChain,
   questionText,
   rivalProposes,
-} from '../support/fake-chain.js'
-import { adapter, fakeContracts } from '../support/fake-world.js'
-import { happySteps, questionContext, scriptedGateway } from '../support/scripted-gateway.js'
+} from '#support/fake-chain'
+import { adapter, fakeContracts } from '#support/fake-world'
+import { happySteps, questionContext, scriptedGateway } from '#support/scripted-gateway'
 
 const key = `0x${'11'.repeat(32)}` as const
 const proposer = privateKeyToAccount(key).address.toLowerCase() as `0x${string}`

@@ -1,12 +1,12 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { systemClock, systemHash } from '../../src/core/io/clock.js'
-import { systemFiles } from '../../src/core/io/files.js'
-import { openLog } from '../../src/core/storage/log.js'
-import type { CompactableLog } from '../../src/core/storage/record-log.js'
-import { newMemoryStore, openMemoryLog } from '../support/memory-log.js'
-import { SimClock, SimFiles } from '../support/sim-files.js'
+import { systemClock, systemHash } from '#core/io/clock'
+import { systemFiles } from '#core/io/files'
+import { openLog } from '#core/storage/log'
+import type { CompactableLog } from '#core/storage/record-log'
+import { newMemoryStore, openMemoryLog } from '#support/memory-log'
+import { SimClock, SimFiles } from '#support/sim-files'
 import { compactionSuite, recordLogSuite, type StoreUnderTest, suiteKinds } from './record-log.js'
 
 const options = { format: { name: 'store', version: 1 }, knownKinds: suiteKinds } as const

@@ -1,15 +1,10 @@
 import { secp256k1 } from '@noble/curves/secp256k1'
 import { hexToBytes, keccak256, stringToHex } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import {
-  canonicalPermit2,
-  roles,
-  typeHashes,
-  witnessTypeString,
-} from '../../src/core/chain/contracts.js'
-import { callData } from '../../src/core/devchain/dev-contracts.js'
-import type { Hex } from '../../src/core/ports.js'
-import type { Address } from '../../src/core/protocol/schema.js'
+import { canonicalPermit2, roles, typeHashes, witnessTypeString } from '#core/chain/contracts'
+import { callData } from '#core/devchain/dev-contracts'
+import type { Hex } from '#core/ports'
+import type { Address } from '#core/protocol/schema'
 import {
   type Bench,
   customBond,
@@ -17,7 +12,7 @@ import {
   delegate,
   provocations,
   startBench,
-} from '../support/dev-chain-reverts.js'
+} from '#support/dev-chain-reverts'
 import {
   admin,
   executed,
@@ -32,7 +27,7 @@ import {
   type WitnessCase,
   type World,
   witness,
-} from '../support/dev-chain-vectors.js'
+} from '#support/dev-chain-vectors'
 
 /** Cases that our contracts cannot meet, and why. */
 const unreachable: Readonly<Record<string, string>> = {}

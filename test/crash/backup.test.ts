@@ -2,21 +2,21 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { systemClock, systemHash, systemRandom } from '../../src/core/io/clock.js'
-import { systemFiles } from '../../src/core/io/files.js'
-import { systemLiveness } from '../../src/core/io/liveness.js'
+import { systemClock, systemHash, systemRandom } from '#core/io/clock'
+import { systemFiles } from '#core/io/files'
+import { systemLiveness } from '#core/io/liveness'
 import {
   type Copied,
   type CopyPorts,
   copyRecords,
   openFolderSource,
   openFolderTarget,
-} from '../../src/core/storage/copy.js'
-import { inspectLog } from '../../src/core/storage/inspect.js'
-import { openLog } from '../../src/core/storage/log.js'
-import { openLogReader } from '../../src/core/storage/reader.js'
-import { folder, idOf, options, sample } from '../support/sample-store.js'
-import { type Fault, SimClock, SimFiles, SimHost } from '../support/sim-files.js'
+} from '#core/storage/copy'
+import { inspectLog } from '#core/storage/inspect'
+import { openLog } from '#core/storage/log'
+import { openLogReader } from '#core/storage/reader'
+import { folder, idOf, options, sample } from '#support/sample-store'
+import { type Fault, SimClock, SimFiles, SimHost } from '#support/sim-files'
 
 const nothing = () => undefined
 const never = new AbortController().signal

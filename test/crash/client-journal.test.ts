@@ -1,12 +1,12 @@
 import { describe, expect, test } from 'vitest'
-import { stateOf } from '../../src/core/client/journal/authorizations.js'
-import { verifyJournal } from '../../src/core/client/journal/verify.js'
-import { authorize } from '../../src/core/client/propose/authorize.js'
-import { replay } from '../../src/core/client/propose/replay.js'
-import { submitIntent } from '../../src/core/client/propose/submission.js'
-import { ProposerError } from '../../src/core/protocol/errors.js'
-import { SignedProposal } from '../../src/core/protocol/schema.js'
-import { makeWorld, sha256, type World } from '../support/client-world.js'
+import { stateOf } from '#core/client/journal/authorizations'
+import { verifyJournal } from '#core/client/journal/verify'
+import { authorize } from '#core/client/propose/authorize'
+import { replay } from '#core/client/propose/replay'
+import { submitIntent } from '#core/client/propose/submission'
+import { ProposerError } from '#core/protocol/errors'
+import { SignedProposal } from '#core/protocol/schema'
+import { makeWorld, sha256, type World } from '#support/client-world'
 
 async function endsEarly(world: World, work: () => Promise<unknown>): Promise<boolean> {
   const death = world.sim.death().then(() => 'dead' as const)

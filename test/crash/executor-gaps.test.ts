@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest'
-import { signTransaction } from '../../src/core/gateway/executor/transaction.js'
-import { type Chain, ChainError, type Signer } from '../../src/core/ports.js'
-import { createPipelineWorld, type PipelineWorld } from '../support/pipeline-world.js'
-import { watchSends } from '../support/reorg-watch.js'
+import { signTransaction } from '#core/gateway/executor/transaction'
+import { type Chain, ChainError, type Signer } from '#core/ports'
+import { createPipelineWorld, type PipelineWorld } from '#support/pipeline-world'
+import { watchSends } from '#support/reorg-watch'
 
 function miscounts(world: PipelineWorld, tags: readonly string[]) {
   const { transactionCount } = world.chain

@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest'
-import type { Hex } from '../../src/core/ports.js'
-import type { Candidate } from '../../src/core/protocol/candidate.js'
-import { ask, dispute, questionText, rivalProposes } from '../support/fake-events.js'
-import { createPipelineWorld, type PipelineWorld, testSigner } from '../support/pipeline-world.js'
-import { type SendWatch, watchSends } from '../support/reorg-watch.js'
+import type { Hex } from '#core/ports'
+import type { Candidate } from '#core/protocol/candidate'
+import { ask, dispute, questionText, rivalProposes } from '#support/fake-events'
+import { createPipelineWorld, type PipelineWorld, testSigner } from '#support/pipeline-world'
+import { type SendWatch, watchSends } from '#support/reorg-watch'
 
 const rival = testSigner(9).address
 const farFinality = 1_000

@@ -4,10 +4,10 @@
  * of one says nothing of the others.
  */
 import { expect, test } from 'vitest'
-import type { Hex } from '../../src/core/ports.js'
-import { ask, questionText } from '../support/fake-events.js'
-import { createPipelineWorld, type PipelineWorld } from '../support/pipeline-world.js'
-import { watchSends } from '../support/reorg-watch.js'
+import type { Hex } from '#core/ports'
+import { ask, questionText } from '#support/fake-events'
+import { createPipelineWorld, type PipelineWorld } from '#support/pipeline-world'
+import { watchSends } from '#support/reorg-watch'
 
 async function siblings(world: PipelineWorld): Promise<readonly [Hex, Hex]> {
   const pair = [

@@ -4,10 +4,10 @@
  * transaction a round, and the candidate ends as executed under its own id.
  */
 import { describe, expect, test } from 'vitest'
-import type { Failpoint } from '../../src/core/gateway/executor/state.js'
-import type { Chain, ChainErrorKind } from '../../src/core/ports.js'
-import { createPipelineWorld, type PipelineWorld, seededRandom } from '../support/pipeline-world.js'
-import { watchSends } from '../support/reorg-watch.js'
+import type { Failpoint } from '#core/gateway/executor/state'
+import type { Chain, ChainErrorKind } from '#core/ports'
+import { createPipelineWorld, type PipelineWorld, seededRandom } from '#support/pipeline-world'
+import { watchSends } from '#support/reorg-watch'
 
 class Killed extends Error {}
 

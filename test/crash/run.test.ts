@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { type Fetch, TransportError } from '../../src/core/ports.js'
-import type { Ran } from '../support/cli.js'
-import { type DayWorld, openDay } from '../support/day-world.js'
+import { type Fetch, TransportError } from '#core/ports'
+import type { Ran } from '#support/cli'
+import { type DayWorld, openDay } from '#support/day-world'
 
 const questions = 4
 const journal = /\/home\/journal\/[0-9a-f]{12}\/log-/

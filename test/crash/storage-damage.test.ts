@@ -1,19 +1,12 @@
 import { expect, test } from 'vitest'
-import { systemHash } from '../../src/core/io/clock.js'
-import { StorageError } from '../../src/core/protocol/errors.js'
-import { inspectLog } from '../../src/core/storage/inspect.js'
-import { decodeLine, encodeLine } from '../../src/core/storage/line.js'
-import { openLog } from '../../src/core/storage/log.js'
-import type { NewRecord } from '../../src/core/storage/record-log.js'
-import {
-  folder,
-  openCopy,
-  openSample,
-  options,
-  recordsOf,
-  sample,
-} from '../support/sample-store.js'
-import { SimClock, SimFiles } from '../support/sim-files.js'
+import { systemHash } from '#core/io/clock'
+import { StorageError } from '#core/protocol/errors'
+import { inspectLog } from '#core/storage/inspect'
+import { decodeLine, encodeLine } from '#core/storage/line'
+import { openLog } from '#core/storage/log'
+import type { NewRecord } from '#core/storage/record-log'
+import { folder, openCopy, openSample, options, recordsOf, sample } from '#support/sample-store'
+import { SimClock, SimFiles } from '#support/sim-files'
 
 function lastSegment(contents: ReadonlyMap<string, Uint8Array>): string {
   const path = [...contents.keys()]

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
-import { systemHash } from '../../src/core/io/clock.js'
-import { openLog } from '../../src/core/storage/log.js'
-import { folder, openCopy, openSample, options, sample } from '../support/sample-store.js'
-import { type Fault, SimClock, SimFiles } from '../support/sim-files.js'
+import { systemHash } from '#core/io/clock'
+import { openLog } from '#core/storage/log'
+import { folder, openCopy, openSample, options, sample } from '#support/sample-store'
+import { type Fault, SimClock, SimFiles } from '#support/sim-files'
 
 test('R23: compaction killed or cut off at every single step leaves the old or the new state, whole', async () => {
   const contents = await sample(false)

@@ -7,14 +7,14 @@ import {
   type JournaledAuthorization,
   openFor,
   stateOf,
-} from '../../src/core/client/journal/authorizations.js'
-import { newFold } from '../../src/core/client/journal/fold.js'
+} from '#core/client/journal/authorizations'
+import { newFold } from '#core/client/journal/fold'
 import type {
   AttemptClass,
   JournalRecord,
   Signed,
   TerminalRecord,
-} from '../../src/core/client/journal/records.js'
+} from '#core/client/journal/records'
 
 const nowMs = 1_760_000_000_000
 const deadline = 1_760_003_600

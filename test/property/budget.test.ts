@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { planBatch } from '../../src/core/client/budget/forecast.js'
-import { createBudget } from '../../src/core/gateway/front/budget.js'
-import { type BudgetWorld, budgetWorld, defaultLimits } from '../support/budget-world.js'
+import { planBatch } from '#core/client/budget/forecast'
+import { createBudget } from '#core/gateway/front/budget'
+import { type BudgetWorld, budgetWorld, defaultLimits } from '#support/budget-world'
 
 const { windowMs, perClientItems } = defaultLimits
 

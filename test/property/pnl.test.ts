@@ -1,11 +1,11 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { newFold } from '../../src/core/client/journal/fold.js'
-import { readPnl } from '../../src/core/client/positions/pnl.js'
-import { readPositions } from '../../src/core/client/positions/positions.js'
-import type { Address } from '../../src/core/protocol/schema.js'
-import { sha256 } from '../support/client-world.js'
-import { ask, createFakeChain, endow, questionText } from '../support/fake-chain.js'
+import { newFold } from '#core/client/journal/fold'
+import { readPnl } from '#core/client/positions/pnl'
+import { readPositions } from '#core/client/positions/positions'
+import type { Address } from '#core/protocol/schema'
+import { sha256 } from '#support/client-world'
+import { ask, createFakeChain, endow, questionText } from '#support/fake-chain'
 import {
   block,
   claim,
@@ -15,9 +15,9 @@ import {
   settle,
   stakeOn,
   transfer,
-} from '../support/fake-stakes.js'
-import { fakeContracts } from '../support/fake-world.js'
-import { SimFiles } from '../support/sim-files.js'
+} from '#support/fake-stakes'
+import { fakeContracts } from '#support/fake-world'
+import { SimFiles } from '#support/sim-files'
 
 const wallets: readonly [Address, Address] = [`0x${'a1'.repeat(20)}`, `0x${'b2'.repeat(20)}`]
 const disputer: Address = `0x${'d1'.repeat(20)}`

@@ -1,11 +1,11 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { pollCandidates } from '../../src/core/client/follow/follow.js'
-import { createGatewayClient } from '../../src/core/client/gateway/gateway-client.js'
-import { createBudget } from '../../src/core/gateway/front/budget.js'
-import { eventClock } from '../support/client-world.js'
-import { seeded, seededRandom } from '../support/sim-files.js'
-import { statusGateway } from '../support/status-gateway.js'
+import { pollCandidates } from '#core/client/follow/follow'
+import { createGatewayClient } from '#core/client/gateway/gateway-client'
+import { createBudget } from '#core/gateway/front/budget'
+import { eventClock } from '#support/client-world'
+import { seeded, seededRandom } from '#support/sim-files'
+import { statusGateway } from '#support/status-gateway'
 
 interface Life {
   readonly ageMs: number | undefined

@@ -1,10 +1,10 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { logRanges } from '../../src/core/chain/log-ranges.js'
-import { type Fact, roundFactsOf } from '../../src/core/client/questions/facts.js'
-import { scanFacts } from '../../src/core/client/questions/scan.js'
-import { ChainError } from '../../src/core/ports.js'
-import { sha256 } from '../support/client-world.js'
+import { logRanges } from '#core/chain/log-ranges'
+import { type Fact, roundFactsOf } from '#core/client/questions/facts'
+import { scanFacts } from '#core/client/questions/scan'
+import { ChainError } from '#core/ports'
+import { sha256 } from '#support/client-world'
 import {
   ask,
   createFakeChain,
@@ -12,9 +12,9 @@ import {
   type FakeChain,
   questionText,
   rivalProposes,
-} from '../support/fake-chain.js'
-import { adapter, fakeContracts, requestOf } from '../support/fake-world.js'
-import { SimFiles } from '../support/sim-files.js'
+} from '#support/fake-chain'
+import { adapter, fakeContracts, requestOf } from '#support/fake-world'
+import { SimFiles } from '#support/sim-files'
 
 const filter = { addresses: [], topics: [] }
 

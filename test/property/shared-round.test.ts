@@ -1,12 +1,12 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { isOpen } from '../../src/core/client/journal/authorizations.js'
-import { authorize, offerTypedData } from '../../src/core/client/propose/authorize.js'
-import type { QuestionContext, Trust } from '../../src/core/client/trust/trust.js'
-import type { Hex } from '../../src/core/ports.js'
-import { ProposerError } from '../../src/core/protocol/errors.js'
-import { makeWorld } from '../support/client-world.js'
-import { questionContext } from '../support/scripted-gateway.js'
+import { isOpen } from '#core/client/journal/authorizations'
+import { authorize, offerTypedData } from '#core/client/propose/authorize'
+import type { QuestionContext, Trust } from '#core/client/trust/trust'
+import type { Hex } from '#core/ports'
+import { ProposerError } from '#core/protocol/errors'
+import { makeWorld } from '#support/client-world'
+import { questionContext } from '#support/scripted-gateway'
 
 const shared = questionContext('Shared?')
 const alone = questionContext('Alone?')

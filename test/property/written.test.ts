@@ -1,10 +1,10 @@
 import * as fc from 'fast-check'
 import { getAddress } from 'viem'
 import { describe, expect, test } from 'vitest'
-import { checksummed, givenAddress, lowercaseAddresses } from '../../src/core/protocol/address.js'
-import { amountText, parseAmount, toRaw, unitOf } from '../../src/core/protocol/amount.js'
-import { durationMs, spanMs } from '../../src/core/protocol/duration.js'
-import { UsageError } from '../../src/core/protocol/errors.js'
+import { checksummed, givenAddress, lowercaseAddresses } from '#core/protocol/address'
+import { amountText, parseAmount, toRaw, unitOf } from '#core/protocol/amount'
+import { durationMs, spanMs } from '#core/protocol/duration'
+import { UsageError } from '#core/protocol/errors'
 
 function codeOf(act: () => unknown): string | undefined {
   try {

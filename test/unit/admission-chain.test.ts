@@ -1,11 +1,11 @@
 import { describe, expect, test } from 'vitest'
-import type { Address } from '../../src/core/protocol/schema.js'
-import { chainView } from '../support/chain-view.js'
-import { createFakeChain, createFakeClock } from '../support/fake-chain.js'
-import { ask, questionText } from '../support/fake-events.js'
-import { signedBody, signedItem } from '../support/fake-view.js'
-import { fakeContracts } from '../support/fake-world.js'
-import { codeOf, openFront } from '../support/front.js'
+import type { Address } from '#core/protocol/schema'
+import { chainView } from '#support/chain-view'
+import { createFakeChain, createFakeClock } from '#support/fake-chain'
+import { ask, questionText } from '#support/fake-events'
+import { signedBody, signedItem } from '#support/fake-view'
+import { fakeContracts } from '#support/fake-world'
+import { codeOf, openFront } from '#support/front'
 
 const { chainId, signedProposer, oracles, requesters, tokens } = fakeContracts
 const gatewayConfig = {

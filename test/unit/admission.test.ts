@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest'
-import type { Question } from '../../src/core/gateway/view/chain-view.js'
-import { StorageError } from '../../src/core/protocol/errors.js'
-import type { RecordLog } from '../../src/core/storage/record-log.js'
-import { failed } from '../support/candidates.js'
+import type { Question } from '#core/gateway/view/chain-view'
+import { StorageError } from '#core/protocol/errors'
+import type { RecordLog } from '#core/storage/record-log'
+import { failed } from '#support/candidates'
 import {
   advanced,
   compactSignature,
@@ -14,8 +14,8 @@ import {
   termsOf,
   testBondRaw,
   testNowSeconds,
-} from '../support/fake-view.js'
-import { codeOf, openFront } from '../support/front.js'
+} from '#support/fake-view'
+import { codeOf, openFront } from '#support/front'
 
 const first: Question = makeQuestion('first', { slug: 'first-question' })
 const second: Question = makeQuestion('second')

@@ -7,16 +7,10 @@ import {
   aggregateResults,
   aggregating,
   multicallAddress,
-} from '../../src/core/chain/aggregate.js'
-import {
-  type Chain,
-  type ChainCall,
-  ChainError,
-  type ChainErrorKind,
-  type Hex,
-} from '../../src/core/ports.js'
-import type { Address } from '../../src/core/protocol/schema.js'
-import { createFakeChain } from '../support/fake-chain.js'
+} from '#core/chain/aggregate'
+import { type Chain, type ChainCall, ChainError, type ChainErrorKind, type Hex } from '#core/ports'
+import type { Address } from '#core/protocol/schema'
+import { createFakeChain } from '#support/fake-chain'
 
 const abi = parseAbi([
   'struct Call3 { address target; bool allowFailure; bytes callData; }',

@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { outcomesOf, plainText } from '../../src/core/chain/ancillary.js'
-import type { Hex } from '../../src/core/ports.js'
-import { toHex } from '../../src/core/protocol/witness.js'
+import { outcomesOf, plainText } from '#core/chain/ancillary'
+import type { Hex } from '#core/ports'
+import { toHex } from '#core/protocol/witness'
 
 const bytes = (text: string): Hex => toHex(new TextEncoder().encode(text))
 const rules = { settlesHalf: true, binary: true }

@@ -1,16 +1,12 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { checkBatch } from '../../src/core/client/input/check.js'
-import { readIds } from '../../src/core/client/input/ids.js'
-import { readBatch } from '../../src/core/client/input/input.js'
-import {
-  type BatchFormat,
-  type BatchSource,
-  inputLimits,
-} from '../../src/core/client/input/rows.js'
-import type { Hex } from '../../src/core/ports.js'
-import { testHash } from '../support/front.js'
-import { refusal } from '../support/refusal.js'
+import { checkBatch } from '#core/client/input/check'
+import { readIds } from '#core/client/input/ids'
+import { readBatch } from '#core/client/input/input'
+import { type BatchFormat, type BatchSource, inputLimits } from '#core/client/input/rows'
+import type { Hex } from '#core/ports'
+import { testHash } from '#support/front'
+import { refusal } from '#support/refusal'
 
 const encode = (text: string) => new TextEncoder().encode(text)
 

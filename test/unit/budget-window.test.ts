@@ -10,7 +10,7 @@ import {
   resized,
   settled,
   viewOf,
-} from '../../src/core/client/budget/window.js'
+} from '#core/client/budget/window'
 
 const at = 1_000_000
 const window = 60_000

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { budgetHeaders, createBudget } from '../../src/core/gateway/front/budget.js'
-import { clientKey, parseCidr } from '../../src/core/gateway/front/client-address.js'
+import { budgetHeaders, createBudget } from '#core/gateway/front/budget'
+import { clientKey, parseCidr } from '#core/gateway/front/client-address'
 
 const limits = { windowMs: 60_000, perClientItems: 120, globalItems: 1_000 }
 

@@ -1,12 +1,12 @@
 import { describe, expect, test } from 'vitest'
-import { implementationsOf } from '../../src/core/chain/implementations.js'
-import { authorize, preview } from '../../src/core/client/propose/authorize.js'
-import type { Intent } from '../../src/core/client/propose/intent.js'
-import { submitIntent } from '../../src/core/client/propose/submission.js'
-import { chainContexts, confirmByChain } from '../../src/core/client/trust/context.js'
-import type { QuestionContext, Trust } from '../../src/core/client/trust/trust.js'
-import type { Chain, Hex } from '../../src/core/ports.js'
-import { makeWorld } from '../support/client-world.js'
+import { implementationsOf } from '#core/chain/implementations'
+import { authorize, preview } from '#core/client/propose/authorize'
+import type { Intent } from '#core/client/propose/intent'
+import { submitIntent } from '#core/client/propose/submission'
+import { chainContexts, confirmByChain } from '#core/client/trust/context'
+import type { QuestionContext, Trust } from '#core/client/trust/trust'
+import type { Chain, Hex } from '#core/ports'
+import { makeWorld } from '#support/client-world'
 import {
   ask,
   createFakeChain,
@@ -19,9 +19,9 @@ import {
   setCustomBond,
   setPaused,
   upgrade,
-} from '../support/fake-chain.js'
-import { fakeContracts } from '../support/fake-world.js'
-import { refusal } from '../support/refusal.js'
+} from '#support/fake-chain'
+import { fakeContracts } from '#support/fake-world'
+import { refusal } from '#support/refusal'
 
 const trust: Trust = {
   chain_id: fakeContracts.chainId,

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { type Component, lackOf } from '../support/components.js'
+import { type Component, lackOf } from '#support/components'
 
 const without =
   (...absent: readonly Component[]) =>

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { applySet, configuredContracts, parseConfig } from '../../src/core/gateway/config.js'
-import { UsageError } from '../../src/core/protocol/errors.js'
+import { applySet, configuredContracts, parseConfig } from '#core/gateway/config'
+import { UsageError } from '#core/protocol/errors'
 
 const a = (digit: string) => `0x${digit.repeat(40)}`
 const chain = {

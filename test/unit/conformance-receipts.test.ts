@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
-import { rulesNamed } from '../../src/core/conformance/run.js'
-import { receiptDirectory } from '../../src/core/protocol/receipt.js'
-import { openWrongWorld, type Wrong } from '../support/wrong-gateway/world.js'
+import { rulesNamed } from '#core/conformance/run'
+import { receiptDirectory } from '#core/protocol/receipt'
+import { openWrongWorld, type Wrong } from '#support/wrong-gateway/world'
 
 const results = async (wrong: Wrong) => {
   const world = await openWrongWorld(() => wrong, {}, { receipts: true })

@@ -4,12 +4,12 @@ import { tmpdir } from 'node:os'
 import { basename, dirname, join } from 'node:path'
 import { parseYaml } from '@redocly/openapi-core'
 import { describe, expect, onTestFinished, test } from 'vitest'
-import { parseConfig } from '../../src/core/gateway/config.js'
-import { createMeters, createMetrics } from '../../src/core/io/serving/admin-metrics.js'
-import { fewProposals } from '../../src/core/protocol/vitals.js'
-import { run, temporaryHome } from '../support/cli.js'
-import { describeWith, pathOf, testWith } from '../support/components.js'
-import { blocksIn, root, section } from '../support/readme.js'
+import { parseConfig } from '#core/gateway/config'
+import { createMeters, createMetrics } from '#core/io/serving/admin-metrics'
+import { fewProposals } from '#core/protocol/vitals'
+import { run, temporaryHome } from '#support/cli'
+import { describeWith, pathOf, testWith } from '#support/components'
+import { blocksIn, root, section } from '#support/readme'
 
 const folder = join(root, 'deploy')
 const read = (path: string) => readFileSync(join(folder, path), 'utf8')

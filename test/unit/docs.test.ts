@@ -1,10 +1,9 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { withCodes } from '../../scripts/error-codes.js'
-import { parseTrust } from '../../src/core/client/trust/trust-file.js'
-import { failures, wireFailures } from '../../src/core/protocol/codes.js'
-import { exit } from '../../src/core/protocol/errors.js'
+import { parseTrust } from '#core/client/trust/trust-file'
+import { failures, wireFailures } from '#core/protocol/codes'
+import { exit } from '#core/protocol/errors'
 import {
   anchorOf,
   blocksIn,
@@ -17,7 +16,8 @@ import {
   runnerOf,
   runners,
   section,
-} from '../support/readme.js'
+} from '#support/readme'
+import { withCodes } from '../../scripts/error-codes.js'
 
 const filesIn = (folders: readonly string[], pattern: RegExp) =>
   folders.flatMap((folder) =>

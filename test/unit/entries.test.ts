@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { type CandidateEntry, newEntries } from '../../src/core/gateway/ledger/entries.js'
-import type { Candidate } from '../../src/core/protocol/candidate.js'
+import { type CandidateEntry, newEntries } from '#core/gateway/ledger/entries'
+import type { Candidate } from '#core/protocol/candidate'
 
 const hex = fc
   .bigInt({ min: 0n, max: 2n ** 128n - 1n })

@@ -1,15 +1,15 @@
 import { describe, expect, test } from 'vitest'
-import { proposeCalldata } from '../../src/core/chain/propose.js'
-import { signedCandidate } from '../support/candidates.js'
-import { dispute, otherRelayerExecutes, rivalProposes } from '../support/fake-events.js'
-import { fakeContracts, openRound, token } from '../support/fake-world.js'
+import { proposeCalldata } from '#core/chain/propose'
+import { signedCandidate } from '#support/candidates'
+import { dispute, otherRelayerExecutes, rivalProposes } from '#support/fake-events'
+import { fakeContracts, openRound, token } from '#support/fake-world'
 import {
   createPipelineWorld,
   noncesOf,
   oneCandidate,
   proposals,
   testSigner,
-} from '../support/pipeline-world.js'
+} from '#support/pipeline-world'
 
 describe('nodes that lag behind themselves', () => {
   test('R3: a node that is ahead with the nonce, while heads and receipts come from one behind, leads to no second transaction', async () => {

@@ -4,7 +4,7 @@ import {
   oneCandidate,
   type PipelineWorld,
   testSigner,
-} from '../support/pipeline-world.js'
+} from '#support/pipeline-world'
 
 const ceilingOf = (gwei: number) => ({
   config: { executor: { max_fee_gwei: gwei } },

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { invalidateNonces } from '../support/fake-events.js'
-import { noncesOf, oneCandidate, proposals } from '../support/pipeline-world.js'
+import { invalidateNonces } from '#support/fake-events'
+import { noncesOf, oneCandidate, proposals } from '#support/pipeline-world'
 
 /**
  * The model's base fee is 10 gwei and its tip 1 gwei: one transaction at eight ninths of this, and

@@ -1,12 +1,12 @@
 import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
 import { expect, test } from 'vitest'
-import { carriedBy } from '../../src/core/gateway/executor/transaction.js'
-import { ChainError } from '../../src/core/ports.js'
-import type { Candidate } from '../../src/core/protocol/candidate.js'
-import type { Address } from '../../src/core/protocol/schema.js'
-import { endow, invalidateNonces } from '../support/fake-events.js'
-import { fakeContracts } from '../support/fake-world.js'
-import { createPipelineWorld, noncesOf, proposals, testSigner } from '../support/pipeline-world.js'
+import { carriedBy } from '#core/gateway/executor/transaction'
+import { ChainError } from '#core/ports'
+import type { Candidate } from '#core/protocol/candidate'
+import type { Address } from '#core/protocol/schema'
+import { endow, invalidateNonces } from '#support/fake-events'
+import { fakeContracts } from '#support/fake-world'
+import { createPipelineWorld, noncesOf, proposals, testSigner } from '#support/pipeline-world'
 
 const names = (data: string, who: Address) => data.includes(who.slice(2))
 

@@ -1,18 +1,18 @@
 import { decodeFunctionData } from 'viem'
 import { describe, expect, test } from 'vitest'
-import { signedProposerAbi } from '../../src/core/chain/contracts.js'
-import { chunks } from '../../src/core/gateway/executor/packing.js'
-import { carriedBy } from '../../src/core/gateway/executor/transaction.js'
-import type { Hex } from '../../src/core/ports.js'
-import type { Candidate } from '../../src/core/protocol/candidate.js'
-import { invalidateNonces, rivalProposes } from '../support/fake-chain.js'
+import { signedProposerAbi } from '#core/chain/contracts'
+import { chunks } from '#core/gateway/executor/packing'
+import { carriedBy } from '#core/gateway/executor/transaction'
+import type { Hex } from '#core/ports'
+import type { Candidate } from '#core/protocol/candidate'
+import { invalidateNonces, rivalProposes } from '#support/fake-chain'
 import {
   createPipelineWorld,
   noncesOf,
   type PipelineWorld,
   proposals,
   testSigner,
-} from '../support/pipeline-world.js'
+} from '#support/pipeline-world'
 
 async function candidatesIn(
   world: PipelineWorld,

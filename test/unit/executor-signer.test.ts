@@ -1,10 +1,10 @@
 import { secp256k1 } from '@noble/curves/secp256k1'
 import { describe, expect, test } from 'vitest'
-import type { Signer } from '../../src/core/ports.js'
-import { UnavailableError } from '../../src/core/protocol/errors.js'
-import { completeSignature } from '../../src/core/protocol/signature.js'
-import { fromHex } from '../../src/core/protocol/witness.js'
-import { createPipelineWorld, noncesOf, oneCandidate } from '../support/pipeline-world.js'
+import type { Signer } from '#core/ports'
+import { UnavailableError } from '#core/protocol/errors'
+import { completeSignature } from '#core/protocol/signature'
+import { fromHex } from '#core/protocol/witness'
+import { createPipelineWorld, noncesOf, oneCandidate } from '#support/pipeline-world'
 
 function token() {
   const state = { isOut: false, asked: 0 }

@@ -1,9 +1,9 @@
 import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
 import { expect, test } from 'vitest'
-import { createOperatorService } from '../../src/core/gateway/operator/service.js'
-import { ChainError, type Hex } from '../../src/core/ports.js'
-import { endow } from '../support/fake-events.js'
-import { createPipelineWorld, type PipelineWorld, proposals } from '../support/pipeline-world.js'
+import { createOperatorService } from '#core/gateway/operator/service'
+import { ChainError, type Hex } from '#core/ports'
+import { endow } from '#support/fake-events'
+import { createPipelineWorld, type PipelineWorld, proposals } from '#support/pipeline-world'
 
 const reverted = ({ chain }: PipelineWorld) =>
   chain.taken.filter(({ hash }) => chain.truth.receipt(hash)?.status === 'reverted').length

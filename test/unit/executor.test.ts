@@ -1,12 +1,12 @@
 import { describe, expect, test } from 'vitest'
-import type { Ledger } from '../../src/core/gateway/ledger/ledger.js'
+import type { Ledger } from '#core/gateway/ledger/ledger'
 import {
   createPipelineWorld,
   foreignTransaction,
   noncesOf,
   oneCandidate,
   proposals,
-} from '../support/pipeline-world.js'
+} from '#support/pipeline-world'
 
 function stagesOf(ledger: Ledger): string[] {
   const seen: string[] = []

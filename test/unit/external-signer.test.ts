@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, test } from 'vitest'
-import { openOutsideWallet, requireSignerUrl } from '../../src/core/io/external-signer.js'
-import { ProposerError } from '../../src/core/protocol/errors.js'
-import { startWallet, type Wallet, type WalletServer } from '../support/wallet-server.js'
+import { openOutsideWallet, requireSignerUrl } from '#core/io/external-signer'
+import { ProposerError } from '#core/protocol/errors'
+import { startWallet, type Wallet, type WalletServer } from '#support/wallet-server'
 
 const address = `0x${'ab'.repeat(20)}` as const
 const closers: (() => Promise<void>)[] = []

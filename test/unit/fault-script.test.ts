@@ -5,10 +5,10 @@ import {
   faultCall,
   parseFaultScript,
   requireKnownSlugs,
-} from '../../src/core/io/serving/fault-script.js'
-import { type FaultWorld, withFaults } from '../../src/core/io/serving/faulty-handler.js'
-import { UsageError } from '../../src/core/protocol/errors.js'
-import { rawCall } from '../support/front.js'
+} from '#core/io/serving/fault-script'
+import { type FaultWorld, withFaults } from '#core/io/serving/faulty-handler'
+import { UsageError } from '#core/protocol/errors'
+import { rawCall } from '#support/front'
 
 const drop = { act: 'drop', when: 'after' } as const
 const script = (...rules: unknown[]): FaultScript => parseFaultScript({ rules }, 'script.json')

@@ -1,11 +1,7 @@
 import { describe, expect, test } from 'vitest'
-import { hasAncillaryKey, schemaViolation, singleFault } from '../../src/core/protocol/faults.js'
-import {
-  BatchStatusRequest,
-  BatchSubmitRequest,
-  SignedProposal,
-} from '../../src/core/protocol/schema.js'
-import { version } from '../../src/core/protocol/words.js'
+import { hasAncillaryKey, schemaViolation, singleFault } from '#core/protocol/faults'
+import { BatchStatusRequest, BatchSubmitRequest, SignedProposal } from '#core/protocol/schema'
+import { version } from '#core/protocol/words'
 
 const sound = {
   version,

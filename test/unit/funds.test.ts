@@ -1,35 +1,18 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import {
-  clockCheck,
-  codeCheck,
-  fundsChecks,
-  openCheck,
-  rpcCheck,
-} from '../../src/core/checks/doctor.js'
-import { guarded } from '../../src/core/checks/finding.js'
-import {
-  claimsOn,
-  fundsOf,
-  type OpenClaim,
-  reservedRaw,
-} from '../../src/core/client/funds/funds.js'
-import { authorize } from '../../src/core/client/propose/authorize.js'
-import type { Intent } from '../../src/core/client/propose/intent.js'
-import { chainContexts } from '../../src/core/client/trust/context.js'
-import type { Trust } from '../../src/core/client/trust/trust.js'
-import type { Chain, Hex } from '../../src/core/ports.js'
-import { ProposerError } from '../../src/core/protocol/errors.js'
-import type { Address } from '../../src/core/protocol/schema.js'
-import { makeWorld } from '../support/client-world.js'
-import {
-  ask,
-  createFakeChain,
-  endow,
-  invalidateNonces,
-  questionText,
-} from '../support/fake-chain.js'
-import { fakeContracts } from '../support/fake-world.js'
+import { clockCheck, codeCheck, fundsChecks, openCheck, rpcCheck } from '#core/checks/doctor'
+import { guarded } from '#core/checks/finding'
+import { claimsOn, fundsOf, type OpenClaim, reservedRaw } from '#core/client/funds/funds'
+import { authorize } from '#core/client/propose/authorize'
+import type { Intent } from '#core/client/propose/intent'
+import { chainContexts } from '#core/client/trust/context'
+import type { Trust } from '#core/client/trust/trust'
+import type { Chain, Hex } from '#core/ports'
+import { ProposerError } from '#core/protocol/errors'
+import type { Address } from '#core/protocol/schema'
+import { makeWorld } from '#support/client-world'
+import { ask, createFakeChain, endow, invalidateNonces, questionText } from '#support/fake-chain'
+import { fakeContracts } from '#support/fake-world'
 
 const trust: Trust = {
   chain_id: fakeContracts.chainId,

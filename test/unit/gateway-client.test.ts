@@ -5,9 +5,9 @@ import {
   gravest,
   maxRetryAfterMs,
   retryHintMs,
-} from '../../src/core/client/gateway/answer.js'
-import { createGatewayClient, parseBaseUrl } from '../../src/core/client/gateway/gateway-client.js'
-import { type Fetch, TransportError } from '../../src/core/ports.js'
+} from '#core/client/gateway/answer'
+import { createGatewayClient, parseBaseUrl } from '#core/client/gateway/gateway-client'
+import { type Fetch, TransportError } from '#core/ports'
 import {
   ConflictError,
   FailedError,
@@ -18,8 +18,8 @@ import {
   UnauthorizedError,
   UnavailableError,
   UncertainError,
-} from '../../src/core/protocol/errors.js'
-import { version } from '../../src/core/protocol/words.js'
+} from '#core/protocol/errors'
+import { version } from '#core/protocol/words'
 
 const nowMs = Date.parse('2026-11-20T05:38:00.000Z')
 const clock = { nowMs: () => nowMs, monotonicMs: () => 0, sleep: async () => undefined }

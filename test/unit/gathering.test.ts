@@ -1,9 +1,6 @@
 import { expect, test } from 'vitest'
-import {
-  type ClaimSources,
-  createClaims,
-} from '../../src/core/gateway/pipeline/competing-claims.js'
-import type { Candidate } from '../../src/core/protocol/candidate.js'
+import { type ClaimSources, createClaims } from '#core/gateway/pipeline/competing-claims'
+import type { Candidate } from '#core/protocol/candidate'
 
 test("contract §5: a wallet's claims are of the ledger as it is, also where it changes in the same moment", () => {
   const candidate = (id: string, sequence: number) =>

@@ -4,13 +4,11 @@ import { join } from 'node:path'
 import type { Command } from 'commander'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import * as z from 'zod'
-import { configSchemaText } from '../../scripts/config-schema.js'
-import { commandsPage, manualPage } from '../../scripts/manual-pages.js'
-import { wholeProgram } from '../../src/commands/program.js'
-import { verbs } from '../../src/commands/verbs.js'
-import { ConfigFile } from '../../src/core/gateway/config.js'
-import { nearest } from '../../src/core/protocol/guess.js'
-import { fakeContext, run, temporaryHome } from '../support/cli.js'
+import { wholeProgram } from '#commands/program'
+import { verbs } from '#commands/verbs'
+import { ConfigFile } from '#core/gateway/config'
+import { nearest } from '#core/protocol/guess'
+import { fakeContext, run, temporaryHome } from '#support/cli'
 import {
   candidates,
   identifiers,
@@ -18,7 +16,9 @@ import {
   signatureMark,
   urlSecret,
   word,
-} from '../support/lived-home.js'
+} from '#support/lived-home'
+import { configSchemaText } from '../../scripts/config-schema.js'
+import { commandsPage, manualPage } from '../../scripts/manual-pages.js'
 
 const root = join(import.meta.dirname, '..', '..')
 const program = () => wholeProgram(fakeContext('/nowhere').context)

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { withFlags } from '../../src/commands/terminal/hint-flags.js'
+import { withFlags } from '#commands/terminal/hint-flags'
 
 describe('contract §6: commands in hints can be pasted', () => {
   test('they repeat the flags that this command line was given, quoted where a shell needs it', () => {

@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import type { Claim, HistoryRule, JournalFact, StoreFact } from '../support/history/facts.js'
-import type { HistoryEvent } from '../support/history/observed-history.js'
-import { createHistory, type Verdict, violationsText } from '../support/history/observed-history.js'
+import type { Claim, HistoryRule, JournalFact, StoreFact } from '#support/history/facts'
+import type { HistoryEvent } from '#support/history/observed-history'
+import { createHistory, type Verdict, violationsText } from '#support/history/observed-history'
 
 type Fact = StoreFact | JournalFact
 /** `sync` covers what was written to the log until then. */

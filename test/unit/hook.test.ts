@@ -2,7 +2,7 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { runHook } from '../../src/core/io/hook.js'
+import { runHook } from '#core/io/hook'
 
 let folder: string
 beforeEach(async () => {

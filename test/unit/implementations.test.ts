@@ -1,6 +1,6 @@
 import { encodeFunctionData, keccak256 } from 'viem'
 import { describe, expect, test } from 'vitest'
-import { implementationSlot, oracleV3Abi } from '../../src/core/chain/contracts.js'
+import { implementationSlot, oracleV3Abi } from '#core/chain/contracts'
 import {
   changedImplementations,
   changedText,
@@ -8,10 +8,10 @@ import {
   implementationsOf,
   oracleVersion,
   proxiesOf,
-} from '../../src/core/chain/implementations.js'
-import { ChainError, type Hex } from '../../src/core/ports.js'
-import type { Address } from '../../src/core/protocol/schema.js'
-import { createFakeChain } from '../support/fake-chain.js'
+} from '#core/chain/implementations'
+import { ChainError, type Hex } from '#core/ports'
+import type { Address } from '#core/protocol/schema'
+import { createFakeChain } from '#support/fake-chain'
 
 const address = (digit: string): Address => `0x${digit.repeat(40)}`
 const [proxy, plain, first, second] = ['1', '2', 'a', 'b'].map(address) as [

@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'vitest'
-import { createNonces, openJournal } from '../../src/core/client/journal/journal.js'
-import type { JournalEntry } from '../../src/core/client/journal/records.js'
-import { verifyJournal } from '../../src/core/client/journal/verify.js'
-import { submitIntent } from '../../src/core/client/propose/submission.js'
-import { makeWorld, sha256, type World } from '../support/client-world.js'
-import { SimFiles, seededRandom } from '../support/sim-files.js'
+import { createNonces, openJournal } from '#core/client/journal/journal'
+import type { JournalEntry } from '#core/client/journal/records'
+import { verifyJournal } from '#core/client/journal/verify'
+import { submitIntent } from '#core/client/propose/submission'
+import { makeWorld, sha256, type World } from '#support/client-world'
+import { SimFiles, seededRandom } from '#support/sim-files'
 
 const written = async () => {
   const world = makeWorld()

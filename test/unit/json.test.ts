@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { jsonLimits, readJson } from '../../src/core/protocol/json.js'
+import { jsonLimits, readJson } from '#core/protocol/json'
 
 const bytes = (text: string) => new TextEncoder().encode(text)
 const read = (text: string) => readJson(bytes(text))

@@ -4,13 +4,13 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { secp256k1 } from '@noble/curves/secp256k1'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { listAccounts, openAccountKey, readAccount } from '#core/io/accounts'
+import { readNamed, systemFiles } from '#core/io/files'
+import { parseKey, readKeyFile, readPasswordFile, signerFromKey } from '#core/io/keys'
+import { createKeystore, decryptKeystore } from '#core/io/keystore'
+import { recoverSigner } from '#core/protocol/signature'
+import { fromHex, toHex } from '#core/protocol/witness'
 import vectors from '../../fixtures/vectors/witness.json' with { type: 'json' }
-import { listAccounts, openAccountKey, readAccount } from '../../src/core/io/accounts.js'
-import { readNamed, systemFiles } from '../../src/core/io/files.js'
-import { parseKey, readKeyFile, readPasswordFile, signerFromKey } from '../../src/core/io/keys.js'
-import { createKeystore, decryptKeystore } from '../../src/core/io/keystore.js'
-import { recoverSigner } from '../../src/core/protocol/signature.js'
-import { fromHex, toHex } from '../../src/core/protocol/witness.js'
 
 let home: string
 beforeAll(async () => {

@@ -1,17 +1,13 @@
 import { hashMessage, recoverAddress } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
-import { openAwsKey } from '../../src/core/io/kms/aws.js'
-import { crc32c, openGcpKey } from '../../src/core/io/kms/gcp.js'
-import {
-  addressInService,
-  type KeyService,
-  signerOfService,
-} from '../../src/core/io/kms/key-service.js'
-import { keyNameOf } from '../../src/core/io/kms-accounts.js'
-import { ProposerError } from '../../src/core/protocol/errors.js'
-import { lowercase } from '../../src/core/protocol/words.js'
-import { temporaryHome } from '../support/cli.js'
+import { openAwsKey } from '#core/io/kms/aws'
+import { crc32c, openGcpKey } from '#core/io/kms/gcp'
+import { addressInService, type KeyService, signerOfService } from '#core/io/kms/key-service'
+import { keyNameOf } from '#core/io/kms-accounts'
+import { ProposerError } from '#core/protocol/errors'
+import { lowercase } from '#core/protocol/words'
+import { temporaryHome } from '#support/cli'
 import {
   type AskedOfKms,
   type InsteadOfAnswer,
@@ -19,7 +15,7 @@ import {
   keyArn,
   keyVersion,
   startKms,
-} from '../support/kms-server.js'
+} from '#support/kms-server'
 
 const key = generatePrivateKey()
 const address = lowercase(privateKeyToAccount(key).address)

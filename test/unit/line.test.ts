@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { createLine, lineLimits } from '../../src/core/gateway/front/line.js'
+import { createLine, lineLimits } from '#core/gateway/front/line'
 
 const { targetMs, intervalMs } = lineLimits
 

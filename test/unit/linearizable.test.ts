@@ -8,8 +8,8 @@ import {
   type LoggedPayload,
   type Stage,
   type Told,
-} from '../support/shared-history/admission-model.js'
-import { linearize, type Model, type Operation } from '../support/shared-history/linearizable.js'
+} from '#support/shared-history/admission-model'
+import { linearize, type Model, type Operation } from '#support/shared-history/linearizable'
 
 type Act = { readonly write: number } | 'read'
 const register: Model<number, Act, number> = {

@@ -2,12 +2,12 @@
  * How the transaction of a proposal is found: the oracle keeps its time only (domain §4, Request).
  */
 import { describe, expect, test } from 'vitest'
-import { locateProposal } from '../../src/core/chain/propose.js'
-import { resolveRound } from '../../src/core/chain/questions.js'
-import type { BlockHeader, Hex } from '../../src/core/ports.js'
-import { createFakeChain, type FakeChain } from '../support/fake-chain.js'
-import { ask, questionText, rivalProposes } from '../support/fake-events.js'
-import { fakeContracts, requestOf } from '../support/fake-world.js'
+import { locateProposal } from '#core/chain/propose'
+import { resolveRound } from '#core/chain/questions'
+import type { BlockHeader, Hex } from '#core/ports'
+import { createFakeChain, type FakeChain } from '#support/fake-chain'
+import { ask, questionText, rivalProposes } from '#support/fake-events'
+import { fakeContracts, requestOf } from '#support/fake-world'
 
 const rival = `0x${'9'.repeat(40)}` as const
 

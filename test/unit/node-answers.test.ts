@@ -1,16 +1,16 @@
 import { beforeEach, describe, expect, test } from 'vitest'
-import { chainErrorOf, type RpcErrorObject } from '../../src/core/io/rpc/rpc-errors.js'
-import { ChainError, type Hex } from '../../src/core/ports.js'
-import type { Candidate } from '../../src/core/protocol/candidate.js'
-import { rivalProposes } from '../support/fake-events.js'
+import { chainErrorOf, type RpcErrorObject } from '#core/io/rpc/rpc-errors'
+import { ChainError, type Hex } from '#core/ports'
+import type { Candidate } from '#core/protocol/candidate'
+import { rivalProposes } from '#support/fake-events'
 import {
   oneCandidate,
   type PipelineWorld,
   proposals,
   testSigner,
   type WorldOptions,
-} from '../support/pipeline-world.js'
-import { type SendWatch, watchSends } from '../support/reorg-watch.js'
+} from '#support/pipeline-world'
+import { type SendWatch, watchSends } from '#support/reorg-watch'
 
 let world: PipelineWorld
 let questionId: Hex
@@ -372,7 +372,7 @@ describe('answers that the table does not name', () => {
 })
 
 test('row 2: a foreign transaction took the nonce: the slot is dead once that is final, and the candidate is selected again', async () => {
-  const { signTransaction } = await import('../../src/core/gateway/executor/transaction.js')
+  const { signTransaction } = await import('#core/gateway/executor/transaction')
   const fees = { maxFeePerGas: 10n ** 12n, maxPriorityFeePerGas: 10n ** 11n }
   const foreign = await signTransaction(world.executor, {
     chainId: 31337,

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import type { Ledger } from '../../src/core/gateway/ledger/ledger.js'
-import { StorageError } from '../../src/core/protocol/errors.js'
-import { noncesOf, oneCandidate } from '../support/pipeline-world.js'
+import type { Ledger } from '#core/gateway/ledger/ledger'
+import { StorageError } from '#core/protocol/errors'
+import { noncesOf, oneCandidate } from '#support/pipeline-world'
 
 test('R3: a nonce whose record did not become durable is not spent: the next transaction has it', async () => {
   const { world, candidate } = await oneCandidate()

@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest'
-import { authorize } from '../../src/core/client/propose/authorize.js'
-import { submitIntent } from '../../src/core/client/propose/submission.js'
-import { parseContext } from '../../src/core/client/trust/context.js'
-import type { Hex } from '../../src/core/ports.js'
-import { typedData } from '../../src/core/protocol/witness.js'
-import { makeWorld } from '../support/client-world.js'
+import { authorize } from '#core/client/propose/authorize'
+import { submitIntent } from '#core/client/propose/submission'
+import { parseContext } from '#core/client/trust/context'
+import type { Hex } from '#core/ports'
+import { typedData } from '#core/protocol/witness'
+import { makeWorld } from '#support/client-world'
 
 test('R7: the next process, asked for the same after an unknown outcome, sends the saved bytes and asks for no signature', async () => {
   const world = makeWorld()

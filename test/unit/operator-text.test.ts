@@ -1,9 +1,9 @@
 import { Chalk } from 'chalk'
 import { describe, expect, test } from 'vitest'
-import { candidateColumns } from '../../src/commands/operator/candidates.js'
-import { tableText } from '../../src/commands/terminal/table.js'
-import { type CandidateRow, candidateRow } from '../../src/core/gateway/status/listing.js'
-import { oneCandidate } from '../support/pipeline-world.js'
+import { candidateColumns } from '#commands/operator/candidates'
+import { tableText } from '#commands/terminal/table'
+import { type CandidateRow, candidateRow } from '#core/gateway/status/listing'
+import { oneCandidate } from '#support/pipeline-world'
 
 const nowMs = Date.parse('2027-03-01T00:00:00Z')
 const plain = new Chalk({ level: 0 })

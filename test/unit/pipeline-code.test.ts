@@ -1,9 +1,9 @@
 import { keccak256 } from 'viem'
 import { describe, expect, test } from 'vitest'
-import type { Hex } from '../../src/core/ports.js'
-import { upgrade } from '../support/fake-events.js'
-import { oracle, token } from '../support/fake-world.js'
-import { createPipelineWorld } from '../support/pipeline-world.js'
+import type { Hex } from '#core/ports'
+import { upgrade } from '#support/fake-events'
+import { oracle, token } from '#support/fake-world'
+import { createPipelineWorld } from '#support/pipeline-world'
 
 const other = `0x${'b'.repeat(40)}` as const
 const own = (address: Hex) => ({ implementation: address, code_hash: keccak256('0x') })

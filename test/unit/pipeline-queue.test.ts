@@ -8,21 +8,21 @@ import {
   stringToHex,
 } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { oracleAbi, roles } from '../../src/core/chain/contracts.js'
-import { revertAbi } from '../../src/core/chain/reverts.js'
-import type { LedgerEvent } from '../../src/core/gateway/ledger/ledger.js'
-import { createRoundRobin } from '../../src/core/gateway/pipeline/settling.js'
-import { ChainError, type Hex } from '../../src/core/ports.js'
-import type { Candidate } from '../../src/core/protocol/candidate.js'
-import type { Address } from '../../src/core/protocol/schema.js'
-import { endow, rivalProposes, setPaused } from '../support/fake-events.js'
-import { fakeContracts, oracle, token } from '../support/fake-world.js'
+import { oracleAbi, roles } from '#core/chain/contracts'
+import { revertAbi } from '#core/chain/reverts'
+import type { LedgerEvent } from '#core/gateway/ledger/ledger'
+import { createRoundRobin } from '#core/gateway/pipeline/settling'
+import { ChainError, type Hex } from '#core/ports'
+import type { Candidate } from '#core/protocol/candidate'
+import type { Address } from '#core/protocol/schema'
+import { endow, rivalProposes, setPaused } from '#support/fake-events'
+import { fakeContracts, oracle, token } from '#support/fake-world'
 import {
   createPipelineWorld,
   type PipelineWorld,
   proposals,
   testSigner,
-} from '../support/pipeline-world.js'
+} from '#support/pipeline-world'
 
 const codeOf = ({ progress }: Candidate) =>
   progress.status === 'failed' ? progress.failure.code : progress.status

@@ -1,15 +1,15 @@
 import { describe, expect, test } from 'vitest'
-import { proposeCalldata } from '../../src/core/chain/propose.js'
-import type { Candidate } from '../../src/core/protocol/candidate.js'
+import { proposeCalldata } from '#core/chain/propose'
+import type { Candidate } from '#core/protocol/candidate'
 import {
   invalidateNonces,
   otherRelayerExecutes,
   rivalProposes,
   setCustomBond,
   setPaused,
-} from '../support/fake-events.js'
-import { defaultList, emptyList, managedOf, token } from '../support/fake-world.js'
-import { createPipelineWorld, type PipelineWorld, testSigner } from '../support/pipeline-world.js'
+} from '#support/fake-events'
+import { defaultList, emptyList, managedOf, token } from '#support/fake-world'
+import { createPipelineWorld, type PipelineWorld, testSigner } from '#support/pipeline-world'
 
 const codeOf = ({ progress }: Candidate) =>
   progress.status === 'failed' ? progress.failure.code : progress.status

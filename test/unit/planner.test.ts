@@ -2,21 +2,18 @@ import { cp, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { withBudget } from '../../src/core/client/budget/budgeted-client.js'
-import { createPlanner, type Planner } from '../../src/core/client/budget/planner.js'
-import type { Answer } from '../../src/core/client/gateway/answer.js'
-import {
-  createGatewayClient,
-  type GatewayClient,
-} from '../../src/core/client/gateway/gateway-client.js'
-import { systemClock, systemHash, systemRandom } from '../../src/core/io/clock.js'
-import { systemFiles } from '../../src/core/io/files.js'
-import { systemLiveness } from '../../src/core/io/liveness.js'
-import type { Clock, Fetch } from '../../src/core/ports.js'
-import { acquireLock } from '../../src/core/storage/lock.js'
-import { simTime } from '../support/budget-world.js'
-import { sha256 } from '../support/client-world.js'
-import { SimFiles, SimHost, seededRandom } from '../support/sim-files.js'
+import { withBudget } from '#core/client/budget/budgeted-client'
+import { createPlanner, type Planner } from '#core/client/budget/planner'
+import type { Answer } from '#core/client/gateway/answer'
+import { createGatewayClient, type GatewayClient } from '#core/client/gateway/gateway-client'
+import { systemClock, systemHash, systemRandom } from '#core/io/clock'
+import { systemFiles } from '#core/io/files'
+import { systemLiveness } from '#core/io/liveness'
+import type { Clock, Fetch } from '#core/ports'
+import { acquireLock } from '#core/storage/lock'
+import { simTime } from '#support/budget-world'
+import { sha256 } from '#support/client-world'
+import { SimFiles, SimHost, seededRandom } from '#support/sim-files'
 
 const told = (remaining: number, resetSeconds = 60, limit = 120) => ({
   answered: true,

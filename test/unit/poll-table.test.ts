@@ -1,11 +1,11 @@
 import { Chalk } from 'chalk'
 import { describe, expect, test } from 'vitest'
-import { openLive } from '../../src/commands/terminal/live.js'
-import { createOutput } from '../../src/commands/terminal/output.js'
-import { countsText, finalText, liveLines } from '../../src/commands/terminal/poll-table.js'
-import type { PolledStatus } from '../../src/core/client/follow/status.js'
-import { fakeContext } from '../support/cli.js'
-import { screenOf } from '../support/screen.js'
+import { openLive } from '#commands/terminal/live'
+import { createOutput } from '#commands/terminal/output'
+import { countsText, finalText, liveLines } from '#commands/terminal/poll-table'
+import type { PolledStatus } from '#core/client/follow/status'
+import { fakeContext } from '#support/cli'
+import { screenOf } from '#support/screen'
 
 const plain = new Chalk({ level: 0 })
 const idOf = (index: number) => `${String(index).padStart(8, '0')}-8d5a-4a52-9c3d-0a1b2c3d4e5f`

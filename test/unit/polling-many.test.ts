@@ -1,17 +1,13 @@
 import { beforeEach, describe, expect, test } from 'vitest'
-import {
-  type PollOptions,
-  type PollWait,
-  pollCandidates,
-} from '../../src/core/client/follow/follow.js'
-import type { PollTarget } from '../../src/core/client/follow/status.js'
-import { createGatewayClient } from '../../src/core/client/gateway/gateway-client.js'
-import { stateOf } from '../../src/core/client/journal/authorizations.js'
-import type { Journal } from '../../src/core/client/journal/journal.js'
-import { submitIntent } from '../../src/core/client/propose/submission.js'
-import { type EventClock, eventClock, makeWorld } from '../support/client-world.js'
-import { seededRandom } from '../support/sim-files.js'
-import { busy, html, type StatusGateway, statusGateway } from '../support/status-gateway.js'
+import { type PollOptions, type PollWait, pollCandidates } from '#core/client/follow/follow'
+import type { PollTarget } from '#core/client/follow/status'
+import { createGatewayClient } from '#core/client/gateway/gateway-client'
+import { stateOf } from '#core/client/journal/authorizations'
+import type { Journal } from '#core/client/journal/journal'
+import { submitIntent } from '#core/client/propose/submission'
+import { type EventClock, eventClock, makeWorld } from '#support/client-world'
+import { seededRandom } from '#support/sim-files'
+import { busy, html, type StatusGateway, statusGateway } from '#support/status-gateway'
 
 let clock: EventClock
 let gateway: StatusGateway

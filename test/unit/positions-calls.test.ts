@@ -7,15 +7,15 @@ import {
   toFunctionSelector,
 } from 'viem'
 import { expect, test } from 'vitest'
-import { aggregating, multicallAddress } from '../../src/core/chain/aggregate.js'
-import { oracleAbi, yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import { newFold } from '../../src/core/client/journal/fold.js'
-import { readPositions } from '../../src/core/client/positions/positions.js'
-import { type Chain, ChainError, type ChainLog, type Hex } from '../../src/core/ports.js'
-import type { Address } from '../../src/core/protocol/schema.js'
-import { zeroAddress } from '../../src/core/protocol/words.js'
-import { sha256 } from '../support/client-world.js'
-import { createFakeChain, questionText } from '../support/fake-chain.js'
+import { aggregating, multicallAddress } from '#core/chain/aggregate'
+import { oracleAbi, yesOrNoQuery } from '#core/chain/contracts'
+import { newFold } from '#core/client/journal/fold'
+import { readPositions } from '#core/client/positions/positions'
+import { type Chain, ChainError, type ChainLog, type Hex } from '#core/ports'
+import type { Address } from '#core/protocol/schema'
+import { zeroAddress } from '#core/protocol/words'
+import { sha256 } from '#support/client-world'
+import { createFakeChain, questionText } from '#support/fake-chain'
 import {
   adapter,
   bondRaw,
@@ -24,8 +24,8 @@ import {
   logOf,
   oracle,
   token,
-} from '../support/fake-world.js'
-import { SimFiles } from '../support/sim-files.js'
+} from '#support/fake-world'
+import { SimFiles } from '#support/sim-files'
 
 const proposals = 10_000
 const blocksApart = 20

@@ -1,11 +1,11 @@
 import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 import { expect, onTestFinished, test } from 'vitest'
-import type { LoadedConfig } from '../../src/core/host/config-file.js'
-import { holdDatabase } from '../../src/core/host/held-store.js'
-import { createClosers } from '../../src/core/io/closers.js'
-import { postgresDatabase } from '../../src/core/io/postgres.js'
-import { type Machine, SqlError } from '../../src/core/ports.js'
+import type { LoadedConfig } from '#core/host/config-file'
+import { holdDatabase } from '#core/host/held-store'
+import { createClosers } from '#core/io/closers'
+import { postgresDatabase } from '#core/io/postgres'
+import { type Machine, SqlError } from '#core/ports'
 
 const message = (type: string, body: Buffer | string) => {
   const bytes = Buffer.from(body)

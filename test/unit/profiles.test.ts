@@ -2,15 +2,10 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { builtInProfile, profileNames, unconfirmedAmong } from '../../src/core/chain/profiles.js'
-import { devAddresses } from '../../src/core/devchain/dev-contracts.js'
-import {
-  applySet,
-  configFaults,
-  configuredContracts,
-  parseConfig,
-} from '../../src/core/gateway/config.js'
-import { run, temporaryHome } from '../support/cli.js'
+import { builtInProfile, profileNames, unconfirmedAmong } from '#core/chain/profiles'
+import { devAddresses } from '#core/devchain/dev-contracts'
+import { applySet, configFaults, configuredContracts, parseConfig } from '#core/gateway/config'
+import { run, temporaryHome } from '#support/cli'
 
 const signedProposer = `0x${'5'.repeat(40)}`
 const reporter = '0x53703dd6129d723066b6362510e5ae2fecd48218'

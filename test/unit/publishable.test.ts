@@ -1,9 +1,9 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
+import { pageText, root } from '#support/readme'
 import manifest from '../../package.json' with { type: 'json' }
 import { lackingIn } from '../../scripts/publishable.js'
-import { pageText, root } from '../support/readme.js'
 
 const filled = {
   version: '1.2.3',

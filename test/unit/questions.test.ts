@@ -1,15 +1,11 @@
 import { encodeAbiParameters, encodeFunctionResult, keccak256, stringToHex } from 'viem'
 import { describe, expect, test } from 'vitest'
-import { ooReporterAbi, oracleAbi, yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import {
-  createRoundReader,
-  type RegistryEntry,
-  resolveRound,
-} from '../../src/core/chain/questions.js'
-import type { Contracts } from '../../src/core/chain/round.js'
-import { type Chain, ChainError, type Hex } from '../../src/core/ports.js'
-import type { Address } from '../../src/core/protocol/schema.js'
-import { createFakeChain, type FakeChain } from '../support/fake-chain.js'
+import { ooReporterAbi, oracleAbi, yesOrNoQuery } from '#core/chain/contracts'
+import { createRoundReader, type RegistryEntry, resolveRound } from '#core/chain/questions'
+import type { Contracts } from '#core/chain/round'
+import { type Chain, ChainError, type Hex } from '#core/ports'
+import type { Address } from '#core/protocol/schema'
+import { createFakeChain, type FakeChain } from '#support/fake-chain'
 import {
   ask,
   dispute,
@@ -17,7 +13,7 @@ import {
   rivalProposes,
   setCustomBond,
   setPaused,
-} from '../support/fake-events.js'
+} from '#support/fake-events'
 import {
   adapter,
   bondRaw,
@@ -27,7 +23,7 @@ import {
   oracle,
   questionOf,
   token,
-} from '../support/fake-world.js'
+} from '#support/fake-world'
 
 async function asked(
   name = 'Rain?',

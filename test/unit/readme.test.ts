@@ -1,10 +1,10 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { profileKeys, variableOf } from '../../src/commands/session/settings.js'
-import { verbs } from '../../src/commands/verbs.js'
-import { limits } from '../../src/core/protocol/words.js'
-import { pageText, root } from '../support/readme.js'
+import { profileKeys, variableOf } from '#commands/session/settings'
+import { verbs } from '#commands/verbs'
+import { limits } from '#core/protocol/words'
+import { pageText, root } from '#support/readme'
 
 const readme = pageText('README.md')
 const configuration = pageText('docs/reference/configuration.md')

@@ -1,14 +1,10 @@
 import { describe, expect, test } from 'vitest'
-import type { CandidateRef } from '../../src/core/gateway/ledger/ledger.js'
-import {
-  followRecent,
-  type RecentDetail,
-  recentKept,
-} from '../../src/core/gateway/status/recent.js'
-import { instant } from '../../src/core/protocol/candidate.js'
-import type { FailureCode } from '../../src/core/protocol/codes.js'
-import { failed } from '../support/candidates.js'
-import { createPipelineWorld, oneCandidate, type PipelineWorld } from '../support/pipeline-world.js'
+import type { CandidateRef } from '#core/gateway/ledger/ledger'
+import { followRecent, type RecentDetail, recentKept } from '#core/gateway/status/recent'
+import { instant } from '#core/protocol/candidate'
+import type { FailureCode } from '#core/protocol/codes'
+import { failed } from '#support/candidates'
+import { createPipelineWorld, oneCandidate, type PipelineWorld } from '#support/pipeline-world'
 
 const following = (world: PipelineWorld, ledger: PipelineWorld['ledger'] = world.ledger) =>
   followRecent(ledger, world.clock, (id) => ({

@@ -1,15 +1,11 @@
 import { secp256k1 } from '@noble/curves/secp256k1'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { nativeCurve, probe } from '../../src/core/io/native-curve.js'
-import type { Curve } from '../../src/core/protocol/recovered.js'
-import {
-  completeSignature,
-  portableCurve,
-  recoverWithNoble,
-} from '../../src/core/protocol/signature.js'
-import { fromHex, toHex } from '../../src/core/protocol/witness.js'
-import { testSigner } from '../support/pipeline-world.js'
+import { nativeCurve, probe } from '#core/io/native-curve'
+import type { Curve } from '#core/protocol/recovered'
+import { completeSignature, portableCurve, recoverWithNoble } from '#core/protocol/signature'
+import { fromHex, toHex } from '#core/protocol/witness'
+import { testSigner } from '#support/pipeline-world'
 
 const bytes32 = fc
   .uint8Array({ minLength: 32, maxLength: 32 })

@@ -1,16 +1,11 @@
 import { getAddress, recoverTransactionAddress, type TransactionSerializedEIP1559 } from 'viem'
 import { afterEach, describe, expect, test } from 'vitest'
-import { signTransaction } from '../../src/core/gateway/executor/transaction.js'
-import { openRemoteSigner, type RemoteSigner } from '../../src/core/io/remote-signer.js'
-import type { Hex } from '../../src/core/ports.js'
-import { ProposerError } from '../../src/core/protocol/errors.js'
-import { noncesOf, oneCandidate, testSigner } from '../support/pipeline-world.js'
-import {
-  honestSigner,
-  startWallet,
-  type Wallet,
-  type WalletAnswer,
-} from '../support/wallet-server.js'
+import { signTransaction } from '#core/gateway/executor/transaction'
+import { openRemoteSigner, type RemoteSigner } from '#core/io/remote-signer'
+import type { Hex } from '#core/ports'
+import { ProposerError } from '#core/protocol/errors'
+import { noncesOf, oneCandidate, testSigner } from '#support/pipeline-world'
+import { honestSigner, startWallet, type Wallet, type WalletAnswer } from '#support/wallet-server'
 
 const key = `0x${'01'.repeat(32)}` as const
 const otherKey = `0x${'02'.repeat(32)}` as const

@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest'
-import type { NewCandidate } from '../../src/core/gateway/ledger/ledger.js'
-import { knownKind } from '../../src/core/gateway/ledger/state.js'
-import { foldLedger, openLedger } from '../../src/core/gateway/ledger/store.js'
-import { systemClock, systemRandom } from '../../src/core/io/clock.js'
-import type { RecordLog } from '../../src/core/storage/record-log.js'
+import type { NewCandidate } from '#core/gateway/ledger/ledger'
+import { knownKind } from '#core/gateway/ledger/state'
+import { foldLedger, openLedger } from '#core/gateway/ledger/store'
+import { systemClock, systemRandom } from '#core/io/clock'
+import type { RecordLog } from '#core/storage/record-log'
+import { newMemoryStore, openMemoryLog } from '#support/memory-log'
 import { settings } from '../contract/ledger.js'
-import { newMemoryStore, openMemoryLog } from '../support/memory-log.js'
 
 const candidate: NewCandidate = {
   identity: 'a'.repeat(32),

@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'vitest'
-import { authorize } from '../../src/core/client/propose/authorize.js'
-import { replay } from '../../src/core/client/propose/replay.js'
-import type { CurrentRound } from '../../src/core/client/propose/round-over.js'
-import { submitIntent, submitPayload } from '../../src/core/client/propose/submission.js'
-import { makeWorld, type World } from '../support/client-world.js'
-import { refusal } from '../support/refusal.js'
+import { authorize } from '#core/client/propose/authorize'
+import { replay } from '#core/client/propose/replay'
+import type { CurrentRound } from '#core/client/propose/round-over'
+import { submitIntent, submitPayload } from '#core/client/propose/submission'
+import { makeWorld, type World } from '#support/client-world'
+import { refusal } from '#support/refusal'
 
 async function lostWorld(clientRef?: string) {
   const world = makeWorld()

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { ask, questionText } from '../support/fake-events.js'
-import { oneCandidate } from '../support/pipeline-world.js'
+import { ask, questionText } from '#support/fake-events'
+import { oneCandidate } from '#support/pipeline-world'
 
 test('domain §9: funds that came back later in the block of the revert do not hide that they were missing', async () => {
   const { world, candidate } = await oneCandidate()

@@ -1,15 +1,10 @@
 import fc from 'fast-check'
 import { encodeErrorResult } from 'viem'
 import { describe, expect, test } from 'vitest'
-import {
-  causeOf,
-  decodeRevert,
-  type RevertContext,
-  revertAbi,
-} from '../../src/core/chain/reverts.js'
-import type { Hex } from '../../src/core/ports.js'
-import { failures } from '../../src/core/protocol/codes.js'
-import { reverts } from '../support/dev-chain-vectors.js'
+import { causeOf, decodeRevert, type RevertContext, revertAbi } from '#core/chain/reverts'
+import type { Hex } from '#core/ports'
+import { failures } from '#core/protocol/codes'
+import { reverts } from '#support/dev-chain-vectors'
 
 const cases = new Map(reverts.reverts.map((item) => [item.name, item]))
 const rawOf = (name: string): Hex => {

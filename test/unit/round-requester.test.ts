@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
-import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import { roundRef } from '../../src/core/chain/round.js'
-import { roundPins, type Trust } from '../../src/core/client/trust/trust.js'
-import { pins } from '../support/scripted-gateway.js'
+import { yesOrNoQuery } from '#core/chain/contracts'
+import { roundRef } from '#core/chain/round'
+import { roundPins, type Trust } from '#core/client/trust/trust'
+import { pins } from '#support/scripted-gateway'
 
 const [first, second, reporter] = [
   `0x${'b'.repeat(40)}`,

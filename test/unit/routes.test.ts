@@ -1,10 +1,10 @@
 import { hashTypedData, type TypedDataDefinition } from 'viem'
 import { describe, expect, test } from 'vitest'
 import * as z from 'zod/mini'
-import { gateLimits, lineLimits } from '../../src/core/gateway/front/line.js'
-import { gatewayLimits } from '../../src/core/gateway/gateway.js'
-import { BodyError } from '../../src/core/protocol/call.js'
-import { openApiDocument } from '../../src/core/protocol/openapi.js'
+import { gateLimits, lineLimits } from '#core/gateway/front/line'
+import { gatewayLimits } from '#core/gateway/gateway'
+import { BodyError } from '#core/protocol/call'
+import { openApiDocument } from '#core/protocol/openapi'
 import {
   Acknowledgement,
   BatchSigningDataAnswer,
@@ -13,11 +13,11 @@ import {
   CandidateStatus,
   Eligibility,
   SigningData,
-} from '../../src/core/protocol/responses.js'
-import { recoverWithNoble } from '../../src/core/protocol/signature.js'
-import { toHex } from '../../src/core/protocol/witness.js'
-import { version } from '../../src/core/protocol/words.js'
-import { failed } from '../support/candidates.js'
+} from '#core/protocol/responses'
+import { recoverWithNoble } from '#core/protocol/signature'
+import { toHex } from '#core/protocol/witness'
+import { version } from '#core/protocol/words'
+import { failed } from '#support/candidates'
 import {
   advanced,
   makeQuestion,
@@ -26,8 +26,8 @@ import {
   signedItem,
   testBondRaw,
   testNowSeconds,
-} from '../support/fake-view.js'
-import { codeOf, openFront, rawCall, slowStore, type TestFront } from '../support/front.js'
+} from '#support/fake-view'
+import { codeOf, openFront, rawCall, slowStore, type TestFront } from '#support/front'
 
 const first = makeQuestion('first', { slug: 'first-question' })
 const second = makeQuestion('second')

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { ChainError } from '../../src/core/ports.js'
+import { ChainError } from '#core/ports'
 import {
   account,
   chainOf,
@@ -10,7 +10,7 @@ import {
   type Node,
   noBloom,
   timesAsked,
-} from '../support/rpc-model.js'
+} from '#support/rpc-model'
 
 /** A bloom in which a bit is set that no filter of these tests has: two nonzero bytes of its own. */
 const otherBloom = `0x${'00'.repeat(255)}01`

@@ -1,9 +1,9 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { mayHold, mayMatch } from '../../src/core/io/rpc/block-logs.js'
-import { ChainError, type Hex } from '../../src/core/ports.js'
-import { toHex } from '../../src/core/protocol/witness.js'
-import { createTestClock } from '../support/front.js'
+import { mayHold, mayMatch } from '#core/io/rpc/block-logs'
+import { ChainError, type Hex } from '#core/ports'
+import { toHex } from '#core/protocol/witness'
+import { createTestClock } from '#support/front'
 import {
   account,
   chainOf,
@@ -17,7 +17,7 @@ import {
   settled,
   timesAsked,
   withBloom,
-} from '../support/rpc-model.js'
+} from '#support/rpc-model'
 
 describe('which node is believed (R16)', () => {
   test('R16: a node on another chain gets no read and no transaction, and comes back once it is on ours', async () => {

@@ -1,11 +1,11 @@
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
-import { createChain } from '../../src/core/io/rpc/rpc.js'
-import { ChainError } from '../../src/core/ports.js'
-import { quoteWords, withoutNodeWords } from '../../src/core/protocol/node-words.js'
-import { refuse } from '../../src/core/protocol/refusal.js'
-import { openFront } from '../support/front.js'
+import { createChain } from '#core/io/rpc/rpc'
+import { ChainError } from '#core/ports'
+import { quoteWords, withoutNodeWords } from '#core/protocol/node-words'
+import { refuse } from '#core/protocol/refusal'
+import { openFront } from '#support/front'
 
 const secrets = [
   'SECRETPATH',

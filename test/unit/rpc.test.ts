@@ -1,10 +1,10 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
-import { createChain, type RpcOptions } from '../../src/core/io/rpc/rpc.js'
-import { chainErrorOf, revertDataOf } from '../../src/core/io/rpc/rpc-errors.js'
-import type { Chain, ChainErrorKind } from '../../src/core/ports.js'
-import { safeText } from '../../src/core/protocol/node-words.js'
+import { createChain, type RpcOptions } from '#core/io/rpc/rpc'
+import { chainErrorOf, revertDataOf } from '#core/io/rpc/rpc-errors'
+import type { Chain, ChainErrorKind } from '#core/ports'
+import { safeText } from '#core/protocol/node-words'
 
 interface Request {
   readonly id: number

@@ -1,11 +1,11 @@
 import { concat, keccak256, numberToHex, stringToHex } from 'viem'
 import { describe, expect, test } from 'vitest'
-import { noRulesHash } from '../../src/core/chain/constants.js'
-import { type Rules, rulesFrom } from '../../src/core/chain/rules.js'
-import { newFold } from '../../src/core/client/journal/fold.js'
-import type { JournalRecord } from '../../src/core/client/journal/records.js'
-import { rulesStanding } from '../../src/core/client/propose/rules.js'
-import type { Hex } from '../../src/core/ports.js'
+import { noRulesHash } from '#core/chain/constants'
+import { type Rules, rulesFrom } from '#core/chain/rules'
+import { newFold } from '#core/client/journal/fold'
+import type { JournalRecord } from '#core/client/journal/records'
+import { rulesStanding } from '#core/client/propose/rules'
+import type { Hex } from '#core/ports'
 
 const posted = (timestamp: bigint, text: string) => ({ timestamp, update: stringToHex(text) })
 const bytesOf = (timestamp: bigint, text: string) =>

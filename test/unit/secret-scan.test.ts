@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { findSecrets, type Secret } from '../../src/core/client/support/secret-scan.js'
-import { urlCredentials } from '../../src/core/client/support/url-credentials.js'
-import { concealing, urlSecrets } from '../../src/core/protocol/url-secrets.js'
+import { findSecrets, type Secret } from '#core/client/support/secret-scan'
+import { urlCredentials } from '#core/client/support/url-credentials'
+import { concealing, urlSecrets } from '#core/protocol/url-secrets'
 
 const secret = (text: string): readonly Secret[] => [{ kind: 'a password', text }]
 const id = `0x${'ab'.repeat(32)}`

@@ -1,12 +1,12 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import type { OnChainProposal } from '../../src/core/chain/propose.js'
-import type { Round } from '../../src/core/chain/round.js'
-import { notSelected } from '../../src/core/gateway/executor/slot-changes.js'
-import { deadFailure } from '../../src/core/gateway/pipeline/closing.js'
-import { select } from '../../src/core/gateway/pipeline/stand-ins.js'
-import { endingOf, isOwn } from '../../src/core/gateway/validation/round-end.js'
-import type { Candidate, Progress } from '../../src/core/protocol/candidate.js'
+import type { OnChainProposal } from '#core/chain/propose'
+import type { Round } from '#core/chain/round'
+import { notSelected } from '#core/gateway/executor/slot-changes'
+import { deadFailure } from '#core/gateway/pipeline/closing'
+import { select } from '#core/gateway/pipeline/stand-ins'
+import { endingOf, isOwn } from '#core/gateway/validation/round-end'
+import type { Candidate, Progress } from '#core/protocol/candidate'
 
 const progressOf: Record<'received' | 'validated' | 'selected', Progress> = {
   received: { status: 'received' },

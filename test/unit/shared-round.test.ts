@@ -3,12 +3,12 @@
  * What is unique is the round, so that two of its questions never get two transactions (R3).
  */
 import { expect, test } from 'vitest'
-import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import type { Hex } from '../../src/core/ports.js'
-import { makeQuestion, sibling, signedBody, signedItem } from '../support/fake-view.js'
-import { adapter, fakeContracts, oracle, questionOf } from '../support/fake-world.js'
-import { openFront } from '../support/front.js'
-import { createPipelineWorld, proposals } from '../support/pipeline-world.js'
+import { yesOrNoQuery } from '#core/chain/contracts'
+import type { Hex } from '#core/ports'
+import { makeQuestion, sibling, signedBody, signedItem } from '#support/fake-view'
+import { adapter, fakeContracts, oracle, questionOf } from '#support/fake-world'
+import { openFront } from '#support/front'
+import { createPipelineWorld, proposals } from '#support/pipeline-world'
 
 const first = makeQuestion('shared', { kind: 'oo-reporter' })
 const second = sibling(first, 'its second id')

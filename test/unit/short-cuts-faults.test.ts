@@ -1,16 +1,16 @@
 import { describe, expect, test } from 'vitest'
-import { createHeadReads } from '../../src/core/gateway/validation/head-reads.js'
-import { failedChange, failureOf } from '../../src/core/gateway/validation/progress.js'
-import { type Chain, ChainError, type Hex } from '../../src/core/ports.js'
-import { StorageError } from '../../src/core/protocol/errors.js'
-import { endow } from '../support/fake-chain.js'
+import { createHeadReads } from '#core/gateway/validation/head-reads'
+import { failedChange, failureOf } from '#core/gateway/validation/progress'
+import { type Chain, ChainError, type Hex } from '#core/ports'
+import { StorageError } from '#core/protocol/errors'
+import { endow } from '#support/fake-chain'
 import {
   createPipelineWorld,
   noncesOf,
   oneCandidate,
   type PipelineWorld,
   proposals,
-} from '../support/pipeline-world.js'
+} from '#support/pipeline-world'
 
 type Call = Parameters<Chain['call']>[0]
 

@@ -1,9 +1,9 @@
 import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
 import { describe, expect, test } from 'vitest'
-import { carriedBy } from '../../src/core/gateway/executor/transaction.js'
-import type { Hex } from '../../src/core/ports.js'
-import { endow, invalidateNonces, rivalProposes, setCustomBond } from '../support/fake-chain.js'
-import { bondRaw, fakeContracts } from '../support/fake-world.js'
+import { carriedBy } from '#core/gateway/executor/transaction'
+import type { Hex } from '#core/ports'
+import { endow, invalidateNonces, rivalProposes, setCustomBond } from '#support/fake-chain'
+import { bondRaw, fakeContracts } from '#support/fake-world'
 import {
   createPipelineWorld,
   foreignTransaction,
@@ -11,7 +11,7 @@ import {
   type PipelineWorld,
   proposals,
   testSigner,
-} from '../support/pipeline-world.js'
+} from '#support/pipeline-world'
 
 const countOf = ({ chain }: PipelineWorld, method: string) => chain.calls.get(method) ?? 0
 

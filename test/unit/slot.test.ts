@@ -6,9 +6,9 @@ import {
   next,
   type RecordedStatus,
   type SlotFacts,
-} from '../../src/core/gateway/executor/slot.js'
-import type { Slot, SlotAttempt } from '../../src/core/gateway/ledger/ledger.js'
-import type { ChainReceipt, Hex } from '../../src/core/ports.js'
+} from '#core/gateway/executor/slot'
+import type { Slot, SlotAttempt } from '#core/gateway/ledger/ledger'
+import type { ChainReceipt, Hex } from '#core/ports'
 
 const hashOf = (n: number): Hex => `0x${String(n).padStart(64, '0')}`
 const attempt = (n: number, changes: Partial<SlotAttempt> = {}): SlotAttempt => ({

@@ -1,25 +1,13 @@
 import { describe, expect, test } from 'vitest'
-import { refusalOf } from '../../src/core/gateway/front/answer.js'
-import { createSlugs, namedBySlugs, type Slugs } from '../../src/core/gateway/view/slugs.js'
-import {
-  ChainError,
-  type Clock,
-  type Hex,
-  type SlugLookUp,
-  SlugLookUpError,
-} from '../../src/core/ports.js'
-import { wireError } from '../../src/core/protocol/refusal.js'
-import { chainView } from '../support/chain-view.js'
-import { createFakeChain } from '../support/fake-chain.js'
-import { ask, questionText } from '../support/fake-events.js'
-import {
-  createFakeView,
-  makeQuestion,
-  signedBody,
-  signedItem,
-  termsOf,
-} from '../support/fake-view.js'
-import { codeOf, openFront } from '../support/front.js'
+import { refusalOf } from '#core/gateway/front/answer'
+import { createSlugs, namedBySlugs, type Slugs } from '#core/gateway/view/slugs'
+import { ChainError, type Clock, type Hex, type SlugLookUp, SlugLookUpError } from '#core/ports'
+import { wireError } from '#core/protocol/refusal'
+import { chainView } from '#support/chain-view'
+import { createFakeChain } from '#support/fake-chain'
+import { ask, questionText } from '#support/fake-events'
+import { createFakeView, makeQuestion, signedBody, signedItem, termsOf } from '#support/fake-view'
+import { codeOf, openFront } from '#support/front'
 
 const id = (digits: string): Hex => `0x${digits.repeat(32)}`
 

@@ -1,16 +1,10 @@
 import fc from 'fast-check'
 import { type Abi, keccak256, stringToHex } from 'viem'
 import { expect, test } from 'vitest'
-import { oracleAbi, tooEarlyPrice, topics, yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import {
-  StakeEvent,
-  stakeEventOf,
-  stakeFilter,
-  stakeResultOf,
-  stakesOf,
-} from '../../src/core/chain/stakes.js'
-import type { ChainLog, Hex } from '../../src/core/ports.js'
-import { adapter, logOf, oracle, token } from '../support/fake-world.js'
+import { oracleAbi, tooEarlyPrice, topics, yesOrNoQuery } from '#core/chain/contracts'
+import { StakeEvent, stakeEventOf, stakeFilter, stakeResultOf, stakesOf } from '#core/chain/stakes'
+import type { ChainLog, Hex } from '#core/ports'
+import { adapter, logOf, oracle, token } from '#support/fake-world'
 
 const wallet: Hex = `0x${'a1'.repeat(20)}`
 const disputer: Hex = `0x${'d1'.repeat(20)}`

@@ -2,10 +2,10 @@ import { mkdtemp, rm, utimes } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { systemRandom } from '../../src/core/io/clock.js'
-import { systemFiles } from '../../src/core/io/files.js'
-import { systemLiveness } from '../../src/core/io/liveness.js'
-import { acquireLock } from '../../src/core/storage/lock.js'
+import { systemRandom } from '#core/io/clock'
+import { systemFiles } from '#core/io/files'
+import { systemLiveness } from '#core/io/liveness'
+import { acquireLock } from '#core/storage/lock'
 
 test('R12, R13: a lock is judged by who listens, never by its age', async () => {
   const base = await mkdtemp(join(tmpdir(), 'lock-age-'))

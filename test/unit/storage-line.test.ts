@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { systemHash } from '../../src/core/io/clock.js'
+import { systemHash } from '#core/io/clock'
 import {
   decodeLine,
   encodeData,
@@ -8,7 +8,7 @@ import {
   encodeLine,
   maxLineBytes,
   noCheck,
-} from '../../src/core/storage/line.js'
+} from '#core/storage/line'
 
 const head = {
   previous: noCheck,

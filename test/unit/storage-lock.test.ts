@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { ProposerError } from '../../src/core/protocol/errors.js'
-import { acquireLock, type Lock, readHolder } from '../../src/core/storage/lock.js'
-import { SimFiles, SimHost, seeded, seededRandom } from '../support/sim-files.js'
+import { ProposerError } from '#core/protocol/errors'
+import { acquireLock, type Lock, readHolder } from '#core/storage/lock'
+import { SimFiles, SimHost, seeded, seededRandom } from '#support/sim-files'
 
 const folder = '/data/store'
 

@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest'
-import { systemHash } from '../../src/core/io/clock.js'
-import { StorageError } from '../../src/core/protocol/errors.js'
-import { openLog } from '../../src/core/storage/log.js'
-import { openLogReader } from '../../src/core/storage/reader.js'
-import type { LogOptions, RecordLog, StoredRecord } from '../../src/core/storage/record-log.js'
-import { type Fault, SimClock, SimFiles, settle } from '../support/sim-files.js'
+import { systemHash } from '#core/io/clock'
+import { StorageError } from '#core/protocol/errors'
+import { openLog } from '#core/storage/log'
+import { openLogReader } from '#core/storage/reader'
+import type { LogOptions, RecordLog, StoredRecord } from '#core/storage/record-log'
+import { type Fault, SimClock, SimFiles, settle } from '#support/sim-files'
 
 const folder = '/data/store'
 const item = (id: number, fill = '') => ({ kind: 'item', data: { id, fill } })

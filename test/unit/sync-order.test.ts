@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest'
-import { systemHash } from '../../src/core/io/clock.js'
-import type { Files } from '../../src/core/ports.js'
-import { openLog } from '../../src/core/storage/log.js'
-import { folder, options } from '../support/sample-store.js'
-import { SimClock, SimFiles } from '../support/sim-files.js'
+import { systemHash } from '#core/io/clock'
+import type { Files } from '#core/ports'
+import { openLog } from '#core/storage/log'
+import { folder, options } from '#support/sample-store'
+import { SimClock, SimFiles } from '#support/sim-files'
 
 function slowSync(files: Files): { readonly files: Files; hold(): void; release(): void } {
   let gate = Promise.resolve()

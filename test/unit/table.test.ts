@@ -1,7 +1,7 @@
 import { Chalk } from 'chalk'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { type Column, cut, tableText, widthOf } from '../../src/commands/terminal/table.js'
+import { type Column, cut, tableText, widthOf } from '#commands/terminal/table'
 
 interface Row {
   readonly id: string

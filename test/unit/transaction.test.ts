@@ -15,11 +15,11 @@ import {
   gasLimit,
   readTransaction,
   signTransaction,
-} from '../../src/core/gateway/executor/transaction.js'
-import type { Signer } from '../../src/core/ports.js'
-import { UsageError } from '../../src/core/protocol/errors.js'
-import { lowercase } from '../../src/core/protocol/words.js'
-import { testSigner } from '../support/pipeline-world.js'
+} from '#core/gateway/executor/transaction'
+import type { Signer } from '#core/ports'
+import { UsageError } from '#core/protocol/errors'
+import { lowercase } from '#core/protocol/words'
+import { testSigner } from '#support/pipeline-world'
 
 const gwei = 10n ** 9n
 const base = (fee: bigint) => ({ baseFeePerGas: fee })

@@ -3,12 +3,12 @@ import {
   type PlannedTransaction,
   planTransactions,
   sendTransactions,
-} from '../../src/core/client/wallet/transactions.js'
-import { signerFromKey } from '../../src/core/io/keys.js'
-import type { Clock, Hex } from '../../src/core/ports.js'
-import { InterruptedError, ProposerError } from '../../src/core/protocol/errors.js'
-import { createFakeChain, type FakeChain } from '../support/fake-chain.js'
-import { fakeContracts } from '../support/fake-world.js'
+} from '#core/client/wallet/transactions'
+import { signerFromKey } from '#core/io/keys'
+import type { Clock, Hex } from '#core/ports'
+import { InterruptedError, ProposerError } from '#core/protocol/errors'
+import { createFakeChain, type FakeChain } from '#support/fake-chain'
+import { fakeContracts } from '#support/fake-world'
 
 const signer = signerFromKey(new Uint8Array(32).fill(9))
 const from = signer.address

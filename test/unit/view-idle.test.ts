@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest'
-import type { Address } from '../../src/core/protocol/schema.js'
-import { chainView } from '../support/chain-view.js'
-import { createFakeChain, createFakeClock } from '../support/fake-chain.js'
-import { ask, questionText } from '../support/fake-events.js'
-import { fakeContracts } from '../support/fake-world.js'
+import type { Address } from '#core/protocol/schema'
+import { chainView } from '#support/chain-view'
+import { createFakeChain, createFakeClock } from '#support/fake-chain'
+import { ask, questionText } from '#support/fake-events'
+import { fakeContracts } from '#support/fake-world'
 
 const wallet: Address = `0x${'77'.repeat(20)}`
 

@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest'
-import { chainErrorOf } from '../../src/core/io/rpc/rpc-errors.js'
-import type { Chain } from '../../src/core/ports.js'
-import { chainView } from '../support/chain-view.js'
-import { createFakeChain, createFakeClock } from '../support/fake-chain.js'
-import { ask, questionText, rivalProposes } from '../support/fake-events.js'
+import { chainErrorOf } from '#core/io/rpc/rpc-errors'
+import type { Chain } from '#core/ports'
+import { chainView } from '#support/chain-view'
+import { createFakeChain, createFakeClock } from '#support/fake-chain'
+import { ask, questionText, rivalProposes } from '#support/fake-events'
 
 async function viewOf(change: (chain: Chain) => void) {
   const chain = createFakeChain()

@@ -8,21 +8,21 @@ import {
   oracleV3Abi,
   topics,
   yesOrNoQuery,
-} from '../../src/core/chain/contracts.js'
-import { type Implementation, implementationsOf } from '../../src/core/chain/implementations.js'
-import { createRoundReader, type RegistryEntry } from '../../src/core/chain/questions.js'
-import { readWhitelist } from '../../src/core/gateway/validation/contract-reads.js'
-import { followedTopics } from '../../src/core/gateway/view/logs.js'
-import type { LiveView } from '../../src/core/gateway/view/view.js'
-import type { Hex } from '../../src/core/ports.js'
-import type { Address } from '../../src/core/protocol/schema.js'
-import { chainView } from '../support/chain-view.js'
+} from '#core/chain/contracts'
+import { type Implementation, implementationsOf } from '#core/chain/implementations'
+import { createRoundReader, type RegistryEntry } from '#core/chain/questions'
+import { readWhitelist } from '#core/gateway/validation/contract-reads'
+import { followedTopics } from '#core/gateway/view/logs'
+import type { LiveView } from '#core/gateway/view/view'
+import type { Hex } from '#core/ports'
+import type { Address } from '#core/protocol/schema'
+import { chainView } from '#support/chain-view'
 import {
   createFakeChain,
   createFakeClock,
   type FakeChain,
   type FakeClock,
-} from '../support/fake-chain.js'
+} from '#support/fake-chain'
 import {
   ask,
   dispute,
@@ -32,7 +32,7 @@ import {
   setCustomBond,
   setPaused,
   upgrade,
-} from '../support/fake-events.js'
+} from '#support/fake-events'
 import {
   adapter,
   emptyList,
@@ -45,8 +45,8 @@ import {
   questionOf,
   requestOf,
   token,
-} from '../support/fake-world.js'
-import { createPipelineWorld, testSigner } from '../support/pipeline-world.js'
+} from '#support/fake-world'
+import { createPipelineWorld, testSigner } from '#support/pipeline-world'
 
 const wallet: Address = testSigner(1).address
 

@@ -1,11 +1,11 @@
 import { describe, expect, test } from 'vitest'
-import type { LedgerEvent, LedgerListener, Slot } from '../../src/core/gateway/ledger/ledger.js'
-import { followLedger, stateLine } from '../../src/core/gateway/status/health.js'
-import type { CandidateSubmission, Progress } from '../../src/core/protocol/candidate.js'
-import type { Observation, StateLine } from '../../src/core/protocol/vitals.js'
-import { failed } from '../support/candidates.js'
-import { invalidateNonces } from '../support/fake-events.js'
-import { createPipelineWorld, oneCandidate, type PipelineWorld } from '../support/pipeline-world.js'
+import type { LedgerEvent, LedgerListener, Slot } from '#core/gateway/ledger/ledger'
+import { followLedger, stateLine } from '#core/gateway/status/health'
+import type { CandidateSubmission, Progress } from '#core/protocol/candidate'
+import type { Observation, StateLine } from '#core/protocol/vitals'
+import { failed } from '#support/candidates'
+import { invalidateNonces } from '#support/fake-events'
+import { createPipelineWorld, oneCandidate, type PipelineWorld } from '#support/pipeline-world'
 
 function following(world: PipelineWorld) {
   const observations: Observation[] = []

@@ -2,9 +2,9 @@ import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import { hashTypedData, keccak256, recoverAddress, stringToBytes } from 'viem'
 import { describe, expect, test } from 'vitest'
-import type { Hex } from '../../src/core/ports.js'
-import type { Address } from '../../src/core/protocol/schema.js'
-import { recoverSigner } from '../../src/core/protocol/signature.js'
+import type { Hex } from '#core/ports'
+import type { Address } from '#core/protocol/schema'
+import { recoverSigner } from '#core/protocol/signature'
 import {
   domainSeparator,
   encodedTypes,
@@ -19,7 +19,7 @@ import {
   witnessRound,
   witnessTypeString,
   witnessTypes,
-} from '../../src/core/protocol/witness.js'
+} from '#core/protocol/witness'
 
 interface VectorCase {
   name: string
