@@ -4,6 +4,7 @@
  * exported here is public: it may grow, it does not change.
  */
 
+export type { ProposalRow, SubmitAllOptions } from './core/bot/open-proposer.js'
 export {
   type CallLimits,
   openProposer,
@@ -12,7 +13,6 @@ export {
   type ProposerOptions,
   type Submitted,
 } from './core/bot/open-proposer.js'
-export type { ProposalRow, SubmitAllOptions } from './core/bot/submit-rows.js'
 export { signerFromViem, type ViemAccount } from './core/bot/viem-signer.js'
 export type { Contracts, Round } from './core/chain/round.js'
 export type { Rules, RulesUpdate } from './core/chain/rules.js'
@@ -32,10 +32,10 @@ export {
   type JournalPorts,
   type JournalView,
   openJournal,
+  verifyJournal,
 } from './core/client/journal/journal.js'
-export { verifyJournal } from './core/client/journal/verify.js'
+export type { Position } from './core/client/positions/account.js'
 export type { Positions, PositionTotals } from './core/client/positions/positions.js'
-export type { Position } from './core/client/positions/rows.js'
 export type { SubmitParts } from './core/client/propose/attempt.js'
 export {
   type Authorized,
@@ -43,7 +43,6 @@ export {
   preview,
 } from './core/client/propose/authorize.js'
 export type { RowResult } from './core/client/propose/batch.js'
-export type { SettledEarlier } from './core/client/propose/earlier.js'
 export type { Intent, IntentInWords } from './core/client/propose/intent.js'
 export type { SpendingLimits } from './core/client/propose/look.js'
 export type {
@@ -53,14 +52,19 @@ export type {
   SubmissionResult,
 } from './core/client/propose/outcome.js'
 export type { AuthorizeParts, Preview } from './core/client/propose/prepare.js'
-export { type ReplayResult, replay } from './core/client/propose/replay.js'
+export type { SettledEarlier } from './core/client/propose/round-over.js'
 export {
   type AskRules,
   RulesChangedError,
   type RulesStanding,
 } from './core/client/propose/rules.js'
 export { type SubmitOptions, submitAuthorization } from './core/client/propose/send.js'
-export { submitIntent, submitPayload } from './core/client/propose/submission.js'
+export {
+  type ReplayResult,
+  replay,
+  submitIntent,
+  submitPayload,
+} from './core/client/propose/submission.js'
 export {
   type ContextResult,
   type ContextSource,

@@ -8,8 +8,12 @@ import {
   lastPositions,
 } from '../core/client/positions/last-known.js'
 import type { Trust } from '../core/client/trust/trust.js'
-import { type DeferredPayout, deferredPayouts } from '../core/client/wallet/payouts.js'
-import { approval, unlimitedRaw } from '../core/client/wallet/transactions.js'
+import {
+  approval,
+  type DeferredPayout,
+  deferredPayouts,
+  unlimitedRaw,
+} from '../core/client/wallet/transactions.js'
 import { givenAddress } from '../core/protocol/address.js'
 import { UnavailableError, UsageError } from '../core/protocol/errors.js'
 import type { Address } from '../core/protocol/schema.js'

@@ -10,8 +10,8 @@ import {
   type JournaledAuthorization,
   type Offer,
 } from '../core/client/journal/authorizations.js'
+import { verifyJournal } from '../core/client/journal/journal.js'
 import { attemptRow, instantOf, journalRow, originsOf } from '../core/client/journal/rows.js'
-import { verifyJournal } from '../core/client/journal/verify.js'
 import {
   isContestedState,
   type LastPositions,

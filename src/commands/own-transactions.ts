@@ -1,7 +1,6 @@
 /** The wallet's own transactions: `funds approve`, `revoke`, `payouts` (contract §6, §9). */
 
 import { coinText } from '../core/chain/profiles.js'
-import { type DeferredPayout, deferredPayouts, payoutClaim } from '../core/client/wallet/payouts.js'
 import {
   finishRevocation,
   planRevocations,
@@ -9,8 +8,11 @@ import {
   reconcileText,
 } from '../core/client/wallet/revoke.js'
 import {
+  type DeferredPayout,
+  deferredPayouts,
   type OwnTransaction,
   type PlannedTransaction,
+  payoutClaim,
   planTransactions,
   type SentTransaction,
   sendTransactions,

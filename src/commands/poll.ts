@@ -8,11 +8,12 @@ import {
   answerOf,
   type JournaledAuthorization,
   labelOf,
+  type OtherGateway,
+  otherGateway,
   questionOf,
   stateOf,
 } from '../core/client/journal/authorizations.js'
 import type { JournalView } from '../core/client/journal/journal.js'
-import { type OtherGateway, otherGateway } from '../core/client/journal/saved.js'
 import { isContestedState } from '../core/client/positions/last-known.js'
 import { reconcile } from '../core/client/wallet/reconcile.js'
 import { UsageError } from '../core/protocol/errors.js'

@@ -1,13 +1,13 @@
 /** `positions` and `pnl`: what became of executed proposals and their bonds (contract §9, domain §10). */
 
+import type { Position } from '../core/client/positions/account.js'
 import { isContestedState } from '../core/client/positions/last-known.js'
-import { readPnl } from '../core/client/positions/pnl.js'
 import {
   type Positions,
   type PositionTotals,
+  readPnl,
   readPositions,
 } from '../core/client/positions/positions.js'
-import type { Position } from '../core/client/positions/rows.js'
 import { runHook } from '../core/io/hook.js'
 import { instant } from '../core/protocol/candidate.js'
 import { PendingError, ProposerError, UsageError } from '../core/protocol/errors.js'

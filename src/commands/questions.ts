@@ -4,7 +4,7 @@ import { createRoundReader, type RegistryEntry } from '../core/chain/questions.j
 import type { Contracts, Round } from '../core/chain/round.js'
 import type { Rules } from '../core/chain/rules.js'
 import { onChain } from '../core/chain/unavailable.js'
-import { roundFactsOf } from '../core/client/questions/facts.js'
+import { roundFactsOf, scanFacts } from '../core/client/questions/facts.js'
 import {
   byGateway,
   fromLogs,
@@ -15,7 +15,6 @@ import {
   type QuestionSource,
   unconfirmed,
 } from '../core/client/questions/listing.js'
-import { scanFacts } from '../core/client/questions/scan.js'
 import { chainNow, rulesOfRound } from '../core/client/trust/context.js'
 import { contractsOf, type Trust } from '../core/client/trust/trust.js'
 import { yieldToEvents } from '../core/io/serving/load.js'

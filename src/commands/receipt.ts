@@ -5,14 +5,13 @@
 
 import { basename, dirname } from 'node:path'
 import { readKeySet } from '../core/client/gateway/receipt-directory.js'
-import type { Attempt } from '../core/client/journal/authorizations.js'
+import { type Attempt, unknownId } from '../core/client/journal/authorizations.js'
 import {
   type JournalPorts,
   type JournalView,
   keptReceipts,
   openJournal,
 } from '../core/client/journal/journal.js'
-import { unknownId } from '../core/client/journal/saved.js'
 import { receiptKeysOf } from '../core/client/trust/trust-file.js'
 import { systemEd25519 } from '../core/io/ed25519.js'
 import { fromCwd } from '../core/io/home.js'

@@ -1,9 +1,9 @@
 /** `replay`: sends the saved bytes of unknown and deferred authorizations again (R7, contract §6). */
 
 import { gravest } from '../core/client/gateway/answer.js'
-import type { Elsewhere } from '../core/client/journal/saved.js'
+import type { Elsewhere } from '../core/client/journal/authorizations.js'
 import type { SubmissionResult } from '../core/client/propose/outcome.js'
-import { planReplay, replay, type Skipped } from '../core/client/propose/replay.js'
+import { planReplay, replay, type Skipped } from '../core/client/propose/submission.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { executorFlags } from './session/flags.js'
 import { outOfBandData, retryNote, roundNow } from './session/rounds.js'

@@ -12,8 +12,8 @@ import {
   authorized,
   offerTypedData,
 } from '../core/client/propose/authorize.js'
-import type { SettledEarlier } from '../core/client/propose/earlier.js'
 import { importSignature, walletTypedData } from '../core/client/propose/outside.js'
+import type { SettledEarlier } from '../core/client/propose/round-over.js'
 import type { SafePartsFile } from '../core/client/propose/safe.js'
 import { fromCwd } from '../core/io/home.js'
 import { PendingError, UsageError } from '../core/protocol/errors.js'

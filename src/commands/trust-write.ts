@@ -2,9 +2,12 @@
  * Writes trust.json: shows what is pinned, asks, and loses nothing that is there (contract §7; R9).
  */
 import { basename, dirname } from 'node:path'
-import type { ProfilePins } from '../core/client/trust/profile-pins.js'
-import { parseTrust, type Trust } from '../core/client/trust/trust-file.js'
-import { mergePins } from '../core/client/trust/trust-merge.js'
+import {
+  mergePins,
+  type ProfilePins,
+  parseTrust,
+  type Trust,
+} from '../core/client/trust/trust-file.js'
 import { instant } from '../core/protocol/candidate.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { makeDurableDir, publishFile, writeAll } from '../core/storage/durable.js'

@@ -8,9 +8,14 @@ import {
   implementationsNow,
   nothingPinned,
 } from '../core/client/trust/implementations.js'
-import { type ProfilePins, profilePins, wholePins } from '../core/client/trust/profile-pins.js'
-import { parseTrust, type Trust } from '../core/client/trust/trust-file.js'
-import { mergePins } from '../core/client/trust/trust-merge.js'
+import {
+  mergePins,
+  type ProfilePins,
+  parseTrust,
+  profilePins,
+  type Trust,
+  wholePins,
+} from '../core/client/trust/trust-file.js'
 import { givenAddress } from '../core/protocol/address.js'
 import { ProposerError, UsageError } from '../core/protocol/errors.js'
 import { requireChain } from './own-transactions.js'

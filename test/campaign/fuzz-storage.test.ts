@@ -4,8 +4,7 @@
  */
 import fc from 'fast-check'
 import { beforeAll, describe, expect, test } from 'vitest'
-import { openJournal } from '../../src/core/client/journal/journal.js'
-import { verifyJournal } from '../../src/core/client/journal/verify.js'
+import { openJournal, verifyJournal } from '../../src/core/client/journal/journal.js'
 import { submitIntent } from '../../src/core/client/propose/submission.js'
 import { systemHash } from '../../src/core/io/clock.js'
 import { StorageError } from '../../src/core/protocol/errors.js'

@@ -1,8 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { logRanges } from '#core/chain/log-ranges'
-import { type Fact, roundFactsOf } from '#core/client/questions/facts'
-import { scanFacts } from '#core/client/questions/scan'
+import { type Fact, roundFactsOf, scanFacts } from '#core/client/questions/facts'
 import { ChainError } from '#core/ports'
 import { sha256 } from '#support/client-world'
 import {

@@ -1,8 +1,7 @@
 import { describe, expect, test } from 'vitest'
 import { authorize } from '#core/client/propose/authorize'
-import { replay } from '#core/client/propose/replay'
 import type { CurrentRound } from '#core/client/propose/round-over'
-import { submitIntent, submitPayload } from '#core/client/propose/submission'
+import { replay, submitIntent, submitPayload } from '#core/client/propose/submission'
 import { makeWorld, type World } from '#support/client-world'
 import { refusal } from '#support/refusal'
 

@@ -1,7 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { findSecrets, type Secret } from '#core/client/support/secret-scan'
-import { urlCredentials } from '#core/client/support/url-credentials'
+import { findSecrets, type Secret, urlCredentials } from '#core/client/support/secret-scan'
 import { concealing, urlSecrets } from '#core/protocol/url-secrets'
 
 const secret = (text: string): readonly Secret[] => [{ kind: 'a password', text }]

@@ -1,8 +1,14 @@
 /** `batch context`: the contexts of many questions, as `context` shows one (contract §6). */
 
 import { titleOf } from '../../core/chain/ancillary.js'
-import { type PlacedId, readIds } from '../../core/client/input/ids.js'
-import { type BatchSource, inputFault, newFaults, placeText } from '../../core/client/input/rows.js'
+import {
+  type BatchSource,
+  inputFault,
+  newFaults,
+  type PlacedId,
+  placeText,
+  readIds,
+} from '../../core/client/input/rows.js'
 import type { ContextResult } from '../../core/client/trust/context.js'
 import type { Trust } from '../../core/client/trust/trust.js'
 import { identifierHint, namedQuestion } from '../../core/protocol/market-url.js'

@@ -25,10 +25,10 @@ import {
   type ContextSource,
   confirmByChain,
   contextResult,
+  noNodeForRules,
   parseContext,
   rulesOfRound,
 } from '../../core/client/trust/context.js'
-import { noNodeForRules } from '../../core/client/trust/sources.js'
 import { checkContext, type Trust } from '../../core/client/trust/trust.js'
 import { systemCurve } from '../../core/io/keys.js'
 import type { Chain } from '../../core/ports.js'

@@ -2,8 +2,7 @@
 
 import { followBatch, lookOnce, type PolledCandidate } from '../../core/client/follow/batch.js'
 import { gravest } from '../../core/client/gateway/answer.js'
-import { readIds } from '../../core/client/input/ids.js'
-import { type BatchSource, inputFault, type Place } from '../../core/client/input/rows.js'
+import { type BatchSource, inputFault, type Place, readIds } from '../../core/client/input/rows.js'
 import { PendingError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
 import { isCandidateId } from '../../core/protocol/words.js'
 import { executorFlags } from '../session/flags.js'

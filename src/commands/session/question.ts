@@ -1,6 +1,5 @@
 import { knownToken } from '../../core/chain/profiles.js'
-import type { ContextSource } from '../../core/client/trust/context.js'
-import { contextsFrom } from '../../core/client/trust/sources.js'
+import { type ContextSource, contextsFrom } from '../../core/client/trust/context.js'
 import type { QuestionContext, Trust } from '../../core/client/trust/trust.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { identifierHint, namedQuestion } from '../../core/protocol/market-url.js'

@@ -1,8 +1,11 @@
 /** Rounds that are over, and what was left open in them (§7 rule 3, robustness §6). */
 
-import type { OutOfBand } from '../../core/client/journal/saved.js'
-import type { SettledEarlier } from '../../core/client/propose/earlier.js'
-import { type CurrentRound, currentRound } from '../../core/client/propose/round-over.js'
+import type { OutOfBand } from '../../core/client/journal/authorizations.js'
+import {
+  type CurrentRound,
+  currentRound,
+  type SettledEarlier,
+} from '../../core/client/propose/round-over.js'
 import type { OnRetry } from '../../core/client/propose/send.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { ProposerError } from '../../core/protocol/errors.js'

@@ -4,9 +4,13 @@ import { requireRpcUrl } from '../../core/chain/unavailable.js'
 import type { BudgetedClient } from '../../core/client/budget/budgeted-client.js'
 import type { Planner } from '../../core/client/budget/planner.js'
 import { type Journal, type JournalPorts, openJournal } from '../../core/client/journal/journal.js'
-import { type ProfilePins, profilePins, wholePins } from '../../core/client/trust/profile-pins.js'
 import { onlyRequester, type Trust } from '../../core/client/trust/trust.js'
-import { parseTrust } from '../../core/client/trust/trust-file.js'
+import {
+  type ProfilePins,
+  parseTrust,
+  profilePins,
+  wholePins,
+} from '../../core/client/trust/trust-file.js'
 import { permissionsOf } from '../../core/io/files.js'
 import type { Chain, Fetch, Markets } from '../../core/ports.js'
 import { givenAddress } from '../../core/protocol/address.js'

@@ -1,10 +1,10 @@
 /** What `positions` and `pnl` read with: whose proposals, and from where. */
 import { aggregating } from '../../core/chain/aggregate.js'
 import type { Signed } from '../../core/client/journal/records.js'
+import type { Position } from '../../core/client/positions/account.js'
 import { isContestedState } from '../../core/client/positions/last-known.js'
 import type { PositionParts } from '../../core/client/positions/positions.js'
 import { fallenRewards } from '../../core/client/positions/rewards.js'
-import type { Position } from '../../core/client/positions/rows.js'
 import { yieldToEvents } from '../../core/io/serving/load.js'
 import { type Chain, ChainError } from '../../core/ports.js'
 import { givenAddress } from '../../core/protocol/address.js'

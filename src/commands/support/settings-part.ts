@@ -3,7 +3,7 @@
  * among it (contract §6, R5).
  */
 import type { Implementations } from '../../core/chain/implementations.js'
-import { webUrl } from '../../core/client/support/url-credentials.js'
+import { webUrl } from '../../core/client/support/secret-scan.js'
 import type { Setting, Settings } from '../session/settings.js'
 
 /** A URL as far as it is public. `removed` names the parts that were there and may be secret. */

@@ -12,8 +12,7 @@ import { guarded, pass } from '../../core/checks/finding.js'
 import { openChargeLog } from '../../core/client/budget/charge-log.js'
 import { type ChargeLog, viewOf } from '../../core/client/budget/window.js'
 import { parseBaseUrl } from '../../core/client/gateway/gateway-client.js'
-import type { JournalView } from '../../core/client/journal/journal.js'
-import { verifyJournal } from '../../core/client/journal/verify.js'
+import { type JournalView, verifyJournal } from '../../core/client/journal/journal.js'
 import { type BundleScope, journalPart } from '../../core/client/support/journal-part.js'
 import {
   type FoundSecret,

@@ -4,21 +4,23 @@
  */
 import { aggregating } from '../chain/aggregate.js'
 import { requireRpcUrl } from '../chain/unavailable.js'
-import { withBudget } from '../client/budget/budgeted-client.js'
+import { type BudgetedClient, withBudget } from '../client/budget/budgeted-client.js'
 import { createPlanner } from '../client/budget/planner.js'
 import { type PollOptions, type PollResult, pollCandidates } from '../client/follow/follow.js'
 import { type WalletFunds, walletFunds } from '../client/funds/funds.js'
 import { createGatewayClient } from '../client/gateway/gateway-client.js'
-import { openJournal } from '../client/journal/journal.js'
+import { checkBatch, nonceHolder } from '../client/input/check.js'
+import type { BatchSource } from '../client/input/rows.js'
+import { type Journal, openJournal } from '../client/journal/journal.js'
 import { type Positions, readPositions } from '../client/positions/positions.js'
-import type { RowResult } from '../client/propose/batch.js'
-import type { SettledEarlier } from '../client/propose/earlier.js'
-import type { IntentInWords } from '../client/propose/intent.js'
+import { type BatchOptions, type RowResult, submitBatch } from '../client/propose/batch.js'
+import { type IntentInWords, knownQuestionId } from '../client/propose/intent.js'
+import { lookAt, newSpending, type SpendingLimits } from '../client/propose/look.js'
 import type { Accepted } from '../client/propose/outcome.js'
-import { type ReplayResult, replay } from '../client/propose/replay.js'
-import { currentRound } from '../client/propose/round-over.js'
-import { submitIntent } from '../client/propose/submission.js'
-import { contextFrom, contextsFrom } from '../client/trust/sources.js'
+import type { BatchParts } from '../client/propose/plan.js'
+import { currentRound, type SettledEarlier } from '../client/propose/round-over.js'
+import { type ReplayResult, replay, submitIntent } from '../client/propose/submission.js'
+import { type ContextSource, contextFrom, contextsFrom } from '../client/trust/context.js'
 import type { Trust } from '../client/trust/trust.js'
 import { parseTrust, receiptKeysOf } from '../client/trust/trust-file.js'
 import { type Reconciled, reconcile } from '../client/wallet/reconcile.js'
@@ -30,16 +32,10 @@ import { systemCurve } from '../io/keys.js'
 import { createChain } from '../io/rpc/rpc.js'
 import { yieldToEvents } from '../io/serving/load.js'
 import { systemPorts } from '../io/system.js'
-import type { Fetch, Signer } from '../ports.js'
+import type { Chain, Fetch, Hex, Signer } from '../ports.js'
 import { InterruptedError, UsageError } from '../protocol/errors.js'
 import { identifierHint, namedQuestion, plainIdentifier } from '../protocol/market-url.js'
 import { wordFault } from '../protocol/outcome-words.js'
-import {
-  type BotParts,
-  type ProposalRow,
-  type SubmitAllOptions,
-  submitRows,
-} from './submit-rows.js'
 
 export interface ProposerOptions {
   /** Folder of journal and rate limit; the command line shares it by `--home`. */
@@ -327,3 +323,119 @@ function withDecimals(this: object) {
     entries.map(([name, member]) => [name, typeof member === 'bigint' ? `${member}` : member]),
   )
 }
+
+export interface BotParts {
+  readonly ports: ReturnType<typeof systemPorts>
+  /** Folder of journal, rate limit and kept logs. */
+  readonly home: string
+  readonly journal: Journal
+  readonly trust: Trust
+  readonly gateway: BudgetedClient
+  readonly chain: Chain | undefined
+  readonly wallet: Signer
+  readonly contexts: ContextSource
+  readonly note: (text: string) => void
+  /** Aborted where the whole proposer stops. */
+  readonly signal: AbortSignal
+}
+
+/** One row of a batch. Terms that are not given follow from the question's context. */
+export interface ProposalRow {
+  /** Question id or slug. */
+  readonly identifier: string
+  /** p1, p2, p3, yes, no or a label of the question. */
+  readonly outcome: string
+  /** Your own reference, kept in the journal. */
+  readonly clientRef?: string | undefined
+  /** Raw token units; default: the required bond and the headroom on it. */
+  readonly amountRaw?: bigint | undefined
+  /** Permit2 nonce; default: a fresh one. */
+  readonly nonce?: bigint | undefined
+  /** Unix seconds; default: an hour from now. */
+  readonly deadlineSeconds?: bigint | undefined
+  /** Hash of the clarifications that the answer takes into account; default: what was acknowledged. */
+  readonly rulesSeen?: Hex | undefined
+}
+
+export interface SubmitAllOptions extends Partial<SpendingLimits> {
+  /** Refuses to sign more than this for one row; raw token units. */
+  readonly maxAmountRaw?: bigint | undefined
+  /** Slack for a bond that is raised later, in hundredths of a percent; default 0. */
+  readonly headroomBasisPoints?: bigint | undefined
+  /** Finishes the same rows of an earlier run: what is accepted or closed already is left alone. */
+  readonly resume?: boolean | undefined
+  /** Milliseconds for the whole run. */
+  readonly timeoutMs?: number | undefined
+  readonly signal?: AbortSignal | undefined
+}
+
+/**
+ * Checks all rows before one is signed, then submits them; yields results in order, some at a time.
+ * UsageError as `checkBatch` and `lookAt`, and its refusal; otherwise as `submitBatch`.
+ */
+export async function* submitRows(
+  bot: BotParts,
+  rows: Iterable<ProposalRow>,
+  options: SubmitAllOptions & { readonly signal: AbortSignal },
+  onRetry: NonNullable<BatchOptions['onRetry']>,
+): AsyncGenerator<readonly RowResult[], void, undefined> {
+  const { ports, journal, trust, gateway, chain, wallet } = bot
+  const { resume = false, fit = false, maxSpendRaw, signal, timeoutMs } = options
+  const source = sourceOf(rows)
+  const limits = { fit, maxSpendRaw }
+  const view = await journal.load()
+  const now = { chainId: trust.chain_id, nowMs: ports.clock.nowMs(), resume }
+  const proposer = async () => wallet.address
+  const count = await checkBatch(source, 'ndjson', {
+    hash: ports.hash,
+    proposer,
+    questionOf: (identifier) => knownQuestionId(trust, identifier, view),
+    nonceHolder: (row, questionId, owner) => nonceHolder(view, now, row, questionId, owner),
+  })
+  const parts: BatchParts & typeof bot = {
+    ...bot,
+    kept: new Map(),
+    contextsAreFree: chain !== undefined,
+    keepContexts: wallet.signTypedData !== undefined,
+    signer: async () => wallet,
+    recover: systemCurve().recover,
+    proposer,
+    maxAmountRaw: options.maxAmountRaw,
+    headroomBasisPoints: options.headroomBasisPoints,
+  }
+  const { refusal } = await lookAt(parts, count.input, source, { limits, signal })
+  if (refusal) throw refusal
+  yield* submitBatch(parts, count.input, {
+    fingerprint: count.fingerprint,
+    resume,
+    spending: newSpending(parts, limits),
+    timeoutMs,
+    signal,
+    chunkSize: (wantItems, call) => gateway.chunkSize(wantItems, call),
+    onRetry,
+  })
+}
+
+function sourceOf(rows: Iterable<ProposalRow>): BatchSource {
+  const text = Array.from(rows, lineOf).join('')
+  return { name: 'rows', bytes: new TextEncoder().encode(text) }
+}
+
+const lineOf = ({
+  identifier,
+  outcome,
+  clientRef,
+  amountRaw,
+  nonce,
+  deadlineSeconds,
+  rulesSeen,
+}: ProposalRow) =>
+  `${JSON.stringify({
+    identifier,
+    outcome,
+    client_ref: clientRef,
+    amount: amountRaw?.toString(),
+    nonce: nonce?.toString(),
+    deadline: deadlineSeconds?.toString(),
+    rules_seen: rulesSeen,
+  })}\n`

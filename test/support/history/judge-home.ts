@@ -1,4 +1,4 @@
-import { listRuns, readRun } from '../../../src/core/client/journal/runs.js'
+import { listRuns, readRun } from '../../../src/core/client/journal/journal.js'
 import { systemHash } from '../../../src/core/io/clock.js'
 import { systemFiles } from '../../../src/core/io/files.js'
 import type { Files } from '../../../src/core/ports.js'

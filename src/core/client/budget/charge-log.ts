@@ -142,7 +142,7 @@ async function refuseOlderProgram(ports: BudgetPorts, home: string): Promise<voi
     throw new StorageError(
       'home_in_use',
       `${home} is in use by ${holderText(holder)}, of an older version of proposer`,
-      { hint: 'wait until that process is done, or stop it, then retry' },
+      'wait until that process is done, or stop it, then retry',
     )
   }
 }

@@ -170,7 +170,7 @@ const overBudget = (items: number, limitItems: number) =>
   new UsageError(
     'batch_over_budget',
     `a call of ${items} items never fits the gateway's rate limit of ${limitItems} in a window`,
-    { hint: `send at most ${limitItems} items in one call` },
+    `send at most ${limitItems} items in one call`,
   )
 
 function budgetSpent({ untilMs }: Wait, waitMs: number, reason: string): UnavailableError {

@@ -224,6 +224,6 @@ export function checkRefusal(
   return new UsageError(
     'check_failed',
     `${first.id} of ${identifier} is ${first.result}: ${first.detail}${more}; nothing was signed for it`,
-    { hint: `\`proposer check ${identifier}\` shows all findings; ${flag} asks for this` },
+    `\`proposer check ${identifier}\` shows all findings; ${flag} asks for this`,
   )
 }

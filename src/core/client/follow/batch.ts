@@ -4,11 +4,16 @@
  */
 import { InterruptedError, ProposerError } from '../../protocol/errors.js'
 import { limits } from '../../protocol/words.js'
-import { answerError, certificateCode } from '../gateway/answer.js'
-import { isAborted, newPatience } from '../gateway/retry.js'
-import { journalEnds, knownTargets } from './ends.js'
+import { answerError, certificateCode, isAborted, newPatience } from '../gateway/answer.js'
 import { type PollOptions, pollCandidates } from './follow.js'
-import { askStatuses, type PollParts, type StatusReport, type StatusReports } from './look.js'
+import {
+  askStatuses,
+  journalEnds,
+  knownTargets,
+  type PollParts,
+  type StatusReport,
+  type StatusReports,
+} from './look.js'
 import { endOf, type PolledStatus, type PollTarget } from './status.js'
 
 /** One candidate's last known status, or why there is none. */

@@ -45,9 +45,7 @@ export function remedyOf(action: string, { journalId, questionId, proposer }: Fa
 export function failedError(status: PolledStatus, journalId?: string): FailedError {
   const { failure, candidate_id: id, question_id: questionId, proposer } = status
   if (failure === null)
-    return new FailedError('failed', `candidate ${id} failed`, {
-      hint: 'ask the operator for the reason',
-    })
+    return new FailedError('failed', `candidate ${id} failed`, 'ask the operator for the reason')
   const { code, detail, stage, next_action: next, retryable } = failure
   // The route that tells the rest asks for the question (§4.2 rule 7).
   const flag = questionId == null ? ' --question <id>' : ''
@@ -128,7 +126,7 @@ export function timedOut(waiting: readonly Waiting[], trouble: Trouble | undefin
     return new UnavailableError(
       'no_status',
       `the time limit was reached before any status was known: ${trouble.detail}`,
-      { hint: known ?? 'check the gateway address, then retry' },
+      known ?? 'check the gateway address, then retry',
     )
   }
   const last = trouble === undefined ? '' : `; the last answer: ${trouble.detail}`

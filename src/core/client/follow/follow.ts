@@ -2,12 +2,19 @@
 
 import type { ProposerError } from '../../protocol/errors.js'
 import { isQuestionId, limits } from '../../protocol/words.js'
-import { answerError, gravest, maxRetryAfterMs } from '../gateway/answer.js'
-import { backoffMs, isAborted, timeLimit } from '../gateway/retry.js'
-import { journalEnds, knownTargets } from './ends.js'
+import {
+  answerError,
+  backoffMs,
+  gravest,
+  isAborted,
+  maxRetryAfterMs,
+  timeLimit,
+} from '../gateway/answer.js'
 import { failuresError, interrupted, refusedError, timedOut } from './errors.js'
 import {
   askStatuses,
+  journalEnds,
+  knownTargets,
   type PollParts,
   type Routes,
   type StatusReports,

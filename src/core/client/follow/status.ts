@@ -33,9 +33,11 @@ export function polled(
   reported: PolledStatus,
 ): PolledStatus | ConflictError {
   const mismatch = (what: string) =>
-    new ConflictError('candidate_mismatch', `the gateway returned ${what}`, {
-      hint: 'do not trust this gateway until the operator has explained it',
-    })
+    new ConflictError(
+      'candidate_mismatch',
+      `the gateway returned ${what}`,
+      'do not trust this gateway until the operator has explained it',
+    )
   if (reported.candidate_id.toLowerCase() !== candidateId.toLowerCase())
     return mismatch(`candidate ${reported.candidate_id} instead of ${candidateId}`)
   const isQuestion = isQuestionId(identifier ?? '')

@@ -1,8 +1,5 @@
-/**
- * What a response of the gateway means (robustness §6, contract §1). Together with
- * `gateway-client.ts` the only place that maps gateway HTML and socket failures.
- */
-import { type Clock, TransportError } from '../../ports.js'
+/** What a response means (robustness §6, contract §1): here and in `gateway-client.ts` alone. */
+import { type Clock, type Random, TransportError } from '../../ports.js'
 import { readCapped } from '../../protocol/capped.js'
 import { type WireCode, wireFailure, wireFailures } from '../../protocol/codes.js'
 import {
@@ -20,7 +17,6 @@ import { codeText } from '../../protocol/network-words.js'
 import type { Conceal } from '../../protocol/url-secrets.js'
 import { type Reader, type RefusalRead, readRefusal } from './reading.js'
 
-/** The tighter budget window as the response tells it; `resetSeconds` from now. */
 export interface RateLimit {
   readonly limit: number
   readonly remaining: number
@@ -38,30 +34,24 @@ interface Unclear extends Common {
   readonly detail: string
 }
 
-/** Every outcome of one exchange; `Value` is the parsed body of a 200 or 202. */
 export type Answer<Value> =
   | (Common & { readonly kind: 'accepted'; readonly httpStatus: 200 | 202; readonly value: Value })
   | Unaccepted
 
 export type Unaccepted =
-  /** Application JSON 400, 403, 404, 405, 413 or 422: definite. */
   | (Unclear & {
       readonly kind: 'refused'
       readonly httpStatus: number
       readonly errors?: readonly FieldFault[] | undefined
     })
   | (Unclear & { readonly kind: 'reconcile'; readonly httpStatus: 409 })
-  /**
-   * `deferred`: application JSON 429 or 503, or no connection: not admitted, the same bytes later.
-   * `uncertain`: everything else: it may have been admitted.
-   */
+  /** `deferred`: not admitted, the same bytes later. `uncertain`: it may have been admitted. */
   | (Unclear & {
       readonly kind: 'deferred' | 'uncertain'
       readonly httpStatus?: number
       readonly retryAfterMs?: number | undefined
     })
 
-/** A certificate that is not accepted stays so: nothing was sent, and nothing is tried again. */
 export const certificateCode = 'certificate_not_accepted'
 export const certificateHint =
   'check the gateway address; for a private authority name its certificate: NODE_EXTRA_CA_CERTS=<file.pem>'
@@ -81,10 +71,7 @@ export interface Expected<Value> {
   readonly onBody?: ((text: string) => void) | undefined
 }
 
-/**
- * What an error's status means, for a whole call as for one item of a batch (§4.2 rule 5). 400,
- * 403, 404, 405, 413 and 422 are definite, 409 asks to reconcile, 429 and 503 are for later.
- */
+/** For a whole call as for one item of a batch (§4.2 rule 5). */
 export function classifyRefusal(
   httpStatus: number,
   { errors, ...given }: RefusalRead,
@@ -97,10 +84,7 @@ export function classifyRefusal(
   return { kind, httpStatus, ...given, retryAfterMs }
 }
 
-/**
- * Reads the body up to the cap and classifies. Rejects for nothing: a body that cannot be read is
- * uncertain. `conceal` goes over what the response says for people.
- */
+/** Rejects for nothing: a body that cannot be read is uncertain. `conceal` goes over free texts. */
 export async function classifyResponse<Value>(
   response: Response,
   expected: Expected<Value>,
@@ -144,10 +128,7 @@ export async function classifyResponse<Value>(
   return uncertain('gateway_body', ' with an unexpected body')
 }
 
-/**
- * What an exchange that brought no response means. `signal` is the caller's: its reason is what a
- * `Fetch` rejects with before sending.
- */
+/** `signal` is the caller's: its reason is what a `Fetch` rejects with before sending. */
 export function classifyFailure(error: unknown, signal: AbortSignal | undefined): Unaccepted {
   if (error instanceof TransportError) {
     const { message: detail } = error
@@ -166,11 +147,7 @@ export function classifyFailure(error: unknown, signal: AbortSignal | undefined)
   return { kind: 'uncertain', code: 'connection_lost', detail }
 }
 
-/**
- * The error of a response to a call that admits nothing (`read`: exit 75 for what brought no
- * application answer, contract §6). Or of one attempt to submit (`submit`: uncertain is exit 6).
- * `question` is the identifier that the call was about, for the hint of a 409.
- */
+/** `read`: a call that admits nothing, so that what brought no answer is exit 75 (contract §6). */
 export function answerError(
   answer: Unaccepted,
   call: 'read' | 'submit',
@@ -223,7 +200,6 @@ function faultsOf({ code, errors = [] }: Extract<Unaccepted, { kind: 'refused' }
 /** Exit codes, gravest first (contract §6); 130 and 2 beside 1. */
 export const gravity: readonly ExitCode[] = [1, 130, 2, 74, 6, 75, 5, 4, 3, 7, 8]
 
-/** The gravest of several errors, or `undefined`. */
 export function gravest(errors: readonly (ProposerError | undefined)[]): ProposerError | undefined {
   const rank = (error: ProposerError) => gravity.indexOf(error.meta.exitCode)
   return errors
@@ -234,15 +210,13 @@ export function gravest(errors: readonly (ProposerError | undefined)[]): Propose
     )
 }
 
-/** The value of a response to a call that admits nothing, else throws `answerError`. */
 export function acceptedValue<Value>(answer: Answer<Value>, question?: string): Value {
   if (answer.kind === 'accepted') return answer.value
   throw answerError(answer, 'read', question)
 }
 
 /**
- * Milliseconds to wait by Retry-After (digits or HTTP date), else by "retry in N seconds" in the
- * detail (§7); `undefined` where neither says. Never negative; not bounded above, because more than
+ * By Retry-After (digits or HTTP date), else by "retry in N seconds" (§7). Not bounded: more than
  * `maxRetryAfterMs` means to stop.
  */
 export function retryHintMs(
@@ -273,10 +247,7 @@ const [countDigits, secondsDigits] = [20, 9]
 /** More than anybody spends, and far from where counting ends to be exact. */
 const mostItems = 1e12
 
-/**
- * A limit that is reported and not read would leave the client at the documented 120 (§8), so the
- * largest are read as `mostItems`.
- */
+/** A limit that is not read would leave the client at the documented 120 (§8). */
 export function rateLimitOf(headers: Headers): RateLimit | undefined {
   const read = (name: string, digits: number) => {
     const text = headers.get(name) ?? ''
@@ -286,7 +257,6 @@ export function rateLimitOf(headers: Headers): RateLimit | undefined {
   }
   const limit = read('ratelimit-limit', countDigits)
   const remaining = read('ratelimit-remaining', countDigits)
-  // An instant instead of a duration has more digits.
   const resetSeconds = read('ratelimit-reset', secondsDigits)
   if (limit === undefined || remaining === undefined || resetSeconds === undefined) return undefined
   return { limit, remaining, resetSeconds }
@@ -299,24 +269,17 @@ async function readText({ body }: Response, capBytes: number): Promise<string> {
   return text
 }
 
-/**
- * Not waited for: the answer is known already, and somebody may still read the body's other half.
- */
 function discard({ body }: Response): void {
   body?.cancel().catch(() => undefined)
 }
 
-/**
- * JSON no deeper than 16 (robustness §6) with its free texts concealed, else `undefined`. A name
- * that stands twice in an object says two things: `undefined` too. A byte order mark says nothing.
- */
+/** JSON no deeper than 16 (robustness §6), its free texts concealed, no name twice in an object. */
 function parseJson(text: string, conceal: Conceal): unknown {
   try {
     const json: unknown = JSON.parse(text.replace(/^\uFEFF/, ''))
     const told = text.replaceAll(/"(?:[^"\\]|\\.)*"/g, '').split(':').length - 1
     return concealIn(json, conceal, 0) === told ? json : undefined
   } catch {
-    // Not JSON: the caller takes it as a gateway body.
     return undefined
   }
 }
@@ -325,9 +288,8 @@ function parseJson(text: string, conceal: Conceal): unknown {
 const freeText: readonly string[] = ['detail', 'path']
 
 /**
- * Takes out of the free texts what `conceal` does, before they are cut, since half a secret is
- * known no more. In place: a copy of a hundred contexts costs more than all that is read of them.
- * The members of all objects in it, counted; `NaN` where the value is too deep.
+ * Before they are cut: half a secret is known no more. In place, for a copy of a hundred contexts
+ * is dear. Counts the members of all objects; `NaN` where the value is too deep.
  */
 function concealIn(json: unknown, conceal: Conceal, depth: number): number {
   if (typeof json !== 'object' || json === null) return 0
@@ -344,9 +306,59 @@ function concealIn(json: unknown, conceal: Conceal, depth: number): number {
   return members
 }
 
-/** A code or a name; never a message, which may hold an address. */
 function reasonOf(error: unknown): string {
   if (error instanceof TransportError) return error.code
   if (error instanceof RangeError) return error.message
   return error instanceof Error && /^[A-Za-z0-9_]{1,64}$/.test(error.name) ? error.name : 'unknown'
+}
+
+const firstMs = 1_000
+const longestMs = 30_000
+const maxTries = 8
+const maxReplayMs = 300_000
+
+/** Full jitter over 1, 2, 4 … 30 s; `tries` counts from 1. Milliseconds. */
+export function backoffMs(random: Random, tries: number): number {
+  const capMs = Math.min(longestMs, firstMs * 2 ** (tries - 1))
+  const [high = 0, low = 0] = random.bytes(2)
+  return Math.round((capMs * (high * 256 + low)) / 65_535)
+}
+
+/** Asked through a function, because the answer changes across an await. */
+export const isAborted = (signal: AbortSignal | undefined): boolean => signal?.aborted === true
+
+/** `undefined`: 8 tries, or `limitMs`, or more than two minutes were told. */
+export function newPatience(
+  ports: { readonly clock: Pick<Clock, 'monotonicMs'>; readonly random: Random },
+  limitMs = maxReplayMs,
+): (retryAfterMs: number | undefined) => number | undefined {
+  const endMs = ports.clock.monotonicMs() + limitMs
+  let tries = 0
+  return (retryAfterMs = 0) => {
+    tries++
+    const waitMs = retryAfterMs + backoffMs(ports.random, tries)
+    const late = ports.clock.monotonicMs() + waitMs >= endMs
+    return tries >= maxTries || retryAfterMs > maxRetryAfterMs || late ? undefined : waitMs
+  }
+}
+
+export function timeLimit(
+  { ports }: { readonly ports: { readonly clock: Pick<Clock, 'sleep'> } },
+  {
+    timeoutMs,
+    signal,
+  }: { readonly timeoutMs?: number | undefined; signal?: AbortSignal | undefined },
+): { readonly signal: AbortSignal; clear(): void } {
+  const over = new AbortController()
+  const done = new AbortController()
+  if (timeoutMs !== undefined) {
+    ports.clock.sleep(timeoutMs, done.signal).then(
+      () => over.abort(new DOMException('the time limit was reached', 'TimeoutError')),
+      () => undefined,
+    )
+  }
+  return {
+    signal: signal === undefined ? over.signal : AbortSignal.any([signal, over.signal]),
+    clear: () => done.abort(),
+  }
 }

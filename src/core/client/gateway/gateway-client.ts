@@ -37,7 +37,6 @@ export interface Results<Item> {
   readonly results: readonly Item[]
 }
 
-/** A call of one route: its subject, and for a route below a question also what it is about. */
 type Call<Subject extends readonly unknown[], Value> = (
   ...args: [...subject: Subject, options?: CallOptions]
 ) => Promise<Answer<Value>>
@@ -65,9 +64,7 @@ const [singleCap, contextCap, batchCap] = [64 * 1024, 1024 * 1024, 4096 * 1024]
 interface Route<Value> {
   readonly read: Reader<Value>
   readonly capBytes: number
-  /** 202 is what it is asked for. */
   readonly admits?: boolean
-  /** Its calls carry the digest of their bytes, and receipts of its answers are checked. */
   readonly isSubmission?: boolean
 }
 
@@ -81,18 +78,15 @@ const routes = {
 } as const
 
 /**
- * `baseUrl`: https, or http for loopback names and `allowHttp`; no userinfo, query or fragment (robustness
- * §6), else UsageError `invalid_base_url`. For an in-process gateway give `origin` (`local:<store
- * id>`) and any loopback base URL. The times of an attempt are kept by `fetch`.
+ * `origin`: of an in-process gateway, `local:<store id>`. `fetch` keeps the times of an attempt.
+ * UsageError `invalid_base_url`.
  */
 export function createGatewayClient(parts: {
   fetch: Fetch
   baseUrl: string
   clock: Clock
   origin?: string
-  /** Hosts (`host` or `host:port`) for which http is taken too. */
   allowHttp?: readonly string[] | undefined
-  /** Submissions carry the digest of their body, and receipts of their answers are checked. */
   receipts?: ReceiptChecks | undefined
 }): GatewayClient {
   const { fetch, clock, receipts } = parts
@@ -165,7 +159,6 @@ function request(body: string | undefined, digest: string | undefined) {
   return { method: 'POST', headers, body }
 }
 
-/** What is kept of an answer's receipt; what a gateway does not sign (429, 503) is not missed. */
 function receiptOf(
   checks: ReceiptChecks,
   { status, headers }: Response,
@@ -195,22 +188,20 @@ function receiptOf(
   )
 }
 
-/** The gateway has decided: such an answer is one that it signs. */
 const isSettled = ({ kind }: Answer<unknown>): boolean =>
   kind === 'accepted' || kind === 'refused' || kind === 'reconcile'
 
-/**
- * The URL without its closing slash, and its origin. Throws UsageError `invalid_base_url`; the URL
- * itself is not shown (R5).
- */
+/** The URL is not shown (R5). */
 export function parseBaseUrl(
   text: string,
   allowHttp?: readonly string[],
 ): { readonly href: string; readonly origin: string } {
   const refuse = (why: string) =>
-    new UsageError('invalid_base_url', `the gateway URL ${why}`, {
-      hint: 'give it as https://host[:port][/path]; http:// is for localhost, 127.0.0.0/8 and [::1], and for hosts that `proposer config set allow-http <host[:port],…>` names',
-    })
+    new UsageError(
+      'invalid_base_url',
+      `the gateway URL ${why}`,
+      'give it as https://host[:port][/path]; http:// is for localhost, 127.0.0.0/8 and [::1], and for hosts that `proposer config set allow-http <host[:port],…>` names',
+    )
   if (!URL.canParse(text)) throw refuse('is not a URL')
   const { protocol, username, password, hostname, port, href, origin } = new URL(text)
   if (protocol !== 'https:' && protocol !== 'http:') throw refuse('must begin with https://')
@@ -221,13 +212,12 @@ export function parseBaseUrl(
   return { href: href.replace(/\/+$/, ''), origin }
 }
 
-/** Checked before it becomes part of a path (robustness §2). UsageError `invalid_identifier`. */
 function pathIdentifier(identifier: string): string {
   if (isIdentifier(identifier)) return identifier
   throw new UsageError(
     'invalid_identifier',
     'the identifier is neither a question id (0x and 64 lowercase hex digits) nor a slug (a-z, 0-9, -)',
-    { hint: 'give the question id, as `proposer context` prints it' },
+    'give the question id, as `proposer context` prints it',
   )
 }
 
@@ -235,9 +225,11 @@ const questionPath = (identifier: string) => `/v1/proposals/${pathIdentifier(ide
 
 function checked(text: string, isOne: (text: string) => boolean, what: string): string {
   if (isOne(text)) return text
-  throw new UsageError('invalid_identifier', `the ${what} is invalid`, {
-    hint: `give a canonical lowercase ${what}`,
-  })
+  throw new UsageError(
+    'invalid_identifier',
+    `the ${what} is invalid`,
+    `give a canonical lowercase ${what}`,
+  )
 }
 
 function boundedBatch(list: readonly string[]): readonly string[] {
@@ -245,6 +237,6 @@ function boundedBatch(list: readonly string[]): readonly string[] {
   throw new UsageError(
     'invalid_batch',
     `a batch call accepts 1 to ${limits.batchItems} items, not ${list.length}`,
-    { hint: 'split the list' },
+    'split the list',
   )
 }

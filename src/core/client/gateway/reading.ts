@@ -28,24 +28,18 @@ const listOf = (value: unknown): readonly unknown[] | undefined =>
   Array.isArray(value) ? value : undefined
 
 const maxDetailLength = 1_000
-/** Faults of fields that are kept: our own gateway sends no more. */
 const keptFaults = 50
 const maxFaultLength = 100
 
-/**
- * Outside text without long hex, cut at 1,000 characters: a gateway that echoes the request must
- * not put a signature on the terminal (R5).
- */
+/** A gateway that echoes the request must not put a signature on the terminal (R5). */
 export function plainDetail(detail: string): string {
   const plain = detail.replace(/(0x)?[0-9a-fA-F]{100,}/g, '[long hex]')
   return plain.length <= maxDetailLength ? plain : `${plain.slice(0, maxDetailLength)}…`
 }
 
-/** A code of the wire's form; anything else says only that the gateway reported an error. */
 export const plainCode = (code: string): string =>
   /^[a-z0-9_]{1,64}$/.test(code) ? code : 'gateway_error'
 
-/** A path or a code of a fault: like a detail, but never longer than one of ours is. */
 const plainFault = (text: string): string => plainDetail(text).slice(0, maxFaultLength)
 
 function textOf(value: unknown): string {
@@ -53,7 +47,6 @@ function textOf(value: unknown): string {
   return plainDetail(typeof value === 'string' ? value : JSON.stringify(value))
 }
 
-/** As it came, at any depth, but for what `plainDetail` takes out. */
 function asShown(value: unknown): unknown {
   if (typeof value === 'string') return plainDetail(value)
   if (Array.isArray(value)) return value.map(asShown)
@@ -76,7 +69,6 @@ function texts<Name extends string>(
 }
 
 export interface ToldError {
-  /** Of the wire's form. */
   readonly code: string
   readonly detail: string
 }
@@ -88,10 +80,7 @@ function errorOf(json: unknown): ToldError | undefined {
     : undefined
 }
 
-/**
- * The body of a refusal (§7). Faults of another form than ours say nothing of use, and are left
- * out.
- */
+/** Faults of another form than ours say nothing of use. */
 export interface RefusalRead extends ToldError {
   readonly errors?: readonly FieldFault[] | undefined
 }
@@ -122,7 +111,6 @@ export const readEligibility =
     return { ...shownObject(answer), eligible: answer.eligible }
   }
 
-/** A candidate that was admitted (§2.5, §2.7). */
 export interface Acknowledged {
   readonly candidate_id: string
   /** '' where none was reported, as for `received_at`. */
@@ -139,7 +127,6 @@ export const readAcknowledgement: Reader<Acknowledged> = (json) => {
   return { candidate_id: id, status: textOf(status), received_at: textOf(received_at), answer }
 }
 
-/** One item of a batch; what is absent was not reported, or not in a form that tells anything. */
 export interface ItemRead {
   readonly status_code?: number | undefined
   readonly error?: ToldError | undefined
@@ -149,7 +136,7 @@ export interface SubmitRead extends ItemRead {
   readonly candidate?: Acknowledged | undefined
 }
 
-/** The list of a batch's answer, an item at a time: one of another form hides no other. */
+/** An item at a time: one of another form hides no other. */
 const results =
   <Item>(read: (item: Json) => Item): Reader<{ readonly results: readonly Item[] }> =>
   (json) => {
@@ -168,16 +155,14 @@ export const readBatchSubmission = results((item): SubmitRead => {
   return { ...itemOf(item), client_ref, candidate: readAcknowledgement(item.candidate) }
 })
 
-/** A candidate's transaction (§2.6); `status` is '' where none was reported. */
 export interface SubmissionRead extends Json {
   readonly status: string
   readonly transaction_hash?: string | null
   readonly proposal_event_index?: number | null
 }
 
-/** Why a candidate failed (§2.6, §2.7): the batch route tells `code` and `detail` alone. */
+/** The batch route tells `code` and `detail` alone. */
 export interface FailureRead extends Json {
-  /** `failed` where none was reported. */
   readonly code: string
   readonly detail: string
   readonly stage?: string | null
@@ -185,7 +170,6 @@ export interface FailureRead extends Json {
   readonly next_action?: string | null
 }
 
-/** A candidate's status as any gateway told it, with what we look at as text. */
 export interface PolledStatus extends Json {
   readonly candidate_id: string
   /** Of any gateway's vocabulary: what it means says `endOf`. `unknown` where none was reported. */
@@ -218,8 +202,7 @@ export const readStatus: Reader<PolledStatus> = (json) => {
 }
 
 /**
- * Executed and not executed at once: nobody may sign, or close anything, by such a word (R8). What
- * failed once may be indexed since.
+ * Nobody may sign, or close anything, by such a word (R8). What failed once may be indexed since.
  */
 function contradictsItself(word: unknown, submission: Json = {}, failure: Json = {}): boolean {
   const isIndexed = submission.status === 'indexed'
@@ -260,7 +243,6 @@ export interface StatusItemRead extends ItemRead {
   readonly candidate?: PolledStatus | undefined
 }
 
-/** The result names the candidate (§2.7); inside it the id need not stand again. */
 export const readBatchStatuses = results((item): StatusItemRead => {
   const { candidate_id } = item
   const candidate = objectOf(item.candidate)
@@ -282,10 +264,7 @@ export const readContexts = results((item): ContextRead => {
   }
 })
 
-/**
- * The single route's signing data (§2.4) as it came: `typed_data` is what that route is for;
- * `signingDataOf` finds its facts.
- */
+/** `signingDataOf` finds its facts. */
 export const readSingleSigningData: Reader<Json> = (json) =>
   objectOf(objectOf(json)?.typed_data) === undefined ? undefined : objectOf(json)
 

@@ -52,6 +52,6 @@ export async function listedReceiptKeys(
   throw new UnavailableError(
     'gateway_body',
     `the gateway answered ${response.status} to ${receiptDirectory}, without a JWK set`,
-    { hint: 'ask its operator for the receipt key' },
+    'ask its operator for the receipt key',
   )
 }

@@ -41,12 +41,10 @@ interface RowBase extends Place {
   readonly columns?: Columns | undefined
 }
 
-/** To be signed. Terms only where the row gives them: they make intents differ (contract §6). */
+/** Terms only where the row gives them: they make intents differ (contract §6). */
 export interface IntentRow extends RowBase {
   readonly kind: 'intent'
-  /** The identifier is the slug of an event, not of a market: it came as the event's URL. */
   readonly isEvent?: true
-  /** A key, or a word for an answer that only the question's labels can tell (contract §9). */
   readonly outcome: string
   readonly proposer?: Address | undefined
   readonly amountRaw?: bigint | undefined
@@ -54,9 +52,8 @@ export interface IntentRow extends RowBase {
   readonly amount?: WrittenAmount | undefined
   readonly nonce?: bigint | undefined
   readonly deadlineSeconds?: bigint | undefined
-  /** From when it is signed; it makes no intent differ, so that the same file can be run again. */
+  /** It makes no intent differ, so that the same file can be run again. */
   readonly lifeSeconds?: bigint | undefined
-  /** Hash of the clarifications that whoever wrote the row has read (contract §9). */
   readonly rulesSeen?: Hex | undefined
 }
 
@@ -71,15 +68,10 @@ export type BatchRow = IntentRow | ItemRow
 
 export interface Told {
   fault(error: UsageError): void
-  /** A row of a sheet in which no answer was filled in. */
   unanswered(place: Place): void
 }
 
-/**
- * `format` overrides extension and first byte. With `told` faults go there, and what can still be
- * read is. UsageError (exit 2) naming file, line and field: `invalid_row`, `invalid_csv`,
- * `invalid_json_array`, `input_torn`, `row_too_long`, `too_many_rows`.
- */
+/** With `told` faults go there, and what can still be read is. */
 export function readBatch(
   source: BatchSource,
   format: BatchFormat = formatOf(source),
@@ -122,7 +114,6 @@ function* textRows(source: BatchSource, format: BatchFormat): Generator<TextRow>
   else yield* format === 'json' ? arrayRows(source) : lineRows(source)
 }
 
-/** What `batch sign --json` prints. */
 const signedSchema = 'proposer.batch-signed/1'
 const signedHint = 'give the rows themselves, or what `proposer batch sign` wrote with -o'
 
@@ -135,7 +126,6 @@ const faultAt =
   (detail, hint = rowHint) =>
     inputFault(source, place, 'invalid_row', detail, hint)
 
-/** `undefined`: a line of what `batch sign` printed that holds no item. */
 function fromJson(source: BatchSource, row: TextRow): BatchRow | undefined {
   const { text, whole, value: element, ...place } = row
   const fault = faultAt(source, place)
@@ -152,7 +142,6 @@ function fromJson(source: BatchSource, row: TextRow): BatchRow | undefined {
   if (value === undefined) throw fault('the row is not one JSON object')
   if (value.schema === signedSchema && 'summary' in value) return undefined
   if (!('journal_id' in value)) return rowOf(value, place, text, fault)
-  // A result of `batch sign`, or of another verb.
   if (value.payload === undefined)
     throw fault('it is the printed result of another command, and no row', signedHint)
   // Rejected when it was signed; `-o` leaves it out too.
@@ -278,7 +267,6 @@ function fieldFault(issue: z.core.$ZodIssue, value: Fields, fault: Fault): Usage
   )
 }
 
-/** One fault of a row that says all of them; each detail begins with the place. */
 function allOf(wrong: readonly UsageError[], place: Place): UsageError {
   const [first, ...others] = wrong
   if (first === undefined) throw new Error('a row is faulty without a fault')

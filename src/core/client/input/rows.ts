@@ -5,7 +5,7 @@
 import { parse } from 'csv-parse/sync'
 import { findNodeAtLocation, parseTree } from 'jsonc-parser'
 import { UsageError } from '../../protocol/errors.js'
-import { readJson } from '../../protocol/json.js'
+import { objectOf, readJson } from '../../protocol/json.js'
 
 export interface BatchSource {
   readonly name: string
@@ -15,7 +15,6 @@ export interface BatchSource {
 export const batchFormats = ['ndjson', 'json', 'csv'] as const
 export type BatchFormat = (typeof batchFormats)[number]
 
-/** Where a row stands, from 1: its first line, and which element of a JSON array it is. */
 export interface Place {
   readonly line: number
   readonly element?: number
@@ -24,7 +23,6 @@ export interface Place {
 export const placeText = ({ line, element }: Place): string =>
   element === undefined ? `line ${line}` : `row ${element}`
 
-/** A line, or an element of an array with its value. CSV rows come as cells. */
 export interface TextRow extends Place {
   readonly text: string
   readonly value?: unknown
@@ -32,14 +30,13 @@ export interface TextRow extends Place {
   readonly whole: boolean
 }
 
-/** One CSV record; `line` is where it begins. A malformed one has a fault and no cells. */
+/** `line` is where it begins. */
 export interface CsvRow {
   readonly line: number
   readonly cells: readonly string[]
   readonly fault?: UsageError
 }
 
-/** What a batch input may hold (robustness §6). */
 export const inputLimits = {
   bytes: 16 * 1024 * 1024,
   rows: 20_000,
@@ -66,7 +63,7 @@ export const inGroups = <T>(rows: readonly T[], size: number): readonly (readonl
 
 const decode = (bytes: Uint8Array) => new TextDecoder('utf-8', { fatal: true }).decode(bytes)
 
-/** Without a byte order mark, as far as it is UTF-8, and what refuses the line after it. */
+/** As far as it is UTF-8, and what refuses the line after it. */
 function decoded(source: BatchSource): { readonly text: string; readonly fault?: UsageError } {
   const { bytes } = source
   try {
@@ -77,7 +74,6 @@ function decoded(source: BatchSource): { readonly text: string; readonly fault?:
       try {
         decode(bytes.subarray(from, end < 0 ? bytes.length : end))
       } catch {
-        // Which byte it was would not help to find it in an editor.
         const [what, hint] = ['the row is not UTF-8', 'save the file as UTF-8']
         const fault = inputFault(source, { line }, 'invalid_row', what, hint)
         return { text: decode(bytes.subarray(0, from)), fault }
@@ -87,7 +83,6 @@ function decoded(source: BatchSource): { readonly text: string; readonly fault?:
   }
 }
 
-/** The format by the file's extension, else by its first character that is no blank. */
 export function formatOf({ name, bytes }: BatchSource): BatchFormat {
   const extension = /\.([a-z]+)$/i.exec(name)?.[1]?.toLowerCase()
   if (extension === 'csv') return 'csv'
@@ -103,14 +98,12 @@ function tooLong(source: BatchSource, place: Place, text: string): UsageError | 
   return inputFault(source, place, 'row_too_long', what, hint)
 }
 
-/** UsageError `too_many_rows`. */
 export function requireFew(source: BatchSource, count: number, place: Place): void {
   if (count <= inputLimits.rows) return
   const what = `there are more than ${inputLimits.rows} rows`
   throw inputFault(source, place, 'too_many_rows', what, 'split it into several files')
 }
 
-/** That hold more than blanks. */
 export function* lineRows(source: BatchSource): Generator<TextRow> {
   const { text: all, fault } = decoded(source)
   const lines = all.split('\n')
@@ -139,16 +132,12 @@ function delimiterOf(header: string): string {
 /** So many malformed records of one file are told: each costs a reading of what follows it. */
 const mostMalformed = 100
 
-/**
- * RFC 4180, the header first, which tells the delimiter. Blank records, with which spreadsheets end
- * a sheet, are skipped.
- */
+/** RFC 4180; the header tells the delimiter. Spreadsheets end a sheet with blank records. */
 export function* csvRows(source: BatchSource): Generator<CsvRow> {
   const { text, fault } = decoded(source)
   let rest = text.replaceAll('\r\n', '\n')
   const delimiter = delimiterOf(rest.trimStart().split('\n', 1)[0] ?? '')
   let before = 0
-  /** A record by its last line. */
   const rowOf = (last: number, raw: string, cells: readonly string[], code?: string): CsvRow => {
     const line = before + last + 1 - raw.trimStart().replace(/\n$/, '').split('\n').length
     const wrong = csvFault(source, line, raw, code)
@@ -196,10 +185,7 @@ interface CsvRecord {
   readonly record: readonly string[]
 }
 
-/**
- * Of the array that the file is, or that its object has under a key. `strict`: as `readJson` reads
- * a body, so that no key stands twice.
- */
+/** `strict`: as `readJson` reads a body, no key twice. */
 export function* arrayRows(source: BatchSource, under?: string, strict = true): Generator<TextRow> {
   const { text, fault } = decoded(source)
   if (fault) throw fault
@@ -242,22 +228,16 @@ export function* arrayRows(source: BatchSource, under?: string, strict = true): 
   }
 }
 
-/** The schema of a document with its results first, as `--json` prints them; else `undefined`. */
 export function documentSchema({ bytes }: BatchSource): string | undefined {
   const head = new TextDecoder().decode(bytes.subarray(0, 1_024))
   return /^\s*\{\s*"schema"\s*:\s*"([^"]*)"\s*,\s*"results"\s*:/.exec(head)?.[1]
 }
 
-/** All that is wrong with one input, told at once, in the order of its lines. */
 export interface InputFaults {
   add(fault: UsageError): void
-  /** What rejects one row of an input alone: told where something else refuses the input. */
   addBeside(fault: UsageError): void
-  /** Whether something refuses the input. */
   readonly refuses: boolean
-  /** Whether one is told of the line, or of the element of an array. */
   isAt(at: number): boolean
-  /** UsageError (exit 2): the only fault as it is, or all with their places and hints. */
   throwAny(): void
 }
 
@@ -311,3 +291,69 @@ export function newFaults({ name }: Pick<BatchSource, 'name'>): InputFaults {
 
 /** What is said of the whole input stands first. */
 const placeOf = (fault: UsageError) => fault.meta.at ?? 0
+
+export interface PlacedId extends Place {
+  readonly id: string
+}
+
+/**
+ * Bare ones a line, a JSON array, a column, or the `field` (at the top or in `candidate`) of
+ * objects. Results without an id are left out; what is no id is the caller's to refuse.
+ */
+export function readIds(
+  source: BatchSource,
+  field: 'identifier' | 'candidate_id',
+  format: BatchFormat = formatOf(source),
+): readonly PlacedId[] {
+  if (format === 'csv') return fromColumn(source, field)
+  const isDocument =
+    format === 'ndjson' && field === 'candidate_id' && documentSchema(source) !== undefined
+  const rows = isDocument
+    ? arrayRows(source, 'results', false)
+    : format === 'json'
+      ? arrayRows(source, undefined, false)
+      : lineRows(source)
+  return [...rows].flatMap((row) => idOf(source, row, field))
+}
+
+function fromColumn(source: BatchSource, field: string): readonly PlacedId[] {
+  const [header, ...others] = [...csvRows(source)].map((row) => {
+    if (row.fault !== undefined) throw row.fault
+    return { line: row.line, cells: row.cells.map((cell) => cell.trim()) }
+  })
+  if (header === undefined) return []
+  const named = header.cells.indexOf(field)
+  if (named < 0 && header.cells.length > 1) {
+    const detail = `the header has no column ${field}`
+    throw inputFault(source, header, 'invalid_csv', detail, `name the column ${field}`)
+  }
+  return [...(named < 0 ? [header] : []), ...others].flatMap(({ line, cells }) => {
+    const id = cells[Math.max(0, named)] ?? ''
+    return id === '' ? [] : [{ line, id }]
+  })
+}
+
+function idOf(source: BatchSource, row: TextRow, field: string): PlacedId[] {
+  const { text, whole, value: element, ...place } = row
+  const fault = (detail: string) => {
+    const code = whole ? 'invalid_row' : 'input_torn'
+    return inputFault(source, place, code, detail, `give one ${field} per line`)
+  }
+  let value = element
+  try {
+    value ??= JSON.parse(text)
+  } catch {
+    if (/^[{["]/.test(text)) throw fault(whole ? 'the row is not JSON' : 'the last line is cut off')
+    value = text
+  }
+  if (typeof value !== 'object' || value === null)
+    return [{ ...place, id: typeof value === 'string' ? value : text }]
+  const found = [value, objectOf(value)?.candidate]
+    .map((one) => objectOf(one)?.[field])
+    .find((one) => typeof one === 'string' && one !== '')
+  if (typeof found === 'string') return [{ ...place, id: found }]
+  // A result without a candidate, or the summary after the results.
+  if (['outcome', 'summary', 'error'].some((name) => Object.hasOwn(value as object, name)))
+    return []
+  throw fault(`the row has no ${field}`)
+}

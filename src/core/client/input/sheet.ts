@@ -10,21 +10,15 @@ import { type BatchSource, csvRows, inputFault } from './rows.js'
 
 export type Columns = Readonly<Record<string, string>>
 
-/** The cell of a column, in any case; '' where there is none. */
 function cellOf(columns: Columns | undefined, name: string): string {
   const own = Object.entries(columns ?? {}).find(([column]) => column.toLowerCase() === name)
   return own?.[1].trim() ?? ''
 }
 
-/** Whether a row shows its reader a question: by its title, or by its answers. */
 export const saysQuestion = (columns: Columns | undefined): boolean =>
   cellOf(columns, 'title') !== '' || cellOf(columns, 'labels') !== ''
 
-/**
- * `undefined` where a row shows its own question. Titles and labels are compared as a worksheet has
- * them, without regard to case, Unicode form and blanks; a question without a title is not compared
- * by one.
- */
+/** Compared as a worksheet has them, without regard to case, Unicode form and blanks. */
 export function otherQuestion(
   columns: Columns | undefined,
   question: { readonly title: string | undefined; readonly labels: Labels },
@@ -55,10 +49,7 @@ export interface SheetFields {
   readonly signed: readonly string[]
 }
 
-/**
- * Our columns are found in any case. One that is spelled nearly like ours is refused: carried
- * along, it would say nothing. So are formulas and NUL in any cell.
- */
+/** A column spelled nearly like ours is refused: carried along, it would say nothing. */
 export function* sheetRows(source: BatchSource, ours: SheetFields): Generator<SheetRow> {
   let names: readonly string[] | undefined
   for (const { line, cells, fault } of csvRows(source)) {
@@ -102,7 +93,7 @@ function headerOf(
   return names
 }
 
-/** An empty cell is a field that is not given. A permit's deadline is a number in the item (§2.7). */
+/** A permit's deadline is a number in the item (§2.7). */
 function rowOf(
   source: BatchSource,
   names: readonly string[],
@@ -129,7 +120,6 @@ function rowOf(
     if (/^\s*=/.test(cell))
       return wrong(`${name} holds a formula`, 'save the values of the sheet, not its formulas')
     const isOurs = ours.intent.includes(name) || ours.signed.includes(name)
-    // A reference is the user's own, blanks and all.
     const value = name === 'client_ref' ? cell : cell.trim()
     if (!isOurs) columns.push([name, cell])
     else if (value !== '') {
@@ -142,7 +132,7 @@ function rowOf(
   return {
     line,
     fields: isSigned ? { ...fields, permit } : fields,
-    // Whatever the names are: none of them is that of a prototype.
+    // No name is that of a prototype.
     columns: Object.fromEntries(columns),
   }
 }

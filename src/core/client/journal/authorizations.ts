@@ -1,6 +1,14 @@
 /** Where each authorization of the journal stands, and what it is for (contract §1). */
 
 import type { Hex } from '../../ports.js'
+import { instant } from '../../protocol/candidate.js'
+import {
+  ConflictError,
+  type ProposerError,
+  UnavailableError,
+  UncertainError,
+  UsageError,
+} from '../../protocol/errors.js'
 import type { KeptReceipt } from '../../protocol/kept-receipt.js'
 import { answerText, outcomesNamed } from '../../protocol/outcome-words.js'
 import { conventionalLabel, outcomeOf } from '../../protocol/proposal.js'
@@ -25,7 +33,6 @@ export interface Attempt {
 export type ReceiptState = Pick<KeptReceipt, 'result' | 'code'>
 
 export interface JournaledAuthorization {
-  /** Journal id: `<run token>-<number>`. */
   readonly id: string
   readonly signed: Signed
   readonly signedAtMs: number
@@ -36,25 +43,19 @@ export interface JournaledAuthorization {
   readonly terminal?: TerminalRecord
   readonly terminals: readonly TerminalRecord[]
   readonly terminalAtMs?: number
-  /** Journal id of the authorization that took its place by `--supersede`. */
   readonly supersededBy?: string | undefined
 }
 
-/**
- * Typed data in the hands of a wallet outside whose signature is not here yet. Like an open
- * authorization it holds its question (R8) and its amount, for the wallet may sign it.
- */
+/** Like an open authorization it holds its question (R8) and its amount: the wallet may sign it. */
 export interface Offer {
   readonly id: string
   readonly offered: Offered
-  /** What owners of a Safe have signed of it; of any other proposer none. */
   readonly parts: readonly { readonly owner: Address; readonly signature: Hex }[]
   readonly terminals: readonly TerminalRecord[]
   readonly supersededBy?: string | undefined
 }
 
 export type AuthorizationState =
-  /** Signed, never sent. */
   | { readonly kind: 'signed' }
   /** Sent, and no attempt can have been admitted. */
   | { readonly kind: 'deferred' }
@@ -79,7 +80,7 @@ export const expiryMarginSeconds = 3600
 const isExpired = ({ terms }: Signed | Offered, nowMs: number): boolean =>
   nowMs / 1000 > Number(terms.deadline) + expiryMarginSeconds
 
-/** Where an authorization stands at `nowMs` (Unix milliseconds). Source: contract §1. */
+/** Contract §1. */
 export function stateOf(authorization: JournaledAuthorization, nowMs: number): AuthorizationState {
   const { terminals, signed, candidateId, attempts } = authorization
   const end = terminals.find(closes)
@@ -103,7 +104,6 @@ export const isOpen = (authorization: JournaledAuthorization, nowMs: number): bo
 export const isOfferOpen = ({ offered, terminals }: Offer, nowMs: number): boolean =>
   !terminals.some(closes) && !isExpired(offered, nowMs)
 
-/** Whether some attempt may have been admitted, and no id settles it (robustness §6). */
 export const isUnsettled = ({ candidateId, attempts }: JournaledAuthorization): boolean =>
   candidateId === undefined && attempts.some((attempt) => classOf(attempt) === 'uncertain')
 
@@ -113,9 +113,7 @@ export const classOf = (attempt: Attempt): AttemptClass => attempt.end?.class ??
 export const closes = ({ outcome, retryable }: TerminalRecord): boolean =>
   outcome !== 'failed' || retryable === false
 
-/**
- * What takes one open authorization a round (R8), and what makes two intents equal (contract §6).
- */
+/** One open authorization a round (R8); equal intents (contract §6). */
 export interface Wanted {
   readonly questionId: Hex
   /** Key of the round, where other questions may share it (domain §10). */
@@ -127,7 +125,7 @@ export interface Wanted {
   readonly amount?: string | undefined
   readonly nonce?: string | undefined
   readonly deadline?: string | undefined
-  /** Whether a record may be of a round at a requester that is meant (R3). Absent: all may be. */
+  /** Whether a record may be of a round at a requester that is meant (R3). */
   readonly mayBeAt?: ((record: Signed | Offered) => boolean) | undefined
 }
 
@@ -146,7 +144,7 @@ export const isOfQuestion = (
   { questionId, round }: Pick<Wanted, 'questionId' | 'round'>,
 ): boolean => record.questionId === questionId || (round !== undefined && record.round === round)
 
-/** Open authorizations for a question and proposer that nothing has superseded, newest last. */
+/** Newest last. */
 export function openFor(
   authorizations: readonly JournaledAuthorization[],
   whose: Whose,
@@ -157,7 +155,7 @@ export function openFor(
   )
 }
 
-/** Offers for a question and proposer that still hold it (R8), newest last. */
+/** Newest last. */
 export function offersFor(offers: readonly Offer[], whose: Whose, nowMs: number): readonly Offer[] {
   return offers.filter(
     (one) => one.supersededBy === undefined && isFor(whose)(one.offered) && isOfferOpen(one, nowMs),
@@ -166,7 +164,6 @@ export function offersFor(offers: readonly Offer[], whose: Whose, nowMs: number)
 
 type Answered = Pick<Signed, 'terms' | 'labels'>
 
-/** What the question called the outcome that a record is for; null where that is not known. */
 export function labelOf({ terms, labels }: Answered): string | null {
   const outcome = outcomeOf(terms.price)
   return (outcome && labels?.[outcome]) ?? null
@@ -175,13 +172,9 @@ export function labelOf({ terms, labels }: Answered): string | null {
 export const questionOf = (record: Pick<Signed, 'title' | 'slug' | 'identifier'>): string =>
   record.title ?? record.slug ?? record.identifier
 
-/** A record's answer for people: `No (p1)`, or what is known of that. */
 export const answerOf = (record: Answered): string =>
   answerText(outcomeOf(record.terms.price) ?? `price ${record.terms.price}`, labelOf(record))
 
-/**
- * What an executed proposal was, for people; `undefined` where the journal knows of no execution.
- */
 export function executedText({ signed, terminals }: JournaledAuthorization): string | undefined {
   const end = terminals.find(({ outcome }) => outcome === 'executed')
   if (end === undefined) return undefined
@@ -189,16 +182,15 @@ export function executedText({ signed, terminals }: JournaledAuthorization): str
   return `you proposed ${answerOf(signed)}: executed${where}`
 }
 
-/** What an answer about a candidate may name again, as it was signed; what is not known is left out. */
+/** What an answer about a candidate may name again. */
 export type Named = Partial<Pick<Signed, 'identifier' | 'timestamp' | 'labels'>> & {
   readonly questionId?: string | undefined
   readonly terms?: Pick<Signed['terms'], 'proposer' | 'price'>
 }
 
 /**
- * The first field by which an answer names something else than what was signed, with what it should
- * be; `undefined` where none does. Other gateways may tell it in an object of its own (§2.6). Null,
- * '' and what is left out name nothing.
+ * The first field by which an answer names something else. Other gateways may tell it in an
+ * object of its own (§2.6). Null and '' name nothing.
  */
 export function otherNamed(
   { questionId, identifier, timestamp, labels, terms }: Named,
@@ -241,7 +233,6 @@ const differing = ({ terms }: Pick<Signed, 'terms'>, wanted: Wanted) =>
     (field) => wanted[field] !== undefined && wanted[field] !== terms[field],
   )
 
-/** Those of an authorization of the same price in words: `, with amount 5, not 6`. */
 export function otherTerms(signed: Pick<Signed, 'terms'>, wanted: Wanted): string {
   if (signed.terms.price !== wanted.price) return ''
   const fields = differing(signed, wanted).map(
@@ -261,4 +252,99 @@ export function equalIntent(
     signed.terms.price === wanted.price &&
     differing(signed, wanted).length === 0
   )
+}
+
+export const unknownId = (id: string): UsageError =>
+  new UsageError(
+    'unknown_journal_id',
+    `authorization ${JSON.stringify(id)} not found in the journal`,
+    'see `proposer journal list`',
+  )
+
+/** ConflictError `superseded`: two authorizations of one round must never both be sent (R8). */
+export function supersededError(authorization: JournaledAuthorization): ConflictError | undefined {
+  const { id, signed, supersededBy } = authorization
+  if (supersededBy === undefined) return undefined
+  return new ConflictError(
+    'superseded',
+    `${id} was replaced by ${supersededBy} and is no longer sent`,
+    `see both with \`proposer reconcile ${signed.questionId}\`; \`proposer revoke ${id}\` makes sure that it can never execute`,
+  )
+}
+
+export const nextOwner = ({ identifier, terms }: Offered): string =>
+  `proposer sign ${identifier} --outcome ${outcomeOf(terms.price)} --safe ${terms.proposer} --as-owner`
+
+export interface OtherGateway {
+  readonly origin: string
+  readonly flag: string
+}
+
+export interface Elsewhere extends OtherGateway {
+  readonly authorization: JournaledAuthorization
+  readonly error: ProposerError
+}
+
+/**
+ * A gateway that accepted them comes first, `here` if it is one of several; then one whose answer
+ * is not known.
+ */
+export function otherGateway(
+  { attempts, candidateId }: JournaledAuthorization,
+  here: string,
+): OtherGateway | undefined {
+  const accepted =
+    candidateId === undefined ? [] : attempts.filter((one) => classOf(one) === 'accepted')
+  const holder =
+    accepted.find(({ start }) => start.origin === here) ??
+    accepted.at(-1) ??
+    attempts.findLast((one) => classOf(one) === 'uncertain') ??
+    attempts.at(-1)
+  const origin = holder?.start.origin
+  if (origin === undefined || origin === here) return undefined
+  // The path of a base URL is not journaled (R5), so the origin is what can be named.
+  return {
+    origin,
+    flag: origin.startsWith('local:') ? '--local <gateway.json>' : `--gateway ${origin}`,
+  }
+}
+
+/** Exit 6 where the outcome is unknown, else 75 (contract §6, R7). */
+export function sentElsewhere(
+  authorization: JournaledAuthorization,
+  here: string,
+  nowMs: number,
+): Elsewhere | undefined {
+  const { kind } = stateOf(authorization, nowMs)
+  const other = kind === 'closed' ? undefined : otherGateway(authorization, here)
+  if (other === undefined) return undefined
+  const detail = `${authorization.id} was sent to ${other.origin}, which is not the configured gateway`
+  const hint = `\`proposer replay ${authorization.id} ${other.flag}\``
+  const error =
+    kind === 'unknown'
+      ? new UncertainError('other_origin', detail, { hint, retryable: true })
+      : new UnavailableError('other_origin', detail, hint)
+  return { authorization, ...other, error }
+}
+
+export interface OutOfBand {
+  readonly questionId: string
+  readonly clientRef: string | undefined
+  /** When the first attempt began that may have been admitted; Unix milliseconds. */
+  readonly submittedAtMs: number
+}
+
+export function outOfBandOf({ signed, attempts, signedAtMs }: JournaledAuthorization): OutOfBand {
+  const admitting = attempts.find((one) => ['uncertain', 'accepted'].includes(classOf(one)))
+  return {
+    questionId: signed.questionId,
+    clientRef: signed.clientRef,
+    submittedAtMs: (admitting ?? attempts[0])?.startedAtMs ?? signedAtMs,
+  }
+}
+
+export function outOfBandLine(authorization: JournaledAuthorization): string {
+  const { questionId, clientRef, submittedAtMs } = outOfBandOf(authorization)
+  const ref = clientRef === undefined ? 'no client_ref' : `client_ref ${JSON.stringify(clientRef)}`
+  return `the outcome of ${authorization.id} cannot be learned from here, its round has ended: ask the operator out of band about question ${questionId}, ${ref}, submitted at ${instant(submittedAtMs)} (never send the signature)`
 }

@@ -13,11 +13,17 @@ import { hexOf, joinPath } from '../../storage/durable.js'
 import { errorCode } from '../../storage/failures.js'
 import { acquireLock, type Lock } from '../../storage/lock.js'
 import { openLog } from '../../storage/log.js'
+import { openLogReader } from '../../storage/reader.js'
 import type { RecordLog } from '../../storage/record-log.js'
 import { isUnsettled } from './authorizations.js'
-import type { JournalView } from './fold.js'
-import { type JournalEntry, type JournalRecord, withoutReceiptBytes } from './records.js'
-import { createRunReader, createViews, journalLog, readRun } from './runs.js'
+import { type Fold, type JournalView, newFold } from './fold.js'
+import {
+  isJournalKind,
+  type JournalEntry,
+  type JournalRecord,
+  readRecord,
+  withoutReceiptBytes,
+} from './records.js'
 
 export type { JournalView } from './fold.js'
 
@@ -189,3 +195,187 @@ export function keptReceipts(
     return found
   })
 }
+
+export const journalLog = {
+  format: { name: 'journal', version: 1 },
+  knownKinds: isJournalKind,
+} as const
+
+interface Ports {
+  readonly files: Files
+  readonly hash: Hash
+}
+
+type Run = readonly JournalRecord[]
+
+/** Many small files: their reads overlap, within bounds (R17). */
+const runsAtOnce = 16
+
+/** Tokens of all runs, sorted. */
+export async function listRuns(files: Files, folder: string): Promise<string[]> {
+  try {
+    return (await files.list(folder)).filter((name) => /^[0-9a-f]{12}$/.test(name)).sort()
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT') return []
+    throw error
+  }
+}
+
+/**
+ * `hold` makes of each record what stays in memory. A run that is being written is read up to its
+ * last
+ * whole line.
+ */
+export async function readRun(
+  ports: Ports,
+  folder: string,
+  hold: <T extends JournalRecord>(record: T) => T = (same) => same,
+): Promise<Run> {
+  const reader = await openLogReader(ports, folder, journalLog)
+  try {
+    const records: JournalRecord[] = []
+    await reader.replay(({ kind, data, timeMs, sequence }) => {
+      const record = readRecord(kind, data, timeMs, `${folder}, record ${sequence}`)
+      if (record !== undefined) records.push(hold(record))
+    })
+    return records
+  } finally {
+    await reader.close()
+  }
+}
+
+/** Reads all runs but one, and those only where their files have changed since. */
+export function createRunReader(
+  ports: Ports,
+  folder: string,
+): (token: string) => Promise<readonly Run[]> {
+  const known = new Map<string, { readonly stamp: string; readonly records: Run }>()
+  const atOnce = pLimit(runsAtOnce)
+  async function read(name: string): Promise<Run> {
+    const path = joinPath(folder, name)
+    // The stamp is taken before reading: what is written in between shows in the next one.
+    const stamp = await stampOf(ports.files, path)
+    const seen = known.get(name)
+    if (seen?.stamp === stamp) return seen.records
+    const records = await readRun(ports, path, withoutReceiptBytes)
+    known.set(name, { stamp, records })
+    return records
+  }
+  return async (token) => {
+    const names = await listRuns(ports.files, folder)
+    return atOnce.map(
+      names.filter((name) => name !== token),
+      read,
+    )
+  }
+}
+
+/** Names and sizes: logs only grow, and a rewritten one has another name. */
+async function stampOf(files: Files, path: string): Promise<string> {
+  const sizes: string[] = []
+  for (const name of (await files.list(path)).sort()) {
+    if (!/^(log|snap)-\d+\.jsonl$/.test(name)) continue
+    const handle = await files.open(joinPath(path, name), 'read')
+    try {
+      sizes.push(`${name}:${await handle.size()}`)
+    } finally {
+      await handle.close()
+    }
+  }
+  return sizes.join(' ')
+}
+
+/** Views of a journal that grows under one process. */
+export function createViews(): (others: readonly Run[], own: Run) => JournalView {
+  let folded: { readonly others: readonly Run[]; readonly fold: Fold; own: number } | undefined
+  return (others, own) => {
+    const isSame =
+      folded?.others.length === others.length &&
+      folded.others.every((each, index) => each === others[index])
+    if (folded === undefined || !isSame) {
+      folded = { others, fold: newFold(), own: 0 }
+      for (const record of others.flat()) folded.fold.add(record)
+    }
+    for (const record of own.slice(folded.own)) folded.fold.add(record)
+    folded.own = own.length
+    return folded.fold.view()
+  }
+}
+
+export interface JournalProof {
+  readonly runs: number
+  readonly records: number
+  readonly authorizations: number
+  readonly hashes: number
+  readonly nonces: number
+}
+
+/**
+ * Proves checksums and chains of all runs, the shape of every record, saved hashes and unique
+ * nonces and identities; read-only. Rejects with StorageError 74 naming file and offset (R11, R24),
+ * or `journal_broken` naming journal ids.
+ */
+export function verifyJournal(
+  ports: Pick<JournalPorts, 'files' | 'hash'>,
+  home: string,
+): Promise<JournalProof> {
+  return onDisk(async () => {
+    const folder = joinPath(home, 'journal')
+    const tokens = await listRuns(ports.files, folder)
+    const fold = newFold()
+    const holders = new Map<string, string>()
+    const terms = new Map<string, string>()
+    const identities = new Map<string, string>()
+    const count = { records: 0, hashes: 0 }
+    const requireOne = (map: Map<string, string>, key: string, value: string, detail: string) => {
+      if ((map.get(key) ?? value) !== value) throw broken(detail.replace('%', map.get(key) ?? ''))
+      map.set(key, value)
+    }
+    const requireHash = (body: string, sha256: string, what: string) => {
+      if (ports.hash.sha256(body) !== sha256)
+        throw broken(`the bytes saved as ${what} do not have the hash that was recorded with them`)
+      count.hashes++
+    }
+    const check = ({ kind, data }: JournalRecord): void => {
+      if (kind === 'nonce.reserved') {
+        const { id, proposer, nonce } = data
+        const detail = `nonce ${nonce} of ${proposer} is reserved twice, for % and ${id}`
+        requireOne(holders, `${proposer} ${nonce}`, id, detail)
+      } else if (kind === 'signed') {
+        const { id, chainId, questionId, identity } = data
+        const { proposer, price, amount, nonce, deadline } = data.terms
+        requireHash(data.body, data.sha256, id)
+        // Another encoding of a signature, imported under its own id, says the same.
+        const says = `${questionId} ${price} ${amount} ${deadline}`
+        const detail = `nonce ${nonce} of ${proposer} serves two authorizations, one of them ${id}`
+        requireOne(terms, `${chainId} ${proposer} ${nonce}`, says, detail)
+        requireOne(identities, id, identity, `two different payloads are saved as ${id}`)
+      } else if (kind === 'attempt.start' && data.body !== undefined)
+        requireHash(data.body, data.sha256, `attempt ${data.attempt}`)
+    }
+    for (const token of tokens)
+      for (const record of await readRun(ports, joinPath(folder, token))) {
+        check(record)
+        fold.add(record)
+        count.records++
+      }
+    const { authorizations } = fold.view()
+    const nonces = new Set([
+      ...holders.keys(),
+      ...[...terms.keys()].map((key) => key.replace(/^\d+ /, '')),
+    ])
+    return {
+      runs: tokens.length,
+      authorizations: authorizations.length,
+      ...count,
+      nonces: nonces.size,
+    }
+  })
+}
+
+const broken = (detail: string) =>
+  new StorageError(
+    'journal_broken',
+    `the journal is broken: ${detail}`,
+    'sign nothing more from this home until it is explained: see the ids in `proposer journal list`, and report it with what `proposer journal export` prints',
+  )

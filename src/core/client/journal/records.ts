@@ -242,9 +242,11 @@ export function readRecord(
   if (!isJournalKind(kind)) return undefined
   const read = recordShapes[kind].safeParse(data)
   if (read.success) return { kind, data: read.data, timeMs } as JournalRecord
-  throw new StorageError('journal_damaged', `${where}: a ${kind} record is malformed`, {
-    hint: 'restore the journal folder from a backup; until then do not sign again for its questions',
-  })
+  throw new StorageError(
+    'journal_damaged',
+    `${where}: a ${kind} record is malformed`,
+    'restore the journal folder from a backup; until then do not sign again for its questions',
+  )
 }
 
 /**

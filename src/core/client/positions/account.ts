@@ -1,7 +1,15 @@
+import { requestPage } from '../../chain/profiles.js'
+import { roundRef } from '../../chain/round.js'
 import { type StakeResult, type StakeStanding, standingIn } from '../../chain/stakes.js'
 import type { Hex } from '../../ports.js'
+import { instant } from '../../protocol/candidate.js'
+import { outcomeOf } from '../../protocol/proposal.js'
 import type { Address } from '../../protocol/schema.js'
-import type { KnownStake, StakeAccount, StakeTerms } from './stake-facts.js'
+import { isQuestionId } from '../../protocol/words.js'
+import { type JournaledAuthorization, labelOf } from '../journal/authorizations.js'
+import type { JournalView } from '../journal/fold.js'
+import { contractsOf, type Trust } from '../trust/trust.js'
+import { type KnownStake, type StakeAccount, type StakeTerms, wordsOf } from './stake-facts.js'
 
 /** `undefined` where logs and chain contradict each other. */
 export interface Standing {
@@ -9,7 +17,6 @@ export interface Standing {
   readonly result: StakeResult | null
 }
 
-/** As of `nowSeconds` of the chain. `hasNewRound`: a later round of the question has begun. */
 export function standingOf(
   { stake, terms, held }: KnownStake,
   hasNewRound: boolean,
@@ -36,16 +43,14 @@ export function standingOf(
 export const paidRaw = ({ bond, finalFee }: Pick<StakeTerms, 'bond' | 'finalFee'>): bigint =>
   BigInt(bond) + BigInt(finalFee)
 
-/** Raw units; `undefined` before the settlement, or where it is not known. */
 export function payoutRaw({ stake: { settled } }: KnownStake, result: StakeResult | null) {
   if (settled === undefined || result === null) return undefined
   return result === 'lost' ? 0n : BigInt(settled.payout)
 }
 
 /**
- * One movement. `amountRaw` went into the wallet or, below 0, out of it; `lockedRaw` and
- * `deferredRaw` are by how much more the oracle holds for it, `netRaw` what was earned or lost.
- * `undefined`: not known.
+ * `amountRaw` went into the wallet; `lockedRaw` and `deferredRaw`: how much more the oracle
+ * holds; `netRaw` was earned. `undefined`: not known.
  */
 export interface Entry {
   readonly kind: 'bond' | 'payout' | 'deferred' | 'claimed' | 'lost'
@@ -63,7 +68,6 @@ export interface Entry {
   readonly of: KnownStake | undefined
 }
 
-/** Every movement, in the order of the chain. */
 export function entriesOf({
   stakes,
   others,
@@ -121,7 +125,6 @@ function entriesOfStake(known: KnownStake): readonly Entry[] {
   return entries
 }
 
-/** Sums of one wallet in one token, raw units; `undefined` where a part of them is not known. */
 export interface Sums {
   readonly wallet: Address
   readonly token: Address
@@ -132,11 +135,9 @@ export interface Sums {
   /** What came back beyond what was paid in. */
   readonly rewardsRaw: bigint | undefined
   readonly bondsLostRaw: bigint | undefined
-  /** Earned and lost by what was settled. */
   readonly netRaw: bigint | undefined
   /** What came into the wallet less what went out of it. */
   readonly movedRaw: bigint | undefined
-  /** Paid in, and not settled at the end. */
   readonly lockedRaw: bigint | undefined
   readonly deferredRaw: bigint | undefined
 }
@@ -147,8 +148,8 @@ export interface Span {
 }
 
 /**
- * The sums of entries within a span. From the beginning on, `net − locked − deferred` is what was
- * moved (domain §10). An entry without a time makes the sums of any shorter span unknown.
+ * From the beginning on, `net − locked − deferred` is what was moved (domain §10). A movement
+ * without a time makes any shorter span unknown.
  */
 export function sumsOf(
   entries: readonly Entry[],
@@ -189,3 +190,198 @@ export const total = (parts: readonly (bigint | undefined)[]): bigint | undefine
     (sum, one) => (sum === undefined || one === undefined ? undefined : sum + one),
     0n,
   )
+
+/** Amounts in raw units, `_at` in RFC 3339, other times in Unix seconds. Null: not known, or none. */
+export interface Position {
+  readonly question_id: Hex | null
+  readonly slug: string | null
+  readonly title: string | null
+  readonly wallet: Address
+  readonly outcome: string | null
+  readonly label: string | null
+  readonly price: string | null
+  readonly token: Address | null
+  readonly bond: string | null
+  readonly final_fee: string | null
+  readonly state: NonNullable<Standing['state']> | null
+  readonly result: Standing['result']
+  readonly late: boolean
+  readonly executed_at: string | null
+  readonly disputable_until: string | null
+  readonly disputed_at: string | null
+  readonly disputed_by: Address | null
+  readonly new_round: boolean | null
+  readonly settled_at: string | null
+  readonly payout: string | null
+  readonly reward: string | null
+  readonly transaction_hash: Hex | null
+  readonly event_index: number | null
+  readonly round_timestamp: string | null
+  readonly requester: Address | null
+  readonly oracle: Address | null
+  readonly journal_id: string | null
+  readonly url: string | null
+}
+
+export interface Names {
+  of(known: KnownStake): Named
+}
+interface Named {
+  readonly questionId: Hex | undefined
+  readonly slug: string | undefined
+  readonly authorization: JournaledAuthorization | undefined
+}
+
+const hashedKinds: readonly string[] = ['uma-ctf-adapter', 'uma-ctf-adapter-negrisk']
+
+/** By the round that was signed for, and the pinned slugs. */
+export function roundNames(trust: Trust, { authorizations }: JournalView): Names {
+  const contracts = contractsOf(trust)
+  const byRound = new Map<string, JournaledAuthorization>()
+  for (const one of authorizations) {
+    const { round, terms } = one.signed
+    const key = `${round} ${terms.proposer}`
+    // Of several for one round it is the executed one that the chain shows.
+    const known = byRound.get(key)
+    if (known === undefined || executedOf(known) === undefined) byRound.set(key, one)
+  }
+  const slugs = new Map(Object.entries(trust.slugs).map(([slug, id]) => [id, slug]))
+  return {
+    of({ stake }) {
+      const round = roundRef(contracts, stake.text, stake, stake.text).key
+      const authorization = byRound.get(`${round} ${stake.wallet}`)
+      const { questionId: signedFor, identifier } = authorization?.signed ?? {}
+      const kind = contracts.requesters.find(({ address }) => address === stake.requester)?.kind
+      const questionId =
+        signedFor ?? (kind !== undefined && hashedKinds.includes(kind) ? stake.text : undefined)
+      const slug =
+        identifier === undefined || isQuestionId(identifier)
+          ? slugs.get(questionId ?? '0x')
+          : identifier
+      return { questionId, slug, authorization }
+    },
+  }
+}
+
+const executedOf = ({ terminals }: JournaledAuthorization) =>
+  terminals.find(({ outcome }) => outcome === 'executed')
+
+/** Hours after which a settlement is late, in seconds: UMA's settler waits 8,100 s (domain §10). */
+const lateAfterSeconds = 3n * 3_600n
+
+export const timeOf = (seconds: number | string | undefined): string | null =>
+  seconds === undefined || !(Number(seconds) < 8.64e12) ? null : instant(Number(seconds) * 1000)
+
+export function positionOf(
+  trust: Trust,
+  known: KnownStake,
+  { state, result }: Standing,
+  { questionId, slug, authorization }: Named,
+  { nowSeconds, newRound }: { readonly nowSeconds: bigint; readonly newRound: boolean | null },
+): Position {
+  const { stake, terms, held, ancillaryData } = known
+  const { proposed, disputed, settled } = stake
+  const price = (proposed ?? disputed ?? terms)?.price
+  const words =
+    terms ??
+    (ancillaryData === undefined || price === undefined
+      ? {}
+      : wordsOf(ancillaryData, stake.identifier, price))
+  const until = proposed?.disputableUntil ?? terms?.disputableUntil
+  const isDisputed = (disputed ?? held?.disputer ?? settled?.disputer) !== undefined
+  const payout = payoutRaw(known, result)
+  const page = proposed && requestPage(trust.chain_id, proposed.transaction, proposed.index)
+  return {
+    question_id: questionId ?? null,
+    slug: slug ?? null,
+    title: words.title ?? null,
+    wallet: stake.wallet,
+    outcome: (price === undefined ? undefined : outcomeOf(price)) ?? null,
+    label: words.label ?? (authorization ? labelOf(authorization.signed) : null),
+    price: price ?? null,
+    token: proposed?.currency ?? terms?.currency ?? null,
+    bond: terms?.bond ?? null,
+    final_fee: terms?.finalFee ?? null,
+    state: state ?? null,
+    result,
+    late:
+      state === 'awaiting_settlement' &&
+      !isDisputed &&
+      nowSeconds >= BigInt(until ?? 0) + lateAfterSeconds,
+    executed_at: timeOf(proposed?.seconds ?? terms?.proposedAt),
+    disputable_until: until ?? null,
+    disputed_at: timeOf(disputed?.seconds),
+    disputed_by: disputed?.disputer ?? held?.disputer ?? settled?.disputer ?? null,
+    new_round: isDisputed && settled === undefined ? newRound : null,
+    settled_at: timeOf(settled?.seconds),
+    payout: payout === undefined ? null : String(payout),
+    reward: terms === undefined ? null : isDisputed && terms.isRefunded ? '0' : terms.reward,
+    transaction_hash: proposed?.transaction ?? null,
+    event_index: proposed?.index ?? null,
+    round_timestamp: stake.timestamp,
+    requester: stake.requester,
+    oracle: stake.oracle,
+    journal_id: authorization?.id ?? null,
+    url: page ?? null,
+  }
+}
+
+export function missingIn(
+  { authorizations }: JournalView,
+  trust: Trust,
+  wallets: readonly Address[],
+  names: Names,
+  stakes: readonly KnownStake[],
+): readonly JournaledAuthorization[] {
+  const shown = new Set(stakes.map((known) => names.of(known).authorization?.id))
+  const places = new Set(
+    stakes.flatMap(({ stake: { proposed } }) =>
+      proposed === undefined ? [] : `${proposed.transaction} ${proposed.index}`,
+    ),
+  )
+  const rounds = new Set(
+    stakes.map(({ stake }) => `${stake.wallet} ${stake.text} ${stake.timestamp}`),
+  )
+  return authorizations.filter((one) => {
+    const executed = executedOf(one)
+    const { terms, chainId, questionId, timestamp } = one.signed
+    if (executed === undefined || chainId !== trust.chain_id) return false
+    if (!wallets.includes(terms.proposer) || shown.has(one.id)) return false
+    // Records of 0.1, and of payloads signed elsewhere, do not name their round.
+    const { transaction_hash: hash, event_index: index } = executed
+    return (
+      !places.has(`${hash} ${index}`) && !rounds.has(`${terms.proposer} ${questionId} ${timestamp}`)
+    )
+  })
+}
+
+export const missingNote = ({ id, signed }: JournaledAuthorization): string =>
+  `${id} is executed by this journal, and no log of the chain shows it; \`proposer reconcile ${signed.questionId}\` looks at its round`
+
+export function missingPosition(trust: Trust, one: JournaledAuthorization): Position {
+  const { signed, id } = one
+  const { terms, identifier, questionId, timestamp, requester, token } = signed
+  const { transaction_hash: hash = null, event_index: index = null } = executedOf(one) ?? {}
+  const page =
+    hash === null || index === null ? undefined : requestPage(trust.chain_id, hash, index)
+  return {
+    question_id: questionId,
+    slug: isQuestionId(identifier) ? null : identifier,
+    title: null,
+    wallet: terms.proposer,
+    outcome: outcomeOf(terms.price) ?? null,
+    label: labelOf(signed),
+    price: terms.price,
+    token: token ?? null,
+    ...{ bond: null, final_fee: null, state: null, result: null, late: false, executed_at: null },
+    ...{ disputable_until: null, disputed_at: null, disputed_by: null, new_round: null },
+    ...{ settled_at: null, payout: null, reward: null },
+    transaction_hash: hash,
+    event_index: index,
+    round_timestamp: timestamp ?? null,
+    requester: requester ?? null,
+    oracle: null,
+    journal_id: id,
+    url: page ?? null,
+  }
+}

@@ -7,7 +7,7 @@ import type { Files } from '../../ports.js'
 import { jsonOf } from '../../protocol/capped.js'
 import { joinPath, makeDurableDir, publishText } from '../../storage/durable.js'
 import { errorCode } from '../../storage/failures.js'
-import type { Position } from './rows.js'
+import type { Position } from './account.js'
 
 const text = z.nullable(z.string())
 const Row = z.object({
@@ -41,7 +41,6 @@ interface Place {
 const folderIn = ({ home }: Place) => joinPath(home, 'positions')
 const fileName = 'last.json'
 
-/** Keeps what was read, beside what is known of others. */
 export async function keepLastPositions(
   place: Place,
   asOf: string,
@@ -63,7 +62,6 @@ export async function keepLastPositions(
   }
 }
 
-/** What was kept. */
 export async function lastPositions(
   place: Place,
   onNote: (text: string) => void,
@@ -78,6 +76,5 @@ export async function lastPositions(
   return new Map(parsed.data?.positions.map((one) => [one.journal_id, one]))
 }
 
-/** Money that is contested: it is told before all else. */
 export const isContestedState = (state: LastPosition['state']): boolean =>
   state === 'disputed' || state === 'voting'

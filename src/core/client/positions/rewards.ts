@@ -13,7 +13,6 @@ export interface FallenReward {
   readonly token: Round['token']
 }
 
-/** Those of these authorizations whose round pays less than when they were signed. */
 export async function fallenRewards(
   node: Chain,
   trust: Trust,

@@ -30,7 +30,6 @@ const Terms = z.object({
   currency: Address,
   bond: Uint256,
   finalFee: Uint256,
-  /** What the requester pays; refunded to it by a dispute where `isRefunded`. */
   reward: Uint256,
   isRefunded: z.boolean(),
   proposedAt: Uint256,
@@ -40,7 +39,7 @@ const Terms = z.object({
 })
 export type StakeTerms = z.infer<typeof Terms>
 
-/** An event, and with the first one of a round its terms, as soon as a node has told them. */
+/** With the first event of a round its terms, once a node has told them. */
 const StakeFact = z.object({ block: z.int(), event: StakeEvent, terms: z.optional(Terms) })
 type StakeFact = z.infer<typeof StakeFact>
 
@@ -64,28 +63,20 @@ export interface StakeAccount extends Omit<Stakes, 'stakes'> {
 export interface StakeParts extends KeptParts {
   readonly contracts: Contracts
   readonly hash: Hash
-  /** When a wallet can first have proposed, in Unix seconds; `undefined`: nobody knows. */
   earliest(wallet: Address): bigint | undefined
-  /** Read from here on, instead. */
   readonly since?: bigint | undefined
   readonly withTimes?: boolean | undefined
 }
 
 /** Block of the managed oracle's first log, by chain (domain §10). */
 const firstBlocks: Readonly<Record<number, bigint>> = { 137: 74_677_419n }
-/**
- * Of the oracle on a chain; 0 where nobody knows better, as on a copy of a chain that is younger.
- */
+/** 0 where nobody knows better, as on a young copy of a chain. */
 export function oracleBegins(chainId: number, { number }: Pick<BlockHeader, 'number'>): bigint {
   const first = firstBlocks[chainId] ?? 0n
   return first > number ? 0n : first
 }
 
-/**
- * `parts.chain` should fold its calls (`aggregating`). What a node does not tell is asked for
- * again
- * the next time. Rejects with `ChainError` where it tells no logs.
- */
+/** `parts.chain` should fold its calls (`aggregating`). */
 export async function readStakes(
   parts: StakeParts,
   wallets: readonly Address[],
@@ -137,7 +128,6 @@ async function startOf(
 
 interface Known {
   readonly account: Omit<StakeAccount, 'head' | 'starts'>
-  /** What is kept of a final fact: the same one where nothing is new. */
   keptOf(fact: StakeFact): StakeFact
 }
 
@@ -252,7 +242,6 @@ async function requestsOf(
   return found
 }
 
-/** Title and label as the request's text has them. */
 export function wordsOf(ancillaryData: Hex, identifier: Hex, price: string) {
   const binary = identifier === yesOrNoQuery
   const outcomes = binary ? outcomesOf(ancillaryData, { settlesHalf: true, binary }) : []
@@ -261,7 +250,6 @@ export function wordsOf(ancillaryData: Hex, identifier: Hex, price: string) {
   return { ...(title === undefined ? {} : { title }), ...(label === undefined ? {} : { label }) }
 }
 
-/** Times of the blocks of those events that lack theirs, as far as the node tells them. */
 async function timesOf(
   { chain, withTimes, onNote }: StakeParts,
   facts: readonly StakeFact[],
@@ -282,7 +270,6 @@ async function timesOf(
   return seconds
 }
 
-/** Asks for all. Where a node has fallen silent, the rest is left for the next time. */
 async function inGroups<T>(
   all: readonly T[],
   read: (one: T) => Promise<void>,

@@ -8,7 +8,6 @@ import type { JournaledAuthorization, Offer } from '../journal/authorizations.js
 import type { JournalView } from '../journal/journal.js'
 import { requireImplementations } from '../trust/implementations.js'
 import type { QuestionContext } from '../trust/trust.js'
-import { settleEarlier } from './earlier.js'
 import {
   authorizationOpen,
   byRound,
@@ -23,6 +22,7 @@ import {
 } from './intent.js'
 import { giveOut, signOffer } from './outside.js'
 import { type AuthorizeParts, type Preview, prepare, rulesNow } from './prepare.js'
+import { settleEarlier } from './round-over.js'
 import { requireRules } from './rules.js'
 import { draftOf, signDrafts } from './sign.js'
 import { hashedRound } from './terms.js'
@@ -247,5 +247,5 @@ export const wrongSigner = (signer: Signer | undefined, { proposer }: Pick<Inten
   new UsageError(
     'wrong_signer',
     `the key is for ${signer?.address ?? 'nobody'}, the proposer is ${proposer}`,
-    { hint: "choose that proposer's account with --account" },
+    "choose that proposer's account with --account",
   )

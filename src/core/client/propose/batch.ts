@@ -5,12 +5,11 @@
 
 import { ProposerError, UnavailableError } from '../../protocol/errors.js'
 import { limits } from '../../protocol/words.js'
-import { isAborted, timeLimit } from '../gateway/retry.js'
+import { isAborted, timeLimit } from '../gateway/answer.js'
 import type { BatchRow } from '../input/input.js'
 import { inGroups } from '../input/rows.js'
-import { otherGateway } from '../journal/saved.js'
+import { otherGateway } from '../journal/authorizations.js'
 import type { SubmitParts } from './attempt.js'
-import type { SettledEarlier } from './earlier.js'
 import type { Spending } from './look.js'
 import { fromJournal, type RowOutcome, refusedHere, sentOutcome, unsentOutcome } from './outcome.js'
 import {
@@ -22,7 +21,7 @@ import {
   type Ready,
   sendable,
 } from './plan.js'
-import { foundOver, roundsOf, skippedOutcome } from './round-over.js'
+import { foundOver, roundsOf, type SettledEarlier, skippedOutcome } from './round-over.js'
 import { type OnRetry, type SendOptions, sendAll } from './send.js'
 import { authorizePlans } from './sign-batch.js'
 import { mayNameOtherRound } from './submission.js'
@@ -135,9 +134,11 @@ function whyOver({ stopped, options: { signal } }: Run): ProposerError {
   if (isAborted(signal) && signal?.reason instanceof ProposerError) return signal.reason
   return (
     stopped ??
-    new UnavailableError('timed_out', 'the time limit was reached', {
-      hint: 'raise --timeout, or continue with --resume',
-    })
+    new UnavailableError(
+      'timed_out',
+      'the time limit was reached',
+      'raise --timeout, or continue with --resume',
+    )
   )
 }
 

@@ -13,15 +13,16 @@ import {
   isOfQuestion,
   isOpen,
   type JournaledAuthorization,
+  nextOwner,
   type Offer,
   offersFor,
   openFor,
+  otherGateway,
   otherTerms,
   stateOf,
   type Wanted,
 } from '../journal/authorizations.js'
 import type { JournalPorts, JournalView } from '../journal/journal.js'
-import { nextOwner, otherGateway } from '../journal/saved.js'
 import {
   atRequester,
   checkContext,
@@ -293,7 +294,7 @@ const notSuperseded = (id: string) =>
   new UsageError(
     'not_superseded',
     `${id} is not an open authorization for this question and round`,
-    { hint: 'see `proposer journal list` for the open ones' },
+    'see `proposer journal list` for the open ones',
   )
 
 const sharing = ({ questionId }: { readonly questionId: Hex }, wanted: Wanted | undefined) =>
@@ -322,7 +323,7 @@ export function authorizationOpen(
   return new ConflictError(
     'authorization_open',
     `question ${signed.questionId} has an open authorization by ${signed.terms.proposer}, signed for ${answerOf(signed)}${terms}${sharing(signed, wanted)}${why}`,
-    { hint: `${settles}, or replace it with --supersede ${id}` },
+    `${settles}, or replace it with --supersede ${id}`,
   )
 }
 
@@ -336,8 +337,6 @@ export function offerOpen({ id, offered, parts }: Offer, wanted?: Wanted): Confl
   return new ConflictError(
     'authorization_open',
     `${id} was issued as typed data to be signed by ${offered.terms.proposer} for question ${offered.questionId}, ${answerOf(offered)}${terms}${sharing(offered, wanted)}`,
-    {
-      hint: `${goOn}, or replace it with --supersede ${id}`,
-    },
+    `${goOn}, or replace it with --supersede ${id}`,
   )
 }

@@ -18,8 +18,13 @@ import {
   type Unaccepted,
 } from '../gateway/answer.js'
 import type { BatchRow } from '../input/input.js'
-import { isUnsettled, type JournaledAuthorization, stateOf } from '../journal/authorizations.js'
-import type { OtherGateway, OutOfBand } from '../journal/saved.js'
+import {
+  isUnsettled,
+  type JournaledAuthorization,
+  type OtherGateway,
+  type OutOfBand,
+  stateOf,
+} from '../journal/authorizations.js'
 import type { SubmitAnswer } from './attempt.js'
 
 interface OfAuthorization {
@@ -304,7 +309,7 @@ export function unsentOutcome(
     if (isUnsettled(authorization)) return unasked(authorization)
   }
   const hint = 'continue later with --resume'
-  const error = new UnavailableError('not_sent', `it was not sent: ${why.detail}`, { hint })
+  const error = new UnavailableError('not_sent', `it was not sent: ${why.detail}`, hint)
   return { outcome: 'deferred', statusCode: null, error, authorization }
 }
 

@@ -113,9 +113,7 @@ export async function bringIn(
       throw new UsageError(
         'no_offer',
         `the typed data of ${offer.id} was dropped meanwhile; its signature was not accepted`,
-        {
-          hint: 'run `proposer sign <identifier> --outcome <answer> --typed-data` again',
-        },
+        'run `proposer sign <identifier> --outcome <answer> --typed-data` again',
       )
     const { typedData: _typedData, offeredAtMs: _offeredAtMs, ...draft } = offer.offered
     const signed = signedOf(ports, draft, signature, 'single')
@@ -190,7 +188,5 @@ const noOffer = (identifier: string) =>
   new UsageError(
     'no_offer',
     `no typed data issued by this journal for ${identifier} waits for a signature`,
-    {
-      hint: `issue it with \`proposer sign ${identifier} --outcome <answer> --typed-data\`; a payload signed elsewhere goes by \`proposer submit\``,
-    },
+    `issue it with \`proposer sign ${identifier} --outcome <answer> --typed-data\`; a payload signed elsewhere goes by \`proposer submit\``,
   )

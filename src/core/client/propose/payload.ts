@@ -20,10 +20,10 @@ import {
   type Offer,
   offersFor,
   openFor,
+  unknownId,
 } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { Form, Offered, Signed } from '../journal/records.js'
-import { unknownId } from '../journal/saved.js'
 import { type Trust, unpinnedSlug } from '../trust/trust.js'
 import { authorizationOpen, knownQuestionId, offerOpen } from './intent.js'
 import { savedBody } from './sign.js'
@@ -231,23 +231,23 @@ const ofOtherQuestion = ({ id, signed }: JournaledAuthorization, questionId: str
   new UsageError(
     'payload_of_other_question',
     `this payload was signed for question ${signed.questionId} (${id}), not for ${questionId}`,
-    { hint: `send it where it belongs: \`proposer submit ${signed.identifier} <file>\`` },
+    `send it where it belongs: \`proposer submit ${signed.identifier} <file>\``,
   )
 
 const changed = (id: string, nonce: string, changes: readonly string[]) =>
   new UsageError(
     'payload_changed',
     `nonce ${nonce} is already used by ${id}, and this payload differs: ${changes.join('; ')}`,
-    {
-      hint: `see \`proposer journal show ${id}\`; give its payload unchanged, or sign again with another nonce`,
-    },
+    `see \`proposer journal show ${id}\`; give its payload unchanged, or sign again with another nonce`,
   )
 
 function parsePayload(body: string): SignedProposal {
   const invalid = (why: string) =>
-    new UsageError('invalid_payload', `the payload is not a signed proposal: ${why}`, {
-      hint: 'create one with `proposer sign <identifier> --outcome <answer> -o <file>`',
-    })
+    new UsageError(
+      'invalid_payload',
+      `the payload is not a signed proposal: ${why}`,
+      'create one with `proposer sign <identifier> --outcome <answer> -o <file>`',
+    )
   let json: unknown
   try {
     json = JSON.parse(body)

@@ -21,9 +21,8 @@ import {
   type Required,
   type Subject,
 } from '../check/findings.js'
-import { certificateCode } from '../gateway/answer.js'
+import { certificateCode, isAborted, newPatience } from '../gateway/answer.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
-import { isAborted, newPatience } from '../gateway/retry.js'
 import type { BatchRow, IntentRow, ItemRow } from '../input/input.js'
 import { type Place, placeText } from '../input/rows.js'
 import { otherQuestion, saysQuestion } from '../input/sheet.js'
@@ -39,7 +38,6 @@ import {
   type Trust,
 } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
-import { type SettledEarlier, settleEarlier } from './earlier.js'
 import {
   byRound,
   executedBefore,
@@ -53,7 +51,7 @@ import {
 } from './intent.js'
 import type { RowOutcome } from './outcome.js'
 import { importable, newMisplaced, type Payload, readItem } from './payload.js'
-import { roundsOf, skippedOutcome } from './round-over.js'
+import { roundsOf, type SettledEarlier, settleEarlier, skippedOutcome } from './round-over.js'
 import type { AskRules, ReadRules } from './rules.js'
 import {
   checkTimeline,
@@ -491,7 +489,7 @@ function takeRound(
     throw new UsageError(
       'duplicate_row',
       `question ${questionId} shares its round with question ${first.questionId} (${first.place}): a round accepts one proposal from a wallet`,
-      { hint: 'leave one of them: that proposal answers both' },
+      'leave one of them: that proposal answers both',
     )
   return () => rounds.set(key, { questionId, place })
 }
@@ -562,5 +560,5 @@ const outOfTime = (cause: string) =>
   new UnavailableError(
     'no_context',
     `the time limit was reached before a context was learned: ${cause}`,
-    { hint: 'check the gateway address and the network, or raise --timeout' },
+    'check the gateway address and the network, or raise --timeout',
   )

@@ -13,9 +13,8 @@ import { toHex, typedData, witnessRound } from '../../protocol/witness.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import { type ChainCheck, chainChecks } from '../journal/records.js'
-import { chainNow, confirmByChain, rulesOfRound } from '../trust/context.js'
+import { chainNow, confirmByChain, noNodeForRules, rulesOfRound } from '../trust/context.js'
 import { nothingPinned, requireImplementations } from '../trust/implementations.js'
-import { noNodeForRules } from '../trust/sources.js'
 import {
   checkContext,
   checkOutcome,
@@ -27,8 +26,8 @@ import {
   type Trust,
   untrusted,
 } from '../trust/trust.js'
-import type { SettledEarlier } from './earlier.js'
 import type { Intent } from './intent.js'
+import type { SettledEarlier } from './round-over.js'
 import {
   type AskRules,
   acknowledgedOf,
@@ -41,17 +40,13 @@ import { type CheckedTerms, checkTerms, checkTimeline, cutNotes, hashedRound } f
 
 /** A nonce serves one authorization (R6). `what`: who has it. */
 export const nonceReserved = (what: string, flag = '--nonce') =>
-  new UsageError('nonce_reserved', `nonce ${what}`, {
-    hint: `leave ${flag} out: a fresh one is chosen`,
-  })
+  new UsageError('nonce_reserved', `nonce ${what}`, `leave ${flag} out: a fresh one is chosen`)
 
 export const nonceSpent = (nonce: bigint | string, proposer: string, flag = 'the nonce') =>
   new UsageError(
     'nonce_spent',
     `nonce ${nonce} of ${proposer} is already used or cancelled in Permit2`,
-    {
-      hint: `leave ${flag} out: a fresh one is chosen`,
-    },
+    `leave ${flag} out: a fresh one is chosen`,
   )
 
 export interface AuthorizeParts {
@@ -244,13 +239,13 @@ async function checkFunds(
     throw new UsageError(
       'insufficient_balance',
       `${proposer} holds ${text(balanceRaw)}; ${needs}`,
-      { hint: `fund the wallet, or ${settle}` },
+      `fund the wallet, or ${settle}`,
     )
   if (allowanceRaw < reservedRaw + amountRaw)
     throw new UsageError(
       'insufficient_allowance',
       `${proposer} lets Permit2 move ${text(allowanceRaw)}; ${needs}`,
-      { hint: `let Permit2 move more with \`proposer funds approve\`, or ${settle}` },
+      `let Permit2 move more with \`proposer funds approve\`, or ${settle}`,
     )
 }
 

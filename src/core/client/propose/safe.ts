@@ -19,9 +19,8 @@ import type { Chain, Hex, Signer } from '../../ports.js'
 import { PendingError, UsageError } from '../../protocol/errors.js'
 import { outcomeOf } from '../../protocol/proposal.js'
 import { Address, Bytes32, Uint256 } from '../../protocol/schema.js'
-import type { Offer } from '../journal/authorizations.js'
+import { nextOwner, type Offer } from '../journal/authorizations.js'
 import type { Journal } from '../journal/journal.js'
-import { nextOwner } from '../journal/saved.js'
 import type { Trust } from '../trust/trust.js'
 import { offerRows } from './offer-rows.js'
 
@@ -72,20 +71,24 @@ export function parseParts(
   const read = PartsFile.safeParse(json)
   if (!read.success) {
     const at = read.error.issues[0]?.path.join('.') || 'it'
-    throw new UsageError('invalid_parts', `${from} holds no parts of a Safe: ${at} is wrong`, {
-      hint: 'give the file that `proposer sign` wrote with --safe and -o',
-    })
+    throw new UsageError(
+      'invalid_parts',
+      `${from} holds no parts of a Safe: ${at} is wrong`,
+      'give the file that `proposer sign` wrote with --safe and -o',
+    )
   }
   const { safe, chain_id: chainId } = read.data
   if (safe !== wanted.safe)
-    throw new UsageError('other_safe', `${from} is of Safe ${safe}, not ${wanted.safe}`, {
-      hint: 'give --safe as the file has it, if that is yours',
-    })
+    throw new UsageError(
+      'other_safe',
+      `${from} is of Safe ${safe}, not ${wanted.safe}`,
+      'give --safe as the file has it, if that is yours',
+    )
   if (chainId !== wanted.chainId)
     throw new UsageError(
       'other_chain',
       `${from} is of a Safe on chain ${chainId}; the trust file pins chain ${wanted.chainId}`,
-      { hint: 'choose the --profile or --trust of that chain' },
+      'choose the --profile or --trust of that chain',
     )
   return read.data
 }
@@ -104,9 +107,7 @@ export function requireSameDocument({ given }: SafeSigning, digest: Hex): void {
   throw new UsageError(
     'payload_changed',
     `the parts are signatures of ${given.digest}; what is built here has digest ${digest}`,
-    {
-      hint: 'compare question, answer and pins with the owner who sent the file; sign nothing until they agree',
-    },
+    'compare question, answer and pins with the owner who sent the file; sign nothing until they agree',
   )
 }
 
@@ -121,9 +122,11 @@ export async function collectParts(
   offer: Offer,
 ): Promise<Hex> {
   if (chain === undefined)
-    throw new UsageError('no_rpc_url', 'owners and threshold of a Safe are read from the chain', {
-      hint: 'give --rpc-url <url>, or set PROPOSER_RPC_URL',
-    })
+    throw new UsageError(
+      'no_rpc_url',
+      'owners and threshold of a Safe are read from the chain',
+      'give --rpc-url <url>, or set PROPOSER_RPC_URL',
+    )
   const { digest } = offer.offered
   requireSameDocument(signing, digest)
   const facts = await onChain(() => readSafe(chain, trust.chain_id, signing.safe))
@@ -141,7 +144,7 @@ export async function collectParts(
       throw new UsageError(
         'bad_signature',
         `the signature is of owner ${part.owner}, not of ${by}`,
-        { hint: 'check which account the wallet signs with' },
+        'check which account the wallet signs with',
       )
     if (parts.has(part.owner)) return
     fresh.push(part)
@@ -156,9 +159,11 @@ export async function collectParts(
       fresh.map((part) => ({ kind: 'safe.part', data: { id: offer.id, ...part } })),
     )
   if (parts.size === 0)
-    throw new UsageError('owner_needed', `no owner of Safe ${signing.safe} has signed`, {
-      hint: 'add --as-owner to sign as an owner, or --parts <file> with what owners have signed',
-    })
+    throw new UsageError(
+      'owner_needed',
+      `no owner of Safe ${signing.safe} has signed`,
+      'add --as-owner to sign as an owner, or --parts <file> with what owners have signed',
+    )
   signing.collected?.(partsFile(offer, facts, [...parts.values()]))
   if (parts.size < facts.threshold) throw belowThreshold(facts, offer, [...parts.keys()])
   return combined([...parts.values()], facts.threshold)
@@ -166,9 +171,11 @@ export async function collectParts(
 
 function requireNamed(owner: Signer | undefined, as: Address | undefined): void {
   if (owner === undefined || as === undefined || owner.address === as) return
-  throw new UsageError('wrong_signer', `the key is for ${owner.address}, --as-owner names ${as}`, {
-    hint: 'choose the key of that owner (--account, --signer, --browser), or omit the address',
-  })
+  throw new UsageError(
+    'wrong_signer',
+    `the key is for ${owner.address}, --as-owner names ${as}`,
+    'choose the key of that owner (--account, --signer, --browser), or omit the address',
+  )
 }
 
 interface Adding {
@@ -187,9 +194,11 @@ async function signAsOwner(
   const address = owner.address as Address
   requireKeys(facts, address)
   if (!facts.owners.includes(address))
-    throw new UsageError('not_an_owner', `${address} is not an owner of Safe ${facts.safe}`, {
-      hint: `its owners are ${facts.owners.join(', ')}`,
-    })
+    throw new UsageError(
+      'not_an_owner',
+      `${address} is not an owner of Safe ${facts.safe}`,
+      `its owners are ${facts.owners.join(', ')}`,
+    )
   if (parts.has(address)) return note?.(`${address} has signed already`)
   const { document, hash } = safeMessage(facts, offered.digest)
   const rows = [

@@ -4,8 +4,13 @@
  */
 import type { ProposerError } from '../../protocol/errors.js'
 import { limits } from '../../protocol/words.js'
-import { certificateCode, type Unaccepted } from '../gateway/answer.js'
-import { isAborted, newPatience, timeLimit } from '../gateway/retry.js'
+import {
+  certificateCode,
+  isAborted,
+  newPatience,
+  timeLimit,
+  type Unaccepted,
+} from '../gateway/answer.js'
 import { isUnsettled, type JournaledAuthorization } from '../journal/authorizations.js'
 import {
   attempt,

@@ -313,7 +313,7 @@ const twin = () =>
   new UsageError(
     'duplicate_row',
     'the same question or round appears twice in this batch for the same proposer',
-    { hint: 'leave one of them' },
+    'leave one of them',
   )
 
 export async function authorizePlans(

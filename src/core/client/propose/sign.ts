@@ -194,7 +194,7 @@ export async function checkedSignature(
     new UsageError(
       'bad_signature',
       `the signature does not authorize for ${proposer}: ${why}; nothing was sent`,
-      { hint },
+      hint,
     )
   const signature = given.trim().toLowerCase()
   if (!isSignature(signature))

@@ -4,10 +4,18 @@ import {
   UnauthorizedError,
   UnavailableError,
   UncertainError,
+  UsageError,
 } from '../../protocol/errors.js'
-import { newPatience } from '../gateway/retry.js'
-import { type JournaledAuthorization, stateOf } from '../journal/authorizations.js'
-import { sentElsewhere, supersededError } from '../journal/saved.js'
+import { outcomeOf } from '../../protocol/proposal.js'
+import { newPatience } from '../gateway/answer.js'
+import {
+  type Elsewhere,
+  type JournaledAuthorization,
+  sentElsewhere,
+  stateOf,
+  supersededError,
+  unknownId,
+} from '../journal/authorizations.js'
 import { atRequester, mayBeAt, type Trust } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
 import { type Authorized, authorize, signInRound } from './authorize.js'
@@ -15,7 +23,7 @@ import { executedBefore, type IntentInWords } from './intent.js'
 import type { SubmissionResult } from './outcome.js'
 import { importRecord, readPayload } from './payload.js'
 import type { AuthorizeParts } from './prepare.js'
-import { type CurrentRound, sendInRound } from './round-over.js'
+import { type CurrentRound, sendAllInRound, sendInRound } from './round-over.js'
 import { type SubmitOptions, submitAuthorization } from './send.js'
 import { newAuthorization } from './sign.js'
 
@@ -140,4 +148,115 @@ export async function submitPayload(
   })
   refuseElsewhere(parts, authorization)
   return sendInRound(parts, authorization, sending)
+}
+
+/** Open, and left alone by `--all`, with the command that goes on with it. */
+export interface Skipped {
+  readonly authorization: JournaledAuthorization
+  readonly reason: 'superseded' | 'failed_retryably'
+  readonly command: string
+}
+
+export interface ReplayPlan {
+  readonly chosen: readonly JournaledAuthorization[]
+  /** Not sent: their attempts went to another origin. */
+  readonly elsewhere: readonly Elsewhere[]
+  readonly skipped: readonly Skipped[]
+}
+
+export interface ReplayResult extends Omit<ReplayPlan, 'chosen'> {
+  readonly results: readonly SubmissionResult[]
+}
+
+export interface ReplayOptions extends SubmitOptions {
+  readonly redirect?: boolean
+  /** The round that is open now, where an answer leaves open whether the own one is over. */
+  readonly round?: CurrentRound
+}
+
+/** Unknown or deferred authorizations, or the named ones. `timeoutMs` is for all of them. */
+export async function replay(
+  parts: SubmitParts,
+  which: readonly string[] | 'all',
+  options: ReplayOptions = {},
+): Promise<ReplayResult> {
+  const { chosen, ...rest } = await planReplay(parts, which, options)
+  return { results: await sendAllInRound(parts, chosen, options), ...rest }
+}
+
+/**
+ * One whose attempts went to another origin is only listed, with the flag to use (exit 6, deferred:
+ * 75), but with `redirect`: the gateway was given as a flag together with ids. UsageError
+ * `unknown_journal_id`, `authorization_closed`, `never_sent`; ConflictError `superseded` (R8).
+ */
+export async function planReplay(
+  { ports, journal, gateway }: SubmitParts,
+  which: readonly string[] | 'all',
+  { redirect = false }: Pick<ReplayOptions, 'redirect'>,
+): Promise<ReplayPlan> {
+  const view = await journal.load()
+  const nowMs = ports.clock.nowMs()
+  const isAll = which === 'all'
+  const wanted = isAll
+    ? view.authorizations.filter((one) => isOwed(one, nowMs) && one.supersededBy === undefined)
+    : which.map((id) => sendable(view.find(id), id, nowMs))
+  const chosen: JournaledAuthorization[] = []
+  const elsewhere: Elsewhere[] = []
+  for (const one of wanted) {
+    const away = redirect ? undefined : sentElsewhere(one, gateway.origin, nowMs)
+    if (away === undefined) chosen.push(one)
+    else elsewhere.push(away)
+  }
+  return { chosen, elsewhere, skipped: isAll ? skippedOf(view.authorizations, nowMs) : [] }
+}
+
+const isOwed = (one: JournaledAuthorization, nowMs: number) =>
+  ['unknown', 'deferred'].includes(stateOf(one, nowMs).kind)
+
+function sendable(
+  one: JournaledAuthorization | undefined,
+  id: string,
+  nowMs: number,
+): JournaledAuthorization {
+  if (one === undefined) throw unknownId(id)
+  const { kind } = stateOf(one, nowMs)
+  if (kind === 'closed')
+    throw new UsageError(
+      'authorization_closed',
+      `${id} is closed: sending it again changes nothing`,
+      `see \`proposer journal show ${id}\``,
+    )
+  const superseded = supersededError(one)
+  if (superseded !== undefined) throw superseded
+  if (kind !== 'signed') return one
+  const { identifier, terms } = one.signed
+  throw new UsageError(
+    'never_sent',
+    `${id} was signed and never sent: there is nothing to send again`,
+    `send it with \`proposer submit ${identifier} --outcome ${outcomeOf(terms.price) ?? '<answer>'}\``,
+  )
+}
+
+/** What may still execute and is not sent by `all`, so that it is not forgotten. */
+function skippedOf(all: readonly JournaledAuthorization[], nowMs: number): readonly Skipped[] {
+  const isReplaced = (one: JournaledAuthorization) => one.supersededBy !== undefined
+  const replaced = all.filter((one) => isOwed(one, nowMs) && isReplaced(one))
+  const failed = all.filter(
+    (one) =>
+      stateOf(one, nowMs).kind === 'accepted' &&
+      one.terminal?.outcome === 'failed' &&
+      !isReplaced(one),
+  )
+  return [
+    ...replaced.map((authorization) => ({
+      authorization,
+      reason: 'superseded' as const,
+      command: `proposer revoke ${authorization.id}`,
+    })),
+    ...failed.map((authorization) => ({
+      authorization,
+      reason: 'failed_retryably' as const,
+      command: `proposer replay ${authorization.id}`,
+    })),
+  ]
 }

@@ -169,14 +169,14 @@ export function checkTerms(
     throw new UsageError(
       'amount_above_cap',
       `the parts are for ${said(amountRaw)}; this machine would sign ${said(ownRaw)}, the bond and its headroom`,
-      { hint: `if that amount is right, allow it with --max-amount ${amountRaw}raw` },
+      `if that amount is right, allow it with --max-amount ${amountRaw}raw`,
     )
   const deadlineSeconds = deadlineOf(intent, BigInt(Math.floor(nowSeconds)))
   if (amountRaw < requiredBondRaw)
     throw new UsageError(
       'permit_amount_below_required_bond',
       `the amount, ${said(amountRaw)}, is less than the bond, which is ${said(requiredBondRaw)} now`,
-      { hint: `give --amount ${requiredBondRaw}raw or more, or leave it out` },
+      `give --amount ${requiredBondRaw}raw or more, or leave it out`,
     )
   return { requiredBondRaw, amountRaw, deadlineSeconds, cutFromRaw: isCut ? wantedRaw : undefined }
 }
@@ -191,9 +191,11 @@ function checkAmount(
   text: (raw: bigint) => string,
 ): void {
   if (amountRaw >= 2n ** 256n || amountRaw < 0n)
-    throw new UsageError('invalid_amount', 'the amount is not an unsigned 256-bit integer', {
-      hint: 'give raw token units',
-    })
+    throw new UsageError(
+      'invalid_amount',
+      'the amount is not an unsigned 256-bit integer',
+      'give raw token units',
+    )
   if (maxAmountRaw === undefined || amountRaw <= maxAmountRaw) return
   const said = `the amount would be ${text(amountRaw)} (the required bond is ${text(requiredBondRaw)}), the cap is ${text(maxAmountRaw)}`
   const [detail, hint] =
@@ -203,7 +205,7 @@ function checkAmount(
           `${said} where no RPC confirms the bond`,
           'give --max-amount <amount> if that amount is right, or --rpc-url so that the bond is read from the chain',
         ]
-  throw new UsageError('amount_above_cap', detail, { hint })
+  throw new UsageError('amount_above_cap', detail, hint)
 }
 
 const defaultLifeSeconds = 3_600n
@@ -225,22 +227,20 @@ function deadlineOf(
     throw new UsageError(
       'permit_deadline_too_soon',
       `the deadline ${dated(deadline)} is less than five minutes ahead; it must be ${dated(earliest)} or later`,
-      {
-        hint: 'give a later one, such as --deadline 6m or --deadline 90m, or leave it out for an hour from now',
-      },
+      'give a later one, such as --deadline 6m or --deadline 90m, or leave it out for an hour from now',
     )
   const latest = nowSeconds + longestForeignSeconds
   if (intent.foreign?.deadline === true && deadline > latest)
     throw new UsageError(
       'deadline_above_cap',
       `the parts are for the deadline ${dated(deadline)}; without a flag it may be ${dated(latest)} at most, 24 h ahead`,
-      { hint: `if that deadline is right, allow it with --deadline ${deadline}` },
+      `if that deadline is right, allow it with --deadline ${deadline}`,
     )
   if (deadline >= 2n ** 53n)
     throw new UsageError(
       'invalid_deadline',
       `the deadline ${deadline} is not a time in Unix seconds that JSON can hold`,
-      { hint: 'give Unix seconds, not milliseconds or more' },
+      'give Unix seconds, not milliseconds or more',
     )
   return deadline
 }

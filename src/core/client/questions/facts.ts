@@ -1,11 +1,13 @@
 /** What the chain's logs tell about rounds: when they opened, and how they ended (domain §4, §5). */
 import * as z from 'zod/mini'
 import { oracleAbi, topics } from '../../chain/contracts.js'
+import { firstBlockFrom } from '../../chain/propose.js'
 import { loggedEvent } from '../../chain/reading.js'
 import { type Contracts, keccakHex } from '../../chain/round.js'
-import type { ChainLog, Hex } from '../../ports.js'
+import type { BlockHeader, ChainLog, Hash, Hex } from '../../ports.js'
 import { Address, Bytes32, Uint256 } from '../../protocol/schema.js'
 import { lowercase } from '../../protocol/words.js'
+import { type KeptParts, type KeptSource, readKept } from '../logs/kept-logs.js'
 
 const oracleKinds = {
   [topics.requestPrice]: 'RequestPrice',
@@ -14,7 +16,6 @@ const oracleKinds = {
   [topics.settle]: 'Settle',
 } as const
 
-/** Topic 0 of every log that is read. */
 const followed: readonly Hex[] = [
   topics.requestPrice,
   topics.proposePrice,
@@ -25,7 +26,7 @@ const followed: readonly Hex[] = [
   topics.requestRerequested,
 ]
 
-/** Where a log stands, and what it says. Plain data: facts are kept in a file. */
+/** Plain data: facts are kept in a file. */
 const place = { block: z.int(), index: z.int() }
 export const Fact = z.union([
   /** Of a round: `text` is the hash of its ancillary data. */
@@ -55,7 +56,6 @@ export const factFilter = ({ oracles, requesters }: Contracts) => ({
   topics: [followed],
 })
 
-/** The fact of a log; `undefined` for one of a requester that is not pinned, or of another form. */
 export function factOf(log: ChainLog, { oracles, requesters }: Contracts): Fact | undefined {
   const [kind, first, second] = log.topics
   if (kind === undefined || first === undefined) return undefined
@@ -92,9 +92,7 @@ export interface SeenRound {
   readonly timestamp: string
   readonly state: 'requested' | 'proposed' | 'disputed' | 'settled'
   readonly proposer?: Address | undefined
-  /** An earlier round of the question is known to have ended. */
   readonly isReopened: boolean
-  /** Block of the request; `undefined` where it lies before the facts. */
   readonly openedAt: number | undefined
 }
 
@@ -103,9 +101,8 @@ const isRoundFact = (fact: Fact): fact is RoundFact => 'text' in fact
 const ends = { ProposePrice: 'proposed', DisputePrice: 'disputed', Settle: 'settled' } as const
 
 /**
- * The newest round of every question that the facts name, in the order of their requests. Facts may
- * come in any order, and more than once. `unnamed`: rounds whose question id no log tells, as those
- * of kind `direct`.
+ * In the order of their requests; facts may come in any order, and twice. `unnamed`: no log tells
+ * their question id, as of kind `direct`.
  */
 export function roundFactsOf(
   facts: readonly Fact[],
@@ -186,4 +183,36 @@ function newestOf(group: readonly RoundFact[]) {
     isReopened: own.length < group.length,
     openedAt: own.find(({ kind }) => kind === 'RequestPrice')?.block,
   }
+}
+
+export interface ScanParts extends KeptParts {
+  readonly contracts: Contracts
+  readonly hash: Hash
+}
+
+export interface Scanned {
+  readonly facts: readonly Fact[]
+  readonly from: bigint
+  readonly head: BlockHeader
+}
+
+export async function scanFacts(parts: ScanParts, since: bigint): Promise<Scanned> {
+  const { chain, contracts, hash } = parts
+  const { chainId, oracles, requesters } = contracts
+  const pins = hash.sha256(JSON.stringify([oracles, requesters])).slice(0, 16)
+  const source: KeptSource<string, Fact> = {
+    folder: 'questions',
+    shape: Fact,
+    nameOf: (key) => `${chainId}-${key}.json`,
+    filterOf: () => factFilter(contracts),
+    factOf: (log) => factOf(log, contracts),
+    keyOf: () => pins,
+    startOf: async (_key, _kept, head) => ({
+      from: (await firstBlockFrom(chain, since, head)) ?? head.number + 1n,
+    }),
+    mostFacts: 20_000,
+  }
+  const { head, of } = await readKept(parts, source, [pins])
+  const { from = head.number + 1n, final = [], tail = [] } = of.get(pins) ?? {}
+  return { facts: [...final, ...tail], from, head }
 }

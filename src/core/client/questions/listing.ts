@@ -11,14 +11,12 @@ import type { SeenRound } from './facts.js'
 
 export type QuestionSource = 'registry' | 'chain' | 'gamma'
 
-/** A question that may be open, and what its source knows of it. */
 export interface QuestionSeen {
   readonly questionId: Hex
   readonly slug?: string | undefined
   readonly title?: string | undefined
   readonly endsAt?: string | undefined
   readonly isReopened?: boolean
-  /** Where the source names the requester, or the request itself. */
   readonly entry?: RegistryEntry | undefined
 }
 
@@ -33,7 +31,6 @@ export interface ListedQuestion {
   readonly outcomes: readonly Pick<Outcome, 'outcome' | 'label'>[]
   readonly bond: string | null
   readonly reward: string | null
-  /** Of the round on the oracle, or `paused`. */
   readonly state: string | null
   readonly proposed_by: Address | null
   readonly ends_at: string | null
@@ -46,7 +43,6 @@ export interface ListedQuestion {
   readonly confirmed_by: 'chain' | 'gateway' | null
 }
 
-/** Candidates of the logs. `slugs`: the pinned ones, by question id. */
 export const fromLogs = (
   rounds: readonly SeenRound[],
   slugs: ReadonlyMap<Hex, string>,
@@ -58,7 +54,6 @@ export const fromLogs = (
     entry: { questionId, requester },
   }))
 
-/** Candidates of Gamma's markets; those without a question of the oracle are none. */
 export const fromMarkets = (markets: readonly Market[]): readonly QuestionSeen[] =>
   markets.flatMap(({ questionId, slug, title, endsAt, statuses }) =>
     questionId === undefined
@@ -88,7 +83,6 @@ export const byChain = (
   confirmed_by: 'chain',
 })
 
-/** An open question as a gateway tells it, which knows neither reward nor earlier rounds. */
 export const byGateway = (candidate: QuestionSeen, context: QuestionContext): ListedQuestion => ({
   ...unconfirmed(candidate, 'registry'),
   title: titleOf(context.request.ancillary_data as Hex) ?? null,
@@ -131,7 +125,7 @@ export const unconfirmed = (
 const labelled = (outcomes: Round['outcomes']): ListedQuestion['outcomes'] =>
   outcomes.filter(({ allowed }) => allowed).map(({ outcome, label }) => ({ outcome, label }))
 
-/** Re-opened rounds first: they are soonest answered by another. Then as the source has them. */
+/** They are soonest answered by another. */
 export const reopenedFirst = <T extends { readonly isReopened?: boolean }>(
   candidates: readonly T[],
 ): readonly T[] => [
@@ -141,11 +135,7 @@ export const reopenedFirst = <T extends { readonly isReopened?: boolean }>(
 
 const askedAtOnce = 50
 
-/**
- * The questions that the chain knows, as far as they are wanted, up to `limit`; re-opened ones
- * first. `unseen`: candidates that were not asked about, because there were enough. UnavailableError
- * where the chain does not answer.
- */
+/** `unseen`: candidates not asked about, because there were enough. */
 export async function onlyWanted(
   reader: RoundReader,
   candidates: readonly QuestionSeen[],

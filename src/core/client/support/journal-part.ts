@@ -1,28 +1,20 @@
 /**
- * What a support bundle says of the journal (contract §6, `support-bundle`): an allow-list of
- * fields (R5). No payload, no signature and no digest. The permit nonce is in it: the chain shows
- * it once used, it gives no power without the signature, and support asks for it first.
+ * An allow-list of fields (R5): no payload, signature or digest. The permit nonce gives no power
+ * without the signature, and support asks for it first.
  */
 import type { JournaledAuthorization, Offer } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/fold.js'
 import { attemptRow, journalRow } from '../journal/rows.js'
 
-/** Narrows what is reported; both bounds hold together. */
 export interface BundleScope {
-  /** A question id, or the identifier as it was asked for. */
   readonly question?: string
   readonly sinceMs?: number
 }
 
 /** The newest so many are reported (R17); a question or a time narrows further. */
 export const bundleLimit = 1_000
-/** Attempts of one authorization, the newest. */
 const attemptLimit = 20
 
-/**
- * Authorizations and offers as rows, newest last, as far as the scope goes. `left_out`: how many
- * more are wanted and were too many.
- */
 export function journalPart(
   { authorizations, offers }: Pick<JournalView, 'authorizations' | 'offers'>,
   { question, sinceMs = 0 }: BundleScope,
@@ -40,7 +32,6 @@ export function journalPart(
   return { authorizations: rows, left_out: wanted.length + wantedOffers.length - rows.length }
 }
 
-/** The payloads' signatures, and those of a Safe's owners: what must not be in a bundle. */
 export function journalSignatures(
   view: Pick<JournalView, 'authorizations' | 'offers'>,
 ): readonly string[] {

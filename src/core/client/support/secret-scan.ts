@@ -1,17 +1,16 @@
+import { base64Of, decoded } from '../../protocol/url-secrets.js'
+
 /**
- * The last look at a document before it is given away (R5). It was put together from an allow-list,
- * and this proves that no known secret got in by a field that was thought to be harmless.
+ * The last look at a document that is given away (R5): no known secret got in by a field that was
+ * thought harmless.
  */
 
-/** Something that must not appear, without regard to case. */
 export interface Secret {
-  /** What it is, for people, such as `the RPC URL`. */
   readonly kind: string
   readonly text: string
 }
 
 export interface FoundSecret {
-  /** Dotted path in the document, such as `journal.authorizations.3.client_ref`. */
   readonly field: string
   readonly kind: string
 }
@@ -19,7 +18,6 @@ export interface FoundSecret {
 /** Shorter ones count only where they stand alone: a password `a` is in every text. */
 const anywhereAtLeast = 6
 
-/** Every field whose value, or key name, holds one of the secrets; the value is never told. */
 export function findSecrets(document: unknown, secrets: readonly Secret[]): readonly FoundSecret[] {
   const sought = secrets
     .filter(({ text }) => text !== '')
@@ -43,13 +41,78 @@ export function findSecrets(document: unknown, secrets: readonly Secret[]): read
   return found
 }
 
-/**
- * Fields that hold words of ours, a variable's or flag's name, or a URL cut down to scheme, host and
- * port: a secret that is the same word says nothing there.
- */
+/** Words of ours, names of variables, or URLs without their secrets. */
 const fields: ReadonlySet<string> = new Set([
   ...['key', 'from', 'origin', 'url', 'removed', 'variables'],
   ...['state', 'class', 'form', 'outcome', 'result', 'kind', 'status', 'failure_stage', 'source'],
 ])
 const isOurs = (path: readonly string[]): boolean =>
   path[0] === 'versions' || fields.has(path.findLast((step) => !/^\d+$/.test(step)) ?? '')
+
+const schemes: ReadonlySet<string> = new Set(['http:', 'https:', 'ws:', 'wss:'])
+/** Words such as `polygon` or `mainnet` are shorter. */
+const longAtLeast = 16
+/** With digits among the letters; `v2` and `p2` are shorter. */
+const mixedAtLeast = 6
+/** A value of the query under a name that tells nothing. */
+const valueAtLeast = 8
+const tellingName = /key|secret|token|auth|pass|sig|cred|jwt/i
+/** Under a telling name; shorter ones are in every text. */
+const toldAtLeast = 4
+
+const looksLikeKey = (text: string) =>
+  text.length >= longAtLeast ||
+  (text.length >= mixedAtLeast && /\d/.test(text) && /[a-z]/i.test(text))
+
+export function webUrl(text: string): URL | undefined {
+  if (!URL.canParse(text)) return undefined
+  const url = new URL(text)
+  return schemes.has(url.protocol) ? url : undefined
+}
+
+/**
+ * What of URLs a bundle must not hold. Narrower than `url-secrets`: a gateway's path `/proposer`
+ * must not refuse every `proposer`. What is no URL counts as a whole, and by its parts where only
+ * its scheme is missing.
+ */
+export function urlCredentials(urls: readonly string[]): readonly string[] {
+  const found = new Set<string>()
+  for (const text of urls) {
+    const url = webUrl(text)
+    if (url !== undefined) {
+      for (const one of credentialsOf(url)) found.add(one)
+      continue
+    }
+    if (text === '') continue
+    found.add(text)
+    const completed = webUrl(`https://${text}`)
+    // Whoever forgot the scheme may have written the user where it stands.
+    if (completed !== undefined)
+      for (const one of [completed.username, ...credentialsOf(completed)])
+        if (one !== '') found.add(one)
+  }
+  return [...found].sort((one, other) => other.length - one.length)
+}
+
+function credentialsOf({ username, password, pathname, search, hash }: URL): readonly string[] {
+  const isAlone = password === ''
+  const parts = [
+    password,
+    ...(isAlone || looksLikeKey(username) ? [username] : []),
+    ...pathname.split('/').filter(looksLikeKey),
+    ...search.slice(1).split('&').flatMap(queryValue),
+    hash.slice(1),
+    ...(isAlone ? [] : [base64Of(`${decoded(username)}:${decoded(password)}`)]),
+  ]
+  return parts.filter((part) => part !== '').flatMap((part) => [part, decoded(part)])
+}
+
+function queryValue(pair: string): readonly string[] {
+  const split = pair.indexOf('=')
+  const value = pair.slice(split + 1)
+  const counts =
+    value.length >=
+      (split < 0 || tellingName.test(pair.slice(0, split)) ? toldAtLeast : valueAtLeast) ||
+    looksLikeKey(value)
+  return counts ? [value, value.replaceAll('+', ' ')] : []
+}

@@ -19,7 +19,7 @@ import { objectOf } from '../../protocol/json.js'
 import type { Address } from '../../protocol/schema.js'
 import type { WitnessRequest } from '../../protocol/witness.js'
 import { isQuestionId, isSlug } from '../../protocol/words.js'
-import type { CallOptions } from '../gateway/gateway-client.js'
+import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
 import { FactError, signingDataOf } from './signing-data.js'
 import {
   checkContext,
@@ -46,9 +46,8 @@ export interface ContextSource {
 }
 
 /**
- * Straight from the chain, without budget. Slugs come from trust.json only; questions of kind
- * `direct` cannot be found this way. Where two pinned requesters know a question, the first one's
- * is taken and a note names both.
+ * Without budget. Slugs come from trust.json; kind `direct` cannot be found. Of two requesters
+ * the first is taken, and a note names both.
  */
 export function chainContexts(
   chain: Chain,
@@ -81,10 +80,6 @@ export function chainContexts(
   }
 }
 
-/**
- * An adapter's question ID is the hash of its text, and two adapters may ask the same one (domain
- * §5.1).
- */
 function ambiguity(rounds: readonly Round[]): readonly string[] {
   if (rounds.length < 2) return []
   const [first, ...others] = rounds.map(({ requester }) => requester)
@@ -94,9 +89,8 @@ function ambiguity(rounds: readonly Round[]): readonly string[] {
 }
 
 /**
- * The chain first, then the gateway for what no requester on the chain can tell. The request of a
- * question of kind `direct` stands in the gateway's registry alone. Only such a context is taken
- * from it, once the chain has confirmed that request.
+ * A request of kind `direct` stands in the gateway's registry alone; such a context is taken from
+ * it once the chain has confirmed the request.
  */
 export function withDirect(
   chain: Chain,
@@ -145,7 +139,6 @@ export function withDirect(
   }
 }
 
-/** Told where clarifications could not be read. */
 export const rulesUnknown = (why: string): string => `rules unknown: ${why}`
 
 async function withRules(chain: Chain, context: QuestionContext, round: Round) {
@@ -157,7 +150,6 @@ async function withRules(chain: Chain, context: QuestionContext, round: Round) {
   }
 }
 
-/** The clarifications of a round as of its block. */
 export async function rulesOfRound(chain: Chain, round: Round): Promise<Rules | undefined> {
   const { readRules } = await import('../../chain/rules.js')
   return onChain(() => readRules(chain, round, round.blockNumber))
@@ -178,11 +170,8 @@ export const fromRound = (trust: Trust, round: Round): QuestionContext => ({
 })
 
 /**
- * Compares a context with the chain's own word (robustness §6). UsageError `untrusted_<field>` for
- * a difference, ConflictError `request_not_open`, RejectedError `question_not_found`,
- * UnavailableError where the chain does not answer or is another one. Of kind `direct` the oracle
- * is asked about the request that the context names; that the question id means it, no chain can
- * tell.
+ * The chain's own word (robustness §6). That a question id of kind `direct` means its request, no
+ * chain can tell.
  */
 export async function confirmByChain(
   chain: Chain,
@@ -232,10 +221,7 @@ export async function confirmByChain(
   return round
 }
 
-/**
- * The later of wall clock and head time in Unix seconds; refuses a chain with another id than the
- * pinned one (R16).
- */
+/** The later of wall clock and head time in Unix seconds (R16). */
 export async function chainNow(
   chain: Chain,
   trust: Trust,
@@ -252,11 +238,7 @@ export async function chainNow(
   return Math.max(clock.nowMs() / 1_000, Number(head?.timestamp ?? 0n))
 }
 
-/**
- * The context in what `context --json` printed (the one for `identifier`, or the only one), or one
- * `signing_data` object (contract §4). Not yet checked against trust. UsageError
- * `invalid_context`, or `untrusted_<field>` where a field has a value that none may have.
- */
+/** Not yet checked against trust. */
 export function parseContext(json: unknown, identifier: string): QuestionContext {
   const picked = pick(json, identifier)
   const data = orBadField(() => signingDataOf(picked))
@@ -273,7 +255,6 @@ export function parseContext(json: unknown, identifier: string): QuestionContext
   }
 }
 
-/** How a context in the file writes the amounts of this token; `undefined` where none tells. */
 export function tokenIn(json: unknown, token: Address): QuestionContext['token'] {
   const { questions = [json] } = objectOf(json) ?? {}
   return (Array.isArray(questions) ? questions : [])
@@ -308,7 +289,6 @@ function pick(json: unknown, identifier: string): unknown {
   return found
 }
 
-/** What `make` makes, or the ProposerError that it throws, as the result for this identifier. */
 export async function contextResult(
   identifier: string,
   make: () => Promise<{ context: QuestionContext; notes: readonly string[] }>,
@@ -323,9 +303,6 @@ export async function contextResult(
 
 export const slugOf = (identifier: string) => (isSlug(identifier) ? { slug: identifier } : {})
 
-/**
- * What a reader answers, or the field of another form than any gateway may send: named, exit 2.
- */
 export function orBadField<T>(read: () => T): T {
   try {
     return read()
@@ -341,9 +318,11 @@ function badField(path: string): UsageError {
 }
 
 const invalidContext = (why: string) =>
-  new UsageError('invalid_context', `the context file cannot be used: ${why}`, {
-    hint: 'make it with `proposer context <identifier> --json`',
-  })
+  new UsageError(
+    'invalid_context',
+    `the context file cannot be used: ${why}`,
+    'make it with `proposer context <identifier> --json`',
+  )
 
 function notFound(identifier: string, trust: Trust): RejectedError {
   const isDirectPinned = trust.requesters.some(({ kind }) => kind === 'direct')
@@ -353,9 +332,7 @@ function notFound(identifier: string, trust: Trust): RejectedError {
   return new RejectedError(
     'question_not_found',
     `no pinned requester on the chain knows ${identifier}`,
-    {
-      hint: `check the question id, the requesters in the trust file and the --rpc-url${direct}`,
-    },
+    `check the question id, the requesters in the trust file and the --rpc-url${direct}`,
   )
 }
 
@@ -364,8 +341,55 @@ function notOpen(round: Round): ConflictError {
   return new ConflictError(
     'request_not_open',
     `the request of ${round.questionId} is not open for a proposal: its state is ${state}`,
-    {
-      hint: `${round.paused ? 'wait until the question is unpaused' : 'wait for a new round'}; \`proposer reconcile ${round.questionId}\` shows what happened`,
-    },
+    `${round.paused ? 'wait until the question is unpaused' : 'wait for a new round'}; \`proposer reconcile ${round.questionId}\` shows what happened`,
   )
+}
+
+export interface SourceParts {
+  readonly trust: Trust
+  readonly clock: Clock
+  readonly chain: Chain | undefined
+  readonly gateway?: (() => Promise<GatewayClient>) | undefined
+}
+
+/** From a node where there is one, free of the rate limit. */
+export async function contextsFrom({
+  trust,
+  clock,
+  chain,
+  gateway,
+}: SourceParts): Promise<ContextSource> {
+  const fromGateway = async (open: () => Promise<GatewayClient>) => {
+    const { gatewayContexts } = await import('./gateway-contexts.js')
+    return gatewayContexts(await open(), trust, clock)
+  }
+  if (chain === undefined) {
+    if (gateway === undefined) throw new Error('contexts come from a node or a gateway')
+    return withoutRules(await fromGateway(gateway))
+  }
+  const own = chainContexts(chain, trust, clock)
+  return gateway === undefined ? own : withDirect(chain, trust, own, () => fromGateway(gateway))
+}
+
+export const noNodeForRules = rulesUnknown('clarifications are read from a node (--rpc-url)')
+
+const withoutRules = (source: ContextSource): ContextSource => ({
+  async contexts(identifiers, options) {
+    const results = await source.contexts(identifiers, options)
+    return results.map((one) =>
+      one.error === undefined ? { ...one, notes: [...one.notes, noNodeForRules] } : one,
+    )
+  },
+})
+
+export async function contextFrom(
+  source: ContextSource,
+  identifier: string,
+  { signal, note }: { readonly signal: AbortSignal; note(text: string): void },
+): Promise<QuestionContext> {
+  const [result] = await source.contexts([identifier], { signal })
+  if (result === undefined) throw new Error('a source answered no context for an identifier')
+  if (result.error) throw result.error
+  for (const text of result.notes) note(text)
+  return result.context
 }

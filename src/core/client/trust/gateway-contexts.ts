@@ -15,7 +15,7 @@ import {
 import { signingDataOf } from './signing-data.js'
 import { checkContext, kindOf, outcomesByText, type QuestionContext, type Trust } from './trust.js'
 
-/** From the gateway's batch route: costs one budget item an identifier; more than 100 are split. */
+/** Costs one item an identifier. */
 export function gatewayContexts(
   gateway: GatewayClient,
   trust: Trust,
@@ -71,7 +71,6 @@ function allowedOutcomes(trust: Trust, context: QuestionContext): readonly Outco
   }))
 }
 
-/** An item's error by its status, as the same status of a whole call would mean. */
 function itemError(
   identifier: string,
   httpStatus: number | undefined,
@@ -91,6 +90,4 @@ const miscounted = (items: readonly unknown[], asked: readonly unknown[]) =>
   gatewayFault(`the gateway gave ${items.length} results where it was asked for ${asked.length}`)
 
 const gatewayFault = (detail: string) =>
-  new UnavailableError('gateway_body', detail, {
-    hint: 'nothing was admitted by this call; retry later',
-  })
+  new UnavailableError('gateway_body', detail, 'nothing was admitted by this call; retry later')

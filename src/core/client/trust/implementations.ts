@@ -11,27 +11,22 @@ import { UsageError } from '../../protocol/errors.js'
 import type { Address } from '../../protocol/schema.js'
 import type { Trust } from './trust-file.js'
 
-/** Where trust.json pins no code; noted wherever a node could have been asked. */
 export const nothingPinned =
   'the trust file does not pin the code of oracles and tokens, so an upgrade of theirs is not noticed: `proposer trust verify --repin` pins it'
 
 export const howToRepin =
   'sign nothing before you know what the new code does; then `proposer trust verify --repin` shows old and new, and pins the new code'
 
-/** What oracles, tokens, and contracts whose code is pinned already run now. */
 export function implementationsNow(chain: Chain, trust: Trust): Promise<Implementations> {
   const pinned = Object.keys(trust.implementations ?? {}) as Address[]
   const addresses = [...trust.oracles, ...trust.tokens, ...pinned]
   return onChain(() => implementationsOf(chain, addresses, 'latest'))
 }
 
-/** The pins whose code was compared, by the chain that was asked: later only slots are read. */
+/** Pins whose code was compared: later only slots are read. */
 const compared = new WeakMap<Chain, Trust>()
 
-/**
- * Asked before each signature, or each hundred: one storage read a pinned contract. UsageError
- * `implementation_changed` (exit 2) for the whole run; UnavailableError `chain_unavailable`.
- */
+/** Asked before each signature, or each hundred: one storage read a contract. */
 export async function requireImplementations(chain: Chain, trust: Trust): Promise<void> {
   const { implementations } = trust
   if (implementations === undefined) return
@@ -43,7 +38,7 @@ export async function requireImplementations(chain: Chain, trust: Trust): Promis
     throw new UsageError(
       'implementation_changed',
       [changed, ...others].map(changedText).join('; '),
-      { hint: howToRepin },
+      howToRepin,
     )
   compared.set(chain, trust)
 }

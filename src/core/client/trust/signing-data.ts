@@ -1,7 +1,6 @@
 /**
- * The facts of signing data (§2.4, §2.7, §2.8), wherever the spec lets them stand (contract §9).
- * They are compared with trust, and what is signed is built from them by us (R9): nothing else of
- * the answer is used.
+ * Facts of signing data (§2.4, §2.7, §2.8), wherever the spec lets them stand (contract §9). What
+ * is signed is built from them by us (R9).
  */
 
 import { type Json, objectOf } from '../../protocol/json.js'
@@ -25,9 +24,8 @@ const oracleIdentifier = [
 const ancillaryBytes = ['request.ancillary_data', 'request.ancillary_bytes', 'request.ancillary']
 
 /**
- * Signing data of the batch route, or of the single one, as a gateway of ours writes it (contract
- * §4). Of what our own gateway writes twice, both are kept, for `checkContext` to compare. Throws
- * FactError with the place where a fact was looked for first.
+ * Of what is written twice both are kept, for `checkContext` to compare. FactError names the
+ * place looked at first.
  */
 export function signingDataOf(json: unknown): BatchSigningData {
   const data = objectOf(json) ?? {}
@@ -63,22 +61,18 @@ const valueAt = (data: Json, path: string): unknown =>
 
 const isText = (value: unknown): value is string => typeof value === 'string'
 
-/** Integers are reported as text or as a JSON number (contract §9), which is safe where it is exact. */
+/** Text or a JSON number (contract §9). */
 const asText = (data: Json, path: string): unknown => {
   const value = valueAt(data, path)
   return Number.isSafeInteger(value) ? String(value) : value
 }
 
-/**
- * What stands at the first of the places that holds anything: a malformed value there is not made
- * good by the next one.
- */
+/** A malformed value is not made good by the next place. */
 function textAt<T extends string>(
   data: Json,
   places: readonly string[],
   isOne: ((text: string) => text is T) | ((text: string) => boolean),
 ): T {
-  // An object stands for its members, which have places of their own.
   const value = places
     .map((place) => asText(data, place))
     .find((each) => each != null && objectOf(each) === undefined)
@@ -104,10 +98,7 @@ function allowedValues(data: Json): string[] {
   throw new FactError('price.allowed_values')
 }
 
-/**
- * The witness is ours to build. What an answer says of it is kept to be compared; what it does not
- * say is as we build it.
- */
+/** What an answer says of the witness is kept to be compared. */
 function witnessOf(data: Json): Omit<BatchSigningData['signing'], 'chain_id'> {
   const memberOf = (name: string, isOne: (value: unknown) => boolean) => {
     const value = asText(data, `signing.${name}`) ?? undefined
@@ -119,8 +110,7 @@ function witnessOf(data: Json): Omit<BatchSigningData['signing'], 'chain_id'> {
     primary_type: memberOf('primary_type', isText) ?? primaryType,
     types: memberOf('types', isTypes) ?? witnessTypes,
   }
-  // Whether they are the literals that the type says is for `checkContext`, which names both
-  // values.
+  // `checkContext` compares them with the literals.
   return witness as Omit<BatchSigningData['signing'], 'chain_id'>
 }
 

@@ -2,15 +2,18 @@
 
 import * as z from 'zod/mini'
 import en from 'zod/v4/locales/en.js'
+import { builtInProfile } from '../../chain/profiles.js'
 import { requesterKinds } from '../../chain/round.js'
 import { lowercaseAddresses } from '../../protocol/address.js'
+import { instant } from '../../protocol/candidate.js'
 import { UsageError } from '../../protocol/errors.js'
 import { keyBytes, type ReceiptKey } from '../../protocol/receipt.js'
 import { Address, Bytes32 } from '../../protocol/schema.js'
+import { isAddress, zeroAddress } from '../../protocol/words.js'
 
 const addresses = z.array(Address).check(z.minLength(1))
 
-/** A public Ed25519 key (RFC 8037); times are Unix seconds. A private half is refused. */
+/** RFC 8037; times are Unix seconds. A private half is refused. */
 const ReceiptJwk = z.strictObject({
   kty: z.literal('OKP'),
   crv: z.literal('Ed25519'),
@@ -36,7 +39,6 @@ export const Trust = z
       .check(z.minLength(1)),
     tokens: addresses,
     slugs: z._default(z.record(z.string(), Bytes32), {}),
-    /** How amounts of tokens that no profile knows are written. */
     token_info: z.optional(
       z.record(
         Address,
@@ -58,16 +60,13 @@ export const Trust = z
   .register(z.globalRegistry, { id: 'Trust' })
 export type Trust = z.infer<typeof Trust>
 
-/**
- * A parsed trust.json, or UsageError `invalid_trust` naming the field. `where` is the file's name
- * for the message.
- */
+/** `where` is the file's name for the message. */
 export function parseTrust(json: unknown, where: string): Trust {
   const lower = lowercaseAddresses(json, (path, address) => {
     throw new UsageError(
       'invalid_trust',
       `${where}: ${path}: ${address} has a wrong checksum (EIP-55)`,
-      { hint: 'a character is mistyped: copy the address again' },
+      'a character is mistyped: copy the address again',
     )
   })
   const parsed = Trust.safeParse(lower, { error: en().localeError })
@@ -78,8 +77,130 @@ export function parseTrust(json: unknown, where: string): Trust {
   throw new UsageError(
     'invalid_trust',
     `${where}: ${field} is not as a trust file must have it (${issue?.message ?? 'malformed'})`,
-    {
-      hint: 'create one with `proposer trust init`',
-    },
+    'create one with `proposer trust init`',
   )
+}
+
+export interface MergedPins {
+  readonly trust: Trust
+  /** `signed_proposer: 0x1… becomes 0x2…`: a pin that now says something else. */
+  readonly changed: readonly string[]
+  readonly added: readonly string[]
+}
+
+/** Where both pin one thing the later word holds. Pins of another chain take the place of these. */
+export function mergePins(current: Trust, more: Trust): MergedPins {
+  const [before, after] = [pinsOf(current), pinsOf(more)]
+  const added = linesOf(after)
+  if (current.chain_id !== more.chain_id) {
+    const chain = `chain_id: ${current.chain_id} becomes ${more.chain_id}`
+    return {
+      trust: more,
+      changed: [chain, ...linesOf(before).map((line) => `${line} is dropped`)],
+      added,
+    }
+  }
+  const changed = [...after].flatMap(([name, says]) => {
+    const was = before.get(name)
+    // A key that ends is a narrower pin; one that ends no more, or is another, is a change.
+    if (was === undefined || was === says || says.startsWith(`${was} until `)) return []
+    return [`${name}: ${was} becomes ${says}`]
+  })
+  const both = <T>(ones: readonly T[], others: readonly T[]) => [...new Set([...ones, ...others])]
+  const records = (['slugs', 'token_info', 'receipt_keys', 'implementations'] as const).filter(
+    (field) => (current[field] ?? more[field]) !== undefined,
+  )
+  const kinds = new Map(
+    [...current.requesters, ...more.requesters].map(({ address, kind }) => [address, kind]),
+  )
+  const trust: Trust = {
+    ...current,
+    ...more,
+    oracles: both(current.oracles, more.oracles),
+    tokens: both(current.tokens, more.tokens),
+    requesters: [...kinds].map(([address, kind]) => ({ address, kind })),
+    ...Object.fromEntries(
+      records.map((field) => [field, { ...current[field], ...more[field] }] as const),
+    ),
+  }
+  const known = new Set(linesOf(before))
+  return { trust, changed, added: added.filter((line) => !known.has(line)) }
+}
+
+function pinsOf(trust: Trust): ReadonlyMap<string, string> {
+  const { token_info = {}, implementations = {}, receipt_keys = {} } = trust
+  const until = (exp: number | undefined) => exp && instant(exp * 1_000)
+  return new Map<string, string>([
+    ...(['permit2', 'signed_proposer'] as const).map((field) => [field, trust[field]] as const),
+    ...trust.oracles.map((address) => [`oracle ${address}`, ''] as const),
+    ...trust.requesters.map(({ address, kind }) => [`requester ${address}`, kind] as const),
+    ...trust.tokens.map((address) => [`token ${address}`, ''] as const),
+    ...Object.entries(trust.slugs).map(([slug, id]) => [`slug ${slug}`, id] as const),
+    ...Object.entries(token_info).map(
+      ([token, { symbol, decimals }]) =>
+        [`token_info ${token}`, `${symbol} with ${decimals} decimals`] as const,
+    ),
+    ...Object.entries(implementations).map(
+      ([address, { implementation, code_hash }]) =>
+        [`implementation of ${address}`, `${implementation} with code hash ${code_hash}`] as const,
+    ),
+    ...Object.entries(receipt_keys).flatMap(([kid, { x, exp }]) => [
+      [`receipt_keys ${kid}`, exp === undefined ? x : `${x} until ${until(exp)}`] as const,
+      ...(exp === undefined ? [] : [[`end of receipt key ${kid}: ${until(exp)}`, ''] as const]),
+    ]),
+  ])
+}
+
+const linesOf = (pins: ReadonlyMap<string, string>): readonly string[] =>
+  [...pins.keys()]
+    .filter((name) => name !== 'permit2' && name !== 'signed_proposer')
+    .map((name) => name.replace(/^receipt_keys /, 'receipt key '))
+
+export type ProfilePins = Omit<Trust, 'signed_proposer'> & {
+  readonly signed_proposer: Address | null
+}
+
+export function profilePins(name: string): ProfilePins | undefined {
+  const profile = builtInProfile(name)
+  if (profile === undefined) return undefined
+  return {
+    chain_id: profile.chainId,
+    permit2: profile.permit2,
+    signed_proposer: profile.signedProposer ?? null,
+    oracles: [...profile.oracles],
+    requesters: profile.requesters.map((requester) => ({ ...requester })),
+    tokens: [...profile.tokens],
+    slugs: {},
+  }
+}
+
+/** `signedProposer` stands in where the profile knows none, and has to agree where it does. */
+export function wholePins(name: string, pins: ProfilePins, signedProposer?: string): Trust {
+  if (
+    signedProposer !== undefined &&
+    (!isAddress(signedProposer) || signedProposer === zeroAddress)
+  ) {
+    throw new UsageError(
+      'bad_address',
+      '--signed-proposer is not a contract address',
+      'give it as 0x and 40 hex digits, not all zero',
+    )
+  }
+  const known = pins.signed_proposer
+  if (known !== null && signedProposer !== undefined && signedProposer !== known) {
+    throw new UsageError(
+      'untrusted_signed_proposer',
+      `--signed-proposer is ${signedProposer}, the profile ${name} has ${known}`,
+      'leave it out, or pin other contracts under another profile name with `proposer trust init --from <file>`',
+    )
+  }
+  const signed_proposer = signedProposer ?? known
+  if (signed_proposer === null) {
+    throw new UsageError(
+      'signed_proposer_needed',
+      `the profile ${name} pins every contract but signed_proposer, which no public source names`,
+      `ask the operator for it, compare it with an independent source, then run \`proposer trust init --profile ${name} --signed-proposer 0x…\``,
+    )
+  }
+  return { ...pins, signed_proposer }
 }

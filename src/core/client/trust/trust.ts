@@ -15,19 +15,15 @@ import { domainType, witnessTypes } from '../../protocol/witness.js'
 import { isQuestionId } from '../../protocol/words.js'
 import type { Trust } from './trust-file.js'
 
-/**
- * `signing_data` (contract §4) and what we know beside it. `slug` is the one that was asked for.
- */
+/** `slug`: the one that was asked for. */
 export interface QuestionContext extends BatchSigningData {
   readonly source: 'gateway' | 'chain' | 'file'
   readonly slug?: string
-  /** p1, p2, p3 with labels and permission by the request's text. */
   readonly outcomes?: readonly Outcome[]
   readonly reward?: string
   readonly reopened?: boolean
-  /** Clarifications, where a chain told them. */
   readonly rules?: Rules
-  /** Only of a file: hash of the clarifications that whoever made it had read. */
+  /** Of a file: the clarifications that its maker had read. */
   readonly rules_told?: Hex
   readonly token?: { readonly address: string; readonly symbol: string; readonly decimals: number }
   /** Only in a file that carries a server's `typed_data`: compared, never signed (R9). */
@@ -36,7 +32,6 @@ export interface QuestionContext extends BatchSigningData {
 
 export type { Trust } from './trust-file.js'
 
-/** The same pins as the chain side names them. */
 export function contractsOf(trust: Trust): Contracts {
   return {
     chainId: trust.chain_id,
@@ -48,47 +43,33 @@ export function contractsOf(trust: Trust): Contracts {
   }
 }
 
-/**
- * The question id of an identifier without asking anybody: itself, or the pinned one of a slug.
- */
 export function pinnedQuestionId(trust: Trust, identifier: string): Hex | undefined {
   if (isQuestionId(identifier)) return identifier
   return Object.hasOwn(trust.slugs, identifier) ? trust.slugs[identifier] : undefined
 }
 
-/**
- * UsageError `untrusted_<field>`: what was reported is not what is pinned; exit 2, nothing is
- * signed and nothing sent (R9).
- */
+/** Exit 2, nothing is signed or sent (R9). */
 export function untrusted(field: string, detail: string, hint?: string): UsageError {
-  return new UsageError(`untrusted_${field}`, detail, {
-    hint:
-      hint ??
+  return new UsageError(
+    `untrusted_${field}`,
+    detail,
+    hint ??
       'nothing was signed; if the pins are out of date, correct the trust file; otherwise do not use this gateway',
-  })
+  )
 }
 
-/**
- * UsageError `untrusted_slug` for a slug that trust.json does not pin, where nobody was asked what
- * it means. A signature must not follow whatever somebody says a slug means (R9).
- */
+/** A signature must not follow whatever somebody says a slug means (R9). */
 export function unpinnedSlug(slug: string): UsageError {
   return untrusted('slug', `the slug ${slug} is not pinned in the trust file`, howToPin(slug))
 }
 
-/** The hint of a slug that is not pinned. */
 export function howToPin(slug: string): string {
   return `\`proposer context ${slug}\` without a node (--rpc-url) asks the gateway which question it means; compare that with an independent source, then give the question id itself, pin the slug with \`proposer trust pin ${slug}\`, or add "${slug}": "0x…" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`
 }
 
 export interface Asked {
   readonly identifier?: string | undefined
-  /** The later of wall clock and, where known, head time; Unix seconds. */
   readonly nowSeconds: number
-  /**
-   * Refuse a slug that trust.json does not pin, unless `confirmedQuestionId` says what it stands
-   * for.
-   */
   readonly requireSlugPin?: boolean
   readonly confirmedQuestionId?: string | undefined
 }
@@ -97,10 +78,8 @@ export interface Asked {
 const clockSlackSeconds = 900
 
 /**
- * Throws UsageError `untrusted_<field>` for the first field that differs from the pins, naming it
- * with both values. Chain_id, permit2, signed_proposer, oracle, requester, token, question_id,
- * slug, identifier, ancillary_data, timestamp, max_payment, primary_type, types. Returns notes on
- * what could not be checked here. Sources: robustness §6 (before signing), domain §9.
+ * Names the first field that differs with both values; returns notes on what could not be checked
+ * (robustness §6, domain §9).
  */
 export function checkContext(
   trust: Trust,
@@ -150,7 +129,6 @@ export function checkContext(
   return notes
 }
 
-/** The kind that trust.json gives the requester. */
 export function kindOf(trust: Trust, requester: string): RequesterKind | undefined {
   return trust.requesters.find(({ address }) => address === requester)?.kind
 }
@@ -179,9 +157,8 @@ export interface JournaledRound {
 }
 
 /**
- * The pins with the requesters alone that a journaled authorization may be for: the requester
- * belongs to the round (R3). Records of 0.1 name none. Where the question id is the hash of the
- * text, the key of their round tells; what tells nothing may be for all.
+ * The requesters that a record may be for (R3). Records of 0.1 name none: the key of the round
+ * tells where the question id is the hash of the text.
  */
 export function roundPins(
   trust: Trust,
@@ -205,18 +182,13 @@ export function roundPins(
 export const mayBeAt = (trust: Trust, record: JournaledRound): boolean =>
   roundPins(trust, record).requesters.length > 0
 
-/**
- * Whether the question id is the hash of the request's text, which `checkContext` holds such a
- * context to.
- */
 export function isNamedByText(kind: RequesterKind | undefined): boolean {
   return kind === 'uma-ctf-adapter' || kind === 'uma-ctf-adapter-negrisk'
 }
 
 /**
- * The outcome's label and price, where both the context and the request's text allow it; else
- * UsageError `outcome_not_allowed` or `untrusted_price`. For kind `direct` the context's word is
- * taken (contract §6, `sign`).
+ * Context and text must both allow it; for kind `direct` the context's word is taken (contract
+ * §6).
  */
 export function checkOutcome(trust: Trust, context: QuestionContext, outcome: OutcomeKey): Outcome {
   const price = priceOf[outcome]
@@ -228,7 +200,7 @@ export function checkOutcome(trust: Trust, context: QuestionContext, outcome: Ou
     throw new UsageError(
       'outcome_not_allowed',
       `${answerText(outcome, read.label)} is not allowed; price.allowed_values has only ${answersText(outcomes.filter((one) => context.price.allowed_values.includes(one.price)))}`,
-      { hint: 'give one of these answers; `proposer context` shows the rules of the question' },
+      'give one of these answers; `proposer context` shows the rules of the question',
     )
   }
   if (kindOf(trust, context.request.requester) !== 'direct' && !read.allowed) {
@@ -240,9 +212,7 @@ export function checkOutcome(trust: Trust, context: QuestionContext, outcome: Ou
   return read
 }
 
-/**
- * Never a guess: UsageError `bad_outcome`, or `ambiguous_outcome` for a word that means several.
- */
+/** Never a guess. */
 export function outcomeMeant(trust: Trust, context: QuestionContext, word: string): OutcomeKey {
   const outcomes = context.outcomes ?? outcomesByText(trust, context)
   const [found, ...others] = outcomesNamed(word, labelsOf(outcomes))
@@ -258,7 +228,7 @@ export function outcomeMeant(trust: Trust, context: QuestionContext, word: strin
     throw new UsageError(
       'ambiguous_outcome',
       `the outcome ${said} matches ${fitting.length} answers: ${answersText(shown)}`,
-      { hint },
+      hint,
     )
   const why = /^\s*(yes|no)\s*$/i.test(word)
     ? 'is taken only where the answers are Yes and No'
@@ -266,13 +236,12 @@ export function outcomeMeant(trust: Trust, context: QuestionContext, word: strin
   throw new UsageError(
     'bad_outcome',
     `the outcome ${said} ${why}; the answers are ${answersText(shown) || 'none'}`,
-    { hint: `${hint}, or its key` },
+    `${hint}, or its key`,
   )
 }
 
 const longestWordShown = 80
 
-/** p1, p2 and p3 with labels, as the request's own text gives them (contract §3). */
 export function outcomesByText(trust: Trust, context: QuestionContext): readonly Outcome[] {
   return outcomesOf(context.request.ancillary_data, {
     settlesHalf: kindOf(trust, context.request.requester) !== 'uma-ctf-adapter-negrisk',
@@ -280,7 +249,7 @@ export function outcomesByText(trust: Trust, context: QuestionContext): readonly
   })
 }
 
-/** The part of `checkContext` that is about what the user named. */
+/** What the user named. */
 export function checkAsked(
   trust: Trust,
   context: QuestionContext,
@@ -345,10 +314,7 @@ function checkRequest(context: QuestionContext, kind: RequesterKind, nowSeconds:
 type Members = readonly { readonly name: string; readonly type: string }[]
 const ownTypes: Readonly<Record<string, Members>> = { ...witnessTypes, ...domainType }
 
-/**
- * What is told of the types must be what we build; what is not reported need not be (contract §9).
- * Order of keys in `types` does not matter, order of members does (EIP-712).
- */
+/** What is not reported need not be (contract §9). The order of members matters (EIP-712). */
 function checkTypes(reported: Record<string, Members>): void {
   const same = (members: Members | undefined, own: Members | undefined) =>
     members !== undefined &&

@@ -1,31 +1,34 @@
-/** What is safe to do next about an authorization, in one or two sentences (contract §6). */
-
 import type { Hex } from '../../ports.js'
 import { amountText } from '../../protocol/amount.js'
 import type { ProposerError } from '../../protocol/errors.js'
 import { outcomeOf } from '../../protocol/proposal.js'
 import { endOf, type PolledStatus } from '../follow/status.js'
-import type {
-  AuthorizationState,
-  ClosedReason,
-  JournaledAuthorization,
+import {
+  type AuthorizationState,
+  type ClosedReason,
+  type JournaledAuthorization,
+  nextOwner,
+  outOfBandLine,
 } from '../journal/authorizations.js'
 import type { Offered, Signed } from '../journal/records.js'
-import { nextOwner, outOfBandLine } from '../journal/saved.js'
-import { holdsProposal, type RoundStanding, type StakePosition } from './position.js'
-import type { AuthorizationStanding, QuestionStanding } from './standing.js'
+import {
+  type AuthorizationStanding,
+  holdsProposal,
+  type QuestionStanding,
+  type RoundStanding,
+  type StakePosition,
+} from './standing.js'
 
 export type GatewayWord = { readonly status: PolledStatus } | { readonly error: ProposerError }
 
 export interface ReconciledEntry {
   readonly id: string
   readonly record: Signed | Offered
-  /** Absent of an offer: typed data that waits for its signature. */
   readonly authorization?: JournaledAuthorization
   readonly ownersSigned: readonly Hex[]
   readonly supersededBy: string | undefined
   readonly state: AuthorizationState | { readonly kind: 'offered' }
-  /** Absent where it was not asked for: no gateway, no id, or settled already. */
+  /** Absent where it was not asked for. */
   readonly gateway: GatewayWord | undefined
   readonly standing: AuthorizationStanding | undefined
   /** What was journaled just now because finalized state proves it. */
@@ -61,7 +64,6 @@ interface Question {
   readonly chain: QuestionStanding | undefined
 }
 
-/** Advice on one authorization or offer. */
 export function adviseOn(entry: Entry, question: Question): Next {
   if (!isExecuted(entry)) return adviseUnexecuted(entry, question)
   const own = entry.standing?.round
@@ -70,7 +72,7 @@ export function adviseOn(entry: Entry, question: Question): Next {
     : adviseExecuted(entry, question)
 }
 
-/** By finalized state, or by the gateway's last word where the chain does not say otherwise. */
+/** By finalized state, else by the gateway's word. */
 export const isExecuted = ({ standing, state }: Pick<Entry, 'standing' | 'state'>): boolean =>
   standing?.proof === undefined
     ? state.kind === 'closed' && state.reason === 'executed'
@@ -220,7 +222,6 @@ function adviseUnexecuted(entry: Entry, question: Question): Next {
   )
 }
 
-/** Nothing of this authorization can execute any more: the round decides on a new one. */
 function signAgain(why: string, { chain, identifier }: Question): Next {
   const current = chain?.current
   if (current !== undefined && current.state !== 'requested')

@@ -27,12 +27,13 @@ import {
   untrusted,
 } from '../trust/trust.js'
 import { adviseOn, type GatewayWord, isExecuted, type ReconciledEntry } from './advice.js'
-import { holdsProposal, stakeIn } from './position.js'
 import {
   type AuthorizationStanding,
   claimsIn,
+  holdsProposal,
   type QuestionStanding,
   readStanding,
+  stakeIn,
 } from './standing.js'
 
 export interface ReconcileParts {
@@ -57,9 +58,8 @@ export interface Reconciled {
 const maxStatuses = 20
 
 /**
- * Looks at one question from every side that is configured, and journals what finalized chain
- * state
- * or the gateway's terminal status settles. A side that does not answer is named.
+ * Journals what finalized state or a terminal status settles. A side that does not answer is
+ * named.
  */
 export async function reconcile(parts: ReconcileParts, identifier: string): Promise<Reconciled> {
   const { journal, trust, ports } = parts
@@ -125,7 +125,7 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
   }
 }
 
-/** Version 3 of the oracle lets a reward be lowered after a signature, to nothing too (domain §10). */
+/** Version 3 of the oracle lets it fall (domain §10). */
 function fallOf(
   { reward }: Signed | Offered,
   round: AuthorizationStanding['round'],
@@ -230,11 +230,7 @@ async function askChain(
   }
 }
 
-/**
- * Journals the end of every open authorization or offer that finalized state proves (contract §1).
- * `code` replaces the plain reason of those that it names. What was settled, by id. StorageError
- * 74.
- */
+/** What finalized state proves (contract §1). `codes` replace the plain reason. */
 export async function settleByChain(
   { ports, journal, dryRun }: Pick<ReconcileParts, 'ports' | 'journal' | 'dryRun'>,
   standings: ReadonlyMap<string, AuthorizationStanding>,

@@ -11,10 +11,9 @@ import { PendingError, UsageError } from '../../protocol/errors.js'
 import { nonceBit } from '../../protocol/permit.js'
 import type { Address } from '../../protocol/schema.js'
 import { pinnedHeads, spentNonces } from '../funds/funds.js'
-import { isAborted } from '../gateway/retry.js'
-import type { ClosedReason } from '../journal/authorizations.js'
+import { isAborted } from '../gateway/answer.js'
+import { type ClosedReason, unknownId } from '../journal/authorizations.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
-import { unknownId } from '../journal/saved.js'
 import type { Trust } from '../trust/trust.js'
 import { settleByChain } from './reconcile.js'
 import { type AuthorizationStanding, claimsIn, type RoundClaim, readStanding } from './standing.js'
@@ -26,7 +25,6 @@ export interface RevokeParts {
   readonly trust: Trust
 }
 
-/** One call of `invalidateUnorderedNonces`: all nonces of one word. */
 export interface Revocation {
   readonly word: bigint
   readonly mask: bigint
@@ -38,14 +36,10 @@ export interface RevocationPlan {
   readonly owner: Address
   readonly questionIds: readonly Hex[]
   readonly revocations: readonly Revocation[]
-  /** Named, and spent at the latest block already: no transaction is needed or helps. */
   readonly spent: readonly string[]
   readonly seenAt: bigint
 }
 
-/**
- * One transaction a word of 256 nonces. With a chain, nonces that are spent already are left out.
- */
 export async function planRevocations(
   { trust, journal }: RevokeParts,
   ids: readonly string[],
@@ -87,24 +81,24 @@ export async function planRevocations(
 function ownerOf(named: readonly RoundClaim[], trust: Trust): Address {
   const [first] = named
   if (first === undefined)
-    throw new UsageError('nothing_named', 'journal id required', {
-      hint: 'see `proposer journal list --open`',
-    })
+    throw new UsageError(
+      'nothing_named',
+      'journal id required',
+      'see `proposer journal list --open`',
+    )
   const foreign = named.find(({ chainId }) => chainId !== trust.chain_id)
   if (foreign !== undefined)
     throw new UsageError(
       'other_chain',
       `${foreign.id} is for chain ${foreign.chainId}, the trust file pins ${trust.chain_id}`,
-      { hint: 'choose the profile or the --trust file of that chain' },
+      'choose the profile or the --trust file of that chain',
     )
   const other = named.find((one) => one.owner !== first.owner)
   if (other !== undefined)
     throw new UsageError(
       'several_owners',
       `${first.id} was signed by ${first.owner}, ${other.id} by ${other.owner}`,
-      {
-        hint: 'revoke the authorizations of one account at a time: only it can cancel its nonces',
-      },
+      'revoke the authorizations of one account at a time: only it can cancel its nonces',
     )
   return first.owner
 }
@@ -118,8 +112,7 @@ async function claimsByIds(
   return [...new Set(ids)].map((id) => {
     const found = all.find((one) => one.id === id)
     if (found === undefined) throw unknownId(id)
-    // A refused or failed one may still be executed by whoever holds its signature; only a spent
-    // nonce leaves nothing to cancel.
+    // Whoever holds a refused or failed one may still execute it.
     const end = view
       .find(id)
       ?.terminals.find(({ outcome }) => outcome === 'executed' || outcome === 'nonce_used')
@@ -127,7 +120,7 @@ async function claimsByIds(
     throw new UsageError(
       'authorization_closed',
       `${id} is closed (${end.outcome}): its nonce is spent, there is nothing to revoke`,
-      { hint: 'see `proposer journal show`' },
+      'see `proposer journal show`',
     )
   })
 }
@@ -139,7 +132,7 @@ export interface RevocationResult {
 
 export interface FinishedRevocation {
   readonly results: readonly RevocationResult[]
-  /** PendingError 8 where the blocks were not final in time: `reconcile` journals it later. */
+  /** Not final in time: `reconcile` journals it later. */
   readonly error?: PendingError
 }
 
@@ -152,10 +145,7 @@ interface FinishParts extends RevokeParts {
 const finalityWaitMs = 120_000
 const finalityPauseMs = 1_000
 
-/**
- * Waits until what was sent is final, reads the nonces again there, and journals what that proves
- * (contract §1, R14).
- */
+/** Reads the nonces again in final state (contract §1, R14). */
 export async function finishRevocation(
   parts: FinishParts,
   plan: RevocationPlan,
@@ -163,7 +153,6 @@ export async function finishRevocation(
 ): Promise<FinishedRevocation> {
   const { chain, trust, journal } = parts
   const ids = [...plan.spent, ...plan.revocations.flatMap((one) => one.ids)]
-  // They were mined one after the other, and after what was seen before.
   const mined = sent.at(-1)?.receipt.blockNumber ?? plan.seenAt
   const isFinal = await waitForFinality(parts, mined)
   const claims = claimsIn(await journal.load())

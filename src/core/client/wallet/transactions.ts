@@ -5,8 +5,10 @@
  */
 
 import { encodeFunctionData, keccak256, maxUint256, serializeTransaction } from 'viem'
-import { erc20Abi } from '../../chain/contracts.js'
+import { erc20Abi, oracleAbi } from '../../chain/contracts.js'
 import { coinText, knownToken } from '../../chain/profiles.js'
+import { readToken } from '../../chain/questions.js'
+import { readContract } from '../../chain/reading.js'
 import { decodeRevert } from '../../chain/reverts.js'
 import { onChain } from '../../chain/unavailable.js'
 import {
@@ -17,7 +19,7 @@ import {
   type Hex,
   type Signer,
 } from '../../ports.js'
-import { amountWithRaw } from '../../protocol/amount.js'
+import { amountWithRaw, type TokenUnits } from '../../protocol/amount.js'
 import {
   InterruptedError,
   PendingError,
@@ -26,7 +28,8 @@ import {
   UsageError,
 } from '../../protocol/errors.js'
 import type { Address } from '../../protocol/schema.js'
-import { isAborted } from '../gateway/retry.js'
+import { pinnedHeads } from '../funds/funds.js'
+import { isAborted } from '../gateway/answer.js'
 import type { Trust } from '../trust/trust.js'
 
 export interface OwnTransaction {
@@ -117,9 +120,7 @@ function checkFee(
     isDear
       ? `the node asks for ${gwei(perGasWei)} (${cost}), the cap is ${gwei(defaultCeiling.perGasWei)}`
       : `the node asks for up to ${cost}, the cap is ${coinText(capWei, chainId)}`,
-    {
-      hint: `compare with another node (--rpc-url); if it is right, allow it with --max-fee ${costWei}raw`,
-    },
+    `compare with another node (--rpc-url); if it is right, allow it with --max-fee ${costWei}raw`,
   )
 }
 
@@ -138,15 +139,13 @@ async function estimated(
     throw new UsageError(
       'transaction_would_revert',
       `the chain would refuse to ${what}: ${decodeRevert(error.data).text}`,
-      { hint: 'nothing was sent; check the pins (`proposer trust verify`) and the account' },
+      'nothing was sent; check the pins (`proposer trust verify`) and the account',
     )
   }
 }
 
 const noGasMoney = (detail: string) =>
-  new UsageError('no_gas_money', detail, {
-    hint: "send the account some of the chain's coin",
-  })
+  new UsageError('no_gas_money', detail, "send the account some of the chain's coin")
 
 export interface SentTransaction {
   readonly planned: PlannedTransaction
@@ -184,7 +183,7 @@ async function sendOne(
       throw new UsageError(
         'transaction_reverted',
         `transaction ${hash} was mined and reverted: it did not ${planned.what}`,
-        { hint: 'check it in a block explorer, then retry' },
+        'check it in a block explorer, then retry',
       )
     // Only a node that says for certain that it is not mined lets a refusal stand.
     if (refusal !== undefined && receipt === null) throw refusal
@@ -216,9 +215,11 @@ async function sentByWallet(signer: Signer, planned: PlannedTransaction): Promis
   ] as const
   const given = await signer.sendTransaction?.({ chainId, from, to, data }, rows)
   if (/^0x[0-9a-f]{64}$/i.test(given ?? '')) return (given ?? '').toLowerCase() as Hex
-  throw new UsageError('signer_answer', 'the wallet brought no transaction hash', {
-    hint: 'look into the wallet whether it sent something before you run the command again',
-  })
+  throw new UsageError(
+    'signer_answer',
+    'the wallet brought no transaction hash',
+    'look into the wallet whether it sent something before you run the command again',
+  )
 }
 
 /**
@@ -240,7 +241,7 @@ async function requireSame(
   throw new UsageError(
     'transaction_changed',
     `the wallet sent something else as transaction ${hash}: it does not ${what}`,
-    { hint: 'check it in a block explorer, then run the command again' },
+    'check it in a block explorer, then run the command again',
   )
 }
 
@@ -275,13 +276,13 @@ async function handOver(chain: Chain, raw: Hex): Promise<ProposerError | undefin
         return new UnavailableError(
           'account_busy',
           `another transaction of the account is pending (${kind})`,
-          { hint: 'wait until it is mined, then retry' },
+          'wait until it is mined, then retry',
         )
       default:
         return new UnavailableError(
           'transaction_refused',
           `the node rejected the transaction (${kind})`,
-          { hint: 'retry later, or with another --rpc-url' },
+          'retry later, or with another --rpc-url',
         )
     }
   }
@@ -331,5 +332,59 @@ export function approval(trust: Trust, token: Address, amountRaw: bigint): OwnTr
     to: token,
     data: encodeFunctionData({ abi: erc20Abi, functionName: 'approve', args }),
     what: `approve Permit2 (${permit2}) for token ${token}: ${amount}`,
+  }
+}
+
+export interface DeferredPayout extends TokenUnits {
+  readonly wallet: Address
+  readonly oracle: Address
+  readonly token: Address
+  readonly amountRaw: bigint
+}
+
+/**
+ * Every deferred payout of the wallets at the pinned oracles, in the pinned tokens, as of the
+ * latest block.
+ */
+export async function deferredPayouts(
+  chain: Chain,
+  trust: Trust,
+  wallets: readonly Address[],
+): Promise<readonly DeferredPayout[]> {
+  const at = (await pinnedHeads(chain, trust)).latest.number
+  return onChain(async () => {
+    const units = await Promise.all(trust.tokens.map((token) => readToken(chain, token, at)))
+    const all = wallets.flatMap((wallet) =>
+      trust.oracles.flatMap((oracle) =>
+        units.map(async ({ address: token, symbol, decimals }): Promise<DeferredPayout> => {
+          const asked = [token, wallet] as const
+          const amountRaw = await readContract(
+            chain,
+            at,
+            oracle,
+            oracleAbi,
+            'deferredPayouts',
+            asked,
+          )
+          return { wallet, oracle, token, symbol, decimals, amountRaw }
+        }),
+      ),
+    )
+    return (await Promise.all(all)).filter(({ amountRaw }) => amountRaw > 0n)
+  })
+}
+
+/** The call by which the wallet itself fetches a payout; nobody else may. */
+export function payoutClaim(payout: DeferredPayout, to: Address): OwnTransaction {
+  const { oracle, token, wallet, amountRaw } = payout
+  const goesTo = to === wallet ? '' : ` to ${to}`
+  return {
+    to: oracle,
+    data: encodeFunctionData({
+      abi: oracleAbi,
+      functionName: 'claimDeferredPayout',
+      args: [token, to],
+    }),
+    what: `claim the deferred payout of ${amountWithRaw(String(amountRaw), payout)}${goesTo}`,
   }
 }
