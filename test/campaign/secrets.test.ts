@@ -123,10 +123,9 @@ describe('R5: no secret leaves', () => {
     for (const [name, { argv, bad, foreground }] of Object.entries(table)) {
       if (foreground) continue
       world.refuse(bad === undefined ? 'all' : 'nothing')
-      for (const mode of modes) {
-        const { code } = await world.run((bad ?? argv)(3), mode)
-        if (code !== 0) seen.failure.add(name)
-      }
+      // Side by side: a batch waits up to a minute for a node that refuses.
+      const runs = modes.map((mode) => world.run((bad ?? argv)(3), mode))
+      for (const { code } of await Promise.all(runs)) if (code !== 0) seen.failure.add(name)
       if (!seen.failure.has(name)) missed.push(`${name}: ${world.printed.at(-1)?.text}`)
     }
     world.refuse('nothing')
