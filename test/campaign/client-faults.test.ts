@@ -4,17 +4,12 @@
  * command that settles it; and nothing is signed twice.
  */
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { createHttp } from '../../src/core/io/http.js'
-import { type Listener, listen } from '../../src/core/io/serving/listener.js'
-import { argvOf } from '../support/argv.js'
-import { type BatchWorld, errorOf, openBatchWorld } from '../support/batch-world.js'
-import type { Ran } from '../support/cli.js'
-import {
-  type Cut,
-  type FaultProxy,
-  openFaultProxy,
-  type ProxyFault,
-} from '../support/fault-proxy.js'
+import { createHttp } from '#core/io/http'
+import { type Listener, listen } from '#core/io/serving/listener'
+import { argvOf } from '#support/argv'
+import { type BatchWorld, errorOf, openBatchWorld } from '#support/batch-world'
+import type { Ran } from '#support/cli'
+import { type Cut, type FaultProxy, openFaultProxy, type ProxyFault } from '#support/fault-proxy'
 
 let world: BatchWorld
 let gateway: Listener

@@ -4,11 +4,11 @@
  * finishes exactly what is left.
  */
 import { describe, expect, test } from 'vitest'
-import { type Fetch, TransportError } from '../../src/core/ports.js'
-import { argvOf } from '../support/argv.js'
-import { documentOf } from '../support/batch-world.js'
-import type { Ran } from '../support/cli.js'
-import { type DayWorld, openDay } from '../support/day-world.js'
+import { type Fetch, TransportError } from '#core/ports'
+import { argvOf } from '#support/argv'
+import { documentOf } from '#support/batch-world'
+import type { Ran } from '#support/cli'
+import { type DayWorld, openDay } from '#support/day-world'
 
 const rows = 5
 const journal = /\/home\/journal\/[0-9a-f]{12}\/log-/

@@ -3,12 +3,12 @@
  * is made from the spec, not from the checks; wrong answers as such are generated.
  */
 import { describe, expect, test } from 'vitest'
-import type { Rule } from '../../src/core/conformance/rule.js'
-import { rules, rulesNamed } from '../../src/core/conformance/run.js'
-import { sampleOf } from '../support/campaign.js'
-import type { Fault } from '../support/wrong-gateway/between.js'
-import { faults } from '../support/wrong-gateway/faults/all.js'
-import { openWrongWorld } from '../support/wrong-gateway/world.js'
+import type { Rule } from '#core/conformance/rule'
+import { rules, rulesNamed } from '#core/conformance/run'
+import { sampleOf } from '#support/campaign'
+import type { Fault } from '#support/wrong-gateway/between'
+import { faults } from '#support/wrong-gateway/faults/all'
+import { openWrongWorld } from '#support/wrong-gateway/world'
 
 const ofSection = (section: string): readonly Rule[] =>
   rulesNamed(/[\d.]+/.exec(section)?.[0] ?? '')

@@ -3,17 +3,12 @@
  * is told, but for what the spec leaves open, and that is no fault.
  */
 import { describe, expect, test } from 'vitest'
-import type { Rule } from '../../src/core/conformance/rule.js'
-import { rules } from '../../src/core/conformance/run.js'
-import { ProposerError } from '../../src/core/protocol/errors.js'
-import { sampleOf } from '../support/campaign.js'
-import {
-  beginnings,
-  type Generated,
-  generated,
-  permission,
-} from '../support/wrong-gateway/generated.js'
-import { openWrongWorld } from '../support/wrong-gateway/world.js'
+import type { Rule } from '#core/conformance/rule'
+import { rules } from '#core/conformance/run'
+import { ProposerError } from '#core/protocol/errors'
+import { sampleOf } from '#support/campaign'
+import { beginnings, type Generated, generated, permission } from '#support/wrong-gateway/generated'
+import { openWrongWorld } from '#support/wrong-gateway/world'
 
 class Told extends Error {}
 

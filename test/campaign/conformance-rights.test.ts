@@ -3,9 +3,9 @@
  * run ends.
  */
 import { describe, expect, test } from 'vitest'
-import { sampleOf } from '../support/campaign.js'
-import { rights } from '../support/wrong-gateway/rights.js'
-import { openWrongWorld } from '../support/wrong-gateway/world.js'
+import { sampleOf } from '#support/campaign'
+import { rights } from '#support/wrong-gateway/rights'
+import { openWrongWorld } from '#support/wrong-gateway/world'
 
 describe('contract §9: conformance accuses no gateway that is right', () => {
   test.each(sampleOf(rights, 6))('one that $does', async ({ make, world }) => {

@@ -3,12 +3,12 @@
  * several rounds, on a chain that fails it: one transaction a round, always (R3, R15, R23).
  */
 import { describe, expect, test } from 'vitest'
-import type { Failpoint } from '../../src/core/gateway/executor/state.js'
-import type { Chain, ChainErrorKind, Hex } from '../../src/core/ports.js'
-import type { Candidate } from '../../src/core/protocol/candidate.js'
-import { scaled } from '../support/campaign.js'
-import { createPipelineWorld, type PipelineWorld, seededRandom } from '../support/pipeline-world.js'
-import { watchSends } from '../support/reorg-watch.js'
+import type { Failpoint } from '#core/gateway/executor/state'
+import type { Chain, ChainErrorKind, Hex } from '#core/ports'
+import type { Candidate } from '#core/protocol/candidate'
+import { scaled } from '#support/campaign'
+import { createPipelineWorld, type PipelineWorld, seededRandom } from '#support/pipeline-world'
+import { watchSends } from '#support/reorg-watch'
 
 class Killed extends Error {}
 

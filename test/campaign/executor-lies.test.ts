@@ -4,22 +4,22 @@
  * goes on within a minute, without a restart.
  */
 import { afterAll, describe, expect, test } from 'vitest'
-import { chainOver } from '../../src/core/io/rpc/chain.js'
-import type { Hex } from '../../src/core/ports.js'
-import type { Candidate } from '../../src/core/protocol/candidate.js'
-import { UnavailableError } from '../../src/core/protocol/errors.js'
-import { figures, scaled } from '../support/campaign.js'
-import { rivalProposes } from '../support/fake-events.js'
-import { fakeContracts } from '../support/fake-world.js'
-import { chainNode } from '../support/fuzz/chain-node.js'
-import { contractLies, type Lie, lies } from '../support/fuzz/lies.js'
+import { chainOver } from '#core/io/rpc/chain'
+import type { Hex } from '#core/ports'
+import type { Candidate } from '#core/protocol/candidate'
+import { UnavailableError } from '#core/protocol/errors'
+import { figures, scaled } from '#support/campaign'
+import { rivalProposes } from '#support/fake-events'
+import { fakeContracts } from '#support/fake-world'
+import { chainNode } from '#support/fuzz/chain-node'
+import { contractLies, type Lie, lies } from '#support/fuzz/lies'
 import {
   createPipelineWorld,
   type PipelineWorld,
   proposals,
   testSigner,
-} from '../support/pipeline-world.js'
-import { watchSends } from '../support/reorg-watch.js'
+} from '#support/pipeline-world'
+import { watchSends } from '#support/reorg-watch'
 
 const lieBlocks = 10
 const healBlocks = 30

@@ -6,21 +6,18 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { answerError } from '../../src/core/client/gateway/answer.js'
-import {
-  createGatewayClient,
-  type GatewayClient,
-} from '../../src/core/client/gateway/gateway-client.js'
-import { type Named, otherNamed } from '../../src/core/client/journal/authorizations.js'
-import { itemAnswer } from '../../src/core/client/propose/attempt.js'
-import { authorize } from '../../src/core/client/propose/authorize.js'
-import { submitAuthorization } from '../../src/core/client/propose/send.js'
-import type { Clock, Fetch } from '../../src/core/ports.js'
-import { exit } from '../../src/core/protocol/errors.js'
-import { argvOf } from '../support/argv.js'
-import { figures, runs } from '../support/campaign.js'
-import { run, temporaryHome } from '../support/cli.js'
-import { makeWorld } from '../support/client-world.js'
+import { answerError } from '#core/client/gateway/answer'
+import { createGatewayClient, type GatewayClient } from '#core/client/gateway/gateway-client'
+import { type Named, otherNamed } from '#core/client/journal/authorizations'
+import { itemAnswer } from '#core/client/propose/attempt'
+import { authorize } from '#core/client/propose/authorize'
+import { submitAuthorization } from '#core/client/propose/send'
+import type { Clock, Fetch } from '#core/ports'
+import { exit } from '#core/protocol/errors'
+import { argvOf } from '#support/argv'
+import { figures, runs } from '#support/campaign'
+import { run, temporaryHome } from '#support/cli'
+import { makeWorld } from '#support/client-world'
 import {
   type AnswerDraw,
   answerDraws,
@@ -30,9 +27,9 @@ import {
   type Route,
   soundBody,
   terminalText,
-} from '../support/fuzz/gateway-answers.js'
-import { pins, questionContext } from '../support/scripted-gateway.js'
-import { settle } from '../support/sim-files.js'
+} from '#support/fuzz/gateway-answers'
+import { pins, questionContext } from '#support/scripted-gateway'
+import { settle } from '#support/sim-files'
 
 const clock: Clock = {
   nowMs: () => Date.parse('2026-11-20T05:37:00.000Z'),

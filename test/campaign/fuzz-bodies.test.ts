@@ -1,15 +1,15 @@
 /** Fuzzed calls against the gateway in process (robustness §4, T9). */
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { judgeAnswers } from '../support/answers-seen.js'
-import { figures, runs } from '../support/campaign.js'
-import type { TestFront } from '../support/front.js'
-import { faultOf } from '../support/fuzz/answers.js'
-import { callOf, type Draw, draws, type FuzzedCall } from '../support/fuzz/calls.js'
-import { type Fronts, keyOf, openFronts } from '../support/fuzz/fronts.js'
-import { heapBoundBytes, heapBytes, mebibytes } from '../support/fuzz/memory.js'
-import { tokens } from '../support/fuzz/mutate.js'
-import { settle } from '../support/sim-files.js'
+import { judgeAnswers } from '#support/answers-seen'
+import { figures, runs } from '#support/campaign'
+import type { TestFront } from '#support/front'
+import { faultOf } from '#support/fuzz/answers'
+import { callOf, type Draw, draws, type FuzzedCall } from '#support/fuzz/calls'
+import { type Fronts, keyOf, openFronts } from '#support/fuzz/fronts'
+import { heapBoundBytes, heapBytes, mebibytes } from '#support/fuzz/memory'
+import { tokens } from '#support/fuzz/mutate'
+import { settle } from '#support/sim-files'
 
 /**
  * Answers that wait to be held against the OpenAPI document; more would be counted as growth of the

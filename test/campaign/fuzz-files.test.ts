@@ -4,11 +4,11 @@
  */
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import type { Fetch } from '../../src/core/ports.js'
-import { version } from '../../src/core/protocol/words.js'
-import { figures, runs } from '../support/campaign.js'
-import { run, temporaryHome } from '../support/cli.js'
-import { fileDraws, kinds, putBack, putDamaged, soundHome } from '../support/fuzz/input-files.js'
+import type { Fetch } from '#core/ports'
+import { version } from '#core/protocol/words'
+import { figures, runs } from '#support/campaign'
+import { run, temporaryHome } from '#support/cli'
+import { fileDraws, kinds, putBack, putDamaged, soundHome } from '#support/fuzz/input-files'
 
 const gateway: Fetch = async (input) => {
   const address = /eligibility\/(0x[0-9a-f]{40})$/.exec(String(input))?.[1]

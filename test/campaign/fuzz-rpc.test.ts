@@ -6,21 +6,16 @@ import { createServer } from 'node:http'
 import type { AddressInfo, Socket } from 'node:net'
 import fc from 'fast-check'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { chainOver } from '../../src/core/io/rpc/chain.js'
-import { createChain } from '../../src/core/io/rpc/rpc.js'
-import { type Chain, ChainError } from '../../src/core/ports.js'
-import { argvOf } from '../support/argv.js'
-import { figures, runs } from '../support/campaign.js'
-import { fakeContracts } from '../support/fake-world.js'
-import { broken, chainNode } from '../support/fuzz/chain-node.js'
-import { type Edit, edited, editedBytes, editsUpTo } from '../support/fuzz/mutate.js'
-import {
-  createPipelineWorld,
-  noncesOf,
-  proposals,
-  seededRandom,
-} from '../support/pipeline-world.js'
-import { hashOf, headerAt, log, receipt } from '../support/rpc-model.js'
+import { chainOver } from '#core/io/rpc/chain'
+import { createChain } from '#core/io/rpc/rpc'
+import { type Chain, ChainError } from '#core/ports'
+import { argvOf } from '#support/argv'
+import { figures, runs } from '#support/campaign'
+import { fakeContracts } from '#support/fake-world'
+import { broken, chainNode } from '#support/fuzz/chain-node'
+import { type Edit, edited, editedBytes, editsUpTo } from '#support/fuzz/mutate'
+import { createPipelineWorld, noncesOf, proposals, seededRandom } from '#support/pipeline-world'
+import { hashOf, headerAt, log, receipt } from '#support/rpc-model'
 
 interface Asked {
   readonly id: number

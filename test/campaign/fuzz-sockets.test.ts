@@ -1,15 +1,15 @@
 /** Fuzzed calls and fuzzed bytes against a real listener (robustness §4, T9). */
 import fc from 'fast-check'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type Listener, listen } from '../../src/core/io/serving/listener.js'
-import { judgeAnswers } from '../support/answers-seen.js'
-import { figures, runs } from '../support/campaign.js'
-import { faultOf } from '../support/fuzz/answers.js'
-import { callOf, draws } from '../support/fuzz/calls.js'
-import { type Fronts, openFronts } from '../support/fuzz/fronts.js'
-import { heapBoundBytes, heapBytes, mebibytes } from '../support/fuzz/memory.js'
-import { editedBytes, editsUpTo, tokens } from '../support/fuzz/mutate.js'
-import { openKeptAlive, sendRaw, wireBytes } from '../support/fuzz/socket.js'
+import { type Listener, listen } from '#core/io/serving/listener'
+import { judgeAnswers } from '#support/answers-seen'
+import { figures, runs } from '#support/campaign'
+import { faultOf } from '#support/fuzz/answers'
+import { callOf, draws } from '#support/fuzz/calls'
+import { type Fronts, openFronts } from '#support/fuzz/fronts'
+import { heapBoundBytes, heapBytes, mebibytes } from '#support/fuzz/memory'
+import { editedBytes, editsUpTo, tokens } from '#support/fuzz/mutate'
+import { openKeptAlive, sendRaw, wireBytes } from '#support/fuzz/socket'
 
 let fronts: Fronts
 let listener: Listener

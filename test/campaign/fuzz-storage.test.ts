@@ -4,23 +4,17 @@
  */
 import fc from 'fast-check'
 import { beforeAll, describe, expect, test } from 'vitest'
-import { openJournal, verifyJournal } from '../../src/core/client/journal/journal.js'
-import { submitIntent } from '../../src/core/client/propose/submission.js'
-import { systemHash } from '../../src/core/io/clock.js'
-import { StorageError } from '../../src/core/protocol/errors.js'
-import { acquireLock } from '../../src/core/storage/lock.js'
-import { figures, runs } from '../support/campaign.js'
-import { makeWorld } from '../support/client-world.js'
-import {
-  type Contents,
-  damageOne,
-  judgeDamage,
-  lastSegmentOf,
-  linesOf,
-} from '../support/fuzz/disk.js'
-import { editedBytes, editsUpTo } from '../support/fuzz/mutate.js'
-import { folder, sample } from '../support/sample-store.js'
-import { SimFiles, SimHost, seededRandom } from '../support/sim-files.js'
+import { openJournal, verifyJournal } from '#core/client/journal/journal'
+import { submitIntent } from '#core/client/propose/submission'
+import { systemHash } from '#core/io/clock'
+import { StorageError } from '#core/protocol/errors'
+import { acquireLock } from '#core/storage/lock'
+import { figures, runs } from '#support/campaign'
+import { makeWorld } from '#support/client-world'
+import { type Contents, damageOne, judgeDamage, lastSegmentOf, linesOf } from '#support/fuzz/disk'
+import { editedBytes, editsUpTo } from '#support/fuzz/mutate'
+import { folder, sample } from '#support/sample-store'
+import { SimFiles, SimHost, seededRandom } from '#support/sim-files'
 
 const nothing = new Uint8Array(0)
 const withFile = (contents: Contents, path: string, bytes: Uint8Array) =>

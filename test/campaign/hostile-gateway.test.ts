@@ -6,27 +6,22 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { authorize } from '../../src/core/client/propose/authorize.js'
-import { submitIntent } from '../../src/core/client/propose/submission.js'
-import { parseContext } from '../../src/core/client/trust/context.js'
-import { gatewayContexts } from '../../src/core/client/trust/gateway-contexts.js'
-import type { Clock, Fetch, Hex } from '../../src/core/ports.js'
-import type { Progress } from '../../src/core/protocol/candidate.js'
-import { ProposerError } from '../../src/core/protocol/errors.js'
-import { typedData } from '../../src/core/protocol/witness.js'
-import { argvOf } from '../support/argv.js'
-import { documentOf, executed, failed, openBatchWorld } from '../support/batch-world.js'
-import { figures } from '../support/campaign.js'
-import { run, temporaryHome } from '../support/cli.js'
-import { makeWorld, type World } from '../support/client-world.js'
-import { type Lie, lies, other } from '../support/hostile/lies.js'
-import { evil, leavesOf, mutants, withLeaf } from '../support/hostile/mutants.js'
-import {
-  happySteps,
-  pins,
-  type ScriptedGateway,
-  scriptedGateway,
-} from '../support/scripted-gateway.js'
+import { authorize } from '#core/client/propose/authorize'
+import { submitIntent } from '#core/client/propose/submission'
+import { parseContext } from '#core/client/trust/context'
+import { gatewayContexts } from '#core/client/trust/gateway-contexts'
+import type { Clock, Fetch, Hex } from '#core/ports'
+import type { Progress } from '#core/protocol/candidate'
+import { ProposerError } from '#core/protocol/errors'
+import { typedData } from '#core/protocol/witness'
+import { argvOf } from '#support/argv'
+import { documentOf, executed, failed, openBatchWorld } from '#support/batch-world'
+import { figures } from '#support/campaign'
+import { run, temporaryHome } from '#support/cli'
+import { makeWorld, type World } from '#support/client-world'
+import { type Lie, lies, other } from '#support/hostile/lies'
+import { evil, leavesOf, mutants, withLeaf } from '#support/hostile/mutants'
+import { happySteps, pins, type ScriptedGateway, scriptedGateway } from '#support/scripted-gateway'
 
 const count = { lies: 0, pairs: 0, typed: 0, named: 0, answers: 0, redirects: 0, texts: 0 }
 afterAll(() => figures('hostile-gateway', count))

@@ -4,20 +4,16 @@
  * balances taken back in front of a load (contract §5, R3).
  */
 import { expect, test } from 'vitest'
-import { type DevRpc, devRpc } from '../../src/core/devchain/dev-contracts.js'
-import {
-  carriedBy,
-  readProposeCalldata,
-  readTransaction,
-} from '../../src/core/gateway/executor/transaction.js'
-import { systemClock } from '../../src/core/io/clock.js'
-import type { Hex } from '../../src/core/ports.js'
-import type { Candidate } from '../../src/core/protocol/candidate.js'
-import type { Address } from '../../src/core/protocol/schema.js'
-import { figures, scaled } from '../support/campaign.js'
-import { current } from '../support/candidates.js'
-import { type HostileKind, hostileKinds } from '../support/hostile/wallets.js'
-import { type LivePipeline, startLivePipeline } from '../support/live-pipeline.js'
+import { type DevRpc, devRpc } from '#core/devchain/dev-contracts'
+import { carriedBy, readProposeCalldata, readTransaction } from '#core/gateway/executor/transaction'
+import { systemClock } from '#core/io/clock'
+import type { Hex } from '#core/ports'
+import type { Candidate } from '#core/protocol/candidate'
+import type { Address } from '#core/protocol/schema'
+import { figures, scaled } from '#support/campaign'
+import { current } from '#support/candidates'
+import { type HostileKind, hostileKinds } from '#support/hostile/wallets'
+import { type LivePipeline, startLivePipeline } from '#support/live-pipeline'
 
 const honestWallets = 4
 const blocks = scaled(60)

@@ -7,19 +7,19 @@ import { join } from 'node:path'
 import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
-import { argvOf } from '../support/argv.js'
-import { figures, firstSeed, scaled } from '../support/campaign.js'
+import type { DevDescription } from '#core/devchain/dev-chain'
+import { argvOf } from '#support/argv'
+import { figures, firstSeed, scaled } from '#support/campaign'
 import {
   expectOneEach,
   keepAlive,
   statusOf,
   submitTo,
   transactionsOf,
-} from '../support/faults/keeper.js'
-import { workshop } from '../support/processes.js'
-import { questionOf, type ServeReady } from '../support/proposing.js'
-import { seeded } from '../support/sim-files.js'
+} from '#support/faults/keeper'
+import { workshop } from '#support/processes'
+import { questionOf, type ServeReady } from '#support/proposing'
+import { seeded } from '#support/sim-files'
 
 const kills = scaled(20)
 const proposals = kills + 4

@@ -6,13 +6,13 @@
 import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { figures, firstSeed, scaled } from '../support/campaign.js'
-import { compact } from '../support/faults/compact.js'
-import { type House, type HouseStore, openHouse } from '../support/faults/house.js'
-import { newTruth, type Truth } from '../support/faults/truth.js'
-import { workshop } from '../support/processes.js'
-import type { ServeReady } from '../support/proposing.js'
-import { seeded } from '../support/sim-files.js'
+import { figures, firstSeed, scaled } from '#support/campaign'
+import { compact } from '#support/faults/compact'
+import { type House, type HouseStore, openHouse } from '#support/faults/house'
+import { newTruth, type Truth } from '#support/faults/truth'
+import { workshop } from '#support/processes'
+import type { ServeReady } from '#support/proposing'
+import { seeded } from '#support/sim-files'
 
 const kills = scaled(280)
 const lanes = 4

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { expect, test } from 'vitest'
-import { figures, scaled } from '../support/campaign.js'
+import { figures, scaled } from '#support/campaign'
 
 const soak = fileURLToPath(new URL('../bench/soak-blocks.js', import.meta.url))
 

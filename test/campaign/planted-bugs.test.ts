@@ -5,11 +5,11 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, test } from 'vitest'
-import { figures } from '../support/campaign.js'
-import { plantedBugs } from '../support/planted/bugs.js'
-import { type PlantedLine, soundProject } from '../support/planted/lines.js'
-import { planted } from '../support/planted/plant.js'
-import { isAssertion, runPlanted } from '../support/planted/run.js'
+import { figures } from '#support/campaign'
+import { plantedBugs } from '#support/planted/bugs'
+import { type PlantedLine, soundProject } from '#support/planted/lines'
+import { planted } from '#support/planted/plant'
+import { isAssertion, runPlanted } from '#support/planted/run'
 
 const root = join(import.meta.dirname, '../..')
 

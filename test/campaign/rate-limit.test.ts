@@ -7,10 +7,10 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { build } from 'esbuild'
 import { afterAll, expect, test } from 'vitest'
-import { budgetHeaders, createBudget } from '../../src/core/gateway/front/budget.js'
-import { slidingBudget } from '../support/budget-world.js'
-import { figures } from '../support/campaign.js'
-import { workshop } from '../support/processes.js'
+import { budgetHeaders, createBudget } from '#core/gateway/front/budget'
+import { slidingBudget } from '#support/budget-world'
+import { figures } from '#support/campaign'
+import { workshop } from '#support/processes'
 
 const shop = workshop()
 afterAll(() => shop.clean())

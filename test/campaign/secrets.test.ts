@@ -6,15 +6,10 @@
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join, relative, sep } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { argvOf } from '../support/argv.js'
-import { figures } from '../support/campaign.js'
-import { allCommands } from '../support/canaries/commands.js'
-import {
-  type Left,
-  questionsNeeded,
-  type Scenario,
-  scenarios,
-} from '../support/canaries/scenarios.js'
+import { argvOf } from '#support/argv'
+import { figures } from '#support/campaign'
+import { allCommands } from '#support/canaries/commands'
+import { type Left, questionsNeeded, type Scenario, scenarios } from '#support/canaries/scenarios'
 import {
   canaryWorld,
   filesUnder,
@@ -23,10 +18,10 @@ import {
   type Printed,
   signaturesUnder,
   type World,
-} from '../support/canaries/world.js'
-import { workshop } from '../support/processes.js'
-import { questionOf } from '../support/proposing.js'
-import { hasTerminals, onTerminal } from '../support/terminal.js'
+} from '#support/canaries/world'
+import { workshop } from '#support/processes'
+import { questionOf } from '#support/proposing'
+import { hasTerminals, onTerminal } from '#support/terminal'
 
 const shop = workshop()
 const modes: readonly Mode[] = ['text', 'json', 'ndjson']

@@ -2,22 +2,22 @@
 import { join as path } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterEach, expect, test } from 'vitest'
-import { postgresDatabase } from '../../src/core/io/postgres.js'
-import { argvOf } from '../support/argv.js'
-import { figures, scaled } from '../support/campaign.js'
-import { describeWith } from '../support/components.js'
+import { postgresDatabase } from '#core/io/postgres'
+import { argvOf } from '#support/argv'
+import { figures, scaled } from '#support/campaign'
+import { describeWith } from '#support/components'
 import {
   expectOneEach,
   type Keeper,
   type Submitted,
   statusOf,
   submitTo,
-} from '../support/faults/keeper.js'
-import { joinLedger } from '../support/postgres/gateways.js'
-import { sameMoment, underKills, until } from '../support/postgres/load.js'
-import { startPostgres } from '../support/postgres/server.js'
-import { type Running, workshop } from '../support/processes.js'
-import { questionOf, type ServeReady } from '../support/proposing.js'
+} from '#support/faults/keeper'
+import { joinLedger } from '#support/postgres/gateways'
+import { sameMoment, underKills, until } from '#support/postgres/load'
+import { startPostgres } from '#support/postgres/server'
+import { type Running, workshop } from '#support/processes'
+import { questionOf, type ServeReady } from '#support/proposing'
 
 const closing: (() => Promise<void>)[] = []
 const later = <T extends { close(): Promise<void> }>(one: T): T => {

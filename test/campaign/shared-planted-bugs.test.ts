@@ -2,12 +2,12 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, expect, test } from 'vitest'
-import { figures } from '../support/campaign.js'
-import { describeWith } from '../support/components.js'
-import { type PlantedLine, soundProject } from '../support/planted/lines.js'
-import { planted } from '../support/planted/plant.js'
-import { isAssertion, runPlanted } from '../support/planted/run.js'
-import { plantedSharedBugs } from '../support/planted/shared-bugs.js'
+import { figures } from '#support/campaign'
+import { describeWith } from '#support/components'
+import { type PlantedLine, soundProject } from '#support/planted/lines'
+import { planted } from '#support/planted/plant'
+import { isAssertion, runPlanted } from '#support/planted/run'
+import { plantedSharedBugs } from '#support/planted/shared-bugs'
 
 const root = join(import.meta.dirname, '../..')
 

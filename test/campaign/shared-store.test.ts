@@ -5,16 +5,16 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, expect, test } from 'vitest'
-import type { BatchSigningData } from '../../src/core/protocol/schema.js'
-import { figures, firstSeed, scaled } from '../support/campaign.js'
-import { describeWith } from '../support/components.js'
-import { until } from '../support/postgres/folders.js'
-import { workshop } from '../support/processes.js'
-import { ask, newClients } from '../support/shared-history/clients.js'
-import { type Cluster, openCluster } from '../support/shared-history/cluster.js'
-import { judge, untilAtRest } from '../support/shared-history/judge.js'
-import { type Payload, planProposals, Witnesses } from '../support/shared-history/payloads.js'
-import { seeded } from '../support/sim-files.js'
+import type { BatchSigningData } from '#core/protocol/schema'
+import { figures, firstSeed, scaled } from '#support/campaign'
+import { describeWith } from '#support/components'
+import { until } from '#support/postgres/folders'
+import { workshop } from '#support/processes'
+import { ask, newClients } from '#support/shared-history/clients'
+import { type Cluster, openCluster } from '#support/shared-history/cluster'
+import { judge, untilAtRest } from '#support/shared-history/judge'
+import { type Payload, planProposals, Witnesses } from '#support/shared-history/payloads'
+import { seeded } from '#support/sim-files'
 
 const isWhole = scaled(100) >= 100
 const faultSeconds = scaled(isWhole ? 600 : 200)

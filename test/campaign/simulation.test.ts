@@ -5,19 +5,19 @@
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
-import { figures, firstSeed, scaled } from '../support/campaign.js'
-import { runScript } from '../support/sim/run.js'
-import { drawScript, Script, sweptScripts } from '../support/sim/script.js'
-import { shrink } from '../support/sim/shrink.js'
+import { figures, firstSeed, scaled } from '#support/campaign'
+import { runScript } from '#support/sim/run'
+import { drawScript, Script, sweptScripts } from '#support/sim/script'
+import { shrink } from '#support/sim/shrink'
 
 // Signatures are real, but nobody's is looked at twice.
-vi.mock('../../src/core/protocol/signature.js', async (original) => {
-  const real = await original<typeof import('../../src/core/protocol/signature.js')>()
-  const { rememberingRecovery } = await import('../support/sim/makers.js')
+vi.mock('#core/protocol/signature', async (original) => {
+  const real = await original<typeof import('#core/protocol/signature')>()
+  const { rememberingRecovery } = await import('#support/sim/makers')
   return { ...real, recoverSigner: rememberingRecovery(real.recoverSigner) }
 })
 // What the answers look like is held by other tests; here there are too many of them to keep.
-vi.unmock('../../src/core/gateway/gateway.js')
+vi.unmock('#core/gateway/gateway')
 
 const scripts = scaled(850)
 const swept = sweptScripts()

@@ -7,9 +7,9 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Hex, parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
-import { argvOf } from '../support/argv.js'
-import { figures, firstSeed } from '../support/campaign.js'
+import type { DevDescription } from '#core/devchain/dev-chain'
+import { argvOf } from '#support/argv'
+import { figures, firstSeed } from '#support/campaign'
 import {
   expectOneEach,
   keepAlive,
@@ -17,11 +17,11 @@ import {
   statusOf,
   submitTo,
   transactionsOf,
-} from '../support/faults/keeper.js'
-import { workshop } from '../support/processes.js'
-import { questionOf, type ServeReady } from '../support/proposing.js'
-import { openRpcProxy, type RpcProxy } from '../support/rpc-proxy.js'
-import { seeded } from '../support/sim-files.js'
+} from '#support/faults/keeper'
+import { workshop } from '#support/processes'
+import { questionOf, type ServeReady } from '#support/proposing'
+import { openRpcProxy, type RpcProxy } from '#support/rpc-proxy'
+import { seeded } from '#support/sim-files'
 
 const kills = 2
 const proposals = 60

@@ -3,8 +3,8 @@
  * after it has dealt with it, and answers another one 3 s late (R3, R13–R16, R23; robustness §7.3).
  */
 import { expect, test } from 'vitest'
-import { figures, firstSeed, scaled } from '../support/campaign.js'
-import { runWeek } from '../support/week-run.js'
+import { figures, firstSeed, scaled } from '#support/campaign'
+import { runWeek } from '#support/week-run'
 
 const questions = scaled(20)
 const weather = { delayMs: 80, jitterMs: 40, lostShare: 0.01, lateShare: 0.01 }

@@ -7,20 +7,20 @@ import { connect } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { argvOf } from '../support/argv.js'
-import { figures } from '../support/campaign.js'
-import { type Running, workshop } from '../support/processes.js'
-import { makeClient, questionOf, type ServeReady } from '../support/proposing.js'
-import { exchangeRaw } from '../support/raw-http.js'
+import { argvOf } from '#support/argv'
+import { figures } from '#support/campaign'
+import { type Running, workshop } from '#support/processes'
+import { makeClient, questionOf, type ServeReady } from '#support/proposing'
+import { exchangeRaw } from '#support/raw-http'
 import {
   type HonestCallers,
   type Phase,
   residentMiB,
   socketsOf,
   startHonestCallers,
-} from '../support/sockets/honest.js'
-import { endlessAttacks, framingRows, hangUps, manyCalls } from '../support/sockets/hostile.js'
-import { openSlowClients, type SlowKind } from '../support/sockets/slow-clients.js'
+} from '#support/sockets/honest'
+import { endlessAttacks, framingRows, hangUps, manyCalls } from '#support/sockets/hostile'
+import { openSlowClients, type SlowKind } from '#support/sockets/slow-clients'
 
 /** Robustness §5, and a second for looking and one for the machine. */
 const lifetimesMs: Readonly<Partial<Record<SlowKind, number>>> = {

@@ -2,8 +2,8 @@
  * T1: the record log alone, through schedules of faults, kills and power cuts that a seed draws.
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { figures, firstSeed, scaled } from '../support/campaign.js'
-import { runLogSchedule } from '../support/sim/log-schedule.js'
+import { figures, firstSeed, scaled } from '#support/campaign'
+import { runLogSchedule } from '#support/sim/log-schedule'
 
 /**
  * With the 1,032 scripts of the whole (simulation.test.ts: 850 drawn, 182 swept) these are the

@@ -7,19 +7,14 @@ import { cpSync, existsSync, readdirSync, readFileSync, watch, writeFileSync } f
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import { homePaths } from '../../src/core/io/home.js'
-import { argvOf } from '../support/argv.js'
-import { type BatchWorld, openBatchWorld } from '../support/batch-world.js'
-import { figures, firstSeed, scaled } from '../support/campaign.js'
-import { type HeldGateway, type Hold, holdGateway } from '../support/held-gateway.js'
-import { journalFaults } from '../support/history/judge-home.js'
-import { workshop } from '../support/processes.js'
-import {
-  hasTerminals,
-  onTerminal,
-  type Terminal,
-  type TerminalOptions,
-} from '../support/terminal.js'
+import { homePaths } from '#core/io/home'
+import { argvOf } from '#support/argv'
+import { type BatchWorld, openBatchWorld } from '#support/batch-world'
+import { figures, firstSeed, scaled } from '#support/campaign'
+import { type HeldGateway, type Hold, holdGateway } from '#support/held-gateway'
+import { journalFaults } from '#support/history/judge-home'
+import { workshop } from '#support/processes'
+import { hasTerminals, onTerminal, type Terminal, type TerminalOptions } from '#support/terminal'
 
 const memoryLimitMiB = 150
 const shop = workshop()

@@ -8,8 +8,8 @@ import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { generatePrivateKey } from 'viem/accounts'
 import { afterAll, expect, test } from 'vitest'
-import { workshop } from '../support/processes.js'
-import { pins, questionContext } from '../support/scripted-gateway.js'
+import { workshop } from '#support/processes'
+import { pins, questionContext } from '#support/scripted-gateway'
 
 const shop = workshop()
 afterAll(() => shop.clean())

@@ -6,13 +6,13 @@
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
-import { createHttp } from '../../src/core/io/http.js'
-import { createChain } from '../../src/core/io/rpc/rpc.js'
-import { argvOf } from '../support/argv.js'
-import { run, temporaryHome } from '../support/cli.js'
-import { failTransfers, setReward } from '../support/dev-acts.js'
-import { workshop } from '../support/processes.js'
+import type { DevDescription } from '#core/devchain/dev-chain'
+import { createHttp } from '#core/io/http'
+import { createChain } from '#core/io/rpc/rpc'
+import { argvOf } from '#support/argv'
+import { run, temporaryHome } from '#support/cli'
+import { failTransfers, setReward } from '#support/dev-acts'
+import { workshop } from '#support/processes'
 
 const shop = workshop()
 const http = createHttp()

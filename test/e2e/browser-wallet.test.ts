@@ -3,20 +3,15 @@ import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { BrowserContext, Page } from 'playwright-core'
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
-import { startDevChain } from '../../src/core/devchain/dev-chain.js'
-import { contractOf, devAccount, devRpc } from '../../src/core/devchain/dev-contracts.js'
-import { argvOf } from '../support/argv.js'
-import { openBrowser } from '../support/browser.js'
-import {
-  honestProvider,
-  injectWallet,
-  type Provider,
-  ProviderError,
-} from '../support/browser-wallet.js'
-import { describeWith } from '../support/components.js'
-import { deferPayout } from '../support/deferred-payout.js'
-import { type Running, workshop } from '../support/processes.js'
-import type { ServeReady } from '../support/proposing.js'
+import { startDevChain } from '#core/devchain/dev-chain'
+import { contractOf, devAccount, devRpc } from '#core/devchain/dev-contracts'
+import { argvOf } from '#support/argv'
+import { openBrowser } from '#support/browser'
+import { honestProvider, injectWallet, type Provider, ProviderError } from '#support/browser-wallet'
+import { describeWith } from '#support/components'
+import { deferPayout } from '#support/deferred-payout'
+import { type Running, workshop } from '#support/processes'
+import type { ServeReady } from '#support/proposing'
 
 const shop = workshop()
 const browsers: BrowserContext[] = []

@@ -5,13 +5,13 @@
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
-import { warp } from '../../src/core/devchain/dev-life.js'
-import { createHttp } from '../../src/core/io/http.js'
-import { createChain } from '../../src/core/io/rpc/rpc.js'
-import { argvOf } from '../support/argv.js'
-import { run, temporaryHome } from '../support/cli.js'
-import { workshop } from '../support/processes.js'
+import type { DevDescription } from '#core/devchain/dev-chain'
+import { warp } from '#core/devchain/dev-life'
+import { createHttp } from '#core/io/http'
+import { createChain } from '#core/io/rpc/rpc'
+import { argvOf } from '#support/argv'
+import { run, temporaryHome } from '#support/cli'
+import { workshop } from '#support/processes'
 
 const shop = workshop()
 const http = createHttp()

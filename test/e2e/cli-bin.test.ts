@@ -6,9 +6,9 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, describe, expect, test } from 'vitest'
+import { argvOf } from '#support/argv'
+import { workshop } from '#support/processes'
 import packageJson from '../../package.json' with { type: 'json' }
-import { argvOf } from '../support/argv.js'
-import { workshop } from '../support/processes.js'
 
 const shop = workshop()
 afterAll(() => shop.clean())

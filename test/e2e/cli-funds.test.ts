@@ -2,28 +2,28 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { erc20Abi } from '../../src/core/chain/contracts.js'
-import { proposeCalldata } from '../../src/core/chain/propose.js'
-import { createRoundReader } from '../../src/core/chain/questions.js'
-import { readContract } from '../../src/core/chain/reading.js'
-import { contractsOf, type Trust } from '../../src/core/client/trust/trust.js'
-import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.js'
+import { erc20Abi } from '#core/chain/contracts'
+import { proposeCalldata } from '#core/chain/propose'
+import { createRoundReader } from '#core/chain/questions'
+import { readContract } from '#core/chain/reading'
+import { contractsOf, type Trust } from '#core/client/trust/trust'
+import { type DevChain, startDevChain } from '#core/devchain/dev-chain'
 import {
   type DevAccount,
   devAccount,
   devAddresses,
   devRpc,
   sendAsDev,
-} from '../../src/core/devchain/dev-contracts.js'
-import { disputeProposal, proposeDirectly } from '../../src/core/devchain/dev-verbs.js'
-import { createChain } from '../../src/core/io/rpc/rpc.js'
-import type { Chain, Hex } from '../../src/core/ports.js'
-import { priceOf } from '../../src/core/protocol/proposal.js'
-import type { Address } from '../../src/core/protocol/schema.js'
-import { argvOf } from '../support/argv.js'
-import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
-import { scriptedGateway } from '../support/scripted-gateway.js'
-import type { WalletDocument } from '../support/wallet-server.js'
+} from '#core/devchain/dev-contracts'
+import { disputeProposal, proposeDirectly } from '#core/devchain/dev-verbs'
+import { createChain } from '#core/io/rpc/rpc'
+import type { Chain, Hex } from '#core/ports'
+import { priceOf } from '#core/protocol/proposal'
+import type { Address } from '#core/protocol/schema'
+import { argvOf } from '#support/argv'
+import { type Ran, type RunOptions, run, temporaryHome } from '#support/cli'
+import { scriptedGateway } from '#support/scripted-gateway'
+import type { WalletDocument } from '#support/wallet-server'
 
 let dev: DevChain
 let chain: Chain & { close(): Promise<void> }

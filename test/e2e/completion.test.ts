@@ -7,11 +7,11 @@ import { chmodSync, mkdirSync, mkdtempSync, rmSync, utimesSync, writeFileSync } 
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { scripts, shells } from '../../src/commands/completion/scripts.js'
-import { profileKeys } from '../../src/commands/session/settings.js'
-import { verbs } from '../../src/commands/verbs.js'
-import { argvOf } from '../support/argv.js'
-import { run, temporaryHome } from '../support/cli.js'
+import { scripts, shells } from '#commands/completion/scripts'
+import { profileKeys } from '#commands/session/settings'
+import { verbs } from '#commands/verbs'
+import { argvOf } from '#support/argv'
+import { run, temporaryHome } from '#support/cli'
 import {
   candidates,
   identifiers,
@@ -20,7 +20,7 @@ import {
   signatureMark,
   urlSecret,
   word,
-} from '../support/lived-home.js'
+} from '#support/lived-home'
 
 let home: Awaited<ReturnType<typeof temporaryHome>>
 let lived: Lived

@@ -1,10 +1,10 @@
 /** contract §9, Confirmation, on a terminal of its own: the sum is asked before anything is signed. */
 import { afterEach, expect, test } from 'vitest'
-import { argvOf } from '../support/argv.js'
-import { type BatchWorld, openBatchWorld } from '../support/batch-world.js'
-import { type HeldGateway, holdGateway } from '../support/held-gateway.js'
-import { workshop } from '../support/processes.js'
-import { hasTerminals, onTerminal, tooWide, wordsOn } from '../support/terminal.js'
+import { argvOf } from '#support/argv'
+import { type BatchWorld, openBatchWorld } from '#support/batch-world'
+import { type HeldGateway, holdGateway } from '#support/held-gateway'
+import { workshop } from '#support/processes'
+import { hasTerminals, onTerminal, tooWide, wordsOn } from '#support/terminal'
 
 // Builds dist/ where it is old.
 workshop()

@@ -3,13 +3,13 @@
  * wrong ones is in test/contract.
  */
 import { describe, expect, test } from 'vitest'
-import { unexecutableRaw } from '../../src/core/conformance/admissions.js'
-import { type BenchParts, type Bet, createBench } from '../../src/core/conformance/bench.js'
-import { rules, runRules } from '../../src/core/conformance/run.js'
-import { UsageError } from '../../src/core/protocol/errors.js'
-import { lyingAboutBonds } from '../support/wrong-gateway/between.js'
-import { faultThat } from '../support/wrong-gateway/faults/all.js'
-import { openWrongWorld } from '../support/wrong-gateway/world.js'
+import { unexecutableRaw } from '#core/conformance/admissions'
+import { type BenchParts, type Bet, createBench } from '#core/conformance/bench'
+import { rules, runRules } from '#core/conformance/run'
+import { UsageError } from '#core/protocol/errors'
+import { lyingAboutBonds } from '#support/wrong-gateway/between'
+import { faultThat } from '#support/wrong-gateway/faults/all'
+import { openWrongWorld } from '#support/wrong-gateway/world'
 
 const signing = { admit: true, execute: false, overrun: false } as const
 

@@ -5,13 +5,13 @@
 import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { at, listAt } from '../../src/core/conformance/rule.js'
-import { itemsOf, rules, rulesNamed } from '../../src/core/conformance/run.js'
-import { TransportError } from '../../src/core/ports.js'
-import { argvOf } from '../support/argv.js'
-import { type RunOptions, run, temporaryHome } from '../support/cli.js'
-import { workshop } from '../support/processes.js'
-import { makeClient, proposals, type ServeReady } from '../support/proposing.js'
+import { at, listAt } from '#core/conformance/rule'
+import { itemsOf, rules, rulesNamed } from '#core/conformance/run'
+import { TransportError } from '#core/ports'
+import { argvOf } from '#support/argv'
+import { type RunOptions, run, temporaryHome } from '#support/cli'
+import { workshop } from '#support/processes'
+import { makeClient, proposals, type ServeReady } from '#support/proposing'
 import {
   type Fault,
   isContexts,
@@ -20,9 +20,9 @@ import {
   lyingAboutBonds,
   pages,
   tells,
-} from '../support/wrong-gateway/between.js'
-import { faultThat } from '../support/wrong-gateway/faults/all.js'
-import { openWrongWorld, type Wrong, type WrongWorld } from '../support/wrong-gateway/world.js'
+} from '#support/wrong-gateway/between'
+import { faultThat } from '#support/wrong-gateway/faults/all'
+import { openWrongWorld, type Wrong, type WrongWorld } from '#support/wrong-gateway/world'
 
 const shop = workshop()
 afterAll(() => shop.clean())

@@ -7,11 +7,11 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import type { BrowserContext, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { argvOf } from '../support/argv.js'
-import { openBrowser } from '../support/browser.js'
-import { describeWith } from '../support/components.js'
-import { workshop } from '../support/processes.js'
-import { questionOf, type ServeReady } from '../support/proposing.js'
+import { argvOf } from '#support/argv'
+import { openBrowser } from '#support/browser'
+import { describeWith } from '#support/components'
+import { workshop } from '#support/processes'
+import { questionOf, type ServeReady } from '#support/proposing'
 
 const shop = workshop()
 const pages: Server[] = []

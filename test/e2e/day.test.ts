@@ -3,11 +3,11 @@
  * rows to their execution, by the gateway's own counters and in simulated time.
  */
 import { expect, test } from 'vitest'
-import { argvOf } from '../support/argv.js'
-import { documentOf } from '../support/batch-world.js'
-import type { Ran } from '../support/cli.js'
-import { type Call, type DayWorld, openDay } from '../support/day-world.js'
-import { violationsText } from '../support/history/observed-history.js'
+import { argvOf } from '#support/argv'
+import { documentOf } from '#support/batch-world'
+import type { Ran } from '#support/cli'
+import { type Call, type DayWorld, openDay } from '#support/day-world'
+import { violationsText } from '#support/history/observed-history'
 
 const itemsPerWindow = 120
 const windowMs = 60_000

@@ -1,11 +1,11 @@
 import { readdirSync } from 'node:fs'
 import { afterAll, describe, expect, test } from 'vitest'
-import { main } from '../../src/commands/main.js'
-import type { Context } from '../../src/commands/terminal/context.js'
-import { createHttp } from '../../src/core/io/http.js'
-import { createChain } from '../../src/core/io/rpc/rpc.js'
-import { fakeContext } from '../support/cli.js'
-import { workshop } from '../support/processes.js'
+import { main } from '#commands/main'
+import type { Context } from '#commands/terminal/context'
+import { createHttp } from '#core/io/http'
+import { createChain } from '#core/io/rpc/rpc'
+import { fakeContext } from '#support/cli'
+import { workshop } from '#support/processes'
 
 const shop = workshop()
 afterAll(() => shop.clean())

@@ -1,8 +1,8 @@
 import { readFile } from 'node:fs/promises'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { implementationSlot, roundStates, yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import { anvilBinary } from '../../src/core/devchain/dev-anvil.js'
-import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.js'
+import { implementationSlot, roundStates, yesOrNoQuery } from '#core/chain/contracts'
+import { anvilBinary } from '#core/devchain/dev-anvil'
+import { type DevChain, startDevChain } from '#core/devchain/dev-chain'
 import {
   type DevRpc,
   devAddresses,
@@ -10,11 +10,11 @@ import {
   devRpc,
   oracleContracts,
   placedAt,
-} from '../../src/core/devchain/dev-contracts.js'
-import { exampleQuestion, listedOutcomes } from '../../src/core/devchain/dev-questions.js'
-import { askDevQuestion, fund, showRound } from '../../src/core/devchain/dev-verbs.js'
-import type { Hex } from '../../src/core/ports.js'
-import { unlimited } from '../support/dev-chain-vectors.js'
+} from '#core/devchain/dev-contracts'
+import { exampleQuestion, listedOutcomes } from '#core/devchain/dev-questions'
+import { askDevQuestion, fund, showRound } from '#core/devchain/dev-verbs'
+import type { Hex } from '#core/ports'
+import { unlimited } from '#support/dev-chain-vectors'
 
 /** Whether a process is there. A zombie counts as gone: nobody may be there to collect it. */
 async function alive(pid: number): Promise<boolean> {

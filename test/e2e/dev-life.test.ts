@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { roles } from '../../src/core/chain/constants.js'
-import { roundStates, topics, yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.js'
+import { roles } from '#core/chain/constants'
+import { roundStates, topics, yesOrNoQuery } from '#core/chain/contracts'
+import { type DevChain, startDevChain } from '#core/devchain/dev-chain'
 import {
   type DevRpc,
   devAccount,
@@ -9,18 +9,18 @@ import {
   devImplementations,
   devRpc,
   placedAt,
-} from '../../src/core/devchain/dev-contracts.js'
-import { clarify, settleRound, vote, warp } from '../../src/core/devchain/dev-life.js'
-import { exampleQuestion } from '../../src/core/devchain/dev-questions.js'
+} from '#core/devchain/dev-contracts'
+import { clarify, settleRound, vote, warp } from '#core/devchain/dev-life'
+import { exampleQuestion } from '#core/devchain/dev-questions'
 import {
   changeQuestion,
   disputeProposal,
   grantExecutor,
   proposeDirectly,
   showRound,
-} from '../../src/core/devchain/dev-verbs.js'
-import type { Hex } from '../../src/core/ports.js'
-import { failTransfers, setReward, upgradeOracle } from '../support/dev-acts.js'
+} from '#core/devchain/dev-verbs'
+import type { Hex } from '#core/ports'
+import { failTransfers, setReward, upgradeOracle } from '#support/dev-acts'
 
 const slug = (n: number): string => exampleQuestion(n).slug
 const livenessSeconds = 7_200

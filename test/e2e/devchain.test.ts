@@ -1,11 +1,11 @@
 import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { Trust } from '../../src/core/client/trust/trust-file.js'
-import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
-import { parseConfig } from '../../src/core/gateway/config.js'
-import { argvOf } from '../support/argv.js'
-import { type Running, workshop } from '../support/processes.js'
+import { Trust } from '#core/client/trust/trust-file'
+import type { DevDescription } from '#core/devchain/dev-chain'
+import { parseConfig } from '#core/gateway/config'
+import { argvOf } from '#support/argv'
+import { type Running, workshop } from '#support/processes'
 
 const shop = workshop()
 afterAll(() => shop.clean())

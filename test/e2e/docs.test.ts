@@ -3,10 +3,10 @@
  * trust and a key.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { argvOf } from '../support/argv.js'
-import { workshop } from '../support/processes.js'
-import { makeClient, questionOf, type ServeReady } from '../support/proposing.js'
-import { everyBlock, runnerOf, shell } from '../support/readme.js'
+import { argvOf } from '#support/argv'
+import { workshop } from '#support/processes'
+import { makeClient, questionOf, type ServeReady } from '#support/proposing'
+import { everyBlock, runnerOf, shell } from '#support/readme'
 
 const shop = workshop()
 afterAll(() => shop.clean())

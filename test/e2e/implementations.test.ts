@@ -5,11 +5,11 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
-import { devAddresses } from '../../src/core/devchain/dev-contracts.js'
-import { argvOf } from '../support/argv.js'
-import { upgradeOracle } from '../support/dev-acts.js'
-import { workshop } from '../support/processes.js'
-import { makeClient, questionOf, type ServeReady, untilExecuted } from '../support/proposing.js'
+import { devAddresses } from '#core/devchain/dev-contracts'
+import { argvOf } from '#support/argv'
+import { upgradeOracle } from '#support/dev-acts'
+import { workshop } from '#support/processes'
+import { makeClient, questionOf, type ServeReady, untilExecuted } from '#support/proposing'
 
 const shop = workshop()
 afterAll(() => shop.clean())

@@ -7,12 +7,12 @@ import { join } from 'node:path'
 import { brotliDecompressSync } from 'node:zlib'
 import pg from 'pg'
 import { afterEach, describe, expect, onTestFinished, test } from 'vitest'
-import { type Anvil, startAnvil } from '../../src/core/devchain/dev-anvil.js'
-import { devRpc } from '../../src/core/devchain/dev-contracts.js'
-import { createChain } from '../../src/core/io/rpc/rpc.js'
-import { argvOf } from '../support/argv.js'
-import { run } from '../support/cli.js'
-import { describeWith } from '../support/components.js'
+import { type Anvil, startAnvil } from '#core/devchain/dev-anvil'
+import { devRpc } from '#core/devchain/dev-contracts'
+import { createChain } from '#core/io/rpc/rpc'
+import { argvOf } from '#support/argv'
+import { run } from '#support/cli'
+import { describeWith } from '#support/components'
 import {
   clockFrom,
   expectedOf,
@@ -20,8 +20,8 @@ import {
   type KeptVersion,
   keptFiles,
   keptVersions,
-} from '../support/kept-files.js'
-import { startPostgres } from '../support/postgres/server.js'
+} from '#support/kept-files'
+import { startPostgres } from '#support/postgres/server'
 
 let files: KeptFiles
 let anvil: Anvil

@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { keccak256, stringToHex } from 'viem'
 import { privateKeyToAddress } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
+import type { DevDescription } from '#core/devchain/dev-chain'
 import {
   callData,
   devAccount,
@@ -12,9 +12,9 @@ import {
   devRpc,
   placedAt,
   sendAsDev,
-} from '../../src/core/devchain/dev-contracts.js'
-import type { Hex } from '../../src/core/ports.js'
-import { argvOf } from '../support/argv.js'
+} from '#core/devchain/dev-contracts'
+import type { Hex } from '#core/ports'
+import { argvOf } from '#support/argv'
 import {
   expectOneEach,
   type Keeper,
@@ -22,8 +22,8 @@ import {
   statusOf,
   submitTo,
   transactionsOf,
-} from '../support/faults/keeper.js'
-import { type Running, workshop } from '../support/processes.js'
+} from '#support/faults/keeper'
+import { type Running, workshop } from '#support/processes'
 import {
   type Client,
   executorTransactions,
@@ -33,7 +33,7 @@ import {
   questionOf,
   type ServeReady,
   type untilExecuted,
-} from '../support/proposing.js'
+} from '#support/proposing'
 
 /** R1–R3, R15, R23: the gateway is killed where it hurts, and nothing is lost or doubled. */
 const shop = workshop()

@@ -5,11 +5,11 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
-import { argvOf } from '../support/argv.js'
-import { type KmsServer, keyVersion, startKms } from '../support/kms-server.js'
-import { type Ended, type Running, workshop } from '../support/processes.js'
-import { type ServeReady, untilUnready } from '../support/proposing.js'
+import type { DevDescription } from '#core/devchain/dev-chain'
+import { argvOf } from '#support/argv'
+import { type KmsServer, keyVersion, startKms } from '#support/kms-server'
+import { type Ended, type Running, workshop } from '#support/processes'
+import { type ServeReady, untilUnready } from '#support/proposing'
 
 const shop = workshop()
 const executorKey = keyVersion()

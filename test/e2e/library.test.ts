@@ -9,12 +9,12 @@ import { pathToFileURL } from 'node:url'
 import { promisify } from 'node:util'
 import { build } from 'esbuild'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { argvOf } from '#support/argv'
+import { compile, installLibrary } from '#support/library-package'
+import { workshop } from '#support/processes'
+import { proposals, questionOf, type ServeReady } from '#support/proposing'
+import { blocksIn, pageText, section } from '#support/readme'
 import { referencePage } from '../../scripts/reference.js'
-import { argvOf } from '../support/argv.js'
-import { compile, installLibrary } from '../support/library-package.js'
-import { workshop } from '../support/processes.js'
-import { proposals, questionOf, type ServeReady } from '../support/proposing.js'
-import { blocksIn, pageText, section } from '../support/readme.js'
 
 const shop = workshop()
 afterAll(() => shop.clean())

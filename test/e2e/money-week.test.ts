@@ -5,19 +5,14 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.js'
-import {
-  contractOf,
-  type DevRpc,
-  devAccount,
-  devRpc,
-} from '../../src/core/devchain/dev-contracts.js'
-import { settleRound, vote, warp } from '../../src/core/devchain/dev-life.js'
-import { disputeProposal, fund, proposeDirectly } from '../../src/core/devchain/dev-verbs.js'
-import { createChain } from '../../src/core/io/rpc/rpc.js'
-import type { Chain } from '../../src/core/ports.js'
-import { run, temporaryHome } from '../support/cli.js'
-import { failTransfers } from '../support/dev-acts.js'
+import { type DevChain, startDevChain } from '#core/devchain/dev-chain'
+import { contractOf, type DevRpc, devAccount, devRpc } from '#core/devchain/dev-contracts'
+import { settleRound, vote, warp } from '#core/devchain/dev-life'
+import { disputeProposal, fund, proposeDirectly } from '#core/devchain/dev-verbs'
+import { createChain } from '#core/io/rpc/rpc'
+import type { Chain } from '#core/ports'
+import { run, temporaryHome } from '#support/cli'
+import { failTransfers } from '#support/dev-acts'
 
 const questionCount = 500
 const livenessSeconds = 7_200

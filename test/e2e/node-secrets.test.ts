@@ -7,9 +7,9 @@ import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
-import { argvOf } from '../support/argv.js'
-import { workshop } from '../support/processes.js'
-import { type Client, makeClient, questionOf, type ServeReady } from '../support/proposing.js'
+import { argvOf } from '#support/argv'
+import { workshop } from '#support/processes'
+import { type Client, makeClient, questionOf, type ServeReady } from '#support/proposing'
 
 const shop = workshop()
 const patience = { timeout: 20_000, interval: 50 }

@@ -6,8 +6,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { temporaryHome } from '../support/cli.js'
-import { hasTerminals } from '../support/terminal.js'
+import { temporaryHome } from '#support/cli'
+import { hasTerminals } from '#support/terminal'
 
 const bin = join(fileURLToPath(new URL('../..', import.meta.url)), 'bin', 'proposer.js')
 

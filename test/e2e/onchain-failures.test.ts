@@ -4,9 +4,9 @@
  * readyz say (contract §5).
  */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { topics } from '../../src/core/chain/contracts.js'
-import { devAccount, devAddresses, placedAt } from '../../src/core/devchain/dev-contracts.js'
-import { ChainError, type Hex } from '../../src/core/ports.js'
+import { topics } from '#core/chain/contracts'
+import { devAccount, devAddresses, placedAt } from '#core/devchain/dev-contracts'
+import { ChainError, type Hex } from '#core/ports'
 import {
   devSigner,
   openStillChain,
@@ -14,8 +14,8 @@ import {
   type StillChain,
   type StillGateway,
   type Submitted,
-} from '../support/reorg-gateway.js'
-import { type Failing, type Tell, type Trouble, troublesOn } from '../support/reorg-troubles.js'
+} from '#support/reorg-gateway'
+import { type Failing, type Tell, type Trouble, troublesOn } from '#support/reorg-troubles'
 
 const admin = devAccount('admin').address
 const outsider = devAccount('outsider').address

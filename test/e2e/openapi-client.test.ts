@@ -11,6 +11,10 @@ import { promisify } from 'node:util'
 import { build } from 'esbuild'
 import { generate } from 'openapi-typescript-codegen'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { judgeAnswers, judgedAnswers } from '#support/answers-seen'
+import { argvOf } from '#support/argv'
+import { workshop } from '#support/processes'
+import { questionOf, type ServeReady } from '#support/proposing'
 import type * as wire from '../../src/library.js'
 import {
   type ChainAddress,
@@ -21,10 +25,6 @@ import {
   version,
   witnessRound,
 } from '../../src/library.js'
-import { judgeAnswers, judgedAnswers } from '../support/answers-seen.js'
-import { argvOf } from '../support/argv.js'
-import { workshop } from '../support/processes.js'
-import { questionOf, type ServeReady } from '../support/proposing.js'
 
 interface GeneratedClient {
   readonly OpenAPI: { BASE: string }

@@ -5,11 +5,11 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { argvOf } from '../support/argv.js'
-import { run } from '../support/cli.js'
-import { type Ended, type Running, workshop } from '../support/processes.js'
-import { type Client, makeClient, post, questionOf, type ServeReady } from '../support/proposing.js'
-import { hasTerminals, onTerminal } from '../support/terminal.js'
+import { argvOf } from '#support/argv'
+import { run } from '#support/cli'
+import { type Ended, type Running, workshop } from '#support/processes'
+import { type Client, makeClient, post, questionOf, type ServeReady } from '#support/proposing'
+import { hasTerminals, onTerminal } from '#support/terminal'
 
 const shop = workshop()
 let folder = ''

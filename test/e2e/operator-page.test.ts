@@ -6,11 +6,11 @@ import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { BrowserContext, Page } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { argvOf } from '../support/argv.js'
-import { openBrowser } from '../support/browser.js'
-import { describeWith } from '../support/components.js'
-import { type Running, workshop } from '../support/processes.js'
-import { type Client, makeClient, post, questionOf, type ServeReady } from '../support/proposing.js'
+import { argvOf } from '#support/argv'
+import { openBrowser } from '#support/browser'
+import { describeWith } from '#support/components'
+import { type Running, workshop } from '#support/processes'
+import { type Client, makeClient, post, questionOf, type ServeReady } from '#support/proposing'
 
 const shop = workshop()
 let browser: BrowserContext | undefined

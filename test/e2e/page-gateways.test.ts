@@ -3,12 +3,12 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { BrowserContext, Page } from 'playwright-core'
 import { afterAll, expect, test } from 'vitest'
-import { argvOf } from '../support/argv.js'
-import { openBrowser } from '../support/browser.js'
-import { describeWith } from '../support/components.js'
-import { startPostgres } from '../support/postgres/server.js'
-import { type Running, workshop } from '../support/processes.js'
-import type { ServeReady } from '../support/proposing.js'
+import { argvOf } from '#support/argv'
+import { openBrowser } from '#support/browser'
+import { describeWith } from '#support/components'
+import { startPostgres } from '#support/postgres/server'
+import { type Running, workshop } from '#support/processes'
+import type { ServeReady } from '#support/proposing'
 
 const shop = workshop()
 const closing: (() => Promise<void>)[] = []

@@ -5,11 +5,11 @@
 import { join } from 'node:path'
 import type { BrowserContext } from 'playwright-core'
 import { afterAll, expect } from 'vitest'
-import { argvOf } from '../support/argv.js'
-import { openBrowser } from '../support/browser.js'
-import { testWith } from '../support/components.js'
-import { workshop } from '../support/processes.js'
-import { makeClient, type ServeReady } from '../support/proposing.js'
+import { argvOf } from '#support/argv'
+import { openBrowser } from '#support/browser'
+import { testWith } from '#support/components'
+import { workshop } from '#support/processes'
+import { makeClient, type ServeReady } from '#support/proposing'
 
 const shop = workshop()
 let browser: BrowserContext | undefined

@@ -1,17 +1,12 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.js'
-import {
-  contractOf,
-  devAccount,
-  devAddresses,
-  devRpc,
-} from '../../src/core/devchain/dev-contracts.js'
-import { createChain } from '../../src/core/io/rpc/rpc.js'
-import type { Chain, Hex } from '../../src/core/ports.js'
-import { run, temporaryHome } from '../support/cli.js'
-import { deferPayout } from '../support/deferred-payout.js'
+import { type DevChain, startDevChain } from '#core/devchain/dev-chain'
+import { contractOf, devAccount, devAddresses, devRpc } from '#core/devchain/dev-contracts'
+import { createChain } from '#core/io/rpc/rpc'
+import type { Chain, Hex } from '#core/ports'
+import { run, temporaryHome } from '#support/cli'
+import { deferPayout } from '#support/deferred-payout'
 
 let dev: DevChain
 let chain: Chain & { close(): Promise<void> }

@@ -6,10 +6,10 @@ import { execFileSync } from 'node:child_process'
 import { open, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, expect, test, vi } from 'vitest'
-import { argvOf } from '../support/argv.js'
-import { describeWith } from '../support/components.js'
-import { workshop } from '../support/processes.js'
-import { modulePid } from '../support/softhsm.js'
+import { argvOf } from '#support/argv'
+import { describeWith } from '#support/components'
+import { workshop } from '#support/processes'
+import { modulePid } from '#support/softhsm'
 
 const limit = { timeout: 30_000, interval: 100 }
 const lives = (pid: number) => {

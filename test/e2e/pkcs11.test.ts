@@ -5,10 +5,10 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { devRpc } from '../../src/core/devchain/dev-contracts.js'
-import { argvOf } from '../support/argv.js'
-import { describeWith } from '../support/components.js'
-import { type Running, workshop } from '../support/processes.js'
+import { devRpc } from '#core/devchain/dev-contracts'
+import { argvOf } from '#support/argv'
+import { describeWith } from '#support/components'
+import { type Running, workshop } from '#support/processes'
 import {
   type Client,
   makeClient,
@@ -17,8 +17,8 @@ import {
   type ServeReady,
   untilExecuted,
   untilUnready,
-} from '../support/proposing.js'
-import { modulePid, pin, softHsm, type TestTokens, testTokens } from '../support/softhsm.js'
+} from '#support/proposing'
+import { modulePid, pin, softHsm, type TestTokens, testTokens } from '#support/softhsm'
 
 describeWith(softHsm, 'contract §9: the executor signs in a PKCS#11 token', () => {
   const shop = workshop()

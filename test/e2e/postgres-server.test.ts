@@ -3,8 +3,8 @@ import { statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import pg from 'pg'
 import { expect, test } from 'vitest'
-import { describeWith } from '../support/components.js'
-import { startPostgres } from '../support/postgres/server.js'
+import { describeWith } from '#support/components'
+import { startPostgres } from '#support/postgres/server'
 
 describeWith([18], 'a server of the tests', () => {
   test('X2: its superuser is reached by the socket in its own folder alone; by TCP nobody runs programs', async () => {

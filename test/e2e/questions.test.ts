@@ -1,14 +1,14 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.js'
-import { devAccount } from '../../src/core/devchain/dev-contracts.js'
-import { writeDevFolder } from '../../src/core/devchain/dev-folder.js'
-import { disputeProposal, proposeDirectly } from '../../src/core/devchain/dev-verbs.js'
-import { createChain } from '../../src/core/io/rpc/rpc.js'
-import type { Chain } from '../../src/core/ports.js'
-import { argvOf } from '../support/argv.js'
-import { type RunOptions, run, temporaryHome } from '../support/cli.js'
+import { type DevChain, startDevChain } from '#core/devchain/dev-chain'
+import { devAccount } from '#core/devchain/dev-contracts'
+import { writeDevFolder } from '#core/devchain/dev-folder'
+import { disputeProposal, proposeDirectly } from '#core/devchain/dev-verbs'
+import { createChain } from '#core/io/rpc/rpc'
+import type { Chain } from '#core/ports'
+import { argvOf } from '#support/argv'
+import { type RunOptions, run, temporaryHome } from '#support/cli'
 
 let dev: DevChain
 let chain: Chain & { close(): Promise<void> }

@@ -6,8 +6,8 @@ import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { parseConfig } from '../../src/core/gateway/config.js'
-import { blocksIn, freePorts, pageText, section, shell } from '../support/readme.js'
+import { parseConfig } from '#core/gateway/config'
+import { blocksIn, freePorts, pageText, section, shell } from '#support/readme'
 
 const root = join(import.meta.dirname, '..', '..')
 const text = ['Two gateways', 'Restore drill'].reduce(

@@ -5,11 +5,11 @@
 import { mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
-import { argvOf } from '../support/argv.js'
-import { workshop } from '../support/processes.js'
-import { proposals, questionOf, type ServeReady } from '../support/proposing.js'
-import { blocksIn, type ShellEnded, section, shell } from '../support/readme.js'
-import { hasTerminals, onTerminal } from '../support/terminal.js'
+import { argvOf } from '#support/argv'
+import { workshop } from '#support/processes'
+import { proposals, questionOf, type ServeReady } from '#support/proposing'
+import { blocksIn, type ShellEnded, section, shell } from '#support/readme'
+import { hasTerminals, onTerminal } from '#support/terminal'
 
 const shop = workshop()
 afterAll(() => shop.clean())

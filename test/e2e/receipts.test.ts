@@ -5,9 +5,9 @@
 import { readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { argvOf } from '../support/argv.js'
-import { workshop } from '../support/processes.js'
-import { type Client, makeClient, questionOf, type ServeReady } from '../support/proposing.js'
+import { argvOf } from '#support/argv'
+import { workshop } from '#support/processes'
+import { type Client, makeClient, questionOf, type ServeReady } from '#support/proposing'
 
 const shop = workshop()
 afterAll(() => shop.clean())

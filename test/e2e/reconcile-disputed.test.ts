@@ -1,7 +1,7 @@
 import { afterAll, expect, test } from 'vitest'
-import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
-import { argvOf } from '../support/argv.js'
-import { workshop } from '../support/processes.js'
+import type { DevDescription } from '#core/devchain/dev-chain'
+import { argvOf } from '#support/argv'
+import { workshop } from '#support/processes'
 
 const shop = workshop()
 afterAll(() => shop.clean())

@@ -5,11 +5,11 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { startAnvil } from '../../src/core/devchain/dev-anvil.js'
-import { devRpc } from '../../src/core/devchain/dev-contracts.js'
-import type { Hex } from '../../src/core/ports.js'
-import { argvOf } from '../support/argv.js'
-import { type Running, workshop } from '../support/processes.js'
+import { startAnvil } from '#core/devchain/dev-anvil'
+import { devRpc } from '#core/devchain/dev-contracts'
+import type { Hex } from '#core/ports'
+import { argvOf } from '#support/argv'
+import { type Running, workshop } from '#support/processes'
 import {
   type Client,
   makeClient,
@@ -18,8 +18,8 @@ import {
   type ServeReady,
   untilExecuted,
   untilUnready,
-} from '../support/proposing.js'
-import { type AskedTransaction, startWallet, type WalletServer } from '../support/wallet-server.js'
+} from '#support/proposing'
+import { type AskedTransaction, startWallet, type WalletServer } from '#support/wallet-server'
 
 const shop = workshop()
 const secret = '/v1/SIGNERPATH17?key=SIGNERQUERY17'

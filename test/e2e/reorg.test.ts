@@ -3,9 +3,9 @@
  * there is no second nonce (R3, R14).
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import { devAccount, devAddresses, placedAt } from '../../src/core/devchain/dev-contracts.js'
-import type { Hex } from '../../src/core/ports.js'
+import { yesOrNoQuery } from '#core/chain/contracts'
+import { devAccount, devAddresses, placedAt } from '#core/devchain/dev-contracts'
+import type { Hex } from '#core/ports'
 import {
   devSigner,
   openStillChain,
@@ -13,7 +13,7 @@ import {
   type StillChain,
   type StillGateway,
   type Submitted,
-} from '../support/reorg-gateway.js'
+} from '#support/reorg-gateway'
 
 /** `finalized` lags by 64 blocks, more than any reorganisation here. */
 const slotsInAnEpoch = 32

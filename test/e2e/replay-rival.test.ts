@@ -1,8 +1,8 @@
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterAll, expect, test } from 'vitest'
-import { argvOf } from '../support/argv.js'
-import { type Ended, workshop } from '../support/processes.js'
-import { post, type ServeReady } from '../support/proposing.js'
+import { argvOf } from '#support/argv'
+import { type Ended, workshop } from '#support/processes'
+import { post, type ServeReady } from '#support/proposing'
 
 /**
  * A process of its own: what this guards against is a loop that would take the test down with it.

@@ -1,7 +1,7 @@
 /** docs/operating.md: the restore drill, typed command by command. */
 import { afterAll, expect, test } from 'vitest'
-import { workshop } from '../support/processes.js'
-import { blocksIn, freePorts, section, shell } from '../support/readme.js'
+import { workshop } from '#support/processes'
+import { blocksIn, freePorts, section, shell } from '#support/readme'
 
 const shop = workshop()
 afterAll(() => shop.clean())

@@ -7,10 +7,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { stringToHex } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { proposerOn } from '../../src/core/bot/open-proposer.js'
-import { RulesChangedError } from '../../src/core/client/propose/rules.js'
-import type { Trust } from '../../src/core/client/trust/trust.js'
-import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.js'
+import { proposerOn } from '#core/bot/open-proposer'
+import { RulesChangedError } from '#core/client/propose/rules'
+import type { Trust } from '#core/client/trust/trust'
+import { type DevChain, startDevChain } from '#core/devchain/dev-chain'
 import {
   callData,
   contractOf,
@@ -20,15 +20,15 @@ import {
   devRpc,
   placedAt,
   sendAsDev,
-} from '../../src/core/devchain/dev-contracts.js'
-import { settleRound, vote } from '../../src/core/devchain/dev-life.js'
-import { disputeProposal, proposeDirectly } from '../../src/core/devchain/dev-verbs.js'
-import { systemClock } from '../../src/core/io/clock.js'
-import { signerFromKey } from '../../src/core/io/keys.js'
-import { createChain } from '../../src/core/io/rpc/rpc.js'
-import { systemPorts } from '../../src/core/io/system.js'
-import type { Address } from '../../src/core/protocol/schema.js'
-import { run } from '../support/cli.js'
+} from '#core/devchain/dev-contracts'
+import { settleRound, vote } from '#core/devchain/dev-life'
+import { disputeProposal, proposeDirectly } from '#core/devchain/dev-verbs'
+import { systemClock } from '#core/io/clock'
+import { signerFromKey } from '#core/io/keys'
+import { createChain } from '#core/io/rpc/rpc'
+import { systemPorts } from '#core/io/system'
+import type { Address } from '#core/protocol/schema'
+import { run } from '#support/cli'
 
 let home: string
 let dev: DevChain

@@ -5,10 +5,10 @@
 import { chmod, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { argvOf } from '../support/argv.js'
-import { workshop } from '../support/processes.js'
-import { type Client, makeClient, questionOf, type ServeReady } from '../support/proposing.js'
-import { hasTerminals, onTerminal, tooWide, wordsOn } from '../support/terminal.js'
+import { argvOf } from '#support/argv'
+import { workshop } from '#support/processes'
+import { type Client, makeClient, questionOf, type ServeReady } from '#support/proposing'
+import { hasTerminals, onTerminal, tooWide, wordsOn } from '#support/terminal'
 
 interface Screen {
   readonly point: number

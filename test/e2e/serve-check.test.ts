@@ -8,7 +8,7 @@ import { chmod, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises
 import { createServer } from 'node:net'
 import { basename, join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { main } from '../../src/commands/main.js'
+import { main } from '#commands/main'
 import {
   callData,
   type DevAccount,
@@ -17,16 +17,16 @@ import {
   devRpc,
   placedAt,
   sendAsDev,
-} from '../../src/core/devchain/dev-contracts.js'
-import { createHttp } from '../../src/core/io/http.js'
-import { createChain } from '../../src/core/io/rpc/rpc.js'
-import type { Hex } from '../../src/core/ports.js'
-import type { Address } from '../../src/core/protocol/schema.js'
-import { argvOf } from '../support/argv.js'
-import { fakeContext } from '../support/cli.js'
-import { type Ended, workshop } from '../support/processes.js'
-import type { ServeReady } from '../support/proposing.js'
-import { honestSigner, startWallet, type Wallet } from '../support/wallet-server.js'
+} from '#core/devchain/dev-contracts'
+import { createHttp } from '#core/io/http'
+import { createChain } from '#core/io/rpc/rpc'
+import type { Hex } from '#core/ports'
+import type { Address } from '#core/protocol/schema'
+import { argvOf } from '#support/argv'
+import { fakeContext } from '#support/cli'
+import { type Ended, workshop } from '#support/processes'
+import type { ServeReady } from '#support/proposing'
+import { honestSigner, startWallet, type Wallet } from '#support/wallet-server'
 
 interface Finding {
   readonly check: string

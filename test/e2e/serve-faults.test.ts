@@ -9,11 +9,11 @@ import { dirname, join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { exampleQuestion } from '../../src/core/devchain/dev-questions.js'
-import type { CandidateStatus } from '../../src/core/protocol/responses.js'
-import { argvOf } from '../support/argv.js'
-import { type Running, workshop } from '../support/processes.js'
-import { type Client, makeClient, proposals, type ServeReady } from '../support/proposing.js'
+import { exampleQuestion } from '#core/devchain/dev-questions'
+import type { CandidateStatus } from '#core/protocol/responses'
+import { argvOf } from '#support/argv'
+import { type Running, workshop } from '#support/processes'
+import { type Client, makeClient, proposals, type ServeReady } from '#support/proposing'
 
 const shop = workshop()
 afterAll(() => shop.clean())

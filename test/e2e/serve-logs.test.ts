@@ -1,9 +1,9 @@
 /** `serve` as its operator's other programs meet it: the log, and the listener for scrapers. */
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
-import { argvOf } from '../support/argv.js'
-import { workshop } from '../support/processes.js'
-import type { ServeReady } from '../support/proposing.js'
+import { argvOf } from '#support/argv'
+import { workshop } from '#support/processes'
+import type { ServeReady } from '#support/proposing'
 
 const shop = workshop()
 afterAll(() => shop.clean())

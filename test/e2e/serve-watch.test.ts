@@ -5,9 +5,9 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
-import { argvOf } from '../support/argv.js'
-import { workshop } from '../support/processes.js'
-import { makeClient, questionOf, type ServeReady, untilExecuted } from '../support/proposing.js'
+import { argvOf } from '#support/argv'
+import { workshop } from '#support/processes'
+import { makeClient, questionOf, type ServeReady, untilExecuted } from '#support/proposing'
 
 const shop = workshop()
 afterAll(() => shop.clean())

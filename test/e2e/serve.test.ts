@@ -2,8 +2,8 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { argvOf } from '../support/argv.js'
-import { type Running, workshop } from '../support/processes.js'
+import { argvOf } from '#support/argv'
+import { type Running, workshop } from '#support/processes'
 import {
   type Client,
   makeClient,
@@ -12,7 +12,7 @@ import {
   questionOf,
   type ServeReady,
   untilExecuted,
-} from '../support/proposing.js'
+} from '#support/proposing'
 
 const shop = workshop()
 afterAll(() => shop.clean())

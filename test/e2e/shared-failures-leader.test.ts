@@ -1,18 +1,18 @@
 /** One executor among several gateways (contract §9): leases, fences, and what a late one may do. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
-import { describeWith } from '../support/components.js'
+import { describeWith } from '#support/components'
 import {
   executedOn,
   type LeaderWorld,
   type Member,
   openLeaderWorld,
   otherKey,
-} from '../support/postgres/leaders.js'
-import { until } from '../support/postgres/load.js'
-import { openPostgresProxy, type PostgresProxy } from '../support/postgres/proxy.js'
-import { type PostgresServer, startPostgres } from '../support/postgres/server.js'
-import { commitAnswer, nth, statementLike } from '../support/postgres/wire.js'
+} from '#support/postgres/leaders'
+import { until } from '#support/postgres/load'
+import { openPostgresProxy, type PostgresProxy } from '#support/postgres/proxy'
+import { type PostgresServer, startPostgres } from '#support/postgres/server'
+import { commitAnswer, nth, statementLike } from '#support/postgres/wire'
 
 let server: PostgresServer
 let world: LeaderWorld

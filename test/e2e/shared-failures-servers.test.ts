@@ -5,21 +5,21 @@ import { tmpdir } from 'node:os'
 import { join as path } from 'node:path'
 import pg from 'pg'
 import { afterEach, expect, test } from 'vitest'
-import { systemClock } from '../../src/core/io/clock.js'
-import { argvOf } from '../support/argv.js'
-import { describeWith } from '../support/components.js'
-import { account } from '../support/postgres/binaries.js'
+import { systemClock } from '#core/io/clock'
+import { argvOf } from '#support/argv'
+import { describeWith } from '#support/components'
+import { account } from '#support/postgres/binaries'
 import {
   identitiesIn,
   type JoinedLedger,
   joinLedger,
   numbered,
   outcome,
-} from '../support/postgres/gateways.js'
-import { identities, underKills, until } from '../support/postgres/load.js'
-import { openPostgresProxy } from '../support/postgres/proxy.js'
-import { type PostgresServer, startPostgres } from '../support/postgres/server.js'
-import { startStandby } from '../support/postgres/standby.js'
+} from '#support/postgres/gateways'
+import { identities, underKills, until } from '#support/postgres/load'
+import { openPostgresProxy } from '#support/postgres/proxy'
+import { type PostgresServer, startPostgres } from '#support/postgres/server'
+import { startStandby } from '#support/postgres/standby'
 
 const closing: (() => Promise<void>)[] = []
 const later = <T extends { close(): Promise<void> }>(one: T): T => {

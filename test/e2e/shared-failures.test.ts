@@ -1,27 +1,15 @@
 /** Several gateways on one PostgreSQL, while connections and statements fail (contract §2, §9). */
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
-import { postgresDatabase } from '../../src/core/io/postgres.js'
-import type { Progress } from '../../src/core/protocol/candidate.js'
-import { openWindows } from '../../src/core/storage/postgres/windows.js'
-import { describeWith } from '../support/components.js'
-import {
-  identitiesIn,
-  joinLedger,
-  numbered,
-  outcome,
-  statusOf,
-} from '../support/postgres/gateways.js'
-import { identities, sameMoment, until } from '../support/postgres/load.js'
-import { startPgbouncer } from '../support/postgres/pgbouncer.js'
-import { openPostgresProxy } from '../support/postgres/proxy.js'
-import { type PostgresServer, startPostgres } from '../support/postgres/server.js'
-import {
-  answer,
-  answerTo,
-  commitAnswer,
-  type Place,
-  statementLike,
-} from '../support/postgres/wire.js'
+import { postgresDatabase } from '#core/io/postgres'
+import type { Progress } from '#core/protocol/candidate'
+import { openWindows } from '#core/storage/postgres/windows'
+import { describeWith } from '#support/components'
+import { identitiesIn, joinLedger, numbered, outcome, statusOf } from '#support/postgres/gateways'
+import { identities, sameMoment, until } from '#support/postgres/load'
+import { startPgbouncer } from '#support/postgres/pgbouncer'
+import { openPostgresProxy } from '#support/postgres/proxy'
+import { type PostgresServer, startPostgres } from '#support/postgres/server'
+import { answer, answerTo, commitAnswer, type Place, statementLike } from '#support/postgres/wire'
 
 let server: PostgresServer
 const closing: (() => Promise<void>)[] = []

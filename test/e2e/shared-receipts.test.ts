@@ -2,11 +2,11 @@
 import { copyFile, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { argvOf } from '../support/argv.js'
-import { describeWith } from '../support/components.js'
-import { type PostgresServer, startPostgres } from '../support/postgres/server.js'
-import { type Running, workshop } from '../support/processes.js'
-import { makeClient, questionOf, type ServeReady } from '../support/proposing.js'
+import { argvOf } from '#support/argv'
+import { describeWith } from '#support/components'
+import { type PostgresServer, startPostgres } from '#support/postgres/server'
+import { type Running, workshop } from '#support/processes'
+import { makeClient, questionOf, type ServeReady } from '#support/proposing'
 
 describeWith([18], 'receipts of two gateways on one PostgreSQL store', () => {
   const shop = workshop()

@@ -6,7 +6,7 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { keccak256, stringToHex } from 'viem'
 import { afterAll, expect, test } from 'vitest'
-import { topics, yesOrNoQuery } from '../../src/core/chain/contracts.js'
+import { topics, yesOrNoQuery } from '#core/chain/contracts'
 import {
   callData,
   contractOf,
@@ -19,10 +19,10 @@ import {
   placedAt,
   placing,
   sendAsDev,
-} from '../../src/core/devchain/dev-contracts.js'
-import type { Hex } from '../../src/core/ports.js'
-import { run, temporaryHome } from '../support/cli.js'
-import { type LivePipeline, startLivePipeline } from '../support/live-pipeline.js'
+} from '#core/devchain/dev-contracts'
+import type { Hex } from '#core/ports'
+import { run, temporaryHome } from '#support/cli'
+import { type LivePipeline, startLivePipeline } from '#support/live-pipeline'
 
 const reporter = placedAt('Reporter', '0x00000000000000000000000000000000000e9041')
 const rules = stringToHex(

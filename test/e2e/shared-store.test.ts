@@ -1,15 +1,15 @@
 /** The suites of every log and ledger, on PostgreSQL; and what only a store of several has. */
 import { afterAll, beforeAll } from 'vitest'
-import { restoreLine, snapshotState } from '../../src/core/gateway/ledger/compaction.js'
-import { knownKind, type LedgerState } from '../../src/core/gateway/ledger/state.js'
-import { foldLedger, openLedger } from '../../src/core/gateway/ledger/store.js'
-import { systemClock, systemRandom } from '../../src/core/io/clock.js'
-import { postgresDatabase } from '../../src/core/io/postgres.js'
-import { upgradeStore } from '../../src/core/storage/postgres/schema.js'
-import { openSharedLog, type SharedLog } from '../../src/core/storage/postgres/shared-log.js'
+import { restoreLine, snapshotState } from '#core/gateway/ledger/compaction'
+import { knownKind, type LedgerState } from '#core/gateway/ledger/state'
+import { foldLedger, openLedger } from '#core/gateway/ledger/store'
+import { systemClock, systemRandom } from '#core/io/clock'
+import { postgresDatabase } from '#core/io/postgres'
+import { upgradeStore } from '#core/storage/postgres/schema'
+import { openSharedLog, type SharedLog } from '#core/storage/postgres/shared-log'
+import { type PostgresServer, startPostgres } from '#support/postgres/server'
 import { ledgerSuite, settings } from '../contract/ledger.js'
 import { recordLogSuite, suiteKinds } from '../contract/record-log.js'
-import { type PostgresServer, startPostgres } from '../support/postgres/server.js'
 
 let server: PostgresServer
 beforeAll(async () => {

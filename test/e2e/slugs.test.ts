@@ -3,10 +3,10 @@ import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
-import { argvOf } from '../support/argv.js'
-import { type Running, workshop } from '../support/processes.js'
-import { type Client, makeClient, questionOf, type ServeReady } from '../support/proposing.js'
+import type { DevDescription } from '#core/devchain/dev-chain'
+import { argvOf } from '#support/argv'
+import { type Running, workshop } from '#support/processes'
+import { type Client, makeClient, questionOf, type ServeReady } from '#support/proposing'
 
 const shop = workshop()
 afterAll(() => shop.clean())

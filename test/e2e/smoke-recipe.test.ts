@@ -2,11 +2,11 @@
 import { chmod, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
-import { parseFaultScript } from '../../src/core/io/serving/fault-script.js'
-import { argvOf } from '../support/argv.js'
-import { workshop } from '../support/processes.js'
-import { questionOf, type ServeReady } from '../support/proposing.js'
-import { blocksIn, section, shell } from '../support/readme.js'
+import { parseFaultScript } from '#core/io/serving/fault-script'
+import { argvOf } from '#support/argv'
+import { workshop } from '#support/processes'
+import { questionOf, type ServeReady } from '#support/proposing'
+import { blocksIn, section, shell } from '#support/readme'
 
 const shop = workshop()
 afterAll(() => shop.clean())

@@ -7,9 +7,9 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, expect, test } from 'vitest'
-import { argvOf } from '../support/argv.js'
-import { run } from '../support/cli.js'
-import { workshop } from '../support/processes.js'
+import { argvOf } from '#support/argv'
+import { run } from '#support/cli'
+import { workshop } from '#support/processes'
 import sample from '../support/sample-question.json' with { type: 'json' }
 
 const { context, key, trust } = sample

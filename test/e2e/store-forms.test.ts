@@ -5,12 +5,12 @@
 import { join } from 'node:path'
 import pg from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { postgresDatabase } from '../../src/core/io/postgres.js'
-import { lookAtStore, schemaVersion, upgradeStore } from '../../src/core/storage/postgres/schema.js'
-import { describeWith } from '../support/components.js'
-import { keptFiles } from '../support/kept-files.js'
-import { holdingOf, keepStore, keptStores } from '../support/postgres/kept-stores.js'
-import { type PostgresServer, startPostgres } from '../support/postgres/server.js'
+import { postgresDatabase } from '#core/io/postgres'
+import { lookAtStore, schemaVersion, upgradeStore } from '#core/storage/postgres/schema'
+import { describeWith } from '#support/components'
+import { keptFiles } from '#support/kept-files'
+import { holdingOf, keepStore, keptStores } from '#support/postgres/kept-stores'
+import { type PostgresServer, startPostgres } from '#support/postgres/server'
 
 const isKeeping = process.env.KEEP_STORE === '1'
 

@@ -3,11 +3,11 @@
  * ceiling, and it is cancelled in time.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { devRpc } from '../../src/core/devchain/dev-contracts.js'
-import type { SlotAttempt } from '../../src/core/gateway/ledger/ledger.js'
-import type { Hex } from '../../src/core/ports.js'
-import { wireStatus } from '../../src/core/protocol/candidate.js'
-import { fastClock, type LivePipeline, startLivePipeline } from '../support/live-pipeline.js'
+import { devRpc } from '#core/devchain/dev-contracts'
+import type { SlotAttempt } from '#core/gateway/ledger/ledger'
+import type { Hex } from '#core/ports'
+import { wireStatus } from '#core/protocol/candidate'
+import { fastClock, type LivePipeline, startLivePipeline } from '#support/live-pipeline'
 
 /** Some bumps above what the dev chain asks at first. */
 const ceilingGwei = 3.7

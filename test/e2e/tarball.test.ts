@@ -7,12 +7,12 @@ import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { argvOf } from '#support/argv'
+import { install, installGlobally, newestNode, type Packed, pack } from '#support/packed'
+import { workshop } from '#support/processes'
+import { questionOf, type ServeReady } from '#support/proposing'
 import manifest from '../../package.json' with { type: 'json' }
 import lock from '../../package-lock.json' with { type: 'json' }
-import { argvOf } from '../support/argv.js'
-import { install, installGlobally, newestNode, type Packed, pack } from '../support/packed.js'
-import { workshop } from '../support/processes.js'
-import { questionOf, type ServeReady } from '../support/proposing.js'
 
 const shop = workshop()
 afterAll(() => shop.clean())

@@ -1,28 +1,28 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { aggregating, multicallAddress } from '../../src/core/chain/aggregate.js'
-import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import { resolveRound } from '../../src/core/chain/questions.js'
-import type { Contracts } from '../../src/core/chain/round.js'
-import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.js'
+import { aggregating, multicallAddress } from '#core/chain/aggregate'
+import { yesOrNoQuery } from '#core/chain/contracts'
+import { resolveRound } from '#core/chain/questions'
+import type { Contracts } from '#core/chain/round'
+import { type DevChain, startDevChain } from '#core/devchain/dev-chain'
 import {
   callData,
   placedAt as contractAt,
   devAddresses,
   devRpc,
-} from '../../src/core/devchain/dev-contracts.js'
+} from '#core/devchain/dev-contracts'
 import {
   changeQuestion,
   disputeProposal,
   proposeDirectly,
   setBond,
   setWhitelist,
-} from '../../src/core/devchain/dev-verbs.js'
-import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
-import { systemClock } from '../../src/core/io/clock.js'
-import { createChain } from '../../src/core/io/rpc/rpc.js'
-import { yieldToEvents } from '../../src/core/io/serving/load.js'
-import { type Chain, type ChainCall, ChainError, type Hex } from '../../src/core/ports.js'
-import type { Address } from '../../src/core/protocol/schema.js'
+} from '#core/devchain/dev-verbs'
+import { createChainView, type LiveView } from '#core/gateway/view/view'
+import { systemClock } from '#core/io/clock'
+import { createChain } from '#core/io/rpc/rpc'
+import { yieldToEvents } from '#core/io/serving/load'
+import { type Chain, type ChainCall, ChainError, type Hex } from '#core/ports'
+import type { Address } from '#core/protocol/schema'
 
 let dev: DevChain
 let chain: Chain & { close(): Promise<void> }

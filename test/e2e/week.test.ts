@@ -4,7 +4,7 @@
  * another one.
  */
 import { expect, test } from 'vitest'
-import { runWeek } from '../support/week-run.js'
+import { runWeek } from '#support/week-run'
 
 const seed = Number(process.env.WEEK_SEED ?? 1)
 const questions = Number(process.env.WEEK_QUESTIONS ?? 24)

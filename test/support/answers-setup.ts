@@ -1,8 +1,8 @@
 import { afterAll, afterEach, vi } from 'vitest'
 import { observed, observedListener, takeAnswerFaults } from './answers-seen.js'
 
-vi.mock('../../src/core/gateway/gateway.js', async (original) => {
-  const real = await original<typeof import('../../src/core/gateway/gateway.js')>()
+vi.mock('#core/gateway/gateway', async (original) => {
+  const real = await original<typeof import('#core/gateway/gateway')>()
   return {
     ...real,
     createGateway: (parts: Parameters<typeof real.createGateway>[0]) =>
@@ -10,8 +10,8 @@ vi.mock('../../src/core/gateway/gateway.js', async (original) => {
   }
 })
 
-vi.mock('../../src/core/io/serving/listener.js', async (original) => {
-  const real = await original<typeof import('../../src/core/io/serving/listener.js')>()
+vi.mock('#core/io/serving/listener', async (original) => {
+  const real = await original<typeof import('#core/io/serving/listener')>()
   return {
     ...real,
     listen: async (options: Parameters<typeof real.listen>[0]) =>

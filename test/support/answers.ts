@@ -1,6 +1,6 @@
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js'
-import { wireFailures } from '../../src/core/protocol/codes.js'
-import { openApiDocument } from '../../src/core/protocol/openapi.js'
+import { wireFailures } from '#core/protocol/codes'
+import { openApiDocument } from '#core/protocol/openapi'
 
 export interface SeenAnswer {
   readonly method: string

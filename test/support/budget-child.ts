@@ -1,6 +1,6 @@
-import { createPlanner } from '../../src/core/client/budget/planner.js'
-import { rateLimitOf, retryHintMs } from '../../src/core/client/gateway/answer.js'
-import { systemPorts } from '../../src/core/io/system.js'
+import { createPlanner } from '#core/client/budget/planner'
+import { rateLimitOf, retryHintMs } from '#core/client/gateway/answer'
+import { systemPorts } from '#core/io/system'
 
 const [, , home = '', url = ''] = process.argv
 const ports = systemPorts()

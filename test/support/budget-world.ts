@@ -3,14 +3,10 @@
  * in simulated time.
  */
 
-import {
-  createPlanner,
-  type Planner,
-  type PlannerOptions,
-} from '../../src/core/client/budget/planner.js'
-import type { RateLimit } from '../../src/core/client/gateway/answer.js'
-import { type BudgetLimits, createBudget } from '../../src/core/gateway/front/budget.js'
-import type { Clock, Files } from '../../src/core/ports.js'
+import { createPlanner, type Planner, type PlannerOptions } from '#core/client/budget/planner'
+import type { RateLimit } from '#core/client/gateway/answer'
+import { type BudgetLimits, createBudget } from '#core/gateway/front/budget'
+import type { Clock, Files } from '#core/ports'
 import { sha256 } from './client-world.js'
 import { SimFiles, SimHost, seeded, seededRandom } from './sim-files.js'
 

@@ -1,5 +1,5 @@
-import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
-import type { Clock } from '../../src/core/ports.js'
+import { createChainView, type LiveView } from '#core/gateway/view/view'
+import type { Clock } from '#core/ports'
 import { createFakeClock, type FakeChain } from './fake-chain.js'
 import { fakeContracts } from './fake-world.js'
 

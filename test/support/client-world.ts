@@ -1,20 +1,13 @@
 import { createHash } from 'node:crypto'
-import {
-  createGatewayClient,
-  type GatewayClient,
-} from '../../src/core/client/gateway/gateway-client.js'
-import {
-  type Journal,
-  type JournalPorts,
-  openJournal,
-} from '../../src/core/client/journal/journal.js'
-import type { SubmitParts } from '../../src/core/client/propose/attempt.js'
-import type { Intent } from '../../src/core/client/propose/intent.js'
-import type { AuthorizeParts } from '../../src/core/client/propose/prepare.js'
-import { gatewayContexts } from '../../src/core/client/trust/gateway-contexts.js'
-import type { Trust } from '../../src/core/client/trust/trust.js'
-import { signerFromKey } from '../../src/core/io/keys.js'
-import type { Clock, Fetch, Hash, Signer } from '../../src/core/ports.js'
+import { createGatewayClient, type GatewayClient } from '#core/client/gateway/gateway-client'
+import { type Journal, type JournalPorts, openJournal } from '#core/client/journal/journal'
+import type { SubmitParts } from '#core/client/propose/attempt'
+import type { Intent } from '#core/client/propose/intent'
+import type { AuthorizeParts } from '#core/client/propose/prepare'
+import { gatewayContexts } from '#core/client/trust/gateway-contexts'
+import type { Trust } from '#core/client/trust/trust'
+import { signerFromKey } from '#core/io/keys'
+import type { Clock, Fetch, Hash, Signer } from '#core/ports'
 import { pins, questionContext, type ScriptedGateway, scriptedGateway } from './scripted-gateway.js'
 import { SimFiles, SimHost, seededRandom } from './sim-files.js'
 

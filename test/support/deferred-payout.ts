@@ -1,5 +1,5 @@
-import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import type { DevChain } from '../../src/core/devchain/dev-chain.js'
+import { yesOrNoQuery } from '#core/chain/contracts'
+import type { DevChain } from '#core/devchain/dev-chain'
 import {
   callData,
   contractOf,
@@ -9,9 +9,9 @@ import {
   devFinalFeeRaw,
   devRpc,
   sendAsDev,
-} from '../../src/core/devchain/dev-contracts.js'
-import { proposeDirectly } from '../../src/core/devchain/dev-verbs.js'
-import type { Hex } from '../../src/core/ports.js'
+} from '#core/devchain/dev-contracts'
+import { proposeDirectly } from '#core/devchain/dev-verbs'
+import type { Hex } from '#core/ports'
 
 const asAdmin = (dev: DevChain, to: 'oracle' | 'token', name: string, ...args: unknown[]) =>
   sendAsDev(devRpc(dev.rpcUrl), [

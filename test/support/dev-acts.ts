@@ -6,10 +6,10 @@ import {
   devRpc,
   type Placed,
   placedAt,
-} from '../../src/core/devchain/dev-contracts.js'
-import { find, oracleRequestOf, sendFrom } from '../../src/core/devchain/dev-verbs.js'
-import type { Hex } from '../../src/core/ports.js'
-import type { Address } from '../../src/core/protocol/schema.js'
+} from '#core/devchain/dev-contracts'
+import { find, oracleRequestOf, sendFrom } from '#core/devchain/dev-verbs'
+import type { Hex } from '#core/ports'
+import type { Address } from '#core/protocol/schema'
 
 const oracleV3 = () => placedAt('ManagedOracleV3', devAddresses.oracle)
 

@@ -1,9 +1,9 @@
 /** How each case of `reverts.json` is brought about on our contracts. */
 
-import type { Placed } from '../../src/core/devchain/dev-contracts.js'
-import { callData } from '../../src/core/devchain/dev-contracts.js'
-import type { Hex } from '../../src/core/ports.js'
-import type { Address } from '../../src/core/protocol/schema.js'
+import type { Placed } from '#core/devchain/dev-contracts'
+import { callData } from '#core/devchain/dev-contracts'
+import type { Hex } from '#core/ports'
+import type { Address } from '#core/protocol/schema'
 import {
   admin,
   type Payload,

@@ -15,8 +15,8 @@ import {
   type ChainReceipt,
   type Clock,
   type Hex,
-} from '../../src/core/ports.js'
-import type { Address } from '../../src/core/protocol/schema.js'
+} from '#core/ports'
+import type { Address } from '#core/protocol/schema'
 import {
   callWorld,
   emptyWorld,

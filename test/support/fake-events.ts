@@ -6,9 +6,9 @@ import {
   permit2Abi,
   proxyAbi,
   yesOrNoQuery,
-} from '../../src/core/chain/contracts.js'
-import type { Hex } from '../../src/core/ports.js'
-import type { Address } from '../../src/core/protocol/schema.js'
+} from '#core/chain/contracts'
+import type { Hex } from '#core/ports'
+import type { Address } from '#core/protocol/schema'
 import type { FakeChain } from './fake-chain.js'
 import {
   adapter,

@@ -3,9 +3,9 @@
  * out (domain §10). Each in the next block, with its logs.
  */
 import type { Abi } from 'viem'
-import { oracleAbi, yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import type { Hex } from '../../src/core/ports.js'
-import type { Address } from '../../src/core/protocol/schema.js'
+import { oracleAbi, yesOrNoQuery } from '#core/chain/contracts'
+import type { Hex } from '#core/ports'
+import type { Address } from '#core/protocol/schema'
 import type { FakeChain } from './fake-chain.js'
 import {
   adapter,

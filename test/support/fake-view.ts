@@ -4,18 +4,13 @@
  */
 import { keccak256, toHex as textToHex } from 'viem'
 import { generatePrivateKey, privateKeyToAddress, sign } from 'viem/accounts'
-import { type Contracts, domainOf, type Round, roundRef } from '../../src/core/chain/round.js'
-import type { ChainView, Question } from '../../src/core/gateway/view/chain-view.js'
-import type { Hex } from '../../src/core/ports.js'
-import { UnavailableError } from '../../src/core/protocol/errors.js'
-import { priceOf, type Terms, toBatchItem, toSingle } from '../../src/core/protocol/proposal.js'
-import type {
-  Address,
-  BatchItem,
-  OutcomeKey,
-  SignedProposal,
-} from '../../src/core/protocol/schema.js'
-import { toHex, witnessRound } from '../../src/core/protocol/witness.js'
+import { type Contracts, domainOf, type Round, roundRef } from '#core/chain/round'
+import type { ChainView, Question } from '#core/gateway/view/chain-view'
+import type { Hex } from '#core/ports'
+import { UnavailableError } from '#core/protocol/errors'
+import { priceOf, type Terms, toBatchItem, toSingle } from '#core/protocol/proposal'
+import type { Address, BatchItem, OutcomeKey, SignedProposal } from '#core/protocol/schema'
+import { toHex, witnessRound } from '#core/protocol/witness'
 
 const address = (digit: string): Address => `0x${digit.repeat(40)}`
 

@@ -28,15 +28,15 @@ import {
   typeHashes,
   whitelistAbi,
   yesOrNoQuery,
-} from '../../src/core/chain/contracts.js'
-import { managedRequestId } from '../../src/core/chain/questions.js'
-import { zeroAddress } from '../../src/core/chain/reading.js'
-import { revertAbi } from '../../src/core/chain/reverts.js'
-import { type Contracts, domainOf } from '../../src/core/chain/round.js'
-import type { Hex } from '../../src/core/ports.js'
-import type { Address } from '../../src/core/protocol/schema.js'
-import { recoverSigner } from '../../src/core/protocol/signature.js'
-import { witnessRound } from '../../src/core/protocol/witness.js'
+} from '#core/chain/contracts'
+import { managedRequestId } from '#core/chain/questions'
+import { zeroAddress } from '#core/chain/reading'
+import { revertAbi } from '#core/chain/reverts'
+import { type Contracts, domainOf } from '#core/chain/round'
+import type { Hex } from '#core/ports'
+import type { Address } from '#core/protocol/schema'
+import { recoverSigner } from '#core/protocol/signature'
+import { witnessRound } from '#core/protocol/witness'
 
 const at = (digits: string): Address => `0x${digits.padStart(40, '0')}`
 

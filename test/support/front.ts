@@ -1,12 +1,12 @@
 import { createHash, randomBytes, randomUUID } from 'node:crypto'
-import { type GatewayConfig, parseConfig } from '../../src/core/gateway/config.js'
-import { createGateway, type Gateway, type GatewayParts } from '../../src/core/gateway/gateway.js'
-import type { Ledger } from '../../src/core/gateway/ledger/ledger.js'
-import { knownKind } from '../../src/core/gateway/ledger/state.js'
-import { foldLedger, openLedger } from '../../src/core/gateway/ledger/store.js'
-import type { Clock, Hash, Random } from '../../src/core/ports.js'
-import type { Call, RequestRecord } from '../../src/core/protocol/call.js'
-import type { RecordLog } from '../../src/core/storage/record-log.js'
+import { type GatewayConfig, parseConfig } from '#core/gateway/config'
+import { createGateway, type Gateway, type GatewayParts } from '#core/gateway/gateway'
+import type { Ledger } from '#core/gateway/ledger/ledger'
+import { knownKind } from '#core/gateway/ledger/state'
+import { foldLedger, openLedger } from '#core/gateway/ledger/store'
+import type { Clock, Hash, Random } from '#core/ports'
+import type { Call, RequestRecord } from '#core/protocol/call'
+import type { RecordLog } from '#core/storage/record-log'
 import {
   createFakeView,
   type FakeView,

@@ -1,23 +1,15 @@
-import type { Contracts } from '../../src/core/chain/round.js'
-import {
-  type DevChain,
-  type DevChainOptions,
-  startDevChain,
-} from '../../src/core/devchain/dev-chain.js'
-import { devRpc } from '../../src/core/devchain/dev-contracts.js'
-import type { Ledger } from '../../src/core/gateway/ledger/ledger.js'
-import {
-  createPipeline,
-  type Pipeline,
-  type PipelineConfig,
-} from '../../src/core/gateway/pipeline/pipeline.js'
-import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
-import { systemClock, systemRandom } from '../../src/core/io/clock.js'
-import { signerFromKey } from '../../src/core/io/keys.js'
-import { createChain } from '../../src/core/io/rpc/rpc.js'
-import type { Chain, Clock, Hex, Signer } from '../../src/core/ports.js'
-import type { Candidate } from '../../src/core/protocol/candidate.js'
-import { fromHex } from '../../src/core/protocol/witness.js'
+import type { Contracts } from '#core/chain/round'
+import { type DevChain, type DevChainOptions, startDevChain } from '#core/devchain/dev-chain'
+import { devRpc } from '#core/devchain/dev-contracts'
+import type { Ledger } from '#core/gateway/ledger/ledger'
+import { createPipeline, type Pipeline, type PipelineConfig } from '#core/gateway/pipeline/pipeline'
+import { createChainView, type LiveView } from '#core/gateway/view/view'
+import { systemClock, systemRandom } from '#core/io/clock'
+import { signerFromKey } from '#core/io/keys'
+import { createChain } from '#core/io/rpc/rpc'
+import type { Chain, Clock, Hex, Signer } from '#core/ports'
+import type { Candidate } from '#core/protocol/candidate'
+import { fromHex } from '#core/protocol/witness'
 import { admit, current, openMemoryLedger, signedCandidate, type Wish } from './candidates.js'
 import { newMemoryStore } from './memory-log.js'
 

@@ -1,6 +1,6 @@
-import { StorageError } from '../../src/core/protocol/errors.js'
-import { encodeData } from '../../src/core/storage/line.js'
-import type { CompactableLog, NewRecord, StoredRecord } from '../../src/core/storage/record-log.js'
+import { StorageError } from '#core/protocol/errors'
+import { encodeData } from '#core/storage/line'
+import type { CompactableLog, NewRecord, StoredRecord } from '#core/storage/record-log'
 
 export interface MemoryStore {
   records: StoredRecord[]

@@ -1,8 +1,8 @@
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { topics } from '../../src/core/chain/contracts.js'
-import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
-import type { CandidateStatus } from '../../src/core/protocol/responses.js'
+import { topics } from '#core/chain/contracts'
+import type { DevDescription } from '#core/devchain/dev-chain'
+import type { CandidateStatus } from '#core/protocol/responses'
 import type { Ended, Workshop } from './processes.js'
 
 export interface ServeReady {

@@ -1,4 +1,4 @@
-import { ProposerError } from '../../src/core/protocol/errors.js'
+import { ProposerError } from '#core/protocol/errors'
 
 export async function refusal(work: Promise<unknown> | undefined): Promise<ProposerError> {
   const failure: unknown = await work?.then(

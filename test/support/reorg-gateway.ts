@@ -3,9 +3,9 @@
  * receipts, and a test that decides what is in which block. `finalized` lags by two epochs.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Contracts } from '../../src/core/chain/round.js'
-import { type Anvil, startAnvil } from '../../src/core/devchain/dev-anvil.js'
-import { type DevDescription, startDevChain } from '../../src/core/devchain/dev-chain.js'
+import type { Contracts } from '#core/chain/round'
+import { type Anvil, startAnvil } from '#core/devchain/dev-anvil'
+import { type DevDescription, startDevChain } from '#core/devchain/dev-chain'
 import {
   callData,
   type DevRole,
@@ -13,21 +13,21 @@ import {
   devAccount,
   devRpc,
   type Placed,
-} from '../../src/core/devchain/dev-contracts.js'
-import { createGateway, type Gateway } from '../../src/core/gateway/gateway.js'
-import type { Ledger } from '../../src/core/gateway/ledger/ledger.js'
-import { createPipeline, type Pipeline } from '../../src/core/gateway/pipeline/pipeline.js'
-import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
-import { signerFromKey } from '../../src/core/io/keys.js'
-import { createChain } from '../../src/core/io/rpc/rpc.js'
-import { yieldToEvents } from '../../src/core/io/serving/load.js'
-import type { Chain, Clock, Hex, Signer } from '../../src/core/ports.js'
-import type { Candidate } from '../../src/core/protocol/candidate.js'
-import { outcomeOf } from '../../src/core/protocol/proposal.js'
-import type { CandidateStatus } from '../../src/core/protocol/responses.js'
-import type { Address } from '../../src/core/protocol/schema.js'
-import { fromHex } from '../../src/core/protocol/witness.js'
-import { version } from '../../src/core/protocol/words.js'
+} from '#core/devchain/dev-contracts'
+import { createGateway, type Gateway } from '#core/gateway/gateway'
+import type { Ledger } from '#core/gateway/ledger/ledger'
+import { createPipeline, type Pipeline } from '#core/gateway/pipeline/pipeline'
+import { createChainView, type LiveView } from '#core/gateway/view/view'
+import { signerFromKey } from '#core/io/keys'
+import { createChain } from '#core/io/rpc/rpc'
+import { yieldToEvents } from '#core/io/serving/load'
+import type { Chain, Clock, Hex, Signer } from '#core/ports'
+import type { Candidate } from '#core/protocol/candidate'
+import { outcomeOf } from '#core/protocol/proposal'
+import type { CandidateStatus } from '#core/protocol/responses'
+import type { Address } from '#core/protocol/schema'
+import { fromHex } from '#core/protocol/witness'
+import { version } from '#core/protocol/words'
 import { admit, current, openMemoryLedger, signedCandidate } from './candidates.js'
 import { testConfig, testHash } from './front.js'
 import { newMemoryStore } from './memory-log.js'

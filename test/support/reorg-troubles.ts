@@ -2,18 +2,18 @@
  * How each failure of domain §7 comes about on the contracts of a dev chain, and what the gateway
  * is to make of it (contract §5).
  */
-import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import { artifact } from '../../src/core/devchain/dev-artifacts.js'
+import { yesOrNoQuery } from '#core/chain/contracts'
+import { artifact } from '#core/devchain/dev-artifacts'
 import {
   devAccount,
   devAddresses,
   devBondRaw,
   devFinalFeeRaw,
   placedAt,
-} from '../../src/core/devchain/dev-contracts.js'
-import type { Hex } from '../../src/core/ports.js'
-import type { CandidateStatus } from '../../src/core/protocol/responses.js'
-import type { Address } from '../../src/core/protocol/schema.js'
+} from '#core/devchain/dev-contracts'
+import type { Hex } from '#core/ports'
+import type { CandidateStatus } from '#core/protocol/responses'
+import type { Address } from '#core/protocol/schema'
 import { devSigner, type ProposeWish, type StillChain } from './reorg-gateway.js'
 
 const totalRaw = devBondRaw + devFinalFeeRaw

@@ -1,6 +1,6 @@
-import { chainOver } from '../../src/core/io/rpc/chain.js'
-import type { RpcCall, Transport } from '../../src/core/io/rpc/transport.js'
-import { ChainError, type Hex } from '../../src/core/ports.js'
+import { chainOver } from '#core/io/rpc/chain'
+import type { RpcCall, Transport } from '#core/io/rpc/transport'
+import { ChainError, type Hex } from '#core/ports'
 import { createTestClock, type TestClock } from './front.js'
 
 export interface Node extends Transport {

@@ -13,9 +13,9 @@ import {
   zeroAddress,
 } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
-import { devRpc, sendAsDev } from '../../src/core/devchain/dev-contracts.js'
-import type { Hex } from '../../src/core/ports.js'
-import type { Address } from '../../src/core/protocol/schema.js'
+import { devRpc, sendAsDev } from '#core/devchain/dev-contracts'
+import type { Hex } from '#core/ports'
+import type { Address } from '#core/protocol/schema'
 import { pathOf } from './components.js'
 
 interface Artifact {

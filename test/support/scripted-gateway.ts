@@ -1,12 +1,12 @@
-import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import { keccakHex } from '../../src/core/chain/round.js'
-import type { Trust } from '../../src/core/client/trust/trust.js'
-import { type Fetch, type Hex, TransportError } from '../../src/core/ports.js'
-import { priceOf } from '../../src/core/protocol/proposal.js'
-import type { CandidateStatus } from '../../src/core/protocol/responses.js'
-import { type BatchSigningData, SignedProposal } from '../../src/core/protocol/schema.js'
-import { primaryType, witnessTypes } from '../../src/core/protocol/witness.js'
-import { version } from '../../src/core/protocol/words.js'
+import { yesOrNoQuery } from '#core/chain/contracts'
+import { keccakHex } from '#core/chain/round'
+import type { Trust } from '#core/client/trust/trust'
+import { type Fetch, type Hex, TransportError } from '#core/ports'
+import { priceOf } from '#core/protocol/proposal'
+import type { CandidateStatus } from '#core/protocol/responses'
+import { type BatchSigningData, SignedProposal } from '#core/protocol/schema'
+import { primaryType, witnessTypes } from '#core/protocol/witness'
+import { version } from '#core/protocol/words'
 
 const address = (digit: string): Hex => `0x${digit.repeat(40)}`
 

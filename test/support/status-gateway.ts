@@ -1,8 +1,8 @@
-import type { MemoryBudget } from '../../src/core/gateway/front/budget.js'
-import type { Clock, Fetch } from '../../src/core/ports.js'
-import { instant } from '../../src/core/protocol/candidate.js'
-import type { CandidateStatus } from '../../src/core/protocol/responses.js'
-import { version } from '../../src/core/protocol/words.js'
+import type { MemoryBudget } from '#core/gateway/front/budget'
+import type { Clock, Fetch } from '#core/ports'
+import { instant } from '#core/protocol/candidate'
+import type { CandidateStatus } from '#core/protocol/responses'
+import { version } from '#core/protocol/words'
 
 export interface LifeOptions {
   readonly lifeMs?: number

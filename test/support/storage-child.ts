@@ -1,11 +1,11 @@
 import { closeSync, openSync, readFileSync, rmSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
-import { systemClock, systemHash, systemRandom } from '../../src/core/io/clock.js'
-import { systemFiles } from '../../src/core/io/files.js'
-import { systemLiveness } from '../../src/core/io/liveness.js'
-import { StorageError } from '../../src/core/protocol/errors.js'
-import { acquireLock } from '../../src/core/storage/lock.js'
-import { openLog } from '../../src/core/storage/log.js'
+import { systemClock, systemHash, systemRandom } from '#core/io/clock'
+import { systemFiles } from '#core/io/files'
+import { systemLiveness } from '#core/io/liveness'
+import { StorageError } from '#core/protocol/errors'
+import { acquireLock } from '#core/storage/lock'
+import { openLog } from '#core/storage/log'
 
 const folder = process.argv[2] ?? ''
 const tell = (text: string) => writeSync(1, `${text}\n`)

@@ -3,8 +3,8 @@
  * others do to them.
  */
 
-import { callData, type Placed, placedAt } from '../../src/core/devchain/dev-contracts.js'
-import type { Address } from '../../src/core/protocol/schema.js'
+import { callData, type Placed, placedAt } from '#core/devchain/dev-contracts'
+import type { Address } from '#core/protocol/schema'
 import { actors, contracts, requestKey, type WeekQuestion } from './week-chain.js'
 import type { Signed } from './week-model.js'
 import type { WeekWallet } from './week-wallets.js'

@@ -5,10 +5,10 @@
  */
 
 import { decodeFunctionResult, keccak256, maxUint256 } from 'viem'
-import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import { startAnvil } from '../../src/core/devchain/dev-anvil.js'
-import { artifact } from '../../src/core/devchain/dev-artifacts.js'
-import { textBytes } from '../../src/core/devchain/dev-chain.js'
+import { yesOrNoQuery } from '#core/chain/contracts'
+import { startAnvil } from '#core/devchain/dev-anvil'
+import { artifact } from '#core/devchain/dev-artifacts'
+import { textBytes } from '#core/devchain/dev-chain'
 import {
   callData,
   type DevReceipt,
@@ -21,10 +21,10 @@ import {
   type Placed,
   placedAt,
   placing,
-} from '../../src/core/devchain/dev-contracts.js'
-import { exampleQuestion } from '../../src/core/devchain/dev-questions.js'
-import type { Hex } from '../../src/core/ports.js'
-import type { Address } from '../../src/core/protocol/schema.js'
+} from '#core/devchain/dev-contracts'
+import { exampleQuestion } from '#core/devchain/dev-questions'
+import type { Hex } from '#core/ports'
+import type { Address } from '#core/protocol/schema'
 import { type WeekWallet, weekAddress, weekWallets } from './week-wallets.js'
 
 export const blockSeconds = 2n

@@ -4,10 +4,10 @@
  * §7. Nothing here knows how the product comes to its verdicts.
  */
 
-import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import { callData, placedAt } from '../../src/core/devchain/dev-contracts.js'
-import type { Hex } from '../../src/core/ports.js'
-import type { Address } from '../../src/core/protocol/schema.js'
+import { yesOrNoQuery } from '#core/chain/contracts'
+import { callData, placedAt } from '#core/devchain/dev-contracts'
+import type { Hex } from '#core/ports'
+import type { Address } from '#core/protocol/schema'
 import {
   actors,
   contracts,

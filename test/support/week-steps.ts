@@ -4,9 +4,9 @@
  * it has seen.
  */
 import { maxUint256 } from 'viem'
-import { witnessTypeString } from '../../src/core/chain/contracts.js'
-import { callData, placedAt } from '../../src/core/devchain/dev-contracts.js'
-import type { Hex } from '../../src/core/ports.js'
+import { witnessTypeString } from '#core/chain/contracts'
+import { callData, placedAt } from '#core/devchain/dev-contracts'
+import type { Hex } from '#core/ports'
 import {
   act,
   hasSigned,

@@ -1,5 +1,5 @@
 import type { Command } from 'commander'
-import { verbs } from '../../../src/commands/verbs.js'
+import { verbs } from '#commands/verbs'
 import { fakeContext } from '../cli.js'
 
 export async function allCommands(): Promise<readonly string[]> {

@@ -5,10 +5,10 @@
  */
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { Hex } from '../../../src/core/ports.js'
-import { fromSingle, toBatchItem } from '../../../src/core/protocol/proposal.js'
-import type { Address, BatchItem, SignedProposal } from '../../../src/core/protocol/schema.js'
-import { witnessRound } from '../../../src/core/protocol/witness.js'
+import type { Hex } from '#core/ports'
+import { fromSingle, toBatchItem } from '#core/protocol/proposal'
+import type { Address, BatchItem, SignedProposal } from '#core/protocol/schema'
+import { witnessRound } from '#core/protocol/witness'
 import { argvOf } from '../argv.js'
 import type { Running, StartOptions, Workshop } from '../processes.js'
 

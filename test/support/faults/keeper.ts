@@ -1,18 +1,13 @@
 import { decodeAbiParameters, keccak256 } from 'viem'
 import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import { expect } from 'vitest'
-import { topics } from '../../../src/core/chain/contracts.js'
-import type { DevDescription } from '../../../src/core/devchain/dev-chain.js'
-import {
-  devAccount,
-  devBondRaw,
-  devFinalFeeRaw,
-  devRpc,
-} from '../../../src/core/devchain/dev-contracts.js'
-import type { Hex } from '../../../src/core/ports.js'
-import type { CandidateStatus } from '../../../src/core/protocol/responses.js'
-import type { TypedData } from '../../../src/core/protocol/schema.js'
-import { version } from '../../../src/core/protocol/words.js'
+import { topics } from '#core/chain/contracts'
+import type { DevDescription } from '#core/devchain/dev-chain'
+import { devAccount, devBondRaw, devFinalFeeRaw, devRpc } from '#core/devchain/dev-contracts'
+import type { Hex } from '#core/ports'
+import type { CandidateStatus } from '#core/protocol/responses'
+import type { TypedData } from '#core/protocol/schema'
+import { version } from '#core/protocol/words'
 import type { Running } from '../processes.js'
 import { post, type ServeReady } from '../proposing.js'
 

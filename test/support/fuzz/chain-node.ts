@@ -5,7 +5,7 @@
  */
 
 import { toFunctionSelector } from 'viem'
-import type { RpcCall, Transport } from '../../../src/core/io/rpc/transport.js'
+import type { RpcCall, Transport } from '#core/io/rpc/transport'
 import {
   type BlockHeader,
   type Chain,
@@ -13,8 +13,8 @@ import {
   type ChainLog,
   type ChainReceipt,
   type Hex,
-} from '../../../src/core/ports.js'
-import type { Address } from '../../../src/core/protocol/schema.js'
+} from '#core/ports'
+import type { Address } from '#core/protocol/schema'
 
 const quantity = (value: bigint | number): string => `0x${value.toString(16)}`
 

@@ -3,8 +3,8 @@
  * written down a second time.
  */
 import fc from 'fast-check'
-import { TransportError } from '../../../src/core/ports.js'
-import { version } from '../../../src/core/protocol/words.js'
+import { TransportError } from '#core/ports'
+import { version } from '#core/protocol/words'
 import { type Edit, edited, editedBytes, editedText, editsUpTo } from './mutate.js'
 
 export type Route =

@@ -4,8 +4,8 @@
  * the outcome as it is.
  */
 import { toFunctionSelector } from 'viem'
-import type { RpcCall } from '../../../src/core/io/rpc/transport.js'
-import { ChainError, type Hex } from '../../../src/core/ports.js'
+import type { RpcCall } from '#core/io/rpc/transport'
+import { ChainError, type Hex } from '#core/ports'
 import type { FakeChain } from '../fake-chain.js'
 
 export interface Lie {

@@ -1,14 +1,14 @@
-import { closes } from '../../../src/core/client/journal/authorizations.js'
+import { closes } from '#core/client/journal/authorizations'
 import type {
   AttemptEndRecord,
   AttemptStart,
   JournalRecord,
   Offered,
   Signed,
-} from '../../../src/core/client/journal/records.js'
-import type { Hash } from '../../../src/core/ports.js'
-import { outcomeKeys, priceOf } from '../../../src/core/protocol/proposal.js'
-import { digestHeader, judgeDigest } from '../../../src/core/protocol/receipt.js'
+} from '#core/client/journal/records'
+import type { Hash } from '#core/ports'
+import { outcomeKeys, priceOf } from '#core/protocol/proposal'
+import { digestHeader, judgeDigest } from '#core/protocol/receipt'
 import type { Claim, JournalFact } from './facts.js'
 
 type Saved = Pick<Signed, 'body' | 'sha256'>

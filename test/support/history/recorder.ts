@@ -5,16 +5,11 @@
  */
 import { createHash } from 'node:crypto'
 import { keccak256, parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
-import { isJournalKind, readRecord } from '../../../src/core/client/journal/records.js'
-import type { Chain, Fetch, Files, Hash, Hex } from '../../../src/core/ports.js'
-import {
-  type Authorization,
-  fromBatchItem,
-  fromSingle,
-  identityOf,
-} from '../../../src/core/protocol/proposal.js'
-import type { Address, BatchItem, SignedProposal } from '../../../src/core/protocol/schema.js'
-import type { RecordLog } from '../../../src/core/storage/record-log.js'
+import { isJournalKind, readRecord } from '#core/client/journal/records'
+import type { Chain, Fetch, Files, Hash, Hex } from '#core/ports'
+import { type Authorization, fromBatchItem, fromSingle, identityOf } from '#core/protocol/proposal'
+import type { Address, BatchItem, SignedProposal } from '#core/protocol/schema'
+import type { RecordLog } from '#core/storage/record-log'
 import { senderOf } from '../sender.js'
 import type { JournalFact, StoreFact } from './facts.js'
 import { createJournalFacts } from './journal-facts.js'

@@ -1,9 +1,9 @@
 import { keccak256, parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
-import { carriedBy } from '../../../src/core/gateway/executor/transaction.js'
-import type { SlotAttempt } from '../../../src/core/gateway/ledger/ledger.js'
-import { recordOf } from '../../../src/core/gateway/ledger/state.js'
-import type { Progress } from '../../../src/core/protocol/candidate.js'
-import type { StoredRecord } from '../../../src/core/storage/record-log.js'
+import { carriedBy } from '#core/gateway/executor/transaction'
+import type { SlotAttempt } from '#core/gateway/ledger/ledger'
+import { recordOf } from '#core/gateway/ledger/state'
+import type { Progress } from '#core/protocol/candidate'
+import type { StoredRecord } from '#core/storage/record-log'
 import type { CandidateStanding, StoreFact } from './facts.js'
 
 export function storeFacts(record: Pick<StoredRecord, 'kind' | 'data'>): readonly StoreFact[] {

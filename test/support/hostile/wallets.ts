@@ -8,9 +8,9 @@ import {
   devAddresses,
   devBondRaw,
   devFinalFeeRaw,
-} from '../../../src/core/devchain/dev-contracts.js'
-import type { Hex } from '../../../src/core/ports.js'
-import type { Address } from '../../../src/core/protocol/schema.js'
+} from '#core/devchain/dev-contracts'
+import type { Hex } from '#core/ports'
+import type { Address } from '#core/protocol/schema'
 
 type Act = (rpc: DevRpc, wallet: Address, inFlight: number) => Promise<unknown>
 

@@ -1,11 +1,11 @@
-import type { Admission, Ledger, NewCandidate } from '../../../src/core/gateway/ledger/ledger.js'
-import { openSharedStore } from '../../../src/core/gateway/ledger/open-store.js'
-import { systemClock, systemRandom } from '../../../src/core/io/clock.js'
-import { postgresDatabase } from '../../../src/core/io/postgres.js'
-import type { Clock, Hex } from '../../../src/core/ports.js'
-import { ProposerError } from '../../../src/core/protocol/errors.js'
-import { openStoreTables } from '../../../src/core/storage/postgres/schema.js'
-import type { SharedLog } from '../../../src/core/storage/postgres/shared-log.js'
+import type { Admission, Ledger, NewCandidate } from '#core/gateway/ledger/ledger'
+import { openSharedStore } from '#core/gateway/ledger/open-store'
+import { systemClock, systemRandom } from '#core/io/clock'
+import { postgresDatabase } from '#core/io/postgres'
+import type { Clock, Hex } from '#core/ports'
+import { ProposerError } from '#core/protocol/errors'
+import { openStoreTables } from '#core/storage/postgres/schema'
+import type { SharedLog } from '#core/storage/postgres/shared-log'
 
 export interface JoinedLedger {
   readonly ledger: Ledger

@@ -3,8 +3,8 @@
  * of one proposer with the same round or the same permit nonce. Admission, replay, conflict and
  * status are calls; the executor's work happens between them, as the log tells it.
  */
-import { isActive } from '../../../src/core/protocol/candidate.js'
-import type { CandidateState } from '../../../src/core/protocol/responses.js'
+import { isActive } from '#core/protocol/candidate'
+import type { CandidateState } from '#core/protocol/responses'
 import type { Model, Operation } from './linearizable.js'
 
 export interface Stage {

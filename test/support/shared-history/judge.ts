@@ -1,10 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { topics } from '../../../src/core/chain/contracts.js'
-import type { DevChain } from '../../../src/core/devchain/dev-chain.js'
-import { type DevReceipt, devRpc } from '../../../src/core/devchain/dev-contracts.js'
-import type { Slot, SlotAttempt, SlotOutcome } from '../../../src/core/gateway/ledger/ledger.js'
-import type { Hex } from '../../../src/core/ports.js'
-import { type Candidate, type Progress, wireStatus } from '../../../src/core/protocol/candidate.js'
+import { topics } from '#core/chain/contracts'
+import type { DevChain } from '#core/devchain/dev-chain'
+import { type DevReceipt, devRpc } from '#core/devchain/dev-contracts'
+import type { Slot, SlotAttempt, SlotOutcome } from '#core/gateway/ledger/ledger'
+import type { Hex } from '#core/ports'
+import { type Candidate, type Progress, wireStatus } from '#core/protocol/candidate'
 import {
   type AdmissionCall,
   admissionModel,

@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto'
 import { secp256k1 } from '@noble/curves/secp256k1'
-import type { DevAccount } from '../../../src/core/devchain/dev-contracts.js'
-import { priceOf } from '../../../src/core/protocol/proposal.js'
-import type { BatchSigningData, OutcomeKey } from '../../../src/core/protocol/schema.js'
-import { type WitnessRound, witnessRound } from '../../../src/core/protocol/witness.js'
+import type { DevAccount } from '#core/devchain/dev-contracts'
+import { priceOf } from '#core/protocol/proposal'
+import type { BatchSigningData, OutcomeKey } from '#core/protocol/schema'
+import { type WitnessRound, witnessRound } from '#core/protocol/witness'
 
 export interface Payload {
   readonly identity: string

@@ -3,27 +3,24 @@
  * and may die at any call.
  */
 
-import { pollCandidates } from '../../../src/core/client/follow/follow.js'
-import {
-  createGatewayClient,
-  type GatewayClient,
-} from '../../../src/core/client/gateway/gateway-client.js'
-import { stateOf } from '../../../src/core/client/journal/authorizations.js'
+import { pollCandidates } from '#core/client/follow/follow'
+import { createGatewayClient, type GatewayClient } from '#core/client/gateway/gateway-client'
+import { stateOf } from '#core/client/journal/authorizations'
 import {
   type Journal,
   type JournalPorts,
   type JournalView,
   openJournal,
-} from '../../../src/core/client/journal/journal.js'
-import { submitBatch } from '../../../src/core/client/propose/batch.js'
-import { newSpending } from '../../../src/core/client/propose/look.js'
-import type { SubmissionResult } from '../../../src/core/client/propose/outcome.js'
-import { replay, submitIntent } from '../../../src/core/client/propose/submission.js'
-import { gatewayContexts } from '../../../src/core/client/trust/gateway-contexts.js'
-import type { Trust } from '../../../src/core/client/trust/trust.js'
-import { systemHash } from '../../../src/core/io/clock.js'
-import type { Hex, Random, Signer } from '../../../src/core/ports.js'
-import { ProposerError } from '../../../src/core/protocol/errors.js'
+} from '#core/client/journal/journal'
+import { submitBatch } from '#core/client/propose/batch'
+import { newSpending } from '#core/client/propose/look'
+import type { SubmissionResult } from '#core/client/propose/outcome'
+import { replay, submitIntent } from '#core/client/propose/submission'
+import { gatewayContexts } from '#core/client/trust/gateway-contexts'
+import type { Trust } from '#core/client/trust/trust'
+import { systemHash } from '#core/io/clock'
+import type { Hex, Random, Signer } from '#core/ports'
+import { ProposerError } from '#core/protocol/errors'
 import { fakeContracts } from '../fake-world.js'
 import { SimFiles, SimHost, seededRandom } from '../sim-files.js'
 import type { History } from './history.js'

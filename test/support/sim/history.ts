@@ -5,9 +5,9 @@
  * first may live (R7, R8), order that is not by sequence number (R13).
  */
 import { createHash } from 'node:crypto'
-import type { Ledger } from '../../../src/core/gateway/ledger/ledger.js'
-import type { Hex } from '../../../src/core/ports.js'
-import type { Candidate, Progress } from '../../../src/core/protocol/candidate.js'
+import type { Ledger } from '#core/gateway/ledger/ledger'
+import type { Hex } from '#core/ports'
+import type { Candidate, Progress } from '#core/protocol/candidate'
 import type { SimFiles } from '../sim-files.js'
 
 export interface Payload {

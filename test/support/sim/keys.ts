@@ -1,5 +1,5 @@
-import { type RecoverPublicKey, recoverWithNoble } from '../../../src/core/protocol/signature.js'
-import { toHex } from '../../../src/core/protocol/witness.js'
+import { type RecoverPublicKey, recoverWithNoble } from '#core/protocol/signature'
+import { toHex } from '#core/protocol/witness'
 
 const keys = new Map<string, Uint8Array | undefined>()
 

@@ -3,9 +3,9 @@
  * its own without imports, because it is loaded while that module is being replaced.
  */
 
-import type { Hex } from '../../../src/core/ports.js'
-import type { Address } from '../../../src/core/protocol/schema.js'
-import type { RecoverPublicKey, recoverSigner } from '../../../src/core/protocol/signature.js'
+import type { Hex } from '#core/ports'
+import type { Address } from '#core/protocol/schema'
+import type { RecoverPublicKey, recoverSigner } from '#core/protocol/signature'
 
 const makers = new Map<string, Address | undefined>()
 

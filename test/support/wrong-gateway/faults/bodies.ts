@@ -2,9 +2,9 @@
  * §2.1, §2.7 and §9: gateways that take a body, or an item of a batch, which must be refused: one
  * member is made right before anything looks at it.
  */
-import { at } from '../../../../src/core/conformance/rule.js'
-import { priceOf } from '../../../../src/core/protocol/proposal.js'
-import { version } from '../../../../src/core/protocol/words.js'
+import { at } from '#core/conformance/rule'
+import { priceOf } from '#core/protocol/proposal'
+import { version } from '#core/protocol/words'
 import { type Fault, fault, isBatch, isSingle, type Json, takes } from '../between.js'
 
 type Repair = (value: unknown) => unknown
