@@ -163,12 +163,6 @@ describe('sign', () => {
     expect(ran.stdout).toBe('')
   })
 
-  test('contract §6: --max-amount below the bond exits 2 and signs nothing', async () => {
-    const ran = await ask([...sign, '--max-amount', '1raw'])
-    expect(ran.code).toBe(2)
-    expect(ran.stdout).toBe('')
-  })
-
   test('contract §6: --deadline 90m lies 90 minutes ahead', async () => {
     const { payload } = answerOf(await ask([...sign, '--deadline', '90m'])) as {
       payload: { permit: { deadline: string } }

@@ -67,13 +67,6 @@ describe('init', () => {
     expect(configOf()).toEqual(before)
   })
 
-  test('a password that is easy to guess is told before it is taken', async () => {
-    writeFileSync(join(home.path, 'password'), 'pw\n', { mode: 0o600 })
-    const ran = await run(home.path, all)
-    expect(stepsOf(ran.stdout)).toContain('account done')
-    expect(ran.stderr).toContain('"code":"password_weak"')
-  })
-
   test('contract §6: without a terminal a missing answer is exit 2 and names the flag', async () => {
     const ran = await run(home.path, ['init', '--json'])
     expect(ran.code).toBe(2)

@@ -3,7 +3,6 @@ import { decodeFunctionData, encodeFunctionData, encodeFunctionResult, parseAbi 
 import { describe, expect, test } from 'vitest'
 import {
   type AggregateOptions,
-  aggregateData,
   aggregateResults,
   aggregating,
   multicallAddress,
@@ -241,24 +240,6 @@ describe('reads folded into one', () => {
     expect(chain.reached.map(({ to }) => to)).toEqual([multicallAddress, multicallAddress])
   })
 
-  test('a call that burns the gas of all hides no other answer', async () => {
-    const chain = model()
-    const calls = [
-      callOf('answer', '0x01'),
-      callOf('burn'),
-      callOf('answer', '0x02'),
-      callOf('answer', '0x03'),
-    ]
-    const asked = calls.map((call) => [call, 7n] as const)
-    expect(await all(aggregating(chain, turn), asked)).toEqual(await all(model(), asked))
-    expect(chain.reached.map(({ to }) => to)).toEqual([
-      multicallAddress,
-      contract,
-      contract,
-      contract,
-    ])
-  })
-
   test('R17: an aggregate is bounded in calls and in bytes; a longer call travels alone', async () => {
     const chain = model()
     const short = Array.from({ length: 7 }, (_, n) => callOf('answer', `0x0${n}`))
@@ -276,37 +257,6 @@ describe('reads folded into one', () => {
 })
 
 describe('the coding of aggregate3', () => {
-  const bytes = fc
-    .uint8Array({ maxLength: 100 })
-    .map((found): Hex => `0x${Buffer.from(found).toString('hex')}`)
-  const target = fc
-    .uint8Array({ minLength: 20, maxLength: 20 })
-    .map((found): Hex => `0x${Buffer.from(found).toString('hex')}`)
-
-  test('call data is what an ABI library makes of it', () => {
-    fc.assert(
-      fc.property(fc.array(fc.record({ to: target, data: bytes })), (calls) => {
-        const args = calls.map(({ to, data }) => ({
-          target: to,
-          allowFailure: true,
-          callData: data,
-        }))
-        expect(aggregateData(calls)).toBe(
-          encodeFunctionData({ abi, functionName: 'aggregate3', args: [args] }),
-        )
-      }),
-    )
-  })
-
-  test('results are read as an ABI library wrote them', () => {
-    fc.assert(
-      fc.property(fc.array(fc.record({ success: fc.boolean(), returnData: bytes })), (result) => {
-        const answer = encodeFunctionResult({ abi, functionName: 'aggregate3', result })
-        expect(aggregateResults(answer, result.length)).toEqual(result)
-      }),
-    )
-  })
-
   test('an answer of another shape is refused, never read halfway', () => {
     const result = [
       { success: true, returnData: '0x1234' as Hex },

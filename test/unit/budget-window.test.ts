@@ -6,7 +6,6 @@ import {
   type Decision,
   decide,
   emptyLog,
-  ofThisBoot,
   resized,
   settled,
   viewOf,
@@ -48,56 +47,7 @@ function history() {
   }
 }
 
-function learnt() {
-  const told = history()
-  const { id } = told.take(0, 100)
-  told.settle(100, id, { told: [120, 119, 60] })
-  return told
-}
-
-const granted = (decision: Decision) =>
-  decision.kind === 'granted' ? decision.items : decision.kind
-
 describe('what this machine may send', () => {
-  test('an item is free again a window after its answer, and a thousandth for the clocks', () => {
-    const told = learnt()
-    const many = told.take(200, 100)
-    const rest = told.take(201, 100)
-    expect([many.items, rest.items]).toEqual([100, 19])
-    told.settle(300, many.id, { told: [120, 19, 60] })
-    told.settle(400, rest.id, { told: [120, 0, 60] })
-    expect(told.ask(401, 100)).toMatchObject({ kind: 'wait', untilMs: at + 60_300 + 62 })
-    expect(granted(told.ask(60_361, 100, 100))).toBe('wait')
-    expect(granted(told.ask(60_362, 100, 100))).toBe(100)
-  })
-
-  test('R23: a call without an answer counts from its time-out: its sender may have been killed', () => {
-    const told = learnt()
-    told.take(200, 100)
-    expect(granted(told.ask(60_200 + window, 120))).toBe(20)
-    expect(granted(told.ask(60_200 + window + 62, 120))).toBe(120)
-    const lost = learnt()
-    const { id } = lost.take(200, 100)
-    lost.settle(300, id, { answered: false })
-    expect(granted(lost.ask(65_361, 120))).toBe(20)
-    expect(granted(lost.ask(65_362, 120))).toBe(120)
-  })
-
-  test('a limit that the gateway raises or lowers is taken, an answer of the window before changes nothing', () => {
-    const told = learnt()
-    const slow = told.take(55_000, 1)
-    const next = told.take(60_400, 50)
-    told.settle(60_450, next.id, { told: [120, 70, 60] })
-    told.settle(60_500, slow.id, { told: [120, 118, 5] })
-    expect(told.view(60_510)).toMatchObject({ roomItems: 69 })
-    const raised = told.take(121_000, 10)
-    told.settle(121_050, raised.id, { told: [500, 490, 60] })
-    expect(told.view(121_060)).toMatchObject({ limitItems: 500, roomItems: 490 })
-    const lowered = told.take(182_000, 10)
-    told.settle(182_050, lowered.id, { told: [40, 30, 60] })
-    expect(told.view(182_060)).toMatchObject({ limitItems: 40, roomItems: 30 })
-  })
-
   test('R17: headers that mean no budget are none, and no window is believed to last longer than an hour', () => {
     const told = history()
     const { id } = told.take(0, 100)
@@ -119,14 +69,6 @@ describe('what this machine may send', () => {
     expect(told.log().charges.length).toBeLessThan(256)
     expect(told.view(50_010)).toMatchObject({ spentItems: 5_001 })
     expect(told.log().charges.every(({ endMs }) => endMs <= at + 50_010)).toBe(true)
-  })
-
-  test('a log of another boot counts as sent just now', () => {
-    const told = learnt()
-    told.take(200, 99)
-    const log = ofThisBoot(told.log(), 'boot-2', 5)
-    expect(viewOf(log, 5)).toMatchObject({ learnt: true, roomItems: 20 })
-    expect(viewOf(log, 5 + 60_063)).toMatchObject({ roomItems: 120 })
   })
 })
 

@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'vitest'
 import { implementationsOf } from '#core/chain/implementations'
-import { authorize, preview } from '#core/client/propose/authorize'
+import { authorize } from '#core/client/propose/authorize'
 import type { Intent } from '#core/client/propose/intent'
 import { submitIntent } from '#core/client/propose/submission'
-import { chainContexts, confirmByChain } from '#core/client/trust/context'
+import { chainContexts } from '#core/client/trust/context'
 import type { QuestionContext, Trust } from '#core/client/trust/trust'
 import type { Chain, Hex } from '#core/ports'
 import { makeWorld } from '#support/client-world'
@@ -13,10 +13,8 @@ import {
   dispute,
   endow,
   type FakeChain,
-  invalidateNonces,
   questionText,
   rivalProposes,
-  setCustomBond,
   setPaused,
   upgrade,
 } from '#support/fake-chain'
@@ -55,20 +53,6 @@ async function setUp() {
 }
 
 describe('a context straight from the chain', () => {
-  test('is what gets signed, with nothing left unchecked', async () => {
-    const { world, parts, intent, read } = await setUp()
-    const context = await read()
-    expect(context).toMatchObject({
-      source: 'chain',
-      bond: { required_bond: '750000000' },
-      outcomes: [{ label: 'No' }, { label: 'Yes' }, { outcome: 'p3', allowed: true }],
-    })
-    const shown = await world.drive(preview(parts, intent))
-    expect(shown).toMatchObject({ notes: [], amountRaw: 750_000_000n })
-    expect((await world.drive(authorize(parts, intent))).reused).toBe(false)
-    expect(world.gateway.calls).toEqual([])
-  })
-
   test('contract §9: an oracle that is upgraded between context and signature is refused, while saved bytes go on', async () => {
     const { world, chain, parts, intent } = await setUp()
     const [oracle = '0x'] = trust.oracles as Hex[]
@@ -95,15 +79,6 @@ describe('a context straight from the chain', () => {
     const { authorization } = await world.drive(authorize(unaware, intent))
     const again = await world.drive(authorize({ ...parts, trust: pinned }, intent))
     expect([again.reused, again.body]).toEqual([true, authorization.signed.body])
-  })
-
-  test('contract §9: where no code is pinned that is a note', async () => {
-    const { world, parts, intent } = await setUp()
-    const { implementations: _, ...old } = trust
-    const shown = await world.drive(preview({ ...parts, trust: old }, intent))
-    expect(shown).toMatchObject({
-      notes: [expect.stringContaining('proposer trust verify --repin')],
-    })
   })
 
   test('a round that is proposed on or paused is 409, a question nobody knows 404', async () => {
@@ -163,16 +138,6 @@ describe("a gateway's context beside the chain (R9)", () => {
     expect(world.signatures).toEqual([])
     expect(world.gateway.calls).toEqual([])
   })
-
-  test('a bond that was raised since shows as such', async () => {
-    const { chain, questionId, read } = await setUp()
-    const context = await read()
-    setCustomBond(chain, questionId, 900_000_000n)
-    chain.mine()
-    expect(await refusal(confirmByChain(chain, trust, context))).toMatchObject({
-      code: 'untrusted_required_bond',
-    })
-  })
 })
 
 describe('nonce, balance and code', () => {
@@ -187,16 +152,6 @@ describe('nonce, balance and code', () => {
     expect((await world.journal()).authorizations).toEqual([])
     return error
   }
-
-  test('domain §3.2: a nonce that Permit2 has as used is refused', async () => {
-    expect(
-      await failing((chain, owner) => invalidateNonces(chain, owner, 1n, 1n << 5n), {
-        nonce: 261n,
-      }),
-    ).toMatchObject({
-      code: 'nonce_spent',
-    })
-  })
 
   test('the balance must cover this and everything open', async () => {
     expect(await failing((chain, owner) => endow(chain, owner, 749_999_999n))).toMatchObject({
@@ -218,12 +173,6 @@ describe('nonce, balance and code', () => {
     )
     expect(error).toMatchObject({ code: 'insufficient_balance' })
     expect(error.detail).toContain('beside 750 USDC.e reserved')
-  })
-
-  test('so must the Permit2 allowance: a missing one is refused before signing', async () => {
-    const refused = await failing((chain, owner) => endow(chain, owner, 10n ** 12n, 749_999_999n))
-    expect(refused).toMatchObject({ code: 'insufficient_allowance', meta: { exitCode: 2 } })
-    expect(refused.meta.hint).toContain('proposer funds approve')
   })
 
   test('domain §3.3: a wallet with code is asked whether it takes the signature', async () => {

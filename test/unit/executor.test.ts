@@ -3,7 +3,6 @@ import type { Ledger } from '#core/gateway/ledger/ledger'
 import {
   createPipelineWorld,
   foreignTransaction,
-  noncesOf,
   oneCandidate,
   proposals,
 } from '#support/pipeline-world'
@@ -45,26 +44,6 @@ describe('the life of a submission (contract §5)', () => {
     })
     expect(world.ledger.slots()).toEqual([])
     expect(world.pipeline.faults()).toEqual([])
-  })
-
-  test('proposal_event_index is the log index in the block, not in the transaction', async () => {
-    const world = await createPipelineWorld({
-      config: { executor: { batch: 1 } },
-    })
-    const questions = [await world.question('a'), await world.question('b')]
-    const candidates = [
-      await world.submit(questions[0] ?? '0x'),
-      await world.submit(questions[1] ?? '0x'),
-    ]
-    await world.turn()
-    await world.pass(4)
-    const done = await Promise.all(candidates.map(world.now))
-    expect(
-      done.map(({ progress }) =>
-        'submission' in progress ? progress.submission?.proposalEventIndex : null,
-      ),
-    ).toEqual([0, 2])
-    expect(noncesOf(world)).toEqual([0, 1])
   })
 
   test('R14, contract §10: nothing of a transaction is on record before its block is final', async () => {

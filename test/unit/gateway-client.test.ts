@@ -7,7 +7,7 @@ import {
   retryHintMs,
 } from '#core/client/gateway/answer'
 import { createGatewayClient, parseBaseUrl } from '#core/client/gateway/gateway-client'
-import { type Fetch, TransportError } from '#core/ports'
+import type { Fetch } from '#core/ports'
 import {
   ConflictError,
   FailedError,
@@ -160,20 +160,6 @@ describe('the classes of answers (robustness §6, contract §1)', () => {
     expect((await answering(response).submit(questionId, '{}')).kind).toBe(kind)
   })
 
-  test('no connection is deferred; anything after that is uncertain', async () => {
-    const connect = await submit(async () =>
-      Promise.reject(new TransportError('connect', 'ECONNREFUSED', 'no connection')),
-    )
-    expect(connect).toMatchObject({ kind: 'deferred', code: 'no_connection' })
-    const cut = await submit(async () =>
-      Promise.reject(new TransportError('exchange', 'ECONNRESET', 'cut')),
-    )
-    expect(cut).toMatchObject({ kind: 'uncertain', code: 'connection_lost' })
-    expect(await submit(async () => Promise.reject(new TypeError('fetch failed')))).toMatchObject({
-      kind: 'uncertain',
-    })
-  })
-
   test('a body that breaks off is uncertain, whatever the status said', async () => {
     for (const status of [200, 202, 400, 429, 503]) {
       const broken = () =>
@@ -189,22 +175,6 @@ describe('the classes of answers (robustness §6, contract §1)', () => {
       )
       expect(answer).toMatchObject({ kind: 'uncertain', httpStatus: status })
     }
-  })
-
-  test('an abort before anything was sent is deferred', async () => {
-    const stop = new AbortController()
-    const client = createGatewayClient({
-      fetch: async () => {
-        stop.abort(new Error('enough'))
-        throw stop.signal.reason
-      },
-      baseUrl: 'https://gateway.example',
-      clock,
-    })
-    expect(await client.submit(questionId, '{}', { signal: stop.signal })).toMatchObject({
-      kind: 'deferred',
-      code: 'not_sent',
-    })
   })
 
   test('R5: a detail that echoes the signature does not pass it on', async () => {
@@ -227,21 +197,6 @@ describe('the classes of answers (robustness §6, contract §1)', () => {
     if (answer.kind === 'accepted') throw new Error('accepted')
     expect(answerError(answer, 'read').meta.exitCode).toBe(75)
     expect(answerError(answer, 'submit').meta.exitCode).toBe(6)
-  })
-
-  test('the budget headers are read', async () => {
-    const headers = {
-      'ratelimit-limit': '120',
-      'ratelimit-remaining': '7',
-      'ratelimit-reset': '30',
-    }
-    const answer = await answering(() =>
-      json(429, error('rate_limited'), { ...headers, 'retry-after': '30' }),
-    ).submit(questionId, '{}')
-    expect(answer).toMatchObject({
-      rateLimit: { limit: 120, remaining: 7, resetSeconds: 30 },
-      retryAfterMs: 30_000,
-    })
   })
 
   test('§8: a limit is believed however large it is, and past exact counting is as much as can be counted', async () => {

@@ -2,13 +2,11 @@ import { describe, expect, test } from 'vitest'
 import { keccakHex } from '#core/chain/round'
 import { authorize } from '#core/client/propose/authorize'
 import { submitIntent } from '#core/client/propose/submission'
-import { fromRound, parseContext } from '#core/client/trust/context'
+import { parseContext } from '#core/client/trust/context'
 import { gatewayContexts } from '#core/client/trust/gateway-contexts'
-import { checkContext, checkOutcome, type Trust } from '#core/client/trust/trust'
+import type { Trust } from '#core/client/trust/trust'
 import { parseTrust } from '#core/client/trust/trust-file'
-import type { Hex } from '#core/ports'
 import { ProposerError } from '#core/protocol/errors'
-import { typedData } from '#core/protocol/witness'
 import { makeWorld, nextRound, type World } from '#support/client-world'
 import { liberties, lies, other, textOf } from '#support/hostile/lies'
 
@@ -63,16 +61,6 @@ describe('R9: one lie each', () => {
       expect(await signedAs(liberty)).toBe(await signedAs(() => undefined))
     },
   )
-
-  test('a context is refused as soon as it is fetched, before anybody looks at it', async () => {
-    const untrusted = lies.filter(([, code]) => code.startsWith('untrusted_'))
-    for (const [, code, lie] of untrusted) {
-      const world = makeWorld()
-      const identifier = world.gateway.question.question_id
-      lie(world.gateway.question)
-      await expect(asked(world, identifier)).rejects.toMatchObject({ code })
-    }
-  })
 
   test("p3 that the request's text does not allow is refused although the gateway lists it", async () => {
     const world = makeWorld()
@@ -237,46 +225,9 @@ describe('terms (robustness §6, before signing)', () => {
     expect(error).toMatchObject({ code: 'wrong_signer' })
     expectNothingDone(world)
   })
-
-  test("a signer that answers with another key's signature is found out before anything is sent", async () => {
-    const world = makeWorld()
-    const run = world.run()
-    const liar = await world.run({ key: 8 }).parts.signer()
-    const parts = {
-      ...run.parts,
-      signer: async () => ({ address: run.intent.proposer, signDigest: liar.signDigest }),
-    }
-    expect(await refusal(world, submitIntent(parts, run.intent))).toMatchObject({
-      code: 'bad_signature',
-    })
-    expect(world.gateway.received).toHaveLength(0)
-    expect((await world.journal()).authorizations).toEqual([])
-  })
-
-  test('R6: an explicit nonce serves once', async () => {
-    const world = makeWorld()
-    const run = world.run()
-    const first = await world.drive(authorize(run.parts, { ...run.intent, nonce: 5n }))
-    const again = { ...run.intent, outcome: 'p1' as const, nonce: 5n, supersede: first.journalId }
-    expect(await refusal(world, authorize(world.run().parts, again))).toMatchObject({
-      code: 'nonce_reserved',
-    })
-  })
 })
 
 describe('contexts from files (contract §6, sign --context)', () => {
-  const printed = (world: World) => ({
-    schema: 'proposer.context/1',
-    questions: [{ ...world.gateway.question, source: 'gateway' }],
-  })
-
-  test('what `context --json` printed, or one signing_data object, is taken', () => {
-    const world = makeWorld()
-    const id = world.gateway.question.question_id
-    expect(parseContext(printed(world), id).question_id).toBe(id)
-    expect(parseContext(world.gateway.question, id).question_id).toBe(id)
-  })
-
   test('anything else is refused with what is wrong', () => {
     const world = makeWorld()
     const two = {
@@ -298,49 +249,6 @@ describe('contexts from files (contract §6, sign --context)', () => {
       expect(() => parseContext(bad, other('9', 32))).toThrow(ProposerError)
     }
   })
-
-  test("R9: a server's typed_data that hashes to something else is refused; an honest one is taken", async () => {
-    const world = makeWorld()
-    const run = world.run()
-    const { question } = world.gateway
-    const request = {
-      ...question.request,
-      identifier: question.identifier.raw,
-      ancillaryData: question.request.ancillary_data,
-    }
-    const domain = {
-      chainId: 31337,
-      permit2: question.contracts.permit2,
-      signedProposer: question.contracts.signed_proposer,
-    }
-    const terms = { price: '0', amount: '1', nonce: '2', deadline: '3' }
-    const honest = typedData(domain as never, request as never, question.bond.token as Hex, terms)
-    const withTyped = (typed_data: unknown) => ({
-      ...run.parts,
-      context: async () => parseContext({ ...question, typed_data }, run.intent.identifier),
-    })
-    const lying = { ...honest, message: { ...honest.message, spender: other('9') } }
-    expect(await refusal(world, authorize(withTyped(lying), run.intent))).toMatchObject({
-      code: 'untrusted_typed_data',
-    })
-    expect(world.signatures).toHaveLength(0)
-    expect((await world.drive(authorize(withTyped(honest), run.intent))).reused).toBe(false)
-  })
-
-  test("for kind direct the context's own word on outcomes is taken and the id is not hashed", () => {
-    const world = makeWorld()
-    const context = parseContext(
-      { ...world.gateway.question, question_id: other('8', 32) },
-      other('8', 32),
-    )
-    const direct = { ...context, request: { ...context.request, question_id: other('8', 32) } }
-    const trust: Trust = {
-      ...world.trust,
-      requesters: [{ address: direct.request.requester, kind: 'direct' }],
-    }
-    expect(checkContext(trust, direct, { nowSeconds: 1_760_000_100 })).toEqual([])
-    expect(checkOutcome(trust, direct, 'p2').price).toBe('1000000000000000000')
-  })
 })
 
 test('contract §7: trust.json with an unknown key, a missing one or an upper-case address names it', () => {
@@ -356,31 +264,4 @@ test('contract §7: trust.json with an unknown key, a missing one or an upper-ca
       expect.objectContaining({ code: 'invalid_trust', detail: expect.stringContaining(field) }),
     )
   }
-})
-
-test("a round that a chain showed makes the same signing data as the gateway's", () => {
-  const world = makeWorld()
-  const { question } = world.gateway
-  const context = fromRound(world.trust, {
-    questionId: question.question_id as Hex,
-    kind: 'uma-ctf-adapter',
-    state: 'requested',
-    paused: false,
-    oracle: question.request.oracle as Hex,
-    requester: question.request.requester as Hex,
-    identifier: question.identifier.raw as Hex,
-    timestamp: question.request.timestamp,
-    ancillaryData: question.request.ancillary_data as Hex,
-    token: { address: question.bond.token as Hex, symbol: 'T', decimals: 6 },
-    totalBondRaw: 750_000_000n,
-    rewardRaw: 0n,
-    isReopened: false,
-    outcomes: [
-      { outcome: 'p1', label: 'No', price: '0', allowed: true },
-      { outcome: 'p2', label: 'Yes', price: '1000000000000000000', allowed: true },
-      { outcome: 'p3', label: 'Unknown', price: '500000000000000000', allowed: false },
-    ],
-    blockNumber: 1n,
-  })
-  expect(context).toMatchObject({ ...question, source: 'chain' })
 })

@@ -3,7 +3,6 @@ import { type PollOptions, pollCandidates } from '#core/client/follow/follow'
 import { statusOnce } from '#core/client/follow/look'
 import { hasReached, type Stage, stages } from '#core/client/follow/status'
 import { createGatewayClient } from '#core/client/gateway/gateway-client'
-import { stateOf } from '#core/client/journal/authorizations'
 import { submitIntent } from '#core/client/propose/submission'
 import type { Fetch } from '#core/ports'
 import type { CandidateStatus } from '#core/protocol/responses'
@@ -52,34 +51,6 @@ const failure = {
   next_action: 'fund_wallet',
 } as const
 
-describe('polling to the end', () => {
-  test('follows a candidate to executed, tells each change once, and journals the end', async () => {
-    const { world, run, target } = await accepted()
-    world.gateway.steps.push({}, ...happySteps)
-    const seen: string[] = []
-    const { candidates, error } = await world.drive(
-      pollCandidates(run.parts, [target], { onStatus: ({ status }) => seen.push(status) }),
-    )
-    expect(error).toBeUndefined()
-    expect(seen).toEqual(['received', 'validated', 'selected', 'executed'])
-    expect(candidates[0]?.submission?.proposal_event_index).toBe(3)
-    const one = (await world.journal()).byCandidate(target.candidateId)
-    expect(one && stateOf(one, world.clock.nowMs())).toMatchObject({
-      kind: 'closed',
-      reason: 'executed',
-    })
-  })
-
-  test('an unknown candidate is exit 3 and does not stop the others', async () => {
-    const { world, run, target } = await accepted()
-    world.gateway.steps.push(...happySteps, {})
-    const targets = [target, { ...target, candidateId: '00000000-0000-4000-8000-00000000000f' }]
-    const { candidates, error } = await world.drive(pollCandidates(run.parts, targets))
-    expect(candidates).toMatchObject([{ status: 'executed' }])
-    expect(error).toMatchObject({ code: 'candidate_not_found', meta: { exitCode: 3 } })
-  })
-})
-
 describe('polite waiting (§7, §8)', () => {
   test('a Retry-After is waited for, with jitter', async () => {
     const { world, target } = await accepted()
@@ -124,19 +95,6 @@ describe('polite waiting (§7, §8)', () => {
       code: 'server_busy',
       meta: { exitCode: 75, retryAfterMs: 600_000 },
     })
-  })
-
-  test('nothing ever learned when the time ran out is exit 75, not 8', async () => {
-    const { world, target } = await accepted()
-    const html = () =>
-      new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
-    const { error } = await pollThrough(
-      world,
-      Array.from({ length: 5 }, () => html),
-      target,
-      { timeoutMs: 1 },
-    )
-    expect(error).toMatchObject({ code: 'no_status', meta: { exitCode: 75 } })
   })
 })
 

@@ -102,15 +102,6 @@ describe('which node is believed (R16)', () => {
     expect(second?.answered).toBeGreaterThanOrEqual(2)
   })
 
-  test('R16: the chain id travels with every request, so that a node that changes between two reads is not believed', async () => {
-    const [changing, good] = [makeNode(), makeNode()]
-    const chain = chainOf([changing, good])
-    await chain.block('latest')
-    changing.chainId = 1
-    changing.answers.eth_getBalance = '0xbad'
-    expect(await chain.balance(account)).toBe(1n)
-  })
-
   test('R16: all on one other chain: that chain id is told, of ours no head is known, and everything else is unavailable', async () => {
     const nodes = [makeNode(), makeNode()]
     for (const node of nodes) node.chainId = 5
@@ -125,20 +116,6 @@ describe('which node is believed (R16)', () => {
     })
     await expect(chain.send('0x02')).rejects.toMatchObject({ kind: 'unavailable' })
     expect(nodes.map((node) => timesAsked(node, 'eth_sendRawTransaction'))).toEqual([0, 0])
-  })
-
-  test('a single node on another chain is told apart too, and believed again as soon as it is on ours', async () => {
-    const only = makeNode()
-    const chain = chainOf([only])
-    only.chainId = 5
-    expect(await chain.chainId()).toBe(5)
-    await expect(chain.balance(account)).rejects.toMatchObject({
-      message: 'the RPC node: it is on chain 5, not on 137',
-    })
-    await expect(chain.send('0x02')).rejects.toMatchObject({ kind: 'unavailable' })
-    only.chainId = 137
-    expect(await chain.balance(account)).toBe(1n)
-    expect(chain.nodes()).toMatchObject([{ state: 'healthy' }])
   })
 
   test.each([

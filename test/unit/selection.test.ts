@@ -2,10 +2,9 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import type { OnChainProposal } from '#core/chain/propose'
 import type { Round } from '#core/chain/round'
-import { notSelected } from '#core/gateway/executor/slot-changes'
 import { deadFailure } from '#core/gateway/pipeline/closing'
 import { select } from '#core/gateway/pipeline/stand-ins'
-import { endingOf, isOwn } from '#core/gateway/validation/round-end'
+import { endingOf } from '#core/gateway/validation/round-end'
 import type { Candidate, Progress } from '#core/protocol/candidate'
 
 const progressOf: Record<'received' | 'validated' | 'selected', Progress> = {
@@ -95,17 +94,6 @@ describe('how the candidates of a closed round end (contract §5, domain §9)', 
   }
   const waiting = candidate(1, 'a', 'validated')
 
-  test('its own proposal is compared before anything fails', () => {
-    expect(endingOf(waiting, { current, proposal })).toEqual({
-      kind: 'executed',
-      proposal,
-    })
-    expect(endingOf(waiting, { current: { ...current, timestamp: '200' }, proposal }).kind).toBe(
-      'executed',
-    )
-    expect(isOwn(waiting, { ...proposal, bySignature: false, transactionHash: null })).toBe(false)
-  })
-
   test.each([
     [
       'another proposer',
@@ -133,17 +121,6 @@ describe('how the candidates of a closed round end (contract §5, domain §9)', 
     expect(endingOf(waiting, end)).toMatchObject({
       kind: 'failed',
       failure: { code, stage: 'selection', retryable: false },
-    })
-  })
-
-  test('a stand-in that was not needed is told so, at the stage it stood at', () => {
-    expect(notSelected(candidate(1, 'a', 'received'))).toMatchObject({
-      code: 'not_selected',
-      stage: 'validation',
-    })
-    expect(notSelected(candidate(1, 'a', 'validated'))).toMatchObject({
-      code: 'not_selected',
-      stage: 'selection',
     })
   })
 

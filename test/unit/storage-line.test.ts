@@ -30,12 +30,6 @@ test('robustness §2: a line is valid JSON with the fixed start, and its check c
   expect(JSON.parse(text)).toMatchObject({ c: check, n: 7, s: 4096, d: { a: 1 } })
 })
 
-test('robustness §2: a line of a group tells how many follow', () => {
-  const { text } = encodeLine(systemHash, { ...head, more: 2 }, '{}')
-  expect(text).toContain(',"m":2,"d":{}}')
-  expect(decodeLine(systemHash, withoutNewline(text))).toMatchObject({ more: 2 })
-})
-
 test('R11: whatever JSON can hold comes back from a line unchanged, in one line without NUL', () => {
   fc.assert(
     fc.property(

@@ -35,17 +35,6 @@ const textOf = (sim: SimFiles) =>
     .map(([, bytes]) => new TextDecoder().decode(bytes))
     .join('')
 
-test('R1: an append resolves only after the datasync of its bytes has returned', async () => {
-  const sim = new SimFiles()
-  const { log } = await open(sim)
-  const calls: string[] = []
-  await log.append([item(1)], () => calls.push(...sim.trace))
-  expect(calls.filter((call) => call.startsWith('write') || call.startsWith('datasync'))).toEqual([
-    `write ${folder}/log-000000000001.jsonl`,
-    `datasync ${folder}/log-000000000001.jsonl`,
-  ])
-})
-
 test('robustness §2: appends that arrive together or during a sync share one, up to 1,024 lines or 1 MiB', async () => {
   const sim = new SimFiles()
   const { log } = await open(sim)
