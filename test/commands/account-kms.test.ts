@@ -97,43 +97,41 @@ describe.each(names)('%s, %s, %s', (service, kind, id) => {
   })
 })
 
-describe('account add-kms', () => {
-  test('--dry-run shows what would be written, and writes nothing', async () => {
-    const ran = await add('alias/proposer', '--dry-run', '--json')
-    expect(JSON.parse(ran.stdout)).toMatchObject({ address, kind: 'aws-kms' })
-    expect(() => readFileSync(file())).toThrow('ENOENT')
-  })
+test('--dry-run shows what would be written, and writes nothing', async () => {
+  const ran = await add('alias/proposer', '--dry-run', '--json')
+  expect(JSON.parse(ran.stdout)).toMatchObject({ address, kind: 'aws-kms' })
+  expect(() => readFileSync(file())).toThrow('ENOENT')
+})
 
-  test('a key id needs a region; an ARN has it', async () => {
-    vi.stubEnv('AWS_REGION', undefined)
-    const ran = await add('alias/proposer', '--json')
-    expect(ran.code).toBe(2)
-    expect(JSON.parse(ran.stderr).error).toMatchObject({ code: 'kms_region' })
-    expect((await add(keyArn('1234abcd-12ab-34cd-56ef-1234567890ab'))).code).toBe(0)
-  })
+test('a key id needs a region; an ARN has it', async () => {
+  vi.stubEnv('AWS_REGION', undefined)
+  const ran = await add('alias/proposer', '--json')
+  expect(ran.code).toBe(2)
+  expect(JSON.parse(ran.stderr).error).toMatchObject({ code: 'kms_region' })
+  expect((await add(keyArn('1234abcd-12ab-34cd-56ef-1234567890ab'))).code).toBe(0)
+})
 
-  test('what is no key of any service, and a key that cannot sign, make no account', async () => {
-    expect(JSON.parse((await add('hot', '--json')).stderr).error).toMatchObject({
-      code: 'invalid_kms_key',
-    })
-    kms.instead(({ action, told }) =>
-      action === 'sign'
-        ? { status: 400, body: { __type: 'AccessDeniedException', message: told } }
-        : undefined,
-    )
-    const ran = await add('alias/proposer')
-    expect(ran.code).toBe(2)
-    expect(ran.stderr).toMatch(/denies access to the key “alias\/proposer”.*kms:Sign/s)
-    expect(() => readFileSync(file())).toThrow('ENOENT')
+test('what is no key of any service, and a key that cannot sign, make no account', async () => {
+  expect(JSON.parse((await add('hot', '--json')).stderr).error).toMatchObject({
+    code: 'invalid_kms_key',
   })
+  kms.instead(({ action, told }) =>
+    action === 'sign'
+      ? { status: 400, body: { __type: 'AccessDeniedException', message: told } }
+      : undefined,
+  )
+  const ran = await add('alias/proposer')
+  expect(ran.code).toBe(2)
+  expect(ran.stderr).toMatch(/denies access to the key “alias\/proposer”.*kms:Sign/s)
+  expect(() => readFileSync(file())).toThrow('ENOENT')
+})
 
-  test('an account that is there is not touched, and nobody is asked', async () => {
-    await add('alias/proposer')
-    const asked = kms.asked.length
-    const ran = await add(keyVersion(3), '--json')
-    expect(JSON.parse(ran.stderr).error).toMatchObject({ code: 'account_exists' })
-    expect(kms.asked.length).toBe(asked)
-  })
+test('an account that is there is not touched, and nobody is asked', async () => {
+  await add('alias/proposer')
+  const asked = kms.asked.length
+  const ran = await add(keyVersion(3), '--json')
+  expect(JSON.parse(ran.stderr).error).toMatchObject({ code: 'account_exists' })
+  expect(kms.asked.length).toBe(asked)
 })
 
 describe('an account in a key service', () => {

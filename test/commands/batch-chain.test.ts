@@ -69,80 +69,78 @@ const errorOf = (stderr: string) =>
 /** Leaves the wallet with so much of the token. */
 const leave = (raw: bigint) => endow(chain, address, raw)
 
-describe('contract §6: with a node nobody else is asked', () => {
-  test("rows are signed from the chain's own word; one whose round is not open is rejected in its place", async () => {
-    setPaused(chain, questions[1] ?? '0x', true)
-    chain.mine()
-    const ran = await sign()
-    expect(resultsOf(ran.stdout).map(({ outcome, error }) => error?.code ?? outcome)).toEqual([
-      'signed',
-      'request_not_open',
-      'signed',
-    ])
-    expect(ran.code).toBe(5)
-  })
+test("contract §6: rows are signed from the chain's own word; one whose round is not open is rejected in its place", async () => {
+  setPaused(chain, questions[1] ?? '0x', true)
+  chain.mine()
+  const ran = await sign()
+  expect(resultsOf(ran.stdout).map(({ outcome, error }) => error?.code ?? outcome)).toEqual([
+    'signed',
+    'request_not_open',
+    'signed',
+  ])
+  expect(ran.code).toBe(5)
+})
 
-  test('§5: a wallet that does not cover the sum signs nothing; with --fit it signs the first rows that it covers', async () => {
-    leave(bondRaw * 2n)
-    chain.mine()
-    const refused = await sign()
-    expect(refused.code).toBe(2)
-    expect(errorOf(refused.stderr)).toMatchObject({
-      code: 'insufficient_balance',
-      hint: expect.stringContaining('--fit'),
-    })
-    const fitted = await sign('--fit')
-    expect(resultsOf(fitted.stdout).map(({ outcome, error }) => error?.code ?? outcome)).toEqual([
-      'signed',
-      'signed',
-      'insufficient_balance',
-    ])
-    // What is open reserves: the third does not fit in a later run either.
-    const later = await sign('--fit')
-    expect(resultsOf(later.stdout).map(({ outcome }) => outcome)).toEqual([
-      'reused',
-      'reused',
-      'rejected',
-    ])
+test('§5: a wallet that does not cover the sum signs nothing; with --fit it signs the first rows that it covers', async () => {
+  leave(bondRaw * 2n)
+  chain.mine()
+  const refused = await sign()
+  expect(refused.code).toBe(2)
+  expect(errorOf(refused.stderr)).toMatchObject({
+    code: 'insufficient_balance',
+    hint: expect.stringContaining('--fit'),
   })
+  const fitted = await sign('--fit')
+  expect(resultsOf(fitted.stdout).map(({ outcome, error }) => error?.code ?? outcome)).toEqual([
+    'signed',
+    'signed',
+    'insufficient_balance',
+  ])
+  // What is open reserves: the third does not fit in a later run either.
+  const later = await sign('--fit')
+  expect(resultsOf(later.stdout).map(({ outcome }) => outcome)).toEqual([
+    'reused',
+    'reused',
+    'rejected',
+  ])
+})
 
-  test('domain §3.2: a nonce that Permit2 has as cancelled is not signed for', async () => {
-    invalidateNonces(chain, address, 0n, 1n << 9n)
-    chain.mine()
-    const [one, two] = questions
-    writeFileSync(
-      join(home.path, 'rows.ndjson'),
-      [
-        { identifier: one, outcome: 'p2', nonce: 9 },
-        { identifier: two, outcome: 'p2', nonce: 10 },
-      ]
-        .map((row) => JSON.stringify(row))
-        .join('\n'),
-    )
-    const results = resultsOf((await sign()).stdout)
-    expect(results).toMatchObject([
-      { error: { code: 'nonce_spent' }, journal_id: null },
-      { payload: { permit: { nonce: '10' } } },
-    ])
-  })
+test('domain §3.2: a nonce that Permit2 has as cancelled is not signed for', async () => {
+  invalidateNonces(chain, address, 0n, 1n << 9n)
+  chain.mine()
+  const [one, two] = questions
+  writeFileSync(
+    join(home.path, 'rows.ndjson'),
+    [
+      { identifier: one, outcome: 'p2', nonce: 9 },
+      { identifier: two, outcome: 'p2', nonce: 10 },
+    ]
+      .map((row) => JSON.stringify(row))
+      .join('\n'),
+  )
+  const results = resultsOf((await sign()).stdout)
+  expect(results).toMatchObject([
+    { error: { code: 'nonce_spent' }, journal_id: null },
+    { payload: { permit: { nonce: '10' } } },
+  ])
+})
 
-  test('R9: contexts of a file are confirmed by the chain', async () => {
-    const contexts = await run(home.path, ['batch', 'context', 'rows.ndjson', '--json'], {
-      env: { PROPOSER_RPC_URL: 'http://127.0.0.1:1' },
-      chain,
-      clock,
-    })
-    const told = JSON.parse(contexts.stdout) as { questions: { bond: { required_bond: string } }[] }
-    const [first] = told.questions
-    if (first) first.bond.required_bond = '750000001'
-    writeFileSync(join(home.path, 'contexts.json'), JSON.stringify(told))
-    const ran = await sign('--context', 'contexts.json')
-    expect(resultsOf(ran.stdout).map(({ outcome, error }) => error?.code ?? outcome)).toEqual([
-      'untrusted_required_bond',
-      'signed',
-      'signed',
-    ])
+test('R9: contexts of a file are confirmed by the chain', async () => {
+  const contexts = await run(home.path, ['batch', 'context', 'rows.ndjson', '--json'], {
+    env: { PROPOSER_RPC_URL: 'http://127.0.0.1:1' },
+    chain,
+    clock,
   })
+  const told = JSON.parse(contexts.stdout) as { questions: { bond: { required_bond: string } }[] }
+  const [first] = told.questions
+  if (first) first.bond.required_bond = '750000001'
+  writeFileSync(join(home.path, 'contexts.json'), JSON.stringify(told))
+  const ran = await sign('--context', 'contexts.json')
+  expect(resultsOf(ran.stdout).map(({ outcome, error }) => error?.code ?? outcome)).toEqual([
+    'untrusted_required_bond',
+    'signed',
+    'signed',
+  ])
 })
 
 describe('contract §9: what code oracles and tokens run is pinned', () => {

@@ -38,210 +38,197 @@ const journal = async () =>
   ).authorizations
 const submit = ['batch', 'submit', 'rows.ndjson', '--json']
 
-describe('R6: a nonce serves one authorization', () => {
-  test('two rows of one wallet with the same nonce are exit 2 with both lines, before anything is signed', async () => {
-    const [one, two, three] = intents(3)
-    world.ndjson('rows.ndjson', [{ ...one, nonce: '7' }, { ...two }, { ...three, nonce: 7 }])
-    for (const verb of ['sign', 'submit']) {
-      const ran = await world.run(['batch', verb, 'rows.ndjson', '--json'])
-      expect(errorOf(ran)).toMatchObject({
-        code: 'nonce_reserved',
-        exit_code: 2,
-        detail: expect.stringContaining('lines 1 and 3'),
-      })
-    }
-    expect(await journal()).toEqual([])
-    expect(world.calls).toEqual([])
-  })
-
-  test('a signed item is held against intents and against other items; another wallet may use the number', async () => {
-    const [mine, other] = world.front.wallets as [never, never]
-    const questions = [0, 1, 2].map((n) => world.ask(`item ${n}`)) as [never, never, never]
-    const [first, second] = [
-      await signedItem(mine, questions[0]),
-      await signedItem(mine, questions[1]),
-    ]
-    const row = { identifier: (questions[2] as { questionId: string }).questionId, outcome: 'p2' }
-    world.ndjson('rows.ndjson', [first, { ...row, nonce: first.permit.nonce }])
-    expect(errorOf(await world.run(submit))).toMatchObject({
-      code: 'nonce_reserved',
-      detail: expect.stringContaining('lines 1 and 2'),
-    })
-    world.ndjson('rows.ndjson', [
-      first,
-      { ...second, permit: { ...second.permit, nonce: first.permit.nonce } },
-    ])
-    expect(errorOf(await world.run(submit))).toMatchObject({ code: 'nonce_reserved', exit_code: 2 })
-    expect(world.calls).toEqual([])
-    const foreign = await signedItem(other, questions[0])
-    world.ndjson('rows.ndjson', [foreign, { ...row, nonce: foreign.permit.nonce }])
-    expect((await world.run(submit)).code).toBe(0)
-  })
-
-  test('a nonce that the journal holds for another question is exit 2 with the line and the holder; for the same intent it is its own', async () => {
-    const [one, two] = intents(2)
-    world.ndjson('rows.ndjson', [{ ...one, nonce: '9' }])
-    expect((await world.run(submit)).code).toBe(0)
-    expect((await world.run(submit)).code).toBe(0)
-    const [held] = await journal()
-    world.ndjson('rows.ndjson', [{ ...two }, { ...one, nonce: '9', client_ref: 'x' }])
-    expect((await world.run(submit)).code).toBe(0)
-    const [, three] = [0, 1].map((n) => ({
-      identifier: world.ask(`more ${n}`).questionId,
-      outcome: 'p1',
-    }))
-    world.ndjson('rows.ndjson', [{ ...three, nonce: '9' }])
-    const ran = await world.run(submit)
+test('R6: two rows of one wallet with the same nonce are exit 2 with both lines, before anything is signed', async () => {
+  const [one, two, three] = intents(3)
+  world.ndjson('rows.ndjson', [{ ...one, nonce: '7' }, { ...two }, { ...three, nonce: 7 }])
+  for (const verb of ['sign', 'submit']) {
+    const ran = await world.run(['batch', verb, 'rows.ndjson', '--json'])
     expect(errorOf(ran)).toMatchObject({
       code: 'nonce_reserved',
       exit_code: 2,
-      detail: expect.stringContaining(held?.journal_id ?? 'none'),
+      detail: expect.stringContaining('lines 1 and 3'),
     })
-    expect(errorOf(ran).detail).toContain('line 1')
-    expect(await journal()).toHaveLength(2)
+  }
+  expect(await journal()).toEqual([])
+  expect(world.calls).toEqual([])
+})
+
+test('R6: a signed item is held against intents and against other items; another wallet may use the number', async () => {
+  const [mine, other] = world.front.wallets as [never, never]
+  const questions = [0, 1, 2].map((n) => world.ask(`item ${n}`)) as [never, never, never]
+  const [first, second] = [
+    await signedItem(mine, questions[0]),
+    await signedItem(mine, questions[1]),
+  ]
+  const row = { identifier: (questions[2] as { questionId: string }).questionId, outcome: 'p2' }
+  world.ndjson('rows.ndjson', [first, { ...row, nonce: first.permit.nonce }])
+  expect(errorOf(await world.run(submit))).toMatchObject({
+    code: 'nonce_reserved',
+    detail: expect.stringContaining('lines 1 and 2'),
+  })
+  world.ndjson('rows.ndjson', [
+    first,
+    { ...second, permit: { ...second.permit, nonce: first.permit.nonce } },
+  ])
+  expect(errorOf(await world.run(submit))).toMatchObject({ code: 'nonce_reserved', exit_code: 2 })
+  expect(world.calls).toEqual([])
+  const foreign = await signedItem(other, questions[0])
+  world.ndjson('rows.ndjson', [foreign, { ...row, nonce: foreign.permit.nonce }])
+  expect((await world.run(submit)).code).toBe(0)
+})
+
+test('R6: a nonce that the journal holds for another question is exit 2 with the line and the holder; for the same intent it is its own', async () => {
+  const [one, two] = intents(2)
+  world.ndjson('rows.ndjson', [{ ...one, nonce: '9' }])
+  expect((await world.run(submit)).code).toBe(0)
+  expect((await world.run(submit)).code).toBe(0)
+  const [held] = await journal()
+  world.ndjson('rows.ndjson', [{ ...two }, { ...one, nonce: '9', client_ref: 'x' }])
+  expect((await world.run(submit)).code).toBe(0)
+  const [, three] = [0, 1].map((n) => ({
+    identifier: world.ask(`more ${n}`).questionId,
+    outcome: 'p1',
+  }))
+  world.ndjson('rows.ndjson', [{ ...three, nonce: '9' }])
+  const ran = await world.run(submit)
+  expect(errorOf(ran)).toMatchObject({
+    code: 'nonce_reserved',
+    exit_code: 2,
+    detail: expect.stringContaining(held?.journal_id ?? 'none'),
+  })
+  expect(errorOf(ran).detail).toContain('line 1')
+  expect(await journal()).toHaveLength(2)
+})
+
+test("contract §1: what failed retryably is open: it is sent again with the same bytes, once a run, and its status is the answer's", async () => {
+  world.ndjson('rows.ndjson', intents(3))
+  const ids = documentOf(await world.run(submit)).results.map(
+    ({ candidate }) => candidate?.candidate_id ?? '',
+  )
+  await world.become(ids[0] ?? '', failed('insufficient_allowance', true))
+  await world.become(ids[1] ?? '', { status: 'validated', validatedAtMs: 1 })
+  await world.become(ids[1] ?? '', {
+    status: 'selected',
+    validatedAtMs: 1,
+    selectedAtMs: 2,
+    submission: null,
+  })
+  await world.become(ids[1] ?? '', executed)
+  world.file('ids.txt', ids.join('\n'))
+  await world.run(['batch', 'status', 'ids.txt', '--json'])
+  const before = world.calls.length
+  const ran = await world.run([...submit, '--resume'])
+  expect(ran.code).toBe(0)
+  expect(world.calls.slice(before).map(({ items }) => items.length)).toEqual([1])
+  expect(world.calls[before]?.items[0]).toEqual(world.calls[0]?.items[0])
+  expect(
+    documentOf(ran).results.map(({ outcome, candidate }) => [
+      outcome,
+      candidate?.candidate_id,
+      candidate?.status,
+    ]),
+  ).toEqual([
+    ['replayed', ids[0], 'received'],
+    ['accepted', ids[1], 'executed'],
+    ['accepted', ids[2], 'received'],
+  ])
+  // Only the first was asked about by this run.
+  expect(
+    documentOf(ran).results.map(({ candidate }) => (candidate as { as_of?: string } | null)?.as_of),
+  ).toEqual(['answer', 'journal', 'journal'])
+})
+
+test('contract §5: `insufficient_allowance` of --wait says that the same bytes may be sent again', async () => {
+  world.ndjson('rows.ndjson', intents(1))
+  world.intercept.before = async (path) => {
+    if (path.includes('/status'))
+      for (const { id } of world.front.ledger.active())
+        await world.become(id, failed('insufficient_allowance', true))
+    return undefined
+  }
+  const ran = await world.run([...submit, '--wait'])
+  expect(errorOf(ran)).toMatchObject({
+    code: 'insufficient_allowance',
+    exit_code: 7,
+    retryable: true,
+  })
+  world.file('ids.txt', documentOf(ran).results[0]?.candidate?.candidate_id ?? '')
+  expect(errorOf(await world.run(['batch', 'status', 'ids.txt', '--json']))).toMatchObject({
+    exit_code: 7,
+    retryable: true,
   })
 })
 
-describe('--resume', () => {
-  test("contract §1: what failed retryably is open: it is sent again with the same bytes, once a run, and its status is the answer's", async () => {
-    world.ndjson('rows.ndjson', intents(3))
-    const ids = documentOf(await world.run(submit)).results.map(
-      ({ candidate }) => candidate?.candidate_id ?? '',
-    )
-    await world.become(ids[0] ?? '', failed('insufficient_allowance', true))
-    await world.become(ids[1] ?? '', { status: 'validated', validatedAtMs: 1 })
-    await world.become(ids[1] ?? '', {
-      status: 'selected',
-      validatedAtMs: 1,
-      selectedAtMs: 2,
-      submission: null,
-    })
-    await world.become(ids[1] ?? '', executed)
-    world.file('ids.txt', ids.join('\n'))
-    await world.run(['batch', 'status', 'ids.txt', '--json'])
-    const before = world.calls.length
-    const ran = await world.run([...submit, '--resume'])
-    expect(ran.code).toBe(0)
-    expect(world.calls.slice(before).map(({ items }) => items.length)).toEqual([1])
-    expect(world.calls[before]?.items[0]).toEqual(world.calls[0]?.items[0])
-    expect(
-      documentOf(ran).results.map(({ outcome, candidate }) => [
-        outcome,
-        candidate?.candidate_id,
-        candidate?.status,
-      ]),
-    ).toEqual([
-      ['replayed', ids[0], 'received'],
-      ['accepted', ids[1], 'executed'],
-      ['accepted', ids[2], 'received'],
-    ])
-    // Only the first was asked about by this run.
-    expect(
-      documentOf(ran).results.map(
-        ({ candidate }) => (candidate as { as_of?: string } | null)?.as_of,
-      ),
-    ).toEqual(['answer', 'journal', 'journal'])
-  })
+test("contract §6: the hint can be pasted: names are quoted and the flags of this call are repeated, but no URL's path (R5)", async () => {
+  world.ndjson("it's rows.ndjson", intents(1))
+  world.intercept.before = async (path) =>
+    path === '/propose/batch'
+      ? new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
+      : undefined
+  const flags = ['--gateway', 'http://127.0.0.1:8787', '--home', world.home, '--profile', 'default']
+  const ran = await world.run([
+    'batch',
+    'submit',
+    "it's rows.ndjson",
+    '--json',
+    '--max-amount',
+    '5000000000raw',
+    ...flags,
+  ])
+  const command = `proposer batch submit 'it'\\''s rows.ndjson' --resume --max-amount 5000000000raw --gateway http://127.0.0.1:8787 --home ${world.home} --profile default`
+  expect(errorOf(ran).hint).toContain(`\`${command}\``)
+  const secret = await world.run([
+    'batch',
+    'submit',
+    "it's rows.ndjson",
+    '--json',
+    '--gateway',
+    'http://127.0.0.1:8787/secret/',
+  ])
+  expect(secret.code).toBe(6)
+  expect(secret.stderr).not.toContain('secret')
+  expect(errorOf(secret).hint).toContain('--gateway <url>')
+})
 
-  test('contract §5: `insufficient_allowance` of --wait says that the same bytes may be sent again', async () => {
-    world.ndjson('rows.ndjson', intents(1))
-    world.intercept.before = async (path) => {
-      if (path.includes('/status'))
-        for (const { id } of world.front.ledger.active())
-          await world.become(id, failed('insufficient_allowance', true))
-      return undefined
-    }
-    const ran = await world.run([...submit, '--wait'])
-    expect(errorOf(ran)).toMatchObject({
-      code: 'insufficient_allowance',
-      exit_code: 7,
-      retryable: true,
-    })
-    world.file('ids.txt', documentOf(ran).results[0]?.candidate?.candidate_id ?? '')
-    expect(errorOf(await world.run(['batch', 'status', 'ids.txt', '--json']))).toMatchObject({
-      exit_code: 7,
-      retryable: true,
-    })
-  })
+test('contract §6: a batch offers no --supersede of its own, but the command that has one', async () => {
+  const [row] = intents(1)
+  await world.run(['sign', row?.identifier ?? '', '--outcome', 'p1', '--quiet'])
+  world.ndjson('rows.ndjson', [row ?? {}])
+  const { hint } = errorOf(await world.run(submit))
+  const [held] = await journal()
+  expect(hint).toContain(
+    `\`proposer submit ${row?.identifier} --outcome p2 --supersede ${held?.journal_id}\``,
+  )
+  expect(String(hint).match(/--supersede/g)).toHaveLength(1)
+})
 
-  test("contract §6: the hint can be pasted: names are quoted and the flags of this call are repeated, but no URL's path (R5)", async () => {
-    world.ndjson("it's rows.ndjson", intents(1))
-    world.intercept.before = async (path) =>
-      path === '/propose/batch'
-        ? new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
-        : undefined
-    const flags = [
-      '--gateway',
-      'http://127.0.0.1:8787',
-      '--home',
-      world.home,
-      '--profile',
-      'default',
-    ]
-    const ran = await world.run([
-      'batch',
-      'submit',
-      "it's rows.ndjson",
-      '--json',
-      '--max-amount',
-      '5000000000raw',
-      ...flags,
-    ])
-    const command = `proposer batch submit 'it'\\''s rows.ndjson' --resume --max-amount 5000000000raw --gateway http://127.0.0.1:8787 --home ${world.home} --profile default`
-    expect(errorOf(ran).hint).toContain(`\`${command}\``)
-    const secret = await world.run([
-      'batch',
-      'submit',
-      "it's rows.ndjson",
-      '--json',
-      '--gateway',
-      'http://127.0.0.1:8787/secret/',
-    ])
-    expect(secret.code).toBe(6)
-    expect(secret.stderr).not.toContain('secret')
-    expect(errorOf(secret).hint).toContain('--gateway <url>')
-  })
+test('what `batch sign` names next can be pasted too', async () => {
+  world.ndjson('rows.ndjson', intents(1))
+  const ran = await world.run([
+    'batch',
+    'sign',
+    'rows.ndjson',
+    '-o',
+    'two words',
+    '--home',
+    world.home,
+    '--gateway',
+    'http://127.0.0.1:8787',
+  ])
+  expect(ran.stdout).toContain(
+    `next: proposer batch submit 'two words' --gateway http://127.0.0.1:8787 --home ${world.home}\n`,
+  )
+})
 
-  test('contract §6: a batch offers no --supersede of its own, but the command that has one', async () => {
-    const [row] = intents(1)
-    await world.run(['sign', row?.identifier ?? '', '--outcome', 'p1', '--quiet'])
-    world.ndjson('rows.ndjson', [row ?? {}])
-    const { hint } = errorOf(await world.run(submit))
-    const [held] = await journal()
-    expect(hint).toContain(
-      `\`proposer submit ${row?.identifier} --outcome p2 --supersede ${held?.journal_id}\``,
-    )
-    expect(String(hint).match(/--supersede/g)).toHaveLength(1)
-  })
-
-  test('what `batch sign` names next can be pasted too', async () => {
-    world.ndjson('rows.ndjson', intents(1))
-    const ran = await world.run([
-      'batch',
-      'sign',
-      'rows.ndjson',
-      '-o',
-      'two words',
-      '--home',
-      world.home,
-      '--gateway',
-      'http://127.0.0.1:8787',
-    ])
-    expect(ran.stdout).toContain(
-      `next: proposer batch submit 'two words' --gateway http://127.0.0.1:8787 --home ${world.home}\n`,
-    )
-  })
-
-  test('--fit is not offered to who has given it', async () => {
-    world.ndjson('rows.ndjson', intents(2))
-    const most = ['--max-spend', `${testBondRaw}raw`]
-    expect(
-      errorOf(await world.run(['batch', 'sign', 'rows.ndjson', '--json', ...most])).hint,
-    ).toContain('--fit')
-    expect(
-      errorOf(await world.run(['batch', 'sign', 'rows.ndjson', '--json', ...most, '--fit'])).hint,
-    ).not.toContain('--fit')
-  })
+test('--fit is not offered to who has given it', async () => {
+  world.ndjson('rows.ndjson', intents(2))
+  const most = ['--max-spend', `${testBondRaw}raw`]
+  expect(
+    errorOf(await world.run(['batch', 'sign', 'rows.ndjson', '--json', ...most])).hint,
+  ).toContain('--fit')
+  expect(
+    errorOf(await world.run(['batch', 'sign', 'rows.ndjson', '--json', ...most, '--fit'])).hint,
+  ).not.toContain('--fit')
 })
 
 test('contract §6: a gateway that is not there is named, and nobody talks of saved bytes where nothing was signed', async () => {
@@ -288,182 +275,169 @@ test('contract §6: a gateway that is not there is named, and nobody talks of sa
   expect(await journal()).toEqual([])
 })
 
-describe('inputs', () => {
-  test('an error in a JSON array names the element, not a line that all share', async () => {
-    const [one, two] = intents(2)
-    world.file('rows.json', JSON.stringify([one, two, one]))
-    const twice = await world.run(['batch', 'submit', 'rows.json', '--json'])
-    expect(errorOf(twice)).toMatchObject({
-      code: 'duplicate_row',
-      detail: expect.stringContaining('rows 1 and 3'),
-    })
-    world.file('rows.json', JSON.stringify([one, { ...two, outcome: 'p7' }]))
-    expect(errorOf(await world.run(['batch', 'submit', 'rows.json', '--json'])).detail).toContain(
-      'rows.json, row 2: outcome',
-    )
-    world.file('rows.json', JSON.stringify([one, { ...two, amount: '1' }]))
-    expect(errorOf(await world.run(['batch', 'submit', 'rows.json', '--json'])).detail).toContain(
-      'row 2: ',
-    )
-    world.file('ids.json', JSON.stringify([one?.identifier, 'Not An Id']))
-    expect(errorOf(await world.run(['batch', 'context', 'ids.json', '--json'])).detail).toContain(
-      'row 2: ',
-    )
+test('an error in a JSON array names the element, not a line that all share', async () => {
+  const [one, two] = intents(2)
+  world.file('rows.json', JSON.stringify([one, two, one]))
+  const twice = await world.run(['batch', 'submit', 'rows.json', '--json'])
+  expect(errorOf(twice)).toMatchObject({
+    code: 'duplicate_row',
+    detail: expect.stringContaining('rows 1 and 3'),
   })
-
-  test.each(['--json', '--ndjson'])(
-    'what `batch sign %s` printed is sent by `batch submit`: the payloads of its results',
-    async (mode) => {
-      const rows = intents(3)
-      world.ndjson('rows.ndjson', [rows[0] ?? {}, { ...rows[1], amount: '1' }, rows[2] ?? {}])
-      const { stdout } = await world.run(['batch', 'sign', 'rows.ndjson', mode])
-      world.file('signed', stdout)
-      const sent = await world.run(['batch', 'submit', 'signed', '--json'])
-      expect(sent.code, sent.stderr).toBe(0)
-      expect(
-        documentOf(sent).results.map(({ client_ref, outcome }) => [client_ref, outcome]),
-      ).toEqual([
-        ['ref-0', 'accepted'],
-        ['ref-2', 'accepted'],
-      ])
-      expect(await journal()).toHaveLength(2)
-      world.file('results', sent.stdout)
-      const wrong = await world.run(['batch', 'submit', 'results', '--json'])
-      expect(errorOf(wrong)).toMatchObject({
-        code: 'invalid_row',
-        exit_code: 2,
-        hint: expect.stringContaining('batch sign'),
-      })
-    },
+  world.file('rows.json', JSON.stringify([one, { ...two, outcome: 'p7' }]))
+  expect(errorOf(await world.run(['batch', 'submit', 'rows.json', '--json'])).detail).toContain(
+    'rows.json, row 2: outcome',
+  )
+  world.file('rows.json', JSON.stringify([one, { ...two, amount: '1' }]))
+  expect(errorOf(await world.run(['batch', 'submit', 'rows.json', '--json'])).detail).toContain(
+    'row 2: ',
+  )
+  world.file('ids.json', JSON.stringify([one?.identifier, 'Not An Id']))
+  expect(errorOf(await world.run(['batch', 'context', 'ids.json', '--json'])).detail).toContain(
+    'row 2: ',
   )
 })
 
-describe('signed items', () => {
-  test('R6: an item of another question, or with other fields, is refused as `submit` refuses it, and the others go on', async () => {
-    const rows = intents(4)
-    world.ndjson('rows.ndjson', rows.slice(0, 2))
-    const [first, second] = linesOf((await world.run(['batch', 'sign', 'rows.ndjson'])).stdout) as [
-      Record<string, unknown>,
-      { permit: { amount: string } },
-    ]
-    const { client_ref: _reference, ...item } = first
-    world.ndjson('rows.ndjson', [
-      { ...item, identifier: rows[2]?.identifier },
-      {
-        ...second,
-        permit: { ...second.permit, amount: String(BigInt(second.permit.amount) + 1n) },
-      },
-      rows[3] ?? {},
+test.each(['--json', '--ndjson'])(
+  'what `batch sign %s` printed is sent by `batch submit`: the payloads of its results',
+  async (mode) => {
+    const rows = intents(3)
+    world.ndjson('rows.ndjson', [rows[0] ?? {}, { ...rows[1], amount: '1' }, rows[2] ?? {}])
+    const { stdout } = await world.run(['batch', 'sign', 'rows.ndjson', mode])
+    world.file('signed', stdout)
+    const sent = await world.run(['batch', 'submit', 'signed', '--json'])
+    expect(sent.code, sent.stderr).toBe(0)
+    expect(
+      documentOf(sent).results.map(({ client_ref, outcome }) => [client_ref, outcome]),
+    ).toEqual([
+      ['ref-0', 'accepted'],
+      ['ref-2', 'accepted'],
     ])
-    const { results } = documentOf(await world.run(submit))
-    expect(results.map(({ outcome, error }) => error?.code ?? outcome)).toEqual([
-      'payload_of_other_question',
-      'payload_changed',
-      'accepted',
-    ])
-    expect(world.calls.flatMap(({ items }) => items)).toHaveLength(1)
-  })
+    expect(await journal()).toHaveLength(2)
+    world.file('results', sent.stdout)
+    const wrong = await world.run(['batch', 'submit', 'results', '--json'])
+    expect(errorOf(wrong)).toMatchObject({
+      code: 'invalid_row',
+      exit_code: 2,
+      hint: expect.stringContaining('batch sign'),
+    })
+  },
+)
 
-  test('R8: typed data given out for the question stands in the way of an item', async () => {
-    const question = world.ask('issued')
-    await world.run([
-      'sign',
-      question.questionId,
-      '--outcome',
-      'p1',
-      '--typed-data',
-      '--proposer',
-      world.wallet.address,
-      '--quiet',
-    ])
-    world.ndjson('rows.ndjson', [await signedItem(world.wallet, question)])
-    expect(documentOf(await world.run(submit)).results).toMatchObject([
-      { outcome: 'rejected', error: { code: 'authorization_open' } },
-    ])
-    expect(world.calls).toEqual([])
-  })
-
-  test('robustness §6: records of a batch tell what no chain has confirmed', async () => {
-    world.ndjson('rows.ndjson', intents(1))
-    await world.run(['batch', 'sign', 'rows.ndjson', '-o', 'signed.ndjson'])
-    expect(readFileSync(join(world.home, 'signed.ndjson'), 'utf8')).toContain('signature')
-    const [run = ''] = readdirSync(join(world.home, 'journal')).filter((name) => name !== 'lock')
-    const [log = ''] = readdirSync(join(world.home, 'journal', run)).filter((name) =>
-      name.startsWith('log-'),
-    )
-    const records = linesOf(readFileSync(join(world.home, 'journal', run, log), 'utf8'))
-    const signed = records.find(({ k }) => k === 'signed') as
-      | { d: { unchecked?: string[] } }
-      | undefined
-    expect(signed?.d.unchecked).toEqual([
-      ...['round', 'bond', 'nonce', 'balance', 'allowance', 'implementations'],
-    ])
-  })
+test('R6: an item of another question, or with other fields, is refused as `submit` refuses it, and the others go on', async () => {
+  const rows = intents(4)
+  world.ndjson('rows.ndjson', rows.slice(0, 2))
+  const [first, second] = linesOf((await world.run(['batch', 'sign', 'rows.ndjson'])).stdout) as [
+    Record<string, unknown>,
+    { permit: { amount: string } },
+  ]
+  const { client_ref: _reference, ...item } = first
+  world.ndjson('rows.ndjson', [
+    { ...item, identifier: rows[2]?.identifier },
+    {
+      ...second,
+      permit: { ...second.permit, amount: String(BigInt(second.permit.amount) + 1n) },
+    },
+    rows[3] ?? {},
+  ])
+  const { results } = documentOf(await world.run(submit))
+  expect(results.map(({ outcome, error }) => error?.code ?? outcome)).toEqual([
+    'payload_of_other_question',
+    'payload_changed',
+    'accepted',
+  ])
+  expect(world.calls.flatMap(({ items }) => items)).toHaveLength(1)
 })
 
-describe('`batch sign` of several calls', () => {
-  /** Answers so to whoever asks for contexts of rows behind the first hundred. */
-  const afterHundred = (rows: ReturnType<typeof intents>, answer: () => Response) => {
-    const later = new Set(rows.slice(100).map(({ identifier }) => identifier))
-    world.intercept.before = async (path, body) => {
-      if (!path.endsWith('/signing-data')) return undefined
-      const { identifiers } = JSON.parse(body) as { identifiers: `0x${string}`[] }
-      return identifiers.some((one) => later.has(one)) ? answer() : undefined
-    }
+test('R8: typed data given out for the question stands in the way of an item', async () => {
+  const question = world.ask('issued')
+  await world.run([
+    'sign',
+    question.questionId,
+    '--outcome',
+    'p1',
+    '--typed-data',
+    '--proposer',
+    world.wallet.address,
+    '--quiet',
+  ])
+  world.ndjson('rows.ndjson', [await signedItem(world.wallet, question)])
+  expect(documentOf(await world.run(submit)).results).toMatchObject([
+    { outcome: 'rejected', error: { code: 'authorization_open' } },
+  ])
+  expect(world.calls).toEqual([])
+})
+
+test('robustness §6: records of a batch tell what no chain has confirmed', async () => {
+  world.ndjson('rows.ndjson', intents(1))
+  await world.run(['batch', 'sign', 'rows.ndjson', '-o', 'signed.ndjson'])
+  expect(readFileSync(join(world.home, 'signed.ndjson'), 'utf8')).toContain('signature')
+  const [run = ''] = readdirSync(join(world.home, 'journal')).filter((name) => name !== 'lock')
+  const [log = ''] = readdirSync(join(world.home, 'journal', run)).filter((name) =>
+    name.startsWith('log-'),
+  )
+  const records = linesOf(readFileSync(join(world.home, 'journal', run, log), 'utf8'))
+  const signed = records.find(({ k }) => k === 'signed') as
+    | { d: { unchecked?: string[] } }
+    | undefined
+  expect(signed?.d.unchecked).toEqual([
+    ...['round', 'bond', 'nonce', 'balance', 'allowance', 'implementations'],
+  ])
+})
+
+/** Answers so to whoever asks for contexts of rows behind the first hundred. */
+const afterHundred = (rows: ReturnType<typeof intents>, answer: () => Response) => {
+  const later = new Set(rows.slice(100).map(({ identifier }) => identifier))
+  world.intercept.before = async (path, body) => {
+    if (!path.endsWith('/signing-data')) return undefined
+    const { identifiers } = JSON.parse(body) as { identifiers: `0x${string}`[] }
+    return identifiers.some((one) => later.has(one)) ? answer() : undefined
   }
-  const busy = () =>
-    new Response(JSON.stringify({ error: { code: 'unavailable', detail: 'later' } }), {
-      status: 503,
-      headers: { 'content-type': 'application/json' },
-    })
-
-  test('R6, R8: a gateway that stops answering costs none of the signatures that its contexts were there for', async () => {
-    const rows = intents(120)
-    world.ndjson('rows.ndjson', rows)
-    afterHundred(rows, busy)
-    const broken = await world.run([
-      'batch',
-      'sign',
-      'rows.ndjson',
-      '--json',
-      '-o',
-      'signed.ndjson',
-    ])
-    expect(broken.code, broken.stderr).toBe(75)
-    const before = await journal()
-    expect(before).toHaveLength(100)
-    expect(readdirSync(world.home)).not.toContain('signed.ndjson')
-    world.intercept = {}
-    const ran = await world.run(['batch', 'sign', 'rows.ndjson', '--json', '-o', 'signed.ndjson'])
-    expect(documentOf(ran).summary).toEqual({ rows: 120, signed: 20, reused: 100, rejected: 0 })
-    const items = linesOf(readFileSync(join(world.home, 'signed.ndjson'), 'utf8')) as {
-      client_ref: string
-      permit: { nonce: string }
-    }[]
-    expect(items.map(({ client_ref }) => client_ref)).toEqual(
-      rows.map(({ client_ref }) => client_ref),
-    )
-    expect(new Set(items.map(({ permit }) => permit.nonce)).size).toBe(120)
-    expect((await journal()).slice(0, 100).map(({ journal_id }) => journal_id)).toEqual(
-      before.map(({ journal_id }) => journal_id),
-    )
+}
+const busy = () =>
+  new Response(JSON.stringify({ error: { code: 'unavailable', detail: 'later' } }), {
+    status: 503,
+    headers: { 'content-type': 'application/json' },
   })
 
-  test('contract §6: one that is stopped signs nothing more, and its journal stays whole', async () => {
-    const rows = intents(120)
-    world.ndjson('rows.ndjson', rows)
-    const stop = new AbortController()
-    afterHundred(rows, () => {
-      stop.abort(new InterruptedError('interrupted', 'stopped by the test', {}))
-      return busy()
-    })
-    const stopped = await world.run(['batch', 'sign', 'rows.ndjson', '--json'], {
-      signal: stop.signal,
-    })
-    expect(stopped.code, stopped.stderr).toBe(130)
-    expect([0, 100]).toContain((await journal()).length)
-    expect((await world.run(['journal', 'verify'])).code).toBe(0)
+test('R6, R8: a gateway that stops answering costs none of the signatures that its contexts were there for', async () => {
+  const rows = intents(120)
+  world.ndjson('rows.ndjson', rows)
+  afterHundred(rows, busy)
+  const broken = await world.run(['batch', 'sign', 'rows.ndjson', '--json', '-o', 'signed.ndjson'])
+  expect(broken.code, broken.stderr).toBe(75)
+  const before = await journal()
+  expect(before).toHaveLength(100)
+  expect(readdirSync(world.home)).not.toContain('signed.ndjson')
+  world.intercept = {}
+  const ran = await world.run(['batch', 'sign', 'rows.ndjson', '--json', '-o', 'signed.ndjson'])
+  expect(documentOf(ran).summary).toEqual({ rows: 120, signed: 20, reused: 100, rejected: 0 })
+  const items = linesOf(readFileSync(join(world.home, 'signed.ndjson'), 'utf8')) as {
+    client_ref: string
+    permit: { nonce: string }
+  }[]
+  expect(items.map(({ client_ref }) => client_ref)).toEqual(
+    rows.map(({ client_ref }) => client_ref),
+  )
+  expect(new Set(items.map(({ permit }) => permit.nonce)).size).toBe(120)
+  expect((await journal()).slice(0, 100).map(({ journal_id }) => journal_id)).toEqual(
+    before.map(({ journal_id }) => journal_id),
+  )
+})
+
+test('contract §6: one that is stopped signs nothing more, and its journal stays whole', async () => {
+  const rows = intents(120)
+  world.ndjson('rows.ndjson', rows)
+  const stop = new AbortController()
+  afterHundred(rows, () => {
+    stop.abort(new InterruptedError('interrupted', 'stopped by the test', {}))
+    return busy()
   })
+  const stopped = await world.run(['batch', 'sign', 'rows.ndjson', '--json'], {
+    signal: stop.signal,
+  })
+  expect(stopped.code, stopped.stderr).toBe(130)
+  expect([0, 100]).toContain((await journal()).length)
+  expect((await world.run(['journal', 'verify'])).code).toBe(0)
 })
 
 describe('contract §6: what this home proposed, and executed in this round, is said again everywhere', () => {

@@ -312,52 +312,50 @@ describe('check', () => {
   })
 })
 
-describe('the same findings before a signature', () => {
-  test('sign --dry-run has them; --require-check refuses, and signs nothing', async () => {
-    markets = { [question]: market({ outcomePrices: '["0.02", "0.98"]' }) }
-    const argv = ['sign', question, '--outcome', 'yes']
-    const look = JSON.parse((await cli([...argv, '--dry-run', '--json'])).stdout)
-    expect(look.findings).toHaveLength(7)
-    const refused = await cli([...argv, '--require-check', '--json'])
-    expect([refused.code, errorIn(refused.stderr).code]).toEqual([2, 'check_failed'])
-    expect((await cli([...argv, '--dry-run', '--require-known'])).code).toBe(0)
-    expect((await cli([...argv, '--dry-run', '--require-check'])).code).toBe(2)
-    const signed = await cli(argv, { columns: 80 })
-    expect(signed.code).toBe(0)
-    expect(signed.stderr).toContain('market_price: the market pays 2 % for Yes (p2)')
-  })
+test('sign --dry-run has them; --require-check refuses, and signs nothing', async () => {
+  markets = { [question]: market({ outcomePrices: '["0.02", "0.98"]' }) }
+  const argv = ['sign', question, '--outcome', 'yes']
+  const look = JSON.parse((await cli([...argv, '--dry-run', '--json'])).stdout)
+  expect(look.findings).toHaveLength(7)
+  const refused = await cli([...argv, '--require-check', '--json'])
+  expect([refused.code, errorIn(refused.stderr).code]).toEqual([2, 'check_failed'])
+  expect((await cli([...argv, '--dry-run', '--require-known'])).code).toBe(0)
+  expect((await cli([...argv, '--dry-run', '--require-check'])).code).toBe(2)
+  const signed = await cli(argv, { columns: 80 })
+  expect(signed.code).toBe(0)
+  expect(signed.stderr).toContain('market_price: the market pays 2 % for Yes (p2)')
+})
 
-  test('typed data that was given out before is held to it too', async () => {
-    const argv = ['sign', question, '--outcome', 'yes', '--json']
-    expect((await cli([...argv, '--typed-data'])).code).toBe(0)
-    const refused = await cli([...argv, '--require-known'])
-    expect([refused.code, errorIn(refused.stderr).code]).toEqual([2, 'check_failed'])
-    expect((await cli(argv)).code).toBe(0)
-  })
+test('typed data that was given out before is held to it too', async () => {
+  const argv = ['sign', question, '--outcome', 'yes', '--json']
+  expect((await cli([...argv, '--typed-data'])).code).toBe(0)
+  const refused = await cli([...argv, '--require-known'])
+  expect([refused.code, errorIn(refused.stderr).code]).toEqual([2, 'check_failed'])
+  expect((await cli(argv)).code).toBe(0)
+})
 
-  test('batch rows that warn are rejected, others go on; the plan shows all', async () => {
-    const other = ask(chain, questionText('And snow?'))
-    chain.mine()
-    await cli(['config', 'set', 'check-reward-percent', '0'])
-    markets = {
-      [question]: market({ outcomePrices: '["0.02", "0.98"]' }),
-      [other]: market({ slug: 'snow' }),
-    }
-    const rows = join(home.path, 'rows.ndjson')
-    writeFileSync(
-      rows,
-      [question, other]
-        .map((identifier) => `{"identifier":"${identifier}","outcome":"yes"}\n`)
-        .join(''),
-    )
-    const plan = JSON.parse((await cli(['batch', 'sign', rows, '--dry-run', '--json'])).stdout)
-    expect(plan.results[0].findings).toHaveLength(7)
-    const shown = await cli(['batch', 'sign', rows, '--dry-run'], { columns: 100 })
-    expect(shown.stdout.replace(/\s+/g, ' ')).toContain('line 1: warn: market_price')
-    const ran = await cli(['batch', 'sign', rows, '--require-check', '--json'])
-    expect(ran.code).toBe(2)
-    expect(errorIn(ran.stderr).code).toBe('check_failed')
-    const { results: told } = JSON.parse(ran.stdout)
-    expect(told.map(({ outcome }: { outcome: string }) => outcome)).toEqual(['rejected', 'signed'])
-  })
+test('batch rows that warn are rejected, others go on; the plan shows all', async () => {
+  const other = ask(chain, questionText('And snow?'))
+  chain.mine()
+  await cli(['config', 'set', 'check-reward-percent', '0'])
+  markets = {
+    [question]: market({ outcomePrices: '["0.02", "0.98"]' }),
+    [other]: market({ slug: 'snow' }),
+  }
+  const rows = join(home.path, 'rows.ndjson')
+  writeFileSync(
+    rows,
+    [question, other]
+      .map((identifier) => `{"identifier":"${identifier}","outcome":"yes"}\n`)
+      .join(''),
+  )
+  const plan = JSON.parse((await cli(['batch', 'sign', rows, '--dry-run', '--json'])).stdout)
+  expect(plan.results[0].findings).toHaveLength(7)
+  const shown = await cli(['batch', 'sign', rows, '--dry-run'], { columns: 100 })
+  expect(shown.stdout.replace(/\s+/g, ' ')).toContain('line 1: warn: market_price')
+  const ran = await cli(['batch', 'sign', rows, '--require-check', '--json'])
+  expect(ran.code).toBe(2)
+  expect(errorIn(ran.stderr).code).toBe('check_failed')
+  const { results: told } = JSON.parse(ran.stdout)
+  expect(told.map(({ outcome }: { outcome: string }) => outcome)).toEqual(['rejected', 'signed'])
 })

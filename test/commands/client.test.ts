@@ -24,215 +24,211 @@ afterEach(() => home.remove())
 const ask = (argv: string[], more: RunOptions = {}) =>
   run(home.path, argv, { env, fetch: gateway.fetch, clock: instantClock(), ...more })
 
-describe('sign', () => {
-  test('contract §6: the result has its keys in order, and the payload is the exact v1 body', async () => {
-    const signed = answerOf(await ask(sign))
-    expect(Object.keys(signed).slice(0, 7)).toEqual([
-      'schema',
-      'journal_id',
-      'question_id',
-      'identifier',
-      'digest',
-      'signer',
-      'payload',
-    ])
-    expect(signed).toMatchObject({
-      schema: 'proposer.signed/1',
-      question_id: question,
-      identifier: 'will-it-hold',
-      signer: proposer,
-    })
-    expect(signed.payload).toMatchObject({
-      proposer,
-      outcome: 'p2',
-      max_payment: '0',
-      permit: { amount: bondRaw },
-      signature: expect.stringMatching(/^0x[0-9a-f]{130}$/),
-    })
-    expect(gateway.received).toEqual([])
+test('contract §6: the result has its keys in order, and the payload is the exact v1 body', async () => {
+  const signed = answerOf(await ask(sign))
+  expect(Object.keys(signed).slice(0, 7)).toEqual([
+    'schema',
+    'journal_id',
+    'question_id',
+    'identifier',
+    'digest',
+    'signer',
+    'payload',
+  ])
+  expect(signed).toMatchObject({
+    schema: 'proposer.signed/1',
+    question_id: question,
+    identifier: 'will-it-hold',
+    signer: proposer,
   })
-
-  test('contract §6: the same call again gives the saved payload, byte for byte, and asks nobody for a context', async () => {
-    const first = answerOf(await ask(sign))
-    const calls = gateway.calls.length
-    const again = answerOf(await ask(sign))
-    expect(again).toMatchObject({
-      payload: first.payload,
-      journal_id: first.journal_id,
-      reused: true,
-    })
-    expect(gateway.calls).toHaveLength(calls)
-    const alone = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '-o', '-'])
-    expect(alone.stdout).toBe(JSON.stringify(first.payload))
+  expect(signed.payload).toMatchObject({
+    proposer,
+    outcome: 'p2',
+    max_payment: '0',
+    permit: { amount: bondRaw },
+    signature: expect.stringMatching(/^0x[0-9a-f]{130}$/),
   })
+  expect(gateway.received).toEqual([])
+})
 
-  test('R5: -o writes the exact bytes, 0600, and no signature to the terminal', async () => {
-    const ran = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '-o', 'payload.json'])
-    const path = join(home.path, 'payload.json')
-    const { signature } = JSON.parse(readFileSync(path, 'utf8'))
-    expect(statSync(path).mode & 0o777).toBe(0o600)
-    expect(ran.stdout + ran.stderr).not.toContain(signature.slice(2, 40))
-    expect(ran.stdout).toContain('proposer submit will-it-hold payload.json')
+test('contract §6: the same call again gives the saved payload, byte for byte, and asks nobody for a context', async () => {
+  const first = answerOf(await ask(sign))
+  const calls = gateway.calls.length
+  const again = answerOf(await ask(sign))
+  expect(again).toMatchObject({
+    payload: first.payload,
+    journal_id: first.journal_id,
+    reused: true,
   })
+  expect(gateway.calls).toHaveLength(calls)
+  const alone = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '-o', '-'])
+  expect(alone.stdout).toBe(JSON.stringify(first.payload))
+})
 
-  test('contract §6: what is signed is shown on stderr before it is', async () => {
-    const { stderr } = await ask(['sign', 'will-it-hold', '--outcome', 'p2'])
-    for (const shown of [
-      'Will it hold?',
-      'Yes (p2)',
-      bondRaw,
-      proposer,
-      pins.signed_proposer,
-      question,
-      '0xaaaaaaaa',
-    ])
-      expect(stderr).toContain(shown)
+test('R5: -o writes the exact bytes, 0600, and no signature to the terminal', async () => {
+  const ran = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '-o', 'payload.json'])
+  const path = join(home.path, 'payload.json')
+  const { signature } = JSON.parse(readFileSync(path, 'utf8'))
+  expect(statSync(path).mode & 0o777).toBe(0o600)
+  expect(ran.stdout + ran.stderr).not.toContain(signature.slice(2, 40))
+  expect(ran.stdout).toContain('proposer submit will-it-hold payload.json')
+})
+
+test('contract §6: what is signed is shown on stderr before it is', async () => {
+  const { stderr } = await ask(['sign', 'will-it-hold', '--outcome', 'p2'])
+  for (const shown of [
+    'Will it hold?',
+    'Yes (p2)',
+    bondRaw,
+    proposer,
+    pins.signed_proposer,
+    question,
+    '0xaaaaaaaa',
+  ])
+    expect(stderr).toContain(shown)
+})
+
+test('contract §6: --dry-run shows the typed data, signs nothing and writes nothing', async () => {
+  const shown = answerOf(await ask([...sign, '--dry-run']))
+  expect(shown).toMatchObject({
+    schema: 'proposer.preview/1',
+    dry_run: true,
+    outcome: 'p2',
+    amount: bondRaw,
+    typed_data: { primaryType: 'PermitWitnessTransferFrom' },
   })
+  expect(JSON.stringify(shown)).not.toContain('signature')
+  expect(readdirSync(home.path)).not.toContain('journal')
+})
 
-  test('contract §6: --dry-run shows the typed data, signs nothing and writes nothing', async () => {
-    const shown = answerOf(await ask([...sign, '--dry-run']))
-    expect(shown).toMatchObject({
-      schema: 'proposer.preview/1',
-      dry_run: true,
-      outcome: 'p2',
-      amount: bondRaw,
-      typed_data: { primaryType: 'PermitWitnessTransferFrom' },
-    })
-    expect(JSON.stringify(shown)).not.toContain('signature')
-    expect(readdirSync(home.path)).not.toContain('journal')
-  })
+test('contract §6: --context signs offline for what `context --json` printed', async () => {
+  writeFileSync(
+    join(home.path, 'context.json'),
+    (await ask(['context', 'will-it-hold', '--json'])).stdout,
+  )
+  env = { PROPOSER_KEY_FILE: join(home.path, 'key') }
+  const fetch = async () => {
+    throw new Error('offline')
+  }
+  const signed = answerOf(await ask([...sign, '--context', 'context.json'], { fetch }))
+  expect(signed).toMatchObject({ question_id: question })
+})
 
-  test('contract §6: --context signs offline for what `context --json` printed', async () => {
-    writeFileSync(
-      join(home.path, 'context.json'),
-      (await ask(['context', 'will-it-hold', '--json'])).stdout,
-    )
-    env = { PROPOSER_KEY_FILE: join(home.path, 'key') }
-    const fetch = async () => {
-      throw new Error('offline')
-    }
-    const signed = answerOf(await ask([...sign, '--context', 'context.json'], { fetch }))
-    expect(signed).toMatchObject({ question_id: question })
-  })
+test('R9: a context file with another oracle exits 2 naming the field, and nothing is signed', async () => {
+  const lying = {
+    ...gateway.question,
+    request: { ...gateway.question.request, oracle: `0x${'e'.repeat(40)}` },
+  }
+  writeFileSync(join(home.path, 'context.json'), JSON.stringify(lying))
+  const ran = await ask([...sign, '--context', 'context.json'])
+  expect(ran.code).toBe(2)
+  expect(errorOf(ran)).toMatchObject({ code: 'untrusted_oracle' })
+  expect(ran.stdout).toBe('')
+})
 
-  test('R9: a context file with another oracle exits 2 naming the field, and nothing is signed', async () => {
-    const lying = {
-      ...gateway.question,
-      request: { ...gateway.question.request, oracle: `0x${'e'.repeat(40)}` },
-    }
-    writeFileSync(join(home.path, 'context.json'), JSON.stringify(lying))
-    const ran = await ask([...sign, '--context', 'context.json'])
-    expect(ran.code).toBe(2)
-    expect(errorOf(ran)).toMatchObject({ code: 'untrusted_oracle' })
-    expect(ran.stdout).toBe('')
-  })
+test('R8: another answer for the open question exits 5, names the authorization and what settles it', async () => {
+  const first = answerOf(await ask(sign))
+  const other = await ask(['sign', 'will-it-hold', '--outcome', 'p1', '--json'])
+  expect(other.code).toBe(5)
+  expect(errorOf(other)).toMatchObject({ code: 'authorization_open' })
+  expect(other.stderr).toContain(String(first.journal_id))
+  const superseding = answerOf(
+    await ask([
+      'sign',
+      'will-it-hold',
+      '--outcome',
+      'p1',
+      '--supersede',
+      String(first.journal_id),
+      '--json',
+    ]),
+  )
+  expect(superseding.payload).toMatchObject({ outcome: 'p1' })
+})
 
-  test('R8: another answer for the open question exits 5, names the authorization and what settles it', async () => {
-    const first = answerOf(await ask(sign))
-    const other = await ask(['sign', 'will-it-hold', '--outcome', 'p1', '--json'])
-    expect(other.code).toBe(5)
-    expect(errorOf(other)).toMatchObject({ code: 'authorization_open' })
-    expect(other.stderr).toContain(String(first.journal_id))
-    const superseding = answerOf(
-      await ask([
-        'sign',
-        'will-it-hold',
-        '--outcome',
-        'p1',
-        '--supersede',
-        String(first.journal_id),
-        '--json',
-      ]),
-    )
-    expect(superseding.payload).toMatchObject({ outcome: 'p1' })
-  })
+test.each([
+  [['sign', 'x'], 'bad_outcome'],
+  [['sign', 'x', '--outcome', 'p4'], 'bad_outcome'],
+  [['sign', 'X', '--outcome', 'p2'], 'invalid_identifier'],
+  [['sign', 'x', '--outcome', 'p2', '--amount', '1.5'], 'bad_number'],
+  [['sign', 'x', '--outcome', 'p2', '--nonce', '-1'], 'bad_number'],
+  [['sign', 'x', '--outcome', 'p2', '--deadline', 'soon'], 'bad_deadline'],
+  [['sign', 'x', '--outcome', 'p2', '--client-ref', 'a\u0007'], 'bad_client_ref'],
+  [['sign', 'x', '--outcome', 'p2', '--context', 'not-there'], 'input_unreadable'],
+  [['sign'], 'usage'],
+])('contract §6: %j exits 2 with %s', async (argv, code) => {
+  const ran = await ask([...argv, '--json'])
+  expect(errorOf(ran)).toMatchObject({ code, exit_code: 2 })
+  expect(ran.stdout).toBe('')
+})
 
-  test.each([
-    [['sign', 'x'], 'bad_outcome'],
-    [['sign', 'x', '--outcome', 'p4'], 'bad_outcome'],
-    [['sign', 'X', '--outcome', 'p2'], 'invalid_identifier'],
-    [['sign', 'x', '--outcome', 'p2', '--amount', '1.5'], 'bad_number'],
-    [['sign', 'x', '--outcome', 'p2', '--nonce', '-1'], 'bad_number'],
-    [['sign', 'x', '--outcome', 'p2', '--deadline', 'soon'], 'bad_deadline'],
-    [['sign', 'x', '--outcome', 'p2', '--client-ref', 'a\u0007'], 'bad_client_ref'],
-    [['sign', 'x', '--outcome', 'p2', '--context', 'not-there'], 'input_unreadable'],
-    [['sign'], 'usage'],
-  ])('contract §6: %j exits 2 with %s', async (argv, code) => {
-    const ran = await ask([...argv, '--json'])
-    expect(errorOf(ran)).toMatchObject({ code, exit_code: 2 })
-    expect(ran.stdout).toBe('')
-  })
+test('contract §6: --deadline 90m lies 90 minutes ahead', async () => {
+  const { payload } = answerOf(await ask([...sign, '--deadline', '90m'])) as {
+    payload: { permit: { deadline: string } }
+  }
+  const ahead = Number(payload.permit.deadline) - Date.now() / 1000
+  expect(ahead).toBeGreaterThan(80 * 60)
+  expect(ahead).toBeLessThan(91 * 60)
+})
 
-  test('contract §6: --deadline 90m lies 90 minutes ahead', async () => {
-    const { payload } = answerOf(await ask([...sign, '--deadline', '90m'])) as {
-      payload: { permit: { deadline: string } }
-    }
-    const ahead = Number(payload.permit.deadline) - Date.now() / 1000
-    expect(ahead).toBeGreaterThan(80 * 60)
-    expect(ahead).toBeLessThan(91 * 60)
+test('contract §7: without a key it exits 2 and says what to do', async () => {
+  env = { PROPOSER_GATEWAY: gateway.url }
+  const ran = await ask(sign)
+  expect(ran.code).toBe(2)
+  expect(errorOf(ran)).toMatchObject({
+    code: 'no_account',
+    hint: expect.stringContaining('proposer account new'),
   })
 })
 
-describe('keys', () => {
-  test('contract §7: without a key it exits 2 and says what to do', async () => {
-    env = { PROPOSER_GATEWAY: gateway.url }
-    const ran = await ask(sign)
-    expect(ran.code).toBe(2)
-    expect(errorOf(ran)).toMatchObject({
-      code: 'no_account',
-      hint: expect.stringContaining('proposer account new'),
-    })
+test('robustness §6: PROPOSER_PRIVATE_KEY works with a warning that does not show it', async () => {
+  env = { PROPOSER_GATEWAY: gateway.url }
+  const ran = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '--quiet'], {
+    environmentKey: key,
   })
+  expect(ran.code).toBe(0)
+  expect(ran.stderr).toContain('warning: the key comes from PROPOSER_PRIVATE_KEY')
+  expect(ran.stdout + ran.stderr).not.toContain(key.slice(2))
+})
 
-  test('robustness §6: PROPOSER_PRIVATE_KEY works with a warning that does not show it', async () => {
-    env = { PROPOSER_GATEWAY: gateway.url }
-    const ran = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '--quiet'], {
-      environmentKey: key,
-    })
-    expect(ran.code).toBe(0)
-    expect(ran.stderr).toContain('warning: the key comes from PROPOSER_PRIVATE_KEY')
-    expect(ran.stdout + ran.stderr).not.toContain(key.slice(2))
-  })
+test('robustness §6: a key file that others may read is refused with exit 2', async () => {
+  writeFileSync(join(home.path, 'open'), key, { mode: 0o644 })
+  env = { ...env, PROPOSER_KEY_FILE: join(home.path, 'open') }
+  const ran = await ask(sign)
+  expect(ran.code).toBe(2)
+  expect(errorOf(ran)).toMatchObject({ code: 'key_file_mode' })
+})
 
-  test('robustness §6: a key file that others may read is refused with exit 2', async () => {
-    writeFileSync(join(home.path, 'open'), key, { mode: 0o644 })
-    env = { ...env, PROPOSER_KEY_FILE: join(home.path, 'open') }
-    const ran = await ask(sign)
-    expect(ran.code).toBe(2)
-    expect(errorOf(ran)).toMatchObject({ code: 'key_file_mode' })
-  })
+test('contract §7: --account with --password-file signs; the wrong password exits 2', async () => {
+  writeFileSync(join(home.path, 'password'), 'correct horse\n', { mode: 0o600 })
+  writeFileSync(join(home.path, 'wrong'), 'incorrect horse\n', { mode: 0o600 })
+  answerOf(
+    await ask([
+      'account',
+      'import',
+      'hot',
+      '--key-file',
+      'key',
+      '--password-file',
+      'password',
+      '--json',
+    ]),
+  )
+  env = { PROPOSER_GATEWAY: gateway.url }
+  const wrong = await ask([...sign, '--account', 'hot', '--password-file', 'wrong'])
+  expect(wrong.code).toBe(2)
+  expect(errorOf(wrong)).toMatchObject({ code: 'wrong_password' })
+  expect(
+    answerOf(await ask([...sign, '--account', 'hot', '--password-file', 'password'])),
+  ).toMatchObject({ signer: proposer })
+})
 
-  test('contract §7: --account with --password-file signs; the wrong password exits 2', async () => {
-    writeFileSync(join(home.path, 'password'), 'correct horse\n', { mode: 0o600 })
-    writeFileSync(join(home.path, 'wrong'), 'incorrect horse\n', { mode: 0o600 })
-    answerOf(
-      await ask([
-        'account',
-        'import',
-        'hot',
-        '--key-file',
-        'key',
-        '--password-file',
-        'password',
-        '--json',
-      ]),
-    )
-    env = { PROPOSER_GATEWAY: gateway.url }
-    const wrong = await ask([...sign, '--account', 'hot', '--password-file', 'wrong'])
-    expect(wrong.code).toBe(2)
-    expect(errorOf(wrong)).toMatchObject({ code: 'wrong_password' })
-    expect(
-      answerOf(await ask([...sign, '--account', 'hot', '--password-file', 'password'])),
-    ).toMatchObject({ signer: proposer })
-  })
-
-  test('contract §6: a keystore without --password-file and without a terminal exits 2 naming the flag', async () => {
-    writeFileSync(join(home.path, 'password'), 'correct horse\n', { mode: 0o600 })
-    await ask(['account', 'import', 'hot', '--key-file', 'key', '--password-file', 'password'])
-    const ran = await ask([...sign, '--account', 'hot'])
-    expect(ran.code).toBe(2)
-    expect(errorOf(ran).hint).toContain('--password-file')
-  })
+test('contract §6: a keystore without --password-file and without a terminal exits 2 naming the flag', async () => {
+  writeFileSync(join(home.path, 'password'), 'correct horse\n', { mode: 0o600 })
+  await ask(['account', 'import', 'hot', '--key-file', 'key', '--password-file', 'password'])
+  const ran = await ask([...sign, '--account', 'hot'])
+  expect(ran.code).toBe(2)
+  expect(errorOf(ran).hint).toContain('--password-file')
 })
 
 describe('account', () => {
@@ -301,407 +297,399 @@ describe('account', () => {
   })
 })
 
-describe('submit', () => {
-  /** A gateway that is busy for the first calls for a context. */
-  const busyFirst = (times: number): NonNullable<RunOptions['fetch']> => {
-    let left = times
-    return async (input, init) =>
-      String(input).endsWith('/signing-data') && left-- > 0
-        ? new Response('{"error":{"code":"server_busy","detail":"busy"}}', {
-            status: 503,
-            headers: { 'content-type': 'application/json', 'retry-after': '2' },
-          })
-        : gateway.fetch(input, init)
+/** A gateway that is busy for the first calls for a context. */
+const busyFirst = (times: number): NonNullable<RunOptions['fetch']> => {
+  let left = times
+  return async (input, init) =>
+    String(input).endsWith('/signing-data') && left-- > 0
+      ? new Response('{"error":{"code":"server_busy","detail":"busy"}}', {
+          status: 503,
+          headers: { 'content-type': 'application/json', 'retry-after': '2' },
+        })
+      : gateway.fetch(input, init)
+}
+
+test('a gateway that is busy before the signature is asked again while --timeout lasts', async () => {
+  const inTime = await ask(['submit', 'will-it-hold', '--outcome', 'p2', '--timeout', '60'], {
+    fetch: busyFirst(2),
+  })
+  expect(inTime.code).toBe(0)
+  expect(inTime.stderr).toContain('busy; asking for the context again in ')
+  expect(gateway.received).toHaveLength(1)
+})
+
+test.each([
+  ['beyond --timeout', ['--timeout', '5']],
+  ['where no time is given', []],
+])('one that stays busy %s is exit 75, and nothing is signed', async (_when, flags) => {
+  const late = await ask([...submit, ...flags], { fetch: busyFirst(9) })
+  expect([late.code, errorOf(late).code]).toEqual([75, 'server_busy'])
+  expect(gateway.received).toEqual([])
+  expect(JSON.parse((await ask(['journal', 'list', '--json'])).stdout).authorizations).toEqual([])
+})
+
+test('spec §4.1 rule 3: signs and sends; the same call again is a replay of the same bytes with the same candidate', async () => {
+  const first = answerOf(await ask(submit))
+  expect(Object.keys(first).slice(0, 7)).toEqual([
+    'schema',
+    'journal_id',
+    'outcome',
+    'candidate_id',
+    'status',
+    'question_id',
+    'received_at',
+  ])
+  expect(first).toMatchObject({
+    schema: 'proposer.submitted/1',
+    outcome: 'accepted',
+    question_id: question,
+  })
+  const again = answerOf(await ask(submit))
+  expect(again).toMatchObject({
+    outcome: 'replayed',
+    candidate_id: first.candidate_id,
+    journal_id: first.journal_id,
+  })
+  expect(new Set(gateway.received).size).toBe(1)
+})
+
+test('contract §6: a signed payload goes as it is, from a file or from stdin', async () => {
+  const { stdout } = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '-o', '-'])
+  writeFileSync(join(home.path, 'payload.json'), stdout)
+  const byFile = answerOf(await ask(['submit', 'will-it-hold', 'payload.json', '--json']))
+  const byStdin = answerOf(await ask(['submit', 'will-it-hold', '-', '--json'], { stdin: stdout }))
+  expect(byStdin).toMatchObject({ candidate_id: byFile.candidate_id, outcome: 'replayed' })
+  expect(gateway.received).toEqual([stdout, stdout])
+})
+
+test('contract §6: --wait polls to the end and answers with the whole status', async () => {
+  gateway.steps.push(...structuredClone(happySteps))
+  const done = answerOf(await ask([...submit, '--wait']))
+  expect(done).toMatchObject({
+    outcome: 'accepted',
+    status: 'executed',
+    candidate: { submission: { status: 'indexed', proposal_event_index: 3 } },
+  })
+})
+
+test('contract §6: --wait on a candidate that fails prints its status and exits 7', async () => {
+  const failure = {
+    stage: 'validation',
+    code: 'insufficient_balance',
+    detail: 'short of 5',
+    retryable: true,
+    can_resubmit: true,
+    next_action: 'fund_wallet',
+  } as const
+  gateway.steps.push({ status: 'failed', failure })
+  const ran = await ask([...submit, '--wait'])
+  expect(ran.code).toBe(7)
+  expect(JSON.parse(ran.stdout)).toMatchObject({ status: 'failed', candidate: { failure } })
+  expect(errorOf(ran)).toMatchObject({ exit_code: 7, code: 'insufficient_balance' })
+})
+
+test('contract §6: --wait that runs out of time prints what is known and exits 8', async () => {
+  const ran = await ask([...submit, '--wait', '--timeout', '20'])
+  expect(ran.code).toBe(8)
+  expect(JSON.parse(ran.stdout)).toMatchObject({ outcome: 'accepted', status: 'received' })
+})
+
+test('contract §6: --wait of what was admitted exits 8, never 75, where no status could be asked for in its time', async () => {
+  const fetch: typeof gateway.fetch = async (input, init) => {
+    if (!String(input).includes('/status')) return gateway.fetch(input, init)
+    const error = { error: { code: 'server_busy', detail: 'too many calls are in flight' } }
+    return Response.json(error, { status: 503, headers: { 'retry-after': '1' } })
   }
-
-  test('a gateway that is busy before the signature is asked again while --timeout lasts', async () => {
-    const inTime = await ask(['submit', 'will-it-hold', '--outcome', 'p2', '--timeout', '60'], {
-      fetch: busyFirst(2),
-    })
-    expect(inTime.code).toBe(0)
-    expect(inTime.stderr).toContain('busy; asking for the context again in ')
-    expect(gateway.received).toHaveLength(1)
+  const ran = await ask([...submit, '--wait', '--timeout', '20'], { fetch })
+  expect(errorOf(ran)).toMatchObject({
+    code: 'still_pending',
+    exit_code: 8,
+    detail: expect.stringContaining(
+      'was received when it was admitted; the time limit was reached before any status was known',
+    ),
+    hint: expect.stringContaining('proposer poll'),
   })
-
-  test.each([
-    ['beyond --timeout', ['--timeout', '5']],
-    ['where no time is given', []],
-  ])('one that stays busy %s is exit 75, and nothing is signed', async (_when, flags) => {
-    const late = await ask([...submit, ...flags], { fetch: busyFirst(9) })
-    expect([late.code, errorOf(late).code]).toEqual([75, 'server_busy'])
-    expect(gateway.received).toEqual([])
-    expect(JSON.parse((await ask(['journal', 'list', '--json'])).stdout).authorizations).toEqual([])
+  expect(JSON.parse(ran.stdout)).toMatchObject({
+    outcome: 'accepted',
+    status: 'received',
+    candidate: null,
   })
+})
 
-  test('spec §4.1 rule 3: signs and sends; the same call again is a replay of the same bytes with the same candidate', async () => {
-    const first = answerOf(await ask(submit))
-    expect(Object.keys(first).slice(0, 7)).toEqual([
-      'schema',
-      'journal_id',
-      'outcome',
-      'candidate_id',
-      'status',
-      'question_id',
-      'received_at',
-    ])
-    expect(first).toMatchObject({
-      schema: 'proposer.submitted/1',
-      outcome: 'accepted',
-      question_id: question,
-    })
-    const again = answerOf(await ask(submit))
-    expect(again).toMatchObject({
-      outcome: 'replayed',
-      candidate_id: first.candidate_id,
-      journal_id: first.journal_id,
-    })
-    expect(new Set(gateway.received).size).toBe(1)
+test('R7: a lost answer is settled by the same bytes, without a second signature', async () => {
+  gateway.faults.push('lost-answer')
+  const ran = answerOf(await ask(submit))
+  expect(ran).toMatchObject({ outcome: 'replayed' })
+  expect(gateway.received).toHaveLength(2)
+  expect(new Set(gateway.received).size).toBe(1)
+})
+
+test('R7: an outcome that stays unknown exits 6 with the replay command; replay ends it with the same candidate', async () => {
+  gateway.faults.push(...Array.from({ length: 30 }, () => 'lost-answer' as const))
+  const unknown = await ask(submit)
+  expect(unknown.code).toBe(6)
+  expect(errorOf(unknown)).toMatchObject({
+    exit_code: 6,
+    retryable: true,
+    hint: expect.stringContaining('proposer replay'),
   })
-
-  test('contract §6: a signed payload goes as it is, from a file or from stdin', async () => {
-    const { stdout } = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '-o', '-'])
-    writeFileSync(join(home.path, 'payload.json'), stdout)
-    const byFile = answerOf(await ask(['submit', 'will-it-hold', 'payload.json', '--json']))
-    const byStdin = answerOf(
-      await ask(['submit', 'will-it-hold', '-', '--json'], { stdin: stdout }),
-    )
-    expect(byStdin).toMatchObject({ candidate_id: byFile.candidate_id, outcome: 'replayed' })
-    expect(gateway.received).toEqual([stdout, stdout])
+  expect(
+    JSON.parse((await ask(['journal', 'list', '--json'])).stdout).authorizations,
+  ).toMatchObject([{ state: 'unknown' }])
+  gateway.faults.length = 0
+  const replayed = answerOf(await ask(['replay', '--all', '--json']))
+  expect(replayed).toMatchObject({
+    schema: 'proposer.replay/1',
+    results: [{ outcome: 'replayed', status_code: 200, error: null }],
   })
+  expect(gateway.candidates.size).toBe(1)
+  expect(new Set(gateway.received).size).toBe(1)
+})
 
-  test('contract §6: --wait polls to the end and answers with the whole status', async () => {
-    gateway.steps.push(...structuredClone(happySteps))
-    const done = answerOf(await ask([...submit, '--wait']))
-    expect(done).toMatchObject({
-      outcome: 'accepted',
-      status: 'executed',
-      candidate: { submission: { status: 'indexed', proposal_event_index: 3 } },
-    })
-  })
+test('contract §6: no connection exits 75, and the same call later sends the same bytes', async () => {
+  gateway.faults.push(...Array.from({ length: 30 }, () => 'no-connection' as const))
+  const deferred = await ask(submit)
+  expect(deferred.code).toBe(75)
+  expect(errorOf(deferred)).toMatchObject({ exit_code: 75, retryable: true })
+  gateway.faults.length = 0
+  expect(answerOf(await ask(submit))).toMatchObject({ outcome: 'accepted' })
+  expect(JSON.parse((await ask(['journal', 'list', '--json'])).stdout).authorizations).toHaveLength(
+    1,
+  )
+})
 
-  test('contract §6: --wait on a candidate that fails prints its status and exits 7', async () => {
-    const failure = {
-      stage: 'validation',
-      code: 'insufficient_balance',
-      detail: 'short of 5',
-      retryable: true,
-      can_resubmit: true,
-      next_action: 'fund_wallet',
-    } as const
-    gateway.steps.push({ status: 'failed', failure })
-    const ran = await ask([...submit, '--wait'])
-    expect(ran.code).toBe(7)
-    expect(JSON.parse(ran.stdout)).toMatchObject({ status: 'failed', candidate: { failure } })
-    expect(errorOf(ran)).toMatchObject({ exit_code: 7, code: 'insufficient_balance' })
-  })
-
-  test('contract §6: --wait that runs out of time prints what is known and exits 8', async () => {
-    const ran = await ask([...submit, '--wait', '--timeout', '20'])
-    expect(ran.code).toBe(8)
-    expect(JSON.parse(ran.stdout)).toMatchObject({ outcome: 'accepted', status: 'received' })
-  })
-
-  test('contract §6: --wait of what was admitted exits 8, never 75, where no status could be asked for in its time', async () => {
-    const fetch: typeof gateway.fetch = async (input, init) => {
-      if (!String(input).includes('/status')) return gateway.fetch(input, init)
-      const error = { error: { code: 'server_busy', detail: 'too many calls are in flight' } }
-      return Response.json(error, { status: 503, headers: { 'retry-after': '1' } })
-    }
-    const ran = await ask([...submit, '--wait', '--timeout', '20'], { fetch })
+test.each([
+  [403, 'proposer_not_eligible', 4],
+  [409, 'candidate_conflict', 5],
+  [422, 'permit_amount_below_required_bond', 3],
+  [404, 'question_not_found', 3],
+])(
+  "contract §6: %i %s exits %i with the gateway's code and a hint",
+  async (status, code, exitCode) => {
+    gateway.faults.push({ status, code, detail: 'evil \u001b[2J text' })
+    const ran = await ask(submit)
+    expect(ran.code).toBe(exitCode)
     expect(errorOf(ran)).toMatchObject({
-      code: 'still_pending',
-      exit_code: 8,
-      detail: expect.stringContaining(
-        'was received when it was admitted; the time limit was reached before any status was known',
-      ),
-      hint: expect.stringContaining('proposer poll'),
+      code,
+      exit_code: exitCode,
+      hint: expect.stringMatching(/\w/),
     })
-    expect(JSON.parse(ran.stdout)).toMatchObject({
-      outcome: 'accepted',
-      status: 'received',
-      candidate: null,
-    })
+    expect(ran.stderr).not.toContain('\u001b')
+  },
+)
+
+test('contract §6: --dry-run with a payload tells where it would go and sends nothing', async () => {
+  const { stdout } = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '-o', '-'])
+  const shown = await ask(['submit', 'will-it-hold', '-', '--dry-run', '--json'], {
+    stdin: stdout,
   })
-
-  test('R7: a lost answer is settled by the same bytes, without a second signature', async () => {
-    gateway.faults.push('lost-answer')
-    const ran = answerOf(await ask(submit))
-    expect(ran).toMatchObject({ outcome: 'replayed' })
-    expect(gateway.received).toHaveLength(2)
-    expect(new Set(gateway.received).size).toBe(1)
+  expect(answerOf(shown)).toMatchObject({
+    dry_run: true,
+    origin: gateway.url,
+    proposer,
+    outcome: 'p2',
   })
+  expect(shown.stdout).not.toContain('signature')
+  expect(gateway.received).toEqual([])
+})
 
-  test('R7: an outcome that stays unknown exits 6 with the replay command; replay ends it with the same candidate', async () => {
-    gateway.faults.push(...Array.from({ length: 30 }, () => 'lost-answer' as const))
-    const unknown = await ask(submit)
-    expect(unknown.code).toBe(6)
-    expect(errorOf(unknown)).toMatchObject({
-      exit_code: 6,
-      retryable: true,
-      hint: expect.stringContaining('proposer replay'),
-    })
-    expect(
-      JSON.parse((await ask(['journal', 'list', '--json'])).stdout).authorizations,
-    ).toMatchObject([{ state: 'unknown' }])
-    gateway.faults.length = 0
-    const replayed = answerOf(await ask(['replay', '--all', '--json']))
-    expect(replayed).toMatchObject({
-      schema: 'proposer.replay/1',
-      results: [{ outcome: 'replayed', status_code: 200, error: null }],
-    })
-    expect(gateway.candidates.size).toBe(1)
-    expect(new Set(gateway.received).size).toBe(1)
+test.each([
+  [['submit', 'will-it-hold'], '', 'bad_outcome'],
+  [['submit', 'will-it-hold', '-', '--outcome', 'p2'], '{}', 'flag_without_meaning'],
+  [['submit', 'will-it-hold', '-'], 'not json', 'input_not_json'],
+  [['submit', 'will-it-hold', '-'], '{}', 'invalid_payload'],
+  [['submit', 'will-it-hold', '-', '--dry-run'], '{}', 'invalid_payload'],
+  [['submit', 'will-it-hold', 'not-there'], '', 'input_unreadable'],
+])('contract §6: %j exits 2 and sends nothing', async (argv, stdin, code) => {
+  const ran = await ask([...argv, '--json'], { stdin })
+  expect(ran.code).toBe(2)
+  expect(errorOf(ran)).toMatchObject({ code })
+  expect(gateway.received).toEqual([])
+})
+
+test('contract §6: poll --all follows every accepted candidate of this gateway to its end', async () => {
+  const { candidate_id } = answerOf(await ask(submit))
+  gateway.steps.push(...structuredClone(happySteps))
+  const polled = answerOf(await ask(['poll', '--all', '--json']))
+  expect(polled).toMatchObject({
+    schema: 'proposer.status/1',
+    candidates: [{ candidate_id, status: 'executed' }],
   })
-
-  test('contract §6: no connection exits 75, and the same call later sends the same bytes', async () => {
-    gateway.faults.push(...Array.from({ length: 30 }, () => 'no-connection' as const))
-    const deferred = await ask(submit)
-    expect(deferred.code).toBe(75)
-    expect(errorOf(deferred)).toMatchObject({ exit_code: 75, retryable: true })
-    gateway.faults.length = 0
-    expect(answerOf(await ask(submit))).toMatchObject({ outcome: 'accepted' })
-    expect(
-      JSON.parse((await ask(['journal', 'list', '--json'])).stdout).authorizations,
-    ).toHaveLength(1)
-  })
-
-  test.each([
-    [403, 'proposer_not_eligible', 4],
-    [409, 'candidate_conflict', 5],
-    [422, 'permit_amount_below_required_bond', 3],
-    [404, 'question_not_found', 3],
-  ])(
-    "contract §6: %i %s exits %i with the gateway's code and a hint",
-    async (status, code, exitCode) => {
-      gateway.faults.push({ status, code, detail: 'evil \u001b[2J text' })
-      const ran = await ask(submit)
-      expect(ran.code).toBe(exitCode)
-      expect(errorOf(ran)).toMatchObject({
-        code,
-        exit_code: exitCode,
-        hint: expect.stringMatching(/\w/),
-      })
-      expect(ran.stderr).not.toContain('\u001b')
-    },
-  )
-
-  test('contract §6: --dry-run with a payload tells where it would go and sends nothing', async () => {
-    const { stdout } = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '-o', '-'])
-    const shown = await ask(['submit', 'will-it-hold', '-', '--dry-run', '--json'], {
-      stdin: stdout,
-    })
-    expect(answerOf(shown)).toMatchObject({
-      dry_run: true,
-      origin: gateway.url,
-      proposer,
-      outcome: 'p2',
-    })
-    expect(shown.stdout).not.toContain('signature')
-    expect(gateway.received).toEqual([])
-  })
-
-  test.each([
-    [['submit', 'will-it-hold'], '', 'bad_outcome'],
-    [['submit', 'will-it-hold', '-', '--outcome', 'p2'], '{}', 'flag_without_meaning'],
-    [['submit', 'will-it-hold', '-'], 'not json', 'input_not_json'],
-    [['submit', 'will-it-hold', '-'], '{}', 'invalid_payload'],
-    [['submit', 'will-it-hold', '-', '--dry-run'], '{}', 'invalid_payload'],
-    [['submit', 'will-it-hold', 'not-there'], '', 'input_unreadable'],
-  ])('contract §6: %j exits 2 and sends nothing', async (argv, stdin, code) => {
-    const ran = await ask([...argv, '--json'], { stdin })
-    expect(ran.code).toBe(2)
-    expect(errorOf(ran)).toMatchObject({ code })
-    expect(gateway.received).toEqual([])
+  expect(answerOf(await ask(['poll', '--json']))).toEqual({
+    schema: 'proposer.status/1',
+    candidates: [],
   })
 })
 
-describe('poll and status', () => {
-  test('contract §6: poll --all follows every accepted candidate of this gateway to its end', async () => {
+test('contract §6: --until stops at the stage, --ndjson is a line a status and the summary last', async () => {
+  const { candidate_id } = answerOf(await ask(submit))
+  gateway.steps.push(...structuredClone(happySteps))
+  const ran = await ask(['poll', String(candidate_id), '--until', 'selected', '--ndjson'])
+  expect(ran.code).toBe(0)
+  const lines = ran.stdout
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line))
+  expect(lines.map(({ status }) => status)).toEqual(['validated', 'selected', undefined])
+  expect(lines[2]).toMatchObject({
+    schema: 'proposer.status/1',
+    summary: { candidates: 1, missing: 0 },
+  })
+})
+
+test('contract §6: status asks once; a failed candidate exits 7 with what to do next', async () => {
+  const { candidate_id } = answerOf(await ask(submit))
+  expect(answerOf(await ask(['status', String(candidate_id), '--json']))).toMatchObject({
+    candidates: [{ status: 'received' }],
+  })
+  const failure = {
+    stage: 'selection',
+    code: 'not_selected',
+    detail: 'another one was first',
+    retryable: false,
+    can_resubmit: false,
+    next_action: 'wait_for_new_round',
+  } as const
+  gateway.become(String(candidate_id), { status: 'failed', failure })
+  const failed = await ask(['status', String(candidate_id), '--json'])
+  expect(failed.code).toBe(7)
+  expect(errorOf(failed)).toMatchObject({
+    code: 'not_selected',
+    retryable: false,
+    hint: expect.stringContaining(`proposer reconcile ${question}`),
+  })
+})
+
+test('contract §6: a candidate the journal does not know needs --question', async () => {
+  const id = '11111111-1111-4111-8111-111111111111'
+  expect(errorOf(await ask(['status', id, '--json']))).toMatchObject({
+    code: 'question_unknown',
+    exit_code: 2,
+    hint: expect.stringContaining('--question'),
+  })
+  expect(errorOf(await ask(['status', id, '--question', question, '--json']))).toMatchObject({
+    code: 'candidate_not_found',
+    exit_code: 3,
+  })
+  expect(errorOf(await ask(['status', '../../x', '--json']))).toMatchObject({
+    code: 'invalid_candidate_id',
+    exit_code: 2,
+  })
+  expect(errorOf(await ask(['poll', id, '--until', 'done', '--json']))).toMatchObject({
+    code: 'bad_stage',
+    exit_code: 2,
+  })
+  expect(errorOf(await ask(['poll', id, '--all', '--json']))).toMatchObject({
+    code: 'ids_and_all',
+    exit_code: 2,
+  })
+})
+
+test.each([40, 80])(
+  'contract §6: people see a status at %i columns, hashes whole',
+  async (columns) => {
     const { candidate_id } = answerOf(await ask(submit))
-    gateway.steps.push(...structuredClone(happySteps))
-    const polled = answerOf(await ask(['poll', '--all', '--json']))
-    expect(polled).toMatchObject({
-      schema: 'proposer.status/1',
-      candidates: [{ candidate_id, status: 'executed' }],
-    })
-    expect(answerOf(await ask(['poll', '--json']))).toEqual({
-      schema: 'proposer.status/1',
-      candidates: [],
-    })
-  })
+    for (const step of happySteps) gateway.become(String(candidate_id), step)
+    const { stdout } = await ask(['status', String(candidate_id)], { columns })
+    expect(stdout).toMatch(new RegExp(`^${candidate_id}\\s+executed$`, 'm'))
+    expect(stdout).toContain(`0x${'7'.repeat(64)}`)
+    for (const line of stdout.split('\n').filter((one) => one.length > columns))
+      expect(line.trim()).toMatch(/^\S+$/)
+  },
+)
 
-  test('contract §6: --until stops at the stage, --ndjson is a line a status and the summary last', async () => {
-    const { candidate_id } = answerOf(await ask(submit))
-    gateway.steps.push(...structuredClone(happySteps))
-    const ran = await ask(['poll', String(candidate_id), '--until', 'selected', '--ndjson'])
-    expect(ran.code).toBe(0)
-    const lines = ran.stdout
-      .trim()
-      .split('\n')
-      .map((line) => JSON.parse(line))
-    expect(lines.map(({ status }) => status)).toEqual(['validated', 'selected', undefined])
-    expect(lines[2]).toMatchObject({
-      schema: 'proposer.status/1',
-      summary: { candidates: 1, missing: 0 },
-    })
+test('contract §6: replay with nothing to do says so and exits 0', async () => {
+  expect(answerOf(await ask(['replay', '--json']))).toEqual({
+    schema: 'proposer.replay/1',
+    results: [],
+    elsewhere: [],
   })
-
-  test('contract §6: status asks once; a failed candidate exits 7 with what to do next', async () => {
-    const { candidate_id } = answerOf(await ask(submit))
-    expect(answerOf(await ask(['status', String(candidate_id), '--json']))).toMatchObject({
-      candidates: [{ status: 'received' }],
-    })
-    const failure = {
-      stage: 'selection',
-      code: 'not_selected',
-      detail: 'another one was first',
-      retryable: false,
-      can_resubmit: false,
-      next_action: 'wait_for_new_round',
-    } as const
-    gateway.become(String(candidate_id), { status: 'failed', failure })
-    const failed = await ask(['status', String(candidate_id), '--json'])
-    expect(failed.code).toBe(7)
-    expect(errorOf(failed)).toMatchObject({
-      code: 'not_selected',
-      retryable: false,
-      hint: expect.stringContaining(`proposer reconcile ${question}`),
-    })
-  })
-
-  test('contract §6: a candidate the journal does not know needs --question', async () => {
-    const id = '11111111-1111-4111-8111-111111111111'
-    expect(errorOf(await ask(['status', id, '--json']))).toMatchObject({
-      code: 'question_unknown',
-      exit_code: 2,
-      hint: expect.stringContaining('--question'),
-    })
-    expect(errorOf(await ask(['status', id, '--question', question, '--json']))).toMatchObject({
-      code: 'candidate_not_found',
-      exit_code: 3,
-    })
-    expect(errorOf(await ask(['status', '../../x', '--json']))).toMatchObject({
-      code: 'invalid_candidate_id',
-      exit_code: 2,
-    })
-    expect(errorOf(await ask(['poll', id, '--until', 'done', '--json']))).toMatchObject({
-      code: 'bad_stage',
-      exit_code: 2,
-    })
-    expect(errorOf(await ask(['poll', id, '--all', '--json']))).toMatchObject({
-      code: 'ids_and_all',
-      exit_code: 2,
-    })
-  })
-
-  test.each([40, 80])(
-    'contract §6: people see a status at %i columns, hashes whole',
-    async (columns) => {
-      const { candidate_id } = answerOf(await ask(submit))
-      for (const step of happySteps) gateway.become(String(candidate_id), step)
-      const { stdout } = await ask(['status', String(candidate_id)], { columns })
-      expect(stdout).toMatch(new RegExp(`^${candidate_id}\\s+executed$`, 'm'))
-      expect(stdout).toContain(`0x${'7'.repeat(64)}`)
-      for (const line of stdout.split('\n').filter((one) => one.length > columns))
-        expect(line.trim()).toMatch(/^\S+$/)
-    },
+  expect((await ask(['replay'])).stdout).toBe(
+    'nothing to replay: no outcome is unknown or deferred\n',
   )
 })
 
-describe('replay and journal', () => {
-  test('contract §6: replay with nothing to do says so and exits 0', async () => {
-    expect(answerOf(await ask(['replay', '--json']))).toEqual({
-      schema: 'proposer.replay/1',
-      results: [],
-      elsewhere: [],
-    })
-    expect((await ask(['replay'])).stdout).toBe(
-      'nothing to replay: no outcome is unknown or deferred\n',
-    )
+test('contract §6: replay sends only to the origin of the attempt, unless a gateway is a flag beside the id', async () => {
+  gateway.faults.push(...Array.from({ length: 30 }, () => 'lost-answer' as const))
+  await ask(submit)
+  gateway.faults.length = 0
+  const [{ journal_id }] = JSON.parse(
+    (await ask(['journal', 'list', '--json'])).stdout,
+  ).authorizations
+  const sent = gateway.received.length
+  env = { ...env, PROPOSER_GATEWAY: 'https://other.example' }
+  const elsewhere = await ask(['replay', '--json'])
+  expect(elsewhere.code).toBe(6)
+  expect(JSON.parse(elsewhere.stdout)).toMatchObject({
+    results: [],
+    elsewhere: [{ journal_id, origin: gateway.url, flag: expect.stringContaining(gateway.url) }],
   })
+  expect(gateway.received).toHaveLength(sent)
+  const redirected = answerOf(
+    await ask(['replay', journal_id, '--gateway', 'https://third.example', '--json']),
+  )
+  expect(redirected).toMatchObject({ results: [{ journal_id, outcome: 'replayed' }] })
+})
 
-  test('contract §6: replay sends only to the origin of the attempt, unless a gateway is a flag beside the id', async () => {
-    gateway.faults.push(...Array.from({ length: 30 }, () => 'lost-answer' as const))
-    await ask(submit)
-    gateway.faults.length = 0
-    const [{ journal_id }] = JSON.parse(
-      (await ask(['journal', 'list', '--json'])).stdout,
-    ).authorizations
-    const sent = gateway.received.length
-    env = { ...env, PROPOSER_GATEWAY: 'https://other.example' }
-    const elsewhere = await ask(['replay', '--json'])
-    expect(elsewhere.code).toBe(6)
-    expect(JSON.parse(elsewhere.stdout)).toMatchObject({
-      results: [],
-      elsewhere: [{ journal_id, origin: gateway.url, flag: expect.stringContaining(gateway.url) }],
-    })
-    expect(gateway.received).toHaveLength(sent)
-    const redirected = answerOf(
-      await ask(['replay', journal_id, '--gateway', 'https://third.example', '--json']),
-    )
-    expect(redirected).toMatchObject({ results: [{ journal_id, outcome: 'replayed' }] })
+test('contract §6: an unknown journal id exits 2', async () => {
+  expect(errorOf(await ask(['replay', '0123456789abcdef-1', '--json']))).toMatchObject({
+    code: 'unknown_journal_id',
+    exit_code: 2,
   })
+  expect(errorOf(await ask(['journal', 'show', 'x', '--json']))).toMatchObject({
+    code: 'unknown_journal_id',
+    exit_code: 2,
+  })
+})
 
-  test('contract §6: an unknown journal id exits 2', async () => {
-    expect(errorOf(await ask(['replay', '0123456789abcdef-1', '--json']))).toMatchObject({
-      code: 'unknown_journal_id',
-      exit_code: 2,
-    })
-    expect(errorOf(await ask(['journal', 'show', 'x', '--json']))).toMatchObject({
-      code: 'unknown_journal_id',
-      exit_code: 2,
-    })
+test('R5: list and show never hold the signature; --reveal-signature gives the payload', async () => {
+  const { journal_id, payload } = answerOf(await ask(sign)) as {
+    journal_id: string
+    payload: { signature: string }
+  }
+  for (const argv of [
+    ['journal', 'list'],
+    ['journal', 'show', journal_id],
+  ]) {
+    for (const form of [[], ['--json']])
+      expect((await ask([...argv, ...form])).stdout).not.toContain(payload.signature.slice(2, 40))
+  }
+  expect(
+    answerOf(await ask(['journal', 'show', journal_id, '--reveal-signature', '--json'])),
+  ).toMatchObject({
+    journal_id,
+    state: 'signed',
+    payload,
   })
+})
 
-  test('R5: list and show never hold the signature; --reveal-signature gives the payload', async () => {
-    const { journal_id, payload } = answerOf(await ask(sign)) as {
-      journal_id: string
-      payload: { signature: string }
-    }
-    for (const argv of [
-      ['journal', 'list'],
-      ['journal', 'show', journal_id],
-    ]) {
-      for (const form of [[], ['--json']])
-        expect((await ask([...argv, ...form])).stdout).not.toContain(payload.signature.slice(2, 40))
-    }
-    expect(
-      answerOf(await ask(['journal', 'show', journal_id, '--reveal-signature', '--json'])),
-    ).toMatchObject({
-      journal_id,
-      state: 'signed',
-      payload,
-    })
+test('R24: journal list, show and verify create nothing where there is no journal', async () => {
+  expect(answerOf(await ask(['journal', 'list', '--json']))).toEqual({
+    schema: 'proposer.journal/1',
+    authorizations: [],
   })
+  expect(answerOf(await ask(['journal', 'verify', '--json']))).toMatchObject({
+    schema: 'proposer.journal-proof/1',
+    authorizations: 0,
+  })
+  expect(readdirSync(home.path).sort()).toEqual(['key', 'trust'])
+})
 
-  test('R24: journal list, show and verify create nothing where there is no journal', async () => {
-    expect(answerOf(await ask(['journal', 'list', '--json']))).toEqual({
-      schema: 'proposer.journal/1',
-      authorizations: [],
-    })
-    expect(answerOf(await ask(['journal', 'verify', '--json']))).toMatchObject({
-      schema: 'proposer.journal-proof/1',
-      authorizations: 0,
-    })
-    expect(readdirSync(home.path).sort()).toEqual(['key', 'trust'])
+test('R11: a changed byte in the journal exits 74 and names the file', async () => {
+  await ask(sign)
+  expect(answerOf(await ask(['journal', 'verify', '--json']))).toMatchObject({
+    authorizations: 1,
+    runs: 1,
   })
-
-  test('R11: a changed byte in the journal exits 74 and names the file', async () => {
-    await ask(sign)
-    expect(answerOf(await ask(['journal', 'verify', '--json']))).toMatchObject({
-      authorizations: 1,
-      runs: 1,
-    })
-    const log = logFile(join(home.path, 'journal'))
-    const bytes = readFileSync(log)
-    bytes[40] = (bytes[40] ?? 0) ^ 1
-    writeFileSync(log, bytes)
-    const damaged = await ask(['journal', 'verify', '--json'])
-    expect(damaged.code).toBe(74)
-    expect(errorOf(damaged).detail).toContain(log)
-    expect((await ask(['journal', 'list', '--json'])).code).toBe(74)
-    expect((await ask(submit)).code).toBe(74)
-  })
+  const log = logFile(join(home.path, 'journal'))
+  const bytes = readFileSync(log)
+  bytes[40] = (bytes[40] ?? 0) ^ 1
+  writeFileSync(log, bytes)
+  const damaged = await ask(['journal', 'verify', '--json'])
+  expect(damaged.code).toBe(74)
+  expect(errorOf(damaged).detail).toContain(log)
+  expect((await ask(['journal', 'list', '--json'])).code).toBe(74)
+  expect((await ask(submit)).code).toBe(74)
 })
 
 /** The one log segment of the one run. */

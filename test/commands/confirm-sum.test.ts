@@ -53,59 +53,57 @@ describe.each([['batch', 'submit'], ['run']])('%s %s', (...verb: string[]) => {
   })
 })
 
-describe('batch submit', () => {
-  test('contract §9: y goes on, and what is signed already is not asked for again', async () => {
-    const first = rows(2)
-    world.ndjson('rows.ndjson', first)
-    expect((await world.run(submit, terminal('y\n'))).code).toBe(0)
-    // Nothing is left to be signed: nobody is asked.
-    const again = await world.run(submit, terminal(''))
-    expect(again.code).toBe(0)
-    expect(again.stderr).not.toContain('[y/N]')
-    world.ndjson('rows.ndjson', [...first, ...rows(1, 2)])
-    const more = await world.run(submit, terminal('y\n'))
-    expect(more.code).toBe(0)
-    expect(more.stderr).toContain('Sign 1 proposal as')
-    expect(oneLine(more.stderr)).toContain(sumOf(1))
-  })
+test('contract §9: y goes on, and what is signed already is not asked for again', async () => {
+  const first = rows(2)
+  world.ndjson('rows.ndjson', first)
+  expect((await world.run(submit, terminal('y\n'))).code).toBe(0)
+  // Nothing is left to be signed: nobody is asked.
+  const again = await world.run(submit, terminal(''))
+  expect(again.code).toBe(0)
+  expect(again.stderr).not.toContain('[y/N]')
+  world.ndjson('rows.ndjson', [...first, ...rows(1, 2)])
+  const more = await world.run(submit, terminal('y\n'))
+  expect(more.code).toBe(0)
+  expect(more.stderr).toContain('Sign 1 proposal as')
+  expect(oneLine(more.stderr)).toContain(sumOf(1))
+})
 
-  test.each([['--json'], ['--ndjson'], ['--quiet'], ['--yes']])(
-    'contract §9: with %s nobody is asked',
-    async (flag) => {
-      world.ndjson('rows.ndjson', rows(1))
-      const ran = await world.run([...submit, flag], terminal(''))
-      expect(ran.code).toBe(0)
-      expect(ran.stderr).not.toContain('[y/N]')
-    },
-  )
-
-  test('contract §9: without a terminal nobody is asked', async () => {
+test.each([['--json'], ['--ndjson'], ['--quiet'], ['--yes']])(
+  'contract §9: with %s nobody is asked',
+  async (flag) => {
     world.ndjson('rows.ndjson', rows(1))
-    expect((await world.run(submit)).code).toBe(0)
-  })
+    const ran = await world.run([...submit, flag], terminal(''))
+    expect(ran.code).toBe(0)
+    expect(ran.stderr).not.toContain('[y/N]')
+  },
+)
 
-  test('§6: with --fit the sum is of the rows that fit', async () => {
-    world.ndjson('rows.ndjson', rows(3))
-    const limit = `${BigInt(testBondRaw) * 2n}raw`
-    const flags = ['--fit', '--max-spend', limit]
-    const ran = await world.run([...submit, ...flags], terminal('y\n'))
-    expect(ran.stderr).toContain('Sign 2 proposals as')
-    expect(oneLine(ran.stderr)).toContain(sumOf(2))
-    expect(ran.code).toBe(3)
-    expect(ran.stdout).toContain('1 row rejected (over_max_spend): row-2')
-  })
+test('contract §9: without a terminal nobody is asked', async () => {
+  world.ndjson('rows.ndjson', rows(1))
+  expect((await world.run(submit)).code).toBe(0)
+})
 
-  test('§8: counting the sum costs no second context', async () => {
-    world.ndjson('rows.ndjson', rows(5))
-    const asked: number[] = []
-    world.intercept.before = async (path, body) => {
-      if (path === '/propose/batch/signing-data')
-        asked.push((JSON.parse(body) as { identifiers: string[] }).identifiers.length)
-      return undefined
-    }
-    expect((await world.run(submit, terminal('y\n'))).code).toBe(0)
-    expect(asked.reduce((sum, one) => sum + one, 0)).toBe(5)
-  })
+test('§6: with --fit the sum is of the rows that fit', async () => {
+  world.ndjson('rows.ndjson', rows(3))
+  const limit = `${BigInt(testBondRaw) * 2n}raw`
+  const flags = ['--fit', '--max-spend', limit]
+  const ran = await world.run([...submit, ...flags], terminal('y\n'))
+  expect(ran.stderr).toContain('Sign 2 proposals as')
+  expect(oneLine(ran.stderr)).toContain(sumOf(2))
+  expect(ran.code).toBe(3)
+  expect(ran.stdout).toContain('1 row rejected (over_max_spend): row-2')
+})
+
+test('§8: counting the sum costs no second context', async () => {
+  world.ndjson('rows.ndjson', rows(5))
+  const asked: number[] = []
+  world.intercept.before = async (path, body) => {
+    if (path === '/propose/batch/signing-data')
+      asked.push((JSON.parse(body) as { identifiers: string[] }).identifiers.length)
+    return undefined
+  }
+  expect((await world.run(submit, terminal('y\n'))).code).toBe(0)
+  expect(asked.reduce((sum, one) => sum + one, 0)).toBe(5)
 })
 
 test('contract §6: a fault of many rows is told once, with the first of them', async () => {

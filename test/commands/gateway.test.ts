@@ -41,159 +41,153 @@ const ask = (argv: string[], more: { columns?: number } = {}) =>
 const errorOf = (stderr: string): Record<string, unknown> => JSON.parse(stderr).error
 const wallet = `0x${'ab'.repeat(20)}` as const
 
-describe('eligibility', () => {
-  test('spec §2.3: the wire answer with its schema first, exit 0; a checksummed address is asked for in lowercase', async () => {
-    const ran = await ask(['eligibility', getAddress(wallet), '--json'])
-    expect(ran.code).toBe(0)
-    const answer = JSON.parse(ran.stdout)
-    expect(Object.keys(answer)).toEqual(['schema', 'version', 'address', 'eligible'])
-    expect(answer).toMatchObject({
-      schema: 'proposer.eligibility/1',
-      address: wallet,
-      eligible: true,
+test('spec §2.3: the wire answer with its schema first, exit 0; a checksummed address is asked for in lowercase', async () => {
+  const ran = await ask(['eligibility', getAddress(wallet), '--json'])
+  expect(ran.code).toBe(0)
+  const answer = JSON.parse(ran.stdout)
+  expect(Object.keys(answer)).toEqual(['schema', 'version', 'address', 'eligible'])
+  expect(answer).toMatchObject({
+    schema: 'proposer.eligibility/1',
+    address: wallet,
+    eligible: true,
+  })
+  expect(gateway.calls).toEqual([`GET /v1/proposals/eligibility/${wallet}`])
+  expect(ran.stderr).toBe('')
+})
+
+test('contract §6: false still prints the answer, and exits 4 with a hint', async () => {
+  gateway.ineligible.add(wallet)
+  const ran = await ask(['eligibility', wallet, '--json'])
+  expect(ran.code).toBe(4)
+  expect(JSON.parse(ran.stdout)).toMatchObject({ eligible: false })
+  expect(errorOf(ran.stderr)).toMatchObject({ code: 'proposer_not_eligible', exit_code: 4 })
+  const shown = await ask(['eligibility', wallet])
+  expect(shown.stdout).toBe(`${wallet} may not propose\n`)
+  expect(shown.stderr).toContain('\nhint: ask the operator')
+})
+
+test.each([
+  [['eligibility', '0x12'], {}, 'invalid_address'],
+  [['eligibility', wallet], { PROPOSER_GATEWAY: '' }, 'no_gateway'],
+  [['eligibility', wallet], { PROPOSER_LOCAL: 'gateway.json' }, 'two_gateways'],
+  [['eligibility', wallet], { PROPOSER_GATEWAY: 'http://gateway.example' }, 'invalid_base_url'],
+  [['eligibility'], {}, 'no_account'],
+])('contract §6: %j with %j exits 2 with %s and asks nobody', async (argv, more, code) => {
+  env = { ...env, ...(more as Record<string, string>) }
+  const ran = await ask([...argv, '--json'])
+  expect(ran.code).toBe(2)
+  expect(errorOf(ran.stderr)).toMatchObject({ code })
+  expect(gateway.calls).toEqual([])
+})
+
+test('robustness §6: HTML from the gateway exits 75, for this call admits nothing', async () => {
+  const html = async () =>
+    new Response('<html>\u001b[2J</html>', {
+      status: 502,
+      headers: { 'content-type': 'text/html' },
     })
-    expect(gateway.calls).toEqual([`GET /v1/proposals/eligibility/${wallet}`])
-    expect(ran.stderr).toBe('')
-  })
+  const ran = await run(home.path, ['eligibility', wallet, '--json'], { env, fetch: html })
+  expect(ran.code).toBe(75)
+  expect(ran.stdout).toBe('')
+})
 
-  test('contract §6: false still prints the answer, and exits 4 with a hint', async () => {
-    gateway.ineligible.add(wallet)
-    const ran = await ask(['eligibility', wallet, '--json'])
-    expect(ran.code).toBe(4)
-    expect(JSON.parse(ran.stdout)).toMatchObject({ eligible: false })
-    expect(errorOf(ran.stderr)).toMatchObject({ code: 'proposer_not_eligible', exit_code: 4 })
-    const shown = await ask(['eligibility', wallet])
-    expect(shown.stdout).toBe(`${wallet} may not propose\n`)
-    expect(shown.stderr).toContain('\nhint: ask the operator')
+test('contract §6: Ctrl-C during a call that admits nothing exits 130', async () => {
+  const stop = new AbortController()
+  const { context, stderr } = fakeContext(home.path, {
+    env,
+    signal: stop.signal,
+    fetch: async (_input, init) => {
+      const { InterruptedError } = await import('#core/protocol/errors')
+      stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT', { hint: 'run it again' }))
+      throw init?.signal?.reason ?? new Error('no signal')
+    },
   })
+  expect(await main(['eligibility', wallet, '--json'], context)).toBe(130)
+  expect(errorOf(stderr.written.join(''))).toMatchObject({ code: 'interrupted', exit_code: 130 })
+})
 
-  test.each([
-    [['eligibility', '0x12'], {}, 'invalid_address'],
-    [['eligibility', wallet], { PROPOSER_GATEWAY: '' }, 'no_gateway'],
-    [['eligibility', wallet], { PROPOSER_LOCAL: 'gateway.json' }, 'two_gateways'],
-    [['eligibility', wallet], { PROPOSER_GATEWAY: 'http://gateway.example' }, 'invalid_base_url'],
-    [['eligibility'], {}, 'no_account'],
-  ])('contract §6: %j with %j exits 2 with %s and asks nobody', async (argv, more, code) => {
-    env = { ...env, ...(more as Record<string, string>) }
-    const ran = await ask([...argv, '--json'])
-    expect(ran.code).toBe(2)
-    expect(errorOf(ran.stderr)).toMatchObject({ code })
-    expect(gateway.calls).toEqual([])
+test('contract §6: signing_data objects with their source, errors in their places, exit by the gravest', async () => {
+  const id = gateway.question.question_id
+  const good = await ask(['context', id, '--json'])
+  expect(good.code).toBe(0)
+  expect(JSON.parse(good.stdout)).toMatchObject({
+    schema: 'proposer.context/1',
+    questions: [{ ...gateway.question, source: 'gateway' }],
   })
+  const mixed = await ask(['context', 'not-there', id, '--json'])
+  expect(mixed.code).toBe(3)
+  expect(JSON.parse(mixed.stdout).questions).toMatchObject([
+    { identifier: 'not-there', error: { code: 'question_not_found' } },
+    { question_id: id, source: 'gateway' },
+  ])
+  expect(errorOf(mixed.stderr)).toMatchObject({ code: 'question_not_found', exit_code: 3 })
+})
 
-  test('robustness §6: HTML from the gateway exits 75, for this call admits nothing', async () => {
-    const html = async () =>
-      new Response('<html>\u001b[2J</html>', {
-        status: 502,
-        headers: { 'content-type': 'text/html' },
-      })
-    const ran = await run(home.path, ['eligibility', wallet, '--json'], { env, fetch: html })
-    expect(ran.code).toBe(75)
-    expect(ran.stdout).toBe('')
+test('contract §6: --ndjson is one line per question and a summary last', async () => {
+  const { stdout } = await ask(['context', 'not-there', gateway.question.question_id, '--ndjson'])
+  const lines = stdout
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line))
+  expect(lines).toHaveLength(3)
+  expect(lines[2]).toEqual({ schema: 'proposer.context/1', summary: { questions: 1, errors: 1 } })
+})
+
+test('R9: a context that differs from the pins exits 2, names the field and shows nothing of it', async () => {
+  gateway = scriptedGateway({
+    ...gateway.question,
+    contracts: { ...gateway.question.contracts, signed_proposer: `0x${'6'.repeat(40)}` },
   })
+  const ran = await ask(['context', gateway.question.question_id, '--json'])
+  expect(ran.code).toBe(2)
+  expect(errorOf(ran.stderr)).toMatchObject({ code: 'untrusted_signed_proposer' })
+  expect(JSON.parse(ran.stdout).questions).toMatchObject([
+    { error: { code: 'untrusted_signed_proposer' } },
+  ])
+})
 
-  test('contract §6: Ctrl-C during a call that admits nothing exits 130', async () => {
-    const stop = new AbortController()
-    const { context, stderr } = fakeContext(home.path, {
-      env,
-      signal: stop.signal,
-      fetch: async (_input, init) => {
-        const { InterruptedError } = await import('#core/protocol/errors')
-        stop.abort(
-          new InterruptedError('interrupted', 'stopped by SIGINT', { hint: 'run it again' }),
-        )
-        throw init?.signal?.reason ?? new Error('no signal')
-      },
-    })
-    expect(await main(['eligibility', wallet, '--json'], context)).toBe(130)
-    expect(errorOf(stderr.written.join(''))).toMatchObject({ code: 'interrupted', exit_code: 130 })
+test('contract §7: without pins it exits 2 and says how to make them', async () => {
+  await ask(['config', 'set', '--profile', 'other', 'account', 'hot'])
+  const ran = await ask(['context', 'x', '--profile', 'other', '--json'])
+  expect(ran.code).toBe(2)
+  expect(errorOf(ran.stderr)).toMatchObject({
+    code: 'no_trust',
+    hint: expect.stringContaining('proposer trust init'),
   })
 })
 
-describe('context', () => {
-  test('contract §6: signing_data objects with their source, errors in their places, exit by the gravest', async () => {
-    const id = gateway.question.question_id
-    const good = await ask(['context', id, '--json'])
-    expect(good.code).toBe(0)
-    expect(JSON.parse(good.stdout)).toMatchObject({
-      schema: 'proposer.context/1',
-      questions: [{ ...gateway.question, source: 'gateway' }],
-    })
-    const mixed = await ask(['context', 'not-there', id, '--json'])
-    expect(mixed.code).toBe(3)
-    expect(JSON.parse(mixed.stdout).questions).toMatchObject([
-      { identifier: 'not-there', error: { code: 'question_not_found' } },
-      { question_id: id, source: 'gateway' },
-    ])
-    expect(errorOf(mixed.stderr)).toMatchObject({ code: 'question_not_found', exit_code: 3 })
-  })
+test.each([40, 80])(
+  'contract §6: people see it at %i columns with whole hashes',
+  async (columns) => {
+    const { stdout } = await ask(['context', gateway.question.question_id], { columns })
+    expect(stdout).toContain(gateway.question.question_id)
+    const long = stdout.split('\n').filter((line) => line.length > columns)
+    // Only what cannot be broken is longer than the terminal.
+    for (const line of long) expect(line.trim()).toMatch(/^\S+$/)
+  },
+)
 
-  test('contract §6: --ndjson is one line per question and a summary last', async () => {
-    const { stdout } = await ask(['context', 'not-there', gateway.question.question_id, '--ndjson'])
-    const lines = stdout
-      .trim()
-      .split('\n')
-      .map((line) => JSON.parse(line))
-    expect(lines).toHaveLength(3)
-    expect(lines[2]).toEqual({ schema: 'proposer.context/1', summary: { questions: 1, errors: 1 } })
+test('R20: what the gateway says reaches the terminal only escaped', async () => {
+  const hostile = scriptedGateway({
+    ...questionContext('x'),
+    question_id: gateway.question.question_id,
   })
-
-  test('R9: a context that differs from the pins exits 2, names the field and shows nothing of it', async () => {
-    gateway = scriptedGateway({
-      ...gateway.question,
-      contracts: { ...gateway.question.contracts, signed_proposer: `0x${'6'.repeat(40)}` },
+  const fetch = async (input: string | URL | Request, init?: RequestInit) => {
+    const { identifiers } = JSON.parse(
+      String(init?.body ?? (await new Request(input, init).text())),
+    ) as { identifiers: string[] }
+    const error = { code: 'question_not_found', detail: 'evil \u001b]0;owned\u0007 \u202e text' }
+    return Response.json({
+      results: identifiers.map((identifier) => ({ identifier, status_code: 404, error })),
     })
-    const ran = await ask(['context', gateway.question.question_id, '--json'])
-    expect(ran.code).toBe(2)
-    expect(errorOf(ran.stderr)).toMatchObject({ code: 'untrusted_signed_proposer' })
-    expect(JSON.parse(ran.stdout).questions).toMatchObject([
-      { error: { code: 'untrusted_signed_proposer' } },
-    ])
+  }
+  const ran = await run(home.path, ['context', hostile.question.question_id], {
+    env,
+    fetch,
+    columns: 80,
   })
-
-  test('contract §7: without pins it exits 2 and says how to make them', async () => {
-    await ask(['config', 'set', '--profile', 'other', 'account', 'hot'])
-    const ran = await ask(['context', 'x', '--profile', 'other', '--json'])
-    expect(ran.code).toBe(2)
-    expect(errorOf(ran.stderr)).toMatchObject({
-      code: 'no_trust',
-      hint: expect.stringContaining('proposer trust init'),
-    })
-  })
-
-  test.each([40, 80])(
-    'contract §6: people see it at %i columns with whole hashes',
-    async (columns) => {
-      const { stdout } = await ask(['context', gateway.question.question_id], { columns })
-      expect(stdout).toContain(gateway.question.question_id)
-      const long = stdout.split('\n').filter((line) => line.length > columns)
-      // Only what cannot be broken is longer than the terminal.
-      for (const line of long) expect(line.trim()).toMatch(/^\S+$/)
-    },
-  )
-
-  test('R20: what the gateway says reaches the terminal only escaped', async () => {
-    const hostile = scriptedGateway({
-      ...questionContext('x'),
-      question_id: gateway.question.question_id,
-    })
-    const fetch = async (input: string | URL | Request, init?: RequestInit) => {
-      const { identifiers } = JSON.parse(
-        String(init?.body ?? (await new Request(input, init).text())),
-      ) as { identifiers: string[] }
-      const error = { code: 'question_not_found', detail: 'evil \u001b]0;owned\u0007 \u202e text' }
-      return Response.json({
-        results: identifiers.map((identifier) => ({ identifier, status_code: 404, error })),
-      })
-    }
-    const ran = await run(home.path, ['context', hostile.question.question_id], {
-      env,
-      fetch,
-      columns: 80,
-    })
-    expect(ran.stdout + ran.stderr).toContain('evil')
-    expect(ran.stdout + ran.stderr).not.toMatch(/[\u001b\u0007\u202e]/)
-  })
+  expect(ran.stdout + ran.stderr).toContain('evil')
+  expect(ran.stdout + ran.stderr).not.toMatch(/[\u001b\u0007\u202e]/)
 })
 
 describe('trust', () => {

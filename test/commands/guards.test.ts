@@ -317,31 +317,27 @@ describe('R7: a payload that belongs elsewhere', () => {
   })
 })
 
-describe('R8: authorization_open', () => {
-  test.each([
-    ['amount', ['--amount', '750000001raw'], '750000001'],
-    ['nonce', ['--nonce', '5'], '5'],
-    ['deadline', ['--deadline', '9999999999'], '9999999999'],
-  ])(
-    'contract §6: for the same outcome with another %s it names the field and both values',
-    async (field, flags, wanted) => {
-      const signed = answerOf(await ask(sign)) as { payload: { permit: Record<string, string> } }
-      const ran = await ask([...sign, ...flags])
-      expect(errorOf(ran)).toMatchObject({ code: 'authorization_open', exit_code: 5 })
-      expect(errorOf(ran).detail).toContain(
-        `${field} ${signed.payload.permit[field]}, not ${wanted}`,
-      )
-    },
-  )
-
-  test('contract §6: for typed data that a wallet outside holds it names the field too', async () => {
-    env = { PROPOSER_GATEWAY: gateway.url }
-    const given = [...sign, '--proposer', proposer, '--typed-data']
-    answerOf(await ask(given))
-    const ran = await ask([...given, '--amount', '750000001raw'])
+test.each([
+  ['amount', ['--amount', '750000001raw'], '750000001'],
+  ['nonce', ['--nonce', '5'], '5'],
+  ['deadline', ['--deadline', '9999999999'], '9999999999'],
+])(
+  'contract §6: for the same outcome with another %s it names the field and both values',
+  async (field, flags, wanted) => {
+    const signed = answerOf(await ask(sign)) as { payload: { permit: Record<string, string> } }
+    const ran = await ask([...sign, ...flags])
     expect(errorOf(ran)).toMatchObject({ code: 'authorization_open', exit_code: 5 })
-    expect(errorOf(ran).detail).toContain(`amount ${bondRaw}, not 750000001`)
-  })
+    expect(errorOf(ran).detail).toContain(`${field} ${signed.payload.permit[field]}, not ${wanted}`)
+  },
+)
+
+test('contract §6: for typed data that a wallet outside holds it names the field too', async () => {
+  env = { PROPOSER_GATEWAY: gateway.url }
+  const given = [...sign, '--proposer', proposer, '--typed-data']
+  answerOf(await ask(given))
+  const ran = await ask([...given, '--amount', '750000001raw'])
+  expect(errorOf(ran)).toMatchObject({ code: 'authorization_open', exit_code: 5 })
+  expect(errorOf(ran).detail).toContain(`amount ${bondRaw}, not 750000001`)
 })
 
 describe('spec §7: errors of a 422', () => {

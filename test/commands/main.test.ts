@@ -2,7 +2,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Command } from 'commander'
 import { parseSync, Visitor } from 'oxc-parser'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll,  expect, test } from 'vitest'
 import { reportCrash } from '#commands/front'
 import { main } from '#commands/main'
 import { wholeProgram } from '#commands/program'
@@ -18,319 +18,281 @@ afterAll(() => home.remove())
 
 const errorOf = (stderr: string): Record<string, unknown> => JSON.parse(stderr).error
 
-describe('the front door', () => {
-  test('contract §6: a sheet and a document cannot both use stdout, whatever the command', async () => {
-    const { context } = fakeContext(home.path, {})
-    const verbsWithSheet: string[][] = []
-    const look = (command: Command, path: readonly string[]) => {
-      if (command.options.some(({ long }) => long === '--csv'))
-        verbsWithSheet.push([...path, ...command.registeredArguments.map(() => 'x')])
-      for (const child of command.commands) look(child, [...path, child.name()])
-    }
-    look(await wholeProgram(context), [])
-    expect(verbsWithSheet.length).toBeGreaterThan(4)
-    for (const argv of verbsWithSheet)
-      for (const [flags, named] of [
-        [['--json'], '--json'],
-        [['--ndjson'], '--ndjson'],
-        [['--field', 'schema'], '--field'],
-      ] as const) {
-        const { code, stdout, stderr } = await run(home.path, [...argv, '--csv', ...flags])
-        expect([code, stdout], argv.join(' ')).toEqual([2, ''])
-        expect(stderr, argv.join(' ')).toContain(`--csv and ${named} cannot both use stdout`)
-      }
-  })
-
-  test('an unknown subcommand is told as one, also where the verb has a default one', async () => {
-    for (const argv of [
-      ['devchain', 'disputee', 'x'],
-      ['journal', 'lisst'],
-    ]) {
-      const { code, stderr } = await run(home.path, argv)
-      expect(code).toBe(2)
-      expect(stderr).toContain(`error: unknown command '${argv[1]}'`)
-    }
-  })
-
-  test.each([
-    ['--version', '--json'],
-    ['--json', '--version'],
-    ['-V', '--json'],
-    ['version', '--json'],
-  ])('contract §9: %s %s is a document', async (...argv) => {
-    const ran = await run(home.path, argv)
-    expect(ran).toMatchObject({ code: 0, stderr: '' })
-    expect(JSON.parse(ran.stdout)).toMatchObject({
-      schema: 'proposer.version/1',
-      version: expect.any(String),
-      node: process.version,
-    })
-  })
-
-  test('contract §9: `version` prints what --version prints', async () => {
-    expect(await run(home.path, ['version'])).toEqual(await run(home.path, ['--version']))
-  })
-
-  test('contract §6: --version prints the version alone and exits 0', async () => {
-    const ran = await run(home.path, ['--version'])
-    expect(ran).toEqual({ code: 0, stdout: expect.stringMatching(/^\d+\.\d+\.\d+\n$/), stderr: '' })
-  })
-
-  test('contract §6: without arguments the help says what to do next', async () => {
-    const ran = await run(home.path, [])
-    expect(ran.code).toBe(0)
-    expect(ran.stdout).toContain('See it work first:   proposer demo')
-    expect(ran.stderr).toBe('')
-  })
-
-  test('contract §6: --help names every command and every flag of every command', async () => {
-    const help = await run(home.path, ['--help'])
-    expect(help.code).toBe(0)
-    // Where colour is off, as here, headings are plain; all of it fits one screen.
-    expect(help.stdout).toContain('\nProposing:\n  questions ')
-    expect(help.stdout.trimEnd().split('\n').length).toBeLessThanOrEqual(45)
-    const bold = await run(home.path, ['--help', '--color', 'always'], { env: { NO_COLOR: '' } })
-    expect(bold.stdout).toContain('\n\u001b[1mProposing:\u001b[22m\n')
-    const { version: _hidden, ...shown } = verbs
-    for (const verb of Object.keys(shown))
-      expect(help.stdout).toMatch(new RegExp(`^  ${verb}\\b`, 'm'))
-    const { stdout } = await run(home.path, ['help', 'flags'])
-    for (const flag of [
-      '--gateway',
-      '--local',
-      '--profile',
-      '--home',
-      '--account',
-      '--rpc-url',
-      '--trust',
-      '--json',
-      '--ndjson',
-      '--quiet',
-      '--yes',
-      '--timeout',
-    ]) {
-      expect(stdout).toContain(flag)
-    }
-  })
-
-  test.each(Object.keys(verbs))(
-    'contract §6: `%s --help` has an example and the flags of every command',
-    async (verb) => {
-      const { stdout, code } = await run(home.path, [verb, '--help'], { columns: 40 })
-      expect(code).toBe(0)
-      expect(stdout).toMatch(/Examples?:/)
-      expect(stdout).toContain('--gateway')
-    },
-  )
-
-  const parents = ['journal', 'account', 'trust', 'config']
-  test.each(parents)(
-    'contract §6: every subcommand of `%s` has an example in its help',
-    async (parent) => {
-      const load = verbs[parent]?.load
-      const names =
-        (await load?.())?.(fakeContext(home.path).context).commands.map((command) =>
-          command.name(),
-        ) ?? []
-      expect(names.length).toBeGreaterThan(1)
-      for (const name of names) {
-        const { stdout, code } = await run(home.path, [parent, name, '--help'])
-        expect(code).toBe(0)
-        expect(stdout).toMatch(/\nExamples?:\n {2}proposer /)
-      }
-    },
-  )
-
-  test('R5: a failure that nobody awaited is told without what it holds', () => {
-    const { context, stderr } = fakeContext(home.path)
-    expect(reportCrash(['submit', 'x', '--json'], context, new Error('key 0xsecret'))).toBe(1)
-    expect(errorOf(stderr.written.join(''))).toMatchObject({ code: 'internal_error', exit_code: 1 })
-    expect(stderr.written.join('')).not.toContain('secret')
-  })
-
-  test('contract §6: `help <command>` is the help of that command', async () => {
-    expect(await run(home.path, ['help', 'config'])).toEqual(
-      await run(home.path, ['config', '--help']),
-    )
-  })
-
-  test('contract §6: an unknown command exits 2 and suggests the near one', async () => {
-    const ran = await run(home.path, ['sbumit'])
-    expect(ran.code).toBe(2)
-    expect(ran.stdout).toBe('')
-    expect(ran.stderr).toContain("unknown command 'sbumit'")
-    expect(ran.stderr).toContain('hint: Did you mean submit?')
-  })
-
-  test.each([
-    ['propose', 'submit'],
-    ['wallet', 'account'],
-    ['setup', 'init'],
-    ['login', 'init'],
-    ['list', 'questions list'],
-    ['ls', 'questions list'],
-    ['support bundle', 'support-bundle'],
-  ])('contract §9: whoever types %s means %s', async (typed, meant) => {
-    const { code, stderr } = await run(home.path, typed.split(' '))
-    expect([code, stderr]).toEqual([2, expect.stringContaining(`hint: Did you mean ${meant}?`)])
-  })
-
-  test('contract §6: a usage error with --json is one JSON error on stderr with exactly five keys', async () => {
-    const ran = await run(home.path, ['config', 'list', '--jsn', '--json'])
-    expect(ran.code).toBe(2)
-    expect(ran.stdout).toBe('')
-    expect(Object.keys(JSON.parse(ran.stderr))).toEqual(['error'])
-    const error = errorOf(ran.stderr)
-    expect(Object.keys(error)).toEqual(['code', 'detail', 'hint', 'retryable', 'exit_code'])
-    expect(error).toMatchObject({
-      code: 'usage',
-      detail: "unknown option '--jsn'",
-      retryable: false,
-      exit_code: 2,
-    })
-    expect(error.hint).toContain('Did you mean --json?')
-  })
-
-  test('contract §6: a command without its subcommand exits 2 and points at its help', async () => {
-    const ran = await run(home.path, ['config', '--json'])
-    expect(ran.code).toBe(2)
-    expect(errorOf(ran.stderr)).toMatchObject({
-      detail: 'config needs a subcommand',
-      hint: 'run `proposer config --help`',
-    })
-  })
-
-  test('contract §6: the help that a usage error points at is that of the subcommand', async () => {
-    for (const [given, path] of [
-      [
-        [
-          'operator',
-          '--config',
-          'list',
-          'candidates',
-          'reject',
-          '00000000-0000-4000-8000-000000000000',
-        ],
-        'operator candidates reject',
-      ],
-      [['operator', 'candidates', 'nope'], 'operator candidates'],
-      [['--home', 'operator', 'operator', 'store'], 'operator store'],
-      [['config', 'get'], 'config get'],
+test('contract §6: a sheet and a document cannot both use stdout, whatever the command', async () => {
+  const { context } = fakeContext(home.path, {})
+  const verbsWithSheet: string[][] = []
+  const look = (command: Command, path: readonly string[]) => {
+    if (command.options.some(({ long }) => long === '--csv'))
+      verbsWithSheet.push([...path, ...command.registeredArguments.map(() => 'x')])
+    for (const child of command.commands) look(child, [...path, child.name()])
+  }
+  look(await wholeProgram(context), [])
+  expect(verbsWithSheet.length).toBeGreaterThan(4)
+  for (const argv of verbsWithSheet)
+    for (const [flags, named] of [
+      [['--json'], '--json'],
+      [['--ndjson'], '--ndjson'],
+      [['--field', 'schema'], '--field'],
     ] as const) {
-      const ran = await run(home.path, [...given, '--json'])
-      expect([ran.code, errorOf(ran.stderr).hint]).toEqual([
-        2,
-        expect.stringContaining(`run \`proposer ${path} --help\``),
-      ])
+      const { code, stdout, stderr } = await run(home.path, [...argv, '--csv', ...flags])
+      expect([code, stdout], argv.join(' ')).toEqual([2, ''])
+      expect(stderr, argv.join(' ')).toContain(`--csv and ${named} cannot both use stdout`)
     }
-    expect(errorOf((await run(home.path, ['operator', 'store', '--json'])).stderr).detail).toBe(
-      'operator store needs a subcommand',
-    )
-  })
+})
 
-  test('contract §6: on a narrow terminal an error breaks between words, and commands in it stay whole', async () => {
-    const { code, stderr } = await run(
-      home.path,
-      ['operator', 'candidates', 'list', '--status', 'nonsense'],
-      {
-        columns: 40,
-        interactive: true,
-      },
-    )
+test('an unknown subcommand is told as one, also where the verb has a default one', async () => {
+  for (const argv of [
+    ['devchain', 'disputee', 'x'],
+    ['journal', 'lisst'],
+  ]) {
+    const { code, stderr } = await run(home.path, argv)
     expect(code).toBe(2)
-    const lines = stderr.trimEnd().split('\n')
-    expect(lines.length).toBeGreaterThan(2)
-    expect(lines.filter((line) => line.length > 40 && !/^\s*`[^`]*`$/.test(line))).toEqual([])
-    expect(stderr).toContain('`proposer operator candidates list --help`')
-  })
+    expect(stderr).toContain(`error: unknown command '${argv[1]}'`)
+  }
+})
 
-  test('contract §6: flags may stand before the command', async () => {
-    const ran = await run(home.path, ['--profile', 'dev', '--json', 'config', 'get', 'profile'])
-    expect(ran.code).toBe(0)
-    expect(JSON.parse(ran.stdout)).toMatchObject({
-      schema: 'proposer.config/1',
-      value: 'dev',
-      origin: 'flag',
-    })
+test.each([
+  ['--version', '--json'],
+  ['--json', '--version'],
+  ['-V', '--json'],
+  ['version', '--json'],
+])('contract §9: %s %s is a document', async (...argv) => {
+  const ran = await run(home.path, argv)
+  expect(ran).toMatchObject({ code: 0, stderr: '' })
+  expect(JSON.parse(ran.stdout)).toMatchObject({
+    schema: 'proposer.version/1',
+    version: expect.any(String),
+    node: process.version,
   })
+})
 
-  test('contract §6: --gateway and --local together exit 2 and name both', async () => {
-    const ran = await run(home.path, [
-      'config',
-      'list',
-      '--gateway',
-      'https://a.example',
-      '--local',
-      'g.json',
-      '--json',
+test('contract §9: `version` prints what --version prints', async () => {
+  expect(await run(home.path, ['version'])).toEqual(await run(home.path, ['--version']))
+})
+
+test('contract §6: --version prints the version alone and exits 0', async () => {
+  const ran = await run(home.path, ['--version'])
+  expect(ran).toEqual({ code: 0, stdout: expect.stringMatching(/^\d+\.\d+\.\d+\n$/), stderr: '' })
+})
+
+test('contract §6: without arguments the help says what to do next', async () => {
+  const ran = await run(home.path, [])
+  expect(ran.code).toBe(0)
+  expect(ran.stdout).toContain('See it work first:   proposer demo')
+  expect(ran.stderr).toBe('')
+})
+
+test('contract §6: --help names every command and every flag of every command', async () => {
+  const help = await run(home.path, ['--help'])
+  expect(help.code).toBe(0)
+  // Where colour is off, as here, headings are plain; all of it fits one screen.
+  expect(help.stdout).toContain('\nProposing:\n  questions ')
+  expect(help.stdout.trimEnd().split('\n').length).toBeLessThanOrEqual(45)
+  const bold = await run(home.path, ['--help', '--color', 'always'], { env: { NO_COLOR: '' } })
+  expect(bold.stdout).toContain('\n\u001b[1mProposing:\u001b[22m\n')
+  const { version: _hidden, ...shown } = verbs
+  for (const verb of Object.keys(shown))
+    expect(help.stdout).toMatch(new RegExp(`^  ${verb}\\b`, 'm'))
+  const { stdout } = await run(home.path, ['help', 'flags'])
+  for (const flag of [
+    '--gateway',
+    '--local',
+    '--profile',
+    '--home',
+    '--account',
+    '--rpc-url',
+    '--trust',
+    '--json',
+    '--ndjson',
+    '--quiet',
+    '--yes',
+    '--timeout',
+  ]) {
+    expect(stdout).toContain(flag)
+  }
+})
+
+test('R5: a failure that nobody awaited is told without what it holds', () => {
+  const { context, stderr } = fakeContext(home.path)
+  expect(reportCrash(['submit', 'x', '--json'], context, new Error('key 0xsecret'))).toBe(1)
+  expect(errorOf(stderr.written.join(''))).toMatchObject({ code: 'internal_error', exit_code: 1 })
+  expect(stderr.written.join('')).not.toContain('secret')
+})
+
+test('contract §6: `help <command>` is the help of that command', async () => {
+  expect(await run(home.path, ['help', 'config'])).toEqual(
+    await run(home.path, ['config', '--help']),
+  )
+})
+
+test.each([
+  ['propose', 'submit'],
+  ['wallet', 'account'],
+  ['setup', 'init'],
+  ['login', 'init'],
+  ['list', 'questions list'],
+  ['ls', 'questions list'],
+  ['support bundle', 'support-bundle'],
+])('contract §9: whoever types %s means %s', async (typed, meant) => {
+  const { code, stderr } = await run(home.path, typed.split(' '))
+  expect([code, stderr]).toEqual([2, expect.stringContaining(`hint: Did you mean ${meant}?`)])
+})
+
+test('contract §6: a usage error with --json is one JSON error on stderr with exactly five keys', async () => {
+  const ran = await run(home.path, ['config', 'list', '--jsn', '--json'])
+  expect(ran.code).toBe(2)
+  expect(ran.stdout).toBe('')
+  expect(Object.keys(JSON.parse(ran.stderr))).toEqual(['error'])
+  const error = errorOf(ran.stderr)
+  expect(Object.keys(error)).toEqual(['code', 'detail', 'hint', 'retryable', 'exit_code'])
+  expect(error).toMatchObject({
+    code: 'usage',
+    detail: "unknown option '--jsn'",
+    retryable: false,
+    exit_code: 2,
+  })
+  expect(error.hint).toContain('Did you mean --json?')
+})
+
+test('contract §6: a command without its subcommand exits 2 and points at its help', async () => {
+  const ran = await run(home.path, ['config', '--json'])
+  expect(ran.code).toBe(2)
+  expect(errorOf(ran.stderr)).toMatchObject({
+    detail: 'config needs a subcommand',
+    hint: 'run `proposer config --help`',
+  })
+})
+
+test('contract §6: the help that a usage error points at is that of the subcommand', async () => {
+  for (const [given, path] of [
+    [
+      [
+        'operator',
+        '--config',
+        'list',
+        'candidates',
+        'reject',
+        '00000000-0000-4000-8000-000000000000',
+      ],
+      'operator candidates reject',
+    ],
+    [['operator', 'candidates', 'nope'], 'operator candidates'],
+    [['--home', 'operator', 'operator', 'store'], 'operator store'],
+    [['config', 'get'], 'config get'],
+  ] as const) {
+    const ran = await run(home.path, [...given, '--json'])
+    expect([ran.code, errorOf(ran.stderr).hint]).toEqual([
+      2,
+      expect.stringContaining(`run \`proposer ${path} --help\``),
     ])
-    expect(ran.code).toBe(2)
-    expect(errorOf(ran.stderr)).toMatchObject({
-      code: 'two_gateways',
-      detail: '--gateway and --local cannot be used together',
-    })
-  })
+  }
+  expect(errorOf((await run(home.path, ['operator', 'store', '--json'])).stderr).detail).toBe(
+    'operator store needs a subcommand',
+  )
+})
 
-  test('R5: an unexpected failure exits 1 and shows neither its message nor its stack', async () => {
-    const { context, stderr } = fakeContext(home.path)
-    const broken = {
-      ...context,
-      files: {
-        ...context.files,
-        exists: async () => {
-          throw new TypeError('key 0xsecret of https://user:pass@node.example')
-        },
+test('contract §6: on a narrow terminal an error breaks between words, and commands in it stay whole', async () => {
+  const { code, stderr } = await run(
+    home.path,
+    ['operator', 'candidates', 'list', '--status', 'nonsense'],
+    {
+      columns: 40,
+      interactive: true,
+    },
+  )
+  expect(code).toBe(2)
+  const lines = stderr.trimEnd().split('\n')
+  expect(lines.length).toBeGreaterThan(2)
+  expect(lines.filter((line) => line.length > 40 && !/^\s*`[^`]*`$/.test(line))).toEqual([])
+  expect(stderr).toContain('`proposer operator candidates list --help`')
+})
+
+test('contract §6: flags may stand before the command', async () => {
+  const ran = await run(home.path, ['--profile', 'dev', '--json', 'config', 'get', 'profile'])
+  expect(ran.code).toBe(0)
+  expect(JSON.parse(ran.stdout)).toMatchObject({
+    schema: 'proposer.config/1',
+    value: 'dev',
+    origin: 'flag',
+  })
+})
+
+test('contract §6: --gateway and --local together exit 2 and name both', async () => {
+  const ran = await run(home.path, [
+    'config',
+    'list',
+    '--gateway',
+    'https://a.example',
+    '--local',
+    'g.json',
+    '--json',
+  ])
+  expect(ran.code).toBe(2)
+  expect(errorOf(ran.stderr)).toMatchObject({
+    code: 'two_gateways',
+    detail: '--gateway and --local cannot be used together',
+  })
+})
+
+test('R5: an unexpected failure exits 1 and shows neither its message nor its stack', async () => {
+  const { context, stderr } = fakeContext(home.path)
+  const broken = {
+    ...context,
+    files: {
+      ...context.files,
+      exists: async () => {
+        throw new TypeError('key 0xsecret of https://user:pass@node.example')
       },
-    }
-    const code = await main(['config', 'list', '--json'], broken)
-    expect(code).toBe(1)
-    const error = errorOf(stderr.written.join(''))
-    expect(error).toMatchObject({ code: 'internal_error', exit_code: 1 })
-    expect(error.detail).toContain('TypeError')
-    expect(error.hint).toContain('report')
-    expect(stderr.written.join('')).not.toMatch(/secret|node\.example|\n {4}at /)
-  })
+    },
+  }
+  const code = await main(['config', 'list', '--json'], broken)
+  expect(code).toBe(1)
+  const error = errorOf(stderr.written.join(''))
+  expect(error).toMatchObject({ code: 'internal_error', exit_code: 1 })
+  expect(error.detail).toContain('TypeError')
+  expect(error.hint).toContain('report')
+  expect(stderr.written.join('')).not.toMatch(/secret|node\.example|\n {4}at /)
+})
 
-  test('contract §6: a file error the command did not foresee exits 74 and names the file', async () => {
-    const { context, stderr } = fakeContext(home.path)
-    const broken = {
-      ...context,
-      files: {
-        ...context.files,
-        exists: async (path: string) => {
-          throw Object.assign(new Error('EACCES'), { code: 'EACCES', path })
-        },
+test('contract §6: a file error the command did not foresee exits 74 and names the file', async () => {
+  const { context, stderr } = fakeContext(home.path)
+  const broken = {
+    ...context,
+    files: {
+      ...context.files,
+      exists: async (path: string) => {
+        throw Object.assign(new Error('EACCES'), { code: 'EACCES', path })
       },
-    }
-    expect(await main(['config', 'list'], broken)).toBe(74)
-    expect(stderr.written.join('')).toContain('config.json cannot be used (EACCES)\nhint: ')
-  })
+    },
+  }
+  expect(await main(['config', 'list'], broken)).toBe(74)
+  expect(stderr.written.join('')).toContain('config.json cannot be used (EACCES)\nhint: ')
+})
 
-  test('robustness §6: a reader who left (EPIPE) ends the printing and not the command', async () => {
-    const { context } = fakeContext(home.path)
-    const closed = failingSink('EPIPE')
-    expect(
-      await main(['config', 'list'], {
-        ...context,
-        streams: { ...context.streams, stdout: closed },
-      }),
-    ).toBe(0)
-    expect(closed.writes()).toBe(1)
-  })
+test('robustness §6: a reader who left (EPIPE) ends the printing and not the command', async () => {
+  const { context } = fakeContext(home.path)
+  const closed = failingSink('EPIPE')
+  expect(
+    await main(['config', 'list'], {
+      ...context,
+      streams: { ...context.streams, stdout: closed },
+    }),
+  ).toBe(0)
+  expect(closed.writes()).toBe(1)
+})
 
-  test('contract §6: a result that could not be written exits 74', async () => {
-    const { context, stderr } = fakeContext(home.path)
-    const full = failingSink('ENOSPC')
-    expect(
-      await main(['config', 'list', '--json'], {
-        ...context,
-        streams: { ...context.streams, stdout: full },
-      }),
-    ).toBe(74)
-    expect(errorOf(stderr.written.join(''))).toMatchObject({
-      code: 'output_not_written',
-      exit_code: 74,
-    })
+test('contract §6: a result that could not be written exits 74', async () => {
+  const { context, stderr } = fakeContext(home.path)
+  const full = failingSink('ENOSPC')
+  expect(
+    await main(['config', 'list', '--json'], {
+      ...context,
+      streams: { ...context.streams, stdout: full },
+    }),
+  ).toBe(74)
+  expect(errorOf(stderr.written.join(''))).toMatchObject({
+    code: 'output_not_written',
+    exit_code: 74,
   })
 })
 
@@ -350,70 +312,66 @@ function failingSink(code: string) {
   }
 }
 
-describe('output', () => {
-  const sinks = (isTTY: boolean) => {
-    const written: string[] = []
-    return { written, sink: { isTTY, columns: 80, write: (text: string) => written.push(text) } }
-  }
+const sinks = (isTTY: boolean) => {
+  const written: string[] = []
+  return { written, sink: { isTTY, columns: 80, write: (text: string) => written.push(text) } }
+}
 
-  test('R20: JSON on stdout spells out every control and bidirectional character and still parses to the same text', () => {
-    const { written, sink } = sinks(true)
-    const text = 'a\u001b[2J\u0007\u007f\u0085\u2028\u202e\u2066b"\\'
-    createOutput({ stdout: sink, stderr: sink, env: {}, mode: 'json', quiet: false }).result(
-      'x',
-      { text },
-      () => '',
-    )
-    const printed = written.join('')
-    expect(JSON.parse(printed)).toEqual({ schema: 'proposer.x/1', text })
-    expect(printed.replaceAll('\n', '')).toMatch(/^[\u0020-\u007e]*$/)
-  })
-
-  test('contract §6: colours only on a terminal and not with NO_COLOR', () => {
-    const painted = (isTTY: boolean, env: Record<string, string>) => {
-      const { sink } = sinks(isTTY)
-      return createOutput({
-        stdout: sink,
-        stderr: sink,
-        env,
-        mode: 'human',
-        quiet: false,
-      }).paint.red('x')
-    }
-    expect(painted(true, {})).toBe('\u001b[31mx\u001b[39m')
-    expect(painted(true, { NO_COLOR: '1' })).toBe('x')
-    expect(painted(false, {})).toBe('x')
-  })
-
-  test('contract §6: --quiet silences notes and progress but no warning', () => {
-    const { written, sink } = sinks(false)
-    const output = createOutput({ stdout: sink, stderr: sink, env: {}, mode: 'human', quiet: true })
-    output.note('note')
-    output.progress('progress').update('more')
-    output.warn('warning')
-    expect(written).toEqual(['warning\n'])
-  })
+test('R20: JSON on stdout spells out every control and bidirectional character and still parses to the same text', () => {
+  const { written, sink } = sinks(true)
+  const text = 'a\u001b[2J\u0007\u007f\u0085\u2028\u202e\u2066b"\\'
+  createOutput({ stdout: sink, stderr: sink, env: {}, mode: 'json', quiet: false }).result(
+    'x',
+    { text },
+    () => '',
+  )
+  const printed = written.join('')
+  expect(JSON.parse(printed)).toEqual({ schema: 'proposer.x/1', text })
+  expect(printed.replaceAll('\n', '')).toMatch(/^[\u0020-\u007e]*$/)
 })
 
-describe('errors', () => {
-  test('style: every error a command throws carries a hint of its own', () => {
-    const folder = join(import.meta.dirname, '../../src/commands')
-    const without: string[] = []
-    const names = readdirSync(folder, { recursive: true, encoding: 'utf8' })
-    for (const name of names.filter((path) => path.endsWith('.ts'))) {
-      const source = readFileSync(join(folder, name), 'utf8')
-      new Visitor({
-        NewExpression({ callee, arguments: given, start, end }) {
-          const isOurs = kinds.test(source.slice(callee.start, callee.end))
-          const rest = given[2]
-          const text = rest === undefined ? '' : source.slice(rest.start, rest.end)
-          const hasHint = rest?.type === 'ObjectExpression' ? /\bhint\b/.test(text) : text !== ''
-          if (isOurs && !hasHint) without.push(`${name}: ${source.slice(start, end)}`)
-        },
-      }).visit(parseSync(name, source).program)
-    }
-    expect(without).toEqual([])
-  })
+test('contract §6: colours only on a terminal and not with NO_COLOR', () => {
+  const painted = (isTTY: boolean, env: Record<string, string>) => {
+    const { sink } = sinks(isTTY)
+    return createOutput({
+      stdout: sink,
+      stderr: sink,
+      env,
+      mode: 'human',
+      quiet: false,
+    }).paint.red('x')
+  }
+  expect(painted(true, {})).toBe('\u001b[31mx\u001b[39m')
+  expect(painted(true, { NO_COLOR: '1' })).toBe('x')
+  expect(painted(false, {})).toBe('x')
+})
+
+test('contract §6: --quiet silences notes and progress but no warning', () => {
+  const { written, sink } = sinks(false)
+  const output = createOutput({ stdout: sink, stderr: sink, env: {}, mode: 'human', quiet: true })
+  output.note('note')
+  output.progress('progress').update('more')
+  output.warn('warning')
+  expect(written).toEqual(['warning\n'])
+})
+
+test('style: every error a command throws carries a hint of its own', () => {
+  const folder = join(import.meta.dirname, '../../src/commands')
+  const without: string[] = []
+  const names = readdirSync(folder, { recursive: true, encoding: 'utf8' })
+  for (const name of names.filter((path) => path.endsWith('.ts'))) {
+    const source = readFileSync(join(folder, name), 'utf8')
+    new Visitor({
+      NewExpression({ callee, arguments: given, start, end }) {
+        const isOurs = kinds.test(source.slice(callee.start, callee.end))
+        const rest = given[2]
+        const text = rest === undefined ? '' : source.slice(rest.start, rest.end)
+        const hasHint = rest?.type === 'ObjectExpression' ? /\bhint\b/.test(text) : text !== ''
+        if (isOurs && !hasHint) without.push(`${name}: ${source.slice(start, end)}`)
+      },
+    }).visit(parseSync(name, source).program)
+  }
+  expect(without).toEqual([])
 })
 
 const kinds =

@@ -173,64 +173,60 @@ describe('journal list --open', () => {
   })
 })
 
-describe('headroom and the cap', () => {
-  test.each([
-    [
-      '--max-amount',
-      ['--headroom', '900', '--max-amount', '1000000000raw'],
-      'from 7500000000 (raw units) to 1000000000',
-      '--max-amount',
-    ],
-    [
-      'the cap of unconfirmed bonds',
-      ['--headroom', '900'],
-      'from 7500000000 (raw units) to 5000000000',
-      '--rpc-url',
-    ],
-  ])(
-    '§6: %s cuts the headroom, and a note says so before the signature',
-    async (_name, flags, cut, why) => {
-      const ran = await ask([...sign, ...flags, '--dry-run', '--json'])
-      const { notes } = answerOf(ran) as { notes: string[] }
-      expect(notes.filter((one) => one.includes(cut) && one.includes(why))).toHaveLength(1)
-      expect((await ask([...sign, ...flags])).stderr).toContain(`note: the headroom is cut: ${cut}`)
-    },
-  )
+test.each([
+  [
+    '--max-amount',
+    ['--headroom', '900', '--max-amount', '1000000000raw'],
+    'from 7500000000 (raw units) to 1000000000',
+    '--max-amount',
+  ],
+  [
+    'the cap of unconfirmed bonds',
+    ['--headroom', '900'],
+    'from 7500000000 (raw units) to 5000000000',
+    '--rpc-url',
+  ],
+])(
+  '§6: %s cuts the headroom, and a note says so before the signature',
+  async (_name, flags, cut, why) => {
+    const ran = await ask([...sign, ...flags, '--dry-run', '--json'])
+    const { notes } = answerOf(ran) as { notes: string[] }
+    expect(notes.filter((one) => one.includes(cut) && one.includes(why))).toHaveLength(1)
+    expect((await ask([...sign, ...flags])).stderr).toContain(`note: the headroom is cut: ${cut}`)
+  },
+)
 
-  test('headroom that fits is not remarked on', async () => {
-    expect((await ask([...sign, '--headroom', '10'])).stderr).not.toContain('headroom')
-  })
+test('headroom that fits is not remarked on', async () => {
+  expect((await ask([...sign, '--headroom', '10'])).stderr).not.toContain('headroom')
 })
 
-describe('what is shown of a question', () => {
-  test('sign shows how its text begins and what its answers mean, and names what shows the whole', async () => {
-    open(scriptedGateway(questionContext(longTitle)))
-    const { stderr } = await ask(sign, { columns: 100 })
-    const plain = stderr.replace(/\s+/g, ' ')
-    expect(plain).toContain('q: title: Will it hold?')
-    expect(plain).toContain(
-      'res_data: p1: 0, p2: 1, p3: 0.5. Where p1 corresponds to No, p2 to Yes, p3 to unknown.',
-    )
-    expect(plain).toMatch(
-      /\[\d+ characters left out; the whole text: `proposer context will-it-hold`\]/,
-    )
-    expect(plain.length).toBeLessThan(2_500)
-  })
+test('sign shows how its text begins and what its answers mean, and names what shows the whole', async () => {
+  open(scriptedGateway(questionContext(longTitle)))
+  const { stderr } = await ask(sign, { columns: 100 })
+  const plain = stderr.replace(/\s+/g, ' ')
+  expect(plain).toContain('q: title: Will it hold?')
+  expect(plain).toContain(
+    'res_data: p1: 0, p2: 1, p3: 0.5. Where p1 corresponds to No, p2 to Yes, p3 to unknown.',
+  )
+  expect(plain).toMatch(
+    /\[\d+ characters left out; the whole text: `proposer context will-it-hold`\]/,
+  )
+  expect(plain.length).toBeLessThan(2_500)
+})
 
-  test('a text that ends in one of endless length is cut at both ends', async () => {
-    open(
-      scriptedGateway(
-        questionContext(`${longTitle} res_data: p1: 0, p2: 1 ${'and so on '.repeat(500)}`),
-      ),
-    )
-    expect((await ask(sign)).stderr.length).toBeLessThan(3_500)
-  })
+test('a text that ends in one of endless length is cut at both ends', async () => {
+  open(
+    scriptedGateway(
+      questionContext(`${longTitle} res_data: p1: 0, p2: 1 ${'and so on '.repeat(500)}`),
+    ),
+  )
+  expect((await ask(sign)).stderr.length).toBeLessThan(3_500)
+})
 
-  test('context shows the whole text', async () => {
-    open(scriptedGateway(questionContext(longTitle)))
-    const { stdout } = await ask(['context', 'will-it-hold'])
-    expect(stdout.replace(/\s+/g, ' ')).toContain(`q: title: ${longTitle.replace(/\s+/g, ' ')}`)
-  })
+test('context shows the whole text', async () => {
+  open(scriptedGateway(questionContext(longTitle)))
+  const { stdout } = await ask(['context', 'will-it-hold'])
+  expect(stdout.replace(/\s+/g, ' ')).toContain(`q: title: ${longTitle.replace(/\s+/g, ' ')}`)
 })
 
 describe('amounts', () => {
@@ -315,63 +311,59 @@ describe('amounts', () => {
   })
 })
 
-describe('answers in the words of the flags', () => {
-  test('authorization_open names the answer, not its price', async () => {
-    answerOf(await ask([...sign, '--json', '--quiet']))
-    const ran = await ask(['sign', 'will-it-hold', '--outcome', 'p1', '--json'])
-    expect(lastErrorOf(ran)).toMatchObject({ code: 'authorization_open', exit_code: 5 })
-    expect(lastErrorOf(ran).detail).toContain('(p2)')
-    expect(lastErrorOf(ran).detail).not.toContain('1000000000000000000')
-  })
+test('authorization_open names the answer, not its price', async () => {
+  answerOf(await ask([...sign, '--json', '--quiet']))
+  const ran = await ask(['sign', 'will-it-hold', '--outcome', 'p1', '--json'])
+  expect(lastErrorOf(ran)).toMatchObject({ code: 'authorization_open', exit_code: 5 })
+  expect(lastErrorOf(ran).detail).toContain('(p2)')
+  expect(lastErrorOf(ran).detail).not.toContain('1000000000000000000')
 })
 
-describe('hints say what to change', () => {
-  const hintOf = async (argv: string[], more: RunOptions = {}) =>
-    lastErrorOf(await ask([...argv, '--json'], more)).hint
+const hintOf = async (argv: string[], more: RunOptions = {}) =>
+  lastErrorOf(await ask([...argv, '--json'], more)).hint
 
-  test('an amount below the bond: the amount, and nothing of the deadline', async () => {
-    expect(await hintOf([...sign, '--amount', '1raw'])).toBe(
-      `give --amount ${bondRaw}raw or more, or leave it out`,
-    )
-  })
+test('an amount below the bond: the amount, and nothing of the deadline', async () => {
+  expect(await hintOf([...sign, '--amount', '1raw'])).toBe(
+    `give --amount ${bondRaw}raw or more, or leave it out`,
+  )
+})
 
-  test('a deadline given as a span that is too near is answered in spans', async () => {
-    const ran = await ask([...sign, '--deadline', '2m', '--json'])
-    expect(lastErrorOf(ran)).toMatchObject({
-      code: 'permit_deadline_too_soon',
-      hint: expect.stringContaining('--deadline 6m'),
-    })
-    expect(lastErrorOf(ran).detail).toMatch(/\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ \(unix \d{10}\)/)
+test('a deadline given as a span that is too near is answered in spans', async () => {
+  const ran = await ask([...sign, '--deadline', '2m', '--json'])
+  expect(lastErrorOf(ran)).toMatchObject({
+    code: 'permit_deadline_too_soon',
+    hint: expect.stringContaining('--deadline 6m'),
   })
+  expect(lastErrorOf(ran).detail).toMatch(/\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ \(unix \d{10}\)/)
+})
 
-  test('a key that is missing: the keystore that is there is named', async () => {
-    const { PROPOSER_GATEWAY = '' } = env
-    env = { PROPOSER_GATEWAY }
-    expect(await hintOf(sign)).toContain('create one with `proposer account new <name>`')
-    writeFileSync(join(home.path, 'password'), 'a long enough one\n', { mode: 0o600 })
-    expect((await ask(['account', 'new', 'hot', '--password-file', 'password'])).code).toBe(0)
-    expect(await hintOf(sign)).toContain('give --account hot,')
-  })
+test('a key that is missing: the keystore that is there is named', async () => {
+  const { PROPOSER_GATEWAY = '' } = env
+  env = { PROPOSER_GATEWAY }
+  expect(await hintOf(sign)).toContain('create one with `proposer account new <name>`')
+  writeFileSync(join(home.path, 'password'), 'a long enough one\n', { mode: 0o600 })
+  expect((await ask(['account', 'new', 'hot', '--password-file', 'password'])).code).toBe(0)
+  expect(await hintOf(sign)).toContain('give --account hot,')
+})
 
-  test('a gateway that is no URL: its form, not another flag', async () => {
-    expect(await hintOf(['config', 'set', 'gateway', 'nonsense'])).toMatch(/^give it as https:/)
-  })
+test('a gateway that is no URL: its form, not another flag', async () => {
+  expect(await hintOf(['config', 'set', 'gateway', 'nonsense'])).toMatch(/^give it as https:/)
+})
 
-  test('a slug under a built-in profile: how there comes to be a file that can pin it', async () => {
-    expect(await hintOf(['reconcile', 'some-slug', '--profile', 'dev'])).toContain(
-      'of the trust file (`proposer trust init` makes one)',
-    )
-  })
+test('a slug under a built-in profile: how there comes to be a file that can pin it', async () => {
+  expect(await hintOf(['reconcile', 'some-slug', '--profile', 'dev'])).toContain(
+    'of the trust file (`proposer trust init` makes one)',
+  )
+})
 
-  test('conformance without a gateway asks for one before it asks for pins', async () => {
-    env = {}
-    const ran = await ask(['conformance', '--json', '--profile', 'polygon'])
-    expect(lastErrorOf(ran)).toMatchObject({ code: 'no_gateway', exit_code: 2 })
-  })
+test('conformance without a gateway asks for one before it asks for pins', async () => {
+  env = {}
+  const ran = await ask(['conformance', '--json', '--profile', 'polygon'])
+  expect(lastErrorOf(ran)).toMatchObject({ code: 'no_gateway', exit_code: 2 })
+})
 
-  test('a refusal without named fields: no sentence that says nothing', async () => {
-    gateway.faults.push({ status: 404, code: 'question_not_found' })
-    const hint = await hintOf(submit)
-    expect(hint).not.toContain('fix what the detail names')
-  })
+test('a refusal without named fields: no sentence that says nothing', async () => {
+  gateway.faults.push({ status: 404, code: 'question_not_found' })
+  const hint = await hintOf(submit)
+  expect(hint).not.toContain('fix what the detail names')
 })

@@ -193,143 +193,141 @@ function withAccounts(rest: Wallet): Wallet {
     asked.method === 'eth_accounts' ? { result: [account.address] } : rest(asked)
 }
 
-describe('contract §6: sign --typed-data and --signature', () => {
-  const give = ['sign', 'will-it-hold', '--outcome', 'p2', '--typed-data', '--proposer', proposer]
-  const signedBy = (document: string, by = account) =>
-    by.signTypedData(JSON.parse(document) as WalletDocument)
+const give = ['sign', 'will-it-hold', '--outcome', 'p2', '--typed-data', '--proposer', proposer]
+const signedBy = (document: string, by = account) =>
+  by.signTypedData(JSON.parse(document) as WalletDocument)
 
-  test('the document goes out alone on stdout, and its signature comes back as the payload', async () => {
-    const given = await ask(give)
-    expect(given.code).toBe(0)
-    expect(given.stderr).toContain('--signature')
-    const signature = await signedBy(given.stdout)
-    const signed = answerOf(await ask(['sign', 'will-it-hold', '--signature', signature, '--json']))
-    expect(signed).toMatchObject({
-      schema: 'proposer.signed/1',
-      signer: proposer,
-      payload: { signature },
-      reused: false,
-    })
-    const sent = answerOf(
-      await ask(['submit', 'will-it-hold', '--outcome', 'p2', '--proposer', proposer, '--json']),
-    )
-    expect(sent).toMatchObject({ journal_id: signed.journal_id, outcome: 'accepted' })
+test('contract §6: the document goes out alone on stdout, and its signature comes back as the payload', async () => {
+  const given = await ask(give)
+  expect(given.code).toBe(0)
+  expect(given.stderr).toContain('--signature')
+  const signature = await signedBy(given.stdout)
+  const signed = answerOf(await ask(['sign', 'will-it-hold', '--signature', signature, '--json']))
+  expect(signed).toMatchObject({
+    schema: 'proposer.signed/1',
+    signer: proposer,
+    payload: { signature },
+    reused: false,
   })
+  const sent = answerOf(
+    await ask(['submit', 'will-it-hold', '--outcome', 'p2', '--proposer', proposer, '--json']),
+  )
+  expect(sent).toMatchObject({ journal_id: signed.journal_id, outcome: 'accepted' })
+})
 
-  test('R6, R8: what was given out keeps its nonce and its question until its signature is here', async () => {
-    const first = answerOf(await ask([...give, '--json']))
-    expect(first).toMatchObject({ schema: 'proposer.typed-data/1', proposer, reused: false })
-    const again = answerOf(await ask([...give, '--json']))
-    expect(again).toMatchObject({
-      journal_id: first.journal_id,
-      typed_data: first.typed_data,
-      reused: true,
-    })
-    const other = await ask([
-      'sign',
-      'will-it-hold',
-      '--outcome',
-      'p1',
-      '--typed-data',
-      '--proposer',
-      proposer,
-      '--json',
-    ])
-    expect(other.code).toBe(5)
-    expect(errorOf(other)).toMatchObject({
-      code: 'authorization_open',
-      hint: expect.stringContaining(String(first.journal_id)),
-    })
-    writeFileSync(join(home.path, 'key'), key, { mode: 0o600 })
-    env = { ...env, PROPOSER_KEY_FILE: join(home.path, 'key') }
-    expect((await ask(['sign', 'will-it-hold', '--outcome', 'p1', '--json'])).code).toBe(5)
-    expect(await listed()).toMatchObject([
-      { journal_id: first.journal_id, state: 'offered', outcome: 'p2' },
-    ])
-    const superseding = [
-      'sign',
-      'will-it-hold',
-      '--outcome',
-      'p1',
-      '--supersede',
-      String(first.journal_id),
-      '--json',
-    ]
-    expect(answerOf(await ask(superseding))).toMatchObject({ payload: { outcome: 'p1' } })
-    const late = await signedBy(JSON.stringify(first.typed_data))
-    expect(
-      errorOf(await ask(['sign', 'will-it-hold', '--signature', late, '--json'])),
-    ).toMatchObject({ code: 'no_offer', exit_code: 2 })
+test('R6, R8: what was given out keeps its nonce and its question until its signature is here', async () => {
+  const first = answerOf(await ask([...give, '--json']))
+  expect(first).toMatchObject({ schema: 'proposer.typed-data/1', proposer, reused: false })
+  const again = answerOf(await ask([...give, '--json']))
+  expect(again).toMatchObject({
+    journal_id: first.journal_id,
+    typed_data: first.typed_data,
+    reused: true,
   })
+  const other = await ask([
+    'sign',
+    'will-it-hold',
+    '--outcome',
+    'p1',
+    '--typed-data',
+    '--proposer',
+    proposer,
+    '--json',
+  ])
+  expect(other.code).toBe(5)
+  expect(errorOf(other)).toMatchObject({
+    code: 'authorization_open',
+    hint: expect.stringContaining(String(first.journal_id)),
+  })
+  writeFileSync(join(home.path, 'key'), key, { mode: 0o600 })
+  env = { ...env, PROPOSER_KEY_FILE: join(home.path, 'key') }
+  expect((await ask(['sign', 'will-it-hold', '--outcome', 'p1', '--json'])).code).toBe(5)
+  expect(await listed()).toMatchObject([
+    { journal_id: first.journal_id, state: 'offered', outcome: 'p2' },
+  ])
+  const superseding = [
+    'sign',
+    'will-it-hold',
+    '--outcome',
+    'p1',
+    '--supersede',
+    String(first.journal_id),
+    '--json',
+  ]
+  expect(answerOf(await ask(superseding))).toMatchObject({ payload: { outcome: 'p1' } })
+  const late = await signedBy(JSON.stringify(first.typed_data))
+  expect(errorOf(await ask(['sign', 'will-it-hold', '--signature', late, '--json']))).toMatchObject(
+    { code: 'no_offer', exit_code: 2 },
+  )
+})
 
-  test('R6: the key itself signs what was given out before, under the same nonce', async () => {
-    const { journal_id, digest } = answerOf(await ask([...give, '--json']))
-    writeFileSync(join(home.path, 'key'), key, { mode: 0o600 })
-    env = { ...env, PROPOSER_KEY_FILE: join(home.path, 'key') }
-    expect(answerOf(await ask([...sign]))).toMatchObject({ journal_id, digest })
-    expect(errorOf(await ask([...give, '--json']))).toMatchObject({
-      code: 'authorization_open',
-      exit_code: 5,
-    })
+test('R6: the key itself signs what was given out before, under the same nonce', async () => {
+  const { journal_id, digest } = answerOf(await ask([...give, '--json']))
+  writeFileSync(join(home.path, 'key'), key, { mode: 0o600 })
+  env = { ...env, PROPOSER_KEY_FILE: join(home.path, 'key') }
+  expect(answerOf(await ask([...sign]))).toMatchObject({ journal_id, digest })
+  expect(errorOf(await ask([...give, '--json']))).toMatchObject({
+    code: 'authorization_open',
+    exit_code: 5,
   })
+})
 
-  test('a payload that a program outside made of the document is the same authorization', async () => {
-    const given = answerOf(await ask([...give, '--json']))
-    const document = given.typed_data as {
-      message: { permitted: { amount: string }; nonce: string; deadline: string }
-    }
-    const { permitted, nonce, deadline } = document.message
-    const payload = JSON.stringify({
-      version: { api: 'v1', schema: 'signed-proposal-v1', witness: 'permit2-signed-proposer-v1' },
-      proposer,
-      outcome: 'p2',
-      max_payment: '0',
-      permit: { amount: permitted.amount, nonce, deadline },
-      signature: await signedBy(JSON.stringify(document)),
-    })
-    const sent = answerOf(await ask(['submit', 'will-it-hold', '-', '--json'], { stdin: payload }))
-    expect(sent).toMatchObject({ journal_id: given.journal_id, outcome: 'accepted' })
-    expect(gateway.received).toEqual([payload])
+test('contract §6: a payload that a program outside made of the document is the same authorization', async () => {
+  const given = answerOf(await ask([...give, '--json']))
+  const document = given.typed_data as {
+    message: { permitted: { amount: string }; nonce: string; deadline: string }
+  }
+  const { permitted, nonce, deadline } = document.message
+  const payload = JSON.stringify({
+    version: { api: 'v1', schema: 'signed-proposal-v1', witness: 'permit2-signed-proposer-v1' },
+    proposer,
+    outcome: 'p2',
+    max_payment: '0',
+    permit: { amount: permitted.amount, nonce, deadline },
+    signature: await signedBy(JSON.stringify(document)),
   })
+  const sent = answerOf(await ask(['submit', 'will-it-hold', '-', '--json'], { stdin: payload }))
+  expect(sent).toMatchObject({ journal_id: given.journal_id, outcome: 'accepted' })
+  expect(gateway.received).toEqual([payload])
+})
 
-  test('R9: a signature by another key, of another document or none is refused, and the right one still comes in', async () => {
-    const given = await ask(give)
-    const wrong = [
-      await signedBy(given.stdout, privateKeyToAccount(stranger)),
-      `0x${'3'.repeat(130)}`,
-      'garbage',
-      '0x',
-    ]
-    for (const signature of wrong) {
-      const refused = await ask(['sign', 'will-it-hold', '--signature', signature, '--json'])
-      expect(refused.code).toBe(2)
-      expect(errorOf(refused)).toMatchObject({ code: 'bad_signature' })
-      expect(refused.stderr).not.toMatch(/[0-9a-f]{100}/)
-    }
-    const right = JSON.stringify(await signedBy(given.stdout))
-    const signed = await ask(['sign', 'will-it-hold', '--signature', '-', '--json'], {
-      stdin: `${right}\n`,
-    })
-    expect(answerOf(signed)).toMatchObject({ signer: proposer })
+test('R9: a signature by another key, of another document or none is refused, and the right one still comes in', async () => {
+  const given = await ask(give)
+  const wrong = [
+    await signedBy(given.stdout, privateKeyToAccount(stranger)),
+    `0x${'3'.repeat(130)}`,
+    'garbage',
+    '0x',
+  ]
+  for (const signature of wrong) {
+    const refused = await ask(['sign', 'will-it-hold', '--signature', signature, '--json'])
+    expect(refused.code).toBe(2)
+    expect(errorOf(refused)).toMatchObject({ code: 'bad_signature' })
+    expect(refused.stderr).not.toMatch(/[0-9a-f]{100}/)
+  }
+  const right = JSON.stringify(await signedBy(given.stdout))
+  const signed = await ask(['sign', 'will-it-hold', '--signature', '-', '--json'], {
+    stdin: `${right}\n`,
   })
+  expect(answerOf(signed)).toMatchObject({ signer: proposer })
+})
 
-  test('R5: -o keeps the document in a file of its own, 0600', async () => {
-    const ran = await ask([...give, '-o', 'typed.json'])
-    expect(ran.stdout).not.toContain('PermitWitnessTransferFrom')
-    expect(statSync(join(home.path, 'typed.json')).mode & 0o777).toBe(0o600)
-    expect(JSON.parse(readFileSync(join(home.path, 'typed.json'), 'utf8'))).toMatchObject({
-      primaryType: 'PermitWitnessTransferFrom',
-    })
+test('R5: -o keeps the document in a file of its own, 0600', async () => {
+  const ran = await ask([...give, '-o', 'typed.json'])
+  expect(ran.stdout).not.toContain('PermitWitnessTransferFrom')
+  expect(statSync(join(home.path, 'typed.json')).mode & 0o777).toBe(0o600)
+  expect(JSON.parse(readFileSync(join(home.path, 'typed.json'), 'utf8'))).toMatchObject({
+    primaryType: 'PermitWitnessTransferFrom',
   })
+})
 
-  test.each([
-    [['sign', 'will-it-hold', '--signature', '0x12'], 'no_offer'],
-    [['sign', 'will-it-hold', '--signature', '0x12', '--amount', '5raw'], 'flag_without_meaning'],
-    [['sign', 'will-it-hold', '--signature', '0x12', '--typed-data'], 'flag_without_meaning'],
-    [['sign', 'will-it-hold', '--outcome', 'p2', '--typed-data'], 'no_account'],
-  ])('contract §6: %j exits 2 with %s', async (argv, code) => {
-    expect(errorOf(await ask([...argv, '--json']))).toMatchObject({ code, exit_code: 2 })
-  })
+test.each([
+  [['sign', 'will-it-hold', '--signature', '0x12'], 'no_offer'],
+  [['sign', 'will-it-hold', '--signature', '0x12', '--amount', '5raw'], 'flag_without_meaning'],
+  [['sign', 'will-it-hold', '--signature', '0x12', '--typed-data'], 'flag_without_meaning'],
+  [['sign', 'will-it-hold', '--outcome', 'p2', '--typed-data'], 'no_account'],
+])('contract §6: %j exits 2 with %s', async (argv, code) => {
+  expect(errorOf(await ask([...argv, '--json']))).toMatchObject({ code, exit_code: 2 })
 })
 
 describe('the amount', () => {

@@ -367,82 +367,78 @@ describe('the cursor of positions', () => {
   })
 })
 
-describe('nothing false is told as known', () => {
-  test('a node that cannot tell the bond: unknown, and known the next time', async () => {
-    proposed('Rain?')
-    chain.mine(20)
-    const mute = { ...chain, head: chain.head } as FakeChain
-    mute.call = async (call, at) => {
-      // getRequest
-      if (call.data.startsWith('0xa9904f9b')) throw new ChainError('unavailable', 'no')
-      return chain.call(call, at)
-    }
-    expect(await read([], { chain: mute })).toMatchObject({
-      positions: [{ title: 'Rain?', label: 'Yes', bond: null, reward: null, state: 'open' }],
-      totals: [{ bonded: null, locked: null, net: '0' }],
-      notes: ['the node did not report what the oracle holds for 1 proposals'],
-    })
-    expect((await read()).positions).toMatchObject([{ bond: '500000000', state: 'open' }])
+test('a node that cannot tell the bond: unknown, and known the next time', async () => {
+  proposed('Rain?')
+  chain.mine(20)
+  const mute = { ...chain, head: chain.head } as FakeChain
+  mute.call = async (call, at) => {
+    // getRequest
+    if (call.data.startsWith('0xa9904f9b')) throw new ChainError('unavailable', 'no')
+    return chain.call(call, at)
+  }
+  expect(await read([], { chain: mute })).toMatchObject({
+    positions: [{ title: 'Rain?', label: 'Yes', bond: null, reward: null, state: 'open' }],
+    totals: [{ bonded: null, locked: null, net: '0' }],
+    notes: ['the node did not report what the oracle holds for 1 proposals'],
   })
-
-  test('a node that leaves out logs: what the oracle holds is told', async () => {
-    const rounds = ['Settled', 'Disputed', 'Open'].map((name) => proposed(name))
-    const [first, second] = rounds as [FakeRound, FakeRound]
-    settle(chain, first)
-    contest(chain, second, disputer, true)
-    chain.mine(20)
-    const hiding = { ...chain, head: chain.head } as FakeChain
-    hiding.logs = async (filter) =>
-      (await chain.logs(filter)).filter(({ topics: [kind] }) => kind?.startsWith('0x6e51dd00'))
-    const document = await read([], { chain: hiding })
-    expect(document.positions).toMatchObject([
-      { state: 'settled', result: 'undisputed', payout: null },
-      { state: 'disputed', disputed_by: disputer, disputed_at: null, new_round: true },
-      { state: 'open' },
-    ])
-    expect(document.totals).toMatchObject([{ net: null, locked: null }])
-  })
+  expect((await read()).positions).toMatchObject([{ bond: '500000000', state: 'open' }])
 })
 
-describe('a node that forgets a block', () => {
-  const forgetting = (lost: (number: bigint) => boolean) => {
-    const node = { ...chain, head: chain.head } as FakeChain
-    node.block = async (at) => (typeof at === 'bigint' && lost(at) ? null : chain.block(at))
-    return node
-  }
+test('a node that leaves out logs: what the oracle holds is told', async () => {
+  const rounds = ['Settled', 'Disputed', 'Open'].map((name) => proposed(name))
+  const [first, second] = rounds as [FakeRound, FakeRound]
+  settle(chain, first)
+  contest(chain, second, disputer, true)
+  chain.mine(20)
+  const hiding = { ...chain, head: chain.head } as FakeChain
+  hiding.logs = async (filter) =>
+    (await chain.logs(filter)).filter(({ topics: [kind] }) => kind?.startsWith('0x6e51dd00'))
+  const document = await read([], { chain: hiding })
+  expect(document.positions).toMatchObject([
+    { state: 'settled', result: 'undisputed', payout: null },
+    { state: 'disputed', disputed_by: disputer, disputed_at: null, new_round: true },
+    { state: 'open' },
+  ])
+  expect(document.totals).toMatchObject([{ net: null, locked: null }])
+})
 
-  test('the one that the file ends with: it is read again, and nothing is lost', async () => {
-    const round = proposed('First')
-    settle(chain, round)
-    chain.mine(20)
-    const before = await read()
-    const file = join(home.path, 'positions')
-    const [name = ''] = readdirSync(file).filter((one) => one !== 'last.json')
-    const { to } = JSON.parse(readFileSync(join(file, name), 'utf8'))
-    chain.mine(20)
-    const after = await read([], { chain: forgetting((number) => number === BigInt(to)) })
-    expect(after.positions).toEqual(before.positions)
-  })
+const forgetting = (lost: (number: bigint) => boolean) => {
+  const node = { ...chain, head: chain.head } as FakeChain
+  node.block = async (at) => (typeof at === 'bigint' && lost(at) ? null : chain.block(at))
+  return node
+}
 
-  test('the one of a dispute: its time is not known, and that is said', async () => {
-    const round = proposed('First')
-    contest(chain, round, disputer, true)
-    chain.mine()
-    const at = chain.head.number
-    chain.mine(20)
-    const document = await read([], { chain: forgetting((number) => number <= at) })
-    expect(document.positions).toMatchObject([{ state: 'disputed', disputed_at: null }])
-    expect(document.notes.join()).toContain('did not report the time')
-  })
+test('the one that the file ends with: it is read again, and nothing is lost', async () => {
+  const round = proposed('First')
+  settle(chain, round)
+  chain.mine(20)
+  const before = await read()
+  const file = join(home.path, 'positions')
+  const [name = ''] = readdirSync(file).filter((one) => one !== 'last.json')
+  const { to } = JSON.parse(readFileSync(join(file, name), 'utf8'))
+  chain.mine(20)
+  const after = await read([], { chain: forgetting((number) => number === BigInt(to)) })
+  expect(after.positions).toEqual(before.positions)
+})
 
-  test('the newest: no answer instead of a wrong one, and nothing is kept', async () => {
-    proposed('First')
-    chain.mine(20)
-    const ran = await positions(['--json'], { chain: forgetting(() => true) })
-    expect(ran.code).toBe(75)
-    expect(errorOf(ran.stderr)).toMatchObject({ code: 'chain_unavailable' })
-    expect((await read()).positions).toHaveLength(1)
-  })
+test('the one of a dispute: its time is not known, and that is said', async () => {
+  const round = proposed('First')
+  contest(chain, round, disputer, true)
+  chain.mine()
+  const at = chain.head.number
+  chain.mine(20)
+  const document = await read([], { chain: forgetting((number) => number <= at) })
+  expect(document.positions).toMatchObject([{ state: 'disputed', disputed_at: null }])
+  expect(document.notes.join()).toContain('did not report the time')
+})
+
+test('the newest: no answer instead of a wrong one, and nothing is kept', async () => {
+  proposed('First')
+  chain.mine(20)
+  const ran = await positions(['--json'], { chain: forgetting(() => true) })
+  expect(ran.code).toBe(75)
+  expect(errorOf(ran.stderr)).toMatchObject({ code: 'chain_unavailable' })
+  expect((await read()).positions).toHaveLength(1)
 })
 
 describe('contract §9: pnl', () => {
@@ -499,85 +495,83 @@ describe('contract §9: pnl', () => {
   })
 })
 
-describe('contract §9: positions --watch', () => {
-  /** Each sleep is one thing that happens. */
-  const clockOf = (...acts: (() => void)[]) => ({
-    ...createFakeClock(chain),
-    sleep: async (_ms: number, signal?: AbortSignal) => {
-      signal?.throwIfAborted()
-      const next = acts.shift()
-      if (next === undefined) throw new Error('nothing more happens')
-      next()
+/** Each sleep is one thing that happens. */
+const clockOf = (...acts: (() => void)[]) => ({
+  ...createFakeClock(chain),
+  sleep: async (_ms: number, signal?: AbortSignal) => {
+    signal?.throwIfAborted()
+    const next = acts.shift()
+    if (next === undefined) throw new Error('nothing more happens')
+    next()
+  },
+})
+
+test('contract §9: a line a change, the program for a dispute, and exit 7', async () => {
+  const round = proposed('Rain?')
+  const told = join(home.path, 'told')
+  const program = join(home.path, 'on-dispute')
+  writeFileSync(program, `#!/bin/sh\ncat >> ${told}\nexit 3\n`, { mode: 0o700 })
+  const clock = clockOf(
+    () => {
+      chain.fault('block', 'unavailable')
     },
-  })
+    () => {
+      contest(chain, round, disputer, true)
+      chain.mine()
+    },
+  )
+  const argv = ['--watch', '--exec', program, '--fail-on-dispute', '--json']
+  const ran = await positions(argv, { clock })
+  expect(ran.code).toBe(7)
+  const lines = ran.stdout
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line))
+  expect(lines).toMatchObject([
+    { from: null, state: 'open', gone: false },
+    { from: 'open', state: 'disputed', disputed_by: disputer, new_round: true },
+    { schema: 'proposer.positions/1', summary: { positions: 1, open: 1 } },
+  ])
+  expect(ran.stderr).toContain('ended with 3')
+  const [line = '', ...rest] = readFileSync(told, 'utf8').trim().split('\n')
+  expect(rest).toEqual([])
+  expect(JSON.parse(line)).toMatchObject({ schema: 'proposer.position/1', state: 'disputed' })
+})
 
-  test('a line a change, the program for a dispute, and exit 7', async () => {
-    const round = proposed('Rain?')
-    const told = join(home.path, 'told')
-    const program = join(home.path, 'on-dispute')
-    writeFileSync(program, `#!/bin/sh\ncat >> ${told}\nexit 3\n`, { mode: 0o700 })
-    const clock = clockOf(
-      () => {
-        chain.fault('block', 'unavailable')
-      },
-      () => {
-        contest(chain, round, disputer, true)
-        chain.mine()
-      },
-    )
-    const argv = ['--watch', '--exec', program, '--fail-on-dispute', '--json']
-    const ran = await positions(argv, { clock })
-    expect(ran.code).toBe(7)
-    const lines = ran.stdout
-      .trim()
-      .split('\n')
-      .map((line) => JSON.parse(line))
-    expect(lines).toMatchObject([
-      { from: null, state: 'open', gone: false },
-      { from: 'open', state: 'disputed', disputed_by: disputer, new_round: true },
-      { schema: 'proposer.positions/1', summary: { positions: 1, open: 1 } },
-    ])
-    expect(ran.stderr).toContain('ended with 3')
-    const [line = '', ...rest] = readFileSync(told, 'utf8').trim().split('\n')
-    expect(rest).toEqual([])
-    expect(JSON.parse(line)).toMatchObject({ schema: 'proposer.position/1', state: 'disputed' })
-  })
+test('contract §9: people see the table, then what a reorganisation took away; Ctrl-C is 130', async () => {
+  proposed('Rain?')
+  const stop = new AbortController()
+  const clock = clockOf(
+    () => chain.fault('block', 'unavailable'),
+    () => {
+      chain.reorg(1, { drop: true })
+      chain.mine()
+    },
+    () => stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT')),
+  )
+  const sleep: typeof clock.sleep = async (ms, signal) => {
+    await clock.sleep(ms, signal)
+    signal?.throwIfAborted()
+  }
+  const ran = await positions(['--watch'], { clock: { ...clock, sleep }, signal: stop.signal })
+  expect(ran.code).toBe(130)
+  expect(ran.stdout).toMatch(/^QUESTION/)
+  expect(ran.stdout).toMatch(/Z {2}Rain\? {2}gone: its block was undone/)
+  expect(ran.stderr).toContain('looking again')
+  expect(ran.stderr).toContain('0 positions not settled')
+})
 
-  test('people see the table, then what a reorganisation took away; Ctrl-C is 130', async () => {
-    proposed('Rain?')
-    const stop = new AbortController()
-    const clock = clockOf(
-      () => chain.fault('block', 'unavailable'),
-      () => {
-        chain.reorg(1, { drop: true })
-        chain.mine()
-      },
-      () => stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT')),
-    )
-    const sleep: typeof clock.sleep = async (ms, signal) => {
-      await clock.sleep(ms, signal)
-      signal?.throwIfAborted()
-    }
-    const ran = await positions(['--watch'], { clock: { ...clock, sleep }, signal: stop.signal })
-    expect(ran.code).toBe(130)
-    expect(ran.stdout).toMatch(/^QUESTION/)
-    expect(ran.stdout).toMatch(/Z {2}Rain\? {2}gone: its block was undone/)
-    expect(ran.stderr).toContain('looking again')
-    expect(ran.stderr).toContain('0 positions not settled')
+test('contract §9: --timeout ends it: exit 8 while bonds are out, 0 once none is', async () => {
+  const round = proposed('Rain?')
+  const watching = () =>
+    positions(['--watch', '--timeout', '1s', '--json'], { clock: createFakeClock(chain) })
+  const open = await watching()
+  expect(open.code).toBe(8)
+  expect(errorOf(open.stderr)).toMatchObject({ code: 'positions_open', exit_code: 8 })
+  expect(JSON.parse(open.stdout.trim().split('\n').at(-1) ?? '')).toMatchObject({
+    summary: { positions: 1, open: 1 },
   })
-
-  test('--timeout ends it: exit 8 while bonds are out, 0 once none is', async () => {
-    const round = proposed('Rain?')
-    const watching = () =>
-      positions(['--watch', '--timeout', '1s', '--json'], { clock: createFakeClock(chain) })
-    const open = await watching()
-    expect(open.code).toBe(8)
-    expect(errorOf(open.stderr)).toMatchObject({ code: 'positions_open', exit_code: 8 })
-    expect(JSON.parse(open.stdout.trim().split('\n').at(-1) ?? '')).toMatchObject({
-      summary: { positions: 1, open: 1 },
-    })
-    settle(chain, round)
-    chain.mine()
-    expect((await watching()).code).toBe(0)
-  })
+  settle(chain, round)
+  chain.mine()
+  expect((await watching()).code).toBe(0)
 })

@@ -343,54 +343,52 @@ describe('contract §6: doctor for people', () => {
   })
 })
 
-describe('contract §6: journal export', () => {
-  test('R5: one line an authorization with all that accounting asks for, and no signature unless revealed', async () => {
-    const first = answerOf(await ask([...submit, '--client-ref', 'row 7']))
-    const { stdout, stderr } = await ask(['journal', 'export'])
-    expect(stderr).toBe('')
-    const [line, ...rest] = stdout.trim().split('\n')
-    expect(rest).toEqual([])
-    expect(JSON.parse(line ?? '')).toMatchObject({
-      journal_id: first.journal_id,
-      question_id: question,
-      client_ref: 'row 7',
-      outcome: 'p2',
-      amount: '750000000',
-      state: 'accepted',
-      candidate_id: first.candidate_id,
-      attempts: 1,
-      last_class: 'accepted',
-      origins: [gateway.url],
-      closed_at: null,
-      transaction_hash: null,
-    })
-    expect(stdout).not.toContain('signature')
-    expect((await ask(['journal', 'export', '--reveal-signature'])).stdout).toContain(
-      '"signature":"0x',
-    )
-    expect(answerOf(await ask(['journal', 'export', '--json']))).toMatchObject({
-      schema: 'proposer.journal-export/1',
-      authorizations: [{}],
-    })
+test('R5: one line an authorization with all that accounting asks for, and no signature unless revealed', async () => {
+  const first = answerOf(await ask([...submit, '--client-ref', 'row 7']))
+  const { stdout, stderr } = await ask(['journal', 'export'])
+  expect(stderr).toBe('')
+  const [line, ...rest] = stdout.trim().split('\n')
+  expect(rest).toEqual([])
+  expect(JSON.parse(line ?? '')).toMatchObject({
+    journal_id: first.journal_id,
+    question_id: question,
+    client_ref: 'row 7',
+    outcome: 'p2',
+    amount: '750000000',
+    state: 'accepted',
+    candidate_id: first.candidate_id,
+    attempts: 1,
+    last_class: 'accepted',
+    origins: [gateway.url],
+    closed_at: null,
+    transaction_hash: null,
   })
+  expect(stdout).not.toContain('signature')
+  expect((await ask(['journal', 'export', '--reveal-signature'])).stdout).toContain(
+    '"signature":"0x',
+  )
+  expect(answerOf(await ask(['journal', 'export', '--json']))).toMatchObject({
+    schema: 'proposer.journal-export/1',
+    authorizations: [{}],
+  })
+})
 
-  test('robustness §6: CSV is RFC 4180, and no cell begins like a formula', async () => {
-    await ask([...submit, '--client-ref', '=cmd|"x",1'])
-    const { stdout } = await ask(['journal', 'export', '--csv'])
-    const [header, row, end] = stdout.split('\r\n')
-    expect(header).toMatch(/^journal_id,signed_at,question_id,/)
-    expect(row).toContain('"\'=cmd|""x"",1"')
-    expect(end).toBe('')
-    expect(stdout).not.toContain('signature')
-    expect((await ask(['journal', 'export', '--csv', '--reveal-signature'])).stdout).toContain(
-      '""signature"":""0x',
-    )
-  })
+test('robustness §6: CSV is RFC 4180, and no cell begins like a formula', async () => {
+  await ask([...submit, '--client-ref', '=cmd|"x",1'])
+  const { stdout } = await ask(['journal', 'export', '--csv'])
+  const [header, row, end] = stdout.split('\r\n')
+  expect(header).toMatch(/^journal_id,signed_at,question_id,/)
+  expect(row).toContain('"\'=cmd|""x"",1"')
+  expect(end).toBe('')
+  expect(stdout).not.toContain('signature')
+  expect((await ask(['journal', 'export', '--csv', '--reveal-signature'])).stdout).toContain(
+    '""signature"":""0x',
+  )
+})
 
-  test('R24: an empty journal exports nothing and creates nothing', async () => {
-    expect((await ask(['journal', 'export'])).stdout).toBe('')
-    expect(readdirSync(home.path)).not.toContain('journal')
-  })
+test('R24: an empty journal exports nothing and creates nothing', async () => {
+  expect((await ask(['journal', 'export'])).stdout).toBe('')
+  expect(readdirSync(home.path)).not.toContain('journal')
 })
 
 describe('contract §6: doctor', () => {

@@ -18,110 +18,106 @@ import { fakeContext } from '#support/cli'
 /** Everything that can move a cursor, hide or reorder text (robustness §5). */
 const dangerous = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/
 
-describe('rendering', () => {
-  test('R20: no outside text holds a character that acts on a terminal once it is made visible', () => {
-    fc.assert(
-      fc.property(
-        fc.string({ unit: 'binary', maxLength: 60 }),
-        (text) => !dangerous.test(visible(text)),
-      ),
-    )
-    expect(visible('a\u001b[2J\u202eb\ud800')).toBe('a\\u001b[2J\\u202eb\\ud800')
-    expect(visible('Atlético — 東京 🙂')).toBe('Atlético — 東京 🙂')
-  })
-
-  test('R20: JSON parses to the same data whatever text it holds, and holds no dangerous character', () => {
-    fc.assert(
-      fc.property(
-        fc.dictionary(fc.string({ unit: 'binary' }), fc.string({ unit: 'binary' })),
-        fc.constantFrom(0 as const, 2 as const),
-        (data, indent) => {
-          const printed = jsonText(data, indent)
-          expect(JSON.parse(printed)).toEqual(data)
-          expect(dangerous.test(printed.replaceAll('\n', ''))).toBe(false)
-        },
-      ),
-    )
-  })
-
-  test('contract §6: no line of fields is longer than the terminal unless one word is', () => {
-    const label = fc.constantFrom('a', 'question', 'signed proposer')
-    const value = fc
-      .array(fc.string({ minLength: 1, maxLength: 30, unit: 'grapheme-ascii' }), {
-        minLength: 1,
-        maxLength: 12,
-      })
-      .map((words) => words.join(' '))
-    fc.assert(
-      fc.property(
-        fc.array(fc.tuple(label, value), { maxLength: 5 }),
-        fc.integer({ min: 40, max: 100 }),
-        (rows, columns) => {
-          for (const line of fields(rows, columns).split('\n')) {
-            const words = line.trim().split(' ')
-            expect(line.length <= columns || words.length === 1).toBe(true)
-          }
-        },
-      ),
-    )
-  })
-
-  test('fold keeps every word in order', () => {
-    fc.assert(
-      fc.property(
-        fc.array(fc.stringMatching(/^\w{1,12}$/)),
-        fc.integer({ min: 20, max: 60 }),
-        (words, columns) => {
-          const lines = fold(words.join(' '), columns, '  ').split('\n')
-          expect(
-            lines.flatMap((line) => line.trim().split(' ')).filter((word) => word !== ''),
-          ).toEqual(words)
-        },
-      ),
-    )
-  })
-
-  test('amounts keep every digit that counts', () => {
-    const token = { decimals: 6, symbol: 'USDC.e' }
-    expect(amountText('750000000', token)).toBe('750 USDC.e')
-    expect(amountText('750500000', token)).toBe('750.5 USDC.e')
-    expect(amountText('1', token)).toBe('0.000001 USDC.e')
-    expect(amountText('0', token)).toBe('0 USDC.e')
-    expect(amountText('7', { decimals: 0, symbol: 'X' })).toBe('7 X')
-    expect(amountText('750000000')).toBe('750000000 (raw units)')
-  })
-
-  test('a deadline no calendar holds is shown as its number', () => {
-    expect(dateText('1760000000')).toBe('2025-10-09 08:53:20Z (unix 1760000000)')
-    expect(dateText(String(2n ** 255n))).toBe(String(2n ** 255n))
-  })
-
-  test('R5: of a URL only scheme and host are shown', () => {
-    expect(publicUrl('https://node.example')).toBe('https://node.example')
-    expect(publicUrl('https://u:p@node.example:8545/v2/key?a=b#c')).toBe(
-      'https://node.example:8545/…',
-    )
-    expect(publicUrl('secret')).toBe('(not a URL)')
-  })
+test('R20: no outside text holds a character that acts on a terminal once it is made visible', () => {
+  fc.assert(
+    fc.property(
+      fc.string({ unit: 'binary', maxLength: 60 }),
+      (text) => !dangerous.test(visible(text)),
+    ),
+  )
+  expect(visible('a\u001b[2J\u202eb\ud800')).toBe('a\\u001b[2J\\u202eb\\ud800')
+  expect(visible('Atlético — 東京 🙂')).toBe('Atlético — 東京 🙂')
 })
 
-describe('deadlines', () => {
-  test('contract §6: spans count from now, digits alone are unix seconds', () => {
-    expect(parseDeadline('90m', 1_000_500)).toBe(1000n + 5400n)
-    expect(parseDeadline('45s', 0)).toBe(45n)
-    expect(parseDeadline('2h', 0)).toBe(7200n)
-    expect(parseDeadline('1d', 0)).toBe(86_400n)
-    expect(parseDeadline('1760000000', 5)).toBe(1_760_000_000n)
-    expect(parseDeadline(undefined, 5)).toBeUndefined()
-  })
-
-  test.each(['', '-5', '1.5h', '90 m', 'h', '1w', '9999999999999'])(
-    'contract §6: "%s" is no deadline',
-    (text) => {
-      expect(() => parseDeadline(text, 0)).toThrow('neither Unix seconds nor a duration')
-    },
+test('R20: JSON parses to the same data whatever text it holds, and holds no dangerous character', () => {
+  fc.assert(
+    fc.property(
+      fc.dictionary(fc.string({ unit: 'binary' }), fc.string({ unit: 'binary' })),
+      fc.constantFrom(0 as const, 2 as const),
+      (data, indent) => {
+        const printed = jsonText(data, indent)
+        expect(JSON.parse(printed)).toEqual(data)
+        expect(dangerous.test(printed.replaceAll('\n', ''))).toBe(false)
+      },
+    ),
   )
 })
+
+test('contract §6: no line of fields is longer than the terminal unless one word is', () => {
+  const label = fc.constantFrom('a', 'question', 'signed proposer')
+  const value = fc
+    .array(fc.string({ minLength: 1, maxLength: 30, unit: 'grapheme-ascii' }), {
+      minLength: 1,
+      maxLength: 12,
+    })
+    .map((words) => words.join(' '))
+  fc.assert(
+    fc.property(
+      fc.array(fc.tuple(label, value), { maxLength: 5 }),
+      fc.integer({ min: 40, max: 100 }),
+      (rows, columns) => {
+        for (const line of fields(rows, columns).split('\n')) {
+          const words = line.trim().split(' ')
+          expect(line.length <= columns || words.length === 1).toBe(true)
+        }
+      },
+    ),
+  )
+})
+
+test('fold keeps every word in order', () => {
+  fc.assert(
+    fc.property(
+      fc.array(fc.stringMatching(/^\w{1,12}$/)),
+      fc.integer({ min: 20, max: 60 }),
+      (words, columns) => {
+        const lines = fold(words.join(' '), columns, '  ').split('\n')
+        expect(
+          lines.flatMap((line) => line.trim().split(' ')).filter((word) => word !== ''),
+        ).toEqual(words)
+      },
+    ),
+  )
+})
+
+test('amounts keep every digit that counts', () => {
+  const token = { decimals: 6, symbol: 'USDC.e' }
+  expect(amountText('750000000', token)).toBe('750 USDC.e')
+  expect(amountText('750500000', token)).toBe('750.5 USDC.e')
+  expect(amountText('1', token)).toBe('0.000001 USDC.e')
+  expect(amountText('0', token)).toBe('0 USDC.e')
+  expect(amountText('7', { decimals: 0, symbol: 'X' })).toBe('7 X')
+  expect(amountText('750000000')).toBe('750000000 (raw units)')
+})
+
+test('a deadline no calendar holds is shown as its number', () => {
+  expect(dateText('1760000000')).toBe('2025-10-09 08:53:20Z (unix 1760000000)')
+  expect(dateText(String(2n ** 255n))).toBe(String(2n ** 255n))
+})
+
+test('R5: of a URL only scheme and host are shown', () => {
+  expect(publicUrl('https://node.example')).toBe('https://node.example')
+  expect(publicUrl('https://u:p@node.example:8545/v2/key?a=b#c')).toBe(
+    'https://node.example:8545/…',
+  )
+  expect(publicUrl('secret')).toBe('(not a URL)')
+})
+
+test('contract §6: spans count from now, digits alone are unix seconds', () => {
+  expect(parseDeadline('90m', 1_000_500)).toBe(1000n + 5400n)
+  expect(parseDeadline('45s', 0)).toBe(45n)
+  expect(parseDeadline('2h', 0)).toBe(7200n)
+  expect(parseDeadline('1d', 0)).toBe(86_400n)
+  expect(parseDeadline('1760000000', 5)).toBe(1_760_000_000n)
+  expect(parseDeadline(undefined, 5)).toBeUndefined()
+})
+
+test.each(['', '-5', '1.5h', '90 m', 'h', '1w', '9999999999999'])(
+  'contract §6: "%s" is no deadline',
+  (text) => {
+    expect(() => parseDeadline(text, 0)).toThrow('neither Unix seconds nor a duration')
+  },
+)
 
 describe('folders', () => {
   test("contract §7: the platform's data folder", () => {

@@ -63,134 +63,127 @@ const answerOf = (ran: Ran) => {
 const errorOf = (ran: Ran): Record<string, unknown> =>
   JSON.parse(ran.stderr.trim().split('\n').at(-1) ?? '').error
 
-describe('contract §6, §7: requesters of kind direct, beside a node', () => {
-  const named = `0x${'77'.repeat(32)}` as const
+const named = `0x${'77'.repeat(32)}` as const
 
-  /** A gateway whose registry has the request under an id of its own. */
-  const registryGateway = (
-    timestamp = String(chain.world.questions.get(question as `0x${string}`)?.timestamp),
-  ) => {
-    const plain = questionContext('Will it hold?')
-    const request = {
-      oracle: fakeContracts.oracles[0] as `0x${string}`,
-      requester: adapter,
-      timestamp,
-      ancillary_data: text,
-    }
-    return scriptedGateway({
-      ...plain,
-      question_id: named,
-      request: { ...plain.request, ...request, question_id: named },
-      bond: { token: fakeContracts.tokens[0] as `0x${string}`, required_bond: '750000000' },
-      contracts: { permit2: fakeContracts.permit2, signed_proposer: fakeContracts.signedProposer },
-      signing: { ...plain.signing, chain_id: fakeContracts.chainId },
-    })
+/** A gateway whose registry has the request under an id of its own. */
+const registryGateway = (
+  timestamp = String(chain.world.questions.get(question as `0x${string}`)?.timestamp),
+) => {
+  const plain = questionContext('Will it hold?')
+  const request = {
+    oracle: fakeContracts.oracles[0] as `0x${string}`,
+    requester: adapter,
+    timestamp,
+    ancillary_data: text,
   }
-
-  test("the gateway's registry tells the request, the chain confirms it, and it is submitted", async () => {
-    trustRequesters({ address: adapter, kind: 'direct' })
-    const gateway = registryGateway()
-    const beside = { chain, fetch: gateway.fetch, env: { PROPOSER_GATEWAY: gateway.url } }
-    const submitted = answerOf(await go(['submit', named, '--outcome', 'p2', '--json'], beside))
-    expect(submitted).toMatchObject({ question_id: named, outcome: 'accepted', unchecked: [] })
-    writeFileSync(
-      join(home.path, 'rows.ndjson'),
-      `${JSON.stringify({ identifier: named, outcome: 'p2' })}\n`,
-    )
-    const batch = answerOf(
-      await go(['batch', 'submit', join(home.path, 'rows.ndjson'), '--json'], beside),
-    )
-    expect(batch).toMatchObject({ results: [{ outcome: 'replayed' }] })
+  return scriptedGateway({
+    ...plain,
+    question_id: named,
+    request: { ...plain.request, ...request, question_id: named },
+    bond: { token: fakeContracts.tokens[0] as `0x${string}`, required_bond: '750000000' },
+    contracts: { permit2: fakeContracts.permit2, signed_proposer: fakeContracts.signedProposer },
+    signing: { ...plain.signing, chain_id: fakeContracts.chainId },
   })
+}
 
-  test('a gateway that is down keeps only its own rows of a batch back', async () => {
-    trustRequesters(
-      { address: adapter, kind: 'uma-ctf-adapter' },
-      { address: second, kind: 'direct' },
-    )
-    const gateway = registryGateway()
-    const fetch = async () => {
-      throw new TransportError('connect', 'ECONNREFUSED', 'connection refused')
-    }
-    writeFileSync(join(home.path, 'ids'), `${question}\n${named}\n`)
-    const ran = await go(['batch', 'context', join(home.path, 'ids'), '--json'], {
-      chain,
-      fetch,
-      env: { PROPOSER_GATEWAY: gateway.url },
-    })
-    const [known, missing] = JSON.parse(ran.stdout).questions
-    expect([known.question_id, known.error, missing.error.code]).toEqual([
-      question,
-      undefined,
-      'no_connection',
-    ])
+test("contract §6: the gateway's registry tells the request, the chain confirms it, and it is submitted", async () => {
+  trustRequesters({ address: adapter, kind: 'direct' })
+  const gateway = registryGateway()
+  const beside = { chain, fetch: gateway.fetch, env: { PROPOSER_GATEWAY: gateway.url } }
+  const submitted = answerOf(await go(['submit', named, '--outcome', 'p2', '--json'], beside))
+  expect(submitted).toMatchObject({ question_id: named, outcome: 'accepted', unchecked: [] })
+  writeFileSync(
+    join(home.path, 'rows.ndjson'),
+    `${JSON.stringify({ identifier: named, outcome: 'p2' })}\n`,
+  )
+  const batch = answerOf(
+    await go(['batch', 'submit', join(home.path, 'rows.ndjson'), '--json'], beside),
+  )
+  expect(batch).toMatchObject({ results: [{ outcome: 'replayed' }] })
+})
+
+test('contract §6: a gateway that is down keeps only its own rows of a batch back', async () => {
+  trustRequesters(
+    { address: adapter, kind: 'uma-ctf-adapter' },
+    { address: second, kind: 'direct' },
+  )
+  const gateway = registryGateway()
+  const fetch = async () => {
+    throw new TransportError('connect', 'ECONNREFUSED', 'connection refused')
+  }
+  writeFileSync(join(home.path, 'ids'), `${question}\n${named}\n`)
+  const ran = await go(['batch', 'context', join(home.path, 'ids'), '--json'], {
+    chain,
+    fetch,
+    env: { PROPOSER_GATEWAY: gateway.url },
   })
+  const [known, missing] = JSON.parse(ran.stdout).questions
+  expect([known.question_id, known.error, missing.error.code]).toEqual([
+    question,
+    undefined,
+    'no_connection',
+  ])
+})
 
-  test('R9: a request that the oracle does not know is not signed; without a gateway the hint says who knows it', async () => {
-    trustRequesters({ address: adapter, kind: 'direct' })
-    const gateway = registryGateway('1')
-    const sign = ['sign', named, '--outcome', 'p2', '--json']
-    const refused = errorOf(
-      await go(sign, { chain, fetch: gateway.fetch, env: { PROPOSER_GATEWAY: gateway.url } }),
-    )
-    expect(refused).toMatchObject({ code: 'question_not_found' })
-    const alone = errorOf(await go(sign, { chain }))
-    expect(alone).toMatchObject({
-      code: 'question_not_found',
-      hint: expect.stringContaining('give --gateway'),
-    })
+test('R9: a request that the oracle does not know is not signed; without a gateway the hint says who knows it', async () => {
+  trustRequesters({ address: adapter, kind: 'direct' })
+  const gateway = registryGateway('1')
+  const sign = ['sign', named, '--outcome', 'p2', '--json']
+  const refused = errorOf(
+    await go(sign, { chain, fetch: gateway.fetch, env: { PROPOSER_GATEWAY: gateway.url } }),
+  )
+  expect(refused).toMatchObject({ code: 'question_not_found' })
+  const alone = errorOf(await go(sign, { chain }))
+  expect(alone).toMatchObject({
+    code: 'question_not_found',
+    hint: expect.stringContaining('give --gateway'),
   })
 })
 
-describe('domain §5.1: one text at two adapters', () => {
-  /** The same question at a second adapter, which answers as the first one does. */
-  const twice = (): Chain => ({
-    ...chain,
-    call: (call, at) =>
-      chain.call(
-        {
-          ...call,
-          to: call.to === second ? adapter : call.to,
-          data: call.data.replaceAll(second.slice(2), adapter.slice(2)) as `0x${string}`,
-        },
-        at,
-      ),
-  })
-  const both = [
-    { address: adapter, kind: 'uma-ctf-adapter' },
-    { address: second, kind: 'uma-ctf-adapter' },
-  ]
+/** The same question at a second adapter, which answers as the first one does. */
+const twice = (): Chain => ({
+  ...chain,
+  call: (call, at) =>
+    chain.call(
+      {
+        ...call,
+        to: call.to === second ? adapter : call.to,
+        data: call.data.replaceAll(second.slice(2), adapter.slice(2)) as `0x${string}`,
+      },
+      at,
+    ),
+})
+const both = [
+  { address: adapter, kind: 'uma-ctf-adapter' },
+  { address: second, kind: 'uma-ctf-adapter' },
+]
 
-  test('a note names both, and --requester reaches the second one', async () => {
-    trustRequesters(...both)
-    const dryRun = ['sign', question, '--outcome', 'p2', '--dry-run']
-    const ambiguous = await go(dryRun, { chain: twice() })
-    expect(ambiguous.code).toBe(0)
-    expect(ambiguous.stderr.replace(/\s+/g, ' ')).toContain(
-      `${adapter} is taken; name another with --requester: ${second}`,
-    )
-    const shown = await go([...dryRun, '--requester', second, '--json'], { chain: twice() })
-    expect(shown.stderr).not.toContain('is taken')
-    expect(answerOf(shown)).toMatchObject({
-      typed_data: { message: { witness: { requester: second } } },
-    })
-    expect(
-      answerOf(
-        await go(['context', question, '--requester', second, '--json'], { chain: twice() }),
-      ),
-    ).toMatchObject({
-      questions: [{ request: { requester: second } }],
-    })
+test('domain §5.1: a note names both, and --requester reaches the second one', async () => {
+  trustRequesters(...both)
+  const dryRun = ['sign', question, '--outcome', 'p2', '--dry-run']
+  const ambiguous = await go(dryRun, { chain: twice() })
+  expect(ambiguous.code).toBe(0)
+  expect(ambiguous.stderr.replace(/\s+/g, ' ')).toContain(
+    `${adapter} is taken; name another with --requester: ${second}`,
+  )
+  const shown = await go([...dryRun, '--requester', second, '--json'], { chain: twice() })
+  expect(shown.stderr).not.toContain('is taken')
+  expect(answerOf(shown)).toMatchObject({
+    typed_data: { message: { witness: { requester: second } } },
   })
+  expect(
+    answerOf(await go(['context', question, '--requester', second, '--json'], { chain: twice() })),
+  ).toMatchObject({
+    questions: [{ request: { requester: second } }],
+  })
+})
 
-  test('a requester that is not pinned is refused', async () => {
-    trustRequesters({ address: adapter, kind: 'uma-ctf-adapter' })
-    const refused = await go(
-      ['sign', question, '--outcome', 'p2', '--requester', second, '--json'],
-      { chain },
-    )
-    expect(errorOf(refused)).toMatchObject({ code: 'untrusted_requester', exit_code: 2 })
+test('domain §5.1: a requester that is not pinned is refused', async () => {
+  trustRequesters({ address: adapter, kind: 'uma-ctf-adapter' })
+  const refused = await go(['sign', question, '--outcome', 'p2', '--requester', second, '--json'], {
+    chain,
   })
+  expect(errorOf(refused)).toMatchObject({ code: 'untrusted_requester', exit_code: 2 })
 })
 
 describe('R3: the requester belongs to the round', () => {
@@ -317,25 +310,21 @@ describe('R3: the requester belongs to the round', () => {
   })
 })
 
-describe('contract §7: pins of a question that is closed', () => {
-  test('trust init takes them from the chain; what is pinned already is told', async () => {
-    trustRequesters({ address: adapter, kind: 'uma-ctf-adapter' })
-    rivalProposes(chain, question as `0x${string}`, `0x${'9'.repeat(40)}`)
-    chain.mine(1)
-    const { oracles, tokens } = fakeContracts
-    const codeOf = (address: string) => `implementation of ${address}`
-    for (const verb of ['init', 'pin']) {
-      const told = answerOf(await go(['trust', verb, question, '--yes', '--json'], { chain }))
-      // The code that oracle and token run is pinned with the first.
-      const added = verb === 'init' ? [...oracles, ...tokens].map(codeOf) : []
-      expect(told).toMatchObject({ requesters: [{ address: adapter }], changed: [], added })
-    }
-    const nowhere = errorOf(
-      await go(['trust', 'init', `0x${'12'.repeat(32)}`, '--json'], { chain }),
-    )
-    expect(nowhere).toMatchObject({
-      code: 'no_context',
-      hint: expect.stringContaining('proposer trust pin --requester'),
-    })
+test('contract §7: trust init takes them from the chain; what is pinned already is told', async () => {
+  trustRequesters({ address: adapter, kind: 'uma-ctf-adapter' })
+  rivalProposes(chain, question as `0x${string}`, `0x${'9'.repeat(40)}`)
+  chain.mine(1)
+  const { oracles, tokens } = fakeContracts
+  const codeOf = (address: string) => `implementation of ${address}`
+  for (const verb of ['init', 'pin']) {
+    const told = answerOf(await go(['trust', verb, question, '--yes', '--json'], { chain }))
+    // The code that oracle and token run is pinned with the first.
+    const added = verb === 'init' ? [...oracles, ...tokens].map(codeOf) : []
+    expect(told).toMatchObject({ requesters: [{ address: adapter }], changed: [], added })
+  }
+  const nowhere = errorOf(await go(['trust', 'init', `0x${'12'.repeat(32)}`, '--json'], { chain }))
+  expect(nowhere).toMatchObject({
+    code: 'no_context',
+    hint: expect.stringContaining('proposer trust pin --requester'),
   })
 })

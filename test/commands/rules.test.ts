@@ -251,94 +251,92 @@ describe('sign', () => {
   })
 })
 
-describe('batch sign', () => {
-  test('a context file says what was seen: what came since is met, at signing too', async () => {
-    post(first, 'It means regular time.')
-    const file = join(home.path, 'context.json')
-    const rows = write('rows.ndjson', [{ identifier: first, outcome: 'p2' }])
-    const save = async () => writeFileSync(file, (await cli(['context', first, '--json'])).stdout)
-    await save()
-    post(first, 'No, it does not.')
-    const argv = ['batch', 'sign', rows, '--context', file]
-    expect(await json([...argv, '--dry-run'])).toMatchObject({ code: 2 })
-    expect(await json(argv)).toMatchObject({ code: 2, error: { code: 'rules_changed' } })
-    await save()
-    const look = await json([...argv, '--dry-run'])
-    expect(look.code).toBe(0)
-    const age = look.answer.results[0].findings.find(({ id }: { id: string }) => id === 'rules_age')
-    expect(age).toMatchObject({ result: 'warn' })
-    expect(await json(argv)).toMatchObject({ code: 0, answer: { summary: { signed: 1 } } })
-  })
+test('a context file says what was seen: what came since is met, at signing too', async () => {
+  post(first, 'It means regular time.')
+  const file = join(home.path, 'context.json')
+  const rows = write('rows.ndjson', [{ identifier: first, outcome: 'p2' }])
+  const save = async () => writeFileSync(file, (await cli(['context', first, '--json'])).stdout)
+  await save()
+  post(first, 'No, it does not.')
+  const argv = ['batch', 'sign', rows, '--context', file]
+  expect(await json([...argv, '--dry-run'])).toMatchObject({ code: 2 })
+  expect(await json(argv)).toMatchObject({ code: 2, error: { code: 'rules_changed' } })
+  await save()
+  const look = await json([...argv, '--dry-run'])
+  expect(look.code).toBe(0)
+  const age = look.answer.results[0].findings.find(({ id }: { id: string }) => id === 'rules_age')
+  expect(age).toMatchObject({ result: 'warn' })
+  expect(await json(argv)).toMatchObject({ code: 0, answer: { summary: { signed: 1 } } })
+})
 
-  test('a row whose rules changed is rejected with exit 2, and the others go on', async () => {
-    const { hash } = await rulesOf(first)
-    post(first, 'later')
-    const rows = write('rows.ndjson', [
-      { identifier: first, outcome: 'p2', rules_seen: hash },
-      { identifier: second, outcome: 'p2' },
-    ])
-    const { code, answer, error } = await json(['batch', 'sign', rows])
-    expect(code).toBe(2)
-    expect(error.code).toBe('rules_changed')
-    expect(answer.results.map((one: { outcome: string }) => one.outcome)).toEqual([
-      'rejected',
-      'signed',
-    ])
-    const look = await json(['batch', 'sign', rows, '--dry-run'])
-    expect(look).toMatchObject({ code: 2, answer: { summary: { rejected: 1 } } })
-    // A column of a sheet says the same.
-    const sheet = join(home.path, 'rows.csv')
-    writeFileSync(
-      sheet,
-      `identifier,outcome,rules_seen\n${first},p2,${(await rulesOf(first)).hash}\n`,
-    )
-    expect(await json(['batch', 'sign', sheet])).toMatchObject({
-      code: 0,
-      answer: { summary: { signed: 1 } },
-    })
+test('a row whose rules changed is rejected with exit 2, and the others go on', async () => {
+  const { hash } = await rulesOf(first)
+  post(first, 'later')
+  const rows = write('rows.ndjson', [
+    { identifier: first, outcome: 'p2', rules_seen: hash },
+    { identifier: second, outcome: 'p2' },
+  ])
+  const { code, answer, error } = await json(['batch', 'sign', rows])
+  expect(code).toBe(2)
+  expect(error.code).toBe('rules_changed')
+  expect(answer.results.map((one: { outcome: string }) => one.outcome)).toEqual([
+    'rejected',
+    'signed',
+  ])
+  const look = await json(['batch', 'sign', rows, '--dry-run'])
+  expect(look).toMatchObject({ code: 2, answer: { summary: { rejected: 1 } } })
+  // A column of a sheet says the same.
+  const sheet = join(home.path, 'rows.csv')
+  writeFileSync(
+    sheet,
+    `identifier,outcome,rules_seen\n${first},p2,${(await rulesOf(first)).hash}\n`,
+  )
+  expect(await json(['batch', 'sign', sheet])).toMatchObject({
+    code: 0,
+    answer: { summary: { signed: 1 } },
   })
+})
 
-  test('a worksheet has the clarifications and their hash, so that later ones are met', async () => {
-    post(first, 'It means\nregular time, no more.')
-    const { hash } = await rulesOf(first)
-    for (const argv of [
-      ['questions', 'list', '--csv', '--source', 'chain'],
-      ['batch', 'context', write('ids.ndjson', [{ identifier: first }]), '--csv'],
-    ]) {
-      const { stdout } = await cli(argv)
-      const [head, ...lines] = stdout.trimEnd().split('\r\n')
-      const line = lines.find((one) => one.startsWith(first)) ?? ''
-      expect(line).toContain('It means regular time, no more.')
-      expect(line).toContain(hash)
-      writeFileSync(join(home.path, 'sheet.csv'), `${head}\r\n${line}p2\r\n`)
-    }
-    post(first, 'later')
-    expect(await json(['batch', 'sign', join(home.path, 'sheet.csv')])).toMatchObject({
-      code: 2,
-      error: { code: 'rules_changed' },
-    })
+test('a worksheet has the clarifications and their hash, so that later ones are met', async () => {
+  post(first, 'It means\nregular time, no more.')
+  const { hash } = await rulesOf(first)
+  for (const argv of [
+    ['questions', 'list', '--csv', '--source', 'chain'],
+    ['batch', 'context', write('ids.ndjson', [{ identifier: first }]), '--csv'],
+  ]) {
+    const { stdout } = await cli(argv)
+    const [head, ...lines] = stdout.trimEnd().split('\r\n')
+    const line = lines.find((one) => one.startsWith(first)) ?? ''
+    expect(line).toContain('It means regular time, no more.')
+    expect(line).toContain(hash)
+    writeFileSync(join(home.path, 'sheet.csv'), `${head}\r\n${line}p2\r\n`)
+  }
+  post(first, 'later')
+  expect(await json(['batch', 'sign', join(home.path, 'sheet.csv')])).toMatchObject({
+    code: 2,
+    error: { code: 'rules_changed' },
   })
+})
 
-  test('a clarification that comes after the contexts were read is met at signing', async () => {
-    const rows = write('rows.ndjson', [
-      { identifier: first, outcome: 'p2' },
-      { identifier: second, outcome: 'p2' },
-    ])
-    let reads = 0
-    const call = chain.call
-    const racing = Object.assign(
-      { ...chain },
-      {
-        async call(...asked: Parameters<typeof call>) {
-          // getUpdates(bytes32,address): the first two are of the contexts.
-          if (asked[0].data.startsWith('0x555c56fc') && ++reads === 3) post(first, 'just now')
-          return call(asked[0], reads >= 3 ? chain.head.number : asked[1])
-        },
+test('a clarification that comes after the contexts were read is met at signing', async () => {
+  const rows = write('rows.ndjson', [
+    { identifier: first, outcome: 'p2' },
+    { identifier: second, outcome: 'p2' },
+  ])
+  let reads = 0
+  const call = chain.call
+  const racing = Object.assign(
+    { ...chain },
+    {
+      async call(...asked: Parameters<typeof call>) {
+        // getUpdates(bytes32,address): the first two are of the contexts.
+        if (asked[0].data.startsWith('0x555c56fc') && ++reads === 3) post(first, 'just now')
+        return call(asked[0], reads >= 3 ? chain.head.number : asked[1])
       },
-    )
-    const ran = await cli(['batch', 'sign', rows, '--json'], { chain: racing })
-    expect(reads).toBeGreaterThan(2)
-    expect(ran.code).toBe(2)
-    expect(errorIn(ran.stderr).code).toBe('rules_changed')
-  })
+    },
+  )
+  const ran = await cli(['batch', 'sign', rows, '--json'], { chain: racing })
+  expect(reads).toBeGreaterThan(2)
+  expect(ran.code).toBe(2)
+  expect(errorIn(ran.stderr).code).toBe('rules_changed')
 })

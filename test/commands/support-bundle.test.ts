@@ -116,155 +116,153 @@ function writeGateway(more: object = {}): string {
   return join(folder, 'gateway.json')
 }
 
-describe('what is in it', () => {
-  test('R5: question, reference, times, states and attempts of what was sent; no payload, signature, digest or credential', async () => {
-    expect((await sign('order 17')).code).toBe(0)
-    const document = documentOf(await bundle('--json'))
-    expect(document.schema).toBe('proposer.support-bundle/1')
-    expect(document.journal).toMatchObject({ sound: true, left_out: 0 })
-    const [row = {}] = document.journal.authorizations
-    expect(Object.keys(row)).toEqual([
-      ...[
-        'journal_id',
-        'state',
-        'reason',
-        'code',
-        'question_id',
-        'identifier',
-        'title',
-        'client_ref',
-        'chain_id',
-        'round',
-        'proposer',
-        'outcome',
-        'label',
-      ],
-      ...[
-        'amount',
-        'nonce',
-        'deadline',
-        'candidate_id',
-        'signed_at',
-        'received_at',
-        'ended_at',
-        'transaction_hash',
-        'supersedes',
-      ],
-      ...['superseded_by', 'attempts', 'attempts_left_out'],
-    ])
-    expect(row).toMatchObject({
-      state: 'accepted',
-      client_ref: 'order 17',
-      question_id: gateway.question.question_id,
-      attempts: [{ origin: gateway.url, class: 'accepted', http_status: 202 }],
-    })
-    const urls = Object.fromEntries(document.settings.map(({ key, value }) => [key, value]))
-    expect(urls).toMatchObject({
-      gateway: { url: 'http://127.0.0.1:8787', removed: ['path'] },
-      'rpc-url': { url: 'http://127.0.0.1:1', removed: ['user', 'path', 'query'] },
-    })
-    expect(document.trust).toMatchObject({
-      ...{ chain_id: 31337, slugs: 1 },
-      implementations: { [oracle]: oracle },
-    })
-    expect(document.budget).toMatchObject({ origin: 'http://127.0.0.1:8787', limit_items: 120 })
-    const text = JSON.stringify(document)
-    expect(signature()).toMatch(/^0x[0-9a-f]{130}$/)
-    for (const secret of [
-      signature().slice(2, 40),
-      key.slice(2),
-      'SECRET',
-      'RPCUSER',
-      'RPCPASSWORD',
-      'correct horse',
-    ]) {
-      expect(text.toLowerCase()).not.toContain(secret.toLowerCase())
+test('R5: question, reference, times, states and attempts of what was sent; no payload, signature, digest or credential', async () => {
+  expect((await sign('order 17')).code).toBe(0)
+  const document = documentOf(await bundle('--json'))
+  expect(document.schema).toBe('proposer.support-bundle/1')
+  expect(document.journal).toMatchObject({ sound: true, left_out: 0 })
+  const [row = {}] = document.journal.authorizations
+  expect(Object.keys(row)).toEqual([
+    ...[
+      'journal_id',
+      'state',
+      'reason',
+      'code',
+      'question_id',
+      'identifier',
+      'title',
+      'client_ref',
+      'chain_id',
+      'round',
+      'proposer',
+      'outcome',
+      'label',
+    ],
+    ...[
+      'amount',
+      'nonce',
+      'deadline',
+      'candidate_id',
+      'signed_at',
+      'received_at',
+      'ended_at',
+      'transaction_hash',
+      'supersedes',
+    ],
+    ...['superseded_by', 'attempts', 'attempts_left_out'],
+  ])
+  expect(row).toMatchObject({
+    state: 'accepted',
+    client_ref: 'order 17',
+    question_id: gateway.question.question_id,
+    attempts: [{ origin: gateway.url, class: 'accepted', http_status: 202 }],
+  })
+  const urls = Object.fromEntries(document.settings.map(({ key, value }) => [key, value]))
+  expect(urls).toMatchObject({
+    gateway: { url: 'http://127.0.0.1:8787', removed: ['path'] },
+    'rpc-url': { url: 'http://127.0.0.1:1', removed: ['user', 'path', 'query'] },
+  })
+  expect(document.trust).toMatchObject({
+    ...{ chain_id: 31337, slugs: 1 },
+    implementations: { [oracle]: oracle },
+  })
+  expect(document.budget).toMatchObject({ origin: 'http://127.0.0.1:8787', limit_items: 120 })
+  const text = JSON.stringify(document)
+  expect(signature()).toMatch(/^0x[0-9a-f]{130}$/)
+  for (const secret of [
+    signature().slice(2, 40),
+    key.slice(2),
+    'SECRET',
+    'RPCUSER',
+    'RPCPASSWORD',
+    'correct horse',
+  ]) {
+    expect(text.toLowerCase()).not.toContain(secret.toLowerCase())
+  }
+})
+
+test('contract §6: --question and --since narrow it; what is neither is refused by its name', async () => {
+  await sign('order 17')
+  const other = questionContext('another').question_id
+  const count = async (...flags: string[]) =>
+    documentOf(await bundle('--json', ...flags)).journal.authorizations.length
+  expect(await count('--question', gateway.question.question_id)).toBe(1)
+  expect(await count('--question', 'will-it-hold')).toBe(1)
+  expect(await count('--question', other)).toBe(0)
+  expect(await count('--since', '1h')).toBe(1)
+  expect(await count('--since', '2100-01-01')).toBe(0)
+  expect(errorOf(await bundle('--json', '--question', 'no/slug'))).toMatchObject({
+    code: 'invalid_identifier',
+    exit_code: 2,
+  })
+  expect(errorOf(await bundle('--json', '--question', 'Will-It-Hold'))).toMatchObject({
+    code: 'invalid_identifier',
+    hint: 'write it in lowercase: will-it-hold',
+  })
+  expect(errorOf(await bundle('--json', '--since', 'rain'))).toMatchObject({
+    code: 'bad_since',
+    exit_code: 2,
+  })
+})
+
+test('robustness §2: a damaged journal is told as such, and the rest is made all the same', async () => {
+  await sign('order 17')
+  const path = journalFile()
+  const text = readFileSync(path, 'utf8')
+  writeFileSync(path, text.replace('"journal_id"', '"journal_ie"').replace(/"t":\d/, '"t":9'))
+  const document = documentOf(await bundle('--json'))
+  expect(document.journal).toMatchObject({ sound: false, authorizations: [] })
+  expect(document.checks.find(({ id }) => id === 'journal')).toMatchObject({ result: 'fail' })
+})
+
+test("R5, R24: the operator's part is what its status tells; of a gateway that is not there it says so, and creates nothing", async () => {
+  const config = writeGateway()
+  const before = readdirSync(join(home.path, 'gateway', 'gateway-store'))
+  const document = documentOf(await bundle('--json', '--config', config))
+  expect(document.gateway).toEqual({ error: 'gateway_not_running' })
+  expect(JSON.stringify(document)).not.toMatch(/OPERATORPATH17|executor\.key/)
+  expect(readdirSync(join(home.path, 'gateway', 'gateway-store'))).toEqual(before)
+})
+
+test('R5: what of the URL of a remote signer is found elsewhere stops the bundle', async () => {
+  const signer = {
+    url: 'https://signer.example/v1/SIGNERPATH17?key=SIGNERQUERY17',
+    address: oracle,
+  }
+  const config = writeGateway({ executor: { signer } })
+  const document = documentOf(await bundle('--json', '--config', config))
+  expect(JSON.stringify(document)).not.toMatch(/SIGNERPATH17|SIGNERQUERY17/)
+  await sign('paid from SIGNERQUERY17')
+  expect(errorOf(await bundle('--json', '--config', config))).toMatchObject({
+    code: 'bundle_holds_secret',
+    detail: expect.stringContaining('a credential in executor.signer.url'),
+  })
+})
+
+test.each(['first-pin', 'second-pin'])(
+  'R5: the PIN of the executor or of an account, found elsewhere, stops the bundle: %s',
+  async (found) => {
+    const pin = (name: string) => {
+      writeFileSync(join(home.path, name), `CANARY-${name}\n`, { mode: 0o600 })
+      return join(home.path, name)
     }
-  })
-
-  test('contract §6: --question and --since narrow it; what is neither is refused by its name', async () => {
-    await sign('order 17')
-    const other = questionContext('another').question_id
-    const count = async (...flags: string[]) =>
-      documentOf(await bundle('--json', ...flags)).journal.authorizations.length
-    expect(await count('--question', gateway.question.question_id)).toBe(1)
-    expect(await count('--question', 'will-it-hold')).toBe(1)
-    expect(await count('--question', other)).toBe(0)
-    expect(await count('--since', '1h')).toBe(1)
-    expect(await count('--since', '2100-01-01')).toBe(0)
-    expect(errorOf(await bundle('--json', '--question', 'no/slug'))).toMatchObject({
-      code: 'invalid_identifier',
-      exit_code: 2,
+    const place = { uri: 'pkcs11:object=main', module: '/usr/lib/token.so' }
+    const config = writeGateway({
+      executor: { pkcs11: { ...place, pin_file: pin('first-pin') } },
     })
-    expect(errorOf(await bundle('--json', '--question', 'Will-It-Hold'))).toMatchObject({
-      code: 'invalid_identifier',
-      hint: 'write it in lowercase: will-it-hold',
-    })
-    expect(errorOf(await bundle('--json', '--since', 'rain'))).toMatchObject({
-      code: 'bad_since',
-      exit_code: 2,
-    })
-  })
-
-  test('robustness §2: a damaged journal is told as such, and the rest is made all the same', async () => {
-    await sign('order 17')
-    const path = journalFile()
-    const text = readFileSync(path, 'utf8')
-    writeFileSync(path, text.replace('"journal_id"', '"journal_ie"').replace(/"t":\d/, '"t":9'))
-    const document = documentOf(await bundle('--json'))
-    expect(document.journal).toMatchObject({ sound: false, authorizations: [] })
-    expect(document.checks.find(({ id }) => id === 'journal')).toMatchObject({ result: 'fail' })
-  })
-
-  test("R5, R24: the operator's part is what its status tells; of a gateway that is not there it says so, and creates nothing", async () => {
-    const config = writeGateway()
-    const before = readdirSync(join(home.path, 'gateway', 'gateway-store'))
+    const file = { schema: 'proposer.account-file/1', kind: 'pkcs11', address: oracle, ...place }
+    mkdirSync(join(home.path, 'keystores'), { recursive: true })
+    const account = join(home.path, 'keystores', 'token.json')
+    writeFileSync(account, JSON.stringify({ ...file, pin_file: pin('second-pin') }))
     const document = documentOf(await bundle('--json', '--config', config))
-    expect(document.gateway).toEqual({ error: 'gateway_not_running' })
-    expect(JSON.stringify(document)).not.toMatch(/OPERATORPATH17|executor\.key/)
-    expect(readdirSync(join(home.path, 'gateway', 'gateway-store'))).toEqual(before)
-  })
-
-  test('R5: what of the URL of a remote signer is found elsewhere stops the bundle', async () => {
-    const signer = {
-      url: 'https://signer.example/v1/SIGNERPATH17?key=SIGNERQUERY17',
-      address: oracle,
-    }
-    const config = writeGateway({ executor: { signer } })
-    const document = documentOf(await bundle('--json', '--config', config))
-    expect(JSON.stringify(document)).not.toMatch(/SIGNERPATH17|SIGNERQUERY17/)
-    await sign('paid from SIGNERQUERY17')
+    expect(JSON.stringify(document)).not.toMatch(/pkcs11:|token\.so|first-pin|second-pin/)
+    await sign(`paid with CANARY-${found}`)
     expect(errorOf(await bundle('--json', '--config', config))).toMatchObject({
       code: 'bundle_holds_secret',
-      detail: expect.stringContaining('a credential in executor.signer.url'),
+      detail: expect.stringContaining('the PIN of a token'),
     })
-  })
-
-  test.each(['first-pin', 'second-pin'])(
-    'R5: the PIN of the executor or of an account, found elsewhere, stops the bundle: %s',
-    async (found) => {
-      const pin = (name: string) => {
-        writeFileSync(join(home.path, name), `CANARY-${name}\n`, { mode: 0o600 })
-        return join(home.path, name)
-      }
-      const place = { uri: 'pkcs11:object=main', module: '/usr/lib/token.so' }
-      const config = writeGateway({
-        executor: { pkcs11: { ...place, pin_file: pin('first-pin') } },
-      })
-      const file = { schema: 'proposer.account-file/1', kind: 'pkcs11', address: oracle, ...place }
-      mkdirSync(join(home.path, 'keystores'), { recursive: true })
-      const account = join(home.path, 'keystores', 'token.json')
-      writeFileSync(account, JSON.stringify({ ...file, pin_file: pin('second-pin') }))
-      const document = documentOf(await bundle('--json', '--config', config))
-      expect(JSON.stringify(document)).not.toMatch(/pkcs11:|token\.so|first-pin|second-pin/)
-      await sign(`paid with CANARY-${found}`)
-      expect(errorOf(await bundle('--json', '--config', config))).toMatchObject({
-        code: 'bundle_holds_secret',
-        detail: expect.stringContaining('the PIN of a token'),
-      })
-    },
-  )
-})
+  },
+)
 
 describe('how it is given', () => {
   test('contract §6: a file of mode 0600, listed on the terminal; what is there is replaced only with --yes', async () => {

@@ -153,16 +153,17 @@ describe('R9, contract §9: trust pin only adds', () => {
   })
 })
 
-describe('contract §7: the file is never lost', () => {
-  const good = () => {
-    writeFileSync(join(home.path, 'good.json'), JSON.stringify(pins))
-    return ['trust', 'init', '--from', 'good.json']
-  }
+const good = () => {
+  writeFileSync(join(home.path, 'good.json'), JSON.stringify(pins))
+  return ['trust', 'init', '--from', 'good.json']
+}
 
-  test.each([
-    ['no JSON', '{"chain_id": 31337, '],
-    ['no pins', '{"chain_id": 31337}'],
-  ])('a damaged file (%s) is replaced after a word, and kept aside', async (_name, damaged) => {
+test.each([
+  ['no JSON', '{"chain_id": 31337, '],
+  ['no pins', '{"chain_id": 31337}'],
+])(
+  'contract §7: a damaged file (%s) is replaced after a word, and kept aside',
+  async (_name, damaged) => {
     writeFileSync(path(), damaged)
     const refused = await run(home.path, good())
     expect(refused.code).toBe(2)
@@ -174,20 +175,20 @@ describe('contract §7: the file is never lost', () => {
     expect(kept.map((name) => readFileSync(join(home.path, 'trust', name), 'utf8'))).toEqual([
       damaged,
     ])
-  })
+  },
+)
 
-  test('what another process pins while a person is asked is not lost', async () => {
-    const other = { ...pins, slugs: { 'will-it-last': `0x${'1'.repeat(64)}` } }
-    const { context, stderr } = fakeContext(home.path, { interactive: true })
-    const answers = Readable.from(
-      (function* () {
-        writeFileSync(path(), JSON.stringify(other))
-        yield 'y\n'
-      })(),
-    )
-    const argv = ['trust', 'pin', '--token', elsewhere]
-    expect(await main(argv, { ...context, stdin: Object.assign(answers, { isTTY: true }) })).toBe(2)
-    expect(stderr.written.join('').replace(/\s+/g, ' ')).toContain('rerun the command')
-    expect(pinned()).toEqual(other)
-  })
+test('contract §7: what another process pins while a person is asked is not lost', async () => {
+  const other = { ...pins, slugs: { 'will-it-last': `0x${'1'.repeat(64)}` } }
+  const { context, stderr } = fakeContext(home.path, { interactive: true })
+  const answers = Readable.from(
+    (function* () {
+      writeFileSync(path(), JSON.stringify(other))
+      yield 'y\n'
+    })(),
+  )
+  const argv = ['trust', 'pin', '--token', elsewhere]
+  expect(await main(argv, { ...context, stdin: Object.assign(answers, { isTTY: true }) })).toBe(2)
+  expect(stderr.written.join('').replace(/\s+/g, ' ')).toContain('rerun the command')
+  expect(pinned()).toEqual(other)
 })

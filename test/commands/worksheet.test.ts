@@ -303,73 +303,68 @@ describe('a sheet whose title or labels were sorted apart from its ids signs not
   })
 })
 
-describe('contract §9: files take what flags take', () => {
-  const rowsOf = (terms: object[]) =>
-    terms.map((each, n) => ({
-      identifier: world.ask(`terms ${n}`).questionId,
-      outcome: 'p2',
-      ...each,
-    }))
-  const withUnits = () => {
-    const path = join(world.home, 'trust', 'default.json')
-    const trust = JSON.parse(readFileSync(path, 'utf8')) as { tokens: string[] }
-    const units = { symbol: 'USDC.e', decimals: 6 }
-    writeFileSync(
-      path,
-      JSON.stringify({ ...trust, token_info: { [trust.tokens[0] ?? '']: units } }),
-    )
+const rowsOf = (terms: object[]) =>
+  terms.map((each, n) => ({
+    identifier: world.ask(`terms ${n}`).questionId,
+    outcome: 'p2',
+    ...each,
+  }))
+const withUnits = () => {
+  const path = join(world.home, 'trust', 'default.json')
+  const trust = JSON.parse(readFileSync(path, 'utf8')) as { tokens: string[] }
+  const units = { symbol: 'USDC.e', decimals: 6 }
+  writeFileSync(path, JSON.stringify({ ...trust, token_info: { [trust.tokens[0] ?? '']: units } }))
+}
+const permits = () => world.calls.flatMap(({ items }) => items.map(({ permit }) => permit))
+
+test('contract §9: amounts in a unit, durations and times, in NDJSON and in CSV; a bare number stays raw and Unix seconds', async () => {
+  withUnits()
+  const nowSeconds = Math.floor(world.clock.nowMs() / 1_000)
+  const at = new Date((nowSeconds + 7_200) * 1_000).toISOString()
+  const rows = rowsOf([
+    { amount: '751usdc', deadline: '90m' },
+    { amount: '750.5USDC', deadline: at },
+    { amount: '752000000raw', deadline: nowSeconds + 3_000 },
+    { amount: 753_000_000 },
+  ])
+  world.ndjson('rows.ndjson', rows.slice(0, 2))
+  const lines = rows
+    .slice(2)
+    .map(({ identifier, ...row }) => `${identifier},p2,${Object.values(row).slice(1).join(',')}`)
+  world.file('rows.csv', `identifier,outcome,amount,deadline\n${lines[0]}\n${lines[1]},\n`)
+  for (const file of ['rows.ndjson', 'rows.csv', 'rows.ndjson']) {
+    const ran = await world.run(['batch', 'submit', file, '--resume', '--json'])
+    expect(ran.code, ran.stderr).toBe(0)
   }
-  const permits = () => world.calls.flatMap(({ items }) => items.map(({ permit }) => permit))
+  expect(permits().map(({ amount }) => amount)).toEqual([
+    '751000000',
+    '750500000',
+    '752000000',
+    '753000000',
+  ])
+  const [span = 0, time, seconds] = permits().map(({ deadline }) => Number(deadline))
+  expect(span - nowSeconds).toBeGreaterThanOrEqual(5_400)
+  expect(span - nowSeconds).toBeLessThan(5_500)
+  expect([time, seconds]).toEqual([nowSeconds + 7_200, nowSeconds + 3_000])
+})
 
-  test('amounts in a unit, durations and times, in NDJSON and in CSV; a bare number stays raw and Unix seconds', async () => {
-    withUnits()
-    const nowSeconds = Math.floor(world.clock.nowMs() / 1_000)
-    const at = new Date((nowSeconds + 7_200) * 1_000).toISOString()
-    const rows = rowsOf([
-      { amount: '751usdc', deadline: '90m' },
-      { amount: '750.5USDC', deadline: at },
-      { amount: '752000000raw', deadline: nowSeconds + 3_000 },
-      { amount: 753_000_000 },
-    ])
-    world.ndjson('rows.ndjson', rows.slice(0, 2))
-    const lines = rows
-      .slice(2)
-      .map(({ identifier, ...row }) => `${identifier},p2,${Object.values(row).slice(1).join(',')}`)
-    world.file('rows.csv', `identifier,outcome,amount,deadline\n${lines[0]}\n${lines[1]},\n`)
-    for (const file of ['rows.ndjson', 'rows.csv', 'rows.ndjson']) {
-      const ran = await world.run(['batch', 'submit', file, '--resume', '--json'])
-      expect(ran.code, ran.stderr).toBe(0)
-    }
-    expect(permits().map(({ amount }) => amount)).toEqual([
-      '751000000',
-      '750500000',
-      '752000000',
-      '753000000',
-    ])
-    const [span = 0, time, seconds] = permits().map(({ deadline }) => Number(deadline))
-    expect(span - nowSeconds).toBeGreaterThanOrEqual(5_400)
-    expect(span - nowSeconds).toBeLessThan(5_500)
-    expect([time, seconds]).toEqual([nowSeconds + 7_200, nowSeconds + 3_000])
-  })
+test('contract §9: run again later, a duration is the same intent: the saved bytes are sent, nothing is signed twice', async () => {
+  world.ndjson('rows.ndjson', rowsOf([{ deadline: '90m' }]))
+  for (const waitMs of [0, 60_000]) {
+    await world.clock.sleep(waitMs)
+    const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--json'])
+    expect(ran.code, ran.stderr).toBe(0)
+  }
+  expect(new Set(world.calls.map(({ body }) => body)).size).toBe(1)
+})
 
-  test('run again later, a duration is the same intent: the saved bytes are sent, nothing is signed twice', async () => {
-    world.ndjson('rows.ndjson', rowsOf([{ deadline: '90m' }]))
-    for (const waitMs of [0, 60_000]) {
-      await world.clock.sleep(waitMs)
-      const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--json'])
-      expect(ran.code, ran.stderr).toBe(0)
-    }
-    expect(new Set(world.calls.map(({ body }) => body)).size).toBe(1)
-  })
-
-  test('a unit that no pinned token has is a fault of its line', async () => {
-    withUnits()
-    world.ndjson('rows.ndjson', rowsOf([{ amount: '1usdc' }, { amount: '5weth' }]))
-    const ran = await world.run(['batch', 'submit', 'rows.ndjson'])
-    expect(ran.code).toBe(2)
-    expect(ran.stderr).toMatch(/line 1: the amount, .* is less than the bond/)
-    expect(ran.stderr).toMatch(/line 2: amount 5weth: the token is usdc/)
-  })
+test('contract §9: a unit that no pinned token has is a fault of its line', async () => {
+  withUnits()
+  world.ndjson('rows.ndjson', rowsOf([{ amount: '1usdc' }, { amount: '5weth' }]))
+  const ran = await world.run(['batch', 'submit', 'rows.ndjson'])
+  expect(ran.code).toBe(2)
+  expect(ran.stderr).toMatch(/line 1: the amount, .* is less than the bond/)
+  expect(ran.stderr).toMatch(/line 2: amount 5weth: the token is usdc/)
 })
 
 describe('--dry-run', () => {

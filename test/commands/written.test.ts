@@ -114,36 +114,34 @@ describe('amounts', () => {
   })
 })
 
-describe('addresses', () => {
-  const right = getAddress(proposer)
-  const wrong = right.replace(/[a-f]/, (letter) => letter.toUpperCase())
+const right = getAddress(proposer)
+const wrong = right.replace(/[a-f]/, (letter) => letter.toUpperCase())
 
-  test('EIP-55 in trust.json and in --proposer; output is lowercase', async () => {
-    trustFile({ tokens: pins.tokens.map((one) => getAddress(one)) })
-    expect(answerOf(await ask([...look, '--proposer', right]))).toMatchObject({ proposer })
-    expect(answerOf(await ask(['trust', 'show', '--json']))).toMatchObject({ tokens: pins.tokens })
-  })
+test('EIP-55 in trust.json and in --proposer; output is lowercase', async () => {
+  trustFile({ tokens: pins.tokens.map((one) => getAddress(one)) })
+  expect(answerOf(await ask([...look, '--proposer', right]))).toMatchObject({ proposer })
+  expect(answerOf(await ask(['trust', 'show', '--json']))).toMatchObject({ tokens: pins.tokens })
+})
 
-  test('a wrong checksum is exit 2 in flags, trust.json and rows; nothing is sent', async () => {
-    expect(wrong).not.toBe(right)
-    expect((await ask([...look, '--proposer', wrong])).code).toBe(2)
-    expect(errorOf(await ask(['eligibility', wrong, '--json'])).detail).toContain('checksum')
-    write('rows.csv', `identifier,outcome,proposer\nwill-it-hold,p2,${wrong}\n`)
-    const batch = await ask(['batch', 'sign', 'rows.csv', '--json'])
-    expect([batch.code, errorOf(batch).detail]).toEqual([2, expect.stringContaining('checksum')])
-    trustFile({ tokens: [wrong] })
-    expect(errorOf(await ask(['trust', 'show', '--json']))).toMatchObject({
-      code: 'invalid_trust',
-      detail: expect.stringContaining('tokens.0'),
-    })
-    expect(gateway.calls).toEqual([])
+test('a wrong checksum is exit 2 in flags, trust.json and rows; nothing is sent', async () => {
+  expect(wrong).not.toBe(right)
+  expect((await ask([...look, '--proposer', wrong])).code).toBe(2)
+  expect(errorOf(await ask(['eligibility', wrong, '--json'])).detail).toContain('checksum')
+  write('rows.csv', `identifier,outcome,proposer\nwill-it-hold,p2,${wrong}\n`)
+  const batch = await ask(['batch', 'sign', 'rows.csv', '--json'])
+  expect([batch.code, errorOf(batch).detail]).toEqual([2, expect.stringContaining('checksum')])
+  trustFile({ tokens: [wrong] })
+  expect(errorOf(await ask(['trust', 'show', '--json']))).toMatchObject({
+    code: 'invalid_trust',
+    detail: expect.stringContaining('tokens.0'),
   })
+  expect(gateway.calls).toEqual([])
+})
 
-  test('a row takes the checksum of its proposer', async () => {
-    write('rows.csv', `identifier,outcome,proposer\nwill-it-hold,p2,${right}\n`)
-    const ran = await ask(['batch', 'sign', 'rows.csv', '--json', '--quiet'])
-    expect(JSON.parse(ran.stdout)).toMatchObject({ summary: { signed: 1 } })
-  })
+test('a row takes the checksum of its proposer', async () => {
+  write('rows.csv', `identifier,outcome,proposer\nwill-it-hold,p2,${right}\n`)
+  const ran = await ask(['batch', 'sign', 'rows.csv', '--json', '--quiet'])
+  expect(JSON.parse(ran.stdout)).toMatchObject({ summary: { signed: 1 } })
 })
 
 describe('accounts', () => {

@@ -181,237 +181,229 @@ describe('framing', () => {
   })
 })
 
-describe('time', () => {
-  test('robustness §5: the settings of the listener are those that were asked for', () => {
-    expect(serverSettings).toMatchObject({
-      headersTimeout: 10_000,
-      requestTimeout: 30_000,
-      connectionsCheckingInterval: 1_000,
-      keepAliveTimeout: 5_000,
-      maxHeaderSize: 16_384,
-      insecureHTTPParser: false,
-    })
-    const { server } = listener
-    expect([
-      server.headersTimeout,
-      server.requestTimeout,
-      server.keepAliveTimeout,
-      server.timeout,
-    ]).toEqual([10_000, 30_000, 5_000, 30_000])
-    expect([server.maxRequestsPerSocket, server.maxHeadersCount]).toEqual([1_000, 0])
-    expect(socketSettings.places).toBe(1_024)
+test('robustness §5: the settings of the listener are those that were asked for', () => {
+  expect(serverSettings).toMatchObject({
+    headersTimeout: 10_000,
+    requestTimeout: 30_000,
+    connectionsCheckingInterval: 1_000,
+    keepAliveTimeout: 5_000,
+    maxHeaderSize: 16_384,
+    insecureHTTPParser: false,
   })
-
-  test('robustness §4: late headers and a late body are 408 and close', async () => {
-    const quick = await listen({
-      host: '127.0.0.1',
-      port: 0,
-      handler: (call) => front.gateway.answer(call),
-      timeouts: { headersTimeout: 60, requestTimeout: 120, connectionsCheckingInterval: 20 },
-    })
-    try {
-      const headers = await exchangeRaw(quick.port, 'POST /propose/batch HTTP/1.1\r\nHost: a\r\n')
-      expectRefusal(headers, 408, 'request_timeout')
-      const body = await exchangeRaw(
-        quick.port,
-        'POST /propose/batch HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{',
-      )
-      expectRefusal(body, 408, 'request_timeout')
-      expect([headers.closed, body.closed]).toEqual([true, true])
-    } finally {
-      await quick.close(0)
-    }
-  })
+  const { server } = listener
+  expect([
+    server.headersTimeout,
+    server.requestTimeout,
+    server.keepAliveTimeout,
+    server.timeout,
+  ]).toEqual([10_000, 30_000, 5_000, 30_000])
+  expect([server.maxRequestsPerSocket, server.maxHeadersCount]).toEqual([1_000, 0])
+  expect(socketSettings.places).toBe(1_024)
 })
 
-describe('routes and methods', () => {
-  test.each([
-    '/',
-    '/nowhere',
-    '/v1/proposals',
-    '/v1/proposals/',
-    `${submitPath}/`,
-    `/${submitPath}`,
-    '//propose/batch',
-    '/propose//batch',
-    '/propose/./batch',
-    '/propose/x/../batch',
-    '/v1/proposals/..',
-    '/v1/proposals/.',
-    '/propose/%62atch',
-    '/v1/proposals/%2e%2e',
-    '/propose/batch?x=1',
-    '/propose/batch?',
-    '/healthz#x',
-    '/propose/batch;x',
-    '/PROPOSE/batch',
-    '/healthz/',
-    '/metrics',
-    `/${'a'.repeat(512)}`,
-    '/propose/status/x',
-    '/v1/proposals/a\\b',
-  ])('robustness §4: %s is 404 route_not_found, for POST and GET', async (target) => {
-    expectRefusal(await post(target, {}), 404, 'route_not_found')
-    expectRefusal(await get(target), 404, 'route_not_found')
+test('robustness §4: late headers and a late body are 408 and close', async () => {
+  const quick = await listen({
+    host: '127.0.0.1',
+    port: 0,
+    handler: (call) => front.gateway.answer(call),
+    timeouts: { headersTimeout: 60, requestTimeout: 120, connectionsCheckingInterval: 20 },
   })
-
-  test.each([
-    ['GET', submitPath, 'POST'],
-    ['PUT', submitPath, 'POST'],
-    ['HEAD', '/healthz', 'GET'],
-    ['OPTIONS', '/propose/batch', 'POST'],
-    ['TRACE', '/healthz', 'GET'],
-    ['DELETE', `/v1/proposals/eligibility/0x${'1'.repeat(40)}`, 'GET'],
-    ['POST', `${submitPath}/status/${uuid}`, 'GET'],
-    ['PROPFIND', '/propose/batch/status', 'POST'],
-  ])('robustness §4: %s %s is 405 and allows %s', async (method, target, allow) => {
-    const answer = await get(target, method)
-    expect([answer.status, answer.headers.allow]).toEqual([405, allow])
-    if (method !== 'HEAD') expect(answer.code).toBe('method_not_allowed')
-  })
-
-  test.each([
-    ['an upper-case address', `/v1/proposals/eligibility/0x${'A'.repeat(40)}`],
-    ['a short address', '/v1/proposals/eligibility/0x12'],
-    ['a slug with capitals', '/v1/proposals/Slug/status/x'],
-    ...[..."+:@'=;,!$&()*"].map((sign) => [
-      `a slug with ${sign}`,
-      `/v1/proposals/a${sign}b/status/${uuid}`,
-    ]),
-    ['the name of a parameter', `/v1/proposals/:identifier/status/${uuid}`],
-    ['an upper-case question id', `/v1/proposals/0x${'A'.repeat(64)}/status/${uuid}`],
-    ['a slug of 201 characters', `/v1/proposals/${'a'.repeat(201)}/status/${uuid}`],
-    ['eligibility as a slug', `/v1/proposals/eligibility`],
-    ['an upper-case candidate id', `${submitPath}/status/${uuid.replace('4', 'A')}`],
-    ['a candidate id without hyphens', `${submitPath}/status/${uuid.replaceAll('-', '')}`],
-  ])('robustness §4: %s in the path is 400 invalid_identifier', async (_, target) => {
-    const answer = target.endsWith('/eligibility') ? await post(target, {}) : await get(target)
-    expectRefusal(answer, 400, 'invalid_identifier')
-  })
+  try {
+    const headers = await exchangeRaw(quick.port, 'POST /propose/batch HTTP/1.1\r\nHost: a\r\n')
+    expectRefusal(headers, 408, 'request_timeout')
+    const body = await exchangeRaw(
+      quick.port,
+      'POST /propose/batch HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{',
+    )
+    expectRefusal(body, 408, 'request_timeout')
+    expect([headers.closed, body.closed]).toEqual([true, true])
+  } finally {
+    await quick.close(0)
+  }
 })
 
-describe('headers and size', () => {
-  test.each([
-    'text/plain',
-    'application/jsonx',
-    'application/json; charset=latin1',
-    'application/json, text/plain',
-    'multipart/form-data; boundary=x',
-  ])('robustness §4: Content-Type %s is 400 unsupported_media_type', async (type) => {
-    expectRefusal(
-      await post('/propose/batch', {}, { 'Content-Type': type }),
-      400,
-      'unsupported_media_type',
-    )
-  })
+test.each([
+  '/',
+  '/nowhere',
+  '/v1/proposals',
+  '/v1/proposals/',
+  `${submitPath}/`,
+  `/${submitPath}`,
+  '//propose/batch',
+  '/propose//batch',
+  '/propose/./batch',
+  '/propose/x/../batch',
+  '/v1/proposals/..',
+  '/v1/proposals/.',
+  '/propose/%62atch',
+  '/v1/proposals/%2e%2e',
+  '/propose/batch?x=1',
+  '/propose/batch?',
+  '/healthz#x',
+  '/propose/batch;x',
+  '/PROPOSE/batch',
+  '/healthz/',
+  '/metrics',
+  `/${'a'.repeat(512)}`,
+  '/propose/status/x',
+  '/v1/proposals/a\\b',
+])('robustness §4: %s is 404 route_not_found, for POST and GET', async (target) => {
+  expectRefusal(await post(target, {}), 404, 'route_not_found')
+  expectRefusal(await get(target), 404, 'route_not_found')
+})
 
-  test('robustness §4: no Content-Type is refused, charset utf-8 is taken', async () => {
-    expectRefusal(
-      await send('POST /propose/batch HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}'),
-      400,
-      'unsupported_media_type',
-    )
-    expectRefusal(
-      await post('/propose/batch', {}, { 'Content-Type': 'Application/JSON; charset="UTF-8"' }),
-      422,
-      'schema_violation',
-    )
-  })
+test.each([
+  ['GET', submitPath, 'POST'],
+  ['PUT', submitPath, 'POST'],
+  ['HEAD', '/healthz', 'GET'],
+  ['OPTIONS', '/propose/batch', 'POST'],
+  ['TRACE', '/healthz', 'GET'],
+  ['DELETE', `/v1/proposals/eligibility/0x${'1'.repeat(40)}`, 'GET'],
+  ['POST', `${submitPath}/status/${uuid}`, 'GET'],
+  ['PROPFIND', '/propose/batch/status', 'POST'],
+])('robustness §4: %s %s is 405 and allows %s', async (method, target, allow) => {
+  const answer = await get(target, method)
+  expect([answer.status, answer.headers.allow]).toEqual([405, allow])
+  if (method !== 'HEAD') expect(answer.code).toBe('method_not_allowed')
+})
 
-  test('robustness §4: every Content-Encoding is refused, every Expect but 100-continue is 417', async () => {
-    expectRefusal(
-      await post('/propose/batch', {}, { 'Content-Encoding': 'gzip' }),
-      400,
-      'unsupported_encoding',
-    )
-    expectRefusal(await post('/propose/batch', {}, { Expect: '200-ok' }), 417, 'expectation_failed')
-  })
+test.each([
+  ['an upper-case address', `/v1/proposals/eligibility/0x${'A'.repeat(40)}`],
+  ['a short address', '/v1/proposals/eligibility/0x12'],
+  ['a slug with capitals', '/v1/proposals/Slug/status/x'],
+  ...[..."+:@'=;,!$&()*"].map((sign) => [
+    `a slug with ${sign}`,
+    `/v1/proposals/a${sign}b/status/${uuid}`,
+  ]),
+  ['the name of a parameter', `/v1/proposals/:identifier/status/${uuid}`],
+  ['an upper-case question id', `/v1/proposals/0x${'A'.repeat(64)}/status/${uuid}`],
+  ['a slug of 201 characters', `/v1/proposals/${'a'.repeat(201)}/status/${uuid}`],
+  ['eligibility as a slug', `/v1/proposals/eligibility`],
+  ['an upper-case candidate id', `${submitPath}/status/${uuid.replace('4', 'A')}`],
+  ['a candidate id without hyphens', `${submitPath}/status/${uuid.replaceAll('-', '')}`],
+])('robustness §4: %s in the path is 400 invalid_identifier', async (_, target) => {
+  const answer = target.endsWith('/eligibility') ? await post(target, {}) : await get(target)
+  expectRefusal(answer, 400, 'invalid_identifier')
+})
 
-  const limits = [
-    ['/propose/batch', 2 * 1024 * 1024],
-    ['/propose/batch/signing-data', 64 * 1024],
-    ['/propose/batch/status', 8 * 1024],
-    [submitPath, 32 * 1024],
-    [`${submitPath}/signing-data`, 8 * 1024],
-  ] as const
-  test.each(limits)(
-    'robustness §5: %s takes %i bytes and not one more, by Content-Length and by count',
-    async (target, limit) => {
-      const blank = (length: number) => `{}${' '.repeat(length - 2)}`
-      const fits = await post(target, blank(limit))
-      expectRefusal(fits, 422, 'schema_violation')
-      const declared = await send(
-        `POST ${target} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: ${limit + 1}\r\n\r\n`,
-        { followUp: blank(limit + 1) },
-      )
-      expectRefusal(declared, 413, 'payload_too_large')
-      expect(declared.closed).toBe(true)
-      const whole = blank(limit + 1)
-      const counted = await send(
-        `POST ${target} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n${whole.length.toString(16)}\r\n${whole}\r\n0\r\n\r\n`,
-      )
-      expectRefusal(counted, 413, 'payload_too_large')
-      expect(counted.closed).toBe(true)
-    },
+test.each([
+  'text/plain',
+  'application/jsonx',
+  'application/json; charset=latin1',
+  'application/json, text/plain',
+  'multipart/form-data; boundary=x',
+])('robustness §4: Content-Type %s is 400 unsupported_media_type', async (type) => {
+  expectRefusal(
+    await post('/propose/batch', {}, { 'Content-Type': type }),
+    400,
+    'unsupported_media_type',
   )
-
-  test('robustness §4: with Expect: 100-continue the decision comes before the body', async () => {
-    const head = (length: number) =>
-      `POST ${submitPath} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: ${length}\r\nExpect: 100-continue\r\n\r\n`
-    const tooLarge = await send(head(10_000_000))
-    expectRefusal(tooLarge, 413, 'payload_too_large')
-    expect(tooLarge.text).not.toContain('100 Continue')
-    expect(tooLarge.closed).toBe(true)
-    const welcome = await send(head(2), { followUp: '{}' })
-    expect(welcome.text).toContain('100 Continue')
-    expectRefusal(welcome, 422, 'schema_violation')
-    const poor = await openFront({ config: { budget: { per_ip_items: 1 } } })
-    const other = await listen({
-      host: '127.0.0.1',
-      port: 0,
-      handler: (call) => poor.gateway.answer(call),
-    })
-    try {
-      await exchangeRaw(other.port, request('GET', `/v1/proposals/eligibility/0x${'1'.repeat(40)}`))
-      const spent = await exchangeRaw(other.port, head(100))
-      expectRefusal(spent, 429, 'rate_limited')
-      expect(spent.text).not.toContain('100 Continue')
-      expect(Number(spent.headers['retry-after'])).toBeGreaterThanOrEqual(1)
-    } finally {
-      await other.close(0)
-    }
-  })
 })
 
-describe('JSON', () => {
-  test.each([
-    ['an empty body', ''],
-    ['a syntax error', '{'],
-    ['trailing bytes', '{}x'],
-    ['a BOM', '\xef\xbb\xbf{}'],
-    ['invalid UTF-8', '{"a":"\xff"}'],
-    ['a lone surrogate', '{"a":"\\ud800"}'],
-    ['a NUL', '{"a":"\\u0000"}'],
-    ['a key twice', '{"a":1,"\\u0061":1}'],
-    ['__proto__', '{"__proto__":{}}'],
-    ['constructor', '{"constructor":1}'],
-    ['nine levels', '[[[[[[[[[]]]]]]]]]'],
-    [
-      '65 keys',
-      JSON.stringify(Object.fromEntries(Array.from({ length: 65 }, (_, at) => [`k${at}`, 1]))),
-    ],
-    ['minus zero', '{"a":-0}'],
-    ['1.0', '{"a":1.0}'],
-    ['1e3', '{"a":1e3}'],
-    ['2^53', '{"a":9007199254740992}'],
-  ])('robustness §4: %s is 400 invalid_json', async (_, body) => {
-    const answer = await post(
-      '/propose/batch',
-      body,
-      body === '' ? { 'Content-Type': 'application/json', 'Content-Length': '0' } : {},
+test('robustness §4: no Content-Type is refused, charset utf-8 is taken', async () => {
+  expectRefusal(
+    await send('POST /propose/batch HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}'),
+    400,
+    'unsupported_media_type',
+  )
+  expectRefusal(
+    await post('/propose/batch', {}, { 'Content-Type': 'Application/JSON; charset="UTF-8"' }),
+    422,
+    'schema_violation',
+  )
+})
+
+test('robustness §4: every Content-Encoding is refused, every Expect but 100-continue is 417', async () => {
+  expectRefusal(
+    await post('/propose/batch', {}, { 'Content-Encoding': 'gzip' }),
+    400,
+    'unsupported_encoding',
+  )
+  expectRefusal(await post('/propose/batch', {}, { Expect: '200-ok' }), 417, 'expectation_failed')
+})
+
+const limits = [
+  ['/propose/batch', 2 * 1024 * 1024],
+  ['/propose/batch/signing-data', 64 * 1024],
+  ['/propose/batch/status', 8 * 1024],
+  [submitPath, 32 * 1024],
+  [`${submitPath}/signing-data`, 8 * 1024],
+] as const
+test.each(limits)(
+  'robustness §5: %s takes %i bytes and not one more, by Content-Length and by count',
+  async (target, limit) => {
+    const blank = (length: number) => `{}${' '.repeat(length - 2)}`
+    const fits = await post(target, blank(limit))
+    expectRefusal(fits, 422, 'schema_violation')
+    const declared = await send(
+      `POST ${target} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: ${limit + 1}\r\n\r\n`,
+      { followUp: blank(limit + 1) },
     )
-    expectRefusal(answer, 400, 'invalid_json')
+    expectRefusal(declared, 413, 'payload_too_large')
+    expect(declared.closed).toBe(true)
+    const whole = blank(limit + 1)
+    const counted = await send(
+      `POST ${target} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n${whole.length.toString(16)}\r\n${whole}\r\n0\r\n\r\n`,
+    )
+    expectRefusal(counted, 413, 'payload_too_large')
+    expect(counted.closed).toBe(true)
+  },
+)
+
+test('robustness §4: with Expect: 100-continue the decision comes before the body', async () => {
+  const head = (length: number) =>
+    `POST ${submitPath} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: ${length}\r\nExpect: 100-continue\r\n\r\n`
+  const tooLarge = await send(head(10_000_000))
+  expectRefusal(tooLarge, 413, 'payload_too_large')
+  expect(tooLarge.text).not.toContain('100 Continue')
+  expect(tooLarge.closed).toBe(true)
+  const welcome = await send(head(2), { followUp: '{}' })
+  expect(welcome.text).toContain('100 Continue')
+  expectRefusal(welcome, 422, 'schema_violation')
+  const poor = await openFront({ config: { budget: { per_ip_items: 1 } } })
+  const other = await listen({
+    host: '127.0.0.1',
+    port: 0,
+    handler: (call) => poor.gateway.answer(call),
   })
+  try {
+    await exchangeRaw(other.port, request('GET', `/v1/proposals/eligibility/0x${'1'.repeat(40)}`))
+    const spent = await exchangeRaw(other.port, head(100))
+    expectRefusal(spent, 429, 'rate_limited')
+    expect(spent.text).not.toContain('100 Continue')
+    expect(Number(spent.headers['retry-after'])).toBeGreaterThanOrEqual(1)
+  } finally {
+    await other.close(0)
+  }
+})
+
+test.each([
+  ['an empty body', ''],
+  ['a syntax error', '{'],
+  ['trailing bytes', '{}x'],
+  ['a BOM', '\xef\xbb\xbf{}'],
+  ['invalid UTF-8', '{"a":"\xff"}'],
+  ['a lone surrogate', '{"a":"\\ud800"}'],
+  ['a NUL', '{"a":"\\u0000"}'],
+  ['a key twice', '{"a":1,"\\u0061":1}'],
+  ['__proto__', '{"__proto__":{}}'],
+  ['constructor', '{"constructor":1}'],
+  ['nine levels', '[[[[[[[[[]]]]]]]]]'],
+  [
+    '65 keys',
+    JSON.stringify(Object.fromEntries(Array.from({ length: 65 }, (_, at) => [`k${at}`, 1]))),
+  ],
+  ['minus zero', '{"a":-0}'],
+  ['1.0', '{"a":1.0}'],
+  ['1e3', '{"a":1e3}'],
+  ['2^53', '{"a":9007199254740992}'],
+])('robustness §4: %s is 400 invalid_json', async (_, body) => {
+  const answer = await post(
+    '/propose/batch',
+    body,
+    body === '' ? { 'Content-Type': 'application/json', 'Content-Length': '0' } : {},
+  )
+  expectRefusal(answer, 400, 'invalid_json')
 })
 
 describe('schema and values', () => {

@@ -1,4 +1,4 @@
-import { beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach,  expect, test } from 'vitest'
 import { statusOnce } from '#core/client/follow/look'
 import { createGatewayClient } from '#core/client/gateway/gateway-client'
 import { stateOf } from '#core/client/journal/authorizations'
@@ -79,66 +79,64 @@ function client(wallet: 0 | 1 = 0) {
   return { parts, intent, gateway }
 }
 
-describe('the client against our own gateway', () => {
-  test('§4.1: signed, accepted, told by status, replayed with the same id', async () => {
-    const { parts, intent } = client()
-    const first = await clock.drive(submitIntent(parts, intent))
-    if (first.error !== undefined) throw first.error
-    expect(first).toMatchObject({
-      outcome: 'accepted',
-      statusCode: 202,
-      questionId: question.questionId,
-    })
-    const status = await clock.drive(
-      statusOnce(parts, { candidateId: first.candidateId, identifier: 'first-question' }),
-    )
-    expect(status).toMatchObject({
-      candidate_id: first.candidateId,
-      proposer: intent.proposer,
-      outcome: 'p2',
-      status: 'received',
-    })
-    const again = await clock.drive(submitIntent(client().parts, intent))
-    expect(again).toMatchObject({
-      outcome: 'replayed',
-      statusCode: 200,
-      candidateId: first.candidateId,
-    })
+test('§4.1: signed, accepted, told by status, replayed with the same id', async () => {
+  const { parts, intent } = client()
+  const first = await clock.drive(submitIntent(parts, intent))
+  if (first.error !== undefined) throw first.error
+  expect(first).toMatchObject({
+    outcome: 'accepted',
+    statusCode: 202,
+    questionId: question.questionId,
   })
+  const status = await clock.drive(
+    statusOnce(parts, { candidateId: first.candidateId, identifier: 'first-question' }),
+  )
+  expect(status).toMatchObject({
+    candidate_id: first.candidateId,
+    proposer: intent.proposer,
+    outcome: 'p2',
+    status: 'received',
+  })
+  const again = await clock.drive(submitIntent(client().parts, intent))
+  expect(again).toMatchObject({
+    outcome: 'replayed',
+    statusCode: 200,
+    candidateId: first.candidateId,
+  })
+})
 
-  test('R22: an imported payload is the same candidate whatever its spacing', async () => {
-    const { parts, intent } = client()
-    const first = await clock.drive(submitIntent(parts, intent))
-    if (first.error !== undefined) throw first.error
-    home = new SimFiles()
-    const spaced = JSON.stringify(JSON.parse(first.authorization.signed.body), null, 1)
-    const imported = await clock.drive(submitPayload(client().parts, question.questionId, spaced))
-    expect(imported).toMatchObject({ outcome: 'replayed', candidateId: first.candidateId })
-  })
+test('R22: an imported payload is the same candidate whatever its spacing', async () => {
+  const { parts, intent } = client()
+  const first = await clock.drive(submitIntent(parts, intent))
+  if (first.error !== undefined) throw first.error
+  home = new SimFiles()
+  const spaced = JSON.stringify(JSON.parse(first.authorization.signed.body), null, 1)
+  const imported = await clock.drive(submitPayload(client().parts, question.questionId, spaced))
+  expect(imported).toMatchObject({ outcome: 'replayed', candidateId: first.candidateId })
+})
 
-  test('contract §2: a superseding one meets candidate_conflict while the first is active', async () => {
-    const { parts, intent } = client()
-    const first = await clock.drive(submitIntent(parts, intent))
-    const second = await clock.drive(
-      submitIntent(parts, { ...intent, outcome: 'p1', supersede: first.journalId }),
-    )
-    expect(second).toMatchObject({
-      outcome: 'conflict',
-      error: { code: 'candidate_conflict', meta: { exitCode: 5 } },
-    })
-    const { authorizations } = await clock.drive(parts.journal.load())
-    expect(authorizations.map((one) => stateOf(one, clock.nowMs()).kind)).toEqual([
-      'accepted',
-      'conflict',
-    ])
+test('contract §2: a superseding one meets candidate_conflict while the first is active', async () => {
+  const { parts, intent } = client()
+  const first = await clock.drive(submitIntent(parts, intent))
+  const second = await clock.drive(
+    submitIntent(parts, { ...intent, outcome: 'p1', supersede: first.journalId }),
+  )
+  expect(second).toMatchObject({
+    outcome: 'conflict',
+    error: { code: 'candidate_conflict', meta: { exitCode: 5 } },
   })
+  const { authorizations } = await clock.drive(parts.journal.load())
+  expect(authorizations.map((one) => stateOf(one, clock.nowMs()).kind)).toEqual([
+    'accepted',
+    'conflict',
+  ])
+})
 
-  test('contract §6: after a dispute the saved bytes meet round_advanced, and while the old candidate lives nothing is signed', async () => {
-    const { parts, intent } = client()
-    await clock.drive(submitIntent(parts, intent))
-    front.view.put(advanced({ ...question, round: question.round }, '1799000500'))
-    const failure = await clock.drive(submitIntent(parts, intent)).catch((error: unknown) => error)
-    expect(failure).toMatchObject({ code: 'authorization_open', meta: { exitCode: 5 } })
-    expect((await clock.drive(parts.journal.load())).authorizations).toHaveLength(1)
-  })
+test('contract §6: after a dispute the saved bytes meet round_advanced, and while the old candidate lives nothing is signed', async () => {
+  const { parts, intent } = client()
+  await clock.drive(submitIntent(parts, intent))
+  front.view.put(advanced({ ...question, round: question.round }, '1799000500'))
+  const failure = await clock.drive(submitIntent(parts, intent)).catch((error: unknown) => error)
+  expect(failure).toMatchObject({ code: 'authorization_open', meta: { exitCode: 5 } })
+  expect((await clock.drive(parts.journal.load())).authorizations).toHaveLength(1)
 })

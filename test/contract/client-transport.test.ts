@@ -86,157 +86,155 @@ const submitTo = async (onRequest: (socket: Socket, request: string) => void) =>
   return clientFor(server.url).submit(questionId, '{"a":1}')
 }
 
-describe('what happened on the wire decides (R7)', () => {
-  test('a whole answer is accepted', async () => {
-    expect(await submitTo((socket) => socket.end(whole('202 Accepted', ack)))).toMatchObject({
-      kind: 'accepted',
-      httpStatus: 202,
-    })
+test('R7: a whole answer is accepted', async () => {
+  expect(await submitTo((socket) => socket.end(whole('202 Accepted', ack)))).toMatchObject({
+    kind: 'accepted',
+    httpStatus: 202,
   })
+})
 
-  test('one in gzip, which nobody asked for, is read; cut, it is uncertain', async () => {
-    const head =
-      'HTTP/1.1 202 Accepted\r\ncontent-type: application/json\r\ncontent-encoding: gzip\r\n\r\n'
-    const body = gzipSync(ack)
-    const answer = (bytes: Uint8Array) =>
-      submitTo((socket) => socket.end(Buffer.concat([Buffer.from(head), bytes])))
-    expect(await answer(body)).toMatchObject({ kind: 'accepted' })
-    expect(await answer(body.subarray(0, -9))).toMatchObject({ kind: 'uncertain' })
+test('R7: one in gzip, which nobody asked for, is read; cut, it is uncertain', async () => {
+  const head =
+    'HTTP/1.1 202 Accepted\r\ncontent-type: application/json\r\ncontent-encoding: gzip\r\n\r\n'
+  const body = gzipSync(ack)
+  const answer = (bytes: Uint8Array) =>
+    submitTo((socket) => socket.end(Buffer.concat([Buffer.from(head), bytes])))
+  expect(await answer(body)).toMatchObject({ kind: 'accepted' })
+  expect(await answer(body.subarray(0, -9))).toMatchObject({ kind: 'uncertain' })
+})
+
+test('R7: nobody listens: deferred', async () => {
+  const server = await serve(() => undefined)
+  await cleanups.pop()?.()
+  expect(await clientFor(server.url).submit(questionId, '{}')).toMatchObject({
+    kind: 'deferred',
+    code: 'no_connection',
   })
+})
 
-  test('nobody listens: deferred', async () => {
-    const server = await serve(() => undefined)
-    await cleanups.pop()?.()
-    expect(await clientFor(server.url).submit(questionId, '{}')).toMatchObject({
-      kind: 'deferred',
-      code: 'no_connection',
-    })
-  })
+test('R7: a name that does not resolve: deferred', async () => {
+  const http = createHttp()
+  cleanups.push(() => http.close())
+  const failure = await http
+    .fetch('https://name.invalid/', { method: 'POST', body: '{}' })
+    .catch((error: unknown) => error)
+  expect(failure).toBeInstanceOf(TransportError)
+  expect(failure).toMatchObject({ phase: 'connect' })
+  expect(String(failure)).not.toContain('name.invalid')
+})
 
-  test('a name that does not resolve: deferred', async () => {
-    const http = createHttp()
-    cleanups.push(() => http.close())
-    const failure = await http
-      .fetch('https://name.invalid/', { method: 'POST', body: '{}' })
-      .catch((error: unknown) => error)
-    expect(failure).toBeInstanceOf(TransportError)
-    expect(failure).toMatchObject({ phase: 'connect' })
-    expect(String(failure)).not.toContain('name.invalid')
-  })
-
-  test('a TLS handshake that fails: deferred', async () => {
-    const server = await serve(
-      () => undefined,
-      (socket) => socket.end('this is not TLS\r\n'),
-    )
-    const client = clientFor(`https://127.0.0.1:${server.port}`)
-    expect(await client.submit(questionId, '{}')).toMatchObject({
-      kind: 'deferred',
-      code: 'no_connection',
-    })
-  })
-
-  test('a certificate that nobody vouches for: deferred, by a code of its own, for it stays so', async () => {
-    const server = createTlsServer(selfSigned, () => undefined)
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-    cleanups.push(() => new Promise<void>((resolve) => void server.close(() => resolve())))
-    const { port } = server.address() as AddressInfo
-    expect(await clientFor(`https://127.0.0.1:${port}`).submit(questionId, '{}')).toMatchObject({
-      kind: 'deferred',
-      code: 'certificate_not_accepted',
-      detail: 'no connection to the gateway (DEPTH_ZERO_SELF_SIGNED_CERT)',
-    })
-  })
-
-  test('a reset after the request: uncertain', async () => {
-    expect(await submitTo((socket) => socket.resetAndDestroy())).toMatchObject({
-      kind: 'uncertain',
-    })
-  })
-
-  test('an end without an answer: uncertain', async () => {
-    expect(await submitTo((socket) => socket.end())).toMatchObject({ kind: 'uncertain' })
-  })
-
-  test('an answer cut at any byte: uncertain', async () => {
-    const text = whole('202 Accepted', ack)
-    const body = text.indexOf('\r\n\r\n') + 4
-    const cuts = [1, 8, 12, 20, body - 3, body, body + 1, body + 40, text.length - 1]
-    const answers = await Promise.all(
-      cuts.map((cut) => submitTo((socket) => socket.end(text.slice(0, cut)))),
-    )
-    expect(answers.map(({ kind }) => kind)).toEqual(cuts.map(() => 'uncertain'))
-  })
-
-  test('HTML 502 after the commit: uncertain', async () => {
-    const html =
-      'HTTP/1.1 502 Bad Gateway\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>'
-    expect(await submitTo((socket) => socket.end(html))).toMatchObject({
-      kind: 'uncertain',
-      httpStatus: 502,
-    })
-  })
-
-  test.each([301, 302, 303, 307, 308])(
-    'R21: a %i is not followed and the body goes nowhere else',
-    async (status) => {
-      const other = await serve((socket) => socket.end(whole('202 Accepted', ack)))
-      const answer = await submitTo((socket) =>
-        socket.end(
-          `HTTP/1.1 ${status} Moved\r\nlocation: ${other.url}/v1/proposals/${questionId}\r\ncontent-length: 0\r\n\r\n`,
-        ),
-      )
-      expect(answer).toMatchObject({ kind: 'uncertain', httpStatus: status })
-      expect(other.requests).toHaveLength(0)
-    },
+test('R7: a TLS handshake that fails: deferred', async () => {
+  const server = await serve(
+    () => undefined,
+    (socket) => socket.end('this is not TLS\r\n'),
   )
-
-  test('headers over 16 KiB: uncertain', async () => {
-    const huge = whole('202 Accepted', ack, `x-padding: ${'a'.repeat(17 * 1024)}\r\n`)
-    expect(await submitTo((socket) => socket.end(huge))).toMatchObject({ kind: 'uncertain' })
+  const client = clientFor(`https://127.0.0.1:${server.port}`)
+  expect(await client.submit(questionId, '{}')).toMatchObject({
+    kind: 'deferred',
+    code: 'no_connection',
   })
+})
 
-  test('what is no HTTP, or has an impossible status: uncertain', async () => {
-    for (const text of [
-      'SSH-2.0-OpenSSH\r\n',
-      'HTTP/1.1 999 What\r\ncontent-length: 0\r\n\r\n',
-      'HTTP/1.1 204 No Content\r\n\r\n',
-    ]) {
-      expect(await submitTo((socket) => socket.end(text))).toMatchObject({ kind: 'uncertain' })
-    }
+test('R7: a certificate that nobody vouches for: deferred, by a code of its own, for it stays so', async () => {
+  const server = createTlsServer(selfSigned, () => undefined)
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  cleanups.push(() => new Promise<void>((resolve) => void server.close(() => resolve())))
+  const { port } = server.address() as AddressInfo
+  expect(await clientFor(`https://127.0.0.1:${port}`).submit(questionId, '{}')).toMatchObject({
+    kind: 'deferred',
+    code: 'certificate_not_accepted',
+    detail: 'no connection to the gateway (DEPTH_ZERO_SELF_SIGNED_CERT)',
   })
+})
 
-  test('an answer that never ends is cut at its cap: uncertain', async () => {
-    const answer = await submitTo((socket) => {
-      socket.write(
-        'HTTP/1.1 202 Accepted\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n',
-      )
-      const chunk = `4000\r\n${' '.repeat(0x4000)}\r\n`
-      const more = () => {
-        if (!socket.destroyed) socket.write(chunk, () => setImmediate(more))
-      }
-      more()
-    })
-    expect(answer).toMatchObject({ kind: 'uncertain', httpStatus: 202 })
+test('R7: a reset after the request: uncertain', async () => {
+  expect(await submitTo((socket) => socket.resetAndDestroy())).toMatchObject({
+    kind: 'uncertain',
   })
+})
 
-  test('no answer in time: uncertain', async () => {
-    const server = await serve(() => undefined)
-    expect(await clientFor(server.url, { attemptMs: 150 }).submit(questionId, '{}')).toMatchObject({
-      kind: 'uncertain',
-    })
+test('R7: an end without an answer: uncertain', async () => {
+  expect(await submitTo((socket) => socket.end())).toMatchObject({ kind: 'uncertain' })
+})
+
+test('R7: an answer cut at any byte: uncertain', async () => {
+  const text = whole('202 Accepted', ack)
+  const body = text.indexOf('\r\n\r\n') + 4
+  const cuts = [1, 8, 12, 20, body - 3, body, body + 1, body + 40, text.length - 1]
+  const answers = await Promise.all(
+    cuts.map((cut) => submitTo((socket) => socket.end(text.slice(0, cut)))),
+  )
+  expect(answers.map(({ kind }) => kind)).toEqual(cuts.map(() => 'uncertain'))
+})
+
+test('R7: HTML 502 after the commit: uncertain', async () => {
+  const html =
+    'HTTP/1.1 502 Bad Gateway\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>'
+  expect(await submitTo((socket) => socket.end(html))).toMatchObject({
+    kind: 'uncertain',
+    httpStatus: 502,
   })
+})
 
-  test("a body that stalls is uncertain once the attempt's time is over", async () => {
-    const server = await serve((socket) =>
-      socket.write(
-        'HTTP/1.1 202 Accepted\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{',
+test.each([301, 302, 303, 307, 308])(
+  'R21: a %i is not followed and the body goes nowhere else',
+  async (status) => {
+    const other = await serve((socket) => socket.end(whole('202 Accepted', ack)))
+    const answer = await submitTo((socket) =>
+      socket.end(
+        `HTTP/1.1 ${status} Moved\r\nlocation: ${other.url}/v1/proposals/${questionId}\r\ncontent-length: 0\r\n\r\n`,
       ),
     )
-    expect(await clientFor(server.url, { attemptMs: 150 }).submit(questionId, '{}')).toMatchObject({
-      kind: 'uncertain',
-      httpStatus: 202,
-    })
+    expect(answer).toMatchObject({ kind: 'uncertain', httpStatus: status })
+    expect(other.requests).toHaveLength(0)
+  },
+)
+
+test('R7: headers over 16 KiB: uncertain', async () => {
+  const huge = whole('202 Accepted', ack, `x-padding: ${'a'.repeat(17 * 1024)}\r\n`)
+  expect(await submitTo((socket) => socket.end(huge))).toMatchObject({ kind: 'uncertain' })
+})
+
+test('R7: what is no HTTP, or has an impossible status: uncertain', async () => {
+  for (const text of [
+    'SSH-2.0-OpenSSH\r\n',
+    'HTTP/1.1 999 What\r\ncontent-length: 0\r\n\r\n',
+    'HTTP/1.1 204 No Content\r\n\r\n',
+  ]) {
+    expect(await submitTo((socket) => socket.end(text))).toMatchObject({ kind: 'uncertain' })
+  }
+})
+
+test('R7: an answer that never ends is cut at its cap: uncertain', async () => {
+  const answer = await submitTo((socket) => {
+    socket.write(
+      'HTTP/1.1 202 Accepted\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n',
+    )
+    const chunk = `4000\r\n${' '.repeat(0x4000)}\r\n`
+    const more = () => {
+      if (!socket.destroyed) socket.write(chunk, () => setImmediate(more))
+    }
+    more()
+  })
+  expect(answer).toMatchObject({ kind: 'uncertain', httpStatus: 202 })
+})
+
+test('R7: no answer in time: uncertain', async () => {
+  const server = await serve(() => undefined)
+  expect(await clientFor(server.url, { attemptMs: 150 }).submit(questionId, '{}')).toMatchObject({
+    kind: 'uncertain',
+  })
+})
+
+test("R7: a body that stalls is uncertain once the attempt's time is over", async () => {
+  const server = await serve((socket) =>
+    socket.write(
+      'HTTP/1.1 202 Accepted\r\ncontent-type: application/json\r\ncontent-length: 99\r\n\r\n{',
+    ),
+  )
+  expect(await clientFor(server.url, { attemptMs: 150 }).submit(questionId, '{}')).toMatchObject({
+    kind: 'uncertain',
+    httpStatus: 202,
   })
 })
 
@@ -271,42 +269,40 @@ describe('stopping', () => {
   })
 })
 
-describe('how requests look', () => {
-  test('identity encoding, exact bytes, and a fresh socket for every submission', async () => {
-    const server = await serve((socket) => socket.write(whole('202 Accepted', ack)))
-    const client = clientFor(server.url)
-    const body = '{ "odd":  "spacing\\u0041" }'
-    await client.submit(questionId, body)
-    await client.submit(questionId, body)
-    expect(server.sockets.size).toBe(2)
-    for (const request of server.requests) {
-      expect(request).toMatch(/accept-encoding: identity\r\n/i)
-      expect(request).toMatch(/connection: close\r\n/i)
-      expect(request.slice(request.indexOf('\r\n\r\n') + 4)).toBe(body)
-      expect(request.startsWith(`POST /v1/proposals/${questionId} HTTP/1.1\r\n`)).toBe(true)
-    }
-  })
+test('identity encoding, exact bytes, and a fresh socket for every submission', async () => {
+  const server = await serve((socket) => socket.write(whole('202 Accepted', ack)))
+  const client = clientFor(server.url)
+  const body = '{ "odd":  "spacing\\u0041" }'
+  await client.submit(questionId, body)
+  await client.submit(questionId, body)
+  expect(server.sockets.size).toBe(2)
+  for (const request of server.requests) {
+    expect(request).toMatch(/accept-encoding: identity\r\n/i)
+    expect(request).toMatch(/connection: close\r\n/i)
+    expect(request.slice(request.indexOf('\r\n\r\n') + 4)).toBe(body)
+    expect(request.startsWith(`POST /v1/proposals/${questionId} HTTP/1.1\r\n`)).toBe(true)
+  }
+})
 
-  test('no proxy is taken from the environment', async () => {
-    const proxy = await serve((socket) => socket.end(whole('202 Accepted', ack)))
-    const server = await serve((socket) => socket.end(whole('202 Accepted', ack)))
-    const before = { HTTP_PROXY: process.env.HTTP_PROXY, http_proxy: process.env.http_proxy }
-    Object.assign(process.env, { HTTP_PROXY: proxy.url, http_proxy: proxy.url })
-    try {
-      await clientFor(server.url).submit(questionId, '{}')
-    } finally {
-      for (const [name, value] of Object.entries(before)) {
-        if (value === undefined) delete process.env[name]
-        else process.env[name] = value
-      }
+test('no proxy is taken from the environment', async () => {
+  const proxy = await serve((socket) => socket.end(whole('202 Accepted', ack)))
+  const server = await serve((socket) => socket.end(whole('202 Accepted', ack)))
+  const before = { HTTP_PROXY: process.env.HTTP_PROXY, http_proxy: process.env.http_proxy }
+  Object.assign(process.env, { HTTP_PROXY: proxy.url, http_proxy: proxy.url })
+  try {
+    await clientFor(server.url).submit(questionId, '{}')
+  } finally {
+    for (const [name, value] of Object.entries(before)) {
+      if (value === undefined) delete process.env[name]
+      else process.env[name] = value
     }
-    expect(proxy.requests).toHaveLength(0)
-    expect(server.requests).toHaveLength(1)
-  })
+  }
+  expect(proxy.requests).toHaveLength(0)
+  expect(server.requests).toHaveLength(1)
+})
 
-  test('an unreadable CA file is a usage error', () => {
-    expect(() => createHttp({ caFile: '/nonexistent/ca.pem' })).toThrow(
-      expect.objectContaining({ code: 'ca_unreadable' }),
-    )
-  })
+test('an unreadable CA file is a usage error', () => {
+  expect(() => createHttp({ caFile: '/nonexistent/ca.pem' })).toThrow(
+    expect.objectContaining({ code: 'ca_unreadable' }),
+  )
 })

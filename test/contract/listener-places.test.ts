@@ -139,25 +139,23 @@ describe('R17: connections beyond the most allowed', () => {
   })
 })
 
-describe('robustness §5: one address with many connections', () => {
-  test('R17: has no more than its own, although places are free, and one network counts as one address', async () => {
-    const addressKey = (address: string) => address.split('.').slice(0, 3).join('.')
-    await open(4, undefined, { perAddress: 2, addressKey })
-    const first = await placed('127.0.0.1')
-    await placed('127.0.0.2')
-    const third = connected('127.0.0.3')
-    third.call()
-    await expect.poll(() => third.told.text).toMatch(/^HTTP\/1\.1 503 /)
-    expect(third.told.text).toContain('all 4 connections are taken, or the 2 of one address;')
-    expect((await placed('127.0.1.1')).told.closed).toBe(false)
-    first.socket.destroy()
-    await expect
-      .poll(async () => {
-        const again = connected('127.0.0.3')
-        again.call()
-        await expect.poll(() => again.told.text).toMatch(/^HTTP/)
-        return again.told.text.slice(9, 12)
-      })
-      .toBe('200')
-  })
+test('R17: has no more than its own, although places are free, and one network counts as one address', async () => {
+  const addressKey = (address: string) => address.split('.').slice(0, 3).join('.')
+  await open(4, undefined, { perAddress: 2, addressKey })
+  const first = await placed('127.0.0.1')
+  await placed('127.0.0.2')
+  const third = connected('127.0.0.3')
+  third.call()
+  await expect.poll(() => third.told.text).toMatch(/^HTTP\/1\.1 503 /)
+  expect(third.told.text).toContain('all 4 connections are taken, or the 2 of one address;')
+  expect((await placed('127.0.1.1')).told.closed).toBe(false)
+  first.socket.destroy()
+  await expect
+    .poll(async () => {
+      const again = connected('127.0.0.3')
+      again.call()
+      await expect.poll(() => again.told.text).toMatch(/^HTTP/)
+      return again.told.text.slice(9, 12)
+    })
+    .toBe('200')
 })

@@ -87,139 +87,137 @@ function signsOf(
   return { signs, observations, lines, ...watched }
 }
 
-describe('metrics', () => {
-  test('contract §2: what happens is counted by stage, end, code and outcome', async () => {
-    const meters = createMeters()
-    const happened: Observation[] = [
-      { kind: 'stage', stage: 'confirmed', seconds: 3 },
-      { kind: 'ended', outcome: 'executed', code: 'none', seconds: 4 },
-      { kind: 'ended', outcome: 'failed', code: 'permit_expired', seconds: 9 },
-      { kind: 'signed', as: 'fee_bump' },
-      { kind: 'settled', end: 'reverted' },
-      { kind: 'synced', seconds: 0.002 },
-      { kind: 'written', bytes: 100 },
-      { kind: 'rpc', method: 'send', outcome: 'unavailable' },
-    ]
-    happened.forEach(meters.observe)
-    const told = await read(createMetrics({ ...around(() => quietVitals), meters }))
-    expect(Object.fromEntries(told)).toMatchObject({
-      'proposer_stage_seconds_count{stage="confirmed"}': 1,
-      'proposer_stage_seconds_bucket{le="2.5",stage="confirmed"}': 0,
-      'proposer_stage_seconds_bucket{le="5",stage="confirmed"}': 1,
-      'proposer_stage_seconds_count{stage="executed"}': 0,
-      proposer_execution_seconds_sum: 4,
-      'proposer_candidates_ended_total{outcome="executed",code="none"}': 1,
-      'proposer_candidates_ended_total{outcome="failed",code="permit_expired"}': 1,
-      'proposer_candidates_ended_total{outcome="failed",code="superseded"}': 0,
-      'proposer_executor_signed_total{as="fee_bump"}': 1,
-      'proposer_executor_transactions_total{end="reverted"}': 1,
-      proposer_store_sync_seconds_count: 1,
-      proposer_store_written_bytes_total: 100,
-      'proposer_rpc_calls_total{method="send",outcome="unavailable"}': 1,
-      proposer_store_bytes: 7,
-      proposer_log_lines_dropped_total: 3,
-    })
-    for (const name of [
-      'proposer_process_resident_memory_bytes',
-      'proposer_nodejs_eventloop_lag_p99_seconds',
-    ])
-      expect(told.get(name)).toBeGreaterThanOrEqual(0)
+test('contract §2: what happens is counted by stage, end, code and outcome', async () => {
+  const meters = createMeters()
+  const happened: Observation[] = [
+    { kind: 'stage', stage: 'confirmed', seconds: 3 },
+    { kind: 'ended', outcome: 'executed', code: 'none', seconds: 4 },
+    { kind: 'ended', outcome: 'failed', code: 'permit_expired', seconds: 9 },
+    { kind: 'signed', as: 'fee_bump' },
+    { kind: 'settled', end: 'reverted' },
+    { kind: 'synced', seconds: 0.002 },
+    { kind: 'written', bytes: 100 },
+    { kind: 'rpc', method: 'send', outcome: 'unavailable' },
+  ]
+  happened.forEach(meters.observe)
+  const told = await read(createMetrics({ ...around(() => quietVitals), meters }))
+  expect(Object.fromEntries(told)).toMatchObject({
+    'proposer_stage_seconds_count{stage="confirmed"}': 1,
+    'proposer_stage_seconds_bucket{le="2.5",stage="confirmed"}': 0,
+    'proposer_stage_seconds_bucket{le="5",stage="confirmed"}': 1,
+    'proposer_stage_seconds_count{stage="executed"}': 0,
+    proposer_execution_seconds_sum: 4,
+    'proposer_candidates_ended_total{outcome="executed",code="none"}': 1,
+    'proposer_candidates_ended_total{outcome="failed",code="permit_expired"}': 1,
+    'proposer_candidates_ended_total{outcome="failed",code="superseded"}': 0,
+    'proposer_executor_signed_total{as="fee_bump"}': 1,
+    'proposer_executor_transactions_total{end="reverted"}': 1,
+    proposer_store_sync_seconds_count: 1,
+    proposer_store_written_bytes_total: 100,
+    'proposer_rpc_calls_total{method="send",outcome="unavailable"}': 1,
+    proposer_store_bytes: 7,
+    proposer_log_lines_dropped_total: 3,
   })
+  for (const name of [
+    'proposer_process_resident_memory_bytes',
+    'proposer_nodejs_eventloop_lag_p99_seconds',
+  ])
+    expect(told.get(name)).toBeGreaterThanOrEqual(0)
+})
 
-  test('contract §2: what is not known is left out, and comes and goes with the knowledge', async () => {
-    let vitals = quietVitals
-    const methods = { heads: 120, logs: 3, contracts: 12, state: 6, transactions: 0 }
-    const counts = { requests: 130, methods }
-    const metrics = createMetrics(around(() => vitals))
-    const names = async () =>
-      [...(await read(metrics)).keys()].filter((name) =>
-        /head|rpc_node|executor_(balance|paid|nonce)/.test(name),
-      )
-    expect(await names()).toEqual([])
-    vitals = {
-      ...quietVitals,
-      head: { number: 12n, ageSeconds: 1.5 },
-      nodes: [
-        {
-          node: 2,
-          isHealthy: false,
-          headNumber: undefined,
-          headAgeSeconds: undefined,
-          requests: { answered: 7, unanswered: 2 },
-        },
-      ],
-      rpc: counts,
-      executor: {
-        openSlots: 2,
-        highestNonce: 5,
-        nonceGap: { latest: undefined, finalized: 2 },
-        balanceWei: 15n * 10n ** 17n,
-        paidProposals: 12,
-        newestHash: undefined,
+test('contract §2: what is not known is left out, and comes and goes with the knowledge', async () => {
+  let vitals = quietVitals
+  const methods = { heads: 120, logs: 3, contracts: 12, state: 6, transactions: 0 }
+  const counts = { requests: 130, methods }
+  const metrics = createMetrics(around(() => vitals))
+  const names = async () =>
+    [...(await read(metrics)).keys()].filter((name) =>
+      /head|rpc_node|executor_(balance|paid|nonce)/.test(name),
+    )
+  expect(await names()).toEqual([])
+  vitals = {
+    ...quietVitals,
+    head: { number: 12n, ageSeconds: 1.5 },
+    nodes: [
+      {
+        node: 2,
+        isHealthy: false,
+        headNumber: undefined,
+        headAgeSeconds: undefined,
+        requests: { answered: 7, unanswered: 2 },
       },
-    }
-    expect(Object.fromEntries(await read(metrics))).toMatchObject({
-      proposer_chain_head_number: 12,
-      proposer_chain_head_age_seconds: 1.5,
-      'proposer_rpc_node_healthy{node="2"}': 0,
-      'proposer_rpc_node_requests_total{node="2",outcome="answered"}': 7,
-      'proposer_rpc_node_requests_total{node="2",outcome="unanswered"}': 2,
-      'proposer_rpc_methods_total{class="heads"}': 120,
-      'proposer_rpc_methods_total{class="transactions"}': 0,
-      'proposer_view_questions{state="known"}': 3,
-      'proposer_view_questions{state="due"}': 1,
-      'proposer_executor_nonce_gap{at="finalized"}': 2,
-      proposer_executor_balance_ether: 1.5,
-      proposer_executor_paid_proposals: 12,
-    })
-    expect(await names()).not.toContain('proposer_executor_nonce_gap{at="latest"}')
-    vitals = quietVitals
-    expect(await names()).toEqual([])
+    ],
+    rpc: counts,
+    executor: {
+      openSlots: 2,
+      highestNonce: 5,
+      nonceGap: { latest: undefined, finalized: 2 },
+      balanceWei: 15n * 10n ** 17n,
+      paidProposals: 12,
+      newestHash: undefined,
+    },
+  }
+  expect(Object.fromEntries(await read(metrics))).toMatchObject({
+    proposer_chain_head_number: 12,
+    proposer_chain_head_age_seconds: 1.5,
+    'proposer_rpc_node_healthy{node="2"}': 0,
+    'proposer_rpc_node_requests_total{node="2",outcome="answered"}': 7,
+    'proposer_rpc_node_requests_total{node="2",outcome="unanswered"}': 2,
+    'proposer_rpc_methods_total{class="heads"}': 120,
+    'proposer_rpc_methods_total{class="transactions"}': 0,
+    'proposer_view_questions{state="known"}': 3,
+    'proposer_view_questions{state="due"}': 1,
+    'proposer_executor_nonce_gap{at="finalized"}': 2,
+    proposer_executor_balance_ether: 1.5,
+    proposer_executor_paid_proposals: 12,
   })
+  expect(await names()).not.toContain('proposer_executor_nonce_gap{at="latest"}')
+  vitals = quietVitals
+  expect(await names()).toEqual([])
+})
 
-  test('a name that ends in _total is that of a counter, as Prometheus has it', async () => {
-    const text = await createMetrics({
-      ...around(() => quietVitals),
-      host: { ...around(() => quietVitals).host, isShared: true },
-      meters: createMeters({ isShared: true }),
-    }).metrics()
-    const types = [...text.matchAll(/^# TYPE (\w+) (\w+)$/gm)]
-    expect(types.length).toBeGreaterThan(30)
-    for (const [, name = '', type] of types)
-      expect([name, type === 'counter'], name).toEqual([name, name.endsWith('_total')])
-  })
+test('a name that ends in _total is that of a counter, as Prometheus has it', async () => {
+  const text = await createMetrics({
+    ...around(() => quietVitals),
+    host: { ...around(() => quietVitals).host, isShared: true },
+    meters: createMeters({ isShared: true }),
+  }).metrics()
+  const types = [...text.matchAll(/^# TYPE (\w+) (\w+)$/gm)]
+  expect(types.length).toBeGreaterThan(30)
+  for (const [, name = '', type] of types)
+    expect([name, type === 'counter'], name).toEqual([name, name.endsWith('_total')])
+})
 
-  test('docs: the table names every metric of ours, and queries nothing that is none', async () => {
-    const page = await readFile(
-      join(import.meta.dirname, '..', '..', 'docs', 'reference', 'metrics.md'),
-      'utf8',
+test('docs: the table names every metric of ours, and queries nothing that is none', async () => {
+  const page = await readFile(
+    join(import.meta.dirname, '..', '..', 'docs', 'reference', 'metrics.md'),
+    'utf8',
+  )
+  const text = await createMetrics({
+    ...around(() => quietVitals),
+    host: { ...around(() => quietVitals).host, isShared: true },
+    meters: createMeters({ isShared: true }),
+  }).metrics()
+  const names = [...text.matchAll(/^# TYPE proposer_(\w+)/gm)].map(([, name = '']) => name)
+  const table = page.slice(page.indexOf('| Metric (`proposer_…`)')).split('\n\n')[0] ?? ''
+  const named = table
+    .split('\n')
+    .flatMap((row) =>
+      [...(row.split('|')[1] ?? '').matchAll(/`(\w+)`/g)].map(([, name = '']) => name),
     )
-    const text = await createMetrics({
-      ...around(() => quietVitals),
-      host: { ...around(() => quietVitals).host, isShared: true },
-      meters: createMeters({ isShared: true }),
-    }).metrics()
-    const names = [...text.matchAll(/^# TYPE proposer_(\w+)/gm)].map(([, name = '']) => name)
-    const table = page.slice(page.indexOf('| Metric (`proposer_…`)')).split('\n\n')[0] ?? ''
-    const named = table
-      .split('\n')
-      .flatMap((row) =>
-        [...(row.split('|')[1] ?? '').matchAll(/`(\w+)`/g)].map(([, name = '']) => name),
-      )
-    expect(named.filter((name) => !names.includes(name))).toEqual([])
-    expect(
-      names.filter((name) => !/^(process|nodejs)_/.test(name) && !named.includes(name)),
-    ).toEqual([])
-    const queried = [...page.matchAll(/proposer_([a-z]\w+)/g)].map(([, name = '']) =>
-      name.replace(/_bucket$/, ''),
-    )
-    expect(queried.filter((name) => !names.includes(name))).toEqual([])
-  })
+  expect(named.filter((name) => !names.includes(name))).toEqual([])
+  expect(names.filter((name) => !/^(process|nodejs)_/.test(name) && !named.includes(name))).toEqual(
+    [],
+  )
+  const queried = [...page.matchAll(/proposer_([a-z]\w+)/g)].map(([, name = '']) =>
+    name.replace(/_bucket$/, ''),
+  )
+  expect(queried.filter((name) => !names.includes(name))).toEqual([])
+})
 
-  test('contract §2: a gateway without its process around it tells what it always told', async () => {
-    const { gateway } = await openFront()
-    expect((await read(createMetrics(statusParts(gateway)))).get('proposer_ready')).toBe(1)
-  })
+test('contract §2: a gateway without its process around it tells what it always told', async () => {
+  const { gateway } = await openFront()
+  expect((await read(createMetrics(statusParts(gateway)))).get('proposer_ready')).toBe(1)
 })
 
 describe('what the figures rest on', () => {
@@ -418,73 +416,71 @@ describe('what the figures rest on', () => {
   })
 })
 
-describe('logs', () => {
-  test('robustness §5, R20: a state line is one short line of the fields it knows, and outside text cannot act', () => {
-    const lines: string[] = []
-    const log = createStateLog({ write: (line) => lines.push(line) })
-    const planted = {
-      event: 'candidate.failed',
-      candidate_id: 'an-id',
-      code: 'x\u202e\n\u001b[2J',
-      signature: '0xPLANTED',
-    }
-    log.write(planted)
-    log.write({ event: 'slot.sent', slot: 'y'.repeat(10_000), nonce: 7, hash: '0xab' })
-    log.write({ event: 'slot.sent', nonce: 8, elsewhere: true })
-    expect(JSON.parse(lines.at(-1) ?? '')).toMatchObject({
-      message: 'slot sent (by another gateway)',
-      elsewhere: true,
-    })
-    log.write({ event: 'lease.taken', epoch: 4 })
-    expect(JSON.parse(lines.at(-1) ?? '')).toMatchObject({ event: 'lease.taken', epoch: 4 })
-    for (const line of lines)
-      expect([line.endsWith('\n'), line.split('\n').length, line.length <= 4096]).toEqual([
-        true,
-        2,
-        true,
-      ])
-    const [first, second] = lines.map((line) => JSON.parse(line) as Record<string, unknown>)
-    expect(first).toEqual({
-      level: 30,
-      severity: 'info',
-      time: expect.stringMatching(/Z$/),
-      message: 'candidate failed x???[2J',
-      candidate_id: 'an-id',
-      code: 'x???[2J',
-      event: 'candidate.failed',
-    })
-    expect(second).toMatchObject({
-      message: 'slot sent',
-      nonce: 7,
-      hash: '0xab',
-      event: 'slot.sent',
-      slot: 'y'.repeat(100),
-    })
-    expect(lines.join('')).not.toContain('PLANTED')
+test('robustness §5, R20: a state line is one short line of the fields it knows, and outside text cannot act', () => {
+  const lines: string[] = []
+  const log = createStateLog({ write: (line) => lines.push(line) })
+  const planted = {
+    event: 'candidate.failed',
+    candidate_id: 'an-id',
+    code: 'x\u202e\n\u001b[2J',
+    signature: '0xPLANTED',
+  }
+  log.write(planted)
+  log.write({ event: 'slot.sent', slot: 'y'.repeat(10_000), nonce: 7, hash: '0xab' })
+  log.write({ event: 'slot.sent', nonce: 8, elsewhere: true })
+  expect(JSON.parse(lines.at(-1) ?? '')).toMatchObject({
+    message: 'slot sent (by another gateway)',
+    elsewhere: true,
   })
+  log.write({ event: 'lease.taken', epoch: 4 })
+  expect(JSON.parse(lines.at(-1) ?? '')).toMatchObject({ event: 'lease.taken', epoch: 4 })
+  for (const line of lines)
+    expect([line.endsWith('\n'), line.split('\n').length, line.length <= 4096]).toEqual([
+      true,
+      2,
+      true,
+    ])
+  const [first, second] = lines.map((line) => JSON.parse(line) as Record<string, unknown>)
+  expect(first).toEqual({
+    level: 30,
+    severity: 'info',
+    time: expect.stringMatching(/Z$/),
+    message: 'candidate failed x???[2J',
+    candidate_id: 'an-id',
+    code: 'x???[2J',
+    event: 'candidate.failed',
+  })
+  expect(second).toMatchObject({
+    message: 'slot sent',
+    nonce: 7,
+    hash: '0xab',
+    event: 'slot.sent',
+    slot: 'y'.repeat(100),
+  })
+  expect(lines.join('')).not.toContain('PLANTED')
+})
 
-  test('robustness §5: a terminal that has gone loses text, counted, and whoever waits for it goes on', async () => {
-    const fd = openSync('/dev/null', 'r')
-    const writer = createBufferedWriter(fd)
-    expect(writer.isIdle()).toBe(true)
-    expect(writer.write('lost')).toBe(true)
-    expect(writer.isIdle()).toBe(false)
-    await writer.written(10_000)
-    expect(writer.dropped()).toBe(1)
-    expect(writer.write('more')).toBe(false)
-    expect(writer.dropped()).toBe(2)
-    closeSync(fd)
-  })
+test('robustness §5: a terminal that has gone loses text, counted, and whoever waits for it goes on', async () => {
+  const fd = openSync('/dev/null', 'r')
+  const writer = createBufferedWriter(fd)
+  expect(writer.isIdle()).toBe(true)
+  expect(writer.write('lost')).toBe(true)
+  expect(writer.isIdle()).toBe(false)
+  await writer.written(10_000)
+  expect(writer.dropped()).toBe(1)
+  expect(writer.write('more')).toBe(false)
+  expect(writer.dropped()).toBe(2)
+  closeSync(fd)
+})
 
-  test('R17: more than a mebibyte is not kept for a terminal that takes none', async () => {
-    const fd = openSync('/dev/null', 'w')
-    const writer = createBufferedWriter(fd)
-    expect(writer.write('x'.repeat(1024 * 1024))).toBe(true)
-    expect(writer.write('x')).toBe(false)
-    expect(writer.dropped()).toBe(1)
-    await writer.written(10_000)
-    expect(writer.write('x')).toBe(true)
-    await writer.written(10_000)
-    closeSync(fd)
-  })
+test('R17: more than a mebibyte is not kept for a terminal that takes none', async () => {
+  const fd = openSync('/dev/null', 'w')
+  const writer = createBufferedWriter(fd)
+  expect(writer.write('x'.repeat(1024 * 1024))).toBe(true)
+  expect(writer.write('x')).toBe(false)
+  expect(writer.dropped()).toBe(1)
+  await writer.written(10_000)
+  expect(writer.write('x')).toBe(true)
+  await writer.written(10_000)
+  closeSync(fd)
 })

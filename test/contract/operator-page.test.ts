@@ -226,62 +226,60 @@ describe('robustness §5: events', () => {
   })
 })
 
-describe('readers of events', () => {
-  function fakeReader(writableLength = 0) {
-    const told: string[] = []
-    const closing: (() => void)[] = []
-    const leave = () => {
-      for (const close of closing.splice(0)) close()
-    }
-    const reader = {
-      writableLength,
-      write: (text: string) => told.push(text) > 0,
-      end: (text: string) => {
-        told.push(text)
-        leave()
-      },
-      destroy: leave,
-      once: (_: string, close: () => void) => closing.push(close),
-    }
-    return { told, leave, reader: reader as unknown as EventReader }
+function fakeReader(writableLength = 0) {
+  const told: string[] = []
+  const closing: (() => void)[] = []
+  const leave = () => {
+    for (const close of closing.splice(0)) close()
   }
+  const reader = {
+    writableLength,
+    write: (text: string) => told.push(text) > 0,
+    end: (text: string) => {
+      told.push(text)
+      leave()
+    },
+    destroy: leave,
+    once: (_: string, close: () => void) => closing.push(close),
+  }
+  return { told, leave, reader: reader as unknown as EventReader }
+}
 
-  test('R17: there are eight at most; one that leaves makes room, and after the end nobody comes in', async () => {
-    const events = createPageEvents(source())
-    const readers = Array.from({ length: mostReaders }, () => fakeReader())
-    let begun = 0
-    const add = ({ reader }: ReturnType<typeof fakeReader>) => events.add(reader, () => begun++)
-    expect(readers.map(add)).toEqual(Array(8).fill(true))
-    expect([add(fakeReader()), begun]).toEqual([false, 8])
-    readers[3]?.leave()
-    expect(events.readers).toBe(7)
-    expect(add(fakeReader())).toBe(true)
-    await events.end()
-    expect(events.readers).toBe(0)
-    expect(readers[0]?.told.at(-1)).toBe('event: end\ndata: {}\n\n')
-    expect(add(fakeReader())).toBe(false)
-  })
+test('R17: there are eight at most; one that leaves makes room, and after the end nobody comes in', async () => {
+  const events = createPageEvents(source())
+  const readers = Array.from({ length: mostReaders }, () => fakeReader())
+  let begun = 0
+  const add = ({ reader }: ReturnType<typeof fakeReader>) => events.add(reader, () => begun++)
+  expect(readers.map(add)).toEqual(Array(8).fill(true))
+  expect([add(fakeReader()), begun]).toEqual([false, 8])
+  readers[3]?.leave()
+  expect(events.readers).toBe(7)
+  expect(add(fakeReader())).toBe(true)
+  await events.end()
+  expect(events.readers).toBe(0)
+  expect(readers[0]?.told.at(-1)).toBe('event: end\ndata: {}\n\n')
+  expect(add(fakeReader())).toBe(false)
+})
 
-  test('R17: more than 256 KiB unread is the end of a reader', () => {
-    const events = createPageEvents(source())
-    const slow = fakeReader(256 * 1024 + 1)
-    expect(events.add(slow.reader, () => undefined)).toBe(true)
-    expect([events.readers, slow.told]).toEqual([0, []])
-  })
+test('R17: more than 256 KiB unread is the end of a reader', () => {
+  const events = createPageEvents(source())
+  const slow = fakeReader(256 * 1024 + 1)
+  expect(events.add(slow.reader, () => undefined)).toBe(true)
+  expect([events.readers, slow.told]).toEqual([0, []])
+})
 
-  test('a reader hears a beat where nothing changes, so that a hung gateway shows', async () => {
-    const events = createPageEvents(source(), 5)
-    let beat = (_: string) => {}
-    const heard = new Promise<string>((resolve) => {
-      beat = resolve
-    })
-    const { reader, leave } = fakeReader()
-    const listened = Object.assign(reader, {
-      write: (text: string) => (text.includes('beat') ? beat(text) : undefined),
-    })
-    events.add(listened, () => undefined)
-    expect(await heard).toBe('event: beat\ndata: {}\n\n')
-    leave()
-    await events.end()
+test('a reader hears a beat where nothing changes, so that a hung gateway shows', async () => {
+  const events = createPageEvents(source(), 5)
+  let beat = (_: string) => {}
+  const heard = new Promise<string>((resolve) => {
+    beat = resolve
   })
+  const { reader, leave } = fakeReader()
+  const listened = Object.assign(reader, {
+    write: (text: string) => (text.includes('beat') ? beat(text) : undefined),
+  })
+  events.add(listened, () => undefined)
+  expect(await heard).toBe('event: beat\ndata: {}\n\n')
+  leave()
+  await events.end()
 })

@@ -363,113 +363,111 @@ describe('contract §7: a change of the registry while the view runs', () => {
   })
 })
 
-describe('contract §6: acts through the admin listener', () => {
-  const token = 'ab'.repeat(32)
-  const withAdmin = async (
-    use: (
-      ask: (target: string, more?: RequestInit) => Promise<Response>,
-      told: Told,
-      port: number,
-    ) => Promise<void>,
-  ) => {
-    const told = await openDesk()
-    const acts = {
-      '/operator/allow': (body: unknown) => told.desk.run('allow', body),
-      '/operator/full': async () => Promise.reject(full),
-    }
-    const full = new StorageError('store_unavailable', 'there is no space', {
-      httpStatus: 503,
-      hint: 'free some',
-    })
-    const admin = await listenAdmin({
-      ...statusParts(told.front.gateway),
-      port: 0,
-      operator: { token, looks: { '/operator/budget': () => ({ spent: 3 }) }, acts },
-    })
-    const headers = { 'content-type': 'application/json', authorization: `Bearer ${token}` }
-    try {
-      const body = JSON.stringify({ addresses: [wallet(1)] })
-      await use(
-        (target, more = {}) =>
-          fetch(`${admin.url}${target}`, { method: 'POST', headers, body, ...more }),
-        told,
-        admin.port,
-      )
-    } finally {
-      await admin.close()
-    }
+const token = 'ab'.repeat(32)
+const withAdmin = async (
+  use: (
+    ask: (target: string, more?: RequestInit) => Promise<Response>,
+    told: Told,
+    port: number,
+  ) => Promise<void>,
+) => {
+  const told = await openDesk()
+  const acts = {
+    '/operator/allow': (body: unknown) => told.desk.run('allow', body),
+    '/operator/full': async () => Promise.reject(full),
   }
-  const outcome = async (answer: Response) => [answer.status, await codeOf(answer)]
-
-  test('the token opens it; without one, with a wrong one, or in another form it is 401 and nothing happens', async () => {
-    await withAdmin(async (ask, { front }) => {
-      for (const authorization of [
-        '',
-        'Bearer',
-        'Bearer nope',
-        `Bearer ${token.slice(1)}`,
-        `Bearer ${token}a`,
-        `Basic ${token}`,
-        token,
-      ]) {
-        expect(
-          await outcome(
-            await ask('/operator/allow', {
-              headers: { 'content-type': 'application/json', authorization },
-            }),
-          ),
-        ).toEqual([401, 'unauthorized'])
-      }
-      expect(front.ledger.eligible(wallet(1))).toBe(false)
-      const done = await ask('/operator/allow')
-      expect([done.status, await done.json()]).toMatchObject([200, { changed: [wallet(1)] }])
-      expect(done.headers.get('access-control-allow-origin')).toBeNull()
-      expect(front.ledger.eligible(wallet(1))).toBe(true)
-    })
+  const full = new StorageError('store_unavailable', 'there is no space', {
+    httpStatus: 503,
+    hint: 'free some',
   })
-
-  test('looking needs no token; other methods are 405 with Allow, other paths 404, foreign names in Host 400', async () => {
-    await withAdmin(async (ask, _told, port) => {
-      const look = await ask('/operator/budget', { method: 'GET', body: null, headers: {} })
-      expect([look.status, await look.json()]).toEqual([200, { spent: 3 }])
-      const wrong = await ask('/operator/allow', { method: 'GET', body: null })
-      expect([...(await outcome(wrong)), wrong.headers.get('allow')]).toEqual([
-        405,
-        'method_not_allowed',
-        'POST',
-      ])
-      expect((await ask('/operator/budget')).headers.get('allow')).toBe('GET')
-      expect(await outcome(await ask('/operator/none'))).toEqual([404, 'route_not_found'])
-      expect(await outcome(await ask('/operator/allow?x'))).toEqual([404, 'route_not_found'])
-      const head = (host: string) =>
-        `POST /operator/allow HTTP/1.1\r\n${host}Authorization: Bearer ${token}\r\nContent-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}`
-      for (const host of ['Host: evil.example\r\n', '', 'Host: localhost\r\nHost: localhost\r\n'])
-        expect((await exchangeRaw(port, head(host))).status).toBe(400)
-      expect((await exchangeRaw(port, head('Host: localhost\r\n'))).status).toBe(422)
-    })
+  const admin = await listenAdmin({
+    ...statusParts(told.front.gateway),
+    port: 0,
+    operator: { token, looks: { '/operator/budget': () => ({ spent: 3 }) }, acts },
   })
+  const headers = { 'content-type': 'application/json', authorization: `Bearer ${token}` }
+  try {
+    const body = JSON.stringify({ addresses: [wallet(1)] })
+    await use(
+      (target, more = {}) =>
+        fetch(`${admin.url}${target}`, { method: 'POST', headers, body, ...more }),
+      told,
+      admin.port,
+    )
+  } finally {
+    await admin.close()
+  }
+}
+const outcome = async (answer: Response) => [answer.status, await codeOf(answer)]
 
-  test('R17: bodies are strict JSON of at most 1 MiB, and refusals of the desk keep status, code and hint', async () => {
-    await withAdmin(async (ask) => {
-      const auth = { authorization: `Bearer ${token}` }
+test('contract §6: the token opens it; without one, with a wrong one, or in another form it is 401 and nothing happens', async () => {
+  await withAdmin(async (ask, { front }) => {
+    for (const authorization of [
+      '',
+      'Bearer',
+      'Bearer nope',
+      `Bearer ${token.slice(1)}`,
+      `Bearer ${token}a`,
+      `Basic ${token}`,
+      token,
+    ]) {
       expect(
         await outcome(
-          await ask('/operator/allow', { headers: { ...auth, 'content-type': 'text/plain' } }),
+          await ask('/operator/allow', {
+            headers: { 'content-type': 'application/json', authorization },
+          }),
         ),
-      ).toEqual([400, 'unsupported_media_type'])
-      for (const body of ['', '{', '{"addresses":[],"addresses":[]}', '{"a":1.5}'])
-        expect(await outcome(await ask('/operator/allow', { body }))).toEqual([400, 'invalid_json'])
-      for (const body of ['{}', '{"addresses":["0xAB"]}', '{"addresses":[],"more":1}'])
-        expect(await outcome(await ask('/operator/allow', { body }))).toEqual([422, 'act_invalid'])
-      expect(
-        await outcome(await ask('/operator/allow', { body: `"${'x'.repeat(1024 * 1024)}"` })),
-      ).toEqual([413, 'payload_too_large'])
-      const refused = await ask('/operator/full')
-      expect([refused.status, await refused.json()]).toEqual([
-        503,
-        { error: { code: 'store_unavailable', detail: 'there is no space', hint: 'free some' } },
-      ])
-    })
+      ).toEqual([401, 'unauthorized'])
+    }
+    expect(front.ledger.eligible(wallet(1))).toBe(false)
+    const done = await ask('/operator/allow')
+    expect([done.status, await done.json()]).toMatchObject([200, { changed: [wallet(1)] }])
+    expect(done.headers.get('access-control-allow-origin')).toBeNull()
+    expect(front.ledger.eligible(wallet(1))).toBe(true)
+  })
+})
+
+test('contract §6: looking needs no token; other methods are 405 with Allow, other paths 404, foreign names in Host 400', async () => {
+  await withAdmin(async (ask, _told, port) => {
+    const look = await ask('/operator/budget', { method: 'GET', body: null, headers: {} })
+    expect([look.status, await look.json()]).toEqual([200, { spent: 3 }])
+    const wrong = await ask('/operator/allow', { method: 'GET', body: null })
+    expect([...(await outcome(wrong)), wrong.headers.get('allow')]).toEqual([
+      405,
+      'method_not_allowed',
+      'POST',
+    ])
+    expect((await ask('/operator/budget')).headers.get('allow')).toBe('GET')
+    expect(await outcome(await ask('/operator/none'))).toEqual([404, 'route_not_found'])
+    expect(await outcome(await ask('/operator/allow?x'))).toEqual([404, 'route_not_found'])
+    const head = (host: string) =>
+      `POST /operator/allow HTTP/1.1\r\n${host}Authorization: Bearer ${token}\r\nContent-Type: application/json\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}`
+    for (const host of ['Host: evil.example\r\n', '', 'Host: localhost\r\nHost: localhost\r\n'])
+      expect((await exchangeRaw(port, head(host))).status).toBe(400)
+    expect((await exchangeRaw(port, head('Host: localhost\r\n'))).status).toBe(422)
+  })
+})
+
+test('R17: bodies are strict JSON of at most 1 MiB, and refusals of the desk keep status, code and hint', async () => {
+  await withAdmin(async (ask) => {
+    const auth = { authorization: `Bearer ${token}` }
+    expect(
+      await outcome(
+        await ask('/operator/allow', { headers: { ...auth, 'content-type': 'text/plain' } }),
+      ),
+    ).toEqual([400, 'unsupported_media_type'])
+    for (const body of ['', '{', '{"addresses":[],"addresses":[]}', '{"a":1.5}'])
+      expect(await outcome(await ask('/operator/allow', { body }))).toEqual([400, 'invalid_json'])
+    for (const body of ['{}', '{"addresses":["0xAB"]}', '{"addresses":[],"more":1}'])
+      expect(await outcome(await ask('/operator/allow', { body }))).toEqual([422, 'act_invalid'])
+    expect(
+      await outcome(await ask('/operator/allow', { body: `"${'x'.repeat(1024 * 1024)}"` })),
+    ).toEqual([413, 'payload_too_large'])
+    const refused = await ask('/operator/full')
+    expect([refused.status, await refused.json()]).toEqual([
+      503,
+      { error: { code: 'store_unavailable', detail: 'there is no space', hint: 'free some' } },
+    ])
   })
 })
 
@@ -528,74 +526,72 @@ describe('R23: an import that is killed', () => {
   })
 })
 
-describe('robustness §2, R11: what repair keeps of a damaged store', () => {
-  const inspected = async (sim: SimFiles, refuse: (id: number) => boolean = () => false) => {
-    const ids: number[] = []
-    const ports = { files: sim.process(), hash: systemHash }
-    const inspection = await inspectLog(ports, folder, itemOptions, (record) => {
-      if (refuse(idOf(record))) throw new RangeError('it is not allowed')
-      ids.push(idOf(record))
-    })
-    return { ids, inspection }
-  }
-  const damagedAt = (contents: ReadonlyMap<string, Uint8Array>, name: string, line: number) => {
-    const sim = SimFiles.of(contents)
-    sim.damage(`${folder}/${name}`, (bytes) => {
-      let at = 0
-      for (let passed = 0; passed < line; passed += 1) at = bytes.indexOf(10, at) + 1
-      bytes[at + 60] = (bytes[at + 60] ?? 0) ^ 1
-    })
-    return sim
-  }
+const inspected = async (sim: SimFiles, refuse: (id: number) => boolean = () => false) => {
+  const ids: number[] = []
+  const ports = { files: sim.process(), hash: systemHash }
+  const inspection = await inspectLog(ports, folder, itemOptions, (record) => {
+    if (refuse(idOf(record))) throw new RangeError('it is not allowed')
+    ids.push(idOf(record))
+  })
+  return { ids, inspection }
+}
+const damagedAt = (contents: ReadonlyMap<string, Uint8Array>, name: string, line: number) => {
+  const sim = SimFiles.of(contents)
+  sim.damage(`${folder}/${name}`, (bytes) => {
+    let at = 0
+    for (let passed = 0; passed < line; passed += 1) at = bytes.indexOf(10, at) + 1
+    bytes[at + 60] = (bytes[at + 60] ?? 0) ^ 1
+  })
+  return sim
+}
 
-  test.each([false, true])(
-    'a reader hands out exactly what lies before the damage, wherever it is, and the rest is counted (compacted: %s)',
-    async (compacted) => {
-      const contents = await sample(compacted)
-      const names = [...contents.keys()]
-        .map((path) => path.slice(folder.length + 1))
-        .filter((name) => /^(log|snap)-/.test(name))
-        .sort((one, other) => other[0]?.localeCompare(one[0] ?? '') || one.localeCompare(other))
-      const whole = await inspected(SimFiles.of(contents))
-      expect(whole.inspection.damage).toBeUndefined()
-      let damages = 0
-      for (const name of names) {
-        const bytes = contents.get(`${folder}/${name}`) ?? new Uint8Array()
-        const lines = bytes.filter((byte) => byte === 10).length
-        for (let line = 0; line < lines; line += 1) {
-          const sim = damagedAt(contents, name, line)
-          const { ids, inspection } = await inspected(sim)
-          const { damage, records } = inspection
-          if (damage === undefined) continue
-          damages += 1
-          expect(records).toBe(ids.length)
-          expect(ids).toEqual(whole.ids.slice(0, ids.length))
-          const ports = { files: sim.process(), hash: systemHash }
-          const reader = await openLogReader(ports, folder, itemOptions)
-          const read: number[] = []
-          const reading = reader.replay((record) => read.push(idOf(record)))
-          await expect(reading).rejects.toMatchObject({ code: 'store_damaged' })
-          await reader.close()
-          expect(read).toEqual(ids)
-          const loss = await lossOf(ports, folder, inspection)
-          const behind = names.slice(names.indexOf(name) + 1)
-          const sizes = behind.map((one) => contents.get(`${folder}/${one}`)?.length ?? 0)
-          expect(loss.bytes).toBe(
-            sizes.reduce((sum, size) => sum + size, bytes.length - damage.offset),
-          )
-          expect(loss.files[0]).toBe(name)
-        }
+test.each([false, true])(
+  'robustness §2: a reader hands out exactly what lies before the damage, wherever it is, and the rest is counted (compacted: %s)',
+  async (compacted) => {
+    const contents = await sample(compacted)
+    const names = [...contents.keys()]
+      .map((path) => path.slice(folder.length + 1))
+      .filter((name) => /^(log|snap)-/.test(name))
+      .sort((one, other) => other[0]?.localeCompare(one[0] ?? '') || one.localeCompare(other))
+    const whole = await inspected(SimFiles.of(contents))
+    expect(whole.inspection.damage).toBeUndefined()
+    let damages = 0
+    for (const name of names) {
+      const bytes = contents.get(`${folder}/${name}`) ?? new Uint8Array()
+      const lines = bytes.filter((byte) => byte === 10).length
+      for (let line = 0; line < lines; line += 1) {
+        const sim = damagedAt(contents, name, line)
+        const { ids, inspection } = await inspected(sim)
+        const { damage, records } = inspection
+        if (damage === undefined) continue
+        damages += 1
+        expect(records).toBe(ids.length)
+        expect(ids).toEqual(whole.ids.slice(0, ids.length))
+        const ports = { files: sim.process(), hash: systemHash }
+        const reader = await openLogReader(ports, folder, itemOptions)
+        const read: number[] = []
+        const reading = reader.replay((record) => read.push(idOf(record)))
+        await expect(reading).rejects.toMatchObject({ code: 'store_damaged' })
+        await reader.close()
+        expect(read).toEqual(ids)
+        const loss = await lossOf(ports, folder, inspection)
+        const behind = names.slice(names.indexOf(name) + 1)
+        const sizes = behind.map((one) => contents.get(`${folder}/${one}`)?.length ?? 0)
+        expect(loss.bytes).toBe(
+          sizes.reduce((sum, size) => sum + size, bytes.length - damage.offset),
+        )
+        expect(loss.files[0]).toBe(name)
       }
-      expect(damages).toBeGreaterThan(3)
-    },
-  )
+    }
+    expect(damages).toBeGreaterThan(3)
+  },
+)
 
-  test('a record that contradicts those before it is damage too, and only whole groups before it count', async () => {
-    const sim = SimFiles.of(await sample(false))
-    const { inspection } = await inspected(sim, (id) => id === 5)
-    expect(inspection).toMatchObject({
-      records: 3,
-      damage: { file: expect.stringMatching(/^log-/), detail: 'it is not allowed' },
-    })
+test('robustness §2: a record that contradicts those before it is damage too, and only whole groups before it count', async () => {
+  const sim = SimFiles.of(await sample(false))
+  const { inspection } = await inspected(sim, (id) => id === 5)
+  expect(inspection).toMatchObject({
+    records: 3,
+    damage: { file: expect.stringMatching(/^log-/), detail: 'it is not allowed' },
   })
 })

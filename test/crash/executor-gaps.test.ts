@@ -158,122 +158,114 @@ describe('a node that told a transaction count too high for a while', () => {
   })
 })
 
-describe('a node that says a nonce is used that is not', () => {
-  test.each([true, false])(
-    'R3, R15: while it holds the transaction itself (%s) or takes it again: no second nonce for its round',
-    async (isHeld) => {
-      const world = await createPipelineWorld()
-      const watch = watchSends(world.chain, world.executor.address)
-      const lie = miscounts(world, ['latest', 'finalized'])
-      const candidate = await world.submit(await world.question())
-      await world.turn()
-      lie.by = 1
-      const told: string[] = []
-      for (let block = 0; block < 10; block += 1) {
-        if (!isHeld) world.chain.clearPool()
-        await world.emptyBlocks(1)
-        told.push(...world.pipeline.faults())
-      }
-      expect(told.join('\n')).toMatch(/nonce 0 .*is used, and/)
-      lie.by = 0
-      world.clock.monotonic += 30_000
-      await world.pass(8)
-      expect(await statusOf(world, candidate)).toBe('executed')
-      expect(watch.faults).toEqual([])
-      expect([...watch.noncesByRound().values()].map((nonces) => [...nonces])).toEqual([[0]])
-      expect(world.pipeline.faults()).toEqual([])
-    },
-  )
-})
-
-describe('a node that says a nonce is used, and refuses the bytes for another reason', () => {
-  test.each(['refused', 'underpriced', 'insufficient_funds', 'nonce_too_high'] as const)(
-    'R3: "%s" does not confirm it: no second nonce for the round',
-    async (kind) => {
-      const world = await createPipelineWorld()
-      const watch = watchSends(world.chain, world.executor.address)
-      const lie = miscounts(world, ['latest', 'finalized'])
-      const { send } = world.chain
-      const candidate = await world.submit(await world.question())
-      await world.turn()
-      lie.by = 1
-      world.chain.clearPool()
-      world.chain.send = () => Promise.reject(new ChainError(kind, 'the pool is full'))
-      await world.emptyBlocks(6)
-      expect(world.pipeline.faults().join('\n')).toMatch(/nonce 0 .*is used, and/)
-      expect(world.ledger.slots().map(({ nonce }) => nonce)).toEqual([0])
-      lie.by = 0
-      world.chain.send = send
-      world.clock.monotonic += 30_000
-      await world.pass(8)
-      expect(await statusOf(world, candidate)).toBe('executed')
-      expect(watch.faults).toEqual([])
-      expect(world.pipeline.faults()).toEqual([])
-    },
-  )
-
-  test('R3: nor does "nonce too low" while a pool holds them', async () => {
-    const world = await createPipelineWorld()
-    const lie = miscounts(world, ['latest', 'finalized'])
-    await world.submit(await world.question())
-    await world.turn()
-    lie.by = 1
-    world.chain.send = () => Promise.reject(new ChainError('nonce_too_low', 'nonce too low'))
-    for (let block = 0; block < 6; block += 1) {
-      world.chain.mine(1, { empty: true })
-      await world.turn()
-    }
-    expect(world.ledger.slots().map(({ nonce }) => nonce)).toEqual([0])
-    expect(world.pipeline.faults().join('\n')).toMatch(/nonce 0 .*is used, and/)
-  })
-})
-
-describe('a node that tells a transaction count too low for a while', () => {
-  test('R15: no nonce that is used is signed for again, and nothing is held up', async () => {
+test.each([true, false])(
+  'R3, R15: while it holds the transaction itself (%s) or takes it again: no second nonce for its round',
+  async (isHeld) => {
     const world = await createPipelineWorld()
     const watch = watchSends(world.chain, world.executor.address)
     const lie = miscounts(world, ['latest', 'finalized'])
-    const first = await world.submit(await world.question('first'))
+    const candidate = await world.submit(await world.question())
     await world.turn()
-    await world.pass(5)
-    lie.by = -1
-    const second = await world.submit(await world.question('second'), { by: 1 })
-    await world.turn()
-    await world.pass(10)
+    lie.by = 1
+    const told: string[] = []
+    for (let block = 0; block < 10; block += 1) {
+      if (!isHeld) world.chain.clearPool()
+      await world.emptyBlocks(1)
+      told.push(...world.pipeline.faults())
+    }
+    expect(told.join('\n')).toMatch(/nonce 0 .*is used, and/)
     lie.by = 0
-    await world.pass(10)
-    expect([await statusOf(world, first), await statusOf(world, second)]).toEqual([
-      'executed',
-      'executed',
-    ])
-    expect(watch.handed.map(({ nonce }) => nonce)).toEqual([0, 1])
+    world.clock.monotonic += 30_000
+    await world.pass(8)
+    expect(await statusOf(world, candidate)).toBe('executed')
+    expect(watch.faults).toEqual([])
+    expect([...watch.noncesByRound().values()].map((nonces) => [...nonces])).toEqual([[0]])
     expect(world.pipeline.faults()).toEqual([])
-  })
+  },
+)
+
+test.each(['refused', 'underpriced', 'insufficient_funds', 'nonce_too_high'] as const)(
+  'R3: "%s" does not confirm it: no second nonce for the round',
+  async (kind) => {
+    const world = await createPipelineWorld()
+    const watch = watchSends(world.chain, world.executor.address)
+    const lie = miscounts(world, ['latest', 'finalized'])
+    const { send } = world.chain
+    const candidate = await world.submit(await world.question())
+    await world.turn()
+    lie.by = 1
+    world.chain.clearPool()
+    world.chain.send = () => Promise.reject(new ChainError(kind, 'the pool is full'))
+    await world.emptyBlocks(6)
+    expect(world.pipeline.faults().join('\n')).toMatch(/nonce 0 .*is used, and/)
+    expect(world.ledger.slots().map(({ nonce }) => nonce)).toEqual([0])
+    lie.by = 0
+    world.chain.send = send
+    world.clock.monotonic += 30_000
+    await world.pass(8)
+    expect(await statusOf(world, candidate)).toBe('executed')
+    expect(watch.faults).toEqual([])
+    expect(world.pipeline.faults()).toEqual([])
+  },
+)
+
+test('R3: nor does "nonce too low" while a pool holds them', async () => {
+  const world = await createPipelineWorld()
+  const lie = miscounts(world, ['latest', 'finalized'])
+  await world.submit(await world.question())
+  await world.turn()
+  lie.by = 1
+  world.chain.send = () => Promise.reject(new ChainError('nonce_too_low', 'nonce too low'))
+  for (let block = 0; block < 6; block += 1) {
+    world.chain.mine(1, { empty: true })
+    await world.turn()
+  }
+  expect(world.ledger.slots().map(({ nonce }) => nonce)).toEqual([0])
+  expect(world.pipeline.faults().join('\n')).toMatch(/nonce 0 .*is used, and/)
 })
 
-describe('finality is lost: the node was restored from an old copy, and another chain has grown past it', () => {
-  test('R27: nonces that were settled on the lost chain are told, filled by self-transfers, and new candidates are executed', async () => {
-    const world = await createPipelineWorld()
-    const lost = [
-      await world.submit(await world.question('one')),
-      await world.submit(await world.question('two'), { by: 1 }),
-    ]
-    const question = await world.question('three')
-    for (const candidate of lost) expect(await statusOf(world, candidate)).toBe('received')
-    await world.turn()
-    await world.pass(6)
-    expect(world.ledger.slots()).toEqual([])
-    world.chain.reorg(6, { drop: true, lost: true })
-    await world.turn()
-    world.chain.mine(12)
-    await world.turn()
-    const next = await world.submit(question, { by: 2 })
-    await world.turn()
-    await world.turn()
-    expect(gapOf(world)).toHaveLength(1)
-    await world.pass(20)
-    expect(await statusOf(world, next)).toBe('executed')
-    expect(world.pipeline.faults()).toEqual([])
-    expect(world.ledger.slots()).toEqual([])
-  })
+test('R15: no nonce that is used is signed for again, and nothing is held up', async () => {
+  const world = await createPipelineWorld()
+  const watch = watchSends(world.chain, world.executor.address)
+  const lie = miscounts(world, ['latest', 'finalized'])
+  const first = await world.submit(await world.question('first'))
+  await world.turn()
+  await world.pass(5)
+  lie.by = -1
+  const second = await world.submit(await world.question('second'), { by: 1 })
+  await world.turn()
+  await world.pass(10)
+  lie.by = 0
+  await world.pass(10)
+  expect([await statusOf(world, first), await statusOf(world, second)]).toEqual([
+    'executed',
+    'executed',
+  ])
+  expect(watch.handed.map(({ nonce }) => nonce)).toEqual([0, 1])
+  expect(world.pipeline.faults()).toEqual([])
+})
+
+test('R27: nonces that were settled on the lost chain are told, filled by self-transfers, and new candidates are executed', async () => {
+  const world = await createPipelineWorld()
+  const lost = [
+    await world.submit(await world.question('one')),
+    await world.submit(await world.question('two'), { by: 1 }),
+  ]
+  const question = await world.question('three')
+  for (const candidate of lost) expect(await statusOf(world, candidate)).toBe('received')
+  await world.turn()
+  await world.pass(6)
+  expect(world.ledger.slots()).toEqual([])
+  world.chain.reorg(6, { drop: true, lost: true })
+  await world.turn()
+  world.chain.mine(12)
+  await world.turn()
+  const next = await world.submit(question, { by: 2 })
+  await world.turn()
+  await world.turn()
+  expect(gapOf(world)).toHaveLength(1)
+  await world.pass(20)
+  expect(await statusOf(world, next)).toBe('executed')
+  expect(world.pipeline.faults()).toEqual([])
+  expect(world.ledger.slots()).toEqual([])
 })

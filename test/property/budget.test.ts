@@ -229,43 +229,41 @@ describe('§8: the budget that the processes of a machine share', () => {
   })
 })
 
-describe('§8: fairness between addresses', () => {
-  test('whatever others send, an address gets its items as long as all that others may spend leaves room for them', () => {
-    const limits = { windowMs: 60_000, perClientItems: 20, globalItems: 100 }
-    const flood = fc.array(
-      fc.record({
-        from: fc.constantFrom('a', 'b'),
-        items: fc.oneof(fc.integer({ min: 1, max: 25 }), fc.integer({ min: 90, max: 5_000 })),
-        gapMs: fc.oneof(fc.constant(0), fc.nat(20_000)),
-      }),
-      { maxLength: 200 },
-    )
-    fc.assert(
-      fc.property(flood, fc.nat(59_000), fc.nat(200), (calls, atMs, before) => {
-        const budget = createBudget(limits)
-        let nowMs = 0
-        for (const { from, items, gapMs } of calls.slice(0, before)) {
-          nowMs += gapMs
-          budget.charge(from, items, nowMs)
-        }
-        nowMs += atMs
-        // Two others spend their own window at most twice in one of all: 2 × 2 × 20 of 100.
-        for (let item = 0; item < limits.perClientItems; item += 1) {
-          const { admitted, remainingItems } = budget.charge('us', 1, nowMs)
-          expect({ admitted, remainingItems }).toEqual({
-            admitted: true,
-            remainingItems: limits.perClientItems - 1 - item,
-          })
-        }
-        for (const { from, items, gapMs } of calls.slice(before)) {
-          nowMs += gapMs
-          budget.charge(from, items, nowMs)
-          expect(budget.spentByAll(nowMs)).toBeLessThanOrEqual(limits.globalItems)
-        }
-      }),
-      { numRuns: 300 },
-    )
-  })
+test('§8: whatever others send, an address gets its items as long as all that others may spend leaves room for them', () => {
+  const limits = { windowMs: 60_000, perClientItems: 20, globalItems: 100 }
+  const flood = fc.array(
+    fc.record({
+      from: fc.constantFrom('a', 'b'),
+      items: fc.oneof(fc.integer({ min: 1, max: 25 }), fc.integer({ min: 90, max: 5_000 })),
+      gapMs: fc.oneof(fc.constant(0), fc.nat(20_000)),
+    }),
+    { maxLength: 200 },
+  )
+  fc.assert(
+    fc.property(flood, fc.nat(59_000), fc.nat(200), (calls, atMs, before) => {
+      const budget = createBudget(limits)
+      let nowMs = 0
+      for (const { from, items, gapMs } of calls.slice(0, before)) {
+        nowMs += gapMs
+        budget.charge(from, items, nowMs)
+      }
+      nowMs += atMs
+      // Two others spend their own window at most twice in one of all: 2 × 2 × 20 of 100.
+      for (let item = 0; item < limits.perClientItems; item += 1) {
+        const { admitted, remainingItems } = budget.charge('us', 1, nowMs)
+        expect({ admitted, remainingItems }).toEqual({
+          admitted: true,
+          remainingItems: limits.perClientItems - 1 - item,
+        })
+      }
+      for (const { from, items, gapMs } of calls.slice(before)) {
+        nowMs += gapMs
+        budget.charge(from, items, nowMs)
+        expect(budget.spentByAll(nowMs)).toBeLessThanOrEqual(limits.globalItems)
+      }
+    }),
+    { numRuns: 300 },
+  )
 })
 
 describe('contract §6: plan', () => {

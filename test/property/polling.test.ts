@@ -1,5 +1,5 @@
 import fc from 'fast-check'
-import { describe, expect, test } from 'vitest'
+import {  expect, test } from 'vitest'
 import { pollCandidates } from '#core/client/follow/follow'
 import { createGatewayClient } from '#core/client/gateway/gateway-client'
 import { createBudget } from '#core/gateway/front/budget'
@@ -108,54 +108,52 @@ const anything = fc.record({
   latencyMs: fc.integer({ min: 1, max: 2_000 }),
 })
 
-describe('following many candidates under a simulated clock', () => {
-  test('§8: many candidates that end within seconds cost at most 1.15 items each, and no call is refused', async () => {
-    await fc.assert(
-      fc.asyncProperty(crowd, async (given) => {
-        const { looks, seen, refused } = await polled(given)
-        expect(seen.every(Boolean)).toBe(true)
-        expect(refused).toBe(0)
-        expect(looks.length / given.lives.length).toBeLessThanOrEqual(1.15)
-      }),
-      { numRuns: 25 },
-    )
-  }, 120_000)
+test('§8: many candidates that end within seconds cost at most 1.15 items each, and no call is refused', async () => {
+  await fc.assert(
+    fc.asyncProperty(crowd, async (given) => {
+      const { looks, seen, refused } = await polled(given)
+      expect(seen.every(Boolean)).toBe(true)
+      expect(refused).toBe(0)
+      expect(looks.length / given.lives.length).toBeLessThanOrEqual(1.15)
+    }),
+    { numRuns: 25 },
+  )
+}, 120_000)
 
-  test('nobody starves: whoever has ended is seen, and is never asked for again', async () => {
-    await fc.assert(
-      fc.asyncProperty(anything, async (given) => {
-        const timeoutMs = 1_800_000
-        const { seen, refused } = await polled({ ...given, timeoutMs })
-        expect(refused).toBe(0)
-        const roundMs = (given.lives.length * 4 * 60_000) / Math.min(240, given.limitItems)
-        const patienceMs = 2 * roundMs + 200_000
-        for (const [at, { lifeMs, ageMs = 0 }] of given.lives.entries())
-          if (lifeMs - ageMs + patienceMs < timeoutMs) expect(seen[at]).toBe(true)
-      }),
-      { numRuns: 12 },
-    )
-  }, 120_000)
+test('nobody starves: whoever has ended is seen, and is never asked for again', async () => {
+  await fc.assert(
+    fc.asyncProperty(anything, async (given) => {
+      const timeoutMs = 1_800_000
+      const { seen, refused } = await polled({ ...given, timeoutMs })
+      expect(refused).toBe(0)
+      const roundMs = (given.lives.length * 4 * 60_000) / Math.min(240, given.limitItems)
+      const patienceMs = 2 * roundMs + 200_000
+      for (const [at, { lifeMs, ageMs = 0 }] of given.lives.entries())
+        if (lifeMs - ageMs + patienceMs < timeoutMs) expect(seen[at]).toBe(true)
+    }),
+    { numRuns: 12 },
+  )
+}, 120_000)
 
-  test('§8: looks in vain take no more than a quarter of the limit', async () => {
-    await fc.assert(
-      fc.asyncProperty(
-        fc.integer({ min: 1, max: 400 }),
-        fc.integer({ min: 20, max: 400 }),
-        fc.integer({ min: 1, max: 500 }),
-        async (count, limitItems, latencyMs) => {
-          const forever = Array.from({ length: count }, () => ({
-            ageMs: undefined,
-            lifeMs: Number.POSITIVE_INFINITY,
-          }))
-          const given = { lives: forever, limitItems, latencyMs, timeoutMs: 600_000 }
-          const { looks, refused } = await polled(given)
-          expect(refused).toBe(0)
-          const burst = Math.max(6, count / 25) + 6
-          expect(looks.length).toBeLessThanOrEqual(burst + 10 * (limitItems / 4) + 1)
-          expect(looks.length).toBeGreaterThan(0)
-        },
-      ),
-      { numRuns: 12 },
-    )
-  }, 120_000)
-})
+test('§8: looks in vain take no more than a quarter of the limit', async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.integer({ min: 1, max: 400 }),
+      fc.integer({ min: 20, max: 400 }),
+      fc.integer({ min: 1, max: 500 }),
+      async (count, limitItems, latencyMs) => {
+        const forever = Array.from({ length: count }, () => ({
+          ageMs: undefined,
+          lifeMs: Number.POSITIVE_INFINITY,
+        }))
+        const given = { lives: forever, limitItems, latencyMs, timeoutMs: 600_000 }
+        const { looks, refused } = await polled(given)
+        expect(refused).toBe(0)
+        const burst = Math.max(6, count / 25) + 6
+        expect(looks.length).toBeLessThanOrEqual(burst + 10 * (limitItems / 4) + 1)
+        expect(looks.length).toBeGreaterThan(0)
+      },
+    ),
+    { numRuns: 12 },
+  )
+}, 120_000)

@@ -256,39 +256,35 @@ describe('reads folded into one', () => {
   })
 })
 
-describe('the coding of aggregate3', () => {
-  test('an answer of another shape is refused, never read halfway', () => {
-    const result = [
-      { success: true, returnData: '0x1234' as Hex },
-      { success: false, returnData: '0x' as Hex },
-    ]
-    const answer = encodeFunctionResult({ abi, functionName: 'aggregate3', result })
-    const refusal = expect.objectContaining({ kind: 'refused' })
-    const thrown = (data: Hex, count = 2) => {
-      try {
-        return aggregateResults(data, count)
-      } catch (error) {
-        return error
-      }
+test('an answer of another shape is refused, never read halfway', () => {
+  const result = [
+    { success: true, returnData: '0x1234' as Hex },
+    { success: false, returnData: '0x' as Hex },
+  ]
+  const answer = encodeFunctionResult({ abi, functionName: 'aggregate3', result })
+  const refusal = expect.objectContaining({ kind: 'refused' })
+  const thrown = (data: Hex, count = 2) => {
+    try {
+      return aggregateResults(data, count)
+    } catch (error) {
+      return error
     }
-    expect(thrown('0x')).toEqual(refusal)
-    expect(thrown(answer, 3)).toEqual(refusal)
-    for (let length = 2; length < answer.length - 64; length += 64)
-      expect(thrown(answer.slice(0, length) as Hex)).toEqual(refusal)
-    expect(
-      thrown(
-        answer.replace(/1$/, '2').replaceAll(`${'0'.repeat(63)}1`, `${'0'.repeat(63)}3`) as Hex,
-      ),
-    ).toEqual(refusal)
-    expect(thrown(`0x${'f'.repeat(answer.length - 2)}`)).toEqual(refusal)
-  })
+  }
+  expect(thrown('0x')).toEqual(refusal)
+  expect(thrown(answer, 3)).toEqual(refusal)
+  for (let length = 2; length < answer.length - 64; length += 64)
+    expect(thrown(answer.slice(0, length) as Hex)).toEqual(refusal)
+  expect(
+    thrown(answer.replace(/1$/, '2').replaceAll(`${'0'.repeat(63)}1`, `${'0'.repeat(63)}3`) as Hex),
+  ).toEqual(refusal)
+  expect(thrown(`0x${'f'.repeat(answer.length - 2)}`)).toEqual(refusal)
+})
 
-  test('what only looks like Multicall3 is gone around', async () => {
-    const chain = model()
-    chain.spoil = () => '0x'
-    const asked = [callOf('answer', '0x01'), callOf('revert', '0x02')].map(
-      (call) => [call, 7n] as const,
-    )
-    expect(await all(aggregating(chain, turn), asked)).toEqual(await all(model(), asked))
-  })
+test('what only looks like Multicall3 is gone around', async () => {
+  const chain = model()
+  chain.spoil = () => '0x'
+  const asked = [callOf('answer', '0x01'), callOf('revert', '0x02')].map(
+    (call) => [call, 7n] as const,
+  )
+  expect(await all(aggregating(chain, turn), asked)).toEqual(await all(model(), asked))
 })

@@ -1,5 +1,5 @@
 import { request } from 'node:http'
-import { afterEach, describe, expect, test } from 'vitest'
+import { afterEach,  expect, test } from 'vitest'
 import {
   type BrowserWallet,
   type BrowserWalletOptions,
@@ -75,160 +75,158 @@ async function opened(url: string) {
   return { first, headers, post, task }
 }
 
-describe('contract §9: the wallet page', () => {
-  test('it may load nothing from elsewhere, run nothing inline, and be framed by nobody', async () => {
-    const { url } = await asking()
-    const { first } = await opened(url)
-    expect(first.headers['content-security-policy']).toBe(
-      "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+test('contract §9: it may load nothing from elsewhere, run nothing inline, and be framed by nobody', async () => {
+  const { url } = await asking()
+  const { first } = await opened(url)
+  expect(first.headers['content-security-policy']).toBe(
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  )
+  expect(first.headers['set-cookie']).toEqual([
+    expect.stringMatching(
+      /^proposer-wallet=[\w-]{43}; Path=\/[\w-]{43}\/; HttpOnly; SameSite=Strict$/,
+    ),
+  ])
+  expect(first.headers['cache-control']).toBe('no-store')
+  expect(first.headers['referrer-policy']).toBe('no-referrer')
+})
+
+test('contract §9: another path, name, site or browser gets nothing, and nothing of it reaches the command', async () => {
+  const { url, ended } = await asking()
+  const { host, origin } = new URL(url)
+  const before = { method: 'POST', headers: { origin, 'content-type': 'application/json' } }
+  expect((await call(`${url}answer`, { ...before, body: {} })).status).toBe(403)
+  expect((await call(url, { headers: { 'sec-fetch-site': 'cross-site' } })).status).toBe(403)
+  expect((await call(url, { headers: { host: 'evil.example' } })).status).toBe(400)
+  expect(
+    (await call(url, { headers: { host: host.replace('127.0.0.1', 'localhost') } })).status,
+  ).toBe(400)
+  expect((await call(`${origin}/`)).status).toBe(404)
+  expect((await call(`${url.slice(0, -2)}x/`)).status).toBe(404)
+  const { post, headers, task } = await opened(url)
+  const { id } = await task()
+  const answer = { id, account: address, chain_id: 137, result: '0x12' }
+  const { origin: _origin, ...without } = headers
+  expect(
+    (await call(`${url}answer`, { method: 'POST', headers: without, body: answer })).status,
+  ).toBe(403)
+  expect((await post('answer', answer, { origin: 'http://evil.example' })).status).toBe(403)
+  expect((await post('answer', answer, { origin: 'null' })).status).toBe(403)
+  expect(
+    (await post('answer', answer, { cookie: `proposer-wallet=${'x'.repeat(43)}` })).status,
+  ).toBe(403)
+  expect((await post('answer', answer, { 'content-type': 'text/plain' })).status).toBe(400)
+  expect(await call(url)).toMatchObject({
+    status: 403,
+    body: expect.stringContaining('open in another browser'),
+  })
+  expect((await call(`${url}answer`, { headers })).status).toBe(404)
+  expect((await call(`${url}page.js`, { headers })).status).toBe(200)
+  expect((await post('answer', answer)).status).toBe(200)
+  expect(await ended).toMatchObject({ signature: '0x12' })
+})
+
+test.each<[what: string, answer: object, code: string]>([
+  ['of another account', { account: other, chain_id: 137, result: '0x12' }, 'wrong_account'],
+  ['on another chain', { account: address, chain_id: 1, result: '0x12' }, 'wrong_chain'],
+  ['without a signature', { account: address, chain_id: 137, result: null }, 'signer_answer'],
+  ['of no bytes', { account: address, chain_id: 137, result: '0x' }, 'signer_answer'],
+  ['that says no', { refused: 'no \u001b[2J thanks' }, 'signer_refused'],
+])('contract §9: an answer %s is refused by name', async (_what, answer, code) => {
+  const { url, ended } = await asking()
+  const { post, task } = await opened(url)
+  const { id } = await task()
+  expect((await post('answer', { id, ...answer })).status).toBe(200)
+  const { error } = await ended
+  expect(error).toMatchObject({ code, meta: { exitCode: 2 } })
+  expect(error?.detail).not.toContain('\u001b')
+})
+
+test('contract §9: calls that the page does not make, and answers to an earlier question, change nothing', async () => {
+  const { url, ended, problems } = await asking()
+  const { headers, post, task } = await opened(url)
+  const { id } = await task()
+  const fine = { id, account: address, chain_id: 137, result: '0x12' }
+  for (const body of [
+    {},
+    [],
+    { ...fine, more: 1 },
+    { ...fine, account: 'me' },
+    { ...fine, id: 'x' },
+  ])
+    expect((await post('answer', body)).status).toBe(422)
+  expect((await post('answer', { ...fine, result: 'x'.repeat(70_000) })).status).toBe(413)
+  // D7: refused by its head alone, whatever is announced.
+  const early = await new Promise((resolve, reject) => {
+    const head = { ...headers, 'content-length': String(100_000_000) }
+    const sent = request(
+      `${url}answer`,
+      { method: 'POST', headers: head, agent: false },
+      (said) => {
+        resolve(said.statusCode)
+        sent.destroy()
+      },
     )
-    expect(first.headers['set-cookie']).toEqual([
-      expect.stringMatching(
-        /^proposer-wallet=[\w-]{43}; Path=\/[\w-]{43}\/; HttpOnly; SameSite=Strict$/,
-      ),
-    ])
-    expect(first.headers['cache-control']).toBe('no-store')
-    expect(first.headers['referrer-policy']).toBe('no-referrer')
+    sent.on('error', reject).flushHeaders()
   })
+  expect(early).toBe(413)
+  expect((await post('answer', { ...fine, id: id + 1 })).status).toBe(409)
+  expect((await post('problem', { id, problem: 'wrong account' })).status).toBe(200)
+  expect(problems).toEqual(['wrong account'])
+  await post('answer', fine)
+  expect((await ended).signature).toBe('0x12')
+  expect((await post('answer', fine)).status).toBe(409)
+})
 
-  test('another path, name, site or browser gets nothing, and nothing of it reaches the command', async () => {
-    const { url, ended } = await asking()
-    const { host, origin } = new URL(url)
-    const before = { method: 'POST', headers: { origin, 'content-type': 'application/json' } }
-    expect((await call(`${url}answer`, { ...before, body: {} })).status).toBe(403)
-    expect((await call(url, { headers: { 'sec-fetch-site': 'cross-site' } })).status).toBe(403)
-    expect((await call(url, { headers: { host: 'evil.example' } })).status).toBe(400)
-    expect(
-      (await call(url, { headers: { host: host.replace('127.0.0.1', 'localhost') } })).status,
-    ).toBe(400)
-    expect((await call(`${origin}/`)).status).toBe(404)
-    expect((await call(`${url.slice(0, -2)}x/`)).status).toBe(404)
-    const { post, headers, task } = await opened(url)
-    const { id } = await task()
-    const answer = { id, account: address, chain_id: 137, result: '0x12' }
-    const { origin: _origin, ...without } = headers
-    expect(
-      (await call(`${url}answer`, { method: 'POST', headers: without, body: answer })).status,
-    ).toBe(403)
-    expect((await post('answer', answer, { origin: 'http://evil.example' })).status).toBe(403)
-    expect((await post('answer', answer, { origin: 'null' })).status).toBe(403)
-    expect(
-      (await post('answer', answer, { cookie: `proposer-wallet=${'x'.repeat(43)}` })).status,
-    ).toBe(403)
-    expect((await post('answer', answer, { 'content-type': 'text/plain' })).status).toBe(400)
-    expect(await call(url)).toMatchObject({
-      status: 403,
-      body: expect.stringContaining('open in another browser'),
-    })
-    expect((await call(`${url}answer`, { headers })).status).toBe(404)
-    expect((await call(`${url}page.js`, { headers })).status).toBe(200)
-    expect((await post('answer', answer)).status).toBe(200)
-    expect(await ended).toMatchObject({ signature: '0x12' })
+test('contract §9: nobody came: nothing was seen, exit 75; somebody did and the wallet is silent: it may still sign', async () => {
+  const nobody = await asking({ timeoutMs: 50 })
+  expect((await nobody.ended).error).toMatchObject({
+    code: 'signer_unreachable',
+    meta: { exitCode: 75 },
   })
+  const stop = new AbortController()
+  const silent = await asking({ signal: stop.signal })
+  await opened(silent.url)
+  const reason = new InterruptedError('interrupted', 'stopped by SIGINT')
+  stop.abort(reason)
+  expect((await silent.ended).error).toBe(reason)
+  const late = await asking({ timeoutMs: 2_000 })
+  await opened(late.url)
+  expect((await late.ended).error).toMatchObject({
+    code: 'signer_timed_out',
+    meta: { exitCode: 75 },
+  })
+})
 
-  test.each<[what: string, answer: object, code: string]>([
-    ['of another account', { account: other, chain_id: 137, result: '0x12' }, 'wrong_account'],
-    ['on another chain', { account: address, chain_id: 1, result: '0x12' }, 'wrong_chain'],
-    ['without a signature', { account: address, chain_id: 137, result: null }, 'signer_answer'],
-    ['of no bytes', { account: address, chain_id: 137, result: '0x' }, 'signer_answer'],
-    ['that says no', { refused: 'no \u001b[2J thanks' }, 'signer_refused'],
-  ])('an answer %s is refused by name', async (_what, answer, code) => {
-    const { url, ended } = await asking()
-    const { post, task } = await opened(url)
-    const { id } = await task()
-    expect((await post('answer', { id, ...answer })).status).toBe(200)
-    const { error } = await ended
-    expect(error).toMatchObject({ code, meta: { exitCode: 2 } })
-    expect(error?.detail).not.toContain('\u001b')
-  })
+test('contract §9: the page is told of the end, and its listener is gone', async () => {
+  const { url, wallet, ended } = await asking()
+  const { post, task } = await opened(url)
+  const { id } = await task()
+  await post('answer', { id, account: address, chain_id: 137, result: '0x12' })
+  await ended
+  const seen = JSON.parse((await post('next', { seen: 0 })).body) as { id: number; kind: string }
+  expect(seen.kind).toBe('wait')
+  const waiting = post('next', { seen: seen.id })
+  await post('problem', { id: seen.id, problem: 'none' })
+  await wallet.close()
+  expect(JSON.parse((await waiting).body)).toEqual({ kind: 'end' })
+  await expect(call(url)).rejects.toThrow('ECONNREFUSED')
+})
 
-  test('calls that the page does not make, and answers to an earlier question, change nothing', async () => {
-    const { url, ended, problems } = await asking()
-    const { headers, post, task } = await opened(url)
-    const { id } = await task()
-    const fine = { id, account: address, chain_id: 137, result: '0x12' }
-    for (const body of [
-      {},
-      [],
-      { ...fine, more: 1 },
-      { ...fine, account: 'me' },
-      { ...fine, id: 'x' },
-    ])
-      expect((await post('answer', body)).status).toBe(422)
-    expect((await post('answer', { ...fine, result: 'x'.repeat(70_000) })).status).toBe(413)
-    // D7: refused by its head alone, whatever is announced.
-    const early = await new Promise((resolve, reject) => {
-      const head = { ...headers, 'content-length': String(100_000_000) }
-      const sent = request(
-        `${url}answer`,
-        { method: 'POST', headers: head, agent: false },
-        (said) => {
-          resolve(said.statusCode)
-          sent.destroy()
-        },
-      )
-      sent.on('error', reject).flushHeaders()
-    })
-    expect(early).toBe(413)
-    expect((await post('answer', { ...fine, id: id + 1 })).status).toBe(409)
-    expect((await post('problem', { id, problem: 'wrong account' })).status).toBe(200)
-    expect(problems).toEqual(['wrong account'])
-    await post('answer', fine)
-    expect((await ended).signature).toBe('0x12')
-    expect((await post('answer', fine)).status).toBe(409)
-  })
+test('contract §9: a bare digest is not signed in a browser', async () => {
+  const { wallet } = await asking()
+  const refusal = await wallet
+    .signer(address)
+    .signDigest(`0x${'1'.repeat(64)}`)
+    .catch((error: unknown) => error)
+  expect(refusal).toBeInstanceOf(ProposerError)
+  expect(refusal).toMatchObject({ code: 'signer_needs_typed_data' })
+})
 
-  test('nobody came: nothing was seen, exit 75; somebody did and the wallet is silent: it may still sign', async () => {
-    const nobody = await asking({ timeoutMs: 50 })
-    expect((await nobody.ended).error).toMatchObject({
-      code: 'signer_unreachable',
-      meta: { exitCode: 75 },
-    })
-    const stop = new AbortController()
-    const silent = await asking({ signal: stop.signal })
-    await opened(silent.url)
-    const reason = new InterruptedError('interrupted', 'stopped by SIGINT')
-    stop.abort(reason)
-    expect((await silent.ended).error).toBe(reason)
-    const late = await asking({ timeoutMs: 2_000 })
-    await opened(late.url)
-    expect((await late.ended).error).toMatchObject({
-      code: 'signer_timed_out',
-      meta: { exitCode: 75 },
-    })
-  })
-
-  test('the page is told of the end, and its listener is gone', async () => {
-    const { url, wallet, ended } = await asking()
-    const { post, task } = await opened(url)
-    const { id } = await task()
-    await post('answer', { id, account: address, chain_id: 137, result: '0x12' })
-    await ended
-    const seen = JSON.parse((await post('next', { seen: 0 })).body) as { id: number; kind: string }
-    expect(seen.kind).toBe('wait')
-    const waiting = post('next', { seen: seen.id })
-    await post('problem', { id: seen.id, problem: 'none' })
-    await wallet.close()
-    expect(JSON.parse((await waiting).body)).toEqual({ kind: 'end' })
-    await expect(call(url)).rejects.toThrow('ECONNREFUSED')
-  })
-
-  test('a bare digest is not signed in a browser', async () => {
-    const { wallet } = await asking()
-    const refusal = await wallet
-      .signer(address)
-      .signDigest(`0x${'1'.repeat(64)}`)
-      .catch((error: unknown) => error)
-    expect(refusal).toBeInstanceOf(ProposerError)
-    expect(refusal).toMatchObject({ code: 'signer_needs_typed_data' })
-  })
-
-  test("the system's browser is opened only where there is a screen", () => {
-    expect(systemOpener({}, 'linux')).toBeUndefined()
-    expect(systemOpener({ DISPLAY: '' }, 'linux')).toBeUndefined()
-    expect(systemOpener({ DISPLAY: ':0' }, 'linux')).toBe('xdg-open')
-    expect(systemOpener({ WAYLAND_DISPLAY: 'wayland-0' }, 'linux')).toBe('xdg-open')
-    expect(systemOpener({}, 'darwin')).toBe('open')
-    expect(systemOpener({}, 'win32')).toBeUndefined()
-  })
+test("contract §9: the system's browser is opened only where there is a screen", () => {
+  expect(systemOpener({}, 'linux')).toBeUndefined()
+  expect(systemOpener({ DISPLAY: '' }, 'linux')).toBeUndefined()
+  expect(systemOpener({ DISPLAY: ':0' }, 'linux')).toBe('xdg-open')
+  expect(systemOpener({ WAYLAND_DISPLAY: 'wayland-0' }, 'linux')).toBe('xdg-open')
+  expect(systemOpener({}, 'darwin')).toBe('open')
+  expect(systemOpener({}, 'win32')).toBeUndefined()
 })

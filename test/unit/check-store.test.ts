@@ -1,6 +1,6 @@
 import { chmod, mkdir, readdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach,  expect, test } from 'vitest'
 import { checkNodes } from '#core/checks/chain'
 import { checkStore, type StoreToCheck, spaceFindings } from '#core/checks/store'
 import { parseConfig } from '#core/gateway/config'
@@ -111,168 +111,164 @@ const check = async (around: Partial<Around> = {}) => {
 const faulty = async (around?: Partial<Around>) =>
   (await check(around)).findings.filter(({ result }) => result !== 'pass')
 
-describe('contract §6: what would keep `serve` from starting is a fault', () => {
-  test('R5: an admin token that others may read, and one that is none', async () => {
-    const token = join(await written(), 'admin.token')
-    expect(await faulty()).toEqual([])
-    await writeFile(token, `${'a'.repeat(64)}\n`, { mode: 0o600 })
-    expect(await faulty()).toEqual([])
-    await chmod(token, 0o644)
-    expect(await faulty()).toMatchObject([
-      { result: 'fail', id: 'admin_token', detail: expect.stringContaining('mode 644') },
-    ])
-    await chmod(token, 0o600)
-    await writeFile(token, 'garbage\n')
-    expect(await faulty()).toMatchObject([
-      { result: 'fail', id: 'admin_token', detail: expect.stringContaining('holds no token') },
-    ])
+test('R5: an admin token that others may read, and one that is none', async () => {
+  const token = join(await written(), 'admin.token')
+  expect(await faulty()).toEqual([])
+  await writeFile(token, `${'a'.repeat(64)}\n`, { mode: 0o600 })
+  expect(await faulty()).toEqual([])
+  await chmod(token, 0o644)
+  expect(await faulty()).toMatchObject([
+    { result: 'fail', id: 'admin_token', detail: expect.stringContaining('mode 644') },
+  ])
+  await chmod(token, 0o600)
+  await writeFile(token, 'garbage\n')
+  expect(await faulty()).toMatchObject([
+    { result: 'fail', id: 'admin_token', detail: expect.stringContaining('holds no token') },
+  ])
+})
+
+const added: Change = {
+  kind: 'question.set',
+  entry: { questionId: word('7'), slug: 'rain' },
+  reason: 'test',
+}
+
+test('contract §6: a slug of the questions file that an operator has given to another question, as `serve` refuses it', async () => {
+  await written(added)
+  const [found, ...others] = await faulty({ questions: slugged })
+  expect(others).toEqual([])
+  expect(found).toMatchObject({
+    result: 'fail',
+    id: 'questions',
+    detail: expect.stringContaining('the slug rain refers to'),
   })
+  expect(found?.fix).toContain(
+    `\`proposer operator questions remove ${word('7')} --config ${path()}\``,
+  )
+  const chain = chainOfTheStore()
+  const { context } = fakeContext(folder, { chain, clock: createFakeClock(chain) })
+  const off = loaded({ executor: { enabled: false } })
+  await expect(
+    openHostedGateway(context, off, { executorKey: { home: folder, password: async () => '' } }),
+  ).rejects.toMatchObject({
+    code: 'questions_invalid',
+    meta: { hint: found?.fix },
+  })
+  expect(await faulty({ questions: [] })).toEqual([])
+})
 
-  const added: Change = {
-    kind: 'question.set',
-    entry: { questionId: word('7'), slug: 'rain' },
-    reason: 'test',
-  }
-
-  test('a slug of the questions file that an operator has given to another question, as `serve` refuses it', async () => {
-    await written(added)
-    const [found, ...others] = await faulty({ questions: slugged })
-    expect(others).toEqual([])
-    expect(found).toMatchObject({
-      result: 'fail',
-      id: 'questions',
-      detail: expect.stringContaining('the slug rain refers to'),
-    })
-    expect(found?.fix).toContain(
-      `\`proposer operator questions remove ${word('7')} --config ${path()}\``,
-    )
-    const chain = chainOfTheStore()
-    const { context } = fakeContext(folder, { chain, clock: createFakeClock(chain) })
-    const off = loaded({ executor: { enabled: false } })
-    await expect(
-      openHostedGateway(context, off, { executorKey: { home: folder, password: async () => '' } }),
-    ).rejects.toMatchObject({
+test('R24: such a slug keeps no operator from looking: it is told, and shown for neither question', async () => {
+  await written(added)
+  const operator = (...argv: string[]) =>
+    run(folder, ['operator', ...argv, '--config', path(), '--json'])
+  const listed = await operator('questions', 'list')
+  expect(listed.code).toBe(0)
+  const questions = JSON.parse(listed.stdout).questions as {
+    question_id: string
+    slug: string | null
+  }[]
+  expect(questions.map(({ question_id, slug }) => [question_id, slug])).toEqual([
+    [word('3'), null],
+    [word('4'), 'snow'],
+    [word('7'), null],
+  ])
+  const [warning = '{}'] = listed.stderr.trim().split('\n')
+  expect(JSON.parse(warning)).toMatchObject({
+    warning: {
       code: 'questions_invalid',
-      meta: { hint: found?.fix },
-    })
-    expect(await faulty({ questions: [] })).toEqual([])
+      detail: expect.stringContaining(`questions remove ${word('7')} --config ${path()}`),
+    },
   })
+  for (const argv of [['list'], ['candidates', 'list'], ['store', 'export']])
+    expect((await operator(...argv)).code, argv.join(' ')).toBe(0)
+})
 
-  test('R24: such a slug keeps no operator from looking: it is told, and shown for neither question', async () => {
-    await written(added)
-    const operator = (...argv: string[]) =>
-      run(folder, ['operator', ...argv, '--config', path(), '--json'])
-    const listed = await operator('questions', 'list')
-    expect(listed.code).toBe(0)
-    const questions = JSON.parse(listed.stdout).questions as {
-      question_id: string
-      slug: string | null
-    }[]
-    expect(questions.map(({ question_id, slug }) => [question_id, slug])).toEqual([
-      [word('3'), null],
-      [word('4'), 'snow'],
-      [word('7'), null],
-    ])
-    const [warning = '{}'] = listed.stderr.trim().split('\n')
-    expect(JSON.parse(warning)).toMatchObject({
-      warning: {
-        code: 'questions_invalid',
-        detail: expect.stringContaining(`questions remove ${word('7')} --config ${path()}`),
-      },
-    })
-    for (const argv of [['list'], ['candidates', 'list'], ['store', 'export']])
-      expect((await operator(...argv)).code, argv.join(' ')).toBe(0)
-  })
+test('robustness §2, Write error: a disk without room for a probe', async () => {
+  expect(spaceFindings('/a/store', 1024 * 1024 - 1)).toMatchObject([
+    { result: 'fail', id: 'disk', detail: expect.stringContaining('/a/store') },
+  ])
+  expect(spaceFindings('/a/store', 1024 * 1024)).toEqual([])
+  expect(spaceFindings('/a/store', undefined)).toEqual([])
+  expect(
+    await freeBytes(join(folder, 'not', 'there')),
+    'that of the nearest parent',
+  ).toBeGreaterThan(0)
+})
 
-  test('robustness §2, Write error: a disk without room for a probe', async () => {
-    expect(spaceFindings('/a/store', 1024 * 1024 - 1)).toMatchObject([
-      { result: 'fail', id: 'disk', detail: expect.stringContaining('/a/store') },
-    ])
-    expect(spaceFindings('/a/store', 1024 * 1024)).toEqual([])
-    expect(spaceFindings('/a/store', undefined)).toEqual([])
-    expect(
-      await freeBytes(join(folder, 'not', 'there')),
-      'that of the nearest parent',
-    ).toBeGreaterThan(0)
+test('R14: a node whose head is below a block that was final', async () => {
+  await written({ kind: 'chain.finalized', number: '100', hash: word('8') })
+  expect(await faulty({ head: head(99n) })).toMatchObject([
+    {
+      result: 'fail',
+      id: 'finality',
+      detail: expect.stringMatching(/head 99 is below block 100, which was final/),
+    },
+  ])
+  expect(await faulty({ head: head(100n) })).toEqual([])
+  expect(await faulty()).toEqual([])
+})
+
+test('R15: a nonce of another executor that is not settled', async () => {
+  const slot = {
+    id: 's',
+    executor: address('e'),
+    nonce: 7,
+    candidateIds: [],
+    openedAtMs: 1,
+    attempts: [],
+  }
+  await written({ kind: 'slot.opened', slot })
+  expect(await faulty({ executor: address('f') })).toMatchObject([
+    {
+      result: 'warn',
+      id: 'former_executor',
+      detail: expect.stringContaining(`nonce 7 of the former executor ${address('e')}`),
+    },
+  ])
+  expect(await faulty({ executor: address('e') })).toEqual([])
+  expect(await faulty()).toEqual([])
+})
+
+test('R16: a head that is older than it may be', async () => {
+  const chain = createFakeChain()
+  chain.mine(3)
+  const clock = createFakeClock(chain)
+  const nodes = (aheadMs: number) => {
+    const late = { ...clock, nowMs: () => Number(chain.head.timestamp) * 1000 + aheadMs }
+    return checkNodes(fakeContext(folder, { chain, clock: late }).context, loaded().config)
+  }
+  expect((await nodes(30_000)).findings.map(({ result }) => result)).toEqual(['pass'])
+  expect((await nodes(31_000)).findings.at(-1)).toMatchObject({
+    result: 'fail',
+    id: 'head',
+    detail: expect.stringContaining('31 s old'),
   })
 })
 
-describe('contract §6: what would keep a gateway from getting ready is told', () => {
-  test('R14: a node whose head is below a block that was final', async () => {
-    await written({ kind: 'chain.finalized', number: '100', hash: word('8') })
-    expect(await faulty({ head: head(99n) })).toMatchObject([
-      {
-        result: 'fail',
-        id: 'finality',
-        detail: expect.stringMatching(/head 99 is below block 100, which was final/),
-      },
-    ])
-    expect(await faulty({ head: head(100n) })).toEqual([])
-    expect(await faulty()).toEqual([])
-  })
-
-  test('R15: a nonce of another executor that is not settled', async () => {
-    const slot = {
-      id: 's',
-      executor: address('e'),
-      nonce: 7,
-      candidateIds: [],
-      openedAtMs: 1,
-      attempts: [],
-    }
-    await written({ kind: 'slot.opened', slot })
-    expect(await faulty({ executor: address('f') })).toMatchObject([
-      {
-        result: 'warn',
-        id: 'former_executor',
-        detail: expect.stringContaining(`nonce 7 of the former executor ${address('e')}`),
-      },
-    ])
-    expect(await faulty({ executor: address('e') })).toEqual([])
-    expect(await faulty()).toEqual([])
-  })
-
-  test('R16: a head that is older than it may be', async () => {
-    const chain = createFakeChain()
-    chain.mine(3)
-    const clock = createFakeClock(chain)
-    const nodes = (aheadMs: number) => {
-      const late = { ...clock, nowMs: () => Number(chain.head.timestamp) * 1000 + aheadMs }
-      return checkNodes(fakeContext(folder, { chain, clock: late }).context, loaded().config)
-    }
-    expect((await nodes(30_000)).findings.map(({ result }) => result)).toEqual(['pass'])
-    expect((await nodes(31_000)).findings.at(-1)).toMatchObject({
-      result: 'fail',
-      id: 'head',
-      detail: expect.stringContaining('31 s old'),
-    })
-  })
-
-  test('contract §7: admission that an operator has paused', async () => {
-    await written({ kind: 'admission.set', enabled: false, reason: 'test' })
-    expect((await check()).admissionEnabled).toBe(false)
-    const found = await run(
-      folder,
-      [
-        'serve',
-        '--config',
-        path(),
-        '--check',
-        '--json',
-        '--port',
-        '0',
-        '--set',
-        'executor.enabled=false',
-      ],
-      {
-        chain: chainOfTheStore(),
-      },
-    )
-    const { told } = JSON.parse(found.stdout) as { told: { check: string; detail: string }[] }
-    expect(told.find((one) => one.check === 'admission')?.detail).toContain(
-      `\`proposer operator resume --config ${path()}\``,
-    )
-    await mkdir(join(folder, 'other'))
-    expect((await checkOf(loaded({ store: './other' }))).admissionEnabled).toBe(true)
-  })
+test('contract §7: admission that an operator has paused', async () => {
+  await written({ kind: 'admission.set', enabled: false, reason: 'test' })
+  expect((await check()).admissionEnabled).toBe(false)
+  const found = await run(
+    folder,
+    [
+      'serve',
+      '--config',
+      path(),
+      '--check',
+      '--json',
+      '--port',
+      '0',
+      '--set',
+      'executor.enabled=false',
+    ],
+    {
+      chain: chainOfTheStore(),
+    },
+  )
+  const { told } = JSON.parse(found.stdout) as { told: { check: string; detail: string }[] }
+  expect(told.find((one) => one.check === 'admission')?.detail).toContain(
+    `\`proposer operator resume --config ${path()}\``,
+  )
+  await mkdir(join(folder, 'other'))
+  expect((await checkOf(loaded({ store: './other' }))).admissionEnabled).toBe(true)
 })

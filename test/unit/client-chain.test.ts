@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest'
+import {  expect, test } from 'vitest'
 import { implementationsOf } from '#core/chain/implementations'
 import { authorize } from '#core/client/propose/authorize'
 import type { Intent } from '#core/client/propose/intent'
@@ -52,138 +52,130 @@ async function setUp() {
   return { world, chain, questionId, intent, parts, read }
 }
 
-describe('a context straight from the chain', () => {
-  test('contract §9: an oracle that is upgraded between context and signature is refused, while saved bytes go on', async () => {
-    const { world, chain, parts, intent } = await setUp()
-    const [oracle = '0x'] = trust.oracles as Hex[]
-    const [before, after] = [`0x${'a'.repeat(40)}`, `0x${'b'.repeat(40)}`] as const
-    upgrade(chain, oracle, before)
-    chain.mine()
-    const pinned: Trust = {
-      ...trust,
-      implementations: await implementationsOf(chain, [oracle], 'latest'),
-    }
-    const confirm = async () => {
-      upgrade(chain, oracle, after)
-      chain.mine()
-    }
-    const asked = { ...parts, trust: pinned, confirm }
-    const error = await refusal(world.drive(authorize(asked, intent)))
-    expect(error).toMatchObject({
-      code: 'implementation_changed',
-      detail: `the contract ${oracle} runs ${after} now, pinned is ${before}`,
-      meta: { exitCode: 2, hint: expect.stringContaining('proposer trust verify --repin') },
-    })
-    expect(world.signatures).toEqual([])
-    const unaware = { ...parts, trust }
-    const { authorization } = await world.drive(authorize(unaware, intent))
-    const again = await world.drive(authorize({ ...parts, trust: pinned }, intent))
-    expect([again.reused, again.body]).toEqual([true, authorization.signed.body])
-  })
-
-  test('a round that is proposed on or paused is 409, a question nobody knows 404', async () => {
-    const { chain, questionId, read, world } = await setUp()
-    const [missing] = await chainContexts(chain, trust, world.clock).contexts([
-      `0x${'9'.repeat(64)}`,
-    ])
-    expect(missing?.error).toMatchObject({ code: 'question_not_found', meta: { exitCode: 3 } })
-    setPaused(chain, questionId, true)
-    chain.mine()
-    const paused = {
-      exitCode: 5,
-      hint: expect.stringMatching(/^wait until the question is unpaused;/),
-    }
-    expect(await refusal(read())).toMatchObject({ code: 'request_not_open', meta: paused })
-    setPaused(chain, questionId, false)
-    rivalProposes(chain, questionId, `0x${'9'.repeat(40)}`)
-    chain.mine()
-    const taken = { hint: expect.stringMatching(/^wait for a new round;/) }
-    expect(await refusal(read())).toMatchObject({ code: 'request_not_open', meta: taken })
-  })
-
-  test('R16: another chain than the pinned one is refused; one that does not answer is exit 75', async () => {
-    const { chain, world, questionId } = await setUp()
-    const elsewhere: Chain = { ...chain, chainId: async () => 137 }
-    expect(
-      await refusal(chainContexts(elsewhere, trust, world.clock).contexts([questionId])),
-    ).toMatchObject({ code: 'untrusted_chain_id' })
-    chain.fault('block', 'unavailable', { times: 9 })
-    expect(
-      await refusal(chainContexts(chain, trust, world.clock).contexts([questionId])),
-    ).toMatchObject({ meta: { exitCode: 75 } })
-  })
-})
-
-describe("a gateway's context beside the chain (R9)", () => {
-  const lies: readonly [field: string, change: (context: QuestionContext) => QuestionContext][] = [
-    [
-      'timestamp',
-      (context) => ({
-        ...context,
-        request: { ...context.request, timestamp: String(BigInt(context.request.timestamp) - 1n) },
-      }),
-    ],
-    [
-      'required_bond',
-      (context) => ({ ...context, bond: { ...context.bond, required_bond: '750000001' } }),
-    ],
-  ]
-  test.each(lies)('a wrong %s is found out and nothing is signed', async (field, change) => {
-    const { world, parts, intent, read } = await setUp()
-    const context = async () => change(await read())
-    expect(await refusal(world.drive(submitIntent({ ...parts, context }, intent)))).toMatchObject({
-      code: `untrusted_${field}`,
-      meta: { exitCode: 2 },
-    })
-    expect(world.signatures).toEqual([])
-    expect(world.gateway.calls).toEqual([])
-  })
-})
-
-describe('nonce, balance and code', () => {
-  const failing = async (
-    prepareChain: (chain: FakeChain, owner: Hex) => void,
-    more: Partial<Intent> = {},
-  ) => {
-    const { world, chain, parts, intent } = await setUp()
-    prepareChain(chain, intent.proposer)
-    chain.mine()
-    const error = await refusal(world.drive(authorize(parts, { ...intent, ...more })))
-    expect((await world.journal()).authorizations).toEqual([])
-    return error
+test('contract §9: an oracle that is upgraded between context and signature is refused, while saved bytes go on', async () => {
+  const { world, chain, parts, intent } = await setUp()
+  const [oracle = '0x'] = trust.oracles as Hex[]
+  const [before, after] = [`0x${'a'.repeat(40)}`, `0x${'b'.repeat(40)}`] as const
+  upgrade(chain, oracle, before)
+  chain.mine()
+  const pinned: Trust = {
+    ...trust,
+    implementations: await implementationsOf(chain, [oracle], 'latest'),
   }
-
-  test('the balance must cover this and everything open', async () => {
-    expect(await failing((chain, owner) => endow(chain, owner, 749_999_999n))).toMatchObject({
-      code: 'insufficient_balance',
-      meta: { exitCode: 2 },
-    })
-    const { world, chain, parts, intent } = await setUp()
-    endow(chain, intent.proposer, 1_499_999_999n)
-    const second = ask(chain, questionText('And this?'))
+  const confirm = async () => {
+    upgrade(chain, oracle, after)
     chain.mine()
-    await world.drive(authorize(parts, intent))
-    const context = async () => {
-      const [result] = await chainContexts(chain, trust, world.clock).contexts([second])
-      if (result?.context === undefined) throw result?.error
-      return result.context
-    }
-    const error = await refusal(
-      world.drive(authorize({ ...parts, context }, { ...intent, identifier: second })),
-    )
-    expect(error).toMatchObject({ code: 'insufficient_balance' })
-    expect(error.detail).toContain('beside 750 USDC.e reserved')
+  }
+  const asked = { ...parts, trust: pinned, confirm }
+  const error = await refusal(world.drive(authorize(asked, intent)))
+  expect(error).toMatchObject({
+    code: 'implementation_changed',
+    detail: `the contract ${oracle} runs ${after} now, pinned is ${before}`,
+    meta: { exitCode: 2, hint: expect.stringContaining('proposer trust verify --repin') },
   })
+  expect(world.signatures).toEqual([])
+  const unaware = { ...parts, trust }
+  const { authorization } = await world.drive(authorize(unaware, intent))
+  const again = await world.drive(authorize({ ...parts, trust: pinned }, intent))
+  expect([again.reused, again.body]).toEqual([true, authorization.signed.body])
+})
 
-  test('domain §3.3: a wallet with code is asked whether it takes the signature', async () => {
-    const withCode = (accepts: boolean) => (chain: FakeChain, owner: Hex) =>
-      chain.happen((model) => model.wallets.set(owner, accepts))
-    expect(await failing(withCode(false))).toMatchObject({ code: 'bad_signature' })
-    const { world, chain, parts, intent } = await setUp()
-    withCode(true)(chain, intent.proposer)
-    chain.mine()
-    expect((await world.drive(authorize(parts, intent))).reused).toBe(false)
+test('a round that is proposed on or paused is 409, a question nobody knows 404', async () => {
+  const { chain, questionId, read, world } = await setUp()
+  const [missing] = await chainContexts(chain, trust, world.clock).contexts([`0x${'9'.repeat(64)}`])
+  expect(missing?.error).toMatchObject({ code: 'question_not_found', meta: { exitCode: 3 } })
+  setPaused(chain, questionId, true)
+  chain.mine()
+  const paused = {
+    exitCode: 5,
+    hint: expect.stringMatching(/^wait until the question is unpaused;/),
+  }
+  expect(await refusal(read())).toMatchObject({ code: 'request_not_open', meta: paused })
+  setPaused(chain, questionId, false)
+  rivalProposes(chain, questionId, `0x${'9'.repeat(40)}`)
+  chain.mine()
+  const taken = { hint: expect.stringMatching(/^wait for a new round;/) }
+  expect(await refusal(read())).toMatchObject({ code: 'request_not_open', meta: taken })
+})
+
+test('R16: another chain than the pinned one is refused; one that does not answer is exit 75', async () => {
+  const { chain, world, questionId } = await setUp()
+  const elsewhere: Chain = { ...chain, chainId: async () => 137 }
+  expect(
+    await refusal(chainContexts(elsewhere, trust, world.clock).contexts([questionId])),
+  ).toMatchObject({ code: 'untrusted_chain_id' })
+  chain.fault('block', 'unavailable', { times: 9 })
+  expect(
+    await refusal(chainContexts(chain, trust, world.clock).contexts([questionId])),
+  ).toMatchObject({ meta: { exitCode: 75 } })
+})
+
+const lies: readonly [field: string, change: (context: QuestionContext) => QuestionContext][] = [
+  [
+    'timestamp',
+    (context) => ({
+      ...context,
+      request: { ...context.request, timestamp: String(BigInt(context.request.timestamp) - 1n) },
+    }),
+  ],
+  [
+    'required_bond',
+    (context) => ({ ...context, bond: { ...context.bond, required_bond: '750000001' } }),
+  ],
+]
+test.each(lies)('R9: a wrong %s is found out and nothing is signed', async (field, change) => {
+  const { world, parts, intent, read } = await setUp()
+  const context = async () => change(await read())
+  expect(await refusal(world.drive(submitIntent({ ...parts, context }, intent)))).toMatchObject({
+    code: `untrusted_${field}`,
+    meta: { exitCode: 2 },
   })
+  expect(world.signatures).toEqual([])
+  expect(world.gateway.calls).toEqual([])
+})
+
+const failing = async (
+  prepareChain: (chain: FakeChain, owner: Hex) => void,
+  more: Partial<Intent> = {},
+) => {
+  const { world, chain, parts, intent } = await setUp()
+  prepareChain(chain, intent.proposer)
+  chain.mine()
+  const error = await refusal(world.drive(authorize(parts, { ...intent, ...more })))
+  expect((await world.journal()).authorizations).toEqual([])
+  return error
+}
+
+test('the balance must cover this and everything open', async () => {
+  expect(await failing((chain, owner) => endow(chain, owner, 749_999_999n))).toMatchObject({
+    code: 'insufficient_balance',
+    meta: { exitCode: 2 },
+  })
+  const { world, chain, parts, intent } = await setUp()
+  endow(chain, intent.proposer, 1_499_999_999n)
+  const second = ask(chain, questionText('And this?'))
+  chain.mine()
+  await world.drive(authorize(parts, intent))
+  const context = async () => {
+    const [result] = await chainContexts(chain, trust, world.clock).contexts([second])
+    if (result?.context === undefined) throw result?.error
+    return result.context
+  }
+  const error = await refusal(
+    world.drive(authorize({ ...parts, context }, { ...intent, identifier: second })),
+  )
+  expect(error).toMatchObject({ code: 'insufficient_balance' })
+  expect(error.detail).toContain('beside 750 USDC.e reserved')
+})
+
+test('domain §3.3: a wallet with code is asked whether it takes the signature', async () => {
+  const withCode = (accepts: boolean) => (chain: FakeChain, owner: Hex) =>
+    chain.happen((model) => model.wallets.set(owner, accepts))
+  expect(await failing(withCode(false))).toMatchObject({ code: 'bad_signature' })
+  const { world, chain, parts, intent } = await setUp()
+  withCode(true)(chain, intent.proposer)
+  chain.mine()
+  expect((await world.drive(authorize(parts, intent))).reused).toBe(false)
 })
 
 test('contract §6: with an RPC a new round is seen before anything is sent, the older one settled and a new one signed', async () => {

@@ -23,195 +23,189 @@ function refusal(run: () => unknown): UsageError {
   throw new Error('nothing was refused')
 }
 
-describe('gateway.json', () => {
-  test('contract §7: every key but chain has a default', () => {
-    expect(parseConfig({ chain }, 'gateway.json')).toEqual({
-      listen: {
-        host: '127.0.0.1',
-        port: 8787,
-        drain_seconds: 3,
-        connections_per_address: 1_024,
-      },
-      admin: { port: 8788, connections: 64 },
-      store: './gateway-store',
-      chain: {
-        id: 137,
-        permit2: '0x000000000022d473030f116ddee9f6b43ac78ba3',
-        confirmations: 'finalized',
-        max_head_age_seconds: 30,
-        ...chain,
-      },
-      questions: null,
-      slugs: { source: 'registry' },
-      admission: { enabled: true, allowlist: [], stored_bytes_per_wallet: 8_388_608 },
-      budget: { window_seconds: 60, per_ip_items: 120, global_items: 1000 },
-      cors: { origins: [] },
-      proxy: { trusted_cidrs: [] },
-      pipeline: { enabled: true },
-      executor: {
-        ...{ enabled: true, max_fee_gwei: 1000, batch: 25, in_flight: 16 },
-        ...{ max_proposal_gas: 1_500_000, failed_gas_per_wallet: 50_000_000 },
-      },
-    })
-    expect(configuredContracts(parseConfig({ chain }, 'gateway.json'))).toMatchObject({
-      chainId: 137,
-      signedProposer: a('5'),
-      oracles: [a('a')],
-    })
+test('contract §7: every key but chain has a default', () => {
+  expect(parseConfig({ chain }, 'gateway.json')).toEqual({
+    listen: {
+      host: '127.0.0.1',
+      port: 8787,
+      drain_seconds: 3,
+      connections_per_address: 1_024,
+    },
+    admin: { port: 8788, connections: 64 },
+    store: './gateway-store',
+    chain: {
+      id: 137,
+      permit2: '0x000000000022d473030f116ddee9f6b43ac78ba3',
+      confirmations: 'finalized',
+      max_head_age_seconds: 30,
+      ...chain,
+    },
+    questions: null,
+    slugs: { source: 'registry' },
+    admission: { enabled: true, allowlist: [], stored_bytes_per_wallet: 8_388_608 },
+    budget: { window_seconds: 60, per_ip_items: 120, global_items: 1000 },
+    cors: { origins: [] },
+    proxy: { trusted_cidrs: [] },
+    pipeline: { enabled: true },
+    executor: {
+      ...{ enabled: true, max_fee_gwei: 1000, batch: 25, in_flight: 16 },
+      ...{ max_proposal_gas: 1_500_000, failed_gas_per_wallet: 50_000_000 },
+    },
   })
+  expect(configuredContracts(parseConfig({ chain }, 'gateway.json'))).toMatchObject({
+    chainId: 137,
+    signedProposer: a('5'),
+    oracles: [a('a')],
+  })
+})
 
-  test.each([
-    ['no chain', {}, 'chain is missing'],
-    [
-      'a fee beyond all arithmetic',
-      { chain, executor: { max_fee_gwei: 1e300 } },
-      'executor.max_fee_gwei must be a number of gwei above 0, at most 1000000000',
-    ],
-    ['an unknown key', { chain, lissten: {} }, '"lissten"'],
-    ['an unknown nested key', { chain, budget: { per_ip: 1 } }, '"budget.per_ip"'],
-    [
-      'a store that is named twice',
-      { chain, store: './gateway-store', store_file: './url' },
-      'store_file must be omitted if "store" is given',
-    ],
-    [
-      'a store whose scheme is in capitals',
-      { chain, store: 'POSTGRES://db/proposer' },
-      'store must be a folder, or a postgres:// URL',
-    ],
-    [
-      'a store after a space',
-      { chain, store: ' postgres://db/proposer' },
-      'store must be a folder, or a postgres:// URL',
-    ],
-    [
-      'a store in another database',
-      { chain, store: 'mysql://db/proposer' },
-      'store must be a folder, or a postgres:// URL',
-    ],
-    ['a wrong type', { chain, listen: { port: '8787' } }, 'listen.port must be a port'],
-    ['a port out of range', { chain, listen: { port: 65536 } }, 'listen.port must be a port'],
-    [
-      'an upper-case address',
-      { chain: { ...chain, signed_proposer: a('A') } },
-      'chain.signed_proposer has a wrong checksum (EIP-55)',
-    ],
-    ['no oracle', { chain: { ...chain, oracles: [] } }, 'chain.oracles must be'],
-    [
-      'an unknown kind',
-      { chain: { ...chain, requesters: [{ address: a('b'), kind: 'x' }] } },
-      'chain.requesters.0.kind must be',
-    ],
-    [
-      'a missing rpc url',
-      { chain: { ...chain, rpc_urls: undefined } },
-      'chain.rpc_urls is missing',
-    ],
-    ['a file url', { chain: { ...chain, rpc_urls: ['file:///x'] } }, 'chain.rpc_urls.0 must be'],
-    [
-      'another source of slugs',
-      { chain, slugs: { source: 'canary' } },
-      'slugs.source must be {"source": "registry"} or',
-    ],
-    [
-      'gamma without url',
-      { chain, slugs: { source: 'gamma' } },
-      'slugs.url is missing; it must be an https URL',
-    ],
-    [
-      'a url without gamma',
-      { chain, slugs: { source: 'registry', url: 'https://g.example' } },
-      '"slugs.url" is not a configuration key',
-    ],
-    ...[
-      'http://canary.example',
-      'http://127.0.0.1.canary.example',
-      'https://canary@g.example',
-      'https://:canary@g.example',
-      'https://g.example/?key=canary',
-      'https://g.example/#canary',
-      'ftp://canary.example',
-      'canary',
-    ].map((url): [string, object, string] => [
-      `the address ${url} for gamma`,
-      { chain, slugs: { source: 'gamma', url } },
-      'slugs.url must be an https URL',
-    ]),
-    [
-      'a malformed cidr',
-      { chain, proxy: { trusted_cidrs: ['10.0.0.0/64'] } },
-      'proxy.trusted_cidrs.0 must be',
-    ],
-    ['any origin', { chain, cors: { origins: ['*'] } }, 'cors.origins.0 must be'],
-    [
-      'an origin with a path',
-      { chain, cors: { origins: ['https://a.example/'] } },
-      'cors.origins.0 must be',
-    ],
-    [
-      'two executor keys',
-      { chain, executor: { key_file: 'a', account: 'b' } },
-      'only one of key_file, account, signer',
-    ],
-    [
-      'a key beside a signer',
-      { chain, executor: { account: 'b', signer: { url: 'https://s.example', address: a('1') } } },
-      'only one of key_file, account, signer',
-    ],
-    [
-      'a signer without an address',
-      { chain, executor: { signer: { url: 'https://s.example' } } },
-      'executor.signer.address is missing',
-    ],
-    [
-      'an unknown key of a signer',
-      { chain, executor: { signer: { url: 'https://s.example', adress: a('1') } } },
-      'Did you mean executor.signer.address?',
-    ],
-    ...[
-      'http://canary.example',
-      'https://canary@s.example',
-      'https://s.example/#canary',
-      'ftp://canary.example',
-      'canary',
-    ].map((url): [string, object, string] => [
-      `a signer at ${url}`,
-      { chain, executor: { signer: { url, address: a('1') } } },
-      'executor.signer.url must be an https URL',
-    ]),
-    [
-      'a key in a token beside a key file',
-      { chain, executor: { key_file: 'b', pkcs11: token('pkcs11:object=a') } },
-      'only one of key_file, account, signer, pkcs11',
-    ],
-    [
-      'a token without a PIN file',
-      { chain, executor: { pkcs11: { uri: 'pkcs11:object=a', module: 'm.so' } } },
-      'executor.pkcs11.pin_file is missing',
-    ],
-    [
-      'a PIN beside the file of it',
-      { chain, executor: { pkcs11: { ...token('pkcs11:object=a'), pin: 'canary' } } },
-      '"executor.pkcs11.pin" is not a configuration key',
-    ],
-    [
-      'a token that is named by no URI of a key',
-      { chain, executor: { pkcs11: token('pkcs11:token=a') } },
-      'executor.pkcs11.uri must be a pkcs11: URI of one key (RFC 7512): the URI names no key',
-    ],
-    [
-      'a PIN in the URI of a token',
-      { chain, executor: { pkcs11: token('pkcs11:object=a?pin-value=canary') } },
-      'a PIN does not stand in a URI',
-    ],
-    ['a list', [], 'must be one JSON object'],
-  ])('contract §7: %s is refused, the file and the key named', (_, raw, expected) => {
-    const error = refusal(() => parseConfig(raw, 'my/gateway.json'))
-    expect(error.detail).toContain(expected)
-    expect(error.detail).toContain('my/gateway.json')
-    expect(error.meta.exitCode).toBe(2)
-    expect(JSON.stringify([error.detail, error.meta.hint])).not.toContain('canary')
-  })
+test.each([
+  ['no chain', {}, 'chain is missing'],
+  [
+    'a fee beyond all arithmetic',
+    { chain, executor: { max_fee_gwei: 1e300 } },
+    'executor.max_fee_gwei must be a number of gwei above 0, at most 1000000000',
+  ],
+  ['an unknown key', { chain, lissten: {} }, '"lissten"'],
+  ['an unknown nested key', { chain, budget: { per_ip: 1 } }, '"budget.per_ip"'],
+  [
+    'a store that is named twice',
+    { chain, store: './gateway-store', store_file: './url' },
+    'store_file must be omitted if "store" is given',
+  ],
+  [
+    'a store whose scheme is in capitals',
+    { chain, store: 'POSTGRES://db/proposer' },
+    'store must be a folder, or a postgres:// URL',
+  ],
+  [
+    'a store after a space',
+    { chain, store: ' postgres://db/proposer' },
+    'store must be a folder, or a postgres:// URL',
+  ],
+  [
+    'a store in another database',
+    { chain, store: 'mysql://db/proposer' },
+    'store must be a folder, or a postgres:// URL',
+  ],
+  ['a wrong type', { chain, listen: { port: '8787' } }, 'listen.port must be a port'],
+  ['a port out of range', { chain, listen: { port: 65536 } }, 'listen.port must be a port'],
+  [
+    'an upper-case address',
+    { chain: { ...chain, signed_proposer: a('A') } },
+    'chain.signed_proposer has a wrong checksum (EIP-55)',
+  ],
+  ['no oracle', { chain: { ...chain, oracles: [] } }, 'chain.oracles must be'],
+  [
+    'an unknown kind',
+    { chain: { ...chain, requesters: [{ address: a('b'), kind: 'x' }] } },
+    'chain.requesters.0.kind must be',
+  ],
+  ['a missing rpc url', { chain: { ...chain, rpc_urls: undefined } }, 'chain.rpc_urls is missing'],
+  ['a file url', { chain: { ...chain, rpc_urls: ['file:///x'] } }, 'chain.rpc_urls.0 must be'],
+  [
+    'another source of slugs',
+    { chain, slugs: { source: 'canary' } },
+    'slugs.source must be {"source": "registry"} or',
+  ],
+  [
+    'gamma without url',
+    { chain, slugs: { source: 'gamma' } },
+    'slugs.url is missing; it must be an https URL',
+  ],
+  [
+    'a url without gamma',
+    { chain, slugs: { source: 'registry', url: 'https://g.example' } },
+    '"slugs.url" is not a configuration key',
+  ],
+  ...[
+    'http://canary.example',
+    'http://127.0.0.1.canary.example',
+    'https://canary@g.example',
+    'https://:canary@g.example',
+    'https://g.example/?key=canary',
+    'https://g.example/#canary',
+    'ftp://canary.example',
+    'canary',
+  ].map((url): [string, object, string] => [
+    `the address ${url} for gamma`,
+    { chain, slugs: { source: 'gamma', url } },
+    'slugs.url must be an https URL',
+  ]),
+  [
+    'a malformed cidr',
+    { chain, proxy: { trusted_cidrs: ['10.0.0.0/64'] } },
+    'proxy.trusted_cidrs.0 must be',
+  ],
+  ['any origin', { chain, cors: { origins: ['*'] } }, 'cors.origins.0 must be'],
+  [
+    'an origin with a path',
+    { chain, cors: { origins: ['https://a.example/'] } },
+    'cors.origins.0 must be',
+  ],
+  [
+    'two executor keys',
+    { chain, executor: { key_file: 'a', account: 'b' } },
+    'only one of key_file, account, signer',
+  ],
+  [
+    'a key beside a signer',
+    { chain, executor: { account: 'b', signer: { url: 'https://s.example', address: a('1') } } },
+    'only one of key_file, account, signer',
+  ],
+  [
+    'a signer without an address',
+    { chain, executor: { signer: { url: 'https://s.example' } } },
+    'executor.signer.address is missing',
+  ],
+  [
+    'an unknown key of a signer',
+    { chain, executor: { signer: { url: 'https://s.example', adress: a('1') } } },
+    'Did you mean executor.signer.address?',
+  ],
+  ...[
+    'http://canary.example',
+    'https://canary@s.example',
+    'https://s.example/#canary',
+    'ftp://canary.example',
+    'canary',
+  ].map((url): [string, object, string] => [
+    `a signer at ${url}`,
+    { chain, executor: { signer: { url, address: a('1') } } },
+    'executor.signer.url must be an https URL',
+  ]),
+  [
+    'a key in a token beside a key file',
+    { chain, executor: { key_file: 'b', pkcs11: token('pkcs11:object=a') } },
+    'only one of key_file, account, signer, pkcs11',
+  ],
+  [
+    'a token without a PIN file',
+    { chain, executor: { pkcs11: { uri: 'pkcs11:object=a', module: 'm.so' } } },
+    'executor.pkcs11.pin_file is missing',
+  ],
+  [
+    'a PIN beside the file of it',
+    { chain, executor: { pkcs11: { ...token('pkcs11:object=a'), pin: 'canary' } } },
+    '"executor.pkcs11.pin" is not a configuration key',
+  ],
+  [
+    'a token that is named by no URI of a key',
+    { chain, executor: { pkcs11: token('pkcs11:token=a') } },
+    'executor.pkcs11.uri must be a pkcs11: URI of one key (RFC 7512): the URI names no key',
+  ],
+  [
+    'a PIN in the URI of a token',
+    { chain, executor: { pkcs11: token('pkcs11:object=a?pin-value=canary') } },
+    'a PIN does not stand in a URI',
+  ],
+  ['a list', [], 'must be one JSON object'],
+])('contract §7: %s is refused, the file and the key named', (_, raw, expected) => {
+  const error = refusal(() => parseConfig(raw, 'my/gateway.json'))
+  expect(error.detail).toContain(expected)
+  expect(error.detail).toContain('my/gateway.json')
+  expect(error.meta.exitCode).toBe(2)
+  expect(JSON.stringify([error.detail, error.meta.hint])).not.toContain('canary')
 })
 
 test.each([

@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest'
+import {  expect, test } from 'vitest'
 import { rulesNamed } from '#core/conformance/run'
 import { receiptDirectory } from '#core/protocol/receipt'
 import { openWrongWorld, type Wrong } from '#support/wrong-gateway/world'
@@ -23,41 +23,39 @@ const directory =
       ? new Response(body, { status, headers: { 'content-type': 'application/json' } })
       : next(request)
 
-describe('contract §9: conformance of receipts', () => {
-  test('our gateway keeps the three rules', async () => {
-    expect(await results(same)).toEqual(['pass', 'pass', 'pass'])
-  })
+test('contract §9: our gateway keeps the three rules', async () => {
+  expect(await results(same)).toEqual(['pass', 'pass', 'pass'])
+})
 
-  test('a gateway without receipts is not examined', async () => {
-    const none = directory('{"error":{"code":"route_not_found","detail":"none"}}', 404)
-    expect(await results(none)).toEqual(['skip', 'skip', 'skip'])
-  })
+test('contract §9: a gateway without receipts is not examined', async () => {
+  const none = directory('{"error":{"code":"route_not_found","detail":"none"}}', 404)
+  expect(await results(none)).toEqual(['skip', 'skip', 'skip'])
+})
 
-  test.each<[string, Wrong, readonly string[]]>([
-    ['lists no JWK set', directory('{"keys":"none"}'), ['fail', 'fail', 'fail']],
-    [
-      'lists another key',
-      directory(
-        '{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"other","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}',
-      ),
-      ['pass', 'fail', 'pass'],
-    ],
-    ['signs nothing', altered((headers) => headers.delete('signature')), ['pass', 'fail', 'pass']],
-    [
-      'signs another body',
-      altered((headers) => headers.set('content-digest', `sha-256=:${'A'.repeat(43)}=:`)),
-      ['pass', 'fail', 'pass'],
-    ],
-    [
-      'takes any digest',
-      (request, next) => {
-        const headers = new Headers(request.headers)
-        headers.delete('content-digest')
-        return next(new Request(request, { headers }))
-      },
-      ['pass', 'pass', 'fail'],
-    ],
-  ])('a gateway that %s is told', async (_name, wrong, expected) => {
-    expect(await results(wrong)).toEqual(expected)
-  })
+test.each<[string, Wrong, readonly string[]]>([
+  ['lists no JWK set', directory('{"keys":"none"}'), ['fail', 'fail', 'fail']],
+  [
+    'lists another key',
+    directory(
+      '{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"other","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}',
+    ),
+    ['pass', 'fail', 'pass'],
+  ],
+  ['signs nothing', altered((headers) => headers.delete('signature')), ['pass', 'fail', 'pass']],
+  [
+    'signs another body',
+    altered((headers) => headers.set('content-digest', `sha-256=:${'A'.repeat(43)}=:`)),
+    ['pass', 'fail', 'pass'],
+  ],
+  [
+    'takes any digest',
+    (request, next) => {
+      const headers = new Headers(request.headers)
+      headers.delete('content-digest')
+      return next(new Request(request, { headers }))
+    },
+    ['pass', 'pass', 'fail'],
+  ],
+])('contract §9: a gateway that %s is told', async (_name, wrong, expected) => {
+  expect(await results(wrong)).toEqual(expected)
 })

@@ -1,7 +1,7 @@
 import { execFileSync, spawnSync } from 'node:child_process'
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { basename, dirname, join } from 'node:path'
+import { basename, join } from 'node:path'
 import { parseYaml } from '@redocly/openapi-core'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { parseConfig } from '#core/gateway/config'
@@ -32,26 +32,6 @@ const compose = parseYaml(read('compose.yaml')) as Compose
 const services = Object.entries(compose.services)
 
 describe('the compose file', () => {
-  test('has two gateways, a balancer, a primary and a standby', () => {
-    expect(Object.keys(compose.services).sort()).toEqual([
-      ...['balancer', 'gateway-1', 'gateway-2', 'primary', 'rights', 'standby', 'tables'],
-    ])
-    const [one, two] = [1, 2].map((n) => ({
-      ...compose.services[`gateway-${n}`],
-      volumes: compose.services[`gateway-${n}`]?.volumes?.map((from) =>
-        from.replace(/^gateway-\d:/, ':'),
-      ),
-    }))
-    expect(one).toEqual(two)
-    const state = (n: number) => compose.services[`gateway-${n}`]?.volumes?.at(-1)
-    expect([state(1), state(2)]).toEqual(
-      [1, 2].map(
-        (n) => `gateway-${n}:${dirname(JSON.parse(read('gateway.json')).admin.token_file)}`,
-      ),
-    )
-    expect(compose.services['gateway-1']?.read_only).toBe(true)
-  })
-
   test.each(services)(
     '%s: files, secrets, volumes and services that it names are there',
     (_, one) => {
@@ -94,13 +74,6 @@ describe('the compose file', () => {
     expect(read('postgres/replication.sh')).toContain("synchronous_standby_names = 'standby'")
     expect(read('postgres/standby.sh')).toContain('application_name=standby')
   })
-
-  test.each(readdirSync(join(folder, 'postgres')).filter((name) => name.endsWith('.sh')))(
-    '%s is a script that bash can read',
-    (name) => {
-      expect(spawnSync('bash', ['-n', join(folder, 'postgres', name)]).status).toBe(0)
-    },
-  )
 })
 
 describe('the image', () => {
@@ -315,18 +288,6 @@ describe('Prometheus and Grafana', () => {
     expect(groups.map(({ name }) => name)).toEqual(['proposer', 'proposer-shared'])
     const low = rules.find(({ alert }) => alert === 'ProposerLowBalance')?.expr
     expect(low).toBe(`proposer_executor_paid_proposals < ${fewProposals}`)
-  })
-
-  test('the dashboard draws each panel in a place of its own', () => {
-    const { panels } = dashboard as {
-      panels: readonly { id: number; gridPos: { x: number; y: number; w: number; h: number } }[]
-    }
-    expect(new Set(panels.map(({ id }) => id)).size).toBe(panels.length)
-    const cells = panels.flatMap(({ gridPos: { x, y, w, h } }) =>
-      Array.from({ length: w * h }, (_, at) => `${x + (at % w)},${y + Math.floor(at / w)}`),
-    )
-    expect(new Set(cells).size).toBe(cells.length)
-    expect(panels.every(({ gridPos: { x, w } }) => x + w <= 24)).toBe(true)
   })
 
   describeWith(['promtool'], 'promtool reads rules and settings', () => {

@@ -107,83 +107,79 @@ describe('code blocks', () => {
   })
 })
 
-describe('what comments cite', () => {
-  test('an invariant names tests that name it, wherever there are any', () => {
-    const titles = new Map(
-      filesIn(['test'], /\.ts$/).map((name) => [
-        name.slice('test/'.length).replace(/(\.test)?\.ts$/, ''),
-        readFileSync(join(root, name), 'utf8'),
-      ]),
-    )
-    const rows = [
-      ...pageText('docs/invariants.md').matchAll(/^### (R\d+): .*?\n(.*?)(?=^#)/gms),
-    ].map(([, mark = '', text = '']) => ({
+test('an invariant names tests that name it, wherever there are any', () => {
+  const titles = new Map(
+    filesIn(['test'], /\.ts$/).map((name) => [
+      name.slice('test/'.length).replace(/(\.test)?\.ts$/, ''),
+      readFileSync(join(root, name), 'utf8'),
+    ]),
+  )
+  const rows = [...pageText('docs/invariants.md').matchAll(/^### (R\d+): .*?\n(.*?)(?=^#)/gms)].map(
+    ([, mark = '', text = '']) => ({
       mark,
       tests: [...(/^Tests: (.*)$/m.exec(text)?.[1] ?? '').matchAll(/`([^`]+)`/g)].map(
         ([, name = '']) => name,
       ),
-    }))
-    expect(rows.map(({ mark }) => mark)).toEqual(
-      Array.from({ length: 27 }, (_, index) => `R${index + 1}`),
-    )
-    const names = (mark: string, text: string | undefined) =>
-      new RegExp(`\\b${mark}\\b`).test(text ?? '')
-    expect(
-      rows.flatMap(({ mark, tests }) =>
-        tests.filter((one) => !names(mark, titles.get(one))).map((one) => `${mark}: ${one}`),
-      ),
-    ).toEqual([])
-    const silent = rows.filter(({ tests }) => tests.length === 0).map(({ mark }) => mark)
-    const named = silent.filter((mark) =>
-      [...titles].some(([name, text]) => name !== 'unit/docs' && names(mark, text)),
-    )
-    expect(named).toEqual([])
-  })
+    }),
+  )
+  expect(rows.map(({ mark }) => mark)).toEqual(
+    Array.from({ length: 27 }, (_, index) => `R${index + 1}`),
+  )
+  const names = (mark: string, text: string | undefined) =>
+    new RegExp(`\\b${mark}\\b`).test(text ?? '')
+  expect(
+    rows.flatMap(({ mark, tests }) =>
+      tests.filter((one) => !names(mark, titles.get(one))).map((one) => `${mark}: ${one}`),
+    ),
+  ).toEqual([])
+  const silent = rows.filter(({ tests }) => tests.length === 0).map(({ mark }) => mark)
+  const named = silent.filter((mark) =>
+    [...titles].some(([name, text]) => name !== 'unit/docs' && names(mark, text)),
+  )
+  expect(named).toEqual([])
 })
 
-describe('tables', () => {
-  test('contract §2, §5: the tables of codes are those of the code', () => {
-    const page = pageText('docs/reference/error-codes.md')
-    expect(withCodes(page, wireFailures, failures)).toBe(page)
-    expect(rowsOf('Codes of the gateway', 'docs/reference/error-codes.md')).toHaveLength(
-      Object.keys(wireFailures).length,
-    )
-  })
+test('contract §2, §5: the tables of codes are those of the code', () => {
+  const page = pageText('docs/reference/error-codes.md')
+  expect(withCodes(page, wireFailures, failures)).toBe(page)
+  expect(rowsOf('Codes of the gateway', 'docs/reference/error-codes.md')).toHaveLength(
+    Object.keys(wireFailures).length,
+  )
+})
 
-  test('contract §6: the codes of the command line stand below the exit code of their kind of error', () => {
-    const kinds = {
-      Usage: 2,
-      Rejected: 3,
-      Unauthorized: 4,
-      Conflict: 5,
-      Uncertain: 6,
-      Failed: 7,
-      Pending: 8,
-      Storage: 74,
-      Unavailable: 75,
-      Interrupted: 130,
-    }
-    const thrown = filesIn(['src'], /\.ts$/).flatMap((name) =>
-      [...readFileSync(join(root, name), 'utf8').matchAll(/new (\w+)Error\(\s*'([a-z_]+)'/g)]
-        .filter(([, kind = '']) => Object.hasOwn(kinds, kind))
-        .map(([, kind, code]) => `${kinds[kind as keyof typeof kinds]} ${code}`),
-    )
-    const listed = [
-      ...section('Codes of the command line', 'docs/reference/error-codes.md').matchAll(
-        /^- Exit (\d+), [^:]*: (.*)\.$/gm,
-      ),
-    ].flatMap(([, exitCode, codes = '']) =>
-      [...codes.matchAll(/`([a-z_]+)`/g)].map(([, code]) => `${exitCode} ${code}`),
-    )
-    expect(thrown.filter((one) => !listed.includes(one))).toEqual([])
-    // One that is read from a table stands there as a text.
-    const source = filesIn(['src'], /\.ts$/).map((name) => readFileSync(join(root, name), 'utf8'))
-    const isWritten = (code: string) => source.some((text) => text.includes(`'${code}'`))
-    expect(listed.filter((one) => !isWritten(one.split(' ')[1] ?? ''))).toEqual([])
-  })
+test('contract §6: the codes of the command line stand below the exit code of their kind of error', () => {
+  const kinds = {
+    Usage: 2,
+    Rejected: 3,
+    Unauthorized: 4,
+    Conflict: 5,
+    Uncertain: 6,
+    Failed: 7,
+    Pending: 8,
+    Storage: 74,
+    Unavailable: 75,
+    Interrupted: 130,
+  }
+  const thrown = filesIn(['src'], /\.ts$/).flatMap((name) =>
+    [...readFileSync(join(root, name), 'utf8').matchAll(/new (\w+)Error\(\s*'([a-z_]+)'/g)]
+      .filter(([, kind = '']) => Object.hasOwn(kinds, kind))
+      .map(([, kind, code]) => `${kinds[kind as keyof typeof kinds]} ${code}`),
+  )
+  const listed = [
+    ...section('Codes of the command line', 'docs/reference/error-codes.md').matchAll(
+      /^- Exit (\d+), [^:]*: (.*)\.$/gm,
+    ),
+  ].flatMap(([, exitCode, codes = '']) =>
+    [...codes.matchAll(/`([a-z_]+)`/g)].map(([, code]) => `${exitCode} ${code}`),
+  )
+  expect(thrown.filter((one) => !listed.includes(one))).toEqual([])
+  // One that is read from a table stands there as a text.
+  const source = filesIn(['src'], /\.ts$/).map((name) => readFileSync(join(root, name), 'utf8'))
+  const isWritten = (code: string) => source.some((text) => text.includes(`'${code}'`))
+  expect(listed.filter((one) => !isWritten(one.split(' ')[1] ?? ''))).toEqual([])
+})
 
-  test('contract §6: the exit codes are those of the code', () => {
-    const codes = rowsOf('Exit codes', 'docs/reference/exit-codes.md').map(([code]) => Number(code))
-    expect(codes).toEqual(Object.values(exit))
-  })
+test('contract §6: the exit codes are those of the code', () => {
+  const codes = rowsOf('Exit codes', 'docs/reference/exit-codes.md').map(([code]) => Number(code))
+  expect(codes).toEqual(Object.values(exit))
 })

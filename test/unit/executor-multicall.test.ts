@@ -31,184 +31,167 @@ async function candidatesIn(
 
 const sizes = (world: PipelineWorld) => proposals(world).map(({ data }) => carriedBy(data).length)
 
-describe('what is sent together', () => {
-  test('one goes by propose, several by multicall, and all are executed with event indexes of their own', async () => {
-    const world = await createPipelineWorld()
-    const { candidates } = await candidatesIn(world, 4)
-    await world.turn()
-    await world.pass(4)
-    expect(await world.ends(candidates)).toEqual(['executed', 'executed', 'executed', 'executed'])
-    const [sent] = proposals(world)
-    expect(
-      decodeFunctionData({ abi: signedProposerAbi, data: sent?.data ?? '0x' }).functionName,
-    ).toBe('multicall')
-    const done = await Promise.all(candidates.map(world.now))
-    expect(
-      done.map(
-        ({ progress }) => 'submission' in progress && progress.submission?.proposalEventIndex,
-      ),
-    ).toEqual([0, 2, 4, 6])
-    const last = await candidatesIn(world, 1)
-    await world.turn()
-    await world.pass(4)
-    expect(await world.ends(last.candidates)).toEqual(['executed'])
-    expect(proposals(world)[1]?.data.slice(0, 10)).toBe('0xb762b23c')
-  })
-
-  test('executor.batch bounds it', async () => {
-    const world = await createPipelineWorld({
-      config: { executor: { batch: 3 } },
-    })
-    const { candidates } = await candidatesIn(world, 7)
-    await world.turn()
-    await world.pass(4)
-    expect(new Set(await world.ends(candidates))).toEqual(new Set(['executed']))
-    expect(sizes(world)).toEqual([3, 3, 1])
-  })
-
-  test('the calldata bounds it too, and those that were in a reverted transaction go by themselves', () => {
-    const judged = Array.from({ length: 9 }, (_, n) => ({
-      candidate: { id: String(n) } as Candidate,
-      calldata: `0x${'00'.repeat(30_000)}` as Hex,
-      walletHasCode: n === 1,
-    }))
-    const ids = (groups: readonly (readonly { candidate: Candidate }[])[]) =>
-      groups.map((group) => group.map(({ candidate }) => candidate.id).join(''))
-    expect(ids(chunks(judged, 25, () => false))).toEqual(['012', '345', '678'])
-    expect(ids(chunks(judged, 25, ({ walletHasCode }) => walletHasCode))).toEqual(
-      ['023', '1', '456', '78'].toSorted(),
-    )
-  })
-
-  test('one that does not hold is left out before a nonce is bound, and fails alone', async () => {
-    const world = await createPipelineWorld()
-    const { candidates } = await candidatesIn(world, 5, (n) =>
-      n === 2 ? { signature: `0x${'11'.repeat(64)}1b` } : {},
-    )
-    await world.turn()
-    await world.pass(6)
-    expect(await world.ends(candidates)).toEqual([
-      'executed',
-      'executed',
-      'signature_not_authorized',
-      'executed',
-      'executed',
-    ])
-    expect(sizes(world)).toEqual([4])
-  })
-
-  test('what holds alone and not together is halved until it holds', async () => {
-    const world = await createPipelineWorld()
-    const { candidates } = await candidatesIn(world, 8)
-    // More than three proposals in one call need more gas than any run may have.
-    const { gasNeeded } = world.chain
-    const heavy = (data: Hex) => data.startsWith('0xac9650d8') && carriedBy(data).length > 3
-    world.chain.gasNeeded = (data) => (heavy(data) ? 60_000_000n : gasNeeded(data))
-    await world.turn()
-    await world.pass(4)
-    expect(new Set(await world.ends(candidates))).toEqual(new Set(['executed']))
-    expect(sizes(world)).toEqual([2, 2, 2, 2])
-    expect(noncesOf(world)).toEqual([0, 1, 2, 3])
-  })
+test('one goes by propose, several by multicall, and all are executed with event indexes of their own', async () => {
+  const world = await createPipelineWorld()
+  const { candidates } = await candidatesIn(world, 4)
+  await world.turn()
+  await world.pass(4)
+  expect(await world.ends(candidates)).toEqual(['executed', 'executed', 'executed', 'executed'])
+  const [sent] = proposals(world)
+  expect(
+    decodeFunctionData({ abi: signedProposerAbi, data: sent?.data ?? '0x' }).functionName,
+  ).toBe('multicall')
+  const done = await Promise.all(candidates.map(world.now))
+  expect(
+    done.map(({ progress }) => 'submission' in progress && progress.submission?.proposalEventIndex),
+  ).toEqual([0, 2, 4, 6])
+  const last = await candidatesIn(world, 1)
+  await world.turn()
+  await world.pass(4)
+  expect(await world.ends(last.candidates)).toEqual(['executed'])
+  expect(proposals(world)[1]?.data.slice(0, 10)).toBe('0xb762b23c')
 })
 
-describe('what a block has no room for', () => {
-  const perProposal = 320_000n
-  const tightFor = (count: number) => (perProposal * BigInt(count) * 11n) / 10n
-  async function tightWorld(tighten: (world: PipelineWorld) => void) {
-    const world = await createPipelineWorld()
-    world.chain.gasNeeded = (data) => perProposal * BigInt(carriedBy(data).length)
-    tighten(world)
-    world.chain.mine()
-    await world.turn()
-    return world
-  }
-
-  test.each([
-    [
-      "the head's gas limit",
-      ({ chain }: PipelineWorld) => {
-        chain.blockGas = tightFor(8)
-      },
-    ],
-    [
-      'what the node takes, which it tells in its refusal alone',
-      ({ chain }: PipelineWorld) => {
-        chain.transactionGas = tightFor(8)
-      },
-    ],
-  ])(
-    'domain §8: above %s it is halved, under no second nonce and with no self-transfer',
-    async (_name, tighten) => {
-      const world = await tightWorld(tighten)
-      const { candidates } = await candidatesIn(world, 8)
-      await world.turn()
-      await world.pass(8)
-      expect(new Set(await world.ends(candidates))).toEqual(new Set(['executed']))
-      expect(sizes(world)).toEqual([4, 4])
-      expect(world.chain.taken.map(({ nonce }) => nonce)).toEqual([0, 1])
-      expect(world.pipeline.faults()).toEqual([])
-      const more = await candidatesIn(world, 8)
-      await world.turn()
-      await world.pass(8)
-      expect(new Set(await world.ends(more.candidates))).toEqual(new Set(['executed']))
-      expect(sizes(world)).toEqual([4, 4, 4, 4])
-    },
+test('the calldata bounds it too, and those that were in a reverted transaction go by themselves', () => {
+  const judged = Array.from({ length: 9 }, (_, n) => ({
+    candidate: { id: String(n) } as Candidate,
+    calldata: `0x${'00'.repeat(30_000)}` as Hex,
+    walletHasCode: n === 1,
+  }))
+  const ids = (groups: readonly (readonly { candidate: Candidate }[])[]) =>
+    groups.map((group) => group.map(({ candidate }) => candidate.id).join(''))
+  expect(ids(chunks(judged, 25, () => false))).toEqual(['012', '345', '678'])
+  expect(ids(chunks(judged, 25, ({ walletHasCode }) => walletHasCode))).toEqual(
+    ['023', '1', '456', '78'].toSorted(),
   )
+})
 
-  test('domain §8: a limit that fitted is halved under the same nonce once blocks have less room', async () => {
-    const world = await tightWorld(() => undefined)
+test('one that does not hold is left out before a nonce is bound, and fails alone', async () => {
+  const world = await createPipelineWorld()
+  const { candidates } = await candidatesIn(world, 5, (n) =>
+    n === 2 ? { signature: `0x${'11'.repeat(64)}1b` } : {},
+  )
+  await world.turn()
+  await world.pass(6)
+  expect(await world.ends(candidates)).toEqual([
+    'executed',
+    'executed',
+    'signature_not_authorized',
+    'executed',
+    'executed',
+  ])
+  expect(sizes(world)).toEqual([4])
+})
+
+test('what holds alone and not together is halved until it holds', async () => {
+  const world = await createPipelineWorld()
+  const { candidates } = await candidatesIn(world, 8)
+  // More than three proposals in one call need more gas than any run may have.
+  const { gasNeeded } = world.chain
+  const heavy = (data: Hex) => data.startsWith('0xac9650d8') && carriedBy(data).length > 3
+  world.chain.gasNeeded = (data) => (heavy(data) ? 60_000_000n : gasNeeded(data))
+  await world.turn()
+  await world.pass(4)
+  expect(new Set(await world.ends(candidates))).toEqual(new Set(['executed']))
+  expect(sizes(world)).toEqual([2, 2, 2, 2])
+  expect(noncesOf(world)).toEqual([0, 1, 2, 3])
+})
+
+const perProposal = 320_000n
+const tightFor = (count: number) => (perProposal * BigInt(count) * 11n) / 10n
+async function tightWorld(tighten: (world: PipelineWorld) => void) {
+  const world = await createPipelineWorld()
+  world.chain.gasNeeded = (data) => perProposal * BigInt(carriedBy(data).length)
+  tighten(world)
+  world.chain.mine()
+  await world.turn()
+  return world
+}
+
+test.each([
+  [
+    "the head's gas limit",
+    ({ chain }: PipelineWorld) => {
+      chain.blockGas = tightFor(8)
+    },
+  ],
+  [
+    'what the node takes, which it tells in its refusal alone',
+    ({ chain }: PipelineWorld) => {
+      chain.transactionGas = tightFor(8)
+    },
+  ],
+])(
+  'domain §8: above %s it is halved, under no second nonce and with no self-transfer',
+  async (_name, tighten) => {
+    const world = await tightWorld(tighten)
     const { candidates } = await candidatesIn(world, 8)
-    world.chain.fault('send', 'unavailable')
     await world.turn()
-    world.chain.blockGas = tightFor(8)
-    await world.emptyBlocks(2)
-    world.clock.monotonic += 30_000
-    await world.pass(12)
+    await world.pass(8)
     expect(new Set(await world.ends(candidates))).toEqual(new Set(['executed']))
     expect(sizes(world)).toEqual([4, 4])
     expect(world.chain.taken.map(({ nonce }) => nonce)).toEqual([0, 1])
-  })
-
-  test('domain §8: one proposal gets less than the margin where a block has no more', async () => {
-    const world = await tightWorld(({ chain }) => {
-      chain.blockGas = tightFor(1)
-    })
-    const { candidates } = await candidatesIn(world, 2)
-    await world.turn()
-    await world.pass(8)
-    expect(await world.ends(candidates)).toEqual(['executed', 'executed'])
-    expect(sizes(world)).toEqual([1, 1])
-  })
-
-  test('R27: one that blocks have no room for binds no nonce, and is executed once they have', async () => {
-    const world = await tightWorld(({ chain }) => {
-      chain.transactionGas = perProposal / 2n
-    })
-    const { candidates } = await candidatesIn(world, 1)
-    await world.turn()
-    await world.pass(10)
-    expect(world.pipeline.faults()).toEqual([expect.stringContaining('more than the 31')])
-    expect(world.ledger.highestNonce(world.executor.address)).toBe(0)
-    world.chain.transactionGas = undefined
-    await world.pass(110)
-    expect(await world.ends(candidates)).toEqual(['executed'])
-    expect(world.ledger.highestNonce(world.executor.address)).toBeLessThanOrEqual(1)
     expect(world.pipeline.faults()).toEqual([])
-  })
-
-  test('EIP-7825: no transaction has more gas than 2^24', async () => {
-    const executor = { enabled: true, max_fee_gwei: 1000, batch: 25, in_flight: 16 }
-    const world = await createPipelineWorld({
-      config: { executor: { ...executor, max_proposal_gas: 3_000_000 } },
-    })
-    world.chain.gasNeeded = (data) => 2_000_000n * BigInt(carriedBy(data).length)
-    const { candidates } = await candidatesIn(world, 8)
+    const more = await candidatesIn(world, 8)
     await world.turn()
     await world.pass(8)
-    expect(new Set(await world.ends(candidates))).toEqual(new Set(['executed']))
-    expect(sizes(world)).toEqual([4, 4])
+    expect(new Set(await world.ends(more.candidates))).toEqual(new Set(['executed']))
+    expect(sizes(world)).toEqual([4, 4, 4, 4])
+  },
+)
+
+test('domain §8: a limit that fitted is halved under the same nonce once blocks have less room', async () => {
+  const world = await tightWorld(() => undefined)
+  const { candidates } = await candidatesIn(world, 8)
+  world.chain.fault('send', 'unavailable')
+  await world.turn()
+  world.chain.blockGas = tightFor(8)
+  await world.emptyBlocks(2)
+  world.clock.monotonic += 30_000
+  await world.pass(12)
+  expect(new Set(await world.ends(candidates))).toEqual(new Set(['executed']))
+  expect(sizes(world)).toEqual([4, 4])
+  expect(world.chain.taken.map(({ nonce }) => nonce)).toEqual([0, 1])
+})
+
+test('domain §8: one proposal gets less than the margin where a block has no more', async () => {
+  const world = await tightWorld(({ chain }) => {
+    chain.blockGas = tightFor(1)
   })
+  const { candidates } = await candidatesIn(world, 2)
+  await world.turn()
+  await world.pass(8)
+  expect(await world.ends(candidates)).toEqual(['executed', 'executed'])
+  expect(sizes(world)).toEqual([1, 1])
+})
+
+test('R27: one that blocks have no room for binds no nonce, and is executed once they have', async () => {
+  const world = await tightWorld(({ chain }) => {
+    chain.transactionGas = perProposal / 2n
+  })
+  const { candidates } = await candidatesIn(world, 1)
+  await world.turn()
+  await world.pass(10)
+  expect(world.pipeline.faults()).toEqual([expect.stringContaining('more than the 31')])
+  expect(world.ledger.highestNonce(world.executor.address)).toBe(0)
+  world.chain.transactionGas = undefined
+  await world.pass(110)
+  expect(await world.ends(candidates)).toEqual(['executed'])
+  expect(world.ledger.highestNonce(world.executor.address)).toBeLessThanOrEqual(1)
+  expect(world.pipeline.faults()).toEqual([])
+})
+
+test('EIP-7825: no transaction has more gas than 2^24', async () => {
+  const executor = { enabled: true, max_fee_gwei: 1000, batch: 25, in_flight: 16 }
+  const world = await createPipelineWorld({
+    config: { executor: { ...executor, max_proposal_gas: 3_000_000 } },
+  })
+  world.chain.gasNeeded = (data) => 2_000_000n * BigInt(carriedBy(data).length)
+  const { candidates } = await candidatesIn(world, 8)
+  await world.turn()
+  await world.pass(8)
+  expect(new Set(await world.ends(candidates))).toEqual(new Set(['executed']))
+  expect(sizes(world)).toEqual([4, 4])
 })
 
 describe('when one of them cannot be executed any more', () => {
@@ -314,40 +297,38 @@ describe('when one of them cannot be executed any more', () => {
   })
 })
 
-describe('restarts (R15)', () => {
-  test('killed with a nonce bound and nothing signed: what still stands goes under it, the rest ends', async () => {
-    const world = await createPipelineWorld()
-    const { questionIds, candidates } = await candidatesIn(world, 4)
-    await world.killedAt('reserved')
-    rivalProposes(world.chain, questionIds[0] ?? '0x', testSigner(9).address)
-    await world.pass(8)
-    expect(await world.ends(candidates)).toEqual(['superseded', 'executed', 'executed', 'executed'])
-    expect(sizes(world)).toEqual([3])
-    expect(noncesOf(world)).toEqual([0])
-  })
-
-  test.each(['prepared', 'sent', 'confirmed'] as const)(
-    'killed after %s: the stored bytes, once',
-    async (point) => {
-      const world = await createPipelineWorld()
-      const { candidates } = await candidatesIn(world, 4)
-      let armed = true
-      world.failpoint = async (name) => {
-        if (!armed || name !== point) return
-        armed = false
-        throw new Error('killed')
-      }
-      for (let block = 0; block < 8; block += 1) {
-        await world.turn().catch((error: Error) => {
-          if (error.message !== 'killed') throw error
-          return world.restart()
-        })
-        world.chain.mine()
-        world.clock.monotonic += 2_000
-      }
-      expect(armed).toBe(false)
-      expect(new Set(await world.ends(candidates))).toEqual(new Set(['executed']))
-      expect(sizes(world)).toEqual([4])
-    },
-  )
+test('R15: killed with a nonce bound and nothing signed: what still stands goes under it, the rest ends', async () => {
+  const world = await createPipelineWorld()
+  const { questionIds, candidates } = await candidatesIn(world, 4)
+  await world.killedAt('reserved')
+  rivalProposes(world.chain, questionIds[0] ?? '0x', testSigner(9).address)
+  await world.pass(8)
+  expect(await world.ends(candidates)).toEqual(['superseded', 'executed', 'executed', 'executed'])
+  expect(sizes(world)).toEqual([3])
+  expect(noncesOf(world)).toEqual([0])
 })
+
+test.each(['prepared', 'sent', 'confirmed'] as const)(
+  'R15: killed after %s: the stored bytes, once',
+  async (point) => {
+    const world = await createPipelineWorld()
+    const { candidates } = await candidatesIn(world, 4)
+    let armed = true
+    world.failpoint = async (name) => {
+      if (!armed || name !== point) return
+      armed = false
+      throw new Error('killed')
+    }
+    for (let block = 0; block < 8; block += 1) {
+      await world.turn().catch((error: Error) => {
+        if (error.message !== 'killed') throw error
+        return world.restart()
+      })
+      world.chain.mine()
+      world.clock.monotonic += 2_000
+    }
+    expect(armed).toBe(false)
+    expect(new Set(await world.ends(candidates))).toEqual(new Set(['executed']))
+    expect(sizes(world)).toEqual([4])
+  },
+)

@@ -23,122 +23,122 @@ const refusal = (raw: unknown): string => {
 }
 const oneRule = (on: unknown, act: unknown = drop) => ({ rules: [{ on, do: act }] })
 
-describe('contract §6: fault scripts', () => {
-  test.each([
-    [[], 'it must be one JSON object'],
-    [{}, 'rules must be a list of rules'],
-    [{ rules: [] }, 'rules must hold at least one rule'],
-    [{ rules: [{ on: { route: 'any' }, do: drop }], seed: 1 }, '"seed" is an unknown key'],
-    [oneRule({ route: 'submit', nht: 1 }), '"rules.0.on.nht" is an unknown key'],
-    [oneRule({ route: 'submit' }, { ...drop, ms: 1 }), '"rules.0.do.ms" is an unknown key'],
-    [oneRule({ route: 'propose' }), 'rules.0.on.route must be one of "eligibility"'],
-    [oneRule({}), 'rules.0.on.route must be one of'],
-    [oneRule({ route: 'submit', nth: 0 }), 'rules.0.on.nth must be a whole number from 1'],
-    [
-      oneRule({ route: 'submit', nth: 1, every: 2 }),
-      'rules.0.on must have only one of nth, every, and from with to',
-    ],
-    [oneRule({ route: 'submit', from: 3, to: 2 }), 'rules.0.on must have from no greater than to'],
-    [
-      oneRule({ route: 'batch submit', question: 'a-b' }),
-      'rules.0.on may name a question with "signing-data"',
-    ],
-    [
-      oneRule({ route: 'submit', question: '../x' }),
-      'rules.0.on.question must be a slug or a question id',
-    ],
-    [
-      oneRule({ route: 'submit' }, { act: 'explode' }),
-      'rules.0.do.act must have an act, one of "drop", "stall"',
-    ],
-    [oneRule({ route: 'submit' }, { act: 'drop' }), 'rules.0.do.when must be "before" or "after"'],
-    [
-      oneRule({ route: 'submit' }, { act: 'answer', when: 'before', status: 500 }),
-      'rules.0.do.status must be 429, 502, 503 or 504',
-    ],
-    [
-      oneRule({ route: 'submit' }, { act: 'answer', when: 'after', status: 503 }),
-      'rules.0.do.when must be "before" with 429 and 503',
-    ],
-    [
-      oneRule({ route: 'submit' }, { act: 'delay', when: 'before' }),
-      'rules.0.do.milliseconds must be a whole number',
-    ],
-    [oneRule({ route: 'any' }, { act: 'advance_round' }), 'rules.0.do must name a question'],
-  ])('a script with a fault is refused with the key and what it must be: %j', (raw, told) => {
+test.each([
+  [[], 'it must be one JSON object'],
+  [{}, 'rules must be a list of rules'],
+  [{ rules: [] }, 'rules must hold at least one rule'],
+  [{ rules: [{ on: { route: 'any' }, do: drop }], seed: 1 }, '"seed" is an unknown key'],
+  [oneRule({ route: 'submit', nht: 1 }), '"rules.0.on.nht" is an unknown key'],
+  [oneRule({ route: 'submit' }, { ...drop, ms: 1 }), '"rules.0.do.ms" is an unknown key'],
+  [oneRule({ route: 'propose' }), 'rules.0.on.route must be one of "eligibility"'],
+  [oneRule({}), 'rules.0.on.route must be one of'],
+  [oneRule({ route: 'submit', nth: 0 }), 'rules.0.on.nth must be a whole number from 1'],
+  [
+    oneRule({ route: 'submit', nth: 1, every: 2 }),
+    'rules.0.on must have only one of nth, every, and from with to',
+  ],
+  [oneRule({ route: 'submit', from: 3, to: 2 }), 'rules.0.on must have from no greater than to'],
+  [
+    oneRule({ route: 'batch submit', question: 'a-b' }),
+    'rules.0.on may name a question with "signing-data"',
+  ],
+  [
+    oneRule({ route: 'submit', question: '../x' }),
+    'rules.0.on.question must be a slug or a question id',
+  ],
+  [
+    oneRule({ route: 'submit' }, { act: 'explode' }),
+    'rules.0.do.act must have an act, one of "drop", "stall"',
+  ],
+  [oneRule({ route: 'submit' }, { act: 'drop' }), 'rules.0.do.when must be "before" or "after"'],
+  [
+    oneRule({ route: 'submit' }, { act: 'answer', when: 'before', status: 500 }),
+    'rules.0.do.status must be 429, 502, 503 or 504',
+  ],
+  [
+    oneRule({ route: 'submit' }, { act: 'answer', when: 'after', status: 503 }),
+    'rules.0.do.when must be "before" with 429 and 503',
+  ],
+  [
+    oneRule({ route: 'submit' }, { act: 'delay', when: 'before' }),
+    'rules.0.do.milliseconds must be a whole number',
+  ],
+  [oneRule({ route: 'any' }, { act: 'advance_round' }), 'rules.0.do must name a question'],
+])(
+  'contract §6: a script with a fault is refused with the key and what it must be: %j',
+  (raw, told) => {
     expect(refusal(raw)).toContain(`script.json: ${told}`)
-  })
+  },
+)
 
-  test('a slug that no question has is refused with its place, in what a rule is about and in what it does; a question id is not', () => {
-    const id = `0x${'ab'.repeat(32)}`
-    const known = (...rules: unknown[]) =>
-      requireKnownSlugs(script(...rules), ['some-slug', 'other'])
-    const advance = { act: 'advance_round', question: 'nothing' }
-    expect(() => known({ on: { route: 'submit', question: 'nothing' }, do: drop })).toThrow(
-      'rules.0.on.question is a slug that no question',
-    )
-    expect(() =>
-      known({ on: { route: 'any' }, do: drop }, { on: { route: 'any' }, do: advance }),
-    ).toThrow('rules.1.do.question is a slug')
-    for (const question of [id, 'some-slug', 'other']) {
-      known({ on: { route: 'submit', question }, do: { act: 'advance_round', question } })
-    }
-    known({ on: { route: 'submit' }, do: { act: 'advance_round' } })
-  })
+test('contract §6: a slug that no question has is refused with its place, in what a rule is about and in what it does; a question id is not', () => {
+  const id = `0x${'ab'.repeat(32)}`
+  const known = (...rules: unknown[]) => requireKnownSlugs(script(...rules), ['some-slug', 'other'])
+  const advance = { act: 'advance_round', question: 'nothing' }
+  expect(() => known({ on: { route: 'submit', question: 'nothing' }, do: drop })).toThrow(
+    'rules.0.on.question is a slug that no question',
+  )
+  expect(() =>
+    known({ on: { route: 'any' }, do: drop }, { on: { route: 'any' }, do: advance }),
+  ).toThrow('rules.1.do.question is a slug')
+  for (const question of [id, 'some-slug', 'other']) {
+    known({ on: { route: 'submit', question }, do: { act: 'advance_round', question } })
+  }
+  known({ on: { route: 'submit' }, do: { act: 'advance_round' } })
+})
 
-  test('R5, R20: a refusal never repeats a value', () => {
-    expect(
-      refusal(oneRule({ route: 'SECRET', question: 'SECRET' }, { act: 'SECRET' })),
-    ).not.toContain('SECRET')
-  })
+test('R5, R20: a refusal never repeats a value', () => {
+  expect(
+    refusal(oneRule({ route: 'SECRET', question: 'SECRET' }, { act: 'SECRET' })),
+  ).not.toContain('SECRET')
+})
 
-  test('§4: each route of the API has a name, and health and unknown routes have none', () => {
-    const id = `0x${'ab'.repeat(32)}`
-    const calls = [
-      ['POST', `/v1/proposals/${id}`],
-      ['GET', '/v1/proposals/some-slug/status/00000000-0000-4000-8000-000000000000'],
-      ['POST', '/v1/proposals/some-slug/signing-data'],
-      ['POST', '/propose/batch'],
-      ['POST', '/propose/batch/status'],
-      ['POST', '/propose/batch/signing-data'],
-      ['GET', `/v1/proposals/eligibility/0x${'11'.repeat(20)}`],
-      ['GET', '/healthz'],
-      ['POST', '/v1/proposals/eligibility'],
-      ['GET', `/v1/proposals/${id}`],
-    ] as const
-    expect(calls.map(([method, target]) => faultCall(method, target)?.route)).toEqual([
-      ...[
-        'submit',
-        'status',
-        'signing-data',
-        'batch submit',
-        'batch status',
-        'batch signing-data',
-        'eligibility',
-      ],
-      ...[undefined, undefined, undefined],
-    ])
-    expect(faultCall('POST', `/v1/proposals/${id}`)?.question).toBe(id)
-  })
+test('§4: each route of the API has a name, and health and unknown routes have none', () => {
+  const id = `0x${'ab'.repeat(32)}`
+  const calls = [
+    ['POST', `/v1/proposals/${id}`],
+    ['GET', '/v1/proposals/some-slug/status/00000000-0000-4000-8000-000000000000'],
+    ['POST', '/v1/proposals/some-slug/signing-data'],
+    ['POST', '/propose/batch'],
+    ['POST', '/propose/batch/status'],
+    ['POST', '/propose/batch/signing-data'],
+    ['GET', `/v1/proposals/eligibility/0x${'11'.repeat(20)}`],
+    ['GET', '/healthz'],
+    ['POST', '/v1/proposals/eligibility'],
+    ['GET', `/v1/proposals/${id}`],
+  ] as const
+  expect(calls.map(([method, target]) => faultCall(method, target)?.route)).toEqual([
+    ...[
+      'submit',
+      'status',
+      'signing-data',
+      'batch submit',
+      'batch status',
+      'batch signing-data',
+      'eligibility',
+    ],
+    ...[undefined, undefined, undefined],
+  ])
+  expect(faultCall('POST', `/v1/proposals/${id}`)?.question).toBe(id)
+})
 
-  test('nth, every and from–to name calls by count, each rule counting its own, whatever rules before it did', () => {
-    const counter = countFaults(
-      script(
-        { on: { route: 'submit', nth: 2 }, do: drop },
-        { on: { route: 'any', every: 3 }, do: drop },
-        { on: { route: 'submit', from: 2, to: 3 }, do: drop },
-        { on: { route: 'submit', question: 'known-as-b' }, do: drop },
-        { on: { route: 'submit', from: 4 }, do: drop },
-      ),
-      (one, other) => one === other || (one === 'known-as-b' && other === 'b'),
-    )
-    const met = ['a', 'b', 'a', 'a'].map((question) =>
-      counter.meet({ route: 'submit', question }).map(({ number }) => number),
-    )
-    expect(met).toEqual([[], [1, 3, 4], [2, 3], [5]])
-    expect(counter.meet({ route: 'status', question: 'b' })).toEqual([])
-    expect(counter.counts()).toEqual([4, 5, 4, 1, 4])
-  })
+test('contract §6: nth, every and from–to name calls by count, each rule counting its own, whatever rules before it did', () => {
+  const counter = countFaults(
+    script(
+      { on: { route: 'submit', nth: 2 }, do: drop },
+      { on: { route: 'any', every: 3 }, do: drop },
+      { on: { route: 'submit', from: 2, to: 3 }, do: drop },
+      { on: { route: 'submit', question: 'known-as-b' }, do: drop },
+      { on: { route: 'submit', from: 4 }, do: drop },
+    ),
+    (one, other) => one === other || (one === 'known-as-b' && other === 'b'),
+  )
+  const met = ['a', 'b', 'a', 'a'].map((question) =>
+    counter.meet({ route: 'submit', question }).map(({ number }) => number),
+  )
+  expect(met).toEqual([[], [1, 3, 4], [2, 3], [5]])
+  expect(counter.meet({ route: 'status', question: 'b' })).toEqual([])
+  expect(counter.counts()).toEqual([4, 5, 4, 1, 4])
 })
 
 function bench(...rules: unknown[]) {

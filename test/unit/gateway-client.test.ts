@@ -227,127 +227,122 @@ describe('the classes of answers (robustness §6, contract §1)', () => {
   })
 })
 
-describe('Retry-After (§7, robustness §6)', () => {
-  const hint = (header: string | undefined, detail = '') =>
-    retryHintMs(new Headers(header === undefined ? {} : { 'retry-after': header }), detail, clock)
-  test('digits, an HTTP date, or the detail where there is no header', () => {
-    expect(hint('7')).toBe(7_000)
-    expect(hint('Fri, 20 Nov 2026 05:38:20 GMT')).toBe(20_000)
-    expect(hint('Fri, 20 Nov 2026 05:37:20 GMT')).toBe(0)
-    expect(hint(undefined, 'rate limit reached; retry in 12 seconds')).toBe(12_000)
-    expect(hint('soon', 'retry in 1 second')).toBe(1_000)
-    for (const bad of ['-1', '1.5', '0x10', '1e3', '', 'tomorrow'])
-      expect(hint(bad)).toBeUndefined()
+const hint = (header: string | undefined, detail = '') =>
+  retryHintMs(new Headers(header === undefined ? {} : { 'retry-after': header }), detail, clock)
+test('§7: digits, an HTTP date, or the detail where there is no header', () => {
+  expect(hint('7')).toBe(7_000)
+  expect(hint('Fri, 20 Nov 2026 05:38:20 GMT')).toBe(20_000)
+  expect(hint('Fri, 20 Nov 2026 05:37:20 GMT')).toBe(0)
+  expect(hint(undefined, 'rate limit reached; retry in 12 seconds')).toBe(12_000)
+  expect(hint('soon', 'retry in 1 second')).toBe(1_000)
+  for (const bad of ['-1', '1.5', '0x10', '1e3', '', 'tomorrow']) expect(hint(bad)).toBeUndefined()
+})
+test('§7: more than two minutes is told as it is, for the caller to stop', () => {
+  expect(hint('121')).toBeGreaterThan(maxRetryAfterMs)
+})
+
+test('R21: https, or http for loopback names only', () => {
+  for (const good of [
+    'https://gateway.example',
+    'http://localhost:1',
+    'http://127.0.0.1',
+    'http://127.9.9.9:80',
+    'http://[::1]:5',
+    'https://x.y/a/b/',
+  ]) {
+    expect(parseBaseUrl(good).href).not.toMatch(/\/$/)
+  }
+  const bad = [
+    'http://gateway.example',
+    'http://localhost.example',
+    'http://127.0.0.1.example',
+    'http://[::2]',
+    'ftp://localhost',
+    'gateway.example',
+    '',
+  ]
+  for (const url of bad)
+    expect(() => parseBaseUrl(url), url).toThrow(
+      expect.objectContaining({ code: 'invalid_base_url' }),
+    )
+})
+test('R5: no userinfo, query or fragment, and the refusal shows none of it', () => {
+  for (const url of [
+    'https://me:secret@x.y',
+    'https://x.y?key=secret',
+    'https://x.y#secret',
+    'https://x.y?',
+    'https://x.y#',
+  ]) {
+    try {
+      parseBaseUrl(url)
+      throw new Error(`${url} was taken`)
+    } catch (error) {
+      expect(error).toBeInstanceOf(ProposerError)
+      expect(JSON.stringify(error)).not.toContain('secret')
+    }
+  }
+})
+test('R21: every path is its own, and status_url is never followed', async () => {
+  const asked: string[] = []
+  const client = createGatewayClient({
+    fetch: async (input, init) => {
+      asked.push(`${init?.method} ${String(input)} ${init?.redirect}`)
+      return json(202, ack)
+    },
+    baseUrl: 'https://gateway.example/base/',
+    clock,
   })
-  test('more than two minutes is told as it is, for the caller to stop', () => {
-    expect(hint('121')).toBeGreaterThan(maxRetryAfterMs)
+  await client.submit(questionId, '{}')
+  await client.status(questionId, candidateId)
+  expect(asked).toEqual([
+    `POST https://gateway.example/base/v1/proposals/${questionId} manual`,
+    `GET https://gateway.example/base/v1/proposals/${questionId}/status/${candidateId} manual`,
+  ])
+  expect(client.origin).toBe('https://gateway.example')
+})
+test('R5: what stands before a gateway and repeats its secret path does not get it into an error, an item or a failure', async () => {
+  const said = 'no route /PATHSECRET/v1/x'
+  const hidden = 'no route /[hidden]/v1/x'
+  const client = (body: unknown, status: number) =>
+    createGatewayClient({
+      fetch: async () => json(status, body),
+      baseUrl: 'https://gateway.example/PATHSECRET',
+      clock,
+    })
+  const refused = { ...error('route_not_found', said), errors: [{ path: said, code: 'x' }] }
+  expect(await client(refused, 404).submit(questionId, '{}')).toMatchObject({
+    detail: hidden,
+    errors: [{ path: hidden }],
+  })
+  // Cut after it was looked for: half a secret is known no more.
+  const long = error('route_not_found', `${'x'.repeat(995)} PATHSECRET`)
+  expect(await client(long, 404).submit(questionId, '{}')).toMatchObject({
+    detail: expect.not.stringContaining('PATHS'),
+  })
+  const item = { identifier: questionId, status_code: 404, ...error('question_not_found', said) }
+  expect(await client({ results: [item] }, 200).contexts([questionId])).toMatchObject({
+    value: { results: [{ error: { detail: hidden } }] },
+  })
+  expect(
+    await client({ ...ack, candidate_id: candidateId }, 202).submit(questionId, '{}'),
+  ).toMatchObject({
+    value: { candidate_id: candidateId },
   })
 })
 
-describe('where the client connects to (R21)', () => {
-  test('https, or http for loopback names only', () => {
-    for (const good of [
-      'https://gateway.example',
-      'http://localhost:1',
-      'http://127.0.0.1',
-      'http://127.9.9.9:80',
-      'http://[::1]:5',
-      'https://x.y/a/b/',
-    ]) {
-      expect(parseBaseUrl(good).href).not.toMatch(/\/$/)
-    }
-    const bad = [
-      'http://gateway.example',
-      'http://localhost.example',
-      'http://127.0.0.1.example',
-      'http://[::2]',
-      'ftp://localhost',
-      'gateway.example',
-      '',
-    ]
-    for (const url of bad)
-      expect(() => parseBaseUrl(url), url).toThrow(
-        expect.objectContaining({ code: 'invalid_base_url' }),
-      )
-  })
-  test('R5: no userinfo, query or fragment, and the refusal shows none of it', () => {
-    for (const url of [
-      'https://me:secret@x.y',
-      'https://x.y?key=secret',
-      'https://x.y#secret',
-      'https://x.y?',
-      'https://x.y#',
-    ]) {
-      try {
-        parseBaseUrl(url)
-        throw new Error(`${url} was taken`)
-      } catch (error) {
-        expect(error).toBeInstanceOf(ProposerError)
-        expect(JSON.stringify(error)).not.toContain('secret')
-      }
-    }
-  })
-  test('every path is its own, and status_url is never followed', async () => {
-    const asked: string[] = []
-    const client = createGatewayClient({
-      fetch: async (input, init) => {
-        asked.push(`${init?.method} ${String(input)} ${init?.redirect}`)
-        return json(202, ack)
-      },
-      baseUrl: 'https://gateway.example/base/',
-      clock,
-    })
-    await client.submit(questionId, '{}')
-    await client.status(questionId, candidateId)
-    expect(asked).toEqual([
-      `POST https://gateway.example/base/v1/proposals/${questionId} manual`,
-      `GET https://gateway.example/base/v1/proposals/${questionId}/status/${candidateId} manual`,
-    ])
-    expect(client.origin).toBe('https://gateway.example')
-  })
-  test('R5: what stands before a gateway and repeats its secret path does not get it into an error, an item or a failure', async () => {
-    const said = 'no route /PATHSECRET/v1/x'
-    const hidden = 'no route /[hidden]/v1/x'
-    const client = (body: unknown, status: number) =>
-      createGatewayClient({
-        fetch: async () => json(status, body),
-        baseUrl: 'https://gateway.example/PATHSECRET',
-        clock,
-      })
-    const refused = { ...error('route_not_found', said), errors: [{ path: said, code: 'x' }] }
-    expect(await client(refused, 404).submit(questionId, '{}')).toMatchObject({
-      detail: hidden,
-      errors: [{ path: hidden }],
-    })
-    // Cut after it was looked for: half a secret is known no more.
-    const long = error('route_not_found', `${'x'.repeat(995)} PATHSECRET`)
-    expect(await client(long, 404).submit(questionId, '{}')).toMatchObject({
-      detail: expect.not.stringContaining('PATHS'),
-    })
-    const item = { identifier: questionId, status_code: 404, ...error('question_not_found', said) }
-    expect(await client({ results: [item] }, 200).contexts([questionId])).toMatchObject({
-      value: { results: [{ error: { detail: hidden } }] },
-    })
-    expect(
-      await client({ ...ack, candidate_id: candidateId }, 202).submit(questionId, '{}'),
-    ).toMatchObject({
-      value: { candidate_id: candidateId },
-    })
-  })
-
-  test('what is no identifier never becomes part of a path', async () => {
-    const client = answering(() => json(200, {}))
-    for (const bad of ['../x', 'a/b', 'A', '', '0x1A', 'a%2fb', 'eligibility']) {
-      await expect(client.submit(bad, '{}')).rejects.toMatchObject({
-        code: 'invalid_identifier',
-        meta: { exitCode: 2 },
-      })
-    }
-    await expect(client.status(questionId, '../x')).rejects.toMatchObject({
+test('R21: what is no identifier never becomes part of a path', async () => {
+  const client = answering(() => json(200, {}))
+  for (const bad of ['../x', 'a/b', 'A', '', '0x1A', 'a%2fb', 'eligibility']) {
+    await expect(client.submit(bad, '{}')).rejects.toMatchObject({
       code: 'invalid_identifier',
+      meta: { exitCode: 2 },
     })
-    await expect(client.statuses([])).rejects.toMatchObject({ code: 'invalid_batch' })
+  }
+  await expect(client.status(questionId, '../x')).rejects.toMatchObject({
+    code: 'invalid_identifier',
   })
+  await expect(client.statuses([])).rejects.toMatchObject({ code: 'invalid_batch' })
 })
 
 test('contract §6: the gravest wins: 74, 6, 75, 5, 4, 3, 7, 8', () => {

@@ -1,82 +1,78 @@
-import { describe, expect, test } from 'vitest'
+import {  expect, test } from 'vitest'
 import { withFlags } from '#commands/terminal/hint-flags'
 
-describe('contract §6: commands in hints can be pasted', () => {
-  test('they repeat the flags that this command line was given, quoted where a shell needs it', () => {
-    const argv = [
-      'replay',
-      '--gateway',
-      'https://g.example',
-      '--home=/my home',
-      '--account',
-      "o'neil",
-      '--json',
-    ]
-    expect(withFlags('run `proposer replay a-1`, then wait', argv)).toBe(
-      "run `proposer replay a-1 --gateway https://g.example --home '/my home' --account 'o'\\''neil'`, then wait",
-    )
-  })
+test('contract §6: they repeat the flags that this command line was given, quoted where a shell needs it', () => {
+  const argv = [
+    'replay',
+    '--gateway',
+    'https://g.example',
+    '--home=/my home',
+    '--account',
+    "o'neil",
+    '--json',
+  ]
+  expect(withFlags('run `proposer replay a-1`, then wait', argv)).toBe(
+    "run `proposer replay a-1 --gateway https://g.example --home '/my home' --account 'o'\\''neil'`, then wait",
+  )
+})
 
-  test('what a command names itself stays, and another gateway than its own is not added', () => {
-    const argv = ['replay', '--gateway', 'https://g.example', '--profile', 'main']
-    expect(withFlags('`proposer replay a-1 --local <gateway.json>`', argv)).toBe(
-      '`proposer replay a-1 --local <gateway.json> --profile main`',
-    )
-    expect(withFlags('`proposer replay a-1 --gateway https://h.example`', argv)).toBe(
-      '`proposer replay a-1 --gateway https://h.example --profile main`',
-    )
-  })
+test('contract §6: what a command names itself stays, and another gateway than its own is not added', () => {
+  const argv = ['replay', '--gateway', 'https://g.example', '--profile', 'main']
+  expect(withFlags('`proposer replay a-1 --local <gateway.json>`', argv)).toBe(
+    '`proposer replay a-1 --local <gateway.json> --profile main`',
+  )
+  expect(withFlags('`proposer replay a-1 --gateway https://h.example`', argv)).toBe(
+    '`proposer replay a-1 --gateway https://h.example --profile main`',
+  )
+})
 
-  test('a command that asks nobody gets what names its journal alone, and text that is no command stays', () => {
-    const argv = ['submit', 'q', '--local', 'gateway.json', '--home', 'h']
-    expect(withFlags('see `proposer journal list`, or give `--outcome p1` to proposer', argv)).toBe(
-      'see `proposer journal list --home h`, or give `--outcome p1` to proposer',
-    )
-  })
+test('contract §6: a command that asks nobody gets what names its journal alone, and text that is no command stays', () => {
+  const argv = ['submit', 'q', '--local', 'gateway.json', '--home', 'h']
+  expect(withFlags('see `proposer journal list`, or give `--outcome p1` to proposer', argv)).toBe(
+    'see `proposer journal list --home h`, or give `--outcome p1` to proposer',
+  )
+})
 
-  test('a dev chain to start has a node of its own, a verb of one that runs has the same', () => {
-    const argv = ['devchain', 'warp', '1h', '--rpc-url', 'http://127.0.0.1:1', '--home', 'h']
-    expect(withFlags('start one with `proposer devchain`', argv)).toBe(
-      'start one with `proposer devchain --home h`',
-    )
-    expect(withFlags('`proposer devchain --port 8545`', argv)).toBe(
-      '`proposer devchain --port 8545 --home h`',
-    )
-    expect(withFlags('`proposer devchain settle q`', argv)).toBe(
-      '`proposer devchain settle q --home h --rpc-url http://127.0.0.1:1`',
-    )
-  })
+test('contract §6: a dev chain to start has a node of its own, a verb of one that runs has the same', () => {
+  const argv = ['devchain', 'warp', '1h', '--rpc-url', 'http://127.0.0.1:1', '--home', 'h']
+  expect(withFlags('start one with `proposer devchain`', argv)).toBe(
+    'start one with `proposer devchain --home h`',
+  )
+  expect(withFlags('`proposer devchain --port 8545`', argv)).toBe(
+    '`proposer devchain --port 8545 --home h`',
+  )
+  expect(withFlags('`proposer devchain settle q`', argv)).toBe(
+    '`proposer devchain settle q --home h --rpc-url http://127.0.0.1:1`',
+  )
+})
 
-  test("a command of a gateway's owner is for the same gateway.json, which others take as --local", () => {
-    const hint = 'run `proposer operator store init`, or `proposer serve`'
-    const pasted =
-      'run `proposer operator store init --config g.json`, or `proposer serve --config g.json`'
-    expect(withFlags(hint, ['operator', 'gateways', '--config', 'g.json'])).toBe(pasted)
-    expect(withFlags(hint, ['eligibility', '--local=g.json'])).toBe(pasted)
-    expect(withFlags(hint, ['eligibility', '--gateway', 'https://g.example'])).toBe(hint)
-    const argv = ['eligibility', '--local', 'g.json']
-    for (const own of ['`proposer serve --config h.json`', '`proposer serve --dev`'])
-      expect(withFlags(own, argv)).toBe(own)
-    expect(withFlags('`proposer poll x`', ['serve', '--config', 'g.json'])).toBe(
-      '`proposer poll x`',
-    )
-  })
+test("contract §6: a command of a gateway's owner is for the same gateway.json, which others take as --local", () => {
+  const hint = 'run `proposer operator store init`, or `proposer serve`'
+  const pasted =
+    'run `proposer operator store init --config g.json`, or `proposer serve --config g.json`'
+  expect(withFlags(hint, ['operator', 'gateways', '--config', 'g.json'])).toBe(pasted)
+  expect(withFlags(hint, ['eligibility', '--local=g.json'])).toBe(pasted)
+  expect(withFlags(hint, ['eligibility', '--gateway', 'https://g.example'])).toBe(hint)
+  const argv = ['eligibility', '--local', 'g.json']
+  for (const own of ['`proposer serve --config h.json`', '`proposer serve --dev`'])
+    expect(withFlags(own, argv)).toBe(own)
+  expect(withFlags('`proposer poll x`', ['serve', '--config', 'g.json'])).toBe('`proposer poll x`')
+})
 
-  test('R5: a URL that may hold a credential is not repeated', () => {
-    const argv = [
-      'poll',
-      '--rpc-url',
-      'https://node.example/v2/secret',
-      '--gateway',
-      'https://g.example/',
-    ]
-    expect(withFlags('`proposer poll x`', argv)).toBe(
-      '`proposer poll x --gateway https://g.example/ --rpc-url <url>`',
-    )
-  })
+test('R5: a URL that may hold a credential is not repeated', () => {
+  const argv = [
+    'poll',
+    '--rpc-url',
+    'https://node.example/v2/secret',
+    '--gateway',
+    'https://g.example/',
+  ]
+  expect(withFlags('`proposer poll x`', argv)).toBe(
+    '`proposer poll x --gateway https://g.example/ --rpc-url <url>`',
+  )
+})
 
-  test('without such flags a hint is as it was; what stands behind -- is no flag', () => {
-    expect(withFlags('`proposer poll x`', ['poll', 'x', '--json'])).toBe('`proposer poll x`')
-    expect(withFlags('`proposer poll x`', ['poll', '--', '--home', 'h'])).toBe('`proposer poll x`')
-  })
+test('contract §6: without such flags a hint is as it was; what stands behind -- is no flag', () => {
+  expect(withFlags('`proposer poll x`', ['poll', 'x', '--json'])).toBe('`proposer poll x`')
+  expect(withFlags('`proposer poll x`', ['poll', '--', '--home', 'h'])).toBe('`proposer poll x`')
 })

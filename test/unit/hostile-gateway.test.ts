@@ -227,28 +227,23 @@ describe('terms (robustness §6, before signing)', () => {
   })
 })
 
-describe('contexts from files (contract §6, sign --context)', () => {
-  test('anything else is refused with what is wrong', () => {
-    const world = makeWorld()
-    const two = {
-      questions: [
-        world.gateway.question,
-        { ...world.gateway.question, question_id: other('8', 32) },
-      ],
-    }
-    for (const bad of [
-      null,
-      1,
-      'x',
-      {},
-      { questions: [] },
-      { questions: 1 },
-      { questions: [{ identifier: 'x', error: {} }] },
-      two,
-    ]) {
-      expect(() => parseContext(bad, other('9', 32))).toThrow(ProposerError)
-    }
-  })
+test('contract §6: anything else is refused with what is wrong', () => {
+  const world = makeWorld()
+  const two = {
+    questions: [world.gateway.question, { ...world.gateway.question, question_id: other('8', 32) }],
+  }
+  for (const bad of [
+    null,
+    1,
+    'x',
+    {},
+    { questions: [] },
+    { questions: 1 },
+    { questions: [{ identifier: 'x', error: {} }] },
+    two,
+  ]) {
+    expect(() => parseContext(bad, other('9', 32))).toThrow(ProposerError)
+  }
 })
 
 test('contract §7: trust.json with an unknown key, a missing one or an upper-case address names it', () => {

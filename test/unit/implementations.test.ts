@@ -1,5 +1,5 @@
 import { encodeFunctionData, keccak256 } from 'viem'
-import { describe, expect, test } from 'vitest'
+import {  expect, test } from 'vitest'
 import { implementationSlot, oracleV3Abi } from '#core/chain/contracts'
 import {
   changedImplementations,
@@ -37,79 +37,77 @@ function world() {
   }
 }
 
-describe('domain §10: what code a pinned contract runs', () => {
-  test('a proxy is pinned by its slot and the code there, any other contract by its own code', async () => {
-    const { chain, at } = world()
-    expect(await implementationOf(chain, proxy, at())).toEqual({
-      implementation: first,
-      code_hash: keccak256('0x01'),
+test('domain §10: a proxy is pinned by its slot and the code there, any other contract by its own code', async () => {
+  const { chain, at } = world()
+  expect(await implementationOf(chain, proxy, at())).toEqual({
+    implementation: first,
+    code_hash: keccak256('0x01'),
+  })
+  const pins = await implementationsOf(chain, [proxy, plain, plain], at())
+  expect(pins[plain]).toEqual({ implementation: plain, code_hash: keccak256('0x60') })
+  expect(proxiesOf(pins)).toEqual([proxy])
+})
+
+test('domain §10: an upgrade is a change that names both; one storage read a contract tells of none', async () => {
+  const { chain, at, upgrade } = world()
+  const pins = await implementationsOf(chain, [proxy, plain], at())
+  chain.calls.clear()
+  expect(await changedImplementations(chain, pins, at(), { slotsOnly: true })).toEqual([])
+  expect(Object.fromEntries(chain.calls)).toEqual({ storage: 2 })
+  upgrade(second)
+  const [changed, ...others] = await changedImplementations(chain, pins, at())
+  expect(others).toEqual([])
+  expect(changed && changedText(changed)).toBe(
+    `the contract ${proxy} runs ${second} now, pinned is ${first}`,
+  )
+  upgrade(first)
+  expect(await changedImplementations(chain, pins, at())).toEqual([])
+})
+
+test('domain §10: other code at the same implementation is a change too', async () => {
+  const { chain, at } = world()
+  const pins = await implementationsOf(chain, [proxy, plain], at())
+  chain.happen(({ codes }) => codes.set(first, '0x03').set(plain, '0x04'))
+  chain.mine()
+  const texts = (await changedImplementations(chain, pins, at())).map(changedText)
+  expect(texts).toEqual([
+    `the code of ${first}, which ${proxy} runs, has changed: its hash is ${keccak256('0x03')}, pinned is ${keccak256('0x01')}`,
+    `the code of ${plain} has changed: its hash is ${keccak256('0x04')}, pinned is ${keccak256('0x60')}`,
+  ])
+})
+
+test('domain §10: the reward of a key that no request has: 0 on version 3, a revert before; a silent node is neither', async () => {
+  const { chain, at } = world()
+  const asked: Hex[] = []
+  const answer = (made: () => Promise<Hex>) => ({
+    ...chain,
+    call: ({ data }: { data: Hex }) => {
+      asked.push(data)
+      return made()
+    },
+  })
+  const zero = `0x${'0'.repeat(64)}` as const
+  expect(
+    await oracleVersion(
+      answer(async () => zero),
+      proxy,
+      at(),
+    ),
+  ).toBe(3)
+  expect(
+    await oracleVersion(
+      answer(async () => '0x'),
+      proxy,
+      at(),
+    ),
+  ).toBe(2)
+  const failing = (kind: ChainError['kind']) =>
+    answer(async () => {
+      throw new ChainError(kind, 'made to fail')
     })
-    const pins = await implementationsOf(chain, [proxy, plain, plain], at())
-    expect(pins[plain]).toEqual({ implementation: plain, code_hash: keccak256('0x60') })
-    expect(proxiesOf(pins)).toEqual([proxy])
-  })
-
-  test('an upgrade is a change that names both; one storage read a contract tells of none', async () => {
-    const { chain, at, upgrade } = world()
-    const pins = await implementationsOf(chain, [proxy, plain], at())
-    chain.calls.clear()
-    expect(await changedImplementations(chain, pins, at(), { slotsOnly: true })).toEqual([])
-    expect(Object.fromEntries(chain.calls)).toEqual({ storage: 2 })
-    upgrade(second)
-    const [changed, ...others] = await changedImplementations(chain, pins, at())
-    expect(others).toEqual([])
-    expect(changed && changedText(changed)).toBe(
-      `the contract ${proxy} runs ${second} now, pinned is ${first}`,
-    )
-    upgrade(first)
-    expect(await changedImplementations(chain, pins, at())).toEqual([])
-  })
-
-  test('other code at the same implementation is a change too', async () => {
-    const { chain, at } = world()
-    const pins = await implementationsOf(chain, [proxy, plain], at())
-    chain.happen(({ codes }) => codes.set(first, '0x03').set(plain, '0x04'))
-    chain.mine()
-    const texts = (await changedImplementations(chain, pins, at())).map(changedText)
-    expect(texts).toEqual([
-      `the code of ${first}, which ${proxy} runs, has changed: its hash is ${keccak256('0x03')}, pinned is ${keccak256('0x01')}`,
-      `the code of ${plain} has changed: its hash is ${keccak256('0x04')}, pinned is ${keccak256('0x60')}`,
-    ])
-  })
-
-  test('the reward of a key that no request has: 0 on version 3, a revert before; a silent node is neither', async () => {
-    const { chain, at } = world()
-    const asked: Hex[] = []
-    const answer = (made: () => Promise<Hex>) => ({
-      ...chain,
-      call: ({ data }: { data: Hex }) => {
-        asked.push(data)
-        return made()
-      },
-    })
-    const zero = `0x${'0'.repeat(64)}` as const
-    expect(
-      await oracleVersion(
-        answer(async () => zero),
-        proxy,
-        at(),
-      ),
-    ).toBe(3)
-    expect(
-      await oracleVersion(
-        answer(async () => '0x'),
-        proxy,
-        at(),
-      ),
-    ).toBe(2)
-    const failing = (kind: ChainError['kind']) =>
-      answer(async () => {
-        throw new ChainError(kind, 'made to fail')
-      })
-    expect(await oracleVersion(failing('reverted'), proxy, at())).toBe(2)
-    await expect(oracleVersion(failing('unavailable'), proxy, at())).rejects.toThrow('made to fail')
-    const unused = { abi: oracleV3Abi, functionName: 'getRequestReward' } as const
-    const none = `0x${'0'.repeat(40)}` as const
-    expect(asked[0]).toBe(encodeFunctionData({ ...unused, args: [none, zero, 0n, '0x'] }))
-  })
+  expect(await oracleVersion(failing('reverted'), proxy, at())).toBe(2)
+  await expect(oracleVersion(failing('unavailable'), proxy, at())).rejects.toThrow('made to fail')
+  const unused = { abi: oracleV3Abi, functionName: 'getRequestReward' } as const
+  const none = `0x${'0'.repeat(40)}` as const
+  expect(asked[0]).toBe(encodeFunctionData({ ...unused, args: [none, zero, 0n, '0x'] }))
 })

@@ -30,48 +30,44 @@ describe('R24: looking', () => {
   })
 })
 
-describe('R11: damage is exit 74 and names file and offset', () => {
-  test('a record whose checksum holds but whose shape does not', async () => {
-    const world = makeWorld()
-    const run = world.run()
-    await world.drive(
-      run.journal.append([{ kind: 'ack', data: { id: 'nonsense' } } as unknown as JournalEntry]),
-    )
-    await expect(verify(world)).rejects.toMatchObject({
-      code: 'journal_damaged',
-      meta: { exitCode: 74 },
-    })
+test('R11: a record whose checksum holds but whose shape does not', async () => {
+  const world = makeWorld()
+  const run = world.run()
+  await world.drive(
+    run.journal.append([{ kind: 'ack', data: { id: 'nonsense' } } as unknown as JournalEntry]),
+  )
+  await expect(verify(world)).rejects.toMatchObject({
+    code: 'journal_damaged',
+    meta: { exitCode: 74 },
   })
 })
 
-describe('runs', () => {
-  test('R8: the lock of a living process is waited for, then named; that of a dead one is taken over', async () => {
-    const world = makeWorld()
-    const holder = world.run()
-    let release: () => void = () => undefined
-    const held = new Promise<void>((resolve) => {
-      release = resolve
-    })
-    const holding = holder.journal.exclusive(() => held)
-    const waiting = world.run().journal.exclusive(async () => 'mine', 500)
-    await expect(world.drive(waiting)).rejects.toMatchObject({
-      code: 'store_locked',
-      meta: { exitCode: 74 },
-    })
-    world.host.kill(1)
-    expect(await world.drive(world.run().journal.exclusive(async () => 'mine', 500))).toBe('mine')
-    release()
-    await holding
+test('R8: the lock of a living process is waited for, then named; that of a dead one is taken over', async () => {
+  const world = makeWorld()
+  const holder = world.run()
+  let release: () => void = () => undefined
+  const held = new Promise<void>((resolve) => {
+    release = resolve
   })
+  const holding = holder.journal.exclusive(() => held)
+  const waiting = world.run().journal.exclusive(async () => 'mine', 500)
+  await expect(world.drive(waiting)).rejects.toMatchObject({
+    code: 'store_locked',
+    meta: { exitCode: 74 },
+  })
+  world.host.kill(1)
+  expect(await world.drive(world.run().journal.exclusive(async () => 'mine', 500))).toBe('mine')
+  release()
+  await holding
+})
 
-  test('R5: the log is the only file that holds a signature', async () => {
-    const { world } = await written()
-    const holding = [...world.sim.contents()].filter(([, bytes]) =>
-      /0x[0-9a-f]{130}/.test(new TextDecoder().decode(bytes)),
-    )
-    expect(holding.every(([path]) => path.includes('/log-'))).toBe(true)
-    expect(holding).toHaveLength(1)
-  })
+test('R5: the log is the only file that holds a signature', async () => {
+  const { world } = await written()
+  const holding = [...world.sim.contents()].filter(([, bytes]) =>
+    /0x[0-9a-f]{130}/.test(new TextDecoder().decode(bytes)),
+  )
+  expect(holding.every(([path]) => path.includes('/log-'))).toBe(true)
+  expect(holding).toHaveLength(1)
 })
 
 describe('R6: nonces', () => {

@@ -127,95 +127,88 @@ const codeLines = (source: Source) =>
     code: /^\s*(\/\/|\/?\*)/.test(line) ? '' : line,
   }))
 
-describe('layering', () => {
-  test('the rules see the sources', () => {
-    expect(sources.length).toBeGreaterThan(20)
-    expect(sources.some((source) => source.imports.length > 0)).toBe(true)
-    const [first] = folders.keys()
-    expect(first).toBe('ports')
-    const known = sources.filter(({ path }) => !path.endsWith('.d.ts') && path !== 'src/library.ts')
-    expect([...new Set(known.map(({ path }) => folderOf(path)))].sort()).toEqual(
-      [...folders.keys()].sort(),
+test('the rules see the sources', () => {
+  expect(sources.length).toBeGreaterThan(20)
+  expect(sources.some((source) => source.imports.length > 0)).toBe(true)
+  const [first] = folders.keys()
+  expect(first).toBe('ports')
+  const known = sources.filter(({ path }) => !path.endsWith('.d.ts') && path !== 'src/library.ts')
+  expect([...new Set(known.map(({ path }) => folderOf(path)))].sort()).toEqual(
+    [...folders.keys()].sort(),
+  )
+})
+
+test('a folder imports what the table allows it, and may import nothing that it does not', () => {
+  const found = new Map([...folders.keys()].map((folder) => [folder, new Set<string>()]))
+  for (const { path, imports } of sources) {
+    const own = folderOf(path)
+    for (const { from } of imports) {
+      const other = from.startsWith('src/') ? folderOf(from) : undefined
+      if (other !== undefined && other !== own) found.get(own ?? '')?.add(other)
+    }
+  }
+  const sorted = (all: ReadonlyMap<string, Iterable<string>>) =>
+    [...all].map(([folder, names]) => `${folder}: ${[...names].sort().join(', ')}`)
+  expect(sorted(found)).toEqual(sorted(folders))
+})
+
+test('the table has no circle: what a folder may import stands above it', () => {
+  const above: string[] = []
+  for (const [folder, allowed] of folders) {
+    expect(
+      allowed.filter((name) => !above.includes(name)),
+      folder,
+    ).toEqual([])
+    above.push(folder)
+  }
+})
+
+test('core outside io imports only its own rooms, pure libraries and the pure part of viem', () => {
+  const broken = sources
+    .filter(isCore)
+    .flatMap((source) =>
+      source.imports
+        .filter((imported) => !allowedInCore(imported))
+        .map(({ from, names }) => `${source.path} imports ${names} from ${from}`),
     )
-  })
+  expect(broken).toEqual([])
+})
 
-  test('a folder imports what the table allows it, and may import nothing that it does not', () => {
-    const found = new Map([...folders.keys()].map((folder) => [folder, new Set<string>()]))
-    for (const { path, imports } of sources) {
-      const own = folderOf(path)
-      for (const { from } of imports) {
-        const other = from.startsWith('src/') ? folderOf(from) : undefined
-        if (other !== undefined && other !== own) found.get(own ?? '')?.add(other)
-      }
-    }
-    const sorted = (all: ReadonlyMap<string, Iterable<string>>) =>
-      [...all].map(([folder, names]) => `${folder}: ${[...names].sort().join(', ')}`)
-    expect(sorted(found)).toEqual(sorted(folders))
-  })
+test('core outside io uses no process, console, timer, clock, random, global fetch or Buffer', async () => {
+  const broken: string[] = []
+  for (const source of sources.filter(isCore)) {
+    for (const name of await globalsUsed(source)) broken.push(`${source.path} uses ${name}`)
+  }
+  expect(broken).toEqual([])
+})
 
-  test('the table has no circle: what a folder may import stands above it', () => {
-    const above: string[] = []
-    for (const [folder, allowed] of folders) {
-      expect(
-        allowed.filter((name) => !above.includes(name)),
-        folder,
-      ).toEqual([])
-      above.push(folder)
-    }
-  })
+test('the rule about globals finds a planted one and leaves a parameter of the same name alone', async () => {
+  const planted = (text: string) => globalsUsed({ path: 'src/core/planted.ts', text, imports: [] })
+  expect(await planted('export const now = () => Date.now()')).toEqual(['Date.now'])
+  expect(await planted('export const get = (fetch: (u: string) => void) => fetch("x")')).toEqual([])
+  expect(await planted('export const at = new Date(), then = new Date(5)')).toEqual(['new Date()'])
+})
 
-  test('core outside io imports only its own rooms, pure libraries and the pure part of viem', () => {
-    const broken = sources
-      .filter(isCore)
-      .flatMap((source) =>
-        source.imports
-          .filter((imported) => !allowedInCore(imported))
-          .map(({ from, names }) => `${source.path} imports ${names} from ${from}`),
-      )
-    expect(broken).toEqual([])
-  })
-
-  test('core outside io uses no process, console, timer, clock, random, global fetch or Buffer', async () => {
-    const broken: string[] = []
-    for (const source of sources.filter(isCore)) {
-      for (const name of await globalsUsed(source)) broken.push(`${source.path} uses ${name}`)
-    }
-    expect(broken).toEqual([])
-  })
-
-  test('the rule about globals finds a planted one and leaves a parameter of the same name alone', async () => {
-    const planted = (text: string) =>
-      globalsUsed({ path: 'src/core/planted.ts', text, imports: [] })
-    expect(await planted('export const now = () => Date.now()')).toEqual(['Date.now'])
-    expect(await planted('export const get = (fetch: (u: string) => void) => fetch("x")')).toEqual(
-      [],
-    )
-    expect(await planted('export const at = new Date(), then = new Date(5)')).toEqual([
-      'new Date()',
-    ])
-  })
-
-  test('the bin loads the built command line and nothing else, the process of a PKCS#11 module nothing of ours', () => {
-    const loaded = filesUnder('bin').map((path) => [
-      path,
-      ...[
-        ...readFileSync(join(root, path), 'utf8').matchAll(
-          /(?:\b(?:import|from|require)\b\s*\(?|createRequire\(import\.meta\.url\)\()'([^']+)'/g,
-        ),
-      ].map(([, from = '']) => from),
-    ])
-    expect(loaded.sort()).toEqual([
-      [
-        'bin/pkcs11.js',
-        'node:module',
-        'node:os',
-        'node:timers/promises',
-        'node:worker_threads',
-        'pkcs11js',
-      ],
-      ['bin/proposer.js', '../dist/main.js'],
-    ])
-  })
+test('the bin loads the built command line and nothing else, the process of a PKCS#11 module nothing of ours', () => {
+  const loaded = filesUnder('bin').map((path) => [
+    path,
+    ...[
+      ...readFileSync(join(root, path), 'utf8').matchAll(
+        /(?:\b(?:import|from|require)\b\s*\(?|createRequire\(import\.meta\.url\)\()'([^']+)'/g,
+      ),
+    ].map(([, from = '']) => from),
+  ])
+  expect(loaded.sort()).toEqual([
+    [
+      'bin/pkcs11.js',
+      'node:module',
+      'node:os',
+      'node:timers/promises',
+      'node:worker_threads',
+      'pkcs11js',
+    ],
+    ['bin/proposer.js', '../dist/main.js'],
+  ])
 })
 
 describe('hygiene', () => {

@@ -247,25 +247,23 @@ describe('the block', () => {
   })
 })
 
-describe('what happened of late', () => {
-  test('R13, R17: calls count by class for one minute of the monotonic clock, and six changes are kept', () => {
-    let ms = 0
-    const recent = createActivity({ nowMs: () => ms, monotonicMs: () => ms })
-    const noteCall = (status: number, route = '/v1/proposals/{identifier}/submit') =>
-      recent.noteCall({ route, status })
-    for (const status of [200, 202, 400, 404, 429, 500, 503]) noteCall(status)
-    for (const status of [200, 503]) noteCall(status, '/readyz')
-    recent.noteChange({ event: 'candidate.received', candidate_id: id })
-    recent.noteChange({ event: 'candidate.received', candidate_id: id, elsewhere: true })
-    expect(recent.lastMinute()).toEqual({ fine: 2, refused: 2, limited: 1, failed: 2, admitted: 1 })
-    ms = 59_999
-    noteCall(200)
-    expect(recent.lastMinute().fine).toBe(3)
-    ms = 60_000
-    expect(recent.lastMinute()).toEqual({ fine: 1, refused: 0, limited: 0, failed: 0, admitted: 0 })
-    for (let nonce = 0; nonce < 100; nonce += 1) recent.noteChange({ event: 'slot.opened', nonce })
-    expect(recent.changes().map(({ line }) => line.nonce)).toEqual([94, 95, 96, 97, 98, 99])
-  })
+test('R13, R17: calls count by class for one minute of the monotonic clock, and six changes are kept', () => {
+  let ms = 0
+  const recent = createActivity({ nowMs: () => ms, monotonicMs: () => ms })
+  const noteCall = (status: number, route = '/v1/proposals/{identifier}/submit') =>
+    recent.noteCall({ route, status })
+  for (const status of [200, 202, 400, 404, 429, 500, 503]) noteCall(status)
+  for (const status of [200, 503]) noteCall(status, '/readyz')
+  recent.noteChange({ event: 'candidate.received', candidate_id: id })
+  recent.noteChange({ event: 'candidate.received', candidate_id: id, elsewhere: true })
+  expect(recent.lastMinute()).toEqual({ fine: 2, refused: 2, limited: 1, failed: 2, admitted: 1 })
+  ms = 59_999
+  noteCall(200)
+  expect(recent.lastMinute().fine).toBe(3)
+  ms = 60_000
+  expect(recent.lastMinute()).toEqual({ fine: 1, refused: 0, limited: 0, failed: 0, admitted: 0 })
+  for (let nonce = 0; nonce < 100; nonce += 1) recent.noteChange({ event: 'slot.opened', nonce })
+  expect(recent.changes().map(({ line }) => line.nonce)).toEqual([94, 95, 96, 97, 98, 99])
 })
 
 describe('drawing in place', () => {
@@ -343,30 +341,28 @@ describe('drawing in place', () => {
   })
 })
 
-describe('waiting for readiness', () => {
-  test('contract §6: one note a reason, though the figures in it change with every look', async () => {
-    let ageSeconds = 42
-    const notes: string[] = []
-    const clock = {
-      nowMs: () => 0,
-      monotonicMs: () => 0,
-      sleep: async () => {
-        ageSeconds += 1
-      },
-    }
-    const readiness = () =>
-      ageSeconds > 50
-        ? []
-        : [
-            `the newest block is ${ageSeconds} s old`,
-            ...(ageSeconds > 45 ? ['the node has no finalized block'] : []),
-          ]
-    await untilReady({ clock, signal: new AbortController().signal }, { readiness }, (note) =>
-      notes.push(note),
-    )
-    expect(notes).toEqual([
-      'waiting: the newest block is 42 s old',
-      'waiting: the node has no finalized block',
-    ])
-  })
+test('contract §6: one note a reason, though the figures in it change with every look', async () => {
+  let ageSeconds = 42
+  const notes: string[] = []
+  const clock = {
+    nowMs: () => 0,
+    monotonicMs: () => 0,
+    sleep: async () => {
+      ageSeconds += 1
+    },
+  }
+  const readiness = () =>
+    ageSeconds > 50
+      ? []
+      : [
+          `the newest block is ${ageSeconds} s old`,
+          ...(ageSeconds > 45 ? ['the node has no finalized block'] : []),
+        ]
+  await untilReady({ clock, signal: new AbortController().signal }, { readiness }, (note) =>
+    notes.push(note),
+  )
+  expect(notes).toEqual([
+    'waiting: the newest block is 42 s old',
+    'waiting: the node has no finalized block',
+  ])
 })

@@ -1,7 +1,7 @@
 /**
  * How the transaction of a proposal is found: the oracle keeps its time only (domain §4, Request).
  */
-import { describe, expect, test } from 'vitest'
+import {  expect, test } from 'vitest'
 import { locateProposal } from '#core/chain/propose'
 import { resolveRound } from '#core/chain/questions'
 import type { BlockHeader, Hex } from '#core/ports'
@@ -60,46 +60,44 @@ async function proposedAt(place: number, perSecond: bigint, after: number) {
   return { chain, at, first, crowd, located, transactionHash: log?.transactionHash }
 }
 
-describe('domain §4: a proposal is searched by its time', () => {
-  test.each([
-    [0, 1n, 0],
-    [0, 1n, 20],
-    [0, 2n, 5],
-    [1, 2n, 5],
-    [1, 2n, 0],
-    [6, 7n, 3],
-    [6, 7n, 0],
-    [99, 100n, 130],
-    [50, 100n, 0],
-  ])(
-    'in block %i of %s of one second, %i blocks ago, it is found',
-    async (place, perSecond, after) => {
-      const { located, transactionHash } = await proposedAt(place, BigInt(perSecond), after)
-      expect(transactionHash).toBeDefined()
-      expect(await located()).toEqual({
-        proposer: rival,
-        price: '7',
-        bySignature: false,
-        transactionHash,
-      })
-    },
-  )
+test.each([
+  [0, 1n, 0],
+  [0, 1n, 20],
+  [0, 2n, 5],
+  [1, 2n, 5],
+  [1, 2n, 0],
+  [6, 7n, 3],
+  [6, 7n, 0],
+  [99, 100n, 130],
+  [50, 100n, 0],
+])(
+  'domain §4: in block %i of %s of one second, %i blocks ago, it is found',
+  async (place, perSecond, after) => {
+    const { located, transactionHash } = await proposedAt(place, BigInt(perSecond), after)
+    expect(transactionHash).toBeDefined()
+    expect(await located()).toEqual({
+      proposer: rival,
+      price: '7',
+      bySignature: false,
+      transactionHash,
+    })
+  },
+)
 
-  test('only blocks of that time are searched, and never more than 256', async () => {
-    const two = await proposedAt(1, 2n, 5)
-    await two.located()
-    expect(two.crowd.ranges).toEqual([[two.first, two.first + 1n]])
-    const endless = await proposedAt(0, 100_000n, 600)
-    await endless.located()
-    expect(endless.crowd.ranges).toEqual([[endless.first, endless.first + 255n]])
-    expect(endless.crowd.reads()).toBeLessThan(40)
-  })
+test('domain §4: only blocks of that time are searched, and never more than 256', async () => {
+  const two = await proposedAt(1, 2n, 5)
+  await two.located()
+  expect(two.crowd.ranges).toEqual([[two.first, two.first + 1n]])
+  const endless = await proposedAt(0, 100_000n, 600)
+  await endless.located()
+  expect(endless.crowd.ranges).toEqual([[endless.first, endless.first + 255n]])
+  expect(endless.crowd.reads()).toBeLessThan(40)
+})
 
-  test('a block that the node does not show ends the search there', async () => {
-    const { chain, crowd, first, located, transactionHash } = await proposedAt(0, 4n, 10)
-    const { block } = chain
-    chain.block = async (at) => (at === first + 1n ? null : block(at))
-    expect(await located()).toMatchObject({ transactionHash })
-    expect(crowd.ranges).toEqual([[first, first]])
-  })
+test('domain §4: a block that the node does not show ends the search there', async () => {
+  const { chain, crowd, first, located, transactionHash } = await proposedAt(0, 4n, 10)
+  const { block } = chain
+  chain.block = async (at) => (at === first + 1n ? null : block(at))
+  expect(await located()).toMatchObject({ transactionHash })
+  expect(crowd.ranges).toEqual([[first, first]])
 })

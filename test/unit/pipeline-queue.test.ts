@@ -225,22 +225,6 @@ describe('a selected candidate that only waits (contract §5)', () => {
     expect((await world.ends([first, second])).toSorted()).toEqual(['executed', 'not_selected'])
     expect(proposals(world)).toHaveLength(1)
   })
-
-  test("an operator's fault puts nobody back", async () => {
-    const world = await createPipelineWorld()
-    const questionId = await world.question()
-    const first = await world.submit(questionId, { by: 0 })
-    const second = await world.submit(questionId, { by: 1 })
-    world.failpoint = async (name) => {
-      if (name !== 'selected') return
-      world.chain.happen((state) => state.relayers.delete(world.executor.address))
-      world.chain.mine()
-      await world.view.poll()
-    }
-    await world.turn()
-    await world.pass(3)
-    expect(await world.ends([first, second])).toEqual(['selected', 'validated'])
-  })
 })
 
 test('an odd answer is on record as the reason why a candidate waits, once', async () => {

@@ -29,204 +29,191 @@ async function validated(
   return { world, candidate: await world.now(candidate) }
 }
 
-describe('validation (contract §5)', () => {
-  test('insufficient_balance, with the figures, retryable', async () => {
-    const { candidate } = await validated((world, { proposer }) => {
-      world.chain.happen((state) => state.balances.set(proposer, bond - 1n))
-    })
-    expect(candidate.progress).toMatchObject({
-      failure: { code: 'insufficient_balance', stage: 'validation', retryable: true },
-    })
-    expect(detailOf(candidate)).toContain(String(bond - 1n))
-    expect(detailOf(candidate)).toContain(String(bond))
+test('contract §5: insufficient_allowance, with the figures', async () => {
+  const { candidate } = await validated((world, { proposer }) => {
+    world.chain.happen((state) => state.allowances.set(proposer, 5n))
   })
-
-  test('insufficient_allowance, with the figures', async () => {
-    const { candidate } = await validated((world, { proposer }) => {
-      world.chain.happen((state) => state.allowances.set(proposer, 5n))
-    })
-    expect(candidate.progress).toMatchObject({
-      failure: { code: 'insufficient_allowance', retryable: true },
-    })
-    expect(detailOf(candidate)).toContain('Permit2 5 of the 750000000')
+  expect(candidate.progress).toMatchObject({
+    failure: { code: 'insufficient_allowance', retryable: true },
   })
+  expect(detailOf(candidate)).toContain('Permit2 5 of the 750000000')
+})
 
-  test('what was approved just before the admission counts: nobody fails by a head that was looked at earlier', async () => {
-    const world = await createPipelineWorld()
-    const questionId = await world.question()
-    const wallet = world.proposer().address
-    const allow = (raw: bigint) => {
-      world.chain.happen((state) => state.allowances.set(wallet, raw))
-      world.chain.mine()
-    }
-    allow(0n)
-    await world.view.poll()
-    allow(bond)
-    const candidate = await world.submit(questionId)
-    await world.pipeline.step()
-    expect(await world.end(candidate)).toBe('received')
-    await world.turn()
-    expect(await world.end(candidate)).toBe('selected')
-    allow(0n)
-    const other = await world.submit(await world.question('Snow?'))
-    await world.turn()
-    expect(await world.end(other)).toBe('insufficient_allowance')
-  })
-
-  test('a look that ends while a step runs shows what the step did not judge by: nobody fails by the older head', async () => {
-    const world = await createPipelineWorld()
-    const questionId = await world.question()
-    const wallet = world.proposer().address
-    const allow = (raw: bigint) => {
-      world.chain.happen((state) => state.allowances.set(wallet, raw))
-      world.chain.mine()
-    }
-    allow(0n)
-    await world.view.poll()
-    allow(bond)
-    const candidate = await world.submit(questionId)
-    const { call } = world.chain
-    let looks = 0
-    world.chain.call = async (...args) => {
-      if (looks++ === 0) await world.view.poll()
-      return call.apply(world.chain, args)
-    }
-    await world.pipeline.step()
-    expect(looks).toBeGreaterThan(0)
-    expect(await world.end(candidate)).toBe('received')
-    await world.turn()
-    expect(await world.end(candidate)).toBe('selected')
-  })
-
-  test("funds are summed over the wallet's active candidates in order of admission; what is on chain already is not counted twice", async () => {
-    const world = await createPipelineWorld()
-    const questions = [
-      await world.question('a'),
-      await world.question('b'),
-      await world.question('c'),
-    ]
-    const wallet = world.proposer().address
-    world.chain.happen((state) => state.balances.set(wallet, 2n * bond))
+test('contract §5: what was approved just before the admission counts: nobody fails by a head that was looked at earlier', async () => {
+  const world = await createPipelineWorld()
+  const questionId = await world.question()
+  const wallet = world.proposer().address
+  const allow = (raw: bigint) => {
+    world.chain.happen((state) => state.allowances.set(wallet, raw))
     world.chain.mine()
-    const candidates = []
-    for (const questionId of questions) candidates.push(await world.submit(questionId))
-    await world.turn()
-    const [first, second, third] = await Promise.all(candidates.map(world.now))
-    expect([first, second].map((candidate) => candidate && codeOf(candidate))).toEqual([
-      'selected',
-      'selected',
-    ])
-    expect(third && codeOf(third)).toBe('insufficient_balance')
-    await world.pass(1)
-    world.chain.happen((state) => state.balances.set(wallet, bond))
+  }
+  allow(0n)
+  await world.view.poll()
+  allow(bond)
+  const candidate = await world.submit(questionId)
+  await world.pipeline.step()
+  expect(await world.end(candidate)).toBe('received')
+  await world.turn()
+  expect(await world.end(candidate)).toBe('selected')
+  allow(0n)
+  const other = await world.submit(await world.question('Snow?'))
+  await world.turn()
+  expect(await world.end(other)).toBe('insufficient_allowance')
+})
+
+test('contract §5: a look that ends while a step runs shows what the step did not judge by: nobody fails by the older head', async () => {
+  const world = await createPipelineWorld()
+  const questionId = await world.question()
+  const wallet = world.proposer().address
+  const allow = (raw: bigint) => {
+    world.chain.happen((state) => state.allowances.set(wallet, raw))
     world.chain.mine()
-    await world.ledger.replay(third?.id ?? '')
-    await world.pass(6)
-    expect(await world.ends(candidates)).toEqual(['executed', 'executed', 'executed'])
-  })
+  }
+  allow(0n)
+  await world.view.poll()
+  allow(bond)
+  const candidate = await world.submit(questionId)
+  const { call } = world.chain
+  let looks = 0
+  world.chain.call = async (...args) => {
+    if (looks++ === 0) await world.view.poll()
+    return call.apply(world.chain, args)
+  }
+  await world.pipeline.step()
+  expect(looks).toBeGreaterThan(0)
+  expect(await world.end(candidate)).toBe('received')
+  await world.turn()
+  expect(await world.end(candidate)).toBe('selected')
+})
 
-  test('bond_above_permit only once the raise is final (R14)', async () => {
-    const world = await createPipelineWorld()
-    const questionId = await world.question()
-    const candidate = await world.submit(questionId)
-    setCustomBond(world.chain, questionId, 900_000_000n)
-    world.chain.mine()
-    await world.turn()
-    expect(await world.end(candidate)).toBe('received')
-    await world.pass(3)
-    expect(await world.end(candidate)).toBe('bond_above_permit')
-    expect(detailOf(await world.now(candidate))).toContain('1150000000')
-  })
+test("contract §5: funds are summed over the wallet's active candidates in order of admission; what is on chain already is not counted twice", async () => {
+  const world = await createPipelineWorld()
+  const questions = [
+    await world.question('a'),
+    await world.question('b'),
+    await world.question('c'),
+  ]
+  const wallet = world.proposer().address
+  world.chain.happen((state) => state.balances.set(wallet, 2n * bond))
+  world.chain.mine()
+  const candidates = []
+  for (const questionId of questions) candidates.push(await world.submit(questionId))
+  await world.turn()
+  const [first, second, third] = await Promise.all(candidates.map(world.now))
+  expect([first, second].map((candidate) => candidate && codeOf(candidate))).toEqual([
+    'selected',
+    'selected',
+  ])
+  expect(third && codeOf(third)).toBe('insufficient_balance')
+  await world.pass(1)
+  world.chain.happen((state) => state.balances.set(wallet, bond))
+  world.chain.mine()
+  await world.ledger.replay(third?.id ?? '')
+  await world.pass(6)
+  expect(await world.ends(candidates)).toEqual(['executed', 'executed', 'executed'])
+})
 
-  test('a raised bond that a reorganisation undoes fails nobody', async () => {
-    const world = await createPipelineWorld()
-    const questionId = await world.question()
-    const candidate = await world.submit(questionId)
-    setCustomBond(world.chain, questionId, 900_000_000n)
-    world.chain.mine()
-    await world.turn()
-    world.chain.reorg(1)
-    world.chain.mine(2)
-    await world.turn()
-    await world.pass(4)
-    expect(await world.end(candidate)).toBe('executed')
-  })
+test('bond_above_permit only once the raise is final (R14)', async () => {
+  const world = await createPipelineWorld()
+  const questionId = await world.question()
+  const candidate = await world.submit(questionId)
+  setCustomBond(world.chain, questionId, 900_000_000n)
+  world.chain.mine()
+  await world.turn()
+  expect(await world.end(candidate)).toBe('received')
+  await world.pass(3)
+  expect(await world.end(candidate)).toBe('bond_above_permit')
+  expect(detailOf(await world.now(candidate))).toContain('1150000000')
+})
 
-  test('a paused question waits, and goes on when it is unpaused', async () => {
-    const world = await createPipelineWorld()
-    const questionId = await world.question()
-    const candidate = await world.submit(questionId)
-    setPaused(world.chain, questionId, true)
-    await world.pass(4)
-    expect(await world.end(candidate)).toBe('received')
-    setPaused(world.chain, questionId, false)
-    await world.pass(5)
-    expect(await world.end(candidate)).toBe('executed')
-  })
+test('contract §5: a raised bond that a reorganisation undoes fails nobody', async () => {
+  const world = await createPipelineWorld()
+  const questionId = await world.question()
+  const candidate = await world.submit(questionId)
+  setCustomBond(world.chain, questionId, 900_000_000n)
+  world.chain.mine()
+  await world.turn()
+  world.chain.reorg(1)
+  world.chain.mine(2)
+  await world.turn()
+  await world.pass(4)
+  expect(await world.end(candidate)).toBe('executed')
+})
 
-  test('a request paused by an empty custom whitelist: proposer_not_whitelisted, retryable', async () => {
-    const { candidate } = await validated((world, { round }) => {
-      world.chain.happen((state) =>
-        state.customLists.set(managedOf(state, round.questionId), emptyList),
-      )
-    })
-    expect(candidate.progress).toMatchObject({
-      failure: { code: 'proposer_not_whitelisted', retryable: true },
-    })
-  })
+test('contract §5: a paused question waits, and goes on when it is unpaused', async () => {
+  const world = await createPipelineWorld()
+  const questionId = await world.question()
+  const candidate = await world.submit(questionId)
+  setPaused(world.chain, questionId, true)
+  await world.pass(4)
+  expect(await world.end(candidate)).toBe('received')
+  setPaused(world.chain, questionId, false)
+  await world.pass(5)
+  expect(await world.end(candidate)).toBe('executed')
+})
 
-  test('a proposer who is not listed where SignedProposer does not own the list', async () => {
-    const { candidate } = await validated((world) => {
-      world.chain.happen((state) => {
-        const list = state.lists.get(defaultList)
-        if (list) list.owner = testSigner(9).address
-      })
-    })
-    expect(codeOf(candidate)).toBe('proposer_not_whitelisted')
-  })
-
-  test('the signature is judged as the chain judges: no code recovers, code is asked (EIP-1271, EIP-7702)', async () => {
-    const wrong = `0x${'11'.repeat(64)}1b` as const
-    const recovered = await validated(() => undefined, { signature: wrong })
-    expect(codeOf(recovered.candidate)).toBe('signature_not_authorized')
-    const refusing = await validated((world, { proposer }) => {
-      world.chain.happen((state) => state.wallets.set(proposer, false))
-    })
-    expect(codeOf(refusing.candidate)).toBe('signature_not_authorized')
-    const accepting = await validated(
-      (world, { proposer }) => {
-        world.chain.happen((state) => state.wallets.set(proposer, true))
-      },
-      { signature: wrong },
+test('contract §5: a request paused by an empty custom whitelist: proposer_not_whitelisted, retryable', async () => {
+  const { candidate } = await validated((world, { round }) => {
+    world.chain.happen((state) =>
+      state.customLists.set(managedOf(state, round.questionId), emptyList),
     )
-    expect(codeOf(accepting.candidate)).toBe('selected')
   })
+  expect(candidate.progress).toMatchObject({
+    failure: { code: 'proposer_not_whitelisted', retryable: true },
+  })
+})
 
-  test('domain §3.3: a wallet that answers a bare call otherwise than Permit2 is judged by the run of propose', async () => {
-    const { world, candidate } = await validated((world, { proposer }) => {
-      world.chain.happen((state) => state.wallets.set(proposer, true))
-      const { call } = world.chain
-      world.chain.call = async (asked, at) =>
-        asked.to === proposer ? `0xffffffff${'0'.repeat(56)}` : call(asked, at)
+test('contract §5: a proposer who is not listed where SignedProposer does not own the list', async () => {
+  const { candidate } = await validated((world) => {
+    world.chain.happen((state) => {
+      const list = state.lists.get(defaultList)
+      if (list) list.owner = testSigner(9).address
     })
-    expect(world.pipeline.faults()).toEqual([])
-    await world.pass(6)
-    expect(await world.end(candidate)).toBe('executed')
-    expect(world.pipeline.faults()).toEqual([])
   })
+  expect(codeOf(candidate)).toBe('proposer_not_whitelisted')
+})
 
-  test('a chain that does not answer judges nobody', async () => {
-    const world = await createPipelineWorld()
-    const candidate = await world.submit(await world.question())
-    await world.turn()
-    const second = await world.submit(await world.question('b'))
-    world.chain.fault('call', 'unavailable', { times: 10_000 })
-    await world.pass(2)
-    expect(await world.end(second)).toBe('received')
-    world.chain.clearFaults()
-    await world.pass(6)
-    expect(await world.ends([candidate, second])).toEqual(['executed', 'executed'])
+test('the signature is judged as the chain judges: no code recovers, code is asked (EIP-1271, EIP-7702)', async () => {
+  const wrong = `0x${'11'.repeat(64)}1b` as const
+  const recovered = await validated(() => undefined, { signature: wrong })
+  expect(codeOf(recovered.candidate)).toBe('signature_not_authorized')
+  const refusing = await validated((world, { proposer }) => {
+    world.chain.happen((state) => state.wallets.set(proposer, false))
   })
+  expect(codeOf(refusing.candidate)).toBe('signature_not_authorized')
+  const accepting = await validated(
+    (world, { proposer }) => {
+      world.chain.happen((state) => state.wallets.set(proposer, true))
+    },
+    { signature: wrong },
+  )
+  expect(codeOf(accepting.candidate)).toBe('selected')
+})
+
+test('domain §3.3: a wallet that answers a bare call otherwise than Permit2 is judged by the run of propose', async () => {
+  const { world, candidate } = await validated((world, { proposer }) => {
+    world.chain.happen((state) => state.wallets.set(proposer, true))
+    const { call } = world.chain
+    world.chain.call = async (asked, at) =>
+      asked.to === proposer ? `0xffffffff${'0'.repeat(56)}` : call(asked, at)
+  })
+  expect(world.pipeline.faults()).toEqual([])
+  await world.pass(6)
+  expect(await world.end(candidate)).toBe('executed')
+  expect(world.pipeline.faults()).toEqual([])
+})
+
+test('contract §5: a chain that does not answer judges nobody', async () => {
+  const world = await createPipelineWorld()
+  const candidate = await world.submit(await world.question())
+  await world.turn()
+  const second = await world.submit(await world.question('b'))
+  world.chain.fault('call', 'unavailable', { times: 10_000 })
+  await world.pass(2)
+  expect(await world.end(second)).toBe('received')
+  world.chain.clearFaults()
+  await world.pass(6)
+  expect(await world.ends([candidate, second])).toEqual(['executed', 'executed'])
 })
 
 describe("the operator's faults halt the queue and fail nobody (contract §5)", () => {
@@ -283,26 +270,6 @@ describe("the operator's faults halt the queue and fail nobody (contract §5)", 
     expect(world.pipeline.faults()).toEqual([expect.stringContaining('not been checked')])
     const off = await createPipelineWorld({ config: { pipeline: { enabled: false } } })
     expect(off.pipeline.faults()).toEqual([])
-  })
-})
-
-describe('switches (contract §7)', () => {
-  test('pipeline off: candidates stay received', async () => {
-    const world = await createPipelineWorld({ config: { pipeline: { enabled: false } } })
-    const candidate = await world.submit(await world.question())
-    await world.pass(5)
-    expect(await world.end(candidate)).toBe('received')
-  })
-
-  test('executor off: candidates stop at selected', async () => {
-    const world = await createPipelineWorld({
-      config: { executor: { enabled: false } },
-    })
-    const candidate = await world.submit(await world.question())
-    await world.pass(5)
-    expect(await world.end(candidate)).toBe('selected')
-    expect(world.chain.taken).toEqual([])
-    expect(world.pipeline.faults()).toEqual([])
   })
 })
 
@@ -395,85 +362,83 @@ test('bitmaps of a long queue are read in turn, a part with each finalized block
   expect(await world.end(last)).toBe('permit_nonce_used')
 })
 
-describe('the loop', () => {
-  test('R16: with an old head nothing moves, and it goes on with the next block', async () => {
-    const world = await createPipelineWorld()
-    const candidate = await world.submit(await world.question())
-    world.clock.monotonic += 60_000
-    await world.turn()
-    expect(await world.end(candidate)).toBe('received')
-    await world.pass(5)
-    expect(await world.end(candidate)).toBe('executed')
-  })
+test('R16: with an old head nothing moves, and it goes on with the next block', async () => {
+  const world = await createPipelineWorld()
+  const candidate = await world.submit(await world.question())
+  world.clock.monotonic += 60_000
+  await world.turn()
+  expect(await world.end(candidate)).toBe('received')
+  await world.pass(5)
+  expect(await world.end(candidate)).toBe('executed')
+})
 
-  test('R16: the finalized mark is made durable', async () => {
-    const world = await createPipelineWorld()
-    await world.turn()
-    expect(world.ledger.finalized?.number).toBe(world.chain.head.number - 2n)
-  })
+test('R16: the finalized mark is made durable', async () => {
+  const world = await createPipelineWorld()
+  await world.turn()
+  expect(world.ledger.finalized?.number).toBe(world.chain.head.number - 2n)
+})
 
-  test('started, it wakes by itself for an admission and stops when asked', async () => {
-    const world = await createPipelineWorld()
-    const questionId = await world.question()
-    world.pipeline.start()
-    const moved = new Promise<void>((resolve) => {
-      world.ledger.onChange((events) => {
-        if (events.some((event) => event.kind === 'slot.sent')) resolve()
-      })
+test('started, it wakes by itself for an admission and stops when asked', async () => {
+  const world = await createPipelineWorld()
+  const questionId = await world.question()
+  world.pipeline.start()
+  const moved = new Promise<void>((resolve) => {
+    world.ledger.onChange((events) => {
+      if (events.some((event) => event.kind === 'slot.sent')) resolve()
     })
-    const candidate = await world.submit(questionId)
-    await moved
-    await world.pipeline.stop()
-    expect(await world.end(candidate)).toBe('selected')
   })
+  const candidate = await world.submit(questionId)
+  await moved
+  await world.pipeline.stop()
+  expect(await world.end(candidate)).toBe('selected')
+})
 
-  test('a candidate that an operator rejects while it is judged stays rejected', async () => {
-    const world = await createPipelineWorld()
-    const candidate = await world.submit(await world.question())
-    const step = world.pipeline.step()
-    await world.reject(candidate)
-    await step
-    await world.pass(3)
-    expect(await world.end(candidate)).toBe('operator_rejected')
-    expect(world.chain.taken).toEqual([])
-  })
+test('a candidate that an operator rejects while it is judged stays rejected', async () => {
+  const world = await createPipelineWorld()
+  const candidate = await world.submit(await world.question())
+  const step = world.pipeline.step()
+  await world.reject(candidate)
+  await step
+  await world.pass(3)
+  expect(await world.end(candidate)).toBe('operator_rejected')
+  expect(world.chain.taken).toEqual([])
+})
 
-  test.each([
-    [1, 20],
-    [10, 2],
-    [7, 3],
-  ])(
-    'sixty candidates in twenty rounds, %i in a transaction: %i nonces, in order',
-    async (batch, nonces) => {
-      const world = await createPipelineWorld({
-        config: { executor: { batch } },
-      })
-      const candidates = []
-      for (let n = 0; n < 20; n += 1) {
-        const questionId = await world.question(`q${n}`)
-        for (const by of [0, 1, 2]) candidates.push(await world.submit(questionId, { by }))
-      }
-      await world.pass(12)
-      const done = await Promise.all(candidates.map(world.now))
-      expect(done.filter((candidate) => codeOf(candidate) === 'executed')).toHaveLength(20)
-      expect(done.filter((candidate) => codeOf(candidate) === 'not_selected')).toHaveLength(40)
-      expect(world.chain.taken.map(({ nonce }) => nonce)).toEqual(
-        Array.from({ length: nonces }, (_, nonce) => nonce),
-      )
-    },
-  )
+test.each([
+  [1, 20],
+  [10, 2],
+  [7, 3],
+])(
+  'sixty candidates in twenty rounds, %i in a transaction: %i nonces, in order',
+  async (batch, nonces) => {
+    const world = await createPipelineWorld({
+      config: { executor: { batch } },
+    })
+    const candidates = []
+    for (let n = 0; n < 20; n += 1) {
+      const questionId = await world.question(`q${n}`)
+      for (const by of [0, 1, 2]) candidates.push(await world.submit(questionId, { by }))
+    }
+    await world.pass(12)
+    const done = await Promise.all(candidates.map(world.now))
+    expect(done.filter((candidate) => codeOf(candidate) === 'executed')).toHaveLength(20)
+    expect(done.filter((candidate) => codeOf(candidate) === 'not_selected')).toHaveLength(40)
+    expect(world.chain.taken.map(({ nonce }) => nonce)).toEqual(
+      Array.from({ length: nonces }, (_, nonce) => nonce),
+    )
+  },
+)
 
-  test("a rival's proposal that a reorganisation undoes fails nobody", async () => {
-    const world = await createPipelineWorld()
-    const questionId = await world.question()
-    const candidate = await world.submit(questionId)
-    rivalProposes(world.chain, questionId, testSigner(9).address)
-    await world.pass(1)
-    expect(await world.end(candidate)).toBe('received')
-    world.chain.reorg(1)
-    world.chain.mine(2)
-    await world.turn()
-    await world.pass(4)
-    expect(await world.end(candidate)).toBe('executed')
-  })
+test("a rival's proposal that a reorganisation undoes fails nobody", async () => {
+  const world = await createPipelineWorld()
+  const questionId = await world.question()
+  const candidate = await world.submit(questionId)
+  rivalProposes(world.chain, questionId, testSigner(9).address)
+  await world.pass(1)
+  expect(await world.end(candidate)).toBe('received')
+  world.chain.reorg(1)
+  world.chain.mine(2)
+  await world.turn()
+  await world.pass(4)
+  expect(await world.end(candidate)).toBe('executed')
 })

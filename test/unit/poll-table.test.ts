@@ -43,109 +43,91 @@ const statuses = [
 const targets = [1, 2, 3, 4, 5].map((index) => ({ candidateId: idOf(index) }))
 const latest = new Map(statuses.map((status) => [status.candidate_id, status]))
 
-describe('the live table', () => {
-  test.each([20, 40, 64, 80, 200])(
-    'contract §6: no line is longer than %i columns, and each candidate has one',
-    (columns) => {
-      const lines = liveLines(targets, latest, {
-        columns,
-        paint: plain,
-        rows: 24,
-        note: 'asking again in 37 s, for rate limit reached',
-      })
-      expect(lines).toHaveLength(6)
-      for (const line of lines) expect(line.length).toBeLessThanOrEqual(columns)
-    },
-  )
-
-  test('contract §6: 80 columns hold the whole id, 40 its beginning', () => {
-    const at = (columns: number) =>
-      liveLines(targets, latest, { columns, paint: plain, rows: 24, note: '' })
-    expect(at(80).slice(1, 5)).toEqual([
-      `${idOf(2)}  selected   submitted`,
-      `${idOf(3)}  executed   indexed`,
-      `${idOf(4)}  failed     insufficient_allowance`,
-      `${idOf(5)}  waiting`,
-    ])
-    expect(at(40)[3]).toBe('00000004…  failed     insufficient_allo…')
-    expect(at(80)[5]).toBe('5 candidates: 1 executed, 1 failed, 3 on their way')
-  })
-
-  test('contract §6: where there is room each row tells age, answer and question; what has none gives way, never the id', () => {
-    const aboutOf = () => '12 s  p2  will-it-rain-in-porto-on-friday'
-    const at = (columns: number) =>
-      liveLines(targets, latest, { columns, paint: plain, rows: 24, note: '', aboutOf })
-    expect(at(120)[1]).toBe(
-      `${idOf(2)}  selected   submitted  12 s  p2  will-it-rain-in-porto-on-friday`,
-    )
-    expect(at(120)[4]).toBe(
-      `${idOf(5)}  waiting               12 s  p2  will-it-rain-in-porto-on-friday`,
-    )
-    expect(at(80)[1]).toBe(`${idOf(2)}  selected   submitted  12 s  p2  will-it-r…`)
-    expect(at(80)[3]).toBe(`${idOf(4)}  failed     insufficient_allowance`)
-    for (const columns of [20, 40, 64, 80, 120])
-      for (const line of at(columns)) expect(line.length).toBeLessThanOrEqual(columns)
-  })
-
-  test('more candidates than rows: those on their way are shown, in their order, and the rest is counted', () => {
-    const lines = liveLines(targets, latest, { columns: 80, paint: plain, rows: 5, note: '' })
-    expect(lines).toHaveLength(5)
-    expect(lines.slice(0, 3).map((line) => line.slice(0, 36))).toEqual([idOf(1), idOf(2), idOf(5)])
-    expect(lines[3]).toBe('… and 2 more')
-  })
-
-  test('R20: a code of a hostile gateway cannot act on the terminal', () => {
-    const hostile = new Map([
-      [
-        idOf(1),
-        statusOf(1, { status: 'failed', failure: { code: '\u001b[2Jboo', detail: '\u202e' } }),
-      ],
-    ])
-    const text = liveLines(targets, hostile, {
-      columns: 80,
-      paint: plain,
-      rows: 24,
-      note: '\u001b[31m',
-    }).join('\n')
-    expect(text).not.toMatch(/[\u001b\u202e]/)
-    expect(finalText(targets, [...hostile.values()], { columns: 80, paint: plain })).not.toMatch(
-      /[\u001b\u202e]/,
-    )
-  })
+test('contract §6: 80 columns hold the whole id, 40 its beginning', () => {
+  const at = (columns: number) =>
+    liveLines(targets, latest, { columns, paint: plain, rows: 24, note: '' })
+  expect(at(80).slice(1, 5)).toEqual([
+    `${idOf(2)}  selected   submitted`,
+    `${idOf(3)}  executed   indexed`,
+    `${idOf(4)}  failed     insufficient_allowance`,
+    `${idOf(5)}  waiting`,
+  ])
+  expect(at(40)[3]).toBe('00000004…  failed     insufficient_allo…')
+  expect(at(80)[5]).toBe('5 candidates: 1 executed, 1 failed, 3 on their way')
 })
 
-describe('the final table', () => {
-  test.each([40, 80])(
-    'contract §6: at %i columns it has whole ids, the failures with what to do next, and the counts',
-    (columns) => {
-      const text = finalText(targets, statuses, { columns, paint: plain })
-      for (const { candidateId } of targets) expect(text).toContain(candidateId)
-      expect(text.replace(/\s+/g, ' ')).toContain(
-        'failed: insufficient_allowance: Permit2 may move 5 and needs 10',
-      )
-      expect(text).toContain('approve_permit2')
-      expect(text.replace(/\s+/g, ' ')).toContain(countsText(targets, latest))
-      for (const line of text.split('\n')) expect(line.length).toBeLessThanOrEqual(columns)
-    },
+test('contract §6: where there is room each row tells age, answer and question; what has none gives way, never the id', () => {
+  const aboutOf = () => '12 s  p2  will-it-rain-in-porto-on-friday'
+  const at = (columns: number) =>
+    liveLines(targets, latest, { columns, paint: plain, rows: 24, note: '', aboutOf })
+  expect(at(120)[1]).toBe(
+    `${idOf(2)}  selected   submitted  12 s  p2  will-it-rain-in-porto-on-friday`,
   )
+  expect(at(120)[4]).toBe(
+    `${idOf(5)}  waiting               12 s  p2  will-it-rain-in-porto-on-friday`,
+  )
+  expect(at(80)[1]).toBe(`${idOf(2)}  selected   submitted  12 s  p2  will-it-r…`)
+  expect(at(80)[3]).toBe(`${idOf(4)}  failed     insufficient_allowance`)
+  for (const columns of [20, 40, 64, 80, 120])
+    for (const line of at(columns)) expect(line.length).toBeLessThanOrEqual(columns)
+})
 
-  test('a hundred failures are not told one by one', () => {
-    const many = Array.from({ length: 100 }, (_, index) => statusOf(index, failed))
-    const text = finalText(
-      many.map(({ candidate_id: candidateId }) => ({ candidateId })),
-      many,
-      { columns: 80, paint: plain },
+test('more candidates than rows: those on their way are shown, in their order, and the rest is counted', () => {
+  const lines = liveLines(targets, latest, { columns: 80, paint: plain, rows: 5, note: '' })
+  expect(lines).toHaveLength(5)
+  expect(lines.slice(0, 3).map((line) => line.slice(0, 36))).toEqual([idOf(1), idOf(2), idOf(5)])
+  expect(lines[3]).toBe('… and 2 more')
+})
+
+test('R20: a code of a hostile gateway cannot act on the terminal', () => {
+  const hostile = new Map([
+    [
+      idOf(1),
+      statusOf(1, { status: 'failed', failure: { code: '\u001b[2Jboo', detail: '\u202e' } }),
+    ],
+  ])
+  const text = liveLines(targets, hostile, {
+    columns: 80,
+    paint: plain,
+    rows: 24,
+    note: '\u001b[31m',
+  }).join('\n')
+  expect(text).not.toMatch(/[\u001b\u202e]/)
+  expect(finalText(targets, [...hostile.values()], { columns: 80, paint: plain })).not.toMatch(
+    /[\u001b\u202e]/,
+  )
+})
+
+test.each([40, 80])(
+  'contract §6: at %i columns it has whole ids, the failures with what to do next, and the counts',
+  (columns) => {
+    const text = finalText(targets, statuses, { columns, paint: plain })
+    for (const { candidateId } of targets) expect(text).toContain(candidateId)
+    expect(text.replace(/\s+/g, ' ')).toContain(
+      'failed: insufficient_allowance: Permit2 may move 5 and needs 10',
     )
-    expect(text).toContain('and 90 more failed')
-  })
+    expect(text).toContain('approve_permit2')
+    expect(text.replace(/\s+/g, ' ')).toContain(countsText(targets, latest))
+    for (const line of text.split('\n')) expect(line.length).toBeLessThanOrEqual(columns)
+  },
+)
 
-  test('one candidate is told in full', () => {
-    const [one] = targets
-    const text = finalText(one ? [one] : [], statuses.slice(0, 1), { columns: 80, paint: plain })
-    expect(text).toContain(`${idOf(1)}  received`)
-    expect(text).toContain('received  2026-11-20 05:38:00Z')
-    expect(text).not.toContain('undefined')
-  })
+test('a hundred failures are not told one by one', () => {
+  const many = Array.from({ length: 100 }, (_, index) => statusOf(index, failed))
+  const text = finalText(
+    many.map(({ candidate_id: candidateId }) => ({ candidateId })),
+    many,
+    { columns: 80, paint: plain },
+  )
+  expect(text).toContain('and 90 more failed')
+})
+
+test('one candidate is told in full', () => {
+  const [one] = targets
+  const text = finalText(one ? [one] : [], statuses.slice(0, 1), { columns: 80, paint: plain })
+  expect(text).toContain(`${idOf(1)}  received`)
+  expect(text).toContain('received  2026-11-20 05:38:00Z')
+  expect(text).not.toContain('undefined')
 })
 
 describe('drawing in place', () => {

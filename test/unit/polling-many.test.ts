@@ -41,105 +41,101 @@ const failure = (code: string, retryable = true) =>
   }) as const
 const asked = () => [...gateway.looks.single, ...gateway.looks.batch.flat()]
 
-describe('many candidates', () => {
-  test('a candidate given twice is asked for once', async () => {
-    const one = target(gateway.admit({ receivedMs: 0 }))
-    expect((await poll([one, one])).candidates).toHaveLength(1)
-    expect(asked()).toHaveLength(1)
-  })
+test('a candidate given twice is asked for once', async () => {
+  const one = target(gateway.admit({ receivedMs: 0 }))
+  expect((await poll([one, one])).candidates).toHaveLength(1)
+  expect(asked()).toHaveLength(1)
+})
 
-  test('a slug is asked by the single route first, which tells the question; later statuses keep it', async () => {
-    const targets = [1, 2].map(() => ({
-      candidateId: gateway.admit({ lifeMs: 4_000 }),
-      identifier: 'a-slug',
-    }))
-    const { candidates } = await poll(targets)
-    expect(gateway.looks.single.slice(0, 2)).toEqual(targets.map(({ candidateId }) => candidateId))
-    expect(gateway.looks.batch.length).toBeGreaterThan(0)
-    for (const one of candidates)
-      expect(one).toMatchObject({
-        status: 'executed',
-        question_id: gateway.questionId,
-        outcome: 'p2',
-      })
-  })
+test('a slug is asked by the single route first, which tells the question; later statuses keep it', async () => {
+  const targets = [1, 2].map(() => ({
+    candidateId: gateway.admit({ lifeMs: 4_000 }),
+    identifier: 'a-slug',
+  }))
+  const { candidates } = await poll(targets)
+  expect(gateway.looks.single.slice(0, 2)).toEqual(targets.map(({ candidateId }) => candidateId))
+  expect(gateway.looks.batch.length).toBeGreaterThan(0)
+  for (const one of candidates)
+    expect(one).toMatchObject({
+      status: 'executed',
+      question_id: gateway.questionId,
+      outcome: 'p2',
+    })
+})
 
-  test('a gateway without the batch route is asked one by one', async () => {
-    gateway.hasBatch = false
-    const targets = [1, 2, 3].map(() => target(gateway.admit()))
-    const { error, candidates } = await poll(targets)
-    expect(error).toBeUndefined()
-    expect(candidates.every(({ status }) => status === 'executed')).toBe(true)
+test('a gateway without the batch route is asked one by one', async () => {
+  gateway.hasBatch = false
+  const targets = [1, 2, 3].map(() => target(gateway.admit()))
+  const { error, candidates } = await poll(targets)
+  expect(error).toBeUndefined()
+  expect(candidates.every(({ status }) => status === 'executed')).toBe(true)
+})
+
+test('contract §4: a code of the table needs no other look where many fail; a foreign one is asked of the single route', async () => {
+  const old = { receivedMs: clock.nowMs() - 60_000 }
+  const known = Array.from({ length: 60 }, () =>
+    target(gateway.admit({ ...old, failure: failure('not_selected', false) })),
+  )
+  const foreign = [1, 2].map(() =>
+    target(gateway.admit({ ...old, failure: failure('lunar_eclipse') })),
+  )
+  const { candidates, items, error } = await poll([...known, ...foreign])
+  expect(error).toMatchObject({ code: 'not_selected', meta: { exitCode: 7, retryable: false } })
+  expect(error?.detail).toContain('62 of 62 candidates failed')
+  for (const one of candidates.slice(0, 60))
+    expect(one.failure).toMatchObject({ code: 'not_selected', retryable: false })
+  for (const one of candidates.slice(60))
+    expect(one.failure).toMatchObject({ retryable: true, stage: 'validation' })
+  expect(gateway.looks.single).toEqual(
+    expect.arrayContaining(foreign.map(({ candidateId }) => candidateId)),
+  )
+  expect(items).toBeLessThanOrEqual(62 + 2 + 5)
+})
+
+test('§4.2 rule 7: a few failures are explained whole by the single route', async () => {
+  const targets = [failure('insufficient_balance'), null].map((each) =>
+    target(gateway.admit({ lifeMs: 1_000, failure: each })),
+  )
+  const { candidates, error } = await poll(targets)
+  expect(candidates[0]?.failure).toMatchObject({
+    stage: 'validation',
+    next_action: 'fund_wallet',
+  })
+  expect(error?.meta).toMatchObject({
+    exitCode: 7,
+    hint: expect.stringContaining('fund the wallet'),
   })
 })
 
-describe('failures', () => {
-  test('contract §4: a code of the table needs no other look where many fail; a foreign one is asked of the single route', async () => {
-    const old = { receivedMs: clock.nowMs() - 60_000 }
-    const known = Array.from({ length: 60 }, () =>
-      target(gateway.admit({ ...old, failure: failure('not_selected', false) })),
-    )
-    const foreign = [1, 2].map(() =>
-      target(gateway.admit({ ...old, failure: failure('lunar_eclipse') })),
-    )
-    const { candidates, items, error } = await poll([...known, ...foreign])
-    expect(error).toMatchObject({ code: 'not_selected', meta: { exitCode: 7, retryable: false } })
-    expect(error?.detail).toContain('62 of 62 candidates failed')
-    for (const one of candidates.slice(0, 60))
-      expect(one.failure).toMatchObject({ code: 'not_selected', retryable: false })
-    for (const one of candidates.slice(60))
-      expect(one.failure).toMatchObject({ retryable: true, stage: 'validation' })
-    expect(gateway.looks.single).toEqual(
-      expect.arrayContaining(foreign.map(({ candidateId }) => candidateId)),
-    )
-    expect(items).toBeLessThanOrEqual(62 + 2 + 5)
-  })
+test('a failure whose code tells enough does not wait for a gateway that has gone', async () => {
+  const targets = [1, 2].map(() =>
+    target(gateway.admit({ receivedMs: 0, failure: failure('permit_expired', false) })),
+  )
+  let calls = 0
+  const fetch = gateway.fetch
+  const gone = {
+    ...gateway,
+    fetch: async (...given: Parameters<typeof fetch>) => (++calls > 1 ? html() : fetch(...given)),
+  }
+  gateway = gone
+  const { error, candidates } = await poll(targets)
+  expect(error).toMatchObject({ code: 'permit_expired', meta: { exitCode: 7 } })
+  expect(candidates).toHaveLength(2)
+})
 
-  test('§4.2 rule 7: a few failures are explained whole by the single route', async () => {
-    const targets = [failure('insufficient_balance'), null].map((each) =>
-      target(gateway.admit({ lifeMs: 1_000, failure: each })),
-    )
-    const { candidates, error } = await poll(targets)
-    expect(candidates[0]?.failure).toMatchObject({
-      stage: 'validation',
-      next_action: 'fund_wallet',
-    })
-    expect(error?.meta).toMatchObject({
-      exitCode: 7,
-      hint: expect.stringContaining('fund the wallet'),
-    })
+test('contract §6: what is unknown, failed and pending at once ends as the gravest', async () => {
+  const unknown = target('00000000-0000-4000-8000-00000000ffff')
+  const failed = target(gateway.admit({ lifeMs: 10, failure: failure('permit_expired', false) }))
+  const pending = target(gateway.admit({ lifeMs: Number.POSITIVE_INFINITY }))
+  const both = await poll([failed, pending], { timeoutMs: 5_000 })
+  expect(both.error?.meta.exitCode).toBe(7)
+  expect(both.missing).toMatchObject([{ candidateId: pending.candidateId }])
+  const all = await poll([failed, pending, unknown], { timeoutMs: 5_000 })
+  expect(all.error).toMatchObject({
+    code: 'candidate_not_found',
+    meta: { exitCode: 3, hint: expect.stringContaining('--question') },
   })
-
-  test('a failure whose code tells enough does not wait for a gateway that has gone', async () => {
-    const targets = [1, 2].map(() =>
-      target(gateway.admit({ receivedMs: 0, failure: failure('permit_expired', false) })),
-    )
-    let calls = 0
-    const fetch = gateway.fetch
-    const gone = {
-      ...gateway,
-      fetch: async (...given: Parameters<typeof fetch>) => (++calls > 1 ? html() : fetch(...given)),
-    }
-    gateway = gone
-    const { error, candidates } = await poll(targets)
-    expect(error).toMatchObject({ code: 'permit_expired', meta: { exitCode: 7 } })
-    expect(candidates).toHaveLength(2)
-  })
-
-  test('contract §6: what is unknown, failed and pending at once ends as the gravest', async () => {
-    const unknown = target('00000000-0000-4000-8000-00000000ffff')
-    const failed = target(gateway.admit({ lifeMs: 10, failure: failure('permit_expired', false) }))
-    const pending = target(gateway.admit({ lifeMs: Number.POSITIVE_INFINITY }))
-    const both = await poll([failed, pending], { timeoutMs: 5_000 })
-    expect(both.error?.meta.exitCode).toBe(7)
-    expect(both.missing).toMatchObject([{ candidateId: pending.candidateId }])
-    const all = await poll([failed, pending, unknown], { timeoutMs: 5_000 })
-    expect(all.error).toMatchObject({
-      code: 'candidate_not_found',
-      meta: { exitCode: 3, hint: expect.stringContaining('--question') },
-    })
-    expect(all.error?.detail).toContain(unknown.candidateId)
-  })
+  expect(all.error?.detail).toContain(unknown.candidateId)
 })
 
 describe('a gateway in trouble', () => {
@@ -241,47 +237,45 @@ describe('a gateway in trouble', () => {
   })
 })
 
-describe('the journal', () => {
-  test('a candidate only known by its id is asked by the batch route; where the journal holds it, its question is known and its end journaled', async () => {
-    const stranger = gateway.admit({ lifeMs: 1_000 })
-    const { candidates, error } = await poll([{ candidateId: stranger }])
-    expect(error).toBeUndefined()
-    expect(candidates[0]).not.toHaveProperty('question_id')
-    expect(gateway.looks.single).toEqual([])
-    expect((await poll([{ candidateId: stranger.replace(/.$/, 'f') }])).error).toMatchObject({
-      code: 'candidate_not_found',
-    })
-
-    const world = makeWorld()
-    const run = world.run()
-    const accepted = await world.drive(submitIntent(run.parts, run.intent))
-    if (accepted.error) throw accepted.error
-    clock = world.clock
-    const told = statusGateway(clock)
-    gateway = { ...told, questionId: accepted.questionId }
-    const ids = [
-      told.admit({ lifeMs: 1_000, failure: failure('permit_expired', false) }),
-      told.admit({ lifeMs: 1_000 }),
-    ]
-    expect(ids[0]).toBe(accepted.candidateId)
-    await poll(
-      ids.map((candidateId) => ({ candidateId })),
-      {},
-      run.journal,
-    )
-    const one = (await clock.drive(world.run().journal.load())).byCandidate(accepted.candidateId)
-    expect(one && stateOf(one, clock.nowMs())).toMatchObject({
-      kind: 'closed',
-      reason: 'failed',
-      code: 'permit_expired',
-    })
+test('a candidate only known by its id is asked by the batch route; where the journal holds it, its question is known and its end journaled', async () => {
+  const stranger = gateway.admit({ lifeMs: 1_000 })
+  const { candidates, error } = await poll([{ candidateId: stranger }])
+  expect(error).toBeUndefined()
+  expect(candidates[0]).not.toHaveProperty('question_id')
+  expect(gateway.looks.single).toEqual([])
+  expect((await poll([{ candidateId: stranger.replace(/.$/, 'f') }])).error).toMatchObject({
+    code: 'candidate_not_found',
   })
 
-  test('what was just sent is not asked for at once where there are many', async () => {
-    const startMs = clock.nowMs()
-    const seen: number[] = []
-    const targets = Array.from({ length: 40 }, () => target(gateway.admit()))
-    await poll(targets, { onLook: () => seen.push(clock.nowMs() - startMs) })
-    expect(seen[0]).toBeGreaterThanOrEqual(3_000)
+  const world = makeWorld()
+  const run = world.run()
+  const accepted = await world.drive(submitIntent(run.parts, run.intent))
+  if (accepted.error) throw accepted.error
+  clock = world.clock
+  const told = statusGateway(clock)
+  gateway = { ...told, questionId: accepted.questionId }
+  const ids = [
+    told.admit({ lifeMs: 1_000, failure: failure('permit_expired', false) }),
+    told.admit({ lifeMs: 1_000 }),
+  ]
+  expect(ids[0]).toBe(accepted.candidateId)
+  await poll(
+    ids.map((candidateId) => ({ candidateId })),
+    {},
+    run.journal,
+  )
+  const one = (await clock.drive(world.run().journal.load())).byCandidate(accepted.candidateId)
+  expect(one && stateOf(one, clock.nowMs())).toMatchObject({
+    kind: 'closed',
+    reason: 'failed',
+    code: 'permit_expired',
   })
+})
+
+test('what was just sent is not asked for at once where there are many', async () => {
+  const startMs = clock.nowMs()
+  const seen: number[] = []
+  const targets = Array.from({ length: 40 }, () => target(gateway.admit()))
+  await poll(targets, { onLook: () => seen.push(clock.nowMs() - startMs) })
+  expect(seen[0]).toBeGreaterThanOrEqual(3_000)
 })

@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest'
+import {  expect, test } from 'vitest'
 import { type PollOptions, pollCandidates } from '#core/client/follow/follow'
 import { statusOnce } from '#core/client/follow/look'
 import { hasReached, type Stage, stages } from '#core/client/follow/status'
@@ -51,50 +51,48 @@ const failure = {
   next_action: 'fund_wallet',
 } as const
 
-describe('polite waiting (§7, §8)', () => {
-  test('a Retry-After is waited for, with jitter', async () => {
-    const { world, target } = await accepted()
-    world.gateway.steps.push(...happySteps)
-    const waits: number[] = []
-    const limited = () =>
-      json(429, { error: { code: 'rate_limited', detail: 'x' } }, { 'retry-after': '40' })
-    const { error } = await pollThrough(world, [limited], target, {
-      onWait: ({ waitMs }) => waits.push(waitMs),
-    })
-    expect(error).toBeUndefined()
-    // The seconds told, and some jitter on top, so that not all who wait come back at once.
-    expect(waits).toHaveLength(1)
-    expect(waits[0]).toBeGreaterThanOrEqual(40_000)
-    expect(waits[0]).toBeLessThanOrEqual(41_000)
+test('§7: a Retry-After is waited for, with jitter', async () => {
+  const { world, target } = await accepted()
+  world.gateway.steps.push(...happySteps)
+  const waits: number[] = []
+  const limited = () =>
+    json(429, { error: { code: 'rate_limited', detail: 'x' } }, { 'retry-after': '40' })
+  const { error } = await pollThrough(world, [limited], target, {
+    onWait: ({ waitMs }) => waits.push(waitMs),
   })
+  expect(error).toBeUndefined()
+  // The seconds told, and some jitter on top, so that not all who wait come back at once.
+  expect(waits).toHaveLength(1)
+  expect(waits[0]).toBeGreaterThanOrEqual(40_000)
+  expect(waits[0]).toBeLessThanOrEqual(41_000)
+})
 
-  test('an answer that is none is asked for again; eight in a row are exit 75', async () => {
-    const { world, target } = await accepted()
-    world.gateway.steps.push(...happySteps)
-    const html = () =>
-      new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
-    expect((await pollThrough(world, [html, html], target)).candidates).toMatchObject([
-      { status: 'executed' },
-    ])
-    const none = await pollThrough(
-      world,
-      Array.from({ length: 20 }, () => html),
-      target,
-    )
-    expect(none.error?.meta.exitCode).toBe(75)
-  })
+test('§7: an answer that is none is asked for again; eight in a row are exit 75', async () => {
+  const { world, target } = await accepted()
+  world.gateway.steps.push(...happySteps)
+  const html = () =>
+    new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
+  expect((await pollThrough(world, [html, html], target)).candidates).toMatchObject([
+    { status: 'executed' },
+  ])
+  const none = await pollThrough(
+    world,
+    Array.from({ length: 20 }, () => html),
+    target,
+  )
+  expect(none.error?.meta.exitCode).toBe(75)
+})
 
-  test('a Retry-After over two minutes is exit 75 at once', async () => {
-    const { world, target } = await accepted()
-    const { error } = await pollThrough(
-      world,
-      [() => json(503, { error: { code: 'server_busy', detail: 'x' } }, { 'retry-after': '600' })],
-      target,
-    )
-    expect(error).toMatchObject({
-      code: 'server_busy',
-      meta: { exitCode: 75, retryAfterMs: 600_000 },
-    })
+test('§7: a Retry-After over two minutes is exit 75 at once', async () => {
+  const { world, target } = await accepted()
+  const { error } = await pollThrough(
+    world,
+    [() => json(503, { error: { code: 'server_busy', detail: 'x' } }, { 'retry-after': '600' })],
+    target,
+  )
+  expect(error).toMatchObject({
+    code: 'server_busy',
+    meta: { exitCode: 75, retryAfterMs: 600_000 },
   })
 })
 

@@ -4,123 +4,101 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { builtInProfile, profileNames, unconfirmedAmong } from '#core/chain/profiles'
 import { devAddresses } from '#core/devchain/dev-contracts'
-import { applySet, configFaults, configuredContracts, parseConfig } from '#core/gateway/config'
+import { applySet, configuredContracts, parseConfig } from '#core/gateway/config'
 import { run, temporaryHome } from '#support/cli'
 
 const signedProposer = `0x${'5'.repeat(40)}`
 const reporter = '0x53703dd6129d723066b6362510e5ae2fecd48218'
 const rpc_urls = ['http://127.0.0.1:1']
 
-describe('built-in profiles', () => {
-  test('domain §6: polygon has the addresses that public sources name, and no SignedProposer', () => {
-    expect(builtInProfile('polygon')).toMatchObject({
-      chainId: 137,
-      permit2: '0x000000000022d473030f116ddee9f6b43ac78ba3',
-      oracles: ['0x2c0367a9db231ddebd88a94b4f6461a6e47c58b1'],
-      requesters: [
-        { address: '0x65070be91477460d8a7aeeb94ef92fe056c2f2a7', kind: 'uma-ctf-adapter' },
-        { address: '0x69c47de9d4d3dad79590d61b9e05918e03775f24', kind: 'uma-ctf-adapter-negrisk' },
-        { address: reporter, kind: 'oo-reporter' },
-      ],
-      tokens: ['0x2791bca1f2de4661ed88a30c99a7a9449aa84174'],
-    })
-    expect(builtInProfile('polygon')).not.toHaveProperty('signedProposer')
-    expect(builtInProfile('default')).toBeUndefined()
-    expect(builtInProfile('constructor')).toBeUndefined()
+test('domain §6: polygon has the addresses that public sources name, and no SignedProposer', () => {
+  expect(builtInProfile('polygon')).toMatchObject({
+    chainId: 137,
+    permit2: '0x000000000022d473030f116ddee9f6b43ac78ba3',
+    oracles: ['0x2c0367a9db231ddebd88a94b4f6461a6e47c58b1'],
+    requesters: [
+      { address: '0x65070be91477460d8a7aeeb94ef92fe056c2f2a7', kind: 'uma-ctf-adapter' },
+      { address: '0x69c47de9d4d3dad79590d61b9e05918e03775f24', kind: 'uma-ctf-adapter-negrisk' },
+      { address: reporter, kind: 'oo-reporter' },
+    ],
+    tokens: ['0x2791bca1f2de4661ed88a30c99a7a9449aa84174'],
   })
+  expect(builtInProfile('polygon')).not.toHaveProperty('signedProposer')
+  expect(builtInProfile('default')).toBeUndefined()
+  expect(builtInProfile('constructor')).toBeUndefined()
+})
 
-  test('contract §8: dev has the addresses at which the dev chain puts its contracts', () => {
-    expect(builtInProfile('dev')).toEqual({
-      chainId: 31337,
-      permit2: devAddresses.permit2,
-      signedProposer: devAddresses.signedProposer,
-      oracles: [devAddresses.oracle],
-      requesters: [{ address: devAddresses.adapter, kind: 'uma-ctf-adapter' }],
-      tokens: [devAddresses.token],
-      tokenUnits: { symbol: 'USDC.e', decimals: 6 },
-      coin: 'POL',
-      unconfirmed: [],
-    })
-  })
-
-  test('domain §6: what rests on one source is told by address, and only where it is used', () => {
-    expect(unconfirmedAmong('polygon', [reporter])).toEqual([expect.stringContaining(reporter)])
-    expect(unconfirmedAmong('polygon', ['0x65070be91477460d8a7aeeb94ef92fe056c2f2a7'])).toEqual([])
-    expect(unconfirmedAmong(undefined, [reporter])).toEqual([])
+test('contract §8: dev has the addresses at which the dev chain puts its contracts', () => {
+  expect(builtInProfile('dev')).toEqual({
+    chainId: 31337,
+    permit2: devAddresses.permit2,
+    signedProposer: devAddresses.signedProposer,
+    oracles: [devAddresses.oracle],
+    requesters: [{ address: devAddresses.adapter, kind: 'uma-ctf-adapter' }],
+    tokens: [devAddresses.token],
+    tokenUnits: { symbol: 'USDC.e', decimals: 6 },
+    coin: 'POL',
+    unconfirmed: [],
   })
 })
 
-describe('chain.profile of gateway.json', () => {
-  test('domain §6: polygon needs nodes and a SignedProposer, everything else is filled in', () => {
-    const config = parseConfig(
-      { chain: { profile: 'polygon', rpc_urls, signed_proposer: signedProposer } },
-      'gateway.json',
-    )
-    const profile = builtInProfile('polygon')
-    expect(configuredContracts(config)).toEqual({
-      chainId: 137,
-      permit2: profile?.permit2,
-      signedProposer,
-      oracles: profile?.oracles,
-      requesters: profile?.requesters,
-      tokens: profile?.tokens,
-    })
-  })
+test('domain §6: what rests on one source is told by address, and only where it is used', () => {
+  expect(unconfirmedAmong('polygon', [reporter])).toEqual([expect.stringContaining(reporter)])
+  expect(unconfirmedAmong('polygon', ['0x65070be91477460d8a7aeeb94ef92fe056c2f2a7'])).toEqual([])
+  expect(unconfirmedAmong(undefined, [reporter])).toEqual([])
+})
 
-  test('contract §7: what the chain section names itself goes before the profile, so a doubtful requester can be left out', () => {
-    const requesters = [
-      { address: '0x65070be91477460d8a7aeeb94ef92fe056c2f2a7', kind: 'uma-ctf-adapter' },
-    ]
-    const config = parseConfig(
-      { chain: { profile: 'polygon', rpc_urls, signed_proposer: signedProposer, requesters } },
-      'gateway.json',
-    )
-    expect(config.chain.requesters).toEqual(requesters)
+test('domain §6: polygon needs nodes and a SignedProposer, everything else is filled in', () => {
+  const config = parseConfig(
+    { chain: { profile: 'polygon', rpc_urls, signed_proposer: signedProposer } },
+    'gateway.json',
+  )
+  const profile = builtInProfile('polygon')
+  expect(configuredContracts(config)).toEqual({
+    chainId: 137,
+    permit2: profile?.permit2,
+    signedProposer,
+    oracles: profile?.oracles,
+    requesters: profile?.requesters,
+    tokens: profile?.tokens,
   })
+})
 
-  test.each([
-    [
-      { profile: 'polygon', rpc_urls },
-      'chain.signed_proposer is missing; it must be a contract address (EIP-55 or lowercase): there is no public source',
-    ],
-    [
-      { profile: 'mumbai', rpc_urls, signed_proposer: signedProposer },
-      'chain.profile must be the name of a built-in profile: polygon or dev',
-    ],
-    [
-      { profile: 'dev', rpc_urls, id: 137 },
-      'chain.id must be 31337, the chain of profile dev, or omitted',
-    ],
-  ])('contract §7: %j is refused with the key and what it must be', (chain, expected) => {
-    expect(() => parseConfig({ chain }, 'gateway.json')).toThrow(expected)
-  })
+test('contract §7: what the chain section names itself goes before the profile, so a doubtful requester can be left out', () => {
+  const requesters = [
+    { address: '0x65070be91477460d8a7aeeb94ef92fe056c2f2a7', kind: 'uma-ctf-adapter' },
+  ]
+  const config = parseConfig(
+    { chain: { profile: 'polygon', rpc_urls, signed_proposer: signedProposer, requesters } },
+    'gateway.json',
+  )
+  expect(config.chain.requesters).toEqual(requesters)
+})
 
-  test('contract §6: --set does not change the profile whose contracts are in place, and may change any of them', () => {
-    const config = parseConfig({ chain: { profile: 'dev', rpc_urls } }, 'gateway.json')
-    expect(() => applySet(config, 'chain.profile=polygon')).toThrow('chain.profile')
-    expect(() => applySet(config, 'chain.id=5')).toThrow('31337')
-    expect(applySet(config, `chain.signed_proposer=${signedProposer}`).chain.signed_proposer).toBe(
-      signedProposer,
-    )
-  })
+test.each([
+  [
+    { profile: 'polygon', rpc_urls },
+    'chain.signed_proposer is missing; it must be a contract address (EIP-55 or lowercase): there is no public source',
+  ],
+  [
+    { profile: 'mumbai', rpc_urls, signed_proposer: signedProposer },
+    'chain.profile must be the name of a built-in profile: polygon or dev',
+  ],
+  [
+    { profile: 'dev', rpc_urls, id: 137 },
+    'chain.id must be 31337, the chain of profile dev, or omitted',
+  ],
+])('contract §7: %j is refused with the key and what it must be', (chain, expected) => {
+  expect(() => parseConfig({ chain }, 'gateway.json')).toThrow(expected)
+})
 
-  test('contract §6: every wrong key is a fault of its own', () => {
-    const faults = configFaults({
-      chain: { profile: 'polygon' },
-      lissten: {},
-      budget: { per_ip_items: 0 },
-    })
-    for (const key of [
-      'chain.signed_proposer',
-      'chain.rpc_urls',
-      '"lissten"',
-      'budget.per_ip_items',
-    ]) {
-      expect(faults.filter(({ detail }) => detail.includes(key))).toHaveLength(1)
-    }
-    expect(faults).toHaveLength(4)
-    expect(configFaults({ chain: { profile: 'dev', rpc_urls } })).toEqual([])
-  })
+test('contract §6: --set does not change the profile whose contracts are in place, and may change any of them', () => {
+  const config = parseConfig({ chain: { profile: 'dev', rpc_urls } }, 'gateway.json')
+  expect(() => applySet(config, 'chain.profile=polygon')).toThrow('chain.profile')
+  expect(() => applySet(config, 'chain.id=5')).toThrow('31337')
+  expect(applySet(config, `chain.signed_proposer=${signedProposer}`).chain.signed_proposer).toBe(
+    signedProposer,
+  )
 })
 
 describe('--profile', () => {

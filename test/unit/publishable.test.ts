@@ -48,8 +48,4 @@ describe('a release', () => {
     const bare = Object.entries(lock.packages).filter(([name, { integrity }]) => name && !integrity)
     expect(bare).toEqual([])
   })
-
-  test('the manual page is a list, as npm wants it to link it', () => {
-    expect(manifest.man).toEqual(['man/proposer.1'])
-  })
 })

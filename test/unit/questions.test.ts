@@ -36,180 +36,176 @@ async function asked(
 }
 const rival: Address = `0x${'9'.repeat(40)}`
 
-describe('CTF adapter questions (domain §5.1)', () => {
-  test('the round of a question: request fields, state, bond with final fee, token, outcomes', async () => {
-    const { chain, questionId } = await asked()
-    const round = await resolveRound(chain, fakeContracts, questionId)
-    expect(round).toEqual({
-      questionId,
-      kind: 'uma-ctf-adapter',
-      oracle,
-      requester: adapter,
-      identifier: yesOrNoQuery,
-      timestamp: String(chain.head.timestamp),
-      ancillaryData: questionText('Rain?'),
-      state: 'requested',
-      paused: false,
-      token: { address: token, symbol: 'USDC.e', decimals: 6 },
-      totalBondRaw: bondRaw + finalFeeRaw,
-      rewardRaw: 0n,
-      proposer: undefined,
-      isReopened: false,
-      creator,
-      outcomes: [
-        { outcome: 'p1', label: 'No', price: '0', allowed: true },
-        { outcome: 'p2', label: 'Yes', price: '1000000000000000000', allowed: true },
-        { outcome: 'p3', label: 'unknown/50-50', price: '500000000000000000', allowed: true },
-      ],
-      blockNumber: chain.head.number,
-    })
-  })
-
-  test('domain §4: a custom bond counts where its amount is not 0, although isSet says false', async () => {
-    const { chain, questionId } = await asked()
-    setCustomBond(chain, questionId, 900_000_000n)
-    chain.mine()
-    expect((await resolveRound(chain, fakeContracts, questionId))?.totalBondRaw).toBe(
-      900_000_000n + finalFeeRaw,
-    )
-    setCustomBond(chain, questionId, 0n)
-    chain.mine()
-    expect((await resolveRound(chain, fakeContracts, questionId))?.totalBondRaw).toBe(
-      bondRaw + finalFeeRaw,
-    )
-  })
-
-  test('states follow the oracle, a dispute shows the new round', async () => {
-    const { chain, questionId } = await asked()
-    rivalProposes(chain, questionId, rival)
-    chain.mine()
-    expect((await resolveRound(chain, fakeContracts, questionId))?.state).toBe('proposed')
-    dispute(chain, questionId)
-    chain.mine()
-    expect(await resolveRound(chain, fakeContracts, questionId)).toMatchObject({
-      state: 'requested',
-      timestamp: String(chain.head.timestamp),
-    })
-  })
-
-  test('everything is read as of one block', async () => {
-    const { chain, questionId } = await asked()
-    const before = chain.head.number
-    rivalProposes(chain, questionId, rival)
-    chain.mine()
-    const reader = createRoundReader(chain, fakeContracts)
-    expect((await reader.read(questionId, undefined, before))?.state).toBe('requested')
-  })
-
-  test('a paused or flagged question is told as paused, one resolved by hand as resolved', async () => {
-    const { chain, questionId } = await asked()
-    setPaused(chain, questionId, true)
-    chain.mine()
-    expect(await resolveRound(chain, fakeContracts, questionId)).toMatchObject({
-      paused: true,
-      state: 'requested',
-    })
-    chain.happen((world) =>
-      Object.assign(questionOf(world, questionId), { paused: false, flagged: true }),
-    )
-    chain.mine()
-    expect((await resolveRound(chain, fakeContracts, questionId))?.paused).toBe(true)
-    chain.happen((world) => (questionOf(world, questionId).resolved = true))
-    chain.mine()
-    expect((await resolveRound(chain, fakeContracts, questionId))?.state).toBe('resolved')
-  })
-
-  test('a neg-risk adapter never allows p3', async () => {
-    const { chain, questionId } = await asked()
-    const negRisk: Contracts = {
-      ...fakeContracts,
-      requesters: [{ address: adapter, kind: 'uma-ctf-adapter-negrisk' }],
-    }
-    expect(
-      (await resolveRound(chain, negRisk, questionId))?.outcomes.map(({ allowed }) => allowed),
-    ).toEqual([true, true, false])
-  })
-
-  test('an ID whose text does not hash to it, or that nobody knows, is no question', async () => {
-    const { chain, questionId } = await asked()
-    chain.happen(
-      (world) => (questionOf(world, questionId).ancillaryData = questionText('another text')),
-    )
-    chain.mine()
-    expect(await resolveRound(chain, fakeContracts, questionId)).toBeUndefined()
-    expect(await resolveRound(chain, fakeContracts, keccak256('0x01'))).toBeUndefined()
-  })
-
-  test('domain §6: an oracle or a token that is not pinned is refused', async () => {
-    const { chain, questionId } = await asked()
-    expect(
-      await resolveRound(chain, { ...fakeContracts, oracles: [rival] }, questionId),
-    ).toBeUndefined()
-    expect(
-      await resolveRound(chain, { ...fakeContracts, tokens: [rival] }, questionId),
-    ).toBeUndefined()
-  })
-
-  test('a registry entry that names another requester keeps the others from being asked', async () => {
-    const { chain, questionId } = await asked()
-    expect(
-      await resolveRound(chain, fakeContracts, questionId, { questionId, requester: rival }),
-    ).toBeUndefined()
-    expect(
-      await resolveRound(chain, fakeContracts, questionId, { questionId, requester: adapter }),
-    ).toBeDefined()
-  })
-
-  test('a node that does not answer is a ChainError, not a missing question', async () => {
-    const { chain, questionId } = await asked()
-    chain.fault('call', 'unavailable')
-    await expect(resolveRound(chain, fakeContracts, questionId)).rejects.toBeInstanceOf(ChainError)
-  })
-
-  test('an address that is no adapter is named', async () => {
-    const { chain, questionId } = await asked()
-    const wrong: Contracts = {
-      ...fakeContracts,
-      requesters: [{ address: rival, kind: 'uma-ctf-adapter' }],
-    }
-    await expect(resolveRound(chain, wrong, questionId)).rejects.toThrow(rival)
+test('domain §5.1: the round of a question: request fields, state, bond with final fee, token, outcomes', async () => {
+  const { chain, questionId } = await asked()
+  const round = await resolveRound(chain, fakeContracts, questionId)
+  expect(round).toEqual({
+    questionId,
+    kind: 'uma-ctf-adapter',
+    oracle,
+    requester: adapter,
+    identifier: yesOrNoQuery,
+    timestamp: String(chain.head.timestamp),
+    ancillaryData: questionText('Rain?'),
+    state: 'requested',
+    paused: false,
+    token: { address: token, symbol: 'USDC.e', decimals: 6 },
+    totalBondRaw: bondRaw + finalFeeRaw,
+    rewardRaw: 0n,
+    proposer: undefined,
+    isReopened: false,
+    creator,
+    outcomes: [
+      { outcome: 'p1', label: 'No', price: '0', allowed: true },
+      { outcome: 'p2', label: 'Yes', price: '1000000000000000000', allowed: true },
+      { outcome: 'p3', label: 'unknown/50-50', price: '500000000000000000', allowed: true },
+    ],
+    blockNumber: chain.head.number,
   })
 })
 
-describe('requests given in the registry (kind direct)', () => {
-  test("the entry's request is used as it is, and its ID is not hashed", async () => {
-    const { chain, questionId: asHash } = await asked()
-    const direct: Contracts = {
-      ...fakeContracts,
-      requesters: [{ address: adapter, kind: 'direct' }],
-    }
-    const request = {
-      oracle,
-      requester: adapter,
-      identifier: yesOrNoQuery,
-      timestamp: String(chain.head.timestamp),
-      ancillaryData: questionText('Rain?'),
-    }
-    const questionId: Hex = `0x${'77'.repeat(32)}`
-    const entry: RegistryEntry = { questionId, request }
-    expect(await resolveRound(chain, direct, questionId, entry)).toMatchObject({
-      questionId,
-      kind: 'direct',
-      state: 'requested',
-      ...request,
-    })
-    expect(await resolveRound(chain, direct, asHash)).toBeUndefined()
-    const later = { ...request, timestamp: '1' }
-    expect(
-      await resolveRound(chain, direct, questionId, { questionId, request: later }),
-    ).toBeUndefined()
-    expect(
-      await resolveRound(chain, direct, questionId, {
-        questionId,
-        request: { ...request, oracle: rival },
-      }),
-    ).toBeUndefined()
+test('domain §4: a custom bond counts where its amount is not 0, although isSet says false', async () => {
+  const { chain, questionId } = await asked()
+  setCustomBond(chain, questionId, 900_000_000n)
+  chain.mine()
+  expect((await resolveRound(chain, fakeContracts, questionId))?.totalBondRaw).toBe(
+    900_000_000n + finalFeeRaw,
+  )
+  setCustomBond(chain, questionId, 0n)
+  chain.mine()
+  expect((await resolveRound(chain, fakeContracts, questionId))?.totalBondRaw).toBe(
+    bondRaw + finalFeeRaw,
+  )
+})
+
+test('domain §5.1: states follow the oracle, a dispute shows the new round', async () => {
+  const { chain, questionId } = await asked()
+  rivalProposes(chain, questionId, rival)
+  chain.mine()
+  expect((await resolveRound(chain, fakeContracts, questionId))?.state).toBe('proposed')
+  dispute(chain, questionId)
+  chain.mine()
+  expect(await resolveRound(chain, fakeContracts, questionId)).toMatchObject({
+    state: 'requested',
+    timestamp: String(chain.head.timestamp),
   })
+})
+
+test('domain §5.1: everything is read as of one block', async () => {
+  const { chain, questionId } = await asked()
+  const before = chain.head.number
+  rivalProposes(chain, questionId, rival)
+  chain.mine()
+  const reader = createRoundReader(chain, fakeContracts)
+  expect((await reader.read(questionId, undefined, before))?.state).toBe('requested')
+})
+
+test('domain §5.1: a paused or flagged question is told as paused, one resolved by hand as resolved', async () => {
+  const { chain, questionId } = await asked()
+  setPaused(chain, questionId, true)
+  chain.mine()
+  expect(await resolveRound(chain, fakeContracts, questionId)).toMatchObject({
+    paused: true,
+    state: 'requested',
+  })
+  chain.happen((world) =>
+    Object.assign(questionOf(world, questionId), { paused: false, flagged: true }),
+  )
+  chain.mine()
+  expect((await resolveRound(chain, fakeContracts, questionId))?.paused).toBe(true)
+  chain.happen((world) => (questionOf(world, questionId).resolved = true))
+  chain.mine()
+  expect((await resolveRound(chain, fakeContracts, questionId))?.state).toBe('resolved')
+})
+
+test('domain §5.1: a neg-risk adapter never allows p3', async () => {
+  const { chain, questionId } = await asked()
+  const negRisk: Contracts = {
+    ...fakeContracts,
+    requesters: [{ address: adapter, kind: 'uma-ctf-adapter-negrisk' }],
+  }
+  expect(
+    (await resolveRound(chain, negRisk, questionId))?.outcomes.map(({ allowed }) => allowed),
+  ).toEqual([true, true, false])
+})
+
+test('domain §5.1: an ID whose text does not hash to it, or that nobody knows, is no question', async () => {
+  const { chain, questionId } = await asked()
+  chain.happen(
+    (world) => (questionOf(world, questionId).ancillaryData = questionText('another text')),
+  )
+  chain.mine()
+  expect(await resolveRound(chain, fakeContracts, questionId)).toBeUndefined()
+  expect(await resolveRound(chain, fakeContracts, keccak256('0x01'))).toBeUndefined()
+})
+
+test('domain §6: an oracle or a token that is not pinned is refused', async () => {
+  const { chain, questionId } = await asked()
+  expect(
+    await resolveRound(chain, { ...fakeContracts, oracles: [rival] }, questionId),
+  ).toBeUndefined()
+  expect(
+    await resolveRound(chain, { ...fakeContracts, tokens: [rival] }, questionId),
+  ).toBeUndefined()
+})
+
+test('domain §5.1: a registry entry that names another requester keeps the others from being asked', async () => {
+  const { chain, questionId } = await asked()
+  expect(
+    await resolveRound(chain, fakeContracts, questionId, { questionId, requester: rival }),
+  ).toBeUndefined()
+  expect(
+    await resolveRound(chain, fakeContracts, questionId, { questionId, requester: adapter }),
+  ).toBeDefined()
+})
+
+test('domain §5.1: a node that does not answer is a ChainError, not a missing question', async () => {
+  const { chain, questionId } = await asked()
+  chain.fault('call', 'unavailable')
+  await expect(resolveRound(chain, fakeContracts, questionId)).rejects.toBeInstanceOf(ChainError)
+})
+
+test('domain §5.1: an address that is no adapter is named', async () => {
+  const { chain, questionId } = await asked()
+  const wrong: Contracts = {
+    ...fakeContracts,
+    requesters: [{ address: rival, kind: 'uma-ctf-adapter' }],
+  }
+  await expect(resolveRound(chain, wrong, questionId)).rejects.toThrow(rival)
+})
+
+test("the entry's request is used as it is, and its ID is not hashed", async () => {
+  const { chain, questionId: asHash } = await asked()
+  const direct: Contracts = {
+    ...fakeContracts,
+    requesters: [{ address: adapter, kind: 'direct' }],
+  }
+  const request = {
+    oracle,
+    requester: adapter,
+    identifier: yesOrNoQuery,
+    timestamp: String(chain.head.timestamp),
+    ancillaryData: questionText('Rain?'),
+  }
+  const questionId: Hex = `0x${'77'.repeat(32)}`
+  const entry: RegistryEntry = { questionId, request }
+  expect(await resolveRound(chain, direct, questionId, entry)).toMatchObject({
+    questionId,
+    kind: 'direct',
+    state: 'requested',
+    ...request,
+  })
+  expect(await resolveRound(chain, direct, asHash)).toBeUndefined()
+  const later = { ...request, timestamp: '1' }
+  expect(
+    await resolveRound(chain, direct, questionId, { questionId, request: later }),
+  ).toBeUndefined()
+  expect(
+    await resolveRound(chain, direct, questionId, {
+      questionId,
+      request: { ...request, oracle: rival },
+    }),
+  ).toBeUndefined()
 })
 
 describe('OOReporter (domain §5.2)', () => {

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
+import {  expect, test } from 'vitest'
 import { profileKeys, variableOf } from '#commands/session/settings'
 import { verbs } from '#commands/verbs'
 import { limits } from '#core/protocol/words'
@@ -13,32 +13,30 @@ const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as
   engines: { node: string }
 }
 
-describe('README', () => {
-  test('every npm script it names is there, and it names the test command', () => {
-    const named = [...readme.matchAll(/`npm (?:run )?([a-z0-9:]+)/g)].map(([, name]) => name ?? '')
-    expect(named).toContain('test')
-    expect(
-      named.filter((name) => !['ci', 'install'].includes(name) && !(name in manifest.scripts)),
-    ).toEqual([])
-    expect(readme).toContain('npm ci\nnpm run demo')
-  })
+test('every npm script it names is there, and it names the test command', () => {
+  const named = [...readme.matchAll(/`npm (?:run )?([a-z0-9:]+)/g)].map(([, name]) => name ?? '')
+  expect(named).toContain('test')
+  expect(
+    named.filter((name) => !['ci', 'install'].includes(name) && !(name in manifest.scripts)),
+  ).toEqual([])
+  expect(readme).toContain('npm ci\nnpm run demo')
+})
 
-  test('the commands of the reference are those of the program, each once', () => {
-    const named = [...pageText('docs/reference/commands.md').matchAll(/^- \[`([a-z-]+)/gm)].map(
-      ([, name]) => name,
-    )
-    expect(named).toEqual(Object.keys(verbs))
-  })
+test('the commands of the reference are those of the program, each once', () => {
+  const named = [...pageText('docs/reference/commands.md').matchAll(/^- \[`([a-z-]+)/gm)].map(
+    ([, name]) => name,
+  )
+  expect(named).toEqual(Object.keys(verbs))
+})
 
-  test('the reference names every variable that is a setting', () => {
-    for (const key of Object.keys(profileKeys))
-      expect(configuration).toContain(`\`${variableOf(key)}\``)
-  })
+test('the reference names every variable that is a setting', () => {
+  for (const key of Object.keys(profileKeys))
+    expect(configuration).toContain(`\`${variableOf(key)}\``)
+})
 
-  test('the limits are the ones that are built in, and the Node.js that README asks for is the one of the package', () => {
-    expect(configuration).toContain(`${limits.signatureBytes.toLocaleString('en')} bytes`)
-    expect(configuration).toContain(`1–${limits.batchItems}`)
-    expect(manifest.engines.node).toBe('>=20.18.1')
-    expect(readme).toContain('Node.js 20.18')
-  })
+test('the limits are the ones that are built in, and the Node.js that README asks for is the one of the package', () => {
+  expect(configuration).toContain(`${limits.signatureBytes.toLocaleString('en')} bytes`)
+  expect(configuration).toContain(`1–${limits.batchItems}`)
+  expect(manifest.engines.node).toBe('>=20.18.1')
+  expect(readme).toContain('Node.js 20.18')
 })

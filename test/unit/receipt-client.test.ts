@@ -63,93 +63,91 @@ const withHeaders = (change: (headers: Headers) => void): Change => {
   }
 }
 
-describe('a submission', () => {
-  test('contract §9: carries the digest of its bytes, and its answer is proven by the pinned key', async () => {
-    const { client, sent, unproven, body } = await world()
-    const answer = await client.submit(first.questionId, body)
-    expect(sent[0]?.get('content-digest')).toBe(digestHeader(testHash.sha256(body)))
-    expect(answer.kind).toBe('accepted')
-    expect(answer.receipt).toMatchObject({
-      result: 'proven',
-      path,
-      status: 202,
-      requestDigest: digestHeader(testHash.sha256(body)),
-    })
-    expect(unproven).toEqual([])
+test('contract §9: carries the digest of its bytes, and its answer is proven by the pinned key', async () => {
+  const { client, sent, unproven, body } = await world()
+  const answer = await client.submit(first.questionId, body)
+  expect(sent[0]?.get('content-digest')).toBe(digestHeader(testHash.sha256(body)))
+  expect(answer.kind).toBe('accepted')
+  expect(answer.receipt).toMatchObject({
+    result: 'proven',
+    path,
+    status: 202,
+    requestDigest: digestHeader(testHash.sha256(body)),
   })
+  expect(unproven).toEqual([])
+})
 
-  test('contract §9: a gateway below a path signs the path that it sees', async () => {
-    const { client, body } = await world({ base: 'https://gateway.test/under' })
-    expect((await client.submit(first.questionId, body)).receipt).toMatchObject({
-      result: 'proven',
-      path,
-    })
+test('contract §9: a gateway below a path signs the path that it sees', async () => {
+  const { client, body } = await world({ base: 'https://gateway.test/under' })
+  expect((await client.submit(first.questionId, body)).receipt).toMatchObject({
+    result: 'proven',
+    path,
   })
+})
 
-  test('contract §9: reads carry none, and are not judged', async () => {
-    const { client, sent, front } = await world()
-    const answer = await client.eligibility(front.wallets[0].address)
-    expect(sent[0]?.get('content-digest')).toBeNull()
-    expect(answer.receipt).toBeUndefined()
-  })
+test('contract §9: reads carry none, and are not judged', async () => {
+  const { client, sent, front } = await world()
+  const answer = await client.eligibility(front.wallets[0].address)
+  expect(sent[0]?.get('content-digest')).toBeNull()
+  expect(answer.receipt).toBeUndefined()
+})
 
-  test('contract §9: without a pinned key the receipt is kept and not judged; without either nothing is', async () => {
-    const unpinned = await world({ keys: [] })
-    const answer = await unpinned.client.submit(first.questionId, unpinned.body)
-    expect(answer.receipt).toMatchObject({ result: 'unchecked' })
-    expect(unpinned.unproven).toEqual([])
-    const bare = await world({ keys: [], signs: false })
-    expect((await bare.client.submit(first.questionId, bare.body)).receipt).toBeUndefined()
-  })
+test('contract §9: without a pinned key the receipt is kept and not judged; without either nothing is', async () => {
+  const unpinned = await world({ keys: [] })
+  const answer = await unpinned.client.submit(first.questionId, unpinned.body)
+  expect(answer.receipt).toMatchObject({ result: 'unchecked' })
+  expect(unpinned.unproven).toEqual([])
+  const bare = await world({ keys: [], signs: false })
+  expect((await bare.client.submit(first.questionId, bare.body)).receipt).toBeUndefined()
+})
 
-  test.each<[string, Parameters<typeof world>[0], string]>([
-    ['no signature', { signs: false }, 'receipt_missing'],
-    [
-      'a proxy that strips it',
-      {
-        change: withHeaders((headers) => {
-          headers.delete('signature')
-          headers.delete('signature-input')
-        }),
-      },
-      'receipt_missing',
-    ],
-    [
-      'one byte changed',
-      {
-        change: withHeaders((headers) => {
-          headers.set(
-            'signature',
-            headers.get('signature')?.replace(/:(.)/, (_, c) => `:${c === 'A' ? 'B' : 'A'}`) ?? '',
-          )
-        }),
-      },
-      'receipt_invalid',
-    ],
-    ['another key', { keys: [{ kid: 'other', x: key.x }] }, 'receipt_unknown_key'],
-    ['a key that has ended', { keys: [{ kid: key.kid, x: key.x, exp: 1 }] }, 'receipt_key_expired'],
-    [
-      'huge headers',
-      { change: withHeaders((headers) => headers.set('signature', `a=:${'A'.repeat(9_000)}:`)) },
-      'receipt_too_large',
-    ],
-  ])(
-    'contract §9, R7: with %s it stays accepted, and is told to be unproven',
-    async (_name, given, code) => {
-      const { client, unproven, body } = await world(given)
-      const answer = await client.submit(first.questionId, body)
-      expect(answer.kind).toBe('accepted')
-      expect(answer.receipt).toMatchObject({ result: 'unproven', code })
-      expect(unproven).toEqual([code])
+test.each<[string, Parameters<typeof world>[0], string]>([
+  ['no signature', { signs: false }, 'receipt_missing'],
+  [
+    'a proxy that strips it',
+    {
+      change: withHeaders((headers) => {
+        headers.delete('signature')
+        headers.delete('signature-input')
+      }),
     },
-  )
-
-  test('contract §9: 429 and 503 are not missed a receipt', async () => {
-    const { client, unproven, body, front } = await world()
-    await front.gateway.drain()
+    'receipt_missing',
+  ],
+  [
+    'one byte changed',
+    {
+      change: withHeaders((headers) => {
+        headers.set(
+          'signature',
+          headers.get('signature')?.replace(/:(.)/, (_, c) => `:${c === 'A' ? 'B' : 'A'}`) ?? '',
+        )
+      }),
+    },
+    'receipt_invalid',
+  ],
+  ['another key', { keys: [{ kid: 'other', x: key.x }] }, 'receipt_unknown_key'],
+  ['a key that has ended', { keys: [{ kid: key.kid, x: key.x, exp: 1 }] }, 'receipt_key_expired'],
+  [
+    'huge headers',
+    { change: withHeaders((headers) => headers.set('signature', `a=:${'A'.repeat(9_000)}:`)) },
+    'receipt_too_large',
+  ],
+])(
+  'contract §9, R7: with %s it stays accepted, and is told to be unproven',
+  async (_name, given, code) => {
+    const { client, unproven, body } = await world(given)
     const answer = await client.submit(first.questionId, body)
-    expect([answer.kind, answer.receipt, unproven]).toEqual(['deferred', undefined, []])
-  })
+    expect(answer.kind).toBe('accepted')
+    expect(answer.receipt).toMatchObject({ result: 'unproven', code })
+    expect(unproven).toEqual([code])
+  },
+)
+
+test('contract §9: 429 and 503 are not missed a receipt', async () => {
+  const { client, unproven, body, front } = await world()
+  await front.gateway.drain()
+  const answer = await client.submit(first.questionId, body)
+  expect([answer.kind, answer.receipt, unproven]).toEqual(['deferred', undefined, []])
 })
 
 describe('the journal', () => {
@@ -232,17 +230,6 @@ describe('the journal', () => {
     }
   })
 
-  test('contract §9: a journal without receipts is read as before', async () => {
-    const { home, context, id, attempt, view, remove } = await journaled(undefined)
-    try {
-      expect(view.find(id)?.attempts[0]?.receipt).toBeUndefined()
-      expect((await keptReceipts(context, home, [attempt])).size).toBe(0)
-      await verifyJournal(context, home)
-    } finally {
-      await remove()
-    }
-  })
-
   test('contract §9: what was kept is proven offline, and by the sent bytes alone', () => {
     const ports = { hash: testHash, ed25519: systemEd25519, keys: [{ kid: key.kid, x: key.x }] }
     const answer = { ...receiptOf(body), body: ack }
@@ -258,50 +245,48 @@ describe('the journal', () => {
   })
 })
 
-describe('trust.json', () => {
-  const pins = {
-    chain_id: 1,
-    permit2: `0x${'1'.repeat(40)}`,
-    signed_proposer: `0x${'2'.repeat(40)}`,
-    oracles: [`0x${'3'.repeat(40)}`],
-    requesters: [{ address: `0x${'4'.repeat(40)}`, kind: 'uma-ctf-adapter' }],
-    tokens: [`0x${'5'.repeat(40)}`],
+const pins = {
+  chain_id: 1,
+  permit2: `0x${'1'.repeat(40)}`,
+  signed_proposer: `0x${'2'.repeat(40)}`,
+  oracles: [`0x${'3'.repeat(40)}`],
+  requesters: [{ address: `0x${'4'.repeat(40)}`, kind: 'uma-ctf-adapter' }],
+  tokens: [`0x${'5'.repeat(40)}`],
+}
+const jwk = { kty: 'OKP', crv: 'Ed25519', x: key.x }
+const withKey = (more: object) =>
+  parseTrust({ ...pins, receipt_keys: { one: { ...jwk, ...more } } }, 'x')
+
+test('contract §9: receipt_keys are read; older files have none', () => {
+  expect(receiptKeysOf(parseTrust(pins, 'trust.json'))).toEqual([])
+  expect(receiptKeysOf(withKey({ exp: 5 }))).toEqual([{ kid: 'one', x: key.x, exp: 5 }])
+})
+
+test.each([
+  ['a private key', { d: key.d }],
+  ['another curve', { crv: 'X25519' }],
+  ['a short key', { x: 'AAAA' }],
+])('contract §9: %s is refused, and not repeated', (_name, more) => {
+  expect(() => withKey(more)).toThrow(/receipt_keys/)
+  try {
+    withKey(more)
+  } catch (error) {
+    expect(String(error)).not.toContain(key.d)
   }
-  const jwk = { kty: 'OKP', crv: 'Ed25519', x: key.x }
-  const withKey = (more: object) =>
-    parseTrust({ ...pins, receipt_keys: { one: { ...jwk, ...more } } }, 'x')
+})
 
-  test('contract §9: receipt_keys are read; older files have none', () => {
-    expect(receiptKeysOf(parseTrust(pins, 'trust.json'))).toEqual([])
-    expect(receiptKeysOf(withKey({ exp: 5 }))).toEqual([{ kid: 'one', x: key.x, exp: 5 }])
-  })
-
-  test.each([
-    ['a private key', { d: key.d }],
-    ['another curve', { crv: 'X25519' }],
-    ['a short key', { x: 'AAAA' }],
-  ])('contract §9: %s is refused, and not repeated', (_name, more) => {
-    expect(() => withKey(more)).toThrow(/receipt_keys/)
-    try {
-      withKey(more)
-    } catch (error) {
-      expect(String(error)).not.toContain(key.d)
-    }
-  })
-
-  test('contract §9: a new key, and the end of one, add to the pins; another key under an ID changes them', () => {
-    const ended = mergePins(withKey({}), withKey({ exp: 5 }))
-    expect([ended.changed, ended.added]).toEqual([
-      [],
-      ['end of receipt key one: 1970-01-01T00:00:05.000Z'],
-    ])
-    expect(mergePins(withKey({ exp: 5 }), withKey({})).changed).toHaveLength(1)
-    const other = newReceiptKey({ hash: testHash, random: testRandom })
-    expect(mergePins(withKey({}), withKey({ x: other.x })).changed).toHaveLength(1)
-    const added = mergePins(parseTrust(pins, 'x'), withKey({}))
-    expect(added).toMatchObject({ changed: [], added: ['receipt key one'] })
-    expect(added.trust.receipt_keys).toHaveProperty('one')
-  })
+test('contract §9: a new key, and the end of one, add to the pins; another key under an ID changes them', () => {
+  const ended = mergePins(withKey({}), withKey({ exp: 5 }))
+  expect([ended.changed, ended.added]).toEqual([
+    [],
+    ['end of receipt key one: 1970-01-01T00:00:05.000Z'],
+  ])
+  expect(mergePins(withKey({ exp: 5 }), withKey({})).changed).toHaveLength(1)
+  const other = newReceiptKey({ hash: testHash, random: testRandom })
+  expect(mergePins(withKey({}), withKey({ x: other.x })).changed).toHaveLength(1)
+  const added = mergePins(parseTrust(pins, 'x'), withKey({}))
+  expect(added).toMatchObject({ changed: [], added: ['receipt key one'] })
+  expect(added.trust.receipt_keys).toHaveProperty('one')
 })
 
 describe('doctor', () => {

@@ -220,39 +220,37 @@ describe('at the wire', () => {
   })
 })
 
-describe('under an executor', () => {
-  const troubles: Record<string, readonly [Wallet, said: string]> = {
-    'is cut off': [failing(() => Promise.reject(new Error('cut'))), 'broke before it responded'],
-    'is slow': [failing(() => new Promise(() => undefined)), 'did not respond within'],
-    'answers 503': [failing(async () => ({ raw: 'busy', status: 503 })), 'HTTP 503'],
-    refuses: [failing(async () => ({ error: { code: 1, message: 'no' } })), 'refused: “no”'],
-    'changes the nonce': [
-      honestSigner(key, (asked) => ({ ...asked, nonce: '0x9' })),
-      'it changed nonce of the transaction',
-    ],
-    'changes the calldata': [
-      honestSigner(key, (asked) => ({ ...asked, data: `${asked.data}00` })),
-      'it changed data of the transaction',
-    ],
-  }
-  test.each(Object.entries(troubles))(
-    'one that %s: one nonce waits, nothing is stored, it goes on when all is well',
-    async (_, [trouble, said]) => {
-      const { signer, state } = await open(trouble, '', 300)
-      const { world, candidate } = await oneCandidate({ signing: () => signer })
-      await world.pass(3)
-      expect(world.ledger.slots()).toMatchObject([{ nonce: 0, attempts: [] }])
-      const [fault, ...others] = world.pipeline.faults()
-      expect(others).toEqual([])
-      expect(fault).toMatch(
-        new RegExp(`^the key of the executor ${address} does not sign: .*: waiting$`),
-      )
-      expect(fault).toContain(said)
-      state.wallet = honestSigner(key)
-      await world.pass(8)
-      expect(await world.end(candidate)).toBe('executed')
-      expect(world.pipeline.faults()).toEqual([])
-      expect(noncesOf(world)).toEqual([0])
-    },
-  )
-})
+const troubles: Record<string, readonly [Wallet, said: string]> = {
+  'is cut off': [failing(() => Promise.reject(new Error('cut'))), 'broke before it responded'],
+  'is slow': [failing(() => new Promise(() => undefined)), 'did not respond within'],
+  'answers 503': [failing(async () => ({ raw: 'busy', status: 503 })), 'HTTP 503'],
+  refuses: [failing(async () => ({ error: { code: 1, message: 'no' } })), 'refused: “no”'],
+  'changes the nonce': [
+    honestSigner(key, (asked) => ({ ...asked, nonce: '0x9' })),
+    'it changed nonce of the transaction',
+  ],
+  'changes the calldata': [
+    honestSigner(key, (asked) => ({ ...asked, data: `${asked.data}00` })),
+    'it changed data of the transaction',
+  ],
+}
+test.each(Object.entries(troubles))(
+  'one that %s: one nonce waits, nothing is stored, it goes on when all is well',
+  async (_, [trouble, said]) => {
+    const { signer, state } = await open(trouble, '', 300)
+    const { world, candidate } = await oneCandidate({ signing: () => signer })
+    await world.pass(3)
+    expect(world.ledger.slots()).toMatchObject([{ nonce: 0, attempts: [] }])
+    const [fault, ...others] = world.pipeline.faults()
+    expect(others).toEqual([])
+    expect(fault).toMatch(
+      new RegExp(`^the key of the executor ${address} does not sign: .*: waiting$`),
+    )
+    expect(fault).toContain(said)
+    state.wallet = honestSigner(key)
+    await world.pass(8)
+    expect(await world.end(candidate)).toBe('executed')
+    expect(world.pipeline.faults()).toEqual([])
+    expect(noncesOf(world)).toEqual([0])
+  },
+)

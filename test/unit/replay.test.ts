@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest'
+import {  expect, test } from 'vitest'
 import { authorize } from '#core/client/propose/authorize'
 import type { CurrentRound } from '#core/client/propose/round-over'
 import { replay, submitIntent, submitPayload } from '#core/client/propose/submission'
@@ -23,88 +23,84 @@ const found = async (world: World, id: string) => {
   return one
 }
 
-describe('replay sends nothing that must not be sent', () => {
-  test('R8: one that was superseded is refused with exit 5, naming what replaced it; not by its payload either, nor by --all', async () => {
-    const { world, run, intent, id } = await lostWorld()
-    const next = await world.drive(
-      submitIntent(run.parts, { ...intent, outcome: 'p1', supersede: id }),
-    )
-    const sent = world.gateway.received.length
-    const error = await refusal(world.drive(replay(world.run().parts, [id])))
-    expect(error).toMatchObject({ code: 'superseded', meta: { exitCode: 5 } })
-    expect(error.detail).toContain(next.journalId)
-    expect(error.meta.hint).toContain(`proposer revoke ${id}`)
-    const body = (await found(world, id)).signed.body
-    expect(
-      await refusal(world.drive(submitPayload(world.run().parts, run.intent.identifier, body))),
-    ).toMatchObject({
-      code: 'superseded',
-    })
-    const all = await world.drive(replay(world.run().parts, 'all'))
-    expect(all).toMatchObject({
-      results: [],
-      skipped: [{ reason: 'superseded', command: `proposer revoke ${id}` }],
-    })
-    expect(world.gateway.received).toHaveLength(sent)
+test('R8: one that was superseded is refused with exit 5, naming what replaced it; not by its payload either, nor by --all', async () => {
+  const { world, run, intent, id } = await lostWorld()
+  const next = await world.drive(
+    submitIntent(run.parts, { ...intent, outcome: 'p1', supersede: id }),
+  )
+  const sent = world.gateway.received.length
+  const error = await refusal(world.drive(replay(world.run().parts, [id])))
+  expect(error).toMatchObject({ code: 'superseded', meta: { exitCode: 5 } })
+  expect(error.detail).toContain(next.journalId)
+  expect(error.meta.hint).toContain(`proposer revoke ${id}`)
+  const body = (await found(world, id)).signed.body
+  expect(
+    await refusal(world.drive(submitPayload(world.run().parts, run.intent.identifier, body))),
+  ).toMatchObject({
+    code: 'superseded',
   })
-
-  test('contract §6: one that was signed and never sent is refused with exit 2 and the command that sends it', async () => {
-    const world = makeWorld()
-    const run = world.run()
-    const { journalId } = await world.drive(authorize(run.parts, run.intent))
-    const error = await refusal(world.drive(replay(world.run().parts, [journalId])))
-    expect(error).toMatchObject({
-      code: 'never_sent',
-      meta: {
-        exitCode: 2,
-        hint: expect.stringContaining(`proposer submit ${run.intent.identifier} --outcome p2`),
-      },
-    })
-    expect(world.gateway.received).toEqual([])
+  const all = await world.drive(replay(world.run().parts, 'all'))
+  expect(all).toMatchObject({
+    results: [],
+    skipped: [{ reason: 'superseded', command: `proposer revoke ${id}` }],
   })
+  expect(world.gateway.received).toHaveLength(sent)
 })
 
-describe('a round that is over while the outcome is unknown', () => {
-  const inRound = (timestamp: string, isFree = false): CurrentRound & { asked: number } => ({
-    asked: 0,
-    isFree,
-    async timestamp() {
-      this.asked++
-      return timestamp
+test('contract §6: one that was signed and never sent is refused with exit 2 and the command that sends it', async () => {
+  const world = makeWorld()
+  const run = world.run()
+  const { journalId } = await world.drive(authorize(run.parts, run.intent))
+  const error = await refusal(world.drive(replay(world.run().parts, [journalId])))
+  expect(error).toMatchObject({
+    code: 'never_sent',
+    meta: {
+      exitCode: 2,
+      hint: expect.stringContaining(`proposer submit ${run.intent.identifier} --outcome p2`),
     },
   })
+  expect(world.gateway.received).toEqual([])
+})
 
-  test('R7: a 403 in the very round leaves the outcome unknown, to be sent again', async () => {
-    const { world, id, run } = await lostWorld()
-    world.gateway.faults.push({ status: 403, code: 'proposer_not_eligible' })
-    const timestamp = (await found(world, id)).signed.timestamp ?? ''
-    const { results } = await world.drive(replay(run.parts, [id], { round: inRound(timestamp) }))
-    expect(results).toMatchObject([
-      {
-        error: {
-          code: 'outcome_unknown',
-          meta: { hint: expect.stringContaining(`proposer replay ${id}`) },
-        },
+const inRound = (timestamp: string, isFree = false): CurrentRound & { asked: number } => ({
+  asked: 0,
+  isFree,
+  async timestamp() {
+    this.asked++
+    return timestamp
+  },
+})
+
+test('R7: a 403 in the very round leaves the outcome unknown, to be sent again', async () => {
+  const { world, id, run } = await lostWorld()
+  world.gateway.faults.push({ status: 403, code: 'proposer_not_eligible' })
+  const timestamp = (await found(world, id)).signed.timestamp ?? ''
+  const { results } = await world.drive(replay(run.parts, [id], { round: inRound(timestamp) }))
+  expect(results).toMatchObject([
+    {
+      error: {
+        code: 'outcome_unknown',
+        meta: { hint: expect.stringContaining(`proposer replay ${id}`) },
       },
-    ])
-  })
+    },
+  ])
+})
 
-  test('R14: a node of ours outrules what a gateway said: in a round that a reorg brought back the bytes are sent, in an ended one never', async () => {
-    const { world, id } = await lostWorld()
-    world.gateway.faults.push({ status: 409, code: 'round_advanced' })
-    await world.drive(replay(world.run().parts, [id]))
-    const sent = world.gateway.received.length
-    const ended = await world.drive(
-      replay(world.run().parts, [id], { round: inRound('1760000050', true) }),
-    )
-    expect(ended.results).toMatchObject([{ error: { code: 'round_over' } }])
-    expect(world.gateway.received).toHaveLength(sent)
-    const timestamp = (await found(world, id)).signed.timestamp ?? ''
-    const back = await world.drive(
-      replay(world.run().parts, [id], { round: inRound(timestamp, true) }),
-    )
-    expect(back.results).toMatchObject([{ outcome: 'replayed' }])
-  })
+test('R14: a node of ours outrules what a gateway said: in a round that a reorg brought back the bytes are sent, in an ended one never', async () => {
+  const { world, id } = await lostWorld()
+  world.gateway.faults.push({ status: 409, code: 'round_advanced' })
+  await world.drive(replay(world.run().parts, [id]))
+  const sent = world.gateway.received.length
+  const ended = await world.drive(
+    replay(world.run().parts, [id], { round: inRound('1760000050', true) }),
+  )
+  expect(ended.results).toMatchObject([{ error: { code: 'round_over' } }])
+  expect(world.gateway.received).toHaveLength(sent)
+  const timestamp = (await found(world, id)).signed.timestamp ?? ''
+  const back = await world.drive(
+    replay(world.run().parts, [id], { round: inRound(timestamp, true) }),
+  )
+  expect(back.results).toMatchObject([{ outcome: 'replayed' }])
 })
 
 test('contract §6: submit of an unknown one that went to another gateway is refused with exit 6 and the flag to use', async () => {

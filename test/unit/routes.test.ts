@@ -41,253 +41,249 @@ async function admit(front: TestFront, wallet = front.wallets[0]): Promise<strin
   )
 }
 
-describe('single routes', () => {
-  test('§4.1 rule 1: eligibility is true for a listed wallet, false for unknown, disabled and while admission is off', async () => {
-    const front = await openFront()
-    const ask = async (address: string) =>
-      strict(Eligibility).parse(
-        await (await front.get(`/v1/proposals/eligibility/${address}`)).json(),
-      )
-    const listed = front.wallets[0].address
-    expect(await ask(listed)).toEqual({ version, address: listed, eligible: true })
-    expect((await ask(makeWallet().address)).eligible).toBe(false)
-    expect((await ask(`0x${'0'.repeat(40)}`)).eligible).toBe(false)
-    await front.ledger.commit([{ kind: 'admission.set', enabled: false, reason: 'test' }])
-    expect((await ask(listed)).eligible).toBe(false)
-    await front.ledger.commit([
-      { kind: 'admission.set', enabled: true, reason: 'test' },
-      { kind: 'allowlist.set', address: listed, allowed: false, reason: 'test' },
-    ])
-    expect((await ask(listed)).eligible).toBe(false)
-  })
-
-  test('§2.4, contract §3: signing data is the documented shape, and its typed data hashes to the digest that submission checks', async () => {
-    const front = await openFront()
-    const [wallet] = front.wallets
-    const { signature, ...body } = await signedBody(wallet, first)
-    const response = await front.post('/v1/proposals/first-question/signing-data', body)
-    expect(response.status).toBe(200)
-    const data = strict(SigningData).parse(await response.json())
-    expect(data).toMatchObject({
-      version,
-      question_id: first.questionId,
-      request: { timestamp: first.round.timestamp, ancillary_data: first.round.ancillaryData },
-      proposal: { outcome: 'p2', label: 'Yes', price: '1000000000000000000', max_payment: '0' },
-      permit: body.permit,
-      token: { symbol: 'USDC.e', decimals: 6 },
-      economics: { total_bond: String(testBondRaw), max_authorization: body.permit.amount },
-      typed_data: { domain: { chainId: '31337' } },
-    })
-    expect(data.outcomes.map(({ allowed }) => allowed)).toEqual([true, true, false])
-    const digest = first.witness.digest({ price: data.proposal.price, ...body.permit })
-    expect(hashTypedData(data.typed_data as unknown as TypedDataDefinition)).toBe(toHex(digest))
-    expect(
-      (await front.post(`/v1/proposals/${first.questionId}`, { ...body, signature })).status,
-    ).toBe(202)
-  })
-
-  test('§4.1 rule 2: signing data asks for no eligibility, keeps no state, and checks outcome, amount, deadline and an open request', async () => {
-    const front = await openFront()
-    const { signature, ...body } = await signedBody(makeWallet(), first)
-    const path = `/v1/proposals/${first.questionId}/signing-data`
-    expect((await front.post(path, body)).status).toBe(200)
-    expect(front.ledger.active()).toHaveLength(0)
-    const at = async (changes: object) => codeOf(await front.post(path, { ...body, ...changes }))
-    expect(await at({ outcome: 'p3' })).toBe('outcome_not_allowed')
-    expect(await at({ permit: { ...body.permit, amount: '1' } })).toBe(
-      'permit_amount_below_required_bond',
+test('§4.1 rule 1: eligibility is true for a listed wallet, false for unknown, disabled and while admission is off', async () => {
+  const front = await openFront()
+  const ask = async (address: string) =>
+    strict(Eligibility).parse(
+      await (await front.get(`/v1/proposals/eligibility/${address}`)).json(),
     )
-    expect(await at({ permit: { ...body.permit, deadline: String(testNowSeconds) } })).toBe(
-      'permit_deadline_too_soon',
-    )
-    expect(await at({ signature })).toBe('schema_violation')
-    front.view.put(makeQuestion('first', { state: 'proposed' }))
-    expect(await at({})).toBe('request_not_open')
-    expect(await codeOf(await front.post('/v1/proposals/unknown-slug/signing-data', body))).toBe(
-      'question_not_found',
-    )
-    front.view.faultList.push('head too old')
-    expect(await at({})).toBe('state_unavailable')
-  })
-
-  test('§2.5, §2.6: acknowledgement and status are the documented shapes and never show a signature', async () => {
-    const front = await openFront()
-    const body = await signedBody(front.wallets[0], first)
-    const response = await front.post(`/v1/proposals/${first.questionId}`, body)
-    const ack = strict(Acknowledgement).parse(await response.json())
-    expect(ack.status_url).toBe(`/v1/proposals/${first.questionId}/status/${ack.candidate_id}`)
-    const shown = await front.get(ack.status_url)
-    const text = await shown.text()
-    expect(text).not.toContain(body.signature.slice(2, 40))
-    expect(strict(CandidateStatus).parse(JSON.parse(text))).toEqual({
-      version,
-      candidate_id: ack.candidate_id,
-      question_id: first.questionId,
-      proposer: front.wallets[0].address,
-      outcome: 'p2',
-      price: '1000000000000000000',
-      status: 'received',
-      received_at: ack.received_at,
-      validated_at: null,
-      selected_at: null,
-      submission: null,
-      failure: null,
-    })
-    expect(
-      (await front.get(`/v1/proposals/first-question/status/${ack.candidate_id}`)).status,
-    ).toBe(200)
-  })
-
-  test('§4.1 rule 4: the identifier scopes the status; a mismatch is candidate_not_found, an unknown question question_not_found', async () => {
-    const front = await openFront()
-    const id = await admit(front)
-    const at = async (identifier: string, candidate = id) => {
-      const response = await front.get(`/v1/proposals/${identifier}/status/${candidate}`)
-      return [response.status, await codeOf(response)]
-    }
-    expect(await at(second.questionId)).toEqual([404, 'candidate_not_found'])
-    expect(await at(first.questionId, '00000000-0000-4000-8000-000000000000')).toEqual([
-      404,
-      'candidate_not_found',
-    ])
-    expect(await at('first-question', '00000000-0000-4000-8000-000000000000')).toEqual([
-      404,
-      'candidate_not_found',
-    ])
-    expect(await at('unknown-slug')).toEqual([404, 'question_not_found'])
-    front.view.offline = true
-    expect((await front.get(`/v1/proposals/${first.questionId}/status/${id}`)).status).toBe(200)
-    expect(await at(makeQuestion('elsewhere').questionId)).toEqual([404, 'candidate_not_found'])
-    expect(await at('unknown-slug')).toEqual([503, 'state_unavailable'])
-  })
-
-  test('contract §5: can_resubmit says whether a new submission for this question would be admitted now', async () => {
-    const front = await openFront()
-    const id = await admit(front)
-    await front.ledger.commit([
-      { kind: 'candidate.progress', id, progress: failed('permit_expired', false, 'expired') },
-    ])
-    const canResubmit = async () => {
-      const status = CandidateStatus.parse(
-        await (await front.get(`/v1/proposals/${first.questionId}/status/${id}`)).json(),
-      )
-      expect(status.failure).toMatchObject({
-        code: 'permit_expired',
-        retryable: false,
-        next_action: 'sign_new_authorization',
-      })
-      return status.failure?.can_resubmit
-    }
-    expect(await canResubmit()).toBe(true)
-    front.view.put(makeQuestion('first', { slug: 'first-question', state: 'proposed' }))
-    expect(await canResubmit()).toBe(false)
-    front.view.put(advanced(first, '1799999999'))
-    expect(await canResubmit()).toBe(true)
-    front.view.faultList.push('head too old')
-    expect(await canResubmit()).toBe(false)
-    front.view.faultList.length = 0
-    await front.ledger.commit([{ kind: 'admission.set', enabled: false, reason: 'test' }])
-    expect(await canResubmit()).toBe(false)
-    await front.ledger.commit([{ kind: 'admission.set', enabled: true, reason: 'test' }])
-    front.view.put(first)
-    await admit(front)
-    expect(await canResubmit()).toBe(false)
-  })
-
-  test('contract §9: round_advanced says to sign anew where the new round is already open, else to wait for one', async () => {
-    const front = await openFront()
-    const id = await admit(front)
-    await front.ledger.commit([
-      { kind: 'candidate.progress', id, progress: failed('round_advanced', false, 'a new round') },
-    ])
-    const advice = async () => {
-      const status = CandidateStatus.parse(
-        await (await front.get(`/v1/proposals/${first.questionId}/status/${id}`)).json(),
-      )
-      return [status.failure?.next_action, status.failure?.can_resubmit]
-    }
-    front.view.put(advanced(first, '1799999999'))
-    expect(await advice()).toEqual(['sign_new_authorization', true])
-    front.view.put(
-      advanced(makeQuestion('first', { slug: 'first-question', state: 'proposed' }), '1799999999'),
-    )
-    expect(await advice()).toEqual(['wait_for_new_round', false])
-    front.view.put(
-      advanced(makeQuestion('first', { slug: 'first-question', paused: true }), '1799999999'),
-    )
-    expect(await advice()).toEqual(['wait_for_new_round', false])
-    front.view.faultList.push('head too old')
-    expect(await advice()).toEqual(['wait_for_new_round', false])
-  })
+  const listed = front.wallets[0].address
+  expect(await ask(listed)).toEqual({ version, address: listed, eligible: true })
+  expect((await ask(makeWallet().address)).eligible).toBe(false)
+  expect((await ask(`0x${'0'.repeat(40)}`)).eligible).toBe(false)
+  await front.ledger.commit([{ kind: 'admission.set', enabled: false, reason: 'test' }])
+  expect((await ask(listed)).eligible).toBe(false)
+  await front.ledger.commit([
+    { kind: 'admission.set', enabled: true, reason: 'test' },
+    { kind: 'allowlist.set', address: listed, allowed: false, reason: 'test' },
+  ])
+  expect((await ask(listed)).eligible).toBe(false)
 })
 
-describe('batch routes', () => {
-  test('§2.7, contract §4: signing data in input order, with errors in place of data', async () => {
-    const front = await openFront()
-    front.view.put(makeQuestion('second', { state: 'proposed' }))
-    const identifiers = ['first-question', 'unknown-slug', second.questionId, first.questionId]
-    const response = await front.post('/propose/batch/signing-data', { identifiers })
-    expect(response.status).toBe(200)
-    const { results } = strict(BatchSigningDataAnswer).parse(await response.json())
-    expect(results.map(({ identifier }) => identifier)).toEqual(identifiers)
-    expect(results.map(({ status_code, error }) => error?.code ?? status_code)).toEqual([
-      200,
-      'question_not_found',
-      'request_not_open',
-      200,
-    ])
-    expect(results[0]?.signing_data).toMatchObject({
-      question_id: first.questionId,
-      request: { question_id: first.questionId, identifier: { raw: first.round.identifier } },
-      identifier: { raw: first.round.identifier },
-      price: { allowed_values: ['0', '1000000000000000000'] },
-      bond: { token: first.round.token.address, required_bond: String(testBondRaw) },
-      signing: { chain_id: 31337, max_payment: '0', primary_type: 'PermitWitnessTransferFrom' },
-    })
-    expect(Object.keys(results[0]?.signing_data?.signing.types ?? {})).toEqual([
-      'PermitWitnessTransferFrom',
-      'TokenPermissions',
-      'Proposal',
-    ])
+test('§2.4, contract §3: signing data is the documented shape, and its typed data hashes to the digest that submission checks', async () => {
+  const front = await openFront()
+  const [wallet] = front.wallets
+  const { signature, ...body } = await signedBody(wallet, first)
+  const response = await front.post('/v1/proposals/first-question/signing-data', body)
+  expect(response.status).toBe(200)
+  const data = strict(SigningData).parse(await response.json())
+  expect(data).toMatchObject({
+    version,
+    question_id: first.questionId,
+    request: { timestamp: first.round.timestamp, ancillary_data: first.round.ancillaryData },
+    proposal: { outcome: 'p2', label: 'Yes', price: '1000000000000000000', max_payment: '0' },
+    permit: body.permit,
+    token: { symbol: 'USDC.e', decimals: 6 },
+    economics: { total_bond: String(testBondRaw), max_authorization: body.permit.amount },
+    typed_data: { domain: { chainId: '31337' } },
   })
+  expect(data.outcomes.map(({ allowed }) => allowed)).toEqual([true, true, false])
+  const digest = first.witness.digest({ price: data.proposal.price, ...body.permit })
+  expect(hashTypedData(data.typed_data as unknown as TypedDataDefinition)).toBe(toHex(digest))
+  expect(
+    (await front.post(`/v1/proposals/${first.questionId}`, { ...body, signature })).status,
+  ).toBe(202)
+})
 
-  test('§2.7: submit echoes client_ref; the status_url it gives is not served', async () => {
-    const front = await openFront()
-    const item = { ...(await signedItem(front.wallets[0], first)), client_ref: 'mine' }
-    const answer = strict(BatchSubmitAnswer).parse(
-      await (await front.post('/propose/batch', { proposals: [item] })).json(),
+test('§4.1 rule 2: signing data asks for no eligibility, keeps no state, and checks outcome, amount, deadline and an open request', async () => {
+  const front = await openFront()
+  const { signature, ...body } = await signedBody(makeWallet(), first)
+  const path = `/v1/proposals/${first.questionId}/signing-data`
+  expect((await front.post(path, body)).status).toBe(200)
+  expect(front.ledger.active()).toHaveLength(0)
+  const at = async (changes: object) => codeOf(await front.post(path, { ...body, ...changes }))
+  expect(await at({ outcome: 'p3' })).toBe('outcome_not_allowed')
+  expect(await at({ permit: { ...body.permit, amount: '1' } })).toBe(
+    'permit_amount_below_required_bond',
+  )
+  expect(await at({ permit: { ...body.permit, deadline: String(testNowSeconds) } })).toBe(
+    'permit_deadline_too_soon',
+  )
+  expect(await at({ signature })).toBe('schema_violation')
+  front.view.put(makeQuestion('first', { state: 'proposed' }))
+  expect(await at({})).toBe('request_not_open')
+  expect(await codeOf(await front.post('/v1/proposals/unknown-slug/signing-data', body))).toBe(
+    'question_not_found',
+  )
+  front.view.faultList.push('head too old')
+  expect(await at({})).toBe('state_unavailable')
+})
+
+test('§2.5, §2.6: acknowledgement and status are the documented shapes and never show a signature', async () => {
+  const front = await openFront()
+  const body = await signedBody(front.wallets[0], first)
+  const response = await front.post(`/v1/proposals/${first.questionId}`, body)
+  const ack = strict(Acknowledgement).parse(await response.json())
+  expect(ack.status_url).toBe(`/v1/proposals/${first.questionId}/status/${ack.candidate_id}`)
+  const shown = await front.get(ack.status_url)
+  const text = await shown.text()
+  expect(text).not.toContain(body.signature.slice(2, 40))
+  expect(strict(CandidateStatus).parse(JSON.parse(text))).toEqual({
+    version,
+    candidate_id: ack.candidate_id,
+    question_id: first.questionId,
+    proposer: front.wallets[0].address,
+    outcome: 'p2',
+    price: '1000000000000000000',
+    status: 'received',
+    received_at: ack.received_at,
+    validated_at: null,
+    selected_at: null,
+    submission: null,
+    failure: null,
+  })
+  expect((await front.get(`/v1/proposals/first-question/status/${ack.candidate_id}`)).status).toBe(
+    200,
+  )
+})
+
+test('§4.1 rule 4: the identifier scopes the status; a mismatch is candidate_not_found, an unknown question question_not_found', async () => {
+  const front = await openFront()
+  const id = await admit(front)
+  const at = async (identifier: string, candidate = id) => {
+    const response = await front.get(`/v1/proposals/${identifier}/status/${candidate}`)
+    return [response.status, await codeOf(response)]
+  }
+  expect(await at(second.questionId)).toEqual([404, 'candidate_not_found'])
+  expect(await at(first.questionId, '00000000-0000-4000-8000-000000000000')).toEqual([
+    404,
+    'candidate_not_found',
+  ])
+  expect(await at('first-question', '00000000-0000-4000-8000-000000000000')).toEqual([
+    404,
+    'candidate_not_found',
+  ])
+  expect(await at('unknown-slug')).toEqual([404, 'question_not_found'])
+  front.view.offline = true
+  expect((await front.get(`/v1/proposals/${first.questionId}/status/${id}`)).status).toBe(200)
+  expect(await at(makeQuestion('elsewhere').questionId)).toEqual([404, 'candidate_not_found'])
+  expect(await at('unknown-slug')).toEqual([503, 'state_unavailable'])
+})
+
+test('contract §5: can_resubmit says whether a new submission for this question would be admitted now', async () => {
+  const front = await openFront()
+  const id = await admit(front)
+  await front.ledger.commit([
+    { kind: 'candidate.progress', id, progress: failed('permit_expired', false, 'expired') },
+  ])
+  const canResubmit = async () => {
+    const status = CandidateStatus.parse(
+      await (await front.get(`/v1/proposals/${first.questionId}/status/${id}`)).json(),
     )
-    const candidate = answer.results[0]?.candidate
-    expect(answer.results[0]).toMatchObject({
-      client_ref: 'mine',
-      status_code: 202,
-      candidate: { status: 'received' },
+    expect(status.failure).toMatchObject({
+      code: 'permit_expired',
+      retryable: false,
+      next_action: 'sign_new_authorization',
     })
-    expect(candidate?.status_url).toBe(`/propose/status/${candidate?.candidate_id}`)
-    expect((await front.get(candidate?.status_url ?? '')).status).toBe(404)
-  })
+    return status.failure?.can_resubmit
+  }
+  expect(await canResubmit()).toBe(true)
+  front.view.put(makeQuestion('first', { slug: 'first-question', state: 'proposed' }))
+  expect(await canResubmit()).toBe(false)
+  front.view.put(advanced(first, '1799999999'))
+  expect(await canResubmit()).toBe(true)
+  front.view.faultList.push('head too old')
+  expect(await canResubmit()).toBe(false)
+  front.view.faultList.length = 0
+  await front.ledger.commit([{ kind: 'admission.set', enabled: false, reason: 'test' }])
+  expect(await canResubmit()).toBe(false)
+  await front.ledger.commit([{ kind: 'admission.set', enabled: true, reason: 'test' }])
+  front.view.put(first)
+  await admit(front)
+  expect(await canResubmit()).toBe(false)
+})
 
-  test('§4.2 rule 6: an unknown id is a 404 of its own; a failure carries code and detail only', async () => {
-    const front = await openFront()
-    const id = await admit(front)
-    await front.ledger.commit([
-      { kind: 'candidate.progress', id, progress: failed('permit_expired', false, 'expired') },
-    ])
-    const unknown = '00000000-0000-4000-8000-000000000000'
-    const response = await front.post('/propose/batch/status', { candidate_ids: [unknown, id] })
-    const { results } = strict(BatchStatusAnswer).parse(await response.json())
-    expect(results[0]).toMatchObject({
-      candidate_id: unknown,
-      status_code: 404,
-      error: { code: 'candidate_not_found' },
-    })
-    expect(results[1]).toMatchObject({
-      candidate_id: id,
-      status_code: 200,
-      candidate: { status: 'failed', submission: null },
-    })
-    expect(results[1]?.candidate?.failure).toEqual({ code: 'permit_expired', detail: 'expired' })
+test('contract §9: round_advanced says to sign anew where the new round is already open, else to wait for one', async () => {
+  const front = await openFront()
+  const id = await admit(front)
+  await front.ledger.commit([
+    { kind: 'candidate.progress', id, progress: failed('round_advanced', false, 'a new round') },
+  ])
+  const advice = async () => {
+    const status = CandidateStatus.parse(
+      await (await front.get(`/v1/proposals/${first.questionId}/status/${id}`)).json(),
+    )
+    return [status.failure?.next_action, status.failure?.can_resubmit]
+  }
+  front.view.put(advanced(first, '1799999999'))
+  expect(await advice()).toEqual(['sign_new_authorization', true])
+  front.view.put(
+    advanced(makeQuestion('first', { slug: 'first-question', state: 'proposed' }), '1799999999'),
+  )
+  expect(await advice()).toEqual(['wait_for_new_round', false])
+  front.view.put(
+    advanced(makeQuestion('first', { slug: 'first-question', paused: true }), '1799999999'),
+  )
+  expect(await advice()).toEqual(['wait_for_new_round', false])
+  front.view.faultList.push('head too old')
+  expect(await advice()).toEqual(['wait_for_new_round', false])
+})
+
+test('§2.7, contract §4: signing data in input order, with errors in place of data', async () => {
+  const front = await openFront()
+  front.view.put(makeQuestion('second', { state: 'proposed' }))
+  const identifiers = ['first-question', 'unknown-slug', second.questionId, first.questionId]
+  const response = await front.post('/propose/batch/signing-data', { identifiers })
+  expect(response.status).toBe(200)
+  const { results } = strict(BatchSigningDataAnswer).parse(await response.json())
+  expect(results.map(({ identifier }) => identifier)).toEqual(identifiers)
+  expect(results.map(({ status_code, error }) => error?.code ?? status_code)).toEqual([
+    200,
+    'question_not_found',
+    'request_not_open',
+    200,
+  ])
+  expect(results[0]?.signing_data).toMatchObject({
+    question_id: first.questionId,
+    request: { question_id: first.questionId, identifier: { raw: first.round.identifier } },
+    identifier: { raw: first.round.identifier },
+    price: { allowed_values: ['0', '1000000000000000000'] },
+    bond: { token: first.round.token.address, required_bond: String(testBondRaw) },
+    signing: { chain_id: 31337, max_payment: '0', primary_type: 'PermitWitnessTransferFrom' },
   })
+  expect(Object.keys(results[0]?.signing_data?.signing.types ?? {})).toEqual([
+    'PermitWitnessTransferFrom',
+    'TokenPermissions',
+    'Proposal',
+  ])
+})
+
+test('§2.7: submit echoes client_ref; the status_url it gives is not served', async () => {
+  const front = await openFront()
+  const item = { ...(await signedItem(front.wallets[0], first)), client_ref: 'mine' }
+  const answer = strict(BatchSubmitAnswer).parse(
+    await (await front.post('/propose/batch', { proposals: [item] })).json(),
+  )
+  const candidate = answer.results[0]?.candidate
+  expect(answer.results[0]).toMatchObject({
+    client_ref: 'mine',
+    status_code: 202,
+    candidate: { status: 'received' },
+  })
+  expect(candidate?.status_url).toBe(`/propose/status/${candidate?.candidate_id}`)
+  expect((await front.get(candidate?.status_url ?? '')).status).toBe(404)
+})
+
+test('§4.2 rule 6: an unknown id is a 404 of its own; a failure carries code and detail only', async () => {
+  const front = await openFront()
+  const id = await admit(front)
+  await front.ledger.commit([
+    { kind: 'candidate.progress', id, progress: failed('permit_expired', false, 'expired') },
+  ])
+  const unknown = '00000000-0000-4000-8000-000000000000'
+  const response = await front.post('/propose/batch/status', { candidate_ids: [unknown, id] })
+  const { results } = strict(BatchStatusAnswer).parse(await response.json())
+  expect(results[0]).toMatchObject({
+    candidate_id: unknown,
+    status_code: 404,
+    error: { code: 'candidate_not_found' },
+  })
+  expect(results[1]).toMatchObject({
+    candidate_id: id,
+    status_code: 200,
+    candidate: { status: 'failed', submission: null },
+  })
+  expect(results[1]?.candidate?.failure).toEqual({ code: 'permit_expired', detail: 'expired' })
 })
 
 test('R17: a wallet whose failed proposals fill its bytes of the day adds nothing more to the store; a replay is answered as it is', async () => {
@@ -427,367 +423,362 @@ describe('charging', () => {
   })
 })
 
-describe('limits of the whole gateway', () => {
-  test('R23, contract §2: while draining new calls are 503 server_busy, those in flight end, and readiness says so', async () => {
-    const store = slowStore()
-    const front = await openFront({ log: store.log })
-    void store.hold()
-    const inFlight = front.post('/propose/batch', {
-      proposals: [await signedItem(front.wallets[0], first)],
-    })
-    let drained = false
-    const draining = front.gateway.drain().then(() => {
-      drained = true
-    })
-    const refused = await front.get(front.eligibility)
-    expect([refused.status, await codeOf(refused), refused.headers.get('retry-after')]).toEqual([
-      503,
-      'server_busy',
-      expect.stringMatching(/^[123]$/),
-    ])
-    expect((await front.get('/readyz')).status).toBe(503)
-    expect((await front.get('/healthz')).status).toBe(200)
-    expect(drained).toBe(false)
-    store.release()
-    expect((await inFlight).status).toBe(200)
-    await draining
-    expect(drained).toBe(true)
+test('R23, contract §2: while draining new calls are 503 server_busy, those in flight end, and readiness says so', async () => {
+  const store = slowStore()
+  const front = await openFront({ log: store.log })
+  void store.hold()
+  const inFlight = front.post('/propose/batch', {
+    proposals: [await signedItem(front.wallets[0], first)],
   })
-
-  test('R17: bodies share one memory; what does not fit is 503, and room comes back', async () => {
-    const front = await openFront()
-    const send = (bytes: number, client = 1, during = async () => undefined as unknown) =>
-      front.gateway.answer(
-        rawCall(
-          {
-            address: `192.0.2.${client}`,
-            target: '/propose/batch',
-            readBody: async ({ reserve }) => {
-              if (!reserve(bytes)) throw new BodyError('no_room')
-              await during()
-              return new TextEncoder().encode('{}')
-            },
-          },
-          { 'content-type': 'application/json' },
-        ),
-      )
-    const share = gatewayLimits.clientBodyBytes
-    expect((await send(share + 1)).status).toBe(503)
-    // a client that fills its own share shuts out itself alone, until its body has been answered
-    const holding = await send(share, 1, async () => {
-      expect((await send(1, 1)).status).toBe(503)
-      expect(
-        (
-          await send(share, 2, () =>
-            send(share, 3, () =>
-              send(share, 4, async () => {
-                expect((await send(1, 5)).status).toBe(503)
-              }),
-            ),
-          )
-        ).status,
-      ).toBe(422)
-    })
-    expect(holding.status).toBe(422)
-    expect((await send(share)).status).toBe(422)
+  let drained = false
+  const draining = front.gateway.drain().then(() => {
+    drained = true
   })
+  const refused = await front.get(front.eligibility)
+  expect([refused.status, await codeOf(refused), refused.headers.get('retry-after')]).toEqual([
+    503,
+    'server_busy',
+    expect.stringMatching(/^[123]$/),
+  ])
+  expect((await front.get('/readyz')).status).toBe(503)
+  expect((await front.get('/healthz')).status).toBe(200)
+  expect(drained).toBe(false)
+  store.release()
+  expect((await inFlight).status).toBe(200)
+  await draining
+  expect(drained).toBe(true)
+})
 
-  describe('robustness §5: calls that wait', () => {
-    const { targetMs, intervalMs } = lineLimits
-    const waiting = async () => {
-      let unreadMs = 0
-      const yieldToEvents = () => new Promise<void>((resolve) => setImmediate(resolve))
-      const front = await openFront({ parts: { unreadMs: () => unreadMs, yieldToEvents } })
-      const path = front.eligibility
-      return {
-        front,
-        async look(waitedMs: number, headers = {}) {
-          unreadMs = waitedMs
-          const answer = await front.get(path, headers)
-          return [answer.status, answer.status === 200 ? undefined : await codeOf(answer)]
-        },
-        set(waitedMs: number) {
-          unreadMs = waitedMs
-        },
-      }
-    }
-    const served = [200, undefined]
-    const shed = [503, 'server_busy']
-
-    test('one pause sheds nothing; where calls go on to wait, those that waited too long, and no other', async () => {
-      const { front, look } = await waiting()
-      expect(await look(60_000)).toEqual(served)
-      front.clock.monotonic += intervalMs
-      expect(await look(targetMs)).toEqual(shed)
-      expect(await look(targetMs - 1)).toEqual(served)
-      expect(await look(targetMs)).toEqual(served)
-      expect((await front.get('/healthz')).status).toBe(200)
-    })
-
-    test('calls that are free or match no route wait in the line of their client, and are never shed', async () => {
-      const { front, look, set } = await waiting()
-      const order: string[] = []
-      const ask = async (target: string, address: string) => {
-        const call = rawCall({ target, method: 'GET', address })
-        const { status } = await front.gateway.answer(call)
-        order.push(address)
-        return status
-      }
-      const first = ask('/healthz', '192.0.2.9')
-      front.clock.monotonic += 10 * gateLimits.roundMs
-      const free = ['/healthz', '/nowhere', '/readyz']
-      const flood = Array.from({ length: 300 }, (_, at) => ask(free[at % 3] ?? '', '192.0.2.9'))
-      const honest = ask(front.eligibility, '192.0.2.8')
-      expect([await first, await honest]).toEqual([200, 200])
-      expect(new Set(await Promise.all(flood))).toEqual(new Set([200, 404]))
-      expect(order.indexOf('192.0.2.8')).toBeLessThanOrEqual(gateLimits.callsPerRound)
-      await look(targetMs)
-      front.clock.monotonic += intervalMs
-      set(targetMs)
-      for (const path of free) expect((await front.get(path)).status).not.toBe(503)
-    })
-
-    test('what is shed has not been admitted: the same payload is admitted afterwards, once', async () => {
-      const { front, look, set } = await waiting()
-      const path = `/v1/proposals/${first.questionId}`
-      const body = await signedBody(front.wallets[0], first)
-      await look(targetMs)
-      front.clock.monotonic += intervalMs
-      set(targetMs)
-      const refused = await front.post(path, body)
-      expect([refused.status, await codeOf(refused)]).toEqual(shed)
-      expect(front.ledger.active()).toHaveLength(0)
-      set(0)
-      expect((await front.post(path, body)).status).toBe(202)
-      expect((await front.post(path, body)).status).toBe(200)
-      expect(front.ledger.active()).toHaveLength(1)
-    })
-
-    test('a replay goes before new admissions: it waits in no line of theirs', async () => {
-      let isBehind = false
-      const held: (() => void)[] = []
-      const front = await openFront({
-        wallets: 2,
-        parts: {
-          yieldToEvents: () =>
-            isBehind ? new Promise<void>((go) => held.push(go)) : Promise.resolve(),
-          recover(...asked) {
-            front.clock.monotonic += 1
-            return recoverWithNoble(...asked)
+test('R17: bodies share one memory; what does not fit is 503, and room comes back', async () => {
+  const front = await openFront()
+  const send = (bytes: number, client = 1, during = async () => undefined as unknown) =>
+    front.gateway.answer(
+      rawCall(
+        {
+          address: `192.0.2.${client}`,
+          target: '/propose/batch',
+          readBody: async ({ reserve }) => {
+            if (!reserve(bytes)) throw new BodyError('no_room')
+            await during()
+            return new TextEncoder().encode('{}')
           },
         },
-      })
-      const path = `/v1/proposals/${first.questionId}`
-      const known = await signedBody(front.wallets[0], first)
-      expect((await front.post(path, known)).status).toBe(202)
-      isBehind = true
-      const items = await Promise.all(
-        [0, 1].map((n) =>
-          signedItem(front.wallets[1] ?? front.wallets[0], first, 'p2', { nonce: String(40 + n) }),
-        ),
-      )
-      const batch = front.post('/propose/batch', { proposals: items })
-      expect((await front.post(path, known)).status).toBe(200)
-      isBehind = false
-      for (const go of held) go()
-      expect((await batch).status).toBe(200)
-    })
-
-    test('who is refused at once comes back at different times, and is told the same twice', async () => {
-      const { front, set, look } = await waiting()
-      await look(targetMs)
-      front.clock.monotonic += intervalMs
-      set(targetMs)
-      const counts = new Map<string, number>()
-      for (let n = 0; n < 300; n += 1) {
-        const answer = await front.get(front.eligibility, {})
-        if (answer.status === 429) break
-        const after = answer.headers.get('retry-after') ?? ''
-        expect(await answer.text()).toContain(`nothing was committed; retry in ${after} seconds`)
-        counts.set(after, (counts.get(after) ?? 0) + 1)
-      }
-      expect([...counts.keys()].sort()).toEqual(['1', '2', '3'])
-    })
-  })
-
-  test('robustness §5: a client with few calls in flight finds a place where another has taken all', async () => {
-    const store = slowStore()
-    const front = await openFront({
-      log: store.log,
-      config: { proxy: { trusted_cidrs: ['192.0.2.1'] } },
-    })
-    void store.hold()
-    const item = await signedItem(front.wallets[0], first)
-    const send = (client: string) =>
-      front.post('/propose/batch', { proposals: [item] }, { 'x-forwarded-for': client })
-    const taken = Array.from({ length: gatewayLimits.callsInFlight }, () => send('203.0.113.1'))
-    expect((await send('203.0.113.1')).status).toBe(503)
-    const few = Array.from({ length: gatewayLimits.fewInFlight }, () => send('203.0.113.2'))
-    expect((await send('203.0.113.2')).status).toBe(503)
-    store.release()
-    for (const answer of await Promise.all([...taken, ...few])) expect(answer.status).toBe(200)
-  })
-
-  test('robustness §4: a bug of ours is 500 with the request id only, and its message is nowhere', async () => {
-    const front = await openFront()
-    front.view.known = () => {
-      throw new TypeError('canary')
-    }
-    const single = await front.post(
-      `/v1/proposals/${first.questionId}`,
-      await signedBody(front.wallets[0], first),
+        { 'content-type': 'application/json' },
+      ),
     )
-    const text = await single.text()
-    expect([single.status, text.includes('internal_error'), text.includes('canary')]).toEqual([
-      500,
-      true,
-      false,
-    ])
-    const batch = await front.post('/propose/batch', {
-      proposals: [await signedItem(front.wallets[0], first)],
-    })
-    expect(BatchSubmitAnswer.parse(await batch.json()).results[0]).toMatchObject({
-      status_code: 500,
-      error: { code: 'internal_error' },
-    })
-    const [record] = front.records
-    expect(text).toContain(record?.requestId)
-    expect(record).toMatchObject({
-      status: 500,
-      code: 'internal_error',
-      bug: { name: 'TypeError' },
-    })
-    expect(front.records[1]).toMatchObject({ status: 200, bug: { name: 'TypeError' } })
-    expect(JSON.stringify(front.records)).not.toContain('canary')
+  const share = gatewayLimits.clientBodyBytes
+  expect((await send(share + 1)).status).toBe(503)
+  // a client that fills its own share shuts out itself alone, until its body has been answered
+  const holding = await send(share, 1, async () => {
+    expect((await send(1, 1)).status).toBe(503)
+    expect(
+      (
+        await send(share, 2, () =>
+          send(share, 3, () =>
+            send(share, 4, async () => {
+              expect((await send(1, 5)).status).toBe(503)
+            }),
+          ),
+        )
+      ).status,
+    ).toBe(422)
+  })
+  expect(holding.status).toBe(422)
+  expect((await send(share)).status).toBe(422)
+})
+
+describe('robustness §5: calls that wait', () => {
+  const { targetMs, intervalMs } = lineLimits
+  const waiting = async () => {
+    let unreadMs = 0
+    const yieldToEvents = () => new Promise<void>((resolve) => setImmediate(resolve))
+    const front = await openFront({ parts: { unreadMs: () => unreadMs, yieldToEvents } })
+    const path = front.eligibility
+    return {
+      front,
+      async look(waitedMs: number, headers = {}) {
+        unreadMs = waitedMs
+        const answer = await front.get(path, headers)
+        return [answer.status, answer.status === 200 ? undefined : await codeOf(answer)]
+      },
+      set(waitedMs: number) {
+        unreadMs = waitedMs
+      },
+    }
+  }
+  const served = [200, undefined]
+  const shed = [503, 'server_busy']
+
+  test('one pause sheds nothing; where calls go on to wait, those that waited too long, and no other', async () => {
+    const { front, look } = await waiting()
+    expect(await look(60_000)).toEqual(served)
+    front.clock.monotonic += intervalMs
+    expect(await look(targetMs)).toEqual(shed)
+    expect(await look(targetMs - 1)).toEqual(served)
+    expect(await look(targetMs)).toEqual(served)
+    expect((await front.get('/healthz')).status).toBe(200)
   })
 
-  test('contract §2: calls without a peer are answered, and charged to one client that has no name', async () => {
-    const { gateway, wallets } = await openFront({
-      config: { budget: { per_ip_items: 1, global_items: 10 } },
-    })
-    const ask = () =>
-      gateway.handle(
-        new Request(`http://gateway.test/v1/proposals/eligibility/${wallets[0].address}`),
-      )
-    expect([(await ask()).status, (await ask()).status]).toEqual([200, 429])
+  test('calls that are free or match no route wait in the line of their client, and are never shed', async () => {
+    const { front, look, set } = await waiting()
+    const order: string[] = []
+    const ask = async (target: string, address: string) => {
+      const call = rawCall({ target, method: 'GET', address })
+      const { status } = await front.gateway.answer(call)
+      order.push(address)
+      return status
+    }
+    const first = ask('/healthz', '192.0.2.9')
+    front.clock.monotonic += 10 * gateLimits.roundMs
+    const free = ['/healthz', '/nowhere', '/readyz']
+    const flood = Array.from({ length: 300 }, (_, at) => ask(free[at % 3] ?? '', '192.0.2.9'))
+    const honest = ask(front.eligibility, '192.0.2.8')
+    expect([await first, await honest]).toEqual([200, 200])
+    expect(new Set(await Promise.all(flood))).toEqual(new Set([200, 404]))
+    expect(order.indexOf('192.0.2.8')).toBeLessThanOrEqual(gateLimits.callsPerRound)
+    await look(targetMs)
+    front.clock.monotonic += intervalMs
+    set(targetMs)
+    for (const path of free) expect((await front.get(path)).status).not.toBe(503)
   })
 
-  test('contract §2: readiness names what is missing in view and pipeline', async () => {
+  test('what is shed has not been admitted: the same payload is admitted afterwards, once', async () => {
+    const { front, look, set } = await waiting()
+    const path = `/v1/proposals/${first.questionId}`
+    const body = await signedBody(front.wallets[0], first)
+    await look(targetMs)
+    front.clock.monotonic += intervalMs
+    set(targetMs)
+    const refused = await front.post(path, body)
+    expect([refused.status, await codeOf(refused)]).toEqual(shed)
+    expect(front.ledger.active()).toHaveLength(0)
+    set(0)
+    expect((await front.post(path, body)).status).toBe(202)
+    expect((await front.post(path, body)).status).toBe(200)
+    expect(front.ledger.active()).toHaveLength(1)
+  })
+
+  test('a replay goes before new admissions: it waits in no line of theirs', async () => {
+    let isBehind = false
+    const held: (() => void)[] = []
     const front = await openFront({
-      parts: { pipeline: { faults: () => ['the executor has no role'] } },
+      wallets: 2,
+      parts: {
+        yieldToEvents: () =>
+          isBehind ? new Promise<void>((go) => held.push(go)) : Promise.resolve(),
+        recover(...asked) {
+          front.clock.monotonic += 1
+          return recoverWithNoble(...asked)
+        },
+      },
     })
-    front.view.faultList.push('head too old')
-    const response = await front.get('/readyz')
-    expect([response.status, await response.json()]).toEqual([
-      503,
-      { ready: false, reasons: ['head too old', 'the executor has no role'] },
-    ])
-    expect(front.gateway.readiness()).toEqual(['head too old', 'the executor has no role'])
+    const path = `/v1/proposals/${first.questionId}`
+    const known = await signedBody(front.wallets[0], first)
+    expect((await front.post(path, known)).status).toBe(202)
+    isBehind = true
+    const items = await Promise.all(
+      [0, 1].map((n) =>
+        signedItem(front.wallets[1] ?? front.wallets[0], first, 'p2', { nonce: String(40 + n) }),
+      ),
+    )
+    const batch = front.post('/propose/batch', { proposals: items })
+    expect((await front.post(path, known)).status).toBe(200)
+    isBehind = false
+    for (const go of held) go()
+    expect((await batch).status).toBe(200)
+  })
+
+  test('who is refused at once comes back at different times, and is told the same twice', async () => {
+    const { front, set, look } = await waiting()
+    await look(targetMs)
+    front.clock.monotonic += intervalMs
+    set(targetMs)
+    const counts = new Map<string, number>()
+    for (let n = 0; n < 300; n += 1) {
+      const answer = await front.get(front.eligibility, {})
+      if (answer.status === 429) break
+      const after = answer.headers.get('retry-after') ?? ''
+      expect(await answer.text()).toContain(`nothing was committed; retry in ${after} seconds`)
+      counts.set(after, (counts.get(after) ?? 0) + 1)
+    }
+    expect([...counts.keys()].sort()).toEqual(['1', '2', '3'])
   })
 })
 
-describe('headers, CORS and metrics', () => {
-  test('robustness §5: every answer is JSON, not stored and not sniffed', async () => {
-    const front = await openFront()
-    for (const path of ['/healthz', '/nowhere', front.eligibility, '/v1/proposals/x/status/y']) {
-      const { headers } = await front.get(path)
-      expect([
-        headers.get('content-type'),
-        headers.get('cache-control'),
-        headers.get('x-content-type-options'),
-      ]).toEqual(['application/json', 'no-store', 'nosniff'])
-    }
+test('robustness §5: a client with few calls in flight finds a place where another has taken all', async () => {
+  const store = slowStore()
+  const front = await openFront({
+    log: store.log,
+    config: { proxy: { trusted_cidrs: ['192.0.2.1'] } },
   })
+  void store.hold()
+  const item = await signedItem(front.wallets[0], first)
+  const send = (client: string) =>
+    front.post('/propose/batch', { proposals: [item] }, { 'x-forwarded-for': client })
+  const taken = Array.from({ length: gatewayLimits.callsInFlight }, () => send('203.0.113.1'))
+  expect((await send('203.0.113.1')).status).toBe(503)
+  const few = Array.from({ length: gatewayLimits.fewInFlight }, () => send('203.0.113.2'))
+  expect((await send('203.0.113.2')).status).toBe(503)
+  store.release()
+  for (const answer of await Promise.all([...taken, ...few])) expect(answer.status).toBe(200)
+})
 
-  test('§1: browser origins need configuration; preflight is free of charge', async () => {
-    const front = await openFront({
-      config: { cors: { origins: ['https://app.example'] }, budget: { per_ip_items: 5 } },
-    })
-    const ask = (method: string, origin: string, path: string) =>
-      front.gateway.handle(new Request('http://gateway.test/', { headers: { origin } }), {
-        address: '192.0.2.1',
-        target: path,
-        method,
-      })
-    const preflight = await ask('OPTIONS', 'https://app.example', '/propose/batch')
-    expect([
-      preflight.status,
-      preflight.headers.get('access-control-allow-origin'),
-      preflight.headers.get('access-control-allow-methods'),
-    ]).toEqual([204, 'https://app.example', 'POST'])
-    expect(preflight.headers.get('ratelimit-limit')).toBeNull()
-    expect((await ask('OPTIONS', 'https://evil.example', '/propose/batch')).status).toBe(405)
-    expect((await ask('OPTIONS', 'https://app.example', '/nowhere')).status).toBe(404)
-    const path = front.eligibility
-    const allowed = await ask('GET', 'https://app.example', path)
-    expect([
-      allowed.headers.get('access-control-allow-origin'),
-      allowed.headers.get('vary'),
-    ]).toEqual(['https://app.example', 'Origin'])
-    expect(
-      (await ask('GET', 'https://evil.example', path)).headers.get('access-control-allow-origin'),
-    ).toBeNull()
-    const closed = await openFront()
-    const without = await closed.gateway.handle(
-      new Request('http://gateway.test/', { headers: { origin: 'https://app.example' } }),
-      {
-        target: '/propose/batch',
-        method: 'OPTIONS',
-      },
+test('robustness §4: a bug of ours is 500 with the request id only, and its message is nowhere', async () => {
+  const front = await openFront()
+  front.view.known = () => {
+    throw new TypeError('canary')
+  }
+  const single = await front.post(
+    `/v1/proposals/${first.questionId}`,
+    await signedBody(front.wallets[0], first),
+  )
+  const text = await single.text()
+  expect([single.status, text.includes('internal_error'), text.includes('canary')]).toEqual([
+    500,
+    true,
+    false,
+  ])
+  const batch = await front.post('/propose/batch', {
+    proposals: [await signedItem(front.wallets[0], first)],
+  })
+  expect(BatchSubmitAnswer.parse(await batch.json()).results[0]).toMatchObject({
+    status_code: 500,
+    error: { code: 'internal_error' },
+  })
+  const [record] = front.records
+  expect(text).toContain(record?.requestId)
+  expect(record).toMatchObject({
+    status: 500,
+    code: 'internal_error',
+    bug: { name: 'TypeError' },
+  })
+  expect(front.records[1]).toMatchObject({ status: 200, bug: { name: 'TypeError' } })
+  expect(JSON.stringify(front.records)).not.toContain('canary')
+})
+
+test('contract §2: calls without a peer are answered, and charged to one client that has no name', async () => {
+  const { gateway, wallets } = await openFront({
+    config: { budget: { per_ip_items: 1, global_items: 10 } },
+  })
+  const ask = () =>
+    gateway.handle(
+      new Request(`http://gateway.test/v1/proposals/eligibility/${wallets[0].address}`),
     )
+  expect([(await ask()).status, (await ask()).status]).toEqual([200, 429])
+})
+
+test('contract §2: readiness names what is missing in view and pipeline', async () => {
+  const front = await openFront({
+    parts: { pipeline: { faults: () => ['the executor has no role'] } },
+  })
+  front.view.faultList.push('head too old')
+  const response = await front.get('/readyz')
+  expect([response.status, await response.json()]).toEqual([
+    503,
+    { ready: false, reasons: ['head too old', 'the executor has no role'] },
+  ])
+  expect(front.gateway.readiness()).toEqual(['head too old', 'the executor has no role'])
+})
+
+test('robustness §5: every answer is JSON, not stored and not sniffed', async () => {
+  const front = await openFront()
+  for (const path of ['/healthz', '/nowhere', front.eligibility, '/v1/proposals/x/status/y']) {
+    const { headers } = await front.get(path)
     expect([
-      without.status,
-      without.headers.get('allow'),
-      without.headers.get('access-control-allow-origin'),
-    ]).toEqual([405, 'POST', null])
-  })
+      headers.get('content-type'),
+      headers.get('cache-control'),
+      headers.get('x-content-type-options'),
+    ]).toEqual(['application/json', 'no-store', 'nosniff'])
+  }
+})
 
-  test('contract §2: calls are counted by route template, method and status', async () => {
-    const front = await openFront()
-    await front.get('/healthz')
-    await front.get('/healthz')
-    await front.get(front.eligibility)
-    await front.get('/secret-canary')
-    await front.gateway.handle(new Request('http://gateway.test/'), {
-      target: '/healthz',
-      method: 'BREW',
+test('§1: browser origins need configuration; preflight is free of charge', async () => {
+  const front = await openFront({
+    config: { cors: { origins: ['https://app.example'] }, budget: { per_ip_items: 5 } },
+  })
+  const ask = (method: string, origin: string, path: string) =>
+    front.gateway.handle(new Request('http://gateway.test/', { headers: { origin } }), {
+      address: '192.0.2.1',
+      target: path,
+      method,
     })
-    expect(front.gateway.requestCounts()).toEqual([
-      { route: '/healthz', method: 'GET', status: 200, count: 2 },
-      { route: '/v1/proposals/eligibility/{address}', method: 'GET', status: 200, count: 1 },
-      { route: 'unmatched', method: 'GET', status: 404, count: 1 },
-      { route: '/healthz', method: 'OTHER', status: 405, count: 1 },
-    ])
-  })
+  const preflight = await ask('OPTIONS', 'https://app.example', '/propose/batch')
+  expect([
+    preflight.status,
+    preflight.headers.get('access-control-allow-origin'),
+    preflight.headers.get('access-control-allow-methods'),
+  ]).toEqual([204, 'https://app.example', 'POST'])
+  expect(preflight.headers.get('ratelimit-limit')).toBeNull()
+  expect((await ask('OPTIONS', 'https://evil.example', '/propose/batch')).status).toBe(405)
+  expect((await ask('OPTIONS', 'https://app.example', '/nowhere')).status).toBe(404)
+  const path = front.eligibility
+  const allowed = await ask('GET', 'https://app.example', path)
+  expect([allowed.headers.get('access-control-allow-origin'), allowed.headers.get('vary')]).toEqual(
+    ['https://app.example', 'Origin'],
+  )
+  expect(
+    (await ask('GET', 'https://evil.example', path)).headers.get('access-control-allow-origin'),
+  ).toBeNull()
+  const closed = await openFront()
+  const without = await closed.gateway.handle(
+    new Request('http://gateway.test/', { headers: { origin: 'https://app.example' } }),
+    {
+      target: '/propose/batch',
+      method: 'OPTIONS',
+    },
+  )
+  expect([
+    without.status,
+    without.headers.get('allow'),
+    without.headers.get('access-control-allow-origin'),
+  ]).toEqual([405, 'POST', null])
+})
 
-  test('contract §2: OpenAPI lists exactly the routes that are served, with the methods they take', async () => {
-    const front = await openFront()
-    const document = (await (await front.get('/openapi.json')).json()) as ReturnType<
-      typeof openApiDocument
-    >
-    expect(document).toEqual(JSON.parse(JSON.stringify(openApiDocument())))
-    expect(document.openapi).toBe('3.1.0')
-    const example: Record<string, string> = {
-      address: `0x${'1'.repeat(40)}`,
-      identifier: 'a-slug',
-      candidate_id: '00000000-0000-4000-8000-000000000000',
-    }
-    for (const [path, methods] of Object.entries(document.paths)) {
-      const target = path.replaceAll(/\{(\w+)\}/g, (_, name: string) => example[name] ?? name)
-      const wrong = await front.gateway.handle(new Request('http://gateway.test/'), {
-        target,
-        method: 'DELETE',
-      })
-      expect([path, wrong.status, wrong.headers.get('allow')?.toLowerCase()]).toEqual([
-        path,
-        405,
-        Object.keys(methods).join(', '),
-      ])
-    }
-    const served = new Set(front.gateway.requestCounts().map(({ route }) => route))
-    expect(served).toEqual(new Set(Object.keys(document.paths)))
-    const references = JSON.stringify(document).match(/#\/components\/schemas\/\w+/g) ?? []
-    for (const reference of new Set(references))
-      expect(document.components.schemas).toHaveProperty(reference.split('/').at(-1) ?? '')
+test('contract §2: calls are counted by route template, method and status', async () => {
+  const front = await openFront()
+  await front.get('/healthz')
+  await front.get('/healthz')
+  await front.get(front.eligibility)
+  await front.get('/secret-canary')
+  await front.gateway.handle(new Request('http://gateway.test/'), {
+    target: '/healthz',
+    method: 'BREW',
   })
+  expect(front.gateway.requestCounts()).toEqual([
+    { route: '/healthz', method: 'GET', status: 200, count: 2 },
+    { route: '/v1/proposals/eligibility/{address}', method: 'GET', status: 200, count: 1 },
+    { route: 'unmatched', method: 'GET', status: 404, count: 1 },
+    { route: '/healthz', method: 'OTHER', status: 405, count: 1 },
+  ])
+})
+
+test('contract §2: OpenAPI lists exactly the routes that are served, with the methods they take', async () => {
+  const front = await openFront()
+  const document = (await (await front.get('/openapi.json')).json()) as ReturnType<
+    typeof openApiDocument
+  >
+  expect(document).toEqual(JSON.parse(JSON.stringify(openApiDocument())))
+  expect(document.openapi).toBe('3.1.0')
+  const example: Record<string, string> = {
+    address: `0x${'1'.repeat(40)}`,
+    identifier: 'a-slug',
+    candidate_id: '00000000-0000-4000-8000-000000000000',
+  }
+  for (const [path, methods] of Object.entries(document.paths)) {
+    const target = path.replaceAll(/\{(\w+)\}/g, (_, name: string) => example[name] ?? name)
+    const wrong = await front.gateway.handle(new Request('http://gateway.test/'), {
+      target,
+      method: 'DELETE',
+    })
+    expect([path, wrong.status, wrong.headers.get('allow')?.toLowerCase()]).toEqual([
+      path,
+      405,
+      Object.keys(methods).join(', '),
+    ])
+  }
+  const served = new Set(front.gateway.requestCounts().map(({ route }) => route))
+  expect(served).toEqual(new Set(Object.keys(document.paths)))
+  const references = JSON.stringify(document).match(/#\/components\/schemas\/\w+/g) ?? []
+  for (const reference of new Set(references))
+    expect(document.components.schemas).toHaveProperty(reference.split('/').at(-1) ?? '')
 })

@@ -304,191 +304,183 @@ describe('nodes that contradict one another', () => {
   })
 })
 
-describe('an honest node that is a little behind causes no error', () => {
-  test('when it takes over, the head does not go back, and goes on as soon as it has caught up', async () => {
-    const [first, second] = [makeNode(102n), makeNode(100n)]
-    const chain = chainOf([first, second])
-    expect(await chain.block('latest')).toMatchObject({ number: 102n })
-    first.silent = 'HTTP 503'
-    expect(await chain.block('latest')).toMatchObject({ number: 102n, hash: hashOf(102n, 0) })
-    second.head = 103n
-    expect(await chain.block('latest')).toMatchObject({ number: 103n })
-  })
+test('when it takes over, the head does not go back, and goes on as soon as it has caught up', async () => {
+  const [first, second] = [makeNode(102n), makeNode(100n)]
+  const chain = chainOf([first, second])
+  expect(await chain.block('latest')).toMatchObject({ number: 102n })
+  first.silent = 'HTTP 503'
+  expect(await chain.block('latest')).toMatchObject({ number: 102n, hash: hashOf(102n, 0) })
+  second.head = 103n
+  expect(await chain.block('latest')).toMatchObject({ number: 103n })
+})
 
-  test("R14: the same node's own word that blocks were undone counts, and another's after a while", async () => {
-    const clock = createTestClock()
-    const [first, second] = [makeNode(102n), makeNode(102n)]
-    const chain = chainOf([first, second], clock)
-    await chain.block('latest')
-    first.head = 101n
-    expect(await chain.block('latest')).toMatchObject({ number: 101n })
-    first.silent = 'HTTP 503'
-    second.head = 100n
-    expect(await chain.block('latest')).toMatchObject({ number: 101n })
-    clock.monotonic += 10_000
-    expect(await chain.block('latest')).toMatchObject({ number: 100n })
-  })
+test("R14: the same node's own word that blocks were undone counts, and another's after a while", async () => {
+  const clock = createTestClock()
+  const [first, second] = [makeNode(102n), makeNode(102n)]
+  const chain = chainOf([first, second], clock)
+  await chain.block('latest')
+  first.head = 101n
+  expect(await chain.block('latest')).toMatchObject({ number: 101n })
+  first.silent = 'HTTP 503'
+  second.head = 100n
+  expect(await chain.block('latest')).toMatchObject({ number: 101n })
+  clock.monotonic += 10_000
+  expect(await chain.block('latest')).toMatchObject({ number: 100n })
+})
 
-  test('a block or state that it does not have yet is asked of the other, and is no failure of its own', async () => {
-    const [behind, ahead] = [makeNode(99n), makeNode(100n)]
-    behind.answers.eth_call = new ChainError(
-      'unavailable',
-      'eth_call: the node answered: header not found',
-    )
-    const chain = chainOf([behind, ahead])
-    ahead.answers.eth_call = '0x01'
-    for (let times = 0; times < 4; times += 1)
-      expect(await chain.call({ to: account, data: '0x' }, 100n)).toBe('0x01')
-    expect(await chain.block(100n)).toMatchObject({ number: 100n })
-    expect(chain.nodes().map(({ state }) => state)).toEqual(['healthy', 'healthy'])
+test('a block or state that it does not have yet is asked of the other, and is no failure of its own', async () => {
+  const [behind, ahead] = [makeNode(99n), makeNode(100n)]
+  behind.answers.eth_call = new ChainError(
+    'unavailable',
+    'eth_call: the node answered: header not found',
+  )
+  const chain = chainOf([behind, ahead])
+  ahead.answers.eth_call = '0x01'
+  for (let times = 0; times < 4; times += 1)
+    expect(await chain.call({ to: account, data: '0x' }, 100n)).toBe('0x01')
+  expect(await chain.block(100n)).toMatchObject({ number: 100n })
+  expect(chain.nodes().map(({ state }) => state)).toEqual(['healthy', 'healthy'])
+})
+
+test('robustness §3: a receipt and a transaction that one node denies are found at the other', async () => {
+  const [denying, good] = [makeNode(), makeNode()]
+  denying.answers = { eth_getTransactionReceipt: null, eth_getTransactionByHash: null }
+  good.answers = { eth_getTransactionReceipt: receipt, eth_getTransactionByHash: { hash } }
+  const chain = chainOf([denying, good])
+  expect(await chain.receipt(hash)).toMatchObject({ transactionHash: hash, status: 'success' })
+  expect(await chain.hasTransaction(hash)).toBe(true)
+})
+
+test('robustness §3: null from all is null; while a healthy node does not answer, nothing is known', async () => {
+  const [one, two] = [makeNode(), makeNode()]
+  for (const node of [one, two])
+    node.answers = { eth_getTransactionReceipt: null, eth_getTransactionByHash: null }
+  const chain = chainOf([one, two])
+  expect(await chain.receipt(hash)).toBe(null)
+  expect(await chain.hasTransaction(hash)).toBe(false)
+  two.silent = 'HTTP 502'
+  await expect(chain.receipt(hash)).rejects.toMatchObject({
+    kind: 'unavailable',
+    message: 'RPC node 2 of 2: HTTP 502',
   })
 })
 
-describe('"there is none" needs every healthy node (robustness §3)', () => {
-  test('a receipt and a transaction that one node denies are found at the other', async () => {
-    const [denying, good] = [makeNode(), makeNode()]
-    denying.answers = { eth_getTransactionReceipt: null, eth_getTransactionByHash: null }
-    good.answers = { eth_getTransactionReceipt: receipt, eth_getTransactionByHash: { hash } }
-    const chain = chainOf([denying, good])
-    expect(await chain.receipt(hash)).toMatchObject({ transactionHash: hash, status: 'success' })
-    expect(await chain.hasTransaction(hash)).toBe(true)
-  })
+test('R15: of transaction counts the lowest counts, final or latest: one that is too high would free or skip a nonce', async () => {
+  const [liar, good] = [makeNode(), makeNode()]
+  liar.answers.eth_getTransactionCount = '0x9'
+  good.answers.eth_getTransactionCount = '0x4'
+  for (const nodes of [
+    [liar, good],
+    [good, liar],
+  ]) {
+    const chain = chainOf(nodes)
+    expect(await chain.transactionCount(account, 'finalized')).toBe(4)
+    expect(await chain.transactionCount(account, 'latest')).toBe(4)
+  }
+})
 
-  test('null from all is null; while a healthy node does not answer, nothing is known', async () => {
-    const [one, two] = [makeNode(), makeNode()]
-    for (const node of [one, two])
-      node.answers = { eth_getTransactionReceipt: null, eth_getTransactionByHash: null }
-    const chain = chainOf([one, two])
-    expect(await chain.receipt(hash)).toBe(null)
-    expect(await chain.hasTransaction(hash)).toBe(false)
-    two.silent = 'HTTP 502'
-    await expect(chain.receipt(hash)).rejects.toMatchObject({
-      kind: 'unavailable',
-      message: 'RPC node 2 of 2: HTTP 502',
-    })
-  })
+const filter = { fromBlock: 100n, toBlock: 100n, addresses: [account], topics: [[hash]] }
 
-  test('R15: of transaction counts the lowest counts, final or latest: one that is too high would free or skip a nonce', async () => {
-    const [liar, good] = [makeNode(), makeNode()]
-    liar.answers.eth_getTransactionCount = '0x9'
-    good.answers.eth_getTransactionCount = '0x4'
-    for (const nodes of [
-      [liar, good],
-      [good, liar],
-    ]) {
-      const chain = chainOf(nodes)
-      expect(await chain.transactionCount(account, 'finalized')).toBe(4)
-      expect(await chain.transactionCount(account, 'latest')).toBe(4)
-    }
+test('what the bloom does not exclude is asked of another node; what that one finds counts, and the first is set aside', async () => {
+  const [silent, good] = [makeNode(), makeNode()]
+  good.answers.eth_getLogs = [log(100n)]
+  const chain = chainOf([silent, good])
+  await chain.block('latest')
+  expect(await chain.logs(filter)).toMatchObject([{ blockNumber: 100n, address: account }])
+  expect(chain.nodes()[0]).toMatchObject({
+    state: 'aside',
+    why: 'it left out logs of blocks 100 to 100',
   })
 })
 
-describe('logs that a node leaves out', () => {
-  const filter = { fromBlock: 100n, toBlock: 100n, addresses: [account], topics: [[hash]] }
-
-  test('what the bloom does not exclude is asked of another node; what that one finds counts, and the first is set aside', async () => {
-    const [silent, good] = [makeNode(), makeNode()]
-    good.answers.eth_getLogs = [log(100n)]
-    const chain = chainOf([silent, good])
-    await chain.block('latest')
-    expect(await chain.logs(filter)).toMatchObject([{ blockNumber: 100n, address: account }])
-    expect(chain.nodes()[0]).toMatchObject({
-      state: 'aside',
-      why: 'it left out logs of blocks 100 to 100',
-    })
-  })
-
-  test('what the bloom excludes is not asked again', async () => {
-    const [first, second] = [makeNode(), makeNode()]
-    const chain = chainOf([first, second])
-    for (const node of [first, second]) node.exchange = withBloom(node, noBloom)
-    await chain.block('latest')
-    expect(await chain.logs(filter)).toEqual([])
-    expect(timesAsked(second, 'eth_getLogs')).toBe(0)
-  })
-
-  test('a log that the known header excludes makes nobody right: unavailable', async () => {
-    const [honest, inventing] = [makeNode(), makeNode()]
-    const chain = chainOf([honest, inventing])
-    await chain.block('latest')
-    inventing.answers.eth_getLogs = [log(100n, 9)]
-    await expect(chain.logs(filter)).rejects.toMatchObject({
-      message: 'RPC nodes 1 and 2 of 2 disagree about the logs of blocks 100 to 100',
-    })
-    expect(chain.nodes().map(({ state }) => state)).toEqual(['healthy', 'healthy'])
-  })
-
-  test('a node that does not have the block yet has no say, though it answers with an empty list or an error', async () => {
-    const [first, behind] = [makeNode(100n), makeNode(99n)]
-    const chain = chainOf([first, behind])
-    await chain.block('latest')
-    expect(await chain.logs(filter)).toEqual([])
-    behind.answers.eth_getLogs = new ChainError(
-      'unavailable',
-      'eth_getLogs: the node answered: header not found',
-    )
-    expect(await chain.logs(filter)).toEqual([])
-    expect(chain.nodes().map(({ state }) => state)).toEqual(['healthy', 'healthy'])
-  })
-
-  test("the bloom of a real block holds its log's address and topic, and excludes others", () => {
-    const address = '0x5fbdb2315678afecb367f032d93f642f64180aa3'
-    const topic: Hex = `0x${'ab'.repeat(32)}`
-    // As anvil made it for a block with this one log
-    const bytes = new Uint8Array(256)
-    for (const [at, value] of [
-      [88, 4],
-      [99, 64],
-      [155, 2],
-      [195, 64],
-      [238, 8],
-      [245, 1],
-    ] as const)
-      bytes[at] = value
-    const bloom = toHex(bytes)
-    expect([mayHold(bloom, address), mayHold(bloom, topic), mayHold(bloom, account)]).toEqual([
-      true,
-      true,
-      false,
-    ])
-    expect(mayMatch(bloom, { addresses: [account, address], topics: [[hash, topic], null] })).toBe(
-      true,
-    )
-    expect(mayMatch(bloom, { addresses: [address], topics: [hash] })).toBe(false)
-    expect(mayMatch(bloom, { addresses: [account] })).toBe(false)
-    expect(mayHold('0x00', account)).toBe(true)
-  })
+test('what the bloom excludes is not asked again', async () => {
+  const [first, second] = [makeNode(), makeNode()]
+  const chain = chainOf([first, second])
+  for (const node of [first, second]) node.exchange = withBloom(node, noBloom)
+  await chain.block('latest')
+  expect(await chain.logs(filter)).toEqual([])
+  expect(timesAsked(second, 'eth_getLogs')).toBe(0)
 })
 
-describe('sending', () => {
-  test('nodes aside are handed the transaction too, are not waited for, and only their acceptance counts', async () => {
-    const clock = createTestClock()
-    const [good, dead] = [makeNode(), makeNode()]
-    const chain = chainOf([good, dead], clock)
-    dead.silent = 'no response'
-    await chain.block('latest')
-    clock.monotonic += 2_000
-    await chain.block('latest')
-    expect(chain.nodes()[1]).toMatchObject({ state: 'aside' })
-    dead.exchange = (calls) => {
-      dead.asked.push(...calls)
-      return new Promise(() => undefined)
-    }
-    expect(await chain.send('0x02')).toBe(hashOf(7n, 0))
-    expect(timesAsked(dead, 'eth_sendRawTransaction')).toBe(1)
-    good.answers.eth_sendRawTransaction = new ChainError('already_known', 'known')
-    await expect(chain.send('0x02')).rejects.toMatchObject({ kind: 'already_known' })
-    good.answers.eth_sendRawTransaction = new ChainError('nonce_too_low', 'low')
-    dead.exchange = async () => {
-      throw new ChainError('unavailable', 'no response')
-    }
-    await expect(chain.send('0x02')).rejects.toMatchObject({ kind: 'nonce_too_low' })
-    dead.exchange = async () => [hashOf(8n, 0)]
-    // R3: a node aside may be stuck at a block before that nonce was used.
-    await expect(chain.send('0x02')).rejects.toMatchObject({ kind: 'nonce_too_low' })
-    good.answers.eth_sendRawTransaction = new ChainError('refused', 'no')
-    expect(await chain.send('0x02')).toBe(hashOf(8n, 0))
+test('a log that the known header excludes makes nobody right: unavailable', async () => {
+  const [honest, inventing] = [makeNode(), makeNode()]
+  const chain = chainOf([honest, inventing])
+  await chain.block('latest')
+  inventing.answers.eth_getLogs = [log(100n, 9)]
+  await expect(chain.logs(filter)).rejects.toMatchObject({
+    message: 'RPC nodes 1 and 2 of 2 disagree about the logs of blocks 100 to 100',
   })
+  expect(chain.nodes().map(({ state }) => state)).toEqual(['healthy', 'healthy'])
+})
+
+test('a node that does not have the block yet has no say, though it answers with an empty list or an error', async () => {
+  const [first, behind] = [makeNode(100n), makeNode(99n)]
+  const chain = chainOf([first, behind])
+  await chain.block('latest')
+  expect(await chain.logs(filter)).toEqual([])
+  behind.answers.eth_getLogs = new ChainError(
+    'unavailable',
+    'eth_getLogs: the node answered: header not found',
+  )
+  expect(await chain.logs(filter)).toEqual([])
+  expect(chain.nodes().map(({ state }) => state)).toEqual(['healthy', 'healthy'])
+})
+
+test("the bloom of a real block holds its log's address and topic, and excludes others", () => {
+  const address = '0x5fbdb2315678afecb367f032d93f642f64180aa3'
+  const topic: Hex = `0x${'ab'.repeat(32)}`
+  // As anvil made it for a block with this one log
+  const bytes = new Uint8Array(256)
+  for (const [at, value] of [
+    [88, 4],
+    [99, 64],
+    [155, 2],
+    [195, 64],
+    [238, 8],
+    [245, 1],
+  ] as const)
+    bytes[at] = value
+  const bloom = toHex(bytes)
+  expect([mayHold(bloom, address), mayHold(bloom, topic), mayHold(bloom, account)]).toEqual([
+    true,
+    true,
+    false,
+  ])
+  expect(mayMatch(bloom, { addresses: [account, address], topics: [[hash, topic], null] })).toBe(
+    true,
+  )
+  expect(mayMatch(bloom, { addresses: [address], topics: [hash] })).toBe(false)
+  expect(mayMatch(bloom, { addresses: [account] })).toBe(false)
+  expect(mayHold('0x00', account)).toBe(true)
+})
+
+test('nodes aside are handed the transaction too, are not waited for, and only their acceptance counts', async () => {
+  const clock = createTestClock()
+  const [good, dead] = [makeNode(), makeNode()]
+  const chain = chainOf([good, dead], clock)
+  dead.silent = 'no response'
+  await chain.block('latest')
+  clock.monotonic += 2_000
+  await chain.block('latest')
+  expect(chain.nodes()[1]).toMatchObject({ state: 'aside' })
+  dead.exchange = (calls) => {
+    dead.asked.push(...calls)
+    return new Promise(() => undefined)
+  }
+  expect(await chain.send('0x02')).toBe(hashOf(7n, 0))
+  expect(timesAsked(dead, 'eth_sendRawTransaction')).toBe(1)
+  good.answers.eth_sendRawTransaction = new ChainError('already_known', 'known')
+  await expect(chain.send('0x02')).rejects.toMatchObject({ kind: 'already_known' })
+  good.answers.eth_sendRawTransaction = new ChainError('nonce_too_low', 'low')
+  dead.exchange = async () => {
+    throw new ChainError('unavailable', 'no response')
+  }
+  await expect(chain.send('0x02')).rejects.toMatchObject({ kind: 'nonce_too_low' })
+  dead.exchange = async () => [hashOf(8n, 0)]
+  // R3: a node aside may be stuck at a block before that nonce was used.
+  await expect(chain.send('0x02')).rejects.toMatchObject({ kind: 'nonce_too_low' })
+  good.answers.eth_sendRawTransaction = new ChainError('refused', 'no')
+  expect(await chain.send('0x02')).toBe(hashOf(8n, 0))
 })
 
 test('R16: whatever one of two nodes does, a head that is told is one of the honest chain, and all sound means service at the next look', async () => {

@@ -45,42 +45,38 @@ function candidate(
 }
 const ids = (list: readonly Candidate[]) => list.map(({ id }) => id)
 
-describe('which candidate a round takes (contract §5, R13)', () => {
-  test('R3: whatever is waiting, no round is ever taken twice, and the order of the list does not matter', () => {
-    const list = fc.uniqueArray(
-      fc.tuple(
-        fc.nat(1000),
-        fc.constantFrom('a', 'b', 'c', 'd'),
-        fc.constantFrom('received', 'validated', 'selected') as fc.Arbitrary<
-          keyof typeof progressOf
-        >,
-      ),
-      {
-        selector: ([sequence]) => sequence,
-        maxLength: 30,
-      },
-    )
-    fc.assert(
-      fc.property(list, fc.subarray(['a', 'b', 'c', 'd']), fc.nat(3), (rows, busy, every) => {
-        const active = rows.map(([sequence, round, status]) => candidate(sequence, round, status))
-        const putBack = new Set(
-          ids(active.filter(({ sequence }) => every > 0 && sequence % every === 0)),
-        )
-        const chosen = select(active, new Set(busy), putBack)
-        const rounds = [
-          ...chosen,
-          ...active.filter(({ progress }) => progress.status === 'selected'),
-        ].map(({ round }) => round.key)
-        expect(new Set(chosen.map(({ round }) => round.key)).size).toBe(chosen.length)
-        for (const { round } of chosen) expect(busy).not.toContain(round.key)
-        for (const { round } of chosen)
-          expect(rounds.filter((key) => key === round.key)).toHaveLength(1)
-        expect(new Set(ids(select(active.toReversed(), new Set(busy), putBack)))).toEqual(
-          new Set(ids(chosen)),
-        )
-      }),
-    )
-  })
+test('R3: whatever is waiting, no round is ever taken twice, and the order of the list does not matter', () => {
+  const list = fc.uniqueArray(
+    fc.tuple(
+      fc.nat(1000),
+      fc.constantFrom('a', 'b', 'c', 'd'),
+      fc.constantFrom('received', 'validated', 'selected') as fc.Arbitrary<keyof typeof progressOf>,
+    ),
+    {
+      selector: ([sequence]) => sequence,
+      maxLength: 30,
+    },
+  )
+  fc.assert(
+    fc.property(list, fc.subarray(['a', 'b', 'c', 'd']), fc.nat(3), (rows, busy, every) => {
+      const active = rows.map(([sequence, round, status]) => candidate(sequence, round, status))
+      const putBack = new Set(
+        ids(active.filter(({ sequence }) => every > 0 && sequence % every === 0)),
+      )
+      const chosen = select(active, new Set(busy), putBack)
+      const rounds = [
+        ...chosen,
+        ...active.filter(({ progress }) => progress.status === 'selected'),
+      ].map(({ round }) => round.key)
+      expect(new Set(chosen.map(({ round }) => round.key)).size).toBe(chosen.length)
+      for (const { round } of chosen) expect(busy).not.toContain(round.key)
+      for (const { round } of chosen)
+        expect(rounds.filter((key) => key === round.key)).toHaveLength(1)
+      expect(new Set(ids(select(active.toReversed(), new Set(busy), putBack)))).toEqual(
+        new Set(ids(chosen)),
+      )
+    }),
+  )
 })
 
 describe('how the candidates of a closed round end (contract §5, domain §9)', () => {

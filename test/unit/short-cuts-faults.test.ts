@@ -38,35 +38,33 @@ const runBy =
   ({ from }: Call) =>
     from === executor.address
 
-describe('what a node said wrongly at one moment fails nobody, though a head is remembered (R27)', () => {
-  test('no balance, and a run that reverts', async () => {
-    const { world, candidate } = await oneCandidate()
-    world.chain.mine()
-    lieOnce(world, [
-      [({ data }) => data.startsWith(balanceOf), () => `0x${'0'.repeat(64)}`],
-      // By the usual gas limit, and by all that there is.
-      [runBy(world), reverts],
-      [runBy(world), reverts],
-    ])
-    await world.turn()
-    expect(await world.end(candidate)).toBe('received')
-    await world.pass(5)
-    expect(await world.end(candidate)).toBe('executed')
-  })
+test('R27: no balance, and a run that reverts', async () => {
+  const { world, candidate } = await oneCandidate()
+  world.chain.mine()
+  lieOnce(world, [
+    [({ data }) => data.startsWith(balanceOf), () => `0x${'0'.repeat(64)}`],
+    // By the usual gas limit, and by all that there is.
+    [runBy(world), reverts],
+    [runBy(world), reverts],
+  ])
+  await world.turn()
+  expect(await world.end(candidate)).toBe('received')
+  await world.pass(5)
+  expect(await world.end(candidate)).toBe('executed')
+})
 
-  test('a spent permit nonce and a run that reverts, at a head that is final at once', async () => {
-    const { world, candidate } = await oneCandidate()
-    world.chain.finalityLag = 0
-    world.chain.mine()
-    lieOnce(world, [
-      [({ data }) => data.startsWith(nonceBitmap), () => `0x${'f'.repeat(64)}`],
-      [runBy(world), reverts],
-    ])
-    await world.turn()
-    expect(await world.end(candidate)).toBe('received')
-    await world.pass(5)
-    expect(await world.end(candidate)).toBe('executed')
-  })
+test('R27: a spent permit nonce and a run that reverts, at a head that is final at once', async () => {
+  const { world, candidate } = await oneCandidate()
+  world.chain.finalityLag = 0
+  world.chain.mine()
+  lieOnce(world, [
+    [({ data }) => data.startsWith(nonceBitmap), () => `0x${'f'.repeat(64)}`],
+    [runBy(world), reverts],
+  ])
+  await world.turn()
+  expect(await world.end(candidate)).toBe('received')
+  await world.pass(5)
+  expect(await world.end(candidate)).toBe('executed')
 })
 
 test('a store that takes nothing while a load is being sent ends the step, not the process', async () => {

@@ -25,73 +25,69 @@ async function heldBack() {
   return { world, questionId, candidate }
 }
 
-describe('what was read at one head counts for nothing at the next', () => {
-  test('a permit nonce that is spent meanwhile', async () => {
-    const { world, candidate } = await heldBack()
-    const nonce = BigInt(candidate.nonce)
-    invalidateNonces(world.chain, candidate.proposer, nonce >> 8n, 1n << (nonce & 255n))
-    await world.pass(5)
-    expect(await world.end(candidate)).toBe('permit_nonce_used')
-    expect(proposals(world)).toEqual([])
-  })
-
-  test('a bond that is raised meanwhile', async () => {
-    const { world, questionId, candidate } = await heldBack()
-    setCustomBond(world.chain, questionId, 2n * bondRaw)
-    await world.pass(5)
-    expect(await world.end(candidate)).toBe('bond_above_permit')
-    expect(proposals(world)).toEqual([])
-  })
-
-  test("a role that is taken from the executor meanwhile halts the queue, and is nobody's failure", async () => {
-    const { world, candidate } = await heldBack()
-    world.chain.happen(({ relayers }) => relayers.delete(world.executor.address))
-    await world.pass(3)
-    expect(proposals(world)).toEqual([])
-    expect(await world.end(candidate)).toBe('selected')
-    expect(world.pipeline.faults().join()).toContain('DELEGATED_PROPOSER_ROLE')
-    world.chain.happen(({ relayers }) => relayers.add(world.executor.address))
-    await world.pass(5)
-    expect(await world.end(candidate)).toBe('executed')
-  })
-
-  test('R15: a nonce that the key has used elsewhere meanwhile is not signed for again', async () => {
-    const { world, candidate } = await heldBack()
-    await foreignTransaction(world, world.executor, 0)
-    await world.pass(6)
-    expect(await world.end(candidate)).toBe('executed')
-    const ours = proposals(world).filter(({ to }) => to === fakeContracts.signedProposer)
-    expect(ours.map(({ nonce }) => nonce)).toEqual([1])
-  })
-
-  test('R14: a head that another one replaces takes what was read of it along', async () => {
-    const { world, candidate } = await heldBack()
-    const nonce = BigInt(candidate.nonce)
-    world.chain.reorg(1, { drop: true })
-    invalidateNonces(world.chain, candidate.proposer, nonce >> 8n, 1n << (nonce & 255n))
-    world.chain.mine()
-    await world.turn()
-    expect(proposals(world)).toEqual([])
-    await world.pass(5)
-    expect(await world.end(candidate)).toBe('permit_nonce_used')
-  })
+test('a permit nonce that is spent meanwhile', async () => {
+  const { world, candidate } = await heldBack()
+  const nonce = BigInt(candidate.nonce)
+  invalidateNonces(world.chain, candidate.proposer, nonce >> 8n, 1n << (nonce & 255n))
+  await world.pass(5)
+  expect(await world.end(candidate)).toBe('permit_nonce_used')
+  expect(proposals(world)).toEqual([])
 })
 
-describe('a head that comes while a step is under way', () => {
-  test('the transaction is run at the newest head before a nonce is bound', async () => {
-    const { world, questionId, candidate } = await oneCandidate()
-    world.failpoint = async (name) => {
-      if (name !== 'selected') return
-      rivalProposes(world.chain, questionId, testSigner(9).address)
-      world.chain.mine()
-      await world.view.poll()
-    }
-    await world.turn()
-    expect(proposals(world)).toEqual([])
-    expect(world.ledger.slots()).toEqual([])
-    await world.pass(4)
-    expect(await world.end(candidate)).toBe('superseded')
-  })
+test('a bond that is raised meanwhile', async () => {
+  const { world, questionId, candidate } = await heldBack()
+  setCustomBond(world.chain, questionId, 2n * bondRaw)
+  await world.pass(5)
+  expect(await world.end(candidate)).toBe('bond_above_permit')
+  expect(proposals(world)).toEqual([])
+})
+
+test("a role that is taken from the executor meanwhile halts the queue, and is nobody's failure", async () => {
+  const { world, candidate } = await heldBack()
+  world.chain.happen(({ relayers }) => relayers.delete(world.executor.address))
+  await world.pass(3)
+  expect(proposals(world)).toEqual([])
+  expect(await world.end(candidate)).toBe('selected')
+  expect(world.pipeline.faults().join()).toContain('DELEGATED_PROPOSER_ROLE')
+  world.chain.happen(({ relayers }) => relayers.add(world.executor.address))
+  await world.pass(5)
+  expect(await world.end(candidate)).toBe('executed')
+})
+
+test('R15: a nonce that the key has used elsewhere meanwhile is not signed for again', async () => {
+  const { world, candidate } = await heldBack()
+  await foreignTransaction(world, world.executor, 0)
+  await world.pass(6)
+  expect(await world.end(candidate)).toBe('executed')
+  const ours = proposals(world).filter(({ to }) => to === fakeContracts.signedProposer)
+  expect(ours.map(({ nonce }) => nonce)).toEqual([1])
+})
+
+test('R14: a head that another one replaces takes what was read of it along', async () => {
+  const { world, candidate } = await heldBack()
+  const nonce = BigInt(candidate.nonce)
+  world.chain.reorg(1, { drop: true })
+  invalidateNonces(world.chain, candidate.proposer, nonce >> 8n, 1n << (nonce & 255n))
+  world.chain.mine()
+  await world.turn()
+  expect(proposals(world)).toEqual([])
+  await world.pass(5)
+  expect(await world.end(candidate)).toBe('permit_nonce_used')
+})
+
+test('the transaction is run at the newest head before a nonce is bound', async () => {
+  const { world, questionId, candidate } = await oneCandidate()
+  world.failpoint = async (name) => {
+    if (name !== 'selected') return
+    rivalProposes(world.chain, questionId, testSigner(9).address)
+    world.chain.mine()
+    await world.view.poll()
+  }
+  await world.turn()
+  expect(proposals(world)).toEqual([])
+  expect(world.ledger.slots()).toEqual([])
+  await world.pass(4)
+  expect(await world.end(candidate)).toBe('superseded')
 })
 
 describe('the usual gas limit', () => {

@@ -215,83 +215,81 @@ describe('look-ups', () => {
   })
 })
 
-describe('a view with slugs that are looked up (domain §5.4)', () => {
-  async function watched(meanings: (ids: { rain: Hex; snow: Hex }) => Record<string, Hex>) {
-    const chain = createFakeChain()
-    const ids = { rain: ask(chain, questionText('Rain?')), snow: ask(chain, questionText('Snow?')) }
-    chain.mine(5)
-    const entries = [{ questionId: ids.snow, slug: 'registered' }]
-    const inner = chainView(chain, { entries })
-    await inner.poll()
-    const setting = source(meanings(ids))
-    const view = namedBySlugs(inner, setting.slugs, new Set(['registered']), setting.clock)
-    return { ...setting, chain, ids, view, inner, setting }
-  }
+async function watched(meanings: (ids: { rain: Hex; snow: Hex }) => Record<string, Hex>) {
+  const chain = createFakeChain()
+  const ids = { rain: ask(chain, questionText('Rain?')), snow: ask(chain, questionText('Snow?')) }
+  chain.mine(5)
+  const entries = [{ questionId: ids.snow, slug: 'registered' }]
+  const inner = chainView(chain, { entries })
+  await inner.poll()
+  const setting = source(meanings(ids))
+  const view = namedBySlugs(inner, setting.slugs, new Set(['registered']), setting.clock)
+  return { ...setting, chain, ids, view, inner, setting }
+}
 
-  test('the question is the one that the chain confirms, and then comes from memory by slug as by id', async () => {
-    const { view, ids, asked } = await watched(({ rain }) => ({ rain }))
-    expect(view.known('rain')).toBeUndefined()
-    const question = await view.question('rain')
-    expect(question).toMatchObject({ questionId: ids.rain, round: { state: 'requested' } })
-    expect(view.known('rain')).toBe(question)
-    expect(view.known(ids.rain)).toBe(question)
-    expect(asked).toEqual(['rain'])
-  })
+test('domain §5.4: the question is the one that the chain confirms, and then comes from memory by slug as by id', async () => {
+  const { view, ids, asked } = await watched(({ rain }) => ({ rain }))
+  expect(view.known('rain')).toBeUndefined()
+  const question = await view.question('rain')
+  expect(question).toMatchObject({ questionId: ids.rain, round: { state: 'requested' } })
+  expect(view.known('rain')).toBe(question)
+  expect(view.known(ids.rain)).toBe(question)
+  expect(asked).toEqual(['rain'])
+})
 
-  test('R9: an id that the chain does not confirm is no question, and the slug is asked for again after ten seconds', async () => {
-    const { view, ids, clock, meanings, asked } = await watched(() => ({ rain: id('ee') }))
-    expect(await view.question('rain')).toBeUndefined()
-    expect(view.known('rain')).toBeUndefined()
-    meanings.set('rain', ids.rain)
-    clock.monotonic += 9_999
-    expect(await view.question('rain')).toBeUndefined()
-    expect(asked).toHaveLength(1)
-    clock.monotonic += 1
-    expect(await view.question('rain')).toMatchObject({ questionId: ids.rain })
-  })
+test('R9: an id that the chain does not confirm is no question, and the slug is asked for again after ten seconds', async () => {
+  const { view, ids, clock, meanings, asked } = await watched(() => ({ rain: id('ee') }))
+  expect(await view.question('rain')).toBeUndefined()
+  expect(view.known('rain')).toBeUndefined()
+  meanings.set('rain', ids.rain)
+  clock.monotonic += 9_999
+  expect(await view.question('rain')).toBeUndefined()
+  expect(asked).toHaveLength(1)
+  clock.monotonic += 1
+  expect(await view.question('rain')).toMatchObject({ questionId: ids.rain })
+})
 
-  test("the registry's slugs and question ids are never asked for outside", async () => {
-    const { view, ids, asked } = await watched(({ rain }) => ({ registered: rain }))
-    expect(await view.question('registered')).toMatchObject({ questionId: ids.snow })
-    expect(view.known('registered')?.questionId).toBe(ids.snow)
-    expect(await view.question(ids.rain)).toMatchObject({ questionId: ids.rain })
-    expect(await view.question(id('ee'))).toBeUndefined()
-    expect(asked).toEqual([])
-  })
+test("domain §5.4: the registry's slugs and question ids are never asked for outside", async () => {
+  const { view, ids, asked } = await watched(({ rain }) => ({ registered: rain }))
+  expect(await view.question('registered')).toMatchObject({ questionId: ids.snow })
+  expect(view.known('registered')?.questionId).toBe(ids.snow)
+  expect(await view.question(ids.rain)).toMatchObject({ questionId: ids.rain })
+  expect(await view.question(id('ee'))).toBeUndefined()
+  expect(asked).toEqual([])
+})
 
-  test('R16: with the source down, ids, registered slugs and known slugs go on, and the gateway is ready', async () => {
-    const { view, ids, meanings } = await watched(({ rain }) => ({ rain }))
-    await view.question('rain')
-    meanings.set('rain', down())
-    meanings.set('fog', down())
-    expect(view.known('rain')?.questionId).toBe(ids.rain)
-    expect(await view.question('registered')).toBeDefined()
-    expect(await view.question(ids.snow)).toBeDefined()
-    await expect(view.question('fog')).rejects.toMatchObject({ code: 'slug_unavailable' })
-    expect(view.faults()).toEqual([])
-  })
+test('R16: with the source down, ids, registered slugs and known slugs go on, and the gateway is ready', async () => {
+  const { view, ids, meanings } = await watched(({ rain }) => ({ rain }))
+  await view.question('rain')
+  meanings.set('rain', down())
+  meanings.set('fog', down())
+  expect(view.known('rain')?.questionId).toBe(ids.rain)
+  expect(await view.question('registered')).toBeDefined()
+  expect(await view.question(ids.snow)).toBeDefined()
+  await expect(view.question('fog')).rejects.toMatchObject({ code: 'slug_unavailable' })
+  expect(view.faults()).toEqual([])
+})
 
-  test('contract §2: a chain that does not answer is told as such, and look-up and read together have one limit', async () => {
-    const { view, chain, setting } = await watched(({ rain, snow }) => ({ rain, snow }))
-    chain.fault('call', 'unavailable')
-    await expect(view.question('rain')).rejects.toMatchObject({ code: 'state_unavailable' })
-    await setting.slugs.idOf('snow')
-    chain.call = () => new Promise(() => undefined)
-    setting.impatient = true
-    await expect(view.question('snow')).rejects.toMatchObject({
-      code: 'state_unavailable',
-      cause: expect.any(ChainError),
-    })
+test('contract §2: a chain that does not answer is told as such, and look-up and read together have one limit', async () => {
+  const { view, chain, setting } = await watched(({ rain, snow }) => ({ rain, snow }))
+  chain.fault('call', 'unavailable')
+  await expect(view.question('rain')).rejects.toMatchObject({ code: 'state_unavailable' })
+  await setting.slugs.idOf('snow')
+  chain.call = () => new Promise(() => undefined)
+  setting.impatient = true
+  await expect(view.question('snow')).rejects.toMatchObject({
+    code: 'state_unavailable',
+    cause: expect.any(ChainError),
   })
+})
 
-  test('R5: the refusal on the wire is state_unavailable and blames nobody but the look-up', async () => {
-    const { view, meanings } = await watched(() => ({}))
-    meanings.set('fog', down())
-    const error: unknown = await view.question('fog').catch((reason: unknown) => reason)
-    const refusal = refusalOf(error, 'request')
-    expect(refusal).toMatchObject({ status: 503, code: 'state_unavailable', retryAfterSeconds: 2 })
-    expect(refusal && wireError(refusal).detail).toMatch(/^slug fog cannot be looked up now/)
-  })
+test('R5: the refusal on the wire is state_unavailable and blames nobody but the look-up', async () => {
+  const { view, meanings } = await watched(() => ({}))
+  meanings.set('fog', down())
+  const error: unknown = await view.question('fog').catch((reason: unknown) => reason)
+  const refusal = refusalOf(error, 'request')
+  expect(refusal).toMatchObject({ status: 503, code: 'state_unavailable', retryAfterSeconds: 2 })
+  expect(refusal && wireError(refusal).detail).toMatch(/^slug fog cannot be looked up now/)
 })
 
 describe('candidates of a slug that changes its meaning', () => {

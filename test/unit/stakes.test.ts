@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { type Abi, keccak256, stringToHex } from 'viem'
 import { expect, test } from 'vitest'
-import { oracleAbi, tooEarlyPrice, topics, yesOrNoQuery } from '#core/chain/contracts'
+import { oracleAbi, tooEarlyPrice, yesOrNoQuery } from '#core/chain/contracts'
 import { StakeEvent, stakeEventOf, stakeFilter, stakeResultOf, stakesOf } from '#core/chain/stakes'
 import type { ChainLog, Hex } from '#core/ports'
 import { adapter, logOf, oracle, token } from '#support/fake-world'
@@ -36,25 +36,6 @@ const deferred = (amount = 755n, transaction = 'settle') =>
 const claimed = (amount = 755n) =>
   log('ClaimedDeferredPayout', { currency: token, deferredRecipient: wallet, to: disputer, amount })
 const fold = (...logs: ChainLog[]) => stakesOf(logs.flatMap((one) => stakeEventOf(one) ?? []))
-
-test('domain §10: one filter per oracle, with the wallets as the second indexed field', () => {
-  expect(stakeFilter([oracle], [wallet, disputer])).toEqual({
-    addresses: [oracle],
-    topics: [
-      expect.arrayContaining([
-        topics.proposePrice,
-        topics.disputePrice,
-        topics.settle,
-        topics.payoutDeferred,
-        topics.claimedDeferredPayout,
-      ]),
-      null,
-      [`0x${'0'.repeat(24)}${'a1'.repeat(20)}`, `0x${'0'.repeat(24)}${'d1'.repeat(20)}`],
-    ],
-  })
-  for (const one of [proposed(), disputed(), settled(), deferred(), claimed()])
-    expect(one.topics[2]).toBe(`0x${'0'.repeat(24)}${'a1'.repeat(20)}`)
-})
 
 test('the five events as plain data, which survive a file', () => {
   const events = [proposed(), disputed(), settled(0n, disputer), deferred(5n), claimed(5n)].map(

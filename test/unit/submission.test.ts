@@ -14,44 +14,42 @@ const only = async (world: World, run: Run = world.run()) => {
   return { authorization: one, state: stateOf(one, world.clock.nowMs()) }
 }
 
-describe('submitting an intent', () => {
-  test('robustness §6: a certificate that is not accepted is told at once, with what to do', async () => {
-    const world = makeWorld()
-    let sent = 0
-    const run = world.run({
-      fetch: async (input, init) => {
-        if (!String(input).includes('/v1/')) return world.gateway.fetch(input, init)
-        sent += 1
-        throw new TransportError('connect', 'CERT_HAS_EXPIRED', 'no connection to the gateway')
-      },
-    })
-    const result = await world.drive(submitIntent(run.parts, run.intent))
-    expect(result).toMatchObject({
-      outcome: 'deferred',
-      error: {
-        code: 'certificate_not_accepted',
-        meta: { exitCode: 75, hint: expect.stringContaining('NODE_EXTRA_CA_CERTS') },
-      },
-    })
-    expect(sent).toBe(1)
+test('robustness §6: a certificate that is not accepted is told at once, with what to do', async () => {
+  const world = makeWorld()
+  let sent = 0
+  const run = world.run({
+    fetch: async (input, init) => {
+      if (!String(input).includes('/v1/')) return world.gateway.fetch(input, init)
+      sent += 1
+      throw new TransportError('connect', 'CERT_HAS_EXPIRED', 'no connection to the gateway')
+    },
   })
+  const result = await world.drive(submitIntent(run.parts, run.intent))
+  expect(result).toMatchObject({
+    outcome: 'deferred',
+    error: {
+      code: 'certificate_not_accepted',
+      meta: { exitCode: 75, hint: expect.stringContaining('NODE_EXTRA_CA_CERTS') },
+    },
+  })
+  expect(sent).toBe(1)
+})
 
-  test('a closed one does not stand in the way: a refusal with nothing uncertain before it is final', async () => {
-    const world = makeWorld()
-    const run = world.run()
-    world.gateway.faults.push({ status: 422, code: 'permit_deadline_too_soon' })
-    const refused = await world.drive(submitIntent(run.parts, run.intent))
-    expect(refused).toMatchObject({
-      outcome: 'refused',
-      statusCode: 422,
-      error: { meta: { exitCode: 3 } },
-    })
-    expect((await only(world)).state).toMatchObject({ kind: 'closed', reason: 'refused' })
-    expect(await world.drive(submitIntent(run.parts, run.intent))).toMatchObject({
-      outcome: 'accepted',
-    })
-    expect(world.signatures).toHaveLength(2)
+test('a closed one does not stand in the way: a refusal with nothing uncertain before it is final', async () => {
+  const world = makeWorld()
+  const run = world.run()
+  world.gateway.faults.push({ status: 422, code: 'permit_deadline_too_soon' })
+  const refused = await world.drive(submitIntent(run.parts, run.intent))
+  expect(refused).toMatchObject({
+    outcome: 'refused',
+    statusCode: 422,
+    error: { meta: { exitCode: 3 } },
   })
+  expect((await only(world)).state).toMatchObject({ kind: 'closed', reason: 'refused' })
+  expect(await world.drive(submitIntent(run.parts, run.intent))).toMatchObject({
+    outcome: 'accepted',
+  })
+  expect(world.signatures).toHaveLength(2)
 })
 
 describe('the outcomes of sending (contract §6)', () => {
@@ -132,16 +130,12 @@ describe('the outcomes of sending (contract §6)', () => {
   })
 })
 
-describe('submitting a payload that exists', () => {
-  test('a file of another shape is named as such, and nothing is sent', async () => {
-    const world = makeWorld()
-    const run = world.run()
-    for (const body of ['', '[]', '{"version":1}', 'null']) {
-      const error = await refusal(
-        world.drive(submitPayload(run.parts, run.intent.identifier, body)),
-      )
-      expect(error).toMatchObject({ code: 'invalid_payload', meta: { exitCode: 2 } })
-    }
-    expect(world.gateway.calls).toHaveLength(0)
-  })
+test('a file of another shape is named as such, and nothing is sent', async () => {
+  const world = makeWorld()
+  const run = world.run()
+  for (const body of ['', '[]', '{"version":1}', 'null']) {
+    const error = await refusal(world.drive(submitPayload(run.parts, run.intent.identifier, body)))
+    expect(error).toMatchObject({ code: 'invalid_payload', meta: { exitCode: 2 } })
+  }
+  expect(world.gateway.calls).toHaveLength(0)
 })

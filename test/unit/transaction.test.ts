@@ -102,30 +102,28 @@ describe('fees (domain §8)', () => {
   })
 })
 
-describe('signing (EIP-1559)', () => {
-  test('the same bytes as another implementation makes of the same key and fields', async () => {
-    const account = privateKeyToAccount(`0x${'01'.repeat(32)}`)
-    const theirs = await account.signTransaction({ type: 'eip1559', value: 0n, ...unsigned })
-    const ours = await signTransaction(testSigner(0), unsigned)
-    expect(ours).toEqual({ raw: theirs, hash: keccak256(theirs) })
-  })
+test('EIP-1559: the same bytes as another implementation makes of the same key and fields', async () => {
+  const account = privateKeyToAccount(`0x${'01'.repeat(32)}`)
+  const theirs = await account.signTransaction({ type: 'eip1559', value: 0n, ...unsigned })
+  const ours = await signTransaction(testSigner(0), unsigned)
+  expect(ours).toEqual({ raw: theirs, hash: keccak256(theirs) })
+})
 
-  test('whatever the nonce, the raw bytes recover to the signer and read back', async () => {
-    const signer = testSigner(0)
-    for (let nonce = 0; nonce < 12; nonce += 1) {
-      const { raw } = await signTransaction(signer, { ...unsigned, nonce })
-      const serializedTransaction = raw as TransactionSerializedEIP1559
-      expect((await recoverTransactionAddress({ serializedTransaction })).toLowerCase()).toBe(
-        signer.address,
-      )
-      expect(parseTransaction(serializedTransaction)).toMatchObject({ nonce, chainId: 137 })
-      expect(readTransaction(raw)).toEqual({
-        to: unsigned.to,
-        data: unsigned.data,
-        gas: unsigned.gas,
-      })
-    }
-  })
+test('EIP-1559: whatever the nonce, the raw bytes recover to the signer and read back', async () => {
+  const signer = testSigner(0)
+  for (let nonce = 0; nonce < 12; nonce += 1) {
+    const { raw } = await signTransaction(signer, { ...unsigned, nonce })
+    const serializedTransaction = raw as TransactionSerializedEIP1559
+    expect((await recoverTransactionAddress({ serializedTransaction })).toLowerCase()).toBe(
+      signer.address,
+    )
+    expect(parseTransaction(serializedTransaction)).toMatchObject({ nonce, chainId: 137 })
+    expect(readTransaction(raw)).toEqual({
+      to: unsigned.to,
+      data: unsigned.data,
+      gas: unsigned.gas,
+    })
+  }
 })
 
 describe('a remote signer (contract §9, executor.signer)', () => {

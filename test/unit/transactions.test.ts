@@ -43,44 +43,40 @@ async function refusal(work: Promise<unknown>): Promise<ProposerError> {
   throw failure
 }
 
-describe('planning', () => {
-  test('domain §8: estimate and a fifth, twice the base fee and the tip, which is 25 gwei at least on Polygon', async () => {
-    const { chain } = setUp()
-    const [one, two] = await planTransactions(chain, 137, from, [approve, approve])
-    expect(one).toMatchObject({
-      nonce: 0,
-      gas: 25_200n,
-      maxPriorityFeePerGas: 25_000_000_000n,
-      maxFeePerGas: 45_000_000_000n,
-    })
-    expect(two).toMatchObject({ nonce: 1 })
-    expect((await planTransactions(chain, 31337, from, [approve]))[0]).toMatchObject({
-      maxPriorityFeePerGas: 1_000_000_000n,
-    })
+test('domain §8: estimate and a fifth, twice the base fee and the tip, which is 25 gwei at least on Polygon', async () => {
+  const { chain } = setUp()
+  const [one, two] = await planTransactions(chain, 137, from, [approve, approve])
+  expect(one).toMatchObject({
+    nonce: 0,
+    gas: 25_200n,
+    maxPriorityFeePerGas: 25_000_000_000n,
+    maxFeePerGas: 45_000_000_000n,
   })
+  expect(two).toMatchObject({ nonce: 1 })
+  expect((await planTransactions(chain, 31337, from, [approve]))[0]).toMatchObject({
+    maxPriorityFeePerGas: 1_000_000_000n,
+  })
+})
 
-  test('what the chain would refuse, and an account without money for gas, are told before anything is signed', async () => {
-    const { chain } = setUp()
-    const bad = { ...approve, to: fakeContracts.signedProposer as Hex, data: '0x12345678' as Hex }
-    chain.fault('estimateGas', 'reverted')
-    expect(
-      await refusal(planTransactions(chain, fakeContracts.chainId, from, [bad])),
-    ).toMatchObject({
-      code: 'transaction_would_revert',
-      meta: { exitCode: 2 },
-    })
-    chain.fund(from, 1n)
-    expect(await refusal(plan(chain))).toMatchObject({
-      code: 'no_gas_money',
-      meta: { exitCode: 2 },
-    })
-    chain.fault('tip', 'unavailable')
-    expect(await refusal(plan(chain))).toMatchObject({
-      code: 'chain_unavailable',
-      meta: { exitCode: 75 },
-    })
-    expect(chain.taken).toEqual([])
+test('what the chain would refuse, and an account without money for gas, are told before anything is signed', async () => {
+  const { chain } = setUp()
+  const bad = { ...approve, to: fakeContracts.signedProposer as Hex, data: '0x12345678' as Hex }
+  chain.fault('estimateGas', 'reverted')
+  expect(await refusal(planTransactions(chain, fakeContracts.chainId, from, [bad]))).toMatchObject({
+    code: 'transaction_would_revert',
+    meta: { exitCode: 2 },
   })
+  chain.fund(from, 1n)
+  expect(await refusal(plan(chain))).toMatchObject({
+    code: 'no_gas_money',
+    meta: { exitCode: 2 },
+  })
+  chain.fault('tip', 'unavailable')
+  expect(await refusal(plan(chain))).toMatchObject({
+    code: 'chain_unavailable',
+    meta: { exitCode: 75 },
+  })
+  expect(chain.taken).toEqual([])
 })
 
 describe('sending', () => {

@@ -641,302 +641,287 @@ describe('what a look costs (R17)', () => {
   })
 })
 
-describe('R14: after a reorganisation nothing that was read before is believed', () => {
-  test('everything is due and read in slices', async () => {
-    const { chain, clock } = await watched()
-    const ids = Array.from({ length: 100 }, (_, n) => ask(chain, questionText(`Question ${n}?`)))
-    chain.finalityLag = 100
-    chain.mine(40)
-    const view = chainView(chain, { clock })
-    const [first = '0x'] = ids
-    const setting = { chain, clock, view, questionId: first }
-    await view.poll()
-    for (const questionId of ids) await view.question(questionId)
-    chain.reorg(20)
-    rivalProposes(chain, first, wallet)
-    await block(setting, 25)
-    expect(ids.filter((id) => !isFresh(setting)(id))).toHaveLength(36)
-    await view.poll()
-    expect(ids.every(isFresh(setting))).toBe(true)
-    expect(view.known(first)?.round.state).toBe('proposed')
-  })
+test('R14: everything is due and read in slices', async () => {
+  const { chain, clock } = await watched()
+  const ids = Array.from({ length: 100 }, (_, n) => ask(chain, questionText(`Question ${n}?`)))
+  chain.finalityLag = 100
+  chain.mine(40)
+  const view = chainView(chain, { clock })
+  const [first = '0x'] = ids
+  const setting = { chain, clock, view, questionId: first }
+  await view.poll()
+  for (const questionId of ids) await view.question(questionId)
+  chain.reorg(20)
+  rivalProposes(chain, first, wallet)
+  await block(setting, 25)
+  expect(ids.filter((id) => !isFresh(setting)(id))).toHaveLength(36)
+  await view.poll()
+  expect(ids.every(isFresh(setting))).toBe(true)
+  expect(view.known(first)?.round.state).toBe('proposed')
+})
 
-  test('a read that began on an undone branch is made again on the new one', async () => {
-    const setting = await watched()
-    const { chain, view, questionId } = setting
+test('R14: a read that began on an undone branch is made again on the new one', async () => {
+  const setting = await watched()
+  const { chain, view, questionId } = setting
+  rivalProposes(chain, questionId, wallet)
+  await block(setting)
+  const { call } = chain
+  let open: () => void = () => undefined
+  const gate = new Promise<void>((resolve) => {
+    open = resolve
+  })
+  const begun = new Promise<void>((tell) => {
+    chain.call = async (one, at) => {
+      const answer = await call(one, at)
+      tell()
+      await gate
+      return answer
+    }
+  })
+  const reading = view.question(questionId)
+  await begun
+  chain.call = call
+  chain.reorg(1)
+  await block(setting, 2)
+  open()
+  expect((await reading)?.round.state).toBe('requested')
+})
+
+test('R14: logs of one branch are not taken for those of another: the look is made again', async () => {
+  const setting = await watched()
+  const { chain, view, questionId } = setting
+  await view.question(questionId)
+  const { logs } = chain
+  chain.logs = async (filter) => {
+    // While the node is asked it changes to a branch on which somebody has proposed: of the block
+    // that is asked for by its hash it knows no logs any more.
+    chain.logs = logs
+    chain.reorg(1)
     rivalProposes(chain, questionId, wallet)
-    await block(setting)
-    const { call } = chain
-    let open: () => void = () => undefined
-    const gate = new Promise<void>((resolve) => {
-      open = resolve
-    })
-    const begun = new Promise<void>((tell) => {
-      chain.call = async (one, at) => {
-        const answer = await call(one, at)
-        tell()
-        await gate
-        return answer
-      }
-    })
-    const reading = view.question(questionId)
-    await begun
-    chain.call = call
-    chain.reorg(1)
-    await block(setting, 2)
-    open()
-    expect((await reading)?.round.state).toBe('requested')
-  })
+    chain.mine()
+    return logs(filter)
+  }
+  const before = view.heads()
+  await block(setting)
+  expect(view.heads()).toBe(before)
+  await block(setting)
+  expect(view.known(questionId)?.round.state).toBe('proposed')
+})
 
-  test('logs of one branch are not taken for those of another: the look is made again', async () => {
-    const setting = await watched()
-    const { chain, view, questionId } = setting
-    await view.question(questionId)
-    const { logs } = chain
-    chain.logs = async (filter) => {
-      // While the node is asked it changes to a branch on which somebody has proposed: of the block
-      // that is asked for by its hash it knows no logs any more.
-      chain.logs = logs
-      chain.reorg(1)
-      rivalProposes(chain, questionId, wallet)
-      chain.mine()
-      return logs(filter)
-    }
-    const before = view.heads()
-    await block(setting)
-    expect(view.heads()).toBe(before)
-    await block(setting)
-    expect(view.known(questionId)?.round.state).toBe('proposed')
-  })
-
-  test('property: whatever happens to blocks, questions and node, what is known is the state at the head', async () => {
-    const step = fc.oneof(
-      {
-        weight: 6,
-        arbitrary: fc.record({
-          kind: fc.constant('mine' as const),
-          blocks: fc.integer({ min: 1, max: 3 }),
-        }),
-      },
-      {
-        weight: 6,
-        arbitrary: fc.record({
-          kind: fc.constant('change' as const),
-          which: fc.nat(3),
-          how: fc.nat(2),
-        }),
-      },
-      {
-        weight: 3,
-        arbitrary: fc.record({
-          kind: fc.constant('reorg' as const),
-          depth: fc.integer({ min: 1, max: 6 }),
-        }),
-      },
-      {
-        weight: 2,
-        arbitrary: fc.record({
-          kind: fc.constant('fault' as const),
-          method: fc.constantFrom('call', 'logs', 'block'),
-        }),
-      },
-      { weight: 3, arbitrary: fc.record({ kind: fc.constant('ask' as const), which: fc.nat(3) }) },
-      { weight: 6, arbitrary: fc.record({ kind: fc.constant('look' as const) }) },
-    )
-    await fc.assert(
-      fc.asyncProperty(fc.array(step, { maxLength: 40 }), async (steps) => {
-        const setting = await watched()
-        const { chain, view } = setting
-        const ids = await held(setting, 4)
-        chain.finalityLag = 50
-        const idOf = (which: number) => ids[which] ?? '0x'
-        const compare = async () => {
-          const head = view.heads()?.latest
-          if (head === undefined || (await chain.block(head.number))?.hash !== head.hash) return
-          for (const id of ids) {
-            const known = view.known(id)
-            if (known === undefined) continue
-            const now = await createRoundReader(chain, fakeContracts).read(
-              id,
-              undefined,
-              head.number,
-            )
-            expect({ ...known.round, blockNumber: 0n }).toEqual({ ...now, blockNumber: 0n })
-          }
-        }
-        for (const one of steps) {
-          if (one.kind === 'mine') chain.mine(one.blocks)
-          else if (one.kind === 'reorg')
-            chain.reorg(Math.min(one.depth, Math.max(0, Number(chain.head.number) - 6)))
-          else if (one.kind === 'fault') chain.fault(one.method as 'call', 'unavailable')
-          else if (one.kind === 'ask') await view.question(idOf(one.which)).catch(() => undefined)
-          else if (one.kind === 'look') await view.poll()
-          else {
-            const id = idOf(one.which)
-            if (one.how === 0) setPaused(chain, id, !questionOf(chain.world, id).paused)
-            else if (one.how === 1) setCustomBond(chain, id, BigInt(chain.head.number))
-            else dispute(chain, id)
-          }
-          if (one.kind === 'look' || one.kind === 'ask') {
-            chain.clearFaults()
-            await compare()
-          }
-        }
-        chain.clearFaults()
-        chain.mine(10)
-        await view.poll()
-        expect(view.heads()?.latest.hash).toBe(chain.head.hash)
-        await compare()
+test('R14: property: whatever happens to blocks, questions and node, what is known is the state at the head', async () => {
+  const step = fc.oneof(
+    {
+      weight: 6,
+      arbitrary: fc.record({
+        kind: fc.constant('mine' as const),
+        blocks: fc.integer({ min: 1, max: 3 }),
       }),
-      { numRuns: 60 },
-    )
+    },
+    {
+      weight: 6,
+      arbitrary: fc.record({
+        kind: fc.constant('change' as const),
+        which: fc.nat(3),
+        how: fc.nat(2),
+      }),
+    },
+    {
+      weight: 3,
+      arbitrary: fc.record({
+        kind: fc.constant('reorg' as const),
+        depth: fc.integer({ min: 1, max: 6 }),
+      }),
+    },
+    {
+      weight: 2,
+      arbitrary: fc.record({
+        kind: fc.constant('fault' as const),
+        method: fc.constantFrom('call', 'logs', 'block'),
+      }),
+    },
+    { weight: 3, arbitrary: fc.record({ kind: fc.constant('ask' as const), which: fc.nat(3) }) },
+    { weight: 6, arbitrary: fc.record({ kind: fc.constant('look' as const) }) },
+  )
+  await fc.assert(
+    fc.asyncProperty(fc.array(step, { maxLength: 40 }), async (steps) => {
+      const setting = await watched()
+      const { chain, view } = setting
+      const ids = await held(setting, 4)
+      chain.finalityLag = 50
+      const idOf = (which: number) => ids[which] ?? '0x'
+      const compare = async () => {
+        const head = view.heads()?.latest
+        if (head === undefined || (await chain.block(head.number))?.hash !== head.hash) return
+        for (const id of ids) {
+          const known = view.known(id)
+          if (known === undefined) continue
+          const now = await createRoundReader(chain, fakeContracts).read(id, undefined, head.number)
+          expect({ ...known.round, blockNumber: 0n }).toEqual({ ...now, blockNumber: 0n })
+        }
+      }
+      for (const one of steps) {
+        if (one.kind === 'mine') chain.mine(one.blocks)
+        else if (one.kind === 'reorg')
+          chain.reorg(Math.min(one.depth, Math.max(0, Number(chain.head.number) - 6)))
+        else if (one.kind === 'fault') chain.fault(one.method as 'call', 'unavailable')
+        else if (one.kind === 'ask') await view.question(idOf(one.which)).catch(() => undefined)
+        else if (one.kind === 'look') await view.poll()
+        else {
+          const id = idOf(one.which)
+          if (one.how === 0) setPaused(chain, id, !questionOf(chain.world, id).paused)
+          else if (one.how === 1) setCustomBond(chain, id, BigInt(chain.head.number))
+          else dispute(chain, id)
+        }
+        if (one.kind === 'look' || one.kind === 'ask') {
+          chain.clearFaults()
+          await compare()
+        }
+      }
+      chain.clearFaults()
+      chain.mine(10)
+      await view.poll()
+      expect(view.heads()?.latest.hash).toBe(chain.head.hash)
+      await compare()
+    }),
+    { numRuns: 60 },
+  )
+})
+
+test('R16: before the first look, with an old head, with a head that stands still', async () => {
+  const setting = await watched()
+  const { chain, clock, view } = setting
+  expect(view.faults()).toEqual([])
+  clock.monotonic += 31_000
+  expect(view.faults()).toEqual([expect.stringContaining('31 s old')])
+  await block(setting)
+  expect(view.faults()).toEqual([])
+  const late = {
+    ...clock,
+    nowMs: () => (Number(chain.head.timestamp) + 40) * 1000,
+    monotonicMs: () => 0,
+  }
+  const old = chainView(chain, { clock: late })
+  expect(old.faults()).toEqual([expect.stringContaining('not been read yet')])
+  await old.poll()
+  expect(old.faults()).toEqual([expect.stringContaining('40 s old')])
+  await expect(old.question(setting.questionId)).rejects.toMatchObject({
+    code: 'state_unavailable',
   })
 })
 
-describe('what is not known closes everything (R16)', () => {
-  test('before the first look, with an old head, with a head that stands still', async () => {
-    const setting = await watched()
-    const { chain, clock, view } = setting
-    expect(view.faults()).toEqual([])
-    clock.monotonic += 31_000
-    expect(view.faults()).toEqual([expect.stringContaining('31 s old')])
-    await block(setting)
-    expect(view.faults()).toEqual([])
-    const late = {
-      ...clock,
-      nowMs: () => (Number(chain.head.timestamp) + 40) * 1000,
-      monotonicMs: () => 0,
-    }
-    const old = chainView(chain, { clock: late })
-    expect(old.faults()).toEqual([expect.stringContaining('not been read yet')])
-    await old.poll()
-    expect(old.faults()).toEqual([expect.stringContaining('40 s old')])
-    await expect(old.question(setting.questionId)).rejects.toMatchObject({
-      code: 'state_unavailable',
-    })
+test('R16: a wrong chain id and a wrong first block', async () => {
+  const other = await watched({
+    info: { storeId: 's', chainId: 31337, genesisHash: `0x${'1'.repeat(64)}` },
   })
-
-  test('a wrong chain id and a wrong first block', async () => {
-    const other = await watched({
-      info: { storeId: 's', chainId: 31337, genesisHash: `0x${'1'.repeat(64)}` },
-    })
-    expect(other.view.faults()).toEqual([expect.stringContaining('begins with block')])
-    const chain = createFakeChain()
-    chain.mine(3)
-    const view = chainView({ ...chain, chainId: async () => 5 })
-    await view.poll()
-    expect(view.faults()).toEqual(['the node is on chain 5, not on 31337'])
-  })
-
-  test('a head below the finalized block of the store', async () => {
-    const { view } = await watched({ finalized: { number: 1_000n, hash: `0x${'1'.repeat(64)}` } })
-    expect(view.faults()).toEqual([expect.stringContaining('below block 1000')])
-  })
-
-  test('a node that lags behind what was seen undoes nothing', async () => {
-    const setting = await watched()
-    await block(setting, 3)
-    await block(setting)
-    const { chain, view } = setting
-    const newest = view.heads()
-    const older = await chain.block(chain.head.number - 1n)
-    const block0 = chain.block
-    chain.block = async (at) => (at === 'latest' ? older : block0(at))
-    await view.poll()
-    expect(view.heads()).toBe(newest)
-  })
-
-  test('now is the later of wall clock and head time', async () => {
-    const { chain, clock, view } = await watched()
-    expect(view.nowSeconds()).toBe(chain.head.timestamp)
-    const ahead = clock.nowMs() + 5_000
-    clock.nowMs = () => ahead
-    expect(view.nowSeconds()).toBe(chain.head.timestamp + 5n)
-    // A deadline of five minutes beyond the second before would be 299.999 s away (§8).
-    clock.nowMs = () => ahead + 1
-    expect(view.nowSeconds()).toBe(chain.head.timestamp + 6n)
-    clock.nowMs = () => 0
-    expect(view.nowSeconds()).toBe(chain.head.timestamp)
-  })
+  expect(other.view.faults()).toEqual([expect.stringContaining('begins with block')])
+  const chain = createFakeChain()
+  chain.mine(3)
+  const view = chainView({ ...chain, chainId: async () => 5 })
+  await view.poll()
+  expect(view.faults()).toEqual(['the node is on chain 5, not on 31337'])
 })
 
-describe('permit nonces (contract §2, permit_nonce_used)', () => {
-  test('invalidations show by their bits, and a reorganisation forgets them', async () => {
-    const setting = await watched()
-    const { chain, view } = setting
-    invalidateNonces(chain, wallet, 2n, 0b101n)
-    await block(setting)
-    expect([512n, 513n, 514n].map((nonce) => view.nonceKnownUsed(wallet, nonce))).toEqual([
-      true,
-      false,
-      true,
-    ])
-    expect(view.nonceKnownUsed(testSigner(2).address, 512n)).toBe(false)
-    chain.reorg(1)
-    await block(setting, 2)
-    expect(view.nonceKnownUsed(wallet, 512n)).toBe(false)
-  })
-
-  test('an execution spends the nonce of its candidate, and of no other that looks like it', async () => {
-    const world = await createPipelineWorld()
-    const questionIds = [
-      ask(world.chain, questionText('one')),
-      ask(world.chain, questionText('two')),
-    ]
-    world.chain.mine()
-    await world.view.poll()
-    // Two questions of one block have one timestamp.
-    const first = await world.submit(questionIds[0] ?? '0x', { nonce: '77' })
-    await world.turn()
-    const second = await world.submit(questionIds[1] ?? '0x', { nonce: '78' })
-    expect(second.round.timestamp).toBe(first.round.timestamp)
-    world.chain.mine()
-    await world.view.poll()
-    expect(world.view.nonceKnownUsed(second.proposer, 78n)).toBe(false)
-    await world.turn()
-    await world.pass(6)
-    expect([(await world.progress(first)).status, (await world.progress(second)).status]).toEqual([
-      'executed',
-      'executed',
-    ])
-    expect(world.view.nonceKnownUsed(first.proposer, 77n)).toBe(true)
-    expect(world.chain.taken.filter(({ to }) => to === world.executor.address)).toEqual([])
-  })
+test('R16: a head below the finalized block of the store', async () => {
+  const { view } = await watched({ finalized: { number: 1_000n, hash: `0x${'1'.repeat(64)}` } })
+  expect(view.faults()).toEqual([expect.stringContaining('below block 1000')])
 })
 
-describe('wallets with code (contract §2, domain §3.3)', () => {
-  test('code of allowlisted wallets is in memory, and read again after a minute', async () => {
-    const setting = await watched({ allowlist: new Set([wallet]) })
-    const { chain, clock, view } = setting
-    expect(view.knownCode(wallet)).toBe(false)
-    expect(view.knownCode(testSigner(2).address)).toBeUndefined()
-    chain.happen((world) => world.wallets.set(wallet, true))
-    await block(setting)
-    expect(view.knownCode(wallet)).toBe(false)
-    clock.monotonic += 60_000
-    await block(setting)
-    expect(view.knownCode(wallet)).toBe(true)
-    expect(await view.hasCode(testSigner(2).address)).toBe(false)
-  })
+test('R16: a node that lags behind what was seen undoes nothing', async () => {
+  const setting = await watched()
+  await block(setting, 3)
+  await block(setting)
+  const { chain, view } = setting
+  const newest = view.heads()
+  const older = await chain.block(chain.head.number - 1n)
+  const block0 = chain.block
+  chain.block = async (at) => (at === 'latest' ? older : block0(at))
+  await view.poll()
+  expect(view.heads()).toBe(newest)
+})
 
-  test('EIP-1271: yes, no, and no answer', async () => {
-    const setting = await watched()
-    const { chain, view } = setting
-    chain.happen((world) => {
-      world.wallets.set(wallet, true)
-      world.wallets.set(testSigner(2).address, false)
-    })
-    await block(setting)
-    const digest: Hex = `0x${'1'.repeat(64)}`
-    expect(await view.authorizes(wallet, digest, '0x00')).toBe(true)
-    expect(await view.authorizes(testSigner(2).address, digest, '0x00')).toBe(false)
-    expect(await view.authorizes(testSigner(3).address, digest, '0x00')).toBe(false)
-    chain.fault('call', 'reverted')
-    expect(await view.authorizes(wallet, digest, '0x00')).toBe(false)
-    chain.fault('call', 'unavailable')
-    await expect(view.authorizes(wallet, digest, '0x00')).rejects.toMatchObject({
-      code: 'state_unavailable',
-    })
+test('R16: now is the later of wall clock and head time', async () => {
+  const { chain, clock, view } = await watched()
+  expect(view.nowSeconds()).toBe(chain.head.timestamp)
+  const ahead = clock.nowMs() + 5_000
+  clock.nowMs = () => ahead
+  expect(view.nowSeconds()).toBe(chain.head.timestamp + 5n)
+  // A deadline of five minutes beyond the second before would be 299.999 s away (§8).
+  clock.nowMs = () => ahead + 1
+  expect(view.nowSeconds()).toBe(chain.head.timestamp + 6n)
+  clock.nowMs = () => 0
+  expect(view.nowSeconds()).toBe(chain.head.timestamp)
+})
+
+test('contract §2: invalidations show by their bits, and a reorganisation forgets them', async () => {
+  const setting = await watched()
+  const { chain, view } = setting
+  invalidateNonces(chain, wallet, 2n, 0b101n)
+  await block(setting)
+  expect([512n, 513n, 514n].map((nonce) => view.nonceKnownUsed(wallet, nonce))).toEqual([
+    true,
+    false,
+    true,
+  ])
+  expect(view.nonceKnownUsed(testSigner(2).address, 512n)).toBe(false)
+  chain.reorg(1)
+  await block(setting, 2)
+  expect(view.nonceKnownUsed(wallet, 512n)).toBe(false)
+})
+
+test('contract §2: an execution spends the nonce of its candidate, and of no other that looks like it', async () => {
+  const world = await createPipelineWorld()
+  const questionIds = [ask(world.chain, questionText('one')), ask(world.chain, questionText('two'))]
+  world.chain.mine()
+  await world.view.poll()
+  // Two questions of one block have one timestamp.
+  const first = await world.submit(questionIds[0] ?? '0x', { nonce: '77' })
+  await world.turn()
+  const second = await world.submit(questionIds[1] ?? '0x', { nonce: '78' })
+  expect(second.round.timestamp).toBe(first.round.timestamp)
+  world.chain.mine()
+  await world.view.poll()
+  expect(world.view.nonceKnownUsed(second.proposer, 78n)).toBe(false)
+  await world.turn()
+  await world.pass(6)
+  expect([(await world.progress(first)).status, (await world.progress(second)).status]).toEqual([
+    'executed',
+    'executed',
+  ])
+  expect(world.view.nonceKnownUsed(first.proposer, 77n)).toBe(true)
+  expect(world.chain.taken.filter(({ to }) => to === world.executor.address)).toEqual([])
+})
+
+test('contract §2: code of allowlisted wallets is in memory, and read again after a minute', async () => {
+  const setting = await watched({ allowlist: new Set([wallet]) })
+  const { chain, clock, view } = setting
+  expect(view.knownCode(wallet)).toBe(false)
+  expect(view.knownCode(testSigner(2).address)).toBeUndefined()
+  chain.happen((world) => world.wallets.set(wallet, true))
+  await block(setting)
+  expect(view.knownCode(wallet)).toBe(false)
+  clock.monotonic += 60_000
+  await block(setting)
+  expect(view.knownCode(wallet)).toBe(true)
+  expect(await view.hasCode(testSigner(2).address)).toBe(false)
+})
+
+test('EIP-1271: yes, no, and no answer', async () => {
+  const setting = await watched()
+  const { chain, view } = setting
+  chain.happen((world) => {
+    world.wallets.set(wallet, true)
+    world.wallets.set(testSigner(2).address, false)
+  })
+  await block(setting)
+  const digest: Hex = `0x${'1'.repeat(64)}`
+  expect(await view.authorizes(wallet, digest, '0x00')).toBe(true)
+  expect(await view.authorizes(testSigner(2).address, digest, '0x00')).toBe(false)
+  expect(await view.authorizes(testSigner(3).address, digest, '0x00')).toBe(false)
+  chain.fault('call', 'reverted')
+  expect(await view.authorizes(wallet, digest, '0x00')).toBe(false)
+  chain.fault('call', 'unavailable')
+  await expect(view.authorizes(wallet, digest, '0x00')).rejects.toMatchObject({
+    code: 'state_unavailable',
   })
 })
 

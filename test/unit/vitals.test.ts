@@ -21,109 +21,107 @@ function following(world: PipelineWorld) {
   return { vitals, observations, lines, of }
 }
 
-describe('stages and ends', () => {
-  test('contract §5: each stage is measured from the one before, and an execution from its reception', async () => {
-    const world = await createPipelineWorld()
-    const { of } = following(world)
-    await world.submit(await world.question())
-    world.clock.monotonic += 1_500
-    await world.turn()
-    await world.pass(4)
-    expect(of('stage').map(({ stage }) => stage)).toEqual([
-      'validated',
-      'selected',
-      'submitted',
-      'confirmed',
-      'executed',
-    ])
-    const seconds = Object.fromEntries(of('stage').map((one) => [one.stage, one.seconds]))
-    expect(seconds.validated).toBeCloseTo(1.5)
-    expect(seconds.selected).toBeCloseTo(0)
-    expect(seconds.confirmed).toBeGreaterThanOrEqual(4)
-    const [end] = of('ended')
-    expect(of('ended')).toHaveLength(1)
-    expect(end).toMatchObject({ outcome: 'executed', code: 'none' })
-    expect(end?.seconds).toBeCloseTo(of('stage').reduce((sum, one) => sum + one.seconds, 0))
-    expect(of('signed')).toEqual([{ kind: 'signed', as: 'first' }])
-    expect(of('settled')).toEqual([{ kind: 'settled', end: 'executed' }])
-  })
+test('contract §5: each stage is measured from the one before, and an execution from its reception', async () => {
+  const world = await createPipelineWorld()
+  const { of } = following(world)
+  await world.submit(await world.question())
+  world.clock.monotonic += 1_500
+  await world.turn()
+  await world.pass(4)
+  expect(of('stage').map(({ stage }) => stage)).toEqual([
+    'validated',
+    'selected',
+    'submitted',
+    'confirmed',
+    'executed',
+  ])
+  const seconds = Object.fromEntries(of('stage').map((one) => [one.stage, one.seconds]))
+  expect(seconds.validated).toBeCloseTo(1.5)
+  expect(seconds.selected).toBeCloseTo(0)
+  expect(seconds.confirmed).toBeGreaterThanOrEqual(4)
+  const [end] = of('ended')
+  expect(of('ended')).toHaveLength(1)
+  expect(end).toMatchObject({ outcome: 'executed', code: 'none' })
+  expect(end?.seconds).toBeCloseTo(of('stage').reduce((sum, one) => sum + one.seconds, 0))
+  expect(of('signed')).toEqual([{ kind: 'signed', as: 'first' }])
+  expect(of('settled')).toEqual([{ kind: 'settled', end: 'executed' }])
+})
 
-  test('R14: an execution that a reorganisation undoes is told once, when it is final', async () => {
-    const { world } = await oneCandidate()
-    const { of } = following(world)
-    await world.turn()
-    await world.pass(1)
-    world.chain.reorg(1)
-    world.chain.mine(2, { empty: true })
-    await world.turn()
-    expect(of('ended')).toEqual([])
-    await world.pass(5)
-    expect(of('stage').filter(({ stage }) => stage === 'executed')).toHaveLength(1)
-    expect(of('ended')).toMatchObject([{ outcome: 'executed', code: 'none' }])
-  })
+test('R14: an execution that a reorganisation undoes is told once, when it is final', async () => {
+  const { world } = await oneCandidate()
+  const { of } = following(world)
+  await world.turn()
+  await world.pass(1)
+  world.chain.reorg(1)
+  world.chain.mine(2, { empty: true })
+  await world.turn()
+  expect(of('ended')).toEqual([])
+  await world.pass(5)
+  expect(of('stage').filter(({ stage }) => stage === 'executed')).toHaveLength(1)
+  expect(of('ended')).toMatchObject([{ outcome: 'executed', code: 'none' }])
+})
 
-  test('contract §5: a failure counts under its code, a cancelled nonce and its cancel too', async () => {
-    const { world, candidate } = await oneCandidate()
-    const { of, vitals } = following(world)
-    world.chain.fault('send', 'unavailable', { times: 2 })
-    await world.turn()
-    const nonce = BigInt(candidate.nonce)
-    invalidateNonces(world.chain, candidate.proposer, nonce >> 8n, 1n << (nonce & 255n))
-    for (let tries = 0; tries < 8; tries += 1) {
-      world.clock.monotonic += 30_000
-      await world.pass(1)
-    }
-    expect(of('ended')).toMatchObject([{ outcome: 'failed', code: 'permit_nonce_used' }])
-    expect(of('signed')).toEqual([
-      { kind: 'signed', as: 'first' },
-      { kind: 'signed', as: 'cancel' },
-    ])
-    expect(of('settled')).toEqual([{ kind: 'settled', end: 'cancelled' }])
-    expect(vitals.oldestSeconds()).toEqual({ received: 0, validated: 0, selected: 0 })
-  })
-
-  test('robustness §3: a higher fee for the same calldata counts as a bump', async () => {
-    const { world } = await oneCandidate()
-    const { of } = following(world)
-    world.chain.fault('send', 'underpriced', { times: 2 })
-    await world.turn()
+test('contract §5: a failure counts under its code, a cancelled nonce and its cancel too', async () => {
+  const { world, candidate } = await oneCandidate()
+  const { of, vitals } = following(world)
+  world.chain.fault('send', 'unavailable', { times: 2 })
+  await world.turn()
+  const nonce = BigInt(candidate.nonce)
+  invalidateNonces(world.chain, candidate.proposer, nonce >> 8n, 1n << (nonce & 255n))
+  for (let tries = 0; tries < 8; tries += 1) {
     world.clock.monotonic += 30_000
-    await world.pass(6)
-    const signed = of('signed').map(({ as }) => as)
-    expect(signed[0]).toBe('first')
-    expect(signed.slice(1).length).toBeGreaterThan(0)
-    expect(new Set(signed.slice(1))).toEqual(new Set(['fee_bump']))
-  })
+    await world.pass(1)
+  }
+  expect(of('ended')).toMatchObject([{ outcome: 'failed', code: 'permit_nonce_used' }])
+  expect(of('signed')).toEqual([
+    { kind: 'signed', as: 'first' },
+    { kind: 'signed', as: 'cancel' },
+  ])
+  expect(of('settled')).toEqual([{ kind: 'settled', end: 'cancelled' }])
+  expect(vitals.oldestSeconds()).toEqual({ received: 0, validated: 0, selected: 0 })
+})
 
-  test('R13: ages grow with the monotonic clock, and one that waited before a restart is as old as its records say', async () => {
-    const { world } = await oneCandidate({ config: { pipeline: { enabled: false } } })
-    const { vitals } = following(world)
-    expect(vitals.oldestSeconds().received).toBeCloseTo(0, 0)
-    world.clock.monotonic += 90_000
-    expect(vitals.oldestSeconds().received).toBeGreaterThanOrEqual(90)
-    world.chain.mine(40)
-    await world.restart()
-    const after = following(world).vitals
-    expect(after.oldestSeconds().received).toBeGreaterThanOrEqual(39)
-    expect(after.oldestSeconds()).toMatchObject({ validated: 0, selected: 0 })
-  })
+test('robustness §3: a higher fee for the same calldata counts as a bump', async () => {
+  const { world } = await oneCandidate()
+  const { of } = following(world)
+  world.chain.fault('send', 'underpriced', { times: 2 })
+  await world.turn()
+  world.clock.monotonic += 30_000
+  await world.pass(6)
+  const signed = of('signed').map(({ as }) => as)
+  expect(signed[0]).toBe('first')
+  expect(signed.slice(1).length).toBeGreaterThan(0)
+  expect(new Set(signed.slice(1))).toEqual(new Set(['fee_bump']))
+})
 
-  test('contract §5: an exact replay of a retryable failure is followed anew', async () => {
-    const { world, candidate } = await oneCandidate({ config: { pipeline: { enabled: false } } })
-    const { vitals } = following(world)
-    await world.ledger.commit([
-      {
-        kind: 'candidate.progress',
-        id: candidate.id,
-        progress: failed('insufficient_balance', true, ''),
-      },
-    ])
-    world.clock.monotonic += 60_000
-    expect(vitals.oldestSeconds().received).toBe(0)
-    await world.ledger.replay(candidate.id)
-    world.clock.monotonic += 5_000
-    expect(vitals.oldestSeconds().received).toBeCloseTo(5)
-  })
+test('R13: ages grow with the monotonic clock, and one that waited before a restart is as old as its records say', async () => {
+  const { world } = await oneCandidate({ config: { pipeline: { enabled: false } } })
+  const { vitals } = following(world)
+  expect(vitals.oldestSeconds().received).toBeCloseTo(0, 0)
+  world.clock.monotonic += 90_000
+  expect(vitals.oldestSeconds().received).toBeGreaterThanOrEqual(90)
+  world.chain.mine(40)
+  await world.restart()
+  const after = following(world).vitals
+  expect(after.oldestSeconds().received).toBeGreaterThanOrEqual(39)
+  expect(after.oldestSeconds()).toMatchObject({ validated: 0, selected: 0 })
+})
+
+test('contract §5: an exact replay of a retryable failure is followed anew', async () => {
+  const { world, candidate } = await oneCandidate({ config: { pipeline: { enabled: false } } })
+  const { vitals } = following(world)
+  await world.ledger.commit([
+    {
+      kind: 'candidate.progress',
+      id: candidate.id,
+      progress: failed('insufficient_balance', true, ''),
+    },
+  ])
+  world.clock.monotonic += 60_000
+  expect(vitals.oldestSeconds().received).toBe(0)
+  await world.ledger.replay(candidate.id)
+  world.clock.monotonic += 5_000
+  expect(vitals.oldestSeconds().received).toBeCloseTo(5)
 })
 
 describe('a ledger that tells what a test wants told', () => {
@@ -200,71 +198,69 @@ describe('a ledger that tells what a test wants told', () => {
   })
 })
 
-describe('the lines of the state log', () => {
-  test('robustness §5, R5: a life is told by ids only: no wallet, signature, raw transaction or executor', async () => {
-    const { world, candidate } = await oneCandidate()
-    const { lines } = following(world)
-    await world.turn()
-    const raws = world.ledger.slots().flatMap(({ attempts }) => attempts.map(({ raw }) => raw))
-    expect(raws).toHaveLength(1)
-    await world.pass(4)
-    expect(lines.map(({ event }) => event)).toEqual([
-      'candidate.validated',
-      'candidate.selected',
-      'slot.opened',
-      'slot.signed',
-      'candidate.prepared',
-      'slot.sent',
-      'candidate.submitted',
-      'slot.mined',
-      'candidate.confirmed',
-      'candidate.executed',
-      'slot.closed',
-    ])
-    const told = JSON.stringify(lines)
-    for (const secret of [candidate.signature, candidate.proposer, world.executor.address, ...raws])
-      expect(told).not.toContain(secret)
-    expect(lines.at(-1)).toMatchObject({
-      nonce: 0,
-      kind: 'executed',
-      hash: expect.stringMatching(/^0x[0-9a-f]{64}$/),
-    })
-    for (const line of lines)
-      expect(line.event.startsWith('slot.') ? line.nonce : line.candidate_id).toBeDefined()
+test('robustness §5, R5: a life is told by ids only: no wallet, signature, raw transaction or executor', async () => {
+  const { world, candidate } = await oneCandidate()
+  const { lines } = following(world)
+  await world.turn()
+  const raws = world.ledger.slots().flatMap(({ attempts }) => attempts.map(({ raw }) => raw))
+  expect(raws).toHaveLength(1)
+  await world.pass(4)
+  expect(lines.map(({ event }) => event)).toEqual([
+    'candidate.validated',
+    'candidate.selected',
+    'slot.opened',
+    'slot.signed',
+    'candidate.prepared',
+    'slot.sent',
+    'candidate.submitted',
+    'slot.mined',
+    'candidate.confirmed',
+    'candidate.executed',
+    'slot.closed',
+  ])
+  const told = JSON.stringify(lines)
+  for (const secret of [candidate.signature, candidate.proposer, world.executor.address, ...raws])
+    expect(told).not.toContain(secret)
+  expect(lines.at(-1)).toMatchObject({
+    nonce: 0,
+    kind: 'executed',
+    hash: expect.stringMatching(/^0x[0-9a-f]{64}$/),
   })
+  for (const line of lines)
+    expect(line.event.startsWith('slot.') ? line.nonce : line.candidate_id).toBeDefined()
+})
 
-  test('robustness §5: what an operator did is told without his reason and without the wallet', () => {
-    const wallet = `0x${'ab'.repeat(20)}` as const
-    const reason = 'PLANTED-REASON'
-    const questionId = `0x${'12'.repeat(32)}` as const
-    expect(stateLine({ kind: 'allowlist.set', address: wallet, allowed: false, reason })).toEqual({
-      event: 'allowlist.set',
-      enabled: false,
-    })
-    expect(stateLine({ kind: 'admission.set', enabled: false, reason })).toEqual({
-      event: 'admission.set',
-      enabled: false,
-    })
-    const entry = { questionId, slug: 'planted-slug', requester: undefined, request: undefined }
-    expect(stateLine({ kind: 'question.set', entry, reason })).toEqual({
-      event: 'question.set',
-      question_id: questionId,
-    })
-    expect(stateLine({ kind: 'question.removed', questionId, reason })).toEqual({
-      event: 'question.removed',
-      question_id: questionId,
-    })
-    expect(stateLine({ kind: 'chain.finalized', number: '1', hash: '0x' })).toBeUndefined()
+test('robustness §5: what an operator did is told without his reason and without the wallet', () => {
+  const wallet = `0x${'ab'.repeat(20)}` as const
+  const reason = 'PLANTED-REASON'
+  const questionId = `0x${'12'.repeat(32)}` as const
+  expect(stateLine({ kind: 'allowlist.set', address: wallet, allowed: false, reason })).toEqual({
+    event: 'allowlist.set',
+    enabled: false,
   })
+  expect(stateLine({ kind: 'admission.set', enabled: false, reason })).toEqual({
+    event: 'admission.set',
+    enabled: false,
+  })
+  const entry = { questionId, slug: 'planted-slug', requester: undefined, request: undefined }
+  expect(stateLine({ kind: 'question.set', entry, reason })).toEqual({
+    event: 'question.set',
+    question_id: questionId,
+  })
+  expect(stateLine({ kind: 'question.removed', questionId, reason })).toEqual({
+    event: 'question.removed',
+    question_id: questionId,
+  })
+  expect(stateLine({ kind: 'chain.finalized', number: '1', hash: '0x' })).toBeUndefined()
+})
 
-  test('robustness §5: a failure is told by its code and stage, not by its detail', () => {
-    const progress = failed('token_blocked', false, `PLANTED ${'0x'.repeat(9)}`)
-    const line = stateLine({ kind: 'candidate.progress', id: 'an-id', progress })
-    expect(line).toEqual({
-      event: 'candidate.failed',
-      candidate_id: 'an-id',
-      code: 'token_blocked',
-      stage: 'validation',
-    })
+test('robustness §5: a failure is told by its code and stage, not by its detail', () => {
+  const progress = failed('token_blocked', false, `PLANTED ${'0x'.repeat(9)}`)
+  const line = stateLine({ kind: 'candidate.progress', id: 'an-id', progress })
+  expect(line).toEqual({
+    event: 'candidate.failed',
+    candidate_id: 'an-id',
+    code: 'token_blocked',
+    stage: 'validation',
   })
 })
