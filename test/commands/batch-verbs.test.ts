@@ -4,7 +4,7 @@
  */
 import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach,  expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import { InterruptedError } from '#core/protocol/errors'
 import { BatchItem } from '#core/protocol/schema'
 import {
@@ -16,7 +16,7 @@ import {
   linesOf,
   openBatchWorld,
 } from '#support/batch-world'
-import { makeWallet, signedItem, testBondRaw } from '#support/fake-view'
+import { testBondRaw } from '#support/fake-view'
 
 let world: BatchWorld
 beforeEach(async () => {
@@ -459,14 +459,4 @@ test('§8: with the default budget 300 rows are paced over the windows: no 429, 
   // 600 items in windows of 120: the last one opens after four.
   // This clock adds up what sleeps side by side: within a window the journal's idle marks count.
   expect(openedMs - startMs).toBeLessThanOrEqual(4 * 60_000 * 1.05)
-})
-
-test('§7: an item of a wallet that is not eligible is 403, and 4 where nothing graver happened', async () => {
-  const question = world.ask('foreign')
-  world.ndjson('rows.ndjson', [await signedItem(makeWallet(), question)])
-  const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--json'])
-  expect(documentOf(ran).results).toMatchObject([
-    { outcome: 'rejected', status_code: 403, error: { code: 'proposer_not_eligible' } },
-  ])
-  expect(ran.code).toBe(4)
 })

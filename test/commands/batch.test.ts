@@ -1,8 +1,7 @@
 /** `batch submit` through the front door against the real gateway in this process. */
 import { readdirSync, truncateSync } from 'node:fs'
-import { afterEach, beforeEach,  expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import { InterruptedError } from '#core/protocol/errors'
-import { priceOf } from '#core/protocol/proposal'
 import {
   type BatchWorld,
   documentOf,
@@ -516,44 +515,6 @@ test('robustness §6: of an input over 16 MiB no row is read, from a file or a p
     expect(errorOf(await world.run([...argv, path, '--json'])), argv.join()).toMatchObject(refused)
   const piped = await world.run(['batch', 'sign', '-', '--json'], { stdin: 'x'.repeat(size) })
   expect(errorOf(piped)).toMatchObject(refused)
-})
-
-test('CSV and JSON arrays are submitted as NDJSON is', async () => {
-  const [one, two] = questions(2)
-  world.file(
-    'rows.csv',
-    `identifier,proposed_price,client_ref\n${one?.questionId},${priceOf.p1},1+1\n`,
-  )
-  world.file(
-    'rows.json',
-    JSON.stringify([{ identifier: two?.questionId, outcome: 'p1' }], undefined, 2),
-  )
-  const csv = await world.run(['batch', 'submit', 'rows.csv', '--json'])
-  expect(documentOf(csv).results).toMatchObject([{ client_ref: '1+1', outcome: 'accepted' }])
-  expect(outcomes(await world.run(['batch', 'submit', 'rows.json', '--json']))).toEqual([
-    'accepted',
-  ])
-})
-
-test('--dry-run tells what would become of each row, signs nothing and sends nothing', async () => {
-  world.ndjson('rows.ndjson', intents(2))
-  const ran = await world.run([...submit, '--dry-run'])
-  expect(JSON.parse(ran.stdout)).toMatchObject({
-    schema: 'proposer.batch-preview/1',
-    results: [{ action: 'would_sign' }, { action: 'would_sign' }],
-    dry_run: true,
-  })
-  expect(world.calls).toEqual([])
-  expect(readdirSync(world.home)).not.toContain('journal')
-})
-
-test('what is about to be signed is noted once, and with --yes nobody is asked', async () => {
-  world.ndjson('rows.ndjson', intents(3))
-  const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--yes'], { interactive: true })
-  expect(ran.code).toBe(0)
-  expect(ran.stderr.match(/signing up to 3 proposals/g)).toHaveLength(1)
-  expect(ran.stderr).toContain(`as ${world.wallet.address} and sending 3 to http://127.0.0.1:8787`)
-  expect(ran.stderr).not.toContain('[y/N]')
 })
 
 test('R9: a gateway that lies about one question costs that row only, and its bytes are never signed', async () => {

@@ -1,6 +1,6 @@
 import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach,  expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import { run, temporaryHome } from '#support/cli'
 
 let home: Awaited<ReturnType<typeof temporaryHome>>

@@ -2,7 +2,7 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
-import { afterEach, beforeEach,  expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import { run, temporaryHome } from '#support/cli'
 
 let home: Awaited<ReturnType<typeof temporaryHome>>

@@ -1,7 +1,7 @@
 /** The key of receipts through the life of a store: made, used, copied, rotated, lost (contract §9). */
 import { chmod, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterEach, beforeEach,  expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import { loadConfig } from '#core/host/config-file'
 import { type HostedGateway, openHostedGateway } from '#core/host/gateway-host'
 import { receiptDirectory } from '#core/protocol/receipt'

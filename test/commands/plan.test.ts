@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach,  expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import { budgetHeaders, createBudget } from '#core/gateway/front/budget'
 import type { Fetch } from '#core/ports'
 import { simTime } from '#support/budget-world'

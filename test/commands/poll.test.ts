@@ -1,4 +1,4 @@
-import { afterEach, beforeEach,  expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import { main } from '#commands/main'
 import { createBudget } from '#core/gateway/front/budget'
 import type { Clock } from '#core/ports'

@@ -3,7 +3,7 @@
  * are over, failures that may be retried.
  */
 import { join } from 'node:path'
-import { afterEach, beforeEach,  expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import type { Fetch } from '#core/ports'
 import { type Ran, type RunOptions, run } from '#support/cli'
 import { nextRound } from '#support/client-world'

@@ -1,5 +1,5 @@
 /** contract §9: `run`, a morning in one command. */
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { TransportError } from '#core/ports'
 import { errorOf } from '#support/batch-world'
 import type { Ran } from '#support/cli'

@@ -1,4 +1,4 @@
-import { beforeEach,  expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { statusOnce } from '#core/client/follow/look'
 import { createGatewayClient } from '#core/client/gateway/gateway-client'
 import { stateOf } from '#core/client/journal/authorizations'

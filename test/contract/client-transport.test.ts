@@ -167,15 +167,6 @@ test('R7: an answer cut at any byte: uncertain', async () => {
   expect(answers.map(({ kind }) => kind)).toEqual(cuts.map(() => 'uncertain'))
 })
 
-test('R7: HTML 502 after the commit: uncertain', async () => {
-  const html =
-    'HTTP/1.1 502 Bad Gateway\r\ncontent-type: text/html\r\ncontent-length: 6\r\n\r\n<html>'
-  expect(await submitTo((socket) => socket.end(html))).toMatchObject({
-    kind: 'uncertain',
-    httpStatus: 502,
-  })
-})
-
 test.each([301, 302, 303, 307, 308])(
   'R21: a %i is not followed and the body goes nowhere else',
   async (status) => {

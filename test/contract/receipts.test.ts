@@ -1,6 +1,6 @@
 import { createPublicKey, verify } from 'node:crypto'
 import { httpbis } from 'http-message-signatures'
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import type { ReceiptSigner } from '#core/gateway/front/receipts'
 import { systemEd25519 } from '#core/io/ed25519'
 import { newReceiptKey } from '#core/io/receipt-keys'

@@ -1,4 +1,4 @@
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import type { Question } from '#core/gateway/view/chain-view'
 import { StorageError } from '#core/protocol/errors'
 import type { RecordLog } from '#core/storage/record-log'

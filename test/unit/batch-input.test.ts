@@ -347,13 +347,6 @@ describe('the whole input is checked before anything is signed', () => {
     })
     expect(await refusal(check('\n\n'))).toMatchObject({ code: 'empty_input' })
   })
-
-  test('twins are found among thousands of rows', async () => {
-    const rows = Array.from({ length: 5_000 }, (_, n) => row(n + 1, { client_ref: `r${n}` }))
-    expect(await check(rows.join('\n'))).toMatchObject({ rows: 5_000, intents: 5_000 })
-    const fault = await refusal(check([...rows, row(9_999, { client_ref: 'r4321' })].join('\n')))
-    expect(fault.detail).toBe('rows: lines 4322 and 5001 have the same client_ref')
-  })
 })
 
 describe('ids of batch status', () => {

@@ -1,5 +1,5 @@
 import { request } from 'node:http'
-import { afterEach,  expect, test } from 'vitest'
+import { afterEach, expect, test } from 'vitest'
 import {
   type BrowserWallet,
   type BrowserWalletOptions,

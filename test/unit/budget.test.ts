@@ -1,5 +1,5 @@
 import fc from 'fast-check'
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { budgetHeaders, createBudget } from '#core/gateway/front/budget'
 import { clientKey, parseCidr } from '#core/gateway/front/client-address'
 

@@ -1,6 +1,6 @@
 import { chmod, mkdir, readdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterEach, beforeEach,  expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import { checkNodes } from '#core/checks/chain'
 import { checkStore, type StoreToCheck, spaceFindings } from '#core/checks/store'
 import { parseConfig } from '#core/gateway/config'

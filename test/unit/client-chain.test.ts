@@ -1,4 +1,4 @@
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { implementationsOf } from '#core/chain/implementations'
 import { authorize } from '#core/client/propose/authorize'
 import type { Intent } from '#core/client/propose/intent'

@@ -1,4 +1,4 @@
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { rulesNamed } from '#core/conformance/run'
 import { receiptDirectory } from '#core/protocol/receipt'
 import { openWrongWorld, type Wrong } from '#support/wrong-gateway/world'

@@ -1,5 +1,5 @@
 import fc from 'fast-check'
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { type CandidateEntry, newEntries } from '#core/gateway/ledger/entries'
 import type { Candidate } from '#core/protocol/candidate'
 

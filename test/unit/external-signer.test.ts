@@ -1,4 +1,4 @@
-import { afterEach,  expect, test } from 'vitest'
+import { afterEach, expect, test } from 'vitest'
 import { openOutsideWallet, requireSignerUrl } from '#core/io/external-signer'
 import { ProposerError } from '#core/protocol/errors'
 import { startWallet, type Wallet, type WalletServer } from '#support/wallet-server'

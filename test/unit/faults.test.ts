@@ -1,4 +1,4 @@
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { hasAncillaryKey, schemaViolation, singleFault } from '#core/protocol/faults'
 import { BatchStatusRequest, BatchSubmitRequest, SignedProposal } from '#core/protocol/schema'
 import { version } from '#core/protocol/words'

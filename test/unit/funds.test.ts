@@ -1,5 +1,5 @@
 import fc from 'fast-check'
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { clockCheck, codeCheck, fundsChecks, openCheck, rpcCheck } from '#core/checks/doctor'
 import { guarded } from '#core/checks/finding'
 import { claimsOn, fundsOf, type OpenClaim, reservedRaw } from '#core/client/funds/funds'

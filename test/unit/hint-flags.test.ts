@@ -1,4 +1,4 @@
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { withFlags } from '#commands/terminal/hint-flags'
 
 test('contract §6: they repeat the flags that this command line was given, quoted where a shell needs it', () => {

@@ -1,5 +1,5 @@
 import { encodeFunctionData, keccak256 } from 'viem'
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { implementationSlot, oracleV3Abi } from '#core/chain/contracts'
 import {
   changedImplementations,

@@ -1,5 +1,5 @@
 import fc from 'fast-check'
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { jsonLimits, readJson } from '#core/protocol/json'
 
 const bytes = (text: string) => new TextEncoder().encode(text)

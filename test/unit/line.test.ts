@@ -1,5 +1,5 @@
 import fc from 'fast-check'
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { createLine, lineLimits } from '#core/gateway/front/line'
 
 const { targetMs, intervalMs } = lineLimits

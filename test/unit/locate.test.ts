@@ -1,7 +1,7 @@
 /**
  * How the transaction of a proposal is found: the oracle keeps its time only (domain §4, Request).
  */
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { locateProposal } from '#core/chain/propose'
 import { resolveRound } from '#core/chain/questions'
 import type { BlockHeader, Hex } from '#core/ports'

@@ -1,5 +1,5 @@
 import { Chalk } from 'chalk'
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { candidateColumns } from '#commands/operator/candidates'
 import { tableText } from '#commands/terminal/table'
 import { type CandidateRow, candidateRow } from '#core/gateway/status/listing'

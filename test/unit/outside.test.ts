@@ -1,4 +1,4 @@
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { authorize, offerTypedData } from '#core/client/propose/authorize'
 import type { Intent } from '#core/client/propose/intent'
 import { bringIn, importSignature, walletTypedData } from '#core/client/propose/outside'

@@ -1,5 +1,5 @@
 import { keccak256 } from 'viem'
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import type { Hex } from '#core/ports'
 import { upgrade } from '#support/fake-events'
 import { oracle, token } from '#support/fake-world'

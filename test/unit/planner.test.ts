@@ -1,11 +1,10 @@
 import { cp, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { withBudget } from '#core/client/budget/budgeted-client'
 import { createPlanner, type Planner } from '#core/client/budget/planner'
-import type { Answer } from '#core/client/gateway/answer'
-import { createGatewayClient, type GatewayClient } from '#core/client/gateway/gateway-client'
+import { createGatewayClient } from '#core/client/gateway/gateway-client'
 import { systemClock, systemHash, systemRandom } from '#core/io/clock'
 import { systemFiles } from '#core/io/files'
 import { systemLiveness } from '#core/io/liveness'
@@ -54,25 +53,6 @@ async function learn(planner: Planner): Promise<void> {
   await reservation.settle(told(120 - reservation.granted))
 }
 
-test('a long wait is told once, with the budget as words, and ends with the window', async () => {
-  const { time, planner } = machine()
-  const waits: string[] = []
-  await time.run(
-    (async () => {
-      const one = planner({
-        onWait: (ms, reason) => waits.push(`${Math.ceil(ms / 1_000)} ${reason}`),
-      })
-      await learn(one)
-      const rest = await one.reserve(119)
-      await rest.settle(told(0))
-      await one.reserve(1)
-    })(),
-  )
-  expect(waits).toEqual(['61 120 items per 60 s, 120 spent'])
-  expect(time.nowMs()).toBeGreaterThanOrEqual(60_000)
-  expect(time.nowMs()).toBeLessThan(60_200)
-})
-
 test('who gives up while a first call of another process is in flight is told so, not that the limit is reached', async () => {
   const { time, planner } = machine()
   await time.run(
@@ -89,27 +69,6 @@ test('who gives up while a first call of another process is in flight is told so
       await first.settle(told(1))
     })(),
   )
-})
-
-test('R13: a process that finds a spent window and a clock set back by an hour waits for the window, not for the hour', async () => {
-  const { time, planner } = machine()
-  let sleeps = 0
-  await time.run(
-    (async () => {
-      const one = planner()
-      await learn(one)
-      await one.reserve(119).then((reservation) => reservation.settle(told(0)))
-      await time.sleep(10_000)
-      time.jump(-3_600_000)
-      const two = planner({}, 'https://gateway.test', async (ms, signal) => {
-        sleeps++
-        await time.sleep(ms, signal)
-      })
-      expect((await two.reserve(1)).granted).toBe(1)
-    })(),
-  )
-  expect(time.nowMs()).toBeLessThan(75_000)
-  expect(sleeps).toBeLessThan(30)
 })
 
 test('a stop ends a wait with its reason, and takes nothing', async () => {
@@ -336,100 +295,4 @@ test("§7: a read that draws a 429 is sent again after its Retry-After; a submis
   )
   expect(refused).toMatchObject({ kind: 'deferred', httpStatus: 429, retryAfterMs: 60_000 })
   expect(sending.time.nowMs()).toBeLessThan(1_000)
-})
-
-test('contract §2: a batch costs its entries, and what chunkSize kept is used by the next call', async () => {
-  const { time, charged, client, planner } = setting({ spent: 80 })
-  const budgeted = withBudget(client, planner)
-  await time.run(
-    (async () => {
-      expect(await budgeted.chunkSize()).toBe(1)
-      await budgeted.submitBatch('{"proposals":[{}]}')
-      expect(await budgeted.chunkSize()).toBe(39)
-      expect(await budgeted.chunkSize()).toBe(39)
-      await budgeted.submitBatch(`{"proposals":[${Array(30).fill('{}').join()}]}`)
-      expect(await planner.snapshot()).toMatchObject({ spentItems: 111 })
-      expect(await budgeted.chunkSize(5)).toBe(5)
-      await budgeted.close()
-      expect(await planner.snapshot()).toMatchObject({ spentItems: 111 })
-    })(),
-  )
-  expect(charged).toEqual([1, 30])
-})
-
-test('what chunkSize kept for longer than a reservation holds is reserved anew', async () => {
-  const { time, charged, client, planner } = setting()
-  const budgeted = withBudget(client, planner)
-  await time.run(
-    (async () => {
-      await budgeted.statuses([uuid(1)])
-      expect(await budgeted.chunkSize()).toBe(100)
-      await time.sleep(61_000)
-      await budgeted.submitBatch(`{"proposals":[${Array(100).fill('{}').join()}]}`)
-    })(),
-  )
-  expect(charged).toEqual([1, 100])
-  // The call was counted when it left: another one of its size must wait for the window after.
-  expect(await time.run(planner.snapshot())).toMatchObject({ spentItems: 101 })
-})
-
-test('contract §6: what cannot wait is an answer like any other: deferred, not sent', async () => {
-  const { time, charged, client, planner } = setting()
-  const budgeted = withBudget(client, planner, { leftMs: () => 5_000 })
-  await time.run(
-    (async () => {
-      await budgeted.statuses([uuid(1)])
-      await planner.reserve(119)
-      expect(await budgeted.submitBatch('{"proposals":[{}]}')).toMatchObject({
-        kind: 'deferred',
-        code: 'budget_spent',
-      })
-      expect(
-        await budgeted.submitBatch(`{"proposals":[${Array(121).fill('{}').join()}]}`),
-      ).toMatchObject({ code: 'batch_over_budget' })
-      const stopped = AbortSignal.abort(new Error('stop'))
-      expect(
-        await withBudget(client, planner).submitBatch('{"proposals":[{}]}', { signal: stopped }),
-      ).toMatchObject({
-        kind: 'deferred',
-        code: 'not_sent',
-      })
-    })(),
-  )
-  expect(charged).toEqual([1])
-})
-
-test('a call that did not connect gives its items back; one whose answer was lost keeps them', async () => {
-  const { time, planner } = machine()
-  const one = planner()
-  const answers: Answer<never>[] = [
-    { kind: 'deferred', code: 'no_connection', detail: 'x' },
-    { kind: 'uncertain', code: 'connection_lost', detail: 'x' },
-  ]
-  const broken = {
-    origin: 'https://gateway.test',
-    submit: async () => answers.shift(),
-  } as unknown as GatewayClient
-  await time.run(
-    (async () => {
-      await learn(one)
-      const budgeted = withBudget(broken, one)
-      await budgeted.submit('q', '{}')
-      expect(await one.snapshot()).toMatchObject({ spentItems: 1 })
-      await budgeted.submit('q', '{}')
-      expect(await one.snapshot()).toMatchObject({ spentItems: 2 })
-    })(),
-  )
-})
-
-test('malformed arguments are refused as before, and cost nothing', async () => {
-  const { time, charged, client, planner } = setting()
-  await expect(
-    time.run(withBudget(client, planner).status('question!', uuid(1))),
-  ).rejects.toMatchObject({ code: 'invalid_identifier' })
-  await expect(time.run(withBudget(client, planner).statuses([]))).rejects.toMatchObject({
-    code: 'invalid_batch',
-  })
-  expect(charged).toEqual([])
-  expect(await time.run(planner.snapshot())).toMatchObject({ spentItems: 0 })
 })

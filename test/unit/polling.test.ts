@@ -1,4 +1,4 @@
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { type PollOptions, pollCandidates } from '#core/client/follow/follow'
 import { statusOnce } from '#core/client/follow/look'
 import { hasReached, type Stage, stages } from '#core/client/follow/status'

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { profileKeys, variableOf } from '#commands/session/settings'
 import { verbs } from '#commands/verbs'
 import { limits } from '#core/protocol/words'

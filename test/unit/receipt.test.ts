@@ -1,7 +1,7 @@
 import { createPublicKey, generateKeyPairSync, sign, verify } from 'node:crypto'
 import fc from 'fast-check'
 import { httpbis } from 'http-message-signatures'
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { systemHash } from '#core/io/clock'
 import { systemEd25519 } from '#core/io/ed25519'
 import {

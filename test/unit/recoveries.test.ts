@@ -1,5 +1,5 @@
 import fc from 'fast-check'
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { createRecoveries, type RecoveryParts } from '#core/gateway/front/line'
 import type { RecoverPublicKey } from '#core/protocol/recovered'
 

@@ -1,4 +1,4 @@
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { authorize } from '#core/client/propose/authorize'
 import type { CurrentRound } from '#core/client/propose/round-over'
 import { replay, submitIntent, submitPayload } from '#core/client/propose/submission'

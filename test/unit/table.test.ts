@@ -1,6 +1,6 @@
 import { Chalk } from 'chalk'
 import fc from 'fast-check'
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { type Column, cut, tableText, widthOf } from '#commands/terminal/table'
 
 interface Row {

@@ -1,4 +1,4 @@
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { explanationText } from '#commands/operator/explain-text'
 import { createOutput } from '#commands/terminal/output'
 import { proposeCalldata } from '#core/chain/propose'

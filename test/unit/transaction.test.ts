@@ -10,12 +10,7 @@ import {
 } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import { describe, expect, test } from 'vitest'
-import {
-  feesFor,
-  gasLimit,
-  readTransaction,
-  signTransaction,
-} from '#core/gateway/executor/transaction'
+import { feesFor, readTransaction, signTransaction } from '#core/gateway/executor/transaction'
 import type { Signer } from '#core/ports'
 import { UsageError } from '#core/protocol/errors'
 import { lowercase } from '#core/protocol/words'
@@ -49,13 +44,6 @@ describe('fees (domain §8)', () => {
     })
   })
 
-  test('the ceiling cuts the cap, and holds everything back where it does not cover the next block', () => {
-    expect(feesFor(137, base(400n * gwei), 25n * gwei, 540n * gwei, propose)?.maxFeePerGas).toBe(
-      480n * gwei,
-    )
-    expect(feesFor(137, base(480n * gwei), 25n * gwei, 500n * gwei, propose)).toBeUndefined()
-  })
-
   test('a replacement pays at least 12.5 % more on both, or is not made at all', () => {
     const wei = fc.bigInt({ min: 1n, max: 10n ** 13n })
     fc.assert(
@@ -79,26 +67,6 @@ describe('fees (domain §8)', () => {
         },
       ),
     )
-  })
-
-  test('a proposal at the ceiling can still be cancelled, even where the next block is too dear', () => {
-    const wei = fc.bigInt({ min: 1_000_000n, max: 10n ** 13n })
-    fc.assert(
-      fc.property(wei, wei, wei, wei, (fee, later, tip, ceiling) => {
-        const sent = feesFor(1, base(fee), tip, ceiling, propose)
-        if (sent === undefined) return
-        const cancelled = feesFor(1, base(later), tip, ceiling, { kind: 'cancel', replacing: sent })
-        expect(cancelled?.maxFeePerGas).toBeLessThanOrEqual(ceiling)
-        expect(
-          feesFor(1, base(10n ** 14n), tip, ceiling, { kind: 'cancel', replacing: sent }),
-        ).toBeDefined()
-      }),
-    )
-  })
-
-  test('the gas limit is the estimate and 20 %', () => {
-    expect(gasLimit(419_000n)).toBe(502_800n)
-    expect(gasLimit(1n)).toBe(2n)
   })
 })
 
@@ -133,14 +101,6 @@ describe('a remote signer (contract §9, executor.signer)', () => {
     address: lowercase(account.address),
     signDigest: () => Promise.reject(new Error('a digest was to be signed')),
     signTransaction: async () => answer,
-  })
-
-  test('what it signs as it was asked goes on, whatever the case of its hex', async () => {
-    const raw = await account.signTransaction(whole)
-    const made = { raw, hash: keccak256(raw) }
-    expect(await signTransaction(answering(raw), unsigned)).toEqual(made)
-    const loud = `0x${raw.slice(2).toUpperCase()}`
-    expect(await signTransaction(answering(loud), unsigned)).toEqual(made)
   })
 
   const changes = {

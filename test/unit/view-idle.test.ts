@@ -1,4 +1,4 @@
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import type { Address } from '#core/protocol/schema'
 import { chainView } from '#support/chain-view'
 import { createFakeChain, createFakeClock } from '#support/fake-chain'

@@ -128,21 +128,6 @@ describe('questions (contract §2)', () => {
     expect(callsOf(setting) - before).toBe(callsOf(single) - singleBefore)
   })
 
-  test('a dispute brings the new round, with another digest and another round key', async () => {
-    const setting = await watched()
-    const before = await setting.view.question(setting.questionId)
-    dispute(setting.chain, setting.questionId)
-    await block(setting)
-    const after = setting.view.known(setting.questionId)
-    expect(after?.round).toMatchObject({
-      state: 'requested',
-      timestamp: String(setting.chain.head.timestamp),
-    })
-    expect(after?.ref.key).not.toBe(before?.ref.key)
-    const terms = { price: '0', amount: '1', nonce: '1', deadline: '1' }
-    expect(after?.witness.digest(terms)).not.toEqual(before?.witness.digest(terms))
-  })
-
   test('a miss is remembered for ten seconds, and dropped at once when a log names the question', async () => {
     const setting = await watched()
     const text = questionText('Fog?')
@@ -191,16 +176,6 @@ describe('questions (contract §2)', () => {
     rivalProposes(chain, setting.questionId, wallet)
     expect((await readMeanwhile(setting.questionId))?.round.state).toBe('proposed')
     expect(view.known(setting.questionId)?.round.state).toBe('proposed')
-  })
-
-  test('where the chain does not answer, the question is not missing: state_unavailable', async () => {
-    const { chain, view, questionId } = await watched()
-    chain.fault('call', 'unavailable')
-    await expect(view.question(questionId)).rejects.toMatchObject({
-      code: 'state_unavailable',
-      meta: { httpStatus: 503 },
-    })
-    expect(await view.question(questionId)).toBeDefined()
   })
 
   test('a long absence is caught up with, logs or not', async () => {
@@ -903,26 +878,6 @@ test('contract §2: code of allowlisted wallets is in memory, and read again aft
   await block(setting)
   expect(view.knownCode(wallet)).toBe(true)
   expect(await view.hasCode(testSigner(2).address)).toBe(false)
-})
-
-test('EIP-1271: yes, no, and no answer', async () => {
-  const setting = await watched()
-  const { chain, view } = setting
-  chain.happen((world) => {
-    world.wallets.set(wallet, true)
-    world.wallets.set(testSigner(2).address, false)
-  })
-  await block(setting)
-  const digest: Hex = `0x${'1'.repeat(64)}`
-  expect(await view.authorizes(wallet, digest, '0x00')).toBe(true)
-  expect(await view.authorizes(testSigner(2).address, digest, '0x00')).toBe(false)
-  expect(await view.authorizes(testSigner(3).address, digest, '0x00')).toBe(false)
-  chain.fault('call', 'reverted')
-  expect(await view.authorizes(wallet, digest, '0x00')).toBe(false)
-  chain.fault('call', 'unavailable')
-  await expect(view.authorizes(wallet, digest, '0x00')).rejects.toMatchObject({
-    code: 'state_unavailable',
-  })
 })
 
 test('the view started goes on looking until it is stopped', async () => {

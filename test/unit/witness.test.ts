@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import { hashTypedData, keccak256, recoverAddress, stringToBytes } from 'viem'
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import type { Hex } from '#core/ports'
 import type { Address } from '#core/protocol/schema'
 import { recoverSigner } from '#core/protocol/signature'
