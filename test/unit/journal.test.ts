@@ -1,7 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { createNonces } from '#core/client/journal/journal'
+import { createNonces, verifyJournal } from '#core/client/journal/journal'
 import type { JournalEntry } from '#core/client/journal/records'
-import { verifyJournal } from '#core/client/journal/verify'
 import { submitIntent } from '#core/client/propose/submission'
 import { makeWorld, sha256, type World } from '#support/client-world'
 import { seededRandom } from '#support/sim-files'
