@@ -4,7 +4,7 @@
  */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import type { Fetch } from '#core/ports'
 import { version } from '#core/protocol/words'
 import { type RunOptions, run, temporaryHome } from '#support/cli'
@@ -126,23 +126,16 @@ describe('contract §6: what no chain has checked', () => {
     expect(signed.unchecked).toEqual(all)
     expect(answerOf(await ask(submit)).unchecked).toEqual(all)
     const foreign = await temporaryHome()
-    try {
-      mkdirSync(join(foreign.path, 'trust'))
-      writeFileSync(join(foreign.path, 'trust', 'default.json'), JSON.stringify(pins))
-      const payload = JSON.stringify(signed.payload)
-      const sent = await run(
-        foreign.path,
-        ['submit', gateway.question.question_id, '-', '--json'],
-        {
-          env,
-          fetch: gateway.fetch,
-          stdin: payload,
-        },
-      )
-      expect(answerOf(sent).unchecked).toEqual(all)
-    } finally {
-      await foreign.remove()
-    }
+    onTestFinished(() => foreign.remove())
+    mkdirSync(join(foreign.path, 'trust'))
+    writeFileSync(join(foreign.path, 'trust', 'default.json'), JSON.stringify(pins))
+    const payload = JSON.stringify(signed.payload)
+    const sent = await run(foreign.path, ['submit', gateway.question.question_id, '-', '--json'], {
+      env,
+      fetch: gateway.fetch,
+      stdin: payload,
+    })
+    expect(answerOf(sent).unchecked).toEqual(all)
   })
 
   test('is nothing with an RPC; the cap does not hold then, and saved bytes still tell how they were checked', async () => {

@@ -3,7 +3,7 @@
  * are over, failures that may be retried.
  */
 import { join } from 'node:path'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest'
 import type { Fetch } from '#core/ports'
 import { type Ran, type RunOptions, run } from '#support/cli'
 import { nextRound } from '#support/client-world'
@@ -135,37 +135,18 @@ test('contract §5: after a retryable failure status and poll name the commands;
 
 test('R8: a wallet that does not answer within --timeout keeps its question: another answer needs --supersede', async () => {
   const wallet = await startWallet(async () => new Promise(() => undefined))
-  try {
-    const proposer = `0x${'ab'.repeat(20)}`
-    const outside = ['--signer', wallet.url, '--proposer', proposer, '--json']
-    const late = await ask([
-      'sign',
-      'will-it-hold',
-      '--outcome',
-      'p2',
-      '--timeout',
-      '1',
-      ...outside,
-    ])
-    expect(errorOf(late)).toMatchObject({ code: 'signer_timed_out', exit_code: 75 })
-    const other = await ask([
-      'sign',
-      'will-it-hold',
-      '--outcome',
-      'p1',
-      '--timeout',
-      '1',
-      ...outside,
-    ])
-    expect(errorOf(other)).toMatchObject({
-      code: 'authorization_open',
-      exit_code: 5,
-      hint: expect.stringContaining('--supersede'),
-    })
-    expect(wallet.asked).toHaveLength(1)
-  } finally {
-    await wallet.close()
-  }
+  onTestFinished(() => wallet.close())
+  const proposer = `0x${'ab'.repeat(20)}`
+  const outside = ['--signer', wallet.url, '--proposer', proposer, '--json']
+  const late = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '--timeout', '1', ...outside])
+  expect(errorOf(late)).toMatchObject({ code: 'signer_timed_out', exit_code: 75 })
+  const other = await ask(['sign', 'will-it-hold', '--outcome', 'p1', '--timeout', '1', ...outside])
+  expect(errorOf(other)).toMatchObject({
+    code: 'authorization_open',
+    exit_code: 5,
+    hint: expect.stringContaining('--supersede'),
+  })
+  expect(wallet.asked).toHaveLength(1)
 })
 
 const busy = () =>

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import { signerFromKey } from '#core/io/keys'
 import { type Answers, type AnyGateway, anyGateway, type Route } from '#support/any-gateway'
 import { ask, createFakeChain, endow, questionText } from '#support/fake-chain'
@@ -333,31 +333,28 @@ test('S6: `status` of a candidate that the journal does not know asks the batch 
   const { stdout } = await world.ask(submit)
   const { candidate_id: id } = JSON.parse(stdout)
   const other = await anyGateway()
-  try {
-    other.answers = at([
-      'statuses',
-      item(() => ({
-        candidate_id: id,
-        status_code: 200,
-        candidate: { status: 'queued', submission: null, failure: null },
-      })),
-    ])
-    const known = await other.ask(['status', id, '--json'])
-    expect([known.code, JSON.parse(known.stdout).candidates[0]]).toMatchObject([
-      0,
-      { candidate_id: id, status: 'queued' },
-    ])
-    other.answers = (_route, body) => body
-    expect((await other.ask(['status', id, '--json'])).code).toBe(3)
-    other.refuses = 'statuses'
-    const refused = await other.ask(['status', id, '--json'])
-    expect([refused.code, JSON.parse(refused.stderr).error]).toMatchObject([
-      2,
-      { code: 'question_unknown', hint: 'add --question <id>' },
-    ])
-  } finally {
-    await other.close()
-  }
+  onTestFinished(() => other.close())
+  other.answers = at([
+    'statuses',
+    item(() => ({
+      candidate_id: id,
+      status_code: 200,
+      candidate: { status: 'queued', submission: null, failure: null },
+    })),
+  ])
+  const known = await other.ask(['status', id, '--json'])
+  expect([known.code, JSON.parse(known.stdout).candidates[0]]).toMatchObject([
+    0,
+    { candidate_id: id, status: 'queued' },
+  ])
+  other.answers = (_route, body) => body
+  expect((await other.ask(['status', id, '--json'])).code).toBe(3)
+  other.refuses = 'statuses'
+  const refused = await other.ask(['status', id, '--json'])
+  expect([refused.code, JSON.parse(refused.stderr).error]).toMatchObject([
+    2,
+    { code: 'question_unknown', hint: 'add --question <id>' },
+  ])
 })
 
 test.each([0n, 749_999_999n])(

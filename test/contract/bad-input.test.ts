@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { type Listener, listen, serverSettings, socketSettings } from '#core/io/serving/listener'
 import type { RequestRecord } from '#core/protocol/call'
 import { version } from '#core/protocol/words'
@@ -208,18 +208,15 @@ test('robustness §4: late headers and a late body are 408 and close', async () 
     handler: (call) => front.gateway.answer(call),
     timeouts: { headersTimeout: 60, requestTimeout: 120, connectionsCheckingInterval: 20 },
   })
-  try {
-    const headers = await exchangeRaw(quick.port, 'POST /propose/batch HTTP/1.1\r\nHost: a\r\n')
-    expectRefusal(headers, 408, 'request_timeout')
-    const body = await exchangeRaw(
-      quick.port,
-      'POST /propose/batch HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{',
-    )
-    expectRefusal(body, 408, 'request_timeout')
-    expect([headers.closed, body.closed]).toEqual([true, true])
-  } finally {
-    await quick.close(0)
-  }
+  onTestFinished(() => quick.close(0))
+  const headers = await exchangeRaw(quick.port, 'POST /propose/batch HTTP/1.1\r\nHost: a\r\n')
+  expectRefusal(headers, 408, 'request_timeout')
+  const body = await exchangeRaw(
+    quick.port,
+    'POST /propose/batch HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{',
+  )
+  expectRefusal(body, 408, 'request_timeout')
+  expect([headers.closed, body.closed]).toEqual([true, true])
 })
 
 test.each([
@@ -366,15 +363,12 @@ test('robustness §4: with Expect: 100-continue the decision comes before the bo
     port: 0,
     handler: (call) => poor.gateway.answer(call),
   })
-  try {
-    await exchangeRaw(other.port, request('GET', `/v1/proposals/eligibility/0x${'1'.repeat(40)}`))
-    const spent = await exchangeRaw(other.port, head(100))
-    expectRefusal(spent, 429, 'rate_limited')
-    expect(spent.text).not.toContain('100 Continue')
-    expect(Number(spent.headers['retry-after'])).toBeGreaterThanOrEqual(1)
-  } finally {
-    await other.close(0)
-  }
+  onTestFinished(() => other.close(0))
+  await exchangeRaw(other.port, request('GET', `/v1/proposals/eligibility/0x${'1'.repeat(40)}`))
+  const spent = await exchangeRaw(other.port, head(100))
+  expectRefusal(spent, 429, 'rate_limited')
+  expect(spent.text).not.toContain('100 Continue')
+  expect(Number(spent.headers['retry-after'])).toBeGreaterThanOrEqual(1)
 })
 
 test.each([

@@ -3,7 +3,7 @@ import { request as httpRequest } from 'node:http'
 import { connect, type Socket } from 'node:net'
 import { setImmediate } from 'node:timers/promises'
 import { fetch } from 'undici'
-import { expect, test, vi } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { listenAdmin } from '#core/io/serving/admin-listener'
 import { listen, socketSettings } from '#core/io/serving/listener'
 import { createRequestLog } from '#core/io/serving/logs'
@@ -20,26 +20,23 @@ const first = makeQuestion('first', { slug: 'first-question' })
 test('robustness §6: a caller that is still sending gets its 413 instead of a reset', async () => {
   const front = await openFront()
   const listener = await listen({ host: '127.0.0.1', port: 0, handler: front.gateway.answer })
-  try {
-    for (const body of [
-      Buffer.alloc(3_000_000, 0x20),
-      (async function* () {
-        for (let part = 0; part < 60; part += 1) yield Buffer.alloc(50_000, 0x20)
-      })(),
-    ]) {
-      const response = await fetch(`${listener.url}/propose/batch`, {
-        method: 'POST',
-        headers: { 'content-type': 'application/json' },
-        body,
-        duplex: 'half',
-      })
-      expect([
-        response.status,
-        ((await response.json()) as { error: { code: string } }).error.code,
-      ]).toEqual([413, 'payload_too_large'])
-    }
-  } finally {
-    await listener.close(0)
+  onTestFinished(() => listener.close(0))
+  for (const body of [
+    Buffer.alloc(3_000_000, 0x20),
+    (async function* () {
+      for (let part = 0; part < 60; part += 1) yield Buffer.alloc(50_000, 0x20)
+    })(),
+  ]) {
+    const response = await fetch(`${listener.url}/propose/batch`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body,
+      duplex: 'half',
+    })
+    expect([
+      response.status,
+      ((await response.json()) as { error: { code: string } }).error.code,
+    ]).toEqual([413, 'payload_too_large'])
   }
 })
 
@@ -59,22 +56,21 @@ test('robustness §4, §6: a caller that goes on sending after its head was refu
     accepted = socket
   })
   const caller = connect({ host: '127.0.0.1', port: listener.port, allowHalfOpen: true })
-  try {
-    const much = 'a'.repeat(20_000)
-    caller.write(`GET /healthz HTTP/1.1\r\nHost: a\r\nX-A: ${much}`)
-    await told
-    caller.write(much)
-    await expect
-      .poll(() => accepted?.bytesRead, { timeout: 20_000, interval: 5 })
-      .toBeGreaterThan(2 * much.length)
-    expect(accepted?.destroyed).toBe(false)
-    let text = ''
-    for await (const part of caller) text += part
-    expect(text).toMatch(/^HTTP\/1\.1 431 /)
-  } finally {
+  onTestFinished(async () => {
     caller.destroy()
     await listener.close(0)
-  }
+  })
+  const much = 'a'.repeat(20_000)
+  caller.write(`GET /healthz HTTP/1.1\r\nHost: a\r\nX-A: ${much}`)
+  await told
+  caller.write(much)
+  await expect
+    .poll(() => accepted?.bytesRead, { timeout: 20_000, interval: 5 })
+    .toBeGreaterThan(2 * much.length)
+  expect(accepted?.destroyed).toBe(false)
+  let text = ''
+  for await (const part of caller) text += part
+  expect(text).toMatch(/^HTTP\/1\.1 431 /)
 })
 
 test('robustness §5: of pipelined calls one is begun in a round, so that other connections come in between', async () => {
@@ -89,19 +85,18 @@ test('robustness §5: of pipelined calls one is begun in a round, so that other 
   })
   const open = () => connect({ host: '127.0.0.1', port: listener.port })
   const [many, one] = [open(), open()]
-  try {
-    const call = (path: string) => `GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`
-    for (const socket of [many, one]) socket.write(call('/first'))
-    await expect.poll(() => order.length).toBe(2)
-    many.write(call('/many').repeat(30))
-    one.write(call('/one'))
-    await expect.poll(() => order.length).toBe(33)
-    expect(order.indexOf('/one')).toBeLessThan(6)
-  } finally {
+  onTestFinished(async () => {
     many.destroy()
     one.destroy()
     await listener.close(0)
-  }
+  })
+  const call = (path: string) => `GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`
+  for (const socket of [many, one]) socket.write(call('/first'))
+  await expect.poll(() => order.length).toBe(2)
+  many.write(call('/many').repeat(30))
+  one.write(call('/one'))
+  await expect.poll(() => order.length).toBe(33)
+  expect(order.indexOf('/one')).toBeLessThan(6)
 })
 
 test('R23: closing answers what is in flight and takes no new connection', async () => {
@@ -182,15 +177,12 @@ test('R23: what is not answered when the time is up is cut', async () => {
 
 test('an address that is taken is refused with its code', async () => {
   const listener = await listen({ host: '127.0.0.1', port: 0, handler: async () => empty })
-  try {
-    await expect(
-      listen({ host: '127.0.0.1', port: listener.port, handler: async () => empty }),
-    ).rejects.toMatchObject({
-      code: 'EADDRINUSE',
-    })
-  } finally {
-    await listener.close(0)
-  }
+  onTestFinished(() => listener.close(0))
+  await expect(
+    listen({ host: '127.0.0.1', port: listener.port, handler: async () => empty }),
+  ).rejects.toMatchObject({
+    code: 'EADDRINUSE',
+  })
 })
 
 test('contract §2: a body that breaks off is charged one item', async () => {
@@ -207,18 +199,15 @@ test('contract §2: a body that breaks off is charged one item', async () => {
       return front.gateway.answer(call)
     },
   })
-  try {
-    const socket = connect({ host: '127.0.0.1', port: listener.port })
-    socket.write(
-      'POST /propose/batch HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{',
-    )
-    await arrived
-    socket.destroy()
-    await front.gateway.drain()
-    expect(front.records).toMatchObject([{ route: '/propose/batch', status: 408, items: 1 }])
-  } finally {
-    await listener.close(0)
-  }
+  onTestFinished(() => listener.close(0))
+  const socket = connect({ host: '127.0.0.1', port: listener.port })
+  socket.write(
+    'POST /propose/batch HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{',
+  )
+  await arrived
+  socket.destroy()
+  await front.gateway.drain()
+  expect(front.records).toMatchObject([{ route: '/propose/batch', status: 408, items: 1 }])
 })
 
 test('R17: calls of one connection are answered one after the other, so that a caller who reads nothing holds one answer', async () => {
@@ -235,20 +224,17 @@ test('R17: calls of one connection are answered one after the other, so that a c
       return empty
     },
   })
-  try {
-    const closing = 'GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n'
-    const answer = await exchangeRaw(
-      listener.port,
-      `${'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(20)}${closing}`,
-      {
-        untilClosed: true,
-      },
-    )
-    expect(answer.text.match(/HTTP\/1\.1 200/g)).toHaveLength(21)
-    expect(most).toBe(1)
-  } finally {
-    await listener.close(0)
-  }
+  onTestFinished(() => listener.close(0))
+  const closing = 'GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n'
+  const answer = await exchangeRaw(
+    listener.port,
+    `${'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(20)}${closing}`,
+    {
+      untilClosed: true,
+    },
+  )
+  expect(answer.text.match(/HTTP\/1\.1 200/g)).toHaveLength(21)
+  expect(most).toBe(1)
 })
 
 test('R17: a connection that sends more calls ahead than may wait is cut, and none of those that waited is carried out', async () => {
@@ -261,13 +247,10 @@ test('R17: a connection that sends more calls ahead than may wait is cut, and no
       return new Promise(() => {})
     },
   })
-  try {
-    const ahead = 'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(socketSettings.waitingCalls + 2)
-    await expect(exchangeRaw(listener.port, ahead)).rejects.toThrow('no answer')
-    expect(calls).toBe(1)
-  } finally {
-    await listener.close(0)
-  }
+  onTestFinished(() => listener.close(0))
+  const ahead = 'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n'.repeat(socketSettings.waitingCalls + 2)
+  await expect(exchangeRaw(listener.port, ahead)).rejects.toThrow('no answer')
+  expect(calls).toBe(1)
 })
 
 test('R17: hundreds of callers that send their bodies slowly do not keep others out', async () => {
@@ -286,18 +269,17 @@ test('R17: hundreds of callers that send their bodies slowly do not keep others 
   const slow = Array.from({ length: 300 }, () =>
     exchangeRaw(listener.port, head).catch(() => undefined),
   )
-  try {
-    await expect.poll(() => arrived, { timeout: 20_000 }).toBe(300)
-    const response = await fetch(`${listener.url}/propose/batch/status`, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: '{"candidate_ids":["00000000-0000-4000-8000-000000000000"]}',
-    })
-    expect(response.status).toBe(200)
-  } finally {
+  onTestFinished(async () => {
     await listener.close(0)
     await Promise.all(slow)
-  }
+  })
+  await expect.poll(() => arrived, { timeout: 20_000 }).toBe(300)
+  const response = await fetch(`${listener.url}/propose/batch/status`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: '{"candidate_ids":["00000000-0000-4000-8000-000000000000"]}',
+  })
+  expect(response.status).toBe(200)
 })
 
 test('contract §9: metrics, health and readiness under any name of the host, and nothing else', async () => {
@@ -362,49 +344,46 @@ test('contract §2, §6: health, readiness and metrics on loopback names only, a
       admin.port,
       `${method} ${target} HTTP/1.1\r\nHost: ${host}\r\nConnection: close\r\n\r\n`,
     )
-  try {
-    expect(admin.url).toBe(`http://127.0.0.1:${admin.port}`)
-    const metrics = await (await fetch(`${admin.url}/metrics`)).text()
-    expect(metrics).toContain(
-      'proposer_http_requests_total{route="/healthz",method="GET",status="200"} 1',
-    )
-    expect(metrics).toContain(
-      'proposer_http_requests_total{route="unmatched",method="GET",status="404"} 1',
-    )
-    expect(metrics).toContain('proposer_ready 1')
-    expect(metrics).toContain('proposer_budget_spent_items 0')
-    expect(metrics).toContain('proposer_queue_candidates{stage="received"} 0')
-    const [wallet] = front.wallets
-    const body = await signedBody(wallet, first)
-    expect((await front.post(`/v1/proposals/${first.questionId}`, body)).status).toBe(202)
-    const after = await (await fetch(`${admin.url}/metrics`)).text()
-    expect(after).toContain('proposer_budget_spent_items 1\n')
-    expect(after).toContain('proposer_budget_limit_items 1000')
-    expect(after).toContain('proposer_queue_candidates{stage="received"} 1')
-    expect(after).toContain('proposer_executor_open_slots 0')
-    front.view.faultList.push('head too old')
-    expect(await (await fetch(`${admin.url}/metrics`)).text()).toContain('proposer_ready 0')
-    const readiness = await fetch(`${admin.url}/readyz`)
-    expect([readiness.status, await readiness.json()]).toEqual([
-      503,
-      { ready: false, reasons: ['head too old'] },
-    ])
-    for (const host of ['127.0.0.1', `localhost:${admin.port}`, '[::1]:1', 'LOCALHOST'])
-      expect((await ask('/healthz', host)).status).toBe(200)
-    for (const host of [
-      'evil.example',
-      'localhost.evil.example',
-      '127.0.0.1.evil.example',
-      '192.0.2.1',
-    ]) {
-      expect([host, (await ask('/healthz', host)).status]).toEqual([host, 400])
-    }
-    expect((await ask('/healthz', 'localhost', 'POST')).status).toBe(405)
-    expect((await ask('/nowhere')).status).toBe(404)
-    expect((await ask('/v1/proposals/eligibility/x')).status).toBe(404)
-  } finally {
-    await admin.close()
+  onTestFinished(() => admin.close())
+  expect(admin.url).toBe(`http://127.0.0.1:${admin.port}`)
+  const metrics = await (await fetch(`${admin.url}/metrics`)).text()
+  expect(metrics).toContain(
+    'proposer_http_requests_total{route="/healthz",method="GET",status="200"} 1',
+  )
+  expect(metrics).toContain(
+    'proposer_http_requests_total{route="unmatched",method="GET",status="404"} 1',
+  )
+  expect(metrics).toContain('proposer_ready 1')
+  expect(metrics).toContain('proposer_budget_spent_items 0')
+  expect(metrics).toContain('proposer_queue_candidates{stage="received"} 0')
+  const [wallet] = front.wallets
+  const body = await signedBody(wallet, first)
+  expect((await front.post(`/v1/proposals/${first.questionId}`, body)).status).toBe(202)
+  const after = await (await fetch(`${admin.url}/metrics`)).text()
+  expect(after).toContain('proposer_budget_spent_items 1\n')
+  expect(after).toContain('proposer_budget_limit_items 1000')
+  expect(after).toContain('proposer_queue_candidates{stage="received"} 1')
+  expect(after).toContain('proposer_executor_open_slots 0')
+  front.view.faultList.push('head too old')
+  expect(await (await fetch(`${admin.url}/metrics`)).text()).toContain('proposer_ready 0')
+  const readiness = await fetch(`${admin.url}/readyz`)
+  expect([readiness.status, await readiness.json()]).toEqual([
+    503,
+    { ready: false, reasons: ['head too old'] },
+  ])
+  for (const host of ['127.0.0.1', `localhost:${admin.port}`, '[::1]:1', 'LOCALHOST'])
+    expect((await ask('/healthz', host)).status).toBe(200)
+  for (const host of [
+    'evil.example',
+    'localhost.evil.example',
+    '127.0.0.1.evil.example',
+    '192.0.2.1',
+  ]) {
+    expect([host, (await ask('/healthz', host)).status]).toEqual([host, 400])
   }
+  expect((await ask('/healthz', 'localhost', 'POST')).status).toBe(405)
+  expect((await ask('/nowhere')).status).toBe(404)
+  expect((await ask('/v1/proposals/eligibility/x')).status).toBe(404)
 })
 
 test.each([
@@ -417,18 +396,17 @@ test.each([
     const admin = await listenAdmin({ ...statusParts(front.gateway), port: 0, ...limit })
     const open = () => connect({ host: '127.0.0.1', port: admin.port })
     const held = Array.from({ length: most }, open)
-    try {
-      await Promise.all(held.map((socket) => once(socket, 'connect')))
-      const above = open()
-      above.on('error', () => undefined)
-      await once(above.resume(), 'close')
-      const [one] = held
-      one?.write('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n')
-      expect(String(await once(one as Socket, 'data'))).toContain('200 OK')
-    } finally {
+    onTestFinished(async () => {
       for (const socket of held) socket.destroy()
       await admin.close()
-    }
+    })
+    await Promise.all(held.map((socket) => once(socket, 'connect')))
+    const above = open()
+    above.on('error', () => undefined)
+    await once(above.resume(), 'close')
+    const [one] = held
+    one?.write('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n')
+    expect(String(await once(one as Socket, 'data'))).toContain('200 OK')
   },
 )
 
@@ -494,37 +472,36 @@ test('robustness §5: one JSON line per call of fixed fields, the client hashed 
 
 test('robustness §5: calls that cost nothing cannot fill a disk: beyond 60 of a client and 1,200 of all they are counted', () => {
   vi.useFakeTimers()
-  try {
-    const lines: Record<string, unknown>[] = []
-    const sink = { write: (line: string) => lines.push(JSON.parse(line)) }
-    const log = createRequestLog({ hash: testHash, random: testRandom, sink })
-    const free = { route: 'unmatched', status: 404, code: 'route_not_found', items: 0 } as const
-    const overBudget = { status: 429, code: 'rate_limited', items: 1 } as const
-    for (let at = 0; at < 100; at += 1) {
-      log.write({ ...record, ...(at % 2 === 0 ? free : overBudget) })
-      log.write(record)
-      log.write({ ...record, status: 500, bug: { name: 'Error', frames: [] } })
-    }
-    expect(lines.filter(({ status }) => status === 404 || status === 429)).toHaveLength(60)
-    expect(lines).toHaveLength(260)
-    log.write({ ...record, ...free, client: '192.0.2.2' })
-    expect(lines).toHaveLength(261)
-    vi.advanceTimersByTime(60_000)
-    const { client } = lines[0] ?? {}
-    expect(lines.slice(261)).toMatchObject([{ event: 'more_requests', client, calls: 40 }])
-
-    const clients = Array.from({ length: 1_500 }, (_, at) => `198.51.100.${at}`)
-    for (const each of [...clients, ...clients]) log.write({ ...record, ...free, client: each })
-    expect(lines).toHaveLength(262 + 1_200)
-    log.end()
-    const more = lines.slice(262 + 1_200)
-    expect(more).toHaveLength(1_201)
-    expect(more.at(-1)).toMatchObject({ event: 'more_requests', calls: 600 })
-    expect(more.at(-1)).not.toHaveProperty('client')
-    expect(vi.getTimerCount()).toBe(0)
-  } finally {
+  onTestFinished(() => {
     vi.useRealTimers()
+  })
+  const lines: Record<string, unknown>[] = []
+  const sink = { write: (line: string) => lines.push(JSON.parse(line)) }
+  const log = createRequestLog({ hash: testHash, random: testRandom, sink })
+  const free = { route: 'unmatched', status: 404, code: 'route_not_found', items: 0 } as const
+  const overBudget = { status: 429, code: 'rate_limited', items: 1 } as const
+  for (let at = 0; at < 100; at += 1) {
+    log.write({ ...record, ...(at % 2 === 0 ? free : overBudget) })
+    log.write(record)
+    log.write({ ...record, status: 500, bug: { name: 'Error', frames: [] } })
   }
+  expect(lines.filter(({ status }) => status === 404 || status === 429)).toHaveLength(60)
+  expect(lines).toHaveLength(260)
+  log.write({ ...record, ...free, client: '192.0.2.2' })
+  expect(lines).toHaveLength(261)
+  vi.advanceTimersByTime(60_000)
+  const { client } = lines[0] ?? {}
+  expect(lines.slice(261)).toMatchObject([{ event: 'more_requests', client, calls: 40 }])
+
+  const clients = Array.from({ length: 1_500 }, (_, at) => `198.51.100.${at}`)
+  for (const each of [...clients, ...clients]) log.write({ ...record, ...free, client: each })
+  expect(lines).toHaveLength(262 + 1_200)
+  log.end()
+  const more = lines.slice(262 + 1_200)
+  expect(more).toHaveLength(1_201)
+  expect(more.at(-1)).toMatchObject({ event: 'more_requests', calls: 600 })
+  expect(more.at(-1)).not.toHaveProperty('client')
+  expect(vi.getTimerCount()).toBe(0)
 })
 
 test('robustness §5: the log is told of every call that was answered', async () => {

@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url'
 import { createConfig, lintFromString } from '@redocly/openapi-core'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import fc from 'fast-check'
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test } from 'vitest'
 import { z } from 'zod'
 import { classifyResponse } from '#core/client/gateway/answer'
 import { Trust } from '#core/client/trust/trust-file'
@@ -210,23 +210,22 @@ test('contract §2: a code that is added to the table is in the document, on the
   }
   const codes = { ...wireFailures, moon_is_full: added }
   Object.assign(wireFailures, { moon_is_full: added })
-  try {
-    const { paths, components } = openApiDocument()
-    const submit = paths['/v1/proposals/{identifier}']?.post as Operation
-    expect(submit.responses['409']?.description).toContain('moon_is_full')
-    expect(components.examples.moon_is_full).toEqual({
-      value: { error: { code: 'moon_is_full', detail: added.example } },
-    })
-    const page = readFileSync(join(root, 'docs/reference/error-codes.md'), 'utf8')
-    expect(withCodes(page, codes, failures)).toMatch(/`moon_is_full` +\| 409 +\| no +\| the moon/)
-    const { status, body } = refusalAnswer(refuse('moon_is_full' as WireCode, added.example))
-    const response = new Response(body, { status, headers: commonHeaders })
-    const expected = { read: () => undefined, capBytes: 1_000, admits: true }
-    const answer = await classifyResponse(response, expected, { nowMs: Date.now })
-    expect(answer).toMatchObject({ kind: 'reconcile', code: 'moon_is_full', detail: added.example })
-  } finally {
+  onTestFinished(() => {
     Reflect.deleteProperty(wireFailures, 'moon_is_full')
-  }
+  })
+  const { paths, components } = openApiDocument()
+  const submit = paths['/v1/proposals/{identifier}']?.post as Operation
+  expect(submit.responses['409']?.description).toContain('moon_is_full')
+  expect(components.examples.moon_is_full).toEqual({
+    value: { error: { code: 'moon_is_full', detail: added.example } },
+  })
+  const page = readFileSync(join(root, 'docs/reference/error-codes.md'), 'utf8')
+  expect(withCodes(page, codes, failures)).toMatch(/`moon_is_full` +\| 409 +\| no +\| the moon/)
+  const { status, body } = refusalAnswer(refuse('moon_is_full' as WireCode, added.example))
+  const response = new Response(body, { status, headers: commonHeaders })
+  const expected = { read: () => undefined, capBytes: 1_000, admits: true }
+  const answer = await classifyResponse(response, expected, { nowMs: Date.now })
+  expect(answer).toMatchObject({ kind: 'reconcile', code: 'moon_is_full', detail: added.example })
 })
 
 const near = fc.oneof(

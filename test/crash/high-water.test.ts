@@ -1,6 +1,6 @@
 import { readFile, rename, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, onTestFinished, test } from 'vitest'
 import { knownKind } from '#core/gateway/ledger/state'
 import { foldLedger, openLedger, storeFormat } from '#core/gateway/ledger/store'
 import { systemHash } from '#core/io/clock'
@@ -266,60 +266,57 @@ describe('the mark', () => {
 
 test('contract §6, R11: `operator store verify` tells a cut store with exit 74, and `store repair --accept-loss` makes one that opens', async () => {
   const home = await temporaryHome()
-  try {
-    const address = (digit: string) => `0x${digit.repeat(40)}` as const
-    const requesters = [{ address: address('b'), kind: 'uma-ctf-adapter' }]
-    const chain = {
-      id: 31337,
-      rpc_urls: ['http://127.0.0.1:1'],
-      signed_proposer: address('5'),
-      oracles: [address('a')],
-      requesters,
-      tokens: [address('c')],
-    }
-    await writeFile(join(home.path, 'gateway.json'), JSON.stringify({ chain, store: './store' }))
-    const { context } = fakeContext(home.path)
-    const fold = foldLedger()
-    const log = await openLog(
-      context,
-      join(home.path, 'store'),
-      { format: storeFormat, knownKinds: knownKind },
-      fold.onRecord,
-    )
-    const settings = {
-      chainId: 31337,
-      genesisHash: `0x${'9'.repeat(64)}`,
-      allowlist: [],
-      admissionEnabled: true,
-    } as const
-    const ledger = await openLedger(context, log, fold.state, settings)
-    await ledger.commit([
-      { kind: 'allowlist.set', address: address('1'), allowed: true, reason: 'test' },
-    ])
-    await ledger.close()
-
-    const path = join(home.path, 'store', 'log-000000000001.jsonl')
-    const ask = (...argv: string[]) =>
-      run(home.path, ['operator', ...argv, '--config', join(home.path, 'gateway.json'), '--json'])
-    expect((await ask('store', 'verify')).code).toBe(0)
-    await truncate(path, (await readFile(path)).indexOf(10) + 1)
-    for (const verb of [['store', 'verify'], ['list']]) {
-      const { code, stderr } = await ask(...verb)
-      expect([verb, code, stderr]).toEqual([verb, 74, expect.stringContaining('lines lost: 1')])
-    }
-    expect((await ask('store', 'repair')).code).toBe(2)
-    const repaired = await ask('store', 'repair', '--accept-loss')
-    expect([repaired.code, JSON.parse(repaired.stdout)]).toMatchObject([
-      0,
-      { repaired: true, folder: join(home.path, 'store.repaired') },
-    ])
-    expect((await ask('store', 'verify')).code).toBe(74)
-    await rename(join(home.path, 'store'), join(home.path, 'store.damaged'))
-    await rename(join(home.path, 'store.repaired'), join(home.path, 'store'))
-    expect((await ask('store', 'verify')).code).toBe(0)
-    expect((await ask('list')).code).toBe(0)
-    expect((await ask('allow', address('2'))).code).toBe(75)
-  } finally {
-    await home.remove()
+  onTestFinished(() => home.remove())
+  const address = (digit: string) => `0x${digit.repeat(40)}` as const
+  const requesters = [{ address: address('b'), kind: 'uma-ctf-adapter' }]
+  const chain = {
+    id: 31337,
+    rpc_urls: ['http://127.0.0.1:1'],
+    signed_proposer: address('5'),
+    oracles: [address('a')],
+    requesters,
+    tokens: [address('c')],
   }
+  await writeFile(join(home.path, 'gateway.json'), JSON.stringify({ chain, store: './store' }))
+  const { context } = fakeContext(home.path)
+  const fold = foldLedger()
+  const log = await openLog(
+    context,
+    join(home.path, 'store'),
+    { format: storeFormat, knownKinds: knownKind },
+    fold.onRecord,
+  )
+  const settings = {
+    chainId: 31337,
+    genesisHash: `0x${'9'.repeat(64)}`,
+    allowlist: [],
+    admissionEnabled: true,
+  } as const
+  const ledger = await openLedger(context, log, fold.state, settings)
+  await ledger.commit([
+    { kind: 'allowlist.set', address: address('1'), allowed: true, reason: 'test' },
+  ])
+  await ledger.close()
+
+  const path = join(home.path, 'store', 'log-000000000001.jsonl')
+  const ask = (...argv: string[]) =>
+    run(home.path, ['operator', ...argv, '--config', join(home.path, 'gateway.json'), '--json'])
+  expect((await ask('store', 'verify')).code).toBe(0)
+  await truncate(path, (await readFile(path)).indexOf(10) + 1)
+  for (const verb of [['store', 'verify'], ['list']]) {
+    const { code, stderr } = await ask(...verb)
+    expect([verb, code, stderr]).toEqual([verb, 74, expect.stringContaining('lines lost: 1')])
+  }
+  expect((await ask('store', 'repair')).code).toBe(2)
+  const repaired = await ask('store', 'repair', '--accept-loss')
+  expect([repaired.code, JSON.parse(repaired.stdout)]).toMatchObject([
+    0,
+    { repaired: true, folder: join(home.path, 'store.repaired') },
+  ])
+  expect((await ask('store', 'verify')).code).toBe(74)
+  await rename(join(home.path, 'store'), join(home.path, 'store.damaged'))
+  await rename(join(home.path, 'store.repaired'), join(home.path, 'store'))
+  expect((await ask('store', 'verify')).code).toBe(0)
+  expect((await ask('list')).code).toBe(0)
+  expect((await ask('allow', address('2'))).code).toBe(75)
 })

@@ -1,5 +1,5 @@
 import fc from 'fast-check'
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { pollCandidates } from '#core/client/follow/follow'
 import { createGatewayClient } from '#core/client/gateway/gateway-client'
 import { createBudget } from '#core/gateway/front/budget'

@@ -1,6 +1,6 @@
 import * as fc from 'fast-check'
 import { getAddress } from 'viem'
-import {  expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { checksummed, givenAddress, lowercaseAddresses } from '#core/protocol/address'
 import { amountText, parseAmount, toRaw, unitOf } from '#core/protocol/amount'
 import { durationMs, spanMs } from '#core/protocol/duration'

@@ -1,7 +1,7 @@
 import { cp, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test } from 'vitest'
 import { withBudget } from '#core/client/budget/budgeted-client'
 import { createPlanner, type Planner } from '#core/client/budget/planner'
 import { createGatewayClient } from '#core/client/gateway/gateway-client'
@@ -99,39 +99,36 @@ test('contract §6: an in-process gateway is never charged, and no file is made'
 
 test('contract §10: what 0.2 counted is read once and replaced; while a process of it uses the home, it is refused', async () => {
   const home = await mkdtemp(join(tmpdir(), 'proposer-budget-'))
-  try {
-    await cp(new URL('../../fixtures/v0.2/home', import.meta.url), home, { recursive: true })
-    const ports = {
-      clock: systemClock,
-      files: systemFiles,
-      liveness: systemLiveness(),
-      hash: systemHash,
-      random: systemRandom,
-    }
-    const origin = 'http://127.0.0.1:28790'
-    const run = join(home, 'journal', '8e31ecc6a6cb')
-    const older = await acquireLock(ports, run, 'journal')
-    const planner = createPlanner(ports, home, origin)
-    for (const call of [() => planner.snapshot(), () => planner.reserve(1)])
-      await expect(call()).rejects.toMatchObject({
-        code: 'home_in_use',
-        detail: expect.stringContaining(`process ${process.pid} `),
-        meta: { exitCode: 74 },
-      })
-    await older.release()
-    const newer = await acquireLock(ports, run, '{"role":"journal","layout":3}')
-    expect(await planner.snapshot()).toMatchObject({ learnt: true, limitItems: 120 })
-    expect((await planner.reserve(100)).granted).toBe(100)
-    await newer.release()
-    const [folder = ''] = await systemFiles.list(join(home, 'budget'))
-    const left = await systemFiles.list(join(home, 'budget', folder))
-    expect(left.filter((name) => /^s\.\d+$/.test(name))).toEqual([])
-    expect(await createPlanner(ports, home, origin).snapshot()).toMatchObject({
-      spentItems: 100,
-    })
-  } finally {
-    await rm(home, { recursive: true })
+  onTestFinished(() => rm(home, { recursive: true }))
+  await cp(new URL('../../fixtures/v0.2/home', import.meta.url), home, { recursive: true })
+  const ports = {
+    clock: systemClock,
+    files: systemFiles,
+    liveness: systemLiveness(),
+    hash: systemHash,
+    random: systemRandom,
   }
+  const origin = 'http://127.0.0.1:28790'
+  const run = join(home, 'journal', '8e31ecc6a6cb')
+  const older = await acquireLock(ports, run, 'journal')
+  const planner = createPlanner(ports, home, origin)
+  for (const call of [() => planner.snapshot(), () => planner.reserve(1)])
+    await expect(call()).rejects.toMatchObject({
+      code: 'home_in_use',
+      detail: expect.stringContaining(`process ${process.pid} `),
+      meta: { exitCode: 74 },
+    })
+  await older.release()
+  const newer = await acquireLock(ports, run, '{"role":"journal","layout":3}')
+  expect(await planner.snapshot()).toMatchObject({ learnt: true, limitItems: 120 })
+  expect((await planner.reserve(100)).granted).toBe(100)
+  await newer.release()
+  const [folder = ''] = await systemFiles.list(join(home, 'budget'))
+  const left = await systemFiles.list(join(home, 'budget', folder))
+  expect(left.filter((name) => /^s\.\d+$/.test(name))).toEqual([])
+  expect(await createPlanner(ports, home, origin).snapshot()).toMatchObject({
+    spentItems: 100,
+  })
 })
 
 test('R13: what was spent before a restart of the machine is waited for once, not for ever', async () => {

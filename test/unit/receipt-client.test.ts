@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest'
+import { describe, expect, onTestFinished, test } from 'vitest'
 import { receiptKeysCheck } from '#core/checks/doctor'
 import { createGatewayClient } from '#core/client/gateway/gateway-client'
 import { keptReceipts, openJournal, verifyJournal } from '#core/client/journal/journal'
@@ -216,18 +216,15 @@ describe('the journal', () => {
   test('contract §9: a receipt is read back whole from the disk, and only judged in memory (R17)', async () => {
     const receipt = receiptOf(body)
     const { home, context, id, attempt, view, remove } = await journaled(receipt)
-    try {
-      expect(view.find(id)?.attempts[0]?.receipt).toMatchObject({ result: 'proven' })
-      expect(JSON.stringify(view.find(id))).not.toContain(receipt.signature)
-      const other = openJournal(context, home)
-      const again = (await other.load()).find(id)
-      expect(again?.attempts[0]?.receipt).toMatchObject({ result: 'proven' })
-      expect(JSON.stringify(again)).not.toContain(receipt.signature)
-      expect((await keptReceipts(context, home, [attempt])).get(attempt)).toEqual(receipt)
-      expect((await verifyJournal(context, home)).hashes).toBeGreaterThan(0)
-    } finally {
-      await remove()
-    }
+    onTestFinished(() => remove())
+    expect(view.find(id)?.attempts[0]?.receipt).toMatchObject({ result: 'proven' })
+    expect(JSON.stringify(view.find(id))).not.toContain(receipt.signature)
+    const other = openJournal(context, home)
+    const again = (await other.load()).find(id)
+    expect(again?.attempts[0]?.receipt).toMatchObject({ result: 'proven' })
+    expect(JSON.stringify(again)).not.toContain(receipt.signature)
+    expect((await keptReceipts(context, home, [attempt])).get(attempt)).toEqual(receipt)
+    expect((await verifyJournal(context, home)).hashes).toBeGreaterThan(0)
   })
 
   test('contract §9: what was kept is proven offline, and by the sent bytes alone', () => {

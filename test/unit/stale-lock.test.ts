@@ -1,7 +1,7 @@
 import { mkdtemp, rm, utimes } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { expect, test } from 'vitest'
+import { expect, onTestFinished, test } from 'vitest'
 import { systemRandom } from '#core/io/clock'
 import { systemFiles } from '#core/io/files'
 import { systemLiveness } from '#core/io/liveness'
@@ -20,22 +20,21 @@ test('R12, R13: a lock is judged by who listens, never by its age', async () => 
     },
   }
   const ports = { files: systemFiles, random: systemRandom, liveness: mortal }
-  try {
-    const old = join(base, 'old')
-    const held = await acquireLock(ports, old, 'the first')
-    const longAgo = new Date(Date.now() - 365 * 86_400_000)
-    await utimes(join(old, 'LOCK.1'), longAgo, longAgo)
-    await expect(acquireLock(ports, old, 'the second')).rejects.toMatchObject({
-      code: 'store_locked',
-    })
-    await held.release()
-
-    const fresh = join(base, 'fresh')
-    await acquireLock(ports, fresh, 'the first')
-    await listeners.at(-1)?.close()
-    expect((await acquireLock(ports, fresh, 'the second')).epoch).toBe(2)
-  } finally {
+  onTestFinished(async () => {
     for (const listener of listeners) await listener.close().catch(() => undefined)
     await rm(base, { recursive: true, force: true })
-  }
+  })
+  const old = join(base, 'old')
+  const held = await acquireLock(ports, old, 'the first')
+  const longAgo = new Date(Date.now() - 365 * 86_400_000)
+  await utimes(join(old, 'LOCK.1'), longAgo, longAgo)
+  await expect(acquireLock(ports, old, 'the second')).rejects.toMatchObject({
+    code: 'store_locked',
+  })
+  await held.release()
+
+  const fresh = join(base, 'fresh')
+  await acquireLock(ports, fresh, 'the first')
+  await listeners.at(-1)?.close()
+  expect((await acquireLock(ports, fresh, 'the second')).epoch).toBe(2)
 })
