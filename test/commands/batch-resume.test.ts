@@ -4,7 +4,7 @@
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import { TransportError } from '#core/ports'
 import { InterruptedError } from '#core/protocol/errors'
 import {
@@ -440,106 +440,102 @@ test('contract §6: one that is stopped signs nothing more, and its journal stay
   expect((await world.run(['journal', 'verify'])).code).toBe(0)
 })
 
-describe('contract §6: what this home proposed, and executed in this round, is said again everywhere', () => {
-  /** Proposed with `p2`, executed, and its round closed by it. */
-  async function executedQuestion(): Promise<string> {
-    const question = world.ask('Will it rain?')
-    const sent = await world.run(['submit', question.questionId, '--outcome', 'yes', '--json'])
-    const id = (JSON.parse(sent.stdout) as { candidate_id: string }).candidate_id
-    await world.become(id, { status: 'validated', validatedAtMs: 1 })
-    const selected = { status: 'selected', validatedAtMs: 1, selectedAtMs: 2 } as const
-    await world.become(id, { ...selected, submission: null })
-    await world.become(id, executed)
-    expect((await world.run(['poll', '--all'])).code).toBe(0)
-    world.front.view.put({ ...question, round: { ...question.round, state: 'proposed' } })
-    world.calls.length = 0
-    return question.questionId
-  }
-  const hash = `0x${'7'.repeat(64)}`
+/** Proposed with `p2`, executed, and its round closed by it. */
+async function executedQuestion(): Promise<string> {
+  const question = world.ask('Will it rain?')
+  const sent = await world.run(['submit', question.questionId, '--outcome', 'yes', '--json'])
+  const id = (JSON.parse(sent.stdout) as { candidate_id: string }).candidate_id
+  await world.become(id, { status: 'validated', validatedAtMs: 1 })
+  const selected = { status: 'selected', validatedAtMs: 1, selectedAtMs: 2 } as const
+  await world.become(id, { ...selected, submission: null })
+  await world.become(id, executed)
+  expect((await world.run(['poll', '--all'])).code).toBe(0)
+  world.front.view.put({ ...question, round: { ...question.round, state: 'proposed' } })
+  world.calls.length = 0
+  return question.questionId
+}
+const hash = `0x${'7'.repeat(64)}`
 
-  test('submit, with and without --wait: you proposed Yes, the transaction, 0; its saved bytes are replayed', async () => {
-    const id = await executedQuestion()
-    for (const more of [[], ['--wait'], ['--details']]) {
-      const ran = await world.run(['submit', id, '--outcome', 'p2', ...more])
-      expect(ran.code, ran.stderr).toBe(0)
-      expect(ran.stdout.replace(/\s+/g, ' ')).toContain(
-        `you proposed Yes (p2): executed in ${hash}`,
-      )
-      const json = await world.run(['submit', id, '--outcome', 'yes', '--json', ...more])
-      expect([json.code, JSON.parse(json.stdout)]).toMatchObject([
-        0,
-        { schema: 'proposer.submitted/1', outcome: 'replayed', status: 'executed' },
-      ])
-    }
-    expect(new Set(world.calls.map(({ body }) => body)).size).toBe(1)
-    const looked = await world.run(['submit', id, '--outcome', 'yes', '--dry-run'])
-    expect([looked.code, looked.stdout]).toEqual([
+test('contract §6: submit, with and without --wait: you proposed Yes, the transaction, 0; its saved bytes are replayed', async () => {
+  const id = await executedQuestion()
+  for (const more of [[], ['--wait'], ['--details']]) {
+    const ran = await world.run(['submit', id, '--outcome', 'p2', ...more])
+    expect(ran.code, ran.stderr).toBe(0)
+    expect(ran.stdout.replace(/\s+/g, ' ')).toContain(`you proposed Yes (p2): executed in ${hash}`)
+    const json = await world.run(['submit', id, '--outcome', 'yes', '--json', ...more])
+    expect([json.code, JSON.parse(json.stdout)]).toMatchObject([
       0,
-      expect.stringMatching(
-        /^you proposed Yes \(p2\): executed in\s+0x7+; nothing\s+would be signed/,
-      ),
+      { schema: 'proposer.submitted/1', outcome: 'replayed', status: 'executed' },
     ])
-  })
+  }
+  expect(new Set(world.calls.map(({ body }) => body)).size).toBe(1)
+  const looked = await world.run(['submit', id, '--outcome', 'yes', '--dry-run'])
+  expect([looked.code, looked.stdout]).toEqual([
+    0,
+    expect.stringMatching(
+      /^you proposed Yes \(p2\): executed in\s+0x7+; nothing\s+would be signed/,
+    ),
+  ])
+})
 
-  test('batch submit and run, of any file that asks for it again', async () => {
-    const id = await executedQuestion()
-    world.ndjson('rows.ndjson', [{ identifier: id, outcome: 'Yes' }])
-    for (const verb of [['batch', 'submit'], ['batch', 'submit', '--wait'], ['run']]) {
-      const ran = await world.run([...verb, 'rows.ndjson', '--json'])
-      expect(ran.code, ran.stderr).toBe(0)
-      expect(documentOf(ran).results).toMatchObject([
-        { outcome: 'replayed', candidate: { status: 'executed' }, error: null },
-      ])
-      const shown = await world.run([...verb, 'rows.ndjson', '--details'])
-      expect(shown.stdout.replace(/\s+/g, ' ')).toContain(
-        `you proposed Yes (p2): executed in ${hash}`,
-      )
-    }
-    expect(new Set(world.calls.map(({ body }) => body)).size).toBe(1)
-    expect(await journal()).toHaveLength(1)
-  })
-
-  test('§3 rule 2: executed in an earlier round, it is no answer for the current one, although nothing was signed there', async () => {
-    const id = await executedQuestion()
-    const later = advanced(world.ask('Will it rain?'), '1799999999')
-    world.front.view.put({ ...later, round: { ...later.round, state: 'proposed' } })
-    world.ndjson('rows.ndjson', [{ identifier: id, outcome: 'yes' }])
-    for (const argv of [
-      ['submit', id, '--outcome', 'yes'],
-      ['run', 'rows.ndjson'],
-    ]) {
-      const ran = await world.run([...argv, '--json'])
-      expect([ran.code, errorOf(ran).code]).toEqual([5, 'request_not_open'])
-    }
-    expect(await journal()).toHaveLength(1)
-  })
-
-  test('another answer, another round by a later signature, and a question of nobody are refused as before', async () => {
-    const id = await executedQuestion()
-    const other = await world.run(['submit', id, '--outcome', 'no', '--json'])
-    expect([other.code, errorOf(other).code]).toEqual([5, 'request_not_open'])
-    world.ndjson('rows.ndjson', [{ identifier: id, outcome: 'no' }])
-    const row = await world.run(['batch', 'submit', 'rows.ndjson', '--json'])
-    expect([row.code, errorOf(row).code]).toEqual([5, 'request_not_open'])
-    const closed = world.ask('Will it snow?', { state: 'proposed' })
-    const strange = await world.run(['submit', closed.questionId, '--outcome', 'yes', '--json'])
-    expect([strange.code, errorOf(strange).code]).toEqual([5, 'request_not_open'])
-  })
-
-  test('§3 rule 3: once this home has signed for a later round, the earlier execution is not said of it', async () => {
-    const id = await executedQuestion()
-    const later = advanced(world.ask('Will it rain?'), '1799999999')
-    world.front.view.put(later)
-    expect((await world.run(['submit', id, '--outcome', 'yes', '--json'])).code).toBe(0)
-    expect(world.calls).toHaveLength(1)
-    const [, second] = await journal()
-    await world.become(
-      (second as unknown as { candidate_id: string }).candidate_id,
-      failed('superseded', false),
+test('contract §6: batch submit and run, of any file that asks for it again', async () => {
+  const id = await executedQuestion()
+  world.ndjson('rows.ndjson', [{ identifier: id, outcome: 'Yes' }])
+  for (const verb of [['batch', 'submit'], ['batch', 'submit', '--wait'], ['run']]) {
+    const ran = await world.run([...verb, 'rows.ndjson', '--json'])
+    expect(ran.code, ran.stderr).toBe(0)
+    expect(documentOf(ran).results).toMatchObject([
+      { outcome: 'replayed', candidate: { status: 'executed' }, error: null },
+    ])
+    const shown = await world.run([...verb, 'rows.ndjson', '--details'])
+    expect(shown.stdout.replace(/\s+/g, ' ')).toContain(
+      `you proposed Yes (p2): executed in ${hash}`,
     )
-    await world.run(['poll', '--all'])
-    world.front.view.put({ ...later, round: { ...later.round, state: 'proposed' } })
-    const again = await world.run(['submit', id, '--outcome', 'yes', '--json'])
-    expect([again.code, errorOf(again).code]).toEqual([5, 'request_not_open'])
-  })
+  }
+  expect(new Set(world.calls.map(({ body }) => body)).size).toBe(1)
+  expect(await journal()).toHaveLength(1)
+})
+
+test('§3 rule 2: executed in an earlier round, it is no answer for the current one, although nothing was signed there', async () => {
+  const id = await executedQuestion()
+  const later = advanced(world.ask('Will it rain?'), '1799999999')
+  world.front.view.put({ ...later, round: { ...later.round, state: 'proposed' } })
+  world.ndjson('rows.ndjson', [{ identifier: id, outcome: 'yes' }])
+  for (const argv of [
+    ['submit', id, '--outcome', 'yes'],
+    ['run', 'rows.ndjson'],
+  ]) {
+    const ran = await world.run([...argv, '--json'])
+    expect([ran.code, errorOf(ran).code]).toEqual([5, 'request_not_open'])
+  }
+  expect(await journal()).toHaveLength(1)
+})
+
+test('contract §6: another answer, another round by a later signature, and a question of nobody are refused as before', async () => {
+  const id = await executedQuestion()
+  const other = await world.run(['submit', id, '--outcome', 'no', '--json'])
+  expect([other.code, errorOf(other).code]).toEqual([5, 'request_not_open'])
+  world.ndjson('rows.ndjson', [{ identifier: id, outcome: 'no' }])
+  const row = await world.run(['batch', 'submit', 'rows.ndjson', '--json'])
+  expect([row.code, errorOf(row).code]).toEqual([5, 'request_not_open'])
+  const closed = world.ask('Will it snow?', { state: 'proposed' })
+  const strange = await world.run(['submit', closed.questionId, '--outcome', 'yes', '--json'])
+  expect([strange.code, errorOf(strange).code]).toEqual([5, 'request_not_open'])
+})
+
+test('§3 rule 3: once this home has signed for a later round, the earlier execution is not said of it', async () => {
+  const id = await executedQuestion()
+  const later = advanced(world.ask('Will it rain?'), '1799999999')
+  world.front.view.put(later)
+  expect((await world.run(['submit', id, '--outcome', 'yes', '--json'])).code).toBe(0)
+  expect(world.calls).toHaveLength(1)
+  const [, second] = await journal()
+  await world.become(
+    (second as unknown as { candidate_id: string }).candidate_id,
+    failed('superseded', false),
+  )
+  await world.run(['poll', '--all'])
+  world.front.view.put({ ...later, round: { ...later.round, state: 'proposed' } })
+  const again = await world.run(['submit', id, '--outcome', 'yes', '--json'])
+  expect([again.code, errorOf(again).code]).toEqual([5, 'request_not_open'])
 })

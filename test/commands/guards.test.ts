@@ -31,90 +31,87 @@ function lyingBond(raw: string): void {
   gateway.question.bond.required_bond = raw
 }
 
-describe('robustness §7: a bond that no RPC confirms', () => {
-  test.each([
-    ['sign', sign],
-    ['submit', submit],
-  ])(
-    'of more than 5,000,000,000 raw units: %s exits 2, names the number and the cap, and signs and sends nothing',
-    async (_name, argv) => {
-      lyingBond('5000000001')
-      const ran = await ask(argv)
-      expect(ran.code).toBe(2)
-      expect(errorOf(ran)).toMatchObject({
-        code: 'amount_above_cap',
-        hint: expect.stringMatching(/--max-amount.*--rpc-url/),
-      })
-      expect(errorOf(ran).detail).toContain('5000000001')
-      expect(errorOf(ran).detail).toContain('5000000000')
-      expect(gateway.received).toEqual([])
-      expect(await listed()).toEqual([])
-    },
-  )
-
-  test('of exactly that is signed; headroom on it yields to the cap', async () => {
-    lyingBond('5000000000')
-    expect(answerOf(await ask([...sign, '--headroom', '5']))).toMatchObject({
-      payload: { permit: { amount: '5000000000' } },
-    })
-  })
-
-  test.each([
-    ['--max-amount', ['--max-amount', '6000000000raw'], {}, undefined],
-    ['PROPOSER_MAX_AMOUNT', [], { PROPOSER_MAX_AMOUNT: '6000000000' }, undefined],
-    ['max-amount of the profile', [], {}, '6000000000'],
-  ])(
-    'contract §6: %s overrides the cap, upwards and downwards',
-    async (_name, flags, more, stored) => {
-      env = { ...env, ...(more as Record<string, string>) }
-      if (stored !== undefined)
-        answerOf(await ask(['config', 'set', 'max-amount', stored, '--json']))
-      lyingBond('6000000001')
-      const refused = await ask([...sign, ...flags])
-      expect(errorOf(refused)).toMatchObject({ code: 'amount_above_cap', exit_code: 2 })
-      expect(errorOf(refused).detail).toContain('the cap is 6000000000')
-      lyingBond('6000000000')
-      expect(answerOf(await ask([...sign, ...flags]))).toMatchObject({
-        payload: { permit: { amount: '6000000000' } },
-      })
-    },
-  )
-
-  test('contract §6: a flag wins over the variable, the variable over the profile', async () => {
-    answerOf(await ask(['config', 'set', 'max-amount', '1', '--json']))
-    expect(errorOf(await ask(sign))).toMatchObject({ code: 'amount_above_cap' })
-    env = { ...env, PROPOSER_MAX_AMOUNT: '2' }
-    expect(errorOf(await ask(sign)).detail).toContain('the cap is 2')
-    expect((await ask([...sign, '--max-amount', `${bondRaw}raw`])).code).toBe(0)
-  })
-
-  test.each(['1.5', '-1', 'much', `${2n ** 256n}`])(
-    'contract §6: a cap of %j is refused wherever it stands',
-    async (value) => {
-      expect(errorOf(await ask([...sign, '--max-amount', value]))).toMatchObject({
-        code: 'bad_number',
-        exit_code: 2,
-      })
-      expect(
-        errorOf(await ask(['config', 'set', 'max-amount', '--json', '--', value])),
-      ).toMatchObject({ code: 'bad_number', exit_code: 2 })
-      env = { ...env, PROPOSER_MAX_AMOUNT: value }
-      const ran = await ask(sign)
-      expect(errorOf(ran)).toMatchObject({ code: 'bad_number', exit_code: 2 })
-      expect(errorOf(ran).detail).toContain('PROPOSER_MAX_AMOUNT')
-    },
-  )
-
-  test('a context file is no proof, whatever it says of its source', async () => {
-    const json = {
-      ...gateway.question,
-      bond: { ...gateway.question.bond, required_bond: '5000000001' },
-      source: 'chain',
-    }
-    writeFileSync(join(home.path, 'context.json'), JSON.stringify(json))
-    expect(errorOf(await ask([...sign, '--context', 'context.json']))).toMatchObject({
+test.each([
+  ['sign', sign],
+  ['submit', submit],
+])(
+  'robustness §7: of more than 5,000,000,000 raw units: %s exits 2, names the number and the cap, and signs and sends nothing',
+  async (_name, argv) => {
+    lyingBond('5000000001')
+    const ran = await ask(argv)
+    expect(ran.code).toBe(2)
+    expect(errorOf(ran)).toMatchObject({
       code: 'amount_above_cap',
+      hint: expect.stringMatching(/--max-amount.*--rpc-url/),
     })
+    expect(errorOf(ran).detail).toContain('5000000001')
+    expect(errorOf(ran).detail).toContain('5000000000')
+    expect(gateway.received).toEqual([])
+    expect(await listed()).toEqual([])
+  },
+)
+
+test('robustness §7: of exactly that is signed; headroom on it yields to the cap', async () => {
+  lyingBond('5000000000')
+  expect(answerOf(await ask([...sign, '--headroom', '5']))).toMatchObject({
+    payload: { permit: { amount: '5000000000' } },
+  })
+})
+
+test.each([
+  ['--max-amount', ['--max-amount', '6000000000raw'], {}, undefined],
+  ['PROPOSER_MAX_AMOUNT', [], { PROPOSER_MAX_AMOUNT: '6000000000' }, undefined],
+  ['max-amount of the profile', [], {}, '6000000000'],
+])(
+  'contract §6: %s overrides the cap, upwards and downwards',
+  async (_name, flags, more, stored) => {
+    env = { ...env, ...(more as Record<string, string>) }
+    if (stored !== undefined) answerOf(await ask(['config', 'set', 'max-amount', stored, '--json']))
+    lyingBond('6000000001')
+    const refused = await ask([...sign, ...flags])
+    expect(errorOf(refused)).toMatchObject({ code: 'amount_above_cap', exit_code: 2 })
+    expect(errorOf(refused).detail).toContain('the cap is 6000000000')
+    lyingBond('6000000000')
+    expect(answerOf(await ask([...sign, ...flags]))).toMatchObject({
+      payload: { permit: { amount: '6000000000' } },
+    })
+  },
+)
+
+test('contract §6: a flag wins over the variable, the variable over the profile', async () => {
+  answerOf(await ask(['config', 'set', 'max-amount', '1', '--json']))
+  expect(errorOf(await ask(sign))).toMatchObject({ code: 'amount_above_cap' })
+  env = { ...env, PROPOSER_MAX_AMOUNT: '2' }
+  expect(errorOf(await ask(sign)).detail).toContain('the cap is 2')
+  expect((await ask([...sign, '--max-amount', `${bondRaw}raw`])).code).toBe(0)
+})
+
+test.each(['1.5', '-1', 'much', `${2n ** 256n}`])(
+  'contract §6: a cap of %j is refused wherever it stands',
+  async (value) => {
+    expect(errorOf(await ask([...sign, '--max-amount', value]))).toMatchObject({
+      code: 'bad_number',
+      exit_code: 2,
+    })
+    expect(
+      errorOf(await ask(['config', 'set', 'max-amount', '--json', '--', value])),
+    ).toMatchObject({ code: 'bad_number', exit_code: 2 })
+    env = { ...env, PROPOSER_MAX_AMOUNT: value }
+    const ran = await ask(sign)
+    expect(errorOf(ran)).toMatchObject({ code: 'bad_number', exit_code: 2 })
+    expect(errorOf(ran).detail).toContain('PROPOSER_MAX_AMOUNT')
+  },
+)
+
+test('robustness §7: a context file is no proof, whatever it says of its source', async () => {
+  const json = {
+    ...gateway.question,
+    bond: { ...gateway.question.bond, required_bond: '5000000001' },
+    source: 'chain',
+  }
+  writeFileSync(join(home.path, 'context.json'), JSON.stringify(json))
+  expect(errorOf(await ask([...sign, '--context', 'context.json']))).toMatchObject({
+    code: 'amount_above_cap',
   })
 })
 
@@ -333,63 +330,59 @@ test('contract §6: for typed data that a wallet outside holds it names the fiel
   expect(errorOf(ran).detail).toContain(`amount ${bondRaw}, not 750000001`)
 })
 
-describe('spec §7: errors of a 422', () => {
-  const refusing =
-    (errors: unknown): Fetch =>
-    async (input, init) => {
-      const { method, url } = new Request(input, init)
-      if (method !== 'POST' || url.includes('/propose/')) return gateway.fetch(input, init)
-      return Response.json(
-        { error: { code: 'schema_violation', detail: 'the body has the wrong shape' }, errors },
-        { status: 422 },
-      )
-    }
-
-  test('reach --json as they are, and people in the hint', async () => {
-    const errors = [
-      { path: 'permit.amount', code: 'uint256' },
-      { path: '', code: 'unrecognized_keys' },
-    ]
-    const ran = await ask(submit, { fetch: refusing(errors) })
-    expect(errorOf(ran)).toMatchObject({ code: 'schema_violation', exit_code: 3, errors })
-    const shown = await ask(['submit', 'will-it-hold', '--outcome', 'p2'], {
-      fetch: refusing(errors),
-    })
-    expect(shown.stderr).toContain(
-      'hint: fix what the detail names, then retry (permit.amount: uint256; the body: unrecognized_keys)',
+const refusing =
+  (errors: unknown): Fetch =>
+  async (input, init) => {
+    const { method, url } = new Request(input, init)
+    if (method !== 'POST' || url.includes('/propose/')) return gateway.fetch(input, init)
+    return Response.json(
+      { error: { code: 'schema_violation', detail: 'the body has the wrong shape' }, errors },
+      { status: 422 },
     )
-  })
+  }
 
-  test('R5, R20: of a hostile gateway stay harmless, and as many as a person reads', async () => {
-    const errors = Array.from({ length: 150 }, (_, at) => ({
-      path: `p${at}\u001b[2J0x${'ab'.repeat(65)}`,
-      code: 'x'.repeat(150),
-    }))
-    const ran = await ask(submit, { fetch: refusing(errors) })
-    expect(ran.stderr).not.toContain('x'.repeat(101))
-    expect(ran.stderr).not.toContain('ab'.repeat(65))
-    expect(errorOf(ran).errors).toHaveLength(50)
-    const shown = await ask(['submit', 'will-it-hold', '--outcome', 'p2'], {
-      fetch: refusing(errors),
-    })
-    expect(shown.stderr).not.toContain('\u001b')
-    expect(shown.stderr).toContain('45 more')
+test('spec §7: reach --json as they are, and people in the hint', async () => {
+  const errors = [
+    { path: 'permit.amount', code: 'uint256' },
+    { path: '', code: 'unrecognized_keys' },
+  ]
+  const ran = await ask(submit, { fetch: refusing(errors) })
+  expect(errorOf(ran)).toMatchObject({ code: 'schema_violation', exit_code: 3, errors })
+  const shown = await ask(['submit', 'will-it-hold', '--outcome', 'p2'], {
+    fetch: refusing(errors),
   })
+  expect(shown.stderr).toContain(
+    'hint: fix what the detail names, then retry (permit.amount: uint256; the body: unrecognized_keys)',
+  )
 })
 
-describe('robustness §2: a folder that cannot be made', () => {
-  test
-    .skipIf(process.platform !== 'linux')
-    .each([
-      [['config', 'set', 'account', 'hot']],
-      [['account', 'new', 'hot', '--password-file', 'password']],
-      [['sign', 'will-it-hold', '--outcome', 'p2', '--trust', 'trust/default.json']],
-      [['trust', 'init', '--from', 'trust/default.json']],
-      [['devchain', '--port', '0', '--questions', '0', '--write', '/proc/x/y']],
-    ])('%j under /proc ends at once with 2 or 74', async (argv) => {
-    writeFileSync(join(home.path, 'password'), 'correct horse\n', { mode: 0o600 })
-    const ran = await ask([...argv, '--home', '/proc/x', '--json'])
-    expect([2, 74]).toContain(ran.code)
-    expect(errorOf(ran)).toMatchObject({ hint: expect.stringMatching(/\w/) })
+test('R5, R20: of a hostile gateway stay harmless, and as many as a person reads', async () => {
+  const errors = Array.from({ length: 150 }, (_, at) => ({
+    path: `p${at}\u001b[2J0x${'ab'.repeat(65)}`,
+    code: 'x'.repeat(150),
+  }))
+  const ran = await ask(submit, { fetch: refusing(errors) })
+  expect(ran.stderr).not.toContain('x'.repeat(101))
+  expect(ran.stderr).not.toContain('ab'.repeat(65))
+  expect(errorOf(ran).errors).toHaveLength(50)
+  const shown = await ask(['submit', 'will-it-hold', '--outcome', 'p2'], {
+    fetch: refusing(errors),
   })
+  expect(shown.stderr).not.toContain('\u001b')
+  expect(shown.stderr).toContain('45 more')
+})
+
+test
+  .skipIf(process.platform !== 'linux')
+  .each([
+    [['config', 'set', 'account', 'hot']],
+    [['account', 'new', 'hot', '--password-file', 'password']],
+    [['sign', 'will-it-hold', '--outcome', 'p2', '--trust', 'trust/default.json']],
+    [['trust', 'init', '--from', 'trust/default.json']],
+    [['devchain', '--port', '0', '--questions', '0', '--write', '/proc/x/y']],
+  ])('robustness §2: %j under /proc ends at once with 2 or 74', async (argv) => {
+  writeFileSync(join(home.path, 'password'), 'correct horse\n', { mode: 0o600 })
+  const ran = await ask([...argv, '--home', '/proc/x', '--json'])
+  expect([2, 74]).toContain(ran.code)
+  expect(errorOf(ran)).toMatchObject({ hint: expect.stringMatching(/\w/) })
 })

@@ -1,5 +1,5 @@
 /** How a failure reads for people, and when it has colors (contract §9). */
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import { run, temporaryHome } from '#support/cli'
 
 let home: Awaited<ReturnType<typeof temporaryHome>>
@@ -26,30 +26,28 @@ test('with --json it is a document, as before', async () => {
   })
 })
 
-describe('colors', () => {
-  test('on a terminal `error:` is red and the hint dim, else neither is', async () => {
-    const colored = await said(refused, {}, true)
-    expect(colored.startsWith(`${red}error:\u001b[39m unknown`)).toBe(true)
-    expect(colored).toContain(`\n${dim}hint: `)
-    expect(await said(refused, {})).not.toContain('\u001b')
-  })
+test('on a terminal `error:` is red and the hint dim, else neither is', async () => {
+  const colored = await said(refused, {}, true)
+  expect(colored.startsWith(`${red}error:\u001b[39m unknown`)).toBe(true)
+  expect(colored).toContain(`\n${dim}hint: `)
+  expect(await said(refused, {})).not.toContain('\u001b')
+})
 
-  test.each([false, true])('--color decides, terminal or not (%s)', async (interactive) => {
-    expect(await said([...refused, '--color', 'always'], {}, interactive)).toContain(red)
-    expect(await said([...refused, '--color=never'], {}, interactive)).not.toContain('\u001b')
-  })
+test.each([false, true])('--color decides, terminal or not (%s)', async (interactive) => {
+  expect(await said([...refused, '--color', 'always'], {}, interactive)).toContain(red)
+  expect(await said([...refused, '--color=never'], {}, interactive)).not.toContain('\u001b')
+})
 
-  test('FORCE_COLOR colors a pipe, FORCE_COLOR=0 no terminal; it outranks NO_COLOR', async () => {
-    expect(await said(refused, { FORCE_COLOR: '1' })).toContain(red)
-    expect(await said(refused, { FORCE_COLOR: '0' }, true)).not.toContain('\u001b')
-    expect(await said(refused, { FORCE_COLOR: '1', NO_COLOR: '1' })).toContain(red)
-    expect(await said(refused, { NO_COLOR: '1' }, true)).not.toContain('\u001b')
-    expect(await said(refused, { TERM: 'dumb' }, true)).not.toContain('\u001b')
-    expect(await said([...refused, '--color', 'never'], { FORCE_COLOR: '1' })).not.toContain(red)
-  })
+test('FORCE_COLOR colors a pipe, FORCE_COLOR=0 no terminal; it outranks NO_COLOR', async () => {
+  expect(await said(refused, { FORCE_COLOR: '1' })).toContain(red)
+  expect(await said(refused, { FORCE_COLOR: '0' }, true)).not.toContain('\u001b')
+  expect(await said(refused, { FORCE_COLOR: '1', NO_COLOR: '1' })).toContain(red)
+  expect(await said(refused, { NO_COLOR: '1' }, true)).not.toContain('\u001b')
+  expect(await said(refused, { TERM: 'dumb' }, true)).not.toContain('\u001b')
+  expect(await said([...refused, '--color', 'never'], { FORCE_COLOR: '1' })).not.toContain(red)
+})
 
-  test('another value than the three is refused with them', async () => {
-    const { code, stderr } = await run(home.path, ['config', 'path', '--color', 'alway'])
-    expect([code, stderr]).toEqual([2, expect.stringContaining('Did you mean always?')])
-  })
+test('another value than the three is refused with them', async () => {
+  const { code, stderr } = await run(home.path, ['config', 'path', '--color', 'alway'])
+  expect([code, stderr]).toEqual([2, expect.stringContaining('Did you mean always?')])
 })

@@ -41,117 +41,111 @@ const sign = ['sign', 'will-it-hold', '--outcome', 'p2']
 const submit = ['submit', 'will-it-hold', '--outcome', 'p2']
 const candidate = '00000000-0000-4000-8000-000000000001'
 
-describe('contract §1: accepted is not deferred', () => {
-  test.each([
-    ['no connection', 'no-connection' as const, 'this attempt did not reach the gateway'],
-    ['a gateway that is busy', { status: 503, code: 'server_busy' }, 'this attempt was deferred'],
-  ])(
-    '%s after the acknowledgement: it is admitted already, and the hint follows its candidate',
-    async (_name, fault, what) => {
-      const { journal_id } = answerOf(await ask([...submit, '--json']))
-      gateway.faults.push(...Array.from({ length: 8 }, () => fault))
-      const ran = await ask([...submit, '--json', '--timeout', '0.05'])
-      expect(ran.code).toBe(75)
-      expect(lastErrorOf(ran)).toMatchObject({
-        hint: expect.stringContaining(`\`proposer poll ${candidate}`),
-      })
-      expect(lastErrorOf(ran).detail).toMatch(
-        new RegExp(`^${what} \\(.+\\); ${journal_id} is admitted already as ${candidate}$`),
-      )
-      expect(ran.stderr).not.toContain('was not admitted')
-    },
-  )
-
-  test.each([
-    [422, 'permit_deadline_too_soon', 3],
-    [404, 'question_not_found', 3],
-    [403, 'proposer_not_eligible', 4],
-  ])(
-    'R7, R8: %s %s after the acknowledgement is refused with its code, and no advice to sign again',
-    async (status, code, exit) => {
-      const { journal_id } = answerOf(await ask([...submit, '--json']))
-      gateway.faults.push({ status, code })
-      const ran = await ask([...submit, '--json'])
-      expect(ran.code).toBe(exit)
-      expect(lastErrorOf(ran)).toMatchObject({
-        code,
-        hint: expect.stringContaining(`\`proposer poll ${candidate}`),
-      })
-      expect(lastErrorOf(ran).detail).toMatch(
-        new RegExp(
-          `^${journal_id} is admitted already as ${candidate}; sent again, the same bytes were refused: `,
-        ),
-      )
-      expect(ran.stderr).not.toContain('sign anew')
-    },
-  )
-
-  test('an answer that is lost after the acknowledgement leaves nothing unknown (exit 75, not 6)', async () => {
-    answerOf(await ask([...submit, '--json']))
-    gateway.faults.push(
-      ...Array.from({ length: 8 }, () => ({ status: 502, code: 'x', html: true })),
-    )
+test.each([
+  ['no connection', 'no-connection' as const, 'this attempt did not reach the gateway'],
+  ['a gateway that is busy', { status: 503, code: 'server_busy' }, 'this attempt was deferred'],
+])(
+  'contract §1: %s after the acknowledgement: it is admitted already, and the hint follows its candidate',
+  async (_name, fault, what) => {
+    const { journal_id } = answerOf(await ask([...submit, '--json']))
+    gateway.faults.push(...Array.from({ length: 8 }, () => fault))
     const ran = await ask([...submit, '--json', '--timeout', '0.05'])
     expect(ran.code).toBe(75)
-    expect(lastErrorOf(ran).detail).toContain(`is admitted already as ${candidate}`)
-  })
+    expect(lastErrorOf(ran)).toMatchObject({
+      hint: expect.stringContaining(`\`proposer poll ${candidate}`),
+    })
+    expect(lastErrorOf(ran).detail).toMatch(
+      new RegExp(`^${what} \\(.+\\); ${journal_id} is admitted already as ${candidate}$`),
+    )
+    expect(ran.stderr).not.toContain('was not admitted')
+  },
+)
+
+test.each([
+  [422, 'permit_deadline_too_soon', 3],
+  [404, 'question_not_found', 3],
+  [403, 'proposer_not_eligible', 4],
+])(
+  'R7, R8: %s %s after the acknowledgement is refused with its code, and no advice to sign again',
+  async (status, code, exit) => {
+    const { journal_id } = answerOf(await ask([...submit, '--json']))
+    gateway.faults.push({ status, code })
+    const ran = await ask([...submit, '--json'])
+    expect(ran.code).toBe(exit)
+    expect(lastErrorOf(ran)).toMatchObject({
+      code,
+      hint: expect.stringContaining(`\`proposer poll ${candidate}`),
+    })
+    expect(lastErrorOf(ran).detail).toMatch(
+      new RegExp(
+        `^${journal_id} is admitted already as ${candidate}; sent again, the same bytes were refused: `,
+      ),
+    )
+    expect(ran.stderr).not.toContain('sign anew')
+  },
+)
+
+test('contract §1: an answer that is lost after the acknowledgement leaves nothing unknown (exit 75, not 6)', async () => {
+  answerOf(await ask([...submit, '--json']))
+  gateway.faults.push(...Array.from({ length: 8 }, () => ({ status: 502, code: 'x', html: true })))
+  const ran = await ask([...submit, '--json', '--timeout', '0.05'])
+  expect(ran.code).toBe(75)
+  expect(lastErrorOf(ran).detail).toContain(`is admitted already as ${candidate}`)
 })
 
-describe('contract §6: the acknowledgement for people', () => {
-  test.each([
-    ['submit', []],
-    ['submit --wait', ['--wait']],
-    ['submit --verbose', [], '--verbose'],
-    ['submit -v', [], '-v'],
-  ])(
-    '%s --details names the candidate first, then the journal id',
-    async (_name, more, flag = '--details') => {
-      gateway.steps.push({ status: 'executed' })
-      const ran = await ask([...submit, ...more, flag])
-      expect(ran.stderr).toMatch(/^digest\s/m)
-      const { authorizations } = answerOf(await ask(['journal', 'list', '--json'])) as {
-        authorizations: { journal_id: string }[]
-      }
-      expect(ran.code).toBe(0)
-      expect(ran.stdout).toMatch(new RegExp(`^accepted\\s+${candidate}$`, 'm'))
-      expect(ran.stdout).toMatch(new RegExp(`^journal\\s+${authorizations[0]?.journal_id}$`, 'm'))
-    },
-  )
+test.each([
+  ['submit', []],
+  ['submit --wait', ['--wait']],
+  ['submit --verbose', [], '--verbose'],
+  ['submit -v', [], '-v'],
+])(
+  'contract §6: %s --details names the candidate first, then the journal id',
+  async (_name, more, flag = '--details') => {
+    gateway.steps.push({ status: 'executed' })
+    const ran = await ask([...submit, ...more, flag])
+    expect(ran.stderr).toMatch(/^digest\s/m)
+    const { authorizations } = answerOf(await ask(['journal', 'list', '--json'])) as {
+      authorizations: { journal_id: string }[]
+    }
+    expect(ran.code).toBe(0)
+    expect(ran.stdout).toMatch(new RegExp(`^accepted\\s+${candidate}$`, 'm'))
+    expect(ran.stdout).toMatch(new RegExp(`^journal\\s+${authorizations[0]?.journal_id}$`, 'm'))
+  },
+)
 
-  test.each([
-    ['accepted', []],
-    ['executed', ['--wait']],
-  ])(
-    'contract §9: submit says three lines: title, answer and amount, where it stands (%s)',
-    async (state, more) => {
-      gateway.steps.push({ status: 'executed' })
-      const ran = await ask([...submit, ...more])
-      const lines = ran.stderr.split('\n').filter((line) => !/^note:|^ {2}/.test(line))
-      expect(lines[0]).toBe('Will it hold?')
-      expect(lines[1]).toMatch(/^Yes \(p2\), [\d,]+ \(raw units\)$/)
-      const third = `${state} ${candidate} \\(journal [0-9a-f]{12}-1\\)`
-      expect(ran.stdout.replace(/\n {2}/, ' ')).toMatch(
-        new RegExp(`^${third}( in transaction \\S+)?\n$`),
-      )
-    },
-  )
-
-  test('contract §9: saved bytes that are sent again are told by question, answer and amount, too', async () => {
-    await ask(submit)
-    const again = await ask(submit)
-    expect(again.stdout).toMatch(
-      new RegExp(`^will-it-hold\nYes \\(p2\\), [\\d,]+ \\(raw units\\)\nreplayed ${candidate} `),
+test.each([
+  ['accepted', []],
+  ['executed', ['--wait']],
+])(
+  'contract §9: submit says three lines: title, answer and amount, where it stands (%s)',
+  async (state, more) => {
+    gateway.steps.push({ status: 'executed' })
+    const ran = await ask([...submit, ...more])
+    const lines = ran.stderr.split('\n').filter((line) => !/^note:|^ {2}/.test(line))
+    expect(lines[0]).toBe('Will it hold?')
+    expect(lines[1]).toMatch(/^Yes \(p2\), [\d,]+ \(raw units\)$/)
+    const third = `${state} ${candidate} \\(journal [0-9a-f]{12}-1\\)`
+    expect(ran.stdout.replace(/\n {2}/, ' ')).toMatch(
+      new RegExp(`^${third}( in transaction \\S+)?\n$`),
     )
-  })
+  },
+)
 
-  test('replay too', async () => {
-    gateway.faults.push('lost-answer', ...Array.from({ length: 8 }, () => 'no-connection' as const))
-    expect((await ask([...submit, '--timeout', '0.5'])).code).toBe(6)
-    gateway.faults.length = 0
-    const ran = await ask(['replay', '--all'])
-    expect(ran.stdout).toMatch(new RegExp(`^replayed\\s+${candidate}$`, 'm'))
-    expect(ran.stdout).toMatch(/^journal\s+[0-9a-f]{12}-1$/m)
-  })
+test('contract §9: saved bytes that are sent again are told by question, answer and amount, too', async () => {
+  await ask(submit)
+  const again = await ask(submit)
+  expect(again.stdout).toMatch(
+    new RegExp(`^will-it-hold\nYes \\(p2\\), [\\d,]+ \\(raw units\\)\nreplayed ${candidate} `),
+  )
+})
+
+test('contract §6: replay too', async () => {
+  gateway.faults.push('lost-answer', ...Array.from({ length: 8 }, () => 'no-connection' as const))
+  expect((await ask([...submit, '--timeout', '0.5'])).code).toBe(6)
+  gateway.faults.length = 0
+  const ran = await ask(['replay', '--all'])
+  expect(ran.stdout).toMatch(new RegExp(`^replayed\\s+${candidate}$`, 'm'))
+  expect(ran.stdout).toMatch(/^journal\s+[0-9a-f]{12}-1$/m)
 })
 
 describe('poll', () => {

@@ -77,72 +77,67 @@ test('a gateway that refuses connections is named with its setting, and no path 
   expect(stderr).not.toContain('secret')
 })
 
-describe('-v', () => {
-  const submit = ['submit', 'will-it-hold', '--outcome', 'p2', '--json']
-  const traces = (stderr: string) => stderr.split('\n').filter((line) => /^[<>] /.test(line))
+const submit = ['submit', 'will-it-hold', '--outcome', 'p2', '--json']
+const traces = (stderr: string) => stderr.split('\n').filter((line) => /^[<>] /.test(line))
 
-  test.each([
-    ['-v', ['-v'], {}],
-    ['--verbose', ['--verbose'], {}],
-    ['PROPOSER_DEBUG', [], { PROPOSER_DEBUG: '1' }],
-  ])('%s: requests and responses, and no signature', async (_name, flags, env) => {
-    const { code, stdout, stderr } = await ask([...submit, ...flags, '--gateway', gateway.url], {
-      env: env as Record<string, string>,
-    })
-    expect([code, JSON.parse(stdout)]).toEqual([
-      0,
-      expect.objectContaining({ outcome: 'accepted' }),
-    ])
-    const lines = traces(stderr)
-    expect(lines.some((line) => /^> POST .*\/v1\/proposals\//.test(line))).toBe(true)
-    expect(lines.some((line) => /^< 202 in \d+ ms \{/.test(line))).toBe(true)
-    const { signature = '' } = JSON.parse(gateway.received[0] ?? '{}') as { signature?: string }
-    expect(signature).toMatch(/^0x[0-9a-f]{130}$/)
-    expect(stderr).toContain(`${signature.slice(0, 10)}…(65 bytes)`)
-    expect(stderr).not.toContain(signature.slice(2, 34))
+test.each([
+  ['-v', ['-v'], {}],
+  ['--verbose', ['--verbose'], {}],
+  ['PROPOSER_DEBUG', [], { PROPOSER_DEBUG: '1' }],
+])('%s: requests and responses, and no signature', async (_name, flags, env) => {
+  const { code, stdout, stderr } = await ask([...submit, ...flags, '--gateway', gateway.url], {
+    env: env as Record<string, string>,
   })
+  expect([code, JSON.parse(stdout)]).toEqual([0, expect.objectContaining({ outcome: 'accepted' })])
+  const lines = traces(stderr)
+  expect(lines.some((line) => /^> POST .*\/v1\/proposals\//.test(line))).toBe(true)
+  expect(lines.some((line) => /^< 202 in \d+ ms \{/.test(line))).toBe(true)
+  const { signature = '' } = JSON.parse(gateway.received[0] ?? '{}') as { signature?: string }
+  expect(signature).toMatch(/^0x[0-9a-f]{130}$/)
+  expect(stderr).toContain(`${signature.slice(0, 10)}…(65 bytes)`)
+  expect(stderr).not.toContain(signature.slice(2, 34))
+})
 
-  test('a gateway in this process: its calls too', async () => {
-    const { chain_id: id, slugs: _, ...contracts } = { ...pins, slugs: {} }
-    const chain = { id, rpc_urls: ['http://127.0.0.1:1'], ...contracts }
-    const path = join(home.path, 'gateway.json')
-    writeFileSync(path, JSON.stringify({ chain }))
-    const argv = ['eligibility', wallet, '--local', path, '-v']
-    const { stderr } = await ask(argv, { chain: createFakeChain() })
-    const route = `http://localhost/v1/proposals/eligibility/${wallet}`
-    expect(traces(stderr)).toContain(`> GET ${route} `)
-    expect(stderr).toMatch(/^< 200 in \d+ ms \{/m)
-  })
+test('a gateway in this process: its calls too', async () => {
+  const { chain_id: id, slugs: _, ...contracts } = { ...pins, slugs: {} }
+  const chain = { id, rpc_urls: ['http://127.0.0.1:1'], ...contracts }
+  const path = join(home.path, 'gateway.json')
+  writeFileSync(path, JSON.stringify({ chain }))
+  const argv = ['eligibility', wallet, '--local', path, '-v']
+  const { stderr } = await ask(argv, { chain: createFakeChain() })
+  const route = `http://localhost/v1/proposals/eligibility/${wallet}`
+  expect(traces(stderr)).toContain(`> GET ${route} `)
+  expect(stderr).toMatch(/^< 200 in \d+ ms \{/m)
+})
 
-  test('Gamma: its route, and nothing of a path before it', async () => {
-    const fetch: Fetch = async () => Response.json([])
-    const argv = ['questions', 'list', '--source', 'gamma', '-v', '--rpc-url', rpcUrl]
-    const url = 'https://gamma.example/secret'
-    const { stderr } = await ask([...argv, '--gamma-url', url], { fetch, chain: createFakeChain() })
-    expect(stderr).toMatch(/^> GET https:\/\/gamma\.example\/…\/markets\?closed=false&/m)
-    expect(stderr).not.toContain('secret')
-  })
+test('Gamma: its route, and nothing of a path before it', async () => {
+  const fetch: Fetch = async () => Response.json([])
+  const argv = ['questions', 'list', '--source', 'gamma', '-v', '--rpc-url', rpcUrl]
+  const url = 'https://gamma.example/secret'
+  const { stderr } = await ask([...argv, '--gamma-url', url], { fetch, chain: createFakeChain() })
+  expect(stderr).toMatch(/^> GET https:\/\/gamma\.example\/…\/markets\?closed=false&/m)
+  expect(stderr).not.toContain('secret')
+})
 
-  test('without it nothing is told', async () => {
-    const env = { PROPOSER_DEBUG: '0' }
-    const { stderr } = await ask([...submit, '--gateway', gateway.url], { env })
-    expect(traces(stderr)).toEqual([])
-  })
+test('without it nothing is told', async () => {
+  const env = { PROPOSER_DEBUG: '0' }
+  const { stderr } = await ask([...submit, '--gateway', gateway.url], { env })
+  expect(traces(stderr)).toEqual([])
+})
 
-  test('reads of a node: host, method and result, and nothing else of its URL', async () => {
-    const { stderr } = await ask(['funds', '--rpc-url', rpcUrl, '-v'], { chain: createFakeChain() })
-    expect(stderr).toContain('> RPC https://polygon.example/… chainId []\n')
-    expect(stderr).not.toContain('secret')
-  })
+test('reads of a node: host, method and result, and nothing else of its URL', async () => {
+  const { stderr } = await ask(['funds', '--rpc-url', rpcUrl, '-v'], { chain: createFakeChain() })
+  expect(stderr).toContain('> RPC https://polygon.example/… chainId []\n')
+  expect(stderr).not.toContain('secret')
+})
 
-  test('a gateway that repeats its own path in a refusal does not get it onto the screen', async () => {
-    const fetch: Fetch = async (input, init) => {
-      const detail = `refused: ${String(input)} ${init?.method}`
-      return Response.json({ error: { code: 'schema_violation', detail } }, { status: 422 })
-    }
-    const url = `${gateway.url}/secretpath`
-    const { stderr } = await ask(['eligibility', wallet, '--gateway', url, '-v'], { fetch })
-    expect(traces(stderr).join('\n')).toContain('[hidden]')
-    expect(stderr).not.toContain('secret')
-  })
+test('a gateway that repeats its own path in a refusal does not get it onto the screen', async () => {
+  const fetch: Fetch = async (input, init) => {
+    const detail = `refused: ${String(input)} ${init?.method}`
+    return Response.json({ error: { code: 'schema_violation', detail } }, { status: 422 })
+  }
+  const url = `${gateway.url}/secretpath`
+  const { stderr } = await ask(['eligibility', wallet, '--gateway', url, '-v'], { fetch })
+  expect(traces(stderr).join('\n')).toContain('[hidden]')
+  expect(stderr).not.toContain('secret')
 })

@@ -76,192 +76,190 @@ const pass = (seconds: bigint) => {
   chain.nextSeconds = nextSeconds
 }
 
-describe('contract §9: positions', () => {
-  test('an open proposal: answer in words, bond, executed when, disputable until', async () => {
-    const { questionId, timestamp } = proposed('Rain?')
-    pin({ rain: questionId })
-    const document = await read()
-    expect(Object.keys(document)[0]).toBe('schema')
-    const executed = timestamp + 2n
-    expect(document).toMatchObject({
-      schema: 'proposer.positions/1',
-      positions: [
-        {
-          ...{ question_id: questionId, slug: 'rain', title: 'Rain?', wallet, outcome: 'p2' },
-          ...{ label: 'Yes', bond: '500000000', final_fee: '250000000', reward: '5000000' },
-          ...{ state: 'open', result: null, late: false, payout: null, token },
-          executed_at: new Date(Number(executed) * 1000).toISOString(),
-          disputable_until: String(executed + 7200n),
-          ...{ disputed_at: null, disputed_by: null, new_round: null, url: null },
-          ...{ transaction_hash: expect.stringMatching(/^0x/), event_index: 0 },
+test('contract §9: an open proposal: answer in words, bond, executed when, disputable until', async () => {
+  const { questionId, timestamp } = proposed('Rain?')
+  pin({ rain: questionId })
+  const document = await read()
+  expect(Object.keys(document)[0]).toBe('schema')
+  const executed = timestamp + 2n
+  expect(document).toMatchObject({
+    schema: 'proposer.positions/1',
+    positions: [
+      {
+        ...{ question_id: questionId, slug: 'rain', title: 'Rain?', wallet, outcome: 'p2' },
+        ...{ label: 'Yes', bond: '500000000', final_fee: '250000000', reward: '5000000' },
+        ...{ state: 'open', result: null, late: false, payout: null, token },
+        executed_at: new Date(Number(executed) * 1000).toISOString(),
+        disputable_until: String(executed + 7200n),
+        ...{ disputed_at: null, disputed_by: null, new_round: null, url: null },
+        ...{ transaction_hash: expect.stringMatching(/^0x/), event_index: 0 },
+      },
+    ],
+    totals: [
+      {
+        ...{
+          wallet,
+          token,
+          free: '99250000000',
+          reserved: '0',
+          bonded: '750000000',
+          disputed: '0',
         },
-      ],
-      totals: [
-        {
-          ...{
-            wallet,
-            token,
-            free: '99250000000',
-            reserved: '0',
-            bonded: '750000000',
-            disputed: '0',
-          },
-          ...{ claimable: '0', locked: '750000000', deferred: '0', net: '0' },
-        },
-      ],
-      notes: [],
-    })
+        ...{ claimable: '0', locked: '750000000', deferred: '0', net: '0' },
+      },
+    ],
+    notes: [],
   })
+})
 
-  test('every state and result, in the order of a life', async () => {
-    const rounds = ['Open', 'Waits', 'Late', 'Good', 'Disputed', 'Vote', 'Voted', 'Won', 'Lost']
-    const [, , , good, ...contested] = rounds.map((name) => proposed(name)) as FakeRound[]
-    const [again, voting, voted, won, lost] = contested as [FakeRound, ...FakeRound[]]
-    contest(chain, again, disputer, true)
-    for (const one of [voting, voted, won, lost]) contest(chain, one as FakeRound, disputer, false)
-    chain.mine()
-    vote(chain, voted as FakeRound)
-    pass(7_300n)
-    settle(chain, good as FakeRound)
-    settle(chain, won as FakeRound, yes)
-    settle(chain, lost as FakeRound, 0n)
-    chain.mine()
-    const states = async () =>
-      Object.fromEntries(
-        (await read()).positions.map(
-          (one: { title: string; state: string; result: string | null; late: boolean }) => [
-            one.title,
-            [one.state, one.result, ...(one.late ? ['late'] : [])],
-          ],
-        ),
-      )
-    expect(await states()).toEqual({
-      Open: ['awaiting_settlement', null],
-      Waits: ['awaiting_settlement', null],
-      Late: ['awaiting_settlement', null],
-      Good: ['settled', 'undisputed'],
-      Disputed: ['disputed', null],
-      Vote: ['voting', null],
-      Voted: ['awaiting_settlement', null],
-      Won: ['settled', 'won'],
-      Lost: ['settled', 'lost'],
-    })
-    const document = await read()
-    const named = (title: string) =>
-      document.positions.find((one: { title: string }) => one.title === title)
-    expect(named('Disputed')).toMatchObject({ disputed_by: disputer, new_round: true, reward: '0' })
-    expect(named('Disputed').disputed_at).toMatch(/^20/)
-    expect(named('Vote')).toMatchObject({ disputed_by: disputer, new_round: false })
-    expect(named('Good')).toMatchObject({ payout: '755000000' })
-    expect(named('Won')).toMatchObject({ payout: '1000000000' })
-    expect(named('Lost')).toMatchObject({ payout: '0' })
-    // 5 + 250 − 750; four are locked undisputed, two with the voters.
-    expect(document.totals).toMatchObject([
-      { net: '-495000000', bonded: '3000000000', disputed: '1500000000', locked: '4500000000' },
-    ])
-    pass(3n * 3_600n)
-    expect((await states()).Late).toEqual(['awaiting_settlement', null, 'late'])
-    expect((await states()).Voted).toEqual(['awaiting_settlement', null])
-    const open = await read(['--open'])
-    expect(open.positions).toHaveLength(6)
-    expect(open.totals).toEqual((await read()).totals)
+test('contract §9: every state and result, in the order of a life', async () => {
+  const rounds = ['Open', 'Waits', 'Late', 'Good', 'Disputed', 'Vote', 'Voted', 'Won', 'Lost']
+  const [, , , good, ...contested] = rounds.map((name) => proposed(name)) as FakeRound[]
+  const [again, voting, voted, won, lost] = contested as [FakeRound, ...FakeRound[]]
+  contest(chain, again, disputer, true)
+  for (const one of [voting, voted, won, lost]) contest(chain, one as FakeRound, disputer, false)
+  chain.mine()
+  vote(chain, voted as FakeRound)
+  pass(7_300n)
+  settle(chain, good as FakeRound)
+  settle(chain, won as FakeRound, yes)
+  settle(chain, lost as FakeRound, 0n)
+  chain.mine()
+  const states = async () =>
+    Object.fromEntries(
+      (await read()).positions.map(
+        (one: { title: string; state: string; result: string | null; late: boolean }) => [
+          one.title,
+          [one.state, one.result, ...(one.late ? ['late'] : [])],
+        ],
+      ),
+    )
+  expect(await states()).toEqual({
+    Open: ['awaiting_settlement', null],
+    Waits: ['awaiting_settlement', null],
+    Late: ['awaiting_settlement', null],
+    Good: ['settled', 'undisputed'],
+    Disputed: ['disputed', null],
+    Vote: ['voting', null],
+    Voted: ['awaiting_settlement', null],
+    Won: ['settled', 'won'],
+    Lost: ['settled', 'lost'],
   })
+  const document = await read()
+  const named = (title: string) =>
+    document.positions.find((one: { title: string }) => one.title === title)
+  expect(named('Disputed')).toMatchObject({ disputed_by: disputer, new_round: true, reward: '0' })
+  expect(named('Disputed').disputed_at).toMatch(/^20/)
+  expect(named('Vote')).toMatchObject({ disputed_by: disputer, new_round: false })
+  expect(named('Good')).toMatchObject({ payout: '755000000' })
+  expect(named('Won')).toMatchObject({ payout: '1000000000' })
+  expect(named('Lost')).toMatchObject({ payout: '0' })
+  // 5 + 250 − 750; four are locked undisputed, two with the voters.
+  expect(document.totals).toMatchObject([
+    { net: '-495000000', bonded: '3000000000', disputed: '1500000000', locked: '4500000000' },
+  ])
+  pass(3n * 3_600n)
+  expect((await states()).Late).toEqual(['awaiting_settlement', null, 'late'])
+  expect((await states()).Voted).toEqual(['awaiting_settlement', null])
+  const open = await read(['--open'])
+  expect(open.positions).toHaveLength(6)
+  expect(open.totals).toEqual((await read()).totals)
+})
 
-  test('domain §10: a payout that was deferred, until it is claimed', async () => {
-    const round = proposed('Rain?')
-    block(chain, wallet)
-    pass(7_300n)
-    settle(chain, round)
-    chain.mine()
-    expect(await read()).toMatchObject({
-      positions: [{ state: 'deferred', result: 'undisputed', payout: '755000000' }],
-      totals: [{ claimable: '755000000', deferred: '755000000', locked: '0', net: '5000000' }],
-      notes: [],
-    })
-    block(chain, wallet, false)
-    claim(chain, wallet)
-    chain.mine()
-    expect(await read()).toMatchObject({
-      positions: [{ state: 'settled', result: 'undisputed' }],
-      totals: [{ claimable: '0', deferred: '0', net: '5000000' }],
-    })
+test('domain §10: a payout that was deferred, until it is claimed', async () => {
+  const round = proposed('Rain?')
+  block(chain, wallet)
+  pass(7_300n)
+  settle(chain, round)
+  chain.mine()
+  expect(await read()).toMatchObject({
+    positions: [{ state: 'deferred', result: 'undisputed', payout: '755000000' }],
+    totals: [{ claimable: '755000000', deferred: '755000000', locked: '0', net: '5000000' }],
+    notes: [],
   })
-
-  test('several wallets in one question, and a wallet without proposals', async () => {
-    proposed('One')
-    proposed('Two', other)
-    const filters: unknown[] = []
-    const watched = { ...chain, head: chain.head } as FakeChain
-    watched.logs = (filter) => {
-      filters.push(filter.topics?.[2])
-      return chain.logs(filter)
-    }
-    const document = await read([other], { chain: watched })
-    expect(document.positions.map((one: { wallet: string }) => one.wallet)).toEqual([wallet, other])
-    expect(new Set(filters.map((one) => (one as string[]).length))).toEqual(new Set([2]))
-    const nobody = `0x${'c3'.repeat(20)}`
-    const none = await run(home.path, ['positions', '--wallet', nobody], {
-      ...{ env: node, chain, clock: createFakeClock(chain) },
-    })
-    expect(none.code).toBe(0)
-    expect(none.stdout).toContain(`No proposals of ${nobody} since block 0.`)
-    const bad = await run(home.path, ['positions', '--wallet', '0x12', '--json'], {
-      env: node,
-      chain,
-    })
-    expect(bad.code).toBe(2)
-    expect(errorOf(bad.stderr)).toMatchObject({ code: 'invalid_address' })
+  block(chain, wallet, false)
+  claim(chain, wallet)
+  chain.mine()
+  expect(await read()).toMatchObject({
+    positions: [{ state: 'settled', result: 'undisputed' }],
+    totals: [{ claimable: '0', deferred: '0', net: '5000000' }],
   })
+})
 
-  test('--fail-on-dispute is exit 7, and names what is disputed', async () => {
-    const round = proposed('Rain?')
-    expect(await positions(['--fail-on-dispute'])).toMatchObject({ code: 0 })
-    pin({ rain: round.questionId })
-    contest(chain, round, disputer, true)
-    chain.mine()
-    const ran = await positions(['--fail-on-dispute', '--json'])
-    expect(ran.code).toBe(7)
-    expect(JSON.parse(ran.stdout).positions).toMatchObject([{ state: 'disputed' }])
-    expect(errorOf(ran.stderr)).toMatchObject({
-      code: 'proposal_disputed',
-      hint: '`proposer reconcile rain` says what to do',
-    })
+test('contract §9: several wallets in one question, and a wallet without proposals', async () => {
+  proposed('One')
+  proposed('Two', other)
+  const filters: unknown[] = []
+  const watched = { ...chain, head: chain.head } as FakeChain
+  watched.logs = (filter) => {
+    filters.push(filter.topics?.[2])
+    return chain.logs(filter)
+  }
+  const document = await read([other], { chain: watched })
+  expect(document.positions.map((one: { wallet: string }) => one.wallet)).toEqual([wallet, other])
+  expect(new Set(filters.map((one) => (one as string[]).length))).toEqual(new Set([2]))
+  const nobody = `0x${'c3'.repeat(20)}`
+  const none = await run(home.path, ['positions', '--wallet', nobody], {
+    ...{ env: node, chain, clock: createFakeClock(chain) },
   })
-
-  test('people read it in 40, 80 and 120 columns', async () => {
-    const round = proposed('Will the Atlético de Madrid win the match that is played on Saturday?')
-    proposed('Rain?')
-    contest(chain, round, disputer, true)
-    chain.mine()
-    for (const columns of [40, 80, 120]) {
-      const { stdout } = await positions([], { columns })
-      expect(stdout).toContain('disputed')
-      // An address stays whole, to be copied.
-      const lines = stdout.split('\n').filter((line) => !line.includes('0x'))
-      const width = Math.max(...lines.map((line) => line.length))
-      expect(width).toBeLessThanOrEqual(columns)
-    }
-    const wide = (await positions([], { columns: 120 })).stdout
-    expect(wide).toContain('750 USDC.e')
-    expect(wide).toContain('disputable for')
-    expect(wide).toMatch(/^earned +0 USDC\.e$/m)
+  expect(none.code).toBe(0)
+  expect(none.stdout).toContain(`No proposals of ${nobody} since block 0.`)
+  const bad = await run(home.path, ['positions', '--wallet', '0x12', '--json'], {
+    env: node,
+    chain,
   })
+  expect(bad.code).toBe(2)
+  expect(errorOf(bad.stderr)).toMatchObject({ code: 'invalid_address' })
+})
 
-  test('without a node it says which flag to give', async () => {
-    const ran = await positions(['--json'], { env: {} })
-    expect(ran.code).toBe(2)
-    expect(errorOf(ran.stderr)).toMatchObject({ code: 'no_rpc_url' })
-    expect(errorOf((await positions(['--exec', 'x', '--json'])).stderr)).toMatchObject({
-      code: 'exec_without_watch',
-    })
-    // What is wrong with the command line comes before what is missing around it.
-    for (const verb of ['positions', 'pnl']) {
-      const wrong = await run(home.path, [verb, '--wallet', '0x12', '--json'], { env: {} })
-      expect(errorOf(wrong.stderr).detail, verb).toBe('--wallet "0x12" is not an address')
-    }
-    expect(errorOf((await positions(['--since', 'ever', '--json'])).stderr)).toMatchObject({
-      code: 'bad_since',
-    })
+test('contract §9: --fail-on-dispute is exit 7, and names what is disputed', async () => {
+  const round = proposed('Rain?')
+  expect(await positions(['--fail-on-dispute'])).toMatchObject({ code: 0 })
+  pin({ rain: round.questionId })
+  contest(chain, round, disputer, true)
+  chain.mine()
+  const ran = await positions(['--fail-on-dispute', '--json'])
+  expect(ran.code).toBe(7)
+  expect(JSON.parse(ran.stdout).positions).toMatchObject([{ state: 'disputed' }])
+  expect(errorOf(ran.stderr)).toMatchObject({
+    code: 'proposal_disputed',
+    hint: '`proposer reconcile rain` says what to do',
+  })
+})
+
+test('contract §9: people read it in 40, 80 and 120 columns', async () => {
+  const round = proposed('Will the Atlético de Madrid win the match that is played on Saturday?')
+  proposed('Rain?')
+  contest(chain, round, disputer, true)
+  chain.mine()
+  for (const columns of [40, 80, 120]) {
+    const { stdout } = await positions([], { columns })
+    expect(stdout).toContain('disputed')
+    // An address stays whole, to be copied.
+    const lines = stdout.split('\n').filter((line) => !line.includes('0x'))
+    const width = Math.max(...lines.map((line) => line.length))
+    expect(width).toBeLessThanOrEqual(columns)
+  }
+  const wide = (await positions([], { columns: 120 })).stdout
+  expect(wide).toContain('750 USDC.e')
+  expect(wide).toContain('disputable for')
+  expect(wide).toMatch(/^earned +0 USDC\.e$/m)
+})
+
+test('contract §9: without a node it says which flag to give', async () => {
+  const ran = await positions(['--json'], { env: {} })
+  expect(ran.code).toBe(2)
+  expect(errorOf(ran.stderr)).toMatchObject({ code: 'no_rpc_url' })
+  expect(errorOf((await positions(['--exec', 'x', '--json'])).stderr)).toMatchObject({
+    code: 'exec_without_watch',
+  })
+  // What is wrong with the command line comes before what is missing around it.
+  for (const verb of ['positions', 'pnl']) {
+    const wrong = await run(home.path, [verb, '--wallet', '0x12', '--json'], { env: {} })
+    expect(errorOf(wrong.stderr).detail, verb).toBe('--wallet "0x12" is not an address')
+  }
+  expect(errorOf((await positions(['--since', 'ever', '--json'])).stderr)).toMatchObject({
+    code: 'bad_since',
   })
 })
 

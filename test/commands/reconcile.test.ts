@@ -45,147 +45,145 @@ interface Told {
 const reconcile = async (more: RunOptions = {}) =>
   answerOf(await ask(['reconcile', 'will-it-hold', '--json'], more)) as unknown as Told
 
-describe('contract §6: reconcile', () => {
-  test("without a gateway and a node it tells the journal's word and what it could not look at", async () => {
-    env = {}
-    const told = await reconcile()
-    expect(told).toMatchObject({
-      schema: 'proposer.reconcile/1',
-      question_id: question,
-      authorizations: [],
-      chain: null,
-      gateway: null,
-    })
-    expect(told.not_looked_at).toEqual([
-      expect.stringContaining('--gateway'),
-      expect.stringContaining('--rpc-url'),
-    ])
-    expect(readdirSync(home.path)).not.toContain('journal')
-    expect(lastErrorOf(await ask(['reconcile', 'no-such-slug', '--json']))).toMatchObject({
-      code: 'untrusted_slug',
-      exit_code: 2,
-    })
+test("contract §6: without a gateway and a node it tells the journal's word and what it could not look at", async () => {
+  env = {}
+  const told = await reconcile()
+  expect(told).toMatchObject({
+    schema: 'proposer.reconcile/1',
+    question_id: question,
+    authorizations: [],
+    chain: null,
+    gateway: null,
   })
+  expect(told.not_looked_at).toEqual([
+    expect.stringContaining('--gateway'),
+    expect.stringContaining('--rpc-url'),
+  ])
+  expect(readdirSync(home.path)).not.toContain('journal')
+  expect(lastErrorOf(await ask(['reconcile', 'no-such-slug', '--json']))).toMatchObject({
+    code: 'untrusted_slug',
+    exit_code: 2,
+  })
+})
 
-  test('with nothing in the journal people see the gateway, and where to go on', async () => {
-    const { stdout } = await ask(['reconcile', 'will-it-hold'])
-    expect(stdout).toMatch(/^gateway +http/m)
-    expect(stdout).toContain('the journal holds nothing for this question\nnext: ')
-    expect(stdout).toContain('\n  proposer context will-it-hold\n')
-    for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(80)
-  })
+test('contract §6: with nothing in the journal people see the gateway, and where to go on', async () => {
+  const { stdout } = await ask(['reconcile', 'will-it-hold'])
+  expect(stdout).toMatch(/^gateway +http/m)
+  expect(stdout).toContain('the journal holds nothing for this question\nnext: ')
+  expect(stdout).toContain('\n  proposer context will-it-hold\n')
+  for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(80)
+})
 
-  test('what was signed and never sent is to be sent', async () => {
-    await ask(['sign', 'will-it-hold', '--outcome', 'p2'])
-    expect((await reconcile()).authorizations).toMatchObject([
-      { journal: { state: 'signed', outcome: 'p2' }, next: { action: 'submit' } },
-    ])
-  })
+test('contract §6: what was signed and never sent is to be sent', async () => {
+  await ask(['sign', 'will-it-hold', '--outcome', 'p2'])
+  expect((await reconcile()).authorizations).toMatchObject([
+    { journal: { state: 'signed', outcome: 'p2' }, next: { action: 'submit' } },
+  ])
+})
 
-  test('an accepted one is polled; its end at the gateway is journaled, and nothing is left to do', async () => {
-    const { candidate_id } = answerOf(await ask(submit))
-    expect((await reconcile()).authorizations).toMatchObject([
-      {
-        journal: { state: 'accepted', candidate_id },
-        gateway: { status: 'received' },
-        next: { action: 'poll', command: `proposer poll ${candidate_id}` },
-      },
-    ])
-    for (const step of happySteps) gateway.become(String(candidate_id), step)
-    expect((await reconcile()).authorizations).toMatchObject([
-      { journal: { state: 'closed', reason: 'executed' }, next: { action: 'none' } },
-    ])
-  })
+test('contract §6: an accepted one is polled; its end at the gateway is journaled, and nothing is left to do', async () => {
+  const { candidate_id } = answerOf(await ask(submit))
+  expect((await reconcile()).authorizations).toMatchObject([
+    {
+      journal: { state: 'accepted', candidate_id },
+      gateway: { status: 'received' },
+      next: { action: 'poll', command: `proposer poll ${candidate_id}` },
+    },
+  ])
+  for (const step of happySteps) gateway.become(String(candidate_id), step)
+  expect((await reconcile()).authorizations).toMatchObject([
+    { journal: { state: 'closed', reason: 'executed' }, next: { action: 'none' } },
+  ])
+})
 
-  test('spec §7: after a failure that is over it is safe to sign anew; one that may still execute is replayed', async () => {
-    const { candidate_id } = answerOf(await ask(submit))
-    const failure = { stage: 'validation', detail: 'short', can_resubmit: true } as const
-    gateway.become(String(candidate_id), {
-      status: 'failed',
-      failure: {
-        ...failure,
-        code: 'insufficient_balance',
-        retryable: true,
-        next_action: 'fund_wallet',
-      },
-    })
-    expect((await reconcile()).authorizations).toMatchObject([
-      { next: { action: 'replay', text: expect.stringContaining('insufficient_balance') } },
-    ])
-    gateway.become(String(candidate_id), {
-      status: 'failed',
-      failure: {
-        ...failure,
-        code: 'permit_expired',
-        retryable: false,
-        next_action: 'sign_new_authorization',
-      },
-    })
-    expect((await reconcile()).authorizations).toMatchObject([
-      { journal: { state: 'closed', reason: 'failed' }, next: { action: 'sign_anew' } },
-    ])
+test('spec §7: after a failure that is over it is safe to sign anew; one that may still execute is replayed', async () => {
+  const { candidate_id } = answerOf(await ask(submit))
+  const failure = { stage: 'validation', detail: 'short', can_resubmit: true } as const
+  gateway.become(String(candidate_id), {
+    status: 'failed',
+    failure: {
+      ...failure,
+      code: 'insufficient_balance',
+      retryable: true,
+      next_action: 'fund_wallet',
+    },
   })
+  expect((await reconcile()).authorizations).toMatchObject([
+    { next: { action: 'replay', text: expect.stringContaining('insufficient_balance') } },
+  ])
+  gateway.become(String(candidate_id), {
+    status: 'failed',
+    failure: {
+      ...failure,
+      code: 'permit_expired',
+      retryable: false,
+      next_action: 'sign_new_authorization',
+    },
+  })
+  expect((await reconcile()).authorizations).toMatchObject([
+    { journal: { state: 'closed', reason: 'failed' }, next: { action: 'sign_anew' } },
+  ])
+})
 
-  test('R7: an unknown outcome is replayed, never signed again', async () => {
-    gateway.faults.push(...Array.from({ length: 30 }, () => 'lost-answer' as const))
-    expect((await ask(submit)).code).toBe(6)
-    const [entry] = (await reconcile()).authorizations
-    expect(entry).toMatchObject({
-      journal: { state: 'unknown' },
-      next: { action: 'replay', command: expect.stringContaining('proposer replay') },
-    })
+test('R7: an unknown outcome is replayed, never signed again', async () => {
+  gateway.faults.push(...Array.from({ length: 30 }, () => 'lost-answer' as const))
+  expect((await ask(submit)).code).toBe(6)
+  const [entry] = (await reconcile()).authorizations
+  expect(entry).toMatchObject({
+    journal: { state: 'unknown' },
+    next: { action: 'replay', command: expect.stringContaining('proposer replay') },
   })
+})
 
-  test('what was never admitted is replayed; a 409 too; a refused one leaves the question free', async () => {
-    gateway.faults.push({ status: 422, code: 'permit_amount_below_required_bond' })
-    expect((await ask(submit)).code).toBe(3)
-    gateway.faults.push({ status: 409, code: 'candidate_conflict' })
-    expect((await ask(submit)).code).toBe(5)
-    const [refused, conflict] = (await reconcile()).authorizations
-    expect(refused).toMatchObject({
-      journal: { state: 'closed', reason: 'refused' },
-      next: { action: 'sign_anew' },
-    })
-    expect(conflict).toMatchObject({
-      journal: { state: 'conflict', code: 'candidate_conflict' },
-      next: { action: 'replay' },
-    })
+test('contract §6: what was never admitted is replayed; a 409 too; a refused one leaves the question free', async () => {
+  gateway.faults.push({ status: 422, code: 'permit_amount_below_required_bond' })
+  expect((await ask(submit)).code).toBe(3)
+  gateway.faults.push({ status: 409, code: 'candidate_conflict' })
+  expect((await ask(submit)).code).toBe(5)
+  const [refused, conflict] = (await reconcile()).authorizations
+  expect(refused).toMatchObject({
+    journal: { state: 'closed', reason: 'refused' },
+    next: { action: 'sign_anew' },
   })
+  expect(conflict).toMatchObject({
+    journal: { state: 'conflict', code: 'candidate_conflict' },
+    next: { action: 'replay' },
+  })
+})
 
-  test('§7 rule 2: a candidate that the gateway has lost is sent again with the same bytes', async () => {
-    answerOf(await ask([...submit, '--client-ref', 'row 7']))
-    const fresh = scriptedGateway()
-    const [entry] = (await reconcile({ fetch: fresh.fetch })).authorizations
-    expect(entry?.next).toMatchObject({
-      action: 'replay',
-      text: expect.stringContaining('send the same bytes again, do not sign another'),
-    })
+test('§7 rule 2: a candidate that the gateway has lost is sent again with the same bytes', async () => {
+  answerOf(await ask([...submit, '--client-ref', 'row 7']))
+  const fresh = scriptedGateway()
+  const [entry] = (await reconcile({ fetch: fresh.fetch })).authorizations
+  expect(entry?.next).toMatchObject({
+    action: 'replay',
+    text: expect.stringContaining('send the same bytes again, do not sign another'),
   })
+})
 
-  test('a gateway that does not answer hides nothing else', async () => {
-    answerOf(await ask(submit))
-    const silent: Fetch = async () =>
-      new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
-    const told = await reconcile({ fetch: silent })
-    expect(told.authorizations).toMatchObject([
-      { gateway: { error: { code: 'gateway_body' } }, next: { action: 'poll' } },
-    ])
-    expect(told.not_looked_at).toContainEqual(
-      expect.stringContaining('the gateway does not report it'),
-    )
-  })
+test('contract §6: a gateway that does not answer hides nothing else', async () => {
+  answerOf(await ask(submit))
+  const silent: Fetch = async () =>
+    new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
+  const told = await reconcile({ fetch: silent })
+  expect(told.authorizations).toMatchObject([
+    { gateway: { error: { code: 'gateway_body' } }, next: { action: 'poll' } },
+  ])
+  expect(told.not_looked_at).toContainEqual(
+    expect.stringContaining('the gateway does not report it'),
+  )
+})
 
-  test('R20: it reads well at 40 and 80 columns, and never shows a signature', async () => {
-    answerOf(await ask(submit))
-    const { payload } = JSON.parse(
-      (await ask(['sign', 'will-it-hold', '--outcome', 'p2', '--json'])).stdout,
-    )
-    for (const columns of [40, 80]) {
-      const { stdout } = await ask(['reconcile', 'will-it-hold'], { columns })
-      expect(stdout).toContain('next: ')
-      expect(stdout).not.toContain(payload.signature.slice(2, 40))
-    }
-  })
+test('R20: it reads well at 40 and 80 columns, and never shows a signature', async () => {
+  answerOf(await ask(submit))
+  const { payload } = JSON.parse(
+    (await ask(['sign', 'will-it-hold', '--outcome', 'p2', '--json'])).stdout,
+  )
+  for (const columns of [40, 80]) {
+    const { stdout } = await ask(['reconcile', 'will-it-hold'], { columns })
+    expect(stdout).toContain('next: ')
+    expect(stdout).not.toContain(payload.signature.slice(2, 40))
+  }
 })
 
 describe('reconcile beside a chain', () => {
@@ -391,152 +389,150 @@ test('R24: an empty journal exports nothing and creates nothing', async () => {
   expect(readdirSync(home.path)).not.toContain('journal')
 })
 
-describe('contract §6: doctor', () => {
-  const checksOf = (ran: Ran) =>
-    Object.fromEntries(
-      (
-        JSON.parse(ran.stdout).checks as {
-          id: string
-          result: string
-          detail: string
-          fix: string
-        }[]
-      ).map((check) => [check.id, check]),
-    )
+const checksOf = (ran: Ran) =>
+  Object.fromEntries(
+    (
+      JSON.parse(ran.stdout).checks as {
+        id: string
+        result: string
+        detail: string
+        fix: string
+      }[]
+    ).map((check) => [check.id, check]),
+  )
 
-  test('with nothing configured every check says what it needs, and what fails makes exit 2', async () => {
-    env = {}
-    const ran = await run(home.path, ['doctor', '--json', '--trust', 'not-there.json'], { env })
-    expect(ran.code).toBe(2)
-    expect(lastErrorOf(ran)).toMatchObject({
-      code: 'doctor_found_faults',
-      detail: expect.stringContaining('trust, account'),
-    })
-    const checks = checksOf(ran)
-    expect(checks).toMatchObject({
-      trust: { result: 'fail', fix: expect.stringContaining('proposer trust init') },
-      account: { result: 'fail', fix: expect.stringContaining('proposer account new') },
-      gateway: { result: 'skip' },
-      rpc: { result: 'skip' },
-      journal: { result: 'pass' },
-    })
-    for (const { result, fix } of Object.values(checks))
-      if (result === 'fail') expect(fix).toMatch(/\w/)
-    expect(readdirSync(home.path).sort()).toEqual(['key', 'trust'])
+test('contract §6: with nothing configured every check says what it needs, and what fails makes exit 2', async () => {
+  env = {}
+  const ran = await run(home.path, ['doctor', '--json', '--trust', 'not-there.json'], { env })
+  expect(ran.code).toBe(2)
+  expect(lastErrorOf(ran)).toMatchObject({
+    code: 'doctor_found_faults',
+    detail: expect.stringContaining('trust, account'),
   })
-
-  test('spec §8: it costs one item of the budget at most, and tells an ineligible wallet', async () => {
-    gateway.ineligible.add(proposer)
-    const ran = await ask(['doctor', '--json'])
-    expect(ran.code).toBe(2)
-    expect(checksOf(ran)).toMatchObject({
-      gateway: { result: 'pass' },
-      eligibility: { result: 'fail', fix: expect.stringContaining('operator') },
-    })
-    // The list of receipt keys is free of charge.
-    expect(gateway.calls).toEqual([
-      'GET /healthz',
-      'GET /.well-known/http-message-signatures-directory',
-      `GET /v1/proposals/eligibility/${proposer}`,
-    ])
+  const checks = checksOf(ran)
+  expect(checks).toMatchObject({
+    trust: { result: 'fail', fix: expect.stringContaining('proposer trust init') },
+    account: { result: 'fail', fix: expect.stringContaining('proposer account new') },
+    gateway: { result: 'skip' },
+    rpc: { result: 'skip' },
+    journal: { result: 'pass' },
   })
+  for (const { result, fix } of Object.values(checks))
+    if (result === 'fail') expect(fix).toMatch(/\w/)
+  expect(readdirSync(home.path).sort()).toEqual(['key', 'trust'])
+})
 
-  test('a busy gateway is no failed precondition: whether the wallet is eligible is not known, and it says when to ask again', async () => {
-    const busy: Fetch = async (input, init) => {
-      if (!new URL(new Request(input, init).url).pathname.includes('/eligibility/'))
-        return gateway.fetch(input, init)
-      const body = JSON.stringify({
-        error: { code: 'server_busy', detail: 'the gateway is overloaded' },
-      })
-      return new Response(body, {
-        status: 503,
-        headers: { 'content-type': 'application/json', 'retry-after': '2' },
-      })
+test('spec §8: it costs one item of the budget at most, and tells an ineligible wallet', async () => {
+  gateway.ineligible.add(proposer)
+  const ran = await ask(['doctor', '--json'])
+  expect(ran.code).toBe(2)
+  expect(checksOf(ran)).toMatchObject({
+    gateway: { result: 'pass' },
+    eligibility: { result: 'fail', fix: expect.stringContaining('operator') },
+  })
+  // The list of receipt keys is free of charge.
+  expect(gateway.calls).toEqual([
+    'GET /healthz',
+    'GET /.well-known/http-message-signatures-directory',
+    `GET /v1/proposals/eligibility/${proposer}`,
+  ])
+})
+
+test('contract §6: a busy gateway is no failed precondition: whether the wallet is eligible is not known, and it says when to ask again', async () => {
+  const busy: Fetch = async (input, init) => {
+    if (!new URL(new Request(input, init).url).pathname.includes('/eligibility/'))
+      return gateway.fetch(input, init)
+    const body = JSON.stringify({
+      error: { code: 'server_busy', detail: 'the gateway is overloaded' },
+    })
+    return new Response(body, {
+      status: 503,
+      headers: { 'content-type': 'application/json', 'retry-after': '2' },
+    })
+  }
+  const ran = await ask(['doctor', '--json'], { fetch: busy })
+  expect(ran.code, ran.stderr).toBe(0)
+  expect(checksOf(ran)).toMatchObject({
+    gateway: { result: 'pass' },
+    eligibility: {
+      result: 'skip',
+      detail: 'not known: the gateway is overloaded',
+      fix: 'retry in 2 seconds',
+    },
+  })
+})
+
+test("contract §6: the gateway's clock is compared by its Date header", async () => {
+  const dated =
+    (aheadMs: number): Fetch =>
+    async (input, init) => {
+      const answer = await gateway.fetch(input, init)
+      answer.headers.set('date', new Date(Date.now() + aheadMs).toUTCString())
+      return answer
     }
-    const ran = await ask(['doctor', '--json'], { fetch: busy })
-    expect(ran.code, ran.stderr).toBe(0)
-    expect(checksOf(ran)).toMatchObject({
-      gateway: { result: 'pass' },
-      eligibility: {
-        result: 'skip',
-        detail: 'not known: the gateway is overloaded',
-        fix: 'retry in 2 seconds',
-      },
-    })
+  expect(checksOf(await ask(['doctor', '--json'], { fetch: dated(0) })).clock).toMatchObject({
+    result: 'pass',
   })
-
-  test("the gateway's clock is compared by its Date header", async () => {
-    const dated =
-      (aheadMs: number): Fetch =>
-      async (input, init) => {
-        const answer = await gateway.fetch(input, init)
-        answer.headers.set('date', new Date(Date.now() + aheadMs).toUTCString())
-        return answer
-      }
-    expect(checksOf(await ask(['doctor', '--json'], { fetch: dated(0) })).clock).toMatchObject({
-      result: 'pass',
-    })
-    expect(
-      checksOf(await ask(['doctor', '--json'], { fetch: dated(-60_000) })).clock,
-    ).toMatchObject({ result: 'warn' })
-    expect(
-      checksOf(await ask(['doctor', '--json'], { fetch: dated(600_000) })).clock,
-    ).toMatchObject({ result: 'fail' })
+  expect(checksOf(await ask(['doctor', '--json'], { fetch: dated(-60_000) })).clock).toMatchObject({
+    result: 'warn',
   })
-
-  test('R5: a key file that others may read, and a damaged journal, fail with their fix', async () => {
-    answerOf(await ask(submit))
-    chmodSync(join(home.path, 'key'), 0o644)
-    const [log] = readdirSync(join(home.path, 'journal'), {
-      recursive: true,
-      encoding: 'utf8',
-    }).filter((name) => /log-\d+\.jsonl$/.test(name))
-    const path = join(home.path, 'journal', String(log))
-    const bytes = readFileSync(path)
-    bytes[40] = (bytes[40] ?? 0) ^ 1
-    writeFileSync(path, bytes)
-    const ran = await ask(['doctor', '--json'])
-    expect(ran.code).toBe(2)
-    expect(checksOf(ran)).toMatchObject({
-      key_files: { result: 'fail', fix: expect.stringContaining('chmod 600') },
-      journal: { result: 'fail', detail: expect.stringContaining('log-') },
-      open: { result: 'skip' },
-    })
+  expect(checksOf(await ask(['doctor', '--json'], { fetch: dated(600_000) })).clock).toMatchObject({
+    result: 'fail',
   })
+})
 
-  test('R7: open unknowns are warned about with the command that settles them', async () => {
-    gateway.faults.push(...Array.from({ length: 30 }, () => 'lost-answer' as const))
-    await ask(submit)
-    const ran = await ask(['doctor', '--json'])
-    expect(ran.code).toBe(0)
-    expect(checksOf(ran).open).toMatchObject({
-      result: 'warn',
-      detail: '1 unknown',
-      fix: expect.stringContaining('proposer replay'),
-    })
-    // What is pasted acts on the same journal.
-    const elsewhere = await ask(['doctor', '--json', '--home', home.path])
-    expect(checksOf(elsewhere).open?.fix).toContain(`proposer replay --all --home ${home.path}`)
-    const shown = await ask(['doctor'], { columns: 60 })
-    expect(shown.stdout).toMatch(/WARN {2}open: 1 unknown\n {6}fix: /)
+test('R5: a key file that others may read, and a damaged journal, fail with their fix', async () => {
+  answerOf(await ask(submit))
+  chmodSync(join(home.path, 'key'), 0o644)
+  const [log] = readdirSync(join(home.path, 'journal'), {
+    recursive: true,
+    encoding: 'utf8',
+  }).filter((name) => /log-\d+\.jsonl$/.test(name))
+  const path = join(home.path, 'journal', String(log))
+  const bytes = readFileSync(path)
+  bytes[40] = (bytes[40] ?? 0) ^ 1
+  writeFileSync(path, bytes)
+  const ran = await ask(['doctor', '--json'])
+  expect(ran.code).toBe(2)
+  expect(checksOf(ran)).toMatchObject({
+    key_files: { result: 'fail', fix: expect.stringContaining('chmod 600') },
+    journal: { result: 'fail', detail: expect.stringContaining('log-') },
+    open: { result: 'skip' },
   })
+})
 
-  test('a gateway that is not there, or redirects, fails without a second call', async () => {
-    const gone: Fetch = async () => {
-      throw Object.assign(new Error('connect'), { code: 'ECONNREFUSED' })
-    }
-    expect(checksOf(await ask(['doctor', '--json'], { fetch: gone }))).toMatchObject({
-      gateway: {
-        result: 'fail',
-        detail: expect.stringMatching(/^gateway \S+: connection refused \(ECONNREFUSED\)$/),
-      },
-      eligibility: { result: 'skip' },
-    })
-    const away: Fetch = async () =>
-      new Response(null, { status: 307, headers: { location: 'https://evil.example' } })
-    expect(checksOf(await ask(['doctor', '--json'], { fetch: away }))).toMatchObject({
-      gateway: { result: 'fail' },
-    })
+test('R7: open unknowns are warned about with the command that settles them', async () => {
+  gateway.faults.push(...Array.from({ length: 30 }, () => 'lost-answer' as const))
+  await ask(submit)
+  const ran = await ask(['doctor', '--json'])
+  expect(ran.code).toBe(0)
+  expect(checksOf(ran).open).toMatchObject({
+    result: 'warn',
+    detail: '1 unknown',
+    fix: expect.stringContaining('proposer replay'),
+  })
+  // What is pasted acts on the same journal.
+  const elsewhere = await ask(['doctor', '--json', '--home', home.path])
+  expect(checksOf(elsewhere).open?.fix).toContain(`proposer replay --all --home ${home.path}`)
+  const shown = await ask(['doctor'], { columns: 60 })
+  expect(shown.stdout).toMatch(/WARN {2}open: 1 unknown\n {6}fix: /)
+})
+
+test('contract §6: a gateway that is not there, or redirects, fails without a second call', async () => {
+  const gone: Fetch = async () => {
+    throw Object.assign(new Error('connect'), { code: 'ECONNREFUSED' })
+  }
+  expect(checksOf(await ask(['doctor', '--json'], { fetch: gone }))).toMatchObject({
+    gateway: {
+      result: 'fail',
+      detail: expect.stringMatching(/^gateway \S+: connection refused \(ECONNREFUSED\)$/),
+    },
+    eligibility: { result: 'skip' },
+  })
+  const away: Fetch = async () =>
+    new Response(null, { status: 307, headers: { location: 'https://evil.example' } })
+  expect(checksOf(await ask(['doctor', '--json'], { fetch: away }))).toMatchObject({
+    gateway: { result: 'fail' },
   })
 })
 

@@ -264,136 +264,130 @@ test.each(['first-pin', 'second-pin'])(
   },
 )
 
-describe('how it is given', () => {
-  test('contract §6: a file of mode 0600, listed on the terminal; what is there is replaced only with --yes', async () => {
-    const first = await bundle('-o', 'bundle.json')
-    expect(first.code).toBe(0)
-    expect(first.stdout).toContain(join(cwd, 'bundle.json'))
-    expect(first.stdout).toMatch(/not in it/)
-    const path = join(cwd, 'bundle.json')
-    expect(statSync(path).mode & 0o777).toBe(0o600)
-    const written = readFileSync(path, 'utf8')
-    expect(JSON.parse(written)).toMatchObject({ schema: 'proposer.support-bundle/1' })
-    const again = await bundle('-o', 'bundle.json', '--json')
-    expect(errorOf(again)).toMatchObject({ code: 'confirmation_needed', exit_code: 2 })
-    expect(readFileSync(path, 'utf8')).toBe(written)
-    expect((await bundle('-o', 'bundle.json', '--yes')).code).toBe(0)
-    expect(readFileSync(path, 'utf8')).not.toBe(written)
-    expect(readdirSync(cwd)).toEqual(['bundle.json'])
-  })
-
-  test('without -o it gets a name by its time; -o - and --json print it and write no file', async () => {
-    expect(JSON.parse((await bundle('-o', '-')).stdout)).toMatchObject({
-      schema: 'proposer.support-bundle/1',
-    })
-    documentOf(await bundle('--json'))
-    expect((await bundle('--ndjson')).stdout.trim().split('\n')).toHaveLength(1)
-    expect(readdirSync(cwd)).toEqual([])
-    await bundle()
-    expect(readdirSync(cwd)).toEqual([
-      expect.stringMatching(/^proposer-support-\d{8}T\d{6}Z\.json$/),
-    ])
-  })
+test('contract §6: a file of mode 0600, listed on the terminal; what is there is replaced only with --yes', async () => {
+  const first = await bundle('-o', 'bundle.json')
+  expect(first.code).toBe(0)
+  expect(first.stdout).toContain(join(cwd, 'bundle.json'))
+  expect(first.stdout).toMatch(/not in it/)
+  const path = join(cwd, 'bundle.json')
+  expect(statSync(path).mode & 0o777).toBe(0o600)
+  const written = readFileSync(path, 'utf8')
+  expect(JSON.parse(written)).toMatchObject({ schema: 'proposer.support-bundle/1' })
+  const again = await bundle('-o', 'bundle.json', '--json')
+  expect(errorOf(again)).toMatchObject({ code: 'confirmation_needed', exit_code: 2 })
+  expect(readFileSync(path, 'utf8')).toBe(written)
+  expect((await bundle('-o', 'bundle.json', '--yes')).code).toBe(0)
+  expect(readFileSync(path, 'utf8')).not.toBe(written)
+  expect(readdirSync(cwd)).toEqual(['bundle.json'])
 })
 
-describe('R5: nothing is written where the search finds a secret', () => {
-  /** The only field that takes free text of the user. */
-  const planted: readonly [what: string, kind: string, text: () => string][] = [
-    ['the private key', 'the key in PROPOSER_KEY_FILE', () => `paid from ${key}`],
-    [
-      'the private key without 0x, upper case',
-      'the key in PROPOSER_KEY_FILE',
-      () => key.slice(2).toUpperCase(),
-    ],
-    ['the RPC password', 'a credential in the RPC URL', () => 'RPCPASSWORD'],
-    ['the RPC path', 'a credential in the RPC URL', () => 'RPCPATHSECRET17'],
-    ["the base URL's path", 'a credential in the gateway URL', () => 'see basepathsecret17'],
-    [
-      'a password of the environment',
-      'the variable SIGNING_PASSWORD',
-      () => 'correct horse battery staple',
-    ],
-    ['the admin token', 'the admin token', () => token],
-    ["the executor's key", 'the executor', () => '2c'.repeat(32)],
-    ["the operator's node", 'a credential in chain.rpc_urls', () => 'OPERATORPATH17'],
-  ]
-  test.each(planted)('%s in a client reference', async (_what, kind, text) => {
-    const config = writeGateway()
-    expect((await sign(text())).code).toBe(0)
-    for (const flags of [['--json'], ['-o', 'bundle.json', '--json'], ['-o', '-', '--json']]) {
-      const ran = await bundle('--config', config, ...flags)
-      expect(ran.code).toBe(2)
-      expect(ran.stdout).toBe('')
-      const error = errorOf(ran)
-      expect(error.code).toBe('bundle_holds_secret')
-      expect(error.detail).toContain('journal.authorizations.0.client_ref holds ')
-      expect(error.detail).toContain(kind)
-      expect(ran.stderr).not.toContain(text())
-    }
-    expect(existsSync(join(cwd, 'bundle.json'))).toBe(false)
-    expect((await bundle('--config', config, '--since', '2100-01-01')).code).toBe(0)
+test('without -o it gets a name by its time; -o - and --json print it and write no file', async () => {
+  expect(JSON.parse((await bundle('-o', '-')).stdout)).toMatchObject({
+    schema: 'proposer.support-bundle/1',
   })
+  documentOf(await bundle('--json'))
+  expect((await bundle('--ndjson')).stdout.trim().split('\n')).toHaveLength(1)
+  expect(readdirSync(cwd)).toEqual([])
+  await bundle()
+  expect(readdirSync(cwd)).toEqual([expect.stringMatching(/^proposer-support-\d{8}T\d{6}Z\.json$/)])
+})
 
-  test("a signature of the journal, and a keystore's ciphertext", async () => {
-    expect((await sign('order 17')).code).toBe(0)
-    const own = signature()
-    mkdirSync(join(home.path, 'keystores'), { recursive: true })
-    writeFileSync(
-      join(home.path, 'keystores', 'hot.json'),
-      '{"crypto":{"ciphertext":"1122334455667788","mac":"99"}}',
-      { mode: 0o600 },
-    )
-    const byName = (name: string) =>
-      ask(['support-bundle', '--json'], { env: { ...env, PROPOSER_ACCOUNT: name } })
-    for (const [name, kind] of [
-      [own.slice(2), 'a signature of the journal'],
-      ['1122334455667788', 'a keystore'],
-    ] as const) {
-      const error = errorOf(await byName(name))
-      expect(error).toMatchObject({ code: 'bundle_holds_secret', exit_code: 2 })
-      expect(error.detail).toMatch(new RegExp(`settings\\.\\d+\\.value holds ${kind}`))
-    }
-    expect((await byName('hot')).code).toBe(0)
-  })
+/** The only field that takes free text of the user. */
+const planted: readonly [what: string, kind: string, text: () => string][] = [
+  ['the private key', 'the key in PROPOSER_KEY_FILE', () => `paid from ${key}`],
+  [
+    'the private key without 0x, upper case',
+    'the key in PROPOSER_KEY_FILE',
+    () => key.slice(2).toUpperCase(),
+  ],
+  ['the RPC password', 'a credential in the RPC URL', () => 'RPCPASSWORD'],
+  ['the RPC path', 'a credential in the RPC URL', () => 'RPCPATHSECRET17'],
+  ["the base URL's path", 'a credential in the gateway URL', () => 'see basepathsecret17'],
+  [
+    'a password of the environment',
+    'the variable SIGNING_PASSWORD',
+    () => 'correct horse battery staple',
+  ],
+  ['the admin token', 'the admin token', () => token],
+  ["the executor's key", 'the executor', () => '2c'.repeat(32)],
+  ["the operator's node", 'a credential in chain.rpc_urls', () => 'OPERATORPATH17'],
+]
+test.each(planted)('R5: %s in a client reference', async (_what, kind, text) => {
+  const config = writeGateway()
+  expect((await sign(text())).code).toBe(0)
+  for (const flags of [['--json'], ['-o', 'bundle.json', '--json'], ['-o', '-', '--json']]) {
+    const ran = await bundle('--config', config, ...flags)
+    expect(ran.code).toBe(2)
+    expect(ran.stdout).toBe('')
+    const error = errorOf(ran)
+    expect(error.code).toBe('bundle_holds_secret')
+    expect(error.detail).toContain('journal.authorizations.0.client_ref holds ')
+    expect(error.detail).toContain(kind)
+    expect(ran.stderr).not.toContain(text())
+  }
+  expect(existsSync(join(cwd, 'bundle.json'))).toBe(false)
+  expect((await bundle('--config', config, '--since', '2100-01-01')).code).toBe(0)
+})
 
-  test.each([
-    ...[
-      'DB_PASS',
-      'MY_PW',
-      'GITHUB_PAT',
-      'VAULT_AUTH',
-      'SECRETS',
-      'API_KEY_1',
-      'AWS_SECRET_ACCESS',
-      'NPM_TOKENS',
-      'APIKEY',
-      'DB_PASSWORD_PROD',
-    ],
-  ])('the value of %s as the name of an account', async (name) => {
-    const value = 'planted-in-environment'
-    const ran = await ask(['support-bundle', '--json'], {
-      env: { ...env, [name]: value, PROPOSER_ACCOUNT: value },
-    })
-    expect(errorOf(ran)).toMatchObject({
-      code: 'bundle_holds_secret',
-      detail: expect.stringContaining(`the variable ${name}`),
-    })
-    expect(JSON.parse(ran.stderr).error.hint).toContain(`env -u ${name} `)
-  })
+test("R5: a signature of the journal, and a keystore's ciphertext", async () => {
+  expect((await sign('order 17')).code).toBe(0)
+  const own = signature()
+  mkdirSync(join(home.path, 'keystores'), { recursive: true })
+  writeFileSync(
+    join(home.path, 'keystores', 'hot.json'),
+    '{"crypto":{"ciphertext":"1122334455667788","mac":"99"}}',
+    { mode: 0o600 },
+  )
+  const byName = (name: string) =>
+    ask(['support-bundle', '--json'], { env: { ...env, PROPOSER_ACCOUNT: name } })
+  for (const [name, kind] of [
+    [own.slice(2), 'a signature of the journal'],
+    ['1122334455667788', 'a keystore'],
+  ] as const) {
+    const error = errorOf(await byName(name))
+    expect(error).toMatchObject({ code: 'bundle_holds_secret', exit_code: 2 })
+    expect(error.detail).toMatch(new RegExp(`settings\\.\\d+\\.value holds ${kind}`))
+  }
+  expect((await byName('hot')).code).toBe(0)
+})
 
-  test.each([
-    ['PROPOSER_RPC_URL', 'topsecretuser:topsecretword@node.example'],
-    ['PROPOSER_RPC_URL', 'topsecretuser:topsecretword'],
-    ['PROPOSER_GATEWAY', 'topsecretuser:abc'],
-    ['PROPOSER_GATEWAY', 'topsecretuser://host/topsecretword'],
-  ])('%s=%s, which is no URL, shows nothing of itself', async (name, value) => {
-    const { stdout, stderr, code } = await ask(['support-bundle', '--json'], {
-      env: { ...env, [name]: value },
-    })
-    expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
-    expect(stdout).toContain('(not a URL)')
-    expect(stdout).not.toMatch(/topsecret/)
+test.each([
+  ...[
+    'DB_PASS',
+    'MY_PW',
+    'GITHUB_PAT',
+    'VAULT_AUTH',
+    'SECRETS',
+    'API_KEY_1',
+    'AWS_SECRET_ACCESS',
+    'NPM_TOKENS',
+    'APIKEY',
+    'DB_PASSWORD_PROD',
+  ],
+])('R5: the value of %s as the name of an account', async (name) => {
+  const value = 'planted-in-environment'
+  const ran = await ask(['support-bundle', '--json'], {
+    env: { ...env, [name]: value, PROPOSER_ACCOUNT: value },
   })
+  expect(errorOf(ran)).toMatchObject({
+    code: 'bundle_holds_secret',
+    detail: expect.stringContaining(`the variable ${name}`),
+  })
+  expect(JSON.parse(ran.stderr).error.hint).toContain(`env -u ${name} `)
+})
+
+test.each([
+  ['PROPOSER_RPC_URL', 'topsecretuser:topsecretword@node.example'],
+  ['PROPOSER_RPC_URL', 'topsecretuser:topsecretword'],
+  ['PROPOSER_GATEWAY', 'topsecretuser:abc'],
+  ['PROPOSER_GATEWAY', 'topsecretuser://host/topsecretword'],
+])('R5: %s=%s, which is no URL, shows nothing of itself', async (name, value) => {
+  const { stdout, stderr, code } = await ask(['support-bundle', '--json'], {
+    env: { ...env, [name]: value },
+  })
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' })
+  expect(stdout).toContain('(not a URL)')
+  expect(stdout).not.toMatch(/topsecret/)
 })
 
 describe('R5: honest settings do not keep a bundle from being written', () => {

@@ -1,7 +1,7 @@
 import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import { main } from '#commands/main'
 import { fakeContext, type RunOptions, run, temporaryHome } from '#support/cli'
 import {
@@ -90,67 +90,57 @@ test.skipIf(process.platform === 'win32').each([0o666, 0o664, 0o646])(
   },
 )
 
-describe('R9, contract §9: trust pin only adds', () => {
-  test.each([
-    ['another permit2', { contracts: { permit2: elsewhere } }],
-    ['another signed_proposer', { contracts: { signed_proposer: elsewhere } }],
-    ['another chain', { signing: { chain_id: 1 } }],
-  ])('a gateway that names %s is refused, with --yes too', async (_name, change) => {
-    const gateway = gatewayNaming(questionText('Will it hold?'), change)
-    for (const yes of [[], ['--yes'], ['--dry-run']]) {
-      const ran = await ask(['trust', 'pin', 'will-it-hold', ...yes], gateway)
-      expect(ran.code).toBe(2)
-      expect(errorOf(ran.stderr)).toMatchObject({
-        code: 'pins_would_change',
-        hint: expect.stringContaining('proposer trust init'),
-      })
-    }
-    expect(pinned()).toEqual(pins)
-  })
-
-  test('another kind of a pinned requester is refused as well', async () => {
-    const ran = await ask([
-      'trust',
-      'pin',
-      '--requester',
-      adapter,
-      '--kind',
-      'oo-reporter',
-      '--yes',
-    ])
+test.each([
+  ['another permit2', { contracts: { permit2: elsewhere } }],
+  ['another signed_proposer', { contracts: { signed_proposer: elsewhere } }],
+  ['another chain', { signing: { chain_id: 1 } }],
+])('R9: a gateway that names %s is refused, with --yes too', async (_name, change) => {
+  const gateway = gatewayNaming(questionText('Will it hold?'), change)
+  for (const yes of [[], ['--yes'], ['--dry-run']]) {
+    const ran = await ask(['trust', 'pin', 'will-it-hold', ...yes], gateway)
+    expect(ran.code).toBe(2)
     expect(errorOf(ran.stderr)).toMatchObject({
       code: 'pins_would_change',
-      detail: expect.stringContaining('becomes oo-reporter'),
+      hint: expect.stringContaining('proposer trust init'),
     })
-    expect(pinned()).toEqual(pins)
-  })
+  }
+  expect(pinned()).toEqual(pins)
+})
 
-  test('with a node what the gateway names is confirmed before it is pinned', async () => {
-    const env = { PROPOSER_RPC_URL: 'http://127.0.0.1:8545' }
-    const honest = gatewayNaming(questionText('Will it hold?'))
-    const beside = (gateway: ScriptedGateway) => ({
-      chain,
-      env: { ...env, PROPOSER_GATEWAY: gateway.url },
-    })
-    const done = await ask(['trust', 'pin', 'will-it-hold', '--yes'], honest, beside(honest))
-    expect([done.code, done.stderr]).toEqual([0, expect.not.stringContaining('"error"')])
-    const lying = gatewayNaming(questionText('Will it last?'), {
-      request: { requester: elsewhere },
-    })
-    const before = pinned()
-    expect(
-      (await ask(['trust', 'pin', 'will-it-hold', '--yes'], lying, beside(lying))).code,
-    ).not.toBe(0)
-    const token = await ask(['trust', 'pin', '--token', elsewhere, '--yes'], undefined, {
-      chain,
-      env,
-    })
-    expect(errorOf(token.stderr)).toMatchObject({
-      code: 'trust_not_verified',
-      detail: expect.stringContaining(elsewhere),
-    })
-    expect(pinned()).toEqual(before)
+test('R9: another kind of a pinned requester is refused as well', async () => {
+  const ran = await ask(['trust', 'pin', '--requester', adapter, '--kind', 'oo-reporter', '--yes'])
+  expect(errorOf(ran.stderr)).toMatchObject({
+    code: 'pins_would_change',
+    detail: expect.stringContaining('becomes oo-reporter'),
   })
+  expect(pinned()).toEqual(pins)
+})
+
+test('R9: with a node what the gateway names is confirmed before it is pinned', async () => {
+  const env = { PROPOSER_RPC_URL: 'http://127.0.0.1:8545' }
+  const honest = gatewayNaming(questionText('Will it hold?'))
+  const beside = (gateway: ScriptedGateway) => ({
+    chain,
+    env: { ...env, PROPOSER_GATEWAY: gateway.url },
+  })
+  const done = await ask(['trust', 'pin', 'will-it-hold', '--yes'], honest, beside(honest))
+  expect([done.code, done.stderr]).toEqual([0, expect.not.stringContaining('"error"')])
+  const lying = gatewayNaming(questionText('Will it last?'), {
+    request: { requester: elsewhere },
+  })
+  const before = pinned()
+  expect(
+    (await ask(['trust', 'pin', 'will-it-hold', '--yes'], lying, beside(lying))).code,
+  ).not.toBe(0)
+  const token = await ask(['trust', 'pin', '--token', elsewhere, '--yes'], undefined, {
+    chain,
+    env,
+  })
+  expect(errorOf(token.stderr)).toMatchObject({
+    code: 'trust_not_verified',
+    detail: expect.stringContaining(elsewhere),
+  })
+  expect(pinned()).toEqual(before)
 })
 
 const good = () => {

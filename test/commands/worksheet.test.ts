@@ -66,134 +66,131 @@ describe('batch context --csv', () => {
   })
 })
 
-describe('filled in, it is batch input', () => {
-  const european = (text: string) =>
-    `\ufeff${text
-      .replace(/"[^"]*(?:""[^"]*)*"/g, (cell) => cell.replaceAll(',', '\u0000'))
-      .replaceAll(',', ';')
-      .replaceAll('\u0000', ',')}`
+const european = (text: string) =>
+  `\ufeff${text
+    .replace(/"[^"]*(?:""[^"]*)*"/g, (cell) => cell.replaceAll(',', '\u0000'))
+    .replaceAll(',', ';')
+    .replaceAll('\u0000', ',')}`
 
-  test.each([
-    ['as it is', (text: string) => text],
-    ['as a spreadsheet of another country writes it', european],
-    [
-      'with tabs',
-      (text: string) => european(text).replaceAll(';', '\t').replaceAll('\t Benfica', '; Benfica'),
-    ],
-    ['with blank rows below', (text: string) => `${text},,,,,,,\r\n`],
-  ])(
-    '%s: answers in words are signed, other columns are carried to the results',
-    async (_name, edit) => {
-      world.file('today.csv', edit(await sheetOf(['porto', 'NO', 'Yes (p2)'])))
-      const ran = await world.run(['batch', 'submit', 'today.csv', '--json'])
-      expect(ran.code, ran.stderr).toBe(0)
-      expect(world.calls[0]?.items.map((one) => one.proposed_price)).toEqual([
-        priceOf.p1,
-        priceOf.p1,
-        priceOf.p2,
-      ])
-      const { results } = documentOf(ran) as unknown as {
-        results: { columns: Record<string, string> }[]
-      }
-      expect(results[0]?.columns).toMatchObject({
-        slug: 'who-wins',
-        title: 'Who wins, A or B?',
-        reward: '',
-      })
-      expect(results[1]?.columns.title).toBe(`'=HYPERLINK("http://x")`)
-      const again = linesOf(
-        (await world.run(['batch', 'sign', 'today.csv', '--ndjson'])).stdout,
-      ) as { outcome: string; columns?: { slug: string } }[]
-      expect(again[0]).toMatchObject({ outcome: 'reused', columns: { slug: 'who-wins' } })
-    },
-  )
-
-  test('rows without an answer are left out and told; a sheet without any is exit 2', async () => {
-    world.file('today.csv', await sheetOf(['Benfica', '', '']))
-    const looked = await world.run(['batch', 'submit', 'today.csv', '--dry-run'])
-    expect(looked.stderr).toContain('left out without an outcome: 2 rows, line 3, 4')
+test.each([
+  ['as it is', (text: string) => text],
+  ['as a spreadsheet of another country writes it', european],
+  [
+    'with tabs',
+    (text: string) => european(text).replaceAll(';', '\t').replaceAll('\t Benfica', '; Benfica'),
+  ],
+  ['with blank rows below', (text: string) => `${text},,,,,,,\r\n`],
+])(
+  '%s: answers in words are signed, other columns are carried to the results',
+  async (_name, edit) => {
+    world.file('today.csv', edit(await sheetOf(['porto', 'NO', 'Yes (p2)'])))
     const ran = await world.run(['batch', 'submit', 'today.csv', '--json'])
     expect(ran.code, ran.stderr).toBe(0)
-    expect(documentOf(ran).results).toHaveLength(1)
-    world.file('empty.csv', await sheetOf([]))
-    const empty = await world.run(['batch', 'submit', 'empty.csv', '--json'])
-    expect([empty.code, errorOf(empty).code]).toEqual([2, 'empty_input'])
-  })
+    expect(world.calls[0]?.items.map((one) => one.proposed_price)).toEqual([
+      priceOf.p1,
+      priceOf.p1,
+      priceOf.p2,
+    ])
+    const { results } = documentOf(ran) as unknown as {
+      results: { columns: Record<string, string> }[]
+    }
+    expect(results[0]?.columns).toMatchObject({
+      slug: 'who-wins',
+      title: 'Who wins, A or B?',
+      reward: '',
+    })
+    expect(results[1]?.columns.title).toBe(`'=HYPERLINK("http://x")`)
+    const again = linesOf((await world.run(['batch', 'sign', 'today.csv', '--ndjson'])).stdout) as {
+      outcome: string
+      columns?: { slug: string }
+    }[]
+    expect(again[0]).toMatchObject({ outcome: 'reused', columns: { slug: 'who-wins' } })
+  },
+)
 
-  test('a slug alone names its question where the sheet has no identifiers', async () => {
-    await sheetOf([])
-    world.file('today.csv', 'slug;outcome\nwho-wins;benfica\n')
-    const ran = await world.run(['batch', 'submit', 'today.csv', '--json'])
-    expect(ran.code, ran.stderr).toBe(0)
-    expect(documentOf(ran).results[0]).toMatchObject({ identifier: 'who-wins' })
-  })
+test('rows without an answer are left out and told; a sheet without any is exit 2', async () => {
+  world.file('today.csv', await sheetOf(['Benfica', '', '']))
+  const looked = await world.run(['batch', 'submit', 'today.csv', '--dry-run'])
+  expect(looked.stderr).toContain('left out without an outcome: 2 rows, line 3, 4')
+  const ran = await world.run(['batch', 'submit', 'today.csv', '--json'])
+  expect(ran.code, ran.stderr).toBe(0)
+  expect(documentOf(ran).results).toHaveLength(1)
+  world.file('empty.csv', await sheetOf([]))
+  const empty = await world.run(['batch', 'submit', 'empty.csv', '--json'])
+  expect([empty.code, errorOf(empty).code]).toEqual([2, 'empty_input'])
 })
 
-describe('a bad sheet: a clear error, nothing signed, nothing sent', () => {
-  test('all bad lines are told at once, with number and reason', async () => {
-    const sheet = await sheetOf(['p1', 'p1', 'p1'])
-    const id = (n: number) => `0x${String(n).repeat(64)}`
-    world.file(
-      'today.csv',
-      `${sheet}${id(1)},,t,l,b,r,e,c,,=1+1\n${id(2)},,a\u0000b,l,b,r,e,c,,p1\n${id(3)},,t,l,b,r,e,c,,p7\nnot an id,,t,l,b,r,e,c,,yes\n${id(4)},,t\n${id(5)},"a"b,t,l,b,r,e,c,,no\nwho-wins,,t,l,b,r,e,c,,no\n`,
-    )
-    const ran = await world.run(['batch', 'submit', 'today.csv'])
+test('a slug alone names its question where the sheet has no identifiers', async () => {
+  await sheetOf([])
+  world.file('today.csv', 'slug;outcome\nwho-wins;benfica\n')
+  const ran = await world.run(['batch', 'submit', 'today.csv', '--json'])
+  expect(ran.code, ran.stderr).toBe(0)
+  expect(documentOf(ran).results[0]).toMatchObject({ identifier: 'who-wins' })
+})
+
+test('all bad lines are told at once, with number and reason', async () => {
+  const sheet = await sheetOf(['p1', 'p1', 'p1'])
+  const id = (n: number) => `0x${String(n).repeat(64)}`
+  world.file(
+    'today.csv',
+    `${sheet}${id(1)},,t,l,b,r,e,c,,=1+1\n${id(2)},,a\u0000b,l,b,r,e,c,,p1\n${id(3)},,t,l,b,r,e,c,,p7\nnot an id,,t,l,b,r,e,c,,yes\n${id(4)},,t\n${id(5)},"a"b,t,l,b,r,e,c,,no\nwho-wins,,t,l,b,r,e,c,,no\n`,
+  )
+  const ran = await world.run(['batch', 'submit', 'today.csv'])
+  expect(ran.code).toBe(2)
+  const lines = ran.stderr.split('\n').filter((line) => line.startsWith('  line'))
+  expect(lines.map((line) => line.trim().replace(/\s+/g, ' '))).toEqual([
+    'line 5: outcome holds a formula',
+    'line 6: title holds a NUL',
+    'line 7: outcome "p7" is none of p1, p2, p3',
+    'line 8: identifier is neither a question id nor a slug nor a URL of Polymarket',
+    'line 9: the row has 3 cells, the header has 10',
+    'line 10: text follows a closing quote',
+    'lines 2 and 11 are the same question for the same proposer',
+  ])
+  const json = errorOf(await world.run(['batch', 'submit', 'today.csv', '--json']))
+  for (const line of ['line 5: ', 'line 10: ', 'lines 2 and 11 '])
+    expect(json.detail).toContain(line)
+  const plan = await world.run(['plan', 'today.csv'])
+  expect(plan.code).toBe(2)
+  expect(plan.stderr).toContain('line 9: ')
+  expect(neverSigned()).toBe(true)
+  expect(world.calls).toEqual([])
+})
+
+test('a thousand faults are counted, and the first told', async () => {
+  world.file('today.csv', `identifier,outcome\n${'nobody,=1\n'.repeat(1_000)}`)
+  const ran = await world.run(['batch', 'submit', 'today.csv'])
+  expect(ran.code).toBe(2)
+  expect(ran.stderr).toContain('1000 faults')
+  expect(ran.stderr).toContain('and 980 more')
+})
+
+test('words that mean nothing, or two things, are told of all rows before anything is signed', async () => {
+  const sheet = await sheetOf(['Sporting', 'maybe', 'Yes'])
+  const draw = world.ask('Draw?', { labels: ['Draw', 'draw'] })
+  world.file('today.csv', `${sheet}${draw.questionId},,,,b,r,e,c,,draw\n`)
+  for (const argv of [[], ['--dry-run'], ['--fit']]) {
+    const ran = await world.run(['batch', 'submit', 'today.csv', '--json', ...argv])
     expect(ran.code).toBe(2)
-    const lines = ran.stderr.split('\n').filter((line) => line.startsWith('  line'))
-    expect(lines.map((line) => line.trim().replace(/\s+/g, ' '))).toEqual([
-      'line 5: outcome holds a formula',
-      'line 6: title holds a NUL',
-      'line 7: outcome "p7" is none of p1, p2, p3',
-      'line 8: identifier is neither a question id nor a slug nor a URL of Polymarket',
-      'line 9: the row has 3 cells, the header has 10',
-      'line 10: text follows a closing quote',
-      'lines 2 and 11 are the same question for the same proposer',
-    ])
-    const json = errorOf(await world.run(['batch', 'submit', 'today.csv', '--json']))
-    for (const line of ['line 5: ', 'line 10: ', 'lines 2 and 11 '])
-      expect(json.detail).toContain(line)
-    const plan = await world.run(['plan', 'today.csv'])
-    expect(plan.code).toBe(2)
-    expect(plan.stderr).toContain('line 9: ')
-    expect(neverSigned()).toBe(true)
-    expect(world.calls).toEqual([])
-  })
+    expect(errorOf(ran)).toMatchObject({ code: 'bad_outcome' })
+    const { detail } = errorOf(ran)
+    expect(detail).toContain('line 2: the outcome "Sporting" is not an answer to this question')
+    expect(detail).toContain('line 3: the outcome "maybe"')
+    expect(detail).toContain('line 5: the outcome "draw" matches 2 answers: Draw (p1), draw (p2)')
+  }
+  expect(world.calls).toEqual([])
+  expect((await world.run(['journal', 'list', '--json'])).stdout).not.toContain('"journal_id"')
+})
 
-  test('a thousand faults are counted, and the first told', async () => {
-    world.file('today.csv', `identifier,outcome\n${'nobody,=1\n'.repeat(1_000)}`)
-    const ran = await world.run(['batch', 'submit', 'today.csv'])
-    expect(ran.code).toBe(2)
-    expect(ran.stderr).toContain('1000 faults')
-    expect(ran.stderr).toContain('and 980 more')
-  })
-
-  test('words that mean nothing, or two things, are told of all rows before anything is signed', async () => {
-    const sheet = await sheetOf(['Sporting', 'maybe', 'Yes'])
-    const draw = world.ask('Draw?', { labels: ['Draw', 'draw'] })
-    world.file('today.csv', `${sheet}${draw.questionId},,,,b,r,e,c,,draw\n`)
-    for (const argv of [[], ['--dry-run'], ['--fit']]) {
-      const ran = await world.run(['batch', 'submit', 'today.csv', '--json', ...argv])
-      expect(ran.code).toBe(2)
-      expect(errorOf(ran)).toMatchObject({ code: 'bad_outcome' })
-      const { detail } = errorOf(ran)
-      expect(detail).toContain('line 2: the outcome "Sporting" is not an answer to this question')
-      expect(detail).toContain('line 3: the outcome "maybe"')
-      expect(detail).toContain('line 5: the outcome "draw" matches 2 answers: Draw (p1), draw (p2)')
-    }
-    expect(world.calls).toEqual([])
-    expect((await world.run(['journal', 'list', '--json'])).stdout).not.toContain('"journal_id"')
-  })
-
-  test('a sheet whose columns were sorted apart is refused by its pinned slugs', async () => {
-    const sheet = await sheetOf(['p1', 'p1', 'p1'])
-    world.file(
-      'today.csv',
-      sheet.replace(',who-wins,', ',,').replace(/\r\n(0x\w+),,"'=/, '\r\n$1,who-wins,"\'='),
-    )
-    const ran = await world.run(['batch', 'submit', 'today.csv', '--json'])
-    expect([ran.code, errorOf(ran).code]).toEqual([2, 'untrusted_slug'])
-    expect(errorOf(ran).detail).toContain('line 3: the slug who-wins is pinned to')
-  })
+test('a sheet whose columns were sorted apart is refused by its pinned slugs', async () => {
+  const sheet = await sheetOf(['p1', 'p1', 'p1'])
+  world.file(
+    'today.csv',
+    sheet.replace(',who-wins,', ',,').replace(/\r\n(0x\w+),,"'=/, '\r\n$1,who-wins,"\'='),
+  )
+  const ran = await world.run(['batch', 'submit', 'today.csv', '--json'])
+  expect([ran.code, errorOf(ran).code]).toEqual([2, 'untrusted_slug'])
+  expect(errorOf(ran).detail).toContain('line 3: the slug who-wins is pinned to')
 })
 
 describe('contract §6: what the dry run says, the run does', () => {
@@ -259,48 +256,46 @@ describe('contract §6: what the dry run says, the run does', () => {
   })
 })
 
-describe('a sheet whose title or labels were sorted apart from its ids signs nothing', () => {
-  /** The cells of a column moved down by one line. */
-  const turned = (sheet: string, column: number) => {
-    const split = (line: string) => line.match(/("(?:[^"]|"")*"|[^,]*)(,|$)/g)?.slice(0, 10) ?? []
-    const [head = '', ...lines] = sheet.trimEnd().split('\r\n')
-    const rows = lines.map(split)
-    const cells = rows.map((row) => row[column])
-    return [
-      head,
-      ...rows.map((row, at) =>
-        row.map((cell, n) => (n === column ? cells.at(at - 1) : cell)).join(''),
-      ),
-      '',
-    ].join('\r\n')
+/** The cells of a column moved down by one line. */
+const turned = (sheet: string, column: number) => {
+  const split = (line: string) => line.match(/("(?:[^"]|"")*"|[^,]*)(,|$)/g)?.slice(0, 10) ?? []
+  const [head = '', ...lines] = sheet.trimEnd().split('\r\n')
+  const rows = lines.map(split)
+  const cells = rows.map((row) => row[column])
+  return [
+    head,
+    ...rows.map((row, at) =>
+      row.map((cell, n) => (n === column ? cells.at(at - 1) : cell)).join(''),
+    ),
+    '',
+  ].join('\r\n')
+}
+
+test.each([
+  ['title', 2, ['line 2', 'line 3', 'line 4']],
+  ['labels', 3, ['line 2', 'line 3']],
+] as const)('%s: every line that shows another question is told', async (name, column, lines) => {
+  world.file('today.csv', turned(await sheetOf(['p1', 'p2', 'p1']), column))
+  for (const argv of [['batch', 'submit'], ['run'], ['batch', 'submit', '--dry-run']]) {
+    const ran = await world.run([...argv, 'today.csv', '--json'])
+    expect([ran.code, errorOf(ran).code]).toEqual([2, 'other_question'])
+    const { detail } = errorOf(ran) as { detail: string }
+    for (const line of lines) expect(detail).toMatch(new RegExp(`${line}: its ${name} `))
   }
+  expect(world.calls).toEqual([])
+  const sign = await world.run(['batch', 'sign', 'today.csv', '--json'])
+  expect(sign.code).toBe(2)
+  expect((await world.run(['journal', 'list', '--json'])).stdout).not.toContain('"journal_id"')
+})
 
-  test.each([
-    ['title', 2, ['line 2', 'line 3', 'line 4']],
-    ['labels', 3, ['line 2', 'line 3']],
-  ] as const)('%s: every line that shows another question is told', async (name, column, lines) => {
-    world.file('today.csv', turned(await sheetOf(['p1', 'p2', 'p1']), column))
-    for (const argv of [['batch', 'submit'], ['run'], ['batch', 'submit', '--dry-run']]) {
-      const ran = await world.run([...argv, 'today.csv', '--json'])
-      expect([ran.code, errorOf(ran).code]).toEqual([2, 'other_question'])
-      const { detail } = errorOf(ran) as { detail: string }
-      for (const line of lines) expect(detail).toMatch(new RegExp(`${line}: its ${name} `))
-    }
-    expect(world.calls).toEqual([])
-    const sign = await world.run(['batch', 'sign', 'today.csv', '--json'])
-    expect(sign.code).toBe(2)
-    expect((await world.run(['journal', 'list', '--json'])).stdout).not.toContain('"journal_id"')
-  })
-
-  test('case, blanks and Unicode form of a title do not matter; an empty cell says nothing', async () => {
-    const sheet = await sheetOf(['p1', 'p1', 'p1'])
-    world.file(
-      'today.csv',
-      sheet.replace('Who wins, A or B?', '  WHO wins,  A or B?').replace('Will it rain?', ''),
-    )
-    const ran = await world.run(['batch', 'submit', 'today.csv', '--json'])
-    expect(ran.code, ran.stderr).toBe(0)
-  })
+test('case, blanks and Unicode form of a title do not matter; an empty cell says nothing', async () => {
+  const sheet = await sheetOf(['p1', 'p1', 'p1'])
+  world.file(
+    'today.csv',
+    sheet.replace('Who wins, A or B?', '  WHO wins,  A or B?').replace('Will it rain?', ''),
+  )
+  const ran = await world.run(['batch', 'submit', 'today.csv', '--json'])
+  expect(ran.code, ran.stderr).toBe(0)
 })
 
 const rowsOf = (terms: object[]) =>
@@ -367,50 +362,48 @@ test('contract §9: a unit that no pinned token has is a fault of its line', asy
   expect(ran.stderr).toMatch(/line 2: amount 5weth: the token is usdc/)
 })
 
-describe('--dry-run', () => {
-  test.each([120, 80, 40])(
-    'at %i columns: row, title, answer in words, amount, and the sums',
-    async (columns) => {
-      world.file('today.csv', await sheetOf(['porto', 'no', 'yes']))
-      const { stdout, code } = await world.run(['batch', 'submit', 'today.csv', '--dry-run'], {
-        columns,
-      })
-      expect(code).toBe(0)
-      const text = stdout.replace(/\s+/g, ' ')
-      for (const shown of [
-        'ROW',
-        'QUESTION',
-        'ANSWER',
-        'AMOUNT',
-        'Porto (p1)',
-        'No (p1)',
-        'Yes (p2)',
-      ])
-        expect(text).toContain(shown)
-      expect(text).toMatch(columns === 40 ? /Who wins/ : /Who wins, A or B\?/)
-      expect(text).toContain('3 would sign')
-      expect(text).toMatch(/would authorize .* in all/)
-      for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(columns)
-      expect(neverSigned()).toBe(true)
-    },
-  )
-
-  test('what is not to be signed says why; JSON has title, label and the other columns', async () => {
-    const sheet = await sheetOf(['porto', 'no', 'yes'])
-    world.file('today.csv', sheet)
-    expect((await world.run(['sign', 'who-wins', '--outcome', 'Benfica'])).code).toBe(0)
-    const ran = await world.run(['batch', 'submit', 'today.csv', '--dry-run', '--json'])
-    const { results } = JSON.parse(ran.stdout) as { results: object[] }
-    expect(results).toMatchObject([
-      { action: 'rejected', title: 'Who wins, A or B?', columns: { slug: 'who-wins' } },
-      { action: 'would_sign', outcome: 'p1', label: 'No' },
-      { action: 'would_sign', outcome: 'p2', label: 'Yes', title: 'Will it rain?' },
+test.each([120, 80, 40])(
+  'at %i columns: row, title, answer in words, amount, and the sums',
+  async (columns) => {
+    world.file('today.csv', await sheetOf(['porto', 'no', 'yes']))
+    const { stdout, code } = await world.run(['batch', 'submit', 'today.csv', '--dry-run'], {
+      columns,
+    })
+    expect(code).toBe(0)
+    const text = stdout.replace(/\s+/g, ' ')
+    for (const shown of [
+      'ROW',
+      'QUESTION',
+      'ANSWER',
+      'AMOUNT',
+      'Porto (p1)',
+      'No (p1)',
+      'Yes (p2)',
     ])
-    const { stdout } = await world.run(['batch', 'submit', 'today.csv', '--dry-run'])
-    expect(stdout).toMatch(/2 +Who wins, A or B\? +porto +rejected\n/)
-    expect(stdout).toContain('line 2: ')
-    expect(stdout).toContain('Benfica (p2)')
-  })
+      expect(text).toContain(shown)
+    expect(text).toMatch(columns === 40 ? /Who wins/ : /Who wins, A or B\?/)
+    expect(text).toContain('3 would sign')
+    expect(text).toMatch(/would authorize .* in all/)
+    for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(columns)
+    expect(neverSigned()).toBe(true)
+  },
+)
+
+test('what is not to be signed says why; JSON has title, label and the other columns', async () => {
+  const sheet = await sheetOf(['porto', 'no', 'yes'])
+  world.file('today.csv', sheet)
+  expect((await world.run(['sign', 'who-wins', '--outcome', 'Benfica'])).code).toBe(0)
+  const ran = await world.run(['batch', 'submit', 'today.csv', '--dry-run', '--json'])
+  const { results } = JSON.parse(ran.stdout) as { results: object[] }
+  expect(results).toMatchObject([
+    { action: 'rejected', title: 'Who wins, A or B?', columns: { slug: 'who-wins' } },
+    { action: 'would_sign', outcome: 'p1', label: 'No' },
+    { action: 'would_sign', outcome: 'p2', label: 'Yes', title: 'Will it rain?' },
+  ])
+  const { stdout } = await world.run(['batch', 'submit', 'today.csv', '--dry-run'])
+  expect(stdout).toMatch(/2 +Who wins, A or B\? +porto +rejected\n/)
+  expect(stdout).toContain('line 2: ')
+  expect(stdout).toContain('Benfica (p2)')
 })
 
 describe('property: columns of others are carried as they stand', () => {

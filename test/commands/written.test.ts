@@ -30,88 +30,86 @@ const ask = (argv: readonly string[], more: RunOptions = {}) =>
   run(home.path, argv, { env, fetch: gateway.fetch, ...more })
 const look = [...sign, '--dry-run']
 
-describe('amounts', () => {
-  test.each([
-    ['750usdc', '750000000'],
-    ['750.5usdc', '750500000'],
-    ['750000001raw', '750000001'],
-  ])('--amount %s authorizes %s raw units', async (text, raw) => {
-    expect(answerOf(await ask([...look, '--amount', text]))).toMatchObject({ amount: raw })
-  })
+test.each([
+  ['750usdc', '750000000'],
+  ['750.5usdc', '750500000'],
+  ['750000001raw', '750000001'],
+])('--amount %s authorizes %s raw units', async (text, raw) => {
+  expect(answerOf(await ask([...look, '--amount', text]))).toMatchObject({ amount: raw })
+})
 
-  test.each([
-    ['750000000', 'unit_missing'],
-    ['750eth', 'unknown_unit'],
-    ['750.0000001usdc', 'too_many_decimals'],
-    ['0.5raw', 'too_many_decimals'],
-    ['x', 'bad_number'],
-  ])('--amount %s is exit 2 (%s); nothing is signed and nobody is asked', async (text, code) => {
-    for (const flag of ['--amount', '--max-amount'])
-      expect(errorOf(await ask([...sign, flag, text]))).toMatchObject({ code, exit_code: 2 })
-    expect(gateway.received).toEqual([])
-    expect(answerOf(await ask(['journal', 'list', '--json']))).toMatchObject({ authorizations: [] })
-  })
+test.each([
+  ['750000000', 'unit_missing'],
+  ['750eth', 'unknown_unit'],
+  ['750.0000001usdc', 'too_many_decimals'],
+  ['0.5raw', 'too_many_decimals'],
+  ['x', 'bad_number'],
+])('--amount %s is exit 2 (%s); nothing is signed and nobody is asked', async (text, code) => {
+  for (const flag of ['--amount', '--max-amount'])
+    expect(errorOf(await ask([...sign, flag, text]))).toMatchObject({ code, exit_code: 2 })
+  expect(gateway.received).toEqual([])
+  expect(answerOf(await ask(['journal', 'list', '--json']))).toMatchObject({ authorizations: [] })
+})
 
-  test('a bare number is told with both its readings', async () => {
-    const { stderr } = await ask(['funds', 'approve', '--amount', '15000'])
-    expect(stderr).toContain('15000 tokens or 15000 raw units')
-    expect(stderr).toContain('15000raw for raw units')
-  })
+test('a bare number is told with both its readings', async () => {
+  const { stderr } = await ask(['funds', 'approve', '--amount', '15000'])
+  expect(stderr).toContain('15000 tokens or 15000 raw units')
+  expect(stderr).toContain('15000raw for raw units')
+})
 
-  test('without decimals of the token only raw units are taken', async () => {
-    trustFile({})
-    expect(errorOf(await ask([...look, '--amount', '750usdc']))).toMatchObject({
-      code: 'unknown_unit',
-      hint: expect.stringMatching(/raw.*--rpc-url.*token_info/),
+test('without decimals of the token only raw units are taken', async () => {
+  trustFile({})
+  expect(errorOf(await ask([...look, '--amount', '750usdc']))).toMatchObject({
+    code: 'unknown_unit',
+    hint: expect.stringMatching(/raw.*--rpc-url.*token_info/),
+  })
+  expect(answerOf(await ask([...look, '--amount', '750000000raw']))).toMatchObject({
+    amount: '750000000',
+  })
+})
+
+test('the file of --context tells the decimals, too', async () => {
+  trustFile({})
+  const units = { address: token, symbol: 'USDC.e', decimals: 6 }
+  write('context.json', JSON.stringify({ ...gateway.question, token: units }))
+  const ran = await ask([...look, '--context', 'context.json', '--amount', '750usdc'])
+  expect(JSON.parse(ran.stdout)).toMatchObject({ amount: '750000000' })
+})
+
+test('an amount in another pinned token than that of the bond is refused', async () => {
+  trustFile({
+    tokens: [token, other],
+    token_info: {
+      [token]: { symbol: 'USDC.e', decimals: 6 },
+      [other]: { symbol: 'pUSD', decimals: 6 },
+    },
+  })
+  for (const flag of ['--amount', '--max-amount'])
+    expect(errorOf(await ask([...sign, flag, '9000pusd']))).toMatchObject({
+      code: 'other_token',
+      exit_code: 2,
     })
-    expect(answerOf(await ask([...look, '--amount', '750000000raw']))).toMatchObject({
-      amount: '750000000',
-    })
-  })
+})
 
-  test('the file of --context tells the decimals, too', async () => {
-    trustFile({})
-    const units = { address: token, symbol: 'USDC.e', decimals: 6 }
-    write('context.json', JSON.stringify({ ...gateway.question, token: units }))
-    const ran = await ask([...look, '--context', 'context.json', '--amount', '750usdc'])
-    expect(JSON.parse(ran.stdout)).toMatchObject({ amount: '750000000' })
-  })
+test('variables and profiles take a bare number as raw units, and a unit', async () => {
+  for (const value of ['750000000', '750usdc']) {
+    env = { ...env, PROPOSER_MAX_AMOUNT: value }
+    expect(answerOf(await ask(look))).toMatchObject({ amount: '750000000' })
+    env = { ...env, PROPOSER_MAX_AMOUNT: '' }
+    answerOf(await ask(['config', 'set', 'max-amount', value, '--json']))
+    expect(answerOf(await ask(look))).toMatchObject({ amount: '750000000' })
+  }
+  env = { ...env, PROPOSER_MAX_AMOUNT: '749.999999usdc' }
+  expect(errorOf(await ask(look))).toMatchObject({ code: 'amount_above_cap' })
+})
 
-  test('an amount in another pinned token than that of the bond is refused', async () => {
-    trustFile({
-      tokens: [token, other],
-      token_info: {
-        [token]: { symbol: 'USDC.e', decimals: 6 },
-        [other]: { symbol: 'pUSD', decimals: 6 },
-      },
-    })
-    for (const flag of ['--amount', '--max-amount'])
-      expect(errorOf(await ask([...sign, flag, '9000pusd']))).toMatchObject({
-        code: 'other_token',
-        exit_code: 2,
-      })
-  })
-
-  test('variables and profiles take a bare number as raw units, and a unit', async () => {
-    for (const value of ['750000000', '750usdc']) {
-      env = { ...env, PROPOSER_MAX_AMOUNT: value }
-      expect(answerOf(await ask(look))).toMatchObject({ amount: '750000000' })
-      env = { ...env, PROPOSER_MAX_AMOUNT: '' }
-      answerOf(await ask(['config', 'set', 'max-amount', value, '--json']))
-      expect(answerOf(await ask(look))).toMatchObject({ amount: '750000000' })
-    }
-    env = { ...env, PROPOSER_MAX_AMOUNT: '749.999999usdc' }
-    expect(errorOf(await ask(look))).toMatchObject({ code: 'amount_above_cap' })
-  })
-
-  test('token_info that a merge would change is a change of the pins', async () => {
-    write(
-      'more.json',
-      JSON.stringify({ ...pins, token_info: { [token]: { symbol: 'USDC.e', decimals: 18 } } }),
-    )
-    const ran = await ask(['trust', 'init', '--from', 'more.json', '--dry-run', '--json'])
-    expect(answerOf(ran).changed).toEqual([expect.stringContaining('18 decimals')])
-  })
+test('token_info that a merge would change is a change of the pins', async () => {
+  write(
+    'more.json',
+    JSON.stringify({ ...pins, token_info: { [token]: { symbol: 'USDC.e', decimals: 18 } } }),
+  )
+  const ran = await ask(['trust', 'init', '--from', 'more.json', '--dry-run', '--json'])
+  expect(answerOf(ran).changed).toEqual([expect.stringContaining('18 decimals')])
 })
 
 const right = getAddress(proposer)

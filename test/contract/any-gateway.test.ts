@@ -58,81 +58,79 @@ const acknowledgements: readonly (readonly [string, (body: Json) => Json])[] = [
   ],
 ]
 
-describe('S1, robustness §6: 200 or 202 with a valid UUID is accepted and journaled', () => {
-  test.each(acknowledgements)(
-    'a single acknowledgement with %s, and its replay',
-    async (_what, change) => {
-      world.answers = at(['submit', (body: Json) => ({ ...change(body), region: 'eu-1' })])
-      const [first, again] = [await world.ask(submit), await world.ask(submit)]
-      expect([first.code, again.code]).toEqual([0, 0])
-      const told = JSON.parse(first.stdout)
-      expect(await world.journaled()).toMatchObject([
-        { state: 'accepted', candidate_id: told.candidate_id },
-      ])
-      expect(JSON.parse(again.stdout)).toMatchObject({
-        outcome: 'replayed',
-        candidate_id: told.candidate_id,
-      })
-      const { status = null, received_at = null } = change({
-        status: 'received',
-        received_at: '2026-11-20T05:38:00.000Z',
-      })
-      expect(told).toMatchObject({
-        status,
-        received_at: received_at === null ? null : String(received_at),
-      })
-      expect(journalText()).toContain('"region":"eu-1"')
-    },
-  )
-
-  test.each(acknowledgements)(
-    'a result of a batch with %s, without client_ref where none was sent',
-    async (_what, change) => {
-      const candidate = (result: Json) => ({
-        ...without(result, 'client_ref'),
-        candidate: change(result.candidate as Json),
-      })
-      world.answers = at(['submitBatch', item(candidate)])
-      const { code, stdout } = await world.ask(['batch', 'submit', rows(), '--json'])
-      expect(code).toBe(0)
-      const [result] = JSON.parse(stdout).results
-      expect(result).toMatchObject({ outcome: 'accepted', client_ref: null })
-      expect(await world.journaled()).toMatchObject([
-        { state: 'accepted', candidate_id: result.candidate.candidate_id },
-      ])
-    },
-  )
-
-  test('a reference of another item is no answer about this one (exit 6); where none is echoed the order tells', async () => {
-    const send = async () =>
-      (await world.ask(['batch', 'submit', rows({ client_ref: 'mine' }), '--json'])).code
-    world.answers = at(['submitBatch', item((result) => ({ ...result, client_ref: 'other' }))])
-    expect(await send()).toBe(6)
-    world.answers = at(['submitBatch', item((result) => without(result, 'client_ref'))])
-    expect(await send()).toBe(0)
-  })
-
-  test('an id in capitals: journaled in small letters, which 0.1 reads; asked about as the gateway spelt it', async () => {
-    const spelled = 'ABCDEF00-0000-4000-8000-000000000001'
-    world.answers = at(['submit', (body: Json) => ({ ...body, candidate_id: spelled })])
-    expect((await world.ask(submit)).code).toBe(0)
-    const ack = JSON.parse(journalText().match(/^.*"k":"ack".*$/m)?.[0] ?? '')
-    expect(ack.d).toMatchObject({
-      candidate_id: spelled.toLowerCase(),
-      answer: { candidate_id: spelled },
+test.each(acknowledgements)(
+  'S1: a single acknowledgement with %s, and its replay',
+  async (_what, change) => {
+    world.answers = at(['submit', (body: Json) => ({ ...change(body), region: 'eu-1' })])
+    const [first, again] = [await world.ask(submit), await world.ask(submit)]
+    expect([first.code, again.code]).toEqual([0, 0])
+    const told = JSON.parse(first.stdout)
+    expect(await world.journaled()).toMatchObject([
+      { state: 'accepted', candidate_id: told.candidate_id },
+    ])
+    expect(JSON.parse(again.stdout)).toMatchObject({
+      outcome: 'replayed',
+      candidate_id: told.candidate_id,
     })
-    for (const id of [spelled, spelled.toLowerCase()]) await world.ask(['status', id])
-    await world.ask(['poll', '--all', '--timeout', '1'])
-    const asked = world.gateway.calls.filter((call) => call.includes('/status/'))
-    expect(asked.length).toBeGreaterThan(2)
-    for (const call of asked) expect(call).toMatch(new RegExp(`/status/${spelled}$`))
-  })
+    const { status = null, received_at = null } = change({
+      status: 'received',
+      received_at: '2026-11-20T05:38:00.000Z',
+    })
+    expect(told).toMatchObject({
+      status,
+      received_at: received_at === null ? null : String(received_at),
+    })
+    expect(journalText()).toContain('"region":"eu-1"')
+  },
+)
 
-  test('without a UUID the outcome stays unknown (exit 6)', async () => {
-    world.answers = at(['submit', (body: Json) => ({ ...body, candidate_id: 'c-1' })])
-    expect((await world.ask(submit)).code).toBe(6)
-    expect(await world.journaled()).toMatchObject([{ state: 'unknown', candidate_id: null }])
+test.each(acknowledgements)(
+  'S1: a result of a batch with %s, without client_ref where none was sent',
+  async (_what, change) => {
+    const candidate = (result: Json) => ({
+      ...without(result, 'client_ref'),
+      candidate: change(result.candidate as Json),
+    })
+    world.answers = at(['submitBatch', item(candidate)])
+    const { code, stdout } = await world.ask(['batch', 'submit', rows(), '--json'])
+    expect(code).toBe(0)
+    const [result] = JSON.parse(stdout).results
+    expect(result).toMatchObject({ outcome: 'accepted', client_ref: null })
+    expect(await world.journaled()).toMatchObject([
+      { state: 'accepted', candidate_id: result.candidate.candidate_id },
+    ])
+  },
+)
+
+test('S1: a reference of another item is no answer about this one (exit 6); where none is echoed the order tells', async () => {
+  const send = async () =>
+    (await world.ask(['batch', 'submit', rows({ client_ref: 'mine' }), '--json'])).code
+  world.answers = at(['submitBatch', item((result) => ({ ...result, client_ref: 'other' }))])
+  expect(await send()).toBe(6)
+  world.answers = at(['submitBatch', item((result) => without(result, 'client_ref'))])
+  expect(await send()).toBe(0)
+})
+
+test('S1: an id in capitals: journaled in small letters, which 0.1 reads; asked about as the gateway spelt it', async () => {
+  const spelled = 'ABCDEF00-0000-4000-8000-000000000001'
+  world.answers = at(['submit', (body: Json) => ({ ...body, candidate_id: spelled })])
+  expect((await world.ask(submit)).code).toBe(0)
+  const ack = JSON.parse(journalText().match(/^.*"k":"ack".*$/m)?.[0] ?? '')
+  expect(ack.d).toMatchObject({
+    candidate_id: spelled.toLowerCase(),
+    answer: { candidate_id: spelled },
   })
+  for (const id of [spelled, spelled.toLowerCase()]) await world.ask(['status', id])
+  await world.ask(['poll', '--all', '--timeout', '1'])
+  const asked = world.gateway.calls.filter((call) => call.includes('/status/'))
+  expect(asked.length).toBeGreaterThan(2)
+  for (const call of asked) expect(call).toMatch(new RegExp(`/status/${spelled}$`))
+})
+
+test('S1: without a UUID the outcome stays unknown (exit 6)', async () => {
+  world.answers = at(['submit', (body: Json) => ({ ...body, candidate_id: 'c-1' })])
+  expect((await world.ask(submit)).code).toBe(6)
+  expect(await world.journaled()).toMatchObject([{ state: 'unknown', candidate_id: null }])
 })
 
 test('S2, §2.7: a context that says every fact once, in its own place and form, is taken; a lie in one of them is not', async () => {

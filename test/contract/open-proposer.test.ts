@@ -215,31 +215,29 @@ describe('many proposals', () => {
   })
 })
 
-describe('closing', () => {
-  test('stops what is running with an InterruptedError, and what comes after is refused', async () => {
-    let answer = (_response: Response) => {}
-    const asked = new Promise<void>((resolve) => {
-      world.intercept.before = async (path) => {
-        if (!isSubmission(path)) return undefined
-        resolve()
-        return new Promise((respond) => {
-          answer = respond
-        })
-      }
-    })
-    const proposer = await open({
-      trust: JSON.parse(readFileSync(join(world.home, 'trust', 'default.json'), 'utf8')),
-    })
-    const running = proposer.submit(terms()).catch((error: unknown) => error)
-    await asked
-    const closed = proposer[Symbol.asyncDispose]()
-    const busy = { error: { code: 'server_busy', detail: 'busy' } }
-    answer(Response.json(busy, { status: 503, headers: { 'retry-after': '1' } }))
-    await closed
-    expect(await running).toBeInstanceOf(InterruptedError)
-    await expect(proposer.submit(terms())).rejects.toMatchObject({ code: 'proposer_closed' })
-    await proposer.close()
+test('stops what is running with an InterruptedError, and what comes after is refused', async () => {
+  let answer = (_response: Response) => {}
+  const asked = new Promise<void>((resolve) => {
+    world.intercept.before = async (path) => {
+      if (!isSubmission(path)) return undefined
+      resolve()
+      return new Promise((respond) => {
+        answer = respond
+      })
+    }
   })
+  const proposer = await open({
+    trust: JSON.parse(readFileSync(join(world.home, 'trust', 'default.json'), 'utf8')),
+  })
+  const running = proposer.submit(terms()).catch((error: unknown) => error)
+  await asked
+  const closed = proposer[Symbol.asyncDispose]()
+  const busy = { error: { code: 'server_busy', detail: 'busy' } }
+  answer(Response.json(busy, { status: 503, headers: { 'retry-after': '1' } }))
+  await closed
+  expect(await running).toBeInstanceOf(InterruptedError)
+  await expect(proposer.submit(terms())).rejects.toMatchObject({ code: 'proposer_closed' })
+  await proposer.close()
 })
 
 describe('what it refuses', () => {

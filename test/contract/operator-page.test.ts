@@ -157,73 +157,71 @@ describe("contract §6: the operator's page", () => {
   })
 })
 
-describe('robustness §5: events', () => {
-  test('come when something has changed, and say where a browser takes them up', async () => {
-    let ready = false
-    const admin = await listening(source({ figures: () => ({ ready }) }))
-    const reader = reading(admin)
-    await reader.until(`event: candidates\ndata: [{"candidate_id":"${id}"}]\n\n`)
-    expect(reader.heard()).toContain('event: failures\ndata: {"count":0,"rows":[]}\n\n')
-    expect(reader.heard()).toMatch(/content-type: text\/event-stream/i)
-    expect(reader.heard()).toContain('retry: 2000\n\n')
-    ready = true
-    await reader.until('event: figures\ndata: {"ready":true}\n\n')
-    expect(reader.heard().match(/event: candidates/g)).toHaveLength(1)
-    expect(reader.heard().match(/event: figures/g)).toHaveLength(2)
-  })
+test('robustness §5: come when something has changed, and say where a browser takes them up', async () => {
+  let ready = false
+  const admin = await listening(source({ figures: () => ({ ready }) }))
+  const reader = reading(admin)
+  await reader.until(`event: candidates\ndata: [{"candidate_id":"${id}"}]\n\n`)
+  expect(reader.heard()).toContain('event: failures\ndata: {"count":0,"rows":[]}\n\n')
+  expect(reader.heard()).toMatch(/content-type: text\/event-stream/i)
+  expect(reader.heard()).toContain('retry: 2000\n\n')
+  ready = true
+  await reader.until('event: figures\ndata: {"ready":true}\n\n')
+  expect(reader.heard().match(/event: candidates/g)).toHaveLength(1)
+  expect(reader.heard().match(/event: figures/g)).toHaveLength(2)
+})
 
-  test('end with the listener, for each reader by an event of its own', async () => {
-    const admin = await listening(source())
-    const readers = [reading(admin), reading(admin)]
-    for (const reader of readers) await reader.until('event: candidates')
-    const ended = Promise.all(readers.map(({ socket }) => once(socket, 'close')))
-    await admin.close()
-    await ended
-    for (const reader of readers) expect(reader.heard()).toContain('event: end\ndata: {}\n\n')
-  })
+test('robustness §5: end with the listener, for each reader by an event of its own', async () => {
+  const admin = await listening(source())
+  const readers = [reading(admin), reading(admin)]
+  for (const reader of readers) await reader.until('event: candidates')
+  const ended = Promise.all(readers.map(({ socket }) => once(socket, 'close')))
+  await admin.close()
+  await ended
+  for (const reader of readers) expect(reader.heard()).toContain('event: end\ndata: {}\n\n')
+})
 
-  test('go on where the store cannot be read, and the list stays as it was told', async () => {
-    let isBroken = false
-    const unreadable = new StorageError('store_unavailable', 'no disk', {
-      httpStatus: 503,
-      hint: '-',
-    })
-    const admin = await listening(
-      source({
-        figures: () => ({ isBroken }),
-        candidates: async () => {
-          if (isBroken) throw unreadable
-          return []
-        },
-      }),
-    )
-    const reader = reading(admin)
-    await reader.until('event: candidates\ndata: []')
-    isBroken = true
-    await reader.until('{"isBroken":true}')
-    isBroken = false
-    await reader.until('{"isBroken":false}')
-    expect(reader.heard().match(/event: candidates/g)).toHaveLength(1)
+test('robustness §5: go on where the store cannot be read, and the list stays as it was told', async () => {
+  let isBroken = false
+  const unreadable = new StorageError('store_unavailable', 'no disk', {
+    httpStatus: 503,
+    hint: '-',
   })
+  const admin = await listening(
+    source({
+      figures: () => ({ isBroken }),
+      candidates: async () => {
+        if (isBroken) throw unreadable
+        return []
+      },
+    }),
+  )
+  const reader = reading(admin)
+  await reader.until('event: candidates\ndata: []')
+  isBroken = true
+  await reader.until('{"isBroken":true}')
+  isBroken = false
+  await reader.until('{"isBroken":false}')
+  expect(reader.heard().match(/event: candidates/g)).toHaveLength(1)
+})
 
-  test('R17: a reader that reads nothing is dropped, and the others hear on', async () => {
-    let count = 0
-    const admin = await listening(
-      source({ figures: () => ({ count: count++, weight: 'x'.repeat(100_000) }) }),
-    )
-    const slow = reading(admin)
-    await slow.until('event: candidates')
-    slow.socket.pause()
-    const quick = connect(admin.port, '127.0.0.1').resume()
-    sockets.push(quick)
-    quick.write('GET /operator/events HTTP/1.1\r\nHost: localhost\r\n\r\n')
-    while (count < 200) await once(quick, 'data')
-    slow.socket.resume()
-    await once(slow.socket, 'close')
-    expect(slow.heard()).not.toContain('event: end')
-    const before = count
-    while (count < before + 2) await once(quick, 'data')
-  })
+test('R17: a reader that reads nothing is dropped, and the others hear on', async () => {
+  let count = 0
+  const admin = await listening(
+    source({ figures: () => ({ count: count++, weight: 'x'.repeat(100_000) }) }),
+  )
+  const slow = reading(admin)
+  await slow.until('event: candidates')
+  slow.socket.pause()
+  const quick = connect(admin.port, '127.0.0.1').resume()
+  sockets.push(quick)
+  quick.write('GET /operator/events HTTP/1.1\r\nHost: localhost\r\n\r\n')
+  while (count < 200) await once(quick, 'data')
+  slow.socket.resume()
+  await once(slow.socket, 'close')
+  expect(slow.heard()).not.toContain('event: end')
+  const before = count
+  while (count < before + 2) await once(quick, 'data')
 })
 
 function fakeReader(writableLength = 0) {

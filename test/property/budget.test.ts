@@ -32,201 +32,197 @@ const conditions = fc.record({
   sliding: fc.boolean(),
 })
 
-describe('§8: the budget that the processes of a machine share', () => {
-  test('alone no call draws a 429, and all is sent in 1.05 of the least time, whatever the processes, latencies and clocks', async () => {
-    await fc.assert(
-      fc.asyncProperty(conditions, processes, async (given, all) => {
-        const world = budgetWorld(given)
-        await runAll(
-          world,
-          all.map(({ items, startMs }) => world.worker(items, { startMs })),
-        )
-        expect(world.refusedAtMs).toEqual([])
-        expect(world.spent.items).toBe(itemsOf(all))
-        expect(world.time.nowMs()).toBeLessThanOrEqual(
-          Math.max(0.05 * windowMs, 1.05 * leastMs(itemsOf(all), given)),
-        )
-      }),
-      {
-        numRuns: 60,
-        examples: [
+test('§8: alone no call draws a 429, and all is sent in 1.05 of the least time, whatever the processes, latencies and clocks', async () => {
+  await fc.assert(
+    fc.asyncProperty(conditions, processes, async (given, all) => {
+      const world = budgetWorld(given)
+      await runAll(
+        world,
+        all.map(({ items, startMs }) => world.worker(items, { startMs })),
+      )
+      expect(world.refusedAtMs).toEqual([])
+      expect(world.spent.items).toBe(itemsOf(all))
+      expect(world.time.nowMs()).toBeLessThanOrEqual(
+        Math.max(0.05 * windowMs, 1.05 * leastMs(itemsOf(all), given)),
+      )
+    }),
+    {
+      numRuns: 60,
+      examples: [
+        [
+          { seed: 874996, latencyMs: [0, 5], serverPace: 1, diskMs: 0, sliding: false },
           [
-            { seed: 874996, latencyMs: [0, 5], serverPace: 1, diskMs: 0, sliding: false },
-            [
-              { items: 65, startMs: 75 },
-              { items: 157, startMs: 0 },
-            ],
+            { items: 65, startMs: 75 },
+            { items: 157, startMs: 0 },
           ],
         ],
-      },
-    )
-  })
+      ],
+    },
+  )
+})
 
-  test('calls that cannot be split draw none either', async () => {
-    await fc.assert(
-      fc.asyncProperty(conditions, processes, async (given, all) => {
-        const world = budgetWorld(given)
-        await runAll(
-          world,
-          all.map(({ items, startMs }) => world.worker(items, { startMs, whole: 100 })),
-        )
-        expect(world.refusedAtMs).toEqual([])
-        expect(world.spent.items).toBe(itemsOf(all))
-      }),
-      { numRuns: 30 },
-    )
-  })
+test('§8: calls that cannot be split draw none either', async () => {
+  await fc.assert(
+    fc.asyncProperty(conditions, processes, async (given, all) => {
+      const world = budgetWorld(given)
+      await runAll(
+        world,
+        all.map(({ items, startMs }) => world.worker(items, { startMs, whole: 100 })),
+      )
+      expect(world.refusedAtMs).toEqual([])
+      expect(world.spent.items).toBe(itemsOf(all))
+    }),
+    { numRuns: 30 },
+  )
+})
 
-  test('lost requests, lost answers and processes that die with a reservation draw none and stop nobody', async () => {
-    const faults = fc.record({
-      lossShare: fc.constantFrom(0.1, 0.4),
-      deaths: fc.array(fc.integer({ min: 0, max: 3 }), { maxLength: 3 }),
+test('§8: lost requests, lost answers and processes that die with a reservation draw none and stop nobody', async () => {
+  const faults = fc.record({
+    lossShare: fc.constantFrom(0.1, 0.4),
+    deaths: fc.array(fc.integer({ min: 0, max: 3 }), { maxLength: 3 }),
+  })
+  await fc.assert(
+    fc.asyncProperty(conditions, processes, faults, async (given, all, { lossShare, deaths }) => {
+      const world = budgetWorld({ ...given, lossShare })
+      const dying = deaths.map((dieAfterCalls) => world.worker(400, { dieAfterCalls }))
+      await runAll(world, [
+        ...dying,
+        ...all.map(({ items, startMs }) => world.worker(items, { startMs })),
+      ])
+      expect(world.refusedAtMs).toEqual([])
+      expect(world.spent.items).toBeGreaterThanOrEqual(itemsOf(all))
+    }),
+    { numRuns: 30 },
+  )
+})
+
+test('§8: any limits and window lengths are learnt, with a window that somebody opened earlier, and a gateway that starts anew', async () => {
+  // Two windows of one size have one name: an answer does not say which of them it tells of.
+  const limits = fc
+    .record({
+      windowMs: fc.constantFrom(1_000, 2_000, 10_000, 60_000, 300_000),
+      perClientItems: fc.integer({ min: 1, max: 300 }),
+      globalItems: fc.integer({ min: 50, max: 300 }),
     })
-    await fc.assert(
-      fc.asyncProperty(conditions, processes, faults, async (given, all, { lossShare, deaths }) => {
-        const world = budgetWorld({ ...given, lossShare })
-        const dying = deaths.map((dieAfterCalls) => world.worker(400, { dieAfterCalls }))
-        await runAll(world, [
-          ...dying,
-          ...all.map(({ items, startMs }) => world.worker(items, { startMs })),
-        ])
-        expect(world.refusedAtMs).toEqual([])
-        expect(world.spent.items).toBeGreaterThanOrEqual(itemsOf(all))
-      }),
-      { numRuns: 30 },
-    )
+    .filter(({ perClientItems, globalItems }) => perClientItems !== globalItems)
+  const before = fc.record({
+    items: fc.integer({ min: 1, max: 300 }),
+    address: fc.constantFrom('us', 'others'),
   })
-
-  test('any limits and window lengths are learnt, with a window that somebody opened earlier, and a gateway that starts anew', async () => {
-    // Two windows of one size have one name: an answer does not say which of them it tells of.
-    const limits = fc
-      .record({
-        windowMs: fc.constantFrom(1_000, 2_000, 10_000, 60_000, 300_000),
-        perClientItems: fc.integer({ min: 1, max: 300 }),
-        globalItems: fc.integer({ min: 50, max: 300 }),
-      })
-      .filter(({ perClientItems, globalItems }) => perClientItems !== globalItems)
-    const before = fc.record({
-      items: fc.integer({ min: 1, max: 300 }),
-      address: fc.constantFrom('us', 'others'),
-    })
-    await fc.assert(
-      fc.asyncProperty(
-        conditions,
-        limits,
-        before,
-        processes,
-        fc.boolean(),
-        async (given, made, { items, address }, all, restarts) => {
-          const world = budgetWorld({
-            ...given,
-            sliding: false,
-            latencyMs: [0, Math.min(given.latencyMs[1], made.windowMs / 20)],
-            limits: made,
-          })
-          const first = Math.min(items, made.perClientItems - 1, made.globalItems - 1)
-          // How long a window is shows only in one that a call of ours opened; a longer one that
-          // others opened, and that is hidden behind another, cannot be told from one of the
-          // default length.
-          const who = made.windowMs > windowMs ? 'us' : address
-          if (first > 0) await world.time.run(world.foreigner([{ atMs: 0, items: first }], who))
-          const restarting = async () => {
-            await world.time.sleep(made.windowMs * 1.4)
-            world.restart()
-          }
-          const startMs = 0.3 * made.windowMs
-          const scale = Math.max(
-            1,
-            Math.ceil(itemsOf(all) / (10 * Math.min(made.perClientItems, made.globalItems))),
-          )
-          const work = all.map((one) => world.worker(Math.ceil(one.items / scale), { startMs }))
-          // Within the second that headers round by, a new start right after a window opened cannot
-          // be seen.
-          const isSeen = restarts && made.windowMs >= windowMs
-          await runAll(world, isSeen ? [...work, restarting()] : work)
-          expect(world.refusedAtMs).toEqual([])
-        },
-      ),
-      { numRuns: 60 },
-    )
-  })
-
-  test('R13: a wall clock that is set, forwards or back, draws none and costs no window', async () => {
-    const jumps = fc.array(
-      fc.record({
-        afterMs: fc.integer({ min: 100, max: 90_000 }),
-        byMs: fc.oneof(
-          fc.constantFrom(-3_600_000, 3_600_000),
-          fc.integer({ min: -200_000, max: 200_000 }),
-        ),
-      }),
-      {
-        minLength: 1,
-        maxLength: 3,
-      },
-    )
-    await fc.assert(
-      fc.asyncProperty(conditions, processes, jumps, async (given, all, set) => {
-        const world = budgetWorld(given)
-        const total = itemsOf(all)
-        const setting = async () => {
-          for (const { afterMs, byMs } of set) {
-            await world.time.sleep(Math.min(afterMs, boundMs(total) / 4))
-            world.time.jump(byMs)
-          }
+  await fc.assert(
+    fc.asyncProperty(
+      conditions,
+      limits,
+      before,
+      processes,
+      fc.boolean(),
+      async (given, made, { items, address }, all, restarts) => {
+        const world = budgetWorld({
+          ...given,
+          sliding: false,
+          latencyMs: [0, Math.min(given.latencyMs[1], made.windowMs / 20)],
+          limits: made,
+        })
+        const first = Math.min(items, made.perClientItems - 1, made.globalItems - 1)
+        // How long a window is shows only in one that a call of ours opened; a longer one that
+        // others opened, and that is hidden behind another, cannot be told from one of the
+        // default length.
+        const who = made.windowMs > windowMs ? 'us' : address
+        if (first > 0) await world.time.run(world.foreigner([{ atMs: 0, items: first }], who))
+        const restarting = async () => {
+          await world.time.sleep(made.windowMs * 1.4)
+          world.restart()
         }
-        await runAll(world, [
-          setting(),
-          ...all.map(({ items, startMs }) => world.worker(items, { startMs })),
-        ])
+        const startMs = 0.3 * made.windowMs
+        const scale = Math.max(
+          1,
+          Math.ceil(itemsOf(all) / (10 * Math.min(made.perClientItems, made.globalItems))),
+        )
+        const work = all.map((one) => world.worker(Math.ceil(one.items / scale), { startMs }))
+        // Within the second that headers round by, a new start right after a window opened cannot
+        // be seen.
+        const isSeen = restarts && made.windowMs >= windowMs
+        await runAll(world, isSeen ? [...work, restarting()] : work)
         expect(world.refusedAtMs).toEqual([])
-        expect(world.time.nowMs()).toBeLessThanOrEqual(
-          Math.max(0.05 * windowMs, 1.05 * leastMs(total, given)),
-        )
-      }),
-      { numRuns: 30 },
-    )
-  })
+      },
+    ),
+    { numRuns: 60 },
+  )
+})
 
-  test('others behind the same address who take a third cost at most one 429 a window, and are left a share', async () => {
-    const others = fc.record({
-      everyMs: fc.constantFrom(1_500, 7_500, 15_000),
-      offsetMs: fc.integer({ min: 0, max: 10_000 }),
-    })
-    await fc.assert(
-      fc.asyncProperty(conditions, others, async (given, { everyMs, offsetMs }) => {
-        const world = budgetWorld({ ...given, sliding: false })
-        const calls = Array.from({ length: Math.floor(600_000 / everyMs) }, (_, index) => ({
-          atMs: offsetMs + index * everyMs,
-          items: everyMs / 1_500,
-        }))
-        const work = Array.from({ length: 4 }, () => world.worker(160))
-        await runAll(world, [...work, world.foreigner(calls)])
-        expect(world.spent.items).toBe(640)
-        expect(world.refusedAtMs.length).toBeLessThanOrEqual(
-          Math.ceil(world.spent.lastMs / windowMs),
-        )
-      }),
-      { numRuns: 20 },
-    )
-  })
+test('R13: a wall clock that is set, forwards or back, draws none and costs no window', async () => {
+  const jumps = fc.array(
+    fc.record({
+      afterMs: fc.integer({ min: 100, max: 90_000 }),
+      byMs: fc.oneof(
+        fc.constantFrom(-3_600_000, 3_600_000),
+        fc.integer({ min: -200_000, max: 200_000 }),
+      ),
+    }),
+    {
+      minLength: 1,
+      maxLength: 3,
+    },
+  )
+  await fc.assert(
+    fc.asyncProperty(conditions, processes, jumps, async (given, all, set) => {
+      const world = budgetWorld(given)
+      const total = itemsOf(all)
+      const setting = async () => {
+        for (const { afterMs, byMs } of set) {
+          await world.time.sleep(Math.min(afterMs, boundMs(total) / 4))
+          world.time.jump(byMs)
+        }
+      }
+      await runAll(world, [
+        setting(),
+        ...all.map(({ items, startMs }) => world.worker(items, { startMs })),
+      ])
+      expect(world.refusedAtMs).toEqual([])
+      expect(world.time.nowMs()).toBeLessThanOrEqual(
+        Math.max(0.05 * windowMs, 1.05 * leastMs(total, given)),
+      )
+    }),
+    { numRuns: 30 },
+  )
+})
 
-  test('a gateway that sends no RateLimit headers is kept to its documented budget', async () => {
-    await fc.assert(
-      fc.asyncProperty(conditions, processes, async (given, all) => {
-        const world = budgetWorld({ ...given, silent: true })
-        await runAll(
-          world,
-          all.map(({ items, startMs }) => world.worker(items, { startMs })),
-        )
-        expect(world.refusedAtMs).toEqual([])
-        expect(world.time.nowMs()).toBeLessThanOrEqual(
-          Math.max(0.05 * windowMs, 1.05 * leastMs(itemsOf(all), given)),
-        )
-      }),
-      { numRuns: 30 },
-    )
+test('§8: others behind the same address who take a third cost at most one 429 a window, and are left a share', async () => {
+  const others = fc.record({
+    everyMs: fc.constantFrom(1_500, 7_500, 15_000),
+    offsetMs: fc.integer({ min: 0, max: 10_000 }),
   })
+  await fc.assert(
+    fc.asyncProperty(conditions, others, async (given, { everyMs, offsetMs }) => {
+      const world = budgetWorld({ ...given, sliding: false })
+      const calls = Array.from({ length: Math.floor(600_000 / everyMs) }, (_, index) => ({
+        atMs: offsetMs + index * everyMs,
+        items: everyMs / 1_500,
+      }))
+      const work = Array.from({ length: 4 }, () => world.worker(160))
+      await runAll(world, [...work, world.foreigner(calls)])
+      expect(world.spent.items).toBe(640)
+      expect(world.refusedAtMs.length).toBeLessThanOrEqual(Math.ceil(world.spent.lastMs / windowMs))
+    }),
+    { numRuns: 20 },
+  )
+})
+
+test('§8: a gateway that sends no RateLimit headers is kept to its documented budget', async () => {
+  await fc.assert(
+    fc.asyncProperty(conditions, processes, async (given, all) => {
+      const world = budgetWorld({ ...given, silent: true })
+      await runAll(
+        world,
+        all.map(({ items, startMs }) => world.worker(items, { startMs })),
+      )
+      expect(world.refusedAtMs).toEqual([])
+      expect(world.time.nowMs()).toBeLessThanOrEqual(
+        Math.max(0.05 * windowMs, 1.05 * leastMs(itemsOf(all), given)),
+      )
+    }),
+    { numRuns: 30 },
+  )
 })
 
 test('§8: whatever others send, an address gets its items as long as all that others may spend leaves room for them', () => {

@@ -8,7 +8,7 @@ import {
   toEventSelector,
   toFunctionSelector,
 } from 'viem'
-import { describe, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import {
   canonicalPermit2,
   ctfAdapterAbi,
@@ -120,50 +120,48 @@ test('domain §3–§5: the small constants are as measured', () => {
   expect(ooReporterAbi.map(({ name }) => name)).toEqual(['getRequest', 'optimisticOracle'])
 })
 
-describe('contract §8: the compiled contracts', () => {
-  test('artifacts.json was made from these sources (else: npm run contracts)', () => {
-    const hash = createHash('sha256')
-    const names = readdirSync(folder).filter((name) => name.endsWith('.sol'))
-    for (const name of names.sort())
-      hash.update(`${name}\0${readFileSync(new URL(name, folder), 'utf8')}\0`)
-    expect(artifacts.sources_sha256).toBe(hash.digest('hex'))
-  })
+test('contract §8: artifacts.json was made from these sources (else: npm run contracts)', () => {
+  const hash = createHash('sha256')
+  const names = readdirSync(folder).filter((name) => name.endsWith('.sol'))
+  for (const name of names.sort())
+    hash.update(`${name}\0${readFileSync(new URL(name, folder), 'utf8')}\0`)
+  expect(artifacts.sources_sha256).toBe(hash.digest('hex'))
+})
 
-  test.each([
-    ['SignedProposer', signedProposerAbi],
-    ['Permit2', permit2Abi],
-    ['ManagedOracle', [...oracleAbi, ...proxyAbi]],
-    ['ManagedOracleV3', [...oracleAbi, ...oracleV3Abi]],
-    ['AddressWhitelist', whitelistAbi],
-    ['CtfAdapter', ctfAdapterAbi],
-    ['Token', erc20Abi],
-    ['Wallet', erc1271Abi],
-  ] as const)(
-    '%s has every function and event that the product uses, with the same types',
-    (name, abi) => {
-      const shape = (items: readonly unknown[]): Map<string, string> => {
-        const known = (items as (AbiEvent | AbiFunction)[]).filter(
-          ({ type }) => type === 'function' || type === 'event',
-        )
-        return new Map(
-          known.map((item) => [
-            item.type === 'event' ? toEventSelector(item) : toFunctionSelector(item),
-            outputs(item),
-          ]),
-        )
-      }
-      const compiled = shape(artifacts.contracts[name]?.abi ?? [])
-      const used = shape(abi)
-      expect(used.size).toBeGreaterThan(0)
-      for (const [selector, types] of used)
-        expect([selector, compiled.get(selector)]).toEqual([selector, types])
-    },
-  )
+test.each([
+  ['SignedProposer', signedProposerAbi],
+  ['Permit2', permit2Abi],
+  ['ManagedOracle', [...oracleAbi, ...proxyAbi]],
+  ['ManagedOracleV3', [...oracleAbi, ...oracleV3Abi]],
+  ['AddressWhitelist', whitelistAbi],
+  ['CtfAdapter', ctfAdapterAbi],
+  ['Token', erc20Abi],
+  ['Wallet', erc1271Abi],
+] as const)(
+  'contract §8: %s has every function and event that the product uses, with the same types',
+  (name, abi) => {
+    const shape = (items: readonly unknown[]): Map<string, string> => {
+      const known = (items as (AbiEvent | AbiFunction)[]).filter(
+        ({ type }) => type === 'function' || type === 'event',
+      )
+      return new Map(
+        known.map((item) => [
+          item.type === 'event' ? toEventSelector(item) : toFunctionSelector(item),
+          outputs(item),
+        ]),
+      )
+    }
+    const compiled = shape(artifacts.contracts[name]?.abi ?? [])
+    const used = shape(abi)
+    expect(used.size).toBeGreaterThan(0)
+    for (const [selector, types] of used)
+      expect([selector, compiled.get(selector)]).toEqual([selector, types])
+  },
+)
 
-  test('EIP-170: each contract could be deployed on a real chain', () => {
-    for (const { code } of Object.values(artifacts.contracts))
-      expect((code.length - 2) / 2).toBeLessThanOrEqual(24_576)
-  })
+test('EIP-170: each contract could be deployed on a real chain', () => {
+  for (const { code } of Object.values(artifacts.contracts))
+    expect((code.length - 2) / 2).toBeLessThanOrEqual(24_576)
 })
 
 function outputs(item: AbiEvent | AbiFunction): string {

@@ -218,89 +218,85 @@ describe('the service', () => {
   })
 })
 
-describe('Prometheus and Grafana', () => {
-  interface Rule {
-    readonly alert: string
-    readonly expr: string
-    readonly labels: { readonly severity: string }
-    readonly annotations: { readonly summary: string; readonly action: string }
-  }
-  const { groups } = parseYaml(read('prometheus/alerts.yml')) as {
-    groups: readonly { readonly name: string; readonly rules: readonly Rule[] }[]
-  }
-  const rules = groups.flatMap(({ rules }) => rules)
-  const dashboard = JSON.parse(read('grafana/dashboard.json'))
-  const queries: readonly string[] = [
-    ...dashboard.panels.flatMap(({ targets = [] }: { targets?: { expr: string }[] }) =>
-      targets.map(({ expr }) => expr),
-    ),
-    ...dashboard.templating.list.map(({ query }: { query: string }) => query),
-  ]
+interface Rule {
+  readonly alert: string
+  readonly expr: string
+  readonly labels: { readonly severity: string }
+  readonly annotations: { readonly summary: string; readonly action: string }
+}
+const { groups } = parseYaml(read('prometheus/alerts.yml')) as {
+  groups: readonly { readonly name: string; readonly rules: readonly Rule[] }[]
+}
+const rules = groups.flatMap(({ rules }) => rules)
+const dashboard = JSON.parse(read('grafana/dashboard.json'))
+const queries: readonly string[] = [
+  ...dashboard.panels.flatMap(({ targets = [] }: { targets?: { expr: string }[] }) =>
+    targets.map(({ expr }) => expr),
+  ),
+  ...dashboard.templating.list.map(({ query }: { query: string }) => query),
+]
 
+test.each([
+  ['the alerts', rules.map(({ expr }) => expr)],
+  ['the dashboard', queries],
+])('%s: every metric is one of /metrics, with the labels that it has there', (_, all) => {
+  const registry = createMetrics({
+    snapshot: () => ({ reasons: [], gauges: {} as never }),
+    requestCounts: () => [],
+    host: { storeBytes: async () => 0, droppedLines: () => 0, isShared: true },
+    meters: createMeters({ isShared: true }),
+  })
+  const faults: string[] = []
+  let count = 0
+  for (const [, name = '', braces = ''] of all
+    .join('\n')
+    .matchAll(/\b(proposer_[a-z]\w*)(\{[^}]*\})?/g)) {
+    count += 1
+    const metric = registry.getSingleMetric(name.replace(/_(bucket|sum|count)$/, '')) as
+      | { readonly labelNames: readonly string[] }
+      | undefined
+    if (metric === undefined) faults.push(name)
+    const known = [...(metric?.labelNames ?? []), 'job', 'instance', 'le']
+    for (const [, label = ''] of braces.matchAll(/(\w+)\s*[=!]/g))
+      if (!known.includes(label)) faults.push(`${name}{${label}}`)
+  }
+  expect(count).toBeGreaterThan(20)
+  expect(faults).toEqual([])
+})
+
+test('what is scraped is the port that the gateways of the set open for it', () => {
+  const { metrics } = parseConfig(JSON.parse(read('gateway.json')), 'deploy/gateway.json')
+  expect(metrics?.host).toBe('0.0.0.0')
+  const { scrape_configs } = parseYaml(read('prometheus/prometheus.yml')) as {
+    scrape_configs: readonly { static_configs: readonly { targets: readonly string[] }[] }[]
+  }
+  expect(scrape_configs[0]?.static_configs[0]?.targets).toEqual(
+    ['gateway-1', 'gateway-2'].map((name) => `${name}:${metrics?.port}`),
+  )
+  expect(Object.keys(compose.services)).toEqual(expect.arrayContaining(['gateway-1', 'gateway-2']))
+})
+
+test('each alert says how urgent it is and what to do', () => {
+  for (const { alert, labels, annotations } of rules) {
+    expect([alert, labels.severity]).toEqual([alert, expect.stringMatching(/^(page|ticket)$/)])
+    expect(annotations.action).not.toBe('')
+  }
+  expect(new Set(rules.map(({ alert }) => alert)).size).toBe(rules.length)
+  expect(groups.map(({ name }) => name)).toEqual(['proposer', 'proposer-shared'])
+  const low = rules.find(({ alert }) => alert === 'ProposerLowBalance')?.expr
+  expect(low).toBe(`proposer_executor_paid_proposals < ${fewProposals}`)
+})
+
+describeWith(['promtool'], 'promtool reads rules and settings', () => {
   test.each([
-    ['the alerts', rules.map(({ expr }) => expr)],
-    ['the dashboard', queries],
-  ])('%s: every metric is one of /metrics, with the labels that it has there', (_, all) => {
-    const registry = createMetrics({
-      snapshot: () => ({ reasons: [], gauges: {} as never }),
-      requestCounts: () => [],
-      host: { storeBytes: async () => 0, droppedLines: () => 0, isShared: true },
-      meters: createMeters({ isShared: true }),
+    ['check', 'rules', 'alerts.yml'],
+    ['test', 'rules', 'alerts.test.yml'],
+    ['check', 'config', 'prometheus.yml'],
+  ])('promtool %s %s %s', (...words) => {
+    const { status, stderr } = spawnSync(pathOf('promtool'), words, {
+      cwd: join(folder, 'prometheus'),
+      encoding: 'utf8',
     })
-    const faults: string[] = []
-    let count = 0
-    for (const [, name = '', braces = ''] of all
-      .join('\n')
-      .matchAll(/\b(proposer_[a-z]\w*)(\{[^}]*\})?/g)) {
-      count += 1
-      const metric = registry.getSingleMetric(name.replace(/_(bucket|sum|count)$/, '')) as
-        | { readonly labelNames: readonly string[] }
-        | undefined
-      if (metric === undefined) faults.push(name)
-      const known = [...(metric?.labelNames ?? []), 'job', 'instance', 'le']
-      for (const [, label = ''] of braces.matchAll(/(\w+)\s*[=!]/g))
-        if (!known.includes(label)) faults.push(`${name}{${label}}`)
-    }
-    expect(count).toBeGreaterThan(20)
-    expect(faults).toEqual([])
-  })
-
-  test('what is scraped is the port that the gateways of the set open for it', () => {
-    const { metrics } = parseConfig(JSON.parse(read('gateway.json')), 'deploy/gateway.json')
-    expect(metrics?.host).toBe('0.0.0.0')
-    const { scrape_configs } = parseYaml(read('prometheus/prometheus.yml')) as {
-      scrape_configs: readonly { static_configs: readonly { targets: readonly string[] }[] }[]
-    }
-    expect(scrape_configs[0]?.static_configs[0]?.targets).toEqual(
-      ['gateway-1', 'gateway-2'].map((name) => `${name}:${metrics?.port}`),
-    )
-    expect(Object.keys(compose.services)).toEqual(
-      expect.arrayContaining(['gateway-1', 'gateway-2']),
-    )
-  })
-
-  test('each alert says how urgent it is and what to do', () => {
-    for (const { alert, labels, annotations } of rules) {
-      expect([alert, labels.severity]).toEqual([alert, expect.stringMatching(/^(page|ticket)$/)])
-      expect(annotations.action).not.toBe('')
-    }
-    expect(new Set(rules.map(({ alert }) => alert)).size).toBe(rules.length)
-    expect(groups.map(({ name }) => name)).toEqual(['proposer', 'proposer-shared'])
-    const low = rules.find(({ alert }) => alert === 'ProposerLowBalance')?.expr
-    expect(low).toBe(`proposer_executor_paid_proposals < ${fewProposals}`)
-  })
-
-  describeWith(['promtool'], 'promtool reads rules and settings', () => {
-    test.each([
-      ['check', 'rules', 'alerts.yml'],
-      ['test', 'rules', 'alerts.test.yml'],
-      ['check', 'config', 'prometheus.yml'],
-    ])('promtool %s %s %s', (...words) => {
-      const { status, stderr } = spawnSync(pathOf('promtool'), words, {
-        cwd: join(folder, 'prometheus'),
-        encoding: 'utf8',
-      })
-      expect([status, stderr]).toEqual([0, expect.any(String)])
-    })
+    expect([status, stderr]).toEqual([0, expect.any(String)])
   })
 })

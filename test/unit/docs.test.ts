@@ -38,40 +38,38 @@ const rowsOf = (heading: string, page: string): readonly (readonly string[])[] =
         .map((cell) => cell.trim().replaceAll('`', '')),
     )
 
-describe('links', () => {
-  const texts = [...pages, 'CONTRIBUTING.md', 'SECURITY.md', 'CHANGELOG.md']
-  const anchorsOf = (page: string) =>
-    new Set(headingsOf(pageText(page)).map(({ title }) => anchorOf(title)))
+const texts = [...pages, 'CONTRIBUTING.md', 'SECURITY.md', 'CHANGELOG.md']
+const anchorsOf = (page: string) =>
+  new Set(headingsOf(pageText(page)).map(({ title }) => anchorOf(title)))
 
-  test.each(texts)('%s: each leads to a file and a heading that are there', (page) => {
-    const prose = pageText(page).replaceAll(/^```.*?^```$/gms, '')
-    const targets = [...prose.matchAll(/\]\(([^)]+)\)/g)]
-      .map(([, target = '']) => target)
-      .filter((target) => !/^https:/.test(target))
-    const broken = targets.filter((target) => {
-      const [path = '', anchor] = target.split('#')
-      const file = path === '' ? page : join(dirname(page), path)
-      return !existsSync(join(root, file)) || (anchor !== undefined && !anchorsOf(file).has(anchor))
-    })
-    expect(broken).toEqual([])
+test.each(texts)('%s: each leads to a file and a heading that are there', (page) => {
+  const prose = pageText(page).replaceAll(/^```.*?^```$/gms, '')
+  const targets = [...prose.matchAll(/\]\(([^)]+)\)/g)]
+    .map(([, target = '']) => target)
+    .filter((target) => !/^https:/.test(target))
+  const broken = targets.filter((target) => {
+    const [path = '', anchor] = target.split('#')
+    const file = path === '' ? page : join(dirname(page), path)
+    return !existsSync(join(root, file)) || (anchor !== undefined && !anchorsOf(file).has(anchor))
   })
+  expect(broken).toEqual([])
+})
 
-  test('README leads to every page', () => {
-    const named = [...pageText('README.md').matchAll(/\]\((docs\/[^)#]+)/g)].map(
-      ([, target]) => target,
-    )
-    expect(pages.filter((page) => page !== 'README.md' && !named.includes(page))).toEqual([])
-  })
+test('README leads to every page', () => {
+  const named = [...pageText('README.md').matchAll(/\]\((docs\/[^)#]+)/g)].map(
+    ([, target]) => target,
+  )
+  expect(pages.filter((page) => page !== 'README.md' && !named.includes(page))).toEqual([])
+})
 
-  test('paths in backticks are there', () => {
-    const named = [...pages, 'CONTRIBUTING.md'].flatMap((page) =>
-      [...pageText(page).matchAll(/`((?:src|test|bin|fixtures|scripts)\/[\w./-]+)`/g)].map(
-        ([, path = '']) => path,
-      ),
-    )
-    expect(named.length).toBeGreaterThan(50)
-    expect(named.filter((path) => !existsSync(join(root, path)))).toEqual([])
-  })
+test('paths in backticks are there', () => {
+  const named = [...pages, 'CONTRIBUTING.md'].flatMap((page) =>
+    [...pageText(page).matchAll(/`((?:src|test|bin|fixtures|scripts)\/[\w./-]+)`/g)].map(
+      ([, path = '']) => path,
+    ),
+  )
+  expect(named.length).toBeGreaterThan(50)
+  expect(named.filter((path) => !existsSync(join(root, path)))).toEqual([])
 })
 
 describe('code blocks', () => {

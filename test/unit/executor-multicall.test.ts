@@ -1,5 +1,5 @@
 import { decodeFunctionData } from 'viem'
-import { describe, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { signedProposerAbi } from '#core/chain/contracts'
 import { chunks } from '#core/gateway/executor/packing'
 import { carriedBy } from '#core/gateway/executor/transaction'
@@ -194,107 +194,103 @@ test('EIP-7825: no transaction has more gas than 2^24', async () => {
   expect(sizes(world)).toEqual([4, 4])
 })
 
-describe('when one of them cannot be executed any more', () => {
-  test('mined and reverted: who is to blame fails, the others are sent again one by one, and each round is proposed once', async () => {
-    const world = await createPipelineWorld()
-    const { questionIds, candidates } = await candidatesIn(world, 4)
-    await world.turn()
-    rivalProposes(world.chain, questionIds[1] ?? '0x', testSigner(9).address)
-    await world.pass(12)
-    expect(await world.ends(candidates)).toEqual(['executed', 'superseded', 'executed', 'executed'])
-    expect(sizes(world)).toEqual([4, 1, 1, 1])
-    expect(noncesOf(world)).toEqual([0, 1, 2, 3])
-    expect(world.ledger.slots()).toEqual([])
-  })
+test('mined and reverted: who is to blame fails, the others are sent again one by one, and each round is proposed once', async () => {
+  const world = await createPipelineWorld()
+  const { questionIds, candidates } = await candidatesIn(world, 4)
+  await world.turn()
+  rivalProposes(world.chain, questionIds[1] ?? '0x', testSigner(9).address)
+  await world.pass(12)
+  expect(await world.ends(candidates)).toEqual(['executed', 'superseded', 'executed', 'executed'])
+  expect(sizes(world)).toEqual([4, 1, 1, 1])
+  expect(noncesOf(world)).toEqual([0, 1, 2, 3])
+  expect(world.ledger.slots()).toEqual([])
+})
 
-  test('R3: pending, and a rival takes one round: the same nonce carries the others, without it', async () => {
-    const world = await createPipelineWorld()
-    const { questionIds, candidates } = await candidatesIn(world, 4)
-    await world.turn()
-    rivalProposes(world.chain, questionIds[2] ?? '0x', testSigner(9).address)
-    await world.emptyBlocks(1)
-    const dropped = await world.progress(candidates[2] as Candidate)
-    expect(dropped).toMatchObject({ status: 'selected', submission: { status: 'dropped' } })
-    await world.pass(8)
-    expect(await world.ends(candidates)).toEqual(['executed', 'executed', 'superseded', 'executed'])
-    expect(sizes(world)).toEqual([4, 3])
-    expect(noncesOf(world)).toEqual([0])
-  })
+test('R3: pending, and a rival takes one round: the same nonce carries the others, without it', async () => {
+  const world = await createPipelineWorld()
+  const { questionIds, candidates } = await candidatesIn(world, 4)
+  await world.turn()
+  rivalProposes(world.chain, questionIds[2] ?? '0x', testSigner(9).address)
+  await world.emptyBlocks(1)
+  const dropped = await world.progress(candidates[2] as Candidate)
+  expect(dropped).toMatchObject({ status: 'selected', submission: { status: 'dropped' } })
+  await world.pass(8)
+  expect(await world.ends(candidates)).toEqual(['executed', 'executed', 'superseded', 'executed'])
+  expect(sizes(world)).toEqual([4, 3])
+  expect(noncesOf(world)).toEqual([0])
+})
 
-  test('R3: the full transaction is mined although it was trimmed: all that it carries are executed', async () => {
-    const world = await createPipelineWorld()
-    const { questionIds, candidates } = await candidatesIn(world, 3)
-    await world.turn()
-    rivalProposes(world.chain, questionIds[0] ?? '0x', testSigner(9).address)
-    await world.emptyBlocks(1)
-    expect(sizes(world)).toEqual([3, 2])
-    // The block with the rival is undone, and a miner had kept the first transaction.
-    world.chain.reorg(1, { drop: true })
-    world.chain.clearPool()
-    const [first] = world.ledger.slots()[0]?.attempts ?? []
-    await world.chain.send(first?.raw ?? '0x')
-    world.chain.mine()
-    await world.turn()
-    await world.pass(5)
-    expect(await world.ends(candidates)).toEqual(['executed', 'executed', 'executed'])
-    expect(noncesOf(world)).toEqual([0])
-  })
+test('R3: the full transaction is mined although it was trimmed: all that it carries are executed', async () => {
+  const world = await createPipelineWorld()
+  const { questionIds, candidates } = await candidatesIn(world, 3)
+  await world.turn()
+  rivalProposes(world.chain, questionIds[0] ?? '0x', testSigner(9).address)
+  await world.emptyBlocks(1)
+  expect(sizes(world)).toEqual([3, 2])
+  // The block with the rival is undone, and a miner had kept the first transaction.
+  world.chain.reorg(1, { drop: true })
+  world.chain.clearPool()
+  const [first] = world.ledger.slots()[0]?.attempts ?? []
+  await world.chain.send(first?.raw ?? '0x')
+  world.chain.mine()
+  await world.turn()
+  await world.pass(5)
+  expect(await world.ends(candidates)).toEqual(['executed', 'executed', 'executed'])
+  expect(noncesOf(world)).toEqual([0])
+})
 
-  test('one deadline comes near: it is left out under the same nonce and ends as submission_expired', async () => {
-    const world = await createPipelineWorld()
-    const soon = world.chain.head.timestamp + 22n
-    const { candidates } = await candidatesIn(world, 3, (n) => (n === 1 ? { deadline: soon } : {}))
-    await world.turn()
-    await world.emptyBlocks(8)
-    expect(sizes(world)).toEqual([3, 2])
-    await world.pass(8)
-    expect(await world.ends(candidates)).toEqual(['executed', 'submission_expired', 'executed'])
-    expect(noncesOf(world)).toEqual([0])
-  })
+test('one deadline comes near: it is left out under the same nonce and ends as submission_expired', async () => {
+  const world = await createPipelineWorld()
+  const soon = world.chain.head.timestamp + 22n
+  const { candidates } = await candidatesIn(world, 3, (n) => (n === 1 ? { deadline: soon } : {}))
+  await world.turn()
+  await world.emptyBlocks(8)
+  expect(sizes(world)).toEqual([3, 2])
+  await world.pass(8)
+  expect(await world.ends(candidates)).toEqual(['executed', 'submission_expired', 'executed'])
+  expect(noncesOf(world)).toEqual([0])
+})
 
-  test('none is left: a self-transfer gives the nonce back, and each ends with its own reason', async () => {
-    const world = await createPipelineWorld()
-    const { questionIds, candidates } = await candidatesIn(world, 2)
-    await world.turn()
-    for (const questionId of questionIds)
-      rivalProposes(world.chain, questionId, testSigner(9).address)
-    await world.emptyBlocks(1)
-    await world.pass(6)
-    expect(await world.ends(candidates)).toEqual(['superseded', 'superseded'])
-    expect(
-      world.chain.taken.map(({ nonce, to }) => [nonce, to === world.executor.address]),
-    ).toEqual([
-      [0, false],
-      [0, true],
-    ])
-  })
+test('none is left: a self-transfer gives the nonce back, and each ends with its own reason', async () => {
+  const world = await createPipelineWorld()
+  const { questionIds, candidates } = await candidatesIn(world, 2)
+  await world.turn()
+  for (const questionId of questionIds)
+    rivalProposes(world.chain, questionId, testSigner(9).address)
+  await world.emptyBlocks(1)
+  await world.pass(6)
+  expect(await world.ends(candidates)).toEqual(['superseded', 'superseded'])
+  expect(world.chain.taken.map(({ nonce, to }) => [nonce, to === world.executor.address])).toEqual([
+    [0, false],
+    [0, true],
+  ])
+})
 
-  test('an owner takes back a nonce: left out, and ends as permit_nonce_used', async () => {
-    const world = await createPipelineWorld()
-    const { candidates } = await candidatesIn(world, 3)
-    await world.turn()
-    invalidateNonces(
-      world.chain,
-      world.proposer(1).address,
-      0n,
-      1n << BigInt(candidates[1]?.nonce ?? 0),
-    )
-    await world.emptyBlocks(1)
-    expect(sizes(world)).toEqual([3, 2])
-    await world.pass(8)
-    expect(await world.ends(candidates)).toEqual(['executed', 'permit_nonce_used', 'executed'])
-  })
+test('an owner takes back a nonce: left out, and ends as permit_nonce_used', async () => {
+  const world = await createPipelineWorld()
+  const { candidates } = await candidatesIn(world, 3)
+  await world.turn()
+  invalidateNonces(
+    world.chain,
+    world.proposer(1).address,
+    0n,
+    1n << BigInt(candidates[1]?.nonce ?? 0),
+  )
+  await world.emptyBlocks(1)
+  expect(sizes(world)).toEqual([3, 2])
+  await world.pass(8)
+  expect(await world.ends(candidates)).toEqual(['executed', 'permit_nonce_used', 'executed'])
+})
 
-  test('an operator rejects one while it is out: left out', async () => {
-    const world = await createPipelineWorld()
-    const { candidates } = await candidatesIn(world, 3)
-    await world.turn()
-    await world.reject(candidates[0] as Candidate)
-    await world.emptyBlocks(1)
-    expect(sizes(world)).toEqual([3, 2])
-    await world.pass(6)
-    expect(await world.ends(candidates)).toEqual(['operator_rejected', 'executed', 'executed'])
-  })
+test('an operator rejects one while it is out: left out', async () => {
+  const world = await createPipelineWorld()
+  const { candidates } = await candidatesIn(world, 3)
+  await world.turn()
+  await world.reject(candidates[0] as Candidate)
+  await world.emptyBlocks(1)
+  expect(sizes(world)).toEqual([3, 2])
+  await world.pass(6)
+  expect(await world.ends(candidates)).toEqual(['operator_rejected', 'executed', 'executed'])
 })
 
 test('R15: killed with a nonce bound and nothing signed: what still stands goes under it, the rest ends', async () => {

@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import {
   type Answer,
   answerError,
@@ -44,187 +44,184 @@ const json = (status: number, body: unknown, headers: Record<string, string> = {
   })
 const error = (code: string, detail = 'd') => ({ error: { code, detail } })
 
-describe('the classes of answers (robustness §6, contract §1)', () => {
-  const deep = `${'['.repeat(17)}${']'.repeat(17)}`
-  type Row = readonly [string, () => Response, Answer<unknown>['kind']]
-  const rows: readonly Row[] = [
-    ['202 with a valid acknowledgement', () => json(202, ack), 'accepted'],
-    ['200 with a valid acknowledgement', () => json(200, ack), 'accepted'],
-    [
-      'content type with a charset',
-      () => json(202, ack, { 'content-type': 'application/json; charset=utf-8' }),
-      'accepted',
-    ],
-    [
-      'a type of its own in JSON (RFC 6839)',
-      () => json(202, ack, { 'content-type': 'application/vnd.example.v1+json; charset=utf-8' }),
-      'accepted',
-    ],
-    [
-      'a byte order mark before the JSON',
-      () => json(202, `\uFEFF${JSON.stringify(ack)}`),
-      'accepted',
-    ],
-    [
-      'colons and quotes inside strings',
-      () => json(202, { ...ack, '"a": "b"': ['":"', { 'c:': 'd\\' }] }),
-      'accepted',
-    ],
-    [
-      'a candidate id that stands twice',
-      () => json(202, `{"candidate_id":"${candidateId}",${JSON.stringify(ack).slice(1)}`),
-      'uncertain',
-    ],
-    [
-      'a code that stands twice, once behind an escape',
-      () => json(422, '{"error":{"code":"a","c\\u006fde":"b","detail":"d"}}'),
-      'uncertain',
-    ],
-    ...[400, 403, 404, 405, 413, 422].map(
-      (status) => [`application JSON ${status}`, () => json(status, error('x')), 'refused'] as Row,
-    ),
-    ...[429, 503].map(
-      (status) => [`application JSON ${status}`, () => json(status, error('x')), 'deferred'] as Row,
-    ),
-    ['application JSON 409', () => json(409, error('candidate_conflict')), 'reconcile'],
-    ...[401, 408, 410, 418, 500, 502, 504, 599].map(
-      (status) =>
-        [`application JSON ${status}`, () => json(status, error('x')), 'uncertain'] as Row,
-    ),
-    ...[301, 302, 303, 307, 308].map(
-      (status) =>
-        [
-          `a redirect ${status}`,
-          () => json(status, error('x'), { location: 'https://evil.example' }),
-          'uncertain',
-        ] as Row,
-    ),
-    ...[200, 400, 403, 404, 409, 422, 429, 502, 503].map(
-      (status) =>
-        [
-          `HTML ${status}`,
-          () => new Response('<html>', { status, headers: { 'content-type': 'text/html' } }),
-          'uncertain',
-        ] as Row,
-    ),
-    ['an error body of another shape', () => json(400, { message: 'no' }), 'uncertain'],
-    ['a 202 without a UUID', () => json(202, { ...ack, candidate_id: 'x' }), 'uncertain'],
-    // Robustness §6: 200 or 202 with a valid UUID is accepted, whatever else the answer says.
-    [
-      'a 202 with another version',
-      () => json(202, { ...ack, version: { ...version, api: 'v2' } }),
-      'accepted',
-    ],
-    [
-      'a 202 with a UUID alone',
-      () => json(202, { candidate_id: ack.candidate_id.toUpperCase() }),
-      'accepted',
-    ],
-    [
-      'a refusal whose errors are of another form',
-      () => json(422, { ...error('schema_violation'), errors: ['proposer'] }),
-      'refused',
-    ],
-    ['broken JSON', () => json(202, '{"version":'), 'uncertain'],
-    ['no body', () => json(202, ''), 'uncertain'],
-    ['201', () => json(201, ack), 'uncertain'],
-    ['204', () => new Response(null, { status: 204 }), 'uncertain'],
-    [
-      'brackets inside a string, behind an escaped quote',
-      () => json(202, { ...ack, x: `"${'['.repeat(20)}` }),
-      'accepted',
-    ],
-    [
-      'JSON deeper than 16 behind a string that ends in a backslash',
-      () => json(202, `{"x":"\\\\","y":${deep},${JSON.stringify(ack).slice(1)}`),
-      'uncertain',
-    ],
-    [
-      'a string without an end',
-      () => json(202, `${JSON.stringify(ack).slice(0, -1)},"x":"`),
-      'uncertain',
-    ],
-    ['JSON deeper than 16', () => json(202, `{"version":${deep}}`), 'uncertain'],
-    ['over 64 KiB', () => json(202, { ...ack, padding: 'x'.repeat(65 * 1024) }), 'uncertain'],
-    [
-      'bytes that are no UTF-8',
-      () =>
-        new Response(new Uint8Array([0x22, 0xff, 0x22]), {
-          status: 400,
-          headers: { 'content-type': 'application/json' },
-        }),
-      'uncertain',
-    ],
-  ]
-  test.each(rows)('%s is %#', async (_name, response, kind) => {
-    expect((await answering(response).submit(questionId, '{}')).kind).toBe(kind)
-  })
+const deep = `${'['.repeat(17)}${']'.repeat(17)}`
+type Row = readonly [string, () => Response, Answer<unknown>['kind']]
+const rows: readonly Row[] = [
+  ['202 with a valid acknowledgement', () => json(202, ack), 'accepted'],
+  ['200 with a valid acknowledgement', () => json(200, ack), 'accepted'],
+  [
+    'content type with a charset',
+    () => json(202, ack, { 'content-type': 'application/json; charset=utf-8' }),
+    'accepted',
+  ],
+  [
+    'a type of its own in JSON (RFC 6839)',
+    () => json(202, ack, { 'content-type': 'application/vnd.example.v1+json; charset=utf-8' }),
+    'accepted',
+  ],
+  [
+    'a byte order mark before the JSON',
+    () => json(202, `\uFEFF${JSON.stringify(ack)}`),
+    'accepted',
+  ],
+  [
+    'colons and quotes inside strings',
+    () => json(202, { ...ack, '"a": "b"': ['":"', { 'c:': 'd\\' }] }),
+    'accepted',
+  ],
+  [
+    'a candidate id that stands twice',
+    () => json(202, `{"candidate_id":"${candidateId}",${JSON.stringify(ack).slice(1)}`),
+    'uncertain',
+  ],
+  [
+    'a code that stands twice, once behind an escape',
+    () => json(422, '{"error":{"code":"a","c\\u006fde":"b","detail":"d"}}'),
+    'uncertain',
+  ],
+  ...[400, 403, 404, 405, 413, 422].map(
+    (status) => [`application JSON ${status}`, () => json(status, error('x')), 'refused'] as Row,
+  ),
+  ...[429, 503].map(
+    (status) => [`application JSON ${status}`, () => json(status, error('x')), 'deferred'] as Row,
+  ),
+  ['application JSON 409', () => json(409, error('candidate_conflict')), 'reconcile'],
+  ...[401, 408, 410, 418, 500, 502, 504, 599].map(
+    (status) => [`application JSON ${status}`, () => json(status, error('x')), 'uncertain'] as Row,
+  ),
+  ...[301, 302, 303, 307, 308].map(
+    (status) =>
+      [
+        `a redirect ${status}`,
+        () => json(status, error('x'), { location: 'https://evil.example' }),
+        'uncertain',
+      ] as Row,
+  ),
+  ...[200, 400, 403, 404, 409, 422, 429, 502, 503].map(
+    (status) =>
+      [
+        `HTML ${status}`,
+        () => new Response('<html>', { status, headers: { 'content-type': 'text/html' } }),
+        'uncertain',
+      ] as Row,
+  ),
+  ['an error body of another shape', () => json(400, { message: 'no' }), 'uncertain'],
+  ['a 202 without a UUID', () => json(202, { ...ack, candidate_id: 'x' }), 'uncertain'],
+  // Robustness §6: 200 or 202 with a valid UUID is accepted, whatever else the answer says.
+  [
+    'a 202 with another version',
+    () => json(202, { ...ack, version: { ...version, api: 'v2' } }),
+    'accepted',
+  ],
+  [
+    'a 202 with a UUID alone',
+    () => json(202, { candidate_id: ack.candidate_id.toUpperCase() }),
+    'accepted',
+  ],
+  [
+    'a refusal whose errors are of another form',
+    () => json(422, { ...error('schema_violation'), errors: ['proposer'] }),
+    'refused',
+  ],
+  ['broken JSON', () => json(202, '{"version":'), 'uncertain'],
+  ['no body', () => json(202, ''), 'uncertain'],
+  ['201', () => json(201, ack), 'uncertain'],
+  ['204', () => new Response(null, { status: 204 }), 'uncertain'],
+  [
+    'brackets inside a string, behind an escaped quote',
+    () => json(202, { ...ack, x: `"${'['.repeat(20)}` }),
+    'accepted',
+  ],
+  [
+    'JSON deeper than 16 behind a string that ends in a backslash',
+    () => json(202, `{"x":"\\\\","y":${deep},${JSON.stringify(ack).slice(1)}`),
+    'uncertain',
+  ],
+  [
+    'a string without an end',
+    () => json(202, `${JSON.stringify(ack).slice(0, -1)},"x":"`),
+    'uncertain',
+  ],
+  ['JSON deeper than 16', () => json(202, `{"version":${deep}}`), 'uncertain'],
+  ['over 64 KiB', () => json(202, { ...ack, padding: 'x'.repeat(65 * 1024) }), 'uncertain'],
+  [
+    'bytes that are no UTF-8',
+    () =>
+      new Response(new Uint8Array([0x22, 0xff, 0x22]), {
+        status: 400,
+        headers: { 'content-type': 'application/json' },
+      }),
+    'uncertain',
+  ],
+]
+test.each(rows)('robustness §6: %s is %#', async (_name, response, kind) => {
+  expect((await answering(response).submit(questionId, '{}')).kind).toBe(kind)
+})
 
-  test('a body that breaks off is uncertain, whatever the status said', async () => {
-    for (const status of [200, 202, 400, 429, 503]) {
-      const broken = () =>
-        new ReadableStream({
-          start(controller) {
-            controller.enqueue(new TextEncoder().encode('{"error":'))
-            controller.error(new Error('cut'))
-          },
-        })
-      const answer = await submit(
-        async () =>
-          new Response(broken(), { status, headers: { 'content-type': 'application/json' } }),
-      )
-      expect(answer).toMatchObject({ kind: 'uncertain', httpStatus: status })
-    }
-  })
-
-  test('R5: a detail that echoes the signature does not pass it on', async () => {
-    const answer = await answering(() =>
-      json(422, error('invalid_signature_format', `your 0x${'ab'.repeat(65)} is bad`)),
-    ).submit(questionId, '{}')
-    expect(answer).toMatchObject({ kind: 'refused', detail: 'your [long hex] is bad' })
-    const strange = await answering(() => json(422, error(`\u001b[31m${'x'.repeat(80)}`))).submit(
-      questionId,
-      '{}',
+test('robustness §6: a body that breaks off is uncertain, whatever the status said', async () => {
+  for (const status of [200, 202, 400, 429, 503]) {
+    const broken = () =>
+      new ReadableStream({
+        start(controller) {
+          controller.enqueue(new TextEncoder().encode('{"error":'))
+          controller.error(new Error('cut'))
+        },
+      })
+    const answer = await submit(
+      async () =>
+        new Response(broken(), { status, headers: { 'content-type': 'application/json' } }),
     )
-    expect(strange).toMatchObject({ code: 'gateway_error' })
-  })
+    expect(answer).toMatchObject({ kind: 'uncertain', httpStatus: status })
+  }
+})
 
-  test('a call that admits nothing takes 200 only, and an uncertain one is exit 75', async () => {
-    const answer = await answering(() =>
-      json(202, { version, address: `0x${'1'.repeat(40)}`, eligible: true }),
-    ).eligibility(`0x${'1'.repeat(40)}`)
-    expect(answer.kind).toBe('uncertain')
-    if (answer.kind === 'accepted') throw new Error('accepted')
-    expect(answerError(answer, 'read').meta.exitCode).toBe(75)
-    expect(answerError(answer, 'submit').meta.exitCode).toBe(6)
-  })
+test('R5: a detail that echoes the signature does not pass it on', async () => {
+  const answer = await answering(() =>
+    json(422, error('invalid_signature_format', `your 0x${'ab'.repeat(65)} is bad`)),
+  ).submit(questionId, '{}')
+  expect(answer).toMatchObject({ kind: 'refused', detail: 'your [long hex] is bad' })
+  const strange = await answering(() => json(422, error(`\u001b[31m${'x'.repeat(80)}`))).submit(
+    questionId,
+    '{}',
+  )
+  expect(strange).toMatchObject({ code: 'gateway_error' })
+})
 
-  test('§8: a limit is believed however large it is, and past exact counting is as much as can be counted', async () => {
-    const told = async (limit: string, remaining: string, reset = '30') => {
-      const headers = {
-        'ratelimit-limit': limit,
-        'ratelimit-remaining': remaining,
-        'ratelimit-reset': reset,
-      }
-      return (
-        await answering(() => json(429, error('rate_limited'), headers)).submit(questionId, '{}')
-      ).rateLimit
+test('robustness §6: a call that admits nothing takes 200 only, and an uncertain one is exit 75', async () => {
+  const answer = await answering(() =>
+    json(202, { version, address: `0x${'1'.repeat(40)}`, eligible: true }),
+  ).eligibility(`0x${'1'.repeat(40)}`)
+  expect(answer.kind).toBe('uncertain')
+  if (answer.kind === 'accepted') throw new Error('accepted')
+  expect(answerError(answer, 'read').meta.exitCode).toBe(75)
+  expect(answerError(answer, 'submit').meta.exitCode).toBe(6)
+})
+
+test('§8: a limit is believed however large it is, and past exact counting is as much as can be counted', async () => {
+  const told = async (limit: string, remaining: string, reset = '30') => {
+    const headers = {
+      'ratelimit-limit': limit,
+      'ratelimit-remaining': remaining,
+      'ratelimit-reset': reset,
     }
-    expect(await told('1000000000', '999999999')).toEqual({
-      limit: 1_000_000_000,
-      remaining: 999_999_999,
-      resetSeconds: 30,
-    })
-    const most = 1e12
-    expect(await told('18446744073709551615', '18446744073709551614')).toEqual({
-      limit: most,
-      remaining: most,
-      resetSeconds: 30,
-    })
-    for (const bad of ['', '-1', '1e9', '120;w=60', '9'.repeat(21)])
-      expect(await told(bad, '7')).toBeUndefined()
-    expect(await told('120', '7', '1795192220')).toBeUndefined()
+    return (
+      await answering(() => json(429, error('rate_limited'), headers)).submit(questionId, '{}')
+    ).rateLimit
+  }
+  expect(await told('1000000000', '999999999')).toEqual({
+    limit: 1_000_000_000,
+    remaining: 999_999_999,
+    resetSeconds: 30,
   })
+  const most = 1e12
+  expect(await told('18446744073709551615', '18446744073709551614')).toEqual({
+    limit: most,
+    remaining: most,
+    resetSeconds: 30,
+  })
+  for (const bad of ['', '-1', '1e9', '120;w=60', '9'.repeat(21)])
+    expect(await told(bad, '7')).toBeUndefined()
+  expect(await told('120', '7', '1795192220')).toBeUndefined()
 })
 
 const hint = (header: string | undefined, detail = '') =>

@@ -211,44 +211,42 @@ describe('what `npm run manual` writes is up to date', () => {
   )
 })
 
-describe('contract §6: a mistyped word is guessed, exit 2', () => {
-  test.each([
-    [['sbumit'], 'submit'],
-    [['operator', 'candidats', 'list'], 'candidates'],
-    [['operator', 'candidates', 'lst'], 'list'],
-    [['candidates', 'list'], 'operator candidates'],
-    [['explain'], 'operator candidates explain'],
-    [['funds', 'aprove'], 'approve'],
-    [['devchain', 'strat'], 'start'],
-    [['poll', '--al'], '--all'],
-    [['poll', '--accuont', 'hot'], '--account'],
-    [['operator', 'candidates', 'list', '--status', 'execued'], 'executed'],
-    [['batch', 'sign', 'f', '--format', 'cvs'], 'csv'],
-    [['completion', 'bsah'], 'bash'],
-  ])('%j: did you mean %s?', async (argv, meant) => {
-    const ran = await run(home.path, [...argv, '--gateway', 'http://127.0.0.1:9', '--json'])
-    expect([ran.code, ran.stdout]).toEqual([2, ''])
-    const { error } = JSON.parse(ran.stderr) as { error: { hint: string } }
-    expect(error.hint.toLowerCase()).toContain(`did you mean ${meant}?`)
-  })
+test.each([
+  [['sbumit'], 'submit'],
+  [['operator', 'candidats', 'list'], 'candidates'],
+  [['operator', 'candidates', 'lst'], 'list'],
+  [['candidates', 'list'], 'operator candidates'],
+  [['explain'], 'operator candidates explain'],
+  [['funds', 'aprove'], 'approve'],
+  [['devchain', 'strat'], 'start'],
+  [['poll', '--al'], '--all'],
+  [['poll', '--accuont', 'hot'], '--account'],
+  [['operator', 'candidates', 'list', '--status', 'execued'], 'executed'],
+  [['batch', 'sign', 'f', '--format', 'cvs'], 'csv'],
+  [['completion', 'bsah'], 'bash'],
+])('contract §6: %j: did you mean %s?', async (argv, meant) => {
+  const ran = await run(home.path, [...argv, '--gateway', 'http://127.0.0.1:9', '--json'])
+  expect([ran.code, ran.stdout]).toEqual([2, ''])
+  const { error } = JSON.parse(ran.stderr) as { error: { hint: string } }
+  expect(error.hint.toLowerCase()).toContain(`did you mean ${meant}?`)
+})
 
-  test.each([[['demo', 'zzz']], [['zzzzzz']], [['batch', 'sign', 'f', '--format', 'pdf-file']]])(
-    '%j: nothing near, no guess',
-    async (argv) => {
-      const ran = await run(home.path, argv)
-      expect(ran.code).toBe(2)
-      expect(ran.stderr).not.toContain('Did you mean')
-      expect(ran.stderr).toContain('--help`')
-    },
-  )
+test.each([[['demo', 'zzz']], [['zzzzzz']], [['batch', 'sign', 'f', '--format', 'pdf-file']]])(
+  'contract §6: %j: nothing near, no guess',
+  async (argv) => {
+    const ran = await run(home.path, argv)
+    expect(ran.code).toBe(2)
+    expect(ran.stderr).not.toContain('Did you mean')
+    expect(ran.stderr).toContain('--help`')
+  },
+)
 
-  test('the nearest by letters put in, left out, changed or swapped, all of them where they are level', () => {
-    expect(nearest('valdiated', ['validated', 'selected'])).toEqual(['validated'])
-    expect(nearest('p', ['p1', 'p2', 'json'])).toEqual(['p1', 'p2'])
-    expect(nearest('CSV', ['csv'])).toEqual(['csv'])
-    expect(nearest('x', ['json'])).toEqual([])
-    expect(nearest('', ['json'])).toEqual([])
-  })
+test('contract §6: the nearest by letters put in, left out, changed or swapped, all of them where they are level', () => {
+  expect(nearest('valdiated', ['validated', 'selected'])).toEqual(['validated'])
+  expect(nearest('p', ['p1', 'p2', 'json'])).toEqual(['p1', 'p2'])
+  expect(nearest('CSV', ['csv'])).toEqual(['csv'])
+  expect(nearest('x', ['json'])).toEqual([])
+  expect(nearest('', ['json'])).toEqual([])
 })
 
 describe('contract §6: `proposer` alone tells what to do next, exit 0', () => {

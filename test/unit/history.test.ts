@@ -458,46 +458,44 @@ const wrongs: readonly (readonly [
   ],
 ]
 
-describe('T14: histories', () => {
-  test('R1-R8: one that holds is accepted, in whatever order its parts come', () => {
-    fc.assert(
-      fc.property(sound, ({ ways, stream }) => {
-        const verdict = verdictOf(stream)
-        expect(violationsText(verdict)).toBe('')
-        expect(verdict.checked.R8).toBe(ways.length)
-        expect(Math.min(...Object.values(verdict.checked))).toBeGreaterThan(0)
-      }),
-      { numRuns: 150, seed: 1 },
-    )
-  })
+test('R1-R8: one that holds is accepted, in whatever order its parts come', () => {
+  fc.assert(
+    fc.property(sound, ({ ways, stream }) => {
+      const verdict = verdictOf(stream)
+      expect(violationsText(verdict)).toBe('')
+      expect(verdict.checked.R8).toBe(ways.length)
+      expect(Math.min(...Object.values(verdict.checked))).toBeGreaterThan(0)
+    }),
+    { numRuns: 150, seed: 1 },
+  )
+})
 
-  test.each(wrongs)('%s is refused by %s', (_what, rule, wrong) => {
-    fc.assert(
-      fc.property(sound, ({ stream }) => {
-        const { violations } = verdictOf(wrong(stream))
-        expect(violations.map((each) => each.rule)).toContain(rule)
-        expect(violations[0]?.detail).toMatch(/^\S.*\d/)
-      }),
-      { numRuns: 25, seed: 2 },
-    )
-  })
+test.each(wrongs)('T14: %s is refused by %s', (_what, rule, wrong) => {
+  fc.assert(
+    fc.property(sound, ({ stream }) => {
+      const { violations } = verdictOf(wrong(stream))
+      expect(violations.map((each) => each.rule)).toContain(rule)
+      expect(violations[0]?.detail).toMatch(/^\S.*\d/)
+    }),
+    { numRuns: 25, seed: 2 },
+  )
+})
 
-  test('R1: what a crash took is not there any more: the same may be written again, and an answer about it is refused', () => {
-    const lost: HistoryEvent[] = [
-      { kind: 'written', log: 'store', line: 1, fact: candidateOf(1) },
-      { kind: 'synced', log: 'store', line: 1 },
-      { kind: 'written', log: 'store', line: 2, fact: candidateOf(2) },
-      { kind: 'reopened', log: 'store', line: 1 },
-    ]
-    const history = createHistory()
-    for (const event of lost) history.add(event)
-    history.add({ kind: 'told', candidate: 'c1' })
-    expect(history.verdict().broken).toBe(0)
-    history.add({ kind: 'told', candidate: 'c2' })
-    expect(history.verdict().violations).toEqual([
-      { rule: 'R1', detail: expect.stringContaining('c2') as string },
-    ])
-  })
+test('R1: what a crash took is not there any more: the same may be written again, and an answer about it is refused', () => {
+  const lost: HistoryEvent[] = [
+    { kind: 'written', log: 'store', line: 1, fact: candidateOf(1) },
+    { kind: 'synced', log: 'store', line: 1 },
+    { kind: 'written', log: 'store', line: 2, fact: candidateOf(2) },
+    { kind: 'reopened', log: 'store', line: 1 },
+  ]
+  const history = createHistory()
+  for (const event of lost) history.add(event)
+  history.add({ kind: 'told', candidate: 'c1' })
+  expect(history.verdict().broken).toBe(0)
+  history.add({ kind: 'told', candidate: 'c2' })
+  expect(history.verdict().violations).toEqual([
+    { rule: 'R1', detail: expect.stringContaining('c2') as string },
+  ])
 })
 
 describe('R8: what lifts the ban on a second authorization', () => {

@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { keccakHex } from '#core/chain/round'
 import { authorize } from '#core/client/propose/authorize'
 import { submitIntent } from '#core/client/propose/submission'
@@ -26,143 +26,141 @@ function expectNothingDone(world: World): void {
   expect([...world.sim.contents().keys()].filter((path) => path.includes('log-'))).toEqual([])
 }
 
-describe('R9: one lie each', () => {
-  test.each(lies)('%s: %s', async (field, code, lie) => {
-    const world = makeWorld()
-    const run = world.run()
-    const intent = { ...run.intent, maxAmountRaw: 1_000_000_000n }
-    lie(world.gateway.question)
-    const error = await refusal(
-      world,
-      submitIntent({ ...run.parts, context: () => asked(world, intent.identifier) }, intent),
-    )
-    expect(error).toMatchObject({ code, meta: { exitCode: 2 } })
-    // A bond cannot be pinned: the cap is what it runs into, and the detail shows it.
-    expect(error.detail).toContain(
-      code === 'amount_above_cap' ? 'required bond is 999999999999' : field,
-    )
-    expectNothingDone(world)
-  })
-
-  test.each(liberties)(
-    'contract §9: %s is taken, and what is signed is the same',
-    async (_what, liberty) => {
-      const signedAs = async (change: typeof liberty) => {
-        const world = makeWorld()
-        const run = world.run()
-        const intent = { ...run.intent, nonce: 5n, deadlineSeconds: 1_760_009_000n }
-        change(world.gateway.question)
-        return (
-          await world.drive(
-            authorize({ ...run.parts, context: () => asked(world, intent.identifier) }, intent),
-          )
-        ).body
-      }
-      expect(await signedAs(liberty)).toBe(await signedAs(() => undefined))
-    },
+test.each(lies)('R9: %s: %s', async (field, code, lie) => {
+  const world = makeWorld()
+  const run = world.run()
+  const intent = { ...run.intent, maxAmountRaw: 1_000_000_000n }
+  lie(world.gateway.question)
+  const error = await refusal(
+    world,
+    submitIntent({ ...run.parts, context: () => asked(world, intent.identifier) }, intent),
   )
+  expect(error).toMatchObject({ code, meta: { exitCode: 2 } })
+  // A bond cannot be pinned: the cap is what it runs into, and the detail shows it.
+  expect(error.detail).toContain(
+    code === 'amount_above_cap' ? 'required bond is 999999999999' : field,
+  )
+  expectNothingDone(world)
+})
 
-  test("p3 that the request's text does not allow is refused although the gateway lists it", async () => {
-    const world = makeWorld()
-    const text = 'q: title: no half, res_data: p1: 0, p2: 1. Where p1 corresponds to No, p2 to Yes.'
-    const question = world.gateway.question
-    question.request.ancillary_data = textOf(text)
-    question.question_id = question.request.question_id = keccakHex(textOf(text))
-    question.price.allowed_values = ['0', '1000000000000000000', '500000000000000000']
-    const run = world.run()
-    const error = await refusal(
-      world,
-      submitIntent(run.parts, { ...run.intent, identifier: question.question_id, outcome: 'p3' }),
-    )
-    expect(error).toMatchObject({ code: 'untrusted_price', meta: { exitCode: 2 } })
-    expectNothingDone(world)
+test.each(liberties)(
+  'contract §9: %s is taken, and what is signed is the same',
+  async (_what, liberty) => {
+    const signedAs = async (change: typeof liberty) => {
+      const world = makeWorld()
+      const run = world.run()
+      const intent = { ...run.intent, nonce: 5n, deadlineSeconds: 1_760_009_000n }
+      change(world.gateway.question)
+      return (
+        await world.drive(
+          authorize({ ...run.parts, context: () => asked(world, intent.identifier) }, intent),
+        )
+      ).body
+    }
+    expect(await signedAs(liberty)).toBe(await signedAs(() => undefined))
+  },
+)
+
+test("R9: p3 that the request's text does not allow is refused although the gateway lists it", async () => {
+  const world = makeWorld()
+  const text = 'q: title: no half, res_data: p1: 0, p2: 1. Where p1 corresponds to No, p2 to Yes.'
+  const question = world.gateway.question
+  question.request.ancillary_data = textOf(text)
+  question.question_id = question.request.question_id = keccakHex(textOf(text))
+  question.price.allowed_values = ['0', '1000000000000000000', '500000000000000000']
+  const run = world.run()
+  const error = await refusal(
+    world,
+    submitIntent(run.parts, { ...run.intent, identifier: question.question_id, outcome: 'p3' }),
+  )
+  expect(error).toMatchObject({ code: 'untrusted_price', meta: { exitCode: 2 } })
+  expectNothingDone(world)
+})
+
+test('R9: a slug that is pinned to another question, or to none, is refused', async () => {
+  const world = makeWorld()
+  const run = world.run()
+  const pinnedElsewhere: Trust = { ...world.trust, slugs: { 'will-it-hold': other('9', 32) } }
+  const lied = await refusal(
+    world,
+    submitIntent(
+      { ...run.parts, trust: pinnedElsewhere },
+      { ...run.intent, identifier: 'will-it-hold' },
+    ),
+  )
+  expect(lied).toMatchObject({ code: 'untrusted_question_id' })
+  const unpinned: Trust = { ...world.trust, slugs: {} }
+  const parts = { ...run.parts, trust: unpinned }
+  expect(
+    await refusal(world, submitIntent(parts, { ...run.intent, identifier: 'will-it-hold' })),
+  ).toMatchObject({
+    code: 'untrusted_slug',
   })
+  expectNothingDone(world)
+  const confirmed = { ...parts, confirmSlug: async () => true }
+  const signed = await world.drive(
+    authorize(confirmed, { ...run.intent, identifier: 'will-it-hold' }),
+  )
+  expect(signed.questionId).toBe(world.gateway.question.question_id)
+})
 
-  test('a slug that is pinned to another question, or to none, is refused', async () => {
-    const world = makeWorld()
-    const run = world.run()
-    const pinnedElsewhere: Trust = { ...world.trust, slugs: { 'will-it-hold': other('9', 32) } }
-    const lied = await refusal(
-      world,
-      submitIntent(
-        { ...run.parts, trust: pinnedElsewhere },
-        { ...run.intent, identifier: 'will-it-hold' },
-      ),
-    )
-    expect(lied).toMatchObject({ code: 'untrusted_question_id' })
-    const unpinned: Trust = { ...world.trust, slugs: {} }
-    const parts = { ...run.parts, trust: unpinned }
-    expect(
-      await refusal(world, submitIntent(parts, { ...run.intent, identifier: 'will-it-hold' })),
-    ).toMatchObject({
-      code: 'untrusted_slug',
-    })
-    expectNothingDone(world)
-    const confirmed = { ...parts, confirmSlug: async () => true }
-    const signed = await world.drive(
-      authorize(confirmed, { ...run.intent, identifier: 'will-it-hold' }),
-    )
-    expect(signed.questionId).toBe(world.gateway.question.question_id)
+test('R9: a round older than one that was signed for is refused', async () => {
+  const world = makeWorld()
+  const run = world.run()
+  nextRound(world.gateway, '1760000050')
+  await world.drive(authorize(run.parts, run.intent))
+  nextRound(world.gateway, '1760000000')
+  const error = await refusal(
+    world,
+    authorize(run.parts, { ...run.intent, amountRaw: 750_000_001n }),
+  )
+  expect(error).toMatchObject({ code: 'untrusted_timestamp' })
+  expect(world.signatures).toHaveLength(1)
+})
+
+test('R9: answers out of order are not taken for those that were asked', async () => {
+  const world = makeWorld()
+  const run = world.run({
+    fetch: async (input, init) => {
+      const answer = (await (await world.gateway.fetch(input, init)).json()) as {
+        results: unknown[]
+      }
+      return new Response(JSON.stringify({ results: answer.results.reverse() }), {
+        headers: { 'content-type': 'application/json' },
+      })
+    },
   })
+  const asked = [world.gateway.question.question_id, other('9', 32)]
+  const results = await gatewayContexts(run.client, world.trust, world.clock).contexts(asked)
+  expect(results.map(({ error }) => error?.code)).toEqual(['gateway_body', 'gateway_body'])
+})
 
-  test('a round older than one that was signed for is refused', async () => {
-    const world = makeWorld()
-    const run = world.run()
-    nextRound(world.gateway, '1760000050')
-    await world.drive(authorize(run.parts, run.intent))
-    nextRound(world.gateway, '1760000000')
-    const error = await refusal(
-      world,
-      authorize(run.parts, { ...run.intent, amountRaw: 750_000_001n }),
-    )
-    expect(error).toMatchObject({ code: 'untrusted_timestamp' })
-    expect(world.signatures).toHaveLength(1)
-  })
-
-  test('answers out of order are not taken for those that were asked', async () => {
+test.each([-1, 1])(
+  "§4.2 rule 3: a list of %i results more than were asked for is about nobody's question",
+  async (more) => {
     const world = makeWorld()
     const run = world.run({
       fetch: async (input, init) => {
-        const answer = (await (await world.gateway.fetch(input, init)).json()) as {
+        const { results } = (await (await world.gateway.fetch(input, init)).json()) as {
           results: unknown[]
         }
-        return new Response(JSON.stringify({ results: answer.results.reverse() }), {
+        const told = more < 0 ? results.slice(0, more) : [...results, results[0]]
+        return new Response(JSON.stringify({ results: told }), {
           headers: { 'content-type': 'application/json' },
         })
       },
     })
-    const asked = [world.gateway.question.question_id, other('9', 32)]
-    const results = await gatewayContexts(run.client, world.trust, world.clock).contexts(asked)
-    expect(results.map(({ error }) => error?.code)).toEqual(['gateway_body', 'gateway_body'])
-  })
-
-  test.each([-1, 1])(
-    "§4.2 rule 3: a list of %i results more than were asked for is about nobody's question",
-    async (more) => {
-      const world = makeWorld()
-      const run = world.run({
-        fetch: async (input, init) => {
-          const { results } = (await (await world.gateway.fetch(input, init)).json()) as {
-            results: unknown[]
-          }
-          const told = more < 0 ? results.slice(0, more) : [...results, results[0]]
-          return new Response(JSON.stringify({ results: told }), {
-            headers: { 'content-type': 'application/json' },
-          })
-        },
-      })
-      const questionId = world.gateway.question.question_id
-      const results = await gatewayContexts(run.client, world.trust, world.clock).contexts([
-        questionId,
-        other('9', 32),
-      ])
-      expect(results.map(({ error }) => [error?.code, error?.meta.exitCode])).toEqual([
-        ['gateway_body', 75],
-        ['gateway_body', 75],
-      ])
-    },
-  )
-})
+    const questionId = world.gateway.question.question_id
+    const results = await gatewayContexts(run.client, world.trust, world.clock).contexts([
+      questionId,
+      other('9', 32),
+    ])
+    expect(results.map(({ error }) => [error?.code, error?.meta.exitCode])).toEqual([
+      ['gateway_body', 75],
+      ['gateway_body', 75],
+    ])
+  },
+)
 
 async function asked(world: World, identifier: string) {
   const raw = { results: [{ identifier, status_code: 200, signing_data: world.gateway.question }] }
@@ -178,53 +176,47 @@ async function asked(world: World, identifier: string) {
   return result.context
 }
 
-describe('terms (robustness §6, before signing)', () => {
-  const cases = [
-    ['an amount below the bond', { amountRaw: 749_999_999n }, 'permit_amount_below_required_bond'],
-    ['an amount above the cap', { maxAmountRaw: 749_999_999n }, 'amount_above_cap'],
-    [
-      'a deadline less than five minutes ahead',
-      { deadlineSeconds: 1_760_000_399n },
-      'permit_deadline_too_soon',
-    ],
-    ['a deadline that no JSON integer holds', { deadlineSeconds: 2n ** 53n }, 'invalid_deadline'],
-    ['an amount over 256 bits', { amountRaw: 2n ** 256n }, 'invalid_amount'],
-  ] as const
-  test.each(cases)('%s is refused', async (_name, more, code) => {
-    const world = makeWorld()
-    const run = world.run()
-    expect(await refusal(world, authorize(run.parts, { ...run.intent, ...more }))).toMatchObject({
-      code,
-      meta: { exitCode: 2 },
-    })
-    expectNothingDone(world)
+const cases = [
+  ['an amount below the bond', { amountRaw: 749_999_999n }, 'permit_amount_below_required_bond'],
+  ['an amount above the cap', { maxAmountRaw: 749_999_999n }, 'amount_above_cap'],
+  [
+    'a deadline less than five minutes ahead',
+    { deadlineSeconds: 1_760_000_399n },
+    'permit_deadline_too_soon',
+  ],
+  ['a deadline that no JSON integer holds', { deadlineSeconds: 2n ** 53n }, 'invalid_deadline'],
+  ['an amount over 256 bits', { amountRaw: 2n ** 256n }, 'invalid_amount'],
+] as const
+test.each(cases)('robustness §6: %s is refused', async (_name, more, code) => {
+  const world = makeWorld()
+  const run = world.run()
+  expect(await refusal(world, authorize(run.parts, { ...run.intent, ...more }))).toMatchObject({
+    code,
+    meta: { exitCode: 2 },
   })
+  expectNothingDone(world)
+})
 
-  test('the deadline is an hour ahead unless given, and may be further when given', async () => {
-    const world = makeWorld()
-    const run = world.run()
-    const first = await world.drive(authorize(run.parts, run.intent))
-    expect(first.authorization.signed.terms.deadline).toBe(
-      String(Math.floor(world.clock.nowMs() / 1_000) + 3_600),
-    )
-    const far = makeWorld()
-    const given = { ...far.run().intent, deadlineSeconds: 1_770_000_000n }
-    expect(
-      (await far.clock.drive(authorize(far.run().parts, given))).authorization.signed.terms
-        .deadline,
-    ).toBe('1770000000')
-  })
+test('robustness §6: the deadline is an hour ahead unless given, and may be further when given', async () => {
+  const world = makeWorld()
+  const run = world.run()
+  const first = await world.drive(authorize(run.parts, run.intent))
+  expect(first.authorization.signed.terms.deadline).toBe(
+    String(Math.floor(world.clock.nowMs() / 1_000) + 3_600),
+  )
+  const far = makeWorld()
+  const given = { ...far.run().intent, deadlineSeconds: 1_770_000_000n }
+  expect(
+    (await far.clock.drive(authorize(far.run().parts, given))).authorization.signed.terms.deadline,
+  ).toBe('1770000000')
+})
 
-  test('a key of another address signs nothing', async () => {
-    const world = makeWorld()
-    const run = world.run()
-    const error = await refusal(
-      world,
-      authorize(run.parts, { ...run.intent, proposer: other('9') }),
-    )
-    expect(error).toMatchObject({ code: 'wrong_signer' })
-    expectNothingDone(world)
-  })
+test('robustness §6: a key of another address signs nothing', async () => {
+  const world = makeWorld()
+  const run = world.run()
+  const error = await refusal(world, authorize(run.parts, { ...run.intent, proposer: other('9') }))
+  expect(error).toMatchObject({ code: 'wrong_signer' })
+  expectNothingDone(world)
 })
 
 test('contract §6: anything else is refused with what is wrong', () => {

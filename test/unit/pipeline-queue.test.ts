@@ -45,113 +45,108 @@ function oddWallet(world: PipelineWorld, wallet: Address, on = () => true) {
   }
 }
 
-describe('a wallet whose code answers propose with revert data of its choice (domain §3.3)', () => {
-  const encode = (errorName: string, args: readonly unknown[]) =>
-    encodeErrorResult({ abi: revertAbi, errorName, args } as unknown as Parameters<
-      typeof encodeErrorResult
-    >[0])
+const encode = (errorName: string, args: readonly unknown[]) =>
+  encodeErrorResult({ abi: revertAbi, errorName, args } as unknown as Parameters<
+    typeof encodeErrorResult
+  >[0])
 
-  test.each<[string, Hex]>([
-    [
-      'a missing role',
-      encode('AccessControlUnauthorizedAccount', [testSigner(0).address, roles.delegatedProposer]),
-    ],
-    ['an unlisted SignedProposer', encode('SenderNotWhitelisted', [])],
-    ['a payment', encode('PaymentExceedsMaxPayment', [])],
-  ])('%s: no such data halts the queue', async (_title, raw) => {
-    const world = await createPipelineWorld()
-    const wallet = world.proposer(0).address
-    world.chain.happen((state) => state.wallets.set(wallet, true))
-    const { call } = world.chain
-    world.chain.call = async (asked, at) => {
-      if (asked.from !== undefined && names(asked.data, wallet))
-        throw new ChainError('reverted', 'execution reverted', raw)
-      return call(asked, at)
-    }
-    const hostile = await world.submit(await world.question('a'), { by: 0 })
-    const honest = await world.submit(await world.question('b'), { by: 1 })
-    await world.pass(8)
-    expect(await world.end(honest)).toBe('executed')
-    expect((await world.progress(hostile)).status).toBe('failed')
-    expect(world.pipeline.faults()).toEqual([])
-  })
-
-  test('a role that is missing indeed still halts the queue, and fails nobody', async () => {
-    const world = await createPipelineWorld()
-    const wallet = world.proposer(0).address
-    world.chain.happen((state) => state.wallets.set(wallet, true))
-    const candidate = await world.submit(await world.question(), { by: 0 })
-    await world.turn()
-    const next = await world.submit(await world.question('b'), { by: 0 })
-    world.chain.happen((state) => state.relayers.delete(world.executor.address))
-    world.chain.mine()
-    await world.turn()
-    expect(world.pipeline.faults()).toEqual([expect.stringContaining('DELEGATED_PROPOSER_ROLE')])
-    expect(await world.end(candidate)).toBe('selected')
-    expect(await world.end(next)).toBe('received')
-  })
+test.each<[string, Hex]>([
+  [
+    'a missing role',
+    encode('AccessControlUnauthorizedAccount', [testSigner(0).address, roles.delegatedProposer]),
+  ],
+  ['an unlisted SignedProposer', encode('SenderNotWhitelisted', [])],
+  ['a payment', encode('PaymentExceedsMaxPayment', [])],
+])('domain §3.3: %s: no such data halts the queue', async (_title, raw) => {
+  const world = await createPipelineWorld()
+  const wallet = world.proposer(0).address
+  world.chain.happen((state) => state.wallets.set(wallet, true))
+  const { call } = world.chain
+  world.chain.call = async (asked, at) => {
+    if (asked.from !== undefined && names(asked.data, wallet))
+      throw new ChainError('reverted', 'execution reverted', raw)
+    return call(asked, at)
+  }
+  const hostile = await world.submit(await world.question('a'), { by: 0 })
+  const honest = await world.submit(await world.question('b'), { by: 1 })
+  await world.pass(8)
+  expect(await world.end(honest)).toBe('executed')
+  expect((await world.progress(hostile)).status).toBe('failed')
+  expect(world.pipeline.faults()).toEqual([])
 })
 
-describe('turns in the queue', () => {
-  const waiting = (sequence: number) => ({ id: `id-${sequence}`, sequence }) as Candidate
+test('domain §3.3: a role that is missing indeed still halts the queue, and fails nobody', async () => {
+  const world = await createPipelineWorld()
+  const wallet = world.proposer(0).address
+  world.chain.happen((state) => state.wallets.set(wallet, true))
+  const candidate = await world.submit(await world.question(), { by: 0 })
+  await world.turn()
+  const next = await world.submit(await world.question('b'), { by: 0 })
+  world.chain.happen((state) => state.relayers.delete(world.executor.address))
+  world.chain.mine()
+  await world.turn()
+  expect(world.pipeline.faults()).toEqual([expect.stringContaining('DELEGATED_PROPOSER_ROLE')])
+  expect(await world.end(candidate)).toBe('selected')
+  expect(await world.end(next)).toBe('received')
+})
 
-  test('whoever waits has a turn within a round of those that were there, however many come after', () => {
-    const most = 8
-    fc.assert(
-      fc.property(
-        fc.integer({ min: 1, max: 60 }),
-        fc.integer({ min: 0, max: 6 }),
-        fc.integer({ min: 0, max: 20 }),
-        (count, fresh, arriving) => {
-          const turns = createRoundRobin(most, fresh)
-          const queue = Array.from({ length: count }, (_, n) => waiting(n + 1))
-          const had = new Map<string, number>()
-          // A place a step is left for those that waited before, at least: twice the round, for one
-          // may have begun just before.
-          const steps = 2 * Math.ceil((count + 40 * arriving) / (most - fresh)) + 2
-          for (let step = 0; step < steps; step += 1) {
-            const { turn } = turns.next(queue, `block ${step}`)
-            expect(turn.length).toBe(Math.min(most, queue.length))
-            expect(new Set(turn).size).toBe(turn.length)
-            for (const { id } of turn) had.set(id, (had.get(id) ?? 0) + 1)
-            if (step < 40)
-              for (let n = 0; n < arriving; n += 1) queue.push(waiting(queue.length + 1))
-          }
-          for (let n = 1; n <= count; n += 1)
-            expect(had.get(`id-${n}`) ?? 0).toBeGreaterThanOrEqual(2)
-        },
-      ),
-      { numRuns: 60 },
-    )
-  })
+const waiting = (sequence: number) => ({ id: `id-${sequence}`, sequence }) as Candidate
 
-  test.each([64, 90])(
-    '%i candidates of paused questions in front do not keep one behind them from its turn',
-    async (count) => {
-      const world = await createPipelineWorld()
-      endow(world.chain, world.proposer(0).address, 10n ** 15n)
-      const questions: Hex[] = []
-      for (let n = 0; n < count; n += 1) questions.push(await world.question(`q${n}`))
-      const paused: Candidate[] = []
-      for (const questionId of questions) paused.push(await world.submit(questionId, { by: 0 }))
-      for (const questionId of questions) setPaused(world.chain, questionId, true)
-      world.chain.mine()
-      const honest = await world.submit(await world.question('honest'), { by: 1 })
-      await world.turn()
-      for (let steps = 0; steps < 3; steps += 1) await world.pipeline.step()
-      expect(await world.end(honest)).toBe('selected')
-      const newer = await world.submit(await world.question('newer'), { by: 2 })
-      await world.turn()
-      expect(await world.end(newer)).toBe('selected')
-      await world.pass(4)
-      expect(await world.ends([honest, newer])).toEqual(['executed', 'executed'])
-      for (const questionId of questions) setPaused(world.chain, questionId, false)
-      // A block a step, the most that a slow node allows: the paused ones have their turn too.
-      await world.pass(20)
-      expect(new Set(await world.ends(paused))).toEqual(new Set(['executed']))
-    },
+test('whoever waits has a turn within a round of those that were there, however many come after', () => {
+  const most = 8
+  fc.assert(
+    fc.property(
+      fc.integer({ min: 1, max: 60 }),
+      fc.integer({ min: 0, max: 6 }),
+      fc.integer({ min: 0, max: 20 }),
+      (count, fresh, arriving) => {
+        const turns = createRoundRobin(most, fresh)
+        const queue = Array.from({ length: count }, (_, n) => waiting(n + 1))
+        const had = new Map<string, number>()
+        // A place a step is left for those that waited before, at least: twice the round, for one
+        // may have begun just before.
+        const steps = 2 * Math.ceil((count + 40 * arriving) / (most - fresh)) + 2
+        for (let step = 0; step < steps; step += 1) {
+          const { turn } = turns.next(queue, `block ${step}`)
+          expect(turn.length).toBe(Math.min(most, queue.length))
+          expect(new Set(turn).size).toBe(turn.length)
+          for (const { id } of turn) had.set(id, (had.get(id) ?? 0) + 1)
+          if (step < 40) for (let n = 0; n < arriving; n += 1) queue.push(waiting(queue.length + 1))
+        }
+        for (let n = 1; n <= count; n += 1)
+          expect(had.get(`id-${n}`) ?? 0).toBeGreaterThanOrEqual(2)
+      },
+    ),
+    { numRuns: 60 },
   )
 })
+
+test.each([64, 90])(
+  '%i candidates of paused questions in front do not keep one behind them from its turn',
+  async (count) => {
+    const world = await createPipelineWorld()
+    endow(world.chain, world.proposer(0).address, 10n ** 15n)
+    const questions: Hex[] = []
+    for (let n = 0; n < count; n += 1) questions.push(await world.question(`q${n}`))
+    const paused: Candidate[] = []
+    for (const questionId of questions) paused.push(await world.submit(questionId, { by: 0 }))
+    for (const questionId of questions) setPaused(world.chain, questionId, true)
+    world.chain.mine()
+    const honest = await world.submit(await world.question('honest'), { by: 1 })
+    await world.turn()
+    for (let steps = 0; steps < 3; steps += 1) await world.pipeline.step()
+    expect(await world.end(honest)).toBe('selected')
+    const newer = await world.submit(await world.question('newer'), { by: 2 })
+    await world.turn()
+    expect(await world.end(newer)).toBe('selected')
+    await world.pass(4)
+    expect(await world.ends([honest, newer])).toEqual(['executed', 'executed'])
+    for (const questionId of questions) setPaused(world.chain, questionId, false)
+    // A block a step, the most that a slow node allows: the paused ones have their turn too.
+    await world.pass(20)
+    expect(new Set(await world.ends(paused))).toEqual(new Set(['executed']))
+  },
+)
 
 describe('a selected candidate that only waits (contract §5)', () => {
   test('makes room for the next stand-in of its round, and no nonce is bound twice (R3)', async () => {

@@ -216,61 +216,59 @@ test('contract §5: a chain that does not answer judges nobody', async () => {
   expect(await world.ends([candidate, second])).toEqual(['executed', 'executed'])
 })
 
-describe("the operator's faults halt the queue and fail nobody (contract §5)", () => {
-  test.each<[string, (world: PipelineWorld, undo: boolean) => void, string]>([
-    [
-      'a missing role',
-      ({ chain, executor }, undo) => {
-        chain.happen((state) => {
-          if (undo) state.relayers.add(executor.address)
-          else state.relayers.delete(executor.address)
-        })
-      },
-      'DELEGATED_PROPOSER_ROLE',
-    ],
-    [
-      'SignedProposer missing from the default whitelist',
-      ({ chain }, undo) => {
-        chain.happen((state) => {
-          const members = state.lists.get(defaultList)?.members
-          const spender = '0x0000000000000000000000000000000000005109'
-          if (undo) members?.add(spender)
-          else members?.delete(spender)
-        })
-      },
-      'default proposer whitelist',
-    ],
-    [
-      'another PROPOSAL_TYPEHASH',
-      ({ chain }, undo) => {
-        chain.happen((state) => {
-          state.typeHash = undo
-            ? '0x702cf402d93cf51c1c9fda929565b0e4035fe70986e45548a1f9b5521261e674'
-            : `0x${'12'.repeat(32)}`
-        })
-      },
-      'PROPOSAL_TYPEHASH',
-    ],
-  ])('%s', async (_title, change, words) => {
-    const world = await createPipelineWorld()
-    change(world, false)
-    world.chain.mine()
-    const candidate = await world.submit(await world.question())
-    await world.pass(2)
-    expect(world.pipeline.faults()).toEqual([expect.stringContaining(words)])
-    expect(await world.end(candidate)).toBe('received')
-    change(world, true)
-    await world.pass(6)
-    expect(world.pipeline.faults()).toEqual([])
-    expect(await world.end(candidate)).toBe('executed')
-  })
+test.each<[string, (world: PipelineWorld, undo: boolean) => void, string]>([
+  [
+    'a missing role',
+    ({ chain, executor }, undo) => {
+      chain.happen((state) => {
+        if (undo) state.relayers.add(executor.address)
+        else state.relayers.delete(executor.address)
+      })
+    },
+    'DELEGATED_PROPOSER_ROLE',
+  ],
+  [
+    'SignedProposer missing from the default whitelist',
+    ({ chain }, undo) => {
+      chain.happen((state) => {
+        const members = state.lists.get(defaultList)?.members
+        const spender = '0x0000000000000000000000000000000000005109'
+        if (undo) members?.add(spender)
+        else members?.delete(spender)
+      })
+    },
+    'default proposer whitelist',
+  ],
+  [
+    'another PROPOSAL_TYPEHASH',
+    ({ chain }, undo) => {
+      chain.happen((state) => {
+        state.typeHash = undo
+          ? '0x702cf402d93cf51c1c9fda929565b0e4035fe70986e45548a1f9b5521261e674'
+          : `0x${'12'.repeat(32)}`
+      })
+    },
+    'PROPOSAL_TYPEHASH',
+  ],
+])('contract §5: %s', async (_title, change, words) => {
+  const world = await createPipelineWorld()
+  change(world, false)
+  world.chain.mine()
+  const candidate = await world.submit(await world.question())
+  await world.pass(2)
+  expect(world.pipeline.faults()).toEqual([expect.stringContaining(words)])
+  expect(await world.end(candidate)).toBe('received')
+  change(world, true)
+  await world.pass(6)
+  expect(world.pipeline.faults()).toEqual([])
+  expect(await world.end(candidate)).toBe('executed')
+})
 
-  test('a fault is there before the first look, and a pipeline that is switched off has none', async () => {
-    const world = await createPipelineWorld()
-    expect(world.pipeline.faults()).toEqual([expect.stringContaining('not been checked')])
-    const off = await createPipelineWorld({ config: { pipeline: { enabled: false } } })
-    expect(off.pipeline.faults()).toEqual([])
-  })
+test('contract §5: a fault is there before the first look, and a pipeline that is switched off has none', async () => {
+  const world = await createPipelineWorld()
+  expect(world.pipeline.faults()).toEqual([expect.stringContaining('not been checked')])
+  const off = await createPipelineWorld({ config: { pipeline: { enabled: false } } })
+  expect(off.pipeline.faults()).toEqual([])
 })
 
 describe.each([true, false])(

@@ -1,5 +1,5 @@
 import fc from 'fast-check'
-import { describe, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { mayHold, mayMatch } from '#core/io/rpc/block-logs'
 import { ChainError, type Hex } from '#core/ports'
 import { toHex } from '#core/protocol/witness'
@@ -19,289 +19,282 @@ import {
   withBloom,
 } from '#support/rpc-model'
 
-describe('which node is believed (R16)', () => {
-  test('R16: a node on another chain gets no read and no transaction, and comes back once it is on ours', async () => {
-    const clock = createTestClock()
-    const [wrong, good] = [makeNode(500n), makeNode(100n)]
-    wrong.chainId = 1
-    const chain = chainOf([wrong, good], clock)
-    expect(await chain.block('latest')).toMatchObject({ number: 100n, hash: hashOf(100n, 0) })
+test('R16: a node on another chain gets no read and no transaction, and comes back once it is on ours', async () => {
+  const clock = createTestClock()
+  const [wrong, good] = [makeNode(500n), makeNode(100n)]
+  wrong.chainId = 1
+  const chain = chainOf([wrong, good], clock)
+  expect(await chain.block('latest')).toMatchObject({ number: 100n, hash: hashOf(100n, 0) })
+  expect(await chain.balance(account)).toBe(1n)
+  await chain.send('0x02')
+  expect(
+    wrong.asked.some(
+      ({ method }) => method === 'eth_getBalance' || method === 'eth_sendRawTransaction',
+    ),
+  ).toBe(false)
+  expect(chain.nodes()).toMatchObject([
+    { state: 'aside', why: 'it is on chain 1, not on 137' },
+    { state: 'healthy' },
+  ])
+  wrong.chainId = 137
+  wrong.head = 100n
+  clock.monotonic += 1_000
+  await chain.balance(account)
+  await settled()
+  expect(chain.nodes()).toMatchObject([
+    { state: 'healthy', headNumber: 100n },
+    { state: 'healthy' },
+  ])
+})
+
+test('R16: every request asks for the chain id: another machine behind the same URL is found out at once', async () => {
+  const node = makeNode()
+  const chain = chainOf([node])
+  for (let read = 1; read <= 3; read += 1) {
     expect(await chain.balance(account)).toBe(1n)
-    await chain.send('0x02')
-    expect(
-      wrong.asked.some(
-        ({ method }) => method === 'eth_getBalance' || method === 'eth_sendRawTransaction',
-      ),
-    ).toBe(false)
-    expect(chain.nodes()).toMatchObject([
-      { state: 'aside', why: 'it is on chain 1, not on 137' },
-      { state: 'healthy' },
-    ])
-    wrong.chainId = 137
-    wrong.head = 100n
-    clock.monotonic += 1_000
-    await chain.balance(account)
-    await settled()
-    expect(chain.nodes()).toMatchObject([
-      { state: 'healthy', headNumber: 100n },
-      { state: 'healthy' },
-    ])
-  })
+    expect(timesAsked(node, 'eth_chainId')).toBe(read)
+  }
+  node.chainId = 1
+  await expect(chain.balance(account)).rejects.toThrow('it is on chain 1, not on 137')
+  node.chainId = 137
+  expect(await chain.balance(account)).toBe(1n)
+})
 
-  test('R16: every request asks for the chain id: another machine behind the same URL is found out at once', async () => {
-    const node = makeNode()
-    const chain = chainOf([node])
-    for (let read = 1; read <= 3; read += 1) {
-      expect(await chain.balance(account)).toBe(1n)
-      expect(timesAsked(node, 'eth_chainId')).toBe(read)
-    }
-    node.chainId = 1
-    await expect(chain.balance(account)).rejects.toThrow('it is on chain 1, not on 137')
-    node.chainId = 137
-    expect(await chain.balance(account)).toBe(1n)
-  })
+test('E7: a read at a block that the machine behind the URL lacks is asked again until it has it; no other is', async () => {
+  const node = makeNode()
+  const chain = chainOf([node])
+  const lacks = new ChainError('unavailable', 'eth_call: the node answered “header not found”')
+  Object.assign(node.answers, { eth_call: lacks, eth_getLogs: lacks, eth_getCode: lacks })
+  const back = setTimeout(() => {
+    Object.assign(node.answers, { eth_call: '0x2a', eth_getLogs: [], eth_getCode: '0x00' })
+  }, 600)
+  const call = { to: account, data: '0x' } as const
+  const range = { fromBlock: 101n, toBlock: 101n, addresses: [account] }
+  const reads = [chain.call(call, 101n), chain.logs(range), chain.code(account, 101n)]
+  await expect(chain.call(call, 'latest')).rejects.toMatchObject({ kind: 'unavailable' })
+  expect(await Promise.all(reads)).toEqual(['0x2a', [], '0x00'])
+  clearTimeout(back)
+  node.answers.eth_call = new ChainError('unavailable', 'eth_call: missing trie node')
+  await expect(chain.call(call, 1n)).rejects.toThrow('missing trie node')
+})
 
-  test('E7: a read at a block that the machine behind the URL lacks is asked again until it has it; no other is', async () => {
-    const node = makeNode()
-    const chain = chainOf([node])
-    const lacks = new ChainError('unavailable', 'eth_call: the node answered “header not found”')
-    Object.assign(node.answers, { eth_call: lacks, eth_getLogs: lacks, eth_getCode: lacks })
-    const back = setTimeout(() => {
-      Object.assign(node.answers, { eth_call: '0x2a', eth_getLogs: [], eth_getCode: '0x00' })
-    }, 600)
-    const call = { to: account, data: '0x' } as const
-    const range = { fromBlock: 101n, toBlock: 101n, addresses: [account] }
-    const reads = [chain.call(call, 101n), chain.logs(range), chain.code(account, 101n)]
-    await expect(chain.call(call, 'latest')).rejects.toMatchObject({ kind: 'unavailable' })
-    expect(await Promise.all(reads)).toEqual(['0x2a', [], '0x00'])
-    clearTimeout(back)
-    node.answers.eth_call = new ChainError('unavailable', 'eth_call: missing trie node')
-    await expect(chain.call(call, 1n)).rejects.toThrow('missing trie node')
-  })
-
-  test('contract §2: what is asked is counted by class, chain id included, and HTTP requests beside it', async () => {
-    const chain = chainOf([makeNode()])
-    await Promise.all([chain.balance(account), chain.transactionCount(account, 'pending')])
-    await chain.receipt(hash).catch(() => undefined)
-    expect(chain.usage()).toEqual({
-      requests: 2,
-      methods: { heads: 2, logs: 0, contracts: 0, state: 2, transactions: 1 },
-    })
-  })
-
-  test('contract §2: requests to each node are counted by whether it answered, also those that others then answer', async () => {
-    const [silent, good] = [makeNode(), makeNode()]
-    silent.silent = 'HTTP 503'
-    const chain = chainOf([silent, good])
-    await chain.block('latest')
-    await chain.send('0x02')
-    const [first, second] = chain.nodes().map(({ requests }) => requests)
-    expect(first).toEqual({ answered: 0, unanswered: expect.any(Number) })
-    expect(first?.unanswered).toBeGreaterThanOrEqual(2)
-    expect(second).toEqual({ answered: expect.any(Number), unanswered: 0 })
-    expect(second?.answered).toBeGreaterThanOrEqual(2)
-  })
-
-  test('R16: all on one other chain: that chain id is told, of ours no head is known, and everything else is unavailable', async () => {
-    const nodes = [makeNode(), makeNode()]
-    for (const node of nodes) node.chainId = 5
-    const chain = chainOf(nodes)
-    expect(
-      await Promise.all([chain.chainId(), chain.block('latest'), chain.block('finalized')]),
-    ).toEqual([5, null, null])
-    await expect(chain.balance(account)).rejects.toMatchObject({
-      kind: 'unavailable',
-      message:
-        'no RPC node of 2 can be used (1: it is on chain 5, not on 137; 2: it is on chain 5, not on 137)',
-    })
-    await expect(chain.send('0x02')).rejects.toMatchObject({ kind: 'unavailable' })
-    expect(nodes.map((node) => timesAsked(node, 'eth_sendRawTransaction'))).toEqual([0, 0])
-  })
-
-  test.each([
-    [3n, 'healthy'],
-    [4n, 'aside'],
-  ])('a node whose head is %s blocks behind is %s', async (lag, state) => {
-    const chain = chainOf([makeNode(100n - lag), makeNode(100n)])
-    await chain.block('latest')
-    expect(chain.nodes()).toMatchObject([{ state }, { state: 'healthy' }])
-  })
-
-  test('where blocks are slow, age counts: one block of 2 s more than is allowed', async () => {
-    const chain = chainOf([makeNode(99n), makeNode(100n)], createTestClock(), 1)
-    expect(await chain.block('latest')).toMatchObject({ number: 100n })
-    expect(chain.nodes()[0]?.why).toBe(
-      'its newest block 99 is 1 blocks and 2 s behind that of node 2',
-    )
-  })
-
-  test('a head that stands still is found out while the other goes on, whichever is preferred', async () => {
-    const clock = createTestClock()
-    const [frozen, good] = [makeNode(), makeNode()]
-    const chain = chainOf([frozen, good], clock)
-    await chain.block('latest')
-    good.head = 104n
-    clock.monotonic += 2_000
-    expect(await chain.block('latest')).toMatchObject({ number: 104n })
-    expect(chain.nodes()).toMatchObject([
-      { state: 'aside', headNumber: 100n },
-      { state: 'healthy' },
-    ])
-  })
-
-  test('a node that says its final block is newer than its newest is out of order', async () => {
-    const clock = createTestClock()
-    const [odd, good] = [makeNode(), makeNode()]
-    odd.answers.eth_getBlockByNumber = headerAt(50n, 0)
-    const chain = chainOf([good, odd], clock)
-    odd.exchange = async (calls) =>
-      calls.map(({ method, params }) =>
-        method === 'eth_chainId' ? '0x89' : headerAt(params[0] === 'finalized' ? 60n : 50n, 0),
-      )
-    await chain.block('latest')
-    clock.monotonic += 2_000
-    await chain.block('latest')
-    expect(chain.nodes()[1]).toMatchObject({
-      state: 'aside',
-      why: 'its final block 60 is newer than its newest block 50',
-    })
-  })
-
-  test('two failures in a row set a node aside; a success in between starts the count again', async () => {
-    const [flaky, good] = [makeNode(), makeNode()]
-    const chain = chainOf([good, flaky])
-    const fail = async () => {
-      flaky.silent = 'HTTP 503'
-      await chain.receipt(hash).catch(() => undefined)
-      flaky.silent = undefined
-    }
-    good.answers.eth_getTransactionReceipt = null
-    flaky.answers.eth_getTransactionReceipt = null
-    await fail()
-    expect(await chain.receipt(hash)).toBe(null)
-    await fail()
-    expect(chain.nodes()[1]).toMatchObject({ state: 'healthy', why: 'HTTP 503' })
-    await fail()
-    expect(chain.nodes()[1]).toMatchObject({ state: 'aside', why: 'HTTP 503' })
-  })
-
-  test('a node aside is looked at in growing pauses of at most ten seconds, costs reads nothing, and comes back by itself', async () => {
-    const clock = createTestClock()
-    const [dead, good] = [makeNode(), makeNode()]
-    dead.silent = 'no response within 5000 ms'
-    const chain = chainOf([dead, good], clock)
-    await chain.balance(account)
-    await chain.block('latest')
-    expect(chain.nodes()[0]).toMatchObject({ state: 'aside', why: 'no response within 5000 ms' })
-    const looks: number[] = []
-    for (let ms = 0; ms < 120_000; ms += 250) {
-      const before = dead.asked.length
-      clock.monotonic += 250
-      expect(await chain.balance(account)).toBe(1n)
-      await settled()
-      if (dead.asked.length > before) looks.push(clock.monotonic)
-    }
-    const pauses = looks.slice(1).map((at, index) => at - (looks[index] ?? 0))
-    expect(pauses.length).toBeGreaterThan(8)
-    expect(Math.max(...pauses)).toBeLessThanOrEqual(10_250)
-    expect(pauses[0]).toBeLessThan(2_000)
-    expect(pauses.at(-1)).toBeGreaterThan(5_000)
-    dead.silent = undefined
-    clock.monotonic += 10_250
-    await chain.balance(account)
-    await settled()
-    expect(chain.nodes()[0]).toMatchObject({ state: 'healthy' })
-  })
-
-  test('all aside: unavailable, naming each node and why; the first look after that finds the one that is sound again', async () => {
-    const nodes = [makeNode(), makeNode()]
-    const chain = chainOf(nodes)
-    for (const node of nodes) node.silent = 'HTTP 429'
-    await expect(chain.block('latest')).rejects.toMatchObject({ kind: 'unavailable' })
-    await expect(chain.block('latest')).rejects.toMatchObject({
-      message: 'no RPC node of 2 can be used (1: HTTP 429; 2: HTTP 429)',
-    })
-    for (const node of nodes.slice(1)) node.silent = undefined
-    expect(await chain.block('latest')).toMatchObject({ number: 100n })
-    expect(chain.nodes()).toMatchObject([{ state: 'aside' }, { state: 'healthy' }])
+test('contract §2: what is asked is counted by class, chain id included, and HTTP requests beside it', async () => {
+  const chain = chainOf([makeNode()])
+  await Promise.all([chain.balance(account), chain.transactionCount(account, 'pending')])
+  await chain.receipt(hash).catch(() => undefined)
+  expect(chain.usage()).toEqual({
+    requests: 2,
+    methods: { heads: 2, logs: 0, contracts: 0, state: 2, transactions: 1 },
   })
 })
 
-describe('nodes that contradict one another', () => {
-  test('R16: two that disagree about a final block: no read and no send until they agree; that one falls silent settles nothing', async () => {
-    const clock = createTestClock()
-    const [one, two] = [makeNode(), makeNode()]
-    const chain = chainOf([one, two], clock)
-    two.fork = 9
-    const refusal = {
-      kind: 'unavailable',
-      message: 'RPC nodes 1 and 2 of 2 disagree about the final block 98',
-    }
+test('contract §2: requests to each node are counted by whether it answered, also those that others then answer', async () => {
+  const [silent, good] = [makeNode(), makeNode()]
+  silent.silent = 'HTTP 503'
+  const chain = chainOf([silent, good])
+  await chain.block('latest')
+  await chain.send('0x02')
+  const [first, second] = chain.nodes().map(({ requests }) => requests)
+  expect(first).toEqual({ answered: 0, unanswered: expect.any(Number) })
+  expect(first?.unanswered).toBeGreaterThanOrEqual(2)
+  expect(second).toEqual({ answered: expect.any(Number), unanswered: 0 })
+  expect(second?.answered).toBeGreaterThanOrEqual(2)
+})
+
+test('R16: all on one other chain: that chain id is told, of ours no head is known, and everything else is unavailable', async () => {
+  const nodes = [makeNode(), makeNode()]
+  for (const node of nodes) node.chainId = 5
+  const chain = chainOf(nodes)
+  expect(
+    await Promise.all([chain.chainId(), chain.block('latest'), chain.block('finalized')]),
+  ).toEqual([5, null, null])
+  await expect(chain.balance(account)).rejects.toMatchObject({
+    kind: 'unavailable',
+    message:
+      'no RPC node of 2 can be used (1: it is on chain 5, not on 137; 2: it is on chain 5, not on 137)',
+  })
+  await expect(chain.send('0x02')).rejects.toMatchObject({ kind: 'unavailable' })
+  expect(nodes.map((node) => timesAsked(node, 'eth_sendRawTransaction'))).toEqual([0, 0])
+})
+
+test.each([
+  [3n, 'healthy'],
+  [4n, 'aside'],
+])('R16: a node whose head is %s blocks behind is %s', async (lag, state) => {
+  const chain = chainOf([makeNode(100n - lag), makeNode(100n)])
+  await chain.block('latest')
+  expect(chain.nodes()).toMatchObject([{ state }, { state: 'healthy' }])
+})
+
+test('R16: where blocks are slow, age counts: one block of 2 s more than is allowed', async () => {
+  const chain = chainOf([makeNode(99n), makeNode(100n)], createTestClock(), 1)
+  expect(await chain.block('latest')).toMatchObject({ number: 100n })
+  expect(chain.nodes()[0]?.why).toBe(
+    'its newest block 99 is 1 blocks and 2 s behind that of node 2',
+  )
+})
+
+test('R16: a head that stands still is found out while the other goes on, whichever is preferred', async () => {
+  const clock = createTestClock()
+  const [frozen, good] = [makeNode(), makeNode()]
+  const chain = chainOf([frozen, good], clock)
+  await chain.block('latest')
+  good.head = 104n
+  clock.monotonic += 2_000
+  expect(await chain.block('latest')).toMatchObject({ number: 104n })
+  expect(chain.nodes()).toMatchObject([{ state: 'aside', headNumber: 100n }, { state: 'healthy' }])
+})
+
+test('R16: a node that says its final block is newer than its newest is out of order', async () => {
+  const clock = createTestClock()
+  const [odd, good] = [makeNode(), makeNode()]
+  odd.answers.eth_getBlockByNumber = headerAt(50n, 0)
+  const chain = chainOf([good, odd], clock)
+  odd.exchange = async (calls) =>
+    calls.map(({ method, params }) =>
+      method === 'eth_chainId' ? '0x89' : headerAt(params[0] === 'finalized' ? 60n : 50n, 0),
+    )
+  await chain.block('latest')
+  clock.monotonic += 2_000
+  await chain.block('latest')
+  expect(chain.nodes()[1]).toMatchObject({
+    state: 'aside',
+    why: 'its final block 60 is newer than its newest block 50',
+  })
+})
+
+test('R16: two failures in a row set a node aside; a success in between starts the count again', async () => {
+  const [flaky, good] = [makeNode(), makeNode()]
+  const chain = chainOf([good, flaky])
+  const fail = async () => {
+    flaky.silent = 'HTTP 503'
+    await chain.receipt(hash).catch(() => undefined)
+    flaky.silent = undefined
+  }
+  good.answers.eth_getTransactionReceipt = null
+  flaky.answers.eth_getTransactionReceipt = null
+  await fail()
+  expect(await chain.receipt(hash)).toBe(null)
+  await fail()
+  expect(chain.nodes()[1]).toMatchObject({ state: 'healthy', why: 'HTTP 503' })
+  await fail()
+  expect(chain.nodes()[1]).toMatchObject({ state: 'aside', why: 'HTTP 503' })
+})
+
+test('R16: a node aside is looked at in growing pauses of at most ten seconds, costs reads nothing, and comes back by itself', async () => {
+  const clock = createTestClock()
+  const [dead, good] = [makeNode(), makeNode()]
+  dead.silent = 'no response within 5000 ms'
+  const chain = chainOf([dead, good], clock)
+  await chain.balance(account)
+  await chain.block('latest')
+  expect(chain.nodes()[0]).toMatchObject({ state: 'aside', why: 'no response within 5000 ms' })
+  const looks: number[] = []
+  for (let ms = 0; ms < 120_000; ms += 250) {
+    const before = dead.asked.length
+    clock.monotonic += 250
+    expect(await chain.balance(account)).toBe(1n)
+    await settled()
+    if (dead.asked.length > before) looks.push(clock.monotonic)
+  }
+  const pauses = looks.slice(1).map((at, index) => at - (looks[index] ?? 0))
+  expect(pauses.length).toBeGreaterThan(8)
+  expect(Math.max(...pauses)).toBeLessThanOrEqual(10_250)
+  expect(pauses[0]).toBeLessThan(2_000)
+  expect(pauses.at(-1)).toBeGreaterThan(5_000)
+  dead.silent = undefined
+  clock.monotonic += 10_250
+  await chain.balance(account)
+  await settled()
+  expect(chain.nodes()[0]).toMatchObject({ state: 'healthy' })
+})
+
+test('R16: all aside: unavailable, naming each node and why; the first look after that finds the one that is sound again', async () => {
+  const nodes = [makeNode(), makeNode()]
+  const chain = chainOf(nodes)
+  for (const node of nodes) node.silent = 'HTTP 429'
+  await expect(chain.block('latest')).rejects.toMatchObject({ kind: 'unavailable' })
+  await expect(chain.block('latest')).rejects.toMatchObject({
+    message: 'no RPC node of 2 can be used (1: HTTP 429; 2: HTTP 429)',
+  })
+  for (const node of nodes.slice(1)) node.silent = undefined
+  expect(await chain.block('latest')).toMatchObject({ number: 100n })
+  expect(chain.nodes()).toMatchObject([{ state: 'aside' }, { state: 'healthy' }])
+})
+
+test('R16: two that disagree about a final block: no read and no send until they agree; that one falls silent settles nothing', async () => {
+  const clock = createTestClock()
+  const [one, two] = [makeNode(), makeNode()]
+  const chain = chainOf([one, two], clock)
+  two.fork = 9
+  const refusal = {
+    kind: 'unavailable',
+    message: 'RPC nodes 1 and 2 of 2 disagree about the final block 98',
+  }
+  await expect(chain.block('latest')).rejects.toMatchObject(refusal)
+  await expect(chain.balance(account)).rejects.toMatchObject(refusal)
+  await expect(chain.send('0x02')).rejects.toMatchObject(refusal)
+  expect(chain.nodes().map(({ state }) => state)).toEqual(['aside', 'aside'])
+  two.silent = 'HTTP 503'
+  for (const ms of [500, 500, 60_000]) {
+    clock.monotonic += ms
     await expect(chain.block('latest')).rejects.toMatchObject(refusal)
-    await expect(chain.balance(account)).rejects.toMatchObject(refusal)
-    await expect(chain.send('0x02')).rejects.toMatchObject(refusal)
-    expect(chain.nodes().map(({ state }) => state)).toEqual(['aside', 'aside'])
-    two.silent = 'HTTP 503'
-    for (const ms of [500, 500, 60_000]) {
-      clock.monotonic += ms
-      await expect(chain.block('latest')).rejects.toMatchObject(refusal)
-    }
-    two.silent = undefined
-    two.fork = 0
-    expect(await chain.block('latest')).toMatchObject({ hash: hashOf(100n, 0) })
-    expect(chain.nodes().map(({ state }) => state)).toEqual(['healthy', 'healthy'])
-  })
+  }
+  two.silent = undefined
+  two.fork = 0
+  expect(await chain.block('latest')).toMatchObject({ hash: hashOf(100n, 0) })
+  expect(chain.nodes().map(({ state }) => state)).toEqual(['healthy', 'healthy'])
+})
 
-  test('heads at different heights are compared at the lower final block', async () => {
-    const [one, two] = [makeNode(102n), makeNode(100n)]
-    const chain = chainOf([one, two])
-    expect(await chain.block('latest')).toMatchObject({ number: 102n })
-    const [ahead, other] = [makeNode(102n), makeNode(100n)]
-    other.fork = 9
-    await expect(chainOf([ahead, other]).block('latest')).rejects.toMatchObject({
-      message: expect.stringContaining('block 98'),
-    })
+test('heads at different heights are compared at the lower final block', async () => {
+  const [one, two] = [makeNode(102n), makeNode(100n)]
+  const chain = chainOf([one, two])
+  expect(await chain.block('latest')).toMatchObject({ number: 102n })
+  const [ahead, other] = [makeNode(102n), makeNode(100n)]
+  other.fork = 9
+  await expect(chainOf([ahead, other]).block('latest')).rejects.toMatchObject({
+    message: expect.stringContaining('block 98'),
   })
+})
 
-  test('of three, the one that stands alone is set aside, and its evidence stays although it falls silent', async () => {
-    const nodes = [makeNode(), makeNode(), makeNode()] as const
-    nodes[0].fork = 9
-    const chain = chainOf(nodes)
-    expect(await chain.block('latest')).toMatchObject({ hash: hashOf(100n, 0) })
-    expect(chain.nodes()).toMatchObject([
-      { state: 'aside', why: 'its block 98 differs from that of the other nodes' },
-      { state: 'healthy' },
-      { state: 'healthy' },
-    ])
-  })
+test('of three, the one that stands alone is set aside, and its evidence stays although it falls silent', async () => {
+  const nodes = [makeNode(), makeNode(), makeNode()] as const
+  nodes[0].fork = 9
+  const chain = chainOf(nodes)
+  expect(await chain.block('latest')).toMatchObject({ hash: hashOf(100n, 0) })
+  expect(chain.nodes()).toMatchObject([
+    { state: 'aside', why: 'its block 98 differs from that of the other nodes' },
+    { state: 'healthy' },
+    { state: 'healthy' },
+  ])
+})
 
-  test('the other fork shown by a node that turns out to be on another chain does not stop the honest one', async () => {
-    const clock = createTestClock()
-    const [good, bad] = [makeNode(), makeNode()]
-    bad.fork = 9
-    const chain = chainOf([good, bad], clock)
-    await expect(chain.block('latest')).rejects.toMatchObject({ kind: 'unavailable' })
-    bad.chainId = 1
-    clock.monotonic += 500
-    await chain.block('latest').catch(() => undefined)
-    expect(await chain.block('latest')).toMatchObject({ hash: hashOf(100n, 0) })
-  })
+test('the other fork shown by a node that turns out to be on another chain does not stop the honest one', async () => {
+  const clock = createTestClock()
+  const [good, bad] = [makeNode(), makeNode()]
+  bad.fork = 9
+  const chain = chainOf([good, bad], clock)
+  await expect(chain.block('latest')).rejects.toMatchObject({ kind: 'unavailable' })
+  bad.chainId = 1
+  clock.monotonic += 500
+  await chain.block('latest').catch(() => undefined)
+  expect(await chain.block('latest')).toMatchObject({ hash: hashOf(100n, 0) })
+})
 
-  test('heads that are read together come from one node, though only one of them failed', async () => {
-    const [half, good] = [makeNode(101n), makeNode(100n)]
-    const chain = chainOf([half, good])
-    await chain.block('latest')
-    const whole = half.exchange
-    half.exchange = async (calls, timeoutMs) =>
-      (await whole(calls, timeoutMs)).map((told, place) =>
-        calls[place]?.params[0] === 'finalized'
-          ? new ChainError('unavailable', 'limit exceeded')
-          : told,
-      )
-    good.head = 102n
-    const [latest, finalized] = await Promise.all([chain.block('latest'), chain.block('finalized')])
-    expect([latest?.number, finalized?.number]).toEqual([102n, 100n])
-  })
+test('heads that are read together come from one node, though only one of them failed', async () => {
+  const [half, good] = [makeNode(101n), makeNode(100n)]
+  const chain = chainOf([half, good])
+  await chain.block('latest')
+  const whole = half.exchange
+  half.exchange = async (calls, timeoutMs) =>
+    (await whole(calls, timeoutMs)).map((told, place) =>
+      calls[place]?.params[0] === 'finalized'
+        ? new ChainError('unavailable', 'limit exceeded')
+        : told,
+    )
+  good.head = 102n
+  const [latest, finalized] = await Promise.all([chain.block('latest'), chain.block('finalized')])
+  expect([latest?.number, finalized?.number]).toEqual([102n, 100n])
 })
 
 test('when it takes over, the head does not go back, and goes on as soon as it has caught up', async () => {

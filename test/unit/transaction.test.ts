@@ -29,45 +29,43 @@ const unsigned = {
   maxPriorityFeePerGas: 25n * gwei,
 }
 
-describe('fees (domain §8)', () => {
-  test('on Polygon the tip is at least 25 gwei, elsewhere what the node says', () => {
-    expect(feesFor(137, base(30n * gwei), 1n * gwei, 1000n * gwei, propose)).toEqual({
-      maxFeePerGas: 85n * gwei,
-      maxPriorityFeePerGas: 25n * gwei,
-    })
-    expect(
-      feesFor(137, base(30n * gwei), 40n * gwei, 1000n * gwei, propose)?.maxPriorityFeePerGas,
-    ).toBe(40n * gwei)
-    expect(feesFor(31337, base(10n * gwei), 1n, 1000n * gwei, propose)).toEqual({
-      maxFeePerGas: 20n * gwei + 1n,
-      maxPriorityFeePerGas: 1n,
-    })
+test('domain §8: on Polygon the tip is at least 25 gwei, elsewhere what the node says', () => {
+  expect(feesFor(137, base(30n * gwei), 1n * gwei, 1000n * gwei, propose)).toEqual({
+    maxFeePerGas: 85n * gwei,
+    maxPriorityFeePerGas: 25n * gwei,
   })
+  expect(
+    feesFor(137, base(30n * gwei), 40n * gwei, 1000n * gwei, propose)?.maxPriorityFeePerGas,
+  ).toBe(40n * gwei)
+  expect(feesFor(31337, base(10n * gwei), 1n, 1000n * gwei, propose)).toEqual({
+    maxFeePerGas: 20n * gwei + 1n,
+    maxPriorityFeePerGas: 1n,
+  })
+})
 
-  test('a replacement pays at least 12.5 % more on both, or is not made at all', () => {
-    const wei = fc.bigInt({ min: 1n, max: 10n ** 13n })
-    fc.assert(
-      fc.property(
-        wei,
-        wei,
-        wei,
-        wei,
-        wei,
-        fc.constantFrom('propose', 'cancel'),
-        (fee, tip, oldTip, room, ceiling, kind) => {
-          const old = { maxFeePerGas: oldTip + room, maxPriorityFeePerGas: oldTip }
-          const made = feesFor(1, base(fee), tip, ceiling, { kind, replacing: old })
-          if (made === undefined) return
-          expect(made.maxFeePerGas * 1000n).toBeGreaterThanOrEqual(old.maxFeePerGas * 1125n)
-          expect(made.maxPriorityFeePerGas * 1000n).toBeGreaterThanOrEqual(
-            old.maxPriorityFeePerGas * 1125n,
-          )
-          expect(made.maxFeePerGas).toBeLessThanOrEqual(ceiling)
-          expect(made.maxFeePerGas).toBeGreaterThanOrEqual(made.maxPriorityFeePerGas)
-        },
-      ),
-    )
-  })
+test('domain §8: a replacement pays at least 12.5 % more on both, or is not made at all', () => {
+  const wei = fc.bigInt({ min: 1n, max: 10n ** 13n })
+  fc.assert(
+    fc.property(
+      wei,
+      wei,
+      wei,
+      wei,
+      wei,
+      fc.constantFrom('propose', 'cancel'),
+      (fee, tip, oldTip, room, ceiling, kind) => {
+        const old = { maxFeePerGas: oldTip + room, maxPriorityFeePerGas: oldTip }
+        const made = feesFor(1, base(fee), tip, ceiling, { kind, replacing: old })
+        if (made === undefined) return
+        expect(made.maxFeePerGas * 1000n).toBeGreaterThanOrEqual(old.maxFeePerGas * 1125n)
+        expect(made.maxPriorityFeePerGas * 1000n).toBeGreaterThanOrEqual(
+          old.maxPriorityFeePerGas * 1125n,
+        )
+        expect(made.maxFeePerGas).toBeLessThanOrEqual(ceiling)
+        expect(made.maxFeePerGas).toBeGreaterThanOrEqual(made.maxPriorityFeePerGas)
+      },
+    ),
+  )
 })
 
 test('EIP-1559: the same bytes as another implementation makes of the same key and fields', async () => {

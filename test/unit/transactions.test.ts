@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import {
   type PlannedTransaction,
   planTransactions,
@@ -79,88 +79,86 @@ test('what the chain would refuse, and an account without money for gas, are tol
   expect(chain.taken).toEqual([])
 })
 
-describe('sending', () => {
-  test('each is mined before the next is sent', async () => {
+test('each is mined before the next is sent', async () => {
+  const { chain, parts } = setUp()
+  const sent = await sendTransactions(parts, signer, await plan(chain, 2))
+  expect(sent.map(({ receipt }) => receipt.status)).toEqual(['success', 'success'])
+  expect(sent[0]?.receipt.blockNumber).not.toBe(sent[1]?.receipt.blockNumber)
+  expect(chain.taken.map(({ nonce, from: sender }) => [nonce, sender])).toEqual([
+    [0, from],
+    [1, from],
+  ])
+})
+
+test.each([
+  ['the answer is lost, and the node has it', { applied: true }],
+  ['the node has not got it', {}],
+])(
+  'robustness §3: unknown (%s): the same bytes again, never another transaction',
+  async (_how, options) => {
     const { chain, parts } = setUp()
-    const sent = await sendTransactions(parts, signer, await plan(chain, 2))
-    expect(sent.map(({ receipt }) => receipt.status)).toEqual(['success', 'success'])
-    expect(sent[0]?.receipt.blockNumber).not.toBe(sent[1]?.receipt.blockNumber)
-    expect(chain.taken.map(({ nonce, from: sender }) => [nonce, sender])).toEqual([
-      [0, from],
-      [1, from],
-    ])
-  })
-
-  test.each([
-    ['the answer is lost, and the node has it', { applied: true }],
-    ['the node has not got it', {}],
-  ])(
-    'robustness §3: unknown (%s): the same bytes again, never another transaction',
-    async (_how, options) => {
-      const { chain, parts } = setUp()
-      const planned = await plan(chain)
-      chain.fault('send', 'unavailable', options)
-      const [sent] = await sendTransactions(parts, signer, planned)
-      expect(sent?.receipt.status).toBe('success')
-      expect(chain.taken).toHaveLength(1)
-    },
-  )
-
-  test('robustness §3: a transaction that the pool dropped is handed over again', async () => {
-    const { chain, parts } = setUp((of, waits) => (waits === 1 ? of.clearPool() : of.mine()))
-    const [sent] = await sendTransactions(parts, signer, await plan(chain))
+    const planned = await plan(chain)
+    chain.fault('send', 'unavailable', options)
+    const [sent] = await sendTransactions(parts, signer, planned)
     expect(sent?.receipt.status).toBe('success')
     expect(chain.taken).toHaveLength(1)
-  })
+  },
+)
 
-  test('robustness §3: another transaction of the account was quicker: nothing of ours can be mined, exit 75', async () => {
-    const { chain, parts } = setUp()
-    const [planned] = await plan(chain)
-    const other: PlannedTransaction = { ...(planned as PlannedTransaction), data: '0x' }
-    await sendTransactions(parts, signer, [other])
-    expect(
-      await refusal(sendTransactions(parts, signer, [planned as PlannedTransaction])),
-    ).toMatchObject({
-      code: 'account_busy',
-      meta: { exitCode: 75 },
-    })
-  })
+test('robustness §3: a transaction that the pool dropped is handed over again', async () => {
+  const { chain, parts } = setUp((of, waits) => (waits === 1 ? of.clearPool() : of.mine()))
+  const [sent] = await sendTransactions(parts, signer, await plan(chain))
+  expect(sent?.receipt.status).toBe('success')
+  expect(chain.taken).toHaveLength(1)
+})
 
-  test('the time runs out: exit 8 names the transaction; stopped by Ctrl-C likewise: 130', async () => {
-    const stop = new AbortController()
-    const interrupt = () =>
-      stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT', { hint: 'x' }))
-    const { chain, parts } = setUp((_chain, waits) => (waits > 20 ? interrupt() : undefined))
-    const pending = await refusal(
-      sendTransactions({ ...parts, timeoutMs: 5_000 }, signer, await plan(chain)),
-    )
-    expect(pending).toMatchObject({ code: 'transaction_pending', meta: { exitCode: 8 } })
-    expect(pending.detail).toContain(chain.taken[0]?.hash)
-    const stopped = await refusal(
-      sendTransactions({ ...parts, signal: stop.signal }, signer, await plan(chain)),
-    )
-    expect(stopped).toMatchObject({ meta: { exitCode: 130 } })
-    expect(stopped.detail).toContain(chain.taken[0]?.hash)
-    const before = chain.calls.get('send')
-    expect(
-      await refusal(sendTransactions({ ...parts, signal: stop.signal }, signer, await plan(chain))),
-    ).toBe(stop.signal.reason)
-    expect(chain.calls.get('send')).toBe(before)
+test('robustness §3: another transaction of the account was quicker: nothing of ours can be mined, exit 75', async () => {
+  const { chain, parts } = setUp()
+  const [planned] = await plan(chain)
+  const other: PlannedTransaction = { ...(planned as PlannedTransaction), data: '0x' }
+  await sendTransactions(parts, signer, [other])
+  expect(
+    await refusal(sendTransactions(parts, signer, [planned as PlannedTransaction])),
+  ).toMatchObject({
+    code: 'account_busy',
+    meta: { exitCode: 75 },
   })
+})
 
-  test('a mined revert is no success', async () => {
-    const { chain, parts } = setUp()
-    const [planned] = await plan(chain)
-    const bad = {
-      ...(planned as PlannedTransaction),
-      to: fakeContracts.signedProposer as Hex,
-      data: proposeSelector,
-      gas: 100_000n,
-    }
-    expect(await refusal(sendTransactions(parts, signer, [bad]))).toMatchObject({
-      code: 'transaction_reverted',
-      meta: { exitCode: 2 },
-    })
+test('the time runs out: exit 8 names the transaction; stopped by Ctrl-C likewise: 130', async () => {
+  const stop = new AbortController()
+  const interrupt = () =>
+    stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT', { hint: 'x' }))
+  const { chain, parts } = setUp((_chain, waits) => (waits > 20 ? interrupt() : undefined))
+  const pending = await refusal(
+    sendTransactions({ ...parts, timeoutMs: 5_000 }, signer, await plan(chain)),
+  )
+  expect(pending).toMatchObject({ code: 'transaction_pending', meta: { exitCode: 8 } })
+  expect(pending.detail).toContain(chain.taken[0]?.hash)
+  const stopped = await refusal(
+    sendTransactions({ ...parts, signal: stop.signal }, signer, await plan(chain)),
+  )
+  expect(stopped).toMatchObject({ meta: { exitCode: 130 } })
+  expect(stopped.detail).toContain(chain.taken[0]?.hash)
+  const before = chain.calls.get('send')
+  expect(
+    await refusal(sendTransactions({ ...parts, signal: stop.signal }, signer, await plan(chain))),
+  ).toBe(stop.signal.reason)
+  expect(chain.calls.get('send')).toBe(before)
+})
+
+test('a mined revert is no success', async () => {
+  const { chain, parts } = setUp()
+  const [planned] = await plan(chain)
+  const bad = {
+    ...(planned as PlannedTransaction),
+    to: fakeContracts.signedProposer as Hex,
+    data: proposeSelector,
+    gas: 100_000n,
+  }
+  expect(await refusal(sendTransactions(parts, signer, [bad]))).toMatchObject({
+    code: 'transaction_reverted',
+    meta: { exitCode: 2 },
   })
 })
 

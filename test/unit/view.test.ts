@@ -79,112 +79,107 @@ const block = async ({ chain, clock, view }: Setting, count = 1) => {
 const callsOf = ({ chain }: Setting) =>
   [...chain.calls.values()].reduce((sum, count) => sum + count, 0)
 
-describe('questions (contract §2)', () => {
-  test('all who ask for a question that is younger than the followed head hear of it', async () => {
-    const setting = await watched()
-    const young = ask(setting.chain, questionText('young'))
-    setting.chain.mine()
-    const one = setting.view.question(young)
-    const { block: read } = setting.chain
-    await new Promise<void>((resolve) => {
-      setting.chain.block = (at) => {
-        setting.chain.block = read
-        resolve()
-        return read(at)
-      }
-    })
-    const two = setting.view.question(young)
-    await setting.view.poll()
-    expect((await Promise.all([one, two])).map((found) => found?.questionId)).toEqual([
-      young,
-      young,
-    ])
-  })
-
-  test('a question is read once and then comes from memory, by id and by slug', async () => {
-    const setting = await watched({}, 'will-it-rain')
-    const { view, questionId } = setting
-    expect(view.known(questionId)).toBeUndefined()
-    const question = await view.question('will-it-rain')
-    expect(question).toMatchObject({
-      questionId,
-      slug: 'will-it-rain',
-      round: { state: 'requested' },
-    })
-    const before = callsOf(setting)
-    expect(await view.question(questionId)).toBe(question)
-    expect(view.known('will-it-rain')).toBe(question)
-    expect(view.known('another-slug')).toBeUndefined()
-    expect(callsOf(setting)).toBe(before)
-  })
-
-  test('many who ask at once cause one read', async () => {
-    const setting = await watched()
-    const before = callsOf(setting)
-    const single = await watched()
-    const singleBefore = callsOf(single)
-    await single.view.question(single.questionId)
-    await Promise.all(Array.from({ length: 8 }, () => setting.view.question(setting.questionId)))
-    expect(callsOf(setting) - before).toBe(callsOf(single) - singleBefore)
-  })
-
-  test('a miss is remembered for ten seconds, and dropped at once when a log names the question', async () => {
-    const setting = await watched()
-    const text = questionText('Fog?')
-    const { chain, clock, view } = setting
-    const questionId = ask(createFakeChain(), text)
-    expect(await view.question(questionId)).toBeUndefined()
-    const before = callsOf(setting)
-    expect(await view.question(questionId)).toBeUndefined()
-    expect(callsOf(setting)).toBe(before)
-    clock.monotonic += 10_001
-    expect(await view.question(questionId)).toBeUndefined()
-    expect(callsOf(setting)).toBeGreaterThan(before)
-    ask(chain, text)
-    await block(setting)
-    expect(await view.question(questionId)).toMatchObject({ questionId })
-  })
-
-  test('a block that comes in while a question is read leaves neither a wrong miss nor an old state', async () => {
-    const setting = await watched()
-    const { chain, view } = setting
-    const { call } = chain
-    const readMeanwhile = async (questionId: Hex) => {
-      let open: () => void = () => undefined
-      const gate = new Promise<void>((resolve) => {
-        open = resolve
-      })
-      let asked: () => void = () => undefined
-      const begun = new Promise<void>((resolve) => {
-        asked = resolve
-      })
-      chain.call = async (one, at) => {
-        asked()
-        await gate
-        return call(one, at)
-      }
-      const reading = view.question(questionId)
-      await begun
-      chain.call = call
-      await block(setting)
-      open()
-      return reading
+test('contract §2: all who ask for a question that is younger than the followed head hear of it', async () => {
+  const setting = await watched()
+  const young = ask(setting.chain, questionText('young'))
+  setting.chain.mine()
+  const one = setting.view.question(young)
+  const { block: read } = setting.chain
+  await new Promise<void>((resolve) => {
+    setting.chain.block = (at) => {
+      setting.chain.block = read
+      resolve()
+      return read(at)
     }
-    const text = questionText('Fog?')
-    const fog = ask(chain, text)
-    expect(await readMeanwhile(fog)).toMatchObject({ questionId: fog })
-    rivalProposes(chain, setting.questionId, wallet)
-    expect((await readMeanwhile(setting.questionId))?.round.state).toBe('proposed')
-    expect(view.known(setting.questionId)?.round.state).toBe('proposed')
   })
+  const two = setting.view.question(young)
+  await setting.view.poll()
+  expect((await Promise.all([one, two])).map((found) => found?.questionId)).toEqual([young, young])
+})
 
-  test('a long absence is caught up with, logs or not', async () => {
-    const setting = await watched()
-    await setting.view.question(setting.questionId)
-    rivalProposes(setting.chain, setting.questionId, wallet)
-    await block(setting, 300)
-    expect(setting.view.known(setting.questionId)?.round.state).toBe('proposed')
+test('contract §2: a question is read once and then comes from memory, by id and by slug', async () => {
+  const setting = await watched({}, 'will-it-rain')
+  const { view, questionId } = setting
+  expect(view.known(questionId)).toBeUndefined()
+  const question = await view.question('will-it-rain')
+  expect(question).toMatchObject({
+    questionId,
+    slug: 'will-it-rain',
+    round: { state: 'requested' },
   })
+  const before = callsOf(setting)
+  expect(await view.question(questionId)).toBe(question)
+  expect(view.known('will-it-rain')).toBe(question)
+  expect(view.known('another-slug')).toBeUndefined()
+  expect(callsOf(setting)).toBe(before)
+})
+
+test('contract §2: many who ask at once cause one read', async () => {
+  const setting = await watched()
+  const before = callsOf(setting)
+  const single = await watched()
+  const singleBefore = callsOf(single)
+  await single.view.question(single.questionId)
+  await Promise.all(Array.from({ length: 8 }, () => setting.view.question(setting.questionId)))
+  expect(callsOf(setting) - before).toBe(callsOf(single) - singleBefore)
+})
+
+test('contract §2: a miss is remembered for ten seconds, and dropped at once when a log names the question', async () => {
+  const setting = await watched()
+  const text = questionText('Fog?')
+  const { chain, clock, view } = setting
+  const questionId = ask(createFakeChain(), text)
+  expect(await view.question(questionId)).toBeUndefined()
+  const before = callsOf(setting)
+  expect(await view.question(questionId)).toBeUndefined()
+  expect(callsOf(setting)).toBe(before)
+  clock.monotonic += 10_001
+  expect(await view.question(questionId)).toBeUndefined()
+  expect(callsOf(setting)).toBeGreaterThan(before)
+  ask(chain, text)
+  await block(setting)
+  expect(await view.question(questionId)).toMatchObject({ questionId })
+})
+
+test('contract §2: a block that comes in while a question is read leaves neither a wrong miss nor an old state', async () => {
+  const setting = await watched()
+  const { chain, view } = setting
+  const { call } = chain
+  const readMeanwhile = async (questionId: Hex) => {
+    let open: () => void = () => undefined
+    const gate = new Promise<void>((resolve) => {
+      open = resolve
+    })
+    let asked: () => void = () => undefined
+    const begun = new Promise<void>((resolve) => {
+      asked = resolve
+    })
+    chain.call = async (one, at) => {
+      asked()
+      await gate
+      return call(one, at)
+    }
+    const reading = view.question(questionId)
+    await begun
+    chain.call = call
+    await block(setting)
+    open()
+    return reading
+  }
+  const text = questionText('Fog?')
+  const fog = ask(chain, text)
+  expect(await readMeanwhile(fog)).toMatchObject({ questionId: fog })
+  rivalProposes(chain, setting.questionId, wallet)
+  expect((await readMeanwhile(setting.questionId))?.round.state).toBe('proposed')
+  expect(view.known(setting.questionId)?.round.state).toBe('proposed')
+})
+
+test('contract §2: a long absence is caught up with, logs or not', async () => {
+  const setting = await watched()
+  await setting.view.question(setting.questionId)
+  rivalProposes(setting.chain, setting.questionId, wallet)
+  await block(setting, 300)
+  expect(setting.view.known(setting.questionId)?.round.state).toBe('proposed')
 })
 
 function countReads({ chain }: Setting): Hex[] {
@@ -464,156 +459,154 @@ describe('every log that can change a question makes it be read again (contract 
   })
 })
 
-describe('what a look costs (R17)', () => {
-  const spent = ({ chain }: Setting, before: ReadonlyMap<string, number>) =>
-    Object.fromEntries(
-      [...chain.calls]
-        .map(([method, count]) => [method, count - (before.get(method) ?? 0)])
-        .filter(([, count]) => count !== 0),
-    )
-  const snapshot = ({ chain }: Setting) => new Map(chain.calls)
+const spent = ({ chain }: Setting, before: ReadonlyMap<string, number>) =>
+  Object.fromEntries(
+    [...chain.calls]
+      .map(([method, count]) => [method, count - (before.get(method) ?? 0)])
+      .filter(([, count]) => count !== 0),
+  )
+const snapshot = ({ chain }: Setting) => new Map(chain.calls)
 
-  test('a look at the same head: the chain id and two headers', async () => {
-    const setting = await watched()
-    await held(setting, 100)
+test('R17: a look at the same head: the chain id and two headers', async () => {
+  const setting = await watched()
+  await held(setting, 100)
+  await setting.view.poll()
+  const before = snapshot(setting)
+  await setting.view.poll()
+  expect(spent(setting, before)).toEqual({ chainId: 1, block: 2 })
+})
+
+test('R17: a new block: its logs more; a skipped block: two headers more; questions that no log names cost nothing', async () => {
+  const setting = await watched()
+  await held(setting, 100)
+  const before = snapshot(setting)
+  await block(setting)
+  expect(spent(setting, before)).toEqual({ chainId: 1, block: 2, logs: 1 })
+  const skipping = snapshot(setting)
+  await block(setting, 3)
+  expect(spent(setting, skipping)).toEqual({ chainId: 1, block: 4, logs: 1 })
+})
+
+test('R17: of a block that names 200 questions, 64 are read at its look, the others at the next ones', async () => {
+  const setting = await watched()
+  const ids = await held(setting, 200)
+  const reads = countReads(setting)
+  for (const questionId of ids) rivalProposes(setting.chain, questionId, wallet)
+  const found: number[] = []
+  await block(setting)
+  found.push(reads.length)
+  while (reads.length < 200) {
     await setting.view.poll()
-    const before = snapshot(setting)
-    await setting.view.poll()
-    expect(spent(setting, before)).toEqual({ chainId: 1, block: 2 })
-  })
-
-  test('a new block: its logs more; a skipped block: two headers more; questions that no log names cost nothing', async () => {
-    const setting = await watched()
-    await held(setting, 100)
-    const before = snapshot(setting)
-    await block(setting)
-    expect(spent(setting, before)).toEqual({ chainId: 1, block: 2, logs: 1 })
-    const skipping = snapshot(setting)
-    await block(setting, 3)
-    expect(spent(setting, skipping)).toEqual({ chainId: 1, block: 4, logs: 1 })
-  })
-
-  test('of a block that names 200 questions, 64 are read at its look, the others at the next ones', async () => {
-    const setting = await watched()
-    const ids = await held(setting, 200)
-    const reads = countReads(setting)
-    for (const questionId of ids) rivalProposes(setting.chain, questionId, wallet)
-    const found: number[] = []
-    await block(setting)
     found.push(reads.length)
-    while (reads.length < 200) {
-      await setting.view.poll()
-      found.push(reads.length)
-    }
-    expect(found).toEqual([64, 128, 192, 200])
-    expect(new Set(reads)).toEqual(new Set(ids))
-    expect(ids.map((id) => setting.view.known(id)?.round.state)).toEqual(ids.map(() => 'proposed'))
-  })
+  }
+  expect(found).toEqual([64, 128, 192, 200])
+  expect(new Set(reads)).toEqual(new Set(ids))
+  expect(ids.map((id) => setting.view.known(id)?.round.state)).toEqual(ids.map(() => 'proposed'))
+})
 
-  test('a question that is due is never judged by its old state: it is read for who asks, or there is no answer', async () => {
-    const setting = await watched()
-    const { chain, view } = setting
-    const ids = await held(setting, 100)
-    for (const questionId of ids) rivalProposes(chain, questionId, wallet)
-    await block(setting)
-    const stale = ids.filter((id) => !isFresh(setting)(id))
-    expect(stale).toHaveLength(36)
-    const [first = '0x', second = '0x'] = stale
-    chain.fault('call', 'unavailable')
-    await expect(view.question(first)).rejects.toMatchObject({
-      code: 'state_unavailable',
-      meta: { httpStatus: 503 },
+test('R17: a question that is due is never judged by its old state: it is read for who asks, or there is no answer', async () => {
+  const setting = await watched()
+  const { chain, view } = setting
+  const ids = await held(setting, 100)
+  for (const questionId of ids) rivalProposes(chain, questionId, wallet)
+  await block(setting)
+  const stale = ids.filter((id) => !isFresh(setting)(id))
+  expect(stale).toHaveLength(36)
+  const [first = '0x', second = '0x'] = stale
+  chain.fault('call', 'unavailable')
+  await expect(view.question(first)).rejects.toMatchObject({
+    code: 'state_unavailable',
+    meta: { httpStatus: 503 },
+  })
+  expect(view.known(first)).toBeUndefined()
+  expect((await view.question(second))?.round.state).toBe('proposed')
+  const before = callsOf(setting)
+  expect(view.known(second)?.round.state).toBe('proposed')
+  expect(await view.question(second)).toBe(view.known(second))
+  expect(callsOf(setting)).toBe(before)
+})
+
+test('R17: where reads fail, the head moves on and the questions stay due', async () => {
+  const setting = await watched()
+  const { chain, view, questionId } = setting
+  await view.question(questionId)
+  rivalProposes(chain, questionId, wallet)
+  chain.fault('call', 'unavailable')
+  await block(setting)
+  expect(view.heads()?.latest.hash).toBe(chain.head.hash)
+  expect(view.faults()).toEqual([])
+  expect(view.known(questionId)).toBeUndefined()
+  await view.poll()
+  expect(view.known(questionId)?.round.state).toBe('proposed')
+})
+
+test('R17: questions with active candidates are read first, then those asked for last', async () => {
+  const world = await createPipelineWorld({ config: { pipeline: { enabled: false } } })
+  const { chain, clock, view } = world
+  const setting: Setting = { chain, clock, view, questionId: await world.question() }
+  await world.submit(setting.questionId)
+  const ids = await held(setting, 130)
+  const lately = ids.slice(10, 73)
+  for (const questionId of lately) view.known(questionId)
+  for (const questionId of [setting.questionId, ...ids]) rivalProposes(chain, questionId, wallet)
+  const reads = countReads(setting)
+  await block(setting)
+  expect(reads).toEqual([setting.questionId, ...[...lately].reverse()])
+})
+
+test('R17: registered questions are read ahead 64 at a look, and not before the first one', async () => {
+  const chain = createFakeChain()
+  const ids = Array.from({ length: 150 }, (_, n) => ask(chain, questionText(`Question ${n}?`)))
+  chain.mine(5)
+  const base = createFakeClock(chain)
+  const sleepers: (() => void)[] = []
+  const clock = {
+    ...base,
+    sleep: (ms: number, signal?: AbortSignal) =>
+      new Promise<void>((resolve, reject) => {
+        signal?.addEventListener('abort', () => reject(signal.reason), { once: true })
+        // Only the pause between looks ends; nothing takes as long as reads may.
+        if (ms < 3_000) sleepers.push(resolve)
+      }),
+  }
+  const entries = ids.map((questionId) => ({ questionId }))
+  const view = chainView(chain, { clock, entries })
+  const reads = countReads({ chain, clock: base, view, questionId: ids[0] ?? '0x' })
+  const paused = async () => {
+    while (sleepers.length === 0) await new Promise((resolve) => setImmediate(resolve))
+    return reads.length
+  }
+  await view.start()
+  expect(view.faults()).toEqual([])
+  const found: number[] = []
+  for (let look = 0; look < 4; look += 1) {
+    found.push(await paused())
+    sleepers.shift()?.()
+  }
+  await paused()
+  await view.stop()
+  expect(found).toEqual([64, 128, 150, 150])
+  expect(ids.every((id) => view.known(id) !== undefined)).toBe(true)
+})
+
+test('R17: a question that is over and that nobody has asked for in ten minutes is forgotten', async () => {
+  const setting = await watched()
+  const { chain, clock, view, questionId } = setting
+  const [settled = '0x', open = '0x'] = await held(setting, 2)
+  await view.question(questionId)
+  for (const id of [questionId, settled]) {
+    chain.happen((world) => {
+      Object.assign(requestOf(world, id), { state: 6, proposer: adapter })
+      return [{ address: adapter, topics: [topics.questionResolved, id], data: '0x' }]
     })
-    expect(view.known(first)).toBeUndefined()
-    expect((await view.question(second))?.round.state).toBe('proposed')
-    const before = callsOf(setting)
-    expect(view.known(second)?.round.state).toBe('proposed')
-    expect(await view.question(second)).toBe(view.known(second))
-    expect(callsOf(setting)).toBe(before)
-  })
-
-  test('where reads fail, the head moves on and the questions stay due', async () => {
-    const setting = await watched()
-    const { chain, view, questionId } = setting
-    await view.question(questionId)
-    rivalProposes(chain, questionId, wallet)
-    chain.fault('call', 'unavailable')
-    await block(setting)
-    expect(view.heads()?.latest.hash).toBe(chain.head.hash)
-    expect(view.faults()).toEqual([])
-    expect(view.known(questionId)).toBeUndefined()
-    await view.poll()
-    expect(view.known(questionId)?.round.state).toBe('proposed')
-  })
-
-  test('questions with active candidates are read first, then those asked for last', async () => {
-    const world = await createPipelineWorld({ config: { pipeline: { enabled: false } } })
-    const { chain, clock, view } = world
-    const setting: Setting = { chain, clock, view, questionId: await world.question() }
-    await world.submit(setting.questionId)
-    const ids = await held(setting, 130)
-    const lately = ids.slice(10, 73)
-    for (const questionId of lately) view.known(questionId)
-    for (const questionId of [setting.questionId, ...ids]) rivalProposes(chain, questionId, wallet)
-    const reads = countReads(setting)
-    await block(setting)
-    expect(reads).toEqual([setting.questionId, ...[...lately].reverse()])
-  })
-
-  test('registered questions are read ahead 64 at a look, and not before the first one', async () => {
-    const chain = createFakeChain()
-    const ids = Array.from({ length: 150 }, (_, n) => ask(chain, questionText(`Question ${n}?`)))
-    chain.mine(5)
-    const base = createFakeClock(chain)
-    const sleepers: (() => void)[] = []
-    const clock = {
-      ...base,
-      sleep: (ms: number, signal?: AbortSignal) =>
-        new Promise<void>((resolve, reject) => {
-          signal?.addEventListener('abort', () => reject(signal.reason), { once: true })
-          // Only the pause between looks ends; nothing takes as long as reads may.
-          if (ms < 3_000) sleepers.push(resolve)
-        }),
-    }
-    const entries = ids.map((questionId) => ({ questionId }))
-    const view = chainView(chain, { clock, entries })
-    const reads = countReads({ chain, clock: base, view, questionId: ids[0] ?? '0x' })
-    const paused = async () => {
-      while (sleepers.length === 0) await new Promise((resolve) => setImmediate(resolve))
-      return reads.length
-    }
-    await view.start()
-    expect(view.faults()).toEqual([])
-    const found: number[] = []
-    for (let look = 0; look < 4; look += 1) {
-      found.push(await paused())
-      sleepers.shift()?.()
-    }
-    await paused()
-    await view.stop()
-    expect(found).toEqual([64, 128, 150, 150])
-    expect(ids.every((id) => view.known(id) !== undefined)).toBe(true)
-  })
-
-  test('a question that is over and that nobody has asked for in ten minutes is forgotten', async () => {
-    const setting = await watched()
-    const { chain, clock, view, questionId } = setting
-    const [settled = '0x', open = '0x'] = await held(setting, 2)
-    await view.question(questionId)
-    for (const id of [questionId, settled]) {
-      chain.happen((world) => {
-        Object.assign(requestOf(world, id), { state: 6, proposer: adapter })
-        return [{ address: adapter, topics: [topics.questionResolved, id], data: '0x' }]
-      })
-    }
-    await block(setting)
-    clock.monotonic += 598_000
-    expect(view.known(questionId)?.round.state).toBe('settled')
-    await block(setting)
-    const reads = countReads(setting)
-    for (const id of [questionId, settled, open]) await view.question(id)
-    expect(reads).toEqual([settled])
-  })
+  }
+  await block(setting)
+  clock.monotonic += 598_000
+  expect(view.known(questionId)?.round.state).toBe('settled')
+  await block(setting)
+  const reads = countReads(setting)
+  for (const id of [questionId, settled, open]) await view.question(id)
+  expect(reads).toEqual([settled])
 })
 
 test('R14: everything is due and read in slices', async () => {
