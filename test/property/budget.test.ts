@@ -96,7 +96,7 @@ test('§8: lost requests, lost answers and processes that die with a reservation
   )
 })
 
-test('§8: any limits and window lengths are learnt, with a window that somebody opened earlier, and a gateway that starts anew', async () => {
+test('§8: limits and window lengths of any size are learnt, with a window that somebody opened earlier, and a gateway that starts anew', async () => {
   // Two windows of one size have one name: an answer does not say which of them it tells of.
   const limits = fc
     .record({
