@@ -1,4 +1,4 @@
-/** Gathers what findings are made of: Gamma once for many questions, the chain for what it alone tells. */
+/** What findings are made of. */
 import pLimit from 'p-limit'
 import { oracleAbi } from '../../chain/contracts.js'
 import { createRoundReader, managedRequestId } from '../../chain/questions.js'
@@ -30,16 +30,13 @@ export interface CheckParts {
   readonly trust: Trust
   readonly clock: Clock
   readonly chain: Chain | undefined
-  /** Polymarket's market API, within its time; `undefined`: what it alone tells is unknown. */
+  /** `undefined`: what it alone tells is unknown. */
   readonly markets: MarketReads | undefined
   readonly thresholds: Thresholds
 }
 
 export interface Checker {
-  /**
-   * In order. What a source does not tell, or not in time, is `unknown`. Facts of a question are
-   * kept, so that a plan and a signature ask once.
-   */
+  /** Facts of a question are kept, so that a plan and a signature ask once. */
   check(
     subjects: readonly Subject[],
     signal?: AbortSignal,
@@ -53,7 +50,6 @@ const callsAtOnce = 4
 
 type Known = Omit<Facts, 'nowSeconds'>
 
-/** Brings viem. */
 export function newChecker(parts: CheckParts): Checker {
   const { trust, clock, chain, thresholds } = parts
   const known = new Map<string, Promise<Known>>()
@@ -128,7 +124,6 @@ async function gather(
 
 const notShown = 'the node does not show how the earlier round ended'
 
-/** Requests of kind `direct` tell nothing of earlier ones. */
 async function reopenedOf(chain: Chain, trust: Trust, context: QuestionContext) {
   const { requester } = context.request
   if (kindOf(trust, requester) === 'direct') return undefined
@@ -151,7 +146,6 @@ async function orSilent<T>(read: () => Promise<T>): Promise<T | string> {
   }
 }
 
-/** Number of the newest block; 0 without a chain, where nobody reads it. */
 async function headOf(chain: Chain | undefined): Promise<bigint> {
   const head = await chain?.block('latest')
   if (head === null) throw new ChainError('unavailable', 'the node has no latest block')

@@ -8,7 +8,6 @@ import type { Address } from '../../protocol/schema.js'
 import { lowercase } from '../../protocol/words.js'
 import type { QuestionContext } from '../trust/trust.js'
 
-/** What is not known is absent. `price`: the answer, a decimal string. */
 export interface EarlierRound {
   /** `reset`: neither a dispute nor the voters' "too early" is among the logs. */
   readonly end: 'disputed' | 'too early' | 'reset'
@@ -28,9 +27,8 @@ const blocksOfSettlement = [2_000n, 43_200n] as const
 const tooEarly = -(2n ** 255n)
 
 /**
- * From the transaction that opened this round, and of a reset from the settlement before it. A
- * round's timestamp is the time of its block, so a few blocks are read. `undefined` where the node
- * does not show that transaction.
+ * From the transaction that opened this round, whose timestamp is its block's; of a reset from
+ * the settlement before it.
  */
 export async function earlierRound(
   chain: Chain,

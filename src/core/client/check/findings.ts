@@ -1,6 +1,6 @@
 /**
- * What is worth knowing of a question before an answer is signed (contract §9, `check`). Each
- * finding names its source; where that is silent it is `unknown`, and never `ok`.
+ * What is worth knowing before an answer is signed (contract §9). A silent source is `unknown`,
+ * never `ok`.
  */
 
 import type { Hex, Market } from '../../ports.js'
@@ -28,11 +28,10 @@ export interface QuestionFinding {
   readonly question_id: Hex
   readonly result: 'ok' | 'warn' | 'unknown'
   readonly detail: string
-  /** Who says so, or who could: the chain or Gamma. */
+  /** The chain or Gamma. */
   readonly source: string
 }
 
-/** From where `ok` becomes `warn`. */
 export interface Thresholds {
   /** The market pays at least this for the answer, in percent of a whole. */
   readonly pricePercent: number
@@ -42,17 +41,14 @@ export interface Thresholds {
   readonly livenessSeconds: number
   /** Least reward, in percent of the bond. */
   readonly rewardPercent: number
-  /** A younger clarification may not be in everybody's answer yet. */
   readonly rulesSeconds: number
 }
 
-/** What sources told; a text says why one did not. */
 export interface Facts {
   readonly nowSeconds: number
   readonly market: Market | string
   /** Whether the question was asked before; absent where nobody told. */
   readonly isReopened?: boolean | undefined
-  /** Only of a re-opened question. */
   readonly earlier?: EarlierRound | string | undefined
   readonly livenessSeconds: bigint | string
 }

@@ -1,7 +1,4 @@
-/**
- * Many candidates as the batch route tells of them (§4.2 rules 6 and 7): asked for once, or
- * followed to their ends.
- */
+/** Many candidates as the batch route tells of them (§4.2 rules 6 and 7). */
 import { InterruptedError, ProposerError } from '../../protocol/errors.js'
 import { limits } from '../../protocol/words.js'
 import { answerError, certificateCode, isAborted, newPatience } from '../gateway/answer.js'
@@ -16,7 +13,6 @@ import {
 } from './look.js'
 import { endOf, type PolledStatus, type PollTarget } from './status.js'
 
-/** One candidate's last known status, or why there is none. */
 export interface PolledCandidate {
   readonly candidateId: string
   readonly statusCode: number | null
@@ -24,19 +20,17 @@ export interface PolledCandidate {
   readonly end?: 'executed' | 'failed' | undefined
   /** Of a failure: whether the same bytes may still execute later, where that is known. */
   readonly retryable?: boolean | undefined
-  /** Of a definite refusal, such as 404. */
   readonly error?: ProposerError
 }
 
 export interface BatchPolled {
   readonly candidates: readonly PolledCandidate[]
-  /** What kept us from the rest: exit 130, 8 at the time limit, 75 where nobody answered. */
+  /** Exit 130, 8 at the time limit, 75 where nobody answered. */
   readonly stopped?: ProposerError | undefined
 }
 
 export type BatchFollowOptions = Pick<PollOptions, 'timeoutMs' | 'signal' | 'onLook' | 'onWait'>
 
-/** Follows the ids until each is executed or failed; rejects as `pollCandidates`. */
 export async function followBatch(
   parts: PollParts,
   ids: readonly string[],
@@ -60,9 +54,8 @@ export async function followBatch(
 }
 
 /**
- * Asks for every id once, a hundred a call, and again only where a call brought no answer of use: ≤
- * 8 tries or 5 min. Of a failure whose code does not tell whether it may be retried the single
- * route is asked (contract §4). Rejects as `followBatch`.
+ * Again only where a call brought no answer of use. Of a failure whose code does not tell whether
+ * it may be retried the single route is asked (contract §4).
  */
 export async function lookOnce(
   parts: PollParts,

@@ -1,4 +1,3 @@
-/** How following ends, as errors with what to do next (contract §6). */
 import {
   FailedError,
   InterruptedError,
@@ -13,14 +12,13 @@ import type { PolledStatus, PollTarget } from './status.js'
 /** So many are named; of more the rest is counted. */
 const namedCount = 3
 
-/** What is known beside a failure, for commands that can be run as they are. */
 export interface FailedOf {
   readonly journalId?: string | undefined
   readonly questionId?: string | null | undefined
   readonly proposer?: string | null | undefined
 }
 
-/** What a `next_action` asks for, as commands (contract §5); one of another gateway as it is. */
+/** As commands (contract §5); a word of another gateway as it is. */
 export function remedyOf(action: string, { journalId, questionId, proposer }: FailedOf): string {
   const replay =
     journalId === undefined
@@ -41,7 +39,6 @@ export function remedyOf(action: string, { journalId, questionId, proposer }: Fa
   return (Object.hasOwn(remedies, action) && remedies[action]) || `next: ${action}`
 }
 
-/** FailedError (exit 7) of a failed candidate: code, detail and what to do next. */
 export function failedError(status: PolledStatus, journalId?: string): FailedError {
   const { failure, candidate_id: id, question_id: questionId, proposer } = status
   if (failure === null)
@@ -63,7 +60,6 @@ export function failedError(status: PolledStatus, journalId?: string): FailedErr
   )
 }
 
-/** One error for all failures: code and hint of the first, and how many there are. */
 export function failuresError(
   failed: readonly PolledStatus[],
   total: number,
@@ -81,7 +77,6 @@ export function failuresError(
   )
 }
 
-/** A refusal that names the candidate, of the same class as the gateway's response has. */
 export function refusedError(
   { candidateId, signed }: PollTarget,
   error: ProposerError,
@@ -116,10 +111,7 @@ function goOn(waiting: readonly Waiting[]): string {
   return `continue with \`proposer poll ${waiting.length > namedCount ? '--all' : ids}\``
 }
 
-/**
- * PendingError (exit 8) naming what is still on its way; UnavailableError `no_status` (exit 75)
- * where `trouble` kept every status of it from us.
- */
+/** Exit 8; exit 75 where `trouble` kept every status from us. */
 export function timedOut(waiting: readonly Waiting[], trouble: Trouble | undefined): ProposerError {
   if (trouble !== undefined && waiting.every(({ status }) => status === undefined)) {
     const known = trouble.kind === 'deferred' ? answerError(trouble, 'read').meta.hint : undefined
@@ -140,7 +132,7 @@ export function timedOut(waiting: readonly Waiting[], trouble: Trouble | undefin
   })
 }
 
-/** InterruptedError (exit 130) that says how to go on. `reason` is the signal's. */
+/** Exit 130. `reason` is the signal's. */
 export function interrupted(waiting: readonly Waiting[], reason: unknown): ProposerError {
   const detail = reason instanceof ProposerError ? reason.detail : 'stopped while polling'
   if (waiting.length === 0)

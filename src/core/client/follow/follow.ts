@@ -1,4 +1,4 @@
-/** Following candidates to their end (spec §4.1 rule 4, §4.2 rules 6 and 7, contract §5). */
+/** Following candidates to their end (§4.1 rule 4, §4.2 rules 6 and 7, contract §5). */
 
 import type { ProposerError } from '../../protocol/errors.js'
 import { isQuestionId, limits } from '../../protocol/words.js'
@@ -33,18 +33,17 @@ export interface PollWait {
   readonly kind: 'trouble' | 'budget'
   readonly reason: string
   readonly waitMs: number
-  /** Unix milliseconds since when no answer of use came, from the second such try on. */
+  /** From the second try without an answer of use on. */
   readonly sinceMs?: number | undefined
 }
 
 export interface PollOptions {
-  /** Default: until executed or failed. */
   readonly until?: Stage | undefined
   readonly timeoutMs?: number | undefined
   readonly signal?: AbortSignal | undefined
   /** Every status whole, by the single route: the same items in more calls. */
   readonly full?: boolean | undefined
-  /** Of a failure only whether it may be retried is wanted, which its code mostly tells. */
+  /** Only whether it may be retried is wanted, which a code mostly tells. */
   readonly brief?: boolean | undefined
   /** Called with each status whose stage differs from the one before. */
   readonly onStatus?: (status: PolledStatus) => void
@@ -58,19 +57,15 @@ export interface PollOptions {
 }
 
 export interface PollResult {
-  /**
-   * Last known statuses, in the order of the targets; a target never answered is absent. Whole
-   * where the single route reported them: with `full`, and for a single target with an identifier.
-   */
+  /** Of the targets that were answered, in order. Whole with `full`, and for a single target. */
   readonly candidates: readonly PolledStatus[]
-  /** Targets that did not come to their goal: still on their way, or refused. */
   readonly missing: readonly PollTarget[]
   /** What the gateway said of those it refused for good, such as 404, by candidate id. */
   readonly refusals: ReadonlyMap<string, ProposerError>
   /** Why it ended early: PendingError 8, UnavailableError 75 or InterruptedError 130. */
   readonly stopped?: ProposerError
   readonly items: number
-  /** The gravest of what became of all: `stopped`, FailedError 7, or a refusal such as 404. */
+  /** The gravest of `stopped`, FailedError 7, or a refusal. */
   readonly error?: ProposerError
 }
 
@@ -82,20 +77,18 @@ const guessMs = {
   confirmed: 4_000,
   indexed: 4_000,
 } as const
-/** Nobody has answered yet, and no time was given: so many tries, then nobody is there. */
+/** Nobody has answered yet, and no time was given. */
 const maxSilent = 8
 /** A response that is on its way when the time is over may still come in. */
 const lateMs = 2_000
-/** Failures that the single route explains although their code tells enough: a number, a share. */
 const [explained, explainedShare] = [5, 20]
 
 /** So many are asked for all together. */
 const handful = 6
-/** After a look in vain; longer each time. Nothing is charged in process. */
+/** After a look in vain. Nothing is charged in process. */
 const [firstPauseMs, longestPauseMs, longestFreePauseMs] = [1_000, 10_000, 2_000]
 /** A group proved right where this share of it had ended. */
 const provedShare = 0.9
-/** §8; a shorter window is treated as this one. */
 const windowMs = 60_000
 /** What is asked in vain may take a quarter of the limit; the rest is for whoever submits. */
 const vainShare = 4
@@ -117,14 +110,13 @@ interface Following {
   readonly parts: PollParts
   readonly options: PollOptions
   readonly all: readonly Followed[]
-  /** The same, first admitted first. */
   readonly order: readonly Followed[]
   readonly startMs: number
   readonly endMs: number
   readonly isFree: boolean
   /** How far ahead of the oldest is looked. */
   step: number
-  /** Items asked for in vain, and in how long the rate limit gives one. */
+  /** Items asked in vain, and in how long the limit gives one. */
   vain: number
   itemMs: number
   pauseMs: number
@@ -132,30 +124,25 @@ interface Following {
   /** What the last response left of the rate limit. */
   window: { readonly remainingItems: number; readonly resetAtMs: number }
   items: number
-  /** Failures that may still be explained (§4.2 rule 7). */
   toExplain: number
   isBatchRefused: boolean
   trouble: Trouble | undefined
-  /** Unix milliseconds of the first of the tries that brought nothing. */
   troubleSinceMs: number
-  /** Tries in a row that brought nothing, and whether one ever brought something. */
+  /** Tries in a row, and whether one ever brought something. */
   silentTries: number
   answered: boolean
   isLast: boolean
   budgetNotedMs: number
 }
 
-/** Why no more is asked for; without an error every target came to its goal. */
 interface Stop {
   readonly error?: ProposerError
 }
 
 /**
- * Polls until every target ended or reached `until`. Many by the batch route, one by its own, not
- * before an end can be expected, and within the budget that the responses tell. A gateway that
- * gives no answer of use is asked again, ever later, until the time is over. Without a time, and
- * where it has never answered, 8 tries. An answer about something else is a refusal (ConflictError
- * `candidate_mismatch`). Rejects for journal faults and bad arguments.
+ * Many by the batch route, not before an end can be expected, within the budget that is told.
+ * Without an answer it is asked ever later until the time is over; without a time, 8 tries. An
+ * answer about something else is a refusal.
  */
 export async function pollCandidates(
   parts: PollParts,
@@ -246,9 +233,9 @@ async function advance(following: Following, limit: AbortSignal): Promise<Stop |
 }
 
 /**
- * Whom to ask now (§8: each costs an item). Ends mostly come in the order of admission. So one is
- * asked for alone, first the oldest, then the second, fourth, eighth from it. Where it has ended,
- * those before it are asked for together. Where it has not, it goes behind all others.
+ * Each costs an item (§8), and ends come in the order of admission: the oldest is asked for
+ * alone, then the second, fourth, eighth from it. Where one has ended, those before it follow
+ * together; else it goes behind all.
  */
 function likelyIn({ all, order, isFree, step }: Following): readonly Followed[] {
   const pending = order.filter(({ done }) => !done)
@@ -267,7 +254,6 @@ function likelyIn({ all, order, isFree, step }: Following): readonly Followed[] 
   return before.length > 0 ? before : longestAgo.slice(0, step).slice(-1)
 }
 
-/** Goes on at once where most of those asked for had ended; else waits, longer each time. */
 function pace(
   following: Following,
   asked: readonly Followed[],
@@ -311,7 +297,6 @@ async function pause(
   try {
     await parts.ports.clock.sleep(Math.min(waitMs, endMs - nowMs), options.signal)
   } catch (error) {
-    // An abort is seen at the next step.
     if (!isAborted(options.signal)) throw error
   }
 }
@@ -374,7 +359,7 @@ function afterTrouble(following: Following, trouble: Trouble, nowMs: number): St
   return undefined
 }
 
-/** Failures whose code tells enough need no gateway to explain them; the others stay. */
+/** Their code tells enough. */
 function settleOwed({ all }: Following): readonly Followed[] {
   const settled = all.filter(({ owed, status }) => owed && status?.failure?.retryable !== undefined)
   for (const one of settled) [one.owed, one.done] = [false, true]
@@ -393,7 +378,6 @@ function routesOf({ options, isBatchRefused }: Following, asked: readonly Follow
   }
 }
 
-/** What a response brought for one candidate; `undefined` where it was not answered. */
 function sightOf(
   following: Following,
   one: Followed,
@@ -411,7 +395,6 @@ function sightOf(
     one.done = true
     return 'moved'
   }
-  // Asked, and nothing was said of it: in vain.
   return report === undefined ? undefined : 'same'
 }
 
@@ -440,10 +423,7 @@ function takeStatus(
   return moved ? 'moved' : 'same'
 }
 
-/**
- * Whether the single route is to explain a failure: it must, where the code does not tell whether
- * it may be retried (contract §4).
- */
+/** It must where the code does not tell whether it may be retried (contract §4). */
 function wantsMore(following: Following, { target, status }: Followed): boolean {
   if (status?.failure == null || status.failure.stage != null || target.identifier === undefined)
     return false

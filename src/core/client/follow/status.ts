@@ -1,6 +1,5 @@
 /**
- * What a candidate's status says of its stage and its end, whichever gateway tells it (§2.6, §2.7,
- * contract §5, §9).
+ * What a status says of stage and end, whichever gateway tells it (§2.6, §2.7, contract §5, §9).
  */
 import { failures } from '../../protocol/codes.js'
 import { ConflictError } from '../../protocol/errors.js'
@@ -13,20 +12,19 @@ export type Stage = (typeof stages)[number]
 
 export interface PollTarget {
   readonly candidateId: string
-  /** Question id or slug: the single route needs it. Without one only the batch route serves. */
+  /** The single route needs it. */
   readonly identifier?: string | undefined
-  /** When it was sent, in Unix milliseconds of this machine. Default: the journal's. */
+  /** Unix milliseconds; default: the journal's. */
   readonly sentAtMs?: number | undefined
-  /** What was signed for it: a status that names something else is not its own. Default: the journal's. */
+  /** Default: the journal's. */
   readonly signed?: Named | undefined
 }
 
 export type { PolledStatus }
 
 /**
- * A status with what its failure means (contract §5) and what the target adds. ConflictError
- * `candidate_mismatch` where the response is about another candidate than the one asked for, or
- * names another question, proposer, outcome, price or round than was signed.
+ * With what its failure means (contract §5). An answer about something else than was asked or
+ * signed is none.
  */
 export function polled(
   { candidateId, identifier, signed }: PollTarget,
@@ -54,7 +52,6 @@ export function polled(
   }
 }
 
-/** Contract §5: what a code alone tells; nothing for a code of another gateway. */
 function meaningOf(code: string): Pick<FailureRead, 'retryable' | 'next_action'> {
   if (!Object.hasOwn(failures, code)) return {}
   const { nextAction, retryable } = failures[code as keyof typeof failures]
@@ -70,10 +67,9 @@ const isActive = (status: string): boolean => ['received', 'validated', 'selecte
 const saysFailed = /^(failed|rejected|expired|cancell?ed)$/i
 
 /**
- * How it ended; `undefined` while it is on its way. `executed` and `failed` say so themselves, as
- * an indexed submission does (contract §5). In an active stage a failure is an end only where it
- * says that the payload can never execute. Of another word (contract §9) the failure decides before
- * the submission. A failure that may pass is no end, unless the word says so.
+ * `undefined` on its way (contract §5). In an active stage a failure is an end only where the
+ * payload can never execute. Of another word (contract §9) the failure decides before the
+ * submission; one that may pass is no end.
  */
 export function endOf({
   status,
@@ -92,13 +88,12 @@ export function endOf({
 }
 
 /**
- * Whether an execution is told in words of ours (contract §5). What other words seem to say closes
- * no authorization (R8): another answer could be signed while the first may still execute.
+ * In words of ours. Others close no authorization (R8): another answer could be signed while the
+ * first may still execute.
  */
 export const isCertain = ({ status, submission }: Progress): boolean =>
   status === 'executed' || submission?.status === 'indexed'
 
-/** Whether a status has reached the stage, or ended. `undefined`: the end. */
 export function hasReached(status: PolledStatus, until: Stage | undefined): boolean {
   if (endOf(status) !== undefined) return true
   const stage = stageOf(status)
@@ -118,10 +113,7 @@ function stageOf(status: PolledStatus): Stage | undefined {
 const submissionStages = ['indexed', 'confirmed', 'submitted'] as const
 const submissionWords = [...submissionStages, 'prepared', 'reverted', 'dropped']
 
-/**
- * By its own word, where that is one of contract §5's, else by its times. `indexed` then needs a
- * transaction and an event index too, for some gateways name an event before its block is final.
- */
+/** By its word, else its times. Some gateways name an event before its block is final. */
 function stageOfSubmission(
   submission: SubmissionRead | null,
 ): (typeof submissionStages)[number] | undefined {
@@ -135,8 +127,8 @@ function stageOfSubmission(
 }
 
 /**
- * Names of times: the spec names the stages, and no fields (§2.6). Whole names, for
- * `indexing_expected_at` tells no indexing.
+ * The spec names stages and no fields (§2.6). Whole names: `indexing_expected_at` tells no
+ * indexing.
  */
 const timeNames = {
   received: /^(received|receipt)_?(at|on|time|timestamp)$/i,
@@ -149,7 +141,7 @@ const timeNames = {
 
 const year2000Ms = Date.UTC(2000)
 
-/** RFC 3339, or Unix seconds and their fractions. The zero times of some gateways are none. */
+/** The zero times of some gateways are none. */
 function isTime(value: unknown): boolean {
   if (typeof value === 'number' || (typeof value === 'string' && /^\d+$/.test(value)))
     return Number(value) > year2000Ms / 1_000
@@ -158,7 +150,6 @@ function isTime(value: unknown): boolean {
   )
 }
 
-/** When a stage was reached, as the gateway wrote it, under whatever name. */
 export function stageTimeOf(
   status: Partial<Pick<PolledStatus, 'submission'>>,
   stage: keyof typeof timeNames,
@@ -170,12 +161,11 @@ export function stageTimeOf(
   return found === undefined ? undefined : String(found[1])
 }
 
-/** Two statuses with the same key tell the same stage. */
 export function stageKey({ status, submission, failure }: PolledStatus): string {
   return [status, submission?.status, submission?.transaction_hash, failure?.code].join(' ')
 }
 
-/** When a status came to be by the gateway's times, as it wrote them. */
+/** By the gateway's times. */
 export function changedAt(status: PolledStatus): string | undefined {
   if (endOf(status) === 'failed') return undefined
   const sent = submissionStages.find((stage) => stageTimeOf(status, stage) !== undefined)

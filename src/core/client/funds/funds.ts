@@ -1,7 +1,4 @@
-/**
- * What a wallet can still authorize: balance and Permit2 allowance, less what its own
- * authorizations may take (spec §5, domain §3.3).
- */
+/** What a wallet can still authorize (spec §5, domain §3.3). */
 
 import { plainText } from '../../chain/ancillary.js'
 import { erc20Abi, permit2Abi } from '../../chain/contracts.js'
@@ -17,7 +14,7 @@ import { type Trust, untrusted } from '../trust/trust.js'
 
 type Recorded = Pick<JournalView, 'authorizations' | 'offers'>
 
-/** Something in the journal that may still take tokens: a signature, or an outside wallet's offer. */
+/** It may still take tokens. */
 export interface OpenClaim {
   readonly id: string
   readonly owner: Address
@@ -30,7 +27,6 @@ export interface OpenClaim {
   readonly deadlineSeconds: bigint
 }
 
-/** A `signed` or `offered` record as a claim. */
 export function claimOf(
   id: string,
   { chainId, token, round, terms }: Pick<Signed | Offered, 'chainId' | 'token' | 'round' | 'terms'>,
@@ -47,7 +43,6 @@ export function claimOf(
   }
 }
 
-/** Everything in the journal that is not closed at `nowMs` (Unix milliseconds), oldest first. */
 export function openClaims({ authorizations, offers }: Recorded, nowMs: number): OpenClaim[] {
   return [
     ...authorizations.flatMap((one) => (isOpen(one, nowMs) ? claimOf(one.id, one.signed) : [])),
@@ -55,7 +50,6 @@ export function openClaims({ authorizations, offers }: Recorded, nowMs: number):
   ]
 }
 
-/** Claims that concern one owner's token on the pinned chain. */
 export function claimsOn(
   claims: readonly OpenClaim[],
   { chainId, owner, token }: { chainId: number; owner: Address; token: Address },
@@ -68,10 +62,7 @@ export function claimsOn(
   )
 }
 
-/**
- * What these claims can take together, in raw units. A round takes one proposal only, so of several
- * for one round (`--supersede`) the largest counts (domain §3.2).
- */
+/** Of several for one round (`--supersede`) the largest counts (domain §3.2). */
 export function reservedRaw(claims: readonly OpenClaim[]): bigint {
   const byRound = new Map<string, bigint>()
   for (const { id, round = id, amountRaw } of claims) {
@@ -90,17 +81,13 @@ export interface Funds {
   readonly allowanceRaw: bigint
   readonly reservedRaw: bigint
   readonly freeRaw: bigint
-  /** The smaller of balance and allowance, less what is reserved; never below 0. */
+  /** Never below 0. */
   readonly spendableRaw: bigint
   readonly claims: readonly OpenClaim[]
   readonly blockNumber: bigint
 }
 
-/**
- * One whose nonce is spent, or whose deadline has passed in finalized state, takes nothing.
- * `except`
- * leaves one out, such as the one that is being replaced.
- */
+/** A spent nonce or a deadline that has passed in finalized state takes nothing. */
 export async function fundsOf(
   chain: Chain,
   trust: Trust,
@@ -151,7 +138,6 @@ export interface WalletFunds {
   readonly tokens: readonly Funds[]
 }
 
-/** `fundsOf` of each pinned token, and the balance that pays for gas. */
 export async function walletFunds(
   chain: Chain,
   trust: Trust,
@@ -186,7 +172,7 @@ export async function pinnedHeads(
   return { latest, finalized }
 }
 
-/** One read a word of 256 nonces. Rejects with ChainError. */
+/** One read a word of 256. */
 export async function spentNonces(
   chain: Chain,
   permit2: Address,

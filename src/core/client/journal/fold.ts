@@ -1,7 +1,4 @@
-/**
- * What the records of all runs add up to. Records of one run come in order, runs in any: neither
- * wall clock nor merge order decides what an authorization is (R13).
- */
+/** Records of one run come in order, runs in any: neither clock nor merge order decides (R13). */
 import type { Hex } from '../../ports.js'
 import type { JournaledAuthorization, Offer, ReceiptState } from './authorizations.js'
 import {
@@ -31,7 +28,6 @@ interface Draft {
   supersededBy?: string
 }
 
-/** All runs merged, as of one reading. Lists and indexes are made when first asked for. */
 export interface JournalView {
   readonly authorizations: readonly JournaledAuthorization[]
   readonly offers: readonly Offer[]
@@ -40,10 +36,10 @@ export interface JournalView {
   byIdentity(identity: string): JournaledAuthorization | undefined
   /** Journal id of the first that was acknowledged with this candidate id, in any spelling. */
   holderOf(candidateId: string): string | undefined
-  /** Oldest first, without making all the others: a batch asks so for each of its rows. */
+  /** Without making all the others: a batch asks for each row. */
   byQuestion(questionId: string): readonly JournaledAuthorization[]
   byRound(round: string): readonly JournaledAuthorization[]
-  /** By the identifier that was asked for, oldest first: tells what a slug meant before. */
+  /** Tells what a slug meant before. */
   byIdentifier(identifier: string): readonly JournaledAuthorization[]
   /** Whether some run has reserved or signed the nonce (decimal) for this owner (R6). */
   isReserved(proposer: string, nonce: string): boolean
@@ -75,7 +71,6 @@ interface FoldState {
   readonly holders: Map<string, string>
 }
 
-/** An empty fold. */
 export function newFold(): Fold {
   const state: FoldState = {
     drafts: new Map(),

@@ -1,9 +1,7 @@
 /**
- * The client's journal: what we signed and sent (robustness §2, Journal). One log folder a process
- * run, `<home>/journal/<token>/`, written by that run only (R12); readers merge all. One short
- * lock, `<home>/journal/lock/`, around look-up, reservation, signing and journaling keeps R8 across
- * processes. Where its holder dies between two of them, no signature was kept, so the next run may
- * sign.
+ * What we signed and sent (robustness §2, Journal). One log folder a run,
+ * `<home>/journal/<token>/` (R12); readers merge all. A short lock, `<home>/journal/lock/`,
+ * around look-up, reservation, signing and journaling keeps R8 across processes.
  */
 import pLimit from 'p-limit'
 import type { Clock, Files, Hash, Liveness, Random } from '../../ports.js'
@@ -44,10 +42,8 @@ export interface Journal {
   /** Runs `work` while no other process of this home does (R8). Within a process calls queue. */
   exclusive<T>(work: (view: JournalView) => Promise<T>, waitMs?: number): Promise<T>
   append(entries: readonly JournalEntry[]): Promise<void>
-  /** `holderOf` of the last reading, with what this run wrote since. */
   holderOf(candidateId: string): string | undefined
   hasSigned(id: string): boolean
-  /** Whether something that this run sent may have been admitted without its knowing. */
   isUnsettled(): boolean
   nextId(): string
   nextAttempt(): string
@@ -55,11 +51,10 @@ export interface Journal {
   close(): Promise<void>
 }
 
-/** How long a lock held by another process is asked for again, and how often. */
+/** A lock that another process holds. */
 const lockWaitMs = 30_000
 const lockPauseMs = 50
 
-/** The journal of a home folder. */
 export function openJournal(ports: JournalPorts, home: string): Journal {
   const folder = joinPath(home, 'journal')
   const token = hexOf(ports.random.bytes(6))
@@ -140,7 +135,7 @@ async function waitForLock(ports: JournalPorts, folder: string, waitMs: number):
   }
 }
 
-/** A file system error of Node's (not writable, no such disk) is exit 74 here. */
+/** A fault of the file system is exit 74. */
 export async function onDisk<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work()
@@ -157,9 +152,8 @@ export async function onDisk<T>(work: () => Promise<T>): Promise<T> {
 }
 
 /**
- * Gives each nonce of one run once. 31 random bytes name a word, bits 0 to 255 follow in order,
- * then comes a new word. A random word cannot meet that of another machine or of a restored backup;
- * counting within it is cheaper on chain. The caller reserves a nonce durably before signing.
+ * 31 random bytes name a word, which no other machine or restored backup meets; counting within
+ * it is cheaper on chain.
  */
 export function createNonces(random: Random): { next(): bigint } {
   let word = 0n
@@ -175,10 +169,7 @@ export function createNonces(random: Random): { next(): bigint } {
   }
 }
 
-/**
- * The receipts of these attempts, by attempt; those without one are left out. Read-only (R24).
- * Rejects with StorageError 74.
- */
+/** By attempt; read-only (R24). */
 export function keptReceipts(
   ports: { readonly files: Files; readonly hash: Hash },
   home: string,
@@ -211,7 +202,6 @@ type Run = readonly JournalRecord[]
 /** Many small files: their reads overlap, within bounds (R17). */
 const runsAtOnce = 16
 
-/** Tokens of all runs, sorted. */
 export async function listRuns(files: Files, folder: string): Promise<string[]> {
   try {
     return (await files.list(folder)).filter((name) => /^[0-9a-f]{12}$/.test(name)).sort()
@@ -221,11 +211,7 @@ export async function listRuns(files: Files, folder: string): Promise<string[]> 
   }
 }
 
-/**
- * `hold` makes of each record what stays in memory. A run that is being written is read up to its
- * last
- * whole line.
- */
+/** A run that is being written is read up to its last whole line. */
 export async function readRun(
   ports: Ports,
   folder: string,
@@ -244,7 +230,6 @@ export async function readRun(
   }
 }
 
-/** Reads all runs but one, and those only where their files have changed since. */
 export function createRunReader(
   ports: Ports,
   folder: string,
@@ -253,7 +238,7 @@ export function createRunReader(
   const atOnce = pLimit(runsAtOnce)
   async function read(name: string): Promise<Run> {
     const path = joinPath(folder, name)
-    // The stamp is taken before reading: what is written in between shows in the next one.
+    // What is written meanwhile shows in the next stamp.
     const stamp = await stampOf(ports.files, path)
     const seen = known.get(name)
     if (seen?.stamp === stamp) return seen.records
@@ -270,7 +255,7 @@ export function createRunReader(
   }
 }
 
-/** Names and sizes: logs only grow, and a rewritten one has another name. */
+/** Logs only grow, and a rewritten one has another name. */
 async function stampOf(files: Files, path: string): Promise<string> {
   const sizes: string[] = []
   for (const name of (await files.list(path)).sort()) {
@@ -285,7 +270,6 @@ async function stampOf(files: Files, path: string): Promise<string> {
   return sizes.join(' ')
 }
 
-/** Views of a journal that grows under one process. */
 export function createViews(): (others: readonly Run[], own: Run) => JournalView {
   let folded: { readonly others: readonly Run[]; readonly fold: Fold; own: number } | undefined
   return (others, own) => {
@@ -310,11 +294,7 @@ export interface JournalProof {
   readonly nonces: number
 }
 
-/**
- * Proves checksums and chains of all runs, the shape of every record, saved hashes and unique
- * nonces and identities; read-only. Rejects with StorageError 74 naming file and offset (R11, R24),
- * or `journal_broken` naming journal ids.
- */
+/** Checksums, chains, shapes, saved hashes, unique nonces and identities; read-only (R11, R24). */
 export function verifyJournal(
   ports: Pick<JournalPorts, 'files' | 'hash'>,
   home: string,

@@ -1,7 +1,4 @@
-/**
- * Records of the client's journal (robustness §2, Journal): what is appended, what is read back,
- * and their shapes. Signatures are in `signed.body` only; they leave by explicit reveal (R5).
- */
+/** Records of the journal (robustness §2). Signatures are in `signed.body` only (R5). */
 import * as z from 'zod/mini'
 import { StorageError } from '../../protocol/errors.js'
 import { KeptReceipt } from '../../protocol/kept-receipt.js'
@@ -15,7 +12,6 @@ export const chainChecks = [
   'nonce',
   'balance',
   'allowance',
-  /** Whether the contracts run the code that is pinned (contract §9). */
   'implementations',
 ] as const
 export type ChainCheck = (typeof chainChecks)[number]
@@ -27,7 +23,6 @@ export const uncheckedOf = (record: {
 /** `<12 hex of the run>-<number>`: short, stable, ours. */
 const journalId = z.string().check(z.regex(/^[0-9a-f]{12}-[1-9]\d{0,8}$/))
 
-/** What an attempt can have done (robustness §6): see `classify`. */
 const attemptClass = z.enum(['accepted', 'refused', 'deferred', 'reconcile', 'uncertain'])
 export type AttemptClass = z.infer<typeof attemptClass>
 
@@ -56,36 +51,31 @@ const intent = z.object({
 /** A Permit2 nonce taken for good (R6), a decimal string. */
 const nonceReserved = z.object({ id: journalId, proposer: Address, nonce: Uint256 })
 
-/** What a signature and an offer both say. */
 const authorizes = {
   id: journalId,
   identifier: z.string(),
   questionId: Bytes32,
   chainId: z.int().check(z.minimum(1)),
-  /** Absent in records of 0.1, and where a payload was signed elsewhere. */
+  /** Absent in records of 0.1 and of payloads signed elsewhere. */
   requester: z.optional(Address),
   clientRef: z.optional(z.string()),
-  /** The question's title by its own text, for people; earlier versions read over it, as over `slug`. */
+  /** For people; earlier versions read over it, as over `slug`. */
   title: z.optional(z.string()),
-  /** As the sheet that it came from calls the question. */
+  /** By the sheet that it came from. */
   slug: z.optional(z.string()),
   terms,
-  /** What the question called its outcomes; absent in records of 0.1, and as `requester`. */
+  /** As `requester`. */
   labels: z.optional(z.object({ p1: z.string(), p2: z.string(), p3: z.string() })),
   supersedes: z.optional(journalId),
   unchecked,
   rules: z.optional(Bytes32),
-  /**
-   * What an undisputed proposal was to earn, raw token units; absent where no chain was read. It may
-   * fall afterwards, and the signature does not cover it (domain §10).
-   */
+  /** It may fall, and the signature does not cover it (domain §10). */
   reward: z.optional(Uint256),
 }
 
 /**
- * Typed data that was given to a wallet outside (robustness §2, Journal). Whoever holds it may
- * sign. So it keeps its nonce and its question until its signature is here, it is abandoned, or it
- * can no longer execute.
+ * Typed data given to a wallet outside, which may sign it: it keeps its nonce and question until
+ * it can no longer execute.
  */
 const offered = z.object({
   ...authorizes,
@@ -99,10 +89,7 @@ const offered = z.object({
 })
 export type Offered = z.infer<typeof offered>
 
-/**
- * What one owner of a Safe has signed for an offer; 65 bytes. It authorizes nothing by itself, and is
- * kept secret like a signature (R5).
- */
+/** It authorizes nothing by itself, and is secret like a signature (R5). */
 const safePart = z.object({
   id: journalId,
   owner: Address,
@@ -110,12 +97,9 @@ const safePart = z.object({
 })
 export type SafePartRecord = z.infer<typeof safePart>
 
-/**
- * The bytes that may be sent, exactly. What is optional is absent of a payload signed elsewhere.
- */
+/** What is optional is absent of a payload signed elsewhere. */
 const signed = z.object({
   ...authorizes,
-  /** Timestamp of the round that the witness names; decimal string of Unix seconds. */
   timestamp: z.optional(Uint256),
   /** Key of the round (R3). */
   round: z.optional(z.string()),
@@ -125,17 +109,13 @@ const signed = z.object({
   /** Payload identity (R22). */
   identity: z.string(),
   form,
-  /** Request body of the single route, or the item of a batch. */
   body: z.string(),
   sha256: z.string(),
   signedAtMs: z.number(),
 })
 export type Signed = z.infer<typeof signed>
 
-/**
- * Durable before connect (R4). `origin`: `local:<store id>` or the origin of the base URL. `body`
- * only where it is not `signed.body`.
- */
+/** Durable before connect (R4). `body`: where it is not `signed.body`. */
 const attemptStart = z.object({
   attempt: z.string(),
   ids: z.array(journalId).check(z.minLength(1)),
@@ -143,9 +123,7 @@ const attemptStart = z.object({
   form,
   sha256: z.string(),
   body: z.optional(z.string()),
-  /**
-   * Fingerprint of the batch input that the items come from: `--resume` finishes exactly that one.
-   */
+  /** `--resume` finishes exactly this input. */
   batch: z.optional(z.string()),
 })
 export type AttemptStart = z.infer<typeof attemptStart>
@@ -159,9 +137,8 @@ const attemptEnd = z.object({
 export type AttemptEnd = z.infer<typeof attemptEnd>
 
 /**
- * `status` and `received_at` are the gateway's own words, '' where it reported none; `answer` is
- * the candidate as it reported it (contract §9). `candidate_id` is written in lower case, for
- * version 0.1 reads no other.
+ * The gateway's own words, '' for none (contract §9). `candidate_id` in lower case: version 0.1
+ * reads no other.
  */
 const ack = z.object({
   id: journalId,
@@ -172,10 +149,7 @@ const ack = z.object({
   answer: z.optional(z.unknown()),
 })
 
-/**
- * The id of an acknowledgement as its gateway spelt it: its routes may tell capitals from small
- * letters.
- */
+/** As its gateway spelt it: its routes may tell capitals from small letters. */
 export function spelledId({ candidate_id: id, answer }: z.infer<typeof ack>): string {
   const spelled =
     typeof answer === 'object' && answer !== null && 'candidate_id' in answer
@@ -184,7 +158,6 @@ export function spelledId({ candidate_id: id, answer }: z.infer<typeof ack>): st
   return typeof spelled === 'string' && spelled.toLowerCase() === id.toLowerCase() ? spelled : id
 }
 
-/** The end of an authorization: of its candidate, or by finalized chain state. */
 const terminal = z.object({
   id: journalId,
   outcome: z.enum(['executed', 'failed', 'nonce_used', 'expired']),
@@ -229,10 +202,7 @@ export type JournalRecord = JournalEntry & { readonly timeMs: number }
 export const isJournalKind = (kind: string): kind is JournalKind =>
   Object.hasOwn(recordShapes, kind)
 
-/**
- * A stored record as its kind, or StorageError `journal_damaged` where its checksum held but its
- * shape does not.
- */
+/** `undefined`: of another kind. */
 export function readRecord(
   kind: string,
   data: unknown,
@@ -249,10 +219,7 @@ export function readRecord(
   )
 }
 
-/**
- * The record as it is held in memory: of a receipt only how it was judged. Whoever proves one reads
- * it from the disk again (R17).
- */
+/** Of a receipt only how it was judged (R17). */
 export function withoutReceiptBytes<T extends JournalEntry>(record: T): T {
   if (record.kind !== 'attempt.end' || record.data.receipt === undefined) return record
   const { method, path, status, result, code } = record.data.receipt

@@ -12,10 +12,7 @@ import {
   stateOf,
 } from './authorizations.js'
 
-/**
- * `offered` is typed data in the hands of a wallet outside: it holds its question, although nothing
- * is signed yet. Amounts in raw token units, times in UTC. No signature is part of it (R5).
- */
+/** Raw token units, UTC. No signature is part of it (R5). */
 export function journalRow(one: JournaledAuthorization | Offer, nowMs: number) {
   const record = 'signed' in one ? one.signed : one.offered
   const authorization = 'signed' in one ? one : undefined

@@ -1,7 +1,4 @@
-/**
- * Facts that logs tell, read once: what lies in final blocks is kept in the home folder, and the
- * next run reads the blocks behind it (domain §10).
- */
+/** Facts of logs, read once: those of final blocks are kept in the home folder (domain §10). */
 import * as z from 'zod/mini'
 import { type LogFilter, logRanges } from '../../chain/log-ranges.js'
 import { type BlockHeader, type Chain, ChainError, type ChainLog, type Files } from '../../ports.js'
@@ -25,7 +22,6 @@ export interface KeptParts {
   readonly onNote?: ((text: string) => void) | undefined
 }
 
-/** The first block that is read. `since`: the time in Unix seconds that it was looked up for. */
 export interface Start {
   readonly from: bigint
   readonly since?: bigint | undefined
@@ -35,7 +31,7 @@ interface Fact {
   readonly block: number
 }
 
-/** What is read. Facts have a key each, and the facts of a key a file. */
+/** The facts of a key are a file. */
 export interface KeptSource<K, F> {
   readonly folder: string
   readonly shape: z.ZodMiniType<F>
@@ -43,13 +39,11 @@ export interface KeptSource<K, F> {
   filterOf(keys: readonly K[]): LogFilter
   factOf(log: ChainLog): F | undefined
   keyOf(fact: F): K
-  /** `kept`: where the file begins. A start behind its end leaves it aside. */
   startOf(key: K, kept: Start | undefined, head: BlockHeader): Promise<Start>
-  /** Beyond this, facts before the start are dropped. */
+  /** Beyond it, facts before the start are dropped. */
   readonly mostFacts?: number
 }
 
-/** The facts of one key: `final` ones, which are kept, and those of the blocks behind. */
 export interface KeptFacts<F> extends Start {
   readonly final: readonly F[]
   readonly tail: readonly F[]
@@ -81,7 +75,6 @@ interface Reel<K, F> {
   readonly tail: F[]
 }
 
-/** No fault of the disk stops it. Rejects with `ChainError`. */
 export async function readKept<K, F extends Fact>(
   parts: KeptParts,
   source: KeptSource<K, F>,
@@ -109,7 +102,7 @@ export async function readKept<K, F extends Fact>(
   return { head, of: new Map(reels.map((reel) => [reel.key, factsOf(reel)])) }
 }
 
-/** A file serves where the start lies in its blocks, or at their end. */
+/** A file serves where the start lies in its blocks or at their end. */
 async function reelOf<K, F>(
   parts: KeptParts,
   source: KeptSource<K, F>,
@@ -137,7 +130,6 @@ async function finalNumber(chain: Chain, head: BlockHeader): Promise<bigint> {
   return final?.number ?? head.number - depthTakenAsFinal
 }
 
-/** Reads all keys from where the one furthest behind is; what a file has already is left aside. */
 async function readOn<K, F extends Fact>(
   parts: KeptParts,
   source: KeptSource<K, F>,
@@ -171,7 +163,6 @@ async function readOn<K, F extends Fact>(
   await saveAll()
 }
 
-/** `undefined` where there is none, or one of another chain; what is damaged is read again. */
 async function load<K, F>(parts: KeptParts, source: KeptSource<K, F>, key: K) {
   const path = joinPath(joinPath(parts.home, source.folder), source.nameOf(key))
   if (!(await parts.files.exists(path))) return undefined
@@ -190,7 +181,7 @@ async function load<K, F>(parts: KeptParts, source: KeptSource<K, F>, key: K) {
   }
 }
 
-/** Keeps it with the hash of its last block, and without facts that nobody asks for. */
+/** With the hash of its last block. */
 async function save<K, F extends Fact>(
   { chain, files, home, onNote }: KeptParts,
   source: KeptSource<K, F>,

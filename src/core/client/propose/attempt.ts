@@ -45,10 +45,8 @@ export function itemsThatFit(
 }
 
 /**
- * Sends the exact bytes once; bytes, SHA-256 and origin are durable before the connect (R4). A
- * record that another run wrote is copied first: its lines may be in the page cache only.
- * StorageError 74: nothing was sent, or what came is not journaled and counts as uncertain.
- * `batch`: fingerprint of the input.
+ * A record that another run wrote is copied first: its lines may be in the page cache only (R4).
+ * StorageError 74: nothing was sent, or what came counts as uncertain.
  */
 export async function attempt(
   parts: SubmitParts,
@@ -109,8 +107,8 @@ export async function attempt(
 export const mismatchCode = 'candidate_mismatch'
 
 /**
- * An acknowledgement of another question, proposer, outcome, price, round or authorization is none:
- * what became of the bytes is not known.
+ * Of another question, proposer, outcome, price, round or authorization: what became of the bytes
+ * is not known.
  */
 function judged(
   journal: Journal,
@@ -186,8 +184,7 @@ export function itemAnswer({
 }
 
 /**
- * A refusal of the whole call had no effect (R18). Where it is for shape or size (413, 422), only
- * the items that it names are refused, the others are sent again.
+ * It had no effect (R18). For shape or size (413, 422) only the items that it names are refused.
  */
 function wholeCall(answer: SubmitAnswer, count: number): Attempted {
   const all = (each: SubmitAnswer) => Array.from({ length: count }, () => each)

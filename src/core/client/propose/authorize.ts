@@ -1,6 +1,5 @@
 /**
- * Signing one proposal (R9): typed data built by us from a checked context; nonce reserved,
- * signature checked and journaled before anything is sent.
+ * Signing one proposal (R9): from a checked context, nonce reserved, journaled before it is sent.
  */
 import type { Hex, Signer } from '../../ports.js'
 import { ProposerError, UsageError } from '../../protocol/errors.js'
@@ -29,14 +28,12 @@ import { hashedRound } from './terms.js'
 
 export interface Authorized {
   readonly authorization: JournaledAuthorization
-  /** The journal had an open authorization of equal intent: its saved bytes, nothing was signed. */
   readonly reused: boolean
   readonly journalId: string
   readonly questionId: Hex
   /** Absent only for a payload that was signed elsewhere. */
   readonly digest: Hex | undefined
   readonly signer: Hex
-  /** The exact bytes of the request. */
   readonly body: string
 }
 
@@ -53,17 +50,13 @@ export function authorized(authorization: JournaledAuthorization, reused: boolea
   }
 }
 
-/**
- * `sign`: reuses an open authorization of equal intent, settles one of an earlier round, else signs
- * again. One that differs in the same round is `authorization_open` (exit 5) unless `supersede`
- * names it. Sources: R6-R9, contract §6.
- */
+/** `sign` (R6-R9, contract §6): reuses an open authorization of equal intent, else signs. */
 export async function authorize(parts: AuthorizeParts, intent: IntentInWords): Promise<Authorized> {
   const look = await lookUp(parts, intent)
   return look.same.kind === 'reuse' ? authorized(look.same.authorization, true) : sign(parts, look)
 }
 
-/** Signs for the round that the context names, whatever earlier rounds left open (§3 rule 3). */
+/** Whatever earlier rounds left open (§3 rule 3). */
 export async function signInRound(
   parts: AuthorizeParts,
   intent: IntentInWords,
@@ -71,7 +64,7 @@ export async function signInRound(
   return sign(parts, await inRound(parts, intent, await parts.journal.load(), undefined))
 }
 
-/** `--dry-run`: everything up to the signature; writes nothing. */
+/** `--dry-run`: writes nothing. */
 export async function preview(
   parts: AuthorizeParts,
   intent: IntentInWords,
@@ -85,8 +78,8 @@ export async function preview(
 }
 
 /**
- * `sign --typed-data`: its nonce is reserved and its question held until the signature is brought
- * back (`importSignature`). Asked again with an equal intent, the same document.
+ * `sign --typed-data`: nonce and question are held until `importSignature`. An equal intent gets
+ * the same document.
  */
 export async function offerTypedData(
   parts: AuthorizeParts,
@@ -113,7 +106,6 @@ export async function offerTypedData(
 interface Look extends ReturnType<typeof byRound> {
   readonly intent: Intent
   readonly view: JournalView
-  /** Absent only where saved bytes are used without one. */
   readonly context?: QuestionContext
 }
 
@@ -122,10 +114,7 @@ function contextIn(context: QuestionContext | undefined): QuestionContext {
   return context
 }
 
-/**
- * Contract §6: the journal comes before any context. Of one that costs nothing the round is
- * examined too.
- */
+/** The journal comes before any context (contract §6); a free one is examined too. */
 async function lookUp(parts: AuthorizeParts, intent: IntentInWords): Promise<Look> {
   const view = await parts.journal.load()
   const saved = savedFor(parts, view, intent)
@@ -144,7 +133,7 @@ function reusing(
   return { same: { kind: 'reuse', authorization }, earlier: [], intent: meant, view }
 }
 
-/** A context that cannot be had is no reason to sign again: bytes that are `saved` are used. */
+/** A context that cannot be had is no reason to sign again. */
 async function inRound(
   parts: AuthorizeParts,
   wanted: IntentInWords,
@@ -192,7 +181,6 @@ async function sign(parts: AuthorizeParts, look: Look): Promise<Authorized> {
   // Unlocking may ask for a password, which must not keep other processes waiting.
   const signer = await signerOf(parts, intent)
   const made = await parts.journal.exclusive(async (view) => {
-    // Another process may have signed since.
     const now = byRound(parts, intent, view, prepared.context, () => prepared.round).same
     if (now.kind === 'refuse') throw now.error
     if (now.kind === 'reuse') return authorized(now.authorization, true)

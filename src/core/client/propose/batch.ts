@@ -1,7 +1,4 @@
-/**
- * `batch submit` (contract §6): rows in order, the journal first, signatures just before they are
- * sent, so that their deadlines count from then.
- */
+/** `batch submit` (contract §6): signed just before sending, so that deadlines count from then. */
 
 import { ProposerError, UnavailableError } from '../../protocol/errors.js'
 import { limits } from '../../protocol/words.js'
@@ -27,18 +24,16 @@ import { authorizePlans } from './sign-batch.js'
 import { mayNameOtherRound } from './submission.js'
 
 export interface BatchOptions {
-  /** From `checkBatch`: marks the attempts, so that `resume` finishes exactly this input. */
+  /** Marks the attempts, so that `resume` finishes exactly this input. */
   readonly fingerprint: string
-  /** Leave alone what is accepted, or was closed by this very batch. */
   readonly resume?: boolean
   readonly spending: Spending
   readonly timeoutMs?: number | undefined
   /** Ctrl-C: what is in flight gets a few seconds to end, nothing more is begun. */
   readonly signal?: AbortSignal
   /**
-   * How many of so many items the budget lets go in the call that follows, at least one; may wait,
-   * and keeps them for it. Default: all. Rejects with a ProposerError where nothing more can be
-   * sent.
+   * How many items the budget lets go in the next call, at least one; may wait, and keeps them
+   * for it.
    */
   readonly chunkSize?: (
     wantItems: number,
@@ -49,7 +44,6 @@ export interface BatchOptions {
 
 export interface RowResult extends RowOutcome {
   readonly row: BatchRow
-  /** What became of its question's authorizations of earlier rounds before this one was signed. */
   readonly earlier?: readonly SettledEarlier[]
 }
 
@@ -58,10 +52,7 @@ type Parts = BatchParts & SubmitParts
 /** So long may a call go on after Ctrl-C: an answer is worth more than a second saved. */
 const stopDelayMs = 5_000
 
-/**
- * Yields results in input order, some at a time; every row gets one, also when the run is stopped:
- * what was not sent is `deferred` with the code `not_sent`.
- */
+/** In input order; every row gets one: what was not sent is `deferred` with `not_sent`. */
 export async function* submitBatch(
   parts: Parts,
   rows: readonly BatchRow[],
@@ -96,7 +87,7 @@ function newRun(parts: Parts, options: BatchOptions): Run {
   const stopSoon = () => {
     parts.ports.clock.sleep(stopDelayMs, ended.signal).then(
       () => callStop.abort(signal?.reason),
-      () => undefined, // the run ended before
+      () => undefined,
     )
   }
   signal?.addEventListener('abort', stopSoon, { once: true })
@@ -194,7 +185,7 @@ async function plansOf(run: Run, rows: readonly BatchRow[]) {
 
 const isSettled = ({ kind }: Planned) => ['done', 'rejected', 'skipped'].includes(kind)
 
-/** Goes with others in one call: saved bytes of the single form have their own route. */
+/** Saved bytes of the single form have their own route. */
 const isBatchItem = (plan: Planned) =>
   !isSettled(plan) && !(plan.kind === 'send' && plan.authorization.signed.form === 'single')
 
@@ -281,10 +272,7 @@ async function unsentResults(run: Run, rows: readonly BatchRow[]): Promise<reado
 const isRoundOver = ({ error }: RowResult) =>
   error?.code === 'round_advanced' || error?.code === 'round_over'
 
-/**
- * Saved bytes of an earlier round are settled by now or say so: their rows are signed and sent once
- * more (contract §6).
- */
+/** Rows whose saved bytes are of an earlier round are signed and sent once more (contract §6). */
 async function retried(
   run: Run,
   plans: readonly Planned[],

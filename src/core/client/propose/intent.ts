@@ -37,49 +37,36 @@ import { sharedRound } from './terms.js'
 
 /** Optional terms only where the user gave them: they make intents differ (contract §6). */
 export interface Intent {
-  /** Question id or slug. */
   readonly identifier: string
   readonly proposer: Address
   readonly outcome: OutcomeKey
   /** Raw token units; default: the required bond and the headroom on it. */
   readonly amountRaw?: bigint | undefined
-  /**
-   * Slack for a bond that is raised later, in hundredths of a percent of it; default 0. Does not
-   * count where the amount is given.
-   */
+  /** Slack for a bond that is raised later, in hundredths of a percent; not beside an amount. */
   readonly headroomBasisPoints?: bigint | undefined
-  /** Refuses above it; raw token units. */
   readonly maxAmountRaw?: bigint | undefined
-  /** Tokens that amount and cap are of, where they were given in a token's unit; absent: any. */
+  /** Tokens that amount and cap are of; absent: any. */
   readonly amountTokens?: readonly Address[] | undefined
   readonly nonce?: bigint | undefined
-  /** Unix seconds; default: `lifeSeconds` from now. */
   readonly deadlineSeconds?: bigint | undefined
   /**
-   * Which terms are another owner's word (`--parts`), held to what this machine would sign by
-   * itself (contract §9).
+   * Terms that are another owner's word (`--parts`), held to what this machine would sign
+   * (contract §9).
    */
   readonly foreign?: { readonly amount: boolean; readonly deadline: boolean } | undefined
-  /** Default: an hour. It makes no intent differ from another. */
   readonly lifeSeconds?: bigint | undefined
-  /** Journal id of the open authorization this one replaces (R8). */
   readonly supersede?: string | undefined
   readonly clientRef?: string | undefined
-  /** What a sheet calls the question; for people. */
   readonly slug?: string | undefined
-  /** Hash of the clarifications that the answer takes into account (contract §9, Rules). */
+  /** Clarifications that the answer takes into account (contract §9). */
   readonly rulesSeen?: Hex | undefined
 }
 
-/**
- * As a user gives it: `outcome` is a key or a word for an answer, which only the question's labels
- * can tell (contract §9).
- */
+/** `outcome` may be a word that only the question's labels can tell (contract §9). */
 export interface IntentInWords extends Omit<Intent, 'outcome'> {
   readonly outcome: string
 }
 
-/** `undefined` where its word means nothing by these labels. */
 export function meantBy(
   intent: IntentInWords,
   { labels }: { readonly labels?: Labels | undefined },
@@ -88,7 +75,6 @@ export function meantBy(
   return outcome && { ...intent, outcome }
 }
 
-/** A file's text is checked before it is believed. UsageError as `outcomeMeant`, `checkContext`. */
 export function meantIn(
   { ports, trust }: LookParts,
   intent: IntentInWords,
@@ -116,10 +102,7 @@ export type InJournal =
   | { readonly kind: 'resume'; readonly offer: Offer }
   | { readonly kind: 'refuse'; readonly error: ProposerError }
 
-/**
- * Without asking anybody: the id itself, the pin of a slug, or what it meant when it was signed
- * for.
- */
+/** The id itself, the pin of a slug, or what it meant when it was signed for. */
 export function knownQuestionId(
   trust: Trust,
   identifier: string,
@@ -137,7 +120,6 @@ const whoseOf = (trust: Trust, { proposer }: IntentInWords, questionId: Hex) => 
   mayBeAt: (record: Parameters<typeof mayBeAt>[1]) => mayBeAt(trust, record),
 })
 
-/** What of an intent makes it equal to another (contract §6). */
 export function wantedOf(trust: Trust, intent: Intent, questionId: Hex): Wanted {
   const { amountRaw, nonce, deadlineSeconds } = intent
   return {
@@ -175,9 +157,8 @@ export function savedFor(
 }
 
 /**
- * Why a round takes no proposal: the intent itself was executed by this gateway. Not where this
- * home has signed for a later round (§3 rule 3); whether its round is the current one, the exact
- * replay tells (§3 rule 2).
+ * Not where this home has signed for a later round (§3 rule 3); whether its round is the current
+ * one, the replay tells (§3 rule 2).
  */
 export async function executedBefore(
   { ports, trust, journal, gateway }: LookParts & Pick<SubmitParts, 'journal' | 'gateway'>,
@@ -199,7 +180,7 @@ export async function executedBefore(
   return otherGateway(found, gateway.origin) === undefined ? found : undefined
 }
 
-/** `authorization_open` where a conflict may be about an authorization of ours, else the error. */
+/** A conflict may be about an authorization of ours. */
 export function withoutContext(
   { ports, trust }: LookParts,
   view: JournalView,
@@ -215,10 +196,7 @@ export function withoutContext(
     : authorizationOpen(open, error.detail)
 }
 
-/**
- * What the journal holds for this question: in the context's round (R8), and in earlier ones. What
- * is open for another question of the same round stands in its way too.
- */
+/** What is open for another question of the same round stands in the way too. */
 export function byRound(
   { ports, trust }: LookParts,
   intent: Intent,
@@ -273,7 +251,7 @@ function inRound({ intent, view, wanted, here, offers, nowMs }: OfRound): InJour
     ? { kind: 'resume', offer: given }
     : { kind: 'refuse', error: offerOpen(given, wanted) }
 
-  /** One that was revoked or has ended since the user named it stands in nobody's way. */
+  /** Revoked or ended since the user named it. */
   function isGone(one: JournaledAuthorization | undefined): boolean {
     return (
       one !== undefined &&
@@ -302,9 +280,7 @@ const sharing = ({ questionId }: { readonly questionId: Hex }, wanted: Wanted | 
     ? ''
     : `; question ${wanted.questionId} shares its round, which accepts one proposal for both`
 
-/**
- * Exit 5: named, with what settles it (contract §6). `wanted` tells which explicit terms differ.
- */
+/** Exit 5, with what settles it (contract §6). */
 export function authorizationOpen(
   authorization: JournaledAuthorization,
   because?: string,
@@ -327,7 +303,7 @@ export function authorizationOpen(
   )
 }
 
-/** Exit 5: typed data of this round is in the hands of a wallet outside (R8). */
+/** Exit 5 (R8). */
 export function offerOpen({ id, offered, parts }: Offer, wanted?: Wanted): ConflictError {
   const goOn =
     parts.length === 0

@@ -1,6 +1,6 @@
 /**
- * An input before anything of it is signed: each row is planned once. What its words mean, what all
- * come to, and what a preview shows are views of these plans (contract §6, §9).
+ * An input before anything of it is signed; sums and previews are views of the plans (contract
+ * §6, §9).
  */
 
 import { knownAmount } from '../../chain/profiles.js'
@@ -23,7 +23,7 @@ import { requireImplementations } from '../trust/implementations.js'
 import { type BatchParts, type Planned, type PlanOptions, planRows } from './plan.js'
 import { checkTerms } from './terms.js'
 
-/** What refuses the whole input; anything else rejects its row alone. */
+/** Anything else rejects its row alone. */
 const refusing: ReadonlySet<string> = new Set([
   'bad_outcome',
   'ambiguous_outcome',
@@ -32,24 +32,21 @@ const refusing: ReadonlySet<string> = new Set([
 
 export interface Looking extends Pick<PlanOptions, 'signal' | 'resume'> {
   readonly limits: SpendingLimits
-  /** At all rows, although nothing limits their sum. */
   readonly all?: boolean
   readonly faults?: InputFaults
 }
 
 export interface Looked {
-  /** Of all rows, where all were looked at. */
   readonly plans?: readonly Planned[]
   readonly sums?: SpendingSums
-  /** UsageError `over_max_spend`, `insufficient_balance`, `insufficient_allowance` (exit 2). */
   readonly refusal?: UsageError | undefined
 }
 
 /**
- * Looks at the rows that only their question can tell to be right, and at all where a limit or a
- * wallet that a chain shows bounds their sum. UsageError (exit 2) with the line of every row whose
- * answer means nothing in its question, or two things, or which shows another question; then what
- * would reject other rows is told too, as far as their contexts cost nothing or one call.
+ * The rows that only their question can tell to be right; all where a limit or a wallet bounds
+ * their sum. UsageError with the line of every row whose answer means nothing or two things, or
+ * which shows another question; then also what would reject others, as far as contexts cost
+ * nothing or one call.
  */
 export async function lookAt(
   parts: BatchParts,
@@ -117,7 +114,7 @@ async function errorOf(
   }
 }
 
-/** With `fit` each row is judged as it comes, and counts only where it fits. */
+/** With `fit` a row counts only where it fits. */
 async function sumsOf(
   parts: BatchParts,
   plans: readonly Planned[],
@@ -165,19 +162,15 @@ async function sumsOf(
 }
 
 export interface SpendingLimits {
-  /** Sum of all amounts signed by this run, raw token units. */
   readonly maxSpendRaw?: bigint | undefined
-  /** Sign the first rows that fit and leave the rest, instead of refusing all. */
   readonly fit: boolean
 }
 
 export type Totals = ReadonlyMap<Address, bigint>
 
-/** What is still to be signed: rows, and raw units by token. */
 export interface SpendingSums {
   readonly rows: number
   readonly totals: Totals
-  /** Findings of these rows, where they were looked for. */
   readonly findings?: Readonly<Record<'ok' | 'warn' | 'unknown', number>> | undefined
 }
 
@@ -187,11 +180,10 @@ export function addTotal(totals: Map<Address, bigint>, token: Address, raw: bigi
 
 export interface Spending {
   readonly limits: SpendingLimits
-  /** Counts an amount that is about to be signed; UsageError as `Looked.refusal`. */
   take(token: Address, owner: Address, amountRaw: bigint): Promise<void>
 }
 
-/** `maxSpendRaw` counts over all tokens: it is meant for batches of one. */
+/** Over all tokens. */
 export function newSpending(parts: BatchParts, limits: SpendingLimits): Spending {
   const wallets = new Map<string, { readonly leftRaw: bigint; readonly funds: Funds }>()
   let spentRaw = 0n
@@ -236,7 +228,6 @@ const orShorter = (what: string, { fit }: SpendingLimits) => ({
     : `${what}, give a shorter batch, or add --fit to sign the first rows that fit`,
 })
 
-/** `cap`: `--max-spend`, where that is what refuses it. */
 const overSpend = (limits: SpendingLimits, would: string, cap?: string): UsageError =>
   new UsageError(
     'over_max_spend',

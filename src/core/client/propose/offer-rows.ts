@@ -7,7 +7,6 @@ import { answerOf } from '../journal/authorizations.js'
 import type { Offered } from '../journal/records.js'
 import type { Trust } from '../trust/trust.js'
 
-/** Decoded from the very document that is signed. */
 export function offerRows(trust: Trust, offered: Offered): readonly ShownRow[] {
   const { identifier, questionId, terms, token, spender, chainId, digest, typedData } = offered
   const title = titleOf(typedData.message.witness.ancillaryData as Hex)

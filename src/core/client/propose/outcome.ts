@@ -46,11 +46,9 @@ export interface NotAccepted extends OfAuthorization {
   readonly outcome: 'refused' | 'conflict' | 'unknown' | 'deferred' | 'interrupted'
   readonly statusCode: number | null
   readonly error: ProposerError
-  /** Its round is over, and no gateway will tell any more. */
   readonly outOfBand?: OutOfBand
 }
 
-/** Everything but `accepted` and `replayed` carries the error that the command throws. */
 export type SubmissionResult = Accepted | NotAccepted
 
 export const acceptedOutcome = (
@@ -99,10 +97,7 @@ export function unknownOutcome(
   return notAccepted(authorization, 'unknown', error, last.httpStatus)
 }
 
-/**
- * Exit 5: the gateway has to be explained before anything is sent again; the bytes stay unknown
- * (R7).
- */
+/** Exit 5: the gateway has to be explained first; the bytes stay unknown (R7). */
 export function mismatchOutcome(
   authorization: JournaledAuthorization,
   last: Unaccepted,
@@ -116,7 +111,6 @@ export function mismatchOutcome(
   return notAccepted(authorization, 'unknown', error, httpStatus)
 }
 
-/** Exit 75: the same bytes later, or the candidate that they are already. */
 export function deferredOutcome(
   authorization: JournaledAuthorization,
   last: Unaccepted,
@@ -180,7 +174,7 @@ export function conflictOutcome(
   return notAccepted(authorization, 'conflict', error, 409)
 }
 
-/** Exit 6 where an attempt is uncertain, else 130 (contract §6). `why` is the signal's reason. */
+/** Exit 6 where an attempt is uncertain, else 130 (contract §6). */
 export function stoppedOutcome(
   authorization: JournaledAuthorization,
   uncertain: boolean,
@@ -203,17 +197,12 @@ export function stoppedOutcome(
   return notAccepted(authorization, 'interrupted', error, undefined)
 }
 
-// — what a batch tells of one row —
-
-/**
- * Everything but `accepted` and `replayed` carries an error; those do where another gateway holds
- * the candidate.
- */
+/** An accepted one has an error where another gateway holds the candidate. */
 export interface RowOutcome {
   readonly outcome: 'accepted' | 'replayed' | 'rejected' | 'unknown' | 'deferred'
   readonly statusCode: number | null
   readonly authorization?: JournaledAuthorization | undefined
-  /** `asOf`: its status is that of an answer to this run, or the last one of the journal. */
+  /** `asOf`: of this run, or the last one of the journal. */
   readonly candidate?: {
     readonly candidateId: string
     readonly status: string
@@ -221,9 +210,8 @@ export interface RowOutcome {
     readonly asOf: 'answer' | 'journal'
   }
   readonly error?: ProposerError | undefined
-  /** Another gateway has it, and it was not sent to this one (contract §6). */
+  /** Not sent to this gateway (contract §6). */
   readonly elsewhere?: OtherGateway | undefined
-  /** Its round is over, and no gateway will tell any more. */
   readonly outOfBand?: OutOfBand | undefined
 }
 
@@ -296,7 +284,6 @@ export function fromJournal(authorization: JournaledAuthorization, nowMs: number
   return { outcome: 'rejected', statusCode: status ?? null, authorization, error }
 }
 
-/** A row whose turn did not come: it may have been admitted before. */
 export function unsentOutcome(
   authorization: JournaledAuthorization | undefined,
   why: ProposerError,
@@ -326,7 +313,7 @@ function unasked(authorization: JournaledAuthorization): RowOutcome {
   return { outcome: 'unknown', statusCode: null, authorization, error }
 }
 
-/** Exit 3, as one that the gateway refuses (contract §6); its hint offers what a batch has. */
+/** Exit 3 (contract §6); its hint offers what a batch has. */
 export function asItemError(row: BatchRow, error: ProposerError): ProposerError {
   if (error instanceof UnavailableError || error instanceof UnauthorizedError) return error
   // What the user asked us to hold back is exit 2 for a row too (contract §9).
@@ -343,7 +330,6 @@ export function asItemError(row: BatchRow, error: ProposerError): ProposerError 
 
 const heldBack: ReadonlySet<string> = new Set(['rules_changed', 'check_failed', 'other_question'])
 
-/** Flags of the verbs for one question become the command, or the row's field. */
 function inBatch(row: BatchRow, hint: string): string {
   const outcome =
     row.kind === 'intent' ? row.outcome : (outcomeOf(row.item.proposed_price) ?? '<p1|p2|p3>')

@@ -1,7 +1,6 @@
 /**
- * Wallets outside this program: typed data is given out, its signature comes back later, perhaps to
- * another run. Meanwhile the journal holds nonce and question for it (R6, R8), so that no wallet is
- * asked for two answers to one question.
+ * Wallets outside: typed data is given out, its signature comes back later, perhaps to another
+ * run. The journal holds nonce and question meanwhile (R6, R8).
  */
 import type { Chain, Signer } from '../../ports.js'
 import { InterruptedError, ProposerError, UsageError } from '../../protocol/errors.js'
@@ -31,15 +30,11 @@ interface ImportParts {
   readonly chain?: Chain | undefined
 }
 
-/**
- * `domain.chainId` is a JSON number here: some wallets leave a text out of the hash without a word
- * (domain §3.1).
- */
+/** Some wallets leave a text `chainId` out of the hash without a word (domain §3.1). */
 export function walletTypedData({ domain, ...rest }: TypedData): object {
   return { ...rest, domain: { ...domain, chainId: Number(domain.chainId) } }
 }
 
-/** Reserves the nonce and journals what is given out, before it is. Under the lock. */
 export async function giveOut(
   parts: ImportParts,
   intent: Intent,
@@ -54,9 +49,8 @@ export async function giveOut(
 }
 
 /**
- * Without the journal's lock: a person at a wallet may take a minute. With `abandonOnFailure` an
- * offer that only this signer has seen is given up where it says that it does not sign; one that
- * has not answered may sign yet (R8).
+ * Without the lock: a person may take a minute. With `abandonOnFailure` an offer that this signer
+ * refused is given up; one that has not answered may sign yet (R8).
  */
 export async function signOffer(
   parts: ImportParts,
@@ -95,10 +89,6 @@ const mayYetSign = (error: unknown): boolean =>
   (error instanceof ProposerError &&
     ['signer_timed_out', 'signer_lost', 'timed_out', 'safe_below_threshold'].includes(error.code))
 
-/**
- * Journals a checked signature as the authorization of the offer's id. UsageError `bad_signature`,
- * `no_offer`.
- */
 export async function bringIn(
   { ports, journal, chain }: ImportParts,
   offer: Offer,
@@ -107,7 +97,7 @@ export async function bringIn(
   const signature = await checkedSignature(chain, offer.offered, given)
   return journal.exclusive(async (view) => {
     const before = view.find(offer.id)
-    // Another run was quicker with the same answer; its bytes are the ones that may have been sent.
+    // Another run was quicker; its bytes may have been sent.
     if (before !== undefined) return before
     if (!view.offers.some(({ id }) => id === offer.id))
       throw new UsageError(
@@ -123,16 +113,14 @@ export async function bringIn(
 }
 
 /**
- * `sign --signature`: of several open offers it goes to the one it authorizes. Brought a second
- * time, it gives what it made the first time, while that is open. UsageError `no_offer`,
- * `bad_signature`.
+ * Of several open offers it goes to the one it authorizes; a second time, to what it made the
+ * first time.
  */
 export async function importSignature(
   parts: ImportParts,
   wanted: {
     readonly identifier: string
     readonly proposer?: Address | undefined
-    /** A key, or a word by the labels of what was given out. */
     readonly outcome?: string | undefined
   },
   given: string,

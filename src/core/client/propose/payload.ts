@@ -1,6 +1,6 @@
 /**
- * Payloads that were signed elsewhere: what they say, and how they are taken over (R8). The journal
- * may know better what they are for (R6, R7).
+ * Payloads that were signed elsewhere (R8). The journal may know better what they are for (R6,
+ * R7).
  */
 import type { Hex } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
@@ -42,11 +42,9 @@ export interface Payload {
   readonly supersede?: string | undefined
   /** Payload identity (R22). */
   readonly identity: string
-  /** The journal holds this very payload for this question. */
   readonly same: JournaledAuthorization | undefined
 }
 
-/** UsageError `invalid_payload`, `untrusted_slug`, and those of `newMisplaced`. */
 export function readPayload(
   parts: PayloadParts,
   identifier: string,
@@ -84,10 +82,7 @@ function identified({ ports, trust }: PayloadParts, view: JournalView, proposal:
   return { identity, same: view.byIdentity(identity) }
 }
 
-/**
- * The typed data of ours that a payload answers. `authorization_open` where something else is open
- * for its question (R8).
- */
+/** The typed data of ours that it answers (R8). */
 export function importable(
   { ports, trust }: PayloadParts,
   view: JournalView,
@@ -112,7 +107,6 @@ export function importable(
   return answered
 }
 
-/** Errors as `importable`; UsageError `unknown_journal_id`. */
 export function importRecord(
   parts: PayloadParts & { readonly journal: Journal },
   view: JournalView,
@@ -148,9 +142,8 @@ interface Holder {
 }
 
 /**
- * Refuses a payload that the journal does not hold as it is (R6): `payload_of_other_question` where
- * it holds these bytes or this signature for another one, `payload_changed` where the nonce serves
- * other fields. Indexed on first use: a batch asks for each item.
+ * Refuses what the journal holds otherwise (R6). Indexed on first use: a batch asks for each
+ * item.
  */
 export function newMisplaced(
   chainId: number,
@@ -204,10 +197,7 @@ function put<T>(index: Map<string, T[]>, key: string, value: T): void {
 const recovers = (digest: string, { signature, proposer }: Proposal): boolean =>
   recoverSigner(fromHex(digest), signature) === proposer
 
-/**
- * A signature alone does not tell for a contract wallet, which may give the same one for
- * everything. With the nonce, or where it recovers over our digest, it does.
- */
+/** A contract wallet may give the same signature for everything: nonce or digest has to agree. */
 const isOf = (signed: Signed, body: string, proposal: Proposal): boolean =>
   signed.body === body ||
   signed.terms.nonce === proposal.nonce ||

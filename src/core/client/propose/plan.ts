@@ -70,7 +70,6 @@ export interface Judged extends Subject {
   readonly at: number
 }
 
-/** Findings for people who only look; else the rejection that they make. */
 export async function withFindings(
   { judging }: BatchParts,
   plans: readonly Planned[],
@@ -98,34 +97,27 @@ export interface BatchParts {
   readonly journal: Journal
   readonly trust: Trust
   readonly contexts: ContextSource
-  /** Contexts that were looked at, for the signing. */
   readonly kept?: Map<string, ContextResult> | undefined
-  /** Contexts cost no budget (RPC): then the round of saved bytes is examined as well. */
+  /** By RPC: then the round of saved bytes is examined as well. */
   readonly contextsAreFree: boolean
   readonly signer: () => Promise<Signer>
   readonly proposer: () => Promise<Address>
-  /** Settles authorizations of earlier rounds; without it (offline) they are left as they are. */
+  /** Without it (offline) earlier rounds are left as they are. */
   readonly gateway?: GatewayClient
   readonly chain?: Chain | undefined
-  /** Refuses to sign for more, raw token units. */
   readonly maxAmountRaw?: bigint | undefined
   readonly amountTokens?: readonly Address[] | undefined
   readonly headroomBasisPoints?: bigint | undefined
   readonly units?: () => Promise<readonly (TokenUnits & { readonly address: Address })[]>
   /** For a signer that takes typed data: it is asked with the whole context. */
   readonly keepContexts?: boolean
-  /** How our own signatures are checked; asked for a whole group at once. */
   readonly recover?: RecoverPublicKey | undefined
   readonly askRules?: AskRules | undefined
-  /** Findings are told, and rows rejected where they are not what is required. */
   readonly judging?: RequiredCheck | undefined
   readonly note?: ((text: string) => void) | undefined
 }
 
-/**
- * A row to be signed, checked against trust. Of its context only what signing needs is kept: with
- * all its text it would outlive the signatures of a whole group.
- */
+/** Of its context only what signing needs is kept: a whole group's texts are long. */
 export interface ToSign extends Pick<HashedRound, 'witness' | 'ref'> {
   readonly kind: 'sign'
   readonly row: IntentRow
@@ -134,10 +126,8 @@ export interface ToSign extends Pick<HashedRound, 'witness' | 'ref'> {
   readonly price: string
   readonly labels: Labels
   readonly title: string | undefined
-  /** What its clarifications are read by again; absent where the context had none. */
   readonly rules?: ReadRules | undefined
   readonly whole?: QuestionContext | undefined
-  /** What became of the question's authorizations of earlier rounds. */
   readonly earlier: readonly SettledEarlier[]
 }
 
@@ -159,7 +149,6 @@ export type Ready =
       readonly authorization: JournaledAuthorization
     }
   | { readonly kind: 'rejected'; readonly row: BatchRow; readonly error: ProposerError }
-  /** Told of instead of sent. */
   | { readonly kind: 'skipped'; readonly row: BatchRow; readonly result: RowOutcome }
 
 export type Planned = (Ready | ToSign | ToImport) & {
@@ -168,22 +157,18 @@ export type Planned = (Ready | ToSign | ToImport) & {
 }
 
 export interface PlanOptions {
-  /**
-   * Fingerprint of the input: what is accepted, or was closed by this very batch, is left alone
-   * (`--resume`).
-   */
+  /** `--resume`: what is accepted, or was closed by this very input, is left alone. */
   readonly resume?: string | undefined
   readonly signal?: AbortSignal | undefined
-  /** For a row whose saved bytes turned out to be of an earlier round: not used again. */
+  /** Its saved bytes are of an earlier round: not used again. */
   readonly isRetry?: boolean
-  /** Only looks: earlier rounds are left unsettled and nothing is noted. */
+  /** Earlier rounds are left unsettled, nothing is noted. */
   readonly look?: boolean
   readonly onRetry?: ((event: { reason: string; waitMs: number }) => void) | undefined
-  /** Rows of this input that will be signed for a round which other questions may share. */
+  /** Rows that will be signed for a round which other questions may share. */
   readonly rounds?: RowsByRound | undefined
 }
 
-/** UnavailableError where no context could be had. */
 export async function planRows(
   parts: BatchParts,
   rows: readonly BatchRow[],
@@ -227,8 +212,8 @@ export async function planRows(
 }
 
 /**
- * What must not be sent is skipped: a node is asked for its rounds. What was executed in a round
- * that takes no proposal is replayed.
+ * What was executed in a round that takes no proposal is replayed; what must not be sent is
+ * skipped.
  */
 export async function sendable(
   parts: BatchParts & SubmitParts,
@@ -254,7 +239,6 @@ export async function sendable(
   return checked
 }
 
-/** As `planRows` with `resume`, without asking anybody. */
 export async function journaledFor(
   parts: BatchParts,
   view: JournalView,
@@ -330,8 +314,8 @@ const isOfBatch = ({ attempts }: JournaledAuthorization, fingerprint: string | u
   fingerprint !== undefined && attempts.some(({ start }) => start.batch === fingerprint)
 
 /**
- * By its identity the journal may know it (R22). What is open for the question (R8), or was signed
- * with its nonce or signature (R6), stands in its way.
+ * R22: the journal may know it. What is open (R8), or has its nonce or signature (R6), stands in
+ * its way.
  */
 async function planItem(
   parts: BatchParts,
@@ -412,7 +396,7 @@ async function withContext(
   return { ...plan, title: titleOf(context.context.request.ancillary_data) }
 }
 
-/** UsageError `other_question`: a sheet that was sorted by some of its columns. */
+/** A sheet that was sorted by some of its columns. */
 function checkShown({ trust }: BatchParts, { columns }: IntentRow, context: QuestionContext): void {
   if (!saysQuestion(columns)) return
   const labels = labelsOf(context.outcomes ?? outcomesByText(trust, context))
@@ -426,7 +410,7 @@ function checkShown({ trust }: BatchParts, { columns }: IntentRow, context: Ques
     )
 }
 
-/** Checks what the source of a context has not: slug (R9), answer, position among the rounds. */
+/** What a source has not checked: slug (R9), answer, position among the rounds. */
 function toSign(
   { trust, keepContexts }: BatchParts,
   view: JournalView,
@@ -473,10 +457,8 @@ function toSign(
   }
 }
 
-/** By key and proposer. */
 type RowsByRound = Map<string, { readonly questionId: Hex; readonly place: string }>
 
-/** UsageError `duplicate_row`; else how to keep that this row has the round. */
 function takeRound(
   rounds: RowsByRound,
   round: string,
@@ -495,8 +477,8 @@ function takeRound(
 }
 
 /**
- * In order, asked for again where the gateway was busy (robustness §6). What was looked at is taken
- * once without asking again: the budget of one.
+ * Asked for again where the gateway is busy (robustness §6). What was looked at is taken once:
+ * the budget of one.
  */
 async function contextsOf(
   { contexts, ports, kept }: BatchParts,
@@ -555,7 +537,6 @@ async function contextsOf(
 const isUnavailable = (error: ProposerError | undefined): error is UnavailableError =>
   error instanceof UnavailableError
 
-/** Exit 75. */
 const outOfTime = (cause: string) =>
   new UnavailableError(
     'no_context',

@@ -53,40 +53,29 @@ export interface AuthorizeParts {
   readonly ports: JournalPorts
   readonly journal: Journal
   readonly trust: Trust
-  /** Asked for only where the journal has nothing to reuse; checked against trust again here. */
+  /** Asked for only where the journal has nothing to reuse. */
   readonly context: () => Promise<QuestionContext>
-  /** Unlocks the key; asked for only where something will be signed. */
   readonly signer: () => Promise<Signer>
   /** The proposer is a Safe: its owners sign, and `signer` is not asked. */
   readonly safe?: SafeSigning | undefined
-  /** How our own signature is checked. Default: @noble/curves. */
+  /** Default: @noble/curves. */
   readonly recovery?: () => Promise<RecoverPublicKey>
-  /**
-   * Settles an authorization of an earlier round by its saved id. Without it (offline) the context
-   * is taken to be at hand.
-   */
+  /** Settles earlier rounds; without it (offline) the context is at hand. */
   readonly gateway?: GatewayClient
-  /**
-   * Independent reads: round, nonce bit, head time, balance, code. Without it a note says what was
-   * not checked.
-   */
+  /** Without it a note says what was not checked. */
   readonly chain?: Chain | undefined
-  /** Whether a slug that trust.json does not pin means this question; without it: refused. */
+  /** Without it an unpinned slug is refused. */
   readonly confirmSlug?: (slug: string, questionId: string) => Promise<boolean>
-  /** Shows and may ask; throws to stop. Called before anything is reserved or signed. */
   readonly confirm?: (preview: Preview) => Promise<void>
-  /** Asked where a clarification is newer than what was acknowledged; without it: refused. */
+  /** Without it newer clarifications are refused. */
   readonly askRules?: AskRules | undefined
-  /** Throws to stop; asked where typed data that was given out before is signed. */
   readonly judge?: (context: QuestionContext, outcome: OutcomeKey) => Promise<void>
-  /** Notes for stderr, such as the out-of-band line (robustness §6). */
   readonly note?: ((text: string) => void) | undefined
-  /** Told what became of each authorization of an earlier round. */
   readonly onSettled?: (settled: SettledEarlier) => void
   readonly signal?: AbortSignal | undefined
 }
 
-/** What is about to be signed, for showing. Nothing is reserved yet. Amounts in raw token units. */
+/** Nothing is reserved yet. Raw token units. */
 export interface Preview extends Omit<CheckedTerms, 'cutFromRaw'> {
   readonly context: QuestionContext
   readonly outcome: OutcomeKey
@@ -102,15 +91,10 @@ export interface Preview extends Omit<CheckedTerms, 'cutFromRaw'> {
   readonly round: RoundRef
   readonly notes: readonly string[]
   readonly unchecked: readonly ChainCheck[]
-  /** Clarifications, read again; absent where no chain told them. */
+  /** Absent where no chain told them. */
   readonly rules?: RulesStanding | undefined
 }
 
-/**
- * UsageError `untrusted_<field>`, `implementation_changed`, `outcome_not_allowed`,
- * `nonce_reserved`, `nonce_spent`, `insufficient_balance`, `insufficient_allowance`, and those of
- * `checkTerms`.
- */
 export async function prepare(
   parts: AuthorizeParts,
   intent: Intent,
@@ -173,9 +157,7 @@ export async function prepare(
   }
 }
 
-/**
- * Confirms the context by the chain, and reads the clarifications again: one may have come since.
- */
+/** Clarifications are read again: one may have come since. */
 export async function rulesNow(
   chain: Chain,
   trust: Trust,
@@ -205,7 +187,6 @@ function chainNotes(
     : code
 }
 
-/** The question id that the user says a slug means, where trust.json does not pin it. */
 async function confirmedSlug(
   { trust, confirmSlug }: AuthorizeParts,
   { identifier }: Intent,
@@ -216,7 +197,7 @@ async function confirmedSlug(
   return (await confirmSlug(identifier, question_id)) ? question_id : undefined
 }
 
-/** Nonce free; balance and Permit2 allowance each ≥ everything open plus this (spec §5). */
+/** Nonce free; balance and allowance ≥ all that is open and this (spec §5). */
 async function checkFunds(
   chain: Chain,
   trust: Trust,
@@ -249,9 +230,7 @@ async function checkFunds(
     )
 }
 
-/**
- * A server's `typed_data` is compared by digest, under its own permit terms, and never signed (R9).
- */
+/** By digest, under its own permit terms; never signed (R9). */
 async function compareServersTypedData(
   { typed_data }: QuestionContext,
   digestOf: (terms: Parameters<ReturnType<typeof witnessRound>['digest']>[0]) => Hex,

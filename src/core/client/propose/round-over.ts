@@ -1,6 +1,6 @@
 /**
- * Sending again what may be of a round that has ended. Nothing that is sent can then tell what
- * became of it (§7 rule 3, robustness §6).
+ * Rounds that have ended: nothing that is sent can tell any more what became of it (§7 rule 3,
+ * robustness §6).
  */
 
 import {
@@ -42,10 +42,7 @@ export interface CurrentRound {
   readonly isFree: boolean
 }
 
-/**
- * As a node tells it (`isFree`), else the gateway. `contextsAt` asks with the pins of one
- * requester.
- */
+/** `contextsAt` asks with the pins of one requester. */
 export function currentRound(
   isFree: boolean,
   trust: () => Promise<Trust>,
@@ -62,7 +59,6 @@ export function currentRound(
         const [result] = await (await contextsAt(pins)).contexts([signed.questionId], { signal })
         return result?.context?.request.timestamp
       } catch (error) {
-        // Nobody tells, or nothing is pinned that could check it: what is known without it stands.
         if (error instanceof ProposerError) return undefined
         throw error
       }
@@ -83,9 +79,8 @@ export async function sendInRound(
 }
 
 /**
- * `sendAll`, but the round of an unsettled authorization that is over is told (`round_over`), with
- * what the out-of-band channel needs. Nothing is sent once it is known: each sending costs an item
- * (§8) and could tell nothing. Only a free `round` sees one that a reorg brings back (R14).
+ * Nothing is sent once a round is known to be over: it costs an item (§8) and could tell nothing.
+ * Only a free `round` sees one that a reorg brings back (R14).
  */
 export async function sendAllInRound(
   parts: SubmitParts,
@@ -102,7 +97,6 @@ export async function sendAllInRound(
   return known.flatMap((over) => over ?? checked.shift() ?? [])
 }
 
-/** Before the sending: what is told in its place. */
 export async function knownOver(
   authorization: JournaledAuthorization,
   round?: CurrentRound,
@@ -118,10 +112,7 @@ export async function knownOver(
   return isOver ? overOutcome(authorization, undefined) : undefined
 }
 
-/**
- * After it: what replaces the refusal of a still unsettled authorization. 409 `round_advanced` says
- * so, or 403 while `roundOf` names another round, which is journaled.
- */
+/** 409 `round_advanced` says so, or 403 while `roundOf` names another round, which is journaled. */
 export async function foundOver<Result extends SubmissionResult>(
   { journal }: Pick<SubmitParts, 'journal'>,
   results: readonly Result[],
@@ -153,7 +144,7 @@ async function isOver(authorization: JournaledAuthorization, round: CurrentRound
   return current !== undefined && current !== timestamp
 }
 
-/** A 403 alone does not say that a round is over: the attempt's end is journaled once more. */
+/** A 403 alone does not say so: the attempt's end is journaled once more. */
 async function journalRoundOver(
   journal: SubmitParts['journal'],
   { id, attempts }: JournaledAuthorization,
@@ -187,9 +178,6 @@ function overOutcome(
   }
 }
 
-/**
- * Asked for in one go when the first is wanted. `isFree`: the contexts come from a node of ours.
- */
 export function roundsOf(
   { contexts, trust }: { readonly contexts: ContextSource; readonly trust: Trust },
   authorizations: readonly JournaledAuthorization[],
@@ -202,7 +190,6 @@ export function roundsOf(
       const results = await contexts.contexts(questionIds, { signal })
       return new Map(results.map(({ identifier, context }) => [identifier, context?.request]))
     } catch (error) {
-      // Nobody tells: what is known without it stands.
       if (error instanceof ProposerError || isAborted(signal)) return new Map()
       throw error
     }
@@ -222,8 +209,8 @@ export function roundsOf(
 }
 
 /**
- * In place of sending saved bytes: they were replaced (R8), went to another gateway (contract §6),
- * or their round is over (§7 rule 3).
+ * In place of sending: replaced (R8), sent elsewhere (contract §6), or of a round that is over
+ * (§7 rule 3).
  */
 export async function skippedOutcome(
   { ports, gateway }: Pick<SubmitParts, 'ports' | 'gateway'>,
@@ -247,7 +234,6 @@ export async function skippedOutcome(
 /** A gateway that sees a round end fails its candidates within a block or two. */
 const settleMs = 20_000
 
-/** `unknown` comes with what the out-of-band channel needs. `line` is for people. */
 export type SettledEarlier = { readonly journalId: string; readonly line: string } & (
   | { readonly outcome: 'executed' | 'failed'; readonly code?: string | undefined }
   | { readonly outcome: 'unknown'; readonly outOfBand: OutOfBand }
@@ -262,10 +248,7 @@ export interface EarlierParts {
   readonly onSettled?: ((settled: SettledEarlier) => void) | undefined
 }
 
-/**
- * By their saved ids. ConflictError `authorization_open` where a candidate is still on its way:
- * then nothing new may be signed yet.
- */
+/** By saved ids (§3 rule 3). One still on its way: nothing new may be signed yet. */
 export async function settleEarlier(
   parts: EarlierParts,
   authorizations: readonly JournaledAuthorization[],

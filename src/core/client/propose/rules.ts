@@ -1,7 +1,4 @@
-/**
- * Clarifications before a signature (contract §9, Rules): what is newer than what was acknowledged
- * is asked about, and nobody there to ask is a no.
- */
+/** Clarifications before a signature (contract §9, Rules): nobody there to ask is a no. */
 import { noRulesHash } from '../../chain/constants.js'
 import type { Rules, RulesOf, RulesUpdate } from '../../chain/rules.js'
 import type { Hex } from '../../ports.js'
@@ -22,24 +19,21 @@ export const toldBy = ({ told, fileHash }: ReadRules) => ({
   ...(fileHash && { rules_told: fileHash }),
 })
 
-/** The clarifications of a question beside what was acknowledged of them. */
 export interface RulesStanding {
   readonly rules: Rules
-  /** `newer` are not acknowledged yet: nothing is signed without asking. */
+  /** Nothing is signed without asking. */
   readonly isChanged: boolean
   readonly newer: readonly RulesUpdate[]
-  /** What was acknowledged, where it is no state of these rules. */
   readonly unknownHash?: Hex | undefined
-  /** This home has acknowledged none for the question: what it signs, it acknowledges. */
+  /** This home has acknowledged none: what it signs, it acknowledges. */
   readonly isFirst: boolean
 }
 
-/** Shows what is new and asks; false: it is not to be signed. */
 export type AskRules = (identifier: string, standing: RulesStanding) => Promise<boolean>
 
 /**
- * How rules that were just read stand. What the intent names counts; else what this home has
- * acknowledged, of which the state with most clarifications; else what the context had.
+ * What the intent names counts; else the newest state that this home has acknowledged; else what
+ * the context had.
  */
 export function rulesStanding(
   rules: Rules,
@@ -76,14 +70,11 @@ export const acknowledgedOf = (
     questionId: context.question_id,
   })
 
-/** The whole text is elsewhere. */
 const shownLength = 200
 
-/** Exit 2: a clarification is newer than what was acknowledged. Nothing was signed. */
 export class RulesChangedError extends UsageError {
   constructor(
     identifier: string,
-    /** All clarifications; `hash` is what acknowledges them. */
     readonly rules: Rules,
     readonly newer: readonly RulesUpdate[],
     unknownHash: Hex | undefined,
@@ -115,7 +106,6 @@ function cut(text: string): string {
     : `${characters.slice(0, shownLength).join('')}… (${text.length} characters)`
 }
 
-/** RulesChangedError where the answer is no. */
 export async function requireRules(
   identifier: string,
   standing: RulesStanding | undefined,
@@ -127,7 +117,7 @@ export async function requireRules(
   throw new RulesChangedError(identifier, rules, newer, unknownHash)
 }
 
-/** What is said where clarifications are acknowledged by signing for the first time. */
+/** Signing for the first time acknowledges. */
 export function firstRulesNotes(
   identifier: string,
   standing: RulesStanding | undefined,

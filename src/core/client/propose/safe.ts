@@ -1,7 +1,6 @@
 /**
- * Signatures of a Safe (contract §9, `--safe`): its owners sign one after the other, perhaps on
- * several machines. Each part is journaled when it is made; the Safe is asked about the whole
- * before that is.
+ * A Safe's owners sign one after the other, perhaps on several machines (contract §9). Each part
+ * is journaled; the Safe is asked about the whole before that is.
  */
 import * as z from 'zod/mini'
 import {
@@ -26,13 +25,11 @@ import { offerRows } from './offer-rows.js'
 
 export interface SafeSigning {
   readonly safe: Address
-  /** The owner who signs now; without one the parts at hand must do. */
+  /** Without one the parts at hand must do. */
   readonly owner?: (() => Promise<Signer>) | undefined
-  /** The owner whom `owner` must be; without one any will do. */
+  /** Whom `owner` must be. */
   readonly as?: Address | undefined
-  /** Parts that other machines have made. */
   readonly given?: SafePartsFile | undefined
-  /** Told what there is after this run's part, whether it is enough or not. */
   readonly collected?: ((parts: SafePartsFile) => void) | undefined
 }
 
@@ -43,7 +40,7 @@ interface CollectParts {
   readonly note?: ((text: string) => void) | undefined
 }
 
-/** `proposer.safe-parts/1`: what one owner hands to the next. It holds signatures (R5). */
+/** It holds signatures (R5). */
 const PartsFile = z.object({
   schema: z.optional(z.literal('proposer.safe-parts/1')),
   digest: Bytes32,
@@ -62,7 +59,6 @@ const PartsFile = z.object({
 })
 export type SafePartsFile = z.infer<typeof PartsFile>
 
-/** UsageError `invalid_parts`, `other_safe`, `other_chain`. */
 export function parseParts(
   json: unknown,
   from: string,
@@ -93,7 +89,6 @@ export function parseParts(
   return read.data
 }
 
-/** Stands for the Safe where a signer is wanted: its owners sign, by `collectParts`. */
 export const safeItself = (safe: Address): Signer => {
   const refuse = async (): Promise<never> => {
     throw new Error('a Safe was asked for a signature of its own')
@@ -101,7 +96,7 @@ export const safeItself = (safe: Address): Signer => {
   return { address: safe, signDigest: refuse, signTypedData: refuse }
 }
 
-/** UsageError `payload_changed`: the parts are of another document than the one built here (R9). */
+/** Parts of another document than the one built here (R9). */
 export function requireSameDocument({ given }: SafeSigning, digest: Hex): void {
   if (given === undefined || given.digest === digest) return
   throw new UsageError(
@@ -111,11 +106,7 @@ export function requireSameDocument({ given }: SafeSigning, digest: Hex): void {
   )
 }
 
-/**
- * Every part is checked and durable before it counts. PendingError 8 `safe_below_threshold` says
- * how many are missing. UsageError `bad_signature`, `owner_needed`, `not_an_owner`, `wrong_signer`,
- * `no_rpc_url`.
- */
+/** Every part is checked and durable before it counts. Exit 8 says how many are missing. */
 export async function collectParts(
   { journal, trust, chain, note }: CollectParts,
   signing: SafeSigning,

@@ -1,6 +1,6 @@
 /**
- * Sending saved bytes until an answer settles them: a timeout is never a reason to sign again (R7,
- * §7 rule 4, robustness §6). One proposal is a list of one.
+ * Saved bytes until an answer settles them: a timeout is never a reason to sign again (R7, §7
+ * rule 4).
  */
 import type { ProposerError } from '../../protocol/errors.js'
 import { limits } from '../../protocol/words.js'
@@ -33,9 +33,8 @@ import {
 export interface SubmitOptions {
   /** Bounds the whole call, retries included; without it 8 tries or 5 min. */
   readonly timeoutMs?: number | undefined
-  /** Starts nothing more; ends what is in flight too, unless there is a `callSignal`. */
+  /** Starts nothing more; without a `callSignal` it ends what is in flight too. */
   readonly signal?: AbortSignal | undefined
-  /** Told before each wait: what happened and for how long. */
   readonly onRetry?: OnRetry | undefined
 }
 
@@ -43,15 +42,14 @@ export type OnRetry = (event: { attempt: number; reason: string; waitMs: number 
 
 export interface SendOptions extends SubmitOptions {
   readonly callSignal?: AbortSignal
-  /** Fingerprint of the batch input. */
   readonly batch?: string
-  /** Items a call may have; halved for the whole run where the gateway finds calls too large. */
+  /** Halved for the whole run where calls are too large. */
   readonly size?: { most: number }
 }
 
 export interface Sent {
   readonly results: readonly SubmissionResult[]
-  /** Why nothing more should be sent: nobody answered to the end. */
+  /** Nobody answered to the end. */
   readonly gone?: ProposerError | undefined
 }
 
@@ -74,11 +72,9 @@ export async function submitAuthorization(
 }
 
 /**
- * Sends saved bytes until each has an answer. 429, 503 and whatever is uncertain are tried again,
- * after 1, 2, 4 … 30 s with full jitter or by Retry-After, for 8 tries in vain, 5 min or
- * `timeoutMs`. After a 429 a call holds half as many: a gateway need not tell its limit (§8). A
- * refusal does not settle an earlier uncertain attempt (exit 6 stays); a 409 does as far as the
- * exit code goes (5).
+ * 429, 503 and what is uncertain are tried again for 8 tries in vain, 5 min or `timeoutMs`. After
+ * a 429 a call holds half as many (§8). A refusal does not settle an earlier uncertain attempt
+ * (exit 6 stays); for the exit code a 409 does.
  */
 export async function sendAll(
   parts: SubmitParts,
@@ -133,10 +129,7 @@ const pendingOf = (sendings: readonly Sending[]) =>
 const longestTold = (waiting: readonly Sending[]) =>
   Math.max(...waiting.map(({ last }) => (last && 'retryAfterMs' in last && last.retryAfterMs) || 0))
 
-/**
- * Every pending item once, or until a call finds the rate limit. `again`: at once, in other
- * company. `smaller`: calls hold fewer items from now on.
- */
+/** Until a call finds the rate limit. `again`: at once, in other company. */
 async function sendOnce(
   parts: SubmitParts,
   sendings: readonly Sending[],
@@ -197,7 +190,6 @@ function take(one: Sending, answer: SubmitAnswer | undefined): void {
       : refusedOutcome(authorization, answer)
 }
 
-/** What may have been admitted is unknown, the rest can be sent later. */
 function stop(sendings: readonly Sending[], reason: unknown): Sent {
   for (const one of pendingOf(sendings))
     one.result = stoppedOutcome(one.authorization, one.uncertain, one.last, reason)

@@ -1,6 +1,6 @@
 /**
- * Signatures in groups (R6, R8): a group under one hold of the journal's lock, a hundred at a time.
- * Nonces are durable in one append, then come the signatures, then these in another.
+ * Signatures in groups (R6, R8), a hundred at a time under the lock: nonces in one append, then
+ * the signatures in another.
  */
 
 import { onChain } from '../../chain/unavailable.js'
@@ -54,18 +54,13 @@ type Waiting = ToSign | ToImport
 
 type Made = Signing | { readonly signed: Signed } | Reserved
 
-/** What a group has taken already, which is in no view yet. */
 interface Taken {
-  /** Ids of questions, and keys of rounds that several share, by proposer. */
+  /** Question ids and keys of shared rounds, by proposer. */
   readonly questions: Set<string>
   readonly nonces: Set<string>
 }
 
-/**
- * Each failure is its item's own. A wallet outside, which may ask a person, signs one by one
- * without the lock. Rejects for StorageError 74, a key that cannot be unlocked, a chain that does
- * not answer.
- */
+/** A wallet outside, which may ask a person, signs one by one without the lock. */
 export async function signGroup(
   parts: BatchParts,
   spending: Spending,
@@ -159,8 +154,7 @@ async function make(
   const keys = [questionId, ...(shared === undefined ? [] : [shared])].map(
     (key) => `${key} ${proposer}`,
   )
-  // `checkBatch` has refused an input with twins, and `planRows` those of a shared round; this
-  // holds R8 and R6 for every other caller.
+  // R8 and R6 for callers whose input nobody has checked.
   const made = keys.some((key) => questions.has(key))
     ? twin()
     : await ownFailure(() =>
@@ -181,7 +175,6 @@ async function make(
   return made
 }
 
-/** Another process may have signed since the look-up. */
 async function draftFor(
   parts: BatchParts,
   spending: Spending,
@@ -254,7 +247,7 @@ async function ownFailure<T>(work: () => Promise<T>): Promise<T | ProposerError>
   }
 }
 
-/** Drafts whose nonce the chain has as spent fail before it is reserved. */
+/** Before the nonce is reserved. */
 async function withoutSpent(
   { chain, trust }: BatchParts,
   made: readonly Made[],
@@ -347,9 +340,8 @@ export type RowSigned =
   | { readonly row: BatchRow; readonly error: ProposerError }
 
 /**
- * `batch sign`: authorizations in input order, durable before they are yielded. While a group is
- * signed and synced, the contexts of the next one are learned; what is decided then is examined
- * again under the lock.
+ * Durable before they are yielded. The next contexts are learned meanwhile; what is decided then
+ * is examined again under the lock.
  */
 export async function* signBatch(
   parts: BatchParts,
@@ -369,7 +361,6 @@ export async function* signBatch(
       const plans = await coming
       if (plans === undefined) return
       coming = plan(groups[at])
-      // Told when its turn has come.
       coming.catch(() => undefined)
       signal.throwIfAborted()
       const signed = await authorizePlans(parts, plans, options.spending)
@@ -392,10 +383,7 @@ export async function* signBatch(
 
 type RowRules = ReadonlyMap<ToSign | ToImport, RulesStanding | RulesChangedError>
 
-/**
- * All at one block, for one may have come since the contexts were read. Without the journal's lock:
- * a person may take a minute.
- */
+/** At one block. Without the lock: a person may take a minute. */
 async function rulesOfRows(
   { chain, trust, journal, askRules }: BatchParts,
   group: readonly (ToSign | ToImport)[],

@@ -1,6 +1,6 @@
 /**
- * The one place that asks for a signature. Order: intent and nonce durable (R6), sign, check,
- * journal, and only then may it be sent. One proposal is a list of one.
+ * The one place that asks for a signature: nonce durable (R6), sign, check, journal, and only
+ * then may it be sent.
  */
 
 import { eip1271MagicValue } from '../../chain/constants.js'
@@ -22,7 +22,6 @@ import { nonceReserved, type Preview } from './prepare.js'
 import type { RulesStanding } from './rules.js'
 import type { RoundFacts } from './terms.js'
 
-/** An `offered` record but when and as what. */
 export type Draft = Omit<Offered, 'typedData' | 'offeredAtMs'>
 
 export type Prepared = Pick<
@@ -31,13 +30,11 @@ export type Prepared = Pick<
 > & {
   readonly context: RoundFacts
   readonly labels?: Labels | undefined
-  /** By the question's own text. */
   readonly title?: string | undefined
-  /** Only their hash is kept. */
   readonly rules?: Pick<RulesStanding, 'rules'> | undefined
 }
 
-/** `reserving`: intent and nonce, durable before anything is signed. */
+/** `reserving`: durable before anything is signed. */
 export interface Reserved {
   readonly draft: Draft
   readonly reserving: readonly JournalEntry[]
@@ -91,7 +88,7 @@ export function draftOf(
   }
 }
 
-/** The exact bytes of the single form, or of a batch's item (§2.7). */
+/** The exact bytes (§2.7). */
 export function signedOf(
   ports: Pick<JournalPorts, 'clock' | 'hash'>,
   draft: Draft,
@@ -129,14 +126,12 @@ interface SigningParts {
   readonly ports: JournalPorts
   readonly journal: Journal
   readonly chain?: Chain | undefined
-  /** How our own signature is checked. Default: @noble/curves. */
   readonly recover?: RecoverPublicKey | undefined
 }
 
 /**
- * Checks each signature as the chain will, then journals the exact bytes of all at once, with the
- * `imported` records. A failure that says what is wrong with one item is its result. After any
- * other one nothing is journaled as signed; the nonces stay reserved.
+ * Checked as the chain will. A failure of one item is its result; after any other nothing is
+ * journaled as signed.
  */
 export async function signDrafts(
   { ports, journal, chain, recover }: SigningParts,
@@ -178,9 +173,8 @@ export const reasonOf = (error: unknown): string =>
   error instanceof ProposerError ? error.code : 'signer_failed'
 
 /**
- * In a form that the chain takes, or UsageError `bad_signature` (domain §3.3). An account without
- * code: 64 or 65 bytes that recover to the proposer, v lifted to 27 or 28. One with code is asked
- * by isValidSignature, as Permit2 will. Without a chain only recovery is possible.
+ * Without code: 64 or 65 bytes that recover, v lifted (domain §3.3). With code isValidSignature
+ * is asked, as Permit2 will.
  */
 export async function checkedSignature(
   chain: Chain | undefined,
@@ -217,7 +211,7 @@ export async function checkedSignature(
   )
 }
 
-/** A Safe's refusal has reasons that can be told; other wallets keep theirs to themselves. */
+/** Other wallets keep their reasons to themselves. */
 async function refusalByCode(chain: Chain, proposer: Address, digest: Hex, signature: Hex) {
   const general = 'the wallet has code, and its isValidSignature refuses it'
   const { readSafe, safeRefusal } = await import('../../chain/safe.js')
@@ -244,7 +238,6 @@ export function liftedV<Text extends string>(signature: Text): Text {
   return lifted === undefined ? signature : (`${signature.slice(0, 130)}${lifted}` as Text)
 }
 
-/** The first of these signatures that the account's code takes. */
 async function acceptedByWallet(
   chain: Chain,
   proposer: Address,

@@ -28,10 +28,8 @@ import { type SubmitOptions, submitAuthorization } from './send.js'
 import { newAuthorization } from './sign.js'
 
 /**
- * `submit <identifier>` (contract §6): look-up, sign if need be, send. Saved bytes of an earlier
- * round are settled, and a new one is signed and sent, once. What was executed in this very round
- * is replayed. UncertainError `other_origin` where saved bytes of unknown outcome went to another
- * gateway (R7). `timeoutMs` is for contexts of a busy gateway too.
+ * Saved bytes of an earlier round are settled, and a new one is signed and sent, once (contract
+ * §6). `timeoutMs` is for contexts of a busy gateway too.
  */
 export async function submitIntent(
   given: SubmitParts & AuthorizeParts,
@@ -62,10 +60,7 @@ export async function submitIntent(
   return submitAuthorization(parts, next.authorization, options)
 }
 
-/**
- * Asked for again where the gateway was busy (503), as long as a time was given; sending has the
- * rest.
- */
+/** While a time was given; sending has the rest. */
 function patientContext(
   { context, ports, note, signal }: AuthorizeParts,
   limits: { timeoutMs?: number | undefined },
@@ -122,10 +117,7 @@ async function roundIsOver(
   }
 }
 
-/**
- * `submit <identifier> <payload>`: the file's exact bytes; a payload that the journal holds goes by
- * its own record. ConflictError `authorization_open` unless `supersede` names it, `superseded`.
- */
+/** The file's exact bytes; a payload that the journal holds goes by its own record. */
 export async function submitPayload(
   parts: SubmitParts & { readonly trust: Trust },
   identifier: string,
@@ -150,7 +142,6 @@ export async function submitPayload(
   return sendInRound(parts, authorization, sending)
 }
 
-/** Open, and left alone by `--all`, with the command that goes on with it. */
 export interface Skipped {
   readonly authorization: JournaledAuthorization
   readonly reason: 'superseded' | 'failed_retryably'
@@ -159,7 +150,6 @@ export interface Skipped {
 
 export interface ReplayPlan {
   readonly chosen: readonly JournaledAuthorization[]
-  /** Not sent: their attempts went to another origin. */
   readonly elsewhere: readonly Elsewhere[]
   readonly skipped: readonly Skipped[]
 }
@@ -170,11 +160,10 @@ export interface ReplayResult extends Omit<ReplayPlan, 'chosen'> {
 
 export interface ReplayOptions extends SubmitOptions {
   readonly redirect?: boolean
-  /** The round that is open now, where an answer leaves open whether the own one is over. */
+  /** Where an answer leaves open whether the own one is over. */
   readonly round?: CurrentRound
 }
 
-/** Unknown or deferred authorizations, or the named ones. `timeoutMs` is for all of them. */
 export async function replay(
   parts: SubmitParts,
   which: readonly string[] | 'all',
@@ -185,9 +174,8 @@ export async function replay(
 }
 
 /**
- * One whose attempts went to another origin is only listed, with the flag to use (exit 6, deferred:
- * 75), but with `redirect`: the gateway was given as a flag together with ids. UsageError
- * `unknown_journal_id`, `authorization_closed`, `never_sent`; ConflictError `superseded` (R8).
+ * What went to another origin is only listed, but with `redirect`: the gateway was named together
+ * with ids.
  */
 export async function planReplay(
   { ports, journal, gateway }: SubmitParts,
@@ -237,7 +225,7 @@ function sendable(
   )
 }
 
-/** What may still execute and is not sent by `all`, so that it is not forgotten. */
+/** So that it is not forgotten. */
 function skippedOf(all: readonly JournaledAuthorization[], nowMs: number): readonly Skipped[] {
   const isReplaced = (one: JournaledAuthorization) => one.supersededBy !== undefined
   const replaced = all.filter((one) => isOwed(one, nowMs) && isReplaced(one))

@@ -22,8 +22,8 @@ import {
 import type { Intent } from './intent.js'
 
 /**
- * Where no chain of ours confirms the bond, a lying gateway would name the whole balance. Raw
- * units: 5,000 tokens of six decimals, where bonds are about 750 (robustness §7, threat 1).
+ * A lying gateway would name the whole balance. 5,000 tokens of six decimals; bonds are about 750
+ * (robustness §7, threat 1).
  */
 export const unconfirmedCapRaw = 5_000_000_000n
 
@@ -32,13 +32,12 @@ export interface RoundFacts {
   readonly request: { readonly timestamp: string; readonly requester: Address }
   readonly bond: { readonly token: Address; readonly required_bond: string }
   readonly signing: { readonly chain_id: number }
-  /** Absent: not known to be from a chain. */
   readonly source?: QuestionContext['source']
-  /** What an undisputed proposer earns, raw token units; known where a chain was read. */
+  /** Raw token units. */
   readonly reward?: string | undefined
 }
 
-/** A round's text, hashed once: what differs between its authorizations is little (§2.8). */
+/** Hashed once: what differs between its authorizations is little (§2.8). */
 export interface HashedRound {
   readonly request: WitnessRequest
   readonly witness: WitnessRound
@@ -69,7 +68,9 @@ export function requestOf({ request }: QuestionContext): WitnessRequest {
 }
 
 /**
- * The key of a round that several questions may share: one request of a reporter may serve up to ten ids, and a registry may name one request twice (domain §10). `undefined` where the question id is the hash of the text: no other question has that round. */
+ * A reporter's request may serve ten ids, and a registry name one twice (domain §10).
+ * `undefined`: the id is the hash of the text.
+ */
 export function sharedRound(
   trust: Trust,
   { request }: { readonly request: { readonly requester: Address } },
@@ -78,7 +79,7 @@ export function sharedRound(
   return isNamedByText(kindOf(trust, request.requester)) ? undefined : ref().key
 }
 
-/** UsageError `untrusted_timestamp`: rounds of a question at one requester only go forward. */
+/** Rounds of a question at one requester only go forward. */
 export function checkTimeline(trust: Trust, context: RoundFacts, view: JournalView): void {
   const { timestamp, requester } = context.request
   const pins = atRequester(trust, requester)
@@ -97,7 +98,7 @@ export function checkTimeline(trust: Trust, context: RoundFacts, view: JournalVi
   )
 }
 
-/** Raw units and Unix seconds. `cutFromRaw`: what the cap has cut the slack from. */
+/** `cutFromRaw`: what the cap has cut the slack from. */
 export interface CheckedTerms {
   readonly requiredBondRaw: bigint
   readonly amountRaw: bigint
@@ -105,7 +106,6 @@ export interface CheckedTerms {
   readonly cutFromRaw?: bigint | undefined
 }
 
-/** Told before a signature where less than was asked for is authorized. */
 export function cutNotes(
   { maxAmountRaw }: Pick<Intent, 'maxAmountRaw'>,
   { amountRaw, cutFromRaw }: CheckedTerms,
@@ -123,11 +123,7 @@ const spoken =
   (raw: bigint): string =>
     knownAmount(raw, signing.chain_id, bond.token)
 
-/**
- * UsageError `other_token`, `invalid_amount`, `amount_above_cap`, `permit_deadline_too_soon`,
- * `permit_amount_below_required_bond`, `deadline_above_cap`, `invalid_deadline`. `nowSeconds`: the
- * later of wall clock and, where known, head time.
- */
+/** `nowSeconds`: the later of wall clock and head time. */
 export function checkTerms(
   intent: Pick<
     Intent,
@@ -209,10 +205,10 @@ function checkAmount(
 }
 
 const defaultLifeSeconds = 3_600n
-/** How far ahead a deadline may be that somebody else has chosen. */
+/** A deadline that somebody else has chosen. */
 const longestForeignSeconds = 86_400n
 
-/** As a date too: a deadline may have been given as a span. */
+/** It may have been given as a span. */
 const dated = (seconds: bigint): string =>
   `${new Date(Number(seconds) * 1_000).toISOString().replace('T', ' ').replace('.000Z', 'Z')} (unix ${seconds})`
 

@@ -1,6 +1,6 @@
 /**
- * What the chain says of authorizations: their nonces, their rounds, who proposed there. Finalized
- * state proves an end (contract §1); latest state only tells that one is near (R14).
+ * What the chain says of authorizations. Finalized state proves an end (contract §1); latest
+ * state only tells that one is near (R14).
  */
 
 import { oracleAbi } from '../../chain/contracts.js'
@@ -38,16 +38,14 @@ export interface RoundClaim extends OpenClaim {
 export interface AuthorizationStanding {
   readonly nonceSpent: boolean
   readonly nonceSpentFinal: boolean
-  /** The question's current round at its own requester. */
   readonly now: CurrentStanding
   readonly round: RoundStanding | undefined
-  /** Whether a later round has begun; `undefined` where that cannot be read. */
+  /** `undefined`: that cannot be read. */
   readonly roundIsOver: boolean | undefined
   readonly proof: Omit<TerminalRecord, 'id'> | undefined
 }
 
 export interface CurrentStanding {
-  /** `undefined` for a question that the chain side cannot find (kind `direct`). */
   readonly round: Round | undefined
   readonly current: RoundStanding | undefined
   readonly isOneOfSeveral: boolean
@@ -59,7 +57,6 @@ export interface QuestionStanding extends CurrentStanding {
   readonly of: ReadonlyMap<string, AuthorizationStanding>
 }
 
-/** Every authorization and offer of a view, open or not. */
 export function claimsIn({
   authorizations,
   offers,
@@ -83,7 +80,7 @@ interface Reading {
   readonly spentFinal: ReadonlySet<string>
 }
 
-/** All claims should be given, closed ones too. */
+/** Closed claims too. */
 export async function readStanding(
   chain: Chain,
   trust: Trust,
@@ -196,11 +193,7 @@ async function proposalIn(
   }
 }
 
-/**
- * Executed where the round's final proposal says what it says; else its nonce used, or its
- * deadline
- * passed.
- */
+/** By the round's final proposal; else nonce or deadline. */
 function proofOf(
   reading: Reading,
   one: RoundClaim,
@@ -242,7 +235,7 @@ export interface RoundStanding {
   readonly state: RequestState
   readonly proposal: RoundProposal | undefined
   readonly terms?: OracleRequest
-  /** What an undisputed proposal earns now, raw token units; a dispute may have refunded it. */
+  /** Raw token units; a dispute may have refunded it. */
   readonly rewardRaw?: bigint
 }
 
@@ -251,7 +244,6 @@ export interface StakePosition extends StakeStanding {
   readonly hasNewRound: boolean
 }
 
-/** Whether a round holds a proposal: by its owner, of its price, through its signature. */
 export function holdsProposal(
   { proposal }: RoundStanding,
   { proposer, price }: { readonly proposer: string; readonly price: string },
@@ -260,10 +252,7 @@ export function holdsProposal(
   return proposal.bySignature || proposal.mined === undefined
 }
 
-/**
- * The position of an executed proposal by its own round, at `nowSeconds` of the chain; `undefined`
- * where that round could not be read.
- */
+/** `undefined`: its round could not be read. */
 export function stakeIn(
   own: RoundStanding | undefined,
   hasNewRound: boolean,

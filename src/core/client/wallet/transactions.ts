@@ -1,7 +1,6 @@
 /**
- * Small transactions of the wallet's own: an approval, a revocation. Shown and agreed to first. The
- * same signed bytes are sent until a node has them. Their receipt is waited for (robustness §3, the
- * node-answer table; domain §8 fees and gas).
+ * The wallet's own small transactions. The same bytes are sent until a node has them (robustness
+ * §3; domain §8).
  */
 
 import { encodeFunctionData, keccak256, maxUint256, serializeTransaction } from 'viem'
@@ -54,10 +53,7 @@ export interface SendParts {
   readonly timeoutMs?: number | undefined
 }
 
-/**
- * What the fees of one call may come to: a node that lies about fees or gas would have the wallet
- * burn whatever it holds. As the executor's default, and far above what an approval costs.
- */
+/** A node that lies about fees would have the wallet burn what it holds. */
 const defaultCeiling = { perGasWei: 1_000n * 10n ** 9n, totalWei: 10n ** 18n }
 
 /** Polygon's nodes refuse a lower tip, and many suggest less (domain §8). Wei. */
@@ -65,11 +61,7 @@ const minimumTipWei: Readonly<Record<number, bigint>> = { 137: 25_000_000_000n }
 const receiptWaitMs = 120_000
 const receiptPauseMs = 500
 
-/**
- * Nonces, gas (estimate + 20 %) and EIP-1559 fees. `maxFeeWei` is what all of them may cost
- * together;
- * without it 1,000 gwei per gas and one coin.
- */
+/** `maxFeeWei`: all of them together; without it 1,000 gwei per gas and one coin. */
 export async function planTransactions(
   chain: Chain,
   chainId: number,
@@ -153,7 +145,6 @@ export interface SentTransaction {
   readonly receipt: ChainReceipt
 }
 
-/** Signs and sends one after the other, each mined before the next. */
 export async function sendTransactions(
   parts: SendParts,
   signer: Signer,
@@ -201,9 +192,7 @@ async function sendOne(
   }
 }
 
-/**
- * The hash of what a wallet outside has sent by itself. UsageError `signer_answer`, `wrong_signer`.
- */
+/** The wallet has sent it by itself. */
 async function sentByWallet(signer: Signer, planned: PlannedTransaction): Promise<Hex> {
   const { chainId, from, to, data, what, gas, maxFeePerGas } = planned
   const rows = [
@@ -222,10 +211,7 @@ async function sentByWallet(signer: Signer, planned: PlannedTransaction): Promis
   )
 }
 
-/**
- * A wallet lets people edit what they send, such as the amount of an approval, and may send from
- * the account that it shows.
- */
+/** Wallets let people edit what they send, and may send from the account that they show. */
 async function requireSame(
   chain: Chain,
   { transactionHash: hash, from, to }: ChainReceipt,
@@ -256,7 +242,6 @@ async function signedBytes(signer: Signer, planned: PlannedTransaction): Promise
   })
 }
 
-/** Hands the bytes to the node; the error of a refusal that is for good. */
 async function handOver(chain: Chain, raw: Hex): Promise<ProposerError | undefined> {
   try {
     await chain.send(raw)
@@ -317,10 +302,9 @@ function stopped(signal: AbortSignal | undefined, hash: Hex): ProposerError {
   )
 }
 
-/** The most that an allowance can be: what wallets commonly give, as Permit2 asks each time. */
 export const unlimitedRaw: bigint = maxUint256
 
-/** The ERC-20 approval that lets Permit2 move the token (domain §3.3). Raw units. */
+/** So that Permit2 may move the token (domain §3.3). */
 export function approval(trust: Trust, token: Address, amountRaw: bigint): OwnTransaction {
   const { permit2, chain_id: chainId } = trust
   const args = [permit2, amountRaw] as const
@@ -342,10 +326,7 @@ export interface DeferredPayout extends TokenUnits {
   readonly amountRaw: bigint
 }
 
-/**
- * Every deferred payout of the wallets at the pinned oracles, in the pinned tokens, as of the
- * latest block.
- */
+/** The oracle keeps payouts that it could not make (domain §10). */
 export async function deferredPayouts(
   chain: Chain,
   trust: Trust,
@@ -374,7 +355,6 @@ export async function deferredPayouts(
   })
 }
 
-/** The call by which the wallet itself fetches a payout; nobody else may. */
 export function payoutClaim(payout: DeferredPayout, to: Address): OwnTransaction {
   const { oracle, token, wallet, amountRaw } = payout
   const goesTo = to === wallet ? '' : ` to ${to}`
