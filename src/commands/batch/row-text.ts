@@ -1,5 +1,5 @@
 /** What became of a row of a batch, for programs and for people. */
-import type { PolledCandidate } from '../../core/client/follow/batch.js'
+import type { PolledCandidate } from '../../core/client/follow/follow.js'
 import {
   answerOf,
   executedText,

@@ -6,7 +6,7 @@ import {
   type BatchPolled,
   followBatch,
   type PolledCandidate,
-} from '../../core/client/follow/batch.js'
+} from '../../core/client/follow/follow.js'
 import { gravest } from '../../core/client/gateway/answer.js'
 import type { BatchRow } from '../../core/client/input/input.js'
 import { placeText } from '../../core/client/input/rows.js'

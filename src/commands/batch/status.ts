@@ -1,6 +1,6 @@
 /** `batch status`: many candidates at once (spec §4.2 rules 6 and 7). */
 
-import { followBatch, lookOnce, type PolledCandidate } from '../../core/client/follow/batch.js'
+import { followBatch, type PolledCandidate } from '../../core/client/follow/follow.js'
 import { gravest } from '../../core/client/gateway/answer.js'
 import { type BatchSource, inputFault, type Place, readIds } from '../../core/client/input/rows.js'
 import { PendingError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
@@ -34,13 +34,13 @@ export const batchStatusVerb = sessionVerb({
     const gateway = await session.gateway(flags.wait === true ? 'run' : 'read')
     const parts = { ports: session.ports, gateway, journal: session.journal }
     const { candidates, stopped } = await followMany(context, ids.length, (shows) =>
-      flags.wait === true
-        ? followBatch(parts, ids, {
-            ...shows,
-            signal: context.signal,
-            timeoutMs: session.settings.timeoutMs,
-          })
-        : lookOnce(parts, ids, { ...shows, signal: session.signal }),
+      followBatch(
+        parts,
+        ids,
+        flags.wait === true
+          ? { ...shows, signal: context.signal, timeoutMs: session.settings.timeoutMs }
+          : { ...shows, signal: session.signal, once: true },
+      ),
     )
     const isOutOfTime = stopped instanceof PendingError
     const stream = newResults(output, 'batch-status', 'results')

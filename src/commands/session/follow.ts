@@ -1,6 +1,11 @@
 /** Polling with something to look at: a table on a terminal, a line a change with --ndjson. */
-import type { BatchFollowOptions, BatchPolled } from '../../core/client/follow/batch.js'
-import { type PollResult, type PollWait, pollCandidates } from '../../core/client/follow/follow.js'
+import {
+  type BatchPolled,
+  type PollOptions,
+  type PollResult,
+  type PollWait,
+  pollCandidates,
+} from '../../core/client/follow/follow.js'
 import type { PollParts } from '../../core/client/follow/look.js'
 import {
   changedAt,
@@ -85,7 +90,7 @@ export async function follow(
 export async function followMany(
   context: Context,
   total: number,
-  ask: (shows: Pick<BatchFollowOptions, 'onLook' | 'onWait'>) => Promise<BatchPolled>,
+  ask: (shows: Pick<PollOptions, 'onLook' | 'onWait'>) => Promise<BatchPolled>,
 ): Promise<BatchPolled> {
   const text = (done: number, of: number) => `waiting: ${progressText(done, of, [])}`
   const shown = watching(context, text(0, total))

@@ -46,7 +46,7 @@ export function openChargeLog(
   const oneAtATime = pLimit(1)
   /** Of a process that has to count by itself. */
   let alone: ChargeLog | undefined
-  let oldNames: readonly string[] | undefined
+  const earlier = earlierStates(ports, home, folder)
 
   const empty = (nowMs: number) => emptyLog(liveness.bootId, nowMs, options.defaults)
 
@@ -60,27 +60,14 @@ export function openChargeLog(
     return { log, isKept: log === data }
   }
 
-  /** What 0.2 has counted, or nothing. */
   async function before(nowMs: number): Promise<ChargeLog> {
-    const name = (oldNames ?? []).reduce((top, one) => (old(one) > old(top) ? one : top), '')
-    const bytes = name === '' ? undefined : await ifThere(files.read(joinPath(folder, name)))
+    const bytes = await earlier.newest()
     return (bytes && ofEarlier(jsonIn(bytes), empty(nowMs), clock.nowMs())) ?? empty(nowMs)
-  }
-
-  /** Looked for once: an older program that is at work counts where nobody else looks. */
-  async function findOld(): Promise<void> {
-    oldNames ??= (await namesIn(files, folder)).filter((name) => old(name) > 0)
-    if (oldNames.length === 0) return
-    await refuseOlderProgram(ports, home).catch((error: unknown) => {
-      oldNames = undefined
-      throw error
-    })
   }
 
   async function publish(log: ChargeLog): Promise<void> {
     await writeUnsynced(files, path, log)
-    for (const name of oldNames ?? []) await removeIfThere(files, joinPath(folder, name))
-    oldNames = []
+    await earlier.remove()
   }
 
   /** Without the shared log this process still keeps to the limit by itself. */
@@ -100,7 +87,7 @@ export function openChargeLog(
     oneAtATime(async () => {
       try {
         if (alone === undefined) {
-          await findOld()
+          await earlier.find()
           return await underLock(ports, folder, async () => {
             const { log, isKept } = await current(Math.floor(clock.monotonicMs()))
             const nowMs = Math.floor(clock.monotonicMs())
@@ -122,7 +109,7 @@ export function openChargeLog(
     async read() {
       if (alone !== undefined) return alone
       try {
-        await findOld()
+        await earlier.find()
         const { log, isKept } = await current(Math.floor(clock.monotonicMs()))
         // Each reader would date it anew, and what it counts would never end.
         return isKept ? log : await update((dated) => ({ log: dated, result: dated }))
@@ -131,6 +118,31 @@ export function openChargeLog(
       }
     },
     update,
+  }
+}
+
+/** What 0.2 has counted. */
+function earlierStates(ports: BudgetPorts, home: string, folder: string) {
+  const { files } = ports
+  let names: readonly string[] | undefined
+  return {
+    /** Once: an older program that is at work counts where nobody else looks. */
+    async find(): Promise<void> {
+      names ??= (await namesIn(files, folder)).filter((name) => old(name) > 0)
+      if (names.length === 0) return
+      await refuseOlderProgram(ports, home).catch((error: unknown) => {
+        names = undefined
+        throw error
+      })
+    },
+    async newest() {
+      const name = (names ?? []).reduce((top, one) => (old(one) > old(top) ? one : top), '')
+      return name === '' ? undefined : ifThere(files.read(joinPath(folder, name)))
+    },
+    async remove(): Promise<void> {
+      for (const name of names ?? []) await removeIfThere(files, joinPath(folder, name))
+      names = []
+    },
   }
 }
 

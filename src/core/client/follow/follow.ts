@@ -1,10 +1,11 @@
 /** Following candidates to their end (§4.1 rule 4, §4.2 rules 6 and 7, contract §5). */
 
-import type { ProposerError } from '../../protocol/errors.js'
+import { ProposerError } from '../../protocol/errors.js'
 import { isQuestionId, limits } from '../../protocol/words.js'
 import {
   answerError,
   backoffMs,
+  certificateCode,
   gravest,
   isAborted,
   maxRetryAfterMs,
@@ -45,6 +46,8 @@ export interface PollOptions {
   readonly full?: boolean | undefined
   /** Only whether it may be retried is wanted, which a code mostly tells. */
   readonly brief?: boolean | undefined
+  /** Each is asked for once; again only where a call brought no answer of use: ≤ 8 tries. */
+  readonly once?: boolean | undefined
   /** Called with each status whose stage differs from the one before. */
   readonly onStatus?: (status: PolledStatus) => void
   readonly onLook?: (counts: {
@@ -101,6 +104,8 @@ interface Followed {
   reachedMs: number
   status?: PolledStatus | undefined
   refusal?: ProposerError
+  /** Of an answer that said nothing of use. */
+  httpStatus?: number | undefined
   done: boolean
   /** Only the single route can tell the rest. */
   owed: boolean
@@ -139,6 +144,50 @@ interface Stop {
   readonly error?: ProposerError
 }
 
+/** One candidate's last known status, or why there is none. */
+export interface PolledCandidate {
+  readonly candidateId: string
+  readonly statusCode: number | null
+  readonly candidate?: PolledStatus
+  readonly end?: 'executed' | 'failed' | undefined
+  /** Of a failure: whether the same bytes may still execute later, where that is known. */
+  readonly retryable?: boolean | undefined
+  readonly error?: ProposerError
+}
+
+export interface BatchPolled {
+  readonly candidates: readonly PolledCandidate[]
+  /** Exit 130, 8 at the time limit, 75 where nobody answered. */
+  readonly stopped?: ProposerError | undefined
+}
+
+/** As the batch route tells of them: followed to their ends, or asked for once. */
+export async function followBatch(
+  parts: PollParts,
+  ids: readonly string[],
+  options: Pick<PollOptions, 'timeoutMs' | 'signal' | 'once' | 'onLook' | 'onWait'>,
+): Promise<BatchPolled> {
+  const targets = ids.map((candidateId) => ({ candidateId }))
+  const { following, stopped } = await followAll(parts, targets, { ...options, brief: true })
+  return { candidates: following.all.map(polledOf), stopped }
+}
+
+function polledOf({ target, status: known, refusal, httpStatus }: Followed): PolledCandidate {
+  const { candidateId } = target
+  if (refusal !== undefined)
+    return { candidateId, statusCode: refusal.meta.httpStatus ?? null, error: refusal }
+  if (known === undefined) return { candidateId, statusCode: httpStatus ?? null }
+  const { candidate_id, status, received_at = null, submission, failure } = known
+  const said = failure && { code: failure.code, detail: failure.detail }
+  return {
+    candidateId,
+    statusCode: 200,
+    candidate: { candidate_id, status, received_at, submission, failure: said },
+    end: endOf(known),
+    retryable: failure?.retryable,
+  }
+}
+
 /**
  * Many by the batch route, not before an end can be expected, within the budget that is told.
  * Without an answer it is asked ever later until the time is over; without a time, 8 tries. An
@@ -149,6 +198,15 @@ export async function pollCandidates(
   targets: readonly PollTarget[],
   options: PollOptions = {},
 ): Promise<PollResult> {
+  const { following, stopped } = await followAll(parts, targets, options)
+  return resultOf(following, stopped)
+}
+
+async function followAll(
+  parts: PollParts,
+  targets: readonly PollTarget[],
+  options: PollOptions,
+): Promise<{ readonly following: Following; readonly stopped: ProposerError | undefined }> {
   const { timeoutMs, signal } = options
   const following = await newFollowing(parts, targets, options)
   const late = timeoutMs === undefined ? undefined : timeoutMs + lateMs
@@ -156,7 +214,10 @@ export async function pollCandidates(
   try {
     for (;;) {
       const stop = await advance(following, limit.signal)
-      if (stop !== undefined) return await resultOf(following, stop.error)
+      if (stop === undefined) continue
+      settleOwed(following)
+      await journalEnds(parts.journal, statusesOf(following.all.filter(({ done }) => done)))
+      return { following, stopped: stop.error }
     }
   } finally {
     limit.clear()
@@ -180,8 +241,8 @@ async function newFollowing(
     owed: false,
   }))
   const sentMs = ({ target }: Followed) => target.sentAtMs ?? 0
-  const order = all.toSorted((a, b) => sentMs(a) - sentMs(b))
-  const isFree = parts.gateway.origin.startsWith('local:')
+  const order = options.once ? all : all.toSorted((a, b) => sentMs(a) - sentMs(b))
+  const isFree = options.once === true || parts.gateway.origin.startsWith('local:')
   const [oldest] = order
   const ageMs = oldest === undefined ? 0 : clock.nowMs() - sentMs(oldest)
   const earlyMs = isFree || all.length <= handful ? 0 : guessMs[options.until ?? 'indexed'] - ageMs
@@ -215,7 +276,11 @@ async function advance(following: Following, limit: AbortSignal): Promise<Stop |
   const { endMs, trouble, window, notBeforeMs } = following
   const { signal } = following.options
   const waiting = waitingIn(following)
-  if (isAborted(signal)) return { error: interrupted(waiting, signal?.reason) }
+  if (isAborted(signal)) {
+    const reason: unknown = signal?.reason
+    const isOwn = following.options.once && reason instanceof ProposerError
+    return { error: isOwn ? reason : interrupted(waiting, reason) }
+  }
   if (waiting.length === 0) return {}
   const nowMs = following.parts.ports.clock.monotonicMs()
   const isToldOf = !following.isFree && nowMs < window.resetAtMs
@@ -341,10 +406,15 @@ async function askFor(
 function afterTrouble(following: Following, trouble: Trouble, nowMs: number): Stop | undefined {
   const { parts, options, endMs, trouble: before } = following
   following.trouble = trouble
+  if (options.once && following.all.some(({ owed }) => owed)) {
+    settleOwed(following)
+    return undefined
+  }
   const retryAfterMs = trouble.retryAfterMs ?? 0
   const waitMs = retryAfterMs + backoffMs(parts.ports.random, ++following.silentTries)
-  const isSilent = following.silentTries >= maxSilent && !following.answered
-  if (options.timeoutMs === undefined && (retryAfterMs > maxRetryAfterMs || isSilent))
+  const isLasting = options.once && trouble.code === certificateCode
+  const isSilent = following.silentTries >= maxSilent && (options.once || !following.answered)
+  if (options.timeoutMs === undefined && (retryAfterMs > maxRetryAfterMs || isSilent || isLasting))
     return { error: answerError(trouble, 'read') }
   if (nowMs + retryAfterMs >= endMs) return { error: timedOut(waitingIn(following), trouble) }
   if (before === undefined) following.troubleSinceMs = parts.ports.clock.nowMs()
@@ -359,11 +429,11 @@ function afterTrouble(following: Following, trouble: Trouble, nowMs: number): St
   return undefined
 }
 
-/** Their code tells enough. */
-function settleOwed({ all }: Following): readonly Followed[] {
-  const settled = all.filter(({ owed, status }) => owed && status?.failure?.retryable !== undefined)
-  for (const one of settled) [one.owed, one.done] = [false, true]
-  return settled
+/** Their code tells enough; asked once, what nobody explains stays as it was reported. */
+function settleOwed({ all, options: { once } }: Following): void {
+  for (const one of all)
+    if (one.owed && (once || one.status?.failure?.retryable !== undefined))
+      [one.owed, one.done] = [false, true]
 }
 
 function routesOf({ options, isBatchRefused }: Following, asked: readonly Followed[]): Routes {
@@ -395,7 +465,10 @@ function sightOf(
     one.done = true
     return 'moved'
   }
-  return report === undefined ? undefined : 'same'
+  if (report?.kind !== 'silence') return undefined
+  one.httpStatus = report.httpStatus
+  one.done = following.options.once === true
+  return 'same'
 }
 
 function takeStatus(
@@ -404,7 +477,7 @@ function takeStatus(
   reported: PolledStatus,
   nowMs: number,
 ): 'moved' | 'same' {
-  const { until, onStatus } = following.options
+  const { until, once, onStatus } = following.options
   const before = one.status
   // The batch route does not repeat what never changes.
   const constants = (['question_id', 'proposer', 'outcome', 'price'] as const).filter(
@@ -418,7 +491,7 @@ function takeStatus(
   const moved = before === undefined || stageKey(before) !== stageKey(reported)
   if (moved) onStatus?.(status)
   one.owed = hasFailed(one) && !one.owed && wantsMore(following, one)
-  one.done = !one.owed && hasReached(reported, until)
+  one.done = !one.owed && (once === true || hasReached(reported, until))
   if (one.done && !hasFailed(one)) one.reachedMs = nowMs
   return moved ? 'moved' : 'same'
 }
@@ -438,7 +511,6 @@ const statusesOf = (some: readonly Followed[]) => some.flatMap(({ status }) => s
 
 async function resultOf(following: Following, stopped?: ProposerError): Promise<PollResult> {
   const { all, items, parts } = following
-  await journalEnds(parts.journal, statusesOf(settleOwed(following)))
   const failures = statusesOf(all.filter(hasFailed))
   const view = failures.length === 0 ? undefined : await parts.journal?.load()
   const refused = all.flatMap(({ target, refusal }) => (refusal ? [{ target, refusal }] : []))

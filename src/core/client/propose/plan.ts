@@ -430,7 +430,7 @@ function toSign(
     bond,
     signing: { chain_id: signing.chain_id },
     source,
-    ...(reward !== undefined && { reward }),
+    reward,
   }
   const whole = keepContexts === true ? context : undefined
   const { rules: told, rules_told: fileHash } = context
