@@ -12,8 +12,9 @@ export {
   type Proposer,
   type ProposerOptions,
   type Submitted,
+  signerFromViem,
+  type ViemAccount,
 } from './core/bot/open-proposer.js'
-export { signerFromViem, type ViemAccount } from './core/bot/viem-signer.js'
 export type { Contracts, Round } from './core/chain/round.js'
 export type { Rules, RulesUpdate } from './core/chain/rules.js'
 export { type PollOptions, type PollResult, pollCandidates } from './core/client/follow/follow.js'
@@ -37,6 +38,7 @@ export {
 export type { Position } from './core/client/positions/account.js'
 export type { Positions, PositionTotals } from './core/client/positions/positions.js'
 export type { SubmitParts } from './core/client/propose/attempt.js'
+export type { AuthorizeParts, Preview } from './core/client/propose/authorize.js'
 export {
   type Authorized,
   authorize,
@@ -51,7 +53,6 @@ export type {
   RowOutcome,
   SubmissionResult,
 } from './core/client/propose/outcome.js'
-export type { AuthorizeParts, Preview } from './core/client/propose/prepare.js'
 export type { SettledEarlier } from './core/client/propose/round-over.js'
 export {
   type AskRules,
@@ -69,8 +70,8 @@ export {
   type ContextResult,
   type ContextSource,
   chainContexts,
+  gatewayContexts,
 } from './core/client/trust/context.js'
-export { gatewayContexts } from './core/client/trust/gateway-contexts.js'
 export type { QuestionContext } from './core/client/trust/trust.js'
 export { parseTrust, Trust } from './core/client/trust/trust-file.js'
 export type { ReconciledEntry } from './core/client/wallet/advice.js'

@@ -20,11 +20,9 @@ import {
   skip,
 } from '../core/checks/finding.js'
 import { verifyTrust } from '../core/checks/trust.js'
-import type { GatewayClient } from '../core/client/gateway/gateway-client.js'
-import { listedReceiptKeys } from '../core/client/gateway/receipt-directory.js'
+import { type GatewayClient, listedReceiptKeys } from '../core/client/gateway/gateway-client.js'
 import { type JournalView, verifyJournal } from '../core/client/journal/journal.js'
-import { howToRepin, nothingPinned } from '../core/client/trust/implementations.js'
-import type { Trust } from '../core/client/trust/trust.js'
+import { howToRepin, nothingPinned, type Trust } from '../core/client/trust/trust.js'
 import { receiptKeysOf } from '../core/client/trust/trust-file.js'
 import type { Chain } from '../core/ports.js'
 import { UnavailableError, UsageError } from '../core/protocol/errors.js'

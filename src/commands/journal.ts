@@ -4,14 +4,17 @@
  */
 import { knownToken } from '../core/chain/profiles.js'
 import {
+  attemptRow,
   classOf,
+  instantOf,
   isOfferOpen,
   isOpen,
   type JournaledAuthorization,
+  journalRow,
   type Offer,
+  originsOf,
 } from '../core/client/journal/authorizations.js'
 import { verifyJournal } from '../core/client/journal/journal.js'
-import { attemptRow, instantOf, journalRow, originsOf } from '../core/client/journal/rows.js'
 import {
   isContestedState,
   type LastPositions,

@@ -1,8 +1,7 @@
 /** `poll` follows candidates to their ends, `status` looks at one once (spec §2.6, §4.1, contract §6). */
 
-import { failedError } from '../core/client/follow/errors.js'
 import type { PollResult } from '../core/client/follow/follow.js'
-import { statusOnce } from '../core/client/follow/look.js'
+import { failedError, statusOnce } from '../core/client/follow/look.js'
 import { endOf, type PollTarget, type Stage, stages } from '../core/client/follow/status.js'
 import {
   answerOf,

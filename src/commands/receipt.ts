@@ -4,7 +4,7 @@
  */
 
 import { basename, dirname } from 'node:path'
-import { readKeySet } from '../core/client/gateway/receipt-directory.js'
+import { readKeySet } from '../core/client/gateway/gateway-client.js'
 import { type Attempt, unknownId } from '../core/client/journal/authorizations.js'
 import {
   type JournalPorts,

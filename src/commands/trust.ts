@@ -3,11 +3,7 @@ import { unconfirmedAmong } from '../core/chain/profiles.js'
 import { requesterKinds } from '../core/chain/round.js'
 import { type TrustFinding, verifyTrust } from '../core/checks/trust.js'
 import { chainNow } from '../core/client/trust/context.js'
-import {
-  howToRepin,
-  implementationsNow,
-  nothingPinned,
-} from '../core/client/trust/implementations.js'
+import { howToRepin, implementationsNow, nothingPinned } from '../core/client/trust/trust.js'
 import {
   mergePins,
   type ProfilePins,

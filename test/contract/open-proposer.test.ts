@@ -2,8 +2,12 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type Proposer, type ProposerOptions, proposerOn } from '#core/bot/open-proposer'
-import { signerFromViem } from '#core/bot/viem-signer'
+import {
+  type Proposer,
+  type ProposerOptions,
+  proposerOn,
+  signerFromViem,
+} from '#core/bot/open-proposer'
 import { systemPorts } from '#core/io/system'
 import { TransportError } from '#core/ports'
 import {

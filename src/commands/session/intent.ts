@@ -2,9 +2,8 @@
 
 import { titleOf } from '../../core/chain/ancillary.js'
 import type { QuestionFinding } from '../../core/client/check/findings.js'
-import { preview } from '../../core/client/propose/authorize.js'
+import { type AuthorizeParts, type Preview, preview } from '../../core/client/propose/authorize.js'
 import type { IntentInWords } from '../../core/client/propose/intent.js'
-import type { AuthorizeParts, Preview } from '../../core/client/propose/prepare.js'
 import { firstRulesNotes, requireRules } from '../../core/client/propose/rules.js'
 import type { SafePartsFile, SafeSigning } from '../../core/client/propose/safe.js'
 import { contextFrom, parseContext } from '../../core/client/trust/context.js'

@@ -4,8 +4,11 @@
  */
 import { join, resolve } from 'node:path'
 import type { JournalView } from '../../core/client/journal/journal.js'
-import { journalSignatures } from '../../core/client/support/journal-part.js'
-import { type Secret, urlCredentials } from '../../core/client/support/secret-scan.js'
+import {
+  journalSignatures,
+  type Secret,
+  urlCredentials,
+} from '../../core/client/support/secret-scan.js'
 import { adminTokenFile, type LoadedConfig } from '../../core/host/config-file.js'
 import { receiptKeyFile } from '../../core/host/receipts.js'
 import { accountPinFiles } from '../../core/io/accounts.js'

@@ -13,10 +13,11 @@ import { openChargeLog } from '../../core/client/budget/charge-log.js'
 import { type ChargeLog, viewOf } from '../../core/client/budget/window.js'
 import { parseBaseUrl } from '../../core/client/gateway/gateway-client.js'
 import { type JournalView, verifyJournal } from '../../core/client/journal/journal.js'
-import { type BundleScope, journalPart } from '../../core/client/support/journal-part.js'
 import {
+  type BundleScope,
   type FoundSecret,
   findSecrets,
+  journalPart,
   type Secret,
 } from '../../core/client/support/secret-scan.js'
 import { fromCwd } from '../../core/io/home.js'

@@ -1,4 +1,4 @@
-import { remedyOf } from '../../core/client/follow/errors.js'
+import { remedyOf } from '../../core/client/follow/look.js'
 import { endOf, type PolledStatus, stageTimeOf } from '../../core/client/follow/status.js'
 import { answerText } from '../../core/protocol/outcome-words.js'
 import type { Output } from './output.js'

@@ -11,15 +11,18 @@ import {
   maxRetryAfterMs,
   timeLimit,
 } from '../gateway/answer.js'
-import { failuresError, interrupted, refusedError, timedOut } from './errors.js'
 import {
   askStatuses,
+  failuresError,
+  interrupted,
   journalEnds,
   knownTargets,
   type PollParts,
   type Routes,
+  refusedError,
   type StatusReports,
   type Trouble,
+  timedOut,
 } from './look.js'
 import {
   endOf,

@@ -2,16 +2,24 @@
  * The client's side of every route (spec §4): builds each path itself, follows nothing that a
  * server sends (R21).
  */
+
+import * as z from 'zod/mini'
 import type { Clock, Fetch } from '../../ports.js'
-import { UsageError } from '../../protocol/errors.js'
+import { jsonOf, readCapped } from '../../protocol/capped.js'
+import { UnavailableError, UsageError } from '../../protocol/errors.js'
 import type { Json } from '../../protocol/json.js'
 import { keepReceipt, type ReceiptChecks } from '../../protocol/kept-receipt.js'
 import { mayBePlain } from '../../protocol/plain-http.js'
-import { digestHeader } from '../../protocol/receipt.js'
+import {
+  digestHeader,
+  keyBytes,
+  type ReceiptKey,
+  receiptDirectory,
+} from '../../protocol/receipt.js'
 import type { SigningDataRequest } from '../../protocol/schema.js'
 import { concealing } from '../../protocol/url-secrets.js'
 import { isAddress, isCandidateId, isIdentifier, limits } from '../../protocol/words.js'
-import { type Answer, classifyFailure, classifyResponse } from './answer.js'
+import { type Answer, answerError, classifyFailure, classifyResponse } from './answer.js'
 import {
   type Acknowledged,
   type ContextRead,
@@ -238,5 +246,54 @@ function boundedBatch(list: readonly string[]): readonly string[] {
     'invalid_batch',
     `a batch call accepts 1 to ${limits.batchItems} items, not ${list.length}`,
     'split the list',
+  )
+}
+
+const Directory = z.object({ keys: z.array(z.unknown()).check(z.maxLength(100)) })
+const Key = z.object({
+  kty: z.literal('OKP'),
+  crv: z.literal('Ed25519'),
+  kid: z.string().check(z.regex(/^[\x21-\x7e]{1,200}$/)),
+  x: z.string(),
+  nbf: z.optional(z.int()),
+  exp: z.optional(z.int()),
+})
+const capBytes = 64 * 1024
+
+/** The Ed25519 keys of a JWK set; `undefined` for what is none. Keys of another kind are left out. */
+export function readKeySet(json: unknown): readonly ReceiptKey[] | undefined {
+  const set = Directory.safeParse(json)
+  if (!set.success) return undefined
+  return set.data.keys.flatMap((each) => {
+    const { data } = Key.safeParse(each)
+    return data === undefined || keyBytes(data.x) === undefined ? [] : [data]
+  })
+}
+
+/**
+ * The keys that a gateway lists; empty where it signs no receipts. UnavailableError (75) where it
+ * gave no answer, UnavailableError `gateway_body` where the answer is no JWK set.
+ */
+export async function listedReceiptKeys(
+  fetch: Fetch,
+  baseUrl: string,
+  { signal, allowHttp }: { signal?: AbortSignal; allowHttp?: readonly string[] | undefined } = {},
+): Promise<readonly ReceiptKey[]> {
+  const url = parseBaseUrl(baseUrl, allowHttp).href + receiptDirectory
+  let response: Response
+  let text: string | undefined
+  try {
+    response = await fetch(url, { redirect: 'manual', ...(signal === undefined ? {} : { signal }) })
+    text = await readCapped(response.body, capBytes, new TextDecoder('utf-8', { fatal: true }))
+  } catch (error) {
+    throw answerError(classifyFailure(error, signal), 'read')
+  }
+  if (response.status === 404) return []
+  const keys = response.status === 200 ? readKeySet(jsonOf(text ?? '')) : undefined
+  if (keys !== undefined) return keys
+  throw new UnavailableError(
+    'gateway_body',
+    `the gateway answered ${response.status} to ${receiptDirectory}, without a JWK set`,
+    'ask its operator for the receipt key',
   )
 }

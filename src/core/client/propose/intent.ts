@@ -30,10 +30,10 @@ import {
   outcomeMeant,
   pinnedQuestionId,
   type QuestionContext,
+  sharedRound,
   type Trust,
 } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
-import { sharedRound } from './terms.js'
 
 /** Optional terms only where the user gave them: they make intents differ (contract §6). */
 export interface Intent {

@@ -19,7 +19,7 @@ import {
   newFaults,
 } from '../input/rows.js'
 import { chainNow } from '../trust/context.js'
-import { requireImplementations } from '../trust/implementations.js'
+import { requireImplementations } from '../trust/trust.js'
 import { type BatchParts, type Planned, type PlanOptions, planRows } from './plan.js'
 import { checkTerms } from './terms.js'
 

@@ -17,9 +17,16 @@ import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import { pinnedQuestionId, type Trust, untrusted } from '../trust/trust.js'
 import type { Intent } from './intent.js'
 import { offerRows } from './offer-rows.js'
-import type { Preview } from './prepare.js'
 import type { SafeSigning } from './safe.js'
-import { checkedSignature, draftOf, liftedV, newAuthorization, reasonOf, signedOf } from './sign.js'
+import {
+  checkedSignature,
+  draftOf,
+  liftedV,
+  newAuthorization,
+  type Prepared,
+  reasonOf,
+  signedOf,
+} from './sign.js'
 
 interface ImportParts {
   readonly safe?: SafeSigning | undefined
@@ -38,7 +45,7 @@ export function walletTypedData({ domain, ...rest }: TypedData): object {
 export async function giveOut(
   parts: ImportParts,
   intent: Intent,
-  prepared: Preview,
+  prepared: Prepared & { readonly typedData: TypedData },
   view: JournalView,
 ): Promise<Offer> {
   const { draft, reserving } = draftOf(parts, intent, prepared, view)

@@ -35,6 +35,7 @@ import {
   mayBeAt,
   outcomesByText,
   type QuestionContext,
+  sharedRound,
   type Trust,
 } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
@@ -53,13 +54,7 @@ import type { RowOutcome } from './outcome.js'
 import { importable, newMisplaced, type Payload, readItem } from './payload.js'
 import { roundsOf, type SettledEarlier, settleEarlier, skippedOutcome } from './round-over.js'
 import type { AskRules, ReadRules } from './rules.js'
-import {
-  checkTimeline,
-  type HashedRound,
-  hashedRound,
-  type RoundFacts,
-  sharedRound,
-} from './terms.js'
+import { checkTimeline, type HashedRound, hashedRound, type RoundFacts } from './terms.js'
 
 export interface RequiredCheck {
   readonly checker: Checker

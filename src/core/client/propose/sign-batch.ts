@@ -15,8 +15,12 @@ import type { JournaledAuthorization } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import { chainChecks, type JournalEntry, type Signed } from '../journal/records.js'
 import { chainNow } from '../trust/context.js'
-import { nothingPinned, requireImplementations } from '../trust/implementations.js'
-import type { QuestionContext } from '../trust/trust.js'
+import {
+  nothingPinned,
+  type QuestionContext,
+  requireImplementations,
+  sharedRound,
+} from '../trust/trust.js'
 import { signInRound, wrongSigner } from './authorize.js'
 import { byRound, offerOpen } from './intent.js'
 import type { Spending } from './look.js'
@@ -30,7 +34,6 @@ import {
   type ToImport,
   type ToSign,
 } from './plan.js'
-import { nonceReserved, nonceSpent } from './prepare.js'
 import {
   acknowledgedOf,
   firstRulesNotes,
@@ -48,11 +51,11 @@ import {
   type Signing,
   signDrafts,
 } from './sign.js'
-import { checkTerms, checkTimeline, cutNotes, sharedRound } from './terms.js'
+import { checkTerms, checkTimeline, cutNotes, nonceReserved, nonceSpent } from './terms.js'
 
 type Waiting = ToSign | ToImport
 
-type Made = Signing | { readonly signed: Signed } | Reserved
+type Made = Signing | { readonly imported: Signed } | Reserved
 
 interface Taken {
   /** Question ids and keys of shared rounds, by proposer. */
@@ -91,8 +94,8 @@ export async function signGroup(
         for (const one of group.slice(at, at + limits.batchItems))
           made.push(await make(parts, spending, { one, view, signer, nowSeconds, rules }, taken))
         const reserved = await withoutSpent(parts, made)
-        const reserving = reserved.flatMap((one) => ('draft' in one ? one.reserving : []))
-        if (reserving.length > 0) await journal.append(reserving)
+        const entries = reserved.flatMap(entriesOf)
+        if (entries.length > 0) await journal.append(entries)
         // Another thread may be at these while the next are made ready.
         const some = signSome(signing, reserved, signer)
         some.catch(() => {
@@ -108,23 +111,24 @@ export async function signGroup(
   })
 }
 
+function entriesOf(made: Made): readonly JournalEntry[] {
+  if ('draft' in made) return made.reserving
+  return 'imported' in made ? [{ kind: 'signed', data: made.imported }] : []
+}
+
 async function signSome(
   parts: Parameters<typeof signDrafts>[0],
   made: readonly Made[],
   signer: Signer | undefined,
 ): Promise<readonly Signing[]> {
-  const imported = made.flatMap((one): JournalEntry[] =>
-    'signed' in one && !('attempts' in one) ? [{ kind: 'signed', data: one.signed }] : [],
-  )
   const drafts = made.flatMap((one) => ('draft' in one ? [one.draft] : []))
-  if (signer === undefined && imported.length > 0) await parts.journal.append(imported)
-  const signed =
-    signer === undefined ? [] : await signDrafts(parts, drafts, signer, 'batch', imported)
-  const next = signed[Symbol.iterator]()
+  const signed = (
+    signer === undefined ? [] : await signDrafts(parts, drafts, signer, 'batch')
+  ).values()
   return made.map((one): Signing => {
-    if (one instanceof ProposerError || 'attempts' in one) return one
-    if ('signed' in one) return newAuthorization(one.signed)
-    const signing: Signing | undefined = next.next().value
+    if ('imported' in one) return newAuthorization(one.imported)
+    if (!('draft' in one)) return one
+    const signing: Signing | undefined = signed.next().value
     if (signing === undefined) throw new Error('a draft was not signed')
     return signing
   })
@@ -163,8 +167,8 @@ async function make(
           : draftFor(parts, spending, one, making),
       )
   for (const key of keys) questions.add(key)
-  const record = 'draft' in made ? made.draft : 'signed' in made ? made.signed : undefined
-  if (record === undefined || 'attempts' in made) return made
+  const record = 'draft' in made ? made.draft : 'imported' in made ? made.imported : undefined
+  if (record === undefined) return made
   const nonce = `${record.terms.proposer} ${record.terms.nonce}`
   if (nonces.has(nonce))
     return nonceReserved(
@@ -235,7 +239,7 @@ async function importOf(
   if (known !== undefined) return known
   if (view.isReserved(proposal.proposer, proposal.nonce))
     newMisplaced(parts.trust.chain_id, view)(body, proposal)
-  return { signed: importRecord(parts, view, payload) }
+  return { imported: importRecord(parts, view, payload) }
 }
 
 async function ownFailure<T>(work: () => Promise<T>): Promise<T | ProposerError> {
@@ -277,22 +281,17 @@ async function signOneByOne(
   signer: Signer,
 ): Promise<readonly Signing[]> {
   const results: Signing[] = []
-  for (const one of group)
-    results.push(
-      await ownFailure(async () => {
-        if (one.kind === 'import')
-          return parts.journal.exclusive(async (view) => {
-            const made = await importOf(parts, one, view)
-            const [signing] = await signSome(parts, [made], undefined)
-            return signing as Signing
-          })
-        const { intent, context } = one
-        const { amountRaw } = checkTerms(intent, context, parts.ports.clock.nowMs() / 1_000)
-        await spending.take(context.bond.token, intent.proposer, amountRaw)
-        const signing = { ...parts, context: async () => wholeOf(one), signer: async () => signer }
-        return (await signInRound(signing, intent)).authorization
-      }),
-    )
+  for (const one of group) {
+    const made = await ownFailure(async () => {
+      if (one.kind === 'import') return signGroup(parts, spending, [one])
+      const { intent, context } = one
+      const { amountRaw } = checkTerms(intent, context, parts.ports.clock.nowMs() / 1_000)
+      await spending.take(context.bond.token, intent.proposer, amountRaw)
+      const signing = { ...parts, context: async () => wholeOf(one), signer: async () => signer }
+      return [(await signInRound(signing, intent)).authorization]
+    })
+    results.push(...[made].flat())
+  }
   return results
 }
 

@@ -6,6 +6,7 @@
 import { eip1271MagicValue } from '../../chain/constants.js'
 import { onChain } from '../../chain/unavailable.js'
 import { type Chain, ChainError, type Hex, type Signer } from '../../ports.js'
+import type { RoundRef } from '../../protocol/candidate.js'
 import { ProposerError, StorageError, UsageError } from '../../protocol/errors.js'
 import type { Labels } from '../../protocol/outcome-words.js'
 import { identityOf, toBatchItem, toSingle } from '../../protocol/proposal.js'
@@ -15,22 +16,26 @@ import { fromHex } from '../../protocol/witness.js'
 import { isSignature } from '../../protocol/words.js'
 import type { JournaledAuthorization } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
-import type { Form, JournalEntry, Offered, Signed } from '../journal/records.js'
+import type { ChainCheck, Form, JournalEntry, Offered, Signed } from '../journal/records.js'
 import type { Trust } from '../trust/trust.js'
 import type { Intent } from './intent.js'
-import { nonceReserved, type Preview } from './prepare.js'
 import type { RulesStanding } from './rules.js'
-import type { RoundFacts } from './terms.js'
+import { nonceReserved, type RoundFacts } from './terms.js'
 
 export type Draft = Omit<Offered, 'typedData' | 'offeredAtMs'>
 
-export type Prepared = Pick<
-  Preview,
-  'price' | 'amountRaw' | 'nonce' | 'deadlineSeconds' | 'round' | 'digest' | 'unchecked'
-> & {
+/** What a record is made of. Amounts in raw token units. */
+export interface Prepared {
   readonly context: RoundFacts
+  readonly price: string
   readonly labels?: Labels | undefined
   readonly title?: string | undefined
+  readonly amountRaw: bigint
+  readonly nonce: bigint
+  readonly deadlineSeconds: bigint
+  readonly digest: Hex
+  readonly round: RoundRef
+  readonly unchecked: readonly ChainCheck[]
   readonly rules?: Pick<RulesStanding, 'rules'> | undefined
 }
 
@@ -138,7 +143,6 @@ export async function signDrafts(
   drafts: readonly Draft[],
   signer: Signer,
   form: Form,
-  imported: readonly JournalEntry[] = [],
 ): Promise<readonly Signing[]> {
   const signed = await Promise.allSettled(
     drafts.map(async (draft) => {
@@ -156,8 +160,7 @@ export async function signDrafts(
     const reason = reasonOf(one.status === 'fulfilled' ? broken?.reason : one.reason)
     return { kind: 'abandoned', data: { id, reason } }
   })
-  const entries = broken === undefined ? [...imported, ...results] : results
-  if (entries.length > 0) await journal.append(entries)
+  if (results.length > 0) await journal.append(results)
   if (broken !== undefined) throw broken.reason
   return signed.map((one) =>
     one.status === 'fulfilled' ? newAuthorization(one.value) : (one.reason as ProposerError),

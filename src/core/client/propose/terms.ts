@@ -67,18 +67,6 @@ export function requestOf({ request }: QuestionContext): WitnessRequest {
   }
 }
 
-/**
- * A reporter's request may serve ten ids, and a registry name one twice (domain §10).
- * `undefined`: the id is the hash of the text.
- */
-export function sharedRound(
-  trust: Trust,
-  { request }: { readonly request: { readonly requester: Address } },
-  ref: () => RoundRef,
-): string | undefined {
-  return isNamedByText(kindOf(trust, request.requester)) ? undefined : ref().key
-}
-
 /** Rounds of a question at one requester only go forward. */
 export function checkTimeline(trust: Trust, context: RoundFacts, view: JournalView): void {
   const { timestamp, requester } = context.request
@@ -240,3 +228,14 @@ function deadlineOf(
     )
   return deadline
 }
+
+/** A nonce serves one authorization (R6). `what`: who has it. */
+export const nonceReserved = (what: string, flag = '--nonce') =>
+  new UsageError('nonce_reserved', `nonce ${what}`, `leave ${flag} out: a fresh one is chosen`)
+
+export const nonceSpent = (nonce: bigint | string, proposer: string, flag = 'the nonce') =>
+  new UsageError(
+    'nonce_spent',
+    `nonce ${nonce} of ${proposer} is already used or cancelled in Permit2`,
+    `leave ${flag} out: a fresh one is chosen`,
+  )

@@ -13,18 +13,22 @@ import {
   ProposerError,
   RejectedError,
   StorageError,
+  UnavailableError,
   UsageError,
 } from '../../protocol/errors.js'
 import { objectOf } from '../../protocol/json.js'
-import type { Address } from '../../protocol/schema.js'
+import type { Address, Outcome } from '../../protocol/schema.js'
 import type { WitnessRequest } from '../../protocol/witness.js'
-import { isQuestionId, isSlug } from '../../protocol/words.js'
+import { isQuestionId, isSlug, limits } from '../../protocol/words.js'
+import { acceptedValue, answerError, classifyRefusal } from '../gateway/answer.js'
 import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
+import type { ContextRead, ToldError } from '../gateway/reading.js'
 import { FactError, signingDataOf } from './signing-data.js'
 import {
   checkContext,
   contractsOf,
   kindOf,
+  outcomesByText,
   pinnedQuestionId,
   type QuestionContext,
   type Trust,
@@ -359,10 +363,8 @@ export async function contextsFrom({
   chain,
   gateway,
 }: SourceParts): Promise<ContextSource> {
-  const fromGateway = async (open: () => Promise<GatewayClient>) => {
-    const { gatewayContexts } = await import('./gateway-contexts.js')
-    return gatewayContexts(await open(), trust, clock)
-  }
+  const fromGateway = async (open: () => Promise<GatewayClient>) =>
+    gatewayContexts(await open(), trust, clock)
   if (chain === undefined) {
     if (gateway === undefined) throw new Error('contexts come from a node or a gateway')
     return withoutRules(await fromGateway(gateway))
@@ -393,3 +395,80 @@ export async function contextFrom(
   for (const text of result.notes) note(text)
   return result.context
 }
+
+/** Costs one item an identifier. */
+export function gatewayContexts(
+  gateway: GatewayClient,
+  trust: Trust,
+  clock: Pick<Clock, 'nowMs'>,
+): ContextSource {
+  return {
+    async contexts(identifiers, options = {}) {
+      const results: ContextResult[] = []
+      for (let at = 0; at < identifiers.length; at += limits.batchItems) {
+        const asked = identifiers.slice(at, at + limits.batchItems)
+        const { results: items } = acceptedValue(
+          await gateway.contexts(asked, options),
+          asked.length === 1 ? asked[0] : undefined,
+        )
+        for (const [index, identifier] of asked.entries()) {
+          // Of a list of another length nobody knows which result is whose.
+          results.push(
+            items.length === asked.length
+              ? await fromItem(items[index], identifier)
+              : { identifier, error: miscounted(items, asked) },
+          )
+        }
+      }
+      return results
+    },
+  }
+
+  function fromItem(item: ContextRead | undefined, identifier: string): Promise<ContextResult> {
+    return contextResult(identifier, async () => {
+      if (item === undefined || (item.identifier ?? identifier) !== identifier)
+        throw gatewayFault(
+          'the gateway did not answer the identifiers in the order they were asked in',
+        )
+      const { status_code: status, signing_data, error } = item
+      if (status !== 200 || signing_data === undefined)
+        throw error === undefined
+          ? gatewayFault(`the gateway answered ${status ?? 'one item'} without an error`)
+          : itemError(identifier, status, error)
+      const data = orBadField(() => signingDataOf(signing_data))
+      const bare: QuestionContext = { ...data, source: 'gateway', ...slugOf(identifier) }
+      const notes = checkContext(trust, bare, { identifier, nowSeconds: clock.nowMs() / 1_000 })
+      return { context: { ...bare, outcomes: allowedOutcomes(trust, bare) }, notes }
+    })
+  }
+}
+
+function allowedOutcomes(trust: Trust, context: QuestionContext): readonly Outcome[] {
+  return outcomesByText(trust, context).map((outcome) => ({
+    ...outcome,
+    allowed:
+      context.price.allowed_values.includes(outcome.price) &&
+      (outcome.allowed || kindOf(trust, context.request.requester) === 'direct'),
+  }))
+}
+
+function itemError(
+  identifier: string,
+  httpStatus: number | undefined,
+  error: ToldError,
+): ProposerError {
+  const refusal = httpStatus === undefined ? undefined : classifyRefusal(httpStatus, error)
+  return answerError(
+    refusal === undefined || refusal.kind === 'uncertain'
+      ? { kind: 'deferred', ...(httpStatus === undefined ? {} : { httpStatus }), ...error }
+      : refusal,
+    'read',
+    identifier,
+  )
+}
+
+const miscounted = (items: readonly unknown[], asked: readonly unknown[]) =>
+  gatewayFault(`the gateway gave ${items.length} results where it was asked for ${asked.length}`)
+
+const gatewayFault = (detail: string) =>
+  new UnavailableError('gateway_body', detail, 'nothing was admitted by this call; retry later')

@@ -4,9 +4,17 @@
  */
 import { outcomesOf } from '../../chain/ancillary.js'
 import { yesOrNoQuery } from '../../chain/constants.js'
+import {
+  changedImplementations,
+  changedText,
+  type Implementations,
+  implementationsOf,
+} from '../../chain/implementations.js'
 import { type Contracts, keccakHex, type RequesterKind, roundRef } from '../../chain/round.js'
 import type { Rules } from '../../chain/rules.js'
-import type { Hex } from '../../ports.js'
+import { onChain } from '../../chain/unavailable.js'
+import type { Chain, Hex } from '../../ports.js'
+import type { RoundRef } from '../../protocol/candidate.js'
 import { UsageError } from '../../protocol/errors.js'
 import { answersText, answerText, labelsOf, outcomesNamed } from '../../protocol/outcome-words.js'
 import { priceOf } from '../../protocol/proposal.js'
@@ -187,6 +195,18 @@ export function isNamedByText(kind: RequesterKind | undefined): boolean {
 }
 
 /**
+ * A reporter's request may serve ten ids, and a registry name one twice (domain §10).
+ * `undefined`: the id is the hash of the text.
+ */
+export function sharedRound(
+  trust: Trust,
+  { request }: { readonly request: { readonly requester: Address } },
+  ref: () => RoundRef,
+): string | undefined {
+  return isNamedByText(kindOf(trust, request.requester)) ? undefined : ref().key
+}
+
+/**
  * Context and text must both allow it; for kind `direct` the context's word is taken (contract
  * §6).
  */
@@ -328,4 +348,36 @@ function checkTypes(reported: Record<string, Members>): void {
       )
     }
   }
+}
+
+export const nothingPinned =
+  'the trust file does not pin the code of oracles and tokens, so an upgrade of theirs is not noticed: `proposer trust verify --repin` pins it'
+
+export const howToRepin =
+  'sign nothing before you know what the new code does; then `proposer trust verify --repin` shows old and new, and pins the new code'
+
+export function implementationsNow(chain: Chain, trust: Trust): Promise<Implementations> {
+  const pinned = Object.keys(trust.implementations ?? {}) as Address[]
+  const addresses = [...trust.oracles, ...trust.tokens, ...pinned]
+  return onChain(() => implementationsOf(chain, addresses, 'latest'))
+}
+
+/** Pins whose code was compared: later only slots are read. */
+const compared = new WeakMap<Chain, Trust>()
+
+/** Asked before each signature, or each hundred: one storage read a contract. */
+export async function requireImplementations(chain: Chain, trust: Trust): Promise<void> {
+  const { implementations } = trust
+  if (implementations === undefined) return
+  const slotsOnly = compared.get(chain) === trust
+  const [changed, ...others] = await onChain(() =>
+    changedImplementations(chain, implementations, 'latest', { slotsOnly }),
+  )
+  if (changed !== undefined)
+    throw new UsageError(
+      'implementation_changed',
+      [changed, ...others].map(changedText).join('; '),
+      howToRepin,
+    )
+  compared.set(chain, trust)
 }
