@@ -21,33 +21,29 @@ import {
 } from './rows.js'
 import { saysQuestion } from './sheet.js'
 
-/** `fingerprint` is the same for the same rows, however they are spelled. */
+/** `fingerprint`: however the rows are spelled. */
 export interface BatchCount {
   readonly input: readonly BatchRow[]
   readonly rows: number
   readonly intents: number
-  /** Lines of a sheet in which no answer was filled in; they are no rows. */
+  /** They are no rows. */
   readonly unanswered: readonly number[]
   readonly fingerprint: string
 }
 
 export interface BatchChecks {
   readonly hash: Hash
-  /** Whose proposals the intents become; asked for where a row does not name one. */
+  /** Asked for where a row does not name one. */
   readonly proposer?: () => Promise<Address>
-  /** How the pinned tokens are written; asked where a row names a token's unit. */
+  /** Asked where a row names a token's unit. */
   readonly units?: () => Promise<readonly TokenUnits[]>
-  /** The question id of an identifier, as far as it is known without asking. */
+  /** As far as it is known without asking. */
   readonly questionOf: (identifier: string) => Hex | undefined
-  /** Who holds a row's own nonce for something else than the row wants (R6). */
+  /** For something else than the row wants (R6). */
   readonly nonceHolder?: (row: IntentRow, questionId: Hex, proposer: Address) => string | undefined
 }
 
-/**
- * All faults at once, or left to the caller who has `given` where they go. UsageError
- * `duplicate_row` (both lines named), `nonce_reserved` (R6), `wrong_signer`, `untrusted_slug`,
- * `empty_input`.
- */
+/** All faults at once, or left to the caller who has `given` where they go. */
 export async function checkBatch(
   source: BatchSource,
   format: BatchFormat | undefined,
@@ -84,15 +80,16 @@ export async function checkBatch(
   throw inputFault(source, undefined, 'empty_input', what, hint)
 }
 
-/** Only the question's labels tell what an answer in words means. */
 export const isInWords = (row: BatchRow): boolean =>
   row.kind === 'intent' && keyNamed(row.outcome) === undefined
 
-/** So do only its labels and title, whether those beside the answer are its own. */
+/**
+ * Only the question tells what an answer in words means, or whether the columns beside it are its
+ * own.
+ */
 export const needsLook = (row: BatchRow): boolean =>
   isInWords(row) || (row.kind === 'intent' && saysQuestion(row.columns))
 
-/** UsageError as `toRaw` has them, with the row's place. */
 async function checkUnit(source: BatchSource, row: BatchRow, { units }: BatchChecks) {
   if (row.kind !== 'intent' || row.amount === undefined) return
   const known = (await units?.()) ?? []
@@ -191,7 +188,6 @@ function keyOf(row: BatchRow): string {
   return JSON.stringify(terms.map((each) => (each === undefined ? null : String(each))))
 }
 
-/** On which line a key came first; `undefined` the first time. */
 type LineTable = (key: string, line: number) => number | undefined
 
 function newLineTable(): LineTable {
@@ -204,9 +200,8 @@ function newLineTable(): LineTable {
 }
 
 /**
- * As text, or `undefined`. What is open for the row's own question is told later, with more
- * to say of it (R8). `resume`: a reservation without a signature is what the first run of this very
- * input may have left, and costs its row only.
+ * What is open for the row's own question is told later, with more to say of it (R8). `resume`: a
+ * reservation without a signature may be this very input's, and costs its row only.
  */
 export function nonceHolder(
   view: JournalView,

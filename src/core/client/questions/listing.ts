@@ -62,22 +62,20 @@ export const fromMarkets = (markets: readonly Market[]): readonly QuestionSeen[]
   )
 
 export const byChain = (
-  { slug, title, endsAt, isReopened }: QuestionSeen,
+  seen: QuestionSeen,
   round: Round,
   source: QuestionSource,
 ): ListedQuestion => ({
+  ...unconfirmed(seen, source),
   question_id: round.questionId,
-  slug: slug ?? null,
-  title: titleOf(round.ancillaryData) ?? title ?? null,
+  title: titleOf(round.ancillaryData) ?? seen.title ?? null,
   outcomes: labelled(round.outcomes),
   bond: String(round.totalBondRaw),
   reward: String(round.rewardRaw),
   state: round.paused && round.state === 'requested' ? 'paused' : round.state,
   proposed_by: round.proposer ?? null,
-  ends_at: endsAt ?? null,
   round_timestamp: round.timestamp,
-  source,
-  reopened: round.isReopened || isReopened === true,
+  reopened: round.isReopened || seen.isReopened === true,
   requester: round.requester,
   token: round.token,
   confirmed_by: 'chain',

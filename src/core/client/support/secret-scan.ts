@@ -133,6 +133,7 @@ export interface BundleScope {
 export const bundleLimit = 1_000
 const attemptLimit = 20
 
+/** An allow-list of fields (R5): no payload, signature or digest. */
 export function journalPart(
   { authorizations, offers }: Pick<JournalView, 'authorizations' | 'offers'>,
   { question, sinceMs = 0 }: BundleScope,

@@ -198,21 +198,17 @@ export async function confirmByChain(
   const round = await onChain(async () => (await roundReader(chain, trust)).read(questionId, entry))
   if (round === undefined) throw notFound(context.question_id, trust)
   const fields = [
-    ['oracle', 'request.oracle', context.request.oracle, round.oracle],
-    ['requester', 'request.requester', context.request.requester, round.requester],
-    ['identifier', 'request.identifier.raw', context.request.identifier.raw, round.identifier],
-    ['timestamp', 'request.timestamp', context.request.timestamp, round.timestamp],
-    [
-      'ancillary_data',
-      'request.ancillary_data',
-      context.request.ancillary_data,
-      round.ancillaryData,
-    ],
-    ['token', 'bond.token', context.bond.token, round.token.address],
-    ['required_bond', 'bond.required_bond', context.bond.required_bond, String(round.totalBondRaw)],
+    ['request.oracle', oracle, round.oracle],
+    ['request.requester', requester, round.requester],
+    ['request.identifier.raw', identifier.raw, round.identifier],
+    ['request.timestamp', timestamp, round.timestamp],
+    ['request.ancillary_data', ancillary_data, round.ancillaryData],
+    ['bond.token', context.bond.token, round.token.address],
+    ['bond.required_bond', context.bond.required_bond, String(round.totalBondRaw)],
   ] as const
-  for (const [field, path, reported, own] of fields) {
+  for (const [path, reported, own] of fields) {
     if (reported === own) continue
+    const field = fieldOf(path)
     // Ancillary data is long; where it differs is not worth a page.
     throw untrusted(
       field,
@@ -316,10 +312,9 @@ export function orBadField<T>(read: () => T): T {
   }
 }
 
-function badField(path: string): UsageError {
-  const field = path.split('.').findLast((part) => part !== 'raw') ?? path
-  return untrusted(field, `${path} is missing or malformed`)
-}
+const badField = (path: string) => untrusted(fieldOf(path), `${path} is missing or malformed`)
+
+const fieldOf = (path: string) => path.split('.').findLast((part) => part !== 'raw') ?? path
 
 const invalidContext = (why: string) =>
   new UsageError(
