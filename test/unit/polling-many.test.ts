@@ -107,7 +107,7 @@ test('§4.2 rule 7: a few failures are explained whole by the single route', asy
   })
 })
 
-test('a failure whose code tells enough does not wait for a gateway that has gone', async () => {
+test('a failure whose code tells enough does not wait for a gateway that has gone, and is journaled', async () => {
   const targets = [1, 2].map(() =>
     target(gateway.admit({ receivedMs: 0, failure: failure('permit_expired', false) })),
   )
@@ -118,8 +118,19 @@ test('a failure whose code tells enough does not wait for a gateway that has gon
     fetch: async (...given: Parameters<typeof fetch>) => (++calls > 1 ? html() : fetch(...given)),
   }
   gateway = gone
-  const { error, candidates } = await poll(targets)
+  const ended: unknown[] = []
+  const journal = {
+    load: async () => ({ byCandidate: (id: string) => ({ id, attempts: [], signed: {} }) }),
+    append: async (entries: readonly unknown[]) => ended.push(...entries),
+  } as unknown as Journal
+  const { error, candidates } = await poll(targets, {}, journal)
   expect(error).toMatchObject({ code: 'permit_expired', meta: { exitCode: 7 } })
+  expect(ended).toMatchObject(
+    targets.map(({ candidateId: id }) => ({
+      kind: 'terminal',
+      data: { id, outcome: 'failed', code: 'permit_expired', retryable: false },
+    })),
+  )
   expect(candidates).toHaveLength(2)
 })
 
