@@ -223,6 +223,6 @@ export function readRecord(
 export function withoutReceiptBytes<T extends JournalEntry>(record: T): T {
   if (record.kind !== 'attempt.end' || record.data.receipt === undefined) return record
   const { method, path, status, result, code } = record.data.receipt
-  const receipt = { method, path, status, result, code }
+  const receipt = { method, path, status, result, ...(code !== undefined && { code }) }
   return { ...record, data: { ...record.data, receipt } }
 }

@@ -66,7 +66,7 @@ export async function attempt(
       origin: gateway.origin,
       form: single === undefined ? 'batch' : 'single',
       sha256: single?.sha256 ?? ports.hash.sha256(body),
-      batch,
+      ...(batch === undefined ? {} : { batch }),
     },
   }
   const copied = authorizations
@@ -92,7 +92,7 @@ export async function attempt(
   const results = answered.map(({ id, answer }) => ({
     id,
     class: answer.kind,
-    status: answer.httpStatus,
+    ...(answer.httpStatus === undefined ? {} : { status: answer.httpStatus }),
     ...(answer.kind === 'accepted' ? {} : { code: answer.code }),
   }))
   await journal.append([

@@ -425,7 +425,7 @@ function toSign(
     bond,
     signing: { chain_id: signing.chain_id },
     source,
-    reward,
+    ...(reward !== undefined && { reward }),
   }
   const whole = keepContexts === true ? context : undefined
   const { rules: told, rules_told: fileHash } = context
