@@ -57,8 +57,9 @@ function byWindow(calls: readonly Call[]): readonly (readonly Call[])[] {
 }
 
 test.each([
-  // What each call has spent comes back one window after its answer, so calls are of such sizes.
-  { questions: 1_000, seed: 1, callsPerWindow: 9 },
+  // What each call has spent comes back one window after its answer, so calls are of such sizes;
+  // which of the two processes is first differs from run to run.
+  { questions: 1_000, seed: 1, callsPerWindow: 10 },
   { questions: 240, seed: 2, callsPerWindow: 12 },
 ])(
   '§8: two processes bring $questions proposals to execution without a 429, in the time that the budget sets',
