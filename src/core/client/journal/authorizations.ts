@@ -80,7 +80,6 @@ export const expiryMarginSeconds = 3600
 const isExpired = ({ terms }: Signed | Offered, nowMs: number): boolean =>
   nowMs / 1000 > Number(terms.deadline) + expiryMarginSeconds
 
-/** Contract §1. */
 export function stateOf(authorization: JournaledAuthorization, nowMs: number): AuthorizationState {
   const { terminals, signed, candidateId, attempts } = authorization
   const end = terminals.find(closes)
