@@ -1,4 +1,4 @@
-/** gateway.json (contract §7). Reading the file and resolving its paths is the caller's part. */
+/** gateway.json (contract §7). */
 import * as z from 'zod'
 import {
   builtInProfile,
@@ -22,7 +22,6 @@ const port = z.int().min(0).max(65_535)
 const positive = z.int().min(1)
 const path = z.string().min(1)
 
-/** Patterns are for the JSON Schema: it shows what a pipe is given, not what it makes of that. */
 const address = z.string().pipe(NonzeroAddress).meta({ pattern: '^0x(?!0{40}$)[0-9a-fA-F]{40}$' })
 
 const RemoteSignerSection = z
@@ -159,10 +158,7 @@ const ChainSection = ChainContent.superRefine(({ profile, id }, refinement) => {
   refinement.addIssue({ code: 'custom', path: ['id'], params: { expected } })
 })
 
-/**
- * Slugs decide what is read and shown, so that nobody on the way may change them. Messages never
- * show a URL, so it holds no secret.
- */
+/** Slugs decide what is read and shown: nobody on the way may change them. */
 const plainBase = (text: string): boolean => {
   if (!URL.canParse(text) || /[?#]/.test(text)) return false
   const { protocol, hostname, username, password } = new URL(text)
@@ -318,10 +314,7 @@ export const ceilingsOf = ({ listen, admin, admission, executor }: GatewayConfig
 
 export type NamePart = (path: readonly PropertyKey[]) => string
 
-/**
- * `source` is how the file is called in messages, `named` a part of it. Values are never
- * repeated, since URLs may carry credentials (R5).
- */
+/** Values are never repeated: URLs may carry credentials (R5). */
 export function parseConfig(
   raw: unknown,
   source: string,
@@ -357,7 +350,6 @@ function judge(
   return { faults: issues.flatMap((issue) => faultsOf(ConfigFile, issue, whole)) }
 }
 
-/** What a profile would have given is missing for no other fault than the profile's name. */
 function withoutMissingPins(issues: readonly z.core.$ZodIssue[]): readonly z.core.$ZodIssue[] {
   const isOfProfile = ({ path }: z.core.$ZodIssue) => path.join('.') === 'chain.profile'
   if (!issues.some(isOfProfile)) return issues
@@ -387,8 +379,8 @@ function withProfile(raw: unknown): unknown {
 }
 
 /**
- * `--set key=value`. A value is JSON where it parses, else text. All are set before the whole is
- * judged, so that two keys that need each other can be set together.
+ * Values are JSON where they parse. All are set before the whole is judged: two keys may need
+ * each other.
  */
 export function applySet(config: GatewayConfig, ...assignments: readonly string[]): GatewayConfig {
   const next: unknown = structuredClone(config)
@@ -396,8 +388,6 @@ export function applySet(config: GatewayConfig, ...assignments: readonly string[
   for (const assignment of assignments) {
     const split = assignment.indexOf('=')
     if (split < 1) throw invalidSetting(`--set requires key=value, such as budget.per_ip_items=500`)
-    // Its contracts are in place by now, and a setting that nothing reads must not look as if it
-    // worked.
     if (assignment.startsWith('chain.profile='))
       throw invalidSetting('--set chain.profile: set the profile in gateway.json itself')
     const keys = assignment.slice(0, split).split('.')
@@ -415,7 +405,7 @@ export function applySet(config: GatewayConfig, ...assignments: readonly string[
   if (isRecord(next) && next.store === defaultStore && next.store_file !== undefined)
     delete next.store
   try {
-    // Where null is no value of the key, it stands for leaving the key out.
+    // Where null is no value of the key, it leaves the key out.
     if (configFaults(next).length > 0) for (const take of unset) take()
     return parseConfig(next, '--set')
   } catch (error) {
@@ -431,7 +421,6 @@ function settingValue(text: string): unknown {
   try {
     return JSON.parse(text)
   } catch {
-    // Not JSON is not a fault: paths, hosts and names are written bare (contract §6).
     return text
   }
 }

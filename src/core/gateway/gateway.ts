@@ -1,6 +1,6 @@
 /**
- * The gateway put together: routes over ledger, chain view and budget, with the limits that hold
- * for all calls at once (robustness §5).
+ * Routes over ledger, chain view and budget, with the limits for all calls at once (robustness
+ * §5).
  */
 import type { Clock, Hash, Random } from '../ports.js'
 import {
@@ -32,13 +32,10 @@ import { singleRoutes } from './front/single-routes.js'
 import type { Ledger } from './ledger/ledger.js'
 import type { ChainView } from './view/chain-view.js'
 
-/**
- * Limits for all calls together (robustness §5), and what is kept of them so that one client shuts
- * nobody out.
- */
+/** So that one client shuts nobody out (robustness §5). */
 export const gatewayLimits = {
   callsInFlight: 256,
-  /** More of them, for clients that have few in flight. */
+  /** For clients that have few in flight. */
   keptInFlight: 64,
   fewInFlight: 8,
   bodyBytes: 64 * 1024 * 1024,
@@ -54,12 +51,8 @@ export interface GatewayParts {
   readonly pipeline?: { faults(): readonly string[] } | undefined
   readonly nodes?: (() => readonly { readonly state: 'healthy' | 'aside' }[]) | undefined
   readonly recover?: RecoverPublicKey | undefined
-  /** Lets other work of the process run between signature checks; default: a sleep of 0 ms. */
   readonly yieldToEvents?: (() => Promise<void>) | undefined
-  /**
-   * Milliseconds for which the call that has just come may have waited until it was read; default:
-   * none. Asked once a call (robustness §5).
-   */
+  /** For which the call that has just come may have waited until it was read (robustness §5). */
   readonly unreadMs?: (() => number) | undefined
   readonly receipts?: (ReceiptSigner & { fault(): string | undefined }) | undefined
   readonly onRequest?: ((record: RequestRecord) => void) | undefined
@@ -67,27 +60,16 @@ export interface GatewayParts {
 
 export interface Gateway {
   answer(call: Call): Promise<Answered>
-  /**
-   * The same for whoever speaks in `Request` and `Response`. All calls without a peer's address are
-   * one client's. Never rejects.
-   */
+  /** All calls without a peer's address are one client's. Never rejects. */
   handle(request: Request, peer?: Peer): Promise<Response>
-  /**
-   * Why this gateway is not ready; empty when it is. A part switched off by configuration counts as
-   * ready (contract §2).
-   */
+  /** A part switched off by configuration counts as ready (contract §2). */
   readiness(): readonly string[]
-  /**
-   * Counts a call: those that `handle` answered are counted already, a listener adds the ones it
-   * refused itself.
-   */
+  /** `handle` counts its own; a listener adds those that it refused itself. */
   observe(record: RequestRecord): void
   requestCounts(): readonly RequestCount[]
   gauges(): GatewayGauges
   leave(): void
-  /**
-   * Takes no new calls (503 `server_busy`) and resolves when those in flight have been answered.
-   */
+  /** Resolves when those in flight have been answered. */
   drain(): Promise<void>
 }
 
@@ -247,7 +229,7 @@ function nodesFault(nodes: readonly { readonly state: 'healthy' | 'aside' }[]): 
   ]
 }
 
-/** Labels of a metric must be few: any other method is counted as OTHER. */
+/** Labels of a metric must be few. */
 const knownMethods = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE']
 
 function createRequestCounts() {
@@ -264,7 +246,6 @@ function createRequestCounts() {
   }
 }
 
-/** The places of calls in flight, the last of which are for clients that hold few. */
 function createPlacesInFlight(): Steps['inFlight'] {
   const held = new Map<string, number>()
   let all = 0
@@ -343,7 +324,6 @@ function responseOf({ status, headers, body }: Answered): Response {
   return new Response(body === '' ? null : body, { status, headers })
 }
 
-/** The target as it stands in the URL: nothing is decoded (§1, exact paths). */
 function targetOf(request: Request): string {
   const start = request.url.indexOf('/', request.url.indexOf('://') + 3)
   return start < 0 ? '/' : request.url.slice(start)

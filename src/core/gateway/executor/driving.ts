@@ -1,4 +1,3 @@
-/** Takes a slot from decision to decision; `next` decides, here decisions are carried out. */
 import { ChainError, type Hex } from '../../ports.js'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
@@ -11,7 +10,7 @@ import { factsOf } from './slot-facts.js'
 import { type Executor, isDoomed, lookAtSlot, type SlotLook } from './state.js'
 import { carriedBy, carrying, readTransaction } from './transaction.js'
 
-/** Steps of one slot in one go; more means that a decision does not hold: the next head is awaited. */
+/** More means that a decision does not hold: the next head is awaited. */
 const stepsAtOnce = 12
 
 /** Its trouble with the chain holds up no other slot; the next look takes it up again. */
@@ -38,7 +37,6 @@ export function noteChainFault({ faults }: Executor, about: string, error: unkno
   if (error.kind !== 'unavailable') faults.note(about, error.message)
 }
 
-/** True where the slot may go on at once; a commit is false where an operator was quicker. */
 async function carryOut(look: SlotLook, action: Action): Promise<boolean> {
   const { executor, slot, alive } = look
   const { ledger, clock, failpoint } = executor.ports
@@ -91,8 +89,8 @@ async function prepare(look: SlotLook): Promise<boolean> {
   let load = slot.attempts.length === 0 ? executor.loads.get(slot.id) : undefined
   const isAlive = ({ candidate }: ValidCall) => alive.some(({ id }) => id === candidate.id)
   if (load === undefined || !load.carried.every(isAlive)) {
-    // After a restart, where no node takes what was signed, or an operator has rejected one of them:
-    // what does not stand any more is not sent at all.
+    // After a restart, or an operator's rejection: what does not stand any more is not sent at
+    // all.
     const unsendable: Unsendable = new Map()
     const { valid, isUnknown } = await judgeAll(executor, alive, heads, unsendable)
     if (isUnknown) return false
@@ -109,8 +107,6 @@ async function prepare(look: SlotLook): Promise<boolean> {
 
 function trim(look: SlotLook, attempt: SlotAttempt): Promise<boolean> {
   const { executor, alive, heads } = look
-  // Where the ceiling leaves no room for another proposal, the nonce goes back: its cancellation
-  // always has room.
   if (!mayRaise(look, attempt)) return sign(look, { kind: 'cancel' }, attempt)
   const { data, gas } = readTransaction(attempt.raw)
   const proposals = carriedBy(data)
@@ -122,10 +118,7 @@ function trim(look: SlotLook, attempt: SlotAttempt): Promise<boolean> {
   return sign(look, { kind: 'propose', candidateIds, data: carrying(calls), gas }, attempt)
 }
 
-/**
- * Resolves once the nonce is durably bound, with what is left: to sign and send. Without a load
- * the nonce goes back by a self-transfer.
- */
+/** Resolves once the nonce is durably bound. Without a load it goes back by a self-transfer. */
 export async function bindNonce(
   executor: Executor,
   nonce: number,

@@ -1,6 +1,6 @@
 /**
- * Puts selected candidates on chain, one nonce a transaction and one transaction a round (R3).
- * Every step is durable before the next (robustness §3, R15, R23).
+ * One nonce a transaction and one transaction a round (R3), every step durable before the next
+ * (robustness §3, R15, R23).
  */
 
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
@@ -14,9 +14,7 @@ import { type Executor, mostFilled } from './state.js'
 const mostMissing = 1_000
 const missing = 'missing'
 
-/**
- * The lowest nonce first: it has to be mined first. `maySend` false: receipts are followed alone.
- */
+/** `maySend` false: receipts are followed alone. */
 export async function followSlots(
   executor: Executor,
   heads: Heads,
@@ -73,11 +71,10 @@ export function executorFaults({ ports, faults }: Executor): readonly string[] {
 }
 
 /**
- * Nonces that nothing uses, below one that a slot of ours holds: no node mines what is above them.
- * A node that reported a count too high makes them, and so does a chain that lost final blocks
- * (R27). The gap below the open slots, as far as these facts show one, with the nonces to be given
- * back by self-transfers now. It is filled once the head that first showed it is final, for a count
- * that lags or lies for a moment makes none. Source: R15, robustness §3 (nonce too high).
+ * Nonces that nothing uses, below one of ours: no node mines what is above them. A node that
+ * reported a count too high makes them, or a chain that lost final blocks (R27). Filled once the
+ * head that first showed the gap is final: a count that lags or lies for a moment makes none
+ * (R15).
  */
 function findGap(
   executor: Executor,
@@ -103,7 +100,6 @@ function findGap(
   }
   let first = next
   while (waiting.includes(first)) first += 1
-  // What is left of a gap that is being filled was seen as long ago as its beginning.
   const since = executor.gap && first >= executor.gap.nonce ? executor.gap.since : latest.number
   executor.gap = { nonce: first, since }
   const fault = `nonce ${first} of the executor ${address} is not used by any transaction, and ${waiting.length} open transactions wait for it: ${count} nonces are missing`

@@ -1,6 +1,6 @@
 /**
- * What the operator has to see to, by a slot's id or the opening of new ones. It goes with its
- * subject: nothing keeps the gateway unready over what is gone (contract §2, /readyz).
+ * What the operator has to see to, by a slot's id or the opening of new ones; it goes with its
+ * subject (contract §2, /readyz).
  */
 export function createFaults() {
   const noted = new Map<string, Set<string>>()
@@ -8,15 +8,15 @@ export function createFaults() {
   const refused = new Map<string, string>()
   return {
     /**
-     * One look at the subject. What is noted meanwhile replaces, when the look is over, what the
-     * look before it noted; one that rejects changes nothing.
+     * What is noted during a look replaces what the look before it noted; one that rejects
+     * changes
+     * nothing.
      */
     async look<T>(about: string, work: () => Promise<T>): Promise<T> {
       looking.set(about, new Set())
       try {
         const result = await work()
         const found = looking.get(about)
-        // Dropped meanwhile: what was noted after that stands already.
         if (found) noted.set(about, found)
         return result
       } finally {

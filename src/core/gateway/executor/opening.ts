@@ -1,6 +1,6 @@
 /**
- * From selected candidates to launched transactions: judged again, packed, paid for; what cannot be
- * sent binds no nonce (robustness §3, domain §2.2, §8).
+ * Judged again, packed, paid for; what cannot be sent binds no nonce (robustness §3, domain §2.2,
+ * §8).
  */
 import type { Candidate } from '../../protocol/candidate.js'
 import { type SideBySide, sideBySide } from '../validation/side-by-side.js'
@@ -27,10 +27,7 @@ interface Opening {
   isStopping(): boolean
 }
 
-/**
- * By candidate id the judgement where it was not sent; the others were sent or put off.
- * `isStopping`: nothing new is begun.
- */
+/** By candidate id the judgement where it was not sent. */
 export function openSlots(
   executor: Executor,
   candidates: readonly Candidate[],
@@ -55,10 +52,7 @@ export function openSlots(
   })
 }
 
-/**
- * All parts that there is room for are prepared at once and sent in order: no transaction waits for
- * the parts behind it.
- */
+/** Parts are prepared at once and sent in order: none waits for the parts behind it. */
 async function openParts(
   executor: Executor,
   free: readonly Candidate[],
@@ -69,7 +63,6 @@ async function openParts(
   while (at < free.length && mayOpen(executor, opening)) {
     const parts: Promise<readonly Load[]>[] = []
     for (let room = roomOf(executor, opening); room > 0 && at < free.length; room -= 1) {
-      // Judging a part takes some milliseconds: others have their turn between two of them.
       if (parts.length > 0) await executor.ports.turn()
       const part = preparePart(executor, free.slice(at, at + maxBatch), opening)
       opening.begun.add(part)
@@ -78,7 +71,6 @@ async function openParts(
     }
     for (const part of parts) {
       const loads = await part
-      // Where the operator has to act first, judging more would only ask for more of the same.
       if ([...opening.unsendable.values()].some(({ kind }) => kind === 'operator')) return
       for (const load of loads) await sendIfSound(executor, load, opening)
     }
@@ -115,13 +107,12 @@ export const isIsolated = (executor: Executor, call: ProposalCall) =>
   executor.isolated.has(call.candidateId) ||
   executor.reverting.has(call.proposer)
 
-/** Whether a proposal may revert by its wallet alone, by what is known of that. */
 const isSuspect = (executor: Executor, { proposer, walletHasCode }: ProposalCall) =>
   walletHasCode || gasStandingIn(executor, proposer)?.isAlone === true
 
 /**
- * How many more transactions may wait to be mined. None while one waits for a key that does not
- * sign: a nonce that is bound keeps its candidates waiting.
+ * None while a transaction waits for a key that does not sign: a bound nonce keeps its candidates
+ * waiting.
  */
 function roomOf({ ports, unsigned }: Executor, { nonceLatest }: Opening): number {
   const pending = ports.ledger
@@ -165,8 +156,9 @@ async function sendLoad(executor: Executor, load: Load, opening: Opening): Promi
 }
 
 /**
- * `short`: those of wallets of which as much is on its way as may fail. They wait until it is mined,
- * or go each alone where nothing is; the others do not wait for them.
+ * `short`: of wallets of which as much is on its way as may fail. They wait until that is mined,
+ * or
+ * go alone; the others do not wait for them.
  */
 async function sendApart(
   executor: Executor,
@@ -190,9 +182,9 @@ async function launch(executor: Executor, load: Load, opening: Opening): Promise
 }
 
 /**
- * Whether a nonce may be bound at this count of the head. What is bound above nonces that nothing
- * uses waits until they are filled, which costs gas (R27). So they have to be final, or few and
- * there for so long that their first head is.
+ * What is bound above nonces that nothing uses waits until they are filled, which costs gas
+ * (R27).
+ * So they have to be final, or few and there for so long that their first head is.
  */
 async function isCountSound(
   executor: Executor,

@@ -1,7 +1,7 @@
 /**
- * Which proposals one transaction carries. `multicall` is atomic, and a revert does not say whose
- * it was. So each is judged alone, those that hold are tried together. What does not hold together
- * is halved until it does (domain §2.2, §9).
+ * `multicall` is atomic, and its revert does not say whose it was: each is judged alone, those
+ * that
+ * hold are tried together, and halved until they hold (domain §2.2, §9).
  */
 import { type BlockHeader, ChainError, type Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
@@ -14,9 +14,9 @@ import { carrying, gasLimit } from './transaction.js'
 
 /** Well below the 128 KiB that a pool takes (domain §8). */
 const mostCalldataBytes = 96 * 1024
-/** Gas of a transaction where the chain has EIP-7825, and below what a block may have (domain §8). */
+/** Where the chain has EIP-7825, and below what a block may have (domain §8). */
 export const mostGas = 2n ** 24n
-/** For so many blocks what nodes refused for its gas limit is not tried again. */
+/** Blocks for which a refused gas limit is not tried again. */
 const refusalHolds = 100n
 
 export interface ValidCall extends ProposalCall {
@@ -27,16 +27,12 @@ export interface Load {
   readonly carried: readonly ValidCall[]
   readonly data: Hex
   readonly gas: bigint
-  /** The limit is the usual one; the node's own estimate may be lower. */
   readonly isUsual: boolean
 }
 
 export type Unsendable = Map<string, Judgement>
 
-/**
- * Everything that can be found out before a nonce is bound. `isUnknown`: of some the chain said
- * nothing.
- */
+/** `isUnknown`: of some the chain said nothing. */
 export async function judgeAll(
   executor: Executor,
   candidates: readonly Candidate[],
@@ -92,8 +88,8 @@ export function halves<T>(group: readonly T[]): readonly (readonly T[])[] {
 }
 
 /**
- * Gas limit of a transaction at most: some room below the block's, which the next block may lower,
- * and a tenth below what nodes refused lately.
+ * Some room below the block's, which the next may lower, and a tenth below what nodes refused
+ * lately.
  */
 function mostGasAt({ refusedGas }: Executor, { number, gasLimit = mostGas }: BlockHeader): bigint {
   const isRefused = refusedGas !== undefined && number - refusedGas.head < refusalHolds
@@ -106,11 +102,11 @@ function mostGasAt({ refusedGas }: Executor, { number, gasLimit = mostGas }: Blo
 }
 
 /**
- * Loads that hold at the head `at`: a group that reverts together or needs too much gas is halved.
- * A single proposal has less than the margin where that is too much. One that needs more gas than a
- * transaction should have fails, for its nonce would jam the queue. One that reverts now, though it
- * was judged valid, or that has no room in a block now, waits. `mayGuess` false: each limit is the
- * node's estimate. Rejects with `ChainError` where the node gives no answer.
+ * A group that reverts together or needs too much gas is halved. A single proposal may have less
+ * than the margin. One that needs more than a transaction should have fails, for its nonce would
+ * jam
+ * the queue; one that reverts now, or has no room now, waits. `mayGuess` false: by the node's
+ * estimate.
  */
 export async function fitTogether(
   executor: Executor,
@@ -140,7 +136,6 @@ export async function fitTogether(
   return loads
 }
 
-/** What a transaction with so many proposals may have: that much one of them can burn at most. */
 function mostGasOf(executor: Executor, at: BlockHeader, items: number): bigint {
   const { proposal, failedADay } = executor.ports.ceilings
   const limits = [mostGasAt(executor, at), proposal * BigInt(items), failedADay]
@@ -163,8 +158,8 @@ function misfit({ faults, ports }: Executor, gas: bigint | undefined, most: bigi
 }
 
 /**
- * What ordinary proposals need together: on Polygon one takes 530,000, and each of many less (domain
- * §8). It is proven by a run; longer texts are estimated.
+ * On Polygon one takes 530,000, each of many less (domain §8). Proven by a run; longer texts are
+ * estimated.
  */
 export const usualGas = (items: number): bigint => 120_000n + 410_000n * BigInt(items)
 
@@ -199,7 +194,6 @@ async function estimated(
 ): Promise<bigint | undefined> {
   const { chain, offer } = executor.ports
   try {
-    // Code at a wallet sees what is offered for gas.
     const offered = isOrdinary(calls) ? undefined : await offer()
     return await chain.estimateGas({ ...transactionOf(executor, data), ...offered })
   } catch (error) {

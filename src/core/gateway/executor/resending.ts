@@ -1,15 +1,14 @@
 /**
- * When stored bytes are handed over again, and when a higher fee is due. Kept in memory. After a
- * restart everything is due at once, which is safe, because the same bytes can be sent any number
- * of times (R3). Times on the monotonic clock (R13).
+ * In memory alone: after a restart everything is due at once, which is safe for the same bytes
+ * (R3).
+ * Times on the monotonic clock (R13).
  */
 import type { ChainErrorKind, Hex } from '../../ports.js'
 import type { Executor } from './state.js'
 
-/** Jittered pause between attempts to send the same bytes (robustness §3). */
 const leastPauseMs = 1_000
 const mostPauseMs = 30_000
-/** A transaction may be pending so long, with every lower nonce mined, before its fee is raised. */
+/** Pending so long, with every lower nonce mined, before the fee is raised. */
 const pendingBlocks = 10n
 const pendingMs = 30_000
 
@@ -19,7 +18,6 @@ const newResend = () => ({
   tries: 0,
   dueAtMs: 0,
   pending: undefined as { readonly since: bigint; readonly sinceMs: number } | undefined,
-  /** The first refusal in a row, and the first in a row for what the transaction is. */
   refusedSince: undefined as bigint | undefined,
   rejectedSince: undefined as bigint | undefined,
   underpricedAt: undefined as bigint | undefined,
@@ -39,10 +37,11 @@ export function isSendDue({ resends, ports }: Executor, hash: Hex): boolean {
 }
 
 /**
- * Whether only the fee can be what holds it up. `isNext`: every lower nonce of the executor is
- * mined. `isHeld`: a node holds it now; one that nodes take and drop again pays too little all the
- * same. `isFirst`: no fee was raised yet; one that was, and is refused again, waits for the next
- * head, which may tell another base fee.
+ * `isNext`: every lower nonce is mined. `isHeld`: a node holds it now; one that nodes take and
+ * drop
+ * again pays too little all the same. `isFirst`: no fee was raised yet; one that was, and is
+ * refused
+ * again, waits for the next head.
  */
 export function needsHigherFee(
   executor: Executor,
@@ -53,7 +52,6 @@ export function needsHigherFee(
   const resend = resendOf(executor, hash)
   if (resend.underpricedAt !== undefined) return isFirst || head > resend.underpricedAt
   const nowMs = executor.ports.clock.monotonicMs()
-  // After a restart the wait begins again.
   if (isHeld) resend.pending ??= { since: head, sinceMs: nowMs }
   if (!isNext || resend.pending === undefined) return false
   const { since, sinceMs } = resend.pending
@@ -76,7 +74,7 @@ export function noteTaken(executor: Executor, hash: Hex, head: bigint): void {
   postpone(executor, resend)
 }
 
-/** A node refused it. The number of blocks since the first refusal in a row. */
+/** The number of blocks since the first refusal in a row. */
 export function noteRefused(
   executor: Executor,
   hash: Hex,
@@ -96,7 +94,6 @@ export function isTooBig({ resends }: Executor, hash: Hex): boolean {
   return resends.get(hash)?.isTooBig === true
 }
 
-/** Whether nodes refuse it for what it is, some blocks long already. */
 export function isRejected({ resends }: Executor, hash: Hex, head: bigint): boolean {
   const since = resends.get(hash)?.rejectedSince
   return since !== undefined && head - since >= pendingBlocks

@@ -1,7 +1,3 @@
-/**
- * Signs a slot's transactions and hands their bytes to the nodes, each step durable before the next
- * (robustness §3, domain §8).
- */
 import { ordinaryGas } from '../../chain/profiles.js'
 import { ChainError, type Hex, type UnsignedTransaction } from '../../ports.js'
 import { ProposerError } from '../../protocol/errors.js'
@@ -61,9 +57,8 @@ async function fees(
 }
 
 /**
- * Signs under the slot's nonce and makes it durable, in place of `replaced` where it is given.
- * False where the fee ceiling or the key holds it back, which is noted, or a candidate has moved
- * on; true where the slot may go on, though the key was found to be out. Rejects with `ChainError`.
+ * False where fee ceiling or key holds it back, which is noted, or a candidate has moved on; true
+ * where the slot may go on, though the key was found to be out.
  */
 export async function sign(
   { executor, slot, alive, heads }: SlotLook,
@@ -84,7 +79,7 @@ export async function sign(
     maxPriorityFeePerGas: String(found.maxPriorityFeePerGas),
   }
   const same = slot.attempts.find((attempt) => isSame(attempt, terms, call))
-  // It would be the same transaction, with another signature at most: the bytes that are there go on.
+  // The same transaction, with another signature at most: the bytes that are there go on.
   if (same !== undefined) {
     noteSigned(executor, same.hash)
     return false
@@ -92,7 +87,6 @@ export async function sign(
   const unsigned = { chainId: contracts.chainId, nonce: slot.nonce, ...call, ...found }
   const wasOut = isOut(executor, heads)
   const signed = await signedNow(executor, slot.id, heads, () => signTransaction(signer, unsigned))
-  // What is stored may still be sent, instead of what would have replaced it.
   if (signed === undefined) return replaced !== undefined && !wasOut
   const { raw, hash } = signed
   const attempt: SlotAttempt = {
@@ -117,10 +111,7 @@ function isSame(
   return to === call.to && data === call.data && gas === call.gas
 }
 
-/**
- * A key that does not sign is asked again at the next head, once: its time limit is not to be
- * waited for slot by slot.
- */
+/** A key that does not sign is asked once a head: its time limit is not waited for slot by slot. */
 async function signedNow<T>(
   executor: Executor,
   about: string,
@@ -213,9 +204,9 @@ function noteRefusal(
 }
 
 /**
- * Whether nodes that count the slot's nonce as used refuse its stored bytes for that very reason.
- * Where they hold or take them, or refuse them for another reason, the nonce may yet be ours; that
- * is noted of the slot.
+ * Whether nodes refuse the stored bytes because the nonce is used. Where they take them, or
+ * refuse
+ * them for another reason, the nonce may yet be ours.
  */
 export async function confirmsUsed(
   { executor, slot, shown }: SlotLook,
@@ -239,10 +230,9 @@ export async function confirmsUsed(
 }
 
 /**
- * Whether a transaction with this load's gas limit can be paid for now, beside those that are not mined
- * yet. What stands against it is noted: `no` is the operator's matter. One of a suspect wallet
- * leaves enough for another's proposal; where an ordinary one could be paid it `waits`, and what it
- * wants is nobody's fault. Rejects with `ChainError`.
+ * `no` is the operator's matter, and noted. A suspect wallet's leaves enough for another's
+ * proposal;
+ * where an ordinary one could be paid it `waits`, which is nobody's fault.
  */
 export async function canPay(
   executor: Executor,
@@ -261,7 +251,6 @@ export async function canPay(
   const leftWei = isSuspect ? executor.ports.ceilings.proposal * found.maxFeePerGas : 0n
   if (balanceWei >= costWei + pendingWei + leftWei) return 'yes'
   if (isSuspect && balanceWei >= ordinaryGas * found.maxFeePerGas) return 'waits'
-  // The node's estimate may be lower, and is paid for or noted next.
   if (isUsual) return 'no'
   const beside = pendingWei === 0n ? '' : ` beside ${pendingWei} of those that are not mined yet`
   executor.faults.note(
@@ -272,8 +261,8 @@ export async function canPay(
 }
 
 /**
- * Gas that may still be given to proposals of a wallet. Whatever the wallet does, all that is on its
- * way may fail with it, at the limit; what is seen to have succeeded does not. `isIdle`: nothing is.
+ * Whatever the wallet does, all that is on its way may fail with it, at the limit. `isIdle`:
+ * nothing is.
  */
 export function roomFor(
   executor: Executor,

@@ -1,6 +1,7 @@
 /**
- * Runs of `propose` without sending it, several in one: what is asked for at the same moment is run
- * as the transactions that would carry it, and one by one only where that fails (domain §2.2).
+ * What is asked for at the same moment is run as the transactions that would carry it, and one by
+ * one
+ * only where that fails (domain §2.2).
  */
 import { gathered } from '../../chain/aggregate.js'
 import type { Contracts } from '../../chain/round.js'
@@ -83,7 +84,6 @@ async function runTogether(
     await reads.chain.call({ to: contracts.signedProposer, data, from: executor, gas }, at)
     for (const { resolve } of group) resolve(undefined)
   } catch (error) {
-    // Which of them it was, and why, each says for itself.
     if (error instanceof ChainError && error.kind !== 'unavailable') group.forEach(alone)
     else for (const { reject } of group) reject(error)
   }

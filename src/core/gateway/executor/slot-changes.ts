@@ -1,7 +1,4 @@
-/**
- * The durable records of what happens to a slot and the candidates it carries (contract §5,
- * robustness §3). Pure.
- */
+/** The records of what happens to a slot and its candidates (contract §5, robustness §3). Pure. */
 import { findProposed } from '../../chain/propose.js'
 import type { ChainReceipt, Hex } from '../../ports.js'
 import type { Candidate, CandidateFailure, CandidateSubmission } from '../../protocol/candidate.js'
@@ -39,9 +36,9 @@ function submitted(
 }
 
 /**
- * A signed transaction, before it is sent. The first one of a slot makes the submissions of those
- * that it carries `prepared`; one that leaves candidates out makes theirs `dropped`. `candidates`:
- * the slot's.
+ * The first transaction of a slot makes submissions `prepared`; one that leaves candidates out
+ * makes
+ * theirs `dropped`.
  */
 export function attemptChanges(
   slot: Slot,
@@ -64,10 +61,7 @@ export function attemptChanges(
   return [made, ...steps]
 }
 
-/**
- * A node took the transaction, or was seen to hold it. A cancellation says nothing new of
- * candidates.
- */
+/** A cancellation says nothing new of candidates. */
 export function sentChanges(
   slot: Slot,
   attempt: SlotAttempt,
@@ -146,7 +140,6 @@ export function indexedChanges(
   return changes
 }
 
-/** What becomes of a candidate when its slot ends. `again`: it stands in again. */
 export type SlotEnd =
   | RoundOutcome
   /** `isUnexplained`: its own proposal would have passed, in a transaction that reverted. */
@@ -162,10 +155,6 @@ export function notSelected({ progress }: Candidate): CandidateFailure {
   return failureOf(stageOf(progress), 'not_selected', detail)
 }
 
-/**
- * The slot ends in finalized state; each of these candidates ends too, or stands in again. One that
- * was executed by the slot stays as it is.
- */
 export function closeChanges(
   slot: Slot,
   outcome: SlotOutcome,

@@ -115,7 +115,6 @@ export function closeWithout(look: SlotLook, receipt?: ChainReceipt): Promise<fa
   return close(look, outcome, ends, [minedChange(look.slot, receipt)], failures)
 }
 
-/** What only the wallet's owner can have brought about. */
 const ownCodes: ReadonlySet<FailureCode> = new Set([
   'insufficient_balance',
   'insufficient_allowance',
@@ -125,8 +124,9 @@ const ownCodes: ReadonlySet<FailureCode> = new Set([
 ])
 
 /**
- * Whom a transaction that reverted is charged to: those whose own proposal failed in it. Where none
- * did, and the operator had no part in it either, nobody can tell who it was, and it is every one's.
+ * Those are charged whose own proposal failed in it. Where none did, and the operator had no part
+ * in
+ * it either, it is every one's.
  */
 function revertKind(
   ends: readonly CandidateEnd[],
@@ -183,8 +183,8 @@ export async function closeTaken(look: SlotLook): Promise<false> {
   const { executor, slot, alive, heads } = look
   const since = executor.takenSince.get(slot.id)
   if (since === undefined) executor.takenSince.set(slot.id, heads.latest.number)
-  // The node that reported the nonce may be ahead of the one that tells heads and receipts. What
-  // was its head has to be final here first.
+  // That node may be ahead of the one that tells heads and receipts: its head has to be final
+  // here.
   if (since === undefined || heads.finalized.number <= since) return false
   const newest = slot.attempts.at(-1)
   if (newest && !(await confirmsUsed(look, newest))) return false
@@ -200,7 +200,7 @@ export async function closeTaken(look: SlotLook): Promise<false> {
   return close(look, { kind: 'foreign', hash: null }, ends)
 }
 
-/** Blocks whose state a usual node still has; of older ones the finalized state has to tell. */
+/** Blocks whose state a usual node still has. */
 const rememberedStates = 100n
 
 interface MinedTransaction {
@@ -215,10 +215,6 @@ const failedWith = (code: FailureCode, detail: string, retryable?: boolean): Slo
   failure: failureOf('confirmation', code, detail, retryable),
 })
 
-/**
- * Replays the candidate's own proposal at the block of the transaction. In a `multicall` one that
- * would have passed alone is not to blame.
- */
 async function explainRevert(
   ports: QuestionChain,
   candidate: Candidate,
@@ -259,9 +255,7 @@ async function explainRevert(
   return failedWith(cause.code, cause.detail, cause.retryable)
 }
 
-/**
- * What the cause depends on may have changed within the block too: it is read where it reverted.
- */
+/** It may have changed within the block too: it is read where it reverted. */
 async function readCause(
   ports: QuestionChain,
   candidate: Candidate,
@@ -309,17 +303,13 @@ async function overtakenBy(
   if (proposal && isOwn(candidate, proposal)) return { kind: 'executed', proposal }
   if (proposal) return { kind: 'failed', failure: supersededFailure(proposal, 'confirmation') }
   const current = await unlessRefused(readRound(candidate.round.questionId, finalized.number))
-  // A question that is not in finalized state was asked after the transaction, or is gone: what
-  // becomes of its round is decided once that is final.
+  // Asked after the transaction, or gone: decided once that is final.
   if (current === undefined) return again
   const failure = advancedFailure(candidate, current, 'confirmation')
   return failure && { kind: 'failed', failure }
 }
 
-/**
- * The revert data of a call at the state after a block, else before it, and which; `undefined`
- * where it succeeds at both.
- */
+/** At the state after a block, else before it; `undefined` where it succeeds at both. */
 async function replay(
   chain: Chain,
   call: ChainCall,

@@ -16,7 +16,6 @@ import type { ChainFacts } from './slot.js'
 import type { FeeOffer } from './transaction.js'
 import { type GasCeilings, gasStandingOf, type WalletStanding } from './wallet-gas.js'
 
-/** Called by name after each durable step, for crash tests (R23). */
 export type Failpoint = (
   name: 'selected' | 'reserved' | 'prepared' | 'sent' | 'confirmed',
 ) => Promise<void>
@@ -32,56 +31,48 @@ export interface ExecutorPorts extends QuestionChain {
   readonly ceilings: GasCeilings
   offer(): Promise<FeeOffer | undefined>
   readonly maxBatch: number
-  /** Transactions that are not mined, at most: a node keeps few pending ones of one account. */
+  /** A node keeps few pending ones of one account. */
   readonly maxInFlight: number
   turn(): Promise<void>
-  /** The newest heads that were followed: the head of a step may have a successor by now. */
+  /** The head of a step may have a successor by now. */
   newestHeads(): Heads
   readonly failpoint: Failpoint
   judge(candidate: Candidate, heads: Heads): Promise<Judgement>
-  /** False where the candidate's round may be taken or over, as far as memory tells. */
   maybeOpen(candidate: Candidate): boolean
-  /** Whether its permit nonce was once seen spent; a reorganisation may have undone that. */
   maybeSpent(candidate: Candidate): boolean
 }
 
 export type Executor = ReturnType<typeof createExecutor>
 
-/** Isolated candidates; forgetting one costs one more reverted transaction. */
+/** Forgetting one costs one more reverted transaction. */
 const rememberedIsolated = 10_000
 
 export const createExecutor = (ports: ExecutorPorts) => ({
   ports,
   faults: createFaults(),
-  /** By hashes of transactions. */
   resends: new Map<Hex, Resend>(),
-  /** What a slot's first transaction is to carry. */
   loads: new Map<string, Load>(),
   /**
-   * Candidates that go in a transaction of their own, because one with several proposals reverted
-   * (domain §2.2); wallets that do are in the ledger.
+   * Go alone, because a transaction with several reverted (domain §2.2); wallets are in the
+   * ledger.
    */
   isolated: boundedCache<string, true>(rememberedIsolated),
-  /** Wallets of transactions that reverted and are not final; the ledger has them after that. */
+  /** Of transactions that reverted and are not final; the ledger has them after that. */
   reverting: new Set() as ReadonlySet<Address>,
-  /** Open slots whose transaction is mined and succeeded, at the head that is examined. */
+  /** Mined with success, at the head that is examined. */
   succeeded: new Set() as ReadonlySet<string>,
   doomed: new Set() as ReadonlySet<string>,
   takenSince: new Map<string, bigint>(),
-  /** The lowest nonce that nothing uses, and the head at which it was first seen. */
+  /** The lowest nonce that nothing uses. */
   gap: undefined as { readonly nonce: number; readonly since: bigint } | undefined,
-  /** The head at which the signer last gave no signature, and why; gone once it signs. */
   unsigned: undefined as { readonly head: bigint; readonly error: ProposerError } | undefined,
-  /** The gas limit that nodes refused as too high, and the head at which they did. */
   refusedGas: undefined as { readonly gas: bigint; readonly head: bigint } | undefined,
-  /** Head at which the count first held nonces that neither final state nor the ledger knows. */
   unknownNoncesSince: undefined as bigint | undefined,
 })
 
 export interface SlotLook {
   readonly executor: Executor
   readonly slot: Slot
-  /** The slot's candidates that no operator has rejected. */
   readonly alive: readonly Candidate[]
   readonly heads: Heads
   readonly shown: ChainFacts
@@ -92,7 +83,6 @@ export const mostFilled = 16
 /** A permit that ends sooner than this after the head would likely be mined too late. */
 const sendMarginSeconds = 5n
 
-/** Whether a permit ends too soon. The next block's time is at least the head's and the clock's. */
 export function isTooLate(
   { ports }: Executor,
   { deadline }: Candidate,
@@ -127,7 +117,7 @@ export function gasStandingIn({ ports }: Executor, wallet: Address): WalletStand
   return gasStandingOf(wallet, recorded, ports.ceilings, Number(latest.timestamp))
 }
 
-/** Keys of the rounds with an open slot, whoever its candidate is: a round has one slot (R3). */
+/** A round has one slot (R3), whoever its candidate is. */
 export function busyRounds(ledger: Pick<Ledger, 'slots' | 'byId'>): ReadonlySet<string> {
   const carried = ledger.slots().flatMap(({ candidateIds }) => candidateIds)
   return new Set(carried.flatMap((id) => ledger.byId(id)?.roundKey ?? []))

@@ -1,8 +1,3 @@
-/**
- * The executor's transactions: fees, signing, and reading our own signed bytes back (EIP-1559,
- * domain §8).
- */
-
 import {
   decodeFunctionData,
   encodeFunctionData,
@@ -30,12 +25,11 @@ export interface Fees {
 }
 
 /**
- * Fees for the next block and some after it, in wei: tip = max(node, chain's minimum), cap = twice
- * the base fee + tip, at most `ceilingWei`. `undefined` where the ceiling does not cover the next
- * block: the operator wants to wait then. With `replacing`, both are at least 12.5 % above those of
- * the attempt that is replaced (robustness §3). A proposal stays an eighth below the ceiling, so
- * that its cancellation can always replace it. A cancellation is wanted in the pool even where the
- * next block is too expensive for it.
+ * In wei: tip = max(node, chain's minimum), cap = twice the base fee + tip, at most `ceilingWei`;
+ * `undefined` where that does not cover the next block. `replacing`: both at least 12.5 % above
+ * (robustness §3). A proposal stays an eighth below the ceiling, so that its cancellation can
+ * always
+ * replace it, and that one is wanted in the pool even where the next block is too expensive.
  */
 export function feesFor(
   chainId: number,
@@ -63,8 +57,8 @@ export interface FeeOffer extends Fees {
 }
 
 /**
- * What a proposal would offer at the head: a wallet's code is tried with it, for it can see it. At
- * most `mostGas`; `undefined` where ceiling or balance allow no proposal. Rejects with `ChainError`.
+ * A wallet's code is tried with it, for it can see it. `undefined` where ceiling or balance allow
+ * none.
  */
 export async function offerFor(
   chain: Pick<Chain, 'tip' | 'balance'>,
@@ -105,18 +99,12 @@ const smallest = (one: bigint, other: bigint) => (one < other ? one : other)
 const largest = (...values: readonly bigint[]) =>
   values.reduce((one, other) => (smallest(one, other) === one ? other : one))
 
-/**
- * Room above the estimate: refunds make the needed limit larger than what is used in the end
- * (domain §8).
- */
+/** Refunds make the needed limit larger than what is used in the end (domain §8). */
 export function gasLimit(estimate: bigint): bigint {
   return (estimate * 120n + 99n) / 100n
 }
 
-/**
- * The raw bytes are for the store and the nodes alone, never for a log (R5). Rejects with
- * `ProposerError` where the key does not sign.
- */
+/** The raw bytes are for the store and the nodes alone (R5). */
 export async function signTransaction(
   signer: Signer,
   unsigned: UnsignedTransaction,
@@ -133,7 +121,7 @@ export async function signTransaction(
 const keptTransactions = 128
 const keptCalls = 4_096
 
-/** What decoding gave for the same text, kept: open slots are looked at with every step. */
+/** Open slots are looked at with every step. */
 function decodedOnce<K extends string, V extends {}>(
   most: number,
   decode: (text: K) => V,
@@ -156,10 +144,6 @@ export const readTransaction = decodedOnce(
   },
 )
 
-/**
- * The calldata that carries these `propose` calls: one alone goes as it is, several in one atomic
- * `multicall` (domain §2.2).
- */
 export function carrying(proposals: readonly Hex[]): Hex {
   const [only] = proposals
   if (only !== undefined && proposals.length === 1) return only
@@ -202,7 +186,6 @@ type WholeTransaction = UnsignedTransaction & {
   readonly accessList: readonly []
 }
 
-/** The parts of 65 bytes r‖s‖v, v 27 or 28. */
 export const splitSignature = (signature: Hex) => ({
   r: `0x${signature.slice(2, 66)}` as const,
   s: `0x${signature.slice(66, 130)}` as const,
@@ -226,9 +209,7 @@ const fields = [
 ] as const
 
 /**
- * What a remote signer gave back has to be the very transaction that it was asked for, signed by
- * the executor (EIP-1559, EIP-2), before it is stored. UsageError `signer_answer` names what is
- * wrong.
+ * It has to be the very transaction that was asked for, signed by the executor (EIP-1559, EIP-2).
  */
 export function signatureIn(answer: string, asked: WholeTransaction, address: Hex): Hex {
   const signed = parsed(answer)
@@ -258,7 +239,6 @@ function parsed(answer: string) {
   }
 }
 
-/** Comparable. What RLP leaves out is absent. */
 function textOf(value: unknown): string {
   if (value === undefined || value === '0x') return '0'
   if (Array.isArray(value)) return value.length === 0 ? '0' : `${value.length} entries`

@@ -1,7 +1,7 @@
 /**
- * What one wallet may cost the executor. Nobody else pays for a transaction that reverts, and what a
- * wallet's code, approval or balance is when it is mined only its owner knows. So gas that failed is
- * on record by wallet, and has a ceiling a day with what is on its way. Pure.
+ * What a wallet's code, approval or balance is when it is mined only its owner knows, and the
+ * executor
+ * pays for a revert: failed gas is on record by wallet, and has a ceiling a day. Pure.
  */
 import { defaultFailedGas, defaultProposalGas } from '../../chain/profiles.js'
 import { type Candidate, instant } from '../../protocol/candidate.js'
@@ -27,10 +27,7 @@ export const gasCeilingsOf = ({
 })
 
 const failureWindowSeconds = 86_400
-/**
- * So many of its own, and a wallet is stopped for the window. From the second on it waits, twice as
- * long each time.
- */
+/** So many of its own, and it is stopped for the window; from the second on it waits, doubling. */
 const mostFailures = 6
 const firstWaitSeconds = 60
 
@@ -40,7 +37,7 @@ export interface WalletStanding {
   readonly failedGas: bigint
   readonly isAlone: boolean
   readonly state: 'sends' | 'waits' | 'stopped'
-  /** Until when it waits, in Unix seconds of chain time; 0 where it does not. */
+  /** Unix seconds of chain time; 0 where it does not wait. */
   readonly untilSeconds: number
 }
 
@@ -81,7 +78,7 @@ const sumOf = (failures: readonly WalletFailure[]) =>
 export const failedGasOf = (recorded: readonly WalletFailure[], nowSeconds: number): bigint =>
   sumOf(recorded.filter(({ atSeconds }) => isWithin(atSeconds, nowSeconds)))
 
-/** When enough have left the window for the rest to weigh at most `most`; 0 where they do now. */
+/** 0 where they weigh no more now. */
 function freeAgain(
   failures: readonly WalletFailure[],
   weigh: (failure: WalletFailure) => bigint,
@@ -97,10 +94,6 @@ function freeAgain(
   return until
 }
 
-/**
- * Why a candidate that was found valid is not sent now, by what its wallet has cost: a sentence for
- * people. `undefined` where nothing is against it.
- */
 export function heldBack(
   { proposer, progress }: Pick<Candidate, 'proposer' | 'progress'>,
   ledger: Pick<LedgerFacts, 'failures'>,

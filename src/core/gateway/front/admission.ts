@@ -1,7 +1,7 @@
 /**
- * Admission of one signed authorization, single or batch item (§4.1 rule 3), in the order of
- * robustness §4: cheap before expensive (R19). The look-up of a replay comes before all that
- * changes with time.
+ * Of one signed authorization, single or item (§4.1 rule 3): cheap before expensive (R19), the
+ * look-up
+ * of a replay before all that changes with time (robustness §4).
  */
 import pLimit from 'p-limit'
 import type { Contracts } from '../../chain/round.js'
@@ -39,13 +39,9 @@ export type Judgment =
   | { readonly kind: 'replayed'; readonly candidate: Candidate }
   | { readonly kind: 'refused'; readonly refusal: Refusal }
 
-/**
- * What the checks came to. `ready` has passed all but conflict and commit, which `place` makes in
- * one step.
- */
+/** `ready` has passed all but conflict and commit, which `place` makes in one step. */
 type JudgedItem =
   | { readonly kind: 'refused'; readonly refusal: Refusal }
-  /** `mayRevive`: a failed one may go back to received, which writes. */
   | { readonly kind: 'known'; readonly id: string; readonly mayRevive: boolean }
   | { readonly kind: 'ready'; readonly candidate: NewCandidate }
 
@@ -53,10 +49,7 @@ const refused = (refusal: Refusal) => ({ kind: 'refused', refusal }) as const
 
 type ProposalForm = 'single' | 'batch'
 
-/**
- * Waits for the chain only for a question seen for the first time (contract §2). Rejects with
- * UnavailableError `state_unavailable`.
- */
+/** Waits for the chain only for a question seen for the first time (contract §2). */
 export async function findQuestion(
   view: ChainView,
   identifier: string,
@@ -135,7 +128,6 @@ export function permitRefusal(
   return fault && refuse(fault.code, fault.detail)
 }
 
-/** As far as that can be done without taking a place in the ledger. */
 async function judge(
   parts: AdmissionParts,
   exchange: Exchange,
@@ -219,8 +211,9 @@ async function judge(
 }
 
 /**
- * A payload that was admitted under a slug which names another question by now. Whoever sends it
- * has its signature, so its id is no secret.
+ * Admitted under a slug which names another question by now. The sender has its signature: its id
+ * is
+ * no secret.
  */
 async function heldElsewhere(
   ledger: Ledger,
@@ -235,17 +228,15 @@ async function heldElsewhere(
   )
 }
 
-/**
- * Whether `judge` may wait for the chain: for what is asked of it for the first time, and for what
- * a contract wallet says.
- */
+/** For what is asked of it for the first time, and for what a contract wallet says. */
 function asksChain({ view }: AdmissionParts, identifier: string, proposer: Address): boolean {
   return view.known(identifier) === undefined || view.knownCode(proposer) !== false
 }
 
 /**
- * As the chain would judge it (domain §3.3): accounts without code by recovery, all others by
- * EIP-1271. What memory says of the code may be a minute old: it may accept, it refuses nobody.
+ * As the chain would (domain §3.3). What memory says of the code may be a minute old: it may
+ * accept,
+ * it refuses nobody.
  */
 async function isAuthorized(
   { view, recover }: AdmissionParts,
@@ -265,8 +256,8 @@ async function isAuthorized(
 }
 
 /**
- * The place is taken before this returns its promise: callers that need an order call in that
- * order and await later, so that their commits share one sync.
+ * The place is taken before this returns: callers that need an order await later, to share one
+ * sync.
  */
 function place(
   { ledger, view }: AdmissionParts,
@@ -318,10 +309,7 @@ async function conflict(
   )
 }
 
-/**
- * Whoever sends the exact payload of an earlier round has its signature, so its id is no secret
- * (§3 rule 3).
- */
+/** Whoever sends it has its signature, so its id is no secret (§3 rule 3). */
 function roundAdvanced(candidateId: string): Refusal {
   return refuse(
     'round_advanced',
@@ -338,9 +326,8 @@ interface SubmittedItem {
 export const itemsAtOnce = 8
 
 /**
- * Judges and commits the authorizations of a call, one or many. Checks run side by side. Places are
- * taken in input order, so that of two items for one question the first one wins (contract §4).
- * They do not wait for each new one's commit, so that they share few syncs. Never rejects.
+ * Checks run side by side; places are taken in input order (contract §4), and commits share few
+ * syncs.
  */
 export async function submitAll(
   parts: AdmissionParts,
@@ -348,7 +335,6 @@ export async function submitAll(
   form: ProposalForm,
   items: readonly SubmittedItem[],
 ): Promise<readonly Judgment[]> {
-  // Where no more than these can ask the chain there is nothing to limit.
   const limit =
     items.length > itemsAtOnce
       ? pLimit(itemsAtOnce)
@@ -369,7 +355,6 @@ export async function submitAll(
     const placing =
       judged.kind === 'refused' ? Promise.resolve(judged) : place(parts, judged).catch(failedItem)
     placed.push(placing)
-    // A candidate that may come back is read from the disk before it takes its place.
     if (judged.kind === 'known' && parts.ledger.byId(judged.id)?.retryable) await placing
   }
   return Promise.all(placed)

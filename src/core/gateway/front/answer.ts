@@ -11,7 +11,6 @@ export interface RouteAnswer {
   readonly body: string
   readonly code?: WireCode
   readonly headers?: Readonly<Record<string, string>>
-  /** Of a refusal: what `body` and `headers` were made of. */
   readonly refusal?: Refusal
 }
 
@@ -31,10 +30,7 @@ export function refusalAnswer(refusal: Refusal): RouteAnswer {
   }
 }
 
-/**
- * A bug of ours, or a store whose last write is unknown: nothing is shown but the id under which it
- * is logged (robustness §4).
- */
+/** Nothing is shown but the id under which it is logged (robustness §4). */
 function internalError(requestId: string): Refusal {
   return refuse(
     'internal_error',
@@ -43,9 +39,9 @@ function internalError(requestId: string): Refusal {
 }
 
 /**
- * The refusal that an error of the store or the chain view stands for, or `undefined` for anything
- * else, which is a bug. A failed sync (`store_failed`) has an unknown outcome and must not read
- * like a 503 (R10, contract §2).
+ * `undefined` is a bug. A failed sync (`store_failed`) has an unknown outcome and must not read
+ * like a
+ * 503 (R10, contract §2).
  */
 export function refusalOf(error: unknown, requestId: string): Refusal | undefined {
   if (!(error instanceof ProposerError)) return undefined
@@ -88,13 +84,11 @@ export interface Exchange {
   bug: RequestRecord['bug']
   reservedBytes: number
   isReceipted: boolean
-  /** `Content-Digest` of the request, once it was found to be that of its body. */
   requestDigest: string | undefined
-  /** Milliseconds that it has waited for its turns so far, from when it could have been read. */
   waitedMs: number
 }
 
-/** Notes a bug. The message stays out: it may quote what was sent (R5). */
+/** The message stays out: it may quote what was sent (R5). */
 function noteBug(exchange: Pick<Exchange, 'bug'>, error: unknown): void {
   if (!(error instanceof Error)) {
     exchange.bug = { name: typeof error, frames: [] }
@@ -107,11 +101,7 @@ function noteBug(exchange: Pick<Exchange, 'bug'>, error: unknown): void {
   }
 }
 
-/**
- * At most 512 bytes of what a URI's path may hold, but no percent sign, and no empty or dot segment
- * (robustness §4). The rest is no path of ours; a malformed identifier in a known path is 400
- * (contract §9).
- */
+/** 512 bytes, no percent sign, no empty or dot segment (robustness §4). */
 export function isPlainPath(target: string): boolean {
   return target.length <= 512 && /^(\/(?!\.{1,2}(\/|$))[\w.~!$&'()*+,;=:@-]+)+$/.test(target)
 }

@@ -1,8 +1,3 @@
-/**
- * The three batch routes (§4.2, contract §4): a whole-call schema, then items side by side, answers
- * in input order.
- */
-
 import pLimit from 'p-limit'
 import { batchSigningDataOf } from '../../chain/round.js'
 import type { Hex } from '../../ports.js'
@@ -61,7 +56,7 @@ export function batchRoutes(
   }
 }
 
-/** Results in input order; an item's failure is its own: siblings go on (§4.2 rule 3). */
+/** An item's failure is its own (§4.2 rule 3). */
 function eachItem(
   exchange: Exchange,
   items: readonly string[],

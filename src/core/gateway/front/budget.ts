@@ -1,11 +1,11 @@
 import type { SharedWindows } from '../../storage/postgres/windows.js'
 
 /**
- * The item budget (§8, contract §2): fixed windows, one per client address and one for all. Time is
- * passed in, in monotonic milliseconds (R13); windows live in memory, a restart opens new ones.
+ * Fixed windows, per client address and for all (§8, contract §2), in monotonic milliseconds
+ * (R13).
  */
 
-/** No valid call has more items (§8); what else a call claims to have is its own cost. */
+/** No valid call has more items (§8). */
 export const mostSharedItems = 100
 
 export interface BudgetLimits {
@@ -14,24 +14,22 @@ export interface BudgetLimits {
   readonly globalItems: number
 }
 
-/** What a charge came to, reported for the tighter of the two windows. Seconds are rounded up. */
 export interface Charge {
   readonly admitted: boolean
   readonly limitItems: number
   readonly remainingItems: number
   readonly resetSeconds: number
-  /** Only when refused: whole seconds ≥ 1 until every window that refused has ended. */
+  /** Only when refused: until every window that refused has ended. */
   readonly retryAfterSeconds: number | undefined
-  /** Of a shared store: the end of its log, up to which the call has to know everything. */
+  /** Of a shared store: up to here the call has to know everything. */
   readonly logEnd?: number
 }
 
 export interface Budget {
   /**
-   * Spends `items` (≥ 1) from both windows of a client: whole from its own, and from that of all
-   * what its own had left, at most the entries of one valid batch. A refused charge is spent too
-   * (§8 rule 4), so that hammering never pays, and only for the hammerer. A window opens with the
-   * first charged call after the last one ended. Rejects with StorageError where the windows lie in a store that cannot be reached.
+   * Whole from the client's window; from that of all what its own had left, at most one valid
+   * batch. A
+   * refused charge is spent too (§8 rule 4): hammering never pays, and only for the hammerer.
    */
   charge(client: string, items: number, nowMs: number): Charge | Promise<Charge>
   spent(client: string, nowMs: number): boolean
@@ -49,7 +47,7 @@ interface Window {
   readonly spentItems: number
 }
 
-/** Memory for clients is bounded (R17); at ~100 bytes an entry this is about 7 MB. */
+/** About 7 MB (R17). */
 const rememberedClients = 65_536
 
 export function createBudget(limits: BudgetLimits, maxClients = rememberedClients): MemoryBudget {
@@ -67,8 +65,7 @@ export function createBudget(limits: BudgetLimits, maxClients = rememberedClient
     charge(client, items, nowMs) {
       const known = clients.get(client)
       const own = spend(known, items, nowMs)
-      // A new window goes to the end of the map: its first entry is always the window that opened
-      // longest ago.
+      // A new window goes to the end of the map: its first entry opened longest ago.
       if (own.startMs !== known?.startMs) clients.delete(client)
       clients.set(client, own)
       if (clients.size > maxClients) {
@@ -158,7 +155,6 @@ export function sharedBudget(
       everyone = { spentItems: charged.everyone.spentItems, endsAtMs }
       return { ...chargeOf(limits, charged.own, charged.everyone), logEnd: charged.end }
     },
-    // Nothing is known before the store was asked.
     spent: () => false,
     spentByAll: (atMs) => (endsInMs(atMs) > 0 ? everyone.spentItems : 0),
     endsInMs,

@@ -1,9 +1,6 @@
-/**
- * Whose budget a call spends: the client's address in normal form, seen through trusted proxies
- * (robustness §5).
- */
+/** Whose budget a call spends, seen through trusted proxies (robustness §5). */
 
-/** An IPv4 or IPv6 address as 32 or 128 binary digits. */
+/** 32 or 128 binary digits. */
 type AddressBits = string
 
 interface Cidr {
@@ -16,10 +13,7 @@ const bitsOf = (parts: readonly number[], width: number): AddressBits =>
 
 const mappedPrefix = bitsOf([0, 0, 0, 0, 0, 0xffff], 16)
 
-/**
- * The bits of an IPv4 or IPv6 address, or `undefined`. IPv4-mapped IPv6 is IPv4; a zone id is
- * dropped.
- */
+/** IPv4-mapped IPv6 is IPv4; a zone id is dropped. */
 export function parseAddress(text: string): AddressBits | undefined {
   if (/^\d{1,3}(\.\d{1,3}){3}$/.test(text)) {
     const bytes = text.split('.').map(Number)
@@ -38,7 +32,6 @@ export function parseAddress(text: string): AddressBits | undefined {
   return bits.startsWith(mappedPrefix) ? bits.slice(mappedPrefix.length) : bits
 }
 
-/** A bare address stands for itself. */
 export function parseCidr(text: string): Cidr | undefined {
   const [address = '', length, ...rest] = text.split('/')
   const bits = parseAddress(address)
@@ -51,10 +44,11 @@ export function parseCidr(text: string): Cidr | undefined {
 }
 
 /**
- * The client a call is charged to. `socketAddress` is the peer of the connection, `forwardedFor`
- * the X-Forwarded-For header. The header counts only as far as the hops that wrote it are trusted:
- * from the right, the first untrusted one is the client. A list that breaks off or runs out leaves
- * the last hop that was trusted. IPv6 counts per /64, which is what one subscriber has.
+ * X-Forwarded-For counts only as far as the hops that wrote it are trusted: from the right, the
+ * first
+ * untrusted one is the client; where the list runs out, the last that was trusted. IPv6 counts
+ * per
+ * /64, which is what one subscriber has.
  */
 export function clientKey(
   socketAddress: string,

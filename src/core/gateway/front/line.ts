@@ -4,21 +4,20 @@ import type { RecoverPublicKey } from '../../protocol/recovered.js'
 import type { Exchange } from './answer.js'
 
 /**
- * Work that waits for its turn, and what of it has waited too long (robustness §5). Clients are
- * served in turn, one piece of work each, so that one with a thousand connections keeps nobody
- * waiting but itself. As with CoDel, a long wait alone is no fault: a burst, or a pause that is over,
- * is worked off. A client's line *stands* once for a whole interval nothing left it that had waited
- * less than the target. Then what has waited longer than the target is refused, all else is served.
- * Time is passed in, in monotonic milliseconds (R13).
+ * Clients are served in turn, one piece of work each (robustness §5). As with CoDel, a long wait
+ * alone
+ * is no fault. A client's line *stands* once for a whole interval nothing left it that had waited
+ * less
+ * than the target: then what has waited longer is refused. Monotonic milliseconds (R13).
  */
 
 /**
- * Who is refused comes back after a second at the earliest (`Retry-After`): to be served after less
- * than that is always better for him.
+ * Who is refused comes back after a second at the earliest: to be served after less is better for
+ * him.
  */
 export const lineLimits = { targetMs: 1_000, intervalMs: 1_000 } as const
 
-/** Clients without waiting work whose lines are remembered as slow (R17). */
+/** R17. */
 const rememberedLines = 1_024
 
 interface Turn<Work> {
@@ -28,10 +27,8 @@ interface Turn<Work> {
 }
 
 interface WaitingLine<Work> {
-  /** Work of a client that waits since `sinceMs`: from when it could have been read. */
   add(client: string, work: Work, sinceMs: number): void
   next(nowMs: number): Turn<Work> | undefined
-  /** The turn of work that comes when nothing waits: it does not wait at all, but may be late. */
   pass(client: string, sinceMs: number, nowMs: number): boolean
   readonly length: number
 }
@@ -46,7 +43,6 @@ interface OwnLine<Work> {
   at: number
 }
 
-/** Since when all that left a client's line had waited too long, and when the last of it left. */
 interface Slow {
   readonly sinceMs: number
   readonly lastMs: number
@@ -65,7 +61,6 @@ export function createLine<Work>(limits: {
     const before = slow.get(client)
     slow.delete(client)
     if (waitedMs < limits.targetMs) return false
-    // What was long ago tells nothing of now.
     const isGoingOn = before !== undefined && nowMs - before.lastMs <= limits.intervalMs
     const sinceMs = isGoingOn ? before.sinceMs : nowMs
     slow.set(client, { sinceMs, lastMs: nowMs })
@@ -110,7 +105,7 @@ export function createLine<Work>(limits: {
 }
 
 export const gateLimits = {
-  /** A round as long as this lets no more calls pass: 2,000 looks at the state. */
+  /** 2,000 looks at the state. */
   roundMs: 100,
   callsPerRound: 64,
 } as const
@@ -120,20 +115,16 @@ interface GateParts {
   readonly clock: Pick<Clock, 'monotonicMs'>
 }
 
-/**
- * Whether a client's call, which waits since `sinceMs`, may go on; `false` where it has waited too
- * long. Answers at once where nothing waits.
- */
+/** `false` where it has waited too long. Answers at once where nothing waits. */
 export type Gate = (client: string, sinceMs: number) => boolean | Promise<boolean>
 
 /**
- * A call that waits here costs memory that one in its socket does not. So all pass, but in a
- * round of the event loop that takes long: then the rest waits for the next rounds, clients in
- * turn.
+ * A call that waits here costs memory that one in its socket does not: all pass, but in a round
+ * of the
+ * event loop that takes long.
  */
 export function createGate({ yieldToEvents, clock }: GateParts): Gate {
   const line = createLine<(goOn: boolean) => void>(lineLimits)
-  /** When the round began, as far as calls tell; `undefined` without calls. */
   let roundMs: number | undefined
 
   async function followRounds(): Promise<void> {
@@ -177,10 +168,6 @@ export interface RecoveryParts {
   readonly clock: Pick<Clock, 'monotonicMs'>
 }
 
-/**
- * `recover` in its client's turn; UnavailableError `server_busy` where the call has waited too
- * long.
- */
 export type QueuedRecovery = (
   call: Pick<Exchange, 'client' | 'waitedMs'>,
   ...asked: Recovery['asked']
@@ -189,9 +176,8 @@ export type QueuedRecovery = (
 export const tooLong = 'the gateway is overloaded and this call has waited too long'
 
 /**
- * Recovering keys costs more than all other checks of a submission together: a long queue is
- * worked off in slices, and looks at the state and replays go before new admissions (robustness
- * §5).
+ * Recovering keys costs more than all other checks together: looks and replays go first
+ * (robustness §5).
  */
 export function createRecoveries({ recover, yieldToEvents, clock }: RecoveryParts): QueuedRecovery {
   const line = createLine<Recovery>(lineLimits)
@@ -199,7 +185,6 @@ export function createRecoveries({ recover, yieldToEvents, clock }: RecoveryPart
 
   async function drain(): Promise<void> {
     isDraining = true
-    // Whatever the same step asks for comes together.
     await undefined
     while (line.length > 0) {
       let nowMs = clock.monotonicMs()

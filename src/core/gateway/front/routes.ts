@@ -1,7 +1,7 @@
 /**
- * A call in, an answer out (§4). Every route goes through the same steps in one order (robustness
- * §4). Route, method, path parameters, headers, body bytes, strict JSON, charge, schema; the rest
- * is the route's own.
+ * Every route goes through the same steps in one order (§4, robustness §4): method, path,
+ * headers, body
+ * bytes, strict JSON, charge, schema.
  */
 import type { Hash } from '../../ports.js'
 import { type Answered, BodyError } from '../../protocol/call.js'
@@ -34,10 +34,10 @@ export interface Steps {
   readonly budget: Budget
   readonly catchUp?: ((logEnd: number | undefined) => Promise<void>) | undefined
   readonly nowMs: () => number
-  /** Why no new call is taken now, or `undefined` (robustness §4: shutting down). */
+  /** Shutting down (robustness §4). */
   readonly closed: () => Refusal | undefined
   readonly gate: Gate
-  /** Holds one of the places in flight while `work` runs; `undefined`: none is left for it. */
+  /** `undefined`: no place is left. */
   readonly inFlight: (
     exchange: Exchange,
     work: () => Promise<RouteAnswer>,
@@ -58,10 +58,6 @@ interface Match {
 }
 type Params = Readonly<Record<string, string>>
 
-/**
- * The more special path first. Never rejects, and never answers without a body in the documented
- * form.
- */
 export function createRoutes(
   handlers: Handlers,
   steps: Steps,
@@ -125,7 +121,7 @@ function wrongMethod(allow: string): RouteAnswer {
   return { ...answer, headers: { allow } }
 }
 
-/** CORS preflight, for configured origins only and free of charge (contract §2, §7). */
+/** For configured origins only and free of charge (contract §2, §7). */
 function preflight(steps: Steps, { call }: Exchange, allow: string): RouteAnswer | undefined {
   const origin = call.header('origin')
   if (call.method !== 'OPTIONS' || origin === undefined || !steps.corsOrigins.includes(origin))
@@ -141,7 +137,7 @@ function preflight(steps: Steps, { call }: Exchange, allow: string): RouteAnswer
   }
 }
 
-/** A charged route. Whatever refuses before the charge costs one item (contract §2). */
+/** Whatever refuses before the charge costs one item (contract §2). */
 async function charged(
   steps: Steps,
   { operation, run }: Route,
@@ -194,10 +190,7 @@ function judgedBody(
   return { refusal: refusalAnswer(refuse(code, detail, errors && { errors })) }
 }
 
-/**
- * Waits for the call's turn, whatever it is: answers that are free take time too. The refusal where
- * it has waited too long; charged calls alone get it.
- */
+/** Answers that are free wait too; the refusal is for charged calls alone. */
 async function lateness({ gate, nowMs }: Steps, exchange: Exchange): Promise<Refusal | undefined> {
   const sinceMs = nowMs() - exchange.waitedMs
   const goesOn = await gate(exchange.client, sinceMs)
@@ -215,10 +208,7 @@ async function chargedRefusal(
   return refusalAnswer(refusal)
 }
 
-/**
- * Spends items; the 429 where the budget does not hold them. In process nothing is charged
- * (contract §6).
- */
+/** In process nothing is charged (contract §6). */
 async function charge(
   steps: Steps,
   exchange: Exchange,
@@ -229,7 +219,6 @@ async function charge(
     exchange.charge = await steps.budget.charge(exchange.client, items, steps.nowMs())
     if (!exchange.charge.admitted) return refusalAnswer(overBudget(exchange))
   }
-  // What any gateway on this store has answered is known before this one answers.
   await steps.catchUp?.(exchange.charge?.logEnd)
   return undefined
 }
@@ -363,7 +352,7 @@ function respond(steps: Steps, exchange: Exchange, given: RouteAnswer): Answered
   }
 }
 
-/** The same 503 with a time of its own to come back, drawn from the random id of its call. */
+/** With a time of its own to come back. */
 function spreadAnswer(
   { requestId }: Exchange,
   { headers }: RouteAnswer,

@@ -1,4 +1,3 @@
-/** The four single-proposal routes (§4.1, contract §3). */
 import { type Contracts, domainOf } from '../../chain/round.js'
 import { type Candidate, instant, type Prospects, wireStatus } from '../../protocol/candidate.js'
 import { UnavailableError } from '../../protocol/errors.js'
@@ -70,8 +69,9 @@ function acknowledgement(candidate: Candidate) {
 }
 
 /**
- * The identifier scopes the look-up (§4.1 rule 4). By question id nothing but the ledger is asked,
- * so that a candidate can be followed while the chain's state is unknown.
+ * By question id nothing but the ledger is asked, so that a candidate can be followed while the
+ * chain's
+ * state is unknown (§4.1 rule 4).
  */
 async function status(
   parts: AdmissionParts,
@@ -84,8 +84,8 @@ async function status(
     return shown(parts, candidate)
   const question = await lookUp(view, identifier)
   if (question === undefined) return refusalAnswer(questionNotFound())
-  // Which question a slug names has to be known; what is not held under a question id is not found,
-  // whatever the chain says.
+  // What is not held under a question id is not found, whatever the chain says; a slug has to be
+  // known.
   if (question instanceof UnavailableError && !isQuestionId(identifier)) throw question
   if (candidate && 'round' in question && isOfRequest(candidate, question))
     return shown(parts, candidate)
@@ -99,10 +99,7 @@ async function status(
   )
 }
 
-/**
- * Whether a candidate is of the question's request, under whichever of its ids (domain §10). Rounds
- * of a request of kind `direct` are questions of their own.
- */
+/** Under whichever of its ids (domain §10). Rounds of kind `direct` are questions of their own. */
 function isOfRequest(
   { round }: Candidate,
   { questionId, ref, round: { kind } }: Question,
@@ -140,7 +137,6 @@ async function prospects(
   { proposer, round }: Candidate,
 ): Promise<Prospects> {
   const question = view.faults().length > 0 ? undefined : await lookUp(view, round.questionId)
-  // A round that cannot be found out now cannot be submitted to now.
   if (question === undefined || question instanceof UnavailableError || !takesProposals(question))
     return { canResubmit: false, roundIsOpen: false }
   const isTaking =

@@ -1,7 +1,7 @@
 /**
- * Folding a store, and what is kept of the records that the fold replaces: their facts and their
- * times, as `past` records. No state follows from those; whoever asks what happened reads them as
- * if they still lay where they were.
+ * Folding a store. Facts and times of what is folded are kept as `past` records, from which no
+ * state
+ * follows.
  */
 
 import type { Candidate } from '../../protocol/candidate.js'
@@ -21,7 +21,6 @@ import {
 
 interface DatedRecord {
   readonly atMs: number
-  /** `candidate.received` and `candidate.whole` are about a candidate, all else is a change. */
   readonly event: LedgerRecord
 }
 
@@ -34,7 +33,7 @@ export function datedRecord(record: Pick<StoredRecord, 'kind' | 'data' | 'timeMs
 
 type Past = Extract<LedgerRecord, { kind: 'past' }>
 
-/** What an operator's change is about: the last word on each subject is kept for good. */
+/** The last word on each subject is kept for good. */
 function subjectOf(change: Change): string | undefined {
   switch (change.kind) {
     case 'allowlist.set':
@@ -54,7 +53,7 @@ function subjectOf(change: Change): string | undefined {
   }
 }
 
-/** The change that a record was; `undefined` where the fold says all that it said. */
+/** `undefined` where the fold says all that it said. */
 function changeOf(event: LedgerRecord): Change | undefined {
   if ('folded' in event && event.folded === true) return undefined
   switch (event.kind) {
@@ -67,7 +66,6 @@ function changeOf(event: LedgerRecord): Change | undefined {
     case 'past':
       return undefined
     case 'candidate.whole': {
-      // An exact replay put the candidate back (contract §5).
       const { id, progress } = event.candidate
       return { kind: 'candidate.progress', id, progress }
     }
@@ -148,11 +146,7 @@ function headRecords(state: LedgerState): readonly LedgerRecord[] {
   return records
 }
 
-/**
- * Closed slots and superseded progress go. What was written at `keepSinceMs` (Unix milliseconds)
- * or later is kept as `past`, but for raw bytes. Appends go on meanwhile; a crash leaves the old
- * or the new files whole.
- */
+/** Appends go on meanwhile; a crash leaves the old or the new files whole. */
 export async function compactLedger(
   log: CompactableLog,
   state: LedgerState,
@@ -231,7 +225,6 @@ export function linesOf(state: LedgerState): { lines(): Generator<string> } {
   }
 }
 
-/** When and why admission was switched last, which the fold of it does not say. */
 function lastDecision({ admissionEnabled, admissionDecision }: LedgerState): LedgerRecord[] {
   if (admissionDecision === undefined) return []
   const { atMs, ...words } = admissionDecision

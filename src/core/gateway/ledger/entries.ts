@@ -1,17 +1,13 @@
-/**
- * Every candidate of a store by its id and by its payload: those that live as objects, those at
- * their end in columns.
- */
 import type { Candidate, CandidateState } from '../../protocol/candidate.js'
 import type { RecordPosition } from '../../storage/record-log.js'
 import type { CandidateRef } from './ledger.js'
 
-/** What stays in memory of a candidate. `live` only while it is active or its slot is open. */
+/** `live` only while it is active or its slot is open. */
 export interface CandidateEntry extends CandidateRef {
   status: CandidateState
   retryable: boolean
   receivedAt: RecordPosition
-  /** Where its newest progress lies; -1 while there is none. */
+  /** -1 while there is none. */
   progressAt: RecordPosition
   live: Candidate | undefined
 }
@@ -22,7 +18,7 @@ const bySequence = (one: CandidateRef, other: CandidateRef) => one.sequence - ot
 
 export function newEntries() {
   const ended = newEndedTable()
-  /** The live ones, and those with keys of another form than this version gives them. */
+  /** And those with keys of another form than this version gives them. */
   const near = new Map<string, CandidateEntry>()
   const nearByIdentity = new Map<string, CandidateEntry>()
   const keep = (entry: CandidateEntry) => {
@@ -67,12 +63,11 @@ export function newEntries() {
       leaveEnded(ended, entry.id)
       keep(entry)
     },
-    /** Takes in, or keeps more cheaply, what changes no more. */
     putEnded(entry: CandidateEntry): void {
       if (!putEnded(ended, entry)) keep(entry)
       else if (near.delete(entry.id)) nearByIdentity.delete(entry.identity)
     },
-    /** All of them as they are now, for a walk that takes its time, in an order that stays. */
+    /** As they are now, for a walk that takes its time. */
     cut(): {
       readonly size: number
       entries(): Generator<CandidateEntry>
@@ -111,7 +106,7 @@ interface EndedRef extends CandidateRef {
 }
 
 interface Columns {
-  /** id, payload identity and round key of a row: 16 bytes each, as four words. */
+  /** id, payload identity and round key: 16 bytes each, as four words. */
   keys: Uint32Array
   sequences: Float64Array
   receivedAt: Float64Array
@@ -120,16 +115,14 @@ interface Columns {
 }
 
 /**
- * Candidates at their end, a hundred bytes each: columns of numbers, found by open addressing. A
- * million objects in maps take four times the memory, and the garbage collector's time with it.
+ * A hundred bytes each, found by open addressing. A million objects in maps take four times the
+ * memory,
+ * and the garbage collector's time with it.
  */
 interface EndedTable extends Columns {
   rows: number
   absent: number
-  /**
-   * Row + 1 by the last word of a key, which is as good as random; 0 is free. At most half of the
-   * places are taken.
-   */
+  /** Row + 1 by the last word of a key; 0 is free. At most half of the places are taken. */
   byId: Uint32Array
   byIdentity: Uint32Array
 }
@@ -172,12 +165,11 @@ const newEndedTable = (): EndedTable => ({
 
 const wanted = new Uint32Array(keyWords)
 
-/** The value of a lowercase hex digit by its character, -1 for every other. */
 const digits = Int8Array.from({ length: 128 }, (_, code) =>
   '0123456789abcdef'.indexOf(String.fromCharCode(code)),
 )
 
-/** A key as text: its length, and where each four of its 32 lowercase hex digits begin. */
+/** Where each four of its 32 lowercase hex digits begin. */
 interface KeyForm {
   readonly length: number
   readonly places: readonly number[]
@@ -190,7 +182,7 @@ const uuidForm: KeyForm = {
   hyphens: [8, 13, 18, 23],
 }
 
-/** Reads a key into `wanted` from `at` on. False for any other text. A million are read in a row. */
+/** False for any other text. A million are read in a row. */
 function readKey(text: string, at: number, form: KeyForm): boolean {
   const { length, places, hyphens } = form
   if (text.length !== length) return false
@@ -293,7 +285,6 @@ const endedByIdentity = (table: EndedTable, identity: string): EndedRef | undefi
     readKey(identity, identityAt, plainForm) ? find(table, table.byIdentity, identityAt) : -1,
   )
 
-/** Takes a candidate in, or again. False where its keys are not of the form of this version. */
 export function putEnded(table: EndedTable, ref: EndedRef): boolean {
   if (!readKey(ref.id, idAt, uuidForm)) return false
   if (!readKey(ref.identity, identityAt, plainForm)) return false
@@ -340,10 +331,7 @@ function countEnded(table: EndedTable, counts: Record<CandidateState, number>): 
     counts[states[(table.flags[row] ?? 0) & 0x0f] ?? 'failed'] += 1
 }
 
-/**
- * From the highest sequence number down; few of a million are built where the caller stops. As a
- * compaction leaves them they are in order already.
- */
+/** Few of a million are built where the caller stops. A compaction leaves them in order. */
 function* newestEnded(table: EndedTable): Generator<EndedRef> {
   const { rows, sequences } = table
   const keys = new Float64Array(rows)
@@ -370,7 +358,6 @@ function cutEnded(table: EndedTable): EndedCut {
   }
 }
 
-/** Tells the new position of a row's records; what was written since `before` stays. */
 function moveEnded(
   { receivedAt, progressAt }: EndedTable,
   before: Pick<EndedRef, 'receivedAt' | 'progressAt'>,

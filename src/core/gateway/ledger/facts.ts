@@ -1,13 +1,10 @@
-/** What a ledger answers from its folded state, and the ledger that only answers (R24). */
-
 import { ProposerError, StorageError } from '../../protocol/errors.js'
 import type { RecordLog, RecordLogReader } from '../../storage/record-log.js'
 import type { Ledger, LedgerFacts, LedgerSettings, StoreInfo } from './ledger.js'
 import { activeOf, dayOf, type LedgerState, nonceKeyOf, roundKeyOf, wholeOf } from './state.js'
 
 /**
- * A store opened for looking only (R24); the configured allowlist stands in where it does not
- * exist yet.
+ * For looking only (R24); the configured allowlist stands in where the store does not exist yet.
  */
 export function ledgerReader(
   log: Pick<RecordLogReader, 'read' | 'close'>,
@@ -72,7 +69,6 @@ export function ledgerOf(
       try {
         return (await log.read(at)).timeMs
       } catch (error) {
-        // A compaction has folded it meanwhile.
         if (error instanceof ProposerError && error.code === 'position_retired') return undefined
         throw error
       }

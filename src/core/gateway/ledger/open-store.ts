@@ -1,4 +1,3 @@
-/** A store's log, the state folded from it, and the ledger on both. */
 import type { Clock, Files, Hash, Random, SqlDatabase } from '../../ports.js'
 import { openLog } from '../../storage/log.js'
 import { inspectSharedLog, storeBytes } from '../../storage/postgres/inspect.js'
@@ -36,7 +35,7 @@ interface OpenOptions extends Pick<LogOptions, 'fence' | 'onNote'> {
   settings(isNew: boolean): Promise<LedgerSettings>
 }
 
-/** Under a lock that the caller holds. Closing its ledger closes the log. */
+/** Under a lock that the caller holds. */
 export async function openStore(
   { clock, random, hash, files }: StorePorts,
   folder: string,
@@ -57,10 +56,7 @@ export async function openStore(
   }
 }
 
-/**
- * As one more writer of a database whose tables are there. Folding keeps every record, and writes
- * what the next opening starts from.
- */
+/** Folding keeps every record, and writes what the next opening starts from. */
 export async function openSharedStore(
   ports: Pick<StorePorts, 'clock' | 'random'>,
   database: SqlDatabase,
@@ -115,7 +111,6 @@ export async function readStore(
   }
 }
 
-/** The same for looking only, of a store in a database: it joins nobody and writes nothing. */
 export async function readSharedStore(
   ports: Pick<StorePorts, 'clock' | 'random'>,
   database: SqlDatabase,

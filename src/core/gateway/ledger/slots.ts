@@ -3,10 +3,6 @@ import type { Slot, SlotAttempt, SlotChange } from './ledger.js'
 
 export type OpenSlots = Map<string, Slot>
 
-/**
- * Applies a change to the open slots; hands back the slot as it is now, or as it was when it was
- * closed. `undefined` for a change of a slot that is not open.
- */
 export function foldSlot(slots: OpenSlots, change: SlotChange): Slot | undefined {
   if (change.kind === 'slot.opened') return set(slots, change.slot)
   const slot = slots.get(change.slotId)
@@ -40,8 +36,8 @@ export const attemptOf = (slot: Slot | undefined, hash: string | null): SlotAtte
   slot?.attempts.find((attempt) => attempt.hash === hash)
 
 /**
- * What a signed transaction is beside the one before it under its nonce. A trim leaves candidates
- * out that could only revert, `anew` replaces one that no node has taken. Names are of the wire.
+ * `trim` leaves candidates out, `anew` replaces one that no node has taken. Names are of the
+ * wire.
  */
 export type SignedAs = 'first' | 'fee_bump' | 'trim' | 'anew' | 'cancel'
 

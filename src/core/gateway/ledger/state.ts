@@ -1,6 +1,5 @@
 /**
- * The state that a ledger's records fold into. Every durable record passes through `apply` in log
- * order, at start-up and while serving alike, so that there is one meaning of a record.
+ * Every durable record passes through `apply` in log order, at start-up and while serving alike.
  */
 
 import type { Implementation } from '../../chain/implementations.js'
@@ -36,7 +35,7 @@ import { foldSlot, isSlotChange, type OpenSlots } from './slots.js'
 
 type ReceivedData = Omit<Candidate, 'progress'>
 
-/** Written by a compaction, which keeps what it stands for as `past`. */
+/** By a compaction. */
 interface Folded {
   readonly folded?: true
 }
@@ -47,11 +46,10 @@ export type LedgerRecord =
   | (Change & Folded)
   | { readonly kind: 'store.opened'; readonly info: StoreInfo }
   | { readonly kind: 'candidate.received'; readonly candidate: ReceivedData }
-  /** A candidate with its progress: put back by a replay, or folded by a compaction. */
+  /** Put back by a replay, or folded by a compaction. */
   | ({ readonly kind: 'candidate.whole'; readonly candidate: Candidate } & Folded)
-  /** What a record that a compaction has folded said, and when; no state follows from it. */
+  /** No state follows from it. */
   | { readonly kind: 'past'; readonly atMs: number; readonly was: Change }
-  /** The highest nonce ever bound, kept by a compaction that drops the closed slots. */
   | { readonly kind: 'executor.nonce'; readonly executor: Address; readonly nonce: number }
   | ({ readonly kind: 'leader.elected' } & Lead)
   | ({ readonly kind: 'leader.resigned' } & Decided & Lead)
@@ -82,18 +80,14 @@ const kinds: Record<LedgerRecord['kind'], true> = {
 }
 export const knownKind = (kind: string): boolean => Object.hasOwn(kinds, kind)
 
-/**
- * What a stored record says. Records are written by this program alone and carry checksums; their
- * shape is trusted here (R11).
- */
+/** Written by this program alone, with checksums: their shape is trusted here (R11). */
 export const recordOf = ({ kind, data }: Pick<StoredRecord, 'kind' | 'data'>): LedgerRecord =>
   ({ kind, ...(data as object) }) as LedgerRecord
 
 export const dayOf = (timeMs: number): number => Math.floor(timeMs / 86_400_000)
 
 /**
- * About what a candidate's records take, in bytes: signatures of contract wallets are long, and one
- * that was compacted may have left its own out.
+ * Signatures of contract wallets are long, and one that was compacted may have left its own out.
  */
 export const bytesOf = ({ signature }: Partial<Pick<Candidate, 'signature'>>): number =>
   (signature?.length ?? 0) + 1_536
@@ -114,9 +108,7 @@ export const emptyState = () => ({
   receiptKeys: new Map<string, ReceiptKey>(),
   entries: newEntries(),
   live: new Set<CandidateEntry>(),
-  /** What `activeOf` has found, until the next record about a candidate. */
   active: undefined as readonly Candidate[] | undefined,
-  /** Active candidates by `proposer|roundKey` and by `proposer|nonce`. */
   byRound: new Map<string, CandidateEntry>(),
   byNonce: new Map<string, CandidateEntry>(),
   slots: new Map() as OpenSlots,
@@ -129,10 +121,7 @@ export const emptyState = () => ({
 export const roundKeyOf = (proposer: Address, roundKey: string) => `${proposer}|${roundKey}`
 export const nonceKeyOf = (proposer: Address, nonce: string) => `${proposer}|${nonce}`
 
-/**
- * The live candidates that did not fail, in order of admission; the same list until something
- * changes.
- */
+/** In order of admission; the same list until something changes. */
 export function activeOf(state: LedgerState): readonly Candidate[] {
   if (state.active !== undefined) return state.active
   const active: Candidate[] = []
@@ -169,10 +158,7 @@ export const headOf = ({ id, identity, round, sequence, progress }: Candidate): 
   isRetryable(progress),
 ]
 
-/**
- * Takes in a candidate by its head alone, which only a compaction writes, and only of those that it
- * finds ended.
- */
+/** By its head alone, which only a compaction writes. */
 function receiveEnded(state: LedgerState, head: RecordHead, receivedAt: RecordPosition): void {
   const [id, identity, roundKey, sequence, status, retryable] = head as EndedHead
   const keys = { id, identity, roundKey, sequence, status, retryable }
@@ -186,7 +172,6 @@ export function apply(state: LedgerState, record: StoredRecord): void {
     receiveEnded(state, record.head, position)
   else {
     const event = recordOf(record)
-    // Before it leaves memory.
     if (event.kind === 'candidate.progress' && event.progress.status === 'failed')
       countFailed(state, event.id, dayOf(record.timeMs))
     applyEvent(state, event, position)
@@ -194,7 +179,7 @@ export function apply(state: LedgerState, record: StoredRecord): void {
   }
 }
 
-/** Nobody pays for what failed: it is counted against the wallet, a compaction forgives it. */
+/** A compaction forgives it. */
 function countFailed(state: LedgerState, id: string, day: number): void {
   const candidate = state.entries.get(id)?.live
   if (candidate === undefined) return
@@ -282,7 +267,7 @@ function applySlot(state: LedgerState, change: Parameters<typeof foldSlot>[1]): 
   }
 }
 
-/** Failures of a wallet that are older than this beside a newer one count for nothing (R17). */
+/** R17. */
 const keptFailureSeconds = 2 * 86_400
 
 function noteFailure({ failures }: LedgerState, failure: WalletFailure): void {
@@ -341,10 +326,7 @@ function unindex(state: LedgerState, entry: CandidateEntry, candidate: Candidate
   if (state.byNonce.get(nonce) === entry) state.byNonce.delete(nonce)
 }
 
-/**
- * Lets go of a candidate's body once nothing can happen to it any more; it is read on demand from
- * then on.
- */
+/** Read on demand from then on. */
 function release(state: LedgerState, entry: CandidateEntry): void {
   if (isActive(entry.status) || state.slotOf.has(entry.id)) return
   entry.live = undefined
@@ -377,8 +359,7 @@ export async function wholeOf(
     try {
       return entry.live ?? (await readWhole(log, entry))
     } catch (error) {
-      // A compaction moved the records between the look-up and the read: the state has the new
-      // positions.
+      // A compaction moved the records meanwhile: the state has the new positions.
       const isRetired = error instanceof ProposerError && error.code === 'position_retired'
       const now = isRetired ? state.entries.get(entry.id) : undefined
       if (now === undefined || now.receivedAt === entry.receivedAt) throw error

@@ -1,7 +1,4 @@
-/**
- * The ledger on a record log (robustness §2). Another log, PostgreSQL's say, takes the place of the
- * one on disk unchanged (R25).
- */
+/** The ledger on a record log (robustness §2), on disk or PostgreSQL's (R25). */
 
 import pLimit, { type LimitFunction } from 'p-limit'
 import type { Clock, Random } from '../../ports.js'
@@ -38,10 +35,6 @@ import {
 /** Version of the records below; a store of a higher one is refused (robustness §2, Versions). */
 export const storeFormat = { name: 'store', version: 1 } as const
 
-/**
- * Hand `onRecord` to the opening of a log, then `state` with what it opened to `openLedger` or
- * `ledgerReader`.
- */
 export function foldLedger(): {
   onRecord(record: StoredRecord): void
   readonly state: LedgerState
@@ -71,12 +64,11 @@ interface Open {
   readonly log: RecordLog
   readonly state: LedgerState
   readonly listeners: Set<LedgerListener>
-  /** A change is judged on the state that all earlier ones have left. */
   readonly inOrder: LimitFunction
   claims: Claims
 }
 
-/** What a group of appends claims before it is durable; void once the next group is decided. */
+/** Before it is durable; void once the next group is decided. */
 interface Claims {
   readonly group: number
   readonly byIdentity: Map<string, Candidate>
@@ -85,10 +77,7 @@ interface Claims {
 
 const noClaims = (group: number): Claims => ({ group, byIdentity: new Map(), byKey: new Map() })
 
-/**
- * A new store gets its identity first. Throws `store_other_chain`, and RangeError for a new store
- * without a genesis hash.
- */
+/** A new store gets its identity first. */
 export async function openLedger(
   { clock, random }: { readonly clock: Clock; readonly random: Random },
   log: RecordLog,
@@ -173,7 +162,6 @@ function report({ listeners }: Open, events: readonly LedgerEvent[], isElsewhere
   for (const listener of listeners) listener(events, isElsewhere)
 }
 
-/** Those of an earlier group are applied by now, or have failed with it. */
 function claimsOf(open: Open, group: number): Claims {
   if (open.claims.group !== group) open.claims = noClaims(group)
   return open.claims
@@ -249,8 +237,7 @@ async function replay(open: Open, id: string, revives = true): Promise<Candidate
   if (!known.retryable || !revives) return wholeOf(log, state, known)
   return open.inOrder(async () => {
     const candidate = await wholeOf(log, state, state.entries.get(id) ?? known)
-    // What is durable says no already: a disk that takes no writes is no reason to refuse the
-    // answer.
+    // What is durable says no already: a disk that takes no writes does not matter.
     if (!mayRevive(state, candidate, noClaims(0))) return candidate
     const revived: Candidate = { ...candidate, progress: { status: 'received' } }
     let isRevived = false
@@ -306,10 +293,7 @@ async function commit(
   return stands
 }
 
-/**
- * Why a set of changes must not be committed on this state, or `undefined`. Judged before anything
- * is written, since a record that `apply` refuses would make the log unreadable.
- */
+/** Before anything is written: a record that `apply` refuses would make the log unreadable. */
 function changeFault(state: LedgerState, changes: readonly Change[]): string | undefined {
   const statuses = new Map<string, CandidateState>()
   const slots: OpenSlots = new Map(state.slots)
@@ -371,8 +355,7 @@ function openingFault(
   const isBound = [...state.slots.values()].some(
     (slot) => slot.executor === executor && slot.nonce === nonce,
   )
-  // What carries no proposal may fill a gap below; a proposal never gets a nonce that may have
-  // served another one (R3).
+  // A filler may lie below; a proposal never gets a nonce that may have served another one (R3).
   const isFiller = candidateIds.length === 0 && !isBound
   if (!isFiller && nonce <= (state.highestNonce.get(executor) ?? -1))
     return `nonce ${nonce} was bound before`

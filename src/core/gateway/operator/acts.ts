@@ -1,12 +1,8 @@
-/**
- * What an operator may do to a store, as it goes to the admin listener and to a store that nothing
- * holds alike (contract §6).
- */
 import * as z from 'zod'
 import { Bytes32, NonzeroAddress, Uuid } from '../../protocol/schema.js'
 
 export const defaultReason = 'by operator'
-/** Why, and who: `by` is what the command was told, or found out; nobody proves it. */
+/** `by` is what the command was told; nobody proves it. */
 const said = {
   reason: z.string().trim().min(1).max(500).default(defaultReason),
   by: z.string().trim().min(1).max(100).optional(),
@@ -14,10 +10,7 @@ const said = {
 export const mostAddresses = 10_000
 const addresses = z.array(NonzeroAddress).min(1).max(mostAddresses)
 
-/**
- * Bodies by the name of the act, which is the path below `/operator/` too. Entries of questions are
- * those of questions.json.
- */
+/** By the path below `/operator/`. */
 export const actBodies = {
   allow: z.strictObject({ addresses, ...said }),
   disallow: z.strictObject({ addresses, ...said }),
@@ -43,10 +36,7 @@ export type ActBody<Name extends ActName> = z.infer<(typeof actBodies)[Name]>
 
 export const isActName = (name: string): name is ActName => Object.hasOwn(actBodies, name)
 
-/**
- * What an act came to. `changed` and `unchanged` name what it was about; what was as asked for
- * before is reported and not written.
- */
+/** What was as asked for before is reported and not written. */
 export interface ActResult {
   readonly act: ActName
   readonly changed: readonly string[]

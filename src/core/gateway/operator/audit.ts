@@ -4,10 +4,6 @@ import type { StoredRecord } from '../../storage/record-log.js'
 import type { SlotAttempt } from '../ledger/ledger.js'
 import { recordOf } from '../ledger/state.js'
 
-/**
- * Identities and sequence numbers of candidates and executor nonces are unique, and signed bytes
- * have the hash recorded with them. `onRecord` throws RangeError, a sentence, where one is not.
- */
 export function createAudit() {
   const counts = new Map<string, number>()
   const holders = new Map<string, string>()
@@ -17,7 +13,6 @@ export function createAudit() {
     holders.set(name, holder)
   }
   return {
-    /** Records by kind. */
     counts: counts as ReadonlyMap<string, number>,
     onRecord(record: StoredRecord): void {
       counts.set(record.kind, (counts.get(record.kind) ?? 0) + 1)

@@ -1,7 +1,4 @@
-/**
- * The question registry: questions.json, what operators added to it and what they took away
- * (contract §6, §7). Pure: reading the file is the caller's part.
- */
+/** questions.json, what operators added to it and took away (contract §6, §7). Pure. */
 import * as z from 'zod'
 import type { RegistryEntry } from '../../chain/questions.js'
 import type { Hex } from '../../ports.js'
@@ -25,7 +22,6 @@ const Entry = z.strictObject({
     .optional(),
 })
 
-/** `source` is how the file is called in messages. Throws UsageError `questions_invalid`. */
 export function parseRegistry(raw: unknown, source: string): readonly RegistryEntry[] {
   const lower = lowercaseAddresses(raw, (path, address) => {
     throw invalid(source, `entry ${path}: ${address} has a wrong checksum (EIP-55)`)
@@ -59,10 +55,7 @@ const invalid = (source: string, what: string) =>
 type Changes = ReadonlyMap<Hex, RegistryEntry | null>
 type CommandText = (command: string) => string
 
-/**
- * Throws UsageError `questions_invalid` where one slug names two questions: the file was changed
- * after an operator gave the slug away.
- */
+/** Throws where one slug names two questions. */
 export function mergedRegistry(
   configured: readonly RegistryEntry[],
   changes: Changes,
@@ -73,10 +66,7 @@ export function mergedRegistry(
   return entries
 }
 
-/**
- * For those who only look (R24): a slug that names two questions names neither. `conflict`: what
- * `mergedRegistry` throws.
- */
+/** For those who only look (R24): a slug that names two questions names neither. */
 export function shownRegistry(
   configured: readonly RegistryEntry[],
   changes: Changes,

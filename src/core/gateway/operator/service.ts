@@ -1,6 +1,6 @@
 /**
- * Each act is judged on what the earlier ones of its kind left, and is one durable commit with
- * its reason, or nothing (contract §6).
+ * Each act is judged on what the earlier ones left, and is one durable commit, or nothing
+ * (contract §6).
  */
 
 import pLimit from 'p-limit'
@@ -15,7 +15,7 @@ import { failed, failureOf, progressChange, stageOf, submissionOf } from '../val
 import { type ActBody, type ActName, type ActResult, actBodies } from './acts.js'
 import { mergedRegistry, parseRegistry, sameEntry, slugTwice } from './registry.js'
 
-/** What was written before is kept by a compaction for this long (robustness §2). */
+/** Robustness §2. */
 export const keptDays = 90
 
 export interface OperatorParts {
@@ -29,8 +29,8 @@ export interface OperatorParts {
 
 export interface OperatorService {
   /**
-   * Rejects with RejectedError, or ConflictError (409), or what store or chain reject with. Then
-   * nothing was changed, but after `store_failed`, where that is not known (R10).
+   * Where it rejects nothing was changed, but after `store_failed`, where that is not known
+   * (R10).
    */
   run(name: ActName, body: unknown): Promise<ActResult>
 }
@@ -44,7 +44,6 @@ export function createOperatorService(parts: OperatorParts): OperatorService {
   return {
     run(name, body) {
       const carryOut = async () => acts[name](parts, bodyOf(name, body) as never, name as never)
-      // A log folds one at a time and refuses the second.
       if (name === 'store/compact') return carryOut()
       return (name.startsWith('questions/') ? registryActs : otherActs)(carryOut)
     },
@@ -73,7 +72,6 @@ const acts: {
   'receipts/rotate': rotateReceiptKey,
 }
 
-/** Values are never repeated. */
 function bodyOf<Name extends ActName>(name: Name, body: unknown): ActBody<Name> {
   const parsed = actBodies[name].safeParse(body)
   if (parsed.success) return parsed.data as ActBody<Name>
@@ -93,7 +91,6 @@ async function setAllowlist(
 ): Promise<ActResult> {
   const wallets = [...new Set(addresses)]
   const allowed = act === 'allow'
-  // Allowing a wallet forgives what it has cost the executor.
   const isHeld = (address: Address) => allowed && ledger.failures.has(address)
   const changed = wallets.filter(
     (address) => ledger.eligible(address) !== allowed || isHeld(address),
@@ -174,7 +171,6 @@ function parseEntries(entries: readonly unknown[]): readonly RegistryEntry[] {
   }
 }
 
-/** What an addition does not say stays as it was. */
 const completed = (entry: RegistryEntry, before: RegistryEntry | undefined): RegistryEntry => ({
   questionId: entry.questionId,
   slug: entry.slug ?? before?.slug,
@@ -182,7 +178,7 @@ const completed = (entry: RegistryEntry, before: RegistryEntry | undefined): Reg
   request: entry.request ?? before?.request,
 })
 
-/** An import is taken whole or not at all, so all are asked for before anything is written. */
+/** Taken whole or not at all. */
 async function refuseUnknown(
   parts: OperatorParts,
   entries: readonly RegistryEntry[],
@@ -222,8 +218,7 @@ async function removeQuestion(
   { question_id: questionId, ...body }: ActBody<'questions/remove'>,
   act: 'questions/remove',
 ): Promise<ActResult> {
-  // Not by way of the merged registry: removing one of two is what puts a slug right that both
-  // have.
+  // Removing one of two is what puts a slug right that both have.
   const added = ledger.questions.get(questionId)
   const entry =
     added === undefined ? configured.find((one) => one.questionId === questionId) : added
@@ -232,8 +227,7 @@ async function removeQuestion(
     return { act, changed: [], unchanged: [questionId], ...body, notes: [note] }
   }
   const active = activeOf(ledger, ({ round }) => round.questionId === questionId)
-  // Nothing but the entry says what the request of such a question is: its candidates would end
-  // for want of it.
+  // Nothing but the entry says what its request is: its candidates would end for want of it.
   if (entry.request !== undefined && active.length > 0)
     throw new ConflictError(
       'question_in_use',
@@ -273,7 +267,6 @@ async function reject(
     const detail = `Rejected by the operator: ${body.reason}`
     const end = failed(progress, failureOf(stage, 'operator_rejected', detail))
     const slot = ledger.slotOf(id)
-    // It may have moved on while this was judged: then it is judged again.
     const change = { ...progressChange(candidate, end), by: body.by }
     if (!(await ledger.commit([change], [candidate]))) continue
     const notes = slot ? [slotNote(slot)] : []

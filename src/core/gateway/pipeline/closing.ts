@@ -1,6 +1,7 @@
 /**
- * Ends waiting candidates that can never execute, and those of rounds that are over, as finalized
- * state shows them (contract §5, R13, R14, domain §9).
+ * Ends waiting candidates that can never execute, as finalized state shows (contract §5, R13,
+ * R14,
+ * domain §9).
  */
 import pLimit from 'p-limit'
 import type { Hex } from '../../ports.js'
@@ -15,11 +16,10 @@ import type { Heads } from '../view/state.js'
 import { createRoundRobin, ifAnswered, type Judging, waitingIn } from './settling.js'
 
 /**
- * Spending a nonce through another application leaves no log: waiting candidates' bitmaps are read
- * in turn, so many a finalized block.
+ * Spending a nonce elsewhere leaves no log: bitmaps are read in turn, so many a finalized block.
  */
 const sweptPerBlock = 64
-/** Rounds examined in one step, and at once: slots are followed between steps. */
+/** Slots are followed between steps. */
 const endedPerStep = 32
 const endedAtOnce = 8
 
@@ -30,15 +30,11 @@ export const newClosing = () => ({
   endings: createRoundRobin(endedPerStep),
   closings: createRoundRobin(endedPerStep),
   dead: { at: undefined as Hex | undefined, failures: new Map<string, CandidateFailure>() },
-  /** Candidates whose round a finalized block shows as open: it gives the same answer again. */
+  /** A finalized block gives the same answer again. */
   open: { at: undefined as Hex | undefined, ids: new Set<string>() },
 })
 
-/**
- * Waiting candidates whose deadline has passed or whose nonce is gone, in finalized state, fail at
- * once, pipeline on or off. True where some are left for the next step. Rejects with `ChainError`
- * where the bitmaps cannot be read.
- */
+/** Pipeline on or off. True where some are left for the next step. */
 export async function sweepDead(
   judging: Judging,
   closing: Closing,
@@ -87,7 +83,6 @@ async function findDead(
     examine(candidate, nonceUsed(nonce, await bitmap))
   }
   const reading: Promise<void>[] = []
-  // Of most nothing has to be read, and there may be very many.
   for (const candidate of candidates) {
     const nonce = BigInt(candidate.nonce)
     if (inTurn.has(candidate) || view.nonceKnownUsed(candidate.proposer, nonce))
@@ -120,7 +115,7 @@ async function endDead(
 ): Promise<void> {
   const { ledger, ports } = judging
   const { finalized } = heads
-  // Executed by somebody else's transaction, its nonce is used too: the round tells (domain §9).
+  // Somebody else's transaction uses the nonce too: the round tells (domain §9).
   const hasEnded = await ifAnswered(endByRound(judging, candidate, heads))
   if (hasEnded === true) return
   // Where nobody can tell, a nonce that is free after the deadline says that it never executed.
@@ -130,7 +125,7 @@ async function endDead(
       (await ifAnswered(isSpentAt(ports.afresh, candidate, finalized.number))) !== false)
   )
     return
-  // A bitmap is one node's word: where the proposal succeeds at that very block, it is wrong (R27).
+  // A bitmap is one node's word: where the proposal succeeds at that block, it is wrong (R27).
   if (
     failure.code === 'permit_nonce_used' &&
     (await ifAnswered(runs(ports.afresh, candidate, finalized))) !== false
@@ -164,7 +159,6 @@ export async function closeRounds(
   const { hash } = heads.finalized
   if (closing.open.at !== hash) closing.open = { at: hash, ids: new Set() }
   const { ids } = closing.open
-  // A round with a slot of ours ends with that slot.
   const busy = busyRounds(ledger)
   const isKnownOpen = (candidate: Candidate, question = view.known(candidate.round.questionId)) =>
     question !== undefined && isRoundOpen(ports.contracts, question.round, candidate)

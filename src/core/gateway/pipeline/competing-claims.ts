@@ -1,6 +1,7 @@
 /**
- * What of a wallet's money its other candidates may take (contract §5, validation). Reads nothing
- * of the chain: what counts against a wallet must not cost another one's candidates time.
+ * What of a wallet's money its other candidates may take (contract §5). Reads nothing of the
+ * chain: it
+ * must not cost another wallet's candidates time.
  */
 
 import type { Contracts } from '../../chain/round.js'
@@ -22,10 +23,7 @@ export function maybeOpen({ view, contracts }: ClaimSources, candidate: Candidat
   return question === undefined || isRoundOpen(contracts, question.round, candidate)
 }
 
-/**
- * The wallet's candidates whose amounts may be taken before a candidate's: earlier ones, and those
- * on their way. What cannot execute any more takes nothing; it waits for that to be final.
- */
+/** Earlier ones, and those on their way. What cannot execute any more takes nothing. */
 export type Claims = (candidate: Candidate) => readonly Candidate[]
 
 interface Claim {
@@ -33,10 +31,7 @@ interface Claim {
   readonly isCarried: boolean
 }
 
-/**
- * What was found of a wallet stands for this moment, and no longer than the list of the active ones:
- * many of its candidates are judged at once.
- */
+/** For this moment: many candidates of a wallet are judged at once. */
 export function createClaims(sources: ClaimSources): Claims {
   const { ledger } = sources
   const claims = new Map<Address, readonly Claim[]>()
@@ -66,7 +61,6 @@ export function tokenOf(sources: ClaimSources, { id, round }: Candidate): Addres
   const known = sources.view.known(round.questionId)?.round
   // Another round of the question may be in another token.
   if (known?.timestamp === round.timestamp) return known.token.address
-  // Our own calldata names the token, whatever the view knows after a restart.
   const attempt = sources.ledger
     .slots()
     .flatMap(({ attempts }) => attempts)

@@ -1,7 +1,7 @@
 /**
- * Moves candidates on: received → validated → selected → the executor (contract §5). One loop, one
- * step at a time; everything it knows is in the ledger, so that it can be killed anywhere and
- * started again (R23).
+ * received → validated → selected → the executor (contract §5). One loop; everything it knows is
+ * in the
+ * ledger, so that it can be killed anywhere (R23).
  */
 
 import { createRoundReader } from '../../chain/questions.js'
@@ -53,13 +53,11 @@ import {
 } from './stand-ins.js'
 
 const validatedPerStep = 200
-/** So many of them were never judged before: those that wait do not keep others waiting. */
+/** Those that wait do not keep new ones waiting. */
 const freshPerStep = 150
-/** Without a new head or an admission the loop looks around this often, to send again. */
 const idleMs = 1_000
-/** The operator's part is examined this often, and at every step while something is wrong. */
 const preconditionsMs = 30_000
-/** The finalized mark is for a restart on a lagging node (R16): a record a minute is enough. */
+/** For a restart on a lagging node (R16). */
 const finalizedMarkMs = 60_000
 
 export interface PipelineConfig {
@@ -79,7 +77,7 @@ interface PipelineParts {
   readonly ledger: Ledger
   readonly view: LiveView
   readonly chain: Chain
-  /** Absent where the executor is switched off: candidates stop at selected. */
+  /** Without one candidates stop at selected. */
   readonly signer: Signer | undefined
   readonly contracts: Contracts
   readonly config: PipelineConfig
@@ -148,8 +146,7 @@ function newState(parts: PipelineParts) {
       newestHeads: () => view.heads() as Heads,
       maybeOpen: (candidate) => maybeOpen(parts, candidate),
       maybeSpent: ({ proposer, nonce }) => view.nonceKnownUsed(proposer, BigInt(nonce)),
-      // A wallet that the node gets no answer from looks like a silent node: its stand-ins show
-      // which.
+      // A silent wallet looks like a silent node: its stand-ins show which.
       async judge(candidate, heads) {
         const judgement = await judge(candidate, heads)
         if (judgement.kind === 'unknown') noteStuck(standIns, candidate, heads)
@@ -199,7 +196,6 @@ async function advance(state: PipelineState): Promise<boolean> {
     await follow()
     return sweepDead(state, state.closing, heads)
   }
-  // What waits is judged while the slots are followed; what is sent comes after both.
   const both = sideBySide()
   both.add(follow())
   const moving = moveOn(state, heads)
@@ -280,7 +276,6 @@ async function sendSelected(state: PipelineState, heads: Heads): Promise<boolean
   return (await replaceStuck(state, standIns, state.judge, heads)) || hasMore
 }
 
-/** Candidates that come, or come again, are judged by what the chain shows after that. */
 function noteArrival({ looksBefore, view }: PipelineState, event: LedgerEvent): void {
   const { begun } = view.looks()
   if (event.kind === 'candidate.received') looksBefore.set(event.candidate.id, begun)
@@ -327,7 +322,7 @@ export function createPipeline(parts: PipelineParts): Pipeline {
     try {
       if (await ifAnswered(advance(state))) isWoken = true
     } catch (error) {
-      // Nothing was written; space may come back (robustness §2, Write error).
+      // Space may come back (robustness §2, Write error).
       const codes = ['store_unavailable', 'server_busy']
       if (!(error instanceof StorageError) || !codes.includes(error.code)) throw error
     }
@@ -339,7 +334,6 @@ export function createPipeline(parts: PipelineParts): Pipeline {
         await step()
       } catch (error) {
         if (!(error instanceof StorageError)) throw error
-        // The store takes no more writes (R10, R12): whoever owns it ends the process.
         stopped = `the pipeline has stopped: ${error.detail}`
         return
       }
@@ -358,7 +352,7 @@ export function createPipeline(parts: PipelineParts): Pipeline {
           if (config.pipeline.enabled && events.some(isNews)) wake()
         }),
       )
-      // Not caught here: what is no fault of chain or store is a bug and has to end the process.
+      // Not caught: a bug has to end the process.
       loop = run()
     },
     async stop() {
@@ -438,7 +432,7 @@ function judgePorts(parts: JudgeParts, reads: Pick<HeadReads, 'chain' | 'once'>)
       reads.once(at, `bitmap ${owner}`, async () =>
         nonceBitmap((word) => readBitmap({ chain, contracts }, owner, word, at)),
       ),
-    // Decoded once: a long text takes longer to read than to ask for.
+    // A long text takes longer to read than to ask for.
     readRound: (id, at) => reads.once(at, `round ${id}`, () => rounds.read(id, view.entry(id), at)),
     executor: signer?.address,
     recover,

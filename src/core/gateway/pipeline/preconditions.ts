@@ -1,7 +1,4 @@
-/**
- * What has to be true of contracts and executor before anything is sent: the operator's part
- * (contract §5, domain §2).
- */
+/** The operator's part (contract §5, domain §2). */
 
 import { oracleAbi, signedProposerAbi, whitelistAbi } from '../../chain/contracts.js'
 import { lowercase, readContract } from '../../chain/reading.js'
@@ -13,7 +10,6 @@ import { spenderUnlisted } from '../validation/validation.js'
 
 type Ports = PinnedChain & { readonly executor: Address | undefined }
 
-/** Without an executor, its role and funds are not read. Rejects with `ChainError`. */
 export async function operatorFaults(
   { chain, contracts, executor }: Ports,
   { number: at }: BlockHeader,
@@ -68,10 +64,7 @@ async function listFault({ chain, contracts }: PinnedChain, oracle: Address, at:
   return !(await isListed) && spenderUnlisted(oracle)
 }
 
-/**
- * A contract that answers otherwise is a wrong configuration; a node that does not answer says
- * nothing.
- */
+/** A contract that answers otherwise is wrongly configured; a silent node says nothing. */
 async function orElse(check: Promise<string | false>, otherwise: string): Promise<string | false> {
   try {
     return await check

@@ -1,4 +1,3 @@
-/** What becomes of a candidate that was judged: on record, with what follows from it. */
 import { ChainError, type Clock, type Hex } from '../../ports.js'
 import { boundedCache } from '../../protocol/bounded-cache.js'
 import type { Candidate } from '../../protocol/candidate.js'
@@ -10,10 +9,7 @@ import type { Judgement, ValidationPorts } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import type { LiveView } from '../view/view.js'
 
-/**
- * Reasons to wait that change all the time go on record ever more rarely, at last only after so
- * many blocks.
- */
+/** Reasons that change all the time go on record ever more rarely. */
 const longestQuietBlocks = 512n
 export const rememberedCandidates = 10_000
 
@@ -32,12 +28,12 @@ export const newJudging = (parts: {
   readonly ports: ValidationPorts
 }) => ({
   ...parts,
-  /** Head at which a candidate was last judged: the same head gives the same result. */
+  /** The same head gives the same result. */
   judgedAt: boundedCache<string, Hex>(rememberedCandidates),
   waits: boundedCache<string, Wait>(rememberedCandidates),
-  /** Looks that had begun when a candidate came, or came again: by none of them it fails. */
+  /** Begun when a candidate came, or came again: by none of them it fails. */
   looksBefore: boundedCache<string, number>(rememberedCandidates),
-  /** The look that showed the heads of this step: a newer one may end while it runs. */
+  /** Of this step's heads: a newer one may end while it runs. */
   look: 0,
   halted: undefined as string | undefined,
   contradiction: undefined as string | undefined,
@@ -50,9 +46,9 @@ export function waitingIn(ledger: Ledger): readonly Candidate[] {
 }
 
 /**
- * `undefined` where the chain did not answer. Nothing is lost, the next step asks again, and one
- * candidate that cannot be judged holds up no other. A chain that stays silent shows in the view's
- * faults (R16).
+ * `undefined` where the chain did not answer: the next step asks again. A chain that stays silent
+ * shows
+ * in the view's faults (R16).
  */
 export async function ifAnswered<T>(work: Promise<T>): Promise<T | undefined> {
   try {
@@ -99,14 +95,13 @@ export async function settleJudgement(
       judging.judgedAt.set(candidate.id, heads.latest.hash)
       return noteWait(judging, candidate, judgement.detail, checked, heads)
     case 'unknown':
-      // Judged again at the next step, which a new head or the idle time brings.
       return
   }
 }
 
 /**
- * Validated candidates of wallets that nothing is sent of now, by their ids; why is on record.
- * Others of their rounds do not wait for them.
+ * Validated ones of wallets that nothing is sent of now; others of their rounds do not wait for
+ * them.
  */
 export async function settleHeld(
   judging: Judging,
@@ -139,10 +134,7 @@ async function noteWait(
   await ledger.commit(checked, [candidate])
 }
 
-/**
- * What was read on the way to a judgement, as the change that keeps it. A wait is on record without
- * figures too, as of `headNumber`; empty where there is nothing to keep.
- */
+/** A wait is on record without figures too. */
 export function checkedChange(
   { id }: Candidate,
   judgement: Judgement,
@@ -160,9 +152,9 @@ export function checkedChange(
 }
 
 /**
- * Turns of at most `most`. A round goes up to the highest number there was when it began. So those
- * who come in the meantime do not keep it from beginning again. `freshFirst`: so many of a turn are
- * candidates that never had one, as long as there are any.
+ * A round goes up to the highest number there was when it began. `freshFirst`: so many of a turn
+ * never
+ * had one.
  */
 export function createRoundRobin(most: number, freshFirst = 0) {
   let last = 0
@@ -184,9 +176,8 @@ export function createRoundRobin(most: number, freshFirst = 0) {
   }
   return {
     /**
-     * The next ones, by sequence number, from where the last turn ended. `mark`: what makes another
-     * look worth while, a block's hash. `hasMore`: some have not had their turn at this mark.
-     * Candidates come in order of sequence numbers.
+     * By sequence number, from where the last turn ended. `hasMore`: some have not had their turn
+     * at `mark`.
      */
     next(candidates: readonly Candidate[], mark: string) {
       if (marked !== mark) served = new Set()

@@ -1,6 +1,6 @@
 /**
- * Stand-in selection: a selected candidate that only waits does not keep its round from the
- * stand-ins (contract §5, Selection; R3).
+ * A selected candidate that only waits does not keep its round from the stand-ins (contract §5,
+ * Selection; R3).
  */
 
 import pLimit from 'p-limit'
@@ -23,7 +23,7 @@ import {
 const judgedPerStep = 32
 const judgedAtOnce = 8
 const retriedPerStep = 64
-/** One that was replaced again and again is taken after twice as many blocks each time, up to this. */
+/** Twice as many blocks each time, up to this. */
 const longestBlocks = 64
 
 interface Replaced {
@@ -37,17 +37,12 @@ type StandIns = ReturnType<typeof newStandIns>
 export const newStandIns = () => ({
   turns: createRoundRobin(judgedPerStep),
   retries: createRoundRobin(retriedPerStep),
-  /** Head at which a selected candidate could last not be sent. */
   stuckAt: boundedCache<string, Hex>(rememberedCandidates),
-  /** Rounds of such candidates, and the first head at which one of them could not be sent. */
   troubledAt: boundedCache<string, Hex>(rememberedCandidates),
   replaced: boundedCache<string, Replaced>(rememberedCandidates),
 })
 
-/**
- * A selected candidate could not be sent at this head, through no fault of the operator: at the
- * next one its stand-ins are judged.
- */
+/** Through no fault of the operator: at the next head its stand-ins are judged. */
 export function noteStuck(
   { stuckAt, troubledAt }: StandIns,
   { id, round }: Candidate,
@@ -57,10 +52,7 @@ export function noteStuck(
   if (!troubledAt.has(round.key)) troubledAt.set(round.key, latest.hash)
 }
 
-/**
- * Selected candidates in the order in which they are to be sent. Those that were found to wait
- * before come last, a part of them at a time. `hasMore`: some have not had their turn at this head.
- */
+/** Those that were found to wait before come last, a part of them at a time. */
 export function sendingOrder(
   { stuckAt, retries }: StandIns,
   candidates: readonly Candidate[],
@@ -78,9 +70,9 @@ export function replacedAt({ replaced }: StandIns, { latest }: Heads): ReadonlyS
 }
 
 /**
- * Stand-ins of stuck candidates are judged, and one that can be sent now takes the place, in one
- * commit. Nobody is replaced by one that would only wait as well. True where the next step has to
- * go on at once.
+ * One that can be sent now takes the place, in one commit; nobody is replaced by one that would
+ * wait as
+ * well. True where the next step has to go on at once.
  */
 export async function replaceStuck(
   judging: Judging,
@@ -102,8 +94,9 @@ export async function replaceStuck(
       .filter(
         ({ id, progress }) => progress.status === 'selected' && standIns.stuckAt.get(id) === hash,
       )
-      // R3: a round with an open slot changes nothing. Gas is estimated at the node's newest block,
-      // which may be ahead of this head: one look is not enough to lose a place.
+      // R3: a round with an open slot changes nothing. The node may be ahead of this head: one
+      // look is not
+      // enough to lose a place.
       .filter(({ round }) => !busy.has(round.key) && standIns.troubledAt.get(round.key) !== hash)
       .map((candidate) => [candidate.round.key, candidate]),
   )
@@ -155,10 +148,8 @@ async function replace(
 }
 
 /**
- * The validated candidates that are to be selected now. Per round the lowest sequence number, where
- * the round has no selected candidate and no open slot. `busy`: keys of rounds with an open slot
- * (R3: never freed before finality). `replaced`: candidates that have just made room for another
- * one; they come after all others of their round.
+ * Per round the lowest sequence number, where it has no selected candidate and no open slot (R3).
+ * `replaced` come last.
  */
 export function select(
   active: readonly Candidate[],

@@ -1,7 +1,7 @@
 /**
- * The answer to "what happened to my proposal?": one document from the records of a store, for
- * people and programs alike (contract §6). Neither signatures nor raw transactions are part of it
- * (R5).
+ * "What happened to my proposal?", from the records of a store (contract §6). No signatures, no
+ * raw
+ * transactions (R5).
  */
 import { type Candidate, instant } from '../../protocol/candidate.js'
 import { failures } from '../../protocol/codes.js'
@@ -22,10 +22,7 @@ interface ExplanationFacts {
   readonly outcomes?: readonly Pick<Outcome, 'outcome' | 'label'>[] | undefined
 }
 
-/**
- * Who works on the store now. `reasons`: what its /readyz gives; `undefined` where it did not
- * answer.
- */
+/** `reasons`: of its /readyz; `undefined` where it did not answer. */
 export type ServiceState =
   | { readonly kind: 'none' }
   | { readonly kind: 'held'; readonly by: string }
@@ -37,7 +34,7 @@ interface ExpectedSteps {
   readonly operator: string | null
 }
 
-/** The document. Amounts in raw units, fees in wei, as decimal strings; times RFC 3339. */
+/** Amounts in raw units, fees in wei, as decimal strings; times RFC 3339. */
 export function explain(
   timeline: Timeline,
   candidate: Candidate,
@@ -140,7 +137,7 @@ function nextSteps(
 
 type Waiting = Omit<ExpectedSteps, 'proposer'>
 
-/** What holds up the whole gateway holds up this candidate too, whatever its own records say. */
+/** What holds up the gateway holds up this candidate too. */
 function withService({ expected, operator }: Waiting, service: ServiceState): Waiting {
   if (service.kind === 'none')
     return {
@@ -155,7 +152,6 @@ function withService({ expected, operator }: Waiting, service: ServiceState): Wa
     const look = 'The gateway does not respond: check its process and its log.'
     return { expected, operator: operator ?? look }
   }
-  // A cause that the newest check names already is said once.
   const more = service.reasons.filter((reason) => operator?.includes(reason) !== true).join('; ')
   if (more === '') return { expected, operator }
   return {

@@ -1,7 +1,3 @@
-/**
- * What ledger events say of how a gateway does: how long each stage takes, what waits for how long,
- * and one line a change.
- */
 import type { Clock, Hex } from '../../ports.js'
 import type { Progress } from '../../protocol/candidate.js'
 import type { LifeStage, Observation, QueueStage, StateLine } from '../../protocol/vitals.js'
@@ -49,10 +45,7 @@ const stages: readonly LifeStage[] = [
   'executed',
 ]
 
-/**
- * The stage that a progress stands for; `undefined` for a failure. A revert that is not final is a
- * transaction on its way (R14).
- */
+/** A revert that is not final is a transaction on its way (R14). */
 export function stageOfProgress(progress: Progress): LifeStage | undefined {
   if (progress.status === 'failed') return undefined
   if (progress.status !== 'selected') return progress.status
@@ -69,9 +62,8 @@ export function stageOfProgress(progress: Progress): LifeStage | undefined {
 }
 
 /**
- * Follows the ledger from now on; what is active already is taken over with its recorded times,
- * which wall clocks may have bent. Memory is bounded by what the ledger holds live. Source:
- * contract §5, robustness §5 (Log), R13.
+ * What is active already is taken over with its recorded times, which wall clocks may have bent
+ * (contract §5, robustness §5, R13).
  */
 export function followLedger({
   clock,
@@ -154,7 +146,7 @@ function move(following: Following, id: string, progress: Progress): void {
   }
   const { status } = progress
   if (one === undefined) {
-    // An exact replay has put it back (contract §5), or a reorganisation has undone its end (R14).
+    // Put back by an exact replay (contract §5).
     enter(following, id, status, stage)
   } else {
     if (stages.indexOf(stage) > stages.indexOf(one.stage) && stage !== 'received')
@@ -171,7 +163,7 @@ function move(following: Following, id: string, progress: Progress): void {
   endExecuted(following, id)
 }
 
-/** What is executed has its end with its slot; without a slot there is no end to wait for. */
+/** Executed: it ends with its slot. */
 function endExecuted({ followed, slots, observe }: Following, id: string): void {
   const one = followed.get(id)
   if (one?.stage !== 'executed') return
@@ -203,10 +195,7 @@ function noteSlot(following: Following, change: SlotChange): Slot | undefined {
   return change.kind === 'slot.opened' ? undefined : slot
 }
 
-/**
- * By ids only: reasons that operators gave, details and wallets stay in the store (R5). `nonce`:
- * of an open slot.
- */
+/** By ids only: reasons, details and wallets stay in the store (R5). */
 export function stateLine(event: LedgerEvent, nonce?: number): StateLine | undefined {
   if ('slotId' in event) {
     const of = { slot: event.slotId, ...(nonce === undefined ? {} : { nonce }) }
@@ -236,7 +225,6 @@ export function stateLine(event: LedgerEvent, nonce?: number): StateLine | undef
       return progressLine(event.id, event.progress)
     case 'candidate.checked': {
       const { verdict: code, blockNumber: block } = event.check
-      // The others are changes of progress, which have a line of their own.
       if (code === 'valid' || code === 'failed') return undefined
       return { event: 'candidate.waits', candidate_id: event.id, code, block }
     }

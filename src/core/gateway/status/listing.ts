@@ -1,7 +1,4 @@
-/**
- * Candidates, wallets and switches of a store as an operator's lists show them. Signatures and raw
- * transactions are no part of them (R5).
- */
+/** An operator's lists. No signatures, no raw transactions (R5). */
 
 import type { Hex } from '../../ports.js'
 import { type Candidate, instant } from '../../protocol/candidate.js'
@@ -34,7 +31,6 @@ export function createDecisions() {
     onRecord(record: StoredRecord) {
       const { atMs, event } = datedRecord(record)
       const decision = (value: boolean, { reason, by }: Decided) => ({ value, atMs, reason, by })
-      // A fold comes before what it was folded from, and knows neither time nor reason.
       if (event.kind === 'allowlist.set') wallets.set(event.address, decision(event.allowed, event))
       else if (event.kind === 'admission.set' && event.folded !== true)
         admission = decision(event.enabled, event)
@@ -47,7 +43,7 @@ export function createDecisions() {
 }
 
 interface ReceiptFacts extends Omit<MinedReceipt, 'hash'> {
-  /** Candidates that share it; `undefined` where a compaction has dropped what it carried. */
+  /** `undefined` where a compaction has dropped it. */
   readonly carried: number | undefined
 }
 
@@ -81,9 +77,9 @@ const timeOrNull = (ms: number | null | undefined) =>
   ms === null || ms === undefined ? null : instant(ms)
 
 /**
- * A candidate as one flat row, for lists and accounting. Amounts in raw units, gas in wei, as
- * decimal strings. A transaction, and the cancellation of a nonce, may be shared with others. Their
- * whole gas stands in the row of each, and `carried` says by how many to divide it.
+ * Amounts in raw units, gas in wei, as decimal strings. Gas of a shared transaction stands whole
+ * in each
+ * row: divide by `carried`.
  */
 export function candidateRow(
   candidate: Candidate,

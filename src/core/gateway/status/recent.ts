@@ -1,7 +1,4 @@
-/**
- * The newest candidates of a running gateway, and the steps of each, from memory and the store's
- * own records. No signature, no raw bytes (R5).
- */
+/** From memory and the store's own records. No signature, no raw bytes (R5). */
 import type { Clock, Hex } from '../../ports.js'
 import { amountText, type TokenUnits } from '../../protocol/amount.js'
 import { type Candidate, instant } from '../../protocol/candidate.js'
@@ -62,17 +59,16 @@ export interface Recent {
   stop(): void
 }
 
-/** As many as a page lists and searches, so that memory does not grow with the store (R17). */
+/** As many as a page lists (R17). */
 export const recentKept = 100
 const failuresKept = 500
 const failuresListed = 50
-/** At the start failures are looked for among so many candidates. */
 const lookedBack = 2_000
 const dayMs = 86_400_000
 
 type RowsOf = (id: string) => Promise<readonly RecentRow[]>
 
-/** Failures since the start, and those before it, which are read when they are first asked for. */
+/** Those before the start are read when they are first asked for. */
 function newFailures(before: readonly CandidateRef[], clock: Pick<Clock, 'nowMs'>) {
   const at = new Map<string, number>()
   let unread = before.filter(({ status }) => status === 'failed').slice(0, failuresKept)
@@ -190,7 +186,6 @@ export function followRecent(
       const ids = newest
       const now = (await Promise.all(ids.map(rowOf))).flat()
       forget()
-      // A change that came meanwhile is for the next look.
       if (ids === newest && now.every((row) => rows.get(row.candidate_id) === row)) listed = now
       return now
     },
@@ -220,11 +215,7 @@ const signings = {
   cancel: 'cancellation signed',
 } as const
 
-/**
- * The steps of a candidate by its newest record, and by the open slot that carries it. `proposer
- * operator candidates explain` reads the whole log for more, which a gateway that serves has no
- * time for.
- */
+/** By its newest record and its open slot: a gateway that serves has no time for the whole log. */
 function stepsOf(
   { receivedAtMs, progress }: Candidate,
   slot: Slot | undefined,
@@ -243,8 +234,7 @@ function stepsOf(
     atMs: event.kind === 'failed' || event.kind === 'rejected' ? endedAtMs : event.atMs,
     ...textOf(event),
   }))
-  // By time, and as written where times are equal or a wall clock went back by less than it can
-  // tell (R13).
+  // As written where a wall clock went back (R13).
   const steps = [
     { atMs: receivedAtMs, what: 'received', detail: null },
     ...texts.slice(0, early),

@@ -1,7 +1,4 @@
-/**
- * What the records of a store say of one candidate, in the order in which it was written. Fed with
- * every record of the log; holds those that are about the candidate only.
- */
+/** What the records of a store say of one candidate. Fed with every record of the log. */
 import type { Candidate, CandidateSubmission, Progress } from '../../protocol/candidate.js'
 import { failures } from '../../protocol/codes.js'
 import type { StoredRecord } from '../../storage/record-log.js'
@@ -25,7 +22,7 @@ import {
 import type { LedgerRecord } from '../ledger/state.js'
 import { submissionOf } from '../validation/progress.js'
 
-/** A transaction of a slot as it may be shown: no raw bytes (R5). */
+/** No raw bytes (R5). */
 type ShownAttempt = Omit<SlotAttempt, 'raw' | 'sentAtMs' | 'preparedAtMs'>
 
 type Hash = SlotAttempt['hash']
@@ -62,7 +59,7 @@ type Happening = Readonly<
   | { kind: 'sent'; hash: Hash }
   | ({ kind: 'mined'; transaction: SlotAttempt['kind']; carried: number } & MinedReceipt)
   | { kind: 'confirmed' | 'reverted' | 'left_out' | 'submitted'; hash: Hash | null }
-  /** A reorganisation took back what had been counted on (R14). */
+  /** R14. */
   | { kind: 'fell_back'; from: string; hash: Hash | null }
   | { kind: 'indexed'; hash: Hash | null; eventIndex: number | null }
   | { kind: 'nonce_settled'; nonce: number; outcome: string; hash: Hash | null }
@@ -76,10 +73,7 @@ type Happening = Readonly<
   | ({ kind: 'store_repaired'; lostBytes: number } & Decided)
 >
 
-/**
- * One thing that happened. Times in Unix milliseconds; `undefined` where a compaction has dropped
- * it.
- */
+/** Unix milliseconds; `undefined` where a compaction has dropped it. */
 export type TimelineEvent = { readonly atMs: number | undefined } & Happening
 
 export type Timeline = ReturnType<typeof createTimeline>
@@ -92,7 +86,6 @@ const newReading = (id: string) => ({
   slots: new Map() as OpenSlots,
   candidate: undefined as Candidate | undefined,
   check: undefined as CandidateCheck | undefined,
-  /** The candidate comes from a compaction, which stands at the end of its steps. */
   isFolded: false,
   steps: 0,
   progress: { status: 'received' } as Progress,
@@ -149,7 +142,7 @@ function readCandidate(reading: Reading, atMs: number, event: LedgerRecord): voi
   } else if (event.kind === 'candidate.checked' && event.id === id) {
     const { check } = event
     reading.check = check
-    // Written in one commit with what follows from it, behind it; shown before it.
+    // Written in one commit behind what follows from it; shown before it.
     const isCause = events.at(-1)?.kind === 'validated' && check.verdict === 'valid'
     events.splice(isCause ? -1 : events.length, 0, { atMs, kind: 'checked', check })
   }
@@ -163,7 +156,7 @@ function step(reading: Reading, atMs: number, next: Progress, by?: string): void
     isFolded && reading.steps === 1 ? { status: 'received' } : reading.progress
   reading.progress = next
   const found = happeningOf(before, next)
-  // Without a nonce of its own it has only let another one of its round go first.
+  // Without a nonce of its own it has only let another one go first.
   const wasUnbound =
     before.status === 'selected' && before.submission === null && reading.slots.size === 0
   if (found?.kind === 'stands_in_again' && wasUnbound)
@@ -178,7 +171,7 @@ function readSlot(reading: Reading, atMs: number, change: SlotChange & { folded?
   if (change.kind === 'slot.opened') {
     const { slot } = change
     if (!slot.candidateIds.includes(id)) return
-    // What an open slot was folded from is kept as past records.
+    // Its attempts are kept as past records.
     const attempts = slots.get(slot.id)?.attempts ?? []
     foldSlot(slots, { kind: 'slot.opened', slot: { ...slot, attempts } })
     const { executor, nonce, candidateIds } = slot

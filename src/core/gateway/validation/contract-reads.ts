@@ -1,5 +1,3 @@
-/** What validation, endings and reverts read of the contracts. All reject with `ChainError`. */
-
 import {
   erc20Abi,
   oracleAbi,
@@ -64,7 +62,7 @@ export async function readListing(
   proposer: Address,
   at: bigint,
 ) {
-  // Anything may be set as a list: what does not answer as one lists nobody and has no owner.
+  // What does not answer as a list lists nobody and has no owner.
   const isListed = (who: Address) =>
     unlessRefused(readContract(chain, at, list, whitelistAbi, 'isOnWhitelist', [who]))
   const [spenderListed, proposerListed, owner] = await Promise.all([
@@ -159,7 +157,7 @@ export async function readUsedNonces(
   }
 }
 
-/** Places of permit nonces, for as long as their candidates are held: a wallet may have many. */
+/** A wallet may have many. */
 const bits = new WeakMap<Candidate, ReturnType<typeof nonceBit>>()
 
 function bitOf(candidate: Candidate): ReturnType<typeof nonceBit> {

@@ -1,34 +1,33 @@
 /**
- * Reads as of followed blocks, each made once: whoever asks the same of the same block again hears
- * the same answer, also while it is on its way (R14: a block that is replaced takes its answers
- * along).
+ * Each read of a followed block is made once, also while it is on its way; a block that is
+ * replaced takes
+ * its answers along (R14).
  */
 import { type Chain, ChainError, type Clock, type Hex } from '../../ports.js'
 import { boundedCache } from '../../protocol/bounded-cache.js'
 import type { Heads } from '../view/state.js'
 
-/** What no block number belongs to is read again after this, also where no new block comes. */
+/** Also where no new block comes. */
 const unnumberedMs = 4_000
-/** Blocks whose reads are kept: a step that began at one head may end at the next. */
+/** A step that began at one head may end at the next. */
 const keptBlocks = 6
-/** Characters of what was asked that are kept, of all blocks together: calldata is long (R17). */
+/** Of what was asked, of all blocks together: calldata is long (R17). */
 const keptCharacters = 32 * 1024 * 1024
 
 export interface HeadReads {
   /**
-   * The chain, with memory. Calls, code and storage at a followed block are kept while that block
-   * is; balance, tip, receipts and transaction counts until the next head. Everything else goes through. What
-   * failed is not kept, but for a revert. Rejects with `ChainError`.
+   * Calls, code and storage are kept while their block is; balance, tip, receipts and counts
+   * until the next
+   * head. What failed is not kept, but for a revert.
    */
   readonly chain: Chain
   follow(heads: Heads): void
-  /** The result of `work` as of a followed block, made once; at any other block always made. */
   once<T>(at: bigint, key: string, work: () => Promise<T>): Promise<T>
 }
 
 interface KeptBlock {
   readonly hash: Hex
-  /** What its answers are kept under: another one where a block takes its place. */
+  /** Another one where a block takes its place. */
   readonly id: number
 }
 

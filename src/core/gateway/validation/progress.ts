@@ -1,7 +1,4 @@
-/**
- * Steps of a candidate's progress (contract §5). Every record carries all of it, so each step is
- * made from the one before.
- */
+/** Every record carries all of it: each step is made from the one before (contract §5). */
 import type { Hex } from '../../ports.js'
 import type {
   Candidate,
@@ -12,7 +9,7 @@ import type {
 import { type FailureCode, type FailureStage, failures } from '../../protocol/codes.js'
 import type { Change } from '../ledger/ledger.js'
 
-/** A failure. `retryable` counts where its code leaves it to the cause (contract §5). */
+/** `retryable` counts where its code leaves it to the cause (contract §5). */
 export function failureOf(
   stage: FailureStage,
   code: FailureCode,
@@ -53,7 +50,6 @@ export function submissionOf(progress: Progress): CandidateSubmission | null {
   return 'submission' in progress ? progress.submission : null
 }
 
-/** When it was validated and selected; `nowMs` for a step that it has not taken on its own. */
 function timesOf(progress: Progress, nowMs: number) {
   return {
     validatedAtMs: ('validatedAtMs' in progress ? progress.validatedAtMs : null) ?? nowMs,
@@ -77,7 +73,7 @@ export function executed(
   return { status: 'executed', ...timesOf(before, nowMs), submission }
 }
 
-/** Back among the stand-ins: the slot ended without executing it (contract §5). */
+/** The slot ended without executing it (contract §5). */
 export function standsInAgain(before: Progress, nowMs: number): Progress {
   return { status: 'validated', validatedAtMs: timesOf(before, nowMs).validatedAtMs }
 }
@@ -93,10 +89,7 @@ export function preparedSubmission(transactionHash: Hex): CandidateSubmission {
   }
 }
 
-/**
- * Every step from where a candidate stands to executed, for one whose proposal another transaction
- * has put on chain (domain §9).
- */
+/** For one whose proposal another transaction has put on chain (domain §9). */
 export function stepsToExecuted(
   candidate: Candidate,
   nowMs: number,

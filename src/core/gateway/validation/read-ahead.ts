@@ -1,7 +1,7 @@
 /**
- * Reads what judging a candidate will ask, all at the same moment: one after the other each answer
- * would cost a round trip. What they say is left to the judgement, which asks again and finds them
- * made (see `HeadReads`).
+ * One after the other each answer would cost a round trip. The judgement asks again and finds
+ * them made
+ * (see `HeadReads`).
  */
 import { readTerms } from '../../chain/questions.js'
 import type { Round } from '../../chain/round.js'
@@ -51,9 +51,7 @@ export function createReadAhead(ports: ReadAheadPorts): ReadAhead {
   }
 }
 
-/**
- * What it is asked is asked, and nobody hears the answer: to decode it is left to the judgement.
- */
+/** Nobody hears the answer: decoding is left to the judgement. */
 function onlyAsking(chain: Chain, asked: Promise<unknown>[]): Chain {
   const call: Chain['call'] = (one, at) => {
     asked.push(chain.call(one, at))
@@ -62,7 +60,7 @@ function onlyAsking(chain: Chain, asked: Promise<unknown>[]): Chain {
   return Object.assign(Object.create(chain) as Chain, { call })
 }
 
-/** The list that counts, kept as the guess for the next candidate of its oracle. */
+/** The guess for the next candidate of its oracle. */
 async function readList(
   ports: ReadAheadPorts,
   lists: BoundedCache<Address, Address>,
@@ -73,7 +71,6 @@ async function readList(
   if (!isCustom) lists.set(round.oracle, list)
 }
 
-/** What `judge` reads once it knows the round; `list`: the whitelist that is likely to count. */
 function askCall(
   asking: ReadAheadPorts,
   list: Address | undefined,
@@ -90,7 +87,7 @@ function askCall(
 const asksWallet = (chain: Chain, { proposer, digest, signature }: Candidate, at: bigint) =>
   chain.call(isValidSignatureCall(proposer, digest, signature), at)
 
-/** The judgement meets the same failure, and says what follows from it. */
+/** The judgement meets the same failure. */
 function leftToJudging(error: unknown): void {
   if (!(error instanceof ChainError)) throw error
 }

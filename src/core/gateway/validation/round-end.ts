@@ -1,4 +1,3 @@
-/** How a candidate's round has ended, and with it the candidate (contract §5, R14, domain §9). */
 import { locateProposal, type OnChainProposal } from '../../chain/propose.js'
 import { type Contracts, keccakHex, type Round, roundRef } from '../../chain/round.js'
 import type { Candidate, CandidateFailure } from '../../protocol/candidate.js'
@@ -8,8 +7,8 @@ import type { QuestionChain } from './contract-reads.js'
 import { failureOf, stageOf } from './progress.js'
 
 /**
- * What finalized state shows of a closed round. `current`: the question's round now, `undefined`
- * where no trusted requester knows the question. `proposal`: what the candidate's own round holds.
+ * `current`: `undefined` where no trusted requester knows the question. `proposal`: what the
+ * candidate's own round holds.
  */
 interface ClosedRound {
   readonly current: Round | undefined
@@ -26,7 +25,7 @@ export function isRoundOpen(contracts: Contracts, round: Round, candidate: Candi
   return round.state === 'requested' && isSameRound(contracts, round, candidate)
 }
 
-/** Keys of rounds as they were read, for as long as they are held: hashing the text costs most. */
+/** Hashing the text costs most. */
 const roundKeys = new WeakMap<Round, string>()
 
 export function isSameRound(contracts: Contracts, round: Round, candidate: Candidate): boolean {
@@ -37,10 +36,7 @@ export function isSameRound(contracts: Contracts, round: Round, candidate: Candi
   return key === candidate.round.key
 }
 
-/**
- * What closed a candidate's round as of the finalized block; `undefined` while it is open. A round
- * that finalized state has not reached yet is open. Rejects with `ChainError`.
- */
+/** As of the finalized block; `undefined` while it is open, or not reached yet. */
 export async function readRoundEnd(
   ports: QuestionChain,
   candidate: Candidate,
@@ -49,15 +45,14 @@ export async function readRoundEnd(
   const { questionId, oracle, requester, identifier, timestamp, ancillaryHash } = candidate.round
   const current = await ports.readRound(questionId, finalized.number)
   if (current === undefined) {
-    // A question asked just now is not in finalized state; one that is in neither is gone.
+    // Asked just now; one that is in neither state is gone.
     const newest = await ports.readRound(questionId, latest.number)
     return newest === undefined ? { current: undefined, proposal: undefined } : undefined
   }
-  // A round of a time that finalized state has passed, and that is not in it, was undone (R14).
+  // A round of a time that finalized state has passed, and not in it, was undone (R14).
   if (isRoundOpen(ports.contracts, current, candidate) || finalized.timestamp < BigInt(timestamp))
     return undefined
   const { ancillaryData } = current
-  // The text stays the same over a question's rounds; a request with another cannot be asked for.
   if (keccakHex(ancillaryData) !== ancillaryHash) return { current, proposal: undefined }
   const request = { oracle, requester, identifier, timestamp, ancillaryData }
   const { signedProposer } = ports.contracts
@@ -66,8 +61,8 @@ export async function readRoundEnd(
 }
 
 /**
- * How a waiting candidate of a closed round ends. A proposal by its proposer, at its price, through
- * SignedProposer is its own, whoever sent it (domain §9): comparing comes before failing.
+ * A proposal by its proposer, at its price, through SignedProposer is its own, whoever sent it
+ * (domain §9).
  */
 export function endingOf(candidate: Candidate, { proposal, current }: ClosedRound): RoundOutcome {
   if (proposal && isOwn(candidate, proposal)) return { kind: 'executed', proposal }

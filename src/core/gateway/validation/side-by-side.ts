@@ -8,10 +8,7 @@ export function sideBySide() {
     add(work: Promise<unknown>): void {
       begun.push(Promise.allSettled([work]))
     },
-    /**
-     * Resolves when all of it has ended. Rejects then with its first failure; one that is no fault
-     * of the chain goes before those that are.
-     */
+    /** When all has ended. Rejects with its first failure, a bug before those of the chain. */
     async ended(): Promise<void> {
       const failures = (await Promise.all(begun)).flat().filter((one) => one.status === 'rejected')
       const first = failures.find(({ reason }) => !(reason instanceof ChainError)) ?? failures[0]
@@ -20,10 +17,7 @@ export function sideBySide() {
   }
 }
 
-/**
- * Work for each of these, begun in parts of so many: between two of them others have their turn.
- * The results, in any order. Rejects as `ended`.
- */
+/** Between two parts others have their turn. Results in any order. */
 export async function inParts<T, R>(
   all: readonly T[],
   most: number,
@@ -41,5 +35,5 @@ export async function inParts<T, R>(
   return results
 }
 
-/** Candidates that are judged in one turn: each takes a millisecond. */
+/** Each takes a millisecond. */
 export const judgedAtOnce = 4

@@ -1,7 +1,9 @@
 /**
- * What must hold before a slot is opened (contract §5). The chain is read again as of one block,
- * cheap facts first, and at the end the exact `propose` is run from the executor. What a later
- * block could still undo fails nobody: such a verdict has to hold at the finalized block too (R14).
+ * What must hold before a slot is opened (contract §5), as of one block, and at the end by a run
+ * of the
+ * exact `propose`. What a later block could undo fails nobody: it has to hold at the finalized
+ * block
+ * too (R14).
  */
 
 import { size } from 'viem'
@@ -37,9 +39,8 @@ export interface ProposalCall {
   readonly oracle: Address
   readonly token: Address
   readonly ancillaryBytes: number
-  /** Key of the round: two proposals of one round cannot both succeed. */
   readonly roundKey: string
-  /** Code at the proposer may answer otherwise when it is mined than when it is tried. */
+  /** It may answer otherwise when it is mined. */
   readonly walletHasCode: boolean
 }
 
@@ -67,29 +68,23 @@ export type Judgement = Finding & {
 }
 
 export interface JudgePorts extends QuestionChain, NoncePorts {
-  /** Who would send `propose`; without one the last step is left out. */
+  /** Without one the last step is left out. */
   readonly executor: Address | undefined
-  /**
-   * Runs `propose` from the executor without sending it: `undefined` where it succeeds, else the
-   * raw revert data. Rejects with `ChainError`.
-   */
+  /** `undefined` where it succeeds, else the raw revert data. */
   simulate(call: ProposalCall, at: bigint): Promise<Hex | undefined>
   tokenOf(candidate: Candidate): Address | undefined
   readonly recover?: RecoverPublicKey | undefined
 }
 
 export interface ValidationPorts extends JudgePorts {
-  /**
-   * The same without memory. What ends a candidate is read again: a wrong word of a node that is
-   * remembered would confirm itself (R27).
-   */
+  /** Without memory: a wrong word of a node that is remembered would confirm itself (R27). */
   readonly afresh: JudgePorts
 }
 
 /**
- * Judges a candidate at the head, and a failure that no replay can undo at the finalized block
- * again. `competing`: the wallet's other candidates that may execute before it; amounts in the same
- * token count (contract §5). Amounts in raw token units. Rejects with nothing but bugs.
+ * `competing`: the wallet's other candidates that may execute before it; amounts in the same
+ * token count
+ * (contract §5), in raw units.
  */
 export async function validate(
   ports: ValidationPorts,
@@ -119,15 +114,11 @@ export async function validate(
     return { kind: 'wait', detail: `${found.detail} Not final yet.`, read }
   } catch (error) {
     if (!(error instanceof ChainError)) throw error
-    // An invalid answer is examined again with every block, and is the reason to wait meanwhile.
     return { kind: error.kind === 'unavailable' ? 'unknown' : 'wait', detail: error.message, read }
   }
 }
 
-/**
- * The wallet can pay for this candidate, but not for all that is before it: no run of one `propose`
- * shows that.
- */
+/** Not by all that is before it: no run of one `propose` shows that. */
 function isShortOfSum(
   code: FailureCode,
   { amount }: Candidate,
@@ -137,10 +128,7 @@ function isShortOfSum(
   return code === 'insufficient_allowance' && BigInt(allowance) >= BigInt(amount)
 }
 
-/**
- * Whether the exact `propose` succeeds at the block: it is what counts on chain, whatever its parts
- * say (R27). False without an executor too. Rejects with `ChainError`.
- */
+/** The exact `propose` is what counts on chain, whatever its parts say (R27). */
 export async function runs(
   ports: Pick<JudgePorts, 'contracts' | 'executor' | 'readRound' | 'simulate'>,
   candidate: Candidate,
@@ -215,7 +203,7 @@ async function judge(
     )
   if (isUsed(candidate))
     return fail('permit_nonce_used', `The permit nonce ${candidate.nonce} is used or invalidated.`)
-  // Amounts in another token take nothing from this one; one whose token nobody can tell counts.
+  // In another token it takes nothing; one whose token nobody can tell counts.
   const { address: token } = round.token
   const neededRaw = competing
     .filter((other) => !isUsed(other) && (ports.tokenOf(other) ?? token) === token)
@@ -261,14 +249,13 @@ async function judgeCall(
     list_owned: list.owned,
     ...(ports.executor && { simulation: revert ? decodeRevert(revert).text : 'succeeds' }),
   })
-  // A wallet may answer a bare call otherwise than Permit2: then the run decides, which asks it as
-  // the chain will (domain §3.3).
+  // A wallet may answer a bare call otherwise than Permit2: then the run decides (domain §3.3).
   const isRunSound = code !== '0x' && ports.executor !== undefined && revert === undefined
   const isAccepted = accepted || isRunSound
   const fault = standingFault(judged, isAccepted, list, funds)
   if (fault) return fault
   if (revert === undefined) return { kind: 'valid', call }
-  // Where the wallet has code the revert data may be its own words: the role is read, not believed.
+  // The revert data may be the wallet's own words: the role is read.
   const executorHasRole =
     code === '0x' || ports.executor === undefined
       ? undefined
@@ -332,10 +319,7 @@ export function spenderUnlisted(oracle: Address): string {
   return `SignedProposer is not on the default proposer whitelist of the oracle ${oracle}: list it`
 }
 
-/**
- * As the chain judges: code at the proposer now is asked (EIP-1271, EIP-7702 included), no code
- * recovers (domain §3.3).
- */
+/** Code at the proposer is asked (EIP-1271, EIP-7702), no code recovers (domain §3.3). */
 async function signatureAccepted(
   { chain, recover }: JudgePorts,
   candidate: Candidate,
@@ -348,13 +332,12 @@ async function signatureAccepted(
     const call = isValidSignatureCall(proposer, digest, signature)
     return isMagicAnswer(await chain.call(call, at.number))
   } catch (error) {
-    // A refusal in whatever form the wallet gives it
     if (error instanceof ChainError && error.kind === 'reverted') return false
     throw error
   }
 }
 
-/** Who signed, for as long as candidates are held: each is judged at block after block. */
+/** Each is judged at block after block. */
 const signers = new WeakMap<Candidate, ReturnType<typeof recoverSigner>>()
 
 function signerOf(candidate: Candidate, recover: RecoverPublicKey | undefined) {

@@ -1,6 +1,6 @@
 /**
- * What admission works from without waiting for an RPC round trip (contract §2). Unknown or stale
- * state fails closed (R16).
+ * What admission works from without an RPC round trip (contract §2). Unknown state fails closed
+ * (R16).
  */
 
 import type { Round } from '../../chain/round.js'
@@ -17,23 +17,21 @@ export interface Question {
   readonly witness: WitnessRound
 }
 
-/** What waits for the chain throws UnavailableError `state_unavailable` after 3 s. */
+/** What waits for the chain throws `state_unavailable` after 3 s. */
 export interface ChainView {
   faults(): readonly string[]
-  /** The later of wall clock and head time, Unix seconds, rounded up (contract §2). */
+  /** The later of wall clock and head time, rounded up (contract §2). */
   nowSeconds(): bigint
-  /** The question by id or slug, from memory; `undefined` also while it may have changed. */
+  /** By id or slug; `undefined` also while it may have changed. */
   known(identifier: string): Question | undefined
   /**
-   * The same, read from the chain where memory does not have it; misses are remembered ≤ 10 s.
-   * `undefined` where no trusted requester knows it. Throws UnavailableError `slug_unavailable`
-   * where it is not known which question the slug names.
+   * Misses are remembered ≤ 10 s. `slug_unavailable`: it is not known which question the slug
+   * names.
    */
   question(identifier: string): Promise<Question | undefined>
-  /** These are about to be asked for, a few at a time: what memory does not have is read at once. */
   readAhead(identifiers: readonly string[]): void
   nonceKnownUsed(owner: Address, nonce: bigint): boolean
-  /** Whether the account has code now (wallet or EIP-7702): read at most every 500 ms. */
+  /** Wallet or EIP-7702; read at most every 500 ms. */
   hasCode(account: Address): Promise<boolean>
   knownCode(account: Address): boolean | undefined
   /** EIP-1271 `isValidSignature` by eth_call, 3M gas. */

@@ -1,6 +1,7 @@
 /**
- * What code the pinned contracts run: an upgrade is seen in the logs that are followed anyway, and
- * the slots are read at the start and once a minute beside (contract §9, domain §10).
+ * An upgrade is seen in the logs that are followed anyway; the slots are read once a minute
+ * beside
+ * (contract §9, domain §10).
  */
 import {
   changedImplementations,
@@ -31,7 +32,6 @@ export const pinsOf = ({
   ...Object.fromEntries(ledger.implementations),
 })
 
-/** Compares what is due at the head that was followed. Rejects with `ChainError`; it stays due. */
 export async function watchCode(state: Watching): Promise<void> {
   const { code, chain, clock } = state
   const at = state.heads?.latest
@@ -48,7 +48,6 @@ export async function watchCode(state: Watching): Promise<void> {
     if (isWhole) code.versions = await versionsOf(state, at.number)
     Object.assign(code, { changed, isKnown: true, lookedAt: at.hash })
     code.lookedAtMs = clock.monotonicMs()
-    // Otherwise a log has told of another one while this was read.
     if (!code.isDue) code.isSuspect = false
   } catch (error) {
     code.isDue ||= isWhole

@@ -4,19 +4,12 @@ import { followedAddresses, followedTopics, meaningOf } from './logs.js'
 import { affectedBy, markDue, withRequests } from './questions.js'
 import { addSpent, type News, type ViewState } from './state.js'
 
-/** Beyond this many missed blocks everything is due: nodes bound the range of logs. */
+/** Beyond so many missed blocks everything is due: nodes bound the range of logs. */
 const followedBlocks = 128n
-/**
- * What fails for good, slots and nonces too, is judged in finalized state (R14, R15): there is no
- * counting of blocks instead.
- */
+/** What fails for good is judged in finalized state (R14, R15). */
 const noFinality =
   'the node reports no finalized block, which the gateway requires: use a node that supports the block tag "finalized"'
 
-/**
- * Chain and final block are read at least this often; while somebody waits for what becomes final,
- * at every look.
- */
 const wholeLookMs = 30_000
 
 function isWholeLook(state: ViewState): boolean {
@@ -45,8 +38,7 @@ export async function lookAtHead(state: ViewState): Promise<boolean> {
   if (latest === null) throw new ChainError('unavailable', 'the node has no latest block')
   if (finalized === null) throw new ChainError('unavailable', noFinality)
   if (isWhole) state.wholeLookAtMs = atMs
-  // Another node that is a few blocks behind shows an old head; going back to it would undo what is
-  // known.
+  // Another node that is behind shows an old head; going back would undo what is known.
   if (
     before !== undefined &&
     latest.number < before.latest.number &&
@@ -56,8 +48,7 @@ export async function lookAtHead(state: ViewState): Promise<boolean> {
   const isNew = before?.latest.hash !== latest.hash
   if (isNew) {
     const news = before ? await newsSince(state, before.latest, latest) : 'lost'
-    // From here to the heads nothing waits: whoever reads a question meanwhile sees all of this or
-    // nothing.
+    // Nothing waits from here to the heads: who reads meanwhile sees all of this or nothing.
     applyNews(state, news, latest)
     state.advancedAtMs = state.clock.monotonicMs()
   }
@@ -72,14 +63,14 @@ async function otherGenesis(state: ViewState): Promise<string | undefined> {
   const { info } = state.ledger
   if (state.isIdentified) return undefined
   const genesis = info ? await state.chain.block(0n) : null
-  // A node without old headers cannot tell; the chain id and the finalized mark still do.
+  // A node without old headers cannot tell.
   if (info && genesis && genesis.hash !== info.genesisHash)
     return `the node's chain begins with block ${genesis.hash}, and the store's with ${info.genesisHash}`
   state.isIdentified = true
   return undefined
 }
 
-/** `null` also where the node says, in whatever words, that it has no such tag or block yet. */
+/** In whatever words the node says so. */
 async function finalizedBlock({ chain }: ViewState): Promise<BlockHeader | null> {
   try {
     return await chain.block('finalized')
@@ -108,8 +99,7 @@ async function newsSince(state: ViewState, from: BlockHeader, to: BlockHeader): 
 async function followLogs(state: ViewState, since: bigint, to: BlockHeader): Promise<News> {
   const isOne = since + 1n === to.number
   const logs = await logsOf(state, since + 1n, to.number, isOne ? to.hash : undefined)
-  // One block's are asked for by its hash. Read after the logs: those of one branch under the head of another would leave a gap that
-  // nobody sees.
+  // Read after the logs: those of one branch under the head of another would leave a gap.
   if (!isOne && (await state.chain.block(to.number))?.hash !== to.hash)
     throw new ChainError(
       'unavailable',
@@ -145,7 +135,6 @@ async function logsOf(
 function applyNews(state: ViewState, news: News, { number, hash }: BlockHeader): void {
   const { book, hashes, spent, code } = state
   if (news === 'lost') {
-    // Nothing that logs said is certain now, and validation reads the bitmap anyway.
     spent.clear()
     book.misses.clear()
     hashes.clear()
@@ -158,7 +147,6 @@ function applyNews(state: ViewState, news: News, { number, hash }: BlockHeader):
     for (const { owner, word, mask } of meaning.invalidated) addSpent(state, owner, word, mask)
     const changed = affectedBy(book, meaning)
     markDue(book, changed)
-    // A registered question that has just come into being is prefetched too.
     for (const questionId of changed) if (!book.held.has(questionId)) state.unread.add(questionId)
     for (const news of state.readers) news.push(meaning)
   }

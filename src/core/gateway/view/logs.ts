@@ -1,7 +1,4 @@
-/**
- * What a range of logs means for the gateway's view: which questions to read again, which permit
- * nonces are gone (contract §2, domain §3–§5).
- */
+/** Which questions to read again, which permit nonces are gone (contract §2, domain §3–§5). */
 
 import { decodeEventLog } from 'viem'
 import { oracleAbi, oracleV3Abi, permit2Abi, topics } from '../../chain/contracts.js'
@@ -20,7 +17,7 @@ const oracleEvents = {
   [topics.settle]: 'Settle',
 } as const
 
-/** What version 3 changes of an open request (domain §10). Of RequestRulesUpdated no more is known. */
+/** Domain §10. Of RequestRulesUpdated no more is known. */
 const v3Events = {
   [topics.rewardUpdated]: 'RewardUpdated',
   [topics.bondUpdated]: 'BondUpdated',
@@ -58,10 +55,7 @@ export const followedTopics: readonly Hex[] = [
   topics.unorderedNonceInvalidation,
 ]
 
-/**
- * Contracts whose logs are followed. Of tokens those alone whose proxies are pinned: a busy token is
- * in the bloom of every block.
- */
+/** Of tokens those alone whose proxies are pinned: a busy token is in the bloom of every block. */
 export function followedAddresses(
   { oracles, requesters, permit2 }: Contracts,
   pins: Implementations = {},
@@ -71,11 +65,9 @@ export function followedAddresses(
 }
 
 export interface LogMeaning {
-  /** Questions by the ID that a requester named, known to us or not. */
   readonly named: ReadonlySet<Hex>
-  /** Requests without their timestamps that changed on the oracle (domain §4, managed id). */
+  /** Without their timestamps (domain §4, managed id). */
   readonly managed: ReadonlySet<Hex>
-  /** Whose requests changed in a way that the logs do not tell: any of them may have. */
   readonly requesters: ReadonlySet<Address>
   readonly isUpgrade: boolean
   readonly invalidated: readonly {
@@ -85,13 +77,9 @@ export interface LogMeaning {
   }[]
 }
 
-/** Logs that are read in one turn: each may carry the text of a question. */
+/** Each may carry the text of a question. */
 const readAtOnce = 8
 
-/**
- * Reads the followed logs of one range. Logs that do not decode are somebody else's. `turn` lets
- * other work of the process run.
- */
 export async function meaningOf(
   logs: readonly ChainLog[],
   contracts: Contracts,
@@ -115,8 +103,7 @@ export async function meaningOf(
       if (id) managed.add(id)
       else if (ofVersion3.includes(kind)) requesters.add(`0x${first.slice(26)}`)
     } else if (contracts.requesters.some(({ address }) => address === log.address)) {
-      // The first topic of every followed event of a requester is the question id (domain §5.1,
-      // §5.2).
+      // Of every followed event of a requester (domain §5.1, §5.2).
       named.add(first)
     }
   }

@@ -1,7 +1,4 @@
-/**
- * The view's memory of questions. By id, by slug, by what oracle logs name them, which of them are
- * due, and which are known to be missing. Bounded (R17).
- */
+/** The view's memory of questions. Bounded (R17). */
 import { managedRequestId, type RegistryEntry } from '../../chain/questions.js'
 import { type Contracts, domainOf, type Round, roundRef } from '../../chain/round.js'
 import type { Clock, Hex } from '../../ports.js'
@@ -11,14 +8,11 @@ import { isQuestionId } from '../../protocol/words.js'
 import type { Question } from './chain-view.js'
 import type { LogMeaning } from './logs.js'
 
-/** Misses are remembered for at most this (contract §2). */
+/** Contract §2. */
 const missMs = 10_000
 const rememberedMisses = 10_000
 export const rememberedQuestions = 20_000
-/**
- * A question that is over and that nobody has asked for since this long is forgotten: its round
- * takes no proposals for good.
- */
+/** A question that is over takes no proposals for good: it is forgotten where nobody asks. */
 const keepEndedMs = 600_000
 
 interface Held {
@@ -32,18 +26,14 @@ export interface QuestionBook {
   readonly entries: Map<Hex, RegistryEntry>
   readonly slugs: Map<string, Hex>
   readonly held: BoundedCache<Hex, Held>
-  /** Held questions that may have changed: they are read again before they are judged by. */
   readonly due: Set<Hex>
   readonly ended: Set<Hex>
-  /** Questions by managed id: several where the registry names several rounds of one request. */
+  /** Several where the registry names several rounds of one request. */
   readonly byManaged: Map<Hex, Set<Hex>>
   readonly misses: BoundedCache<Hex, number>
 }
 
-/**
- * A book of a registry: questions.json, and trusted slugs as entries of their own; later ones add
- * to earlier ones of the same question.
- */
+/** Trusted slugs are entries of their own; later ones add to earlier ones. */
 export function newQuestionBook(
   contracts: Contracts,
   clock: Clock,
@@ -57,7 +47,6 @@ export function newQuestionBook(
     held: boundedCache(rememberedQuestions, ({ question }, questionId) => {
       book.due.delete(questionId)
       book.ended.delete(questionId)
-      // The registry's own requests stay followed.
       if (book.entries.get(questionId)?.request === undefined)
         unfollow(book, managedRequestId(question.round), questionId)
     }),
@@ -143,7 +132,7 @@ export function markDue({ held, due }: QuestionBook, questionIds: Iterable<Hex>)
   for (const questionId of questionIds) if (held.has(questionId)) due.add(questionId)
 }
 
-/** So many of the due ones, but for those to skip: needed ones first, then those asked for last. */
+/** Needed ones first, then those asked for last. */
 export function dueFirst(
   { held, due }: QuestionBook,
   count: number,
@@ -168,10 +157,7 @@ export function noteMiss({ held, misses, clock }: QuestionBook, questionId: Hex)
   misses.set(questionId, clock.monotonicMs() + missMs)
 }
 
-/**
- * The request of each named question too: a reporter's event names one id of up to ten that share
- * a request (domain §10).
- */
+/** A reporter's event names one id of up to ten that share a request (domain §10). */
 export function withRequests({ held }: QuestionBook, meaning: LogMeaning): LogMeaning {
   const shared = [...meaning.named].flatMap((id) => {
     const round = held.peek(id)?.question.round

@@ -1,7 +1,7 @@
 /**
- * Slugs that no registry has, looked up outside (domain §5.4). The response is a hint. It only says
- * which question id to look for, and the chain confirms or refuses that id as it does one that a
- * caller gave. Bounded in memory, rate and time (R17).
+ * Slugs that no registry has (domain §5.4). The response is a hint: the chain confirms or refuses
+ * the id
+ * as one that a caller gave. Bounded in memory, rate and time (R17).
  */
 
 import { type Clock, type Hex, type SlugLookUp, SlugLookUpError } from '../../ports.js'
@@ -13,13 +13,10 @@ import { orUnavailable, singleFlight, within } from './time-limits.js'
 
 /** Look-up and first read together (contract §2). */
 const firstReadMs = 3_000
-/** Its own share of that, so that the read has time left. */
 const lookUpMs = 1_500
 /** Contract §2. Also how long after a failure a known slug is left alone. */
 const missMs = 10_000
-/** Beyond this a known slug is looked up again, while memory goes on answering. */
 const freshMs = 60_000
-/** Beyond this a known slug waits for the new look-up. */
 const heldMs = 600_000
 const rememberedSlugs = 20_000
 const rememberedMisses = 10_000
@@ -30,13 +27,9 @@ const lookUpsPerWindow = 250
 
 export interface Slugs {
   known(slug: string): Hex | undefined
-  /**
-   * `undefined` where nobody knows the slug, which is remembered ≤ 10 s. A known one keeps its
-   * meaning while it cannot be looked up; another rejects with UnavailableError
-   * `slug_unavailable`.
-   */
+  /** A known one keeps its meaning while it cannot be looked up. */
   idOf(slug: string): Promise<Hex | undefined>
-  /** No trusted requester knows what the slug means: that is a miss and kept no longer than one. */
+  /** A miss, and kept no longer than one. */
   unconfirmed(slug: string): void
 }
 
@@ -94,7 +87,7 @@ export function createSlugs(clock: Clock, lookUp: SlugLookUp): Slugs {
     const nowMs = clock.monotonicMs()
     if (meaning === undefined || nowMs >= meaning.waitsFromMs) return undefined
     if (nowMs >= meaning.refreshAtMs) {
-      // Not awaited; a failure that is not the source's is a bug and has to end the process.
+      // Not awaited; a bug has to end the process.
       void askOnce(slug).catch((error: unknown) => {
         if (!(error instanceof UnavailableError)) throw error
       })
@@ -129,10 +122,7 @@ function unavailable(slug: string, cause: SlugLookUpError): UnavailableError {
   })
 }
 
-/**
- * The registry's own slugs have the last word: nobody outside is asked for them. The id is then a
- * question like any other.
- */
+/** The registry's own slugs have the last word. */
 export function namedBySlugs<View extends ChainView>(
   view: View,
   slugs: Slugs,

@@ -22,7 +22,7 @@ const newCodeWatch = () => ({
   lookedAt: undefined as string | undefined,
 })
 
-/** Questions read at one look; what else is due waits for the next one, or for who asks for it. */
+/** What else is due waits for the next look. */
 export const readsPerLook = 64
 const rememberedWords = 50_000
 const rememberedHeads = 256
@@ -37,17 +37,11 @@ export interface ViewConfig {
   readonly maxHeadAgeSeconds: number
   readonly entries: readonly RegistryEntry[]
   readonly implementations?: Implementations | undefined
-  /**
-   * Whether somebody waits for what the chain does. While nobody does, it is looked at once a block.
-   * Without it, somebody always does.
-   */
+  /** While nobody waits, the chain is looked at once a block. */
   readonly waits?: (() => boolean) | undefined
 }
 
-/**
- * What a new head brings: the meaning of the logs since the one before, or `lost` where that one is
- * undone (R14) or too far back: nothing that was read before is certain then.
- */
+/** `lost`: the head before is undone (R14) or too far back; nothing read before is certain. */
 export type News = LogMeaning | 'lost'
 
 export interface ViewPorts {
@@ -75,11 +69,8 @@ export function newViewState(
     maxHeadAgeSeconds,
     rounds: createRoundReader(chain, contracts),
     book,
-    /** Hashes of the newest heads by their numbers. */
     hashes: boundedCache<bigint, Hex>(rememberedHeads),
-    /** What has come while a question is read, for each read under way. */
     readers: new Set<News[]>(),
-    /** Spent or invalidated bits of nonce bitmaps, by owner and word (domain §3.2). */
     spent: boundedCache<string, bigint>(rememberedWords),
     unread: new Set([...book.entries.keys()].slice(0, rememberedQuestions)),
     reading: new Map<Hex, Promise<Question | undefined>>(),
@@ -97,7 +88,6 @@ export function newViewState(
     lookedAtMs: nowMs,
     /** How many looks have begun, and which of them showed the heads last. */
     looks: { begun: 0, shown: 0 },
-    /** Aborted, it lets the next look come sooner. */
     sleeper: new AbortController(),
     isCalled: false,
     wholeLookAtMs: Number.NEGATIVE_INFINITY,

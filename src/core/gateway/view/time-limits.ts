@@ -5,14 +5,13 @@ export async function pause(clock: Clock, ms: number, signal: AbortSignal): Prom
   try {
     await clock.sleep(ms, signal)
   } catch (error) {
-    // Being woken is what the signal is for.
     if (!signal.aborted) throw error
   }
 }
 
 /**
- * The work's result, or what `late` makes after `limitMs`; its signal is aborted at the end, however
- * that comes. Work that takes no signal goes on, and its result is dropped.
+ * Or what `late` makes after `limitMs`. Work that takes no signal goes on, and its result is
+ * dropped.
  */
 export async function within<T>(
   clock: Clock,
@@ -26,8 +25,6 @@ export async function within<T>(
     throw late()
   })
   try {
-    // The race listens to both, so that neither the loser's failure nor the aborted sleep goes
-    // unheard.
     return await Promise.race([work(over.signal), overdue])
   } finally {
     over.abort()

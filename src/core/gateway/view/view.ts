@@ -1,7 +1,7 @@
 /**
- * The gateway's view of the chain, kept up to date by looking at the head and following logs.
- * Admission reads it from memory (contract §2); pipeline and executor take heads from it. What is
- * unknown or old is a fault, and faults close everything that depends on it (R16).
+ * Kept up to date by looking at the head and following logs. What is unknown or old is a fault,
+ * and
+ * faults close everything that depends on it (R16).
  */
 
 import type { Implementations } from '../../chain/implementations.js'
@@ -51,45 +51,36 @@ import {
   type Wallets,
 } from './wallets.js'
 
-/**
- * Looks may fail for so long before that is reported: one response that does not come is no news.
- */
+/** One response that does not come is no news. */
 const failingMs = 10_000
 const forgetEveryMs = 60_000
-/** A look that is called for, or has more to read, comes no sooner than this after the last one. */
+/** Also where a look is called for. */
 const leastIntervalMs = 250
 /** While something is awaited, and while nothing is: a block of Polygon (domain §8). */
 const [waitingMs, idleMs] = [500, 2_000]
 
 export interface LiveView extends ChainView {
-  /**
-   * Looks once and then goes on until `stop`. Resolves after the first look, whatever came of it.
-   */
+  /** Resolves after the first look, whatever came of it. */
   start(): Promise<void>
   stop(): Promise<void>
   poll(): Promise<void>
-  /** Somebody begins to wait: the next look comes as soon as it does while somebody waits. */
   hasten(): void
   heads(): Heads | undefined
-  /** How many looks have begun, and which of them showed the heads last. */
   looks(): Readonly<ViewState['looks']>
-  /** Those of `faults` that are about the code of pinned contracts: what is sent is followed. */
+  /** What is sent is followed meanwhile. */
   codeFaults(): readonly string[]
   code(): Readonly<Pick<CodeWatch, 'changed' | 'versions'>>
   codeNow(): Promise<Implementations>
   pins(): Implementations
-  /** An operator has pinned other code: it is compared at the next look. */
   pinned(): void
-  /** Questions in memory, and those of them that may have changed and wait to be read. */
   counts(): { readonly known: number; readonly due: number }
-  /** Why looks have failed for a while, though the state is not too old yet, or `undefined`. */
+  /** Where looks have failed for a while, though the state is not too old yet. */
   failing(): string | undefined
-  /** Somebody read another state of a question than the view shows: it is read again. */
+  /** Somebody read another state than the view shows. */
   doubt(questionId: Hex): void
   onHead(listener: () => void): () => void
   readonly rounds: RoundReader
   entry(questionId: Hex): RegistryEntry | undefined
-  /** The question as it was last read, from memory, also while it may have changed. */
   peek(questionId: Hex): Question | undefined
   setEntry(entry: RegistryEntry): void
   removeEntry(questionId: Hex): void
@@ -132,7 +123,7 @@ async function catchUp(state: ViewState): Promise<void> {
   if (failure) throw failure
 }
 
-/** Prefetches registry questions, so that their first use waits for nothing; so many at a time. */
+/** So that the first use of a registered question waits for nothing. */
 async function prefetch(state: ViewState): Promise<void> {
   const { unread, book } = state
   if (unread.size === 0 || viewFaults(state).length > 0) return
@@ -143,8 +134,7 @@ async function prefetch(state: ViewState): Promise<void> {
     if (!book.held.has(questionId)) next.push(questionId)
   }
   const failure = await readSome(state, next)
-  // One that a contract refused is read when somebody asks for it; a chain that did not answer is
-  // asked for all of them again.
+  // A chain that did not answer is asked for all of them again.
   if (failure?.kind !== 'unavailable') return
   for (const questionId of next)
     if (!book.held.has(questionId) && !isMiss(book, questionId)) unread.add(questionId)
@@ -196,8 +186,7 @@ function createLooks(
           if (!signal.aborted) await look()
         }
       }
-      // Not awaited and not caught: a failure that is no ChainError is a bug and has to end the
-      // process.
+      // Not awaited and not caught: a bug has to end the process.
       loop = follow()
     },
     async stop() {
@@ -236,7 +225,7 @@ export function createChainView(
       callForLook(state)
     },
     nowSeconds() {
-      // Deadlines are whole seconds: rounded up, a comparison with them is one in milliseconds.
+      // Rounded up, a comparison with whole seconds is one in milliseconds.
       const wall = BigInt(Math.ceil(clock.nowMs() / 1000))
       const head = state.heads?.latest.timestamp ?? 0n
       return head > wall ? head : wall
@@ -288,20 +277,17 @@ export function createChainView(
     },
     removeEntry: (questionId) => removeEntry(book, questionId),
     noteNonces(owner, word, bitmap, at) {
-      // What was read of a block that has been undone meanwhile, or of one that is not followed
-      // yet, is no knowledge.
+      // Of a block that was undone meanwhile, or is not followed yet: no knowledge.
       if (at === state.heads?.latest.hash || at === state.heads?.finalized.hash)
         addSpent(state, owner, word, bitmap)
     },
   }
 }
 
-/** Reads of one question, each overtaken by a block that names it, before the read fails. */
 const tries = 4
-/** Read in one go, so that their calls are folded; what comes back is handed out by and by. */
+/** So that their calls are folded. */
 const readAtOnce = 64
 const firstReadMs = 3_000
-/** The next head waits for the reads of this one no longer than this. */
 const readsMs = 3_000
 
 const read = (state: ViewState, questionId: Hex) =>
@@ -340,10 +326,7 @@ const isNamed = (
   (request !== undefined &&
     (managed.has(managedRequestId(request)) || requesters.has(request.requester)))
 
-/**
- * Reads several, a part after the other, for a limited time; reads that are late go on by
- * themselves. Resolves to the first failure, if any; what failed stays as it was.
- */
+/** For a limited time; late reads go on by themselves. Resolves to the first failure. */
 async function readSome(
   state: ViewState,
   questionIds: readonly Hex[],
@@ -382,10 +365,6 @@ async function readFirst(state: ViewState, questionId: Hex): Promise<Question | 
   )
 }
 
-/**
- * Begins to read questions that are about to be asked for one after another, so that their calls
- * are folded. Who asks hears what became of it.
- */
 export function readAhead(state: ViewState, questionIds: Iterable<Hex>): void {
   for (const questionId of questionIds)
     void readFirst(state, questionId).catch((error: unknown) => {
@@ -393,10 +372,7 @@ export function readAhead(state: ViewState, questionIds: Iterable<Hex>): void {
     })
 }
 
-/**
- * What is not found may be younger than the head that was followed: that head is waited for, and
- * the question read again.
- */
+/** It may be younger than the followed head: that head is waited for. */
 async function readTwice(state: ViewState, questionId: Hex): Promise<Question | undefined> {
   const headNumber = () => state.heads?.latest.number ?? 0n
   const readAtHead = async () => {
@@ -414,7 +390,6 @@ async function readTwice(state: ViewState, questionId: Hex): Promise<Question | 
   return readAtHead()
 }
 
-/** Resolves once the followed head is there; leaves no listener behind after the signal. */
 function headReached(state: ViewState, number: bigint, signal: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const look = () => {

@@ -1,6 +1,6 @@
 /**
- * What the view knows of wallets: whether there is code at an address, and what that code says of a
- * signature (contract §2, domain §3.3).
+ * Whether there is code at an address, and what it says of a signature (contract §2, domain
+ * §3.3).
  */
 
 import { encodeFunctionData } from 'viem'
@@ -10,20 +10,17 @@ import { boundedCache } from '../../protocol/bounded-cache.js'
 import type { Address } from '../../protocol/schema.js'
 import { orUnavailable, singleFlight, within } from './time-limits.js'
 
-/** EIP-1271 by eth_call: time and gas it may take (robustness §5). */
+/** EIP-1271 by eth_call (robustness §5). */
 const walletCallMs = 3_000
 const walletCallGas = 3_000_000n
-/**
- * Deployment and EIP-7702 leave no log, so code is read again now and then; refusals, validation
- * and executor read it again anyway.
- */
+/** Deployment and EIP-7702 leave no log. */
 const refreshAfterMs = 60_000
-/** While nobody waits, it only has to be there for the next one who does. */
+/** While nobody waits. */
 const idleRefreshAfterMs = 240_000
 const staleAfterMs = 300_000
 const refreshAtOnce = 100
 const rememberedWallets = 10_000
-/** A wallet's code is read for its refusals at most this often (R19). */
+/** For refusals (R19). */
 const rereadMs = 500
 
 export type Wallets = ReturnType<typeof newWallets>
@@ -35,7 +32,7 @@ export const newWallets = (chain: Chain, clock: Clock) => ({
   reading: new Map<Address, Promise<boolean>>(),
 })
 
-/** Whether a response of `isValidSignature` is yes as Permit2 reads it: the magic value and zeros. */
+/** As Permit2 reads it: the magic value and zeros. */
 export function isMagicAnswer(answer: Hex): boolean {
   return answer.slice(0, 66) === `${eip1271MagicValue}${'0'.repeat(56)}`
 }
@@ -46,7 +43,6 @@ export function isValidSignatureCall(wallet: Address, digest: Hex, signature: He
   return { to: wallet, data, gas: walletCallGas }
 }
 
-/** Whether there is code, from memory; `undefined` where that is older than the limit. */
 export function knownCode(
   { codes, clock }: Wallets,
   account: Address,
@@ -86,7 +82,7 @@ export function authorizes(
     try {
       return isMagicAnswer(await chain.call(isValidSignatureCall(wallet, digest, signature)))
     } catch (error) {
-      // The wallet's own refusal, in whatever form, is an answer: no.
+      // A refusal in whatever form is an answer: no.
       if (error instanceof ChainError && error.kind === 'reverted') return false
       throw error
     }
@@ -111,7 +107,6 @@ export async function refreshCodes(
   await Promise.all(
     due.map((account) =>
       readCode(wallets, account).catch((error: unknown) => {
-        // What was known stays until it is stale; the next look asks again.
         if (!(error instanceof ChainError)) throw error
       }),
     ),
