@@ -75,7 +75,7 @@ async function add(
   flags: GlobalFlags & { readonly dryRun?: boolean },
   { name, kind, place, open }: Added,
   show: Show,
-): Promise<void> {
+) {
   const home = homeSetting(context, flags).value
   const path = await freeAccountPath(context.files, home, name)
   const signer = await open()

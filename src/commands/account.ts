@@ -79,12 +79,7 @@ async function givenKey(context: Context, flags: FlagsOf<typeof importFlags>): P
   return decryptKeystore(text, password, flags.keystore)
 }
 
-async function store(
-  context: Context,
-  flags: StoreFlags,
-  name: string,
-  key: Uint8Array,
-): Promise<void> {
+async function store(context: Context, flags: StoreFlags, name: string, key: Uint8Array) {
   const home = homeSetting(context, flags).value
   const signer = signerFromKey(key)
   try {
@@ -292,7 +287,7 @@ const addressText = ({ address, elsewhere }: AccountEntry) => {
   return `${address ?? '(no address in the file)'}${holder}`
 }
 
-function show({ output }: Context, home: string, entry: AccountEntry): void {
+function show({ output }: Context, home: string, entry: AccountEntry) {
   const shown = { ...shownEntry(entry), folder: homePaths.keystores(home) }
   const places = Object.entries(entry.elsewhere?.place ?? {})
   output.show('account', shown, [

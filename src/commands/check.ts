@@ -65,7 +65,6 @@ const told = ({ output }: Context) => ({
     output.note(`note: left out without an outcome: ${placeText(place)}`),
 })
 
-/** A question that is asked about; `word`: the answer, as it was written. */
 interface Asked {
   readonly identifier: string
   readonly word: string | undefined
@@ -83,7 +82,7 @@ async function checkAll(
   session: Session,
   flags: CheckFlags,
   all: readonly Asked[],
-): Promise<void> {
+) {
   const { output } = context
   const [trust, checker] = await Promise.all([session.trust(), openChecker(session, context.clock)])
   const stream = newResults(output, 'check', 'findings')

@@ -89,7 +89,7 @@ async function change(
   flags: GlobalFlags & FlagsOf<typeof dryRunFlag>,
   key: string,
   value: string | undefined,
-): Promise<void> {
+) {
   const home = homeSetting(context, flags).value
   const path = homePaths.config(home)
   // What is damaged beside the key, or under it, must not keep it from being mended.
@@ -169,13 +169,7 @@ export const configCommand = verb({
   verbs: [getVerb, setVerb, unsetVerb, listVerb, pathVerb],
 })
 
-/** As they are read (robustness §6). UsageError. */
-async function requireValue(
-  context: Context,
-  flags: GlobalFlags,
-  key: string,
-  value: string,
-): Promise<void> {
+async function requireValue(context: Context, flags: GlobalFlags, key: string, value: string) {
   if (key === 'gateway') {
     const { parseBaseUrl } = await import('../core/client/gateway/gateway-client.js')
     // Nothing else of the configuration is read where nothing else decides.
@@ -186,7 +180,7 @@ async function requireValue(
   specOf(key)?.read?.({ value, from: key })
 }
 
-function requireKey(key: string): void {
+function requireKey(key: string) {
   if (keyNames.includes(key)) return
   throw new UsageError(
     'unknown_key',

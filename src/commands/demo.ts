@@ -62,7 +62,6 @@ export const demoCommand = verb({
   },
 })
 
-/** Each is reported; what it throws goes on to the caller. */
 function stepsOf({ clock, signal }: Context, report: (step: DemoStep) => void): RunStep {
   return async (name, work, detail) => {
     const startedMs = clock.monotonicMs()
@@ -87,7 +86,6 @@ function stepsOf({ clock, signal }: Context, report: (step: DemoStep) => void): 
   }
 }
 
-/** The longest name of a step. */
 const nameWidth = 9
 
 function stepText({ output }: Context, { name, ok, seconds, detail }: DemoStep): string {
@@ -136,20 +134,9 @@ interface Submitted {
   readonly candidate_id: string
 }
 
-interface Settled {
-  readonly positions: readonly {
-    readonly result: string | null
-    readonly payout: string | null
-    readonly reward: string | null
-    readonly token: string | null
-  }[]
-}
+type Position = Readonly<Record<'result' | 'payout' | 'reward' | 'token', string | null>>
 
-async function live(
-  context: Context,
-  step: RunStep,
-  { url, dev, folder }: DevGateway,
-): Promise<void> {
+async function live(context: Context, step: RunStep, { url, dev, folder }: DevGateway) {
   const [question] = dev.questions
   if (!question) throw new RangeError('the dev chain has no question')
   const { slug } = question
@@ -188,23 +175,12 @@ async function live(
       ),
     ({ candidate_id }) => `202: durable, candidate ${candidate_id}`,
   )
-  const poll = (name: string, until: Stage, detail: (status: PolledStatus) => string) =>
-    step(name, () => one(proposer('poll', id, '--until', until, '--timeout', '30')), detail)
-  await poll(
-    'validate',
-    'validated',
-    () => 'the gateway read the chain again and simulated the exact call',
-  )
-  await poll('select', 'selected', () => 'selected for the one execution slot of this round')
-  const hashOf = ({ submission }: PolledStatus) => submission?.transaction_hash
-  await poll(
-    'execute',
-    'confirmed',
-    (status) => `on chain and final: transaction ${hashOf(status)?.slice(0, 10)}…`,
-  )
+  const poll = (...until: readonly string[]) =>
+    one(proposer('poll', id, ...until, '--timeout', '30'))
+  for (const [name, stage, detail] of stages) await step(name, () => poll('--until', stage), detail)
   const executed = await step(
     'index',
-    () => one(proposer('poll', id, '--timeout', '30')),
+    () => poll(),
     ({ submission }) => `matched to event ${submission?.proposal_event_index} of its block`,
   )
   await step(
@@ -247,20 +223,32 @@ async function live(
     async () => {
       await proposer('devchain', 'warp', '2h')
       await proposer('devchain', 'settle', slug)
-      const { positions } = await proposer<Settled>('positions')
+      const { positions } = await proposer<{ positions: readonly Position[] }>('positions')
       const [position] = positions
       if (position?.result === 'undisputed') return position
       throw differs('the proposal is not settled as undisputed')
     },
-    ({ payout, reward, token }) => {
-      const amount = (raw: string | null) =>
-        amountText(raw ?? '0', knownToken(dev.chain_id, token ?? ''))
-      return `two hours later on the chain, without a dispute: ${amount(payout)} paid back, ${amount(reward)} of it the reward`
-    },
+    (position) => settledText(position, dev.chain_id),
   )
 }
 
-/** The candidate of a document. */
+function settledText({ payout, reward, token }: Position, chainId: number): string {
+  const amount = (raw: string | null) => amountText(raw ?? '0', knownToken(chainId, token ?? ''))
+  return `two hours later on the chain, without a dispute: ${amount(payout)} paid back, ${amount(reward)} of it the reward`
+}
+
+const hashOf = ({ submission }: PolledStatus) => submission?.transaction_hash
+
+const stages: readonly (readonly [string, Stage, (status: PolledStatus) => string])[] = [
+  ['validate', 'validated', () => 'the gateway read the chain again and simulated the exact call'],
+  ['select', 'selected', () => 'selected for the one execution slot of this round'],
+  [
+    'execute',
+    'confirmed',
+    (status) => `on chain and final: transaction ${hashOf(status)?.slice(0, 10)}…`,
+  ],
+]
+
 async function one(
   told: Promise<{ readonly candidates?: readonly PolledStatus[] }>,
 ): Promise<PolledStatus> {

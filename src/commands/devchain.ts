@@ -116,7 +116,7 @@ async function tracing<T>({ traced }: Context, run: () => Promise<T>): Promise<T
  * Whoever uses a folder whose chain is running would find other contracts' keys and pins in it.
  * Throws UsageError `folder_in_use`. A gateway.json of another shape names no node.
  */
-async function refuseFolderInUse(context: Context, folder: string): Promise<void> {
+async function refuseFolderInUse(context: Context, folder: string) {
   const path = `${folder}/gateway.json`
   if (!(await context.files.exists(path))) return
   for (const url of rpcUrlsIn(new TextDecoder().decode(await context.files.read(path)))) {
@@ -159,7 +159,6 @@ interface ChainVerb<Args, Flags> {
   readonly about: string
   readonly args: Args
   readonly flags?: Flags
-  /** What stands behind the verb. */
   readonly example: string
   /** What --dry-run names behind the operands. */
   more?(flags: FlagsOf<Flags>): readonly string[]
@@ -222,7 +221,6 @@ const chainVerb =
       },
     })(context)
 
-/** Text that is taken as it is, once `judge` has thrown nothing. */
 const judged =
   (judge: (text: string) => unknown) =>
   (text: string): string => {
@@ -230,7 +228,6 @@ const judged =
     return text
   }
 
-/** Takes text of that form alone. */
 const formParser =
   <T extends string>(form: RegExp, code: string, detail: string, hint: string) =>
   (text: string): T => {
@@ -260,7 +257,6 @@ const walletArg = {
   },
 } as const
 
-/** Of the dev chain's token. */
 const tokenUnits = builtInProfile('dev')?.tokenUnits
 
 /** In the dev chain's own token; a bare number is raw units but in a flag. */
@@ -286,7 +282,6 @@ const fundedOf = amountNamed('the amount')
 const states = ['invalid', 'requested', 'proposed', 'expired', 'disputed', 'resolved', 'settled']
 const stateText = ({ state }: Pick<DevRound, 'state'>): string => states[state] ?? String(state)
 
-/** A round as the verbs left it. */
 function roundShown(round: DevRound): readonly [object, string] {
   const state = stateText(round)
   const { question_id, timestamp } = round

@@ -84,7 +84,6 @@ interface Facts {
   view?: JournalView
   gateway?: GatewayClient
   clock?: Finding
-  /** A node that answers, on the pinned chain. */
   chain?: Chain
 }
 

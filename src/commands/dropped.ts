@@ -1,6 +1,5 @@
 /** What earlier versions or other verbs have, and what stands for it (contract §10). */
 
-/** By the command as it is typed: a verb with its flag, or with its subverb. */
 export const dropped: Readonly<Record<string, string>> = {
   'demo --gateways':
     'Two gateways on one PostgreSQL: start `proposer serve` twice with the same "store", or use compose.yaml of deploy/.',

@@ -51,7 +51,12 @@ export const initCommand = verb({
     await setUp.key()
     await setUp.trust()
     await setUp.approval()
-    const fault = await setUp.doctor()
+    const fault = await setUp.doctor().catch((error: unknown) => {
+      if (error instanceof ProposerError) return error
+      throw error
+    })
+    if (fault) tell('doctor', 'failed', fault.detail)
+    else tell('doctor', 'done', 'no check failed')
     output.show('init', { steps }, [() => `set up: profile ${profile}`])
     if (fault) throw fault
   },
@@ -171,18 +176,14 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
           : pins.signed_proposer !== null
       if (isPinned && flags.from === undefined)
         return tell('trust', 'kept', pins === undefined ? now.trust.value : 'built in')
-      if (pins !== undefined && flags.from === undefined) {
-        const question = 'SignedProposer of your operator (0x…): '
-        const asked = [question, '--signed-proposer <address>'] as const
-        await answered(context, flags.signedProposer, asked, (address) =>
-          command('trust', 'init', '--signed-proposer', address),
-        )
-      } else {
-        const question = 'File with the pins (trust.json, or a ready line): '
-        await answered(context, flags.from, [question, '--from <file>'], (file) =>
-          command('trust', 'init', '--from', file),
-        )
-      }
+      const [given, question, flag] =
+        pins !== undefined && flags.from === undefined
+          ? [flags.signedProposer, 'SignedProposer of your operator (0x…): ', '--signed-proposer']
+          : [flags.from, 'File with the pins (trust.json, or a ready line): ', '--from']
+      const named = flag === '--from' ? '--from <file>' : '--signed-proposer <address>'
+      await answered(context, given, [question, named], (value) =>
+        command('trust', 'init', flag, value),
+      )
       tell('trust', 'done', homePaths.trust(now.home.value, flags.profile))
     },
 
@@ -201,17 +202,7 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
       })
     },
 
-    async doctor(): Promise<ProposerError | undefined> {
-      try {
-        await command('doctor', ...password)
-        tell('doctor', 'done', 'no check failed')
-        return undefined
-      } catch (error) {
-        if (!(error instanceof ProposerError)) throw error
-        tell('doctor', 'failed', error.detail)
-        return error
-      }
-    },
+    doctor: () => command('doctor', ...password),
   }
 }
 

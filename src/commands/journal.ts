@@ -43,7 +43,6 @@ import {
 import type { Column } from './terminal/table.js'
 import { type FlagsOf, verb } from './terminal/verb.js'
 
-/** The journal of the home that the flags name, and what is known of its positions. */
 async function read(context: Context, flags: GlobalFlags) {
   const home = homeSetting(context, flags).value
   const last = () =>
@@ -334,7 +333,6 @@ const exportVerb = verb({
   },
 })
 
-/** In this order. */
 const exportColumns = (
   'journal_id signed_at question_id identifier client_ref proposer outcome price amount token ' +
   'nonce deadline round chain_id digest state reason code candidate_id received_at ' +

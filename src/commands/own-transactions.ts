@@ -39,7 +39,6 @@ export const transactionFlags = {
 } as const
 type TransactionFlags = FlagsOf<typeof transactionFlags>
 
-/** The chain's node. UsageError `no_rpc_url` where none is named. */
 export async function requireChain(session: Session, what: string): Promise<Chain> {
   const chain = await session.chain()
   if (chain) return chain
@@ -288,7 +287,7 @@ async function claim(
   session: Session,
   flags: TransactionFlags,
   { owner, to, token }: Claim,
-): Promise<void> {
+) {
   const { output } = context
   const trust = await session.trust()
   if (token !== undefined && !trust.tokens.includes(token))

@@ -40,7 +40,6 @@ export const pollCommand = verb({
     '--until <stage>': {
       about: 'stop when all have reached this stage',
       choices: stages,
-      // Its own refusal has its own code.
       parse: requireStage,
     },
     '--question <id>': 'question of candidates that are not in the journal',
@@ -135,7 +134,6 @@ export const statusCommand = sessionVerb({
   },
 })
 
-/** What the chain says of an executed one of ours; `undefined` where no node is configured. */
 async function onChain(session: Session, question: string | undefined, journalId: string) {
   const chain = await session.chain()
   if (chain === undefined || question === undefined) return undefined
@@ -144,7 +142,6 @@ async function onChain(session: Session, question: string | undefined, journalId
   return (await reconcile(parts, question)).entries.find(({ id }) => id === journalId)
 }
 
-/** What the journal has of a candidate, for screens and documents. */
 function ownOf(view: JournalView, candidateId: string): Own | undefined {
   const own = view.byCandidate(candidateId)
   if (own === undefined) return undefined
@@ -159,7 +156,6 @@ function aboutText(view: JournalView, candidateId: string): string {
   return signed === undefined ? '' : `${questionOf(signed)}  ${answerOf(signed)}`
 }
 
-/** An unfinished candidate that another gateway has. */
 type Away = OtherGateway & { readonly one: JournaledAuthorization }
 
 const awayText = ({ one, origin, flag }: Away) =>

@@ -24,7 +24,6 @@ import {
   ageText,
   amountText,
   counted,
-  fold,
   jsonText,
   type TokenUnits,
   timeText,
@@ -80,7 +79,7 @@ export const positionsCommand = sessionVerb({
     const found = await look.read()
     const { positions, totals, notes, ...rest } = found
     const shown = flags.open === true ? positions.filter(isUnsettled) : positions
-    tellNotes(context.output, notes)
+    for (const note of notes) context.output.note(`note: ${visible(note)}`)
     context.output.show(
       'positions',
       { positions: shown, totals, notes, ...rest },
@@ -95,11 +94,6 @@ export const positionsCommand = sessionVerb({
     if (flags.failOnDispute === true) failOnDispute(positions)
   },
 })
-
-function tellNotes(output: Output, notes: readonly string[]): void {
-  const width = output.notesAreTerminal ? output.columns : Number.POSITIVE_INFINITY
-  for (const note of notes) output.note(fold(`note: ${note}`, width, '  '))
-}
 
 export const pnlCommand = sessionVerb({
   name: 'pnl',
@@ -132,7 +126,7 @@ export const pnlCommand = sessionVerb({
       readPnl(parts, wallets, span),
     )
     const { rows: items, ...rest } = pnl
-    tellNotes(output, rest.notes)
+    for (const note of rest.notes) output.note(`note: ${visible(note)}`)
     if (flags.csv === true)
       output.text(
         csvText(
@@ -190,7 +184,6 @@ const words: Readonly<Record<NonNullable<Position['state']>, string>> = {
   deferred: 'payout deferred',
 }
 
-/** State and result: `settled, won`; `not known`. */
 function stateText({ state, result, late }: Position): string {
   if (state === null) return 'not known'
   return `${words[state]}${late ? ', late' : ''}${result === null ? '' : `, ${result}`}`
@@ -237,7 +230,6 @@ function whenText(position: Position, nowSeconds: number): string | null {
 const nameOf = ({ slug, title, question_id, round_timestamp }: Position): string =>
   slug ?? title ?? question_id ?? `round ${round_timestamp}`
 
-/** The table, or what it says that there is none. */
 function positionTable(
   positions: readonly Position[],
   { block_timestamp, since }: Positions,
@@ -293,7 +285,6 @@ function totalsRows(one: PositionTotals, units: readonly PinnedUnits[]) {
   ])
 }
 
-/** `3 positions, 1 disputed` */
 function countsText(positions: readonly Position[]): string {
   const contested = positions.filter(({ state }) => isContestedState(state)).length
   return `${counted(positions.length, 'position')}${contested === 0 ? '' : `, ${contested} disputed`}`
@@ -316,7 +307,7 @@ async function watchPositions(
   session: Session,
   flags: PositionFlags,
   look: Looker,
-): Promise<void> {
+) {
   const { output, clock } = context
   const known = new Map<string, Position>()
   let last: Positions | undefined
@@ -361,14 +352,13 @@ async function watchPositions(
   }
 }
 
-/** What there is at first: people see the table. */
 function begin(
   output: Output,
   flags: PositionFlags,
   { units }: Looker,
   found: Positions,
   changes: readonly Change[],
-): void {
+) {
   const isShown = (position: Position) => flags.open !== true || isUnsettled(position)
   if (output.mode === 'human') {
     const shown = positionTable(found.positions.filter(isShown), found, flags, units)
@@ -384,7 +374,7 @@ interface Change {
   readonly position: Position
 }
 
-function tell(output: Output, change: Change): void {
+function tell(output: Output, change: Change) {
   const { position, ...rest } = change
   if (output.mode !== 'human') output.line({ ...rest, ...position })
   else
@@ -399,7 +389,7 @@ async function tellProgram(
   { signal }: Session,
   program: string,
   changes: readonly Change[],
-): Promise<void> {
+) {
   for (const { position, at, from, gone } of changes) {
     if (gone || !isContestedState(position.state) || isContestedState(from)) continue
     const line = jsonText({ schema: 'proposer.position/1', at, from, ...position }, 0)

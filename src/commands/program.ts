@@ -11,7 +11,6 @@ import { verbGroups, verbs } from './verbs.js'
 /** They stay running: what they tell meanwhile is for logs, also beside JSON. */
 const foregroundVerbs = new Set(['demo', 'serve', 'devchain'])
 
-/** UsageError for what commander refuses. */
 export async function runVerb(given: readonly string[], context: Context): Promise<void> {
   if (given.length === 0) return (await import('./next-steps.js')).showNextSteps(context, {}, given)
   const program = createProgram()
@@ -51,7 +50,7 @@ export async function runVerb(given: readonly string[], context: Context): Promi
 }
 
 /** stdout is a sheet or a document. */
-function requireOneForm(asked: Command, { output: { mode, jsonErrors } }: Context): void {
+function requireOneForm(asked: Command, { output: { mode, jsonErrors } }: Context) {
   if (asked.opts().csv !== true || mode === 'human') return
   const other = jsonErrors ? `--${mode}` : '--field'
   throw new UsageError(
@@ -81,7 +80,7 @@ export async function wholeProgram(context: Context): Promise<Command> {
   return program
 }
 
-function layOut(command: Command, columns: number, bold = (title: string) => title): void {
+function layOut(command: Command, columns: number, bold = (title: string) => title) {
   command
     .configureHelp({ ...helpLayout(bold), ...command.configureHelp(), helpWidth: columns })
     .helpOption('-h, --help', 'print help')
@@ -138,7 +137,6 @@ function flagsText(program: Command, context: Context): string {
   return `Flags of every command:\n${items.join('\n')}\n`
 }
 
-/** Longer lines are hard to read; on a smaller terminal nothing fits beside anything. */
 const columnsOf = ({ output }: Context) => Math.max(40, Math.min(output.columns, 100))
 
 interface Refused {
@@ -191,7 +189,6 @@ async function usage(
   const path = pathOf(at)
   const help =
     path === '' ? 'run `proposer --help` for the commands' : `run \`proposer ${path} --help\``
-  // Without a subcommand commander prints its help as the error.
   const missing = error.code === 'commander.help'
   if (missing && !context.output.jsonErrors)
     context.output.warn(foldHelp(said.join(''), columnsOf(context)))
@@ -207,7 +204,7 @@ async function usage(
     .trim()
     .split('\n')
   const guess =
-    (await ownGuess(context, error, detail, { at, path, stray })) ||
+    (await ownGuess(context, error, detail, { at, path, stray })) ??
     theirs.map((line) => line.replace(/^\((.*)\)$/, '$1')).join(' ')
   return new UsageError('usage', detail, { hint: guess === '' ? help : `${guess} Else ${help}` })
 }
@@ -227,12 +224,13 @@ const meant: Readonly<Record<string, string>> = {
   bundle: 'support-bundle',
 }
 
+/** `undefined`: what commander guesses stands. It finds `top` near `nope`. */
 async function ownGuess(
   context: Context,
   { code }: CommanderError,
   detail: string,
   { at, path, stray }: { at: Command; path: string; stray: string | undefined },
-): Promise<string> {
+): Promise<string | undefined> {
   const [, flag = stray] = /^unknown option '(--[a-z-]+)/.exec(detail) ?? []
   const instead = (await import('./dropped.js')).dropped[`${path} ${flag}`]
   if (instead !== undefined) return instead
@@ -242,17 +240,16 @@ async function ownGuess(
     /'([^']*)' is invalid\b.*Allowed choices are (.+)\.$/.exec(detail) ?? []
   if (given !== undefined && choices !== undefined)
     return didYouMean(nearest(given, choices.split(', ')))
-  if (stray === undefined) return ''
-  if (code === 'commander.excessArguments')
-    return didYouMean(
-      nearest(
-        stray,
-        at.commands.map((command) => command.name()),
-      ),
-    )
-  if (code !== 'commander.unknownCommand' || path !== '') return ''
-  if (Object.hasOwn(meant, stray)) return didYouMean([meant[stray] ?? ''])
-  return didYouMean(pathsTo(stray, await wholeProgram(context)))
+  if (stray === undefined) return undefined
+  const isUnknown = code === 'commander.unknownCommand'
+  const names = at.commands.map((command) => command.name())
+  if (code === 'commander.excessArguments' || (isUnknown && path !== ''))
+    return didYouMean(nearest(stray, names))
+  if (!isUnknown) return undefined
+  const paths = Object.hasOwn(meant, stray)
+    ? [meant[stray] ?? '']
+    : pathsTo(stray, await wholeProgram(context))
+  return paths.length === 0 ? undefined : didYouMean(paths)
 }
 
 /** Which command a Safe has in the place of one that knows none. */

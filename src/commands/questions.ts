@@ -1,4 +1,4 @@
-/** The verb `questions`: what can be proposed now, from the chain, a registry or Polymarket's API, and what each source cannot know (contract §6). */
+/** `questions`: what can be proposed now, and what each source cannot know (contract §6). */
 import { aggregating } from '../core/chain/aggregate.js'
 import { createRoundReader, type RegistryEntry } from '../core/chain/questions.js'
 import type { Contracts, Round } from '../core/chain/round.js'
@@ -31,7 +31,7 @@ import { builtInPins, type Session, sessionVerb } from './session/session.js'
 import { worksheetText } from './session/worksheet.js'
 import type { Context } from './terminal/context.js'
 import { table } from './terminal/output.js'
-import { amountText, counted, dateText, fold, timeText } from './terminal/render.js'
+import { amountText, counted, dateText, fold, timeText, visible } from './terminal/render.js'
 import { type Column, wideFlag } from './terminal/table.js'
 import { type FlagsOf, verb } from './terminal/verb.js'
 
@@ -102,11 +102,10 @@ function closingOf(text: string): number {
   )
 }
 
-function show(context: Context, found: FoundQuestions, flags: ListFlags, rules: ListedRules): void {
+function show(context: Context, found: FoundQuestions, flags: ListFlags, rules: ListedRules) {
   const { output } = context
   const { questions, source, notes, leftOut } = found
-  const width = output.notesAreTerminal ? output.columns : Number.POSITIVE_INFINITY
-  for (const note of notes) output.note(fold(`note: ${note}`, width, '  '))
+  for (const note of notes) output.note(`note: ${visible(note)}`)
   if (flags.csv === true) {
     output.text(worksheetText(questions.map((one) => sheetRow(one, rules))))
     return
@@ -203,7 +202,6 @@ interface Search {
   readonly session: Session
   readonly asked: QuestionsAsked
   readonly trust: Trust
-  /** Reads are folded; absent without a node. */
   readonly chain: Chain | undefined
   readonly nowMs: number
   readonly sinceMs: number
@@ -269,7 +267,7 @@ function defaultSource({ trust, chain, asked }: Search, hasMarkets: boolean): Qu
   )
 }
 
-function refuseClosing({ closingMs }: QuestionsAsked, source: QuestionSource): void {
+function refuseClosing({ closingMs }: QuestionsAsked, source: QuestionSource) {
   if (closingMs === undefined) return
   throw new UsageError(
     'closing_unknown',

@@ -75,7 +75,7 @@ const verifyVerb = verb({
 })
 
 /** UsageError with what is wrong as the code. */
-function requireHolding(proof: ReceiptProof): void {
+function requireHolding(proof: ReceiptProof) {
   const { verdict } = proof
   if (isHolding(proof)) return
   if (verdict.result === 'proven')
@@ -159,7 +159,6 @@ export const receiptCommand = verb({
   verbs: [verifyVerb, exportVerb],
 })
 
-/** The journal of a home, read and let go. */
 export async function loadJournal(ports: JournalPorts, home: string): Promise<JournalView> {
   const journal = openJournal(ports, home)
   return journal.load().finally(() => journal.close())
@@ -272,7 +271,6 @@ const bytesText: Readonly<Record<ReceiptProof['bytes'], string>> = {
   not_given: 'covers the request by its SHA-256; --request <file> compares the bytes',
 }
 
-/** At most so many proposals are listed. */
 const shownClaims = 100
 
 function proofText(answer: SignedAnswer, proof: ReceiptProof, columns: number): string {

@@ -109,7 +109,6 @@ async function prepared(
 
 interface Saved {
   readonly toSign: number
-  /** In the journal, or signed elsewhere: still to be sent. */
   readonly toSend: number
   readonly signedBefore: number
   readonly unsettled: number
@@ -135,7 +134,7 @@ async function savedRows({ clock }: Context, { parts, count }: Opened): Promise<
  * Nothing is signed while a check fails, but for gateway and node that do not answer: rows say so
  * themselves.
  */
-function refuseFaults(checks: readonly Finding[]): void {
+function refuseFaults(checks: readonly Finding[]) {
   const failed = checks.filter(
     ({ id, result }) => result === 'fail' && id !== 'gateway' && id !== 'rpc',
   )

@@ -116,10 +116,8 @@ export const serveCommand = verb({
   },
 })
 
-/** What the flags come to. */
 interface Served extends ServeCheckOptions {
   readonly quiet: boolean
-  /** One JSON line per request and change of state. */
   readonly log: boolean
   readonly logLevel: LogLevel
   readonly chain?: DevChain
@@ -144,7 +142,7 @@ function servedBy(context: Context, flags: ServeFlags): Served {
   }
 }
 
-function refuseContradictions({ dev, config, set = [], ...flags }: ServeFlags): void {
+function refuseContradictions({ dev, config, set = [], ...flags }: ServeFlags) {
   const fault = (detail: string, hint: string) => new UsageError('usage', detail, hint)
   if (dev === true) {
     if (!set.some((one) => /^store\s*=/.test(one))) return
@@ -166,7 +164,7 @@ function refuseContradictions({ dev, config, set = [], ...flags }: ServeFlags): 
  * What nobody foresaw ends the process at once: no clean-up that could write (robustness §5). Codes
  * and names only (R5).
  */
-function crashLoudly(context: Context): void {
+function crashLoudly(context: Context) {
   for (const kind of ['uncaughtException', 'unhandledRejection'] as const)
     process.on(kind, (error: unknown) => {
       const named = error instanceof Error ? error.name : typeof error
@@ -180,7 +178,7 @@ function crashLoudly(context: Context): void {
  * The chain and the folder of `--dev` end with it. When it is killed the chain goes too, because
  * its keeper watches a pipe of ours.
  */
-async function serveDev(outer: Context, served: Served, flags: ServeFlags): Promise<void> {
+async function serveDev(outer: Context, served: Served, flags: ServeFlags) {
   // The store that the environment names is not one for a chain that is thrown away.
   const context = { ...outer, storeUrlFile: undefined }
   const questions = wholeNumber('--questions', flags.questions ?? '12', 0, 10_000)
@@ -237,7 +235,7 @@ async function faultScript(context: Context, path: string): Promise<FaultScript>
  * From the open gateway to its end by a signal (exit 0), a failed store (74) or a dead dev chain
  * (75).
  */
-async function run(context: Context, path: string, served: Served): Promise<void> {
+async function run(context: Context, path: string, served: Served) {
   const { output, signal } = context
   const { chain, faults } = served
   const live = served.quiet ? undefined : await openStatus(context)
@@ -272,9 +270,7 @@ async function run(context: Context, path: string, served: Served): Promise<void
     ...(chain ? [chain.ended.then(() => 'chain' as const)] : []),
   ])
   try {
-    // The status shows why it waits.
     const ready = server.ready(status && (() => undefined)).catch((error: unknown) => {
-      // A signal before it was ready is an end like any other.
       if (!signal.aborted) throw error
       return 'signal' as const
     })
@@ -308,7 +304,7 @@ const drainMs = 10_500
  * Fires only where something else keeps the process alive; by then everything that matters is on
  * disk.
  */
-function leaveSoon(afterMs: number, code: number): void {
+function leaveSoon(afterMs: number, code: number) {
   setTimeout(() => process.exit(code), afterMs).unref()
 }
 
@@ -317,7 +313,7 @@ function announce(
   server: RunningServer,
   dev: DevDescription | undefined,
   folder: string,
-): void {
+) {
   const { output, liveness } = context
   const { url, adminUrl, metricsUrl: metrics_url } = server
   const { pid } = liveness
@@ -334,7 +330,7 @@ function announce(
   if (dev) noteDevSession(output, folder, url, dev)
 }
 
-async function check(context: Context, path: string, served: Served): Promise<void> {
+async function check(context: Context, path: string, served: Served) {
   const [{ checkGateway }, { passesCounted, findingsText, withPastedFixes }] = await Promise.all([
     import('../core/host/serve-check.js'),
     import('./hosting/findings-text.js'),

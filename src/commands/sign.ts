@@ -19,7 +19,7 @@ import { fromCwd } from '../core/io/home.js'
 import { PendingError, UsageError } from '../core/protocol/errors.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
 import type { Address, TypedData } from '../core/protocol/schema.js'
-import { publishFile, writeAll } from '../core/storage/durable.js'
+import { publishText } from '../core/storage/durable.js'
 import type { SessionFlags } from './session/flags.js'
 import { identify } from './session/identify.js'
 import { readInput } from './session/inputs.js'
@@ -95,7 +95,7 @@ async function showSigned(
   identifier: string,
   signed: Authorized,
   settled: readonly SettledEarlier[] = [],
-): Promise<void> {
+) {
   const { output } = context
   if (signed.reused)
     output.note(`note: ${signed.journalId} is open with the same answer; these are its saved bytes`)
@@ -134,7 +134,7 @@ async function showSigned(
 }
 
 /** What the next owner needs, with -o in a file. It holds signatures, so a screen gets no part (R5). */
-async function showParts(context: Context, flags: SignFlags, parts: SafePartsFile): Promise<void> {
+async function showParts(context: Context, flags: SignFlags, parts: SafePartsFile) {
   const { output } = context
   const text = `${JSON.stringify(parts, null, 2)}\n`
   if (flags.output === '-') return output.text(text)
@@ -161,7 +161,7 @@ async function giveTypedData(
   flags: SignFlags,
   identifier: string,
   { offer, reused }: Awaited<ReturnType<typeof offerTypedData>>,
-): Promise<void> {
+) {
   const { output } = context
   const { id, offered } = offer
   const typedData = walletTypedData(offered.typedData as TypedData)
@@ -198,12 +198,7 @@ async function giveTypedData(
   ])
 }
 
-async function bringBack(
-  context: Context,
-  named: string,
-  flags: SignFlags,
-  given: string,
-): Promise<void> {
+async function bringBack(context: Context, named: string, flags: SignFlags, given: string) {
   requireIdentifier(named)
   const { typedData, signer, supersede } = flags
   const isOwn = signingFlags.some((flag) => flag !== 'outcome' && flags[flag] !== undefined)
@@ -233,14 +228,10 @@ async function bringBack(
   })
 }
 
-/** Only where the user names one: the journal knows for whom it gave out typed data. */
 const namedProposer = (session: Session, flags: SignFlags): Promise<Address> | undefined =>
   flags.proposer === undefined && flags.safe === undefined ? undefined : session.account.address()
 
 /** The exact bytes, 0600: they hold a signature or what one can be made of (R5). */
-async function writeSecret(context: Context, path: string, body: string): Promise<void> {
-  const bytes = new TextEncoder().encode(body)
-  await publishFile(context.files, dirname(path), basename(path), (handle) =>
-    writeAll(handle, bytes),
-  )
+async function writeSecret(context: Context, path: string, body: string) {
+  await publishText(context.files, dirname(path), basename(path), body)
 }

@@ -72,7 +72,7 @@ async function previewIntent(
   session: Session,
   flags: SubmitFlags,
   intent: IntentInWords,
-): Promise<void> {
+) {
   const parts = await authorizeParts(context, session, flags, intent.identifier)
   try {
     await showPreview(context, session, flags, parts, intent)
@@ -87,7 +87,7 @@ async function previewIntent(
   }
 }
 
-function refuseSigningFlags(flags: SubmitFlags): void {
+function refuseSigningFlags(flags: SubmitFlags) {
   const given = signingFlags.find((flag) => flags[flag] !== undefined)
   if (given === undefined) return
   const name = `--${given.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
@@ -103,7 +103,7 @@ async function submit(
   session: Session,
   flags: SubmitFlags,
   { identifier, payload, settled, onSettled }: Asked,
-): Promise<void> {
+) {
   const { output, clock } = context
   const startedMs = clock.monotonicMs()
   const body = payload === undefined ? undefined : await payloadText(context, payload)
@@ -248,12 +248,7 @@ async function payloadText(context: Context, path: string): Promise<string> {
 }
 
 /** `--dry-run` with a payload: without its signature. Refuses what the sending would refuse. */
-async function showPayload(
-  context: Context,
-  session: Session,
-  identifier: string,
-  body: string,
-): Promise<void> {
+async function showPayload(context: Context, session: Session, identifier: string, body: string) {
   const parts = { ports: session.ports, trust: await session.trust() }
   const { payload } = readPayload(parts, identifier, body, await session.journal.load())
   const { origin } = await session.gateway('read')
@@ -282,7 +277,6 @@ const unitsOfAll = ({
 }: Trust): TokenUnits | undefined =>
   token !== undefined && others.length === 0 ? knownToken(chainId, token) : undefined
 
-/** Before the state question, answer and amount, unless they were shown before signing. */
 function brief(
   { authorization, candidateId }: Admitted,
   state: string,

@@ -113,13 +113,12 @@ function pinsIn(bytes: Uint8Array, path: string): Trust | UsageError {
   }
 }
 
-async function publish(context: Context, path: string, bytes: Uint8Array): Promise<void> {
+async function publish(context: Context, path: string, bytes: Uint8Array) {
   const folder = dirname(path)
   await makeDurableDir(context.files, folder)
   await publishFile(context.files, folder, basename(path), (handle) => writeAll(handle, bytes))
 }
 
-/** Output of `serve` may hold more lines than the ready line. */
 export function firstJson(text: string, path: string): unknown {
   for (const candidate of [text, ...text.split('\n').filter((line) => line.startsWith('{'))]) {
     try {

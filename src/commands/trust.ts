@@ -186,7 +186,7 @@ async function confirmAdded(
   session: Session,
   trust: Trust,
   added: readonly string[],
-): Promise<void> {
+) {
   const chain = await session.chain()
   if (chain === undefined) return
   await chainNow(chain, trust, session.ports.clock)
@@ -263,7 +263,7 @@ const checksText = ({ columns, paint }: Screen, checks: readonly TrustFinding[])
     })
     .join('\n')
 
-function refuseUnverified(checks: readonly TrustFinding[]): void {
+function refuseUnverified(checks: readonly TrustFinding[]) {
   const failed = checks.filter(({ result }) => result === 'fail')
   if (failed.length === 0) return
   const codes = failed.filter(({ id }) => id === 'implementation')

@@ -138,6 +138,14 @@ test.each([
   expect([code, stderr]).toEqual([2, expect.stringContaining(`hint: Did you mean ${meant}?`)])
 })
 
+test.each([
+  ['nope', "unknown command 'nope'\nhint: run `proposer operator --help`"],
+  ['lst', 'hint: Did you mean list? Else run `proposer operator --help`'],
+])('contract §6: of subcommands only the near one is suggested: %s', async (typed, told) => {
+  const { code, stderr } = await run(home.path, ['operator', typed])
+  expect([code, stderr]).toEqual([2, expect.stringContaining(told)])
+})
+
 test('contract §6: a usage error with --json is one JSON error on stderr with exactly five keys', async () => {
   const ran = await run(home.path, ['config', 'list', '--jsn', '--json'])
   expect(ran.code).toBe(2)

@@ -11,7 +11,6 @@ import { batchSignVerb } from './sign.js'
 import { readSource } from './source.js'
 import { batchStatusVerb } from './status.js'
 
-/** Every row gets an outcome (spec §4.2, contract §6). */
 const batchSubmitVerb = sessionVerb({
   name: 'submit',
   about: 'send many proposals, signing them first where needed',

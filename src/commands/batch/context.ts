@@ -51,7 +51,7 @@ async function showContexts(
   session: Session,
   flags: ContextFlags,
   source: BatchSource,
-): Promise<void> {
+) {
   const { output } = context
   const rows = readIds(source, 'identifier', flags.format)
   const total = rows.length
@@ -69,7 +69,7 @@ async function showContexts(
   if (error) throw error
 }
 
-function checkIds(source: BatchSource, rows: readonly PlacedId[]): void {
+function checkIds(source: BatchSource, rows: readonly PlacedId[]) {
   const faults = newFaults(source)
   for (const one of rows)
     if (namedQuestion(one.id) === undefined) faults.add(badIdentifier(source, one))

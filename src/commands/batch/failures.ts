@@ -28,9 +28,7 @@ export interface Failures {
   /** `name`: how its owner knows the row; `word`: what became of it. */
   add(where: string, error: ProposerError, word?: string, name?: string): void
   count(): number
-  /** The causes, the most frequent first. */
   blocks(): readonly Block[]
-  /** The gravest, for all of them. */
   error(of: {
     readonly total: number
     readonly goOn: string

@@ -56,7 +56,6 @@ import { amountWithRaw, counted, foldAround, visible } from '../terminal/render.
 import type { FlagsOf } from '../terminal/verb.js'
 import { formatFlag } from './source.js'
 
-/** What decides which bytes a batch signs and sends. */
 const signing = {
   ...formatFlag,
   ...signerFlags,
@@ -207,7 +206,6 @@ function noteOnce({ output }: Context): (text: string) => void {
   }
 }
 
-/** For a reading of rows whose faults another one has told. */
 const unheard = { fault: () => undefined, unanswered: () => undefined }
 
 /** What is wrong with the input comes before what cannot be had for it. */
@@ -220,7 +218,7 @@ async function orFaults<T>(faults: InputFaults, work: () => Promise<T>): Promise
   }
 }
 
-function noteUnanswered({ output }: Context, { unanswered }: BatchCount): void {
+function noteUnanswered({ output }: Context, { unanswered }: BatchCount) {
   if (unanswered.length === 0) return
   const shown = unanswered.slice(0, 10)
   const more =
@@ -256,7 +254,7 @@ async function identifyRows(
   session: Session,
   source: BatchSource,
   format: BatchFlags['format'],
-): Promise<void> {
+) {
   if (session.settings.gammaUrl === undefined) return
   const { slugs } = await session.trust()
   // What is wrong with a row is said by the reading that checks all of them.

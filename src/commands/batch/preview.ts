@@ -211,7 +211,6 @@ const columns: readonly Column<Reviewed>[] = [
   { head: 'what', least: 6, cell: ({ action }) => action },
 ]
 
-/** A part of the rows at a time (R17). */
 function newTable(stream: ResultStream) {
   let shown: Reviewed[] = []
   let faults: string[] = []

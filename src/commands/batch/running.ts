@@ -120,7 +120,7 @@ async function replayUnknown(
   held: RowResult[],
   send: (rows: readonly BatchRow[]) => AsyncIterable<readonly RowResult[]>,
   report: Report,
-): Promise<void> {
+) {
   const places = new Map(
     held.flatMap((one, at) =>
       one.outcome === 'unknown' && one.elsewhere === undefined && one.outOfBand === undefined

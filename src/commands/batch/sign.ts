@@ -43,12 +43,7 @@ export const batchSignVerb = sessionVerb({
   },
 })
 
-async function sign(
-  context: Context,
-  session: Session,
-  flags: SignFlags,
-  opened: Opened,
-): Promise<void> {
+async function sign(context: Context, session: Session, flags: SignFlags, opened: Opened) {
   const { output } = context
   const { count } = opened
   const counts = { signed: 0, reused: 0, rejected: 0 }

@@ -11,7 +11,6 @@ export const formatFlag = {
   },
 } as const
 
-/** UsageError `input_unreadable`, `input_too_large` (exit 2). */
 export const readSource = async (context: Context, path: string): Promise<BatchSource> => ({
   name: path === '-' ? 'stdin' : path,
   bytes: await readInput(context, path, undefined, inputLimits.bytes),

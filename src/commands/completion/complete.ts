@@ -1,6 +1,5 @@
 /**
- * `proposer __complete …`: what could stand at the cursor. It asks no network, and is silent
- * where
+ * `proposer __complete …`: what could stand at the cursor. It asks no network, and is silent where
  * something is amiss: the command itself will tell it.
  */
 import type { Argument, Command, Option } from 'commander'
@@ -18,9 +17,8 @@ const maxValues = 200
 export type LoadProgram = (context: Context, words: readonly string[]) => Promise<Command>
 
 /**
- * The form, then one value a line, with what it is behind a tab. `argv` is the shell and the
- * words of
- * the line, the program's name first, the one at the cursor last. Always 0.
+ * The form, then one value a line, with what it is behind a tab. `argv` is the shell and the words
+ * of the line, the program's name first, the one at the cursor last. Always 0.
  */
 export async function complete(
   argv: readonly string[],
@@ -75,7 +73,6 @@ function quoted(value: string, quote: string | undefined): string | undefined {
 const isPlain = (text: string) => !/[\p{C}\p{Zl}\p{Zp}]/u.test(text)
 
 interface Place {
-  /** From the program down to the command that is being typed. */
   readonly lineage: readonly [Command, ...Command[]]
   readonly positionals: number
   readonly waiting: Option | undefined
@@ -120,7 +117,6 @@ const childOf = (lineage: readonly Command[], word: string) =>
 function flagsOf(lineage: readonly Command[]): readonly Option[] {
   const last = lineage.at(-1)
   const alone = last === undefined ? undefined : standInOf(last)
-  // The command's own stand before those of every command.
   return [...lineage, ...(alone === undefined ? [] : [alone])]
     .reverse()
     .flatMap(({ options }) => options.filter(({ hidden }) => !hidden))

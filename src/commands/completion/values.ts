@@ -20,7 +20,6 @@ import type { Context } from '../terminal/context.js'
 
 export interface Value {
   readonly value: string
-  /** What a shell may show beside it; one line. */
   readonly about: string
 }
 
@@ -157,7 +156,7 @@ async function tailOf(files: Files, path: string, bytes: number): Promise<string
   }
 }
 
-function addLine(fold: ReturnType<typeof newFold>, line: string): void {
+function addLine(fold: ReturnType<typeof newFold>, line: string) {
   try {
     const { k: kind, t: timeMs, d: data }: { k: string; t: number; d: unknown } = JSON.parse(line)
     // Its shape is not proven: what the fold cannot take throws.

@@ -12,7 +12,7 @@ import {
 import { unseenRules } from '../../core/conformance/unseen.js'
 import { fromCwd } from '../../core/io/home.js'
 import { RejectedError, UsageError } from '../../core/protocol/errors.js'
-import { publishFile, writeAll } from '../../core/storage/durable.js'
+import { publishText } from '../../core/storage/durable.js'
 import { type RunStep, withDevGateway } from '../hosting/dev-gateway.js'
 import { confirm } from '../session/inputs.js'
 import { type Session, withSession } from '../session/session.js'
@@ -66,11 +66,7 @@ export const conformanceCommand = verb({
 /** A whole run fits windows of seconds: the default ones would be waited for. */
 const assignments = ['budget.per_ip_items=450', 'budget.window_seconds=4']
 
-async function checkOwn(
-  context: Context,
-  flags: ConformanceFlags,
-  chosen: typeof rules,
-): Promise<void> {
+async function checkOwn(context: Context, flags: ConformanceFlags, chosen: typeof rules) {
   const { output } = context
   const progress = output.progress('starting a chain and a gateway')
   const onNote = (text: string) => output.note(visible(text))
@@ -97,7 +93,7 @@ function chosenRules(only: readonly string[]): typeof rules {
   return only.length === 0 ? rules : rules.filter((one) => named.has(one))
 }
 
-function refuseContradictions(flags: ConformanceFlags, url: string | undefined): void {
+function refuseContradictions(flags: ConformanceFlags, url: string | undefined) {
   const { local, gateway, trust, junit, json, ndjson, dev, devReady } = flags
   const faults = [
     [
@@ -125,7 +121,7 @@ function refuseContradictions(flags: ConformanceFlags, url: string | undefined):
   if (found !== undefined) throw new UsageError('usage', found[1], found[2])
 }
 
-function list({ output }: Context, chosen: typeof rules): void {
+function list({ output }: Context, chosen: typeof rules) {
   const checks = chosen.map(({ run: _run, ...entry }) => entry)
   const width = Math.max(...checks.map(({ id }) => id.length))
   output.show('conformance-list', { checks, unseen: unseenRules }, [
@@ -154,7 +150,7 @@ async function check(
   session: Session,
   flags: ConformanceFlags,
   { chosen, ready }: Asked,
-): Promise<void> {
+) {
   const { output, clock } = context
   const startedMs = clock.monotonicMs()
   // Before anything is printed or sent: without a terminal nobody can be asked later.
@@ -216,7 +212,7 @@ async function tellEstimate(
   { output }: Context,
   { bench, planner }: RunParts,
   chosen: typeof rules,
-): Promise<void> {
+) {
   const items = itemsOf(chosen, bench)
   const budget = await planner.snapshot()
   const { limitItems, windowMs, learnt } = budget
@@ -232,19 +228,16 @@ async function tellEstimate(
   )
 }
 
-/** How each check is reported as it settles. */
 function teller({ output }: Context, flags: ConformanceFlags): (check: CheckResult) => void {
   if (output.mode === 'ndjson') return (one) => output.line(one)
   if (output.mode === 'json' || flags.junit === '-') return () => undefined
   return (one) => output.text(listLine(one, output))
 }
 
-async function writeJunit(context: Context, file: string, text: string): Promise<void> {
+async function writeJunit(context: Context, file: string, text: string) {
   if (file === '-') return context.output.text(text)
   const path = fromCwd(context.cwd, file)
-  await publishFile(context.files, dirname(path), basename(path), (handle) =>
-    writeAll(handle, new TextEncoder().encode(text)),
-  )
+  await publishText(context.files, dirname(path), basename(path), text)
   // Our files are ours alone, but a report is collected by whoever runs the pipeline.
   const { readableByUmask } = await import('../../core/io/files.js')
   await readableByUmask(path)
@@ -265,7 +258,6 @@ function summaryOf(checks: readonly CheckResult[]) {
 const xml = (text: string) =>
   visible(text).replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`)
 
-/** One suite; sections are class names. */
 function junitText(checks: readonly CheckResult[], seconds: number): string {
   const { total, failed, skipped } = summaryOf(checks)
   const cases = checks.map(({ id, section, result, detail }) => {

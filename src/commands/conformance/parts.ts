@@ -25,7 +25,6 @@ import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
 import type { EveryFlag, FlagsOf } from '../terminal/verb.js'
 
-/** Values of flags that may be repeated. */
 const gather = (value: string, before: readonly string[] = []) => [
   ...before,
   ...value.split(',').filter((one) => one !== ''),
@@ -70,7 +69,6 @@ const ReadyLine = z.object({
 /** What a development gateway tells of itself: address, pins, throwaway keys, open questions. */
 export type ReadyLine = z.infer<typeof ReadyLine>
 
-/** A gateway of this process as its ready line would describe it. */
 export const readyOf = (line: unknown): ReadyLine => ReadyLine.parse(line)
 
 /** The first line of the file (`-`: stdin) that is one. UsageError `no_ready_line`. */
@@ -95,7 +93,6 @@ export async function readReadyLine(context: Context, path: string): Promise<Rea
 export const betsOwnMoney = (flags: ConformanceFlags, ready: ReadyLine | undefined) =>
   flags.allowExecution === true && ready === undefined
 
-/** What goes on chain, in words. */
 function betText({
   context: { question_id, slug, bond },
   proposer,
@@ -210,7 +207,6 @@ async function throwawayWallet({ ports }: Session): Promise<Signer> {
   return signerFromKey(ports.random.bytes(32))
 }
 
-/** Throwaway keys of a development chain. */
 async function devWallets({ dev }: ReadyLine): Promise<readonly Signer[]> {
   const { parseKey, signerFromKey } = await import('../../core/io/keys.js')
   return dev.accounts

@@ -12,7 +12,6 @@ import type { Context } from '../terminal/context.js'
 export interface DevGateway {
   readonly url: string
   readonly dev: DevDescription
-  /** With the files of the chain, and room for a home. */
   readonly folder: string
 }
 
@@ -24,7 +23,6 @@ export type RunStep = <T>(
 ) => Promise<T>
 
 interface DevOptions {
-  /** The verb that needs it. */
   readonly verb: string
   readonly questions?: number
   readonly assignments?: readonly string[]

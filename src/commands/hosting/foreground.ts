@@ -14,10 +14,6 @@ export const unlessStopped =
     if (!signal.aborted) throw error
   }
 
-/**
- * A whole number given to a flag. Throws UsageError `bad_number` naming the flag and its range
- * (exit 2).
- */
 export function wholeNumber(flag: string, text: string, least: number, most: number): number {
   const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN
   if (value >= least && value <= most) return value
@@ -28,7 +24,6 @@ export function wholeNumber(flag: string, text: string, least: number, most: num
   )
 }
 
-/** A TCP port given to a flag; 0 stands for a free one. Throws UsageError `bad_number` (exit 2). */
 export const portNumber = (flag: string, text: string): number => wholeNumber(flag, text, 0, 65_535)
 
 /**
@@ -60,7 +55,6 @@ export const devVariables = (
   PROPOSER_RPC_URL: dev.rpc_url,
 })
 
-/** The same for a shell. */
 export const devExports = (...parts: Parameters<typeof devVariables>): readonly string[] =>
   Object.entries(devVariables(...parts)).map(
     ([name, value]) => `export ${name}=${shellWord(value)}`,

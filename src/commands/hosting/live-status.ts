@@ -7,6 +7,7 @@ import { coinOf } from '../../core/chain/profiles.js'
 import { changesKept } from '../../core/host/activity.js'
 import type { StatusDocument } from '../../core/host/status-document.js'
 import { rpcClasses, type StateLine } from '../../core/protocol/vitals.js'
+import { backOver, framed, withoutColour } from '../terminal/live.js'
 import { ageText, fold, visible } from '../terminal/render.js'
 
 export interface StatusScreen {
@@ -54,7 +55,6 @@ export function statusLines(
 
 type Rows = Readonly<Record<string, readonly string[]>>
 
-/** Each row by its label, in parts that are kept together. */
 function rowsOf(status: StatusDocument, paint: ChalkInstance): Rows {
   const { queue, budget, chain, executor, last_minute: minute } = status
   const stage = (name: keyof typeof queue) => {
@@ -151,7 +151,6 @@ function executorText(
   ]
 }
 
-const withoutColour = (text: string) => text.replace(/\u001b\[[0-9;]*m/g, '')
 const lengthOf = (text: string) => withoutColour(text).length
 const cut = (text: string, columns: number) =>
   text.length <= columns ? text : columns < 1 ? '' : `${text.slice(0, columns - 1)}…`
@@ -228,7 +227,6 @@ function changeText(
 }
 
 export interface LiveStatus {
-  /** Draws from now on, once a second. */
   start(figures: () => StatusDocument): void
   /** One line that stays, above the block. */
   above(line: string): void
@@ -240,7 +238,6 @@ export interface LiveStatus {
 
 export interface StatusTerminal {
   size(): { readonly columns: number; readonly rows: number }
-  /** Writes without waiting. */
   write(text: string): void
   /** False while the terminal holds the last text back: what would be drawn now is drawn later. */
   isIdle(): boolean
@@ -266,16 +263,7 @@ export function createLiveStatus({
   let figures: (() => StatusDocument) | undefined
   let timer: ReturnType<typeof setInterval> | undefined
 
-  /** A terminal that became narrower has folded what stood on it. */
-  const back = () => {
-    const { columns } = size()
-    const lines = shown.reduce(
-      (sum, line) => sum + Math.max(1, Math.ceil(lengthOf(line) / Math.max(1, columns))),
-      0,
-    )
-    return lines === 0 ? '' : `\u001b[${lines}A\r`
-  }
-  const framed = (lines: readonly string[]) => lines.map((line) => `${line}\u001b[K\n`).join('')
+  const back = () => backOver(shown, size().columns)
   const draw = () => {
     if (figures === undefined || !isIdle()) return
     const lines = statusLines(figures(), { ...size(), paint })

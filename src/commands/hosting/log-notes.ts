@@ -37,7 +37,6 @@ export function notesAsLog(output: Output, clock: Pick<Clock, 'nowMs'>, least: L
   }
 }
 
-/** A level by its name. Throws UsageError `bad_log_level` naming them all. */
 export function logLevelOf(text: string): LogLevel {
   if (Object.hasOwn(logLevels, text)) return text as LogLevel
   const names = Object.keys(logLevels).join(', ')

@@ -91,7 +91,6 @@ export interface Site {
   readonly loaded: LoadedConfig
   /** The store's folder, or its database without user and password. */
   readonly store: string
-  /** --timeout. */
   readonly timeoutMs: number | undefined
   /** Acts are reported and not carried out. */
   readonly isDryRun: boolean
@@ -99,7 +98,6 @@ export interface Site {
   named(command: string): string
 }
 
-/** What gateway.json names. UsageError where it cannot be read. */
 export async function siteOf(
   context: Context,
   {
@@ -140,7 +138,6 @@ interface SiteVerb<Args, Flags> extends VerbTable<Args, Flags, typeof configFlag
   ) => Promise<unknown>
 }
 
-/** A verb about the store that gateway.json names. */
 export const siteVerb = <
   const Args extends ArgTable = Record<never, string>,
   const Flags extends FlagTable = Record<never, string>,
@@ -158,7 +155,6 @@ export const siteVerb = <
 export interface StoreView {
   readonly ledger: Ledger
   readonly registry: readonly RegistryEntry[]
-  /** Who works on the store now. */
   readonly holder: LockHolder | undefined
 }
 
@@ -192,7 +188,6 @@ export async function look<T>(
   }
 }
 
-/** `undefined` where no gateway serves the store. */
 export const adminUrlOf = (holder: LockHolder | undefined): string | undefined =>
   holder?.state === 'alive' ? holder.adminUrl : undefined
 
@@ -200,7 +195,6 @@ export const adminUrlOf = (holder: LockHolder | undefined): string | undefined =
 export const adminUrlHere = ({ config }: LoadedConfig): string =>
   `http://127.0.0.1:${config.admin.port}`
 
-/** Nobody serves the store. Exit 75. */
 export const gatewayMissing = (site: Site, why: string, instead = '') =>
   new UnavailableError('gateway_not_running', `no gateway responds: ${why}`, {
     hint: `start it with \`proposer serve --config ${shellWord(site.loaded.path)}\`${instead}`,
@@ -208,7 +202,6 @@ export const gatewayMissing = (site: Site, why: string, instead = '') =>
 
 export interface Acted {
   readonly result: ActResult
-  /** Whether a serving gateway carried it out. */
   readonly through: 'gateway' | 'store'
 }
 

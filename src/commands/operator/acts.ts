@@ -38,17 +38,12 @@ interface ActVerb<Args, Flags> {
   /** Default: the flags of a reason that may be left out. */
   readonly said?: FlagTable
   readonly example: string
-  /** What goes with the act. */
   body?(args: ArgsOf<Args>, flags: FlagsOf<Flags>, context: Context): object | Promise<object>
-  /** What must be so before it. */
   before?(context: Context, site: Site): Promise<void>
-  /** A line for a name that was changed, and for one that was so already. */
   lines?(name: string): readonly [changed: string, same: string]
-  /** Where the outcome is printed otherwise. */
   show?(context: Context, acted: Acted, site: Site): void
 }
 
-/** Reads its line, carries the act out, prints what it came to. */
 const actVerb =
   <
     const Args extends ArgTable = Record<never, string>,
@@ -224,7 +219,6 @@ export const questionVerbs = [
   }),
 ]
 
-/** The id of a candidate as the store writes it. */
 export const candidateArg = {
   '<candidate-id>': {
     about: '',

@@ -35,7 +35,6 @@ import { candidateArg } from './acts.js'
 import { explanationText } from './explain-text.js'
 import { getAdmin } from './remote.js'
 
-/** Of the verbs that ask a node for them. */
 const offlineFlag = { '--offline': 'do not ask a node for token units and labels' } as const
 
 const statuses = Object.keys(colours)
@@ -98,7 +97,6 @@ export const storeExportVerb = siteVerb({
 
 const most = 1_000_000
 
-/** The rows that are asked for, the newest first; with --csv each is printed when it is read. */
 async function listed(
   context: Context,
   site: Site,
@@ -167,7 +165,6 @@ function questionIdOf(site: Site, { registry }: StoreView, name: string | undefi
   )
 }
 
-/** The newest candidates that fit, and how many more there are. */
 async function newest(
   { ledger }: StoreView,
   {
@@ -196,7 +193,6 @@ async function newest(
   return { ids, more }
 }
 
-/** One answer to "what happened to my proposal?" */
 const explaining = (name: 'explain' | 'show', about: string) =>
   siteVerb({
     name,
@@ -295,7 +291,6 @@ async function knownRounds(
     )
   }
   const unread = (error: unknown) => {
-    // The node is not what was asked about.
     if (error instanceof ChainError) return undefined
     throw error
   }

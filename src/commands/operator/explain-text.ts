@@ -12,7 +12,6 @@ import { saidWords } from './access.js'
 type Token = Explanation['token']
 interface Money {
   readonly token: Token
-  /** Symbol of the coin that gas is paid in. */
   readonly coin: string
 }
 
@@ -57,7 +56,6 @@ export function explanationText(
   ].join('\n')
 }
 
-/** Seconds as people say them: `2 h 5 min`. */
 function duration(seconds: number): string {
   const days = Math.floor(seconds / 86_400)
   const hours = Math.floor(seconds / 3_600) % 24
@@ -176,7 +174,6 @@ function checkLines(check: Part, token: Token): readonly string[] {
   const figures = part(check.figures)
   const amount = (raw: unknown) => amountShown(text(raw), token)
   const either = (yes: string, no: string) => (value: unknown) => (value === true ? yes : no)
-  /** A line each: figures by name, with how they are written. */
   const groups: readonly (readonly (readonly [string, string, (value: unknown) => string])[])[] = [
     [
       ['bond', 'bond', amount],

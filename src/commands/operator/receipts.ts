@@ -78,7 +78,6 @@ function keyFileOf({ loaded }: Site): string {
   })
 }
 
-/** In seconds. */
 function overlapOf(text: string): number {
   const ms = durationMs(text)
   if (ms !== undefined && ms <= 365 * 86_400_000) return Math.ceil(ms / 1_000)

@@ -35,7 +35,6 @@ const Refused = z.object({
 
 interface RemoteAct<Answer> {
   readonly url: string
-  /** The file with the admin token. */
   readonly tokenFile: string
   readonly name: ActName | typeof leaderResignName
   readonly body: object
@@ -55,7 +54,6 @@ export async function postAct(
   return { act: call.name, ...result, ...(bytes && { bytes }) }
 }
 
-/** Asks the leader on this machine to give up its lease. */
 export const postResign = async (
   context: Context,
   call: Omit<RemoteAct<unknown>, 'shape' | 'name'>,

@@ -22,7 +22,6 @@ import { ageText, counted, fold } from '../terminal/render.js'
 import { neededSaidFlags, type Said, type Site, saidFlags, saidOf, siteVerb } from './access.js'
 import { postResign } from './remote.js'
 
-/** UsageError `store_not_shared` for a store in a folder. */
 export async function sharedDatabase(
   { edges }: Context,
   { loaded: { place, path } }: Pick<Site, 'loaded'>,
@@ -49,7 +48,6 @@ async function withQueries<T>(
   }
 }
 
-/** Statements on a store whose tables are there. */
 async function withStore<T>(context: Context, site: Site, work: (queries: Queries) => Promise<T>) {
   const database = await sharedDatabase(context, site)
   await requireTables(database)
@@ -151,11 +149,7 @@ async function lossIn(
 }
 
 /** Nothing is written into a database without a store. */
-async function writeLoss(
-  { clock, random }: Context,
-  database: SqlDatabase,
-  { reason, by }: Said,
-): Promise<void> {
+async function writeLoss({ clock, random }: Context, database: SqlDatabase, { reason, by }: Said) {
   if (!(await hasTables(database))) return
   const values = [random.uuid(), Math.trunc(clock.nowMs()), database.name, reason, by ?? null]
   await withQueries(database, ({ ask }) => ask(lossRecord, values))
@@ -226,7 +220,6 @@ function memberText(one: SeenMember, columns: number): string {
   return [`${one.id}${one.isLeader ? '  leads' : ''}`, ...folded].join('\n')
 }
 
-/** A listener that does not answer by then is passed by. */
 const listenerMs = 5_000
 
 export const resignVerb = siteVerb({

@@ -9,10 +9,8 @@ import type { Screen } from '../terminal/output.js'
 import { adminUrlHere, adminUrlOf, gatewayMissing, type Site, siteVerb } from './access.js'
 import { getAdmin } from './remote.js'
 
-/** More lines than it ever has. */
 const rows = 1_000
 
-/** What it says, in lines; of parts alone where they are named. */
 async function statusBlock(status: StatusDocument, parts?: readonly string[]) {
   const { statusLines } = await import('../hosting/live-status.js')
   return ({ columns, paint }: Screen) =>
@@ -71,7 +69,7 @@ export const topVerb = siteVerb({
 const everyMs = 1_000
 const answerMs = 3_000
 
-async function watch(context: Context, site: Site, live: LiveStatus): Promise<void> {
+async function watch(context: Context, site: Site, live: LiveStatus) {
   const { clock, signal } = context
   let { status } = await askStatus(context, site)
   let heardMs = clock.monotonicMs()

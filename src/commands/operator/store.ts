@@ -45,7 +45,6 @@ export async function requireStore({ files }: Context, { store, loaded }: Site):
   })
 }
 
-/** The whole store in a folder, read and judged; looks only. */
 async function inspectStore({ files, hash }: Context, { store }: Pick<Site, 'store'>) {
   const { onRecord, facts } = foldLedger()
   const audit = createAudit()
@@ -97,7 +96,6 @@ export const verifyVerb = siteVerb({
   },
 })
 
-/** StorageError `store_damaged` naming file and byte. */
 async function provenFolder(context: Context, site: Site) {
   await requireStore(context, site)
   const { inspection, facts, counts } = await inspectStore(context, site)
@@ -213,7 +211,6 @@ export const backupVerb = siteVerb({
   help: 'The copy holds everything that was acknowledged before the command began. Keep gateway.json, the questions file and the executor key too. The admin token is not copied.',
   examples: ['operator store backup /backup/monday'],
   async run(context, site, _flags, { folder: named }) {
-    // A database is backed up with its own tools.
     const store = storeFolder(site.loaded)
     const folder = fromCwd(context.cwd, named)
     if (folder.startsWith(`${store}/`) || folder === store)
@@ -231,7 +228,7 @@ export const backupVerb = siteVerb({
   },
 })
 
-async function requireEmpty({ files }: Context, folder: string, hint: string): Promise<void> {
+async function requireEmpty({ files }: Context, folder: string, hint: string) {
   if ((await namesIn(files, folder)).length === 0) return
   throw new UsageError('store_not_empty', `${folder} is not empty: nothing was copied`, { hint })
 }
@@ -252,7 +249,6 @@ async function copyStore(context: Context, from: StorePlace, to: StorePlace) {
   }
 }
 
-/** Closes the target. */
 async function copyTo(context: Context, source: CopySource, target: CopyTarget) {
   const progress = context.output.progress(`copying ${source.name}`)
   try {
@@ -336,7 +332,6 @@ export const repairVerb = siteVerb({
   },
   examples: ['operator store repair'],
   async run(context, site, flags) {
-    // A database is mended with its own tools.
     storeFolder(site.loaded)
     await requireStore(context, site)
     const plan = await planOf(context, site)
@@ -351,7 +346,7 @@ export const repairVerb = siteVerb({
 })
 
 /** A damaged store stays as it is: a new one beside it gets what is sound of it. */
-async function repairUnderLock(context: Context, site: Site, said: Said): Promise<void> {
+async function repairUnderLock(context: Context, site: Site, said: Said) {
   const lock = await acquireLock(context, site.store, 'operator')
   try {
     const plan = await planOf(context, site)
@@ -415,7 +410,7 @@ function showPlan(
   plan: Plan,
   folder: string | undefined,
   isOnlyShown = false,
-): void {
+) {
   const repaired = folder !== undefined
   const saved = isOnlyShown ? {} : { saved: repaired ? (plan.loss?.files ?? []) : [] }
   output.show(

@@ -20,7 +20,6 @@ export interface GivenAmount {
   readonly tokens: readonly Address[] | undefined
 }
 
-/** What gave an amount; without an origin, a flag. */
 export type AmountSetting = Pick<Setting, 'value' | 'from'> & Partial<Pick<Setting, 'origin'>>
 
 export const flagged = (from: string, value: string | undefined): AmountSetting | undefined =>

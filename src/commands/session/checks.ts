@@ -45,7 +45,6 @@ function limited(markets: Markets): MarketReads {
 }
 type Checking = Parameters<typeof import('../../core/client/check/checker.js').newChecker>[0]
 
-/** UsageError `bad_value`. */
 export function thresholdsOf(settings: Settings): Thresholds {
   return {
     pricePercent: percentOf(settings.checkPrice),

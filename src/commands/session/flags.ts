@@ -53,7 +53,6 @@ export const checkFlags = {
   '--require-known': 'refuse to sign where a finding of `check` is unknown',
 } as const
 
-/** Who signs, and with what. */
 export type AccountFlags = FlagsOf<typeof signerFlags & typeof browserFlags & typeof safeFlags>
 export type SessionFlags = GlobalFlags &
   AccountFlags &
@@ -73,7 +72,6 @@ export const listFlags = (states: readonly string[]) =>
 export const sinceMs = (text: string | undefined, nowMs: number): number =>
   flagInstantMs('--since', text, nowMs) ?? 0
 
-/** An age or a time. UsageError `bad_since`. */
 export function flagInstantMs(
   flag: string,
   text: string | undefined,

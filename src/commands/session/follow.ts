@@ -30,7 +30,6 @@ export interface FollowOptions {
   readonly live?: Live | undefined
 }
 
-/** With --ndjson each change is a line on stdout. */
 export async function follow(
   context: Context,
   parts: PollParts,

@@ -16,7 +16,6 @@ import { contextSource, requireIdentifier } from './question.js'
 import type { Session } from './session.js'
 
 const gammaLimitMs = 20_000
-/** Slugs that are looked up at the same time. */
 const askedAtOnce = 10
 
 /**

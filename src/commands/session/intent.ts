@@ -146,7 +146,6 @@ function whole(flag: string, text: string | undefined): bigint | undefined {
   )
 }
 
-/** Unix seconds, a time, or a span such as `2h30m` from now. UsageError `bad_deadline`. */
 export function parseDeadline(text: string | undefined, nowMs: number): bigint | undefined {
   if (text === undefined) return undefined
   if (/^\d{1,12}$/.test(text)) return BigInt(text)
@@ -234,7 +233,6 @@ async function findingsOf(
   return findings
 }
 
-/** Nothing is reserved, signed or written. */
 export async function showPreview(
   context: Context,
   session: Session,

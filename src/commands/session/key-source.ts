@@ -24,7 +24,6 @@ export interface Account {
   }
   /** Tells a wallet on a page how many signatures are to come. */
   expect?(total: number): void
-  /** Overwrites an unlocked key. */
   dispose(): void
 }
 
@@ -98,7 +97,7 @@ function safeAccount(
   }
 }
 
-function requireOneSigner({ account }: Settings, { signer, browser }: AccountFlags): void {
+function requireOneSigner({ account }: Settings, { signer, browser }: AccountFlags) {
   const given = [
     ...(signer === undefined ? [] : ['--signer']),
     ...(browser === true ? ['--browser'] : []),
@@ -117,7 +116,6 @@ function namedProposer(text: string | undefined): Address | undefined {
   return text === undefined ? undefined : givenAddress(text, '--proposer', 'bad_proposer')
 }
 
-/** A wallet that holds its keys itself, opened on first use. */
 interface Wallet {
   signer(address: Address): Signer
   close(): Promise<void>
@@ -213,11 +211,7 @@ function browserAccount(
 }
 
 /** The address must be seen, by programs too: without it nothing goes on. */
-async function showPage(
-  { output, env, isInteractive }: Context,
-  url: string,
-  launches: boolean,
-): Promise<void> {
+async function showPage({ output, env, isInteractive }: Context, url: string, launches: boolean) {
   const words = 'open this page in the browser that has your wallet:'
   if (output.mode === 'human') output.warn(`${words}\n${url}`)
   else output.warning('wallet_page', `${words} ${url}`)

@@ -59,7 +59,6 @@ export const settledData = (settled: readonly SettledEarlier[]) =>
       : { code: one.code ?? null }),
   }))
 
-/** Earlier rounds that were settled on the way to this proposal. */
 export interface Settling {
   readonly settled: readonly SettledEarlier[]
   onSettled(one: SettledEarlier): void

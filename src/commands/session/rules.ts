@@ -57,7 +57,6 @@ export function askingForRules(
   }
 }
 
-/** What --rules-seen names. UsageError `bad_rules_seen`. */
 export function requireRulesHash(text: string | undefined) {
   if (text === undefined) return undefined
   const hash = text.toLowerCase()

@@ -62,7 +62,6 @@ export interface Session {
   readonly signal: AbortSignal
 }
 
-/** Closes it whatever comes. */
 export async function withSession<T>(
   context: Context,
   flags: SessionFlags,
@@ -131,7 +130,6 @@ export async function withSession<T>(
 }
 
 interface SessionVerb<Args, Flags, Above> extends VerbTable<Args, Flags, Above> {
-  /** What the verb decides in the place of flags. */
   readonly fixed?: Partial<SessionFlags>
   readonly run: (
     context: Context,
@@ -182,7 +180,6 @@ export interface OpenTarget {
   close(): Promise<void>
 }
 
-/** Throws as `requireTarget`. */
 export async function openTarget(
   context: Context,
   settings: Settings,
@@ -207,7 +204,6 @@ export async function openTarget(
   return { fetch: context.traced?.(fetch) ?? fetch, baseUrl, origin, isLocal: true, close }
 }
 
-/** Tells on stderr what is waited for. */
 export async function openPlanner(
   context: Context,
   { home }: Settings,

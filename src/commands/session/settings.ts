@@ -17,7 +17,6 @@ export type Origin = 'flag' | 'environment' | 'profile' | 'default'
 export interface Setting {
   readonly value: string
   readonly origin: Origin
-  /** The flag, variable or key that gave it. */
   readonly from: string
 }
 type Given = Pick<Setting, 'value' | 'from'>
@@ -41,50 +40,16 @@ export const profileKeys = {
   account: { flag: 'account' },
   'rpc-url': { flag: 'rpcUrl', isSecret: true, read: requireUrl },
   trust: { flag: 'trust', isPath: true },
-  'headroom-percent': {
-    flag: 'headroom',
-
-    read: headroomBasisPoints,
-  },
+  'headroom-percent': { flag: 'headroom', read: headroomBasisPoints },
   'max-amount': { flag: 'maxAmount', read: storedAmount },
   'max-fee': { flag: 'maxFee', read: storedAmount },
-  'gamma-url': {
-    flag: 'gammaUrl',
-
-    isSecret: true,
-    read: requireGammaUrl,
-  },
+  'gamma-url': { flag: 'gammaUrl', isSecret: true, read: requireGammaUrl },
   'allow-http': { flag: 'allowHttp', read: allowedHttp },
-  'check-price-percent': {
-    flag: 'checkPrice',
-
-    default: '90',
-    read: percentOf,
-  },
-  'check-game': {
-    flag: 'checkGame',
-
-    default: '3h',
-    read: secondsOf,
-  },
-  'check-liveness': {
-    flag: 'checkLiveness',
-
-    default: '24h',
-    read: secondsOf,
-  },
-  'check-reward-percent': {
-    flag: 'checkReward',
-
-    default: '0.1',
-    read: percentOf,
-  },
-  'check-rules': {
-    flag: 'checkRules',
-
-    default: '24h',
-    read: secondsOf,
-  },
+  'check-price-percent': { flag: 'checkPrice', default: '90', read: percentOf },
+  'check-game': { flag: 'checkGame', default: '3h', read: secondsOf },
+  'check-liveness': { flag: 'checkLiveness', default: '24h', read: secondsOf },
+  'check-reward-percent': { flag: 'checkReward', default: '0.1', read: percentOf },
+  'check-rules': { flag: 'checkRules', default: '24h', read: secondsOf },
 } as const satisfies Readonly<Record<string, Spec>>
 type Keys = typeof profileKeys
 export type ProfileKey = keyof Keys
@@ -115,7 +80,6 @@ export type Settings = {
 
 const profileName = /^[a-z0-9][a-z0-9_-]{0,63}$/i
 
-/** A profile's name becomes a file name, so it is plain. Throws UsageError `bad_profile`. */
 export function requireProfileName(name: string, from: string): string {
   if (profileName.test(name)) return name
   throw new UsageError(
@@ -174,7 +138,6 @@ const rank = ({ origin }: Setting) => ['flag', 'environment', 'profile', 'defaul
 
 const byDefault = (value: string, from: string): Setting => ({ value, origin: 'default', from })
 
-/** What depends on home and profile. */
 function defaultOf(key: ProfileKey, home: string, profile: string): Setting | undefined {
   if (key === 'trust') return byDefault(homePaths.trust(home, profile), 'trust/<profile>.json')
   const url = key === 'gamma-url' ? builtInProfile(profile)?.gammaUrl : undefined
@@ -230,10 +193,6 @@ export async function preferenceTree(context: Context, home: string): Promise<Pr
   return (await context.edges.preferences(home)).tree
 }
 
-/**
- * Which profile is selected; looks at nothing else of the configuration. Throws UsageError
- * `bad_profile`, `config_damaged`.
- */
 export function profileSetting(
   { env }: Context,
   flags: GlobalFlags,
@@ -308,7 +267,7 @@ const damaged = (path: string, key: string, expected: string) =>
     `correct it with \`proposer config set\`, or edit ${path}`,
   )
 
-function requireUrl({ value, from }: Given): void {
+function requireUrl({ value, from }: Given) {
   if (URL.canParse(value)) return
   throw new UsageError(
     'bad_value',
@@ -317,11 +276,10 @@ function requireUrl({ value, from }: Given): void {
   )
 }
 
-function storedAmount({ value, from }: Given): void {
+function storedAmount({ value, from }: Given) {
   parseAmount(value, from, true)
 }
 
-/** From 0 to 100, with up to three decimals. UsageError `bad_value`. */
 export function percentOf({ value, from }: Given): number {
   const percent = /^\d{1,3}(\.\d{1,3})?$/.test(value) ? Number(value) : Number.NaN
   if (percent <= 100) return percent
@@ -332,7 +290,6 @@ export function percentOf({ value, from }: Given): number {
   )
 }
 
-/** UsageError `bad_value`. */
 export function secondsOf({ value, from }: Given): number {
   const ms = durationMs(value)
   if (ms !== undefined) return ms / 1_000
@@ -386,7 +343,6 @@ export function allowedHttp(setting: Given | undefined): readonly string[] | und
   )
 }
 
-/** What --timeout gives, in milliseconds. Throws UsageError `bad_timeout`. */
 export function timeoutMs(text: string | undefined): number | undefined {
   if (text === undefined) return undefined
   const ms = durationMs(text) ?? 0

@@ -31,7 +31,6 @@ export async function stakeWallets(
   return signed.length === 0 ? [await session.account.address()] : [...new Set(signed)]
 }
 
-/** Reads with progress on stderr. */
 export async function onStakes<T>(
   context: Context,
   session: Session,
@@ -72,7 +71,7 @@ export function failOnDispute(positions: readonly Position[]): void {
 }
 
 /** What nobody knows is not clean. */
-function requireKnown(positions: readonly Position[]): void {
+function requireKnown(positions: readonly Position[]) {
   const unknown = positions.filter(({ state }) => state === null)
   requireShown(unknown.map((one) => ({ identifier: one.slug ?? one.question_id })))
 }

@@ -5,7 +5,6 @@ import { type answersText, answerText } from '../../core/protocol/outcome-words.
 import { csvLine } from '../terminal/csv.js'
 import { amountText, type TokenUnits } from '../terminal/render.js'
 
-/** A question of a worksheet. Amounts in raw token units; what is not known is null. */
 export interface WorksheetRow {
   /** The question id: it needs no pin. */
   readonly identifier: string

@@ -4,7 +4,7 @@
  */
 import type { Implementations } from '../../core/chain/implementations.js'
 import { webUrl } from '../../core/client/support/secret-scan.js'
-import type { Setting, Settings } from '../session/settings.js'
+import { profileKeys, type Setting, type Settings, specOf } from '../session/settings.js'
 
 /** A URL as far as it is public. `removed` names the parts that were there and may be secret. */
 export interface PublicUrl {
@@ -28,7 +28,13 @@ export function hostOf(text: string): PublicUrl {
   return { url: `${protocol}//${host}`, removed }
 }
 
-/** Every setting that is set. `short` takes the user's own folder out of paths. */
+/** What else is set is nothing that support asks for. */
+const toldKeys = [
+  ...(['gateway', 'local', 'account', 'rpc-url', 'trust'] as const),
+  ...(['headroom-percent', 'max-amount', 'max-fee'] as const),
+]
+
+/** Every one of them that is set. `short` takes the user's own folder out of paths. */
 export function settingsPart(settings: Settings, short: (path: string) => string) {
   const row = (
     key: string,
@@ -41,14 +47,11 @@ export function settingsPart(settings: Settings, short: (path: string) => string
   return [
     ...row('home', settings.home, short),
     ...row('profile', settings.profile),
-    ...row('gateway', settings.gateway, hostOf),
-    ...row('local', settings.local, short),
-    ...row('account', settings.account),
-    ...row('rpc-url', settings.rpcUrl, hostOf),
-    ...row('trust', settings.trust, short),
-    ...row('headroom-percent', settings.headroom),
-    ...row('max-amount', settings.maxAmount),
-    ...row('max-fee', settings.maxFee),
+    ...toldKeys.flatMap((key) => {
+      const { isSecret, isPath } = specOf(key) ?? {}
+      const shown = isSecret ? hostOf : isPath ? short : undefined
+      return row(key, settings[profileKeys[key].flag], shown)
+    }),
   ]
 }
 

@@ -25,7 +25,7 @@ import { instant } from '../../core/protocol/candidate.js'
 import { ProposerError, UsageError } from '../../core/protocol/errors.js'
 import { withoutNodeWords } from '../../core/protocol/node-words.js'
 import { programVersion } from '../../core/protocol/version.js'
-import { publishFile, writeAll } from '../../core/storage/durable.js'
+import { publishText } from '../../core/storage/durable.js'
 import { type SessionFlags, sinceMs } from '../session/flags.js'
 import { confirm } from '../session/inputs.js'
 import { requireIdentifier } from '../session/question.js'
@@ -245,12 +245,7 @@ async function budgetPart(context: Context, { settings }: Session) {
   }
 }
 
-async function give(
-  context: Context,
-  session: Session,
-  flags: BundleFlags,
-  document: Bundle,
-): Promise<void> {
+async function give(context: Context, session: Session, flags: BundleFlags, document: Bundle) {
   const { output } = context
   const text = `${jsonText({ schema: 'proposer.support-bundle/1', ...document }, 2)}\n`
   if (flags.output === '-' && flags.dryRun !== true) {
@@ -275,9 +270,7 @@ async function give(
     // Somebody may have written what is there by hand, or have sent it already.
     if (await context.files.exists(file))
       await confirm(context, visible(`${named} already exists. Replace it?`), session.settings.yes)
-    await publishFile(context.files, dirname(file), basename(file), (handle) =>
-      writeAll(handle, new TextEncoder().encode(text)),
-    )
+    await publishText(context.files, dirname(file), basename(file), text)
   }
   const { journal, gateway, checks, budget } = document
   const passed = checks.filter(({ result }) => result === 'pass').length

@@ -28,7 +28,6 @@ export interface Context extends Ports, Terminal {
   readonly defaultHome: string
   /** PROPOSER_PRIVATE_KEY, gone from the process's environment since the start (robustness §6). */
   readonly environmentKey: string | undefined
-  /** The system's user, whom an operator's act names. */
   readonly user?: string | undefined
   readonly storeUrlFile?: string | undefined
   /** Says how this run takes the end from now on; only a process of its own has it. */
@@ -82,7 +81,7 @@ function userName(): string {
 }
 
 /** A diagnostic report holds the environment and the heap's strings (R5). */
-function keepSecretsOutOfReports(process: NodeJS.Process): void {
+function keepSecretsOutOfReports(process: NodeJS.Process) {
   process.report.reportOnFatalError = false
   process.report.reportOnSignal = false
   process.report.reportOnUncaughtException = false

@@ -16,7 +16,6 @@ const titles: Readonly<Record<string, string>> = {
   'Global Options:': 'Flags of the whole group:',
 }
 
-/** The program's own flags are named in one paragraph. */
 function flagsOfAll(command: Command, columns: number): string {
   let program = command
   while (program.parent !== null) program = program.parent

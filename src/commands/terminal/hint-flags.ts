@@ -30,7 +30,6 @@ export const withFlags = (hint: string, argv: readonly string[]): string =>
     .map((part, index) => (index % 2 === 1 ? commandWithFlags(part, argv) : part))
     .join('`')
 
-/** With the given flags that it does not name itself. */
 export function commandWithFlags(command: string, argv: readonly string[]): string {
   const [program, verb = ''] = command.split(' ', 2)
   if (program !== 'proposer' || !/^[a-z]/.test(verb)) return command

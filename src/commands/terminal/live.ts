@@ -3,7 +3,6 @@ import type { Context } from './context.js'
 import { type Output, terminalSize } from './output.js'
 
 export interface Live {
-  /** For whoever writes meanwhile: notes appear above the lines. */
   readonly output: Output
   size(): { readonly columns: number; readonly rows: number }
   /** Each at most `columns` characters, fewer than `rows` of them. */
@@ -12,7 +11,17 @@ export interface Live {
   clear(): void
 }
 
-const colour = /\u001b\[[0-9;]*m/g
+export const withoutColour = (text: string) => text.replace(/\u001b\[[0-9;]*m/g, '')
+
+/** To the first of the lines. A terminal that became narrower has folded what stood on it. */
+export function backOver(lines: readonly string[], columns: number): string {
+  const widths = lines.map((line) => withoutColour(line).length / Math.max(1, columns))
+  const rows = widths.reduce((sum, width) => sum + Math.max(1, Math.ceil(width)), 0)
+  return rows === 0 ? '' : `\u001b[${rows}A\r`
+}
+
+export const framed = (lines: readonly string[]) =>
+  lines.map((line) => `${line}\u001b[K\n`).join('')
 
 /** `undefined` where stdout cannot be drawn on. One write a change: nothing flickers. */
 export function openLive({ output, streams: { stdout }, env }: Context): Live | undefined {
@@ -21,17 +30,9 @@ export function openLive({ output, streams: { stdout }, env }: Context): Live | 
   let shown: readonly string[] = []
   let drawn = ''
 
-  /** A terminal that became narrower has folded what stood on it. */
-  const back = () => {
-    const { columns } = size()
-    const lines = shown.reduce(
-      (sum, line) => sum + Math.max(1, Math.ceil(line.replace(colour, '').length / columns)),
-      0,
-    )
-    return lines === 0 ? '' : `\u001b[${lines}A\r`
-  }
+  const back = () => backOver(shown, size().columns)
   const draw = (lines: readonly string[]) => {
-    const text = lines.map((line) => `${line}\u001b[K\n`).join('')
+    const text = framed(lines)
     const state = `${size().columns} ${text}`
     if (state === drawn) return
     output.text(`${back()}${text}\u001b[J`)

@@ -4,7 +4,9 @@
 import { Chalk, type ChalkInstance } from 'chalk'
 import { UsageError } from '../../core/protocol/errors.js'
 import { fields, fold, foldAround, jsonText, visible } from './render.js'
-import { type Column, cut, tableText } from './table.js'
+import { type Column, cut, type Screen, tableText } from './table.js'
+
+export type { Screen } from './table.js'
 
 export interface TextSink {
   write(text: string): unknown
@@ -56,7 +58,6 @@ export interface Output {
   /** These very characters on stdout; no line end is added. */
   text(text: string): void
   note(text: string): void
-  /** A note on stderr that --quiet does not silence. */
   warn(text: string): void
   /** What programs must know too: with --json or --ndjson `{"warning":{code,detail}}` on stderr. */
   warning(code: string, detail: string): void
@@ -68,7 +69,6 @@ export interface Output {
   written(): Promise<Error | undefined>
 }
 
-export type Screen = Pick<Output, 'columns' | 'paint' | 'isTerminal'>
 /**
  * Prose, which is escaped and folded, or what makes its text for a screen, and escapes what comes
  * from outside. Nothing where there is nothing to say.
@@ -114,7 +114,6 @@ export interface OutputOptions {
   readonly mode: Output['mode']
   readonly quiet: boolean
   readonly color?: Color
-  /** Of the one document only this value, raw. */
   readonly field?: string | undefined
   readonly verbose?: boolean
 }
@@ -295,7 +294,6 @@ export function waitText(what: string, { nowMs, waitMs }: Wait, passedMs = 0): s
 interface Spinner extends ProgressLine {
   isShown(): boolean
   countdown(what: string, wait: Wait): void
-  /** Until it is drawn again: something else is to be written. */
   clear(): void
 }
 

@@ -17,7 +17,6 @@ const wideColumns = 64
 const stateWidth = 9
 const shownFailures = 10
 
-/** Candidates that the gateway would not tell of, and what it said, by id. */
 export type Refusals = ReadonlyMap<string, ProposerError>
 
 const withoutStatus = (refusal: ProposerError | undefined): 'waiting' | 'unknown' | 'refused' =>

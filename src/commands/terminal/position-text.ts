@@ -30,7 +30,6 @@ export function positionText({ state, result, disputed_by: by, as_of: at }: Last
   return `${state ?? 'not known'}${ended}${whom} (${timeText(at)})`.replaceAll('_', ' ')
 }
 
-/** One's own proposals that were disputed, as last read: the first thing that is said. */
 export function contestedLines(last: LastPositions): string[] {
   const contested = [...last.values()].filter(({ state }) => isContestedState(state))
   if (contested.length === 0) return []

@@ -3,11 +3,8 @@ import { type Block, type Output, together } from './output.js'
 import { jsonText, visible } from './render.js'
 
 export interface ResultStream {
-  /** `cells`: the line that people see of it, if any. */
   item(data: object, cells?: () => readonly string[]): void
-  /** For people alone. */
   block(block: Block): void
-  /** An empty line for people. */
   gap(): void
   end(rest: object, blocks: readonly Block[]): void
 }

@@ -1,6 +1,5 @@
 /** The one renderer of lists: a row a line, in columns that fit the terminal. */
 import type { ChalkInstance } from 'chalk'
-import type { Output } from './output.js'
 import { fold, visible } from './render.js'
 
 export interface Column<Row> {
@@ -17,22 +16,25 @@ export interface Column<Row> {
   readonly colour?: (row: Row) => 'green' | 'red' | 'yellow' | 'cyan' | 'white'
 }
 
-export type TableScreen = Pick<Output, 'columns' | 'paint' | 'isTerminal'>
+/** What is drawn on. */
+export interface Screen {
+  readonly columns: number
+  readonly paint: ChalkInstance
+  readonly isTerminal: boolean
+}
 
-/** `--wide` of every list. */
 export const wideFlag = { '--wide': 'show all columns, uncut' } as const
 
 const gap = '  '
 
 /**
  * No line is longer than the terminal: columns are cut and left out by their rank, and the last
- * line
- * says which. In a pipe, and with `wide`, nothing is cut; `undefined` where --wide is no flag.
+ * line says which. In a pipe, and with `wide`, nothing is cut; `undefined` where --wide is no flag.
  */
 export function tableText<Row>(
   columns: readonly Column<Row>[],
   rows: readonly Row[],
-  screen: TableScreen,
+  screen: Screen,
   wide?: boolean,
 ): string {
   const shown = columns

@@ -77,7 +77,6 @@ export async function safeCheck(
 const headAgeWarnSeconds = 30
 const headAgeFailSeconds = 300
 
-/** Chain id and age of the head. */
 export async function rpcCheck(
   chain: Chain,
   pinnedChainId: number | undefined,
@@ -101,7 +100,6 @@ export async function rpcCheck(
   return (ageSeconds > headAgeFailSeconds ? fail : warn)(id, detail, fix)
 }
 
-/** For each pinned token. */
 export async function fundsChecks(
   chain: Chain,
   trust: Trust,
@@ -174,7 +172,6 @@ export async function codeCheck(chain: Chain, account: Address): Promise<Finding
   )
 }
 
-/** What the journal waits for. */
 export function openCheck(view: JournalView, nowMs: number): Finding {
   const id = 'open'
   const count = { unknown: 0, deferred: 0, conflict: 0, accepted: 0, signed: 0, closed: 0 }

@@ -11,7 +11,6 @@ export interface Finding {
   readonly result: 'pass' | 'note' | 'warn' | 'fail' | 'skip'
   /** One sentence; outside text in it is the printer's to escape. */
   readonly detail: string
-  /** What to do; empty where nothing is to be done. */
   readonly fix: string
 }
 
@@ -48,7 +47,6 @@ export async function guarded(
   }
 }
 
-/** In their order; other errors are thrown on. */
 export async function runChecks<Facts>(
   checks: readonly Check<Facts>[],
   facts: Facts,

@@ -23,6 +23,7 @@ import {
   type StoreToCheck,
   stateFindings,
   storeFault,
+  unread,
 } from './store.js'
 
 export interface SharedStoreToCheck extends Omit<StoreToCheck, 'folder'> {
@@ -37,13 +38,7 @@ export async function checkSharedStore(
 ): Promise<StoreChecked> {
   const { database, config } = store
   const findings: Finding[] = []
-  const found: StoreChecked = {
-    findings,
-    allowlist: config.admission.allowlist,
-    holder: undefined,
-    admissionEnabled: true,
-    implementations: new Map(),
-  }
+  const found = unread(config, findings)
   const sessions: SqlSession[] = []
   try {
     const session = await connectTo(database)

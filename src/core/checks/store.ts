@@ -22,7 +22,6 @@ export interface StoreChecked {
   readonly holder: LockHolder | undefined
   /** False where an operator has paused admission. */
   readonly admissionEnabled: boolean
-  /** The code that operators have pinned. */
   readonly implementations: LedgerFacts['implementations']
 }
 
@@ -32,7 +31,6 @@ export type StoreContent = Pick<StoreChecked, 'allowlist' | 'admissionEnabled' |
 export interface StoreToCheck {
   readonly folder: string
   readonly config: GatewayConfig
-  /** An operator's command for this configuration. */
   readonly command: (text: string) => string
   /** Without the genesis hash only the chain id is compared. */
   readonly settings: LedgerSettings
@@ -41,15 +39,20 @@ export interface StoreToCheck {
   readonly executor: Address | undefined
 }
 
+/** What holds as long as no store says otherwise. */
+export const unread = (
+  { admission: { allowlist } }: GatewayConfig,
+  findings: readonly Finding[],
+): StoreChecked => ({
+  ...{ findings, allowlist, holder: undefined, admissionEnabled: true },
+  implementations: new Map(),
+})
+
 /** Throws nothing that the store or the disk is to blame for. */
 export async function checkStore(machine: Machine, store: StoreToCheck): Promise<StoreChecked> {
   const { folder, config } = store
-  const allowlist = config.admission.allowlist
   const findings: Finding[] = []
-  const found: StoreChecked = {
-    ...{ findings, allowlist, holder: undefined, admissionEnabled: true },
-    implementations: new Map(),
-  }
+  const found = unread(config, findings)
   let holder: LockHolder | undefined
   try {
     const state = await probeFolder(folder, machine.files.list)
@@ -107,7 +110,6 @@ export const contentIn = (ledger: Ledger): StoreContent => ({
 /** A gateway probes with that much before it writes again (robustness §2, Write error). */
 const leastFreeBytes = 1024 * 1024
 
-/** Nothing where there is room, or where it is not known. */
 export function spaceFindings(store: string, free: number | undefined): readonly Finding[] {
   if (free === undefined || free >= leastFreeBytes) return []
   const fix = 'free some space there, or set store to a folder on another disk'

@@ -95,7 +95,6 @@ export async function verifyTrust(chain: Chain, trust: Trust): Promise<readonly 
 
 const hasCode = 'has code'
 
-/** A requester of kind `direct` may be a plain wallet. */
 async function codeCheck(
   { chain, at }: Reading,
   name: string,

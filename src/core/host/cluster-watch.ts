@@ -9,7 +9,6 @@ import type { SharedLog } from '../storage/postgres/shared-log.js'
 const everyMs = 3_000
 
 export interface ClusterWatch {
-  /** As last heard; `undefined` while the database cannot be asked. */
   now(): ClusterVitals | undefined
   stop(): Promise<void>
 }

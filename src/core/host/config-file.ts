@@ -31,7 +31,6 @@ export const storeNote = ({ place }: Pick<LoadedConfig, 'place'>): string | unde
     : undefined
 
 export interface ConfigChanges {
-  /** `key=value`, dotted keys of gateway.json. */
   readonly assignments: readonly string[]
   /** 0 takes free ports, the admin's too. */
   readonly port?: number | undefined

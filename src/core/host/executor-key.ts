@@ -16,7 +16,6 @@ export interface ExecutorKeySource {
   readonly account?: string | undefined
   /** Absolute. Stands before what gateway.json names. */
   readonly keyFile?: string | undefined
-  /** Asked for a keystore alone. */
   readonly password: (name: string) => Promise<string>
 }
 

@@ -102,7 +102,6 @@ async function seenBy(
   const endMs = clock.monotonicMs() + roundMs
   while (!signal.aborted) {
     const known = await view.question(question_id).catch((error: unknown) => {
-      // Not known now is not known yet.
       if (error instanceof UnavailableError) return undefined
       throw error
     })

@@ -64,7 +64,6 @@ export interface HostedGateway {
   readonly ledger: Ledger
   readonly view: LiveView
   readonly contracts: Contracts
-  /** Carries out acts while this process holds the store. */
   readonly operator: OperatorService
   readonly executor: Address | undefined
   vitals(): Vitals
@@ -349,7 +348,7 @@ const followRegistry = (ledger: Ledger, view: LiveView, registered: Set<string>)
     }
   })
 
-async function drain({ clock }: Machine, gateway: Gateway): Promise<void> {
+async function drain({ clock }: Machine, gateway: Gateway) {
   const done = new AbortController()
   const late = clock.sleep(drainMs, done.signal).catch((error: unknown) => {
     if (!done.signal.aborted) throw error

@@ -29,7 +29,6 @@ export interface HealthParts {
   readonly nodes: () => readonly NodeHealth[]
   readonly rpc?: (() => RpcCounts) | undefined
   readonly cluster?: (() => ClusterVitals | undefined) | undefined
-  /** Under which this gateway leads a shared store. */
   readonly ledEpoch?: (() => number | undefined) | undefined
   readonly onState?: ((line: StateLine) => void) | undefined
 }

@@ -14,7 +14,6 @@ export interface LocalRegistry {
   readonly chain: Chain
 }
 
-/** For looking only (R24). */
 export async function readRegistry(machine: Machine, path: string): Promise<LocalRegistry> {
   const loaded = await loadConfig(machine, path)
   const { config } = loaded

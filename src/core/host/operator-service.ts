@@ -27,7 +27,6 @@ interface Served extends ServedStore {
   readonly configured: readonly RegistryEntry[]
 }
 
-/** By the head that the view has followed. */
 export const operatorServiceOfView = (
   machine: Machine,
   store: Served,

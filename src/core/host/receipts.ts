@@ -60,7 +60,6 @@ const unusable = (current: ReceiptKey, path: string, loaded: LoadedConfig) =>
     },
   )
 
-/** Nothing is written. */
 export async function receiptKeyOf(
   machine: Pick<Machine, 'files' | 'hash' | 'clock'>,
   loaded: LoadedConfig,
@@ -80,7 +79,6 @@ export async function receiptKeyOf(
   return { path, kid: usable.kid }
 }
 
-/** Makes the first key of a store. */
 export async function openReceipts(
   machine: Pick<Machine, 'files' | 'hash' | 'clock' | 'random'>,
   loaded: LoadedConfig,

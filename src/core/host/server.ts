@@ -198,7 +198,7 @@ async function serveMetrics(
 function warnOfConfig(
   { listen: { host }, chain: { profile, requesters }, proxy }: GatewayConfig,
   { onWarning }: ServerOptions,
-): void {
+) {
   if (!/^(localhost|::1|127(\.\d{1,3}){3})$/.test(host))
     onWarning(
       'plain_http',
