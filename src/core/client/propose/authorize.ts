@@ -87,7 +87,10 @@ export function authorized(authorization: JournaledAuthorization, reused: boolea
   }
 }
 
-/** `sign` (R6-R9, contract §6): reuses an open authorization of equal intent, else signs. */
+/**
+ * `sign` (R6-R9, contract §6): reuses an open authorization of equal intent, else signs. One that
+ * differs in the same round is `authorization_open` (exit 5) unless `supersede` names it.
+ */
 export async function authorize(parts: AuthorizeParts, intent: IntentInWords): Promise<Authorized> {
   const look = await lookUp(parts, intent)
   return look.same.kind === 'reuse' ? authorized(look.same.authorization, true) : sign(parts, look)
@@ -281,6 +284,7 @@ export interface AuthorizeParts {
   readonly trust: Trust
   /** Asked for only where the journal has nothing to reuse. */
   readonly context: () => Promise<QuestionContext>
+  /** Unlocks the key; asked for only where something will be signed. */
   readonly signer: () => Promise<Signer>
   /** The proposer is a Safe: its owners sign, and `signer` is not asked. */
   readonly safe?: SafeSigning | undefined
@@ -292,16 +296,18 @@ export interface AuthorizeParts {
   readonly chain?: Chain | undefined
   /** Without it an unpinned slug is refused. */
   readonly confirmSlug?: (slug: string, questionId: string) => Promise<boolean>
+  /** Shows and may ask; throws to stop. Called before anything is reserved or signed. */
   readonly confirm?: (preview: Preview) => Promise<void>
   /** Without it newer clarifications are refused. */
   readonly askRules?: AskRules | undefined
   readonly judge?: (context: QuestionContext, outcome: OutcomeKey) => Promise<void>
+  /** Notes for stderr, such as the out-of-band line. */
   readonly note?: ((text: string) => void) | undefined
   readonly onSettled?: (settled: SettledEarlier) => void
   readonly signal?: AbortSignal | undefined
 }
 
-/** Nothing is reserved yet. Raw token units. */
+/** What is about to be signed, for showing. Nothing is reserved yet. Raw token units. */
 export interface Preview extends Prepared {
   readonly context: QuestionContext
   readonly requiredBondRaw: bigint

@@ -44,21 +44,25 @@ export interface Intent {
   readonly amountRaw?: bigint | undefined
   /** Slack for a bond that is raised later, in hundredths of a percent; not beside an amount. */
   readonly headroomBasisPoints?: bigint | undefined
+  /** Refuses above it; raw token units. */
   readonly maxAmountRaw?: bigint | undefined
   /** Tokens that amount and cap are of; absent: any. */
   readonly amountTokens?: readonly Address[] | undefined
   readonly nonce?: bigint | undefined
+  /** Unix seconds; default: `lifeSeconds` from now. */
   readonly deadlineSeconds?: bigint | undefined
   /**
    * Terms that are another owner's word (`--parts`), held to what this machine would sign
    * (contract §9).
    */
   readonly foreign?: { readonly amount: boolean; readonly deadline: boolean } | undefined
+  /** Default: an hour. It makes no intent differ from another. */
   readonly lifeSeconds?: bigint | undefined
+  /** Journal id of the open authorization this one replaces. */
   readonly supersede?: string | undefined
   readonly clientRef?: string | undefined
   readonly slug?: string | undefined
-  /** Clarifications that the answer takes into account (contract §9). */
+  /** Hash of the clarifications that the answer takes into account (contract §9). */
   readonly rulesSeen?: Hex | undefined
 }
 

@@ -162,7 +162,9 @@ async function sumsOf(
 }
 
 export interface SpendingLimits {
+  /** Sum of all amounts signed by this run, raw token units. */
   readonly maxSpendRaw?: bigint | undefined
+  /** Sign the first rows that fit and leave the rest, instead of refusing all. */
   readonly fit: boolean
 }
 

@@ -19,9 +19,10 @@ export const toldBy = ({ told, fileHash }: ReadRules) => ({
   ...(fileHash && { rules_told: fileHash }),
 })
 
+/** The clarifications of a question beside what was acknowledged of them. */
 export interface RulesStanding {
   readonly rules: Rules
-  /** Nothing is signed without asking. */
+  /** `newer` are not acknowledged yet: nothing is signed without asking. */
   readonly isChanged: boolean
   readonly newer: readonly RulesUpdate[]
   readonly unknownHash?: Hex | undefined
@@ -72,6 +73,7 @@ export const acknowledgedOf = (
 
 const shownLength = 200
 
+/** Exit 2: a clarification is newer than what was acknowledged. Nothing was signed. */
 export class RulesChangedError extends UsageError {
   constructor(
     identifier: string,

@@ -35,6 +35,7 @@ export interface SubmitOptions {
   readonly timeoutMs?: number | undefined
   /** Starts nothing more; without a `callSignal` it ends what is in flight too. */
   readonly signal?: AbortSignal | undefined
+  /** Told before each wait: what happened and for how long. */
   readonly onRetry?: OnRetry | undefined
 }
 
