@@ -15,7 +15,6 @@ import { failed, failureOf, progressChange, stageOf, submissionOf } from '../val
 import { type ActBody, type ActName, type ActResult, actBodies } from './acts.js'
 import { mergedRegistry, parseRegistry, sameEntry, slugTwice } from './registry.js'
 
-/** Robustness §2. */
 export const keptDays = 90
 
 export interface OperatorParts {

@@ -59,7 +59,6 @@ type Happening = Readonly<
   | { kind: 'sent'; hash: Hash }
   | ({ kind: 'mined'; transaction: SlotAttempt['kind']; carried: number } & MinedReceipt)
   | { kind: 'confirmed' | 'reverted' | 'left_out' | 'submitted'; hash: Hash | null }
-  /** R14. */
   | { kind: 'fell_back'; from: string; hash: Hash | null }
   | { kind: 'indexed'; hash: Hash | null; eventIndex: number | null }
   | { kind: 'nonce_settled'; nonce: number; outcome: string; hash: Hash | null }
