@@ -123,6 +123,50 @@ test('R7: a name that does not resolve: deferred', async () => {
   expect(String(failure)).not.toContain('name.invalid')
 })
 
+/** Nobody asked for it (RFC 9110 §15.2). */
+const go = 'HTTP/1.1 100 Continue\r\n\r\n'
+const answersAfterIt: readonly (readonly string[])[] = [
+  [go, whole('202 Accepted', ack)],
+  [`${go}${go}${whole('202 Accepted', ack)}`],
+  ['HTTP/1.1 100 Continue\r\nx-hint: a\r\n', `\r\n${whole('202 Accepted', ack)}`],
+  [...`${go}${whole('202 Accepted', ack)}`],
+]
+test.each(answersAfterIt)('R7: an unasked 100 Continue is passed over, %#', async (...each) => {
+  const answer = await submitTo(async (socket) => {
+    socket.setNoDelay(true)
+    for (const part of each) {
+      socket.write(part)
+      await new Promise((resolve) => setTimeout(resolve, each.length > 9 ? 1 : 20))
+    }
+    socket.end()
+  })
+  expect(answer).toMatchObject({ kind: 'accepted', httpStatus: 202 })
+})
+
+test('R7: a 100 Continue alone is no answer: uncertain', async () => {
+  expect(await submitTo((socket) => socket.end(go))).toMatchObject({ kind: 'uncertain' })
+  expect(await submitTo((socket) => socket.end(go.slice(0, 15)))).toMatchObject({
+    kind: 'uncertain',
+  })
+})
+
+test('R7: it is so before each answer of a connection that is kept; a body that reads like it stays whole', async () => {
+  const body = JSON.stringify({ text: go })
+  const server = await serve(async (socket) => {
+    socket.write(go)
+    const answer = whole('200 OK', body)
+    const at = answer.indexOf('HTTP/1.1 100')
+    socket.write(answer.slice(0, at))
+    await new Promise((resolve) => setTimeout(resolve, 20))
+    socket.write(answer.slice(at))
+  })
+  const http = createHttp()
+  cleanups.push(() => http.close())
+  for (let call = 0; call < 3; call++)
+    expect(await (await http.fetch(server.url)).text()).toBe(body)
+  expect(server.sockets.size).toBeLessThan(3)
+})
+
 test('R7: a TLS handshake that fails: deferred', async () => {
   const server = await serve(
     () => undefined,

@@ -1,5 +1,6 @@
 import { readFileSync } from 'node:fs'
-import { Agent, type Dispatcher, request } from 'undici'
+import type { Socket } from 'node:net'
+import { Agent, buildConnector, type Dispatcher, request } from 'undici'
 import { type Fetch, TransportError } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 
@@ -22,13 +23,16 @@ export function createHttp({ caFile, attemptMs = 45_000 }: HttpOptions = {}): {
   readonly fetch: Fetch
   close(): Promise<void>
 } {
-  const settings: Agent.Options = {
-    connect: { timeout: connectMs, ...(caFile !== undefined && { ca: readAuthority(caFile) }) },
-    headersTimeout: headersMs,
-    bodyTimeout: headersMs,
-    maxHeaderSize: maxHeaderBytes,
-  }
-  const shared = new Agent({ ...settings, connections: 16 })
+  const authority = caFile !== undefined && { ca: readAuthority(caFile) }
+  const agentOf = (options: Agent.Options) =>
+    new Agent({
+      connect: connector({ timeout: connectMs, ...authority }),
+      headersTimeout: headersMs,
+      bodyTimeout: headersMs,
+      maxHeaderSize: maxHeaderBytes,
+      ...options,
+    })
+  const shared = agentOf({ connections: 16 })
 
   const fetch: Fetch = async (input, init) => {
     const call = new Request(input, init)
@@ -37,7 +41,7 @@ export function createHttp({ caFile, attemptMs = 45_000 }: HttpOptions = {}): {
     const body = call.body === null ? null : new Uint8Array(await call.arrayBuffer())
     signal.throwIfAborted()
     const fresh = call.method === 'POST'
-    const agent = fresh ? new Agent({ ...settings, pipelining: 0 }) : shared
+    const agent = fresh ? agentOf({ pipelining: 0 }) : shared
     try {
       return await exchange(agent, call, body, signal, fresh)
     } catch (error) {
@@ -50,6 +54,49 @@ export function createHttp({ caFile, attemptMs = 45_000 }: HttpOptions = {}): {
     }
   }
   return { fetch, close: () => shared.close() }
+}
+
+function connector(options: buildConnector.BuildOptions): buildConnector.connector {
+  const connect = buildConnector(options)
+  return (target, callback) =>
+    connect(target, (...[error, socket]) => {
+      if (error !== null) callback(error, null)
+      else callback(null, passOverContinue(socket))
+    })
+}
+
+const none = Buffer.alloc(0)
+const continues = Buffer.from('HTTP/1.1 100 ')
+
+/**
+ * undici destroys a connection at `100 Continue`, which any server may send (RFC 9110 §15.2): its
+ * parser is not shown what comes like that first after something was written.
+ */
+function passOverContinue<Kind extends Socket>(socket: Kind): Kind {
+  const { read, write } = socket
+  let held: Buffer | undefined = none
+  socket.write = ((...call: Parameters<Socket['write']>) => {
+    held ??= none
+    return write.apply(socket, call)
+  }) as Socket['write']
+  socket.read = (size?: number) => {
+    const chunk: Buffer | null = read.call(socket, size)
+    if (held === undefined || chunk === null) return chunk
+    held = Buffer.concat([held, chunk])
+    while (held.length > 0) {
+      const shared = Math.min(held.length, continues.length)
+      const end = held.indexOf('\r\n\r\n')
+      if (held.compare(continues, 0, shared, 0, shared) !== 0 || held.length > maxHeaderBytes) {
+        const seen = held
+        held = undefined
+        return seen
+      }
+      if (end < 0) break
+      held = held.subarray(end + 4)
+    }
+    return null
+  }
+  return socket
 }
 
 function exchange(
