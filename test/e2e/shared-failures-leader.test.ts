@@ -168,6 +168,20 @@ describeWith([18], 'one executor among several gateways', () => {
     release()
   }, 30_000)
 
+  test('R10: a failover lost its last record: the next charge tells, before a look at the log does', async () => {
+    world = await openLeaderWorld(server)
+    const gateway = await world.open({ signer: null })
+    const { id } = await gateway.submit(await world.question())
+    gateway.freeze()
+    await sleep(500)
+    expect(statusIn(gateway, id)).toBeDefined()
+    await world.sql('DELETE FROM proposer.record WHERE n = (SELECT n FROM proposer.head)')
+    await world.sql('UPDATE proposer.head SET n = n - 1')
+    await expect(gateway.store.budget?.charge('192.0.2.1', 1, 0)).rejects.toMatchObject({
+      code: 'store_rolled_back',
+    })
+  })
+
   test('the clock of the database is put back an hour: a dead leader is followed within its term', async () => {
     world = await openLeaderWorld(server)
     const first = await world.open()

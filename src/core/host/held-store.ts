@@ -34,6 +34,7 @@ import {
 import { openStoreTables, requireTables } from '../storage/postgres/schema.js'
 import { keepSeen, readSeen, type SeenFile } from '../storage/postgres/seen.js'
 import { isAway } from '../storage/postgres/session.js'
+import type { SharedLog } from '../storage/postgres/shared-log.js'
 import { openWindows, type SharedWindows } from '../storage/postgres/windows.js'
 import type { StoredRecord } from '../storage/record-log.js'
 import { watchCluster } from './cluster-watch.js'
@@ -165,7 +166,11 @@ export async function holdDatabase(
     ...store,
     name: database.name,
     setUse: ({ adminUrl }) => member.setAdminUrl(adminUrl),
-    budget: sharedBudget(limits, timed(windows, clock, onObservation), clock.monotonicMs),
+    budget: sharedBudget(
+      limits,
+      { ...windows, charge: checkedCharge(windows, log, clock, onObservation) },
+      clock.monotonicMs,
+    ),
     cluster: {
       id,
       leadership: () => leadership,
@@ -252,19 +257,22 @@ export async function readPlaced(
   return readSharedStore(machine, database, settings, onRecord && { onRecord })
 }
 
-const timed = (
-  windows: SharedWindows,
-  { monotonicMs }: Machine['clock'],
-  onObservation: HoldOptions['onObservation'],
-): SharedWindows => ({
-  ...windows,
-  async charge(client, items) {
+/** Who has seen more than the database holds says nothing from memory (R10). */
+const checkedCharge =
+  (
+    windows: SharedWindows,
+    log: SharedLog,
+    { monotonicMs }: Machine['clock'],
+    onObservation: HoldOptions['onObservation'],
+  ): SharedWindows['charge'] =>
+  async (client, items) => {
+    const seen = log.applied
     const startMs = monotonicMs()
     const charged = await windows.charge(client, items)
     onObservation({ kind: 'charged', seconds: (monotonicMs() - startMs) / 1_000 })
+    if (charged.end < seen) await log.catchUp()
     return charged
-  },
-})
+  }
 
 const fenceOf = (leadership: Leadership | undefined) => leadership?.fence() ?? Promise.resolve()
 
