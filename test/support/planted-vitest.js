@@ -1,7 +1,8 @@
 /**
  * Configuration of one vitest run with a project for each planted bug, in which that bug's file is
- * loaded with the bug in it, and one project with none. Only the tests that are to catch them are
- * run (`PLANTED_BUG=<name>`: one of them; `PLANTED_LIST=shared`: those of the shared store). Each test's end goes to stdout as a line of JSON.
+ * loaded with the bug in it, and one project with none. Only the test that is to catch it is run with
+ * a bug, and all of these with none (`PLANTED_BUG=<name>`: one of them; `PLANTED_LIST=shared`: those of
+ * the shared store). Each test's end goes to stdout as a line of JSON.
  */
 import { join } from 'node:path'
 import { defineConfig } from 'vitest/config'
@@ -11,7 +12,8 @@ import { planted } from './planted/plant.js'
 import { plantedSharedBugs } from './planted/shared-bugs.js'
 
 const root = join(import.meta.dirname, '../..')
-const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\/]/g, '\\$&')
+const patternOf = (bugs) =>
+  bugs.map(({ caughtBy }) => caughtBy.title.replace(/[.*+?^${}()|[\]\\/]/g, '\\$&')).join('|')
 const wanted = process.env.PLANTED_BUG
 const list = process.env.PLANTED_LIST === 'shared' ? plantedSharedBugs : plantedBugs
 const bugs = list.filter(({ name }) => wanted === undefined || name === wanted)
@@ -53,19 +55,25 @@ export default defineConfig({
     maxWorkers: 2,
     reporters: [reporter],
     dangerouslyIgnoreUnhandledErrors: true,
-    testNamePattern: bugs.map(({ caughtBy }) => escaped(caughtBy.title)).join('|'),
     testTimeout,
     projects: [
       ...bugs.map((bug) => ({
         root,
         plugins: [pluginOf(planted(bug))],
-        test: { name: bug.name, include: [bug.caughtBy.file], testTimeout, hookTimeout },
+        test: {
+          name: bug.name,
+          include: [bug.caughtBy.file],
+          testNamePattern: patternOf([bug]),
+          testTimeout,
+          hookTimeout,
+        },
       })),
       {
         root,
         test: {
           name: soundProject,
           include: [...new Set(bugs.map(({ caughtBy }) => caughtBy.file))],
+          testNamePattern: patternOf(bugs),
           testTimeout,
           hookTimeout,
         },
