@@ -44,7 +44,7 @@ export default defineConfig({
           include: ['test/campaign/**/*.test.ts'],
           globalSetup: ['test/support/build-dist.ts'],
           // A campaign counts to tens of thousands; `CAMPAIGN_SCALE` makes it longer still.
-          testTimeout: 300_000 * Math.max(1, Number(process.env.CAMPAIGN_SCALE ?? 1)),
+          testTimeout: 600_000 * Math.max(1, Number(process.env.CAMPAIGN_SCALE ?? 1)),
           hookTimeout: 180_000,
           sequence: { groupOrder: 2 },
         },
