@@ -57,9 +57,8 @@ function byWindow(calls: readonly Call[]): readonly (readonly Call[])[] {
 }
 
 test.each([
-  // What each call has spent comes back one window after its answer, so calls are of such sizes;
-  // which of the two processes is first differs from run to run.
-  { questions: 1_000, seed: 1, callsPerWindow: 10 },
+  // What each call has spent comes back one window after its answer, so calls are of such sizes.
+  { questions: 1_000, seed: 1, callsPerWindow: 9 },
   { questions: 240, seed: 2, callsPerWindow: 12 },
 ])(
   '§8: two processes bring $questions proposals to execution without a 429, in the time that the budget sets',
@@ -76,7 +75,8 @@ test.each([
     expect(day.lastAnswerMs()).toBeLessThanOrEqual(1.05 * boundMs)
     const spent = byWindow(day.calls).map(itemsOf)
     expect(Math.max(...spent), 'the budget was what held it up').toBe(itemsPerWindow)
-    expect(day.calls.length).toBeLessThan(callsPerWindow * spent.length)
+    // Each process may end with one call of its own.
+    expect(day.calls.length).toBeLessThanOrEqual(callsPerWindow * spent.length + 2)
   },
 )
 
