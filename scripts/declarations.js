@@ -1,9 +1,9 @@
-// Writes the declaration files and takes out of their comments what only our repository explains:
-// sections of our documents and the names of our rules.
+// Writes the declaration files. Out of their comments goes what only our repository explains: sections of our
+// documents and the names of our rules. Out of their imports go the names that only our package.json resolves.
 import { execFileSync } from 'node:child_process'
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
-import { dirname, join } from 'node:path'
+import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 const root = join(import.meta.dirname, '..')
@@ -51,7 +51,9 @@ export function declarations(folder) {
   for (const name of readdirSync(folder, { recursive: true })) {
     if (!name.endsWith('.d.ts')) continue
     const path = join(folder, name)
-    writeFileSync(path, withoutCitations(readFileSync(path, 'utf8')))
+    const toCore = relative(dirname(path), join(folder, 'core')).replace(/^(?!\.)/, './')
+    const plain = readFileSync(path, 'utf8').replace(/(['"])#([^'"]+)\1/g, `'${toCore}/$2.js'`)
+    writeFileSync(path, withoutCitations(plain))
   }
 }
 

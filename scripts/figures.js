@@ -15,6 +15,13 @@ const print = (line) => process.stdout.write(`${line}\n`)
 const bytesOf = (files) => files.reduce((all, { text }) => all + Buffer.byteLength(text), 0)
 const linesOf = (text) => text.split('\n').length - 1
 const listed = (map, key) => map.get(key) ?? map.set(key, new Set()).get(key)
+/** The file that `path` imports as `from`, where it is one of ours (`imports` of package.json). */
+const sourceOf = (path, from) =>
+  from.startsWith('.')
+    ? join(dirname(path), from).replace(/\.js$/, '.ts')
+    : from.startsWith('#')
+      ? `src/${from.replace('#', from.startsWith('#commands/') ? '' : 'core/')}.ts`
+      : undefined
 /** The folder below `src` or `src/core` that a file belongs to. */
 const roomOf = (path) => path.split('/')[path.startsWith('src/core/') ? 2 : 1]
 
@@ -44,8 +51,8 @@ for (const { path, text } of all) {
   const exported = staticExports.flatMap(({ entries }) => entries)
   for (const { moduleRequest: at } of [...staticImports, ...dynamicImports, ...exported]) {
     const from = at ? text.slice(at.start + 1, at.end - 1) : ''
-    if (from.startsWith('.'))
-      listed(imports, path).add(join(dirname(path), from).replace(/\.js$/, '.ts'))
+    const file = sourceOf(path, from)
+    if (file) listed(imports, path).add(file)
   }
   for (const { moduleRequest, exportName } of exported)
     if (!moduleRequest && exportName.name) listed(declared, exportName.name).add(path)

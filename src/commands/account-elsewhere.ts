@@ -2,11 +2,11 @@
  * `account add-…`: accounts whose key is not here (contract §9). The key signs once before the
  * account is made.
  */
-import { freeAccountPath, publishAccount } from '../core/io/account-files.js'
-import { accountFileText, probeDigest } from '../core/io/account-kinds.js'
-import { type AccountEntry, readAccount } from '../core/io/accounts.js'
-import { fromCwd } from '../core/io/home.js'
-import type { KeySigner } from '../core/io/key-files.js'
+import { freeAccountPath, publishAccount } from '#io/account-files'
+import { accountFileText, probeDigest } from '#io/account-kinds'
+import { type AccountEntry, readAccount } from '#io/accounts'
+import { fromCwd } from '#io/home'
+import type { KeySigner } from '#io/key-files'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { dryRunFlag, showDryRun } from './terminal/dry-run.js'
@@ -37,7 +37,7 @@ export const addPkcs11Verb = (show: Show) =>
         module: fromCwd(context.cwd, flags.module),
         pin_file: fromCwd(context.cwd, flags.pinFile),
       }
-      const { openPkcs11 } = await import('../core/io/pkcs11.js')
+      const { openPkcs11 } = await import('#io/pkcs11')
       const open = () => openPkcs11(place, { signal: context.signal })
       await add(context, flags, { name, kind: 'pkcs11', place, open }, show)
     },
@@ -57,7 +57,7 @@ export const addKmsVerb = (show: Show) =>
     },
     examples: ['account add-kms hot --key alias/proposer'],
     async run(context, flags, { name }) {
-      const { kmsPlaceOf, openKms } = await import('../core/io/kms-accounts.js')
+      const { kmsPlaceOf, openKms } = await import('#io/kms-accounts')
       const { kind, place } = await kmsPlaceOf(flags.key)
       await add(context, flags, { name, kind, place, open: () => openKms(place) }, show)
     },

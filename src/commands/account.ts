@@ -2,14 +2,14 @@
  * `account`: keystores, Web3 v3 (contract §6, §7), and keys that are elsewhere (§9). A password
  * never stands in argv (robustness §6).
  */
-import { coinText } from '../core/chain/profiles.js'
-import { freeAccountPath, removeAccount, renameAccount } from '../core/io/account-files.js'
-import { type AccountEntry, listAccounts, readAccount } from '../core/io/accounts.js'
-import { fromCwd, homePaths } from '../core/io/home.js'
-import { parseKey, readKeyFile, signerFromKey } from '../core/io/keys.js'
-import { createKeystore, decryptKeystore } from '../core/io/keystore.js'
-import { ProposerError, UsageError } from '../core/protocol/errors.js'
-import type { Address } from '../core/protocol/schema.js'
+import { coinText } from '#chain/profiles'
+import { freeAccountPath, removeAccount, renameAccount } from '#io/account-files'
+import { type AccountEntry, listAccounts, readAccount } from '#io/accounts'
+import { fromCwd, homePaths } from '#io/home'
+import { parseKey, readKeyFile, signerFromKey } from '#io/keys'
+import { createKeystore, decryptKeystore } from '#io/keystore'
+import { ProposerError, UsageError } from '#protocol/errors'
+import type { Address } from '#protocol/schema'
 import { addKmsVerb, addPkcs11Verb } from './account-elsewhere.js'
 import { askHidden, confirm, readInput } from './session/inputs.js'
 import { namedPasswordFile, readPassword } from './session/key-source.js'
@@ -185,7 +185,7 @@ async function balanceReader(
 ): Promise<((address: Address | undefined) => Promise<Balances | undefined>) | undefined> {
   const chain = await session.chain()
   if (chain === undefined) return undefined
-  const { walletFunds } = await import('../core/client/funds/funds.js')
+  const { walletFunds } = await import('#client/funds/funds')
   const nothing = { authorizations: [], offers: [] }
   let isNoted = false
   return async (address) => {

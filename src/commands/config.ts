@@ -1,6 +1,6 @@
 /** `config`: preferences of the user, and where every setting comes from (contract §6, §7). */
-import { fromCwd, homePaths } from '../core/io/home.js'
-import { UsageError } from '../core/protocol/errors.js'
+import { fromCwd, homePaths } from '#io/home'
+import { UsageError } from '#protocol/errors'
 import {
   allowedHttp,
   type GlobalFlags,
@@ -120,7 +120,7 @@ const listVerb = verb({
   examples: ['config list --origin'],
   async run(context, flags) {
     const settings = await resolveSettings(context, flags)
-    const { unconfirmedCapRaw } = await import('../core/client/propose/terms.js')
+    const { unconfirmedCapRaw } = await import('#client/propose/terms')
     const inForce: Readonly<Record<string, string>> = {
       'headroom-percent': '0',
       ...(settings.rpcUrl === undefined && { 'max-amount': String(unconfirmedCapRaw) }),
@@ -171,7 +171,7 @@ export const configCommand = verb({
 
 async function requireValue(context: Context, flags: GlobalFlags, key: string, value: string) {
   if (key === 'gateway') {
-    const { parseBaseUrl } = await import('../core/client/gateway/gateway-client.js')
+    const { parseBaseUrl } = await import('#client/gateway/gateway-client')
     // Nothing else of the configuration is read where nothing else decides.
     const isPlain = /^http:/i.test(value)
     const settings = isPlain && (await resolveSettings(context, { ...flags, makesProfile: true }))

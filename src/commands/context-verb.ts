@@ -2,8 +2,8 @@
  * `context`: what a proposal for a question must name, checked against trust (contract §4
  * signing_data, §6).
  */
-import { gravest } from '../core/client/gateway/answer.js'
-import type { ContextResult } from '../core/client/trust/context.js'
+import { gravest } from '#client/gateway/answer'
+import type { ContextResult } from '#client/trust/context'
 import { requesterFlag } from './session/flags.js'
 import { contextGroups } from './session/identify.js'
 import { contextRows, requireIdentifier } from './session/question.js'

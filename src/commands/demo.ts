@@ -3,11 +3,11 @@
  * (contract §6). Each step is a command of this program.
  */
 import { join } from 'node:path'
-import { knownToken } from '../core/chain/profiles.js'
-import type { PolledStatus, Stage } from '../core/client/follow/status.js'
-import type { QuestionContext } from '../core/client/trust/trust.js'
-import { FailedError, ProposerError } from '../core/protocol/errors.js'
-import { conventionalLabel } from '../core/protocol/proposal.js'
+import { knownToken } from '#chain/profiles'
+import type { PolledStatus, Stage } from '#client/follow/status'
+import type { QuestionContext } from '#client/trust/trust'
+import { FailedError, ProposerError } from '#protocol/errors'
+import { conventionalLabel } from '#protocol/proposal'
 import { type DevGateway, type RunStep, withDevGateway } from './hosting/dev-gateway.js'
 import { devVariables } from './hosting/foreground.js'
 import { runVerb } from './program.js'

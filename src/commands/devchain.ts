@@ -2,21 +2,21 @@
  * `devchain`: the dev chain alone, in the foreground until it is told to end, and verbs that act on
  * a running one (contract §6, §8, §9).
  */
-import { builtInProfile } from '../core/chain/profiles.js'
-import type { DevRole } from '../core/devchain/dev-contracts.js'
-import type { DevSettlement, VotedOutcome } from '../core/devchain/dev-life.js'
-import type { AdapterVerb, DevRound, DevWhitelist } from '../core/devchain/dev-verbs.js'
-import { fromCwd } from '../core/io/home.js'
-import { aborted, endsAsServer } from '../core/io/interruption.js'
-import { ChainError } from '../core/ports.js'
-import { givenAddress } from '../core/protocol/address.js'
-import { parseAmount, toRaw } from '../core/protocol/amount.js'
-import { durationMs } from '../core/protocol/duration.js'
-import { UnavailableError, UsageError } from '../core/protocol/errors.js'
-import { identifierHint, plainIdentifier } from '../core/protocol/market-url.js'
-import { priceOf } from '../core/protocol/proposal.js'
-import type { OutcomeKey } from '../core/protocol/schema.js'
-import { isIdentifier } from '../core/protocol/words.js'
+import { builtInProfile } from '#chain/profiles'
+import type { DevRole } from '#devchain/dev-contracts'
+import type { DevSettlement, VotedOutcome } from '#devchain/dev-life'
+import type { AdapterVerb, DevRound, DevWhitelist } from '#devchain/dev-verbs'
+import { fromCwd } from '#io/home'
+import { aborted, endsAsServer } from '#io/interruption'
+import { ChainError } from '#ports'
+import { givenAddress } from '#protocol/address'
+import { parseAmount, toRaw } from '#protocol/amount'
+import { durationMs } from '#protocol/duration'
+import { UnavailableError, UsageError } from '#protocol/errors'
+import { identifierHint, plainIdentifier } from '#protocol/market-url'
+import { priceOf } from '#protocol/proposal'
+import type { OutcomeKey } from '#protocol/schema'
+import { isIdentifier } from '#protocol/words'
 import { noteQuestions, portNumber, unlessStopped, wholeNumber } from './hosting/foreground.js'
 import { resolveSettings } from './session/settings.js'
 import type { Context } from './terminal/context.js'
@@ -65,8 +65,8 @@ const startVerb = verb({
     // A folder that cannot be made is found out before a chain is started for it.
     if (folder !== undefined) await context.files.makeDir(folder)
     context.endAs?.(endsAsServer)
-    const { startDevChain } = await import('../core/devchain/dev-chain.js')
-    const { writeDevFolder } = await import('../core/devchain/dev-folder.js')
+    const { startDevChain } = await import('#devchain/dev-chain')
+    const { writeDevFolder } = await import('#devchain/dev-folder')
     const chain = await tracing(context, () => startDevChain(options)).catch(
       unlessStopped(context.signal),
     )
@@ -108,7 +108,7 @@ const startVerb = verb({
 /** With -v the calls to the dev chain are told, too. */
 async function tracing<T>({ traced }: Context, run: () => Promise<T>): Promise<T> {
   if (traced === undefined) return run()
-  const { devFetch } = await import('../core/devchain/dev-contracts.js')
+  const { devFetch } = await import('#devchain/dev-contracts')
   return devFetch.run(traced(fetch), run)
 }
 
@@ -151,8 +151,7 @@ async function answers(context: Context, url: string): Promise<boolean> {
   }
 }
 
-type Acts = typeof import('../core/devchain/dev-verbs.js') &
-  typeof import('../core/devchain/dev-life.js')
+type Acts = typeof import('#devchain/dev-verbs') & typeof import('#devchain/dev-life')
 
 interface ChainVerb<Args, Flags> {
   readonly name: string
@@ -210,8 +209,8 @@ const chainVerb =
           return showDryRun(context, would, { act: name, operands: shown, node })
         }
         const [before, after] = await Promise.all([
-          import('../core/devchain/dev-verbs.js'),
-          import('../core/devchain/dev-life.js'),
+          import('#devchain/dev-verbs'),
+          import('#devchain/dev-life'),
         ])
         const acts = { ...before, ...after }
         const [document, text] = await tracing(context, () =>

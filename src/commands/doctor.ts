@@ -1,5 +1,5 @@
 /** `doctor`: every precondition with a fix for each failure (contract §6). Read-only (R24). */
-import { onChain } from '../core/chain/unavailable.js'
+import { onChain } from '#chain/unavailable'
 import {
   clockCheck,
   codeCheck,
@@ -9,25 +9,17 @@ import {
   receiptKeysCheck,
   rpcCheck,
   safeCheck,
-} from '../core/checks/doctor.js'
-import {
-  type Check,
-  type Finding,
-  fail,
-  guarded,
-  note,
-  pass,
-  skip,
-} from '../core/checks/finding.js'
-import { verifyTrust } from '../core/checks/trust.js'
-import { type GatewayClient, listedReceiptKeys } from '../core/client/gateway/gateway-client.js'
-import { type JournalView, verifyJournal } from '../core/client/journal/journal.js'
-import { howToRepin, nothingPinned, type Trust } from '../core/client/trust/trust.js'
-import { receiptKeysOf } from '../core/client/trust/trust-file.js'
-import type { Chain } from '../core/ports.js'
-import { UnavailableError, UsageError } from '../core/protocol/errors.js'
-import { networkFault } from '../core/protocol/network-words.js'
-import type { Address } from '../core/protocol/schema.js'
+} from '#checks/doctor'
+import { type Check, type Finding, fail, guarded, note, pass, skip } from '#checks/finding'
+import { verifyTrust } from '#checks/trust'
+import { type GatewayClient, listedReceiptKeys } from '#client/gateway/gateway-client'
+import { type JournalView, verifyJournal } from '#client/journal/journal'
+import { howToRepin, nothingPinned, type Trust } from '#client/trust/trust'
+import { receiptKeysOf } from '#client/trust/trust-file'
+import type { Chain } from '#ports'
+import { UnavailableError, UsageError } from '#protocol/errors'
+import { networkFault } from '#protocol/network-words'
+import type { Address } from '#protocol/schema'
 import { findingsText, withPastedFixes } from './hosting/findings-text.js'
 import { browserFlags, safeFlags, signerFlags } from './session/flags.js'
 import { withHost } from './session/network-faults.js'

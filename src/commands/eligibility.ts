@@ -1,7 +1,7 @@
 /** `eligibility`: asks the gateway whether a wallet may propose (spec §2.3, §4.1 rule 1). */
-import { acceptedValue } from '../core/client/gateway/answer.js'
-import { givenAddress } from '../core/protocol/address.js'
-import { UnauthorizedError } from '../core/protocol/errors.js'
+import { acceptedValue } from '#client/gateway/answer'
+import { givenAddress } from '#protocol/address'
+import { UnauthorizedError } from '#protocol/errors'
 import { sessionVerb } from './session/session.js'
 
 export const eligibilityCommand = sessionVerb({

@@ -1,14 +1,14 @@
 /** From argv to exit code: the one switch from error to message (contract §6). */
-import { ChainError, TransportError } from '../core/ports.js'
+import { ChainError, TransportError } from '#ports'
 import {
   type ExitCode,
   exit,
   ProposerError,
   StorageError,
   UnavailableError,
-} from '../core/protocol/errors.js'
-import { networkFault } from '../core/protocol/network-words.js'
-import { programVersion } from '../core/protocol/version.js'
+} from '#protocol/errors'
+import { networkFault } from '#protocol/network-words'
+import { programVersion } from '#protocol/version'
 import type { Context } from './terminal/context.js'
 import { withFlags } from './terminal/hint-flags.js'
 import { colorChoices, createOutput, type Output, type OutputOptions } from './terminal/output.js'

@@ -1,22 +1,18 @@
 /** `funds`: what a wallet holds, may move and has promised; and the approval of Permit2 (contract §6). */
 
-import { coinText } from '../core/chain/profiles.js'
-import { type Funds, fundsOf, walletFunds } from '../core/client/funds/funds.js'
-import {
-  type LastPosition,
-  type LastPositions,
-  lastPositions,
-} from '../core/client/positions/last-known.js'
-import type { Trust } from '../core/client/trust/trust.js'
+import { coinText } from '#chain/profiles'
+import { type Funds, fundsOf, walletFunds } from '#client/funds/funds'
+import { type LastPosition, type LastPositions, lastPositions } from '#client/positions/last-known'
+import type { Trust } from '#client/trust/trust'
 import {
   approval,
   type DeferredPayout,
   deferredPayouts,
   unlimitedRaw,
-} from '../core/client/wallet/transactions.js'
-import { givenAddress } from '../core/protocol/address.js'
-import { UnavailableError, UsageError } from '../core/protocol/errors.js'
-import type { Address } from '../core/protocol/schema.js'
+} from '#client/wallet/transactions'
+import { givenAddress } from '#protocol/address'
+import { UnavailableError, UsageError } from '#protocol/errors'
+import type { Address } from '#protocol/schema'
 import {
   printTransactions,
   requireChain,

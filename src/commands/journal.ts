@@ -2,7 +2,7 @@
  * `journal`: what this machine has signed and sent (robustness §2). Read-only (R24); a signature
  * only by --reveal-signature (R5).
  */
-import { knownToken } from '../core/chain/profiles.js'
+import { knownToken } from '#chain/profiles'
 import {
   attemptRow,
   classOf,
@@ -13,16 +13,12 @@ import {
   journalRow,
   type Offer,
   originsOf,
-} from '../core/client/journal/authorizations.js'
-import { verifyJournal } from '../core/client/journal/journal.js'
-import {
-  isContestedState,
-  type LastPositions,
-  lastPositions,
-} from '../core/client/positions/last-known.js'
-import { ProposerError, UsageError } from '../core/protocol/errors.js'
-import { answerText } from '../core/protocol/outcome-words.js'
-import { isQuestionId } from '../core/protocol/words.js'
+} from '#client/journal/authorizations'
+import { verifyJournal } from '#client/journal/journal'
+import { isContestedState, type LastPositions, lastPositions } from '#client/positions/last-known'
+import { ProposerError, UsageError } from '#protocol/errors'
+import { answerText } from '#protocol/outcome-words'
+import { isQuestionId } from '#protocol/words'
 import { wholeNumber } from './hosting/foreground.js'
 import { loadJournal, receiptProofs } from './receipt.js'
 import { listFlags, sinceMs } from './session/flags.js'

@@ -2,8 +2,8 @@
  * The front door of the program. It loads nothing by itself, so that `--version` is as quick as
  * node.
  */
-import type { ExitCode } from '../core/protocol/errors.js'
-import { programVersion } from '../core/protocol/version.js'
+import type { ExitCode } from '#protocol/errors'
+import { programVersion } from '#protocol/version'
 import type { Context } from './terminal/context.js'
 
 const isVersionFlag = (argument: string) => argument === '--version' || argument === '-V'

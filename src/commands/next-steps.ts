@@ -4,12 +4,12 @@ import {
   isOfferOpen,
   type JournaledAuthorization,
   stateOf,
-} from '../core/client/journal/authorizations.js'
-import { openJournal } from '../core/client/journal/journal.js'
-import { isContestedState, lastPositions } from '../core/client/positions/last-known.js'
-import { homePaths } from '../core/io/home.js'
-import { ProposerError } from '../core/protocol/errors.js'
-import { outcomeOf } from '../core/protocol/proposal.js'
+} from '#client/journal/authorizations'
+import { openJournal } from '#client/journal/journal'
+import { isContestedState, lastPositions } from '#client/positions/last-known'
+import { homePaths } from '#io/home'
+import { ProposerError } from '#protocol/errors'
+import { outcomeOf } from '#protocol/proposal'
 import { type GlobalFlags, resolveSettings, type Settings } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { commandWithFlags, withFlags } from './terminal/hint-flags.js'
@@ -138,7 +138,7 @@ async function keyNeed(
 async function contractsNeed({ files }: Context, { trust, profile }: Settings): Promise<Need> {
   const need = { name: 'the contracts', command: 'proposer trust init --from <file>' }
   if (await files.exists(trust.value)) return { ...need, has: trust.value }
-  const { builtInProfile } = await import('../core/chain/profiles.js')
+  const { builtInProfile } = await import('#chain/profiles')
   const builtIn = trust.origin === 'default' ? builtInProfile(profile.value) : undefined
   if (builtIn === undefined) return need
   if (builtIn.signedProposer !== undefined)

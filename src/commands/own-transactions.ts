@@ -1,12 +1,12 @@
 /** The wallet's own transactions: `funds approve`, `revoke`, `payouts` (contract §6, §9). */
 
-import { coinText } from '../core/chain/profiles.js'
+import { coinText } from '#chain/profiles'
 import {
   finishRevocation,
   planRevocations,
   type RevocationResult,
   reconcileText,
-} from '../core/client/wallet/revoke.js'
+} from '#client/wallet/revoke'
 import {
   type DeferredPayout,
   deferredPayouts,
@@ -16,11 +16,11 @@ import {
   planTransactions,
   type SentTransaction,
   sendTransactions,
-} from '../core/client/wallet/transactions.js'
-import type { Chain } from '../core/ports.js'
-import { givenAddress } from '../core/protocol/address.js'
-import { UsageError } from '../core/protocol/errors.js'
-import type { Address } from '../core/protocol/schema.js'
+} from '#client/wallet/transactions'
+import type { Chain } from '#ports'
+import { givenAddress } from '#protocol/address'
+import { UsageError } from '#protocol/errors'
+import type { Address } from '#protocol/schema'
 import { maxFeeWei } from './session/amounts.js'
 import { browserFlags, signerFlags } from './session/flags.js'
 import { confirm } from './session/inputs.js'

@@ -1,8 +1,8 @@
 /** `poll` follows candidates to their ends, `status` looks at one once (spec §2.6, §4.1, contract §6). */
 
-import type { PollResult } from '../core/client/follow/follow.js'
-import { failedError, statusOnce } from '../core/client/follow/look.js'
-import { endOf, type PollTarget, type Stage, stages } from '../core/client/follow/status.js'
+import type { PollResult } from '#client/follow/follow'
+import { failedError, statusOnce } from '#client/follow/look'
+import { endOf, type PollTarget, type Stage, stages } from '#client/follow/status'
 import {
   answerOf,
   type JournaledAuthorization,
@@ -11,12 +11,12 @@ import {
   otherGateway,
   questionOf,
   stateOf,
-} from '../core/client/journal/authorizations.js'
-import type { JournalView } from '../core/client/journal/journal.js'
-import { isContestedState } from '../core/client/positions/last-known.js'
-import { reconcile } from '../core/client/wallet/reconcile.js'
-import { UsageError } from '../core/protocol/errors.js'
-import { isCandidateId } from '../core/protocol/words.js'
+} from '#client/journal/authorizations'
+import type { JournalView } from '#client/journal/journal'
+import { isContestedState } from '#client/positions/last-known'
+import { reconcile } from '#client/wallet/reconcile'
+import { UsageError } from '#protocol/errors'
+import { isCandidateId } from '#protocol/words'
 import { executorFlags } from './session/flags.js'
 import { follow } from './session/follow.js'
 import { requireIdentifier } from './session/question.js'

@@ -1,17 +1,17 @@
 /** `positions` and `pnl`: what became of executed proposals and their bonds (contract §9, domain §10). */
 
-import type { Position } from '../core/client/positions/account.js'
-import { isContestedState } from '../core/client/positions/last-known.js'
+import type { Position } from '#client/positions/account'
+import { isContestedState } from '#client/positions/last-known'
 import {
   type Positions,
   type PositionTotals,
   readPnl,
   readPositions,
-} from '../core/client/positions/positions.js'
-import { runHook } from '../core/io/hook.js'
-import { instant } from '../core/protocol/candidate.js'
-import { PendingError, ProposerError, UsageError } from '../core/protocol/errors.js'
-import { answerText } from '../core/protocol/outcome-words.js'
+} from '#client/positions/positions'
+import { runHook } from '#io/hook'
+import { instant } from '#protocol/candidate'
+import { PendingError, ProposerError, UsageError } from '#protocol/errors'
+import { answerText } from '#protocol/outcome-words'
 import { requireChain } from './own-transactions.js'
 import { type PinnedUnits, pinnedUnits } from './session/amounts.js'
 import { flagInstantMs, signerFlags } from './session/flags.js'

@@ -1,8 +1,8 @@
 /** The commander tree: of its verbs only the one asked for is loaded. */
 import { stripVTControlCharacters } from 'node:util'
 import { Command, CommanderError } from 'commander'
-import { UsageError } from '../core/protocol/errors.js'
-import { programVersion } from '../core/protocol/version.js'
+import { UsageError } from '#protocol/errors'
+import { programVersion } from '#protocol/version'
 import type { Context } from './terminal/context.js'
 import { foldHelp, helpLayout, termColumn } from './terminal/help-layout.js'
 import { addEveryFlag, givenIn, standInOf } from './terminal/verb.js'
@@ -235,7 +235,7 @@ async function ownGuess(
   const instead = (await import('./dropped.js')).dropped[`${path} ${flag}`]
   if (instead !== undefined) return instead
   if (/^unknown option '--(safe|as-owner|parts)/.test(detail)) return ofSafe(path)
-  const { didYouMean, nearest } = await import('../core/protocol/guess.js')
+  const { didYouMean, nearest } = await import('#protocol/guess')
   const [, given, choices] =
     /'([^']*)' is invalid\b.*Allowed choices are (.+)\.$/.exec(detail) ?? []
   if (given !== undefined && choices !== undefined)

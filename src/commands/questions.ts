@@ -1,10 +1,10 @@
 /** `questions`: what can be proposed now, and what each source cannot know (contract §6). */
-import { aggregating } from '../core/chain/aggregate.js'
-import { createRoundReader, type RegistryEntry } from '../core/chain/questions.js'
-import type { Contracts, Round } from '../core/chain/round.js'
-import type { Rules } from '../core/chain/rules.js'
-import { onChain } from '../core/chain/unavailable.js'
-import { roundFactsOf, scanFacts } from '../core/client/questions/facts.js'
+import { aggregating } from '#chain/aggregate'
+import { createRoundReader, type RegistryEntry } from '#chain/questions'
+import type { Contracts, Round } from '#chain/round'
+import type { Rules } from '#chain/rules'
+import { onChain } from '#chain/unavailable'
+import { roundFactsOf, scanFacts } from '#client/questions/facts'
 import {
   byGateway,
   fromLogs,
@@ -14,15 +14,15 @@ import {
   type QuestionSeen,
   type QuestionSource,
   unconfirmed,
-} from '../core/client/questions/listing.js'
-import { chainNow, rulesOfRound } from '../core/client/trust/context.js'
-import { contractsOf, type Trust } from '../core/client/trust/trust.js'
-import { yieldToEvents } from '../core/io/serving/load.js'
-import type { Chain, Hex, Markets } from '../core/ports.js'
-import { spanMs } from '../core/protocol/duration.js'
-import { UnavailableError, UsageError } from '../core/protocol/errors.js'
-import { answersText } from '../core/protocol/outcome-words.js'
-import { limits, zeroAddress } from '../core/protocol/words.js'
+} from '#client/questions/listing'
+import { chainNow, rulesOfRound } from '#client/trust/context'
+import { contractsOf, type Trust } from '#client/trust/trust'
+import { yieldToEvents } from '#io/serving/load'
+import type { Chain, Hex, Markets } from '#ports'
+import { spanMs } from '#protocol/duration'
+import { UnavailableError, UsageError } from '#protocol/errors'
+import { answersText } from '#protocol/outcome-words'
+import { limits, zeroAddress } from '#protocol/words'
 import { wholeNumber } from './hosting/foreground.js'
 import { sinceMs } from './session/flags.js'
 import { orGammaDown } from './session/identify.js'
@@ -246,7 +246,7 @@ async function findQuestions(
   if (source !== 'gamma') refuseClosing(asked, source)
   if (source === 'gamma') return fromGamma(search, markets)
   if (source === 'chain') return fromChain(search)
-  const { readQuestionsFile } = await import('../core/host/local-registry.js')
+  const { readQuestionsFile } = await import('#host/local-registry')
   const entries =
     asked.questionsFile === undefined
       ? Object.entries(trust.slugs).map(([slug, questionId]) => ({ slug, questionId }))
@@ -409,7 +409,7 @@ async function fromLocal(
   path: string,
 ): Promise<FoundQuestions> {
   refuseClosing(asked, 'registry')
-  const { readRegistry } = await import('../core/host/local-registry.js')
+  const { readRegistry } = await import('#host/local-registry')
   const { entries, contracts, chain } = await readRegistry(context, path)
   const trust = {} as Trust
   const nowMs = context.clock.nowMs()

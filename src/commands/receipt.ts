@@ -4,19 +4,19 @@
  */
 
 import { basename, dirname } from 'node:path'
-import { readKeySet } from '../core/client/gateway/gateway-client.js'
-import { type Attempt, unknownId } from '../core/client/journal/authorizations.js'
+import { readKeySet } from '#client/gateway/gateway-client'
+import { type Attempt, unknownId } from '#client/journal/authorizations'
 import {
   type JournalPorts,
   type JournalView,
   keptReceipts,
   openJournal,
-} from '../core/client/journal/journal.js'
-import { receiptKeysOf } from '../core/client/trust/trust-file.js'
-import { systemEd25519 } from '../core/io/ed25519.js'
-import { fromCwd } from '../core/io/home.js'
-import { instant } from '../core/protocol/candidate.js'
-import { UsageError } from '../core/protocol/errors.js'
+} from '#client/journal/journal'
+import { receiptKeysOf } from '#client/trust/trust-file'
+import { systemEd25519 } from '#io/ed25519'
+import { fromCwd } from '#io/home'
+import { instant } from '#protocol/candidate'
+import { UsageError } from '#protocol/errors'
 import {
   isHolding,
   type KeptReceipt,
@@ -24,9 +24,9 @@ import {
   ReceiptFile,
   type ReceiptProof,
   signedAnswerOf,
-} from '../core/protocol/kept-receipt.js'
-import { digestSha256, type ReceiptKey, type SignedAnswer } from '../core/protocol/receipt.js'
-import { publishText } from '../core/storage/durable.js'
+} from '#protocol/kept-receipt'
+import { digestSha256, type ReceiptKey, type SignedAnswer } from '#protocol/receipt'
+import { publishText } from '#storage/durable'
 import type { SessionFlags } from './session/flags.js'
 import { parseJson, readInput } from './session/inputs.js'
 import { withSession } from './session/session.js'

@@ -1,14 +1,14 @@
 /**
  * `reconcile`: journal, gateway and chain side by side, and what is safe to do next (contract §6).
  */
-import { answerOf, labelOf } from '../core/client/journal/authorizations.js'
-import { isContestedState } from '../core/client/positions/last-known.js'
-import type { GatewayWord, ReconciledEntry } from '../core/client/wallet/advice.js'
-import { type Reconciled, reconcile } from '../core/client/wallet/reconcile.js'
-import type { RoundStanding } from '../core/client/wallet/standing.js'
-import { answerText } from '../core/protocol/outcome-words.js'
-import { outcomeOf } from '../core/protocol/proposal.js'
-import type { Outcome } from '../core/protocol/schema.js'
+import { answerOf, labelOf } from '#client/journal/authorizations'
+import { isContestedState } from '#client/positions/last-known'
+import type { GatewayWord, ReconciledEntry } from '#client/wallet/advice'
+import { type Reconciled, reconcile } from '#client/wallet/reconcile'
+import type { RoundStanding } from '#client/wallet/standing'
+import { answerText } from '#protocol/outcome-words'
+import { outcomeOf } from '#protocol/proposal'
+import type { Outcome } from '#protocol/schema'
 import { identify } from './session/identify.js'
 import { requireIdentifier } from './session/question.js'
 import { sessionVerb } from './session/session.js'

@@ -1,10 +1,10 @@
 /** `replay`: sends the saved bytes of unknown and deferred authorizations again (R7, contract §6). */
 
-import { gravest } from '../core/client/gateway/answer.js'
-import type { Elsewhere } from '../core/client/journal/authorizations.js'
-import type { SubmissionResult } from '../core/client/propose/outcome.js'
-import { planReplay, replay, type Skipped } from '../core/client/propose/submission.js'
-import { UsageError } from '../core/protocol/errors.js'
+import { gravest } from '#client/gateway/answer'
+import type { Elsewhere } from '#client/journal/authorizations'
+import type { SubmissionResult } from '#client/propose/outcome'
+import { planReplay, replay, type Skipped } from '#client/propose/submission'
+import { UsageError } from '#protocol/errors'
 import { executorFlags } from './session/flags.js'
 import { outOfBandData, retryNote, roundNow } from './session/rounds.js'
 import { sessionVerb } from './session/session.js'

@@ -3,11 +3,11 @@
  * of `batch submit --resume --wait`, whose journal makes it safe to run again after any crash.
  */
 
-import type { Finding } from '../core/checks/finding.js'
-import { isUnsettled, stateOf } from '../core/client/journal/authorizations.js'
-import type { SpendingSums } from '../core/client/propose/look.js'
-import { journaledFor } from '../core/client/propose/plan.js'
-import { ProposerError, UncertainError, UsageError } from '../core/protocol/errors.js'
+import type { Finding } from '#checks/finding'
+import { isUnsettled, stateOf } from '#client/journal/authorizations'
+import type { SpendingSums } from '#client/propose/look'
+import { journaledFor } from '#client/propose/plan'
+import { ProposerError, UncertainError, UsageError } from '#protocol/errors'
 import {
   batchFlags,
   confirmSums,

@@ -5,20 +5,20 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import type { Finding } from '../core/checks/finding.js'
-import type { DevChain, DevDescription } from '../core/devchain/dev-chain.js'
-import { configure, refuseBadAssignments, storeNote } from '../core/host/config-file.js'
-import type { FaultBench } from '../core/host/fault-bench.js'
-import type { ServeCheckOptions } from '../core/host/serve-check.js'
-import type { RunningServer } from '../core/host/server.js'
-import { createClosers } from '../core/io/closers.js'
-import { fromCwd } from '../core/io/home.js'
-import { aborted, endsAsServer } from '../core/io/interruption.js'
-import type { FaultScript } from '../core/io/serving/fault-script.js'
-import { exit, UnavailableError, UsageError } from '../core/protocol/errors.js'
-import type { LogLevel } from '../core/protocol/log-level.js'
-import { programVersion } from '../core/protocol/version.js'
-import { usualPorts } from '../core/protocol/words.js'
+import type { Finding } from '#checks/finding'
+import type { DevChain, DevDescription } from '#devchain/dev-chain'
+import { configure, refuseBadAssignments, storeNote } from '#host/config-file'
+import type { FaultBench } from '#host/fault-bench'
+import type { ServeCheckOptions } from '#host/serve-check'
+import type { RunningServer } from '#host/server'
+import { createClosers } from '#io/closers'
+import { fromCwd } from '#io/home'
+import { aborted, endsAsServer } from '#io/interruption'
+import type { FaultScript } from '#io/serving/fault-script'
+import { exit, UnavailableError, UsageError } from '#protocol/errors'
+import type { LogLevel } from '#protocol/log-level'
+import { programVersion } from '#protocol/version'
+import { usualPorts } from '#protocol/words'
 import {
   devExports,
   noteDevSession,
@@ -189,8 +189,8 @@ async function serveDev(outer: Context, served: Served, flags: ServeFlags) {
   try {
     const folder = await mkdtemp(join(tmpdir(), 'proposer-serve-'))
     closers.add(() => rm(folder, { recursive: true, force: true }))
-    const { startDevChain } = await import('../core/devchain/dev-chain.js')
-    const { writeDevFolder } = await import('../core/devchain/dev-folder.js')
+    const { startDevChain } = await import('#devchain/dev-chain')
+    const { writeDevFolder } = await import('#devchain/dev-folder')
     const chain = await startDevChain({
       questions,
       ...(flags.oracle && { oracle: flags.oracle }),
@@ -202,7 +202,7 @@ async function serveDev(outer: Context, served: Served, flags: ServeFlags) {
     if (flags.check === true) return await check(context, path, served)
     const placed = await withFreePorts(served)
     if (script === undefined) return await run(context, path, { ...placed, chain })
-    const { createFaultBench } = await import('../core/host/fault-bench.js')
+    const { createFaultBench } = await import('#host/fault-bench')
     const faults = createFaultBench(context, script, chain.description)
     await run(context, path, { ...placed, chain, faults })
   } finally {
@@ -213,7 +213,7 @@ async function serveDev(outer: Context, served: Served, flags: ServeFlags) {
 /** Free ports where another gateway has the usual ones, but for those that are given. */
 async function withFreePorts(served: Served): Promise<Served> {
   const { port, host = '127.0.0.1', assignments } = served
-  const { probePort } = await import('../core/io/probes.js')
+  const { probePort } = await import('#io/probes')
   const isTaken = async (at: string, key: 'listen' | 'admin') =>
     !assignments.some((one) => one.startsWith(`${key}.port=`)) &&
     (await probePort(at, usualPorts[key])) === 'EADDRINUSE'
@@ -226,7 +226,7 @@ async function withFreePorts(served: Served): Promise<Served> {
 
 /** Throws UsageError naming the file, and the key of it that is wrong. */
 async function faultScript(context: Context, path: string): Promise<FaultScript> {
-  const { parseFaultScript } = await import('../core/io/serving/fault-script.js')
+  const { parseFaultScript } = await import('#io/serving/fault-script')
   const json = await readOwnJson(context, path, 'give --faults with the path of a script')
   return parseFaultScript(json, path)
 }
@@ -239,7 +239,7 @@ async function run(context: Context, path: string, served: Served) {
   const { output, signal } = context
   const { chain, faults } = served
   const live = served.quiet ? undefined : await openStatus(context)
-  const { startServer } = await import('../core/host/server.js')
+  const { startServer } = await import('#host/server')
   const loaded = await configure(context, path, served)
   const elsewhere = storeNote(loaded)
   if (elsewhere !== undefined) output.note(elsewhere)
@@ -332,7 +332,7 @@ function announce(
 
 async function check(context: Context, path: string, served: Served) {
   const [{ checkGateway }, { passesCounted, findingsText, withPastedFixes }] = await Promise.all([
-    import('../core/host/serve-check.js'),
+    import('#host/serve-check'),
     import('./hosting/findings-text.js'),
   ])
   const { output } = context

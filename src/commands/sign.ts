@@ -4,22 +4,17 @@
  */
 
 import { basename, dirname } from 'node:path'
-import { answerOf, labelOf } from '../core/client/journal/authorizations.js'
-import { uncheckedOf } from '../core/client/journal/records.js'
-import {
-  type Authorized,
-  authorize,
-  authorized,
-  offerTypedData,
-} from '../core/client/propose/authorize.js'
-import { importSignature, walletTypedData } from '../core/client/propose/outside.js'
-import type { SettledEarlier } from '../core/client/propose/round-over.js'
-import type { SafePartsFile } from '../core/client/propose/safe.js'
-import { fromCwd } from '../core/io/home.js'
-import { PendingError, UsageError } from '../core/protocol/errors.js'
-import { outcomeOf } from '../core/protocol/proposal.js'
-import type { Address, TypedData } from '../core/protocol/schema.js'
-import { publishText } from '../core/storage/durable.js'
+import { answerOf, labelOf } from '#client/journal/authorizations'
+import { uncheckedOf } from '#client/journal/records'
+import { type Authorized, authorize, authorized, offerTypedData } from '#client/propose/authorize'
+import { importSignature, walletTypedData } from '#client/propose/outside'
+import type { SettledEarlier } from '#client/propose/round-over'
+import type { SafePartsFile } from '#client/propose/safe'
+import { fromCwd } from '#io/home'
+import { PendingError, UsageError } from '#protocol/errors'
+import { outcomeOf } from '#protocol/proposal'
+import type { Address, TypedData } from '#protocol/schema'
+import { publishText } from '#storage/durable'
 import type { SessionFlags } from './session/flags.js'
 import { identify } from './session/identify.js'
 import { readInput } from './session/inputs.js'

@@ -2,15 +2,10 @@
  * Writes trust.json: shows what is pinned, asks, and loses nothing that is there (contract §7; R9).
  */
 import { basename, dirname } from 'node:path'
-import {
-  mergePins,
-  type ProfilePins,
-  parseTrust,
-  type Trust,
-} from '../core/client/trust/trust-file.js'
-import { instant } from '../core/protocol/candidate.js'
-import { UsageError } from '../core/protocol/errors.js'
-import { makeDurableDir, publishFile, writeAll } from '../core/storage/durable.js'
+import { mergePins, type ProfilePins, parseTrust, type Trust } from '#client/trust/trust-file'
+import { instant } from '#protocol/candidate'
+import { UsageError } from '#protocol/errors'
+import { makeDurableDir, publishFile, writeAll } from '#storage/durable'
 import { confirm, readInput } from './session/inputs.js'
 import type { Session } from './session/session.js'
 import type { Context } from './terminal/context.js'

@@ -1,9 +1,9 @@
 /** `trust`: the pinned contracts that every signature is checked against (contract §7; R9). */
-import { unconfirmedAmong } from '../core/chain/profiles.js'
-import { requesterKinds } from '../core/chain/round.js'
-import { type TrustFinding, verifyTrust } from '../core/checks/trust.js'
-import { chainNow } from '../core/client/trust/context.js'
-import { howToRepin, implementationsNow, nothingPinned } from '../core/client/trust/trust.js'
+import { unconfirmedAmong } from '#chain/profiles'
+import { requesterKinds } from '#chain/round'
+import { type TrustFinding, verifyTrust } from '#checks/trust'
+import { chainNow } from '#client/trust/context'
+import { howToRepin, implementationsNow, nothingPinned } from '#client/trust/trust'
 import {
   mergePins,
   type ProfilePins,
@@ -11,9 +11,9 @@ import {
   profilePins,
   type Trust,
   wholePins,
-} from '../core/client/trust/trust-file.js'
-import { givenAddress } from '../core/protocol/address.js'
-import { ProposerError, UsageError } from '../core/protocol/errors.js'
+} from '#client/trust/trust-file'
+import { givenAddress } from '#protocol/address'
+import { ProposerError, UsageError } from '#protocol/errors'
 import { requireChain } from './own-transactions.js'
 import { readInput } from './session/inputs.js'
 import { builtInPins, type Session, sessionVerb } from './session/session.js'

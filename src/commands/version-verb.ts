@@ -1,6 +1,6 @@
 /** `version`: what `--version` prints, also as a document (contract §9). */
 import { version as node } from 'node:process'
-import { programVersion as version } from '../core/protocol/version.js'
+import { programVersion as version } from '#protocol/version'
 import { verb } from './terminal/verb.js'
 
 export const versionCommand = verb({

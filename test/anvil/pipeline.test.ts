@@ -1,11 +1,11 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { topics } from '#core/chain/contracts'
-import { findProposed } from '#core/chain/propose'
-import { resolveRound } from '#core/chain/questions'
-import { devRpc } from '#core/devchain/dev-contracts'
-import { signTransaction } from '#core/gateway/executor/transaction'
-import type { ChainReceipt } from '#core/ports'
-import type { Candidate } from '#core/protocol/candidate'
+import { topics } from '#chain/contracts'
+import { findProposed } from '#chain/propose'
+import { resolveRound } from '#chain/questions'
+import { devRpc } from '#devchain/dev-contracts'
+import { signTransaction } from '#gateway/executor/transaction'
+import type { ChainReceipt } from '#ports'
+import type { Candidate } from '#protocol/candidate'
 import { type LivePipeline, startLivePipeline } from '#support/live-pipeline'
 
 let live: LivePipeline

@@ -4,8 +4,8 @@
  * command that settles it; and nothing is signed twice.
  */
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { createHttp } from '#core/io/http'
-import { type Listener, listen } from '#core/io/serving/listener'
+import { createHttp } from '#io/http'
+import { type Listener, listen } from '#io/serving/listener'
 import { argvOf } from '#support/argv'
 import { type BatchWorld, errorOf, openBatchWorld } from '#support/batch-world'
 import type { Ran } from '#support/cli'

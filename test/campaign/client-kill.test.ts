@@ -4,7 +4,7 @@
  * finishes exactly what is left.
  */
 import { describe, expect, test } from 'vitest'
-import { type Fetch, TransportError } from '#core/ports'
+import { type Fetch, TransportError } from '#ports'
 import { argvOf } from '#support/argv'
 import { documentOf } from '#support/batch-world'
 import type { Ran } from '#support/cli'

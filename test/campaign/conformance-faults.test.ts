@@ -3,8 +3,8 @@
  * is made from the spec, not from the checks; wrong answers as such are generated.
  */
 import { describe, expect, test } from 'vitest'
-import type { Rule } from '#core/conformance/rule'
-import { rules, rulesNamed } from '#core/conformance/run'
+import type { Rule } from '#conformance/rule'
+import { rules, rulesNamed } from '#conformance/run'
 import { sampleOf } from '#support/campaign'
 import type { Fault } from '#support/wrong-gateway/between'
 import { faults } from '#support/wrong-gateway/faults/all'

@@ -3,9 +3,9 @@
  * is told, but for what the spec leaves open, and that is no fault.
  */
 import { describe, expect, test } from 'vitest'
-import type { Rule } from '#core/conformance/rule'
-import { rules } from '#core/conformance/run'
-import { ProposerError } from '#core/protocol/errors'
+import type { Rule } from '#conformance/rule'
+import { rules } from '#conformance/run'
+import { ProposerError } from '#protocol/errors'
 import { sampleOf } from '#support/campaign'
 import { beginnings, type Generated, generated, permission } from '#support/wrong-gateway/generated'
 import { openWrongWorld } from '#support/wrong-gateway/world'

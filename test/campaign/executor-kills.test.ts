@@ -3,9 +3,9 @@
  * several rounds, on a chain that fails it: one transaction a round, always (R3, R15, R23).
  */
 import { describe, expect, test } from 'vitest'
-import type { Failpoint } from '#core/gateway/executor/state'
-import type { Chain, ChainErrorKind, Hex } from '#core/ports'
-import type { Candidate } from '#core/protocol/candidate'
+import type { Failpoint } from '#gateway/executor/state'
+import type { Chain, ChainErrorKind, Hex } from '#ports'
+import type { Candidate } from '#protocol/candidate'
 import { scaled } from '#support/campaign'
 import { createPipelineWorld, type PipelineWorld, seededRandom } from '#support/pipeline-world'
 import { watchSends } from '#support/reorg-watch'

@@ -4,10 +4,10 @@
  * goes on within a minute, without a restart.
  */
 import { afterAll, describe, expect, test } from 'vitest'
-import { chainOver } from '#core/io/rpc/chain'
-import type { Hex } from '#core/ports'
-import type { Candidate } from '#core/protocol/candidate'
-import { UnavailableError } from '#core/protocol/errors'
+import { chainOver } from '#io/rpc/chain'
+import type { Hex } from '#ports'
+import type { Candidate } from '#protocol/candidate'
+import { UnavailableError } from '#protocol/errors'
 import { figures, scaled } from '#support/campaign'
 import { rivalProposes } from '#support/fake-events'
 import { fakeContracts } from '#support/fake-world'

@@ -4,8 +4,8 @@
  */
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import type { Fetch } from '#core/ports'
-import { version } from '#core/protocol/words'
+import type { Fetch } from '#ports'
+import { version } from '#protocol/words'
 import { figures, runs } from '#support/campaign'
 import { run, temporaryHome } from '#support/cli'
 import { fileDraws, kinds, putBack, putDamaged, soundHome } from '#support/fuzz/input-files'

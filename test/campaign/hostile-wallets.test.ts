@@ -4,12 +4,12 @@
  * balances taken back in front of a load (contract §5, R3).
  */
 import { expect, test } from 'vitest'
-import { type DevRpc, devRpc } from '#core/devchain/dev-contracts'
-import { carriedBy, readProposeCalldata, readTransaction } from '#core/gateway/executor/transaction'
-import { systemClock } from '#core/io/clock'
-import type { Hex } from '#core/ports'
-import type { Candidate } from '#core/protocol/candidate'
-import type { Address } from '#core/protocol/schema'
+import { type DevRpc, devRpc } from '#devchain/dev-contracts'
+import { carriedBy, readProposeCalldata, readTransaction } from '#gateway/executor/transaction'
+import { systemClock } from '#io/clock'
+import type { Hex } from '#ports'
+import type { Candidate } from '#protocol/candidate'
+import type { Address } from '#protocol/schema'
 import { figures, scaled } from '#support/campaign'
 import { current } from '#support/candidates'
 import { type HostileKind, hostileKinds } from '#support/hostile/wallets'

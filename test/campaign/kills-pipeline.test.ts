@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import type { DevDescription } from '#core/devchain/dev-chain'
+import type { DevDescription } from '#devchain/dev-chain'
 import { argvOf } from '#support/argv'
 import { figures, firstSeed, scaled } from '#support/campaign'
 import {

@@ -2,7 +2,7 @@
 import { join as path } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterEach, expect, test } from 'vitest'
-import { postgresDatabase } from '#core/io/postgres'
+import { postgresDatabase } from '#io/postgres'
 import { argvOf } from '#support/argv'
 import { figures, scaled } from '#support/campaign'
 import { describeWith } from '#support/components'

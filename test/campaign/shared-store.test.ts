@@ -5,7 +5,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, expect, test } from 'vitest'
-import type { BatchSigningData } from '#core/protocol/schema'
+import type { BatchSigningData } from '#protocol/schema'
 import { figures, firstSeed, scaled } from '#support/campaign'
 import { describeWith } from '#support/components'
 import { until } from '#support/postgres/folders'

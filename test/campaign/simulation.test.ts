@@ -11,13 +11,13 @@ import { drawScript, Script, sweptScripts } from '#support/sim/script'
 import { shrink } from '#support/sim/shrink'
 
 // Signatures are real, but nobody's is looked at twice.
-vi.mock('#core/protocol/signature', async (original) => {
-  const real = await original<typeof import('#core/protocol/signature')>()
+vi.mock('#protocol/signature', async (original) => {
+  const real = await original<typeof import('#protocol/signature')>()
   const { rememberingRecovery } = await import('#support/sim/makers')
   return { ...real, recoverSigner: rememberingRecovery(real.recoverSigner) }
 })
 // What the answers look like is held by other tests; here there are too many of them to keep.
-vi.unmock('#core/gateway/gateway')
+vi.unmock('#gateway/gateway')
 
 const scripts = scaled(850)
 const swept = sweptScripts()

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Hex, parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import type { DevDescription } from '#core/devchain/dev-chain'
+import type { DevDescription } from '#devchain/dev-chain'
 import { argvOf } from '#support/argv'
 import { figures, firstSeed } from '#support/campaign'
 import {

@@ -7,7 +7,7 @@ import { cpSync, existsSync, readdirSync, readFileSync, watch, writeFileSync } f
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
-import { homePaths } from '#core/io/home'
+import { homePaths } from '#io/home'
 import { argvOf } from '#support/argv'
 import { type BatchWorld, openBatchWorld } from '#support/batch-world'
 import { figures, firstSeed, scaled } from '#support/campaign'

@@ -1,8 +1,8 @@
 /** contract §9, `allow-http`: plain http for the hosts it names, and for nobody else. */
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { requireSignerUrl } from '#core/io/external-signer'
-import type { Fetch } from '#core/ports'
-import { mayBePlain, plainHttpHosts } from '#core/protocol/plain-http'
+import { requireSignerUrl } from '#io/external-signer'
+import type { Fetch } from '#ports'
+import { mayBePlain, plainHttpHosts } from '#protocol/plain-http'
 import { run, temporaryHome } from '#support/cli'
 
 const wallet = `0x${'ab'.repeat(20)}`

@@ -5,8 +5,8 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { TransportError } from '#core/ports'
-import { InterruptedError } from '#core/protocol/errors'
+import { TransportError } from '#ports'
+import { InterruptedError } from '#protocol/errors'
 import {
   type BatchWorld,
   documentOf,

@@ -3,8 +3,8 @@
  * over (R7, R8, §7 rule 3, contract §6).
  */
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import type { Clock, Hex } from '#core/ports'
-import { fromSingle, toBatchItem } from '#core/protocol/proposal'
+import type { Clock, Hex } from '#ports'
+import { fromSingle, toBatchItem } from '#protocol/proposal'
 import {
   type BatchDocument,
   type BatchWorld,

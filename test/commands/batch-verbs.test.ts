@@ -5,8 +5,8 @@
 import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { InterruptedError } from '#core/protocol/errors'
-import { BatchItem } from '#core/protocol/schema'
+import { InterruptedError } from '#protocol/errors'
+import { BatchItem } from '#protocol/schema'
 import {
   type BatchWorld,
   documentOf,

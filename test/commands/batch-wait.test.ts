@@ -3,7 +3,7 @@
  * the gateway's own counters.
  */
 import { expect, test } from 'vitest'
-import type { Fetch } from '#core/ports'
+import type { Fetch } from '#ports'
 import { documentOf, errorOf } from '#support/batch-world'
 import { type Call, type DayWorld, openDay } from '#support/day-world'
 

@@ -1,7 +1,7 @@
 /** `batch submit` through the front door against the real gateway in this process. */
 import { readdirSync, truncateSync } from 'node:fs'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { InterruptedError } from '#core/protocol/errors'
+import { InterruptedError } from '#protocol/errors'
 import {
   type BatchWorld,
   documentOf,

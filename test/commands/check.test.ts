@@ -2,9 +2,9 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { topics } from '#core/chain/contracts'
-import { signerFromKey } from '#core/io/keys'
-import { ChainError, type Fetch, type Hex } from '#core/ports'
+import { topics } from '#chain/contracts'
+import { signerFromKey } from '#io/keys'
+import { ChainError, type Fetch, type Hex } from '#ports'
 import { proposerHome, type RunOptions, run } from '#support/cli'
 import { keyBytes } from '#support/client-world'
 import {

@@ -3,7 +3,7 @@ import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { dropped } from '#commands/dropped'
-import { droppedKeys } from '#core/gateway/config'
+import { droppedKeys } from '#gateway/config'
 import { run, temporaryHome } from '#support/cli'
 
 test.each(Object.entries(dropped))('%s: exit 2, nothing is written', async (line, instead) => {

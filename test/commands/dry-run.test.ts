@@ -5,7 +5,7 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { devAddresses } from '#core/devchain/dev-contracts'
+import { devAddresses } from '#devchain/dev-contracts'
 import { type Ran, run, temporaryHome } from '#support/cli'
 import { createFakeChain } from '#support/fake-chain'
 import { pins, type ScriptedGateway, scriptedGateway } from '#support/scripted-gateway'

@@ -2,7 +2,6 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Abi, decodeFunctionData, encodeFunctionResult, getAddress, keccak256 } from 'viem'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { main } from '#commands/main'
 import {
   ctfAdapterAbi,
   erc20Abi,
@@ -13,9 +12,10 @@ import {
   typeHashes,
   whitelistAbi,
   witnessTypeString,
-} from '#core/chain/contracts'
-import { type Chain, ChainError, type Hex } from '#core/ports'
-import { domainSeparator, toHex } from '#core/protocol/witness'
+} from '#chain/contracts'
+import { main } from '#commands/main'
+import { type Chain, ChainError, type Hex } from '#ports'
+import { domainSeparator, toHex } from '#protocol/witness'
 import { fakeContext, run, temporaryHome } from '#support/cli'
 import {
   pins,
@@ -97,7 +97,7 @@ test('contract §6: Ctrl-C during a call that admits nothing exits 130', async (
     env,
     signal: stop.signal,
     fetch: async (_input, init) => {
-      const { InterruptedError } = await import('#core/protocol/errors')
+      const { InterruptedError } = await import('#protocol/errors')
       stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT', { hint: 'run it again' }))
       throw init?.signal?.reason ?? new Error('no signal')
     },

@@ -1,8 +1,8 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { signerFromKey } from '#core/io/keys'
-import type { Fetch } from '#core/ports'
+import { signerFromKey } from '#io/keys'
+import type { Fetch } from '#ports'
 import { type RunOptions, run, temporaryHome } from '#support/cli'
 import {
   ask,

@@ -6,8 +6,8 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { builtInProfile } from '#core/chain/profiles'
-import type { Address } from '#core/protocol/schema'
+import { builtInProfile } from '#chain/profiles'
+import type { Address } from '#protocol/schema'
 import { type RunOptions, run } from '#support/cli'
 import { answerOf, type Desk, lastErrorOf, openDesk, writeTrust } from '#support/desk'
 import {

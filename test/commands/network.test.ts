@@ -2,7 +2,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { ChainError, type Fetch, TransportError } from '#core/ports'
+import { ChainError, type Fetch, TransportError } from '#ports'
 import { type RunOptions, run } from '#support/cli'
 import { type Desk, openDesk } from '#support/desk'
 import { createFakeChain } from '#support/fake-chain'

@@ -5,7 +5,7 @@
 import { chmodSync, existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { readAdminToken } from '#core/io/serving/admin-token'
+import { readAdminToken } from '#io/serving/admin-token'
 import { type Ran, run, temporaryHome } from '#support/cli'
 
 let home: Awaited<ReturnType<typeof temporaryHome>>

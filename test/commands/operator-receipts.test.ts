@@ -2,9 +2,9 @@
 import { chmod, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { loadConfig } from '#core/host/config-file'
-import { type HostedGateway, openHostedGateway } from '#core/host/gateway-host'
-import { receiptDirectory } from '#core/protocol/receipt'
+import { loadConfig } from '#host/config-file'
+import { type HostedGateway, openHostedGateway } from '#host/gateway-host'
+import { receiptDirectory } from '#protocol/receipt'
 import { fakeContext, run, temporaryHome } from '#support/cli'
 import { createFakeChain, createFakeClock } from '#support/fake-chain'
 
@@ -148,7 +148,7 @@ test('contract §9: a gateway that runs takes the new file, and signs with the o
   expect(await keyidOf(hosted)).toBe(before)
   await writeFile(keyFile(), kept, { mode: 0o600 })
   // The file of a key that this test has the private half of.
-  const made = await import('#core/io/receipt-keys')
+  const made = await import('#io/receipt-keys')
   const { context } = fakeContext(folder)
   const key = made.newReceiptKey(context)
   const held = await made.readReceiptKeys(context.hash, keyFile())

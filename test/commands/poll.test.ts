@@ -1,8 +1,8 @@
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { main } from '#commands/main'
-import { createBudget } from '#core/gateway/front/budget'
-import type { Clock } from '#core/ports'
-import { InterruptedError } from '#core/protocol/errors'
+import { createBudget } from '#gateway/front/budget'
+import type { Clock } from '#ports'
+import { InterruptedError } from '#protocol/errors'
 import { fakeContext, type Ran, type RunOptions, run, temporaryHome } from '#support/cli'
 import { html, type StatusGateway, statusGateway } from '#support/status-gateway'
 

@@ -1,9 +1,9 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { ChainError } from '#core/ports'
-import { InterruptedError } from '#core/protocol/errors'
-import type { Address } from '#core/protocol/schema'
+import { ChainError } from '#ports'
+import { InterruptedError } from '#protocol/errors'
+import type { Address } from '#protocol/schema'
 import { type RunOptions, run, temporaryHome } from '#support/cli'
 import {
   ask,

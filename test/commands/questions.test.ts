@@ -1,8 +1,8 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { noRulesHash } from '#core/chain/constants'
-import { ChainError, type Fetch } from '#core/ports'
+import { noRulesHash } from '#chain/constants'
+import { ChainError, type Fetch } from '#ports'
 import { type RunOptions, run, temporaryHome } from '#support/cli'
 import {
   ask,

@@ -1,8 +1,8 @@
 import { chmodSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import type { Chain, Fetch } from '#core/ports'
-import { InterruptedError } from '#core/protocol/errors'
+import type { Chain, Fetch } from '#ports'
+import { InterruptedError } from '#protocol/errors'
 import { type Ran, type RunOptions, run } from '#support/cli'
 import {
   answerOf,

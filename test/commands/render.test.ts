@@ -12,7 +12,7 @@ import {
   publicUrl,
   visible,
 } from '#commands/terminal/render'
-import { defaultHome } from '#core/io/home'
+import { defaultHome } from '#io/home'
 import { fakeContext } from '#support/cli'
 
 /** Everything that can move a cursor, hide or reorder text (robustness §5). */

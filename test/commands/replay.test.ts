@@ -4,7 +4,7 @@
  */
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest'
-import type { Fetch } from '#core/ports'
+import type { Fetch } from '#ports'
 import { type Ran, type RunOptions, run } from '#support/cli'
 import { nextRound } from '#support/client-world'
 import { openDay } from '#support/day-world'

@@ -2,7 +2,7 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type Chain, type Clock, TransportError } from '#core/ports'
+import { type Chain, type Clock, TransportError } from '#ports'
 import { type Ran, type RunOptions, run, temporaryHome } from '#support/cli'
 import {
   ask as askOnChain,

@@ -1,6 +1,6 @@
 /** contract §9: `run`, a morning in one command. */
 import { expect, test } from 'vitest'
-import { TransportError } from '#core/ports'
+import { TransportError } from '#ports'
 import { errorOf } from '#support/batch-world'
 import type { Ran } from '#support/cli'
 import { type DayWorld, openDay } from '#support/day-world'

@@ -5,7 +5,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import type { Question } from '#core/gateway/view/chain-view'
+import type { Question } from '#gateway/view/chain-view'
 import { type BatchWorld, documentOf, errorOf, linesOf, openBatchWorld } from '#support/batch-world'
 import { sibling, testContracts } from '#support/fake-view'
 

@@ -3,8 +3,8 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import fc from 'fast-check'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { readBatch } from '#core/client/input/input'
-import { priceOf } from '#core/protocol/proposal'
+import { readBatch } from '#client/input/input'
+import { priceOf } from '#protocol/proposal'
 import { type BatchWorld, documentOf, errorOf, linesOf, openBatchWorld } from '#support/batch-world'
 
 let world: BatchWorld

@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, onTestFinished, test } from 'vitest'
-import { signerFromKey } from '#core/io/keys'
+import { signerFromKey } from '#io/keys'
 import { type Answers, type AnyGateway, anyGateway, type Route } from '#support/any-gateway'
 import { ask, createFakeChain, endow, questionText } from '#support/fake-chain'
 import { fakeContracts } from '#support/fake-world'

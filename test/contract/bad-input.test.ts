@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
-import { type Listener, listen, serverSettings, socketSettings } from '#core/io/serving/listener'
-import type { RequestRecord } from '#core/protocol/call'
-import { version } from '#core/protocol/words'
+import { type Listener, listen, serverSettings, socketSettings } from '#io/serving/listener'
+import type { RequestRecord } from '#protocol/call'
+import { version } from '#protocol/words'
 import {
   makeQuestion,
   makeWallet,

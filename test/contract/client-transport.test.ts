@@ -2,11 +2,11 @@ import { type AddressInfo, createServer, type Server, type Socket } from 'node:n
 import { createServer as createTlsServer } from 'node:tls'
 import { gzipSync } from 'node:zlib'
 import { afterEach, describe, expect, test } from 'vitest'
-import { createGatewayClient } from '#core/client/gateway/gateway-client'
-import { systemClock } from '#core/io/clock'
-import { createHttp } from '#core/io/http'
-import { TransportError } from '#core/ports'
-import { version } from '#core/protocol/words'
+import { createGatewayClient } from '#client/gateway/gateway-client'
+import { systemClock } from '#io/clock'
+import { createHttp } from '#io/http'
+import { TransportError } from '#ports'
+import { version } from '#protocol/words'
 
 const questionId = `0x${'1'.repeat(64)}`
 const ack = JSON.stringify({

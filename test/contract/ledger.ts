@@ -1,14 +1,8 @@
 import { describe, expect, test } from 'vitest'
-import { roundRef } from '#core/chain/round'
-import type {
-  CandidateRef,
-  Ledger,
-  NewCandidate,
-  Slot,
-  SlotAttempt,
-} from '#core/gateway/ledger/ledger'
-import type { Hex } from '#core/ports'
-import type { CandidateFailure, Progress } from '#core/protocol/candidate'
+import { roundRef } from '#chain/round'
+import type { CandidateRef, Ledger, NewCandidate, Slot, SlotAttempt } from '#gateway/ledger/ledger'
+import type { Hex } from '#ports'
+import type { CandidateFailure, Progress } from '#protocol/candidate'
 
 export interface LedgerStore {
   open(): Promise<Ledger>

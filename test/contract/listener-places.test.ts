@@ -1,12 +1,7 @@
 import { connect, type Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
-import {
-  type Listener,
-  type ListenOptions,
-  listen,
-  socketSettings,
-} from '#core/io/serving/listener'
-import type { Answered, RequestRecord } from '#core/protocol/call'
+import { type Listener, type ListenOptions, listen, socketSettings } from '#io/serving/listener'
+import type { Answered, RequestRecord } from '#protocol/call'
 import { exchangeRaw } from '#support/raw-http'
 
 const done: Answered = { status: 200, headers: { 'content-type': 'application/json' }, body: '{}' }

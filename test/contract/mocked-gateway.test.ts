@@ -1,8 +1,8 @@
 import { HttpResponse, http } from 'msw'
 import { setupServer } from 'msw/node'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
-import { createGatewayClient } from '#core/client/gateway/gateway-client'
-import { systemClock } from '#core/io/clock'
+import { createGatewayClient } from '#client/gateway/gateway-client'
+import { systemClock } from '#io/clock'
 
 const base = 'https://gateway.example/oracle'
 const version = { api: 'v1', schema: 'signed-proposal-v1', witness: 'permit2-signed-proposer-v1' }

@@ -2,14 +2,9 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import {
-  type Proposer,
-  type ProposerOptions,
-  proposerOn,
-  signerFromViem,
-} from '#core/bot/open-proposer'
-import { systemPorts } from '#core/io/system'
-import { TransportError } from '#core/ports'
+import { type Proposer, type ProposerOptions, proposerOn, signerFromViem } from '#bot/open-proposer'
+import { systemPorts } from '#io/system'
+import { TransportError } from '#ports'
 import {
   ConflictError,
   FailedError,
@@ -17,7 +12,7 @@ import {
   UnauthorizedError,
   UncertainError,
   UsageError,
-} from '#core/protocol/errors'
+} from '#protocol/errors'
 import { type BatchWorld, executed, failed, openBatchWorld } from '#support/batch-world'
 import { makeWallet } from '#support/fake-view'
 

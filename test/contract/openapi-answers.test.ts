@@ -1,6 +1,6 @@
 import { connect } from 'node:net'
 import { afterEach, expect, test } from 'vitest'
-import { type Listener, listen } from '#core/io/serving/listener'
+import { type Listener, listen } from '#io/serving/listener'
 import { answerFault, type SeenAnswer } from '#support/answers'
 import { takeAnswerFaults } from '#support/answers-seen'
 import { openFront } from '#support/front'

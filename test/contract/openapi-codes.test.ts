@@ -4,12 +4,12 @@
  * for all others (`answers-setup.ts`).
  */
 import { expect, test } from 'vitest'
-import { BodyError, type BodyLimits, type Call as GatewayCall } from '#core/protocol/call'
-import { StorageError } from '#core/protocol/errors'
-import { openApiDocument } from '#core/protocol/openapi'
-import { receiptDirectory } from '#core/protocol/receipt'
-import { refuse } from '#core/protocol/refusal'
-import { version } from '#core/protocol/words'
+import { BodyError, type BodyLimits, type Call as GatewayCall } from '#protocol/call'
+import { StorageError } from '#protocol/errors'
+import { openApiDocument } from '#protocol/openapi'
+import { receiptDirectory } from '#protocol/receipt'
+import { refuse } from '#protocol/refusal'
+import { version } from '#protocol/words'
 import type { ResponseObject } from '#support/answers'
 import { advanced, makeQuestion, signedBody, signedItem, termsOf } from '#support/fake-view'
 import { type FrontOptions, openFront, rawCall, type TestFront } from '#support/front'

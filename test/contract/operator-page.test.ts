@@ -1,14 +1,14 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
-import { type AdminListener, listenAdmin } from '#core/io/serving/admin-listener'
+import { type AdminListener, listenAdmin } from '#io/serving/admin-listener'
 import {
   createPageEvents,
   type EventReader,
   mostReaders,
   type PageSource,
-} from '#core/page/admin-page-events'
-import { StorageError } from '#core/protocol/errors'
+} from '#page/admin-page-events'
+import { StorageError } from '#protocol/errors'
 import { openFront, statusParts } from '#support/front'
 import { exchangeRaw } from '#support/raw-http'
 

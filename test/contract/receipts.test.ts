@@ -1,15 +1,10 @@
 import { createPublicKey, verify } from 'node:crypto'
 import { httpbis } from 'http-message-signatures'
 import { expect, test } from 'vitest'
-import type { ReceiptSigner } from '#core/gateway/front/receipts'
-import { systemEd25519 } from '#core/io/ed25519'
-import { newReceiptKey } from '#core/io/receipt-keys'
-import {
-  digestHeader,
-  judgeReceipt,
-  type ReceiptKey,
-  receiptDirectory,
-} from '#core/protocol/receipt'
+import type { ReceiptSigner } from '#gateway/front/receipts'
+import { systemEd25519 } from '#io/ed25519'
+import { newReceiptKey } from '#io/receipt-keys'
+import { digestHeader, judgeReceipt, type ReceiptKey, receiptDirectory } from '#protocol/receipt'
 import { makeQuestion, signedBody, signedItem } from '#support/fake-view'
 import { openFront, testHash, testRandom } from '#support/front'
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import type { CompactableLog, NewRecord, RecordLog, StoredRecord } from '#core/storage/record-log'
+import type { CompactableLog, NewRecord, RecordLog, StoredRecord } from '#storage/record-log'
 
 export interface StoreUnderTest<Log extends RecordLog = RecordLog> {
   open(onRecord: (record: StoredRecord) => void): Promise<Log>

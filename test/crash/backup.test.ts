@@ -2,19 +2,19 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { systemClock, systemHash, systemRandom } from '#core/io/clock'
-import { systemFiles } from '#core/io/files'
-import { systemLiveness } from '#core/io/liveness'
+import { systemClock, systemHash, systemRandom } from '#io/clock'
+import { systemFiles } from '#io/files'
+import { systemLiveness } from '#io/liveness'
 import {
   type Copied,
   type CopyPorts,
   copyRecords,
   openFolderSource,
   openFolderTarget,
-} from '#core/storage/copy'
-import { inspectLog } from '#core/storage/inspect'
-import { openLog } from '#core/storage/log'
-import { openLogReader } from '#core/storage/reader'
+} from '#storage/copy'
+import { inspectLog } from '#storage/inspect'
+import { openLog } from '#storage/log'
+import { openLogReader } from '#storage/reader'
 import { folder, idOf, options, sample } from '#support/sample-store'
 import { type Fault, SimClock, SimFiles, SimHost } from '#support/sim-files'
 

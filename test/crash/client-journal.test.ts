@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'vitest'
-import { stateOf } from '#core/client/journal/authorizations'
-import { verifyJournal } from '#core/client/journal/journal'
-import { authorize } from '#core/client/propose/authorize'
-import { replay, submitIntent } from '#core/client/propose/submission'
-import { ProposerError } from '#core/protocol/errors'
-import { SignedProposal } from '#core/protocol/schema'
+import { stateOf } from '#client/journal/authorizations'
+import { verifyJournal } from '#client/journal/journal'
+import { authorize } from '#client/propose/authorize'
+import { replay, submitIntent } from '#client/propose/submission'
+import { ProposerError } from '#protocol/errors'
+import { SignedProposal } from '#protocol/schema'
 import { makeWorld, sha256, type World } from '#support/client-world'
 
 async function endsEarly(world: World, work: () => Promise<unknown>): Promise<boolean> {

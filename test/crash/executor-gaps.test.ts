@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { signTransaction } from '#core/gateway/executor/transaction'
-import { type Chain, ChainError, type Signer } from '#core/ports'
+import { signTransaction } from '#gateway/executor/transaction'
+import { type Chain, ChainError, type Signer } from '#ports'
 import { createPipelineWorld, type PipelineWorld } from '#support/pipeline-world'
 import { watchSends } from '#support/reorg-watch'
 

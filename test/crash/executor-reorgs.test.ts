@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import type { Hex } from '#core/ports'
-import type { Candidate } from '#core/protocol/candidate'
+import type { Hex } from '#ports'
+import type { Candidate } from '#protocol/candidate'
 import { ask, dispute, questionText, rivalProposes } from '#support/fake-events'
 import { createPipelineWorld, type PipelineWorld, testSigner } from '#support/pipeline-world'
 import { type SendWatch, watchSends } from '#support/reorg-watch'

@@ -4,7 +4,7 @@
  * of one says nothing of the others.
  */
 import { expect, test } from 'vitest'
-import type { Hex } from '#core/ports'
+import type { Hex } from '#ports'
 import { ask, questionText } from '#support/fake-events'
 import { createPipelineWorld, type PipelineWorld } from '#support/pipeline-world'
 import { watchSends } from '#support/reorg-watch'

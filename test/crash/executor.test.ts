@@ -4,8 +4,8 @@
  * transaction a round, and the candidate ends as executed under its own id.
  */
 import { describe, expect, test } from 'vitest'
-import type { Failpoint } from '#core/gateway/executor/state'
-import type { Chain, ChainErrorKind } from '#core/ports'
+import type { Failpoint } from '#gateway/executor/state'
+import type { Chain, ChainErrorKind } from '#ports'
 import { createPipelineWorld, type PipelineWorld, seededRandom } from '#support/pipeline-world'
 import { watchSends } from '#support/reorg-watch'
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { type Fetch, TransportError } from '#core/ports'
+import { type Fetch, TransportError } from '#ports'
 import type { Ran } from '#support/cli'
 import { type DayWorld, openDay } from '#support/day-world'
 

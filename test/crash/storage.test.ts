@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { systemHash } from '#core/io/clock'
-import { openLog } from '#core/storage/log'
+import { systemHash } from '#io/clock'
+import { openLog } from '#storage/log'
 import { folder, openCopy, openSample, options, sample } from '#support/sample-store'
 import { type Fault, SimClock, SimFiles } from '#support/sim-files'
 

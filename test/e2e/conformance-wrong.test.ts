@@ -3,10 +3,10 @@
  * wrong ones is in test/contract.
  */
 import { describe, expect, test } from 'vitest'
-import { unexecutableRaw } from '#core/conformance/admissions'
-import { type BenchParts, type Bet, createBench } from '#core/conformance/bench'
-import { rules, runRules } from '#core/conformance/run'
-import { UsageError } from '#core/protocol/errors'
+import { unexecutableRaw } from '#conformance/admissions'
+import { type BenchParts, type Bet, createBench } from '#conformance/bench'
+import { rules, runRules } from '#conformance/run'
+import { UsageError } from '#protocol/errors'
 import { lyingAboutBonds } from '#support/wrong-gateway/between'
 import { faultThat } from '#support/wrong-gateway/faults/all'
 import { openWrongWorld } from '#support/wrong-gateway/world'

@@ -1,8 +1,8 @@
 import { readFile } from 'node:fs/promises'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { implementationSlot, roundStates, yesOrNoQuery } from '#core/chain/contracts'
-import { anvilBinary } from '#core/devchain/dev-anvil'
-import { type DevChain, startDevChain } from '#core/devchain/dev-chain'
+import { implementationSlot, roundStates, yesOrNoQuery } from '#chain/contracts'
+import { anvilBinary } from '#devchain/dev-anvil'
+import { type DevChain, startDevChain } from '#devchain/dev-chain'
 import {
   type DevRpc,
   devAddresses,
@@ -10,10 +10,10 @@ import {
   devRpc,
   oracleContracts,
   placedAt,
-} from '#core/devchain/dev-contracts'
-import { exampleQuestion, listedOutcomes } from '#core/devchain/dev-questions'
-import { askDevQuestion, fund, showRound } from '#core/devchain/dev-verbs'
-import type { Hex } from '#core/ports'
+} from '#devchain/dev-contracts'
+import { exampleQuestion, listedOutcomes } from '#devchain/dev-questions'
+import { askDevQuestion, fund, showRound } from '#devchain/dev-verbs'
+import type { Hex } from '#ports'
 import { unlimited } from '#support/dev-chain-vectors'
 
 /** Whether a process is there. A zombie counts as gone: nobody may be there to collect it. */

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { roles } from '#core/chain/constants'
-import { roundStates, topics, yesOrNoQuery } from '#core/chain/contracts'
-import { type DevChain, startDevChain } from '#core/devchain/dev-chain'
+import { roles } from '#chain/constants'
+import { roundStates, topics, yesOrNoQuery } from '#chain/contracts'
+import { type DevChain, startDevChain } from '#devchain/dev-chain'
 import {
   type DevRpc,
   devAccount,
@@ -9,17 +9,17 @@ import {
   devImplementations,
   devRpc,
   placedAt,
-} from '#core/devchain/dev-contracts'
-import { clarify, settleRound, vote, warp } from '#core/devchain/dev-life'
-import { exampleQuestion } from '#core/devchain/dev-questions'
+} from '#devchain/dev-contracts'
+import { clarify, settleRound, vote, warp } from '#devchain/dev-life'
+import { exampleQuestion } from '#devchain/dev-questions'
 import {
   changeQuestion,
   disputeProposal,
   grantExecutor,
   proposeDirectly,
   showRound,
-} from '#core/devchain/dev-verbs'
-import type { Hex } from '#core/ports'
+} from '#devchain/dev-verbs'
+import type { Hex } from '#ports'
 import { failTransfers, setReward, upgradeOracle } from '#support/dev-acts'
 
 const slug = (n: number): string => exampleQuestion(n).slug

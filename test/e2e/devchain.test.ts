@@ -1,9 +1,9 @@
 import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { Trust } from '#core/client/trust/trust-file'
-import type { DevDescription } from '#core/devchain/dev-chain'
-import { parseConfig } from '#core/gateway/config'
+import { Trust } from '#client/trust/trust-file'
+import type { DevDescription } from '#devchain/dev-chain'
+import { parseConfig } from '#gateway/config'
 import { argvOf } from '#support/argv'
 import { type Running, workshop } from '#support/processes'
 

@@ -5,7 +5,7 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
-import { devAddresses } from '#core/devchain/dev-contracts'
+import { devAddresses } from '#devchain/dev-contracts'
 import { argvOf } from '#support/argv'
 import { upgradeOracle } from '#support/dev-acts'
 import { workshop } from '#support/processes'

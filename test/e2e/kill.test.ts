@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import { keccak256, stringToHex } from 'viem'
 import { privateKeyToAddress } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { DevDescription } from '#core/devchain/dev-chain'
+import type { DevDescription } from '#devchain/dev-chain'
 import {
   callData,
   devAccount,
@@ -12,8 +12,8 @@ import {
   devRpc,
   placedAt,
   sendAsDev,
-} from '#core/devchain/dev-contracts'
-import type { Hex } from '#core/ports'
+} from '#devchain/dev-contracts'
+import type { Hex } from '#ports'
 import { argvOf } from '#support/argv'
 import {
   expectOneEach,

@@ -5,7 +5,7 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import type { DevDescription } from '#core/devchain/dev-chain'
+import type { DevDescription } from '#devchain/dev-chain'
 import { argvOf } from '#support/argv'
 import { type KmsServer, keyVersion, startKms } from '#support/kms-server'
 import { type Ended, type Running, workshop } from '#support/processes'

@@ -4,9 +4,9 @@
  * readyz say (contract §5).
  */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
-import { topics } from '#core/chain/contracts'
-import { devAccount, devAddresses, placedAt } from '#core/devchain/dev-contracts'
-import { ChainError, type Hex } from '#core/ports'
+import { topics } from '#chain/contracts'
+import { devAccount, devAddresses, placedAt } from '#devchain/dev-contracts'
+import { ChainError, type Hex } from '#ports'
 import {
   devSigner,
   openStillChain,

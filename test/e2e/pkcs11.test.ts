@@ -5,7 +5,7 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { devRpc } from '#core/devchain/dev-contracts'
+import { devRpc } from '#devchain/dev-contracts'
 import { argvOf } from '#support/argv'
 import { describeWith } from '#support/components'
 import { type Running, workshop } from '#support/processes'

@@ -6,7 +6,7 @@ import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { parseConfig } from '#core/gateway/config'
+import { parseConfig } from '#gateway/config'
 import { blocksIn, freePorts, pageText, section, shell } from '#support/readme'
 
 const root = join(import.meta.dirname, '..', '..')

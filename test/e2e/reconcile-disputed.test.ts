@@ -1,5 +1,5 @@
 import { afterAll, expect, test } from 'vitest'
-import type { DevDescription } from '#core/devchain/dev-chain'
+import type { DevDescription } from '#devchain/dev-chain'
 import { argvOf } from '#support/argv'
 import { workshop } from '#support/processes'
 

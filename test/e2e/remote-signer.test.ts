@@ -5,9 +5,9 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { startAnvil } from '#core/devchain/dev-anvil'
-import { devRpc } from '#core/devchain/dev-contracts'
-import type { Hex } from '#core/ports'
+import { startAnvil } from '#devchain/dev-anvil'
+import { devRpc } from '#devchain/dev-contracts'
+import type { Hex } from '#ports'
 import { argvOf } from '#support/argv'
 import { type Running, workshop } from '#support/processes'
 import {

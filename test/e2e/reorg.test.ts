@@ -3,9 +3,9 @@
  * there is no second nonce (R3, R14).
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { yesOrNoQuery } from '#core/chain/contracts'
-import { devAccount, devAddresses, placedAt } from '#core/devchain/dev-contracts'
-import type { Hex } from '#core/ports'
+import { yesOrNoQuery } from '#chain/contracts'
+import { devAccount, devAddresses, placedAt } from '#devchain/dev-contracts'
+import type { Hex } from '#ports'
 import {
   devSigner,
   openStillChain,

@@ -7,10 +7,10 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { stringToHex } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { proposerOn } from '#core/bot/open-proposer'
-import { RulesChangedError } from '#core/client/propose/rules'
-import type { Trust } from '#core/client/trust/trust'
-import { type DevChain, startDevChain } from '#core/devchain/dev-chain'
+import { proposerOn } from '#bot/open-proposer'
+import { RulesChangedError } from '#client/propose/rules'
+import type { Trust } from '#client/trust/trust'
+import { type DevChain, startDevChain } from '#devchain/dev-chain'
 import {
   callData,
   contractOf,
@@ -20,14 +20,14 @@ import {
   devRpc,
   placedAt,
   sendAsDev,
-} from '#core/devchain/dev-contracts'
-import { settleRound, vote } from '#core/devchain/dev-life'
-import { disputeProposal, proposeDirectly } from '#core/devchain/dev-verbs'
-import { systemClock } from '#core/io/clock'
-import { signerFromKey } from '#core/io/keys'
-import { createChain } from '#core/io/rpc/rpc'
-import { systemPorts } from '#core/io/system'
-import type { Address } from '#core/protocol/schema'
+} from '#devchain/dev-contracts'
+import { settleRound, vote } from '#devchain/dev-life'
+import { disputeProposal, proposeDirectly } from '#devchain/dev-verbs'
+import { systemClock } from '#io/clock'
+import { signerFromKey } from '#io/keys'
+import { createChain } from '#io/rpc/rpc'
+import { systemPorts } from '#io/system'
+import type { Address } from '#protocol/schema'
 import { run } from '#support/cli'
 
 let home: string

@@ -17,11 +17,11 @@ import {
   devRpc,
   placedAt,
   sendAsDev,
-} from '#core/devchain/dev-contracts'
-import { createHttp } from '#core/io/http'
-import { createChain } from '#core/io/rpc/rpc'
-import type { Hex } from '#core/ports'
-import type { Address } from '#core/protocol/schema'
+} from '#devchain/dev-contracts'
+import { createHttp } from '#io/http'
+import { createChain } from '#io/rpc/rpc'
+import type { Hex } from '#ports'
+import type { Address } from '#protocol/schema'
 import { argvOf } from '#support/argv'
 import { fakeContext } from '#support/cli'
 import { type Ended, workshop } from '#support/processes'

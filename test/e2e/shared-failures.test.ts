@@ -1,8 +1,8 @@
 /** Several gateways on one PostgreSQL, while connections and statements fail (contract §2, §9). */
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
-import { postgresDatabase } from '#core/io/postgres'
-import type { Progress } from '#core/protocol/candidate'
-import { openWindows } from '#core/storage/postgres/windows'
+import { postgresDatabase } from '#io/postgres'
+import type { Progress } from '#protocol/candidate'
+import { openWindows } from '#storage/postgres/windows'
 import { describeWith } from '#support/components'
 import { identitiesIn, joinLedger, numbered, outcome, statusOf } from '#support/postgres/gateways'
 import { identities, sameMoment, until } from '#support/postgres/load'

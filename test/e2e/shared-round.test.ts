@@ -6,7 +6,7 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { keccak256, stringToHex } from 'viem'
 import { afterAll, expect, test } from 'vitest'
-import { topics, yesOrNoQuery } from '#core/chain/contracts'
+import { topics, yesOrNoQuery } from '#chain/contracts'
 import {
   callData,
   contractOf,
@@ -19,8 +19,8 @@ import {
   placedAt,
   placing,
   sendAsDev,
-} from '#core/devchain/dev-contracts'
-import type { Hex } from '#core/ports'
+} from '#devchain/dev-contracts'
+import type { Hex } from '#ports'
 import { run, temporaryHome } from '#support/cli'
 import { type LivePipeline, startLivePipeline } from '#support/live-pipeline'
 

@@ -2,7 +2,7 @@
 import { chmod, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
-import { parseFaultScript } from '#core/io/serving/fault-script'
+import { parseFaultScript } from '#io/serving/fault-script'
 import { argvOf } from '#support/argv'
 import { workshop } from '#support/processes'
 import { questionOf, type ServeReady } from '#support/proposing'

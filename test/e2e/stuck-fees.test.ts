@@ -3,10 +3,10 @@
  * ceiling, and it is cancelled in time.
  */
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { devRpc } from '#core/devchain/dev-contracts'
-import type { SlotAttempt } from '#core/gateway/ledger/ledger'
-import type { Hex } from '#core/ports'
-import { wireStatus } from '#core/protocol/candidate'
+import { devRpc } from '#devchain/dev-contracts'
+import type { SlotAttempt } from '#gateway/ledger/ledger'
+import type { Hex } from '#ports'
+import { wireStatus } from '#protocol/candidate'
 import { fastClock, type LivePipeline, startLivePipeline } from '#support/live-pipeline'
 
 /** Some bumps above what the dev chain asks at first. */

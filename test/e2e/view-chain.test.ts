@@ -1,28 +1,23 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { aggregating, multicallAddress } from '#core/chain/aggregate'
-import { yesOrNoQuery } from '#core/chain/contracts'
-import { resolveRound } from '#core/chain/questions'
-import type { Contracts } from '#core/chain/round'
-import { type DevChain, startDevChain } from '#core/devchain/dev-chain'
-import {
-  callData,
-  placedAt as contractAt,
-  devAddresses,
-  devRpc,
-} from '#core/devchain/dev-contracts'
+import { aggregating, multicallAddress } from '#chain/aggregate'
+import { yesOrNoQuery } from '#chain/contracts'
+import { resolveRound } from '#chain/questions'
+import type { Contracts } from '#chain/round'
+import { type DevChain, startDevChain } from '#devchain/dev-chain'
+import { callData, placedAt as contractAt, devAddresses, devRpc } from '#devchain/dev-contracts'
 import {
   changeQuestion,
   disputeProposal,
   proposeDirectly,
   setBond,
   setWhitelist,
-} from '#core/devchain/dev-verbs'
-import { createChainView, type LiveView } from '#core/gateway/view/view'
-import { systemClock } from '#core/io/clock'
-import { createChain } from '#core/io/rpc/rpc'
-import { yieldToEvents } from '#core/io/serving/load'
-import { type Chain, type ChainCall, ChainError, type Hex } from '#core/ports'
-import type { Address } from '#core/protocol/schema'
+} from '#devchain/dev-verbs'
+import { createChainView, type LiveView } from '#gateway/view/view'
+import { systemClock } from '#io/clock'
+import { createChain } from '#io/rpc/rpc'
+import { yieldToEvents } from '#io/serving/load'
+import { type Chain, type ChainCall, ChainError, type Hex } from '#ports'
+import type { Address } from '#protocol/schema'
 
 let dev: DevChain
 let chain: Chain & { close(): Promise<void> }

@@ -7,14 +7,9 @@ import {
   type JournaledAuthorization,
   openFor,
   stateOf,
-} from '#core/client/journal/authorizations'
-import { newFold } from '#core/client/journal/fold'
-import type {
-  AttemptClass,
-  JournalRecord,
-  Signed,
-  TerminalRecord,
-} from '#core/client/journal/records'
+} from '#client/journal/authorizations'
+import { newFold } from '#client/journal/fold'
+import type { AttemptClass, JournalRecord, Signed, TerminalRecord } from '#client/journal/records'
 
 const nowMs = 1_760_000_000_000
 const deadline = 1_760_003_600

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { planBatch } from '#core/client/budget/forecast'
-import { createBudget } from '#core/gateway/front/budget'
+import { planBatch } from '#client/budget/forecast'
+import { createBudget } from '#gateway/front/budget'
 import { type BudgetWorld, budgetWorld, defaultLimits } from '#support/budget-world'
 
 const { windowMs, perClientItems } = defaultLimits

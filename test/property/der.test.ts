@@ -2,9 +2,9 @@ import { createPublicKey, generateKeyPairSync, sign, verify } from 'node:crypto'
 import { secp256k1 } from '@noble/curves/secp256k1'
 import * as fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { addressInService, type KeyService } from '#core/io/kms/key-service'
-import { addressOf } from '#core/protocol/recovered'
-import { numbersOfDer } from '#core/protocol/signature'
+import { addressInService, type KeyService } from '#io/kms/key-service'
+import { addressOf } from '#protocol/recovered'
+import { numbersOfDer } from '#protocol/signature'
 
 const order = secp256k1.CURVE.n
 const numbers = fc.bigInt(1n, order - 1n)

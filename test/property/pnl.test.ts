@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { newFold } from '#core/client/journal/fold'
-import { readPnl, readPositions } from '#core/client/positions/positions'
-import type { Address } from '#core/protocol/schema'
+import { newFold } from '#client/journal/fold'
+import { readPnl, readPositions } from '#client/positions/positions'
+import type { Address } from '#protocol/schema'
 import { sha256 } from '#support/client-world'
 import { ask, createFakeChain, endow, questionText } from '#support/fake-chain'
 import {

@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { logRanges } from '#core/chain/log-ranges'
-import { type Fact, roundFactsOf, scanFacts } from '#core/client/questions/facts'
-import { ChainError } from '#core/ports'
+import { logRanges } from '#chain/log-ranges'
+import { type Fact, roundFactsOf, scanFacts } from '#client/questions/facts'
+import { ChainError } from '#ports'
 import { sha256 } from '#support/client-world'
 import {
   ask,

@@ -1,10 +1,10 @@
 import * as fc from 'fast-check'
 import { getAddress } from 'viem'
 import { expect, test } from 'vitest'
-import { checksummed, givenAddress, lowercaseAddresses } from '#core/protocol/address'
-import { amountText, parseAmount, toRaw, unitOf } from '#core/protocol/amount'
-import { durationMs, spanMs } from '#core/protocol/duration'
-import { UsageError } from '#core/protocol/errors'
+import { checksummed, givenAddress, lowercaseAddresses } from '#protocol/address'
+import { amountText, parseAmount, toRaw, unitOf } from '#protocol/amount'
+import { durationMs, spanMs } from '#protocol/duration'
+import { UsageError } from '#protocol/errors'
 
 function codeOf(act: () => unknown): string | undefined {
   try {

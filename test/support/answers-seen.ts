@@ -5,8 +5,8 @@
  */
 import { readFileSync } from 'node:fs'
 import type { Socket } from 'node:net'
-import type { Gateway } from '#core/gateway/gateway'
-import type { Listener } from '#core/io/serving/listener'
+import type { Gateway } from '#gateway/gateway'
+import type { Listener } from '#io/serving/listener'
 import type { SeenAnswer } from './answers.js'
 
 const pending: Promise<SeenAnswer>[] = []

@@ -1,8 +1,8 @@
 import { afterAll, afterEach, vi } from 'vitest'
 import { observed, observedListener, takeAnswerFaults } from './answers-seen.js'
 
-vi.mock('#core/gateway/gateway', async (original) => {
-  const real = await original<typeof import('#core/gateway/gateway')>()
+vi.mock('#gateway/gateway', async (original) => {
+  const real = await original<typeof import('#gateway/gateway')>()
   return {
     ...real,
     createGateway: (parts: Parameters<typeof real.createGateway>[0]) =>
@@ -10,8 +10,8 @@ vi.mock('#core/gateway/gateway', async (original) => {
   }
 })
 
-vi.mock('#core/io/serving/listener', async (original) => {
-  const real = await original<typeof import('#core/io/serving/listener')>()
+vi.mock('#io/serving/listener', async (original) => {
+  const real = await original<typeof import('#io/serving/listener')>()
   return {
     ...real,
     listen: async (options: Parameters<typeof real.listen>[0]) =>

@@ -1,6 +1,6 @@
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js'
-import { wireFailures } from '#core/protocol/codes'
-import { openApiDocument } from '#core/protocol/openapi'
+import { wireFailures } from '#protocol/codes'
+import { openApiDocument } from '#protocol/openapi'
 
 export interface SeenAnswer {
   readonly method: string

@@ -1,7 +1,7 @@
 import type { BrowserContext } from 'playwright-core'
 import { createWalletClient, defineChain, http } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
-import type { Hex } from '#core/ports'
+import type { Hex } from '#ports'
 import type { WalletDocument } from './wallet-server.js'
 
 export type Provider = (method: string, params: readonly unknown[]) => Promise<unknown>

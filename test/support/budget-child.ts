@@ -1,6 +1,6 @@
-import { createPlanner } from '#core/client/budget/planner'
-import { rateLimitOf, retryHintMs } from '#core/client/gateway/answer'
-import { systemPorts } from '#core/io/system'
+import { createPlanner } from '#client/budget/planner'
+import { rateLimitOf, retryHintMs } from '#client/gateway/answer'
+import { systemPorts } from '#io/system'
 
 const [, , home = '', url = ''] = process.argv
 const ports = systemPorts()

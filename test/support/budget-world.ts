@@ -3,10 +3,10 @@
  * in simulated time.
  */
 
-import { createPlanner, type Planner, type PlannerOptions } from '#core/client/budget/planner'
-import type { RateLimit } from '#core/client/gateway/answer'
-import { type BudgetLimits, createBudget } from '#core/gateway/front/budget'
-import type { Clock, Files } from '#core/ports'
+import { createPlanner, type Planner, type PlannerOptions } from '#client/budget/planner'
+import type { RateLimit } from '#client/gateway/answer'
+import { type BudgetLimits, createBudget } from '#gateway/front/budget'
+import type { Clock, Files } from '#ports'
 import { sha256 } from './client-world.js'
 import { SimFiles, SimHost, seeded, seededRandom } from './sim-files.js'
 

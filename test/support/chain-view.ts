@@ -1,5 +1,5 @@
-import { createChainView, type LiveView } from '#core/gateway/view/view'
-import type { Clock } from '#core/ports'
+import { createChainView, type LiveView } from '#gateway/view/view'
+import type { Clock } from '#ports'
 import { createFakeClock, type FakeChain } from './fake-chain.js'
 import { fakeContracts } from './fake-world.js'
 

@@ -5,12 +5,12 @@ import { Readable } from 'node:stream'
 import { main } from '#commands/main'
 import type { Context } from '#commands/terminal/context'
 import { createOutput, type TextSink } from '#commands/terminal/output'
-import { systemClock, systemHash, systemRandom } from '#core/io/clock'
-import { systemFiles } from '#core/io/files'
-import { systemLiveness } from '#core/io/liveness'
-import { postgresDatabase } from '#core/io/postgres'
-import { openPreferences } from '#core/io/preferences'
-import type { Chain, Clock, Fetch } from '#core/ports'
+import { systemClock, systemHash, systemRandom } from '#io/clock'
+import { systemFiles } from '#io/files'
+import { systemLiveness } from '#io/liveness'
+import { postgresDatabase } from '#io/postgres'
+import { openPreferences } from '#io/preferences'
+import type { Chain, Clock, Fetch } from '#ports'
 
 export interface Sink extends TextSink {
   readonly written: string[]

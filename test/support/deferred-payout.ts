@@ -1,5 +1,5 @@
-import { yesOrNoQuery } from '#core/chain/contracts'
-import type { DevChain } from '#core/devchain/dev-chain'
+import { yesOrNoQuery } from '#chain/contracts'
+import type { DevChain } from '#devchain/dev-chain'
 import {
   callData,
   contractOf,
@@ -9,9 +9,9 @@ import {
   devFinalFeeRaw,
   devRpc,
   sendAsDev,
-} from '#core/devchain/dev-contracts'
-import { proposeDirectly } from '#core/devchain/dev-verbs'
-import type { Hex } from '#core/ports'
+} from '#devchain/dev-contracts'
+import { proposeDirectly } from '#devchain/dev-verbs'
+import type { Hex } from '#ports'
 
 const asAdmin = (dev: DevChain, to: 'oracle' | 'token', name: string, ...args: unknown[]) =>
   sendAsDev(devRpc(dev.rpcUrl), [

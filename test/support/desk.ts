@@ -3,7 +3,7 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { expect } from 'vitest'
-import type { Clock } from '#core/ports'
+import type { Clock } from '#ports'
 import { type Ran, type RunOptions, run, temporaryHome } from './cli.js'
 import { pins, type ScriptedGateway, scriptedGateway } from './scripted-gateway.js'
 

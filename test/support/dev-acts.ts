@@ -6,10 +6,10 @@ import {
   devRpc,
   type Placed,
   placedAt,
-} from '#core/devchain/dev-contracts'
-import { find, oracleRequestOf, sendFrom } from '#core/devchain/dev-verbs'
-import type { Hex } from '#core/ports'
-import type { Address } from '#core/protocol/schema'
+} from '#devchain/dev-contracts'
+import { find, oracleRequestOf, sendFrom } from '#devchain/dev-verbs'
+import type { Hex } from '#ports'
+import type { Address } from '#protocol/schema'
 
 const oracleV3 = () => placedAt('ManagedOracleV3', devAddresses.oracle)
 

@@ -1,9 +1,9 @@
 /** How each case of `reverts.json` is brought about on our contracts. */
 
-import type { Placed } from '#core/devchain/dev-contracts'
-import { callData } from '#core/devchain/dev-contracts'
-import type { Hex } from '#core/ports'
-import type { Address } from '#core/protocol/schema'
+import type { Placed } from '#devchain/dev-contracts'
+import { callData } from '#devchain/dev-contracts'
+import type { Hex } from '#ports'
+import type { Address } from '#protocol/schema'
 import {
   admin,
   type Payload,

@@ -2,8 +2,8 @@ import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { maxUint256 } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
-import { topics, yesOrNoQuery } from '#core/chain/contracts'
-import { type Anvil, startAnvil } from '#core/devchain/dev-anvil'
+import { topics, yesOrNoQuery } from '#chain/contracts'
+import { type Anvil, startAnvil } from '#devchain/dev-anvil'
 import {
   callData,
   type DevReceipt,
@@ -14,9 +14,9 @@ import {
   placedAt,
   placing,
   receiptsOf,
-} from '#core/devchain/dev-contracts'
-import type { Hex } from '#core/ports'
-import type { Address } from '#core/protocol/schema'
+} from '#devchain/dev-contracts'
+import type { Hex } from '#ports'
+import type { Address } from '#protocol/schema'
 
 export interface RevertCase {
   readonly name: string

@@ -15,8 +15,8 @@ import {
   type ChainReceipt,
   type Clock,
   type Hex,
-} from '#core/ports'
-import type { Address } from '#core/protocol/schema'
+} from '#ports'
+import type { Address } from '#protocol/schema'
 import {
   callWorld,
   emptyWorld,

@@ -6,9 +6,9 @@ import {
   permit2Abi,
   proxyAbi,
   yesOrNoQuery,
-} from '#core/chain/contracts'
-import type { Hex } from '#core/ports'
-import type { Address } from '#core/protocol/schema'
+} from '#chain/contracts'
+import type { Hex } from '#ports'
+import type { Address } from '#protocol/schema'
 import type { FakeChain } from './fake-chain.js'
 import {
   adapter,

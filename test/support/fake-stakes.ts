@@ -3,9 +3,9 @@
  * out (domain §10). Each in the next block, with its logs.
  */
 import type { Abi } from 'viem'
-import { oracleAbi, yesOrNoQuery } from '#core/chain/contracts'
-import type { Hex } from '#core/ports'
-import type { Address } from '#core/protocol/schema'
+import { oracleAbi, yesOrNoQuery } from '#chain/contracts'
+import type { Hex } from '#ports'
+import type { Address } from '#protocol/schema'
 import type { FakeChain } from './fake-chain.js'
 import {
   adapter,

@@ -4,13 +4,13 @@
  */
 import { keccak256, toHex as textToHex } from 'viem'
 import { generatePrivateKey, privateKeyToAddress, sign } from 'viem/accounts'
-import { type Contracts, domainOf, type Round, roundRef } from '#core/chain/round'
-import type { ChainView, Question } from '#core/gateway/view/chain-view'
-import type { Hex } from '#core/ports'
-import { UnavailableError } from '#core/protocol/errors'
-import { priceOf, type Terms, toBatchItem, toSingle } from '#core/protocol/proposal'
-import type { Address, BatchItem, OutcomeKey, SignedProposal } from '#core/protocol/schema'
-import { toHex, witnessRound } from '#core/protocol/witness'
+import { type Contracts, domainOf, type Round, roundRef } from '#chain/round'
+import type { ChainView, Question } from '#gateway/view/chain-view'
+import type { Hex } from '#ports'
+import { UnavailableError } from '#protocol/errors'
+import { priceOf, type Terms, toBatchItem, toSingle } from '#protocol/proposal'
+import type { Address, BatchItem, OutcomeKey, SignedProposal } from '#protocol/schema'
+import { toHex, witnessRound } from '#protocol/witness'
 
 const address = (digit: string): Address => `0x${digit.repeat(40)}`
 

@@ -28,15 +28,15 @@ import {
   typeHashes,
   whitelistAbi,
   yesOrNoQuery,
-} from '#core/chain/contracts'
-import { managedRequestId } from '#core/chain/questions'
-import { zeroAddress } from '#core/chain/reading'
-import { revertAbi } from '#core/chain/reverts'
-import { type Contracts, domainOf } from '#core/chain/round'
-import type { Hex } from '#core/ports'
-import type { Address } from '#core/protocol/schema'
-import { recoverSigner } from '#core/protocol/signature'
-import { witnessRound } from '#core/protocol/witness'
+} from '#chain/contracts'
+import { managedRequestId } from '#chain/questions'
+import { zeroAddress } from '#chain/reading'
+import { revertAbi } from '#chain/reverts'
+import { type Contracts, domainOf } from '#chain/round'
+import type { Hex } from '#ports'
+import type { Address } from '#protocol/schema'
+import { recoverSigner } from '#protocol/signature'
+import { witnessRound } from '#protocol/witness'
 
 const at = (digits: string): Address => `0x${digits.padStart(40, '0')}`
 

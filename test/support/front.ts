@@ -1,12 +1,12 @@
 import { createHash, randomBytes, randomUUID } from 'node:crypto'
-import { type GatewayConfig, parseConfig } from '#core/gateway/config'
-import { createGateway, type Gateway, type GatewayParts } from '#core/gateway/gateway'
-import type { Ledger } from '#core/gateway/ledger/ledger'
-import { knownKind } from '#core/gateway/ledger/state'
-import { foldLedger, openLedger } from '#core/gateway/ledger/store'
-import type { Clock, Hash, Random } from '#core/ports'
-import type { Call, RequestRecord } from '#core/protocol/call'
-import type { RecordLog } from '#core/storage/record-log'
+import { type GatewayConfig, parseConfig } from '#gateway/config'
+import { createGateway, type Gateway, type GatewayParts } from '#gateway/gateway'
+import type { Ledger } from '#gateway/ledger/ledger'
+import { knownKind } from '#gateway/ledger/state'
+import { foldLedger, openLedger } from '#gateway/ledger/store'
+import type { Clock, Hash, Random } from '#ports'
+import type { Call, RequestRecord } from '#protocol/call'
+import type { RecordLog } from '#storage/record-log'
 import {
   createFakeView,
   type FakeView,

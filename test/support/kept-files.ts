@@ -7,8 +7,8 @@ import { chmod, cp, mkdtemp, readdir, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { systemClock } from '#core/io/clock'
-import type { Clock } from '#core/ports'
+import { systemClock } from '#io/clock'
+import type { Clock } from '#ports'
 
 export const keptVersions = ['v0.1', 'v0.2'] as const
 export type KeptVersion = (typeof keptVersions)[number]

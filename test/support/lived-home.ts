@@ -1,10 +1,10 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { openJournal } from '#core/client/journal/journal'
-import type { AttemptClass, JournalEntry } from '#core/client/journal/records'
-import { systemClock, systemHash, systemRandom } from '#core/io/clock'
-import { systemFiles } from '#core/io/files'
-import { systemLiveness } from '#core/io/liveness'
+import { openJournal } from '#client/journal/journal'
+import type { AttemptClass, JournalEntry } from '#client/journal/records'
+import { systemClock, systemHash, systemRandom } from '#io/clock'
+import { systemFiles } from '#io/files'
+import { systemLiveness } from '#io/liveness'
 
 export const word = (n: number) => `0x${n.toString(16).padStart(64, '0')}` as const
 const wallet = `0x${'1'.repeat(40)}` as const

@@ -1,6 +1,6 @@
-import { StorageError } from '#core/protocol/errors'
-import { encodeData } from '#core/storage/line'
-import type { CompactableLog, NewRecord, StoredRecord } from '#core/storage/record-log'
+import { StorageError } from '#protocol/errors'
+import { encodeData } from '#storage/line'
+import type { CompactableLog, NewRecord, StoredRecord } from '#storage/record-log'
 
 export interface MemoryStore {
   records: StoredRecord[]

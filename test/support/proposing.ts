@@ -1,8 +1,8 @@
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { topics } from '#core/chain/contracts'
-import type { DevDescription } from '#core/devchain/dev-chain'
-import type { CandidateStatus } from '#core/protocol/responses'
+import { topics } from '#chain/contracts'
+import type { DevDescription } from '#devchain/dev-chain'
+import type { CandidateStatus } from '#protocol/responses'
 import type { Ended, Workshop } from './processes.js'
 
 export interface ServeReady {

@@ -1,4 +1,4 @@
-import { ProposerError } from '#core/protocol/errors'
+import { ProposerError } from '#protocol/errors'
 
 export async function refusal(work: Promise<unknown> | undefined): Promise<ProposerError> {
   const failure: unknown = await work?.then(

@@ -3,9 +3,9 @@
  * receipts, and a test that decides what is in which block. `finalized` lags by two epochs.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { Contracts } from '#core/chain/round'
-import { type Anvil, startAnvil } from '#core/devchain/dev-anvil'
-import { type DevDescription, startDevChain } from '#core/devchain/dev-chain'
+import type { Contracts } from '#chain/round'
+import { type Anvil, startAnvil } from '#devchain/dev-anvil'
+import { type DevDescription, startDevChain } from '#devchain/dev-chain'
 import {
   callData,
   type DevRole,
@@ -13,21 +13,21 @@ import {
   devAccount,
   devRpc,
   type Placed,
-} from '#core/devchain/dev-contracts'
-import { createGateway, type Gateway } from '#core/gateway/gateway'
-import type { Ledger } from '#core/gateway/ledger/ledger'
-import { createPipeline, type Pipeline } from '#core/gateway/pipeline/pipeline'
-import { createChainView, type LiveView } from '#core/gateway/view/view'
-import { signerFromKey } from '#core/io/keys'
-import { createChain } from '#core/io/rpc/rpc'
-import { yieldToEvents } from '#core/io/serving/load'
-import type { Chain, Clock, Hex, Signer } from '#core/ports'
-import type { Candidate } from '#core/protocol/candidate'
-import { outcomeOf } from '#core/protocol/proposal'
-import type { CandidateStatus } from '#core/protocol/responses'
-import type { Address } from '#core/protocol/schema'
-import { fromHex } from '#core/protocol/witness'
-import { version } from '#core/protocol/words'
+} from '#devchain/dev-contracts'
+import { createGateway, type Gateway } from '#gateway/gateway'
+import type { Ledger } from '#gateway/ledger/ledger'
+import { createPipeline, type Pipeline } from '#gateway/pipeline/pipeline'
+import { createChainView, type LiveView } from '#gateway/view/view'
+import { signerFromKey } from '#io/keys'
+import { createChain } from '#io/rpc/rpc'
+import { yieldToEvents } from '#io/serving/load'
+import type { Chain, Clock, Hex, Signer } from '#ports'
+import type { Candidate } from '#protocol/candidate'
+import { outcomeOf } from '#protocol/proposal'
+import type { CandidateStatus } from '#protocol/responses'
+import type { Address } from '#protocol/schema'
+import { fromHex } from '#protocol/witness'
+import { version } from '#protocol/words'
 import { admit, current, openMemoryLedger, signedCandidate } from './candidates.js'
 import { testConfig, testHash } from './front.js'
 import { newMemoryStore } from './memory-log.js'

@@ -2,18 +2,18 @@
  * How each failure of domain §7 comes about on the contracts of a dev chain, and what the gateway
  * is to make of it (contract §5).
  */
-import { yesOrNoQuery } from '#core/chain/contracts'
-import { artifact } from '#core/devchain/dev-artifacts'
+import { yesOrNoQuery } from '#chain/contracts'
+import { artifact } from '#devchain/dev-artifacts'
 import {
   devAccount,
   devAddresses,
   devBondRaw,
   devFinalFeeRaw,
   placedAt,
-} from '#core/devchain/dev-contracts'
-import type { Hex } from '#core/ports'
-import type { CandidateStatus } from '#core/protocol/responses'
-import type { Address } from '#core/protocol/schema'
+} from '#devchain/dev-contracts'
+import type { Hex } from '#ports'
+import type { CandidateStatus } from '#protocol/responses'
+import type { Address } from '#protocol/schema'
 import { devSigner, type ProposeWish, type StillChain } from './reorg-gateway.js'
 
 const totalRaw = devBondRaw + devFinalFeeRaw

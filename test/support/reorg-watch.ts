@@ -11,9 +11,9 @@ import {
   parseTransaction,
   type TransactionSerializedEIP1559,
 } from 'viem'
-import { signedProposerAbi } from '#core/chain/contracts'
-import type { Hex } from '#core/ports'
-import type { Address } from '#core/protocol/schema'
+import { signedProposerAbi } from '#chain/contracts'
+import type { Hex } from '#ports'
+import type { Address } from '#protocol/schema'
 import type { FakeChain } from './fake-chain.js'
 import { fakeContracts } from './fake-world.js'
 

@@ -1,6 +1,6 @@
-import { chainOver } from '#core/io/rpc/chain'
-import type { RpcCall, Transport } from '#core/io/rpc/transport'
-import { ChainError, type Hex } from '#core/ports'
+import { chainOver } from '#io/rpc/chain'
+import type { RpcCall, Transport } from '#io/rpc/transport'
+import { ChainError, type Hex } from '#ports'
 import { createTestClock, type TestClock } from './front.js'
 
 export interface Node extends Transport {

@@ -13,9 +13,9 @@ import {
   zeroAddress,
 } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
-import { devRpc, sendAsDev } from '#core/devchain/dev-contracts'
-import type { Hex } from '#core/ports'
-import type { Address } from '#core/protocol/schema'
+import { devRpc, sendAsDev } from '#devchain/dev-contracts'
+import type { Hex } from '#ports'
+import type { Address } from '#protocol/schema'
 import { pathOf } from './components.js'
 
 interface Artifact {

@@ -1,12 +1,12 @@
-import { yesOrNoQuery } from '#core/chain/contracts'
-import { keccakHex } from '#core/chain/round'
-import type { Trust } from '#core/client/trust/trust'
-import { type Fetch, type Hex, TransportError } from '#core/ports'
-import { priceOf } from '#core/protocol/proposal'
-import type { CandidateStatus } from '#core/protocol/responses'
-import { type BatchSigningData, SignedProposal } from '#core/protocol/schema'
-import { primaryType, witnessTypes } from '#core/protocol/witness'
-import { version } from '#core/protocol/words'
+import { yesOrNoQuery } from '#chain/contracts'
+import { keccakHex } from '#chain/round'
+import type { Trust } from '#client/trust/trust'
+import { type Fetch, type Hex, TransportError } from '#ports'
+import { priceOf } from '#protocol/proposal'
+import type { CandidateStatus } from '#protocol/responses'
+import { type BatchSigningData, SignedProposal } from '#protocol/schema'
+import { primaryType, witnessTypes } from '#protocol/witness'
+import { version } from '#protocol/words'
 
 const address = (digit: string): Hex => `0x${digit.repeat(40)}`
 

@@ -1,5 +1,5 @@
 import { recoverTransactionAddress, type TransactionSerializedEIP1559 } from 'viem'
-import type { Address } from '#core/protocol/schema'
+import type { Address } from '#protocol/schema'
 
 const most = 10_000
 const senders = new Map<string, Address>()

@@ -1,4 +1,4 @@
-import type { Clock, FileHandle, Files, Liveness, Random } from '#core/ports'
+import type { Clock, FileHandle, Files, Liveness, Random } from '#ports'
 
 export function seeded(seed: number): () => number {
   let state = seed >>> 0

@@ -1,8 +1,8 @@
-import type { MemoryBudget } from '#core/gateway/front/budget'
-import type { Clock, Fetch } from '#core/ports'
-import { instant } from '#core/protocol/candidate'
-import type { CandidateStatus } from '#core/protocol/responses'
-import { version } from '#core/protocol/words'
+import type { MemoryBudget } from '#gateway/front/budget'
+import type { Clock, Fetch } from '#ports'
+import { instant } from '#protocol/candidate'
+import type { CandidateStatus } from '#protocol/responses'
+import { version } from '#protocol/words'
 
 export interface LifeOptions {
   readonly lifeMs?: number

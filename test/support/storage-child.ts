@@ -1,11 +1,11 @@
 import { closeSync, openSync, readFileSync, rmSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
-import { systemClock, systemHash, systemRandom } from '#core/io/clock'
-import { systemFiles } from '#core/io/files'
-import { systemLiveness } from '#core/io/liveness'
-import { StorageError } from '#core/protocol/errors'
-import { acquireLock } from '#core/storage/lock'
-import { openLog } from '#core/storage/log'
+import { systemClock, systemHash, systemRandom } from '#io/clock'
+import { systemFiles } from '#io/files'
+import { systemLiveness } from '#io/liveness'
+import { StorageError } from '#protocol/errors'
+import { acquireLock } from '#storage/lock'
+import { openLog } from '#storage/log'
 
 const folder = process.argv[2] ?? ''
 const tell = (text: string) => writeSync(1, `${text}\n`)

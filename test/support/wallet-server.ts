@@ -2,7 +2,7 @@ import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { hexToBigInt, hexToNumber } from 'viem'
 import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
-import type { Hex } from '#core/ports'
+import type { Hex } from '#ports'
 
 export interface Asked {
   readonly method: string

@@ -3,8 +3,8 @@
  * others do to them.
  */
 
-import { callData, type Placed, placedAt } from '#core/devchain/dev-contracts'
-import type { Address } from '#core/protocol/schema'
+import { callData, type Placed, placedAt } from '#devchain/dev-contracts'
+import type { Address } from '#protocol/schema'
 import { actors, contracts, requestKey, type WeekQuestion } from './week-chain.js'
 import type { Signed } from './week-model.js'
 import type { WeekWallet } from './week-wallets.js'

@@ -5,10 +5,10 @@
  */
 
 import { decodeFunctionResult, keccak256, maxUint256 } from 'viem'
-import { yesOrNoQuery } from '#core/chain/contracts'
-import { startAnvil } from '#core/devchain/dev-anvil'
-import { artifact } from '#core/devchain/dev-artifacts'
-import { textBytes } from '#core/devchain/dev-chain'
+import { yesOrNoQuery } from '#chain/contracts'
+import { startAnvil } from '#devchain/dev-anvil'
+import { artifact } from '#devchain/dev-artifacts'
+import { textBytes } from '#devchain/dev-chain'
 import {
   callData,
   type DevReceipt,
@@ -21,10 +21,10 @@ import {
   type Placed,
   placedAt,
   placing,
-} from '#core/devchain/dev-contracts'
-import { exampleQuestion } from '#core/devchain/dev-questions'
-import type { Hex } from '#core/ports'
-import type { Address } from '#core/protocol/schema'
+} from '#devchain/dev-contracts'
+import { exampleQuestion } from '#devchain/dev-questions'
+import type { Hex } from '#ports'
+import type { Address } from '#protocol/schema'
 import { type WeekWallet, weekAddress, weekWallets } from './week-wallets.js'
 
 export const blockSeconds = 2n

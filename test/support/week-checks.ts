@@ -1,7 +1,7 @@
 /** What has to hold when the week rests, and when it is over (contract §5; R3, R15). */
 
-import type { Hex } from '#core/ports'
-import type { Candidate } from '#core/protocol/candidate'
+import type { Hex } from '#ports'
+import type { Candidate } from '#protocol/candidate'
 import { actors, contracts } from './week-chain.js'
 import {
   factsOf,

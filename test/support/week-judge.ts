@@ -3,7 +3,7 @@
  * (contract §2, §5; R2, R3).
  */
 import { keccak256 } from 'viem'
-import type { Candidate } from '#core/protocol/candidate'
+import type { Candidate } from '#protocol/candidate'
 import { violationsText } from './history/observed-history.js'
 import type { Said } from './week-gateway.js'
 import { type Facts, factsOf, failuresIn, failureTable, isOpen, type Signed } from './week-model.js'

@@ -4,10 +4,10 @@
  * §7. Nothing here knows how the product comes to its verdicts.
  */
 
-import { yesOrNoQuery } from '#core/chain/contracts'
-import { callData, placedAt } from '#core/devchain/dev-contracts'
-import type { Hex } from '#core/ports'
-import type { Address } from '#core/protocol/schema'
+import { yesOrNoQuery } from '#chain/contracts'
+import { callData, placedAt } from '#devchain/dev-contracts'
+import type { Hex } from '#ports'
+import type { Address } from '#protocol/schema'
 import {
   actors,
   contracts,

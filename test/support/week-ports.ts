@@ -3,7 +3,7 @@
  * and chain and files that know whether anybody still waits for them. Core touches nothing else, so
  * a gateway whose edges are quiet has done all it can do for now.
  */
-import type { Chain, Clock, Files } from '#core/ports'
+import type { Chain, Clock, Files } from '#ports'
 
 /**
  * Turns of the event loop without a call in flight that count as quiet: batching and promises

@@ -4,9 +4,9 @@
  */
 
 import { decodeEventLog, decodeFunctionData } from 'viem'
-import { topics } from '#core/chain/contracts'
-import type { Hex } from '#core/ports'
-import type { Address } from '#core/protocol/schema'
+import { topics } from '#chain/contracts'
+import type { Hex } from '#ports'
+import type { Address } from '#protocol/schema'
 import { contracts, type WeekChain, type WeekQuestion } from './week-chain.js'
 import type { Signed } from './week-model.js'
 

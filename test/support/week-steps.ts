@@ -4,9 +4,9 @@
  * it has seen.
  */
 import { maxUint256 } from 'viem'
-import { witnessTypeString } from '#core/chain/contracts'
-import { callData, placedAt } from '#core/devchain/dev-contracts'
-import type { Hex } from '#core/ports'
+import { witnessTypeString } from '#chain/contracts'
+import { callData, placedAt } from '#devchain/dev-contracts'
+import type { Hex } from '#ports'
 import {
   act,
   hasSigned,

@@ -4,9 +4,9 @@
  */
 
 import { maxUint256 } from 'viem'
-import { yesOrNoQuery } from '#core/chain/contracts'
-import { callData, type Placed, placedAt } from '#core/devchain/dev-contracts'
-import type { Address } from '#core/protocol/schema'
+import { yesOrNoQuery } from '#chain/contracts'
+import { callData, type Placed, placedAt } from '#devchain/dev-contracts'
+import type { Address } from '#protocol/schema'
 import { isAdapter, isBusy, isRequested, openRound, type Step, underway } from './week-acts.js'
 import { actors, contracts, delegate, noAddress, type WeekQuestion } from './week-chain.js'
 import { checkWaiting, restBlocks } from './week-checks.js'

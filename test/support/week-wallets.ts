@@ -5,8 +5,8 @@
 
 import { hashStruct, hashTypedData, keccak256, maxUint256, stringToHex } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
-import type { Hex } from '#core/ports'
-import type { Address } from '#core/protocol/schema'
+import type { Hex } from '#ports'
+import type { Address } from '#protocol/schema'
 
 export function weekAddress(name: string): Address {
   return `0x${keccak256(stringToHex(`week ${name}`)).slice(26)}`

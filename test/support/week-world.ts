@@ -2,9 +2,9 @@
  * The simulated week: chain, gateway, wallets and questions together, what the world signs and
  * sends, and time.
  */
-import { yesOrNoQuery } from '#core/chain/contracts'
-import type { Hex } from '#core/ports'
-import type { Progress } from '#core/protocol/candidate'
+import { yesOrNoQuery } from '#chain/contracts'
+import type { Hex } from '#ports'
+import type { Progress } from '#protocol/candidate'
 import type { Weather } from './rpc-proxy.js'
 import { seeded } from './sim-files.js'
 import {

@@ -2,9 +2,9 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:f
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { systemRandom } from '#core/io/clock'
-import { systemFiles } from '#core/io/files'
-import { ensureAdminToken } from '#core/io/serving/admin-token'
+import { systemRandom } from '#io/clock'
+import { systemFiles } from '#io/files'
+import { ensureAdminToken } from '#io/serving/admin-token'
 
 let folder: string
 beforeEach(() => {

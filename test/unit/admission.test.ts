@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import type { Question } from '#core/gateway/view/chain-view'
-import { StorageError } from '#core/protocol/errors'
-import type { RecordLog } from '#core/storage/record-log'
+import type { Question } from '#gateway/view/chain-view'
+import { StorageError } from '#protocol/errors'
+import type { RecordLog } from '#storage/record-log'
 import { failed } from '#support/candidates'
 import {
   advanced,

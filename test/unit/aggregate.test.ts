@@ -6,9 +6,9 @@ import {
   aggregateResults,
   aggregating,
   multicallAddress,
-} from '#core/chain/aggregate'
-import { type Chain, type ChainCall, ChainError, type ChainErrorKind, type Hex } from '#core/ports'
-import type { Address } from '#core/protocol/schema'
+} from '#chain/aggregate'
+import { type Chain, type ChainCall, ChainError, type ChainErrorKind, type Hex } from '#ports'
+import type { Address } from '#protocol/schema'
 import { createFakeChain } from '#support/fake-chain'
 
 const abi = parseAbi([

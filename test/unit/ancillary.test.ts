@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { outcomesOf, plainText } from '#core/chain/ancillary'
-import type { Hex } from '#core/ports'
-import { toHex } from '#core/protocol/witness'
+import { outcomesOf, plainText } from '#chain/ancillary'
+import type { Hex } from '#ports'
+import { toHex } from '#protocol/witness'
 
 const bytes = (text: string): Hex => toHex(new TextEncoder().encode(text))
 const rules = { settlesHalf: true, binary: true }

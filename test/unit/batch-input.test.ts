@@ -1,9 +1,9 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { checkBatch } from '#core/client/input/check'
-import { readBatch } from '#core/client/input/input'
-import { type BatchFormat, type BatchSource, inputLimits, readIds } from '#core/client/input/rows'
-import type { Hex } from '#core/ports'
+import { checkBatch } from '#client/input/check'
+import { readBatch } from '#client/input/input'
+import { type BatchFormat, type BatchSource, inputLimits, readIds } from '#client/input/rows'
+import type { Hex } from '#ports'
 import { testHash } from '#support/front'
 import { refusal } from '#support/refusal'
 

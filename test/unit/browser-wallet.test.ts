@@ -4,9 +4,9 @@ import {
   type BrowserWallet,
   type BrowserWalletOptions,
   openBrowserWallet,
-} from '#core/io/browser/browser-wallet'
-import { systemOpener } from '#core/io/browser/system-browser'
-import { InterruptedError, ProposerError } from '#core/protocol/errors'
+} from '#io/browser/browser-wallet'
+import { systemOpener } from '#io/browser/system-browser'
+import { InterruptedError, ProposerError } from '#protocol/errors'
 
 const address = `0x${'ab'.repeat(20)}` as const
 const other = `0x${'cd'.repeat(20)}` as const

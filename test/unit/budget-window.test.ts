@@ -9,7 +9,7 @@ import {
   resized,
   settled,
   viewOf,
-} from '#core/client/budget/window'
+} from '#client/budget/window'
 
 const at = 1_000_000
 const window = 60_000

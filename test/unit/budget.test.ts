@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { budgetHeaders, createBudget } from '#core/gateway/front/budget'
-import { clientKey, parseCidr } from '#core/gateway/front/client-address'
+import { budgetHeaders, createBudget } from '#gateway/front/budget'
+import { clientKey, parseCidr } from '#gateway/front/client-address'
 
 const limits = { windowMs: 60_000, perClientItems: 120, globalItems: 1_000 }
 

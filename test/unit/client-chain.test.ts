@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest'
-import { implementationsOf } from '#core/chain/implementations'
-import { authorize } from '#core/client/propose/authorize'
-import type { Intent } from '#core/client/propose/intent'
-import { submitIntent } from '#core/client/propose/submission'
-import { chainContexts } from '#core/client/trust/context'
-import type { QuestionContext, Trust } from '#core/client/trust/trust'
-import type { Chain, Hex } from '#core/ports'
+import { implementationsOf } from '#chain/implementations'
+import { authorize } from '#client/propose/authorize'
+import type { Intent } from '#client/propose/intent'
+import { submitIntent } from '#client/propose/submission'
+import { chainContexts } from '#client/trust/context'
+import type { QuestionContext, Trust } from '#client/trust/trust'
+import type { Chain, Hex } from '#ports'
 import { makeWorld } from '#support/client-world'
 import {
   ask,

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { applySet, configuredContracts, parseConfig } from '#core/gateway/config'
-import { UsageError } from '#core/protocol/errors'
+import { applySet, configuredContracts, parseConfig } from '#gateway/config'
+import { UsageError } from '#protocol/errors'
 
 const a = (digit: string) => `0x${digit.repeat(40)}`
 const chain = {

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { rulesNamed } from '#core/conformance/run'
-import { receiptDirectory } from '#core/protocol/receipt'
+import { rulesNamed } from '#conformance/run'
+import { receiptDirectory } from '#protocol/receipt'
 import { openWrongWorld, type Wrong } from '#support/wrong-gateway/world'
 
 const results = async (wrong: Wrong) => {

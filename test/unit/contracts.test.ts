@@ -29,7 +29,7 @@ import {
   whitelistAbi,
   witnessTypeString,
   yesOrNoQuery,
-} from '#core/chain/contracts'
+} from '#chain/contracts'
 
 const folder = new URL('../../fixtures/contracts/', import.meta.url)
 const artifacts = JSON.parse(readFileSync(new URL('artifacts.json', folder), 'utf8')) as {

@@ -1,9 +1,9 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { parseTrust } from '#core/client/trust/trust-file'
-import { failures, wireFailures } from '#core/protocol/codes'
-import { exit } from '#core/protocol/errors'
+import { parseTrust } from '#client/trust/trust-file'
+import { failures, wireFailures } from '#protocol/codes'
+import { exit } from '#protocol/errors'
 import {
   anchorOf,
   blocksIn,

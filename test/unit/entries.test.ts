@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { type CandidateEntry, newEntries } from '#core/gateway/ledger/entries'
-import type { Candidate } from '#core/protocol/candidate'
+import { type CandidateEntry, newEntries } from '#gateway/ledger/entries'
+import type { Candidate } from '#protocol/candidate'
 
 const hex = fc
   .bigInt({ min: 0n, max: 2n ** 128n - 1n })

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { proposeCalldata } from '#core/chain/propose'
+import { proposeCalldata } from '#chain/propose'
 import { signedCandidate } from '#support/candidates'
 import { dispute, otherRelayerExecutes, rivalProposes } from '#support/fake-events'
 import { fakeContracts, openRound, token } from '#support/fake-world'

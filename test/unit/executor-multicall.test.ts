@@ -1,10 +1,10 @@
 import { decodeFunctionData } from 'viem'
 import { expect, test } from 'vitest'
-import { signedProposerAbi } from '#core/chain/contracts'
-import { chunks } from '#core/gateway/executor/packing'
-import { carriedBy } from '#core/gateway/executor/transaction'
-import type { Hex } from '#core/ports'
-import type { Candidate } from '#core/protocol/candidate'
+import { signedProposerAbi } from '#chain/contracts'
+import { chunks } from '#gateway/executor/packing'
+import { carriedBy } from '#gateway/executor/transaction'
+import type { Hex } from '#ports'
+import type { Candidate } from '#protocol/candidate'
 import { invalidateNonces, rivalProposes } from '#support/fake-chain'
 import {
   createPipelineWorld,

@@ -1,9 +1,9 @@
 import { secp256k1 } from '@noble/curves/secp256k1'
 import { describe, expect, test } from 'vitest'
-import type { Signer } from '#core/ports'
-import { UnavailableError } from '#core/protocol/errors'
-import { completeSignature } from '#core/protocol/signature'
-import { fromHex } from '#core/protocol/witness'
+import type { Signer } from '#ports'
+import { UnavailableError } from '#protocol/errors'
+import { completeSignature } from '#protocol/signature'
+import { fromHex } from '#protocol/witness'
 import { createPipelineWorld, noncesOf, oneCandidate } from '#support/pipeline-world'
 
 function token() {

@@ -1,7 +1,7 @@
 import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
 import { expect, test } from 'vitest'
-import { createOperatorService } from '#core/gateway/operator/service'
-import { ChainError, type Hex } from '#core/ports'
+import { createOperatorService } from '#gateway/operator/service'
+import { ChainError, type Hex } from '#ports'
 import { endow } from '#support/fake-events'
 import { createPipelineWorld, type PipelineWorld, proposals } from '#support/pipeline-world'
 

@@ -1,6 +1,6 @@
 import { afterEach, expect, test } from 'vitest'
-import { openOutsideWallet, requireSignerUrl } from '#core/io/external-signer'
-import { ProposerError } from '#core/protocol/errors'
+import { openOutsideWallet, requireSignerUrl } from '#io/external-signer'
+import { ProposerError } from '#protocol/errors'
 import { startWallet, type Wallet, type WalletServer } from '#support/wallet-server'
 
 const address = `0x${'ab'.repeat(20)}` as const

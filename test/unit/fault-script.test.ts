@@ -5,9 +5,9 @@ import {
   faultCall,
   parseFaultScript,
   requireKnownSlugs,
-} from '#core/io/serving/fault-script'
-import { type FaultWorld, withFaults } from '#core/io/serving/faulty-handler'
-import { UsageError } from '#core/protocol/errors'
+} from '#io/serving/fault-script'
+import { type FaultWorld, withFaults } from '#io/serving/faulty-handler'
+import { UsageError } from '#protocol/errors'
 import { rawCall } from '#support/front'
 
 const drop = { act: 'drop', when: 'after' } as const

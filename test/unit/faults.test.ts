@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { hasAncillaryKey, schemaViolation, singleFault } from '#core/protocol/faults'
-import { BatchStatusRequest, BatchSubmitRequest, SignedProposal } from '#core/protocol/schema'
-import { version } from '#core/protocol/words'
+import { hasAncillaryKey, schemaViolation, singleFault } from '#protocol/faults'
+import { BatchStatusRequest, BatchSubmitRequest, SignedProposal } from '#protocol/schema'
+import { version } from '#protocol/words'
 
 const sound = {
   version,

@@ -1,9 +1,9 @@
 import { createServer, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { gammaLookUp, gammaMarkets } from '#core/io/gamma'
-import { createHttp } from '#core/io/http'
-import { SlugLookUpError } from '#core/ports'
+import { gammaLookUp, gammaMarkets } from '#io/gamma'
+import { createHttp } from '#io/http'
+import { SlugLookUpError } from '#ports'
 
 const questionId = `0x${'a1'.repeat(32)}`
 const requestId = `0x${'b2'.repeat(32)}`

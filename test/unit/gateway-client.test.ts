@@ -5,9 +5,9 @@ import {
   gravest,
   maxRetryAfterMs,
   retryHintMs,
-} from '#core/client/gateway/answer'
-import { createGatewayClient, parseBaseUrl } from '#core/client/gateway/gateway-client'
-import type { Fetch } from '#core/ports'
+} from '#client/gateway/answer'
+import { createGatewayClient, parseBaseUrl } from '#client/gateway/gateway-client'
+import type { Fetch } from '#ports'
 import {
   ConflictError,
   FailedError,
@@ -18,8 +18,8 @@ import {
   UnauthorizedError,
   UnavailableError,
   UncertainError,
-} from '#core/protocol/errors'
-import { version } from '#core/protocol/words'
+} from '#protocol/errors'
+import { version } from '#protocol/words'
 
 const nowMs = Date.parse('2026-11-20T05:38:00.000Z')
 const clock = { nowMs: () => nowMs, monotonicMs: () => 0, sleep: async () => undefined }

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import { type ClaimSources, createClaims } from '#core/gateway/pipeline/competing-claims'
-import type { Candidate } from '#core/protocol/candidate'
+import { type ClaimSources, createClaims } from '#gateway/pipeline/competing-claims'
+import type { Candidate } from '#protocol/candidate'
 
 test("contract §5: a wallet's claims are of the ledger as it is, also where it changes in the same moment", () => {
   const candidate = (id: string, sequence: number) =>

@@ -6,8 +6,8 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import * as z from 'zod'
 import { wholeProgram } from '#commands/program'
 import { verbs } from '#commands/verbs'
-import { ConfigFile } from '#core/gateway/config'
-import { nearest } from '#core/protocol/guess'
+import { ConfigFile } from '#gateway/config'
+import { nearest } from '#protocol/guess'
 import { fakeContext, run, temporaryHome } from '#support/cli'
 import {
   candidates,

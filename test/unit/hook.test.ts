@@ -2,7 +2,7 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { runHook } from '#core/io/hook'
+import { runHook } from '#io/hook'
 
 let folder: string
 beforeEach(async () => {

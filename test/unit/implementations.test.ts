@@ -1,6 +1,6 @@
 import { encodeFunctionData, keccak256 } from 'viem'
 import { expect, test } from 'vitest'
-import { implementationSlot, oracleV3Abi } from '#core/chain/contracts'
+import { implementationSlot, oracleV3Abi } from '#chain/contracts'
 import {
   changedImplementations,
   changedText,
@@ -8,9 +8,9 @@ import {
   implementationsOf,
   oracleVersion,
   proxiesOf,
-} from '#core/chain/implementations'
-import { ChainError, type Hex } from '#core/ports'
-import type { Address } from '#core/protocol/schema'
+} from '#chain/implementations'
+import { ChainError, type Hex } from '#ports'
+import type { Address } from '#protocol/schema'
 import { createFakeChain } from '#support/fake-chain'
 
 const address = (digit: string): Address => `0x${digit.repeat(40)}`

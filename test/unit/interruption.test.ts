@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { ignoresHangUp } from '#core/io/interruption'
+import { ignoresHangUp } from '#io/interruption'
 
 const status = (mask: string) =>
   `Name:\tsh\nSigBlk:\t0000000000000001\nSigIgn:\t${mask}\nSigCgt:\t0000000000000001\n`

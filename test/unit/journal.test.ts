@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest'
-import { createNonces, verifyJournal } from '#core/client/journal/journal'
-import type { JournalEntry } from '#core/client/journal/records'
-import { submitIntent } from '#core/client/propose/submission'
+import { createNonces, verifyJournal } from '#client/journal/journal'
+import type { JournalEntry } from '#client/journal/records'
+import { submitIntent } from '#client/propose/submission'
 import { makeWorld, sha256, type World } from '#support/client-world'
 import { seededRandom } from '#support/sim-files'
 

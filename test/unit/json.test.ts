@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { jsonLimits, readJson } from '#core/protocol/json'
+import { jsonLimits, readJson } from '#protocol/json'
 
 const bytes = (text: string) => new TextEncoder().encode(text)
 const read = (text: string) => readJson(bytes(text))

@@ -4,12 +4,12 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { secp256k1 } from '@noble/curves/secp256k1'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { listAccounts, openAccountKey, readAccount } from '#core/io/accounts'
-import { readNamed, systemFiles } from '#core/io/files'
-import { parseKey, readKeyFile, readPasswordFile, signerFromKey } from '#core/io/keys'
-import { createKeystore, decryptKeystore } from '#core/io/keystore'
-import { recoverSigner } from '#core/protocol/signature'
-import { fromHex, toHex } from '#core/protocol/witness'
+import { listAccounts, openAccountKey, readAccount } from '#io/accounts'
+import { readNamed, systemFiles } from '#io/files'
+import { parseKey, readKeyFile, readPasswordFile, signerFromKey } from '#io/keys'
+import { createKeystore, decryptKeystore } from '#io/keystore'
+import { recoverSigner } from '#protocol/signature'
+import { fromHex, toHex } from '#protocol/witness'
 import vectors from '../../fixtures/vectors/witness.json' with { type: 'json' }
 
 let home: string

@@ -1,12 +1,12 @@
 import { hashMessage, recoverAddress } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
-import { openAwsKey } from '#core/io/kms/aws'
-import { crc32c, openGcpKey } from '#core/io/kms/gcp'
-import { addressInService, type KeyService, signerOfService } from '#core/io/kms/key-service'
-import { keyNameOf } from '#core/io/kms-accounts'
-import { ProposerError } from '#core/protocol/errors'
-import { lowercase } from '#core/protocol/words'
+import { openAwsKey } from '#io/kms/aws'
+import { crc32c, openGcpKey } from '#io/kms/gcp'
+import { addressInService, type KeyService, signerOfService } from '#io/kms/key-service'
+import { keyNameOf } from '#io/kms-accounts'
+import { ProposerError } from '#protocol/errors'
+import { lowercase } from '#protocol/words'
 import { temporaryHome } from '#support/cli'
 import {
   type AskedOfKms,

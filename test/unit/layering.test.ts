@@ -36,7 +36,9 @@ function read(path: string): Source {
       names,
       from: specifier.startsWith('.')
         ? normalize(join(dirname(path), specifier)).replaceAll('\\', '/')
-        : specifier,
+        : specifier
+            .replace(/^#(?!commands\/|support\/)/, 'src/core/')
+            .replace('#commands/', 'src/commands/'),
     })),
   )
   return { path, text, imports }
@@ -61,7 +63,7 @@ const folders = new Map(
 )
 
 const folderOf = (path: string): string | undefined =>
-  path === 'src/core/ports.js' || path === 'src/core/ports.ts'
+  /^src\/core\/ports(\.[jt]s)?$/.test(path)
     ? 'ports'
     : /^src\/(?:core\/)?(.+)\/[^/]+$/.exec(path)?.[1]
 

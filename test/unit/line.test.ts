@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { createLine, lineLimits } from '#core/gateway/front/line'
+import { createLine, lineLimits } from '#gateway/front/line'
 
 const { targetMs, intervalMs } = lineLimits
 

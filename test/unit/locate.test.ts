@@ -2,9 +2,9 @@
  * How the transaction of a proposal is found: the oracle keeps its time only (domain §4, Request).
  */
 import { expect, test } from 'vitest'
-import { locateProposal } from '#core/chain/propose'
-import { resolveRound } from '#core/chain/questions'
-import type { BlockHeader, Hex } from '#core/ports'
+import { locateProposal } from '#chain/propose'
+import { resolveRound } from '#chain/questions'
+import type { BlockHeader, Hex } from '#ports'
 import { createFakeChain, type FakeChain } from '#support/fake-chain'
 import { ask, questionText, rivalProposes } from '#support/fake-events'
 import { fakeContracts, requestOf } from '#support/fake-world'

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { namedQuestion, plainIdentifier } from '#core/protocol/market-url'
+import { namedQuestion, plainIdentifier } from '#protocol/market-url'
 
 const id = `0x${'a'.repeat(64)}`
 

@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from 'vitest'
-import { chainErrorOf, type RpcErrorObject } from '#core/io/rpc/rpc-errors'
-import { ChainError, type Hex } from '#core/ports'
-import type { Candidate } from '#core/protocol/candidate'
+import { chainErrorOf, type RpcErrorObject } from '#io/rpc/rpc-errors'
+import { ChainError, type Hex } from '#ports'
+import type { Candidate } from '#protocol/candidate'
 import { rivalProposes } from '#support/fake-events'
 import {
   oneCandidate,
@@ -372,7 +372,7 @@ describe('answers that the table does not name', () => {
 })
 
 test('row 2: a foreign transaction took the nonce: the slot is dead once that is final, and the candidate is selected again', async () => {
-  const { signTransaction } = await import('#core/gateway/executor/transaction')
+  const { signTransaction } = await import('#gateway/executor/transaction')
   const fees = { maxFeePerGas: 10n ** 12n, maxPriorityFeePerGas: 10n ** 11n }
   const foreign = await signTransaction(world.executor, {
     chainId: 31337,

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
-import type { Ledger } from '#core/gateway/ledger/ledger'
-import { StorageError } from '#core/protocol/errors'
+import type { Ledger } from '#gateway/ledger/ledger'
+import { StorageError } from '#protocol/errors'
 import { noncesOf, oneCandidate } from '#support/pipeline-world'
 
 test('R3: a nonce whose record did not become durable is not spent: the next transaction has it', async () => {

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest'
-import { authorize } from '#core/client/propose/authorize'
-import { submitIntent } from '#core/client/propose/submission'
-import { parseContext } from '#core/client/trust/context'
-import type { Hex } from '#core/ports'
-import { typedData } from '#core/protocol/witness'
+import { authorize } from '#client/propose/authorize'
+import { submitIntent } from '#client/propose/submission'
+import { parseContext } from '#client/trust/context'
+import type { Hex } from '#ports'
+import { typedData } from '#protocol/witness'
 import { makeWorld } from '#support/client-world'
 
 test('R7: the next process, asked for the same after an unknown outcome, sends the saved bytes and asks for no signature', async () => {

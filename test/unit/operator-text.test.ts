@@ -2,7 +2,7 @@ import { Chalk } from 'chalk'
 import { expect, test } from 'vitest'
 import { candidateColumns } from '#commands/operator/candidates'
 import { tableText } from '#commands/terminal/table'
-import { type CandidateRow, candidateRow } from '#core/gateway/status/listing'
+import { type CandidateRow, candidateRow } from '#gateway/status/listing'
 import { oneCandidate } from '#support/pipeline-world'
 
 const nowMs = Date.parse('2027-03-01T00:00:00Z')

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { outcomesOf } from '#core/chain/ancillary'
+import { outcomesOf } from '#chain/ancillary'
 import {
   answerText,
   keyNamed,
@@ -8,8 +8,8 @@ import {
   labelsOf,
   outcomeNamed,
   outcomesNamed,
-} from '#core/protocol/outcome-words'
-import { outcomeKeys } from '#core/protocol/proposal'
+} from '#protocol/outcome-words'
+import { outcomeKeys } from '#protocol/proposal'
 
 const labels = (p1: string, p2: string, p3 = 'Unknown'): Labels => ({ p1, p2, p3 })
 const binary = labels('No', 'Yes')

@@ -1,6 +1,6 @@
 import { keccak256 } from 'viem'
 import { expect, test } from 'vitest'
-import type { Hex } from '#core/ports'
+import type { Hex } from '#ports'
 import { upgrade } from '#support/fake-events'
 import { oracle, token } from '#support/fake-world'
 import { createPipelineWorld } from '#support/pipeline-world'

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { proposeCalldata } from '#core/chain/propose'
-import type { Candidate } from '#core/protocol/candidate'
+import { proposeCalldata } from '#chain/propose'
+import type { Candidate } from '#protocol/candidate'
 import {
   invalidateNonces,
   otherRelayerExecutes,

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { Pkcs11UriFault, parsePkcs11Uri } from '#core/protocol/pkcs11-uri'
+import { Pkcs11UriFault, parsePkcs11Uri } from '#protocol/pkcs11-uri'
 
 const percent = (bytes: Uint8Array) =>
   [...bytes].map((byte) => `%${byte.toString(16).padStart(2, '0')}`).join('')

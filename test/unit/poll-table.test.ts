@@ -1,9 +1,9 @@
 import { Chalk } from 'chalk'
 import { describe, expect, test } from 'vitest'
+import type { PolledStatus } from '#client/follow/status'
 import { openLive } from '#commands/terminal/live'
 import { createOutput } from '#commands/terminal/output'
 import { countsText, finalText, liveLines } from '#commands/terminal/poll-table'
-import type { PolledStatus } from '#core/client/follow/status'
 import { fakeContext } from '#support/cli'
 import { screenOf } from '#support/screen'
 

@@ -1,11 +1,11 @@
 import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 import { expect, onTestFinished, test } from 'vitest'
-import type { LoadedConfig } from '#core/host/config-file'
-import { holdDatabase } from '#core/host/held-store'
-import { createClosers } from '#core/io/closers'
-import { postgresDatabase } from '#core/io/postgres'
-import { type Machine, SqlError } from '#core/ports'
+import type { LoadedConfig } from '#host/config-file'
+import { holdDatabase } from '#host/held-store'
+import { createClosers } from '#io/closers'
+import { postgresDatabase } from '#io/postgres'
+import { type Machine, SqlError } from '#ports'
 
 const message = (type: string, body: Buffer | string) => {
   const bytes = Buffer.from(body)

@@ -2,9 +2,9 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { builtInProfile, profileNames, unconfirmedAmong } from '#core/chain/profiles'
-import { devAddresses } from '#core/devchain/dev-contracts'
-import { applySet, configuredContracts, parseConfig } from '#core/gateway/config'
+import { builtInProfile, profileNames, unconfirmedAmong } from '#chain/profiles'
+import { devAddresses } from '#devchain/dev-contracts'
+import { applySet, configuredContracts, parseConfig } from '#gateway/config'
 import { run, temporaryHome } from '#support/cli'
 
 const signedProposer = `0x${'5'.repeat(40)}`

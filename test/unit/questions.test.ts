@@ -1,10 +1,10 @@
 import { encodeAbiParameters, encodeFunctionResult, keccak256, stringToHex } from 'viem'
 import { describe, expect, test } from 'vitest'
-import { ooReporterAbi, oracleAbi, yesOrNoQuery } from '#core/chain/contracts'
-import { createRoundReader, type RegistryEntry, resolveRound } from '#core/chain/questions'
-import type { Contracts } from '#core/chain/round'
-import { type Chain, ChainError, type Hex } from '#core/ports'
-import type { Address } from '#core/protocol/schema'
+import { ooReporterAbi, oracleAbi, yesOrNoQuery } from '#chain/contracts'
+import { createRoundReader, type RegistryEntry, resolveRound } from '#chain/questions'
+import type { Contracts } from '#chain/round'
+import { type Chain, ChainError, type Hex } from '#ports'
+import type { Address } from '#protocol/schema'
 import { createFakeChain, type FakeChain } from '#support/fake-chain'
 import {
   ask,

@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import { decodeFunctionResult, parseAbi } from 'viem'
 import { expect, test } from 'vitest'
-import { readContract } from '#core/chain/reading'
-import { type Chain, ChainError, type Hex } from '#core/ports'
+import { readContract } from '#chain/reading'
+import { type Chain, ChainError, type Hex } from '#ports'
 
 const abi = parseAbi([
   'function amount() view returns (uint256)',

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { profileKeys, variableOf } from '#commands/session/settings'
 import { verbs } from '#commands/verbs'
-import { limits } from '#core/protocol/words'
+import { limits } from '#protocol/words'
 import { pageText, root } from '#support/readme'
 
 const readme = pageText('README.md')

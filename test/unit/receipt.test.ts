@@ -2,8 +2,8 @@ import { createPublicKey, generateKeyPairSync, sign, verify } from 'node:crypto'
 import fc from 'fast-check'
 import { httpbis } from 'http-message-signatures'
 import { expect, test } from 'vitest'
-import { systemHash } from '#core/io/clock'
-import { systemEd25519 } from '#core/io/ed25519'
+import { systemHash } from '#io/clock'
+import { systemEd25519 } from '#io/ed25519'
 import {
   base64UrlOf,
   digestHeader,
@@ -16,7 +16,7 @@ import {
   receiptSkewSeconds,
   type SignedAnswer,
   thumbprintOf,
-} from '#core/protocol/receipt'
+} from '#protocol/receipt'
 
 const created = 1_790_000_000
 const requestBody = '{"version":"v1"}'

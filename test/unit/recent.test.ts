@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest'
-import type { CandidateRef } from '#core/gateway/ledger/ledger'
-import { followRecent, type RecentDetail, recentKept } from '#core/gateway/status/recent'
-import { instant } from '#core/protocol/candidate'
-import type { FailureCode } from '#core/protocol/codes'
+import type { CandidateRef } from '#gateway/ledger/ledger'
+import { followRecent, type RecentDetail, recentKept } from '#gateway/status/recent'
+import { instant } from '#protocol/candidate'
+import type { FailureCode } from '#protocol/codes'
 import { failed } from '#support/candidates'
 import { createPipelineWorld, oneCandidate, type PipelineWorld } from '#support/pipeline-world'
 

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { createRecoveries, type RecoveryParts } from '#core/gateway/front/line'
-import type { RecoverPublicKey } from '#core/protocol/recovered'
+import { createRecoveries, type RecoveryParts } from '#gateway/front/line'
+import type { RecoverPublicKey } from '#protocol/recovered'
 
 const word = (n: number) => Uint8Array.of(n >> 8, n & 255)
 const recover: RecoverPublicKey = (digest, compact, parity) =>

@@ -1,10 +1,10 @@
 import { secp256k1 } from '@noble/curves/secp256k1'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { nativeCurve, probe } from '#core/io/native-curve'
-import type { Curve } from '#core/protocol/recovered'
-import { completeSignature, portableCurve, recoverWithNoble } from '#core/protocol/signature'
-import { fromHex, toHex } from '#core/protocol/witness'
+import { nativeCurve, probe } from '#io/native-curve'
+import type { Curve } from '#protocol/recovered'
+import { completeSignature, portableCurve, recoverWithNoble } from '#protocol/signature'
+import { fromHex, toHex } from '#protocol/witness'
 import { testSigner } from '#support/pipeline-world'
 
 const bytes32 = fc

@@ -1,9 +1,9 @@
 import { getAddress, recoverTransactionAddress, type TransactionSerializedEIP1559 } from 'viem'
 import { afterEach, describe, expect, test } from 'vitest'
-import { signTransaction } from '#core/gateway/executor/transaction'
-import { openRemoteSigner, type RemoteSigner } from '#core/io/remote-signer'
-import type { Hex } from '#core/ports'
-import { ProposerError } from '#core/protocol/errors'
+import { signTransaction } from '#gateway/executor/transaction'
+import { openRemoteSigner, type RemoteSigner } from '#io/remote-signer'
+import type { Hex } from '#ports'
+import { ProposerError } from '#protocol/errors'
 import { noncesOf, oneCandidate, testSigner } from '#support/pipeline-world'
 import { honestSigner, startWallet, type Wallet, type WalletAnswer } from '#support/wallet-server'
 

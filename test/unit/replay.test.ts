@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { authorize } from '#core/client/propose/authorize'
-import type { CurrentRound } from '#core/client/propose/round-over'
-import { replay, submitIntent, submitPayload } from '#core/client/propose/submission'
+import { authorize } from '#client/propose/authorize'
+import type { CurrentRound } from '#client/propose/round-over'
+import { replay, submitIntent, submitPayload } from '#client/propose/submission'
 import { makeWorld, type World } from '#support/client-world'
 import { refusal } from '#support/refusal'
 

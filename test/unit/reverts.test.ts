@@ -1,9 +1,9 @@
 import fc from 'fast-check'
 import { encodeErrorResult } from 'viem'
 import { expect, test } from 'vitest'
-import { causeOf, decodeRevert, type RevertContext, revertAbi } from '#core/chain/reverts'
-import type { Hex } from '#core/ports'
-import { failures } from '#core/protocol/codes'
+import { causeOf, decodeRevert, type RevertContext, revertAbi } from '#chain/reverts'
+import type { Hex } from '#ports'
+import { failures } from '#protocol/codes'
 import { reverts } from '#support/dev-chain-vectors'
 
 const cases = new Map(reverts.reverts.map((item) => [item.name, item]))

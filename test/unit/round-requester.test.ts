@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { yesOrNoQuery } from '#core/chain/contracts'
-import { roundRef } from '#core/chain/round'
-import { roundPins, type Trust } from '#core/client/trust/trust'
+import { yesOrNoQuery } from '#chain/contracts'
+import { roundRef } from '#chain/round'
+import { roundPins, type Trust } from '#client/trust/trust'
 import { pins } from '#support/scripted-gateway'
 
 const [first, second, reporter] = [

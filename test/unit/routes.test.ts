@@ -1,10 +1,10 @@
 import { hashTypedData, type TypedDataDefinition } from 'viem'
 import { describe, expect, test } from 'vitest'
 import * as z from 'zod/mini'
-import { gateLimits, lineLimits } from '#core/gateway/front/line'
-import { gatewayLimits } from '#core/gateway/gateway'
-import { BodyError } from '#core/protocol/call'
-import { openApiDocument } from '#core/protocol/openapi'
+import { gateLimits, lineLimits } from '#gateway/front/line'
+import { gatewayLimits } from '#gateway/gateway'
+import { BodyError } from '#protocol/call'
+import { openApiDocument } from '#protocol/openapi'
 import {
   Acknowledgement,
   BatchSigningDataAnswer,
@@ -13,10 +13,10 @@ import {
   CandidateStatus,
   Eligibility,
   SigningData,
-} from '#core/protocol/responses'
-import { recoverWithNoble } from '#core/protocol/signature'
-import { toHex } from '#core/protocol/witness'
-import { version } from '#core/protocol/words'
+} from '#protocol/responses'
+import { recoverWithNoble } from '#protocol/signature'
+import { toHex } from '#protocol/witness'
+import { version } from '#protocol/words'
 import { failed } from '#support/candidates'
 import {
   advanced,

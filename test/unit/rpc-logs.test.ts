@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { ChainError } from '#core/ports'
+import { ChainError } from '#ports'
 import {
   account,
   chainOf,

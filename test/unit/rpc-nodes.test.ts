@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { mayHold, mayMatch } from '#core/io/rpc/block-logs'
-import { ChainError, type Hex } from '#core/ports'
-import { toHex } from '#core/protocol/witness'
+import { mayHold, mayMatch } from '#io/rpc/block-logs'
+import { ChainError, type Hex } from '#ports'
+import { toHex } from '#protocol/witness'
 import { createTestClock } from '#support/front'
 import {
   account,

@@ -1,10 +1,10 @@
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
-import { createChain } from '#core/io/rpc/rpc'
-import { ChainError } from '#core/ports'
-import { quoteWords, withoutNodeWords } from '#core/protocol/node-words'
-import { refuse } from '#core/protocol/refusal'
+import { createChain } from '#io/rpc/rpc'
+import { ChainError } from '#ports'
+import { quoteWords, withoutNodeWords } from '#protocol/node-words'
+import { refuse } from '#protocol/refusal'
 import { openFront } from '#support/front'
 
 const secrets = [

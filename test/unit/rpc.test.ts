@@ -1,10 +1,10 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
-import { createChain, type RpcOptions } from '#core/io/rpc/rpc'
-import { chainErrorOf, revertDataOf } from '#core/io/rpc/rpc-errors'
-import type { Chain, ChainErrorKind } from '#core/ports'
-import { safeText } from '#core/protocol/node-words'
+import { createChain, type RpcOptions } from '#io/rpc/rpc'
+import { chainErrorOf, revertDataOf } from '#io/rpc/rpc-errors'
+import type { Chain, ChainErrorKind } from '#ports'
+import { safeText } from '#protocol/node-words'
 
 interface Request {
   readonly id: number

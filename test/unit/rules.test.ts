@@ -1,11 +1,11 @@
 import { concat, keccak256, numberToHex, stringToHex } from 'viem'
 import { describe, expect, test } from 'vitest'
-import { noRulesHash } from '#core/chain/constants'
-import { type Rules, rulesFrom } from '#core/chain/rules'
-import { newFold } from '#core/client/journal/fold'
-import type { JournalRecord } from '#core/client/journal/records'
-import { rulesStanding } from '#core/client/propose/rules'
-import type { Hex } from '#core/ports'
+import { noRulesHash } from '#chain/constants'
+import { type Rules, rulesFrom } from '#chain/rules'
+import { newFold } from '#client/journal/fold'
+import type { JournalRecord } from '#client/journal/records'
+import { rulesStanding } from '#client/propose/rules'
+import type { Hex } from '#ports'
 
 const posted = (timestamp: bigint, text: string) => ({ timestamp, update: stringToHex(text) })
 const bytesOf = (timestamp: bigint, text: string) =>

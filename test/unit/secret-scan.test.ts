@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { findSecrets, type Secret, urlCredentials } from '#core/client/support/secret-scan'
-import { concealing, urlSecrets } from '#core/protocol/url-secrets'
+import { findSecrets, type Secret, urlCredentials } from '#client/support/secret-scan'
+import { concealing, urlSecrets } from '#protocol/url-secrets'
 
 const secret = (text: string): readonly Secret[] => [{ kind: 'a password', text }]
 const id = `0x${'ab'.repeat(32)}`

@@ -1,11 +1,11 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import type { OnChainProposal } from '#core/chain/propose'
-import type { Round } from '#core/chain/round'
-import { deadFailure } from '#core/gateway/pipeline/closing'
-import { select } from '#core/gateway/pipeline/stand-ins'
-import { endingOf } from '#core/gateway/validation/round-end'
-import type { Candidate, Progress } from '#core/protocol/candidate'
+import type { OnChainProposal } from '#chain/propose'
+import type { Round } from '#chain/round'
+import { deadFailure } from '#gateway/pipeline/closing'
+import { select } from '#gateway/pipeline/stand-ins'
+import { endingOf } from '#gateway/validation/round-end'
+import type { Candidate, Progress } from '#protocol/candidate'
 
 const progressOf: Record<'received' | 'validated' | 'selected', Progress> = {
   received: { status: 'received' },

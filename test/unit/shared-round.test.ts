@@ -3,8 +3,8 @@
  * What is unique is the round, so that two of its questions never get two transactions (R3).
  */
 import { expect, test } from 'vitest'
-import { yesOrNoQuery } from '#core/chain/contracts'
-import type { Hex } from '#core/ports'
+import { yesOrNoQuery } from '#chain/contracts'
+import type { Hex } from '#ports'
 import { makeQuestion, sibling, signedBody, signedItem } from '#support/fake-view'
 import { adapter, fakeContracts, oracle, questionOf } from '#support/fake-world'
 import { openFront } from '#support/front'

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest'
-import { createHeadReads } from '#core/gateway/validation/head-reads'
-import { failedChange, failureOf } from '#core/gateway/validation/progress'
-import { type Chain, ChainError, type Hex } from '#core/ports'
-import { StorageError } from '#core/protocol/errors'
+import { createHeadReads } from '#gateway/validation/head-reads'
+import { failedChange, failureOf } from '#gateway/validation/progress'
+import { type Chain, ChainError, type Hex } from '#ports'
+import { StorageError } from '#protocol/errors'
 import { endow } from '#support/fake-chain'
 import {
   createPipelineWorld,

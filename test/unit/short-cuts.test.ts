@@ -1,7 +1,7 @@
 import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
 import { describe, expect, test } from 'vitest'
-import { carriedBy } from '#core/gateway/executor/transaction'
-import type { Hex } from '#core/ports'
+import { carriedBy } from '#gateway/executor/transaction'
+import type { Hex } from '#ports'
 import { endow, invalidateNonces, rivalProposes, setCustomBond } from '#support/fake-chain'
 import { bondRaw, fakeContracts } from '#support/fake-world'
 import {

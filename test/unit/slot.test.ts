@@ -6,9 +6,9 @@ import {
   next,
   type RecordedStatus,
   type SlotFacts,
-} from '#core/gateway/executor/slot'
-import type { Slot, SlotAttempt } from '#core/gateway/ledger/ledger'
-import type { ChainReceipt, Hex } from '#core/ports'
+} from '#gateway/executor/slot'
+import type { Slot, SlotAttempt } from '#gateway/ledger/ledger'
+import type { ChainReceipt, Hex } from '#ports'
 
 const hashOf = (n: number): Hex => `0x${String(n).padStart(64, '0')}`
 const attempt = (n: number, changes: Partial<SlotAttempt> = {}): SlotAttempt => ({

@@ -1,9 +1,9 @@
 import fc from 'fast-check'
 import { type Abi, keccak256, stringToHex } from 'viem'
 import { expect, test } from 'vitest'
-import { oracleAbi, tooEarlyPrice, yesOrNoQuery } from '#core/chain/contracts'
-import { StakeEvent, stakeEventOf, stakeFilter, stakeResultOf, stakesOf } from '#core/chain/stakes'
-import type { ChainLog, Hex } from '#core/ports'
+import { oracleAbi, tooEarlyPrice, yesOrNoQuery } from '#chain/contracts'
+import { StakeEvent, stakeEventOf, stakeFilter, stakeResultOf, stakesOf } from '#chain/stakes'
+import type { ChainLog, Hex } from '#ports'
 import { adapter, logOf, oracle, token } from '#support/fake-world'
 
 const wallet: Hex = `0x${'a1'.repeat(20)}`

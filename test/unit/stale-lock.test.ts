@@ -2,10 +2,10 @@ import { mkdtemp, rm, utimes } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
-import { systemRandom } from '#core/io/clock'
-import { systemFiles } from '#core/io/files'
-import { systemLiveness } from '#core/io/liveness'
-import { acquireLock } from '#core/storage/lock'
+import { systemRandom } from '#io/clock'
+import { systemFiles } from '#io/files'
+import { systemLiveness } from '#io/liveness'
+import { acquireLock } from '#storage/lock'
 
 test('R12, R13: a lock is judged by who listens, never by its age', async () => {
   const base = await mkdtemp(join(tmpdir(), 'lock-age-'))

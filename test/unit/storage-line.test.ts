@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { systemHash } from '#core/io/clock'
+import { systemHash } from '#io/clock'
 import {
   decodeLine,
   encodeData,
@@ -8,7 +8,7 @@ import {
   encodeLine,
   maxLineBytes,
   noCheck,
-} from '#core/storage/line'
+} from '#storage/line'
 
 const head = {
   previous: noCheck,

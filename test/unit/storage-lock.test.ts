@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { ProposerError } from '#core/protocol/errors'
-import { acquireLock, type Lock, readHolder } from '#core/storage/lock'
+import { ProposerError } from '#protocol/errors'
+import { acquireLock, type Lock, readHolder } from '#storage/lock'
 import { SimFiles, SimHost, seeded, seededRandom } from '#support/sim-files'
 
 const folder = '/data/store'

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
-import { systemHash } from '#core/io/clock'
-import type { Files } from '#core/ports'
-import { openLog } from '#core/storage/log'
+import { systemHash } from '#io/clock'
+import type { Files } from '#ports'
+import { openLog } from '#storage/log'
 import { folder, options } from '#support/sample-store'
 import { SimClock, SimFiles } from '#support/sim-files'
 

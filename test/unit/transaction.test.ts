@@ -10,10 +10,10 @@ import {
 } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import { describe, expect, test } from 'vitest'
-import { feesFor, readTransaction, signTransaction } from '#core/gateway/executor/transaction'
-import type { Signer } from '#core/ports'
-import { UsageError } from '#core/protocol/errors'
-import { lowercase } from '#core/protocol/words'
+import { feesFor, readTransaction, signTransaction } from '#gateway/executor/transaction'
+import type { Signer } from '#ports'
+import { UsageError } from '#protocol/errors'
+import { lowercase } from '#protocol/words'
 import { testSigner } from '#support/pipeline-world'
 
 const gwei = 10n ** 9n

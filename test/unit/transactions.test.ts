@@ -3,10 +3,10 @@ import {
   type PlannedTransaction,
   planTransactions,
   sendTransactions,
-} from '#core/client/wallet/transactions'
-import { signerFromKey } from '#core/io/keys'
-import type { Clock, Hex } from '#core/ports'
-import { InterruptedError, ProposerError } from '#core/protocol/errors'
+} from '#client/wallet/transactions'
+import { signerFromKey } from '#io/keys'
+import type { Clock, Hex } from '#ports'
+import { InterruptedError, ProposerError } from '#protocol/errors'
 import { createFakeChain, type FakeChain } from '#support/fake-chain'
 import { fakeContracts } from '#support/fake-world'
 

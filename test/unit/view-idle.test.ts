@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import type { Address } from '#core/protocol/schema'
+import type { Address } from '#protocol/schema'
 import { chainView } from '#support/chain-view'
 import { createFakeChain, createFakeClock } from '#support/fake-chain'
 import { ask, questionText } from '#support/fake-events'

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import { chainErrorOf } from '#core/io/rpc/rpc-errors'
-import type { Chain } from '#core/ports'
+import { chainErrorOf } from '#io/rpc/rpc-errors'
+import type { Chain } from '#ports'
 import { chainView } from '#support/chain-view'
 import { createFakeChain, createFakeClock } from '#support/fake-chain'
 import { ask, questionText, rivalProposes } from '#support/fake-events'

@@ -8,14 +8,14 @@ import {
   oracleV3Abi,
   topics,
   yesOrNoQuery,
-} from '#core/chain/contracts'
-import { type Implementation, implementationsOf } from '#core/chain/implementations'
-import { createRoundReader, type RegistryEntry } from '#core/chain/questions'
-import { readWhitelist } from '#core/gateway/validation/contract-reads'
-import { followedTopics } from '#core/gateway/view/logs'
-import type { LiveView } from '#core/gateway/view/view'
-import type { Hex } from '#core/ports'
-import type { Address } from '#core/protocol/schema'
+} from '#chain/contracts'
+import { type Implementation, implementationsOf } from '#chain/implementations'
+import { createRoundReader, type RegistryEntry } from '#chain/questions'
+import { readWhitelist } from '#gateway/validation/contract-reads'
+import { followedTopics } from '#gateway/view/logs'
+import type { LiveView } from '#gateway/view/view'
+import type { Hex } from '#ports'
+import type { Address } from '#protocol/schema'
 import { chainView } from '#support/chain-view'
 import {
   createFakeChain,

@@ -2,9 +2,9 @@ import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import { hashTypedData, keccak256, recoverAddress, stringToBytes } from 'viem'
 import { expect, test } from 'vitest'
-import type { Hex } from '#core/ports'
-import type { Address } from '#core/protocol/schema'
-import { recoverSigner } from '#core/protocol/signature'
+import type { Hex } from '#ports'
+import type { Address } from '#protocol/schema'
+import { recoverSigner } from '#protocol/signature'
 import {
   domainSeparator,
   encodedTypes,
@@ -19,7 +19,7 @@ import {
   witnessRound,
   witnessTypeString,
   witnessTypes,
-} from '#core/protocol/witness'
+} from '#protocol/witness'
 
 interface VectorCase {
   name: string

@@ -1,6 +1,6 @@
 /** `batch context`: the contexts of many questions, as `context` shows one (contract §6). */
 
-import { titleOf } from '../../core/chain/ancillary.js'
+import { titleOf } from '#chain/ancillary'
 import {
   type BatchSource,
   inputFault,
@@ -8,11 +8,11 @@ import {
   type PlacedId,
   placeText,
   readIds,
-} from '../../core/client/input/rows.js'
-import type { ContextResult } from '../../core/client/trust/context.js'
-import type { Trust } from '../../core/client/trust/trust.js'
-import { identifierHint, namedQuestion } from '../../core/protocol/market-url.js'
-import { answersText } from '../../core/protocol/outcome-words.js'
+} from '#client/input/rows'
+import type { ContextResult } from '#client/trust/context'
+import type { Trust } from '#client/trust/trust'
+import { identifierHint, namedQuestion } from '#protocol/market-url'
+import { answersText } from '#protocol/outcome-words'
 import { requesterFlag } from '../session/flags.js'
 import { contextGroups } from '../session/identify.js'
 import { unitsOf } from '../session/question.js'

@@ -1,6 +1,6 @@
 /** What went wrong with rows, grouped; holds no row (R17). */
-import { gravity } from '../../core/client/gateway/answer.js'
-import { type ExitCode, exit, InterruptedError, ProposerError } from '../../core/protocol/errors.js'
+import { gravity } from '#client/gateway/answer'
+import { type ExitCode, exit, InterruptedError, ProposerError } from '#protocol/errors'
 import { type Block, together } from '../terminal/output.js'
 import { counted, foldAround } from '../terminal/render.js'
 

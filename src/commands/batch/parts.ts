@@ -3,15 +3,10 @@
  * core needs.
  */
 
-import {
-  type BatchChecks,
-  type BatchCount,
-  checkBatch,
-  nonceHolder,
-} from '../../core/client/input/check.js'
-import { readBatch } from '../../core/client/input/input.js'
-import { type BatchSource, type InputFaults, newFaults } from '../../core/client/input/rows.js'
-import { knownQuestionId } from '../../core/client/propose/intent.js'
+import { type BatchChecks, type BatchCount, checkBatch, nonceHolder } from '#client/input/check'
+import { readBatch } from '#client/input/input'
+import { type BatchSource, type InputFaults, newFaults } from '#client/input/rows'
+import { knownQuestionId } from '#client/propose/intent'
 import {
   type Looked,
   lookAt,
@@ -19,8 +14,8 @@ import {
   type Spending,
   type SpendingSums,
   type Totals,
-} from '../../core/client/propose/look.js'
-import type { BatchParts } from '../../core/client/propose/plan.js'
+} from '#client/propose/look'
+import type { BatchParts } from '#client/propose/plan'
 import {
   type ContextSource,
   confirmByChain,
@@ -28,12 +23,12 @@ import {
   noNodeForRules,
   parseContext,
   rulesOfRound,
-} from '../../core/client/trust/context.js'
-import { checkContext, type Trust } from '../../core/client/trust/trust.js'
-import { systemCurve } from '../../core/io/keys.js'
-import type { Chain } from '../../core/ports.js'
-import { eventUrl } from '../../core/protocol/market-url.js'
-import { once } from '../../core/protocol/once.js'
+} from '#client/trust/context'
+import { checkContext, type Trust } from '#client/trust/trust'
+import { systemCurve } from '#io/keys'
+import type { Chain } from '#ports'
+import { eventUrl } from '#protocol/market-url'
+import { once } from '#protocol/once'
 import { commonTokens, flagged, givenAmount, pinnedToken, pinnedUnits } from '../session/amounts.js'
 import { isRequired, openChecker, requiredBy, tallyText } from '../session/checks.js'
 import {

@@ -3,26 +3,21 @@
  * code of the run (contract §6).
  */
 
-import { knownToken } from '../../core/chain/profiles.js'
-import type { QuestionFinding } from '../../core/client/check/findings.js'
-import type { GatewayClient } from '../../core/client/gateway/gateway-client.js'
-import type { BatchRow } from '../../core/client/input/input.js'
-import { placeText } from '../../core/client/input/rows.js'
-import { labelOf } from '../../core/client/journal/authorizations.js'
-import { asItemError } from '../../core/client/propose/outcome.js'
-import { sendable } from '../../core/client/propose/plan.js'
-import {
-  acknowledgedOf,
-  requireRules,
-  rulesStanding,
-  toldBy,
-} from '../../core/client/propose/rules.js'
-import { checkTerms } from '../../core/client/propose/terms.js'
-import { chainNow } from '../../core/client/trust/context.js'
-import { type ProposerError, UsageError } from '../../core/protocol/errors.js'
-import { answerText, keyNamed } from '../../core/protocol/outcome-words.js'
-import { outcomeOf, priceOf } from '../../core/protocol/proposal.js'
-import type { Address, OutcomeKey } from '../../core/protocol/schema.js'
+import { knownToken } from '#chain/profiles'
+import type { QuestionFinding } from '#client/check/findings'
+import type { GatewayClient } from '#client/gateway/gateway-client'
+import type { BatchRow } from '#client/input/input'
+import { placeText } from '#client/input/rows'
+import { labelOf } from '#client/journal/authorizations'
+import { asItemError } from '#client/propose/outcome'
+import { sendable } from '#client/propose/plan'
+import { acknowledgedOf, requireRules, rulesStanding, toldBy } from '#client/propose/rules'
+import { checkTerms } from '#client/propose/terms'
+import { chainNow } from '#client/trust/context'
+import { type ProposerError, UsageError } from '#protocol/errors'
+import { answerText, keyNamed } from '#protocol/outcome-words'
+import { outcomeOf, priceOf } from '#protocol/proposal'
+import type { Address, OutcomeKey } from '#protocol/schema'
 import { findingLine } from '../session/checks.js'
 import type { Context } from '../terminal/context.js'
 import { table, together } from '../terminal/output.js'

@@ -1,12 +1,8 @@
 /** What became of a row of a batch, for programs and for people. */
-import type { PolledCandidate } from '../../core/client/follow/follow.js'
-import {
-  answerOf,
-  executedText,
-  type JournaledAuthorization,
-} from '../../core/client/journal/authorizations.js'
-import type { RowResult } from '../../core/client/propose/batch.js'
-import { FailedError, PendingError, UnavailableError } from '../../core/protocol/errors.js'
+import type { PolledCandidate } from '#client/follow/follow'
+import { answerOf, executedText, type JournaledAuthorization } from '#client/journal/authorizations'
+import type { RowResult } from '#client/propose/batch'
+import { FailedError, PendingError, UnavailableError } from '#protocol/errors'
 import { outOfBandData, settledData } from '../session/rounds.js'
 import { counted } from '../terminal/render.js'
 

@@ -2,18 +2,14 @@
  * The flow of `batch submit` and `run`: sends an input, sends once more what stays unknown, follows,
  * and tells what became of it (contract §6, §9).
  */
-import {
-  type BatchPolled,
-  followBatch,
-  type PolledCandidate,
-} from '../../core/client/follow/follow.js'
-import { gravest } from '../../core/client/gateway/answer.js'
-import type { BatchRow } from '../../core/client/input/input.js'
-import { placeText } from '../../core/client/input/rows.js'
-import { type RowResult, submitBatch } from '../../core/client/propose/batch.js'
-import { addTotal } from '../../core/client/propose/look.js'
-import { InterruptedError, PendingError, ProposerError } from '../../core/protocol/errors.js'
-import type { Address } from '../../core/protocol/schema.js'
+import { type BatchPolled, followBatch, type PolledCandidate } from '#client/follow/follow'
+import { gravest } from '#client/gateway/answer'
+import type { BatchRow } from '#client/input/input'
+import { placeText } from '#client/input/rows'
+import { type RowResult, submitBatch } from '#client/propose/batch'
+import { addTotal } from '#client/propose/look'
+import { InterruptedError, PendingError, ProposerError } from '#protocol/errors'
+import type { Address } from '#protocol/schema'
 import { followMany } from '../session/follow.js'
 import { collector } from '../session/rounds.js'
 import type { Session } from '../session/session.js'

@@ -1,5 +1,5 @@
 /** The input of a batch: a file, a pipe or stdin, read once. */
-import { type BatchSource, batchFormats, inputLimits } from '../../core/client/input/rows.js'
+import { type BatchSource, batchFormats, inputLimits } from '#client/input/rows'
 import { readInput } from '../session/inputs.js'
 import type { Context } from '../terminal/context.js'
 

@@ -1,10 +1,10 @@
 /** `batch status`: many candidates at once (spec §4.2 rules 6 and 7). */
 
-import { followBatch, type PolledCandidate } from '../../core/client/follow/follow.js'
-import { gravest } from '../../core/client/gateway/answer.js'
-import { type BatchSource, inputFault, type Place, readIds } from '../../core/client/input/rows.js'
-import { PendingError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
-import { isCandidateId } from '../../core/protocol/words.js'
+import { followBatch, type PolledCandidate } from '#client/follow/follow'
+import { gravest } from '#client/gateway/answer'
+import { type BatchSource, inputFault, type Place, readIds } from '#client/input/rows'
+import { PendingError, UnavailableError, UsageError } from '#protocol/errors'
+import { isCandidateId } from '#protocol/words'
 import { executorFlags } from '../session/flags.js'
 import { followMany } from '../session/follow.js'
 import { sessionVerb } from '../session/session.js'

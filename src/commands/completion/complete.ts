@@ -3,7 +3,7 @@
  * something is amiss: the command itself will tell it.
  */
 import type { Argument, Command, Option } from 'commander'
-import type { ExitCode } from '../../core/protocol/errors.js'
+import type { ExitCode } from '#protocol/errors'
 import type { GlobalFlags } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 import { standInOf } from '../terminal/verb.js'

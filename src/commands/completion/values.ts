@@ -4,12 +4,12 @@
  * and proves nothing. No signature and no URL leaves here (R5).
  */
 import { statSync } from 'node:fs'
-import { type JournaledAuthorization, stateOf } from '../../core/client/journal/authorizations.js'
-import { newFold } from '../../core/client/journal/fold.js'
-import type { JournalRecord } from '../../core/client/journal/records.js'
-import { homePaths } from '../../core/io/home.js'
-import type { PreferenceTree } from '../../core/io/preferences.js'
-import type { Files } from '../../core/ports.js'
+import { type JournaledAuthorization, stateOf } from '#client/journal/authorizations'
+import { newFold } from '#client/journal/fold'
+import type { JournalRecord } from '#client/journal/records'
+import { homePaths } from '#io/home'
+import type { PreferenceTree } from '#io/preferences'
+import type { Files } from '#ports'
 import {
   type GlobalFlags,
   preferenceTree,
@@ -74,7 +74,7 @@ async function jsonNames(files: Files, folder: string): Promise<string[]> {
 }
 
 async function profiles(files: Files, home: string, tree: PreferenceTree): Promise<Value[]> {
-  const { profileNames } = await import('../../core/chain/profiles.js')
+  const { profileNames } = await import('#chain/profiles')
   const stored = isRecord(tree.profiles) ? Object.keys(tree.profiles) : []
   const pinned = await jsonNames(files, `${home}/trust`)
   const named = new Map<string, string>(profileNames.map((name) => [name, 'built in']))

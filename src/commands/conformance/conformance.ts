@@ -1,18 +1,12 @@
 /** `conformance <url>`: named checks of the service spec against any gateway (contract §6). */
 import { basename, dirname, join } from 'node:path'
-import { planBatch } from '../../core/client/budget/forecast.js'
-import { createBench } from '../../core/conformance/bench.js'
-import {
-  type CheckResult,
-  itemsOf,
-  rules,
-  rulesNamed,
-  runRules,
-} from '../../core/conformance/run.js'
-import { unseenRules } from '../../core/conformance/unseen.js'
-import { fromCwd } from '../../core/io/home.js'
-import { RejectedError, UsageError } from '../../core/protocol/errors.js'
-import { publishText } from '../../core/storage/durable.js'
+import { planBatch } from '#client/budget/forecast'
+import { createBench } from '#conformance/bench'
+import { type CheckResult, itemsOf, rules, rulesNamed, runRules } from '#conformance/run'
+import { unseenRules } from '#conformance/unseen'
+import { fromCwd } from '#io/home'
+import { RejectedError, UsageError } from '#protocol/errors'
+import { publishText } from '#storage/durable'
 import { type RunStep, withDevGateway } from '../hosting/dev-gateway.js'
 import { confirm } from '../session/inputs.js'
 import { type Session, withSession } from '../session/session.js'
@@ -239,7 +233,7 @@ async function writeJunit(context: Context, file: string, text: string) {
   const path = fromCwd(context.cwd, file)
   await publishText(context.files, dirname(path), basename(path), text)
   // Our files are ours alone, but a report is collected by whoever runs the pipeline.
-  const { readableByUmask } = await import('../../core/io/files.js')
+  const { readableByUmask } = await import('#io/files')
   await readableByUmask(path)
 }
 

@@ -1,20 +1,16 @@
 /** What a run of the checks works with: gateway, wallets, questions, and what it may do. */
 import * as z from 'zod'
-import { withBudget } from '../../core/client/budget/budgeted-client.js'
-import type { Planner } from '../../core/client/budget/planner.js'
-import { createGatewayClient, parseBaseUrl } from '../../core/client/gateway/gateway-client.js'
-import {
-  type Trust as Pins,
-  pinnedQuestionId,
-  unpinnedSlug,
-} from '../../core/client/trust/trust.js'
-import { Trust } from '../../core/client/trust/trust-file.js'
-import type { BenchParts, Bet } from '../../core/conformance/bench.js'
-import { createProbe } from '../../core/conformance/probe.js'
-import { systemEd25519 } from '../../core/io/ed25519.js'
-import type { Signer } from '../../core/ports.js'
-import { UsageError } from '../../core/protocol/errors.js'
-import { Bytes32 } from '../../core/protocol/schema.js'
+import { withBudget } from '#client/budget/budgeted-client'
+import type { Planner } from '#client/budget/planner'
+import { createGatewayClient, parseBaseUrl } from '#client/gateway/gateway-client'
+import { type Trust as Pins, pinnedQuestionId, unpinnedSlug } from '#client/trust/trust'
+import { Trust } from '#client/trust/trust-file'
+import type { BenchParts, Bet } from '#conformance/bench'
+import { createProbe } from '#conformance/probe'
+import { systemEd25519 } from '#io/ed25519'
+import type { Signer } from '#ports'
+import { UsageError } from '#protocol/errors'
+import { Bytes32 } from '#protocol/schema'
 import { givenAmount, pinnedUnits } from '../session/amounts.js'
 import { executorFlags, signerFlags } from '../session/flags.js'
 import { identify } from '../session/identify.js'
@@ -203,12 +199,12 @@ function questionsOf(
 
 /** Made for this run and forgotten with it: its wallet is on no list and holds nothing. */
 async function throwawayWallet({ ports }: Session): Promise<Signer> {
-  const { signerFromKey } = await import('../../core/io/keys.js')
+  const { signerFromKey } = await import('#io/keys')
   return signerFromKey(ports.random.bytes(32))
 }
 
 async function devWallets({ dev }: ReadyLine): Promise<readonly Signer[]> {
-  const { parseKey, signerFromKey } = await import('../../core/io/keys.js')
+  const { parseKey, signerFromKey } = await import('#io/keys')
   return dev.accounts
     .filter(({ role }) => role === 'proposer')
     .map(({ private_key }) => signerFromKey(parseKey(private_key, 'the ready line')))

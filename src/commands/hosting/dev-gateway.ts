@@ -2,11 +2,11 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { DevDescription } from '../../core/devchain/dev-chain.js'
-import { configure } from '../../core/host/config-file.js'
-import { createClosers } from '../../core/io/closers.js'
-import { UnavailableError } from '../../core/protocol/errors.js'
-import { programVersion } from '../../core/protocol/version.js'
+import type { DevDescription } from '#devchain/dev-chain'
+import { configure } from '#host/config-file'
+import { createClosers } from '#io/closers'
+import { UnavailableError } from '#protocol/errors'
+import { programVersion } from '#protocol/version'
 import type { Context } from '../terminal/context.js'
 
 export interface DevGateway {
@@ -46,8 +46,8 @@ export async function withDevGateway(
   try {
     const folder = await mkdtemp(join(tmpdir(), `proposer-${verb}-`))
     closers.add(() => rm(folder, { recursive: true, force: true }))
-    const { startDevChain } = await import('../../core/devchain/dev-chain.js')
-    const { writeDevFolder } = await import('../../core/devchain/dev-folder.js')
+    const { startDevChain } = await import('#devchain/dev-chain')
+    const { writeDevFolder } = await import('#devchain/dev-folder')
     const chain = await step(
       'chain',
       () =>
@@ -63,7 +63,7 @@ export async function withDevGateway(
       'gateway',
       async () => {
         await writeDevFolder(folder, chain.description)
-        const { startServer } = await import('../../core/host/server.js')
+        const { startServer } = await import('#host/server')
         const changes = { assignments, port: 0 }
         const loaded = await configure(machine, join(folder, 'gateway.json'), changes)
         const opened = await startServer(machine, loaded, {

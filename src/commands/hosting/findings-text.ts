@@ -1,5 +1,5 @@
 /** Findings of checks as people read them (contract §6). */
-import type { Finding } from '../../core/checks/finding.js'
+import type { Finding } from '#checks/finding'
 import type { Context } from '../terminal/context.js'
 import type { Screen } from '../terminal/output.js'
 import { fold } from '../terminal/render.js'

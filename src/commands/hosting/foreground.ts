@@ -1,5 +1,5 @@
 /** What `serve`, `devchain` and `demo` share: they stay in the foreground until told to end. */
-import { UsageError } from '../../core/protocol/errors.js'
+import { UsageError } from '#protocol/errors'
 import type { Output } from '../terminal/output.js'
 import { fold, shellWord, visible } from '../terminal/render.js'
 

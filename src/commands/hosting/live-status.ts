@@ -3,10 +3,10 @@
  * once a second.
  */
 import type { ChalkInstance } from 'chalk'
-import { coinOf } from '../../core/chain/profiles.js'
-import { changesKept } from '../../core/host/activity.js'
-import type { StatusDocument } from '../../core/host/status-document.js'
-import { rpcClasses, type StateLine } from '../../core/protocol/vitals.js'
+import { coinOf } from '#chain/profiles'
+import { changesKept } from '#host/activity'
+import type { StatusDocument } from '#host/status-document'
+import { rpcClasses, type StateLine } from '#protocol/vitals'
 import { backOver, framed, withoutColour } from '../terminal/live.js'
 import { ageText, fold, visible } from '../terminal/render.js'
 

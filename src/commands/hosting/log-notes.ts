@@ -1,7 +1,7 @@
 /** Where stderr is kept as a log, every line of it is JSON, whoever writes it (robustness §5). */
-import type { Clock } from '../../core/ports.js'
-import { UsageError } from '../../core/protocol/errors.js'
-import { type LogLevel, logFrame, logLevels } from '../../core/protocol/log-level.js'
+import type { Clock } from '#ports'
+import { UsageError } from '#protocol/errors'
+import { type LogLevel, logFrame, logLevels } from '#protocol/log-level'
 import type { Output } from '../terminal/output.js'
 import { jsonText } from '../terminal/render.js'
 

@@ -1,5 +1,5 @@
 /** The live view on the terminal of stderr. */
-import type { LogSink } from '../../core/io/serving/logs.js'
+import type { LogSink } from '#io/serving/logs'
 import type { Context } from '../terminal/context.js'
 import { terminalSize } from '../terminal/output.js'
 import type { LiveStatus } from './live-status.js'
@@ -25,7 +25,7 @@ export async function openStatus({
   if (!output.notesAreTerminal || env.TERM === 'dumb') return undefined
   const [{ createLiveStatus }, { createBufferedWriter, terminalOfStderr }] = await Promise.all([
     import('./live-status.js'),
-    import('../../core/io/serving/buffered-writer.js'),
+    import('#io/serving/buffered-writer'),
   ])
   const writer = createBufferedWriter(terminalOfStderr())
   const status = createLiveStatus({

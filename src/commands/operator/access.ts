@@ -2,11 +2,11 @@
  * How an operator's command reaches a store. Looking opens it read-only whoever holds it (R24).
  * Acting goes through the gateway that serves it.
  */
-import type { RegistryEntry } from '../../core/chain/questions.js'
-import type { Ledger } from '../../core/gateway/ledger/ledger.js'
-import { openSharedStore, openStore } from '../../core/gateway/ledger/open-store.js'
-import { type ActName, type ActResult, defaultReason } from '../../core/gateway/operator/acts.js'
-import { shownRegistry } from '../../core/gateway/operator/registry.js'
+import type { RegistryEntry } from '#chain/questions'
+import type { Ledger } from '#gateway/ledger/ledger'
+import { openSharedStore, openStore } from '#gateway/ledger/open-store'
+import { type ActName, type ActResult, defaultReason } from '#gateway/operator/acts'
+import { shownRegistry } from '#gateway/operator/registry'
 import {
   adminTokenFile,
   expectedChain,
@@ -15,17 +15,17 @@ import {
   registryOf,
   type StorePlace,
   settingsOf,
-} from '../../core/host/config-file.js'
-import { genesisOf } from '../../core/host/gateway-host.js'
-import { folderBytes, readPlaced } from '../../core/host/held-store.js'
-import { operatorServiceOfChain, type ServedStore } from '../../core/host/operator-service.js'
-import { createClosers } from '../../core/io/closers.js'
-import { requireLocalDisk } from '../../core/io/files.js'
-import { fromCwd } from '../../core/io/home.js'
-import { StorageError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
-import { acquireLock, holderText, type LockHolder, readHolder } from '../../core/storage/lock.js'
-import { requireTables } from '../../core/storage/postgres/schema.js'
-import type { StoredRecord } from '../../core/storage/record-log.js'
+} from '#host/config-file'
+import { genesisOf } from '#host/gateway-host'
+import { folderBytes, readPlaced } from '#host/held-store'
+import { operatorServiceOfChain, type ServedStore } from '#host/operator-service'
+import { createClosers } from '#io/closers'
+import { requireLocalDisk } from '#io/files'
+import { fromCwd } from '#io/home'
+import { StorageError, UnavailableError, UsageError } from '#protocol/errors'
+import { acquireLock, holderText, type LockHolder, readHolder } from '#storage/lock'
+import { requireTables } from '#storage/postgres/schema'
+import type { StoredRecord } from '#storage/record-log'
 import { timeoutMs } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 import { showDryRun } from '../terminal/dry-run.js'

@@ -3,24 +3,20 @@
  * transactions are never shown (R5).
  */
 import * as z from 'zod/mini'
-import { coinOf } from '../../core/chain/profiles.js'
-import { createRoundReader, type RegistryEntry } from '../../core/chain/questions.js'
-import type { Round } from '../../core/chain/round.js'
-import { configuredContracts } from '../../core/gateway/config.js'
-import { explain, type ServiceState } from '../../core/gateway/status/explanation.js'
-import {
-  type CandidateRow,
-  candidateRow,
-  createReceipts,
-} from '../../core/gateway/status/listing.js'
-import { createTimeline } from '../../core/gateway/status/timeline.js'
-import { expectedChain } from '../../core/host/config-file.js'
-import { ChainError, type Hex } from '../../core/ports.js'
-import { givenAddress } from '../../core/protocol/address.js'
-import { RejectedError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
-import { answerText, labelIn } from '../../core/protocol/outcome-words.js'
-import { isQuestionId } from '../../core/protocol/words.js'
-import { holderText, type LockHolder } from '../../core/storage/lock.js'
+import { coinOf } from '#chain/profiles'
+import { createRoundReader, type RegistryEntry } from '#chain/questions'
+import type { Round } from '#chain/round'
+import { configuredContracts } from '#gateway/config'
+import { explain, type ServiceState } from '#gateway/status/explanation'
+import { type CandidateRow, candidateRow, createReceipts } from '#gateway/status/listing'
+import { createTimeline } from '#gateway/status/timeline'
+import { expectedChain } from '#host/config-file'
+import { ChainError, type Hex } from '#ports'
+import { givenAddress } from '#protocol/address'
+import { RejectedError, UnavailableError, UsageError } from '#protocol/errors'
+import { answerText, labelIn } from '#protocol/outcome-words'
+import { isQuestionId } from '#protocol/words'
+import { holderText, type LockHolder } from '#storage/lock'
 import { wholeNumber } from '../hosting/foreground.js'
 import { listFlags, sinceMs } from '../session/flags.js'
 import { colours } from '../terminal/candidate-text.js'

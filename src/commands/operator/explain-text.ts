@@ -2,8 +2,8 @@
  * An explanation for people: a head, one line or a few for each thing that happened, and what comes
  * next.
  */
-import type { ExplainedEvent, Explanation } from '../../core/gateway/status/explanation.js'
-import { answerText } from '../../core/protocol/outcome-words.js'
+import type { ExplainedEvent, Explanation } from '#gateway/status/explanation'
+import { answerText } from '#protocol/outcome-words'
 import { colours, headText } from '../terminal/candidate-text.js'
 import type { Output } from '../terminal/output.js'
 import { amountText, dateText, fields, fold, timeText, visible } from '../terminal/render.js'

@@ -1,7 +1,7 @@
 /** What `operator list` and `operator questions list` show (contract §6, §7). */
-import { createDecisions, type OperatorDecision } from '../../core/gateway/status/listing.js'
-import { registryOf } from '../../core/host/config-file.js'
-import { instant } from '../../core/protocol/candidate.js'
+import { createDecisions, type OperatorDecision } from '#gateway/status/listing'
+import { registryOf } from '#host/config-file'
+import { instant } from '#protocol/candidate'
 import { wholeNumber } from '../hosting/foreground.js'
 import { listFlags, sinceMs } from '../session/flags.js'
 import { table } from '../terminal/output.js'

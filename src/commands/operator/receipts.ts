@@ -1,10 +1,10 @@
 /** `operator receipts`: the keys that answers are signed with (contract §9). */
-import { receiptKeyFile } from '../../core/host/receipts.js'
-import { newReceiptKey, readReceiptKeys, writeReceiptKeys } from '../../core/io/receipt-keys.js'
-import { instant } from '../../core/protocol/candidate.js'
-import { durationMs } from '../../core/protocol/duration.js'
-import { UsageError } from '../../core/protocol/errors.js'
-import { jwkOf } from '../../core/protocol/receipt.js'
+import { receiptKeyFile } from '#host/receipts'
+import { newReceiptKey, readReceiptKeys, writeReceiptKeys } from '#io/receipt-keys'
+import { instant } from '#protocol/candidate'
+import { durationMs } from '#protocol/duration'
+import { UsageError } from '#protocol/errors'
+import { jwkOf } from '#protocol/receipt'
 import { dryRunFlag } from '../terminal/dry-run.js'
 import { act, look, type Site, saidFlags, saidOf, siteVerb } from './access.js'
 

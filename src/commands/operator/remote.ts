@@ -3,9 +3,9 @@
  * store's lock names.
  */
 import * as z from 'zod/mini'
-import { type ActName, type ActResult, leaderResignName } from '../../core/gateway/operator/acts.js'
-import { proofPath, readAdminToken, tokenProof } from '../../core/io/serving/admin-token.js'
-import { TransportError } from '../../core/ports.js'
+import { type ActName, type ActResult, leaderResignName } from '#gateway/operator/acts'
+import { proofPath, readAdminToken, tokenProof } from '#io/serving/admin-token'
+import { TransportError } from '#ports'
 import {
   ConflictError,
   type ProposerError,
@@ -14,9 +14,9 @@ import {
   UnauthorizedError,
   UnavailableError,
   UncertainError,
-} from '../../core/protocol/errors.js'
-import { networkFault } from '../../core/protocol/network-words.js'
-import { hexOf } from '../../core/storage/durable.js'
+} from '#protocol/errors'
+import { networkFault } from '#protocol/network-words'
+import { hexOf } from '#storage/durable'
 import type { Context } from '../terminal/context.js'
 
 const Names = z.array(z.string())

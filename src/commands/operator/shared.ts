@@ -1,21 +1,21 @@
 /** What is about a store in PostgreSQL and its gateways (contract §9). */
-import { defaultReason } from '../../core/gateway/operator/acts.js'
-import { adminTokenFile, seenFile, storeFolder } from '../../core/host/config-file.js'
-import type { SqlDatabase } from '../../core/ports.js'
-import { instant } from '../../core/protocol/candidate.js'
-import { ProposerError, StorageError, UsageError } from '../../core/protocol/errors.js'
-import { joinPath } from '../../core/storage/durable.js'
-import { endLease, leaseOf } from '../../core/storage/postgres/leadership.js'
-import { endAndGroup, lossSince } from '../../core/storage/postgres/log-state.js'
-import { isGone, membersOf, type SeenMember } from '../../core/storage/postgres/members.js'
+import { defaultReason } from '#gateway/operator/acts'
+import { adminTokenFile, seenFile, storeFolder } from '#host/config-file'
+import type { SqlDatabase } from '#ports'
+import { instant } from '#protocol/candidate'
+import { ProposerError, StorageError, UsageError } from '#protocol/errors'
+import { joinPath } from '#storage/durable'
+import { endLease, leaseOf } from '#storage/postgres/leadership'
+import { endAndGroup, lossSince } from '#storage/postgres/log-state'
+import { isGone, membersOf, type SeenMember } from '#storage/postgres/members'
 import {
   openStoreTables,
   requireTables,
   schemaVersion,
   upgradeTables,
-} from '../../core/storage/postgres/schema.js'
-import { readSeen, type SeenEnd } from '../../core/storage/postgres/seen.js'
-import { openQueries, type Queries } from '../../core/storage/postgres/session.js'
+} from '#storage/postgres/schema'
+import { readSeen, type SeenEnd } from '#storage/postgres/seen'
+import { openQueries, type Queries } from '#storage/postgres/session'
 import type { Context } from '../terminal/context.js'
 import { dryRunFlag, showDryRun } from '../terminal/dry-run.js'
 import { ageText, counted, fold } from '../terminal/render.js'

@@ -1,7 +1,7 @@
 /** `operator status` and `operator top`: the live view of `serve`, from its admin listener. */
-import { parseStatus, type StatusDocument } from '../../core/host/status-document.js'
-import { exit, ProposerError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
-import { holderText, readHolder } from '../../core/storage/lock.js'
+import { parseStatus, type StatusDocument } from '#host/status-document'
+import { exit, ProposerError, UnavailableError, UsageError } from '#protocol/errors'
+import { holderText, readHolder } from '#storage/lock'
 import type { LiveStatus } from '../hosting/live-status.js'
 import { openStatus } from '../hosting/terminal-status.js'
 import type { Context } from '../terminal/context.js'

@@ -1,26 +1,26 @@
 /** `operator store verify`, `copy`, `backup` and `repair` (contract §6, robustness §2). */
-import { inspectSharedStore, storeLog } from '../../core/gateway/ledger/open-store.js'
-import { foldLedger } from '../../core/gateway/ledger/store.js'
-import { defaultReason } from '../../core/gateway/operator/acts.js'
-import { createAudit } from '../../core/gateway/operator/audit.js'
-import { loadConfig, type StorePlace, storeFolder } from '../../core/host/config-file.js'
-import { requireLocalDisk } from '../../core/io/files.js'
-import { fromCwd } from '../../core/io/home.js'
-import { readStoreUrl } from '../../core/io/key-files.js'
-import { StorageError, UsageError } from '../../core/protocol/errors.js'
-import { hasPassword, isDatabaseUrl, isStorePlace } from '../../core/protocol/url-secrets.js'
+import { inspectSharedStore, storeLog } from '#gateway/ledger/open-store'
+import { foldLedger } from '#gateway/ledger/store'
+import { defaultReason } from '#gateway/operator/acts'
+import { createAudit } from '#gateway/operator/audit'
+import { loadConfig, type StorePlace, storeFolder } from '#host/config-file'
+import { requireLocalDisk } from '#io/files'
+import { fromCwd } from '#io/home'
+import { readStoreUrl } from '#io/key-files'
+import { StorageError, UsageError } from '#protocol/errors'
+import { hasPassword, isDatabaseUrl, isStorePlace } from '#protocol/url-secrets'
 import {
   type CopySource,
   type CopyTarget,
   copyRecords,
   openFolderSource,
   openFolderTarget,
-} from '../../core/storage/copy.js'
-import { joinPath, namesIn } from '../../core/storage/durable.js'
-import { inspectLog, lossOf } from '../../core/storage/inspect.js'
-import { acquireLock, readHolder } from '../../core/storage/lock.js'
-import { openDatabaseSource, openDatabaseTarget } from '../../core/storage/postgres/copy.js'
-import { schemaVersion } from '../../core/storage/postgres/schema.js'
+} from '#storage/copy'
+import { joinPath, namesIn } from '#storage/durable'
+import { inspectLog, lossOf } from '#storage/inspect'
+import { acquireLock, readHolder } from '#storage/lock'
+import { openDatabaseSource, openDatabaseTarget } from '#storage/postgres/copy'
+import { schemaVersion } from '#storage/postgres/schema'
 import type { Context } from '../terminal/context.js'
 import { dryRunFlag } from '../terminal/dry-run.js'
 import { counted } from '../terminal/render.js'

@@ -1,10 +1,10 @@
 /** Amounts of flags, variables and profiles in raw units (contract §9). */
-import { coinOf, knownToken } from '../../core/chain/profiles.js'
-import { tokenIn } from '../../core/client/trust/context.js'
-import type { Trust } from '../../core/client/trust/trust.js'
-import type { Chain } from '../../core/ports.js'
-import { parseAmount, type TokenUnits, toRaw } from '../../core/protocol/amount.js'
-import type { Address } from '../../core/protocol/schema.js'
+import { coinOf, knownToken } from '#chain/profiles'
+import { tokenIn } from '#client/trust/context'
+import type { Trust } from '#client/trust/trust'
+import type { Chain } from '#ports'
+import { parseAmount, type TokenUnits, toRaw } from '#protocol/amount'
+import type { Address } from '#protocol/schema'
 import type { Context } from '../terminal/context.js'
 import { parseJson, readInput } from './inputs.js'
 import type { Session } from './session.js'
@@ -101,9 +101,9 @@ async function chainTokens(
   trust: Trust,
 ): Promise<(address: Address) => Promise<TokenUnits>> {
   const [{ pinnedHeads }, { readToken }, { onChain }] = await Promise.all([
-    import('../../core/client/funds/funds.js'),
-    import('../../core/chain/questions.js'),
-    import('../../core/chain/unavailable.js'),
+    import('#client/funds/funds'),
+    import('#chain/questions'),
+    import('#chain/unavailable'),
   ])
   const { latest } = await pinnedHeads(chain, trust)
   return (address) => onChain(() => readToken(chain, address, latest.number))

@@ -1,12 +1,12 @@
 /** Findings before a signature, for the verbs that sign and for `check` (contract §9). */
-import type { Checker, MarketReads } from '../../core/client/check/checker.js'
+import type { Checker, MarketReads } from '#client/check/checker'
 import {
   checkRefusal,
   type QuestionFinding,
   type Required,
   type Thresholds,
-} from '../../core/client/check/findings.js'
-import type { Markets } from '../../core/ports.js'
+} from '#client/check/findings'
+import type { Markets } from '#ports'
 import { counted } from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
 import type { checkFlags } from './flags.js'
@@ -28,7 +28,7 @@ export async function openChecker(session: Session, clock: Checking['clock']): P
     session.trust(),
     session.chain(),
     session.markets(),
-    import('../../core/client/check/checker.js'),
+    import('#client/check/checker'),
   ])
   return newChecker({ trust, clock, chain, markets: markets && limited(markets), thresholds })
 }
@@ -43,7 +43,7 @@ function limited(markets: Markets): MarketReads {
     market: (slug, signal) => markets.market(slug, within(signal)),
   }
 }
-type Checking = Parameters<typeof import('../../core/client/check/checker.js').newChecker>[0]
+type Checking = Parameters<typeof import('#client/check/checker').newChecker>[0]
 
 export function thresholdsOf(settings: Settings): Thresholds {
   return {

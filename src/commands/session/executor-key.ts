@@ -1,6 +1,6 @@
 /** The executor's key as the command line names it (contract §7). */
-import type { CheckedKeySource } from '../../core/host/executor-key.js'
-import { fromCwd } from '../../core/io/home.js'
+import type { CheckedKeySource } from '#host/executor-key'
+import { fromCwd } from '#io/home'
 import type { Context } from '../terminal/context.js'
 import type { FlagsOf } from '../terminal/verb.js'
 import type { executorFlags } from './flags.js'

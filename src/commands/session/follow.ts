@@ -5,16 +5,16 @@ import {
   type PollResult,
   type PollWait,
   pollCandidates,
-} from '../../core/client/follow/follow.js'
-import type { PollParts } from '../../core/client/follow/look.js'
+} from '#client/follow/follow'
+import type { PollParts } from '#client/follow/look'
 import {
   changedAt,
   type PolledStatus,
   type PollTarget,
   type Stage,
   stageTimeOf,
-} from '../../core/client/follow/status.js'
-import { instant } from '../../core/protocol/candidate.js'
+} from '#client/follow/status'
+import { instant } from '#protocol/candidate'
 import type { Context } from '../terminal/context.js'
 import type { Live } from '../terminal/live.js'
 import { waitText } from '../terminal/output.js'

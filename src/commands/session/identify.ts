@@ -1,15 +1,15 @@
 /** What users call questions (contract §9, Identifiers). */
-import { titleOf } from '../../core/chain/ancillary.js'
-import type { Round } from '../../core/chain/round.js'
-import { onChain } from '../../core/chain/unavailable.js'
-import { inGroups } from '../../core/client/input/rows.js'
-import { knownQuestionId } from '../../core/client/propose/intent.js'
-import type { ContextResult } from '../../core/client/trust/context.js'
-import { contractsOf, type Trust } from '../../core/client/trust/trust.js'
-import { type Chain, type Hex, type Market, SlugLookUpError } from '../../core/ports.js'
-import { RejectedError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
-import { namedQuestion } from '../../core/protocol/market-url.js'
-import { isQuestionId, limits } from '../../core/protocol/words.js'
+import { titleOf } from '#chain/ancillary'
+import type { Round } from '#chain/round'
+import { onChain } from '#chain/unavailable'
+import { inGroups } from '#client/input/rows'
+import { knownQuestionId } from '#client/propose/intent'
+import type { ContextResult } from '#client/trust/context'
+import { contractsOf, type Trust } from '#client/trust/trust'
+import { type Chain, type Hex, type Market, SlugLookUpError } from '#ports'
+import { RejectedError, UnavailableError, UsageError } from '#protocol/errors'
+import { namedQuestion } from '#protocol/market-url'
+import { isQuestionId, limits } from '#protocol/words'
 import type { Context } from '../terminal/context.js'
 import { publicUrl, visible } from '../terminal/render.js'
 import { contextSource, requireIdentifier } from './question.js'
@@ -138,7 +138,7 @@ export async function confirmedMarket(
   trust: Trust,
   { slug, questionId }: Market,
 ): Promise<{ readonly questionId: Hex; readonly round: Round }> {
-  const { createRoundReader } = await import('../../core/chain/questions.js')
+  const { createRoundReader } = await import('#chain/questions')
   const round =
     questionId &&
     (await onChain(() => createRoundReader(chain, contractsOf(trust)).read(questionId)))

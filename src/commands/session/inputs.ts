@@ -5,8 +5,8 @@ import {
   maximumInputBytes,
   parseJsonInput,
   readInputFile,
-} from '../../core/io/json-file.js'
-import { InterruptedError, UsageError } from '../../core/protocol/errors.js'
+} from '#io/json-file'
+import { InterruptedError, UsageError } from '#protocol/errors'
 import type { Context, InputStream } from '../terminal/context.js'
 import { fold } from '../terminal/render.js'
 

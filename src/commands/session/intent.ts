@@ -1,21 +1,21 @@
 /** What `sign` and `submit` share: flags of a proposal, what they become, how it is shown. */
 
-import { titleOf } from '../../core/chain/ancillary.js'
-import type { QuestionFinding } from '../../core/client/check/findings.js'
-import { type AuthorizeParts, type Preview, preview } from '../../core/client/propose/authorize.js'
-import type { IntentInWords } from '../../core/client/propose/intent.js'
-import { firstRulesNotes, requireRules } from '../../core/client/propose/rules.js'
-import type { SafePartsFile, SafeSigning } from '../../core/client/propose/safe.js'
-import { contextFrom, parseContext } from '../../core/client/trust/context.js'
-import { quickestCurve } from '../../core/io/native-curve.js'
-import type { Hex } from '../../core/ports.js'
-import { instantMs, spanMs } from '../../core/protocol/duration.js'
-import { UsageError } from '../../core/protocol/errors.js'
-import { didYouMean, nearest } from '../../core/protocol/guess.js'
-import { answerText, wordFault } from '../../core/protocol/outcome-words.js'
-import { outcomeKeys } from '../../core/protocol/proposal.js'
-import type { Address } from '../../core/protocol/schema.js'
-import { isClientRef, isUint256 } from '../../core/protocol/words.js'
+import { titleOf } from '#chain/ancillary'
+import type { QuestionFinding } from '#client/check/findings'
+import { type AuthorizeParts, type Preview, preview } from '#client/propose/authorize'
+import type { IntentInWords } from '#client/propose/intent'
+import { firstRulesNotes, requireRules } from '#client/propose/rules'
+import type { SafePartsFile, SafeSigning } from '#client/propose/safe'
+import { contextFrom, parseContext } from '#client/trust/context'
+import { quickestCurve } from '#io/native-curve'
+import type { Hex } from '#ports'
+import { instantMs, spanMs } from '#protocol/duration'
+import { UsageError } from '#protocol/errors'
+import { didYouMean, nearest } from '#protocol/guess'
+import { answerText, wordFault } from '#protocol/outcome-words'
+import { outcomeKeys } from '#protocol/proposal'
+import type { Address } from '#protocol/schema'
+import { isClientRef, isUint256 } from '#protocol/words'
 import type { Context } from '../terminal/context.js'
 import { type Block, rows, together } from '../terminal/output.js'
 import { questionText, textInShort } from '../terminal/question-text.js'
@@ -354,7 +354,7 @@ async function givenParts(
   const safe = session?.account.safe?.address
   if (session === undefined || safe === undefined) return undefined
   const read = async () => {
-    const { parseParts } = await import('../../core/client/propose/safe.js')
+    const { parseParts } = await import('#client/propose/safe')
     const { chain_id: chainId } = await session.trust()
     return parseParts(parseJson(await readInput(context, path), path), path, { safe, chainId })
   }

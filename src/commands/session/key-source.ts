@@ -1,11 +1,11 @@
 /** Where the proposer's signatures come from (contract §7, §9). */
 
-import { fromCwd } from '../../core/io/home.js'
-import type { KeySigner } from '../../core/io/key-files.js'
-import type { Signer } from '../../core/ports.js'
-import { givenAddress } from '../../core/protocol/address.js'
-import { UsageError } from '../../core/protocol/errors.js'
-import type { Address } from '../../core/protocol/schema.js'
+import { fromCwd } from '#io/home'
+import type { KeySigner } from '#io/key-files'
+import type { Signer } from '#ports'
+import { givenAddress } from '#protocol/address'
+import { UsageError } from '#protocol/errors'
+import type { Address } from '#protocol/schema'
 import type { Context } from '../terminal/context.js'
 import { publicUrl, visible } from '../terminal/render.js'
 import type { AccountFlags } from './flags.js'
@@ -53,7 +53,7 @@ export function openAccount(context: Context, settings: Settings, flags: Account
       if (named !== undefined) return named
       const name = accountName(context, settings)
       if (name === undefined || unlocked) return (await unlock()).address
-      const { readAccount } = await import('../../core/io/accounts.js')
+      const { readAccount } = await import('#io/accounts')
       return (
         (await readAccount(context.files, settings.home.value, name)).address ??
         (await unlock()).address
@@ -162,7 +162,7 @@ const outsideAccount = (
 ): Account =>
   walletAccount(
     async () => {
-      const { openOutsideWallet } = await import('../../core/io/external-signer.js')
+      const { openOutsideWallet } = await import('#io/external-signer')
       return openOutsideWallet(url, {
         // A person gets a minute to look and agree, but no longer than the whole command has.
         timeoutMs: Math.min(60_000, Math.max(1, Math.ceil(settings.timeoutMs ?? 60_000))),
@@ -190,7 +190,7 @@ function browserAccount(
   let total = 0
   const account = walletAccount(
     async () => {
-      const { openBrowserWallet } = await import('../../core/io/browser/browser-wallet.js')
+      const { openBrowserWallet } = await import('#io/browser/browser-wallet')
       return openBrowserWallet({
         timeoutMs: Math.min(browserWaitMs, Math.max(1, Math.ceil(timeoutMs))),
         signal: context.signal,
@@ -216,7 +216,7 @@ async function showPage({ output, env, isInteractive }: Context, url: string, la
   if (output.mode === 'human') output.warn(`${words}\n${url}`)
   else output.warning('wallet_page', `${words} ${url}`)
   if (!launches || !isInteractive || output.mode !== 'human') return
-  const { openInBrowser, systemOpener } = await import('../../core/io/browser/system-browser.js')
+  const { openInBrowser, systemOpener } = await import('#io/browser/system-browser')
   const opener = systemOpener(env)
   if (opener !== undefined && !(await openInBrowser(opener, url, env)))
     output.note(`note: ${opener} could not be started; open the page yourself`)
@@ -248,13 +248,13 @@ async function unlockSource(
 ): Promise<KeySigner> {
   const name = accountName(context, settings)
   if (name !== undefined) {
-    const { openAccountKey } = await import('../../core/io/accounts.js')
+    const { openAccountKey } = await import('#io/accounts')
     const password = () => readPassword(context, passwordFile, `Password of ${name}: `)
     return openAccountKey(context.files, settings.home.value, name, password, context.signal)
   }
   const [{ parseKey, readKeyFile, signerOn }, { quickestCurve }] = await Promise.all([
-    import('../../core/io/key-files.js'),
-    import('../../core/io/native-curve.js'),
+    import('#io/key-files'),
+    import('#io/native-curve'),
   ])
   const curve = await quickestCurve()
   const keyFile = context.env.PROPOSER_KEY_FILE
@@ -267,7 +267,7 @@ async function unlockSource(
     )
     return signerOn(curve, parseKey(context.environmentKey, 'PROPOSER_PRIVATE_KEY'))
   }
-  const { listAccounts } = await import('../../core/io/accounts.js')
+  const { listAccounts } = await import('#io/accounts')
   const [kept, ...others] = await listAccounts(context.files, settings.home.value)
   const keystore =
     kept === undefined
@@ -298,7 +298,7 @@ export async function readPassword(
   const passwordFile =
     given ?? (flag === '--password-file' ? namedPasswordFile(context) : undefined)
   if (passwordFile === undefined) return askHidden(context, question, `${flag} <file>`)
-  const { readPasswordFile } = await import('../../core/io/key-files.js')
+  const { readPasswordFile } = await import('#io/key-files')
   const password =
     passwordFile === '-'
       ? new TextDecoder().decode(await readInput(context, passwordFile)).replace(/\r?\n$/, '')

@@ -1,6 +1,6 @@
-import { ChainError } from '../../core/ports.js'
-import { UnavailableError } from '../../core/protocol/errors.js'
-import { codeText } from '../../core/protocol/network-words.js'
+import { ChainError } from '#ports'
+import { UnavailableError } from '#protocol/errors'
+import { codeText } from '#protocol/network-words'
 import type { Setting, Settings } from './settings.js'
 
 /**

@@ -1,9 +1,9 @@
 /** Receipts of the gateway that a session speaks with (contract §9). */
-import { receiptKeysOf, type Trust } from '../../core/client/trust/trust-file.js'
-import { systemEd25519 } from '../../core/io/ed25519.js'
-import { ProposerError } from '../../core/protocol/errors.js'
-import type { ReceiptChecks } from '../../core/protocol/kept-receipt.js'
-import type { ReceiptKey } from '../../core/protocol/receipt.js'
+import { receiptKeysOf, type Trust } from '#client/trust/trust-file'
+import { systemEd25519 } from '#io/ed25519'
+import { ProposerError } from '#protocol/errors'
+import type { ReceiptChecks } from '#protocol/kept-receipt'
+import type { ReceiptKey } from '#protocol/receipt'
 import type { Context } from '../terminal/context.js'
 
 /**

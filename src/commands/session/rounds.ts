@@ -1,14 +1,10 @@
 /** Rounds that are over, and what was left open in them (§7 rule 3, robustness §6). */
 
-import type { OutOfBand } from '../../core/client/journal/authorizations.js'
-import {
-  type CurrentRound,
-  currentRound,
-  type SettledEarlier,
-} from '../../core/client/propose/round-over.js'
-import type { OnRetry } from '../../core/client/propose/send.js'
-import { instant } from '../../core/protocol/candidate.js'
-import { ProposerError } from '../../core/protocol/errors.js'
+import type { OutOfBand } from '#client/journal/authorizations'
+import { type CurrentRound, currentRound, type SettledEarlier } from '#client/propose/round-over'
+import type { OnRetry } from '#client/propose/send'
+import { instant } from '#protocol/candidate'
+import { ProposerError } from '#protocol/errors'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
 import type { SessionFlags } from './flags.js'

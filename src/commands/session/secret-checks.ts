@@ -1,6 +1,6 @@
 import { join } from 'node:path'
-import { type Finding, fail, pass, warn } from '../../core/checks/finding.js'
-import { fromCwd, homePaths } from '../../core/io/home.js'
+import { type Finding, fail, pass, warn } from '#checks/finding'
+import { fromCwd, homePaths } from '#io/home'
 import type { Context } from '../terminal/context.js'
 import type { Session } from './session.js'
 
@@ -10,8 +10,8 @@ export async function secretChecks(
   session: Pick<Session, 'settings'>,
 ): Promise<readonly Finding[]> {
   const [{ permissionsOf }, { accountPinFiles }] = await Promise.all([
-    import('../../core/io/files.js'),
-    import('../../core/io/accounts.js'),
+    import('#io/files'),
+    import('#io/accounts'),
   ])
   const home = session.settings.home.value
   const keyFile = context.env.PROPOSER_KEY_FILE ?? ''

@@ -1,22 +1,17 @@
 /** What verbs of the client share, each part opened on first use, all closed at the end. */
 
-import { requireRpcUrl } from '../../core/chain/unavailable.js'
-import type { BudgetedClient } from '../../core/client/budget/budgeted-client.js'
-import type { Planner } from '../../core/client/budget/planner.js'
-import { type Journal, type JournalPorts, openJournal } from '../../core/client/journal/journal.js'
-import { onlyRequester, type Trust } from '../../core/client/trust/trust.js'
-import {
-  type ProfilePins,
-  parseTrust,
-  profilePins,
-  wholePins,
-} from '../../core/client/trust/trust-file.js'
-import { permissionsOf } from '../../core/io/files.js'
-import type { Chain, Fetch, Markets } from '../../core/ports.js'
-import { givenAddress } from '../../core/protocol/address.js'
-import { exit, ProposerError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
-import { once } from '../../core/protocol/once.js'
-import { shellWord } from '../../core/protocol/text.js'
+import { requireRpcUrl } from '#chain/unavailable'
+import type { BudgetedClient } from '#client/budget/budgeted-client'
+import type { Planner } from '#client/budget/planner'
+import { type Journal, type JournalPorts, openJournal } from '#client/journal/journal'
+import { onlyRequester, type Trust } from '#client/trust/trust'
+import { type ProfilePins, parseTrust, profilePins, wholePins } from '#client/trust/trust-file'
+import { permissionsOf } from '#io/files'
+import type { Chain, Fetch, Markets } from '#ports'
+import { givenAddress } from '#protocol/address'
+import { exit, ProposerError, UnavailableError, UsageError } from '#protocol/errors'
+import { once } from '#protocol/once'
+import { shellWord } from '#protocol/text'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
 import {
@@ -97,8 +92,8 @@ export async function withSession<T>(
       const leftMs = () =>
         timeoutMs === undefined ? undefined : timeoutMs - (clock.monotonicMs() - startedMs)
       const [{ createGatewayClient }, { withBudget }] = await Promise.all([
-        import('../../core/client/gateway/gateway-client.js'),
-        import('../../core/client/budget/budgeted-client.js'),
+        import('#client/gateway/gateway-client'),
+        import('#client/budget/budgeted-client'),
       ])
       const receipts = await receiptChecksOf(context, session.trust)
       const client = createGatewayClient({ ...target, clock, receipts })
@@ -115,7 +110,7 @@ export async function withSession<T>(
     markets: once(async () => {
       if (settings.gammaUrl === undefined) return undefined
       const url = requireGammaUrl(settings.gammaUrl)
-      const { gammaMarkets } = await import('../../core/io/gamma.js')
+      const { gammaMarkets } = await import('#io/gamma')
       return gammaMarkets(await context.edges.fetch(), url)
     }),
   }
@@ -193,7 +188,7 @@ export async function openTarget(
     const close = async () => undefined
     return { fetch, baseUrl: setting.value, allowHttp, isLocal: false, close }
   }
-  const { openLocalGateway } = await import('../../core/host/gateway-host.js')
+  const { openLocalGateway } = await import('#host/gateway-host')
   const { fetch, origin, close } = await openLocalGateway(context, setting.value, mode, {
     executorKey: executorKeyOf(context, settings.home.value, flags),
     onWait: (reason) => context.output.note(`the gateway waits: ${visible(reason)}`),
@@ -209,7 +204,7 @@ export async function openPlanner(
   { home }: Settings,
   origin: string,
 ): Promise<Planner> {
-  const { createPlanner } = await import('../../core/client/budget/planner.js')
+  const { createPlanner } = await import('#client/budget/planner')
   const planner = createPlanner(context, home.value, origin, {
     onWait: (waitMs, reason) =>
       context.output.countdown(`Rate limit reached (${visible(reason)}); next request`, {

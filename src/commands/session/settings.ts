@@ -2,13 +2,13 @@
  * Where each setting comes from: flag, then environment, then profile, then default (contract §6).
  */
 import { dirname } from 'node:path'
-import { builtInProfile, profileNames } from '../../core/chain/profiles.js'
-import { fromCwd, homePaths } from '../../core/io/home.js'
-import type { PreferenceTree } from '../../core/io/preferences.js'
-import { parseAmount } from '../../core/protocol/amount.js'
-import { durationMs } from '../../core/protocol/duration.js'
-import { UsageError } from '../../core/protocol/errors.js'
-import { plainHttpHosts } from '../../core/protocol/plain-http.js'
+import { builtInProfile, profileNames } from '#chain/profiles'
+import { fromCwd, homePaths } from '#io/home'
+import type { PreferenceTree } from '#io/preferences'
+import { parseAmount } from '#protocol/amount'
+import { durationMs } from '#protocol/duration'
+import { UsageError } from '#protocol/errors'
+import { plainHttpHosts } from '#protocol/plain-http'
 import type { Context } from '../terminal/context.js'
 import type { EveryFlag } from '../terminal/verb.js'
 

@@ -1,7 +1,7 @@
 /** A worksheet: questions to be answered by hand, which is batch input once it is filled in. */
-import { plainText } from '../../core/chain/ancillary.js'
-import type { Rules } from '../../core/chain/rules.js'
-import { type answersText, answerText } from '../../core/protocol/outcome-words.js'
+import { plainText } from '#chain/ancillary'
+import type { Rules } from '#chain/rules'
+import { type answersText, answerText } from '#protocol/outcome-words'
 import { csvLine } from '../terminal/csv.js'
 import { amountText, type TokenUnits } from '../terminal/render.js'
 

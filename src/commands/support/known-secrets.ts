@@ -3,16 +3,12 @@
  * of them. They go nowhere else.
  */
 import { join, resolve } from 'node:path'
-import type { JournalView } from '../../core/client/journal/journal.js'
-import {
-  journalSignatures,
-  type Secret,
-  urlCredentials,
-} from '../../core/client/support/secret-scan.js'
-import { adminTokenFile, type LoadedConfig } from '../../core/host/config-file.js'
-import { receiptKeyFile } from '../../core/host/receipts.js'
-import { accountPinFiles } from '../../core/io/accounts.js'
-import { fromCwd, homePaths } from '../../core/io/home.js'
+import type { JournalView } from '#client/journal/journal'
+import { journalSignatures, type Secret, urlCredentials } from '#client/support/secret-scan'
+import { adminTokenFile, type LoadedConfig } from '#host/config-file'
+import { receiptKeyFile } from '#host/receipts'
+import { accountPinFiles } from '#io/accounts'
+import { fromCwd, homePaths } from '#io/home'
 import type { Settings } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 

@@ -2,8 +2,8 @@
  * Settings as a support bundle tells them: what is in force and where it comes from, no credential
  * among it (contract §6, R5).
  */
-import type { Implementations } from '../../core/chain/implementations.js'
-import { webUrl } from '../../core/client/support/secret-scan.js'
+import type { Implementations } from '#chain/implementations'
+import { webUrl } from '#client/support/secret-scan'
 import { profileKeys, type Setting, type Settings, specOf } from '../session/settings.js'
 
 /** A URL as far as it is public. `removed` names the parts that were there and may be secret. */

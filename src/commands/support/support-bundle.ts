@@ -7,25 +7,25 @@
 import { arch, platform, release } from 'node:os'
 import { basename, dirname } from 'node:path'
 import { version as nodeVersion } from 'node:process'
-import { openCheck } from '../../core/checks/doctor.js'
-import { guarded, pass } from '../../core/checks/finding.js'
-import { openChargeLog } from '../../core/client/budget/charge-log.js'
-import { type ChargeLog, viewOf } from '../../core/client/budget/window.js'
-import { parseBaseUrl } from '../../core/client/gateway/gateway-client.js'
-import { type JournalView, verifyJournal } from '../../core/client/journal/journal.js'
+import { openCheck } from '#checks/doctor'
+import { guarded, pass } from '#checks/finding'
+import { openChargeLog } from '#client/budget/charge-log'
+import { type ChargeLog, viewOf } from '#client/budget/window'
+import { parseBaseUrl } from '#client/gateway/gateway-client'
+import { type JournalView, verifyJournal } from '#client/journal/journal'
 import {
   type BundleScope,
   type FoundSecret,
   findSecrets,
   journalPart,
   type Secret,
-} from '../../core/client/support/secret-scan.js'
-import { fromCwd } from '../../core/io/home.js'
-import { instant } from '../../core/protocol/candidate.js'
-import { ProposerError, UsageError } from '../../core/protocol/errors.js'
-import { withoutNodeWords } from '../../core/protocol/node-words.js'
-import { programVersion } from '../../core/protocol/version.js'
-import { publishText } from '../../core/storage/durable.js'
+} from '#client/support/secret-scan'
+import { fromCwd } from '#io/home'
+import { instant } from '#protocol/candidate'
+import { ProposerError, UsageError } from '#protocol/errors'
+import { withoutNodeWords } from '#protocol/node-words'
+import { programVersion } from '#protocol/version'
+import { publishText } from '#storage/durable'
 import { type SessionFlags, sinceMs } from '../session/flags.js'
 import { confirm } from '../session/inputs.js'
 import { requireIdentifier } from '../session/question.js'

@@ -1,6 +1,6 @@
-import { remedyOf } from '../../core/client/follow/look.js'
-import { endOf, type PolledStatus, stageTimeOf } from '../../core/client/follow/status.js'
-import { answerText } from '../../core/protocol/outcome-words.js'
+import { remedyOf } from '#client/follow/look'
+import { endOf, type PolledStatus, stageTimeOf } from '#client/follow/status'
+import { answerText } from '#protocol/outcome-words'
 import type { Output } from './output.js'
 import { fields, fold, timeText, visible } from './render.js'
 

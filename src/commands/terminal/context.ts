@@ -1,10 +1,10 @@
 /** What a command may touch. Only `createContext` reads the environment and the streams. */
 import { homedir, userInfo } from 'node:os'
-import { defaultHome } from '../../core/io/home.js'
-import { type Ending, listenForEnd } from '../../core/io/interruption.js'
-import type { Preferences } from '../../core/io/preferences.js'
-import { systemEdges, systemPorts } from '../../core/io/system.js'
-import type { Fetch, Ports } from '../../core/ports.js'
+import { defaultHome } from '#io/home'
+import { type Ending, listenForEnd } from '#io/interruption'
+import type { Preferences } from '#io/preferences'
+import { systemEdges, systemPorts } from '#io/system'
+import type { Fetch, Ports } from '#ports'
 import { createOutput, type Output, type TextSink } from './output.js'
 
 export type InputStream = NodeJS.ReadableStream & {
@@ -64,8 +64,7 @@ export function createContext(process: NodeJS.Process): Context {
     ...listenForEnd(process),
     edges: {
       ...edges,
-      preferences: async (home) =>
-        (await import('../../core/io/preferences.js')).openPreferences(home),
+      preferences: async (home) => (await import('#io/preferences')).openPreferences(home),
     },
     close,
   }

@@ -2,7 +2,7 @@
  * stdout is the result and nothing else; progress, prompts and notes go to stderr (contract §6).
  */
 import { Chalk, type ChalkInstance } from 'chalk'
-import { UsageError } from '../../core/protocol/errors.js'
+import { UsageError } from '#protocol/errors'
 import { fields, fold, foldAround, jsonText, visible } from './render.js'
 import { type Column, cut, type Screen, tableText } from './table.js'
 

@@ -3,8 +3,8 @@
  * end.
  */
 import { Chalk } from 'chalk'
-import { endOf, type PolledStatus, type PollTarget } from '../../core/client/follow/status.js'
-import type { ProposerError } from '../../core/protocol/errors.js'
+import { endOf, type PolledStatus, type PollTarget } from '#client/follow/status'
+import type { ProposerError } from '#protocol/errors'
 import { candidateText, colourOf, failureLines, type Own } from './candidate-text.js'
 import { type Output, table } from './output.js'
 import { counted, fold, visible } from './render.js'

@@ -3,9 +3,9 @@ import {
   isContestedState,
   type LastPosition,
   type LastPositions,
-} from '../../core/client/positions/last-known.js'
-import type { ReconciledEntry } from '../../core/client/wallet/advice.js'
-import { amountText } from '../../core/protocol/amount.js'
+} from '#client/positions/last-known'
+import type { ReconciledEntry } from '#client/wallet/advice'
+import { amountText } from '#protocol/amount'
 import type { Block } from './output.js'
 import { timeText, visible } from './render.js'
 

@@ -1,8 +1,8 @@
 /**
  * A question's text for people: outside text, so every line is escaped by whoever prints it (R20).
  */
-import { plainText } from '../../core/chain/ancillary.js'
-import { fromHex } from '../../core/protocol/witness.js'
+import { plainText } from '#chain/ancillary'
+import { fromHex } from '#protocol/witness'
 import type { Screen } from './output.js'
 import { fold, foldAround } from './render.js'
 

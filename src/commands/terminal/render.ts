@@ -1,8 +1,8 @@
 /** Text for people: escaping of outside text (R20), tables that fit the terminal, amounts. */
-import { codePoint, unsafeCharacters, visible } from '../../core/protocol/text.js'
+import { codePoint, unsafeCharacters, visible } from '#protocol/text'
 
-export { amountText, amountWithRaw, type TokenUnits } from '../../core/protocol/amount.js'
-export { counted, shellWord, visible } from '../../core/protocol/text.js'
+export { amountText, amountWithRaw, type TokenUnits } from '#protocol/amount'
+export { counted, shellWord, visible } from '#protocol/text'
 
 /** JSON whose text cannot act on a terminal (R20); it parses to the same data. */
 export function jsonText(data: object, indent: 0 | 2): string {

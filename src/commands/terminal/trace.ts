@@ -3,9 +3,9 @@
  * which
  * may be a signature, only the beginning (R5).
  */
-import type { Chain, Clock, Fetch, Ports } from '../../core/ports.js'
-import { readCapped } from '../../core/protocol/capped.js'
-import { type Conceal, concealing } from '../../core/protocol/url-secrets.js'
+import type { Chain, Clock, Fetch, Ports } from '#ports'
+import { readCapped } from '#protocol/capped'
+import { type Conceal, concealing } from '#protocol/url-secrets'
 import { publicUrl, visible } from './render.js'
 
 /** How much of a body is shown, in characters, and read for it, in bytes. */

@@ -4,8 +4,8 @@
  */
 
 import { size } from 'viem'
-import { type Chain, type ChainCall, ChainError, type Hex } from '../ports.js'
-import type { Address } from '../protocol/schema.js'
+import { type Chain, type ChainCall, ChainError, type Hex } from '#ports'
+import type { Address } from '#protocol/schema'
 import { wrapChain } from './wrap.js'
 
 export const multicallAddress: Address = '0xca11bde05977b3631167028862be2a173976ca11'

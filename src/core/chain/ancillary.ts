@@ -2,10 +2,10 @@
  * What the request's text says about outcomes (domain §5.3, contract §3). Ancillary data are
  * bytes; they are decoded for reading only and never turned back.
  */
-import type { Hex } from '../ports.js'
-import { conventionalLabel, outcomeKeys, priceOf } from '../protocol/proposal.js'
-import type { Outcome, OutcomeKey } from '../protocol/schema.js'
-import { fromHex } from '../protocol/witness.js'
+import type { Hex } from '#ports'
+import { conventionalLabel, outcomeKeys, priceOf } from '#protocol/proposal'
+import type { Outcome, OutcomeKey } from '#protocol/schema'
+import { fromHex } from '#protocol/witness'
 
 const longestLabel = 80
 /** Enough for the longest label with white space in it, in UTF-16 units. */

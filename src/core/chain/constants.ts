@@ -3,10 +3,10 @@
  * without viem. Source: domain §2–§5.
  */
 
-import type { Hex } from '../ports.js'
-import type { Address } from '../protocol/schema.js'
+import type { Hex } from '#ports'
+import type { Address } from '#protocol/schema'
 
-export { typeHashes, witnessTypeString } from '../protocol/witness.js'
+export { typeHashes, witnessTypeString } from '#protocol/witness'
 
 export const canonicalPermit2: Address = '0x000000000022d473030f116ddee9f6b43ac78ba3'
 

@@ -2,9 +2,9 @@
  * An ERC-1967 proxy may be given other code under the same address, whose rules nobody has looked
  * at (domain §4, §10).
  */
-import { type Chain, ChainError, type Hex } from '../ports.js'
-import type { Address } from '../protocol/schema.js'
-import { zeroAddress } from '../protocol/words.js'
+import { type Chain, ChainError, type Hex } from '#ports'
+import type { Address } from '#protocol/schema'
+import { zeroAddress } from '#protocol/words'
 import { implementationSlot } from './constants.js'
 import { keccakHex } from './round.js'
 

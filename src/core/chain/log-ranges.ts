@@ -1,5 +1,5 @@
 /** Many blocks of logs from a node that answers only so many at once (domain §10). */
-import { type Chain, ChainError, type ChainLog } from '../ports.js'
+import { type Chain, ChainError, type ChainLog } from '#ports'
 
 /** Blocks of the first question: most public nodes answer as many. */
 const firstSpan = 2_000n

@@ -2,9 +2,9 @@
  * Built-in sets of contracts, each address with how sure it is (domain §6): one of medium
  * confidence is reported wherever it is used, and nothing without a source is here.
  */
-import type { Hex } from '../ports.js'
-import { amountText } from '../protocol/amount.js'
-import type { Address } from '../protocol/schema.js'
+import type { Hex } from '#ports'
+import { amountText } from '#protocol/amount'
+import type { Address } from '#protocol/schema'
 import { canonicalPermit2 } from './constants.js'
 import type { RequesterKind } from './round.js'
 

@@ -4,10 +4,10 @@
  */
 
 import { encodeFunctionData } from 'viem'
-import { type BlockHeader, type Chain, ChainError, type ChainLog, type Hex } from '../ports.js'
-import type { RoundRef } from '../protocol/candidate.js'
-import type { Address } from '../protocol/schema.js'
-import type { WitnessRequest, WitnessTerms } from '../protocol/witness.js'
+import { type BlockHeader, type Chain, ChainError, type ChainLog, type Hex } from '#ports'
+import type { RoundRef } from '#protocol/candidate'
+import type { Address } from '#protocol/schema'
+import type { WitnessRequest, WitnessTerms } from '#protocol/witness'
 import { oracleAbi, signedProposerAbi, topics } from './contracts.js'
 import { loggedEvent, lowercase, readContract, zeroAddress } from './reading.js'
 import { keccakHex } from './round.js'

@@ -4,9 +4,9 @@
  */
 
 import { concatHex } from 'viem'
-import { type Chain, ChainError, type Hex } from '../ports.js'
-import type { Address } from '../protocol/schema.js'
-import type { WitnessRequest } from '../protocol/witness.js'
+import { type Chain, ChainError, type Hex } from '#ports'
+import type { Address } from '#protocol/schema'
+import type { WitnessRequest } from '#protocol/witness'
 import { outcomesOf, plainText } from './ancillary.js'
 import {
   ctfAdapterAbi,

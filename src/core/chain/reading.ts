@@ -13,10 +13,10 @@ import {
   encodeFunctionData,
   prepareEncodeFunctionData,
 } from 'viem'
-import { type Chain, ChainError, type ChainLog } from '../ports.js'
-import type { Address } from '../protocol/schema.js'
+import { type Chain, ChainError, type ChainLog } from '#ports'
+import type { Address } from '#protocol/schema'
 
-export { lowercase, zeroAddress } from '../protocol/words.js'
+export { lowercase, zeroAddress } from '#protocol/words'
 
 /**
  * An answer that does not fit the ABI is `refused`: the contract is not what configuration takes

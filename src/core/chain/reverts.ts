@@ -4,9 +4,9 @@
  */
 
 import { decodeAbiParameters, parseAbi, toFunctionSelector } from 'viem'
-import type { Hex } from '../ports.js'
-import { type FailureCode, failures } from '../protocol/codes.js'
-import type { Address } from '../protocol/schema.js'
+import type { Hex } from '#ports'
+import { type FailureCode, failures } from '#protocol/codes'
+import type { Address } from '#protocol/schema'
 import { plainText } from './ancillary.js'
 import { roles, roundStates } from './contracts.js'
 

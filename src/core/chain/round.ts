@@ -1,8 +1,8 @@
-import type { Hex } from '../ports.js'
-import { boundedCache } from '../protocol/bounded-cache.js'
-import type { RoundRef } from '../protocol/candidate.js'
-import { keccak } from '../protocol/keccak.js'
-import type { Address, BatchSigningData, Outcome } from '../protocol/schema.js'
+import type { Hex } from '#ports'
+import { boundedCache } from '#protocol/bounded-cache'
+import type { RoundRef } from '#protocol/candidate'
+import { keccak } from '#protocol/keccak'
+import type { Address, BatchSigningData, Outcome } from '#protocol/schema'
 import {
   fromHex,
   primaryType,
@@ -10,7 +10,7 @@ import {
   type WitnessDomain,
   type WitnessRequest,
   wireTypes,
-} from '../protocol/witness.js'
+} from '#protocol/witness'
 
 /** By how their questions are read (domain §5). */
 export const requesterKinds = [

@@ -2,9 +2,9 @@
  * What was added to a question's rules after it was asked: not signed, and it may change which
  * answer is right (domain §10).
  */
-import { type Chain, ChainError, type Hex } from '../ports.js'
-import type { Address } from '../protocol/schema.js'
-import { fromHex } from '../protocol/witness.js'
+import { type Chain, ChainError, type Hex } from '#ports'
+import type { Address } from '#protocol/schema'
+import { fromHex } from '#protocol/witness'
 import { ctfAdapterAbi, noRulesHash, oracleV3Abi } from './contracts.js'
 import { readContract } from './reading.js'
 import { keccakHex } from './round.js'

@@ -3,11 +3,11 @@
  * `isValidSignature` for the SafeMessage of the 32 bytes it is asked about (EIP-1271).
  */
 import { encodeAbiParameters, hashTypedData, keccak256, parseAbi, toHex } from 'viem'
-import { type Chain, ChainError, type Hex } from '../ports.js'
-import { UsageError } from '../protocol/errors.js'
-import type { Address } from '../protocol/schema.js'
-import { recoverSigner } from '../protocol/signature.js'
-import { fromHex } from '../protocol/witness.js'
+import { type Chain, ChainError, type Hex } from '#ports'
+import { UsageError } from '#protocol/errors'
+import type { Address } from '#protocol/schema'
+import { recoverSigner } from '#protocol/signature'
+import { fromHex } from '#protocol/witness'
 import { lowercase, readContract, unlessRefused } from './reading.js'
 
 const safeAbi = parseAbi([

@@ -3,9 +3,9 @@
  * the second indexed field is the proposer, or the recipient of a payout (domain §10).
  */
 import * as z from 'zod/mini'
-import type { Chain, ChainLog, Hex } from '../ports.js'
-import { Address, Bytes, Bytes32, Uint256 } from '../protocol/schema.js'
-import { lowercase, zeroAddress } from '../protocol/words.js'
+import type { Chain, ChainLog, Hex } from '#ports'
+import { Address, Bytes, Bytes32, Uint256 } from '#protocol/schema'
+import { lowercase, zeroAddress } from '#protocol/words'
 import { oracleAbi, topics } from './contracts.js'
 import { addressTopic } from './propose.js'
 import { loggedEvent, readContract } from './reading.js'

@@ -1,5 +1,5 @@
-import { ChainError } from '../ports.js'
-import { UnavailableError, UsageError } from '../protocol/errors.js'
+import { ChainError } from '#ports'
+import { UnavailableError, UsageError } from '#protocol/errors'
 
 export const chainUnavailable = (cause: ChainError): UnavailableError =>
   new UnavailableError('chain_unavailable', `the chain could not be read (${cause.kind})`, {

@@ -1,4 +1,4 @@
-import type { Chain } from '../ports.js'
+import type { Chain } from '#ports'
 
 const methods = [
   'chainId',

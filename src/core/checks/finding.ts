@@ -1,5 +1,5 @@
 /** What a check found, for `doctor`, `serve --check` and `trust verify` alike (contract §6). */
-import { InterruptedError, ProposerError } from '../protocol/errors.js'
+import { InterruptedError, ProposerError } from '#protocol/errors'
 
 export interface Finding {
   /** A stable name of what was examined; several findings may share it. */

@@ -2,18 +2,18 @@
  * `serve --check` on PostgreSQL: could this gateway join it, and what does an admission survive
  * there?
  */
-import { readSharedStore } from '../gateway/ledger/open-store.js'
-import type { Clock, Machine, SqlDatabase, SqlRow, SqlSession } from '../ports.js'
-import { counted } from '../protocol/text.js'
-import { membersOf } from '../storage/postgres/members.js'
+import { readSharedStore } from '#gateway/ledger/open-store'
+import type { Clock, Machine, SqlDatabase, SqlRow, SqlSession } from '#ports'
+import { counted } from '#protocol/text'
+import { membersOf } from '#storage/postgres/members'
 import {
   lackingRights,
   lookAtStore,
   requireTables,
   type StoreState,
-} from '../storage/postgres/schema.js'
-import { readSeen, type SeenFile } from '../storage/postgres/seen.js'
-import { connectTo, notReached, openQueries } from '../storage/postgres/session.js'
+} from '#storage/postgres/schema'
+import { readSeen, type SeenFile } from '#storage/postgres/seen'
+import { connectTo, notReached, openQueries } from '#storage/postgres/session'
 import { type Finding, fail, note, pass, warn } from './finding.js'
 import {
   contentFindings,

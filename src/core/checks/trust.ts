@@ -10,18 +10,18 @@ import {
   typeHashes,
   whitelistAbi,
   witnessTypeString,
-} from '../chain/contracts.js'
+} from '#chain/contracts'
 import {
   changedText,
   type Implementation,
   implementationOf,
   oracleVersion,
-} from '../chain/implementations.js'
-import { lowercase, readContract } from '../chain/reading.js'
-import type { Trust } from '../client/trust/trust.js'
-import { type Chain, ChainError } from '../ports.js'
-import type { Address } from '../protocol/schema.js'
-import { domainSeparator, toHex } from '../protocol/witness.js'
+} from '#chain/implementations'
+import { lowercase, readContract } from '#chain/reading'
+import type { Trust } from '#client/trust/trust'
+import { type Chain, ChainError } from '#ports'
+import type { Address } from '#protocol/schema'
+import { domainSeparator, toHex } from '#protocol/witness'
 import type { Finding } from './finding.js'
 
 type TrustId =

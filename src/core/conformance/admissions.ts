@@ -7,23 +7,19 @@
  * word, and one that lies about it would choose what is signed.
  */
 
-import { answerError } from '../client/gateway/answer.js'
-import {
-  type JournaledAuthorization,
-  offersFor,
-  openFor,
-} from '../client/journal/authorizations.js'
-import { chainChecks, type Form } from '../client/journal/records.js'
-import { attempt } from '../client/propose/attempt.js'
-import { draftOf, signDrafts } from '../client/propose/sign.js'
-import { checkTerms, hashedRound } from '../client/propose/terms.js'
-import { chainNow, confirmByChain } from '../client/trust/context.js'
-import { checkOutcome, type QuestionContext } from '../client/trust/trust.js'
-import type { Signer } from '../ports.js'
-import { ProposerError, UnavailableError, UsageError } from '../protocol/errors.js'
-import { once } from '../protocol/once.js'
-import { priceOf } from '../protocol/proposal.js'
-import { toHex } from '../protocol/witness.js'
+import { answerError } from '#client/gateway/answer'
+import { type JournaledAuthorization, offersFor, openFor } from '#client/journal/authorizations'
+import { chainChecks, type Form } from '#client/journal/records'
+import { attempt } from '#client/propose/attempt'
+import { draftOf, signDrafts } from '#client/propose/sign'
+import { checkTerms, hashedRound } from '#client/propose/terms'
+import { chainNow, confirmByChain } from '#client/trust/context'
+import { checkOutcome, type QuestionContext } from '#client/trust/trust'
+import type { Signer } from '#ports'
+import { ProposerError, UnavailableError, UsageError } from '#protocol/errors'
+import { once } from '#protocol/once'
+import { priceOf } from '#protocol/proposal'
+import { toHex } from '#protocol/witness'
 import { type BareBench, lifeSeconds, outcomeFor } from './bench.js'
 import { routes, untilServed } from './probe.js'
 import { at, came, is, NotSeen, resultsIn, type Seen } from './rule.js'

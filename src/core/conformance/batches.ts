@@ -1,6 +1,6 @@
 /** Batches as such: sizes, order, whole-call schema, items that fail alone. */
-import type { JournaledAuthorization } from '../client/journal/authorizations.js'
-import { limits } from '../protocol/words.js'
+import type { JournaledAuthorization } from '#client/journal/authorizations'
+import { limits } from '#protocol/words'
 import { candidateIn, hasEnded, places } from './admissions.js'
 import type { Bench } from './bench.js'
 import { type Batch, batches, routes } from './probe.js'

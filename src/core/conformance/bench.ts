@@ -1,19 +1,14 @@
 /** What the checks of one run share. */
-import type { GatewayClient } from '../client/gateway/gateway-client.js'
-import type { Journal, JournalPorts } from '../client/journal/journal.js'
-import {
-  checkContext,
-  contractsOf,
-  type QuestionContext,
-  type Trust,
-} from '../client/trust/trust.js'
-import type { Chain, Ed25519, Hex, Signer } from '../ports.js'
-import { UsageError } from '../protocol/errors.js'
-import { once } from '../protocol/once.js'
-import { priceOf } from '../protocol/proposal.js'
-import type { Address, OutcomeKey } from '../protocol/schema.js'
-import { toHex } from '../protocol/witness.js'
-import { version } from '../protocol/words.js'
+import type { GatewayClient } from '#client/gateway/gateway-client'
+import type { Journal, JournalPorts } from '#client/journal/journal'
+import { checkContext, contractsOf, type QuestionContext, type Trust } from '#client/trust/trust'
+import type { Chain, Ed25519, Hex, Signer } from '#ports'
+import { UsageError } from '#protocol/errors'
+import { once } from '#protocol/once'
+import { priceOf } from '#protocol/proposal'
+import type { Address, OutcomeKey } from '#protocol/schema'
+import { toHex } from '#protocol/witness'
+import { version } from '#protocol/words'
 import { createAdmissions } from './admissions.js'
 import { type Probe, routes } from './probe.js'
 import { readContext } from './readers.js'
@@ -174,7 +169,7 @@ export const outcomeFor = ({ price }: QuestionContext): OutcomeKey =>
 /** The round of a question on our chain, where there is one. */
 export async function chainRound({ chain, trust }: BenchParts, questionId: Hex) {
   if (chain === undefined) return undefined
-  const { createRoundReader } = await import('../chain/questions.js')
+  const { createRoundReader } = await import('#chain/questions')
   return createRoundReader(chain, contractsOf(trust)).read(questionId)
 }
 

@@ -3,7 +3,7 @@
  * well-formed but for one field, and carries a signature of random bytes, which authorizes nothing.
  * No gateway, right or wrong, can get anything on chain by them.
  */
-import { limits, version } from '../protocol/words.js'
+import { limits, version } from '#protocol/words'
 import type { Bench, Body } from './bench.js'
 import { routes } from './probe.js'
 import {

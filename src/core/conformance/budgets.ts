@@ -1,7 +1,7 @@
 /** §8, and §7 on 429. These come last, and what they spend is waited out. */
 
-import { maxRetryAfterMs, rateLimitOf } from '../client/gateway/answer.js'
-import { once } from '../protocol/once.js'
+import { maxRetryAfterMs, rateLimitOf } from '#client/gateway/answer'
+import { once } from '#protocol/once'
 import type { Bench } from './bench.js'
 import { type Probe, type ProbeCall, retryMs, routes, untilServed } from './probe.js'
 import {

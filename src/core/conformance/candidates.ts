@@ -3,9 +3,9 @@
  * it can execute but what is meant to, and, where the gateway breaks the rule of the bond, one raw
  * unit.
  */
-import type { Form } from '../client/journal/records.js'
-import type { QuestionContext } from '../client/trust/trust.js'
-import { outcomeOf, priceOf } from '../protocol/proposal.js'
+import type { Form } from '#client/journal/records'
+import type { QuestionContext } from '#client/trust/trust'
+import { outcomeOf, priceOf } from '#protocol/proposal'
 import {
   candidateIn,
   hasEnded,

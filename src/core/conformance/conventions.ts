@@ -1,6 +1,6 @@
 /** §1, eligibility, the errors of §7 that any caller can see, and receipts. */
-import { readKeySet } from '../client/gateway/gateway-client.js'
-import { judgeReceipt, type ReceiptKey, receiptDirectory } from '../protocol/receipt.js'
+import { readKeySet } from '#client/gateway/gateway-client'
+import { judgeReceipt, type ReceiptKey, receiptDirectory } from '#protocol/receipt'
 import type { Bench } from './bench.js'
 import { type Noticed, routes } from './probe.js'
 import {

@@ -2,12 +2,12 @@
  * Sends what the client proper never would, and keeps what came. Every call waits for the budget
  * that all processes of this home share (§8); 429 and 503 are waited for by what they say (§7).
  */
-import type { Planner } from '../client/budget/planner.js'
-import type { CallResult } from '../client/budget/window.js'
-import { maxRetryAfterMs, rateLimitOf, retryHintMs } from '../client/gateway/answer.js'
-import { type Clock, type Fetch, TransportError } from '../ports.js'
-import { readCapped } from '../protocol/capped.js'
-import { UnavailableError } from '../protocol/errors.js'
+import type { Planner } from '#client/budget/planner'
+import type { CallResult } from '#client/budget/window'
+import { maxRetryAfterMs, rateLimitOf, retryHintMs } from '#client/gateway/answer'
+import { type Clock, type Fetch, TransportError } from '#ports'
+import { readCapped } from '#protocol/capped'
+import { UnavailableError } from '#protocol/errors'
 import { at, came, is, NotSeen, type Seen } from './rule.js'
 
 export interface ProbeCall {

@@ -1,7 +1,7 @@
 /** What contexts and signing data say, wherever the spec lets it stand. */
-import { outcomeKeys } from '../protocol/proposal.js'
-import type { BatchSigningData } from '../protocol/schema.js'
-import { domainType, encodedTypes, primaryType, wireTypes } from '../protocol/witness.js'
+import { outcomeKeys } from '#protocol/proposal'
+import type { BatchSigningData } from '#protocol/schema'
+import { domainType, encodedTypes, primaryType, wireTypes } from '#protocol/witness'
 import { at, integer, is, listAt, memberOf } from './rule.js'
 
 const witnessTypes = wireTypes(false)

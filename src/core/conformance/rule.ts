@@ -3,8 +3,8 @@
  * sub-fields and no time format. So a member is looked for by what its name must hold, and a value
  * is compared by what it says.
  */
-import { plainCode } from '../client/gateway/reading.js'
-import { version } from '../protocol/words.js'
+import { plainCode } from '#client/gateway/reading'
+import { version } from '#protocol/words'
 import type { Bench } from './bench.js'
 import type { ProbeCall } from './probe.js'
 

@@ -1,4 +1,4 @@
-import { UsageError } from '../protocol/errors.js'
+import { UsageError } from '#protocol/errors'
 import { batchRules, batchSubmissionRules } from './batches.js'
 import type { Bench } from './bench.js'
 import { bodyRules } from './bodies.js'

@@ -1,17 +1,12 @@
 /** What the v1 preparation and the batch of contexts answer, against pins, chain and our own types. */
-import { domainOf } from '../chain/round.js'
-import { hashedRound } from '../client/propose/terms.js'
-import { confirmByChain } from '../client/trust/context.js'
-import {
-  contractsOf,
-  outcomesByText,
-  type QuestionContext,
-  type Trust,
-} from '../client/trust/trust.js'
-import { ProposerError } from '../protocol/errors.js'
-import { outcomeKeys, outcomeOf, priceOf } from '../protocol/proposal.js'
-import type { OutcomeKey } from '../protocol/schema.js'
-import { primaryType, toHex, typedData } from '../protocol/witness.js'
+import { domainOf } from '#chain/round'
+import { hashedRound } from '#client/propose/terms'
+import { confirmByChain } from '#client/trust/context'
+import { contractsOf, outcomesByText, type QuestionContext, type Trust } from '#client/trust/trust'
+import { ProposerError } from '#protocol/errors'
+import { outcomeKeys, outcomeOf, priceOf } from '#protocol/proposal'
+import type { OutcomeKey } from '#protocol/schema'
+import { primaryType, toHex, typedData } from '#protocol/witness'
 import { type Bench, type Body, chainRound, distrust, outcomeFor } from './bench.js'
 import { refusing } from './bodies.js'
 import { routes } from './probe.js'

@@ -4,8 +4,8 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { type OwnedProcess, pidLine, startOwned } from '../io/owned-process.js'
-import { UsageError } from '../protocol/errors.js'
+import { type OwnedProcess, pidLine, startOwned } from '#io/owned-process'
+import { UsageError } from '#protocol/errors'
 
 /** It needs some 50 ms; the rest is for machines that have other things to do. */
 const startLimitMs = 20_000

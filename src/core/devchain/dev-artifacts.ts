@@ -3,8 +3,8 @@ import { readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import type { Abi } from 'viem'
-import type { Hex } from '../ports.js'
-import { UsageError } from '../protocol/errors.js'
+import type { Hex } from '#ports'
+import { UsageError } from '#protocol/errors'
 
 export interface Artifact {
   readonly abi: Abi

@@ -4,12 +4,12 @@
  */
 
 import { maxUint256 } from 'viem'
-import { multicallAddress } from '../chain/aggregate.js'
-import { yesOrNoQuery } from '../chain/contracts.js'
-import { type Implementations, implementationsOf } from '../chain/implementations.js'
-import type { Hex } from '../ports.js'
-import { UsageError } from '../protocol/errors.js'
-import type { Address } from '../protocol/schema.js'
+import { multicallAddress } from '#chain/aggregate'
+import { yesOrNoQuery } from '#chain/contracts'
+import { type Implementations, implementationsOf } from '#chain/implementations'
+import type { Hex } from '#ports'
+import { UsageError } from '#protocol/errors'
+import type { Address } from '#protocol/schema'
 import { startAnvil } from './dev-anvil.js'
 import { artifact } from './dev-artifacts.js'
 import {

@@ -1,6 +1,6 @@
 import { chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { systemFiles } from '../io/files.js'
+import { systemFiles } from '#io/files'
 import type { DevDescription } from './dev-chain.js'
 import type { DevAccount } from './dev-contracts.js'
 

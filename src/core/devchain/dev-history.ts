@@ -4,7 +4,7 @@
  * back by one block makes anvil keep the newest 256 hashes alone.
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { UnavailableError } from '../protocol/errors.js'
+import { UnavailableError } from '#protocol/errors'
 import { type DevRpc, DevRpcError } from './dev-contracts.js'
 
 /** With blocks every second anvil keeps 1,500. */

@@ -10,12 +10,12 @@ import {
   tooEarlyPrice,
   topics,
   yesOrNoQuery,
-} from '../chain/contracts.js'
-import type { Hex } from '../ports.js'
-import { UsageError } from '../protocol/errors.js'
-import { priceOf } from '../protocol/proposal.js'
-import type { Address } from '../protocol/schema.js'
-import { lowercase } from '../protocol/words.js'
+} from '#chain/contracts'
+import type { Hex } from '#ports'
+import { UsageError } from '#protocol/errors'
+import { priceOf } from '#protocol/proposal'
+import type { Address } from '#protocol/schema'
+import { lowercase } from '#protocol/words'
 import {
   contractOf,
   type DevReceipt,

@@ -3,11 +3,11 @@
  * question id (contract §6 `devchain`), and wait until their transaction is mined.
  */
 
-import { yesOrNoQuery } from '../chain/contracts.js'
-import type { Hex } from '../ports.js'
-import { UsageError } from '../protocol/errors.js'
-import type { Address } from '../protocol/schema.js'
-import { isQuestionId, zeroAddress } from '../protocol/words.js'
+import { yesOrNoQuery } from '#chain/contracts'
+import type { Hex } from '#ports'
+import { UsageError } from '#protocol/errors'
+import type { Address } from '#protocol/schema'
+import { isQuestionId, zeroAddress } from '#protocol/words'
 import { type DevQuestion, textBytes } from './dev-chain.js'
 import {
   callData,

@@ -1,21 +1,16 @@
 /** gateway.json (contract §7). */
 import * as z from 'zod'
-import {
-  builtInProfile,
-  defaultFailedGas,
-  defaultProposalGas,
-  profileNames,
-} from '../chain/profiles.js'
-import { type Contracts, requesterKinds } from '../chain/round.js'
-import { isMistyped, lowercaseAddresses } from '../protocol/address.js'
-import { connectionPlaces } from '../protocol/call.js'
-import { UsageError } from '../protocol/errors.js'
-import { didYouMean, nearest } from '../protocol/guess.js'
-import { pkcs11UriFault } from '../protocol/pkcs11-uri.js'
-import { urlFault } from '../protocol/plain-http.js'
-import { Address as AddressText, Bytes32, NonzeroAddress } from '../protocol/schema.js'
-import { isStorePlace } from '../protocol/url-secrets.js'
-import { usualPorts } from '../protocol/words.js'
+import { builtInProfile, defaultFailedGas, defaultProposalGas, profileNames } from '#chain/profiles'
+import { type Contracts, requesterKinds } from '#chain/round'
+import { isMistyped, lowercaseAddresses } from '#protocol/address'
+import { connectionPlaces } from '#protocol/call'
+import { UsageError } from '#protocol/errors'
+import { didYouMean, nearest } from '#protocol/guess'
+import { pkcs11UriFault } from '#protocol/pkcs11-uri'
+import { urlFault } from '#protocol/plain-http'
+import { Address as AddressText, Bytes32, NonzeroAddress } from '#protocol/schema'
+import { isStorePlace } from '#protocol/url-secrets'
+import { usualPorts } from '#protocol/words'
 import { parseCidr } from './front/client-address.js'
 
 const port = z.int().min(0).max(65_535)

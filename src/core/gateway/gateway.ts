@@ -2,7 +2,7 @@
  * Routes over ledger, chain view and budget, with the limits for all calls at once (robustness
  * §5).
  */
-import type { Clock, Hash, Random } from '../ports.js'
+import type { Clock, Hash, Random } from '#ports'
 import {
   type Answered,
   BodyError,
@@ -12,14 +12,14 @@ import {
   type Peer,
   type RequestCount,
   type RequestRecord,
-} from '../protocol/call.js'
-import { readBytes } from '../protocol/capped.js'
-import { withoutNodeWords } from '../protocol/node-words.js'
-import { openApiDocument } from '../protocol/openapi.js'
-import type { RecoverPublicKey } from '../protocol/recovered.js'
-import { refuse } from '../protocol/refusal.js'
-import type { Address } from '../protocol/schema.js'
-import { recoverWithNoble } from '../protocol/signature.js'
+} from '#protocol/call'
+import { readBytes } from '#protocol/capped'
+import { withoutNodeWords } from '#protocol/node-words'
+import { openApiDocument } from '#protocol/openapi'
+import type { RecoverPublicKey } from '#protocol/recovered'
+import { refuse } from '#protocol/refusal'
+import type { Address } from '#protocol/schema'
+import { recoverWithNoble } from '#protocol/signature'
 import { configuredContracts, type GatewayConfig } from './config.js'
 import type { Exchange, Handlers } from './front/answer.js'
 import { batchRoutes } from './front/batch-routes.js'

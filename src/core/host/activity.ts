@@ -1,6 +1,6 @@
-import type { Clock } from '../ports.js'
-import type { RequestRecord } from '../protocol/call.js'
-import type { StateLine } from '../protocol/vitals.js'
+import type { Clock } from '#ports'
+import type { RequestRecord } from '#protocol/call'
+import type { StateLine } from '#protocol/vitals'
 
 interface StatusChange {
   readonly atMs: number

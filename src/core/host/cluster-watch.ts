@@ -1,10 +1,10 @@
 /** What a gateway knows of the others on its store, without asking when somebody looks. */
-import type { Clock } from '../ports.js'
-import { StorageError } from '../protocol/errors.js'
-import type { ClusterVitals } from '../protocol/vitals.js'
-import { type Lease, leaseOf } from '../storage/postgres/leadership.js'
-import { isGone, membersOf } from '../storage/postgres/members.js'
-import type { SharedLog } from '../storage/postgres/shared-log.js'
+import type { Clock } from '#ports'
+import { StorageError } from '#protocol/errors'
+import type { ClusterVitals } from '#protocol/vitals'
+import { type Lease, leaseOf } from '#storage/postgres/leadership'
+import { isGone, membersOf } from '#storage/postgres/members'
+import type { SharedLog } from '#storage/postgres/shared-log'
 
 const everyMs = 3_000
 

@@ -1,10 +1,10 @@
 /** A whole gateway in a program of somebody else, without a listener. */
 import { homedir } from 'node:os'
-import { opening } from '../io/closers.js'
-import { defaultHome } from '../io/home.js'
-import { readPasswordFile } from '../io/key-files.js'
-import { systemEdges, systemPorts } from '../io/system.js'
-import { UsageError } from '../protocol/errors.js'
+import { opening } from '#io/closers'
+import { defaultHome } from '#io/home'
+import { readPasswordFile } from '#io/key-files'
+import { systemEdges, systemPorts } from '#io/system'
+import { UsageError } from '#protocol/errors'
 import { loadConfig } from './config-file.js'
 import { type HostedGateway, type HostOptions, openNoted } from './gateway-host.js'
 

@@ -1,13 +1,13 @@
 import { resolve } from 'node:path'
-import { type Finding, fail, note, pass, warn } from '../checks/finding.js'
-import { probeDigest } from '../io/account-kinds.js'
-import { readAccount } from '../io/accounts.js'
-import type { KeySigner } from '../io/keys.js'
-import type { Pkcs11Place } from '../io/pkcs11.js'
-import type { Machine } from '../ports.js'
-import { ProposerError, UsageError } from '../protocol/errors.js'
-import type { Address } from '../protocol/schema.js'
-import { counted } from '../protocol/text.js'
+import { type Finding, fail, note, pass, warn } from '#checks/finding'
+import { probeDigest } from '#io/account-kinds'
+import { readAccount } from '#io/accounts'
+import type { KeySigner } from '#io/keys'
+import type { Pkcs11Place } from '#io/pkcs11'
+import type { Machine } from '#ports'
+import { ProposerError, UsageError } from '#protocol/errors'
+import type { Address } from '#protocol/schema'
+import { counted } from '#protocol/text'
 import type { LoadedConfig } from './config-file.js'
 
 export interface ExecutorKeySource {
@@ -42,7 +42,7 @@ export function namedKey(
 }
 
 export async function signerOfFile(path: string): Promise<KeySigner> {
-  const { readKeyFile, signerFromKey } = await import('../io/keys.js')
+  const { readKeyFile, signerFromKey } = await import('#io/keys')
   return signerFromKey(await readKeyFile(path))
 }
 
@@ -51,12 +51,12 @@ export async function signerOfAccount(
   { home, password }: Pick<ExecutorKeySource, 'home' | 'password'>,
   name: string,
 ): Promise<KeySigner> {
-  const { openAccountKey } = await import('../io/accounts.js')
+  const { openAccountKey } = await import('#io/accounts')
   return openAccountKey(files, home, name, password)
 }
 
 export async function signerOfToken(place: Pkcs11Place): Promise<KeySigner> {
-  const { openPkcs11 } = await import('../io/pkcs11.js')
+  const { openPkcs11 } = await import('#io/pkcs11')
   return openPkcs11(place)
 }
 
@@ -73,7 +73,7 @@ export async function executorSigner(
       hint: 'set executor.key_file, executor.account, executor.signer or executor.pkcs11 in gateway.json, or PROPOSER_EXECUTOR_KEY_FILE, or executor.enabled=false',
     })
   if ('signer' in named) {
-    const { openRemoteSigner } = await import('../io/remote-signer.js')
+    const { openRemoteSigner } = await import('#io/remote-signer')
     return openRemoteSigner(named.signer)
   }
   if ('pkcs11' in named) return signerOfToken(named.pkcs11)
@@ -178,7 +178,7 @@ async function signing(signer: KeySigner, detail: string): Promise<KeyChecked> {
 async function checkRemoteSigner(
   named: Extract<NamedKey, { readonly signer: unknown }>['signer'],
 ): Promise<Finding> {
-  const { openRemoteSigner } = await import('../io/remote-signer.js')
+  const { openRemoteSigner } = await import('#io/remote-signer')
   const signer = openRemoteSigner(named)
   const executor = `the executor ${named.address}`
   const unseen = 'that it signs shows only with the first transaction'

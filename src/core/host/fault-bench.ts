@@ -2,23 +2,23 @@
  * What a fault script needs of a dev gateway: its chain, clock and view, each of which can be
  * made to fail (`serve --dev --faults`).
  */
-import { roundStates } from '../chain/constants.js'
-import { wrapChain } from '../chain/wrap.js'
-import type { DevDescription } from '../devchain/dev-chain.js'
+import { roundStates } from '#chain/constants'
+import { wrapChain } from '#chain/wrap'
+import type { DevDescription } from '#devchain/dev-chain'
 import {
   changeQuestion,
   type DevRound,
   disputeProposal,
   proposeDirectly,
   showRound,
-} from '../devchain/dev-verbs.js'
-import { pause } from '../gateway/view/time-limits.js'
-import { aborted } from '../io/interruption.js'
-import { type FaultScript, requireKnownSlugs } from '../io/serving/fault-script.js'
-import { type FaultyHandler, withFaults } from '../io/serving/faulty-handler.js'
-import { type Chain, ChainError, type Machine } from '../ports.js'
-import { ProposerError, UnavailableError, UsageError } from '../protocol/errors.js'
-import { priceOf } from '../protocol/proposal.js'
+} from '#devchain/dev-verbs'
+import { pause } from '#gateway/view/time-limits'
+import { aborted } from '#io/interruption'
+import { type FaultScript, requireKnownSlugs } from '#io/serving/fault-script'
+import { type FaultyHandler, withFaults } from '#io/serving/faulty-handler'
+import { type Chain, ChainError, type Machine } from '#ports'
+import { ProposerError, UnavailableError, UsageError } from '#protocol/errors'
+import { priceOf } from '#protocol/proposal'
 import type { HostedGateway } from './gateway-host.js'
 
 export interface FaultBench {

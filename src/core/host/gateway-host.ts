@@ -2,30 +2,30 @@
  * A gateway with its real edges: store, lock, chain and executor key, put together as gateway.json
  * says (contract §7). `serve` puts a listener before it; `--local` and the library call its handler.
  */
-import { aggregating } from '../chain/aggregate.js'
-import { knownToken } from '../chain/profiles.js'
-import type { RegistryEntry } from '../chain/questions.js'
-import type { Contracts } from '../chain/round.js'
-import { configuredContracts, type GatewayConfig } from '../gateway/config.js'
-import { createGateway, type Gateway } from '../gateway/gateway.js'
-import type { Ledger } from '../gateway/ledger/ledger.js'
-import { mergedRegistry } from '../gateway/operator/registry.js'
-import type { OperatorService } from '../gateway/operator/service.js'
-import { createPipeline } from '../gateway/pipeline/pipeline.js'
-import { followLedger } from '../gateway/status/health.js'
-import { followRecent, type KnownQuestion, type Recent } from '../gateway/status/recent.js'
-import type { ChainView } from '../gateway/view/chain-view.js'
-import { createSlugs, namedBySlugs } from '../gateway/view/slugs.js'
-import { createChainView, type LiveView } from '../gateway/view/view.js'
-import { type Closers, opening } from '../io/closers.js'
-import { systemCurve } from '../io/keys.js'
-import { createTurns, yieldToEvents } from '../io/serving/load.js'
-import { type Chain, ChainError, type Fetch, type Hex, type Machine } from '../ports.js'
-import type { RequestRecord } from '../protocol/call.js'
-import { UsageError } from '../protocol/errors.js'
-import type { Address } from '../protocol/schema.js'
-import type { Observation, StateLine, Vitals } from '../protocol/vitals.js'
-import type { LockUse } from '../storage/lock.js'
+import { aggregating } from '#chain/aggregate'
+import { knownToken } from '#chain/profiles'
+import type { RegistryEntry } from '#chain/questions'
+import type { Contracts } from '#chain/round'
+import { configuredContracts, type GatewayConfig } from '#gateway/config'
+import { createGateway, type Gateway } from '#gateway/gateway'
+import type { Ledger } from '#gateway/ledger/ledger'
+import { mergedRegistry } from '#gateway/operator/registry'
+import type { OperatorService } from '#gateway/operator/service'
+import { createPipeline } from '#gateway/pipeline/pipeline'
+import { followLedger } from '#gateway/status/health'
+import { followRecent, type KnownQuestion, type Recent } from '#gateway/status/recent'
+import type { ChainView } from '#gateway/view/chain-view'
+import { createSlugs, namedBySlugs } from '#gateway/view/slugs'
+import { createChainView, type LiveView } from '#gateway/view/view'
+import { type Closers, opening } from '#io/closers'
+import { systemCurve } from '#io/keys'
+import { createTurns, yieldToEvents } from '#io/serving/load'
+import { type Chain, ChainError, type Fetch, type Hex, type Machine } from '#ports'
+import type { RequestRecord } from '#protocol/call'
+import { UsageError } from '#protocol/errors'
+import type { Address } from '#protocol/schema'
+import type { Observation, StateLine, Vitals } from '#protocol/vitals'
+import type { LockUse } from '#storage/lock'
 import {
   expectedChain,
   type LoadedConfig,
@@ -296,7 +296,7 @@ async function namedView(
   view: LiveView,
 ): Promise<ChainView> {
   if (slugs.source === 'registry') return view
-  const { gammaLookUp } = await import('../io/gamma.js')
+  const { gammaLookUp } = await import('#io/gamma')
   const lookUp = gammaLookUp(await edges.fetch(), slugs.url)
   return namedBySlugs(view, createSlugs(clock, lookUp), registered, clock)
 }

@@ -1,10 +1,10 @@
-import { feesFor } from '../gateway/executor/transaction.js'
-import type { Ledger } from '../gateway/ledger/ledger.js'
-import type { LedgerHealth } from '../gateway/status/health.js'
-import type { CodeWatch, Heads } from '../gateway/view/state.js'
-import type { NodeHealth, RpcChain } from '../io/rpc/rpc.js'
-import type { Chain, Clock } from '../ports.js'
-import type { Address } from '../protocol/schema.js'
+import { feesFor } from '#gateway/executor/transaction'
+import type { Ledger } from '#gateway/ledger/ledger'
+import type { LedgerHealth } from '#gateway/status/health'
+import type { CodeWatch, Heads } from '#gateway/view/state'
+import type { NodeHealth, RpcChain } from '#io/rpc/rpc'
+import type { Chain, Clock } from '#ports'
+import type { Address } from '#protocol/schema'
 import type {
   ClusterVitals,
   ExecutorVitals,
@@ -12,7 +12,7 @@ import type {
   RpcCounts,
   StateLine,
   Vitals,
-} from '../protocol/vitals.js'
+} from '#protocol/vitals'
 import type { ChainReadings } from './instrumented-ports.js'
 
 export interface HealthParts {

@@ -3,9 +3,9 @@
  * lock, in a database the gateway that holds the lease.
  */
 
-import { type Budget, mostSharedItems, sharedBudget } from '../gateway/front/budget.js'
-import { budgetLimits } from '../gateway/gateway.js'
-import type { Ledger, LedgerSettings } from '../gateway/ledger/ledger.js'
+import { type Budget, mostSharedItems, sharedBudget } from '#gateway/front/budget'
+import { budgetLimits } from '#gateway/gateway'
+import type { Ledger, LedgerSettings } from '#gateway/ledger/ledger'
 import {
   type OpenStore,
   openSharedStore,
@@ -13,30 +13,30 @@ import {
   readSharedStore,
   readStore,
   type SharedStore,
-} from '../gateway/ledger/open-store.js'
-import type { Pipeline } from '../gateway/pipeline/pipeline.js'
-import type { Closers } from '../io/closers.js'
-import { permissionsOf, requireLocalDisk } from '../io/files.js'
-import type { Files, Machine, Signer, SqlDatabase } from '../ports.js'
-import { programVersion } from '../protocol/version.js'
-import type { ClusterVitals, Observation } from '../protocol/vitals.js'
-import { joinPath, sizeOf } from '../storage/durable.js'
-import { errorCode, storageErrorOf } from '../storage/failures.js'
-import { acquireLock, holderText, type LockUse } from '../storage/lock.js'
-import { type Leadership, startLeadership } from '../storage/postgres/leadership.js'
+} from '#gateway/ledger/open-store'
+import type { Pipeline } from '#gateway/pipeline/pipeline'
+import type { Closers } from '#io/closers'
+import { permissionsOf, requireLocalDisk } from '#io/files'
+import type { Files, Machine, Signer, SqlDatabase } from '#ports'
+import { programVersion } from '#protocol/version'
+import type { ClusterVitals, Observation } from '#protocol/vitals'
+import { joinPath, sizeOf } from '#storage/durable'
+import { errorCode, storageErrorOf } from '#storage/failures'
+import { acquireLock, holderText, type LockUse } from '#storage/lock'
+import { type Leadership, startLeadership } from '#storage/postgres/leadership'
 import {
   joinStore,
   type MemberBudget,
   membersOf,
   otherBudget,
   type SeenMember,
-} from '../storage/postgres/members.js'
-import { openStoreTables, requireTables } from '../storage/postgres/schema.js'
-import { keepSeen, readSeen, type SeenFile } from '../storage/postgres/seen.js'
-import { isAway } from '../storage/postgres/session.js'
-import type { SharedLog } from '../storage/postgres/shared-log.js'
-import { openWindows, type SharedWindows } from '../storage/postgres/windows.js'
-import type { StoredRecord } from '../storage/record-log.js'
+} from '#storage/postgres/members'
+import { openStoreTables, requireTables } from '#storage/postgres/schema'
+import { keepSeen, readSeen, type SeenFile } from '#storage/postgres/seen'
+import { isAway } from '#storage/postgres/session'
+import type { SharedLog } from '#storage/postgres/shared-log'
+import { openWindows, type SharedWindows } from '#storage/postgres/windows'
+import type { StoredRecord } from '#storage/record-log'
 import { watchCluster } from './cluster-watch.js'
 import type { LoadedConfig } from './config-file.js'
 import { instrumentedFiles } from './instrumented-ports.js'

@@ -1,9 +1,9 @@
 /** Ports that report what passes through them: no node and no disk is asked for it. */
 
-import { wrapChain } from '../chain/wrap.js'
-import { type Chain, ChainError, type Clock, type Files } from '../ports.js'
-import type { Address } from '../protocol/schema.js'
-import type { Observation, RpcOutcome } from '../protocol/vitals.js'
+import { wrapChain } from '#chain/wrap'
+import { type Chain, ChainError, type Clock, type Files } from '#ports'
+import type { Address } from '#protocol/schema'
+import type { Observation, RpcOutcome } from '#protocol/vitals'
 
 export interface ChainReadings {
   balanceWei: bigint | undefined

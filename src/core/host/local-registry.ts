@@ -1,10 +1,10 @@
 /** The question registry of a configuration, for commands that list it (contract §6, --local). */
-import type { RegistryEntry } from '../chain/questions.js'
-import type { Contracts } from '../chain/round.js'
-import { configuredContracts } from '../gateway/config.js'
-import { mergedRegistry, parseRegistry } from '../gateway/operator/registry.js'
-import { readJsonFile } from '../io/json-file.js'
-import type { Chain, Machine } from '../ports.js'
+import type { RegistryEntry } from '#chain/questions'
+import type { Contracts } from '#chain/round'
+import { configuredContracts } from '#gateway/config'
+import { mergedRegistry, parseRegistry } from '#gateway/operator/registry'
+import { readJsonFile } from '#io/json-file'
+import type { Chain, Machine } from '#ports'
 import { expectedChain, loadConfig, pastedCommand, registryOf, settingsOf } from './config-file.js'
 import { readPlaced } from './held-store.js'
 

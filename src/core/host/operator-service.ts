@@ -2,21 +2,21 @@
  * The operator service with its real edges: behind a serving gateway, or on a store whose lock a
  * command holds itself (contract §6).
  */
-import { aggregating } from '../chain/aggregate.js'
-import { implementationsOf } from '../chain/implementations.js'
-import { createRoundReader, type RegistryEntry, type RoundReader } from '../chain/questions.js'
-import { configuredContracts } from '../gateway/config.js'
-import type { OpenStore } from '../gateway/ledger/open-store.js'
+import { aggregating } from '#chain/aggregate'
+import { implementationsOf } from '#chain/implementations'
+import { createRoundReader, type RegistryEntry, type RoundReader } from '#chain/questions'
+import { configuredContracts } from '#gateway/config'
+import type { OpenStore } from '#gateway/ledger/open-store'
 import {
   createOperatorService,
   type OperatorParts,
   type OperatorService,
-} from '../gateway/operator/service.js'
-import { pinsOf, watchedOf } from '../gateway/view/code-watch.js'
-import type { LiveView } from '../gateway/view/view.js'
-import { yieldToEvents } from '../io/serving/load.js'
-import { type Chain, ChainError, type Machine } from '../ports.js'
-import { UnavailableError } from '../protocol/errors.js'
+} from '#gateway/operator/service'
+import { pinsOf, watchedOf } from '#gateway/view/code-watch'
+import type { LiveView } from '#gateway/view/view'
+import { yieldToEvents } from '#io/serving/load'
+import { type Chain, ChainError, type Machine } from '#ports'
+import { UnavailableError } from '#protocol/errors'
 import type { LoadedConfig } from './config-file.js'
 
 export interface ServedStore extends OpenStore {

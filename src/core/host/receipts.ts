@@ -4,17 +4,17 @@
  * and what an earlier key signed can be verified for good.
  */
 import { resolve } from 'node:path'
-import type { ReceiptSigner } from '../gateway/front/receipts.js'
-import type { Ledger, LedgerFacts } from '../gateway/ledger/ledger.js'
+import type { ReceiptSigner } from '#gateway/front/receipts'
+import type { Ledger, LedgerFacts } from '#gateway/ledger/ledger'
 import {
   newReceiptKey,
   type PrivateReceiptKey,
   readReceiptKeys,
   writeReceiptKeys,
-} from '../io/receipt-keys.js'
-import type { Machine } from '../ports.js'
-import { UsageError } from '../protocol/errors.js'
-import type { ReceiptKey } from '../protocol/receipt.js'
+} from '#io/receipt-keys'
+import type { Machine } from '#ports'
+import { UsageError } from '#protocol/errors'
+import type { ReceiptKey } from '#protocol/receipt'
 import { type LoadedConfig, pastedCommand } from './config-file.js'
 
 export interface HeldReceipts extends ReceiptSigner {

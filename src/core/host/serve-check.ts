@@ -3,18 +3,18 @@
  * taking the store, sending anything or making a file.
  */
 
-import { unconfirmedAmong } from '../chain/profiles.js'
-import type { RegistryEntry } from '../chain/questions.js'
-import { checkContracts, checkExecutor, checkNodes, type NodesChecked } from '../checks/chain.js'
-import { type Check, type Finding, fail, note, pass, runChecks, warn } from '../checks/finding.js'
-import { checkSharedStore } from '../checks/shared-store.js'
-import { checkStore, type StoreChecked } from '../checks/store.js'
-import { configFaults } from '../gateway/config.js'
-import { probePort } from '../io/probes.js'
-import { type Machine, SlugLookUpError } from '../ports.js'
-import type { Address } from '../protocol/schema.js'
-import { counted } from '../protocol/text.js'
-import type { LockHolder } from '../storage/lock.js'
+import { unconfirmedAmong } from '#chain/profiles'
+import type { RegistryEntry } from '#chain/questions'
+import { checkContracts, checkExecutor, checkNodes, type NodesChecked } from '#checks/chain'
+import { type Check, type Finding, fail, note, pass, runChecks, warn } from '#checks/finding'
+import { checkSharedStore } from '#checks/shared-store'
+import { checkStore, type StoreChecked } from '#checks/store'
+import { configFaults } from '#gateway/config'
+import { probePort } from '#io/probes'
+import { type Machine, SlugLookUpError } from '#ports'
+import type { Address } from '#protocol/schema'
+import { counted } from '#protocol/text'
+import type { LockHolder } from '#storage/lock'
 import {
   type ConfigChanges,
   configure,
@@ -171,7 +171,7 @@ const gammaLimitMs = 5_000
 async function checkSlugs({ machine, loaded }: Facts): Promise<readonly Finding[]> {
   const { slugs } = loaded.config
   if (slugs.source === 'registry') return []
-  const { gammaLookUp } = await import('../io/gamma.js')
+  const { gammaLookUp } = await import('#io/gamma')
   const signal = AbortSignal.any([machine.signal, AbortSignal.timeout(gammaLimitMs)])
   try {
     await gammaLookUp(await machine.edges.fetch(), slugs.url)(probeSlug, signal)

@@ -1,30 +1,21 @@
 /** A gateway behind its listeners: what `serve` and `demo` run. */
-import { unconfirmedAmong } from '../chain/profiles.js'
-import type { GatewayConfig } from '../gateway/config.js'
-import { clientKey } from '../gateway/front/client-address.js'
-import {
-  actBodies,
-  isActName,
-  LeaderResignBody,
-  leaderResignName,
-} from '../gateway/operator/acts.js'
-import { type Closers, opening } from '../io/closers.js'
-import {
-  type AdminListener,
-  listenAdmin,
-  type OperatorRoutes,
-} from '../io/serving/admin-listener.js'
-import { createMeters } from '../io/serving/admin-metrics.js'
-import { ensureAdminToken } from '../io/serving/admin-token.js'
-import { createBufferedWriter, logOfStderr } from '../io/serving/buffered-writer.js'
-import { listen } from '../io/serving/listener.js'
-import { watchLoad } from '../io/serving/load.js'
-import { createRequestLog, createStateLog, type LogSink } from '../io/serving/logs.js'
-import { listenMetrics } from '../io/serving/looks.js'
-import type { Machine } from '../ports.js'
-import { instant } from '../protocol/candidate.js'
-import { ProposerError, RejectedError, StorageError, UsageError } from '../protocol/errors.js'
-import type { LogLevel } from '../protocol/log-level.js'
+import { unconfirmedAmong } from '#chain/profiles'
+import type { GatewayConfig } from '#gateway/config'
+import { clientKey } from '#gateway/front/client-address'
+import { actBodies, isActName, LeaderResignBody, leaderResignName } from '#gateway/operator/acts'
+import { type Closers, opening } from '#io/closers'
+import { type AdminListener, listenAdmin, type OperatorRoutes } from '#io/serving/admin-listener'
+import { createMeters } from '#io/serving/admin-metrics'
+import { ensureAdminToken } from '#io/serving/admin-token'
+import { createBufferedWriter, logOfStderr } from '#io/serving/buffered-writer'
+import { listen } from '#io/serving/listener'
+import { watchLoad } from '#io/serving/load'
+import { createRequestLog, createStateLog, type LogSink } from '#io/serving/logs'
+import { listenMetrics } from '#io/serving/looks'
+import type { Machine } from '#ports'
+import { instant } from '#protocol/candidate'
+import { ProposerError, RejectedError, StorageError, UsageError } from '#protocol/errors'
+import type { LogLevel } from '#protocol/log-level'
 import { createActivity } from './activity.js'
 import { adminTokenFile, type LoadedConfig } from './config-file.js'
 import type { ExecutorKeySource } from './executor-key.js'

@@ -3,11 +3,11 @@
  * commands show it. No RPC URL, no secret (R5).
  */
 import * as z from 'zod/mini'
-import { coinText, explorerOf } from '../chain/profiles.js'
-import { ceilingsOf, type GatewayConfig } from '../gateway/config.js'
-import { gasCeilingsOf, standingsOf } from '../gateway/executor/wallet-gas.js'
-import { instant } from '../protocol/candidate.js'
-import type { ExecutorVitals, QueueStage } from '../protocol/vitals.js'
+import { coinText, explorerOf } from '#chain/profiles'
+import { ceilingsOf, type GatewayConfig } from '#gateway/config'
+import { gasCeilingsOf, standingsOf } from '#gateway/executor/wallet-gas'
+import { instant } from '#protocol/candidate'
+import type { ExecutorVitals, QueueStage } from '#protocol/vitals'
 import type { Activity } from './activity.js'
 import type { HostedGateway } from './gateway-host.js'
 

@@ -1,8 +1,8 @@
 import { randomUUID } from 'node:crypto'
-import type { Files } from '../ports.js'
-import { StorageError, UsageError } from '../protocol/errors.js'
-import { joinPath, makeDurableDir, writeAll } from '../storage/durable.js'
-import { errorCode } from '../storage/failures.js'
+import type { Files } from '#ports'
+import { StorageError, UsageError } from '#protocol/errors'
+import { joinPath, makeDurableDir, writeAll } from '#storage/durable'
+import { errorCode } from '#storage/failures'
 
 /** Whole and durable or not at all, and never over another. */
 export async function publishAccount(

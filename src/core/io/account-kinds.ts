@@ -1,10 +1,10 @@
 /** Accounts whose key is elsewhere (contract §9): their file says where, and holds no secret. */
 
 import * as z from 'zod/mini'
-import { UsageError } from '../protocol/errors.js'
-import { keccak } from '../protocol/keccak.js'
-import { Address } from '../protocol/schema.js'
-import { toHex } from '../protocol/witness.js'
+import { UsageError } from '#protocol/errors'
+import { keccak } from '#protocol/keccak'
+import { Address } from '#protocol/schema'
+import { toHex } from '#protocol/witness'
 import type { KeySigner } from './key-files.js'
 
 export interface ElsewhereAccount {

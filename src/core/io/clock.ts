@@ -1,4 +1,4 @@
-import type { Clock, Hash, Random } from '../ports.js'
+import type { Clock, Hash, Random } from '#ports'
 
 let loaded: typeof import('node:crypto') | undefined
 

@@ -6,7 +6,7 @@ import {
   parseTree,
   printParseErrorCode,
 } from 'jsonc-parser'
-import { UsageError } from '../protocol/errors.js'
+import { UsageError } from '#protocol/errors'
 
 export interface CommentedJson {
   readonly value: unknown

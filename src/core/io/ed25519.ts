@@ -1,5 +1,5 @@
 import { createPrivateKey, createPublicKey, sign, verify } from 'node:crypto'
-import type { Ed25519 } from '../ports.js'
+import type { Ed25519 } from '#ports'
 
 /** What stands before a seed in PKCS #8, and before a key in SPKI (RFC 8410). */
 const privatePrefix = Buffer.from('302e020100300506032b657004220420', 'hex')

@@ -4,10 +4,10 @@
  * their signature.
  */
 
-import type { Fetch, Signer } from '../ports.js'
-import { UnavailableError, UsageError } from '../protocol/errors.js'
-import { urlFault } from '../protocol/plain-http.js'
-import type { Address } from '../protocol/schema.js'
+import type { Fetch, Signer } from '#ports'
+import { UnavailableError, UsageError } from '#protocol/errors'
+import { urlFault } from '#protocol/plain-http'
+import type { Address } from '#protocol/schema'
 import { listedAccounts, openSignerCall, type SignerFaults } from './signer-call.js'
 
 export interface OutsideWallet {

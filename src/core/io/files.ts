@@ -1,9 +1,9 @@
 import { constants, type Stats } from 'node:fs'
 import * as disk from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
-import type { FileHandle, Files } from '../ports.js'
-import { StorageError } from '../protocol/errors.js'
-import { errorCode } from '../storage/failures.js'
+import type { FileHandle, Files } from '#ports'
+import { StorageError } from '#protocol/errors'
+import { errorCode } from '#storage/failures'
 
 const flags = {
   read: constants.O_RDONLY,

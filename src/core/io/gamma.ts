@@ -1,15 +1,9 @@
 /** Gamma, Polymarket's public market API: questions of slugs, and markets by end (domain §5.4). */
 import * as z from 'zod/mini'
-import {
-  type Fetch,
-  type Market,
-  type Markets,
-  type SlugLookUp,
-  SlugLookUpError,
-} from '../ports.js'
-import { jsonOf, readCapped } from '../protocol/capped.js'
-import { networkFault } from '../protocol/network-words.js'
-import { lowercase } from '../protocol/words.js'
+import { type Fetch, type Market, type Markets, type SlugLookUp, SlugLookUpError } from '#ports'
+import { jsonOf, readCapped } from '#protocol/capped'
+import { networkFault } from '#protocol/network-words'
+import { lowercase } from '#protocol/words'
 
 const maxAnswerBytes = 1024 * 1024
 const maxListBytes = 16 * maxAnswerBytes

@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs'
 import type { Socket } from 'node:net'
 import { Agent, buildConnector, type Dispatcher, request } from 'undici'
-import { type Fetch, TransportError } from '../ports.js'
-import { UsageError } from '../protocol/errors.js'
+import { type Fetch, TransportError } from '#ports'
+import { UsageError } from '#protocol/errors'
 
 export interface HttpOptions {
   /** PEM file of a private authority; it replaces the system's. Verification is never skipped. */

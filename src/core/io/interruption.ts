@@ -1,7 +1,7 @@
 import { closeSync, openSync, readFileSync, readlinkSync } from 'node:fs'
 import { devNull } from 'node:os'
 import { isatty } from 'node:tty'
-import { type ExitCode, exit, InterruptedError } from '../protocol/errors.js'
+import { type ExitCode, exit, InterruptedError } from '#protocol/errors'
 
 const lookMs = 1_000
 

@@ -1,7 +1,7 @@
 import { resolve } from 'node:path'
-import type { Machine } from '../ports.js'
-import { UsageError } from '../protocol/errors.js'
-import { errorCode } from '../storage/failures.js'
+import type { Machine } from '#ports'
+import { UsageError } from '#protocol/errors'
+import { errorCode } from '#storage/failures'
 
 /** No file of one proposal or configuration comes near this (R17). */
 export const maximumInputBytes = 4 * 1024 * 1024

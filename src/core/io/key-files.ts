@@ -1,9 +1,9 @@
 /** Private keys at the edge (contract §7). No message ever holds a key (R5). */
-import type { Signer } from '../ports.js'
-import { UsageError } from '../protocol/errors.js'
-import { addressOf, type Curve } from '../protocol/recovered.js'
-import { fromHex, toHex } from '../protocol/witness.js'
-import { errorCode } from '../storage/failures.js'
+import type { Signer } from '#ports'
+import { UsageError } from '#protocol/errors'
+import { addressOf, type Curve } from '#protocol/recovered'
+import { fromHex, toHex } from '#protocol/witness'
+import { errorCode } from '#storage/failures'
 import { readNamed } from './files.js'
 
 export interface KeySigner extends Signer {

@@ -1,6 +1,6 @@
-import type { Hex } from '../ports.js'
-import { addressOf, type Curve } from '../protocol/recovered.js'
-import { portableCurve } from '../protocol/signature.js'
+import type { Hex } from '#ports'
+import { addressOf, type Curve } from '#protocol/recovered'
+import { portableCurve } from '#protocol/signature'
 import { type KeySigner, signerOn } from './key-files.js'
 import { knownNative } from './native-curve.js'
 

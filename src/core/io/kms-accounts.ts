@@ -1,5 +1,5 @@
-import { UsageError } from '../protocol/errors.js'
-import type { Address } from '../protocol/schema.js'
+import { UsageError } from '#protocol/errors'
+import type { Address } from '#protocol/schema'
 import { addressInService, type KeyService, signerOfService } from './kms/key-service.js'
 
 export type KmsPlace = { readonly key: string; readonly region?: string }

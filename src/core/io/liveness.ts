@@ -1,8 +1,8 @@
 import { promises as disk, readFileSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { basename, dirname, resolve } from 'node:path'
-import type { Liveness } from '../ports.js'
-import { StorageError } from '../protocol/errors.js'
+import type { Liveness } from '#ports'
+import { StorageError } from '#protocol/errors'
 
 /** `sun_path` holds 104 bytes on macOS and BSD, 108 on Linux, the closing NUL included. */
 const maxSocketPathBytes = 103

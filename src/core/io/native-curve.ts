@@ -4,8 +4,8 @@
  * than one signature.
  */
 import { createRequire } from 'node:module'
-import type { Curve, RecoverPublicKey } from '../protocol/recovered.js'
-import { fromHex, toHex } from '../protocol/witness.js'
+import type { Curve, RecoverPublicKey } from '#protocol/recovered'
+import { fromHex, toHex } from '#protocol/witness'
 
 interface Binding {
   ecdsaRecover(
@@ -90,5 +90,5 @@ export function knownNative(): Curve | undefined {
 }
 
 export async function quickestCurve(): Promise<Curve> {
-  return knownNative() ?? (await import('../protocol/signature.js')).portableCurve()
+  return knownNative() ?? (await import('#protocol/signature')).portableCurve()
 }

@@ -7,8 +7,8 @@ import { existsSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import * as z from 'zod/mini'
-import { UnavailableError } from '../protocol/errors.js'
-import { quoteWords } from '../protocol/node-words.js'
+import { UnavailableError } from '#protocol/errors'
+import { quoteWords } from '#protocol/node-words'
 
 /** The name of a CKR_ code, or `NO_PACKAGE` or `NO_MODULE`. */
 export class ModuleFailure extends Error {

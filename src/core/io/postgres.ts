@@ -2,8 +2,8 @@ import type { EventEmitter } from 'node:events'
 import { readFileSync } from 'node:fs'
 import { isIPv4 } from 'node:net'
 import pg from 'pg'
-import { type SqlDatabase, SqlError, type SqlRow, type SqlSession } from '../ports.js'
-import { UsageError } from '../protocol/errors.js'
+import { type SqlDatabase, SqlError, type SqlRow, type SqlSession } from '#ports'
+import { UsageError } from '#protocol/errors'
 
 const answerMs = 5_000
 const connectMs = 5_000

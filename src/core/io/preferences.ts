@@ -1,9 +1,9 @@
 /** `<home>/config.json`, written by `conf`; never keys (contract §7). */
 import type Conf from 'conf'
-import { jsonOf } from '../protocol/capped.js'
-import { UsageError } from '../protocol/errors.js'
-import { objectOf } from '../protocol/json.js'
-import { errorCode } from '../storage/failures.js'
+import { jsonOf } from '#protocol/capped'
+import { UsageError } from '#protocol/errors'
+import { objectOf } from '#protocol/json'
+import { errorCode } from '#storage/failures'
 import { readPlain } from './files.js'
 import { homePaths } from './home.js'
 

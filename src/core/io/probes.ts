@@ -2,7 +2,7 @@ import { constants } from 'node:fs'
 import { access, lstat, stat, statfs } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { dirname, join, resolve } from 'node:path'
-import { errorCode } from '../storage/failures.js'
+import { errorCode } from '#storage/failures'
 
 export type FolderState =
   | { readonly kind: 'there' | 'new' }

@@ -3,10 +3,10 @@
  * message ever holds a key (R5).
  */
 import { basename, dirname } from 'node:path'
-import type { Files, Hash, Random } from '../ports.js'
-import { UsageError } from '../protocol/errors.js'
-import { base64UrlOf, jwkOf, keyBytes, thumbprintOf } from '../protocol/receipt.js'
-import { publishText } from '../storage/durable.js'
+import type { Files, Hash, Random } from '#ports'
+import { UsageError } from '#protocol/errors'
+import { base64UrlOf, jwkOf, keyBytes, thumbprintOf } from '#protocol/receipt'
+import { publishText } from '#storage/durable'
 import { systemEd25519 } from './ed25519.js'
 import { readReceiptKeyFile } from './key-files.js'
 

@@ -2,11 +2,11 @@
  * The executor's key behind JSON-RPC `eth_signTransaction` (contract §9, `executor.signer`). What
  * comes back is compared and recovered by who asked (gateway/executor/transaction).
  */
-import type { Hex, UnsignedTransaction } from '../ports.js'
-import { checksummed } from '../protocol/address.js'
-import { UnavailableError, UsageError } from '../protocol/errors.js'
-import { quoteWords } from '../protocol/node-words.js'
-import type { Address } from '../protocol/schema.js'
+import type { Hex, UnsignedTransaction } from '#ports'
+import { checksummed } from '#protocol/address'
+import { UnavailableError, UsageError } from '#protocol/errors'
+import { quoteWords } from '#protocol/node-words'
+import type { Address } from '#protocol/schema'
 import type { KeySigner } from './key-files.js'
 import { listedAccounts, openSignerCall, type SignerFaults } from './signer-call.js'
 

@@ -1,13 +1,13 @@
 import { Agent, fetch } from 'undici'
 import * as z from 'zod/mini'
-import type { Fetch } from '../ports.js'
-import { jsonOf, readCapped } from '../protocol/capped.js'
-import type { ProposerError } from '../protocol/errors.js'
-import { networkFault } from '../protocol/network-words.js'
-import { safeText } from '../protocol/node-words.js'
-import type { Address } from '../protocol/schema.js'
-import { type Conceal, concealing } from '../protocol/url-secrets.js'
-import { lowercase } from '../protocol/words.js'
+import type { Fetch } from '#ports'
+import { jsonOf, readCapped } from '#protocol/capped'
+import type { ProposerError } from '#protocol/errors'
+import { networkFault } from '#protocol/network-words'
+import { safeText } from '#protocol/node-words'
+import type { Address } from '#protocol/schema'
+import { type Conceal, concealing } from '#protocol/url-secrets'
+import { lowercase } from '#protocol/words'
 
 export interface SignerFaults {
   invalid(why: string): ProposerError

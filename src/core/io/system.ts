@@ -1,4 +1,4 @@
-import type { Ports } from '../ports.js'
+import type { Ports } from '#ports'
 import { systemClock, systemHash, systemRandom } from './clock.js'
 import { systemFiles } from './files.js'
 import { systemLiveness } from './liveness.js'

@@ -3,7 +3,7 @@
  * are bounded, and none is waited for (R17, robustness §5).
  */
 import type { ServerResponse } from 'node:http'
-import { ProposerError } from '../protocol/errors.js'
+import { ProposerError } from '#protocol/errors'
 
 /** Plain JSON data without secrets (R5). A ProposerError: it cannot be read now. */
 export interface PageSource {

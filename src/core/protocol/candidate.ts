@@ -1,4 +1,4 @@
-import type { Hex } from '../ports.js'
+import type { Hex } from '#ports'
 import { type FailureCode, type FailureStage, failures, type NextAction } from './codes.js'
 import { outcomeOf } from './proposal.js'
 import type { CandidateState, CandidateStatus } from './responses.js'

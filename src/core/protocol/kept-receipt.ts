@@ -1,5 +1,5 @@
 import * as z from 'zod/mini'
-import type { Ed25519, Hash } from '../ports.js'
+import type { Ed25519, Hash } from '#ports'
 import { jsonOf } from './capped.js'
 import { type Json, objectOf } from './json.js'
 import {

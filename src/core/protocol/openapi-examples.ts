@@ -2,7 +2,7 @@
  * One question, one wallet and one candidate through all routes: the witness vector `question text
  * without p3`, so that readers can check their own code.
  */
-import type { Hex } from '../ports.js'
+import type { Hex } from '#ports'
 import { type WireCode, wireFailure } from './codes.js'
 import { toBatchItem, toSingle } from './proposal.js'
 import { refusalBody, refuse } from './refusal.js'

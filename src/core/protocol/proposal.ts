@@ -2,7 +2,7 @@
  * A proposal in normal form: what v1 bodies and batch items both say, without the shape they say it
  * in (spec §2.1, §2.2, §2.7).
  */
-import type { Hash, Hex } from '../ports.js'
+import type { Hash, Hex } from '#ports'
 import type { Address, BatchItem, OutcomeKey, SignedProposal } from './schema.js'
 import { version } from './words.js'
 

@@ -11,7 +11,7 @@ import {
   serializeInnerList,
   serializeItem,
 } from 'structured-headers'
-import type { Ed25519, Hash } from '../ports.js'
+import type { Ed25519, Hash } from '#ports'
 import { fromHex, toHex } from './witness.js'
 
 export const receiptDirectory = '/.well-known/http-message-signatures-directory'

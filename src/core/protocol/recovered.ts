@@ -1,4 +1,4 @@
-import type { Hex } from '../ports.js'
+import type { Hex } from '#ports'
 import { keccak } from './keccak.js'
 import type { Address } from './schema.js'
 import { fromHex, toHex } from './witness.js'

@@ -1,5 +1,5 @@
 import * as z from 'zod/mini'
-import type { Hex } from '../ports.js'
+import type { Hex } from '#ports'
 import { limits } from './words.js'
 
 type About = Readonly<Record<string, unknown>>

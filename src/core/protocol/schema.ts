@@ -4,7 +4,7 @@
  */
 
 import * as z from 'zod/mini'
-import type { Hex } from '../ports.js'
+import type { Hex } from '#ports'
 import {
   described,
   fitting,

@@ -1,7 +1,7 @@
 /** Who signed a digest, judged as Permit2 judges accounts without code, by @noble/curves. */
 
 import { secp256k1 } from '@noble/curves/secp256k1'
-import type { Hex } from '../ports.js'
+import type { Hex } from '#ports'
 import { type Curve, type RecoverPublicKey, signerBy } from './recovered.js'
 import type { Address } from './schema.js'
 

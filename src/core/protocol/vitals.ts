@@ -1,4 +1,4 @@
-import type { Hex } from '../ports.js'
+import type { Hex } from '#ports'
 import type { GatewayGauges } from './call.js'
 import type { FailureCode } from './codes.js'
 

@@ -2,7 +2,7 @@
  * The Permit2 witness authorization (spec §2.8, EIP-712, domain §3). What a question round fixes
  * is hashed once.
  */
-import type { Hex } from '../ports.js'
+import type { Hex } from '#ports'
 import { keccak } from './keccak.js'
 import type { Address, TypedData } from './schema.js'
 

@@ -1,4 +1,4 @@
-import type { Hex } from '../ports.js'
+import type { Hex } from '#ports'
 
 export const version = {
   api: 'v1',

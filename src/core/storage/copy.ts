@@ -1,5 +1,5 @@
-import type { Clock, Files, Hash, Liveness, Random } from '../ports.js'
-import { StorageError } from '../protocol/errors.js'
+import type { Clock, Files, Hash, Liveness, Random } from '#ports'
+import { StorageError } from '#protocol/errors'
 import { joinPath, makeDurableDir, namesIn } from './durable.js'
 import { encodeData } from './line.js'
 import { acquireLock } from './lock.js'

@@ -1,4 +1,4 @@
-import type { FileHandle, Files } from '../ports.js'
+import type { FileHandle, Files } from '#ports'
 import { errorCode, failedForGood } from './failures.js'
 
 export const joinPath = (folder: string, name: string): string => `${folder}/${name}`

@@ -1,4 +1,4 @@
-import { ProposerError, StorageError } from '../protocol/errors.js'
+import { ProposerError, StorageError } from '#protocol/errors'
 
 export function errorCode(error: unknown): string | undefined {
   return error instanceof Error && 'code' in error && typeof error.code === 'string'

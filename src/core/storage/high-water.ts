@@ -4,7 +4,7 @@
  * after the record is durable. Missing, old or torn it refuses nothing: stores of earlier
  * versions open.
  */
-import type { Files, Hash } from '../ports.js'
+import type { Files, Hash } from '#ports'
 import { ifThere, joinPath, publishText } from './durable.js'
 import { onlyLine, singleLine } from './line.js'
 

@@ -1,4 +1,4 @@
-import { ProposerError, StorageError } from '../protocol/errors.js'
+import { ProposerError, StorageError } from '#protocol/errors'
 import { ifThere, joinPath, namesIn } from './durable.js'
 import { messageOf } from './failures.js'
 import { type LogEnd, lossBefore, readHighWater } from './high-water.js'

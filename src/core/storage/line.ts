@@ -1,5 +1,5 @@
-import type { Hash } from '../ports.js'
-import { StorageError } from '../protocol/errors.js'
+import type { Hash } from '#ports'
+import { StorageError } from '#protocol/errors'
 import type { NewRecord, RecordHead } from './record-log.js'
 
 /**

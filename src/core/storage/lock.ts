@@ -1,6 +1,6 @@
 import * as z from 'zod/mini'
-import type { Files, Liveness, Random } from '../ports.js'
-import { StorageError } from '../protocol/errors.js'
+import type { Files, Liveness, Random } from '#ports'
+import { StorageError } from '#protocol/errors'
 import { hexOf, ifThere, joinPath, namesIn, removeIfThere, withFile, writeAll } from './durable.js'
 import { errorCode, storageErrorOf } from './failures.js'
 

@@ -1,5 +1,5 @@
-import type { FileHandle, Files } from '../ports.js'
-import { StorageError } from '../protocol/errors.js'
+import type { FileHandle, Files } from '#ports'
+import { StorageError } from '#protocol/errors'
 import { ifThere, joinPath } from './durable.js'
 import { messageOf } from './failures.js'
 import { maxLineBytes } from './line.js'

@@ -1,5 +1,5 @@
 import type { LimitFunction } from 'p-limit'
-import type { StorageError } from '../protocol/errors.js'
+import type { StorageError } from '#protocol/errors'
 import { fillTemporary, joinPath, writeAll } from './durable.js'
 import { failedForGood, isFull, outOfSpace, unavailable } from './failures.js'
 import type { LogEnd } from './high-water.js'

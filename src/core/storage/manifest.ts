@@ -1,6 +1,6 @@
 import * as z from 'zod/mini'
-import type { Files, Hash } from '../ports.js'
-import { StorageError } from '../protocol/errors.js'
+import type { Files, Hash } from '#ports'
+import { StorageError } from '#protocol/errors'
 import { ifThere, joinPath, namesIn, publishText, sizeOf } from './durable.js'
 import { damaged } from './failures.js'
 import { noCheck, onlyLine, singleLine } from './line.js'

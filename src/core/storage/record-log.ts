@@ -1,4 +1,4 @@
-import type { Clock, Files, Hash } from '../ports.js'
+import type { Clock, Files, Hash } from '#ports'
 
 /** At most 256 bytes of JSON, in ASCII; no object in it. */
 export type RecordHead = readonly (string | number | boolean)[]

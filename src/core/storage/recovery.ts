@@ -1,4 +1,4 @@
-import type { FileHandle } from '../ports.js'
+import type { FileHandle } from '#ports'
 import {
   copyRange,
   joinPath,

@@ -1,5 +1,5 @@
-import type { FileHandle, Files, Hash } from '../ports.js'
-import { StorageError } from '../protocol/errors.js'
+import type { FileHandle, Files, Hash } from '#ports'
+import { StorageError } from '#protocol/errors'
 import { fillTemporary, writeAll } from './durable.js'
 import { failedForGood, isFull, notOurs, outOfSpace } from './failures.js'
 import type { LogEnd } from './high-water.js'

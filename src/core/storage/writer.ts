@@ -1,5 +1,5 @@
-import type { FileHandle, Hash } from '../ports.js'
-import { StorageError } from '../protocol/errors.js'
+import type { FileHandle, Hash } from '#ports'
+import { StorageError } from '#protocol/errors'
 import { joinPath, putInForce, removeIfThere, writeAll } from './durable.js'
 import { errorCode, failedForGood, isFull, outOfSpace } from './failures.js'
 import type { LogEnd } from './high-water.js'

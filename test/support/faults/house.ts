@@ -5,10 +5,10 @@
  */
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { Hex } from '#core/ports'
-import { fromSingle, toBatchItem } from '#core/protocol/proposal'
-import type { Address, BatchItem, SignedProposal } from '#core/protocol/schema'
-import { witnessRound } from '#core/protocol/witness'
+import type { Hex } from '#ports'
+import { fromSingle, toBatchItem } from '#protocol/proposal'
+import type { Address, BatchItem, SignedProposal } from '#protocol/schema'
+import { witnessRound } from '#protocol/witness'
 import { argvOf } from '../argv.js'
 import type { Running, StartOptions, Workshop } from '../processes.js'
 

@@ -2,8 +2,8 @@
  * What an answer to a fuzzed call may not be, beside what the OpenAPI document says of each answer:
  * an echo, an admission that nobody signed, an item with a code of another route (robustness §4).
  */
-import { type OperationId, wireFailure, wireFailures } from '#core/protocol/codes'
-import { operations } from '#core/protocol/service'
+import { type OperationId, wireFailure, wireFailures } from '#protocol/codes'
+import { operations } from '#protocol/service'
 import type { FuzzedCall } from './calls.js'
 import { keyOf } from './fronts.js'
 import { tokens } from './mutate.js'

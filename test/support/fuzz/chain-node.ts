@@ -5,7 +5,7 @@
  */
 
 import { toFunctionSelector } from 'viem'
-import type { RpcCall, Transport } from '#core/io/rpc/transport'
+import type { RpcCall, Transport } from '#io/rpc/transport'
 import {
   type BlockHeader,
   type Chain,
@@ -13,8 +13,8 @@ import {
   type ChainLog,
   type ChainReceipt,
   type Hex,
-} from '#core/ports'
-import type { Address } from '#core/protocol/schema'
+} from '#ports'
+import type { Address } from '#protocol/schema'
 
 const quantity = (value: bigint | number): string => `0x${value.toString(16)}`
 

@@ -2,9 +2,9 @@
  * Damage to the files of a log, and what may come of it by robustness §2: recovered up to a whole
  * append, or refused with exit 74.
  */
-import { systemHash } from '#core/io/clock'
-import { StorageError } from '#core/protocol/errors'
-import { inspectLog } from '#core/storage/inspect'
+import { systemHash } from '#io/clock'
+import { StorageError } from '#protocol/errors'
+import { inspectLog } from '#storage/inspect'
 import { folder, openCopy, options, recordsOf } from '../sample-store.js'
 import { SimFiles } from '../sim-files.js'
 import type { Edit } from './mutate.js'

@@ -1,6 +1,6 @@
 /** The gateways that fuzzed calls go to, and everything that was ever really signed for them. */
-import { priceOf, toBatchItem } from '#core/protocol/proposal'
-import type { BatchItem, SignedProposal } from '#core/protocol/schema'
+import { priceOf, toBatchItem } from '#protocol/proposal'
+import type { BatchItem, SignedProposal } from '#protocol/schema'
 import { advanced, makeQuestion, signedBody, type Wallet } from '../fake-view.js'
 import { openFront, type TestFront } from '../front.js'
 

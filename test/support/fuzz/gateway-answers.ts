@@ -3,8 +3,8 @@
  * written down a second time.
  */
 import fc from 'fast-check'
-import { TransportError } from '#core/ports'
-import { version } from '#core/protocol/words'
+import { TransportError } from '#ports'
+import { version } from '#protocol/words'
 import { type Edit, edited, editedBytes, editedText, editsUpTo } from './mutate.js'
 
 export type Route =

@@ -5,7 +5,7 @@
 import { chmod, mkdir, rm, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import fc from 'fast-check'
-import { priceOf } from '#core/protocol/proposal'
+import { priceOf } from '#protocol/proposal'
 import { argvOf } from '../argv.js'
 import { testContracts } from '../fake-view.js'
 import { pins, questionContext } from '../scripted-gateway.js'

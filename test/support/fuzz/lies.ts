@@ -4,8 +4,8 @@
  * the outcome as it is.
  */
 import { toFunctionSelector } from 'viem'
-import type { RpcCall } from '#core/io/rpc/transport'
-import { ChainError, type Hex } from '#core/ports'
+import type { RpcCall } from '#io/rpc/transport'
+import { ChainError, type Hex } from '#ports'
 import type { FakeChain } from '../fake-chain.js'
 
 export interface Lie {

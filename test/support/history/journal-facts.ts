@@ -1,14 +1,14 @@
-import { closes } from '#core/client/journal/authorizations'
+import { closes } from '#client/journal/authorizations'
 import type {
   AttemptEndRecord,
   AttemptStart,
   JournalRecord,
   Offered,
   Signed,
-} from '#core/client/journal/records'
-import type { Hash } from '#core/ports'
-import { outcomeKeys, priceOf } from '#core/protocol/proposal'
-import { digestHeader, judgeDigest } from '#core/protocol/receipt'
+} from '#client/journal/records'
+import type { Hash } from '#ports'
+import { outcomeKeys, priceOf } from '#protocol/proposal'
+import { digestHeader, judgeDigest } from '#protocol/receipt'
 import type { Claim, JournalFact } from './facts.js'
 
 type Saved = Pick<Signed, 'body' | 'sha256'>

@@ -1,9 +1,9 @@
 import { keccak256, parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
-import { carriedBy } from '#core/gateway/executor/transaction'
-import type { SlotAttempt } from '#core/gateway/ledger/ledger'
-import { recordOf } from '#core/gateway/ledger/state'
-import type { Progress } from '#core/protocol/candidate'
-import type { StoredRecord } from '#core/storage/record-log'
+import { carriedBy } from '#gateway/executor/transaction'
+import type { SlotAttempt } from '#gateway/ledger/ledger'
+import { recordOf } from '#gateway/ledger/state'
+import type { Progress } from '#protocol/candidate'
+import type { StoredRecord } from '#storage/record-log'
 import type { CandidateStanding, StoreFact } from './facts.js'
 
 export function storeFacts(record: Pick<StoredRecord, 'kind' | 'data'>): readonly StoreFact[] {

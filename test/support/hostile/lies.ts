@@ -2,10 +2,10 @@
  * Lies of a gateway about what is to be signed (R9, T11): each changes one thing of honest signing
  * data, in itself or consistently.
  */
-import { yesOrNoQuery } from '#core/chain/contracts'
-import { keccakHex } from '#core/chain/round'
-import type { Hex } from '#core/ports'
-import type { BatchSigningData } from '#core/protocol/schema'
+import { yesOrNoQuery } from '#chain/contracts'
+import { keccakHex } from '#chain/round'
+import type { Hex } from '#ports'
+import type { BatchSigningData } from '#protocol/schema'
 
 export const other = (digit: string, bytes = 20): Hex => `0x${digit.repeat(bytes * 2)}`
 

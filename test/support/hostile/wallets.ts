@@ -8,9 +8,9 @@ import {
   devAddresses,
   devBondRaw,
   devFinalFeeRaw,
-} from '#core/devchain/dev-contracts'
-import type { Hex } from '#core/ports'
-import type { Address } from '#core/protocol/schema'
+} from '#devchain/dev-contracts'
+import type { Hex } from '#ports'
+import type { Address } from '#protocol/schema'
 
 type Act = (rpc: DevRpc, wallet: Address, inFlight: number) => Promise<unknown>
 

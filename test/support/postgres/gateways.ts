@@ -1,11 +1,11 @@
-import type { Admission, Ledger, NewCandidate } from '#core/gateway/ledger/ledger'
-import { openSharedStore } from '#core/gateway/ledger/open-store'
-import { systemClock, systemRandom } from '#core/io/clock'
-import { postgresDatabase } from '#core/io/postgres'
-import type { Clock, Hex } from '#core/ports'
-import { ProposerError } from '#core/protocol/errors'
-import { openStoreTables } from '#core/storage/postgres/schema'
-import type { SharedLog } from '#core/storage/postgres/shared-log'
+import type { Admission, Ledger, NewCandidate } from '#gateway/ledger/ledger'
+import { openSharedStore } from '#gateway/ledger/open-store'
+import { systemClock, systemRandom } from '#io/clock'
+import { postgresDatabase } from '#io/postgres'
+import type { Clock, Hex } from '#ports'
+import { ProposerError } from '#protocol/errors'
+import { openStoreTables } from '#storage/postgres/schema'
+import type { SharedLog } from '#storage/postgres/shared-log'
 
 export interface JoinedLedger {
   readonly ledger: Ledger

@@ -3,8 +3,8 @@
  * of one proposer with the same round or the same permit nonce. Admission, replay, conflict and
  * status are calls; the executor's work happens between them, as the log tells it.
  */
-import { isActive } from '#core/protocol/candidate'
-import type { CandidateState } from '#core/protocol/responses'
+import { isActive } from '#protocol/candidate'
+import type { CandidateState } from '#protocol/responses'
 import type { Model, Operation } from './linearizable.js'
 
 export interface Stage {

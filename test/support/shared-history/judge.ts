@@ -1,10 +1,10 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { topics } from '#core/chain/contracts'
-import type { DevChain } from '#core/devchain/dev-chain'
-import { type DevReceipt, devRpc } from '#core/devchain/dev-contracts'
-import type { Slot, SlotAttempt, SlotOutcome } from '#core/gateway/ledger/ledger'
-import type { Hex } from '#core/ports'
-import { type Candidate, type Progress, wireStatus } from '#core/protocol/candidate'
+import { topics } from '#chain/contracts'
+import type { DevChain } from '#devchain/dev-chain'
+import { type DevReceipt, devRpc } from '#devchain/dev-contracts'
+import type { Slot, SlotAttempt, SlotOutcome } from '#gateway/ledger/ledger'
+import type { Hex } from '#ports'
+import { type Candidate, type Progress, wireStatus } from '#protocol/candidate'
 import {
   type AdmissionCall,
   admissionModel,

@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto'
 import { secp256k1 } from '@noble/curves/secp256k1'
-import type { DevAccount } from '#core/devchain/dev-contracts'
-import { priceOf } from '#core/protocol/proposal'
-import type { BatchSigningData, OutcomeKey } from '#core/protocol/schema'
-import { type WitnessRound, witnessRound } from '#core/protocol/witness'
+import type { DevAccount } from '#devchain/dev-contracts'
+import { priceOf } from '#protocol/proposal'
+import type { BatchSigningData, OutcomeKey } from '#protocol/schema'
+import { type WitnessRound, witnessRound } from '#protocol/witness'
 
 export interface Payload {
   readonly identity: string

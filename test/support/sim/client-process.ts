@@ -3,24 +3,24 @@
  * and may die at any call.
  */
 
-import { pollCandidates } from '#core/client/follow/follow'
-import { createGatewayClient, type GatewayClient } from '#core/client/gateway/gateway-client'
-import { stateOf } from '#core/client/journal/authorizations'
+import { pollCandidates } from '#client/follow/follow'
+import { createGatewayClient, type GatewayClient } from '#client/gateway/gateway-client'
+import { stateOf } from '#client/journal/authorizations'
 import {
   type Journal,
   type JournalPorts,
   type JournalView,
   openJournal,
-} from '#core/client/journal/journal'
-import { submitBatch } from '#core/client/propose/batch'
-import { newSpending } from '#core/client/propose/look'
-import type { SubmissionResult } from '#core/client/propose/outcome'
-import { replay, submitIntent } from '#core/client/propose/submission'
-import { gatewayContexts } from '#core/client/trust/context'
-import type { Trust } from '#core/client/trust/trust'
-import { systemHash } from '#core/io/clock'
-import type { Hex, Random, Signer } from '#core/ports'
-import { ProposerError } from '#core/protocol/errors'
+} from '#client/journal/journal'
+import { submitBatch } from '#client/propose/batch'
+import { newSpending } from '#client/propose/look'
+import type { SubmissionResult } from '#client/propose/outcome'
+import { replay, submitIntent } from '#client/propose/submission'
+import { gatewayContexts } from '#client/trust/context'
+import type { Trust } from '#client/trust/trust'
+import { systemHash } from '#io/clock'
+import type { Hex, Random, Signer } from '#ports'
+import { ProposerError } from '#protocol/errors'
 import { fakeContracts } from '../fake-world.js'
 import { SimFiles, SimHost, seededRandom } from '../sim-files.js'
 import type { History } from './history.js'

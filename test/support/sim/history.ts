@@ -5,9 +5,9 @@
  * first may live (R7, R8), order that is not by sequence number (R13).
  */
 import { createHash } from 'node:crypto'
-import type { Ledger } from '#core/gateway/ledger/ledger'
-import type { Hex } from '#core/ports'
-import type { Candidate, Progress } from '#core/protocol/candidate'
+import type { Ledger } from '#gateway/ledger/ledger'
+import type { Hex } from '#ports'
+import type { Candidate, Progress } from '#protocol/candidate'
 import type { SimFiles } from '../sim-files.js'
 
 export interface Payload {

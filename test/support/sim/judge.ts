@@ -2,9 +2,9 @@
  * What has to be true of gateway, journals and chain at the end of a simulated run (R1-R3, R6-R8,
  * R13, R15).
  */
-import { type JournaledAuthorization, stateOf } from '#core/client/journal/authorizations'
-import type { JournalView } from '#core/client/journal/journal'
-import type { Candidate } from '#core/protocol/candidate'
+import { type JournaledAuthorization, stateOf } from '#client/journal/authorizations'
+import type { JournalView } from '#client/journal/journal'
+import type { Candidate } from '#protocol/candidate'
 import { questionOf as questionIn, requestOf } from '../fake-world.js'
 import type { Simulation } from './run.js'
 

@@ -1,5 +1,5 @@
-import { type RecoverPublicKey, recoverWithNoble } from '#core/protocol/signature'
-import { toHex } from '#core/protocol/witness'
+import { type RecoverPublicKey, recoverWithNoble } from '#protocol/signature'
+import { toHex } from '#protocol/witness'
 
 const keys = new Map<string, Uint8Array | undefined>()
 

@@ -4,10 +4,10 @@
  * throws itself.
  */
 import { isDeepStrictEqual } from 'node:util'
-import { systemHash } from '#core/io/clock'
-import { StorageError } from '#core/protocol/errors'
-import { openLog } from '#core/storage/log'
-import type { CompactableLog } from '#core/storage/record-log'
+import { systemHash } from '#io/clock'
+import { StorageError } from '#protocol/errors'
+import { openLog } from '#storage/log'
+import type { CompactableLog } from '#storage/record-log'
 import { folder, idOf, options, recordsOf } from '../sample-store.js'
 import { type Fault, SimClock, SimFiles, seeded, settle, type Verb } from '../sim-files.js'
 

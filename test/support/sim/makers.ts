@@ -3,9 +3,9 @@
  * its own without imports, because it is loaded while that module is being replaced.
  */
 
-import type { Hex } from '#core/ports'
-import type { Address } from '#core/protocol/schema'
-import type { RecoverPublicKey, recoverSigner } from '#core/protocol/signature'
+import type { Hex } from '#ports'
+import type { Address } from '#protocol/schema'
+import type { RecoverPublicKey, recoverSigner } from '#protocol/signature'
 
 const makers = new Map<string, Address | undefined>()
 

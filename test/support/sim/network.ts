@@ -1,5 +1,5 @@
 /** What lies between a client and the gateway, and what may go wrong there (robustness §8, T7). */
-import { type Fetch, TransportError } from '#core/ports'
+import { type Fetch, TransportError } from '#ports'
 import type { SimFiles } from '../sim-files.js'
 import type { Call, GatewayProcess } from './gateway-process.js'
 import type { History, Payload } from './history.js'

@@ -3,8 +3,8 @@
  * §8; T1, T6, T8). After the script the machines lose their power once more, the world calms down,
  * and the judge looks at what is left.
  */
-import type { JournalView } from '#core/client/journal/journal'
-import type { Hex } from '#core/ports'
+import type { JournalView } from '#client/journal/journal'
+import type { Hex } from '#ports'
 import { createFakeChain, type FakeChain } from '../fake-chain.js'
 import { ask, dispute, endow, questionText } from '../fake-events.js'
 import { proposeOnOracle, requestOf } from '../fake-world.js'

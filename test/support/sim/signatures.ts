@@ -2,8 +2,8 @@
  * Signatures are the dear part of a schedule. A key's signature of a digest is the same every time
  * (RFC 6979): it is made once.
  */
-import { signerFromKey } from '#core/io/keys'
-import type { Hex, Signer } from '#core/ports'
+import { signerFromKey } from '#io/keys'
+import type { Hex, Signer } from '#ports'
 import { noteMaker } from './makers.js'
 
 const made = new Map<string, Hex>()

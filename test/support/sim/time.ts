@@ -3,7 +3,7 @@
  * each machine that a script may set wrong. Time moves only when nothing else can go on, and then
  * to the next sleeper, so that a schedule takes no time of its own.
  */
-import type { Clock } from '#core/ports'
+import type { Clock } from '#ports'
 
 export const startSeconds = 1_800_000_000
 const longestPieceMs = 12_000

@@ -3,9 +3,9 @@
  * and member of each route's answers, left out, null, of another type, emptied or changed.
  */
 import type * as z from 'zod/mini'
-import { ErrorBody } from '#core/protocol/schema'
-import { operations } from '#core/protocol/service'
-import { patterns } from '#core/protocol/words'
+import { ErrorBody } from '#protocol/schema'
+import { operations } from '#protocol/service'
+import { patterns } from '#protocol/words'
 import {
   alter,
   type Call,

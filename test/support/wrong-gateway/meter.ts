@@ -1,5 +1,5 @@
 /** A budget between client and gateway, whose decisions a test may change (§8). */
-import type { Clock } from '#core/ports'
+import type { Clock } from '#ports'
 import { answer, type Call, callOf } from './between.js'
 import type { Wrong } from './world.js'
 

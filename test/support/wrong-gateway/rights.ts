@@ -2,8 +2,8 @@
  * Gateways of other builders: each does something otherwise than ours, which the spec leaves open.
  * None may be accused.
  */
-import { at, listAt } from '#core/conformance/rule'
-import { priceOf } from '#core/protocol/proposal'
+import { at, listAt } from '#conformance/rule'
+import { priceOf } from '#protocol/proposal'
 import {
   alter,
   answer,

@@ -1,6 +1,6 @@
 /** A gateway client whose every call reserves its items first (§8). */
-import { UnavailableError, UsageError } from '../../protocol/errors.js'
-import { limits } from '../../protocol/words.js'
+import { UnavailableError, UsageError } from '#protocol/errors'
+import { limits } from '#protocol/words'
 import {
   type Answer,
   classifyFailure,

@@ -5,11 +5,11 @@
  */
 import pLimit from 'p-limit'
 import * as z from 'zod/mini'
-import type { Clock, Hash } from '../../ports.js'
-import { StorageError } from '../../protocol/errors.js'
-import { ifThere, joinPath, namesIn, removeIfThere, writeAll } from '../../storage/durable.js'
-import { errorCode } from '../../storage/failures.js'
-import { acquireLock, holderText, type LockPorts, readHolder } from '../../storage/lock.js'
+import type { Clock, Hash } from '#ports'
+import { StorageError } from '#protocol/errors'
+import { ifThere, joinPath, namesIn, removeIfThere, writeAll } from '#storage/durable'
+import { errorCode } from '#storage/failures'
+import { acquireLock, holderText, type LockPorts, readHolder } from '#storage/lock'
 import { type BudgetDefaults, ChargeLog, compacted, emptyLog, ofThisBoot } from './window.js'
 
 export interface BudgetPorts extends LockPorts {

@@ -1,5 +1,5 @@
 /** What planned work costs (§8; contract §6 `plan`). Pure. */
-import { limits } from '../../protocol/words.js'
+import { limits } from '#protocol/words'
 import type { BudgetView } from './window.js'
 
 /** What the items of a batch are spent on. */

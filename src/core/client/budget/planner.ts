@@ -2,7 +2,7 @@
  * Spends the budget that all processes of this machine share at one gateway (§8). Whoever wants to
  * send asks here first, waits until it fits, and says afterwards what the response reported.
  */
-import { UnavailableError, UsageError } from '../../protocol/errors.js'
+import { UnavailableError, UsageError } from '#protocol/errors'
 import { type BudgetPorts, openChargeLog } from './charge-log.js'
 import {
   type BudgetDefaults,

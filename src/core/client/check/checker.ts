@@ -1,8 +1,8 @@
 /** What findings are made of. */
 import pLimit from 'p-limit'
-import { oracleAbi } from '../../chain/contracts.js'
-import { createRoundReader, managedRequestId } from '../../chain/questions.js'
-import { readContract, unlessRefused } from '../../chain/reading.js'
+import { oracleAbi } from '#chain/contracts'
+import { createRoundReader, managedRequestId } from '#chain/questions'
+import { readContract, unlessRefused } from '#chain/reading'
 import {
   type Chain,
   ChainError,
@@ -11,8 +11,8 @@ import {
   type Market,
   type Markets,
   SlugLookUpError,
-} from '../../ports.js'
-import { UnavailableError } from '../../protocol/errors.js'
+} from '#ports'
+import { UnavailableError } from '#protocol/errors'
 import { chainNow } from '../trust/context.js'
 import { contractsOf, kindOf, type QuestionContext, type Trust } from '../trust/trust.js'
 import { earlierRound } from './earlier-round.js'

@@ -1,11 +1,11 @@
 /** What became of a question's round before the current one (domain §5.1): who answered, who disputed. */
-import { oracleAbi, topics } from '../../chain/contracts.js'
-import { logRanges } from '../../chain/log-ranges.js'
-import { addressTopic, firstBlockFrom } from '../../chain/propose.js'
-import { loggedEvent, readContract } from '../../chain/reading.js'
-import type { Chain, ChainLog, Hex } from '../../ports.js'
-import type { Address } from '../../protocol/schema.js'
-import { lowercase } from '../../protocol/words.js'
+import { oracleAbi, topics } from '#chain/contracts'
+import { logRanges } from '#chain/log-ranges'
+import { addressTopic, firstBlockFrom } from '#chain/propose'
+import { loggedEvent, readContract } from '#chain/reading'
+import type { Chain, ChainLog, Hex } from '#ports'
+import type { Address } from '#protocol/schema'
+import { lowercase } from '#protocol/words'
 import type { QuestionContext } from '../trust/trust.js'
 
 export interface EarlierRound {

@@ -3,12 +3,12 @@
  * never `ok`.
  */
 
-import type { Hex, Market } from '../../ports.js'
-import { UsageError } from '../../protocol/errors.js'
-import { answerText } from '../../protocol/outcome-words.js'
-import { outcomeOf } from '../../protocol/proposal.js'
-import type { OutcomeKey } from '../../protocol/schema.js'
-import { counted } from '../../protocol/text.js'
+import type { Hex, Market } from '#ports'
+import { UsageError } from '#protocol/errors'
+import { answerText } from '#protocol/outcome-words'
+import { outcomeOf } from '#protocol/proposal'
+import type { OutcomeKey } from '#protocol/schema'
+import { counted } from '#protocol/text'
 import type { QuestionContext } from '../trust/trust.js'
 import type { EarlierRound } from './earlier-round.js'
 

@@ -1,7 +1,7 @@
 /** Following candidates to their end (§4.1 rule 4, §4.2 rules 6 and 7, contract §5). */
 
-import { ProposerError } from '../../protocol/errors.js'
-import { isQuestionId, limits } from '../../protocol/words.js'
+import { ProposerError } from '#protocol/errors'
+import { isQuestionId, limits } from '#protocol/words'
 import {
   answerError,
   backoffMs,

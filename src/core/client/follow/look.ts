@@ -7,8 +7,8 @@ import {
   ProposerError,
   UnavailableError,
   UsageError,
-} from '../../protocol/errors.js'
-import { isBytes32 } from '../../protocol/words.js'
+} from '#protocol/errors'
+import { isBytes32 } from '#protocol/words'
 import { answerError, type RateLimit, type Unaccepted } from '../gateway/answer.js'
 import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
 import { keptAnswer, type StatusItemRead } from '../gateway/reading.js'

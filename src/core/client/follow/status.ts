@@ -1,9 +1,9 @@
 /**
  * What a status says of stage and end, whichever gateway tells it (§2.6, §2.7, contract §5, §9).
  */
-import { failures } from '../../protocol/codes.js'
-import { ConflictError } from '../../protocol/errors.js'
-import { isBytes32, isQuestionId } from '../../protocol/words.js'
+import { failures } from '#protocol/codes'
+import { ConflictError } from '#protocol/errors'
+import { isBytes32, isQuestionId } from '#protocol/words'
 import type { FailureRead, PolledStatus, SubmissionRead } from '../gateway/reading.js'
 import { type Named, otherNamed } from '../journal/authorizations.js'
 

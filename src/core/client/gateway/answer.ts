@@ -1,7 +1,7 @@
 /** What a response means (robustness §6, contract §1): here and in `gateway-client.ts` alone. */
-import { type Clock, type Random, TransportError } from '../../ports.js'
-import { readCapped } from '../../protocol/capped.js'
-import { type WireCode, wireFailure, wireFailures } from '../../protocol/codes.js'
+import { type Clock, type Random, TransportError } from '#ports'
+import { readCapped } from '#protocol/capped'
+import { type WireCode, wireFailure, wireFailures } from '#protocol/codes'
 import {
   ConflictError,
   type ExitCode,
@@ -11,10 +11,10 @@ import {
   UnauthorizedError,
   UnavailableError,
   UncertainError,
-} from '../../protocol/errors.js'
-import type { KeptReceipt } from '../../protocol/kept-receipt.js'
-import { codeText } from '../../protocol/network-words.js'
-import type { Conceal } from '../../protocol/url-secrets.js'
+} from '#protocol/errors'
+import type { KeptReceipt } from '#protocol/kept-receipt'
+import { codeText } from '#protocol/network-words'
+import type { Conceal } from '#protocol/url-secrets'
 import { type Reader, type RefusalRead, readRefusal } from './reading.js'
 
 export interface RateLimit {

@@ -4,21 +4,16 @@
  */
 
 import * as z from 'zod/mini'
-import type { Clock, Fetch } from '../../ports.js'
-import { jsonOf, readCapped } from '../../protocol/capped.js'
-import { UnavailableError, UsageError } from '../../protocol/errors.js'
-import type { Json } from '../../protocol/json.js'
-import { keepReceipt, type ReceiptChecks } from '../../protocol/kept-receipt.js'
-import { mayBePlain } from '../../protocol/plain-http.js'
-import {
-  digestHeader,
-  keyBytes,
-  type ReceiptKey,
-  receiptDirectory,
-} from '../../protocol/receipt.js'
-import type { SigningDataRequest } from '../../protocol/schema.js'
-import { concealing } from '../../protocol/url-secrets.js'
-import { isAddress, isCandidateId, isIdentifier, limits } from '../../protocol/words.js'
+import type { Clock, Fetch } from '#ports'
+import { jsonOf, readCapped } from '#protocol/capped'
+import { UnavailableError, UsageError } from '#protocol/errors'
+import type { Json } from '#protocol/json'
+import { keepReceipt, type ReceiptChecks } from '#protocol/kept-receipt'
+import { mayBePlain } from '#protocol/plain-http'
+import { digestHeader, keyBytes, type ReceiptKey, receiptDirectory } from '#protocol/receipt'
+import type { SigningDataRequest } from '#protocol/schema'
+import { concealing } from '#protocol/url-secrets'
+import { isAddress, isCandidateId, isIdentifier, limits } from '#protocol/words'
 import { type Answer, answerError, classifyFailure, classifyResponse } from './answer.js'
 import {
   type Acknowledged,

@@ -14,9 +14,9 @@
  * | eligibility | `eligible` | exit 0 or 4 |
  * | refusal | `error.code` and `error.detail` | definite, by its HTTP status |
  */
-import type { FieldFault } from '../../protocol/errors.js'
-import { type Json, objectOf } from '../../protocol/json.js'
-import { isCandidateId } from '../../protocol/words.js'
+import type { FieldFault } from '#protocol/errors'
+import { type Json, objectOf } from '#protocol/json'
+import { isCandidateId } from '#protocol/words'
 
 /** `undefined`: the answer lacks what is needed. */
 export type Reader<Value> = (json: unknown) => Value | undefined

@@ -1,15 +1,15 @@
 /** Rows of a batch input as intents to sign or complete items to send (contract §6, Batch input). */
 
 import * as z from 'zod/mini'
-import type { Hex } from '../../ports.js'
-import { lowercased } from '../../protocol/address.js'
-import { parseAmount, toRaw, type WrittenAmount } from '../../protocol/amount.js'
-import { instantMs, spanMs } from '../../protocol/duration.js'
-import { UsageError } from '../../protocol/errors.js'
-import { objectOf, readJson } from '../../protocol/json.js'
-import { identifierHint, namedQuestion } from '../../protocol/market-url.js'
-import { keyNamed, wordFault } from '../../protocol/outcome-words.js'
-import { outcomeKeys, outcomeOf, priceOf } from '../../protocol/proposal.js'
+import type { Hex } from '#ports'
+import { lowercased } from '#protocol/address'
+import { parseAmount, toRaw, type WrittenAmount } from '#protocol/amount'
+import { instantMs, spanMs } from '#protocol/duration'
+import { UsageError } from '#protocol/errors'
+import { objectOf, readJson } from '#protocol/json'
+import { identifierHint, namedQuestion } from '#protocol/market-url'
+import { keyNamed, wordFault } from '#protocol/outcome-words'
+import { outcomeKeys, outcomeOf, priceOf } from '#protocol/proposal'
 import {
   type Address,
   BatchItem,
@@ -18,8 +18,8 @@ import {
   Identifier,
   NonzeroAddress,
   Uint256,
-} from '../../protocol/schema.js'
-import { isUint256 } from '../../protocol/words.js'
+} from '#protocol/schema'
+import { isUint256 } from '#protocol/words'
 import {
   arrayRows,
   type BatchFormat,

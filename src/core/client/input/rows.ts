@@ -4,8 +4,8 @@
  */
 import { parse } from 'csv-parse/sync'
 import { findNodeAtLocation, parseTree } from 'jsonc-parser'
-import { UsageError } from '../../protocol/errors.js'
-import { objectOf, readJson } from '../../protocol/json.js'
+import { UsageError } from '#protocol/errors'
+import { objectOf, readJson } from '#protocol/json'
 
 export interface BatchSource {
   readonly name: string

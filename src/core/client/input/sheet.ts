@@ -1,11 +1,11 @@
 /** Batch input as a sheet: CSV whose header names our fields, and columns of whoever filled it in. */
 
-import type { UsageError } from '../../protocol/errors.js'
-import { didYouMean, nearest } from '../../protocol/guess.js'
-import { answersText, folded, type Labels } from '../../protocol/outcome-words.js'
-import { outcomeKeys } from '../../protocol/proposal.js'
-import type { OutcomeKey } from '../../protocol/schema.js'
-import { visible } from '../../protocol/text.js'
+import type { UsageError } from '#protocol/errors'
+import { didYouMean, nearest } from '#protocol/guess'
+import { answersText, folded, type Labels } from '#protocol/outcome-words'
+import { outcomeKeys } from '#protocol/proposal'
+import type { OutcomeKey } from '#protocol/schema'
+import { visible } from '#protocol/text'
 import { type BatchSource, csvRows, inputFault } from './rows.js'
 
 export type Columns = Readonly<Record<string, string>>

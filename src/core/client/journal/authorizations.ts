@@ -1,18 +1,18 @@
 /** Where each authorization of the journal stands, and what it is for (contract §1). */
 
-import type { Hex } from '../../ports.js'
-import { instant } from '../../protocol/candidate.js'
+import type { Hex } from '#ports'
+import { instant } from '#protocol/candidate'
 import {
   ConflictError,
   type ProposerError,
   UnavailableError,
   UncertainError,
   UsageError,
-} from '../../protocol/errors.js'
-import type { KeptReceipt } from '../../protocol/kept-receipt.js'
-import { answerText, outcomesNamed } from '../../protocol/outcome-words.js'
-import { conventionalLabel, outcomeOf } from '../../protocol/proposal.js'
-import type { Address } from '../../protocol/schema.js'
+} from '#protocol/errors'
+import type { KeptReceipt } from '#protocol/kept-receipt'
+import { answerText, outcomesNamed } from '#protocol/outcome-words'
+import { conventionalLabel, outcomeOf } from '#protocol/proposal'
+import type { Address } from '#protocol/schema'
 import type {
   AttemptClass,
   AttemptEnd,

@@ -1,5 +1,5 @@
 /** Records of one run come in order, runs in any: neither clock nor merge order decides (R13). */
-import type { Hex } from '../../ports.js'
+import type { Hex } from '#ports'
 import type { JournaledAuthorization, Offer, ReceiptState } from './authorizations.js'
 import {
   type AttemptEnd,

@@ -1,9 +1,9 @@
 /** Records of the journal (robustness §2). Signatures are in `signed.body` only (R5). */
 import * as z from 'zod/mini'
-import { StorageError } from '../../protocol/errors.js'
-import { KeptReceipt } from '../../protocol/kept-receipt.js'
-import { Address, Bytes32, TypedData, Uint256 } from '../../protocol/schema.js'
-import { patterns } from '../../protocol/words.js'
+import { StorageError } from '#protocol/errors'
+import { KeptReceipt } from '#protocol/kept-receipt'
+import { Address, Bytes32, TypedData, Uint256 } from '#protocol/schema'
+import { patterns } from '#protocol/words'
 
 /** What only a chain can tell of an authorization before it is signed (robustness §6). */
 export const chainChecks = [

@@ -1,11 +1,11 @@
 /** Facts of logs, read once: those of final blocks are kept in the home folder (domain §10). */
 import * as z from 'zod/mini'
-import { type LogFilter, logRanges } from '../../chain/log-ranges.js'
-import { type BlockHeader, type Chain, ChainError, type ChainLog, type Files } from '../../ports.js'
-import { jsonOf } from '../../protocol/capped.js'
-import { Bytes32 } from '../../protocol/schema.js'
-import { joinPath, makeDurableDir, publishText } from '../../storage/durable.js'
-import { errorCode } from '../../storage/failures.js'
+import { type LogFilter, logRanges } from '#chain/log-ranges'
+import { type BlockHeader, type Chain, ChainError, type ChainLog, type Files } from '#ports'
+import { jsonOf } from '#protocol/capped'
+import { Bytes32 } from '#protocol/schema'
+import { joinPath, makeDurableDir, publishText } from '#storage/durable'
+import { errorCode } from '#storage/failures'
 
 /** Where a node knows no finalized block: no reorganisation of Polygon has gone so deep. */
 const depthTakenAsFinal = 256n

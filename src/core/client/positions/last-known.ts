@@ -3,10 +3,10 @@
  * `funds`, and `proposer` alone (contract §9).
  */
 import * as z from 'zod/mini'
-import type { Files } from '../../ports.js'
-import { jsonOf } from '../../protocol/capped.js'
-import { joinPath, makeDurableDir, publishText } from '../../storage/durable.js'
-import { errorCode } from '../../storage/failures.js'
+import type { Files } from '#ports'
+import { jsonOf } from '#protocol/capped'
+import { joinPath, makeDurableDir, publishText } from '#storage/durable'
+import { errorCode } from '#storage/failures'
 import type { Position } from './account.js'
 
 const text = z.nullable(z.string())

@@ -2,13 +2,13 @@
  * What became of the proposals that wallets made, whoever executed them: where each bond is, and the
  * sums of each wallet and token (contract §9; domain §10).
  */
-import { oracleAbi } from '../../chain/contracts.js'
-import { createRoundReader } from '../../chain/questions.js'
-import { readContract, unlessRefused } from '../../chain/reading.js'
-import { onChain } from '../../chain/unavailable.js'
-import { type Chain, ChainError, type Files, type Hash, type Hex } from '../../ports.js'
-import { instant } from '../../protocol/candidate.js'
-import type { Address } from '../../protocol/schema.js'
+import { oracleAbi } from '#chain/contracts'
+import { createRoundReader } from '#chain/questions'
+import { readContract, unlessRefused } from '#chain/reading'
+import { onChain } from '#chain/unavailable'
+import { type Chain, ChainError, type Files, type Hash, type Hex } from '#ports'
+import { instant } from '#protocol/candidate'
+import type { Address } from '#protocol/schema'
 import { fundsOf, pinnedHeads } from '../funds/funds.js'
 import type { JournaledAuthorization } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/fold.js'

@@ -1,8 +1,8 @@
 /** Rewards that fell after a signature: version 3 of the oracle lets them (domain §10). */
-import { aggregating } from '../../chain/aggregate.js'
-import { createRoundReader } from '../../chain/questions.js'
-import type { Round } from '../../chain/round.js'
-import type { Chain } from '../../ports.js'
+import { aggregating } from '#chain/aggregate'
+import { createRoundReader } from '#chain/questions'
+import type { Round } from '#chain/round'
+import type { Chain } from '#ports'
 import type { Signed } from '../journal/records.js'
 import { contractsOf, type Trust } from '../trust/trust.js'
 

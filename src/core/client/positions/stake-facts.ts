@@ -3,11 +3,11 @@
  * oracles hold for those that are not over (domain §10).
  */
 import * as z from 'zod/mini'
-import { outcomesOf, titleOf } from '../../chain/ancillary.js'
-import { oracleAbi, yesOrNoQuery } from '../../chain/contracts.js'
-import { firstBlockFrom } from '../../chain/propose.js'
-import { readContract } from '../../chain/reading.js'
-import { type Contracts, type RequestState, requestStates } from '../../chain/round.js'
+import { outcomesOf, titleOf } from '#chain/ancillary'
+import { oracleAbi, yesOrNoQuery } from '#chain/contracts'
+import { firstBlockFrom } from '#chain/propose'
+import { readContract } from '#chain/reading'
+import { type Contracts, type RequestState, requestStates } from '#chain/round'
 import {
   type OracleRequest,
   oracleKey,
@@ -19,9 +19,9 @@ import {
   stakeFilter,
   stakeRound,
   stakesOf,
-} from '../../chain/stakes.js'
-import { type BlockHeader, ChainError, type Hash, type Hex } from '../../ports.js'
-import { Address, Uint256 } from '../../protocol/schema.js'
+} from '#chain/stakes'
+import { type BlockHeader, ChainError, type Hash, type Hex } from '#ports'
+import { Address, Uint256 } from '#protocol/schema'
 import { type KeptParts, type KeptSource, readKept, type Start } from '../logs/kept-logs.js'
 
 /** What `getRequest` holds of a proposal once and for all. Raw units, Unix seconds. */

@@ -2,16 +2,16 @@
  * Signing one proposal (R9): from a checked context, nonce reserved, journaled before it is sent.
  */
 
-import { titleOf } from '../../chain/ancillary.js'
-import { domainOf } from '../../chain/round.js'
-import { onChain } from '../../chain/unavailable.js'
-import type { Chain, Hex, Signer } from '../../ports.js'
-import { amountText } from '../../protocol/amount.js'
-import { ProposerError, UsageError } from '../../protocol/errors.js'
-import { labelsOf } from '../../protocol/outcome-words.js'
-import type { RecoverPublicKey } from '../../protocol/recovered.js'
-import type { Address, OutcomeKey, TypedData } from '../../protocol/schema.js'
-import { toHex, typedData, witnessRound } from '../../protocol/witness.js'
+import { titleOf } from '#chain/ancillary'
+import { domainOf } from '#chain/round'
+import { onChain } from '#chain/unavailable'
+import type { Chain, Hex, Signer } from '#ports'
+import { amountText } from '#protocol/amount'
+import { ProposerError, UsageError } from '#protocol/errors'
+import { labelsOf } from '#protocol/outcome-words'
+import type { RecoverPublicKey } from '#protocol/recovered'
+import type { Address, OutcomeKey, TypedData } from '#protocol/schema'
+import { toHex, typedData, witnessRound } from '#protocol/witness'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import type { JournaledAuthorization, Offer } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
@@ -462,7 +462,7 @@ async function compareServersTypedData(
   digestOf: (terms: Parameters<ReturnType<typeof witnessRound>['digest']>[0]) => Hex,
 ): Promise<void> {
   if (typed_data === undefined) return
-  const { TypedData } = await import('../../protocol/schema.js')
+  const { TypedData } = await import('#protocol/schema')
   const parsed = TypedData.safeParse(typed_data)
   if (!parsed.success) throw untrusted('typed_data', 'typed_data is malformed')
   const { domain, message } = parsed.data

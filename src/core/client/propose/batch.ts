@@ -1,7 +1,7 @@
 /** `batch submit` (contract §6): signed just before sending, so that deadlines count from then. */
 
-import { ProposerError, UnavailableError } from '../../protocol/errors.js'
-import { limits } from '../../protocol/words.js'
+import { ProposerError, UnavailableError } from '#protocol/errors'
+import { limits } from '#protocol/words'
 import { isAborted, timeLimit } from '../gateway/answer.js'
 import type { BatchRow } from '../input/input.js'
 import { inGroups } from '../input/rows.js'

@@ -1,11 +1,11 @@
 /** What a user wants signed, and what the journal holds for it (R8, contract §6). */
-import type { Hex } from '../../ports.js'
-import type { RoundRef } from '../../protocol/candidate.js'
-import { ConflictError, type ProposerError, UsageError } from '../../protocol/errors.js'
-import { keyNamed, type Labels, outcomeNamed } from '../../protocol/outcome-words.js'
-import { minimumDeadlineSeconds } from '../../protocol/permit.js'
-import { outcomeOf, priceOf } from '../../protocol/proposal.js'
-import type { Address, OutcomeKey } from '../../protocol/schema.js'
+import type { Hex } from '#ports'
+import type { RoundRef } from '#protocol/candidate'
+import { ConflictError, type ProposerError, UsageError } from '#protocol/errors'
+import { keyNamed, type Labels, outcomeNamed } from '#protocol/outcome-words'
+import { minimumDeadlineSeconds } from '#protocol/permit'
+import { outcomeOf, priceOf } from '#protocol/proposal'
+import type { Address, OutcomeKey } from '#protocol/schema'
 import {
   answerOf,
   equalIntent,

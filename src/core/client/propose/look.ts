@@ -3,11 +3,11 @@
  * §6, §9).
  */
 
-import { knownAmount } from '../../chain/profiles.js'
-import { amountText } from '../../protocol/amount.js'
-import { type ProposerError, RejectedError, UsageError } from '../../protocol/errors.js'
-import type { Address } from '../../protocol/schema.js'
-import { limits } from '../../protocol/words.js'
+import { knownAmount } from '#chain/profiles'
+import { amountText } from '#protocol/amount'
+import { type ProposerError, RejectedError, UsageError } from '#protocol/errors'
+import type { Address } from '#protocol/schema'
+import { limits } from '#protocol/words'
 import { type Funds, fundsOf } from '../funds/funds.js'
 import { needsLook } from '../input/check.js'
 import type { BatchRow } from '../input/input.js'

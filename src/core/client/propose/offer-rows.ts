@@ -1,8 +1,8 @@
 /** What is signed, in words, for the page that stands beside a wallet (contract §9, `--browser`). */
-import { titleOf } from '../../chain/ancillary.js'
-import { knownToken } from '../../chain/profiles.js'
-import type { Hex, ShownRow } from '../../ports.js'
-import { amountWithRaw } from '../../protocol/amount.js'
+import { titleOf } from '#chain/ancillary'
+import { knownToken } from '#chain/profiles'
+import type { Hex, ShownRow } from '#ports'
+import { amountWithRaw } from '#protocol/amount'
 import { answerOf } from '../journal/authorizations.js'
 import type { Offered } from '../journal/records.js'
 import type { Trust } from '../trust/trust.js'

@@ -8,9 +8,9 @@ import {
   UnauthorizedError,
   UnavailableError,
   UncertainError,
-} from '../../protocol/errors.js'
-import { outcomeOf } from '../../protocol/proposal.js'
-import { shellWord } from '../../protocol/text.js'
+} from '#protocol/errors'
+import { outcomeOf } from '#protocol/proposal'
+import { shellWord } from '#protocol/text'
 import {
   answerError,
   certificateCode,

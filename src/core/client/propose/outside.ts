@@ -2,11 +2,11 @@
  * Wallets outside: typed data is given out, its signature comes back later, perhaps to another
  * run. The journal holds nonce and question meanwhile (R6, R8).
  */
-import type { Chain, Signer } from '../../ports.js'
-import { InterruptedError, ProposerError, UsageError } from '../../protocol/errors.js'
-import { outcomeNamed } from '../../protocol/outcome-words.js'
-import { outcomeOf } from '../../protocol/proposal.js'
-import type { Address, TypedData } from '../../protocol/schema.js'
+import type { Chain, Signer } from '#ports'
+import { InterruptedError, ProposerError, UsageError } from '#protocol/errors'
+import { outcomeNamed } from '#protocol/outcome-words'
+import { outcomeOf } from '#protocol/proposal'
+import type { Address, TypedData } from '#protocol/schema'
 import {
   isOfferOpen,
   isOpen,

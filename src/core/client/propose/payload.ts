@@ -2,18 +2,18 @@
  * Payloads that were signed elsewhere (R8). The journal may know better what they are for (R6,
  * R7).
  */
-import type { Hex } from '../../ports.js'
-import { UsageError } from '../../protocol/errors.js'
+import type { Hex } from '#ports'
+import { UsageError } from '#protocol/errors'
 import {
   fromBatchItem,
   fromSingle,
   identityOf,
   outcomeOf,
   type Authorization as Proposal,
-} from '../../protocol/proposal.js'
-import { SignedProposal } from '../../protocol/schema.js'
-import { recoverSigner } from '../../protocol/signature.js'
-import { fromHex } from '../../protocol/witness.js'
+} from '#protocol/proposal'
+import { SignedProposal } from '#protocol/schema'
+import { recoverSigner } from '#protocol/signature'
+import { fromHex } from '#protocol/witness'
 import type { ItemRow } from '../input/input.js'
 import {
   type JournaledAuthorization,

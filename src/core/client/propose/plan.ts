@@ -1,19 +1,19 @@
 /** What is to be done with each row: the journal before any context (contract §6). */
 
-import { titleOf } from '../../chain/ancillary.js'
-import type { Chain, Hex, Signer } from '../../ports.js'
-import { type TokenUnits, toRaw } from '../../protocol/amount.js'
+import { titleOf } from '#chain/ancillary'
+import type { Chain, Hex, Signer } from '#ports'
+import { type TokenUnits, toRaw } from '#protocol/amount'
 import {
   ConflictError,
   InterruptedError,
   type ProposerError,
   UnavailableError,
   UsageError,
-} from '../../protocol/errors.js'
-import { type Labels, labelsOf } from '../../protocol/outcome-words.js'
-import type { RecoverPublicKey } from '../../protocol/recovered.js'
-import type { Address } from '../../protocol/schema.js'
-import { isSlug } from '../../protocol/words.js'
+} from '#protocol/errors'
+import { type Labels, labelsOf } from '#protocol/outcome-words'
+import type { RecoverPublicKey } from '#protocol/recovered'
+import type { Address } from '#protocol/schema'
+import { isSlug } from '#protocol/words'
 import type { Checker } from '../check/checker.js'
 import {
   checkRefusal,

@@ -3,12 +3,7 @@
  * robustness §6).
  */
 
-import {
-  ConflictError,
-  InterruptedError,
-  ProposerError,
-  UncertainError,
-} from '../../protocol/errors.js'
+import { ConflictError, InterruptedError, ProposerError, UncertainError } from '#protocol/errors'
 import { endOf } from '../follow/status.js'
 import { isAborted } from '../gateway/answer.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'

@@ -12,12 +12,12 @@ import {
   type SafeFacts,
   type SafePart,
   safeMessage,
-} from '../../chain/safe.js'
-import { onChain } from '../../chain/unavailable.js'
-import type { Chain, Hex, Signer } from '../../ports.js'
-import { PendingError, UsageError } from '../../protocol/errors.js'
-import { outcomeOf } from '../../protocol/proposal.js'
-import { Address, Bytes32, Uint256 } from '../../protocol/schema.js'
+} from '#chain/safe'
+import { onChain } from '#chain/unavailable'
+import type { Chain, Hex, Signer } from '#ports'
+import { PendingError, UsageError } from '#protocol/errors'
+import { outcomeOf } from '#protocol/proposal'
+import { Address, Bytes32, Uint256 } from '#protocol/schema'
 import { nextOwner, type Offer } from '../journal/authorizations.js'
 import type { Journal } from '../journal/journal.js'
 import type { Trust } from '../trust/trust.js'

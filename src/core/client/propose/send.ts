@@ -2,8 +2,8 @@
  * Saved bytes until an answer settles them: a timeout is never a reason to sign again (R7, §7
  * rule 4).
  */
-import type { ProposerError } from '../../protocol/errors.js'
-import { limits } from '../../protocol/words.js'
+import type { ProposerError } from '#protocol/errors'
+import { limits } from '#protocol/words'
 import {
   certificateCode,
   isAborted,

@@ -3,11 +3,11 @@
  * the signatures in another.
  */
 
-import { onChain } from '../../chain/unavailable.js'
-import type { Signer } from '../../ports.js'
-import { ProposerError, UsageError } from '../../protocol/errors.js'
-import { toHex } from '../../protocol/witness.js'
-import { limits } from '../../protocol/words.js'
+import { onChain } from '#chain/unavailable'
+import type { Signer } from '#ports'
+import { ProposerError, UsageError } from '#protocol/errors'
+import { toHex } from '#protocol/witness'
+import { limits } from '#protocol/words'
 import { pinnedHeads, spentNonces } from '../funds/funds.js'
 import type { BatchRow } from '../input/input.js'
 import { inGroups } from '../input/rows.js'
@@ -393,7 +393,7 @@ async function rulesOfRows(
   const found = new Map<ToSign, RulesStanding | RulesChangedError>()
   if (chain === undefined || rows.length === 0) return found
   const [{ readRules }, { latest }] = await Promise.all([
-    import('../../chain/rules.js'),
+    import('#chain/rules'),
     pinnedHeads(chain, trust),
   ])
   const view = await journal.load()

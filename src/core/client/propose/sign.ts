@@ -3,17 +3,17 @@
  * then may it be sent.
  */
 
-import { eip1271MagicValue } from '../../chain/constants.js'
-import { onChain } from '../../chain/unavailable.js'
-import { type Chain, ChainError, type Hex, type Signer } from '../../ports.js'
-import type { RoundRef } from '../../protocol/candidate.js'
-import { ProposerError, StorageError, UsageError } from '../../protocol/errors.js'
-import type { Labels } from '../../protocol/outcome-words.js'
-import { identityOf, toBatchItem, toSingle } from '../../protocol/proposal.js'
-import { type RecoverPublicKey, signerBy } from '../../protocol/recovered.js'
-import type { Address } from '../../protocol/schema.js'
-import { fromHex } from '../../protocol/witness.js'
-import { isSignature } from '../../protocol/words.js'
+import { eip1271MagicValue } from '#chain/constants'
+import { onChain } from '#chain/unavailable'
+import { type Chain, ChainError, type Hex, type Signer } from '#ports'
+import type { RoundRef } from '#protocol/candidate'
+import { ProposerError, StorageError, UsageError } from '#protocol/errors'
+import type { Labels } from '#protocol/outcome-words'
+import { identityOf, toBatchItem, toSingle } from '#protocol/proposal'
+import { type RecoverPublicKey, signerBy } from '#protocol/recovered'
+import type { Address } from '#protocol/schema'
+import { fromHex } from '#protocol/witness'
+import { isSignature } from '#protocol/words'
 import type { JournaledAuthorization } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { ChainCheck, Form, JournalEntry, Offered, Signed } from '../journal/records.js'
@@ -217,7 +217,7 @@ export async function checkedSignature(
 /** Other wallets keep their reasons to themselves. */
 async function refusalByCode(chain: Chain, proposer: Address, digest: Hex, signature: Hex) {
   const general = 'the wallet has code, and its isValidSignature refuses it'
-  const { readSafe, safeRefusal } = await import('../../chain/safe.js')
+  const { readSafe, safeRefusal } = await import('#chain/safe')
   try {
     const facts = await onChain(async () => readSafe(chain, await chain.chainId(), proposer))
     const why = safeRefusal(facts, digest, signature)
@@ -231,7 +231,7 @@ async function refusalByCode(chain: Chain, proposer: Address, digest: Hex, signa
 async function signerOf(digest: Uint8Array, signature: Hex, recover: RecoverPublicKey | undefined) {
   if (recover !== undefined) return signerBy(recover, digest, signature)
   // @noble/curves takes a while to load: only where nobody brought a recovery.
-  const { recoverSigner } = await import('../../protocol/signature.js')
+  const { recoverSigner } = await import('#protocol/signature')
   return recoverSigner(digest, signature)
 }
 
@@ -251,8 +251,8 @@ async function acceptedByWallet(
   if (head === null) throw new ChainError('unavailable', 'the chain has no latest block')
   if ((await chain.code(proposer, head.number)) === '0x') return 'no code'
   const [{ erc1271Abi }, { readContract }] = await Promise.all([
-    import('../../chain/contracts.js'),
-    import('../../chain/reading.js'),
+    import('#chain/contracts'),
+    import('#chain/reading'),
   ])
   for (const signature of signatures) {
     try {

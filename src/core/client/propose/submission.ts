@@ -5,8 +5,8 @@ import {
   UnavailableError,
   UncertainError,
   UsageError,
-} from '../../protocol/errors.js'
-import { outcomeOf } from '../../protocol/proposal.js'
+} from '#protocol/errors'
+import { outcomeOf } from '#protocol/proposal'
 import { newPatience } from '../gateway/answer.js'
 import {
   type Elsewhere,

@@ -1,13 +1,13 @@
 /** Amount and deadline as they will be signed, and the round that they are signed for (domain §9). */
 
-import { knownAmount } from '../../chain/profiles.js'
-import { domainOf, roundRef } from '../../chain/round.js'
-import type { Hex } from '../../ports.js'
-import type { RoundRef } from '../../protocol/candidate.js'
-import { UsageError } from '../../protocol/errors.js'
-import { minimumDeadlineSeconds } from '../../protocol/permit.js'
-import type { Address } from '../../protocol/schema.js'
-import { type WitnessRequest, type WitnessRound, witnessRound } from '../../protocol/witness.js'
+import { knownAmount } from '#chain/profiles'
+import { domainOf, roundRef } from '#chain/round'
+import type { Hex } from '#ports'
+import type { RoundRef } from '#protocol/candidate'
+import { UsageError } from '#protocol/errors'
+import { minimumDeadlineSeconds } from '#protocol/permit'
+import type { Address } from '#protocol/schema'
+import { type WitnessRequest, type WitnessRound, witnessRound } from '#protocol/witness'
 import type { JournalView } from '../journal/journal.js'
 import {
   atRequester,

@@ -1,12 +1,12 @@
 /** What the chain's logs tell about rounds: when they opened, and how they ended (domain §4, §5). */
 import * as z from 'zod/mini'
-import { oracleAbi, topics } from '../../chain/contracts.js'
-import { firstBlockFrom } from '../../chain/propose.js'
-import { loggedEvent } from '../../chain/reading.js'
-import { type Contracts, keccakHex } from '../../chain/round.js'
-import type { BlockHeader, ChainLog, Hash, Hex } from '../../ports.js'
-import { Address, Bytes32, Uint256 } from '../../protocol/schema.js'
-import { lowercase } from '../../protocol/words.js'
+import { oracleAbi, topics } from '#chain/contracts'
+import { firstBlockFrom } from '#chain/propose'
+import { loggedEvent } from '#chain/reading'
+import { type Contracts, keccakHex } from '#chain/round'
+import type { BlockHeader, ChainLog, Hash, Hex } from '#ports'
+import { Address, Bytes32, Uint256 } from '#protocol/schema'
+import { lowercase } from '#protocol/words'
 import { type KeptParts, type KeptSource, readKept } from '../logs/kept-logs.js'
 
 const oracleKinds = {

@@ -1,11 +1,11 @@
 /** Questions as `proposer questions list` shows them (contract §6): found somewhere, then asked on the chain. */
-import { titleOf } from '../../chain/ancillary.js'
-import { knownToken } from '../../chain/profiles.js'
-import type { RegistryEntry, RoundReader } from '../../chain/questions.js'
-import type { Round } from '../../chain/round.js'
-import { onChain } from '../../chain/unavailable.js'
-import type { Hex, Market } from '../../ports.js'
-import type { Address, Outcome } from '../../protocol/schema.js'
+import { titleOf } from '#chain/ancillary'
+import { knownToken } from '#chain/profiles'
+import type { RegistryEntry, RoundReader } from '#chain/questions'
+import type { Round } from '#chain/round'
+import { onChain } from '#chain/unavailable'
+import type { Hex, Market } from '#ports'
+import type { Address, Outcome } from '#protocol/schema'
 import type { QuestionContext } from '../trust/trust.js'
 import type { SeenRound } from './facts.js'
 

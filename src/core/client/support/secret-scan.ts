@@ -1,4 +1,4 @@
-import { base64Of, decoded } from '../../protocol/url-secrets.js'
+import { base64Of, decoded } from '#protocol/url-secrets'
 import {
   attemptRow,
   type JournaledAuthorization,

@@ -2,11 +2,11 @@
  * A question's context: what a proposal for it must name (spec §2.7, contract §4 signing_data),
  * from the gateway or from a chain.
  */
-import type { RoundReader } from '../../chain/questions.js'
-import { batchSigningDataOf, type Round } from '../../chain/round.js'
-import type { Rules } from '../../chain/rules.js'
-import { onChain } from '../../chain/unavailable.js'
-import type { Chain, Clock } from '../../ports.js'
+import type { RoundReader } from '#chain/questions'
+import { batchSigningDataOf, type Round } from '#chain/round'
+import type { Rules } from '#chain/rules'
+import { onChain } from '#chain/unavailable'
+import type { Chain, Clock } from '#ports'
 import {
   ConflictError,
   InterruptedError,
@@ -15,11 +15,11 @@ import {
   StorageError,
   UnavailableError,
   UsageError,
-} from '../../protocol/errors.js'
-import { objectOf } from '../../protocol/json.js'
-import type { Address, Outcome } from '../../protocol/schema.js'
-import type { WitnessRequest } from '../../protocol/witness.js'
-import { isQuestionId, isSlug, limits } from '../../protocol/words.js'
+} from '#protocol/errors'
+import { objectOf } from '#protocol/json'
+import type { Address, Outcome } from '#protocol/schema'
+import type { WitnessRequest } from '#protocol/witness'
+import { isQuestionId, isSlug, limits } from '#protocol/words'
 import { acceptedValue, answerError, classifyRefusal } from '../gateway/answer.js'
 import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
 import type { ContextRead, ToldError } from '../gateway/reading.js'
@@ -155,12 +155,12 @@ async function withRules(chain: Chain, context: QuestionContext, round: Round) {
 }
 
 export async function rulesOfRound(chain: Chain, round: Round): Promise<Rules | undefined> {
-  const { readRules } = await import('../../chain/rules.js')
+  const { readRules } = await import('#chain/rules')
   return onChain(() => readRules(chain, round, round.blockNumber))
 }
 
 async function roundReader(chain: Chain, trust: Trust): Promise<RoundReader> {
-  const { createRoundReader } = await import('../../chain/questions.js')
+  const { createRoundReader } = await import('#chain/questions')
   return createRoundReader(chain, contractsOf(trust))
 }
 

@@ -3,10 +3,10 @@
  * is signed is built from them by us (R9).
  */
 
-import { type Json, objectOf } from '../../protocol/json.js'
-import type { BatchSigningData } from '../../protocol/schema.js'
-import { primaryType, witnessTypes } from '../../protocol/witness.js'
-import { isAddress, isBytes, isBytes32, isUint256 } from '../../protocol/words.js'
+import { type Json, objectOf } from '#protocol/json'
+import type { BatchSigningData } from '#protocol/schema'
+import { primaryType, witnessTypes } from '#protocol/witness'
+import { isAddress, isBytes, isBytes32, isUint256 } from '#protocol/words'
 
 export class FactError extends Error {
   constructor(readonly path: string) {

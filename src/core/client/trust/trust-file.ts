@@ -2,14 +2,14 @@
 
 import * as z from 'zod/mini'
 import en from 'zod/v4/locales/en.js'
-import { builtInProfile } from '../../chain/profiles.js'
-import { requesterKinds } from '../../chain/round.js'
-import { lowercaseAddresses } from '../../protocol/address.js'
-import { instant } from '../../protocol/candidate.js'
-import { UsageError } from '../../protocol/errors.js'
-import { keyBytes, type ReceiptKey } from '../../protocol/receipt.js'
-import { Address, Bytes32 } from '../../protocol/schema.js'
-import { isAddress, zeroAddress } from '../../protocol/words.js'
+import { builtInProfile } from '#chain/profiles'
+import { requesterKinds } from '#chain/round'
+import { lowercaseAddresses } from '#protocol/address'
+import { instant } from '#protocol/candidate'
+import { UsageError } from '#protocol/errors'
+import { keyBytes, type ReceiptKey } from '#protocol/receipt'
+import { Address, Bytes32 } from '#protocol/schema'
+import { isAddress, zeroAddress } from '#protocol/words'
 
 const addresses = z.array(Address).check(z.minLength(1))
 

@@ -2,25 +2,25 @@
  * Pinned contracts (contract §7, trust.json): a question's context is checked against them before
  * anything is signed (R9).
  */
-import { outcomesOf } from '../../chain/ancillary.js'
-import { yesOrNoQuery } from '../../chain/constants.js'
+import { outcomesOf } from '#chain/ancillary'
+import { yesOrNoQuery } from '#chain/constants'
 import {
   changedImplementations,
   changedText,
   type Implementations,
   implementationsOf,
-} from '../../chain/implementations.js'
-import { type Contracts, keccakHex, type RequesterKind, roundRef } from '../../chain/round.js'
-import type { Rules } from '../../chain/rules.js'
-import { onChain } from '../../chain/unavailable.js'
-import type { Chain, Hex } from '../../ports.js'
-import type { RoundRef } from '../../protocol/candidate.js'
-import { UsageError } from '../../protocol/errors.js'
-import { answersText, answerText, labelsOf, outcomesNamed } from '../../protocol/outcome-words.js'
-import { priceOf } from '../../protocol/proposal.js'
-import type { Address, BatchSigningData, Outcome, OutcomeKey } from '../../protocol/schema.js'
-import { domainType, witnessTypes } from '../../protocol/witness.js'
-import { isQuestionId } from '../../protocol/words.js'
+} from '#chain/implementations'
+import { type Contracts, keccakHex, type RequesterKind, roundRef } from '#chain/round'
+import type { Rules } from '#chain/rules'
+import { onChain } from '#chain/unavailable'
+import type { Chain, Hex } from '#ports'
+import type { RoundRef } from '#protocol/candidate'
+import { UsageError } from '#protocol/errors'
+import { answersText, answerText, labelsOf, outcomesNamed } from '#protocol/outcome-words'
+import { priceOf } from '#protocol/proposal'
+import type { Address, BatchSigningData, Outcome, OutcomeKey } from '#protocol/schema'
+import { domainType, witnessTypes } from '#protocol/witness'
+import { isQuestionId } from '#protocol/words'
 import type { Trust } from './trust-file.js'
 
 /** `slug`: the one that was asked for. */

@@ -1,7 +1,7 @@
-import type { Hex } from '../../ports.js'
-import { amountText } from '../../protocol/amount.js'
-import type { ProposerError } from '../../protocol/errors.js'
-import { outcomeOf } from '../../protocol/proposal.js'
+import type { Hex } from '#ports'
+import { amountText } from '#protocol/amount'
+import type { ProposerError } from '#protocol/errors'
+import { outcomeOf } from '#protocol/proposal'
 import { endOf, type PolledStatus } from '../follow/status.js'
 import {
   type AuthorizationState,

@@ -2,9 +2,9 @@
  * `reconcile`: journal, gateway and chain side by side. Then what is safe to do next (contract §6;
  * spec §3 rule 3, §7 rules 2 and 3).
  */
-import { keccakHex, type Round, roundRef } from '../../chain/round.js'
-import type { Chain, Hex } from '../../ports.js'
-import { InterruptedError, ProposerError } from '../../protocol/errors.js'
+import { keccakHex, type Round, roundRef } from '#chain/round'
+import type { Chain, Hex } from '#ports'
+import { InterruptedError, ProposerError } from '#protocol/errors'
 import { statusOnce } from '../follow/look.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import {

@@ -4,12 +4,12 @@
  */
 
 import { encodeFunctionData } from 'viem'
-import { permit2Abi } from '../../chain/contracts.js'
-import { onChain } from '../../chain/unavailable.js'
-import { type Chain, ChainError, type Hex } from '../../ports.js'
-import { PendingError, UsageError } from '../../protocol/errors.js'
-import { nonceBit } from '../../protocol/permit.js'
-import type { Address } from '../../protocol/schema.js'
+import { permit2Abi } from '#chain/contracts'
+import { onChain } from '#chain/unavailable'
+import { type Chain, ChainError, type Hex } from '#ports'
+import { PendingError, UsageError } from '#protocol/errors'
+import { nonceBit } from '#protocol/permit'
+import type { Address } from '#protocol/schema'
 import { pinnedHeads, spentNonces } from '../funds/funds.js'
 import { isAborted } from '../gateway/answer.js'
 import { type ClosedReason, unknownId } from '../journal/authorizations.js'

@@ -3,26 +3,26 @@
  * state only tells that one is near (R14).
  */
 
-import { oracleAbi } from '../../chain/contracts.js'
+import { oracleAbi } from '#chain/contracts'
 import {
   cameThroughSignedProposer,
   isOfRound,
   locateProposal,
   proposedPriceOf,
-} from '../../chain/propose.js'
-import { createRoundReader } from '../../chain/questions.js'
-import { readContract } from '../../chain/reading.js'
-import { keccakHex, type RequestState, type Round, requestStates } from '../../chain/round.js'
+} from '#chain/propose'
+import { createRoundReader } from '#chain/questions'
+import { readContract } from '#chain/reading'
+import { keccakHex, type RequestState, type Round, requestStates } from '#chain/round'
 import {
   type OracleRequest,
   oracleKey,
   readRequest,
   type StakeStanding,
   standingIn,
-} from '../../chain/stakes.js'
-import { onChain } from '../../chain/unavailable.js'
-import { type BlockHeader, type Chain, ChainError, type Hex } from '../../ports.js'
-import type { Address } from '../../protocol/schema.js'
+} from '#chain/stakes'
+import { onChain } from '#chain/unavailable'
+import { type BlockHeader, type Chain, ChainError, type Hex } from '#ports'
+import type { Address } from '#protocol/schema'
 import { claimOf, type OpenClaim, pinnedHeads, spentNonces } from '../funds/funds.js'
 import type { JournalView } from '../journal/fold.js'
 import type { Offered, Signed, TerminalRecord } from '../journal/records.js'

@@ -4,12 +4,12 @@
  */
 
 import { encodeFunctionData, keccak256, maxUint256, serializeTransaction } from 'viem'
-import { erc20Abi, oracleAbi } from '../../chain/contracts.js'
-import { coinText, knownToken } from '../../chain/profiles.js'
-import { readToken } from '../../chain/questions.js'
-import { readContract } from '../../chain/reading.js'
-import { decodeRevert } from '../../chain/reverts.js'
-import { onChain } from '../../chain/unavailable.js'
+import { erc20Abi, oracleAbi } from '#chain/contracts'
+import { coinText, knownToken } from '#chain/profiles'
+import { readToken } from '#chain/questions'
+import { readContract } from '#chain/reading'
+import { decodeRevert } from '#chain/reverts'
+import { onChain } from '#chain/unavailable'
 import {
   type Chain,
   ChainError,
@@ -17,16 +17,16 @@ import {
   type Clock,
   type Hex,
   type Signer,
-} from '../../ports.js'
-import { amountWithRaw, type TokenUnits } from '../../protocol/amount.js'
+} from '#ports'
+import { amountWithRaw, type TokenUnits } from '#protocol/amount'
 import {
   InterruptedError,
   PendingError,
   ProposerError,
   UnavailableError,
   UsageError,
-} from '../../protocol/errors.js'
-import type { Address } from '../../protocol/schema.js'
+} from '#protocol/errors'
+import type { Address } from '#protocol/schema'
 import { pinnedHeads } from '../funds/funds.js'
 import { isAborted } from '../gateway/answer.js'
 import type { Trust } from '../trust/trust.js'

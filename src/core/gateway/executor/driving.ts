@@ -1,4 +1,4 @@
-import { ChainError, type Hex } from '../../ports.js'
+import { ChainError, type Hex } from '#ports'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
 import { fitTogether, judgeAll, type Load, type Unsendable, type ValidCall } from './packing.js'

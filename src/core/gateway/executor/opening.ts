@@ -2,7 +2,7 @@
  * Judged again, packed, paid for; what cannot be sent binds no nonce (robustness §3, domain §2.2,
  * §8).
  */
-import type { Candidate } from '../../protocol/candidate.js'
+import type { Candidate } from '#protocol/candidate'
 import { type SideBySide, sideBySide } from '../validation/side-by-side.js'
 import type { Judgement, ProposalCall } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'

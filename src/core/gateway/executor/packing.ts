@@ -3,8 +3,8 @@
  * that
  * hold are tried together, and halved until they hold (domain §2.2, §9).
  */
-import { type BlockHeader, ChainError, type Hex } from '../../ports.js'
-import type { Candidate } from '../../protocol/candidate.js'
+import { type BlockHeader, ChainError, type Hex } from '#ports'
+import type { Candidate } from '#protocol/candidate'
 import { inParts, judgedAtOnce } from '../validation/side-by-side.js'
 import type { Judgement, ProposalCall } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'

@@ -3,7 +3,7 @@
  * (R3).
  * Times on the monotonic clock (R13).
  */
-import type { ChainErrorKind, Hex } from '../../ports.js'
+import type { ChainErrorKind, Hex } from '#ports'
 import type { Executor } from './state.js'
 
 const leastPauseMs = 1_000

@@ -3,10 +3,10 @@
  * one
  * only where that fails (domain §2.2).
  */
-import { gathered } from '../../chain/aggregate.js'
-import type { Contracts } from '../../chain/round.js'
-import { ChainError, type Hex } from '../../ports.js'
-import type { Address } from '../../protocol/schema.js'
+import { gathered } from '#chain/aggregate'
+import type { Contracts } from '#chain/round'
+import { ChainError, type Hex } from '#ports'
+import type { Address } from '#protocol/schema'
 import type { HeadReads } from '../validation/head-reads.js'
 import type { JudgePorts, ProposalCall } from '../validation/validation.js'
 import { chunks, usualGas } from './packing.js'

@@ -1,7 +1,7 @@
 /** The records of what happens to a slot and its candidates (contract §5, robustness §3). Pure. */
-import { findProposed } from '../../chain/propose.js'
-import type { ChainReceipt, Hex } from '../../ports.js'
-import type { Candidate, CandidateFailure, CandidateSubmission } from '../../protocol/candidate.js'
+import { findProposed } from '#chain/propose'
+import type { ChainReceipt, Hex } from '#ports'
+import type { Candidate, CandidateFailure, CandidateSubmission } from '#protocol/candidate'
 import type { Change, Slot, SlotAttempt, SlotOutcome, WalletFailure } from '../ledger/ledger.js'
 import {
   executed,

@@ -1,13 +1,13 @@
 /** How slots end in finalized state, and their candidates with them (contract §5, R14, R27). */
-import { findProposed, locateProposal } from '../../chain/propose.js'
-import { readTerms } from '../../chain/questions.js'
-import { unlessRefused } from '../../chain/reading.js'
-import { causeOf, type RevertCause } from '../../chain/reverts.js'
-import { type Chain, type ChainCall, ChainError, type ChainReceipt, type Hex } from '../../ports.js'
-import type { Candidate } from '../../protocol/candidate.js'
-import type { FailureCode } from '../../protocol/codes.js'
-import type { Address } from '../../protocol/schema.js'
-import type { WitnessRequest } from '../../protocol/witness.js'
+import { findProposed, locateProposal } from '#chain/propose'
+import { readTerms } from '#chain/questions'
+import { unlessRefused } from '#chain/reading'
+import { causeOf, type RevertCause } from '#chain/reverts'
+import { type Chain, type ChainCall, ChainError, type ChainReceipt, type Hex } from '#ports'
+import type { Candidate } from '#protocol/candidate'
+import type { FailureCode } from '#protocol/codes'
+import type { Address } from '#protocol/schema'
+import type { WitnessRequest } from '#protocol/witness'
 import type { Change, SlotAttempt, SlotOutcome, WalletFailure } from '../ledger/ledger.js'
 import {
   type QuestionChain,

@@ -3,12 +3,12 @@
  * executors, and where their candidates stand (robustness §3).
  */
 
-import { oracleAbi } from '../../chain/contracts.js'
-import { locateProposal } from '../../chain/propose.js'
-import { lowercase, readContract, unlessRefused, zeroAddress } from '../../chain/reading.js'
-import type { BlockHeader, Chain, ChainReceipt, Hex } from '../../ports.js'
-import type { Candidate } from '../../protocol/candidate.js'
-import type { WitnessRequest } from '../../protocol/witness.js'
+import { oracleAbi } from '#chain/contracts'
+import { locateProposal } from '#chain/propose'
+import { lowercase, readContract, unlessRefused, zeroAddress } from '#chain/reading'
+import type { BlockHeader, Chain, ChainReceipt, Hex } from '#ports'
+import type { Candidate } from '#protocol/candidate'
+import type { WitnessRequest } from '#protocol/witness'
 import type { Slot } from '../ledger/ledger.js'
 import { isSpentAt } from '../validation/contract-reads.js'
 import { submissionOf } from '../validation/progress.js'

@@ -3,8 +3,8 @@
  * (robustness §3). Pure: carrying it out is the executor's. The stored slot is the authority for
  * what was signed, the chain for what became of it.
  */
-import type { ChainReceipt, Hex } from '../../ports.js'
-import type { CandidateSubmission } from '../../protocol/candidate.js'
+import type { ChainReceipt, Hex } from '#ports'
+import type { CandidateSubmission } from '#protocol/candidate'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
 
 /** Transactions of one kind for a nonce at most: the first and five with higher fees (robustness §3). */

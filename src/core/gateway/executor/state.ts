@@ -1,10 +1,10 @@
 /** What the executor knows beside ledger and chain. All of it may be lost in a restart. */
 
-import type { Clock, Hex, Random, Signer } from '../../ports.js'
-import { boundedCache } from '../../protocol/bounded-cache.js'
-import type { Candidate } from '../../protocol/candidate.js'
-import type { ProposerError } from '../../protocol/errors.js'
-import type { Address } from '../../protocol/schema.js'
+import type { Clock, Hex, Random, Signer } from '#ports'
+import { boundedCache } from '#protocol/bounded-cache'
+import type { Candidate } from '#protocol/candidate'
+import type { ProposerError } from '#protocol/errors'
+import type { Address } from '#protocol/schema'
 import type { Ledger, Slot } from '../ledger/ledger.js'
 import type { QuestionChain } from '../validation/contract-reads.js'
 import type { Judgement } from '../validation/validation.js'

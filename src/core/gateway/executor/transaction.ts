@@ -7,14 +7,14 @@ import {
   type TransactionSerialized,
   type TransactionSerializedEIP1559,
 } from 'viem'
-import { signedProposerAbi } from '../../chain/contracts.js'
-import { lowercase } from '../../chain/reading.js'
-import type { BlockHeader, Chain, Hex, Signer, UnsignedTransaction } from '../../ports.js'
-import { boundedCache } from '../../protocol/bounded-cache.js'
-import { UsageError } from '../../protocol/errors.js'
-import type { Address } from '../../protocol/schema.js'
-import { recoverSigner } from '../../protocol/signature.js'
-import { fromHex, type WitnessRequest } from '../../protocol/witness.js'
+import { signedProposerAbi } from '#chain/contracts'
+import { lowercase } from '#chain/reading'
+import type { BlockHeader, Chain, Hex, Signer, UnsignedTransaction } from '#ports'
+import { boundedCache } from '#protocol/bounded-cache'
+import { UsageError } from '#protocol/errors'
+import type { Address } from '#protocol/schema'
+import { recoverSigner } from '#protocol/signature'
+import { fromHex, type WitnessRequest } from '#protocol/witness'
 
 /** Polygon's nodes refuse a lower tip, and many suggest less (domain §8). */
 const minimumTipWei: Readonly<Record<number, bigint>> = { 137: 25_000_000_000n }

@@ -3,9 +3,9 @@
  * executor
  * pays for a revert: failed gas is on record by wallet, and has a ceiling a day. Pure.
  */
-import { defaultFailedGas, defaultProposalGas } from '../../chain/profiles.js'
-import { type Candidate, instant } from '../../protocol/candidate.js'
-import type { Address } from '../../protocol/schema.js'
+import { defaultFailedGas, defaultProposalGas } from '#chain/profiles'
+import { type Candidate, instant } from '#protocol/candidate'
+import type { Address } from '#protocol/schema'
 import type { LedgerFacts, WalletFailure } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
 

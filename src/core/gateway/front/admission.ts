@@ -4,22 +4,16 @@
  * of a replay before all that changes with time (robustness §4).
  */
 import pLimit from 'p-limit'
-import type { Contracts } from '../../chain/round.js'
-import type { Hash } from '../../ports.js'
-import type { Candidate } from '../../protocol/candidate.js'
-import { permitFault } from '../../protocol/permit.js'
-import {
-  type Authorization,
-  identityOf,
-  outcomeKeys,
-  outcomeOf,
-  priceOf,
-} from '../../protocol/proposal.js'
-import { signerLater } from '../../protocol/recovered.js'
-import { type Refusal, refuse } from '../../protocol/refusal.js'
-import type { Address } from '../../protocol/schema.js'
-import { toHex } from '../../protocol/witness.js'
-import { isQuestionId } from '../../protocol/words.js'
+import type { Contracts } from '#chain/round'
+import type { Hash } from '#ports'
+import type { Candidate } from '#protocol/candidate'
+import { permitFault } from '#protocol/permit'
+import { type Authorization, identityOf, outcomeKeys, outcomeOf, priceOf } from '#protocol/proposal'
+import { signerLater } from '#protocol/recovered'
+import { type Refusal, refuse } from '#protocol/refusal'
+import type { Address } from '#protocol/schema'
+import { toHex } from '#protocol/witness'
+import { isQuestionId } from '#protocol/words'
 import type { Admission, Ledger, NewCandidate } from '../ledger/ledger.js'
 import type { ChainView, Question } from '../view/chain-view.js'
 import { type Exchange, itemRefusal } from './answer.js'

@@ -1,9 +1,9 @@
 import type * as z from 'zod/mini'
-import type { Call, RequestRecord } from '../../protocol/call.js'
-import type { OperationId, WireCode } from '../../protocol/codes.js'
-import { ProposerError, StorageError } from '../../protocol/errors.js'
-import { type Refusal, refusalBody, refuse } from '../../protocol/refusal.js'
-import type { operations } from '../../protocol/service.js'
+import type { Call, RequestRecord } from '#protocol/call'
+import type { OperationId, WireCode } from '#protocol/codes'
+import { ProposerError, StorageError } from '#protocol/errors'
+import { type Refusal, refusalBody, refuse } from '#protocol/refusal'
+import type { operations } from '#protocol/service'
 import type { Charge } from './budget.js'
 
 export interface RouteAnswer {

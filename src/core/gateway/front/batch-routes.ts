@@ -1,9 +1,9 @@
 import pLimit from 'p-limit'
-import { batchSigningDataOf } from '../../chain/round.js'
-import type { Hex } from '../../ports.js'
-import { instant, wireStatus } from '../../protocol/candidate.js'
-import { fromBatchItem } from '../../protocol/proposal.js'
-import { type Refusal, refuse, wireError } from '../../protocol/refusal.js'
+import { batchSigningDataOf } from '#chain/round'
+import type { Hex } from '#ports'
+import { instant, wireStatus } from '#protocol/candidate'
+import { fromBatchItem } from '#protocol/proposal'
+import { type Refusal, refuse, wireError } from '#protocol/refusal'
 import {
   type AdmissionParts,
   findQuestion,

@@ -1,4 +1,4 @@
-import type { SharedWindows } from '../../storage/postgres/windows.js'
+import type { SharedWindows } from '#storage/postgres/windows'
 
 /**
  * Fixed windows, per client address and for all (§8, contract §2), in monotonic milliseconds

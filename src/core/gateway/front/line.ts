@@ -1,6 +1,6 @@
-import type { Clock } from '../../ports.js'
-import { UnavailableError } from '../../protocol/errors.js'
-import type { RecoverPublicKey } from '../../protocol/recovered.js'
+import type { Clock } from '#ports'
+import { UnavailableError } from '#protocol/errors'
+import type { RecoverPublicKey } from '#protocol/recovered'
 import type { Exchange } from './answer.js'
 
 /**

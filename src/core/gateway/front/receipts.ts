@@ -1,7 +1,7 @@
 /** Answers that prove themselves (contract §9): which are signed, and the list of keys. */
-import type { Clock, Hash } from '../../ports.js'
-import { jwkOf, receiptHeaders } from '../../protocol/receipt.js'
-import { refuse } from '../../protocol/refusal.js'
+import type { Clock, Hash } from '#ports'
+import { jwkOf, receiptHeaders } from '#protocol/receipt'
+import { refuse } from '#protocol/refusal'
 import type { LedgerFacts } from '../ledger/ledger.js'
 import { type Exchange, json, type RouteAnswer, refusalAnswer } from './answer.js'
 

@@ -3,19 +3,14 @@
  * headers, body
  * bytes, strict JSON, charge, schema.
  */
-import type { Hash } from '../../ports.js'
-import { type Answered, BodyError } from '../../protocol/call.js'
-import type { OperationId } from '../../protocol/codes.js'
-import { hasAncillaryKey, schemaViolation, singleFault } from '../../protocol/faults.js'
-import { readJson } from '../../protocol/json.js'
-import { judgeDigest } from '../../protocol/receipt.js'
-import { commonHeaders, type Refusal, refuse, spread } from '../../protocol/refusal.js'
-import {
-  type Operation,
-  operations,
-  type ParameterName,
-  parameters,
-} from '../../protocol/service.js'
+import type { Hash } from '#ports'
+import { type Answered, BodyError } from '#protocol/call'
+import type { OperationId } from '#protocol/codes'
+import { hasAncillaryKey, schemaViolation, singleFault } from '#protocol/faults'
+import { readJson } from '#protocol/json'
+import { judgeDigest } from '#protocol/receipt'
+import { commonHeaders, type Refusal, refuse, spread } from '#protocol/refusal'
+import { type Operation, operations, type ParameterName, parameters } from '#protocol/service'
 import {
   type Exchange,
   type Handler,

@@ -4,9 +4,9 @@
  * follows.
  */
 
-import type { Candidate } from '../../protocol/candidate.js'
-import type { SharedLog } from '../../storage/postgres/shared-log.js'
-import type { CompactableLog, NewRecord, StoredRecord } from '../../storage/record-log.js'
+import type { Candidate } from '#protocol/candidate'
+import type { SharedLog } from '#storage/postgres/shared-log'
+import type { CompactableLog, NewRecord, StoredRecord } from '#storage/record-log'
 import type { Change } from './ledger.js'
 import {
   apply,

@@ -1,5 +1,5 @@
-import type { Candidate, CandidateState } from '../../protocol/candidate.js'
-import type { RecordPosition } from '../../storage/record-log.js'
+import type { Candidate, CandidateState } from '#protocol/candidate'
+import type { RecordPosition } from '#storage/record-log'
 import type { CandidateRef } from './ledger.js'
 
 /** `live` only while it is active or its slot is open. */

@@ -1,5 +1,5 @@
-import { ProposerError, StorageError } from '../../protocol/errors.js'
-import type { RecordLog, RecordLogReader } from '../../storage/record-log.js'
+import { ProposerError, StorageError } from '#protocol/errors'
+import type { RecordLog, RecordLogReader } from '#storage/record-log'
 import type { Ledger, LedgerFacts, LedgerSettings, StoreInfo } from './ledger.js'
 import { activeOf, dayOf, type LedgerState, nonceKeyOf, roundKeyOf, wholeOf } from './state.js'
 

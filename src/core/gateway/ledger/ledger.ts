@@ -3,12 +3,12 @@
  * million fit (robustness §2).
  */
 
-import type { Implementation } from '../../chain/implementations.js'
-import type { RegistryEntry } from '../../chain/questions.js'
-import type { ChainReceipt, Hex } from '../../ports.js'
-import type { Candidate, CandidateState, Progress } from '../../protocol/candidate.js'
-import type { ReceiptKey } from '../../protocol/receipt.js'
-import type { Address } from '../../protocol/schema.js'
+import type { Implementation } from '#chain/implementations'
+import type { RegistryEntry } from '#chain/questions'
+import type { ChainReceipt, Hex } from '#ports'
+import type { Candidate, CandidateState, Progress } from '#protocol/candidate'
+import type { ReceiptKey } from '#protocol/receipt'
+import type { Address } from '#protocol/schema'
 
 export interface CandidateRef {
   readonly id: string

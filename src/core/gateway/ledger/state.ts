@@ -2,26 +2,26 @@
  * Every durable record passes through `apply` in log order, at start-up and while serving alike.
  */
 
-import type { Implementation } from '../../chain/implementations.js'
-import type { RegistryEntry } from '../../chain/questions.js'
-import type { Hex } from '../../ports.js'
+import type { Implementation } from '#chain/implementations'
+import type { RegistryEntry } from '#chain/questions'
+import type { Hex } from '#ports'
 import {
   type Candidate,
   type CandidateState,
   isActive,
   mayBecome,
   type Progress,
-} from '../../protocol/candidate.js'
-import { ProposerError, StorageError } from '../../protocol/errors.js'
-import type { ReceiptKey } from '../../protocol/receipt.js'
-import type { Address } from '../../protocol/schema.js'
+} from '#protocol/candidate'
+import { ProposerError, StorageError } from '#protocol/errors'
+import type { ReceiptKey } from '#protocol/receipt'
+import type { Address } from '#protocol/schema'
 import type {
   NewRecord,
   RecordHead,
   RecordLog,
   RecordPosition,
   StoredRecord,
-} from '../../storage/record-log.js'
+} from '#storage/record-log'
 import { type CandidateEntry, newEntries } from './entries.js'
 import type {
   AdmissionDecision,

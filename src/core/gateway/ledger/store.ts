@@ -1,10 +1,10 @@
 /** The ledger on a record log (robustness §2), on disk or PostgreSQL's (R25). */
 
 import pLimit, { type LimitFunction } from 'p-limit'
-import type { Clock, Random } from '../../ports.js'
-import { type Candidate, type CandidateState, mayBecome } from '../../protocol/candidate.js'
-import { StorageError } from '../../protocol/errors.js'
-import type { RecordLog, StoredRecord } from '../../storage/record-log.js'
+import type { Clock, Random } from '#ports'
+import { type Candidate, type CandidateState, mayBecome } from '#protocol/candidate'
+import { StorageError } from '#protocol/errors'
+import type { RecordLog, StoredRecord } from '#storage/record-log'
 import type { CandidateEntry } from './entries.js'
 import { ledgerFacts, ledgerOf, refuseOtherChain } from './facts.js'
 import type {

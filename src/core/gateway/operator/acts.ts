@@ -1,5 +1,5 @@
 import * as z from 'zod'
-import { Bytes32, NonzeroAddress, Uuid } from '../../protocol/schema.js'
+import { Bytes32, NonzeroAddress, Uuid } from '#protocol/schema'
 
 export const defaultReason = 'by operator'
 /** `by` is what the command was told; nobody proves it. */

@@ -1,6 +1,6 @@
 /** What must hold of a store beyond its checksums (R2, R3), fed with every record in order. */
 import { keccak256 } from 'viem'
-import type { StoredRecord } from '../../storage/record-log.js'
+import type { StoredRecord } from '#storage/record-log'
 import type { SlotAttempt } from '../ledger/ledger.js'
 import { recordOf } from '../ledger/state.js'
 

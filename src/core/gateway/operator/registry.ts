@@ -1,11 +1,11 @@
 /** questions.json, what operators added to it and took away (contract §6, §7). Pure. */
 import * as z from 'zod'
-import type { RegistryEntry } from '../../chain/questions.js'
-import type { Hex } from '../../ports.js'
-import { lowercaseAddresses } from '../../protocol/address.js'
-import { UsageError } from '../../protocol/errors.js'
-import { Bytes, Bytes32, NonzeroAddress, Uint256 } from '../../protocol/schema.js'
-import { isSlug } from '../../protocol/words.js'
+import type { RegistryEntry } from '#chain/questions'
+import type { Hex } from '#ports'
+import { lowercaseAddresses } from '#protocol/address'
+import { UsageError } from '#protocol/errors'
+import { Bytes, Bytes32, NonzeroAddress, Uint256 } from '#protocol/schema'
+import { isSlug } from '#protocol/words'
 
 const Entry = z.strictObject({
   question_id: Bytes32,

@@ -4,12 +4,12 @@
  */
 
 import pLimit from 'p-limit'
-import type { Implementation, Implementations } from '../../chain/implementations.js'
-import type { RegistryEntry } from '../../chain/questions.js'
-import type { Clock, Hex } from '../../ports.js'
-import { type Candidate, instant, isActive } from '../../protocol/candidate.js'
-import { ConflictError, RejectedError } from '../../protocol/errors.js'
-import type { Address } from '../../protocol/schema.js'
+import type { Implementation, Implementations } from '#chain/implementations'
+import type { RegistryEntry } from '#chain/questions'
+import type { Clock, Hex } from '#ports'
+import { type Candidate, instant, isActive } from '#protocol/candidate'
+import { ConflictError, RejectedError } from '#protocol/errors'
+import type { Address } from '#protocol/schema'
 import type { Change, Ledger, Slot } from '../ledger/ledger.js'
 import { failed, failureOf, progressChange, stageOf, submissionOf } from '../validation/progress.js'
 import { type ActBody, type ActName, type ActResult, actBodies } from './acts.js'

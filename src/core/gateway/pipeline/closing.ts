@@ -4,9 +4,9 @@
  * domain §9).
  */
 import pLimit from 'p-limit'
-import type { Hex } from '../../ports.js'
-import type { Candidate, CandidateFailure } from '../../protocol/candidate.js'
-import { nonceBit, nonceUsed } from '../../protocol/permit.js'
+import type { Hex } from '#ports'
+import type { Candidate, CandidateFailure } from '#protocol/candidate'
+import { nonceBit, nonceUsed } from '#protocol/permit'
 import { busyRounds } from '../executor/state.js'
 import { isSpentAt, readBitmap } from '../validation/contract-reads.js'
 import { failedChange, failureOf, stageOf, stepsToExecuted } from '../validation/progress.js'

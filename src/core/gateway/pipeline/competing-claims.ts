@@ -4,9 +4,9 @@
  * must not cost another wallet's candidates time.
  */
 
-import type { Contracts } from '../../chain/round.js'
-import type { Candidate } from '../../protocol/candidate.js'
-import type { Address } from '../../protocol/schema.js'
+import type { Contracts } from '#chain/round'
+import type { Candidate } from '#protocol/candidate'
+import type { Address } from '#protocol/schema'
 import { carriedBy, readProposeCalldata, readTransaction } from '../executor/transaction.js'
 import type { Ledger } from '../ledger/ledger.js'
 import { isRoundOpen } from '../validation/round-end.js'

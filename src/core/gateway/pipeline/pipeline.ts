@@ -4,12 +4,12 @@
  * ledger, so that it can be killed anywhere (R23).
  */
 
-import { createRoundReader } from '../../chain/questions.js'
-import type { Contracts } from '../../chain/round.js'
-import type { Chain, Clock, Hex, Random, Signer } from '../../ports.js'
-import { StorageError } from '../../protocol/errors.js'
-import { nonceBit } from '../../protocol/permit.js'
-import type { RecoverPublicKey } from '../../protocol/recovered.js'
+import { createRoundReader } from '#chain/questions'
+import type { Contracts } from '#chain/round'
+import type { Chain, Clock, Hex, Random, Signer } from '#ports'
+import { StorageError } from '#protocol/errors'
+import { nonceBit } from '#protocol/permit'
+import type { RecoverPublicKey } from '#protocol/recovered'
 import { executorFaults, followSlots } from '../executor/executor.js'
 import { isIsolated, openSlots } from '../executor/opening.js'
 import { mostGas } from '../executor/packing.js'

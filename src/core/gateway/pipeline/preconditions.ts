@@ -1,10 +1,10 @@
 /** The operator's part (contract §5, domain §2). */
 
-import { oracleAbi, signedProposerAbi, whitelistAbi } from '../../chain/contracts.js'
-import { lowercase, readContract } from '../../chain/reading.js'
-import { type BlockHeader, ChainError } from '../../ports.js'
-import type { Address } from '../../protocol/schema.js'
-import { proposalTypeHash } from '../../protocol/witness.js'
+import { oracleAbi, signedProposerAbi, whitelistAbi } from '#chain/contracts'
+import { lowercase, readContract } from '#chain/reading'
+import { type BlockHeader, ChainError } from '#ports'
+import type { Address } from '#protocol/schema'
+import { proposalTypeHash } from '#protocol/witness'
 import { type PinnedChain, readRole } from '../validation/contract-reads.js'
 import { spenderUnlisted } from '../validation/validation.js'
 

@@ -4,9 +4,9 @@
  */
 
 import pLimit from 'p-limit'
-import type { Hex } from '../../ports.js'
-import { boundedCache } from '../../protocol/bounded-cache.js'
-import type { Candidate } from '../../protocol/candidate.js'
+import type { Hex } from '#ports'
+import { boundedCache } from '#protocol/bounded-cache'
+import type { Candidate } from '#protocol/candidate'
 import { busyRounds } from '../executor/state.js'
 import { progressChange, selected, standsInAgain } from '../validation/progress.js'
 import type { Judgement } from '../validation/validation.js'

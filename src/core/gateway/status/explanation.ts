@@ -3,10 +3,10 @@
  * raw
  * transactions (R5).
  */
-import { type Candidate, instant } from '../../protocol/candidate.js'
-import { failures } from '../../protocol/codes.js'
-import { labelIn } from '../../protocol/outcome-words.js'
-import type { Outcome } from '../../protocol/schema.js'
+import { type Candidate, instant } from '#protocol/candidate'
+import { failures } from '#protocol/codes'
+import { labelIn } from '#protocol/outcome-words'
+import type { Outcome } from '#protocol/schema'
 import type { LedgerFacts } from '../ledger/ledger.js'
 import { submissionOf } from '../validation/progress.js'
 import { candidateRow } from './listing.js'

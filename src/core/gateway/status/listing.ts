@@ -1,11 +1,11 @@
 /** An operator's lists. No signatures, no raw transactions (R5). */
 
-import type { Hex } from '../../ports.js'
-import { type Candidate, instant } from '../../protocol/candidate.js'
-import { failures } from '../../protocol/codes.js'
-import { outcomeOf } from '../../protocol/proposal.js'
-import type { Address } from '../../protocol/schema.js'
-import type { StoredRecord } from '../../storage/record-log.js'
+import type { Hex } from '#ports'
+import { type Candidate, instant } from '#protocol/candidate'
+import { failures } from '#protocol/codes'
+import { outcomeOf } from '#protocol/proposal'
+import type { Address } from '#protocol/schema'
+import type { StoredRecord } from '#storage/record-log'
 import { datedRecord } from '../ledger/compaction.js'
 import type { Decided, MinedReceipt } from '../ledger/ledger.js'
 import { attemptOf, foldSlot, isSlotChange, type OpenSlots } from '../ledger/slots.js'

@@ -1,7 +1,7 @@
 /** What the records of a store say of one candidate. Fed with every record of the log. */
-import type { Candidate, CandidateSubmission, Progress } from '../../protocol/candidate.js'
-import { failures } from '../../protocol/codes.js'
-import type { StoredRecord } from '../../storage/record-log.js'
+import type { Candidate, CandidateSubmission, Progress } from '#protocol/candidate'
+import { failures } from '#protocol/codes'
+import type { StoredRecord } from '#storage/record-log'
 import { datedRecord } from '../ledger/compaction.js'
 import type {
   CandidateCheck,

@@ -5,14 +5,14 @@ import {
   roles,
   signedProposerAbi,
   whitelistAbi,
-} from '../../chain/contracts.js'
-import { lowercase, readContract, unlessRefused, zeroAddress } from '../../chain/reading.js'
-import type { Contracts, Round } from '../../chain/round.js'
-import type { BlockHeader, Chain, Hex } from '../../ports.js'
-import type { Candidate } from '../../protocol/candidate.js'
-import { nonceBit, nonceUsed } from '../../protocol/permit.js'
-import type { Address } from '../../protocol/schema.js'
-import type { WitnessRequest } from '../../protocol/witness.js'
+} from '#chain/contracts'
+import { lowercase, readContract, unlessRefused, zeroAddress } from '#chain/reading'
+import type { Contracts, Round } from '#chain/round'
+import type { BlockHeader, Chain, Hex } from '#ports'
+import type { Candidate } from '#protocol/candidate'
+import { nonceBit, nonceUsed } from '#protocol/permit'
+import type { Address } from '#protocol/schema'
+import type { WitnessRequest } from '#protocol/witness'
 
 export interface PinnedChain {
   readonly chain: Chain

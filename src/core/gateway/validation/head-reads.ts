@@ -3,8 +3,8 @@
  * replaced takes
  * its answers along (R14).
  */
-import { type Chain, ChainError, type Clock, type Hex } from '../../ports.js'
-import { boundedCache } from '../../protocol/bounded-cache.js'
+import { type Chain, ChainError, type Clock, type Hex } from '#ports'
+import { boundedCache } from '#protocol/bounded-cache'
 import type { Heads } from '../view/state.js'
 
 /** Also where no new block comes. */

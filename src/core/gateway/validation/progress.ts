@@ -1,12 +1,12 @@
 /** Every record carries all of it: each step is made from the one before (contract §5). */
-import type { Hex } from '../../ports.js'
+import type { Hex } from '#ports'
 import type {
   Candidate,
   CandidateFailure,
   CandidateSubmission,
   Progress,
-} from '../../protocol/candidate.js'
-import { type FailureCode, type FailureStage, failures } from '../../protocol/codes.js'
+} from '#protocol/candidate'
+import { type FailureCode, type FailureStage, failures } from '#protocol/codes'
 import type { Change } from '../ledger/ledger.js'
 
 /** `retryable` counts where its code leaves it to the cause (contract §5). */

@@ -3,12 +3,12 @@
  * them made
  * (see `HeadReads`).
  */
-import { readTerms } from '../../chain/questions.js'
-import type { Round } from '../../chain/round.js'
-import { type BlockHeader, type Chain, ChainError, type Hex } from '../../ports.js'
-import { type BoundedCache, boundedCache } from '../../protocol/bounded-cache.js'
-import type { Candidate } from '../../protocol/candidate.js'
-import type { Address } from '../../protocol/schema.js'
+import { readTerms } from '#chain/questions'
+import type { Round } from '#chain/round'
+import { type BlockHeader, type Chain, ChainError, type Hex } from '#ports'
+import { type BoundedCache, boundedCache } from '#protocol/bounded-cache'
+import type { Candidate } from '#protocol/candidate'
+import type { Address } from '#protocol/schema'
 import { isValidSignatureCall } from '../view/wallets.js'
 import { readEffectiveList, readFunds, readListing, readUsedNonces } from './contract-reads.js'
 import { isRoundOpen } from './round-end.js'

@@ -1,4 +1,4 @@
-import { ChainError } from '../../ports.js'
+import { ChainError } from '#ports'
 
 export type SideBySide = ReturnType<typeof sideBySide>
 

@@ -3,11 +3,11 @@
  * (R16).
  */
 
-import type { Round } from '../../chain/round.js'
-import type { Hex } from '../../ports.js'
-import type { RoundRef } from '../../protocol/candidate.js'
-import type { Address } from '../../protocol/schema.js'
-import type { WitnessRound } from '../../protocol/witness.js'
+import type { Round } from '#chain/round'
+import type { Hex } from '#ports'
+import type { RoundRef } from '#protocol/candidate'
+import type { Address } from '#protocol/schema'
+import type { WitnessRound } from '#protocol/witness'
 
 export interface Question {
   readonly questionId: Hex

@@ -9,11 +9,11 @@ import {
   type Implementations,
   implementationsOf,
   oracleVersion,
-} from '../../chain/implementations.js'
-import { unlessRefused } from '../../chain/reading.js'
-import type { Contracts } from '../../chain/round.js'
-import { ChainError } from '../../ports.js'
-import type { Address } from '../../protocol/schema.js'
+} from '#chain/implementations'
+import { unlessRefused } from '#chain/reading'
+import type { Contracts } from '#chain/round'
+import { ChainError } from '#ports'
+import type { Address } from '#protocol/schema'
 import { type ViewState, viewFaults } from './state.js'
 
 /** A proxy that logs no upgrade is found out after this. */

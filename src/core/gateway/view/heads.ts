@@ -1,4 +1,4 @@
-import { type BlockHeader, ChainError, type ChainLog, type Hex } from '../../ports.js'
+import { type BlockHeader, ChainError, type ChainLog, type Hex } from '#ports'
 import { pinsOf } from './code-watch.js'
 import { followedAddresses, followedTopics, meaningOf } from './logs.js'
 import { affectedBy, markDue, withRequests } from './questions.js'

@@ -1,13 +1,13 @@
 /** Which questions to read again, which permit nonces are gone (contract §2, domain §3–§5). */
 
 import { decodeEventLog } from 'viem'
-import { oracleAbi, oracleV3Abi, permit2Abi, topics } from '../../chain/contracts.js'
-import { type Implementations, proxiesOf } from '../../chain/implementations.js'
-import { managedRequestId } from '../../chain/questions.js'
-import { lowercase } from '../../chain/reading.js'
-import type { Contracts } from '../../chain/round.js'
-import type { ChainLog, Hex } from '../../ports.js'
-import type { Address } from '../../protocol/schema.js'
+import { oracleAbi, oracleV3Abi, permit2Abi, topics } from '#chain/contracts'
+import { type Implementations, proxiesOf } from '#chain/implementations'
+import { managedRequestId } from '#chain/questions'
+import { lowercase } from '#chain/reading'
+import type { Contracts } from '#chain/round'
+import type { ChainLog, Hex } from '#ports'
+import type { Address } from '#protocol/schema'
 
 const requestAbi = [...oracleAbi, ...oracleV3Abi] as const
 const oracleEvents = {

@@ -1,10 +1,10 @@
 /** The view's memory of questions. Bounded (R17). */
-import { managedRequestId, type RegistryEntry } from '../../chain/questions.js'
-import { type Contracts, domainOf, type Round, roundRef } from '../../chain/round.js'
-import type { Clock, Hex } from '../../ports.js'
-import { type BoundedCache, boundedCache } from '../../protocol/bounded-cache.js'
-import { witnessRound } from '../../protocol/witness.js'
-import { isQuestionId } from '../../protocol/words.js'
+import { managedRequestId, type RegistryEntry } from '#chain/questions'
+import { type Contracts, domainOf, type Round, roundRef } from '#chain/round'
+import type { Clock, Hex } from '#ports'
+import { type BoundedCache, boundedCache } from '#protocol/bounded-cache'
+import { witnessRound } from '#protocol/witness'
+import { isQuestionId } from '#protocol/words'
 import type { Question } from './chain-view.js'
 import type { LogMeaning } from './logs.js'
 

@@ -4,10 +4,10 @@
  * as one that a caller gave. Bounded in memory, rate and time (R17).
  */
 
-import { type Clock, type Hex, type SlugLookUp, SlugLookUpError } from '../../ports.js'
-import { boundedCache } from '../../protocol/bounded-cache.js'
-import { UnavailableError } from '../../protocol/errors.js'
-import { isQuestionId } from '../../protocol/words.js'
+import { type Clock, type Hex, type SlugLookUp, SlugLookUpError } from '#ports'
+import { boundedCache } from '#protocol/bounded-cache'
+import { UnavailableError } from '#protocol/errors'
+import { isQuestionId } from '#protocol/words'
 import type { ChainView } from './chain-view.js'
 import { orUnavailable, singleFlight, within } from './time-limits.js'
 

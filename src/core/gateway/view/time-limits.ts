@@ -1,5 +1,5 @@
-import { ChainError, type Clock } from '../../ports.js'
-import { UnavailableError } from '../../protocol/errors.js'
+import { ChainError, type Clock } from '#ports'
+import { UnavailableError } from '#protocol/errors'
 
 export async function pause(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
   try {

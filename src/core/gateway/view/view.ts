@@ -4,12 +4,12 @@
  * faults close everything that depends on it (R16).
  */
 
-import type { Implementations } from '../../chain/implementations.js'
-import { managedRequestId, type RegistryEntry, type RoundReader } from '../../chain/questions.js'
-import type { Contracts } from '../../chain/round.js'
-import { ChainError, type Hex } from '../../ports.js'
-import { nonceBit } from '../../protocol/permit.js'
-import type { Address } from '../../protocol/schema.js'
+import type { Implementations } from '#chain/implementations'
+import { managedRequestId, type RegistryEntry, type RoundReader } from '#chain/questions'
+import type { Contracts } from '#chain/round'
+import { ChainError, type Hex } from '#ports'
+import { nonceBit } from '#protocol/permit'
+import type { Address } from '#protocol/schema'
 import type { ChainView, Question } from './chain-view.js'
 import { codeFaults, codeNow, pinsOf, watchCode } from './code-watch.js'
 import { lookAtHead } from './heads.js'

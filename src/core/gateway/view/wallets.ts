@@ -4,10 +4,10 @@
  */
 
 import { encodeFunctionData } from 'viem'
-import { eip1271MagicValue, erc1271Abi } from '../../chain/contracts.js'
-import { type Chain, type ChainCall, ChainError, type Clock, type Hex } from '../../ports.js'
-import { boundedCache } from '../../protocol/bounded-cache.js'
-import type { Address } from '../../protocol/schema.js'
+import { eip1271MagicValue, erc1271Abi } from '#chain/contracts'
+import { type Chain, type ChainCall, ChainError, type Clock, type Hex } from '#ports'
+import { boundedCache } from '#protocol/bounded-cache'
+import type { Address } from '#protocol/schema'
 import { orUnavailable, singleFlight, within } from './time-limits.js'
 
 /** EIP-1271 by eth_call (robustness §5). */

@@ -4,10 +4,10 @@
  * chain are checked here.
  */
 import * as z from 'zod/mini'
-import type { ShownRow, Signer } from '../../ports.js'
-import { type ProposerError, UnavailableError, UsageError } from '../../protocol/errors.js'
-import { safeText } from '../../protocol/node-words.js'
-import type { Address } from '../../protocol/schema.js'
+import type { ShownRow, Signer } from '#ports'
+import { type ProposerError, UnavailableError, UsageError } from '#protocol/errors'
+import { safeText } from '#protocol/node-words'
+import type { Address } from '#protocol/schema'
 import { jsonLook, type Look, refused } from '../serving/looks.js'
 import { listenForWallet, type WalletListener } from './wallet-listener.js'
 

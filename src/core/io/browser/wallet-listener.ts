@@ -5,7 +5,7 @@
  */
 import { randomBytes, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { walletPageFiles } from '../../page/pages.js'
+import { walletPageFiles } from '#page/pages'
 import { type Look, listenForLooks, refused, withJson } from '../serving/looks.js'
 
 export interface WalletRoutes {

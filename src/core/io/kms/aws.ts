@@ -1,4 +1,4 @@
-import { UsageError } from '../../protocol/errors.js'
+import { UsageError } from '#protocol/errors'
 import {
   isMissing,
   type KeyPlace,

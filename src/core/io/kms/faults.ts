@@ -4,9 +4,9 @@
  * /readyz is read by everybody.
  */
 
-import { type ProposerError, UnavailableError, UsageError } from '../../protocol/errors.js'
-import { networkFault } from '../../protocol/network-words.js'
-import { quoteWords } from '../../protocol/node-words.js'
+import { type ProposerError, UnavailableError, UsageError } from '#protocol/errors'
+import { networkFault } from '#protocol/network-words'
+import { quoteWords } from '#protocol/node-words'
 
 export interface KeyPlace {
   readonly name: string

@@ -4,8 +4,8 @@
  */
 
 import { createRequire } from 'node:module'
-import { UsageError } from '../../protocol/errors.js'
-import { urlFault } from '../../protocol/plain-http.js'
+import { UsageError } from '#protocol/errors'
+import { urlFault } from '#protocol/plain-http'
 import {
   isMissing,
   type KeyPlace,

@@ -3,12 +3,12 @@
  * id, and its s is high as often as low.
  */
 
-import type { Hex, Signer } from '../../ports.js'
-import { ProposerError } from '../../protocol/errors.js'
-import { addressOf } from '../../protocol/recovered.js'
-import type { Address } from '../../protocol/schema.js'
-import { completeSignature, isPoint, numbersOfDer } from '../../protocol/signature.js'
-import { fromHex, toHex } from '../../protocol/witness.js'
+import type { Hex, Signer } from '#ports'
+import { ProposerError } from '#protocol/errors'
+import { addressOf } from '#protocol/recovered'
+import type { Address } from '#protocol/schema'
+import { completeSignature, isPoint, numbersOfDer } from '#protocol/signature'
+import { fromHex, toHex } from '#protocol/witness'
 import {
   type KeyPlace,
   type KmsFault,

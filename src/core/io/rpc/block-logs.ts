@@ -3,10 +3,10 @@
  * are none (R14, R16).
  */
 import { LRUCache } from 'lru-cache'
-import { ChainError, type ChainLog, type Hex } from '../../ports.js'
-import { keccak } from '../../protocol/keccak.js'
-import { fromHex } from '../../protocol/witness.js'
-import { lowercase } from '../../protocol/words.js'
+import { ChainError, type ChainLog, type Hex } from '#ports'
+import { keccak } from '#protocol/keccak'
+import { fromHex } from '#protocol/witness'
+import { lowercase } from '#protocol/words'
 import { takeOut } from './node-table.js'
 import { ask, askNode, blockRead, othersThan, type Read, type Router } from './router.js'
 import { isMissingState } from './rpc-errors.js'

@@ -3,8 +3,8 @@
  * others (R14–R16, robustness §7.3).
  */
 import * as z from 'zod/mini'
-import { type BlockHeader, type Chain, ChainError, type Hex } from '../../ports.js'
-import type { RpcCounts } from '../../protocol/vitals.js'
+import { type BlockHeader, type Chain, ChainError, type Hex } from '#ports'
+import type { RpcCounts } from '#protocol/vitals'
 import { type BlockBlooms, logsOf, newBlockBlooms, noteBloom } from './block-logs.js'
 import {
   healthOf,

@@ -3,7 +3,7 @@
  * the others, in the minority about a final block, or out of order is out of rotation until it is
  * found sound again. Asks nobody.
  */
-import type { Clock, Random } from '../../ports.js'
+import type { Clock, Random } from '#ports'
 
 export interface NodeHealth {
   readonly index: number

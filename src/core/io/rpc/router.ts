@@ -1,7 +1,7 @@
 import { setImmediate as nextTurn, setTimeout as pause } from 'node:timers/promises'
 import type * as z from 'zod/mini'
-import { ChainError } from '../../ports.js'
-import type { RpcClass } from '../../protocol/vitals.js'
+import { ChainError } from '#ports'
+import type { RpcClass } from '#protocol/vitals'
 import {
   createNodeTable,
   isElsewhere,

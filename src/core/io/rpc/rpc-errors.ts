@@ -2,10 +2,10 @@
  * What a node's JSON-RPC error means (robustness §3, the node-answer table), in the spellings of
  * geth/bor, erigon, nethermind, besu and anvil.
  */
-import { ChainError, type ChainErrorKind, type Hex } from '../../ports.js'
-import { quoteWords, safeText } from '../../protocol/node-words.js'
-import type { Conceal } from '../../protocol/url-secrets.js'
-import { lowercase } from '../../protocol/words.js'
+import { ChainError, type ChainErrorKind, type Hex } from '#ports'
+import { quoteWords, safeText } from '#protocol/node-words'
+import type { Conceal } from '#protocol/url-secrets'
+import { lowercase } from '#protocol/words'
 
 export interface RpcErrorObject {
   readonly code?: number | undefined

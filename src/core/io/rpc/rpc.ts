@@ -1,4 +1,4 @@
-import type { Clock, Random } from '../../ports.js'
+import type { Clock, Random } from '#ports'
 import { chainOver, type RpcChain } from './chain.js'
 import { createTransports } from './transport.js'
 

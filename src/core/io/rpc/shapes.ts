@@ -1,6 +1,6 @@
 import * as z from 'zod/mini'
-import type { Chain, ChainCall, ChainReceipt, Hex } from '../../ports.js'
-import { lowercase } from '../../protocol/words.js'
+import type { Chain, ChainCall, ChainReceipt, Hex } from '#ports'
+import { lowercase } from '#protocol/words'
 
 export type WireLogFilter = Parameters<Chain['logs']>[0]
 

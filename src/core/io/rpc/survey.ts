@@ -1,4 +1,4 @@
-import type { ChainError, Hex } from '../../ports.js'
+import type { ChainError, Hex } from '#ports'
 import {
   comeBack,
   type NodeTable,

@@ -4,11 +4,11 @@
  */
 import { fetch, Pool } from 'undici'
 import * as z from 'zod/mini'
-import { ChainError } from '../../ports.js'
-import { jsonOf, readCapped } from '../../protocol/capped.js'
-import { networkFault } from '../../protocol/network-words.js'
-import { quoteWords, safeText } from '../../protocol/node-words.js'
-import { type Conceal, concealing, decoded } from '../../protocol/url-secrets.js'
+import { ChainError } from '#ports'
+import { jsonOf, readCapped } from '#protocol/capped'
+import { networkFault } from '#protocol/network-words'
+import { quoteWords, safeText } from '#protocol/node-words'
+import { type Conceal, concealing, decoded } from '#protocol/url-secrets'
 import { chainErrorOf } from './rpc-errors.js'
 
 export interface RpcCall {

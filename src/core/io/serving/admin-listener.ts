@@ -10,10 +10,10 @@ import {
   mostReaders,
   type PageEvents,
   type PageSource,
-} from '../../page/admin-page-events.js'
-import { pageFiles } from '../../page/pages.js'
-import { ProposerError } from '../../protocol/errors.js'
-import { commonHeaders } from '../../protocol/refusal.js'
+} from '#page/admin-page-events'
+import { pageFiles } from '#page/pages'
+import { ProposerError } from '#protocol/errors'
+import { commonHeaders } from '#protocol/refusal'
 import { createMetrics, type MetricsParts } from './admin-metrics.js'
 import { proofPath, tokenProof } from './admin-token.js'
 import {

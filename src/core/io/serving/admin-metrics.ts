@@ -3,15 +3,15 @@
  * asks. No label holds an id, an address or a URL (R5).
  */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
-import type { GatewayGauges, RequestCount } from '../../protocol/call.js'
-import { failures } from '../../protocol/codes.js'
+import type { GatewayGauges, RequestCount } from '#protocol/call'
+import { failures } from '#protocol/codes'
 import type {
   ClusterVitals,
   ExecutorVitals,
   GatewayStatus,
   NodeVitals,
   Observation,
-} from '../../protocol/vitals.js'
+} from '#protocol/vitals'
 
 export interface Meters {
   readonly registry: Registry

@@ -2,10 +2,10 @@ import { createHmac } from 'node:crypto'
 import { constants } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
-import type { Files, Random } from '../../ports.js'
-import { StorageError } from '../../protocol/errors.js'
-import { fillTemporary, hexOf, writeAll } from '../../storage/durable.js'
-import { errorCode } from '../../storage/failures.js'
+import type { Files, Random } from '#ports'
+import { StorageError } from '#protocol/errors'
+import { fillTemporary, hexOf, writeAll } from '#storage/durable'
+import { errorCode } from '#storage/failures'
 
 const tokenBytes = 32
 

@@ -3,8 +3,8 @@
  * does the same at every run.
  */
 import * as z from 'zod'
-import { UsageError } from '../../protocol/errors.js'
-import { type Operation, operations } from '../../protocol/service.js'
+import { UsageError } from '#protocol/errors'
+import { type Operation, operations } from '#protocol/service'
 
 const calls = Object.values<Operation>(operations).flatMap(({ word, method, path }) =>
   word === undefined

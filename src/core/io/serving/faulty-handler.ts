@@ -1,5 +1,5 @@
-import { type Answered, BodyError, type Call } from '../../protocol/call.js'
-import { commonHeaders } from '../../protocol/refusal.js'
+import { type Answered, BodyError, type Call } from '#protocol/call'
+import { commonHeaders } from '#protocol/refusal'
 import {
   countFaults,
   type FaultAct,

@@ -3,7 +3,7 @@
  * §4, R17).
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { BodyError, type BodyLimits, joined } from '../../protocol/call.js'
+import { BodyError, type BodyLimits, joined } from '#protocol/call'
 
 export function announcesBody(incoming: IncomingMessage): boolean {
   return (

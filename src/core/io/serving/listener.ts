@@ -14,13 +14,8 @@ import {
 import { type AddressInfo, Server as NetServer, type Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
-import {
-  type Answered,
-  type Call,
-  connectionPlaces,
-  type RequestRecord,
-} from '../../protocol/call.js'
-import { commonHeaders, type Refusal, refusalBody, refuse, spread } from '../../protocol/refusal.js'
+import { type Answered, type Call, connectionPlaces, type RequestRecord } from '#protocol/call'
+import { commonHeaders, type Refusal, refusalBody, refuse, spread } from '#protocol/refusal'
 import { announcesBody, linger, readIncoming, restIsLarge } from './incoming-body.js'
 import { yieldToEvents } from './load.js'
 

@@ -3,11 +3,11 @@
  * that blocks loses lines, never calls.
  */
 import { pino } from 'pino'
-import type { Hash, Random } from '../../ports.js'
-import type { RequestRecord } from '../../protocol/call.js'
-import type { LogLevel } from '../../protocol/log-level.js'
-import { pick } from '../../protocol/pick.js'
-import type { Observation, StateLine } from '../../protocol/vitals.js'
+import type { Hash, Random } from '#ports'
+import type { RequestRecord } from '#protocol/call'
+import type { LogLevel } from '#protocol/log-level'
+import { pick } from '#protocol/pick'
+import type { Observation, StateLine } from '#protocol/vitals'
 
 export interface LogSink {
   write(line: string): unknown

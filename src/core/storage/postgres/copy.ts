@@ -1,5 +1,5 @@
-import { type Random, type SqlDatabase, SqlError, type SqlSession } from '../../ports.js'
-import { StorageError } from '../../protocol/errors.js'
+import { type Random, type SqlDatabase, SqlError, type SqlSession } from '#ports'
+import { StorageError } from '#protocol/errors'
 import type { CopiedRecord, CopySource, CopyTarget } from '../copy.js'
 import { encodeData } from '../line.js'
 import { copyMark, openStoreTables, requireTables } from './schema.js'

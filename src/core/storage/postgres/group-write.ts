@@ -1,5 +1,5 @@
-import { SqlError, type SqlSession } from '../../ports.js'
-import { StorageError } from '../../protocol/errors.js'
+import { SqlError, type SqlSession } from '#ports'
+import { StorageError } from '#protocol/errors'
 import { failedForGood, notOurs } from '../failures.js'
 import { encodeData } from '../line.js'
 import type { Append, Waiting } from '../queue.js'

@@ -1,5 +1,5 @@
-import type { SqlDatabase } from '../../ports.js'
-import { ProposerError, StorageError } from '../../protocol/errors.js'
+import type { SqlDatabase } from '#ports'
+import { ProposerError, StorageError } from '#protocol/errors'
 import { messageOf } from '../failures.js'
 import type { StoredRecord } from '../record-log.js'
 import { columns, recordOfRow } from './log-state.js'

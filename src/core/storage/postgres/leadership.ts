@@ -3,8 +3,8 @@
  * appends of whoever held it before. Only the database's clock ends a lease; a leader trusts it by
  * its own monotonic clock, and a second less.
  */
-import { type Clock, type Random, SqlError } from '../../ports.js'
-import { StorageError } from '../../protocol/errors.js'
+import { type Clock, type Random, SqlError } from '#ports'
+import { StorageError } from '#protocol/errors'
 import { leaseIsFree } from './log-state.js'
 import { type Queries, unlessUnreachable } from './session.js'
 import type { SharedLog } from './shared-log.js'

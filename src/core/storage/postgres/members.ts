@@ -1,4 +1,4 @@
-import type { Clock } from '../../ports.js'
+import type { Clock } from '#ports'
 import { schemaVersion } from './schema.js'
 import { unlessUnreachable } from './session.js'
 import type { SharedLog } from './shared-log.js'

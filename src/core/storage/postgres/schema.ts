@@ -2,8 +2,8 @@
  * The tables of a shared store (docs/design/shared-store.md). Changes are additive, and each is one
  * transaction that notes itself first.
  */
-import { type SqlDatabase, SqlError, type SqlSession } from '../../ports.js'
-import { StorageError } from '../../protocol/errors.js'
+import { type SqlDatabase, SqlError, type SqlSession } from '#ports'
+import { StorageError } from '#protocol/errors'
 import { rolledBack, type SharedEnd } from './log-state.js'
 import { connectTo } from './session.js'
 

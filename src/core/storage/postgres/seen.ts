@@ -4,8 +4,8 @@
  * also after a restart. Written behind the log, once a second.
  */
 import * as z from 'zod/mini'
-import type { Random } from '../../ports.js'
-import { StorageError } from '../../protocol/errors.js'
+import type { Random } from '#ports'
+import { StorageError } from '#protocol/errors'
 import { fillTemporary, ifThere, joinPath, writeAll } from '../durable.js'
 import { messageOf } from '../failures.js'
 import { noCheck, onlyLine, singleLine } from '../line.js'

@@ -1,12 +1,6 @@
 import pLimit from 'p-limit'
-import {
-  type Clock,
-  type SqlDatabase,
-  SqlError,
-  type SqlRow,
-  type SqlSession,
-} from '../../ports.js'
-import { StorageError } from '../../protocol/errors.js'
+import { type Clock, type SqlDatabase, SqlError, type SqlRow, type SqlSession } from '#ports'
+import { StorageError } from '#protocol/errors'
 
 export interface Connection {
   use<T>(job: (session: SqlSession) => Promise<T>): Promise<T>

@@ -3,8 +3,8 @@
  * `head` is order, lock and fence at once: a group is decided and written while it is locked.
  */
 import pLimit from 'p-limit'
-import { SqlError, type SqlRow, type SqlSession } from '../../ports.js'
-import { StorageError } from '../../protocol/errors.js'
+import { SqlError, type SqlRow, type SqlSession } from '#ports'
+import { StorageError } from '#protocol/errors'
 import { busy, unavailable } from '../failures.js'
 import { newQueue, type Waiting } from '../queue.js'
 import type { RecordLog, StoredRecord } from '../record-log.js'

@@ -1,4 +1,4 @@
-import { type SqlDatabase, SqlError } from '../../ports.js'
+import { type SqlDatabase, SqlError } from '#ports'
 import { unavailable } from '../failures.js'
 import { notReached, openConnection } from './session.js'
 

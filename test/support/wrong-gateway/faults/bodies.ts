@@ -2,9 +2,9 @@
  * §2.1, §2.7 and §9: gateways that take a body, or an item of a batch, which must be refused: one
  * member is made right before anything looks at it.
  */
-import { at } from '#core/conformance/rule'
-import { priceOf } from '#core/protocol/proposal'
-import { version } from '#core/protocol/words'
+import { at } from '#conformance/rule'
+import { priceOf } from '#protocol/proposal'
+import { version } from '#protocol/words'
 import { type Fault, fault, isBatch, isSingle, type Json, takes } from '../between.js'
 
 type Repair = (value: unknown) => unknown

@@ -1,6 +1,6 @@
 /** §2.2, §2.4, §2.7 and §2.8: gateways that prepare what is to be signed wrongly. */
-import { at, listAt } from '#core/conformance/rule'
-import { priceOf } from '#core/protocol/proposal'
+import { at, listAt } from '#conformance/rule'
+import { priceOf } from '#protocol/proposal'
 import {
   alter,
   answers,
