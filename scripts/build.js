@@ -1,60 +1,78 @@
 // Builds dist/: command line and library as one ESM bundle in parts, and a list of what is bundled
 // (SBOM). The compiler adds the declaration files.
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { join, relative } from 'node:path'
+import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { build } from 'esbuild'
+import { build } from 'rolldown'
 
 const root = join(import.meta.dirname, '..')
 const manifestOf = (folder) => JSON.parse(readFileSync(join(root, folder, 'package.json'), 'utf8'))
 const manifest = manifestOf('.')
 
-/** Bundled CommonJS packages call require for node's own modules, and ESM has none. */
-const shim = "import * as m from 'node:module';const require = m.createRequire(import.meta.url);"
-
 /** Files that a page of ours is made of, as text, as vitest has them. */
 export const rawText = {
   name: 'raw',
-  setup(build) {
-    build.onResolve({ filter: /\?raw$/ }, ({ path, resolveDir }) => ({
-      // From the root, so that no folder of this machine is in the bundle.
-      path: relative(root, join(resolveDir, path.replace(/\?raw$/, ''))),
-      namespace: 'raw',
-    }))
-    build.onLoad({ filter: /./, namespace: 'raw' }, ({ path }) => ({
-      contents: readFileSync(join(root, path), 'utf8'),
-      loader: 'text',
-    }))
-  },
+  resolveId: (path, from) =>
+    // From the root, so that no folder of this machine is in the bundle.
+    path.endsWith('?raw') ? `raw:${relative(root, join(dirname(from), path))}` : null,
+  load: (id) =>
+    id.startsWith('raw:')
+      ? { code: readFileSync(join(root, id.slice(4, -4)), 'utf8'), moduleType: 'text' }
+      : null,
 }
 
-/** All but optional packages is inside: a command reads a few files. Nothing is edited on the way. */
+/** What the keyboard waits for, in two files: what every command loads, and what one that signs loads with it. */
+const together = {
+  main: ['main'],
+  front: ['terminal/context', 'front', 'program'],
+  sign: ['sign'],
+}
+
+/** Modules, and all that they import before they run. */
+function closureOf(ids, graph) {
+  const found = new Set(ids)
+  for (const id of found)
+    for (const next of graph.getModuleInfo(id)?.importedIds ?? []) found.add(next)
+  return found
+}
+
+/** All but optional packages is inside. Nothing is edited on the way. */
 export async function bundle() {
-  const { metafile } = await build({
-    absWorkingDir: root,
-    entryPoints: { main: 'src/commands/main.ts', library: 'src/library.ts' },
-    outdir: 'dist',
-    bundle: true,
-    splitting: true,
-    chunkNames: 'parts/[name]-[hash]',
-    format: 'esm',
+  const groups = Object.entries(together).map(([group, files]) => {
+    let loaded
+    const name = (id, graph) => {
+      loaded ??= closureOf(
+        files.map((file) => join(root, `src/commands/${file}.ts`)),
+        graph,
+      )
+      return loaded.has(id) ? group : null
+    }
+    return { name, debugName: group }
+  })
+  const { output } = await build({
+    input: { main: 'src/commands/main.ts', library: 'src/library.ts' },
+    cwd: root,
     platform: 'node',
     // ES modules of a package, where it has them: unused parts of them stay out.
-    mainFields: ['module', 'main'],
-    target: 'node20.18',
-    charset: 'utf8',
-    legalComments: 'linked',
-    minifySyntax: true,
-    banner: { js: shim },
-    define: { PROPOSER_VERSION: JSON.stringify(manifest.version) },
+    resolve: { mainFields: ['module', 'main'] },
+    transform: {
+      target: 'node20.18',
+      define: { PROPOSER_VERSION: JSON.stringify(manifest.version) },
+    },
     external: Object.keys({ ...manifest.optionalDependencies, ...manifest.peerDependencies }),
     plugins: [rawText],
-    metafile: true,
+    checks: { ineffectiveDynamicImport: false },
+    output: {
+      dir: join(root, 'dist'),
+      format: 'esm',
+      chunkFileNames: 'parts/[name]-[hash].js',
+      codeSplitting: { groups },
+    },
   })
-  const bundled = Object.values(metafile.outputs).flatMap(({ inputs }) => Object.keys(inputs))
+  const bundled = output.flatMap(({ moduleIds = [] }) => moduleIds)
   const folderOf = (path) => /.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path)?.[0] ?? []
   const folders = [...new Set(bundled.flatMap(folderOf))].sort()
-  const components = folders.map((folder) => componentOf(manifestOf(folder)))
+  const components = folders.map((folder) => componentOf(manifestOf(relative(root, folder))))
   const metadata = { component: { ...componentOf(manifest), type: 'application' } }
   const sbom = { bomFormat: 'CycloneDX', specVersion: '1.5', version: 1, metadata, components }
   writeFileSync(join(root, 'dist/sbom.cdx.json'), `${JSON.stringify(sbom, null, 2)}\n`)

@@ -3,7 +3,7 @@
 // gateway.json, the tables of codes in docs/reference/error-codes.md from those in the code.
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { build } from 'esbuild'
+import { build } from 'rolldown'
 import { rawText } from './build.js'
 import { declarations } from './declarations.js'
 import { referencePage } from './reference.js'
@@ -28,17 +28,20 @@ const contents = `
   }`
 // Beside node_modules, because the bundle finds its packages from where it lies.
 const outdir = join(process.cwd(), 'node_modules', '.manual')
-const form = {
-  bundle: true,
-  format: 'esm',
-  platform: 'node',
-  packages: 'external',
-  plugins: [rawText],
+const entry = {
+  name: 'entry',
+  resolveId: (id) => (id === 'manual' ? join(process.cwd(), 'manual.ts') : null),
+  load: (id) => (id === join(process.cwd(), 'manual.ts') ? contents : null),
 }
-// In parts: modules that wait for each other while they load are kept apart.
-const parts = { splitting: true, outdir, outExtension: { '.js': '.mjs' } }
-await build({ stdin: { contents, resolveDir: '.' }, ...form, ...parts })
-const { pages } = await import(join(outdir, 'stdin.mjs'))
+await build({
+  input: 'manual',
+  platform: 'node',
+  external: (id) => /^(?!manual$)[^.#/]/.test(id) && !id.startsWith('raw:'),
+  plugins: [entry, rawText],
+  logLevel: 'silent',
+  output: { dir: outdir, format: 'esm', entryFileNames: '[name].mjs' },
+})
+const { pages } = await import(join(outdir, 'manual.mjs'))
 declarations(join(outdir, 'types'))
 pages['docs/reference/library.md'] = referencePage(join(outdir, 'types'))
 for (const [file, text] of Object.entries(pages))
