@@ -7,12 +7,11 @@ import { onChain } from '#chain/unavailable'
 import { roundFactsOf, scanFacts } from '#client/questions/facts'
 import {
   byGateway,
-  fromLogs,
-  fromMarkets,
   type ListedQuestion,
   onlyWanted,
   type QuestionSeen,
   type QuestionSource,
+  reopenedFirst,
   unconfirmed,
 } from '#client/questions/listing'
 import { chainNow, rulesOfRound } from '#client/trust/context'
@@ -35,7 +34,7 @@ import { amountText, counted, dateText, fold, timeText, visible } from './termin
 import { type Column, wideFlag } from './terminal/table.js'
 import { type FlagsOf, verb } from './terminal/verb.js'
 
-type ListedRules = ReadonlyMap<string, Rules>
+type ListedRules = Map<string, Rules>
 
 const questionFlags = {
   '--source <source>': {
@@ -66,22 +65,33 @@ const listVerb = sessionVerb({
     'questions list --csv > today.csv',
   ],
   async run(context, session, flags) {
-    const limit = wholeNumber('--limit', flags.limit, 1, 10_000)
-    const since = (nowMs: number) => sinceMs(flags.since, nowMs)
-    since(0)
-    const closingMs = flags.closing === undefined ? undefined : closingOf(flags.closing)
-    const rules = new Map<string, Rules>()
-    const found = await findQuestions(context, session, {
-      source: flags.source,
-      questionsFile: flags.questions,
-      isMine: flags.mine === true,
-      isAll: flags.all === true,
-      closingMs,
-      since,
-      limit,
-      rules: flags.csv === true ? rules : undefined,
-    })
-    show(context, found, flags, rules)
+    const { output } = context
+    const rules: ListedRules = new Map()
+    const found = await findQuestions(context, session, flags, rules)
+    const { questions, source, since, left_out, notes } = found
+    for (const note of notes) output.note(`note: ${visible(note)}`)
+    if (flags.csv === true)
+      return output.text(
+        worksheetText(
+          questions.map(({ question_id: identifier, token, ...row }) => ({
+            ...row,
+            rules: rules.get(identifier),
+            identifier,
+            units: token ?? undefined,
+          })),
+        ),
+      )
+    const summary = { source, since, left_out, notes }
+    output.show(
+      'questions',
+      { questions, ...summary },
+      [
+        questions.length === 0
+          ? () => fold(emptyText(flags, since), output.columns)
+          : table(columns, questions, flags.wide === true),
+      ],
+      { items: questions, summary: { ...summary, questions: questions.length } },
+    )
   },
 })
 
@@ -102,42 +112,11 @@ function closingOf(text: string): number {
   )
 }
 
-function show(context: Context, found: FoundQuestions, flags: ListFlags, rules: ListedRules) {
-  const { output } = context
-  const { questions, source, notes, leftOut } = found
-  for (const note of notes) output.note(`note: ${visible(note)}`)
-  if (flags.csv === true) {
-    output.text(worksheetText(questions.map((one) => sheetRow(one, rules))))
-    return
-  }
-  const summary = { source, since: found.since, left_out: leftOut, notes }
-  output.show(
-    'questions',
-    { questions, ...summary },
-    [
-      questions.length === 0
-        ? () => fold(emptyText(flags, found), output.columns)
-        : table(columns, questions, flags.wide === true),
-    ],
-    { items: questions, summary: { ...summary, questions: questions.length } },
-  )
-}
-
-function emptyText({ mine, all }: ListFlags, { since }: FoundQuestions): string {
+function emptyText({ mine, all }: ListFlags, since: string | null): string {
   const back = since === null ? '' : ` since ${timeText(since)}`
   if (mine === true) return `no question${back} that this home has signed for`
   return `no ${all === true ? '' : 'open '}question${back}`
 }
-
-const sheetRow = (
-  { question_id: identifier, token, ...row }: ListedQuestion,
-  rules: ListedRules,
-) => ({
-  ...row,
-  rules: rules.get(identifier),
-  identifier,
-  units: token ?? undefined,
-})
 
 const columns: readonly Column<ListedQuestion>[] = [
   { head: 'question', cell: (one) => one.slug ?? one.question_id },
@@ -175,91 +154,78 @@ const columns: readonly Column<ListedQuestion>[] = [
   { head: 'confirmed by', wide: true, cell: (one) => one.confirmed_by ?? 'nobody' },
 ]
 
-interface QuestionsAsked {
-  readonly source: QuestionSource | undefined
-  readonly questionsFile: string | undefined
-  readonly isMine: boolean
-  readonly isAll: boolean
-  readonly closingMs: number | undefined
-  /** The instant to look back to, by now; both Unix milliseconds. */
-  readonly since: (nowMs: number) => number
-  readonly limit: number
-  /** Takes clarifications by question id, as far as a chain tells them. */
-  readonly rules: Map<string, Rules> | undefined
-}
-
 interface FoundQuestions {
   readonly questions: readonly ListedQuestion[]
   readonly source: QuestionSource
   /** How far was looked back, RFC 3339; null where the source has no such bound. */
   readonly since: string | null
-  readonly leftOut: number | null
+  readonly left_out: number | null
   readonly notes: readonly string[]
 }
 
-interface Search {
-  readonly context: Context
-  readonly session: Session
-  readonly asked: QuestionsAsked
-  readonly trust: Trust
-  readonly chain: Chain | undefined
-  readonly nowMs: number
-  readonly sinceMs: number
-  readonly signed: Signed
-  isWanted(question: ListedQuestion): boolean
-}
-
-interface Signed {
-  readonly ids: ReadonlySet<string>
-  readonly wallets: ReadonlySet<string>
-}
-
+/** `rules` takes clarifications by question id for a worksheet, as far as a chain tells them. */
 async function findQuestions(
   context: Context,
   session: Session,
-  asked: QuestionsAsked,
+  flags: ListFlags,
+  rules: ListedRules,
 ): Promise<FoundQuestions> {
+  const limit = wholeNumber('--limit', flags.limit, 1, 10_000)
+  sinceMs(flags.since, 0)
+  const closingMs = flags.closing === undefined ? undefined : closingOf(flags.closing)
   const { local } = session.settings
-  const isFile = asked.questionsFile !== undefined
-  if (isFile && (asked.source ?? 'registry') !== 'registry')
+  const isFile = flags.questions !== undefined
+  if (isFile && (flags.source ?? 'registry') !== 'registry')
     throw new UsageError(
       'two_sources',
-      `--questions is a registry, and --source is ${asked.source}`,
+      `--questions is a registry, and --source is ${flags.source}`,
       'omit one of them',
     )
-  if (local !== undefined && !isFile && (asked.source ?? 'registry') === 'registry')
-    return fromLocal(context, session, asked, local.value)
+  const parts = { context, session, flags, rules, limit, closingMs }
+  const registries = () => import('#host/local-registry')
+  if (local !== undefined && !isFile && (flags.source ?? 'registry') === 'registry') {
+    refuseClosing(flags, 'registry')
+    const { entries, contracts, chain } = await (await registries()).readRegistry(
+      context,
+      local.value,
+    )
+    const nowMs = context.clock.nowMs()
+    const search = await searchOf({ ...parts, contracts, chain, nowMs, slugs: {} })
+    return registryOnChain(search, chain, entries)
+  }
   const builtIn = await builtInPins(context, session.settings)
   // Looking needs no spender.
   const trust =
     builtIn === undefined
       ? await session.trust()
       : { ...builtIn, signed_proposer: builtIn.signed_proposer ?? zeroAddress }
+  const { slugs } = trust
   const chain = await session.chain()
   const nowMs =
     chain === undefined
       ? context.clock.nowMs()
       : 1000 * (await chainNow(chain, trust, context.clock))
-  const search = await searchOf(context, session, asked, { trust, chain, nowMs })
+  const search = await searchOf({ ...parts, contracts: contractsOf(trust), chain, nowMs, slugs })
   const markets = await session.markets()
-  const source = asked.source ?? defaultSource(search, markets !== undefined)
-  if (source !== 'gamma') refuseClosing(asked, source)
+  const source = flags.source ?? defaultSource(search, markets !== undefined)
   if (source === 'gamma') return fromGamma(search, markets)
+  refuseClosing(flags, source)
   if (source === 'chain') return fromChain(search)
-  const { readQuestionsFile } = await import('#host/local-registry')
   const entries =
-    asked.questionsFile === undefined
-      ? Object.entries(trust.slugs).map(([slug, questionId]) => ({ slug, questionId }))
-      : await readQuestionsFile(context, asked.questionsFile)
-  return fromRegistry(search, entries)
+    flags.questions === undefined
+      ? Object.entries(slugs).map(([slug, questionId]) => ({ slug, questionId }))
+      : await (await registries()).readQuestionsFile(context, flags.questions)
+  return search.chain === undefined
+    ? registryOfGateway(search, entries)
+    : registryOnChain(search, search.chain, entries)
 }
 
-function defaultSource({ trust, chain, asked }: Search, hasMarkets: boolean): QuestionSource {
-  if (asked.questionsFile !== undefined) return 'registry'
+function defaultSource({ slugs, chain, flags }: Search, hasMarkets: boolean): QuestionSource {
+  if (flags.questions !== undefined) return 'registry'
   if (hasMarkets) return 'gamma'
   if (chain !== undefined) return 'chain'
   // What `serve --dev` and `devchain` print names all of their questions.
-  if (Object.keys(trust.slugs).length > 0) return 'registry'
+  if (Object.keys(slugs).length > 0) return 'registry'
   throw new UsageError(
     'no_source',
     'no source of questions: no node, market API or pinned slug',
@@ -267,8 +233,8 @@ function defaultSource({ trust, chain, asked }: Search, hasMarkets: boolean): Qu
   )
 }
 
-function refuseClosing({ closingMs }: QuestionsAsked, source: QuestionSource) {
-  if (closingMs === undefined) return
+function refuseClosing({ closing }: ListFlags, source: QuestionSource) {
+  if (closing === undefined) return
   throw new UsageError(
     'closing_unknown',
     `--closing requires --source gamma, not ${source}: only gamma knows when an event ends`,
@@ -276,43 +242,50 @@ function refuseClosing({ closingMs }: QuestionsAsked, source: QuestionSource) {
   )
 }
 
-async function searchOf(
-  context: Context,
-  session: Session,
-  asked: QuestionsAsked,
-  { trust, chain, nowMs }: Pick<Search, 'trust' | 'chain' | 'nowMs'>,
-): Promise<Search> {
-  const authorizations = asked.isMine ? (await session.journal.load()).authorizations : []
-  const signed: Signed = {
-    ids: new Set(authorizations.map((one) => one.signed.questionId)),
-    wallets: new Set(authorizations.map((one) => one.signed.terms.proposer)),
-  }
-  const isMine = ({ question_id, proposed_by }: ListedQuestion) =>
-    signed.ids.has(question_id) || signed.wallets.has(proposed_by ?? '')
-  const untilMs = asked.closingMs === undefined ? undefined : nowMs + asked.closingMs
-  const endsInTime = ({ ends_at }: ListedQuestion) =>
-    untilMs === undefined || (ends_at !== null && Date.parse(ends_at) <= untilMs)
-  const isOpen = ({ state }: ListedQuestion) => state === null || state === 'requested'
-  return {
-    context,
-    session,
-    asked,
-    trust,
-    chain: chain && aggregating(chain, yieldToEvents),
-    nowMs,
-    sinceMs: asked.since(nowMs),
-    signed,
-    isWanted: (one) => endsInTime(one) && (asked.isMine ? isMine(one) : asked.isAll || isOpen(one)),
-  }
+interface SearchParts {
+  readonly context: Context
+  readonly session: Session
+  readonly flags: ListFlags
+  readonly rules: ListedRules
+  readonly limit: number
+  readonly closingMs: number | undefined
+  readonly contracts: Contracts
+  readonly slugs: Trust['slugs']
+  readonly chain: Chain | undefined
+  readonly nowMs: number
 }
 
+async function searchOf(parts: SearchParts) {
+  const { session, flags, closingMs, chain, nowMs } = parts
+  const authorizations = flags.mine === true ? (await session.journal.load()).authorizations : []
+  const signed = new Set(authorizations.map((one) => one.signed.questionId))
+  const wallets = new Set<string>(authorizations.map((one) => one.signed.terms.proposer))
+  const isMine = (id: Hex, proposer: string | null | undefined) =>
+    signed.has(id) || wallets.has(proposer ?? '')
+  const untilMs = closingMs === undefined ? undefined : nowMs + closingMs
+  const endsInTime = ({ ends_at }: ListedQuestion) =>
+    untilMs === undefined || (ends_at !== null && Date.parse(ends_at) <= untilMs)
+  return {
+    ...parts,
+    chain: chain && aggregating(chain, yieldToEvents),
+    sinceMs: sinceMs(flags.since, nowMs),
+    signed,
+    isMine,
+    isWanted: (one: ListedQuestion) =>
+      endsInTime(one) &&
+      (flags.mine === true
+        ? isMine(one.question_id, one.proposed_by)
+        : flags.all === true || one.state === null || one.state === 'requested'),
+  }
+}
+type Search = Awaited<ReturnType<typeof searchOf>>
+
 async function confirm(
-  { context, session, asked, isWanted }: Search,
+  { context, session, flags, contracts, rules, isWanted }: Search,
   chain: Chain,
-  contracts: Contracts,
   candidates: readonly QuestionSeen[],
   source: QuestionSource,
-  limit = asked.limit,
+  limit: number,
 ) {
   const progress = context.output.progress(`asking for ${counted(candidates.length, 'question')}`)
   const rounds: Round[] = []
@@ -325,14 +298,14 @@ async function confirm(
       signal: session.signal,
       onProgress: (done) => progress.update(`asked for ${done} of ${candidates.length} questions`),
     })
-    if (asked.rules !== undefined) await readAllRules(chain, rounds, asked.rules)
+    if (flags.csv === true) await readAllRules(chain, rounds, rules)
     return found
   } finally {
     progress.stop()
   }
 }
 
-async function readAllRules(chain: Chain, rounds: readonly Round[], into: Map<string, Rules>) {
+async function readAllRules(chain: Chain, rounds: readonly Round[], into: ListedRules) {
   const read = await Promise.all(rounds.map((round) => rulesOfRound(chain, round)))
   for (const [at, { questionId }] of rounds.entries()) {
     const rules = read[at]
@@ -344,15 +317,14 @@ const moreNote = (count: number) =>
   count === 0 ? [] : [`${counted(count, 'question')} more than --limit`]
 
 async function fromChain(search: Search): Promise<FoundQuestions> {
-  const { context, session, asked, trust, chain, sinceMs, signed } = search
+  const { context, session, flags, contracts, chain, limit, signed, isMine } = search
   if (chain === undefined)
     throw new UsageError(
       'no_rpc_url',
       '--source chain needs a node, and none is configured',
       'give --rpc-url <url>, or set PROPOSER_RPC_URL',
     )
-  const contracts = contractsOf(trust)
-  const notes: string[] = []
+  const scanNotes: string[] = []
   const progress = context.output.progress('reading the logs of the oracle')
   const { facts, from } = await onChain(() =>
     scanFacts(
@@ -361,72 +333,52 @@ async function fromChain(search: Search): Promise<FoundQuestions> {
         home: session.settings.home.value,
         signal: session.signal,
         onProgress: (block, head) => progress.update(`reading logs: block ${block} of ${head}`),
-        onNote: (text) => notes.push(text),
+        onNote: (text) => scanNotes.push(text),
       },
-      BigInt(Math.floor(Math.max(0, sinceMs) / 1000)),
+      BigInt(Math.floor(Math.max(0, search.sinceMs) / 1000)),
     ),
   ).finally(progress.stop)
   const { rounds, unnamed } = roundFactsOf(facts, contracts)
-  const slugs = new Map(Object.entries(trust.slugs).map(([slug, id]) => [id, slug]))
+  const slugs = new Map(Object.entries(search.slugs).map(([slug, id]) => [id, slug]))
   const wanted = rounds.filter(({ questionId, state, proposer, openedAt }) => {
-    if (asked.isMine) return signed.ids.has(questionId) || signed.wallets.has(proposer ?? '')
-    return asked.isAll || (state === 'requested' && (openedAt ?? 0) >= Number(from))
+    if (flags.mine === true) return isMine(questionId, proposer)
+    return flags.all === true || (state === 'requested' && (openedAt ?? 0) >= Number(from))
   })
   const seen = new Set(wanted.map(({ questionId }) => questionId))
-  const older = [...signed.ids].filter((id) => !seen.has(id as Hex))
-  const { questions, unseen } = await confirm(
-    search,
-    chain,
-    contracts,
-    [...fromLogs(wanted, slugs), ...older.map((id) => candidateOf(id as Hex, slugs))],
-    'chain',
-  )
-  const since = instant(sinceMs)
+  const candidates: QuestionSeen[] = [
+    ...wanted.map(({ questionId, requester, isReopened }) => ({
+      ...{ questionId, slug: slugs.get(questionId), reopened: isReopened },
+      entry: { questionId, requester },
+    })),
+    ...[...signed].flatMap((questionId) =>
+      seen.has(questionId) ? [] : { questionId, slug: slugs.get(questionId) },
+    ),
+  ]
+  const { questions, unseen } = await confirm(search, chain, candidates, 'chain', limit)
+  const since = instant(search.sinceMs)
   return {
-    ...{ questions, source: 'chain', since, leftOut: unseen },
+    ...{ questions, source: 'chain', since, left_out: unseen },
     notes: [
       `read from the chain since ${timeText(since)}; it knows neither event ends nor slugs that are not pinned`,
       ...(unnamed === 0
         ? []
         : [`${counted(unnamed, 'open round')} of requesters whose logs have no question id`]),
-      ...notes,
+      ...scanNotes,
       ...moreNote(unseen),
     ],
   }
 }
 
-const candidateOf = (questionId: Hex, slugs: ReadonlyMap<Hex, string>): QuestionSeen => ({
-  questionId,
-  slug: slugs.get(questionId),
-})
-
 const instant = (ms: number) => new Date(Math.max(0, Math.floor(ms / 1000)) * 1000).toISOString()
 
-async function fromLocal(
-  context: Context,
-  session: Session,
-  asked: QuestionsAsked,
-  path: string,
-): Promise<FoundQuestions> {
-  refuseClosing(asked, 'registry')
-  const { readRegistry } = await import('#host/local-registry')
-  const { entries, contracts, chain } = await readRegistry(context, path)
-  const trust = {} as Trust
-  const nowMs = context.clock.nowMs()
-  const search = await searchOf(context, session, asked, { trust, chain, nowMs })
-  return registryOnChain(search, chain, contracts, entries)
-}
-
-async function fromRegistry(
-  search: Search,
+async function registryOfGateway(
+  { context, session, limit, isWanted }: Search,
   entries: readonly RegistryEntry[],
 ): Promise<FoundQuestions> {
-  const { context, session, asked, trust, chain, isWanted } = search
-  if (chain !== undefined) return registryOnChain(search, chain, contractsOf(trust), entries)
   const source = await contextSource(context, session)
-  const questions: ListedQuestion[] = []
+  const found: ListedQuestion[] = []
   let next = 0
-  while (next < entries.length && questions.length < asked.limit) {
+  while (next < entries.length && found.length < limit) {
     const some = entries.slice(next, next + limits.batchItems)
     const ids = some.map(({ questionId }) => questionId)
     const results = await source.contexts(ids, { signal: session.signal })
@@ -435,17 +387,17 @@ async function fromRegistry(
       if (entry === undefined) continue
       if (result.error instanceof UnavailableError) throw result.error
       const question = result.context && byGateway(entry, result.context)
-      if (question !== undefined && isWanted(question)) questions.push(question)
+      if (question !== undefined && isWanted(question)) found.push(question)
     }
     next += some.length
   }
-  const shown = questions.slice(0, asked.limit)
-  const leftOut = entries.length - next + questions.length - shown.length
+  const questions = found.slice(0, limit)
+  const left_out = entries.length - next + found.length - questions.length
   return {
-    ...{ questions: shown, source: 'registry', since: null, leftOut },
+    ...{ questions, source: 'registry', since: null, left_out },
     notes: [
       'the gateway was asked about the pinned slugs: it reports open questions only, without reward and earlier rounds; a node (--rpc-url) reports all',
-      ...moreNote(leftOut),
+      ...moreNote(left_out),
     ],
   }
 }
@@ -453,19 +405,18 @@ async function fromRegistry(
 async function registryOnChain(
   search: Search,
   chain: Chain,
-  contracts: Contracts,
   entries: readonly RegistryEntry[],
 ): Promise<FoundQuestions> {
   const candidates = entries.map((entry) => ({
     ...{ questionId: entry.questionId, slug: entry.slug, entry },
   }))
   // A registry is short, and only the chain knows which rounds were opened again.
-  const all = await confirm(search, chain, contracts, candidates, 'registry', candidates.length)
-  const questions = all.questions.slice(0, search.asked.limit)
-  const leftOut = all.questions.length - questions.length
+  const all = await confirm(search, chain, candidates, 'registry', candidates.length)
+  const questions = all.questions.slice(0, search.limit)
+  const left_out = all.questions.length - questions.length
   return {
-    ...{ questions, source: 'registry', since: null, leftOut },
-    notes: ['only the registry was read; other questions are not listed', ...moreNote(leftOut)],
+    ...{ questions, source: 'registry', since: null, left_out },
+    notes: ['only the registry was read; other questions are not listed', ...moreNote(left_out)],
   }
 }
 
@@ -473,7 +424,7 @@ const marketsAtOnce = 100
 const mostPages = 30
 
 async function fromGamma(search: Search, markets: Markets | undefined): Promise<FoundQuestions> {
-  const { session, asked, trust, chain, nowMs, sinceMs, isWanted } = search
+  const { session, flags, chain, limit, closingMs, nowMs, isWanted } = search
   if (markets === undefined)
     throw new UsageError(
       'no_gamma_url',
@@ -481,46 +432,32 @@ async function fromGamma(search: Search, markets: Markets | undefined): Promise<
       'give --gamma-url https://gamma-api.polymarket.com, or `proposer config set gamma-url` with it',
     )
   const found: ListedQuestion[] = []
-  const since = instant(sinceMs)
-  const endsBefore = asked.closingMs === undefined ? undefined : instant(nowMs + asked.closingMs)
+  const since = instant(search.sinceMs)
+  const endsBefore = closingMs === undefined ? undefined : instant(nowMs + closingMs)
   let isLast = false
-  let page = 0
-  for (; page < mostPages && !isLast && found.length < asked.limit; page++) {
+  for (let page = 0; page < mostPages && !isLast && found.length < limit; page++) {
     const offset = page * marketsAtOnce
     const query = { endsAfter: since, endsBefore, offset, limit: marketsAtOnce }
     const read = await orGammaDown(session, (signal) => markets.page(query, signal))
     isLast = read.isLast
-    const left = asked.limit - found.length
-    if (chain === undefined) {
-      const open = read.markets.filter(
-        ({ status }) => asked.isAll || asked.isMine || (status ?? 'requested') === 'requested',
-      )
-      const rows = fromMarkets(open).map((one) => unconfirmed(one, 'gamma'))
-      found.push(...rows.filter(isWanted).slice(0, left))
-      continue
-    }
-    const candidates = fromMarkets(read.markets)
-    const { questions } = await confirm(
-      search,
-      chain,
-      contractsOf(trust),
-      candidates,
-      'gamma',
-      left,
+    const left = limit - found.length
+    const candidates = read.markets.flatMap(
+      ({ questionId, slug, title, endsAt, statuses, status = 'requested' }) => {
+        const isOpen = flags.all === true || flags.mine === true || status === 'requested'
+        if (questionId === undefined || (chain === undefined && !isOpen)) return []
+        return [{ questionId, slug, title, endsAt, reopened: statuses.includes('disputed') }]
+      },
     )
-    found.push(...questions)
+    if (chain !== undefined)
+      found.push(...(await confirm(search, chain, candidates, 'gamma', left)).questions)
+    else {
+      const rows = candidates.map((one) => unconfirmed(one, 'gamma'))
+      found.push(...rows.filter(isWanted).slice(0, left))
+    }
   }
-  const questions = [
-    ...found.filter(({ reopened }) => reopened === true),
-    ...found.filter(({ reopened }) => reopened !== true),
-  ]
+  const isAll = isLast && found.length < limit
   return {
-    ...{
-      questions,
-      source: 'gamma',
-      since,
-      leftOut: isLast && found.length < asked.limit ? 0 : null,
-    },
+    ...{ questions: reopenedFirst(found), source: 'gamma', since, left_out: isAll ? 0 : null },
     notes: [
       `Gamma was asked for events that end after ${timeText(since)}`,
       ...(chain === undefined

@@ -12,12 +12,12 @@ import { contractsOf, type Trust } from '../trust/trust.js'
 import { type KnownStake, type StakeAccount, type StakeTerms, wordsOf } from './stake-facts.js'
 
 /** `undefined` where logs and chain contradict each other. */
-export interface Standing {
+interface Standing {
   readonly state: StakeStanding['state'] | 'deferred' | undefined
   readonly result: StakeResult | null
 }
 
-export function standingOf(
+function standingOf(
   { stake, terms, held }: KnownStake,
   hasNewRound: boolean,
   nowSeconds: bigint,
@@ -40,10 +40,10 @@ export function standingOf(
   return isWaiting ? { ...standing, state: 'deferred' } : standing
 }
 
-export const paidRaw = ({ bond, finalFee }: Pick<StakeTerms, 'bond' | 'finalFee'>): bigint =>
+const paidRaw = ({ bond, finalFee }: Pick<StakeTerms, 'bond' | 'finalFee'>): bigint =>
   BigInt(bond) + BigInt(finalFee)
 
-export function payoutRaw({ stake: { settled } }: KnownStake, result: StakeResult | null) {
+function payoutRaw({ stake: { settled } }: KnownStake, result: StakeResult | null) {
   if (settled === undefined || result === null) return undefined
   return result === 'lost' ? 0n : BigInt(settled.payout)
 }
@@ -125,50 +125,39 @@ function entriesOfStake(known: KnownStake): readonly Entry[] {
   return entries
 }
 
-export interface Sums {
-  readonly wallet: Address
-  readonly token: Address
-  readonly proposed: number
-  readonly undisputed: number
-  readonly won: number
-  readonly lost: number
-  /** What came back beyond what was paid in. */
-  readonly rewardsRaw: bigint | undefined
-  readonly bondsLostRaw: bigint | undefined
-  readonly netRaw: bigint | undefined
-  /** What came into the wallet less what went out of it. */
-  readonly movedRaw: bigint | undefined
-  readonly lockedRaw: bigint | undefined
-  readonly deferredRaw: bigint | undefined
-}
-
 export interface Span {
   readonly from?: number | undefined
   readonly to?: number | undefined
 }
 
 /**
- * From the beginning on, `net − locked − deferred` is what was moved (domain §10). A movement
- * without a time makes any shorter span unknown.
+ * Raw units as text, null where not known: `rewards` is what came back beyond what was paid in,
+ * `moved` what came into the wallet less what went out. From the beginning on,
+ * `net − locked − deferred` is what was moved (domain §10). A movement without a time makes any
+ * shorter span unknown. `isPartial`: movements are missing.
  */
 export function sumsOf(
   entries: readonly Entry[],
   { from = 0, to = Infinity }: Span,
-  { wallet, token }: { readonly wallet: Address; readonly token: Address },
-): Sums {
+  wallet: Address,
+  token: Address,
+  isPartial = false,
+) {
   const own = entries.filter((one) => one.wallet === wallet && (one.token ?? token) === token)
   const isBounded = from > 0 || to < Infinity
-  const isUnknown = own.some(
-    ({ token: of, seconds, of: known }) =>
-      of === undefined ||
-      (isBounded && seconds === undefined) ||
-      // The node left the log of the end out.
-      (known?.held?.state === 'settled' && known.stake.settled === undefined),
-  )
+  const isUnknown =
+    isPartial ||
+    own.some(
+      ({ token: of, seconds, of: known }) =>
+        of === undefined ||
+        (isBounded && seconds === undefined) ||
+        // The node left the log of the end out.
+        (known?.held?.state === 'settled' && known.stake.settled === undefined),
+    )
   const before = own.filter(({ seconds = 0 }) => seconds < to)
   const within = before.filter(({ seconds = 0 }) => !isBounded || seconds >= from)
   const sum = (some: readonly Entry[], of: (one: Entry) => bigint | undefined) =>
-    isUnknown ? undefined : total(some.map(of))
+    isUnknown ? null : rawText(total(some.map(of)))
   const count = (result: StakeResult) => within.filter((one) => one.result === result).length
   const earned = (isWanted: (raw: bigint) => boolean) =>
     sum(within, ({ netRaw }) => (isWanted(netRaw ?? 0n) ? netRaw : netRaw && 0n))
@@ -176,20 +165,20 @@ export function sumsOf(
     ...{ wallet, token },
     proposed: within.filter(({ kind }) => kind === 'bond').length,
     ...{ undisputed: count('undisputed'), won: count('won'), lost: count('lost') },
-    rewardsRaw: earned((raw) => raw > 0n),
-    bondsLostRaw: earned((raw) => raw < 0n),
-    netRaw: earned(() => true),
-    movedRaw: sum(within, ({ amountRaw }) => amountRaw),
-    lockedRaw: sum(before, ({ lockedRaw }) => lockedRaw),
-    deferredRaw: sum(before, ({ deferredRaw }) => deferredRaw),
+    rewards: earned((raw) => raw > 0n),
+    bonds_lost: earned((raw) => raw < 0n),
+    net: earned(() => true),
+    moved: sum(within, ({ amountRaw }) => amountRaw),
+    locked: sum(before, ({ lockedRaw }) => lockedRaw),
+    deferred: sum(before, ({ deferredRaw }) => deferredRaw),
   }
 }
 
 export const total = (parts: readonly (bigint | undefined)[]): bigint | undefined =>
-  parts.reduce<bigint | undefined>(
-    (sum, one) => (sum === undefined || one === undefined ? undefined : sum + one),
-    0n,
-  )
+  parts.reduce((sum, one) => (sum === undefined || one === undefined ? undefined : sum + one), 0n)
+
+export const rawText = (raw: bigint | undefined): string | null =>
+  raw === undefined ? null : String(raw)
 
 /** Amounts in raw units, `_at` in RFC 3339, other times in Unix seconds. Null: not known, or none. */
 export interface Position {
@@ -223,19 +212,10 @@ export interface Position {
   readonly url: string | null
 }
 
-export interface Names {
-  of(known: KnownStake): Named
-}
-interface Named {
-  readonly questionId: Hex | undefined
-  readonly slug: string | undefined
-  readonly authorization: JournaledAuthorization | undefined
-}
-
 const hashedKinds: readonly string[] = ['uma-ctf-adapter', 'uma-ctf-adapter-negrisk']
 
 /** By the round that was signed for, and the pinned slugs. */
-export function roundNames(trust: Trust, { authorizations }: JournalView): Names {
+export function roundNames(trust: Trust, { authorizations }: JournalView) {
   const contracts = contractsOf(trust)
   const byRound = new Map<string, JournaledAuthorization>()
   for (const one of authorizations) {
@@ -246,21 +226,25 @@ export function roundNames(trust: Trust, { authorizations }: JournalView): Names
     if (known === undefined || executedOf(known) === undefined) byRound.set(key, one)
   }
   const slugs = new Map(Object.entries(trust.slugs).map(([slug, id]) => [id, slug]))
-  return {
-    of({ stake }) {
-      const round = roundRef(contracts, stake.text, stake, stake.text).key
-      const authorization = byRound.get(`${round} ${stake.wallet}`)
-      const { questionId: signedFor, identifier } = authorization?.signed ?? {}
-      const kind = contracts.requesters.find(({ address }) => address === stake.requester)?.kind
-      const questionId =
-        signedFor ?? (kind !== undefined && hashedKinds.includes(kind) ? stake.text : undefined)
-      const slug =
-        identifier === undefined || isQuestionId(identifier)
-          ? slugs.get(questionId ?? '0x')
-          : identifier
-      return { questionId, slug, authorization }
-    },
+  return ({ stake }: KnownStake): Named => {
+    const round = roundRef(contracts, stake.text, stake, stake.text).key
+    const authorization = byRound.get(`${round} ${stake.wallet}`)
+    const { questionId: signedFor, identifier } = authorization?.signed ?? {}
+    const kind = contracts.requesters.find(({ address }) => address === stake.requester)?.kind
+    const questionId =
+      signedFor ?? (kind !== undefined && hashedKinds.includes(kind) ? stake.text : undefined)
+    const slug =
+      identifier === undefined || isQuestionId(identifier)
+        ? slugs.get(questionId ?? '0x')
+        : identifier
+    return { questionId, slug, authorization }
   }
+}
+type Names = ReturnType<typeof roundNames>
+interface Named {
+  readonly questionId: Hex | undefined
+  readonly slug: string | undefined
+  readonly authorization: JournaledAuthorization | undefined
 }
 
 const executedOf = ({ terminals }: JournaledAuthorization) =>
@@ -272,13 +256,15 @@ const lateAfterSeconds = 3n * 3_600n
 export const timeOf = (seconds: number | string | undefined): string | null =>
   seconds === undefined || !(Number(seconds) < 8.64e12) ? null : instant(Number(seconds) * 1000)
 
+/** `newRound`: whether a later round of the question has begun; only a vote that is known is told as one. */
 export function positionOf(
   trust: Trust,
   known: KnownStake,
-  { state, result }: Standing,
   { questionId, slug, authorization }: Named,
-  { nowSeconds, newRound }: { readonly nowSeconds: bigint; readonly newRound: boolean | null },
+  newRound: boolean | null,
+  nowSeconds: bigint,
 ): Position {
+  const { state, result } = standingOf(known, newRound ?? true, nowSeconds)
   const { stake, terms, held, ancillaryData } = known
   const { proposed, disputed, settled } = stake
   const price = (proposed ?? disputed ?? terms)?.price
@@ -288,9 +274,8 @@ export function positionOf(
       ? {}
       : wordsOf(ancillaryData, stake.identifier, price))
   const until = proposed?.disputableUntil ?? terms?.disputableUntil
-  const isDisputed = (disputed ?? held?.disputer ?? settled?.disputer) !== undefined
-  const payout = payoutRaw(known, result)
-  const page = proposed && requestPage(trust.chain_id, proposed.transaction, proposed.index)
+  const disputer = disputed?.disputer ?? held?.disputer ?? settled?.disputer
+  const isDisputed = disputer !== undefined
   return {
     question_id: questionId ?? null,
     slug: slug ?? null,
@@ -311,10 +296,10 @@ export function positionOf(
     executed_at: timeOf(proposed?.seconds ?? terms?.proposedAt),
     disputable_until: until ?? null,
     disputed_at: timeOf(disputed?.seconds),
-    disputed_by: disputed?.disputer ?? held?.disputer ?? settled?.disputer ?? null,
+    disputed_by: disputer ?? null,
     new_round: isDisputed && settled === undefined ? newRound : null,
     settled_at: timeOf(settled?.seconds),
-    payout: payout === undefined ? null : String(payout),
+    payout: rawText(payoutRaw(known, result)),
     reward: terms === undefined ? null : isDisputed && terms.isRefunded ? '0' : terms.reward,
     transaction_hash: proposed?.transaction ?? null,
     event_index: proposed?.index ?? null,
@@ -322,7 +307,7 @@ export function positionOf(
     requester: stake.requester,
     oracle: stake.oracle,
     journal_id: authorization?.id ?? null,
-    url: page ?? null,
+    url: (proposed && requestPage(trust.chain_id, proposed.transaction, proposed.index)) ?? null,
   }
 }
 
@@ -333,7 +318,7 @@ export function missingIn(
   names: Names,
   stakes: readonly KnownStake[],
 ): readonly JournaledAuthorization[] {
-  const shown = new Set(stakes.map((known) => names.of(known).authorization?.id))
+  const shown = new Set(stakes.map((known) => names(known).authorization?.id))
   const places = new Set(
     stakes.flatMap(({ stake: { proposed } }) =>
       proposed === undefined ? [] : `${proposed.transaction} ${proposed.index}`,
@@ -362,8 +347,6 @@ export function missingPosition(trust: Trust, one: JournaledAuthorization): Posi
   const { signed, id } = one
   const { terms, identifier, questionId, timestamp, requester, token } = signed
   const { transaction_hash: hash = null, event_index: index = null } = executedOf(one) ?? {}
-  const page =
-    hash === null || index === null ? undefined : requestPage(trust.chain_id, hash, index)
   return {
     question_id: questionId,
     slug: isQuestionId(identifier) ? null : identifier,
@@ -382,6 +365,6 @@ export function missingPosition(trust: Trust, one: JournaledAuthorization): Posi
     requester: requester ?? null,
     oracle: null,
     journal_id: id,
-    url: page ?? null,
+    url: (hash !== null && index !== null && requestPage(trust.chain_id, hash, index)) || null,
   }
 }

@@ -43,7 +43,7 @@ export type StakeTerms = z.infer<typeof Terms>
 const StakeFact = z.object({ block: z.int(), event: StakeEvent, terms: z.optional(Terms) })
 type StakeFact = z.infer<typeof StakeFact>
 
-export type HeldStake = Pick<OracleRequest, 'proposer' | 'disputer' | 'resolvedPrice'> & {
+type HeldStake = Pick<OracleRequest, 'proposer' | 'disputer' | 'resolvedPrice'> & {
   readonly state: RequestState
 }
 
@@ -126,56 +126,39 @@ async function startOf(
   return { from: from > first ? from : first, since: asked < 0n ? 0n : asked }
 }
 
-interface Known {
-  readonly account: Omit<StakeAccount, 'head' | 'starts'>
-  keptOf(fact: StakeFact): StakeFact
-}
-
-async function knownStakes(
-  parts: StakeParts,
-  facts: readonly StakeFact[],
-  head: BlockHeader,
-): Promise<Known> {
+async function knownStakes(parts: StakeParts, facts: readonly StakeFact[], head: BlockHeader) {
   const seconds = await timesOf(parts, facts)
   const timed = (event: StakeEvent): StakeEvent => {
     const found = event.seconds ?? seconds.get(event.block)
     return found === event.seconds ? event : { ...event, seconds: found }
   }
   const { stakes, ...rest } = stakesOf(facts.map(({ event }) => timed(event)))
-  const termsOf = new Map(
+  const kept = new Map(
     facts.flatMap(({ event, terms }) =>
       terms === undefined || 'amount' in event ? [] : [[keyOf(event), terms] as const],
     ),
   )
-  const heldOf = new Map<string, HeldStake>()
-  const asked = stakes.filter((one) => one.settled === undefined || !termsOf.has(keyOf(one)))
-  for (const [stake, found] of await requestsOf(parts, asked, head)) {
+  const asked = stakes.filter((one) => one.settled === undefined || !kept.has(keyOf(one)))
+  const found = await requestsOf(parts, asked, head)
+  const known = new Map<string, KnownStake>()
+  for (const stake of stakes) {
     const key = keyOf(stake)
-    heldOf.set(key, found.held)
-    if (found.held.proposer === stake.wallet && !termsOf.has(key)) termsOf.set(key, found.terms)
+    const { held, terms } = found.get(stake) ?? {}
+    const own = held?.proposer === stake.wallet ? terms : undefined
+    const ancillaryData = ancillaryOf(stake)
+    known.set(key, { stake, terms: kept.get(key) ?? own, held, ancillaryData })
   }
-  const first = new Map(
-    [...stakes].map((one) => [keyOf(one), one.proposed ?? one.disputed ?? one.settled]),
-  )
-  const over = new Set(stakes.filter(({ settled }) => settled !== undefined).map(keyOf))
   return {
-    account: {
-      ...rest,
-      stakes: stakes.map((stake) => ({
-        stake,
-        terms: termsOf.get(keyOf(stake)),
-        held: heldOf.get(keyOf(stake)),
-        ancillaryData: ancillaryOf(stake),
-      })),
-    },
-    keptOf(fact) {
+    account: { ...rest, stakes: [...known.values()] },
+    /** As it is kept from now on; the same object where that is as before. */
+    keptOf(fact: StakeFact): StakeFact {
       const event = timed(fact.event)
       if ('amount' in event) return event === fact.event ? fact : { ...fact, event }
-      const key = keyOf(event)
-      const terms = termsOf.get(key)
-      const isFirst = first.get(key)?.block === event.block && first.get(key)?.index === event.index
+      const { stake, terms } = known.get(keyOf(event)) ?? {}
+      const first = stake?.proposed ?? stake?.disputed ?? stake?.settled
+      const isFirst = first?.block === event.block && first.index === event.index
       // The text is of use until the last question about the round is asked.
-      const isDone = over.has(key) && terms !== undefined
+      const isDone = stake?.settled !== undefined && terms !== undefined
       const isNew = isFirst && terms !== undefined && fact.terms === undefined
       const isLighter = isDone && event.ancillaryData !== undefined
       if (!isNew && !isLighter && event === fact.event) return fact
@@ -198,17 +181,12 @@ const ancillaryOf = ({ proposed, disputed, settled }: Stake): Hex | undefined =>
 
 const askedAtOnce = 200
 
-interface Found {
-  readonly terms: StakeTerms
-  readonly held: HeldStake
-}
-
 async function requestsOf(
   { chain, signal, onNote }: StakeParts,
   stakes: readonly Stake[],
   { number }: BlockHeader,
-): Promise<ReadonlyMap<Stake, Found>> {
-  const found = new Map<Stake, Found>()
+) {
+  const found = new Map<Stake, { readonly terms: StakeTerms; readonly held: HeldStake }>()
   const read = async (stake: Stake) => {
     const ancillaryData = ancillaryOf(stake)
     if (ancillaryData === undefined) return

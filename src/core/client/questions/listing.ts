@@ -4,10 +4,9 @@ import { knownToken } from '#chain/profiles'
 import type { RegistryEntry, RoundReader } from '#chain/questions'
 import type { Round } from '#chain/round'
 import { onChain } from '#chain/unavailable'
-import type { Hex, Market } from '#ports'
+import type { Hex } from '#ports'
 import type { Address, Outcome } from '#protocol/schema'
 import type { QuestionContext } from '../trust/trust.js'
-import type { SeenRound } from './facts.js'
 
 export type QuestionSource = 'registry' | 'chain' | 'gamma'
 
@@ -16,7 +15,7 @@ export interface QuestionSeen {
   readonly slug?: string | undefined
   readonly title?: string | undefined
   readonly endsAt?: string | undefined
-  readonly isReopened?: boolean
+  readonly reopened?: boolean
   readonly entry?: RegistryEntry | undefined
 }
 
@@ -43,29 +42,7 @@ export interface ListedQuestion {
   readonly confirmed_by: 'chain' | 'gateway' | null
 }
 
-export const fromLogs = (
-  rounds: readonly SeenRound[],
-  slugs: ReadonlyMap<Hex, string>,
-): readonly QuestionSeen[] =>
-  rounds.map(({ questionId, requester, isReopened }) => ({
-    questionId,
-    slug: slugs.get(questionId),
-    isReopened,
-    entry: { questionId, requester },
-  }))
-
-export const fromMarkets = (markets: readonly Market[]): readonly QuestionSeen[] =>
-  markets.flatMap(({ questionId, slug, title, endsAt, statuses }) =>
-    questionId === undefined
-      ? []
-      : [{ questionId, slug, title, endsAt, isReopened: statuses.includes('disputed') }],
-  )
-
-export const byChain = (
-  seen: QuestionSeen,
-  round: Round,
-  source: QuestionSource,
-): ListedQuestion => ({
+const byChain = (seen: QuestionSeen, round: Round, source: QuestionSource): ListedQuestion => ({
   ...unconfirmed(seen, source),
   question_id: round.questionId,
   title: titleOf(round.ancillaryData) ?? seen.title ?? null,
@@ -75,7 +52,7 @@ export const byChain = (
   state: round.paused && round.state === 'requested' ? 'paused' : round.state,
   proposed_by: round.proposer ?? null,
   round_timestamp: round.timestamp,
-  reopened: round.isReopened || seen.isReopened === true,
+  reopened: round.isReopened || seen.reopened === true,
   requester: round.requester,
   token: round.token,
   confirmed_by: 'chain',
@@ -124,11 +101,11 @@ const labelled = (outcomes: Round['outcomes']): ListedQuestion['outcomes'] =>
   outcomes.filter(({ allowed }) => allowed).map(({ outcome, label }) => ({ outcome, label }))
 
 /** They are soonest answered by another. */
-export const reopenedFirst = <T extends { readonly isReopened?: boolean }>(
-  candidates: readonly T[],
+export const reopenedFirst = <T extends { readonly reopened?: boolean | null }>(
+  all: readonly T[],
 ): readonly T[] => [
-  ...candidates.filter(({ isReopened }) => isReopened === true),
-  ...candidates.filter(({ isReopened }) => isReopened !== true),
+  ...all.filter(({ reopened }) => reopened === true),
+  ...all.filter(({ reopened }) => reopened !== true),
 ]
 
 const askedAtOnce = 50
@@ -166,12 +143,8 @@ export async function onlyWanted(
     asked += some.length
     wanted.onProgress?.(asked)
   }
-  const [questions, over] = [found.slice(0, wanted.limit), Math.max(0, found.length - wanted.limit)]
   return {
-    questions: [
-      ...questions.filter(({ reopened }) => reopened === true),
-      ...questions.filter(({ reopened }) => reopened !== true),
-    ],
-    unseen: ordered.length - asked + over,
+    questions: reopenedFirst(found.slice(0, wanted.limit)),
+    unseen: ordered.length - asked + Math.max(0, found.length - wanted.limit),
   }
 }
