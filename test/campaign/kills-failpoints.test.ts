@@ -1,7 +1,7 @@
 /**
  * SIGKILL before, after and in the middle of every kind of call to the disk (R4, R6, R7, R8, R23;
  * T2), in `serve` with a compaction and `submit` from dist: each process is the next one's
- * recovery. The steps of the executor are those of e2e/kill.test.ts.
+ * recovery. The steps of the executor are those of executor-kills.test.ts.
  */
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'

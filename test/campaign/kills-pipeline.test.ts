@@ -1,8 +1,9 @@
 /**
  * The whole gateway on a dev chain, pipeline and executor on, killed at any moment while it
  * validates, selects, sends and watches (R1–R3, R15, R23; T2). Its kills at each step of the
- * executor are in e2e/kill.test.ts.
+ * executor are in executor-kills.test.ts.
  */
+import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -17,7 +18,7 @@ import {
   submitTo,
   transactionsOf,
 } from '#support/faults/keeper'
-import { workshop } from '#support/processes'
+import { type Running, workshop } from '#support/processes'
 import { questionOf, type ServeReady } from '#support/proposing'
 import { seeded } from '#support/sim-files'
 
@@ -40,10 +41,12 @@ test(`R1, R2, R3, R15, R23: ${kills} kills while proposals are executed; each of
   const executor = dev.accounts.find(({ role }) => role === 'executor')?.address ?? ''
   const before = await transactionsOf(dev, executor)
   let worstStartMs = 0
+  let last: Running | undefined
   const keeper = keepAlive(() => {
     const startedMs = performance.now()
     const server = shop.start(argvOf`serve --config ${join(folder, 'gateway.json')} --port 0
       --json --set store=./killed`)
+    last = server
     server.child.stdout?.once('data', () => {
       worstStartMs = Math.max(worstStartMs, performance.now() - startedMs)
     })
@@ -70,6 +73,10 @@ test(`R1, R2, R3, R15, R23: ${kills} kills while proposals are executed; each of
       (await statusOf(url, candidate))?.submission?.status === 'indexed' ? true : undefined,
     )
   await expectOneEach(dev, keeper, submitted, executor, before)
+  // R12: of what the killed ones held nothing is left but the word of it.
+  expect(last?.stderr()).toMatch(/"code":"lock_left_behind","detail":"process \d+ on /)
+  const left = await readdir(join(folder, 'killed'))
+  expect(left.filter((name) => name.startsWith('s.'))).toHaveLength(1)
   await keeper.stop()
   figures('kills of the whole gateway', {
     kills,

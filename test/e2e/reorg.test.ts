@@ -7,7 +7,6 @@ import { yesOrNoQuery } from '#chain/contracts'
 import { devAccount, devAddresses, placedAt } from '#devchain/dev-contracts'
 import type { Hex } from '#ports'
 import {
-  devSigner,
   openStillChain,
   openStillGateway,
   type StillChain,
@@ -131,93 +130,6 @@ describe(`R3, R14: ${depth} blocks are undone`, () => {
       submission: { status: 'indexed', proposal_event_index: second },
     })
   })
-
-  test('a rival is first in the new branch, and the transaction after it: superseded, once that is final', async () => {
-    const questionId = freshQuestion()
-    const mined = await minedAt(questionId, depth)
-    const { submitted, raw } = mined
-    await still.back(mined.before)
-    await still.ahead(rival, oracle, 'proposePrice', ...(await roundArgs(questionId)), 0n)
-    await still.rpc.request('eth_sendRawTransaction', [raw])
-    await still.mine(depth + 1)
-    await gateway.turn()
-    await gateway.turn()
-    expect(await gateway.status(submitted)).toMatchObject({
-      status: 'selected',
-      submission: { status: 'submitted' },
-      failure: null,
-    })
-    expect(await settle(mined)).toMatchObject({
-      status: 'failed',
-      submission: { status: 'reverted' },
-      failure: {
-        stage: 'confirmation',
-        code: 'superseded',
-        retryable: false,
-        can_resubmit: false,
-        next_action: 'wait_for_new_round',
-      },
-    })
-  })
-
-  test('domain §7, PermitTokenMismatch(0x0): the new branch has not opened the round: round_advanced, once that is final', async () => {
-    const questionId = freshQuestion()
-    await still.act(rival, oracle, 'proposePrice', ...(await roundArgs(questionId)), 0n)
-    const first = await roundArgs(questionId)
-    const before = await still.remember()
-    await still.act(devAccount('disputer').address, oracle, 'disputePrice', ...first)
-    expect(await roundArgs(questionId)).not.toEqual(first)
-    const mined = await minedAt(questionId, depth)
-    const { submitted, raw } = mined
-    await still.back(before)
-    await still.rpc.request('eth_sendRawTransaction', [raw])
-    await still.mine(depth + 2)
-    await gateway.turn()
-    await gateway.turn()
-    expect(await gateway.status(submitted)).toMatchObject({
-      status: 'selected',
-      submission: { status: 'submitted' },
-    })
-    expect(await settle(mined)).toMatchObject({
-      status: 'failed',
-      submission: { status: 'reverted' },
-      failure: {
-        stage: 'confirmation',
-        code: 'round_advanced',
-        retryable: false,
-        can_resubmit: false,
-        next_action: 'wait_for_new_round',
-      },
-    })
-  })
-})
-
-test('R3, R14: candidates that were sent together are undone together, and come again together', async () => {
-  gateway = await openStillGateway(still)
-  const nonce = await still.chain.transactionCount(gateway.executor.address, 'latest')
-  const candidates: Submitted[] = []
-  for (let n = 0; n < 3; n += 1)
-    candidates.push(await gateway.submit(freshQuestion(), { by: devSigner('proposer', n) }))
-  const statuses = async () =>
-    (await Promise.all(candidates.map(gateway.status))).map(
-      ({ status, submission }) => `${status} ${submission?.status}`,
-    )
-  const before = await still.remember()
-  await gateway.turn()
-  await gateway.pass(5)
-  expect(await statuses()).toEqual(Array.from({ length: 3 }, () => 'selected submitted'))
-  const spent = (await still.chain.transactionCount(gateway.executor.address, 'latest')) - nonce
-  await still.back(before)
-  await still.mine(6)
-  await gateway.turn()
-  expect(await statuses()).toEqual(Array.from({ length: 3 }, () => 'selected submitted'))
-  await gateway.pass(3)
-  await still.mine(2 * slotsInAnEpoch + 1)
-  await gateway.turn()
-  await gateway.pass(2)
-  expect(await statuses()).toEqual(Array.from({ length: 3 }, () => 'executed indexed'))
-  expect(gateway.ledger.slots()).toEqual([])
-  expect(await still.chain.transactionCount(gateway.executor.address, 'latest')).toBe(nonce + spent)
 })
 
 test('R14: anvil_reorg, which puts the transaction into another block of as many new ones', async () => {

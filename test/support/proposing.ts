@@ -91,13 +91,6 @@ export async function proposals(dev: DevDescription, proposer: string): Promise<
   return logs.filter((log) => log.topics.some((topic) => topic.endsWith(proposer.slice(2))))
 }
 
-export async function executorTransactions(dev: DevDescription): Promise<number> {
-  const executor = dev.accounts.find(({ role }) => role === 'executor')
-  return Number(
-    await rpc<string>(dev.rpc_url, 'eth_getTransactionCount', [executor?.address, 'latest']),
-  )
-}
-
 export async function untilExecuted(client: Client, candidateId: string): Promise<CandidateStatus> {
   const { code, answer, ended } = await client.ask('poll', candidateId, '--timeout', '60')
   if (code !== 0) throw new Error(`poll ended with ${code}: ${ended.stdout}${ended.stderr}`)

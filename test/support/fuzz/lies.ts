@@ -105,6 +105,11 @@ const heads: readonly Lie[] = [
   ),
   about(
     header,
+    'another finalized block',
+    ifAt('finalized', (block: Block) => block && { ...block, hash: other(1) }),
+  ),
+  about(
+    header,
     'a base fee that is twice as high',
     ((block: Block) =>
       block && {
@@ -248,7 +253,23 @@ export const contractLies: readonly Lie[] = [
   called('isOnWhitelist(address)', 'no', word(0n), /list it/),
 ]
 
+/** What a node answers to everything: as one that is overloaded, and one that is none. */
+const whole = (name: string, answer: unknown, seen: RegExp): Lie => ({
+  name,
+  seen,
+  tell: () => answer,
+})
+const wholes: readonly Lie[] = [
+  whole(
+    'every call is refused',
+    new ChainError('unavailable', 'HTTP 429'),
+    /does not report its chain/,
+  ),
+  whole('every result is of another shape', { nonsense: true }, /does not report its chain/),
+]
+
 export const lies: readonly Lie[] = [
+  ...wholes,
   ...counts,
   ...heads,
   ...receipts,
