@@ -24,7 +24,7 @@ export const rawText = {
 /** What the keyboard waits for, in two files: what every command loads, and what one that signs loads with it. */
 const together = {
   main: ['main'],
-  front: ['terminal/context', 'front', 'program'],
+  front: ['terminal/context', 'front', 'program', 'dropped', '../core/protocol/guess'],
   sign: ['sign'],
 }
 

@@ -204,7 +204,7 @@ async function usage(
     .trim()
     .split('\n')
   const guess =
-    (await ownGuess(context, error, detail, { at, path, stray })) ??
+    (await ownGuess(error, detail, { at, path, stray })) ??
     theirs.map((line) => line.replace(/^\((.*)\)$/, '$1')).join(' ')
   return new UsageError('usage', detail, { hint: guess === '' ? help : `${guess} Else ${help}` })
 }
@@ -226,7 +226,6 @@ const meant: Readonly<Record<string, string>> = {
 
 /** `undefined`: what commander guesses stands. It finds `top` near `nope`. */
 async function ownGuess(
-  context: Context,
   { code }: CommanderError,
   detail: string,
   { at, path, stray }: { at: Command; path: string; stray: string | undefined },
@@ -246,9 +245,7 @@ async function ownGuess(
   if (code === 'commander.excessArguments' || (isUnknown && path !== ''))
     return didYouMean(nearest(stray, names))
   if (!isUnknown) return undefined
-  const paths = Object.hasOwn(meant, stray)
-    ? [meant[stray] ?? '']
-    : pathsTo(stray, await wholeProgram(context))
+  const paths = Object.hasOwn(meant, stray) ? [meant[stray] ?? ''] : pathsTo(stray)
   return paths.length === 0 ? undefined : didYouMean(paths)
 }
 
@@ -258,8 +255,10 @@ const ofSafe = (path: string): string =>
     ? 'A Safe sends its transactions itself: name it with --proposer, and add --print for the calldata.'
     : 'Owners of a Safe sign one document at a time: `proposer sign <identifier> --outcome <answer> --safe <address> --as-owner`.'
 
-const pathsTo = (name: string, { commands }: Command): string[] =>
-  commands.flatMap((child) => [
-    ...(child.name() === name && child.parent?.parent ? [pathOf(child)] : []),
-    ...pathsTo(name, child),
-  ])
+const pathsTo = (name: string): string[] =>
+  Object.entries(verbs).flatMap(([first, { verbs: below = '' }]) =>
+    below
+      .split(', ')
+      .filter((path) => path.split(' ').at(-1) === name)
+      .map((path) => `${first} ${path}`),
+  )

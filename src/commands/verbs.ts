@@ -3,6 +3,8 @@ import type { MakeCommand } from './terminal/verb.js'
 
 interface Verb {
   readonly summary: string
+  /** The verbs below it, by path: a mistyped one is found without loading it. */
+  readonly verbs?: string
   load(): Promise<MakeCommand>
 }
 
@@ -11,6 +13,7 @@ export const verbGroups: Readonly<Record<string, Readonly<Record<string, Verb>>>
   Proposing: {
     questions: {
       summary: 'list questions that can be proposed on',
+      verbs: 'list',
       load: async () => (await import('./questions.js')).questionsCommand,
     },
     context: {
@@ -39,6 +42,7 @@ export const verbGroups: Readonly<Record<string, Readonly<Record<string, Verb>>>
     },
     batch: {
       summary: 'sign, send and follow many proposals from a file',
+      verbs: 'context, sign, submit, status',
       load: async () => (await import('./batch/batch.js')).batchCommand,
     },
     run: {
@@ -65,16 +69,19 @@ export const verbGroups: Readonly<Record<string, Readonly<Record<string, Verb>>>
     },
     journal: {
       summary: 'list, show, verify and export what was signed and sent',
+      verbs: 'list, show, verify, export',
       load: async () => (await import('./journal.js')).journalCommand,
     },
     receipt: {
       summary: 'verify and export answers that the gateway has signed',
+      verbs: 'verify, export',
       load: async () => (await import('./receipt.js')).receiptCommand,
     },
   },
   Money: {
     funds: {
       summary: 'show what a wallet holds, reserves and has free',
+      verbs: 'approve',
       load: async () => (await import('./funds.js')).fundsCommand,
     },
     positions: {
@@ -87,6 +94,7 @@ export const verbGroups: Readonly<Record<string, Readonly<Record<string, Verb>>>
     },
     payouts: {
       summary: 'list and claim payouts that the oracle deferred',
+      verbs: 'list, claim',
       load: async () => (await import('./own-transactions.js')).payoutsCommand,
     },
     revoke: {
@@ -105,14 +113,17 @@ export const verbGroups: Readonly<Record<string, Readonly<Record<string, Verb>>>
     },
     account: {
       summary: 'manage encrypted keys',
+      verbs: 'new, import, add-pkcs11, add-kms, list, show, rename, remove',
       load: async () => (await import('./account.js')).accountCommand,
     },
     trust: {
       summary: 'pin trusted contracts and verify them on chain',
+      verbs: 'show, init, pin, verify',
       load: async () => (await import('./trust.js')).trustCommand,
     },
     config: {
       summary: 'read and set preferences',
+      verbs: 'get, set, unset, list, path',
       load: async () => (await import('./config.js')).configCommand,
     },
     'support-bundle': {
@@ -135,6 +146,12 @@ export const verbGroups: Readonly<Record<string, Readonly<Record<string, Verb>>>
     },
     operator: {
       summary: 'manage a gateway: allowlist, questions, candidates, store',
+      verbs:
+        'status, top, allow, disallow, list, pause, resume, questions, questions list, questions add, questions import, ' +
+        'questions remove, candidates, candidates list, candidates show, candidates explain, candidates reject, store, ' +
+        'store init, store upgrade, store verify, store backup, store compact, store export, store copy, store repair, ' +
+        'store accept-loss, trust, trust repin, receipts, receipts list, receipts rotate, budget, gateways, leader, ' +
+        'leader resign',
       load: async () => (await import('./operator/operator.js')).operatorCommand,
     },
     conformance: {
@@ -149,6 +166,8 @@ export const verbGroups: Readonly<Record<string, Readonly<Record<string, Verb>>>
     },
     devchain: {
       summary: 'run a development chain, or control a running one',
+      verbs:
+        'start, ask, dispute, pause, unpause, flag, unflag, reset, propose, set-bond, set-whitelist, fund, grant, warp, settle, vote, clarify',
       load: async () => (await import('./devchain.js')).devchainCommand,
     },
   },

@@ -54,6 +54,11 @@ test('contract §6: --version loads no package, the help of a command none but c
   expect(loadedBy(['sign', '--help']).packages).toEqual(['commander'])
 })
 
+test('a mistyped command loads what --help loads, and what it is compared with', () => {
+  expect(loadedBy(['nope']).packages).toEqual(['commander'])
+  expect(loadedBy(['copy']).packages).toEqual(['commander'])
+})
+
 test('--help is the same page by each of its names', async () => {
   const { stdout: page } = await run(root, ['--help'], { columns: 80 })
   expect(page).toContain('Usage: proposer')
