@@ -1,12 +1,12 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { topics } from '#chain/contracts'
 import { findProposed } from '#chain/propose'
-import { resolveRound } from '#chain/questions'
 import { devRpc } from '#devchain/dev-contracts'
 import { signTransaction } from '#gateway/executor/transaction'
 import type { ChainReceipt } from '#ports'
 import type { Candidate } from '#protocol/candidate'
 import { type LivePipeline, startLivePipeline } from '#support/live-pipeline'
+import { resolveRound } from '#support/resolve-round'
 
 let live: LivePipeline
 beforeAll(async () => {

@@ -1,7 +1,6 @@
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { aggregating, multicallAddress } from '#chain/aggregate'
 import { yesOrNoQuery } from '#chain/contracts'
-import { resolveRound } from '#chain/questions'
 import type { Contracts } from '#chain/round'
 import { type DevChain, startDevChain } from '#devchain/dev-chain'
 import { callData, placedAt as contractAt, devAddresses, devRpc } from '#devchain/dev-contracts'
@@ -18,6 +17,7 @@ import { createChain } from '#io/rpc/rpc'
 import { yieldToEvents } from '#io/serving/load'
 import { type Chain, type ChainCall, ChainError, type Hex } from '#ports'
 import type { Address } from '#protocol/schema'
+import { resolveRound } from '#support/resolve-round'
 
 let dev: DevChain
 let chain: Chain & { close(): Promise<void> }

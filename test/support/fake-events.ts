@@ -1,14 +1,8 @@
 import { type Abi, keccak256, stringToHex, toHex } from 'viem'
-import {
-  ctfAdapterAbi,
-  implementationSlot,
-  oracleAbi,
-  permit2Abi,
-  proxyAbi,
-  yesOrNoQuery,
-} from '#chain/contracts'
+import { implementationSlot, permit2Abi, yesOrNoQuery } from '#chain/contracts'
 import type { Hex } from '#ports'
 import type { Address } from '#protocol/schema'
+import { ctfAdapterAbi, oracleAbi, proxyAbi } from '#support/whole-abis'
 import type { FakeChain } from './fake-chain.js'
 import {
   adapter,

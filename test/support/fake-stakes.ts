@@ -3,9 +3,10 @@
  * out (domain §10). Each in the next block, with its logs.
  */
 import type { Abi } from 'viem'
-import { oracleAbi, yesOrNoQuery } from '#chain/contracts'
+import { yesOrNoQuery } from '#chain/contracts'
 import type { Hex } from '#ports'
 import type { Address } from '#protocol/schema'
+import { oracleAbi } from '#support/whole-abis'
 import type { FakeChain } from './fake-chain.js'
 import {
   adapter,

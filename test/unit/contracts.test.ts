@@ -11,15 +11,11 @@ import {
 import { expect, test } from 'vitest'
 import {
   canonicalPermit2,
-  ctfAdapterAbi,
   eip1271MagicValue,
   erc20Abi,
   erc1271Abi,
   ooReporterAbi,
-  oracleAbi,
-  oracleV3Abi,
   permit2Abi,
-  proxyAbi,
   roles,
   roundStates,
   signedProposerAbi,
@@ -30,6 +26,7 @@ import {
   witnessTypeString,
   yesOrNoQuery,
 } from '#chain/contracts'
+import { ctfAdapterAbi, oracleAbi, oracleV3Abi, proxyAbi } from '#support/whole-abis'
 
 const folder = new URL('../../fixtures/contracts/', import.meta.url)
 const artifacts = JSON.parse(readFileSync(new URL('artifacts.json', folder), 'utf8')) as {

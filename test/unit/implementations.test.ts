@@ -1,6 +1,6 @@
 import { encodeFunctionData, keccak256 } from 'viem'
 import { expect, test } from 'vitest'
-import { implementationSlot, oracleV3Abi } from '#chain/contracts'
+import { implementationSlot } from '#chain/contracts'
 import {
   changedImplementations,
   changedText,
@@ -12,6 +12,7 @@ import {
 import { ChainError, type Hex } from '#ports'
 import type { Address } from '#protocol/schema'
 import { createFakeChain } from '#support/fake-chain'
+import { oracleV3Abi } from '#support/whole-abis'
 
 const address = (digit: string): Address => `0x${digit.repeat(40)}`
 const [proxy, plain, first, second] = ['1', '2', 'a', 'b'].map(address) as [

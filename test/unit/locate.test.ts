@@ -3,11 +3,11 @@
  */
 import { expect, test } from 'vitest'
 import { locateProposal } from '#chain/propose'
-import { resolveRound } from '#chain/questions'
 import type { BlockHeader, Hex } from '#ports'
 import { createFakeChain, type FakeChain } from '#support/fake-chain'
 import { ask, questionText, rivalProposes } from '#support/fake-events'
 import { fakeContracts, requestOf } from '#support/fake-world'
+import { resolveRound } from '#support/resolve-round'
 
 const rival = `0x${'9'.repeat(40)}` as const
 

@@ -1,7 +1,7 @@
 import { encodeAbiParameters, encodeFunctionResult, keccak256, stringToHex } from 'viem'
 import { describe, expect, test } from 'vitest'
 import { ooReporterAbi, oracleAbi, yesOrNoQuery } from '#chain/contracts'
-import { createRoundReader, type RegistryEntry, resolveRound } from '#chain/questions'
+import { createRoundReader, type RegistryEntry } from '#chain/questions'
 import type { Contracts } from '#chain/round'
 import { type Chain, ChainError, type Hex } from '#ports'
 import type { Address } from '#protocol/schema'
@@ -24,6 +24,7 @@ import {
   questionOf,
   token,
 } from '#support/fake-world'
+import { resolveRound } from '#support/resolve-round'
 
 async function asked(
   name = 'Rain?',

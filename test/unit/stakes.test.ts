@@ -1,10 +1,11 @@
 import fc from 'fast-check'
 import { type Abi, keccak256, stringToHex } from 'viem'
 import { expect, test } from 'vitest'
-import { oracleAbi, tooEarlyPrice, yesOrNoQuery } from '#chain/contracts'
+import { tooEarlyPrice, yesOrNoQuery } from '#chain/contracts'
 import { StakeEvent, stakeEventOf, stakeFilter, stakeResultOf, stakesOf } from '#chain/stakes'
 import type { ChainLog, Hex } from '#ports'
 import { adapter, logOf, oracle, token } from '#support/fake-world'
+import { oracleAbi } from '#support/whole-abis'
 
 const wallet: Hex = `0x${'a1'.repeat(20)}`
 const disputer: Hex = `0x${'d1'.repeat(20)}`

@@ -45,12 +45,6 @@ export const oracleAbi = parseAbi([
   'event ProposePrice(address indexed requester, address indexed proposer, bytes32 identifier, uint256 timestamp, bytes ancillaryData, int256 proposedPrice, uint256 expirationTimestamp, address currency)',
   'event DisputePrice(address indexed requester, address indexed proposer, address indexed disputer, bytes32 identifier, uint256 timestamp, bytes ancillaryData, int256 proposedPrice)',
   'event Settle(address indexed requester, address indexed proposer, address indexed disputer, bytes32 identifier, uint256 timestamp, bytes ancillaryData, int256 price, uint256 payout)',
-  'event CustomBondSet(bytes32 indexed managedRequestId, address requester, bytes32 indexed identifier, bytes ancillaryData, address indexed currency, uint256 bond)',
-  'event CustomLivenessSet(bytes32 indexed managedRequestId, address indexed requester, bytes32 indexed identifier, bytes ancillaryData, uint256 customLiveness)',
-  'event CustomProposerWhitelistSet(bytes32 indexed managedRequestId, address requester, bytes32 indexed identifier, bytes ancillaryData, address indexed newWhitelist)',
-  'event DefaultProposerWhitelistUpdated(address indexed newWhitelist)',
-  'event PayoutDeferred(address indexed currency, address indexed deferredRecipient, uint256 amount)',
-  'event ClaimedDeferredPayout(address indexed currency, address indexed deferredRecipient, address to, uint256 amount)',
 ])
 
 /**
@@ -59,14 +53,11 @@ export const oracleAbi = parseAbi([
  */
 export const oracleV3Abi = parseAbi([
   'struct RulesUpdate { uint256 timestamp; bytes update; }',
-  'function getRequestReward(address requester, bytes32 identifier, uint256 timestamp, bytes ancillaryData) view returns (uint256)',
   'function getRequestRulesUpdates(address requester, bytes32 identifier, bytes ancillaryData) view returns (RulesUpdate[])',
   'event RewardUpdated(address indexed requester, bytes32 identifier, uint256 timestamp, bytes ancillaryData, address currency, uint256 oldReward, uint256 newReward)',
   'event BondUpdated(address indexed requester, bytes32 identifier, uint256 timestamp, bytes ancillaryData, uint256 oldBond, uint256 newBond)',
   'event CustomLivenessUpdated(address indexed requester, bytes32 identifier, uint256 timestamp, bytes ancillaryData, uint256 oldLiveness, uint256 newLiveness)',
 ])
-
-export const proxyAbi = parseAbi(['event Upgraded(address indexed implementation)'])
 
 export const whitelistAbi = parseAbi([
   'function isOnWhitelist(address account) view returns (bool)',
@@ -81,13 +72,6 @@ export const ctfAdapterAbi = parseAbi([
   'function optimisticOracle() view returns (address)',
   'struct AncillaryDataUpdate { uint256 timestamp; bytes update; }',
   'function getUpdates(bytes32 questionID, address owner) view returns (AncillaryDataUpdate[])',
-  'event QuestionInitialized(bytes32 indexed questionID, uint256 indexed requestTimestamp, address indexed creator, bytes ancillaryData, address rewardToken, uint256 reward, uint256 proposalBond)',
-  'event QuestionReset(bytes32 indexed questionID)',
-  'event QuestionPaused(bytes32 indexed questionID)',
-  'event QuestionUnpaused(bytes32 indexed questionID)',
-  'event QuestionFlagged(bytes32 indexed questionID)',
-  'event QuestionUnflagged(bytes32 indexed questionID)',
-  'event QuestionResolved(bytes32 indexed questionID, int256 indexed settledPrice, uint256[] payouts)',
 ])
 
 /**

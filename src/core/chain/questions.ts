@@ -221,15 +221,6 @@ async function roundAt(
   }
 }
 
-export function resolveRound(
-  chain: Chain,
-  contracts: Contracts,
-  questionId: Hex,
-  registryEntry?: RegistryEntry,
-): Promise<Round | undefined> {
-  return createRoundReader(chain, contracts).read(questionId, registryEntry)
-}
-
 async function latest(chain: Chain): Promise<bigint> {
   const head = await chain.block('latest')
   if (head === null) throw new ChainError('unavailable', 'the node has no latest block')

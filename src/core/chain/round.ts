@@ -11,6 +11,7 @@ import {
   type WitnessRequest,
   wireTypes,
 } from '#protocol/witness'
+import { roundStates } from './constants.js'
 
 /** By how their questions are read (domain §5). */
 export const requesterKinds = [
@@ -39,16 +40,9 @@ export function domainOf(contracts: Contracts): WitnessDomain {
   }
 }
 
-export const requestStates = [
-  'invalid',
-  'requested',
-  'proposed',
-  'expired',
-  'disputed',
-  'resolved',
-  'settled',
-] as const
-export type RequestState = (typeof requestStates)[number]
+export type RequestState = keyof typeof roundStates
+/** By number. */
+export const requestStates = Object.keys(roundStates) as readonly RequestState[]
 
 /** Bond in raw token units, `timestamp` as a decimal string of Unix seconds. */
 export interface Round extends WitnessRequest {

@@ -2,7 +2,7 @@
  * Safes as proposers (contract §9). A Safe of 1.3.0 or later with a fallback handler answers
  * `isValidSignature` for the SafeMessage of the 32 bytes it is asked about (EIP-1271).
  */
-import { encodeAbiParameters, hashTypedData, keccak256, parseAbi, toHex } from 'viem'
+import { domainSeparator, hashTypedData, keccak256, parseAbi, toHex } from 'viem'
 import { type Chain, ChainError, type Hex } from '#ports'
 import { UsageError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
@@ -56,7 +56,8 @@ export async function readSafe(chain: Chain, chainId: number, safe: Address): Pr
     owners.length === 0
   )
     throw noSafe(safe, 'the contract does not answer as a Safe does', 'check the address')
-  if (separator !== domainSeparator(chainId, safe))
+  const domain = { chainId: BigInt(chainId), verifyingContract: safe }
+  if (separator !== domainSeparator({ domain }))
     throw noSafe(
       safe,
       `its signing domain is not that of chain ${chainId} (Safe ${version.slice(0, 20)})`,
@@ -103,12 +104,6 @@ const domainType = [
   { name: 'chainId', type: 'uint256' },
   { name: 'verifyingContract', type: 'address' },
 ] as const
-
-function domainSeparator(chainId: number, safe: Address): Hex {
-  const typeHash = keccak256(toHex('EIP712Domain(uint256 chainId,address verifyingContract)'))
-  const types = [{ type: 'bytes32' }, { type: 'uint256' }, { type: 'address' }] as const
-  return keccak256(encodeAbiParameters(types, [typeHash, BigInt(chainId), safe]))
-}
 
 export function safeMessage(
   { chainId, safe }: Pick<SafeFacts, 'chainId' | 'safe'>,
