@@ -3,8 +3,8 @@
  * wrong ones is in test/contract.
  */
 import { describe, expect, test } from 'vitest'
-import { unexecutableRaw } from '#conformance/admissions'
-import { type BenchParts, type Bet, createBench } from '#conformance/bench'
+import { createBench, unexecutableRaw } from '#conformance/admissions'
+import type { BenchParts, Bet } from '#conformance/bench'
 import { rules, runRules } from '#conformance/run'
 import { UsageError } from '#protocol/errors'
 import { lyingAboutBonds } from '#support/wrong-gateway/between'

@@ -5,7 +5,7 @@
 import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { at, listAt } from '#conformance/rule'
+import { at, listAt } from '#conformance/answer'
 import { itemsOf, rules, rulesNamed } from '#conformance/run'
 import { TransportError } from '#ports'
 import { argvOf } from '#support/argv'

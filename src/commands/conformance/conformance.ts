@@ -1,7 +1,7 @@
 /** `conformance <url>`: named checks of the service spec against any gateway (contract §6). */
 import { basename, dirname, join } from 'node:path'
 import { planBatch } from '#client/budget/forecast'
-import { createBench } from '#conformance/bench'
+import { createBench } from '#conformance/admissions'
 import { type CheckResult, itemsOf, rules, rulesNamed, runRules } from '#conformance/run'
 import { unseenRules } from '#conformance/unseen'
 import { fromCwd } from '#io/home'

@@ -9,6 +9,7 @@
 
 import { answerError } from '#client/gateway/answer'
 import { type JournaledAuthorization, offersFor, openFor } from '#client/journal/authorizations'
+import type { JournalView } from '#client/journal/journal'
 import { chainChecks, type Form } from '#client/journal/records'
 import { attempt } from '#client/propose/attempt'
 import { draftOf, signDrafts } from '#client/propose/sign'
@@ -20,21 +21,15 @@ import { ProposerError, UnavailableError, UsageError } from '#protocol/errors'
 import { once } from '#protocol/once'
 import { priceOf } from '#protocol/proposal'
 import { toHex } from '#protocol/witness'
-import { type BareBench, lifeSeconds, outcomeFor } from './bench.js'
-import { routes, untilServed } from './probe.js'
-import { at, came, is, NotSeen, resultsIn, type Seen } from './rule.js'
+import { at, is, NotSeen, type Seen } from './answer.js'
+import { type BareBench, type BenchParts, bareBench, lifeSeconds, outcomeFor } from './bench.js'
+import { patiently, routes, untilServed } from './probe.js'
 
 export interface Pair {
   readonly wallet: Signer
   readonly context: QuestionContext
 }
 type Fits = (context: QuestionContext) => boolean
-
-export interface SentProbe {
-  readonly authorization: JournaledAuthorization
-  readonly pair: Pair
-  readonly seen: Seen
-}
 
 export interface ProbeTerms {
   readonly price?: string
@@ -45,6 +40,13 @@ export interface ProbeTerms {
   readonly supersede?: string
 }
 
+export type Bench = BareBench & { readonly admissions: ReturnType<typeof createAdmissions> }
+
+export function createBench(parts: BenchParts): Bench {
+  const bench = bareBench(parts)
+  return { ...bench, admissions: createAdmissions(bench) }
+}
+
 /** More than any token has, and the sum of a few is still a uint256. */
 export const unexecutableRaw = 2n ** 128n
 /**
@@ -53,13 +55,11 @@ export const unexecutableRaw = 2n ** 128n
  */
 export const leastRaw = 1n
 
-export const places = { first: 0, rival: 1, other: 2 } as const
-
 /** Whether a status tells an end: in our own words, or by what only an end has (§2.6). */
-export function hasEnded(status: unknown): boolean {
-  const word = at(status, 'status')
-  if (word === 'executed' || word === 'failed' || is.structure(at(status, 'failure'))) return true
-  return is.given(at(status, 'submission.proposal_event_index'))
+export function hasEnded(status: Seen): boolean {
+  const word = status.at('status')
+  if (word === 'executed' || word === 'failed' || is.structure(status.at('failure'))) return true
+  return is.given(status.at('submission.proposal_event_index'))
 }
 
 const pauseMs = 2_000
@@ -67,26 +67,29 @@ const longestWaitMs = 90_000
 const longestPauseMs = 30_000
 
 /** The candidate id in an acknowledgement, or NotSeen: another check tells that it is missing. */
-export function candidateIn(json: unknown, sent: string): string {
+export function candidateIn({ sent, json }: Pick<Seen, 'sent' | 'json'>): string {
   const id = at(json, 'candidate_id')
   if (is.uuid(id)) return id
   throw new NotSeen(`${sent} gave no candidate`)
 }
 
-export const otherPrice = ({ signed }: JournaledAuthorization): string =>
-  signed.terms.price === priceOf.p1 ? priceOf.p2 : priceOf.p1
+/** Another price than this one's, in its place. */
+export const rivalTo = ({ id, signed }: JournaledAuthorization, supersede = id): ProbeTerms => ({
+  price: signed.terms.price === priceOf.p1 ? priceOf.p2 : priceOf.p1,
+  supersede,
+})
 
 /**
  * NotSeen where a gateway looks at balance and allowance before it admits; the spec leaves that
  * open.
  */
 function expectFunded(seen: Seen): Seen {
-  const results = resultsIn(seen.json)
   const isUnfunded = (json: unknown) =>
     /balance|allowance|fund/.test(String(at(json, 'error.code') ?? ''))
+  const { results } = seen
   if (!isUnfunded(seen.json) && !(results.length > 0 && results.every(isUnfunded))) return seen
   throw new NotSeen(
-    `the gateway admits funded proposals only (${came(seen)}), and these checks sign for more than any wallet holds`,
+    `the gateway admits funded proposals only (${seen.came}), and these checks sign for more than any wallet holds`,
   )
 }
 
@@ -135,48 +138,46 @@ async function confirmedAmount(bench: BareBench, { wallet, context }: Pair): Pro
 }
 
 /** The admissions of one run. */
-export function createAdmissions(bench: BareBench) {
-  const { probe, ports, signal } = bench
+function createAdmissions(bench: BareBench) {
+  const { ports, signal } = bench
   const ends = new Map<string, Promise<Seen>>()
   const closed = new Set<string>()
 
   const pairs = (count: number, fits: Fits = () => true, isLast = false) =>
     freePairs(bench, count, (one) => !closed.has(one.question_id) && fits(one), isLast)
-  const send = (authorization: JournaledAuthorization) => sendAll(bench, [authorization])
+  const sign = (pair: Pair, terms?: ProbeTerms) => signWith(bench, pair, terms)
+  const send = (...authorizations: readonly JournaledAuthorization[]) =>
+    sendAll(bench, authorizations)
   const status = (questionId: string, candidateId: string) =>
-    probe.send(routes.status(questionId, candidateId))
+    bench.send(routes.status(questionId, candidateId))
 
-  async function submitted(pair: Pair, authorization: JournaledAuthorization): Promise<SentProbe> {
+  async function submitted(pair: Pair, authorization: JournaledAuthorization) {
     const seen = await send(authorization)
-    if (at(seen.json, 'error.code') === 'proposer_not_eligible')
+    if (seen.at('error.code') === 'proposer_not_eligible')
       throw new NotSeen(`${pair.wallet.address} is not eligible here`)
-    return { authorization, pair, seen }
+    return { authorization, pair, seen, questionId: pair.context.question_id }
   }
 
-  async function untilEnded(questionId: string, candidateId: string): Promise<Seen> {
+  function untilEnded(questionId: string, candidateId: string): Promise<Seen> {
     const untilMs = ports.clock.monotonicMs() + longestWaitMs
-    for (;;) {
-      const seen = await status(questionId, candidateId)
-      if (seen.status !== 200) throw new NotSeen(`${seen.sent} was answered ${came(seen)}`)
-      if (hasEnded(seen.json)) return seen
+    return patiently({ clock: ports.clock, ...(signal && { signal }) }, async () => {
+      const seen = (await status(questionId, candidateId)).given(200)
+      if (hasEnded(seen)) return seen
       // What tells no status at all tells no end either.
-      if (!is.word(at(seen.json, 'status'))) throw new NotSeen(`${seen.sent} gave no status`)
-      if (ports.clock.monotonicMs() > untilMs)
-        throw new NotSeen(`the candidate did not end in ${longestWaitMs / 1_000} s`)
-      await ports.clock.sleep(pauseMs, signal)
-    }
+      if (!is.word(seen.at('status'))) throw new NotSeen(`${seen.sent} gave no status`)
+      if (ports.clock.monotonicMs() <= untilMs) return pauseMs
+      throw new NotSeen(`the candidate did not end in ${longestWaitMs / 1_000} s`)
+    })
   }
 
   return {
-    sign: (pair: Pair, terms?: ProbeTerms) => signWith(bench, pair, terms),
+    sign,
     send,
     status,
-    sendBatch: (authorizations: readonly JournaledAuthorization[]) =>
-      sendAll(bench, authorizations),
     /** Signs with something wrong in it; a refusal frees the question again. */
     async sendWrong(terms: ProbeTerms, fits?: Fits) {
-      const authorization = await signWith(bench, (await pairs(1, fits))[0], terms)
-      return { ...(await send(authorization)), journalId: authorization.id }
+      const authorization = await sign((await pairs(1, fits))[0], terms)
+      return { seen: await send(authorization), journalId: authorization.id }
     },
     /** By a wallet that is on no list, for an amount that nobody holds. */
     async sendStrange() {
@@ -185,7 +186,7 @@ export function createAdmissions(bench: BareBench) {
         throw new NotSeen('no key of a wallet outside the allowlist was given')
       const [context] = await bench.open()
       if (context === undefined) throw new NotSeen('no question is open')
-      return send(await signWith(bench, { wallet, context }))
+      return send(await sign({ wallet, context }))
     },
     /**
      * Its nonce was prepared before, with another outcome too: a preparation must not reserve the
@@ -193,10 +194,10 @@ export function createAdmissions(bench: BareBench) {
      */
     first: once(async () => {
       const [pair] = await pairs(1)
-      const authorization = await signWith(bench, pair)
+      const authorization = await sign(pair)
       const { signature: _signature, ...body } = JSON.parse(authorization.signed.body)
       for (const outcome of ['p1', 'p2'])
-        await probe.send(routes.prepare(pair.context.question_id, { ...body, outcome }))
+        await bench.send(routes.prepare(pair.context.question_id, { ...body, outcome }))
       return submitted(pair, authorization)
     }),
     /**
@@ -207,21 +208,20 @@ export function createAdmissions(bench: BareBench) {
       const [one, two] = await pairs(2)
       if (two === undefined) throw new NotSeen('two questions are required')
       const terms = { form: 'batch', clientRef: 'conformance' } as const
-      const [first, other] = [await signWith(bench, one, terms), await signWith(bench, two, terms)]
+      const [first, other] = [await sign(one, terms), await sign(two, terms)]
       const junk = [{ ...(await bench.unsignedItem()), proposer: 'nobody' }]
       /** To be refused as a whole (§4.2 rule 2). */
       const malformed = await sendAll(bench, [first, other], junk)
-      const changes = { price: otherPrice(first), supersede: first.id }
-      const authorizations = [first, await signWith(bench, one, { ...terms, ...changes }), other]
-      const seen = await sendAll(bench, authorizations)
-      return { authorizations, pairs: [one, one, two], seen, malformed }
+      const authorizations = [first, await sign(one, { ...terms, ...rivalTo(first) }), other]
+      const seen = await send(...authorizations)
+      return { authorizations, questionId: one.context.question_id, seen, malformed }
     }),
     executable: once(async () => {
       const [pair] = await pairs(1, undefined, true)
       try {
         const amountRaw = await confirmedAmount(bench, pair)
         closed.add(pair.context.question_id)
-        return await submitted(pair, await signWith(bench, pair, { amountRaw }))
+        return await submitted(pair, await sign(pair, { amountRaw }))
       } catch (error) {
         if (error instanceof UsageError) throw new NotSeen(error.detail)
         throw error
@@ -245,11 +245,14 @@ function checkRisk({ may, maxAmountRaw }: BareBench, amountRaw: bigint): void {
   throw new NotSeen(`${amountRaw} raw units are more than --max-amount ${maxAmountRaw}`)
 }
 
-const wantedOf = ({ trust }: BareBench, { wallet, context }: Pair) => ({
-  questionId: context.question_id,
-  proposer: wallet.address,
-  chainId: trust.chain_id,
-})
+/** What holds a question for a wallet: open authorizations, and offers that may be signed yet. */
+function heldBy(bench: BareBench, view: JournalView, { wallet, context }: Pair) {
+  const nowMs = bench.ports.clock.nowMs()
+  const questionId = context.question_id
+  const wanted = { questionId, proposer: wallet.address, chainId: bench.trust.chain_id }
+  const open = openFor(view.byQuestion(questionId), wanted, nowMs)
+  return { open, offers: offersFor(view.offers, wanted, nowMs) }
+}
 
 /** Wallets and questions that no open authorization holds (R8); NotSeen where there are fewer. */
 async function freePairs(
@@ -258,16 +261,14 @@ async function freePairs(
   fits: Fits,
   isLast: boolean,
 ): Promise<readonly [Pair, ...Pair[]]> {
-  const { wallets, journal, ports } = bench
+  const { wallets, journal } = bench
   if (wallets.length === 0) throw new NotSeen('no key of an eligible wallet was given')
   const view = await journal.load()
-  const nowMs = ports.clock.nowMs()
   const contexts = (await bench.open()).filter(fits)
   const all = wallets.flatMap((wallet) => contexts.map((context) => ({ wallet, context })))
   const free = all.filter((pair) => {
-    const wanted = wantedOf(bench, pair)
-    const open = openFor(view.byQuestion(wanted.questionId), wanted, nowMs)
-    return open.length === 0 && offersFor(view.offers, wanted, nowMs).length === 0
+    const { open, offers } = heldBy(bench, view, pair)
+    return open.length === 0 && offers.length === 0
   })
   const [first, ...others] = isLast ? free.slice(-count) : free.slice(0, count)
   if (first !== undefined && others.length === count - 1) return [first, ...others]
@@ -284,22 +285,20 @@ async function signWith(
 ): Promise<JournaledAuthorization> {
   const { ports, journal, trust } = bench
   const { wallet, context } = pair
-  const { witness, ref } = hashedRound(trust, context)
+  const { witness, ref: round } = hashedRound(trust, context)
   const price = terms.price ?? priceOf[outcomeFor(context)]
   const amountRaw = terms.amountRaw ?? unexecutableRaw
   checkRisk(bench, amountRaw)
   const deadlineSeconds = terms.deadlineSeconds ?? bench.nowSeconds() + lifeSeconds
   return journal.exclusive(async (view) => {
-    const wanted = wantedOf(bench, pair)
-    const open = openFor(view.byQuestion(wanted.questionId), wanted, ports.clock.nowMs())
-    const rival = open.find(({ id }) => id !== terms.supersede)
+    const rival = heldBy(bench, view, pair).open.find(({ id }) => id !== terms.supersede)
     if (rival !== undefined) throw new NotSeen(`${rival.id} now holds the question`)
     const nonce = journal.nextNonce()
     const [amount, deadline] = [String(amountRaw), String(deadlineSeconds)]
     const digest = toHex(witness.digest({ price, amount, nonce: String(nonce), deadline }))
     const prepared = {
       ...{ context, price, amountRaw, nonce, deadlineSeconds, digest },
-      ...{ round: ref, unchecked: chainChecks },
+      ...{ round, unchecked: chainChecks },
     }
     const intent = { identifier: context.question_id, proposer: wallet.address, ...terms }
     const { draft, reserving } = draftOf({ journal, trust }, intent, prepared, view)

@@ -1,47 +1,31 @@
 /** Batches as such: sizes, order, whole-call schema, items that fail alone. */
-import type { JournaledAuthorization } from '#client/journal/authorizations'
 import { limits } from '#protocol/words'
-import { candidateIn, hasEnded, places } from './admissions.js'
-import type { Bench } from './bench.js'
-import { type Batch, batches, routes } from './probe.js'
+import { type Bench, candidateIn, hasEnded } from './admissions.js'
 import {
-  about,
   acknowledgement,
-  answers,
   at,
-  codesIn,
-  type Expect,
-  expectAll,
-  expectMembers,
-  expectStatus,
+  eachFact,
   Fault,
-  given,
   is,
   malformed,
   NotSeen,
-  type ProbeExchange,
-  type RuleRow,
-  resultsIn,
-  rulesOf,
   type Seen,
   sameInstant,
-  wrongly,
-} from './rule.js'
+  statusMembers,
+} from './answer.js'
+import { type Batch, batches, routes } from './probe.js'
+import { about, type Expect, type ProbeExchange, type RuleRow, rulesOf } from './rule.js'
 
+type List = (bench: Bench) => readonly unknown[] | Promise<readonly unknown[]>
 /** Sends a list of these; nothing of it can be admitted. */
 const sends =
-  (
-    batch: Batch,
-    list: (bench: Bench) => readonly unknown[] | Promise<readonly unknown[]>,
-    wrong?: string,
-  ): ProbeExchange =>
+  (batch: Batch, list: List, wrong?: string): ProbeExchange =>
   async (bench) =>
-    bench.probe.send(routes.batch(batch, await list(bench)), wrong)
-
+    bench.batch(batch, await list(bench), wrong)
 const sendsGiven =
   (...sent: Parameters<typeof sends>): ProbeExchange =>
   async (bench) =>
-    given(await sends(...sent)(bench), 200)
+    (await sends(...sent)(bench)).given(200)
 
 const randomIds = ({ ports }: Bench, count: number): readonly string[] =>
   Array.from({ length: count }, () => ports.random.uuid())
@@ -67,28 +51,25 @@ async function listOf(bench: Bench, batch: Batch, count: number): Promise<readon
 }
 
 /** No call to be refused as a whole has results (§4.2 rule 4). */
-function expectWhole(seen: Seen, ...allowed: readonly number[]): string {
-  const actual = expectStatus(seen, ...allowed)
-  const isWhole = at(seen.json, 'results') === undefined
-  expectAll(seen, { 'a call refused as a whole has per-item results': isWhole })
-  return actual
-}
 const refusedWhole =
   (...allowed: readonly number[]): Expect =>
-  (_json, _bench, seen) =>
-    expectWhole(seen, ...allowed)
+  (seen) => {
+    const actual = seen.expect(...allowed)
+    seen.holds({ 'a call refused as a whole has per-item results': !is.there(seen.at('results')) })
+    return actual
+  }
 
 /** Results in the order of what was asked, one for each item. */
 const inOrder =
   (batch: Batch, list: (bench: Bench) => Promise<readonly unknown[]>, wrong?: string) =>
   async (bench: Bench) => {
     const asked = await list(bench)
-    const seen = given(await sends(batch, () => asked, wrong)(bench), 200)
+    const seen = (await bench.batch(batch, asked, wrong)).given(200)
     const { echo } = batches[batch]
-    const actual = resultsIn(seen.json).map((one) => at(one, echo))
+    const actual = seen.results.map((one) => at(one, echo))
     const own = asked.map((one) => (is.text(one) ? one : at(one, echo)))
     const { length } = own
-    expectAll(seen, {
+    seen.holds({
       [`got ${actual.length} results for ${length} items`]: actual.length === length,
       [`results have no ${echo}`]: actual.every(is.text),
       [`results are not in input order, or ${echo} does not match the item`]:
@@ -100,25 +81,24 @@ const inOrder =
 /** An item that failed has a code and a detail, and nothing beside them (§2.7, §7 rule 4). */
 const hasItemError =
   (path: string, absent: 'signing_data' | 'candidate'): Expect =>
-  (json, _bench, seen) => {
-    expectMembers(seen, { 'error.code': is.word, 'error.detail': is.text }, at(json, path))
-    return { [`a result has ${absent} beside its error`]: !is.given(at(json, `${path}.${absent}`)) }
+  (seen) => {
+    seen.has({ 'error.code': is.word, 'error.detail': is.text }, seen.at(path))
+    return { [`a result has ${absent} beside its error`]: !is.given(seen.at(`${path}.${absent}`)) }
   }
 
+const counts = ['accepted', 'replayed', 'rejected'] as const
 /** `summary` counts what the results say (§2.7). */
-const hasSummary: Expect = (json) => {
-  const codes = codesIn(json)
-  const [accepted, replayed] = [202, 200].map((code) => codes.filter((one) => one === code).length)
-  const own = { accepted, replayed, rejected: codes.length - Number(accepted) - Number(replayed) }
-  return Object.fromEntries(
-    Object.entries(own).map(([name, items]) => [
+const hasSummary: Expect = ({ codes, json }) =>
+  eachFact(counts, (name) => {
+    const items = codes.filter(
+      (code) => name === (code === 202 ? 'accepted' : code === 200 ? 'replayed' : 'rejected'),
+    ).length
+    return [
       `summary.${name} is not ${items}, the number in the results`,
       at(json, `summary.${name}`) === items,
-    ]),
-  )
-}
-const summary = (json: unknown) =>
-  ['accepted', 'replayed', 'rejected'].map((name) => at(json, `summary.${name}`)).join(', ')
+    ]
+  })
+const summary: Expect = (seen) => counts.map((name) => seen.at(`summary.${name}`)).join(', ')
 
 const counted = 'each request carries 1-100 items'
 const empty = (batch: Batch): RuleRow => [
@@ -129,11 +109,8 @@ const empty = (batch: Batch): RuleRow => [
 const full = (batch: Batch, wrong = '100 items'): RuleRow => [
   `a batch of ${batch} holds up to 100 items`,
   sends(batch, (bench) => listOf(bench, batch, 100), wrong),
-  answers(200),
-  (json) => {
-    const { length } = resultsIn(json)
-    return { [`got ${length} results for 100 items`]: length === 100 }
-  },
+  [200],
+  ({ results: { length } }) => ({ [`got ${length} results for 100 items`]: length === 100 }),
   100,
 ]
 const overfull = (batch: Batch): RuleRow => [
@@ -143,6 +120,7 @@ const overfull = (batch: Batch): RuleRow => [
   101,
 ]
 const ordered = 'results come back in input order, one for each item'
+const whole = 'schema validation applies to the whole request'
 
 export const batchRules = rulesOf('read', {
   '4.2.1-empty-signing-data': empty('contexts'),
@@ -184,8 +162,7 @@ export const batchRules = rulesOf('read', {
     4,
   ],
   '4.2.2-schema-signing-data': [
-    'schema validation applies to the whole request',
-
+    whole,
     sends(
       'contexts',
       async (bench) => [(await bench.context()).question_id, 'Not_An_Identifier'],
@@ -195,8 +172,7 @@ export const batchRules = rulesOf('read', {
     2,
   ],
   '4.2.2-schema-submit': [
-    'schema validation applies to the whole request before any item',
-
+    `${whole} before any item`,
     sends(
       'proposals',
       async (bench) => {
@@ -209,7 +185,7 @@ export const batchRules = rulesOf('read', {
     2,
   ],
   '4.2.2-schema-status': [
-    'schema validation applies to the whole request; a candidate id is a hyphenated UUID',
+    `${whole}; a candidate id is a hyphenated UUID`,
     async (bench) => {
       const [one = '', two = ''] = randomIds(bench, 2)
       const wrongs = {
@@ -217,51 +193,42 @@ export const batchRules = rulesOf('read', {
         'one candidate id without hyphens': two.replaceAll('-', ''),
       }
       let actual = ''
-      for (const [wrong, id] of Object.entries(wrongs)) {
-        const seen = await sends('statuses', () => [one, id], wrong)(bench)
-        actual = expectWhole(seen, ...malformed)
-      }
+      for (const [wrong, id] of Object.entries(wrongs))
+        actual = String(
+          await refusedWhole(...malformed)(await bench.batch('statuses', [one, id], wrong), bench),
+        )
       return actual
     },
     4,
   ],
   '4.2.3-signing-data-items': [
     'a completed call answers 200 even if some items failed',
-
     sends('contexts', async (bench) => [
       (await bench.context()).question_id,
       unknownQuestion(bench, 'c'),
     ]),
-    answers(200),
-    (json) => {
-      const [known, unknown] = resultsIn(json)
-      return {
-        'the known question was not answered 200 beside an unknown one':
-          at(known, 'status_code') === 200,
-        'the known question has an error, or no signing_data':
-          !is.given(at(known, 'error')) && is.there(at(known, 'signing_data')),
-        'the unknown question has no 404 of its own': at(unknown, 'status_code') === 404,
-      }
-    },
+    [200],
+    ({ results: [known, unknown] }) => ({
+      'the known question was not answered 200 beside an unknown one':
+        at(known, 'status_code') === 200,
+      'the known question has an error, or no signing_data':
+        !is.given(at(known, 'error')) && is.there(at(known, 'signing_data')),
+      'the unknown question has no 404 of its own': at(unknown, 'status_code') === 404,
+    }),
     hasItemError('results.1', 'signing_data'),
     '200 and 404',
     2,
   ],
   '4.2.3-submit-items': [
     'a completed call answers 200 even if all items failed',
-
     sends('proposals', unsigned('one', 'two'), random),
-    answers(200),
-    (json) => {
-      const codes = listed(codesIn(json))
-      return { [`got items ${codes}, expected 403`]: codes === '403, 403' }
-    },
+    [200],
+    ({ listed }) => ({ [`got items ${listed}, expected 403`]: listed === '403, 403' }),
     '200 with 403 and 403',
     2,
   ],
   '7-item-errors': [
     'batch item errors carry error.code and error.detail',
-
     sendsGiven('proposals', unsigned(undefined), 'a random signature'),
     hasItemError('results.0', 'candidate'),
     'code and detail',
@@ -275,139 +242,117 @@ export const batchRules = rulesOf('read', {
   ],
   '5-batch-not-eligible': [
     'an item of an ineligible wallet is 403',
-
     sendsGiven('proposals', strangersItem, 'a random wallet as proposer'),
-    (json) => {
-      const [code] = codesIn(json)
-      return { [`got item ${String(code)}, expected 403`]: code === 403 }
-    },
+    ({ codes: [code] }) => ({ [`got item ${String(code)}, expected 403`]: code === 403 }),
     '403',
   ],
   '4.2.6-unknown-candidate': [
     'unknown candidate ids give a per-item 404',
-
     sends('statuses', (bench) => randomIds(bench, 1), 'a random candidate id'),
-    answers(200),
-    (json) => {
-      const [result] = resultsIn(json)
-      if (result === undefined) throw new NotSeen('there is no result')
-      return { 'the item is not a 404': at(result, 'status_code') === 404 }
+    [200],
+    ({ results: { length }, codes: [code] }) => {
+      if (length === 0) throw new NotSeen('there is no result')
+      return { 'the item is not a 404': code === 404 }
     },
     hasItemError('results.0', 'candidate'),
     '200 with 404',
   ],
 })
 
-const listed = (codes: readonly unknown[]) => codes.map(String).join(', ')
-
 /** The three items that can be admitted, or not for each other. */
-const batch: ProbeExchange = async (bench) => (await bench.admissions.batch()).seen
+const batch: ProbeExchange = async ({ admissions }) => (await admissions.batch()).seen
 const batched: ProbeExchange = async (bench) => {
-  const seen = given(await batch(bench), 200)
+  const seen = (await batch(bench)).given(200)
   if ((await admittedIn(seen, bench)).length === 0) throw new NotSeen('no item was admitted')
   return seen
 }
-interface Admitted {
-  readonly authorization: JournaledAuthorization
-  readonly result: unknown
-  readonly id: string
-}
-async function admittedIn(seen: Seen, bench: Bench): Promise<readonly Admitted[]> {
-  const { authorizations } = await bench.admissions.batch()
-  const results = resultsIn(seen.json)
+/** Those of its items that have a candidate. */
+async function admittedIn({ results, sent }: Seen, { admissions }: Bench) {
+  const { authorizations } = await admissions.batch()
   return authorizations.flatMap((authorization, index) => {
-    const result = results[index]
-    const candidate = at(result, 'candidate')
-    return is.given(candidate)
-      ? [{ authorization, result, id: candidateIn(candidate, seen.sent) }]
-      : []
+    const json = at(results[index], 'candidate')
+    return is.given(json) ? [{ authorization, json, id: candidateIn({ json, sent }) }] : []
   })
 }
 
 export const batchSubmissionRules = rulesOf('admit', {
   '4.2.2-before-items': [
     'schema validation refuses the whole request before any item is processed',
-
-    async (bench) => {
-      const { malformed: refused } = await bench.admissions.batch()
-      return wrongly(refused, 'a malformed item behind two that can be admitted')
-    },
+    async ({ admissions }) =>
+      (await admissions.batch()).malformed.with('a malformed item behind two that can be admitted'),
     refusedWhole(...malformed),
-    async (_json, bench) => ({
+    async (_seen, bench) => ({
       'its second item had been admitted anyway: it was later answered as a replay':
-        codesIn((await batch(bench)).json)[places.other] !== 200,
+        (await batch(bench)).codes[2] !== 200,
     }),
     'nothing admitted',
     3,
   ],
   '4.2.5-new': [
     'item 202: a new candidate was durably accepted, whatever happened to its siblings',
-
     batch,
-    answers(200),
-    (json) => {
-      const codes = codesIn(json)
+    [200],
+    ({ codes, listed }) => {
       const [first, rival, other] = codes
       const isNew = codes.length === 3 && other === 202 && [first, rival].includes(202)
-      return { [`got items ${listed(codes)}, expected 202, 409, 202`]: isNew }
+      return { [`got items ${listed}, expected 202, 409, 202`]: isNew }
     },
-    (json) => listed(codesIn(json)),
+    ({ listed }) => listed,
     3,
   ],
   '4.2.5-conflict': [
     'an item in conflict with an active payload is 409',
     batched,
-    async (json, bench, seen) => {
-      const two = codesIn(json).slice(0, 2)
+    async (seen, bench) => {
+      const two = seen.codes.slice(0, 2)
       if (two.includes(202) && two.includes(409)) return '409'
-      const { pairs } = await bench.admissions.batch()
+      const { questionId } = await bench.admissions.batch()
       const [admitted] = await admittedIn(seen, bench)
-      const questionId = pairs[places.first]?.context.question_id ?? ''
       const now = await bench.admissions.status(questionId, admitted?.id ?? '')
-      if (two.every((code) => code === 202) && hasEnded(now.json))
+      if (two.every((code) => code === 202) && hasEnded(now))
         throw new NotSeen('the first payload failed before its rival was examined')
       const sent = `sent ${seen.sent} with two payloads of one wallet for one question`
-      throw new Fault(`${sent}; got ${listed(two)}, expected 202 and 409`)
+      throw new Fault(`${sent}; got ${two.map(String).join(', ')}, expected 202 and 409`)
     },
   ],
   '4.2.3-siblings': [
     'admitted items are not rolled back when a sibling fails',
     batched,
-    async (_json, bench, seen) => {
+    async (seen, bench) => {
       const admitted = await admittedIn(seen, bench)
       const status = await sendsGiven('statuses', () => admitted.map(({ id }) => id))(bench)
-      const codes = codesIn(status.json)
-      const fault = `the status calls for the acknowledged candidates returned ${listed(codes)}`
-      expectAll(seen, { [fault]: codes.every((code) => code === 200) })
+      const { codes, listed } = status
+      const fault = `the status calls for the acknowledged candidates returned ${listed}`
+      seen.holds({ [fault]: codes.every((code) => code === 200) })
       // Right after they were admitted, where there is neither yet.
-      for (const [index, one] of resultsIn(status.json).entries()) {
+      for (const [index, one] of status.results.entries()) {
         const candidate = at(one, 'candidate')
-        expectMembers(status, { submission: is.nullable, failure: is.nullable }, candidate)
+        const { status: _any, ...own } = statusMembers
+        status.has(own, candidate)
         const now = at(candidate, 'received_at')
-        const then = at(admitted[index]?.result, 'candidate.received_at')
+        const then = at(admitted[index]?.json, 'received_at')
         const isThen = !is.given(now) || sameInstant(then, now)
-        expectAll(status, { 'received_at is not that of the acknowledgement': isThen })
+        status.holds({ 'received_at is not that of the acknowledgement': isThen })
       }
-      return listed(codes)
+      return listed
     },
     2,
   ],
   '2.7-candidate-fields': [
     'a result has candidate or error; a candidate has candidate_id, status, received_at and status_url',
     batch,
-    (json, _bench, seen) => {
-      given(seen, 200)
-      for (const one of resultsIn(json)) {
+    (seen) => {
+      for (const one of seen.given(200).results) {
         const code = at(one, 'status_code')
         const isHeld = code === 200 || code === 202
         const result = `a result of ${String(code)}`
         const candidate = at(one, 'candidate')
-        expectAll(seen, {
+        seen.holds({
           [`${result} ${isHeld ? 'lacks its' : 'has a'} candidate`]: is.given(candidate) === isHeld,
           [`${result} ${isHeld ? 'has an' : 'lacks its'} error`]:
             is.given(at(one, 'error')) !== isHeld,
         })
-        if (isHeld) expectMembers(seen, acknowledgement, candidate)
+        if (isHeld) seen.has(acknowledgement, candidate)
       }
       return 'all named'
     },
@@ -415,20 +360,17 @@ export const batchSubmissionRules = rulesOf('admit', {
   ...about(batched, {
     '2.7-client-ref-echoed': [
       'client_ref is echoed in the result',
-      (json) => ({
-        'client_ref is not echoed': resultsIn(json).every(
-          (one) => at(one, 'client_ref') === 'conformance',
-        ),
+      ({ results }) => ({
+        'client_ref is not echoed': results.every((one) => at(one, 'client_ref') === 'conformance'),
       }),
       'echoed',
     ],
     '2.7-client-ref-no-key': [
       'client_ref is no idempotency key',
-      async (_json, bench, seen) => {
+      async (seen, bench) => {
         const ids = (await admittedIn(seen, bench)).map(({ id }) => id)
         const { size } = new Set(ids)
-        const isEach = size === ids.length
-        expectAll(seen, { 'two items with one client_ref became one candidate': isEach })
+        seen.holds({ 'two items with one client_ref became one candidate': size === ids.length })
         return `${size} candidates`
       },
     ],
@@ -436,29 +378,27 @@ export const batchSubmissionRules = rulesOf('admit', {
   }),
   '4.2.5-replay': [
     'item 200: an exact replay returns the existing candidate',
-
     async (bench) => {
       const admitted = await admittedIn(await batched(bench), bench)
-      const authorizations = admitted.map(({ authorization }) => authorization)
-      const again = await bench.admissions.sendBatch(authorizations)
-      return wrongly(again, 'the very same items again')
+      const again = await bench.admissions.send(...admitted.map((one) => one.authorization))
+      return again.with('the very same items again')
     },
-    answers(200),
-    async (json, bench, seen) => {
+    [200],
+    async (seen, bench) => {
       const admitted = await admittedIn(await batched(bench), bench)
-      const codes = codesIn(json)
+      const { codes, results } = seen
       const areReplays = codes.length === admitted.length && codes.every((code) => code === 200)
-      expectAll(seen, { 'the items are not 200': areReplays })
-      for (const [index, { id, result }] of admitted.entries()) {
-        const candidate = at(resultsIn(json)[index], 'candidate')
-        const [then, now] = [result, { candidate }].map((one) => at(one, 'candidate.received_at'))
-        expectMembers(seen, acknowledgement, candidate)
-        expectAll(seen, {
+      seen.holds({ 'the items are not 200': areReplays })
+      for (const [index, { id, json }] of admitted.entries()) {
+        const candidate = at(results[index], 'candidate')
+        const [then, now] = [json, candidate].map((one) => at(one, 'received_at'))
+        seen.has(acknowledgement, candidate)
+        seen.holds({
           'got other candidates': at(candidate, 'candidate_id') === id,
           'received_at differs from the first response': sameInstant(now, then),
         })
       }
-      return hasSummary(json, bench, seen)
+      return hasSummary(seen, bench)
     },
     summary,
     2,
@@ -468,8 +408,8 @@ export const batchSubmissionRules = rulesOf('admit', {
     async (bench) => {
       const [admitted] = await admittedIn(await batched(bench), bench)
       // Built here, never taken from the answer (R21).
-      return bench.probe.send(routes.get(`/propose/status/${admitted?.id}`))
+      return bench.send(routes.get(`/propose/status/${admitted?.id}`))
     },
-    answers(404),
+    [404],
   ],
 })

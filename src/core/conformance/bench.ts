@@ -5,14 +5,19 @@ import { checkContext, contractsOf, type QuestionContext, type Trust } from '#cl
 import type { Chain, Ed25519, Hex, Signer } from '#ports'
 import { UsageError } from '#protocol/errors'
 import { once } from '#protocol/once'
-import { priceOf } from '#protocol/proposal'
+import { priceOf, type Terms, toBatchItem, toSingle } from '#protocol/proposal'
 import type { Address, OutcomeKey } from '#protocol/schema'
 import { toHex } from '#protocol/witness'
-import { version } from '#protocol/words'
-import { createAdmissions } from './admissions.js'
-import { type Probe, routes } from './probe.js'
+import { at, is, NotSeen } from './answer.js'
+import { type Batch, type Probe, routes } from './probe.js'
 import { readContext } from './readers.js'
-import { at, came, is, NotSeen, resultsIn, type Tier } from './rule.js'
+
+/**
+ * What a check may do. `read`: nothing that could be admitted. `admit`: signs, but only what cannot
+ * execute. `execute`: a proposal that goes on chain. `overrun`: spends more than the budget, and
+ * waits it out.
+ */
+export type Tier = 'read' | 'admit' | 'execute' | 'overrun'
 
 export interface Bet {
   readonly context: QuestionContext
@@ -49,8 +54,7 @@ export interface BenchParts {
   readonly onNote?: (text: string) => void
 }
 
-export type BareBench = BenchParts & ReturnType<typeof bareBench>
-export type Bench = BareBench & { readonly admissions: ReturnType<typeof createAdmissions> }
+export type BareBench = ReturnType<typeof bareBench>
 
 export type Body = Record<string, unknown> & { permit: Record<string, unknown> }
 
@@ -61,26 +65,24 @@ export type Body = Record<string, unknown> & { permit: Record<string, unknown> }
 export const lifeSeconds = 900n
 
 /** Puts the parts together; nothing is sent yet. */
-export function createBench(parts: BenchParts): Bench {
-  const bench = { ...parts, ...bareBench(parts) }
-  return { ...bench, admissions: createAdmissions(bench) }
-}
-
-function bareBench({ ports, journal, probe, trust, wallets, questions }: BenchParts) {
+export function bareBench(parts: BenchParts) {
+  const { ports, journal, probe, trust, wallets, questions } = parts
+  const { send } = probe
   const randomHex = (bytes: number): Hex => toHex(ports.random.bytes(bytes))
-  const signature = () => `${randomHex(64)}1b`
   const stranger: Address = randomHex(20)
   const proposer = wallets[0]?.address ?? stranger
   const nowSeconds = () => BigInt(Math.floor(ports.clock.nowMs() / 1_000))
 
+  const batch = (name: Batch, list: readonly unknown[], wrong?: string) =>
+    send(routes.batch(name, list), wrong)
   const contexts = once(async () => {
     if (questions.length === 0) throw new NotSeen('no question was given: add --question <id|slug>')
     const identifiers = questions.map(({ questionId }) => questionId)
-    return probe.send(routes.batch('contexts', identifiers))
+    return batch('contexts', identifiers)
   })
 
   const open = once(async () => {
-    const actual = resultsIn((await contexts()).json).map((one) => at(one, 'signing_data'))
+    const actual = (await contexts()).results.map((one) => at(one, 'signing_data'))
     return questions.flatMap(({ questionId, slug }) => {
       const read = readContext(actual.find((one) => at(one, 'question_id') === questionId))
       if (is.text(read)) return []
@@ -92,32 +94,35 @@ function bareBench({ ports, journal, probe, trust, wallets, questions }: BenchPa
   const context = async () => {
     const [first] = await open()
     if (first !== undefined) return first
-    const answered = came(await contexts())
     throw new NotSeen(
-      `none of the questions is open and as pinned (the call for their contexts was answered ${answered})`,
+      `none of the questions is open and as pinned (the call for their contexts was answered ${(await contexts()).came})`,
     )
   }
 
-  async function unusable(): Promise<string | undefined> {
-    if (questions.length === 0) return undefined
-    try {
-      await context()
-      return undefined
-    } catch (error) {
+  const unusable = async (): Promise<string | undefined> => {
+    const why = (error: unknown) => {
       if (error instanceof NotSeen) return error.message
       throw error
     }
+    return questions.length === 0 ? undefined : context().then(() => undefined, why)
   }
 
-  const proposal = async (): Promise<Body> => {
+  /** Of the first wallet and question; the signature authorizes nothing. */
+  const terms = async (): Promise<Terms & { signature: Hex }> => {
     const first = await context()
-    const permit = {
+    return {
+      proposer,
+      price: priceOf[outcomeFor(first)],
       amount: first.bond.required_bond,
       nonce: String(journal.nextNonce()),
       deadline: String(nowSeconds() + lifeSeconds),
+      signature: `${randomHex(64)}1b`,
     }
-    const outcome = outcomeFor(first)
-    return { version: { ...version }, proposer, outcome, max_payment: '0', permit }
+  }
+  const unsigned = async (): Promise<Body> => ({ ...toSingle(await terms()) })
+  const proposal = async (): Promise<Body> => {
+    const { signature: _signature, ...body } = await unsigned()
+    return body
   }
 
   /** More than the bond, so that a gateway which puts its own figure there is seen to. */
@@ -126,11 +131,15 @@ function bareBench({ ports, journal, probe, trust, wallets, questions }: BenchPa
     const amount = String(BigInt(String(body.permit.amount)) + 1n)
     return { ...body, permit: { ...body.permit, amount } }
   })
+  const ask = (route: 'prepare' | 'submit') => async (body: unknown, wrong?: string) =>
+    send(routes[route]((await context()).question_id, body), wrong)
 
   return {
+    ...parts,
     stranger,
-    proposer,
     nowSeconds,
+    send,
+    batch,
     contexts,
     open,
     context,
@@ -139,25 +148,29 @@ function bareBench({ ports, journal, probe, trust, wallets, questions }: BenchPa
     hasContext: async () => questions.length > 0 && (await unusable()) === undefined,
     proposal,
     signingBody,
-    unsigned: async (): Promise<Body> => ({ ...(await proposal()), signature: signature() }),
-    async unsignedItem(clientRef?: string): Promise<Body> {
-      const { question_id: identifier } = await context()
-      const { permit, outcome } = await proposal()
-      return {
-        identifier,
-        ...(clientRef !== undefined && { client_ref: clientRef }),
-        proposer,
-        proposed_price: priceOf[outcome as OutcomeKey],
-        max_payment: '0',
-        permit: { ...permit, deadline: Number(permit.deadline) },
-        signature: signature(),
-      }
-    },
-    signingData: once(async () => {
-      const { question_id } = await context()
-      return probe.send(routes.prepare(question_id, await signingBody()))
+    unsigned,
+    unsignedItem: async (clientRef?: string): Promise<Body> => ({
+      ...toBatchItem((await context()).question_id, await terms(), clientRef),
     }),
+    submit: ask('submit'),
+    /** Sends the body of a preparation with changes to it. */
+    async prepare(changes: unknown, wrong?: string, headers?: Record<string, string>) {
+      const { question_id } = await context()
+      const call = routes.prepare(question_id, changed(await proposal(), changes))
+      return send({ ...call, ...(headers && { headers }) }, wrong)
+    },
+    signingData: once(async () => ask('prepare')(await signingBody())),
   }
+}
+
+/** Members of a body: another value, `undefined` for none, or what is made of the text there was. */
+export type BodyChange = { readonly [field: string]: unknown } | ((body: Body) => unknown)
+
+export function changed(value: unknown, change: unknown): unknown {
+  if (typeof change === 'function') return change(is.structure(value) ? value : String(value))
+  if (!is.structure(change)) return change
+  const members = Object.entries(change).map(([name, one]) => [name, changed(at(value, name), one)])
+  return { ...(is.structure(value) && value), ...Object.fromEntries(members) }
 }
 
 /** The outcome that is proposed on a question: p2, or p1 where p2 is not allowed. */
@@ -167,7 +180,7 @@ export const outcomeFor = ({ price }: QuestionContext): OutcomeKey =>
     : 'p1'
 
 /** The round of a question on our chain, where there is one. */
-export async function chainRound({ chain, trust }: BenchParts, questionId: Hex) {
+export async function chainRound({ chain, trust }: BareBench, questionId: Hex) {
   if (chain === undefined) return undefined
   const { createRoundReader } = await import('#chain/questions')
   return createRoundReader(chain, contractsOf(trust)).read(questionId)

@@ -2,19 +2,10 @@
 
 import { maxRetryAfterMs, rateLimitOf } from '#client/gateway/answer'
 import { once } from '#protocol/once'
-import type { Bench } from './bench.js'
+import type { Bench } from './admissions.js'
+import { Fault, NotSeen, type Seen } from './answer.js'
 import { type Probe, type ProbeCall, retryMs, routes, untilServed } from './probe.js'
-import {
-  at,
-  came,
-  expectAll,
-  expectStatus,
-  Fault,
-  NotSeen,
-  resultsIn,
-  rulesOf,
-  type Seen,
-} from './rule.js'
+import { rulesOf } from './rule.js'
 
 const itemsInCall = 100
 /** Twenty calls are twice the default global budget. */
@@ -62,9 +53,9 @@ const oneNow = (bench: Bench, isOver = true) =>
   sendNow(bench, routes.eligibility(bench.stranger), isOver)
 
 async function spend(bench: Bench): Promise<Overrun> {
-  const { isLocal, probe, ports, stranger } = bench
+  const { isLocal, ports, stranger } = bench
   if (isLocal === true) throw new NotSeen('nothing is charged in process')
-  let left = leftIn(await probe.send(routes.eligibility(stranger)))
+  let left = leftIn(await bench.send(routes.eligibility(stranger)))
   let letThrough: Seen | undefined
   let windowsEnded = 0
   for (let call = 0; call < callsAtMost; call++) {
@@ -74,9 +65,8 @@ async function spend(bench: Bench): Promise<Overrun> {
     const isOver = left !== undefined && left < count
     const ids = Array.from({ length: count }, () => ports.random.uuid())
     const seen = await sendNow(bench, routes.batch('statuses', ids), isOver, `${count} items`)
-    if (seen.status !== 200 || resultsIn(seen.json).length !== count) {
-      if (call === 0 && seen.status !== 429)
-        throw new NotSeen(`${seen.sent} was answered ${came(seen)}`)
+    if (seen.status !== 200 || seen.results.length !== count) {
+      if (call === 0 && seen.status !== 429) throw seen.unanswered()
       const after = await oneNow(bench)
       const rest = leftIn(after)
       // More is left than before the refusal: the window has ended between the two calls, which
@@ -127,9 +117,9 @@ async function overrunIfRefused(bench: Bench): Promise<Overrun> {
 }
 
 const refusal = (seen: Seen): string => {
-  expectStatus(seen, 429)
-  expectAll(seen, { 'the refusal has per-item results': at(seen.json, 'results') === undefined })
-  return came(seen)
+  const actual = seen.expect(429)
+  seen.holds({ 'the refusal has per-item results': seen.at('results') === undefined })
+  return actual
 }
 
 export const budgetRules = rulesOf('overrun', {
@@ -148,7 +138,7 @@ export const budgetRules = rulesOf('overrun', {
         )
       if (letThrough === undefined) return 'refused'
       const sent = `sent ${letThrough.sent}, more than the rate limit had left`
-      throw new Fault(`${sent}; got ${came(letThrough)}`)
+      throw new Fault(`${sent}; got ${letThrough.came}`)
     },
   ],
   '8-submission-refused': [
@@ -165,9 +155,9 @@ export const budgetRules = rulesOf('overrun', {
     async (bench) => {
       const { refused, waitMs } = await overrunIfRefused(bench)
       // What words the detail uses is left open; a delay has a number.
-      const isTold = waitMs !== undefined || /\d/.test(String(at(refused.json, 'error.detail')))
+      const isTold = waitMs !== undefined || /\d/.test(String(refused.at('error.detail')))
       const fault = `got ${refused.status} without Retry-After and without a delay in the detail`
-      expectAll(refused, { [fault]: isTold })
+      refused.holds({ [fault]: isTold })
       return waitMs === undefined ? 'in words of its own' : `${waitMs / 1_000} s`
     },
   ],
@@ -178,7 +168,7 @@ export const budgetRules = rulesOf('overrun', {
       if (hadRoom === false) throw new NotSeen('no items were left before the refusal')
       // Without a word of what was left the refusal may have come right at its end.
       const sent = `${after.sent} right after a refused call that left room for it`
-      return expectStatus({ ...after, sent }, 429)
+      return after.as({ sent }).expect(429)
     },
   ],
   '8-window-reopens': [
@@ -196,7 +186,7 @@ export const budgetRules = rulesOf('overrun', {
       await clock.sleep(delayMs, bench.signal)
       const seen = await oneNow(bench, false)
       const sent = `${seen.sent} ${Math.ceil(delayMs / 1_000)} s after the refusal`
-      return expectStatus({ ...seen, sent }, 200)
+      return seen.as({ sent }).expect(200)
     },
   ],
 })

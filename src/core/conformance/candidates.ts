@@ -7,62 +7,52 @@ import type { Form } from '#client/journal/records'
 import type { QuestionContext } from '#client/trust/trust'
 import { outcomeOf, priceOf } from '#protocol/proposal'
 import {
+  type Bench,
   candidateIn,
   hasEnded,
   leastRaw,
-  otherPrice,
+  type Pair,
   type ProbeTerms,
-  type SentProbe,
+  rivalTo,
 } from './admissions.js'
-import { type Bench, type Body, chainRound } from './bench.js'
-import { changed } from './bodies.js'
-import { routes } from './probe.js'
 import {
-  about,
   acknowledgement,
-  answers,
   at,
-  came,
-  type Expect,
-  expectAll,
-  expectMembers,
-  expectStatus,
   Fault,
-  given,
-  has,
-  hasLongHex,
-  hasVersion,
   is,
   malformed,
   member,
   memberOf,
   NotSeen,
   notServed,
-  type ProbeExchange,
-  type Run,
-  resultsIn,
-  rulesOf,
   type Seen,
   sameInstant,
   statusMembers,
   timeMs,
-  wrongly,
+} from './answer.js'
+import { chainRound, changed } from './bench.js'
+import { routes } from './probe.js'
+import {
+  about,
+  type Expect,
+  has,
+  hasVersion,
+  type ProbeExchange,
+  type Run,
+  rulesOf,
 } from './rule.js'
 
 /** The first submission and the candidate that came of it; NotSeen where none did. */
-async function admitted(
-  bench: Bench,
-): Promise<SentProbe & { readonly id: string; readonly questionId: string }> {
-  const first = await bench.admissions.first()
-  const id = candidateIn(first.seen.json, first.seen.sent)
-  return { ...first, id, questionId: first.pair.context.question_id }
+async function admitted({ admissions }: Bench) {
+  const first = await admissions.first()
+  return { ...first, id: candidateIn(first.seen) }
 }
 
 /** What a form's refusal of one authorization came to: an item's own, or the whole call's. */
 function refusalOf(seen: Seen, wrong: string): Seen {
-  const json = at(seen.json, 'results.0')
-  const status = at(json, 'status_code')
-  return wrongly(typeof status === 'number' ? { ...seen, status, json } : seen, wrong)
+  const [status] = seen.codes
+  const own = typeof status === 'number' ? { status, json: seen.at('results.0') } : {}
+  return seen.as(own).with(wrong)
 }
 
 const isBonded = ({ bond }: QuestionContext) => BigInt(bond.required_bond) > leastRaw
@@ -78,15 +68,16 @@ const refused =
     if (!(await bench.open()).some(fits))
       throw new NotSeen(`no given question makes this wrong: ${wrong}`)
     const own = typeof terms === 'function' ? terms(bench) : terms
-    const seen = refusalOf(await bench.admissions.sendWrong(own, fits), wrong)
-    return expectStatus(seen, ...malformed)
+    const { seen } = await bench.admissions.sendWrong(own, fits)
+    return refusalOf(seen, wrong).expect(...malformed)
   }
 
 /** A minute less than the five that are asked for, so that clocks may differ. */
-const soon =
-  (form: Form) =>
-  (bench: Bench): ProbeTerms => ({ form, deadlineSeconds: bench.nowSeconds() + 240n })
-const isSoon = 'a deadline four minutes ahead'
+const soon = (form: Form) =>
+  refused(
+    ({ nowSeconds }) => ({ form, deadlineSeconds: nowSeconds() + 240n }),
+    'a deadline four minutes ahead',
+  )
 
 /**
  * One raw unit, whatever the gateway says the bond is. Fault where that is admitted: it can be
@@ -97,47 +88,42 @@ const tooLittle =
   async (bench) => {
     if (!(await bench.open()).some(isBonded))
       throw new NotSeen('no question has a bond of more than one raw unit')
-    const { admissions } = bench
-    const { journalId, ...sent } = await admissions.sendWrong(
-      { amountRaw: leastRaw, form },
-      isBonded,
-    )
-    const seen = refusalOf(sent, 'an amount of one raw unit, which is below the bond')
+    const terms = { amountRaw: leastRaw, form }
+    const sent = await bench.admissions.sendWrong(terms, isBonded)
+    const seen = refusalOf(sent.seen, 'an amount of one raw unit, which is below the bond')
     const isAdmitted = seen.status >= 200 && seen.status < 300
-    const cancel = `it was admitted and may execute; revoke it with \`proposer revoke ${journalId}\``
-    expectAll(seen, { [`got ${came(seen)}: ${cancel}`]: !isAdmitted })
+    const cancel = `it was admitted and may execute; revoke it with \`proposer revoke ${sent.journalId}\``
+    seen.holds({ [`got ${seen.came}: ${cancel}`]: !isAdmitted })
     return seen
   }
 
-type Answered = readonly [ProbeExchange, ...Expect[]]
+type Answered = readonly [ProbeExchange, ...(Expect | readonly number[])[]]
 /**
  * One unit below the bond too, but only where the chain says what the bond is, and a bond may be
  * spent (R21). The contract takes no less than the bond, so that nothing of it executes.
  */
 const bondMinimum = (form: Form): Answered => [
   tooLittle(form),
-  answers(...malformed),
-  async (_json, bench, seen) => {
+  malformed,
+  async (seen, bench) => {
     const context = (await bench.open()).find(isBonded)
     const round = bench.may.execute && context && (await chainRound(bench, context.question_id))
-    if (!round || round.totalBondRaw < 2n) return came(seen)
+    if (!round || round.totalBondRaw < 2n) return seen.came
     const terms = { amountRaw: round.totalBondRaw - 1n, form }
-    const sent = await bench.admissions.sendWrong(
+    const close = await bench.admissions.sendWrong(
       terms,
       ({ question_id }) => question_id === context?.question_id,
     )
-    const close = refusalOf(sent, 'an amount of one raw unit below the bond')
-    return expectStatus(close, ...malformed)
+    return refusalOf(close.seen, 'an amount of one raw unit below the bond').expect(...malformed)
   },
 ]
 
 const bondCode = (form: Form): Answered => [
   tooLittle(form),
-  (json, _bench, seen) => {
-    const code = at(json, 'error.code')
-    const isCode = code === 'permit_amount_below_required_bond'
-    expectAll(given(seen, ...malformed), { [`got ${came(seen)}`]: isCode })
-    return came(seen)
+  (seen) => {
+    const isCode = seen.at('error.code') === 'permit_amount_below_required_bond'
+    seen.given(...malformed).holds({ [`got ${seen.came}`]: isCode })
+    return seen.came
   },
 ]
 
@@ -145,7 +131,7 @@ const bondCode = (form: Form): Answered => [
  * The path that an acknowledgement of this candidate may give, without its first slash; the spec
  * shows no other.
  */
-function isStatusUrl(url: unknown, { pair, id }: { pair: SentProbe['pair']; id: string }): boolean {
+function isStatusUrl(url: unknown, { pair, id }: { readonly pair: Pair; readonly id: string }) {
   if (!is.text(url) || /^[a-z][a-z0-9+.-]*:|^\/\//i.test(url)) return false
   const { question_id, slug = question_id } = pair.context
   return [question_id, slug].some((identifier) => {
@@ -175,11 +161,11 @@ export const refusalRules = rulesOf('admit', {
   '7-batch-bond-code': [`${coded} (batch form)`, ...bondCode('batch')],
   '2.1-deadline-minimum': [
     'permit.deadline is at least five minutes beyond admission',
-    refused(soon('single'), isSoon),
+    soon('single'),
   ],
   '2.7-deadline-minimum': [
     "an item's permit.deadline is at least five minutes beyond admission",
-    refused(soon('batch'), isSoon),
+    soon('batch'),
   ],
   '2.1-outcome-allowed': [
     'outcome must be allowed for this request',
@@ -195,10 +181,9 @@ export const refusalRules = rulesOf('admit', {
   ],
   '5-stranger': [
     'an ineligible wallet gives 403, whatever it signs',
-    async ({ admissions }) => {
-      const seen = await admissions.sendStrange()
-      return expectStatus(wrongly(seen, 'a valid signature of a wallet on no list'), 403)
-    },
+    async ({ admissions }) =>
+      (await admissions.sendStrange()).with('a valid signature of a wallet on no list'),
+    [403],
   ],
   /**
    * Before an execution is waited for: its candidate is the one that stays active. A first payload
@@ -208,21 +193,18 @@ export const refusalRules = rulesOf('admit', {
     '409: a conflicting active payload prevents admission',
     async ({ admissions, may }) => {
       const first = await (may.execute ? admissions.executable() : admissions.first())
-      const { authorization, pair, seen } = first
-      const id = candidateIn(seen.json, seen.sent)
-      const changes = { price: otherPrice(authorization), supersede: authorization.id }
-      const rival = await admissions.sign(pair, changes)
+      const id = candidateIn(first.seen)
+      const rival = await admissions.sign(first.pair, rivalTo(first.authorization))
       // Active again, where it had failed (§7 rule 2: the same payload may be sent again).
-      if (!may.execute) await admissions.send(authorization)
+      if (!may.execute) await admissions.send(first.authorization)
       const second = await admissions.send(rival)
-      if (second.status === 409) return came(second)
-      const now = (await admissions.status(pair.context.question_id, id)).json
-      if (hasEnded(now))
+      if (second.status === 409) return second.came
+      if (hasEnded(await admissions.status(first.questionId, id)))
         throw new NotSeen(
           'the first payload failed before its rival was sent; use --allow-execution for one that does not fail',
         )
       const sent = `sent ${second.sent} with another signed price and nonce`
-      throw new Fault(`${sent}; got ${came(second)}, expected 409 while the first is active`)
+      throw new Fault(`${sent}; got ${second.came}, expected 409 while the first is active`)
     },
   ],
 })
@@ -231,14 +213,14 @@ export const submissionRules = rulesOf('admit', {
   '4.1.3-new': [
     '202: a new candidate was durably accepted, whatever was prepared before',
     async ({ admissions }) => (await admissions.first()).seen,
-    answers(202),
+    [202],
     3,
   ],
   '2.5-acknowledgement': [
     'an acknowledgement has candidate_id (UUID), status, received_at and status_url',
     async ({ admissions }) => {
       const { seen } = await admissions.first()
-      if (seen.status >= 300) throw new NotSeen(`${seen.sent} was answered ${came(seen)}`)
+      if (seen.status >= 300) throw seen.unanswered()
       return seen
     },
     has(acknowledgement),
@@ -247,8 +229,8 @@ export const submissionRules = rulesOf('admit', {
     '2.5-status-url': [
       'status_url is relative, and the path of the status',
       'a path',
-      async (json, bench) => ({
-        [wrongUrl]: isStatusUrl(at(json, 'status_url'), await admitted(bench)),
+      async (seen, bench) => ({
+        [wrongUrl]: isStatusUrl(seen.at('status_url'), await admitted(bench)),
       }),
     ],
     '9-acknowledgement-version': ['an acknowledgement carries the version', hasVersion],
@@ -256,34 +238,32 @@ export const submissionRules = rulesOf('admit', {
   '4.1.3-replay': [
     '200: an exact replay in the round returns the existing candidate',
     async (bench) => {
-      const first = await admitted(bench)
-      const again = await bench.admissions.send(first.authorization)
-      const seen = wrongly(again, 'the very same bytes again')
-      expectStatus(seen, 200)
-      expectMembers(seen, acknowledgement)
-      await hasVersion(seen.json, bench, seen)
-      const received = at(first.seen.json, 'received_at')
-      expectAll(seen, {
-        'got another candidate': at(seen.json, 'candidate_id') === first.id,
-        [wrongUrl]: isStatusUrl(at(seen.json, 'status_url'), first),
-        'received_at differs from the first response': sameInstant(
-          at(seen.json, 'received_at'),
-          received,
-        ),
-      })
-      return '200, the same candidate'
+      const { authorization } = await admitted(bench)
+      return (await bench.admissions.send(authorization)).with('the very same bytes again')
     },
+    [200],
+    has(acknowledgement),
+    hasVersion,
+    async (again, bench) => {
+      const first = await admitted(bench)
+      return {
+        'got another candidate': again.at('candidate_id') === first.id,
+        [wrongUrl]: isStatusUrl(again.at('status_url'), first),
+        'received_at differs from the first response': sameReceipt(again, first.seen),
+      }
+    },
+    '200, the same candidate',
   ],
   '4.1.3-witness-rebuilt': [
     'the witness is reconstructed from the body, and only the exact payload is a replay',
     async (bench) => {
       const { authorization, questionId } = await admitted(bench)
-      const body: Body = JSON.parse(authorization.signed.body)
+      const body: unknown = JSON.parse(authorization.signed.body)
       for (const [wrong, change] of Object.entries(tampered)) {
         const call = routes.submit(questionId, changed(body, change))
         // Signature or conflict: which is examined first is left open.
-        const seen = await bench.probe.send(call, `${wrong} under the signature of the first`)
-        expectStatus(seen, 403, 409)
+        const seen = await bench.send(call, `${wrong} under the signature of the first`)
+        seen.expect(403, 409)
       }
       return '403 or 409'
     },
@@ -291,28 +271,31 @@ export const submissionRules = rulesOf('admit', {
   ],
 })
 
+const sameReceipt = (...seen: readonly [Seen, Seen]) => {
+  const [one, other] = seen.map((each) => each.at('received_at'))
+  return sameInstant(one, other)
+}
+
 const status: ProbeExchange = async (bench) => {
   const { id, questionId } = await admitted(bench)
-  return given(await bench.admissions.status(questionId, id), 200)
+  return (await bench.admissions.status(questionId, id)).given(200)
 }
 
 const candidatePath = 'results.0.candidate'
 const batchedStatus: ProbeExchange = async (bench) => {
   const { id } = await admitted(bench)
-  const seen = given(await bench.probe.send(routes.batch('statuses', [id])), 200)
-  const result = at(seen.json, 'results.0')
-  const code = at(result, 'status_code')
-  const again = at(result, 'candidate.candidate_id')
-  expectAll(seen, {
-    [`got item ${String(code)}, expected 200`]: code === 200,
-    'candidate_id is missing or different': at(result, 'candidate_id') === id,
+  const seen = (await bench.batch('statuses', [id])).given(200)
+  const again = seen.at(`${candidatePath}.candidate_id`)
+  seen.holds({
+    [`got item ${String(seen.codes[0])}, expected 200`]: seen.codes[0] === 200,
+    'candidate_id is missing or different': seen.at('results.0.candidate_id') === id,
     'the candidate has another candidate_id': !is.given(again) || again === id,
   })
   return seen
 }
 
-const hasNoSecret: Expect = (_json, _bench, seen) => ({
-  'the status holds hex longer than a hash: a signature or executable data': !hasLongHex(seen),
+const hasNoSecret: Expect = ({ hasLongHex }) => ({
+  'the status holds hex longer than a hash: a signature or executable data': !hasLongHex,
 })
 const noSecret = 'no hex longer than a hash'
 
@@ -324,27 +307,27 @@ export const statusRules = rulesOf('admit', {
     '2.6-status-fields': [
       'status has identity, outcome, price, times, status, submission and failure',
       has(statusMembers),
-      async (json, bench) => {
+      async (seen, bench) => {
         const { id, questionId, authorization, seen: first } = await admitted(bench)
         const { price, proposer } = authorization.signed.terms
-        const [name, received] = member(json, /recei/) ?? []
-        const [question, told] = [at(json, 'question_id'), at(json, 'proposer')]
+        const [name, received] = member(seen.json, /recei/) ?? []
+        const [question, told] = [seen.at('question_id'), seen.at('proposer')]
         for (const field of ['validated_at', 'selected_at'].filter(
-          (one) => !is.there(at(json, one)),
+          (one) => !is.there(seen.at(one)),
         ))
           bench.onNote?.(
             `${field} is absent until it is reached, or has another name; §2.6 leaves that open`,
           )
         return {
-          'the status does not name the candidate': names(json, id),
+          'the status does not name the candidate': names(seen.json, id),
           'question_id differs': question === undefined || question === questionId,
           'proposer is not the one that signed': !is.given(told) || told === proposer,
-          'outcome is missing, or not the signed one': at(json, 'outcome') === outcomeOf(price),
-          'price is missing, or not the signed decimal string': at(json, 'price') === price,
+          'outcome is missing, or not the signed one': seen.at('outcome') === outcomeOf(price),
+          'price is missing, or not the signed decimal string': seen.at('price') === price,
           'the time of receipt is missing or invalid': is.instant(received),
           [`${name} is not received_at of the acknowledgement`]: sameInstant(
             received,
-            at(first.json, 'received_at'),
+            first.at('received_at'),
           ),
         }
       },
@@ -364,8 +347,9 @@ export const statusRules = rulesOf('admit', {
       const other = (await bench.open()).find(({ question_id }) => question_id !== questionId)
       if (other === undefined) throw new NotSeen('another question is required: add --question')
       const seen = await bench.admissions.status(other.question_id, id)
-      return expectStatus(wrongly(seen, "another question's candidate"), 404)
+      return seen.with("another question's candidate")
     },
+    [404],
   ],
   '4.1.4-status-by-slug': [
     'the identifier of a status may be the slug',
@@ -373,20 +357,21 @@ export const statusRules = rulesOf('admit', {
       const { id, pair } = await admitted(bench)
       const { slug } = pair.context
       if (slug === undefined) throw new NotSeen('no slug is pinned for the question')
-      return expectStatus(await bench.admissions.status(slug, id), 200)
+      return bench.admissions.status(slug, id)
     },
+    [200],
   ],
   '1-candidate-uuid': [
     'candidate_id is a hyphenated UUID',
     async (bench) => {
       const { id, questionId } = await admitted(bench)
       const seen = await bench.admissions.status(questionId, id.replaceAll('-', ''))
-      return expectStatus(wrongly(seen, 'the hyphens left out'), ...notServed)
+      return seen.with('the hyphens left out')
     },
+    notServed,
   ],
   '2.6-failure': [
     'failure has stage, code, detail, retryable, can_resubmit and next_action',
-
     ended,
     has(
       {
@@ -402,8 +387,8 @@ export const statusRules = rulesOf('admit', {
     '2.7-batch-status-fields': [
       'a batch status has status, submission and failure',
       has(statusMembers, candidatePath),
-      (json) => ({
-        'a result has an error beside its candidate': !is.given(at(json, 'results.0.error')),
+      (seen) => ({
+        'a result has an error beside its candidate': !is.given(seen.at('results.0.error')),
       }),
     ],
     '2.6-batch-no-signature': [
@@ -414,34 +399,35 @@ export const statusRules = rulesOf('admit', {
   }),
   '4.2.6-siblings': [
     'an unknown candidate does not fail other look-ups',
-    async (bench) => {
+    async (bench) =>
+      bench.batch('statuses', [bench.ports.random.uuid(), (await admitted(bench)).id]),
+    [200],
+    async ({ results }, bench) => {
       const { id } = await admitted(bench)
-      const call = routes.batch('statuses', [bench.ports.random.uuid(), id])
-      const seen = await bench.probe.send(call)
-      expectStatus(seen, 200)
-      const found = resultsIn(seen.json).find((one) => at(one, 'candidate_id') === id)
-      expectAll(seen, {
+      const found = results.find((one) => at(one, 'candidate_id') === id)
+      return {
         'the known candidate was not answered 200 beside an unknown one':
           at(found, 'status_code') === 200,
-      })
-      return '200 beside 404'
+      }
     },
+    '200 beside 404',
     2,
   ],
   '4.2.7-no-next-action': [
     'batch status omits next_action; failure has only code and detail',
     async (bench) => {
-      if (!is.given(at((await ended(bench)).json, 'failure')))
-        throw new NotSeen('the candidate did not fail')
-      const seen = await batchedStatus(bench)
-      const failure = at(seen.json, `${candidatePath}.failure`)
+      if (is.given((await ended(bench)).at('failure'))) return batchedStatus(bench)
+      throw new NotSeen('the candidate did not fail')
+    },
+    (seen) => {
+      const failure = seen.at(`${candidatePath}.failure`)
       const actual = ['stage', 'retryable', 'can_resubmit', 'next_action'].filter((field) =>
         is.there(at(failure, field)),
       )
-      expectAll(seen, { [`failure has ${actual.join(', ')}`]: actual.length === 0 })
-      expectMembers(seen, { code: is.word, detail: is.text }, failure)
-      return 'code and detail'
+      return { [`failure has ${actual.join(', ')}`]: actual.length === 0 }
     },
+    has({ code: is.word, detail: is.text }, `${candidatePath}.failure`),
+    'code and detail',
   ],
 })
 
@@ -449,41 +435,38 @@ async function ended(bench: Bench): Promise<Seen> {
   const { id, questionId } = await admitted(bench)
   return bench.admissions.ended(questionId, id)
 }
-function failureCode(json: unknown): string {
-  return String(at(json, 'failure.code')).slice(0, 64)
+function failureCode(seen: Seen): string {
+  return String(seen.at('failure.code')).slice(0, 64)
 }
 
 export const unknownCandidateRules = rulesOf('read', {
   '4.1.4-unknown-candidate': [
     'an unknown candidate is 404',
-    async ({ context, probe, ports }) => {
+    async ({ context, send, ports }) => {
       const { question_id } = await context()
-      const call = routes.status(question_id, ports.random.uuid())
-      return probe.send(call, 'a random candidate id')
+      return send(routes.status(question_id, ports.random.uuid()), 'a random candidate id')
     },
-    answers(404),
+    [404],
   ],
 })
 
 const executable: ProbeExchange = async ({ admissions }) => (await admissions.executable()).seen
 async function executed({ admissions }: Bench): Promise<Seen> {
-  const { pair, seen } = await admissions.executable()
-  const id = candidateIn(seen.json, seen.sent)
-  const end = await admissions.ended(pair.context.question_id, id)
-  if (!is.given(at(end.json, 'failure'))) return end
-  throw new NotSeen(`the candidate failed: ${failureCode(end.json)}`)
+  const { questionId, seen } = await admissions.executable()
+  const end = await admissions.ended(questionId, candidateIn(seen))
+  if (!is.given(end.at('failure'))) return end
+  throw new NotSeen(`the candidate failed: ${failureCode(end)}`)
 }
 
 /** A block's time is not the gateway's clock. */
 const clockSkewMs = 60_000
 
 export const executionRules = rulesOf('execute', {
-  '4.1.3-unprepared': ['no preparation is required before a submission', executable, answers(202)],
+  '4.1.3-unprepared': ['no preparation is required before a submission', executable, [202]],
   '2.6-stages': [
     'receipt, validation and selection have their times, in this order',
-
     executed,
-    (json) => {
+    ({ json }) => {
       const times = [/recei/, /valid/, /select/].map((name) => timeMs(memberOf(json, name)))
       return {
         'an executed candidate lacks a timestamp': times.every(is.there),
@@ -498,17 +481,20 @@ export const executionRules = rulesOf('execute', {
   ...about(executed, {
     '2.6-submission': [
       'submission has status, transaction_hash and three times',
-      (_json, _bench, seen) => ({
-        'the status holds hex longer than a hash: executable data': !hasLongHex(seen),
+      ({ hasLongHex }) => ({
+        'the status holds hex longer than a hash: executable data': !hasLongHex,
       }),
-      has({ 'submission.status': is.word, 'submission.transaction_hash': is.hash }),
-      has({ failure: is.none }),
-      (json) => {
+      has({
+        'submission.status': is.word,
+        'submission.transaction_hash': is.hash,
+        failure: is.none,
+      }),
+      (seen) => {
         const stages = { submission: /^submi/, confirmation: /^confirm/, indexing: /^index/ }
-        let before = timeMs(memberOf(json, /select/)) ?? 0
+        let before = timeMs(memberOf(seen.json, /select/)) ?? 0
         return Object.fromEntries(
           Object.entries(stages).flatMap(([stage, name]) => {
-            const time = timeMs(memberOf(at(json, 'submission'), name))
+            const time = timeMs(memberOf(seen.at('submission'), name))
             const isAfter = Number(time) >= before - clockSkewMs
             before = Number(time)
             return [
@@ -518,59 +504,55 @@ export const executionRules = rulesOf('execute', {
           }),
         )
       },
-      (json) => String(at(json, 'submission.transaction_hash')),
+      (seen) => String(seen.at('submission.transaction_hash')),
     ],
     '6-event-index': [
       'submission.proposal_event_index is a JSON number',
-      (json) => ({
-        'proposal_event_index is not a JSON number': Number.isInteger(
-          at(json, 'submission.proposal_event_index'),
-        ),
-      }),
-      (json) => String(at(json, 'submission.proposal_event_index')),
+      (seen) => {
+        const index = seen.at('submission.proposal_event_index')
+        seen.holds({ 'proposal_event_index is not a JSON number': Number.isInteger(index) })
+        return String(index)
+      },
     ],
   }),
   '2.7-batch-executed': [
     'a batch status of an executed candidate has its submission, and null for failure',
     async (bench) => {
       await executed(bench)
-      const { json, sent } = await executable(bench)
-      const seen = await bench.probe.send(routes.batch('statuses', [candidateIn(json, sent)]))
-      expectStatus(seen, 200)
-      const members = { submission: is.given, failure: is.none }
-      expectMembers(seen, members, at(seen.json, candidatePath))
-      return 'submission, no failure'
+      return bench.batch('statuses', [candidateIn(await executable(bench))])
     },
+    [200],
+    has({ submission: is.given, failure: is.none }, candidatePath),
+    'submission, no failure',
   ],
   '3.2-replay-after-execution': [
     'a replay in the current round returns the existing candidate',
     async (bench) => {
-      const { authorization, seen: first } = await bench.admissions.executable()
       await executed(bench)
-      const seen = await bench.admissions.send(authorization)
-      expectStatus(seen, 200)
-      const [id, then] = [at(first.json, 'candidate_id'), at(first.json, 'received_at')]
-      expectAll(seen, {
-        'got another candidate': at(seen.json, 'candidate_id') === id,
-        'received_at differs': sameInstant(at(seen.json, 'received_at'), then),
-      })
-      return '200, the same candidate'
+      return bench.admissions.send((await bench.admissions.executable()).authorization)
     },
+    [200],
+    async (seen, bench) => {
+      const first = await executable(bench)
+      return {
+        'got another candidate': seen.at('candidate_id') === first.at('candidate_id'),
+        'received_at differs': sameReceipt(seen, first),
+      }
+    },
+    '200, the same candidate',
   ],
   '4.1.3-request-state': [
     '409: a request state prevents admission',
     async (bench) => {
-      const { pair, authorization } = await bench.admissions.executable()
+      const { pair, authorization, questionId } = await bench.admissions.executable()
       await executed(bench)
-      const view = await bench.journal.load()
       // The rival of the conflict check holds the question now, where it ran.
-      const holder =
-        view
-          .byQuestion(pair.context.question_id)
-          .findLast(({ supersededBy }) => supersededBy === undefined) ?? authorization
-      const changes = { price: otherPrice(authorization), supersede: holder.id }
-      const seen = await bench.admissions.send(await bench.admissions.sign(pair, changes))
-      return expectStatus(seen, 409)
+      const holder = (await bench.journal.load())
+        .byQuestion(questionId)
+        .findLast(({ supersededBy }) => supersededBy === undefined)
+      const rival = rivalTo(authorization, holder?.id)
+      return bench.admissions.send(await bench.admissions.sign(pair, rival))
     },
+    [409],
   ],
 })

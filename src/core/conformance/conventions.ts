@@ -1,29 +1,12 @@
 /** §1, eligibility, the errors of §7 that any caller can see, and receipts. */
 import { readKeySet } from '#client/gateway/gateway-client'
 import { judgeReceipt, type ReceiptKey, receiptDirectory } from '#protocol/receipt'
-import type { Bench } from './bench.js'
-import { type Noticed, routes } from './probe.js'
-import {
-  answers,
-  at,
-  came,
-  expectAll,
-  Fault,
-  given,
-  has,
-  hasVersion,
-  is,
-  malformed,
-  NotSeen,
-  notServed,
-  type ProbeExchange,
-  type Run,
-  refuses,
-  rulesOf,
-} from './rule.js'
+import type { Bench } from './admissions.js'
+import { Fault, is, malformed, NotSeen, notServed } from './answer.js'
+import { type Noticed, type ProbeCall, routes } from './probe.js'
+import { about, has, hasVersion, type ProbeExchange, type Run, refuses, rulesOf } from './rule.js'
 
-const eligibility: ProbeExchange = ({ probe, stranger }) => probe.send(routes.eligibility(stranger))
-const eligibilityGiven: ProbeExchange = async (bench) => given(await eligibility(bench), 200)
+const eligibility: ProbeExchange = ({ send, stranger }) => send(routes.eligibility(stranger))
 const anyStatuses = ({ ports }: Bench) => routes.batch('statuses', [ports.random.uuid()])
 const capitals = (hex: string) => `0x${hex.slice(2).toUpperCase()}`
 
@@ -36,7 +19,6 @@ const byPath = (change: (path: string) => string) => (bench: Bench) =>
 
 /** A malformed identifier names nothing on any route, although what it would mean is known. */
 async function notTaken(bench: Bench, identifier: string, wrong: string): Promise<string> {
-  const { probe } = bench
   const single = async () => [
     routes.prepare(identifier, await bench.proposal()),
     routes.submit(identifier, await bench.unsigned()),
@@ -44,11 +26,11 @@ async function notTaken(bench: Bench, identifier: string, wrong: string): Promis
   await refuses(notServed, wrong, single)(bench)
   const item = { ...(await bench.unsignedItem()), identifier }
   for (const call of [routes.batch('contexts', [identifier]), routes.batch('proposals', [item])]) {
-    const seen = await probe.send(call, wrong)
-    const status = seen.status === 200 ? at(seen.json, 'results.0.status_code') : seen.status
+    const seen = await bench.send(call, wrong)
+    const status = seen.status === 200 ? seen.codes[0] : seen.status
     const expected = `an item of ${String(status)}, expected ${notServed.join(' or ')}`
     const isRefused = notServed.some((one) => one === status)
-    expectAll(seen, { [`got ${came(seen)} with ${expected}`]: isRefused })
+    seen.holds({ [`got ${seen.came} with ${expected}`]: isRefused })
   }
   return 'names nothing'
 }
@@ -98,20 +80,16 @@ export const conventionRules = rulesOf('read', {
     'request bodies have Content-Type: application/json',
     async (bench) => {
       const hasContext = await bench.hasContext()
-      for (const [type, wrong] of [
-        ['text/plain', 'Content-Type: text/plain'],
-        ['', 'no Content-Type'],
-      ] as const) {
-        const labelled = async () => {
-          const calls = [anyStatuses(bench)]
-          // A body that nothing is wrong with but how it is labelled.
-          if (hasContext) {
-            const { question_id } = await bench.context()
-            calls.push(routes.prepare(question_id, await bench.proposal()))
-          }
-          return calls.map((call) => ({ ...call, headers: { 'content-type': type } }))
+      for (const type of ['text/plain', '']) {
+        const calls: ProbeCall[] = [anyStatuses(bench)]
+        // A body that nothing is wrong with but how it is labelled.
+        if (hasContext) {
+          const { question_id } = await bench.context()
+          calls.push(routes.prepare(question_id, await bench.proposal()))
         }
-        await refuses([400, 415, 422], wrong, labelled)(bench)
+        const wrong = type === '' ? 'no Content-Type' : `Content-Type: ${type}`
+        const labelled = calls.map((call) => ({ ...call, headers: { 'content-type': type } }))
+        await refuses([400, 415, 422], wrong, () => labelled)(bench)
       }
       return hasContext ? 'all routes' : 'the batch routes'
     },
@@ -132,10 +110,8 @@ export const conventionRules = rulesOf('read', {
   ],
   '1-lowercase-question-id': [
     'question ids are canonical lowercase',
-    async (bench) => {
-      const { question_id } = await bench.context()
-      return notTaken(bench, capitals(question_id), 'a question id in capitals')
-    },
+    async (bench) =>
+      notTaken(bench, capitals((await bench.context()).question_id), 'a question id in capitals'),
     4,
   ],
   '1-slug-characters': [
@@ -154,23 +130,23 @@ export const conventionRules = rulesOf('read', {
     async (bench) => {
       const { slug, question_id } = await bench.context()
       if (slug === undefined) throw new NotSeen('no slug is pinned for the first open question')
-      const seen = await bench.probe.send(routes.prepare(slug, await bench.proposal()))
-      expectAll(seen, {
+      const seen = await bench.send(routes.prepare(slug, await bench.proposal()))
+      seen.holds({
         'the slug is not known': seen.status !== 404,
         'the slug named another question than the pinned one':
-          seen.status !== 200 || at(seen.json, 'question_id') === question_id,
+          seen.status !== 200 || seen.at('question_id') === question_id,
       })
       // The signature authorizes nothing, but the question must be found.
       const submit = routes.submit(slug, await bench.unsigned())
-      const submitted = await bench.probe.send(submit, 'a random signature')
-      expectAll(submitted, { 'the slug is not known': submitted.status !== 404 })
+      const submitted = await bench.send(submit, 'a random signature')
+      submitted.holds({ 'the slug is not known': submitted.status !== 404 })
       return slug
     },
     2,
   ],
   '1-cors-explicit': [
     'browser origins need explicit CORS configuration',
-    async ({ probe, stranger }) => {
+    async ({ send, stranger }) => {
       const origin = 'https://conformance.invalid'
       const headers = {
         origin,
@@ -181,46 +157,44 @@ export const conventionRules = rulesOf('read', {
         { ...routes.eligibility(stranger), headers: { origin } },
         { method: 'OPTIONS', path: '/propose/batch', headers } as const,
       ]) {
-        const seen = await probe.send(call)
+        const seen = await send(call)
         const allowed = seen.headers.get('access-control-allow-origin')
         const how = allowed === '*' ? '*' : 'by name'
         const fault = `an origin that is not configured was allowed (${how})`
-        expectAll(seen, { [fault]: allowed !== '*' && allowed !== origin })
+        seen.holds({ [fault]: allowed !== '*' && allowed !== origin })
       }
       return 'no such origin is allowed'
     },
     2,
   ],
-  '2.3-eligibility-fields': [
-    'eligibility has canonical address and boolean eligible',
-
-    eligibilityGiven,
-    has({ address: is.address, eligible: is.flag }),
-    (json, { stranger }) => ({
-      'the answer is about another address': at(json, 'address') === stranger,
-    }),
-    'address and eligible',
-  ],
-  '9-eligibility-version': ['eligibility carries the version', eligibilityGiven, hasVersion],
+  ...about(async (bench) => (await eligibility(bench)).given(200), {
+    '2.3-eligibility-fields': [
+      'eligibility has canonical address and boolean eligible',
+      has({ address: is.address, eligible: is.flag }),
+      (seen, { stranger }) => ({
+        'the answer is about another address': seen.at('address') === stranger,
+      }),
+      'address and eligible',
+    ],
+    '9-eligibility-version': ['eligibility carries the version', hasVersion],
+  }),
   '4.1.1-unknown-wallet': [
     'an unknown wallet is answered 200 with eligible: false',
-
     eligibility,
-    answers(200),
-    (json) => ({ 'a random wallet is said to be eligible': at(json, 'eligible') !== true }),
+    [200],
+    (seen) => ({ 'a random wallet is said to be eligible': seen.at('eligible') !== true }),
     '200, not eligible',
   ],
   '4.1.1-eligible-wallet': [
     'an allowlisted wallet is answered 200 with eligible: true',
-
-    ({ probe, wallets: [wallet] }) => {
+    ({ send, wallets: [wallet] }) => {
       if (wallet === undefined) throw new NotSeen('no key of an eligible wallet was given')
-      return probe.send(routes.eligibility(wallet.address))
+      return send(routes.eligibility(wallet.address))
     },
-    answers(200),
-    (json, { wallets: [wallet] }) => ({
+    [200],
+    (seen, { wallets: [wallet] }) => ({
       [`the wallet that was given as eligible is not (${wallet?.address})`]:
-        at(json, 'eligible') === true,
+        seen.at('eligible') === true,
     }),
     '200, eligible',
   ],
@@ -272,11 +246,11 @@ export const closingRules = rulesOf('read', {
 })
 
 /** The listed keys. NotSeen where the gateway signs nothing: it need not. */
-async function listed({ probe }: Bench): Promise<readonly ReceiptKey[]> {
-  const seen = await probe.send({ ...routes.get(receiptDirectory), items: 0 })
+async function listed({ send }: Bench): Promise<readonly ReceiptKey[]> {
+  const seen = await send({ ...routes.get(receiptDirectory), items: 0 })
   if (seen.status !== 200) throw new NotSeen('this gateway lists no receipt keys')
   const keys = readKeySet(seen.json) ?? []
-  expectAll(seen, { 'the answer is no JWK set with Ed25519 keys': keys.length > 0 })
+  seen.holds({ 'the answer is no JWK set with Ed25519 keys': keys.length > 0 })
   return keys
 }
 
@@ -289,10 +263,10 @@ export const receiptRules = rulesOf('read', {
   'receipt-signature': [
     'a signed answer proves itself by a listed key (RFC 9421)',
     async (bench) => {
-      const { ports, ed25519, probe, stranger } = bench
+      const { ports, ed25519, stranger } = bench
       const keys = await listed(bench)
       const { method, path } = routes.eligibility(stranger)
-      const seen = await probe.send({ method, path })
+      const seen = await bench.send({ method, path })
       const { status, text: body } = seen
       const header = (name: string) => seen.headers.get(name) ?? undefined
       const signed = {
@@ -308,7 +282,7 @@ export const receiptRules = rulesOf('read', {
       )
       const isProven = verdict.result === 'proven'
       const why = isProven ? '' : verdict.detail
-      expectAll(seen, { [`its answer is not proven by a listed key: ${why}`]: isProven })
+      seen.holds({ [`its answer is not proven by a listed key: ${why}`]: isProven })
       return `${status}, proven`
     },
   ],

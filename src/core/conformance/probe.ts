@@ -8,7 +8,7 @@ import { maxRetryAfterMs, rateLimitOf, retryHintMs } from '#client/gateway/answe
 import { type Clock, type Fetch, TransportError } from '#ports'
 import { readCapped } from '#protocol/capped'
 import { UnavailableError } from '#protocol/errors'
-import { at, came, is, NotSeen, type Seen } from './rule.js'
+import { is, NotSeen, Seen } from './answer.js'
 
 export interface ProbeCall {
   readonly method: 'GET' | 'POST' | 'OPTIONS'
@@ -69,28 +69,37 @@ const tries = 10
 const shortestPauseMs = 1_000
 
 /** Milliseconds that a 429 or 503 asks for, by header or detail (§7). */
-export function retryMs({ headers, json }: Seen, clock: Pick<Clock, 'nowMs'>): number | undefined {
-  const detail = at(json, 'error.detail')
-  return retryHintMs(headers, is.text(detail) ? detail : '', clock)
+export function retryMs(seen: Seen, clock: Pick<Clock, 'nowMs'>): number | undefined {
+  const detail = seen.at('error.detail')
+  return retryHintMs(seen.headers, is.text(detail) ? detail : '', clock)
+}
+
+/** Asks until there is an answer; until then it is told how many milliseconds to wait. */
+export async function patiently(
+  { clock, signal }: Pick<ProbeParts, 'clock' | 'signal'>,
+  ask: (tried: number) => Promise<Seen | number>,
+): Promise<Seen> {
+  for (let tried = 1; ; tried++) {
+    const seen = await ask(tried)
+    if (typeof seen !== 'number') return seen
+    if (seen > 0) await clock.sleep(seen, signal)
+  }
 }
 
 /** Asks again after a 503, and after a 429, which is waited for by what asks. */
-export async function untilServed(
-  { clock, signal }: Pick<ProbeParts, 'clock' | 'signal'>,
+export const untilServed = (
+  parts: Pick<ProbeParts, 'clock' | 'signal'>,
   exchange: () => Promise<Seen>,
   isFinal: (seen: Seen, tried: number) => boolean = () => false,
   longestPauseMs = Number.POSITIVE_INFINITY,
-): Promise<Seen> {
-  for (let tried = 1; ; tried++) {
+): Promise<Seen> =>
+  patiently(parts, async (tried) => {
     const seen = await exchange()
     if ((seen.status !== 429 && seen.status !== 503) || isFinal(seen, tried)) return seen
-    const waitMs = retryMs(seen, clock) ?? 0
-    if (tried === tries || Math.min(waitMs, longestPauseMs) > maxRetryAfterMs)
-      throw new NotSeen(`${seen.sent} was answered ${came(seen)} ${tried} times`)
-    if (seen.status === 503)
-      await clock.sleep(Math.max(Math.min(waitMs, longestPauseMs), shortestPauseMs), signal)
-  }
-}
+    const waitMs = Math.min(retryMs(seen, parts.clock) ?? 0, longestPauseMs)
+    if (tried === tries || waitMs > maxRetryAfterMs) throw seen.unanswered(` ${tried} times`)
+    return seen.status === 503 ? Math.max(waitMs, shortestPauseMs) : 0
+  })
 
 /** A probe of one gateway. */
 export function createProbe({ fetch, base, clock, planner, signal }: ProbeParts) {
@@ -103,28 +112,29 @@ export function createProbe({ fetch, base, clock, planner, signal }: ProbeParts)
     const { status, headers } = response
     const text = await readCapped(response.body, capBytes)
     if (text === undefined) throw new NotSeen(`an answer is longer than ${capBytes} bytes`)
-    const seen: Seen = { sent, status, headers, text, json: parsed(headers, text) }
+    const seen = new Seen({ sent, status, headers, text, json: parsed(headers, text) })
     noticed.answers++
     if (headers.get('set-cookie') !== null) noticed.cookie ??= sent
     if (signaturesIn(init.body).some((hex) => text.toLowerCase().includes(hex)))
       noticed.signature ??= sent
     // Gateway bodies are not the application's own refusals (§7 rule 1).
     if (status >= 400 && seen.json !== undefined && !hasErrorBody(seen))
-      noticed.badError ??= `sent ${sent}; got ${came(seen)}`
+      noticed.badError ??= `sent ${sent}; got ${seen.came}`
     return seen
   }
 
   function overrun({ method, path, body, headers }: ProbeCall, wrong?: string): Promise<Seen> {
     const all = { accept: 'application/json', 'content-type': 'application/json', ...headers }
     const { 'content-type': type, ...unlabelled } = all
-    const sent = `${method} ${path}${wrong === undefined ? '' : ` with ${wrong}`}`
-    if (body === undefined) return exchange(base + path, { method, headers: unlabelled }, sent)
     const text = is.text(body) ? body : JSON.stringify(body)
     // `fetch` labels text by itself, bytes it does not.
     const init =
-      type === ''
-        ? { headers: unlabelled, body: new TextEncoder().encode(text) }
-        : { headers: all, body: text }
+      body === undefined
+        ? { headers: unlabelled }
+        : type === ''
+          ? { headers: unlabelled, body: new TextEncoder().encode(text) }
+          : { headers: all, body: text }
+    const sent = `${method} ${path}${wrong === undefined ? '' : ` with ${wrong}`}`
     return exchange(base + path, { method, ...init }, sent)
   }
 
@@ -192,9 +202,9 @@ function signaturesIn(body: unknown): readonly string[] {
   )
 }
 
-function hasErrorBody({ json }: Seen): boolean {
-  const errors = at(json, 'errors')
-  const isError = is.text(at(json, 'error.code')) && is.text(at(json, 'error.detail'))
+function hasErrorBody(seen: Seen): boolean {
+  const errors = seen.at('errors')
+  const isError = is.text(seen.at('error.code')) && is.text(seen.at('error.detail'))
   return isError && (errors === undefined || Array.isArray(errors))
 }
 

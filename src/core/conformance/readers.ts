@@ -2,7 +2,7 @@
 import { outcomeKeys } from '#protocol/proposal'
 import type { BatchSigningData } from '#protocol/schema'
 import { domainType, encodedTypes, primaryType, wireTypes } from '#protocol/witness'
-import { at, integer, is, listAt, memberOf } from './rule.js'
+import { at, integer, is, listAt, memberOf } from './answer.js'
 
 const witnessTypes = wireTypes(false)
 const ownTypes = { ...witnessTypes, ...domainType }

@@ -1,6 +1,8 @@
 import { UsageError } from '#protocol/errors'
+import type { Bench } from './admissions.js'
+import { Fault, NotSeen } from './answer.js'
 import { batchRules, batchSubmissionRules } from './batches.js'
-import type { Bench } from './bench.js'
+import type { Tier } from './bench.js'
 import { bodyRules } from './bodies.js'
 import { budgetRules } from './budgets.js'
 import {
@@ -12,7 +14,7 @@ import {
 } from './candidates.js'
 import { closingRules, conventionRules, receiptRules } from './conventions.js'
 import { routes, unreachable } from './probe.js'
-import { came, Fault, NotSeen, type Rule, type Tier } from './rule.js'
+import type { Rule } from './rule.js'
 import { contextRules, preparationRules } from './signing-data.js'
 
 /**
@@ -127,12 +129,12 @@ async function look(bench: Bench, { id, section, says, tier, run }: Rule): Promi
 }
 
 /** A proxy's error page, or nothing at all, says nothing of the gateway (§7 rule 1). */
-async function requireGateway({ probe, stranger }: Bench): Promise<void> {
+async function requireGateway({ send, stranger }: Bench): Promise<void> {
   let why: string
   try {
-    const seen = await probe.send(routes.eligibility(stranger))
+    const seen = await send(routes.eligibility(stranger))
     if (seen.json !== undefined && seen.status !== 502 && seen.status !== 504) return
-    why = `it answered ${came(seen)}`
+    why = `it answered ${seen.came}`
   } catch (error) {
     if (!(error instanceof NotSeen)) throw error
     why = error.message

@@ -7,7 +7,20 @@ import { ProposerError } from '#protocol/errors'
 import { outcomeKeys, outcomeOf, priceOf } from '#protocol/proposal'
 import type { OutcomeKey } from '#protocol/schema'
 import { primaryType, toHex, typedData } from '#protocol/witness'
-import { type Bench, type Body, chainRound, distrust, outcomeFor } from './bench.js'
+import type { Bench } from './admissions.js'
+import {
+  type AnswerFacts,
+  at,
+  eachFact,
+  integer,
+  is,
+  listAt,
+  malformed,
+  memberOf,
+  NotSeen,
+  type Seen,
+} from './answer.js'
+import { type Body, chainRound, distrust, outcomeFor } from './bench.js'
 import { refusing } from './bodies.js'
 import { routes } from './probe.js'
 import {
@@ -18,55 +31,19 @@ import {
   sameTypes,
   typesStatus,
 } from './readers.js'
-import {
-  type AnswerFacts,
-  about,
-  answers,
-  at,
-  came,
-  codesIn,
-  expectAll,
-  expectStatus,
-  given,
-  has,
-  hasVersion,
-  integer,
-  is,
-  listAt,
-  malformed,
-  memberOf,
-  NotSeen,
-  type ProbeExchange,
-  rulesOf,
-  type Seen,
-} from './rule.js'
+import { about, has, hasVersion, type ProbeExchange, rulesOf } from './rule.js'
 
-const prepared: ProbeExchange = async (bench) => given(await bench.signingData(), 200)
-
-/** Sends the body of a preparation with changes to it. */
-async function prepareChanged(
-  bench: Bench,
-  changes: Record<string, unknown> = {},
-  wrong?: string,
-  headers?: Record<string, string>,
-): Promise<Seen> {
-  const { question_id } = await bench.context()
-  const call = routes.prepare(question_id, { ...(await bench.proposal()), ...changes })
-  return bench.probe.send({ ...call, ...(headers && { headers }) }, wrong)
-}
-
-const preparePermit = async (bench: Bench, changes: Record<string, string>, wrong: string) =>
-  prepareChanged(bench, { permit: { ...(await bench.proposal()).permit, ...changes } }, wrong)
+const prepared: ProbeExchange = async (bench) => (await bench.signingData()).given(200)
 
 /** The total among the members of economics, which may have its parts too. */
-const totalBond = (json: unknown) =>
-  memberOf(at(json, 'economics'), /total.*bond/) ?? memberOf(at(json, 'economics'), /bond/)
-const maxAuthorization = (json: unknown) =>
-  memberOf(at(json, 'economics'), /max.*auth/) ?? memberOf(at(json, 'economics'), /auth/)
+const totalBond = (seen: Seen) =>
+  memberOf(seen.at('economics'), /total.*bond/) ?? memberOf(seen.at('economics'), /bond/)
+const maxAuthorization = (seen: Seen) =>
+  memberOf(seen.at('economics'), /max.*auth/) ?? memberOf(seen.at('economics'), /auth/)
 
 /** `proposal` has this outcome and its price, whatever its members are called. */
-function proposalFacts(json: unknown, outcome: OutcomeKey): AnswerFacts {
-  const actual = at(json, 'proposal')
+function proposalFacts(seen: Seen, outcome: OutcomeKey): AnswerFacts {
+  const actual = seen.at('proposal')
   return {
     'the outcome of proposal is missing or differs':
       is.structure(actual) && Object.values(actual).includes(outcome),
@@ -76,7 +53,6 @@ function proposalFacts(json: unknown, outcome: OutcomeKey): AnswerFacts {
 }
 
 const outcomeIn = (body: Body) => body.outcome as OutcomeKey
-const belowBond = 'permit_amount_below_required_bond'
 
 /** With keys in order and numbers as text, so that two objects can be compared by what they say. */
 function asText(value: unknown): string {
@@ -100,39 +76,38 @@ async function expectTypedData(bench: Bench, seen: Seen, body: Body): Promise<st
   const { request, witness } = hashedRound(bench.trust, context)
   const contracts = domainOf(contractsOf(bench.trust))
   const { domain, message } = typedData(contracts, request, context.bond.token, terms)
-  const actual = at(seen.json, 'typed_data')
-  expectAll(seen, {
-    'typed_data.domain.name is not Permit2': at(actual, 'domain.name') === domain.name,
-    'typed_data names another chain': integer(at(actual, 'domain.chainId')) === domain.chainId,
+  const actual = (path: string) => seen.at(`typed_data.${path}`)
+  seen.holds({
+    'typed_data.domain.name is not Permit2': actual('domain.name') === domain.name,
+    'typed_data names another chain': integer(actual('domain.chainId')) === domain.chainId,
     'typed_data names another Permit2':
-      at(actual, 'domain.verifyingContract') === domain.verifyingContract,
-    [`typed_data.primaryType is not ${primaryType}`]: at(actual, 'primaryType') === primaryType,
-    'typed_data.types are not those of §2.8': sameTypes(at(actual, 'types')),
+      actual('domain.verifyingContract') === domain.verifyingContract,
+    [`typed_data.primaryType is not ${primaryType}`]: actual('primaryType') === primaryType,
+    'typed_data.types are not those of §2.8': sameTypes(actual('types')),
     // How integers are written is another rule's.
     'typed_data.message does not match the context of the question':
-      asText(at(actual, 'message')) === asText(message),
+      asText(actual('message')) === asText(message),
   })
   return toHex(witness.digest(terms))
 }
 
 /** Both contracts are the pinned ones. */
 const contractFacts = (actual: unknown, trust: Trust): AnswerFacts =>
-  Object.fromEntries(
-    (['permit2', 'signed_proposer'] as const).map((name) => [
-      `contracts.${name} is not the pinned one`,
-      at(actual, name) === trust[name],
-    ]),
-  )
+  eachFact(['permit2', 'signed_proposer'] as const, (name) => [
+    `contracts.${name} is not the pinned one`,
+    at(actual, name) === trust[name],
+  ])
+
+const prepares = 'signing-data takes the body of a proposal'
 
 export const preparationRules = rulesOf('read', {
   '4.1-signing-data': [
     'signing-data takes the proposal without signature and answers 200',
-
     (bench) => bench.signingData(),
-    (_json, { wallets }, seen) => {
+    (seen, { wallets }) => {
       if (wallets.length === 0 && seen.status === 403)
         throw new NotSeen('no eligible wallet was given, and this gateway requires one')
-      return expectStatus(seen, 200)
+      return seen.expect(200)
     },
   ],
   ...about(prepared, {
@@ -151,132 +126,127 @@ export const preparationRules = rulesOf('read', {
         'typed_data.types': is.structure,
         'typed_data.message': is.structure,
       }),
-      async (json, bench) => ({
-        'question_id differs': at(json, 'question_id') === (await bench.context()).question_id,
+      async (seen, bench) => ({
+        'question_id differs': seen.at('question_id') === (await bench.context()).question_id,
       }),
     ],
     '2.4-request': [
       'request is the oracle request of the question, its ancillary data included',
       'as in the context',
-      async (json, bench) => {
+      async (seen, bench) => {
         const { request } = await bench.context()
         const own: Record<string, unknown> = { ...request, identifier: request.identifier.raw }
-        return Object.fromEntries(
-          Object.entries(requestFacts(at(json, 'request'))).map(([field, actual]) => [
-            `${field} of request is missing, or not that of the question's context`,
-            actual === own[field],
-          ]),
-        )
+        return eachFact(Object.entries(requestFacts(seen.at('request'))), ([field, actual]) => [
+          `${field} of request is missing, or not that of the question's context`,
+          actual === own[field],
+        ])
       },
     ],
     '2.4-proposal': [
       'proposal has the outcome that was asked for, and its price',
-      async (json, bench) => proposalFacts(json, outcomeIn(await bench.signingBody())),
-      async (_json, bench) => outcomeIn(await bench.signingBody()),
+      async (seen, bench) => proposalFacts(seen, outcomeIn(await bench.signingBody())),
+      async (_seen, bench) => outcomeIn(await bench.signingBody()),
     ],
     '9-signing-data-version': ['signing-data carries the version', hasVersion],
     '1-integers-as-text': [
       'Solidity integers are decimal strings in v1',
       'decimal strings',
-      (json) => {
-        const message = at(json, 'typed_data.message')
-        const actual: Record<string, unknown> = {
-          'the timestamp of request': memberOf(at(json, 'request'), /timestamp/),
-          'the price of proposal': memberOf(at(json, 'proposal'), /price/),
-          'the total bond in economics': totalBond(json),
-          'the maximum authorization in economics': maxAuthorization(json),
-          'permitted.amount of typed_data': at(message, 'permitted.amount'),
-        }
-        for (const { key, price } of outcomesIn(json))
-          actual[`the price of ${key} in outcomes`] = price
-        for (const name of ['nonce', 'deadline'])
-          actual[`${name} of typed_data`] = at(message, name)
-        for (const name of ['timestamp', 'proposedPrice', 'maxPayment'])
-          actual[`${name} of typed_data`] = at(message, `witness.${name}`)
+      (seen) => {
+        const message = (path: string, name = path.replace('witness.', '')) =>
+          [`${name} of typed_data`, seen.at(`typed_data.message.${path}`)] as const
+        const actual: readonly (readonly [string, unknown])[] = [
+          ['the timestamp of request', memberOf(seen.at('request'), /timestamp/)],
+          ['the price of proposal', memberOf(seen.at('proposal'), /price/)],
+          ['the total bond in economics', totalBond(seen)],
+          ['the maximum authorization in economics', maxAuthorization(seen)],
+          message('permitted.amount'),
+          ...outcomesIn(seen.json).map(
+            ({ key, price }) => [`the price of ${key} in outcomes`, price] as const,
+          ),
+          ...['nonce', 'deadline'].map((name) => message(name)),
+          ...['timestamp', 'proposedPrice', 'maxPayment'].map((name) => message(`witness.${name}`)),
+        ]
         // What is missing is another rule's.
-        return Object.fromEntries(
-          Object.entries(actual).map(([name, value]) => [
-            `${name} is not a decimal string`,
-            value === undefined || is.uint(value),
-          ]),
-        )
+        return eachFact(actual, ([name, value]) => [
+          `${name} is not a decimal string`,
+          value === undefined || is.uint(value),
+        ])
       },
     ],
     '2.4-chain-id-text': [
       'typed_data.domain.chainId is a decimal string',
-      (json, { trust }) => ({
+      (seen, { trust }) => ({
         'typed_data.domain.chainId is not the pinned chain as a decimal string':
-          at(json, 'typed_data.domain.chainId') === String(trust.chain_id),
+          seen.at('typed_data.domain.chainId') === String(trust.chain_id),
       }),
-      (json) => String(at(json, 'typed_data.domain.chainId')),
+      (seen) => String(seen.at('typed_data.domain.chainId')),
     ],
     '2.4-decimals-number': [
       'token.decimals is a JSON number',
       'a number',
-      (json) => {
-        const actual = Number.isInteger(at(json, 'token.decimals')) && at(json, 'token.decimals')
+      (seen) => {
+        const actual = seen.at('token.decimals')
         return {
           'token.decimals is not a JSON number that a token can have':
-            typeof actual === 'number' && actual >= 0 && actual < 256,
+            Number.isInteger(actual) && Number(actual) >= 0 && Number(actual) < 256,
         }
       },
     ],
     '2.4-token': [
       'token is the token of the bond, with its decimals',
-      async (json, bench) => ({
+      async (seen, bench) => ({
         'token.address is not the token of the bond':
-          at(json, 'token.address') === (await bench.context()).bond.token,
+          seen.at('token.address') === (await bench.context()).bond.token,
       }),
-      async (json, bench, seen) => {
+      async (seen, bench) => {
         if (bench.chain === undefined) return 'the token; its decimals need a node (--rpc-url)'
         const round = await chainRound(bench, (await bench.context()).question_id)
         const decimals = round?.token.decimals
-        const isSame = decimals === undefined || at(json, 'token.decimals') === decimals
-        expectAll(seen, { [`token.decimals is not ${decimals}, as the chain says`]: isSame })
+        const isSame = decimals === undefined || seen.at('token.decimals') === decimals
+        seen.holds({ [`token.decimals is not ${decimals}, as the chain says`]: isSame })
         return 'the token and its decimals'
       },
     ],
     '2.4-permit-preserved': [
       "permit holds the caller's terms, preserved",
       'amount, nonce, deadline',
-      async (json, bench) => {
+      async (seen, bench) => {
         const { permit } = await bench.signingBody()
-        return Object.fromEntries(
-          ['amount', 'nonce', 'deadline'].map((field) => [
-            `permit.${field} is not what was sent`,
-            at(json, `permit.${field}`) === permit[field],
-          ]),
-        )
+        return eachFact(['amount', 'nonce', 'deadline'], (field) => [
+          `permit.${field} is not what was sent`,
+          seen.at(`permit.${field}`) === permit[field],
+        ])
       },
     ],
     '2.4-contracts': [
       'contracts are Permit2 and SignedProposer',
       'as pinned',
-      (json, { trust }) => contractFacts(at(json, 'contracts'), trust),
+      (seen, { trust }) => contractFacts(seen.at('contracts'), trust),
     ],
   }),
   '2.4-total-bond': [
     'economics has the current total bond, which an amount must reach',
     prepared,
-    async (json, bench, seen) => {
+    async (seen, bench) => {
       const { required_bond } = (await bench.context()).bond
-      const actual = integer(totalBond(json))
-      expectAll(seen, {
+      const actual = integer(totalBond(seen))
+      seen.holds({
         'economics has no total bond': actual !== undefined,
         "the total bond is not bond.required_bond of the question's context":
           actual === required_bond,
       })
       // A gateway need not judge amounts here. One that does must draw the line where it says.
+      const belowBond = 'permit_amount_below_required_bond'
       const judged = async (amount: string) => {
-        const one = await preparePermit(bench, { amount }, `permit.amount ${amount}`)
-        return { one, isBelow: at(one.json, 'error.code') === belowBond }
+        const one = await bench.prepare({ permit: { amount } }, `permit.amount ${amount}`)
+        return { one, isBelow: one.at('error.code') === belowBond }
       }
       const exact = await judged(required_bond)
-      expectAll(exact.one, { [`got ${belowBond} for the reported bond`]: !exact.isBelow })
+      exact.one.holds({ [`got ${belowBond} for the reported bond`]: !exact.isBelow })
       if (BigInt(required_bond) < 2n || !(await judged('1')).isBelow) return required_bond
       const { one, isBelow } = await judged(String(BigInt(required_bond) - 1n))
-      const lower = `got ${came(one)}, expected ${belowBond}: the bond is lower than reported`
-      expectAll(one, { [lower]: isBelow })
+      const lower = `got ${one.came}, expected ${belowBond}: the bond is lower than reported`
+      one.holds({ [lower]: isBelow })
       return required_bond
     },
     3,
@@ -284,66 +254,60 @@ export const preparationRules = rulesOf('read', {
   ...about(prepared, {
     '2.4-max-authorization': [
       'economics has the maximum authorization, which the accepted amount does not exceed',
-      async (json, bench) => {
+      async (seen, bench) => {
         const { amount } = (await bench.signingBody()).permit
-        const actual = integer(maxAuthorization(json))
-        return {
+        const actual = integer(maxAuthorization(seen))
+        seen.holds({
           'economics has no maximum authorization': actual !== undefined,
           'the maximum authorization is below the accepted amount':
             BigInt(actual ?? 0) >= BigInt(String(amount)),
-        }
-      },
-      async (json, bench) => {
-        const actual = String(integer(maxAuthorization(json)))
-        if (actual !== (await bench.signingBody()).permit.amount)
+        })
+        if (actual !== amount)
           bench.onNote?.(
             'the maximum authorization is not permit.amount, as our own gateway has it; §2.4 leaves that open',
           )
-        return actual
+        return String(actual)
       },
     ],
     '2.4-typed-data': [
       'typed_data is the complete EIP-712 payload of §2.8',
-      async (_json, bench, seen) => expectTypedData(bench, seen, await bench.signingBody()),
+      async (seen, bench) => expectTypedData(bench, seen, await bench.signingBody()),
     ],
     '2.8-no-domain-version': [
       'the domain has no version',
       'name, chainId, verifyingContract',
-      (json) => ({
+      (seen) => ({
         'typed_data.domain has a version or a salt': !['version', 'salt'].some((name) =>
-          is.there(at(json, `typed_data.domain.${name}`)),
+          is.there(seen.at(`typed_data.domain.${name}`)),
         ),
       }),
     ],
     '2.2-outcome-prices': [
       'p1 is 0, p2 is 1e18, p3 is 0.5e18',
       'as mapped',
-      (json) =>
-        Object.fromEntries(
-          outcomesIn(json).map(({ key, price }) => [
-            `outcomes give ${key} another price`,
-            integer(price) === priceOf[key],
-          ]),
-        ),
+      ({ json }) =>
+        eachFact(outcomesIn(json), ({ key, price }) => [
+          `outcomes give ${key} another price`,
+          integer(price) === priceOf[key],
+        ]),
     ],
     '2.2-outcome-labels': [
       'outcomes give labels and availability',
-      async (json, bench) => {
+      async ({ json }, bench) => {
         const actual = outcomesIn(json)
         const { allowed_values } = (await bench.context()).price
-        const same = actual.map(({ key, isAllowed = true }) => [
-          `outcomes and price.allowed_values differ about ${key}`,
-          isAllowed === allowed_values.includes(priceOf[key]),
-        ])
         return {
           'outcomes has none of p1, p2 and p3': actual.length > 0,
           'an outcome has no label': actual.every(({ label }) => is.word(label)),
           'outcomes do not give availability':
             actual.length < outcomeKeys.length || actual.every((one) => is.flag(one.isAllowed)),
-          ...Object.fromEntries(same),
+          ...eachFact(actual, ({ key, isAllowed = true }) => [
+            `outcomes and price.allowed_values differ about ${key}`,
+            isAllowed === allowed_values.includes(priceOf[key]),
+          ]),
         }
       },
-      (json) =>
+      ({ json }) =>
         outcomesIn(json)
           .map(({ key }) => key)
           .join(', '),
@@ -357,11 +321,11 @@ export const preparationRules = rulesOf('read', {
       await prepared(bench)
       for (const outcome of outcomeKeys) {
         const body = { ...(await bench.proposal()), outcome }
-        const seen = await prepareChanged(bench, body, `outcome ${outcome}`)
+        const seen = await bench.prepare(body, `outcome ${outcome}`)
         const isAllowed = keys.includes(outcome)
-        expectStatus(seen, ...(isAllowed ? [200] : malformed))
+        seen.expect(...(isAllowed ? [200] : malformed))
         if (!isAllowed) continue
-        expectAll(seen, proposalFacts(seen.json, outcome))
+        seen.holds(proposalFacts(seen, outcome))
         await expectTypedData(bench, seen, body)
       }
       return keys.join(', ')
@@ -373,28 +337,18 @@ export const preparationRules = rulesOf('read', {
     async (bench) => {
       const context = (await bench.open()).find((one) => !halfIsAllowed(bench.trust, one))
       if (context === undefined) throw new NotSeen('every question permits p3')
-      const outcome = outcomeFor(context)
-      const body = { ...(await bench.proposal()), outcome }
-      const seen = given(await bench.probe.send(routes.prepare(context.question_id, body)), 200)
+      const body = { ...(await bench.proposal()), outcome: outcomeFor(context) }
+      const seen = (await bench.send(routes.prepare(context.question_id, body))).given(200)
       const half = outcomesIn(seen.json).find(({ key }) => key === 'p3')
       const fault = "p3 is listed as allowed, but the request's text does not permit it"
-      expectAll(seen, { [fault]: half?.isAllowed !== true })
+      seen.holds({ [fault]: half?.isAllowed !== true })
       return 'not allowed, as the text says'
     },
   ],
   ...refusing('preparation', {
-    '2.1-prepare-outcome': [
-      'signing-data takes the body of a proposal: outcome is p1, p2 or p3',
-      { 'outcome p4': { outcome: 'p4' } },
-    ],
-    '2.1-prepare-version': [
-      'signing-data takes the body of a proposal: version is required',
-      { 'no version': { version: undefined } },
-    ],
-    '2.1-prepare-max-payment': [
-      'signing-data takes the body of a proposal: max_payment must be "0"',
-      { 'max_payment 1': { max_payment: '1' } },
-    ],
+    '2.1-prepare-outcome': [`${prepares}: outcome is p1, p2 or p3`, 'outcome p4'],
+    '2.1-prepare-version': [`${prepares}: version is required`, 'no version'],
+    '2.1-prepare-max-payment': [`${prepares}: max_payment must be "0"`, 'max_payment 1'],
   }),
   '2.1-deadline-enough': [
     'a permit.deadline of five minutes beyond admission is enough',
@@ -402,17 +356,17 @@ export const preparationRules = rulesOf('read', {
       await prepared(bench)
       // A minute for the way there and for clocks that differ.
       const deadline = String(bench.nowSeconds() + 360n)
-      return preparePermit(bench, { deadline }, 'a deadline six minutes ahead')
+      return bench.prepare({ permit: { deadline } }, 'a deadline six minutes ahead')
     },
-    answers(200),
+    [200],
   ],
   '4.1.2-stateless': [
     'signing-data is stateless: it reserves no nonce',
     async (bench) => {
       await prepared(bench)
       const body = await bench.proposal()
-      given(await prepareChanged(bench, body), 200)
-      expectStatus(await prepareChanged(bench, body, 'a nonce that was prepared before'), 200)
+      ;(await bench.prepare(body)).given(200)
+      ;(await bench.prepare(body, 'a nonce that was prepared before')).expect(200)
       return 'the same twice'
     },
     2,
@@ -421,12 +375,11 @@ export const preparationRules = rulesOf('read', {
     'there is no idempotency-key header',
     async (bench) => {
       const headers = { 'idempotency-key': bench.ports.random.uuid() }
-      given(await prepareChanged(bench, {}, undefined, headers), 200)
+      ;(await bench.prepare({}, undefined, headers)).given(200)
       const body = await bench.proposal()
-      const wrong = 'the Idempotency-Key of another body'
-      const seen = await prepareChanged(bench, body, wrong, headers)
-      const isOwn = at(seen.json, 'permit.nonce') === body.permit.nonce
-      expectAll(seen, { 'the answer is that to another body': isOwn })
+      const seen = await bench.prepare(body, 'the Idempotency-Key of another body', headers)
+      const isOwn = seen.at('permit.nonce') === body.permit.nonce
+      seen.holds({ 'the answer is that to another body': isOwn })
       return 'without meaning'
     },
     2,
@@ -434,45 +387,39 @@ export const preparationRules = rulesOf('read', {
 })
 
 /** Signing data of the questions that were answered 200. */
-const dataIn = (json: unknown): readonly unknown[] =>
-  listAt(json, 'results')
-    .filter((one) => at(one, 'status_code') === 200)
-    .map((one) => at(one, 'signing_data'))
+const dataIn = ({ results }: Seen): readonly unknown[] =>
+  results.filter((one) => at(one, 'status_code') === 200).map((one) => at(one, 'signing_data'))
 
 const contexts: ProbeExchange = async (bench) => {
-  const seen = given(await bench.contexts(), 200)
-  if (dataIn(seen.json).length > 0) return seen
+  const seen = (await bench.contexts()).given(200)
+  if (dataIn(seen).length > 0) return seen
   // Another builder's word for it is not known: every result that is no error must have its code.
-  expectAll(seen, { 'results have no status_code': codesIn(seen.json).every(Number.isInteger) })
+  seen.holds({ 'results have no status_code': seen.codes.every(Number.isInteger) })
   throw new NotSeen('no question is open')
 }
 
 const hasNoHalf = ({ price }: QuestionContext) => !price.allowed_values.includes(priceOf.p3)
 const halfIsAllowed = (trust: Trust, context: QuestionContext): boolean =>
   outcomesByText(trust, context).some(({ outcome, allowed }) => outcome === 'p3' && allowed)
+const pricesIn = (seen: Seen) => listAt(dataIn(seen)[0], 'price.allowed_values')
 
 export const contextRules = rulesOf('read', {
   '4.2-signing-data': [
     'the batch of contexts answers 200',
-
     (bench) => bench.contexts(),
-    answers(200),
-    (json, { questions: { length } }) => {
-      const codes = codesIn(json)
-      const listed = codes.map(String).join(', ')
-      return {
-        [`got ${codes.length} results for ${length} items`]: codes.length === length,
-        [`none of the questions that were given was answered 200: ${listed}`]: codes.includes(200),
-      }
-    },
+    [200],
+    ({ codes, listed }, { questions: { length } }) => ({
+      [`got ${codes.length} results for ${length} items`]: codes.length === length,
+      [`none of the questions that were given was answered 200: ${listed}`]: codes.includes(200),
+    }),
     5,
   ],
   ...about(contexts, {
     '2.7-signing-data-fields': [
       'a context has question, request, bond, contracts, signing and identifier.raw',
       'all named',
-      (json) => {
-        const missing = dataIn(json).map(readContext).find(is.text)
+      (seen) => {
+        const missing = dataIn(seen).map(readContext).find(is.text)
         return {
           [`got a context in which ${missing} is missing or malformed`]: missing === undefined,
         }
@@ -481,8 +428,8 @@ export const contextRules = rulesOf('read', {
     '2.7-as-pinned': [
       'a context is that of the question: oracle, requester, token and ancillary bytes as pinned',
       'as pinned',
-      (json, { trust, questions, nowSeconds }) => {
-        const all = dataIn(json)
+      (seen, { trust, questions, nowSeconds }) => {
+        const all = dataIn(seen)
         for (const data of all) {
           const read = readContext(data)
           if (is.text(read)) throw new NotSeen(`${read} is missing`)
@@ -504,7 +451,7 @@ export const contextRules = rulesOf('read', {
     ],
     '2.7-as-on-chain': [
       'request and bond of a context are those of the chain',
-      async (_json, { chain, trust, context }) => {
+      async (_seen, { chain, trust, context }) => {
         const own = await context()
         if (chain === undefined) throw new NotSeen('no node was given: add --rpc-url')
         try {
@@ -519,26 +466,25 @@ export const contextRules = rulesOf('read', {
     ],
     '2.7-allowed-prices': [
       'price.allowed_values are the numerical prices that the request allows',
-      (json, { trust }) => {
-        const all = dataIn(json)
-        const actual = listAt(all[0], 'price.allowed_values')
+      (seen, { trust }) => {
+        const actual = pricesIn(seen)
         return {
           'price.allowed_values is missing or empty': actual.length > 0,
           'price.allowed_values has a price outside the binary mapping': actual.every(
             (price) => is.text(price) && outcomeOf(price) !== undefined,
           ),
-          "price.allowed_values has 0.5, which the request's text does not permit": all
+          "price.allowed_values has 0.5, which the request's text does not permit": dataIn(seen)
             .map(readContext)
             .every((one) => is.text(one) || hasNoHalf(one) || halfIsAllowed(trust, one)),
         }
       },
-      (json) => listAt(dataIn(json)[0], 'price.allowed_values').join(', '),
+      (seen) => pricesIn(seen).join(', '),
     ],
     '2.7-identifier-raw': [
       'identifier.raw is the oracle identifier, distinct from the question id',
       'distinct',
-      (json) => {
-        const [first] = dataIn(json)
+      (seen) => {
+        const [first] = dataIn(seen)
         const raw = rawIdentifier(first)
         return {
           'identifier.raw is the question id': raw !== at(first, 'question_id'),
@@ -550,8 +496,8 @@ export const contextRules = rulesOf('read', {
     '2.7-contracts': [
       'contracts and signing.chain_id are those to sign for',
       'as pinned',
-      (json, { trust }) => {
-        const [first] = dataIn(json)
+      (seen, { trust }) => {
+        const [first] = dataIn(seen)
         return {
           ...contractFacts(at(first, 'contracts'), trust),
           'signing.chain_id is not the pinned chain':
@@ -562,8 +508,8 @@ export const contextRules = rulesOf('read', {
     '2.8-witness-types': [
       'the witness types are those of Permit2 and SignedProposer, maxPayment is 0',
       'as hashed on chain',
-      (json) => {
-        const signing = at(dataIn(json)[0], 'signing')
+      (seen) => {
+        const signing = at(dataIn(seen)[0], 'signing')
         const types = typesStatus(signing)
         return {
           [`the witness type definitions in signing are ${types}`]: types === 'same',
@@ -577,9 +523,9 @@ export const contextRules = rulesOf('read', {
     'a context carries the original identifier',
     async (bench) => {
       const { question_id, slug = question_id } = await bench.context()
-      const seen = given(await bench.probe.send(routes.batch('contexts', [slug])), 200)
-      const isEchoed = at(seen.json, 'results.0.identifier') === slug
-      expectAll(seen, { 'the requested identifier is not echoed': isEchoed })
+      const seen = (await bench.batch('contexts', [slug])).given(200)
+      const isEchoed = seen.at('results.0.identifier') === slug
+      seen.holds({ 'the requested identifier is not echoed': isEchoed })
       return slug
     },
   ],

@@ -2,7 +2,7 @@
  * §2.1, §2.5, §3, §4.1 rule 3 and §5: gateways that admit what must be refused, or refuse what must
  * be admitted.
  */
-import { at } from '#conformance/rule'
+import { at } from '#conformance/answer'
 import {
   acknowledged,
   admits,

@@ -1,5 +1,5 @@
 /** §1, §2.3, §4.1 rule 1, §7 and §9: gateways that are wrong whatever is asked. */
-import { at, listAt } from '#conformance/rule'
+import { at, listAt } from '#conformance/answer'
 import {
   alter,
   answer,

@@ -1,5 +1,5 @@
 /** §2.2, §2.4, §2.7 and §2.8: gateways that prepare what is to be signed wrongly. */
-import { at, listAt } from '#conformance/rule'
+import { at, listAt } from '#conformance/answer'
 import { priceOf } from '#protocol/proposal'
 import {
   alter,

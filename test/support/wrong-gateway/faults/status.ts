@@ -2,7 +2,7 @@
  * §2.6, §4.1 rule 4, §4.2 rules 6 and 7, and §6: gateways that tell wrongly what became of a
  * candidate.
  */
-import { at, listAt } from '#conformance/rule'
+import { at, listAt } from '#conformance/answer'
 import {
   alter,
   answer,

@@ -1,0 +1,223 @@
+/**
+ * Readers of answers that demand no more than the spec shows. It names few sub-fields and no time
+ * format. So a member is looked for by what its name must hold, and a value is compared by what it
+ * says.
+ */
+import { plainCode } from '#client/gateway/reading'
+import { version } from '#protocol/words'
+
+/** The gateway breaks the rule. Never with a signature in the message (R5). */
+export class Fault extends Error {}
+
+/** The rule could not be examined. */
+export class NotSeen extends Error {}
+
+/** A member of parsed JSON by its dotted path, `undefined` where it is not there. */
+export function at(json: unknown, path: string | number): unknown {
+  let here = json
+  for (const key of String(path).split('.')) {
+    if (!isStructure(here) || !Object.hasOwn(here, key)) return undefined
+    here = (here as Record<string, unknown>)[key]
+  }
+  return here
+}
+
+/** A list in parsed JSON; empty where there is none. */
+export function listAt(json: unknown, path: string): readonly unknown[] {
+  const found = at(json, path)
+  return Array.isArray(found) ? found : []
+}
+
+/** These come from the application itself, never from what stands before it (§7 rule 1). */
+const ownStatuses = [200, 202, 400, 403, 409, 422]
+/** Refusals of a malformed body or value (§7). */
+export const malformed: readonly number[] = [400, 422]
+/** A malformed part of a path is as good as one that names nothing. */
+export const notServed: readonly number[] = [400, 404, 422]
+
+/** What holds of an answer, by what is wrong where it does not. */
+export type AnswerFacts = Readonly<Record<string, boolean>>
+export const eachFact = <T>(
+  list: readonly T[],
+  fact: (one: T, index: number) => readonly [fault: string, holds: boolean],
+): AnswerFacts => Object.fromEntries(list.map(fact))
+
+export type Members = Readonly<Record<string, (value: unknown) => boolean>>
+
+interface Answer {
+  /** What was sent: method, route, and the field that was made wrong. */
+  readonly sent: string
+  readonly status: number
+  readonly headers: Headers
+  readonly text: string
+  readonly json: unknown
+}
+
+/** An answer to be looked at. */
+export class Seen implements Answer {
+  readonly sent!: string
+  readonly status!: number
+  readonly headers!: Headers
+  readonly text!: string
+  readonly json: unknown
+
+  constructor(answer: Answer) {
+    Object.assign(this, answer)
+  }
+
+  at(path: string): unknown {
+    return at(this.json, path)
+  }
+
+  as(changes: Partial<Answer>): Seen {
+    return new Seen({ ...this, ...changes })
+  }
+
+  with(wrong: string): Seen {
+    return this.as({ sent: `${this.sent} with ${wrong}` })
+  }
+
+  get results(): readonly unknown[] {
+    return listAt(this.json, 'results')
+  }
+
+  get codes(): readonly unknown[] {
+    return this.results.map((one) => at(one, 'status_code'))
+  }
+
+  /** The codes of its items, for a report. */
+  get listed(): string {
+    return this.codes.map(String).join(', ')
+  }
+
+  /** In few words: its status, and its code or that it is no JSON. */
+  get came(): string {
+    const code = this.at('error.code')
+    if (typeof code === 'string') return `${this.status} ${plainCode(code)}`
+    return this.json === undefined ? `${this.status} without JSON` : String(this.status)
+  }
+
+  /** Fault unless the status is one of these, with JSON where it is the application's own. */
+  expect(...statuses: readonly number[]): string {
+    const isOwn = ownStatuses.includes(this.status)
+    if (statuses.includes(this.status) && (this.json !== undefined || !isOwn)) return this.came
+    throw new Fault(`sent ${this.sent}; got ${this.came}, expected ${statuses.join(' or ')}`)
+  }
+
+  /** NotSeen for a rule about something else than the status, which another check tells. */
+  given(...statuses: readonly number[]): this {
+    if (statuses.includes(this.status)) return this
+    throw this.unanswered()
+  }
+
+  unanswered(more = ''): NotSeen {
+    return new NotSeen(`${this.sent} was answered ${this.came}${more}`)
+  }
+
+  /** Fault with what was sent and the first of these that does not hold. */
+  holds(facts: AnswerFacts): void {
+    for (const [fault, holds] of Object.entries(facts))
+      if (!holds) throw new Fault(`sent ${this.sent}; ${fault}`)
+  }
+
+  /** Fault naming the first member that is missing or malformed. */
+  has(members: Members, json = this.json): void {
+    for (const [path, holds] of Object.entries(members)) {
+      const value = at(json, path)
+      const fault = value === undefined ? 'missing' : 'malformed'
+      this.holds({ [`got ${this.status}, in which ${path} is ${fault}`]: holds(value) })
+    }
+  }
+
+  /** §9: exactly these three. */
+  hasVersion(): string {
+    const actual = this.at('version')
+    const own = Object.entries(version)
+    const isExact =
+      isObject(actual) &&
+      Object.keys(actual).length === own.length &&
+      own.every(([name, value]) => actual[name] === value)
+    this.holds({ [`got ${this.status}, in which version is missing or different`]: isExact })
+    return 'version'
+  }
+
+  /** Hex longer than a hash: a signature, or a transaction that could be sent (§2.6). */
+  get hasLongHex(): boolean {
+    return /[0-9a-fA-F]{65,}/.test(this.text)
+  }
+}
+
+const isStructure = (value: unknown): value is object => typeof value === 'object' && value !== null
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  isStructure(value) && !Array.isArray(value)
+
+export const member = (target: unknown, name: RegExp): readonly [string, unknown] | undefined =>
+  isObject(target) ? Object.entries(target).find(([key]) => name.test(key)) : undefined
+
+export const memberOf = (target: unknown, name: RegExp): unknown => member(target, name)?.[1]
+
+/**
+ * An unsigned integer as decimal text, from text or a JSON number; `undefined` for anything else.
+ */
+export function integer(value: unknown): string | undefined {
+  if (is.uint(value)) return value
+  return Number.isSafeInteger(value) && Number(value) >= 0 ? String(value) : undefined
+}
+
+/**
+ * Milliseconds of a time: RFC 3339 in any form, or Unix seconds or milliseconds; `undefined` for
+ * what is no time.
+ */
+export function timeMs(value: unknown): number | undefined {
+  const number = integer(value)
+  if (number !== undefined) return Number(number) < 1e11 ? Number(number) * 1_000 : Number(number)
+  if (typeof value !== 'string') return undefined
+  // Date.parse reads no more than milliseconds everywhere.
+  const ms = Date.parse(value.replace(/(\.\d{3})\d+/, '$1'))
+  return Number.isNaN(ms) ? undefined : ms
+}
+
+/** Two routes may tell one instant with other precision. */
+export function sameInstant(one: unknown, other: unknown): boolean {
+  const [a, b] = [timeMs(one), timeMs(other)]
+  return a !== undefined && b !== undefined && Math.abs(a - b) < 1_000
+}
+
+const fits =
+  <T extends string>(form: RegExp) =>
+  (value: unknown): value is T =>
+    typeof value === 'string' && form.test(value)
+
+/** What a value may be. */
+export const is = {
+  address: fits<`0x${string}`>(/^0x[0-9a-f]{40}$/),
+  hash: fits<`0x${string}`>(/^0x[0-9a-f]{64}$/),
+  bytes: fits<`0x${string}`>(/^0x([0-9a-f]{2})*$/),
+  uuid: fits(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i),
+  uint: fits(/^(0|[1-9]\d{0,77})$/),
+  text: (value: unknown): value is string => typeof value === 'string',
+  word: fits(/./s),
+  flag: (value: unknown): value is boolean => typeof value === 'boolean',
+  instant: (value: unknown): boolean => timeMs(value) !== undefined,
+  structure: isStructure,
+  nullable: (value: unknown): boolean => value === null || isObject(value),
+  none: (value: unknown): value is null => value === null,
+  there: (value: unknown): boolean => value !== undefined,
+  /** Another builder may tell null for what is not there. */
+  given: (value: unknown): boolean => value !== undefined && value !== null,
+} as const
+
+/** What an acknowledgement has (§2.5, §2.7). */
+export const acknowledgement: Members = {
+  candidate_id: is.uuid,
+  status: is.word,
+  received_at: is.instant,
+  status_url: is.there,
+}
+
+/** What a status has at any time (§2.6, §2.7). */
+export const statusMembers: Members = {
+  status: is.word,
+  submission: is.nullable,
+  failure: is.nullable,
+}
