@@ -1,7 +1,7 @@
 /**
  * T11: a gateway that lies in one field, in two at once, and in everything that it can say. Nothing
- * is signed but what our own checks give (R9), nobody else is asked (R21), a lie about what became
- * of a payload never settles it (R7), and no text of its acts on a terminal (R20).
+ * is signed but what our own checks give (R9), nobody else is asked (R21), what names another
+ * settles nothing (R7, R8), and no text of its acts on a terminal (R20).
  */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -22,7 +22,7 @@ import { type Lie, lies, other } from '#support/hostile/lies'
 import { evil, leavesOf, mutants, withLeaf } from '#support/hostile/mutants'
 import { happySteps, pins, type ScriptedGateway, scriptedGateway } from '#support/scripted-gateway'
 
-const count = { lies: 0, pairs: 0, typed: 0, named: 0, answers: 0, redirects: 0, texts: 0 }
+const count = { lies: 0, pairs: 0, typed: 0, named: 0, texts: 0 }
 afterAll(() => figures('hostile-gateway', count))
 
 async function told(world: World, told: readonly Lie[]): Promise<ProposerError | undefined> {
@@ -374,25 +374,6 @@ const ask = (argv: readonly string[], fetch: Fetch, columns?: number) =>
     },
   })
 const submit = argvOf`submit will-it-hold --outcome p2 --json`
-const isSubmission = (input: string | URL | Request, init?: RequestInit) => {
-  const { method, url } = new Request(input, init)
-  return (
-    method === 'POST' && /\/v1\/proposals\/[^/]+$|\/propose\/batch$/.test(new URL(url).pathname)
-  )
-}
-const isStatus = (input: string | URL | Request) =>
-  /\/status(\/|$)/.test(new URL(new Request(input).url).pathname)
-const lying =
-  (
-    when: typeof isSubmission,
-    change: (body: Record<string, unknown>, honest: Response) => Response,
-  ): Fetch =>
-  async (input, init) => {
-    const honest = await gateway.fetch(input, init)
-    return when(input, init)
-      ? change((await honest.clone().json()) as Record<string, unknown>, honest)
-      : honest
-  }
 const json = (body: unknown, status = 200) =>
   new Response(JSON.stringify(body), { status, headers: { 'content-type': 'application/json' } })
 const stateOf = async () => {
@@ -405,144 +386,6 @@ const stateOf = async () => {
     }[]
   )[0]
 }
-
-describe('R7: what became of a payload', () => {
-  test('an acknowledgement with any field changed is accepted with its own id, or leaves the outcome unknown: the same bytes each time', async () => {
-    const sample = await gateway
-      .fetch(`${gateway.url}/v1/proposals/will-it-hold/status/x`)
-      .then(() => ({
-        version: { api: 'v1', schema: 'signed-proposal-v1', witness: 'permit2-signed-proposer-v1' },
-        candidate_id: '00000000-0000-4000-8000-000000000001',
-        status: 'received',
-        received_at: '2026-11-20T05:38:00.000Z',
-        status_url: '/v1/proposals/x/status/y',
-      }))
-    for (const { path, change } of mutants(sample)) {
-      await freshHome()
-      const { code } = await ask(
-        submit,
-        lying(isSubmission, (body, { status }) => json(change(body), status)),
-      )
-      const state = await stateOf()
-      expect([0, 6], path).toContain(code)
-      expect(new Set(gateway.received).size, path).toBe(1)
-      if (code === 0)
-        expect(state, path).toMatchObject({
-          state: 'accepted',
-          candidate_id: expect.stringMatching(/^[0-9a-f-]{36}$/),
-        })
-      else expect(state, path).toMatchObject({ state: 'unknown', candidate_id: null })
-      // A well-formed id is the gateway's to give: that it is its own shows at the first look.
-      // Nothing else is needed (robustness §6).
-      expect(code, path).toBe(/^candidate_id (?!of another$)/.test(path) ? 6 : 0)
-      count.answers++
-    }
-  })
-
-  test("a status with any field changed never closes what is open on another candidate's word, and ends in no crash", async () => {
-    await ask(submit, gateway.fetch)
-    const id = (await stateOf())?.candidate_id ?? ''
-    for (const change of happySteps) gateway.become(id, change)
-    const honest = (await (
-      await gateway.fetch(`${gateway.url}/v1/proposals/will-it-hold/status/${id}`)
-    ).json()) as object
-    expect(honest).toMatchObject({ candidate_id: id, status: 'executed' })
-    for (const { path, change } of mutants(honest)) {
-      if (!/^(candidate_id|question_id|proposer|version)/.test(path)) continue
-      await freshHome()
-      await ask(submit, gateway.fetch)
-      const own = (await stateOf())?.candidate_id ?? ''
-      for (const step of happySteps) gateway.become(own, step)
-      const { code } = await ask(
-        ['status', own, '--question', gateway.question.question_id, '--json'],
-        lying(isStatus, (body) => json(change(body))),
-      )
-      expect([0, 2, 3, 5, 7, 8, 75], path).toContain(code)
-      const state = await stateOf()
-      if (/^candidate_id/.test(path))
-        expect(state, path).toMatchObject({ state: 'accepted', candidate_id: own })
-      count.answers++
-    }
-    const madeUp = {
-      stage: 'validation',
-      code: 'stolen_funds',
-      detail: 'x',
-      retryable: false,
-      can_resubmit: true,
-      next_action: 'none',
-    }
-    const { code } = await ask(
-      ['status', id, '--json'],
-      lying(isStatus, (body) => json({ ...body, status: 'failed', failure: madeUp })),
-    )
-    expect([7, 75]).toContain(code)
-  })
-
-  test('a batch answer with any field changed, cut or lengthened: each item is accepted with an id, or stays unknown', async () => {
-    const input = join(home.path, 'rows.ndjson')
-    const row = `${JSON.stringify({ identifier: gateway.question.question_id, outcome: 'p2', client_ref: 'mine' })}\n`
-    const sample = {
-      results: [
-        {
-          client_ref: 'mine',
-          status_code: 202,
-          candidate: {
-            candidate_id: '00000000-0000-4000-8000-000000000001',
-            status: 'received',
-            received_at: '2026-11-20T05:38:00.000Z',
-            status_url: '/propose/status/x',
-          },
-        },
-      ],
-      summary: { submitted: 1 },
-    }
-    const all = [
-      ...mutants(sample),
-      { path: 'twice', value: { ...sample, results: [...sample.results, ...sample.results] } },
-      { path: 'none', value: { ...sample, results: [] } },
-    ]
-    for (const { path, value } of all) {
-      await freshHome()
-      writeFileSync(input.replace(/.*\//, `${home.path}/`), row)
-      const lie: Fetch = async (request, init) =>
-        isSubmission(request, init) ? json(value) : gateway.fetch(request, init)
-      const { code } = await ask(argvOf`batch submit ${join(home.path, 'rows.ndjson')} --json`, lie)
-      expect([0, 3, 5, 6, 75], path).toContain(code)
-      const state = await stateOf()
-      if (code === 0)
-        expect(state, path).toMatchObject({
-          state: 'accepted',
-          candidate_id: expect.stringMatching(/^[0-9a-f-]{36}$/),
-        })
-      else expect(state?.candidate_id, path).toBeNull()
-      count.answers++
-    }
-  })
-
-  test('R21: no redirect is followed, with or without Location; a submission is unknown after it, a look is not answered', async () => {
-    for (const status of [300, 301, 302, 303, 304, 305, 307, 308]) {
-      for (const location of [undefined, 'https://elsewhere.example/v1', `/v1/${evil}`]) {
-        await freshHome()
-        const headers = new Headers({ 'content-type': 'application/json' })
-        // A header takes no control characters: what remains of the evil text is sent
-        // percent-encoded.
-        if (location !== undefined)
-          headers.set('location', encodeURI(location.replace(/[\ud800-\udfff]/g, '')))
-        const redirect = () => new Response(null, { status, headers })
-        expect((await ask(submit, lying(isSubmission, redirect))).code).toBe(6)
-        expect(await stateOf()).toMatchObject({ state: 'unknown', candidate_id: null })
-        expect((await ask(argvOf`context will-it-hold --json`, async () => redirect())).code).toBe(
-          75,
-        )
-        count.redirects++
-      }
-    }
-  })
-
-  test('R21: in all of this nobody but the gateway was asked', () => {
-    expect([...hosts]).toEqual([new URL(gateway.url).host])
-  })
-})
 
 describe('R20: its words', () => {
   const acts =
@@ -623,4 +466,8 @@ describe('R20: its words', () => {
     }
     expect(count.texts).toBeGreaterThan(150)
   })
+})
+
+test('R21: in all of this nobody but the gateway was asked', () => {
+  expect([...hosts]).toEqual([new URL(gateway.url).host])
 })

@@ -27,25 +27,6 @@ function linesOf(bytes: Uint8Array): Uint8Array[] {
   return lines
 }
 
-test('R11, T4: cut at every offset of the last segment, the store recovers a prefix that ends with a whole append', async () => {
-  const contents = await sample(false)
-  const path = lastSegment(contents)
-  const whole = contents.get(path) ?? new Uint8Array(0)
-  const all = await openCopy(contents)
-  expect(all).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11])
-  // Appends of the last segment, by their ids; 9 and 10 belong together.
-  const seen = new Set<string>()
-  for (let length = 0; length <= whole.length; length++) {
-    const found = await openCopy(new Map(contents).set(path, whole.slice(0, length)))
-    expect(found).toBeInstanceOf(Array)
-    const ids = found as number[]
-    expect(ids).toEqual((all as number[]).slice(0, ids.length))
-    expect(ids).not.toHaveLength(9)
-    seen.add(ids.join())
-  }
-  expect(seen.size).toBeGreaterThan(2)
-})
-
 test('R11, T4: a file before the last segment that is cut at any offset is refused with exit 74, naming file and offset', async () => {
   for (const compacted of [false, true]) {
     const contents = await sample(compacted)

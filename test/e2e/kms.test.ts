@@ -9,7 +9,7 @@ import type { DevDescription } from '#devchain/dev-chain'
 import { argvOf } from '#support/argv'
 import { type KmsServer, keyVersion, startKms } from '#support/kms-server'
 import { type Ended, type Running, workshop } from '#support/processes'
-import { type ServeReady, untilUnready } from '#support/proposing'
+import type { ServeReady } from '#support/proposing'
 
 const shop = workshop()
 const executorKey = keyVersion()
@@ -76,33 +76,6 @@ describe('keys in key services', () => {
     const ran = await go('submit', question, '--outcome', 'p2', '--wait', '--json')
     expect(ran.code, ran.stderr).toBe(0)
     expect(JSON.parse(ran.stdout)).toMatchObject({ status: 'executed' })
-  })
-
-  test('the executor waits while its key does not sign, says why, and goes on', async () => {
-    kms.instead(({ service, action }) =>
-      service === 'gcp' && action === 'sign'
-        ? { status: 400, body: { error: { code: 400, status: 'FAILED_PRECONDITION' } } }
-        : undefined,
-    )
-    const question = dev.questions[1]?.slug ?? ''
-    const waiting = shop.start(argvOf`submit ${question} --outcome p1 --wait --json`, { env })
-    expect(await untilUnready(ready, /does not sign/)).toMatch(
-      /^the key of the executor 0x[0-9a-f]{40} does not sign: the key “projects\/.*” of Google Cloud KMS .*: it is disabled.*: waiting$/,
-    )
-    kms.instead(undefined)
-    const ended = await waiting.ended
-    printed.push(ended.stdout, ended.stderr)
-    expect(ended.code, ended.stderr).toBe(0)
-    expect(JSON.parse(ended.stdout)).toMatchObject({ status: 'executed' })
-  })
-
-  test('a command ends at its time limit, though the service never answers', async () => {
-    kms.instead(() => 'silence')
-    for (const key of ['alias/proposer', executorKey]) {
-      const ran = await go('account', 'add-kms', 'slow', '--key', key, '--json')
-      expect(JSON.parse(ran.stderr).error).toMatchObject({ code: 'kms_timed_out', exit_code: 75 })
-    }
-    kms.instead(undefined)
   })
 
   test('nothing of the credentials is printed, logged or bundled', async () => {

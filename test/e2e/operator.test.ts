@@ -251,43 +251,6 @@ describe('operator on a store that a gateway serves', () => {
     expect(wallets.map(({ address }) => address)).not.toContain(wallet(3))
   })
 
-  test('R12: operators at once come one after the other, each done', async () => {
-    const ended = await Promise.all([11, 12, 13, 14].map((n) => asked('allow', wallet(n))))
-    expect(ended.map(({ code, answer }) => [code, answer.changed])).toEqual(
-      [11, 12, 13, 14].map((n) => [0, [wallet(n)]]),
-    )
-  })
-
-  test('contract §7: a question is confirmed by the chain first; an import is taken whole or not at all', async () => {
-    const { question_id } = questionOf(dev, 0)
-    const nobody = `0x${'cd'.repeat(32)}`
-    expect(await asked('questions', 'add', nobody)).toMatchObject({
-      code: 3,
-      answer: { code: 'question_unknown', hint: expect.stringContaining('requesters') },
-    })
-    const file = join(folder, 'more.json')
-    writeFileSync(file, JSON.stringify([{ question_id, slug: 'renamed' }, { question_id: nobody }]))
-    expect(await asked('questions', 'import', file)).toMatchObject({
-      code: 3,
-      answer: { code: 'question_unknown' },
-    })
-    expect(JSON.stringify((await asked('questions', 'list')).answer)).not.toContain('renamed')
-    writeFileSync(file, JSON.stringify([{ question_id, slug: 'renamed' }]))
-    expect(await asked('questions', 'import', file)).toMatchObject({
-      code: 0,
-      answer: { changed: [question_id] },
-    })
-    expect((await asked('questions', 'remove', question_id)).code).toBe(0)
-    expect(await asked('questions', 'list')).toMatchObject({
-      answer: {
-        questions: expect.arrayContaining([
-          expect.objectContaining({ question_id, source: 'removed by operator' }),
-        ]),
-      },
-    })
-    expect((await asked('questions', 'add', question_id, '--slug', 'renamed')).code).toBe(0)
-  })
-
   test('contract §6: acts go through its admin listener and hold at once', async () => {
     expect(readFileSync(join(store, 'admin.token'), 'utf8')).toMatch(/^[0-9a-f]{64}\n$/)
     expect(await asked('pause', '--reason', 'upgrade')).toMatchObject({

@@ -124,15 +124,6 @@ describeWith(softHsm, 'contract §9: the executor signs in a PKCS#11 token', () 
     expect(await sent()).toBe(nonce + 1)
   })
 
-  test('a module that crashes takes nothing with it, and is loaded again', async () => {
-    const nonce = await sent()
-    process.kill(modulePid(server.child.pid), 'SIGSEGV')
-    const candidate = await submit(2)
-    expect(await untilExecuted(client, candidate)).toMatchObject({ status: 'executed' })
-    expect(await sent()).toBe(nonce + 1)
-    expect(server.child.exitCode).toBeNull()
-  })
-
   test('the proposer signs in a token too: the approval of Permit2 and the proposal', async () => {
     tokens.key('gateway', 'proposer', { id: '02' })
     const flags = ['--module', tokens.module, '--pin-file', tokens.pinFile]

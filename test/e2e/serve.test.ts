@@ -105,31 +105,6 @@ describe('serve --dev', () => {
     })
   })
 
-  test('spec §3 rule 3: a dispute opens a new round: the old payload gets 409 round_advanced, a new signature is admitted', async () => {
-    const { slug, question_id } = questionOf(ready.dev, 1)
-    const first = await client.ask('submit', slug, '--outcome', 'p2', '--wait')
-    expect(first).toMatchObject({ code: 0, answer: { status: 'executed' } })
-    const shown = await client.ask(
-      'journal',
-      'show',
-      String(first.answer.journal_id),
-      '--reveal-signature',
-    )
-    const disputed = await shop.run(argvOf`devchain dispute ${slug} --rpc-url
-      ${ready.dev.rpc_url} --json`)
-    expect(disputed.code).toBe(0)
-    const path = `/v1/proposals/${question_id}`
-    await expect
-      .poll(async () => (await post(ready.url, path, shown.answer.payload)).body, {
-        timeout: 30_000,
-      })
-      .toMatchObject({ error: { code: 'round_advanced' } })
-    expect((await post(ready.url, path, shown.answer.payload)).status).toBe(409)
-    const second = await client.ask('submit', slug, '--outcome', 'p1', '--wait')
-    expect(second).toMatchObject({ code: 0, answer: { outcome: 'accepted', status: 'executed' } })
-    expect(second.answer.candidate_id).not.toBe(first.answer.candidate_id)
-  })
-
   test('contract §6: SIGTERM drains and exits 0; the chain ends and the temporary store goes with it', async () => {
     const { code, stdout } = await server.stop('SIGTERM')
     expect(code).toBe(0)
