@@ -4,14 +4,20 @@
  * finishes exactly what is left.
  */
 import { describe, expect, test } from 'vitest'
-import { type Fetch, TransportError } from '#ports'
+import type { Fetch } from '#ports'
 import { argvOf } from '#support/argv'
 import { documentOf } from '#support/batch-world'
 import type { Ran } from '#support/cli'
-import { type DayWorld, openDay } from '#support/day-world'
+import {
+  type DayWorld,
+  itemsIn,
+  journalFiles,
+  losing,
+  openDay,
+  untilKilled,
+} from '#support/day-world'
 
 const rows = 5
-const journal = /\/home\/journal\/[0-9a-f]{12}\/log-/
 
 async function openWorld(seed: number) {
   const day = await openDay({ questions: rows, seed, itemsPerWindow: 2 })
@@ -26,31 +32,9 @@ async function openWorld(seed: number) {
   }
 }
 
-async function untilKilled(
-  day: DayWorld,
-  argv: readonly string[],
-  wrap?: (fetch: Fetch) => Fetch,
-): Promise<Ran | undefined> {
-  const death = day.sim.death().then(() => undefined)
-  const ran = await Promise.race([day.clock.drive(day.run(argv, wrap), death), death])
-  day.sim.faults = []
-  for (let pid = 1; pid < 10; pid++) day.host.kill(pid)
-  return ran
-}
-
 function cutPower(day: DayWorld, seed: number): void {
   day.sim.crash(seed)
   day.host.reboot()
-}
-
-function losing(fetch: Fetch): Fetch {
-  let submissions = 0
-  return async (input, init) => {
-    const answer = await fetch(input, init)
-    if (String(input).endsWith('/propose/batch') && submissions++ % 2 === 0)
-      throw new TransportError('exchange', 'ECONNRESET', 'cut')
-    return answer
-  }
 }
 
 interface Entry {
@@ -61,12 +45,6 @@ async function entries(day: DayWorld): Promise<readonly Entry[]> {
   const { stdout } = await day.clock.drive(day.run(argvOf`journal list --json`))
   return (JSON.parse(stdout) as { authorizations: Entry[] }).authorizations
 }
-
-const itemsIn = (bodies: readonly string[]) =>
-  bodies.flatMap(
-    (body) =>
-      (JSON.parse(body) as { proposals: { identifier: string; signature: string }[] }).proposals,
-  )
 
 async function expectResumed(
   { day, resume }: Awaited<ReturnType<typeof openWorld>>,
@@ -107,27 +85,29 @@ async function expectResumed(
 
 describe.each([
   { what: 'everything is answered', wrap: (fetch: Fetch) => fetch },
-  { what: 'every second answer is lost', wrap: losing },
+  { what: 'every second answer is lost', wrap: losing((nth) => nth % 2 === 0) },
 ])('R23: where $what', ({ wrap }) => {
   test.each(['kill-before', 'kill-after'] as const)(
     'a process that ends by %s at any call to its journal is resumed',
     async (does) => {
       const whole = await openWorld(1)
-      whole.day.sim.faults = [{ verb: 'any', nth: Number.POSITIVE_INFINITY, path: journal, does }]
+      whole.day.sim.faults = [
+        { verb: 'any', nth: Number.POSITIVE_INFINITY, path: journalFiles, does },
+      ]
       expect((await untilKilled(whole.day, whole.submit, wrap))?.code).toBe(0)
-      const calls = whole.day.sim.trace.filter((line) => journal.test(line)).length
+      const calls = whole.day.sim.trace.filter((line) => journalFiles.test(line)).length
       expect(calls).toBeGreaterThan(30)
       for (let nth = 1; nth <= calls; nth++) {
         const world = await openWorld(nth)
         const { day, submit, resume } = world
-        day.sim.faults = [{ verb: 'any', nth, path: journal, does }]
+        day.sim.faults = [{ verb: 'any', nth, path: journalFiles, does }]
         await untilKilled(day, submit, wrap)
         // What only the page cache had is lost by half of them, with what this machine knew of the
         // budget.
         const isPowerCut = nth % 2 === 0
         if (isPowerCut) cutPower(day, nth)
         if (nth % 3 === 0) {
-          day.sim.faults = [{ verb: 'any', nth: 1 + (nth % 11), path: journal, does }]
+          day.sim.faults = [{ verb: 'any', nth: 1 + (nth % 11), path: journalFiles, does }]
           await untilKilled(day, resume, wrap)
         }
         await expectResumed(world, isPowerCut)

@@ -1,10 +1,15 @@
 import { expect, test } from 'vitest'
-import { type Fetch, TransportError } from '#ports'
-import type { Ran } from '#support/cli'
-import { type DayWorld, openDay } from '#support/day-world'
+import {
+  type DayWorld,
+  itemsIn,
+  journalFiles,
+  losing,
+  openDay,
+  untilKilled,
+} from '#support/day-world'
 
 const questions = 4
-const journal = /\/home\/journal\/[0-9a-f]{12}\/log-/
+const losingFirst = losing((nth) => nth === 0)
 
 async function openWorld(seed: number) {
   const lifeMs = [2_000, 3_000] as const
@@ -16,35 +21,6 @@ async function openWorld(seed: number) {
   return { day, argv: ['run', file, '--json', '--max-spend', '3000000000raw'] }
 }
 
-async function untilKilled(
-  day: DayWorld,
-  argv: readonly string[],
-  wrap?: (fetch: Fetch) => Fetch,
-): Promise<Ran | undefined> {
-  const death = day.sim.death().then(() => undefined)
-  const ran = await Promise.race([day.clock.drive(day.run(argv, wrap), death), death])
-  day.sim.faults = []
-  for (let pid = 1; pid < 10; pid++) day.host.kill(pid)
-  return ran
-}
-
-function losing(fetch: Fetch): Fetch {
-  let submissions = 0
-  return async (input, init) => {
-    const answer = await fetch(input, init)
-    if (String(input).endsWith('/propose/batch') && submissions++ === 0)
-      throw new TransportError('exchange', 'ECONNRESET', 'cut')
-    return answer
-  }
-}
-
-interface Item {
-  readonly identifier: string
-  readonly signature: string
-}
-const itemsIn = (bodies: readonly string[]) =>
-  bodies.flatMap((body) => (JSON.parse(body) as { proposals: Item[] }).proposals)
-
 async function entriesOf(day: DayWorld) {
   const { stdout } = await day.clock.drive(day.run(['journal', 'list', '--json']))
   return (JSON.parse(stdout) as { authorizations: { question_id: string }[] }).authorizations
@@ -54,17 +30,19 @@ test.each(['kill-before', 'kill-after'] as const)(
   'R23: killed by %s wherever it writes to its journal, it is run again and signs nothing twice',
   async (does) => {
     const whole = await openWorld(1)
-    whole.day.sim.faults = [{ verb: 'any', nth: Number.POSITIVE_INFINITY, path: journal, does }]
-    expect((await untilKilled(whole.day, whole.argv, losing))?.code).toBe(0)
-    const calls = whole.day.sim.trace.filter((line) => journal.test(line)).length
+    whole.day.sim.faults = [
+      { verb: 'any', nth: Number.POSITIVE_INFINITY, path: journalFiles, does },
+    ]
+    expect((await untilKilled(whole.day, whole.argv, losingFirst))?.code).toBe(0)
+    const calls = whole.day.sim.trace.filter((line) => journalFiles.test(line)).length
     expect(calls).toBeGreaterThan(20)
     for (let nth = 1; nth <= calls; nth += 2) {
       const { day, argv } = await openWorld(nth)
-      day.sim.faults = [{ verb: 'any', nth, path: journal, does }]
-      await untilKilled(day, argv, losing)
+      day.sim.faults = [{ verb: 'any', nth, path: journalFiles, does }]
+      await untilKilled(day, argv, losingFirst)
       if (nth % 3 === 0) {
-        day.sim.faults = [{ verb: 'any', nth: 1 + (nth % 7), path: journal, does }]
-        await untilKilled(day, argv, losing)
+        day.sim.faults = [{ verb: 'any', nth: 1 + (nth % 7), path: journalFiles, does }]
+        await untilKilled(day, argv, losingFirst)
       }
       const ran = await untilKilled(day, argv)
       expect(ran?.code, `call ${nth}: ${ran?.stderr}`).toBe(0)

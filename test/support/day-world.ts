@@ -14,7 +14,7 @@ import type { Ledger } from '#gateway/ledger/ledger'
 import { knownKind } from '#gateway/ledger/state'
 import { foldLedger, openLedger } from '#gateway/ledger/store'
 import type { Question } from '#gateway/view/chain-view'
-import type { Clock, Fetch, Hex } from '#ports'
+import { type Clock, type Fetch, type Hex, TransportError } from '#ports'
 import type { Progress } from '#protocol/candidate'
 import type { Address } from '#protocol/schema'
 import { witnessRound } from '#protocol/witness'
@@ -269,6 +269,40 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
     },
   }
 }
+
+export const journalFiles = /\/home\/journal\/[0-9a-f]{12}\/log-/
+
+/** What a process of the day told; undefined where a fault of its disk has ended it. */
+export async function untilKilled(
+  day: DayWorld,
+  argv: readonly string[],
+  wrap?: (fetch: Fetch) => Fetch,
+): Promise<Ran | undefined> {
+  const death = day.sim.death().then(() => undefined)
+  const ran = await Promise.race([day.clock.drive(day.run(argv, wrap), death), death])
+  day.sim.faults = []
+  for (let pid = 1; pid < 10; pid++) day.host.kill(pid)
+  return ran
+}
+
+/** Loses the answers to these submissions of a batch. */
+export const losing =
+  (isLost: (nth: number) => boolean) =>
+  (fetch: Fetch): Fetch => {
+    let submissions = 0
+    return async (input, init) => {
+      const answer = await fetch(input, init)
+      if (String(input).endsWith('/propose/batch') && isLost(submissions++))
+        throw new TransportError('exchange', 'ECONNRESET', 'cut')
+      return answer
+    }
+  }
+
+export const itemsIn = (bodies: readonly string[]) =>
+  bodies.flatMap(
+    (body) =>
+      (JSON.parse(body) as { proposals: { identifier: string; signature: string }[] }).proposals,
+  )
 
 const addressOf = (key: Hex) => privateKeyToAddress(key).toLowerCase() as Address
 
