@@ -299,11 +299,6 @@ describe('R3, R14: a reorganisation undoes the block of a transaction', () => {
       (depth) => names[depth % names.length] === name,
     )
 
-  test('every depth from 1 to 256 is in the table', () => {
-    const all = names.flatMap(depthsOf).sort((one, other) => one - other)
-    expect(all).toEqual(Array.from({ length: 256 }, (_, index) => index + 1))
-  })
-
   test.each(names)(
     'every sixth depth up to 256, and %s',
     async (name) => {

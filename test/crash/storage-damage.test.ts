@@ -5,33 +5,15 @@ import { inspectLog } from '#storage/inspect'
 import { decodeLine, encodeLine } from '#storage/line'
 import { openLog } from '#storage/log'
 import type { NewRecord } from '#storage/record-log'
+import { lastSegmentOf, linesOf } from '#support/fuzz/disk'
 import { folder, openCopy, openSample, options, recordsOf, sample } from '#support/sample-store'
 import { SimClock, SimFiles } from '#support/sim-files'
-
-function lastSegment(contents: ReadonlyMap<string, Uint8Array>): string {
-  const path = [...contents.keys()]
-    .filter((name) => name.includes('/log-'))
-    .sort()
-    .at(-1)
-  if (path === undefined) throw new Error('no segment')
-  return path
-}
-
-function linesOf(bytes: Uint8Array): Uint8Array[] {
-  const lines: Uint8Array[] = []
-  for (let start = 0; start < bytes.length; ) {
-    const end = bytes.indexOf(10, start) + 1
-    lines.push(bytes.slice(start, end))
-    start = end
-  }
-  return lines
-}
 
 test('R11, T4: a file before the last segment that is cut at any offset is refused with exit 74, naming file and offset', async () => {
   for (const compacted of [false, true]) {
     const contents = await sample(compacted)
     for (const [path, whole] of contents) {
-      if (path === lastSegment(contents) || !path.endsWith('.jsonl')) continue
+      if (path === lastSegmentOf(contents) || !path.endsWith('.jsonl')) continue
       for (let length = 0; length < whole.length; length++) {
         const refused = await openCopy(new Map(contents).set(path, whole.slice(0, length)))
         expect(refused).toMatchObject({ code: 'store_damaged', meta: { exitCode: 74 } })
@@ -47,7 +29,7 @@ test('R11, T4: a file before the last segment that is cut at any offset is refus
 
 test('R11, T4: a flipped bit is refused, or costs only what no durable mark covers yet', async () => {
   const contents = await sample(true)
-  const last = lastSegment(contents)
+  const last = lastSegmentOf(contents)
   let refusals = 0
   let losses = 0
   for (const [path, whole] of contents) {
@@ -77,7 +59,7 @@ test('R11, T4: after the idle mark no flipped bit can cost a record', async () =
   await log.append([{ kind: 'item', data: { id: 12 } }])
   await log.close()
   const contents = sim.contents()
-  const path = lastSegment(contents)
+  const path = lastSegmentOf(contents)
   const whole = contents.get(path) ?? new Uint8Array(0)
   for (let index = 0; index < whole.length; index++) {
     const flipped = whole.slice()
@@ -123,7 +105,7 @@ test('R11, T4: lines that are swapped, dropped, repeated or spliced in from else
 
 test('R11, T4: a sound line of another store, or one with a gap in its number, is refused in any place', async () => {
   const contents = await sample(false)
-  const path = lastSegment(contents)
+  const path = lastSegmentOf(contents)
   const lines = linesOf(contents.get(path) ?? new Uint8Array(0))
   const decoded = lines.map((line) => decodeLine(systemHash, line.subarray(0, -1)))
   for (const [at, line] of decoded.entries()) {
@@ -153,7 +135,7 @@ test('R11: an open log that scans over damage says so, also at its very end', as
   const sim = SimFiles.of(contents)
   const log = await openSample(sim)
   await log.append([{ kind: 'item', data: { id: 12 } }])
-  const path = lastSegment(contents)
+  const path = lastSegmentOf(contents)
   sim.damage(path, (bytes) => {
     bytes[bytes.length - 3] = 0
   })
@@ -258,7 +240,7 @@ test('R24: a reader of a log that is being made reads it as empty at each step',
 
 test('R11: a torn tail is saved aside byte for byte before it is cut off, and a recovered line tells of it', async () => {
   const contents = await sample(false)
-  const path = lastSegment(contents)
+  const path = lastSegmentOf(contents)
   const whole = contents.get(path) ?? new Uint8Array(0)
   const torn = new Uint8Array([...whole, ...new TextEncoder().encode('{"c":"0123'), 0, 0, 0])
   const sim = SimFiles.of(new Map(contents).set(path, torn))
@@ -273,7 +255,7 @@ test('R11: a torn tail is saved aside byte for byte before it is cut off, and a 
 
 test('R24: a reader changes nothing, reads a missing folder as empty, and leaves out a torn tail', async () => {
   const contents = await sample(true)
-  const path = lastSegment(contents)
+  const path = lastSegmentOf(contents)
   const whole = contents.get(path) ?? new Uint8Array(0)
   const sim = SimFiles.of(new Map(contents).set(path, whole.slice(0, -5)))
   const before = sim.contents()

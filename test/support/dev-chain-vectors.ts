@@ -92,7 +92,7 @@ export interface World {
  * anvil takes a mined transaction out of its pool only after its receipt can be seen. One that is
  * still there when the chain is put back is mined once more, beside what is sent next.
  */
-async function poolEmpty(rpc: DevRpc): Promise<void> {
+export async function poolEmpty(rpc: DevRpc): Promise<void> {
   for (;;) {
     const { pending, queued } = await rpc.request<{ pending: Hex; queued: Hex }>(
       'txpool_status',
@@ -205,7 +205,7 @@ export interface Terms {
 }
 
 const field = (name: string, type: string) => ({ name, type })
-const types = {
+export const permitTypes = {
   PermitWitnessTransferFrom: [
     field('permitted', 'TokenPermissions'),
     field('spender', 'address'),
@@ -243,7 +243,7 @@ export async function signPayload(round: Round, terms: Terms): Promise<Payload> 
       chainId: terms.chainId ?? 137,
       verifyingContract: terms.permit2,
     },
-    types,
+    types: permitTypes,
     primaryType: 'PermitWitnessTransferFrom',
     message: { ...permit, spender: terms.spender, witness: proposal },
   })

@@ -2,7 +2,6 @@
  * A gateway in this process on a real anvil that mines when told: real contracts, real pool and
  * receipts, and a test that decides what is in which block. `finalized` lags by two epochs.
  */
-import { setTimeout as sleep } from 'node:timers/promises'
 import type { Contracts } from '#chain/round'
 import { type Anvil, startAnvil } from '#devchain/dev-anvil'
 import { type DevDescription, startDevChain } from '#devchain/dev-chain'
@@ -29,6 +28,7 @@ import type { Address } from '#protocol/schema'
 import { fromHex } from '#protocol/witness'
 import { version } from '#protocol/words'
 import { admit, current, openMemoryLedger, signedCandidate } from './candidates.js'
+import { poolEmpty } from './dev-chain-vectors.js'
 import { testConfig, testHash } from './front.js'
 import { newMemoryStore } from './memory-log.js'
 import { seededRandom } from './pipeline-world.js'
@@ -162,21 +162,6 @@ export async function openStillChain(options: {
     throw error
   }
   return still
-}
-
-/**
- * anvil takes a mined transaction out of its pool a moment after its receipt can be seen; back too
- * soon, it would be mined once more.
- */
-async function poolEmpty(rpc: DevRpc): Promise<void> {
-  for (;;) {
-    const { pending, queued } = await rpc.request<{ pending: Hex; queued: Hex }>(
-      'txpool_status',
-      [],
-    )
-    if (BigInt(pending) + BigInt(queued) === 0n) return
-    await sleep(5)
-  }
 }
 
 export interface Submitted {

@@ -7,6 +7,7 @@ import { hashStruct, hashTypedData, keccak256, maxUint256, stringToHex } from 'v
 import { privateKeyToAccount } from 'viem/accounts'
 import type { Hex } from '#ports'
 import type { Address } from '#protocol/schema'
+import { permitTypes } from './dev-chain-vectors.js'
 
 export function weekAddress(name: string): Address {
   return `0x${keccak256(stringToHex(`week ${name}`)).slice(26)}`
@@ -63,27 +64,6 @@ export const weekWallets = {
   stranger: wallet('stranger', { listed: false }),
 } as const satisfies Record<string, WeekWallet>
 
-const field = (name: string, type: string) => ({ name, type })
-const types = {
-  PermitWitnessTransferFrom: [
-    field('permitted', 'TokenPermissions'),
-    field('spender', 'address'),
-    field('nonce', 'uint256'),
-    field('deadline', 'uint256'),
-    field('witness', 'Proposal'),
-  ],
-  TokenPermissions: [field('token', 'address'), field('amount', 'uint256')],
-  Proposal: [
-    field('oracle', 'address'),
-    field('requester', 'address'),
-    field('identifier', 'bytes32'),
-    field('timestamp', 'uint256'),
-    field('ancillaryData', 'bytes'),
-    field('proposedPrice', 'int256'),
-    field('maxPayment', 'uint256'),
-  ],
-}
-
 export interface Authorized {
   readonly proposal: {
     readonly oracle: Address
@@ -108,7 +88,7 @@ export async function signedBy(
 ): Promise<{ readonly digest: Hex; readonly signature: Hex }> {
   const data = {
     domain: { name: 'Permit2', chainId: domain.chainId, verifyingContract: domain.permit2 },
-    types,
+    types: permitTypes,
     primaryType: 'PermitWitnessTransferFrom',
     message: { ...permit, spender: domain.spender, witness: proposal },
   } as const
@@ -119,5 +99,5 @@ export async function signedBy(
 }
 
 export function witnessOf(proposal: Authorized['proposal']): Hex {
-  return hashStruct({ types, primaryType: 'Proposal', data: proposal })
+  return hashStruct({ types: permitTypes, primaryType: 'Proposal', data: proposal })
 }

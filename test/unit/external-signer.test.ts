@@ -1,6 +1,7 @@
 import { afterEach, expect, test } from 'vitest'
 import { openOutsideWallet, requireSignerUrl } from '#io/external-signer'
 import { ProposerError } from '#protocol/errors'
+import { refusal } from '#support/refusal'
 import { startWallet, type Wallet, type WalletServer } from '#support/wallet-server'
 
 const address = `0x${'ab'.repeat(20)}` as const
@@ -17,14 +18,6 @@ async function open(
   const wallet = openOutsideWallet(server.url, options)
   closers.push(server.close, wallet.close)
   return { ...server, wallet }
-}
-async function refusal(work: Promise<unknown> | undefined): Promise<ProposerError> {
-  const failure: unknown = await work?.then(
-    () => new Error('it was taken'),
-    (error: unknown) => error,
-  )
-  if (failure instanceof ProposerError) return failure
-  throw failure
 }
 const document = { primaryType: 'PermitWitnessTransferFrom' }
 

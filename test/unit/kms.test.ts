@@ -5,7 +5,6 @@ import { openAwsKey } from '#io/kms/aws'
 import { crc32c, openGcpKey } from '#io/kms/gcp'
 import { addressInService, type KeyService, signerOfService } from '#io/kms/key-service'
 import { keyNameOf } from '#io/kms-accounts'
-import { ProposerError } from '#protocol/errors'
 import { lowercase } from '#protocol/words'
 import { temporaryHome } from '#support/cli'
 import {
@@ -16,6 +15,7 @@ import {
   keyVersion,
   startKms,
 } from '#support/kms-server'
+import { refusal } from '#support/refusal'
 
 const key = generatePrivateKey()
 const address = lowercase(privateKeyToAccount(key).address)
@@ -60,15 +60,6 @@ async function service({ open, id }: (typeof services)[number], name = id): Prom
   const one = await open(name)
   opened.push(one)
   return one
-}
-
-async function refusal(work: Promise<unknown>): Promise<ProposerError> {
-  const failure: unknown = await work.then(
-    () => new Error('it was taken'),
-    (error: unknown) => error,
-  )
-  if (failure instanceof ProposerError) return failure
-  throw failure
 }
 
 async function refused(work: Promise<unknown>) {

@@ -3,8 +3,8 @@ import { afterEach, describe, expect, test } from 'vitest'
 import { signTransaction } from '#gateway/executor/transaction'
 import { openRemoteSigner, type RemoteSigner } from '#io/remote-signer'
 import type { Hex } from '#ports'
-import { ProposerError } from '#protocol/errors'
 import { noncesOf, oneCandidate, testSigner } from '#support/pipeline-world'
+import { refusal } from '#support/refusal'
 import { honestSigner, startWallet, type Wallet, type WalletAnswer } from '#support/wallet-server'
 
 const key = `0x${'01'.repeat(32)}` as const
@@ -32,14 +32,6 @@ async function open(wallet: Wallet = honestSigner(key), path = '', timeoutMs = 5
   const signer = openRemoteSigner({ url: `${server.url}${path}`, address }, { timeoutMs })
   closers.push(server.close, signer.dispose)
   return { ...server, signer, state }
-}
-async function refusal(work: Promise<unknown>): Promise<ProposerError> {
-  const failure: unknown = await work.then(
-    () => new Error('it was taken'),
-    (error: unknown) => error,
-  )
-  if (failure instanceof ProposerError) return failure
-  throw failure
 }
 const sign = (signer: RemoteSigner) => signTransaction(signer, unsigned)
 const failing =

@@ -6,9 +6,10 @@ import {
 } from '#client/wallet/transactions'
 import { signerFromKey } from '#io/keys'
 import type { Clock, Hex } from '#ports'
-import { InterruptedError, ProposerError } from '#protocol/errors'
+import { InterruptedError } from '#protocol/errors'
 import { createFakeChain, type FakeChain } from '#support/fake-chain'
 import { fakeContracts } from '#support/fake-world'
+import { refusal } from '#support/refusal'
 
 const signer = signerFromKey(new Uint8Array(32).fill(9))
 const from = signer.address
@@ -33,15 +34,6 @@ function setUp(whileWaiting: (chain: FakeChain, waits: number) => void = (chain)
 }
 const plan = (chain: FakeChain, count = 1) =>
   planTransactions(chain, fakeContracts.chainId, from, Array<typeof approve>(count).fill(approve))
-
-async function refusal(work: Promise<unknown>): Promise<ProposerError> {
-  const failure: unknown = await work.then(
-    () => new Error('it was taken'),
-    (error: unknown) => error,
-  )
-  if (failure instanceof ProposerError) return failure
-  throw failure
-}
 
 test('domain §8: estimate and a fifth, twice the base fee and the tip, which is 25 gwei at least on Polygon', async () => {
   const { chain } = setUp()

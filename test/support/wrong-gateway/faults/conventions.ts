@@ -266,11 +266,6 @@ const eligibility: readonly Fault[] = [
     alter(isEligibility, 'address', (value) => `0x${String(value).slice(2).toUpperCase()}`),
   ),
   fault(
-    '§2.3',
-    'leaves eligible out where it is not',
-    alter(isEligibility, 'eligible', (value) => (value === false ? undefined : value)),
-  ),
-  fault(
     '§4.1 rule 1',
     'calls everybody eligible',
     alter(isEligibility, 'eligible', () => true),
@@ -333,12 +328,6 @@ const errors: readonly Fault[] = [
     'calls a wrong method of a single route malformed',
     status(({ path }) => path.startsWith('/v1/'), 405, 400),
   ),
-  fault('§7', 'tells errors in another form', () =>
-    answers(
-      (_call, code) => code >= 400,
-      (json, call, headers) => answer(statusOf(json, call), { message: 'no' }, headers),
-    ),
-  ),
   fault(
     '§7',
     'refuses a malformed body as plain text',
@@ -353,11 +342,6 @@ const errors: readonly Fault[] = [
     '§7',
     'tells a 409 without JSON',
     text((call, code) => isSingle(call) && code === 409),
-  ),
-  fault(
-    '§7',
-    'tells errors as an object',
-    alter(all, 'errors', (list) => ({ list })),
   ),
   fault(
     '§7',
@@ -411,20 +395,6 @@ const errors: readonly Fault[] = [
   ),
   fault('§7', 'answers 403 to ancillary data of a batch item', status(isBatch, 413, 403)),
 ]
-
-function statusOf(json: Json, call: Call): number {
-  const code = String(at(json, 'error.code'))
-  if (code === 'method_not_allowed') return 405
-  if (code.endsWith('not_found')) return 404
-  if (code === 'signature_not_authorized' || code === 'proposer_not_eligible') return 403
-  if (code === 'rate_limited') return 429
-  if (code === 'ancillary_data_not_allowed') return 413
-  return code.includes('conflict') || code === 'request_not_open' || code === 'round_advanced'
-    ? 409
-    : call.method === 'POST'
-      ? 422
-      : 400
-}
 
 function echo(errorsOf: (body: Json) => unknown, which: (call: Call) => boolean = isSingle) {
   return () =>

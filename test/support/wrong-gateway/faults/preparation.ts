@@ -182,9 +182,6 @@ const contexts: readonly Fault[] = [
       },
     ),
   ),
-  item('§2.8', 'leaves a member out of the witness', 'signing.types.Proposal', (list) =>
-    Array.isArray(list) ? list.slice(1) : [],
-  ),
   item(
     '§2.8',
     'leaves the witness out of the permit',
