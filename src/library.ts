@@ -38,7 +38,6 @@ export {
 export type { Position } from './core/client/positions/account.js'
 export type { Positions, PositionTotals } from './core/client/positions/positions.js'
 export type { SubmitParts } from './core/client/propose/attempt.js'
-export type { AuthorizeParts, Preview } from './core/client/propose/authorize.js'
 export {
   type Authorized,
   authorize,
@@ -53,6 +52,7 @@ export type {
   RowOutcome,
   SubmissionResult,
 } from './core/client/propose/outcome.js'
+export type { AuthorizeParts, Preview } from './core/client/propose/plan.js'
 export type { SettledEarlier } from './core/client/propose/round-over.js'
 export {
   type AskRules,

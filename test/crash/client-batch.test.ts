@@ -5,7 +5,7 @@ import { stateOf } from '#client/journal/authorizations'
 import { openJournal, verifyJournal } from '#client/journal/journal'
 import { type RowResult, submitBatch } from '#client/propose/batch'
 import { newSpending } from '#client/propose/look'
-import type { BatchParts } from '#client/propose/plan'
+import type { ProposeParts } from '#client/propose/plan'
 import { gatewayContexts } from '#client/trust/context'
 import type { Trust } from '#client/trust/trust'
 import { signerFromKey } from '#io/keys'
@@ -73,7 +73,7 @@ async function openWorld(seed: number) {
       },
     }
     const contexts = gatewayContexts(gateway, trust, clock)
-    const parts: BatchParts & { gateway: typeof gateway } = {
+    const parts: ProposeParts & { gateway: typeof gateway } = {
       ports,
       journal,
       trust,

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import type { BatchRow } from '#client/input/input'
 import { type RowResult, submitBatch } from '#client/propose/batch'
 import { newSpending } from '#client/propose/look'
-import type { BatchParts } from '#client/propose/plan'
+import type { ProposeParts } from '#client/propose/plan'
 import { submitIntent } from '#client/propose/submission'
 import type { ContextSource } from '#client/trust/context'
 import type { Hex } from '#ports'
@@ -47,7 +47,7 @@ async function lostWorld(kind: BatchRow['kind']) {
         })
       },
     }
-    const batch: BatchParts = {
+    const batch: ProposeParts = {
       ...run.parts,
       contexts,
       contextsAreFree: true,

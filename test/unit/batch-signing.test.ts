@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest'
 import { domainOf } from '#chain/round'
 import type { BatchRow } from '#client/input/input'
+import { type RowSigned, signBatch } from '#client/propose/batch'
 import { newSpending } from '#client/propose/look'
-import type { BatchParts } from '#client/propose/plan'
-import { type RowSigned, signBatch } from '#client/propose/sign-batch'
+import type { ProposeParts } from '#client/propose/plan'
 import { requestOf } from '#client/propose/terms'
 import { checkContext, contractsOf, type Trust } from '#client/trust/trust'
 import { systemCurve } from '#io/keys'
@@ -20,7 +20,7 @@ const asked = (count: number) =>
 const adapterQuestions = asked(3)
 
 interface Hooks {
-  readonly recover: NonNullable<BatchParts['recover']>
+  readonly recover: NonNullable<ProposeParts['recover']>
   readonly beforeSigning?: () => Promise<void>
 }
 
@@ -46,7 +46,7 @@ async function signAll(
       outcome: 'p2',
     }),
   )
-  const batch: BatchParts = {
+  const batch: ProposeParts = {
     ...parts,
     trust,
     contexts: {
@@ -201,7 +201,7 @@ test('once the caller has left, the contexts that are learned ahead are told so 
   const unknown = new UsageError('question_not_found', 'no such question', { hint: 'none' })
   let begun = 0
   let ended = 0
-  const batch: BatchParts = {
+  const batch: ProposeParts = {
     ...parts,
     contexts: {
       async contexts(identifiers, options) {

@@ -15,7 +15,7 @@ import {
   type SpendingSums,
   type Totals,
 } from '#client/propose/look'
-import type { BatchParts } from '#client/propose/plan'
+import type { ProposeParts } from '#client/propose/plan'
 import {
   type ContextSource,
   confirmByChain,
@@ -81,7 +81,7 @@ export function goOnCommand(verb: 'batch submit' | 'run', path: string, flags: B
 }
 
 export interface Opened {
-  readonly parts: BatchParts
+  readonly parts: ProposeParts
   readonly count: BatchCount
   readonly spending: Spending
   /** `undefined` where nothing asks for it. Throws as `lookAt`, and its refusal. */
@@ -135,7 +135,7 @@ export async function openBatch(
       ? contextSource(context, session)
       : fileContexts(context, flags.context, trust, chain),
   )
-  let parts: BatchParts = {
+  let parts: ProposeParts = {
     ports: session.ports,
     journal: session.journal,
     trust,

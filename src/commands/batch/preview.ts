@@ -13,7 +13,7 @@ import { asItemError } from '#client/propose/outcome'
 import { sendable } from '#client/propose/plan'
 import { acknowledgedOf, requireRules, rulesStanding, toldBy } from '#client/propose/rules'
 import { checkTerms } from '#client/propose/terms'
-import { chainNow } from '#client/trust/context'
+import { nowOf } from '#client/trust/context'
 import { type ProposerError, UsageError } from '#protocol/errors'
 import { answerText, keyNamed } from '#protocol/outcome-words'
 import { outcomeOf, priceOf } from '#protocol/proposal'
@@ -120,7 +120,6 @@ async function judged(
 ): Promise<{ readonly plan: Planned; readonly terms: Terms }> {
   if (plan.kind !== 'sign') return { plan, terms: termsOf(plan) }
   const { intent, context, row } = plan
-  const { chain, trust, ports } = parts
   const token = context.bond.token
   const { outcome } = intent
   const said: Terms = {
@@ -132,15 +131,13 @@ async function judged(
     token,
   }
   try {
-    const nowSeconds =
-      chain === undefined ? ports.clock.nowMs() / 1_000 : await chainNow(chain, trust, ports.clock)
-    const { amountRaw } = checkTerms(intent, context, nowSeconds)
+    const { amountRaw } = checkTerms(intent, context, await nowOf(parts))
     const seen = acknowledgedOf(await parts.journal.load(), context)
     const { rules } = plan
     const standing = rules && rulesStanding(rules.told, intent, seen, toldBy(rules))
     await requireRules(intent.identifier, standing, undefined)
     // Without `fit` the sum is judged as a whole.
-    if (spending.limits.fit) await spending.take(token, intent.proposer, amountRaw)
+    if (spending.limits.fit) await spending.take(plan, amountRaw)
     return { plan, terms: { ...said, amount: String(amountRaw) } }
   } catch (error) {
     if (!(error instanceof UsageError)) throw error

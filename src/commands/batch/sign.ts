@@ -5,7 +5,7 @@
 import { basename, dirname } from 'node:path'
 import { placeText } from '#client/input/rows'
 import type { JournaledAuthorization } from '#client/journal/authorizations'
-import { type RowSigned, signBatch } from '#client/propose/sign-batch'
+import { type RowSigned, signBatch } from '#client/propose/batch'
 import { fromCwd } from '#io/home'
 import { toBatchItem } from '#protocol/proposal'
 import { SignedProposal } from '#protocol/schema'

@@ -2,8 +2,9 @@
 
 import { titleOf } from '#chain/ancillary'
 import type { QuestionFinding } from '#client/check/findings'
-import { type AuthorizeParts, type Preview, preview } from '#client/propose/authorize'
+import { preview } from '#client/propose/authorize'
 import type { IntentInWords } from '#client/propose/intent'
+import type { AuthorizeParts, Preview } from '#client/propose/plan'
 import { firstRulesNotes, requireRules } from '#client/propose/rules'
 import type { SafePartsFile, SafeSigning } from '#client/propose/safe'
 import { contextFrom, parseContext } from '#client/trust/context'

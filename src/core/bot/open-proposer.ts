@@ -17,7 +17,7 @@ import { type BatchOptions, type RowResult, submitBatch } from '#client/propose/
 import { type IntentInWords, knownQuestionId } from '#client/propose/intent'
 import { lookAt, newSpending, type SpendingLimits } from '#client/propose/look'
 import type { Accepted } from '#client/propose/outcome'
-import type { BatchParts } from '#client/propose/plan'
+import type { ProposeParts } from '#client/propose/plan'
 import { currentRound, type SettledEarlier } from '#client/propose/round-over'
 import { type ReplayResult, replay, submitIntent } from '#client/propose/submission'
 import { type ContextSource, contextFrom, contextsFrom } from '#client/trust/context'
@@ -393,7 +393,7 @@ export async function* submitRows(
     questionOf: (identifier) => knownQuestionId(trust, identifier, view),
     nonceHolder: (row, questionId, owner) => nonceHolder(view, now, row, questionId, owner),
   })
-  const parts: BatchParts & typeof bot = {
+  const parts: ProposeParts & typeof bot = {
     ...bot,
     kept: new Map(),
     contextsAreFree: chain !== undefined,

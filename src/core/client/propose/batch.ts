@@ -5,22 +5,29 @@ import { limits } from '#protocol/words'
 import { isAborted, timeLimit } from '../gateway/answer.js'
 import type { BatchRow } from '../input/input.js'
 import { inGroups } from '../input/rows.js'
-import { otherGateway } from '../journal/authorizations.js'
+import { type JournaledAuthorization, otherGateway } from '../journal/authorizations.js'
 import type { SubmitParts } from './attempt.js'
 import type { Spending } from './look.js'
-import { fromJournal, type RowOutcome, refusedHere, sentOutcome, unsentOutcome } from './outcome.js'
 import {
-  type BatchParts,
+  asItemError,
+  fromJournal,
+  type RowOutcome,
+  refusedHere,
+  sentOutcome,
+  unsentOutcome,
+} from './outcome.js'
+import {
   journaledFor,
   type Planned,
   type PlanOptions,
+  type ProposeParts,
   planRows,
   type Ready,
   sendable,
 } from './plan.js'
 import { foundOver, roundsOf, type SettledEarlier, skippedOutcome } from './round-over.js'
 import { type OnRetry, type SendOptions, sendAll } from './send.js'
-import { authorizePlans } from './sign-batch.js'
+import { authorizePlans } from './sign-rows.js'
 import { mayNameOtherRound } from './submission.js'
 
 export interface BatchOptions {
@@ -47,7 +54,7 @@ export interface RowResult extends RowOutcome {
   readonly earlier?: readonly SettledEarlier[]
 }
 
-type Parts = BatchParts & SubmitParts
+type Parts = ProposeParts & SubmitParts
 
 /** So long may a call go on after Ctrl-C: an answer is worth more than a second saved. */
 const stopDelayMs = 5_000
@@ -310,4 +317,55 @@ async function retried(
   if (signing.length > 0)
     for (const one of await submitPlans(run, signing)) changed.set(one.row, one)
   return results.map((one) => changed.get(one.row) ?? one)
+}
+
+export type RowSigned =
+  | {
+      readonly row: BatchRow
+      readonly authorization: JournaledAuthorization
+      readonly reused: boolean
+      readonly error?: undefined
+    }
+  | { readonly row: BatchRow; readonly error: ProposerError }
+
+/**
+ * Durable before they are yielded. The next contexts are learned meanwhile; what is decided then
+ * is examined again under the lock.
+ */
+export async function* signBatch(
+  parts: ProposeParts,
+  rows: readonly BatchRow[],
+  options: { readonly spending: Spending; readonly signal?: AbortSignal },
+): AsyncGenerator<readonly RowSigned[]> {
+  const leaving = new AbortController()
+  const signal = AbortSignal.any([leaving.signal, ...(options.signal ? [options.signal] : [])])
+  const rounds = new Map()
+  // Contexts that cost budget come slowly: what there is of them is signed.
+  const groups = inGroups(rows, parts.contextsAreFree ? 2 * limits.batchItems : limits.batchItems)
+  const plan = async (group: readonly BatchRow[] | undefined) =>
+    group && planRows(parts, group, { signal, rounds })
+  let coming = plan(groups[0])
+  try {
+    for (let at = 1; ; at++) {
+      const plans = await coming
+      if (plans === undefined) return
+      coming = plan(groups[at])
+      coming.catch(() => undefined)
+      signal.throwIfAborted()
+      const signed = await authorizePlans(parts, plans, options.spending)
+      yield signed.map((one, index): RowSigned => {
+        const { row } = one
+        if (one.kind === 'rejected') return { row, error: asItemError(row, one.error) }
+        if (one.kind === 'skipped') throw new Error('nothing is skipped where nothing is sent')
+        return {
+          row,
+          authorization: one.authorization,
+          reused: plans[index]?.kind === 'send',
+        }
+      })
+    }
+  } finally {
+    leaving.abort()
+    await Promise.allSettled([coming])
+  }
 }

@@ -18,9 +18,9 @@ import {
   inputFault,
   newFaults,
 } from '../input/rows.js'
-import { chainNow } from '../trust/context.js'
+import { nowOf } from '../trust/context.js'
 import { requireImplementations } from '../trust/trust.js'
-import { type BatchParts, type Planned, type PlanOptions, planRows } from './plan.js'
+import { type Planned, type PlanOptions, type ProposeParts, planRows, type ToSign } from './plan.js'
 import { checkTerms } from './terms.js'
 
 /** Anything else rejects its row alone. */
@@ -49,21 +49,18 @@ export interface Looked {
  * nothing or one call.
  */
 export async function lookAt(
-  parts: BatchParts,
+  parts: ProposeParts,
   rows: readonly BatchRow[],
   source: Pick<BatchSource, 'name'>,
   { limits: spending, all = false, faults = newFaults(source), ...options }: Looking,
 ): Promise<Looked> {
-  const { chain, trust, ports, contextsAreFree } = parts
+  const { chain, contextsAreFree } = parts
   const isLimited = !spending.fit && (spending.maxSpendRaw !== undefined || chain !== undefined)
   const intents = rows.filter(({ kind }) => kind === 'intent').length
   const planned = new Map<BatchRow, Planned>()
   let now: Promise<number> | undefined
   const nowSeconds = () => {
-    now ??=
-      chain === undefined
-        ? Promise.resolve(ports.clock.nowMs() / 1_000)
-        : chainNow(chain, trust, ports.clock)
+    now ??= nowOf(parts)
     return now
   }
   const planning = { ...options, look: true, rounds: new Map() }
@@ -116,7 +113,7 @@ async function errorOf(
 
 /** With `fit` a row counts only where it fits. */
 async function sumsOf(
-  parts: BatchParts,
+  parts: ProposeParts,
   plans: readonly Planned[],
   spending: SpendingLimits,
   nowSeconds: () => Promise<number>,
@@ -134,7 +131,7 @@ async function sumsOf(
     const [owner, { token }] = [plan.intent.proposer, plan.context.bond]
     try {
       const { amountRaw } = checkTerms(plan.intent, plan.context, await nowSeconds())
-      await fitting?.take(token, owner, amountRaw)
+      await fitting?.take(plan, amountRaw)
       const before = needed.get(`${owner} ${token}`)?.raw ?? 0n
       needed.set(`${owner} ${token}`, { owner, token, raw: before + amountRaw })
       addTotal(totals, token, amountRaw)
@@ -182,11 +179,11 @@ export function addTotal(totals: Map<Address, bigint>, token: Address, raw: bigi
 
 export interface Spending {
   readonly limits: SpendingLimits
-  take(token: Address, owner: Address, amountRaw: bigint): Promise<void>
+  take(row: ToSign, amountRaw: bigint, nonce?: bigint): Promise<void>
 }
 
 /** Over all tokens. */
-export function newSpending(parts: BatchParts, limits: SpendingLimits): Spending {
+export function newSpending(parts: ProposeParts, limits: SpendingLimits): Spending {
   const wallets = new Map<string, { readonly leftRaw: bigint; readonly funds: Funds }>()
   let spentRaw = 0n
   let isOver = false
@@ -197,7 +194,8 @@ export function newSpending(parts: BatchParts, limits: SpendingLimits): Spending
   }
   return {
     limits,
-    async take(token, owner, amountRaw) {
+    async take({ intent: { proposer: owner }, context }, amountRaw) {
+      const { token } = context.bond
       const { maxSpendRaw } = limits
       const text = (raw: bigint) => knownAmount(raw, parts.trust.chain_id, token)
       const isAbove = maxSpendRaw !== undefined && spentRaw + amountRaw > maxSpendRaw
@@ -221,7 +219,7 @@ export function newSpending(parts: BatchParts, limits: SpendingLimits): Spending
   }
 }
 
-const readFunds = async ({ chain, trust, journal }: BatchParts, owner: Address, token: Address) =>
+const readFunds = async ({ chain, trust, journal }: ProposeParts, owner: Address, token: Address) =>
   chain && fundsOf(chain, trust, await journal.load(), owner, token)
 
 const orShorter = (what: string, { fit }: SpendingLimits) => ({

@@ -3,16 +3,10 @@
 import { titleOf } from '#chain/ancillary'
 import type { Chain, Hex, Signer } from '#ports'
 import { type TokenUnits, toRaw } from '#protocol/amount'
-import {
-  ConflictError,
-  InterruptedError,
-  type ProposerError,
-  UnavailableError,
-  UsageError,
-} from '#protocol/errors'
+import { ConflictError, type ProposerError, UsageError } from '#protocol/errors'
 import { type Labels, labelsOf } from '#protocol/outcome-words'
 import type { RecoverPublicKey } from '#protocol/recovered'
-import type { Address } from '#protocol/schema'
+import type { Address, OutcomeKey, TypedData } from '#protocol/schema'
 import { isSlug } from '#protocol/words'
 import type { Checker } from '../check/checker.js'
 import {
@@ -21,24 +15,36 @@ import {
   type Required,
   type Subject,
 } from '../check/findings.js'
-import { certificateCode, isAborted, newPatience } from '../gateway/answer.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import type { BatchRow, IntentRow, ItemRow } from '../input/input.js'
-import { type Place, placeText } from '../input/rows.js'
-import { otherQuestion, saysQuestion } from '../input/sheet.js'
-import { closes, isOpen, type JournaledAuthorization } from '../journal/authorizations.js'
+import type { Place } from '../input/rows.js'
+import {
+  closes,
+  isOpen,
+  type JournaledAuthorization,
+  type Offer,
+} from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
-import type { ContextResult, ContextSource } from '../trust/context.js'
+import {
+  type ContextResult,
+  type ContextSource,
+  confirmByChain,
+  nowOf,
+  rulesOfRound,
+} from '../trust/context.js'
 import {
   checkAsked,
+  checkContext,
   checkOutcome,
   mayBeAt,
   outcomesByText,
   type QuestionContext,
+  requireImplementations,
   sharedRound,
   type Trust,
 } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
+import { type AskOptions, contextsOf } from './contexts.js'
 import {
   byRound,
   executedBefore,
@@ -51,9 +57,11 @@ import {
   withoutContext,
 } from './intent.js'
 import type { RowOutcome } from './outcome.js'
-import { importable, newMisplaced, type Payload, readItem } from './payload.js'
+import type { newMisplaced, Payload } from './payload.js'
 import { roundsOf, type SettledEarlier, settleEarlier, skippedOutcome } from './round-over.js'
-import type { AskRules, ReadRules } from './rules.js'
+import type { AskRules, ReadRules, RulesStanding } from './rules.js'
+import type { SafeSigning } from './safe.js'
+import type { Prepared } from './sign.js'
 import { checkTimeline, type HashedRound, hashedRound, type RoundFacts } from './terms.js'
 
 export interface RequiredCheck {
@@ -66,7 +74,7 @@ export interface Judged extends Subject {
 }
 
 export async function withFindings(
-  { judging }: BatchParts,
+  { judging }: ProposeParts,
   plans: readonly Planned[],
   rows: readonly Judged[],
   { look, signal }: PlanOptions,
@@ -87,7 +95,51 @@ export async function withFindings(
   })
 }
 
-export interface BatchParts {
+/** What a caller brings for one proposal. */
+export interface AuthorizeParts {
+  readonly ports: JournalPorts
+  readonly journal: Journal
+  readonly trust: Trust
+  /** Asked for only where the journal has nothing to reuse. */
+  readonly context: () => Promise<QuestionContext>
+  /** Unlocks the key; asked for only where something will be signed. */
+  readonly signer: () => Promise<Signer>
+  /** The proposer is a Safe: its owners sign, and `signer` is not asked. */
+  readonly safe?: SafeSigning | undefined
+  /** Default: @noble/curves. */
+  readonly recovery?: () => Promise<RecoverPublicKey>
+  /** Settles earlier rounds; without it (offline) the context is at hand. */
+  readonly gateway?: GatewayClient
+  /** Without it a note says what was not checked. */
+  readonly chain?: Chain | undefined
+  /** Shows and may ask; throws to stop. Called before anything is reserved or signed. */
+  readonly confirm?: (preview: Preview) => Promise<void>
+  /** Without it newer clarifications are refused. */
+  readonly askRules?: AskRules | undefined
+  readonly judge?: (context: QuestionContext, outcome: OutcomeKey) => Promise<void>
+  /** Notes for stderr, such as the out-of-band line. */
+  readonly note?: ((text: string) => void) | undefined
+  readonly onSettled?: (settled: SettledEarlier) => void
+  readonly signal?: AbortSignal | undefined
+}
+
+/** What is about to be signed, for showing. Nothing is reserved yet. Raw token units. */
+export interface Preview extends Prepared {
+  readonly context: QuestionContext
+  readonly requiredBondRaw: bigint
+  readonly outcome: OutcomeKey
+  /** Outside text: escape before showing (R20). */
+  readonly label: string
+  readonly proposer: Address
+  readonly typedData: TypedData
+  readonly notes: readonly string[]
+  /** Absent where no chain told them. */
+  readonly rules?: RulesStanding | undefined
+}
+
+export interface ProposeParts {
+  /** One proposal alone, whose context nobody has checked, by the single route. */
+  readonly alone?: (AuthorizeParts & { readonly intent: IntentInWords }) | undefined
   readonly ports: JournalPorts
   readonly journal: Journal
   readonly trust: Trust
@@ -107,20 +159,26 @@ export interface BatchParts {
   /** For a signer that takes typed data: it is asked with the whole context. */
   readonly keepContexts?: boolean
   readonly recover?: RecoverPublicKey | undefined
+  readonly recovery?: () => Promise<RecoverPublicKey>
   readonly askRules?: AskRules | undefined
   readonly judging?: RequiredCheck | undefined
   readonly note?: ((text: string) => void) | undefined
 }
 
 /** Of its context only what signing needs is kept: a whole group's texts are long. */
+/** `notes`: on what was checked of a context that stands alone. */
 export interface ToSign extends Pick<HashedRound, 'witness' | 'ref'> {
   readonly kind: 'sign'
   readonly row: IntentRow
   readonly intent: Intent
   readonly context: RoundFacts
   readonly price: string
+  readonly label: string
   readonly labels: Labels
   readonly title: string | undefined
+  readonly notes: readonly string[]
+  /** Typed data of equal intent is out there unsigned. */
+  readonly offer?: Offer | undefined
   readonly rules?: ReadRules | undefined
   readonly whole?: QuestionContext | undefined
   readonly earlier: readonly SettledEarlier[]
@@ -151,27 +209,24 @@ export type Planned = (Ready | ToSign | ToImport) & {
   readonly findings?: readonly QuestionFinding[]
 }
 
-export interface PlanOptions {
+export interface PlanOptions extends AskOptions {
   /** `--resume`: what is accepted, or was closed by this very input, is left alone. */
   readonly resume?: string | undefined
-  readonly signal?: AbortSignal | undefined
   /** Its saved bytes are of an earlier round: not used again. */
   readonly isRetry?: boolean
-  /** Earlier rounds are left unsettled, nothing is noted. */
-  readonly look?: boolean
-  readonly onRetry?: ((event: { reason: string; waitMs: number }) => void) | undefined
   /** Rows that will be signed for a round which other questions may share. */
   readonly rounds?: RowsByRound | undefined
 }
 
 export async function planRows(
-  parts: BatchParts,
+  parts: ProposeParts,
   rows: readonly BatchRow[],
   options: PlanOptions = {},
 ): Promise<readonly Planned[]> {
   const view = await parts.journal.load()
   const rounds: RowsByRound = options.rounds ?? new Map()
-  const misplaced = newMisplaced(parts.trust.chain_id, view)
+  const items = rows.some(({ kind }) => kind === 'item') ? await import('./payload.js') : undefined
+  const misplaced = items?.newMisplaced(parts.trust.chain_id, view) ?? (() => undefined)
   const planning: { row: BatchRow; intent?: IntentInWords; known?: Planned | undefined }[] = []
   for (const row of rows) {
     const intent = row.kind === 'intent' ? await intentOf(parts, row) : undefined
@@ -211,7 +266,7 @@ export async function planRows(
  * skipped.
  */
 export async function sendable(
-  parts: BatchParts & SubmitParts,
+  parts: ProposeParts & SubmitParts,
   planned: readonly Planned[],
   options: Pick<PlanOptions, 'signal'>,
 ): Promise<readonly Planned[]> {
@@ -235,7 +290,7 @@ export async function sendable(
 }
 
 export async function journaledFor(
-  parts: BatchParts,
+  parts: ProposeParts,
   view: JournalView,
   row: BatchRow,
   resume: string,
@@ -248,9 +303,10 @@ export async function journaledFor(
 }
 
 async function intentOf(
-  { proposer, maxAmountRaw, amountTokens, headroomBasisPoints, units }: BatchParts,
+  { alone, proposer, maxAmountRaw, amountTokens, headroomBasisPoints, units }: ProposeParts,
   { kind: _kind, line: _line, element: _element, columns, amount, ...wanted }: IntentRow,
 ): Promise<IntentInWords> {
+  if (alone !== undefined) return alone.intent
   const owner = wanted.proposer ?? (await proposer())
   const slug = isSlug(columns?.slug ?? '') ? columns?.slug : undefined
   const given = {
@@ -269,7 +325,7 @@ async function intentOf(
 }
 
 function fromSaved(
-  parts: BatchParts,
+  parts: ProposeParts,
   view: JournalView,
   row: IntentRow,
   intent: IntentInWords,
@@ -313,12 +369,13 @@ const isOfBatch = ({ attempts }: JournaledAuthorization, fingerprint: string | u
  * its way.
  */
 async function planItem(
-  parts: BatchParts,
+  parts: ProposeParts,
   view: JournalView,
   row: ItemRow,
   options: PlanOptions,
   misplaced: ReturnType<typeof newMisplaced>,
 ): Promise<Planned> {
+  const { importable, readItem } = await import('./payload.js')
   const payload = readItem(parts, row, view)
   const { same } = payload
   if (same !== undefined)
@@ -351,7 +408,7 @@ interface WithContext {
 }
 
 async function withContext(
-  parts: BatchParts,
+  parts: ProposeParts,
   view: JournalView,
   { row, intent: wanted, context, known, rounds }: WithContext,
   options: PlanOptions,
@@ -360,12 +417,13 @@ async function withContext(
     const { error } = context
     // A round that is not open, or cannot be read, is no reason to sign again.
     if (known !== undefined) return known
-    const why = options.isRetry === true ? error : withoutContext(parts, view, wanted, error)
+    const isAgain = options.isRetry === true && parts.alone === undefined
+    const why = isAgain ? error : withoutContext(parts, view, wanted, error)
     return { kind: 'rejected', row, error: why }
   }
   const plan = await orRejected(row, async () => {
     // What is signed already was reviewed then.
-    if (known === undefined) checkShown(parts, row, context.context)
+    if (known === undefined) await checkShown(parts, row, context.context)
     const intent = meantIn(parts, wanted, context.context)
     const ref = () => hashedRound(parts.trust, context.context).ref
     const { same, earlier } = byRound(parts, intent, view, context.context, ref)
@@ -373,17 +431,24 @@ async function withContext(
     const questionId = context.context.question_id
     const round = sharedRound(parts.trust, context.context, ref)
     const keep =
-      round === undefined
+      round === undefined || parts.alone !== undefined
         ? undefined
-        : takeRound(rounds, round, { row, proposer: intent.proposer, questionId })
+        : await takeRound(rounds, round, { row, proposer: intent.proposer, questionId })
     if (same.kind === 'refuse') return { kind: 'rejected', row, error: same.error }
     const settled: SettledEarlier[] = []
-    if (options.look !== true) {
-      const onSettled = (one: SettledEarlier) => settled.push(one)
+    const offer = same.kind === 'resume' ? same.offer : undefined
+    // What was given out has settled them before.
+    const isGiven = offer !== undefined && options.isRetry === true
+    if (options.look !== true && !isGiven) {
+      const onSettled = (one: SettledEarlier) => {
+        settled.push(one)
+        parts.alone?.onSettled?.(one)
+      }
       await settleEarlier({ ...parts, onSettled, signal: options.signal }, earlier)
       for (const note of context.notes) parts.note?.(note)
     }
-    const plan = toSign(parts, view, row, intent, context.context, settled)
+    const found = { row, intent, context: context.context, earlier: settled, offer }
+    const plan = await toSign(parts, view, found)
     keep?.()
     return plan
   })
@@ -392,7 +457,13 @@ async function withContext(
 }
 
 /** A sheet that was sorted by some of its columns. */
-function checkShown({ trust }: BatchParts, { columns }: IntentRow, context: QuestionContext): void {
+async function checkShown(
+  { trust }: ProposeParts,
+  { columns }: IntentRow,
+  context: QuestionContext,
+): Promise<void> {
+  if (columns === undefined) return
+  const { otherQuestion, saysQuestion } = await import('../input/sheet.js')
   if (!saysQuestion(columns)) return
   const labels = labelsOf(context.outcomes ?? outcomesByText(trust, context))
   const title = titleOf(context.request.ancillary_data)
@@ -405,60 +476,75 @@ function checkShown({ trust }: BatchParts, { columns }: IntentRow, context: Ques
     )
 }
 
-/** What a source has not checked: slug (R9), answer, position among the rounds. */
-function toSign(
-  { trust, keepContexts }: BatchParts,
+/**
+ * What a source has not checked: slug (R9), answer, position among the rounds; of a context that
+ * stands alone, everything.
+ */
+async function toSign(
+  parts: ProposeParts,
   view: JournalView,
-  row: IntentRow,
-  intent: Intent,
-  context: QuestionContext,
-  earlier: readonly SettledEarlier[],
-): ToSign {
-  checkAsked(trust, context, { identifier: intent.identifier, requireSlugPin: true })
-  const { price } = checkOutcome(trust, context, intent.outcome)
+  found: Pick<ToSign, 'row' | 'intent' | 'earlier' | 'offer'> & {
+    readonly context: QuestionContext
+  },
+): Promise<ToSign> {
+  const { trust, chain, alone, keepContexts } = parts
+  const { intent, context } = found
+  const asked = { identifier: intent.identifier, requireSlugPin: true }
+  const notes =
+    alone === undefined
+      ? checkAsked(trust, context, asked)
+      : checkContext(trust, context, { ...asked, nowSeconds: await nowOf(parts) })
+  const { label, price } = checkOutcome(trust, context, intent.outcome)
   checkTimeline(trust, context, view)
-  const { witness, ref } = hashedRound(trust, context)
+  const told = alone && chain ? await confirmed(chain, trust, context) : context.rules
   const { question_id, bond, source, request, signing, reward } = context
+  const isByChain = alone === undefined ? source === 'chain' : chain !== undefined
   const facts: RoundFacts = {
     question_id,
     request: { timestamp: request.timestamp, requester: request.requester },
     bond,
     signing: { chain_id: signing.chain_id },
-    source,
-    ...(reward !== undefined && { reward }),
+    source: isByChain ? 'chain' : 'gateway',
+    ...(source === 'chain' && reward !== undefined && { reward }),
   }
-  const whole = keepContexts === true ? context : undefined
-  const { rules: told, rules_told: fileHash } = context
+  const { witness, ref } = hashedRound(trust, context)
   const { oracle, requester, identifier, ancillary_data: ancillaryData } = request
   const question = { questionId: question_id, oracle, requester, identifier: identifier.raw }
   const rules = told && {
     told,
-    fileHash,
+    fileHash: context.rules_told,
     question: { ...question, ancillaryData, creator: told.owner ?? undefined },
   }
   return {
+    ...found,
     kind: 'sign',
-    row,
-    intent,
     context: facts,
     price,
+    label,
     labels: labelsOf(context.outcomes ?? outcomesByText(trust, context)),
-    title: titleOf(context.request.ancillary_data),
+    title: titleOf(request.ancillary_data),
+    notes,
     witness,
     ref,
-    earlier,
     rules,
-    whole,
+    whole: keepContexts === true ? context : undefined,
   }
+}
+
+async function confirmed(chain: Chain, trust: Trust, context: QuestionContext) {
+  await requireImplementations(chain, trust)
+  const round = await confirmByChain(chain, trust, context)
+  return context.rules ?? rulesOfRound(chain, round)
 }
 
 type RowsByRound = Map<string, { readonly questionId: Hex; readonly place: string }>
 
-function takeRound(
+async function takeRound(
   rounds: RowsByRound,
   round: string,
   { row, proposer, questionId }: { row: Place; proposer: Address; questionId: Hex },
-): () => void {
+): Promise<() => void> {
+  const { placeText } = await import('../input/rows.js')
   const place = placeText(row)
   const key = `${round} ${proposer}`
   const first = rounds.get(key)
@@ -470,71 +556,3 @@ function takeRound(
     )
   return () => rounds.set(key, { questionId, place })
 }
-
-/**
- * Asked for again where the gateway is busy (robustness §6). What was looked at is taken once:
- * the budget of one.
- */
-async function contextsOf(
-  { contexts, ports, kept }: BatchParts,
-  identifiers: readonly string[],
-  { look, signal, onRetry }: PlanOptions,
-): Promise<readonly ContextResult[]> {
-  const patience = newPatience(ports)
-  const results = new Map(
-    identifiers.flatMap((one) => {
-      const result = kept?.get(one)
-      return result === undefined ? [] : [[one, result] as const]
-    }),
-  )
-  let cause: string | undefined
-  const isStopped = () => signal?.reason instanceof InterruptedError
-  const missing = () =>
-    [...new Set(identifiers)].filter((one) => {
-      const result = results.get(one)
-      return result === undefined || result.error instanceof UnavailableError
-    })
-  for (let wanted = missing(); wanted.length > 0; wanted = missing()) {
-    let failure: UnavailableError | undefined
-    try {
-      for (const one of await contexts.contexts(wanted, signal === undefined ? {} : { signal }))
-        results.set(one.identifier, one)
-    } catch (error) {
-      if (!(error instanceof UnavailableError)) throw error
-      failure = error
-    }
-    const reason = failure ?? wanted.map((one) => results.get(one)?.error).find(isUnavailable)
-    if (reason === undefined) break
-    if (cause !== undefined && isAborted(signal) && !isStopped()) throw outOfTime(cause)
-    const isLasting = reason.code === certificateCode || isAborted(signal)
-    const waitMs = isLasting ? undefined : patience(reason.meta.retryAfterMs)
-    if (waitMs === undefined) {
-      if (failure !== undefined) throw failure
-      break
-    }
-    // A call that was cut short tells less than the one before it.
-    if (reason.code !== 'not_sent' || cause === undefined) cause = reason.detail
-    onRetry?.({ reason: reason.detail, waitMs })
-    try {
-      await ports.clock.sleep(waitMs, signal)
-    } catch (error) {
-      if (!isAborted(signal) || error instanceof InterruptedError) throw error
-      throw outOfTime(cause)
-    }
-  }
-  for (const [one, result] of results) {
-    if (look !== true) kept?.delete(one)
-    else if (result.context !== undefined) kept?.set(one, result)
-  }
-  return identifiers.flatMap((one) => results.get(one) ?? [])
-}
-
-const isUnavailable = (error: ProposerError | undefined): error is UnavailableError =>
-  error instanceof UnavailableError
-
-const outOfTime = (cause: string) =>
-  new UnavailableError(
-    'no_context',
-    `the time limit was reached before a context was learned: ${cause}`,
-    'check the gateway address and the network, or raise --timeout',
-  )

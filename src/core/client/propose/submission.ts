@@ -18,10 +18,11 @@ import {
 } from '../journal/authorizations.js'
 import { atRequester, mayBeAt, type Trust } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
-import { type Authorized, type AuthorizeParts, authorize, signInRound } from './authorize.js'
+import { type Authorized, authorize } from './authorize.js'
 import { executedBefore, type IntentInWords } from './intent.js'
 import type { SubmissionResult } from './outcome.js'
 import { importRecord, readPayload } from './payload.js'
+import type { AuthorizeParts } from './plan.js'
 import { type CurrentRound, sendAllInRound, sendInRound } from './round-over.js'
 import { type SubmitOptions, submitAuthorization } from './send.js'
 import { newAuthorization } from './sign.js'
@@ -55,7 +56,8 @@ export async function submitIntent(
   // A superseding intent that was reused has done its work.
   const named = (await parts.journal.load()).find(intent.supersede ?? '')
   const isDone = named?.supersededBy !== undefined
-  const next = await signInRound(parts, isDone ? { ...intent, supersede: undefined } : intent)
+  const wanted = isDone ? { ...intent, supersede: undefined } : intent
+  const next = await authorize(parts, wanted, { isRetry: true })
   return submitAuthorization(parts, next.authorization, options)
 }
 

@@ -238,6 +238,17 @@ export async function chainNow(
   return Math.max(clock.nowMs() / 1_000, Number(head?.timestamp ?? 0n))
 }
 
+/** In Unix seconds, as the chain has it where there is one. */
+export const nowOf = async ({
+  chain,
+  trust,
+  ports: { clock },
+}: {
+  readonly chain?: Chain | undefined
+  readonly trust: Trust
+  readonly ports: { readonly clock: Pick<Clock, 'nowMs'> }
+}): Promise<number> => (chain === undefined ? clock.nowMs() / 1_000 : chainNow(chain, trust, clock))
+
 /** Not yet checked against trust. */
 export function parseContext(json: unknown, identifier: string): QuestionContext {
   const picked = pick(json, identifier)

@@ -79,7 +79,6 @@ export interface Asked {
   readonly identifier?: string | undefined
   readonly nowSeconds: number
   readonly requireSlugPin?: boolean
-  readonly confirmedQuestionId?: string | undefined
 }
 
 /** A round begins at a block's time; this much of clock difference is taken. */
@@ -277,7 +276,7 @@ export function checkAsked(
 ): string[] {
   const { identifier } = asked
   if (identifier === undefined) return []
-  const pinned = pinnedQuestionId(trust, identifier) ?? asked.confirmedQuestionId
+  const pinned = pinnedQuestionId(trust, identifier)
   if (pinned === undefined) {
     if (asked.requireSlugPin !== true)
       return [

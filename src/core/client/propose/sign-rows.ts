@@ -1,0 +1,565 @@
+/**
+ * From plans to signatures (R6, R8): a hundred at a time under the lock, nonces in one append, then
+ * the signatures in another; one alone where somebody is asked in between.
+ */
+
+import { domainOf } from '#chain/round'
+import { onChain } from '#chain/unavailable'
+import type { Chain, Hex, Signer } from '#ports'
+import { ProposerError, UsageError } from '#protocol/errors'
+import { toHex, typedData, witnessRound } from '#protocol/witness'
+import { limits } from '#protocol/words'
+import type { JournaledAuthorization, Offer } from '../journal/authorizations.js'
+import type { JournalView } from '../journal/journal.js'
+import { chainChecks, type JournalEntry, type Signed } from '../journal/records.js'
+import { noNodeForRules, nowOf } from '../trust/context.js'
+import {
+  contractsOf,
+  kindOf,
+  nothingPinned,
+  type QuestionContext,
+  requireImplementations,
+  sharedRound,
+  type Trust,
+  untrusted,
+} from '../trust/trust.js'
+import { byRound, type Intent, offerOpen } from './intent.js'
+import type { Spending } from './look.js'
+import { giveOut, signOffer } from './outside.js'
+import type { Planned, Preview, ProposeParts, Ready, ToImport, ToSign } from './plan.js'
+import {
+  type AskRules,
+  acknowledgedOf,
+  firstRulesNotes,
+  RulesChangedError,
+  type RulesStanding,
+  requireRules,
+  rulesStanding,
+  toldBy,
+} from './rules.js'
+import {
+  draftOf,
+  isOwnFailure,
+  newAuthorization,
+  type Reserved,
+  type Signing,
+  signDrafts,
+} from './sign.js'
+import {
+  checkTerms,
+  checkTimeline,
+  cutNotes,
+  nonceReserved,
+  nonceSpent,
+  requestOf,
+} from './terms.js'
+
+type Waiting = ToSign | ToImport
+
+export interface RowAuthorized {
+  readonly authorization: JournaledAuthorization
+  /** Signed before, perhaps by another process meanwhile. */
+  readonly reused: boolean
+}
+
+type Made = RowAuthorized | ProposerError | { readonly imported: Signed } | Reserved
+
+interface Taken {
+  /** Question ids and keys of shared rounds, by proposer. */
+  readonly questions: Set<string>
+  readonly nonces: Set<string>
+}
+
+/** A wallet outside, which may ask a person, signs one by one without the lock. */
+export async function signGroup(
+  parts: ProposeParts,
+  spending: Spending,
+  group: readonly Waiting[],
+): Promise<readonly (RowAuthorized | ProposerError)[]> {
+  if (group.length === 0) return []
+  const signer = group.some(({ kind }) => kind === 'sign') ? await parts.signer() : undefined
+  if (signer?.signTypedData !== undefined) {
+    const results: (RowAuthorized | ProposerError)[] = []
+    for (const one of group) {
+      const made = await ownFailure(async () =>
+        one.kind === 'import'
+          ? signGroup(parts, spending, [one])
+          : signOne(parts, spending, one, await signerOf(parts, one.intent)),
+      )
+      results.push(...[made].flat())
+    }
+    return results
+  }
+  const { chain, trust, ports, journal, recover } = parts
+  if (chain !== undefined && signer !== undefined && trust.implementations === undefined)
+    parts.note?.(nothingPinned)
+  const nowSeconds = await nowOf(parts)
+  // A wallet without code need not be asked for each signature.
+  const hasCode =
+    chain !== undefined &&
+    signer !== undefined &&
+    (await onChain(() => chain.code(signer.address))) !== '0x'
+  const signing = { ports, journal, recover, chain: hasCode ? chain : undefined }
+  const rules = await rulesOfRows(parts, group)
+  return journal.exclusive(async (view) => {
+    const taken: Taken = { questions: new Set(), nonces: new Set() }
+    const signings: ReturnType<typeof signSome>[] = []
+    let hasFailed = false
+    try {
+      for (let at = 0; at < group.length && !hasFailed; at += limits.batchItems) {
+        const made: Made[] = []
+        for (const one of group.slice(at, at + limits.batchItems))
+          made.push(await make(parts, spending, { one, view, signer, nowSeconds, rules }, taken))
+        const reserved = await withoutSpent(parts, made)
+        const entries = reserved.flatMap(entriesOf)
+        if (entries.length > 0) await journal.append(entries)
+        // Another thread may be at these while the next are made ready.
+        const some = signSome(signing, reserved, signer)
+        some.catch(() => {
+          hasFailed = true
+        })
+        signings.push(some)
+      }
+    } finally {
+      // Nothing goes on without the lock.
+      await Promise.allSettled(signings)
+    }
+    return (await Promise.all(signings)).flat()
+  })
+}
+
+function entriesOf(made: Made): readonly JournalEntry[] {
+  if ('draft' in made) return made.reserving
+  return 'imported' in made ? [{ kind: 'signed', data: made.imported }] : []
+}
+
+async function signSome(
+  parts: Parameters<typeof signDrafts>[0],
+  made: readonly Made[],
+  signer: Signer | undefined,
+): Promise<readonly (RowAuthorized | ProposerError)[]> {
+  const drafts = made.flatMap((one) => ('draft' in one ? [one.draft] : []))
+  const signed = (
+    signer === undefined ? [] : await signDrafts(parts, drafts, signer, 'batch')
+  ).values()
+  return made.map((one) => {
+    if ('imported' in one) return { authorization: newAuthorization(one.imported), reused: false }
+    if (!('draft' in one)) return one
+    const signing: Signing | undefined = signed.next().value
+    if (signing === undefined) throw new Error('a draft was not signed')
+    return signing instanceof ProposerError ? signing : { authorization: signing, reused: false }
+  })
+}
+
+interface Making {
+  readonly one: Waiting
+  readonly view: JournalView
+  readonly signer: Signer | undefined
+  readonly nowSeconds: number
+  readonly rules: RowRules
+}
+
+async function make(
+  parts: ProposeParts,
+  spending: Spending,
+  making: Making,
+  { questions, nonces }: Taken,
+): Promise<Made> {
+  const { one } = making
+  const [questionId, proposer] =
+    one.kind === 'import'
+      ? [one.payload.proposal.questionId, one.payload.proposal.proposer]
+      : [one.context.question_id, one.intent.proposer]
+  const shared =
+    one.kind === 'sign' ? sharedRound(parts.trust, one.context, () => one.ref) : undefined
+  const keys = [questionId, ...(shared === undefined ? [] : [shared])].map(
+    (key) => `${key} ${proposer}`,
+  )
+  // R8 and R6 for callers whose input nobody has checked.
+  const made = keys.some((key) => questions.has(key))
+    ? twin()
+    : await ownFailure(() =>
+        one.kind === 'import'
+          ? importOf(parts, one, making.view)
+          : draftFor(parts, spending, one, making),
+      )
+  for (const key of keys) questions.add(key)
+  const record = 'draft' in made ? made.draft : 'imported' in made ? made.imported : undefined
+  if (record === undefined) return made
+  const nonce = `${record.terms.proposer} ${record.terms.nonce}`
+  if (nonces.has(nonce))
+    return nonceReserved(
+      `${record.terms.nonce} appears twice in this batch for the same proposer`,
+      'the nonce',
+    )
+  nonces.add(nonce)
+  return made
+}
+
+async function draftFor(
+  parts: ProposeParts,
+  spending: Spending,
+  row: ToSign,
+  { view, signer, nowSeconds, rules: read }: Making,
+): Promise<Made> {
+  const { intent } = row
+  if (signer?.address !== intent.proposer) throw wrongSigner(signer, intent)
+  const same = foundAgain(parts, row, view)
+  if (same.kind === 'reuse') return { authorization: same.authorization, reused: true }
+  if (same.kind === 'resume') throw offerOpen(same.offer)
+  const rules = read.get(row)
+  if (rules instanceof ProposerError) throw rules
+  const prepared = await termsOf(parts, spending, row, { nowSeconds, rules })
+  for (const note of prepared.notes) parts.note?.(note)
+  return draftOf(parts, intent, prepared, view)
+}
+
+/** Under the lock: what another process has done meanwhile. */
+export function foundAgain(parts: ProposeParts, row: ToSign, view: JournalView) {
+  const { intent, context, ref } = row
+  const { same } = byRound(parts, intent, view, context, () => ref)
+  if (same.kind === 'refuse') throw same.error
+  if (same.kind === 'none') checkTimeline(parts.trust, context, view)
+  return same
+}
+
+interface Facts {
+  readonly nowSeconds: number
+  readonly rules: RulesStanding | undefined
+}
+
+async function termsOf(
+  { chain, journal }: ProposeParts,
+  spending: Spending,
+  row: ToSign,
+  { nowSeconds, rules }: Facts,
+) {
+  const { intent, context, price, labels, title, witness, ref } = row
+  const checked = checkTerms(intent, context, nowSeconds)
+  const { requiredBondRaw, amountRaw, deadlineSeconds } = checked
+  const nonce = intent.nonce ?? journal.nextNonce()
+  await spending.take(row, amountRaw, nonce)
+  const terms = {
+    price,
+    amount: String(amountRaw),
+    nonce: String(nonce),
+    deadline: String(deadlineSeconds),
+  }
+  // Its context says whether it is the chain's; nonce and funds are examined here.
+  const unchecked =
+    chain === undefined
+      ? chainChecks
+      : context.source === 'chain'
+        ? []
+        : (['round', 'bond'] as const)
+  return {
+    context,
+    price,
+    labels,
+    title,
+    requiredBondRaw,
+    amountRaw,
+    nonce,
+    deadlineSeconds,
+    terms,
+    digest: toHex(witness.digest(terms)),
+    round: ref,
+    unchecked,
+    rules,
+    notes: [...cutNotes(intent, checked, context), ...firstRulesNotes(intent.identifier, rules)],
+  }
+}
+
+async function importOf(
+  parts: ProposeParts,
+  { payload }: ToImport,
+  view: JournalView,
+): Promise<Made> {
+  const { proposal, body, identity } = payload
+  const known = view.byIdentity(identity)
+  if (known !== undefined) return { authorization: known, reused: true }
+  const { importRecord, newMisplaced } = await import('./payload.js')
+  if (view.isReserved(proposal.proposer, proposal.nonce))
+    newMisplaced(parts.trust.chain_id, view)(body, proposal)
+  return { imported: importRecord(parts, view, payload) }
+}
+
+async function ownFailure<T>(work: () => Promise<T>): Promise<T | ProposerError> {
+  try {
+    return await work()
+  } catch (error) {
+    if (isOwnFailure(error)) return error
+    throw error
+  }
+}
+
+/** Before the nonce is reserved. */
+async function withoutSpent(
+  { chain, trust }: ProposeParts,
+  made: readonly Made[],
+): Promise<readonly Made[]> {
+  const claims = made.flatMap((one) => {
+    if (!('draft' in one)) return []
+    const { id, terms } = one.draft
+    return [{ id, owner: terms.proposer, nonce: BigInt(terms.nonce) }]
+  })
+  if (chain === undefined || claims.length === 0) return made
+  const { pinnedHeads, spentNonces } = await import('../funds/funds.js')
+  const [{ latest }] = await Promise.all([
+    pinnedHeads(chain, trust),
+    requireImplementations(chain, trust),
+  ])
+  const spent = await onChain(() => spentNonces(chain, trust.permit2, latest.number, claims))
+  return made.map((one) =>
+    'draft' in one && spent.has(one.draft.id)
+      ? nonceSpent(one.draft.terms.nonce, one.draft.terms.proposer)
+      : one,
+  )
+}
+
+/** What will be signed, for showing. */
+export async function prepare(
+  parts: ProposeParts,
+  spending: Spending,
+  row: ToSign,
+): Promise<Preview> {
+  const { trust, chain } = parts
+  const { intent, label, witness, whole } = row
+  if (whole === undefined) throw new Error('the context of a row that stands alone was not kept')
+  const rules = (await rulesNow(parts, [row])).get(row)
+  const nowSeconds = await nowOf(parts)
+  const { terms, ...prepared } = await termsOf(parts, spending, row, { nowSeconds, rules })
+  await compareServersTypedData(whole, (theirs) => toHex(witness.digest(theirs)))
+  const document = [
+    domainOf(contractsOf(trust)),
+    requestOf(whole),
+    whole.bond.token,
+    terms,
+  ] as const
+  return {
+    ...prepared,
+    context: whole,
+    outcome: intent.outcome,
+    label,
+    proposer: intent.proposer,
+    typedData: typedData(...document),
+    notes: [...row.notes, ...chainNotes(chain, trust, whole), ...prepared.notes],
+  }
+}
+
+/** Nothing is reserved before it is shown and agreed to. */
+export async function agreed(
+  parts: ProposeParts,
+  spending: Spending,
+  row: ToSign,
+): Promise<Preview> {
+  const { alone, askRules } = parts
+  const shown = await prepare(parts, spending, row)
+  // Loaded where a Safe signs: it needs viem, which signing alone does without.
+  if (alone?.safe !== undefined)
+    (await import('./safe.js')).requireSameDocument(alone.safe, shown.digest)
+  await alone?.confirm?.(shown)
+  await requireRules(row.intent.identifier, shown.rules, askRules)
+  return shown
+}
+
+/** With a person or a wallet outside in between, who must not keep other processes waiting. */
+export async function signOne(
+  parts: ProposeParts,
+  spending: Spending,
+  row: ToSign,
+  given?: Signer,
+): Promise<RowAuthorized> {
+  const { ports, journal, chain, recover, recovery, alone } = parts
+  const { intent, offer } = row
+  const outside = { ...parts, safe: alone?.safe }
+  const bringsIn = async (one: Offer, signer: Signer, abandonOnFailure: boolean) => ({
+    authorization: await signOffer(outside, one, signer, { abandonOnFailure }),
+    reused: false,
+  })
+  if (offer !== undefined) {
+    const rules = await rulesOfOffer(parts, row, offer)
+    const signer = given ?? (await signerOf(parts, intent))
+    return bringsIn({ ...offer, offered: { ...offer.offered, ...rules } }, signer, false)
+  }
+  const shown = await agreed(parts, spending, row)
+  const signer = given ?? (await signerOf(parts, intent))
+  const made = await journal.exclusive(async (view) => {
+    const same = foundAgain(parts, row, view)
+    if (same.kind === 'reuse') return { authorization: same.authorization, reused: true }
+    if (same.kind === 'resume') throw offerOpen(same.offer)
+    if (signer.signTypedData !== undefined) return giveOut(parts, intent, shown, view)
+    const { draft, reserving } = draftOf(parts, intent, shown, view)
+    await journal.append(reserving)
+    const signing = { ports, journal, chain, recover: recover ?? (await recovery?.()) }
+    const [signed] = await signDrafts(signing, [draft], signer, 'single')
+    if (signed === undefined) throw new Error('a draft was not signed')
+    if (signed instanceof ProposerError) throw signed
+    return { authorization: signed, reused: false }
+  })
+  return 'offered' in made ? bringsIn(made, signer, true) : made
+}
+
+async function rulesOfOffer(
+  parts: ProposeParts,
+  row: ToSign,
+  { id }: Offer,
+): Promise<{ rules?: Hex }> {
+  const { intent, whole } = row
+  parts.note?.(`${id} was already issued as typed data; that is what is signed`)
+  if (whole !== undefined) await parts.alone?.judge?.(whole, intent.outcome)
+  const standing = (await rulesNow(parts, [row])).get(row)
+  await requireRules(intent.identifier, standing, parts.askRules)
+  return standing === undefined ? {} : { rules: standing.rules.hash }
+}
+
+async function signerOf(
+  { alone, signer: unlock, chain, trust }: ProposeParts,
+  intent: Intent,
+): Promise<Signer> {
+  const { safe } = alone ?? {}
+  const signer =
+    safe === undefined ? await unlock() : (await import('./safe.js')).safeItself(safe.safe)
+  // A person may have taken minutes to agree.
+  if (chain !== undefined) await requireImplementations(chain, trust)
+  if (signer.address === intent.proposer) return signer
+  throw wrongSigner(signer, intent)
+}
+
+const wrongSigner = (signer: Signer | undefined, { proposer }: Pick<Intent, 'proposer'>) =>
+  new UsageError(
+    'wrong_signer',
+    `the key is for ${signer?.address ?? 'nobody'}, the proposer is ${proposer}`,
+    "choose that proposer's account with --account",
+  )
+
+function chainNotes(
+  chain: Chain | undefined,
+  trust: Trust,
+  { request, source }: QuestionContext,
+): string[] {
+  if (chain === undefined)
+    return [
+      'without an RPC the round, the bond, the nonce, the balance, the allowance and the code of the contracts were not checked on chain',
+      ...(source === 'file' ? [noNodeForRules] : []),
+    ]
+  const code = trust.implementations === undefined ? [nothingPinned] : []
+  return kindOf(trust, request.requester) === 'direct'
+    ? [
+        'only the gateway or the file says that this question id means this request: no chain can confirm it (kind direct)',
+        ...code,
+      ]
+    : code
+}
+
+/** By digest, under its own permit terms; never signed (R9). */
+async function compareServersTypedData(
+  { typed_data }: QuestionContext,
+  digestOf: (terms: Parameters<ReturnType<typeof witnessRound>['digest']>[0]) => Hex,
+): Promise<void> {
+  if (typed_data === undefined) return
+  const { TypedData } = await import('#protocol/schema')
+  const parsed = TypedData.safeParse(typed_data)
+  if (!parsed.success) throw untrusted('typed_data', 'typed_data is malformed')
+  const { domain, message } = parsed.data
+  const { witness, permitted, nonce, deadline } = message
+  const theirs = witnessRound(
+    {
+      chainId: Number(domain.chainId),
+      permit2: domain.verifyingContract,
+      signedProposer: message.spender,
+    },
+    {
+      oracle: witness.oracle,
+      requester: witness.requester,
+      identifier: witness.identifier,
+      timestamp: witness.timestamp,
+      ancillaryData: witness.ancillaryData,
+    },
+    permitted.token,
+    BigInt(witness.maxPayment),
+  )
+  const terms = { price: witness.proposedPrice, amount: permitted.amount, nonce, deadline }
+  if (toHex(theirs.digest(terms)) !== digestOf(terms))
+    throw untrusted(
+      'typed_data',
+      'the typed_data of the server does not hash to what its own signing data says',
+    )
+}
+
+const twin = () =>
+  new UsageError(
+    'duplicate_row',
+    'the same question or round appears twice in this batch for the same proposer',
+    'leave one of them',
+  )
+
+export async function authorizePlans(
+  parts: ProposeParts,
+  plans: readonly Planned[],
+  spending: Spending,
+): Promise<readonly Ready[]> {
+  const waiting = plans.filter(
+    (plan): plan is ToSign | ToImport => plan.kind === 'sign' || plan.kind === 'import',
+  )
+  const signings = await signGroup(parts, spending, waiting)
+  const made = new Map(waiting.map((plan, at) => [plan.row, signings[at]]))
+  return plans.map((plan): Ready => {
+    if (plan.kind !== 'sign' && plan.kind !== 'import') return plan
+    const { row } = plan
+    const signing = made.get(row)
+    if (signing === undefined) throw new Error('an item was left unsigned')
+    return signing instanceof ProposerError
+      ? { kind: 'rejected', row, error: signing }
+      : { kind: 'send', row, authorization: signing.authorization }
+  })
+}
+
+type RowRules = ReadonlyMap<ToSign, RulesStanding | RulesChangedError>
+
+/** Without the lock: a person may take a minute. */
+async function rulesOfRows(parts: ProposeParts, group: readonly Waiting[]): Promise<RowRules> {
+  const rows = group.flatMap((one) => (one.kind === 'sign' ? [one] : []))
+  const found = new Map<ToSign, RulesStanding | RulesChangedError>()
+  for (const [row, standing] of await rulesNow(parts, rows))
+    found.set(row, await orChanged(row.intent.identifier, standing, parts.askRules))
+  return found
+}
+
+/** At one block: a clarification may have come since the context was read. */
+async function rulesNow(
+  { chain, trust, journal }: ProposeParts,
+  rows: readonly ToSign[],
+): Promise<ReadonlyMap<ToSign, RulesStanding>> {
+  const asked = rows.flatMap((row) => (row.rules === undefined ? [] : [[row, row.rules] as const]))
+  if (chain === undefined || asked.length === 0) return new Map()
+  const [{ readRules }, { pinnedHeads }] = await Promise.all([
+    import('#chain/rules'),
+    import('../funds/funds.js'),
+  ])
+  const { latest } = await pinnedHeads(chain, trust)
+  const view = await journal.load()
+  const standing = async ([row, read]: (typeof asked)[number]) => {
+    const rules = await readRules(chain, read.question, latest.number)
+    if (rules === undefined) return []
+    const { intent, context } = row
+    return [
+      [row, rulesStanding(rules, intent, acknowledgedOf(view, context), toldBy(read))] as const,
+    ]
+  }
+  return new Map((await onChain(() => Promise.all(asked.map(standing)))).flat())
+}
+
+async function orChanged(
+  identifier: string,
+  standing: RulesStanding,
+  ask: AskRules | undefined,
+): Promise<RulesStanding | RulesChangedError> {
+  try {
+    await requireRules(identifier, standing, ask)
+    return standing
+  } catch (error) {
+    if (error instanceof RulesChangedError) return error
+    throw error
+  }
+}
