@@ -41,8 +41,8 @@ import {
 } from '../session/flags.js'
 import { identify } from '../session/identify.js'
 import { confirm, parseJson, readInput } from '../session/inputs.js'
-import { asksGateway, contextSource } from '../session/question.js'
-import { askingForRules } from '../session/rules.js'
+import { signingParts } from '../session/intent.js'
+import { contextSource } from '../session/question.js'
 import type { Session } from '../session/session.js'
 import { headroomBasisPoints } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
@@ -136,9 +136,7 @@ export async function openBatch(
       : fileContexts(context, flags.context, trust, chain),
   )
   let parts: ProposeParts = {
-    ports: session.ports,
-    journal: session.journal,
-    trust,
+    ...(await orFaults(faults, () => signingParts(context, session, flags))),
     contexts,
     kept: new Map(),
     recover: systemCurve().recover,
@@ -155,15 +153,10 @@ export async function openBatch(
       if (opening.tell) context.output.note(opening.tell(count, signer.address, sum))
       return signer
     }),
-    chain,
-    ...(flags.context === undefined && asksGateway(session)
-      ? { gateway: await orFaults(faults, () => session.gateway('read')) }
-      : {}),
     maxAmountRaw: maxAmount?.raw,
     amountTokens: commonTokens([maxSpend, maxAmount]),
     headroomBasisPoints: headroomBasisPoints(session.settings.headroom),
     units,
-    askRules: askingForRules(context, flags),
     note: noteOnce(context),
   }
   const looking = {

@@ -172,9 +172,7 @@ export async function authorizeParts(
   const { context: file } = flags
   const note = (text: string) => output.note(`note: ${visible(text)}`)
   return {
-    ports: session.ports,
-    journal: session.journal,
-    trust: await session.trust(),
+    ...(await signingParts(context, session, flags)),
     context: async () =>
       file === undefined
         ? contextFrom(await contextSource(context, session), identifier, {
@@ -185,11 +183,6 @@ export async function authorizeParts(
     signer: () => session.account.signer(),
     safe: await safeSigning(context, session, flags),
     recovery: async () => (await quickestCurve()).recover,
-    chain: await session.chain(),
-    // Offline a configured gateway is left alone; with a node it only settles earlier rounds.
-    ...(file === undefined && asksGateway(session)
-      ? { gateway: await session.gateway('read') }
-      : {}),
     // Asked only where a finding warns: the command itself is the word to sign.
     confirm: async (shown) => {
       const isRead = flags.quiet !== true && (output.mode === 'human' || output.notesAreTerminal)
@@ -211,11 +204,27 @@ export async function authorizeParts(
       const shown = { context: question, outcome }
       requireFindings(identifier, await findingsOf(context, session, flags, shown, false), flags)
     },
-    askRules: askingForRules(context, flags),
     note,
     signal: session.signal,
   }
 }
+
+/** What signing takes of a session, for one and for many. */
+export const signingParts = async (
+  context: Context,
+  session: Session,
+  flags: SessionFlags & { readonly context?: string },
+) => ({
+  ports: session.ports,
+  journal: session.journal,
+  trust: await session.trust(),
+  chain: await session.chain(),
+  askRules: askingForRules(context, flags),
+  // Offline a configured gateway is left alone; with a node it only settles earlier rounds.
+  ...(flags.context === undefined && asksGateway(session)
+    ? { gateway: await session.gateway('read') }
+    : {}),
+})
 
 /** Where somebody reads them or they decide. Offline, with a file alone, nobody is asked. */
 async function findingsOf(

@@ -4,7 +4,7 @@ import type { Hex } from '#ports'
 import { amountText } from '#protocol/amount'
 import { UsageError } from '#protocol/errors'
 import type { JournaledAuthorization, Offer } from '../journal/authorizations.js'
-import { contextResult } from '../trust/context.js'
+import { type ContextSource, contextResult } from '../trust/context.js'
 import { authorizationOpen, type IntentInWords } from './intent.js'
 import type { Spending } from './look.js'
 import { giveOut } from './outside.js'
@@ -92,15 +92,23 @@ export async function offerTypedData(
   })
 }
 
+export const sourceOf = (
+  { context }: AuthorizeParts,
+  { identifier }: IntentInWords,
+): ContextSource => ({
+  contexts: async ([asked = identifier]) => [
+    await contextResult(asked, async () => ({ context: await context(), notes: [] })),
+  ],
+})
+
 /** The journal comes before any context (contract §6); a free one is examined too. */
 async function planOne(given: AuthorizeParts, intent: IntentInWords, options: PlanOptions) {
   const { gateway, chain, signal } = given
   const { identifier, outcome, proposer } = intent
-  const read = async () => ({ context: await given.context(), notes: [] })
   const parts: ProposeParts = {
     ...given,
     alone: { ...given, intent },
-    contexts: { contexts: async () => [await contextResult(identifier, read)] },
+    contexts: sourceOf(given, intent),
     contextsAreFree: gateway === undefined || chain !== undefined,
     keepContexts: true,
     proposer: async () => proposer,

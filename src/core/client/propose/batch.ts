@@ -25,10 +25,16 @@ import {
   type Ready,
   sendable,
 } from './plan.js'
-import { foundOver, roundsOf, type SettledEarlier, skippedOutcome } from './round-over.js'
+import {
+  foundOver,
+  mayNameOtherRound,
+  roundsOf,
+  type SettledEarlier,
+  saysOver,
+  skippedOutcome,
+} from './round-over.js'
 import { type OnRetry, type SendOptions, sendAll } from './send.js'
 import { authorizePlans } from './sign-rows.js'
-import { mayNameOtherRound } from './submission.js'
 
 export interface BatchOptions {
   /** Marks the attempts, so that `resume` finishes exactly this input. */
@@ -276,9 +282,6 @@ async function unsentResults(run: Run, rows: readonly BatchRow[]): Promise<reado
   return results
 }
 
-const isRoundOver = ({ error }: RowResult) =>
-  error?.code === 'round_advanced' || error?.code === 'round_over'
-
 /** Rows whose saved bytes are of an earlier round are signed and sent once more (contract §6). */
 async function retried(
   run: Run,
@@ -287,7 +290,7 @@ async function retried(
 ): Promise<readonly RowResult[]> {
   const stale = results.filter((one, at) => {
     const kind = plans[at]?.kind ?? 'done'
-    const mayBe = isRoundOver(one) || (one.error !== undefined && mayNameOtherRound(one.error))
+    const mayBe = saysOver(one) || mayNameOtherRound(one.error)
     return one.row.kind === 'intent' && ['send', 'skipped'].includes(kind) && mayBe
   })
   if (stale.length === 0 || run.signal.aborted) return results
@@ -312,7 +315,7 @@ async function retried(
     const signedFor = known.authorization?.signed.timestamp
     const isOther = signedFor !== undefined && signedFor !== plan.context.request.timestamp
     // A refused signature is a reason to sign again only where it names another round.
-    if (isRoundOver(known) || isOther) signing.push(plan)
+    if (saysOver(known) || isOther) signing.push(plan)
   }
   if (signing.length > 0)
     for (const one of await submitPlans(run, signing)) changed.set(one.row, one)

@@ -3,7 +3,13 @@
  * robustness §6).
  */
 
-import { ConflictError, InterruptedError, ProposerError, UncertainError } from '#protocol/errors'
+import {
+  ConflictError,
+  InterruptedError,
+  ProposerError,
+  UnauthorizedError,
+  UncertainError,
+} from '#protocol/errors'
 import { endOf } from '../follow/status.js'
 import { isAborted } from '../gateway/answer.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
@@ -131,6 +137,23 @@ export async function foundOver<Result extends SubmissionResult>(
   }
   return checked
 }
+
+/** What was answered says so. */
+export const saysOver = ({ error }: Pick<RowOutcome, 'error'>): boolean =>
+  error?.code === 'round_advanced' || error?.code === 'round_over'
+
+/** A signature that was refused may be one for another round. */
+export const mayNameOtherRound = (error: ProposerError | undefined): boolean =>
+  error instanceof UnauthorizedError ||
+  (error instanceof UncertainError && error.meta.httpStatus === 403)
+
+/** Of what was sent: said by the answer, or by `round` where the signature was refused. */
+export const isRoundOver = async (
+  result: SubmissionResult,
+  round: CurrentRound,
+): Promise<boolean> =>
+  saysOver(result) ||
+  (mayNameOtherRound(result.error) && (await isOver(result.authorization, round)))
 
 async function isOver(authorization: JournaledAuthorization, round: CurrentRound | undefined) {
   const { timestamp } = authorization.signed

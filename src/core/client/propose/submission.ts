@@ -1,11 +1,5 @@
 /** `submit`: journal first, sign only where it must, and send (contract §6). */
-import {
-  ProposerError,
-  UnauthorizedError,
-  UnavailableError,
-  UncertainError,
-  UsageError,
-} from '#protocol/errors'
+import { UnavailableError, UsageError } from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
 import { newPatience } from '../gateway/answer.js'
 import {
@@ -16,14 +10,20 @@ import {
   supersededError,
   unknownId,
 } from '../journal/authorizations.js'
-import { atRequester, mayBeAt, type Trust } from '../trust/trust.js'
+import type { Trust } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
-import { type Authorized, authorize } from './authorize.js'
+import { type Authorized, authorize, sourceOf } from './authorize.js'
 import { executedBefore, type IntentInWords } from './intent.js'
 import type { SubmissionResult } from './outcome.js'
 import { importRecord, readPayload } from './payload.js'
 import type { AuthorizeParts } from './plan.js'
-import { type CurrentRound, sendAllInRound, sendInRound } from './round-over.js'
+import {
+  type CurrentRound,
+  isRoundOver,
+  roundsOf,
+  sendAllInRound,
+  sendInRound,
+} from './round-over.js'
 import { type SubmitOptions, submitAuthorization } from './send.js'
 import { newAuthorization } from './sign.js'
 
@@ -51,7 +51,9 @@ export async function submitIntent(
   }
   refuseElsewhere(parts, first.authorization)
   const result = await sendInRound(parts, first.authorization, options)
-  if (!first.reused || !(await roundIsOver(parts, result))) return result
+  const now = { contexts: sourceOf(parts, intent), trust: parts.trust }
+  const round = roundsOf(now, [first.authorization], false, parts.signal)
+  if (!first.reused || !(await isRoundOver(result, round))) return result
   parts.note?.(`${first.journalId} is of an earlier round`)
   // A superseding intent that was reused has done its work.
   const named = (await parts.journal.load()).find(intent.supersede ?? '')
@@ -93,29 +95,6 @@ function refuseElsewhere(
   if (stateOf(authorization, nowMs).kind !== 'unknown') return
   const away = sentElsewhere(authorization, gateway.origin, nowMs)
   if (away !== undefined) throw away.error
-}
-
-export const mayNameOtherRound = (error: ProposerError): boolean =>
-  error instanceof UnauthorizedError ||
-  (error instanceof UncertainError && error.meta.httpStatus === 403)
-
-async function roundIsOver(
-  parts: AuthorizeParts,
-  { authorization: { signed }, error }: SubmissionResult,
-): Promise<boolean> {
-  if (error === undefined) return false
-  if (error.code === 'round_advanced' || error.code === 'round_over') return true
-  if (!mayNameOtherRound(error) || signed.timestamp === undefined) return false
-  try {
-    const { request } = await parts.context()
-    // Of another requester's round nothing follows for this one.
-    const isOurs = mayBeAt(atRequester(parts.trust, request.requester), signed)
-    return isOurs && request.timestamp !== signed.timestamp
-  } catch (cause) {
-    // Not learned: the refusal stands as it is.
-    if (cause instanceof ProposerError) return false
-    throw cause
-  }
 }
 
 /** The file's exact bytes; a payload that the journal holds goes by its own record. */
