@@ -2,6 +2,10 @@
  * The front door of the program. It loads nothing by itself, so that `--version` is as quick as
  * node.
  */
+import { lstatSync, mkdirSync } from 'node:fs'
+import module from 'node:module'
+import { homedir } from 'node:os'
+import { join } from 'node:path'
 import type { ExitCode } from '#protocol/errors'
 import { programVersion } from '#protocol/version'
 import type { Context } from './terminal/context.js'
@@ -19,6 +23,7 @@ export async function start(process: NodeJS.Process, parts?: Partial<Context>): 
   const given = process.argv.slice(2)
   if (parts === undefined && asksVersion(given) && (await printVersion(process))) return 0
   const argv = withVersionVerb(given)
+  keepCompiled(process)
   const { createContext } = await import('./terminal/context.js')
   const context = { ...createContext(process), ...parts }
   if (isTabKey(argv)) return answerTabKey(argv, context)
@@ -30,6 +35,25 @@ export async function start(process: NodeJS.Process, parts?: Partial<Context>): 
       process.exit(reportCrash(argv, context, error))
   })
   return runFront(argv, context)
+}
+
+/**
+ * Node.js 22 and later run what an earlier run compiled. That is code: only a folder that is ours
+ * alone holds it. Without one the program is the same, but starts later.
+ */
+function keepCompiled({ env, getuid }: NodeJS.Process): void {
+  const { enableCompileCache }: typeof module & { enableCompileCache?(folder: string): void } =
+    module
+  if (enableCompileCache === undefined || getuid === undefined) return
+  const folder = join(env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'proposer')
+  try {
+    mkdirSync(folder, { recursive: true, mode: 0o700 })
+    const { uid, mode } = lstatSync(folder)
+    // A link has another type, and a folder that others may enter another mode.
+    if (uid === getuid() && (mode & 0o170_077) === 0o040_000) enableCompileCache(folder)
+  } catch {
+    // A home that cannot be written is no fault of the command.
+  }
 }
 
 async function printVersion({ stdout }: NodeJS.Process): Promise<boolean> {

@@ -3,7 +3,7 @@
  * this Node.js and on the newest one.
  */
 import { execFile } from 'node:child_process'
-import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
+import { chmod, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -57,6 +57,28 @@ const proposer = (node: string, ...args: string[]) =>
     cwd: folder,
     env: { PATH: process.env.PATH ?? '', HOME: folder, TMPDIR: folder, NO_COLOR: '1' },
   })
+
+/** What others could write is not run: neither a link nor an open folder is used, and none is no fault. */
+async function keepsCompiled(node: string, cache: string): Promise<void> {
+  const help = (XDG_CACHE_HOME: string) =>
+    runs(node, [join(installed(), 'bin', 'proposer.js'), '--help'], { env: { XDG_CACHE_HOME } })
+  const own = join(cache, 'proposer')
+  await help(cache)
+  expect((await stat(own)).mode & 0o777).toBe(0o700)
+  expect(await readdir(own)).toHaveLength(1)
+  const elsewhere = `${cache}-elsewhere`
+  await rm(own, { recursive: true })
+  await mkdir(elsewhere, { mode: 0o700 })
+  await symlink(elsewhere, own)
+  await help(cache)
+  expect(await readdir(elsewhere)).toEqual([])
+  await rm(own)
+  await mkdir(own)
+  await chmod(own, 0o770)
+  await help(cache)
+  expect(await readdir(own)).toEqual([])
+  expect((await help('/dev/null')).stderr).toBe('')
+}
 
 async function works(node: string): Promise<void> {
   expect((await proposer(node, '--version')).stdout).toBe(`${manifest.version}\n`)
@@ -234,5 +256,6 @@ describe('the tarball', () => {
     const { stdout } = await runs(node.path, ['--version'])
     process.stderr.write(`the tarball on Node.js ${stdout}`)
     await works(node.path)
+    await keepsCompiled(node.path, join(place, 'caches'))
   }, 240_000)
 })
