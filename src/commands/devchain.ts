@@ -4,8 +4,13 @@
  */
 import { builtInProfile } from '#chain/profiles'
 import type { DevRole } from '#devchain/dev-contracts'
-import type { DevSettlement, VotedOutcome } from '#devchain/dev-life'
-import type { AdapterVerb, DevRound, DevWhitelist } from '#devchain/dev-verbs'
+import type {
+  AdapterVerb,
+  DevRound,
+  DevSettlement,
+  DevWhitelist,
+  VotedOutcome,
+} from '#devchain/dev-verbs'
 import { fromCwd } from '#io/home'
 import { aborted, endsAsServer } from '#io/interruption'
 import { ChainError } from '#ports'
@@ -151,8 +156,6 @@ async function answers(context: Context, url: string): Promise<boolean> {
   }
 }
 
-type Acts = typeof import('#devchain/dev-verbs') & typeof import('#devchain/dev-life')
-
 interface ChainVerb<Args, Flags> {
   readonly name: string
   readonly about: string
@@ -162,7 +165,7 @@ interface ChainVerb<Args, Flags> {
   /** What --dry-run names behind the operands. */
   more?(flags: FlagsOf<Flags>): readonly string[]
   act(
-    acts: Acts,
+    acts: typeof import('#devchain/dev-verbs'),
     rpcUrl: string,
     args: ArgsOf<Args>,
     flags: FlagsOf<Flags>,
@@ -208,11 +211,7 @@ const chainVerb =
           const would = [name, ...shown, 'at', node].join(' ')
           return showDryRun(context, would, { act: name, operands: shown, node })
         }
-        const [before, after] = await Promise.all([
-          import('#devchain/dev-verbs'),
-          import('#devchain/dev-life'),
-        ])
-        const acts = { ...before, ...after }
+        const acts = await import('#devchain/dev-verbs')
         const [document, text] = await tracing(context, () =>
           act(acts, rpcUrl.value, operands, given),
         )

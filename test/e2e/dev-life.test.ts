@@ -10,14 +10,17 @@ import {
   devRpc,
   placedAt,
 } from '#devchain/dev-contracts'
-import { clarify, settleRound, vote, warp } from '#devchain/dev-life'
 import { exampleQuestion } from '#devchain/dev-questions'
 import {
   changeQuestion,
+  clarify,
   disputeProposal,
   grantExecutor,
   proposeDirectly,
+  settleRound,
   showRound,
+  vote,
+  warp,
 } from '#devchain/dev-verbs'
 import type { Hex } from '#ports'
 import { failTransfers, setReward, upgradeOracle } from '#support/dev-acts'

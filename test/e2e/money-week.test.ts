@@ -7,8 +7,14 @@ import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type DevChain, startDevChain } from '#devchain/dev-chain'
 import { contractOf, type DevRpc, devAccount, devRpc } from '#devchain/dev-contracts'
-import { settleRound, vote, warp } from '#devchain/dev-life'
-import { disputeProposal, fund, proposeDirectly } from '#devchain/dev-verbs'
+import {
+  disputeProposal,
+  fund,
+  proposeDirectly,
+  settleRound,
+  vote,
+  warp,
+} from '#devchain/dev-verbs'
 import { createChain } from '#io/rpc/rpc'
 import type { Chain } from '#ports'
 import { run, temporaryHome } from '#support/cli'

@@ -21,8 +21,7 @@ import {
   placedAt,
   sendAsDev,
 } from '#devchain/dev-contracts'
-import { settleRound, vote } from '#devchain/dev-life'
-import { disputeProposal, proposeDirectly } from '#devchain/dev-verbs'
+import { disputeProposal, proposeDirectly, settleRound, vote } from '#devchain/dev-verbs'
 import { systemClock } from '#io/clock'
 import { signerFromKey } from '#io/keys'
 import { createChain } from '#io/rpc/rpc'

@@ -1,11 +1,18 @@
 /**
  * How an operator's command reaches a store. Looking opens it read-only whoever holds it (R24).
- * Acting goes through the gateway that serves it.
+ * Acting goes through the gateway that serves it: by its admin listener, on loopback only, at the
+ * URL that the store's lock names (contract §6).
  */
+import * as z from 'zod/mini'
 import type { RegistryEntry } from '#chain/questions'
 import type { Ledger } from '#gateway/ledger/ledger'
 import { openSharedStore, openStore } from '#gateway/ledger/open-store'
-import { type ActName, type ActResult, defaultReason } from '#gateway/operator/acts'
+import {
+  type ActName,
+  type ActResult,
+  defaultReason,
+  type leaderResignName,
+} from '#gateway/operator/acts'
 import { shownRegistry } from '#gateway/operator/registry'
 import {
   adminTokenFile,
@@ -22,7 +29,20 @@ import { operatorServiceOfChain, type ServedStore } from '#host/operator-service
 import { createClosers } from '#io/closers'
 import { requireLocalDisk } from '#io/files'
 import { fromCwd } from '#io/home'
-import { StorageError, UnavailableError, UsageError } from '#protocol/errors'
+import { proofPath, readAdminToken, tokenProof } from '#io/serving/admin-token'
+import { TransportError } from '#ports'
+import {
+  ConflictError,
+  type ProposerError,
+  RejectedError,
+  StorageError,
+  UnauthorizedError,
+  UnavailableError,
+  UncertainError,
+  UsageError,
+} from '#protocol/errors'
+import { networkFault } from '#protocol/network-words'
+import { hexOf } from '#storage/durable'
 import { acquireLock, holderText, type LockHolder, readHolder } from '#storage/lock'
 import { requireTables } from '#storage/postgres/schema'
 import type { StoredRecord } from '#storage/record-log'
@@ -40,7 +60,6 @@ import {
   type VerbTable,
   verb,
 } from '../terminal/verb.js'
-import { postAct } from './remote.js'
 
 export const configFlag = {
   '--config <gateway.json>': 'path of the configuration; default: gateway.json',
@@ -100,21 +119,18 @@ export interface Site {
 
 export async function siteOf(
   context: Context,
-  {
-    config,
-    timeout,
-    dryRun,
-  }: {
-    readonly config?: string | undefined
-    readonly timeout?: string | undefined
+  flags: { readonly [Name in 'config' | 'timeout']?: string | undefined } & {
     readonly dryRun?: boolean
   },
 ): Promise<Site> {
+  const { config, timeout, dryRun } = flags
   const limitMs = timeoutMs(timeout)
   if (config === undefined && !(await context.files.exists(fromCwd(context.cwd, 'gateway.json'))))
-    throw new UsageError('no_configuration', 'gateway.json not found in this folder', {
-      hint: 'give --config <gateway.json>, or run the command in its folder',
-    })
+    throw new UsageError(
+      'no_configuration',
+      'gateway.json not found in this folder',
+      'give --config <gateway.json>, or run the command in its folder',
+    )
   const loaded = await loadConfig(context, config ?? 'gateway.json')
   const flag = config === undefined ? '' : ` --config ${shellWord(config)}`
   return {
@@ -196,9 +212,11 @@ export const adminUrlHere = ({ config }: LoadedConfig): string =>
   `http://127.0.0.1:${config.admin.port}`
 
 export const gatewayMissing = (site: Site, why: string, instead = '') =>
-  new UnavailableError('gateway_not_running', `no gateway responds: ${why}`, {
-    hint: `start it with \`proposer serve --config ${shellWord(site.loaded.path)}\`${instead}`,
-  })
+  new UnavailableError(
+    'gateway_not_running',
+    `no gateway responds: ${why}`,
+    `start it with \`proposer serve --config ${shellWord(site.loaded.path)}\`${instead}`,
+  )
 
 export interface Acted {
   readonly result: ActResult
@@ -258,20 +276,24 @@ export async function act(
   if (site.isDryRun)
     return showDryRun(context, `carry out ${name} on ${store}`, { act: name, store, ...body })
   const tokenFile = adminTokenFile(loaded)
-  const post = (url: string) => postAct(context, { url, tokenFile, name, body, timeoutMs })
+  const post = async (url: string): Promise<Acted | undefined> => {
+    const call = { url, tokenFile, name, body, timeoutMs }
+    const done = await postAct(context, call, actAnswers.done)
+    return done && { result: { act: name, ...done }, through: 'gateway' }
+  }
   if (place.kind === 'folder') {
     const url = await actingUrl(context, site).catch((error: unknown) => {
       // A gateway whose key is lost does not start: only here can it get another one.
       const isNeeded = name === 'receipts/rotate' && error instanceof UnavailableError
       if (!isNeeded) throw error
     })
-    const result = url && (await post(url))
-    if (result) return { result, through: 'gateway' }
+    const acted = url && (await post(url))
+    if (acted) return acted
     // The gateway has gone since its lock was read.
     if (url !== undefined) throw nobodyServes(site)
   } else if (await context.files.exists(tokenFile)) {
-    const result = await post(adminUrlHere(loaded))
-    if (result) return { result, through: 'gateway' }
+    const acted = await post(adminUrlHere(loaded))
+    if (acted) return acted
   }
   return { result: await actOnStore(context, loaded, name, body), through: 'store' }
 }
@@ -318,6 +340,175 @@ function unreachable(reason: string): never {
   throw new UnavailableError(
     'state_unavailable',
     `this store is new, and its chain cannot be determined: ${reason}`,
-    { hint: 'check chain.rpc_urls, then retry; nothing was changed' },
+    'check chain.rpc_urls, then retry; nothing was changed',
   )
 }
+
+const Names = z.array(z.string())
+/** What the gateway answers, by act. */
+export const actAnswers = {
+  done: z.object({
+    changed: Names,
+    unchanged: Names,
+    reason: z.string(),
+    by: z.optional(z.string()),
+    notes: Names,
+    bytes: z.optional(z.object({ before: z.number(), after: z.number() })),
+  }),
+  resigned: z.object({ resigned: z.boolean() }),
+}
+const Refused = z.object({
+  error: z.object({ code: z.string(), detail: z.string(), hint: z.optional(z.string()) }),
+})
+
+interface RemoteAct {
+  readonly url: string
+  readonly tokenFile: string
+  readonly name: ActName | typeof leaderResignName
+  readonly body: object
+  /** Default: as long as the connection lives. */
+  readonly timeoutMs: number | undefined
+}
+
+/**
+ * Acts may be repeated: what is as requested stays. The body of an answer with 200; `undefined`
+ * where nobody listens any more. Rejects with RejectedError (3) for a refusal, UnauthorizedError (4)
+ * for a wrong token, UnavailableError (75) for 503, UncertainError (6) where no answer came.
+ */
+export async function postAct<Answer>(
+  context: Context,
+  { url, tokenFile, name, body, timeoutMs }: RemoteAct,
+  shape: z.ZodMiniType<Answer>,
+): Promise<Answer | undefined> {
+  const token = await readAdminToken(tokenFile)
+  if (!(await isProven(context, url, token, timeoutMs))) return undefined
+  const init = {
+    method: 'POST',
+    headers: { 'content-type': 'application/json', authorization: `Bearer ${token}` },
+    body: JSON.stringify(body),
+  }
+  const answer = await exchange(context, `${url}/operator/${name}`, init, timeoutMs, uncertain)
+  if (answer === undefined) return undefined
+  if (answer.status !== 200) throw refusalOf(answer)
+  const parsed = shape.safeParse(answer.body)
+  if (parsed.success) return parsed.data
+  throw uncertain('the gateway returned an unexpected response')
+}
+
+/**
+ * Whoever has taken the port of a gateway that is down is shown no token, and believed nothing.
+ * `false` where nobody listens.
+ */
+async function isProven(
+  context: Context,
+  url: string,
+  token: string,
+  timeoutMs: number | undefined,
+): Promise<boolean> {
+  const nonce = hexOf(context.random.bytes(32))
+  const statuses = [200, 404]
+  const answer = await getAdmin(context, `${url}${proofPath}${nonce}`, { timeoutMs, statuses })
+  if (answer === undefined) return false
+  const { host, port } = new URL(url)
+  const parsed = z.object({ proof: z.string() }).safeParse(answer)
+  if (parsed.success && parsed.data.proof === tokenProof(token, Number(port), nonce)) return true
+  throw new UnauthorizedError(
+    'unauthorized',
+    `what listens on ${host} does not know the token of this store: nothing was sent to it`,
+    'where admin.token was changed after the gateway had started, or the gateway is of an earlier version, restart it; else another program has taken its port',
+  )
+}
+
+/**
+ * A GET of the admin listener: the body of an answer with one of `statuses`; `undefined` where
+ * nobody listens. Rejects with UnavailableError (75) where no such answer came: nothing is changed
+ * by looking.
+ */
+export async function getAdmin(
+  context: Context,
+  url: string,
+  {
+    timeoutMs = lookMs,
+    statuses = [200],
+  }: { readonly timeoutMs?: number | undefined; readonly statuses?: readonly number[] },
+): Promise<unknown> {
+  const answer = await exchange(context, url, { method: 'GET' }, timeoutMs, unanswered)
+  if (answer === undefined) return undefined
+  if (!statuses.includes(answer.status))
+    throw unanswered(`the gateway answered ${answer.status} to ${new URL(url).pathname}`)
+  return answer.body
+}
+
+/** Looks are answered from memory. */
+const lookMs = 10_000
+
+function unanswered(detail: string, cause?: unknown): UnavailableError {
+  return new UnavailableError('gateway_unanswered', detail, {
+    cause,
+    retryable: true,
+    hint: "check the gateway's process and log, then retry, or raise --timeout",
+  })
+}
+
+/** `lost`: of what was sent, and may have come to its end all the same. */
+async function exchange(
+  { clock, edges, signal }: Context,
+  url: string,
+  init: RequestInit,
+  timeoutMs: number | undefined,
+  lost: (detail: string, cause: unknown) => ProposerError,
+): Promise<{ readonly status: number; readonly body: unknown } | undefined> {
+  const fetch = await edges.fetch()
+  const over = new AbortController()
+  const late = new AbortController()
+  if (timeoutMs !== undefined)
+    clock.sleep(timeoutMs, over.signal).then(
+      () => late.abort(),
+      // The response came first.
+      () => undefined,
+    )
+  try {
+    const both = AbortSignal.any([signal, late.signal])
+    const response = await fetch(url, { ...init, signal: both })
+    return { status: response.status, body: await response.json() }
+  } catch (cause) {
+    if (signal.aborted) throw signal.reason
+    const because = (what: string) => lost(`gateway ${new URL(url).host}: ${what}`, cause)
+    if (late.signal.aborted)
+      throw because(`no response within ${Math.ceil((timeoutMs ?? 0) / 100) / 10} s`)
+    if (cause instanceof SyntaxError) throw because('the response is not from a gateway')
+    if (!(cause instanceof TransportError)) throw cause
+    if (cause.phase === 'connect') return undefined
+    throw because(networkFault(cause))
+  } finally {
+    over.abort()
+  }
+}
+
+function refusalOf({ status, body }: { readonly status: number; readonly body: unknown }) {
+  const parsed = Refused.safeParse(body)
+  if (!parsed.success) return uncertain(`the gateway answered ${status} without a reason`)
+  const { code, detail, hint } = parsed.data.error
+  if (status === 401)
+    return new UnauthorizedError(
+      code,
+      'the gateway rejects the token of this store',
+      'admin.token was changed after the gateway had started: restart it',
+    )
+  if (status === 503) return new UnavailableError(code, detail, hint ?? 'retry in a moment')
+  if (status >= 500)
+    return new StorageError(
+      code,
+      detail,
+      'check the gateway, then rerun the command: what is already done stays unchanged',
+    )
+  return status === 409
+    ? new ConflictError(code, detail, hint ?? 'resolve the conflict, then retry')
+    : new RejectedError(code, detail, hint ?? 'correct it, then retry')
+}
+
+const uncertain = (detail: string, cause?: unknown) =>
+  new UncertainError('act_unknown', `${detail}: the change may have been made`, {
+    cause,
+    hint: 'rerun the command: what is already done stays unchanged',
+  })

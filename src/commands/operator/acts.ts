@@ -1,7 +1,10 @@
 /** The verbs of `operator` that change something, as a table (contract §6, §7). */
 import { type ActName, mostAddresses } from '#gateway/operator/acts'
 import { keptDays } from '#gateway/operator/service'
+import { receiptKeyFile } from '#host/receipts'
+import { newReceiptKey, readReceiptKeys, writeReceiptKeys } from '#io/receipt-keys'
 import { givenAddress } from '#protocol/address'
+import { durationMs } from '#protocol/duration'
 import { UsageError } from '#protocol/errors'
 import { isCandidateId, isQuestionId, isSlug } from '#protocol/words'
 import { readOwnJson } from '../session/inputs.js'
@@ -39,7 +42,9 @@ interface ActVerb<Args, Flags> {
   readonly said?: FlagTable
   readonly example: string
   body?(args: ArgsOf<Args>, flags: FlagsOf<Flags>, context: Context): object | Promise<object>
-  before?(context: Context, site: Site): Promise<void>
+  /** What it gives goes into the body. */
+  before?(context: Context, site: Site): Promise<object | undefined>
+  readonly help?: string
   lines?(name: string): readonly [changed: string, same: string]
   show?(context: Context, acted: Acted, site: Site): void
 }
@@ -63,8 +68,8 @@ const actVerb =
         const why = '--by <who>' in said ? saidOf(context, given) : {}
         const body = { ...(await made.body?.(args, given, context)), ...why }
         const site = await siteOf(context, flags)
-        await made.before?.(context, site)
-        const acted = await act(context, site, made.act, body)
+        const more = await made.before?.(context, site)
+        const acted = await act(context, site, made.act, { ...more, ...body })
         if (acted === undefined) return
         if (made.show) return made.show(context, acted, site)
         const { result, through } = acted
@@ -99,7 +104,7 @@ const allowVerb = (
       throw new UsageError(
         'too_many_addresses',
         `${name} accepts at most ${mostAddresses} wallets at a time, got ${addresses.length}`,
-        { hint: 'split them over several commands' },
+        'split them over several commands',
       )
     },
     lines: (wallet) => [`${wallet} ${now}`, `${wallet} ${before}: nothing changed`],
@@ -150,9 +155,11 @@ const questionArg = {
     parse(text: string) {
       const id = text.toLowerCase()
       if (isQuestionId(id)) return id
-      throw new UsageError('invalid_identifier', `"${text.slice(0, 80)}" is not a question id`, {
-        hint: 'give 0x and 64 hex digits; `proposer context <slug>` shows the id of a slug',
-      })
+      throw new UsageError(
+        'invalid_identifier',
+        `"${text.slice(0, 80)}" is not a question id`,
+        'give 0x and 64 hex digits; `proposer context <slug>` shows the id of a slug',
+      )
     },
   },
 } as const
@@ -193,9 +200,11 @@ export const questionVerbs = [
     async body({ file }, _flags, context) {
       const entries = await readOwnJson(context, file)
       if (Array.isArray(entries) && entries.length > 0) return { entries }
-      throw new UsageError('questions_invalid', `${file} holds no entries`, {
-        hint: 'give a JSON array of entries as in questions.json',
-      })
+      throw new UsageError(
+        'questions_invalid',
+        `${file} holds no entries`,
+        'give a JSON array of entries as in questions.json',
+      )
     },
     show({ output }, { result, through }) {
       const { changed, unchanged } = result
@@ -228,9 +237,7 @@ export const candidateArg = {
       throw new UsageError(
         'invalid_identifier',
         `<candidate-id> "${text.slice(0, 80)}" is not a candidate id`,
-        {
-          hint: 'give the UUID that the acknowledgement gave; `proposer operator candidates list` shows them',
-        },
+        'give the UUID that the acknowledgement gave; `proposer operator candidates list` shows them',
       )
     },
   },
@@ -284,14 +291,79 @@ export const repinVerb = actVerb({
 function requireWallet(text: string): string {
   const address = givenAddress(text)
   if (/[1-9a-f]/.test(address.slice(2))) return address
-  throw new UsageError('invalid_address', 'the zero address is not a wallet', {
-    hint: 'give the address of a wallet',
-  })
+  throw new UsageError(
+    'invalid_address',
+    'the zero address is not a wallet',
+    'give the address of a wallet',
+  )
 }
 
 function requireSlug(slug: string): string {
   if (isSlug(slug)) return slug
-  throw new UsageError('invalid_identifier', `--slug "${slug.slice(0, 80)}" is not a slug`, {
-    hint: 'give lowercase letters, digits and hyphens, 200 at most; not `eligibility`, and no question id',
-  })
+  throw new UsageError(
+    'invalid_identifier',
+    `--slug "${slug.slice(0, 80)}" is not a slug`,
+    'give lowercase letters, digits and hyphens, 200 at most; not `eligibility`, and no question id',
+  )
+}
+
+/** Gateways on one store get the new file one after the other. */
+const defaultOverlap = '24h'
+
+export const rotateVerb = actVerb({
+  name: 'rotate',
+  about: 'make a new receipt key; the one before stays listed, with the time it ends',
+  act: 'receipts/rotate',
+  flags: {
+    '--overlap <duration>': {
+      about: `for how long the key before may still sign; 0 where it was stolen; default: ${defaultOverlap}`,
+      parse: overlapOf,
+    },
+  },
+  help: 'The new key goes into the key file, before the ones that are there. A gateway that runs takes it at once.\nCopy the file to every other gateway on the same store before the overlap ends.',
+  example: 'operator receipts rotate --reason "yearly"',
+  body: (_args, { overlap = overlapOf(defaultOverlap) }) => ({ overlap_seconds: overlap }),
+  async before(context, site) {
+    const path = keyFileOf(site)
+    const next = newReceiptKey(context)
+    if (!site.isDryRun) {
+      const held = (await context.files.exists(path))
+        ? await readReceiptKeys(context.hash, path)
+        : []
+      // First the file: a store that names a key which nobody holds would stop the gateway.
+      await writeReceiptKeys(context.files, path, [next, ...held].slice(0, mostKept))
+    }
+    return { kid: next.kid, x: next.x }
+  },
+  show({ output }, { result, through }, site) {
+    const path = keyFileOf(site)
+    output.show('operator-act', { ...result, through, key_file: path }, [
+      `answers are signed with the key ${[...result.changed, ...result.unchanged][0]} now`,
+      ...result.notes,
+      `${path} holds it; copy it to every other gateway on this store`,
+    ])
+  },
+})
+
+/** A file of secrets has an upper bound, and older keys have ended. */
+const mostKept = 4
+
+function keyFileOf({ loaded }: Site): string {
+  const path = receiptKeyFile(loaded)
+  if (path !== undefined) return path
+  throw new UsageError(
+    'no_receipts',
+    `receipts are not configured in ${loaded.path}`,
+    'add "receipts": {"key_file": "./receipt-key.json"} to gateway.json; the next `proposer serve` makes the key',
+  )
+}
+
+function overlapOf(text: string): number {
+  const ms = durationMs(text)
+  if (ms !== undefined && ms <= 365 * 86_400_000) return Math.ceil(ms / 1_000)
+  throw new UsageError(
+    'bad_duration',
+    `--overlap ${text.slice(0, 80)} is not a duration of at most 365 days`,
+    'give a duration such as --overlap 24h, or --overlap 0',
+  )
 }

@@ -26,10 +26,9 @@ import { table } from '../terminal/output.js'
 import { ageText, timeText } from '../terminal/render.js'
 import type { Column } from '../terminal/table.js'
 import type { FlagsOf } from '../terminal/verb.js'
-import { adminUrlOf, look, type Site, type StoreView, siteVerb } from './access.js'
+import { adminUrlOf, getAdmin, look, type Site, type StoreView, siteVerb } from './access.js'
 import { candidateArg } from './acts.js'
 import { explanationText } from './explain-text.js'
-import { getAdmin } from './remote.js'
 
 const offlineFlag = { '--offline': 'do not ask a node for token units and labels' } as const
 
@@ -157,7 +156,7 @@ function questionIdOf(site: Site, { registry }: StoreView, name: string | undefi
   throw new UsageError(
     'question_not_found',
     `slug ${name.slice(0, 80)} not found in the registry`,
-    { hint: `give the question id, or see ${site.named('questions list')}` },
+    `give the question id, or see ${site.named('questions list')}`,
   )
 }
 
@@ -202,9 +201,11 @@ const explaining = (name: 'explain' | 'show', about: string) =>
       await look(context, site, [history, receipts], async ({ ledger, registry, holder }) => {
         const { candidate } = history
         if (!candidate)
-          throw new RejectedError('candidate_not_found', `candidate ${id} not found in the store`, {
-            hint: `list them with ${site.named('candidates list')}, or give --config of the gateway that answered`,
-          })
+          throw new RejectedError(
+            'candidate_not_found',
+            `candidate ${id} not found in the store`,
+            `list them with ${site.named('candidates list')}, or give --config of the gateway that answered`,
+          )
         const { questionId } = candidate.round
         const slug = registry.find((entry) => entry.questionId === questionId)?.slug
         const { config } = site.loaded

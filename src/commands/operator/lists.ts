@@ -1,7 +1,8 @@
-/** What `operator list` and `operator questions list` show (contract §6, §7). */
+/** What `list` shows of `operator`, `operator questions` and `operator receipts` (contract §6, §7). */
 import { createDecisions, type OperatorDecision } from '#gateway/status/listing'
 import { registryOf } from '#host/config-file'
 import { instant } from '#protocol/candidate'
+import { jwkOf } from '#protocol/receipt'
 import { wholeNumber } from '../hosting/foreground.js'
 import { listFlags, sinceMs } from '../session/flags.js'
 import { table } from '../terminal/output.js'
@@ -134,5 +135,25 @@ export const questionsListVerb = siteVerb({
         },
       )
     })
+  },
+})
+
+/** The keys that answers are signed with (contract §9). */
+export const receiptKeysVerb = siteVerb({
+  name: 'list',
+  about: 'list the public keys of the store, ended ones too',
+  examples: ['operator receipts list --json'],
+  async run(context, site) {
+    const keys = await look(context, site, [], async ({ ledger }) => [
+      ...ledger.receiptKeys.values(),
+    ])
+    context.output.show('operator-receipts', { keys: keys.map(jwkOf) }, [
+      keys.length === 0 &&
+        'the store has no receipt key: `serve` makes one where gateway.json has receipts',
+      ...keys.map(({ kid, nbf = 0, exp }) => {
+        const end = exp === undefined ? 'signs now' : `ends ${instant(exp * 1_000)}`
+        return `${kid} from ${instant(nbf * 1_000)}, ${end}`
+      }),
+    ])
   },
 })

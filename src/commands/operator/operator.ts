@@ -9,10 +9,10 @@ import {
   questionVerbs,
   rejectVerb,
   repinVerb,
+  rotateVerb,
 } from './acts.js'
 import { candidatesListVerb, explainVerb, showVerb, storeExportVerb } from './candidates.js'
-import { questionsListVerb, walletsListVerb } from './lists.js'
-import { receiptKeysVerb, rotateVerb } from './receipts.js'
+import { questionsListVerb, receiptKeysVerb, walletsListVerb } from './lists.js'
 import { acceptLossVerb, gatewaysVerb, resignVerb, storeInitVerb, upgradeVerb } from './shared.js'
 import { budgetVerb, statusVerb, topVerb } from './status.js'
 import { backupVerb, copyVerb, repairVerb, verifyVerb } from './store.js'

@@ -1,5 +1,5 @@
 /** What is about a store in PostgreSQL and its gateways (contract §9). */
-import { defaultReason } from '#gateway/operator/acts'
+import { defaultReason, leaderResignName } from '#gateway/operator/acts'
 import { adminTokenFile, seenFile, storeFolder } from '#host/config-file'
 import type { SqlDatabase } from '#ports'
 import { instant } from '#protocol/candidate'
@@ -19,8 +19,16 @@ import { openQueries, type Queries } from '#storage/postgres/session'
 import type { Context } from '../terminal/context.js'
 import { dryRunFlag, showDryRun } from '../terminal/dry-run.js'
 import { ageText, counted, fold } from '../terminal/render.js'
-import { neededSaidFlags, type Said, type Site, saidFlags, saidOf, siteVerb } from './access.js'
-import { postResign } from './remote.js'
+import {
+  actAnswers,
+  neededSaidFlags,
+  postAct,
+  type Said,
+  type Site,
+  saidFlags,
+  saidOf,
+  siteVerb,
+} from './access.js'
 
 export async function sharedDatabase(
   { edges }: Context,
@@ -30,9 +38,7 @@ export async function sharedDatabase(
   throw new UsageError(
     'store_not_shared',
     `the store of ${path} is the folder ${storeFolder({ place })}, which one gateway serves`,
-    {
-      hint: 'this command is for a store in PostgreSQL: give --config with its gateway.json, or set PROPOSER_STORE_URL_FILE',
-    },
+    'this command is for a store in PostgreSQL: give --config with its gateway.json, or set PROPOSER_STORE_URL_FILE',
   )
 }
 
@@ -285,7 +291,8 @@ async function askedByListener(
   const isHere = host === context.liveness.host && adminUrl !== undefined
   if (!isHere || !(await context.files.exists(tokenFile))) return false
   try {
-    return await postResign(context, { url: adminUrl, tokenFile, body, timeoutMs })
+    const call = { url: adminUrl, tokenFile, name: leaderResignName, body, timeoutMs } as const
+    return (await postAct(context, call, actAnswers.resigned))?.resigned === true
   } catch (error) {
     // Whatever keeps that listener from it: the store itself can end the lease.
     if (error instanceof ProposerError) return false

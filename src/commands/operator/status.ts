@@ -6,8 +6,14 @@ import type { LiveStatus } from '../hosting/live-status.js'
 import { openStatus } from '../hosting/terminal-status.js'
 import type { Context } from '../terminal/context.js'
 import type { Screen } from '../terminal/output.js'
-import { adminUrlHere, adminUrlOf, gatewayMissing, type Site, siteVerb } from './access.js'
-import { getAdmin } from './remote.js'
+import {
+  adminUrlHere,
+  adminUrlOf,
+  gatewayMissing,
+  getAdmin,
+  type Site,
+  siteVerb,
+} from './access.js'
 
 const rows = 1_000
 
@@ -57,9 +63,11 @@ export const topVerb = siteVerb({
   async run(context, site) {
     const live = context.output.mode === 'human' ? await openStatus(context) : undefined
     if (live === undefined)
-      throw new UsageError('not_a_terminal', '`operator top` requires a terminal', {
-        hint: `use ${site.named('status')}, with --json for programs`,
-      })
+      throw new UsageError(
+        'not_a_terminal',
+        '`operator top` requires a terminal',
+        `use ${site.named('status')}, with --json for programs`,
+      )
     // Leaving is how it ends well.
     context.endAs?.({ exitCode: () => exit.done })
     await watch(context, { ...site, timeoutMs: site.timeoutMs ?? answerMs }, live.status)
@@ -122,7 +130,9 @@ export async function askStatus(
     )
   const status = parseStatus(document)
   if (status !== undefined) return { document: document as object, status }
-  throw new UnavailableError('gateway_unanswered', 'the gateway does not report its status', {
-    hint: 'use the same version of the command and the gateway',
-  })
+  throw new UnavailableError(
+    'gateway_unanswered',
+    'the gateway does not report its status',
+    'use the same version of the command and the gateway',
+  )
 }

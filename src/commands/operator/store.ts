@@ -38,11 +38,13 @@ import {
 import { sharedDatabase } from './shared.js'
 
 /** UsageError `no_store`. Of a database the opening itself says what is missing. */
-export async function requireStore({ files }: Context, { store, loaded }: Site): Promise<void> {
-  if (loaded.place.kind === 'database' || (await files.exists(store))) return
-  throw new UsageError('no_store', `no store found at ${store}`, {
-    hint: `check \`store\` in ${loaded.path}; \`proposer serve\` makes a store where there is none`,
-  })
+export async function requireStore({ files }: Context, { store, loaded }: Site) {
+  if (loaded.place.kind === 'database' || (await files.exists(store))) return undefined
+  throw new UsageError(
+    'no_store',
+    `no store found at ${store}`,
+    `check \`store\` in ${loaded.path}; \`proposer serve\` makes a store where there is none`,
+  )
 }
 
 async function inspectStore({ files, hash }: Context, { store }: Pick<Site, 'store'>) {
@@ -281,9 +283,11 @@ async function placeOf(
     return { kind: 'database', url: await readStoreUrl(fromCwd(context.cwd, urlFile)) }
   if (named === undefined || named === '') throw usage(`--${side} is required`, placesHint)
   if (hasPassword(named))
-    throw new UsageError('password_in_url', `--${side} holds a password, which others can read`, {
-      hint: `write the URL into a file of mode 0600, and give --${side}-file or PROPOSER_STORE_URL_FILE; change the password`,
-    })
+    throw new UsageError(
+      'password_in_url',
+      `--${side} holds a password, which others can read`,
+      `write the URL into a file of mode 0600, and give --${side}-file or PROPOSER_STORE_URL_FILE; change the password`,
+    )
   if (isDatabaseUrl(named)) return { kind: 'database', url: named }
   if (!isStorePlace(named))
     throw usage(`--${side} is neither a folder nor a postgres:// URL`, placesHint)
@@ -297,9 +301,11 @@ async function sourceAt(context: Context, place: StorePlace) {
   if (place.kind === 'database') return openDatabaseSource(await context.edges.database(place.url))
   const { folder } = place
   if (!(await context.files.exists(`${folder}/FORMAT`)))
-    throw new UsageError('no_store', `no store found at ${folder}`, {
-      hint: 'name the folder that `store` of gateway.json names, or the gateway.json itself',
-    })
+    throw new UsageError(
+      'no_store',
+      `no store found at ${folder}`,
+      'name the folder that `store` of gateway.json names, or the gateway.json itself',
+    )
   await requireLocalDisk(folder)
   const holder = await readHolder(context, folder)
   const liveGateways = holder?.state === 'alive' ? 1 : 0
@@ -339,9 +345,11 @@ export const repairVerb = siteVerb({
     if (!isOnlyShown && plan.damage) return repairUnderLock(context, site, saidOf(context, flags))
     showPlan(context, plan, undefined, isOnlyShown)
     if (isOnlyShown && plan.damage && !site.isDryRun)
-      throw new UsageError('loss_not_accepted', 'nothing was changed', {
-        hint: `restore a backup if there is one; else accept the loss with ${site.named('store repair --accept-loss')}`,
-      })
+      throw new UsageError(
+        'loss_not_accepted',
+        'nothing was changed',
+        `restore a backup if there is one; else accept the loss with ${site.named('store repair --accept-loss')}`,
+      )
   },
 })
 

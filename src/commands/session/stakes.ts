@@ -66,7 +66,7 @@ export function failOnDispute(positions: readonly Position[]): void {
     contested.length === 1
       ? `the proposal for ${id ?? 'a question'} is disputed`
       : `${contested.length} proposals are disputed`,
-    id === null ? {} : { hint: `\`proposer reconcile ${id}\` says what to do` },
+    id === null ? {} : `\`proposer reconcile ${id}\` says what to do`,
   )
 }
 

@@ -95,9 +95,7 @@ function startFailure(port: number, output: string): UsageError {
     return new UsageError(
       'port_in_use',
       `Port ${port} is taken, so the dev chain cannot listen there.`,
-      {
-        hint: 'use --port 0 for a free one',
-      },
+      'use --port 0 for a free one',
     )
   if (/cannot run|exec format|permission denied/i.test(output))
     return missing(`anvil of the dev chain does not run: ${last}`, undefined)

@@ -33,7 +33,9 @@ export function packaged<Content>(name: string): Content {
       folder = dirname(folder)
     }
   }
-  throw new UsageError('dev_chain_failed', `The package lacks fixtures/contracts/${name}.`, {
-    hint: 'reinstall the package',
-  })
+  throw new UsageError(
+    'dev_chain_failed',
+    `The package lacks fixtures/contracts/${name}.`,
+    'reinstall the package',
+  )
 }

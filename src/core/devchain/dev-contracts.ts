@@ -85,9 +85,11 @@ export function devOracleVersion(given?: string): OracleVersion {
   const known = Object.keys(oracleContracts) as OracleVersion[]
   const version = known.find((one) => one === name)
   if (version !== undefined) return version
-  throw new UsageError('invalid_option', `the oracle's version must be v2 or v3, not ${name}.`, {
-    hint: 'give --oracle v2 or v3; without it PROPOSER_DEV_ORACLE counts',
-  })
+  throw new UsageError(
+    'invalid_option',
+    `the oracle's version must be v2 or v3, not ${name}.`,
+    'give --oracle v2 or v3; without it PROPOSER_DEV_ORACLE counts',
+  )
 }
 
 /** Raw token units, six decimals; the final fee comes on top of the bond (domain §4, §10). */
@@ -288,9 +290,7 @@ export async function receiptsOf(rpc: DevRpc, hashes: readonly Hex[]): Promise<D
       throw new UsageError(
         'dev_chain_failed',
         'The dev chain mined no block with our transaction.',
-        {
-          hint: 'restart it with `proposer devchain`',
-        },
+        'restart it with `proposer devchain`',
       )
     await sleep(receiptPauseMs)
   }

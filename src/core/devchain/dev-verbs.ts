@@ -1,13 +1,22 @@
 /**
- * What happens to questions on a running dev chain: verbs that need its RPC URL and a slug or
- * question id (contract §6 `devchain`), and wait until their transaction is mined.
+ * What happens on a running dev chain: to questions, after a proposal, and beside what a signature
+ * covers (contract §6 `devchain`, §9; domain §5.1, §10). Each verb needs the chain's RPC URL, most a
+ * slug or question id, and waits until its transaction is mined.
  */
 
-import { yesOrNoQuery } from '#chain/contracts'
+import { bytesToHex, decodeEventLog } from 'viem'
+import {
+  implementationSlot,
+  roundStates,
+  tooEarlyPrice,
+  topics,
+  yesOrNoQuery,
+} from '#chain/contracts'
 import type { Hex } from '#ports'
 import { UsageError } from '#protocol/errors'
+import { priceOf } from '#protocol/proposal'
 import type { Address } from '#protocol/schema'
-import { isQuestionId, zeroAddress } from '#protocol/words'
+import { isQuestionId, lowercase, zeroAddress } from '#protocol/words'
 import { type DevQuestion, textBytes } from './dev-chain.js'
 import {
   callData,
@@ -18,9 +27,12 @@ import {
   devAccount,
   devAddresses,
   devBondRaw,
+  devImplementations,
   devRewardRaw,
   devRpc,
+  oracleContracts,
   type Placed,
+  placedAt,
   sendAsDev,
 } from './dev-contracts.js'
 import { exampleQuestion, listedOutcomes } from './dev-questions.js'
@@ -35,7 +47,7 @@ export interface DevRound {
 type ContractKey = Parameters<typeof contractOf>[0]
 
 /** The current round unless another was looked for. */
-export interface FoundRound {
+interface FoundRound {
   readonly rpc: DevRpc
   readonly questionId: Hex
   readonly timestamp: bigint
@@ -45,14 +57,14 @@ export interface FoundRound {
   readonly resolved: boolean
 }
 
-export async function connect(rpcUrl: string): Promise<DevRpc> {
+async function connect(rpcUrl: string): Promise<DevRpc> {
   const rpc = devRpc(rpcUrl)
   const code = await rpc.request<Hex>('eth_getCode', [devAddresses.registry, 'latest'])
   if (code === contractOf('registry').artifact.code) return rpc
   throw new UsageError(
     'not_a_dev_chain',
     'The chain at the RPC URL is not a dev chain of this version.',
-    { hint: 'check --rpc-url, or start one with `proposer devchain`' },
+    'check --rpc-url, or start one with `proposer devchain`',
   )
 }
 
@@ -63,13 +75,15 @@ export async function find(rpcUrl: string, identifier: string): Promise<FoundRou
     : await rpc.read<Hex>(contractOf('registry'), 'questionOf', [identifier])
   const found = await readQuestion(rpc, questionId)
   if (found.ancillaryData !== '0x') return found
-  throw new UsageError('question_not_found', `The dev chain has no question ${identifier}.`, {
-    hint: 'open one with `proposer devchain ask <slug>`',
-  })
+  throw new UsageError(
+    'question_not_found',
+    `The dev chain has no question ${identifier}.`,
+    'open one with `proposer devchain ask <slug>`',
+  )
 }
 
 /** Without text where there is none. */
-export async function readQuestion(rpc: DevRpc, questionId: Hex): Promise<FoundRound> {
+async function readQuestion(rpc: DevRpc, questionId: Hex): Promise<FoundRound> {
   const { requestTimestamp, ...question } = await rpc.read<
     Omit<FoundRound, 'rpc' | 'questionId' | 'timestamp'> & { requestTimestamp: bigint }
   >(contractOf('adapter'), 'getQuestion', [questionId])
@@ -97,7 +111,10 @@ const send = (
   args: readonly unknown[],
 ) => sendFrom(rpc, devAccount(role).address, contractOf(to), name, args)
 
-export const oracleRequestOf = ({ timestamp, ancillaryData }: FoundRound) => [
+export const oracleRequestOf = ({
+  timestamp,
+  ancillaryData,
+}: Pick<FoundRound, 'timestamp' | 'ancillaryData'>) => [
   devAddresses.adapter,
   yesOrNoQuery,
   timestamp,
@@ -117,7 +134,7 @@ async function act(
   return roundOf(await readQuestion(found.rpc, found.questionId))
 }
 
-export async function roundOf(found: FoundRound): Promise<DevRound> {
+async function roundOf(found: FoundRound): Promise<DevRound> {
   const { rpc, questionId, timestamp } = found
   const state = await rpc.read<bigint>(contractOf('oracle'), 'getState', oracleRequestOf(found))
   return { question_id: questionId, timestamp: String(timestamp), state: Number(state) }
@@ -218,4 +235,218 @@ export async function grantExecutor(rpcUrl: string, address: Address): Promise<v
   const rpc = await connect(rpcUrl)
   await giveGas(rpc, address)
   await send(rpc, 'admin', 'signedProposer', 'addDelegatedProposer', [address])
+}
+
+export type VotedOutcome = keyof typeof priceOf | 'p4'
+
+const votedPrice = (outcome: VotedOutcome): bigint =>
+  outcome === 'p4' ? tooEarlyPrice : BigInt(priceOf[outcome])
+
+const votedOutcome = (price: bigint): VotedOutcome | undefined =>
+  (['p1', 'p2', 'p3', 'p4'] as const).find((one) => votedPrice(one) === price)
+
+interface Head {
+  readonly number: Hex
+  readonly timestamp: Hex
+}
+
+const headOf = (rpc: DevRpc): Promise<Head> =>
+  rpc.request<Head>('eth_getBlockByNumber', ['latest', false])
+
+export async function warp(rpcUrl: string, seconds: number) {
+  const rpc = await connect(rpcUrl)
+  let head = await headOf(rpc)
+  const until = Number(head.timestamp) + seconds
+  // Trimming the chain's memory may undo a jump that comes in its midst.
+  while (Number(head.timestamp) < until) {
+    await rpc.request('evm_setNextBlockTimestamp', [until])
+    await rpc.request('evm_mine', [])
+    head = await headOf(rpc)
+  }
+  return { seconds, timestamp: String(Number(head.timestamp)), block: Number(head.number) }
+}
+
+/** The newest first. */
+async function roundsOf(found: FoundRound): Promise<readonly FoundRound[]> {
+  const { rpc, questionId } = found
+  const opened = await rpc.request<readonly { readonly blockNumber: Hex }[]>('eth_getLogs', [
+    {
+      fromBlock: '0x0',
+      address: devAddresses.adapter,
+      topics: [[topics.questionInitialized, topics.questionReset], questionId],
+    },
+  ])
+  const blocks = (await rpc.batch(
+    opened.map(({ blockNumber }) => ({
+      method: 'eth_getBlockByNumber',
+      params: [blockNumber, false],
+    })),
+  )) as readonly Head[]
+  return blocks.map(({ timestamp }) => ({ ...found, timestamp: BigInt(timestamp) })).reverse()
+}
+
+const readRequest = ({ rpc, ...round }: FoundRound) =>
+  rpc.read<{
+    readonly proposer: Address
+    readonly disputer: Address
+    readonly proposedPrice: bigint
+    readonly expirationTime: bigint
+  }>(contractOf('oracle'), 'getRequest', oracleRequestOf(round))
+
+export interface DevSettlement extends DevRound {
+  readonly outcome: VotedOutcome | null
+  /** Raw token units. */
+  readonly payout: string
+  readonly paid_to: Address
+  readonly deferred: boolean
+  readonly resolved: boolean
+  /** The round that "too early" opened. */
+  readonly new_round: string | null
+}
+
+/**
+ * The newest round that can be settled, as the resolver; the adapter resolves the question from
+ * its current one.
+ */
+export async function settleRound(rpcUrl: string, identifier: string): Promise<DevSettlement> {
+  const found = await find(rpcUrl, identifier)
+  const now = Number((await headOf(found.rpc)).timestamp)
+  const faults: UsageError[] = []
+  for (const round of await roundsOf(found)) {
+    const { state } = await roundOf(round)
+    const { expirationTime } = await readRequest(round)
+    const waitSeconds = Number(expirationTime) - now
+    if (state === roundStates.resolved || (state === roundStates.proposed && waitSeconds <= 0))
+      return settle(found, round)
+    faults.push(...unsettleable(round, state, waitSeconds, identifier))
+  }
+  throw (
+    faults[0] ??
+    refused(
+      'no round of this question has a proposal that is not settled',
+      `propose in an open one: \`proposer devchain propose ${identifier} --outcome p2\``,
+    )
+  )
+}
+
+const refused = (detail: string, hint: string) =>
+  new UsageError('dev_chain_refused', detail, { hint })
+
+function unsettleable(
+  { timestamp }: FoundRound,
+  state: number,
+  waitSeconds: number,
+  identifier: string,
+): readonly UsageError[] {
+  if (state === roundStates.proposed)
+    return [
+      refused(
+        `the proposal in the round of ${timestamp} can be disputed for ${waitSeconds} s more`,
+        `move the clock first: \`proposer devchain warp ${waitSeconds}\``,
+      ),
+    ]
+  if (state !== roundStates.disputed) return []
+  return [
+    refused(
+      `the proposal in the round of ${timestamp} is disputed and awaits the vote`,
+      `vote first: \`proposer devchain vote ${identifier} --outcome p2\``,
+    ),
+  ]
+}
+
+async function settle(found: FoundRound, round: FoundRound): Promise<DevSettlement> {
+  const { rpc, questionId } = found
+  const isCurrent = round.timestamp === found.timestamp
+  if (isCurrent && found.paused)
+    throw refused(
+      'the question is paused, so its adapter would not resolve it',
+      'undo that first: `proposer devchain unpause <identifier>`, or unflag',
+    )
+  const request = await readRequest(round)
+  const paid = settlementIn(await send(rpc, 'admin', 'oracle', 'settle', oracleRequestOf(round)))
+  if (isCurrent && !found.resolved) await send(rpc, 'admin', 'adapter', 'resolve', [questionId])
+  const after = await readQuestion(rpc, questionId)
+  return {
+    ...(await roundOf(round)),
+    outcome: votedOutcome(paid.price) ?? null,
+    payout: String(paid.payout),
+    paid_to: lowercase(paid.price === request.proposedPrice ? request.proposer : request.disputer),
+    deferred: paid.deferred,
+    resolved: after.resolved,
+    new_round: after.timestamp === found.timestamp ? null : String(after.timestamp),
+  }
+}
+
+function settlementIn({ logs }: DevReceipt) {
+  const log = logs.find(({ topics: [topic] }) => topic === topics.settle)
+  if (log === undefined) throw new RangeError('a settlement without its event')
+  const { abi } = contractOf('oracle').artifact
+  const topicsOfLog = log.topics as [Hex, ...Hex[]]
+  const { args } = decodeEventLog({ abi, eventName: 'Settle', data: log.data, topics: topicsOfLog })
+  return {
+    ...(args as unknown as { readonly price: bigint; readonly payout: bigint }),
+    deferred: logs.some(({ topics: [topic] }) => topic === topics.payoutDeferred),
+  }
+}
+
+export async function vote(
+  rpcUrl: string,
+  identifier: string,
+  outcome: VotedOutcome,
+): Promise<DevRound> {
+  const found = await find(rpcUrl, identifier)
+  for (const round of await roundsOf(found)) {
+    if ((await roundOf(round)).state !== roundStates.disputed) continue
+    const args = [...oracleRequestOf(round), votedPrice(outcome)]
+    await send(found.rpc, 'admin', 'oracle', 'pushPrice', args)
+    return roundOf(round)
+  }
+  throw refused(
+    'no round of this question awaits a vote',
+    `dispute a proposal first: \`proposer devchain dispute ${identifier}\``,
+  )
+}
+
+async function requireVersion3(rpc: DevRpc): Promise<void> {
+  const slot = [devAddresses.oracle, implementationSlot, 'latest']
+  const word = await rpc.request<Hex>('eth_getStorageAt', slot)
+  if (BigInt(word) === BigInt(devImplementations[oracleContracts.v3] ?? 0)) return
+  throw new UsageError(
+    'oracle_version',
+    "the dev chain's oracle is version 2, which has no updates of rules",
+    'start the chain with --oracle v3',
+  )
+}
+
+/**
+ * As the question's creator, whose word counts, or as an account of its own. `rules`: as an update of the request's
+ * rules, which version 3 takes from the requester (domain §10).
+ */
+export async function clarify(
+  rpcUrl: string,
+  identifier: string,
+  bytes: Uint8Array,
+  { as: role, rules = false }: { readonly as?: DevRole; readonly rules?: boolean } = {},
+) {
+  const { rpc, questionId, creator, ancillaryData } = await find(rpcUrl, identifier)
+  const update = bytesToHex(bytes)
+  if (rules) await requireVersion3(rpc)
+  const [own, contract, name, ...args] = rules
+    ? ([
+        devAddresses.adapter,
+        placedAt(oracleContracts.v3, devAddresses.oracle),
+        'updateRequestRules',
+        yesOrNoQuery,
+        ancillaryData,
+        update,
+      ] as const)
+    : ([creator, contractOf('adapter'), 'postUpdate', questionId, update] as const)
+  const owner = role === undefined ? own : devAccount(role).address
+  await rpc.batch([
+    { method: 'anvil_impersonateAccount', params: [owner] },
+    { method: 'anvil_setBalance', params: [owner, `0x${(10n ** 20n).toString(16)}`] },
+  ])
+  const { blockNumber } = await sendFrom(rpc, owner, contract, name, args)
+  const { timestamp } = await rpc.request<Head>('eth_getBlockByNumber', [blockNumber, false])
+  return { question_id: questionId, owner: lowercase(owner), timestamp: String(Number(timestamp)) }
 }

@@ -57,6 +57,12 @@ export interface Next {
   readonly command?: string
 }
 
+const next = (action: Next['action'], text: string, command?: string): Next => ({
+  action,
+  text,
+  ...(command !== undefined && { command }),
+})
+
 type Entry = Omit<ReconciledEntry, 'next'>
 
 interface Question {
@@ -82,11 +88,11 @@ export const isExecuted = ({ standing, state }: Pick<Entry, 'standing' | 'state'
 function adviseUnproven(own: RoundStanding, { record }: Entry, { identifier }: Question): Next {
   const isOwn = own.proposal?.proposer === record.terms.proposer
   const round = `${roundText(own)}${isOwn ? ', and not by this authorization' : ''}`
-  return {
-    action: 'wait',
-    text: `the gateway says that it was executed, and the chain does not show it: its round is ${round}. Reconcile again in a minute, then ask the operator`,
-    command: `proposer reconcile ${identifier}`,
-  }
+  return next(
+    'wait',
+    `the gateway says that it was executed, and the chain does not show it: its round is ${round}. Reconcile again in a minute, then ask the operator`,
+    `proposer reconcile ${identifier}`,
+  )
 }
 
 function roundText({ state, proposal }: RoundStanding): string {
@@ -103,7 +109,7 @@ function adviseExecuted(
       chain === undefined
         ? 'is not known without a node: give --rpc-url <url>'
         : 'is not known: the chain does not show its round'
-    return { action: 'none', text: `it was executed; whether it was disputed since ${why}` }
+    return next('none', `it was executed; whether it was disputed since ${why}`)
   }
   const ended = authorization?.terminals.findLast(({ outcome }) => outcome === 'executed')
   const hash = (standing?.proof ?? ended)?.transaction_hash
@@ -111,26 +117,26 @@ function adviseExecuted(
   const executed = `it was executed${hash == null ? '' : ` in transaction ${hash}`}${disputer === undefined ? '' : ` and disputed by ${disputer}`}`
   const staked = amountText(String(bondRaw + finalFeeRaw), chain?.round?.token)
   const quiet = quietText(position, staked)
-  if (quiet !== undefined) return { action: 'none', text: executed + quiet }
+  if (quiet !== undefined) return next('none', executed + quiet)
   const stake = `${executed}. Its bond and final fee, ${staked}, stay with the oracle until the dispute is decided`
   if (!position.hasNewRound)
-    return {
-      action: 'wait',
-      text: `${stake}. No new round is open: UMA's voters decide, which takes two to four days`,
-      command: `proposer reconcile ${identifier}`,
-    }
+    return next(
+      'wait',
+      `${stake}. No new round is open: UMA's voters decide, which takes two to four days`,
+      `proposer reconcile ${identifier}`,
+    )
   const isPaused = chain?.round?.paused === true
   if (chain?.current?.state === 'requested' && !isPaused)
-    return {
-      action: 'sign_anew',
-      text: `${stake}. A new round is open: find out why it was disputed before you sign for that one`,
-      command: `proposer context ${identifier}`,
-    }
+    return next(
+      'sign_anew',
+      `${stake}. A new round is open: find out why it was disputed before you sign for that one`,
+      `proposer context ${identifier}`,
+    )
   const now = isPaused ? 'paused' : (chain?.current?.state ?? 'not known')
-  return {
-    action: 'wait_for_new_round',
-    text: `${stake}. The new round is ${now}: nothing can be proposed in it`,
-  }
+  return next(
+    'wait_for_new_round',
+    `${stake}. The new round is ${now}: nothing can be proposed in it`,
+  )
 }
 
 function quietText({ state, result, terms }: StakePosition, staked: string): string | undefined {
@@ -167,11 +173,11 @@ function adviseUnexecuted(entry: Entry, question: Question): Next {
   if (standing?.proof?.outcome === 'expired')
     return again('its deadline has passed in finalized state')
   if (standing?.nonceSpent === true)
-    return {
-      action: 'wait',
-      text: 'its nonce is spent in a block that is not final yet: reconcile again in a few seconds',
-      command: `proposer reconcile ${identifier}`,
-    }
+    return next(
+      'wait',
+      'its nonce is spent in a block that is not final yet: reconcile again in a few seconds',
+      `proposer reconcile ${identifier}`,
+    )
   switch (state.kind) {
     case 'closed':
       return again(closedBecause[state.reason])
@@ -184,16 +190,16 @@ function adviseUnexecuted(entry: Entry, question: Question): Next {
           text: `${ownersSigned.length === 1 ? 'one owner' : `${ownersSigned.length} owners`} of the Safe signed it (${ownersSigned.join(', ')}): let the next one sign, on another machine with --parts <file>, or revoke its nonce before you sign anything else`,
           command: nextOwner(record as Offered),
         }
-      return {
-        action: 'import_signature',
-        text: 'an external wallet has its typed data: attach its signature, or revoke its nonce before you sign anything else',
-        command: `proposer sign ${identifier} --signature <hex>`,
-      }
+      return next(
+        'import_signature',
+        'an external wallet has its typed data: attach its signature, or revoke its nonce before you sign anything else',
+        `proposer sign ${identifier} --signature <hex>`,
+      )
     case 'accepted':
       return adviseAccepted(entry, state.candidateId)
     case 'unknown':
       if (isOver && authorization !== undefined)
-        return { action: 'out_of_band', text: outOfBandLine(authorization) }
+        return next('out_of_band', outOfBandLine(authorization))
       return replay(
         entry,
         'an attempt got no clear response: send the same bytes again, never sign because of it',
@@ -202,18 +208,14 @@ function adviseUnexecuted(entry: Entry, question: Question): Next {
   // Signed, deferred or conflict: never admitted, as far as the responses say.
   if (isOver) return again('its round has ended and no gateway had it')
   if (standing?.round !== undefined && !isStillRequested(entry))
-    return {
-      action: 'wait_for_new_round',
-      text: `its round is ${roundText(standing.round)}: it cannot execute, wait for a new round`,
-    }
+    return next(
+      'wait_for_new_round',
+      `its round is ${roundText(standing.round)}: it cannot execute, wait for a new round`,
+    )
   if (authorization?.supersededBy !== undefined)
     return revoke(entry, 'but its signature stays good until its deadline')
   if (state.kind === 'signed')
-    return {
-      action: 'submit',
-      text: 'it was signed and never sent: send it',
-      command: `proposer replay ${id}`,
-    }
+    return next('submit', 'it was signed and never sent: send it', `proposer replay ${id}`)
   return replay(
     entry,
     state.kind === 'conflict'
@@ -225,15 +227,12 @@ function adviseUnexecuted(entry: Entry, question: Question): Next {
 function signAgain(why: string, { chain, identifier }: Question): Next {
   const current = chain?.current
   if (current !== undefined && current.state !== 'requested')
-    return {
-      action: 'wait_for_new_round',
-      text: `${why}; the current round is ${current.state}: wait for a new one`,
-    }
+    return next(
+      'wait_for_new_round',
+      `${why}; the current round is ${current.state}: wait for a new one`,
+    )
   if (current !== undefined && chain?.round?.paused === true)
-    return {
-      action: 'wait',
-      text: `${why}; the question is paused: sign again once it is unpaused`,
-    }
+    return next('wait', `${why}; the question is paused: sign again once it is unpaused`)
   const requester = chain?.isOneOfSeveral === true ? chain.round?.requester : undefined
   return {
     action: 'sign_anew',
@@ -249,7 +248,7 @@ function adviseAccepted(entry: Entry, candidateId: string): Next {
     return revoke(entry, 'but it may still execute until its deadline')
   const error = gateway !== undefined && 'error' in gateway ? gateway.error : undefined
   if (error?.code === 'candidate_mismatch')
-    return { action: 'contact_operator', text: `${error.detail}: sign nothing else meanwhile` }
+    return next('contact_operator', `${error.detail}: sign nothing else meanwhile`)
   if (error?.meta.httpStatus === 404) {
     // It may have lost its store: in the round the saved bytes are safe to send (§7 rule 2).
     if (!isOver && isStillRequested(entry))
@@ -258,30 +257,30 @@ function adviseAccepted(entry: Entry, candidateId: string): Next {
         `the gateway no longer knows its candidate ${candidateId}: send the same bytes again, do not sign another`,
       )
     const line = authorization === undefined ? '' : `: ${outOfBandLine(authorization)}`
-    return {
-      action: 'contact_operator',
-      text: `the gateway no longer knows its candidate ${candidateId}${line}`,
-    }
+    return next(
+      'contact_operator',
+      `the gateway no longer knows its candidate ${candidateId}${line}`,
+    )
   }
   const status = gateway !== undefined && 'status' in gateway ? gateway.status : undefined
   if (status !== undefined && endOf(status) === 'executed')
-    return {
-      action: 'wait',
-      text: `the gateway reports ${status.status}, which may mean executed: sign nothing else before finalized state or its deadline settles it`,
-      command: `proposer reconcile ${authorization?.signed.identifier} --rpc-url <url>`,
-    }
+    return next(
+      'wait',
+      `the gateway reports ${status.status}, which may mean executed: sign nothing else before finalized state or its deadline settles it`,
+      `proposer reconcile ${authorization?.signed.identifier} --rpc-url <url>`,
+    )
   if (status?.failure?.retryable === true && !isOver)
     return replay(
       entry,
       `its candidate failed (${status.failure.code}) and may still execute: fix the cause, then send the same bytes again`,
     )
-  return {
-    action: 'poll',
-    text: isOver
+  return next(
+    'poll',
+    isOver
       ? 'its round has ended: poll its candidate, which settles it, before you sign for the new round'
       : 'the gateway has it: follow its candidate, do not sign another',
-    command: `proposer poll ${candidateId}`,
-  }
+    `proposer poll ${candidateId}`,
+  )
 }
 
 const isStillRequested = ({ standing }: Entry): boolean =>
@@ -289,15 +288,16 @@ const isStillRequested = ({ standing }: Entry): boolean =>
 
 function replay({ id, authorization }: Entry, text: string): Next {
   const origin = authorization?.attempts.at(-1)?.start.origin
-  return {
-    action: 'replay',
-    text: origin === undefined ? text : `${text} (it went to ${origin})`,
-    command: `proposer replay ${id}`,
-  }
+  return next(
+    'replay',
+    origin === undefined ? text : `${text} (it went to ${origin})`,
+    `proposer replay ${id}`,
+  )
 }
 
-const revoke = ({ id, authorization }: Entry, text: string): Next => ({
-  action: 'revoke',
-  text: `${authorization?.supersededBy} has replaced it, ${text}: revoke it if it must not win`,
-  command: `proposer revoke ${id}`,
-})
+const revoke = ({ id, authorization }: Entry, text: string): Next =>
+  next(
+    'revoke',
+    `${authorization?.supersededBy} has replaced it, ${text}: revoke it if it must not win`,
+    `proposer revoke ${id}`,
+  )

@@ -44,5 +44,5 @@ export interface ActResult {
   readonly reason: string
   readonly by?: string | undefined
   readonly notes: readonly string[]
-  readonly bytes?: { readonly before: number; readonly after: number }
+  readonly bytes?: { readonly before: number; readonly after: number } | undefined
 }

@@ -48,9 +48,11 @@ export function parseRegistry(raw: unknown, source: string): readonly RegistryEn
 }
 
 const invalid = (source: string, what: string) =>
-  new UsageError('questions_invalid', `${source}: ${what}`, {
-    hint: 'each entry is {"question_id": "0x…", "slug"?, "requester"?, "request"?}; correct the file',
-  })
+  new UsageError(
+    'questions_invalid',
+    `${source}: ${what}`,
+    'each entry is {"question_id": "0x…", "slug"?, "requester"?, "request"?}; correct the file',
+  )
 
 type Changes = ReadonlyMap<Hex, RegistryEntry | null>
 type CommandText = (command: string) => string
