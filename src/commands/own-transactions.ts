@@ -1,12 +1,7 @@
 /** The wallet's own transactions: `funds approve`, `revoke`, `payouts` (contract §6, §9). */
 
 import { coinText } from '#chain/profiles'
-import {
-  finishRevocation,
-  planRevocations,
-  type RevocationResult,
-  reconcileText,
-} from '#client/wallet/revoke'
+import { finishRevocation, planRevocations, reconcileText } from '#client/wallet/revoke'
 import {
   type DeferredPayout,
   deferredPayouts,
@@ -59,20 +54,37 @@ export function printTransactions(
   const shown = transactions.map(({ to, data, what }) => ({ to, value: '0', data, what }))
   output.show('calldata', { chain_id: chainId, from, transactions: shown }, [
     shown.length === 0 && 'nothing to send',
-    apart(
-      shown.map(({ to, value, data, what }) =>
-        rows([
-          ['purpose', what],
-          ['chain', String(chainId)],
-          ['from', from],
-          ['to', to],
-          ['value', value],
-          ['data', data],
-        ]),
-      ),
-    ),
+    apart(shown.map((one) => transactionRows({ ...one, chainId, from }))),
   ])
 }
+
+/** `value` of what is not sent from here, what it costs of what is. */
+const transactionRows = ({
+  what,
+  chainId,
+  from,
+  to,
+  value,
+  data,
+  gas,
+  maxFeePerGas,
+}: OwnTransaction &
+  Pick<PlannedTransaction, 'chainId' | 'from'> &
+  Partial<PlannedTransaction> & { readonly value?: string }) =>
+  rows([
+    ['purpose', what],
+    ['chain', String(chainId)],
+    ['from', from],
+    ['to', to],
+    ['value', value],
+    ['data', data],
+    [
+      'costs at most',
+      gas === undefined || maxFeePerGas === undefined
+        ? null
+        : `${coinText(gas * maxFeePerGas, chainId)} (gas)`,
+    ],
+  ])
 
 /**
  * Plans, shows, asks and sends. `undefined` with --dry-run, which only shows. UsageError
@@ -91,7 +103,7 @@ export async function sendAfterAsking(
   const { chain_id: chainId } = await session.trust()
   const limitWei = maxFeeWei(maxFee, chainId)
   const planned = await planTransactions(chain, chainId, from, transactions, limitWei)
-  const plan = apart(planned.map(plannedRows))
+  const plan = apart(planned.map((one) => transactionRows(one)))
   if (flags.dryRun === true) {
     output.show('preview', { dry_run: true, transactions: planned.map(plannedData) }, [plan])
     return undefined
@@ -134,16 +146,6 @@ const plannedData = ({ chainId, from, to, data, what, nonce, ...fees }: PlannedT
   max_priority_fee_per_gas: String(fees.maxPriorityFeePerGas),
   max_cost_wei: String(fees.gas * fees.maxFeePerGas),
 })
-
-const plannedRows = ({ chainId, from, to, data, what, gas, maxFeePerGas }: PlannedTransaction) =>
-  rows([
-    ['purpose', what],
-    ['chain', String(chainId)],
-    ['from', from],
-    ['to', to],
-    ['data', data],
-    ['costs at most', `${coinText(gas * maxFeePerGas, chainId)} (gas)`],
-  ])
 
 export const revokeCommand = sessionVerb({
   name: 'revoke',
@@ -202,7 +204,9 @@ export const revokeCommand = sessionVerb({
     }
     const blocks = [
       rows([
-        ...results.map((one) => [one.id, outcomeText(one)] as const),
+        ...results.map(
+          (one) => [one.id, one.outcome ? outcomeTexts[one.outcome] : 'not final yet'] as const,
+        ),
         ...sent.map(({ hash }) => ['transaction', hash] as const),
       ]),
     ]
@@ -220,9 +224,6 @@ const outcomeTexts = {
   nonce_used: 'its nonce was used or cancelled before',
   expired: 'its deadline has passed',
 } as const
-
-const outcomeText = ({ outcome }: RevocationResult): string =>
-  outcome === undefined ? 'not final yet' : outcomeTexts[outcome]
 
 const address = (flag: string) => (text: string) => givenAddress(text, flag)
 const wallets = (text: string, before: readonly Address[] = []): readonly Address[] => [
@@ -248,7 +249,16 @@ const listVerb = sessionVerb({
     context.output.show('payouts', { payouts: payouts.map(payoutData) }, [
       payouts.length === 0
         ? `No deferred payouts for ${owners.join(', ')}.`
-        : apart([...payouts.map(payoutRows), 'claim: proposer payouts claim']),
+        : apart([
+            ...payouts.map((one) =>
+              rows([
+                ['deferred', amountText(String(one.amountRaw), one)],
+                ['wallet', one.wallet],
+                ['oracle', one.oracle],
+              ]),
+            ),
+            'claim: proposer payouts claim',
+          ]),
     ])
   },
 })
@@ -272,60 +282,46 @@ const claimVerb = sessionVerb({
   ],
   async run(context, session, flags) {
     const owner = await session.account.address()
-    await claim(context, session, flags, { owner, to: flags.to ?? owner, token: flags.token })
+    const { to = owner, token } = flags
+    const { output } = context
+    const trust = await session.trust()
+    if (token !== undefined && !trust.tokens.includes(token))
+      throw new UsageError(
+        'token_needed',
+        `${token} is not a pinned token`,
+        `name one of ${trust.tokens.join(', ')} with --token`,
+      )
+    const chain = await requireChain(session, 'payouts claim')
+    const payouts = (await deferredPayouts(chain, trust, [owner])).filter(
+      (one) => token === undefined || one.token === token,
+    )
+    const transactions = payouts.map((one) => payoutClaim(one, to))
+    if (flags.print === true) return printTransactions(context, trust.chain_id, owner, transactions)
+    const sent =
+      payouts.length === 0
+        ? []
+        : await sendAfterAsking(context, session, flags, chain, owner, transactions)
+    if (sent === undefined) return
+    const claims = sent.map(({ hash, receipt }, index) => ({
+      ...(payouts[index] && payoutData(payouts[index])),
+      to,
+      transaction_hash: hash,
+      block_number: String(receipt.blockNumber),
+    }))
+    output.show('payout-claims', { claims }, [
+      claims.length === 0 && `No deferred payouts for ${owner}: nothing to claim.`,
+      apart(
+        payouts.map((one, index) =>
+          rows([
+            ['claimed', amountText(String(one.amountRaw), one)],
+            ['to', to],
+            ['transaction', claims[index]?.transaction_hash],
+          ]),
+        ),
+      ),
+    ])
   },
 })
-
-interface Claim {
-  readonly owner: Address
-  readonly to: Address
-  readonly token: Address | undefined
-}
-
-async function claim(
-  context: Context,
-  session: Session,
-  flags: TransactionFlags,
-  { owner, to, token }: Claim,
-) {
-  const { output } = context
-  const trust = await session.trust()
-  if (token !== undefined && !trust.tokens.includes(token))
-    throw new UsageError(
-      'token_needed',
-      `${token} is not a pinned token`,
-      `name one of ${trust.tokens.join(', ')} with --token`,
-    )
-  const chain = await requireChain(session, 'payouts claim')
-  const payouts = (await deferredPayouts(chain, trust, [owner])).filter(
-    (one) => token === undefined || one.token === token,
-  )
-  const transactions = payouts.map((one) => payoutClaim(one, to))
-  if (flags.print === true) return printTransactions(context, trust.chain_id, owner, transactions)
-  const sent =
-    payouts.length === 0
-      ? []
-      : await sendAfterAsking(context, session, flags, chain, owner, transactions)
-  if (sent === undefined) return
-  const claims = sent.map(({ hash, receipt }, index) => ({
-    ...(payouts[index] && payoutData(payouts[index])),
-    to,
-    transaction_hash: hash,
-    block_number: String(receipt.blockNumber),
-  }))
-  output.show('payout-claims', { claims }, [
-    claims.length === 0 && `No deferred payouts for ${owner}: nothing to claim.`,
-    apart(
-      payouts.map((one, index) =>
-        rows([
-          ['claimed', amountText(String(one.amountRaw), one)],
-          ['to', to],
-          ['transaction', claims[index]?.transaction_hash],
-        ]),
-      ),
-    ),
-  ])
-}
 
 const payoutData = ({ wallet, oracle, token, symbol, amountRaw }: DeferredPayout) => ({
   wallet,
@@ -334,13 +330,6 @@ const payoutData = ({ wallet, oracle, token, symbol, amountRaw }: DeferredPayout
   symbol,
   amount: String(amountRaw),
 })
-
-const payoutRows = (payout: DeferredPayout) =>
-  rows([
-    ['deferred', amountText(String(payout.amountRaw), payout)],
-    ['wallet', payout.wallet],
-    ['oracle', payout.oracle],
-  ])
 
 export const payoutsCommand = verb({
   name: 'payouts',

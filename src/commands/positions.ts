@@ -127,13 +127,7 @@ export const pnlCommand = sessionVerb({
     )
     const { rows: items, ...rest } = pnl
     for (const note of rest.notes) output.note(`note: ${visible(note)}`)
-    if (flags.csv === true)
-      output.text(
-        csvText(
-          movementColumns,
-          items.map((row) => ({ ...row })),
-        ),
-      )
+    if (flags.csv === true) output.text(csvText(movementColumns, items))
     else
       output.show('pnl', pnl, [apart(rest.totals.map((one) => pnlRows(one, units)))], {
         items,
@@ -293,11 +287,6 @@ function countsText(positions: readonly Position[]): string {
 /** A round of Polygon is a few blocks by then. */
 const lookEveryMs = 15_000
 
-interface Looker {
-  readonly units: readonly PinnedUnits[]
-  read(): Promise<Positions>
-}
-
 /**
  * Looks until Ctrl-C, until --timeout, or with --fail-on-dispute until a dispute. What is disputed
  * at the beginning is told to the program too: twice is better than not at all.
@@ -306,7 +295,7 @@ async function watchPositions(
   context: Context,
   session: Session,
   flags: PositionFlags,
-  look: Looker,
+  look: { readonly units: readonly PinnedUnits[]; read(): Promise<Positions> },
 ) {
   const { output, clock } = context
   const known = new Map<string, Position>()
@@ -324,8 +313,12 @@ async function watchPositions(
         const changes = changesIn(found, known, instant(clock.nowMs()))
         for (const note of found.notes)
           if (last?.notes.includes(note) !== true) output.note(`note: ${visible(note)}`)
-        if (last === undefined) begin(output, flags, look, found, changes)
-        else for (const change of changes) tell(output, change)
+        const isFirst = last === undefined
+        const isShown = (one: Position) => !isFirst || flags.open !== true || isUnsettled(one)
+        if (isFirst && output.mode === 'human') {
+          const shown = positionTable(found.positions.filter(isShown), found, flags, look.units)
+          output.text(`${shown(output)}\n`)
+        } else for (const change of changes) if (isShown(change.position)) tell(output, change)
         last = found
         if (flags.exec !== undefined) await tellProgram(context, session, flags.exec, changes)
         if (flags.failOnDispute === true) failOnDispute(found.positions)
@@ -350,20 +343,6 @@ async function watchPositions(
         '`proposer positions --open` shows them',
       )
   }
-}
-
-function begin(
-  output: Output,
-  flags: PositionFlags,
-  { units }: Looker,
-  found: Positions,
-  changes: readonly Change[],
-) {
-  const isShown = (position: Position) => flags.open !== true || isUnsettled(position)
-  if (output.mode === 'human') {
-    const shown = positionTable(found.positions.filter(isShown), found, flags, units)
-    output.text(`${shown(output)}\n`)
-  } else for (const change of changes) if (isShown(change.position)) tell(output, change)
 }
 
 /** A position as it is now, or was before its block was `gone`. `from`: its state before, null: new. */
@@ -410,17 +389,19 @@ function changesIn(
   known: Map<string, Position>,
   at: string,
 ): readonly Change[] {
-  const now = new Map(positions.map((position) => [keyOf(position), position]))
   const changes: Change[] = []
-  for (const [key, position] of now) {
-    const before = known.get(key)
+  const gone = new Map(known)
+  known.clear()
+  for (const position of positions) {
+    const key = keyOf(position)
+    const before = gone.get(key)
+    gone.delete(key)
+    known.set(key, position)
     if (before === undefined || shownOf(before) !== shownOf(position))
       changes.push({ at, from: before?.state ?? null, gone: false, position })
   }
-  for (const [key, position] of known)
-    if (!now.has(key)) changes.push({ at, from: position.state, gone: true, position })
-  known.clear()
-  for (const [key, position] of now) known.set(key, position)
+  for (const position of gone.values())
+    changes.push({ at, from: position.state, gone: true, position })
   return changes
 }
 

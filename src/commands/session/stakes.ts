@@ -1,10 +1,11 @@
 /** What `positions` and `pnl` read with: whose proposals, and from where. */
 import { aggregating } from '#chain/aggregate'
+import { createRoundReader } from '#chain/questions'
 import type { Signed } from '#client/journal/records'
 import type { Position } from '#client/positions/account'
 import { isContestedState } from '#client/positions/last-known'
 import type { PositionParts } from '#client/positions/positions'
-import { fallenRewards } from '#client/positions/rewards'
+import { contractsOf } from '#client/trust/trust'
 import { yieldToEvents } from '#io/serving/load'
 import { type Chain, ChainError } from '#ports'
 import { givenAddress } from '#protocol/address'
@@ -57,7 +58,9 @@ export function failOnDispute(positions: readonly Position[]): void {
   const contested = positions.filter(({ state }) => isContestedState(state))
   const [first] = contested
   if (first === undefined) {
-    requireKnown(positions)
+    // What nobody knows is not clean.
+    const unknown = positions.filter(({ state }) => state === null)
+    requireShown(unknown.map((one) => ({ identifier: one.slug ?? one.question_id })))
     return
   }
   const id = first.slug ?? first.question_id
@@ -68,12 +71,6 @@ export function failOnDispute(positions: readonly Position[]): void {
       : `${contested.length} proposals are disputed`,
     id === null ? {} : `\`proposer reconcile ${id}\` says what to do`,
   )
-}
-
-/** What nobody knows is not clean. */
-function requireKnown(positions: readonly Position[]) {
-  const unknown = positions.filter(({ state }) => state === null)
-  requireShown(unknown.map((one) => ({ identifier: one.slug ?? one.question_id })))
 }
 
 /** PendingError `positions_unknown` for proposals of which no log tells. */
@@ -90,21 +87,37 @@ export function requireShown(unknown: readonly { readonly identifier: string | n
 
 /**
  * Says which of these authorizations earn less than when they were signed, where a node is
- * configured. What has become of them is told without it.
+ * configured: version 3 of the oracle lets rewards fall (domain §10). What has become of them is
+ * told without it.
  */
 export async function noteFallenRewards(
   { output }: Context,
   session: Session,
   all: readonly Signed[],
 ): Promise<void> {
-  const chain = all.some(({ reward }) => reward !== undefined) ? await session.chain() : undefined
-  if (chain === undefined) return
+  const node = all.some(({ reward }) => reward !== undefined) ? await session.chain() : undefined
+  if (node === undefined) return
   const say = (text: string) => output.note(`note: ${visible(text)}`)
   try {
-    for (const one of await fallenRewards(chain, await session.trust(), all, yieldToEvents)) {
-      const amount = (raw: bigint) => amountText(String(raw), one.token)
+    const trust = await session.trust()
+    const told = all.filter(
+      ({ chainId, reward }) => chainId === trust.chain_id && reward !== undefined,
+    )
+    const reader = createRoundReader(aggregating(node, yieldToEvents), contractsOf(trust))
+    const questions = [...new Set(told.map(({ questionId }) => questionId))]
+    const rounds = (await Promise.all(questions.map((id) => reader.readAll(id)))).flat()
+    for (const { identifier, questionId, requester, timestamp, reward = '0' } of told) {
+      const round = rounds.find(
+        (one) =>
+          one.questionId === questionId &&
+          one.requester === requester &&
+          one.timestamp === timestamp,
+      )
+      const isOut = round?.state === 'requested' || round?.state === 'proposed'
+      if (round === undefined || !isOut || round.rewardRaw >= BigInt(reward)) continue
+      const amount = (raw: string) => amountText(raw, round.token)
       say(
-        `${one.signed.identifier}: the reward is ${amount(one.nowRaw)} now; it was ${amount(one.signedRaw)} when this was signed`,
+        `${identifier}: the reward is ${amount(String(round.rewardRaw))} now; it was ${amount(reward)} when this was signed`,
       )
     }
   } catch (error) {

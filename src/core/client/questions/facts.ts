@@ -4,7 +4,7 @@ import { oracleAbi, topics } from '#chain/contracts'
 import { firstBlockFrom } from '#chain/propose'
 import { loggedEvent } from '#chain/reading'
 import { type Contracts, keccakHex } from '#chain/round'
-import type { BlockHeader, ChainLog, Hash, Hex } from '#ports'
+import type { ChainLog, Hash, Hex } from '#ports'
 import { Address, Bytes32, Uint256 } from '#protocol/schema'
 import { lowercase } from '#protocol/words'
 import { type KeptParts, type KeptSource, readKept } from '../logs/kept-logs.js'
@@ -110,7 +110,9 @@ export function roundFactsOf(
 ): { readonly rounds: readonly SeenRound[]; readonly unnamed: number } {
   const ordered = [...facts].sort((a, b) => a.block - b.block || a.index - b.index)
   const kinds = new Map(requesters.map(({ address, kind }) => [address, kind]))
-  const groups = grouped(ordered)
+  const groups = new Map<string, RoundFact[]>()
+  for (const fact of ordered.filter(isRoundFact))
+    groups.set(groupOf(fact), [...(groups.get(groupOf(fact)) ?? []), fact])
   const names = new Map<string, Set<Hex>>()
   const resets = new Map<string, number>()
   for (const fact of ordered) {
@@ -155,17 +157,6 @@ const isNewer = (one: SeenRound, other: SeenRound) =>
 const groupOf = ({ oracle, requester, identifier, text }: RoundFact) =>
   `${oracle} ${requester} ${identifier} ${text}`
 
-function grouped(facts: readonly Fact[]): Map<string, RoundFact[]> {
-  const groups = new Map<string, RoundFact[]>()
-  for (const fact of facts) {
-    if (!isRoundFact(fact)) continue
-    const group = groups.get(groupOf(fact))
-    if (group === undefined) groups.set(groupOf(fact), [fact])
-    else group.push(fact)
-  }
-  return groups
-}
-
 function newestOf(group: readonly RoundFact[]) {
   const timestamp = String(
     group.reduce((most, one) => (BigInt(one.timestamp) > most ? BigInt(one.timestamp) : most), 0n),
@@ -185,18 +176,10 @@ function newestOf(group: readonly RoundFact[]) {
   }
 }
 
-export interface ScanParts extends KeptParts {
-  readonly contracts: Contracts
-  readonly hash: Hash
-}
-
-export interface Scanned {
-  readonly facts: readonly Fact[]
-  readonly from: bigint
-  readonly head: BlockHeader
-}
-
-export async function scanFacts(parts: ScanParts, since: bigint): Promise<Scanned> {
+export async function scanFacts(
+  parts: KeptParts & { readonly contracts: Contracts; readonly hash: Hash },
+  since: bigint,
+) {
   const { chain, contracts, hash } = parts
   const { chainId, oracles, requesters } = contracts
   const pins = hash.sha256(JSON.stringify([oracles, requesters])).slice(0, 16)

@@ -73,12 +73,20 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
   const { authorizations, offers } = await load()
   const nowMs = ports.clock.nowMs()
 
-  const entryOf = (
-    base: Pick<
-      ReconciledEntry,
-      'id' | 'record' | 'ownersSigned' | 'supersededBy' | 'state' | 'authorization'
-    >,
-  ): ReconciledEntry => {
+  const recorded = [
+    ...authorizations.map((authorization) => {
+      const { id, signed: record, supersededBy } = authorization
+      const state = stateOf(authorization, nowMs)
+      return { id, record, ownersSigned: [], supersededBy, state, authorization }
+    }),
+    ...offers
+      .filter((one) => isOfferOpen(one, nowMs))
+      .map(({ id, offered: record, parts: signed, supersededBy }) => {
+        const ownersSigned = signed.map(({ owner }) => owner)
+        return { id, record, ownersSigned, supersededBy, state: { kind: 'offered' } as const }
+      }),
+  ]
+  const entries = recorded.map((base): ReconciledEntry => {
     const own = standing?.of.get(base.id)
     const known = {
       ...base,
@@ -87,10 +95,9 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
       settled: settled.get(base.id),
     }
     const isHeld = own?.round === undefined || holdsProposal(own.round, base.record.terms)
-    const nowSeconds = standing?.latest.timestamp
     const position =
-      nowSeconds !== undefined && isExecuted({ ...known }) && isHeld
-        ? stakeIn(own?.round, own?.roundIsOver === true, nowSeconds)
+      standing !== undefined && isExecuted(known) && isHeld
+        ? stakeIn(own?.round, own?.roundIsOver === true, standing.latest.timestamp)
         : undefined
     const isMeant = base.state.kind !== 'closed' || position !== undefined
     const rewardFell = isMeant ? fallOf(base.record, own?.round) : undefined
@@ -98,23 +105,7 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
     // What is advised for it follows from the round at its own requester.
     const chain = standing && own ? { ...standing, ...own.now } : standing
     return { ...entry, next: adviseOn(entry, { identifier, chain }) }
-  }
-
-  const entries = [
-    ...authorizations.map((authorization) => {
-      const { id, signed, supersededBy } = authorization
-      const state = stateOf(authorization, nowMs)
-      const ownersSigned: readonly Hex[] = []
-      return entryOf({ id, record: signed, ownersSigned, supersededBy, state, authorization })
-    }),
-    ...offers
-      .filter((one) => isOfferOpen(one, nowMs))
-      .map(({ id, offered, parts: signed, supersededBy }) => {
-        const ownersSigned = signed.map(({ owner }) => owner)
-        const state = { kind: 'offered' } as const
-        return entryOf({ id, record: offered, ownersSigned, supersededBy, state })
-      }),
-  ]
+  })
   const sharing = sharingWith(await journal.load(), trust, questionId, standing?.round)
   return {
     questionId,

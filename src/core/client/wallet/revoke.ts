@@ -6,7 +6,7 @@
 import { encodeFunctionData } from 'viem'
 import { permit2Abi } from '#chain/contracts'
 import { onChain } from '#chain/unavailable'
-import { type Chain, ChainError, type Hex } from '#ports'
+import { type Chain, ChainError } from '#ports'
 import { PendingError, UsageError } from '#protocol/errors'
 import { nonceBit } from '#protocol/permit'
 import type { Address } from '#protocol/schema'
@@ -17,7 +17,7 @@ import type { Journal, JournalPorts } from '../journal/journal.js'
 import type { Trust } from '../trust/trust.js'
 import { settleByChain } from './reconcile.js'
 import { type AuthorizationStanding, claimsIn, type RoundClaim, readStanding } from './standing.js'
-import type { OwnTransaction, SentTransaction } from './transactions.js'
+import type { SentTransaction } from './transactions.js'
 
 export interface RevokeParts {
   readonly ports: JournalPorts
@@ -25,26 +25,11 @@ export interface RevokeParts {
   readonly trust: Trust
 }
 
-export interface Revocation {
-  readonly word: bigint
-  readonly mask: bigint
-  readonly ids: readonly string[]
-  readonly transaction: OwnTransaction
-}
-
-export interface RevocationPlan {
-  readonly owner: Address
-  readonly questionIds: readonly Hex[]
-  readonly revocations: readonly Revocation[]
-  readonly spent: readonly string[]
-  readonly seenAt: bigint
-}
-
 export async function planRevocations(
   { trust, journal }: RevokeParts,
   ids: readonly string[],
   chain: Chain | undefined,
-): Promise<RevocationPlan> {
+) {
   const named = await claimsByIds(journal, ids)
   const owner = ownerOf(named, trust)
   const { permit2 } = trust
@@ -77,6 +62,8 @@ export async function planRevocations(
     })),
   }
 }
+
+type RevocationPlan = Awaited<ReturnType<typeof planRevocations>>
 
 function ownerOf(named: readonly RoundClaim[], trust: Trust): Address {
   const [first] = named
@@ -125,17 +112,6 @@ async function claimsByIds(
   })
 }
 
-export interface RevocationResult {
-  readonly id: string
-  readonly outcome: 'revoked' | 'executed' | 'nonce_used' | 'expired' | undefined
-}
-
-export interface FinishedRevocation {
-  readonly results: readonly RevocationResult[]
-  /** Not final in time: `reconcile` journals it later. */
-  readonly error?: PendingError
-}
-
 interface FinishParts extends RevokeParts {
   readonly chain: Chain
   readonly signal?: AbortSignal
@@ -145,12 +121,12 @@ interface FinishParts extends RevokeParts {
 const finalityWaitMs = 120_000
 const finalityPauseMs = 1_000
 
-/** Reads the nonces again in final state (contract §1, R14). */
+/** Reads the nonces again in final state (contract §1, R14). `error`: `reconcile` journals it later. */
 export async function finishRevocation(
   parts: FinishParts,
   plan: RevocationPlan,
   sent: readonly SentTransaction[],
-): Promise<FinishedRevocation> {
+) {
   const { chain, trust, journal } = parts
   const ids = [...plan.spent, ...plan.revocations.flatMap((one) => one.ids)]
   const mined = sent.at(-1)?.receipt.blockNumber ?? plan.seenAt
@@ -166,14 +142,14 @@ export async function finishRevocation(
   const codes = new Map([...cancelled].map((id) => [id, 'nonce_invalidated']))
   const settled = await settleByChain(parts, standings, codes)
   const view = await journal.load()
-  const results = ids.map((id): RevocationResult => {
+  const results = ids.map((id) => {
     const ended =
       settled.get(id) ??
       view.find(id)?.terminals.at(-1)?.outcome ??
       standings.get(id)?.proof?.outcome
     return { id, outcome: resultOf(ended, cancelled.has(id)) }
   })
-  if (isFinal) return { results }
+  if (isFinal) return { results, error: undefined }
   return {
     results,
     error: new PendingError(
@@ -193,7 +169,7 @@ export const reconcileText = (questionIds: readonly string[]): string =>
 function resultOf(
   ended: ClosedReason | undefined,
   wasCancelled: boolean,
-): RevocationResult['outcome'] {
+): 'revoked' | 'executed' | 'nonce_used' | 'expired' | undefined {
   if (ended === 'nonce_used') return wasCancelled ? 'revoked' : 'nonce_used'
   return ended === 'executed' || ended === 'expired' ? ended : undefined
 }
