@@ -34,7 +34,7 @@ const ways: Readonly<Record<string, unknown>> = {
   'as text': String,
   'in capitals': capitals,
 }
-/** What some words say is wrong: `no permit.amount`, `proposer in capitals`, `outcome p4`. */
+/** What some words say is wrong: `no permit.amount`, `outcome p4`. */
 function changeNamed(wrong: string): BodyChange {
   const [field = '', ...words] = wrong.split(' ')
   const way = words.join(' ')
