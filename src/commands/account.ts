@@ -3,14 +3,15 @@
  * never stands in argv (robustness §6).
  */
 import { coinText } from '#chain/profiles'
-import { freeAccountPath, removeAccount, renameAccount } from '#io/account-files'
+import { freeAccountPath, publishAccount, removeAccount, renameAccount } from '#io/account-files'
+import { accountFileText, probeDigest } from '#io/account-kinds'
 import { type AccountEntry, listAccounts, readAccount } from '#io/accounts'
 import { fromCwd, homePaths } from '#io/home'
+import type { KeySigner } from '#io/key-files'
 import { parseKey, readKeyFile, signerFromKey } from '#io/keys'
 import { createKeystore, decryptKeystore } from '#io/keystore'
 import { ProposerError, UsageError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
-import { addKmsVerb, addPkcs11Verb } from './account-elsewhere.js'
 import { askHidden, confirm, readInput } from './session/inputs.js'
 import { namedPasswordFile, readPassword } from './session/key-source.js'
 import { type Session, sessionVerb } from './session/session.js'
@@ -125,6 +126,78 @@ async function newPassword(context: Context, passwordFile: string | undefined): 
     'the passwords do not match; nothing was written',
     'run the command again',
   )
+}
+
+const addPkcs11Verb = verb({
+  name: 'add-pkcs11',
+  about: 'add a key in a PKCS#11 token as an account; it never leaves the token',
+  args: { '<name>': '' },
+  flags: {
+    '--uri <uri>': {
+      about: 'pkcs11: URI of the key (RFC 7512), without a PIN',
+      required: true,
+    },
+    '--module <file>': { about: "the token's PKCS#11 module, a .so file", required: true },
+    '--pin-file <file>': { about: 'file with the PIN (mode 0600)', required: true },
+    ...dryRunFlag,
+  },
+  examples: [
+    "account add-pkcs11 hsm --uri 'pkcs11:token=proposer;object=main' --module /usr/lib/softhsm/libsofthsm2.so --pin-file ./pin",
+  ],
+  async run(context, flags, { name }) {
+    const place = {
+      uri: flags.uri,
+      module: fromCwd(context.cwd, flags.module),
+      pin_file: fromCwd(context.cwd, flags.pinFile),
+    }
+    const { openPkcs11 } = await import('#io/pkcs11')
+    const open = () => openPkcs11(place, { signal: context.signal })
+    await add(context, flags, name, 'pkcs11', place, open)
+  },
+})
+
+const addKmsVerb = verb({
+  name: 'add-kms',
+  about: 'add a key in AWS KMS or Google Cloud KMS as an account; it never leaves the service',
+  args: { '<name>': '' },
+  flags: {
+    '--key <id>': {
+      about: 'AWS: key id, key ARN or alias/…; Google Cloud: projects/…/cryptoKeyVersions/<n>',
+      required: true,
+    },
+    ...dryRunFlag,
+  },
+  examples: ['account add-kms hot --key alias/proposer'],
+  async run(context, flags, { name }) {
+    const { kmsPlaceOf, openKms } = await import('#io/kms-accounts')
+    const { kind, place } = await kmsPlaceOf(flags.key)
+    await add(context, flags, name, kind, place, () => openKms(place))
+  },
+})
+
+/** The key signs once before its account is made (contract §9). */
+async function add(
+  context: Context,
+  flags: GlobalFlags & FlagsOf<typeof dryRunFlag>,
+  name: string,
+  kind: string,
+  place: Readonly<Record<string, string>>,
+  open: () => Promise<KeySigner>,
+) {
+  const home = homeSetting(context, flags).value
+  const path = await freeAccountPath(context.files, home, name)
+  const signer = await open()
+  try {
+    const { address } = signer
+    await signer.signDigest(probeDigest)
+    const planned = { name, path, address, kind, ...place }
+    if (flags.dryRun === true)
+      return showDryRun(context, `write where the key of ${address} is to ${path}`, planned)
+    await publishAccount(context.files, home, name, accountFileText(kind, address, place))
+    show(context, home, await readAccount(context.files, home, name))
+  } finally {
+    signer.dispose()
+  }
 }
 
 const listVerb = sessionVerb({
@@ -303,7 +376,7 @@ export const accountCommand = verb({
   about: 'manage proposer keys: encrypted here, in a token, or in a key service',
   examples: ['account new hot', 'account import cold --key-file ./key', 'account list'],
   verbs: [
-    ...[newVerb, importVerb, addPkcs11Verb(show), addKmsVerb(show)],
+    ...[newVerb, importVerb, addPkcs11Verb, addKmsVerb],
     ...[listVerb, showVerb, renameVerb, removeVerb],
   ],
 })

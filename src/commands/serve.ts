@@ -15,8 +15,9 @@ import { createClosers } from '#io/closers'
 import { fromCwd } from '#io/home'
 import { aborted, endsAsServer } from '#io/interruption'
 import type { FaultScript } from '#io/serving/fault-script'
+import type { Clock } from '#ports'
 import { exit, UnavailableError, UsageError } from '#protocol/errors'
-import type { LogLevel } from '#protocol/log-level'
+import { type LogLevel, logFrame, logLevels } from '#protocol/log-level'
 import { programVersion } from '#protocol/version'
 import { usualPorts } from '#protocol/words'
 import {
@@ -26,13 +27,12 @@ import {
   unlessStopped,
   wholeNumber,
 } from './hosting/foreground.js'
-import { logLevelOf, notesAsLog } from './hosting/log-notes.js'
-import { openStatus } from './hosting/terminal-status.js'
-import { executorKeyOf } from './session/executor-key.js'
 import { readOwnJson } from './session/inputs.js'
+import { executorKeyOf } from './session/key-source.js'
 import { homeSetting } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { fold, visible } from './terminal/render.js'
+import type { Output } from './terminal/output.js'
+import { fold, jsonText, visible } from './terminal/render.js'
 import { type EveryFlag, type FlagsOf, verb } from './terminal/verb.js'
 
 const faultsHelp = `
@@ -238,8 +238,11 @@ async function faultScript(context: Context, path: string): Promise<FaultScript>
 async function run(context: Context, path: string, served: Served) {
   const { output, signal } = context
   const { chain, faults } = served
-  const live = served.quiet ? undefined : await openStatus(context)
-  const { startServer } = await import('#host/server')
+  const [{ openStatus }, { startServer }] = await Promise.all([
+    import('./hosting/live-status.js'),
+    import('#host/server'),
+  ])
+  const live = served.quiet ? undefined : openStatus(context)
   const loaded = await configure(context, path, served)
   const elsewhere = storeNote(loaded)
   if (elsewhere !== undefined) output.note(elsewhere)
@@ -369,4 +372,44 @@ async function check(context: Context, path: string, served: Served) {
         ]
       : [count === 1 ? first.detail : `${count} faults, the first: ${first.detail}`, first.hint]
   throw new UsageError('check_failed', detail, hint)
+}
+
+/**
+ * Turns notes, warnings and errors of this output into lines of the log, from the first one on.
+ * What is less grave than `least` is left out, but never an error.
+ */
+function notesAsLog(output: Output, clock: Pick<Clock, 'nowMs'>, least: LogLevel): void {
+  const { note, warn, mode } = output
+  const line = (severity: LogLevel, event: string, message: string, more: object) =>
+    jsonText({ ...logFrame(severity, clock.nowMs(), event, message), ...more }, 0)
+  const isKept = (severity: LogLevel) => logLevels[severity] >= logLevels[least]
+  output.note = (detail) => {
+    if (isKept('info')) note(line('info', 'note', detail, { detail }))
+  }
+  output.warning = (code, detail) => {
+    // Programs find it where they find it in every other command's errors, too.
+    const document = mode === 'human' ? {} : { warning: { code, detail } }
+    if (isKept('warn')) warn(line('warn', 'warning', detail, { detail, code, ...document }))
+  }
+  output.warn = (text) => {
+    const [first = ''] = text.split('\n')
+    const message = first.replace(/^error: /, '')
+    warn(
+      text.startsWith('{') ? documentLine(text) : line('error', 'error', message, { detail: text }),
+    )
+  }
+  /** An error as a document, or a crash, which is told in JSON already. */
+  const documentLine = (text: string) => {
+    const document = JSON.parse(text) as { event?: string; error?: { detail: string } }
+    const { event = 'error', error } = document
+    return line('error', event, error?.detail ?? 'this is a bug: the process ends', document)
+  }
+}
+
+function logLevelOf(text: string): LogLevel {
+  if (Object.hasOwn(logLevels, text)) return text as LogLevel
+  const names = Object.keys(logLevels).join(', ')
+  throw new UsageError('bad_log_level', `"${text.slice(0, 40)}" is not a log level`, {
+    hint: `give --log-level, or PROPOSER_LOG_LEVEL, one of ${names}`,
+  })
 }

@@ -2,8 +2,8 @@
 export function screenOf(written: string, columns = Number.POSITIVE_INFINITY): string[] {
   const rows: string[] = ['']
   let [row, column] = [0, 0]
-  for (const [token = ''] of written.matchAll(/\u001b\[(\d*)([A-Za-z])|[\s\S]/g)) {
-    const [, count = '', verb] = /^\u001b\[(\d*)([A-Za-z])$/.exec(token) ?? []
+  for (const [token = ''] of written.matchAll(/\u001b\[\??(\d*)([A-Za-z])|[\s\S]/g)) {
+    const [, count = '', verb] = /^\u001b\[\??(\d*)([A-Za-z])$/.exec(token) ?? []
     if (verb === 'A') row = Math.max(0, row - Number(count))
     else if (verb === 'K') rows[row] = (rows[row] ?? '').slice(0, column)
     else if (verb === 'J') rows.splice(row, rows.length, (rows[row] ?? '').slice(0, column))

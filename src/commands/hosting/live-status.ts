@@ -6,8 +6,12 @@ import type { ChalkInstance } from 'chalk'
 import { coinOf } from '#chain/profiles'
 import { changesKept } from '#host/activity'
 import type { StatusDocument } from '#host/status-document'
+import { createBufferedWriter, terminalOfStderr } from '#io/serving/buffered-writer'
+import type { LogSink } from '#io/serving/logs'
 import { rpcClasses, type StateLine } from '#protocol/vitals'
+import type { Context } from '../terminal/context.js'
 import { backOver, framed, withoutColour } from '../terminal/live.js'
+import { terminalSize } from '../terminal/output.js'
 import { ageText, fold, visible } from '../terminal/render.js'
 
 export interface StatusScreen {
@@ -301,4 +305,34 @@ export function createLiveStatus({
       await written()
     },
   }
+}
+
+/**
+ * What is to be read before the ready line or at the end is waited for, but not for a terminal that
+ * is held (Ctrl-S).
+ */
+const terminalMs = 500
+
+/**
+ * The live view, where stderr is a terminal that can be drawn on; log lines then appear above it.
+ * Everything goes through a writer that waits for nobody: a terminal that is held must not hold the
+ * gateway (robustness §5).
+ */
+export function openStatus({
+  env,
+  output,
+  streams: { stderr },
+}: Pick<Context, 'env' | 'output' | 'streams'>):
+  | { status: LiveStatus; logSink: LogSink }
+  | undefined {
+  if (!output.notesAreTerminal || env.TERM === 'dumb') return undefined
+  const writer = createBufferedWriter(terminalOfStderr())
+  const status = createLiveStatus({
+    ...writer,
+    size: () => terminalSize(stderr),
+    written: () => writer.written(terminalMs),
+    paint: output.notePaint,
+  })
+  const write = (line: string) => status.above(line.trimEnd())
+  return { status, logSink: { write, dropped: writer.dropped } }
 }

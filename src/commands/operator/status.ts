@@ -3,7 +3,6 @@ import { parseStatus, type StatusDocument } from '#host/status-document'
 import { exit, ProposerError, UnavailableError, UsageError } from '#protocol/errors'
 import { holderText, readHolder } from '#storage/lock'
 import type { LiveStatus } from '../hosting/live-status.js'
-import { openStatus } from '../hosting/terminal-status.js'
 import type { Context } from '../terminal/context.js'
 import type { Screen } from '../terminal/output.js'
 import {
@@ -61,7 +60,8 @@ export const topVerb = siteVerb({
   help: 'The gateway keeps running when you leave.',
   examples: ['operator top'],
   async run(context, site) {
-    const live = context.output.mode === 'human' ? await openStatus(context) : undefined
+    const { openStatus } = await import('../hosting/live-status.js')
+    const live = context.output.mode === 'human' ? openStatus(context) : undefined
     if (live === undefined)
       throw new UsageError(
         'not_a_terminal',

@@ -1,5 +1,6 @@
 /** Where the proposer's signatures come from (contract §7, §9). */
 
+import type { CheckedKeySource } from '#host/executor-key'
 import { fromCwd } from '#io/home'
 import type { KeySigner } from '#io/key-files'
 import type { Signer } from '#ports'
@@ -8,7 +9,8 @@ import { UsageError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
 import type { Context } from '../terminal/context.js'
 import { publicUrl, visible } from '../terminal/render.js'
-import type { AccountFlags } from './flags.js'
+import type { FlagsOf } from '../terminal/verb.js'
+import type { AccountFlags, executorFlags } from './flags.js'
 import { askHidden, readInput } from './inputs.js'
 import { allowedHttp, type Settings } from './settings.js'
 
@@ -309,4 +311,26 @@ export async function readPassword(
     `${passwordFile} holds no password`,
     'write the password into the file, on one line',
   )
+}
+
+/** The account of the flag, then PROPOSER_EXECUTOR_KEY_FILE; what gateway.json names comes after both. */
+export function executorKeyOf(
+  context: Context,
+  home: string,
+  { executorAccount, executorPasswordFile }: FlagsOf<typeof executorFlags>,
+): CheckedKeySource {
+  const variable = context.env.PROPOSER_EXECUTOR_KEY_FILE ?? ''
+  return {
+    home,
+    account: executorAccount,
+    keyFile: variable === '' ? undefined : fromCwd(context.cwd, variable),
+    isPasswordInFile: executorPasswordFile !== undefined,
+    password: (name) =>
+      readPassword(
+        context,
+        executorPasswordFile,
+        `Password of the executor ${name}: `,
+        '--executor-password-file',
+      ),
+  }
 }

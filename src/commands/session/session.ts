@@ -5,12 +5,22 @@ import type { BudgetedClient } from '#client/budget/budgeted-client'
 import type { Planner } from '#client/budget/planner'
 import { type Journal, type JournalPorts, openJournal } from '#client/journal/journal'
 import { onlyRequester, type Trust } from '#client/trust/trust'
-import { type ProfilePins, parseTrust, profilePins, wholePins } from '#client/trust/trust-file'
+import {
+  type ProfilePins,
+  parseTrust,
+  profilePins,
+  receiptKeysOf,
+  wholePins,
+} from '#client/trust/trust-file'
+import { systemEd25519 } from '#io/ed25519'
 import { permissionsOf } from '#io/files'
-import type { Chain, Fetch, Markets } from '#ports'
+import { type Chain, ChainError, type Fetch, type Markets } from '#ports'
 import { givenAddress } from '#protocol/address'
 import { exit, ProposerError, UnavailableError, UsageError } from '#protocol/errors'
+import type { ReceiptChecks } from '#protocol/kept-receipt'
+import { codeText } from '#protocol/network-words'
 import { once } from '#protocol/once'
+import type { ReceiptKey } from '#protocol/receipt'
 import { shellWord } from '#protocol/text'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
@@ -24,17 +34,15 @@ import {
   type VerbTable,
   verb,
 } from '../terminal/verb.js'
-import { executorKeyOf } from './executor-key.js'
 import type { SessionFlags } from './flags.js'
 import { parseJson, readInput } from './inputs.js'
-import { type Account, openAccount } from './key-source.js'
-import { withHost } from './network-faults.js'
-import { receiptChecksOf } from './receipts.js'
+import { type Account, executorKeyOf, openAccount } from './key-source.js'
 import {
   allowedHttp,
   requireGammaUrl,
   requireTarget,
   resolveSettings,
+  type Setting,
   type Settings,
 } from './settings.js'
 
@@ -248,4 +256,77 @@ export async function loadTrust(context: Context, settings: Settings): Promise<T
     )
   const json = parseJson(await readInput(context, path), path)
   return parseTrust(json, path)
+}
+
+/**
+ * Host and setting of what failed (contract §9); nothing else of a URL (R5). Others as they are.
+ */
+export function withHost(error: unknown, { rpcUrl, gateway }: Settings): unknown {
+  const cause = error instanceof UnavailableError ? error.meta.cause : error
+  if (cause instanceof ChainError && cause.kind === 'unavailable' && rpcUrl !== undefined)
+    return named(error, 'chain_unavailable', 'RPC node', rpcUrl, cause.message)
+  // What says more, as of a payload that was admitted before, keeps its words and its hint.
+  const isPlain =
+    error instanceof UnavailableError && error.detail.startsWith('no connection to the gateway')
+  if (isPlain && gateway !== undefined)
+    return named(error, error.code, 'gateway', gateway, error.detail)
+  return error
+}
+
+const codes = /\b(?:E[A-Z_]{3,}|UND_ERR_[A-Z_]+|[A-Z_]*CERT[A-Z_]*|[A-Z_]*SELF_SIGNED\w*)\b/
+
+function named(
+  error: unknown,
+  code: string,
+  what: string,
+  setting: Setting,
+  said: string,
+): unknown {
+  if (!URL.canParse(setting.value)) return error
+  const fault = codeText(codes.exec(said)?.[0] ?? '')
+  const { hint, ...meta } = error instanceof UnavailableError ? error.meta : {}
+  return new UnavailableError(code, `${what} ${new URL(setting.value).host}: ${fault ?? said}`, {
+    ...meta,
+    cause: error,
+    hint: fault === undefined && hint !== undefined ? hint : `check ${setting.from}, then retry`,
+  })
+}
+
+/**
+ * A trust file that cannot be read is told, and keeps nothing from being sent: saved bytes must
+ * stay
+ * replayable (R7).
+ */
+async function receiptChecksOf(
+  { hash, output }: Context,
+  trust: () => Promise<Trust>,
+): Promise<ReceiptChecks> {
+  const told = new Set<string>()
+  return {
+    hash,
+    ed25519: systemEd25519,
+    keys: await pinnedKeys(output, trust),
+    onUnproven(code, detail) {
+      if (told.has(code)) return
+      told.add(code)
+      output.warning(
+        code,
+        `the gateway's answer is not proven: ${detail}. It counts as it is: do not sign again because of it. The journal keeps it (\`proposer journal show <journal-id> --verify\`)`,
+      )
+    },
+  }
+}
+
+async function pinnedKeys(
+  output: Context['output'],
+  trust: () => Promise<Trust>,
+): Promise<readonly ReceiptKey[]> {
+  try {
+    return receiptKeysOf(await trust())
+  } catch (error) {
+    if (!(error instanceof ProposerError)) throw error
+    if (error.code !== 'no_trust')
+      output.warning('receipts_unchecked', `receipts are not checked: ${error.detail}`)
+    return []
+  }
 }

@@ -2,6 +2,7 @@
  * stdout is the result and nothing else; progress, prompts and notes go to stderr (contract §6).
  */
 import { Chalk, type ChalkInstance } from 'chalk'
+import type { Ora } from 'ora'
 import { UsageError } from '#protocol/errors'
 import { fields, fold, foldAround, jsonText, visible } from './render.js'
 import { type Column, cut, type Screen, tableText } from './table.js'
@@ -297,51 +298,49 @@ interface Spinner extends ProgressLine {
   clear(): void
 }
 
-const frames = [...'⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏']
-const frameMs = 80
-
-/** Lines at the end of a terminal. The cursor stays visible: nothing is to be restored. */
+/** ora at the end of a terminal. The cursor stays visible: nothing is to be restored. */
 function spinner(write: (text: string) => void, columns: () => number, first: string): Spinner {
-  let text = first
-  let drawn = 0
-  let turn = 0
+  let shown: Ora | undefined
   let isOver = false
-  let waiting: ((passedMs: number) => string) | undefined
-  let [begunMs, endsMs] = [0, 0]
-  const clear = () => {
-    if (drawn > 0) write(`\r${drawn > 1 ? `\u001b[${drawn - 1}A` : ''}\u001b[J`)
-    drawn = 0
-  }
-  const draw = () => {
-    const nowMs = performance.now()
-    const room = columns() - 1
-    const above = `${frames[turn++ % frames.length]} ${escaped(text)}`.split('\n')
-    const below =
-      nowMs < endsMs && waiting
-        ? `  ${fold(waiting(nowMs - begunMs), room - 2, '  ')}`.split('\n')
-        : []
-    const lines = [...above, ...below].map((line) => cut(line, room))
-    clear()
-    write(lines.join('\n'))
-    drawn = lines.length
-  }
-  const timer = setInterval(draw, frameMs)
-  timer.unref()
+  let text = first
+  let below = () => ''
+  const fitted = (line: string) => cut(line, columns() - 4)
+  const above = () => escaped(text).split('\n').map(fitted).join('\n')
+  // What ora asks of a terminal's stream; ours may be any sink.
+  const stream = {
+    isTTY: true,
+    get columns() {
+      return columns()
+    },
+    write,
+    cursorTo: () => write('\r'),
+    moveCursor: () => write('\u001b[1A'),
+    clearLine: () => write('\u001b[K'),
+  } as unknown as NodeJS.WritableStream
+  const calm = { hideCursor: false, discardStdin: false, color: false } as const
+  void import('ora').then(({ default: ora }) => {
+    if (isOver) return
+    shown = ora({ ...calm, stream, isEnabled: true, suffixText: () => below() }).start(above())
+  })
   return {
     update(next) {
       text = next
+      if (shown) shown.text = above()
     },
     isShown: () => !isOver,
     countdown(what, wait) {
-      begunMs = performance.now()
-      endsMs = begunMs + wait.waitMs
-      waiting = (passedMs) => waitText(what, wait, passedMs)
+      const begunMs = performance.now()
+      below = () => {
+        const passedMs = performance.now() - begunMs
+        if (passedMs >= wait.waitMs) return ''
+        const told = fold(waitText(what, wait, passedMs), columns() - 4, '  ')
+        return `\n  ${told.split('\n').map(fitted).join('\n')}`
+      }
     },
-    clear,
+    clear: () => shown?.clear(),
     stop() {
       isOver = true
-      clearInterval(timer)
-      clear()
+      shown?.stop()
     },
   }
 }
