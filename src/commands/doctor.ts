@@ -10,7 +10,7 @@ import {
   rpcCheck,
   safeCheck,
 } from '#checks/doctor'
-import { type Check, type Finding, fail, guarded, note, pass, skip } from '#checks/finding'
+import { type Finding, fail, guarded, note, pass, skip } from '#checks/finding'
 import { verifyTrust } from '#checks/trust'
 import { type GatewayClient, listedReceiptKeys } from '#client/gateway/gateway-client'
 import { type JournalView, verifyJournal } from '#client/journal/journal'
@@ -63,7 +63,6 @@ export const checksText = (checks: readonly Finding[], screen: Screen): string =
     screen,
   )
 
-const noGateway = 'give --gateway <url> or --local <gateway.json>'
 const noNode = 'give --rpc-url <url>'
 
 interface Facts {
@@ -78,7 +77,43 @@ interface Facts {
   chain?: Chain
 }
 
-const checks: readonly Omit<Check<Facts>, 'fix'>[] = [
+type Found = Finding | readonly Finding[]
+type Having<Key extends keyof Facts> = Facts & Required<Pick<Facts, Key>>
+type Run<Known = Facts> = (facts: Known, id: string) => Promise<Found>
+
+/** Why a check cannot be made without it, and the fix. */
+const lacks = {
+  view: () => ['the journal cannot be read', 'see the check journal'],
+  trust: () => ['nothing is pinned', 'see the check trust'],
+  account: () => ['no account is selected', 'see the check account'],
+  gateway: ({ session: { settings } }) =>
+    settings.gateway === undefined && settings.local === undefined
+      ? ['no gateway is configured', 'give --gateway <url> or --local <gateway.json>']
+      : ['the gateway cannot be used', 'see the check gateway'],
+  chain: (facts) => ['the node cannot be used', findingOf(facts, 'rpc')?.fix || noNode],
+} as const satisfies Partial<Record<keyof Facts, (facts: Facts) => readonly [string, string]>>
+
+/** Skipped, as each of `ids`, where earlier checks have not found what it needs. */
+const needing =
+  <Key extends keyof typeof lacks>(
+    keys: readonly Key[],
+    run: Run<Having<Key>>,
+    ids?: readonly string[],
+  ): Run =>
+  async (facts, id) => {
+    const missing = keys.find((key) => facts[key] === undefined)
+    if (missing === undefined) return run(facts as Having<Key>, id)
+    const why = lacks[missing](facts)
+    return (ids ?? [id]).map((one) => skip(one, ...why))
+  }
+
+interface DoctorCheck {
+  readonly id: string
+  readonly run: Run
+  readonly unless?: (session: Session) => boolean
+}
+
+const checks: readonly DoctorCheck[] = [
   {
     id: 'trust',
     async run(facts) {
@@ -113,28 +148,21 @@ const checks: readonly Omit<Check<Facts>, 'fix'>[] = [
   },
   {
     id: 'open',
-    run: async ({ view, context }) =>
-      view === undefined
-        ? skip('open', 'the journal cannot be read', 'see the check journal')
-        : openCheck(view, context.clock.nowMs()),
+    run: needing(['view'], async ({ view, context }) => openCheck(view, context.clock.nowMs())),
   },
   { id: 'gateway', run: gatewayCheck },
   {
     id: 'clock',
-    run: async (facts) => facts.clock ?? withoutGateway(facts, 'clock'),
+    run: async (facts) => facts.clock ?? skip('clock', ...lacks.gateway(facts)),
   },
   { id: 'receipts', run: receiptsOfGateway },
   {
     id: 'eligibility',
-    async run(facts) {
-      const { gateway, account, session } = facts
-      const id = 'eligibility'
-      if (gateway === undefined) return withoutGateway(facts, id)
-      if (account === undefined) return skip(id, 'no account is selected', 'see the check account')
-      if (findingOf(facts, 'gateway')?.result === 'fail')
-        return skip(id, 'the gateway was not reached', 'see the check gateway')
-      return eligibilityCheck(gateway, account, session.signal)
-    },
+    run: needing(['gateway', 'account'], async ({ gateway, account, ...facts }, id) =>
+      findingOf(facts, 'gateway')?.result === 'fail'
+        ? skip(id, 'the gateway was not reached', 'see the check gateway')
+        : eligibilityCheck(gateway, account, facts.session.signal),
+    ),
   },
   {
     id: 'rpc',
@@ -146,40 +174,36 @@ const checks: readonly Omit<Check<Facts>, 'fix'>[] = [
       return found
     },
   },
-  { id: 'trust_on_chain', run: (facts) => onNode(facts, ['trust_on_chain'], trustOnChain) },
+  { id: 'trust_on_chain', run: needing(['chain', 'trust'], trustOnChain) },
   {
     id: 'balance',
-    run: (facts) =>
-      ofAccount(facts, ['balance', 'allowance'], (chain, trust, account) =>
-        fundsChecks(chain, trust, facts.view ?? { authorizations: [], offers: [] }, account),
-      ),
+    run: needing(
+      ['chain', 'trust', 'account'],
+      ({ chain, trust, account, view = { authorizations: [], offers: [] } }) =>
+        fundsChecks(chain, trust, view, account),
+      ['balance', 'allowance'],
+    ),
   },
   {
     id: 'safe',
-    async run(facts) {
-      const { safe } = facts.session.account
-      return safe === undefined
-        ? []
-        : onNode(facts, ['safe'], async (chain, trust) =>
-            safeCheck(chain, trust, safe.address, await safe.owner?.address()),
-          )
-    },
+    unless: ({ account }) => account.safe === undefined,
+    run: needing(['chain', 'trust'], async ({ chain, trust, session: { account } }) =>
+      safeCheck(chain, trust, await account.address(), await account.safe?.owner?.address()),
+    ),
   },
   {
     id: 'account_code',
     // Of a Safe that is named as one the check before has said it.
-    run: async (facts) =>
-      facts.session.account.safe !== undefined
-        ? []
-        : ofAccount(facts, ['account_code'], (chain, _trust, account) => codeCheck(chain, account)),
+    unless: ({ account }) => account.safe !== undefined,
+    run: needing(['chain', 'trust', 'account'], ({ chain, account }) => codeCheck(chain, account)),
   },
 ]
 
 export async function examine(context: Context, session: Session): Promise<readonly Finding[]> {
   const facts: Facts = { context, session, findings: [] }
   const named = (error: unknown) => Promise.reject(withHost(error, session.settings))
-  for (const { id, run } of checks)
-    facts.findings.push(...(await guarded(id, () => Promise.resolve(run(facts)).catch(named))))
+  for (const { id, run } of checks.filter(({ unless }) => unless?.(session) !== true))
+    facts.findings.push(...(await guarded(id, () => Promise.resolve(run(facts, id)).catch(named))))
   return withPastedFixes(context, facts.findings)
 }
 
@@ -200,46 +224,14 @@ async function receiptsOfGateway(facts: Facts): Promise<readonly Finding[]> {
   return receiptKeysCheck(pinned, listed, Math.floor(context.clock.nowMs() / 1_000))
 }
 
-const findingOf = ({ findings }: Facts, wanted: string) => findings.find(({ id }) => id === wanted)
-
-function withoutGateway({ session: { settings } }: Facts, id: string): Finding {
-  return settings.gateway === undefined && settings.local === undefined
-    ? skip(id, 'no gateway is configured', noGateway)
-    : skip(id, 'the gateway cannot be used', 'see the check gateway')
-}
-
-type Found = Finding | readonly Finding[]
-const skipAll = (ids: readonly string[], why: string, fix: string) =>
-  ids.map((id) => skip(id, why, fix))
-
-async function onNode(
-  facts: Facts,
-  ids: readonly string[],
-  check: (chain: Chain, trust: Trust) => Promise<Found>,
-): Promise<Found> {
-  const { chain, trust } = facts
-  const fix = findingOf(facts, 'rpc')?.fix || noNode
-  if (chain === undefined) return skipAll(ids, 'the node cannot be used', fix)
-  if (trust === undefined) return skipAll(ids, 'nothing is pinned', 'see the check trust')
-  return check(chain, trust)
-}
-
-const ofAccount = (
-  facts: Facts,
-  ids: readonly string[],
-  check: (chain: Chain, trust: Trust, account: Address) => Promise<Found>,
-): Promise<Found> =>
-  onNode(facts, ids, async (chain, trust) =>
-    facts.account === undefined
-      ? skipAll(ids, 'no account is selected', 'see the check account')
-      : check(chain, trust, facts.account),
-  )
+const findingOf = ({ findings }: Pick<Facts, 'findings'>, wanted: string) =>
+  findings.find(({ id }) => id === wanted)
 
 /** `/healthz` costs no budget; a 404 is an answer with a Date too. */
 async function gatewayCheck(facts: Facts): Promise<Finding> {
   const { context, session } = facts
   const { gateway: setting, local } = session.settings
-  if (setting === undefined && local === undefined) return withoutGateway(facts, 'gateway')
+  if (setting === undefined && local === undefined) return skip('gateway', ...lacks.gateway(facts))
   facts.gateway = await session.gateway('read')
   const { origin } = facts.gateway
   if (setting === undefined) {
@@ -265,8 +257,10 @@ async function gatewayCheck(facts: Facts): Promise<Finding> {
   }
 }
 
-async function trustOnChain(chain: Chain, trust: Trust): Promise<Found> {
-  const id = 'trust_on_chain'
+async function trustOnChain(
+  { chain, trust }: Having<'chain' | 'trust'>,
+  id: string,
+): Promise<Found> {
   const facts = await onChain(() => verifyTrust(chain, trust))
   const isCode = (fact: Finding) => fact.id === 'implementation'
   const allFailed = facts.filter(({ result }) => result === 'fail')

@@ -2,8 +2,6 @@
  * `serve`: the gateway until SIGINT, SIGTERM or SIGHUP, with a chain of its own for --dev (contract
  * §6).
  */
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import type { Finding } from '#checks/finding'
 import type { DevChain, DevDescription } from '#devchain/dev-chain'
@@ -11,7 +9,6 @@ import { configure, refuseBadAssignments, storeNote } from '#host/config-file'
 import type { FaultBench } from '#host/fault-bench'
 import type { ServeCheckOptions } from '#host/serve-check'
 import type { RunningServer } from '#host/server'
-import { createClosers } from '#io/closers'
 import { fromCwd } from '#io/home'
 import { aborted, endsAsServer } from '#io/interruption'
 import type { FaultScript } from '#io/serving/fault-script'
@@ -20,6 +17,7 @@ import { exit, UnavailableError, UsageError } from '#protocol/errors'
 import { type LogLevel, logFrame, logLevels } from '#protocol/log-level'
 import { programVersion } from '#protocol/version'
 import { usualPorts } from '#protocol/words'
+import { withDevFolder } from './hosting/dev-gateway.js'
 import {
   devExports,
   noteDevSession,
@@ -185,29 +183,19 @@ async function serveDev(outer: Context, served: Served, flags: ServeFlags) {
   // All is judged before a chain is started for it.
   const script = flags.faults === undefined ? undefined : await faultScript(context, flags.faults)
   refuseBadAssignments(served.assignments)
-  const closers = createClosers()
-  try {
-    const folder = await mkdtemp(join(tmpdir(), 'proposer-serve-'))
-    closers.add(() => rm(folder, { recursive: true, force: true }))
-    const { startDevChain } = await import('#devchain/dev-chain')
-    const { writeDevFolder } = await import('#devchain/dev-folder')
-    const chain = await startDevChain({
-      questions,
-      ...(flags.oracle && { oracle: flags.oracle }),
-    }).catch(unlessStopped(context.signal))
-    if (chain === undefined) return
-    closers.add(chain.stop)
-    await writeDevFolder(folder, chain.description)
+  const start = ({ startDevChain }: typeof import('#devchain/dev-chain')) =>
+    startDevChain({ questions, ...(flags.oracle && { oracle: flags.oracle }) }).catch(
+      unlessStopped(context.signal),
+    )
+  await withDevFolder('serve', start, async (folder, chain) => {
     const path = join(folder, 'gateway.json')
-    if (flags.check === true) return await check(context, path, served)
+    if (flags.check === true) return check(context, path, served)
     const placed = await withFreePorts(served)
-    if (script === undefined) return await run(context, path, { ...placed, chain })
+    if (script === undefined) return run(context, path, { ...placed, chain })
     const { createFaultBench } = await import('#host/fault-bench')
     const faults = createFaultBench(context, script, chain.description)
     await run(context, path, { ...placed, chain, faults })
-  } finally {
-    await closers.close()
-  }
+  })
 }
 
 /** Free ports where another gateway has the usual ones, but for those that are given. */

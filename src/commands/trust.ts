@@ -18,13 +18,14 @@ import { givenAddress } from '#protocol/address'
 import { instant } from '#protocol/candidate'
 import { ProposerError, UsageError } from '#protocol/errors'
 import { makeDurableDir, publishFile, writeAll } from '#storage/durable'
+import { findingsText } from './hosting/findings-text.js'
 import { requireChain } from './own-transactions.js'
 import { confirm, readInput } from './session/inputs.js'
 import { builtInPins, type Session, sessionVerb } from './session/session.js'
 import type { Context } from './terminal/context.js'
 import { dryRunFlag, showDryRun } from './terminal/dry-run.js'
 import { rows, type Screen, together } from './terminal/output.js'
-import { fold, visible } from './terminal/render.js'
+import { visible } from './terminal/render.js'
 import { verb } from './terminal/verb.js'
 import { listedKeys, pinsOfQuestion, showQuestion } from './trust-question.js'
 
@@ -258,13 +259,11 @@ const verifyVerb = sessionVerb({
   },
 })
 
-const checksText = ({ columns, paint }: Screen, checks: readonly TrustFinding[]): string =>
-  checks
-    .map(({ result, name, detail }) => {
-      const text = fold(`${name}: ${detail}`, columns - 6).replaceAll('\n', '\n      ')
-      return `${result === 'pass' ? paint.green('ok  ') : paint.red('FAIL')}  ${text}`
-    })
-    .join('\n')
+const checksText = (screen: Screen, checks: readonly TrustFinding[]): string =>
+  findingsText(
+    checks.map((one) => ({ ...one, id: one.name })),
+    screen,
+  )
 
 function refuseUnverified(checks: readonly TrustFinding[]) {
   const failed = checks.filter(({ result }) => result === 'fail')

@@ -2,9 +2,9 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { DevDescription } from '#devchain/dev-chain'
+import type { DevChain, DevDescription } from '#devchain/dev-chain'
 import { configure } from '#host/config-file'
-import { createClosers } from '#io/closers'
+import { type Closers, createClosers } from '#io/closers'
 import { UnavailableError } from '#protocol/errors'
 import { programVersion } from '#protocol/version'
 import type { Context } from '../terminal/context.js'
@@ -30,6 +30,27 @@ interface DevOptions {
   onNote(text: string): void
 }
 
+/** A chain, where one started, and its folder; both are gone after `work`, however it ends. */
+export async function withDevFolder(
+  verb: string,
+  start: (dev: typeof import('#devchain/dev-chain')) => Promise<DevChain | undefined>,
+  work: (folder: string, chain: DevChain, closers: Closers) => Promise<void>,
+): Promise<void> {
+  const closers = createClosers()
+  try {
+    const folder = await mkdtemp(join(tmpdir(), `proposer-${verb}-`))
+    closers.add(() => rm(folder, { recursive: true, force: true }))
+    const { writeDevFolder } = await import('#devchain/dev-folder')
+    const chain = await start(await import('#devchain/dev-chain'))
+    if (chain === undefined) return
+    closers.add(chain.stop)
+    await writeDevFolder(folder, chain.description)
+    await work(folder, chain, closers)
+  } finally {
+    await closers.close()
+  }
+}
+
 /**
  * Calls `work` once the gateway is ready. Rejects with what `work`, chain or gateway reject with;
  * UnavailableError `dev_chain_ended`.
@@ -42,13 +63,8 @@ export async function withDevGateway(
   const { output, signal } = context
   // The store that the environment names is not one for a chain that is thrown away.
   const machine = { ...context, storeUrlFile: undefined }
-  const closers = createClosers()
-  try {
-    const folder = await mkdtemp(join(tmpdir(), `proposer-${verb}-`))
-    closers.add(() => rm(folder, { recursive: true, force: true }))
-    const { startDevChain } = await import('#devchain/dev-chain')
-    const { writeDevFolder } = await import('#devchain/dev-folder')
-    const chain = await step(
+  const start = ({ startDevChain }: typeof import('#devchain/dev-chain')) =>
+    step(
       'chain',
       () =>
         startDevChain(questions === undefined ? {} : { questions }).catch((error: unknown) => {
@@ -58,11 +74,10 @@ export async function withDevGateway(
       ({ description }) =>
         `a throwaway chain with contracts, funded accounts and ${description.questions.length} open questions`,
     )
-    closers.add(chain.stop)
+  await withDevFolder(verb, start, async (folder, chain, closers) => {
     const server = await step(
       'gateway',
       async () => {
-        await writeDevFolder(folder, chain.description)
         const { startServer } = await import('#host/server')
         const changes = { assignments, port: 0 }
         const loaded = await configure(machine, join(folder, 'gateway.json'), changes)
@@ -90,7 +105,5 @@ export async function withDevGateway(
     ended.catch(() => undefined)
     const gateway = { url: server.url, dev: chain.description, folder }
     await Promise.race([work(gateway), server.failed, ended])
-  } finally {
-    await closers.close()
-  }
+  })
 }

@@ -10,7 +10,7 @@ import { createBufferedWriter, terminalOfStderr } from '#io/serving/buffered-wri
 import type { LogSink } from '#io/serving/logs'
 import { rpcClasses, type StateLine } from '#protocol/vitals'
 import type { Context } from '../terminal/context.js'
-import { backOver, framed, withoutColour } from '../terminal/live.js'
+import { drawnOver, withoutColour } from '../terminal/live.js'
 import { terminalSize } from '../terminal/output.js'
 import { ageText, fold, visible } from '../terminal/render.js'
 
@@ -263,37 +263,30 @@ export function createLiveStatus({
   written,
   paint,
 }: StatusTerminal): LiveStatus {
-  let shown: readonly string[] = []
+  const lines = drawnOver(write, () => size().columns)
   let figures: (() => StatusDocument) | undefined
   let timer: ReturnType<typeof setInterval> | undefined
 
-  const back = () => backOver(shown, size().columns)
   const draw = () => {
-    if (figures === undefined || !isIdle()) return
-    const lines = statusLines(figures(), { ...size(), paint })
-    write(`${back()}${framed(lines)}\u001b[J`)
-    shown = lines
+    if (figures !== undefined && isIdle()) lines.draw(statusLines(figures(), { ...size(), paint }))
+  }
+  const begin = () => {
+    draw()
+    timer = setInterval(draw, drawEveryMs)
+    timer.unref()
   }
   return {
     start(source) {
       figures = source
-      draw()
-      timer = setInterval(draw, drawEveryMs)
-      timer.unref()
+      begin()
     },
-    above(line) {
-      write(`${back()}${line}\u001b[K\n${framed(shown)}\u001b[J`)
-    },
+    above: (line) => lines.draw(lines.shown(), `${line}\u001b[K\n`),
     async around(act) {
       clearInterval(timer)
-      write(`${back()}\u001b[J`)
-      shown = []
+      lines.draw([])
       await written()
       act()
-      if (figures === undefined) return
-      draw()
-      timer = setInterval(draw, drawEveryMs)
-      timer.unref()
+      if (figures !== undefined) begin()
     },
     async end(lastWord) {
       clearInterval(timer)
@@ -301,7 +294,7 @@ export function createLiveStatus({
       draw()
       figures = undefined
       write(`${paint.dim(fold(lastWord, size().columns))}\n`)
-      shown = []
+      lines.leave()
       await written()
     },
   }

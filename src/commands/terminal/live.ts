@@ -13,40 +13,49 @@ export interface Live {
 
 export const withoutColour = (text: string) => text.replace(/\u001b\[[0-9;]*m/g, '')
 
-/** To the first of the lines. A terminal that became narrower has folded what stood on it. */
-export function backOver(lines: readonly string[], columns: number): string {
-  const widths = lines.map((line) => withoutColour(line).length / Math.max(1, columns))
-  const rows = widths.reduce((sum, width) => sum + Math.max(1, Math.ceil(width)), 0)
-  return rows === 0 ? '' : `\u001b[${rows}A\r`
+/** Lines that are drawn over those drawn before; each change is one write: nothing flickers. */
+export function drawnOver(write: (text: string) => void, columns: () => number) {
+  let shown: readonly string[] = []
+  const framed = (lines: readonly string[]) => lines.map((line) => `${line}\u001b[K\n`).join('')
+  /** To the first of them. A terminal that became narrower has folded what stood on it. */
+  const back = () => {
+    const widths = shown.map((line) => withoutColour(line).length / Math.max(1, columns()))
+    const rows = widths.reduce((sum, width) => sum + Math.max(1, Math.ceil(width)), 0)
+    return rows === 0 ? '' : `\u001b[${rows}A\r`
+  }
+  return {
+    draw(lines: readonly string[], above = '') {
+      write(`${back()}${above}${framed(lines)}\u001b[J`)
+      shown = lines
+    },
+    /** What is drawn next stands below it. */
+    leave() {
+      shown = []
+    },
+    shown: () => shown,
+  }
 }
 
-export const framed = (lines: readonly string[]) =>
-  lines.map((line) => `${line}\u001b[K\n`).join('')
-
-/** `undefined` where stdout cannot be drawn on. One write a change: nothing flickers. */
+/** `undefined` where stdout cannot be drawn on. */
 export function openLive({ output, streams: { stdout }, env }: Context): Live | undefined {
   if (output.mode !== 'human' || !output.isTerminal || env.TERM === 'dumb') return undefined
   const size = () => terminalSize(stdout)
-  let shown: readonly string[] = []
+  const lines = drawnOver(output.text, () => size().columns)
   let drawn = ''
-
-  const back = () => backOver(shown, size().columns)
-  const draw = (lines: readonly string[]) => {
-    const text = framed(lines)
-    const state = `${size().columns} ${text}`
-    if (state === drawn) return
-    output.text(`${back()}${text}\u001b[J`)
-    ;[shown, drawn] = [lines, state]
+  const draw = (next: readonly string[]) => {
+    const state = [size().columns, ...next].join('\n')
+    if (state !== drawn) lines.draw(next)
+    drawn = state
   }
   const clear = () => {
-    if (shown.length > 0) output.text(`${back()}\u001b[J`)
-    ;[shown, drawn] = [[], '']
+    if (lines.shown().length > 0) lines.draw([])
+    drawn = ''
   }
   const above = (tell: (text: string) => void) => (text: string) => {
-    const lines = shown
+    const shown = lines.shown()
     if (output.notesAreTerminal) clear()
     tell(text)
-    if (output.notesAreTerminal && lines.length > 0) draw(lines)
+    if (output.notesAreTerminal && shown.length > 0) draw(shown)
   }
   return {
     // A spinner would fight with the lines for the cursor.
