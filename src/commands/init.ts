@@ -7,6 +7,7 @@ import { ProposerError, UsageError } from '#protocol/errors'
 import { runVerb } from './program.js'
 import type { SessionFlags } from './session/flags.js'
 import { askLine } from './session/inputs.js'
+import { keyVariable } from './session/key-source.js'
 import { builtInPins, withSession } from './session/session.js'
 import { resolveSettings, type Setting } from './session/settings.js'
 import type { Context } from './terminal/context.js'
@@ -145,7 +146,7 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
     async key() {
       const { account, home } = await settings()
       if (account?.origin === 'profile') return tell('account', 'kept', account.value)
-      if (context.environmentKey !== undefined || context.env.PROPOSER_KEY_FILE)
+      if (keyVariable(context) !== undefined)
         return tell('account', 'kept', 'the key comes from the environment')
       const known = (await listAccounts(context.files, home.value)).map((one) => one.name)
       const question = ['Name of the account [main]: ', '--account <name>'] as const

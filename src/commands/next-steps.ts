@@ -10,6 +10,8 @@ import { isContestedState, lastPositions } from '#client/positions/last-known'
 import { homePaths } from '#io/home'
 import { ProposerError } from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
+import { keyVariable } from './session/key-source.js'
+import { builtInPins } from './session/session.js'
 import { type GlobalFlags, resolveSettings, type Settings } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { commandWithFlags, withFlags } from './terminal/hint-flags.js'
@@ -110,10 +112,8 @@ async function needsOf(context: Context, settings: Settings): Promise<readonly N
   ]
 }
 
-async function keyNeed(
-  { env, environmentKey, files }: Context,
-  { home, account }: Settings,
-): Promise<Need> {
+async function keyNeed(context: Context, { home, account }: Settings): Promise<Need> {
+  const { files } = context
   const name = 'a key'
   const folder = homePaths.keystores(home.value)
   const keystores = (await files.exists(folder))
@@ -125,8 +125,7 @@ async function keyNeed(
       ? { name, command, has: `the keystore ${account.value}` }
       : { name, command }
   }
-  const variable = (env.PROPOSER_KEY_FILE ?? '') === '' ? undefined : 'PROPOSER_KEY_FILE'
-  const from = variable ?? ((environmentKey ?? '') === '' ? undefined : 'PROPOSER_PRIVATE_KEY')
+  const from = keyVariable(context)
   const [first] = keystores.sort()
   const command =
     first === undefined
@@ -135,14 +134,13 @@ async function keyNeed(
   return { name, command, ...(from !== undefined && { has: `from ${from}` }) }
 }
 
-async function contractsNeed({ files }: Context, { trust, profile }: Settings): Promise<Need> {
+async function contractsNeed(context: Context, settings: Settings): Promise<Need> {
+  const { trust, profile } = settings
   const need = { name: 'the contracts', command: 'proposer trust init --from <file>' }
-  if (await files.exists(trust.value)) return { ...need, has: trust.value }
-  const { builtInProfile } = await import('#chain/profiles')
-  const builtIn = trust.origin === 'default' ? builtInProfile(profile.value) : undefined
-  if (builtIn === undefined) return need
-  if (builtIn.signedProposer !== undefined)
-    return { ...need, has: `built in, profile ${profile.value}` }
+  const pins = await builtInPins(context, settings)
+  if (pins === undefined)
+    return (await context.files.exists(trust.value)) ? { ...need, has: trust.value } : need
+  if (pins.signed_proposer !== null) return { ...need, has: `built in, profile ${profile.value}` }
   return {
     ...need,
     command: `proposer trust init --profile ${profile.value} --signed-proposer <address>`,

@@ -235,13 +235,13 @@ function onlyAccount(accounts: readonly Address[]): Address {
   )
 }
 
+/** The variable that a key comes from, if any. */
+export const keyVariable = ({ env, environmentKey }: Pick<Context, 'env' | 'environmentKey'>) =>
+  env.PROPOSER_KEY_FILE ? 'PROPOSER_KEY_FILE' : environmentKey ? 'PROPOSER_PRIVATE_KEY' : undefined
+
 /** A key in the environment outranks an account that only the profile names. */
-function accountName(context: Context, settings: Settings): string | undefined {
-  const { account } = settings
-  const environment =
-    (context.env.PROPOSER_KEY_FILE ?? '') !== '' || (context.environmentKey ?? '') !== ''
-  return account && !(account.origin === 'profile' && environment) ? account.value : undefined
-}
+const accountName = (context: Context, { account }: Settings): string | undefined =>
+  account?.origin === 'profile' && keyVariable(context) ? undefined : account?.value
 
 async function unlockSource(
   context: Context,
@@ -260,9 +260,8 @@ async function unlockSource(
   ])
   const curve = await quickestCurve()
   const keyFile = context.env.PROPOSER_KEY_FILE
-  if (keyFile !== undefined && keyFile !== '')
-    return signerOn(curve, await readKeyFile(fromCwd(context.cwd, keyFile)))
-  if (context.environmentKey !== undefined && context.environmentKey !== '') {
+  if (keyFile) return signerOn(curve, await readKeyFile(fromCwd(context.cwd, keyFile)))
+  if (context.environmentKey) {
     context.output.warning(
       'key_in_environment',
       'the key comes from PROPOSER_PRIVATE_KEY; a keystore (`proposer account import`) is safer',

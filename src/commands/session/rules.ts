@@ -6,7 +6,7 @@ import { UsageError } from '#protocol/errors'
 import { isQuestionId } from '#protocol/words'
 import type { Context } from '../terminal/context.js'
 import { counted, fold, timeText } from '../terminal/render.js'
-import { confirm } from './inputs.js'
+import { asksPerson, confirm } from './inputs.js'
 import type { GlobalFlags } from './settings.js'
 
 const shownLength = 10_000
@@ -33,11 +33,10 @@ export const clarificationTexts = (updates: readonly RulesUpdate[]): string[] =>
 /** `--yes` does not acknowledge what nobody has read. `undefined`: nobody can be asked. */
 export function askingForRules(
   context: Context,
-  { quiet, yes }: Pick<GlobalFlags, 'quiet' | 'yes'>,
+  flags: Pick<GlobalFlags, 'quiet' | 'yes'>,
 ): AskRules | undefined {
+  if (!asksPerson(context, flags)) return undefined
   const { output } = context
-  if (!context.isInteractive || output.mode !== 'human' || quiet === true || yes === true)
-    return undefined
   return async (identifier, { newer, unknownHash }) => {
     // Whatever turns makes room for the question.
     output.progress('').stop()

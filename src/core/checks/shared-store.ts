@@ -16,10 +16,9 @@ import { readSeen, type SeenFile } from '#storage/postgres/seen'
 import { connectTo, notReached, openQueries } from '#storage/postgres/session'
 import { type Finding, fail, note, pass, warn } from './finding.js'
 import {
+  closedContent,
   contentFindings,
-  contentIn,
   type StoreChecked,
-  type StoreContent,
   type StoreToCheck,
   stateFindings,
   storeFault,
@@ -52,7 +51,11 @@ export async function checkSharedStore(
     const seen = await readSeen(machine, store.seenFile)
     if (seen !== undefined && state.kind === 'empty') await requireTables(database, seen)
     if (state.kind !== 'current') return found
-    return { ...found, ...(await contentOf(machine, store, findings)) }
+    const ledger = await readSharedStore(machine, database, store.settings, { seen })
+    const content = await closedContent(ledger)
+    findings.push(...contentFindings(ledger, `${database.name} is sound`))
+    findings.push(...(await gatewayFindings(database)), ...(await stateFindings(ledger, store)))
+    return { ...found, ...content }
   } catch (error) {
     findings.push(storeFault(notReached(database.name, error)))
     return found
@@ -196,20 +199,6 @@ async function tablesFinding(
         : fail('store_rights', detail, 'grant it as the owner of the tables')
     }
   }
-}
-
-async function contentOf(
-  machine: Machine,
-  store: SharedStoreToCheck,
-  findings: Finding[],
-): Promise<StoreContent> {
-  const { database } = store
-  const seen = await readSeen(machine, store.seenFile)
-  const ledger = await readSharedStore(machine, database, store.settings, { seen })
-  await ledger.close()
-  findings.push(...contentFindings(ledger, `${database.name} is sound`))
-  findings.push(...(await gatewayFindings(database)), ...(await stateFindings(ledger, store)))
-  return contentIn(ledger)
 }
 
 async function gatewayFindings(database: SqlDatabase): Promise<readonly Finding[]> {

@@ -70,26 +70,16 @@ export async function checkStore(machine: Machine, store: StoreToCheck): Promise
     findings.push(...space, ...(await tokenFindings(machine, folder)))
     holder = await readHolder(machine, folder)
     findings.push(...holderFindings(holder))
-    const opened = await contentOf(machine, store, findings)
-    return { ...found, ...opened, holder }
+    // A reader is content with less than a writer.
+    await readFormat(machine.files, folder, storeLog.format, 'write')
+    const ledger = await readStore(machine, folder, store.settings)
+    const content = await closedContent(ledger)
+    findings.push(...contentFindings(ledger, `${folder} is sound and can be written`))
+    findings.push(...(await privacy(folder)), ...(await stateFindings(ledger, store)))
+    return { ...found, ...content, holder }
   } catch (error) {
     return { ...found, findings: [...findings, storeFault(error)], holder }
   }
-}
-
-async function contentOf(
-  machine: Machine,
-  store: StoreToCheck,
-  findings: Finding[],
-): Promise<StoreContent> {
-  const { folder } = store
-  // A reader is content with less than a writer.
-  await readFormat(machine.files, folder, storeLog.format, 'write')
-  const ledger = await readStore(machine, folder, store.settings)
-  await ledger.close()
-  findings.push(...contentFindings(ledger, `${folder} is sound and can be written`))
-  findings.push(...(await privacy(folder)), ...(await stateFindings(ledger, store)))
-  return contentIn(ledger)
 }
 
 export function contentFindings(ledger: Ledger, isSound: string): readonly Finding[] {
@@ -101,11 +91,14 @@ export function contentFindings(ledger: Ledger, isSound: string): readonly Findi
   return [found, pass('store_chain', detail)]
 }
 
-export const contentIn = (ledger: Ledger): StoreContent => ({
-  allowlist: [...ledger.allowlist],
-  admissionEnabled: ledger.admissionSwitch,
-  implementations: ledger.implementations,
-})
+export async function closedContent(ledger: Ledger): Promise<StoreContent> {
+  await ledger.close()
+  return {
+    allowlist: [...ledger.allowlist],
+    admissionEnabled: ledger.admissionSwitch,
+    implementations: ledger.implementations,
+  }
+}
 
 /** A gateway probes with that much before it writes again (robustness §2, Write error). */
 const leastFreeBytes = 1024 * 1024
