@@ -1,8 +1,10 @@
 /**
- * The manual page, `man/proposer.1`, and docs/reference/commands.md, from the text of --help; `npm
- * run manual` writes both.
+ * What `npm run manual` writes from the sources: the manual page, `man/proposer.1`, and
+ * docs/reference/commands.md, from the text of --help; gateway.schema.json, from what reads
+ * gateway.json; the tables of docs/reference/error-codes.md, from the rows in the code.
  */
 import type { Command } from 'commander'
+import * as z from 'zod'
 import { profileKeys, variableOf } from '../src/commands/session/settings.js'
 import { foldHelp } from '../src/commands/terminal/help-layout.js'
 import { type ExitCode, exit } from '../src/core/protocol/errors.js'
@@ -167,4 +169,79 @@ function text(plain: string): string {
       (character) =>
         `\\[u${(character.codePointAt(0) ?? 0).toString(16).toUpperCase().padStart(4, '0')}]`,
     )
+}
+
+/**
+ * The JSON Schema of gateway.json for editors, from the schema that reads it. What depends on two
+ * keys at once, or cannot be said in JSON Schema, only the reader refuses.
+ */
+export function configSchemaText(configFile: z.ZodType): string {
+  const schema = z.toJSONSchema(configFile, { target: 'draft-7', io: 'input' })
+  const { chain, executor } = schema.properties as Record<string, z.core.JSONSchema.JSONSchema>
+  const pins = chain?.required?.filter((key) => key !== 'rpc_urls')
+  Object.assign(chain ?? {}, {
+    required: ['rpc_urls'],
+    anyOf: [{ required: ['profile'] }, { required: pins }],
+  })
+  schema.not = { required: ['store', 'store_file'] }
+  const keys = ['key_file', 'account', 'signer', 'pkcs11']
+  const pairs = keys.flatMap((one, at) => keys.slice(at + 1).map((other) => [one, other]))
+  Object.assign(executor ?? {}, { not: { anyOf: pairs.map((required) => ({ required })) } })
+  return `${JSON.stringify({ title: 'gateway.json of proposer', ...schema }, null, 2)}\n`
+}
+
+interface CodeRow {
+  readonly retryable?: boolean | undefined
+  readonly when: string
+  readonly status?: number
+  readonly nextAction?: string
+}
+const laterOf = ({ retryable }: CodeRow) =>
+  retryable === undefined ? 'by cause' : retryable ? 'yes' : 'no'
+
+/** The page with both tables as the code has them; the rest of it stays. */
+export function withCodes(
+  page: string,
+  wireFailures: Readonly<Record<string, CodeRow>>,
+  failures: Readonly<Record<string, CodeRow>>,
+): string {
+  const wire = Object.entries(wireFailures).map(([code, row]) => [
+    `\`${code}\``,
+    String(row.status),
+    laterOf({ retryable: false, ...row }),
+    row.when,
+  ])
+  const ends = Object.entries(failures).map(([code, row]) => [
+    `\`${code}\``,
+    row.when,
+    laterOf(row),
+    `\`${row.nextAction}\``,
+  ])
+  const withWire = withTable(
+    page,
+    'Codes of the gateway',
+    ['Code', 'Status', 'Later', 'When'],
+    wire,
+  )
+  const columns = ['Code', 'What happened', 'Later', '`next_action`']
+  return withTable(withWire, 'Codes of a failed candidate', columns, ends)
+}
+
+/** The first table below a heading, in the widths that the formatter gives it. */
+function withTable(
+  page: string,
+  heading: string,
+  columns: readonly string[],
+  rows: readonly (readonly string[])[],
+): string {
+  const widths = columns.map((column, at) =>
+    Math.max(column.length, ...rows.map((row) => row[at]?.length ?? 0)),
+  )
+  const line = (cells: readonly string[], filler: string) =>
+    `| ${cells.map((cell, at) => cell.padEnd(widths[at] ?? 0, filler)).join(' | ')} |\n`
+  const dashes = columns.map(() => '')
+  const table = [line(columns, ' '), line(dashes, '-'), ...rows.map((row) => line(row, ' '))]
+  const start = page.indexOf('\n|', page.indexOf(`## ${heading}`)) + 1
+  const end = page.indexOf('\n\n', start) + 1
+  return page.slice(0, start) + table.join('') + page.slice(end)
 }

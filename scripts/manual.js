@@ -13,17 +13,14 @@ const { version } = JSON.parse(readFileSync('package.json', 'utf8'))
 const contents = `
   import { createContext } from './src/commands/terminal/context.js'
   import { wholeProgram } from './src/commands/program.js'
-  import { commandsPage, manualPage } from './scripts/manual-pages.js'
-  import * as z from 'zod'
-  import { configSchemaText } from './scripts/config-schema.js'
+  import { commandsPage, configSchemaText, manualPage, withCodes } from './scripts/manual-pages.js'
   import { ConfigFile } from './src/core/gateway/config.js'
-  import { withCodes } from './scripts/error-codes.js'
   import { failures, wireFailures } from './src/core/protocol/codes.js'
   const program = await wholeProgram(createContext(process))
   export const pages = {
     'man/proposer.1': manualPage(program, '${version}'),
     'docs/reference/commands.md': commandsPage(program),
-    'docs/reference/gateway.schema.json': configSchemaText(z, ConfigFile),
+    'docs/reference/gateway.schema.json': configSchemaText(ConfigFile),
     'docs/reference/error-codes.md': (page) => withCodes(page, wireFailures, failures),
   }`
 // Beside node_modules, because the bundle finds its packages from where it lies.

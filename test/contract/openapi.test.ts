@@ -16,7 +16,7 @@ import * as responses from '#protocol/responses'
 import * as schema from '#protocol/schema'
 import { recoverSigner } from '#protocol/signature'
 import { witnessRound } from '#protocol/witness'
-import { withCodes } from '../../scripts/error-codes.js'
+import { withCodes } from '../../scripts/manual-pages.js'
 
 type Value = Readonly<Record<string, unknown>>
 interface Media {

@@ -17,7 +17,7 @@ import {
   runners,
   section,
 } from '#support/readme'
-import { withCodes } from '../../scripts/error-codes.js'
+import { withCodes } from '../../scripts/manual-pages.js'
 
 const filesIn = (folders: readonly string[], pattern: RegExp) =>
   folders.flatMap((folder) =>

@@ -8,13 +8,8 @@ import {
 } from 'jsonc-parser'
 import { UsageError } from '#protocol/errors'
 
-export interface CommentedJson {
-  readonly value: unknown
-  placeOf(path: readonly PropertyKey[]): string
-}
-
 /** Errors name the place, never the content (R5). */
-export function parseCommentedJson(bytes: Uint8Array, name: string): CommentedJson {
+export function parseCommentedJson(bytes: Uint8Array, name: string) {
   const notJson = (where: string, why: string) =>
     new UsageError('input_not_json', `${name}${where} is not JSON${why}`, {
       hint: 'correct the file: JSON in UTF-8, in which // and /* */ comments are allowed',
@@ -40,7 +35,7 @@ export function parseCommentedJson(bytes: Uint8Array, name: string): CommentedJs
     )
   return {
     value,
-    placeOf(path) {
+    placeOf(path: readonly PropertyKey[]): string {
       for (let length = path.length; ; length--) {
         const keys = path
           .slice(0, length)

@@ -10,13 +10,7 @@ import { urlFault } from '#protocol/plain-http'
 import type { Address } from '#protocol/schema'
 import { listedAccounts, openSignerCall, type SignerFaults } from './signer-call.js'
 
-export interface OutsideWallet {
-  accounts(): Promise<readonly Address[]>
-  signer(address: Address): Signer
-  close(): Promise<void>
-}
-
-export interface OutsideWalletOptions {
+interface OutsideWalletOptions {
   /** Default 60 s: a person has to look and agree. */
   readonly timeoutMs?: number
   readonly signal?: AbortSignal
@@ -38,14 +32,14 @@ const signingMethods = [
  * `signer_timed_out` and `signer_lost`: it has the call, and may sign yet. No URL appears in a
  * message (R5).
  */
-export function openOutsideWallet(url: string, options: OutsideWalletOptions = {}): OutsideWallet {
+export function openOutsideWallet(url: string, options: OutsideWalletOptions = {}) {
   const target = requireSignerUrl(url, options.allowHttp)
   const { timeoutMs = 60_000, signal, onAsk, traced } = options
   const limits = { timeoutMs, maxBytes: maxResponseBytes, signal, traced }
   const call = openSignerCall(target, faults, limits)
   return {
     accounts: async () => (await listedAccounts(call, faults)) ?? [],
-    signer: (address) => ({
+    signer: (address: Address): Signer => ({
       address,
       async signDigest() {
         throw new UsageError(

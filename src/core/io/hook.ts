@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 
-export interface HookOptions {
+interface HookOptions {
   readonly cwd: string
   readonly env: Readonly<Record<string, string | undefined>>
   readonly timeoutMs: number

@@ -12,11 +12,6 @@ export interface Ending {
   readonly outlivesTerminal?: boolean
 }
 
-export interface Interruption {
-  readonly signal: AbortSignal
-  endAs(ending: Ending): void
-}
-
 /** For a server a signal is how it ends well, and a lost terminal only its text (R26). */
 export const endsAsServer: Ending = { exitCode: () => exit.done, outlivesTerminal: true }
 
@@ -32,7 +27,7 @@ export function aborted(signal: AbortSignal): Promise<'signal'> {
  * (signal-exit). A second SIGINT or SIGTERM ends it at once, which is safe at any instruction
  * (R23). SIGHUP comes more than once where a terminal closes, so it hurries nothing.
  */
-export function listenForEnd(process: NodeJS.Process): Interruption {
+export function listenForEnd(process: NodeJS.Process) {
   const controller = new AbortController()
   let ending: Ending = { exitCode: () => exit.interrupted }
   const stop = (what: string) =>
@@ -64,7 +59,7 @@ export function listenForEnd(process: NodeJS.Process): Interruption {
   process.on('exit', () => letGo(terminals))
   return {
     signal: controller.signal,
-    endAs(next) {
+    endAs(next: Ending) {
       ending = next
     },
   }

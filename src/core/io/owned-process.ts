@@ -22,7 +22,7 @@ for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP']) process.on(name, end)
 process.stdin.on('end', end).on('close', end).on('error', end).resume()
 `
 
-export interface OwnedOptions {
+interface OwnedOptions {
   readonly cwd: string
   readonly env: Readonly<Record<string, string | undefined>>
   readonly end: 'SIGKILL' | 'SIGQUIT'

@@ -19,13 +19,7 @@ export type EventReader = Pick<
   'write' | 'writableLength' | 'end' | 'destroy' | 'once'
 >
 
-export interface PageEvents {
-  /** False where there are as many readers as may be: nothing was written then. */
-  add(reader: EventReader, begin: () => void): boolean
-  readonly readers: number
-  /** Resolves when all readers are gone, after half a second at the latest. */
-  end(): Promise<void>
-}
+export type PageEvents = ReturnType<typeof createPageEvents>
 
 export const mostReaders = 8
 const lookMs = 1_000
@@ -39,7 +33,7 @@ const retryMs = 2_000
 type Channel = 'figures' | 'candidates' | 'failures'
 
 /** No timer runs while nobody reads. */
-export function createPageEvents(source: PageSource, everyMs = lookMs): PageEvents {
+export function createPageEvents(source: PageSource, everyMs = lookMs) {
   const readers = new Map<EventReader, Record<Channel, string>>()
   let timer: ReturnType<typeof setInterval> | undefined
   let quietLooks = 0
@@ -89,7 +83,8 @@ export function createPageEvents(source: PageSource, everyMs = lookMs): PageEven
   }
 
   return {
-    add(reader, begin) {
+    /** False where there are as many readers as may be: nothing was written then. */
+    add(reader: EventReader, begin: () => void): boolean {
       if (isOver || readers.size >= mostReaders) return false
       begin()
       reader.once('close', () => remove(reader))
@@ -108,6 +103,7 @@ export function createPageEvents(source: PageSource, everyMs = lookMs): PageEven
     get readers() {
       return readers.size
     },
+    /** Resolves when all readers are gone, after half a second at the latest. */
     end() {
       isOver = true
       clearInterval(timer)
@@ -117,7 +113,7 @@ export function createPageEvents(source: PageSource, everyMs = lookMs): PageEven
         return gone
       })
       let late: ReturnType<typeof setTimeout> | undefined
-      const over = new Promise<void>((resolve) => {
+      const over = new Promise((resolve) => {
         late = setTimeout(resolve, farewellMs)
       })
       return Promise.race([Promise.all(leaving), over]).then(() => clearTimeout(late))

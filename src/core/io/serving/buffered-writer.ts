@@ -5,14 +5,6 @@
  */
 import { constants, openSync, write as writeFile } from 'node:fs'
 
-export interface BufferedWriter {
-  /** False where too much is waiting already: the text is dropped and counted. */
-  write(text: string): boolean
-  isIdle(): boolean
-  written(withinMs: number): Promise<void>
-  dropped(): number
-}
-
 /** More than this unwritten means that nobody reads (R17). */
 const waitingBytes = 1024 * 1024
 /**
@@ -46,7 +38,7 @@ export function logOfStderr(): number {
   return 2
 }
 
-export function createBufferedWriter(fd: number): BufferedWriter {
+export function createBufferedWriter(fd: number) {
   let waiting: Buffer[] = []
   let bytes = 0
   let current: Buffer | undefined
@@ -94,7 +86,8 @@ export function createBufferedWriter(fd: number): BufferedWriter {
     })
   }
   return {
-    write(text) {
+    /** False where too much is waiting already: the text is dropped and counted. */
+    write(text: string): boolean {
       const taken = Buffer.from(text)
       if (isBroken || bytes + taken.length > waitingBytes) {
         dropped += 1
@@ -107,8 +100,8 @@ export function createBufferedWriter(fd: number): BufferedWriter {
       return true
     },
     isIdle: () => current === undefined,
-    written: (withinMs) =>
-      new Promise((resolve) => {
+    written: (withinMs: number) =>
+      new Promise<void>((resolve) => {
         if (current === undefined) return resolve()
         const timer = setTimeout(resolve, withinMs)
         listening = [

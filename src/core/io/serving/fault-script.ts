@@ -176,22 +176,17 @@ export interface MetRule {
   readonly act: FaultAct
 }
 
-export interface FaultCounter {
-  meet(call: FaultCall): readonly MetRule[]
-  counts(): readonly number[]
-}
-
 export function countFaults(
   { rules }: FaultScript,
   sameQuestion: (one: string, other: string) => boolean,
-): FaultCounter {
+) {
   const counts = rules.map(() => 0)
   const isAbout = ({ route, question }: FaultRule['on'], call: FaultCall) =>
     (route === 'any' || route === call.route) &&
     (question === undefined ||
       (call.question !== undefined && sameQuestion(question, call.question)))
   return {
-    meet: (call) =>
+    meet: (call: FaultCall): readonly MetRule[] =>
       rules.flatMap((rule, index) => {
         if (!isAbout(rule.on, call)) return []
         const nth = (counts[index] ?? 0) + 1

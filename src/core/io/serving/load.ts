@@ -2,12 +2,6 @@ import { performance } from 'node:perf_hooks'
 
 const roundMs = 50
 
-export interface LoadMonitor {
-  /** Milliseconds for which the call that is read now may have waited in its socket. */
-  unreadMs(): number
-  stop(): void
-}
-
 /**
  * Each round of the event loop reads whatever has come before it: a call that is read now came no
  * earlier than the end of the round before, nor while the loop slept. What is left is the time
@@ -26,7 +20,7 @@ export function createRounds(startMs: number, startIdleMs: number) {
   }
 }
 
-export function watchLoad(nowMs: () => number): LoadMonitor {
+export function watchLoad(nowMs: () => number) {
   const idleMs = () => performance.nodeTiming.idleTime
   const rounds = createRounds(nowMs(), idleMs())
   let isAwaited = false
@@ -42,6 +36,7 @@ export function watchLoad(nowMs: () => number): LoadMonitor {
   const timer = setInterval(look, roundMs)
   timer.unref()
   return {
+    /** Milliseconds for which the call that is read now may have waited in its socket. */
     unreadMs() {
       look()
       return rounds.busyMs(nowMs(), idleMs())

@@ -9,7 +9,7 @@ const pageRows = 1_000
 /** A gateway that was heard of within this time is taken to be at work. */
 const liveSeconds = 30
 
-export interface DatabaseSource extends CopySource {
+interface DatabaseSource extends CopySource {
   /** Gateways that go on writing meanwhile: what they add later is not copied. */
   readonly liveGateways: number
   close(): Promise<void>

@@ -53,15 +53,10 @@ export interface SeenMember extends Member {
 /** So long without a sign of life, it does not count. */
 export const isGone = ({ seenMsAgo }: SeenMember) => seenMsAgo > 30_000
 
-export interface Membership {
-  setAdminUrl(url: string | undefined): Promise<void>
-  stop(): Promise<void>
-}
-
 export async function joinStore(
   { clock, log }: { readonly clock: Clock; readonly log: SharedLog },
   member: Member,
-): Promise<Membership> {
+) {
   let adminUrl = member.adminUrl
   const stopping = new AbortController()
   const beat = () =>
@@ -92,7 +87,7 @@ export async function joinStore(
     }
   })()
   return {
-    async setAdminUrl(url) {
+    async setAdminUrl(url: string | undefined) {
       adminUrl = url
       await beat()
     },

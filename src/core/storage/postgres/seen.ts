@@ -42,10 +42,6 @@ export async function readSeen(
   })
 }
 
-export interface SeenKeeper {
-  stop(): Promise<void>
-}
-
 /**
  * At once when the log fails, too. `onNote` is told where the disk does not take it; it is tried
  * again.
@@ -55,7 +51,7 @@ export async function keepSeen(
   file: SeenFile,
   { log, storeId }: { readonly log: SharedLog; readonly storeId: string },
   onNote: (text: string) => void,
-): Promise<SeenKeeper> {
+) {
   const { clock } = ports
   // Gateways of one machine may share the file: each writes a temporary of its own.
   const temporary = `${file.name}.${ports.random.uuid()}`
