@@ -83,14 +83,15 @@ async function reasonToWait(
     (other) => other.round.key === round.key && other.progress.status === 'selected',
   )
   if (first !== undefined && first.id !== id) return 'stands in'
-  // X1: a wallet whose proposals failed on chain waits; by our books, and as the gateway says.
+  // X1: a wallet whose proposals failed on chain waits; by our books, and as the gateway says. Where
+  // its wait ended within the rest, it need not have moved yet.
   const failures = [...world.progress].filter(
     ([other, progress]) =>
       progress.status === 'failed' &&
       progress.failure.stage === 'confirmation' &&
       signedOf(world, other).wallet === signed.wallet,
   )
-  return failures.length > 1 && world.gateway.heldBack(id) !== undefined
+  return failures.length > 1 && world.gateway.heldBack(id, 2n * BigInt(restBlocks)) !== undefined
     ? 'its wallet failed'
     : undefined
 }

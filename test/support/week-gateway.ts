@@ -55,7 +55,7 @@ export interface WeekGateway {
   newSlots(): readonly SlotStory[]
   active(): readonly Candidate[]
   /** Why what its wallet has cost keeps a candidate waiting; `undefined`: it does not. */
-  heldBack(candidateId: string): string | undefined
+  heldBack(candidateId: string, secondsAgo: bigint): string | undefined
   readonly history: History
   faults(): readonly string[]
   post(path: string, body: unknown): Promise<Answer>
@@ -253,12 +253,14 @@ export async function openWeekGateway(
       return fresh
     },
     active: () => open().ledger.active(),
-    heldBack(candidateId) {
+    heldBack(candidateId, secondsAgo) {
       const { ledger, view } = open()
       const candidate = ledger.active().find(({ id }) => id === candidateId)
       const heads = view.heads()
       const ceilings = gasCeilingsOf({ executor: {} })
-      return candidate && heads && heldBack(candidate, ledger, ceilings, heads)
+      if (!candidate || !heads) return undefined
+      const latest = { ...heads.latest, timestamp: heads.latest.timestamp - secondsAgo }
+      return heldBack(candidate, ledger, ceilings, { ...heads, latest })
     },
     history: recorder.history,
     faults: () => open().gateway.readiness(),
