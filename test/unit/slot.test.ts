@@ -1,6 +1,12 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { type Action, mostAttempts, next, type SlotFacts } from '#gateway/executor/slot'
+import {
+  type Action,
+  mostAttempts,
+  next,
+  type RecordedStatus,
+  type SlotFacts,
+} from '#gateway/executor/slot'
 import type { Slot, SlotAttempt } from '#gateway/ledger/ledger'
 import type { ChainReceipt, Hex } from '#ports'
 
@@ -45,6 +51,7 @@ const calm: SlotFacts = {
   nonceFinalized: 7,
   receipts: new Map(),
   held: new Set(),
+  recorded: 'submitted',
   hopes: 'all',
   deadlineUnsettled: false,
   sendDue: true,
@@ -74,7 +81,7 @@ describe('the next action for a slot (robustness §3)', () => {
     [
       'prepared as often as may be: the nonce is given back',
       slotOf(...Array.from({ length: mostAttempts }, (_, n) => attempt(n, { sentAtMs: null }))),
-      { renewDue: true },
+      { renewDue: true, recorded: 'prepared' },
       'cancel',
     ],
     [
@@ -93,15 +100,21 @@ describe('the next action for a slot (robustness §3)', () => {
       'cancel',
     ],
     [
-      'mined by an earlier version, not final: the slot stays',
+      'indexed by an earlier version, not final: the slot stays',
       { ...slotOf(attempt(1)), minedIn: hashOf(900) },
-      { receipts: new Map([receiptOf(1, 99n)]) },
+      { recorded: 'indexed', receipts: new Map([receiptOf(1, 99n)]) },
       'wait',
     ],
     [
-      'mined by an earlier version, and the receipt is gone: the same bytes',
+      'indexed by an earlier version in a block that is gone: confirmed again',
       { ...slotOf(attempt(1)), minedIn: hashOf(901) },
-      {},
+      { recorded: 'indexed', receipts: new Map([receiptOf(1, 98n)]) },
+      'confirm',
+    ],
+    [
+      'indexed by an earlier version, and the receipt is gone: the same bytes',
+      { ...slotOf(attempt(1)), minedIn: hashOf(901) },
+      { recorded: 'indexed' },
       'send',
     ],
     [
@@ -118,6 +131,15 @@ describe('the next action for a slot (robustness §3)', () => {
     const facts = fc.record({
       nonceLatest: fc.integer({ min: 7, max: 9 }),
       nonceFinalized: fc.integer({ min: 6, max: 9 }),
+      recorded: fc.constantFrom<RecordedStatus>(
+        null,
+        'prepared',
+        'submitted',
+        'confirmed',
+        'indexed',
+        'reverted',
+        'dropped',
+      ),
       hopes: fc.constantFrom<SlotFacts['hopes']>('all', 'some', 'none'),
       sendDue: fc.boolean(),
       bumpDue: fc.boolean(),
@@ -139,11 +161,21 @@ describe('the next action for a slot (robustness §3)', () => {
 
   test('R15: without finalized state behind it no slot is ever closed', () => {
     const statuses = fc.constantFrom<ChainReceipt['status']>('success', 'reverted')
+    const recorded = fc.constantFrom<RecordedStatus>(
+      null,
+      'prepared',
+      'submitted',
+      'confirmed',
+      'indexed',
+      'reverted',
+      'dropped',
+    )
     fc.assert(
-      fc.property(fc.boolean(), statuses, (mined, status) => {
+      fc.property(fc.boolean(), statuses, recorded, (mined, status, before) => {
         const receipts = new Map(mined ? [receiptOf(1, 99n, status)] : [])
         const kind = kindOf(slotOf(attempt(1)), {
           receipts,
+          recorded: before,
           nonceLatest: 9,
         })
         expect(kind.startsWith('close')).toBe(false)
@@ -153,7 +185,9 @@ describe('the next action for a slot (robustness §3)', () => {
 
   test('without the key of the slot nothing is signed, and the stored bytes are sent all the same', () => {
     const stranger = { maySign: false }
-    expect(kindOf(slotOf(), stranger), 'nothing was signed').toBe('close-abandoned')
+    expect(kindOf(slotOf(), { ...stranger, recorded: null }), 'nothing was signed').toBe(
+      'close-abandoned',
+    )
     expect(
       kindOf(slotOf(attempt(1)), { ...stranger, expired: true }),
       'what was signed can only revert',
