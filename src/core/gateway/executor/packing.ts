@@ -177,15 +177,13 @@ async function usualLimit(
   executor: Executor,
   calls: readonly ValidCall[],
   data: Hex,
-  at: BlockHeader,
+  { number }: BlockHeader,
   most: bigint,
 ): Promise<bigint | undefined> {
   const gas = usualGas(calls.length)
   const limit = gasLimit(gas)
   if (!isOrdinary(calls) || limit > most) return undefined
-  const { chain, isProven } = executor.ports
-  if (isProven(data, at)) return limit
-  const run = chain.call({ ...transactionOf(executor, data), gas }, at.number)
+  const run = executor.ports.chain.call({ ...transactionOf(executor, data), gas }, number)
   return (await succeeds(run)) ? limit : undefined
 }
 

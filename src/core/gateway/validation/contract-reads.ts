@@ -116,8 +116,7 @@ interface NonceBitmap {
   read(word: bigint): Promise<void>
 }
 
-/** Word by word, each once. */
-export function readBitmapOf(pinned: PinnedChain, owner: Address, at: BlockHeader): NonceBitmap {
+export function nonceBitmap(readWord: (word: bigint) => Promise<bigint>): NonceBitmap {
   const known = new Map<bigint, bigint>()
   const reading = new Map<bigint, Promise<void>>()
   return {
@@ -125,7 +124,7 @@ export function readBitmapOf(pinned: PinnedChain, owner: Address, at: BlockHeade
     read(word) {
       const work =
         reading.get(word) ??
-        readBitmap(pinned, owner, word, at.number)
+        readWord(word)
           .then((bits) => void known.set(word, bits))
           .finally(() => reading.delete(word))
       reading.set(word, work)
@@ -135,7 +134,7 @@ export function readBitmapOf(pinned: PinnedChain, owner: Address, at: BlockHeade
 }
 
 export interface NoncePorts {
-  bitmapOf(owner: Address, at: BlockHeader): NonceBitmap
+  bitmapOf(owner: Address, at: bigint): Promise<NonceBitmap>
   noteNonces(owner: Address, word: bigint, bitmap: bigint, at: Hex): void
 }
 
@@ -146,7 +145,7 @@ export async function readUsedNonces(
   at: BlockHeader,
 ): Promise<(candidate: Candidate) => boolean> {
   const { proposer } = candidate
-  const { known, read } = ports.bitmapOf(proposer, at)
+  const { known, read } = await ports.bitmapOf(proposer, at.number)
   const words = new Set([candidate, ...competing].map((one) => bitOf(one).word))
   const missing = [...words].filter((word) => !known.has(word))
   if (missing.length > 0) await Promise.all(missing.map(read))
