@@ -35,7 +35,6 @@ await build({
   platform: 'node',
   external: (id) => /^(?!manual$)[^.#/]/.test(id) && !id.startsWith('raw:'),
   plugins: [entry, rawText],
-  logLevel: 'silent',
   output: { dir: outdir, format: 'esm', entryFileNames: '[name].mjs' },
 })
 const { pages } = await import(join(outdir, 'manual.mjs'))

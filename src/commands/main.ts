@@ -5,7 +5,7 @@
 import { lstatSync, mkdirSync } from 'node:fs'
 import module from 'node:module'
 import { homedir } from 'node:os'
-import { join } from 'node:path'
+import { isAbsolute, join } from 'node:path'
 import type { ExitCode } from '#protocol/errors'
 import { programVersion } from '#protocol/version'
 import type { Context } from './terminal/context.js'
@@ -45,14 +45,15 @@ function keepCompiled({ env, getuid }: NodeJS.Process): void {
   const { enableCompileCache }: typeof module & { enableCompileCache?(folder: string): void } =
     module
   if (enableCompileCache === undefined || getuid === undefined) return
-  const folder = join(env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'proposer')
   try {
+    const folder = join(env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'proposer')
+    if (!isAbsolute(folder)) return
     mkdirSync(folder, { recursive: true, mode: 0o700 })
     const { uid, mode } = lstatSync(folder)
     // A link has another type, and a folder that others may enter another mode.
     if (uid === getuid() && (mode & 0o170_077) === 0o040_000) enableCompileCache(folder)
   } catch {
-    // A home that cannot be written is no fault of the command.
+    // A user without a home, or one that cannot be written, is no fault of the command.
   }
 }
 

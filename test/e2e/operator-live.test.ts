@@ -1,12 +1,14 @@
 /**
- * A running gateway from its operator's shell: status, the live view, and who acted (contract §9).
+ * A running gateway from its operator's shell: status and the live view, who acted, and backups
+ * under load (contract §9).
  */
-import { readFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
+import { run } from '#support/cli'
 import { type Ended, type Running, workshop } from '#support/processes'
-import { type Client, makeClient, questionOf, type ServeReady } from '#support/proposing'
+import { type Client, makeClient, post, questionOf, type ServeReady } from '#support/proposing'
 import { hasTerminals, onTerminal } from '#support/terminal'
 
 const shop = workshop()
@@ -31,7 +33,7 @@ async function serve(...more: readonly string[]): Promise<void> {
 
 beforeAll(async () => {
   folder = join(await shop.folder(), 'dev')
-  const chain = shop.start(argvOf`devchain --port 0 --questions 1 --write ${folder} --json`)
+  const chain = shop.start(argvOf`devchain --port 0 --questions 80 --write ${folder} --json`)
   dev = (await chain.line<ServeReady>()).dev
   await serve()
   client = await makeClient(shop, dev, { PROPOSER_GATEWAY: ready.url })
@@ -137,7 +139,7 @@ describe('contract §9: acts record who', () => {
     await server.stop()
     await serve('--set', 'pipeline.enabled=false')
     const env = { ...client.env, PROPOSER_GATEWAY: ready.url }
-    const { question_id } = questionOf(dev, 0)
+    const { question_id } = questionOf(dev, 79)
     const submitted = await shop.run(argvOf`submit ${question_id} --outcome p2 --json --yes`, {
       env,
     })
@@ -154,5 +156,87 @@ describe('contract §9: acts record who', () => {
     await server.stop()
     await serve()
     client = { ...client, env: { ...client.env, PROPOSER_GATEWAY: ready.url } }
+  })
+})
+
+describe('contract §9: operator store backup', () => {
+  test('R1: a copy that is taken while proposals are admitted opens, is sound, and holds all that was acknowledged before it began', async () => {
+    const count = 60
+    const rows = dev.questions
+      .slice(0, count)
+      .map(({ slug }) => `${JSON.stringify({ identifier: slug, outcome: 'p2' })}\n`)
+    const signed = await shop.run(argvOf`batch sign - --format ndjson --yes`, {
+      env: { ...client.env, PROPOSER_RPC_URL: dev.rpc_url },
+      stdin: rows.join(''),
+    })
+    expect(signed.code, signed.stderr).toBe(0)
+    const acknowledged = new Set<string>()
+    let heard = () => {}
+    const submitting = (async () => {
+      for (const item of signed.stdout.trim().split('\n')) {
+        const body = `{"proposals":[${item}]}`
+        let answer = await post(ready.url, '/propose/batch', body)
+        while (answer.status === 503) answer = await post(ready.url, '/propose/batch', body)
+        const [result] = (answer.body.results ?? []) as { candidate?: { candidate_id: string } }[]
+        expect([answer, result]).toMatchObject([
+          { status: 200 },
+          { candidate: { candidate_id: expect.any(String) } },
+        ])
+        acknowledged.add(result?.candidate?.candidate_id ?? '')
+        heard()
+      }
+    })()
+    const acknowledging = async (least: number) => {
+      while (acknowledged.size < least)
+        await Promise.race([
+          submitting,
+          new Promise<void>((resolve) => {
+            heard = resolve
+          }),
+        ])
+    }
+    const inside = (...args: string[]) =>
+      run(folder, ['operator', ...args], {
+        env: client.env,
+        fetch: (input, init) => fetch(input, init),
+      })
+    const copies: { readonly to: string; readonly before: readonly string[] }[] = []
+    let admittedMeanwhile = 0
+    for (const least of [5, 20, 35, count]) {
+      await acknowledging(least)
+      const before = [...acknowledged]
+      const to = join(folder, `copy-${least}`)
+      const { code, stdout, stderr } = await inside(
+        ...argvOf`--config ${config()} store backup ${to} --json`,
+      )
+      expect({ code, stderr }).toMatchObject({ code: 0 })
+      expect(JSON.parse(stdout)).toMatchObject({
+        schema: 'proposer.operator-store-backup/1',
+        folder: to,
+      })
+      admittedMeanwhile += acknowledged.size - before.length
+      copies.push({ to, before })
+    }
+    await submitting
+    expect(admittedMeanwhile).toBeGreaterThan(0)
+    for (const { to, before } of copies) {
+      mkdirSync(`${to}-site`)
+      const site = join(`${to}-site`, 'gateway.json')
+      const file = JSON.parse(readFileSync(config(), 'utf8'))
+      delete file.questions
+      writeFileSync(site, JSON.stringify({ ...file, store: to }))
+      expect(await inside('--config', site, 'store', 'verify')).toMatchObject({ code: 0 })
+      const { stdout } = await inside('--config', site, 'store', 'export', '--ndjson')
+      const held = new Set(
+        [...stdout.matchAll(/"candidate_id":"([0-9a-f-]{36})"/g)].map(([, id]) => id),
+      )
+      expect(before.filter((id) => !held.has(id))).toEqual([])
+    }
+    expect(copies[0]?.before.length).toBeLessThan(count)
+    expect(
+      await inside('--config', config(), 'store', 'backup', copies[0]?.to ?? ''),
+    ).toMatchObject({
+      code: 2,
+    })
   })
 })

@@ -61,7 +61,10 @@ const proposer = (node: string, ...args: string[]) =>
 /** What others could write is not run: neither a link nor an open folder is used, and none is no fault. */
 async function keepsCompiled(node: string, cache: string): Promise<void> {
   const help = (XDG_CACHE_HOME: string) =>
-    runs(node, [join(installed(), 'bin', 'proposer.js'), '--help'], { env: { XDG_CACHE_HOME } })
+    runs(node, [join(installed(), 'bin', 'proposer.js'), '--help'], {
+      cwd: installed(),
+      env: { XDG_CACHE_HOME },
+    })
   const own = join(cache, 'proposer')
   await help(cache)
   expect((await stat(own)).mode & 0o777).toBe(0o700)
@@ -77,7 +80,8 @@ async function keepsCompiled(node: string, cache: string): Promise<void> {
   await chmod(own, 0o770)
   await help(cache)
   expect(await readdir(own)).toEqual([])
-  expect((await help('/dev/null')).stderr).toBe('')
+  for (const none of ['/dev/null', 'relative']) expect((await help(none)).stderr).toBe('')
+  expect(await readdir(installed())).not.toContain('relative')
 }
 
 async function works(node: string): Promise<void> {
@@ -100,9 +104,9 @@ describe('the tarball', () => {
       /^bin\/(proposer|pkcs11)\.js$/,
       /^man\/[\w-]+\.1$/,
       /^docs\/reference\/gateway\.schema\.json$/,
-      /^dist\/(main|library)\.js(\.LEGAL\.txt)?$/,
+      /^dist\/(main|library)\.js$/,
       /^dist\/sbom\.cdx\.json$/,
-      /^dist\/parts\/[\w.-]+\.js(\.LEGAL\.txt)?$/,
+      /^dist\/parts\/[\w.-]+\.js$/,
       /^dist\/types\/[\w/-]+\.d\.ts$/,
       /^fixtures\/contracts\/(artifacts|questions)\.json$/,
     ]

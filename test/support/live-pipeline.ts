@@ -142,3 +142,14 @@ export async function startLivePipeline(options: LiveOptions = {}): Promise<Live
     },
   }
 }
+
+export function fastClock(times: number): Clock {
+  const startedMs = Date.now()
+  const startedAt = performance.now()
+  const passedMs = () => (performance.now() - startedAt) * times
+  return {
+    nowMs: () => Math.floor(startedMs + passedMs()),
+    monotonicMs: passedMs,
+    sleep: (ms, signal) => systemClock.sleep(ms / times, signal),
+  }
+}

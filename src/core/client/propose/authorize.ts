@@ -124,11 +124,8 @@ async function planOne(given: AuthorizeParts, intent: IntentInWords, options: Pl
 /** Nonce free; balance and allowance ≥ all that is open and this (spec §5). */
 const spendingOf = ({ chain, trust, journal }: ProposeParts): Spending => ({
   limits: { fit: false },
-  async take(
-    { intent: { proposer, supersede }, context: { bond } }: ToSign,
-    amountRaw,
-    nonce = 0n,
-  ) {
+  async take({ intent: { proposer, supersede }, context: { bond } }: ToSign, amountRaw, nonce) {
+    if (nonce === undefined) throw new Error('one alone is judged by the nonce it will use')
     const view = await journal.load()
     if (view.isReserved(proposer, String(nonce)))
       throw nonceReserved(`${nonce} already serves another authorization of this journal`)
