@@ -132,13 +132,13 @@ describe.each(services)('$name', (one) => {
 
   test('no answer in time: exit 75, and what was asked is given up', async () => {
     kms.instead(() => 'silence')
-    const signer = signerOfService(await service(one), address, 100)
-    expect(await refused(signer.signDigest(digest))).toEqual({
+    const held = await service(one)
+    expect(await refused(signerOfService(held, address, 100).signDigest(digest))).toEqual({
       code: 'kms_timed_out',
       exitCode: 75,
     })
     kms.instead(undefined)
-    expect(await signer.signDigest(digest)).toMatch(/^0x/)
+    expect(await signerOfService(held, address).signDigest(digest)).toMatch(/^0x/)
   })
 
   test('a connection that breaks once is not noticed; one that always does is exit 75', async () => {
