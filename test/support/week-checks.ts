@@ -75,10 +75,9 @@ async function reasonToWait(
   const facts = await factsOf(world.chain, signed, world.registry, world.chain.head().number)
   const against = failuresIn(signed, facts, 0n)
   // These end a waiting candidate, whatever it waits for; everything else is looked at when its
-  // turn comes.
+  // turn comes: not before the wait of its wallet is over.
   if ([...against].some((code) => endings.has(code))) return undefined
   if (facts.paused) return 'paused'
-  if (against.size > 0) return undefined
   const first = active.find(
     (other) => other.round.key === round.key && other.progress.status === 'selected',
   )
