@@ -5,9 +5,9 @@
  */
 import type { Command } from 'commander'
 import * as z from 'zod'
-import { profileKeys, variableOf } from '../src/commands/session/settings.js'
-import { foldHelp } from '../src/commands/terminal/help-layout.js'
-import { type ExitCode, exit } from '../src/core/protocol/errors.js'
+import { foldHelp } from '#commands/program'
+import { profileKeys, variableOf } from '#commands/session/settings'
+import { type ExitCode, exit } from '#protocol/errors'
 
 /** Contract §6, in the words of a person at the shell. */
 const exitTexts: Readonly<Record<ExitCode, string>> = {

@@ -17,10 +17,9 @@ import { namedPasswordFile, readPassword } from './session/key-source.js'
 import { type Session, sessionVerb } from './session/session.js'
 import { type GlobalFlags, homeSetting, preferenceTree } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { dryRunFlag, showDryRun } from './terminal/dry-run.js'
 import { rows } from './terminal/output.js'
 import { amountText, counted, visible } from './terminal/render.js'
-import { type FlagsOf, verb } from './terminal/verb.js'
+import { dryRunFlag, type FlagsOf, showDryRun, verb } from './terminal/verb.js'
 
 const storeFlags = {
   '--password-file <file>': 'file with the keystore password; default: prompt',

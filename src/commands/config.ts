@@ -17,10 +17,9 @@ import {
   specOf,
 } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { dryRunFlag, showDryRun } from './terminal/dry-run.js'
 import { rows } from './terminal/output.js'
 import { publicUrl, visible } from './terminal/render.js'
-import { type FlagsOf, verb } from './terminal/verb.js'
+import { dryRunFlag, type FlagsOf, showDryRun, verb } from './terminal/verb.js'
 
 const keyNames = ['profile', ...Object.keys(profileKeys)]
 

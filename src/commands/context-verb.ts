@@ -4,13 +4,16 @@
  */
 import { gravest } from '#client/gateway/answer'
 import type { ContextResult } from '#client/trust/context'
-import { requesterFlag } from './session/flags.js'
 import { contextGroups } from './session/identify.js'
-import { contextRows, requireIdentifier } from './session/question.js'
-import { clarificationTexts } from './session/rules.js'
+import {
+  clarificationTexts,
+  contextRows,
+  questionText,
+  requireIdentifier,
+} from './session/question.js'
 import { sessionVerb } from './session/session.js'
+import { requesterFlag } from './session/settings.js'
 import { apart, type Block, rows, together } from './terminal/output.js'
-import { questionText } from './terminal/question-text.js'
 import { counted } from './terminal/render.js'
 
 export const contextCommand = sessionVerb({

@@ -2,14 +2,19 @@
  * `demo`: the whole life of a proposal on a throwaway chain, narrated, with nothing left behind
  * (contract §6). Each step is a command of this program.
  */
+
 import { join } from 'node:path'
 import { knownToken } from '#chain/profiles'
 import type { PolledStatus, Stage } from '#client/follow/status'
 import type { QuestionContext } from '#client/trust/trust'
 import { FailedError, ProposerError } from '#protocol/errors'
 import { conventionalLabel } from '#protocol/proposal'
-import { type DevGateway, type RunStep, withDevGateway } from './hosting/dev-gateway.js'
-import { devVariables } from './hosting/foreground.js'
+import {
+  type DevGateway,
+  devVariables,
+  type RunStep,
+  withDevGateway,
+} from './hosting/foreground.js'
 import { runVerb } from './program.js'
 import { unitsOf } from './session/question.js'
 import type { Context } from './terminal/context.js'

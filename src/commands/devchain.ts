@@ -22,17 +22,18 @@ import { identifierHint, plainIdentifier } from '#protocol/market-url'
 import { priceOf } from '#protocol/proposal'
 import type { OutcomeKey } from '#protocol/schema'
 import { isIdentifier } from '#protocol/words'
-import { noteQuestions, portNumber, unlessStopped, wholeNumber } from './hosting/foreground.js'
-import { resolveSettings } from './session/settings.js'
+import { noteQuestions, portNumber, unlessStopped } from './hosting/foreground.js'
+import { resolveSettings, wholeNumber } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { dryRunFlag, showDryRun } from './terminal/dry-run.js'
 import { amountText, dateText, publicUrl, visible } from './terminal/render.js'
 import {
   type ArgsOf,
   type ArgTable,
+  dryRunFlag,
   type FlagsOf,
   type FlagTable,
   type MakeCommand,
+  showDryRun,
   verb,
 } from './terminal/verb.js'
 

@@ -1,4 +1,6 @@
 /** `doctor`: every precondition with a fix for each failure (contract §6). Read-only (R24). */
+
+import { join } from 'node:path'
 import { onChain } from '#chain/unavailable'
 import {
   clockCheck,
@@ -10,24 +12,23 @@ import {
   rpcCheck,
   safeCheck,
 } from '#checks/doctor'
-import { type Finding, fail, guarded, note, pass, skip } from '#checks/finding'
+import { type Finding, fail, guarded, note, pass, skip, warn } from '#checks/finding'
 import { verifyTrust } from '#checks/trust'
 import { type GatewayClient, listedReceiptKeys } from '#client/gateway/gateway-client'
 import { type JournalView, verifyJournal } from '#client/journal/journal'
 import { howToRepin, nothingPinned, type Trust } from '#client/trust/trust'
 import { receiptKeysOf } from '#client/trust/trust-file'
+import { fromCwd, homePaths } from '#io/home'
 import type { Chain } from '#ports'
 import { UnavailableError, UsageError } from '#protocol/errors'
 import { networkFault } from '#protocol/network-words'
 import type { Address } from '#protocol/schema'
-import { findingsText, withPastedFixes } from './hosting/findings-text.js'
-import { browserFlags, safeFlags, signerFlags } from './session/flags.js'
-import { secretChecks } from './session/secret-checks.js'
 import { builtInPins, type Session, sessionVerb, withHost } from './session/session.js'
-import { allowedHttp } from './session/settings.js'
+import { allowedHttp, browserFlags, safeFlags, signerFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import type { Screen } from './terminal/output.js'
 import { counted, visible } from './terminal/render.js'
+import { findingsText, withPastedFixes } from './terminal/table.js'
 
 export const doctorCommand = sessionVerb({
   name: 'doctor',
@@ -283,4 +284,53 @@ async function trustOnChain(
     'do not sign with these pins until you know why: `proposer trust verify`',
   )
   return [other, ...upgrades]
+}
+
+/** Keys, PINs, and folders with signatures and budget: nobody else's to read (R5). */
+export async function secretChecks(
+  context: Context,
+  session: Pick<Session, 'settings'>,
+): Promise<readonly Finding[]> {
+  const [{ permissionsOf }, { accountPinFiles }] = await Promise.all([
+    import('#io/files'),
+    import('#io/accounts'),
+  ])
+  const home = session.settings.home.value
+  const keyFile = context.env.PROPOSER_KEY_FILE ?? ''
+  const keystores = homePaths.keystores(home)
+  const names = (await context.files.exists(keystores)) ? await context.files.list(keystores) : []
+  const files = [
+    ...(keyFile === '' ? [] : [fromCwd(context.cwd, keyFile)]),
+    ...names
+      .filter((name) => name.endsWith('.json'))
+      .sort()
+      .map((name) => join(keystores, name)),
+    ...(await accountPinFiles(context.files, home)),
+  ]
+  const open: string[] = []
+  for (const file of files) if (((await permissionsOf(file)) ?? 0) & 0o077) open.push(file)
+  const kept = files.length === 0 ? 'no key files' : `${files.length} readable by you alone`
+  const keys =
+    open.length > 0
+      ? fail('key_files', `other users can read ${open.join(', ')}`, `chmod 600 ${open.join(' ')}`)
+      : (context.environmentKey ?? '') !== ''
+        ? warn(
+            'key_files',
+            'the key comes from PROPOSER_PRIVATE_KEY',
+            'keep it in a keystore: `proposer account import <name>`',
+          )
+        : pass('key_files', kept)
+  const folderCheck = async (id: string, folder: string): Promise<Finding> => {
+    const mode = await permissionsOf(folder)
+    const fix = `chmod 700 ${folder}`
+    if (mode === undefined) return pass(id, 'is created on first use')
+    if ((mode & 0o077) !== 0) return warn(id, `other users can read ${folder}`, fix)
+    if ((mode & 0o700) !== 0o700) return fail(id, `${folder} cannot be read and written`, fix)
+    return pass(id, folder)
+  }
+  return [
+    keys,
+    await folderCheck('journal_folder', join(home, 'journal')),
+    await folderCheck('budget', join(home, 'budget')),
+  ]
 }

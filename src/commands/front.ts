@@ -10,10 +10,9 @@ import {
 import { networkFault } from '#protocol/network-words'
 import { programVersion } from '#protocol/version'
 import type { Context } from './terminal/context.js'
-import { withFlags } from './terminal/hint-flags.js'
 import { colorChoices, createOutput, type Output, type OutputOptions } from './terminal/output.js'
 import { foldAround, jsonText, visible } from './terminal/render.js'
-import { givenIn } from './terminal/verb.js'
+import { givenIn, withFlags } from './terminal/verb.js'
 
 /** Never throws. */
 export async function runFront(argv: readonly string[], context: Context): Promise<ExitCode> {

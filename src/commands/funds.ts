@@ -20,8 +20,8 @@ import {
   transactionFlags,
 } from './own-transactions.js'
 import { flagged, givenAmount, pinnedUnits } from './session/amounts.js'
-import { signerFlags } from './session/flags.js'
 import { sessionVerb } from './session/session.js'
+import { signerFlags } from './session/settings.js'
 import { apart, rows } from './terminal/output.js'
 import { contestedLines } from './terminal/position-text.js'
 import { amountText, counted, timeText, visible } from './terminal/render.js'

@@ -19,12 +19,16 @@ import { isContestedState, type LastPositions, lastPositions } from '#client/pos
 import { ProposerError, UsageError } from '#protocol/errors'
 import { answerText } from '#protocol/outcome-words'
 import { isQuestionId } from '#protocol/words'
-import { wholeNumber } from './hosting/foreground.js'
 import { loadJournal, receiptProofs } from './receipt.js'
-import { listFlags, sinceMs } from './session/flags.js'
-import { type GlobalFlags, homeSetting, resolveSettings } from './session/settings.js'
+import {
+  type GlobalFlags,
+  homeSetting,
+  listFlags,
+  resolveSettings,
+  sinceMs,
+  wholeNumber,
+} from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { csvText } from './terminal/csv.js'
 import { apart, rows, table } from './terminal/output.js'
 import { contestedLines, positionText } from './terminal/position-text.js'
 import {
@@ -36,6 +40,7 @@ import {
   timeText,
   visible,
 } from './terminal/render.js'
+import { csvText } from './terminal/results.js'
 import type { Column } from './terminal/table.js'
 import { type FlagsOf, verb } from './terminal/verb.js'
 

@@ -81,7 +81,7 @@ const isTabKey = (argv: readonly string[]) => argv[0] === '__complete'
 
 async function answerTabKey(argv: readonly string[], context: Context): Promise<ExitCode> {
   const [{ complete }, { programWith }] = await Promise.all([
-    import('./completion/complete.js'),
+    import('./complete.js'),
     import('./program.js'),
   ])
   return complete(argv.slice(1), context, programWith)

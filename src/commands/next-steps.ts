@@ -14,8 +14,8 @@ import { keyVariable } from './session/key-source.js'
 import { builtInPins } from './session/session.js'
 import { type GlobalFlags, resolveSettings, type Settings } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { commandWithFlags, withFlags } from './terminal/hint-flags.js'
 import { fold, publicUrl, shellWord, visible } from './terminal/render.js'
+import { commandWithFlags, withFlags } from './terminal/verb.js'
 
 /** What is needed before a proposal can be made: how it is there, or the command that makes it. */
 interface Need {

@@ -14,11 +14,10 @@ import { PendingError, ProposerError, UsageError } from '#protocol/errors'
 import { answerText } from '#protocol/outcome-words'
 import { requireChain } from './own-transactions.js'
 import { type PinnedUnits, pinnedUnits } from './session/amounts.js'
-import { flagInstantMs, signerFlags } from './session/flags.js'
 import { type Session, sessionVerb } from './session/session.js'
+import { flagInstantMs, signerFlags } from './session/settings.js'
 import { failOnDispute, onStakes, requireShown, stakeWallets } from './session/stakes.js'
 import type { Context } from './terminal/context.js'
-import { csvText } from './terminal/csv.js'
 import { apart, type Output, rows, table, together } from './terminal/output.js'
 import {
   ageText,
@@ -29,6 +28,7 @@ import {
   timeText,
   visible,
 } from './terminal/render.js'
+import { csvText } from './terminal/results.js'
 import { type Column, wideFlag } from './terminal/table.js'
 import type { FlagsOf } from './terminal/verb.js'
 

@@ -5,11 +5,11 @@ import type { Elsewhere } from '#client/journal/authorizations'
 import type { SubmissionResult } from '#client/propose/outcome'
 import { planReplay, replay, type Skipped } from '#client/propose/submission'
 import { UsageError } from '#protocol/errors'
-import { executorFlags } from './session/flags.js'
 import { outOfBandData, retryNote, roundNow } from './session/rounds.js'
 import { sessionVerb } from './session/session.js'
-import { dryRunFlag, showDryRun } from './terminal/dry-run.js'
+import { executorFlags } from './session/settings.js'
 import { apart, rows } from './terminal/output.js'
+import { dryRunFlag, showDryRun } from './terminal/verb.js'
 
 export const replayCommand = sessionVerb({
   name: 'replay',

@@ -14,17 +14,16 @@ import {
   goOnCommand,
   type Opened,
   openBatch,
+  readSource,
   signingText,
   totalsText,
 } from './batch/parts.js'
-import { showBatchPlan } from './batch/preview.js'
-import { submitAndReport } from './batch/running.js'
-import { readSource } from './batch/source.js'
+import { showBatchPlan, submitAndReport } from './batch/running.js'
 import { checksText, examine } from './doctor.js'
 import { forecastText } from './plan.js'
-import { executorFlags } from './session/flags.js'
 import { asksPerson } from './session/inputs.js'
 import { type Session, sessionVerb } from './session/session.js'
+import { executorFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { counted, fields } from './terminal/render.js'
 

@@ -2,6 +2,7 @@
  * `serve`: the gateway until SIGINT, SIGTERM or SIGHUP, with a chain of its own for --dev (contract
  * §6).
  */
+
 import { dirname, join } from 'node:path'
 import type { Finding } from '#checks/finding'
 import type { DevChain, DevDescription } from '#devchain/dev-chain'
@@ -17,17 +18,16 @@ import { exit, UnavailableError, UsageError } from '#protocol/errors'
 import { type LogLevel, logFrame, logLevels } from '#protocol/log-level'
 import { programVersion } from '#protocol/version'
 import { usualPorts } from '#protocol/words'
-import { withDevFolder } from './hosting/dev-gateway.js'
 import {
   devExports,
   noteDevSession,
   portNumber,
   unlessStopped,
-  wholeNumber,
+  withDevFolder,
 } from './hosting/foreground.js'
 import { readOwnJson } from './session/inputs.js'
 import { executorKeyOf } from './session/key-source.js'
-import { homeSetting } from './session/settings.js'
+import { homeSetting, wholeNumber } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import type { Output } from './terminal/output.js'
 import { fold, jsonText, visible } from './terminal/render.js'
@@ -324,7 +324,7 @@ function announce(
 async function check(context: Context, path: string, served: Served) {
   const [{ checkGateway }, { passesCounted, findingsText, withPastedFixes }] = await Promise.all([
     import('#host/serve-check'),
-    import('./hosting/findings-text.js'),
+    import('./terminal/table.js'),
   ])
   const { output } = context
   const findings = withPastedFixes(context, await checkGateway(context, path, served))

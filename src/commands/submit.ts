@@ -11,7 +11,6 @@ import { readPayload } from '#client/propose/payload'
 import { submitIntent, submitPayload } from '#client/propose/submission'
 import type { Trust } from '#client/trust/trust'
 import { PendingError, type ProposerError, UsageError } from '#protocol/errors'
-import { executorFlags, type SessionFlags } from './session/flags.js'
 import { follow } from './session/follow.js'
 import { parseJson, readInput } from './session/inputs.js'
 import {
@@ -30,10 +29,11 @@ import {
   settlingSession,
 } from './session/rounds.js'
 import type { Session } from './session/session.js'
+import { executorFlags, type SessionFlags } from './session/settings.js'
 import { noteFallenRewards } from './session/stakes.js'
-import { candidateText, failureLines } from './terminal/candidate-text.js'
 import type { Context } from './terminal/context.js'
 import { type Block, rows, together } from './terminal/output.js'
+import { candidateText, failureLines } from './terminal/poll-table.js'
 import { amountText, amountWithRaw, type TokenUnits, timeText } from './terminal/render.js'
 import { type FlagsOf, verb } from './terminal/verb.js'
 

@@ -128,7 +128,7 @@ export const verbGroups: Readonly<Record<string, Readonly<Record<string, Verb>>>
     },
     'support-bundle': {
       summary: 'collect diagnostics for support in one file, without secrets',
-      load: async () => (await import('./support/support-bundle.js')).supportBundleCommand,
+      load: async () => (await import('./support-bundle.js')).supportBundleCommand,
     },
     version: {
       summary: 'print the version',
@@ -136,7 +136,7 @@ export const verbGroups: Readonly<Record<string, Readonly<Record<string, Verb>>>
     },
     completion: {
       summary: 'generate shell completion scripts',
-      load: async () => (await import('./completion/completion.js')).completionCommand,
+      load: async () => (await import('./completion.js')).completionCommand,
     },
   },
   Operating: {
@@ -156,7 +156,7 @@ export const verbGroups: Readonly<Record<string, Readonly<Record<string, Verb>>>
     },
     conformance: {
       summary: 'check a gateway against the service spec, rule by rule',
-      load: async () => (await import('./conformance/conformance.js')).conformanceCommand,
+      load: async () => (await import('./conformance.js')).conformanceCommand,
     },
   },
   Practising: {

@@ -7,7 +7,7 @@ import { chmodSync, mkdirSync, mkdtempSync, rmSync, utimesSync, writeFileSync } 
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { scripts, shells } from '#commands/completion/completion'
+import { scripts, shells } from '#commands/completion'
 import { profileKeys } from '#commands/session/settings'
 import { verbs } from '#commands/verbs'
 import { argvOf } from '#support/argv'

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { withFlags } from '#commands/terminal/hint-flags'
+import { withFlags } from '#commands/terminal/verb'
 
 test('contract §6: they repeat the flags that this command line was given, quoted where a shell needs it', () => {
   const argv = [

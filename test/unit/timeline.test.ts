@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { proposeCalldata } from '#chain/propose'
-import { explanationText } from '#commands/operator/explain-text'
+import { explanationText } from '#commands/operator/candidates'
 import { createOutput } from '#commands/terminal/output'
 import { compactLedger } from '#gateway/ledger/compaction'
 import { knownKind } from '#gateway/ledger/state'

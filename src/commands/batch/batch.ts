@@ -1,15 +1,54 @@
 /** `batch`: many proposals from one file, by the batch routes (spec §4.2, contract §6). */
-import { executorFlags } from '../session/flags.js'
+
+import { basename, dirname } from 'node:path'
+import { titleOf } from '#chain/ancillary'
+import { followBatch, type PolledCandidate } from '#client/follow/follow'
+import { gravest } from '#client/gateway/answer'
+import {
+  type BatchSource,
+  inputFault,
+  newFaults,
+  type Place,
+  type PlacedId,
+  placeText,
+  readIds,
+} from '#client/input/rows'
+import type { JournaledAuthorization } from '#client/journal/authorizations'
+import { type RowSigned, signBatch } from '#client/propose/batch'
+import type { ContextResult } from '#client/trust/context'
+import type { Trust } from '#client/trust/trust'
+import { fromCwd } from '#io/home'
+import { PendingError, UnavailableError, UsageError } from '#protocol/errors'
+import { identifierHint, namedQuestion } from '#protocol/market-url'
+import { answersText } from '#protocol/outcome-words'
+import { toBatchItem } from '#protocol/proposal'
+import { SignedProposal } from '#protocol/schema'
+import { isCandidateId } from '#protocol/words'
+import { publishFile, writeAll } from '#storage/durable'
+import { followMany } from '../session/follow.js'
+import { contextGroups } from '../session/identify.js'
 import { asksPerson } from '../session/inputs.js'
-import { sessionVerb } from '../session/session.js'
-import { verb } from '../terminal/verb.js'
-import { batchContextVerb } from './context.js'
-import { batchFlags, confirmSums, goOnCommand, openBatch, signingText } from './parts.js'
-import { showBatchPlan } from './preview.js'
-import { submitAndReport } from './running.js'
-import { batchSignVerb } from './sign.js'
-import { readSource } from './source.js'
-import { batchStatusVerb } from './status.js'
+import { unitsOf } from '../session/question.js'
+import { type Session, sessionVerb } from '../session/session.js'
+import { executorFlags, requesterFlag } from '../session/settings.js'
+import { worksheetHead, worksheetLine } from '../session/worksheet.js'
+import type { Context } from '../terminal/context.js'
+import type { Output } from '../terminal/output.js'
+import { amountText, jsonText, visible } from '../terminal/render.js'
+import { newResults, progressText } from '../terminal/results.js'
+import { type FlagsOf, fileWord, verb } from '../terminal/verb.js'
+import { newFailures, pendingError, rowFailedError } from './failures.js'
+import {
+  batchFlags,
+  confirmSums,
+  formatFlag,
+  goOnCommand,
+  type Opened,
+  openBatch,
+  readSource,
+  signingText,
+} from './parts.js'
+import { showBatchPlan, submitAndReport } from './running.js'
 
 const batchSubmitVerb = sessionVerb({
   name: 'submit',
@@ -48,6 +87,333 @@ const batchSubmitVerb = sessionVerb({
     })
   },
 })
+
+const contextFlags = {
+  ...formatFlag,
+  ...requesterFlag,
+  '--csv': 'print a worksheet: fill in outcome, then hand it to batch submit',
+} as const
+type ContextFlags = FlagsOf<typeof contextFlags>
+
+export const batchContextVerb = sessionVerb({
+  name: 'context',
+  about: 'show request, bond and outcomes of many questions, checked against trust',
+  args: { '<file>': 'identifiers, one per line, or rows that have one; - for stdin' },
+  flags: contextFlags,
+  examples: [
+    'batch context questions.txt --ndjson',
+    'batch context questions.txt --csv > today.csv',
+  ],
+  run: async (context, session, flags, { file }) =>
+    showContexts(context, session, flags, await readSource(context, file)),
+})
+
+async function showContexts(
+  context: Context,
+  session: Session,
+  flags: ContextFlags,
+  source: BatchSource,
+) {
+  const { output } = context
+  const rows = readIds(source, 'identifier', flags.format)
+  const total = rows.length
+  checkIds(source, rows)
+  const printer = flags.csv === true ? newSheet(context, await session.trust()) : newList(output)
+  const failures = newFailures()
+  const what = `asking for ${total} questions`
+  for await (const group of contextGroups(context, session, rows, ({ id }) => id, what))
+    for (const { asked, result } of group) {
+      printer.item(result)
+      if (result.error) failures.add(placeText(asked), result.error)
+    }
+  printer.end({ questions: total - failures.count(), errors: failures.count() })
+  const error = failures.error({ total, goOn: 'retry later' })
+  if (error) throw error
+}
+
+function checkIds(source: BatchSource, rows: readonly PlacedId[]) {
+  const faults = newFaults(source)
+  for (const one of rows)
+    if (namedQuestion(one.id) === undefined) faults.add(badIdentifier(source, one))
+  faults.throwAny()
+}
+
+interface Printer {
+  item(one: ContextResult): void
+  end(summary: { readonly questions: number; readonly errors: number }): void
+}
+
+function newList(output: Output): Printer {
+  const stream = newResults(output, 'context', 'questions')
+  return {
+    item({ identifier, context, error }) {
+      if (error !== undefined) {
+        const { code, detail } = error
+        return stream.item({ identifier, error: { code, detail } }, () => [identifier, detail])
+      }
+      const { bond, outcomes, price } = context
+      const answers = outcomes?.filter(({ allowed }) => allowed)
+      stream.item(context, () => [
+        identifier,
+        `bond ${amountText(bond.required_bond, unitsOf(context))}`,
+        answers === undefined ? price.allowed_values.join(', ') : answersText(answers),
+      ])
+    },
+    end: (summary) =>
+      stream.end({ summary }, [`${summary.questions} questions, ${summary.errors} errors`]),
+  }
+}
+
+/** A question that cannot be proposed on gets no row. */
+function newSheet({ output }: Context, { slugs }: Trust): Printer {
+  const slugOf = new Map(Object.entries(slugs).map(([slug, id]) => [id, slug]))
+  output.text(worksheetHead)
+  return {
+    item({ context, error, identifier }) {
+      if (error !== undefined)
+        return output.note(`left out ${identifier}: ${visible(error.detail)}`)
+      const { question_id, slug, outcomes = [], bond, reward, request, rules } = context
+      output.text(
+        worksheetLine({
+          identifier: question_id,
+          slug: slug ?? slugOf.get(question_id) ?? null,
+          title: titleOf(request.ancillary_data) ?? null,
+          outcomes: outcomes.filter(({ allowed }) => allowed),
+          bond: bond.required_bond,
+          reward: reward ?? null,
+          units: unitsOf(context),
+          rules,
+        }),
+      )
+    },
+    end: () => undefined,
+  }
+}
+
+const badIdentifier = (source: BatchSource, place: PlacedId) =>
+  inputFault(
+    source,
+    place,
+    'invalid_identifier',
+    'it is neither a question id nor a slug nor a URL of Polymarket',
+    identifierHint(place.id),
+  )
+
+/**
+ * `batch sign`: signed batch items in input order, journaled before they are given out (R5-R9,
+ * contract §6).
+ */
+
+const flagTable = {
+  '-o, --output <file>': 'write signed items to this file, one per line; default: stdout',
+  ...batchFlags,
+} as const
+type SignFlags = FlagsOf<typeof flagTable>
+
+export const batchSignVerb = sessionVerb({
+  name: 'sign',
+  about: 'sign many proposals and save them in the journal; send nothing',
+  args: { '<file>': 'rows to sign; - for stdin' },
+  flags: flagTable,
+  examples: ['batch sign rows.csv --max-spend 7500usdc -o signed.ndjson'],
+  async run(context, session, flags, { file }) {
+    const opened = await openBatch(context, session, flags, await readSource(context, file), {
+      tell: ({ intents }, signer, sum) => `signing up to ${intents} proposals as ${signer}${sum}`,
+    })
+    if (flags.dryRun === true) return showBatchPlan(context, opened, { signal: session.signal })
+    await opened.checkedSums()
+    await sign(context, session, flags, opened)
+  },
+})
+
+async function sign(context: Context, session: Session, flags: SignFlags, opened: Opened) {
+  const { output } = context
+  const { count } = opened
+  const counts = { signed: 0, reused: 0, rejected: 0 }
+  const failures = newFailures()
+  const path = flags.output === '-' ? undefined : flags.output
+  const file = path === undefined ? undefined : fromCwd(context.cwd, path)
+  const stream = newResults(output, 'batch-signed', 'results')
+  const told = () => progressText(sum(counts), count.rows, Object.entries(counts))
+  const progress = output.progress(told())
+  const take = (signed: readonly RowSigned[]): string => {
+    let lines = ''
+    for (const one of signed) {
+      const item = one.error === undefined ? itemText(one.authorization) : undefined
+      counts[outcomeOf(one)]++
+      if (one.error !== undefined) failures.add(placeText(one.row), one.error)
+      if (item !== undefined) lines += `${item}\n`
+      // Where the items themselves are the result, nothing stands between them.
+      if (item !== undefined && file === undefined)
+        stream.block(({ isTerminal }) => (isTerminal ? jsonText(JSON.parse(item), 0) : item))
+      stream.item(signedRow(one, item))
+    }
+    progress.update(told())
+    return lines
+  }
+
+  try {
+    const groups = signBatch(opened.parts, count.input, {
+      spending: opened.spending,
+      signal: session.signal,
+    })
+    if (file === undefined) for await (const signed of groups) take(signed)
+    else {
+      // 0600: it holds signatures (R5).
+      await publishFile(context.files, dirname(file), basename(file), async (handle) => {
+        for await (const signed of groups)
+          await writeAll(handle, new TextEncoder().encode(take(signed)))
+      })
+    }
+  } finally {
+    progress.stop()
+  }
+  const { signed, reused, rejected } = counts
+  const text = `${signed} signed, ${reused} signed before, ${rejected} rejected`
+  const next = `proposer batch submit ${fileWord(path ?? '')}`
+  stream.end(
+    { summary: { rows: count.rows, ...counts } },
+    path === undefined
+      ? []
+      : [
+          text,
+          () => `written to ${visible(path)}`,
+          () => `next: ${visible(context.pasted?.(`\`${next}\``).replaceAll('`', '') ?? next)}`,
+        ],
+  )
+  if (path === undefined && output.mode === 'human') output.note(text)
+  const error = failures.error({ total: count.rows, goOn: 'retry later' })
+  if (error) throw error
+}
+
+const outcomeOf = (one: RowSigned) =>
+  one.error !== undefined ? 'rejected' : one.reused ? 'reused' : 'signed'
+
+const sum = (counts: object) => Object.values(counts).reduce((all, each) => all + each, 0)
+
+/**
+ * The saved bytes as a batch item; saved in the single form, the item that says the same (§2.7).
+ */
+function itemText({ signed }: JournaledAuthorization): string {
+  // An element of a JSON array may stand on several lines; here an item is one.
+  if (signed.form === 'batch')
+    return signed.body.includes('\n') ? JSON.stringify(JSON.parse(signed.body)) : signed.body
+  const { signature } = SignedProposal.parse(JSON.parse(signed.body))
+  const terms = {
+    ...signed.terms,
+    proposer: signed.terms.proposer,
+    signature: signature,
+  }
+  return JSON.stringify(toBatchItem(signed.questionId, terms, signed.clientRef))
+}
+
+function signedRow(one: RowSigned, item: string | undefined): object {
+  const { row } = one
+  return {
+    client_ref: row.clientRef ?? null,
+    identifier: row.identifier,
+    outcome: outcomeOf(one),
+    journal_id: one.error === undefined ? one.authorization.id : null,
+    payload: item === undefined ? null : (JSON.parse(item) as object),
+    error: one.error === undefined ? null : { code: one.error.code, detail: one.error.detail },
+    ...(row.columns === undefined ? {} : { columns: row.columns }),
+  }
+}
+
+export const batchStatusVerb = sessionVerb({
+  name: 'status',
+  about: 'show many candidates; exit 7 if one failed',
+  args: { '<file>': 'candidate ids, one per line, or results of `batch submit`; - for stdin' },
+  flags: {
+    ...formatFlag,
+    ...executorFlags,
+    '--wait': 'wait until every candidate is executed or failed',
+  },
+  examples: ['proposer batch submit rows.csv --ndjson | proposer batch status - --wait'],
+  async run(context, session, flags, { file: path }) {
+    const source = await readSource(context, path)
+    const { output } = context
+    const ids = readIds(source, 'candidate_id', flags.format).map((one) => {
+      if (!isCandidateId(one.id)) throw badId(source, one)
+      return one.id
+    })
+    if (ids.length === 0) throw noIds(source.name)
+    const gateway = await session.gateway(flags.wait === true ? 'run' : 'read')
+    const parts = { ports: session.ports, gateway, journal: session.journal }
+    const { candidates, stopped } = await followMany(context, ids.length, (shows) =>
+      followBatch(
+        parts,
+        ids,
+        flags.wait === true
+          ? { ...shows, signal: context.signal, timeoutMs: session.settings.timeoutMs }
+          : { ...shows, signal: session.signal, once: true },
+      ),
+    )
+    const isOutOfTime = stopped instanceof PendingError
+    const stream = newResults(output, 'batch-status', 'results')
+    const failures = newFailures()
+    const counts = new Map<string, number>()
+    for (const one of candidates) {
+      const state = one.candidate?.status ?? 'unknown'
+      const kind = one.end ?? (isStage(state) ? state : 'pending')
+      counts.set(kind, (counts.get(kind) ?? 0) + 1)
+      const error = errorOf(one, isOutOfTime)
+      if (error) failures.add(`candidate ${one.candidateId}`, error)
+      stream.item(resultOf(one), () => [
+        one.candidateId,
+        state,
+        one.candidate?.submission?.status ?? '',
+        one.candidate?.failure?.detail ?? one.error?.detail ?? '',
+      ])
+    }
+    stream.end({ summary: { candidates: candidates.length, ...Object.fromEntries(counts) } }, [
+      [...counts].map(([state, count]) => `${count} ${state}`).join(', '),
+    ])
+    const error = failures.error({ total: candidates.length, goOn: 'retry later' })
+    // Whoever is still on the way is in the error of all.
+    const worst = gravest([isOutOfTime ? undefined : stopped, error]) ?? stopped
+    if (worst) throw worst
+  },
+})
+
+const isStage = (state: string) => ['received', 'validated', 'selected', 'unknown'].includes(state)
+
+function errorOf(one: PolledCandidate, isOutOfTime: boolean) {
+  const { candidate, end, error, statusCode } = one
+  if (error !== undefined) return error
+  if (end === 'failed') return rowFailedError(one)
+  if (end === 'executed') return undefined
+  if (isOutOfTime) return pendingError(one, 'retry')
+  if (candidate !== undefined) return undefined
+  return new UnavailableError(
+    'no_status',
+    `the gateway returned no status${statusCode === null ? '' : ` (${statusCode})`}`,
+    'retry later',
+  )
+}
+
+const resultOf = ({ candidateId, statusCode, candidate, error }: PolledCandidate) => ({
+  candidate_id: candidateId,
+  status_code: statusCode,
+  candidate: candidate ?? null,
+  error: error === undefined ? null : { code: error.code, detail: error.detail },
+})
+
+const badId = (source: BatchSource, place: Place) =>
+  inputFault(
+    source,
+    place,
+    'invalid_candidate_id',
+    'it is not a candidate id',
+    'give candidate ids, or what `batch submit` printed',
+  )
+
+const noIds = (name: string) =>
+  new UsageError(
+    'empty_input',
+    `${name}: it holds no candidate ids`,
+    'give candidate ids, or what `batch submit` printed',
+  )
 
 export const batchCommand = verb({
   name: 'batch',

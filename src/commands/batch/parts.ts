@@ -2,10 +2,15 @@
  * What `batch sign` and `batch submit` share: flags, the first reading of the input, and what the
  * core needs.
  */
-
 import { type BatchChecks, type BatchCount, checkBatch, nonceHolder } from '#client/input/check'
 import { readBatch } from '#client/input/input'
-import { type BatchSource, type InputFaults, newFaults } from '#client/input/rows'
+import {
+  type BatchSource,
+  batchFormats,
+  type InputFaults,
+  inputLimits,
+  newFaults,
+} from '#client/input/rows'
 import { knownQuestionId } from '#client/propose/intent'
 import {
   type Looked,
@@ -31,25 +36,36 @@ import { eventUrl } from '#protocol/market-url'
 import { once } from '#protocol/once'
 import { commonTokens, flagged, givenAmount, pinnedToken, pinnedUnits } from '../session/amounts.js'
 import { isRequired, openChecker, requiredBy, tallyText } from '../session/checks.js'
-import {
-  browserFlags,
-  checkFlags,
-  executorFlags,
-  requesterFlag,
-  type SessionFlags,
-  signerFlags,
-} from '../session/flags.js'
 import { identify } from '../session/identify.js'
 import { confirm, parseJson, readInput } from '../session/inputs.js'
 import { signingParts } from '../session/intent.js'
 import { contextSource } from '../session/question.js'
 import type { Session } from '../session/session.js'
-import { headroomBasisPoints } from '../session/settings.js'
+import {
+  browserFlags,
+  checkFlags,
+  executorFlags,
+  headroomBasisPoints,
+  requesterFlag,
+  type SessionFlags,
+  signerFlags,
+} from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
-import { fileWord, flagWords } from '../terminal/hint-flags.js'
 import { amountWithRaw, counted, foldAround, visible } from '../terminal/render.js'
-import type { FlagsOf } from '../terminal/verb.js'
-import { formatFlag } from './source.js'
+import { type FlagsOf, fileWord, flagWords } from '../terminal/verb.js'
+
+/** For inputs that neither name nor first byte tell about. */
+export const formatFlag = {
+  '--format <format>': {
+    about: 'input format; default: from extension or first byte',
+    choices: batchFormats,
+  },
+} as const
+
+export const readSource = async (context: Context, path: string): Promise<BatchSource> => ({
+  name: path === '-' ? 'stdin' : path,
+  bytes: await readInput(context, path, undefined, inputLimits.bytes),
+})
 
 const signing = {
   ...formatFlag,

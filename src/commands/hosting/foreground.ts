@@ -1,5 +1,15 @@
 /** What `serve`, `devchain` and `demo` share: they stay in the foreground until told to end. */
-import { UsageError } from '#protocol/errors'
+
+import { mkdtemp, rm } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import type { DevChain, DevDescription } from '#devchain/dev-chain'
+import { configure } from '#host/config-file'
+import { type Closers, createClosers } from '#io/closers'
+import { UnavailableError } from '#protocol/errors'
+import { programVersion } from '#protocol/version'
+import { wholeNumber } from '../session/settings.js'
+import type { Context } from '../terminal/context.js'
 import type { Output } from '../terminal/output.js'
 import { fold, shellWord, visible } from '../terminal/render.js'
 
@@ -13,16 +23,6 @@ export const unlessStopped =
   (error: unknown): undefined => {
     if (!signal.aborted) throw error
   }
-
-export function wholeNumber(flag: string, text: string, least: number, most: number): number {
-  const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN
-  if (value >= least && value <= most) return value
-  throw new UsageError(
-    'bad_number',
-    `${flag} must be a whole number from ${least} to ${most}`,
-    `give it as ${flag} ${least}`,
-  )
-}
 
 export const portNumber = (flag: string, text: string): number => wholeNumber(flag, text, 0, 65_535)
 
@@ -87,4 +87,105 @@ export function noteDevSession(
   output.note('\nThen:\n  proposer questions list')
   if (first !== undefined)
     output.note(`  proposer submit ${shellWord(first.slug)} --outcome yes --wait`)
+}
+
+/** A gateway with a chain of its own, for one run. Both are gone after it, with their folder. */
+
+export interface DevGateway {
+  readonly url: string
+  readonly dev: DevDescription
+  readonly folder: string
+}
+
+/** One part of what is shown; `detail` tells how it went. */
+export type RunStep = <T>(
+  name: string,
+  work: () => Promise<T>,
+  detail: (value: T) => string,
+) => Promise<T>
+
+interface DevOptions {
+  readonly verb: string
+  readonly questions?: number
+  readonly assignments?: readonly string[]
+  readonly step: RunStep
+  onNote(text: string): void
+}
+
+/** A chain, where one started, and its folder; both are gone after `work`, however it ends. */
+export async function withDevFolder(
+  verb: string,
+  start: (dev: typeof import('#devchain/dev-chain')) => Promise<DevChain | undefined>,
+  work: (folder: string, chain: DevChain, closers: Closers) => Promise<void>,
+): Promise<void> {
+  const closers = createClosers()
+  try {
+    const folder = await mkdtemp(join(tmpdir(), `proposer-${verb}-`))
+    closers.add(() => rm(folder, { recursive: true, force: true }))
+    const { writeDevFolder } = await import('#devchain/dev-folder')
+    const chain = await start(await import('#devchain/dev-chain'))
+    if (chain === undefined) return
+    closers.add(chain.stop)
+    await writeDevFolder(folder, chain.description)
+    await work(folder, chain, closers)
+  } finally {
+    await closers.close()
+  }
+}
+
+/**
+ * Calls `work` once the gateway is ready. Rejects with what `work`, chain or gateway reject with;
+ * UnavailableError `dev_chain_ended`.
+ */
+export async function withDevGateway(
+  context: Context,
+  { verb, questions, assignments = [], step, onNote }: DevOptions,
+  work: (gateway: DevGateway) => Promise<void>,
+): Promise<void> {
+  const { output, signal } = context
+  // The store that the environment names is not one for a chain that is thrown away.
+  const machine = { ...context, storeUrlFile: undefined }
+  const start = ({ startDevChain }: typeof import('#devchain/dev-chain')) =>
+    step(
+      'chain',
+      () =>
+        startDevChain(questions === undefined ? {} : { questions }).catch((error: unknown) => {
+          // A signal to the whole terminal may reach its watcher first.
+          throw signal.aborted ? signal.reason : error
+        }),
+      ({ description }) =>
+        `a throwaway chain with contracts, funded accounts and ${description.questions.length} open questions`,
+    )
+  await withDevFolder(verb, start, async (folder, chain, closers) => {
+    const server = await step(
+      'gateway',
+      async () => {
+        const { startServer } = await import('#host/server')
+        const changes = { assignments, port: 0 }
+        const loaded = await configure(machine, join(folder, 'gateway.json'), changes)
+        const opened = await startServer(machine, loaded, {
+          // The executor's key is a file without a password.
+          executorKey: { home: folder, password: async () => '' },
+          version: programVersion,
+          onNote,
+          onWarning: (code, detail) => output.warning(code, detail),
+        })
+        closers.add(opened.close)
+        await opened.ready()
+        return opened
+      },
+      ({ url }) => `listens on ${url}, its store on disk`,
+    )
+    const ended = chain.ended.then(() => {
+      throw new UnavailableError(
+        'dev_chain_ended',
+        'the dev chain exited unexpectedly',
+        `run \`proposer ${verb}\` again`,
+      )
+    })
+    // Both end with the run, and nobody asks them then.
+    ended.catch(() => undefined)
+    const gateway = { url: server.url, dev: chain.description, folder }
+    await Promise.race([work(gateway), server.failed, ended])
+  })
 }

@@ -48,7 +48,6 @@ import { requireTables } from '#storage/postgres/schema'
 import type { StoredRecord } from '#storage/record-log'
 import { timeoutMs } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
-import { showDryRun } from '../terminal/dry-run.js'
 import { shellWord } from '../terminal/render.js'
 import {
   type ArgsOf,
@@ -57,6 +56,7 @@ import {
   type FlagsOf,
   type FlagTable,
   type MakeCommand,
+  showDryRun,
   type VerbTable,
   verb,
 } from '../terminal/verb.js'

@@ -9,11 +9,11 @@ import { UsageError } from '#protocol/errors'
 import { isCandidateId, isQuestionId, isSlug } from '#protocol/words'
 import { readOwnJson } from '../session/inputs.js'
 import type { Context } from '../terminal/context.js'
-import { dryRunFlag } from '../terminal/dry-run.js'
 import { counted } from '../terminal/render.js'
 import {
   type ArgsOf,
   type ArgTable,
+  dryRunFlag,
   type FlagsOf,
   type FlagTable,
   type MakeCommand,

@@ -17,8 +17,8 @@ import {
 import { readSeen, type SeenEnd } from '#storage/postgres/seen'
 import { openQueries, type Queries } from '#storage/postgres/session'
 import type { Context } from '../terminal/context.js'
-import { dryRunFlag, showDryRun } from '../terminal/dry-run.js'
 import { ageText, counted, fold } from '../terminal/render.js'
+import { dryRunFlag, showDryRun } from '../terminal/verb.js'
 import {
   actAnswers,
   neededSaidFlags,

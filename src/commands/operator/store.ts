@@ -22,9 +22,8 @@ import { acquireLock, readHolder } from '#storage/lock'
 import { openDatabaseSource, openDatabaseTarget } from '#storage/postgres/copy'
 import { schemaVersion } from '#storage/postgres/schema'
 import type { Context } from '../terminal/context.js'
-import { dryRunFlag } from '../terminal/dry-run.js'
 import { counted } from '../terminal/render.js'
-import { verb } from '../terminal/verb.js'
+import { dryRunFlag, verb } from '../terminal/verb.js'
 import {
   configFlag,
   placeName,

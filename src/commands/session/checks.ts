@@ -9,9 +9,8 @@ import {
 import type { Markets } from '#ports'
 import { counted } from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
-import type { checkFlags } from './flags.js'
 import type { Session } from './session.js'
-import { percentOf, type Settings, secondsOf } from './settings.js'
+import { type checkFlags, percentOf, type Settings, secondsOf } from './settings.js'
 
 export type CheckFlags = FlagsOf<typeof checkFlags>
 

@@ -19,24 +19,34 @@ import type { Address } from '#protocol/schema'
 import { isClientRef, isUint256 } from '#protocol/words'
 import type { Context } from '../terminal/context.js'
 import { type Block, rows, together } from '../terminal/output.js'
-import { questionText, textInShort } from '../terminal/question-text.js'
 import { amountText, amountWithRaw, dateText, visible } from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
 import { commonTokens, flagged, givenAmount, pinnedUnits } from './amounts.js'
 import { findingLines, isRequired, openChecker, requiredBy, requireFindings } from './checks.js'
+import { asksPerson, confirm, parseJson, readInput } from './inputs.js'
+import {
+  askingForRules,
+  asksGateway,
+  clarificationTexts,
+  contextRows,
+  contextSource,
+  questionText,
+  requireIdentifier,
+  requireRulesHash,
+  rulesLine,
+  textInShort,
+  unitsOf,
+} from './question.js'
+import type { Session } from './session.js'
 import {
   browserFlags,
   checkFlags,
+  headroomBasisPoints,
   requesterFlag,
   type SessionFlags,
   safeFlags,
   signerFlags,
-} from './flags.js'
-import { asksPerson, confirm, parseJson, readInput } from './inputs.js'
-import { asksGateway, contextRows, contextSource, requireIdentifier, unitsOf } from './question.js'
-import { askingForRules, clarificationTexts, requireRulesHash, rulesLine } from './rules.js'
-import type { Session } from './session.js'
-import { headroomBasisPoints } from './settings.js'
+} from './settings.js'
 
 /** With a ready payload none of them has a meaning. */
 export const signingFlags = [

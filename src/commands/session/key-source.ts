@@ -10,9 +10,8 @@ import type { Address } from '#protocol/schema'
 import type { Context } from '../terminal/context.js'
 import { publicUrl, visible } from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
-import type { AccountFlags, executorFlags } from './flags.js'
 import { askHidden, readInput } from './inputs.js'
-import { allowedHttp, type Settings } from './settings.js'
+import { type AccountFlags, allowedHttp, type executorFlags, type Settings } from './settings.js'
 
 /** Nothing is read before it is asked for; a key is unlocked at most once. */
 export interface Account {

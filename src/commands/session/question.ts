@@ -1,16 +1,30 @@
+/** Without a node a gateway is needed: `session.gateway` says so where none is configured. */
+import { plainText } from '#chain/ancillary'
 import { knownToken } from '#chain/profiles'
+import type { Rules, RulesUpdate } from '#chain/rules'
+import type { AskRules } from '#client/propose/rules'
 import { type ContextSource, contextsFrom } from '#client/trust/context'
 import type { QuestionContext, Trust } from '#client/trust/trust'
 import { UsageError } from '#protocol/errors'
 import { identifierHint, namedQuestion } from '#protocol/market-url'
 import { answerText } from '#protocol/outcome-words'
 import { fromHex } from '#protocol/witness'
+import { isQuestionId } from '#protocol/words'
 import type { Context } from '../terminal/context.js'
-import { amountWithRaw, dateText, type TokenUnits } from '../terminal/render.js'
-import { rulesLine } from './rules.js'
+import type { Screen } from '../terminal/output.js'
+import {
+  amountWithRaw,
+  counted,
+  dateText,
+  fold,
+  foldAround,
+  type TokenUnits,
+  timeText,
+} from '../terminal/render.js'
+import { asksPerson, confirm } from './inputs.js'
 import type { Session } from './session.js'
+import type { GlobalFlags } from './settings.js'
 
-/** Without a node a gateway is needed: `session.gateway` says so where none is configured. */
 export const asksGateway = ({ settings }: Session): boolean =>
   settings.rpcUrl === undefined || (settings.gateway ?? settings.local) !== undefined
 
@@ -77,3 +91,97 @@ export function contextRows(
     ['source', context.source],
   ]
 }
+
+/** Clarifications for people: outside text, shown harmless and cut (R20). */
+
+/** Characters of a clarification; and of a question, from its beginning and from its meaning. */
+const shownRules = 10_000
+const shownText = 400
+
+/** `2 clarifications, the last 2026-11-20 17:01:30Z (0x…)`, or `none (0x…)`. */
+export function rulesLine({ updates, hash }: Rules): string {
+  const last = updates.at(-1)
+  return last === undefined
+    ? `no clarification (${hash})`
+    : `${counted(updates.length, 'clarification')}, the last ${timeText(last.at)} (${hash})`
+}
+
+export const clarificationTexts = (updates: readonly RulesUpdate[]): string[] =>
+  updates.map(({ at, text }) => {
+    const plain = plainText(text)
+    const characters = plain.length > shownRules ? [...plain] : []
+    const shown =
+      characters.length <= shownRules
+        ? plain
+        : `${characters.slice(0, shownRules).join('')}… [${characters.length} characters in all; --json has them]`
+    return `clarification of ${timeText(at)}: ${shown}`
+  })
+
+/** `--yes` does not acknowledge what nobody has read. `undefined`: nobody can be asked. */
+export function askingForRules(
+  context: Context,
+  flags: Pick<GlobalFlags, 'quiet' | 'yes'>,
+): AskRules | undefined {
+  if (!asksPerson(context, flags)) return undefined
+  const { output } = context
+  return async (identifier, { newer, unknownHash }) => {
+    // Whatever turns makes room for the question.
+    output.progress('').stop()
+    const head =
+      unknownHash === undefined
+        ? `The rules of ${identifier} have changed since they were acknowledged.`
+        : `The acknowledged hash is not a state of the rules of ${identifier}: ${unknownHash}`
+    for (const text of [head, ...clarificationTexts(newer)])
+      output.note(fold(text, output.columns, '  '))
+    try {
+      await confirm(context, 'Sign with these rules?', false)
+      return true
+    } catch (error) {
+      if (error instanceof UsageError && error.code === 'declined') return false
+      throw error
+    }
+  }
+}
+
+export function requireRulesHash(text: string | undefined) {
+  if (text === undefined) return undefined
+  const hash = text.toLowerCase()
+  if (isQuestionId(hash)) return hash
+  throw new UsageError(
+    'bad_rules_seen',
+    '--rules-seen is not a hash of 32 bytes in hex',
+    'give the hash that `proposer context <identifier>` prints under rules',
+  )
+}
+
+/**
+ * A question's text for people: outside text, so every line is escaped by whoever prints it (R20).
+ */
+
+export const questionText = (ancillaryData: string): string =>
+  plainText(new TextDecoder().decode(fromHex(ancillaryData)))
+
+/**
+ * How the text begins and what its answers mean, which stands at its end (domain §5.3: the last
+ * `res_data:` counts).
+ * `whole` is the command that shows all of it.
+ */
+export const textInShort =
+  (text: string, whole: string) =>
+  ({ columns }: Screen): string => {
+    const meaningAt = text.lastIndexOf('res_data:')
+    const cut = meaningAt < 0 ? text.length : meaningAt
+    const parts = [text.slice(0, cut), text.slice(cut)].map((part) => [...part])
+    const over = parts.reduce((sum, { length }) => sum + Math.max(0, length - shownText), 0)
+    if (over === 0) return fold(text, columns)
+    return [
+      ...parts.map((part) => {
+        const shown = part.slice(0, shownText).join('')
+        return part.length > shownText ? `${shown}…` : shown
+      }),
+      `[${over} characters left out; the whole text: \`${whole}\`]`,
+    ]
+      .filter((line) => line !== '')
+      .map((line) => foldAround(line.trim(), columns))
+      .join('\n')
+  }

@@ -7,10 +7,10 @@ import { instant } from '#protocol/candidate'
 import { ProposerError } from '#protocol/errors'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
-import type { SessionFlags } from './flags.js'
 import { identify } from './identify.js'
 import { contextSource } from './question.js'
 import { type Session, withSession } from './session.js'
+import type { SessionFlags } from './settings.js'
 
 export const roundNow = (context: Context, session: Session): CurrentRound =>
   currentRound(

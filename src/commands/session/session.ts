@@ -34,7 +34,6 @@ import {
   type VerbTable,
   verb,
 } from '../terminal/verb.js'
-import type { SessionFlags } from './flags.js'
 import { parseJson, readInput } from './inputs.js'
 import { type Account, executorKeyOf, openAccount } from './key-source.js'
 import {
@@ -42,6 +41,7 @@ import {
   requireGammaUrl,
   requireTarget,
   resolveSettings,
+  type SessionFlags,
   type Setting,
   type Settings,
 } from './settings.js'

@@ -2,8 +2,8 @@
 import { plainText } from '#chain/ancillary'
 import type { Rules } from '#chain/rules'
 import { type answersText, answerText } from '#protocol/outcome-words'
-import { csvLine } from '../terminal/csv.js'
 import { amountText, type TokenUnits } from '../terminal/render.js'
+import { csvLine } from '../terminal/results.js'
 
 export interface WorksheetRow {
   /** The question id: it needs no pin. */

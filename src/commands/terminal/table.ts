@@ -1,5 +1,7 @@
 /** The one renderer of lists: a row a line, in columns that fit the terminal. */
+
 import type { ChalkInstance } from 'chalk'
+import type { Finding } from '#checks/finding'
 import { fold, visible } from './render.js'
 
 export interface Column<Row> {
@@ -147,4 +149,56 @@ export function widthOf(text: string): number {
   for (const character of text)
     width += /\p{Mark}/u.test(character) ? 0 : twoCells.test(character) ? 2 : 1
   return width
+}
+
+/** The findings with fixes that act on what was examined, wherever they are pasted. */
+export const withPastedFixes = (
+  { pasted = (text) => text }: { readonly pasted?: (text: string) => string },
+  findings: readonly Finding[],
+): readonly Finding[] => findings.map((one) => ({ ...one, fix: pasted(one.fix) }))
+
+/** Many of one kind that pass are counted only, so that what is wrong stands out. */
+export const passesCounted = (findings: readonly Finding[]): readonly Finding[] =>
+  findings.flatMap((finding) => {
+    if (finding.result !== 'pass') return [finding]
+    const group = findings.filter(({ id, result }) => result === 'pass' && id === finding.id)
+    if (group[0] !== finding) return []
+    const detail = `all ${group.length} checks passed (--json lists them)`
+    return [group.length === 1 ? finding : { ...finding, detail }]
+  })
+
+const shown = {
+  pass: ['ok  ', 'green'],
+  note: ['note', 'gray'],
+  warn: ['WARN', 'yellow'],
+  fail: ['FAIL', 'red'],
+  skip: ['skip', 'gray'],
+} as const
+
+/**
+ * A line each, in the order in which things were examined. What was skipped for one reason is
+ * reported once, and a fix that stands above is not repeated.
+ */
+export function findingsText(
+  findings: readonly Finding[],
+  { columns, paint }: Pick<Screen, 'columns' | 'paint'>,
+): string {
+  const merged: Finding[] = []
+  for (const one of findings) {
+    const last = merged.at(-1)
+    const isLike = last?.result === 'skip' && one.result === 'skip' && last.detail === one.detail
+    if (isLike) merged[merged.length - 1] = { ...last, id: `${last.id}, ${one.id}` }
+    else merged.push(one)
+  }
+  const folded = (text: string) => fold(text, columns - 6, '      ')
+  return merged
+    .flatMap(({ result, id, detail, fix }, at) => {
+      const [word, colour] = shown[result]
+      const isNew = fix !== '' && fix !== merged[at - 1]?.fix
+      return [
+        `${paint[colour](word)}  ${folded(`${id}: ${detail}`)}`,
+        ...(isNew ? [`      ${folded(`fix: ${fix}`)}`] : []),
+      ]
+    })
+    .join('\n')
 }

@@ -33,17 +33,22 @@ import { ProposerError, UsageError } from '#protocol/errors'
 import { withoutNodeWords } from '#protocol/node-words'
 import { programVersion } from '#protocol/version'
 import { publishText } from '#storage/durable'
-import { type SessionFlags, sinceMs } from '../session/flags.js'
-import { confirm } from '../session/inputs.js'
-import { requireIdentifier } from '../session/question.js'
-import { secretChecks } from '../session/secret-checks.js'
-import { type Session, sessionVerb } from '../session/session.js'
-import { profileKeys, type Setting, type Settings, specOf } from '../session/settings.js'
-import type { Context } from '../terminal/context.js'
-import { dryRunFlag, showDryRun } from '../terminal/dry-run.js'
-import { rows } from '../terminal/output.js'
-import { counted, jsonText, visible } from '../terminal/render.js'
-import type { FlagsOf } from '../terminal/verb.js'
+import { secretChecks } from './doctor.js'
+import { confirm } from './session/inputs.js'
+import { requireIdentifier } from './session/question.js'
+import { type Session, sessionVerb } from './session/session.js'
+import {
+  profileKeys,
+  type SessionFlags,
+  type Setting,
+  type Settings,
+  sinceMs,
+  specOf,
+} from './session/settings.js'
+import type { Context } from './terminal/context.js'
+import { rows } from './terminal/output.js'
+import { counted, jsonText, visible } from './terminal/render.js'
+import { dryRunFlag, type FlagsOf, showDryRun } from './terminal/verb.js'
 
 const flagTable = {
   '-o, --output <file>':
@@ -193,8 +198,8 @@ async function readJournal(
 /** What `operator status --json` tells; of a gateway that does not answer, the code. */
 async function operatorPart(context: Context, config: string, timeout: string | undefined) {
   const [{ siteOf }, { askStatus }] = await Promise.all([
-    import('../operator/access.js'),
-    import('../operator/status.js'),
+    import('./operator/access.js'),
+    import('./operator/status.js'),
   ])
   const site = await siteOf(context, { config, timeout })
   const secrets = await gatewaySecrets(context, site.loaded)

@@ -2,7 +2,7 @@
  * `completion`: the script that teaches a shell this program's commands, flags, accounts and ids
  * (contract §6). Each script hands over what is typed, so that it never grows old.
  */
-import { verb } from '../terminal/verb.js'
+import { verb } from './terminal/verb.js'
 
 export const shells = ['bash', 'zsh', 'fish'] as const
 export type Shell = (typeof shells)[number]
