@@ -1,5 +1,4 @@
 import { describe, expect, test } from 'vitest'
-import { createHeadReads } from '#gateway/validation/head-reads'
 import { failedChange, failureOf } from '#gateway/validation/progress'
 import { type Chain, ChainError, type Hex } from '#ports'
 import { StorageError } from '#protocol/errors'
@@ -143,31 +142,4 @@ describe.each([
     for (const candidate of candidates) expect(await world.end(candidate)).toBe('executed')
     expect(noncesOf(world)).toHaveLength(Math.ceil(count / batch))
   })
-})
-
-test('R17: what is remembered of a head has a limit in bytes', async () => {
-  let made = 0
-  const call = async (): Promise<Hex> => {
-    made += 1
-    return `0x${made}`
-  }
-  const chain = { call } as unknown as Chain
-  const reads = createHeadReads(chain, { monotonicMs: () => 0 })
-  const header = {
-    number: 5n,
-    hash: '0xaa',
-    parentHash: '0xbb',
-    timestamp: 1n,
-    baseFeePerGas: 1n,
-  } as const
-  reads.follow({ latest: header, finalized: header })
-  const ask = (n: number) => {
-    const to = `0x${String(n).padStart(40, '0')}` as const
-    return reads.chain.call({ to, data: `0x${'0'.repeat(4 * 1024 * 1024)}` }, 5n)
-  }
-  expect(await ask(0)).toBe(await ask(0))
-  for (let n = 1; n <= 9; n += 1) await ask(n)
-  expect(made).toBe(10)
-  await ask(0)
-  expect(made).toBe(11)
 })

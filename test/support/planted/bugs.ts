@@ -117,14 +117,9 @@ export const plantedBugs: readonly PlantedBug[] = [
     },
   },
   {
-    name: 'stale bond: what was read of one block counts for the next',
-    room: 'src/core/gateway/validation',
-    edits: [
-      {
-        find: 'const block = blocks.get(at)',
-        replace: 'const block = blocks.values().next().value',
-      },
-    ],
+    name: 'stale bond: what was judged at one head counts for the next',
+    room: 'src/core/gateway/pipeline',
+    edits: [{ find: 'known?.at === at', replace: 'known !== undefined' }],
     caughtBy: {
       file: 'test/unit/short-cuts.test.ts',
       title: 'a bond that is raised meanwhile',
@@ -132,38 +127,22 @@ export const plantedBugs: readonly PlantedBug[] = [
   },
   {
     name: 'stale role: a run counts for every block',
-    room: 'src/core/gateway/validation',
+    room: 'src/core/gateway/executor',
     edits: [
       {
-        find: 'once(at, callKey(call), () => chain.call(call, at))',
-        replace: `call.from === undefined
-          ? once(at, callKey(call), () => chain.call(call, at))
-          : keptIn(
-              ((globalThis as { runs?: Map<string, Promise<unknown>> }).runs ??= new Map()),
-              callKey(call),
-              () => chain.call(call, at),
-            )`,
+        find: 'proven.has(`${hash} ${data}`)',
+        replace: "[...proven.keys()].some((key) => key.endsWith(data)) && hash !== '0x'",
       },
     ],
     caughtBy: {
       file: 'test/unit/short-cuts.test.ts',
-      title:
-        "a role that is taken from the executor meanwhile halts the queue, and is nobody's failure",
+      title: 'the transaction is run at the newest head before a nonce is bound',
     },
   },
   {
-    name: 'own witness: what a node said of a head confirms itself',
+    name: 'own witness: what a node said of a head is not asked again',
     room: 'src/core/gateway/validation',
-    edits: [
-      {
-        find: 'runs(ports.afresh, candidate, latest)',
-        replace: 'runs(ports, candidate, latest)',
-      },
-      {
-        find: 'callOf(round, candidate, true)',
-        replace: 'callOf(round, candidate, false)',
-      },
-    ],
+    edits: [{ find: 'await runs(ports, candidate, latest)', replace: 'runs === undefined' }],
     caughtBy: {
       file: 'test/unit/short-cuts-faults.test.ts',
       title: 'no balance, and a run that reverts',

@@ -167,7 +167,7 @@ export async function closeReverted(
     const mined = { executor: slot.executor, attempt, receipt }
     ends.push({
       candidate,
-      end: await explainRevert(executor.ports.afresh, candidate, mined, heads),
+      end: await explainRevert(executor.ports, candidate, mined, heads),
     })
   }
   if (attempt.candidateIds.length > 1)

@@ -148,7 +148,7 @@ async function proposalOf(
   candidate: Candidate,
   expected: Candidate | undefined,
 ) {
-  const { chain, contracts } = executor.ports.afresh
+  const { chain, contracts } = executor.ports
   const request = requestOf(slot, candidate)
   if (request === undefined) return undefined
   // An oracle that does not answer as one shows nothing.
@@ -175,7 +175,7 @@ export async function failsByReceipt(look: SlotLook, candidate: Candidate): Prom
   const { executor, slot, heads } = look
   if (await isShownMined(look, candidate)) return false
   // A real success spends the permit nonce.
-  if (await isSpentAt(executor.ports.afresh, candidate, heads.finalized.number)) return true
+  if (await isSpentAt(executor.ports, candidate, heads.finalized.number)) return true
   executor.faults.note(
     slot.id,
     `the node contradicts a success of nonce ${slot.nonce}: the permit nonce of ${candidate.id} is not spent`,

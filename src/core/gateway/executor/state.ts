@@ -1,6 +1,6 @@
 /** What the executor knows beside ledger and chain. All of it may be lost in a restart. */
 
-import type { Clock, Hex, Random, Signer } from '#ports'
+import type { BlockHeader, Clock, Hex, Random, Signer } from '#ports'
 import { boundedCache } from '#protocol/bounded-cache'
 import type { Candidate } from '#protocol/candidate'
 import type { ProposerError } from '#protocol/errors'
@@ -21,8 +21,6 @@ export type Failpoint = (
 ) => Promise<void>
 
 export interface ExecutorPorts extends QuestionChain {
-  /** The same without memory, for what ends a candidate. */
-  readonly afresh: QuestionChain
   readonly clock: Clock
   readonly random: Random
   readonly signer: Signer
@@ -38,6 +36,7 @@ export interface ExecutorPorts extends QuestionChain {
   newestHeads(): Heads
   readonly failpoint: Failpoint
   judge(candidate: Candidate, heads: Heads): Promise<Judgement>
+  isProven(data: Hex, at: BlockHeader): boolean
   maybeOpen(candidate: Candidate): boolean
   maybeSpent(candidate: Candidate): boolean
 }

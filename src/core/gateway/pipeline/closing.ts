@@ -122,13 +122,13 @@ async function endDead(
   if (
     hasEnded === undefined &&
     (finalized.timestamp <= BigInt(candidate.deadline) ||
-      (await ifAnswered(isSpentAt(ports.afresh, candidate, finalized.number))) !== false)
+      (await ifAnswered(isSpentAt(ports, candidate, finalized.number))) !== false)
   )
     return
   // A bitmap is one node's word: where the proposal succeeds at that block, it is wrong (R27).
   if (
     failure.code === 'permit_nonce_used' &&
-    (await ifAnswered(runs(ports.afresh, candidate, finalized))) !== false
+    (await ifAnswered(runs(ports, candidate, finalized))) !== false
   )
     return
   await ledger.commit([failedChange(candidate, failure)], [candidate])
@@ -139,7 +139,7 @@ async function endByRound(
   candidate: Candidate,
   heads: Heads,
 ): Promise<boolean> {
-  const closed = await readRoundEnd(ports.afresh, candidate, heads)
+  const closed = await readRoundEnd(ports, candidate, heads)
   if (closed === undefined) return false
   const ending = endingOf(candidate, closed)
   const changes =

@@ -7,26 +7,26 @@
 import { createRoundReader } from '#chain/questions'
 import type { Contracts } from '#chain/round'
 import type { Chain, Clock, Hex, Random, Signer } from '#ports'
+import { type BoundedCache, boundedCache } from '#protocol/bounded-cache'
 import { StorageError } from '#protocol/errors'
 import { nonceBit } from '#protocol/permit'
 import type { RecoverPublicKey } from '#protocol/recovered'
 import { executorFaults, followSlots } from '../executor/executor.js'
 import { isIsolated, openSlots } from '../executor/opening.js'
 import { mostGas } from '../executor/packing.js'
-import { createSimulations } from '../executor/simulations.js'
+import { createSimulations, type Simulations } from '../executor/simulations.js'
 import { busyRounds, createExecutor, type Executor, type Failpoint } from '../executor/state.js'
 import { type FeeOffer, offerFor } from '../executor/transaction.js'
 import { type GasCeilings, gasCeilingsOf, heldBack } from '../executor/wallet-gas.js'
 import type { Ledger, LedgerEvent } from '../ledger/ledger.js'
-import { nonceBitmap, readBitmap } from '../validation/contract-reads.js'
-import { createHeadReads, type HeadReads, readAfresh } from '../validation/head-reads.js'
+import { readBitmapOf } from '../validation/contract-reads.js'
+import { createHeadMemory } from '../validation/head-memory.js'
 import { progressChange, selected } from '../validation/progress.js'
-import { createReadAhead } from '../validation/read-ahead.js'
 import { inParts, judgedAtOnce, sideBySide } from '../validation/side-by-side.js'
 import {
+  type Judgement,
   type JudgePorts,
   type ProposalCall,
-  type ValidationPorts,
   validate,
 } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
@@ -39,6 +39,7 @@ import {
   createRoundRobin,
   ifAnswered,
   newJudging,
+  rememberedCandidates,
   settleHeld,
   settleJudgement,
   waitingIn,
@@ -103,30 +104,29 @@ function newState(parts: PipelineParts) {
   const failpoint = parts.failpoint ?? (async () => undefined)
   const turn = parts.turn ?? (async () => undefined)
   const signer = config.executor.enabled ? parts.signer : undefined
-  const reads = createHeadReads(parts.chain, clock)
+  const memory = createHeadMemory(parts.chain, clock)
   let isAlone = (_: ProposalCall): boolean => false
   const ceilings = gasCeilingsOf(config)
-  const offer = createOffer({ ...parts, signer, ceilings }, reads.chain)
-  const judging = {
-    ...{ ...parts, signer, offer, turn },
-    isAlone: (call: ProposalCall) => isAlone(call),
-  }
-  const ports: ValidationPorts = {
-    ...judgePorts(judging, reads),
-    afresh: judgePorts(judging, readAfresh(parts.chain)),
-  }
-  const readAhead = createReadAhead({
-    ...ports,
-    peekRound: ({ round }) => view.peek(round.questionId)?.round,
-    knownCode: view.knownCode,
-  })
+  const offer = createOffer({ ...parts, signer, ceilings }, memory.chain)
+  const ports = judgePorts(
+    { ...parts, signer, offer, turn, isAlone: (call: ProposalCall) => isAlone(call) },
+    memory,
+  )
   const claimsBefore = createClaims(parts)
+  /** A head gives the same answer again, as long as as much is claimed of the wallet. */
+  const valid: BoundedCache<string, { readonly at: string; readonly judgement: Judgement }> =
+    boundedCache(rememberedCandidates)
   const judge: Executor['ports']['judge'] = async (candidate, heads) => {
     const held = heldBack(candidate, ledger, ceilings, heads)
     if (held !== undefined) return { kind: 'wait', detail: held }
     const competing = claimsBefore(candidate)
-    readAhead(candidate, competing, heads.latest)
-    return validate(ports, candidate, competing, heads)
+    const claimed = competing.reduce((sum, { amount }) => sum + BigInt(amount), 0n)
+    const at = `${heads.latest.hash} ${competing.length} ${claimed}`
+    const known = valid.get(candidate.id)
+    if (known?.at === at) return known.judgement
+    const judgement = await validate(ports, candidate, competing, heads)
+    if (judgement.kind === 'valid') valid.set(candidate.id, { at, judgement })
+    return judgement
   }
   const standIns = newStandIns()
   const executor =
@@ -159,7 +159,7 @@ function newState(parts: PipelineParts) {
     config,
     failpoint,
     turn,
-    reads,
+    memory,
     judge,
     ceilings,
     executor: executor as Executor | undefined,
@@ -186,7 +186,7 @@ async function advance(state: PipelineState): Promise<boolean> {
     state.halted = undefined
     state.contradiction = undefined
   }
-  state.reads.follow(heads)
+  state.memory.follow(heads)
   await markFinalized(state, heads)
   // Nothing is signed or sent for code that nobody has pinned; what is out is followed.
   const follow = async () => {
@@ -419,9 +419,11 @@ function createOffer(
   }
 }
 
-function judgePorts(parts: JudgeParts, reads: Pick<HeadReads, 'chain' | 'once'>): JudgePorts {
+function judgePorts(
+  parts: JudgeParts,
+  { chain, once }: ReturnType<typeof createHeadMemory>,
+): JudgePorts & Pick<Simulations, 'isProven'> {
   const { view, contracts, config, signer, offer, recover, turn, isAlone } = parts
-  const { chain } = reads
   // A token that stops answering is found by what is judged, not by its name.
   const rounds = createRoundReader(chain, contracts, view.rounds.tokenOf)
   const { batch: maxBatch } = config.executor
@@ -429,19 +431,17 @@ function judgePorts(parts: JudgeParts, reads: Pick<HeadReads, 'chain' | 'once'>)
     chain,
     contracts,
     bitmapOf: (owner, at) =>
-      reads.once(at, `bitmap ${owner}`, async () =>
-        nonceBitmap((word) => readBitmap({ chain, contracts }, owner, word, at)),
-      ),
-    // A long text takes longer to read than to ask for.
-    readRound: (id, at) => reads.once(at, `round ${id}`, () => rounds.read(id, view.entry(id), at)),
+      once(`bitmap ${owner} ${at.hash}`, () => readBitmapOf({ chain, contracts }, owner, at)),
+    peekRound: ({ round }) => view.peek(round.questionId)?.round,
+    readRound: (id, at) => rounds.read(id, view.entry(id), at),
     executor: signer?.address,
     recover,
-    simulate: signer
+    ...(signer
       ? createSimulations({
-          ...{ reads, contracts, offer, maxBatch, turn, isAlone },
+          ...{ chain, contracts, offer, maxBatch, turn, isAlone },
           executor: signer.address,
         })
-      : async () => undefined,
+      : { simulate: async () => undefined, isProven: () => false }),
     tokenOf: (candidate) => tokenOf(parts, candidate),
     noteNonces: view.noteNonces,
   }

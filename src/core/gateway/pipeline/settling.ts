@@ -5,7 +5,7 @@ import { ProposerError } from '#protocol/errors'
 import { type GasCeilings, heldBack } from '../executor/wallet-gas.js'
 import type { Change, Ledger } from '../ledger/ledger.js'
 import { failedChange, failureOf, progressChange, stageOf } from '../validation/progress.js'
-import type { Judgement, ValidationPorts } from '../validation/validation.js'
+import type { Judgement, JudgePorts } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import type { LiveView } from '../view/view.js'
 
@@ -25,7 +25,7 @@ export const newJudging = (parts: {
   readonly clock: Clock
   readonly ledger: Ledger
   readonly view: LiveView
-  readonly ports: ValidationPorts
+  readonly ports: JudgePorts
 }) => ({
   ...parts,
   /** The same head gives the same result. */

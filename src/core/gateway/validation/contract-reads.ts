@@ -116,7 +116,8 @@ interface NonceBitmap {
   read(word: bigint): Promise<void>
 }
 
-export function nonceBitmap(readWord: (word: bigint) => Promise<bigint>): NonceBitmap {
+/** Word by word, each once. */
+export function readBitmapOf(pinned: PinnedChain, owner: Address, at: BlockHeader): NonceBitmap {
   const known = new Map<bigint, bigint>()
   const reading = new Map<bigint, Promise<void>>()
   return {
@@ -124,7 +125,7 @@ export function nonceBitmap(readWord: (word: bigint) => Promise<bigint>): NonceB
     read(word) {
       const work =
         reading.get(word) ??
-        readWord(word)
+        readBitmap(pinned, owner, word, at.number)
           .then((bits) => void known.set(word, bits))
           .finally(() => reading.delete(word))
       reading.set(word, work)
@@ -134,7 +135,7 @@ export function nonceBitmap(readWord: (word: bigint) => Promise<bigint>): NonceB
 }
 
 export interface NoncePorts {
-  bitmapOf(owner: Address, at: bigint): Promise<NonceBitmap>
+  bitmapOf(owner: Address, at: BlockHeader): NonceBitmap
   noteNonces(owner: Address, word: bigint, bitmap: bigint, at: Hex): void
 }
 
@@ -145,7 +146,7 @@ export async function readUsedNonces(
   at: BlockHeader,
 ): Promise<(candidate: Candidate) => boolean> {
   const { proposer } = candidate
-  const { known, read } = await ports.bitmapOf(proposer, at.number)
+  const { known, read } = ports.bitmapOf(proposer, at)
   const words = new Set([candidate, ...competing].map((one) => bitOf(one).word))
   const missing = [...words].filter((word) => !known.has(word))
   if (missing.length > 0) await Promise.all(missing.map(read))

@@ -23,6 +23,7 @@ import { isMagicAnswer, isValidSignatureCall } from '../view/wallets.js'
 import {
   type NoncePorts,
   type QuestionChain,
+  readBitmapOf,
   readFunds,
   readRole,
   readUsedNonces,
@@ -70,15 +71,12 @@ export type Judgement = Finding & {
 export interface JudgePorts extends QuestionChain, NoncePorts {
   /** Without one the last step is left out. */
   readonly executor: Address | undefined
+  /** As the view has it: what hangs on a round is asked for beside it. */
+  peekRound(candidate: Candidate): Round | undefined
   /** `undefined` where it succeeds, else the raw revert data. */
-  simulate(call: ProposalCall, at: bigint): Promise<Hex | undefined>
+  simulate(call: ProposalCall, at: BlockHeader): Promise<Hex | undefined>
   tokenOf(candidate: Candidate): Address | undefined
   readonly recover?: RecoverPublicKey | undefined
-}
-
-export interface ValidationPorts extends JudgePorts {
-  /** Without memory: a wrong word of a node that is remembered would confirm itself (R27). */
-  readonly afresh: JudgePorts
 }
 
 /**
@@ -87,7 +85,7 @@ export interface ValidationPorts extends JudgePorts {
  * (contract §5), in raw units.
  */
 export async function validate(
-  ports: ValidationPorts,
+  ports: JudgePorts,
   candidate: Candidate,
   competing: readonly Candidate[],
   { latest, finalized }: Heads,
@@ -101,7 +99,7 @@ export async function validate(
     if (
       found.kind === 'failed' &&
       !isShortOfSum(found.code, candidate, figures) &&
-      (await runs(ports.afresh, candidate, latest))
+      (await runs(ports, candidate, latest))
     ) {
       const detail = `${found.detail} The node contradicts itself: propose succeeds.`
       const contradiction = `the node contradicts itself about candidate ${candidate.id}: ${found.code}, and propose succeeds`
@@ -109,7 +107,8 @@ export async function validate(
     }
     for (const note of noted) ports.noteNonces(...note)
     if (found.kind !== 'failed' || found.retryable) return { ...found, read }
-    const settled = await judge(ports.afresh, candidate, competing, finalized, {})
+    const afresh = { ...ports, bitmapOf: (owner: Address) => readBitmapOf(ports, owner, finalized) }
+    const settled = await judge(afresh, candidate, competing, finalized, {})
     if (settled.kind === 'failed' && settled.code === found.code) return { ...found, read }
     return { kind: 'wait', detail: `${found.detail} Not final yet.`, read }
   } catch (error) {
@@ -137,7 +136,7 @@ export async function runs(
   if (ports.executor === undefined) return false
   const round = await ports.readRound(candidate.round.questionId, at.number)
   if (round === undefined || !isSameRound(ports.contracts, round, candidate)) return false
-  return (await ports.simulate(callOf(round, candidate, true), at.number)) === undefined
+  return (await ports.simulate(callOf(round, candidate, true), at)) === undefined
 }
 
 export function callOf(round: Round, candidate: Candidate, walletHasCode: boolean): ProposalCall {
@@ -169,9 +168,16 @@ async function judge(
   at: BlockHeader,
   figures: Figures,
 ): Promise<Finding> {
+  const reading = ports.chain.code(candidate.proposer, at.number)
+  const guess = ports.peekRound(candidate)
+  const begun =
+    guess && isRoundOpen(ports.contracts, guess, candidate)
+      ? readCall(ports, candidate, guess, reading, at)
+      : undefined
+  begun?.catch(leftToJudging)
   const [round, code, isUsed] = await Promise.all([
     ports.readRound(candidate.round.questionId, at.number),
-    ports.chain.code(candidate.proposer, at.number),
+    reading,
     readUsedNonces(ports, candidate, competing, at),
   ])
   Object.assign(figures, {
@@ -208,10 +214,42 @@ async function judge(
   const neededRaw = competing
     .filter((other) => !isUsed(other) && (ports.tokenOf(other) ?? token) === token)
     .reduce((sum, other) => sum + BigInt(other.amount), BigInt(candidate.amount))
-  return judgeCall(ports, { candidate, round, code, neededRaw, at }, figures)
+  const asked =
+    begun && guess?.token.address === token ? begun : readCall(ports, candidate, round, reading, at)
+  return judgeCall(ports, { candidate, round, code, neededRaw, at, ...(await asked) }, figures)
 }
 
-interface JudgedCall {
+/** The judgement meets the same failure, or has no use for the answer. */
+function leftToJudging(error: unknown): void {
+  if (!(error instanceof ChainError)) throw error
+}
+
+async function readCall(
+  ports: JudgePorts,
+  candidate: Candidate,
+  round: Round,
+  reading: Promise<Hex>,
+  at: BlockHeader,
+) {
+  const run = async () => {
+    const code = await reading
+    const call = callOf(round, candidate, code !== '0x')
+    const [accepted, revert] = await Promise.all([
+      signatureAccepted(ports, candidate, code, at),
+      ports.simulate(call, at),
+    ])
+    return { call, accepted, revert }
+  }
+  const [list, funds, tried] = await Promise.all([
+    readWhitelist(ports, round, candidate.proposer, at.number),
+    // A trusted token that is none is a matter of configuration (domain §7, empty data).
+    unlessRefused(readFunds(ports, round.token.address, candidate.proposer, at.number)),
+    run(),
+  ])
+  return { list, funds, ...tried }
+}
+
+interface JudgedCall extends Awaited<ReturnType<typeof readCall>> {
   readonly candidate: Candidate
   readonly round: Round
   readonly code: Hex
@@ -224,18 +262,9 @@ async function judgeCall(
   judged: JudgedCall,
   figures: Figures,
 ): Promise<Finding> {
-  const { candidate, round, code, neededRaw, at } = judged
-  const token = round.token.address
-  const call = callOf(round, candidate, code !== '0x')
-  const [accepted, list, funds, revert] = await Promise.all([
-    signatureAccepted(ports, candidate, code, at),
-    readWhitelist(ports, round, candidate.proposer, at.number),
-    // A trusted token that is none is a matter of configuration (domain §7, empty data).
-    unlessRefused(readFunds(ports, token, candidate.proposer, at.number)),
-    ports.simulate(call, at.number),
-  ])
+  const { candidate, round, code, neededRaw, at, call, accepted, list, funds, revert } = judged
   if (funds === undefined) {
-    const detail = `the token at ${token} does not answer as an ERC-20: correct chain.tokens`
+    const detail = `the token at ${round.token.address} does not answer as an ERC-20: correct chain.tokens`
     return { kind: 'operator', detail }
   }
   Object.assign(figures, {
@@ -252,7 +281,7 @@ async function judgeCall(
   // A wallet may answer a bare call otherwise than Permit2: then the run decides (domain §3.3).
   const isRunSound = code !== '0x' && ports.executor !== undefined && revert === undefined
   const isAccepted = accepted || isRunSound
-  const fault = standingFault(judged, isAccepted, list, funds)
+  const fault = standingFault(judged, isAccepted, funds)
   if (fault) return fault
   if (revert === undefined) return { kind: 'valid', call }
   // The revert data may be the wallet's own words: the role is read.
@@ -280,9 +309,8 @@ async function judgeCall(
 }
 
 function standingFault(
-  { round, code, neededRaw }: JudgedCall,
+  { round, code, neededRaw, list }: JudgedCall,
   isAccepted: boolean,
-  list: Awaited<ReturnType<typeof readWhitelist>>,
   { balanceRaw, allowanceRaw }: Awaited<ReturnType<typeof readFunds>>,
 ): Finding | undefined {
   if (!isAccepted)
