@@ -17,14 +17,16 @@ import {
 import type { Pipeline } from '#gateway/pipeline/pipeline'
 import type { Closers } from '#io/closers'
 import { permissionsOf, requireLocalDisk } from '#io/files'
-import type { Files, Machine, Signer, SqlDatabase } from '#ports'
+import type { Clock, Files, Machine, Signer, SqlDatabase } from '#ports'
+import { StorageError } from '#protocol/errors'
 import { programVersion } from '#protocol/version'
 import type { ClusterVitals, Observation } from '#protocol/vitals'
 import { joinPath, sizeOf } from '#storage/durable'
 import { errorCode, storageErrorOf } from '#storage/failures'
 import { acquireLock, holderText, type LockUse } from '#storage/lock'
-import { type Leadership, startLeadership } from '#storage/postgres/leadership'
+import { type Leadership, type Lease, leaseOf, startLeadership } from '#storage/postgres/leadership'
 import {
+  isGone,
   joinStore,
   type MemberBudget,
   membersOf,
@@ -37,7 +39,6 @@ import { isAway } from '#storage/postgres/session'
 import type { SharedLog } from '#storage/postgres/shared-log'
 import { openWindows, type SharedWindows } from '#storage/postgres/windows'
 import type { StoredRecord } from '#storage/record-log'
-import { watchCluster } from './cluster-watch.js'
 import type { LoadedConfig } from './config-file.js'
 import { instrumentedFiles } from './instrumented-ports.js'
 
@@ -206,6 +207,50 @@ export async function holdDatabase(
         },
         stop: async () => leadership?.stop(),
       }
+    },
+  }
+}
+
+const watchMs = 3_000
+
+interface ClusterWatch {
+  now(): ClusterVitals | undefined
+  stop(): Promise<void>
+}
+
+/** What a gateway knows of the others on its store, without asking when somebody looks. */
+function watchCluster(
+  { clock, log }: { readonly clock: Clock; readonly log: SharedLog },
+  leads: () => boolean,
+): ClusterWatch {
+  let heard: { readonly lease: Lease; readonly gateways: number } | undefined
+  const stopping = new AbortController()
+  const look = async () => {
+    const members = await membersOf(log)
+    const gateways = members.filter((one) => !isGone(one)).length
+    heard = { lease: await leaseOf(log), gateways }
+  }
+  const loop = (async () => {
+    while (!stopping.signal.aborted) {
+      await look().catch((error: unknown) => {
+        if (!(error instanceof StorageError)) throw error
+        heard = undefined
+      })
+      await clock.sleep(watchMs, stopping.signal).catch(() => undefined)
+    }
+  })()
+  return {
+    now: () =>
+      heard && {
+        leads: leads(),
+        leader: heard.lease.leader,
+        epoch: heard.lease.epoch,
+        lagRecords: Math.max(0, heard.lease.n - log.applied),
+        gateways: heard.gateways,
+      },
+    async stop() {
+      stopping.abort()
+      await loop
     },
   }
 }
