@@ -1,12 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import {
-  type Action,
-  mostAttempts,
-  next,
-  type RecordedStatus,
-  type SlotFacts,
-} from '#gateway/executor/slot'
+import { type Action, mostAttempts, next, type SlotFacts } from '#gateway/executor/slot'
 import type { Slot, SlotAttempt } from '#gateway/ledger/ledger'
 import type { ChainReceipt, Hex } from '#ports'
 
@@ -51,7 +45,6 @@ const calm: SlotFacts = {
   nonceFinalized: 7,
   receipts: new Map(),
   held: new Set(),
-  recorded: 'submitted',
   hopes: 'all',
   deadlineUnsettled: false,
   sendDue: true,
@@ -81,7 +74,7 @@ describe('the next action for a slot (robustness §3)', () => {
     [
       'prepared as often as may be: the nonce is given back',
       slotOf(...Array.from({ length: mostAttempts }, (_, n) => attempt(n, { sentAtMs: null }))),
-      { renewDue: true, recorded: 'prepared' },
+      { renewDue: true },
       'cancel',
     ],
     [
@@ -100,21 +93,15 @@ describe('the next action for a slot (robustness §3)', () => {
       'cancel',
     ],
     [
-      'indexed by an earlier version, not final: the slot stays',
+      'mined by an earlier version, not final: the slot stays',
       { ...slotOf(attempt(1)), minedIn: hashOf(900) },
-      { recorded: 'indexed', receipts: new Map([receiptOf(1, 99n)]) },
+      { receipts: new Map([receiptOf(1, 99n)]) },
       'wait',
     ],
     [
-      'indexed by an earlier version in a block that is gone: confirmed again',
+      'mined by an earlier version, and the receipt is gone: the same bytes',
       { ...slotOf(attempt(1)), minedIn: hashOf(901) },
-      { recorded: 'indexed', receipts: new Map([receiptOf(1, 98n)]) },
-      'confirm',
-    ],
-    [
-      'indexed by an earlier version, and the receipt is gone: the same bytes',
-      { ...slotOf(attempt(1)), minedIn: hashOf(901) },
-      { recorded: 'indexed' },
+      {},
       'send',
     ],
     [
@@ -131,15 +118,6 @@ describe('the next action for a slot (robustness §3)', () => {
     const facts = fc.record({
       nonceLatest: fc.integer({ min: 7, max: 9 }),
       nonceFinalized: fc.integer({ min: 6, max: 9 }),
-      recorded: fc.constantFrom<RecordedStatus>(
-        null,
-        'prepared',
-        'submitted',
-        'confirmed',
-        'indexed',
-        'reverted',
-        'dropped',
-      ),
       hopes: fc.constantFrom<SlotFacts['hopes']>('all', 'some', 'none'),
       sendDue: fc.boolean(),
       bumpDue: fc.boolean(),
@@ -161,21 +139,11 @@ describe('the next action for a slot (robustness §3)', () => {
 
   test('R15: without finalized state behind it no slot is ever closed', () => {
     const statuses = fc.constantFrom<ChainReceipt['status']>('success', 'reverted')
-    const recorded = fc.constantFrom<RecordedStatus>(
-      null,
-      'prepared',
-      'submitted',
-      'confirmed',
-      'indexed',
-      'reverted',
-      'dropped',
-    )
     fc.assert(
-      fc.property(fc.boolean(), statuses, recorded, (mined, status, before) => {
+      fc.property(fc.boolean(), statuses, (mined, status) => {
         const receipts = new Map(mined ? [receiptOf(1, 99n, status)] : [])
         const kind = kindOf(slotOf(attempt(1)), {
           receipts,
-          recorded: before,
           nonceLatest: 9,
         })
         expect(kind.startsWith('close')).toBe(false)
@@ -185,9 +153,7 @@ describe('the next action for a slot (robustness §3)', () => {
 
   test('without the key of the slot nothing is signed, and the stored bytes are sent all the same', () => {
     const stranger = { maySign: false }
-    expect(kindOf(slotOf(), { ...stranger, recorded: null }), 'nothing was signed').toBe(
-      'close-abandoned',
-    )
+    expect(kindOf(slotOf(), stranger), 'nothing was signed').toBe('close-abandoned')
     expect(
       kindOf(slotOf(attempt(1)), { ...stranger, expired: true }),
       'what was signed can only revert',

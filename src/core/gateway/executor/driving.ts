@@ -4,8 +4,8 @@ import type { Heads } from '../view/state.js'
 import { fitTogether, judgeAll, type Load, type Unsendable, type ValidCall } from './packing.js'
 import { mayRaise, send, sign } from './sending.js'
 import { type Action, type ChainFacts, next } from './slot.js'
-import { confirmedChanges, sentChanges } from './slot-changes.js'
-import { closeExecuted, closeReverted, closeTaken, closeWithout, indexSlot } from './slot-ends.js'
+import { sentChanges } from './slot-changes.js'
+import { closeExecuted, closeReverted, closeTaken, closeWithout } from './slot-ends.js'
 import { factsOf } from './slot-facts.js'
 import { type Executor, isDoomed, lookAtSlot, type SlotLook } from './state.js'
 import { carriedBy, carrying, readTransaction } from './transaction.js'
@@ -39,8 +39,7 @@ export function noteChainFault({ faults }: Executor, about: string, error: unkno
 
 async function carryOut(look: SlotLook, action: Action): Promise<boolean> {
   const { executor, slot, alive } = look
-  const { ledger, clock, failpoint } = executor.ports
-  const nowMs = clock.nowMs()
+  const { ledger, clock } = executor.ports
   if (action.kind !== 'close-taken') executor.takenSince.delete(slot.id)
   switch (action.kind) {
     case 'wait':
@@ -60,19 +59,9 @@ async function carryOut(look: SlotLook, action: Action): Promise<boolean> {
     case 'cancel':
       return sign(look, { kind: 'cancel' }, action.attempt)
     case 'note-sent':
-      return ledger.commit(sentChanges(slot, action.attempt, alive, nowMs), alive)
-    case 'confirm': {
-      const { attempt, receipt } = action
-      const carried = alive.filter(({ id }) => attempt.candidateIds.includes(id))
-      if (!(await ledger.commit(confirmedChanges(slot, receipt, carried, nowMs), alive)))
-        return false
-      await failpoint('confirmed')
-      return true
-    }
-    case 'index':
-      return indexSlot(look, action)
+      return ledger.commit(sentChanges(slot, action.attempt, alive, clock.nowMs()), alive)
     case 'close-executed':
-      return closeExecuted(look, action.attempt)
+      return closeExecuted(look, action)
     case 'close-reverted':
       return closeReverted(look, action)
     case 'close-cancelled':

@@ -6,7 +6,6 @@ import type { Change, Slot, SlotAttempt, SlotOutcome, WalletFailure } from '../l
 import {
   executed,
   failed,
-  failedChange,
   failureOf,
   preparedSubmission,
   progressChange,
@@ -93,51 +92,39 @@ export const minedChange = (
   ...(gasPriceWei !== undefined && { gasPriceWei: String(gasPriceWei) }),
 })
 
-export function confirmedChanges(
-  slot: Slot,
-  receipt: ChainReceipt,
-  carried: readonly Candidate[],
-  nowMs: number,
-): Change[] {
-  const steps = carried.map((candidate) => {
-    const before = submitted(receipt.transactionHash, candidate, nowMs)
-    const now: CandidateSubmission = { ...before, status: 'confirmed', confirmedAtMs: nowMs }
-    return submissionChange(candidate, nowMs, now)
-  })
-  return [minedChange(slot, receipt), ...steps]
-}
-
 /**
- * Matches each carried candidate to its ProposePrice in a final receipt: indexed and executed. A
- * candidate without a log there ends in failure.
+ * Matches each carried candidate to its ProposePrice in a final receipt: confirmed, indexed and
+ * executed. One without a log there ends in failure. `isOnRecord`: by versions up to 0.2.
  */
-export function indexedChanges(
-  { hash }: SlotAttempt,
+export function executedChanges(
   receipt: ChainReceipt,
   carried: readonly Candidate[],
   nowMs: number,
+  isOnRecord: boolean,
 ): Change[] {
-  const changes: Change[] = []
-  for (const candidate of carried) {
+  const { transactionHash: hash, logs } = receipt
+  return carried.flatMap((candidate) => {
     const { progress } = candidate
-    if (progress.status === 'executed') continue
-    const found = findProposed(receipt.logs, candidate)
-    if (found) {
-      const submission: CandidateSubmission = {
-        ...(submissionOf(progress) ?? preparedSubmission(hash)),
-        status: 'indexed',
-        transactionHash: hash,
-        indexedAtMs: nowMs,
-        proposalEventIndex: found.log.logIndex,
-      }
-      changes.push(progressChange(candidate, executed(progress, nowMs, submission)))
-    } else {
+    if (isOnRecord && progress.status === 'executed') return []
+    const before = submitted(hash, candidate, nowMs)
+    const confirmed: CandidateSubmission = { ...before, status: 'confirmed', confirmedAtMs: nowMs }
+    const step = submissionChange(candidate, nowMs, confirmed)
+    const found = findProposed(logs, candidate)
+    if (found === undefined) {
       const detail = `The transaction ${hash} succeeded without a ProposePrice for this proposal.`
       const failure = failureOf('indexing', 'execution_reverted', detail)
-      changes.push(failedChange(candidate, failure))
+      const onward = selected(progress, nowMs, confirmed)
+      return [step, progressChange(candidate, failed(onward, failure))]
     }
-  }
-  return changes
+    const proposalEventIndex = found.log.logIndex
+    const indexed = {
+      ...confirmed,
+      status: 'indexed',
+      indexedAtMs: nowMs,
+      proposalEventIndex,
+    } as const
+    return [step, progressChange(candidate, executed(progress, nowMs, indexed))]
+  })
 }
 
 export type SlotEnd =

@@ -6,6 +6,7 @@ import { causeOf, type RevertCause } from '#chain/reverts'
 import { type Chain, type ChainCall, ChainError, type ChainReceipt, type Hex } from '#ports'
 import type { Candidate } from '#protocol/candidate'
 import type { FailureCode } from '#protocol/codes'
+import { nonceBit } from '#protocol/permit'
 import type { Address } from '#protocol/schema'
 import type { WitnessRequest } from '#protocol/witness'
 import type { Change, SlotAttempt, SlotOutcome, WalletFailure } from '../ledger/ledger.js'
@@ -23,7 +24,7 @@ import type { MinedAction } from './slot.js'
 import {
   type CandidateEnd,
   closeChanges,
-  indexedChanges,
+  executedChanges,
   minedChange,
   notSelected,
   type SlotEnd,
@@ -61,49 +62,46 @@ async function close(
   return false
 }
 
-/**
- * Matches each candidate that was carried to its proposal; one that has none ends. Where all of
- * them do, the slot is closed.
- */
-export async function indexSlot(
+/** Each that it carries is executed, or ends; where none is, the slot ends as reverted. */
+export async function closeExecuted(
   look: SlotLook,
   { attempt, receipt }: MinedAction,
-): Promise<boolean> {
+): Promise<false> {
   const { executor, slot, alive, heads } = look
-  const { clock, ledger } = executor.ports
+  const { clock, ledger, failpoint, newestHeads, noteNonces } = executor.ports
   const carried = alive.filter((candidate) => isCarried(attempt, candidate))
-  const changes = indexedChanges(attempt, receipt, carried, clock.nowMs())
-  for (const candidate of carried)
-    if (!findProposed(receipt.logs, candidate) && !(await failsByReceipt(look, candidate)))
-      return false
-  const isLost = changes.every(
-    (change) => change.kind === 'candidate.progress' && change.progress.status === 'failed',
-  )
-  if (!isLost) return ledger.commit(changes, alive)
+  const lost = carried.filter((candidate) => !findProposed(receipt.logs, candidate))
+  for (const candidate of lost) if (!(await failsByReceipt(look, candidate))) return false
+  const isLost = lost.length > 0 && lost.length === carried.length
+  const rounds = new Set(carried.map(({ round }) => round.key))
+  const standIns = isLost
+    ? []
+    : ledger
+        .active()
+        .filter(
+          ({ id, round, progress }) =>
+            progress.status !== 'executed' &&
+            rounds.has(round.key) &&
+            !slot.candidateIds.includes(id),
+        )
+        .map((candidate): CandidateEnd => {
+          return { candidate, end: { kind: 'failed', failure: notSelected(candidate) } }
+        })
   const leftOut = alive.filter((candidate) => !isCarried(attempt, candidate))
-  const outcome = { kind: 'reverted', hash: attempt.hash } as const
-  const closing = closeChanges(slot, outcome, endsWithout(leftOut, heads), clock.nowMs())
-  await ledger.commit([...changes, ...closing], alive)
-  return false
-}
-
-export function closeExecuted(look: SlotLook, attempt: SlotAttempt): Promise<false> {
-  const { executor, slot, alive, heads } = look
-  const leftOut = alive.filter((candidate) => !isCarried(attempt, candidate))
-  const rounds = new Set(
-    alive.filter((candidate) => isCarried(attempt, candidate)).map(({ round }) => round.key),
+  const isOnRecord = slot.minedIn === receipt.blockHash
+  const changes = executedChanges(receipt, carried, clock.nowMs(), isOnRecord)
+  // SignedProposer's event names no nonce.
+  for (const { proposer, nonce } of carried) {
+    const { word, mask } = nonceBit(BigInt(nonce))
+    noteNonces(proposer, word, mask, newestHeads().finalized.hash)
+  }
+  await failpoint('confirmed')
+  return close(
+    look,
+    { kind: isLost ? 'reverted' : 'executed', hash: attempt.hash },
+    [...endsWithout(leftOut, heads), ...standIns],
+    isOnRecord ? changes : [minedChange(slot, receipt), ...changes],
   )
-  const standIns = executor.ports.ledger
-    .active()
-    .filter(
-      ({ id, round, progress }) =>
-        progress.status !== 'executed' && rounds.has(round.key) && !slot.candidateIds.includes(id),
-    )
-    .map((candidate): CandidateEnd => {
-      return { candidate, end: { kind: 'failed', failure: notSelected(candidate) } }
-    })
-  const ends = [...endsWithout(leftOut, heads), ...standIns]
-  return close(look, { kind: 'executed', hash: attempt.hash }, ends)
 }
 
 export function closeWithout(look: SlotLook, receipt?: ChainReceipt): Promise<false> {

@@ -11,13 +11,12 @@ import type { Candidate } from '#protocol/candidate'
 import type { WitnessRequest } from '#protocol/witness'
 import type { Slot } from '../ledger/ledger.js'
 import { isSpentAt } from '../validation/contract-reads.js'
-import { submissionOf } from '../validation/progress.js'
 import { isOwn, type OwnProposal } from '../validation/round-end.js'
 import { inParts } from '../validation/side-by-side.js'
 import type { Heads } from '../view/state.js'
 import { isRejected, isSendDue, isTooBig, needsHigherFee, noteMined } from './resending.js'
 import { mayAsk, mayRaise } from './sending.js'
-import { type ChainFacts, type RecordedStatus, type SlotFacts, slotStateOf } from './slot.js'
+import { type ChainFacts, type SlotFacts, slotStateOf } from './slot.js'
 import { type Executor, isDoomed, isTooLate, type SlotLook } from './state.js'
 import { carriedBy, readProposeCalldata, readTransaction } from './transaction.js'
 
@@ -63,17 +62,6 @@ export async function gather(
   return new Map(await Promise.all(gathered))
 }
 
-const order: readonly RecordedStatus[] = [
-  null,
-  'prepared',
-  'dropped',
-  'submitted',
-  'reverted',
-  'confirmed',
-  'indexed',
-]
-const rankOf = ({ progress }: Candidate) => order.indexOf(submissionOf(progress)?.status ?? null)
-
 /**
  * All that a slot's next action depends on. What is seen of its transactions is noted: mined ones,
  * and that a refused one is taken.
@@ -112,10 +100,9 @@ function candidateFacts({
   alive,
   heads,
   shown,
-}: SlotLook): Pick<SlotFacts, 'recorded' | 'hopes' | 'deadlineUnsettled' | 'expired'> {
+}: SlotLook): Pick<SlotFacts, 'hopes' | 'deadlineUnsettled' | 'expired'> {
   const state = slotStateOf(slot, shown)
   const mined = state.kind === 'mined' ? state.attempt : undefined
-  const carried = alive.filter(({ id }) => mined?.candidateIds.includes(id))
   const newest = slot.attempts.at(-1)
   const carriedIds = newest?.kind === 'propose' ? newest.candidateIds : slot.candidateIds
   const hopeful = alive.filter(
@@ -123,8 +110,6 @@ function candidateFacts({
   )
   const isSettled = ({ deadline }: Candidate) => heads.finalized.timestamp > BigInt(deadline)
   return {
-    // Where an operator has rejected all that it carries, the slot only waits for its end.
-    recorded: carried.length > 0 ? (order[Math.min(...carried.map(rankOf))] ?? null) : 'indexed',
     hopes: hopeful.length === 0 ? 'none' : hopeful.length === carriedIds.length ? 'all' : 'some',
     expired: alive.every(isSettled),
     deadlineUnsettled: alive.some(

@@ -4,7 +4,6 @@
  * what was signed, the chain for what became of it.
  */
 import type { ChainReceipt, Hex } from '#ports'
-import type { CandidateSubmission } from '#protocol/candidate'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
 
 /** Transactions of one kind for a nonce at most: the first and five with higher fees (robustness §3). */
@@ -24,11 +23,6 @@ export interface ChainFacts {
 
 export interface SlotFacts extends ChainFacts {
   readonly finalizedNumber: bigint
-  /**
-   * What the ledger says of the submissions of those that the mined attempt carries. They move
-   * together; of several the least, which tells what is still to be done.
-   */
-  readonly recorded: RecordedStatus
   /** Of those that the newest attempt, else the slot, carries: can mining still execute them? */
   readonly hopes: 'all' | 'some' | 'none'
   /**
@@ -47,8 +41,6 @@ export interface SlotFacts extends ChainFacts {
   /** Whether this process holds the executor's key; stored bytes can be sent without it. */
   readonly maySign: boolean
 }
-
-export type RecordedStatus = CandidateSubmission['status'] | null
 
 /**
  * Where a slot stands. `reserved`: no transaction is signed. `pending`: as far as the chain shows
@@ -72,13 +64,13 @@ export type Action =
   | { readonly kind: 'prepare' | 'close-taken' | 'close-abandoned' }
   | { readonly kind: 'cancel'; readonly attempt: SlotAttempt | undefined }
   | {
-      readonly kind: 'send' | 'replace' | 'trim' | 'note-sent' | 'close-executed'
+      readonly kind: 'send' | 'replace' | 'trim' | 'note-sent'
       readonly attempt: SlotAttempt
     }
   | MinedAction
 
 export interface MinedAction {
-  readonly kind: 'confirm' | 'index' | 'close-reverted' | 'close-cancelled'
+  readonly kind: 'close-executed' | 'close-reverted' | 'close-cancelled'
   readonly attempt: SlotAttempt
   readonly receipt: ChainReceipt
 }
@@ -108,7 +100,7 @@ export function next(slot: Slot, facts: SlotFacts): Action {
     case 'pending':
       return afterPending(slot, state.newest, facts)
     case 'mined':
-      return afterMined(slot, state.attempt, state.receipt, facts)
+      return afterMined(state.attempt, state.receipt, facts)
     case 'taken':
       return { kind: 'close-taken' }
   }
@@ -163,24 +155,17 @@ function afterPending(slot: Slot, newest: SlotAttempt, facts: SlotFacts): Action
 
 /** A receipt that is not final is waited for: nothing of it is recorded (R14). */
 function afterMined(
-  { minedIn }: Slot,
   attempt: SlotAttempt,
   receipt: ChainReceipt,
-  { finalizedNumber, recorded, deadlineUnsettled }: SlotFacts,
+  { finalizedNumber, deadlineUnsettled }: SlotFacts,
 ): Action {
   if (receipt.blockNumber > finalizedNumber)
     return attempt.sentAtMs === null
       ? { kind: 'note-sent', attempt }
       : wait('the transaction is mined and not final')
-  if (attempt.kind === 'propose') {
-    if (receipt.status === 'reverted') return { kind: 'close-reverted', attempt, receipt }
-    // What earlier versions recorded of a block that has left the chain since is not this block's.
-    const isOnRecord = minedIn === receipt.blockHash
-    if (isOnRecord && recorded === 'confirmed') return { kind: 'index', attempt, receipt }
-    if (!isOnRecord || recorded !== 'indexed') return { kind: 'confirm', attempt, receipt }
-  }
+  if (attempt.kind === 'propose' && receipt.status === 'reverted')
+    return { kind: 'close-reverted', attempt, receipt }
   if (deadlineUnsettled) return wait('the deadline is not final yet')
-  return attempt.kind === 'cancel'
-    ? { kind: 'close-cancelled', attempt, receipt }
-    : { kind: 'close-executed', attempt }
+  const kind = attempt.kind === 'cancel' ? 'close-cancelled' : 'close-executed'
+  return { kind, attempt, receipt }
 }

@@ -6,7 +6,7 @@ import type { Candidate } from '#protocol/candidate'
 import type { ProposerError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
 import type { Ledger, Slot } from '../ledger/ledger.js'
-import type { QuestionChain } from '../validation/contract-reads.js'
+import type { NoncePorts, QuestionChain } from '../validation/contract-reads.js'
 import type { Judgement } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import type { Load } from './packing.js'
@@ -19,7 +19,7 @@ export type Failpoint = (
   name: 'selected' | 'reserved' | 'prepared' | 'sent' | 'confirmed',
 ) => Promise<void>
 
-export interface ExecutorPorts extends QuestionChain {
+export interface ExecutorPorts extends QuestionChain, Pick<NoncePorts, 'noteNonces'> {
   readonly clock: Clock
   readonly random: Random
   readonly signer: Signer

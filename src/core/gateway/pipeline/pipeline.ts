@@ -9,7 +9,6 @@ import type { Contracts } from '#chain/round'
 import type { Chain, Clock, Hex, Random, Signer } from '#ports'
 import { type BoundedCache, boundedCache } from '#protocol/bounded-cache'
 import { StorageError } from '#protocol/errors'
-import { nonceBit } from '#protocol/permit'
 import type { RecoverPublicKey } from '#protocol/recovered'
 import { executorFaults, followSlots } from '../executor/executor.js'
 import { isIsolated, openSlots } from '../executor/opening.js'
@@ -283,16 +282,6 @@ function noteArrival({ looksBefore, view }: PipelineState, event: LedgerEvent): 
     looksBefore.set(event.id, begun)
 }
 
-/** SignedProposer's event names no nonce: what is known of executions comes from the ledger. */
-function noteSpent({ ledger, view }: PipelineState, event: LedgerEvent): void {
-  if (event.kind !== 'candidate.progress' || event.progress.status !== 'executed') return
-  const executed = ledger.active().find(({ id }) => id === event.id)
-  const heads = view.heads()
-  if (executed === undefined || heads === undefined) return
-  const { word, mask } = nonceBit(BigInt(executed.nonce))
-  view.noteNonces(executed.proposer, word, mask, heads.latest.hash)
-}
-
 const isNews = (event: LedgerEvent) =>
   event.kind === 'candidate.received' ||
   (event.kind === 'candidate.progress' &&
@@ -308,10 +297,7 @@ export function createPipeline(parts: PipelineParts): Pipeline {
   let stopped: string | undefined
   let listeners = [
     ledger.onChange((events) => {
-      for (const event of events) {
-        noteArrival(state, event)
-        noteSpent(state, event)
-      }
+      for (const event of events) noteArrival(state, event)
     }),
   ]
   const wake = () => {
