@@ -92,16 +92,10 @@ describe('how the candidates of a closed round end (contract §5, domain §9)', 
 
   test.each([
     [
-      'another proposer',
-      { current, proposal: { ...proposal, proposer: '0xe2' as const } },
-      'superseded',
-    ],
-    [
       'its own wallet without its signature',
       { current, proposal: { ...proposal, bySignature: false as const } },
       'superseded',
     ],
-    ['another price', { current, proposal: { ...proposal, price: '1' } }, 'superseded'],
     [
       'a new timestamp',
       { current: { ...current, timestamp: '200' }, proposal: undefined },

@@ -17,7 +17,7 @@ import {
   readWhitelist,
 } from '../validation/contract-reads.js'
 import { failureOf } from '../validation/progress.js'
-import { advancedFailure, isOwn, supersededFailure } from '../validation/round-end.js'
+import { advancedFailure, supersededFailure } from '../validation/round-end.js'
 import type { Heads } from '../view/state.js'
 import { confirmsUsed } from './sending.js'
 import type { MinedAction } from './slot.js'
@@ -298,7 +298,7 @@ async function overtakenBy(
 ): Promise<SlotEnd | undefined> {
   const { signedProposer } = contracts
   const proposal = await locateProposal(chain, request, signedProposer, finalized, candidate)
-  if (proposal && isOwn(candidate, proposal)) return { kind: 'executed', proposal }
+  if (proposal?.bySignature) return { kind: 'executed', proposal }
   if (proposal) return { kind: 'failed', failure: supersededFailure(proposal, 'confirmation') }
   const current = await unlessRefused(readRound(candidate.round.questionId, finalized.number))
   // Asked after the transaction, or gone: decided once that is final.

@@ -11,7 +11,7 @@ import type { Candidate } from '#protocol/candidate'
 import type { WitnessRequest } from '#protocol/witness'
 import type { Slot } from '../ledger/ledger.js'
 import { isSpentAt } from '../validation/contract-reads.js'
-import { isOwn, type OwnProposal } from '../validation/round-end.js'
+import type { OwnProposal } from '../validation/round-end.js'
 import { inParts } from '../validation/side-by-side.js'
 import type { Heads } from '../view/state.js'
 import { isRejected, isSendDue, isTooBig, needsHigherFee, noteMined } from './resending.js'
@@ -173,7 +173,7 @@ export async function ownProposal(
   candidate: Candidate,
 ): Promise<OwnProposal | undefined> {
   const proposal = await proposalOf(look, candidate, candidate)
-  return proposal && isOwn(candidate, proposal) ? proposal : undefined
+  return proposal?.bySignature ? proposal : undefined
 }
 
 /**

@@ -28,36 +28,53 @@ export type Closing = ReturnType<typeof newClosing>
 export const newClosing = () => ({
   sweeps: createRoundRobin(sweptPerBlock),
   endings: createRoundRobin(endedPerStep),
-  closings: createRoundRobin(endedPerStep),
-  dead: { at: undefined as Hex | undefined, failures: new Map<string, CandidateFailure>() },
-  /** A finalized block gives the same answer again. */
-  open: { at: undefined as Hex | undefined, ids: new Set<string>() },
+  /** A finalized block gives the same answer again: what is dead by it, and what is not over. */
+  at: undefined as Hex | undefined,
+  dead: new Map<string, CandidateFailure>(),
+  looked: new Set<string>(),
 })
 
-/** Pipeline on or off. True where some are left for the next step. */
-export async function sweepDead(
+/**
+ * The dead, and where the pipeline is on those whose round is over. True where some are left for
+ * the next step.
+ */
+export async function endWaiting(
   judging: Judging,
   closing: Closing,
   heads: Heads,
+  isOn: boolean,
 ): Promise<boolean> {
+  const { ledger, view, ports } = judging
   const { hash } = heads.finalized
-  if (closing.dead.at !== hash)
-    closing.dead = { at: hash, failures: await findDead(judging, closing, heads) }
-  const { failures } = closing.dead
-  if (failures.size === 0) return false
-  const doomed = waitingIn(judging.ledger).filter(({ id }) => failures.has(id))
-  const { turn } = closing.endings.next(doomed, hash)
-  const limit = pLimit(endedAtOnce)
-  await Promise.all(
-    turn.map((candidate) =>
-      limit(async () => {
-        const failure = failures.get(candidate.id)
-        if (failure) await endDead(judging, candidate, failure, heads)
-        failures.delete(candidate.id)
-      }),
-    ),
+  if (closing.at !== hash) {
+    closing.dead = await findDead(judging, closing, heads)
+    closing.looked = new Set()
+    closing.at = hash
+  }
+  const { dead, looked } = closing
+  const busy = busyRounds(ledger)
+  const isKnownOpen = (candidate: Candidate, question = view.known(candidate.round.questionId)) =>
+    question !== undefined && isRoundOpen(ports.contracts, question.round, candidate)
+  const due = waitingIn(ledger).filter(
+    (one) =>
+      !looked.has(one.id) &&
+      (dead.has(one.id) || (isOn && !busy.has(one.round.key) && !isKnownOpen(one))),
   )
-  return doomed.length > turn.length
+  const endOne = async (candidate: Candidate) => {
+    const { questionId } = candidate.round
+    const failure = dead.get(candidate.id)
+    if (failure === undefined) {
+      const question = view.known(questionId) ?? (await ifAnswered(view.question(questionId)))
+      if (isKnownOpen(candidate, question)) return
+    }
+    const hasEnded = await ifAnswered(endByRound(judging, candidate, heads))
+    if (failure && hasEnded !== true) await endDead(judging, candidate, failure, heads, hasEnded)
+    if (failure || hasEnded === false) looked.add(candidate.id)
+  }
+  const { turn, hasMore } = closing.endings.next(due, hash)
+  const limit = pLimit(endedAtOnce)
+  await Promise.all(turn.map((candidate) => limit(() => endOne(candidate))))
+  return hasMore
 }
 
 async function findDead(
@@ -111,14 +128,11 @@ async function endDead(
   judging: Judging,
   candidate: Candidate,
   failure: CandidateFailure,
-  heads: Heads,
+  { finalized }: Heads,
+  hasEnded: false | undefined,
 ): Promise<void> {
   const { ledger, ports } = judging
-  const { finalized } = heads
-  // Somebody else's transaction uses the nonce too: the round tells (domain §9).
-  const hasEnded = await ifAnswered(endByRound(judging, candidate, heads))
-  if (hasEnded === true) return
-  // Where nobody can tell, a nonce that is free after the deadline says that it never executed.
+  // Somebody else's transaction uses the nonce too: the round tells (domain §9). Where nobody can, a nonce that is free after the deadline says that it never executed.
   if (
     hasEnded === undefined &&
     (finalized.timestamp <= BigInt(candidate.deadline) ||
@@ -148,31 +162,4 @@ async function endByRound(
       : [failedChange(candidate, ending.failure)]
   await ledger.commit(changes, [candidate])
   return true
-}
-
-export async function closeRounds(
-  judging: Judging,
-  closing: Closing,
-  heads: Heads,
-): Promise<boolean> {
-  const { ledger, view, ports } = judging
-  const { hash } = heads.finalized
-  if (closing.open.at !== hash) closing.open = { at: hash, ids: new Set() }
-  const { ids } = closing.open
-  const busy = busyRounds(ledger)
-  const isKnownOpen = (candidate: Candidate, question = view.known(candidate.round.questionId)) =>
-    question !== undefined && isRoundOpen(ports.contracts, question.round, candidate)
-  const due = waitingIn(ledger).filter(
-    (one) => !busy.has(one.round.key) && !ids.has(one.id) && !isKnownOpen(one),
-  )
-  const { turn, hasMore } = closing.closings.next(due, hash)
-  const limit = pLimit(endedAtOnce)
-  const closeOne = async (candidate: Candidate) => {
-    const { questionId } = candidate.round
-    const question = view.known(questionId) ?? (await ifAnswered(view.question(questionId)))
-    if (isKnownOpen(candidate, question)) return
-    if ((await ifAnswered(endByRound(judging, candidate, heads))) === false) ids.add(candidate.id)
-  }
-  await Promise.all(turn.map((candidate) => limit(() => closeOne(candidate))))
-  return hasMore
 }

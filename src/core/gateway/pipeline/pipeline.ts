@@ -31,7 +31,7 @@ import {
 import type { Heads } from '../view/state.js'
 import { pause } from '../view/time-limits.js'
 import type { LiveView } from '../view/view.js'
-import { closeRounds, newClosing, sweepDead } from './closing.js'
+import { endWaiting, newClosing } from './closing.js'
 import { createClaims, maybeOpen, tokenOf } from './competing-claims.js'
 import { operatorFaults } from './preconditions.js'
 import {
@@ -193,7 +193,7 @@ async function advance(state: PipelineState): Promise<boolean> {
   }
   if (!config.pipeline.enabled || isHeld) {
     await follow()
-    return sweepDead(state, state.closing, heads)
+    return endWaiting(state, state.closing, heads, false)
   }
   const both = sideBySide()
   both.add(follow())
@@ -202,9 +202,8 @@ async function advance(state: PipelineState): Promise<boolean> {
   await both.ended()
   const isBehind = await moving
   const isSending = mayMove(state) && (await sendSelected(state, heads))
-  const isSweeping = await sweepDead(state, state.closing, heads)
-  const isClosing = await closeRounds(state, state.closing, heads)
-  return isBehind || isSending || isSweeping || isClosing
+  const isEnding = await endWaiting(state, state.closing, heads, true)
+  return isBehind || isSending || isEnding
 }
 
 const mayMove = ({ operator, halted }: PipelineState) =>

@@ -60,12 +60,9 @@ export async function readRoundEnd(
   return { current, proposal }
 }
 
-/**
- * A proposal by its proposer, at its price, through SignedProposer is its own, whoever sent it
- * (domain §9).
- */
+/** `bySignature`: it is its own, whoever sent it (domain §9). */
 export function endingOf(candidate: Candidate, { proposal, current }: ClosedRound): RoundOutcome {
-  if (proposal && isOwn(candidate, proposal)) return { kind: 'executed', proposal }
+  if (proposal?.bySignature) return { kind: 'executed', proposal }
   const stage = stageOf(candidate.progress)
   const advanced = current && advancedFailure(candidate, current, stage)
   if (advanced) return { kind: 'failed', failure: advanced }
@@ -74,13 +71,6 @@ export function endingOf(candidate: Candidate, { proposal, current }: ClosedRoun
     ? `The request is ${current.state}.`
     : 'No trusted requester knows the question any more.'
   return { kind: 'failed', failure: failureOf(stage, 'request_not_open', detail) }
-}
-
-export function isOwn(
-  { proposer, price }: Pick<Candidate, 'proposer' | 'price'>,
-  proposal: OnChainProposal,
-): proposal is OwnProposal {
-  return proposal.bySignature && proposal.proposer === proposer && proposal.price === price
 }
 
 export function advancedFailure(
