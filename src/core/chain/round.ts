@@ -1,5 +1,4 @@
 import type { Hex } from '#ports'
-import { boundedCache } from '#protocol/bounded-cache'
 import type { RoundRef } from '#protocol/candidate'
 import { keccak } from '#protocol/keccak'
 import type { Address, BatchSigningData, Outcome } from '#protocol/schema'
@@ -115,16 +114,5 @@ export function roundRef(
   }
 }
 
-/** Characters of hashed texts that are kept: a question is read again at block after block (R17). */
-const keptCharacters = 8 * 1024 * 1024
-const hashes = boundedCache<Hex, Hex>(keptCharacters, undefined, ({ length }) => length)
-
-/**
- * The id of a CTF adapter question is that of its ancillary data (domain §5.1). Texts are long:
- * one that was hashed is found again.
- */
-export function keccakHex(bytes: Hex): Hex {
-  const hash = hashes.get(bytes) ?? toHex(keccak(fromHex(bytes)))
-  hashes.set(bytes, hash)
-  return hash
-}
+/** The id of a CTF adapter question is that of its ancillary data (domain §5.1). */
+export const keccakHex = (bytes: Hex): Hex => toHex(keccak(fromHex(bytes)))
