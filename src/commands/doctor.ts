@@ -16,18 +16,26 @@ import { type Finding, fail, guarded, note, pass, skip, warn } from '#checks/fin
 import { verifyTrust } from '#checks/trust'
 import { type GatewayClient, listedReceiptKeys } from '#client/gateway/gateway-client'
 import { type JournalView, verifyJournal } from '#client/journal/journal'
+import { lastPositions } from '#client/positions/last-known'
 import { howToRepin, nothingPinned, type Trust } from '#client/trust/trust'
 import { receiptKeysOf } from '#client/trust/trust-file'
 import { fromCwd, homePaths } from '#io/home'
 import type { Chain } from '#ports'
-import { UnavailableError, UsageError } from '#protocol/errors'
+import { ProposerError, UnavailableError, UsageError } from '#protocol/errors'
 import { networkFault } from '#protocol/network-words'
 import type { Address } from '#protocol/schema'
-import { builtInPins, type Session, sessionVerb, withHost } from './session/session.js'
-import { allowedHttp, browserFlags, safeFlags, signerFlags } from './session/settings.js'
+import { builtInPins, type Session, sessionVerb, withHost, withSession } from './session/session.js'
+import {
+  allowedHttp,
+  browserFlags,
+  type GlobalFlags,
+  safeFlags,
+  signerFlags,
+} from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import type { Screen } from './terminal/output.js'
-import { counted, visible } from './terminal/render.js'
+import { apart, type Block, type Screen, together } from './terminal/output.js'
+import { contestedLines } from './terminal/position-text.js'
+import { counted, publicUrl, visible } from './terminal/render.js'
 import { findingsText, withPastedFixes } from './terminal/table.js'
 
 export const doctorCommand = sessionVerb({
@@ -64,10 +72,64 @@ export const checksText = (checks: readonly Finding[], screen: Screen): string =
     screen,
   )
 
+/** `proposer` alone: where its user stands, and how to go on. Reads this machine only (R24). */
+export async function showNextSteps(context: Context, flags: GlobalFlags): Promise<void> {
+  const { output } = context
+  const blocks = await withSession(context, flags, (session) => standing(context, session)).catch(
+    (error: unknown): Block[] => {
+      if (!(error instanceof ProposerError)) throw error
+      const { hint = '' } = error.meta
+      return [together([error.detail, context.pasted?.(hint) ?? hint])]
+    },
+  )
+  const page = apart([
+    'Propose answers to oracle questions, and run the gateway that executes them.',
+    ...blocks,
+    together([
+      'All commands:        proposer --help',
+      'Flags and examples:  proposer <command> --help',
+    ]),
+  ])
+  output.text(`${page(output)}\n`)
+}
+
+async function standing(context: Context, session: Session): Promise<Block[]> {
+  const { files, pasted = (text: string) => text, output } = context
+  const home = session.settings.home.value
+  const found = await examine(context, session, true)
+  const isNew = !(await files.exists(join(home, 'journal')))
+  const parts = found.filter(({ id }) => ['trust', 'account', 'gateway'].includes(id))
+  const isEmpty = isNew && parts.every(({ result }) => result !== 'pass')
+  const last = await lastPositions({ files, home }, (text) => output.note(`note: ${visible(text)}`))
+  const command = (label: string, line: string) => () =>
+    `${label.padEnd(21)}${pasted(`\`${line}\``).replaceAll('`', '')}`
+  return [
+    // Contested money comes first.
+    ...contestedLines(last),
+    `${isEmpty ? 'Nothing is set up yet in' : 'Set up in'} ${visible(home)}${isEmpty ? '.' : ':'}`,
+    // What the demo and a chain of one's own make is theirs alone: no flags.
+    isEmpty &&
+      together([
+        'See it work first:   proposer demo',
+        'Practise with it:    proposer serve --dev',
+        command('All of it, guided:', 'proposer init'),
+      ]),
+    (screen) => checksText(found, screen),
+    together([
+      command('Check it all:', 'proposer doctor'),
+      !isEmpty && command('Propose:', 'proposer questions list'),
+      !isEmpty && command('', 'proposer submit <question> --outcome <answer> --wait'),
+      !isNew && command('What is open:', 'proposer journal list --open'),
+    ]),
+  ]
+}
+
 const noNode = 'give --rpc-url <url>'
 
 interface Facts {
   readonly context: Context
+  /** Nothing but this machine is looked at. */
+  readonly isLocal: boolean
   readonly session: Session
   readonly findings: Finding[]
   trust?: Trust
@@ -111,12 +173,15 @@ const needing =
 interface DoctorCheck {
   readonly id: string
   readonly run: Run
+  /** `proposer` alone makes it too. */
+  readonly isLocal?: true
   readonly unless?: (session: Session) => boolean
 }
 
 const checks: readonly DoctorCheck[] = [
   {
     id: 'trust',
+    isLocal: true,
     async run(facts) {
       const { context, session } = facts
       const trust = await session.trust()
@@ -131,6 +196,7 @@ const checks: readonly DoctorCheck[] = [
   },
   {
     id: 'account',
+    isLocal: true,
     async run(facts) {
       facts.account = await facts.session.account.address()
       return pass('account', facts.account)
@@ -139,6 +205,7 @@ const checks: readonly DoctorCheck[] = [
   { id: 'key_files', run: ({ context, session }) => secretChecks(context, session) },
   {
     id: 'journal',
+    isLocal: true,
     async run(facts) {
       const { ports, settings, journal } = facts.session
       const { authorizations, records, runs } = await verifyJournal(ports, settings.home.value)
@@ -149,9 +216,10 @@ const checks: readonly DoctorCheck[] = [
   },
   {
     id: 'open',
+    isLocal: true,
     run: needing(['view'], async ({ view, context }) => openCheck(view, context.clock.nowMs())),
   },
-  { id: 'gateway', run: gatewayCheck },
+  { id: 'gateway', isLocal: true, run: gatewayCheck },
   {
     id: 'clock',
     run: async (facts) => facts.clock ?? skip('clock', ...lacks.gateway(facts)),
@@ -200,10 +268,15 @@ const checks: readonly DoctorCheck[] = [
   },
 ]
 
-export async function examine(context: Context, session: Session): Promise<readonly Finding[]> {
-  const facts: Facts = { context, session, findings: [] }
+export async function examine(
+  context: Context,
+  session: Session,
+  isLocal = false,
+): Promise<readonly Finding[]> {
+  const facts: Facts = { context, session, isLocal, findings: [] }
   const named = (error: unknown) => Promise.reject(withHost(error, session.settings))
-  for (const { id, run } of checks.filter(({ unless }) => unless?.(session) !== true))
+  const wanted = checks.filter((one) => !isLocal || one.isLocal === true)
+  for (const { id, run } of wanted.filter(({ unless }) => unless?.(session) !== true))
     facts.findings.push(...(await guarded(id, () => Promise.resolve(run(facts, id)).catch(named))))
   return withPastedFixes(context, facts.findings)
 }
@@ -233,6 +306,8 @@ async function gatewayCheck(facts: Facts): Promise<Finding> {
   const { context, session } = facts
   const { gateway: setting, local } = session.settings
   if (setting === undefined && local === undefined) return skip('gateway', ...lacks.gateway(facts))
+  if (facts.isLocal)
+    return pass('gateway', setting ? publicUrl(setting.value) : (local?.value ?? ''))
   facts.gateway = await session.gateway('read')
   const { origin } = facts.gateway
   if (setting === undefined) {

@@ -20,7 +20,7 @@ import { verbGroups, verbs } from './verbs.js'
 const foregroundVerbs = new Set(['demo', 'serve', 'devchain'])
 
 export async function runVerb(given: readonly string[], context: Context): Promise<void> {
-  if (given.length === 0) return (await import('./next-steps.js')).showNextSteps(context, {}, given)
+  if (given.length === 0) return (await import('./doctor.js')).showNextSteps(context, {})
   const program = createProgram()
   if (given.join(' ') === 'help flags') return context.output.text(flagsText(program, context))
   const asked = given[0] === 'help' ? [...given.slice(1), '--help'] : given
@@ -31,9 +31,7 @@ export async function runVerb(given: readonly string[], context: Context): Promi
   if (!verb) program.configureHelp({ ...program.configureHelp(), visibleOptions: () => [] })
   // Flags alone say whose next steps are asked for; the page is no document.
   if (name === undefined && context.output.mode === 'human') {
-    program.action(async () =>
-      (await import('./next-steps.js')).showNextSteps(context, program.opts(), given),
-    )
+    program.action(async () => (await import('./doctor.js')).showNextSteps(context, program.opts()))
   }
   if (verb) {
     const isForeground = foregroundVerbs.has(name ?? '')
@@ -156,6 +154,7 @@ interface Refused {
 function capture(command: Command, context: Context, refused?: Refused): Refused {
   const found = refused ?? { said: [], by: command }
   command
+    .showSuggestionAfterError(false)
     .exitOverride((error) => {
       found.by = command
       throw error
@@ -207,13 +206,8 @@ async function usage(
     : isStray
       ? `unknown command '${stray ?? ''}'`
       : (said[0] ?? error.message)
-  const [detail = '', ...theirs] = words
-    .replace(/^error: /, '')
-    .trim()
-    .split('\n')
-  const guess =
-    (await ownGuess(error, detail, { at, path, stray })) ??
-    theirs.map((line) => line.replace(/^\((.*)\)$/, '$1')).join(' ')
+  const detail = words.replace(/^error: /, '').trim()
+  const guess = await guessOf(error, detail, { at, path, stray })
   return new UsageError('usage', detail, { hint: guess === '' ? help : `${guess} Else ${help}` })
 }
 
@@ -232,30 +226,39 @@ const meant: Readonly<Record<string, string>> = {
   bundle: 'support-bundle',
 }
 
-/** `undefined`: what commander guesses stands. It finds `top` near `nope`. */
-async function ownGuess(
+/** Empty where nothing is near. */
+async function guessOf(
   { code }: CommanderError,
   detail: string,
   { at, path, stray }: { at: Command; path: string; stray: string | undefined },
-): Promise<string | undefined> {
-  const [, flag = stray] = /^unknown option '(--[a-z-]+)/.exec(detail) ?? []
-  const instead = (await import('./dropped.js')).dropped[`${path} ${flag}`]
+): Promise<string> {
+  const [, option] = /^unknown option '(--?[a-z-]+)/.exec(detail) ?? []
+  const instead = (await import('./dropped.js')).dropped[`${path} ${option ?? stray}`]
   if (instead !== undefined) return instead
-  if (/^unknown option '--(safe|as-owner|parts)/.test(detail)) return ofSafe(path)
+  if (/^--(safe|as-owner|parts)/.test(option ?? '')) return ofSafe(path)
   const { didYouMean, nearest } = await import('#protocol/guess')
   const [, given, choices] =
     /'([^']*)' is invalid\b.*Allowed choices are (.+)\.$/.exec(detail) ?? []
   if (given !== undefined && choices !== undefined)
     return didYouMean(nearest(given, choices.split(', ')))
-  if (stray === undefined) return undefined
+  if (option !== undefined) {
+    const names = longNames(at)
+    return didYouMean(nearest(option.replace(/^-+/, ''), names).map((name) => `--${name}`))
+  }
   const isUnknown = code === 'commander.unknownCommand'
+  if (stray === undefined || (!isUnknown && code !== 'commander.excessArguments')) return ''
+  const paths = isUnknown && path === '' ? (meant[stray] ?? pathsTo(stray)) : []
   const names = at.commands.map((command) => command.name())
-  if (code === 'commander.excessArguments' || (isUnknown && path !== ''))
-    return didYouMean(nearest(stray, names))
-  if (!isUnknown) return undefined
-  const paths = Object.hasOwn(meant, stray) ? [meant[stray] ?? ''] : pathsTo(stray)
-  return paths.length === 0 ? undefined : didYouMean(paths)
+  return didYouMean(paths.length > 0 ? [paths].flat() : nearest(stray, names))
 }
+
+/** Flags of a command, of what stands for it, and of all above it. */
+const longNames = (command: Command | null): readonly string[] =>
+  command === null
+    ? ['help']
+    : [...(standInOf(command)?.options ?? []), ...command.options]
+        .flatMap(({ long, hidden }) => (hidden ? [] : (long?.slice(2) ?? [])))
+        .concat(longNames(command.parent))
 
 /** Which command a Safe has in the place of one that knows none. */
 const ofSafe = (path: string): string =>

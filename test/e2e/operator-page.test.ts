@@ -120,7 +120,7 @@ describeWith(['Chromium'], "the operator's page", () => {
       'selected for execution',
       'submitted',
       'confirmed',
-      'on the chain',
+      expect.stringMatching(/^on the chain: ProposePrice is log \d+ of its block$/),
     ])
     const content = await page.content()
     expect(content).toContain(client.proposer)

@@ -63,8 +63,11 @@ function explained(
     executorEnabled: true,
     token: { symbol: 'USDC.e', decimals: 6 },
   }
-  return explain(history, history.candidate, fold.facts, { ...facts, ...more })
+  const made = explain(history, history.candidate, fold.facts, { ...facts, ...more })
+  timelines.set(made, history.events)
+  return made
 }
+const timelines = new WeakMap<object, readonly TimelineEvent[]>()
 
 async function executedWorld() {
   const world = await createPipelineWorld()
@@ -101,6 +104,7 @@ const textOf = (shown: ReturnType<typeof explained>, columns = 80) => {
   const sink = { write: () => undefined, columns }
   return explanationText(
     shown,
+    timelines.get(shown) ?? [],
     createOutput({ stdout: sink, stderr: sink, env: {}, mode: 'human', quiet: false }),
   )
 }

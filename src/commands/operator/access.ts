@@ -7,12 +7,7 @@ import * as z from 'zod/mini'
 import type { RegistryEntry } from '#chain/questions'
 import type { Ledger } from '#gateway/ledger/ledger'
 import { openSharedStore, openStore } from '#gateway/ledger/open-store'
-import {
-  type ActName,
-  type ActResult,
-  defaultReason,
-  type leaderResignName,
-} from '#gateway/operator/acts'
+import type { ActName, ActResult, leaderResignName } from '#gateway/operator/acts'
 import { shownRegistry } from '#gateway/operator/registry'
 import {
   adminTokenFile,
@@ -99,12 +94,6 @@ export const saidOf = (
   { env, user }: Pick<Context, 'env' | 'user'>,
   { reason, by = (env.SUDO_USER?.trim() || user)?.slice(0, 100) }: Said,
 ): Said => ({ ...(reason !== undefined && { reason }), ...(by !== undefined && { by }) })
-
-/** Both in words; a default reason says nothing beside a name. Outside text is not escaped. */
-export function saidWords(reason: string, by: string | null | undefined): string {
-  if (by === null || by === undefined) return reason
-  return reason === defaultReason ? `by ${by}` : `${reason} (by ${by})`
-}
 
 export interface Site {
   readonly loaded: LoadedConfig

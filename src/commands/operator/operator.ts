@@ -1,4 +1,5 @@
 /** `operator`: the local toolkit on a gateway's store (contract §6). */
+import { saidWords } from '#gateway/operator/acts'
 import { createDecisions, type OperatorDecision } from '#gateway/status/listing'
 import { registryOf } from '#host/config-file'
 import { instant } from '#protocol/candidate'
@@ -7,7 +8,7 @@ import { listFlags, sinceMs, wholeNumber } from '../session/settings.js'
 import { table } from '../terminal/output.js'
 import { fold, timeText } from '../terminal/render.js'
 import { type MakeCommand, verb } from '../terminal/verb.js'
-import { configFlag, look, saidWords, siteVerb } from './access.js'
+import { configFlag, look, siteVerb } from './access.js'
 import {
   actExamples,
   admissionVerbs,

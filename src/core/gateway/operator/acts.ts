@@ -2,6 +2,12 @@ import * as z from 'zod'
 import { Bytes32, NonzeroAddress, Uuid } from '#protocol/schema'
 
 export const defaultReason = 'by operator'
+
+/** Both in words; a default reason says nothing beside a name. Outside text is not escaped. */
+export function saidWords(reason: string, by: string | null | undefined): string {
+  if (by === null || by === undefined) return reason
+  return reason === defaultReason ? `by ${by}` : `${reason} (by ${by})`
+}
 /** `by` is what the command was told; nobody proves it. */
 const said = {
   reason: z.string().trim().min(1).max(500).default(defaultReason),

@@ -93,11 +93,6 @@ const secondsText = (seconds: string): string => {
 function eventJson({ atMs, kind, ...facts }: TimelineEvent) {
   return { at: atMs === undefined ? null : instant(atMs), event: kind, ...snakeCased(facts) }
 }
-export type ExplainedEvent = {
-  readonly at: string | null
-  readonly event: TimelineEvent['kind']
-} & Readonly<Record<string, unknown>>
-
 function snakeCased(value: object): Record<string, unknown> {
   const isObject = (each: unknown): each is object =>
     typeof each === 'object' && each !== null && !Array.isArray(each)

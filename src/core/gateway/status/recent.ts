@@ -8,6 +8,7 @@ import type { Outcome } from '#protocol/schema'
 import type { CandidateCheck, CandidateRef, Ledger, Slot } from '../ledger/ledger.js'
 import { signedAs } from '../ledger/slots.js'
 import { type CandidateRow, candidateRow } from './listing.js'
+import { narrated } from './narration.js'
 import { progressEvents, type TimelineEvent } from './timeline.js'
 
 type RecentRow = Pick<
@@ -207,73 +208,48 @@ export function followRecent(
   }
 }
 
-const signings = {
-  first: 'signed',
-  fee_bump: 'signed again at a higher fee',
-  trim: 'signed again with fewer proposals',
-  anew: 'signed again because no node accepted it',
-  cancel: 'cancellation signed',
-} as const
-
 /** By its newest record and its open slot: a gateway that serves has no time for the whole log. */
 function stepsOf(
-  { receivedAtMs, progress }: Candidate,
+  { id, receivedAtMs, progress }: Candidate,
   slot: Slot | undefined,
   check: CandidateCheck | undefined,
   failed_at: string | null,
 ): readonly RecentStep[] {
-  const signed = (slot?.attempts ?? []).map((attempt) => ({
-    atMs: attempt.preparedAtMs,
-    what: `${slot ? signings[signedAs(slot, attempt)] : ''} under nonce ${slot?.nonce}`,
-    detail: attempt.hash,
-  }))
-  const events = progressEvents(progress)
-  const early = events.filter(({ kind }) => kind === 'validated' || kind === 'selected').length
+  const signed = (slot?.attempts ?? []).map(
+    (attempt): TimelineEvent => ({
+      ...{ atMs: attempt.preparedAtMs, kind: 'signed', nonce: slot?.nonce ?? 0, attempt, turn: 0 },
+      as: slot ? signedAs(slot, attempt) : 'first',
+      others: attempt.candidateIds.filter((one) => one !== id),
+      leftOut: [],
+    }),
+  )
   const endedAtMs = failed_at === null ? undefined : Date.parse(failed_at)
-  const texts = events.map((event) => ({
-    atMs: event.kind === 'failed' || event.kind === 'rejected' ? endedAtMs : event.atMs,
-    ...textOf(event),
-  }))
+  const events = progressEvents(progress).map((event) =>
+    event.kind === 'failed' || event.kind === 'rejected' ? { ...event, atMs: endedAtMs } : event,
+  )
+  const early = events.filter(({ kind }) => kind === 'validated' || kind === 'selected').length
   // As written where a wall clock went back (R13).
   const steps = [
-    { atMs: receivedAtMs, what: 'received', detail: null },
-    ...texts.slice(0, early),
+    { atMs: receivedAtMs, kind: 'received' } as const,
+    ...events.slice(0, early),
     ...signed,
-    ...texts.slice(early),
+    ...events.slice(early),
   ]
     .sort((one, other) => timeOf(one) - timeOf(other))
-    .map(({ atMs, ...text }) => ({ at: atMs === undefined ? null : instant(atMs), ...text }))
+    .map((event) => stepOf(event.atMs, narrated(event, undefined)))
   const isHeldUp = check?.verdict === 'wait' || check?.verdict === 'operator'
   if (progress.status === 'executed' || progress.status === 'failed' || !isHeldUp) return steps
-  const what = check.verdict === 'wait' ? 'waits' : 'blocked by the gateway'
-  return [...steps, { at: null, what, detail: check.detail }]
+  return [
+    ...steps,
+    stepOf(undefined, narrated({ atMs: undefined, kind: 'checked', check }, undefined)),
+  ]
 }
 
 const timeOf = ({ atMs = Number.MAX_VALUE }: { readonly atMs: number | undefined }) => atMs
 
-function textOf(event: TimelineEvent): Pick<RecentStep, 'what' | 'detail'> {
-  switch (event.kind) {
-    case 'selected':
-      return { what: 'selected for execution', detail: null }
-    case 'submitted':
-      return { what: 'submitted', detail: event.hash }
-    case 'indexed': {
-      const { eventIndex } = event
-      const where = `ProposePrice is log ${eventIndex} of its block`
-      return { what: 'on the chain', detail: eventIndex === null ? null : where }
-    }
-    case 'failed':
-    case 'rejected': {
-      const { stage, code, detail, retryable } = event.failure
-      const fate = retryable
-        ? 'the same payload may still execute'
-        : 'this payload can no longer execute'
-      return {
-        what: `failed in ${stage}: ${code}`,
-        detail: `${detail} (${fate}; next action: ${event.nextAction})`,
-      }
-    }
-    default:
-      return { what: event.kind, detail: null }
-  }
-}
+/** Of its details the hash alone, where there is one: that is a link. */
+const stepOf = (atMs: number | undefined, [what = '', ...more]: readonly string[]): RecentStep => ({
+  at: atMs === undefined ? null : instant(atMs),
+  what,
+  detail: (more.find((line) => /^0x[0-9a-f]{64}$/.test(line)) ?? more.join('; ')) || null,
+})
