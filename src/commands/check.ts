@@ -22,7 +22,7 @@ import { clarificationTexts, rulesLine } from './session/question.js'
 import { type Session, sessionVerb } from './session/session.js'
 import { checkFlags, requesterFlag } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { type Block, together } from './terminal/output.js'
+import { together } from './terminal/output.js'
 import { counted } from './terminal/render.js'
 import { newResults } from './terminal/results.js'
 
@@ -71,7 +71,7 @@ interface Asked {
   readonly place: string | undefined
 }
 
-const askedIn = (row: BatchRow): Asked => ({
+const askedIn = (row: BatchRow) => ({
   identifier: row.identifier,
   word: row.kind === 'intent' ? row.outcome : outcomeOf(row.item.proposed_price),
   place: placeText(row),
@@ -123,11 +123,7 @@ async function checkAll(
   if (error) throw error
 }
 
-function subjectOf(
-  trust: Trust,
-  result: ContextResult,
-  word: string | undefined,
-): Subject | ProposerError {
+function subjectOf(trust: Trust, result: ContextResult, word: string | undefined) {
   if (result.error !== undefined) return result.error
   try {
     const { context } = result
@@ -140,10 +136,7 @@ function subjectOf(
   }
 }
 
-function refusalOfAll(
-  refusals: readonly ProposerError[],
-  questions: number,
-): ProposerError | undefined {
+function refusalOfAll(refusals: readonly ProposerError[], questions: number) {
   const [first] = refusals
   if (first === undefined || refusals.length === 1) return first
   return new UsageError(
@@ -169,7 +162,7 @@ function blockOf(
   { context, outcome }: Subject,
   findings: readonly QuestionFinding[],
   place: string | undefined,
-): Block {
+) {
   const label = outcome && context.outcomes?.find((one) => one.outcome === outcome)?.label
   return together([
     headOf(context, place),
@@ -182,5 +175,5 @@ function blockOf(
   ])
 }
 
-const headOf = ({ request, question_id }: QuestionContext, place: string | undefined): string =>
+const headOf = ({ request, question_id }: QuestionContext, place: string | undefined) =>
   `${place === undefined ? '' : `${place}: `}${titleOf(request.ancillary_data) ?? question_id}`

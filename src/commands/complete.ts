@@ -21,8 +21,6 @@ import {
 import type { Context } from './terminal/context.js'
 import { standInOf } from './terminal/verb.js'
 
-type Answer = readonly Value[] | 'files' | 'folders'
-
 /** More cannot be looked over; typing on narrows them. */
 const maxValues = 200
 
@@ -49,7 +47,7 @@ async function answerTo(
   [shell, _program, ...typed]: readonly string[],
   context: Context,
   load: LoadProgram,
-): Promise<string> {
+) {
   const raw = typed.at(-1)
   // A script of an earlier version hands over the line in one piece.
   if (raw === undefined) return ''
@@ -71,11 +69,11 @@ async function answerTo(
 }
 
 /** A word as it was typed, without its quotes; bash and fish hand it over so. */
-const bare = (word: string, home = '~'): string =>
+const bare = (word: string, home = '~') =>
   word.replace(/^~(?=\/)/, () => home).replace(/\\(.)|["']/gs, '$1')
 
 /** As bash reads it behind the quote that is open; `undefined` where that cannot hold it. */
-function quoted(value: string, quote: string | undefined): string | undefined {
+function quoted(value: string, quote: string | undefined) {
   if (quote === '"') return value.replace(/["\\$`]/g, '\\$&')
   if (quote === "'") return value.includes("'") ? undefined : value
   return value.replace(/[^\w./:=@%+,\-\u0080-\uffff]/g, '\\$&')
@@ -92,7 +90,7 @@ interface Place {
   readonly settings: GlobalFlags
 }
 
-function placeAfter(words: readonly string[], program: Command): Place {
+function placeAfter(words: readonly string[], program: Command) {
   const settings: Record<string, string> = {}
   const lineage: [Command, ...Command[]] = [program]
   let positionals = 0
@@ -126,7 +124,7 @@ const childOf = (lineage: readonly Command[], word: string) =>
   lineage.at(-1)?.commands.find((child) => child.name() === word)
 
 /** With those of the command that the last stands for. */
-function flagsOf(lineage: readonly Command[]): readonly Option[] {
+function flagsOf(lineage: readonly Command[]) {
   const last = lineage.at(-1)
   const alone = last === undefined ? undefined : standInOf(last)
   return [...lineage, ...(alone === undefined ? [] : [alone])]
@@ -134,13 +132,13 @@ function flagsOf(lineage: readonly Command[]): readonly Option[] {
     .flatMap(({ options }) => options.filter(({ hidden }) => !hidden))
 }
 
-const namesOf = ({ short, long }: Option): readonly string[] => [short ?? [], long ?? []].flat()
+const namesOf = ({ short, long }: Option) => [short ?? [], long ?? []].flat()
 const flagNamed = (lineage: readonly Command[], name: string) =>
   flagsOf(lineage).find((flag) => namesOf(flag).includes(name))
 /** What stands for the value, `file`; `undefined` where the flag takes none. */
-const placeholderOf = ({ flags }: Option): string | undefined => /[<[](.+?)[>\]]$/.exec(flags)?.[1]
+const placeholderOf = ({ flags }: Option) => /[<[](.+?)[>\]]$/.exec(flags)?.[1]
 
-async function answerAt(place: Place, current: string, context: Context): Promise<Answer> {
+async function answerAt(place: Place, current: string, context: Context) {
   const { lineage, positionals, waiting, flagsEnded, settings } = place
   const path = lineage.slice(1).map((command) => command.name())
   const last = lineage.at(-1) ?? lineage[0]
@@ -172,14 +170,14 @@ async function answerAt(place: Place, current: string, context: Context): Promis
   return flagsEnded ? [] : flagValues(lineage)
 }
 
-const flagValues = (lineage: readonly Command[]): readonly Value[] => [
+const flagValues = (lineage: readonly Command[]) => [
   ...flagsOf(lineage).flatMap((flag) =>
     namesOf(flag).map((value) => ({ value, about: flag.description })),
   ),
   { value: '--help', about: 'print help' },
 ]
 
-function argumentAt(taken: readonly Argument[], position: number): Argument | undefined {
+function argumentAt(taken: readonly Argument[], position: number) {
   const last = taken.at(-1)
   return taken[position] ?? (last?.variadic === true ? last : undefined)
 }
@@ -197,7 +195,7 @@ async function valuesAt(
   context: Context,
   settings: GlobalFlags,
   typed: string,
-): Promise<Answer> {
+) {
   if (choices) return choices.map((value) => ({ value, about: word }))
   const parts = word.split('|')
   const kind = parts
@@ -257,12 +255,7 @@ export type Kind =
   | 'identifiers'
 
 /** Newest first where time matters. `typed` may only narrow what is looked for. */
-export async function valuesOf(
-  kind: Kind,
-  context: Context,
-  flags: GlobalFlags,
-  typed: string,
-): Promise<readonly Value[]> {
+export async function valuesOf(kind: Kind, context: Context, flags: GlobalFlags, typed: string) {
   const { files } = context
   const { home, profile, trust } = await resolveSettings(context, flags)
   switch (kind) {
@@ -289,14 +282,14 @@ const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
   typeof value === 'object' && value !== null
 const decoder = new TextDecoder()
 
-async function jsonNames(files: Files, folder: string): Promise<string[]> {
+async function jsonNames(files: Files, folder: string) {
   if (!(await files.exists(folder))) return []
   return (await files.list(folder))
     .flatMap((name) => /^([^.].*)\.json$/.exec(name)?.[1] ?? [])
     .sort()
 }
 
-async function profiles(files: Files, home: string, tree: PreferenceTree): Promise<Value[]> {
+async function profiles(files: Files, home: string, tree: PreferenceTree) {
   const { profileNames } = await import('#chain/profiles')
   const stored = isRecord(tree.profiles) ? Object.keys(tree.profiles) : []
   const pinned = await jsonNames(files, `${home}/trust`)
@@ -305,7 +298,7 @@ async function profiles(files: Files, home: string, tree: PreferenceTree): Promi
   return [...named].map(([value, about]) => ({ value, about }))
 }
 
-async function slugs(files: Files, path: string, profile: string): Promise<Value[]> {
+async function slugs(files: Files, path: string, profile: string) {
   if (!(await files.exists(path))) return []
   const trust: unknown = JSON.parse(decoder.decode(await files.read(path)))
   const named = isRecord(trust) && isRecord(trust.slugs) ? Object.keys(trust.slugs) : []
@@ -313,7 +306,7 @@ async function slugs(files: Files, path: string, profile: string): Promise<Value
 }
 
 /** Question ids only for those who begin to type one: beside names they are noise. */
-function questions(authorizations: readonly JournaledAuthorization[], typed: string): Value[] {
+function questions(authorizations: readonly JournaledAuthorization[], typed: string) {
   return authorizations.flatMap(({ signed }) => [
     { value: signed.identifier, about: 'in the journal' },
     ...(typed.startsWith('0') ? [{ value: signed.questionId, about: signed.identifier }] : []),
@@ -345,10 +338,7 @@ const tailBytes = 256 * 1024
 const maxBytes = 16 * 1024 * 1024
 
 /** Newest first. Lines that cannot be read are left to `journal verify`. */
-async function journaled(
-  { files }: Context,
-  home: string,
-): Promise<readonly JournaledAuthorization[]> {
+async function journaled({ files }: Context, home: string) {
   const folder = `${home}/journal`
   if (!(await files.exists(folder))) return []
   const fold = newFold()
@@ -370,7 +360,7 @@ async function journaled(
   return [...fold.view().authorizations].reverse()
 }
 
-async function tailOf(files: Files, path: string, bytes: number): Promise<string> {
+async function tailOf(files: Files, path: string, bytes: number) {
   const handle = await files.open(path, 'read')
   try {
     return decoder.decode(await handle.read(Math.max(0, (await handle.size()) - bytes), bytes))

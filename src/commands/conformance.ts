@@ -15,7 +15,6 @@ import { type CheckResult, itemsOf, rules, rulesNamed, runRules } from '#conform
 import { unseenRules } from '#conformance/unseen'
 import { systemEd25519 } from '#io/ed25519'
 import { fromCwd } from '#io/home'
-import type { Signer } from '#ports'
 import { RejectedError, UsageError } from '#protocol/errors'
 import { Bytes32 } from '#protocol/schema'
 import { publishText } from '#storage/durable'
@@ -110,7 +109,7 @@ async function checkOwn(context: Context, flags: ConformanceFlags, chosen: typeo
   }).finally(() => progress.stop())
 }
 
-function chosenRules(only: readonly string[]): typeof rules {
+function chosenRules(only: readonly string[]) {
   const unknown = only.find((name) => rulesNamed(name).length === 0)
   if (unknown !== undefined) {
     throw new UsageError(
@@ -288,7 +287,7 @@ function summaryOf(checks: readonly CheckResult[]) {
 const xml = (text: string) =>
   visible(text).replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`)
 
-function junitText(checks: readonly CheckResult[], seconds: number): string {
+function junitText(checks: readonly CheckResult[], seconds: number) {
   const { total, failed, skipped } = summaryOf(checks)
   const cases = checks.map(({ id, section, result, detail }) => {
     const start = `    <testcase classname="${xml(section)}" name="${xml(id)}"`
@@ -325,7 +324,7 @@ function listLine(
   return `${mark}  ${visible(id)}\n${lines.map((text) => `${fold(visible(text), width, '      ')}\n`).join('')}`
 }
 
-function summaryText({ total, passed, failed, skipped }: ReturnType<typeof summaryOf>): string {
+function summaryText({ total, passed, failed, skipped }: ReturnType<typeof summaryOf>) {
   return `${counted(total, 'check')}: ${passed} passed, ${failed} failed, ${skipped} skipped`
 }
 
@@ -342,10 +341,10 @@ const ReadyLine = z.object({
 /** What a development gateway tells of itself: address, pins, throwaway keys, open questions. */
 type ReadyLine = z.infer<typeof ReadyLine>
 
-const readyOf = (line: unknown): ReadyLine => ReadyLine.parse(line)
+const readyOf = (line: unknown) => ReadyLine.parse(line)
 
 /** The first line of the file (`-`: stdin) that is one. UsageError `no_ready_line`. */
-async function readReadyLine(context: Context, path: string): Promise<ReadyLine> {
+async function readReadyLine(context: Context, path: string) {
   const text = new TextDecoder().decode(await readInput(context, path))
   for (const line of text.split('\n').filter((one) => one.startsWith('{'))) {
     try {
@@ -373,7 +372,7 @@ function betText({
   label,
   amountRaw,
   bondIsConfirmed,
-}: Bet): string {
+}: Bet) {
   const question = slug === undefined ? question_id : `${visible(slug)} (${question_id})`
   const source = bondIsConfirmed
     ? 'the bond is read from the node'
@@ -456,11 +455,7 @@ async function openParts(
 }
 
 /** The questions that are asked for, or all of the development gateway, with the slugs known. */
-function questionsOf(
-  trust: Pins,
-  asked: readonly string[],
-  ready: ReadyLine | undefined,
-): BenchParts['questions'] {
+function questionsOf(trust: Pins, asked: readonly string[], ready: ReadyLine | undefined) {
   const known = ready?.dev.questions ?? []
   const identifiers = asked.length > 0 ? asked : known.map(({ question_id }) => question_id)
   return identifiers.map((identifier) => {
@@ -475,12 +470,12 @@ function questionsOf(
 }
 
 /** Made for this run and forgotten with it: its wallet is on no list and holds nothing. */
-async function throwawayWallet({ ports }: Session): Promise<Signer> {
+async function throwawayWallet({ ports }: Session) {
   const { signerFromKey } = await import('#io/keys')
   return signerFromKey(ports.random.bytes(32))
 }
 
-async function devWallets({ dev }: ReadyLine): Promise<readonly Signer[]> {
+async function devWallets({ dev }: ReadyLine) {
   const { parseKey, signerFromKey } = await import('#io/keys')
   return dev.accounts
     .filter(({ role }) => role === 'proposer')
@@ -488,7 +483,7 @@ async function devWallets({ dev }: ReadyLine): Promise<readonly Signer[]> {
 }
 
 /** Without an account only what signs nothing can be examined, and that has to be said. */
-async function ownWallets(session: Session, flags: ConformanceFlags): Promise<readonly Signer[]> {
+async function ownWallets(session: Session, flags: ConformanceFlags) {
   try {
     const signer = await session.account.signer()
     if (signer.signTypedData === undefined) return [signer]

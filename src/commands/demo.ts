@@ -93,7 +93,7 @@ function stepsOf({ clock, signal }: Context, report: (step: DemoStep) => void): 
 
 const nameWidth = 9
 
-function stepText({ output }: Context, { name, ok, seconds, detail }: DemoStep): string {
+function stepText({ output }: Context, { name, ok, seconds, detail }: DemoStep) {
   const { columns, paint } = output
   const mark = ok ? 'ok' : 'failed'
   const painted = ok ? paint.green(mark) : paint.red(mark)
@@ -114,7 +114,7 @@ function stepText({ output }: Context, { name, ok, seconds, detail }: DemoStep):
  */
 const commandsOf =
   (context: Context, variables: Readonly<Record<string, string | undefined>>) =>
-  async <T extends object>(...argv: readonly string[]): Promise<T> => {
+  async <T extends object>(...argv: readonly string[]) => {
     const others = Object.entries(context.env).filter(([name]) => !name.startsWith('PROPOSER_'))
     let document: object = {}
     await runVerb(argv, {
@@ -237,7 +237,7 @@ async function live(context: Context, step: RunStep, { url, dev, folder }: DevGa
   )
 }
 
-function settledText({ payout, reward, token }: Position, chainId: number): string {
+function settledText({ payout, reward, token }: Position, chainId: number) {
   const amount = (raw: string | null) => amountText(raw ?? '0', knownToken(chainId, token ?? ''))
   return `two hours later on the chain, without a dispute: ${amount(payout)} paid back, ${amount(reward)} of it the reward`
 }

@@ -112,7 +112,7 @@ const startVerb = verb({
 })
 
 /** With -v the calls to the dev chain are told, too. */
-async function tracing<T>({ traced }: Context, run: () => Promise<T>): Promise<T> {
+async function tracing<T>({ traced }: Context, run: () => Promise<T>) {
   if (traced === undefined) return run()
   const { devFetch } = await import('#devchain/dev-contracts')
   return devFetch.run(traced(fetch), run)
@@ -135,7 +135,7 @@ async function refuseFolderInUse(context: Context, folder: string) {
   }
 }
 
-function rpcUrlsIn(text: string): readonly string[] {
+function rpcUrlsIn(text: string) {
   try {
     const { chain } = JSON.parse(text) as { chain?: { rpc_urls?: unknown } }
     const urls: readonly unknown[] = Array.isArray(chain?.rpc_urls) ? chain.rpc_urls : []
@@ -220,21 +220,19 @@ const chainVerb =
       },
     })(context)
 
-const judged =
-  (judge: (text: string) => unknown) =>
-  (text: string): string => {
-    judge(text)
-    return text
-  }
+const judged = (judge: (text: string) => unknown) => (text: string) => {
+  judge(text)
+  return text
+}
 
 const formParser =
   <T extends string>(form: RegExp, code: string, detail: string, hint: string) =>
-  (text: string): T => {
+  (text: string) => {
     if (form.test(text)) return text as T
     throw new UsageError(code, detail, hint)
   }
 
-function devIdentifier(text: string): string {
+function devIdentifier(text: string) {
   const plain = plainIdentifier(text)
   if (isIdentifier(plain)) return plain
   throw new UsageError(
@@ -259,27 +257,25 @@ const walletArg = {
 const tokenUnits = builtInProfile('dev')?.tokenUnits
 
 /** In the dev chain's own token; a bare number is raw units but in a flag. */
-const amountNamed =
-  (name: string) =>
-  (text: string): bigint => {
-    const isOperand = !name.startsWith('--')
-    try {
-      const units = tokenUnits === undefined ? [] : [tokenUnits]
-      return toRaw(parseAmount(text, name, isOperand), units).raw
-    } catch (error) {
-      if (!isOperand || !(error instanceof UsageError) || error.code !== 'bad_number') throw error
-      // An operand has a code of its own, from before there were units.
-      throw new UsageError('bad_amount', error.message, {
-        hint: error.meta.hint ?? 'give raw units',
-      })
-    }
+const amountNamed = (name: string) => (text: string) => {
+  const isOperand = !name.startsWith('--')
+  try {
+    const units = tokenUnits === undefined ? [] : [tokenUnits]
+    return toRaw(parseAmount(text, name, isOperand), units).raw
+  } catch (error) {
+    if (!isOperand || !(error instanceof UsageError) || error.code !== 'bad_number') throw error
+    // An operand has a code of its own, from before there were units.
+    throw new UsageError('bad_amount', error.message, {
+      hint: error.meta.hint ?? 'give raw units',
+    })
   }
+}
 const bondOf = amountNamed('the bond')
 const fundedOf = amountNamed('the amount')
 
 /** By the oracle's numbers. */
 const states = ['invalid', 'requested', 'proposed', 'expired', 'disputed', 'resolved', 'settled']
-const stateText = ({ state }: Pick<DevRound, 'state'>): string => states[state] ?? String(state)
+const stateText = ({ state }: Pick<DevRound, 'state'>) => states[state] ?? String(state)
 
 function roundShown(round: DevRound): readonly [object, string] {
   const state = stateText(round)
@@ -427,7 +423,7 @@ function whitelistOf(text: string): DevWhitelist {
 /** Deadlines and liveness are counted in hours; ten years leave all of them behind. */
 const longestWarpSeconds = 3_650 * 86_400
 
-function secondsOf(text: string): number {
+function secondsOf(text: string) {
   const seconds = Math.round((durationMs(text) ?? 0) / 1_000)
   if (seconds >= 1 && seconds <= longestWarpSeconds) return seconds
   throw new UsageError(
@@ -437,7 +433,7 @@ function secondsOf(text: string): number {
   )
 }
 
-function settlementText(settled: DevSettlement): string {
+function settlementText(settled: DevSettlement) {
   const { question_id, timestamp, outcome, payout, paid_to, deferred, resolved } = settled
   const answer = outcome ?? 'a price of no outcome'
   const paid = `${amountText(payout, tokenUnits)} ${deferred ? 'deferred for' : 'paid to'} ${paid_to}`

@@ -73,10 +73,10 @@ export const checksText = (checks: readonly Finding[], screen: Screen): string =
   )
 
 /** `proposer` alone: where its user stands, and how to go on. Reads this machine only (R24). */
-export async function showNextSteps(context: Context, flags: GlobalFlags): Promise<void> {
+export async function showNextSteps(context: Context, flags: GlobalFlags) {
   const { output } = context
   const blocks = await withSession(context, flags, (session) => standing(context, session)).catch(
-    (error: unknown): Block[] => {
+    (error: unknown) => {
       if (!(error instanceof ProposerError)) throw error
       const { hint = '' } = error.meta
       return [together([error.detail, context.pasted?.(hint) ?? hint])]
@@ -268,11 +268,7 @@ const checks: readonly DoctorCheck[] = [
   },
 ]
 
-export async function examine(
-  context: Context,
-  session: Session,
-  isLocal = false,
-): Promise<readonly Finding[]> {
+export async function examine(context: Context, session: Session, isLocal = false) {
   const facts: Facts = { context, session, isLocal, findings: [] }
   const named = (error: unknown) => Promise.reject(withHost(error, session.settings))
   const wanted = checks.filter((one) => !isLocal || one.isLocal === true)
@@ -282,7 +278,7 @@ export async function examine(
 }
 
 /** Free of charge. Of a gateway in this process there is nothing to compare. */
-async function receiptsOfGateway(facts: Facts): Promise<readonly Finding[]> {
+async function receiptsOfGateway(facts: Facts) {
   const { context, session, trust } = facts
   const { gateway: setting, allowHttp } = session.settings
   if (setting === undefined || findingOf(facts, 'gateway')?.result !== 'pass') return []
@@ -302,7 +298,7 @@ const findingOf = ({ findings }: Pick<Facts, 'findings'>, wanted: string) =>
   findings.find(({ id }) => id === wanted)
 
 /** `/healthz` costs no budget; a 404 is an answer with a Date too. */
-async function gatewayCheck(facts: Facts): Promise<Finding> {
+async function gatewayCheck(facts: Facts) {
   const { context, session } = facts
   const { gateway: setting, local } = session.settings
   if (setting === undefined && local === undefined) return skip('gateway', ...lacks.gateway(facts))
@@ -362,10 +358,7 @@ async function trustOnChain(
 }
 
 /** Keys, PINs, and folders with signatures and budget: nobody else's to read (R5). */
-export async function secretChecks(
-  context: Context,
-  session: Pick<Session, 'settings'>,
-): Promise<readonly Finding[]> {
+export async function secretChecks(context: Context, session: Pick<Session, 'settings'>) {
   const [{ permissionsOf }, { accountPinFiles }] = await Promise.all([
     import('#io/files'),
     import('#io/accounts'),
@@ -395,7 +388,7 @@ export async function secretChecks(
             'keep it in a keystore: `proposer account import <name>`',
           )
         : pass('key_files', kept)
-  const folderCheck = async (id: string, folder: string): Promise<Finding> => {
+  const folderCheck = async (id: string, folder: string) => {
     const mode = await permissionsOf(folder)
     const fix = `chmod 700 ${folder}`
     if (mode === undefined) return pass(id, 'is created on first use')

@@ -73,7 +73,7 @@ function outputFlags(
   }
 }
 
-function notWritten(failure: Error): StorageError {
+function notWritten(failure: Error) {
   return new StorageError(
     'output_not_written',
     `the result could not be written to standard output (${codeOf(failure) ?? failure.name})`,
@@ -81,7 +81,7 @@ function notWritten(failure: Error): StorageError {
   )
 }
 
-function failureOf(error: unknown, { aborted, reason }: AbortSignal): ProposerError {
+function failureOf(error: unknown, { aborted, reason }: AbortSignal) {
   if (error instanceof ProposerError) return error
   const isStopped = aborted && (error === reason || isAbort(error))
   if (isStopped && reason instanceof ProposerError) return reason
@@ -106,7 +106,7 @@ function failureOf(error: unknown, { aborted, reason }: AbortSignal): ProposerEr
   )
 }
 
-function unforeseen(error: unknown): ProposerError {
+function unforeseen(error: unknown) {
   const code = codeOf(error)
   const name = error instanceof Error ? error.name : typeof error
   const what = code === undefined ? name : `${name} ${code}`
@@ -121,7 +121,7 @@ const diskCodes: ReadonlySet<string> = new Set([
   ...['EISDIR', 'ESPIPE', 'ENXIO', 'ELOOP', 'EMFILE', 'ENAMETOOLONG'],
 ])
 
-const codeOf = (error: unknown): string | undefined =>
+const codeOf = (error: unknown) =>
   error instanceof Error && 'code' in error && typeof error.code === 'string'
     ? error.code
     : undefined
@@ -129,7 +129,7 @@ const codeOf = (error: unknown): string | undefined =>
 const isAbort = (error: unknown) =>
   error instanceof Error && (error.name === 'AbortError' || error.name === 'TimeoutError')
 
-function frameOf(error: unknown): string {
+function frameOf(error: unknown) {
   const frame =
     error instanceof Error ? /\/(?:dist|src)\/([\w./-]+:\d+:\d+)/.exec(error.stack ?? '') : null
   return frame?.[1] === undefined ? '' : ` at ${frame[1]}`
@@ -151,7 +151,7 @@ const hintOf: Readonly<Record<ExitCode, string>> = {
   [exit.interrupted]: 'rerun the command to continue',
 }
 
-const forTerminal = (text: string, { notesAreTerminal, columns }: Output): string =>
+const forTerminal = (text: string, { notesAreTerminal, columns }: Output) =>
   notesAreTerminal ? foldAround(text, columns, '  ') : visible(text)
 
 function report(failure: ProposerError, output: Output, argv: readonly string[]): ExitCode {

@@ -218,7 +218,7 @@ function fundsRows(funds: Funds, stakes: ReturnType<typeof stakeSums>) {
 }
 
 /** An approval sets the allowance, it does not add to it. */
-function lowersText(amountRaw: bigint, before: Funds): string {
+function lowersText(amountRaw: bigint, before: Funds) {
   const amount = (raw: bigint) => amountText(String(raw), before)
   const present =
     before.allowanceRaw >= practicallyUnlimited ? 'unlimited' : amount(before.allowanceRaw)
@@ -229,7 +229,7 @@ function lowersText(amountRaw: bigint, before: Funds): string {
   )
 }
 
-function tokenOf(trust: Trust, named: string | undefined): Address {
+function tokenOf(trust: Trust, named: string | undefined) {
   const [first] = trust.tokens
   if (named === undefined && first !== undefined && trust.tokens.length === 1) return first
   const address = named === undefined ? undefined : givenAddress(named, '--token')

@@ -86,7 +86,7 @@ async function answered<T>(
   given: string | undefined,
   [question, flag]: readonly [question: string, flag: string],
   take: (answer: string) => Promise<T>,
-): Promise<T> {
+) {
   if (given !== undefined) return take(given)
   for (;;) {
     const answer = await askLine(context, question, flag)
@@ -206,7 +206,7 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
   }
 }
 
-const mayBeMoved = (context: Context, flags: SessionFlags): Promise<boolean> =>
+const mayBeMoved = (context: Context, flags: SessionFlags) =>
   withSession(context, { ...flags, makesProfile: true }, async (session) => {
     const [trust, chain, owner] = await Promise.all([
       session.trust(),

@@ -111,7 +111,7 @@ type Entry = ReturnType<typeof entryOf>
 const slugIn = (
   { identifier, question_id: id, slug }: Entry,
   slugs: ReadonlyMap<string, string>,
-): string | null => (isQuestionId(identifier) ? (slugs.get(id) ?? slug) : identifier)
+) => (isQuestionId(identifier) ? (slugs.get(id) ?? slug) : identifier)
 
 const listColumns = (nowMs: number): readonly Column<Entry>[] => [
   { head: 'question', cell: (one) => one.title ?? one.slug ?? one.identifier, least: 12 },
@@ -132,7 +132,7 @@ const listColumns = (nowMs: number): readonly Column<Entry>[] => [
 ]
 
 /** A closed one is told by how it ended, with the cause of a failure, or what became of its bond. */
-function stateText({ state, reason, code, position }: Entry): string {
+function stateText({ state, reason, code, position }: Entry) {
   const word = (reason ?? state).replaceAll('_', ' ')
   if (position !== null) {
     const { state: standing, result } = position
@@ -143,7 +143,7 @@ function stateText({ state, reason, code, position }: Entry): string {
   return code === null || code === reason ? word : `${word}: ${code}`
 }
 
-function stateColour(entry: Entry): 'green' | 'red' | 'yellow' | 'cyan' | 'white' {
+function stateColour(entry: Entry) {
   const { state, reason, position } = entry
   if (position !== null && (isContestedState(position.state) || position.result === 'lost'))
     return 'red'
@@ -343,11 +343,7 @@ const exportColumns = (
 ).split(' ')
 type ExportRow = Readonly<Record<string, string | number | object | null>>
 
-function exportRow(
-  one: JournaledAuthorization | Offer,
-  nowMs: number,
-  positions: LastPositions,
-): ExportRow {
+function exportRow(one: JournaledAuthorization | Offer, nowMs: number, positions: LastPositions) {
   const {
     state: position = null,
     as_of: position_as_of = null,
@@ -374,7 +370,7 @@ function exportRow(
   return Object.fromEntries(exportColumns.map((name) => [name, all[name] ?? null]))
 }
 
-const payloadOf = (one: JournaledAuthorization | Offer): object =>
+const payloadOf = (one: JournaledAuthorization | Offer) =>
   'signed' in one ? (JSON.parse(one.signed.body) as object) : {}
 
 export const journalCommand = verb({

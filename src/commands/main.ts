@@ -41,7 +41,7 @@ export async function start(process: NodeJS.Process, parts?: Partial<Context>): 
  * Node.js 22 and later run what an earlier run compiled. That is code: only a folder that is ours
  * alone holds it. Without one the program is the same, but starts later.
  */
-function keepCompiled({ env, getuid }: NodeJS.Process): void {
+function keepCompiled({ env, getuid }: NodeJS.Process) {
   const { enableCompileCache }: typeof module & { enableCompileCache?(folder: string): void } =
     module
   if (enableCompileCache === undefined || getuid === undefined) return
@@ -57,7 +57,7 @@ function keepCompiled({ env, getuid }: NodeJS.Process): void {
   }
 }
 
-async function printVersion({ stdout }: NodeJS.Process): Promise<boolean> {
+async function printVersion({ stdout }: NodeJS.Process) {
   // Without a listener node would end the process; the write itself tells of the failure.
   stdout.on('error', () => undefined)
   return new Promise((resolve) =>
@@ -66,7 +66,7 @@ async function printVersion({ stdout }: NodeJS.Process): Promise<boolean> {
 }
 
 /** Never rejects; everything it has to say went to the context's streams. */
-export async function main(given: readonly string[], context: Context): Promise<ExitCode> {
+export async function main(given: readonly string[], context: Context) {
   const argv = withVersionVerb(given)
   if (isTabKey(argv)) return answerTabKey(argv, context)
   const { runFront } = await import('./front.js')

@@ -9,7 +9,6 @@ import {
   type PlannedTransaction,
   payoutClaim,
   planTransactions,
-  type SentTransaction,
   sendTransactions,
 } from '#client/wallet/transactions'
 import type { Chain } from '#ports'
@@ -34,7 +33,7 @@ export const transactionFlags = {
 } as const
 type TransactionFlags = FlagsOf<typeof transactionFlags>
 
-export async function requireChain(session: Session, what: string): Promise<Chain> {
+export async function requireChain(session: Session, what: string) {
   const chain = await session.chain()
   if (chain) return chain
   throw new UsageError(
@@ -50,7 +49,7 @@ export function printTransactions(
   chainId: number,
   from: Address,
   transactions: readonly OwnTransaction[],
-): void {
+) {
   const shown = transactions.map(({ to, data, what }) => ({ to, value: '0', data, what }))
   output.show('calldata', { chain_id: chainId, from, transactions: shown }, [
     shown.length === 0 && 'nothing to send',
@@ -97,7 +96,7 @@ export async function sendAfterAsking(
   chain: Chain,
   from: Address,
   transactions: readonly OwnTransaction[],
-): Promise<readonly SentTransaction[] | undefined> {
+) {
   const { output } = context
   const { timeoutMs, maxFee, yes } = session.settings
   const { chain_id: chainId } = await session.trust()
@@ -226,7 +225,7 @@ const outcomeTexts = {
 } as const
 
 const address = (flag: string) => (text: string) => givenAddress(text, flag)
-const wallets = (text: string, before: readonly Address[] = []): readonly Address[] => [
+const wallets = (text: string, before: readonly Address[] = []) => [
   ...before,
   givenAddress(text, '--wallet'),
 ]

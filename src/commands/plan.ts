@@ -67,7 +67,7 @@ export async function forecastText(
   }
 }
 
-function sentenceOf({ clock }: Context, { items, windows, seconds }: BatchPlan): string {
+function sentenceOf({ clock }: Context, { items, windows, seconds }: BatchPlan) {
   const end = new Date(clock.nowMs() + seconds * 1_000).toISOString().slice(11, 19)
   return `${counted(items, 'request')} in ${counted(windows.length, 'window')}, about ${timeText(seconds)}, until ${end}Z`
 }
@@ -78,11 +78,7 @@ interface Rows {
   readonly signed: number
 }
 
-async function rowsOf(
-  context: Context,
-  given: string,
-  format: BatchFormat | undefined,
-): Promise<Rows> {
+async function rowsOf(context: Context, given: string, format: BatchFormat | undefined) {
   if (/^\d+$/.test(given)) return { intents: wholeNumber(given, 'the count') ?? 0, signed: 0 }
   // A number that is no count is not the name of a file, unless there is one.
   if (
@@ -146,7 +142,7 @@ async function budgetOf(
       }
 }
 
-const learnt = (context: Context, settings: Settings, gateway: string): Promise<BudgetView> =>
+const learnt = (context: Context, settings: Settings, gateway: string) =>
   createPlanner(context, settings.home.value, parseBaseUrl(gateway).origin).snapshot()
 
 const listedWindows = 100
@@ -201,7 +197,7 @@ function timeText(seconds: number): string {
 }
 
 /** UsageError `bad_number`: more than a batch may hold is no plan. */
-function wholeNumber(text: string | undefined, name: string): number | undefined {
+function wholeNumber(text: string | undefined, name: string) {
   if (text === undefined) return undefined
   const value = /^\d{1,9}$/.test(text) ? Number(text) : 0
   if (value >= 1 && value <= inputLimits.rows) return value

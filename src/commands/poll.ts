@@ -2,7 +2,7 @@
 
 import type { PollResult } from '#client/follow/follow'
 import { failedError, statusOnce } from '#client/follow/look'
-import { endOf, type PollTarget, type Stage, stages } from '#client/follow/status'
+import { endOf, stages } from '#client/follow/status'
 import {
   answerOf,
   type JournaledAuthorization,
@@ -150,7 +150,7 @@ function ownOf(view: JournalView, candidateId: string): Own | undefined {
   return { journalId, label: labelOf(signed), answer: answerOf(signed), ...named }
 }
 
-function aboutText(view: JournalView, candidateId: string): string {
+function aboutText(view: JournalView, candidateId: string) {
   const signed = view.byCandidate(candidateId)?.signed
   return signed === undefined ? '' : `${questionOf(signed)}  ${answerOf(signed)}`
 }
@@ -178,7 +178,7 @@ function summaryOf({ candidates, missing, items }: PollResult) {
   }
 }
 
-function requireStage(text: string): Stage {
+function requireStage(text: string) {
   const stage = stages.find((one) => one === text)
   if (stage !== undefined) return stage
   throw new UsageError(
@@ -192,11 +192,7 @@ function requireStage(text: string): Stage {
  * A candidate and its question, from the journal unless `question` names it; without one the batch
  * route serves. UsageError `invalid_candidate_id`.
  */
-function targetOf(
-  view: JournalView,
-  candidateId: string,
-  question: string | undefined,
-): PollTarget {
+function targetOf(view: JournalView, candidateId: string, question: string | undefined) {
   if (!isCandidateId(candidateId))
     throw new UsageError(
       'invalid_candidate_id',

@@ -167,7 +167,7 @@ function pnlRows(one: PnlTotals, units: readonly PinnedUnits[]) {
 }
 
 /** What is not over: money at the oracle, or nobody knows. */
-const isUnsettled = ({ state }: Position): boolean => state !== 'settled'
+const isUnsettled = ({ state }: Position) => state !== 'settled'
 
 const words: Readonly<Record<NonNullable<Position['state']>, string>> = {
   open: 'open',
@@ -178,7 +178,7 @@ const words: Readonly<Record<NonNullable<Position['state']>, string>> = {
   deferred: 'payout deferred',
 }
 
-function stateText({ state, result, late }: Position): string {
+function stateText({ state, result, late }: Position) {
   if (state === null) return 'not known'
   return `${words[state]}${late ? ', late' : ''}${result === null ? '' : `, ${result}`}`
 }
@@ -191,7 +191,7 @@ function colourOf({ state, result, late }: Position) {
 }
 
 /** Raw units with their sign: `+5 USDC.e`, `-750 USDC.e`. */
-function signedText(raw: string, units: TokenUnits | undefined): string {
+function signedText(raw: string, units: TokenUnits | undefined) {
   const isNegative = raw.startsWith('-')
   const sign = isNegative ? '-' : raw === '0' ? '' : '+'
   return `${sign}${amountText(isNegative ? raw.slice(1) : raw, units)}`
@@ -201,14 +201,14 @@ const paid = ({ bond, final_fee }: Position) =>
   bond === null || final_fee === null ? null : String(BigInt(bond) + BigInt(final_fee))
 
 /** What it brought, once it is settled; raw units. */
-function netOf(position: Position): string | null {
+function netOf(position: Position) {
   const stake = paid(position)
   if (position.payout === null || stake === null) return null
   return String(BigInt(position.payout) - BigInt(stake))
 }
 
 /** Since when, or until when, by the chain's clock. */
-function whenText(position: Position, nowSeconds: number): string | null {
+function whenText(position: Position, nowSeconds: number) {
   const { state, disputable_until: until, disputed_at, settled_at, executed_at } = position
   const ago = (seconds: number) =>
     seconds < 0 ? `in ${ageText(-seconds)}` : `${ageText(seconds)} ago`
@@ -221,7 +221,7 @@ function whenText(position: Position, nowSeconds: number): string | null {
   return at(settled_at) ?? at(disputed_at) ?? at(executed_at)
 }
 
-const nameOf = ({ slug, title, question_id, round_timestamp }: Position): string =>
+const nameOf = ({ slug, title, question_id, round_timestamp }: Position) =>
   slug ?? title ?? question_id ?? `round ${round_timestamp}`
 
 function positionTable(
@@ -279,7 +279,7 @@ function totalsRows(one: PositionTotals, units: readonly PinnedUnits[]) {
   ])
 }
 
-function countsText(positions: readonly Position[]): string {
+function countsText(positions: readonly Position[]) {
   const contested = positions.filter(({ state }) => isContestedState(state)).length
   return `${counted(positions.length, 'position')}${contested === 0 ? '' : `, ${contested} disputed`}`
 }
@@ -384,11 +384,7 @@ const shownOf = ({ state, result, late, disputed_by, new_round, payout }: Positi
   JSON.stringify([state, result, late, disputed_by, new_round, payout])
 
 /** What is new or other than before; what a reorganisation took away is gone. */
-function changesIn(
-  { positions }: Positions,
-  known: Map<string, Position>,
-  at: string,
-): readonly Change[] {
+function changesIn({ positions }: Positions, known: Map<string, Position>, at: string) {
   const changes: Change[] = []
   const gone = new Map(known)
   known.clear()
@@ -405,7 +401,7 @@ function changesIn(
   return changes
 }
 
-function changeText({ from, gone, position }: Change): string {
+function changeText({ from, gone, position }: Change) {
   if (gone) return 'gone: its block was undone, or the node leaves it out'
   const by = isContestedState(position.state) ? ` by ${position.disputed_by}` : ''
   const round = position.new_round === true ? ', new round open' : ''

@@ -78,7 +78,7 @@ export async function programWith(context: Context, argv: readonly string[]): Pr
   return program
 }
 
-export async function wholeProgram(context: Context): Promise<Command> {
+export async function wholeProgram(context: Context) {
   const program = createProgram()
   for (const { load, summary } of Object.values(verbs))
     program.addCommand((await load())(context).summary(summary))
@@ -94,7 +94,7 @@ function layOut(command: Command, columns: number, bold = (title: string) => tit
 }
 
 /** With --json and no terminal stderr carries the error alone, to be parsed whole (contract §6). */
-function forPrograms(context: Context): Context {
+function forPrograms(context: Context) {
   const { output } = context
   if (output.mode === 'human' || output.notesAreTerminal) return context
   const silent = { update: () => undefined, stop: () => undefined }
@@ -109,7 +109,7 @@ function forPrograms(context: Context): Context {
   }
 }
 
-function createProgram(): Command {
+function createProgram() {
   const program = new Command('proposer')
     .description('Propose answers to oracle questions, and run the gateway that executes them.')
     .version(programVersion, '-V, --version', 'print the version')
@@ -129,7 +129,7 @@ Flags of every command:  proposer help flags`,
   )
 }
 
-function flagsText(program: Command, context: Context): string {
+function flagsText(program: Command, context: Context) {
   layOut(program, columnsOf(context))
   const help = program.createHelp()
   help.prepareContext({ helpWidth: columnsOf(context) })
@@ -151,7 +151,7 @@ interface Refused {
 }
 
 /** What commander prints goes where ours goes; what it refuses is thrown, never an exit. */
-function capture(command: Command, context: Context, refused?: Refused): Refused {
+function capture(command: Command, context: Context, refused?: Refused) {
   const found = refused ?? { said: [], by: command }
   command
     .showSuggestionAfterError(false)
@@ -174,11 +174,7 @@ function capture(command: Command, context: Context, refused?: Refused): Refused
   return found
 }
 
-async function usage(
-  context: Context,
-  error: CommanderError,
-  { said, by }: Refused,
-): Promise<UsageError> {
+async function usage(context: Context, error: CommanderError, { said, by }: Refused) {
   const [, one, other] =
     /^error: option '(?:-\w, )?(--[\w-]+).*' cannot be used with option '(?:-\w, )?(--[\w-]+)/.exec(
       said[0] ?? '',
@@ -231,7 +227,7 @@ async function guessOf(
   { code }: CommanderError,
   detail: string,
   { at, path, stray }: { at: Command; path: string; stray: string | undefined },
-): Promise<string> {
+) {
   const [, option] = /^unknown option '(--?[a-z-]+)/.exec(detail) ?? []
   const instead = (await import('./dropped.js')).dropped[`${path} ${option ?? stray}`]
   if (instead !== undefined) return instead
@@ -261,12 +257,12 @@ const longNames = (command: Command | null): readonly string[] =>
         .concat(longNames(command.parent))
 
 /** Which command a Safe has in the place of one that knows none. */
-const ofSafe = (path: string): string =>
+const ofSafe = (path: string) =>
   /^(funds|revoke|payouts)/.test(path)
     ? 'A Safe sends its transactions itself: name it with --proposer, and add --print for the calldata.'
     : 'Owners of a Safe sign one document at a time: `proposer sign <identifier> --outcome <answer> --safe <address> --as-owner`.'
 
-const pathsTo = (name: string): string[] =>
+const pathsTo = (name: string) =>
   Object.entries(verbs).flatMap(([first, { verbs: below = '' }]) =>
     below
       .split(', ')
@@ -279,7 +275,7 @@ const pathsTo = (name: string): string[] =>
 /** Longer terms stand on a line of their own, and push no other text aside. */
 const widestTerm = 26
 
-export function termColumn(terms: readonly string[], columns: number): number {
+export function termColumn(terms: readonly string[], columns: number) {
   const most = Math.min(widestTerm, Math.floor(columns * 0.4))
   return Math.max(0, ...terms.map(({ length }) => length).filter((length) => length <= most))
 }
@@ -289,7 +285,7 @@ const titles: Readonly<Record<string, string>> = {
   'Global Options:': 'Flags of the whole group:',
 }
 
-function flagsOfAll(command: Command, columns: number): string {
+function flagsOfAll(command: Command, columns: number) {
   let program = command
   while (program.parent !== null) program = program.parent
   if (program === command) return ''
@@ -302,7 +298,7 @@ function flagsOfAll(command: Command, columns: number): string {
 /** A no-break space: no text of ours has one. */
 const glue = '\u00a0'
 
-function described({ description, argChoices, defaultValue }: Option | Argument): string {
+function described({ description, argChoices, defaultValue }: Option | Argument) {
   const isShown = typeof defaultValue === 'string' || typeof defaultValue === 'number'
   return [
     description,
@@ -360,7 +356,7 @@ export const helpLayout = (bold: (title: string) => string): HelpConfiguration =
 })
 
 /** Paragraphs are folded; commands are continued with a backslash, before a flag if they can. */
-export const foldHelp = (text: string, columns: number): string =>
+export const foldHelp = (text: string, columns: number) =>
   text
     .split('\n')
     .map((line) =>
@@ -372,12 +368,12 @@ export const foldHelp = (text: string, columns: number): string =>
     )
     .join('\n')
 
-function foldProse(line: string, columns: number): string {
+function foldProse(line: string, columns: number) {
   const indent = ' '.repeat(line.length - line.trimStart().length)
   return `${indent}${fold(line.trimStart(), columns - indent.length).replaceAll('\n', `\n${indent}`)}`
 }
 
-function foldCommand(command: string, columns: number): string {
+function foldCommand(command: string, columns: number) {
   // A flag stays beside its value, and what is quoted whole.
   const pieces = command.match(/--?[\w-]+ (?!-)(?:"[^"]*"|\S)+|(?:"[^"]*"|\S)+/g) ?? []
   const lines: string[] = []

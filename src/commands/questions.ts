@@ -101,7 +101,7 @@ export const questionsCommand = verb({
   verbs: [listVerb],
 })
 
-function closingOf(text: string): number {
+function closingOf(text: string) {
   const span = spanMs(/^\d+$/.test(text) ? `${text}s` : text)
   if (span !== undefined && span > 0) return span
   throw new UsageError(
@@ -111,7 +111,7 @@ function closingOf(text: string): number {
   )
 }
 
-function emptyText({ mine, all }: ListFlags, since: string | null): string {
+function emptyText({ mine, all }: ListFlags, since: string | null) {
   const back = since === null ? '' : ` since ${timeText(since)}`
   if (mine === true) return `no question${back} that this home has signed for`
   return `no ${all === true ? '' : 'open '}question${back}`
@@ -153,22 +153,13 @@ const columns: readonly Column<ListedQuestion>[] = [
   { head: 'confirmed by', wide: true, cell: (one) => one.confirmed_by ?? 'nobody' },
 ]
 
-interface FoundQuestions {
-  readonly questions: readonly ListedQuestion[]
-  readonly source: QuestionSource
-  /** How far was looked back, RFC 3339; null where the source has no such bound. */
-  readonly since: string | null
-  readonly left_out: number | null
-  readonly notes: readonly string[]
-}
-
 /** `rules` takes clarifications by question id for a worksheet, as far as a chain tells them. */
 async function findQuestions(
   context: Context,
   session: Session,
   flags: ListFlags,
   rules: ListedRules,
-): Promise<FoundQuestions> {
+) {
   const limit = wholeNumber('--limit', flags.limit, 1, 10_000)
   sinceMs(flags.since, 0)
   const closingMs = flags.closing === undefined ? undefined : closingOf(flags.closing)
@@ -219,7 +210,7 @@ async function findQuestions(
     : registryOnChain(search, search.chain, entries)
 }
 
-function defaultSource({ slugs, chain, flags }: Search, hasMarkets: boolean): QuestionSource {
+function defaultSource({ slugs, chain, flags }: Search, hasMarkets: boolean) {
   if (flags.questions !== undefined) return 'registry'
   if (hasMarkets) return 'gamma'
   if (chain !== undefined) return 'chain'
@@ -315,7 +306,7 @@ async function readAllRules(chain: Chain, rounds: readonly Round[], into: Listed
 const moreNote = (count: number) =>
   count === 0 ? [] : [`${counted(count, 'question')} more than --limit`]
 
-async function fromChain(search: Search): Promise<FoundQuestions> {
+async function fromChain(search: Search) {
   const { context, session, flags, contracts, chain, limit, signed, isMine } = search
   if (chain === undefined)
     throw new UsageError(
@@ -373,7 +364,7 @@ const instant = (ms: number) => new Date(Math.max(0, Math.floor(ms / 1000)) * 10
 async function registryOfGateway(
   { context, session, limit, isWanted }: Search,
   entries: readonly RegistryEntry[],
-): Promise<FoundQuestions> {
+) {
   const source = await contextSource(context, session)
   const found: ListedQuestion[] = []
   let next = 0
@@ -401,11 +392,7 @@ async function registryOfGateway(
   }
 }
 
-async function registryOnChain(
-  search: Search,
-  chain: Chain,
-  entries: readonly RegistryEntry[],
-): Promise<FoundQuestions> {
+async function registryOnChain(search: Search, chain: Chain, entries: readonly RegistryEntry[]) {
   const candidates = entries.map((entry) => ({
     ...{ questionId: entry.questionId, slug: entry.slug, entry },
   }))
@@ -422,7 +409,7 @@ async function registryOnChain(
 const marketsAtOnce = 100
 const mostPages = 30
 
-async function fromGamma(search: Search, markets: Markets | undefined): Promise<FoundQuestions> {
+async function fromGamma(search: Search, markets: Markets | undefined) {
   const { session, flags, chain, limit, closingMs, nowMs, isWanted } = search
   if (markets === undefined)
     throw new UsageError(

@@ -25,7 +25,7 @@ import {
   type ReceiptProof,
   signedAnswerOf,
 } from '#protocol/kept-receipt'
-import { digestSha256, type ReceiptKey, type SignedAnswer } from '#protocol/receipt'
+import { digestSha256, type SignedAnswer } from '#protocol/receipt'
 import { publishText } from '#storage/durable'
 import { parseJson, readInput } from './session/inputs.js'
 import { withSession } from './session/session.js'
@@ -92,11 +92,7 @@ function requireHolding(proof: ReceiptProof) {
   )
 }
 
-async function keysOf(
-  context: Context,
-  flags: SessionFlags,
-  path: string | undefined,
-): Promise<readonly ReceiptKey[]> {
+async function keysOf(context: Context, flags: SessionFlags, path: string | undefined) {
   if (path === undefined)
     return withSession(context, flags, async (session) => receiptKeysOf(await session.trust()))
   const keys = readKeySet(parseJson(await readInput(context, path), path))
@@ -158,13 +154,13 @@ export const receiptCommand = verb({
   verbs: [verifyVerb, exportVerb],
 })
 
-export async function loadJournal(ports: JournalPorts, home: string): Promise<JournalView> {
+export async function loadJournal(ports: JournalPorts, home: string) {
   const journal = openJournal(ports, home)
   return journal.load().finally(() => journal.close())
 }
 
 /** The exact bytes of an attempt, put together as they were sent (robustness §2, Journal). */
-function bodyOf(view: JournalView, { start }: Attempt): string {
+function bodyOf(view: JournalView, { start }: Attempt) {
   const bodies = start.ids.flatMap((id) => view.find(id)?.signed.body ?? [])
   if (start.body !== undefined) return start.body
   return start.form === 'single' ? bodies.join('') : `{"proposals":[${bodies.join(',')}]}`
@@ -174,7 +170,7 @@ const fileOf = (
   { start, startedAtMs }: Attempt,
   { method, path, status, body = '', ...signed }: KeptReceipt,
   sent: string | undefined,
-): Omit<ReceiptFile, 'schema'> => ({
+) => ({
   gateway: start.origin,
   sent_at: instant(startedAtMs),
   request: {
@@ -221,13 +217,13 @@ export async function receiptProofs(
       const at = attempt.start.form === 'single' ? 0 : attempt.start.ids.indexOf(id)
       return { ...document, item: results[at] ?? null }
     },
-    texts: (columns: number): readonly string[] =>
+    texts: (columns: number) =>
       proven.map(({ attempt: { start }, answer, proof }) => {
         const of = start.ids.length === 1 ? '' : `one of ${start.ids.length} in the call; `
         return `${of}${proofText(answer, proof, columns)}`
       }),
     /** UsageError where a receipt does not hold, or `receipt_missing` where there is none. */
-    requireOne(id: string): void {
+    requireOne(id: string) {
       for (const { proof } of proven) requireHolding(proof)
       if (proven.length > 0) return
       throw new UsageError(
@@ -272,7 +268,7 @@ const bytesText: Readonly<Record<ReceiptProof['bytes'], string>> = {
 
 const shownClaims = 100
 
-function proofText(answer: SignedAnswer, proof: ReceiptProof, columns: number): string {
+function proofText(answer: SignedAnswer, proof: ReceiptProof, columns: number) {
   const { verdict, bytes, claims } = proof
   const { holds, created, request } = proofDocument(answer, proof)
   const lines =
@@ -291,7 +287,7 @@ function proofText(answer: SignedAnswer, proof: ReceiptProof, columns: number): 
   return lines.map((line) => fold(line, columns, '  ')).join('\n')
 }
 
-function claimText(claim: ReceiptProof['claims'][number]): string {
+function claimText(claim: ReceiptProof['claims'][number]) {
   const { status_code, candidate_id, received_at, client_ref, code } = claim
   const ref = client_ref === null ? '' : ` (${JSON.stringify(client_ref)})`
   if (candidate_id === null) return `not admitted${ref}: ${status_code} ${code ?? ''}`.trimEnd()

@@ -12,7 +12,7 @@ import type { Outcome } from '#protocol/schema'
 import { identify } from './session/identify.js'
 import { requireIdentifier } from './session/question.js'
 import { sessionVerb } from './session/session.js'
-import { apart, type Block, rows, together } from './terminal/output.js'
+import { apart, rows, together } from './terminal/output.js'
 import { nextLines, positionData } from './terminal/position-text.js'
 import { dateText, shellWord } from './terminal/render.js'
 
@@ -146,7 +146,7 @@ function gatewayData(word: GatewayWord | undefined) {
   return { status, submission, failure }
 }
 
-function blocksOf(found: Reconciled, identifier: string, gateway: string | undefined): Block[] {
+function blocksOf(found: Reconciled, identifier: string, gateway: string | undefined) {
   const { chain, entries, sharing } = found
   const proposal = chain?.current?.proposal
   const paused = chain?.round?.paused === true ? ', paused' : ''
@@ -192,14 +192,14 @@ function blocksOf(found: Reconciled, identifier: string, gateway: string | undef
 function proposalText(
   { price, isFinal }: { readonly price: string; readonly isFinal: boolean },
   outcomes: readonly Outcome[] = [],
-): string {
+) {
   const outcome = outcomeOf(price)
   const label = outcomes.find((one) => one.outcome === outcome)?.label
   const answer = outcome === undefined ? `price ${price}` : answerText(outcome, label)
   return `${answer}${isFinal ? '' : ', not final yet'}`
 }
 
-function entryBlock(entry: ReconciledEntry): Block {
+function entryBlock(entry: ReconciledEntry) {
   const { id, state, record, authorization, gateway, standing, settled, position } = entry
   const why = 'reason' in state ? ` (${state.reason})` : ''
   const nonce = standing?.nonceSpentFinal
@@ -223,7 +223,7 @@ function entryBlock(entry: ReconciledEntry): Block {
   ])
 }
 
-function gatewayText(word: GatewayWord): string {
+function gatewayText(word: GatewayWord) {
   if ('error' in word) return `${word.error.code}: ${word.error.detail}`
   const { status, submission, failure } = word.status
   return `${status}${submission === null || submission.status === '' ? '' : `, ${submission.status}`}${failure === null ? '' : ` (${failure.code})`}`

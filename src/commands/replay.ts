@@ -95,7 +95,7 @@ const skippedData = ({ authorization, reason, command }: Skipped) => ({
   command,
 })
 
-const leftText = ({ journal_id: id, skipped, command }: ReturnType<typeof skippedData>): string =>
+const leftText = ({ journal_id: id, skipped, command }: ReturnType<typeof skippedData>) =>
   skipped === 'superseded'
     ? `${id} has an unknown outcome and was replaced, so it is not sent; \`${command}\` makes sure that it can never execute`
     : `${id} has failed and may still execute; \`${command}\` tries it again`

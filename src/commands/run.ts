@@ -113,7 +113,7 @@ interface Saved {
   readonly unsettled: number
 }
 
-async function savedRows({ clock }: Context, { parts, count }: Opened): Promise<Saved> {
+async function savedRows({ clock }: Context, { parts, count }: Opened) {
   const view = await parts.journal.load()
   const found = { toSign: 0, toSend: 0, signedBefore: 0, unsettled: 0 }
   for (const row of count.input) {
@@ -150,7 +150,7 @@ function refuseFaults(checks: readonly Finding[]) {
 }
 
 /** Without a person who is to agree to it, a sum that cannot be had keeps nobody from sending. */
-async function sumsOf(opened: Opened, isNeeded: () => boolean): Promise<SpendingSums | undefined> {
+async function sumsOf(opened: Opened, isNeeded: () => boolean) {
   try {
     return await opened.checkedSums()
   } catch (error) {

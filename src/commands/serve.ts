@@ -12,7 +12,6 @@ import type { ServeCheckOptions } from '#host/serve-check'
 import type { RunningServer } from '#host/server'
 import { fromCwd } from '#io/home'
 import { aborted, endsAsServer } from '#io/interruption'
-import type { FaultScript } from '#io/serving/fault-script'
 import type { Clock } from '#ports'
 import { exit, UnavailableError, UsageError } from '#protocol/errors'
 import { type LogLevel, logFrame, logLevels } from '#protocol/log-level'
@@ -122,7 +121,7 @@ interface Served extends ServeCheckOptions {
   readonly faults?: FaultBench
 }
 
-function servedBy(context: Context, flags: ServeFlags): Served {
+function servedBy(context: Context, flags: ServeFlags) {
   const { output } = context
   // For a terminal it would be noise, and for a log that somebody keeps its absence a loss.
   const log = flags.log ?? (!output.notesAreTerminal && flags.quiet !== true)
@@ -199,7 +198,7 @@ async function serveDev(outer: Context, served: Served, flags: ServeFlags) {
 }
 
 /** Free ports where another gateway has the usual ones, but for those that are given. */
-async function withFreePorts(served: Served): Promise<Served> {
+async function withFreePorts(served: Served) {
   const { port, host = '127.0.0.1', assignments } = served
   const { probePort } = await import('#io/probes')
   const isTaken = async (at: string, key: 'listen' | 'admin') =>
@@ -213,7 +212,7 @@ async function withFreePorts(served: Served): Promise<Served> {
 }
 
 /** Throws UsageError naming the file, and the key of it that is wrong. */
-async function faultScript(context: Context, path: string): Promise<FaultScript> {
+async function faultScript(context: Context, path: string) {
   const { parseFaultScript } = await import('#io/serving/fault-script')
   const json = await readOwnJson(context, path, 'give --faults with the path of a script')
   return parseFaultScript(json, path)
@@ -366,7 +365,7 @@ async function check(context: Context, path: string, served: Served) {
  * Turns notes, warnings and errors of this output into lines of the log, from the first one on.
  * What is less grave than `least` is left out, but never an error.
  */
-function notesAsLog(output: Output, clock: Pick<Clock, 'nowMs'>, least: LogLevel): void {
+function notesAsLog(output: Output, clock: Pick<Clock, 'nowMs'>, least: LogLevel) {
   const { note, warn, mode } = output
   const line = (severity: LogLevel, event: string, message: string, more: object) =>
     jsonText({ ...logFrame(severity, clock.nowMs(), event, message), ...more }, 0)
@@ -394,7 +393,7 @@ function notesAsLog(output: Output, clock: Pick<Clock, 'nowMs'>, least: LogLevel
   }
 }
 
-function logLevelOf(text: string): LogLevel {
+function logLevelOf(text: string) {
   if (Object.hasOwn(logLevels, text)) return text as LogLevel
   const names = Object.keys(logLevels).join(', ')
   throw new UsageError('bad_log_level', `"${text.slice(0, 40)}" is not a log level`, {

@@ -13,7 +13,7 @@ import type { SafePartsFile } from '#client/propose/safe'
 import { fromCwd } from '#io/home'
 import { PendingError, UsageError } from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
-import type { Address, TypedData } from '#protocol/schema'
+import type { TypedData } from '#protocol/schema'
 import { publishText } from '#storage/durable'
 import { identify } from './session/identify.js'
 import { readInput } from './session/inputs.js'
@@ -223,7 +223,7 @@ async function bringBack(context: Context, named: string, flags: SignFlags, give
   })
 }
 
-const namedProposer = (session: Session, flags: SignFlags): Promise<Address> | undefined =>
+const namedProposer = (session: Session, flags: SignFlags) =>
   flags.proposer === undefined && flags.safe === undefined ? undefined : session.account.address()
 
 /** The exact bytes, 0600: they hold a signature or what one can be made of (R5). */

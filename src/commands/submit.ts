@@ -32,9 +32,9 @@ import type { Session } from './session/session.js'
 import { executorFlags, type SessionFlags } from './session/settings.js'
 import { noteFallenRewards } from './session/stakes.js'
 import type { Context } from './terminal/context.js'
-import { type Block, rows, together } from './terminal/output.js'
+import { rows, together } from './terminal/output.js'
 import { candidateText, failureLines } from './terminal/poll-table.js'
-import { amountText, amountWithRaw, type TokenUnits, timeText } from './terminal/render.js'
+import { amountText, amountWithRaw, timeText } from './terminal/render.js'
 import { type FlagsOf, verb } from './terminal/verb.js'
 
 const flagTable = {
@@ -209,7 +209,7 @@ const acceptedOf = (result: Admitted, settled: Settling['settled']) => ({
 function stillPending(
   error: ProposerError,
   { candidate_id: id, status }: ReturnType<typeof acceptedOf>,
-): ProposerError {
+) {
   if (error.code !== 'no_status') return error
   return new PendingError(
     'still_pending',
@@ -241,7 +241,7 @@ async function quietWhileSigning(
   }
 }
 
-async function payloadText(context: Context, path: string): Promise<string> {
+async function payloadText(context: Context, path: string) {
   const bytes = await readInput(context, path)
   parseJson(bytes, path)
   return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
@@ -271,10 +271,7 @@ async function showPayload(context: Context, session: Session, identifier: strin
 }
 
 /** A payload names no token: it is known where only one is pinned. */
-const unitsOfAll = ({
-  chain_id: chainId,
-  tokens: [token, ...others],
-}: Trust): TokenUnits | undefined =>
+const unitsOfAll = ({ chain_id: chainId, tokens: [token, ...others] }: Trust) =>
   token !== undefined && others.length === 0 ? knownToken(chainId, token) : undefined
 
 function brief(
@@ -282,7 +279,7 @@ function brief(
   state: string,
   isShown: boolean,
   transaction?: string | null,
-): Block {
+) {
   const { id, signed } = authorization
   const units = knownToken(signed.chainId, signed.token ?? '')
   const executed = executedText(authorization)
@@ -296,7 +293,7 @@ function brief(
   ])
 }
 
-const detailRows = (result: Admitted): Block =>
+const detailRows = (result: Admitted) =>
   rows([
     ['executed', executedText(result.authorization)],
     [result.outcome, result.candidateId],

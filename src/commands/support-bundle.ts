@@ -84,7 +84,7 @@ export const supportBundleCommand = sessionVerb({
  * Nothing is written. A field that the user filled (a reference, a name) is the user's to correct;
  * any other is for us to hear of.
  */
-function refused(found: readonly FoundSecret[]): UsageError {
+function refused(found: readonly FoundSecret[]) {
   const shown = found.slice(0, 5).map(({ field, kind }) => `${field} holds ${kind}`)
   const more = found.length > shown.length ? [`and ${found.length - shown.length} more`] : []
   return new UsageError(
@@ -94,7 +94,7 @@ function refused(found: readonly FoundSecret[]): UsageError {
   )
 }
 
-function hintFor(found: readonly FoundSecret[]): string {
+function hintFor(found: readonly FoundSecret[]) {
   const variables = [...new Set(found.map(({ kind }) => kind))].filter((kind) =>
     kind.startsWith(variableKind),
   )
@@ -307,7 +307,7 @@ async function give(context: Context, session: Session, flags: BundleFlags, docu
   ])
 }
 
-function wantedOf({ question, since }: BundleFlags, nowMs: number): BundleScope {
+function wantedOf({ question, since }: BundleFlags, nowMs: number) {
   return {
     ...(question === undefined ? {} : { question: requireIdentifier(question) }),
     ...(since === undefined ? {} : { sinceMs: sinceMs(since, nowMs) }),
@@ -322,7 +322,7 @@ async function clientSecrets(
   context: Context,
   settings: Settings,
   view: Pick<JournalView, 'authorizations' | 'offers'> | undefined,
-): Promise<readonly Secret[]> {
+) {
   const { gateway, rpcUrl } = settings
   const keyFile = context.env.PROPOSER_KEY_FILE
   return [
@@ -354,7 +354,7 @@ async function clientSecrets(
 }
 
 /** The same of a gateway's configuration. */
-async function gatewaySecrets(context: Context, loaded: LoadedConfig): Promise<readonly Secret[]> {
+async function gatewaySecrets(context: Context, loaded: LoadedConfig) {
   const { config, folder, place } = loaded
   const { slugs, executor } = config
   const read = (path: string | undefined) =>
@@ -390,7 +390,7 @@ async function gatewaySecrets(context: Context, loaded: LoadedConfig): Promise<r
 /**
  * What a file holds without its last line end; `undefined` where nobody could have read it either.
  */
-async function contentOf({ files }: Context, path: string): Promise<string | undefined> {
+async function contentOf({ files }: Context, path: string) {
   try {
     return new TextDecoder().decode(await files.read(path)).trim()
   } catch {
@@ -401,7 +401,7 @@ async function contentOf({ files }: Context, path: string): Promise<string | und
 }
 
 /** Secrets of one kind; what is empty or missing is none. */
-const secretsOf = (kind: string, texts: readonly (string | undefined)[]): readonly Secret[] =>
+const secretsOf = (kind: string, texts: readonly (string | undefined)[]) =>
   texts.flatMap((text) => (text === undefined || text === '' ? [] : [{ kind, text }]))
 
 /**
@@ -420,14 +420,14 @@ const isTelling = (name: string) =>
 /** What the kind of such a secret begins with; the name follows. */
 const variableKind = 'the variable '
 
-function variableSecrets(env: Context['env']): readonly Secret[] {
+function variableSecrets(env: Context['env']) {
   return Object.entries(env).flatMap(([name, value = '']) =>
     isTelling(name) && !harmless.test(value) ? secretsOf(`${variableKind}${name}`, [value]) : [],
   )
 }
 
 /** Ciphertext and check sum of every keystore: with a weak password they are the key. */
-async function keystoreSecrets(context: Context, home: string): Promise<readonly Secret[]> {
+async function keystoreSecrets(context: Context, home: string) {
   const folder = homePaths.keystores(home)
   if (!(await context.files.exists(folder))) return []
   const secrets: Secret[] = []
@@ -448,7 +448,7 @@ interface PublicUrl {
 }
 
 /** Scheme, host and port of a URL of the web; what is none shows nothing of itself. */
-function hostOf(text: string): PublicUrl {
+function hostOf(text: string) {
   // Of `user:password@host` the user would be the scheme.
   const url = webUrl(text)
   if (url === undefined) return { url: '(not a URL)', removed: [] }
@@ -491,7 +491,7 @@ function settingsPart(settings: Settings, short: (path: string) => string) {
 }
 
 /** What each contract is pinned to run; the hash of its code could be taken for a secret. */
-const codeOf = (pins: Implementations): Record<string, string> =>
+const codeOf = (pins: Implementations) =>
   Object.fromEntries(
     Object.entries(pins).map(([address, { implementation }]) => [address, implementation]),
   )

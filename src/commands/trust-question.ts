@@ -31,7 +31,7 @@ export async function showQuestion(
   { output }: Context,
   session: Session,
   { pins, questionId }: PinnedQuestion,
-): Promise<void> {
+) {
   const chain = await session.chain()
   if (chain === undefined || output.mode !== 'human') return
   const round = await onChain(() => createRoundReader(chain, contractsOf(pins)).read(questionId))
@@ -54,11 +54,7 @@ export async function showQuestion(
  * or built in. With a node the chain confirms the question first. Not trusted before a person has
  * agreed (R9).
  */
-export async function pinsOfQuestion(
-  session: Session,
-  named: string,
-  kind: string | undefined,
-): Promise<PinnedQuestion> {
+export async function pinsOfQuestion(session: Session, named: string, kind: string | undefined) {
   const plain = requireIdentifier(named)
   const event =
     namedQuestion(named)?.isEvent === true ? await onlyMarket(session, plain) : undefined
@@ -110,17 +106,13 @@ export async function pinsOfQuestion(
   return { pins, questionId: data.question_id as Hex }
 }
 
-async function byChain(
-  session: Session,
-  chain: Chain,
-  identifier: string,
-): Promise<PinnedQuestion> {
+async function byChain(session: Session, chain: Chain, identifier: string) {
   const questionId = pinnedQuestionId(await session.trust(), identifier)
   if (questionId === undefined) throw unpinnedSlug(identifier)
   return { pins: await fromChain(session, chain, questionId), questionId }
 }
 
-async function fromChain(session: Session, chain: Chain, questionId: Hex): Promise<Trust> {
+async function fromChain(session: Session, chain: Chain, questionId: Hex) {
   const trust = await session.trust()
   await chainNow(chain, trust, session.ports.clock)
   const rounds = await onChain(() =>
@@ -141,7 +133,7 @@ async function fromChain(session: Session, chain: Chain, questionId: Hex): Promi
   }
 }
 
-function signingData(identifier: string, answered: unknown): BatchSigningData {
+function signingData(identifier: string, answered: unknown) {
   try {
     return signingDataOf(answered)
   } catch (error) {
@@ -155,7 +147,7 @@ function signingData(identifier: string, answered: unknown): BatchSigningData {
 }
 
 /** Only the ids of CTF adapter questions are the hash of their text (domain §5.1). */
-function kindOf(data: BatchSigningData): string {
+function kindOf(data: BatchSigningData) {
   if (keccakHex(data.request.ancillary_data) === data.question_id) return 'uma-ctf-adapter'
   throw new UsageError(
     'kind_needed',
@@ -168,11 +160,7 @@ function kindOf(data: BatchSigningData): string {
  * `trust pin --receipts`: the keys that the gateway lists, to be compared and pinned (contract §9).
  * What it says of itself proves nothing, so a note asks for another source.
  */
-export async function listedKeys(
-  context: Context,
-  { settings }: Session,
-  flags: SessionFlags,
-): Promise<NonNullable<Trust['receipt_keys']>> {
+export async function listedKeys(context: Context, { settings }: Session, flags: SessionFlags) {
   const target = await openTarget(context, settings, flags, 'read')
   try {
     const { signal } = context

@@ -55,7 +55,7 @@ const showVerb = sessionVerb({
   },
 })
 
-function warnUnconfirmed(context: Context, profile: string, pins: ProfilePins): boolean {
+function warnUnconfirmed(context: Context, profile: string, pins: ProfilePins) {
   const { oracles, requesters, tokens } = pins
   const addresses = [...oracles, ...requesters.map(({ address }) => address), ...tokens]
   const doubts = unconfirmedAmong(profile, addresses)
@@ -110,7 +110,7 @@ const initVerb = sessionVerb({
 })
 
 /** With a node of their chain, what oracles and tokens run is pinned too; else that is told. */
-async function withCode({ output }: Context, session: Session, pins: Trust): Promise<Trust> {
+async function withCode({ output }: Context, session: Session, pins: Trust) {
   const chain = await session.chain()
   if (chain === undefined || pins.implementations !== undefined) return pins
   try {
@@ -209,13 +209,13 @@ const trustSource = (needs: string) =>
     'run `proposer trust init --from <file>`, name a question id or slug, or give --profile polygon --signed-proposer 0x…',
   )
 
-async function fromFile(context: Context, path: string): Promise<Trust> {
+async function fromFile(context: Context, path: string) {
   const json = firstJson(new TextDecoder().decode(await readInput(context, path)), path)
   const dev = member(json, 'dev')
   return parseTrust(member(dev, 'trust') ?? member(json, 'trust') ?? json, path)
 }
 
-const member = (json: unknown, key: string): unknown =>
+const member = (json: unknown, key: string) =>
   typeof json === 'object' && json !== null && Object.hasOwn(json, key)
     ? (json as Record<string, unknown>)[key]
     : undefined
@@ -345,7 +345,7 @@ async function write(
 }
 
 /** Adding to the pins must not change one, whoever has agreed (R9). */
-function refuseChanges(changed: readonly string[]): void {
+function refuseChanges(changed: readonly string[]) {
   if (changed.length === 0) return
   throw new UsageError(
     'pins_would_change',
@@ -361,13 +361,13 @@ const trustChanged = (path: string) =>
     'rerun the command: it adds to the present pins',
   )
 
-const bytesOf = async (context: Context, path: string): Promise<Uint8Array | undefined> =>
+const bytesOf = async (context: Context, path: string) =>
   (await context.files.exists(path)) ? readInput(context, path) : undefined
 
-const same = (one: Uint8Array | undefined, other: Uint8Array | undefined): boolean =>
+const same = (one: Uint8Array | undefined, other: Uint8Array | undefined) =>
   one === undefined || other === undefined ? one === other : Buffer.compare(one, other) === 0
 
-function pinsIn(bytes: Uint8Array, path: string): Trust | UsageError {
+function pinsIn(bytes: Uint8Array, path: string) {
   try {
     return parseTrust(firstJson(new TextDecoder().decode(bytes), path), path)
   } catch (error) {
@@ -382,7 +382,7 @@ async function publish(context: Context, path: string, bytes: Uint8Array) {
   await publishFile(context.files, folder, basename(path), (handle) => writeAll(handle, bytes))
 }
 
-function firstJson(text: string, path: string): unknown {
+function firstJson(text: string, path: string) {
   for (const candidate of [text, ...text.split('\n').filter((line) => line.startsWith('{'))]) {
     try {
       return JSON.parse(candidate)

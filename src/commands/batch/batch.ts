@@ -294,7 +294,7 @@ const sum = (counts: object) => Object.values(counts).reduce((all, each) => all 
 /**
  * The saved bytes as a batch item; saved in the single form, the item that says the same (§2.7).
  */
-function itemText({ signed }: JournaledAuthorization): string {
+function itemText({ signed }: JournaledAuthorization) {
   // An element of a JSON array may stand on several lines; here an item is one.
   if (signed.form === 'batch')
     return signed.body.includes('\n') ? JSON.stringify(JSON.parse(signed.body)) : signed.body

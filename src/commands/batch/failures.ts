@@ -117,7 +117,7 @@ const isOf =
  */
 const ownWays: ReadonlySet<string> = new Set(['other_origin', 'round_over'])
 
-function laterHint(goOn: string, causes: readonly Cause[]): string {
+function laterHint(goOn: string, causes: readonly Cause[]) {
   const ways = new Map<string, { hint: string; count: number }>()
   let own = 0
   for (const { error, count } of causes) {
@@ -134,7 +134,7 @@ function laterHint(goOn: string, causes: readonly Cause[]): string {
   return hints.join('; ')
 }
 
-function causeBlock({ word, error, names, count, isOther }: Cause): Block {
+function causeBlock({ word, error, names, count, isOther }: Cause) {
   const more = count > names.length ? ` and ${count - names.length} more` : ''
   const code = isOther ? 'other causes' : error.code
   const { hint } = error.meta
@@ -170,7 +170,7 @@ export function rowFailedError({
 export function failedBefore(
   { candidateId, terminal }: JournaledAuthorization,
   status: string | undefined = terminal?.outcome,
-): FailedError | undefined {
+) {
   if (candidateId === undefined || status !== 'failed') return undefined
   return new FailedError(
     terminal?.code ?? 'failed',
@@ -189,7 +189,7 @@ export const pendingError = ({ candidate }: PolledCandidate, hint: string): Pend
   })
 
 /** How its owner knows a row: the question, else the reference that was given, and the answer. */
-export function nameOf({ row, authorization }: Pick<RowResult, 'row' | 'authorization'>): string {
+export function nameOf({ row, authorization }: Pick<RowResult, 'row' | 'authorization'>) {
   const { clientRef, identifier, columns } = row
   const signed = authorization?.signed
   if (clientRef !== undefined) return clientRef
@@ -209,7 +209,7 @@ export const notFollowed = ({ candidate, elsewhere }: RowResult) =>
     `\`proposer poll ${candidate?.candidateId} ${elsewhere?.flag}\``,
   )
 
-export function resultOf(result: RowResult, polled: PolledCandidate | undefined): object {
+export function resultOf(result: RowResult, polled: PolledCandidate | undefined) {
   const {
     row,
     outcome,
@@ -245,7 +245,7 @@ export function resultOf(result: RowResult, polled: PolledCandidate | undefined)
 export function cellsOf(
   { row, outcome, candidate, error, authorization }: RowResult,
   polled: PolledCandidate | undefined,
-): readonly string[] {
+) {
   // Without an answer to this run a status is what was last heard.
   const known =
     candidate === undefined
@@ -268,7 +268,7 @@ const executedOf = (
 ) => (candidate?.status === 'executed' && authorization ? executedText(authorization) : undefined)
 
 /** `7 rows: 5 accepted, 2 rejected`. */
-export function batchSummaryText({ rows, ...counts }: Readonly<Record<string, number>>): string {
+export function batchSummaryText({ rows, ...counts }: Readonly<Record<string, number>>) {
   const parts = Object.entries(counts).filter(([, count]) => count > 0)
   return `${counted(rows ?? 0, 'row')}: ${parts.map(([name, count]) => `${count} ${name}`).join(', ')}`
 }

@@ -62,7 +62,7 @@ export const formatFlag = {
   },
 } as const
 
-export const readSource = async (context: Context, path: string): Promise<BatchSource> => ({
+export const readSource = async (context: Context, path: string) => ({
   name: path === '-' ? 'stdin' : path,
   bytes: await readInput(context, path, undefined, inputLimits.bytes),
 })
@@ -89,7 +89,7 @@ export type BatchFlags = FlagsOf<typeof batchFlags> & SessionFlags & { readonly 
  * What finishes this input, for a hint, in backticks: gateway, home and their like are added to
  * every hint where it is printed.
  */
-export function goOnCommand(verb: 'batch submit' | 'run', path: string, flags: BatchFlags): string {
+export function goOnCommand(verb: 'batch submit' | 'run', path: string, flags: BatchFlags) {
   const resume = verb === 'run' ? '' : ' --resume'
   const words = flagWords({ ...signing, ...executorFlags }, { ...flags })
   const rows = path === '-' ? ' and the same rows on stdin' : ''
@@ -213,7 +213,7 @@ function noteOnce({ output }: Context): (text: string) => void {
 const unheard = { fault: () => undefined, unanswered: () => undefined }
 
 /** What is wrong with the input comes before what cannot be had for it. */
-async function orFaults<T>(faults: InputFaults, work: () => Promise<T>): Promise<T> {
+async function orFaults<T>(faults: InputFaults, work: () => Promise<T>) {
   try {
     return await work()
   } catch (error) {
@@ -237,7 +237,7 @@ export async function confirmSums(
   { parts }: Opened,
   sums: SpendingSums | undefined,
   origin: string,
-): Promise<void> {
+) {
   if (sums === undefined || sums.rows === 0) return
   const { findings } = sums
   if (findings !== undefined && findings.warn + findings.unknown > 0)
@@ -273,7 +273,7 @@ async function identifyRows(
   }
 }
 
-export const totalsText = (trust: Trust, totals: Totals): string =>
+export const totalsText = (trust: Trust, totals: Totals) =>
   [...totals]
     .map(([token, raw]) => amountWithRaw(String(raw), pinnedToken(trust, token)))
     .join(' and ')

@@ -407,7 +407,7 @@ const savedOf = (plan: Planned) =>
       ? plan.authorization
       : undefined
 
-function termsOf(plan: Planned): Terms {
+function termsOf(plan: Planned) {
   const { row } = plan
   const signed = savedOf(plan)?.signed
   const key = row.kind === 'intent' ? keyNamed(row.outcome) : undefined

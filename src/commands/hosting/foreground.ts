@@ -24,7 +24,7 @@ export const unlessStopped =
     if (!signal.aborted) throw error
   }
 
-export const portNumber = (flag: string, text: string): number => wholeNumber(flag, text, 0, 65_535)
+export const portNumber = (flag: string, text: string) => wholeNumber(flag, text, 0, 65_535)
 
 /**
  * Notes the first three of a development chain's questions by slug and id, on two lines each where
@@ -34,7 +34,7 @@ export function noteQuestions(
   output: Pick<Output, 'note' | 'columns'>,
   questions: readonly { slug: string; question_id: string }[],
   rest = '',
-): void {
+) {
   for (const { slug, question_id } of questions.slice(0, 3)) {
     const line = `  ${visible(slug)}  ${question_id}`
     output.note(line.length <= output.columns ? line : `  ${visible(slug)}\n    ${question_id}`)
@@ -47,7 +47,7 @@ export const devVariables = (
   folder: string,
   gateway: string,
   dev: { readonly rpc_url: string },
-): Readonly<Record<string, string>> => ({
+) => ({
   PROPOSER_HOME: `${folder}/home`,
   PROPOSER_TRUST: `${folder}/trust.json`,
   PROPOSER_KEY_FILE: `${folder}/proposer-1.key`,
@@ -55,7 +55,7 @@ export const devVariables = (
   PROPOSER_RPC_URL: dev.rpc_url,
 })
 
-export const devExports = (...parts: Parameters<typeof devVariables>): readonly string[] =>
+export const devExports = (...parts: Parameters<typeof devVariables>) =>
   Object.entries(devVariables(...parts)).map(
     ([name, value]) => `export ${name}=${shellWord(value)}`,
   )
@@ -73,7 +73,7 @@ export function noteDevSession(
     readonly rpc_url: string
     readonly questions: readonly { slug: string; question_id: string }[]
   },
-): void {
+) {
   const [first] = dev.questions
   const note = (text: string) =>
     output.note(output.notesAreTerminal ? fold(text, output.columns) : text)
@@ -141,7 +141,7 @@ export async function withDevGateway(
   context: Context,
   { verb, questions, assignments = [], step, onNote }: DevOptions,
   work: (gateway: DevGateway) => Promise<void>,
-): Promise<void> {
+) {
   const { output, signal } = context
   // The store that the environment names is not one for a chain that is thrown away.
   const machine = { ...context, storeUrlFile: undefined }

@@ -7,7 +7,6 @@ import { coinOf } from '#chain/profiles'
 import { changesKept } from '#host/activity'
 import type { StatusDocument } from '#host/status-document'
 import { createBufferedWriter, terminalOfStderr } from '#io/serving/buffered-writer'
-import type { LogSink } from '#io/serving/logs'
 import { rpcClasses, type StateLine } from '#protocol/vitals'
 import type { Context } from '../terminal/context.js'
 import { drawnOver, withoutColour } from '../terminal/live.js'
@@ -24,7 +23,7 @@ export interface StatusScreen {
 
 const labelWidth = 10
 /** About so many, in few digits: it is an estimate. */
-const aboutText = (count: number): string =>
+const aboutText = (count: number) =>
   count < 100_000
     ? String(count)
     : count < 1e6
@@ -35,10 +34,7 @@ const aboutText = (count: number): string =>
  * The block: at most `rows - 1` lines of at most `columns` characters, colours aside. What has no
  * room is left out from the end, where the last changes stand. Outside text is escaped (R20).
  */
-export function statusLines(
-  status: StatusDocument,
-  { columns, rows, paint, parts }: StatusScreen,
-): readonly string[] {
+export function statusLines(status: StatusDocument, { columns, rows, paint, parts }: StatusScreen) {
   const wanted = Object.entries(rowsOf(status, paint)).filter(
     ([label]) => parts?.includes(label) ?? true,
   )
@@ -57,9 +53,7 @@ export function statusLines(
   return [...lines, ...changeLines].slice(0, room)
 }
 
-type Rows = Readonly<Record<string, readonly string[]>>
-
-function rowsOf(status: StatusDocument, paint: ChalkInstance): Rows {
+function rowsOf(status: StatusDocument, paint: ChalkInstance) {
   const { queue, budget, chain, executor, last_minute: minute } = status
   const stage = (name: keyof typeof queue) => {
     const { count, oldest_seconds } = queue[name]
@@ -108,14 +102,14 @@ function rowsOf(status: StatusDocument, paint: ChalkInstance): Rows {
   }
 }
 
-function nodesText({ nodes }: StatusDocument): readonly string[] {
+function nodesText({ nodes }: StatusDocument) {
   if (nodes.length === 0) return []
   const aside = nodes.filter(({ healthy }) => !healthy).map(({ node }) => node)
   const healthy = `${nodes.length - aside.length} of ${nodes.length} ${nodes.length === 1 ? 'node' : 'nodes'}`
   return aside.length === 0 ? [healthy] : [healthy, `set aside: ${aside.join(', ')}`]
 }
 
-function rpcText({ rpc }: StatusDocument): readonly string[] {
+function rpcText({ rpc }: StatusDocument) {
   if (rpc === undefined) return []
   const { requests, methods } = rpc.total
   const all = rpcClasses.reduce((sum, one) => sum + methods[one], 0)
@@ -126,7 +120,7 @@ function rpcText({ rpc }: StatusDocument): readonly string[] {
   ]
 }
 
-function clusterText({ cluster }: StatusDocument): readonly string[] {
+function clusterText({ cluster }: StatusDocument) {
   if (cluster === undefined) return []
   const { leads, leader, epoch, gateways, lag_records } = cluster
   return [
@@ -138,13 +132,10 @@ function clusterText({ cluster }: StatusDocument): readonly string[] {
 }
 
 /** The chain's own coin has eighteen decimals; four are enough to look at. */
-const coins = (wei: bigint): string =>
+const coins = (wei: bigint) =>
   (Number(wei / 10n ** 12n) / 1e6).toLocaleString('en-US', { maximumFractionDigits: 4 })
 
-function executorText(
-  executor: NonNullable<StatusDocument['executor']>,
-  coin: string,
-): readonly string[] {
+function executorText(executor: NonNullable<StatusDocument['executor']>, coin: string) {
   const { highest_nonce: nonce, balance_wei: wei, pays_for, newest_hash: newest } = executor
   return [
     nonce < 0 ? 'no nonce yet' : `nonce ${nonce}`,
@@ -160,12 +151,7 @@ const cut = (text: string, columns: number) =>
   text.length <= columns ? text : columns < 1 ? '' : `${text.slice(0, columns - 1)}…`
 
 /** A label and its parts, as many on a line as fit; the label's column stays free below it. */
-function wrapped(
-  label: string,
-  parts: readonly string[],
-  columns: number,
-  paint: ChalkInstance,
-): readonly string[] {
+function wrapped(label: string, parts: readonly string[], columns: number, paint: ChalkInstance) {
   const indent = Math.min(labelWidth, Math.max(0, columns - 1))
   const width = columns - indent
   const lines: string[] = []
@@ -183,7 +169,7 @@ function wrapped(
 }
 
 /** A reason takes two lines at most: what is longer is reported whole by /readyz. */
-function cutLines(text: string, columns: number, paint: ChalkInstance): readonly string[] {
+function cutLines(text: string, columns: number, paint: ChalkInstance) {
   const indent = Math.min(labelWidth, Math.max(0, columns - 1))
   const width = columns - indent
   const space = text.lastIndexOf(' ', width)
@@ -203,7 +189,7 @@ function changeText(
   { at, ...change }: StatusDocument['changes'][number],
   columns: number,
   paint: ChalkInstance,
-): string {
+) {
   const line = change as unknown as StateLine
   const time = at.slice(11, 19).concat('Z')
   const [subject = '', plainVerb = ''] = line.event.split('.')
@@ -315,9 +301,7 @@ export function openStatus({
   env,
   output,
   streams: { stderr },
-}: Pick<Context, 'env' | 'output' | 'streams'>):
-  | { status: LiveStatus; logSink: LogSink }
-  | undefined {
+}: Pick<Context, 'env' | 'output' | 'streams'>) {
   if (!output.notesAreTerminal || env.TERM === 'dumb') return undefined
   const writer = createBufferedWriter(terminalOfStderr())
   const status = createLiveStatus({

@@ -50,7 +50,6 @@ import {
   type EveryFlag,
   type FlagsOf,
   type FlagTable,
-  type MakeCommand,
   showDryRun,
   type VerbTable,
   verb,
@@ -149,7 +148,7 @@ export const siteVerb = <
 >({
   run,
   ...made
-}: SiteVerb<Args, Flags>): MakeCommand =>
+}: SiteVerb<Args, Flags>) =>
   verb<Args, Flags, typeof configFlag>({
     ...made,
     async run(context, flags, args) {
@@ -172,7 +171,7 @@ export async function look<T>(
   { loaded, store, named }: Site,
   collectors: readonly { onRecord(record: StoredRecord): void }[],
   work: (view: StoreView) => Promise<T>,
-): Promise<T> {
+) {
   const configured = await registryOf(context, loaded)
   const settings = settingsOf(loaded.config, undefined)
   const collect = (record: StoredRecord) => {
@@ -193,12 +192,11 @@ export async function look<T>(
   }
 }
 
-export const adminUrlOf = (holder: LockHolder | undefined): string | undefined =>
+export const adminUrlOf = (holder: LockHolder | undefined) =>
   holder?.state === 'alive' ? holder.adminUrl : undefined
 
 /** Where a gateway of this configuration takes acts on this machine, if one runs. */
-export const adminUrlHere = ({ config }: LoadedConfig): string =>
-  `http://127.0.0.1:${config.admin.port}`
+export const adminUrlHere = ({ config }: LoadedConfig) => `http://127.0.0.1:${config.admin.port}`
 
 export const gatewayMissing = (site: Site, why: string, instead = '') =>
   new UnavailableError(
@@ -221,7 +219,7 @@ const pauseMs = 25
  * UnavailableError (75) where nobody serves it, StorageError `store_locked` naming a holder that
  * takes no acts.
  */
-async function actingUrl(context: Context, site: Site): Promise<string> {
+async function actingUrl(context: Context, site: Site) {
   const { clock, signal } = context
   const { store } = site
   const endMs = clock.monotonicMs() + (site.timeoutMs ?? startLimitMs)
@@ -288,12 +286,7 @@ export async function act(
 }
 
 /** Without a gateway: under the lock of a folder, or beside the gateways of a database. */
-async function actOnStore(
-  context: Context,
-  loaded: LoadedConfig,
-  name: ActName,
-  body: object,
-): Promise<ActResult> {
+async function actOnStore(context: Context, loaded: LoadedConfig, name: ActName, body: object) {
   const { config, place } = loaded
   const configured = await registryOf(context, loaded)
   const chain = () => context.edges.chain(config.chain.rpc_urls, expectedChain(config))
@@ -368,7 +361,7 @@ export async function postAct<Answer>(
   context: Context,
   { url, tokenFile, name, body, timeoutMs }: RemoteAct,
   shape: z.ZodMiniType<Answer>,
-): Promise<Answer | undefined> {
+) {
   const token = await readAdminToken(tokenFile)
   if (!(await isProven(context, url, token, timeoutMs))) return undefined
   const init = {
@@ -393,7 +386,7 @@ async function isProven(
   url: string,
   token: string,
   timeoutMs: number | undefined,
-): Promise<boolean> {
+) {
   const nonce = hexOf(context.random.bytes(32))
   const statuses = [200, 404]
   const answer = await getAdmin(context, `${url}${proofPath}${nonce}`, { timeoutMs, statuses })
@@ -420,7 +413,7 @@ export async function getAdmin(
     timeoutMs = lookMs,
     statuses = [200],
   }: { readonly timeoutMs?: number | undefined; readonly statuses?: readonly number[] },
-): Promise<unknown> {
+) {
   const answer = await exchange(context, url, { method: 'GET' }, timeoutMs, unanswered)
   if (answer === undefined) return undefined
   if (!statuses.includes(answer.status))
@@ -431,7 +424,7 @@ export async function getAdmin(
 /** Looks are answered from memory. */
 const lookMs = 10_000
 
-function unanswered(detail: string, cause?: unknown): UnavailableError {
+function unanswered(detail: string, cause?: unknown) {
   return new UnavailableError('gateway_unanswered', detail, {
     cause,
     retryable: true,
@@ -446,7 +439,7 @@ async function exchange(
   init: RequestInit,
   timeoutMs: number | undefined,
   lost: (detail: string, cause: unknown) => ProposerError,
-): Promise<{ readonly status: number; readonly body: unknown } | undefined> {
+) {
   const fetch = await edges.fetch()
   const over = new AbortController()
   const late = new AbortController()

@@ -288,7 +288,7 @@ export const repinVerb = actVerb({
   lines: (contract) => [`${contract} is pinned anew`, `${contract} runs what is pinned`],
 })
 
-function requireWallet(text: string): string {
+function requireWallet(text: string) {
   const address = givenAddress(text)
   if (/[1-9a-f]/.test(address.slice(2))) return address
   throw new UsageError(
@@ -298,7 +298,7 @@ function requireWallet(text: string): string {
   )
 }
 
-function requireSlug(slug: string): string {
+function requireSlug(slug: string) {
   if (isSlug(slug)) return slug
   throw new UsageError(
     'invalid_identifier',
@@ -348,7 +348,7 @@ export const rotateVerb = actVerb({
 /** A file of secrets has an upper bound, and older keys have ended. */
 const mostKept = 4
 
-function keyFileOf({ loaded }: Site): string {
+function keyFileOf({ loaded }: Site) {
   const path = receiptKeyFile(loaded)
   if (path !== undefined) return path
   throw new UsageError(
@@ -358,7 +358,7 @@ function keyFileOf({ loaded }: Site): string {
   )
 }
 
-function overlapOf(text: string): number {
+function overlapOf(text: string) {
   const ms = durationMs(text)
   if (ms !== undefined && ms <= 365 * 86_400_000) return Math.ceil(ms / 1_000)
   throw new UsageError(

@@ -24,14 +24,7 @@ import { listFlags, sinceMs, wholeNumber } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 import { type Output, table } from '../terminal/output.js'
 import { colours, headText } from '../terminal/poll-table.js'
-import {
-  ageText,
-  amountText,
-  dateText,
-  fields,
-  fold,
-  timeText,
-} from '../terminal/render.js'
+import { ageText, amountText, dateText, fields, fold, timeText } from '../terminal/render.js'
 import { csvLine } from '../terminal/results.js'
 import type { Column } from '../terminal/table.js'
 import type { FlagsOf } from '../terminal/verb.js'
@@ -100,11 +93,7 @@ export const storeExportVerb = siteVerb({
 
 const most = 1_000_000
 
-async function listed(
-  context: Context,
-  site: Site,
-  flags: FlagsOf<typeof candidateFlags>,
-): Promise<{ readonly rows: readonly ListedCandidate[]; readonly more: number }> {
+async function listed(context: Context, site: Site, flags: FlagsOf<typeof candidateFlags>) {
   const { csv = false, offline, proposer } = flags
   const limit = wholeNumber('--limit', flags.limit ?? String(csv ? most : 50), 1, most)
   const since = sinceMs(flags.since, context.clock.nowMs())
@@ -278,7 +267,7 @@ async function knownRounds(
   { loaded: { config } }: Site,
   registry: readonly RegistryEntry[],
   questionIds: readonly Hex[],
-): Promise<ReadonlyMap<Hex, Round>> {
+) {
   const rounds = new Map<Hex, Round>()
   if (questionIds.length === 0) return rounds
   const ids = new Set(questionIds)
@@ -317,7 +306,7 @@ export function explanationText(
   events: readonly TimelineEvent[],
   { columns, paint }: Pick<Output, 'columns' | 'paint'>,
   coin = "of the chain's coin",
-): string {
+) {
   const { token, slug, question_id, outcome, label, price, status, next } = explanation
   const seconds = explanation.deadline_in_seconds
   const left = seconds >= 0 ? `in ${duration(seconds)}` : `${duration(-seconds)} ago`
@@ -353,7 +342,7 @@ export function explanationText(
   ].join('\n')
 }
 
-function duration(seconds: number): string {
+function duration(seconds: number) {
   const days = Math.floor(seconds / 86_400)
   const hours = Math.floor(seconds / 3_600) % 24
   const minutes = Math.floor(seconds / 60) % 60
@@ -362,14 +351,14 @@ function duration(seconds: number): string {
   return minutes > 0 ? `${minutes} min ${seconds % 60} s` : `${seconds} s`
 }
 
-function rivalsText({ rivals }: Explanation): string | null {
+function rivalsText({ rivals }: Explanation) {
   const [first, ...others] = rivals.filter(({ is_before }) => is_before)
   if (first !== undefined)
     return `${first.candidate_id} (${first.status})${others.length === 0 ? '' : ` and ${others.length} more`}`
   return rivals.length === 0 ? null : `nobody; ${rivals.length} more came later in this round`
 }
 
-function eventText(atMs: number | undefined, lines: readonly string[], columns: number): string {
+function eventText(atMs: number | undefined, lines: readonly string[], columns: number) {
   const at = atMs === undefined ? '(time not kept)     ' : timeText(instant(atMs))
   // The time takes a column of its own where there is room for one, and for a hash beside it.
   const room = columns - at.length - 2

@@ -33,7 +33,7 @@ import {
 export async function sharedDatabase(
   { edges }: Context,
   { loaded: { place, path } }: Pick<Site, 'loaded'>,
-): Promise<SqlDatabase> {
+) {
   if (place.kind === 'database') return edges.database(place.url)
   throw new UsageError(
     'store_not_shared',
@@ -42,10 +42,7 @@ export async function sharedDatabase(
   )
 }
 
-async function withQueries<T>(
-  database: SqlDatabase,
-  work: (queries: Queries) => Promise<T>,
-): Promise<T> {
+async function withQueries<T>(database: SqlDatabase, work: (queries: Queries) => Promise<T>) {
   const queries = openQueries(database)
   try {
     return await work(queries)
@@ -161,7 +158,7 @@ async function writeLoss({ clock, random }: Context, database: SqlDatabase, { re
   await withQueries(database, ({ ask }) => ask(lossRecord, values))
 }
 
-async function hasTables(database: SqlDatabase): Promise<boolean> {
+async function hasTables(database: SqlDatabase) {
   try {
     await requireTables(database)
     return true
@@ -214,7 +211,7 @@ const memberJson = (member: SeenMember) => ({
   gone: isGone(member),
 })
 
-function memberText(one: SeenMember, columns: number): string {
+function memberText(one: SeenMember, columns: number) {
   const age = ageText(one.seenMsAgo / 1_000)
   const read = one.lag === 0 ? 'has read everything' : `lags ${counted(one.lag, 'record')}`
   const lines = [
@@ -286,7 +283,7 @@ async function askedByListener(
   { loaded, timeoutMs = listenerMs }: Site,
   { host, adminUrl }: SeenMember,
   body: Said,
-): Promise<boolean> {
+) {
   const tokenFile = adminTokenFile(loaded)
   const isHere = host === context.liveness.host && adminUrl !== undefined
   if (!isHere || !(await context.files.exists(tokenFile))) return false

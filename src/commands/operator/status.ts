@@ -109,10 +109,7 @@ async function watch(context: Context, site: Site, live: LiveStatus) {
  * UnavailableError (75) where nobody serves, no answer came, or it cannot be read. Gateways on one
  * database are asked on this machine alone.
  */
-export async function askStatus(
-  context: Context,
-  site: Site,
-): Promise<{ readonly document: object; readonly status: StatusDocument }> {
+export async function askStatus(context: Context, site: Site) {
   const { loaded, store, timeoutMs } = site
   const isShared = loaded.place.kind === 'database'
   const holder = isShared ? undefined : await readHolder(context, store)

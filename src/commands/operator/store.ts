@@ -311,13 +311,13 @@ async function sourceAt(context: Context, place: StorePlace) {
   return { ...(await openFolderSource(context, folder, storeLog)), liveGateways }
 }
 
-async function folderTarget(context: Context, folder: string): Promise<CopyTarget> {
+async function folderTarget(context: Context, folder: string) {
   await requireLocalDisk(folder)
   return openFolderTarget(context, folder, storeLog)
 }
 
 /** A store in a folder has one gateway, and version 0.1 does not know these records. */
-const withoutLeaders = (source: CopySource): CopySource => ({
+const withoutLeaders = (source: CopySource) => ({
   name: source.name,
   async *records() {
     for await (const record of source.records())
@@ -363,7 +363,7 @@ async function repairUnderLock(context: Context, site: Site, said: Said) {
   }
 }
 
-async function repair(context: Context, site: Site, plan: Plan, said: Said): Promise<string> {
+async function repair(context: Context, site: Site, plan: Plan, said: Said) {
   const folder = `${site.store}.repaired`
   await requireEmpty(context, folder, 'move it away: it may be what an earlier repair has made')
   const { damage, kept_records, loss } = plan
@@ -431,7 +431,7 @@ function showPlan(
   )
 }
 
-function planLines({ damage, kept_records, loss }: Plan): readonly string[] {
+function planLines({ damage, kept_records, loss }: Plan) {
   if (damage === null || loss === null)
     return [`sound: ${counted(kept_records, 'record')}, nothing to repair`]
   const behind = Object.entries(loss.sound_lines).map(([kind, count]) => `${count} ${kind}`)

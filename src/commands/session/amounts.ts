@@ -22,7 +22,7 @@ export interface GivenAmount {
 
 export type AmountSetting = Pick<Setting, 'value' | 'from'> & Partial<Pick<Setting, 'origin'>>
 
-export const flagged = (from: string, value: string | undefined): AmountSetting | undefined =>
+export const flagged = (from: string, value: string | undefined) =>
   value === undefined ? undefined : { value, from }
 
 /**
@@ -31,7 +31,7 @@ export const flagged = (from: string, value: string | undefined): AmountSetting 
 export async function givenAmount(
   setting: AmountSetting | undefined,
   units?: () => Promise<readonly PinnedUnits[]>,
-): Promise<GivenAmount | undefined> {
+) {
   if (setting === undefined) return undefined
   const { value, from, origin = 'flag' } = setting
   const written = parseAmount(value, from, origin !== 'flag')
@@ -42,7 +42,7 @@ export async function givenAmount(
 }
 
 /** In wei: raw units, or the chain's coin where a profile knows it. UsageError. */
-export function maxFeeWei(setting: AmountSetting | undefined, chainId: number): bigint | undefined {
+export function maxFeeWei(setting: AmountSetting | undefined, chainId: number) {
   if (setting === undefined) return undefined
   const { value, from, origin = 'flag' } = setting
   const symbol = coinOf(chainId)
@@ -50,9 +50,7 @@ export function maxFeeWei(setting: AmountSetting | undefined, chainId: number): 
   return toRaw(parseAmount(value, from, origin !== 'flag', symbol?.toLowerCase()), coins).raw
 }
 
-export function commonTokens(
-  amounts: readonly (GivenAmount | undefined)[],
-): readonly Address[] | undefined {
+export function commonTokens(amounts: readonly (GivenAmount | undefined)[]) {
   const lists = amounts.flatMap((one) => (one?.tokens === undefined ? [] : [one.tokens]))
   return lists.length === 0
     ? undefined
@@ -63,7 +61,7 @@ export function commonTokens(
 export const pinnedToken = (
   { chain_id: chainId, token_info: info }: Pick<Trust, 'chain_id' | 'token_info'>,
   token: Address,
-): TokenUnits | undefined => knownToken(chainId, token) ?? info?.[token]
+) => knownToken(chainId, token) ?? info?.[token]
 
 /**
  * Of the pinned tokens those that are known: by `pinnedToken`, --context, or the node. `pins`
@@ -75,7 +73,7 @@ export async function pinnedUnits(
   session: Session,
   contextFile?: string,
   pins?: Trust,
-): Promise<readonly PinnedUnits[]> {
+) {
   const trust = pins ?? (await session.trust())
   const known = trust.tokens.map((address) => ({ address, units: pinnedToken(trust, address) }))
   if (known.every(({ units }) => units !== undefined)) return known.flatMap(withAddress)
@@ -85,7 +83,7 @@ export async function pinnedUnits(
     known.map(async (one) => ({ ...one, units: one.units ?? (await others(one.address)) })),
   ).then((all) => all.flatMap(withAddress))
 
-  async function fileTokens(address: Address): Promise<TokenUnits | undefined> {
+  async function fileTokens(address: Address) {
     // stdin is read once, for the signature.
     if (contextFile === undefined || contextFile === '-') return undefined
     const json = parseJson(await readInput(context, contextFile), contextFile)

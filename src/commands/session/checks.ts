@@ -1,11 +1,6 @@
 /** Findings before a signature, for the verbs that sign and for `check` (contract §9). */
-import type { Checker, MarketReads } from '#client/check/checker'
-import {
-  checkRefusal,
-  type QuestionFinding,
-  type Required,
-  type Thresholds,
-} from '#client/check/findings'
+import type { MarketReads } from '#client/check/checker'
+import { checkRefusal, type QuestionFinding, type Required } from '#client/check/findings'
 import type { Markets } from '#ports'
 import { counted } from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
@@ -14,14 +9,14 @@ import { type checkFlags, percentOf, type Settings, secondsOf } from './settings
 
 export type CheckFlags = FlagsOf<typeof checkFlags>
 
-export const requiredBy = ({ requireCheck, requireKnown }: CheckFlags): Required => ({
+export const requiredBy = ({ requireCheck, requireKnown }: CheckFlags) => ({
   check: requireCheck === true,
   known: requireKnown === true,
 })
 
-export const isRequired = ({ check, known }: Required): boolean => check || known
+export const isRequired = ({ check, known }: Required) => check || known
 
-export async function openChecker(session: Session, clock: Checking['clock']): Promise<Checker> {
+export async function openChecker(session: Session, clock: Checking['clock']) {
   const thresholds = thresholdsOf(session.settings)
   const [trust, chain, markets, { newChecker }] = await Promise.all([
     session.trust(),
@@ -44,7 +39,7 @@ function limited(markets: Markets): MarketReads {
 }
 type Checking = Parameters<typeof import('#client/check/checker').newChecker>[0]
 
-export function thresholdsOf(settings: Settings): Thresholds {
+export function thresholdsOf(settings: Settings) {
   return {
     pricePercent: percentOf(settings.checkPrice),
     gameSeconds: secondsOf(settings.checkGame),
@@ -54,10 +49,10 @@ export function thresholdsOf(settings: Settings): Thresholds {
   }
 }
 
-export const findingLine = ({ id, detail, source }: QuestionFinding): string =>
+export const findingLine = ({ id, detail, source }: QuestionFinding) =>
   `warn: ${id}: ${detail} [${source}]`
 
-export function findingLines(findings: readonly QuestionFinding[]): string[] {
+export function findingLines(findings: readonly QuestionFinding[]) {
   const unknown = findings.filter(({ result }) => result === 'unknown').map(({ id }) => id)
   return [
     ...findings.filter(({ result }) => result === 'warn').map(findingLine),
@@ -73,14 +68,14 @@ export function countsOf(findings: readonly QuestionFinding[]) {
 }
 
 /** What is said of many questions at once, before their sum is asked for. */
-export const tallyText = (counts: ReturnType<typeof countsOf>): string =>
+export const tallyText = (counts: ReturnType<typeof countsOf>) =>
   `${counted(counts.warn, 'warning')}, ${counts.unknown} unknown`
 
 export function requireFindings(
   identifier: string,
   findings: readonly QuestionFinding[],
   flags: CheckFlags,
-): void {
+) {
   const error = checkRefusal(identifier, findings, requiredBy(flags))
   if (error !== undefined) throw error
 }

@@ -2,7 +2,6 @@
 import {
   type BatchPolled,
   type PollOptions,
-  type PollResult,
   type PollWait,
   pollCandidates,
 } from '#client/follow/follow'
@@ -35,7 +34,7 @@ export async function follow(
   parts: PollParts,
   targets: readonly PollTarget[],
   { timeoutMs, until, full, aboutOf, live }: FollowOptions,
-): Promise<PollResult> {
+) {
   const { clock } = context
   const output = live?.output ?? context.output
   const latest = new Map<string, PolledStatus>()
@@ -90,7 +89,7 @@ export async function followMany(
   context: Context,
   total: number,
   ask: (shows: Pick<PollOptions, 'onLook' | 'onWait'>) => Promise<BatchPolled>,
-): Promise<BatchPolled> {
+) {
   const text = (done: number, of: number) => `waiting: ${progressText(done, of, [])}`
   const shown = watching(context, text(0, total))
   try {

@@ -1,12 +1,10 @@
 /** What users call questions (contract §9, Identifiers). */
 import { titleOf } from '#chain/ancillary'
-import type { Round } from '#chain/round'
 import { onChain } from '#chain/unavailable'
 import { inGroups } from '#client/input/rows'
 import { knownQuestionId } from '#client/propose/intent'
-import type { ContextResult } from '#client/trust/context'
 import { contractsOf, type Trust } from '#client/trust/trust'
-import { type Chain, type Hex, type Market, SlugLookUpError } from '#ports'
+import { type Chain, type Market, SlugLookUpError } from '#ports'
 import { RejectedError, UnavailableError, UsageError } from '#protocol/errors'
 import { namedQuestion } from '#protocol/market-url'
 import { isQuestionId, limits } from '#protocol/words'
@@ -24,11 +22,7 @@ const askedAtOnce = 10
  * and holds for this run where the chain confirms it (R9); without either it is the gateway's to
  * read.
  */
-export async function identify(
-  context: Context,
-  session: Session,
-  texts: readonly string[],
-): Promise<readonly string[]> {
+export async function identify(context: Context, session: Session, texts: readonly string[]) {
   const found: string[] = []
   const isKnown = knownHere(session)
   for (let at = 0; at < texts.length; at += askedAtOnce) {
@@ -50,7 +44,7 @@ export async function* contextGroups<Asked>(
   all: readonly Asked[],
   nameOf: (one: Asked) => string,
   what: string,
-): AsyncGenerator<readonly { readonly asked: Asked; readonly result: ContextResult }[]> {
+) {
   const { output } = context
   const source = await contextSource(context, session)
   const notes = new Set<string>()
@@ -84,7 +78,7 @@ async function identifyOne(
   session: Session,
   text: string,
   isKnown: (slug: string) => Promise<boolean>,
-): Promise<string> {
+) {
   const identifier = requireIdentifier(text)
   if (isQuestionId(identifier)) return identifier
   if (namedQuestion(text)?.isEvent === true) {
@@ -97,11 +91,11 @@ async function identifyOne(
 }
 
 /** `undefined` where Gamma is not configured, or knows none. */
-export const marketOf = async (session: Session, slug: string): Promise<Market | undefined> =>
+export const marketOf = async (session: Session, slug: string) =>
   orGammaDown(session, async (signal) => (await session.markets())?.market(slug, signal))
 
 /** The one market of an event; `undefined` as above. */
-export async function onlyMarket(session: Session, slug: string): Promise<Market | undefined> {
+export async function onlyMarket(session: Session, slug: string) {
   const markets = await orGammaDown(session, async (signal) =>
     (await session.markets())?.event(slug, signal),
   )
@@ -114,7 +108,7 @@ export async function onlyMarket(session: Session, slug: string): Promise<Market
   )
 }
 
-async function learn(context: Context, session: Session, market: Market): Promise<string> {
+async function learn(context: Context, session: Session, market: Market) {
   const trust = await session.trust()
   const { slug } = market
   if (Object.hasOwn(trust.slugs, slug)) return slug
@@ -133,11 +127,7 @@ async function learn(context: Context, session: Session, market: Market): Promis
 }
 
 /** At a pinned requester. RejectedError `question_not_found`. */
-export async function confirmedMarket(
-  chain: Chain,
-  trust: Trust,
-  { slug, questionId }: Market,
-): Promise<{ readonly questionId: Hex; readonly round: Round }> {
+export async function confirmedMarket(chain: Chain, trust: Trust, { slug, questionId }: Market) {
   const { createRoundReader } = await import('#chain/questions')
   const round =
     questionId &&
@@ -155,7 +145,7 @@ export async function confirmedMarket(
 export async function orGammaDown<T>(
   { signal: outer, settings }: Pick<Session, 'signal' | 'settings'>,
   ask: (signal: AbortSignal) => Promise<T>,
-): Promise<T> {
+) {
   const signal = AbortSignal.any([outer, AbortSignal.timeout(gammaLimitMs)])
   try {
     return await ask(signal)

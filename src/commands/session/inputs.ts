@@ -16,10 +16,9 @@ export const readInput = (
   path: string,
   hint = 'give the path of a readable file, or - for stdin',
   most: number = maximumInputBytes,
-): Promise<Uint8Array> =>
-  path === '-' ? readStdin(context, most) : readInputFile(context, path, hint, most)
+) => (path === '-' ? readStdin(context, most) : readInputFile(context, path, hint, most))
 
-async function readStdin(context: Context, most: number): Promise<Uint8Array> {
+async function readStdin(context: Context, most: number) {
   const chunks: Uint8Array[] = []
   let size = 0
   for await (const chunk of context.stdin) {
@@ -35,14 +34,11 @@ export const parseJson = (
   bytes: Uint8Array,
   name: string,
   hint = 'give the file as this program printed it',
-): unknown => parseJsonInput(bytes, name === '-' ? 'stdin' : name, hint)
+) => parseJsonInput(bytes, name === '-' ? 'stdin' : name, hint)
 
 /** Of a file that people write; `missing` is the hint where it cannot be read. */
-export const readOwnJson = async (
-  context: Context,
-  path: string,
-  missing?: string,
-): Promise<unknown> => parseJson(await readInput(context, path, missing), path, jsonHint)
+export const readOwnJson = async (context: Context, path: string, missing?: string) =>
+  parseJson(await readInput(context, path, missing), path, jsonHint)
 
 /**
  * Without a terminal, or with --yes, nothing is asked: `yes` decides or `flag` is named (exit 2).
@@ -70,7 +66,7 @@ export async function confirm(
 export const asksPerson = (
   { isInteractive, output }: Context,
   flags: { readonly quiet?: boolean; readonly yes?: boolean; readonly dryRun?: boolean },
-): boolean =>
+) =>
   isInteractive &&
   output.mode === 'human' &&
   flags.quiet !== true &&
@@ -188,7 +184,7 @@ function readLine(
   })
 }
 
-function stoppedAtPrompt(): InterruptedError {
+function stoppedAtPrompt() {
   return new InterruptedError(
     'interrupted',
     'stopped at the prompt; nothing was done',
@@ -196,7 +192,7 @@ function stoppedAtPrompt(): InterruptedError {
   )
 }
 
-function unanswered(): UsageError {
+function unanswered() {
   return new UsageError(
     'declined',
     'no reply at the prompt; nothing was done',

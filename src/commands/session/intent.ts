@@ -6,7 +6,7 @@ import { preview } from '#client/propose/authorize'
 import type { IntentInWords } from '#client/propose/intent'
 import type { AuthorizeParts, Preview } from '#client/propose/plan'
 import { firstRulesNotes, requireRules } from '#client/propose/rules'
-import type { SafePartsFile, SafeSigning } from '#client/propose/safe'
+import type { SafePartsFile } from '#client/propose/safe'
 import { contextFrom, parseContext } from '#client/trust/context'
 import { quickestCurve } from '#io/native-curve'
 import type { Hex } from '#ports'
@@ -95,7 +95,7 @@ export async function parseIntent(
   flags: IntentFlags,
   proposer: Address,
   session?: Session,
-): Promise<IntentInWords> {
+) {
   const identifier = requireIdentifier(named)
   const outcome = requireOutcome(flags.outcome)
   if (flags.clientRef !== undefined && !isClientRef(flags.clientRef)) {
@@ -135,7 +135,7 @@ export async function parseIntent(
 }
 
 /** The question's labels tell what it means. UsageError `bad_outcome`. */
-export function requireOutcome(word: string | undefined): string {
+export function requireOutcome(word: string | undefined) {
   const wrong = word === undefined ? 'is missing' : wordFault(word)
   if (word !== undefined && wrong === undefined) return word
   const near = nearest(word ?? '', outcomeKeys)
@@ -147,7 +147,7 @@ export function requireOutcome(word: string | undefined): string {
   )
 }
 
-function whole(flag: string, text: string | undefined): bigint | undefined {
+function whole(flag: string, text: string | undefined) {
   if (text === undefined) return undefined
   if (isUint256(text)) return BigInt(text)
   throw new UsageError(
@@ -157,7 +157,7 @@ function whole(flag: string, text: string | undefined): bigint | undefined {
   )
 }
 
-export function parseDeadline(text: string | undefined, nowMs: number): bigint | undefined {
+export function parseDeadline(text: string | undefined, nowMs: number) {
   if (text === undefined) return undefined
   if (/^\d{1,12}$/.test(text)) return BigInt(text)
   const at = instantMs(text)
@@ -243,7 +243,7 @@ async function findingsOf(
   flags: IntentFlags,
   { context: shown, outcome, rules }: Pick<Preview, 'context' | 'outcome' | 'rules'>,
   isRead: boolean,
-): Promise<readonly QuestionFinding[]> {
+) {
   const isOffline = flags.context !== undefined && session.settings.rpcUrl === undefined
   if (!isRequired(requiredBy(flags)) && (isOffline || !isRead)) return []
   const checker = await openChecker(session, context.clock)
@@ -315,7 +315,7 @@ const briefBlocks = (
   { context, outcome, label, amountRaw, notes }: Preview,
   identifier: string,
   findings: readonly QuestionFinding[],
-): Block[] => [
+) => [
   titleOf(context.request.ancillary_data) ?? identifier,
   `${answerText(outcome, label)}, ${amountText(String(amountRaw), unitsOf(context))}`,
   ...notes.map((note) => `note: ${note}`),
@@ -363,7 +363,7 @@ async function givenParts(
   context: Context,
   session: Session | undefined,
   { parts: path, safe: named }: IntentFlags,
-): Promise<SafePartsFile | undefined> {
+) {
   if (path === undefined) return undefined
   if (named === undefined)
     throw new UsageError(
@@ -383,11 +383,7 @@ async function givenParts(
   return reading
 }
 
-async function safeSigning(
-  context: Context,
-  session: Session,
-  flags: IntentFlags,
-): Promise<SafeSigning | undefined> {
+async function safeSigning(context: Context, session: Session, flags: IntentFlags) {
   const { safe } = session.account
   return (
     safe && {

@@ -113,7 +113,7 @@ function requireOneSigner({ account }: Settings, { signer, browser }: AccountFla
   )
 }
 
-function namedProposer(text: string | undefined): Address | undefined {
+function namedProposer(text: string | undefined) {
   return text === undefined ? undefined : givenAddress(text, '--proposer', 'bad_proposer')
 }
 
@@ -128,7 +128,7 @@ function walletAccount<One extends Wallet>(
   accountOf: (wallet: One) => Promise<Address>,
   named: Address | undefined,
   about: (wallet: One) => void = () => undefined,
-): Account {
+) {
   let opened: Promise<One> | undefined
   let asked: Promise<Address> | undefined
   const wallet = () => {
@@ -160,7 +160,7 @@ const outsideAccount = (
   settings: Pick<Settings, 'timeoutMs' | 'allowHttp'>,
   url: string,
   named: Address | undefined,
-): Account =>
+) =>
   walletAccount(
     async () => {
       const { openOutsideWallet } = await import('#io/external-signer')
@@ -223,7 +223,7 @@ async function showPage({ output, env, isInteractive }: Context, url: string, la
     output.note(`note: ${opener} could not be started; open the page yourself`)
 }
 
-function onlyAccount(accounts: readonly Address[]): Address {
+function onlyAccount(accounts: readonly Address[]) {
   const [first] = accounts
   if (first !== undefined && accounts.length === 1) return first
   const why = first === undefined ? 'names no account' : `has ${accounts.length} accounts`
@@ -239,7 +239,7 @@ export const keyVariable = ({ env, environmentKey }: Pick<Context, 'env' | 'envi
   env.PROPOSER_KEY_FILE ? 'PROPOSER_KEY_FILE' : environmentKey ? 'PROPOSER_PRIVATE_KEY' : undefined
 
 /** A key in the environment outranks an account that only the profile names. */
-const accountName = (context: Context, { account }: Settings): string | undefined =>
+const accountName = (context: Context, { account }: Settings) =>
   account?.origin === 'profile' && keyVariable(context) ? undefined : account?.value
 
 async function unlockSource(

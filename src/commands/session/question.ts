@@ -3,7 +3,7 @@ import { plainText } from '#chain/ancillary'
 import { knownToken } from '#chain/profiles'
 import type { Rules, RulesUpdate } from '#chain/rules'
 import type { AskRules } from '#client/propose/rules'
-import { type ContextSource, contextsFrom } from '#client/trust/context'
+import { contextsFrom } from '#client/trust/context'
 import type { QuestionContext, Trust } from '#client/trust/trust'
 import { UsageError } from '#protocol/errors'
 import { identifierHint, namedQuestion } from '#protocol/market-url'
@@ -12,31 +12,19 @@ import { fromHex } from '#protocol/witness'
 import { isQuestionId } from '#protocol/words'
 import type { Context } from '../terminal/context.js'
 import type { Screen } from '../terminal/output.js'
-import {
-  amountWithRaw,
-  counted,
-  dateText,
-  fold,
-  foldAround,
-  type TokenUnits,
-  timeText,
-} from '../terminal/render.js'
+import { amountWithRaw, counted, dateText, fold, foldAround, timeText } from '../terminal/render.js'
 import { asksPerson, confirm } from './inputs.js'
 import type { Session } from './session.js'
 import type { GlobalFlags } from './settings.js'
 
-export const asksGateway = ({ settings }: Session): boolean =>
+export const asksGateway = ({ settings }: Session) =>
   settings.rpcUrl === undefined || (settings.gateway ?? settings.local) !== undefined
 
 /**
  * From the chain where a node is configured, without budget; else, and for kind `direct`, from the
  * gateway. `pins`: those of one requester.
  */
-export const contextSource = async (
-  { clock }: Context,
-  session: Session,
-  pins?: Trust,
-): Promise<ContextSource> =>
+export const contextSource = async ({ clock }: Context, session: Session, pins?: Trust) =>
   contextsFrom({
     trust: pins ?? (await session.trust()),
     clock,
@@ -45,7 +33,7 @@ export const contextSource = async (
   })
 
 /** Of an event's URL the event's slug. UsageError `invalid_identifier`. */
-export function requireIdentifier(text: string): string {
+export function requireIdentifier(text: string) {
   const named = namedQuestion(text)
   if (named !== undefined) return named.identifier
   throw new UsageError(
@@ -56,11 +44,11 @@ export function requireIdentifier(text: string): string {
 }
 
 /** As we know the token; else as the chain, or the file of the context, says. */
-export const unitsOf = ({ bond, signing, token }: QuestionContext): TokenUnits | undefined =>
+export const unitsOf = ({ bond, signing, token }: QuestionContext) =>
   knownToken(signing.chain_id, bond.token) ?? token
 
 /** `YES_OR_NO_QUERY (0x5945535f…)`; whole where it is no name. */
-function oracleIdText(raw: string): string {
+function oracleIdText(raw: string) {
   const name = new TextDecoder().decode(fromHex(raw)).replace(/\0+$/, '')
   return /^[A-Z0-9_/ .-]{3,32}$/i.test(name) ? `${name} (${raw.slice(0, 10)}…)` : raw
 }
@@ -106,7 +94,7 @@ export function rulesLine({ updates, hash }: Rules): string {
     : `${counted(updates.length, 'clarification')}, the last ${timeText(last.at)} (${hash})`
 }
 
-export const clarificationTexts = (updates: readonly RulesUpdate[]): string[] =>
+export const clarificationTexts = (updates: readonly RulesUpdate[]) =>
   updates.map(({ at, text }) => {
     const plain = plainText(text)
     const characters = plain.length > shownRules ? [...plain] : []
@@ -168,7 +156,7 @@ export const questionText = (ancillaryData: string): string =>
  */
 export const textInShort =
   (text: string, whole: string) =>
-  ({ columns }: Screen): string => {
+  ({ columns }: Screen) => {
     const meaningAt = text.lastIndexOf('res_data:')
     const cut = meaningAt < 0 ? text.length : meaningAt
     const parts = [text.slice(0, cut), text.slice(cut)].map((part) => [...part])

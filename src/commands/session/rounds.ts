@@ -1,7 +1,7 @@
 /** Rounds that are over, and what was left open in them (§7 rule 3, robustness §6). */
 
 import type { OutOfBand } from '#client/journal/authorizations'
-import { type CurrentRound, currentRound, type SettledEarlier } from '#client/propose/round-over'
+import { currentRound, type SettledEarlier } from '#client/propose/round-over'
 import type { OnRetry } from '#client/propose/send'
 import { instant } from '#protocol/candidate'
 import { ProposerError } from '#protocol/errors'
@@ -12,7 +12,7 @@ import { contextSource } from './question.js'
 import { type Session, withSession } from './session.js'
 import type { SessionFlags } from './settings.js'
 
-export const roundNow = (context: Context, session: Session): CurrentRound =>
+export const roundNow = (context: Context, session: Session) =>
   currentRound(
     session.settings.rpcUrl !== undefined,
     () => session.trust(),
@@ -66,7 +66,7 @@ export async function settlingSession(
   flags: SessionFlags,
   named: string,
   use: (session: Session, identifier: string, settling: Settling) => Promise<void>,
-): Promise<void> {
+) {
   const settled: SettledEarlier[] = []
   const onSettled = collector(context, flags.quiet === true, settled)
   try {

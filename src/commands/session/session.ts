@@ -20,7 +20,6 @@ import { exit, ProposerError, UnavailableError, UsageError } from '#protocol/err
 import type { ReceiptChecks } from '#protocol/kept-receipt'
 import { codeText } from '#protocol/network-words'
 import { once } from '#protocol/once'
-import type { ReceiptKey } from '#protocol/receipt'
 import { shellWord } from '#protocol/text'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
@@ -30,7 +29,6 @@ import {
   type EveryFlag,
   type FlagsOf,
   type FlagTable,
-  type MakeCommand,
   type VerbTable,
   verb,
 } from '../terminal/verb.js'
@@ -150,7 +148,7 @@ export const sessionVerb = <
   run,
   fixed,
   ...made
-}: SessionVerb<Args, Flags, Above>): MakeCommand =>
+}: SessionVerb<Args, Flags, Above>) =>
   verb<Args, Flags, Above>({
     ...made,
     run: (context, flags, args) =>
@@ -158,7 +156,7 @@ export const sessionVerb = <
   })
 
 /** After --timeout: the error of a call without an answer (contract §6, exit 75). */
-function timeLimit(timeoutMs: number | undefined): { readonly signal: AbortSignal; stop(): void } {
+function timeLimit(timeoutMs: number | undefined) {
   const controller = new AbortController()
   if (timeoutMs === undefined) return { signal: controller.signal, stop: () => undefined }
   const timer = setTimeout(() => {
@@ -317,10 +315,7 @@ async function receiptChecksOf(
   }
 }
 
-async function pinnedKeys(
-  output: Context['output'],
-  trust: () => Promise<Trust>,
-): Promise<readonly ReceiptKey[]> {
+async function pinnedKeys(output: Context['output'], trust: () => Promise<Trust>) {
   try {
     return receiptKeysOf(await trust())
   } catch (error) {

@@ -12,7 +12,6 @@ import { durationMs, instantMs, spanMs } from '#protocol/duration'
 import { UsageError } from '#protocol/errors'
 import { plainIdentifier } from '#protocol/market-url'
 import { plainHttpHosts } from '#protocol/plain-http'
-import type { Address } from '#protocol/schema'
 import type { Context } from '../terminal/context.js'
 import { wideFlag } from '../terminal/table.js'
 import type { EveryFlag, FlagsOf } from '../terminal/verb.js'
@@ -58,7 +57,6 @@ export const profileKeys = {
 } as const satisfies Readonly<Record<string, Spec>>
 type Keys = typeof profileKeys
 export type ProfileKey = keyof Keys
-type Stored = Readonly<Partial<Record<ProfileKey, string>>>
 export const isProfileKey = (key: string): key is ProfileKey => Object.hasOwn(profileKeys, key)
 export const specOf = (key: string): Spec | undefined =>
   isProfileKey(key) ? profileKeys[key] : undefined
@@ -85,7 +83,7 @@ export type Settings = {
 
 const profileName = /^[a-z0-9][a-z0-9_-]{0,63}$/i
 
-export function requireProfileName(name: string, from: string): string {
+export function requireProfileName(name: string, from: string) {
   if (profileName.test(name)) return name
   throw new UsageError(
     'bad_profile',
@@ -150,8 +148,7 @@ function defaultOf(key: ProfileKey, home: string, profile: string): Setting | un
 }
 
 /** Of the key `rpc-url` the variable is PROPOSER_RPC_URL. */
-export const variableOf = (key: string): string =>
-  `PROPOSER_${key.toUpperCase().replaceAll('-', '_')}`
+export const variableOf = (key: string) => `PROPOSER_${key.toUpperCase().replaceAll('-', '_')}`
 
 function named(given: string | undefined, key: string, env: Context['env']): Setting | undefined {
   const flag = key === 'headroom-percent' ? 'headroom' : key
@@ -161,13 +158,11 @@ function named(given: string | undefined, key: string, env: Context['env']): Set
   return value === '' ? undefined : { value, origin: 'environment', from: variable }
 }
 
-export type Target = { readonly kind: 'gateway' | 'local'; readonly setting: Setting }
-
 /**
  * The gateway to ask, remote or in-process. Throws UsageError `two_gateways` or `no_gateway` (exit
  * 2).
  */
-export function requireTarget({ gateway, local }: Settings): Target {
+export function requireTarget({ gateway, local }: Settings) {
   if (gateway && local) throw twoGateways(gateway.from, local.from)
   if (gateway) return { kind: 'gateway', setting: gateway }
   if (local) return { kind: 'local', setting: local }
@@ -185,7 +180,7 @@ const twoGateways = (one: string, other: string) =>
     `omit ${one} or ${other}`,
   )
 
-export function homeSetting({ cwd, env, defaultHome }: Context, flags: GlobalFlags): Setting {
+export function homeSetting({ cwd, env, defaultHome }: Context, flags: GlobalFlags) {
   const setting = named(flags.home, 'home', env)
   return setting === undefined
     ? byDefault(defaultHome, "the platform's data folder")
@@ -193,7 +188,7 @@ export function homeSetting({ cwd, env, defaultHome }: Context, flags: GlobalFla
 }
 
 /** The user's configuration; empty where there is none, without loading what reads it. */
-export async function preferenceTree(context: Context, home: string): Promise<PreferenceTree> {
+export async function preferenceTree(context: Context, home: string) {
   if (!(await context.files.exists(homePaths.config(home)))) return {}
   return (await context.edges.preferences(home)).tree
 }
@@ -245,7 +240,7 @@ export async function requireKnownProfile(
 const isTree = (value: unknown): value is PreferenceTree =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
-function storedIn(tree: PreferenceTree, name: string, path: string): Stored {
+function storedIn(tree: PreferenceTree, name: string, path: string) {
   const profiles = memberOf(tree, 'profiles', 'profiles', path)
   const profile = memberOf(profiles, name, `profiles.${name}`, path)
   const stored: Partial<Record<ProfileKey, string>> = {}
@@ -258,7 +253,7 @@ function storedIn(tree: PreferenceTree, name: string, path: string): Stored {
   return stored
 }
 
-function memberOf(tree: PreferenceTree, key: string, name: string, path: string): PreferenceTree {
+function memberOf(tree: PreferenceTree, key: string, name: string, path: string) {
   const value = Object.hasOwn(tree, key) ? tree[key] : undefined
   if (value === undefined) return {}
   if (!isTree(value)) throw damaged(path, name, 'an object')
@@ -285,7 +280,7 @@ function storedAmount({ value, from }: Given) {
   parseAmount(value, from, true)
 }
 
-export function percentOf({ value, from }: Given): number {
+export function percentOf({ value, from }: Given) {
   const percent = /^\d{1,3}(\.\d{1,3})?$/.test(value) ? Number(value) : Number.NaN
   if (percent <= 100) return percent
   throw new UsageError(
@@ -295,7 +290,7 @@ export function percentOf({ value, from }: Given): number {
   )
 }
 
-export function secondsOf({ value, from }: Given): number {
+export function secondsOf({ value, from }: Given) {
   const ms = durationMs(value)
   if (ms !== undefined) return ms / 1_000
   throw new UsageError(
@@ -309,7 +304,7 @@ export function secondsOf({ value, from }: Given): number {
  * The headroom in hundredths of a percent; 0 where none is set. UsageError `bad_headroom` for what
  * is no percentage from 0 to 1000 with up to two decimals, naming where it came from.
  */
-export function headroomBasisPoints(setting: Given | undefined): bigint {
+export function headroomBasisPoints(setting: Given | undefined) {
   if (setting === undefined) return 0n
   const [, whole, fraction = ''] = /^(\d{1,4})(?:\.(\d{1,2}))?$/.exec(setting.value) ?? []
   const points = whole === undefined ? -1n : BigInt(whole) * 100n + BigInt(fraction.padEnd(2, '0'))
@@ -325,7 +320,7 @@ export function headroomBasisPoints(setting: Given | undefined): bigint {
  * A market API's URL, whose answers decide what is looked at: nobody on the way may change them.
  * UsageError `invalid_gamma_url`.
  */
-export function requireGammaUrl({ value, from }: Given): string {
+export function requireGammaUrl({ value, from }: Given) {
   const url = URL.canParse(value) ? new URL(value) : undefined
   const isLoopback = /^(localhost|\[::1\]|127(\.\d{1,3}){3})$/.test(url?.hostname ?? '')
   const isSafe = url?.protocol === 'https:' || (url?.protocol === 'http:' && isLoopback)
@@ -338,7 +333,7 @@ export function requireGammaUrl({ value, from }: Given): string {
 }
 
 /** Hosts for which http is taken. UsageError `bad_value` where one is no host[:port]. */
-export function allowedHttp(setting: Given | undefined): readonly string[] | undefined {
+export function allowedHttp(setting: Given | undefined) {
   const hosts = setting && plainHttpHosts(setting.value)
   if (setting === undefined || hosts !== undefined) return hosts
   throw new UsageError(
@@ -348,7 +343,7 @@ export function allowedHttp(setting: Given | undefined): readonly string[] | und
   )
 }
 
-export function timeoutMs(text: string | undefined): number | undefined {
+export function timeoutMs(text: string | undefined) {
   if (text === undefined) return undefined
   const ms = durationMs(text) ?? 0
   if (ms > 0 && ms <= 7 * 86_400_000) return ms
@@ -376,7 +371,7 @@ export const browserFlags = {
 } as const
 
 /** Without an address the word behind --as-owner may be what belongs elsewhere. UsageError. */
-function ownerAddress(text: string): Address {
+function ownerAddress(text: string) {
   if (/^0x[0-9a-f]{40}$/i.test(text)) return givenAddress(text, '--as-owner', 'bad_proposer')
   throw new UsageError(
     'bad_proposer',
@@ -420,14 +415,10 @@ export const listFlags = (states: readonly string[]) =>
   }) as const
 
 /** Unix milliseconds; 0 without one. UsageError `bad_since` (contract §9, Durations). */
-export const sinceMs = (text: string | undefined, nowMs: number): number =>
+export const sinceMs = (text: string | undefined, nowMs: number) =>
   flagInstantMs('--since', text, nowMs) ?? 0
 
-export function flagInstantMs(
-  flag: string,
-  text: string | undefined,
-  nowMs: number,
-): number | undefined {
+export function flagInstantMs(flag: string, text: string | undefined, nowMs: number) {
   if (text === undefined) return undefined
   const span = spanMs(text)
   if (span !== undefined) return nowMs - span
@@ -441,7 +432,7 @@ export function flagInstantMs(
   )
 }
 
-export function wholeNumber(flag: string, text: string, least: number, most: number): number {
+export function wholeNumber(flag: string, text: string, least: number, most: number) {
   const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN
   if (value >= least && value <= most) return value
   throw new UsageError(

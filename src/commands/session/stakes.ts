@@ -10,7 +10,6 @@ import { yieldToEvents } from '#io/serving/load'
 import { type Chain, ChainError } from '#ports'
 import { givenAddress } from '#protocol/address'
 import { FailedError, PendingError } from '#protocol/errors'
-import type { Address } from '#protocol/schema'
 import type { Context } from '../terminal/context.js'
 import { amountText, visible } from '../terminal/render.js'
 import type { Session } from './session.js'
@@ -19,10 +18,7 @@ import type { Session } from './session.js'
  * The named wallets; else all that signed in this home for the pinned chain, else the account.
  * UsageError `invalid_address`, `no_account`.
  */
-export async function stakeWallets(
-  session: Session,
-  named: readonly string[] | undefined,
-): Promise<readonly Address[]> {
+export async function stakeWallets(session: Session, named: readonly string[] | undefined) {
   if (named !== undefined) return [...new Set(named.map((one) => givenAddress(one, '--wallet')))]
   const { chain_id } = await session.trust()
   const { authorizations } = await session.journal.load()
@@ -37,7 +33,7 @@ export async function onStakes<T>(
   session: Session,
   chain: Chain,
   read: (parts: PositionParts) => Promise<T>,
-): Promise<T> {
+) {
   const progress = context.output.progress('reading the logs of the oracle')
   try {
     return await read({
@@ -54,7 +50,7 @@ export async function onStakes<T>(
 }
 
 /** FailedError `proposal_disputed` where one is; else PendingError `positions_unknown` where nobody knows. */
-export function failOnDispute(positions: readonly Position[]): void {
+export function failOnDispute(positions: readonly Position[]) {
   const contested = positions.filter(({ state }) => isContestedState(state))
   const [first] = contested
   if (first === undefined) {
@@ -74,7 +70,7 @@ export function failOnDispute(positions: readonly Position[]): void {
 }
 
 /** PendingError `positions_unknown` for proposals of which no log tells. */
-export function requireShown(unknown: readonly { readonly identifier: string | null }[]): void {
+export function requireShown(unknown: readonly { readonly identifier: string | null }[]) {
   const [first, ...more] = unknown
   if (first === undefined) return
   const id = first.identifier ?? '<identifier>'
@@ -94,7 +90,7 @@ export async function noteFallenRewards(
   { output }: Context,
   session: Session,
   all: readonly Signed[],
-): Promise<void> {
+) {
   const node = all.some(({ reward }) => reward !== undefined) ? await session.chain() : undefined
   if (node === undefined) return
   const say = (text: string) => output.note(`note: ${visible(text)}`)

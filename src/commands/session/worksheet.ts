@@ -29,19 +29,12 @@ const columns = [
 ]
 
 /** Rows of a sheet as CSV, with the head. Titles and labels are outside text, escaped here (R20). */
-export const worksheetText = (rows: readonly WorksheetRow[]): string =>
+export const worksheetText = (rows: readonly WorksheetRow[]) =>
   worksheetHead + rows.map(worksheetLine).join('')
 
 export const worksheetHead = csvLine(columns)
 
-export function worksheetLine({
-  outcomes,
-  bond,
-  reward,
-  units,
-  rules,
-  ...row
-}: WorksheetRow): string {
+export function worksheetLine({ outcomes, bond, reward, units, rules, ...row }: WorksheetRow) {
   const labels = outcomes.map(({ outcome, label }) => answerText(outcome, label)).join('; ')
   const amounts = [bond, reward].map((raw) => raw && amountText(raw, units))
   const texts = rules?.updates.map(({ at, text }) => `${at}: ${plainText(text)}`).join(' | ')

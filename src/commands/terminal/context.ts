@@ -71,7 +71,7 @@ export function createContext(process: NodeJS.Process): Context {
 }
 
 /** In a container the user may have a number and no name. */
-function userName(): string {
+function userName() {
   try {
     return userInfo().username
   } catch {

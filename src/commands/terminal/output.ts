@@ -83,12 +83,12 @@ interface ShownMore {
 
 export const rows =
   (lines: Parameters<typeof fields>[0]) =>
-  ({ columns }: Screen): string =>
+  ({ columns }: Screen) =>
     fields(lines, columns)
 
 export const table =
   <Row>(columns: readonly Column<Row>[], list: readonly Row[], wide?: boolean) =>
-  (screen: Screen): string =>
+  (screen: Screen) =>
     tableText(columns, list, screen, wide)
 
 const blocksText = (blocks: readonly Block[], screen: Screen, between: string) =>
@@ -99,14 +99,10 @@ const blocksText = (blocks: readonly Block[], screen: Screen, between: string) =
     .join(between)
 
 /** Blocks as one: under each other, or with an empty line between them. */
-export const together =
-  (blocks: readonly Block[]) =>
-  (screen: Screen): string =>
-    blocksText(blocks, screen, '\n')
-export const apart =
-  (blocks: readonly Block[]) =>
-  (screen: Screen): string =>
-    blocksText(blocks, screen, '\n\n')
+export const together = (blocks: readonly Block[]) => (screen: Screen) =>
+  blocksText(blocks, screen, '\n')
+export const apart = (blocks: readonly Block[]) => (screen: Screen) =>
+  blocksText(blocks, screen, '\n\n')
 
 export interface OutputOptions {
   readonly stdout: TextSink
@@ -213,7 +209,7 @@ export function createOutput(options: OutputOptions): Output {
 }
 
 /** The value at a dotted path, numbers naming places in lists. Throws UsageError `unknown_field`. */
-function fieldText(document: object, path: string, isTerminal: boolean): string {
+function fieldText(document: object, path: string, isTerminal: boolean) {
   let value: unknown = document
   let holder = document
   for (const key of path.split('.')) {
@@ -236,7 +232,7 @@ function fieldText(document: object, path: string, isTerminal: boolean): string 
   return isTerminal ? visible(String(value)) : String(value)
 }
 
-function heldText(holder: object): string {
+function heldText(holder: object) {
   const keys = Object.keys(holder)
   if (Array.isArray(holder))
     return keys.length === 0
@@ -246,17 +242,14 @@ function heldText(holder: object): string {
 }
 
 /** The flag decides, then FORCE_COLOR, then NO_COLOR, as Node.js has it; then what the stream is. */
-function isColored(isTerminal: boolean, { color = 'auto', env }: OutputOptions): boolean {
+function isColored(isTerminal: boolean, { color = 'auto', env }: OutputOptions) {
   if (color !== 'auto') return color === 'always'
   if ((env.FORCE_COLOR ?? '') !== '') return !/^(0|false)$/.test(env.FORCE_COLOR ?? '')
   return isTerminal && (env.NO_COLOR ?? '') === '' && env.TERM !== 'dumb'
 }
 
 /** A pty that nobody has set up reports 0 times 0. */
-export function terminalSize({ columns, rows }: Pick<TextSink, 'columns' | 'rows'>): {
-  readonly columns: number
-  readonly rows: number
-} {
+export function terminalSize({ columns, rows }: Pick<TextSink, 'columns' | 'rows'>) {
   return { columns: columns || 80, rows: rows || 24 }
 }
 
@@ -285,7 +278,7 @@ function guard(sink: TextSink) {
 const escaped = (text: string) => text.split('\n').map(visible).join('\n')
 
 /** `Rate limit reached; next request in 42 s, at 02:04:05Z`. Outside text is escaped here. */
-export function waitText(what: string, { nowMs, waitMs }: Wait, passedMs = 0): string {
+export function waitText(what: string, { nowMs, waitMs }: Wait, passedMs = 0) {
   const seconds = Math.max(0, Math.ceil((waitMs - passedMs) / 1_000))
   const left = seconds < 120 ? `${seconds} s` : `${Math.floor(seconds / 60)} min ${seconds % 60} s`
   const end = new Date(nowMs + waitMs).toISOString().slice(11, 19)

@@ -34,7 +34,7 @@ function stateText(
   columns: number,
   paint: Output['paint'],
   refusal?: ProposerError,
-): string {
+) {
   const state = visible(status?.status ?? withoutStatus(refusal))
   const said = saidOf(status)
   const painted = paint[status === undefined ? 'white' : colourOf(status)](
@@ -63,7 +63,7 @@ export function liveLines(
   targets: readonly PollTarget[],
   latest: ReadonlyMap<string, PolledStatus>,
   { columns, paint, rows, note, aboutOf }: Screen & LiveMore,
-): readonly string[] {
+) {
   const line = ({ candidateId }: PollTarget) => {
     const id = columns >= wideColumns ? candidateId : `${candidateId.slice(0, 8)}…`
     const status = latest.get(candidateId)
@@ -97,7 +97,7 @@ export function countsText(
   targets: readonly PollTarget[],
   latest: ReadonlyMap<string, PolledStatus>,
   refusals: Refusals = new Map(),
-): string {
+) {
   const counts = { executed: 0, failed: 0, unknown: 0, refused: 0, waiting: 0 }
   for (const { candidateId } of targets) {
     const status = latest.get(candidateId)
@@ -150,7 +150,7 @@ export function finalText(
   output: Screen,
   ownOf: (candidateId: string) => Own | undefined = () => undefined,
   refusals: Refusals = new Map(),
-): string {
+) {
   const [first] = statuses
   if (targets.length === 1 && first !== undefined)
     return candidateText(first, output, ownOf(first.candidate_id))
@@ -189,7 +189,7 @@ export const colours = {
 } as const
 
 /** By how it ended, else by its stage; a word of another gateway has no colour of its own. */
-export const colourOf = (status: PolledStatus): (typeof colours)[keyof typeof colours] =>
+export const colourOf = (status: PolledStatus) =>
   new Map(Object.entries(colours)).get(endOf(status) ?? status.status) ?? 'white'
 
 export interface Own {
@@ -202,7 +202,7 @@ export interface Own {
 }
 
 /** What the batch route does not tell is left out. */
-export function candidateText(status: PolledStatus, output: Screen, own?: Own): string {
+export function candidateText(status: PolledStatus, output: Screen, own?: Own) {
   const { submission, outcome, price, question_id: questionId } = status
   const slug = own?.identifier === questionId ? undefined : own?.identifier
   const sent = submission && [submission.status, submission.transaction_hash ?? ''].join(' ').trim()
@@ -232,14 +232,10 @@ export function candidateText(status: PolledStatus, output: Screen, own?: Own): 
 }
 
 /** Two lines where one has no room for both. `stage` may be painted. */
-export const headText = (id: string, stage: string, columns: number): string =>
+export const headText = (id: string, stage: string, columns: number) =>
   `${id}${id.length + 2 + 'validated'.length <= columns ? '' : '\n'}  ${stage}`
 
-export function failureLines(
-  status: PolledStatus,
-  output: Screen,
-  journalId?: string,
-): readonly string[] {
+export function failureLines(status: PolledStatus, output: Screen, journalId?: string) {
   const { failure, question_id: questionId, proposer } = status
   if (failure === null) return []
   const { stage, code, detail, retryable, next_action: next } = failure

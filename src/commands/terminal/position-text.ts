@@ -6,7 +6,6 @@ import {
 } from '#client/positions/last-known'
 import type { ReconciledEntry } from '#client/wallet/advice'
 import { amountText } from '#protocol/amount'
-import type { Block } from './output.js'
 import { timeText, visible } from './render.js'
 
 /** With the names that contract §9 gives the rows of `positions`; `null` where it is not known. */
@@ -24,13 +23,13 @@ export function positionData({ position }: Pick<ReconciledEntry, 'position'>) {
   }
 }
 
-export function positionText({ state, result, disputed_by: by, as_of: at }: LastPosition): string {
+export function positionText({ state, result, disputed_by: by, as_of: at }: LastPosition) {
   const ended = result === null ? '' : `, ${result}`
   const whom = by === null ? '' : ` by ${by}`
   return `${state ?? 'not known'}${ended}${whom} (${timeText(at)})`.replaceAll('_', ' ')
 }
 
-export function contestedLines(last: LastPositions): string[] {
+export function contestedLines(last: LastPositions) {
   const contested = [...last.values()].filter(({ state }) => isContestedState(state))
   if (contested.length === 0) return []
   const newRounds = contested.filter(({ new_round: isOpen }) => isOpen === true).length
@@ -43,7 +42,7 @@ export function nextLines({
   next,
   rewardFell,
   standing,
-}: Pick<ReconciledEntry, 'next' | 'rewardFell' | 'standing'>): Block[] {
+}: Pick<ReconciledEntry, 'next' | 'rewardFell' | 'standing'>) {
   const { command } = next
   const amount = (raw: bigint) => amountText(String(raw), standing?.now.round?.token)
   return [

@@ -19,7 +19,7 @@ export function jsonText(data: object, indent: 0 | 2): string {
 export function fields(
   rows: readonly (readonly [label: string, value: string | null | undefined])[],
   columns: number,
-): string {
+) {
   const shown = rows.flatMap(([label, value]) =>
     value === null || value === undefined ? [] : [[label, visible(value)] as const],
   )
@@ -34,7 +34,7 @@ export function fields(
 }
 
 /** A word longer than the line stays whole. `indent` is before every line but the first. */
-export function fold(text: string, columns: number, indent = ''): string {
+export function fold(text: string, columns: number, indent = '') {
   const lines: string[] = []
   let line = ''
   for (const word of visible(text).split(' ')) {
@@ -48,7 +48,7 @@ export function fold(text: string, columns: number, indent = ''): string {
 }
 
 /** Folded, but for commands in backticks, which stay whole to be pasted. */
-export function foldAround(text: string, columns: number, indent = ''): string {
+export function foldAround(text: string, columns: number, indent = '') {
   const glued = text.replace(/`[^`]*`/g, (command) => command.replaceAll(' ', glue))
   return fold(glued, columns, indent).replaceAll(glue, ' ')
 }
@@ -74,7 +74,7 @@ export function dateText(seconds: string): string {
 }
 
 /** Scheme and host alone, `…` for the rest, which may be a credential (R5). */
-export function publicUrl(text: string): string {
+export function publicUrl(text: string) {
   if (!URL.canParse(text)) return '(not a URL)'
   const url = new URL(text)
   const rest =

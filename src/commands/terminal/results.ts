@@ -54,14 +54,14 @@ export function newResults(
   }
 }
 
-const membersOf = (data: object): readonly string[] =>
+const membersOf = (data: object) =>
   Object.entries(data).map(
     ([name, value]) =>
       `${JSON.stringify(name)}: ${jsonText({ value }, 0).slice('{"value":'.length, -1)}`,
   )
 
 /** Cells on as few lines as they fit; an id is never broken, so that it can be copied. */
-function rowText(cells: readonly string[], columns: number): string {
+function rowText(cells: readonly string[], columns: number) {
   const lines: string[] = []
   for (const cell of cells.map(visible)) {
     if (cell === '') continue
@@ -77,7 +77,7 @@ export function progressText(
   done: number,
   total: number,
   counts: readonly (readonly [string, number])[],
-): string {
+) {
   const width = 20
   const full = total === 0 ? width : Math.floor((done * width) / total)
   const parts = counts.filter(([, count]) => count > 0).map(([name, count]) => `${count} ${name}`)
@@ -92,9 +92,9 @@ export type CsvValue = string | number | boolean | object | null | undefined
 export const csvText = (
   names: readonly string[],
   rows: readonly Readonly<Record<string, CsvValue>>[],
-): string => csvLine(names) + rows.map((row) => csvLine(names.map((name) => row[name]))).join('')
+) => csvLine(names) + rows.map((row) => csvLine(names.map((name) => row[name]))).join('')
 
-export const csvLine = (values: readonly CsvValue[]): string => `${values.map(cell).join(',')}\r\n`
+export const csvLine = (values: readonly CsvValue[]) => `${values.map(cell).join(',')}\r\n`
 
 function cell(value: CsvValue): string {
   if (value === null || value === undefined) return ''

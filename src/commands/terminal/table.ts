@@ -38,7 +38,7 @@ export function tableText<Row>(
   rows: readonly Row[],
   screen: Screen,
   wide?: boolean,
-): string {
+) {
   const shown = columns
     .filter((column) => wide === true || column.wide !== true)
     .map((column) => measured(column, rows))
@@ -70,7 +70,7 @@ interface Measured<Row> {
   readonly isEmpty: boolean
 }
 
-function measured<Row>(column: Column<Row>, rows: readonly Row[]): Measured<Row> {
+function measured<Row>(column: Column<Row>, rows: readonly Row[]) {
   const cells = rows.map((row) => visible(column.cell(row) ?? ''))
   const width = cells.reduce((most, cell) => Math.max(most, widthOf(cell)), column.head.length)
   return { column, rows, cells, width, isEmpty: cells.every((cell) => cell === '') }
@@ -79,7 +79,7 @@ function measured<Row>(column: Column<Row>, rows: readonly Row[]): Measured<Row>
 const lineWidth = (columns: readonly { readonly width: number }[]) =>
   columns.reduce((sum, { width }) => sum + width + gap.length, -gap.length)
 
-function fitting<Row>(all: readonly Measured<Row>[], room: number): readonly Measured<Row>[] {
+function fitting<Row>(all: readonly Measured<Row>[], room: number) {
   const leastOf = ({ column, width }: Measured<Row>) => Math.min(width, column.least ?? width)
   const isTooWide = (columns: readonly Measured<Row>[]) =>
     lineWidth(columns.map((one) => ({ width: leastOf(one) }))) > room
@@ -99,7 +99,7 @@ function fitting<Row>(all: readonly Measured<Row>[], room: number): readonly Mea
   return kept.map((one, at) => ({ ...one, width: widths[at] ?? one.width }))
 }
 
-function lined<Row>(columns: readonly Measured<Row>[], paint: ChalkInstance): readonly string[] {
+function lined<Row>(columns: readonly Measured<Row>[], paint: ChalkInstance) {
   const line = (textOf: (one: Measured<Row>) => string) => columns.map(textOf).join(gap).trimEnd()
   const count = columns[0]?.rows.length ?? 0
   return [
@@ -127,7 +127,7 @@ const placed = (text: string, width: number, right = false) => {
 }
 
 /** Text cut to a width with `…` at its end; a character is never cut in two. */
-export function cut(text: string, width: number): string {
+export function cut(text: string, width: number) {
   if (widthOf(text) <= width) return text
   let [kept, used] = ['', 0]
   for (const character of text) {
@@ -142,7 +142,7 @@ export function cut(text: string, width: number): string {
 const twoCells =
   /[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6]|[\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}/u
 
-export function widthOf(text: string): number {
+export function widthOf(text: string) {
   // Most text is plain: it is as wide as it is long.
   if (/^[\u0020-\u00ff]*$/.test(text)) return text.length
   let width = 0
@@ -155,10 +155,10 @@ export function widthOf(text: string): number {
 export const withPastedFixes = (
   { pasted = (text) => text }: { readonly pasted?: (text: string) => string },
   findings: readonly Finding[],
-): readonly Finding[] => findings.map((one) => ({ ...one, fix: pasted(one.fix) }))
+) => findings.map((one) => ({ ...one, fix: pasted(one.fix) }))
 
 /** Many of one kind that pass are counted only, so that what is wrong stands out. */
-export const passesCounted = (findings: readonly Finding[]): readonly Finding[] =>
+export const passesCounted = (findings: readonly Finding[]) =>
   findings.flatMap((finding) => {
     if (finding.result !== 'pass') return [finding]
     const group = findings.filter(({ id, result }) => result === 'pass' && id === finding.id)
@@ -182,7 +182,7 @@ const shown = {
 export function findingsText(
   findings: readonly Finding[],
   { columns, paint }: Pick<Screen, 'columns' | 'paint'>,
-): string {
+) {
   const merged: Finding[] = []
   for (const one of findings) {
     const last = merged.at(-1)

@@ -41,7 +41,7 @@ export function tracedEdges<Edges extends Ports['edges']>(
   edges: Edges,
   clock: Stopwatch,
   tell: Tell,
-): Edges {
+) {
   return {
     ...edges,
     fetch: async () => tracedFetch(await edges.fetch(), clock, tell),
@@ -79,15 +79,12 @@ export function tracedEdges<Edges extends Ports['edges']>(
 const route =
   /^(.*)(\/(?:v1\/proposals|propose\/batch).*|\/(?:healthz|readyz|openapi\.json)|\/(?:markets|events)\/slug\/[^/?]+|\/markets\?[^/]*)$/
 
-function placeOf(
-  href: string,
-  others: readonly string[],
-): { readonly place: string; readonly conceal: Conceal } {
+function placeOf(href: string, others: readonly string[]) {
   const [, base = href, path = ''] = route.exec(href) ?? []
   return { place: `${publicUrl(base)}${path}`, conceal: concealing([base, ...others]) }
 }
 
-function safe(value: unknown, conceal: Conceal): string {
+function safe(value: unknown, conceal: Conceal) {
   const text =
     typeof value === 'string'
       ? value

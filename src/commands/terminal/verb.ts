@@ -120,9 +120,9 @@ export function givenIn(argv: readonly string[]) {
   }
 }
 
-export const addEveryFlag = (program: Command): Command => addFlags(program, everyFlag)
+export const addEveryFlag = (program: Command) => addFlags(program, everyFlag)
 
-export function addFlags(command: Command, flags: FlagTable): Command {
+export function addFlags(command: Command, flags: FlagTable) {
   for (const [spec, taken] of Object.entries(flags)) command.addOption(flagOf(spec, taken))
   return command
 }
@@ -152,12 +152,11 @@ interface Verb<Args, Flags, Above> extends VerbTable<Args, Flags, Above> {
 
 /** Those that stand for their parent where no other is named. */
 const standIns = new WeakSet<Command>()
-const asStandIn = (child: Command): Command => {
+const asStandIn = (child: Command) => {
   standIns.add(child)
   return child
 }
-export const standInOf = ({ commands }: Command): Command | undefined =>
-  commands.find((one) => standIns.has(one))
+export const standInOf = ({ commands }: Command) => commands.find((one) => standIns.has(one))
 
 /** The one place where a command is made. */
 export const verb =
@@ -193,7 +192,7 @@ export const verb =
 const attributeOf = (name: string) =>
   (/^[^|.]*/.exec(name)?.[0] ?? name).replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase())
 
-function flagOf(spec: string, taken: FlagTable[string]): Option {
+function flagOf(spec: string, taken: FlagTable[string]) {
   const option = filled(new Option(spec), taken)
   if (typeof taken === 'string') return option
   const { required, conflicts = [], hidden } = taken
@@ -203,7 +202,7 @@ function flagOf(spec: string, taken: FlagTable[string]): Option {
     .conflicts(conflicts.map((flag) => new Option(flag).attributeName()))
 }
 
-function filled<Of extends Option | Argument>(one: Of, taken: FlagTable[string]): Of {
+function filled<Of extends Option | Argument>(one: Of, taken: FlagTable[string]) {
   if (typeof taken === 'string') {
     one.description = taken
     return one
@@ -251,13 +250,13 @@ const ownersVerbs = new Set(['operator', 'serve'])
 const startsChain = /^proposer devchain(?! [a-z])/
 
 /** Commands stand between backticks. */
-export const withFlags = (hint: string, argv: readonly string[]): string =>
+export const withFlags = (hint: string, argv: readonly string[]) =>
   hint
     .split('`')
     .map((part, index) => (index % 2 === 1 ? commandWithFlags(part, argv) : part))
     .join('`')
 
-export function commandWithFlags(command: string, argv: readonly string[]): string {
+export function commandWithFlags(command: string, argv: readonly string[]) {
   const [program, verb = ''] = command.split(' ', 2)
   if (program !== 'proposer' || !/^[a-z]/.test(verb)) return command
   const given = givenIn(argv)
@@ -287,7 +286,7 @@ function shown(value: string, isUrl: boolean): string {
 }
 
 /** What of a table is given, as words of a command: ` --fit --signer <url>`. */
-export const flagWords = (table: FlagTable, flags: Readonly<Record<string, unknown>>): string =>
+export const flagWords = (table: FlagTable, flags: Readonly<Record<string, unknown>>) =>
   Object.keys(table)
     .map((spec) => {
       const option = new Option(spec)
@@ -298,7 +297,7 @@ export const flagWords = (table: FlagTable, flags: Readonly<Record<string, unkno
     .join('')
 
 /** A path as a word of a command; one that begins with a dash would read as a flag. */
-export const fileWord = (path: string): string =>
+export const fileWord = (path: string) =>
   shellWord(path.startsWith('-') && path !== '-' ? `./${path}` : path)
 
 /** `--dry-run` of what writes or sends (contract §6). Signing and sending have own previews. */

@@ -29,7 +29,7 @@ const nodeFix = 'check chain.rpc_urls: address, key, network'
 export async function checkNodes(
   machine: Pick<Machine, 'clock' | 'edges'>,
   { chain: section }: GatewayConfig,
-): Promise<NodesChecked> {
+) {
   const { rpc_urls: urls, id, max_head_age_seconds: maxHeadAgeSeconds } = section
   const checked = await Promise.all(
     urls.map(async (url, index) => {
@@ -58,12 +58,7 @@ export async function checkNodes(
   }
 }
 
-async function checkNode(
-  { edges }: Pick<Machine, 'edges'>,
-  url: string,
-  name: string,
-  id: number,
-): Promise<{ readonly finding: Finding; readonly head?: BlockHeader }> {
+async function checkNode({ edges }: Pick<Machine, 'edges'>, url: string, name: string, id: number) {
   try {
     const node = await edges.chain([url])
     const chainId = await node.chainId()
@@ -87,7 +82,7 @@ async function headFindings(
   chain: Chain,
   { max_head_age_seconds: most }: GatewayConfig['chain'],
   head: BlockHeader,
-): Promise<readonly Finding[]> {
+) {
   const ageSeconds = Math.round(clock.nowMs() / 1000) - Number(head.timestamp)
   const findings: Finding[] = []
   if (ageSeconds > most)
@@ -158,7 +153,7 @@ const contractFixes: Record<TrustFinding['id'], string> = {
   implementation: 'review the new code, then run `proposer operator trust repin --reason <text>`',
 }
 
-const contractFinding = ({ id, name, result, detail }: TrustFinding): Finding => ({
+const contractFinding = ({ id, name, result, detail }: TrustFinding) => ({
   ...{ id, result, detail: `${name}: ${detail}`, fix: result === 'pass' ? '' : contractFixes[id] },
 })
 
@@ -173,7 +168,7 @@ async function whitelistFindings(
   oracle: Address,
   signedProposer: Address,
   allowlist: readonly Address[],
-): Promise<readonly Finding[]> {
+) {
   const list = lowercase(
     await readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', []),
   )
@@ -228,7 +223,7 @@ export async function checkExecutor(
   { chain, head }: CheckedChain,
   config: GatewayConfig,
   executor: Address,
-): Promise<readonly Finding[]> {
+) {
   try {
     return [
       ...(await roleFindings(chain, head, config.chain.signed_proposer, executor)),
@@ -245,7 +240,7 @@ async function roleFindings(
   head: BlockHeader,
   signedProposer: Address,
   executor: Address,
-): Promise<readonly Finding[]> {
+) {
   const args = [roles.delegatedProposer, executor] as const
   const granted = await unlessRefused(
     readContract(chain, head.number, signedProposer, signedProposerAbi, 'hasRole', args),
@@ -261,7 +256,7 @@ async function balanceFinding(
   head: BlockHeader,
   { chain: { id }, executor: { max_fee_gwei } }: GatewayConfig,
   executor: Address,
-): Promise<Finding> {
+) {
   const [balanceWei, tipWei] = await Promise.all([chain.balance(executor), chain.tip()])
   const fix = `send ${coinOf(id) ?? 'the coin'} on chain ${id} to ${executor}`
   if (balanceWei === 0n)
@@ -283,11 +278,11 @@ async function balanceFinding(
   return proposals < BigInt(fewProposals) ? warn('balance', detail, fix) : pass('balance', detail)
 }
 
-function unread(error: unknown): Finding {
+function unread(error: unknown) {
   if (!(error instanceof ChainError)) throw error
   return fail('node', `the chain cannot be read: ${error.message}`, nodeFix)
 }
 
-const decimals = (value: bigint, unit: bigint): string =>
+const decimals = (value: bigint, unit: bigint) =>
   String(Number((value * 1_000_000n) / unit) / 1_000_000)
-const gwei = (wei: bigint): string => decimals(wei, 10n ** 9n)
+const gwei = (wei: bigint) => decimals(wei, 10n ** 9n)

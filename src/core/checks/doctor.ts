@@ -21,7 +21,7 @@ const skewWarnMs = 30_000
 const skewFailMs = 240_000
 
 /** By the Date header of an answer, whose resolution is a second. Milliseconds. */
-export function clockCheck(dateHeader: string | null, sentMs: number, receivedMs: number): Finding {
+export function clockCheck(dateHeader: string | null, sentMs: number, receivedMs: number) {
   const id = 'clock'
   const dateMs = dateHeader === null ? Number.NaN : Date.parse(dateHeader)
   if (Number.isNaN(dateMs)) return skip(id, 'the gateway reports no time', '')
@@ -39,7 +39,7 @@ export async function eligibilityCheck(
   gateway: GatewayClient,
   account: Address,
   signal: AbortSignal,
-): Promise<Finding> {
+) {
   const id = 'eligibility'
   const answer = await gateway.eligibility(account, { signal })
   // 429, 503, or a budget that others have spent: nothing to mend, only to wait for (contract §6:
@@ -57,7 +57,7 @@ export async function safeCheck(
   trust: Trust,
   safe: Address,
   owner: Address | undefined,
-): Promise<Finding> {
+) {
   const id = 'safe'
   try {
     const facts = await onChain(() => readSafe(chain, trust.chain_id, safe))
@@ -105,7 +105,7 @@ export async function fundsChecks(
   trust: Trust,
   view: Pick<JournalView, 'authorizations' | 'offers'>,
   account: Address,
-): Promise<readonly Finding[]> {
+) {
   const findings: Finding[] = []
   for (const token of trust.tokens) {
     const check = async () => {
@@ -121,7 +121,7 @@ const amount = (raw: bigint, funds: Funds) => amountText(String(raw), funds)
 const reservedText = (funds: Funds) =>
   `${amount(funds.reservedRaw, funds)} reserved by open authorizations`
 
-function balanceCheck(funds: Funds): Finding {
+function balanceCheck(funds: Funds) {
   const id = 'balance'
   const { balanceRaw, reservedRaw, freeRaw } = funds
   const held = `${amount(balanceRaw, funds)} held`
@@ -134,7 +134,7 @@ function balanceCheck(funds: Funds): Finding {
   return pass(id, `${held}, ${amount(freeRaw, funds)} free`)
 }
 
-function allowanceCheck(funds: Funds): Finding {
+function allowanceCheck(funds: Funds) {
   const id = 'allowance'
   const { symbol, allowanceRaw, reservedRaw, spendableRaw, freeRaw } = funds
   const approve = '`proposer funds approve`'
@@ -153,7 +153,7 @@ function allowanceCheck(funds: Funds): Finding {
 }
 
 /** With code Permit2 asks the account instead of recovering a key (domain §3.3). */
-export async function codeCheck(chain: Chain, account: Address): Promise<Finding> {
+export async function codeCheck(chain: Chain, account: Address) {
   const id = 'account_code'
   const code = await onChain(() => chain.code(account))
   if (code === '0x')
@@ -172,7 +172,7 @@ export async function codeCheck(chain: Chain, account: Address): Promise<Finding
   )
 }
 
-export function openCheck(view: JournalView, nowMs: number): Finding {
+export function openCheck(view: JournalView, nowMs: number) {
   const id = 'open'
   const count = { unknown: 0, deferred: 0, conflict: 0, accepted: 0, signed: 0, closed: 0 }
   for (const one of view.authorizations) count[stateOf(one, nowMs).kind]++
@@ -198,7 +198,7 @@ export function receiptKeysCheck(
   pinned: readonly ReceiptKey[],
   listed: readonly ReceiptKey[],
   nowSeconds: number,
-): readonly Finding[] {
+) {
   const id = 'receipts'
   const fix =
     'compare the key ID with what the operator told you another way, then `proposer trust pin --receipts`'

@@ -16,7 +16,7 @@ export interface Finding {
 
 const finding =
   (result: Finding['result']) =>
-  (id: string, detail: string, fix = ''): Finding => ({ id, result, detail, fix })
+  (id: string, detail: string, fix = '') => ({ id, result, detail, fix })
 
 export const pass: (id: string, detail: string) => Finding = finding('pass')
 export const note: (id: string, detail: string) => Finding = finding('note')
@@ -47,10 +47,7 @@ export async function guarded(
   }
 }
 
-export async function runChecks<Facts>(
-  checks: readonly Check<Facts>[],
-  facts: Facts,
-): Promise<readonly Finding[]> {
+export async function runChecks<Facts>(checks: readonly Check<Facts>[], facts: Facts) {
   const findings: Finding[] = []
   for (const { id, run, fix } of checks)
     findings.push(...(await guarded(id, () => run(facts), fix)))

@@ -18,7 +18,6 @@ import { type Finding, fail, note, pass, warn } from './finding.js'
 import {
   closedContent,
   contentFindings,
-  type StoreChecked,
   type StoreToCheck,
   stateFindings,
   storeFault,
@@ -31,10 +30,7 @@ export interface SharedStoreToCheck extends Omit<StoreToCheck, 'folder'> {
 }
 
 /** Throws nothing that the database is to blame for. */
-export async function checkSharedStore(
-  machine: Machine,
-  store: SharedStoreToCheck,
-): Promise<StoreChecked> {
+export async function checkSharedStore(machine: Machine, store: SharedStoreToCheck) {
   const { database, config } = store
   const findings: Finding[] = []
   const found = unread(config, findings)
@@ -72,7 +68,7 @@ SELECT current_setting('server_version') AS version, current_setting('fsync') AS
        (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')) AS standbys,
        pg_has_role('pg_read_all_stats', 'USAGE') AS sees_standbys`
 
-async function serverFindings(session: SqlSession): Promise<readonly Finding[]> {
+async function serverFindings(session: SqlSession) {
   const [row = {}] = await session.query(settingsQuery)
   const isOff = (name: string) => row[name] === 'off'
   const unsafe = ['fsync', 'full_page_writes']
@@ -91,7 +87,7 @@ async function serverFindings(session: SqlSession): Promise<readonly Finding[]> 
   ].filter((one) => one !== undefined)
 }
 
-function promiseOf(row: SqlRow): Finding {
+function promiseOf(row: SqlRow) {
   const id = 'store_durability'
   const commit = String(row.synchronous_commit)
   const names = String(row.standby_names)
@@ -129,7 +125,7 @@ function promiseOf(row: SqlRow): Finding {
 /** Above this, times of records and leases mislead whoever reads them. */
 const mostClockMs = 2_000
 
-async function clockFinding({ nowMs }: Clock, session: SqlSession): Promise<Finding> {
+async function clockFinding({ nowMs }: Clock, session: SqlSession) {
   const beforeMs = nowMs()
   const [row] = await session.query('SELECT extract(epoch FROM clock_timestamp()) * 1000 AS ms')
   const afterMs = nowMs()
@@ -147,7 +143,7 @@ async function clockFinding({ nowMs }: Clock, session: SqlSession): Promise<Find
 }
 
 /** Such a pooler shows when another session is amid a transaction. */
-async function poolerFindings(session: SqlSession, other: SqlSession): Promise<readonly Finding[]> {
+async function poolerFindings(session: SqlSession, other: SqlSession) {
   const pidOf = async (one: SqlSession) =>
     String((await one.query('SELECT pg_backend_pid() AS pid'))[0]?.pid)
   await session.query("SET application_name = 'proposer check'")
@@ -167,11 +163,7 @@ async function poolerFindings(session: SqlSession, other: SqlSession): Promise<r
   ]
 }
 
-async function tablesFinding(
-  session: SqlSession,
-  name: string,
-  state: StoreState,
-): Promise<Finding> {
+async function tablesFinding(session: SqlSession, name: string, state: StoreState) {
   switch (state.kind) {
     case 'empty': {
       const [row] = await session.query(
@@ -201,7 +193,7 @@ async function tablesFinding(
   }
 }
 
-async function gatewayFindings(database: SqlDatabase): Promise<readonly Finding[]> {
+async function gatewayFindings(database: SqlDatabase) {
   const queries = openQueries(database)
   try {
     const members = await membersOf(queries)

@@ -43,13 +43,13 @@ export interface StoreToCheck {
 export const unread = (
   { admission: { allowlist } }: GatewayConfig,
   findings: readonly Finding[],
-): StoreChecked => ({
+) => ({
   ...{ findings, allowlist, holder: undefined, admissionEnabled: true },
   implementations: new Map(),
 })
 
 /** Throws nothing that the store or the disk is to blame for. */
-export async function checkStore(machine: Machine, store: StoreToCheck): Promise<StoreChecked> {
+export async function checkStore(machine: Machine, store: StoreToCheck) {
   const { folder, config } = store
   const findings: Finding[] = []
   const found = unread(config, findings)
@@ -82,7 +82,7 @@ export async function checkStore(machine: Machine, store: StoreToCheck): Promise
   }
 }
 
-export function contentFindings(ledger: Ledger, isSound: string): readonly Finding[] {
+export function contentFindings(ledger: Ledger, isSound: string) {
   const held = Object.values(ledger.counts()).reduce((sum, count) => sum + count, 0)
   const found = pass('store', `${isSound}; it holds ${counted(held, 'candidate')}`)
   if (!ledger.info) return [found]
@@ -91,7 +91,7 @@ export function contentFindings(ledger: Ledger, isSound: string): readonly Findi
   return [found, pass('store_chain', detail)]
 }
 
-export async function closedContent(ledger: Ledger): Promise<StoreContent> {
+export async function closedContent(ledger: Ledger) {
   await ledger.close()
   return {
     allowlist: [...ledger.allowlist],
@@ -103,14 +103,14 @@ export async function closedContent(ledger: Ledger): Promise<StoreContent> {
 /** A gateway probes with that much before it writes again (robustness §2, Write error). */
 const leastFreeBytes = 1024 * 1024
 
-export function spaceFindings(store: string, free: number | undefined): readonly Finding[] {
+export function spaceFindings(store: string, free: number | undefined) {
   if (free === undefined || free >= leastFreeBytes) return []
   const fix = 'free some space there, or set store to a folder on another disk'
   return [fail('disk', `the disk of ${store} is full: ${free} bytes are free`, fix)]
 }
 
 /** A gateway does not start with one that may be known to others (R5). */
-async function tokenFindings({ files }: Machine, store: string): Promise<readonly Finding[]> {
+async function tokenFindings({ files }: Machine, store: string) {
   if (!(await files.exists(joinPath(store, 'admin.token')))) return []
   return guarded('admin_token', async () => {
     await readAdminToken(joinPath(store, 'admin.token'))
@@ -118,7 +118,7 @@ async function tokenFindings({ files }: Machine, store: string): Promise<readonl
   })
 }
 
-function holderFindings(holder: LockHolder | undefined): readonly Finding[] {
+function holderFindings(holder: LockHolder | undefined) {
   if (holder?.state !== 'alive' && holder?.state !== 'unknown') return []
   const who = `process ${holder.pid} on ${holder.host}`
   if (holder.state === 'alive')
@@ -132,7 +132,7 @@ function holderFindings(holder: LockHolder | undefined): readonly Finding[] {
 export async function stateFindings(
   { finalized, questions: changes, slots }: LedgerFacts,
   { head, questions, executor, command }: Omit<StoreToCheck, 'folder'>,
-): Promise<readonly Finding[]> {
+) {
   const registry =
     questions === undefined
       ? []
@@ -165,7 +165,7 @@ export async function stateFindings(
 }
 
 /** Others on this machine have no business with signatures (R5). */
-async function privacy(store: string): Promise<readonly Finding[]> {
+async function privacy(store: string) {
   const mode = await permissionsOf(store)
   return mode === undefined || (mode & 0o077) === 0
     ? []
@@ -179,7 +179,7 @@ async function privacy(store: string): Promise<readonly Finding[]> {
 }
 
 /** The finding that an error of ours amounts to; another one is thrown. */
-export function storeFault(error: unknown): Finding {
+export function storeFault(error: unknown) {
   if (!(error instanceof ProposerError)) throw error
   const { code, detail, meta } = error
   const fix = meta.hint ?? 'check the folder set as store in gateway.json'

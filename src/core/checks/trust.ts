@@ -50,7 +50,7 @@ const finding = (id: TrustId, name: string, { ok, detail }: Outcome): TrustFindi
 type Reading = { readonly chain: Chain; readonly at: bigint }
 
 /** ChainError where the node does not answer: that says nothing about the pins. */
-export async function verifyTrust(chain: Chain, trust: Trust): Promise<readonly TrustFinding[]> {
+export async function verifyTrust(chain: Chain, trust: Trust) {
   const chainId = await chain.chainId()
   const same = compare(String(chainId), String(trust.chain_id))
   const sameChain = finding('chain_id', 'chain id', same)
@@ -95,11 +95,7 @@ export async function verifyTrust(chain: Chain, trust: Trust): Promise<readonly 
 
 const hasCode = 'has code'
 
-async function codeCheck(
-  { chain, at }: Reading,
-  name: string,
-  address: Address,
-): Promise<TrustFinding> {
+async function codeCheck({ chain, at }: Reading, name: string, address: Address) {
   const present = (await chain.code(address, at)) !== '0x'
   const ok = present || name === 'requester (direct)'
   return finding('code', `${name} ${address}`, { ok, detail: present ? hasCode : 'has no code' })
@@ -112,7 +108,7 @@ const signedAs = {
   DELEGATED_PROPOSER_ROLE: roles.delegatedProposer,
 } as const
 
-function proposerChecks({ chain, at }: Reading, trust: Trust): Promise<TrustFinding>[] {
+function proposerChecks({ chain, at }: Reading, trust: Trust) {
   const address = trust.signed_proposer
   const names = Object.keys(signedAs) as (keyof typeof signedAs)[]
   return [
@@ -137,7 +133,7 @@ function proposerChecks({ chain, at }: Reading, trust: Trust): Promise<TrustFind
  * The separator tells Permit2 from anything else at its address, and this chain from another
  * (domain §3.1).
  */
-function permit2Check({ chain, at }: Reading, trust: Trust): Promise<TrustFinding> {
+function permit2Check({ chain, at }: Reading, trust: Trust) {
   const address = trust.permit2
   return answerCheck('permit2', `permit2 ${address} DOMAIN_SEPARATOR`, async () =>
     compare(
@@ -150,7 +146,7 @@ function permit2Check({ chain, at }: Reading, trust: Trust): Promise<TrustFindin
 /**
  * Only the managed oracle has a proposer whitelist; SignedProposer works with no other (domain §4).
  */
-function oracleCheck({ chain, at }: Reading, oracle: Address): Promise<TrustFinding> {
+function oracleCheck({ chain, at }: Reading, oracle: Address) {
   return answerCheck('oracle', `oracle ${oracle} defaultProposerWhitelist()`, async () => {
     const list = lowercase(
       await readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', []),
@@ -160,7 +156,7 @@ function oracleCheck({ chain, at }: Reading, oracle: Address): Promise<TrustFind
 }
 
 /** What an upgrade may bring: version 3 lets rewards and bonds change while a request is open. */
-function versionCheck({ chain, at }: Reading, oracle: Address): Promise<TrustFinding> {
+function versionCheck({ chain, at }: Reading, oracle: Address) {
   return answerCheck('oracle', `oracle ${oracle} version`, async () => ({
     ok: true,
     detail: `managed oracle, version ${await oracleVersion(chain, oracle, at)}`,
@@ -168,7 +164,7 @@ function versionCheck({ chain, at }: Reading, oracle: Address): Promise<TrustFin
 }
 
 /** Oracles and tokens always, any other contract where its code is pinned. */
-const isWatched = (name: string, address: Address, { implementations }: Trust): boolean =>
+const isWatched = (name: string, address: Address, { implementations }: Trust) =>
   name === 'oracle' || name === 'token' || implementations?.[address] !== undefined
 
 /** A proxy may run other code than when it was pinned (domain §10). */
@@ -177,7 +173,7 @@ function implementationCheck(
   name: string,
   address: Address,
   pinned: Implementation | undefined,
-): Promise<TrustFinding> {
+) {
   return answerCheck('implementation', `${name} ${address} implementation`, async () => {
     const now = await implementationOf(chain, address, at)
     const { implementation, code_hash } = now
@@ -199,7 +195,7 @@ function requesterCheck(
   trust: Trust,
   { address, kind }: Trust['requesters'][number],
   oracles: readonly Address[],
-): Promise<TrustFinding>[] {
+) {
   const name = `requester (${kind}) ${address}`
   if (kind === 'direct') return []
   if (kind !== 'oo-reporter')
@@ -227,7 +223,7 @@ function requesterCheck(
 }
 
 /** Amounts are signed in raw units: what a unit is must be reported by the token (domain §4). */
-function tokenCheck({ chain, at }: Reading, token: Address): Promise<TrustFinding> {
+function tokenCheck({ chain, at }: Reading, token: Address) {
   return answerCheck('token', `token ${token} decimals()`, async () => {
     const [decimals, symbol] = await Promise.all([
       readContract(chain, at, token, erc20Abi, 'decimals', []),
@@ -237,11 +233,7 @@ function tokenCheck({ chain, at }: Reading, token: Address): Promise<TrustFindin
   })
 }
 
-async function answerCheck(
-  id: TrustId,
-  name: string,
-  ask: () => Promise<Outcome>,
-): Promise<TrustFinding> {
+async function answerCheck(id: TrustId, name: string, ask: () => Promise<Outcome>) {
   try {
     return finding(id, name, await ask())
   } catch (error) {
