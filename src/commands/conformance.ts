@@ -213,8 +213,7 @@ async function check(
       flags.junit,
       junitText(checks, (clock.monotonicMs() - startedMs) / 1_000),
     )
-  if (output.mode !== 'human')
-    output.show('conformance', { checks, summary, unseen: unseenRules }, [])
+  if (!output.isForPeople) output.show('conformance', { checks, summary, unseen: unseenRules }, [])
   else if (flags.junit === '-') output.note(summaryText(summary))
   else output.text(`\n${summaryText(summary)}\n`)
   const failed = checks.filter(({ result }) => result === 'fail')
@@ -258,8 +257,8 @@ async function tellEstimate(
 }
 
 function teller({ output }: Context, flags: ConformanceFlags): (check: CheckResult) => void {
-  if (output.mode === 'ndjson') return (one) => output.line(one)
-  if (output.mode === 'json' || flags.junit === '-') return () => undefined
+  if (output.isByLine) return (one) => output.line(one)
+  if ((!output.isForPeople && !output.isByLine) || flags.junit === '-') return () => undefined
   return (one) => output.text(listLine(one, output))
 }
 

@@ -36,7 +36,7 @@ export const contextCommand = sessionVerb({
     const errors = results.flatMap(({ error }) => error ?? [])
     // On a terminal the error below says all that there is.
     const isSaid = output.isTerminal && results.length === 1 && errors.length === 1
-    if (output.mode !== 'human' || !isSaid)
+    if (!output.isForPeople || !isSaid)
       output.show(
         'context',
         { questions: results.map(questionOf) },

@@ -39,7 +39,7 @@ export const demoCommand = verb({
   examples: ['demo', 'demo --json'],
   async run(context) {
     const { output } = context
-    const isHuman = output.mode === 'human'
+    const isHuman = output.isForPeople
     const steps: DemoStep[] = []
     const step = stepsOf(context, (done) => {
       steps.push(done)
@@ -124,7 +124,8 @@ const commandsOf =
       endAs: () => undefined,
       output: {
         ...context.output,
-        mode: 'json',
+        isForPeople: false,
+        isByLine: false,
         notesAreTerminal: false,
         result: (_kind, data) => {
           document = data

@@ -85,8 +85,7 @@ const startVerb = verb({
         output.note(`wrote ${names.join(', ')} to ${visible(folder)}`)
       }
       const { pid } = liveness
-      if (output.mode !== 'human')
-        output.line({ schema: 'proposer.ready/1', event: 'ready', pid, dev })
+      if (!output.isForPeople) output.line({ schema: 'proposer.ready/1', event: 'ready', pid, dev })
       else {
         output.text(
           `ready ${dev.rpc_url} (chain ${dev.chain_id}, questions: ${dev.questions.length}, pid ${pid})\n`,

@@ -106,7 +106,8 @@ const inner = (context: Context): Context => ({
   ...context,
   output: {
     ...context.output,
-    mode: 'human',
+    isForPeople: true,
+    isByLine: false,
     result: (_kind, data, human) => context.output.note(human(data)),
     text: (text) => context.output.note(text.trimEnd()),
   },

@@ -325,7 +325,7 @@ const exportVerb = verb({
         csvText(revealSignature === true ? [...exportColumns, 'payload'] : exportColumns, items),
       )
     // For people as for programs: a line an authorization.
-    if (output.mode === 'human') for (const row of items) output.line(row)
+    if (output.isForPeople) for (const row of items) output.line(row)
     else
       output.show('journal-export', { authorizations: items }, [], {
         items,

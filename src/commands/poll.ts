@@ -78,7 +78,7 @@ export const pollCommand = verb({
         timeoutMs: settings.timeoutMs,
         until: flags.until,
         // The document holds the whole of each status; it costs the same items (§8).
-        full: output.mode === 'json',
+        full: !output.isForPeople && !output.isByLine,
         aboutOf: (id) => aboutText(view, id),
         live,
       })
@@ -89,7 +89,7 @@ export const pollCommand = verb({
         label: ownOf(view, status.candidate_id)?.label ?? null,
       }))
       const counts = { summary: summaryOf(result), ...away }
-      output.show('status', output.mode === 'ndjson' ? counts : { candidates: labelled, ...away }, [
+      output.show('status', output.isByLine ? counts : { candidates: labelled, ...away }, [
         targets.length === 0
           ? 'nothing to poll: the journal has no unfinished candidate of this gateway'
           : () => finalText(targets, candidates, output, (id) => ownOf(view, id), refusals),

@@ -315,7 +315,7 @@ async function watchPositions(
           if (last?.notes.includes(note) !== true) output.note(`note: ${visible(note)}`)
         const isFirst = last === undefined
         const isShown = (one: Position) => !isFirst || flags.open !== true || isUnsettled(one)
-        if (isFirst && output.mode === 'human') {
+        if (isFirst && output.isForPeople) {
           const shown = positionTable(found.positions.filter(isShown), found, flags, look.units)
           output.text(`${shown(output)}\n`)
         } else for (const change of changes) if (isShown(change.position)) tell(output, change)
@@ -328,7 +328,7 @@ async function watchPositions(
   } catch (error) {
     const open = (last?.positions ?? []).filter(isUnsettled)
     const { totals = [], notes = [], positions = [] } = last ?? {}
-    if (output.mode === 'human') output.note(`${countsText(open)} not settled`)
+    if (output.isForPeople) output.note(`${countsText(open)} not settled`)
     else
       output.line({
         schema: 'proposer.positions/1',
@@ -355,9 +355,9 @@ interface Change {
 
 function tell(output: Output, change: Change) {
   const { position, ...rest } = change
-  if (output.mode !== 'human') output.line({ ...rest, ...position })
-  else
-    output.text(`${timeText(rest.at)}  ${visible(`${nameOf(position)}  ${changeText(change)}`)}\n`)
+  output.event({ ...rest, ...position }, () =>
+    visible(`${timeText(rest.at)}  ${nameOf(position)}  ${changeText(change)}`),
+  )
 }
 
 const hookLimitMs = 30_000

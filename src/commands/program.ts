@@ -30,7 +30,7 @@ export async function runVerb(given: readonly string[], context: Context): Promi
   const argv = name === undefined || verb ? asked : [name]
   if (!verb) program.configureHelp({ ...program.configureHelp(), visibleOptions: () => [] })
   // Flags alone say whose next steps are asked for; the page is no document.
-  if (name === undefined && context.output.mode === 'human') {
+  if (name === undefined && context.output.isForPeople) {
     program.action(async () => (await import('./doctor.js')).showNextSteps(context, program.opts()))
   }
   if (verb) {
@@ -56,9 +56,9 @@ export async function runVerb(given: readonly string[], context: Context): Promi
 }
 
 /** stdout is a sheet or a document. */
-function requireOneForm(asked: Command, { output: { mode, jsonErrors } }: Context) {
-  if (asked.opts().csv !== true || mode === 'human') return
-  const other = jsonErrors ? `--${mode}` : '--field'
+function requireOneForm(asked: Command, { output }: Context) {
+  if (asked.opts().csv !== true || output.isForPeople) return
+  const other = output.isByLine ? '--ndjson' : output.jsonErrors ? '--json' : '--field'
   throw new UsageError(
     'usage',
     `--csv and ${other} cannot both use stdout`,
@@ -96,7 +96,7 @@ function layOut(command: Command, columns: number, bold = (title: string) => tit
 /** With --json and no terminal stderr carries the error alone, to be parsed whole (contract §6). */
 function forPrograms(context: Context) {
   const { output } = context
-  if (output.mode === 'human' || output.notesAreTerminal) return context
+  if (output.isForPeople || output.notesAreTerminal) return context
   const silent = { update: () => undefined, stop: () => undefined }
   return {
     ...context,

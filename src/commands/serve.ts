@@ -307,7 +307,7 @@ function announce(
   const { output, liveness } = context
   const { url, adminUrl, metricsUrl: metrics_url } = server
   const { pid } = liveness
-  if (output.mode !== 'human') {
+  if (!output.isForPeople) {
     const urls = { url, admin_url: adminUrl, ...(metrics_url && { metrics_url }) }
     output.line({ schema: 'proposer.ready/1', event: 'ready', ...urls, pid, ...(dev && { dev }) })
     return
@@ -352,7 +352,7 @@ async function check(context: Context, path: string, served: Served) {
   const count = faults.length
   // On a terminal both stand right above.
   const [detail, hint] =
-    output.mode === 'human' && output.isTerminal
+    output.isForPeople && output.isTerminal
       ? [
           `${count} of ${findings.length} checks failed`,
           'fix the failures above in order, then check again',
@@ -366,7 +366,7 @@ async function check(context: Context, path: string, served: Served) {
  * What is less grave than `least` is left out, but never an error.
  */
 function notesAsLog(output: Output, clock: Pick<Clock, 'nowMs'>, least: LogLevel) {
-  const { note, warn, mode } = output
+  const { note, warn, isForPeople } = output
   const line = (severity: LogLevel, event: string, message: string, more: object) =>
     jsonText({ ...logFrame(severity, clock.nowMs(), event, message), ...more }, 0)
   const isKept = (severity: LogLevel) => logLevels[severity] >= logLevels[least]
@@ -375,7 +375,7 @@ function notesAsLog(output: Output, clock: Pick<Clock, 'nowMs'>, least: LogLevel
   }
   output.warning = (code, detail) => {
     // Programs find it where they find it in every other command's errors, too.
-    const document = mode === 'human' ? {} : { warning: { code, detail } }
+    const document = isForPeople ? {} : { warning: { code, detail } }
     if (isKept('warn')) warn(line('warn', 'warning', detail, { detail, code, ...document }))
   }
   output.warn = (text) => {

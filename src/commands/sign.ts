@@ -164,7 +164,7 @@ async function giveTypedData(
   const next = `proposer sign ${identifier} --signature <hex>`
   if (flags.output !== undefined && flags.output !== '-')
     await writeSecret(context, fromCwd(context.cwd, flags.output), text)
-  if (output.mode === 'human' && (flags.output === undefined || flags.output === '-')) {
+  if (output.isForPeople && (flags.output === undefined || flags.output === '-')) {
     output.text(text)
     output.note(
       `${id}${reused ? ', given out before,' : ''} waits for the signature of ${offered.terms.proposer}; attach it with \`${next}\``,

@@ -265,7 +265,7 @@ async function give(context: Context, session: Session, flags: BundleFlags, docu
   }
   const named =
     (flags.output === '-' ? undefined : flags.output) ??
-    (output.mode === 'human'
+    (output.isForPeople
       ? `proposer-support-${document.made_at.replace(/[-:]|\.\d+/g, '')}.json`
       : undefined)
   const file = named === undefined ? undefined : fromCwd(context.cwd, named)

@@ -20,7 +20,8 @@ import { requireIdentifier } from './session/question.js'
 import { openTarget, type Session } from './session/session.js'
 import type { SessionFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { amountText, dateText, fields } from './terminal/render.js'
+import { rows } from './terminal/output.js'
+import { amountText, dateText } from './terminal/render.js'
 
 export interface PinnedQuestion {
   readonly pins: Trust
@@ -33,19 +34,20 @@ export async function showQuestion(
   { pins, questionId }: PinnedQuestion,
 ) {
   const chain = await session.chain()
-  if (chain === undefined || output.mode !== 'human') return
+  if (chain === undefined || !output.isForPeople) return
   const round = await onChain(() => createRoundReader(chain, contractsOf(pins)).read(questionId))
   if (round === undefined) return
-  const rows = [
-    ['the chain says', titleOf(round.ancillaryData) ?? 'a question without a title'],
-    ['question', questionId],
-    ['answers', answersText(round.outcomes.filter(({ allowed }) => allowed))],
-    ['bond', amountText(String(round.totalBondRaw), round.token)],
-    ['state', round.state],
-    ['round', dateText(round.timestamp)],
-    ['requester', `${round.requester} (${round.kind})`],
-  ] as const
-  output.warn(fields(rows, output.columns))
+  output.aside([
+    rows([
+      ['the chain says', titleOf(round.ancillaryData) ?? 'a question without a title'],
+      ['question', questionId],
+      ['answers', answersText(round.outcomes.filter(({ allowed }) => allowed))],
+      ['bond', amountText(String(round.totalBondRaw), round.token)],
+      ['state', round.state],
+      ['round', dateText(round.timestamp)],
+      ['requester', `${round.requester} (${round.kind})`],
+    ]),
+  ])
 }
 
 /**

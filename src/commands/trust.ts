@@ -198,7 +198,7 @@ async function confirmAdded(
   const checks = (await verifyTrust(chain, trust)).filter(({ name }) =>
     addresses.some((address) => name.includes(address)),
   )
-  if (context.output.mode === 'human') context.output.warn(checksText(context.output, checks))
+  context.output.aside([(screen) => checksText(screen, checks)])
   refuseUnverified(checks)
 }
 
@@ -317,16 +317,16 @@ async function write(
     replacing,
     ...changed.map((line) => `changes ${line}`),
     ...added.map((line) => `adds ${line}`),
-  ])(output)
+  ])
   const replaces = damage !== undefined || changed.length > 0
   if (writing.isDryRun === true) {
-    if (output.mode === 'human') output.warn(shown)
+    output.aside([shown])
     const verb = replaces ? 'replace' : before === undefined ? 'write' : 'add to'
     const would = isNews ? `${verb} ${path}` : `leave ${path} unchanged`
     return showDryRun(context, would, { path, replaces, ...trust, changed, added })
   }
   if (isNews && (writing.fromOutside === true || replaces)) {
-    output.warn(shown)
+    output.warn(shown(output))
     const news = before === undefined ? 'Trust these contracts' : 'Add these pins'
     const change = damage ? 'Replace the damaged file by these contracts' : 'Change what is pinned'
     const question = `${replaces ? change : news} (${path})?`

@@ -281,7 +281,7 @@ async function sign(context: Context, session: Session, flags: SignFlags, opened
           () => `next: ${visible(context.pasted?.(`\`${next}\``).replaceAll('`', '') ?? next)}`,
         ],
   )
-  if (path === undefined && output.mode === 'human') output.note(text)
+  if (path === undefined && output.isForPeople) output.note(text)
   const error = failures.error({ total: count.rows, goOn: 'retry later' })
   if (error) throw error
 }

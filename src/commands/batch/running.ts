@@ -96,7 +96,7 @@ export async function submitAndReport(
         // With `wait` a document tells the end of each row; lines tell it as it comes.
         if (running.wait) held.push(one)
         else report.judge(one)
-        if (!running.wait || output.mode === 'ndjson') report.tell(one)
+        if (!running.wait || output.isByLine) report.tell(one)
       }
       const { counts } = report
       const done = Object.values(counts).reduce((sum, each) => sum + each, 0)
@@ -113,7 +113,7 @@ export async function submitAndReport(
     const byId = new Map(ends.polled.candidates.map((one) => [one.candidateId, one]))
     for (const one of held) {
       const polled = one.candidate === undefined ? undefined : byId.get(one.candidate.candidateId)
-      if (output.mode !== 'ndjson') report.tell(one, polled)
+      if (!output.isByLine) report.tell(one, polled)
       else if (polled?.candidate !== undefined)
         output.line({
           client_ref: one.row.clientRef ?? null,
@@ -151,7 +151,7 @@ async function replayUnknown(
       held[at] = one
       report.count(before, -1)
       report.count(one)
-      if (context.output.mode === 'ndjson') report.tell(one)
+      if (context.output.isByLine) report.tell(one)
     }
   }
 }
@@ -193,7 +193,7 @@ function newReport(context: Context, { parts, count }: Opened, running: Running)
         addTotal(totals, token, BigInt(authorization?.signed.terms.amount ?? 0))
     },
     tell(one: RowResult, polled?: PolledCandidate) {
-      if (output.mode === 'human' && !running.details) return
+      if (output.isForPeople && !running.details) return
       stream.item(resultOf(one, polled), () => cellsOf(one, polled))
     },
     end(ends: Ends | undefined) {
@@ -213,7 +213,7 @@ function newReport(context: Context, { parts, count }: Opened, running: Running)
           ? `continue with ${running.command}: saved bytes are sent again, nothing is signed twice`
           : `nothing was signed or sent; start again with ${running.command}`,
         stopped: context.signal.aborted ? context.signal.reason : undefined,
-        isShown: output.mode === 'human' && output.isTerminal,
+        isShown: output.isForPeople && output.isTerminal,
       })
       const stopped = ends?.polled.stopped
       // Whoever is still on the way, and a Ctrl-C, is in the error of all.

@@ -82,7 +82,7 @@ export const storeExportVerb = siteVerb({
   flags: { '--csv': 'the default' },
   examples: ['operator store export > candidates.csv'],
   async run(context, site) {
-    const csv = context.output.mode === 'human'
+    const csv = context.output.isForPeople
     const { rows } = await listed(context, site, { csv, offline: true, limit: String(most) })
     if (csv) return
     const candidates = rows.map(({ label: _, ...row }) => row).reverse()

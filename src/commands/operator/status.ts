@@ -61,7 +61,7 @@ export const topVerb = siteVerb({
   examples: ['operator top'],
   async run(context, site) {
     const { openStatus } = await import('../hosting/live-status.js')
-    const live = context.output.mode === 'human' ? openStatus(context) : undefined
+    const live = context.output.isForPeople ? openStatus(context) : undefined
     if (live === undefined)
       throw new UsageError(
         'not_a_terminal',

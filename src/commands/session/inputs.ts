@@ -68,7 +68,7 @@ export const asksPerson = (
   flags: { readonly quiet?: boolean; readonly yes?: boolean; readonly dryRun?: boolean },
 ) =>
   isInteractive &&
-  output.mode === 'human' &&
+  output.isForPeople &&
   flags.quiet !== true &&
   flags.yes !== true &&
   flags.dryRun !== true

@@ -195,7 +195,7 @@ export async function authorizeParts(
     recovery: async () => (await quickestCurve()).recover,
     // Asked only where a finding warns: the command itself is the word to sign.
     confirm: async (shown) => {
-      const isRead = flags.quiet !== true && (output.mode === 'human' || output.notesAreTerminal)
+      const isRead = flags.quiet !== true && (output.isForPeople || output.notesAreTerminal)
       const findings = await findingsOf(context, session, flags, shown, isRead)
       const blocks =
         flags.details === false
@@ -203,7 +203,7 @@ export async function authorizeParts(
           : previewBlocks(shown, identifier, findings)
       output.note(together(blocks)(output))
       // What a first signature acknowledges, told to programs (contract §9, Rules).
-      if (output.mode !== 'human')
+      if (!output.isForPeople)
         for (const detail of firstRulesNotes(identifier, shown.rules))
           output.warning('rules_taken_as_read', visible(detail))
       requireFindings(identifier, findings, flags)

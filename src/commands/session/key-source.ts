@@ -214,9 +214,9 @@ function browserAccount(
 /** The address must be seen, by programs too: without it nothing goes on. */
 async function showPage({ output, env, isInteractive }: Context, url: string, launches: boolean) {
   const words = 'open this page in the browser that has your wallet:'
-  if (output.mode === 'human') output.warn(`${words}\n${url}`)
+  if (output.isForPeople) output.warn(`${words}\n${url}`)
   else output.warning('wallet_page', `${words} ${url}`)
-  if (!launches || !isInteractive || output.mode !== 'human') return
+  if (!launches || !isInteractive || !output.isForPeople) return
   const { openInBrowser, systemOpener } = await import('#io/browser/system-browser')
   const opener = systemOpener(env)
   if (opener !== undefined && !(await openInBrowser(opener, url, env)))

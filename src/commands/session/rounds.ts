@@ -35,7 +35,7 @@ export function collector(
 ): (one: SettledEarlier) => void {
   return (one) => {
     settled.push(one)
-    if (quiet && context.output.mode === 'human' && one.outcome === 'unknown')
+    if (quiet && context.output.isForPeople && one.outcome === 'unknown')
       context.output.warn(visible(one.line))
   }
 }
@@ -75,7 +75,7 @@ export async function settlingSession(
       await use(session, identifier, { settled, onSettled })
     })
   } catch (error) {
-    const isLost = context.output.mode !== 'human' && settled.length > 0
+    const isLost = !context.output.isForPeople && settled.length > 0
     if (!isLost || !(error instanceof ProposerError)) throw error
     const detail = [error.detail, ...settled.map(({ line }) => line)].join('. ')
     throw new (error.constructor as typeof ProposerError)(error.code, detail, error.meta)

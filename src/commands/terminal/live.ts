@@ -38,7 +38,7 @@ export function drawnOver(write: (text: string) => void, columns: () => number) 
 
 /** `undefined` where stdout cannot be drawn on. */
 export function openLive({ output, streams: { stdout }, env }: Context): Live | undefined {
-  if (output.mode !== 'human' || !output.isTerminal || env.TERM === 'dumb') return undefined
+  if (!output.isForPeople || !output.isTerminal || env.TERM === 'dumb') return undefined
   const size = () => terminalSize(stdout)
   const lines = drawnOver(output.text, () => size().columns)
   let drawn = ''

@@ -32,7 +32,9 @@ export interface ProgressLine {
 }
 
 export interface Output {
-  readonly mode: 'human' | 'json' | 'ndjson'
+  /** Text; else one document, or `isByLine` a line for each item as it settles. */
+  readonly isForPeople: boolean
+  readonly isByLine: boolean
   readonly jsonErrors: boolean
   /** More is told: requests and responses, and what a screen leaves out else. */
   readonly isVerbose: boolean
@@ -54,8 +56,12 @@ export interface Output {
   show(kind: string, document: object, blocks: Blocks, more?: ShownMore): void
   /** One line of JSON on stdout with --ndjson, as it settles. */
   item(data: object): void
-  /** One line of JSON on stdout in any form (ready lines). */
+  /** One line of JSON on stdout in any form. */
   line(data: object): void
+  /** What is told while a command runs: its text, or the line of JSON. */
+  event(data: object, text: () => string): void
+  /** What people alone look at, on stderr, with --quiet too. */
+  aside(blocks: readonly Block[]): void
   /** These very characters on stdout; no line end is added. */
   text(text: string): void
   note(text: string): void
@@ -108,7 +114,7 @@ export interface OutputOptions {
   readonly stdout: TextSink
   readonly stderr: TextSink
   readonly env: Readonly<Record<string, string | undefined>>
-  readonly mode: Output['mode']
+  readonly mode: 'human' | 'json' | 'ndjson'
   readonly quiet: boolean
   readonly color?: Color
   readonly field?: string | undefined
@@ -148,7 +154,8 @@ export function createOutput(options: OutputOptions): Output {
       : `warning: ${visible(detail)}`
   const paint = new Chalk({ level: isColored(isTerminal, options) ? 1 : 0 })
   return {
-    mode,
+    isForPeople: mode === 'human',
+    isByLine: mode === 'ndjson',
     isVerbose: options.verbose === true,
     jsonErrors: mode !== 'human' && options.field === undefined,
     isTerminal,
@@ -169,7 +176,7 @@ export function createOutput(options: OutputOptions): Output {
     // By `this`: whoever takes the results elsewhere replaces `result` alone.
     show(kind, document, blocks, { items = [], summary } = {}) {
       for (const one of items) this.item(one)
-      this.result(kind, this.mode === 'ndjson' && summary ? { summary } : document, () =>
+      this.result(kind, this.isByLine && summary ? { summary } : document, () =>
         blocksText(
           typeof blocks === 'function' ? blocks() : blocks,
           { columns, paint, isTerminal },
@@ -178,6 +185,10 @@ export function createOutput(options: OutputOptions): Output {
       )
     },
     line: (data) => write(`${jsonText(data, 0)}\n`),
+    event: (data, text) => write(`${mode === 'human' ? text() : jsonText(data, 0)}\n`),
+    aside: (blocks) => {
+      if (mode === 'human') tell(blocksText(blocks, { columns, paint, isTerminal }, '\n'))
+    },
     text: write,
     note: (text) => {
       const isProse = notesAreTerminal && /^(note|findings): .*$/.test(text)

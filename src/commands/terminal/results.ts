@@ -20,7 +20,7 @@ export function newResults(
   head: object = {},
 ): ResultStream {
   const schema = `proposer.${kind}/1`
-  const { mode } = output
+  const { isForPeople, isByLine } = output
   let begun = false
   const open = () => {
     const before = membersOf(head).map((member) => `  ${member},\n`)
@@ -29,24 +29,24 @@ export function newResults(
   }
   let items = 0
   const block = (one: Block) => {
-    const text = mode === 'human' ? together([one])(output) : ''
+    const text = isForPeople ? together([one])(output) : ''
     if (text !== '') output.text(`${text}\n`)
   }
   return {
     item(data, cells) {
       items++
-      if (mode === 'ndjson') return output.line(data)
-      if (mode === 'human') return block(cells && (() => rowText(cells(), output.columns)))
+      if (isByLine) return output.line(data)
+      if (isForPeople) return block(cells && (() => rowText(cells(), output.columns)))
       open()
       output.text(`${items === 1 ? '' : ','}\n    ${jsonText(data, 0)}`)
     },
     block,
     gap() {
-      if (mode === 'human') output.text('\n')
+      if (isForPeople) output.text('\n')
     },
     end(rest, blocks) {
-      if (mode === 'ndjson') return output.line({ schema, ...head, ...rest })
-      if (mode === 'human') return block(together(blocks))
+      if (isByLine) return output.line({ schema, ...head, ...rest })
+      if (isForPeople) return block(together(blocks))
       open()
       const members = membersOf(rest).map((member) => `,\n  ${member}`)
       output.text(`${items === 0 ? ']' : '\n  ]'}${members.join('')}\n}\n`)

@@ -136,6 +136,15 @@ function putField(place, read) {
   else if (place.firstChild?.title !== value.title) place.replaceChildren(value)
 }
 
+const stages = {}
+for (const stage of ['received', 'validated', 'selected']) {
+  stages[stage] = { count: make('b', 'big', none), oldest: make('span', 'note', '\u00a0') }
+  const { count, oldest } = stages[stage]
+  count.id = `queue-${stage}`
+  oldest.id = `oldest-${stage}`
+  byId('stages').append(make('li', '', stage, count, oldest))
+}
+
 function showFigures(now) {
   const { queue, budget, chain, executor, cluster, paused } = now
   explorer = now.explorer
@@ -145,17 +154,16 @@ function showFigures(now) {
   const since = paused?.since ? ` since ${whenText(paused.since)}` : ''
   if (paused !== null) put(byId('paused'), `Admission is paused${since}: ${paused.why}`)
   putItems(byId('reasons'), now.reasons)
+  let waiting = 0
   for (const [stage, { count, oldest_seconds: oldest }] of Object.entries(queue)) {
-    put(byId(`queue-${stage}`), String(count))
-    put(byId(`oldest-${stage}`), count === 0 ? '\u00a0' : `for ${ageText(oldest)}`)
+    waiting += count
+    put(stages[stage].count, String(count))
+    put(stages[stage].oldest, count === 0 ? '\u00a0' : `for ${ageText(oldest)}`)
   }
   put(byId('budget-spent'), String(budget.spent_items))
   put(byId('budget-limit'), `of ${budget.global_items} items in ${budget.window_seconds} s`)
-  Object.assign(byId('budget-bar'), {
-    max: budget.global_items,
-    value: Math.min(budget.spent_items, budget.global_items),
-    className: leftOf(budget) === 0 ? 'warn' : '',
-  })
+  const [max, spent] = [budget.global_items, Math.min(budget.spent_items, budget.global_items)]
+  Object.assign(byId('budget-bar'), { max, value: spent, className: spent === max ? 'warn' : '' })
   const parts = {
     ...now,
     executor: { address: now.executor_address, ...executor },
@@ -174,7 +182,6 @@ function showFigures(now) {
   const serves = now.url === null ? '' : ` Serves ${now.url}.`
   const started = `Version ${now.version}, chain ${chain.id}, started ${whenText(now.started_at)}.`
   put(byId('about'), `${started}${serves} This page changes nothing.`)
-  const waiting = queue.received.count + queue.validated.count + queue.selected.count
   const state = [now.ready ? [] : 'not ready', waiting > 0 ? `${waiting} in queue` : []].flat()
   const title = [...state, 'proposer gateway'].join(' \u2013 ')
   if (document.title !== title) document.title = title
@@ -205,10 +212,11 @@ function showTrend(id, value, textOf) {
   const y = (one) => (high === low ? 16 : 28 - (24 * (one - low)) / (high - low)).toFixed(1)
   // `h0`: a lone point is a line of no length, which its round ends make a dot.
   const line = points.map((one, at) => `${at === 0 ? 'M' : 'L'}${x(at)} ${y(one)}`).join('')
-  byId(`trend-${id}`).firstElementChild.setAttribute('d', `${line}h0`)
+  const picture = byId(`trend-${id}`)
+  picture.firstElementChild.setAttribute('d', `${line}h0`)
   const text = textOf(value, high, points[0])
-  put(byId(`trend-${id}-said`), text)
-  byId(`trend-${id}`).ariaLabel = `${id}: ${text}`
+  put(picture.nextElementSibling, text)
+  picture.ariaLabel = `${id}: ${text}`
 }
 
 /** Shown while nobody searches; the others come with a click. */
@@ -244,8 +252,8 @@ function showList(list, rows) {
     const text = JSON.stringify(row)
     if (item.text !== text) {
       item.text = text
-      fillItem(item, row, row[list.time])
-      if (item.details.open) void showWay(item, row.candidate_id)
+      item.summary.replaceChildren(...cellsOf(row, row[list.time]))
+      if (item.details.open) void showWay(item.way, row.candidate_id)
     }
     const there = node.children[index]
     if (there !== item.node) node.insertBefore(item.node, there ?? null)
@@ -254,7 +262,7 @@ function showList(list, rows) {
 }
 
 function showFailures({ count, is_more: isMore, codes, rows }) {
-  put(byId('failed-count'), count + (isMore ? '+' : ''), count > 0 ? 'bad-text' : '')
+  put(byId('failed-count'), count + (isMore ? '+' : ''), count > 0 ? 'big bad-text' : 'big')
   const texts = codes.map(([code, times]) => `${times} ${code}`)
   putItems(byId('failed-codes'), texts)
   const newest = count > rows.length ? `, the newest ${rows.length}` : ''
@@ -293,12 +301,11 @@ let wanted = ''
 async function find(id) {
   if (id === wanted) return
   wanted = id
-  const read = id === '' ? Promise.resolve() : askFor(id)
-  const found = await read.catch((error) => error)
+  const found = id === '' ? undefined : await askFor(id).catch((error) => error)
   if (id !== wanted) return
   const isError = found instanceof Error
   put(byId('found-note'), isError ? found.message : found ? 'found in the store' : '')
-  for (const { node } of lists.found.items.values()) node.remove()
+  lists.found.node.replaceChildren()
   lists.found.items.clear()
   if (found && !isError) showList(lists.found, [found])
 }
@@ -318,15 +325,11 @@ byId('more').addEventListener('click', () => {
 })
 
 function makeItem({ items }, id) {
-  const names = ['received', 'status', 'question', 'answer', 'proposer', 'id', 'badge', 'more']
-  const parts = Object.fromEntries(names.map((name) => [name, make('span', name)]))
-  parts.status.append(parts.badge, ' ', parts.more)
-  const columns = names.slice(0, 6).map((name) => parts[name])
-  const way = make('div', 'way')
-  const details = make('details', '', make('summary', '', ...columns), way)
-  const item = { node: make('li', '', details), details, parts, way, text: '' }
+  const [summary, way] = [make('summary'), make('div', 'way')]
+  const details = make('details', '', summary, way)
+  const item = { node: make('li', '', details), details, summary, way, text: '' }
   details.addEventListener('toggle', () => {
-    if (details.open) void showWay(item, id)
+    if (details.open) void showWay(way, id)
   })
   items.set(id, item)
   return item
@@ -334,19 +337,19 @@ function makeItem({ items }, id) {
 
 const answerText = ({ label, outcome }) => (label === null ? outcome : `${label} (${outcome})`)
 
-function fillItem({ parts }, row, at) {
-  const fill = (name, text, title = text) => {
-    put(parts[name], text)
-    parts[name].title = title
-  }
-  const { slug, question_id: question } = row
-  fill('received', whenText(at), at)
-  put(parts.badge, row.status, `badge status-${row.status}`)
-  fill('more', row.failure_code ?? row.submission ?? '')
-  fill('question', slug ?? short(question), slug === null ? question : `${slug} ${question}`)
-  fill('answer', answerText(row))
-  fill('proposer', short(row.proposer), row.proposer)
-  fill('id', shortId(row.candidate_id), row.candidate_id)
+function cellsOf(row, at) {
+  const { slug, status, question_id: question, proposer, candidate_id: id } = row
+  const cell = (name, text, title = text) => Object.assign(make('span', name, text), { title })
+  const badge = make('span', `badge status-${status}`, status)
+  const more = make('span', 'note', row.failure_code ?? row.submission ?? '')
+  return [
+    cell('received', whenText(at), at),
+    make('span', 'status', badge, ' ', more),
+    cell('question', slug ?? short(question), slug === null ? question : `${slug} ${question}`),
+    cell('answer', answerText(row)),
+    cell('proposer', short(proposer), proposer),
+    cell('id', shortId(id), id),
+  ]
 }
 
 /** A value with a button that copies it. */
@@ -370,11 +373,11 @@ function stepItem({ at, what, detail }) {
   const when = make('time', 'note', at === null ? '' : dateText(at))
   const step = make('li', '', when, make('span', '', what))
   const isHash = /^0x[0-9a-f]{64}$/.test(detail ?? '')
-  if (detail !== null) step.append(make('span', 'detail', isHash ? linked('tx', detail) : detail))
+  if (detail !== null) step.append(make('span', 'note', isHash ? linked('tx', detail) : detail))
   return step
 }
 
-async function showWay({ way }, id) {
+async function showWay(way, id) {
   const shown = await askFor(id).catch((error) => error)
   if (shown instanceof Error) {
     way.replaceChildren(make('p', 'note', `Could not be read: ${shown.message}`))
@@ -406,14 +409,13 @@ function connected({ started_at, version }) {
   put(byId('link'), 'live', 'link')
   document.body.className = ''
   if (before !== undefined && before.version !== version) location.reload()
-  const notice = byId('notice')
   const text =
     before !== undefined && before.started_at !== started_at
       ? `The gateway was restarted at ${clockText(started_at)}; this page follows the new one.`
       : lostAt && `The connection was lost from ${clockText(lostAt)} to ${clockText(Date.now())}.`
   if (text) {
-    put(notice, text, 'notice good')
-    notice.hidden = false
+    put(byId('notice'), text, 'notice good')
+    byId('notice').hidden = false
   }
   lostAt = undefined
   before = { started_at, version }
@@ -424,7 +426,7 @@ function lost(why) {
   put(byId('ready'), 'unknown', 'badge')
   document.body.className = 'lost'
   const since = `Reconnecting since ${clockText(lostAt)}; the figures are out of date.`
-  put(byId('link'), `${why} ${since}`, 'link lost')
+  put(byId('link'), `${why} ${since}`, 'link bad-text')
 }
 
 function connect() {
