@@ -85,16 +85,6 @@ describe.each(names)('%s, %s, %s', (service, kind, id) => {
     const listed = await ask(['journal', 'list', '--json'])
     expect(listed.stdout).toContain(address)
   })
-
-  test('sign, by the account that the profile names', async () => {
-    await add(id)
-    await ask(['config', 'set', 'account', 'hot'])
-    const signed = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '--json'])
-    expect(JSON.parse(signed.stdout)).toMatchObject({
-      signer: address,
-      payload: { proposer: address },
-    })
-  })
 })
 
 test('--dry-run shows what would be written, and writes nothing', async () => {

@@ -75,13 +75,6 @@ test('contract §6: --version prints the version alone and exits 0', async () =>
   expect(ran).toEqual({ code: 0, stdout: expect.stringMatching(/^\d+\.\d+\.\d+\n$/), stderr: '' })
 })
 
-test('contract §6: without arguments the help says what to do next', async () => {
-  const ran = await run(home.path, [])
-  expect(ran.code).toBe(0)
-  expect(ran.stdout).toContain('See it work first:   proposer demo')
-  expect(ran.stderr).toBe('')
-})
-
 test('contract §6: --help names every command and every flag of every command', async () => {
   const help = await run(home.path, ['--help'])
   expect(help.code).toBe(0)
@@ -160,15 +153,6 @@ test('contract §6: a usage error with --json is one JSON error on stderr with e
     exit_code: 2,
   })
   expect(error.hint).toContain('Did you mean --json?')
-})
-
-test('contract §6: a command without its subcommand exits 2 and points at its help', async () => {
-  const ran = await run(home.path, ['config', '--json'])
-  expect(ran.code).toBe(2)
-  expect(errorOf(ran.stderr)).toMatchObject({
-    detail: 'config needs a subcommand',
-    hint: 'run `proposer config --help`',
-  })
 })
 
 test('contract §6: the help that a usage error points at is that of the subcommand', async () => {
@@ -336,22 +320,6 @@ test('R20: JSON on stdout spells out every control and bidirectional character a
   const printed = written.join('')
   expect(JSON.parse(printed)).toEqual({ schema: 'proposer.x/1', text })
   expect(printed.replaceAll('\n', '')).toMatch(/^[\u0020-\u007e]*$/)
-})
-
-test('contract §6: colours only on a terminal and not with NO_COLOR', () => {
-  const painted = (isTTY: boolean, env: Record<string, string>) => {
-    const { sink } = sinks(isTTY)
-    return createOutput({
-      stdout: sink,
-      stderr: sink,
-      env,
-      mode: 'human',
-      quiet: false,
-    }).paint.red('x')
-  }
-  expect(painted(true, {})).toBe('\u001b[31mx\u001b[39m')
-  expect(painted(true, { NO_COLOR: '1' })).toBe('x')
-  expect(painted(false, {})).toBe('x')
 })
 
 test('contract §6: --quiet silences notes and progress but no warning', () => {

@@ -19,13 +19,6 @@ test('contract §9: an error for people begins with `error: `, and its hint is o
   expect(stderr).toMatch(/^error: unknown setting "nothing"\nhint: the known settings are /)
 })
 
-test('with --json it is a document, as before', async () => {
-  const { stderr } = await run(home.path, [...refused, '--json'])
-  expect(JSON.parse(stderr)).toMatchObject({
-    error: { code: 'unknown_key', detail: 'unknown setting "nothing"' },
-  })
-})
-
 test('on a terminal `error:` is red and the hint dim, else neither is', async () => {
   const colored = await said(refused, {}, true)
   expect(colored.startsWith(`${red}error:\u001b[39m unknown`)).toBe(true)

@@ -378,6 +378,7 @@ test('contract §2, §6: health, readiness and metrics on loopback names only, a
     'localhost.evil.example',
     '127.0.0.1.evil.example',
     '192.0.2.1',
+    '[::2]',
   ]) {
     expect([host, (await ask('/healthz', host)).status]).toEqual([host, 400])
   }

@@ -328,28 +328,6 @@ describeWith(['Chromium'], '--browser', () => {
     expect(methods(old)).toContain('eth_signTypedData_v4')
   })
 
-  test('batch submit: every row is signed on the page, with its number, and executed', async () => {
-    const client = await newClient()
-    const honest = honestProvider(client.key, rpcUrl, chainId)
-    const counts: (string | null)[] = []
-    let count = async (): Promise<string | null> => null
-    const { browser } = await browserWith(async (method, params) => {
-      if (method === 'eth_signTypedData_v4') counts.push(await count())
-      return honest(method, params)
-    })
-    const file = join(client.home, 'rows.csv')
-    const rows = [questionOf(), questionOf(), questionOf()]
-    await writeFile(file, ['identifier,outcome', ...rows.map((row) => `${row},p1`)].join('\n'))
-    const flags = argvOf`--browser --proposer ${client.proposer} --yes --wait --json`
-    const running = start(client, 'batch', 'submit', file, ...flags)
-    const page = await connect(browser, await addressOf(running))
-    count = () => page.locator('#count').textContent()
-    const { code, stdout, stderr } = await running.ended
-    expect(code, stderr).toBe(0)
-    expect(JSON.parse(stdout).summary).toMatchObject({ rows: 3, executed: 3 })
-    expect(counts).toEqual(['1 of 3', '2 of 3', '3 of 3'])
-  })
-
   const approving = (client: Client, ...more: string[]) => {
     const flags = argvOf`--amount 900usdc --browser --proposer ${client.proposer} --yes`
     return start(client, 'funds', 'approve', ...flags, '--json', ...more)

@@ -1,6 +1,5 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { privateKeyToAccount } from 'viem/accounts'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { erc20Abi } from '#chain/contracts'
 import { proposeCalldata } from '#chain/propose'
@@ -19,11 +18,9 @@ import { disputeProposal, proposeDirectly } from '#devchain/dev-verbs'
 import { createChain } from '#io/rpc/rpc'
 import type { Chain, Hex } from '#ports'
 import { priceOf } from '#protocol/proposal'
-import type { Address } from '#protocol/schema'
 import { argvOf } from '#support/argv'
 import { type Ran, type RunOptions, run, temporaryHome } from '#support/cli'
 import { scriptedGateway } from '#support/scripted-gateway'
-import type { WalletDocument } from '#support/wallet-server'
 
 let dev: DevChain
 let chain: Chain & { close(): Promise<void> }
@@ -154,24 +151,6 @@ describe('contract §6: funds', () => {
     })
     expect(BigInt(after.free ?? '')).toBe(BigInt(before.balance ?? '') - 750_000_000n)
     expect(after.spendable).toBe(after.free)
-  })
-
-  test('people see symbol and decimals, at 40 columns too', async () => {
-    await sign('p2')
-    for (const columns of [40, 80]) {
-      const { stdout, code } = await ask(['funds'], { columns })
-      expect(code).toBe(0)
-      expect(stdout).toContain('750 ')
-      expect(stdout).toContain('unlimited')
-      for (const line of stdout.split('\n').filter((one) => one.length > columns))
-        expect(line.trim()).toMatch(/^\S+$/)
-    }
-  })
-
-  test('domain §3.2: of two authorizations for one round only one can execute, so the larger one is reserved', async () => {
-    const { journal_id } = await sign('p2', '--headroom', '10')
-    await sign('p1', '--supersede', journal_id)
-    expect(await funds()).toMatchObject({ reserved: '825000000' })
   })
 
   test.each<readonly [string, Partial<Chain>, string]>([
@@ -432,25 +411,4 @@ test('contract §6: a wallet that can propose passes every check of the doctor',
       ['rpc', 'trust_on_chain', 'balance', 'allowance', 'account_code'].map((id) => [id, 'pass']),
     ),
   })
-})
-
-test('domain §3.3: typed data signed by a wallet outside is imported and executes on the chain', async () => {
-  const given = await ask(
-    argvOf`sign ${slug} --outcome p2 --typed-data --proposer ${wallet.address}`,
-    {
-      env: { PROPOSER_RPC_URL: dev.rpcUrl },
-    },
-  )
-  expect(await funds()).toMatchObject({ reserved: '750000000' })
-  const signature = await privateKeyToAccount(wallet.private_key as Hex).signTypedData(
-    JSON.parse(given.stdout) as WalletDocument,
-  )
-  const signed = answerOf(
-    await ask(['sign', slug, '--signature', signature, '--json']),
-  ) as unknown as {
-    payload: SignedPayload
-    signer: Address
-  }
-  expect(signed.signer).toBe(wallet.address)
-  await execute(signed)
 })

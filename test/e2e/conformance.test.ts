@@ -265,19 +265,6 @@ describe('conformance without a process', () => {
     )
   })
 
-  test('contract §6: on a terminal it is a list with a summary', async () => {
-    const { stdout } = await against(
-      'serves a trailing slash everywhere',
-      ['--only', '1-trailing-slash,7-unknown-route,4.1.3-new'],
-      {
-        columns: 100,
-      },
-    )
-    expect(stdout).toMatch(
-      /^FAIL {2}1-trailing-slash\n(.*\n)+ok {4}7-unknown-route\nskip {2}4\.1\.3-new\n(.*\n)+\n3 checks: 1 passed, 1 failed, 1 skipped\n$/,
-    )
-  })
-
   test('contract §6: --only takes a section, and its ids begin with it', async () => {
     const { stdout } = await run(home.path, argvOf`conformance --list --only 2.7,4.2.2 --json`)
     const ids = JSON.parse(stdout).checks.map(({ id }: { id: string }) => id)
@@ -434,19 +421,6 @@ describe('conformance without a process', () => {
     })
   })
 
-  test('contract §6: where a key is missing nothing is on stdout', async () => {
-    await writeFile(
-      join(home.path, 'trust.json'),
-      JSON.stringify((await openWrongWorld()).parts.trust),
-    )
-    const ended = await run(
-      home.path,
-      argvOf`conformance http://localhost:1 --trust
-      trust.json`,
-    )
-    expect(ended).toMatchObject({ code: 2, stdout: '', stderr: expect.stringContaining('account') })
-  })
-
   test.each([
     [
       'a page of a proxy',
@@ -464,17 +438,5 @@ describe('conformance without a process', () => {
     const { code, stderr } = await run(home.path, args, { fetch })
     expect(code).toBe(75)
     expect(JSON.parse(stderr).error).toMatchObject({ code: 'gateway_unreachable', retryable: true })
-  })
-
-  test('contract §6: no connection is exit 75', async () => {
-    const { trust } = (await openWrongWorld()).parts
-    await writeFile(join(home.path, 'trust.json'), JSON.stringify(trust))
-    const args = argvOf`conformance http://127.0.0.1:1 --read-only --trust trust.json --json`
-    const { code, stderr } = await shop.run(args, {
-      env: { PROPOSER_HOME: home.path },
-      cwd: home.path,
-    })
-    expect(code).toBe(75)
-    expect(JSON.parse(stderr).error).toMatchObject({ code: 'gateway_unreachable' })
   })
 })

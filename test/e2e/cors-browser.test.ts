@@ -2,11 +2,11 @@
  * What a web page may do with a gateway, seen from inside a browser (spec §1, contract §7), and
  * with its admin listener (contract §6).
  */
-import { createServer, request, type Server } from 'node:http'
+import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import type { BrowserContext, Page } from 'playwright-core'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { openBrowser } from '#support/browser'
 import { describeWith } from '#support/components'
@@ -188,46 +188,5 @@ describeWith(['Chromium'], 'a page of another origin', () => {
       body: { error: { code: 'bad_request' } },
     })
     await page.goto(configured)
-  })
-})
-
-describe('the admin listener', () => {
-  const call = (headers: Record<string, string>, method = 'GET', path = '/healthz') =>
-    new Promise<{ status: number | undefined; cors: string[] }>((resolve, reject) => {
-      request(open.admin_url + path, { method, headers }, (answer) => {
-        answer.resume()
-        resolve({
-          status: answer.statusCode,
-          cors: Object.keys(answer.headers).filter((name) => name.startsWith('access-control-')),
-        })
-      })
-        .on('error', reject)
-        .end()
-    })
-
-  test.each([
-    'rebound.example',
-    'rebound.example:8788',
-    '127.0.0.1.rebound.example',
-    'localhost.rebound.example',
-    '192.168.0.1',
-    '[::2]',
-  ])('contract §6: Host %s is refused', async (host) => {
-    expect(await call({ host })).toEqual({ status: 400, cors: [] })
-    expect(await call({ host }, 'GET', '/metrics')).toEqual({ status: 400, cors: [] })
-  })
-
-  test('contract §6: loopback names are answered, and no origin is ever allowed', async () => {
-    for (const host of ['localhost', '127.0.0.1:8788', '[::1]'])
-      expect(await call({ host })).toEqual({ status: 200, cors: [] })
-    const origin = configured
-    expect(await call({ origin })).toEqual({ status: 200, cors: [] })
-    const preflight = {
-      origin,
-      'access-control-request-method': 'GET',
-      'access-control-request-private-network': 'true',
-    }
-    const { status, cors } = await call(preflight, 'OPTIONS')
-    expect([Number(status) >= 400, cors]).toEqual([true, []])
   })
 })

@@ -23,12 +23,11 @@ import {
   warp,
 } from '#devchain/dev-verbs'
 import type { Hex } from '#ports'
-import { failTransfers, setReward, upgradeOracle } from '#support/dev-acts'
+import { setReward, upgradeOracle } from '#support/dev-acts'
 
 const slug = (n: number): string => exampleQuestion(n).slug
 const livenessSeconds = 7_200
 const rival = devAccount('rival').address
-const disputer = devAccount('disputer').address
 const p2 = 10n ** 18n
 
 describe.each(['v2', 'v3'])('contract §9: the life after a proposal, oracle %s', (oracle) => {
@@ -131,41 +130,6 @@ describe.each(['v2', 'v3'])('contract §9: the life after a proposal, oracle %s'
     expect(await held(rival)).toBe(proposer + 250_000_000n + 5_000_000n)
   })
 
-  test('two disputes: the voters end it, and whoever was right is paid from the bond of the other', async () => {
-    await proposeDirectly(url, slug(2), p2)
-    await disputeProposal(url, slug(2))
-    const { timestamp } = await proposeDirectly(url, slug(2), p2)
-    await disputeProposal(url, slug(2))
-    const [proposer, disputing] = [await held(rival), await held(disputer)]
-    expect(await vote(url, slug(2), 'p1')).toMatchObject({ timestamp })
-    expect(await settleRound(url, slug(2))).toMatchObject({
-      timestamp,
-      outcome: 'p1',
-      payout: '1000000000',
-      paid_to: disputer,
-      resolved: true,
-    })
-    expect(await held(rival)).toBe(proposer)
-    expect(await held(disputer)).toBe(disputing + 1_000_000_000n)
-  })
-
-  test('too early: the question is asked again, with its reward', async () => {
-    await proposeDirectly(url, slug(3), p2)
-    await disputeProposal(url, slug(3))
-    await proposeDirectly(url, slug(3), p2)
-    await disputeProposal(url, slug(3))
-    await vote(url, slug(3), 'p4')
-    const { new_round, ...settled } = await settleRound(url, slug(3))
-    expect(settled).toMatchObject({ outcome: 'p4', paid_to: disputer, resolved: false })
-    expect(await showRound(url, slug(3))).toMatchObject({
-      timestamp: new_round,
-      state: roundStates.requested,
-    })
-    await proposeDirectly(url, slug(3), 0n)
-    await warp(url, livenessSeconds)
-    expect(await settleRound(url, slug(3))).toMatchObject({ outcome: 'p1', payout: '755000000' })
-  })
-
   test('a reset pays for the new round, and the old one can still be settled', async () => {
     const { timestamp } = await proposeDirectly(url, slug(4), p2)
     const reset = await changeQuestion(url, slug(4), 'reset')
@@ -188,17 +152,6 @@ describe.each(['v2', 'v3'])('contract §9: the life after a proposal, oracle %s'
     })
     await changeQuestion(url, slug(5), 'unpause')
     expect(await settleRound(url, slug(5))).toMatchObject({ resolved: true })
-  })
-
-  test('a payout that cannot be transferred is deferred, and claimed by its wallet alone', async () => {
-    await proposeDirectly(url, slug(6), p2)
-    await warp(url, livenessSeconds)
-    await failTransfers(url, rival, true)
-    expect(await settleRound(url, slug(6))).toMatchObject({ deferred: true, paid_to: rival })
-    const owed = [devAddresses.token, rival]
-    const oracleAt = placedAt('ManagedOracle', devAddresses.oracle)
-    expect(await rpc.read(oracleAt, 'deferredPayouts', owed)).toBe(755_000_000n)
-    await failTransfers(url, rival, false)
   })
 
   test("a clarification is its creator's; a stranger's is kept apart", async () => {

@@ -2,7 +2,6 @@
  * An oracle that is upgraded under a running gateway and its clients, on anvil (contract §9, domain
  * §10): nothing is signed, admitted or sent until somebody has pinned the new code.
  */
-import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
 import { devAddresses } from '#devchain/dev-contracts'
@@ -91,50 +90,5 @@ describe('an oracle that is upgraded', () => {
     expect((await shop.run(argvOf`serve --config ${path} --check --json`)).stdout).not.toContain(
       changed,
     )
-  })
-
-  test('with a node the client signs nothing for it: between context and signature, in a batch, and until it is pinned again', async () => {
-    const { dev, path } = await practice()
-    const server = shop.start(argvOf`serve --config ${path} --port 0 --json`)
-    const { url } = await server.line<ServeReady>()
-    const client = await makeClient(shop, dev, {
-      PROPOSER_GATEWAY: url,
-      PROPOSER_RPC_URL: dev.rpc_url,
-    })
-    const { slug } = questionOf(dev, 0)
-    const context = await client.ask('context', slug)
-    expect(context.code).toBe(0)
-    const folder = await shop.folder()
-    await writeFile(join(folder, 'context.json'), JSON.stringify(context.answer))
-    const rows = dev.questions.map(({ slug }) =>
-      JSON.stringify({ identifier: slug, outcome: 'p2' }),
-    )
-    await writeFile(join(folder, 'rows.ndjson'), rows.join('\n'))
-    await upgradeOracle(dev.rpc_url, next)
-    const implementation_changed = {
-      code: 2,
-      answer: {
-        code: 'implementation_changed',
-        detail: expect.stringContaining(next),
-        hint: expect.stringContaining('proposer trust verify --repin'),
-      },
-    }
-    const given = ['--context', join(folder, 'context.json')]
-    const batch = join(folder, 'rows.ndjson')
-    for (const argv of [
-      argvOf`sign ${slug} --outcome p2 ${given}`,
-      argvOf`submit ${slug} --outcome p2`,
-      ['batch', 'submit', batch],
-      ['run', batch],
-      ['trust', 'verify'],
-    ])
-      expect(await client.ask(...argv), argv.join(' ')).toMatchObject(implementation_changed)
-    const journal = await client.ask('journal', 'list')
-    expect(journal.answer.authorizations).toEqual([])
-
-    expect((await client.ask('trust', 'verify', '--repin')).code).toBe(0)
-    const trust = JSON.parse(await readFile(client.env.PROPOSER_TRUST ?? '', 'utf8'))
-    expect(trust.implementations[devAddresses.oracle].implementation).toBe(next)
-    expect((await client.ask('sign', slug, '--outcome', 'p2', ...given)).code).toBe(0)
   })
 })

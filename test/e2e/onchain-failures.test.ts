@@ -218,25 +218,6 @@ describe("domain §7, the operator's part: nobody fails, readyz says what to do,
     })
     expect(gateway.ledger.slots()).toEqual([])
   })
-
-  test('an executor without funds takes no nonce, and goes on once it is funded', async () => {
-    await still.rpc.request('anvil_setBalance', [executor, '0x1'])
-    const submitted = await gateway.submit(questionId)
-    await gateway.turn()
-    expect(await gateway.status(submitted)).toMatchObject({
-      status: 'selected',
-      submission: null,
-      failure: null,
-    })
-    expect(await gateway.readyz()).toEqual({
-      ready: false,
-      reasons: [expect.stringMatching(/fund it/)],
-    })
-    expect(gateway.ledger.highestNonce(executor)).toBe(-1)
-    await still.rpc.request('anvil_setBalance', [executor, `0x${(10n ** 20n).toString(16)}`])
-    await gateway.pass(5)
-    expect(await gateway.status(submitted)).toMatchObject({ status: 'executed' })
-  })
 })
 
 describe('domain §2.2: candidates that are sent together, and one of them goes wrong between sending and mining', () => {
@@ -323,18 +304,6 @@ describe('domain §7, InvalidNonce, "look for ProposalExecuted first"', () => {
   }
   beforeEach(() => still.act(admin, signedProposer, 'addDelegatedProposer', outsider))
 
-  test('before sending: the payload was executed by another relayer, and counts as executed', async () => {
-    const submitted = await gateway.submit(questionId)
-    await otherRelayer(inBlockOfItsOwn, submitted)
-    await gateway.pass(4)
-    expect(await gateway.status(submitted)).toMatchObject({
-      status: 'executed',
-      submission: { status: 'indexed' },
-      failure: null,
-    })
-    expect(gateway.ledger.highestNonce(executor)).toBe(-1)
-  })
-
   test('after sending: the payload was executed by another relayer just before, and counts as executed, by that transaction', async () => {
     const submitted = await gateway.submit(questionId)
     await gateway.turn()
@@ -349,120 +318,6 @@ describe('domain §7, InvalidNonce, "look for ProposalExecuted first"', () => {
     expect(receipt?.logs.map(({ logIndex }) => logIndex)).toContain(
       submission?.proposal_event_index,
     )
-  })
-
-  test('the nonce is spent on another question: permit_nonce_used', async () => {
-    const nonce = '4242'
-    const submitted = await gateway.submit(questionId, { nonce })
-    await gateway.turn()
-    const other = await openStillGateway(still)
-    const elsewhere = await other.submit(otherQuestionId, { nonce })
-    const { signature, amount, deadline, price, proposer } = await other.candidate(elsewhere)
-    const [requester, identifier, timestamp, ancillaryData] = await roundArgs(otherQuestionId)
-    await still.ahead(
-      outsider,
-      signedProposer,
-      'propose',
-      {
-        oracle: oracle.address,
-        requester,
-        identifier,
-        timestamp,
-        ancillaryData,
-        proposedPrice: BigInt(price),
-        maxPayment: 0n,
-      },
-      proposer,
-      {
-        permitted: { token: token.address, amount: BigInt(amount) },
-        nonce: BigInt(nonce),
-        deadline: BigInt(deadline),
-      },
-      signature,
-      0n,
-    )
-    await gateway.pass(4)
-    expect(await gateway.status(submitted)).toMatchObject({
-      status: 'failed',
-      failure: {
-        stage: 'confirmation',
-        code: 'permit_nonce_used',
-        retryable: false,
-        next_action: 'sign_new_authorization',
-      },
-    })
-  })
-})
-
-describe('domain §7, "no revert, never mined": same relayer nonce, higher fee; never a second transaction under a new nonce', () => {
-  const gwei = (count: number) => `0x${(BigInt(count) * 10n ** 9n).toString(16)}`
-
-  test('the base fee rises above the cap: after ten blocks 12.5 % more, and so on until it is mined', async () => {
-    const submitted = await gateway.submit(questionId)
-    await gateway.turn()
-    const first = gateway.ledger.slots()[0]?.attempts[0]
-    const dear = `0x${((BigInt(first?.maxFeePerGas ?? '0') * 11n) / 10n).toString(16)}`
-    for (let block = 0; block < 13; block += 1) {
-      await still.rpc.request('anvil_setNextBlockBaseFeePerGas', [dear])
-      await gateway.pass(1)
-    }
-    await gateway.pass(5)
-    const status = await gateway.status(submitted)
-    expect(status).toMatchObject({ status: 'executed', submission: { status: 'indexed' } })
-    expect(status.submission?.transaction_hash).not.toBe(first?.hash)
-    expect(await still.chain.transactionCount(executor, 'latest')).toBe(1)
-  })
-
-  test('the node drops it: the same bytes again', async () => {
-    const submitted = await gateway.submit(questionId)
-    await gateway.turn()
-    const { submission } = await gateway.status(submitted)
-    await still.rpc.request('anvil_dropTransaction', [submission?.transaction_hash])
-    await gateway.pass(5)
-    expect(await gateway.status(submitted)).toMatchObject({
-      status: 'executed',
-      submission: { transaction_hash: submission?.transaction_hash },
-    })
-  })
-
-  test('its deadline passes unmined: the nonce is given back by a transfer to ourselves, and it ends as submission_expired', async () => {
-    const submitted = await gateway.submit(questionId, { deadlineSeconds: 400n })
-    await gateway.turn()
-    await still.rpc.request('anvil_dropAllTransactions', [])
-    await still.later(600)
-    await gateway.pass(8)
-    expect(await gateway.status(submitted)).toMatchObject({
-      status: 'failed',
-      submission: { status: 'dropped' },
-      failure: {
-        ...{
-          stage: 'submission',
-          code: 'submission_expired',
-          retryable: false,
-          can_resubmit: true,
-        },
-        next_action: 'sign_new_authorization',
-      },
-    })
-    expect(await still.chain.transactionCount(executor, 'latest')).toBe(1)
-    expect(gateway.ledger.slots()).toEqual([])
-  })
-
-  test('gas costs more than max_fee_gwei allows: nobody fails, no nonce is taken, and readyz says so', async () => {
-    await still.rpc.request('anvil_setNextBlockBaseFeePerGas', [gwei(2_000)])
-    await still.mine()
-    const submitted = await gateway.submit(questionId)
-    await gateway.turn()
-    expect(await gateway.status(submitted)).toMatchObject({
-      status: 'selected',
-      submission: null,
-      failure: null,
-    })
-    expect(await gateway.readyz()).toEqual({
-      ready: false,
-      reasons: [expect.stringMatching(/max_fee_gwei 1000/)],
-    })
-    expect(gateway.ledger.highestNonce(executor)).toBe(-1)
   })
 })
 
@@ -497,34 +352,22 @@ describe('robustness §3: what a real node answers to a transaction, as the tabl
       (error: unknown) => (error instanceof ChainError ? error.kind : error),
     )
 
-  test('the same transaction again: already known', async () => {
-    const { raw } = await sent()
-    expect(await kindOf(raw)).toBe('already_known')
-  })
-
-  test('the same transaction when it is mined: nonce too low', async () => {
-    const { raw } = await sent()
+  test('a mined one again, the same fee under the same nonce, no funds, too little gas, a gap', async () => {
+    const { raw, sign } = await sent()
+    expect([
+      await kindOf(raw),
+      await kindOf(await sign({ data: '0x' })),
+      await kindOf(await sign({ nonce: 1, value: 10n ** 30n })),
+      await kindOf(await sign({ nonce: 1, gas: 20_000n })),
+      await kindOf(await sign({ nonce: 5 })),
+    ]).toEqual([
+      'already_known',
+      'replacement_underpriced',
+      'insufficient_funds',
+      'refused',
+      'taken',
+    ])
     await still.mine()
     expect(await kindOf(raw)).toBe('nonce_too_low')
-  })
-
-  test('another one with the same fee under the same nonce: replacement underpriced', async () => {
-    const { sign } = await sent()
-    expect(await kindOf(await sign({ data: '0x' }))).toBe('replacement_underpriced')
-  })
-
-  test('more than the account holds: insufficient funds', async () => {
-    const { sign } = await sent()
-    expect(await kindOf(await sign({ nonce: 1, value: 10n ** 30n }))).toBe('insufficient_funds')
-  })
-
-  test('less gas than any transaction costs: refused', async () => {
-    const { sign } = await sent()
-    expect(await kindOf(await sign({ nonce: 1, gas: 20_000n }))).toBe('refused')
-  })
-
-  test('a nonce above the next one is queued', async () => {
-    const { sign } = await sent()
-    expect(await kindOf(await sign({ nonce: 5 }))).toBe('taken')
   })
 })

@@ -221,36 +221,6 @@ describe('operator on a store that a gateway serves', () => {
     })
   })
 
-  test('contract §6: a change is journaled with time and reason, a repeated one writes nothing, a bad address is refused', async () => {
-    const allowed = await asked('allow', wallet(1), wallet(2), '--reason', 'contract signed')
-    expect(allowed).toMatchObject({
-      code: 0,
-      answer: { changed: [wallet(1), wallet(2)], through: 'gateway' },
-    })
-    const size = () =>
-      readdirSync(store)
-        .filter((name) => name.startsWith('log-'))
-        .map((name) => readFileSync(join(store, name), 'utf8').match(/"allowlist\.set"/g)?.length)
-    const before = size()
-    expect(await asked('allow', wallet(1))).toMatchObject({
-      code: 0,
-      answer: { changed: [], unchanged: [wallet(1)] },
-    })
-    expect(size()).toEqual(before)
-    for (const bad of ['0x12', 'rain', wallet(0)])
-      expect(await asked('allow', wallet(3), bad)).toMatchObject({
-        code: 2,
-        answer: { code: 'invalid_address' },
-      })
-    const { answer } = await asked('list')
-    const wallets = answer.wallets as { address: string; since: string; reason: string }[]
-    expect(wallets.find(({ address }) => address === wallet(1))).toMatchObject({
-      reason: 'contract signed',
-      since: expect.stringMatching(/Z$/),
-    })
-    expect(wallets.map(({ address }) => address)).not.toContain(wallet(3))
-  })
-
   test('contract §6: acts go through its admin listener and hold at once', async () => {
     expect(readFileSync(join(store, 'admin.token'), 'utf8')).toMatch(/^[0-9a-f]{64}\n$/)
     expect(await asked('pause', '--reason', 'upgrade')).toMatchObject({
@@ -369,35 +339,6 @@ describe('operator on a store that a gateway serves', () => {
       code: 0,
       answer: { candidates: { executed: 1 } },
     })
-  })
-
-  test('contract §6: explain names what keeps a proposal waiting: nothing that serves, or what /readyz gives', async () => {
-    await server?.stop()
-    server = shop.start(argvOf`serve --config ${join(folder, 'gateway.json')} --port 0 --json
-      --set pipeline.enabled=false`)
-    const { url } = await server.line<ServeReady>()
-    const { slug } = questionOf(dev, 2)
-    const env = { ...client.env, PROPOSER_GATEWAY: url }
-    const submitted = await shop.run(argvOf`submit ${slug} --outcome p1 --json`, { env })
-    const id = String(JSON.parse(submitted.stdout).candidate_id)
-    const nextOf = async () =>
-      (await asked('candidates', 'explain', id, '--offline')).answer.next as Record<string, string>
-    await server.stop()
-    expect(await nextOf()).toMatchObject({
-      expected: expect.stringContaining('No gateway serves this store'),
-      operator: 'No gateway serves this store: start one with `proposer serve`.',
-    })
-    const stranger = { PROPOSER_EXECUTOR_KEY_FILE: join(folder, 'proposer-1.key') }
-    server = shop.start(argvOf`serve --config ${join(folder, 'gateway.json')} --port 0`, {
-      env: stranger,
-    })
-    await server.said(/lacks DELEGATED_PROPOSER_ROLE/)
-    expect(await nextOf()).toMatchObject({
-      expected: expect.stringContaining('lacks DELEGATED_PROPOSER_ROLE'),
-      operator: expect.stringContaining('lacks DELEGATED_PROPOSER_ROLE'),
-    })
-    await server.stop()
-    await serve()
   })
 
   test('contract §6: a wrong token is exit 4, one that others may read exit 74; neither changes anything', async () => {

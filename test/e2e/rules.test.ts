@@ -21,7 +21,7 @@ import {
   placedAt,
   sendAsDev,
 } from '#devchain/dev-contracts'
-import { disputeProposal, proposeDirectly, settleRound, vote } from '#devchain/dev-verbs'
+import { disputeProposal, proposeDirectly } from '#devchain/dev-verbs'
 import { systemClock } from '#io/clock'
 import { signerFromKey } from '#io/keys'
 import { createChain } from '#io/rpc/rpc'
@@ -76,23 +76,8 @@ async function cli(...argv: string[]) {
 }
 const rulesOf = async (n: number) =>
   (await cli('context', questionAt(n).slug)).answer.questions[0].rules
-const sign = (n: number, ...more: string[]) =>
-  cli('sign', questionAt(n).slug, '--outcome', 'p2', ...more)
 
 describe('a clarification on a real node', () => {
-  test('posted between context and signing stops the signature, until its hash is given', async () => {
-    const file = join(home, 'context.json')
-    await writeFile(file, (await cli('context', questionAt(0).slug)).stdout)
-    await clarify(0, 'Not mine to say.', devAccount('outsider').address)
-    await clarify(0, 'Overtime\u001b[2J counts.')
-    const refused = await sign(0, '--context', file)
-    expect([refused.code, refused.error.code]).toEqual([2, 'rules_changed'])
-    expect(refused.stderr).not.toContain('\u001b')
-    const { hash, updates } = await rulesOf(0)
-    expect(updates.map(({ text }: { text: string }) => text)).toEqual(['Overtime\u001b[2J counts.'])
-    expect((await sign(0, '--context', file, '--rules-seen', hash)).code).toBe(0)
-  })
-
   test('openProposer throws a RulesChangedError with the text, and signs once it is acknowledged', async () => {
     const { question_id: identifier } = questionAt(1)
     const { hash } = await rulesOf(1)
@@ -151,24 +136,6 @@ describe('a clarification on a real node', () => {
     const first = (await cli('check', questionAt(3).slug)).answer
     expect(first.findings.find(({ id }: { id: string }) => id === 'earlier_round').result).toBe(
       'ok',
-    )
-  })
-
-  test('check: an answer that the voters called too early', async () => {
-    const { slug } = questionAt(5)
-    for (const price of [10n ** 18n, 0n]) {
-      await proposeDirectly(dev.rpcUrl, slug, price)
-      await disputeProposal(dev.rpcUrl, slug)
-    }
-    await vote(dev.rpcUrl, slug, 'p4')
-    await settleRound(dev.rpcUrl, slug)
-    const { findings } = (await cli('check', slug, '--outcome', 'p1')).answer
-    const { result, detail } = findings.find(({ id }: { id: string }) => id === 'earlier_round')
-    expect(result).toBe('warn')
-    expect(detail).toMatch(
-      new RegExp(
-        `^${devAccount('rival').address} answered p1, and ${devAccount('disputer').address} disputed it; the voters called it too early`,
-      ),
     )
   })
 

@@ -235,31 +235,6 @@ describe('serve --check', () => {
 })
 
 describe('serve --check on gateway.json', () => {
-  test('contract §7: every wrong key is a fault that names it', async () => {
-    const found = await check({ lissten: {}, budget: { per_ip_items: 0 } })
-    expect(names(found.faults)).toEqual(['config'])
-    expect(detailOf(found.faults, 'config')).toMatch(/"lissten"/)
-    expect(detailOf(found.faults, 'config')).toMatch(/budget\.per_ip_items must be/)
-    expect(found.faults).toHaveLength(2)
-  })
-
-  test.each([
-    ['is no JSON', '{', 'is not JSON'],
-    ['is not there', undefined, 'cannot be read (ENOENT)'],
-  ])('contract §7: a configuration that %s is a fault', async (_, content, detail) => {
-    const path = content === undefined ? join(folder, 'gone.json') : await text(content)
-    expect((await checkFile(path)).faults).toEqual([
-      { check: 'config', detail: expect.stringContaining(detail), hint: expect.any(String) },
-    ])
-  })
-
-  test('domain §6: profile polygon without a SignedProposer is a fault that names the key to set', async () => {
-    const found = await check({ chain: { profile: 'polygon', rpc_urls: [dev.rpc_url] } })
-    expect(detailOf(found.faults, 'config')).toMatch(
-      /chain\.signed_proposer is missing.*no public source/,
-    )
-  })
-
   test('domain §6: profile polygon tells what rests on one source, and the wrong chain beside it', async () => {
     const found = await check({
       chain: { profile: 'polygon', rpc_urls: [dev.rpc_url], signed_proposer: nowhere },

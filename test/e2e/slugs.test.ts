@@ -98,15 +98,6 @@ describe('serve with slugs from Gamma (domain §5.4)', () => {
     expect(status).toMatchObject({ code: 0, answer: { candidates: [{ question_id }] } })
   })
 
-  test('domain §5.1: with neg-risk the slug names the request that the adapter knows', async () => {
-    const { question_id } = questionOf(dev, 1)
-    const client = await clientWith({ grouped: question_id })
-    expect(await client.ask('submit', 'grouped', '--outcome', 'p1')).toMatchObject({
-      code: 0,
-      answer: { question_id },
-    })
-  })
-
   test('R9: a slug that is not pinned is shown but not signed for, and the error says what to do', async () => {
     const { question_id } = questionOf(dev, 2)
     const client = await clientWith({})
@@ -131,19 +122,6 @@ describe('serve with slugs from Gamma (domain §5.4)', () => {
         hint: expect.stringMatching(/proposer context open.*without a node/),
       },
     })
-  })
-
-  test('what the chain does not confirm, and what nobody knows, is question_not_found', async () => {
-    const client = await clientWith({})
-    for (const slug of ['lie', 'nobody-knows']) {
-      expect(await client.ask('context', slug)).toMatchObject({
-        code: 3,
-        answer: { code: 'question_not_found' },
-      })
-    }
-    const before = gammaRequests
-    await client.ask('context', 'nobody-knows')
-    expect(gammaRequests).toBe(before)
   })
 
   test('R5, R16: with Gamma down the gateway is ready, only unknown slugs are 503, and no message shows its address', async () => {

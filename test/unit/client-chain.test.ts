@@ -5,7 +5,7 @@ import type { Intent } from '#client/propose/intent'
 import { submitIntent } from '#client/propose/submission'
 import { chainContexts } from '#client/trust/context'
 import type { QuestionContext, Trust } from '#client/trust/trust'
-import type { Chain, Hex } from '#ports'
+import type { Hex } from '#ports'
 import { makeWorld } from '#support/client-world'
 import {
   ask,
@@ -98,18 +98,6 @@ test('a round that is proposed on or paused is 409, a question nobody knows 404'
   expect(await refusal(read())).toMatchObject({ code: 'request_not_open', meta: taken })
 })
 
-test('R16: another chain than the pinned one is refused; one that does not answer is exit 75', async () => {
-  const { chain, world, questionId } = await setUp()
-  const elsewhere: Chain = { ...chain, chainId: async () => 137 }
-  expect(
-    await refusal(chainContexts(elsewhere, trust, world.clock).contexts([questionId])),
-  ).toMatchObject({ code: 'untrusted_chain_id' })
-  chain.fault('block', 'unavailable', { times: 9 })
-  expect(
-    await refusal(chainContexts(chain, trust, world.clock).contexts([questionId])),
-  ).toMatchObject({ meta: { exitCode: 75 } })
-})
-
 const lies: readonly [field: string, change: (context: QuestionContext) => QuestionContext][] = [
   [
     'timestamp',
@@ -145,28 +133,6 @@ const failing = async (
   expect((await world.journal()).authorizations).toEqual([])
   return error
 }
-
-test('the balance must cover this and everything open', async () => {
-  expect(await failing((chain, owner) => endow(chain, owner, 749_999_999n))).toMatchObject({
-    code: 'insufficient_balance',
-    meta: { exitCode: 2 },
-  })
-  const { world, chain, parts, intent } = await setUp()
-  endow(chain, intent.proposer, 1_499_999_999n)
-  const second = ask(chain, questionText('And this?'))
-  chain.mine()
-  await world.drive(authorize(parts, intent))
-  const context = async () => {
-    const [result] = await chainContexts(chain, trust, world.clock).contexts([second])
-    if (result?.context === undefined) throw result?.error
-    return result.context
-  }
-  const error = await refusal(
-    world.drive(authorize({ ...parts, context }, { ...intent, identifier: second })),
-  )
-  expect(error).toMatchObject({ code: 'insufficient_balance' })
-  expect(error.detail).toContain('beside 750 USDC.e reserved')
-})
 
 test('domain §3.3: a wallet with code is asked whether it takes the signature', async () => {
   const withCode = (accepts: boolean) => (chain: FakeChain, owner: Hex) =>

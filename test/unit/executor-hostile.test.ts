@@ -167,18 +167,6 @@ test('R15: a nonce that a former executor bound and never signed for is let go, 
   expect(world.pipeline.faults()).toEqual([])
 })
 
-test('R17: a transaction whose fee was raised as often as may be, and that no block takes, is told', async () => {
-  const world = await createPipelineWorld()
-  await world.submit(await world.question())
-  await world.turn()
-  await world.emptyBlocks(90)
-  expect(world.pipeline.faults()).toEqual([
-    expect.stringMatching(/nonce 0 is not mined.*raised as often as allowed/),
-  ])
-  await world.pass(4)
-  expect(world.pipeline.faults()).toEqual([])
-})
-
 test('R16: an odd answer to what the executor asks is told, and it goes on when it ends', async () => {
   const world = await createPipelineWorld()
   const candidate = await world.submit(await world.question())

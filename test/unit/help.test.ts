@@ -6,7 +6,6 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { wholeProgram } from '#commands/program'
 import { verbs } from '#commands/verbs'
 import { ConfigFile } from '#gateway/config'
-import { nearest } from '#protocol/guess'
 import { fakeContext, run, temporaryHome } from '#support/cli'
 import {
   candidates,
@@ -93,19 +92,6 @@ describe('contract §6: help', () => {
       expect(wrong).toEqual([])
     },
   )
-
-  test('calls what begins with two hyphens a flag, and writes defaults and choices as people do', async () => {
-    for (const [path] of all(await program())) {
-      const { stdout } = await run(home.path, [...path, '--help'])
-      expect(stdout).not.toMatch(/\[options\]|Options:|\(default|\(choices|default: \[\]/)
-      expect(stdout).toMatch(
-        /\nFlags:\n[\s\S]*\nFlags of every command, described in `proposer help flags`:\n {2}--gateway <url>, /,
-      )
-    }
-    expect((await run(home.path, ['poll', '--help'])).stdout.replace(/\s+/g, ' ')).toContain(
-      '--until <stage> stop when all have reached this stage; one of validated, selected, submitted, confirmed, indexed',
-    )
-  })
 
   test('of a command that stands for another one without a word shows the flags of both', async () => {
     const { stdout } = await run(home.path, ['devchain', '--help'])
@@ -243,14 +229,6 @@ test.each([[['demo', 'zzz']], [['demo', '--nope']], [['zzzzzz']], [['batch', 'si
     expect(ran.stderr).toContain('--help`')
   },
 )
-
-test('contract §6: the nearest by letters put in, left out, changed or swapped, all of them where they are level', () => {
-  expect(nearest('valdiated', ['validated', 'selected'])).toEqual(['validated'])
-  expect(nearest('p', ['p1', 'p2', 'json'])).toEqual(['p1', 'p2'])
-  expect(nearest('CSV', ['csv'])).toEqual(['csv'])
-  expect(nearest('x', ['json'])).toEqual([])
-  expect(nearest('', ['json'])).toEqual([])
-})
 
 describe('contract §6: `proposer` alone tells what to do next, exit 0', () => {
   const page = async (env: Record<string, string> = {}) => {

@@ -96,17 +96,6 @@ describe.each(services)('$name', (one) => {
     ])
   })
 
-  test('a name that leads to another key signs nothing, and the error names both accounts', async () => {
-    const other = generatePrivateKey()
-    kms.point(one.id, other)
-    const from = kms.asked.length
-    const error = await refusal(signerOfService(await service(one), address).signDigest(digest))
-    expect(error).toMatchObject({ code: 'kms_other_key', meta: { exitCode: 2 } })
-    for (const named of [address, lowercase(privateKeyToAccount(other).address), one.id])
-      expect(error.detail).toContain(named)
-    expect(kms.asked.slice(from).map(({ action }) => action)).toEqual(['publicKey'])
-  })
-
   test('a name that is moved to another key later is seen at its first signature', async () => {
     const signer = signerOfService(await service(one), address)
     await signer.signDigest(digest)

@@ -166,6 +166,11 @@ describe('row 3, "replacement underpriced": our transaction is pending; watch, r
     }
     expect(new Set(proposals(world).map(({ data, nonce }) => `${nonce} ${data}`)).size).toBe(1)
     expect(watch.faults).toEqual([])
+    expect(world.pipeline.faults(), 'R17').toEqual([
+      expect.stringMatching(/nonce 0 is not mined.*raised as often as allowed/),
+    ])
+    await world.pass(4)
+    expect(world.pipeline.faults()).toEqual([])
   })
 })
 
@@ -250,17 +255,6 @@ describe('row 5, "time-out, reset, 429, 5xx, bad JSON": unknown; the same bytes 
 })
 
 describe('row 6, "revert in simulation, insufficient funds, wrong role": failure or halt, and the nonce is not taken', () => {
-  test('a revert in simulation fails the candidate', async () => {
-    world.chain.happen((state) => state.balances.set(candidate.proposer, 1n))
-    await world.pass(3)
-    expect(await world.progress(candidate)).toMatchObject({
-      status: 'failed',
-      failure: { code: 'insufficient_balance', stage: 'validation' },
-    })
-    expect(world.ledger.slots()).toEqual([])
-    expect(world.ledger.highestNonce(world.executor.address)).toBe(-1)
-  })
-
   test.each([
     said(
       'geth, bor',
@@ -287,14 +281,6 @@ describe('row 6, "revert in simulation, insufficient funds, wrong role": failure
     expect(world.ledger.highestNonce(world.executor.address)).toBe(-1)
     expect(world.pipeline.faults()).toEqual([expect.stringContaining('fund it')])
     expect(await world.end(candidate)).toBe('selected')
-  })
-
-  test('a missing role halts the queue, fails nobody and takes no nonce', async () => {
-    world.chain.happen((state) => state.relayers.delete(world.executor.address))
-    await world.pass(2)
-    expect(world.pipeline.faults()).toEqual([expect.stringContaining('DELEGATED_PROPOSER_ROLE')])
-    expect(await world.end(candidate)).toBe('received')
-    expect(world.ledger.highestNonce(world.executor.address)).toBe(-1)
   })
 })
 

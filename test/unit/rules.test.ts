@@ -2,8 +2,6 @@ import { concat, keccak256, numberToHex, stringToHex } from 'viem'
 import { describe, expect, test } from 'vitest'
 import { noRulesHash } from '#chain/constants'
 import { type Rules, rulesFrom } from '#chain/rules'
-import { newFold } from '#client/journal/fold'
-import type { JournalRecord } from '#client/journal/records'
 import { rulesStanding } from '#client/propose/rules'
 import type { Hex } from '#ports'
 
@@ -97,41 +95,5 @@ describe('how they stand', () => {
     const none: Rules = rulesFrom(null, [])
     const standing = rulesStanding(none, {}, [state(1)], {})
     expect([standing.isChanged, standing.newer, standing.unknownHash]).toEqual([true, [], state(1)])
-  })
-})
-
-describe('the journal', () => {
-  const hash: Hex = `0x${'cd'.repeat(32)}`
-  const questionId: Hex = `0x${'11'.repeat(32)}`
-  const record = (requester: string | undefined, rules: Hex | undefined) =>
-    ({
-      kind: 'signed',
-      timeMs: 1,
-      data: {
-        id: '0123456789ab-1',
-        identifier: questionId,
-        questionId,
-        chainId: 137,
-        requester,
-        terms: { proposer: '0x', price: '0', amount: '0', nonce: '0', deadline: '0' },
-        rules,
-        identity: '',
-        form: 'single',
-        body: '',
-        sha256: '',
-        signedAtMs: 1,
-      },
-    }) as unknown as JournalRecord
-
-  test('knows what was acknowledged of a question, at its requester and on its chain alone', () => {
-    const fold = newFold()
-    fold.add(record('0xa', hash))
-    fold.add(record('0xb', undefined))
-    fold.add(record(undefined, hash))
-    const seen = (chainId: number, requester: string) =>
-      fold.view().acknowledgedRules({ chainId, requester, questionId })
-    expect(seen(137, '0xa')).toEqual([hash])
-    expect(seen(137, '0xb')).toEqual([])
-    expect(seen(1, '0xa')).toEqual([])
   })
 })

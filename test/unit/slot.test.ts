@@ -1,4 +1,3 @@
-import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { type Action, mostAttempts, next, type SlotFacts } from '#gateway/executor/slot'
 import type { Slot, SlotAttempt } from '#gateway/ledger/ledger'
@@ -112,56 +111,5 @@ describe('the next action for a slot (robustness §3)', () => {
     ],
   ])('%s', (_title, slot, facts, expected) => {
     expect(kindOf(slot, facts)).toBe(expected)
-  })
-
-  test('R16: while the executor may not send, nothing is signed or sent', () => {
-    const facts = fc.record({
-      nonceLatest: fc.integer({ min: 7, max: 9 }),
-      nonceFinalized: fc.integer({ min: 6, max: 9 }),
-      hopes: fc.constantFrom<SlotFacts['hopes']>('all', 'some', 'none'),
-      sendDue: fc.boolean(),
-      bumpDue: fc.boolean(),
-      held: fc.subarray([hashOf(1), hashOf(2)]).map((hashes) => new Set(hashes)),
-    })
-    const slots = fc.constantFrom(
-      slotOf(),
-      slotOf(attempt(1, { sentAtMs: null })),
-      slotOf(attempt(1), attempt(2)),
-    )
-    fc.assert(
-      fc.property(slots, facts, (slot, some) => {
-        expect(['prepare', 'send', 'replace', 'trim', 'cancel']).not.toContain(
-          kindOf(slot, { ...some, maySend: false }),
-        )
-      }),
-    )
-  })
-
-  test('R15: without finalized state behind it no slot is ever closed', () => {
-    const statuses = fc.constantFrom<ChainReceipt['status']>('success', 'reverted')
-    fc.assert(
-      fc.property(fc.boolean(), statuses, (mined, status) => {
-        const receipts = new Map(mined ? [receiptOf(1, 99n, status)] : [])
-        const kind = kindOf(slotOf(attempt(1)), {
-          receipts,
-          nonceLatest: 9,
-        })
-        expect(kind.startsWith('close')).toBe(false)
-      }),
-    )
-  })
-
-  test('without the key of the slot nothing is signed, and the stored bytes are sent all the same', () => {
-    const stranger = { maySign: false }
-    expect(kindOf(slotOf(), stranger), 'nothing was signed').toBe('close-abandoned')
-    expect(
-      kindOf(slotOf(attempt(1)), { ...stranger, expired: true }),
-      'what was signed can only revert',
-    ).toBe('close-abandoned')
-    expect(
-      kindOf(slotOf(attempt(1)), { ...stranger, expired: true, held: new Set([hashOf(1)]) }),
-    ).toBe('wait')
-    expect(kindOf(slotOf(attempt(1)), { ...stranger, bumpDue: true })).toBe('send')
-    expect(kindOf(slotOf(attempt(1)), { ...stranger, hopes: 'none' })).toBe('wait')
   })
 })

@@ -35,23 +35,6 @@ test('robustness §6: a certificate that is not accepted is told at once, with w
   expect(sent).toBe(1)
 })
 
-test('a closed one does not stand in the way: a refusal with nothing uncertain before it is final', async () => {
-  const world = makeWorld()
-  const run = world.run()
-  world.gateway.faults.push({ status: 422, code: 'permit_deadline_too_soon' })
-  const refused = await world.drive(submitIntent(run.parts, run.intent))
-  expect(refused).toMatchObject({
-    outcome: 'refused',
-    statusCode: 422,
-    error: { meta: { exitCode: 3 } },
-  })
-  expect((await only(world)).state).toMatchObject({ kind: 'closed', reason: 'refused' })
-  expect(await world.drive(submitIntent(run.parts, run.intent))).toMatchObject({
-    outcome: 'accepted',
-  })
-  expect(world.signatures).toHaveLength(2)
-})
-
 describe('the outcomes of sending (contract §6)', () => {
   const send = async (world: World, faults: World['gateway']['faults'], timeoutMs?: number) => {
     const run = world.run()
@@ -60,13 +43,6 @@ describe('the outcomes of sending (contract §6)', () => {
       submitIntent(run.parts, run.intent, timeoutMs === undefined ? {} : { timeoutMs }),
     )
   }
-
-  test('exit 5 for a 409, also after an uncertain attempt', async () => {
-    const world = makeWorld()
-    const result = await send(world, ['lost-answer', { status: 409, code: 'candidate_conflict' }])
-    expect(result).toMatchObject({ outcome: 'conflict', error: { meta: { exitCode: 5 } } })
-    expect((await only(world)).state.kind).toBe('unknown')
-  })
 
   test('exit 75 when every answer was 429, 503 or no connection; 8 tries at most', async () => {
     const world = makeWorld()
