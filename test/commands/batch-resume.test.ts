@@ -24,22 +24,10 @@ beforeEach(async () => {
 })
 afterEach(() => world.close())
 
-const intents = (count: number) =>
-  Array.from({ length: count }, (_, n) => ({
-    identifier: world.ask(`question ${n}`).questionId,
-    outcome: 'p2',
-    client_ref: `ref-${n}`,
-  }))
-const journal = async () =>
-  (
-    JSON.parse((await world.run(['journal', 'list', '--json'])).stdout) as {
-      authorizations: { journal_id: string; state: string }[]
-    }
-  ).authorizations
 const submit = ['batch', 'submit', 'rows.ndjson', '--json']
 
 test('R6: two rows of one wallet with the same nonce are exit 2 with both lines, before anything is signed', async () => {
-  const [one, two, three] = intents(3)
+  const [one, two, three] = world.intents(3)
   world.ndjson('rows.ndjson', [{ ...one, nonce: '7' }, { ...two }, { ...three, nonce: 7 }])
   for (const verb of ['sign', 'submit']) {
     const ran = await world.run(['batch', verb, 'rows.ndjson', '--json'])
@@ -49,7 +37,7 @@ test('R6: two rows of one wallet with the same nonce are exit 2 with both lines,
       detail: expect.stringContaining('lines 1 and 3'),
     })
   }
-  expect(await journal()).toEqual([])
+  expect(await world.journal()).toEqual([])
   expect(world.calls).toEqual([])
 })
 
@@ -78,11 +66,11 @@ test('R6: a signed item is held against intents and against other items; another
 })
 
 test('R6: a nonce that the journal holds for another question is exit 2 with the line and the holder; for the same intent it is its own', async () => {
-  const [one, two] = intents(2)
+  const [one, two] = world.intents(2)
   world.ndjson('rows.ndjson', [{ ...one, nonce: '9' }])
   expect((await world.run(submit)).code).toBe(0)
   expect((await world.run(submit)).code).toBe(0)
-  const [held] = await journal()
+  const [held] = await world.journal()
   world.ndjson('rows.ndjson', [{ ...two }, { ...one, nonce: '9', client_ref: 'x' }])
   expect((await world.run(submit)).code).toBe(0)
   const [, three] = [0, 1].map((n) => ({
@@ -97,11 +85,11 @@ test('R6: a nonce that the journal holds for another question is exit 2 with the
     detail: expect.stringContaining(held?.journal_id ?? 'none'),
   })
   expect(errorOf(ran).detail).toContain('line 1')
-  expect(await journal()).toHaveLength(2)
+  expect(await world.journal()).toHaveLength(2)
 })
 
 test("contract §1: what failed retryably is open: it is sent again with the same bytes, once a run, and its status is the answer's", async () => {
-  world.ndjson('rows.ndjson', intents(3))
+  world.ndjson('rows.ndjson', world.intents(3))
   const ids = documentOf(await world.run(submit)).results.map(
     ({ candidate }) => candidate?.candidate_id ?? '',
   )
@@ -139,7 +127,7 @@ test("contract §1: what failed retryably is open: it is sent again with the sam
 })
 
 test('contract §5: `insufficient_allowance` of --wait says that the same bytes may be sent again', async () => {
-  world.ndjson('rows.ndjson', intents(1))
+  world.ndjson('rows.ndjson', world.intents(1))
   world.intercept.before = async (path) => {
     if (path.includes('/status'))
       for (const { id } of world.front.ledger.active())
@@ -160,7 +148,7 @@ test('contract §5: `insufficient_allowance` of --wait says that the same bytes 
 })
 
 test("contract §6: the hint can be pasted: names are quoted and the flags of this call are repeated, but no URL's path (R5)", async () => {
-  world.ndjson("it's rows.ndjson", intents(1))
+  world.ndjson("it's rows.ndjson", world.intents(1))
   world.intercept.before = async (path) =>
     path === '/propose/batch'
       ? new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
@@ -191,11 +179,11 @@ test("contract §6: the hint can be pasted: names are quoted and the flags of th
 })
 
 test('contract §6: a batch offers no --supersede of its own, but the command that has one', async () => {
-  const [row] = intents(1)
+  const [row] = world.intents(1)
   await world.run(['sign', row?.identifier ?? '', '--outcome', 'p1', '--quiet'])
   world.ndjson('rows.ndjson', [row ?? {}])
   const { hint } = errorOf(await world.run(submit))
-  const [held] = await journal()
+  const [held] = await world.journal()
   expect(hint).toContain(
     `\`proposer submit ${row?.identifier} --outcome p2 --supersede ${held?.journal_id}\``,
   )
@@ -203,7 +191,7 @@ test('contract §6: a batch offers no --supersede of its own, but the command th
 })
 
 test('what `batch sign` names next can be pasted too', async () => {
-  world.ndjson('rows.ndjson', intents(1))
+  world.ndjson('rows.ndjson', world.intents(1))
   const ran = await world.run([
     'batch',
     'sign',
@@ -221,7 +209,7 @@ test('what `batch sign` names next can be pasted too', async () => {
 })
 
 test('--fit is not offered to who has given it', async () => {
-  world.ndjson('rows.ndjson', intents(2))
+  world.ndjson('rows.ndjson', world.intents(2))
   const most = ['--max-spend', `${testBondRaw}raw`]
   expect(
     errorOf(await world.run(['batch', 'sign', 'rows.ndjson', '--json', ...most])).hint,
@@ -232,7 +220,7 @@ test('--fit is not offered to who has given it', async () => {
 })
 
 test('contract §6: a gateway that is not there is named, and nobody talks of saved bytes where nothing was signed', async () => {
-  world.ndjson('rows.ndjson', intents(2))
+  world.ndjson('rows.ndjson', world.intents(2))
   const fetch = async () => {
     throw new TransportError(
       'connect',
@@ -272,11 +260,11 @@ test('contract §6: a gateway that is not there is named, and nobody talks of sa
     expect(hint).not.toContain('saved bytes')
     if (verb === 'submit') expect(hint).toContain('proposer batch submit rows.ndjson --resume')
   }
-  expect(await journal()).toEqual([])
+  expect(await world.journal()).toEqual([])
 })
 
 test('an error in a JSON array names the element, not a line that all share', async () => {
-  const [one, two] = intents(2)
+  const [one, two] = world.intents(2)
   world.file('rows.json', JSON.stringify([one, two, one]))
   const twice = await world.run(['batch', 'submit', 'rows.json', '--json'])
   expect(errorOf(twice)).toMatchObject({
@@ -300,7 +288,7 @@ test('an error in a JSON array names the element, not a line that all share', as
 test.each(['--json', '--ndjson'])(
   'what `batch sign %s` printed is sent by `batch submit`: the payloads of its results',
   async (mode) => {
-    const rows = intents(3)
+    const rows = world.intents(3)
     world.ndjson('rows.ndjson', [rows[0] ?? {}, { ...rows[1], amount: '1' }, rows[2] ?? {}])
     const { stdout } = await world.run(['batch', 'sign', 'rows.ndjson', mode])
     world.file('signed', stdout)
@@ -312,7 +300,7 @@ test.each(['--json', '--ndjson'])(
       ['ref-0', 'accepted'],
       ['ref-2', 'accepted'],
     ])
-    expect(await journal()).toHaveLength(2)
+    expect(await world.journal()).toHaveLength(2)
     world.file('results', sent.stdout)
     const wrong = await world.run(['batch', 'submit', 'results', '--json'])
     expect(errorOf(wrong)).toMatchObject({
@@ -324,7 +312,7 @@ test.each(['--json', '--ndjson'])(
 )
 
 test('R6: an item of another question, or with other fields, is refused as `submit` refuses it, and the others go on', async () => {
-  const rows = intents(4)
+  const rows = world.intents(4)
   world.ndjson('rows.ndjson', rows.slice(0, 2))
   const [first, second] = linesOf((await world.run(['batch', 'sign', 'rows.ndjson'])).stdout) as [
     Record<string, unknown>,
@@ -368,7 +356,7 @@ test('R8: typed data given out for the question stands in the way of an item', a
 })
 
 test('robustness §6: records of a batch tell what no chain has confirmed', async () => {
-  world.ndjson('rows.ndjson', intents(1))
+  world.ndjson('rows.ndjson', world.intents(1))
   await world.run(['batch', 'sign', 'rows.ndjson', '-o', 'signed.ndjson'])
   expect(readFileSync(join(world.home, 'signed.ndjson'), 'utf8')).toContain('signature')
   const [run = ''] = readdirSync(join(world.home, 'journal')).filter((name) => name !== 'lock')
@@ -385,7 +373,7 @@ test('robustness §6: records of a batch tell what no chain has confirmed', asyn
 })
 
 /** Answers so to whoever asks for contexts of rows behind the first hundred. */
-const afterHundred = (rows: ReturnType<typeof intents>, answer: () => Response) => {
+const afterHundred = (rows: ReturnType<BatchWorld['intents']>, answer: () => Response) => {
   const later = new Set(rows.slice(100).map(({ identifier }) => identifier))
   world.intercept.before = async (path, body) => {
     if (!path.endsWith('/signing-data')) return undefined
@@ -400,12 +388,12 @@ const busy = () =>
   })
 
 test('R6, R8: a gateway that stops answering costs none of the signatures that its contexts were there for', async () => {
-  const rows = intents(120)
+  const rows = world.intents(120)
   world.ndjson('rows.ndjson', rows)
   afterHundred(rows, busy)
   const broken = await world.run(['batch', 'sign', 'rows.ndjson', '--json', '-o', 'signed.ndjson'])
   expect(broken.code, broken.stderr).toBe(75)
-  const before = await journal()
+  const before = await world.journal()
   expect(before).toHaveLength(100)
   expect(readdirSync(world.home)).not.toContain('signed.ndjson')
   world.intercept = {}
@@ -419,13 +407,13 @@ test('R6, R8: a gateway that stops answering costs none of the signatures that i
     rows.map(({ client_ref }) => client_ref),
   )
   expect(new Set(items.map(({ permit }) => permit.nonce)).size).toBe(120)
-  expect((await journal()).slice(0, 100).map(({ journal_id }) => journal_id)).toEqual(
+  expect((await world.journal()).slice(0, 100).map(({ journal_id }) => journal_id)).toEqual(
     before.map(({ journal_id }) => journal_id),
   )
 })
 
 test('contract §6: one that is stopped signs nothing more, and its journal stays whole', async () => {
-  const rows = intents(120)
+  const rows = world.intents(120)
   world.ndjson('rows.ndjson', rows)
   const stop = new AbortController()
   afterHundred(rows, () => {
@@ -436,7 +424,7 @@ test('contract §6: one that is stopped signs nothing more, and its journal stay
     signal: stop.signal,
   })
   expect(stopped.code, stopped.stderr).toBe(130)
-  expect([0, 100]).toContain((await journal()).length)
+  expect([0, 100]).toContain((await world.journal()).length)
   expect((await world.run(['journal', 'verify'])).code).toBe(0)
 })
 
@@ -493,7 +481,7 @@ test('contract §6: batch submit and run, of any file that asks for it again', a
     )
   }
   expect(new Set(world.calls.map(({ body }) => body)).size).toBe(1)
-  expect(await journal()).toHaveLength(1)
+  expect(await world.journal()).toHaveLength(1)
 })
 
 test('§3 rule 2: executed in an earlier round, it is no answer for the current one, although nothing was signed there', async () => {
@@ -508,7 +496,7 @@ test('§3 rule 2: executed in an earlier round, it is no answer for the current 
     const ran = await world.run([...argv, '--json'])
     expect([ran.code, errorOf(ran).code]).toEqual([5, 'request_not_open'])
   }
-  expect(await journal()).toHaveLength(1)
+  expect(await world.journal()).toHaveLength(1)
 })
 
 test('contract §6: another answer, another round by a later signature, and a question of nobody are refused as before', async () => {
@@ -529,7 +517,7 @@ test('§3 rule 3: once this home has signed for a later round, the earlier execu
   world.front.view.put(later)
   expect((await world.run(['submit', id, '--outcome', 'yes', '--json'])).code).toBe(0)
   expect(world.calls).toHaveLength(1)
-  const [, second] = await journal()
+  const [, second] = await world.journal()
   await world.become(
     (second as unknown as { candidate_id: string }).candidate_id,
     failed('superseded', false),

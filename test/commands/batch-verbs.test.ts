@@ -24,21 +24,8 @@ beforeEach(async () => {
 })
 afterEach(() => world.close())
 
-const intents = (count: number) =>
-  Array.from({ length: count }, (_, n) => ({
-    identifier: world.ask(`question ${n}`).questionId,
-    outcome: 'p2',
-    client_ref: `ref-${n}`,
-  }))
-const journal = async () =>
-  (
-    JSON.parse((await world.run(['journal', 'list', '--json'])).stdout) as {
-      authorizations: { state: string }[]
-    }
-  ).authorizations
-
 test('contract §6: signed batch items in input order, which `batch submit` sends as they are saved', async () => {
-  const rows = intents(120)
+  const rows = world.intents(120)
   world.ndjson('rows.ndjson', rows)
   const signed = await world.run(['batch', 'sign', 'rows.ndjson'])
   expect(signed.code).toBe(0)
@@ -51,11 +38,11 @@ test('contract §6: signed batch items in input order, which `batch submit` send
   const sent = await world.run(['batch', 'submit', 'signed.ndjson', '--json'])
   expect(documentOf(sent).summary).toMatchObject({ accepted: 120 })
   expect(world.calls.flatMap(({ body }) => body)[0]).toContain(signed.stdout.split('\n')[0])
-  expect(await journal()).toHaveLength(120)
+  expect(await world.journal()).toHaveLength(120)
 })
 
 test('R5, R6: items are journaled before they are given out, in a file of 0600, and the same call gives the same bytes', async () => {
-  world.ndjson('rows.ndjson', intents(3))
+  world.ndjson('rows.ndjson', world.intents(3))
   const first = await world.run(['batch', 'sign', 'rows.ndjson', '-o', 'signed.ndjson'])
   expect(first.stdout).toContain('3 signed, 0 signed before, 0 rejected')
   expect(first.stdout).not.toContain('signature')
@@ -64,11 +51,11 @@ test('R5, R6: items are journaled before they are given out, in a file of 0600, 
   const bytes = readFileSync(path, 'utf8')
   const again = await world.run(['batch', 'sign', 'rows.ndjson', '-o', '-'])
   expect(again.stdout).toBe(bytes)
-  expect(await journal()).toHaveLength(3)
+  expect(await world.journal()).toHaveLength(3)
 })
 
 test('a payload of `sign` is told as the batch item that says the same', async () => {
-  const [row] = intents(1)
+  const [row] = world.intents(1)
   const single = JSON.parse(
     (await world.run(['sign', row?.identifier ?? '', '--outcome', 'p2', '--json', '--quiet']))
       .stdout,
@@ -91,7 +78,7 @@ test('a payload of `sign` is told as the batch item that says the same', async (
 })
 
 test('contract §6: a row that cannot be signed is rejected with its line, the others are signed; exit 3', async () => {
-  const rows = intents(3)
+  const rows = world.intents(3)
   world.ndjson('rows.ndjson', [
     rows[0] ?? {},
     { ...rows[1], amount: '1' },
@@ -109,7 +96,7 @@ test('contract §6: a row that cannot be signed is rejected with its line, the o
 })
 
 test('R9: --context signs offline for what `batch context --json` printed', async () => {
-  world.ndjson('rows.ndjson', intents(2))
+  world.ndjson('rows.ndjson', world.intents(2))
   world.file(
     'contexts.json',
     (await world.run(['batch', 'context', 'rows.ndjson', '--json'])).stdout,
@@ -125,7 +112,7 @@ test('R9: --context signs offline for what `batch context --json` printed', asyn
 })
 
 test('--max-spend refuses the whole batch before anything is signed; with --fit the first rows that fit are signed', async () => {
-  world.ndjson('rows.ndjson', intents(4))
+  world.ndjson('rows.ndjson', world.intents(4))
   const most = `${testBondRaw * 2n + 1n}raw`
   const refused = await world.run(['batch', 'sign', 'rows.ndjson', '--max-spend', most, '--json'])
   expect(refused.code).toBe(2)
@@ -133,7 +120,7 @@ test('--max-spend refuses the whole batch before anything is signed; with --fit 
     code: 'over_max_spend',
     detail: expect.stringContaining(String(testBondRaw * 4n)),
   })
-  expect(await journal()).toEqual([])
+  expect(await world.journal()).toEqual([])
   const fitted = await world.run([
     'batch',
     'sign',
@@ -160,7 +147,7 @@ test('--max-spend refuses the whole batch before anything is signed; with --fit 
 })
 
 test('headroom and the cap for one row hold as for `sign`', async () => {
-  world.ndjson('rows.ndjson', intents(1))
+  world.ndjson('rows.ndjson', world.intents(1))
   const capped = await world.run([
     'batch',
     'sign',
@@ -180,7 +167,7 @@ test('headroom and the cap for one row hold as for `sign`', async () => {
 })
 
 test('contract §6: contexts in input order as `context` tells them, errors in their places', async () => {
-  const [one, two] = intents(2)
+  const [one, two] = world.intents(2)
   world.file('ids.txt', `${one?.identifier}\n0x${'77'.repeat(32)}\n${two?.identifier}\n`)
   const ran = await world.run(['batch', 'context', 'ids.txt', '--json'])
   expect(ran.code).toBe(3)
@@ -209,7 +196,7 @@ test('what is no identifier is exit 2 with its line, before anybody is asked', a
 })
 
 const submitted = async (count: number) => {
-  world.ndjson('rows.ndjson', intents(count))
+  world.ndjson('rows.ndjson', world.intents(count))
   const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--json'])
   world.file('results.json', ran.stdout)
   return documentOf(ran).results.map(({ candidate }) => candidate?.candidate_id ?? '')
@@ -239,7 +226,7 @@ test('§4.2 rule 6: an unknown id is its own 404, and the others are answered; r
 })
 
 test('contract §6: --wait polls to the end; a failed candidate is 7, and its end is journaled with what the table says of it', async () => {
-  const rows = intents(3)
+  const rows = world.intents(3)
   world.ndjson('rows.ndjson', rows)
   let passes = 0
   world.intercept.before = async (path) => {
@@ -275,7 +262,7 @@ test('contract §6: --wait polls to the end; a failed candidate is 7, and its en
     code: 'not_selected',
     hint: expect.stringContaining('proposer status'),
   })
-  expect((await journal()).map(({ state }) => state)).toEqual(['closed', 'closed', 'closed'])
+  expect((await world.journal()).map(({ state }) => state)).toEqual(['closed', 'closed', 'closed'])
   // Closed by this very batch: --resume leaves it alone, and it stays failed.
   const sent = world.calls.length
   const resumed = await world.run(['batch', 'submit', 'rows.ndjson', '--resume', '--json'])
@@ -297,7 +284,7 @@ test('contract §4: of a failure whose row says neither yes nor no the single ro
     asked.some((path) => path.startsWith('/v1/proposals/') && path.endsWith(ids[0] ?? '')),
   ).toBe(true)
   // Retryable: the authorization is open yet.
-  expect((await journal()).map(({ state }) => state)).toEqual(['accepted'])
+  expect((await world.journal()).map(({ state }) => state)).toEqual(['accepted'])
 })
 
 test('contract §6: still on their way when the time ran out is 8', async () => {
@@ -338,7 +325,7 @@ test('§6: an end is journaled with its transaction and event index, whether it 
 })
 
 test('contract §6: a gateway that is gone after it admitted is 75, which is graver than pending; the candidates are told', async () => {
-  world.ndjson('rows.ndjson', intents(2))
+  world.ndjson('rows.ndjson', world.intents(2))
   world.intercept.before = async (path) =>
     path === '/propose/batch/status'
       ? new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
@@ -377,7 +364,7 @@ test.each([
 )
 
 test('an answer about another candidate ends the polling with 5, and what was admitted is told all the same', async () => {
-  world.ndjson('rows.ndjson', intents(2))
+  world.ndjson('rows.ndjson', world.intents(2))
   world.intercept.after = async (path, answer) => {
     if (path !== '/propose/batch/status') return answer
     const { results } = (await answer.json()) as { results: { candidate: object }[] }
@@ -394,7 +381,7 @@ test('an answer about another candidate ends the polling with 5, and what was ad
 })
 
 test('--ndjson tells each row as it settles, each end, and the summary last', async () => {
-  world.ndjson('rows.ndjson', intents(2))
+  world.ndjson('rows.ndjson', world.intents(2))
   world.intercept.before = async (path) => {
     if (path === '/propose/batch/status')
       for (const { id, progress } of world.front.ledger.active()) {
@@ -438,7 +425,7 @@ test('§8: with the default budget 300 rows are paced over the windows: no 429, 
   world = await openBatchWorld({
     config: { budget: { window_seconds: 60, per_ip_items: 120, global_items: 1_000 } },
   })
-  const rows = intents(300)
+  const rows = world.intents(300)
   world.ndjson('rows.ndjson', rows)
   const statuses: number[] = []
   let [left, openedMs] = [0, 0]

@@ -23,12 +23,6 @@ const outcomes = (ran: Awaited<ReturnType<BatchWorld['run']>>) =>
   documentOf(ran).results.map(({ outcome }) => outcome)
 const questions = (count: number) =>
   Array.from({ length: count }, (_, n) => world.ask(`question ${n}`))
-const intents = (count: number) =>
-  questions(count).map(({ questionId }, n) => ({
-    identifier: questionId,
-    outcome: 'p2',
-    client_ref: `ref-${n}`,
-  }))
 const json = (status: number, body: unknown, headers: Record<string, string> = {}) =>
   new Response(JSON.stringify(body), {
     status,
@@ -142,7 +136,7 @@ test.each([40, 80])(
   'contract §6: people read the summary first, and only the rows that went wrong, at %i columns',
   async (columns) => {
     world.ndjson('rows.ndjson', [
-      ...intents(2),
+      ...world.intents(2),
       { identifier: `0x${'77'.repeat(32)}`, outcome: 'p1', client_ref: 'odd \u202e one' },
     ])
     const ran = await world.run(['batch', 'submit', 'rows.ndjson'], { columns })
@@ -159,7 +153,7 @@ test.each([40, 80])(
 )
 
 test('§8: more than a hundred rows are split, and the results keep their order', async () => {
-  const rows = intents(130)
+  const rows = world.intents(130)
   world.ndjson('rows.ndjson', rows)
   const ran = await world.run(submit)
   expect(ran.code).toBe(0)
@@ -170,7 +164,7 @@ test('§8: more than a hundred rows are split, and the results keep their order'
 })
 
 test('contract §6: another open authorization in the round rejects its row with status_code null, and the others go on', async () => {
-  const [row, other] = intents(2)
+  const [row, other] = world.intents(2)
   await world.run(['sign', row?.identifier ?? '', '--outcome', 'p1', '--quiet'])
   world.ndjson('rows.ndjson', [row ?? {}, other ?? {}])
   const ran = await world.run(submit)
@@ -188,7 +182,7 @@ test('contract §6: another open authorization in the round rejects its row with
 })
 
 test('R22: what `submit` sent goes by the single route again, as the same candidate; its siblings go by the batch route', async () => {
-  const rows = intents(3)
+  const rows = world.intents(3)
   const single = await world.run([
     'submit',
     rows[1]?.identifier ?? '',
@@ -255,7 +249,7 @@ test('§8: a signature of 8,192 bytes goes through whole, and a hundred of them 
 })
 
 test('§7 rule 4: an item that meets 503 is sent again with the same bytes, alone', async () => {
-  world.ndjson('rows.ndjson', intents(3))
+  world.ndjson('rows.ndjson', world.intents(3))
   let once = true
   world.intercept.after = async (path, answer) => {
     if (path !== '/propose/batch' || !once) return answer
@@ -277,7 +271,7 @@ test('§7 rule 4: an item that meets 503 is sent again with the same bytes, alon
 })
 
 test('R7: after a lost answer the same bytes go again, and every item is the candidate it was', async () => {
-  world.ndjson('rows.ndjson', intents(3))
+  world.ndjson('rows.ndjson', world.intents(3))
   let once = true
   world.intercept.after = async (path, answer) => {
     if (path !== '/propose/batch' || !once) return answer
@@ -294,7 +288,7 @@ test('R7: after a lost answer the same bytes go again, and every item is the can
 })
 
 test('contract §6: a gateway that is gone after an uncertain call leaves its items unknown and the rest deferred; exit 6; --resume finishes', async () => {
-  const rows = intents(120)
+  const rows = world.intents(120)
   world.ndjson('rows.ndjson', rows)
   world.intercept.after = async (path, answer) =>
     path === '/propose/batch'
@@ -323,7 +317,7 @@ test('contract §6: a gateway that is gone after an uncertain call leaves its it
 })
 
 test('contract §6: 429 to the end is 75, nothing is unknown, and the saved bytes go later', async () => {
-  world.ndjson('rows.ndjson', intents(2))
+  world.ndjson('rows.ndjson', world.intents(2))
   world.intercept.before = async (path) =>
     path === '/propose/batch'
       ? json(
@@ -343,7 +337,7 @@ test('contract §6: 429 to the end is 75, nothing is unknown, and the saved byte
 })
 
 test('§7, 413: a call that is too large is halved, also for the calls after it', async () => {
-  world.ndjson('rows.ndjson', intents(8))
+  world.ndjson('rows.ndjson', world.intents(8))
   world.intercept.before = async (path, body) => {
     if (
       path !== '/propose/batch' ||
@@ -360,7 +354,9 @@ test('§7, 413: a call that is too large is halved, also for the calls after it'
 
 test('R18: a whole call that is refused for one item spares the others, whether it names it or not', async () => {
   for (const named of [true, false]) {
-    const rows = intents(4).map((row) => ({ ...row, client_ref: `${row.client_ref}-${named}` }))
+    const rows = world
+      .intents(4)
+      .map((row) => ({ ...row, client_ref: `${row.client_ref}-${named}` }))
     for (const [n, row] of rows.entries()) row.identifier = world.ask(`${named} ${n}`).questionId
     world.ndjson('rows.ndjson', rows)
     world.intercept.before = async (path, body) => {
@@ -388,7 +384,7 @@ test('R18: a whole call that is refused for one item spares the others, whether 
 })
 
 test('an answer whose results are about other items leaves them unknown', async () => {
-  world.ndjson('rows.ndjson', intents(2))
+  world.ndjson('rows.ndjson', world.intents(2))
   world.intercept.after = async (path, answer) => {
     if (path !== '/propose/batch') return answer
     const body = (await answer.json()) as { results: object[] }
@@ -401,7 +397,7 @@ test('an answer whose results are about other items leaves them unknown', async 
 
 const stoppedRun = async (when: 'contexts' | 'submit') => {
   const stop = new AbortController()
-  world.ndjson('rows.ndjson', intents(150))
+  world.ndjson('rows.ndjson', world.intents(150))
   world.intercept.after = async (path, answer) => {
     if (path === (when === 'submit' ? '/propose/batch' : '/propose/batch/signing-data'))
       stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT', {}))
@@ -429,9 +425,7 @@ test('contract §6: before anything was signed nothing is journaled', async () =
   expect(ran.code).toBe(130)
   expect(documentOf(ran).summary).toMatchObject({ deferred: 150 })
   expect(world.calls).toEqual([])
-  expect(
-    JSON.parse((await world.run(['journal', 'list', '--json'])).stdout).authorizations,
-  ).toEqual([])
+  expect(await world.journal()).toEqual([])
 })
 
 test('§3 rule 3: saved bytes of an earlier round are settled by their id, then the new round is signed for', async () => {
@@ -454,7 +448,8 @@ test('§3 rule 3: saved bytes of an earlier round are settled by their id, then 
 })
 
 test('stdin is read like a file, and nothing of it stays in the home', async () => {
-  const stdin = intents(2)
+  const stdin = world
+    .intents(2)
     .map((row) => JSON.stringify(row))
     .join('\n')
   const ran = await world.run(['batch', 'submit', '-', '--json'], { stdin })
@@ -483,16 +478,14 @@ test.each([
 })
 
 test('a good first row is not signed where a later one is wrong', async () => {
-  const [row] = intents(1)
+  const [row] = world.intents(1)
   world.file('rows.ndjson', `${JSON.stringify(row)}\n${JSON.stringify(row)}\n`)
   const ran = await world.run(submit)
   expect(errorOf(ran)).toMatchObject({
     code: 'duplicate_row',
     detail: expect.stringContaining('lines 1 and 2'),
   })
-  expect(
-    JSON.parse((await world.run(['journal', 'list', '--json'])).stdout).authorizations,
-  ).toEqual([])
+  expect(await world.journal()).toEqual([])
 })
 
 test('a file that is not there is exit 2', async () => {
@@ -518,7 +511,7 @@ test('robustness §6: of an input over 16 MiB no row is read, from a file or a p
 })
 
 test('R9: a gateway that lies about one question costs that row only, and its bytes are never signed', async () => {
-  const rows = intents(2)
+  const rows = world.intents(2)
   world.ndjson('rows.ndjson', rows)
   world.intercept.after = async (path, answer) => {
     if (path !== '/propose/batch/signing-data') return answer

@@ -63,15 +63,6 @@ test('contract §6: flag beats environment beats profile beats default, and --or
   expect(byFlag.account).toBeUndefined()
 })
 
-test('R5: of a market API, as of a node and a gateway, list shows the origin only', async () => {
-  const env = { PROPOSER_GAMMA_URL: 'https://gamma.example/secret-key-in-path' }
-  for (const verb of [['list'], ['list', '--json'], ['get', 'gamma-url']]) {
-    const { stdout } = await run(home.path, ['config', ...verb], { env })
-    expect(stdout).toContain('https://gamma.example/…')
-    expect(stdout).not.toContain('secret-key')
-  }
-})
-
 test('contract §6: list names every setting, and the cap that is in force without a node', async () => {
   const { stdout } = await run(home.path, ['config', 'list', '--origin'])
   const names = [
@@ -303,18 +294,21 @@ test.each([
   expect(errorOf(ran.stderr)).toMatchObject({ code })
 })
 
-test('R5: path, user and query of a node or gateway are never shown', async () => {
+test('R5: path, user and query of a node, a gateway or a market API are never shown', async () => {
   const env = {
     PROPOSER_RPC_URL: 'https://user:pw@node.example/v2/apikey?x=token',
     PROPOSER_GATEWAY: 'https://gateway.example/secret',
+    PROPOSER_GAMMA_URL: 'https://gamma.example/secret-key-in-path',
   }
   for (const argv of [
     ['config', 'list'],
     ['config', 'list', '--json'],
     ['config', 'get', 'rpc-url', '--json'],
+    ['config', 'get', 'gamma-url'],
   ]) {
     const { stdout, stderr } = await run(home.path, argv, { env })
-    expect(stdout).toContain('https://node.example/…')
+    if (!argv.includes('gamma-url')) expect(stdout).toContain('https://node.example/…')
+    if (!argv.includes('rpc-url')) expect(stdout).toContain('https://gamma.example/…')
     expect(stdout + stderr).not.toMatch(/apikey|token|pw|secret/)
   }
 })

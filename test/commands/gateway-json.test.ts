@@ -2,6 +2,7 @@
  * gateway.json as people write it, through the front door: comments, faults with their place and
  * the key that was meant, and the JSON Schema that editors read.
  */
+
 import { readFileSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -9,19 +10,14 @@ import { Ajv } from 'ajv'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { configFaults } from '#gateway/config'
 import { run, temporaryHome } from '#support/cli'
+import { gatewayFile } from '#support/desk'
 import { createFakeChain } from '#support/fake-chain'
 import { blocksIn, root, section } from '#support/readme'
 
 const address = (digit: string) => `0x${digit.repeat(40)}`
 const pkcs11 = { uri: 'pkcs11:object=main', module: '/m.so', pin_file: './pin' }
 const signer = { url: 'https://s.example', address: address('1') }
-const chain = {
-  rpc_urls: ['http://127.0.0.1:1'],
-  signed_proposer: address('5'),
-  oracles: [address('a')],
-  requesters: [{ address: address('b'), kind: 'uma-ctf-adapter' }],
-  tokens: [address('c')],
-}
+const { id: _, ...chain } = gatewayFile().chain
 const pins = JSON.stringify(chain)
 
 let home: Awaited<ReturnType<typeof temporaryHome>>

@@ -2,15 +2,25 @@
  * What stands between a person and a mistake that costs money: caps, payloads in the wrong place,
  * what was not checked, what is shown.
  */
-import { mkdirSync, writeFileSync } from 'node:fs'
+
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import type { Fetch } from '#ports'
 import { version } from '#protocol/words'
 import { type RunOptions, run, temporaryHome } from '#support/cli'
-import { answerOf, type Desk, errorOf, openDesk, proposer, sign, submit } from '#support/desk'
+import {
+  answerOf,
+  type Desk,
+  errorOf,
+  openDesk,
+  proposer,
+  sign,
+  submit,
+  writeTrust,
+} from '#support/desk'
 import { ask as askQuestion, createFakeChain, endow, questionText } from '#support/fake-chain'
-import { fakeContracts } from '#support/fake-world'
+import { fakeTrust } from '#support/fake-world'
 import { bondRaw, pins, questionContext } from '#support/scripted-gateway'
 
 const otherQuestion = questionContext('And this one?').question_id
@@ -124,8 +134,7 @@ describe('contract §6: what no chain has checked', () => {
     expect(answerOf(await ask(submit)).unchecked).toEqual(all)
     const foreign = await temporaryHome()
     onTestFinished(() => foreign.remove())
-    mkdirSync(join(foreign.path, 'trust'))
-    writeFileSync(join(foreign.path, 'trust', 'default.json'), JSON.stringify(pins))
+    writeTrust(foreign.path, pins)
     const payload = JSON.stringify(signed.payload)
     const sent = await run(foreign.path, ['submit', gateway.question.question_id, '-', '--json'], {
       env,
@@ -140,17 +149,7 @@ describe('contract §6: what no chain has checked', () => {
     const question = askQuestion(chain, questionText('Will it hold?'))
     endow(chain, proposer, 10n ** 12n)
     chain.mine(3)
-    const { chainId, permit2, signedProposer, oracles, requesters, tokens } = fakeContracts
-    const trust = {
-      chain_id: chainId,
-      permit2,
-      signed_proposer: signedProposer,
-      oracles,
-      requesters,
-      tokens,
-      slugs: {},
-    }
-    writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(trust))
+    writeTrust(home.path, fakeTrust)
     env = { PROPOSER_KEY_FILE: join(home.path, 'key'), PROPOSER_RPC_URL: 'http://127.0.0.1:1' }
     const head = await chain.block('latest')
     const nowMs = Number(head?.timestamp ?? 0n) * 1_000

@@ -2,11 +2,13 @@
  * What an operator's command refuses by itself, with exit 2, before any store, gateway or chain is
  * opened (contract §6).
  */
+
 import { chmodSync, existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { readAdminToken } from '#io/serving/admin-token'
 import { type Ran, run, temporaryHome } from '#support/cli'
+import { gatewayFile } from '#support/desk'
 
 let home: Awaited<ReturnType<typeof temporaryHome>>
 beforeEach(async () => {
@@ -97,11 +99,8 @@ test.each([
 })
 
 test('contract §9: in the variable that names its file is exit 2 and not printed', async () => {
-  const one = `0x${'11'.repeat(20)}`
-  const requesters = [{ address: one, kind: 'uma-ctf-adapter' }]
-  const chain = { rpc_urls: ['http://127.0.0.1:1'], signed_proposer: one, oracles: [one] }
   const config = join(home.path, 'gateway.json')
-  writeFileSync(config, JSON.stringify({ chain: { ...chain, requesters, tokens: [one] } }))
+  writeFileSync(config, JSON.stringify(gatewayFile()))
   const env = { PROPOSER_STORE_URL_FILE: url('postgres') }
   const ran = await run(home.path, ['operator', 'gateways', '--config', config], { env })
   expect(ran.code).toBe(2)
@@ -109,16 +108,8 @@ test('contract §9: in the variable that names its file is exit 2 and not printe
 })
 
 describe('contract §9: what is asked of a gateway, and backups', () => {
-  const one = `0x${'11'.repeat(20)}`
-  const chain = {
-    rpc_urls: ['http://127.0.0.1:1'],
-    signed_proposer: one,
-    oracles: [one],
-    requesters: [{ address: one, kind: 'uma-ctf-adapter' }],
-    tokens: [one],
-  }
   const write = (more: object) =>
-    writeFileSync(join(home.path, 'gateway.json'), JSON.stringify({ chain, ...more }))
+    writeFileSync(join(home.path, 'gateway.json'), JSON.stringify(gatewayFile(more)))
 
   test('a backup of a store in PostgreSQL is refused and names the tools of the database', async () => {
     write({ store: 'postgres://proposer@127.0.0.1:1/proposer' })
@@ -188,15 +179,7 @@ describe('contract §6: a hint says what helps', () => {
       code: 'input_not_json',
       hint: expect.stringContaining('correct the file'),
     })
-    const one = `0x${'11'.repeat(20)}`
-    const chain = {
-      rpc_urls: ['http://127.0.0.1:1'],
-      signed_proposer: one,
-      oracles: [one],
-      requesters: [{ address: one, kind: 'uma-ctf-adapter' }],
-      tokens: [one],
-    }
-    writeFileSync(config(), JSON.stringify({ chain, questions: 'gone.json' }))
+    writeFileSync(config(), JSON.stringify(gatewayFile({ questions: 'gone.json' })))
     const noQuestions = errorOf(await ask('operator', 'list', '--config', config()))
     expect(noQuestions).toMatchObject({
       code: 'input_unreadable',
@@ -232,15 +215,7 @@ describe('contract §6: a hint says what helps', () => {
   )
 
   test('R11: for a store without MANIFEST, which verify, list and export refuse as the writer does', async () => {
-    const one = `0x${'11'.repeat(20)}`
-    const chain = {
-      rpc_urls: ['http://127.0.0.1:1'],
-      signed_proposer: one,
-      oracles: [one],
-      requesters: [{ address: one, kind: 'uma-ctf-adapter' }],
-      tokens: [one],
-    }
-    writeFileSync(config(), JSON.stringify({ chain, store: 'store' }))
+    writeFileSync(config(), JSON.stringify(gatewayFile({ store: 'store' })))
     mkdirSync(join(home.path, 'store'))
     writeFileSync(join(home.path, 'store', 'log-000000000001.jsonl'), 'something\n')
     for (const argv of [

@@ -1,4 +1,5 @@
 /** The key of receipts through the life of a store: made, used, copied, rotated, lost (contract §9). */
+
 import { chmod, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
@@ -6,22 +7,15 @@ import { loadConfig } from '#host/config-file'
 import { type HostedGateway, openHostedGateway } from '#host/gateway-host'
 import { receiptDirectory } from '#protocol/receipt'
 import { fakeContext, run, temporaryHome } from '#support/cli'
+import { gatewayFile } from '#support/desk'
 import { createFakeChain, createFakeClock } from '#support/fake-chain'
 
 const address = (digit: string) => `0x${digit.repeat(40)}` as const
-const file = {
-  chain: {
-    id: 31337,
-    rpc_urls: ['http://127.0.0.1:1'],
-    signed_proposer: address('5'),
-    oracles: [address('a')],
-    requesters: [{ address: address('b'), kind: 'uma-ctf-adapter' }],
-    tokens: [address('c')],
-  },
+const file = gatewayFile({
   store: './store',
   executor: { enabled: false },
   receipts: { key_file: './receipt-key.json' },
-}
+})
 const eligibility = `/v1/proposals/eligibility/${address('7')}`
 
 let folder: string
@@ -179,7 +173,7 @@ test('contract §6: --dry-run writes nothing; without receipts in gateway.json i
   expect((await operator('rotate', '--overlap', 'soon')).json.error).toMatchObject({
     code: 'bad_duration',
   })
-  const { receipts: _, ...without } = file
+  const { receipts: _, ...without } = file as { receipts?: object }
   await writeFile(join(folder, 'gateway.json'), JSON.stringify(without))
   const { code, json } = await operator('rotate')
   expect([code, json.error.code]).toEqual([2, 'no_receipts'])

@@ -22,8 +22,8 @@ import {
   invalidateNonces,
   questionText,
 } from '#support/fake-chain'
-import { fakeContracts, requestOf } from '#support/fake-world'
-import { happySteps, questionContext, scriptedGateway } from '#support/scripted-gateway'
+import { fakeTrust, requestOf } from '#support/fake-world'
+import { contextOnChain, happySteps, scriptedGateway } from '#support/scripted-gateway'
 
 let { home, gateway, env, question } = {} as Desk
 beforeEach(async () => {
@@ -194,7 +194,7 @@ describe('reconcile beside a chain', () => {
     question = askOnChain(chain, ancillary)
     endow(chain, proposer as `0x${string}`)
     chain.mine(3)
-    gateway = scriptedGateway(asOnChain(chain, ancillary), 'will-it-hold')
+    gateway = scriptedGateway(contextOnChain(chain, ancillary, question), 'will-it-hold')
     writeFileSync(
       join(home.path, 'trust', 'default.json'),
       JSON.stringify({ ...fakeTrust, slugs: { 'will-it-hold': question } }),
@@ -299,37 +299,6 @@ describe('reconcile beside a chain', () => {
     })
   })
 })
-
-const fakeTrust = {
-  chain_id: fakeContracts.chainId,
-  permit2: fakeContracts.permit2,
-  signed_proposer: fakeContracts.signedProposer,
-  oracles: fakeContracts.oracles,
-  requesters: fakeContracts.requesters,
-  tokens: fakeContracts.tokens,
-}
-
-/** The context that a gateway on the modelled chain would give. */
-function asOnChain(chain: FakeChain, ancillary: `0x${string}`) {
-  const plain = questionContext('Will it hold?')
-  const [questionId] = [...chain.world.questions.keys()]
-  const timestamp = String([...chain.world.questions.values()][0]?.timestamp ?? 0n)
-  return {
-    ...plain,
-    question_id: questionId as `0x${string}`,
-    request: {
-      ...plain.request,
-      question_id: questionId as `0x${string}`,
-      oracle: fakeContracts.oracles[0] as `0x${string}`,
-      requester: fakeContracts.requesters[0]?.address as `0x${string}`,
-      timestamp,
-      ancillary_data: ancillary,
-    },
-    bond: { token: fakeContracts.tokens[0] as `0x${string}`, required_bond: '750000000' },
-    contracts: { permit2: fakeContracts.permit2, signed_proposer: fakeContracts.signedProposer },
-    signing: { ...plain.signing, chain_id: fakeContracts.chainId },
-  }
-}
 
 describe('contract §6: doctor for people', () => {
   test('tells them once what many checks miss, in words, and what to give', async () => {

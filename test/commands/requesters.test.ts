@@ -1,9 +1,9 @@
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { privateKeyToAccount } from 'viem/accounts'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type Chain, type Clock, TransportError } from '#ports'
 import { type Ran, type RunOptions, run, temporaryHome } from '#support/cli'
+import { key, proposer, writeTrust } from '#support/desk'
 import {
   ask as askOnChain,
   createFakeChain,
@@ -13,11 +13,9 @@ import {
   questionText,
   rivalProposes,
 } from '#support/fake-chain'
-import { adapter, fakeContracts } from '#support/fake-world'
-import { questionContext, scriptedGateway } from '#support/scripted-gateway'
+import { adapter, fakeContracts, fakeTrust } from '#support/fake-world'
+import { contextOnChain, scriptedGateway } from '#support/scripted-gateway'
 
-const key = `0x${'11'.repeat(32)}` as const
-const proposer = privateKeyToAccount(key).address.toLowerCase() as `0x${string}`
 const second = `0x${'5a'.repeat(20)}` as const
 const text = questionText('Will it hold?')
 
@@ -35,16 +33,7 @@ beforeEach(async () => {
 afterEach(() => home.remove())
 
 const trustRequesters = (...requesters: { address: string; kind: string }[]) => {
-  const {
-    chainId: chain_id,
-    permit2,
-    signedProposer: signed_proposer,
-    oracles,
-    tokens,
-  } = fakeContracts
-  mkdirSync(join(home.path, 'trust'), { recursive: true })
-  const trust = { chain_id, permit2, signed_proposer, oracles, requesters, tokens, slugs: {} }
-  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(trust))
+  writeTrust(home.path, { ...fakeTrust, requesters })
 }
 const go = (argv: string[], more: RunOptions) =>
   run(home.path, argv, {
@@ -66,23 +55,11 @@ const errorOf = (ran: Ran): Record<string, unknown> =>
 const named = `0x${'77'.repeat(32)}` as const
 
 /** A gateway whose registry has the request under an id of its own. */
-const registryGateway = (
-  timestamp = String(chain.world.questions.get(question as `0x${string}`)?.timestamp),
-) => {
-  const plain = questionContext('Will it hold?')
-  const request = {
-    oracle: fakeContracts.oracles[0] as `0x${string}`,
-    requester: adapter,
-    timestamp,
-    ancillary_data: text,
-  }
+const registryGateway = (timestamp?: string) => {
+  const context = contextOnChain(chain, text, question, named)
   return scriptedGateway({
-    ...plain,
-    question_id: named,
-    request: { ...plain.request, ...request, question_id: named },
-    bond: { token: fakeContracts.tokens[0] as `0x${string}`, required_bond: '750000000' },
-    contracts: { permit2: fakeContracts.permit2, signed_proposer: fakeContracts.signedProposer },
-    signing: { ...plain.signing, chain_id: fakeContracts.chainId },
+    ...context,
+    request: { ...context.request, ...(timestamp !== undefined && { timestamp }) },
   })
 }
 
@@ -214,22 +191,9 @@ describe('R3: the requester belongs to the round', () => {
     }
   }
   const gatewayOf = (requester: `0x${string}`, timestamp: bigint, firstId = 1) => {
-    const plain = questionContext('Will it hold?')
-    const request = {
-      oracle: fakeContracts.oracles[0] as `0x${string}`,
-      requester,
-      timestamp: String(timestamp),
-      ancillary_data: text,
-    }
-    const context = {
-      ...plain,
-      question_id: question,
-      request: { ...plain.request, ...request, question_id: question },
-      bond: { token: fakeContracts.tokens[0] as `0x${string}`, required_bond: '750000000' },
-      contracts: { permit2: fakeContracts.permit2, signed_proposer: fakeContracts.signedProposer },
-      signing: { ...plain.signing, chain_id: fakeContracts.chainId },
-    }
-    return scriptedGateway(context, undefined, firstId)
+    const context = contextOnChain(chain, text, question)
+    const request = { ...context.request, requester, timestamp: String(timestamp) }
+    return scriptedGateway({ ...context, request }, undefined, firstId)
   }
   /** Waits take no time, but count. */
   const countingClock = (): Clock => {

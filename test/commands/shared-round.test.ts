@@ -2,12 +2,14 @@
  * Several questions of a reporter may share one round (domain §10): it takes one signature of a
  * wallet (R8), whichever question that is made for.
  */
-import { writeFileSync } from 'node:fs'
+
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import type { Question } from '#gateway/view/chain-view'
 import { type BatchWorld, documentOf, errorOf, linesOf, openBatchWorld } from '#support/batch-world'
+import { writeTrust } from '#support/desk'
 import { sibling, testContracts } from '#support/fake-view'
+import { trustIn } from '#support/fake-world'
 
 let world: BatchWorld
 let [first, second]: Question[] = []
@@ -16,16 +18,11 @@ beforeEach(async () => {
   first = world.ask('Will the first happen?', { kind: 'oo-reporter' })
   second = sibling(first, 'the second id')
   world.front.view.put(second)
-  const { chainId, permit2, signedProposer, oracles, requesters, tokens } = testContracts
-  const trust = {
-    chain_id: chainId,
-    permit2,
-    signed_proposer: signedProposer,
-    oracles,
-    requesters: requesters.map(({ address }) => ({ address, kind: 'oo-reporter' })),
-    tokens,
-  }
-  writeFileSync(join(world.home, 'trust', 'default.json'), JSON.stringify(trust))
+  const requesters = testContracts.requesters.map(({ address }) => ({
+    address,
+    kind: 'oo-reporter' as const,
+  }))
+  writeTrust(world.home, trustIn({ ...testContracts, requesters }))
 })
 afterEach(() => world.close())
 

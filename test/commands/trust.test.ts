@@ -11,18 +11,10 @@ import {
   type FakeChain,
   questionText,
 } from '#support/fake-chain'
-import { adapter, fakeContracts } from '#support/fake-world'
-import { questionContext, type ScriptedGateway, scriptedGateway } from '#support/scripted-gateway'
+import { adapter, adapterTrust } from '#support/fake-world'
+import { contextOnChain, type ScriptedGateway, scriptedGateway } from '#support/scripted-gateway'
 
-const {
-  chainId: chain_id,
-  permit2,
-  signedProposer: signed_proposer,
-  oracles,
-  tokens,
-} = fakeContracts
-const requesters = [{ address: adapter, kind: 'uma-ctf-adapter' }]
-const pins = { chain_id, permit2, signed_proposer, oracles, requesters, tokens, slugs: {} }
+const pins = adapterTrust
 const elsewhere = `0x${'9'.repeat(40)}`
 
 let home: Awaited<ReturnType<typeof temporaryHome>>
@@ -47,23 +39,12 @@ function gatewayNaming(
 ): ScriptedGateway {
   const question = askOnChain(chain, text)
   chain.mine(1)
-  const plain = questionContext('Will it hold?')
-  const request = {
-    ...{
-      question_id: question,
-      oracle: oracles[0] as `0x${string}`,
-      requester: adapter,
-      ancillary_data: text,
-    },
-    timestamp: String(chain.world.questions.get(question)?.timestamp),
-  }
+  const context = contextOnChain(chain, text, question)
   return scriptedGateway({
-    ...plain,
-    question_id: question,
-    request: { ...plain.request, ...request, ...change.request },
-    bond: { token: tokens[0] as `0x${string}`, required_bond: '750000000' },
-    contracts: { permit2, signed_proposer, ...change.contracts },
-    signing: { ...plain.signing, chain_id, ...change.signing },
+    ...context,
+    request: { ...context.request, ...change.request },
+    contracts: { ...context.contracts, ...change.contracts },
+    signing: { ...context.signing, ...change.signing },
   })
 }
 const ask = (argv: string[], gateway?: ScriptedGateway, more: RunOptions = {}) =>

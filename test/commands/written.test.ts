@@ -1,4 +1,5 @@
 /** Amounts, addresses and accounts at the front door (contract §9). */
+
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { getAddress } from 'viem'
@@ -6,7 +7,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type RunOptions, run } from '#support/cli'
 import { answerOf, type Desk, errorOf, openDesk, proposer, sign } from '#support/desk'
 import { createFakeChain, endow } from '#support/fake-chain'
-import { fakeContracts } from '#support/fake-world'
+import { fakeTrust } from '#support/fake-world'
 import { pins } from '#support/scripted-gateway'
 
 const [token = ''] = pins.tokens
@@ -169,8 +170,7 @@ describe('accounts', () => {
     const chain = createFakeChain()
     endow(chain, proposer, 1_234_500_000n)
     chain.mine(3)
-    const { chainId, signedProposer, ...contracts } = fakeContracts
-    trustFile({ ...contracts, chain_id: chainId, signed_proposer: signedProposer })
+    trustFile(fakeTrust)
     const node = ['--rpc-url', 'http://127.0.0.1:1']
     const { stdout } = await ask(['account', 'list', ...node, ...named], { chain })
     expect(stdout).toMatch(/^hot {4}0x\w{40}|\n {2}0x\w{40} .*1,234\.5 /)

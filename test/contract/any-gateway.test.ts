@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, onTestFinished, test } from 'v
 import { signerFromKey } from '#io/keys'
 import { type Answers, type AnyGateway, anyGateway, type Route } from '#support/any-gateway'
 import { ask, createFakeChain, endow, questionText } from '#support/fake-chain'
-import { fakeContracts } from '#support/fake-world'
+import { fakeTrust } from '#support/fake-world'
 import { happySteps } from '#support/scripted-gateway'
 
 let world: AnyGateway
@@ -363,18 +363,7 @@ test.each([0n, 749_999_999n])(
     const owner = signerFromKey(new Uint8Array(32).fill(0x11)).address
     endow(chain, owner, 10n ** 12n, allowanceRaw)
     chain.mine(3)
-    const { chainId, permit2, signedProposer, oracles, requesters, tokens } = fakeContracts
-    world.file(
-      'trust/default.json',
-      JSON.stringify({
-        chain_id: chainId,
-        permit2,
-        signed_proposer: signedProposer,
-        oracles,
-        requesters,
-        tokens,
-      }),
-    )
+    world.file('trust/default.json', JSON.stringify(fakeTrust))
     const node = ['--rpc-url', 'http://127.0.0.1:1', '--json']
     const single = ['submit', questionId, '--outcome', 'p2', ...node]
     const batch = [

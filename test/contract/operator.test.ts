@@ -42,17 +42,22 @@ async function openDesk(parts: Partial<OperatorParts> = {}): Promise<Told> {
       if ('reason' in event) journal.push(`${event.kind}: ${event.reason}`)
     registry.push(...events.filter(({ kind }) => kind.startsWith('question.')))
   })
-  const desk = createOperatorService({
-    clock: front.clock,
-    ledger: front.ledger,
+  return { front, desk: deskOf(front, parts), journal, registry }
+}
+
+const deskOf = (
+  { clock, ledger }: Pick<OperatorParts, 'clock' | 'ledger'>,
+  parts: Partial<OperatorParts> = {},
+) =>
+  createOperatorService({
+    clock,
+    ledger,
     configured: [],
     isKnown: async () => true,
     code: async () => ({ pins: {}, now: {} }),
     compact: async () => ({ before: 2, after: 1 }),
     ...parts,
   })
-  return { front, desk, journal, registry }
-}
 
 async function submitted({ front }: Told): Promise<string> {
   const [proposer] = front.wallets
@@ -286,14 +291,7 @@ describe("contract §6: the operator's desk", () => {
     ])
     const clash: RegistryEntry[] = [...configured, { questionId: word(2), slug: 'uno' }]
     expect(() => mergedRegistry(clash, front.ledger.questions)).toThrow(/the slug uno refers to/)
-    const other = createOperatorService({
-      clock: front.clock,
-      ledger: front.ledger,
-      configured: clash,
-      isKnown: async () => true,
-      code: async () => ({ pins: {}, now: {} }),
-      compact: async () => ({ before: 0, after: 0 }),
-    })
+    const other = deskOf(front, { configured: clash })
     await other.run('questions/remove', { question_id: word(1) })
     expect(mergedRegistry(clash, front.ledger.questions)).toMatchObject([{ questionId: word(2) }])
   })
@@ -489,15 +487,7 @@ describe('R23: an import that is killed', () => {
         fold.onRecord,
       )
       const ledger = await openLedger({ clock, random: testRandom }, log, fold.state, settings)
-      const desk = createOperatorService({
-        clock,
-        ledger,
-        configured: [],
-        isKnown: async () => true,
-        code: async () => ({ pins: {}, now: {} }),
-        compact: async () => ({ before: 0, after: 0 }),
-      })
-      await desk.run('questions/add', { entries })
+      await deskOf({ clock, ledger }).run('questions/add', { entries })
       await log.close()
     }
     const whole = new SimFiles()

@@ -1,8 +1,8 @@
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { privateKeyToAccount } from 'viem/accounts'
 import { expect, onTestFinished, test } from 'vitest'
 import { run, temporaryHome } from '#support/cli'
+import { key, proposer, writeTrust } from '#support/desk'
 import {
   ask,
   createFakeChain,
@@ -12,11 +12,9 @@ import {
   questionText,
   rivalProposes,
 } from '#support/fake-chain'
-import { adapter, fakeContracts } from '#support/fake-world'
-import { happySteps, questionContext, scriptedGateway } from '#support/scripted-gateway'
+import { fakeTrust } from '#support/fake-world'
+import { contextOnChain, happySteps, scriptedGateway } from '#support/scripted-gateway'
 
-const key = `0x${'11'.repeat(32)}` as const
-const proposer = privateKeyToAccount(key).address.toLowerCase() as `0x${string}`
 const other = `0x${'77'.repeat(20)}` as const
 
 type Happens = (chain: FakeChain, question: `0x${string}`) => void
@@ -50,31 +48,8 @@ test.each(cases)(
     endow(chain, proposer)
     chain.mine(3)
     writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
-    mkdirSync(join(home.path, 'trust'))
-    const {
-      chainId: chain_id,
-      permit2,
-      signedProposer: signed_proposer,
-      oracles,
-      tokens,
-      requesters,
-    } = fakeContracts
-    const trust = { chain_id, permit2, signed_proposer, oracles, requesters, tokens, slugs: {} }
-    writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(trust))
-    const plain = questionContext('Will it hold?')
-    const timestamp = String(chain.world.questions.get(question)?.timestamp)
-    const request = {
-      oracle: oracles[0] as `0x${string}`,
-      requester: adapter,
-      timestamp,
-      ancillary_data: text,
-      question_id: question,
-    }
-    const gateway = scriptedGateway({
-      ...plain,
-      question_id: question,
-      request: { ...plain.request, ...request },
-    })
+    writeTrust(home.path, fakeTrust)
+    const gateway = scriptedGateway(contextOnChain(chain, text, question))
     gateway.steps = [happySteps[2] ?? {}]
     const env = {
       PROPOSER_KEY_FILE: join(home.path, 'key'),

@@ -2,6 +2,7 @@
  * Files of ours that are none: a pipe that nobody writes to, a device without an end, a folder, a
  * socket (R11, R17).
  */
+
 import { execFileSync } from 'node:child_process'
 import { cp, mkdir, readdir, rm, symlink, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
@@ -13,25 +14,14 @@ import { acquireLock } from '#storage/lock'
 import { openLog } from '#storage/log'
 import { argvOf } from '#support/argv'
 import { fakeContext } from '#support/cli'
+import { gatewayFile } from '#support/desk'
 import { liveIn } from '#support/lived-home'
 import { workshop } from '#support/processes'
 
 const shop = workshop()
 afterAll(() => shop.clean())
 
-const address = (digit: string) => `0x${digit.repeat(40)}`
-const config = {
-  chain: {
-    id: 31337,
-    rpc_urls: ['http://127.0.0.1:1'],
-    signed_proposer: address('5'),
-    oracles: [address('a')],
-    requesters: [{ address: address('b'), kind: 'uma-ctf-adapter' }],
-    tokens: [address('c')],
-  },
-  store: './store',
-  executor: { enabled: false },
-}
+const config = gatewayFile({ store: './store', executor: { enabled: false } })
 
 const puts = {
   'a pipe': async (path: string) => void execFileSync('sh', ['-c', 'exec mkfifo "$0"', path]),

@@ -186,7 +186,6 @@ const screens: readonly Screen[] = [
     code: 2,
     says: [/^error: .*typo/, /default|polygon/],
   },
-  { point: 8, args: ['config'], code: 2, says: [/^Usage: proposer config/, /unset <key>/] },
   { point: 8, args: ['account', 'list'], code: 0, says: [/^no accounts/] },
   {
     point: 8,
@@ -208,14 +207,12 @@ const screens: readonly Screen[] = [
     says: [/^other 0x[0-9a-f]{40}/, /0 USDC\.e/],
   },
   { point: 8, args: ['account', 'remove', 'other'], code: 0, keys: [yes], says: [/other/] },
-  { point: 8, args: ['version'], code: 0, says: [/^\d+\.\d+\.\d+$/] },
   {
     point: 9,
     args: [],
     code: 0,
     says: [/^Propose answers/, /the gateway http/, /proposer doctor/],
   },
-  { point: 9, args: ['--help'], code: 0, says: [/^Usage: proposer <command>/, /questions/] },
   { point: 9, args: ['submit', '--help'], code: 0, says: [/^Usage: proposer submit/, /--outcome/] },
   { point: 9, args: ['subnit'], code: 2, says: [/^error: /, /submit/] },
   { point: 10, args: [...operator, 'status'], code: 0, says: [/^gateway ready/, /block \d+/] },
@@ -263,12 +260,6 @@ const screens: readonly Screen[] = [
     code: 0,
     says: [/^gateway ready/, /admin http:\/\/127\.0\.0\.1:\d+/],
   },
-  {
-    point: 16,
-    args: ['completion', '--help'],
-    code: 0,
-    says: [/^Usage: proposer completion/, /zsh/],
-  },
 ]
 
 const shop = workshop()
@@ -311,8 +302,6 @@ async function openClient(columns: number, n: number, folder: string, gateway: s
       ...questions.map(({ slug }, at) => [`$slug${at}`, slug] as const),
       ['$config', join(folder, 'gateway.json')],
       ['$other', join(folder, `other-${n}.json`)],
-      ['$hooked', join(folder, `hooked-${n}.json`)],
-      ['$open', join(folder, `open-${n}.json`)],
       ['$faulty', join(folder, `faulty-${n}.json`)],
       ['$rows', join(home, 'rows.csv')],
       ['$password', join(home, 'password')],

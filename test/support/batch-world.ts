@@ -1,11 +1,13 @@
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Question } from '#gateway/view/chain-view'
-import type { Clock, Fetch } from '#ports'
+import type { Clock, Fetch, Hex } from '#ports'
 import type { Progress } from '#protocol/candidate'
 import type { BatchItem } from '#protocol/schema'
 import { type Ran, type RunOptions, run, temporaryHome } from './cli.js'
+import { writeTrust } from './desk.js'
 import { makeQuestion, testContracts, type Wallet } from './fake-view.js'
+import { trustIn } from './fake-world.js'
 import { type FrontOptions, openFront, type TestFront } from './front.js'
 
 export interface BatchWorld {
@@ -26,6 +28,9 @@ export interface BatchWorld {
   become(candidateId: string, progress: Progress): Promise<void>
   file(name: string, content: string | Uint8Array): string
   ndjson(name: string, rows: readonly object[]): string
+  /** Rows of questions that are asked for them. */
+  intents(count: number): { identifier: Hex; outcome: string; client_ref: string }[]
+  journal(): Promise<{ journal_id: string; state: string }[]>
   run(argv: readonly string[], options?: RunOptions): Promise<Ran>
   readonly fetch: Fetch
   close(): Promise<void>
@@ -35,18 +40,7 @@ export async function openBatchWorld(options: FrontOptions = {}): Promise<BatchW
   const home = await temporaryHome()
   const front = await openFront(options)
   const [wallet] = front.wallets
-  mkdirSync(join(home.path, 'trust'))
-  const { chainId, permit2, signedProposer, oracles, requesters, tokens } = testContracts
-  const trust = {
-    chain_id: chainId,
-    permit2,
-    signed_proposer: signedProposer,
-    oracles,
-    requesters,
-    tokens,
-    slugs: {},
-  }
-  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(trust))
+  writeTrust(home.path, trustIn(testContracts))
   writeFileSync(join(home.path, 'key'), `${wallet.privateKey}\n`, { mode: 0o600 })
   const env = {
     PROPOSER_GATEWAY: 'http://127.0.0.1:8787',
@@ -85,6 +79,14 @@ export async function openBatchWorld(options: FrontOptions = {}): Promise<BatchW
     },
     ndjson: (name, rows) =>
       world.file(name, rows.map((row) => `${JSON.stringify(row)}\n`).join('')),
+    intents: (count) =>
+      Array.from({ length: count }, (_, n) => ({
+        identifier: world.ask(`question ${n}`).questionId,
+        outcome: 'p2',
+        client_ref: `ref-${n}`,
+      })),
+    journal: async () =>
+      JSON.parse((await world.run(['journal', 'list', '--json'])).stdout).authorizations,
     clock,
     fetch: (input, init) => fetch(input, init),
     run: (argv, more = {}) => run(home.path, argv, { env, fetch, clock, ...more }),

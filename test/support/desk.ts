@@ -66,3 +66,19 @@ export function instantClock(startMs: () => number = Date.now): Clock {
     },
   }
 }
+
+const address = (digit: string) => `0x${digit.repeat(40)}` as const
+
+/** A gateway.json of contracts that no chain has. */
+export const gatewayFile = (more: object = {}, chain: object = {}) => ({
+  chain: {
+    id: 31337,
+    rpc_urls: ['http://127.0.0.1:1'],
+    signed_proposer: address('5'),
+    oracles: [address('a')],
+    requesters: [{ address: address('b'), kind: 'uma-ctf-adapter' }],
+    tokens: [address('c')],
+    ...chain,
+  },
+  ...more,
+})

@@ -33,6 +33,7 @@ import { managedRequestId } from '#chain/questions'
 import { zeroAddress } from '#chain/reading'
 import { revertAbi } from '#chain/reverts'
 import { type Contracts, domainOf } from '#chain/round'
+import type { Trust } from '#client/trust/trust'
 import type { Hex } from '#ports'
 import type { Address } from '#protocol/schema'
 import { recoverSigner } from '#protocol/signature'
@@ -48,20 +49,21 @@ export const fakeContracts: Contracts = {
   requesters: [{ address: at('ada'), kind: 'uma-ctf-adapter' }],
   tokens: [at('70')],
 }
-export const fakeTrust = {
-  chain_id: fakeContracts.chainId,
-  permit2: fakeContracts.permit2,
-  signed_proposer: fakeContracts.signedProposer,
-  oracles: fakeContracts.oracles,
-  requesters: fakeContracts.requesters,
-  tokens: fakeContracts.tokens,
+export const trustIn = (contracts: Contracts): Trust => ({
+  chain_id: contracts.chainId,
+  permit2: contracts.permit2,
+  signed_proposer: contracts.signedProposer,
+  oracles: [...contracts.oracles],
+  requesters: contracts.requesters.map((each) => ({ ...each })),
+  tokens: [...contracts.tokens],
   slugs: {},
-}
+})
+export const fakeTrust = trustIn(fakeContracts)
 export const [oracle = zeroAddress] = fakeContracts.oracles
 export const [token = zeroAddress] = fakeContracts.tokens
 export const adapter: Address = fakeContracts.requesters[0]?.address ?? zeroAddress
 /** With the adapter as its only requester. */
-export const adapterTrust = {
+export const adapterTrust: Trust = {
   ...fakeTrust,
   requesters: [{ address: adapter, kind: 'uma-ctf-adapter' }],
 }

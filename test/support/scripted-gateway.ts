@@ -7,6 +7,8 @@ import type { CandidateStatus } from '#protocol/responses'
 import { type BatchSigningData, SignedProposal } from '#protocol/schema'
 import { primaryType, witnessTypes } from '#protocol/witness'
 import { version } from '#protocol/words'
+import type { FakeChain } from './fake-chain.js'
+import { adapter, fakeContracts, oracle, token } from './fake-world.js'
 
 const address = (digit: string): Hex => `0x${digit.repeat(40)}`
 
@@ -46,6 +48,32 @@ export function questionContext(title: string): BatchSigningData {
       primary_type: primaryType,
       types: structuredClone(witnessTypes) as never,
     },
+  }
+}
+
+/** What a gateway on this chain says of a question there, under an id of its own where one is given. */
+export function contextOnChain(
+  chain: FakeChain,
+  text: Hex,
+  question: Hex,
+  named = question,
+): BatchSigningData {
+  const plain = questionContext('Will it hold?')
+  const { signedProposer: signed_proposer, permit2, chainId: chain_id } = fakeContracts
+  return {
+    ...plain,
+    question_id: named,
+    request: {
+      ...plain.request,
+      question_id: named,
+      oracle,
+      requester: adapter,
+      timestamp: String(chain.world.questions.get(question)?.timestamp),
+      ancillary_data: text,
+    },
+    bond: { token, required_bond: '750000000' },
+    contracts: { permit2, signed_proposer },
+    signing: { ...plain.signing, chain_id },
   }
 }
 

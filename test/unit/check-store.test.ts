@@ -12,22 +12,12 @@ import { openHostedGateway } from '#host/gateway-host'
 import { freeBytes } from '#io/probes'
 import { openLog } from '#storage/log'
 import { fakeContext, run, temporaryHome } from '#support/cli'
+import { gatewayFile } from '#support/desk'
 import { createFakeChain, createFakeClock, type FakeChain } from '#support/fake-chain'
 
 const address = (digit: string) => `0x${digit.repeat(40)}` as const
 const word = (digit: string) => `0x${digit.repeat(64)}` as const
-const file = {
-  chain: {
-    id: 31337,
-    rpc_urls: ['http://127.0.0.1:1'],
-    signed_proposer: address('5'),
-    oracles: [address('a')],
-    requesters: [{ address: address('b'), kind: 'uma-ctf-adapter' }],
-    tokens: [address('c')],
-  },
-  store: './store',
-  questions: './questions.json',
-}
+const file = gatewayFile({ store: './store', questions: './questions.json' })
 type Around = Omit<StoreToCheck, 'folder' | 'config' | 'command'>
 const nothing: Around = {
   settings: { chainId: 31337, genesisHash: undefined, allowlist: [], admissionEnabled: true },

@@ -18,19 +18,10 @@ import {
   setPaused,
   upgrade,
 } from '#support/fake-chain'
-import { fakeContracts } from '#support/fake-world'
+import { fakeTrust } from '#support/fake-world'
 import { refusal } from '#support/refusal'
 
-const trust: Trust = {
-  chain_id: fakeContracts.chainId,
-  permit2: fakeContracts.permit2,
-  signed_proposer: fakeContracts.signedProposer,
-  oracles: [...fakeContracts.oracles],
-  requesters: fakeContracts.requesters.map((each) => ({ ...each })),
-  tokens: [...fakeContracts.tokens],
-  slugs: {},
-  implementations: {},
-}
+const trust: Trust = { ...fakeTrust, implementations: {} }
 
 async function setUp() {
   const world = makeWorld()

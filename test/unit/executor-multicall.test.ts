@@ -239,17 +239,38 @@ test('R3: the full transaction is mined although it was trimmed: all that it car
   expect(noncesOf(world)).toEqual([0])
 })
 
-test('one deadline comes near: it is left out under the same nonce and ends as submission_expired', async () => {
-  const world = await createPipelineWorld()
-  const soon = world.chain.head.timestamp + 22n
-  const { candidates } = await candidatesIn(world, 3, (n) => (n === 1 ? { deadline: soon } : {}))
-  await world.turn()
-  await world.emptyBlocks(8)
-  expect(sizes(world)).toEqual([3, 2])
-  await world.pass(8)
-  expect(await world.ends(candidates)).toEqual(['executed', 'submission_expired', 'executed'])
-  expect(noncesOf(world)).toEqual([0])
-})
+const nonceOf = (candidate: Candidate | undefined) => 1n << BigInt(candidate?.nonce ?? 0)
+test.each<[string, string, number, (world: PipelineWorld, candidates: Candidate[]) => unknown]>([
+  ['one deadline comes near', 'submission_expired', 8, () => undefined],
+  [
+    'an owner takes back a nonce',
+    'permit_nonce_used',
+    1,
+    (world, [, one]) => invalidateNonces(world.chain, world.proposer(1).address, 0n, nonceOf(one)),
+  ],
+  [
+    'an operator rejects one while it is out',
+    'operator_rejected',
+    1,
+    (world, [, one]) => world.reject(one as Candidate),
+  ],
+])(
+  '%s: it is left out under the same nonce and ends as %s',
+  async (_what, end, blocks, happens) => {
+    const world = await createPipelineWorld()
+    const soon = world.chain.head.timestamp + 22n
+    const { candidates } = await candidatesIn(world, 3, (n) =>
+      n === 1 && blocks === 8 ? { deadline: soon } : {},
+    )
+    await world.turn()
+    await happens(world, candidates)
+    await world.emptyBlocks(blocks)
+    expect(sizes(world)).toEqual([3, 2])
+    await world.pass(8)
+    expect(await world.ends(candidates)).toEqual(['executed', end, 'executed'])
+    expect(noncesOf(world)).toEqual([0])
+  },
+)
 
 test('none is left: a self-transfer gives the nonce back, and each ends with its own reason', async () => {
   const world = await createPipelineWorld()
@@ -264,33 +285,6 @@ test('none is left: a self-transfer gives the nonce back, and each ends with its
     [0, false],
     [0, true],
   ])
-})
-
-test('an owner takes back a nonce: left out, and ends as permit_nonce_used', async () => {
-  const world = await createPipelineWorld()
-  const { candidates } = await candidatesIn(world, 3)
-  await world.turn()
-  invalidateNonces(
-    world.chain,
-    world.proposer(1).address,
-    0n,
-    1n << BigInt(candidates[1]?.nonce ?? 0),
-  )
-  await world.emptyBlocks(1)
-  expect(sizes(world)).toEqual([3, 2])
-  await world.pass(8)
-  expect(await world.ends(candidates)).toEqual(['executed', 'permit_nonce_used', 'executed'])
-})
-
-test('an operator rejects one while it is out: left out', async () => {
-  const world = await createPipelineWorld()
-  const { candidates } = await candidatesIn(world, 3)
-  await world.turn()
-  await world.reject(candidates[0] as Candidate)
-  await world.emptyBlocks(1)
-  expect(sizes(world)).toEqual([3, 2])
-  await world.pass(6)
-  expect(await world.ends(candidates)).toEqual(['operator_rejected', 'executed', 'executed'])
 })
 
 test('R15: killed with a nonce bound and nothing signed: what still stands goes under it, the rest ends', async () => {

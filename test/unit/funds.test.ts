@@ -6,22 +6,13 @@ import { claimsOn, fundsOf, type OpenClaim, reservedRaw } from '#client/funds/fu
 import { authorize } from '#client/propose/authorize'
 import type { Intent } from '#client/propose/intent'
 import { chainContexts } from '#client/trust/context'
-import type { Trust } from '#client/trust/trust'
 import type { Chain, Hex } from '#ports'
 import type { Address } from '#protocol/schema'
 import { makeWorld } from '#support/client-world'
 import { ask, createFakeChain, endow, invalidateNonces, questionText } from '#support/fake-chain'
-import { fakeContracts } from '#support/fake-world'
+import { fakeContracts, fakeTrust } from '#support/fake-world'
 
-const trust: Trust = {
-  chain_id: fakeContracts.chainId,
-  permit2: fakeContracts.permit2,
-  signed_proposer: fakeContracts.signedProposer,
-  oracles: [...fakeContracts.oracles],
-  requesters: fakeContracts.requesters.map((each) => ({ ...each })),
-  tokens: [...fakeContracts.tokens],
-  slugs: {},
-}
+const trust = fakeTrust
 const token = trust.tokens[0] as Address
 
 const claim = (id: string, amountRaw: bigint, round: string | undefined): OpenClaim => ({

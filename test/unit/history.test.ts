@@ -218,11 +218,16 @@ const rival = (n: number, more: Partial<Claim> = {}) =>
 const reservedAndSigned = (claim: Claim) =>
   written('run-0', { kind: 'reserved', id: claim.id, nonce: claim.nonce }, signedOf(claim))
 
-const wrongs: readonly (readonly [
-  what: string,
-  rule: HistoryRule,
-  wrong: (stream: readonly Step[]) => Step[],
-])[] = [
+type Wrong = (stream: readonly Step[]) => Step[]
+const later =
+  (...steps: readonly Step[]): Wrong =>
+  (all) => [...all, ...steps]
+const onto =
+  (...[where, at, ...steps]: [(step: Step) => boolean, 'before' | 'behind', ...Step[]]): Wrong =>
+  (all) =>
+    put(all, where, at, ...steps)
+
+const wrongs: readonly (readonly [what: string, rule: HistoryRule, wrong: Wrong])[] = [
   [
     'a 202 between the write of its record and the sync',
     'R1',
@@ -236,7 +241,7 @@ const wrongs: readonly (readonly [
   [
     'a status told before its record',
     'R1',
-    (all) => put(all, isFact('candidate', 'c0'), 'before', { kind: 'told', candidate: 'c0' }),
+    onto(isFact('candidate', 'c0'), 'before', { kind: 'told', candidate: 'c0' }),
   ],
   [
     'a transaction handed over before its record',
@@ -246,25 +251,22 @@ const wrongs: readonly (readonly [
   [
     'a receipt counted of a transaction nobody signed',
     'R1',
-    (all) =>
-      put(
-        all,
-        isFact('transaction', 's0'),
-        'behind',
-        ...written('store', { kind: 'acted', slot: 's0', hash: 'unknown', what: 'mined' }),
-      ),
+    onto(
+      isFact('transaction', 's0'),
+      'behind',
+      ...written('store', { kind: 'acted', slot: 's0', hash: 'unknown', what: 'mined' }),
+    ),
   ],
-  ['a second 202', 'R2', (all) => put(all, first202, 'behind', answer(202, 0))],
+  ['a second 202', 'R2', onto(first202, 'behind', answer(202, 0))],
   [
     'a replay with the id of another candidate',
     'R2',
-    (all) => [...all, { kind: 'answered', status: 200, candidate: 'c1', payload: 'p0' }],
+    later({ kind: 'answered', status: 200, candidate: 'c1', payload: 'p0' }),
   ],
   [
     'a payload admitted as two candidates',
     'R2',
-    (all) => [
-      ...all,
+    later(
       ...written('store', {
         kind: 'candidate',
         id: 'c99',
@@ -272,93 +274,80 @@ const wrongs: readonly (readonly [
         payload: 'p0',
         round: 'elsewhere',
       }),
-    ],
+    ),
   ],
   [
     'a second slot for a round whose slot is open',
     'R3',
-    (all) =>
-      put(
-        all,
-        isFact('transaction', 's0'),
-        'before',
-        ...written('store', { ...slotOf(99), candidates: ['c0'] } as StoreFact),
-      ),
+    onto(
+      isFact('transaction', 's0'),
+      'before',
+      ...written('store', { ...slotOf(99), candidates: ['c0'] } as StoreFact),
+    ),
   ],
   [
     'a nonce bound a second time',
     'R3',
-    (all) => [
-      ...all,
-      ...written('store', candidateOf(99), { ...slotOf(99), nonce: 0 } as StoreFact),
-    ],
+    later(...written('store', candidateOf(99), { ...slotOf(99), nonce: 0 } as StoreFact)),
   ],
   [
     'a slot for a round that is executed',
     'R3',
-    (all) => [...all, ...written('store', { ...slotOf(99), candidates: ['c0'] } as StoreFact)],
+    later(...written('store', { ...slotOf(99), candidates: ['c0'] } as StoreFact)),
   ],
   [
     'a replacement with other calldata',
     'R3',
-    (all) =>
-      put(
-        all,
-        isFact('closed', 's0'),
-        'before',
-        ...written('store', transactionOf(0, 't0.9', 'another call')),
-      ),
+    onto(
+      isFact('closed', 's0'),
+      'before',
+      ...written('store', transactionOf(0, 't0.9', 'another call')),
+    ),
   ],
   [
     'a replacement that carries more',
     'R3',
-    (all) =>
-      put(
-        all,
-        isFact('closed', 's0'),
-        'before',
-        {
-          to: 'store',
-          write: {
-            kind: 'transaction',
-            slot: 's0',
-            transaction: {
-              hash: 't',
-              does: 'propose',
-              candidates: ['c0', 'c1'],
-              nonce: 0,
-              calls: ['call 0', 'call 1'],
-            },
+    onto(
+      isFact('closed', 's0'),
+      'before',
+      {
+        to: 'store',
+        write: {
+          kind: 'transaction',
+          slot: 's0',
+          transaction: {
+            hash: 't',
+            does: 'propose',
+            candidates: ['c0', 'c1'],
+            nonce: 0,
+            calls: ['call 0', 'call 1'],
           },
         },
-        { sync: 'store' },
-      ),
+      },
+      { sync: 'store' },
+    ),
   ],
   [
     'a transaction signed with another nonce',
     'R3',
-    (all) =>
-      put(
-        all,
-        isFact('closed', 's0'),
-        'before',
-        ...written('store', {
-          kind: 'transaction',
-          slot: 's0',
-          transaction: { hash: 't', does: 'cancel', candidates: [], nonce: 77, calls: [] },
-        }),
-      ),
+    onto(
+      isFact('closed', 's0'),
+      'before',
+      ...written('store', {
+        kind: 'transaction',
+        slot: 's0',
+        transaction: { hash: 't', does: 'cancel', candidates: [], nonce: 77, calls: [] },
+      }),
+    ),
   ],
   [
     'a transaction under two slots',
     'R3',
-    (all) =>
-      put(
-        all,
-        isFact('closed', 's1'),
-        'before',
-        ...written('store', { ...transactionOf(1, 't0.1'), slot: 's1' } as StoreFact),
-      ),
+    onto(
+      isFact('closed', 's1'),
+      'before',
+      ...written('store', { ...transactionOf(1, 't0.1'), slot: 's1' } as StoreFact),
+    ),
   ],
   [
     'a transaction sent with another nonce',
@@ -368,7 +357,7 @@ const wrongs: readonly (readonly [
   [
     'a round proposed by two of our transactions',
     'R3',
-    (all) => [...all, { kind: 'mined', block: 'late', hash: 't1.1', rounds: ['round-0'] }],
+    later({ kind: 'mined', block: 'late', hash: 't1.1', rounds: ['round-0'] }),
   ],
   [
     'a request that leaves before its attempt is durable',
@@ -390,16 +379,12 @@ const wrongs: readonly (readonly [
   [
     'a nonce reserved for two',
     'R6',
-    (all) => [
-      ...all,
-      ...written('run-1', { kind: 'reserved', id: 'run-90', nonce: `${proposer} 0` }),
-    ],
+    later(...written('run-1', { kind: 'reserved', id: 'run-90', nonce: `${proposer} 0` })),
   ],
   [
     'a nonce that authorizes two things',
     'R6',
-    (all) => [
-      ...all,
+    later(
       ...written(
         'run-1',
         signedOf(claimOf(95, { nonce: `${proposer} 0` }), {
@@ -407,7 +392,7 @@ const wrongs: readonly (readonly [
           terms: 'other terms',
         }),
       ),
-    ],
+    ),
   ],
   [
     'an attempt with other bytes',
@@ -430,31 +415,26 @@ const wrongs: readonly (readonly [
   [
     'two payloads under one id',
     'R7',
-    (all) => [
-      ...all,
-      ...written('run-1', signedOf(claimOf(0), { origin: 'copied', bytes: 'others' })),
-    ],
+    later(...written('run-1', signedOf(claimOf(0), { origin: 'copied', bytes: 'others' }))),
   ],
   [
     'a second signature while the first is unknown',
     'R7',
-    (all) => put(all, lineOf('sent', 'run-0'), 'behind', ...reservedAndSigned(rival(0))),
+    onto(lineOf('sent', 'run-0'), 'behind', ...reservedAndSigned(rival(0))),
   ],
   [
     'a second signature while the first is accepted',
     'R8',
-    (all) => put(all, isFact('terminal', 'run-0'), 'before', ...reservedAndSigned(rival(0))),
+    onto(isFact('terminal', 'run-0'), 'before', ...reservedAndSigned(rival(0))),
   ],
   [
     'typed data given out beside an open authorization',
     'R8',
-    (all) =>
-      put(
-        all,
-        isFact('terminal', 'run-0'),
-        'before',
-        ...written('run-0', { kind: 'offered', claim: rival(0) }),
-      ),
+    onto(
+      isFact('terminal', 'run-0'),
+      'before',
+      ...written('run-0', { kind: 'offered', claim: rival(0) }),
+    ),
   ],
 ]
 

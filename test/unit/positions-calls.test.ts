@@ -19,11 +19,11 @@ import { createFakeChain, questionText } from '#support/fake-chain'
 import {
   adapter,
   bondRaw,
-  fakeContracts,
   finalFeeRaw,
   logOf,
   oracle,
   token,
+  fakeTrust as trust,
 } from '#support/fake-world'
 import { SimFiles } from '#support/sim-files'
 
@@ -35,13 +35,6 @@ const mostBlocks = 1_000n
 const yes = 10n ** 18n
 const begun = 1_800_000_000n
 const wallets = [1, 2, 3, 4, 5].map((n): Address => `0x${`a${n}`.repeat(20)}`)
-const trust = {
-  ...{ chain_id: fakeContracts.chainId, permit2: fakeContracts.permit2, slugs: {} },
-  signed_proposer: fakeContracts.signedProposer,
-  oracles: [...fakeContracts.oracles],
-  requesters: fakeContracts.requesters.map((one) => ({ ...one })),
-  tokens: [...fakeContracts.tokens],
-}
 const selectorOf = (abi: Abi, wanted: string) => {
   const found = abi.find((item) => item.type === 'function' && item.name === wanted)
   if (found?.type !== 'function') throw new Error(`no ${wanted}`)

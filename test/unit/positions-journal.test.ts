@@ -10,19 +10,12 @@ import type { Address } from '#protocol/schema'
 import { sha256 } from '#support/client-world'
 import { ask, createFakeChain, endow, type FakeChain, questionText } from '#support/fake-chain'
 import { roundOf, stakeOn } from '#support/fake-stakes'
-import { adapter, fakeContracts, oracle, token } from '#support/fake-world'
+import { adapter, fakeContracts, oracle, token, fakeTrust as trust } from '#support/fake-world'
 import { SimFiles } from '#support/sim-files'
 
 const wallet: Address = `0x${'a1'.repeat(20)}`
 const yes = 10n ** 18n
 const transaction: Hex = `0x${'77'.repeat(32)}`
-const trust = {
-  ...{ chain_id: fakeContracts.chainId, permit2: fakeContracts.permit2, slugs: {} },
-  signed_proposer: fakeContracts.signedProposer,
-  oracles: [...fakeContracts.oracles],
-  requesters: fakeContracts.requesters.map((one) => ({ ...one })),
-  tokens: [...fakeContracts.tokens],
-}
 
 let chain: FakeChain
 beforeEach(() => {

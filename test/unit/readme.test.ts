@@ -2,7 +2,6 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { profileKeys, variableOf } from '#commands/session/settings'
-import { verbs } from '#commands/verbs'
 import { limits } from '#protocol/words'
 import { pageText, root } from '#support/readme'
 
@@ -20,13 +19,6 @@ test('every npm script it names is there, and it names the test command', () => 
     named.filter((name) => !['ci', 'install'].includes(name) && !(name in manifest.scripts)),
   ).toEqual([])
   expect(readme).toContain('npm ci\nnpm run demo')
-})
-
-test('the commands of the reference are those of the program, each once', () => {
-  const named = [...pageText('docs/reference/commands.md').matchAll(/^- \[`([a-z-]+)/gm)].map(
-    ([, name]) => name,
-  )
-  expect(named).toEqual(Object.keys(verbs))
 })
 
 test('the reference names every variable that is a setting', () => {

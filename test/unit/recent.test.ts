@@ -146,15 +146,3 @@ test('contract §5: is told step by step, with the transactions of an open slot,
   expect(JSON.stringify([open, done])).not.toContain(candidate.signature.slice(2))
   expect(await recent.detail('00000000-0000-4000-8000-00000000ffff')).toBeUndefined()
 })
-
-test('robustness §3: a higher fee is a step of its own', async () => {
-  const { world, candidate } = await oneCandidate()
-  const recent = following(world)
-  world.chain.fault('send', 'underpriced', { times: 2 })
-  await world.turn()
-  world.clock.monotonic += 30_000
-  await world.pass(1)
-  expect(told(await recent.detail(candidate.id))).toContain(
-    'the same at a higher fee signed under nonce 0',
-  )
-})

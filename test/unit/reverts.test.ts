@@ -92,21 +92,35 @@ test('domain §7: every error of the list survives encoding and decoding', () =>
   }
 })
 
-test('contract §5: funding failures are told apart by balance and allowance', () => {
-  expect(judged('balance_too_low', { balanceRaw: 749n })).toBe('insufficient_balance true')
-  expect(judged('permit2_allowance_too_low', { allowanceRaw: 749n })).toBe(
-    'insufficient_allowance true',
-  )
-  expect(judged('token_paused')).toBe('token_blocked true')
-  expect(judged('balance_too_low', { balanceRaw: 749n, allowanceRaw: 749n })).toBe(
-    'insufficient_balance true',
-  )
-})
-
-test('domain §2.1: a funding failure does not hide a round that is taken', () => {
-  expect(judged('already_proposed_and_no_funds', { balanceRaw: 0n, roundState: 2 })).toBe(
-    'request_not_open false',
-  )
+const short = { balanceRaw: 749n }
+const wallet = { proposerHasCode: true }
+const custom = { hasCustomWhitelist: true }
+const unowned = 'proposer_not_whitelisted_sp_not_owner'
+const unlisted = 'signed_proposer_not_whitelisted'
+test.each<[name: string, more: Partial<RevertContext>, expected: string]>([
+  ['balance_too_low', short, 'insufficient_balance true'],
+  ['permit2_allowance_too_low', { allowanceRaw: 749n }, 'insufficient_allowance true'],
+  ['token_paused', {}, 'token_blocked true'],
+  ['balance_too_low', { ...short, allowanceRaw: 749n }, 'insufficient_balance true'],
+  // Domain §2.1: a funding failure does not hide a round that is taken.
+  ['already_proposed_and_no_funds', { balanceRaw: 0n, roundState: 2 }, 'request_not_open false'],
+  // A paused request, not the operator.
+  [unlisted, custom, 'proposer_not_whitelisted true'],
+  // Of anybody but SignedProposer it says nothing of whitelists.
+  [unowned, { signedProposer: oracle }, 'simulation_reverted true'],
+  // Domain §3.3: what a wallet with code answers is a refused signature, unless it was seen to accept.
+  ['eip1271_wallet_reverts', wallet, 'signature_not_authorized false'],
+  ['owner_contract_without_1271', wallet, 'signature_not_authorized false'],
+  ['oracle_blacklisted', { ...wallet, walletAccepts: true }, 'token_blocked true'],
+  ['balance_too_low', { ...wallet, balanceRaw: 0n }, 'insufficient_balance true'],
+  // Under a custom list that lists SignedProposer it is forged, else a paused request.
+  [unlisted, { ...custom, ...wallet }, 'proposer_not_whitelisted true'],
+  [unlisted, { ...custom, ...wallet, spenderListed: false }, 'proposer_not_whitelisted true'],
+  [unlisted, { ...custom, ...wallet, spenderListed: true }, 'signature_not_authorized false'],
+  // The stage names the code where the cause has none of its own.
+  ['wrong_token', { stage: 'execution' }, 'execution_reverted false'],
+])('contract §5: %s with %o is %s', (name, more, expected) => {
+  expect(judged(name, more)).toBe(expected)
 })
 
 test.each([
@@ -141,33 +155,6 @@ test.each([
   ['signed_proposer_not_whitelisted', 'operator signed_proposer_not_whitelisted'],
 ])('contract §5: %s is the fault of the %s and fails no candidate', (name, expected) => {
   expect(judged(name)).toBe(expected)
-})
-
-test('contract §5: SenderNotWhitelisted by a custom whitelist is a paused request, not the operator', () => {
-  expect(judged('signed_proposer_not_whitelisted', { hasCustomWhitelist: true })).toBe(
-    'proposer_not_whitelisted true',
-  )
-})
-
-test('contract §5: OwnableUnauthorizedAccount of anybody but SignedProposer says nothing of whitelists', () => {
-  expect(judged('proposer_not_whitelisted_sp_not_owner', { signedProposer: oracle })).toBe(
-    'simulation_reverted true',
-  )
-})
-
-test('domain §3.3: what a wallet with code answers is a refused signature, unless it was seen to accept', () => {
-  expect(judged('eip1271_wallet_reverts', { proposerHasCode: true })).toBe(
-    'signature_not_authorized false',
-  )
-  expect(judged('owner_contract_without_1271', { proposerHasCode: true })).toBe(
-    'signature_not_authorized false',
-  )
-  expect(judged('oracle_blacklisted', { proposerHasCode: true, walletAccepts: true })).toBe(
-    'token_blocked true',
-  )
-  expect(judged('balance_too_low', { proposerHasCode: true, balanceRaw: 0n })).toBe(
-    'insufficient_balance true',
-  )
 })
 
 const forged: [string, Hex][] = [
@@ -233,17 +220,6 @@ test('domain §3.3: payment is always 0: no read can confirm that too much was a
   expect(judged('payment_above_amount', failing)).toBe('signature_not_authorized false')
 })
 
-test('domain §3.3: SenderNotWhitelisted under a custom list that lists SignedProposer is forged, else a paused request', () => {
-  const custom = { hasCustomWhitelist: true, proposerHasCode: true }
-  expect(judged('signed_proposer_not_whitelisted', custom)).toBe('proposer_not_whitelisted true')
-  expect(judged('signed_proposer_not_whitelisted', { ...custom, spenderListed: false })).toBe(
-    'proposer_not_whitelisted true',
-  )
-  expect(judged('signed_proposer_not_whitelisted', { ...custom, spenderListed: true })).toBe(
-    'signature_not_authorized false',
-  )
-})
-
 test('domain §3.3: without code at the proposer nobody can forge, and the data alone decide', () => {
   const plain = { proposerHasCode: false, executorHasRole: true, spenderListed: true }
   for (const [, raw] of forged) expect(about(raw, plain).kind).toBe('operator')
@@ -279,10 +255,6 @@ test('contract §5: empty data with the gas spent is more than was estimated', (
   expect(causeOf('0x', { ...spent, proposerHasCode: true }).detail).toMatch(
     /the proposer's wallet used more than was estimated/,
   )
-})
-
-test('contract §5: the stage names the code where the cause has none of its own', () => {
-  expect(judged('wrong_token', { stage: 'execution' })).toBe('execution_reverted false')
 })
 
 test('contract §5: bridged USDC.e has its own words for a low allowance', () => {

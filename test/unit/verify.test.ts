@@ -10,6 +10,7 @@ import { systemFiles } from '#io/files'
 import { systemLiveness } from '#io/liveness'
 import { openLog } from '#storage/log'
 import { type Ran, run, temporaryHome } from '#support/cli'
+import { gatewayFile } from '#support/desk'
 
 let home: Awaited<ReturnType<typeof temporaryHome>>
 beforeEach(async () => {
@@ -228,15 +229,7 @@ describe('operator store verify', () => {
     return verify(...flags)
   }
   function verify(...flags: string[]): Promise<Ran> {
-    const [one] = [account(1)]
-    const chain = {
-      rpc_urls: ['http://127.0.0.1:1'],
-      signed_proposer: one,
-      oracles: [one],
-      requesters: [{ address: one, kind: 'uma-ctf-adapter' }],
-      tokens: [one],
-    }
-    writeFileSync(join(home.path, 'gateway.json'), JSON.stringify({ chain, store: 'store' }))
+    writeFileSync(join(home.path, 'gateway.json'), JSON.stringify(gatewayFile({ store: 'store' })))
     return run(home.path, ['operator', 'store', 'verify', ...flags])
   }
   const life = [
