@@ -8,7 +8,6 @@ import { fileURLToPath } from 'node:url'
 import { afterAll, describe, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { workshop } from '#support/processes'
-import packageJson from '../../package.json' with { type: 'json' }
 
 const shop = workshop()
 afterAll(() => shop.clean())
@@ -35,14 +34,6 @@ async function silentServer(): Promise<{
 }
 
 describe('the built command', () => {
-  test('contract §6: --version is the version of the package', async () => {
-    expect(await shop.run(['--version'])).toMatchObject({
-      code: 0,
-      stdout: `${packageJson.version}\n`,
-      stderr: '',
-    })
-  })
-
   test('contract §6: a usage error exits 2 with nothing on stdout and JSON alone on stderr', async () => {
     const ran = await shop.run(['eligibility', wallet, '--json'], {
       env: { PROPOSER_HOME: await shop.folder() },
@@ -82,17 +73,6 @@ describe('the built command', () => {
     await server.close()
     expect(ended).toMatchObject({ code: 130, stdout: '' })
     expect(JSON.parse(ended.stderr).error).toMatchObject({ code: 'interrupted', exit_code: 130 })
-  })
-
-  test('contract §6: --timeout ends a call that nobody answers with exit 75', async () => {
-    const server = await silentServer()
-    const env = { PROPOSER_HOME: await shop.folder() }
-    const ran = await shop.run(
-      argvOf`eligibility ${wallet} --gateway ${server.url} --timeout 0.3 --json`,
-      { env },
-    )
-    await server.close()
-    expect(ran.code).toBe(75)
   })
 
   test.runIf(process.platform === 'linux')(
@@ -137,20 +117,4 @@ describe('the built command', () => {
       expect(JSON.parse(text.replace(/^\.+/, ''))).toMatchObject({ schema: 'proposer.config/1' })
     },
   )
-
-  test('R5: a key in the environment is in no output, not even that of a failure', async () => {
-    const key = `0x${'5e'.repeat(32)}`
-    const env = { PROPOSER_HOME: await shop.folder(), PROPOSER_PRIVATE_KEY: key }
-    const ran = await shop.run(argvOf`eligibility --gateway http://127.0.0.1:9 --json`, {
-      env,
-    })
-    expect(ran.code).toBe(75)
-    const lines = ran.stderr.trim().split('\n')
-    expect(lines.map((line) => Object.keys(JSON.parse(line)))).toEqual([['warning'], ['error']])
-    expect(JSON.parse(lines[0] ?? '').warning).toMatchObject({
-      code: 'key_in_environment',
-      detail: expect.stringContaining('PROPOSER_PRIVATE_KEY'),
-    })
-    expect(ran.stdout + ran.stderr).not.toContain(key.slice(2))
-  })
 })

@@ -146,13 +146,6 @@ describe('devchain', () => {
     })
   })
 
-  test('contract §6: a taken port is refused with exit 2 and says what to do', async () => {
-    const port = new URL(ready.dev.rpc_url).port
-    const { code, stderr } = await shop.run(['devchain', '--port', port])
-    expect(code).toBe(2)
-    expect(stderr).toContain('--port 0')
-  })
-
   test('contract §6: what the contracts refuse comes with what to do instead', async () => {
     const refusals: [string[], RegExp, RegExp][] = [
       [['dispute', 'is-this-refused'], /RequestStateNotProposed/, /devchain propose/],

@@ -14,7 +14,6 @@ afterAll(() => shop.clean())
 const markets = new Map<string, object>()
 let gamma: Server
 let gammaUrl: string
-let gammaRequests = 0
 
 async function listen(server: Server): Promise<string> {
   await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening))
@@ -45,7 +44,6 @@ describe('serve with slugs from Gamma (domain §5.4)', () => {
 
   beforeAll(async () => {
     gamma = createServer((request, response) => {
-      gammaRequests += 1
       const market = markets.get(request.url?.replace('/canary-base/markets/slug/', '') ?? '')
       response.writeHead(market ? 200 : 404, { 'content-type': 'application/json' })
       response.end(JSON.stringify(market ?? { type: 'not found error', error: 'slug not found' }))

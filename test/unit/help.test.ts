@@ -7,12 +7,7 @@ import { wholeProgram } from '#commands/program'
 import { verbs } from '#commands/verbs'
 import { ConfigFile } from '#gateway/config'
 import { fakeContext, run, temporaryHome } from '#support/cli'
-import {
-  candidates,
-  liveIn,
-  signatureMark,
-  urlSecret,
-} from '#support/lived-home'
+import { candidates, liveIn, signatureMark, urlSecret } from '#support/lived-home'
 import { commandsPage, configSchemaText, manualPage } from '../../scripts/manual-pages.js'
 
 const root = join(import.meta.dirname, '..', '..')
@@ -220,15 +215,17 @@ test.each([
   expect(error.hint.toLowerCase()).toContain(`did you mean ${meant}?`)
 })
 
-test.each([[['demo', 'zzz']], [['demo', '--nope']], [['zzzzzz']], [['batch', 'sign', 'f', '--format', 'pdf-file']]])(
-  'contract §6: %j: nothing near, no guess',
-  async (argv) => {
-    const ran = await run(home.path, argv)
-    expect(ran.code).toBe(2)
-    expect(ran.stderr).not.toContain('Did you mean')
-    expect(ran.stderr).toContain('--help`')
-  },
-)
+test.each([
+  [['demo', 'zzz']],
+  [['demo', '--nope']],
+  [['zzzzzz']],
+  [['batch', 'sign', 'f', '--format', 'pdf-file']],
+])('contract §6: %j: nothing near, no guess', async (argv) => {
+  const ran = await run(home.path, argv)
+  expect(ran.code).toBe(2)
+  expect(ran.stderr).not.toContain('Did you mean')
+  expect(ran.stderr).toContain('--help`')
+})
 
 describe('contract §6: `proposer` alone tells what to do next, exit 0', () => {
   const page = async (env: Record<string, string> = {}) => {
