@@ -44,7 +44,8 @@ export async function start(process: NodeJS.Process, parts?: Partial<Context>): 
 function keepCompiled({ env, getuid }: NodeJS.Process) {
   const { enableCompileCache }: typeof module & { enableCompileCache?(folder: string): void } =
     module
-  if (enableCompileCache === undefined || getuid === undefined) return
+  // Under sudo the home may be somebody else's.
+  if (enableCompileCache === undefined || getuid === undefined || env.SUDO_UID) return
   try {
     const folder = join(env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'proposer')
     if (!isAbsolute(folder)) return

@@ -272,6 +272,24 @@ test.each<[string, string, number, (world: PipelineWorld, candidates: Candidate[
   },
 )
 
+test('contract §5: what is final is executed, also where one that was left out waits for its deadline to be final', async () => {
+  const world = await createPipelineWorld()
+  const deadline = world.chain.head.timestamp + 40n
+  const { candidates } = await candidatesIn(world, 2, (n) => (n === 1 ? { deadline } : {}))
+  await world.turn()
+  const { nowMs } = world.clock
+  world.clock.nowMs = () => nowMs() + 20_000
+  await world.emptyBlocks(8)
+  expect(sizes(world)).toEqual([2, 1])
+  await world.pass(4)
+  expect(world.ledger.slots()).toHaveLength(1)
+  const states = world.ledger.active().map(({ progress }) => progress.status)
+  expect(states).toEqual(['executed', 'selected'])
+  await world.pass(20)
+  expect(await world.ends(candidates)).toEqual(['executed', 'submission_expired'])
+  expect(noncesOf(world)).toEqual([0])
+})
+
 test('none is left: a self-transfer gives the nonce back, and each ends with its own reason', async () => {
   const world = await createPipelineWorld()
   const { questionIds, candidates } = await candidatesIn(world, 2)

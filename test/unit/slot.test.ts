@@ -109,6 +109,18 @@ describe('the next action for a slot (robustness §3)', () => {
       { receipts: new Map([receiptOf(2, 98n)]), deadlineUnsettled: true },
       'wait',
     ],
+    [
+      'the proposals final, and the deadline of one that was left out is not',
+      slotOf(attempt(1)),
+      { receipts: new Map([receiptOf(1, 98n)]), deadlineUnsettled: true },
+      'record-executed',
+    ],
+    [
+      'and on record',
+      { ...slotOf(attempt(1)), minedIn: hashOf(900) },
+      { receipts: new Map([receiptOf(1, 98n)]), deadlineUnsettled: true },
+      'wait',
+    ],
   ])('%s', (_title, slot, facts, expected) => {
     expect(kindOf(slot, facts)).toBe(expected)
   })

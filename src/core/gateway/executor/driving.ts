@@ -60,6 +60,8 @@ async function carryOut(look: SlotLook, action: Action): Promise<boolean> {
       return sign(look, { kind: 'cancel' }, action.attempt)
     case 'note-sent':
       return ledger.commit(sentChanges(slot, action.attempt, alive, clock.nowMs()), alive)
+    case 'record-executed':
+      return closeExecuted(look, action, true)
     case 'close-executed':
       return closeExecuted(look, action)
     case 'close-reverted':

@@ -94,7 +94,7 @@ export const minedChange = (
 
 /**
  * Matches each carried candidate to its ProposePrice in a final receipt: confirmed, indexed and
- * executed. One without a log there ends in failure. `isOnRecord`: by versions up to 0.2.
+ * executed. One without a log there ends in failure. `isOnRecord`: before, in this block.
  */
 export function executedChanges(
   receipt: ChainReceipt,
@@ -107,7 +107,9 @@ export function executedChanges(
     const { progress } = candidate
     if (isOnRecord && progress.status === 'executed') return []
     const before = submitted(hash, candidate, nowMs)
-    const confirmed: CandidateSubmission = { ...before, status: 'confirmed', confirmedAtMs: nowMs }
+    const onRecord = isOnRecord ? submissionOf(progress)?.confirmedAtMs : undefined
+    const confirmedAtMs = onRecord ?? nowMs
+    const confirmed: CandidateSubmission = { ...before, status: 'confirmed', confirmedAtMs }
     const step = submissionChange(candidate, nowMs, confirmed)
     const found = findProposed(logs, candidate)
     if (found === undefined) {

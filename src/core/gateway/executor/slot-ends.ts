@@ -62,45 +62,53 @@ async function close(
   return false
 }
 
-/** Each that it carries is executed, or ends; where none is, the slot ends as reverted. */
+/**
+ * Each that it carries is executed, or ends; where none is, the slot ends as reverted. `isOpen`:
+ * another candidate waits for its deadline, and the slot with it.
+ */
 export async function closeExecuted(
   look: SlotLook,
   { attempt, receipt }: MinedAction,
-): Promise<false> {
+  isOpen = false,
+): Promise<boolean> {
   const { executor, slot, alive, heads } = look
   const { clock, ledger, failpoint, newestHeads, noteNonces } = executor.ports
-  const carried = alive.filter((candidate) => isCarried(attempt, candidate))
-  const lost = carried.filter((candidate) => !findProposed(receipt.logs, candidate))
-  for (const candidate of lost) if (!(await failsByReceipt(look, candidate))) return false
-  const isLost = lost.length > 0 && lost.length === carried.length
-  const rounds = new Set(carried.map(({ round }) => round.key))
-  const standIns = isLost
-    ? []
-    : ledger
-        .active()
-        .filter(
-          ({ id, round, progress }) =>
-            progress.status !== 'executed' &&
-            rounds.has(round.key) &&
-            !slot.candidateIds.includes(id),
-        )
-        .map((candidate): CandidateEnd => {
-          return { candidate, end: { kind: 'failed', failure: notSelected(candidate) } }
-        })
-  const leftOut = alive.filter((candidate) => !isCarried(attempt, candidate))
   const isOnRecord = slot.minedIn === receipt.blockHash
-  const changes = executedChanges(receipt, carried, clock.nowMs(), isOnRecord)
+  const carried = alive.filter((candidate) => isCarried(attempt, candidate))
+  const lost = carried.filter(
+    (candidate) =>
+      !(isOnRecord && candidate.progress.status === 'executed') &&
+      !findProposed(receipt.logs, candidate),
+  )
+  for (const candidate of lost) if (!(await failsByReceipt(look, candidate))) return false
+  const changes = [
+    ...(isOnRecord ? [] : [minedChange(slot, receipt)]),
+    ...executedChanges(receipt, carried, clock.nowMs(), isOnRecord),
+  ]
   // SignedProposer's event names no nonce.
   for (const { proposer, nonce } of carried) {
     const { word, mask } = nonceBit(BigInt(nonce))
     noteNonces(proposer, word, mask, newestHeads().finalized.hash)
   }
+  if (isOpen) return lost.length === 0 && ledger.commit(changes, alive)
+  const rounds = new Set(carried.filter((one) => !lost.includes(one)).map(({ round }) => round.key))
+  const standIns = ledger
+    .active()
+    .filter(
+      ({ id, round, progress }) =>
+        progress.status !== 'executed' && rounds.has(round.key) && !slot.candidateIds.includes(id),
+    )
+    .map((candidate): CandidateEnd => {
+      return { candidate, end: { kind: 'failed', failure: notSelected(candidate) } }
+    })
+  const leftOut = alive.filter((candidate) => !isCarried(attempt, candidate))
+  const isLost = lost.length > 0 && lost.length === carried.length
   await failpoint('confirmed')
   return close(
     look,
     { kind: isLost ? 'reverted' : 'executed', hash: attempt.hash },
     [...endsWithout(leftOut, heads), ...standIns],
-    isOnRecord ? changes : [minedChange(slot, receipt), ...changes],
+    changes,
   )
 }
 

@@ -57,6 +57,7 @@ type SlotState =
  * - `replace`: same nonce and calldata, higher fees.
  * - `trim`: higher fees, without those that can only revert: one would sink all (domain §2.2).
  * - `cancel`: same nonce, to ourselves, so that later nonces go on.
+ * - `record-executed`: final, while one that it does not carry waits for its deadline.
  * - `close-abandoned`: a former executor's slot, of which nothing can succeed any more.
  */
 export type Action =
@@ -70,7 +71,7 @@ export type Action =
   | MinedAction
 
 export interface MinedAction {
-  readonly kind: 'close-executed' | 'close-reverted' | 'close-cancelled'
+  readonly kind: 'record-executed' | 'close-executed' | 'close-reverted' | 'close-cancelled'
   readonly attempt: SlotAttempt
   readonly receipt: ChainReceipt
 }
@@ -100,7 +101,7 @@ export function next(slot: Slot, facts: SlotFacts): Action {
     case 'pending':
       return afterPending(slot, state.newest, facts)
     case 'mined':
-      return afterMined(state.attempt, state.receipt, facts)
+      return afterMined(slot, state, facts)
     case 'taken':
       return { kind: 'close-taken' }
   }
@@ -155,8 +156,8 @@ function afterPending(slot: Slot, newest: SlotAttempt, facts: SlotFacts): Action
 
 /** A receipt that is not final is waited for: nothing of it is recorded (R14). */
 function afterMined(
-  attempt: SlotAttempt,
-  receipt: ChainReceipt,
+  { minedIn }: Slot,
+  { attempt, receipt }: Pick<MinedAction, 'attempt' | 'receipt'>,
   { finalizedNumber, deadlineUnsettled }: SlotFacts,
 ): Action {
   if (receipt.blockNumber > finalizedNumber)
@@ -165,7 +166,13 @@ function afterMined(
       : wait('the transaction is mined and not final')
   if (attempt.kind === 'propose' && receipt.status === 'reverted')
     return { kind: 'close-reverted', attempt, receipt }
-  if (deadlineUnsettled) return wait('the deadline is not final yet')
-  const kind = attempt.kind === 'cancel' ? 'close-cancelled' : 'close-executed'
+  const isCancel = attempt.kind === 'cancel'
+  if (deadlineUnsettled && (isCancel || minedIn === receipt.blockHash))
+    return wait('the deadline is not final yet')
+  const kind = deadlineUnsettled
+    ? 'record-executed'
+    : isCancel
+      ? 'close-cancelled'
+      : 'close-executed'
   return { kind, attempt, receipt }
 }

@@ -69,7 +69,7 @@ export async function endWaiting(
     }
     const hasEnded = await ifAnswered(endByRound(judging, candidate, heads))
     if (failure && hasEnded !== true) await endDead(judging, candidate, failure, heads, hasEnded)
-    if (failure || hasEnded === false) looked.add(candidate.id)
+    if (hasEnded === false) looked.add(candidate.id)
   }
   const { turn, hasMore } = closing.endings.next(due, hash)
   const limit = pLimit(endedAtOnce)

@@ -112,15 +112,14 @@ function newState(parts: PipelineParts) {
     memory,
   )
   const claimsBefore = createClaims(parts)
-  /** A head gives the same answer again, as long as as much is claimed of the wallet. */
+  /** A head gives the same answer again, as long as the same ones claim of the wallet. */
   const valid: BoundedCache<string, { readonly at: string; readonly judgement: Judgement }> =
     boundedCache(rememberedCandidates)
   const judge: Executor['ports']['judge'] = async (candidate, heads) => {
     const held = heldBack(candidate, ledger, ceilings, heads)
     if (held !== undefined) return { kind: 'wait', detail: held }
     const competing = claimsBefore(candidate)
-    const claimed = competing.reduce((sum, { amount }) => sum + BigInt(amount), 0n)
-    const at = `${heads.latest.hash} ${competing.length} ${claimed}`
+    const at = [heads.latest.hash, ...competing.map(({ id }) => id)].join(' ')
     const known = valid.get(candidate.id)
     if (known?.at === at) return known.judgement
     const judgement = await validate(ports, candidate, competing, heads)
