@@ -1,28 +1,36 @@
 /**
- * `check`: what is worth knowing of questions before an answer is signed (contract §9). It signs
- * nothing and writes nothing.
+ * Looks at questions and wallets that sign and write nothing: `check`, `context` (contract §4
+ * signing_data), `eligibility`.
  */
-
 import { titleOf } from '#chain/ancillary'
 import { checkRefusal, type QuestionFinding, type Subject } from '#client/check/findings'
-import { gravest } from '#client/gateway/answer'
+import { acceptedValue, gravest } from '#client/gateway/answer'
 import { type BatchRow, readBatch } from '#client/input/input'
 import { placeText } from '#client/input/rows'
 import type { ContextResult } from '#client/trust/context'
 import { outcomeMeant, type QuestionContext, type Trust } from '#client/trust/trust'
-import { ProposerError, UsageError } from '#protocol/errors'
+import { givenAddress } from '#protocol/address'
+import { ProposerError, UnauthorizedError, UsageError } from '#protocol/errors'
 import { namedQuestion } from '#protocol/market-url'
 import { answerText, keyNamed } from '#protocol/outcome-words'
 import { outcomeOf } from '#protocol/proposal'
 import { formatFlag, readSource } from './batch/parts.js'
-import { type CheckFlags, openChecker, requiredBy } from './session/checks.js'
 import { contextGroups } from './session/identify.js'
 import { requireOutcome } from './session/intent.js'
-import { clarificationTexts, rulesLine } from './session/question.js'
+import {
+  type CheckFlags,
+  clarificationTexts,
+  contextRows,
+  openChecker,
+  questionText,
+  requiredBy,
+  requireIdentifier,
+  rulesLine,
+} from './session/question.js'
 import { type Session, sessionVerb } from './session/session.js'
 import { checkFlags, requesterFlag } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { together } from './terminal/output.js'
+import { apart, type Block, rows, together } from './terminal/output.js'
 import { counted } from './terminal/render.js'
 import { newResults } from './terminal/results.js'
 
@@ -177,3 +185,76 @@ function blockOf(
 
 const headOf = ({ request, question_id }: QuestionContext, place: string | undefined) =>
   `${place === undefined ? '' : `${place}: `}${titleOf(request.ancillary_data) ?? question_id}`
+
+export const contextCommand = sessionVerb({
+  name: 'context',
+  about: 'show request, bond, outcomes and contracts of questions, checked against trust',
+  args: { '<identifier...>': 'question ids, slugs or Polymarket URLs' },
+  flags: requesterFlag,
+  help: 'Asks the gateway, or with --rpc-url the chain, which uses no rate limit.',
+  examples: ['context some-slug --json > context.json'],
+  async run(context, session, _flags, { identifier: identifiers }) {
+    for (const identifier of identifiers) requireIdentifier(identifier)
+    const { output } = context
+    const results: ContextResult[] = []
+    const what = `asking for ${counted(identifiers.length, 'question')}`
+    for await (const group of contextGroups(context, session, identifiers, (one) => one, what))
+      for (const { result } of group) {
+        results.push(result)
+        output.item(questionOf(result))
+      }
+    const errors = results.flatMap(({ error }) => error ?? [])
+    // On a terminal the error below says all that there is.
+    const isSaid = output.isTerminal && results.length === 1 && errors.length === 1
+    if (!output.isForPeople || !isSaid)
+      output.show(
+        'context',
+        { questions: results.map(questionOf) },
+        [apart(results.map(contextBlock))],
+        { summary: { questions: results.length - errors.length, errors: errors.length } },
+      )
+    const error = gravest(errors)
+    if (error) throw error
+  },
+})
+
+const questionOf = ({ identifier, context, error }: ContextResult) =>
+  context ?? { identifier, error: { code: error.code, detail: error.detail } }
+
+function contextBlock({ identifier, context, error }: ContextResult): Block {
+  if (context === undefined)
+    return rows([
+      ['question', identifier],
+      ['error', error.detail],
+    ])
+  return together([
+    rows([...contextRows(context), ['text', questionText(context.request.ancillary_data)]]),
+    ...clarificationTexts(context.rules?.updates ?? []),
+  ])
+}
+
+export const eligibilityCommand = sessionVerb({
+  name: 'eligibility',
+  about: 'check whether a wallet may propose; exit 4 if it may not',
+  args: { '[address]': 'wallet address; default: the selected account' },
+  flags: {
+    '--password-file <file>':
+      'file with the keystore password, if its file does not name the address',
+  },
+  examples: [
+    'eligibility 0x8ba1f109551bd432803012645ac136ddd64dba72 --gateway https://gateway.example',
+  ],
+  async run({ output }, session, _flags, { address }) {
+    const wallet = address === undefined ? await session.account.address() : givenAddress(address)
+    const gateway = await session.gateway('read')
+    const answer = acceptedValue(await gateway.eligibility(wallet, { signal: session.signal }))
+    const { eligible } = answer
+    output.show('eligibility', answer, [`${wallet} ${eligible ? 'may' : 'may not'} propose`])
+    if (!eligible)
+      throw new UnauthorizedError(
+        'proposer_not_eligible',
+        `${wallet} is not eligible at this gateway now`,
+        'ask the operator of the gateway to allow this wallet, or choose another one with --account',
+      )
+  },
+})

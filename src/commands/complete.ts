@@ -233,12 +233,6 @@ const kindByPath: Readonly<Record<string, Kind>> = {
   'replay journal-id': 'unsent',
 }
 
-/**
- * What this machine knows that could stand at the cursor. It reads names, ids and states, within
- * bounds,
- * and proves nothing. No signature and no URL leaves here (R5).
- */
-
 export interface Value {
   readonly value: string
   readonly about: string

@@ -270,8 +270,6 @@ const pathsTo = (name: string) =>
       .map((path) => `${first} ${path}`),
   )
 
-/** How help looks: nothing wider than the terminal, no word broken. */
-
 /** Longer terms stand on a line of their own, and push no other text aside. */
 const widestTerm = 26
 

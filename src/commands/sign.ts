@@ -15,6 +15,7 @@ import { PendingError, UsageError } from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
 import type { TypedData } from '#protocol/schema'
 import { publishText } from '#storage/durable'
+import { settledData, settlingSession } from './session/follow.js'
 import { identify } from './session/identify.js'
 import { readInput } from './session/inputs.js'
 import {
@@ -26,7 +27,6 @@ import {
   signingFlags,
 } from './session/intent.js'
 import { requireIdentifier } from './session/question.js'
-import { settledData, settlingSession } from './session/rounds.js'
 import { type Session, withSession } from './session/session.js'
 import type { SessionFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'

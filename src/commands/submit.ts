@@ -11,7 +11,14 @@ import { readPayload } from '#client/propose/payload'
 import { submitIntent, submitPayload } from '#client/propose/submission'
 import type { Trust } from '#client/trust/trust'
 import { PendingError, type ProposerError, UsageError } from '#protocol/errors'
-import { follow } from './session/follow.js'
+import {
+  follow,
+  retryNote,
+  roundNow,
+  type Settling,
+  settledData,
+  settlingSession,
+} from './session/follow.js'
 import { parseJson, readInput } from './session/inputs.js'
 import {
   authorizeParts,
@@ -21,13 +28,6 @@ import {
   signingFlags,
 } from './session/intent.js'
 import { requireIdentifier } from './session/question.js'
-import {
-  retryNote,
-  roundNow,
-  type Settling,
-  settledData,
-  settlingSession,
-} from './session/rounds.js'
 import type { Session } from './session/session.js'
 import { executorFlags, type SessionFlags } from './session/settings.js'
 import { noteFallenRewards } from './session/stakes.js'

@@ -18,7 +18,7 @@ export const verbGroups: Readonly<Record<string, Readonly<Record<string, Verb>>>
     },
     context: {
       summary: 'show what a question needs, checked against trust',
-      load: async () => (await import('./context-verb.js')).contextCommand,
+      load: async () => (await import('./check.js')).contextCommand,
     },
     check: {
       summary: 'show findings before an answer is signed',
@@ -26,11 +26,11 @@ export const verbGroups: Readonly<Record<string, Readonly<Record<string, Verb>>>
     },
     eligibility: {
       summary: 'check whether a wallet may propose',
-      load: async () => (await import('./eligibility.js')).eligibilityCommand,
+      load: async () => (await import('./check.js')).eligibilityCommand,
     },
     plan: {
       summary: 'estimate rate-limit use and time of a batch',
-      load: async () => (await import('./plan.js')).planCommand,
+      load: async () => (await import('./run.js')).planCommand,
     },
     sign: {
       summary: 'sign a proposal and save it in the journal',
@@ -61,7 +61,7 @@ export const verbGroups: Readonly<Record<string, Readonly<Record<string, Verb>>>
     },
     replay: {
       summary: 'resend saved payloads with unknown outcome',
-      load: async () => (await import('./replay.js')).replayCommand,
+      load: async () => (await import('./poll.js')).replayCommand,
     },
     reconcile: {
       summary: 'compare journal, gateway and chain for a question',
@@ -95,11 +95,11 @@ export const verbGroups: Readonly<Record<string, Readonly<Record<string, Verb>>>
     payouts: {
       summary: 'list and claim payouts that the oracle deferred',
       verbs: 'list, claim',
-      load: async () => (await import('./own-transactions.js')).payoutsCommand,
+      load: async () => (await import('./funds.js')).payoutsCommand,
     },
     revoke: {
       summary: 'cancel signed authorizations on the chain',
-      load: async () => (await import('./own-transactions.js')).revokeCommand,
+      load: async () => (await import('./funds.js')).revokeCommand,
     },
   },
   'Setting up': {

@@ -28,10 +28,9 @@ import { publishFile, writeAll } from '#storage/durable'
 import { followMany } from '../session/follow.js'
 import { contextGroups } from '../session/identify.js'
 import { asksPerson } from '../session/inputs.js'
-import { unitsOf } from '../session/question.js'
+import { unitsOf, worksheetHead, worksheetLine } from '../session/question.js'
 import { type Session, sessionVerb } from '../session/session.js'
 import { executorFlags, requesterFlag } from '../session/settings.js'
-import { worksheetHead, worksheetLine } from '../session/worksheet.js'
 import type { Context } from '../terminal/context.js'
 import type { Output } from '../terminal/output.js'
 import { amountText, jsonText, visible } from '../terminal/render.js'
@@ -198,11 +197,6 @@ const badIdentifier = (source: BatchSource, place: PlacedId) =>
     'it is neither a question id nor a slug nor a URL of Polymarket',
     identifierHint(place.id),
   )
-
-/**
- * `batch sign`: signed batch items in input order, journaled before they are given out (R5-R9,
- * contract §6).
- */
 
 const flagTable = {
   '-o, --output <file>': 'write signed items to this file, one per line; default: stdout',

@@ -12,7 +12,7 @@ import {
   ProposerError,
   UnavailableError,
 } from '#protocol/errors'
-import { outOfBandData, settledData } from '../session/rounds.js'
+import { outOfBandData, settledData } from '../session/follow.js'
 import { type Block, together } from '../terminal/output.js'
 import { counted, foldAround } from '../terminal/render.js'
 

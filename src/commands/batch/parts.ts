@@ -35,11 +35,16 @@ import type { Chain } from '#ports'
 import { eventUrl } from '#protocol/market-url'
 import { once } from '#protocol/once'
 import { commonTokens, flagged, givenAmount, pinnedToken, pinnedUnits } from '../session/amounts.js'
-import { isRequired, openChecker, requiredBy, tallyText } from '../session/checks.js'
 import { identify } from '../session/identify.js'
 import { confirm, parseJson, readInput } from '../session/inputs.js'
 import { signingParts } from '../session/intent.js'
-import { contextSource } from '../session/question.js'
+import {
+  contextSource,
+  isRequired,
+  openChecker,
+  requiredBy,
+  tallyText,
+} from '../session/question.js'
 import type { Session } from '../session/session.js'
 import {
   browserFlags,

@@ -21,9 +21,8 @@ import { InterruptedError, PendingError, ProposerError, UsageError } from '#prot
 import { answerText, keyNamed } from '#protocol/outcome-words'
 import { outcomeOf, priceOf } from '#protocol/proposal'
 import type { Address, OutcomeKey } from '#protocol/schema'
-import { findingLine } from '../session/checks.js'
-import { followMany } from '../session/follow.js'
-import { collector } from '../session/rounds.js'
+import { collector, followMany } from '../session/follow.js'
+import { findingLine } from '../session/question.js'
 import type { Session } from '../session/session.js'
 import { noteFallenRewards } from '../session/stakes.js'
 import type { Context } from '../terminal/context.js'
@@ -277,11 +276,6 @@ async function followHeld(
   await noteFallenRewards(context, session, signed)
   return { polled, counts }
 }
-
-/**
- * `--dry-run` of a batch: what would become of each row, and for how much; it ends with the exit
- * code of the run (contract §6).
- */
 
 const wouldBe = {
   sign: 'would sign',

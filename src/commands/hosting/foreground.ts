@@ -89,8 +89,6 @@ export function noteDevSession(
     output.note(`  proposer submit ${shellWord(first.slug)} --outcome yes --wait`)
 }
 
-/** A gateway with a chain of its own, for one run. Both are gone after it, with their folder. */
-
 export interface DevGateway {
   readonly url: string
   readonly dev: DevDescription

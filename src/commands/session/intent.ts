@@ -22,7 +22,6 @@ import { type Block, rows, together } from '../terminal/output.js'
 import { amountText, amountWithRaw, dateText, visible } from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
 import { commonTokens, flagged, givenAmount, pinnedUnits } from './amounts.js'
-import { findingLines, isRequired, openChecker, requiredBy, requireFindings } from './checks.js'
 import { asksPerson, confirm, parseJson, readInput } from './inputs.js'
 import {
   askingForRules,
@@ -30,7 +29,12 @@ import {
   clarificationTexts,
   contextRows,
   contextSource,
+  findingLines,
+  isRequired,
+  openChecker,
   questionText,
+  requiredBy,
+  requireFindings,
   requireIdentifier,
   requireRulesHash,
   rulesLine,

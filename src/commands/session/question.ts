@@ -1,22 +1,43 @@
-/** Without a node a gateway is needed: `session.gateway` says so where none is configured. */
+/** A question, its clarifications and its findings for people: outside text, shown harmless (R20). */
 import { plainText } from '#chain/ancillary'
 import { knownToken } from '#chain/profiles'
 import type { Rules, RulesUpdate } from '#chain/rules'
+import type { MarketReads } from '#client/check/checker'
+import { checkRefusal, type QuestionFinding, type Required } from '#client/check/findings'
 import type { AskRules } from '#client/propose/rules'
 import { contextsFrom } from '#client/trust/context'
 import type { QuestionContext, Trust } from '#client/trust/trust'
+import type { Markets } from '#ports'
 import { UsageError } from '#protocol/errors'
 import { identifierHint, namedQuestion } from '#protocol/market-url'
-import { answerText } from '#protocol/outcome-words'
+import { type answersText, answerText } from '#protocol/outcome-words'
 import { fromHex } from '#protocol/witness'
 import { isQuestionId } from '#protocol/words'
 import type { Context } from '../terminal/context.js'
 import type { Screen } from '../terminal/output.js'
-import { amountWithRaw, counted, dateText, fold, foldAround, timeText } from '../terminal/render.js'
+import {
+  amountText,
+  amountWithRaw,
+  counted,
+  dateText,
+  fold,
+  foldAround,
+  type TokenUnits,
+  timeText,
+} from '../terminal/render.js'
+import { csvLine } from '../terminal/results.js'
+import type { FlagsOf } from '../terminal/verb.js'
 import { asksPerson, confirm } from './inputs.js'
 import type { Session } from './session.js'
-import type { GlobalFlags } from './settings.js'
+import {
+  type checkFlags,
+  type GlobalFlags,
+  percentOf,
+  type Settings,
+  secondsOf,
+} from './settings.js'
 
+/** Without a node a gateway is needed: `session.gateway` says so where none is configured. */
 export const asksGateway = ({ settings }: Session) =>
   settings.rpcUrl === undefined || (settings.gateway ?? settings.local) !== undefined
 
@@ -80,8 +101,6 @@ export function contextRows(
   ]
 }
 
-/** Clarifications for people: outside text, shown harmless and cut (R20). */
-
 /** Characters of a clarification; and of a question, from its beginning and from its meaning. */
 const shownRules = 10_000
 const shownText = 400
@@ -142,10 +161,6 @@ export function requireRulesHash(text: string | undefined) {
   )
 }
 
-/**
- * A question's text for people: outside text, so every line is escaped by whoever prints it (R20).
- */
-
 export const questionText = (ancillaryData: string): string =>
   plainText(new TextDecoder().decode(fromHex(ancillaryData)))
 
@@ -173,3 +188,119 @@ export const textInShort =
       .map((line) => foldAround(line.trim(), columns))
       .join('\n')
   }
+
+export type CheckFlags = FlagsOf<typeof checkFlags>
+
+export const requiredBy = ({ requireCheck, requireKnown }: CheckFlags) => ({
+  check: requireCheck === true,
+  known: requireKnown === true,
+})
+
+export const isRequired = ({ check, known }: Required) => check || known
+
+export async function openChecker(session: Session, clock: Checking['clock']) {
+  const thresholds = thresholdsOf(session.settings)
+  const [trust, chain, markets, { newChecker }] = await Promise.all([
+    session.trust(),
+    session.chain(),
+    session.markets(),
+    import('#client/check/checker'),
+  ])
+  return newChecker({ trust, clock, chain, markets: markets && limited(markets), thresholds })
+}
+
+/** A market API that takes longer has told nothing: nobody waits for it with a signature. */
+const longestMs = 10_000
+
+function limited(markets: Markets): MarketReads {
+  const within = (signal: AbortSignal) => AbortSignal.any([signal, AbortSignal.timeout(longestMs)])
+  return {
+    byQuestions: (ids, signal) => markets.byQuestions(ids, within(signal)),
+    market: (slug, signal) => markets.market(slug, within(signal)),
+  }
+}
+type Checking = Parameters<typeof import('#client/check/checker').newChecker>[0]
+
+export function thresholdsOf(settings: Settings) {
+  return {
+    pricePercent: percentOf(settings.checkPrice),
+    gameSeconds: secondsOf(settings.checkGame),
+    livenessSeconds: secondsOf(settings.checkLiveness),
+    rewardPercent: percentOf(settings.checkReward),
+    rulesSeconds: secondsOf(settings.checkRules),
+  }
+}
+
+export const findingLine = ({ id, detail, source }: QuestionFinding) =>
+  `warn: ${id}: ${detail} [${source}]`
+
+export function findingLines(findings: readonly QuestionFinding[]) {
+  const unknown = findings.filter(({ result }) => result === 'unknown').map(({ id }) => id)
+  return [
+    ...findings.filter(({ result }) => result === 'warn').map(findingLine),
+    ...(unknown.length === 0 ? [] : [`unknown: ${unknown.join(', ')}`]),
+  ]
+}
+
+/** `5 ok, 1 warn, 1 unknown`. */
+export function countsOf(findings: readonly QuestionFinding[]) {
+  const counts = { ok: 0, warn: 0, unknown: 0 }
+  for (const { result } of findings) counts[result]++
+  return counts
+}
+
+/** What is said of many questions at once, before their sum is asked for. */
+export const tallyText = (counts: ReturnType<typeof countsOf>) =>
+  `${counted(counts.warn, 'warning')}, ${counts.unknown} unknown`
+
+export function requireFindings(
+  identifier: string,
+  findings: readonly QuestionFinding[],
+  flags: CheckFlags,
+) {
+  const error = checkRefusal(identifier, findings, requiredBy(flags))
+  if (error !== undefined) throw error
+}
+
+export interface WorksheetRow {
+  /** The question id: it needs no pin. */
+  readonly identifier: string
+  readonly slug: string | null
+  readonly title: string | null
+  readonly outcomes: Parameters<typeof answersText>[0]
+  readonly bond: string | null
+  readonly reward: string | null
+  readonly ends_at?: string | null
+  readonly units: TokenUnits | undefined
+  readonly rules?: Rules | undefined
+}
+
+/** Characters of clarifications in a cell: a row of input holds 64 KiB. */
+const mostText = 16_000
+const tooLong = 'too long for a cell: read them with `proposer context`'
+
+/** Of every worksheet, in this order; `outcome` is left empty, to be filled in. */
+const columns = [
+  ...['identifier', 'slug', 'title', 'labels', 'bond', 'reward', 'ends_at'],
+  ...['clarifications', 'rules_seen', 'outcome'],
+]
+
+/** Rows of a sheet as CSV, with the head. Titles and labels are outside text, escaped here (R20). */
+export const worksheetText = (rows: readonly WorksheetRow[]) =>
+  worksheetHead + rows.map(worksheetLine).join('')
+
+export const worksheetHead = csvLine(columns)
+
+export function worksheetLine({ outcomes, bond, reward, units, rules, ...row }: WorksheetRow) {
+  const labels = outcomes.map(({ outcome, label }) => answerText(outcome, label)).join('; ')
+  const amounts = [bond, reward].map((raw) => raw && amountText(raw, units))
+  const texts = rules?.updates.map(({ at, text }) => `${at}: ${plainText(text)}`).join(' | ')
+  return csvLine([
+    ...[row.identifier, row.slug, row.title, labels, ...amounts, row.ends_at],
+    // Who has not got them whole has not read them.
+    ...(texts === undefined || texts.length > mostText
+      ? [texts && tooLong, '']
+      : [texts, rules?.hash]),
+    '',
+  ])
+}

@@ -84,8 +84,6 @@ export function progressText(
   return `[${'='.repeat(full)}${' '.repeat(width - full)}] ${done} of ${total}${parts.length === 0 ? '' : `: ${parts.join(', ')}`}`
 }
 
-/** CSV as RFC 4180 has it, lines ended by CRLF. Whatever goes out, goes through here. */
-
 export type CsvValue = string | number | boolean | object | null | undefined
 
 /** A header, then a line a row; lists are joined by blanks, `null` is an empty cell. */

@@ -227,8 +227,6 @@ function helpText({
   return `\n${help === undefined ? '' : `${help}\n\n`}${shown.join('\n')}`
 }
 
-/** Commands in hints, to be pasted: with the flags of this command line (contract §6). */
-
 const kept = [
   'gateway',
   'local',
@@ -299,8 +297,6 @@ export const flagWords = (table: FlagTable, flags: Readonly<Record<string, unkno
 /** A path as a word of a command; one that begins with a dash would read as a flag. */
 export const fileWord = (path: string) =>
   shellWord(path.startsWith('-') && path !== '-' ? `./${path}` : path)
-
-/** `--dry-run` of what writes or sends (contract §6). Signing and sending have own previews. */
 
 export const dryRunFlag = { '--dry-run': 'show what would be done; do nothing' } as const
 
