@@ -31,7 +31,7 @@ import { type Session, sessionVerb } from './session/session.js'
 import { checkFlags, requesterFlag } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { apart, type Block, rows, together } from './terminal/output.js'
-import { counted } from './terminal/render.js'
+import { counted, errorData } from './terminal/render.js'
 import { newResults } from './terminal/results.js'
 
 export const checkCommand = sessionVerb({
@@ -162,7 +162,7 @@ function toldOf(identifier: string, subject: Subject | ProposerError) {
     question_id: context?.question_id ?? null,
     outcome,
     rules: context?.rules ?? null,
-    error: isError ? { code: subject.code, detail: subject.detail } : null,
+    error: isError ? errorData(subject) : null,
   }
 }
 
@@ -219,7 +219,7 @@ export const contextCommand = sessionVerb({
 })
 
 const questionOf = ({ identifier, context, error }: ContextResult) =>
-  context ?? { identifier, error: { code: error.code, detail: error.detail } }
+  context ?? { identifier, error: errorData(error) }
 
 function contextBlock({ identifier, context, error }: ContextResult): Block {
   if (context === undefined)

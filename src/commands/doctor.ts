@@ -46,8 +46,7 @@ export const doctorCommand = sessionVerb({
   examples: ['doctor --rpc-url http://127.0.0.1:8545'],
   async run(context, session) {
     const { output } = context
-    const progress = output.progress('looking')
-    const checks = await examine(context, session).finally(() => progress.stop())
+    const checks = await output.during('looking', () => examine(context, session))
     const counts = { pass: 0, warn: 0, fail: 0, skip: 0, note: 0 }
     for (const { result } of checks) counts[result]++
     const { note: _note, ...summary } = counts

@@ -135,9 +135,10 @@ export async function sendAfterAsking(
   else output.note(text)
   const these = planned.length === 1 ? 'this transaction' : 'these transactions'
   await confirm(context, `Send ${these}?`, yes)
-  const progress = output.progress('waiting for the transaction to be mined')
   const parts = { chain, clock: context.clock, signal: session.signal, timeoutMs }
-  return sendTransactions(parts, signer, planned).finally(() => progress.stop())
+  return output.during('waiting for the transaction to be mined', () =>
+    sendTransactions(parts, signer, planned),
+  )
 }
 
 const plannedData = ({ chainId, from, to, data, what, nonce, ...fees }: PlannedTransaction) => ({
@@ -188,13 +189,14 @@ export const revokeCommand = sessionVerb({
         ? []
         : await sendAfterAsking(context, session, flags, chain, owner, transactions)
     if (sent === undefined) return
-    const progress = output.progress('waiting for the block to be final')
     const { timeoutMs } = session.settings
-    const { results, error } = await finishRevocation(
-      { ...parts, chain, signal, timeoutMs },
-      { owner, revocations, ...plan },
-      sent,
-    ).finally(() => progress.stop())
+    const { results, error } = await output.during('waiting for the block to be final', () =>
+      finishRevocation(
+        { ...parts, chain, signal, timeoutMs },
+        { owner, revocations, ...plan },
+        sent,
+      ),
+    )
     const items = results.map(({ id, outcome = 'pending' }) => ({ journal_id: id, outcome }))
     const final = error === undefined
     const document = {

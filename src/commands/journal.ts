@@ -26,7 +26,6 @@ import {
   listFlags,
   resolveSettings,
   sinceMs,
-  wholeNumber,
 } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { apart, rows, table } from './terminal/output.js'
@@ -72,8 +71,7 @@ const listVerb = verb({
   async run(context, flags) {
     const nowMs = context.clock.nowMs()
     const since = sinceMs(flags.since, nowMs)
-    const limit =
-      flags.limit === undefined ? undefined : wholeNumber('--limit', flags.limit, 1, 1_000_000)
+    const { limit } = flags
     const { view, last } = await read(context, flags)
     const { authorizations, offers } = view
     const isAsked = ({ state, reason, identifier, slug, question_id: id, signed_at }: Entry) =>

@@ -29,7 +29,7 @@ import { openLive } from './terminal/live.js'
 import { apart, rows, together } from './terminal/output.js'
 import { candidateText, finalText, type Own } from './terminal/poll-table.js'
 import { nextLines, positionData } from './terminal/position-text.js'
-import { visible } from './terminal/render.js'
+import { errorData, visible } from './terminal/render.js'
 import { dryRunFlag, showDryRun, verb } from './terminal/verb.js'
 
 export const pollCommand = verb({
@@ -247,14 +247,15 @@ export const replayCommand = sessionVerb({
         skipped: skipped.map(skippedData),
       })
     }
-    const progress = output.progress('sending again')
-    const done = await replay(parts, which, {
-      timeoutMs: session.settings.timeoutMs,
-      signal,
-      redirect,
-      round: roundNow(context, session),
-      onRetry: retryNote(context),
-    }).finally(() => progress.stop())
+    const done = await output.during('sending again', () =>
+      replay(parts, which, {
+        timeoutMs: session.settings.timeoutMs,
+        signal,
+        redirect,
+        round: roundNow(context, session),
+        onRetry: retryNote(context),
+      }),
+    )
     const results = done.results.map(resultOf)
     const elsewhere = done.elsewhere.map(elsewhereData)
     const skipped = done.skipped.map(skippedData)
@@ -306,7 +307,7 @@ function resultOf(result: SubmissionResult) {
     outcome,
     status_code: statusCode,
     candidate_id: error ? (authorization.candidateId ?? null) : result.candidateId,
-    error: error ? { code: error.code, detail: error.detail } : null,
+    error: errorData(error),
     ...(error && result.outOfBand ? { out_of_band: outOfBandData(result.outOfBand) } : {}),
   }
 }

@@ -269,16 +269,16 @@ async function searchOf(parts: SearchParts) {
 }
 type Search = Awaited<ReturnType<typeof searchOf>>
 
-async function confirm(
+function confirm(
   { context, session, flags, contracts, rules, isWanted }: Search,
   chain: Chain,
   candidates: readonly QuestionSeen[],
   source: QuestionSource,
   limit: number,
 ) {
-  const progress = context.output.progress(`asking for ${counted(candidates.length, 'question')}`)
-  const rounds: Round[] = []
-  try {
+  const what = `asking for ${counted(candidates.length, 'question')}`
+  return context.output.during(what, async (progress) => {
+    const rounds: Round[] = []
     const found = await onlyWanted(createRoundReader(chain, contracts), candidates, {
       source,
       limit,
@@ -289,9 +289,7 @@ async function confirm(
     })
     if (flags.csv === true) await readAllRules(chain, rounds, rules)
     return found
-  } finally {
-    progress.stop()
-  }
+  })
 }
 
 async function readAllRules(chain: Chain, rounds: readonly Round[], into: ListedRules) {

@@ -14,7 +14,7 @@ import { requireIdentifier } from './session/question.js'
 import { sessionVerb } from './session/session.js'
 import { apart, rows, together } from './terminal/output.js'
 import { nextLines, positionData } from './terminal/position-text.js'
-import { dateText, shellWord } from './terminal/render.js'
+import { dateText, errorData, shellWord } from './terminal/render.js'
 
 export const reconcileCommand = sessionVerb({
   name: 'reconcile',
@@ -31,9 +31,8 @@ export const reconcileCommand = sessionVerb({
     const [trust, chain] = [await session.trust(), await session.chain()]
     const gateway =
       (settings.gateway ?? settings.local) === undefined ? undefined : await session.gateway('read')
-    const progress = output.progress('looking')
     const parts = { ports, journal, trust, signal, dryRun, gateway, chain }
-    const found = await reconcile(parts, identifier).finally(() => progress.stop())
+    const found = await output.during('looking', () => reconcile(parts, identifier))
     const items = found.entries.map(entryData)
     const question = { identifier, ...questionData(found) }
     output.show(
@@ -141,7 +140,7 @@ function entryData(entry: ReconciledEntry) {
 
 function gatewayData(word: GatewayWord | undefined) {
   if (word === undefined) return null
-  if ('error' in word) return { error: { code: word.error.code, detail: word.error.detail } }
+  if ('error' in word) return { error: errorData(word.error) }
   const { status, submission, failure } = word.status
   return { status, submission, failure }
 }

@@ -89,14 +89,12 @@ async function prepared(
   const saved = await savedRows(context, opened)
   const { output } = context
   try {
-    const progress = output.progress('checking')
-    const checks = await examine(context, session).finally(() => progress.stop())
+    const checks = await output.during('checking', () => examine(context, session))
     const faulty = checks.filter(({ result }) => result === 'warn' || result === 'fail')
     if (faulty.length > 0) output.note(checksText(faulty, output))
     if (saved.toSign > 0) refuseFaults(checks)
-    const planning = output.progress('planning')
     const isNeeded = () => asksFor !== false || context.signal.aborted
-    const sums = await sumsOf(opened, isNeeded).finally(() => planning.stop())
+    const sums = await output.during('planning', () => sumsOf(opened, isNeeded))
     const plan = await planOf(context, session, opened, { saved, sums })
     output.note(plan.text)
     if (asksFor !== false) await confirmSums(context, opened, sums, asksFor)

@@ -33,7 +33,7 @@ import { type Session, sessionVerb } from '../session/session.js'
 import { executorFlags, requesterFlag } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 import type { Output } from '../terminal/output.js'
-import { amountText, jsonText, visible } from '../terminal/render.js'
+import { amountText, errorData, jsonText, visible } from '../terminal/render.js'
 import { newResults, progressText } from '../terminal/results.js'
 import { type FlagsOf, fileWord, verb } from '../terminal/verb.js'
 import { newFailures, pendingError, rowFailedError } from './failures.js'
@@ -147,8 +147,8 @@ function newList(output: Output): Printer {
   return {
     item({ identifier, context, error }) {
       if (error !== undefined) {
-        const { code, detail } = error
-        return stream.item({ identifier, error: { code, detail } }, () => [identifier, detail])
+        const { detail } = error
+        return stream.item({ identifier, error: errorData(error) }, () => [identifier, detail])
       }
       const { bond, outcomes, price } = context
       const answers = outcomes?.filter(({ allowed }) => allowed)
@@ -309,8 +309,8 @@ function signedRow(one: RowSigned, item: string | undefined): object {
     outcome: outcomeOf(one),
     journal_id: one.error === undefined ? one.authorization.id : null,
     payload: item === undefined ? null : (JSON.parse(item) as object),
-    error: one.error === undefined ? null : { code: one.error.code, detail: one.error.detail },
-    ...(row.columns === undefined ? {} : { columns: row.columns }),
+    error: errorData(one.error),
+    ...(row.columns && { columns: row.columns }),
   }
 }
 
@@ -390,7 +390,7 @@ const resultOf = ({ candidateId, statusCode, candidate, error }: PolledCandidate
   candidate_id: candidateId,
   status_code: statusCode,
   candidate: candidate ?? null,
-  error: error === undefined ? null : { code: error.code, detail: error.detail },
+  error: errorData(error),
 })
 
 const badId = (source: BatchSource, place: Place) =>

@@ -14,7 +14,7 @@ import {
 } from '#protocol/errors'
 import { outOfBandData, settledData } from '../session/follow.js'
 import { type Block, together } from '../terminal/output.js'
-import { counted, foldAround } from '../terminal/render.js'
+import { counted, errorData, foldAround } from '../terminal/render.js'
 
 /** Rows that a cause names, and causes that are told apart: a gateway's codes have no end (R17). */
 const [namedRows, tellableCauses] = [5, 20]
@@ -233,12 +233,12 @@ export function resultOf(result: RowResult, polled: PolledCandidate | undefined)
     outcome,
     status_code: statusCode,
     candidate: polled?.candidate ?? known ?? null,
-    error: error === undefined ? null : { code: error.code, detail: error.detail },
+    error: errorData(error),
     journal_id: authorization?.id ?? null,
-    ...(elsewhere === undefined ? {} : { elsewhere }),
-    ...(outOfBand === undefined ? {} : { out_of_band: outOfBandData(outOfBand) }),
-    ...(earlier === undefined ? {} : { settled: settledData(earlier) }),
-    ...(row.columns === undefined ? {} : { columns: row.columns }),
+    ...(elsewhere && { elsewhere }),
+    ...(outOfBand && { out_of_band: outOfBandData(outOfBand) }),
+    ...(earlier && { settled: settledData(earlier) }),
+    ...(row.columns && { columns: row.columns }),
   }
 }
 

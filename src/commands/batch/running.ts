@@ -27,7 +27,7 @@ import type { Session } from '../session/session.js'
 import { noteFallenRewards } from '../session/stakes.js'
 import type { Context } from '../terminal/context.js'
 import { table, together } from '../terminal/output.js'
-import { amountText, counted } from '../terminal/render.js'
+import { amountText, counted, errorData } from '../terminal/render.js'
 import { newResults, progressText, type ResultStream } from '../terminal/results.js'
 import type { Column } from '../terminal/table.js'
 import {
@@ -497,10 +497,10 @@ function previewOf(
     token,
     journal_id: savedOf(plan)?.id ?? null,
     ...(findings && { findings }),
-    error: error === undefined ? null : { code: error.code, detail: error.detail },
+    error: errorData(error),
     ...(plan.kind === 'skipped' && plan.result.elsewhere !== undefined
       ? { elsewhere: plan.result.elsewhere }
       : {}),
-    ...(plan.row.columns === undefined ? {} : { columns: plan.row.columns }),
+    ...(plan.row.columns && { columns: plan.row.columns }),
   }
 }

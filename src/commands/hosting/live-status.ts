@@ -2,6 +2,7 @@
  * What `serve` shows on a terminal instead of log lines: one calm block, redrawn in place at most
  * once a second.
  */
+
 import type { ChalkInstance } from 'chalk'
 import { coinOf } from '#chain/profiles'
 import { changesKept } from '#host/activity'
@@ -12,6 +13,7 @@ import type { Context } from '../terminal/context.js'
 import { drawnOver, withoutColour } from '../terminal/live.js'
 import { terminalSize } from '../terminal/output.js'
 import { ageText, fold, visible } from '../terminal/render.js'
+import { cut } from '../terminal/table.js'
 
 export interface StatusScreen {
   readonly columns: number
@@ -147,8 +149,6 @@ function executorText(executor: NonNullable<StatusDocument['executor']>, coin: s
 }
 
 const lengthOf = (text: string) => withoutColour(text).length
-const cut = (text: string, columns: number) =>
-  text.length <= columns ? text : columns < 1 ? '' : `${text.slice(0, columns - 1)}…`
 
 /** A label and its parts, as many on a line as fit; the label's column stays free below it. */
 function wrapped(label: string, parts: readonly string[], columns: number, paint: ChalkInstance) {

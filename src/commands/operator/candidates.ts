@@ -20,7 +20,7 @@ import { RejectedError, UnavailableError, UsageError } from '#protocol/errors'
 import { answerText, labelIn } from '#protocol/outcome-words'
 import { isQuestionId } from '#protocol/words'
 import { holderText, type LockHolder } from '#storage/lock'
-import { listFlags, sinceMs, wholeNumber } from '../session/settings.js'
+import { listFlags, sinceMs } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 import { type Output, table } from '../terminal/output.js'
 import { colours, headText } from '../terminal/poll-table.js'
@@ -83,7 +83,7 @@ export const storeExportVerb = siteVerb({
   examples: ['operator store export > candidates.csv'],
   async run(context, site) {
     const csv = context.output.isForPeople
-    const { rows } = await listed(context, site, { csv, offline: true, limit: String(most) })
+    const { rows } = await listed(context, site, { csv, offline: true, limit: most })
     if (csv) return
     const candidates = rows.map(({ label: _, ...row }) => row).reverse()
     const summary = { candidates: candidates.length }
@@ -95,7 +95,7 @@ const most = 1_000_000
 
 async function listed(context: Context, site: Site, flags: FlagsOf<typeof candidateFlags>) {
   const { csv = false, offline, proposer } = flags
-  const limit = wholeNumber('--limit', flags.limit ?? String(csv ? most : 50), 1, most)
+  const { limit = csv ? most : 50 } = flags
   const since = sinceMs(flags.since, context.clock.nowMs())
   const receipts = createReceipts()
   return look(context, site, [receipts], async (view) => {

@@ -4,7 +4,7 @@ import { createDecisions, type OperatorDecision } from '#gateway/status/listing'
 import { registryOf } from '#host/config-file'
 import { instant } from '#protocol/candidate'
 import { jwkOf } from '#protocol/receipt'
-import { listFlags, sinceMs, wholeNumber } from '../session/settings.js'
+import { listFlags, sinceMs } from '../session/settings.js'
 import { table } from '../terminal/output.js'
 import { fold, timeText } from '../terminal/render.js'
 import { type MakeCommand, verb } from '../terminal/verb.js'
@@ -82,8 +82,7 @@ export const questionsListVerb = siteVerb({
   async run(context, site, flags) {
     const decisions = createDecisions()
     const since = sinceMs(flags.since, context.clock.nowMs())
-    const limit =
-      flags.limit === undefined ? undefined : wholeNumber('--limit', flags.limit, 1, 1_000_000)
+    const { limit } = flags
     await look(context, site, [decisions], async ({ registry, ledger }) => {
       const configured = new Set(
         (await registryOf(context, site.loaded)).map(({ questionId }) => questionId),

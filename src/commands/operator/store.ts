@@ -250,18 +250,15 @@ async function copyStore(context: Context, from: StorePlace, to: StorePlace) {
   }
 }
 
-async function copyTo(context: Context, source: CopySource, target: CopyTarget) {
-  const progress = context.output.progress(`copying ${source.name}`)
-  try {
-    return await copyRecords(source, target, {
-      signal: context.signal,
-      onProgress: (count) => progress.update(`${counted(count, 'record')} copied`),
-    })
-  } finally {
-    progress.stop()
-    await target.close()
-  }
-}
+const copyTo = ({ output, signal }: Context, source: CopySource, target: CopyTarget) =>
+  output
+    .during(`copying ${source.name}`, (progress) =>
+      copyRecords(source, target, {
+        signal,
+        onProgress: (count) => progress.update(`${counted(count, 'record')} copied`),
+      }),
+    )
+    .finally(() => target.close())
 
 const usage = (detail: string, hint: string) => new UsageError('usage', detail, { hint })
 

@@ -410,7 +410,10 @@ export const listFlags = (states: readonly string[]) =>
     '--state <state>': { about: 'only rows in this state', choices: states },
     '--since <time>': 'only rows since then: an age such as 24h, or a time',
     '--question <id|slug>': { about: 'only rows of this question', parse: plainIdentifier },
-    '--limit <number>': 'maximum number of rows, the newest',
+    '--limit <number>': {
+      about: 'maximum number of rows, the newest',
+      parse: (text: string) => wholeNumber('--limit', text, 1, 1_000_000),
+    },
     ...wideFlag,
   }) as const
 

@@ -28,26 +28,21 @@ export async function stakeWallets(session: Session, named: readonly string[] | 
   return signed.length === 0 ? [await session.account.address()] : [...new Set(signed)]
 }
 
-export async function onStakes<T>(
-  context: Context,
+export const onStakes = <T>(
+  { output, files, hash }: Context,
   session: Session,
   chain: Chain,
   read: (parts: PositionParts) => Promise<T>,
-) {
-  const progress = context.output.progress('reading the logs of the oracle')
-  try {
-    return await read({
+) =>
+  output.during('reading the logs of the oracle', async (progress) =>
+    read({
       chain: aggregating(chain, yieldToEvents),
       trust: await session.trust(),
       view: await session.journal.load(),
-      ...{ files: context.files, hash: context.hash, home: session.settings.home.value },
-      signal: session.signal,
+      ...{ files, hash, home: session.settings.home.value, signal: session.signal },
       onProgress: (block, head) => progress.update(`reading logs: block ${block} of ${head}`),
-    })
-  } finally {
-    progress.stop()
-  }
-}
+    }),
+  )
 
 /** FailedError `proposal_disputed` where one is; else PendingError `positions_unknown` where nobody knows. */
 export function failOnDispute(positions: readonly Position[]) {

@@ -70,6 +70,8 @@ export interface Output {
   warning(code: string, detail: string): void
   /** On stderr, unless --quiet. Text is escaped line by line: a table may be shown. */
   progress(text: string): ProgressLine
+  /** Progress for as long as `work` takes. */
+  during<T>(text: string, work: (line: ProgressLine) => Promise<T>): Promise<T>
   /** `what` comes after the wait. Below progress it counts down; else it is a note with its end. */
   countdown(what: string, wait: Wait): void
   /** Once stdout has taken all: its first failure, but for a reader who left (EPIPE). */
@@ -203,6 +205,10 @@ export function createOutput(options: OutputOptions): Output {
       spinning?.stop()
       spinning = spinner(tellAsIs, () => terminalSize(stderr).columns, text)
       return spinning
+    },
+    during(text, work) {
+      const line = this.progress(text)
+      return work(line).finally(() => line.stop())
     },
     countdown: (what, wait) => {
       if (quiet) return

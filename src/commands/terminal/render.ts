@@ -12,6 +12,10 @@ export function jsonText(data: object, indent: 0 | 2): string {
   )
 }
 
+/** Of a failure in a document. */
+export const errorData = (error: { readonly code: string; readonly detail: string } | undefined) =>
+  error ? { code: error.code, detail: error.detail } : null
+
 /**
  * Lines of `label value`. What does not fit beside its label gets a line of its own, whole, to be
  * copied. Values are escaped here.

@@ -129,6 +129,7 @@ const placed = (text: string, width: number, right = false) => {
 /** Text cut to a width with `…` at its end; a character is never cut in two. */
 export function cut(text: string, width: number) {
   if (widthOf(text) <= width) return text
+  if (width < 1) return ''
   let [kept, used] = ['', 0]
   for (const character of text) {
     used += widthOf(character)
