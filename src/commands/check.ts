@@ -30,9 +30,8 @@ import {
 import { type Session, sessionVerb } from './session/session.js'
 import { checkFlags, requesterFlag } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { apart, type Block, rows, together } from './terminal/output.js'
+import { apart, type Block, newResults, rows, together } from './terminal/output.js'
 import { counted, errorData } from './terminal/render.js'
-import { newResults } from './terminal/results.js'
 
 export const checkCommand = sessionVerb({
   name: 'check',

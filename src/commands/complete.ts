@@ -24,7 +24,7 @@ import { standInOf } from './terminal/verb.js'
 /** More cannot be looked over; typing on narrows them. */
 const maxValues = 200
 
-export type LoadProgram = (context: Context, words: readonly string[]) => Promise<Command>
+type LoadProgram = (context: Context, words: readonly string[]) => Promise<Command>
 
 /**
  * The form, then one value a line, with what it is behind a tab. `argv` is the shell and the words

@@ -35,8 +35,7 @@ import {
 import type { Context } from './terminal/context.js'
 import { apart, type Block, type Screen, together } from './terminal/output.js'
 import { contestedLines } from './terminal/position-text.js'
-import { counted, publicUrl, visible } from './terminal/render.js'
-import { findingsText, withPastedFixes } from './terminal/table.js'
+import { counted, findingsText, publicUrl, visible, withPastedFixes } from './terminal/render.js'
 
 export const doctorCommand = sessionVerb({
   name: 'doctor',

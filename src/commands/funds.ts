@@ -32,7 +32,7 @@ import { contestedLines } from './terminal/position-text.js'
 import { amountText, counted, timeText, visible } from './terminal/render.js'
 import { type FlagsOf, verb } from './terminal/verb.js'
 
-export const transactionFlags = {
+const transactionFlags = {
   ...browserFlags,
   '--print': 'print the calldata for an external wallet instead of sending',
   '--dry-run': 'show what would be sent and what it may cost; send nothing',
@@ -52,7 +52,7 @@ export async function requireChain(session: Session, what: string) {
 }
 
 /** `--print`: what a wallet outside sends, without asking anybody for gas or fees. */
-export function printTransactions(
+function printTransactions(
   { output }: Context,
   chainId: number,
   from: Address,
@@ -97,7 +97,7 @@ const transactionRows = ({
  * Plans, shows, asks and sends. `undefined` with --dry-run, which only shows. UsageError
  * `wrong_signer`, `confirmation_needed`, and as `maxFeeWei`, `planTransactions` and `sendTransactions`.
  */
-export async function sendAfterAsking(
+async function sendAfterAsking(
   context: Context,
   session: Session,
   flags: TransactionFlags,

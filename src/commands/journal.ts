@@ -28,19 +28,18 @@ import {
   sinceMs,
 } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { apart, rows, table } from './terminal/output.js'
+import { apart, csvText, rows, table } from './terminal/output.js'
 import { contestedLines, positionText } from './terminal/position-text.js'
 import {
   ageText,
   amountText,
   amountWithRaw,
+  type Column,
   counted,
   dateText,
   timeText,
   visible,
 } from './terminal/render.js'
-import { csvText } from './terminal/results.js'
-import type { Column } from './terminal/table.js'
 import { type FlagsOf, verb } from './terminal/verb.js'
 
 async function read(context: Context, flags: GlobalFlags) {

@@ -18,18 +18,18 @@ import { type Session, sessionVerb } from './session/session.js'
 import { flagInstantMs, signerFlags } from './session/settings.js'
 import { failOnDispute, onStakes, requireShown, stakeWallets } from './session/stakes.js'
 import type { Context } from './terminal/context.js'
-import { apart, type Output, rows, table, together } from './terminal/output.js'
+import { apart, csvText, type Output, rows, table, together } from './terminal/output.js'
 import {
   ageText,
   amountText,
+  type Column,
   counted,
   jsonText,
   type TokenUnits,
   timeText,
   visible,
+  wideFlag,
 } from './terminal/render.js'
-import { csvText } from './terminal/results.js'
-import { type Column, wideFlag } from './terminal/table.js'
 import type { FlagsOf } from './terminal/verb.js'
 
 const walletFlag = {

@@ -273,7 +273,7 @@ const pathsTo = (name: string) =>
 /** Longer terms stand on a line of their own, and push no other text aside. */
 const widestTerm = 26
 
-export function termColumn(terms: readonly string[], columns: number) {
+function termColumn(terms: readonly string[], columns: number) {
   const most = Math.min(widestTerm, Math.floor(columns * 0.4))
   return Math.max(0, ...terms.map(({ length }) => length).filter((length) => length <= most))
 }
@@ -305,7 +305,7 @@ function described({ description, argChoices, defaultValue }: Option | Argument)
   ].join('; ')
 }
 
-export const helpLayout = (bold: (title: string) => string): HelpConfiguration => ({
+const helpLayout = (bold: (title: string) => string): HelpConfiguration => ({
   showGlobalOptions: true,
   styleTitle: (title) => bold(titles[title] ?? title),
   commandUsage: (command) =>

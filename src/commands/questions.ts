@@ -28,8 +28,16 @@ import { builtInPins, type Session, sessionVerb } from './session/session.js'
 import { sinceMs, wholeNumber } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { table } from './terminal/output.js'
-import { amountText, counted, dateText, fold, timeText, visible } from './terminal/render.js'
-import { type Column, wideFlag } from './terminal/table.js'
+import {
+  amountText,
+  type Column,
+  counted,
+  dateText,
+  fold,
+  timeText,
+  visible,
+  wideFlag,
+} from './terminal/render.js'
 import { type FlagsOf, verb } from './terminal/verb.js'
 
 type ListedRules = Map<string, Rules>

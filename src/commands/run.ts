@@ -251,7 +251,7 @@ export const planCommand = verb({
   },
 })
 
-export async function forecastText(
+async function forecastText(
   context: Context,
   settings: Settings,
   items: BatchCost,

@@ -323,7 +323,7 @@ function announce(
 async function check(context: Context, path: string, served: Served) {
   const [{ checkGateway }, { passesCounted, findingsText, withPastedFixes }] = await Promise.all([
     import('#host/serve-check'),
-    import('./terminal/table.js'),
+    import('./terminal/render.js'),
   ])
   const { output } = context
   const findings = withPastedFixes(context, await checkGateway(context, path, served))

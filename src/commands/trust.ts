@@ -44,8 +44,7 @@ import { builtInPins, openTarget, type Session, sessionVerb } from './session/se
 import type { SessionFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { rows, type Screen, together } from './terminal/output.js'
-import { amountText, dateText, visible } from './terminal/render.js'
-import { findingsText } from './terminal/table.js'
+import { amountText, dateText, findingsText, visible } from './terminal/render.js'
 import { dryRunFlag, showDryRun, verb } from './terminal/verb.js'
 
 const showVerb = sessionVerb({
@@ -230,15 +229,10 @@ const trustSource = (needs: string) =>
   )
 
 async function fromFile(context: Context, path: string) {
-  const json = firstJson(new TextDecoder().decode(await readInput(context, path)), path)
-  const dev = member(json, 'dev')
-  return parseTrust(member(dev, 'trust') ?? member(json, 'trust') ?? json, path)
+  const found = firstJson(new TextDecoder().decode(await readInput(context, path)), path)
+  const json = found as { trust?: unknown; dev?: { trust?: unknown } | null } | null
+  return parseTrust(json?.dev?.trust ?? json?.trust ?? json, path)
 }
-
-const member = (json: unknown, key: string) =>
-  typeof json === 'object' && json !== null && Object.hasOwn(json, key)
-    ? (json as Record<string, unknown>)[key]
-    : undefined
 
 const verifyVerb = sessionVerb({
   name: 'verify',
@@ -353,7 +347,12 @@ async function write(
     await confirm(context, visible(question), session.settings.yes)
   }
   if (isNews) {
-    if (!same(await bytesOf(context, path), current)) throw trustChanged(path)
+    if (String(await bytesOf(context, path)) !== String(current))
+      throw new UsageError(
+        'trust_changed',
+        `${path} was changed by another process meanwhile; nothing was written`,
+        'rerun the command: it adds to the present pins',
+      )
     if (damage !== undefined && current !== undefined) await publish(context, kept, current)
     const text = `${JSON.stringify(trust, undefined, 2)}\n`
     await publish(context, path, new TextEncoder().encode(text))
@@ -374,18 +373,8 @@ function refuseChanges(changed: readonly string[]) {
   )
 }
 
-const trustChanged = (path: string) =>
-  new UsageError(
-    'trust_changed',
-    `${path} was changed by another process meanwhile; nothing was written`,
-    'rerun the command: it adds to the present pins',
-  )
-
 const bytesOf = async (context: Context, path: string) =>
   (await context.files.exists(path)) ? readInput(context, path) : undefined
-
-const same = (one: Uint8Array | undefined, other: Uint8Array | undefined) =>
-  one === undefined || other === undefined ? one === other : Buffer.compare(one, other) === 0
 
 function pinsIn(bytes: Uint8Array, path: string) {
   try {
@@ -402,7 +391,7 @@ async function publish(context: Context, path: string, bytes: Uint8Array) {
   await publishFile(context.files, folder, basename(path), (handle) => writeAll(handle, bytes))
 }
 
-function firstJson(text: string, path: string) {
+function firstJson(text: string, path: string): unknown {
   for (const candidate of [text, ...text.split('\n').filter((line) => line.startsWith('{'))]) {
     try {
       return JSON.parse(candidate)
@@ -442,12 +431,12 @@ export const trustCommand = verb({
   verbs: [showVerb, initVerb, pinVerb, verifyVerb],
 })
 
-export interface PinnedQuestion {
+interface PinnedQuestion {
   readonly pins: Trust
   readonly questionId: Hex
 }
 
-export async function showQuestion(
+async function showQuestion(
   { output }: Context,
   session: Session,
   { pins, questionId }: PinnedQuestion,
@@ -475,7 +464,7 @@ export async function showQuestion(
  * or built in. With a node the chain confirms the question first. Not trusted before a person has
  * agreed (R9).
  */
-export async function pinsOfQuestion(session: Session, named: string, kind: string | undefined) {
+async function pinsOfQuestion(session: Session, named: string, kind: string | undefined) {
   const plain = requireIdentifier(named)
   const event =
     namedQuestion(named)?.isEvent === true ? await onlyMarket(session, plain) : undefined
@@ -581,7 +570,7 @@ function kindOf(data: BatchSigningData) {
  * `trust pin --receipts`: the keys that the gateway lists, to be compared and pinned (contract §9).
  * What it says of itself proves nothing, so a note asks for another source.
  */
-export async function listedKeys(context: Context, { settings }: Session, flags: SessionFlags) {
+async function listedKeys(context: Context, { settings }: Session, flags: SessionFlags) {
   const target = await openTarget(context, settings, flags, 'read')
   try {
     const { signal } = context
@@ -596,15 +585,12 @@ export async function listedKeys(context: Context, { settings }: Session, flags:
     context.output.note(
       'note: compare the key IDs with what the operator told you another way; whoever stands between could have listed a key of their own',
     )
+    const okp = { kty: 'OKP', crv: 'Ed25519' } as const
     return Object.fromEntries(
-      keys.map(({ kid, x, nbf, exp }) => [
-        kid,
-        {
-          ...({ kty: 'OKP', crv: 'Ed25519', x } as const),
-          ...(nbf === undefined ? {} : { nbf }),
-          ...(exp === undefined ? {} : { exp }),
-        },
-      ]),
+      keys.map(({ kid, x, nbf, exp }) => {
+        const span = { ...(nbf !== undefined && { nbf }), ...(exp !== undefined && { exp }) }
+        return [kid, { ...okp, x, ...span }]
+      }),
     )
   } finally {
     await target.close()

@@ -10,7 +10,7 @@ import { dirname, join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { onTestFinished } from 'vitest'
-import { widthOf } from '#commands/terminal/table'
+import { widthOf } from '#commands/terminal/render'
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 const bin = join(root, 'bin', 'proposer.js')

@@ -1,7 +1,7 @@
 import { Chalk } from 'chalk'
 import { expect, test } from 'vitest'
 import { candidateColumns } from '#commands/operator/candidates'
-import { tableText } from '#commands/terminal/table'
+import { tableText } from '#commands/terminal/render'
 import { type CandidateRow, candidateRow } from '#gateway/status/listing'
 import { oneCandidate } from '#support/pipeline-world'
 

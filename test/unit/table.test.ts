@@ -1,7 +1,7 @@
 import { Chalk } from 'chalk'
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
-import { type Column, cut, tableText, widthOf } from '#commands/terminal/table'
+import { type Column, cut, tableText, widthOf } from '#commands/terminal/render'
 
 interface Row {
   readonly id: string

@@ -32,9 +32,8 @@ import { unitsOf, worksheetHead, worksheetLine } from '../session/question.js'
 import { type Session, sessionVerb } from '../session/session.js'
 import { executorFlags, requesterFlag } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
-import type { Output } from '../terminal/output.js'
+import { newResults, type Output, progressText } from '../terminal/output.js'
 import { amountText, errorData, jsonText, visible } from '../terminal/render.js'
-import { newResults, progressText } from '../terminal/results.js'
 import { type FlagsOf, fileWord, verb } from '../terminal/verb.js'
 import { newFailures, pendingError, rowFailedError } from './failures.js'
 import {
@@ -94,7 +93,7 @@ const contextFlags = {
 } as const
 type ContextFlags = FlagsOf<typeof contextFlags>
 
-export const batchContextVerb = sessionVerb({
+const batchContextVerb = sessionVerb({
   name: 'context',
   about: 'show request, bond and outcomes of many questions, checked against trust',
   args: { '<file>': 'identifiers, one per line, or rows that have one; - for stdin' },
@@ -204,7 +203,7 @@ const flagTable = {
 } as const
 type SignFlags = FlagsOf<typeof flagTable>
 
-export const batchSignVerb = sessionVerb({
+const batchSignVerb = sessionVerb({
   name: 'sign',
   about: 'sign many proposals and save them in the journal; send nothing',
   args: { '<file>': 'rows to sign; - for stdin' },
@@ -314,7 +313,7 @@ function signedRow(one: RowSigned, item: string | undefined): object {
   }
 }
 
-export const batchStatusVerb = sessionVerb({
+const batchStatusVerb = sessionVerb({
   name: 'status',
   about: 'show many candidates; exit 7 if one failed',
   args: { '<file>': 'candidate ids, one per line, or results of `batch submit`; - for stdin' },

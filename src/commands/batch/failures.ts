@@ -36,7 +36,7 @@ interface Cause {
   count: number
 }
 
-export interface Failures {
+interface Failures {
   /** `name`: how its owner knows the row; `word`: what became of it. */
   add(where: string, error: ProposerError, word?: string, name?: string): void
   count(): number

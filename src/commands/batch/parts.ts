@@ -88,7 +88,7 @@ export const batchFlags = {
   ...signing,
   '--dry-run': 'show what would happen; sign and send nothing',
 } as const
-export type BatchFlags = FlagsOf<typeof batchFlags> & SessionFlags & { readonly resume?: boolean }
+type BatchFlags = FlagsOf<typeof batchFlags> & SessionFlags & { readonly resume?: boolean }
 
 /**
  * What finishes this input, for a hint, in backticks: gateway, home and their like are added to
@@ -110,7 +110,7 @@ export interface Opened {
   look(all: true): Promise<Looked>
 }
 
-export interface Opening {
+interface Opening {
   readonly tell?: (count: BatchCount, proposer: string, sum: string) => string
   readonly sums?: (count: BatchCount, hasChain: boolean) => boolean
   readonly findings?: boolean

@@ -26,10 +26,8 @@ import { findingLine } from '../session/question.js'
 import type { Session } from '../session/session.js'
 import { noteFallenRewards } from '../session/stakes.js'
 import type { Context } from '../terminal/context.js'
-import { table, together } from '../terminal/output.js'
-import { amountText, counted, errorData } from '../terminal/render.js'
-import { newResults, progressText, type ResultStream } from '../terminal/results.js'
-import type { Column } from '../terminal/table.js'
+import { newResults, progressText, type ResultStream, table, together } from '../terminal/output.js'
+import { amountText, type Column, counted, errorData } from '../terminal/render.js'
 import {
   batchSummaryText,
   cellsOf,
@@ -44,7 +42,7 @@ import {
 } from './failures.js'
 import { type Opened, totalsText } from './parts.js'
 
-export interface Running {
+interface Running {
   readonly kind: 'batch' | 'run'
   readonly resume: boolean
   readonly wait: boolean

@@ -12,10 +12,9 @@ import { rpcClasses, type StateLine } from '#protocol/vitals'
 import type { Context } from '../terminal/context.js'
 import { drawnOver, withoutColour } from '../terminal/live.js'
 import { terminalSize } from '../terminal/output.js'
-import { ageText, fold, visible } from '../terminal/render.js'
-import { cut } from '../terminal/table.js'
+import { ageText, cut, fold, visible } from '../terminal/render.js'
 
-export interface StatusScreen {
+interface StatusScreen {
   readonly columns: number
   readonly rows: number
   readonly paint: ChalkInstance
@@ -226,7 +225,7 @@ export interface LiveStatus {
   end(lastWord: string): Promise<void>
 }
 
-export interface StatusTerminal {
+interface StatusTerminal {
   size(): { readonly columns: number; readonly rows: number }
   write(text: string): void
   /** False while the terminal holds the last text back: what would be drawn now is drawn later. */

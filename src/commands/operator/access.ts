@@ -439,7 +439,7 @@ async function exchange(
   init: RequestInit,
   timeoutMs: number | undefined,
   lost: (detail: string, cause: unknown) => ProposerError,
-) {
+): Promise<{ readonly status: number; readonly body: unknown } | undefined> {
   const fetch = await edges.fetch()
   const over = new AbortController()
   const late = new AbortController()

@@ -22,11 +22,17 @@ import { isQuestionId } from '#protocol/words'
 import { holderText, type LockHolder } from '#storage/lock'
 import { listFlags, sinceMs } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
-import { type Output, table } from '../terminal/output.js'
+import { csvLine, type Output, table } from '../terminal/output.js'
 import { colours, headText } from '../terminal/poll-table.js'
-import { ageText, amountText, dateText, fields, fold, timeText } from '../terminal/render.js'
-import { csvLine } from '../terminal/results.js'
-import type { Column } from '../terminal/table.js'
+import {
+  ageText,
+  amountText,
+  type Column,
+  dateText,
+  fields,
+  fold,
+  timeText,
+} from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
 import { adminUrlOf, getAdmin, look, type Site, type StoreView, siteVerb } from './access.js'
 import { candidateArg } from './acts.js'

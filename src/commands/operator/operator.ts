@@ -34,7 +34,7 @@ const decisionOf = <Otherwise>(decision: OperatorDecision | undefined, otherwise
 const sinceText = ({ since, reason, by }: ReturnType<typeof decisionOf<string>>) =>
   `${since === null ? '' : `since ${timeText(since)}: `}${saidWords(reason, by)}`
 
-export const walletsListVerb = siteVerb({
+const walletsListVerb = siteVerb({
   name: 'list',
   about: 'list who may propose, since when and why, and whether admission is open',
   flags: { '--all': 'include removed wallets' },
@@ -74,7 +74,7 @@ export const walletsListVerb = siteVerb({
 
 const sources = { file: 'questions file', operator: 'operator', removed: 'removed by operator' }
 
-export const questionsListVerb = siteVerb({
+const questionsListVerb = siteVerb({
   name: 'list',
   about: 'list entries in force and where they come from',
   flags: listFlags(Object.keys(sources)),
@@ -153,7 +153,7 @@ export const questionsListVerb = siteVerb({
 })
 
 /** The keys that answers are signed with (contract §9). */
-export const receiptKeysVerb = siteVerb({
+const receiptKeysVerb = siteVerb({
   name: 'list',
   about: 'list the public keys of the store, ended ones too',
   examples: ['operator receipts list --json'],

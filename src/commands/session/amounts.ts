@@ -15,12 +15,12 @@ export interface PinnedUnits extends TokenUnits {
 }
 
 /** An amount in raw units, and the tokens that it may be of: all where it was given raw. */
-export interface GivenAmount {
+interface GivenAmount {
   readonly raw: bigint
   readonly tokens: readonly Address[] | undefined
 }
 
-export type AmountSetting = Pick<Setting, 'value' | 'from'> & Partial<Pick<Setting, 'origin'>>
+type AmountSetting = Pick<Setting, 'value' | 'from'> & Partial<Pick<Setting, 'origin'>>
 
 export const flagged = (from: string, value: string | undefined) =>
   value === undefined ? undefined : { value, from }

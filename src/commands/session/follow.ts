@@ -20,16 +20,15 @@ import { instant } from '#protocol/candidate'
 import { ProposerError } from '#protocol/errors'
 import type { Context } from '../terminal/context.js'
 import type { Live } from '../terminal/live.js'
-import { waitText } from '../terminal/output.js'
+import { progressText, waitText } from '../terminal/output.js'
 import { countsText, liveLines } from '../terminal/poll-table.js'
 import { ageText, counted, visible } from '../terminal/render.js'
-import { progressText } from '../terminal/results.js'
 import { identify } from './identify.js'
 import { contextSource } from './question.js'
 import { type Session, withSession } from './session.js'
 import type { SessionFlags } from './settings.js'
 
-export interface FollowOptions {
+interface FollowOptions {
   readonly timeoutMs?: number | undefined
   readonly until?: Stage | undefined
   readonly full?: boolean

@@ -89,8 +89,7 @@ export const intentFlags = {
   '--dry-run': 'show what would happen; sign and send nothing',
 } as const
 /** `details`, false: only what a person decides on is shown before signing. */
-export type IntentFlags = FlagsOf<typeof intentFlags> &
-  SessionFlags & { readonly details?: boolean }
+type IntentFlags = FlagsOf<typeof intentFlags> & SessionFlags & { readonly details?: boolean }
 
 /** Without `session`, which knows the profile and the units, only the form of amounts is judged. */
 export async function parseIntent(

@@ -14,7 +14,7 @@ import { type answersText, answerText } from '#protocol/outcome-words'
 import { fromHex } from '#protocol/witness'
 import { isQuestionId } from '#protocol/words'
 import type { Context } from '../terminal/context.js'
-import type { Screen } from '../terminal/output.js'
+import { csvLine, type Screen } from '../terminal/output.js'
 import {
   amountText,
   amountWithRaw,
@@ -25,7 +25,6 @@ import {
   type TokenUnits,
   timeText,
 } from '../terminal/render.js'
-import { csvLine } from '../terminal/results.js'
 import type { FlagsOf } from '../terminal/verb.js'
 import { asksPerson, confirm } from './inputs.js'
 import type { Session } from './session.js'
@@ -221,7 +220,7 @@ function limited(markets: Markets): MarketReads {
 }
 type Checking = Parameters<typeof import('#client/check/checker').newChecker>[0]
 
-export function thresholdsOf(settings: Settings) {
+function thresholdsOf(settings: Settings) {
   return {
     pricePercent: percentOf(settings.checkPrice),
     gameSeconds: secondsOf(settings.checkGame),
@@ -243,7 +242,7 @@ export function findingLines(findings: readonly QuestionFinding[]) {
 }
 
 /** `5 ok, 1 warn, 1 unknown`. */
-export function countsOf(findings: readonly QuestionFinding[]) {
+function countsOf(findings: readonly QuestionFinding[]) {
   const counts = { ok: 0, warn: 0, unknown: 0 }
   for (const { result } of findings) counts[result]++
   return counts
@@ -262,7 +261,7 @@ export function requireFindings(
   if (error !== undefined) throw error
 }
 
-export interface WorksheetRow {
+interface WorksheetRow {
   /** The question id: it needs no pin. */
   readonly identifier: string
   readonly slug: string | null

@@ -172,7 +172,7 @@ function stoppedOr(context: Context, error: unknown): unknown {
   return context.signal.aborted && deferred ? context.signal.reason : error
 }
 
-export interface OpenTarget {
+interface OpenTarget {
   readonly fetch: Fetch
   readonly baseUrl: string
   readonly origin?: string

@@ -13,10 +13,10 @@ import { UsageError } from '#protocol/errors'
 import { plainIdentifier } from '#protocol/market-url'
 import { plainHttpHosts } from '#protocol/plain-http'
 import type { Context } from '../terminal/context.js'
-import { wideFlag } from '../terminal/table.js'
+import { wideFlag } from '../terminal/render.js'
 import type { EveryFlag, FlagsOf } from '../terminal/verb.js'
 
-export type Origin = 'flag' | 'environment' | 'profile' | 'default'
+type Origin = 'flag' | 'environment' | 'profile' | 'default'
 
 export interface Setting {
   readonly value: string
@@ -56,7 +56,7 @@ export const profileKeys = {
   'check-rules': { flag: 'checkRules', default: '24h', read: secondsOf },
 } as const satisfies Readonly<Record<string, Spec>>
 type Keys = typeof profileKeys
-export type ProfileKey = keyof Keys
+type ProfileKey = keyof Keys
 export const isProfileKey = (key: string): key is ProfileKey => Object.hasOwn(profileKeys, key)
 export const specOf = (key: string): Spec | undefined =>
   isProfileKey(key) ? profileKeys[key] : undefined

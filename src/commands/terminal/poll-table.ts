@@ -9,8 +9,7 @@ import { endOf, type PolledStatus, type PollTarget, stageTimeOf } from '#client/
 import type { ProposerError } from '#protocol/errors'
 import { answerText } from '#protocol/outcome-words'
 import { type Output, table } from './output.js'
-import { counted, fields, fold, timeText, visible } from './render.js'
-import { type Column, cut } from './table.js'
+import { type Column, counted, cut, fields, fold, timeText, visible } from './render.js'
 
 type Screen = Pick<Output, 'columns' | 'paint'> & Partial<Pick<Output, 'isTerminal'>>
 
@@ -19,7 +18,7 @@ const wideColumns = 64
 const stateWidth = 9
 const shownFailures = 10
 
-export type Refusals = ReadonlyMap<string, ProposerError>
+type Refusals = ReadonlyMap<string, ProposerError>
 
 const withoutStatus = (refusal: ProposerError | undefined): 'waiting' | 'unknown' | 'refused' =>
   refusal === undefined ? 'waiting' : refusal.meta.httpStatus === 404 ? 'unknown' : 'refused'
@@ -189,7 +188,7 @@ export const colours = {
 } as const
 
 /** By how it ended, else by its stage; a word of another gateway has no colour of its own. */
-export const colourOf = (status: PolledStatus) =>
+const colourOf = (status: PolledStatus) =>
   new Map(Object.entries(colours)).get(endOf(status) ?? status.status) ?? 'white'
 
 export interface Own {

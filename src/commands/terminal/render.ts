@@ -1,4 +1,7 @@
 /** Text for people: escaping of outside text (R20), tables that fit the terminal, amounts. */
+
+import type { ChalkInstance } from 'chalk'
+import type { Finding } from '#checks/finding'
 import { codePoint, unsafeCharacters, visible } from '#protocol/text'
 
 export { amountText, amountWithRaw, type TokenUnits } from '#protocol/amount'
@@ -88,4 +91,206 @@ export function publicUrl(text: string) {
     url.search !== '' ||
     url.hash !== ''
   return rest ? `${url.protocol}//${url.host}/…` : `${url.protocol}//${url.host}`
+}
+
+/** The one renderer of lists: a row a line, in columns that fit the terminal. */
+
+export interface Column<Row> {
+  /** In lower case here; the table prints all heads in upper case. */
+  readonly head: string
+  /** The cell's text, escaped here (R20). */
+  readonly cell: (row: Row) => string | null | undefined
+  /** May be cut to this many characters. Without it the column stays whole, to be copied. */
+  readonly least?: number
+  /** Left out where the line is too short, the highest first; without it never. */
+  readonly rank?: number
+  readonly wide?: boolean
+  readonly right?: boolean
+  readonly colour?: (row: Row) => 'green' | 'red' | 'yellow' | 'cyan' | 'white'
+}
+
+/** What is drawn on. */
+export interface Screen {
+  readonly columns: number
+  readonly paint: ChalkInstance
+  readonly isTerminal: boolean
+}
+
+export const wideFlag = { '--wide': 'show all columns, uncut' } as const
+
+const gap = '  '
+
+/**
+ * No line is longer than the terminal: columns are cut and left out by their rank, and the last
+ * line says which. In a pipe, and with `wide`, nothing is cut; `undefined` where --wide is no flag.
+ */
+export function tableText<Row>(
+  columns: readonly Column<Row>[],
+  rows: readonly Row[],
+  screen: Screen,
+  wide?: boolean,
+) {
+  const shown = columns
+    .filter((column) => wide === true || column.wide !== true)
+    .map((column) => measured(column, rows))
+    .filter(({ isEmpty }) => !isEmpty)
+  const { paint } = screen
+  if (wide === true || !screen.isTerminal) return lined(shown, paint).join('\n')
+  const whole = fitting(shown, screen.columns)
+  const isWhole = lineWidth(whole) <= screen.columns
+  const [first, ...others] = shown
+  if (first === undefined) return ''
+  const [head = first] = fitting([first], screen.columns)
+  const fitted = isWhole ? whole : [head, ...fitting(others, screen.columns - gap.length)]
+  const below = isWhole ? [] : lined(fitted.slice(1), paint)
+  const lines = lined(isWhole ? fitted : [head], paint).flatMap((line, at) =>
+    [line, `${gap}${below[at] ?? ''}`.trimEnd()].filter(Boolean),
+  )
+  const leftOut = shown.filter(({ column }) => fitted.every((one) => one.column !== column))
+  const note = `no room for ${leftOut.map(({ column }) => column.head).join(', ')}`
+  const more = wide === undefined ? '' : '; --wide shows all'
+  if (leftOut.length > 0) lines.push(paint.dim(fold(`${note}${more}`, screen.columns, gap)))
+  return lines.join('\n')
+}
+
+interface Measured<Row> {
+  readonly column: Column<Row>
+  readonly rows: readonly Row[]
+  readonly cells: readonly string[]
+  readonly width: number
+  readonly isEmpty: boolean
+}
+
+function measured<Row>(column: Column<Row>, rows: readonly Row[]) {
+  const cells = rows.map((row) => visible(column.cell(row) ?? ''))
+  const width = cells.reduce((most, cell) => Math.max(most, widthOf(cell)), column.head.length)
+  return { column, rows, cells, width, isEmpty: cells.every((cell) => cell === '') }
+}
+
+const lineWidth = (columns: readonly { readonly width: number }[]) =>
+  columns.reduce((sum, { width }) => sum + width + gap.length, -gap.length)
+
+function fitting<Row>(all: readonly Measured<Row>[], room: number) {
+  const leastOf = ({ column, width }: Measured<Row>) => Math.min(width, column.least ?? width)
+  const isTooWide = (columns: readonly Measured<Row>[]) =>
+    lineWidth(columns.map((one) => ({ width: leastOf(one) }))) > room
+  let kept = all
+  while (isTooWide(kept)) {
+    const rank = Math.max(...kept.map(({ column }) => column.rank ?? 0))
+    if (rank <= 0) break
+    kept = kept.filter(({ column }) => column.rank !== rank)
+  }
+  const widths = kept.map(({ width }) => width)
+  for (let over = lineWidth(kept) - room; over > 0; over--) {
+    const spare = kept.map((one, at) => ((widths[at] ?? 0) > leastOf(one) ? (widths[at] ?? 0) : 0))
+    const widest = spare.indexOf(Math.max(...spare))
+    if ((spare[widest] ?? 0) === 0) break
+    widths[widest] = (widths[widest] ?? 0) - 1
+  }
+  return kept.map((one, at) => ({ ...one, width: widths[at] ?? one.width }))
+}
+
+function lined<Row>(columns: readonly Measured<Row>[], paint: ChalkInstance) {
+  const line = (textOf: (one: Measured<Row>) => string) => columns.map(textOf).join(gap).trimEnd()
+  const count = columns[0]?.rows.length ?? 0
+  return [
+    paint.dim(
+      line(({ column, width }) =>
+        placed(cut(column.head.toUpperCase(), width), width, column.right),
+      ),
+    ),
+    ...Array.from({ length: count }, (_, at) =>
+      line(({ column, rows, cells, width }) => {
+        const text = placed(cut(cells[at] ?? '', width), width, column.right)
+        const row = rows[at]
+        // Blanks have no colour: where they end the line they go.
+        return column.colour === undefined || row === undefined || text.trim() === ''
+          ? text
+          : text.replace(text.trim(), (word) => paint[column.colour?.(row) ?? 'white'](word))
+      }),
+    ),
+  ]
+}
+
+const placed = (text: string, width: number, right = false) => {
+  const blanks = ' '.repeat(Math.max(0, width - widthOf(text)))
+  return right ? `${blanks}${text}` : `${text}${blanks}`
+}
+
+/** Text cut to a width with `…` at its end; a character is never cut in two. */
+export function cut(text: string, width: number) {
+  if (widthOf(text) <= width) return text
+  if (width < 1) return ''
+  let [kept, used] = ['', 0]
+  for (const character of text) {
+    used += widthOf(character)
+    if (used > width - 1) break
+    kept += character
+  }
+  return `${kept}…`
+}
+
+/** Characters that a terminal draws two cells wide: East Asian ones and emoji. */
+const twoCells =
+  /[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6]|[\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}/u
+
+export function widthOf(text: string) {
+  // Most text is plain: it is as wide as it is long.
+  if (/^[\u0020-\u00ff]*$/.test(text)) return text.length
+  let width = 0
+  for (const character of text)
+    width += /\p{Mark}/u.test(character) ? 0 : twoCells.test(character) ? 2 : 1
+  return width
+}
+
+/** The findings with fixes that act on what was examined, wherever they are pasted. */
+export const withPastedFixes = (
+  { pasted = (text) => text }: { readonly pasted?: (text: string) => string },
+  findings: readonly Finding[],
+) => findings.map((one) => ({ ...one, fix: pasted(one.fix) }))
+
+/** Many of one kind that pass are counted only, so that what is wrong stands out. */
+export const passesCounted = (findings: readonly Finding[]) =>
+  findings.flatMap((finding) => {
+    if (finding.result !== 'pass') return [finding]
+    const group = findings.filter(({ id, result }) => result === 'pass' && id === finding.id)
+    if (group[0] !== finding) return []
+    const detail = `all ${group.length} checks passed (--json lists them)`
+    return [group.length === 1 ? finding : { ...finding, detail }]
+  })
+
+const shown = {
+  pass: ['ok  ', 'green'],
+  note: ['note', 'gray'],
+  warn: ['WARN', 'yellow'],
+  fail: ['FAIL', 'red'],
+  skip: ['skip', 'gray'],
+} as const
+
+/**
+ * A line each, in the order in which things were examined. What was skipped for one reason is
+ * reported once, and a fix that stands above is not repeated.
+ */
+export function findingsText(
+  findings: readonly Finding[],
+  { columns, paint }: Pick<Screen, 'columns' | 'paint'>,
+) {
+  const merged: Finding[] = []
+  for (const one of findings) {
+    const last = merged.at(-1)
+    const isLike = last?.result === 'skip' && one.result === 'skip' && last.detail === one.detail
+    if (isLike) merged[merged.length - 1] = { ...last, id: `${last.id}, ${one.id}` }
+    else merged.push(one)
+  }
+  const folded = (text: string) => fold(text, columns - 6, '      ')
+  return merged
+    .flatMap(({ result, id, detail, fix }, at) => {
+      const [word, colour] = shown[result]
+      const isNew = fix !== '' && fix !== merged[at - 1]?.fix
+      return [
+        `${paint[colour](word)}  ${folded(`${id}: ${detail}`)}`,
+        ...(isNew ? [`      ${folded(`fix: ${fix}`)}`] : []),
+      ]
+    })
+    .join('\n')
 }

@@ -122,7 +122,7 @@ export function givenIn(argv: readonly string[]) {
 
 export const addEveryFlag = (program: Command) => addFlags(program, everyFlag)
 
-export function addFlags(command: Command, flags: FlagTable) {
+function addFlags(command: Command, flags: FlagTable) {
   for (const [spec, taken] of Object.entries(flags)) command.addOption(flagOf(spec, taken))
   return command
 }
@@ -254,7 +254,7 @@ export const withFlags = (hint: string, argv: readonly string[]) =>
     .map((part, index) => (index % 2 === 1 ? commandWithFlags(part, argv) : part))
     .join('`')
 
-export function commandWithFlags(command: string, argv: readonly string[]) {
+function commandWithFlags(command: string, argv: readonly string[]) {
   const [program, verb = ''] = command.split(' ', 2)
   if (program !== 'proposer' || !/^[a-z]/.test(verb)) return command
   const given = givenIn(argv)

@@ -12,7 +12,7 @@ import { type Finding, fail, note, pass, warn } from './finding.js'
 import type { StoreContent } from './store.js'
 import { type TrustFinding, verifyTrust } from './trust.js'
 
-export interface CheckedChain {
+interface CheckedChain {
   readonly chain: Chain
   readonly head: BlockHeader
   readonly genesisHash: Hex | undefined

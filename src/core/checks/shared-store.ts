@@ -24,7 +24,7 @@ import {
   unread,
 } from './store.js'
 
-export interface SharedStoreToCheck extends Omit<StoreToCheck, 'folder'> {
+interface SharedStoreToCheck extends Omit<StoreToCheck, 'folder'> {
   readonly database: SqlDatabase
   readonly seenFile: SeenFile
 }
