@@ -320,37 +320,22 @@ function wantedOf({ question, since }: BundleFlags, nowMs: number) {
  */
 async function clientSecrets(
   context: Context,
-  settings: Settings,
+  { gateway, rpcUrl, home }: Settings,
   view: Pick<JournalView, 'authorizations' | 'offers'> | undefined,
 ) {
-  const { gateway, rpcUrl } = settings
   const keyFile = context.env.PROPOSER_KEY_FILE
-  return [
-    ...secretsOf('the key in PROPOSER_PRIVATE_KEY', [context.environmentKey]),
-    ...secretsOf(
-      'the key in PROPOSER_KEY_FILE',
-      keyFile ? [await contentOf(context, fromCwd(context.cwd, keyFile))] : [],
-    ),
-    ...(await keystoreSecrets(context, settings.home.value)),
-    ...secretsOf(
-      'the PIN of a token',
-      await Promise.all(
-        (await accountPinFiles(context.files, settings.home.value)).map((path) =>
-          contentOf(context, path),
-        ),
-      ),
-    ),
-    ...secretsOf(
-      'a credential in the RPC URL',
-      urlCredentials(rpcUrl === undefined ? [] : [rpcUrl.value]),
-    ),
-    ...secretsOf(
-      'a credential in the gateway URL',
-      urlCredentials(gateway === undefined ? [] : [gateway.value]),
-    ),
-    ...secretsOf('a signature of the journal', view === undefined ? [] : journalSignatures(view)),
+  const read = (path: string) => contentOf(context, path)
+  const pins = await accountPinFiles(context.files, home.value)
+  return secretsIn([
+    ['the key in PROPOSER_PRIVATE_KEY', [context.environmentKey]],
+    ['the key in PROPOSER_KEY_FILE', keyFile ? [await read(fromCwd(context.cwd, keyFile))] : []],
+    ['a keystore', await keystoreSecrets(context, home.value)],
+    ['the PIN of a token', await Promise.all(pins.map(read))],
+    ['a credential in the RPC URL', urlCredentials(rpcUrl ? [rpcUrl.value] : [])],
+    ['a credential in the gateway URL', urlCredentials(gateway ? [gateway.value] : [])],
+    ['a signature of the journal', view === undefined ? [] : journalSignatures(view)],
     ...variableSecrets(context.env),
-  ]
+  ])
 }
 
 /** The same of a gateway's configuration. */
@@ -363,28 +348,23 @@ async function gatewaySecrets(context: Context, loaded: LoadedConfig) {
   const receipts = (await read(receiptKeyFile(loaded))) ?? ''
   const password =
     place.kind === 'database' ? /:\/\/[^:@/]*:([^@/]*)@/.exec(place.url)?.[1] : undefined
-  return [
-    ...secretsOf('a credential in chain.rpc_urls', urlCredentials(config.chain.rpc_urls)),
-    ...secretsOf(
-      'a credential in slugs.url',
-      urlCredentials(slugs.source === 'gamma' ? [slugs.url] : []),
-    ),
-    ...secretsOf(
-      'a credential in executor.signer.url',
-      urlCredentials(executor.signer ? [executor.signer.url] : []),
-    ),
-    ...secretsOf('the PIN of a token', [await read(executor.pkcs11?.pin_file)]),
-    ...secretsOf("the executor's key", [
-      keyFile ? await contentOf(context, resolve(context.cwd, keyFile)) : '',
-      await read(executor.key_file),
-    ]),
-    ...secretsOf(
-      'a receipt key',
-      [...receipts.matchAll(/"d"\s*:\s*"([\w-]+)"/g)].map(([, half]) => half),
-    ),
-    ...secretsOf('the admin token', [await read(adminTokenFile(loaded))]),
-    ...secretsOf('the password of the store', [password, password && decodeURIComponent(password)]),
-  ]
+  const signer = executor.signer ? [executor.signer.url] : []
+  return secretsIn([
+    ['a credential in chain.rpc_urls', urlCredentials(config.chain.rpc_urls)],
+    ['a credential in slugs.url', urlCredentials(slugs.source === 'gamma' ? [slugs.url] : [])],
+    ['a credential in executor.signer.url', urlCredentials(signer)],
+    ['the PIN of a token', [await read(executor.pkcs11?.pin_file)]],
+    [
+      "the executor's key",
+      [
+        keyFile && (await contentOf(context, resolve(context.cwd, keyFile))),
+        await read(executor.key_file),
+      ],
+    ],
+    ['a receipt key', [...receipts.matchAll(/"d"\s*:\s*"([\w-]+)"/g)].map(([, half]) => half)],
+    ['the admin token', [await read(adminTokenFile(loaded))]],
+    ['the password of the store', [password, password && decodeURIComponent(password)]],
+  ])
 }
 
 /**
@@ -400,9 +380,11 @@ async function contentOf({ files }: Context, path: string) {
   }
 }
 
-/** Secrets of one kind; what is empty or missing is none. */
-const secretsOf = (kind: string, texts: readonly (string | undefined)[]) =>
-  texts.flatMap((text) => (text === undefined || text === '' ? [] : [{ kind, text }]))
+type Kept = readonly [kind: string, texts: readonly (string | undefined)[]]
+
+/** What is empty or missing is none. */
+const secretsIn = (kept: readonly Kept[]): readonly Secret[] =>
+  kept.flatMap(([kind, texts]) => texts.flatMap((text) => (text ? { kind, text } : [])))
 
 /**
  * Words in the names of variables that hold secrets, the short ones only as a word of their own.
@@ -420,25 +402,20 @@ const isTelling = (name: string) =>
 /** What the kind of such a secret begins with; the name follows. */
 const variableKind = 'the variable '
 
-function variableSecrets(env: Context['env']) {
-  return Object.entries(env).flatMap(([name, value = '']) =>
-    isTelling(name) && !harmless.test(value) ? secretsOf(`${variableKind}${name}`, [value]) : [],
+const variableSecrets = (env: Context['env']) =>
+  Object.entries(env).flatMap(([name, value = '']): Kept[] =>
+    isTelling(name) && !harmless.test(value) ? [[`${variableKind}${name}`, [value]]] : [],
   )
-}
 
 /** Ciphertext and check sum of every keystore: with a weak password they are the key. */
 async function keystoreSecrets(context: Context, home: string) {
   const folder = homePaths.keystores(home)
   if (!(await context.files.exists(folder))) return []
-  const secrets: Secret[] = []
-  for (const name of await context.files.list(folder)) {
-    const text = await contentOf(context, join(folder, name))
-    const found = [...(text ?? '').matchAll(/"(?:ciphertext|mac)"\s*:\s*"([0-9a-f]+)"/gi)].map(
-      ([, hex]) => hex,
-    )
-    secrets.push(...secretsOf('a keystore', found))
-  }
-  return secrets
+  const names = await context.files.list(folder)
+  const texts = await Promise.all(names.map((name) => contentOf(context, join(folder, name))))
+  return texts.flatMap((text = '') =>
+    [...text.matchAll(/"(?:ciphertext|mac)"\s*:\s*"([0-9a-f]+)"/gi)].map(([, hex]) => hex),
+  )
 }
 
 /** A URL as far as it is public. `removed` names the parts that were there and may be secret. */
