@@ -6,7 +6,7 @@ const maxWorkers = 2
 
 /** What takes minutes begins first, so that no core is idle at the end. */
 const slowest =
-  /campaign\/(slow-week|shared-planted-bugs|long-runs|planted-bugs|shared-store|hostile-gateway)\.|e2e\/(week|shared-failures-servers|shared-operator)\./
+  /campaign\/(slow-week|conformance-|terminal|simulation|kills|long-runs|(shared-)?planted-bugs|shared-store|executor-kills|hostile-gateway|secrets)|e2e\/(week|shared-failures-servers|shared-operator)\./
 class SlowestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]) {
     const sorted = await super.sort(files)

@@ -7,8 +7,9 @@ import type { Failpoint } from '#gateway/executor/state'
 import type { Chain, ChainErrorKind, Hex } from '#ports'
 import type { Candidate } from '#protocol/candidate'
 import { scaled } from '#support/campaign'
-import { createPipelineWorld, type PipelineWorld, seededRandom } from '#support/pipeline-world'
+import { createPipelineWorld, type PipelineWorld } from '#support/pipeline-world'
 import { watchSends } from '#support/reorg-watch'
+import { seededRandom } from '#support/sim-files'
 
 class Killed extends Error {}
 

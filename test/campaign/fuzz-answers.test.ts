@@ -14,6 +14,7 @@ import { authorize } from '#client/propose/authorize'
 import { submitAuthorization } from '#client/propose/send'
 import type { Clock, Fetch } from '#ports'
 import { exit } from '#protocol/errors'
+import { instantClock } from '#support/any-gateway'
 import { argvOf } from '#support/argv'
 import { figures, runs } from '#support/campaign'
 import { run, temporaryHome } from '#support/cli'
@@ -28,6 +29,7 @@ import {
   soundBody,
   terminalText,
 } from '#support/fuzz/gateway-answers'
+import { acting } from '#support/hostile/mutants'
 import { pins, questionContext } from '#support/scripted-gateway'
 import { settle } from '#support/sim-files'
 
@@ -221,48 +223,7 @@ function expectedOutcome(seen: readonly Seen[]): {
   return { outcome: 'deferred', exitCode: exit.deferred }
 }
 
-const acting =
-  /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/
-
 const ownMoves = /\u001b\[(?:K|J|\d+A)|\r/g
-
-function hurriedClock(): Clock {
-  let timeMs = 0
-  const limits: { readonly atMs: number; readonly end: () => void }[] = []
-  return {
-    nowMs: () => 1_760_000_100_000 + timeMs,
-    monotonicMs: () => timeMs,
-    async sleep(ms, signal) {
-      signal?.throwIfAborted()
-      if (ms >= 60_000) {
-        const { promise, resolve, reject } = withResolvers()
-        limits.push({ atMs: timeMs + ms, end: resolve })
-        signal?.addEventListener('abort', () => reject(signal.reason), { once: true })
-        return promise
-      }
-      timeMs += Math.max(1, ms)
-      for (const limit of limits) if (limit.atMs <= timeMs) limit.end()
-      await settle()
-    },
-  }
-}
-
-/** `Promise.withResolvers` is not in Node 20. */
-function withResolvers(): {
-  readonly promise: Promise<void>
-  resolve(): void
-  reject(reason: unknown): void
-} {
-  let [resolve, reject]: [() => void, (reason: unknown) => void] = [
-    () => undefined,
-    () => undefined,
-  ]
-  const promise = new Promise<void>((onResolve, onReject) => {
-    resolve = onResolve
-    reject = onReject
-  })
-  return { promise, resolve, reject }
-}
 
 const hostileText = {
   detail: `it says ${terminalText}`,
@@ -295,7 +256,7 @@ test('R20, T9: whatever a gateway answers, nothing that acts on a terminal reach
     [['status', candidateId, '--question', questionId], 'status'],
     [['status', candidateId], 'statuses'],
     [['context', 'a-slug'], 'contexts'],
-    [argvOf`poll ${candidateId} --question ${questionId} --timeout 61`, 'status'],
+    [argvOf`poll ${candidateId} --question ${questionId} --timeout 1`, 'status'],
   ]
   const modes = [[], ['--json'], ['--ndjson']]
   const codes = new Map<number, number>()
@@ -327,7 +288,7 @@ test('R20, T9: whatever a gateway answers, nothing that acts on a terminal reach
             : answerOf({ ...draw, route: sameRoute }).make()
         const ran = await run(home.path, ['--gateway', 'http://127.0.0.1:9', ...argv, ...mode], {
           fetch,
-          clock: hurriedClock(),
+          clock: instantClock(),
           interactive: pick % 2 === 0,
           ...(pick % 3 === 0 ? { columns: 60 } : {}),
         })

@@ -9,6 +9,7 @@ import { version } from '#protocol/words'
 import { figures, runs } from '#support/campaign'
 import { run, temporaryHome } from '#support/cli'
 import { fileDraws, kinds, putBack, putDamaged, soundHome } from '#support/fuzz/input-files'
+import { acting } from '#support/hostile/mutants'
 
 const gateway: Fetch = async (input) => {
   const address = /eligibility\/(0x[0-9a-f]{40})$/.exec(String(input))?.[1]
@@ -20,9 +21,6 @@ const gateway: Fetch = async (input) => {
     headers: { 'content-type': 'application/json' },
   })
 }
-
-const acting =
-  /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/
 
 /**
  * The longest part of a secret that any output may share with it by chance: a run of so many

@@ -2,8 +2,6 @@
  * Fuzzed answers of RPC nodes: to the transport, and through it to view, pipeline and executor (R3,
  * R15, R16, T9).
  */
-import { createServer } from 'node:http'
-import type { AddressInfo, Socket } from 'node:net'
 import fc from 'fast-check'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { chainOver } from '#io/rpc/chain'
@@ -14,8 +12,10 @@ import { figures, runs } from '#support/campaign'
 import { fakeContracts } from '#support/fake-world'
 import { broken, chainNode } from '#support/fuzz/chain-node'
 import { type Edit, edited, editedBytes, editsUpTo } from '#support/fuzz/mutate'
-import { createPipelineWorld, noncesOf, proposals, seededRandom } from '#support/pipeline-world'
+import { serveHttp } from '#support/http-server'
+import { createPipelineWorld, noncesOf, proposals } from '#support/pipeline-world'
 import { hashOf, headerAt, log, receipt } from '#support/rpc-model'
+import { seededRandom } from '#support/sim-files'
 
 interface Asked {
   readonly id: number
@@ -260,26 +260,20 @@ function replyOf(
   }
 }
 
-let url = ''
 let draw: ReplyDraw
 let said: Item[] = []
 let methods = new Map<number, string>()
-const sockets = new Set<Socket>()
-const server = createServer((request, response) => {
-  const parts: Buffer[] = []
-  request.on('data', (part) => parts.push(part))
-  request.on('end', () => {
-    const body = JSON.parse(Buffer.concat(parts).toString()) as Asked | Asked[]
-    const asked = Array.isArray(body) ? body : [body]
+let node: Awaited<ReturnType<typeof serveHttp>>
+beforeAll(async () => {
+  node = await serveHttp((_request, text, response) => {
+    const body = JSON.parse(text) as Asked | Asked[]
+    const asked = [body].flat()
     for (const one of asked) methods.set(one.id, one.method)
-    if (draw.how > 250) {
-      response.destroy()
-      return
-    }
+    if (draw.how > 250) return response.destroy()
     const bytes = replyOf(asked, Array.isArray(body), draw)
     try {
       const value: unknown = JSON.parse(new TextDecoder().decode(bytes))
-      for (const item of Array.isArray(value) ? value : [value])
+      for (const item of [value].flat())
         if (typeof item === 'object' && item !== null) said.push(item as Item)
     } catch {
       // No JSON says nothing.
@@ -287,21 +281,13 @@ const server = createServer((request, response) => {
     response.statusCode =
       draw.how > 240 ? ([429, 500, 503, 401, 302, 204][draw.pick % 6] as number) : 200
     response.setHeader('content-type', draw.pick % 9 === 0 ? 'text/html' : 'application/json')
-    response.end(bytes)
+    return response.end(bytes)
   })
 })
-server.on('connection', (socket) => sockets.add(socket.on('close', () => sockets.delete(socket))))
-beforeAll(async () => {
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`
-})
-afterAll(async () => {
-  for (const socket of sockets) socket.destroy()
-  await new Promise((resolve) => server.close(resolve))
-})
+afterAll(() => node.close())
 
 test('R16, T9: what a node says in a fuzzed reply is believed only where it stands under our id and in the shape of the call; all else is a ChainError', async () => {
-  let [chain, uses, told, refused] = [createChain([url], { answerBytes }), 0, 0, 0]
+  let [chain, uses, told, refused] = [createChain([node.url], { answerBytes }), 0, 0, 0]
   const closing: Promise<void>[] = []
   await fc.assert(
     fc.asyncProperty(replyDraws, async (drawn) => {
@@ -311,7 +297,7 @@ test('R16, T9: what a node says in a fuzzed reply is believed only where it stan
       // A node that knows no batches is never sent one again: most runs need one that does.
       if (++uses % 5 === 0) {
         closing.push(chain.close())
-        chain = createChain([url], { answerBytes })
+        chain = createChain([node.url], { answerBytes })
       }
       const asked = drawn.asked.map((at) => questions[at] as (typeof questions)[number])
       const outcomes = await Promise.allSettled(asked.map((question) => question.ask(chain)))

@@ -3,26 +3,24 @@
  * is signed but what our own checks give (R9), nobody else is asked (R21), what names another
  * settles nothing (R7, R8), and no text of its acts on a terminal (R20).
  */
-import { mkdirSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
-import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { afterAll, describe, expect, onTestFinished, test } from 'vitest'
 import { authorize } from '#client/propose/authorize'
 import { submitIntent } from '#client/propose/submission'
 import { gatewayContexts, parseContext } from '#client/trust/context'
-import type { Clock, Fetch, Hex } from '#ports'
+import type { Hex } from '#ports'
 import type { Progress } from '#protocol/candidate'
 import { ProposerError } from '#protocol/errors'
 import { typedData } from '#protocol/witness'
+import { anyGateway } from '#support/any-gateway'
 import { argvOf } from '#support/argv'
 import { documentOf, executed, failed, openBatchWorld } from '#support/batch-world'
 import { figures } from '#support/campaign'
-import { run, temporaryHome } from '#support/cli'
 import { makeWorld, type World } from '#support/client-world'
 import { type Lie, lies, other } from '#support/hostile/lies'
-import { evil, leavesOf, mutants, withLeaf } from '#support/hostile/mutants'
-import { happySteps, pins, type ScriptedGateway, scriptedGateway } from '#support/scripted-gateway'
+import { acting, evil, leavesOf, mutants, ownMoves, withLeaf } from '#support/hostile/mutants'
+import { happySteps } from '#support/scripted-gateway'
 
-const count = { lies: 0, pairs: 0, typed: 0, named: 0, texts: 0 }
+const count = { pairs: 0, typed: 0, named: 0, texts: 0 }
 afterAll(() => figures('hostile-gateway', count))
 
 async function told(world: World, told: readonly Lie[]): Promise<ProposerError | undefined> {
@@ -63,17 +61,6 @@ function expectNothingDone(world: World, which: string): void {
 }
 
 describe('R9: what is to be signed', () => {
-  test("one lie each: refused by the field's name, nothing signed, nothing sent", async () => {
-    for (const [field, code, lie] of lies) {
-      const world = makeWorld()
-      const error = await told(world, [lie])
-      expect(error, field).toMatchObject({ code, meta: { exitCode: 2 } })
-      expectNothingDone(world, field)
-      count.lies++
-    }
-    expect(count.lies).toBeGreaterThanOrEqual(40)
-  })
-
   test('two at once: one never covers the other', async () => {
     for (const [index, [one, , first]] of lies.entries()) {
       for (const [two, , second] of lies.slice(index + 1)) {
@@ -329,145 +316,72 @@ describe('R8, R7: what an answer names', () => {
   })
 })
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
-let gateway: ScriptedGateway
-beforeEach(async () => {
-  home = await temporaryHome()
-  await freshHome()
-})
-afterEach(() => home.remove())
-
-async function freshHome(): Promise<void> {
-  await home.remove()
-  home = await temporaryHome()
-  gateway = scriptedGateway()
-  mkdirSync(join(home.path, 'trust'))
-  writeFileSync(
-    join(home.path, 'trust', 'default.json'),
-    JSON.stringify({ ...pins, slugs: { 'will-it-hold': gateway.question.question_id } }),
-  )
-  writeFileSync(join(home.path, 'key'), `0x${'11'.repeat(32)}\n`, { mode: 0o600 })
-}
-
-function instantClock(): Clock {
-  let sleptMs = 0
-  return {
-    nowMs: () => Date.now() + sleptMs,
-    monotonicMs: () => performance.now() + sleptMs,
-    sleep: async (ms, signal) => {
-      signal?.throwIfAborted()
-      sleptMs += ms
-    },
-  }
-}
-
-const hosts = new Set<string>()
-const ask = (argv: readonly string[], fetch: Fetch, columns?: number) =>
-  run(home.path, argv, {
-    env: { PROPOSER_GATEWAY: gateway.url, PROPOSER_KEY_FILE: join(home.path, 'key') },
-    clock: instantClock(),
-    ...(columns === undefined ? {} : { columns }),
-    fetch: async (input, init) => {
-      hosts.add(new URL(new Request(input, init).url).host)
-      expect(init?.redirect).toBe('manual')
-      return fetch(input, init)
-    },
-  })
-const submit = argvOf`submit will-it-hold --outcome p2 --json`
 const json = (body: unknown, status = 200) =>
   new Response(JSON.stringify(body), { status, headers: { 'content-type': 'application/json' } })
-const stateOf = async () => {
-  const { stdout } = await ask(argvOf`journal list --json`, gateway.fetch)
-  return (
-    JSON.parse(stdout).authorizations as {
-      state: string
-      candidate_id: string | null
-      sent: number
-    }[]
-  )[0]
-}
 
-describe('R20: its words', () => {
-  const acts =
-    /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/
-
-  /**
-   * How our own table redraws itself, and how a line of CSV ends; none of it is in the evil text.
-   */
-  const ownMoves = /\u001b\[(?:K|J|\d+A\r)|\r(?=\n)/g
-
-  test('every text in every answer, with all that could act on a terminal, comes out as harmless characters', async () => {
-    await ask(submit, gateway.fetch)
-    const id = (await stateOf())?.candidate_id ?? ''
-    const question = gateway.question.question_id
-    for (const change of happySteps) gateway.become(id, change)
-    gateway.become(id, {
-      failure: {
-        stage: 'validation',
-        code: 'simulation_reverted',
-        detail: 'why',
-        retryable: true,
-        can_resubmit: true,
-        next_action: 'wait',
-      },
-    })
-    const rows = join(home.path, 'rows.ndjson')
-    writeFileSync(
-      rows,
-      `${JSON.stringify({ identifier: question, outcome: 'p1', client_ref: 'mine' })}\n`,
-    )
-    const commands = [
-      ['status', id],
-      argvOf`poll ${id} --timeout 1`,
-      ['context', question],
-      ['eligibility', other('1')],
-      argvOf`submit ${question} --outcome p1`,
-      ['batch', 'submit', rows],
-      ['reconcile', question],
-      argvOf`journal export --csv`,
-      ['journal', 'list'],
-    ]
-    const refusals = [400, 403, 404, 409, 422, 429, 503].map(
-      (status) => () =>
-        json({ error: { code: evil, detail: evil }, errors: [{ path: evil, code: evil }] }, status),
-    )
-    for (const argv of commands) {
-      const texts = new Set<string>()
-      const watch: Fetch = async (input, init) => {
-        const answer = await gateway.fetch(input, init)
-        for (const { path, value } of leavesOf(await answer.clone().json()))
-          if (typeof value === 'string') texts.add(path)
-        return answer
-      }
-      await ask([...argv, '--dry-run', '--json'], watch)
-      await ask([...argv, '--json'], watch)
-      const poisons: readonly ((body: unknown) => Response)[] = [
-        ...[...texts].map(
-          (path) => (body: unknown) =>
-            json(withLeaf(body, path, (value) => `${String(value)}${evil}`)),
-        ),
-        ...[...texts].map((path) => (body: unknown) => json(withLeaf(body, path, () => evil))),
-        ...refusals,
-      ]
-      for (const [index, poison] of poisons.entries()) {
-        const fetch: Fetch = async (input, init) =>
-          poison(await (await gateway.fetch(input, init)).json())
-        const isText = index % 2 === 0 || argv[0] === 'journal'
-        const { code, stdout, stderr } = await ask(
-          isText ? argv : [...argv, '--json'],
-          fetch,
-          isText ? 80 : undefined,
-        )
-        expect(code, argv.join(' ')).not.toBe(1)
-        expect(stdout.replace(ownMoves, ''), argv.join(' ')).not.toMatch(acts)
-        expect(stderr, argv.join(' ')).not.toMatch(acts)
-        count.texts++
-      }
-    }
-    expect(count.texts).toBeGreaterThan(150)
+test('R20, R21: every text in every answer, with all that could act on a terminal, comes out as harmless characters, and nobody else is asked', async () => {
+  const world = await anyGateway()
+  onTestFinished(() => world.close())
+  const { question } = world.gateway
+  await world.ask(argvOf`submit will-it-hold --outcome p2 --json`)
+  const id = (await world.journaled())[0]?.candidate_id ?? ''
+  for (const change of happySteps) world.gateway.become(id, change)
+  world.gateway.become(id, {
+    failure: {
+      stage: 'validation',
+      code: 'simulation_reverted',
+      detail: 'why',
+      retryable: true,
+      can_resubmit: true,
+      next_action: 'wait',
+    },
   })
-})
-
-test('R21: in all of this nobody but the gateway was asked', () => {
-  expect([...hosts]).toEqual([new URL(gateway.url).host])
+  const { question_id } = question
+  const row = { identifier: question_id, outcome: 'p1', client_ref: 'mine' }
+  const rows = world.file('rows.ndjson', `${JSON.stringify(row)}\n`)
+  const commands = [
+    ['status', id],
+    argvOf`poll ${id} --timeout 1`,
+    ['context', question_id],
+    ['eligibility', other('1')],
+    argvOf`submit ${question_id} --outcome p1`,
+    ['batch', 'submit', rows],
+    ['reconcile', question_id],
+    argvOf`journal export --csv`,
+    ['journal', 'list'],
+  ]
+  const refusals = [400, 403, 404, 409, 422, 429, 503].map(
+    (status) => () =>
+      json({ error: { code: evil, detail: evil }, errors: [{ path: evil, code: evil }] }, status),
+  )
+  for (const argv of commands) {
+    const texts = new Set<string>()
+    world.answers = (_route, body) => {
+      for (const { path, value } of leavesOf(body)) if (typeof value === 'string') texts.add(path)
+      return body
+    }
+    await world.ask([...argv, '--dry-run', '--json'])
+    await world.ask([...argv, '--json'])
+    const poisons: readonly ((body: unknown) => unknown)[] = [
+      ...[...texts].flatMap((path) => [
+        (body: unknown) => withLeaf(body, path, (value) => `${String(value)}${evil}`),
+        (body: unknown) => withLeaf(body, path, () => evil),
+      ]),
+      ...refusals,
+    ]
+    for (const [index, poison] of poisons.entries()) {
+      world.answers = (_route, body) => poison(body)
+      const isText = index % 3 > 0 || argv[0] === 'journal'
+      const { code, stdout, stderr } = await world.ask(
+        isText ? argv : [...argv, '--json'],
+        isText ? { columns: 80 } : {},
+      )
+      expect(code, argv.join(' ')).not.toBe(1)
+      expect(stdout.replace(ownMoves, ''), argv.join(' ')).not.toMatch(acting)
+      expect(stderr, argv.join(' ')).not.toMatch(acting)
+      count.texts++
+    }
+  }
+  expect(count.texts).toBeGreaterThan(150)
+  expect([...world.asked]).toEqual([`${new URL(world.gateway.url).host} manual`])
 })

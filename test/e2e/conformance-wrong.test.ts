@@ -8,7 +8,7 @@ import type { BenchParts, Bet } from '#conformance/bench'
 import { rules, runRules } from '#conformance/run'
 import { UsageError } from '#protocol/errors'
 import { lyingAboutBonds } from '#support/wrong-gateway/between'
-import { faultThat } from '#support/wrong-gateway/faults/all'
+import { faultThat } from '#support/wrong-gateway/faults'
 import { openWrongWorld } from '#support/wrong-gateway/world'
 
 const signing = { admit: true, execute: false, overrun: false } as const
@@ -95,7 +95,7 @@ describe('contract §6: conformance', () => {
   ])(
     'R21: a gateway that tells a bond of %s gets nothing signed but one unit, or more than any wallet holds',
     async (_name, lie, may) => {
-      const world = await openWrongWorld(() => lyingAboutBonds(lie), may)
+      const world = await openWrongWorld(lyingAboutBonds(lie), may)
       const checks = await world.run()
       const { authorizations } = await world.parts.journal.load()
       const amounts = [...new Set(authorizations.map(({ signed }) => signed.terms.amount))]

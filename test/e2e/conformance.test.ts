@@ -21,8 +21,8 @@ import {
   pages,
   tells,
 } from '#support/wrong-gateway/between'
-import { faultThat } from '#support/wrong-gateway/faults/all'
-import { openWrongWorld, type Wrong, type WrongWorld } from '#support/wrong-gateway/world'
+import { faultThat } from '#support/wrong-gateway/faults'
+import { openWrongWorld, type WrongWorld } from '#support/wrong-gateway/world'
 
 const shop = workshop()
 afterAll(() => shop.clean())
@@ -212,9 +212,9 @@ describe('conformance without a process', () => {
     )
   })
 
-  const contextsThat = (change: (json: Json) => unknown) => () => tells(isContexts, change)
-  test.each<readonly [string, () => Wrong]>([
-    ['a page of HTML', () => pages(isContexts)],
+  const contextsThat = (change: (json: Json) => unknown) => tells(isContexts, change)
+  test.each<readonly [string, Fault['make']]>([
+    ['a page of HTML', pages(isContexts)],
     ['an empty object', contextsThat(() => ({}))],
     ['no results', contextsThat(() => ({ results: [] }))],
     [
@@ -243,7 +243,7 @@ describe('conformance without a process', () => {
   )
 
   test('contract §6: a status that is 200 with a page of HTML is told at once, not waited for', async () => {
-    const world = await openWrongWorld(() => pages(isStatus))
+    const world = await openWrongWorld(pages(isStatus))
     const from = world.parts.ports.clock.monotonicMs()
     const checks = await world.run(rulesNamed('2.6').filter(({ tier }) => tier === 'admit'))
     expect(checks.filter(({ result }) => result === 'fail')).not.toEqual([])
@@ -411,7 +411,7 @@ describe('conformance without a process', () => {
     })
 
     test('R21: with --rpc-url nothing is bet where the gateway tells another bond', async () => {
-      const world = await openWrongWorld(() => lyingAboutBonds((told) => told + 1n))
+      const world = await openWrongWorld(lyingAboutBonds((told) => told + 1n))
       const ended = await bet(world, argvOf`--yes --rpc-url http://127.0.0.1:1`)
       expect(ended.stdout).toMatch(
         /^skip {2}2\.6-stages\nbond\.required_bond is \d+, the chain says \d+$/m,

@@ -19,8 +19,8 @@ import { describeWith } from '#support/components'
 import { account, programOf } from '#support/postgres/binaries'
 import { type PostgresServer, startPostgres } from '#support/postgres/server'
 import { startStandby } from '#support/postgres/standby'
-import { workshop } from '#support/processes'
-import { blocksIn, freePorts, section, shell } from '#support/readme'
+import { freePort, workshop } from '#support/processes'
+import { blocksIn, section, shell } from '#support/readme'
 
 const page = 'docs/operating.md'
 const shop = workshop()
@@ -131,7 +131,7 @@ describeWith([18], 'docs: two gateways', () => {
     try {
       const folder = await shop.folder()
       putPgCtl(folder)
-      const [chainPort] = await freePorts(1)
+      const chainPort = await freePort()
       const script = blocksIn(section('Failover drill', page), 'sh')
         .join('\n')
         .replaceAll(/\b8545\b/g, String(chainPort))

@@ -7,7 +7,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { parseConfig } from '#gateway/config'
-import { blocksIn, freePorts, pageText, section, shell } from '#support/readme'
+import { freePort } from '#support/processes'
+import { blocksIn, pageText, section, shell } from '#support/readme'
 
 const root = join(import.meta.dirname, '..', '..')
 const text = ['Two gateways', 'Restore drill'].reduce(
@@ -25,7 +26,7 @@ const blocks = (language: string) => blocksIn(text, language)
 
 describe('docs: running a gateway', () => {
   test('its commands lead from an empty folder to an executed proposal, a backup and an orderly end', async () => {
-    const ports = await freePorts(3)
+    const ports = [await freePort(), await freePort(), await freePort()]
     const moved = ['8545', '8787', '8788'].reduce(
       (script, port, index) =>
         script.replaceAll(new RegExp(`\\b${port}\\b`, 'g'), String(ports[index])),

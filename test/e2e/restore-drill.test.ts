@@ -1,13 +1,13 @@
 /** docs/operating.md: the restore drill, typed command by command. */
 import { afterAll, expect, test } from 'vitest'
-import { workshop } from '#support/processes'
-import { blocksIn, freePorts, section, shell } from '#support/readme'
+import { freePort, workshop } from '#support/processes'
+import { blocksIn, section, shell } from '#support/readme'
 
 const shop = workshop()
 afterAll(() => shop.clean())
 
 test('R23: its drill: a lost store is put back from a backup, and every proposal is accounted for', async () => {
-  const [port] = await freePorts(1)
+  const port = await freePort()
   const [prepare = '', backup = '', restore = '', look = '', end = '', ...more] = blocksIn(
     section('Restore drill', 'docs/operating.md'),
     'sh',

@@ -11,9 +11,8 @@ import { argvOf } from '#support/argv'
 import { describeWith } from '#support/components'
 import { until } from '#support/postgres/load'
 import { type PostgresServer, startPostgres } from '#support/postgres/server'
-import { workshop } from '#support/processes'
+import { freePort, workshop } from '#support/processes'
 import { makeClient, questionOf, type ServeReady } from '#support/proposing'
-import { freePorts } from '#support/readme'
 import { restartRules, supervise } from '#support/supervisor'
 
 describeWith([18], 'R1, R10: a database that went back', () => {
@@ -45,7 +44,7 @@ describeWith([18], 'R1, R10: a database that went back', () => {
       await client.connect()
       return (await client.query(text).finally(() => client.end())).rows
     }
-    const [port] = await freePorts(1)
+    const port = await freePort()
     const start = () =>
       shop.start([
         ...['serve', '--config', config, '--port', String(port)],

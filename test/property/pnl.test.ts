@@ -15,19 +15,12 @@ import {
   stakeOn,
   transfer,
 } from '#support/fake-stakes'
-import { fakeContracts } from '#support/fake-world'
+import { fakeTrust as trust } from '#support/fake-world'
 import { SimFiles } from '#support/sim-files'
 
 const wallets: readonly [Address, Address] = [`0x${'a1'.repeat(20)}`, `0x${'b2'.repeat(20)}`]
 const disputer: Address = `0x${'d1'.repeat(20)}`
 const begun = 10n ** 13n
-const trust = {
-  ...{ chain_id: fakeContracts.chainId, permit2: fakeContracts.permit2, slugs: {} },
-  signed_proposer: fakeContracts.signedProposer,
-  oracles: [...fakeContracts.oracles],
-  requesters: fakeContracts.requesters.map((one) => ({ ...one })),
-  tokens: [...fakeContracts.tokens],
-}
 
 const act = fc.record({
   kind: fc.constantFrom(

@@ -49,12 +49,12 @@ const document = closed(JSON.parse(JSON.stringify(openApiDocument()))) as Return
 const ajv = new Ajv2020({ strict: false })
 ajv.addSchema(document, 'openapi.json')
 
+/** A function gives it: in a replacement `$&` would be what is replaced. */
+const segment = "(?!\\.{1,2}(/|$))[\\w.~!$&'()*+,;=:@-]+"
 const routes: readonly DocumentedRoute[] = Object.entries(document.paths).map(
   ([path, operations]) => ({
     path,
-    pattern: new RegExp(
-      `^${path.replaceAll('.', '\\.').replaceAll(/\{\w+\}/g, "(?!\\.{1,2}(/|$))[\\w.~!$&'()*+,;=:@-]+")}$`,
-    ),
+    pattern: new RegExp(`^${path.replaceAll('.', '\\.').replaceAll(/\{\w+\}/g, () => segment)}$`),
     operations: operations as unknown as DocumentedRoute['operations'],
   }),
 )

@@ -14,6 +14,8 @@ export type Answers = (route: Route, body: unknown, status: number) => unknown
 export interface AnyGateway {
   readonly home: string
   readonly gateway: ScriptedGateway
+  /** Host and redirect mode of each call. */
+  readonly asked: Set<string>
   answers: Answers
   refuses?: Route
   ask(
@@ -46,6 +48,7 @@ export async function anyGateway(
   let stop = new AbortController()
   const fetch: Fetch = async (input, init) => {
     const request = new Request(input, init)
+    world.asked.add(`${new URL(request.url).host} ${init?.redirect}`)
     const route = routeOf(request)
     if (++looks > mostCalls) stop.abort()
     if (route === world.refuses)
@@ -53,11 +56,12 @@ export async function anyGateway(
     const answer = await honest(gateway, route, request, (again) => gateway.fetch(again))
     if (answer.status !== 200 && answer.status !== 202) return answer
     const changed = world.answers(route, await answer.json(), answer.status)
-    return json(answer.status, changed)
+    return changed instanceof Response ? changed : json(answer.status, changed)
   }
   const world: AnyGateway = {
     home: home.path,
     gateway,
+    asked: new Set(),
     answers: (_route, body) => body,
     ask(argv, options = {}) {
       looks = 0
@@ -154,7 +158,7 @@ function statusResult(gateway: ScriptedGateway, candidate_id: string) {
   }
 }
 
-function instantClock(): Clock {
+export function instantClock(): Clock {
   let sleptMs = 0
   return {
     nowMs: () => Date.now() + sleptMs,

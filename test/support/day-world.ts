@@ -21,8 +21,8 @@ import { witnessRound } from '#protocol/witness'
 import { fakeContext, type Ran, type RunOptions } from './cli.js'
 import { type EventClock, eventClock } from './client-world.js'
 import { ask, createFakeChain, endow, type FakeChain, questionText } from './fake-chain.js'
-import { createFakeView } from './fake-view.js'
-import { fakeContracts } from './fake-world.js'
+import { chainSectionOf, createFakeView } from './fake-view.js'
+import { fakeContracts, fakeTrust } from './fake-world.js'
 import { testConfig, testHash } from './front.js'
 import type { History } from './history/observed-history.js'
 import { recordHistory } from './history/recorder.js'
@@ -100,17 +100,9 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
     monotonicMs: () => 12_345 + clock.monotonicMs(),
     sleep: clock.sleep,
   }
-  const { chainId, permit2, signedProposer, oracles, requesters, tokens } = fakeContracts
+  const { chainId, signedProposer } = fakeContracts
   const config = testConfig({
-    chain: {
-      id: chainId,
-      rpc_urls: ['http://127.0.0.1:1'],
-      permit2,
-      signed_proposer: signedProposer,
-      oracles,
-      requesters,
-      tokens,
-    },
+    chain: chainSectionOf(fakeContracts),
     budget: {
       window_seconds: windowSeconds,
       per_ip_items: itemsPerWindow,
@@ -200,16 +192,7 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
     sim.put(`${home}/${name}`, new TextEncoder().encode(text))
     return `${home}/${name}`
   }
-  const trust = {
-    chain_id: chainId,
-    permit2,
-    signed_proposer: signedProposer,
-    oracles,
-    requesters,
-    tokens,
-    slugs: {},
-  }
-  write('trust/default.json', JSON.stringify(trust))
+  write('trust/default.json', JSON.stringify(fakeTrust))
   let processes = 0
   return {
     sim,

@@ -23,6 +23,14 @@ export const testContracts: Contracts = {
   tokens: [address('c')],
 }
 
+/** `chain` of a gateway.json for these contracts. */
+export const chainSectionOf = ({ chainId, signedProposer, ...contracts }: Contracts) => ({
+  id: chainId,
+  rpc_urls: ['http://127.0.0.1:1'],
+  signed_proposer: signedProposer,
+  ...contracts,
+})
+
 export const testBondRaw = 750_000_000n
 export const testNowSeconds = 1_800_000_000n
 

@@ -8,6 +8,7 @@ import type { Clock, Hash, Random } from '#ports'
 import type { Call, RequestRecord } from '#protocol/call'
 import type { RecordLog } from '#storage/record-log'
 import {
+  chainSectionOf,
   createFakeView,
   type FakeView,
   makeQuestion,
@@ -66,14 +67,7 @@ export interface TestFront {
 export const testConfig = (more: object = {}): GatewayConfig =>
   parseConfig(
     {
-      chain: {
-        id: testContracts.chainId,
-        rpc_urls: ['http://127.0.0.1:1'],
-        signed_proposer: testContracts.signedProposer,
-        oracles: testContracts.oracles,
-        requesters: testContracts.requesters,
-        tokens: testContracts.tokens,
-      },
+      chain: chainSectionOf(testContracts),
       budget: { per_ip_items: 1_000_000, global_items: 1_000_000 },
       ...more,
     },

@@ -5,12 +5,12 @@
  */
 import { createHash, createHmac, createPublicKey, generateKeyPairSync, verify } from 'node:crypto'
 import { writeFile } from 'node:fs/promises'
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import type { IncomingMessage, ServerResponse } from 'node:http'
 import { join } from 'node:path'
 import { secp256k1 } from '@noble/curves/secp256k1'
 import { type Hex, hexToBytes } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
+import { serveHttp } from './http-server.js'
 
 export interface AskedOfKms {
   readonly service: 'aws' | 'gcp'
@@ -224,15 +224,10 @@ export async function startKms(folder: string): Promise<KmsServer> {
     return instead?.(one) ?? gcp(request, key, body)
   }
 
-  const server = createServer((request, response) => {
-    const chunks: Buffer[] = []
-    request.on('data', (chunk: Buffer) => chunks.push(chunk))
-    request.on('end', () => send(response, answer(request, Buffer.concat(chunks).toString())))
-  })
-  await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening))
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const served = await serveHttp((request, body, response) => send(response, answer(request, body)))
+  const { url } = served
   return {
-    url,
+    ...served,
     env: {
       AWS_ENDPOINT_URL_KMS: url,
       AWS_ACCESS_KEY_ID: accessKeyId,
@@ -258,11 +253,6 @@ export async function startKms(folder: string): Promise<KmsServer> {
     instead(next) {
       instead = next
     },
-    close: () =>
-      new Promise((closed) => {
-        server.close(() => closed())
-        server.closeAllConnections()
-      }),
   }
 }
 

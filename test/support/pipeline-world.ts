@@ -8,7 +8,7 @@ import type { Ledger } from '#gateway/ledger/ledger'
 import { createPipeline, type Pipeline, type PipelineConfig } from '#gateway/pipeline/pipeline'
 import { createChainView, type LiveView } from '#gateway/view/view'
 import { signerFromKey } from '#io/keys'
-import type { Hex, Random, Signer } from '#ports'
+import type { Hex, Signer } from '#ports'
 import type { Candidate, Progress } from '#protocol/candidate'
 import { admit, current, openMemoryLedger, signedCandidate } from './candidates.js'
 import { createFakeChain, createFakeClock, type FakeChain, type FakeClock } from './fake-chain.js'
@@ -17,27 +17,10 @@ import { fakeContracts } from './fake-world.js'
 import { violationsText } from './history/observed-history.js'
 import { recordHistory } from './history/recorder.js'
 import { type MemoryStore, newMemoryStore } from './memory-log.js'
+import { seededRandom } from './sim-files.js'
 
 export function testSigner(n: number): Signer {
   return signerFromKey(new Uint8Array(32).fill(n + 1))
-}
-
-export function seededRandom(seed: number): Random & { next(): number } {
-  let state = seed >>> 0
-  const next = () => {
-    state = (state + 0x6d2b79f5) >>> 0
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state)
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32
-  }
-  const bytes = (length: number) => Uint8Array.from({ length }, () => Math.floor(next() * 256))
-  const hex = (length: number) =>
-    Array.from(bytes(length), (byte) => byte.toString(16).padStart(2, '0')).join('')
-  return {
-    next,
-    bytes,
-    uuid: () => `${hex(4)}-${hex(2)}-4${hex(2).slice(1)}-8${hex(2).slice(1)}-${hex(6)}`,
-  }
 }
 
 export interface WorldOptions {

@@ -12,6 +12,8 @@ export interface RawAnswer {
 export interface RawOptions {
   readonly followUp?: string | Uint8Array
   readonly untilClosed?: boolean
+  /** Nothing more will be sent. */
+  readonly ends?: boolean
 }
 
 export function exchangeRaw(
@@ -30,7 +32,7 @@ export function exchangeRaw(
       if (answer) resolve({ ...answer, closed, text })
       else reject(new Error(`no answer, but ${JSON.stringify(text)}`))
     }
-    socket.on('connect', () => socket.write(bytes))
+    socket.on('connect', () => (options.ends ? socket.end(bytes) : socket.write(bytes)))
     socket.on('data', (part) => {
       parts.push(part)
       if (options.followUp !== undefined && !sentRest) {

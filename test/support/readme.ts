@@ -1,7 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
 import { chmod, writeFile } from 'node:fs/promises'
-import { type AddressInfo, createServer } from 'node:net'
 import { delimiter, dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
@@ -138,19 +137,6 @@ export const anchorOf = (title: string): string =>
     .toLowerCase()
     .replace(/[^\w\- ]/g, '')
     .replaceAll(' ', '-')
-
-export async function freePorts(count: number): Promise<number[]> {
-  const servers = Array.from({ length: count }, () => createServer())
-  for (const server of servers) {
-    await new Promise<void>((resolve, reject) => {
-      server.once('error', reject)
-      server.listen(0, '127.0.0.1', resolve)
-    })
-  }
-  const ports = servers.map((server) => (server.address() as AddressInfo).port)
-  await Promise.all(servers.map((server) => new Promise((resolve) => server.close(resolve))))
-  return ports
-}
 
 export interface ShellEnded {
   readonly code: number | null

@@ -29,9 +29,10 @@ import { fromHex } from '#protocol/witness'
 import { version } from '#protocol/words'
 import { admit, current, openMemoryLedger, signedCandidate } from './candidates.js'
 import { poolEmpty } from './dev-chain-vectors.js'
+import { chainSectionOf } from './fake-view.js'
 import { testConfig, testHash } from './front.js'
 import { newMemoryStore } from './memory-log.js'
-import { seededRandom } from './pipeline-world.js'
+import { seededRandom } from './sim-files.js'
 
 /**
  * A tip above the executor's, in wei: a transaction with it is before the executor's in its block.
@@ -212,15 +213,7 @@ export async function openStillGateway(still: StillChain): Promise<StillGateway>
   const ports = { clock, random }
   const { contracts, chain, description } = still
   const config = testConfig({
-    chain: {
-      id: contracts.chainId,
-      rpc_urls: ['http://127.0.0.1:1'],
-      permit2: contracts.permit2,
-      signed_proposer: contracts.signedProposer,
-      oracles: contracts.oracles,
-      requesters: contracts.requesters,
-      tokens: contracts.tokens,
-    },
+    chain: chainSectionOf(contracts),
   })
   const genesis = await chain.block(0n)
   if (!genesis) throw new Error('no genesis')

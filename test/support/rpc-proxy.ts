@@ -2,10 +2,9 @@
  * A proxy on loopback before an honest JSON-RPC node: as far away as a hosted one, with requests
  * that are lost or answered late (robustness §7.3). It counts what it is asked.
  */
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { type Serve, serveHttp } from './http-server.js'
 import { seeded } from './sim-files.js'
 
 export interface Weather {
@@ -46,12 +45,6 @@ interface RpcCall {
   readonly params: readonly unknown[]
 }
 
-const wholeBody = async (request: IncomingMessage): Promise<string> => {
-  const chunks: Buffer[] = []
-  for await (const chunk of request) chunks.push(chunk)
-  return Buffer.concat(chunks).toString()
-}
-
 export async function openRpcProxy(upstream: string, weather: Weather = {}) {
   let nextFate = fates(weather)
   const handed: string[] = []
@@ -59,8 +52,7 @@ export async function openRpcProxy(upstream: string, weather: Weather = {}) {
   const methods = new Map<string, number>()
   const requests = { all: 0, lost: 0, late: 0 }
 
-  const serve = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
-    const text = await wholeBody(request)
+  const serve: Serve = async (_request, text, response) => {
     const body = JSON.parse(text) as RpcCall | readonly RpcCall[]
     const fate = nextFate()
     requests.all += 1
@@ -74,24 +66,19 @@ export async function openRpcProxy(upstream: string, weather: Weather = {}) {
     handed.push(...raws)
     // A timer of 0 ms is one of 1 ms.
     if (fate.onewayMs > 0) await sleep(fate.onewayMs)
-    if (fate.lost === 'before') return void response.destroy()
+    if (fate.lost === 'before') return response.destroy()
     for (const raw of raws) if (!reached.has(raw)) reached.set(raw, performance.now())
     const headers = { 'content-type': 'application/json' }
     const answer = await fetch(upstream, { method: 'POST', headers, body: text })
     const told = await answer.text()
     const backMs = fate.onewayMs + fate.lateMs
     if (backMs > 0) await sleep(backMs)
-    if (fate.lost === 'after') return void response.destroy()
-    response.writeHead(answer.status, headers).end(told)
+    if (fate.lost === 'after') return response.destroy()
+    return response.writeHead(answer.status, headers).end(told)
   }
 
-  const server = createServer((request, response) => {
-    serve(request, response).catch(() => response.destroy())
-  })
-  server.keepAliveTimeout = 60_000
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    ...(await serveHttp(serve)),
     change(next: Weather) {
       nextFate = fates(next)
     },
@@ -99,9 +86,5 @@ export async function openRpcProxy(upstream: string, weather: Weather = {}) {
     reached,
     requests,
     methods,
-    async close() {
-      server.closeAllConnections()
-      await new Promise((resolve) => server.close(resolve))
-    },
   }
 }

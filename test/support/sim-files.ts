@@ -10,10 +10,11 @@ export function seeded(seed: number): () => number {
   }
 }
 
-export const seededRandom = (seed: number): Random => {
+export const seededRandom = (seed: number): Random & { next(): number } => {
   const next = seeded(seed)
   const bytes = (length: number) => Uint8Array.from({ length }, () => Math.floor(next() * 256))
   return {
+    next,
     bytes,
     uuid: () => {
       const hex = [...bytes(16)].map((byte) => byte.toString(16).padStart(2, '0')).join('')

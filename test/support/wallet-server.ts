@@ -1,8 +1,7 @@
-import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { hexToBigInt, hexToNumber } from 'viem'
 import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import type { Hex } from '#ports'
+import { serveHttp } from './http-server.js'
 
 export interface Asked {
   readonly method: string
@@ -79,34 +78,14 @@ export function honestSigner(
 
 export async function startWallet(wallet: Wallet): Promise<WalletServer> {
   const asked: Asked[] = []
-  const server = createServer((request, response) => {
-    const chunks: Buffer[] = []
-    request.on('data', (chunk: Buffer) => chunks.push(chunk))
-    request.on('end', () => {
-      const call = JSON.parse(Buffer.concat(chunks).toString('utf8')) as Asked & { id: number }
-      asked.push({ method: call.method, params: call.params })
-      wallet(call)
-        .then((answer = { error: { code: -32601, message: 'method not found' } }) => {
-          response.setHeader('content-type', 'application/json')
-          if ('status' in answer) response.statusCode = answer.status ?? 200
-          response.end(
-            'raw' in answer
-              ? answer.raw
-              : JSON.stringify({ jsonrpc: '2.0', id: call.id, ...answer }),
-          )
-        })
-        .catch(() => response.destroy())
-    })
+  const served = await serveHttp(async (_request, body, response) => {
+    const { id, method, params } = JSON.parse(body) as Asked & { id: number }
+    asked.push({ method, params })
+    const missing = { error: { code: -32601, message: 'method not found' } }
+    const answer = (await wallet({ method, params })) ?? missing
+    response.setHeader('content-type', 'application/json')
+    if ('status' in answer) response.statusCode = answer.status ?? 200
+    response.end('raw' in answer ? answer.raw : JSON.stringify({ jsonrpc: '2.0', id, ...answer }))
   })
-  await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening))
-  const { port } = server.address() as AddressInfo
-  return {
-    url: `http://127.0.0.1:${port}`,
-    asked,
-    close: () =>
-      new Promise((closed) => {
-        server.close(() => closed())
-        server.closeAllConnections()
-      }),
-  }
+  return { ...served, asked }
 }

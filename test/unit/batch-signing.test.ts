@@ -29,6 +29,7 @@ async function signAll(
   {
     questions = adapterQuestions,
     kind = 'uma-ctf-adapter' as Trust['requesters'][number]['kind'],
+    more = {} as { readonly nonce?: bigint },
   } = {},
 ) {
   const world = makeWorld()
@@ -44,6 +45,7 @@ async function signAll(
       line: at + 1,
       identifier: question_id,
       outcome: 'p2',
+      ...more,
     }),
   )
   const batch: ProposeParts = {
@@ -90,6 +92,17 @@ async function signAll(
   )
   return { results, failure, view: await journal.load(), proposer: intent.proposer, trust }
 }
+
+test('R6: rows that come by another way than the checked input are not signed with one nonce twice either', async () => {
+  const recover = () => ({ recover: systemCurve().recover })
+  const { results, view } = await signAll(recover, { more: { nonce: 7n } })
+  expect(results.map(({ error }) => error?.code)).toEqual([
+    undefined,
+    'nonce_reserved',
+    'nonce_reserved',
+  ])
+  expect(view.authorizations).toHaveLength(1)
+})
 
 test("R9: a signature is journaled once it has been found to be the proposer's, however long that takes; another's never", async () => {
   const durable: number[] = []

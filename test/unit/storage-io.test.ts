@@ -1,4 +1,4 @@
-import { chmod, mkdtemp, rm, stat } from 'node:fs/promises'
+import { chmod, mkdir, mkdtemp, readdir, rm, stat } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -8,6 +8,9 @@ import { createClosers } from '#io/closers'
 import { requireLocalDisk, systemFiles } from '#io/files'
 import { systemLiveness } from '#io/liveness'
 import type { Machine } from '#ports'
+import { acquireLock, readHolder } from '#storage/lock'
+import { openLog } from '#storage/log'
+import { options } from '#support/sample-store'
 
 let base = ''
 beforeAll(async () => {
@@ -157,4 +160,41 @@ test('D7: a store that others can change is told of at the start', async () => {
     await closers.close()
   }
   expect(told).toEqual(['store_writable'])
+})
+
+const ports = {
+  files: systemFiles,
+  liveness: systemLiveness(),
+  random: systemRandom,
+  clock: systemClock,
+  hash: systemHash,
+}
+
+test('R12: a folder whose name is too long for a socket is locked all the same, or refused with a hint', async () => {
+  const folder = join(base, 'deep'.repeat(30), 'deeper'.repeat(20))
+  await mkdir(folder, { recursive: true })
+  if (process.platform !== 'linux') {
+    await expect(acquireLock(ports, folder, '')).rejects.toMatchObject({ code: 'path_too_long' })
+    return
+  }
+  const lock = await acquireLock(ports, folder, 'long')
+  await expect(acquireLock(ports, folder, '')).rejects.toMatchObject({ code: 'store_locked' })
+  await lock.release()
+  expect(await readHolder(ports, folder)).toMatchObject({ state: 'free' })
+  expect((await readdir(folder)).sort()).toEqual(['LOCK.1', 'LOCK.1.free'])
+})
+
+test('R5: files of the store are 0600, its folder 0700', async () => {
+  if (process.platform === 'win32') return
+  const folder = join(base, 'parents', 'private')
+  const lock = await acquireLock(ports, folder, '')
+  const log = await openLog(ports, folder, options, () => undefined)
+  await log.append([{ kind: 'item', data: { id: 1 } }])
+  await log.close()
+  await lock.release()
+  const names = await readdir(folder)
+  expect(names).toContain('MANIFEST')
+  const modeOf = async (path: string) => ((await stat(path)).mode & 0o777).toString(8)
+  for (const path of [folder, join(base, 'parents')]) expect(await modeOf(path)).toBe('700')
+  for (const name of names) expect(await modeOf(join(folder, name))).toBe('600')
 })

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import fc from 'fast-check'
 import { priceOf } from '#protocol/proposal'
 import { argvOf } from '../argv.js'
-import { testContracts } from '../fake-view.js'
+import { chainSectionOf, testContracts } from '../fake-view.js'
 import { pins, questionContext } from '../scripted-gateway.js'
 import { type Edit, edited, editedBytes, editedText, editsUpTo, tokens } from './mutate.js'
 
@@ -31,13 +31,7 @@ const gateway = {
   admin: { port: 8788 },
   store: './no-store-yet',
   chain: {
-    id: testContracts.chainId,
-    rpc_urls: ['http://127.0.0.1:1'],
-    permit2: testContracts.permit2,
-    signed_proposer: testContracts.signedProposer,
-    oracles: testContracts.oracles,
-    requesters: testContracts.requesters,
-    tokens: testContracts.tokens,
+    ...chainSectionOf(testContracts),
     confirmations: 'finalized',
     max_head_age_seconds: 30,
   },

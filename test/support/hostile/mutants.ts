@@ -6,6 +6,12 @@
 export const evil =
   '\u0000\u0007\b\r\u001b[2J\u001b]8;;https://evil.example\u0007link\u001b]8;;\u001b\\\u001b]52;c;ZXZpbA==\u0007\u007f\u0085\u009b31m\u2028\u2029\u061c\u200e\u202e\u2066\ufeff\ud800'
 
+/** What acts on a terminal, and half a character. */
+export const acting =
+  /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/
+/** How our own table redraws itself, and how a line of CSV ends; none of it is in the evil text. */
+export const ownMoves = /\u001b\[(?:K|J|\d+A\r)|\r(?=\n)/g
+
 export interface Leaf {
   /** Dotted. */
   readonly path: string

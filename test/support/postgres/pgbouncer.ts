@@ -2,9 +2,9 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { freePort } from '../processes.js'
 import { inAccount, programOf } from './binaries.js'
 import { killProcesses, makeFolder, removeFolder } from './folders.js'
-import { freePort } from './server.js'
 
 export interface StartPgbouncerOptions {
   readonly mode: 'transaction' | 'session' | 'statement'

@@ -6,9 +6,9 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { existsSync, renameSync } from 'node:fs'
-import { createServer } from 'node:net'
 import { dirname, join } from 'node:path'
 import pg from 'pg'
+import { freePort } from '../processes.js'
 import {
   inAccount,
   kept,
@@ -231,20 +231,4 @@ async function templateOf(version: PostgresVersion): Promise<string> {
     removeFolder(folder)
   }
   return template
-}
-
-/**
- * A port where nobody listens, below those that the system gives to outgoing connections: a server
- * that was killed finds it free again.
- */
-export async function freePort(): Promise<number> {
-  for (;;) {
-    const port = 10_000 + Math.floor(Math.random() * 22_000)
-    const server = createServer()
-    const isFree = await new Promise<boolean>((resolve) => {
-      server.once('error', () => resolve(false))
-      server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)))
-    })
-    if (isFree) return port
-  }
 }

@@ -7,10 +7,10 @@ import { writeDevFolder } from '#devchain/dev-folder'
 import { argvOf } from '../argv.js'
 import { until } from '../postgres/folders.js'
 import { openPostgresProxy, type PostgresProxy } from '../postgres/proxy.js'
-import { freePort, type PostgresServer, startPostgres } from '../postgres/server.js'
+import { type PostgresServer, startPostgres } from '../postgres/server.js'
 import { type PostgresStandby, startStandby } from '../postgres/standby.js'
 import { commitAnswer } from '../postgres/wire.js'
-import type { Running, Workshop } from '../processes.js'
+import { freePort, type Running, type Workshop } from '../processes.js'
 
 export interface ClusterOptions {
   readonly gateways: number

@@ -17,11 +17,10 @@ import { newSpending } from '#client/propose/look'
 import type { SubmissionResult } from '#client/propose/outcome'
 import { replay, submitIntent } from '#client/propose/submission'
 import { gatewayContexts } from '#client/trust/context'
-import type { Trust } from '#client/trust/trust'
 import { systemHash } from '#io/clock'
 import type { Hex, Random, Signer } from '#ports'
 import { ProposerError } from '#protocol/errors'
-import { fakeContracts } from '../fake-world.js'
+import { fakeTrust as trust } from '../fake-world.js'
 import { SimFiles, SimHost, seededRandom } from '../sim-files.js'
 import type { History } from './history.js'
 import { rememberedKey } from './keys.js'
@@ -29,16 +28,6 @@ import type { Network } from './network.js'
 import type { Machine } from './script.js'
 import { type SimTime, startSeconds } from './time.js'
 
-const { chainId, permit2, signedProposer, oracles, requesters, tokens } = fakeContracts
-const trust: Trust = {
-  chain_id: chainId,
-  permit2,
-  signed_proposer: signedProposer,
-  oracles: [...oracles],
-  requesters: [...requesters],
-  tokens: [...tokens],
-  slugs: {},
-}
 /** The same for all, so that signatures can be remembered. */
 const deadlineSeconds = BigInt(startSeconds) + 10_800n
 

@@ -22,6 +22,7 @@ import type { Address } from '#protocol/schema'
 import { acquireLock } from '#storage/lock'
 import { openLog } from '#storage/log'
 import type { FakeChain } from '../fake-chain.js'
+import { chainSectionOf } from '../fake-view.js'
 import { fakeContracts } from '../fake-world.js'
 import { SimFiles, SimHost, seededRandom } from '../sim-files.js'
 import type { History } from './history.js'
@@ -71,15 +72,7 @@ export interface GatewaySimParts {
 
 const gatewayConfig = parseConfig(
   {
-    chain: {
-      id: fakeContracts.chainId,
-      rpc_urls: ['http://127.0.0.1:1'],
-      permit2: fakeContracts.permit2,
-      signed_proposer: fakeContracts.signedProposer,
-      oracles: fakeContracts.oracles,
-      requesters: fakeContracts.requesters,
-      tokens: fakeContracts.tokens,
-    },
+    chain: chainSectionOf(fakeContracts),
     budget: { per_ip_items: 1_000_000, global_items: 1_000_000 },
   },
   'simulation',

@@ -16,89 +16,55 @@ interface Row {
   readonly code: string | undefined
 }
 
-const bad = (name: string, text: string): Row & { readonly bytes: Uint8Array } => ({
-  name,
-  bytes: Buffer.from(text, 'latin1'),
-  status: 400,
-  code: 'bad_request',
-})
-const large = (name: string, text: string) => ({
-  ...bad(name, text),
-  status: 431,
-  code: 'headers_too_large',
-})
+const batch = (rest: string) => post('/propose/batch', rest)
+const chunked = (rest: string) => batch(`Transfer-Encoding: chunked\r\n${rest}`)
+const health = (rest: string) => get('/healthz', rest)
+const rows = (status: number, code: string, texts: Readonly<Record<string, string>>) =>
+  Object.entries(texts).map(([name, text]) => ({
+    ...{ name, status, code },
+    bytes: Buffer.from(text, 'latin1'),
+  }))
 
 export const framingRows = [
-  bad(
-    'Content-Length and Transfer-Encoding',
-    post('/propose/batch', 'Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'),
-  ),
-  bad(
-    'Transfer-Encoding and Content-Length',
-    post('/propose/batch', 'Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n'),
-  ),
-  bad(
-    'two Content-Length',
-    post('/propose/batch', 'Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}'),
-  ),
-  bad('a list as Content-Length', post('/propose/batch', 'Content-Length: 2, 2\r\n\r\n{}')),
-  bad('a negative Content-Length', post('/propose/batch', 'Content-Length: -1\r\n\r\n')),
-  bad('a hexadecimal Content-Length', post('/propose/batch', 'Content-Length: 0x2\r\n\r\n{}')),
-  bad('an empty Content-Length', post('/propose/batch', 'Content-Length: \r\n\r\n{}')),
-  bad(
-    'a Content-Length beyond 64 bits',
-    post('/propose/batch', `Content-Length: ${'9'.repeat(30)}\r\n\r\n`),
-  ),
-  bad(
-    'a chunk size that is no number',
-    post('/propose/batch', 'Transfer-Encoding: chunked\r\n\r\n-1\r\n\r\n'),
-  ),
-  bad(
-    'a chunk size beyond 64 bits',
-    post('/propose/batch', `Transfer-Encoding: chunked\r\n\r\n${'f'.repeat(17)}\r\n`),
-  ),
-  bad(
-    'a chunk longer than its size',
-    post('/propose/batch', 'Transfer-Encoding: chunked\r\n\r\n1\r\n{}\r\n0\r\n\r\n'),
-  ),
-  bad(
-    'a bare CR after a chunk size',
-    post('/propose/batch', 'Transfer-Encoding: chunked\r\n\r\n2\r{}\r\n0\r\n\r\n'),
-  ),
-  bad(
-    'chunked twice',
-    post('/propose/batch', 'Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n'),
-  ),
-  bad(
-    'chunked before another coding',
-    post('/propose/batch', 'Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n'),
-  ),
-  bad(
-    'identity as transfer encoding',
-    post('/propose/batch', 'Transfer-Encoding: identity\r\n\r\n'),
-  ),
-  bad('a blank before the colon', get('/healthz', 'X-A : b\r\n\r\n')),
-  bad('a header without a name', get('/healthz', ': b\r\n\r\n')),
-  bad('a header without a colon', get('/healthz', 'X-A\r\n\r\n')),
-  bad('a CR within a header', get('/healthz', 'X-A: a\rb\r\n\r\n')),
-  bad('a NUL in a header name', get('/healthz', 'X\0A: b\r\n\r\n')),
-  bad('a NUL in the target', 'GET /health\0z HTTP/1.1\r\nHost: a\r\n\r\n'),
-  bad('a request line of HTTP/0.9', 'GET /healthz\r\n\r\n'),
-  bad('another version', 'GET /healthz HTTP/1.2\r\nHost: a\r\n\r\n'),
-  bad('a protocol that is not HTTP', 'SSH-2.0-OpenSSH_9.6\r\n'),
-  bad('a method that is none', 'PROPOSE /propose/batch HTTP/1.1\r\nHost: a\r\n\r\n'),
-  bad('a target that is no path', 'GET healthz HTTP/1.1\r\nHost: a\r\n\r\n'),
-  bad(
-    'an upgrade to HTTP/2',
-    get(
-      '/healthz',
+  ...rows(400, 'bad_request', {
+    'Content-Length and Transfer-Encoding': batch(
+      'Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n',
+    ),
+    'Transfer-Encoding and Content-Length': chunked('Content-Length: 4\r\n\r\n0\r\n\r\n'),
+    'two Content-Length': batch('Content-Length: 2\r\nContent-Length: 3\r\n\r\n{}'),
+    'a list as Content-Length': batch('Content-Length: 2, 2\r\n\r\n{}'),
+    'a negative Content-Length': batch('Content-Length: -1\r\n\r\n'),
+    'a hexadecimal Content-Length': batch('Content-Length: 0x2\r\n\r\n{}'),
+    'an empty Content-Length': batch('Content-Length: \r\n\r\n{}'),
+    'a Content-Length beyond 64 bits': batch(`Content-Length: ${'9'.repeat(30)}\r\n\r\n`),
+    'a chunk size that is no number': chunked('\r\n-1\r\n\r\n'),
+    'a chunk size beyond 64 bits': chunked(`\r\n${'f'.repeat(17)}\r\n`),
+    'a chunk longer than its size': chunked('\r\n1\r\n{}\r\n0\r\n\r\n'),
+    'a bare CR after a chunk size': chunked('\r\n2\r{}\r\n0\r\n\r\n'),
+    'chunked twice': batch('Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n'),
+    'chunked before another coding': batch('Transfer-Encoding: chunked, gzip\r\n\r\n0\r\n\r\n'),
+    'identity as transfer encoding': batch('Transfer-Encoding: identity\r\n\r\n'),
+    'a blank before the colon': health('X-A : b\r\n\r\n'),
+    'a header without a name': health(': b\r\n\r\n'),
+    'a header without a colon': health('X-A\r\n\r\n'),
+    'a CR within a header': health('X-A: a\rb\r\n\r\n'),
+    'a NUL in a header name': health('X\0A: b\r\n\r\n'),
+    'a NUL in the target': 'GET /health\0z HTTP/1.1\r\nHost: a\r\n\r\n',
+    'a request line of HTTP/0.9': 'GET /healthz\r\n\r\n',
+    'another version': 'GET /healthz HTTP/1.2\r\nHost: a\r\n\r\n',
+    'a protocol that is not HTTP': 'SSH-2.0-OpenSSH_9.6\r\n',
+    'a method that is none': 'PROPOSE /propose/batch HTTP/1.1\r\nHost: a\r\n\r\n',
+    'a target that is no path': 'GET healthz HTTP/1.1\r\nHost: a\r\n\r\n',
+    'an upgrade to HTTP/2': health(
       'Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n\r\n',
     ),
-  ),
-  large('65 headers', get('/healthz', `${'X-A: b\r\n'.repeat(64)}\r\n`)),
-  large('2,000 headers', get('/healthz', `${'a: b\r\n'.repeat(2_000)}\r\n`)),
-  large('a target of 20 KiB', get(`/${'a'.repeat(20_000)}`, '\r\n')),
-] as const
+  }),
+  ...rows(431, 'headers_too_large', {
+    '65 headers': health(`${'X-A: b\r\n'.repeat(64)}\r\n`),
+    '2,000 headers': health(`${'a: b\r\n'.repeat(2_000)}\r\n`),
+    'a target of 20 KiB': get(`/${'a'.repeat(20_000)}`, '\r\n'),
+  }),
+]
 
 function endlessly(head: string, part: string): (port: number) => Promise<Answer> {
   return (port) =>

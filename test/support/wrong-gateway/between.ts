@@ -3,11 +3,11 @@
  * wrong that are right.
  */
 import { at, listAt } from '#conformance/answer'
+import { version } from '#protocol/words'
 import type { Meter } from './meter.js'
 import type { Wrong } from './world.js'
 
-/** Made in place, or what is given back. */
-type Change = (value: Json, call: Call) => unknown
+export type Json = Record<string, unknown>
 
 export interface Call {
   readonly method: string
@@ -16,7 +16,28 @@ export interface Call {
   readonly body: Json
 }
 
-export type Json = Record<string, unknown>
+/** Anew for each run; `nowSeconds` is the gateway's clock. */
+export type Make = (nowSeconds: () => number) => Wrong
+
+/** Which calls are dealt with, by what the gateway answers. */
+export type Which = (call: Call, status: number, json: Json, nowSeconds: () => number) => boolean
+
+/** A gateway that is right but for one rule: where the spec has it, and what is done instead. */
+export interface Fault {
+  readonly section: string
+  readonly does: string
+  readonly make: Make
+  /** How this gateway charges, where that is what is wrong. */
+  readonly meter?: Meter
+}
+
+/** By section, then by what is done. */
+export type Faults = Readonly<Record<string, Readonly<Record<string, Make>>>>
+
+export const rowsOf = (faults: Faults): readonly Fault[] =>
+  Object.entries(faults).flatMap(([section, rows]) =>
+    Object.entries(rows).map(([does, make]) => ({ section, does, make })),
+  )
 
 export async function callOf(request: Request): Promise<Call> {
   const text = request.method === 'GET' ? '' : await request.clone().text()
@@ -35,20 +56,17 @@ function parsed(text: string): Json {
 /** The request with another path or body. */
 export function resent(
   request: Request,
-  to: {
-    readonly path?: string
-    readonly body?: unknown
-    readonly headers?: Record<string, string>
-  },
+  to: { readonly path?: string; readonly body?: unknown },
 ): Request {
-  const url = new URL(request.url)
-  return new Request(to.path === undefined ? request.url : url.origin + to.path, {
+  const { origin } = new URL(request.url)
+  return new Request(to.path === undefined ? request.url : origin + to.path, {
     method: request.method,
-    headers: { ...Object.fromEntries(request.headers), ...to.headers },
+    headers: Object.fromEntries(request.headers),
     ...(to.body === undefined ? {} : { body: JSON.stringify(to.body) }),
   })
 }
 
+export const all = () => true
 export const isSingle = ({ method, path }: Call): boolean =>
   method === 'POST' && /^\/v1\/proposals\/[^/]+$/.test(path)
 export const isSigningData = ({ path }: Call): boolean =>
@@ -61,68 +79,159 @@ export const isBatch = ({ path, method }: Call): boolean =>
   path === '/propose/batch' && method === 'POST'
 export const isStatuses = ({ path }: Call): boolean => path === '/propose/batch/status'
 
+export const and =
+  (...these: readonly Which[]): Which =>
+  (...given) =>
+    these.every((one) => one(...given))
+export const or =
+  (...these: readonly Which[]): Which =>
+  (...given) =>
+    these.some((one) => one(...given))
+export const on =
+  (...statuses: readonly number[]): Which =>
+  (_call, status) =>
+    statuses.includes(status)
+export const coded =
+  (code: string): Which =>
+  (_call, _status, json) =>
+    codeIn(json) === code
+/** Items of a batch that came to nothing, or to something. */
+export const counted =
+  (outcome: 'accepted' | 'rejected'): Which =>
+  (_call, _status, json) =>
+    Number(at(json, `summary.${outcome}`)) > 0
+
+/** What remembers something for a run. */
+export const anew =
+  (make: () => Make): Make =>
+  (now) =>
+    make()(now)
+
+/** Several changes of one answer. */
+export const both =
+  (...makes: readonly Make[]): Make =>
+  (now) =>
+    makes
+      .map((make) => make(now))
+      .reduce((outer, inner) => (request, next) => outer(request, (one) => inner(one, next)))
+
 /** Makes a body right, or another, before the gateway sees it. */
-export function takes(which: (call: Call) => boolean, change: Change): Wrong {
-  return async (request, next) => {
+export const takes =
+  (which: (call: Call) => boolean, change: (body: Json) => unknown): Make =>
+  () =>
+  async (request, next) => {
     const call = await callOf(request)
     if (!which(call) || Object.keys(call.body).length === 0) return next(request)
-    return next(resent(request, { body: change(call.body, call) ?? call.body }))
+    return next(resent(request, { body: change(call.body) }))
   }
-}
+
+/** The list of a batch's body, whatever its name. */
+export const listIn = (body: unknown): readonly unknown[] =>
+  Object.values((body ?? {}) as object).find(Array.isArray) ?? []
+export const takesList = (
+  which: (call: Call) => boolean,
+  change: (list: readonly unknown[]) => readonly unknown[],
+): Make =>
+  takes(which, (body) =>
+    Object.fromEntries(
+      Object.entries(body).map(([name, one]) => [name, Array.isArray(one) ? change(one) : one]),
+    ),
+  )
+export const takesItems = (which: (call: Call) => boolean, change: (item: unknown) => unknown) =>
+  takesList(which, (list) => list.map(change))
 
 /** Answers another path as if it were this one. */
-export function serves(
-  change: (path: string) => string,
-  headers: Record<string, string> = {},
-): Wrong {
-  return async (request, next) => {
-    const path = change(new URL(request.url).pathname)
+export const serves =
+  (
+    change: (path: string, request: Request) => string,
+    headers: Record<string, string> = {},
+    which: (request: Request) => boolean = all,
+  ): Make =>
+  () =>
+  async (request, next) => {
+    if (!which(request)) return next(request)
+    const { origin, pathname } = new URL(request.url)
     const text = request.method === 'GET' ? undefined : await request.text()
-    const { origin } = new URL(request.url)
     return next(
-      new Request(origin + path, {
+      new Request(origin + change(pathname, request), {
         method: request.method,
         headers: { ...Object.fromEntries(request.headers), ...headers },
         ...(text === undefined ? {} : { body: text }),
       }),
     )
   }
-}
 
-/** Changes what was answered. */
-export function tells(which: (call: Call) => boolean, change: Change): Wrong {
-  return async (request, next) => {
+/** Changes status, body or headers of what was answered. */
+export const answers =
+  (
+    which: Which,
+    change: (json: Json, call: Call, headers: Headers, status: number) => Response,
+  ): Make =>
+  (now) =>
+  async (request, next) => {
     const call = await callOf(request)
     const response = await next(request)
-    if (!which(call)) return response
     const json = (await response.clone().json()) as Json
-    return answer(response.status, change(json, call) || json, response.headers)
+    return which(call, response.status, json, now)
+      ? change(json, call, response.headers, response.status)
+      : response
   }
-}
 
-/** A page of HTML under whatever status these calls were answered with. */
+/** Changes what was answered: in place, or what is given back. */
+export const tells = (which: Which, change: (json: Json, call: Call) => unknown): Make =>
+  answers(which, (json, call, headers, status) =>
+    answer(status, change(json, call) || json, headers),
+  )
+
+export const instead = (which: Which, status: number, json: unknown): Make =>
+  answers(which, () => answer(status, json))
+export const refuses = (which: Which, status: number, code: string): Make =>
+  answers(which, () => refusal(status, code))
+export const recodes = (which: Which, to: number): Make =>
+  answers(which, (json, _call, headers) => answer(to, json, headers))
+
+/** Changes the results of a batch in place, each beside what was asked for it. */
+export const results = (
+  which: Which,
+  change: (result: Json, item: unknown, json: Json) => unknown,
+): Make =>
+  tells(which, (json, { body }) => {
+    for (const [index, result] of listAt(json, 'results').entries())
+      change(result as Json, listIn(body)[index], json)
+  })
+
+/** Another text under whatever status these calls were answered with. */
 export const pages =
-  (which: (call: Call, status: number) => boolean): Wrong =>
+  (which: (call: Call, status: number) => boolean, type = 'text/html'): Make =>
+  () =>
   async (request, next) => {
     const call = await callOf(request)
     const response = await next(request)
     if (!which(call, response.status)) return response
-    const headers = new Headers(response.headers)
-    headers.set('content-type', 'text/html')
-    return new Response('<h1>no</h1>', { status: response.status, headers })
+    return restated(response, (headers) => headers.set('content-type', type), '<h1>no</h1>')
   }
 
-/** Changes status, body or headers of what was answered. `undefined`: as it was. */
-export function answers(
-  which: (call: Call, status: number, json: Json) => boolean,
-  change: (json: Json, call: Call, headers: Headers) => Response,
-): Wrong {
-  return async (request, next) => {
+/** The same answer with other headers. */
+export const headed =
+  (which: (call: Call, status: number) => boolean, headers: (request: Request) => Json): Make =>
+  () =>
+  async (request, next) => {
     const call = await callOf(request)
     const response = await next(request)
-    const json = (await response.clone().json()) as Json
-    return which(call, response.status, json) ? change(json, call, response.headers) : response
+    if (!which(call, response.status)) return response
+    return restated(response, (all) => {
+      for (const [name, value] of Object.entries(headers(request))) all.set(name, String(value))
+    })
   }
+
+export async function restated(
+  response: Response,
+  change: (headers: Headers) => void,
+  body?: string,
+): Promise<Response> {
+  const headers = new Headers(response.headers)
+  change(headers)
+  return new Response(body ?? (await response.text()), { status: response.status, headers })
 }
 
 export function answer(
@@ -138,17 +247,27 @@ export function answer(
 export const refusal = (status: number, code: string): Response =>
   answer(status, { error: { code, detail: 'because' } })
 
-/** An acknowledgement of a candidate that does not exist. */
-export function acknowledged(call: Call): Response {
-  const id = crypto.randomUUID()
-  return answer(202, {
-    version: { api: 'v1', schema: 'signed-proposal-v1', witness: 'permit2-signed-proposer-v1' },
-    candidate_id: id,
-    status: 'received',
-    received_at: '2026-11-20T05:38:00.000Z',
-    status_url: `${call.path}/status/${id}`,
+/** A candidate that does not exist. */
+const madeUp = (path: string, id: string = crypto.randomUUID()) => ({
+  candidate_id: id,
+  status: 'received',
+  received_at: '2026-11-20T05:38:00.000Z',
+  status_url: `${path}/status/${id}`,
+})
+export const acknowledged = ({ path }: Call): Response => answer(202, { version, ...madeUp(path) })
+
+/** Acknowledges what was refused with this code. */
+export const admits = (code: string, when: Which = all): Make =>
+  answers(and(isSingle, coded(code), when), (_json, call) => acknowledged(call))
+export const admitsItems = (code: string, when: (item: unknown) => boolean = all): Make =>
+  results(isBatch, (result, item, { summary }) => {
+    if (codeIn(result) !== code || !when(item)) return
+    put(result, { status_code: 202, error: undefined, candidate: madeUp('/propose') })
+    put(summary, {
+      accepted: Number(at(summary, 'accepted')) + 1,
+      rejected: Number(at(summary, 'rejected')) - 1,
+    })
   })
-}
 
 /** The code of an error body. */
 export const codeIn = (json: unknown): unknown => at(json, 'error.code')
@@ -159,41 +278,19 @@ export function put(target: unknown, changes: Json): void {
 }
 
 /**
- * A gateway that is right but for one rule: where the spec has it, and what is done instead.
- */
-export interface Fault {
-  readonly section: string
-  readonly does: string
-  /** Anew for each run; `nowSeconds` is the gateway's clock. */
-  readonly make: (nowSeconds: () => number) => Wrong
-  /** How this gateway charges, where that is what is wrong. */
-  readonly meter?: Meter
-}
-
-/** A row of the table. */
-export const fault = (section: string, does: string, make: Fault['make']): Fault => ({
-  section,
-  does,
-  make,
-})
-
-/**
  * Changes one member of every answer of these calls. `path` is dotted, `*` stands for every entry
  * of a list or object. Where `to` gives `undefined` the member is taken out. Answers without the
  * member stay as they are.
  */
-export const alter =
-  (
-    which: (call: Call) => boolean,
-    path: string,
-    to: (value: unknown, call: Call, json: Json) => unknown,
-  ) =>
-  (): Wrong =>
-    tells(which, (json, call) => walk(json, path.split('.'), (value) => to(value, call, json)))
+export const alter = (
+  which: Which,
+  path: string,
+  to: (value: unknown, call: Call, json: Json) => unknown,
+): Make =>
+  tells(which, (json, call) => walk(json, path.split('.'), (value) => to(value, call, json)))
 
 /** Takes one member out of every answer of these calls. */
-export const drop = (which: (call: Call) => boolean, path: string) =>
-  alter(which, path, () => undefined)
+export const drop = (which: Which, path: string): Make => alter(which, path, () => undefined)
 
 function walk(
   target: unknown,
@@ -213,19 +310,8 @@ function walk(
   }
 }
 
-/** Acknowledges what was refused with this code. */
-export const admits = (code: string, when: (call: Call) => boolean = () => true): Wrong =>
-  answers(
-    (call, status, json) => isSingle(call) && status >= 400 && codeIn(json) === code && when(call),
-    (_json, call) => acknowledged(call),
-  )
-
 /** Tells another bond than the chain's. */
-export const lyingAboutBonds = (lie: (bondRaw: bigint) => bigint): Wrong =>
-  tells(isContexts, (json) => {
-    for (const result of listAt(json, 'results')) {
-      const bond = at(result, 'signing_data.bond')
-      const told = at(bond, 'required_bond')
-      if (typeof told === 'string') put(bond, { required_bond: String(lie(BigInt(told))) })
-    }
-  })
+export const lyingAboutBonds = (lie: (bondRaw: bigint) => bigint): Make =>
+  alter(isContexts, 'results.*.signing_data.bond.required_bond', (told) =>
+    String(lie(BigInt(String(told)))),
+  )

@@ -190,7 +190,7 @@ export const generated: readonly Generated[] = Object.entries(routes).flatMap(([
         name: `${name} ${path}: ${does}`,
         first,
         make: () => {
-          const altering = alter(() => true, path, to)()
+          const altering = alter(() => true, path, to)(() => 0)
           return changing(route, (response, { url }) =>
             altering(new Request(url), async () => response),
           )

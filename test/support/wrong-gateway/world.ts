@@ -19,13 +19,14 @@ import type { Ledger } from '#gateway/ledger/ledger'
 import { systemEd25519 } from '#io/ed25519'
 import { newReceiptKey } from '#io/receipt-keys'
 import type { Chain, Clock, Fetch, Hex, Signer } from '#ports'
-import { type RecoverPublicKey, recoverWithNoble } from '#protocol/signature'
-import { toHex } from '#protocol/witness'
 import { sha256 } from '../client-world.js'
 import { questionText } from '../fake-events.js'
-import { fakeContracts } from '../fake-world.js'
+import { chainSectionOf } from '../fake-view.js'
+import { fakeContracts, fakeTrust } from '../fake-world.js'
 import { createPipelineWorld } from '../pipeline-world.js'
+import { rememberedKey } from '../sim/keys.js'
 import { SimFiles, SimHost, seededRandom } from '../sim-files.js'
+import type { Make } from './between.js'
 import { type Meter, metering } from './meter.js'
 
 /** Stands between client and gateway. */
@@ -62,13 +63,7 @@ const budget = { window_seconds: 10, per_ip_items: 350, global_items: 100_000 }
  * Worlds are the same but for what is wrong, and so are most of their signatures: they are made and
  * looked at once a process.
  */
-const keys = new Map<string, Uint8Array | undefined>()
 const signatures = new Map<string, Promise<Hex>>()
-const recover: RecoverPublicKey = (digest, compact, parity) => {
-  const name = `${toHex(digest)} ${toHex(compact)} ${parity}`
-  if (!keys.has(name)) keys.set(name, recoverWithNoble(digest, compact, parity))
-  return keys.get(name)
-}
 const remembered = (signer: Signer): Signer => ({
   address: signer.address,
   signDigest(digest) {
@@ -99,7 +94,7 @@ export const slugs: ReadonlyMap<string, string> = new Map(
 
 /** A world with open questions and two wallets, of which every check can have what it needs. */
 export async function openWrongWorld(
-  make: (nowSeconds: () => number) => Wrong = () => (request, next) => next(request),
+  make: Make = () => (request, next) => next(request),
   may: Partial<BenchParts['may']> = {},
   { half = false, pipeline = true, slow = false, receipts = false, meter }: WrongWorldOptions = {},
 ): Promise<WrongWorld> {
@@ -128,15 +123,7 @@ export async function openWrongWorld(
   )
   const config = parseConfig(
     {
-      chain: {
-        id: fakeContracts.chainId,
-        rpc_urls: ['http://127.0.0.1:1'],
-        permit2: fakeContracts.permit2,
-        signed_proposer: fakeContracts.signedProposer,
-        oracles: fakeContracts.oracles,
-        requesters: fakeContracts.requesters,
-        tokens: fakeContracts.tokens,
-      },
+      chain: chainSectionOf(fakeContracts),
       budget:
         meter === undefined
           ? budget
@@ -154,7 +141,7 @@ export async function openWrongWorld(
     config,
     ledger: world.ledger,
     view: world.view,
-    recover,
+    recover: rememberedKey,
     yieldToEvents: async () => undefined,
   })
   const peer = { address: '192.0.2.1' }
@@ -200,12 +187,7 @@ export async function openWrongWorld(
     probe,
     gateway: withBudget(createGatewayClient({ fetch: probe.fetch, baseUrl: base, clock }), planner),
     trust: {
-      chain_id: fakeContracts.chainId,
-      permit2: fakeContracts.permit2,
-      signed_proposer: fakeContracts.signedProposer,
-      oracles: [...fakeContracts.oracles],
-      requesters: [...fakeContracts.requesters],
-      tokens: [...fakeContracts.tokens],
+      ...fakeTrust,
       slugs: Object.fromEntries(entries.map(({ questionId, slug }) => [slug, questionId])),
     },
     wallets,

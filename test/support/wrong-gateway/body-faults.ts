@@ -5,7 +5,15 @@
 import { at } from '#conformance/answer'
 import { priceOf } from '#protocol/proposal'
 import { version } from '#protocol/words'
-import { type Fault, fault, isBatch, isSingle, type Json, takes } from '../between.js'
+import {
+  type Faults,
+  isBatch,
+  isSingle,
+  type Json,
+  type Make,
+  takes,
+  takesItems,
+} from './between.js'
 
 type Repair = (value: unknown) => unknown
 type Body = Json & { readonly permit: Json }
@@ -125,29 +133,15 @@ function repaired(body: Json, path: string, repair: Repair): unknown {
   return inner === undefined ? changed : { ...body, [name]: changed }
 }
 
-const taking = (
-  section: string,
-  rows: Rows,
-  make: (repair: (body: Json) => unknown) => Fault['make'],
-  of: string,
-) =>
-  Object.entries(rows).map(([what, [path, repair]]) =>
-    fault(
-      section,
+const taking = (rows: Rows, make: (repair: Repair) => Make, of = '') =>
+  Object.fromEntries(
+    Object.entries(rows).map(([what, [path, repair]]) => [
       `takes ${what}${of}`,
-      make((body) => repaired(body, path, repair)),
-    ),
+      make((body) => repaired(body as Json, path, repair)),
+    ]),
   )
 
-export const bodyFaults: readonly Fault[] = [
-  ...taking('§2.1, §9', inSingle, (repair) => () => takes(isSingle, repair), ''),
-  ...taking(
-    '§2.7, §9',
-    inBatch,
-    (repair) => () =>
-      takes(isBatch, ({ proposals }) => ({
-        proposals: Array.isArray(proposals) ? proposals.map(repair) : proposals,
-      })),
-    ' in an item',
-  ),
-]
+export const bodyFaults: Faults = {
+  '§2.1, §9': taking(inSingle, (repair) => takes(isSingle, repair)),
+  '§2.7, §9': taking(inBatch, (repair) => takesItems(isBatch, repair), ' in an item'),
+}
