@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { afterAll, expect, test } from 'vitest'
 import type { CandidateStatus } from '#protocol/responses'
 import { type AnyGateway, anyGateway, type Route } from '#support/any-gateway'
-import { figures, runs, scaled } from '#support/campaign'
+import { figures, runs } from '#support/campaign'
 import { happySteps } from '#support/scripted-gateway'
 
 const worlds: AnyGateway[] = []
@@ -150,33 +150,29 @@ const failed: Partial<CandidateStatus> = {
   },
 }
 
-test(
-  'what was admitted is journaled with its id, and what ended is told as ended, single and batch',
-  async () => {
-    await fc.assert(
-      fc.asyncProperty(changes, fc.boolean(), fc.boolean(), async (all, isBatch, isExecuted) => {
-        counts.runs++
-        const world = await open()
-        world.answers = (route, body) => changed(body, rules[route] ?? { needed: [] }, all)
-        world.gateway.steps = isExecuted ? [happySteps[2] ?? {}] : [failed]
-        const rows = world.file(
-          'rows',
-          `${JSON.stringify({ identifier: world.gateway.question.question_id, outcome: 'p2' })}\n`,
-        )
-        const argv = isBatch
-          ? ['batch', 'submit', rows, '--wait', '--json']
-          : ['submit', 'will-it-hold', '--outcome', 'p2', '--wait', '--json']
-        const { code, stderr } = await world.ask(argv)
-        expect(code, stderr).toBe(isExecuted ? 0 : 7)
-        const [candidateId] = world.gateway.candidates.keys()
-        const reason = isExecuted ? 'executed' : 'failed'
-        expect(await world.journaled()).toMatchObject([
-          { state: 'closed', reason, candidate_id: candidateId },
-        ])
-        expect(new Set(world.gateway.received).size).toBe(1)
-      }),
-      runs(12),
-    )
-  },
-  scaled(60_000),
-)
+test('what was admitted is journaled with its id, and what ended is told as ended, single and batch', async () => {
+  await fc.assert(
+    fc.asyncProperty(changes, fc.boolean(), fc.boolean(), async (all, isBatch, isExecuted) => {
+      counts.runs++
+      const world = await open()
+      world.answers = (route, body) => changed(body, rules[route] ?? { needed: [] }, all)
+      world.gateway.steps = isExecuted ? [happySteps[2] ?? {}] : [failed]
+      const rows = world.file(
+        'rows',
+        `${JSON.stringify({ identifier: world.gateway.question.question_id, outcome: 'p2' })}\n`,
+      )
+      const argv = isBatch
+        ? ['batch', 'submit', rows, '--wait', '--json']
+        : ['submit', 'will-it-hold', '--outcome', 'p2', '--wait', '--json']
+      const { code, stderr } = await world.ask(argv)
+      expect(code, stderr).toBe(isExecuted ? 0 : 7)
+      const [candidateId] = world.gateway.candidates.keys()
+      const reason = isExecuted ? 'executed' : 'failed'
+      expect(await world.journaled()).toMatchObject([
+        { state: 'closed', reason, candidate_id: candidateId },
+      ])
+      expect(new Set(world.gateway.received).size).toBe(1)
+    }),
+    runs(12),
+  )
+}, 60_000)

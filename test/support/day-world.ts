@@ -9,8 +9,7 @@ import { createRoundReader } from '#chain/questions'
 import { domainOf, roundRef } from '#chain/round'
 import { main } from '#commands/main'
 import type { Context } from '#commands/terminal/context'
-import { createGateway, type Gateway } from '#gateway/gateway'
-import type { Ledger } from '#gateway/ledger/ledger'
+import { createGateway } from '#gateway/gateway'
 import { knownKind } from '#gateway/ledger/state'
 import { foldLedger, openLedger } from '#gateway/ledger/store'
 import type { Question } from '#gateway/view/chain-view'
@@ -19,12 +18,11 @@ import type { Progress } from '#protocol/candidate'
 import type { Address } from '#protocol/schema'
 import { witnessRound } from '#protocol/witness'
 import { fakeContext, type Ran, type RunOptions } from './cli.js'
-import { type EventClock, eventClock } from './client-world.js'
+import { eventClock } from './client-world.js'
 import { ask, createFakeChain, endow, type FakeChain, questionText } from './fake-chain.js'
 import { chainSectionOf, createFakeView } from './fake-view.js'
 import { fakeContracts, fakeTrust } from './fake-world.js'
 import { testConfig, testHash } from './front.js'
-import type { History } from './history/observed-history.js'
 import { recordHistory } from './history/recorder.js'
 import { newMemoryStore, openMemoryLog } from './memory-log.js'
 import { SimFiles, SimHost, seeded, seededRandom } from './sim-files.js'
@@ -47,27 +45,7 @@ export interface Call {
   readonly isForeign: boolean
 }
 
-export interface DayWorld {
-  readonly sim: SimFiles
-  readonly host: SimHost
-  readonly clock: EventClock
-  readonly chain: FakeChain
-  readonly gateway: Gateway
-  readonly ledger: Ledger
-  readonly questionIds: readonly Hex[]
-  readonly calls: readonly Call[]
-  readonly submitted: string[]
-  readonly history: History
-  readonly lastAnswerMs: () => number
-  rows(name: string, rows: readonly object[]): string
-  file(name: string, text: string): string
-  run(
-    argv: readonly string[],
-    wrap?: (fetch: Fetch) => Fetch,
-    terminal?: Pick<RunOptions, 'columns'>,
-  ): Promise<Ran>
-  foreigner(items: number, everyMs: number, until: AbortSignal): Promise<never>
-}
+export type DayWorld = Awaited<ReturnType<typeof openDay>>
 
 const home = '/home'
 const peer = { address: '192.0.2.1' }
@@ -82,7 +60,7 @@ const foreigner = `0x${'f'.repeat(40)}`
  * Everything but waiting takes no time here: what a run lasts is what the budget makes it wait, and
  * the way to the gateway.
  */
-export async function openDay(options: DayOptions): Promise<DayWorld> {
+export async function openDay(options: DayOptions) {
   const {
     seed = 1,
     itemsPerWindow = 120,
@@ -207,8 +185,13 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
     history: recorder.history,
     lastAnswerMs: () => lastAnswerMs,
     file: write,
-    rows: (name, rows) => write(name, rows.map((row) => `${JSON.stringify(row)}\n`).join('')),
-    async run(argv, wrap = (each) => each, terminal = {}) {
+    rows: (name: string, rows: readonly object[]) =>
+      write(name, rows.map((row) => `${JSON.stringify(row)}\n`).join('')),
+    async run(
+      argv: readonly string[],
+      wrap: (fetch: Fetch) => Fetch = (each) => each,
+      terminal: Pick<RunOptions, 'columns'> = {},
+    ) {
       processes++
       const own = recorder.client(wrap(fetch))
       const env = {
@@ -232,7 +215,7 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
       const code = await main([...argv], process)
       return { code, stdout: stdout.written.join(''), stderr: stderr.written.join('') }
     },
-    async foreigner(items, everyMs, until) {
+    async foreigner(items: number, everyMs: number, until: AbortSignal) {
       const ask = () =>
         gateway.handle(
           new Request(`http://gateway.test/v1/proposals/eligibility/${foreigner}`),

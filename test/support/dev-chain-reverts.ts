@@ -17,7 +17,6 @@ import {
   supportCurrency,
   type Terms,
   unlimited,
-  type World,
 } from './dev-chain-vectors.js'
 
 const named = (name: string): Address => {
@@ -35,30 +34,9 @@ const requester: Address = '0x3c44cdddb6a900fa2b585dd299e03d12fa4293bc'
 const stranger: Address = '0xa0ee7a142d267c1f36714e4a8f75612f20a79720'
 const zero: Address = '0x0000000000000000000000000000000000000000'
 
-export interface Bench {
-  readonly world: World
-  readonly signedProposer: Placed
-  readonly permit2: Placed
-  readonly oracle: Placed
-  readonly token: Placed
-  readonly legacyToken: Placed
-  readonly feeToken: Placed
-  readonly wallet: Placed
-  readonly mute: Placed
-  readonly listed: Placed
-  readonly empty: Placed
-  readonly everybody: Placed
-  readonly keys: Keys
-  readonly proposer: Address
-  readonly relayer: Address
-  ask(request?: Partial<Request>): Promise<Round>
-  sign(round: Round, terms?: Partial<Terms>): Promise<Payload>
-  refusal(payload: Payload, from?: Address, gas?: bigint): Promise<Hex>
-  refused(from: Address, contract: Placed, name: string, ...args: unknown[]): Promise<Hex>
-  execute(payload: Payload): ReturnType<World['send']>
-}
+export type Bench = Awaited<ReturnType<typeof startBench>>
 
-export async function startBench(keys: Keys): Promise<Bench> {
+export async function startBench(keys: Keys) {
   const world = await startWorld(137)
   const signedProposer = await world.place(
     'SignedProposer',
@@ -143,7 +121,7 @@ export async function startBench(keys: Keys): Promise<Bench> {
       proposer,
       relayer,
     },
-    ask: (request = {}) => {
+    ask: (request: Partial<Request> = {}) => {
       rounds += 1
       const ancillaryData: Hex = `0x${Buffer.from(`q: case ${rounds}, `).toString('hex')}`
       return requestRound(world, oracle, {
@@ -154,7 +132,7 @@ export async function startBench(keys: Keys): Promise<Bench> {
         ...request,
       })
     },
-    sign: (round, terms = {}) => {
+    sign: (round: Round, terms: Partial<Terms> = {}) => {
       nonces += 1n
       const usual = {
         key: keys.proposer,
@@ -165,16 +143,17 @@ export async function startBench(keys: Keys): Promise<Bench> {
       }
       return signPayload(round, { ...usual, nonce: nonces, ...terms })
     },
-    refusal: (payload, from = relayer, gas = undefined) =>
+    refusal: (payload: Payload, from: Address = relayer, gas?: bigint) =>
       world.revertOf(
         from,
         signedProposer.address,
         callData(signedProposer, 'propose', proposeArgs(payload)),
         gas,
       ),
-    refused: (from, contract, name, ...args) =>
+    refused: (from: Address, contract: Placed, name: string, ...args: unknown[]) =>
       world.revertOf(from, contract.address, callData(contract, name, args)),
-    execute: (payload) => world.send(relayer, signedProposer, 'propose', ...proposeArgs(payload)),
+    execute: (payload: Payload) =>
+      world.send(relayer, signedProposer, 'propose', ...proposeArgs(payload)),
   }
 }
 

@@ -1,7 +1,6 @@
 import { createHash, randomBytes, randomUUID } from 'node:crypto'
 import { type GatewayConfig, parseConfig } from '#gateway/config'
 import { createGateway, type Gateway, type GatewayParts } from '#gateway/gateway'
-import type { Ledger } from '#gateway/ledger/ledger'
 import { knownKind } from '#gateway/ledger/state'
 import { foldLedger, openLedger } from '#gateway/ledger/store'
 import type { Clock, Hash, Random } from '#ports'
@@ -10,7 +9,6 @@ import type { RecordLog } from '#storage/record-log'
 import {
   chainSectionOf,
   createFakeView,
-  type FakeView,
   makeQuestion,
   makeWallet,
   testContracts,
@@ -50,19 +48,7 @@ export interface FrontOptions {
   readonly log?: (log: RecordLog) => RecordLog
 }
 
-export interface TestFront {
-  readonly gateway: Gateway
-  readonly ledger: Ledger
-  readonly view: FakeView
-  readonly clock: TestClock
-  readonly config: GatewayConfig
-  readonly wallets: readonly [Wallet, ...Wallet[]]
-  readonly records: RequestRecord[]
-  /** Path of the first wallet's eligibility. */
-  readonly eligibility: string
-  get(path: string, headers?: Record<string, string>): Promise<Response>
-  post(path: string, body: unknown, headers?: Record<string, string>): Promise<Response>
-}
+export type TestFront = Awaited<ReturnType<typeof openFront>>
 
 export const testConfig = (more: object = {}): GatewayConfig =>
   parseConfig(
@@ -74,7 +60,7 @@ export const testConfig = (more: object = {}): GatewayConfig =>
     'test',
   )
 
-export async function openFront(options: FrontOptions = {}): Promise<TestFront> {
+export async function openFront(options: FrontOptions = {}) {
   const clock = createTestClock()
   const wallets: readonly [Wallet, ...Wallet[]] = [
     makeWallet(),
@@ -117,13 +103,13 @@ export async function openFront(options: FrontOptions = {}): Promise<TestFront> 
     wallets,
     records,
     eligibility: `/v1/proposals/eligibility/${wallets[0].address}`,
-    get: (path, headers = {}) =>
+    get: (path: string, headers: Record<string, string> = {}) =>
       gateway.handle(new Request('http://gateway.test/', { headers }), {
         ...peer,
         target: path,
         method: 'GET',
       }),
-    post: (path, body, headers = {}) =>
+    post: (path: string, body: unknown, headers: Record<string, string> = {}) =>
       gateway.handle(
         new Request('http://gateway.test/', {
           method: 'POST',

@@ -24,16 +24,7 @@ export type InsteadOfAnswer =
   | 'silence'
   | 'break'
 
-export interface KmsServer {
-  readonly url: string
-  readonly env: Readonly<Record<string, string>>
-  readonly secrets: readonly string[]
-  readonly asked: readonly AskedOfKms[]
-  point(key: string, privateKey: Hex): void
-  pointElsewhere(key: string): void
-  instead(answer: ((asked: AskedOfKms) => InsteadOfAnswer | undefined) | undefined): void
-  close(): Promise<void>
-}
+export type KmsServer = Awaited<ReturnType<typeof startKms>>
 
 const region = 'eu-central-1'
 const accessKeyId = 'AKIAKMSCANARY0000001'
@@ -91,7 +82,7 @@ function isSignedForAws({ method, url, headers }: IncomingMessage, body: string)
   return hmac(key, text).toString('hex') === signature
 }
 
-export async function startKms(folder: string): Promise<KmsServer> {
+export async function startKms(folder: string) {
   const account = generateKeyPairSync('rsa', { modulusLength: 2048 })
   const accountKey = account.privateKey.export({ type: 'pkcs8', format: 'pem' }).toString()
   const credentials = join(folder, 'service-account.json')
@@ -248,9 +239,9 @@ export async function startKms(folder: string): Promise<KmsServer> {
       accountKey.split('\n')[3] ?? accountKey,
     ],
     asked,
-    point: (key, privateKey) => keys.set(key, { privateKey }),
-    pointElsewhere: (key) => keys.set(key, 'another curve'),
-    instead(next) {
+    point: (key: string, privateKey: Hex) => keys.set(key, { privateKey }),
+    pointElsewhere: (key: string) => keys.set(key, 'another curve'),
+    instead(next: ((asked: AskedOfKms) => InsteadOfAnswer | undefined) | undefined) {
       instead = next
     },
   }

@@ -6,7 +6,8 @@
 
 import { randomBytes } from 'node:crypto'
 import { cpSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
-import type { IncomingMessage, ServerResponse } from 'node:http'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { openJournal } from '#client/journal/journal'
@@ -23,7 +24,6 @@ import type { Address } from '#protocol/schema'
 import { argvOf } from '../argv.js'
 import { fakeContext } from '../cli.js'
 import { lackOf } from '../components.js'
-import { serveHttp } from '../http-server.js'
 import { keyVersion, startKms } from '../kms-server.js'
 import { startPostgres } from '../postgres/server.js'
 import type { Running, Workshop } from '../processes.js'
@@ -133,7 +133,7 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
   const chain = shop.start(argvOf`devchain --port 0 --questions ${String(questions)} --write
     ${join(folder, 'dev')} --json`)
   const { dev } = await chain.line<ServeReady>()
-  const node = await serveHttp((request, body, response) => {
+  const node = await startProxy((request, response, body) => {
     const isSent = body.includes('eth_sendRawTransaction')
     if (refused === 'nothing' || (refused === 'sends' && !isSent))
       return forward(dev.rpc_url, request, response, body)
@@ -145,7 +145,7 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
     }))
     return answer(response, 200, asked.length === 1 ? errors[0] : errors)
   })
-  const rpcUrl = `http://${words.rpcUser}:${words.rpcPassword}@${new URL(node.url).host}/v2/${words.rpcPath}?key=${words.rpcQuery}`
+  const rpcUrl = `http://${words.rpcUser}:${words.rpcPassword}@127.0.0.1:${node.port}/v2/${words.rpcPath}?key=${words.rpcQuery}`
 
   const file = (name: string, content: string) => {
     writeFileSync(join(folder, name), content, { mode: 0o600 })
@@ -195,7 +195,7 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
   }
   const server = shop.start(argvOf`serve --config ${config} --port 0 --json --log`)
   const ready = await server.line<ServeReady>()
-  const gateway = await serveHttp((request, body, response) => {
+  const gateway = await startProxy((request, response, body) => {
     const path = request.url?.replace(`/${words.basePath}`, '') ?? ''
     if (refused !== 'all') return forward(`${ready.url}${path}`, request, response, body)
     const echo = `refused: ${request.url} ${body}`
@@ -226,7 +226,7 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
     PROPOSER_KEY_FILE: file('proposer.key', `${keys.proposer}\n`),
     PROPOSER_TRUST: join(folder, 'dev', 'trust.json'),
     PROPOSER_RPC_URL: rpcUrl,
-    PROPOSER_GATEWAY: `${gateway.url}/${words.basePath}`,
+    PROPOSER_GATEWAY: `http://127.0.0.1:${gateway.port}/${words.basePath}`,
     ...kmsEnv,
   }
   const pin = canaryWord('pin')
@@ -303,6 +303,27 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
       const servers = [node, gateway, wallet, postgres, kms]
       await Promise.all([...servers.map((one) => one.close()), tokens?.remove()])
     },
+  }
+}
+
+async function startProxy(
+  handle: (request: IncomingMessage, response: ServerResponse, body: string) => Promise<void>,
+) {
+  const server = createServer((request, response) => {
+    const chunks: Buffer[] = []
+    request.on('data', (chunk: Buffer) => chunks.push(chunk))
+    request.on('end', () => {
+      handle(request, response, Buffer.concat(chunks).toString()).catch(() => response.destroy())
+    })
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  return {
+    port: (server.address() as AddressInfo).port,
+    close: () =>
+      new Promise<void>((closed) => {
+        server.close(() => closed())
+        server.closeAllConnections()
+      }),
   }
 }
 

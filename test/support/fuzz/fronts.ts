@@ -2,7 +2,7 @@
 import { priceOf, toBatchItem } from '#protocol/proposal'
 import type { BatchItem, SignedProposal } from '#protocol/schema'
 import { advanced, makeQuestion, signedBody, type Wallet } from '../fake-view.js'
-import { openFront, type TestFront } from '../front.js'
+import { openFront } from '../front.js'
 
 type Question = ReturnType<typeof makeQuestion>
 
@@ -12,16 +12,7 @@ export interface Signed {
   readonly item: BatchItem
 }
 
-export interface Fronts {
-  readonly open: TestFront
-  readonly poor: TestFront
-  readonly closed: TestFront
-  readonly signed: readonly Signed[]
-  readonly signedKeys: ReadonlySet<string>
-  readonly identifiers: readonly string[]
-  readonly candidateIds: readonly string[]
-  readonly idOf: ReadonlyMap<string, string>
-}
+export type Fronts = Awaited<ReturnType<typeof openFronts>>
 
 /**
  * What an authorization says, in one text: two bodies with the same key are the same payload
@@ -43,7 +34,7 @@ export function keyOf(
 
 const changed = { deadline: '1800090000' }
 
-export async function openFronts(): Promise<Fronts> {
+export async function openFronts() {
   const open = await openFront({ wallets: 24 })
   const questions = [
     makeQuestion('first', { slug: 'first-question' }),

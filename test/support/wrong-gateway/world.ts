@@ -15,10 +15,9 @@ import type { Rule } from '#conformance/rule'
 import { type CheckResult, rules, runRules } from '#conformance/run'
 import { parseConfig } from '#gateway/config'
 import { createGateway } from '#gateway/gateway'
-import type { Ledger } from '#gateway/ledger/ledger'
 import { systemEd25519 } from '#io/ed25519'
 import { newReceiptKey } from '#io/receipt-keys'
-import type { Chain, Clock, Fetch, Hex, Signer } from '#ports'
+import type { Clock, Fetch, Hex, Signer } from '#ports'
 import { sha256 } from '../client-world.js'
 import { questionText } from '../fake-events.js'
 import { chainSectionOf } from '../fake-view.js'
@@ -35,20 +34,7 @@ export type Wrong = (
   next: (request: Request) => Promise<Response>,
 ) => Promise<Response>
 
-export interface WrongWorld {
-  readonly parts: BenchParts
-  /** The gateway as a client reaches it. */
-  readonly fetch: Fetch
-  /** What the gateway holds. */
-  readonly ledger: Ledger
-  readonly chain: Chain
-  /** Of the first wallet, in hex. */
-  readonly key: Hex
-  run(
-    chosen?: readonly Rule[],
-    onCheck?: (check: CheckResult) => void,
-  ): Promise<readonly CheckResult[]>
-}
+export type WrongWorld = Awaited<ReturnType<typeof openWrongWorld>>
 
 const names = ['one', 'two', 'three', 'four', 'five']
 const withoutHalf = 'res_data: p1: 0, p2: 1. Where p1 corresponds to No, p2 to Yes.'
@@ -97,7 +83,7 @@ export async function openWrongWorld(
   make: Make = () => (request, next) => next(request),
   may: Partial<BenchParts['may']> = {},
   { half = false, pipeline = true, slow = false, receipts = false, meter }: WrongWorldOptions = {},
-): Promise<WrongWorld> {
+) {
   const resData = half ? undefined : withoutHalf
   const texts = names.map((name) => questionText(name, resData))
   const entries = texts.map((text, index) => ({
@@ -203,7 +189,9 @@ export async function openWrongWorld(
     ledger,
     chain,
     key: `0x${'02'.repeat(32)}`,
-    run: (chosen = rules, onCheck = () => undefined) =>
-      runRules(createBench(parts), chosen, onCheck),
+    run: (
+      chosen: readonly Rule[] = rules,
+      onCheck: (check: CheckResult) => void = () => undefined,
+    ) => runRules(createBench(parts), chosen, onCheck),
   }
 }
