@@ -99,8 +99,14 @@ async function standing(context: Context, session: Session): Promise<Block[]> {
   const parts = found.filter(({ id }) => ['trust', 'account', 'gateway'].includes(id))
   const isEmpty = isNew && parts.every(({ result }) => result !== 'pass')
   const last = await lastPositions({ files, home }, (text) => output.note(`note: ${visible(text)}`))
-  const command = (label: string, line: string) => () =>
-    `${label.padEnd(21)}${pasted(`\`${line}\``).replaceAll('`', '')}`
+  const command =
+    (label: string, line: string) =>
+    ({ columns, isTerminal }: Screen) => {
+      const whole = pasted(`\`${line}\``).replaceAll('`', '')
+      const beside = `${label.padEnd(21)}${whole}`
+      if (!isTerminal || beside.length <= columns) return beside
+      return `${label && `${label}\n`}    ${whole}`
+    }
   return [
     // Contested money comes first.
     ...contestedLines(last),

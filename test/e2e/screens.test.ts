@@ -211,7 +211,7 @@ const screens: readonly Screen[] = [
     point: 9,
     args: [],
     code: 0,
-    says: [/^Propose answers/, /the gateway http/, /proposer doctor/],
+    says: [/^Propose answers/, /ok gateway: http/, /proposer doctor/],
   },
   { point: 9, args: ['submit', '--help'], code: 0, says: [/^Usage: proposer submit/, /--outcome/] },
   { point: 9, args: ['subnit'], code: 2, says: [/^error: /, /submit/] },
