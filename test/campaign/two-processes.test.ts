@@ -2,11 +2,15 @@
  * Several processes from dist on one store and on one home (R6, R8, R12; T5): one of them has it,
  * the others say who, and whoever is killed hands it on. A stopped process is alive.
  */
+import { readdir } from 'node:fs/promises'
+import { join } from 'node:path'
 import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { build } from 'esbuild'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { figures, firstSeed, scaled } from '#support/campaign'
+import { type Contender, startContender } from '#support/faults/contender'
 import { type House, openHouse } from '#support/faults/house'
 import { patiently } from '#support/faults/patient'
 import { newTruth } from '#support/faults/truth'
@@ -88,6 +92,56 @@ test('R12: of two and of four serve on one store one serves, the others end with
     'two at once': twoAtOnce,
     'slowest refusal of one that comes late (ms)': Math.round(worstRefusalMs),
   })
+})
+
+test('R12: four processes take one lock in turn while any of them is killed; no two ever hold it, by a file that only one can make', async () => {
+  const folder = await shop.folder()
+  const program = join(await shop.folder(), 'child.mjs')
+  const entry = new URL('../support/storage-child.ts', import.meta.url).pathname
+  await build({
+    entryPoints: [entry],
+    bundle: true,
+    platform: 'node',
+    format: 'esm',
+    outfile: program,
+    logLevel: 'error',
+  })
+  const random = seeded(firstSeed)
+  const start = () => startContender(program, folder)
+  const running = [start(), start(), start(), start()]
+  const kills = scaled(40)
+  const sum = { held: 0, beside: 0 }
+  const end = async (one: Contender) => {
+    const { held, beside } = await one.kill()
+    sum.held += held
+    sum.beside += beside
+  }
+  try {
+    for (let kill = 0; kill < kills; kill += 1) {
+      const at = Math.floor(random() * running.length)
+      const one = running[at]
+      if (one === undefined) throw new RangeError('no such process')
+      await one.until(1)
+      await sleep(random() * 10)
+      // A holder that stands still is alive to all others; then it goes.
+      if (random() < 0.2) {
+        one.child.kill('SIGSTOP')
+        await sleep(random() * 10)
+      }
+      await end(one)
+      running[at] = start()
+    }
+    for (const one of running) await one.until(2)
+  } finally {
+    for (const one of running) await end(one)
+  }
+  const epochs = (await readdir(folder))
+    .flatMap((name) => /^LOCK\.(\d+)$/.exec(name)?.[1] ?? [])
+    .map(Number)
+  expect(Math.max(...epochs)).toBeGreaterThanOrEqual(sum.held)
+  expect(sum.held).toBeGreaterThan(kills)
+  expect(sum.beside, 'R12').toBe(0)
+  figures('four on one lock', { kills, 'times held': sum.held, 'two at once': sum.beside })
 })
 
 test('R6, R8: of four submit on one home for one question, some of them killed, one authorization comes, which the next one finds', async () => {

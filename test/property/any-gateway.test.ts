@@ -1,12 +1,18 @@
 import fc from 'fast-check'
 import { afterAll, expect, test } from 'vitest'
+import { domainOf } from '#chain/round'
+import { contractsOf } from '#client/trust/trust'
+import type { Hex } from '#ports'
+import { priceOf } from '#protocol/proposal'
 import type { CandidateStatus } from '#protocol/responses'
+import { recoverSigner } from '#protocol/signature'
+import { witnessRound } from '#protocol/witness'
 import { type AnyGateway, anyGateway, type Route } from '#support/any-gateway'
 import { figures, runs } from '#support/campaign'
-import { happySteps } from '#support/scripted-gateway'
+import { happySteps, pins } from '#support/scripted-gateway'
 
 const worlds: AnyGateway[] = []
-const counts = { runs: 0, changes: 0 }
+const counts = { runs: 0, changes: 0, taken: 0, refused: 0 }
 afterAll(async () => {
   await Promise.all(worlds.map((world) => world.close()))
   figures('any-gateway', counts)
@@ -176,3 +182,51 @@ test('what was admitted is journaled with its id, and what ended is told as ende
     runs(12),
   )
 }, 60_000)
+
+test(
+  'R9: whatever becomes of a context, what is signed is the honest question under the pinned contracts, or nothing',
+  async () => {
+    const few = fc.array(change, { minLength: 1, maxLength: 2 })
+    await fc.assert(
+      fc.asyncProperty(few, async (all) => {
+        const world = await open()
+        const { question } = world.gateway
+        world.answers = (route, body) =>
+          route === 'contexts' ? changed(body, { needed: [] }, all) : body
+        const { code } = await world.ask([
+          'submit',
+          question.question_id,
+          '--outcome',
+          'p2',
+          '--json',
+        ])
+        const [body] = world.gateway.received
+        if (body === undefined) {
+          counts.refused++
+          expect([2, 3, 5, 75, 130]).toContain(code)
+          expect(await world.journaled()).toEqual([])
+          return
+        }
+        counts.taken++
+        const { proposer, permit, signature } = JSON.parse(body)
+        const { request, identifier } = question
+        const round = witnessRound(
+          domainOf(contractsOf(pins)),
+          {
+            oracle: request.oracle as Hex,
+            requester: request.requester as Hex,
+            identifier: identifier.raw as Hex,
+            timestamp: request.timestamp,
+            ancillaryData: request.ancillary_data as Hex,
+          },
+          question.bond.token as Hex,
+        )
+        expect(recoverSigner(round.digest({ price: priceOf.p2, ...permit }), signature)).toBe(
+          proposer,
+        )
+      }),
+      runs(20),
+    )
+  },
+  60_000,
+)
