@@ -38,39 +38,36 @@ export {
 export type { Position } from './core/client/positions/account.js'
 export type { Positions, PositionTotals } from './core/client/positions/positions.js'
 export type { SubmitParts } from './core/client/propose/attempt.js'
-export {
-  type Authorized,
-  authorize,
-  preview,
-} from './core/client/propose/authorize.js'
-export type { RowResult } from './core/client/propose/batch.js'
 export type { Intent, IntentInWords } from './core/client/propose/intent.js'
-export type { SpendingLimits } from './core/client/propose/look.js'
-export type {
-  Accepted,
-  NotAccepted,
-  RowOutcome,
-  SubmissionResult,
-} from './core/client/propose/outcome.js'
-export type { AuthorizeParts, Preview } from './core/client/propose/plan.js'
+export type { SpendingLimits } from './core/client/propose/limits.js'
+export type { RowOutcome, SentOutcome } from './core/client/propose/outcome.js'
+export { payloadRow } from './core/client/propose/payload.js'
+export type { Preview, ProposeParts } from './core/client/propose/plan.js'
+export { type ReplayResult, replay } from './core/client/propose/replay.js'
 export type { SettledEarlier } from './core/client/propose/round-over.js'
 export {
   type AskRules,
   RulesChangedError,
   type RulesStanding,
 } from './core/client/propose/rules.js'
-export { type SubmitOptions, submitAuthorization } from './core/client/propose/send.js'
 export {
-  type ReplayResult,
-  replay,
-  submitIntent,
-  submitPayload,
-} from './core/client/propose/submission.js'
+  authorize,
+  intentRow,
+  preview,
+  type RowAuthorized,
+} from './core/client/propose/sign-rows.js'
+export {
+  type RowResult,
+  type SubmitRowsOptions,
+  submitOne,
+  submitRows,
+} from './core/client/propose/submit.js'
 export {
   type ContextResult,
   type ContextSource,
   chainContexts,
   gatewayContexts,
+  givenContexts,
 } from './core/client/trust/context.js'
 export type { QuestionContext } from './core/client/trust/trust.js'
 export { parseTrust, Trust } from './core/client/trust/trust-file.js'

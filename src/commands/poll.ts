@@ -15,13 +15,13 @@ import {
 } from '#client/journal/authorizations'
 import type { JournalView } from '#client/journal/journal'
 import { isContestedState } from '#client/positions/last-known'
-import type { SubmissionResult } from '#client/propose/outcome'
-import { planReplay, replay, type Skipped } from '#client/propose/submission'
+import type { SentOutcome } from '#client/propose/outcome'
+import { planReplay, replay, type Skipped } from '#client/propose/replay'
 import { reconcile } from '#client/wallet/reconcile'
-import { UsageError } from '#protocol/errors'
+import { ConflictError, InterruptedError, UnavailableError, UsageError } from '#protocol/errors'
 import { isCandidateId } from '#protocol/words'
-import { follow, outOfBandData, retryNote, roundNow } from './session/follow.js'
-import { requireIdentifier } from './session/question.js'
+import { follow, outOfBandData, retryNote } from './session/follow.js'
+import { contextSource, requireIdentifier } from './session/question.js'
 import { type Session, sessionVerb, withSession } from './session/session.js'
 import { executorFlags } from './session/settings.js'
 import { noteFallenRewards } from './session/stakes.js'
@@ -247,12 +247,13 @@ export const replayCommand = sessionVerb({
         skipped: skipped.map(skippedData),
       })
     }
+    const [trust, chain] = [await session.trust(), await session.chain()]
+    const contexts = await contextSource(context, session)
     const done = await output.during('sending again', () =>
-      replay(parts, which, {
+      replay({ ...parts, trust, chain, contexts }, which, {
         timeoutMs: session.settings.timeoutMs,
         signal,
         redirect,
-        round: roundNow(context, session),
         onRetry: retryNote(context),
       }),
     )
@@ -299,16 +300,24 @@ const leftText = ({ journal_id: id, skipped, command }: ReturnType<typeof skippe
     ? `${id} has an unknown outcome and was replaced, so it is not sent; \`${command}\` makes sure that it can never execute`
     : `${id} has failed and may still execute; \`${command}\` tries it again`
 
-function resultOf(result: SubmissionResult) {
-  const { journalId, outcome, statusCode, authorization, error } = result
+/** Of the sending, whatever was known of the candidate before. */
+function wordOf({ outcome, error }: SentOutcome) {
+  if (error instanceof InterruptedError) return 'interrupted'
+  if (error instanceof UnavailableError) return 'deferred'
+  if (outcome !== 'rejected') return outcome
+  return error instanceof ConflictError ? 'conflict' : 'refused'
+}
+
+function resultOf(result: SentOutcome) {
+  const { statusCode, authorization, candidate, error, outOfBand } = result
   return {
-    journal_id: journalId,
+    journal_id: authorization.id,
     question_id: authorization.signed.questionId,
-    outcome,
-    status_code: statusCode,
-    candidate_id: error ? (authorization.candidateId ?? null) : result.candidateId,
+    outcome: wordOf(result),
+    status_code: error ? (error.meta.httpStatus ?? null) : statusCode,
+    candidate_id: (error ? authorization.candidateId : candidate?.candidateId) ?? null,
     error: errorData(error),
-    ...(error && result.outOfBand ? { out_of_band: outOfBandData(result.outOfBand) } : {}),
+    ...(outOfBand ? { out_of_band: outOfBandData(outOfBand) } : {}),
   }
 }
 

@@ -6,10 +6,10 @@
 import { basename, dirname } from 'node:path'
 import { answerOf, labelOf } from '#client/journal/authorizations'
 import { uncheckedOf } from '#client/journal/records'
-import { type Authorized, authorize, authorized, offerTypedData } from '#client/propose/authorize'
 import { importSignature, walletTypedData } from '#client/propose/outside'
 import type { SettledEarlier } from '#client/propose/round-over'
 import type { SafePartsFile } from '#client/propose/safe'
+import { authorize, offerTypedData, type RowAuthorized } from '#client/propose/sign-rows'
 import { fromCwd } from '#io/home'
 import { PendingError, UsageError } from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
@@ -88,40 +88,40 @@ async function showSigned(
   context: Context,
   flags: SignFlags,
   identifier: string,
-  signed: Authorized,
+  { authorization, reused }: RowAuthorized,
   settled: readonly SettledEarlier[] = [],
 ) {
   const { output } = context
-  if (signed.reused)
-    output.note(`note: ${signed.journalId} is open with the same answer; these are its saved bytes`)
+  const { id, signed: record } = authorization
+  const { body, questionId, digest, terms } = record
+  if (reused) output.note(`note: ${id} is open with the same answer; these are its saved bytes`)
   if (flags.output === '-') {
-    output.text(output.isTerminal ? `${signed.body}\n` : signed.body)
+    output.text(output.isTerminal ? `${body}\n` : body)
     return
   }
   const file = flags.output === undefined ? undefined : fromCwd(context.cwd, flags.output)
-  if (file !== undefined) await writeSecret(context, file, signed.body)
-  const record = signed.authorization.signed
+  if (file !== undefined) await writeSecret(context, file, body)
   const result = {
-    journal_id: signed.journalId,
-    question_id: signed.questionId,
+    journal_id: id,
+    question_id: questionId,
     identifier,
-    digest: signed.digest ?? null,
-    signer: signed.signer,
-    payload: JSON.parse(signed.body) as object,
+    digest: digest ?? null,
+    signer: terms.proposer,
+    payload: JSON.parse(body) as object,
     label: labelOf(record),
-    reused: signed.reused,
+    reused,
     unchecked: uncheckedOf(record),
     rules: record.rules ?? null,
     ...(settled.length === 0 ? {} : { settled: settledData(settled) }),
   }
-  const next = file === undefined ? `--outcome ${outcomeOf(record.terms.price)}` : flags.output
+  const next = file === undefined ? `--outcome ${outcomeOf(terms.price)}` : flags.output
   output.show('signed', result, [
     rows([
-      [signed.reused ? 'signed before' : 'signed', signed.journalId],
-      ['question', signed.questionId],
+      [reused ? 'signed before' : 'signed', id],
+      ['question', questionId],
       ['answer', answerOf(record)],
-      ['signer', signed.signer],
-      ['digest', signed.digest],
+      ['signer', terms.proposer],
+      ['digest', digest],
       ['payload', file],
       ['next', `proposer submit ${identifier} ${next}`],
     ]),
@@ -208,7 +208,7 @@ async function bringBack(context: Context, named: string, flags: SignFlags, give
   await withSession(context, flags, async (session) => {
     const [identifier = named] = await identify(context, session, [named])
     const chain = await session.chain()
-    const { authorization, reused } = await importSignature(
+    const signed = await importSignature(
       {
         ports: session.ports,
         journal: session.journal,
@@ -219,7 +219,7 @@ async function bringBack(context: Context, named: string, flags: SignFlags, give
       // Wallets and their tools like to print it as a JSON string.
       text.trim().replace(/^"(.*)"$/, '$1'),
     )
-    await showSigned(context, flags, identifier, authorized(authorization, reused))
+    await showSigned(context, flags, identifier, signed)
   })
 }
 

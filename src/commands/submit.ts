@@ -3,18 +3,22 @@
  * settled or said to be unknown (R7).
  */
 import { knownToken } from '#chain/profiles'
-import { answerOf, executedText, labelOf } from '#client/journal/authorizations'
+import {
+  answerOf,
+  executedText,
+  type JournaledAuthorization,
+  labelOf,
+} from '#client/journal/authorizations'
 import { uncheckedOf } from '#client/journal/records'
 import { executedBefore, type IntentInWords } from '#client/propose/intent'
-import type { SubmissionResult } from '#client/propose/outcome'
-import { readPayload } from '#client/propose/payload'
-import { submitIntent, submitPayload } from '#client/propose/submission'
+import { newMisplaced, payloadRow, readItem } from '#client/propose/payload'
+import { intentRow } from '#client/propose/sign-rows'
+import { type RowResult, submitOne } from '#client/propose/submit'
 import type { Trust } from '#client/trust/trust'
 import { PendingError, type ProposerError, UsageError } from '#protocol/errors'
 import {
   follow,
   retryNote,
-  roundNow,
   type Settling,
   settledData,
   settlingSession,
@@ -115,35 +119,21 @@ async function submit(
     if (intent) return previewIntent(context, session, flags, intent)
     return showPayload(context, session, identifier, body ?? '')
   }
-  const trust = await session.trust()
   const gateway = await session.gateway('run')
   const progress = output.progress('sending')
   const { timeoutMs } = session.settings
   const options = { timeoutMs, signal: context.signal, onRetry: retryNote(context) }
-  const { ports, journal } = session
-  const parts = { ports, journal, gateway, onSettled }
   let isShown = false
   const beforeSigning = () => {
     progress.stop()
     isShown = true
   }
-  const send = async () =>
-    intent
-      ? submitIntent(
-          {
-            ...parts,
-            ...(await quietWhileSigning(context, session, flags, identifier, beforeSigning)),
-          },
-          intent,
-          options,
-        )
-      : submitPayload({ ...parts, trust }, identifier, body ?? '', {
-          ...options,
-          round: roundNow(context, session),
-          supersede: flags.supersede,
-        })
-  const result = await send().finally(() => progress.stop())
+  const quiet = await quietWhileSigning(context, session, flags, identifier, beforeSigning)
+  const parts = { ...quiet, gateway, onSettled }
+  const row = intent ? intentRow(intent) : payloadRow(identifier, body ?? '', flags.supersede)
+  const result = await submitOne(parts, row, options).finally(() => progress.stop())
   if (result.error) throw result.error
+  if (!isAdmitted(result)) throw new Error('what was not refused has a candidate')
   const accepted = acceptedOf(result, settled)
   const hasDetails = flags.details === true
   if (flags.wait !== true)
@@ -152,11 +142,12 @@ async function submit(
     ])
   output.item({ schema: 'proposer.submitted/1', ...accepted })
   const left = timeoutMs && Math.max(1, timeoutMs - (clock.monotonicMs() - startedMs))
-  const { candidateId, questionId, authorization, journalId } = result
-  const target = { candidateId, identifier: questionId }
+  const { authorization, candidate } = result
+  const { id: journalId, signed } = authorization
+  const { candidateId } = candidate
+  const target = { candidateId, identifier: signed.questionId }
   const { candidates, error } = await follow(context, parts, [target], { timeoutMs: left })
   const [last] = candidates
-  const { signed } = authorization
   output.show(
     'submitted',
     { ...accepted, status: last?.status ?? accepted.status, candidate: last ?? null },
@@ -192,16 +183,24 @@ interface Asked extends Settling {
   readonly payload: string | undefined
 }
 
-type Admitted = Extract<SubmissionResult, { candidateId: string }>
+type Admitted = Required<Pick<RowResult, 'outcome' | 'authorization' | 'candidate'>> & {
+  readonly authorization: JournaledAuthorization
+}
 
-const acceptedOf = (result: Admitted, settled: Settling['settled']) => ({
-  journal_id: result.journalId,
-  outcome: result.outcome,
-  candidate_id: result.candidateId,
-  status: result.status || null,
-  question_id: result.questionId,
-  received_at: result.receivedAt || null,
-  unchecked: uncheckedOf(result.authorization.signed),
+const isAdmitted = (result: RowResult): result is RowResult & Admitted =>
+  result.candidate !== undefined && result.authorization !== undefined
+
+const acceptedOf = (
+  { outcome, authorization: { id, signed }, candidate }: Admitted,
+  settled: Settling['settled'],
+) => ({
+  journal_id: id,
+  outcome,
+  candidate_id: candidate.candidateId,
+  status: candidate.status || null,
+  question_id: signed.questionId,
+  received_at: candidate.receivedAt || null,
+  unchecked: uncheckedOf(signed),
   ...(settled.length === 0 ? {} : { settled: settledData(settled) }),
 })
 
@@ -250,9 +249,12 @@ async function payloadText(context: Context, path: string) {
 /** `--dry-run` with a payload: without its signature. Refuses what the sending would refuse. */
 async function showPayload(context: Context, session: Session, identifier: string, body: string) {
   const parts = { ports: session.ports, trust: await session.trust() }
-  const { payload } = readPayload(parts, identifier, body, await session.journal.load())
+  const row = payloadRow(identifier, body)
+  const view = await session.journal.load()
+  const { same, proposal } = readItem(parts, row, view)
+  if (same === undefined) newMisplaced(parts.trust.chain_id, view)(body, proposal)
   const { origin } = await session.gateway('read')
-  const { proposer, outcome, permit } = payload
+  const { proposer, outcome, permit } = row.payload
   const bytes = new TextEncoder().encode(body).length
   context.output.show(
     'preview',
@@ -275,7 +277,7 @@ const unitsOfAll = ({ chain_id: chainId, tokens: [token, ...others] }: Trust) =>
   token !== undefined && others.length === 0 ? knownToken(chainId, token) : undefined
 
 function brief(
-  { authorization, candidateId }: Admitted,
+  { authorization, candidate: { candidateId } }: Admitted,
   state: string,
   isShown: boolean,
   transaction?: string | null,
@@ -293,13 +295,13 @@ function brief(
   ])
 }
 
-const detailRows = (result: Admitted) =>
+const detailRows = ({ outcome, authorization, candidate }: Admitted) =>
   rows([
-    ['executed', executedText(result.authorization)],
-    [result.outcome, result.candidateId],
-    ['status', result.status || null],
-    ['question', result.questionId],
-    ['received', result.receivedAt ? timeText(result.receivedAt) : null],
-    ['journal', result.journalId],
-    ['next', `proposer poll ${result.candidateId}`],
+    ['executed', executedText(authorization)],
+    [outcome, candidate.candidateId],
+    ['status', candidate.status || null],
+    ['question', authorization.signed.questionId],
+    ['received', candidate.receivedAt ? timeText(candidate.receivedAt) : null],
+    ['journal', authorization.id],
+    ['next', `proposer poll ${candidate.candidateId}`],
   ])

@@ -2,6 +2,7 @@
  * Fuzzed answers of a gateway to the client: their class (robustness §6), what is journaled of
  * them, and what a terminal gets to see (T9).
  */
+
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import fc from 'fast-check'
@@ -10,15 +11,14 @@ import { answerError } from '#client/gateway/answer'
 import { createGatewayClient, type GatewayClient } from '#client/gateway/gateway-client'
 import { type Named, otherNamed } from '#client/journal/authorizations'
 import { itemAnswer } from '#client/propose/attempt'
-import { authorize } from '#client/propose/authorize'
-import { submitAuthorization } from '#client/propose/send'
+import { authorize } from '#client/propose/sign-rows'
 import type { Clock, Fetch } from '#ports'
 import { exit } from '#protocol/errors'
 import { instantClock } from '#support/any-gateway'
 import { argvOf } from '#support/argv'
 import { figures, runs } from '#support/campaign'
 import { run, temporaryHome } from '#support/cli'
-import { makeWorld } from '#support/client-world'
+import { makeWorld, sendAgain } from '#support/client-world'
 import {
   type AnswerDraw,
   answerDraws,
@@ -163,7 +163,7 @@ test('R2, R7, contract §6: after any sequence of fuzzed answers to a submission
         const { parts, journal, intent } = world.run({ fetch })
         const { authorization } = await world.clock.drive(authorize(parts, intent))
         signed = authorization.signed
-        const result = await world.clock.drive(submitAuthorization(parts, authorization))
+        const result = await world.clock.drive(sendAgain(parts, authorization))
         attempts += seen.length
         const expected = expectedOutcome(seen)
         if (result.outcome !== expected.outcome)

@@ -4,8 +4,7 @@
  * settles nothing (R7, R8), and no text of its acts on a terminal (R20).
  */
 import { afterAll, describe, expect, onTestFinished, test } from 'vitest'
-import { authorize } from '#client/propose/authorize'
-import { submitIntent } from '#client/propose/submission'
+import { authorize } from '#client/propose/sign-rows'
 import { gatewayContexts, parseContext } from '#client/trust/context'
 import type { Hex } from '#ports'
 import type { Progress } from '#protocol/candidate'
@@ -15,7 +14,7 @@ import { anyGateway } from '#support/any-gateway'
 import { argvOf } from '#support/argv'
 import { documentOf, executed, failed, openBatchWorld } from '#support/batch-world'
 import { figures } from '#support/campaign'
-import { makeWorld, type World } from '#support/client-world'
+import { atHand, makeWorld, submitIntent, type World } from '#support/client-world'
 import { type Lie, lies, other } from '#support/hostile/lies'
 import { acting, evil, leavesOf, mutants, ownMoves, withLeaf } from '#support/hostile/mutants'
 import { happySteps } from '#support/scripted-gateway'
@@ -36,17 +35,10 @@ async function told(world: World, told: readonly Lie[]): Promise<ProposerError |
     },
   })
   for (const lie of told) lie(world.gateway.question)
-  const context = async () => {
-    const [result] = await gatewayContexts(client, world.trust, world.clock).contexts([
-      intent.identifier,
-    ])
-    if (result === undefined) throw new Error('no response')
-    if (result.error !== undefined) throw result.error
-    return result.context
-  }
+  const contexts = gatewayContexts(client, world.trust, world.clock)
   try {
     await world.clock.drive(
-      submitIntent({ ...parts, context }, { ...intent, maxAmountRaw: 1_000_000_000n }),
+      submitIntent({ ...parts, contexts }, { ...intent, maxAmountRaw: 1_000_000_000n }),
     )
     return undefined
   } catch (error) {
@@ -115,10 +107,12 @@ describe('R9: what is to be signed', () => {
       }
       const context = async () =>
         parseContext({ ...world.gateway.question, typed_data }, intent.identifier)
-      const error = await world.clock.drive(authorize({ ...parts, context }, wanted)).then(
-        () => undefined,
-        (failure: unknown) => failure as ProposerError,
-      )
+      const error = await world.clock
+        .drive(authorize({ ...parts, ...atHand(parts, context) }, wanted))
+        .then(
+          () => undefined,
+          (failure: unknown) => failure as ProposerError,
+        )
       return { error, signatures: world.signatures }
     }
     const own = await sign(honest)

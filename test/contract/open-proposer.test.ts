@@ -58,20 +58,20 @@ describe('one proposal', () => {
   test('is signed, admitted and followed to its end; the command line finds it in its journal', async () => {
     const proposer = await open()
     const sent = await proposer.submit({ ...terms(), outcome: 'yes', clientRef: 'mine' })
-    expect(sent).toMatchObject({ outcome: 'accepted', status: 'received', earlier: [] })
-    await world.become(sent.candidateId, { status: 'validated', validatedAtMs: 1 })
-    await world.become(sent.candidateId, {
+    expect(sent).toMatchObject({ outcome: 'accepted', candidate: { status: 'received' } })
+    await world.become(sent.candidate.candidateId, { status: 'validated', validatedAtMs: 1 })
+    await world.become(sent.candidate.candidateId, {
       status: 'selected',
       validatedAtMs: 1,
       selectedAtMs: 1,
       submission: null,
     })
-    await world.become(sent.candidateId, executed)
-    const { candidates, error } = await proposer.follow(sent.candidateId)
+    await world.become(sent.candidate.candidateId, executed)
+    const { candidates, error } = await proposer.follow(sent.candidate.candidateId)
     expect([candidates[0]?.status, error]).toEqual(['executed', undefined])
     const { stdout } = await world.run(['journal', 'list', '--json'])
     expect(JSON.parse(stdout).authorizations).toMatchObject([
-      { journal_id: sent.journalId, state: 'closed', client_ref: 'mine' },
+      { journal_id: sent.authorization.id, state: 'closed', client_ref: 'mine' },
     ])
   })
 
@@ -79,18 +79,16 @@ describe('one proposal', () => {
     const question = world.ask('one')
     const proposer = await open()
     const wanted = { identifier: question.questionId, outcome: 'p2' }
-    const { candidateId } = await proposer.submit(wanted)
+    const { candidateId } = (await proposer.submit(wanted)).candidate
     await world.become(candidateId, { status: 'validated', validatedAtMs: 1 })
     const selected = { status: 'selected', validatedAtMs: 1, selectedAtMs: 1 } as const
     await world.become(candidateId, { ...selected, submission: null })
     await world.become(candidateId, executed)
     await proposer.follow(candidateId)
     world.front.view.put({ ...question, round: { ...question.round, state: 'proposed' } })
-    const done = { outcome: 'replayed', candidateId, status: 'executed' }
-    expect(await proposer.submit(wanted)).toMatchObject({ ...done, earlier: [] })
-    expect(await all(proposer.submitAll([wanted]))).toMatchObject([
-      { outcome: 'replayed', candidate: { candidateId, status: 'executed' } },
-    ])
+    const done = { outcome: 'replayed', candidate: { candidateId, status: 'executed' } }
+    expect(await proposer.submit(wanted)).toMatchObject(done)
+    expect(await all(proposer.submitAll([wanted]))).toMatchObject([done])
   })
 
   test('a Polymarket URL names a question as its slug does', async () => {
@@ -125,13 +123,13 @@ describe('one proposal', () => {
     const proposer = await open()
     const wanted = terms()
     const [one, other] = await Promise.all([proposer.submit(wanted), proposer.submit(wanted)])
-    expect(one?.journalId).toBe(other?.journalId)
+    expect(one?.authorization.id).toBe(other?.authorization.id)
     expect(signaturesIn(world.calls).size).toBe(1)
     const error = await proposer.submit({ ...wanted, outcome: 'p1' }).catch((e: unknown) => e)
     expect(error).toBeInstanceOf(ConflictError)
     expect(error).toMatchObject({
       code: 'authorization_open',
-      meta: { hint: expect.stringContaining(`--supersede ${one.journalId}`) },
+      meta: { hint: expect.stringContaining(`--supersede ${one.authorization.id}`) },
     })
   })
 
@@ -141,7 +139,7 @@ describe('one proposal', () => {
     })
     await expect(stranger.submit(terms())).rejects.toThrow(UnauthorizedError)
     const proposer = await open()
-    const { candidateId } = await proposer.submit(terms('other'))
+    const { candidateId } = (await proposer.submit(terms('other'))).candidate
     await world.become(candidateId, failed('superseded', false))
     const { error } = await proposer.follow([candidateId])
     expect(error).toBeInstanceOf(FailedError)

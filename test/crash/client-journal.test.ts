@@ -1,11 +1,11 @@
 import { describe, expect, test } from 'vitest'
 import { stateOf } from '#client/journal/authorizations'
 import { verifyJournal } from '#client/journal/journal'
-import { authorize } from '#client/propose/authorize'
-import { replay, submitIntent } from '#client/propose/submission'
+import { replay } from '#client/propose/replay'
+import { authorize } from '#client/propose/sign-rows'
 import { ProposerError } from '#protocol/errors'
 import { SignedProposal } from '#protocol/schema'
-import { makeWorld, sha256, type World } from '#support/client-world'
+import { makeWorld, sha256, submitIntent, type World } from '#support/client-world'
 
 async function endsEarly(world: World, work: () => Promise<unknown>): Promise<boolean> {
   const death = world.sim.death().then(() => 'dead' as const)
@@ -106,7 +106,7 @@ test('R6: what `sign` hands out is durable, so that after a power cut the next r
   const next = world.run()
   expect(await world.drive(authorize(next.parts, next.intent))).toMatchObject({
     reused: true,
-    body: first.body,
+    authorization: { signed: { body: first.authorization.signed.body } },
   })
 })
 

@@ -40,15 +40,15 @@ const node = (file = '', ...args: string[]) =>
 const values = `
   Acknowledgement Address BatchCandidate BatchCandidateStatus BatchItem BatchPermit BatchSigningData BatchSigningDataAnswer
   BatchSigningDataRequest BatchStatusAnswer BatchStatusRequest BatchSubmitAnswer BatchSubmitRequest Bytes Bytes32 CandidateState
-  CandidateStatus ChainError ClientRef ConflictError Eligibility ErrorBody FailedError Failure Identifier Instant InterruptedError
-  NonzeroAddress Outcome OutcomeKey PendingError Permit ProposerError RejectedError RulesChangedError Signature SignedProposal SigningData
-  SigningDataRequest StorageError Submission SubmissionState TransportError Trust TypedData Uint256 UnauthorizedError UnavailableError
-  UncertainError UsageError Uuid Version WireError applySet authorizationState authorize chainContexts createChain createGateway
-  createGatewayClient createHttp domainSeparator exit fromBatchItem fromSingle gatewayContexts isIdentifier isQuestionId limits
-  openApiDocument openGateway openJournal openProposer outcomeOf parseConfig parseKey parseTrust pollCandidates preview priceOf proposalTypeHash
-  readKeyFile recoverSigner replay signerFromKey signerFromViem statusOnce submitAuthorization submitIntent submitPayload systemClock
-  systemFiles systemHash systemLiveness systemPorts systemRandom toBatchItem toSingle typedData verifyJournal version witnessRound
-  witnessTypeString witnessTypes`
+  CandidateStatus ChainError ClientRef ConflictError Eligibility ErrorBody FailedError Failure Identifier Instant
+  InterruptedError NonzeroAddress Outcome OutcomeKey PendingError Permit ProposerError RejectedError RulesChangedError Signature
+  SignedProposal SigningData SigningDataRequest StorageError Submission SubmissionState TransportError Trust TypedData Uint256
+  UnauthorizedError UnavailableError UncertainError UsageError Uuid Version WireError applySet authorizationState authorize
+  chainContexts createChain createGateway createGatewayClient createHttp domainSeparator exit fromBatchItem fromSingle
+  gatewayContexts givenContexts intentRow isIdentifier isQuestionId limits openApiDocument openGateway openJournal openProposer
+  outcomeOf parseConfig parseKey parseTrust payloadRow pollCandidates preview priceOf proposalTypeHash readKeyFile recoverSigner
+  replay signerFromKey signerFromViem statusOnce submitOne submitRows systemClock systemFiles systemHash systemLiveness
+  systemPorts systemRandom toBatchItem toSingle typedData verifyJournal version witnessRound witnessTypeString witnessTypes`
   .trim()
   .split(/\s+/)
 

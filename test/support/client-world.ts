@@ -1,11 +1,17 @@
 import { createHash } from 'node:crypto'
 import { createGatewayClient, type GatewayClient } from '#client/gateway/gateway-client'
+import type { BatchRow } from '#client/input/input'
+import type { JournaledAuthorization } from '#client/journal/authorizations'
 import { type Journal, type JournalPorts, openJournal } from '#client/journal/journal'
 import type { SubmitParts } from '#client/propose/attempt'
-import type { Intent } from '#client/propose/intent'
-import type { AuthorizeParts } from '#client/propose/plan'
-import { gatewayContexts } from '#client/trust/context'
-import type { Trust } from '#client/trust/trust'
+import type { Intent, IntentInWords } from '#client/propose/intent'
+import { payloadRow } from '#client/propose/payload'
+import type { ProposeParts } from '#client/propose/plan'
+import { sendInRound } from '#client/propose/round-over'
+import { intentRow } from '#client/propose/sign-rows'
+import { type SubmitRowsOptions, submitOne } from '#client/propose/submit'
+import { gatewayContexts, givenContexts } from '#client/trust/context'
+import type { QuestionContext, Trust } from '#client/trust/trust'
 import { signerFromKey } from '#io/keys'
 import type { Clock, Fetch, Hash, Signer } from '#ports'
 import { pins, questionContext, type ScriptedGateway, scriptedGateway } from './scripted-gateway.js'
@@ -76,7 +82,7 @@ export interface World {
 }
 
 export interface Run {
-  readonly parts: SubmitParts & AuthorizeParts
+  readonly parts: SubmitParts & ProposeParts
   readonly journal: Journal
   readonly client: GatewayClient
   readonly notes: string[]
@@ -129,14 +135,9 @@ export function makeWorld(seed = 1): World {
         gateway: client,
         signer: async () => signer,
         note: (text: string) => notes.push(text),
-        context: async () => {
-          const [result] = await gatewayContexts(client, trust, clock).contexts([
-            gateway.question.question_id,
-          ])
-          if (result === undefined) throw new Error('no response')
-          if (result.error !== undefined) throw result.error
-          return result.context
-        },
+        contexts: gatewayContexts(client, trust, clock),
+        contextsAreFree: false,
+        proposer: async () => signer.address,
       }
       const intent: Intent = {
         identifier: gateway.question.question_id,
@@ -147,6 +148,49 @@ export function makeWorld(seed = 1): World {
     },
   }
 }
+
+type SendParts = SubmitParts & ProposeParts
+
+/** As `submit` tells it: what was not even signed is thrown. */
+async function submitted(parts: SendParts, row: BatchRow, options: SubmitRowsOptions) {
+  const result = await submitOne({ ...parts, form: 'single' }, row, options)
+  const { authorization, candidate } = result
+  if (authorization === undefined) throw result.error
+  const { id: journalId, signed } = authorization
+  const candidateId = candidate?.candidateId ?? ''
+  return { ...result, authorization, journalId, candidateId, questionId: signed.questionId }
+}
+
+export const submitIntent = (
+  parts: SendParts,
+  intent: IntentInWords,
+  options: SubmitRowsOptions = {},
+) => submitted(parts, intentRow(intent), options)
+
+export const submitPayload = async (
+  parts: SendParts,
+  identifier: string,
+  body: string,
+  { supersede, ...options }: SubmitRowsOptions & { readonly supersede?: string } = {},
+) => submitted(parts, payloadRow(identifier, body, supersede), options)
+
+export async function sendAgain(
+  parts: SubmitParts,
+  authorization: JournaledAuthorization,
+  options: SubmitRowsOptions = {},
+) {
+  const { timeoutMs, signal, onRetry } = options
+  const sending = { timeoutMs, signal, onRetry, roundOf: () => undefined }
+  const [result] = (await sendInRound(parts, [authorization], sending)).results
+  if (result === undefined) throw new Error('an item was left without an outcome')
+  return result
+}
+
+/** As a file holds it, checked like that of any source. */
+export const atHand = (
+  { trust, chain, ports: { clock } }: ProposeParts,
+  context: () => Promise<QuestionContext>,
+) => ({ contexts: givenContexts({ trust, chain, clock }, context), contextsAreFree: true })
 
 function countingSigner(key: number, signatures: string[]): Signer {
   const signer = signerFromKey(keyBytes(key))

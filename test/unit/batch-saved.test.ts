@@ -1,15 +1,14 @@
 import { describe, expect, test } from 'vitest'
 import type { BatchRow } from '#client/input/input'
-import { type RowResult, submitBatch } from '#client/propose/batch'
-import { newSpending } from '#client/propose/look'
+import { newSpending } from '#client/propose/limits'
 import type { ProposeParts } from '#client/propose/plan'
-import { submitIntent } from '#client/propose/submission'
+import { type RowResult, submitRows } from '#client/propose/submit'
 import type { ContextSource } from '#client/trust/context'
 import type { Hex } from '#ports'
 import { RejectedError } from '#protocol/errors'
 import { fromSingle, toBatchItem } from '#protocol/proposal'
 import { SignedProposal } from '#protocol/schema'
-import { makeWorld, nextRound } from '#support/client-world'
+import { makeWorld, nextRound, submitIntent } from '#support/client-world'
 import { createFakeChain } from '#support/fake-chain'
 
 async function lostWorld(kind: BatchRow['kind']) {
@@ -57,7 +56,7 @@ async function lostWorld(kind: BatchRow['kind']) {
     const results: RowResult[] = []
     const work = async () => {
       const options = { fingerprint: 'input', spending: newSpending(batch, { fit: false }) }
-      for await (const some of submitBatch({ ...batch, gateway: run.client }, [row], options))
+      for await (const some of submitRows({ ...batch, gateway: run.client }, [row], options))
         results.push(...some)
     }
     await world.drive(work())

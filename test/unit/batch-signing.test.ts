@@ -1,14 +1,15 @@
 import { expect, test } from 'vitest'
 import { domainOf } from '#chain/round'
 import type { BatchRow } from '#client/input/input'
-import { type RowSigned, signBatch } from '#client/propose/batch'
-import { newSpending } from '#client/propose/look'
+import { newSpending } from '#client/propose/limits'
 import type { ProposeParts } from '#client/propose/plan'
+import { type RowSigned, signRows } from '#client/propose/submit'
 import { requestOf } from '#client/propose/terms'
 import { checkContext, contractsOf, type Trust } from '#client/trust/trust'
 import { systemCurve } from '#io/keys'
 import type { Hex } from '#ports'
 import { UnavailableError, UsageError } from '#protocol/errors'
+import type { RecoverPublicKey } from '#protocol/recovered'
 import { recoverSigner } from '#protocol/signature'
 import { fromHex, toHex, witnessRound } from '#protocol/witness'
 import { limits } from '#protocol/words'
@@ -20,7 +21,7 @@ const asked = (count: number) =>
 const adapterQuestions = asked(3)
 
 interface Hooks {
-  readonly recover: NonNullable<ProposeParts['recover']>
+  readonly recover: RecoverPublicKey
   readonly beforeSigning?: () => Promise<void>
 }
 
@@ -67,7 +68,7 @@ async function signAll(
     },
     contextsAreFree: false,
     proposer: async () => intent.proposer,
-    recover,
+    recovery: async () => recover,
     signer: async () => {
       const own = await parts.signer()
       return {
@@ -81,7 +82,7 @@ async function signAll(
   }
   const results: RowSigned[] = []
   const work = async () => {
-    for await (const some of signBatch(batch, rows, {
+    for await (const some of signRows(batch, rows, {
       spending: newSpending(batch, { fit: false }),
     }))
       results.push(...some)
@@ -231,7 +232,7 @@ test('once the caller has left, the contexts that are learned ahead are told so 
   }
   const options = { spending: newSpending(batch, { fit: false }) }
   const work = async () => {
-    for await (const some of signBatch(batch, rows, options)) {
+    for await (const some of signRows(batch, rows, options)) {
       expect(some).toHaveLength(limits.batchItems)
       while (begun === 0) await new Promise((resolve) => setImmediate(resolve))
       break

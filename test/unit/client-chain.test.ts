@@ -1,12 +1,11 @@
 import { expect, test } from 'vitest'
 import { implementationsOf } from '#chain/implementations'
-import { authorize } from '#client/propose/authorize'
 import type { Intent } from '#client/propose/intent'
-import { submitIntent } from '#client/propose/submission'
+import { authorize } from '#client/propose/sign-rows'
 import { chainContexts } from '#client/trust/context'
 import type { QuestionContext, Trust } from '#client/trust/trust'
 import type { Hex } from '#ports'
-import { makeWorld } from '#support/client-world'
+import { atHand, makeWorld, submitIntent } from '#support/client-world'
 import {
   ask,
   createFakeChain,
@@ -39,7 +38,8 @@ async function setUp() {
     if (result.error !== undefined) throw result.error
     return result.context
   }
-  const parts = { ...run.parts, trust, chain, context: read }
+  const contexts = chainContexts(chain, trust, world.clock)
+  const parts = { ...run.parts, trust, chain, contexts, contextsAreFree: true }
   return { world, chain, questionId, intent, parts, read }
 }
 
@@ -68,7 +68,7 @@ test('contract §9: an oracle that is upgraded between context and signature is 
   const unaware = { ...parts, trust }
   const { authorization } = await world.drive(authorize(unaware, intent))
   const again = await world.drive(authorize({ ...parts, trust: pinned }, intent))
-  expect([again.reused, again.body]).toEqual([true, authorization.signed.body])
+  expect([again.reused, again.authorization.signed.body]).toEqual([true, authorization.signed.body])
 })
 
 test('a round that is proposed on or paused is 409, a question nobody knows 404', async () => {
@@ -105,7 +105,9 @@ const lies: readonly [field: string, change: (context: QuestionContext) => Quest
 test.each(lies)('R9: a wrong %s is found out and nothing is signed', async (field, change) => {
   const { world, parts, intent, read } = await setUp()
   const context = async () => change(await read())
-  expect(await refusal(world.drive(submitIntent({ ...parts, context }, intent)))).toMatchObject({
+  expect(
+    await refusal(world.drive(submitIntent({ ...parts, ...atHand(parts, context) }, intent))),
+  ).toMatchObject({
     code: `untrusted_${field}`,
     meta: { exitCode: 2 },
   })
@@ -138,7 +140,9 @@ test('domain §3.3: a wallet with code is asked whether it takes the signature',
 test('contract §6: with an RPC a new round is seen before anything is sent, the older one settled and a new one signed', async () => {
   const { world, chain, parts, intent, questionId } = await setUp()
   const first = await world.drive(authorize(parts, intent))
-  expect((await world.drive(authorize(parts, intent))).journalId).toBe(first.journalId)
+  expect((await world.drive(authorize(parts, intent))).authorization.id).toBe(
+    first.authorization.id,
+  )
   dispute(chain, questionId)
   chain.mine(2)
   const second = await world.drive(authorize(parts, intent))

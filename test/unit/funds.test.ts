@@ -3,8 +3,8 @@ import { expect, test } from 'vitest'
 import { clockCheck, codeCheck, fundsChecks, openCheck, rpcCheck } from '#checks/doctor'
 import { guarded } from '#checks/finding'
 import { claimsOn, fundsOf, type OpenClaim, reservedRaw } from '#client/funds/funds'
-import { authorize } from '#client/propose/authorize'
 import type { Intent } from '#client/propose/intent'
+import { authorize } from '#client/propose/sign-rows'
 import { chainContexts } from '#client/trust/context'
 import type { Chain, Hex } from '#ports'
 import type { Address } from '#protocol/schema'
@@ -75,14 +75,10 @@ async function setUp(questions = 2) {
   chain.mine(3)
   const sign = (questionId: Hex, more: Partial<Intent> = {}) => {
     world.clock.setMs(Number(chain.head.timestamp) * 1_000)
-    const context = async () => {
-      const [result] = await chainContexts(chain, trust, world.clock).contexts([questionId])
-      if (result?.context === undefined) throw result?.error ?? new Error('no response')
-      return result.context
-    }
+    const contexts = chainContexts(chain, trust, world.clock)
     return world.drive(
       authorize(
-        { ...run.parts, trust, chain, context },
+        { ...run.parts, trust, chain, contexts, contextsAreFree: true },
         { ...run.intent, identifier: questionId, ...more },
       ),
     )
@@ -101,7 +97,7 @@ test('spec §5: what open authorizations may take is not free', async () => {
     reservedRaw: 1_500_000_000n,
     freeRaw: 500_000_000n,
   })
-  expect(await funds(first.journalId)).toMatchObject({
+  expect(await funds(first.authorization.id)).toMatchObject({
     reservedRaw: 750_000_000n,
     freeRaw: 1_250_000_000n,
   })

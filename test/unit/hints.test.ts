@@ -3,12 +3,11 @@ import { join } from 'node:path'
 import type { Command } from 'commander'
 import { describe, expect, test } from 'vitest'
 import { openCheck } from '#checks/doctor'
-import { submitIntent } from '#client/propose/submission'
 import { gatewayContexts } from '#client/trust/context'
 import { planRevocations, reconcileText } from '#client/wallet/revoke'
 import { verbs } from '#commands/verbs'
 import { fakeContext } from '#support/cli'
-import { makeWorld } from '#support/client-world'
+import { makeWorld, submitIntent } from '#support/client-world'
 
 const source = join(import.meta.dirname, '../../src')
 const alerts = join(import.meta.dirname, '../../deploy/prometheus/alerts.yml')

@@ -1,12 +1,11 @@
 import { expect, test } from 'vitest'
 import { keccakHex } from '#chain/round'
-import { authorize } from '#client/propose/authorize'
-import { submitIntent } from '#client/propose/submission'
+import { authorize } from '#client/propose/sign-rows'
 import { gatewayContexts, parseContext } from '#client/trust/context'
 import type { Trust } from '#client/trust/trust'
 import { parseTrust } from '#client/trust/trust-file'
 import { ProposerError } from '#protocol/errors'
-import { makeWorld, nextRound, type World } from '#support/client-world'
+import { makeWorld, nextRound, submitIntent, type World } from '#support/client-world'
 import { liberties, lies, other, textOf } from '#support/hostile/lies'
 
 async function refusal(world: World, work: Promise<unknown>): Promise<ProposerError> {
@@ -17,6 +16,14 @@ async function refusal(world: World, work: Promise<unknown>): Promise<ProposerEr
     throw error
   }
   throw new Error('it was taken')
+}
+
+/** Whatever is asked for, the gateway answers with its own question. */
+function asked(world: World, identifier: string) {
+  const raw = { results: [{ identifier, status_code: 200, signing_data: world.gateway.question }] }
+  const fetch = async () =>
+    new Response(JSON.stringify(raw), { headers: { 'content-type': 'application/json' } })
+  return { contexts: gatewayContexts(world.run({ fetch }).client, world.trust, world.clock) }
 }
 
 function expectNothingDone(world: World): void {
@@ -32,7 +39,7 @@ test.each(lies)('R9: %s: %s', async (field, code, lie) => {
   lie(world.gateway.question)
   const error = await refusal(
     world,
-    submitIntent({ ...run.parts, context: () => asked(world, intent.identifier) }, intent),
+    submitIntent({ ...run.parts, ...asked(world, intent.identifier) }, intent),
   )
   expect(error).toMatchObject({ code, meta: { exitCode: 2 } })
   // A bond cannot be pinned: the cap is what it runs into, and the detail shows it.
@@ -51,10 +58,8 @@ test.each(liberties)(
       const intent = { ...run.intent, nonce: 5n, deadlineSeconds: 1_760_009_000n }
       change(world.gateway.question)
       return (
-        await world.drive(
-          authorize({ ...run.parts, context: () => asked(world, intent.identifier) }, intent),
-        )
-      ).body
+        await world.drive(authorize({ ...run.parts, ...asked(world, intent.identifier) }, intent))
+      ).authorization.signed.body
     }
     expect(await signedAs(liberty)).toBe(await signedAs(() => undefined))
   },
@@ -155,20 +160,6 @@ test.each([-1, 1])(
     ])
   },
 )
-
-async function asked(world: World, identifier: string) {
-  const raw = { results: [{ identifier, status_code: 200, signing_data: world.gateway.question }] }
-  const fetch = async () =>
-    new Response(JSON.stringify(raw), { headers: { 'content-type': 'application/json' } })
-  const [result] = await gatewayContexts(
-    world.run({ fetch }).client,
-    world.trust,
-    world.clock,
-  ).contexts([identifier])
-  if (result === undefined) throw new Error('no response')
-  if (result.error !== undefined) throw result.error
-  return result.context
-}
 
 const cases = [
   ['an amount below the bond', { amountRaw: 749_999_999n }, 'permit_amount_below_required_bond'],

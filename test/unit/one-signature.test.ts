@@ -1,10 +1,9 @@
 import { expect, test } from 'vitest'
-import { authorize } from '#client/propose/authorize'
-import { submitIntent } from '#client/propose/submission'
+import { authorize } from '#client/propose/sign-rows'
 import { parseContext } from '#client/trust/context'
 import type { Hex } from '#ports'
 import { typedData } from '#protocol/witness'
-import { makeWorld } from '#support/client-world'
+import { atHand, makeWorld, submitIntent } from '#support/client-world'
 
 test('R7: the next process, asked for the same after an unknown outcome, sends the saved bytes and asks for no signature', async () => {
   const world = makeWorld()
@@ -41,7 +40,7 @@ test('R9: typed_data of a server that names another spender leads to no signatur
   const lying = { ...honest, message: { ...honest.message, spender: `0x${'9'.repeat(40)}` } }
   const { parts, intent } = world.run()
   const context = async () => parseContext({ ...question, typed_data: lying }, intent.identifier)
-  const refused = world.drive(authorize({ ...parts, context }, intent))
+  const refused = world.drive(authorize({ ...parts, ...atHand(parts, context) }, intent))
   await expect(refused).rejects.toMatchObject({
     code: 'untrusted_typed_data',
     meta: { exitCode: 2 },

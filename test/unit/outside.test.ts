@@ -1,13 +1,12 @@
 import { expect, test } from 'vitest'
-import { authorize, offerTypedData } from '#client/propose/authorize'
 import type { Intent } from '#client/propose/intent'
 import { bringIn, importSignature, walletTypedData } from '#client/propose/outside'
-import { submitAuthorization } from '#client/propose/send'
+import { authorize, offerTypedData } from '#client/propose/sign-rows'
 import { signerFromKey } from '#io/keys'
 import type { Hex, Signer } from '#ports'
 import { ProposerError } from '#protocol/errors'
 import type { TypedData } from '#protocol/schema'
-import { keyBytes, makeWorld, nextRound, type World } from '#support/client-world'
+import { keyBytes, makeWorld, nextRound, sendAgain, type World } from '#support/client-world'
 import { refusal } from '#support/refusal'
 
 const key = signerFromKey(keyBytes(7))
@@ -85,7 +84,7 @@ test('R4: what another process signed for our offer is on our own record before 
   const brought = importSignature(bringer.parts, { identifier: giver.intent.identifier }, signature)
   const { authorization } = await world.drive(brought)
   expect(giver.journal.hasSigned(authorization.id)).toBe(false)
-  expect(await world.drive(submitAuthorization(giver.parts, authorization))).toMatchObject({
+  expect(await world.drive(sendAgain(giver.parts, authorization))).toMatchObject({
     outcome: 'accepted',
   })
   expect(
@@ -99,7 +98,7 @@ test('R8: an offer that replaced an authorization and was given up leaves the au
   const world = makeWorld()
   const run = world.run()
   const first = await world.drive(authorize(run.parts, run.intent))
-  const intent: Intent = { ...run.intent, outcome: 'p1', supersede: first.journalId }
+  const intent: Intent = { ...run.intent, outcome: 'p1', supersede: first.authorization.id }
   const refusing = walletSigner(() =>
     Promise.reject(new ProposerError('signer_refused', 'no', { exitCode: 2 })),
   )
@@ -110,7 +109,7 @@ test('R8: an offer that replaced an authorization and was given up leaves the au
   })
   const view = await reading(world)
   expect(view.offers).toEqual([])
-  expect(view.find(first.journalId)?.supersededBy).toBeUndefined()
+  expect(view.find(first.authorization.id)?.supersededBy).toBeUndefined()
   const { supersede: _named, ...unnamed } = intent
   expect(await refusal(world.drive(authorize(run.parts, unnamed)))).toMatchObject({
     code: 'authorization_open',
@@ -194,7 +193,9 @@ test('a wallet that takes its time keeps no other process waiting, and its quest
   })
   agree?.()
   const signed = await world.drive(signing)
-  expect((await world.drive(authorize(other.parts, other.intent))).journalId).toBe(signed.journalId)
+  expect((await world.drive(authorize(other.parts, other.intent))).authorization.id).toBe(
+    signed.authorization.id,
+  )
   expect(world.signatures).toEqual([])
 })
 
@@ -204,7 +205,7 @@ test('a round that advances frees the question: what was given out for the old o
   const { offer } = await world.drive(offerTypedData(run.parts, run.intent))
   nextRound(world.gateway)
   const next = await world.drive(authorize(run.parts, run.intent))
-  expect(next.journalId).not.toBe(offer.id)
+  expect(next.authorization.id).not.toBe(offer.id)
   expect(next.reused).toBe(false)
 })
 

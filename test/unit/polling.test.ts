@@ -3,10 +3,9 @@ import { type PollOptions, pollCandidates } from '#client/follow/follow'
 import { statusOnce } from '#client/follow/look'
 import { hasReached, type Stage, stages } from '#client/follow/status'
 import { createGatewayClient } from '#client/gateway/gateway-client'
-import { submitIntent } from '#client/propose/submission'
 import type { Fetch } from '#ports'
 import type { CandidateStatus } from '#protocol/responses'
-import { makeWorld, type World } from '#support/client-world'
+import { makeWorld, submitIntent, type World } from '#support/client-world'
 import { happySteps } from '#support/scripted-gateway'
 
 const accepted = async () => {

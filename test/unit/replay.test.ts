@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest'
-import { authorize } from '#client/propose/authorize'
-import type { CurrentRound } from '#client/propose/round-over'
-import { replay, submitIntent, submitPayload } from '#client/propose/submission'
-import { makeWorld, type World } from '#support/client-world'
+import { replay } from '#client/propose/replay'
+import { authorize } from '#client/propose/sign-rows'
+import { makeWorld, type Run, submitIntent, submitPayload, type World } from '#support/client-world'
+import { createFakeChain } from '#support/fake-chain'
 import { refusal } from '#support/refusal'
 
 async function lostWorld(clientRef?: string) {
@@ -35,10 +35,8 @@ test('R8: one that was superseded is refused with exit 5, naming what replaced i
   expect(error.meta.hint).toContain(`proposer revoke ${id}`)
   const body = (await found(world, id)).signed.body
   expect(
-    await refusal(world.drive(submitPayload(world.run().parts, run.intent.identifier, body))),
-  ).toMatchObject({
-    code: 'superseded',
-  })
+    await world.drive(submitPayload(world.run().parts, run.intent.identifier, body)),
+  ).toMatchObject({ error: { code: 'superseded' } })
   const all = await world.drive(replay(world.run().parts, 'all'))
   expect(all).toMatchObject({
     results: [],
@@ -50,8 +48,8 @@ test('R8: one that was superseded is refused with exit 5, naming what replaced i
 test('contract §6: one that was signed and never sent is refused with exit 2 and the command that sends it', async () => {
   const world = makeWorld()
   const run = world.run()
-  const { journalId } = await world.drive(authorize(run.parts, run.intent))
-  const error = await refusal(world.drive(replay(world.run().parts, [journalId])))
+  const { authorization } = await world.drive(authorize(run.parts, run.intent))
+  const error = await refusal(world.drive(replay(world.run().parts, [authorization.id])))
   expect(error).toMatchObject({
     code: 'never_sent',
     meta: {
@@ -62,12 +60,17 @@ test('contract §6: one that was signed and never sent is refused with exit 2 an
   expect(world.gateway.received).toEqual([])
 })
 
-const inRound = (timestamp: string, isFree = false): CurrentRound & { asked: number } => ({
-  asked: 0,
-  isFree,
-  async timestamp() {
-    this.asked++
-    return timestamp
+const inRound = (world: World, run: Run, timestamp: string, isFree = false) => ({
+  ...run.parts,
+  ...(isFree && { chain: createFakeChain() }),
+  contexts: {
+    contexts: async ([identifier = '']: readonly string[]) => {
+      const { question } = world.gateway
+      const request = { ...question.request, timestamp }
+      return [
+        { identifier, context: { ...question, source: 'chain' as const, request }, notes: [] },
+      ]
+    },
   },
 })
 
@@ -75,7 +78,7 @@ test('R7: a 403 in the very round leaves the outcome unknown, to be sent again',
   const { world, id, run } = await lostWorld()
   world.gateway.faults.push({ status: 403, code: 'proposer_not_eligible' })
   const timestamp = (await found(world, id)).signed.timestamp ?? ''
-  const { results } = await world.drive(replay(run.parts, [id], { round: inRound(timestamp) }))
+  const { results } = await world.drive(replay(inRound(world, run, timestamp), [id]))
   expect(results).toMatchObject([
     {
       error: {
@@ -91,15 +94,11 @@ test('R14: a node of ours outrules what a gateway said: in a round that a reorg 
   world.gateway.faults.push({ status: 409, code: 'round_advanced' })
   await world.drive(replay(world.run().parts, [id]))
   const sent = world.gateway.received.length
-  const ended = await world.drive(
-    replay(world.run().parts, [id], { round: inRound('1760000050', true) }),
-  )
+  const ended = await world.drive(replay(inRound(world, world.run(), '1760000050', true), [id]))
   expect(ended.results).toMatchObject([{ error: { code: 'round_over' } }])
   expect(world.gateway.received).toHaveLength(sent)
   const timestamp = (await found(world, id)).signed.timestamp ?? ''
-  const back = await world.drive(
-    replay(world.run().parts, [id], { round: inRound(timestamp, true) }),
-  )
+  const back = await world.drive(replay(inRound(world, world.run(), timestamp, true), [id]))
   expect(back.results).toMatchObject([{ outcome: 'replayed' }])
 })
 
@@ -107,15 +106,15 @@ test('contract §6: submit of an unknown one that went to another gateway is ref
   const { world, intent, run, id } = await lostWorld()
   const sent = world.gateway.received.length
   const other = world.run({ origin: 'https://other.example' })
-  const error = await refusal(world.drive(submitIntent(other.parts, intent)))
+  const { error } = await world.drive(submitIntent(other.parts, intent))
   expect(error).toMatchObject({
     code: 'other_origin',
     meta: { exitCode: 6, hint: expect.stringContaining(`proposer replay ${id} --gateway`) },
   })
   const body = (await found(world, id)).signed.body
-  expect(
-    await refusal(world.drive(submitPayload(other.parts, run.intent.identifier, body))),
-  ).toMatchObject({ code: 'other_origin' })
+  expect(await world.drive(submitPayload(other.parts, run.intent.identifier, body))).toMatchObject({
+    error: { code: 'other_origin' },
+  })
   expect(world.gateway.received).toHaveLength(sent)
   expect(world.signatures).toHaveLength(1)
 })

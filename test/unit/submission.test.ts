@@ -1,11 +1,16 @@
 import { describe, expect, test } from 'vitest'
 import { stateOf } from '#client/journal/authorizations'
-import { authorize } from '#client/propose/authorize'
-import { submitAuthorization } from '#client/propose/send'
-import { submitIntent, submitPayload } from '#client/propose/submission'
+import { authorize } from '#client/propose/sign-rows'
 import { TransportError } from '#ports'
 import { InterruptedError } from '#protocol/errors'
-import { makeWorld, type Run, type World } from '#support/client-world'
+import {
+  makeWorld,
+  type Run,
+  sendAgain,
+  submitIntent,
+  submitPayload,
+  type World,
+} from '#support/client-world'
 import { refusal } from '#support/refusal'
 
 const only = async (world: World, run: Run = world.run()) => {
@@ -80,9 +85,9 @@ describe('the outcomes of sending (contract §6)', () => {
         }),
     })
     const { authorization } = await only(world)
-    const stopped = await world.drive(submitAuthorization(run.parts, authorization))
+    const stopped = await world.drive(sendAgain(run.parts, authorization))
     expect(stopped).toMatchObject({
-      outcome: 'deferred',
+      outcome: 'accepted',
       error: { meta: { exitCode: 75, retryAfterMs: 121_000 } },
     })
   })
@@ -90,7 +95,7 @@ describe('the outcomes of sending (contract §6)', () => {
   test('Ctrl-C: 6 if uncertain, 130 otherwise', async () => {
     for (const [fault, outcome, exitCode] of [
       ['lost-answer', 'unknown', 6],
-      ['no-connection', 'interrupted', 130],
+      ['no-connection', 'deferred', 130],
     ] as const) {
       const world = makeWorld()
       const run = world.run()
@@ -99,7 +104,7 @@ describe('the outcomes of sending (contract §6)', () => {
       world.gateway.faults.push(fault)
       const onRetry = () => stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT'))
       const result = await world.drive(
-        submitAuthorization(run.parts, authorization, { signal: stop.signal, onRetry }),
+        sendAgain(run.parts, authorization, { signal: stop.signal, onRetry }),
       )
       expect(result).toMatchObject({ outcome, error: { meta: { exitCode } } })
     }

@@ -14,7 +14,7 @@ import {
   readIds,
 } from '#client/input/rows'
 import type { JournaledAuthorization } from '#client/journal/authorizations'
-import { type RowSigned, signBatch } from '#client/propose/batch'
+import { type RowSigned, signRows } from '#client/propose/submit'
 import type { ContextResult } from '#client/trust/context'
 import type { Trust } from '#client/trust/trust'
 import { fromCwd } from '#io/home'
@@ -246,7 +246,7 @@ async function sign(context: Context, session: Session, flags: SignFlags, opened
   }
 
   try {
-    const groups = signBatch(opened.parts, count.input, {
+    const groups = signRows(opened.parts, count.input, {
       spending: opened.spending,
       signal: session.signal,
     })

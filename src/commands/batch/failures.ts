@@ -2,7 +2,7 @@
 import type { PolledCandidate } from '#client/follow/follow'
 import { gravity } from '#client/gateway/answer'
 import { answerOf, executedText, type JournaledAuthorization } from '#client/journal/authorizations'
-import type { RowResult } from '#client/propose/batch'
+import type { RowResult } from '#client/propose/submit'
 import {
   type ExitCode,
   exit,

@@ -12,34 +12,18 @@ import {
   newFaults,
 } from '#client/input/rows'
 import { knownQuestionId } from '#client/propose/intent'
-import {
-  type Looked,
-  lookAt,
-  newSpending,
-  type Spending,
-  type SpendingSums,
-  type Totals,
-} from '#client/propose/look'
+import { newSpending, type Spending, type Totals } from '#client/propose/limits'
+import { type Looked, lookAt, type SpendingSums } from '#client/propose/look'
 import type { ProposeParts } from '#client/propose/plan'
-import {
-  type ContextSource,
-  confirmByChain,
-  contextResult,
-  noNodeForRules,
-  parseContext,
-  rulesOfRound,
-} from '#client/trust/context'
-import { checkContext, type Trust } from '#client/trust/trust'
+import type { Trust } from '#client/trust/trust'
 import { systemCurve } from '#io/keys'
-import type { Chain } from '#ports'
 import { eventUrl } from '#protocol/market-url'
 import { once } from '#protocol/once'
 import { commonTokens, flagged, givenAmount, pinnedToken, pinnedUnits } from '../session/amounts.js'
 import { identify } from '../session/identify.js'
-import { confirm, parseJson, readInput } from '../session/inputs.js'
+import { confirm, readInput } from '../session/inputs.js'
 import { signingParts } from '../session/intent.js'
 import {
-  contextSource,
   isRequired,
   openChecker,
   requiredBy,
@@ -151,16 +135,10 @@ export async function openBatch(
   const count = await checkBatch(source, flags.format, checks, faults)
   let sums: SpendingSums | undefined
   const counting = opening.sums?.(count, chain !== undefined) === true
-  const contexts = await orFaults(faults, () =>
-    flags.context === undefined
-      ? contextSource(context, session)
-      : fileContexts(context, flags.context, trust, chain),
-  )
   let parts: ProposeParts = {
     ...(await orFaults(faults, () => signingParts(context, session, flags))),
-    contexts,
-    kept: new Map(),
-    recover: systemCurve().recover,
+    plans: new Map(),
+    recovery: async () => systemCurve().recover,
     keepContexts: flags.signer !== undefined || flags.browser === true,
     contextsAreFree: flags.context !== undefined || chain !== undefined,
     proposer,
@@ -174,9 +152,11 @@ export async function openBatch(
       if (opening.tell) context.output.note(opening.tell(count, signer.address, sum))
       return signer
     }),
-    maxAmountRaw: maxAmount?.raw,
-    amountTokens: commonTokens([maxSpend, maxAmount]),
-    headroomBasisPoints: headroomBasisPoints(session.settings.headroom),
+    terms: {
+      maxAmountRaw: maxAmount?.raw,
+      amountTokens: commonTokens([maxSpend, maxAmount]),
+      headroomBasisPoints: headroomBasisPoints(session.settings.headroom),
+    },
     units,
     note: noteOnce(context),
   }
@@ -282,26 +262,3 @@ export const totalsText = (trust: Trust, totals: Totals) =>
   [...totals]
     .map(([token, raw]) => amountWithRaw(String(raw), pinnedToken(trust, token)))
     .join(' and ')
-
-/** Nobody is asked but the chain, where there is one, whether each is still so (R9). */
-async function fileContexts(
-  context: Context,
-  path: string,
-  trust: Trust,
-  chain: Chain | undefined,
-): Promise<ContextSource> {
-  const json = parseJson(await readInput(context, path), path)
-  const read = (identifier: string) =>
-    contextResult(identifier, async () => {
-      const found = parseContext(json, identifier)
-      const nowSeconds = context.clock.nowMs() / 1_000
-      const notes = checkContext(trust, found, { identifier, nowSeconds })
-      // What a file says of its source confirms nothing.
-      if (chain === undefined)
-        return { context: { ...found, source: 'gateway' }, notes: [...notes, noNodeForRules] }
-      const round = await confirmByChain(chain, trust, found)
-      const rules = await rulesOfRound(chain, round)
-      return { context: { ...found, source: 'chain', ...(rules && { rules }) }, notes }
-    })
-  return { contexts: (identifiers) => Promise.all(identifiers.map(read)) }
-}

@@ -10,11 +10,11 @@ import type { GatewayClient } from '#client/gateway/gateway-client'
 import type { BatchRow } from '#client/input/input'
 import { placeText } from '#client/input/rows'
 import { labelOf } from '#client/journal/authorizations'
-import { type RowResult, submitBatch } from '#client/propose/batch'
-import { addTotal } from '#client/propose/look'
+import { addTotal } from '#client/propose/limits'
 import { asItemError } from '#client/propose/outcome'
 import { sendable } from '#client/propose/plan'
 import { acknowledgedOf, requireRules, rulesStanding, toldBy } from '#client/propose/rules'
+import { type RowResult, submitRows } from '#client/propose/submit'
 import { checkTerms } from '#client/propose/terms'
 import { nowOf } from '#client/trust/context'
 import { InterruptedError, PendingError, ProposerError, UsageError } from '#protocol/errors'
@@ -74,7 +74,7 @@ export async function submitAndReport(
   const held: RowResult[] = []
   const tellEarlier = collector(context, running.quiet, [])
   const send = (rows: readonly BatchRow[]) =>
-    submitBatch({ ...parts, gateway }, rows, {
+    submitRows({ ...parts, gateway }, rows, {
       fingerprint: count.fingerprint,
       resume: running.resume,
       spending: opened.spending,

@@ -14,7 +14,7 @@ import {
   stageTimeOf,
 } from '#client/follow/status'
 import type { OutOfBand } from '#client/journal/authorizations'
-import { currentRound, type SettledEarlier } from '#client/propose/round-over'
+import type { SettledEarlier } from '#client/propose/round-over'
 import type { OnRetry } from '#client/propose/send'
 import { instant } from '#protocol/candidate'
 import { ProposerError } from '#protocol/errors'
@@ -24,7 +24,6 @@ import { progressText, waitText } from '../terminal/output.js'
 import { countsText, liveLines } from '../terminal/poll-table.js'
 import { ageText, counted, visible } from '../terminal/render.js'
 import { identify } from './identify.js'
-import { contextSource } from './question.js'
 import { type Session, withSession } from './session.js'
 import type { SessionFlags } from './settings.js'
 
@@ -146,14 +145,6 @@ const changeOf = (status: PolledStatus, nowMs: number) => ({
   submission_status: status.submission?.status ?? null,
   at: changedAt(status) ?? instant(nowMs),
 })
-
-export const roundNow = (context: Context, session: Session) =>
-  currentRound(
-    session.settings.rpcUrl !== undefined,
-    () => session.trust(),
-    (pins) => contextSource(context, session, pins),
-    session.signal,
-  )
 
 export const retryNote =
   ({ output }: Context): OnRetry =>

@@ -1,10 +1,10 @@
 /** What users call questions (contract §9, Identifiers). */
 import { titleOf } from '#chain/ancillary'
 import { onChain } from '#chain/unavailable'
-import { inGroups } from '#client/input/rows'
 import { knownQuestionId } from '#client/propose/intent'
 import { contractsOf, type Trust } from '#client/trust/trust'
 import { type Chain, type Market, SlugLookUpError } from '#ports'
+import { inGroups } from '#protocol/capped'
 import { RejectedError, UnavailableError, UsageError } from '#protocol/errors'
 import { namedQuestion } from '#protocol/market-url'
 import { isQuestionId, limits } from '#protocol/words'

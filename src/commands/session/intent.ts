@@ -2,12 +2,12 @@
 
 import { titleOf } from '#chain/ancillary'
 import type { QuestionFinding } from '#client/check/findings'
-import { preview } from '#client/propose/authorize'
 import type { IntentInWords } from '#client/propose/intent'
-import type { AuthorizeParts, Preview } from '#client/propose/plan'
+import type { Preview, ProposeParts } from '#client/propose/plan'
 import { firstRulesNotes, requireRules } from '#client/propose/rules'
 import type { SafePartsFile } from '#client/propose/safe'
-import { contextFrom, parseContext } from '#client/trust/context'
+import { preview } from '#client/propose/sign-rows'
+import { type ContextSource, givenContexts, parseContext } from '#client/trust/context'
 import { quickestCurve } from '#io/native-curve'
 import type { Hex } from '#ports'
 import { instantMs, spanMs } from '#protocol/duration'
@@ -174,28 +174,22 @@ export function parseDeadline(text: string | undefined, nowMs: number) {
   )
 }
 
-/** The context is asked for only where the journal has nothing to reuse (contract §6). */
+/** What core needs of one proposal. */
 export async function authorizeParts(
   context: Context,
   session: Session,
   flags: IntentFlags,
   identifier: string,
-): Promise<AuthorizeParts> {
+): Promise<ProposeParts> {
   const { output } = context
-  const { context: file } = flags
-  const note = (text: string) => output.note(`note: ${visible(text)}`)
+  const parts = await signingParts(context, session, flags)
   return {
-    ...(await signingParts(context, session, flags)),
-    context: async () =>
-      file === undefined
-        ? contextFrom(await contextSource(context, session), identifier, {
-            signal: session.signal,
-            note,
-          })
-        : parseContext(parseJson(await readInput(context, file), file), identifier),
+    ...parts,
+    form: 'single',
+    contextsAreFree: parts.gateway === undefined || parts.chain !== undefined,
+    proposer: () => session.account.address(),
     signer: () => session.account.signer(),
     safe: await safeSigning(context, session, flags),
-    recovery: async () => (await quickestCurve()).recover,
     // Asked only where a finding warns: the command itself is the word to sign.
     confirm: async (shown) => {
       const isRead = flags.quiet !== true && (output.isForPeople || output.notesAreTerminal)
@@ -217,8 +211,7 @@ export async function authorizeParts(
       const shown = { context: question, outcome }
       requireFindings(identifier, await findingsOf(context, session, flags, shown, false), flags)
     },
-    note,
-    signal: session.signal,
+    note: (text: string) => output.note(`note: ${visible(text)}`),
   }
 }
 
@@ -232,12 +225,26 @@ export const signingParts = async (
   journal: session.journal,
   trust: await session.trust(),
   chain: await session.chain(),
+  /** Opened where the journal has nothing to reuse (contract §6). */
+  contexts: {
+    contexts: async (identifiers, options) =>
+      (await contextsNamed(context, session, flags.context)).contexts(identifiers, options),
+  } satisfies ContextSource as ContextSource,
+  recovery: async () => (await quickestCurve()).recover,
+  signal: session.signal,
   askRules: askingForRules(context, flags),
   // Offline a configured gateway is left alone; with a node it only settles earlier rounds.
   ...(flags.context === undefined && asksGateway(session)
     ? { gateway: await session.gateway('read') }
     : {}),
 })
+
+async function contextsNamed(context: Context, session: Session, file: string | undefined) {
+  if (file === undefined) return contextSource(context, session)
+  const json = parseJson(await readInput(context, file), file)
+  const parts = { trust: await session.trust(), clock: context.clock, chain: await session.chain() }
+  return givenContexts(parts, (identifier) => parseContext(json, identifier))
+}
 
 /** Where somebody reads them or they decide. Offline, with a file alone, nobody is asked. */
 async function findingsOf(
@@ -260,7 +267,7 @@ export async function showPreview(
   context: Context,
   session: Session,
   flags: IntentFlags,
-  parts: AuthorizeParts,
+  parts: ProposeParts,
   intent: IntentInWords,
 ): Promise<void> {
   const { output } = context

@@ -10,17 +10,17 @@ import { type PollOptions, type PollResult, pollCandidates } from '#client/follo
 import { type WalletFunds, walletFunds } from '#client/funds/funds'
 import { createGatewayClient } from '#client/gateway/gateway-client'
 import { checkBatch, nonceHolder } from '#client/input/check'
-import type { BatchSource } from '#client/input/rows'
+import type { JournaledAuthorization } from '#client/journal/authorizations'
 import { type Journal, openJournal } from '#client/journal/journal'
 import { type Positions, readPositions } from '#client/positions/positions'
-import { type BatchOptions, type RowResult, submitBatch } from '#client/propose/batch'
 import { type IntentInWords, knownQuestionId } from '#client/propose/intent'
-import { lookAt, newSpending, type SpendingLimits } from '#client/propose/look'
-import type { Accepted } from '#client/propose/outcome'
-import type { ProposeParts } from '#client/propose/plan'
-import { currentRound, type SettledEarlier } from '#client/propose/round-over'
-import { type ReplayResult, replay, submitIntent } from '#client/propose/submission'
-import { type ContextSource, contextFrom, contextsFrom } from '#client/trust/context'
+import { newSpending, type SpendingLimits } from '#client/propose/limits'
+import { lookAt } from '#client/propose/look'
+import { type ReplayResult, replay } from '#client/propose/replay'
+import type { OnRetry } from '#client/propose/send'
+import { intentRow } from '#client/propose/sign-rows'
+import { type RowResult, submitOne, submitRows } from '#client/propose/submit'
+import { type ContextSource, contextsFrom } from '#client/trust/context'
 import type { Trust } from '#client/trust/trust'
 import { parseTrust, receiptKeysOf } from '#client/trust/trust-file'
 import { type Reconciled, reconcile } from '#client/wallet/reconcile'
@@ -74,9 +74,9 @@ export interface CallLimits {
 }
 
 /** An admitted proposal. */
-export interface Submitted extends Accepted {
-  /** What became of this wallet's authorizations of the question's earlier rounds. */
-  readonly earlier: readonly SettledEarlier[]
+export interface Submitted extends RowResult {
+  readonly authorization: JournaledAuthorization
+  readonly candidate: NonNullable<RowResult['candidate']>
 }
 
 export interface Proposer extends AsyncDisposable {
@@ -191,7 +191,7 @@ function proposerOf(
   parts: BotParts,
   { close }: { close(running: Iterable<Promise<unknown>>): Promise<void> },
 ): Proposer {
-  const { ports, journal, trust, gateway, chain, wallet, contexts, note } = parts
+  const { ports, journal, trust, gateway, chain, wallet, note } = parts
   const running = new Set<Promise<unknown>>()
   let closing: Promise<void> | undefined
 
@@ -218,25 +218,15 @@ function proposerOf(
     submit: (terms, limits = {}) =>
       during(async () => {
         const { identifier } = requireTerms(terms)
-        const earlier: SettledEarlier[] = []
-        const options = limited(limits)
-        const result = await submitIntent(
-          {
-            ...parts,
-            signal: options.signal,
-            context: () => contextFrom(contexts, identifier, { signal: options.signal, note }),
-            signer: async () => wallet,
-            recovery: async () => systemCurve().recover,
-            onSettled: (one) => earlier.push(one),
-          },
-          { ...terms, identifier, proposer: wallet.address },
-          { ...options, onRetry: retryNote },
-        )
+        const row = intentRow({ ...terms, identifier, proposer: wallet.address })
+        const options = { ...limited(limits), onRetry: retryNote }
+        const signing = { ...signingParts(parts), form: 'single', signal: options.signal } as const
+        const result = await submitOne(signing, row, options)
         if (result.error) throw result.error
-        return { ...result, earlier }
+        return result as Submitted
       }),
     async *submitAll(rows, options = {}) {
-      const results = submitRows(parts, rows, { ...options, ...limited(options) }, retryNote)
+      const results = submitAllRows(parts, rows, { ...options, ...limited(options) }, retryNote)
       try {
         for (;;) {
           const { done, value } = await during(() => results.next())
@@ -258,14 +248,7 @@ function proposerOf(
     replay: (journalIds, limits = {}) =>
       during(() => {
         const options = limited(limits)
-        const round = currentRound(
-          chain !== undefined,
-          async () => trust,
-          (pins) =>
-            contextsFrom({ trust: pins, clock: ports.clock, chain, gateway: async () => gateway }),
-          options.signal,
-        )
-        return replay(parts, journalIds ?? 'all', { ...options, round, onRetry: retryNote })
+        return replay(parts, journalIds ?? 'all', { ...options, onRetry: retryNote })
       }),
     funds: () =>
       during(async () => {
@@ -372,41 +355,36 @@ export interface SubmitAllOptions extends Partial<SpendingLimits> {
 
 /**
  * Checks all rows before one is signed, then submits them; yields results in order, some at a time.
- * UsageError as `checkBatch` and `lookAt`, and its refusal; otherwise as `submitBatch`.
+ * UsageError as `checkBatch` and `lookAt`, and its refusal; otherwise as `submitRows`.
  */
-export async function* submitRows(
+export async function* submitAllRows(
   bot: BotParts,
   rows: Iterable<ProposalRow>,
   options: SubmitAllOptions & { readonly signal: AbortSignal },
-  onRetry: NonNullable<BatchOptions['onRetry']>,
+  onRetry: OnRetry,
 ): AsyncGenerator<readonly RowResult[], void, undefined> {
-  const { ports, journal, trust, gateway, chain, wallet } = bot
+  const { ports, journal, trust, gateway, wallet } = bot
   const { resume = false, fit = false, maxSpendRaw, signal, timeoutMs } = options
-  const source = sourceOf(rows)
+  const source = { name: 'rows', rows: Array.from(rows, fieldsOf) }
   const limits = { fit, maxSpendRaw }
   const view = await journal.load()
   const now = { chainId: trust.chain_id, nowMs: ports.clock.nowMs(), resume }
-  const proposer = async () => wallet.address
-  const count = await checkBatch(source, 'ndjson', {
+  const { maxAmountRaw, headroomBasisPoints } = options
+  const parts = {
+    ...signingParts(bot),
+    plans: new Map(),
+    keepContexts: wallet.signTypedData !== undefined,
+    terms: { maxAmountRaw, headroomBasisPoints },
+  }
+  const count = await checkBatch(source, undefined, {
     hash: ports.hash,
-    proposer,
+    proposer: parts.proposer,
     questionOf: (identifier) => knownQuestionId(trust, identifier, view),
     nonceHolder: (row, questionId, owner) => nonceHolder(view, now, row, questionId, owner),
   })
-  const parts: ProposeParts & typeof bot = {
-    ...bot,
-    kept: new Map(),
-    contextsAreFree: chain !== undefined,
-    keepContexts: wallet.signTypedData !== undefined,
-    signer: async () => wallet,
-    recover: systemCurve().recover,
-    proposer,
-    maxAmountRaw: options.maxAmountRaw,
-    headroomBasisPoints: options.headroomBasisPoints,
-  }
   const { refusal } = await lookAt(parts, count.input, source, { limits, signal })
   if (refusal) throw refusal
-  yield* submitBatch(parts, count.input, {
+  yield* submitRows(parts, count.input, {
     fingerprint: count.fingerprint,
     resume,
     spending: newSpending(parts, limits),
@@ -417,29 +395,30 @@ export async function* submitRows(
   })
 }
 
-function sourceOf(rows: Iterable<ProposalRow>): BatchSource {
-  const text = Array.from(rows, lineOf).join('')
-  return { name: 'rows', bytes: new TextEncoder().encode(text) }
-}
+const signingParts = (bot: BotParts) => ({
+  ...bot,
+  contextsAreFree: bot.chain !== undefined,
+  signer: async () => bot.wallet,
+  recovery: async () => systemCurve().recover,
+  proposer: async () => bot.wallet.address,
+})
 
-const lineOf = ({
-  identifier,
-  outcome,
+const fieldsOf = ({
   clientRef,
   amountRaw,
   nonce,
   deadlineSeconds,
   rulesSeen,
-}: ProposalRow) =>
-  `${JSON.stringify({
-    identifier,
-    outcome,
-    client_ref: clientRef,
-    amount: amountRaw?.toString(),
-    nonce: nonce?.toString(),
-    deadline: deadlineSeconds?.toString(),
-    rules_seen: rulesSeen,
-  })}\n`
+  ...row
+}: ProposalRow) => ({
+  identifier: row.identifier,
+  outcome: row.outcome,
+  client_ref: clientRef,
+  amount: amountRaw?.toString(),
+  nonce: nonce?.toString(),
+  deadline: deadlineSeconds?.toString(),
+  rules_seen: rulesSeen,
+})
 
 /** What is used of a viem account: a local one has `sign`, a wallet's may have typed data alone. */
 export interface ViemAccount {

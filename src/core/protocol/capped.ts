@@ -39,3 +39,8 @@ export function jsonOf(text: string): unknown {
     return undefined
   }
 }
+
+export const inGroups = <T>(rows: readonly T[], size: number): readonly (readonly T[])[] =>
+  Array.from({ length: Math.ceil(rows.length / size) }, (_, at) =>
+    rows.slice(at * size, (at + 1) * size),
+  )

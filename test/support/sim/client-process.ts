@@ -12,14 +12,15 @@ import {
   type JournalView,
   openJournal,
 } from '#client/journal/journal'
-import { submitBatch } from '#client/propose/batch'
-import { newSpending } from '#client/propose/look'
-import type { SubmissionResult } from '#client/propose/outcome'
-import { replay, submitIntent } from '#client/propose/submission'
+import { newSpending } from '#client/propose/limits'
+import type { SentOutcome } from '#client/propose/outcome'
+import { replay } from '#client/propose/replay'
+import { submitRows } from '#client/propose/submit'
 import { gatewayContexts } from '#client/trust/context'
 import { systemHash } from '#io/clock'
 import type { Hex, Random, Signer } from '#ports'
 import { ProposerError } from '#protocol/errors'
+import { submitIntent } from '../client-world.js'
 import { fakeTrust as trust } from '../fake-world.js'
 import { SimFiles, SimHost, seededRandom } from '../sim-files.js'
 import type { History } from './history.js'
@@ -36,7 +37,7 @@ export interface ClientProcess {
   readonly disk: SimFiles
   submit(questionId: Hex, outcome: 'p1' | 'p2', timeoutMs: number): Promise<void>
   batch(questionIds: readonly Hex[], outcome: 'p1' | 'p2', timeoutMs: number): Promise<void>
-  replay(timeoutMs: number): Promise<readonly SubmissionResult[]>
+  replay(timeoutMs: number): Promise<readonly SentOutcome[]>
   status(timeoutMs: number): Promise<void>
   isUsed(): boolean
   read(): Promise<JournalView>
@@ -138,28 +139,26 @@ export function createClientProcess(parts: ClientSimParts): ClientProcess {
     }
   }
 
-  const keep = (results: readonly SubmissionResult[]) => {
+  const keep = (results: readonly SentOutcome[]) => {
     for (const result of results) {
       history.count(`outcome ${result.outcome}`)
-      if (result.error !== undefined) continue
-      const { signature } = JSON.parse(result.authorization.signed.body) as { signature: string }
-      history.kept.push({ machine, signature, candidateId: result.candidateId })
+      const { candidate, error, authorization } = result
+      if (error !== undefined || candidate === undefined) continue
+      const { signature } = JSON.parse(authorization.signed.body) as { signature: string }
+      history.kept.push({ machine, signature, candidateId: candidate.candidateId })
     }
   }
 
-  const authorizing = ({ ports, journal, gateway }: Command, questionId: Hex) => ({
+  const proposing = ({ ports, journal, gateway }: Command) => ({
     ports,
     recovery: async () => rememberedKey,
     journal,
     gateway,
     trust,
+    contexts: gatewayContexts(gateway, trust, ports.clock),
+    contextsAreFree: false,
     signer: async () => signer,
-    context: async () => {
-      const [result] = await gatewayContexts(gateway, trust, ports.clock).contexts([questionId])
-      if (result === undefined) throw new Error('no response')
-      if (result.error !== undefined) throw result.error
-      return result.context
-    },
+    proposer: async () => signer.address,
   })
 
   const client: ClientProcess = {
@@ -169,22 +168,12 @@ export function createClientProcess(parts: ClientSimParts): ClientProcess {
     async submit(identifier, outcome, timeoutMs) {
       const intent = { identifier, proposer: signer.address, outcome, deadlineSeconds }
       await run(async (command) =>
-        keep([await submitIntent(authorizing(command, identifier), intent, { timeoutMs })]),
+        keep([await submitIntent(proposing(command), intent, { timeoutMs })]),
       )
     },
     async batch(identifiers, outcome, timeoutMs) {
-      await run(async ({ ports, journal, gateway }) => {
-        const batch = {
-          ports,
-          recover: rememberedKey,
-          journal,
-          gateway,
-          trust,
-          contexts: gatewayContexts(gateway, trust, ports.clock),
-          contextsAreFree: false,
-          signer: async () => signer,
-          proposer: async () => signer.address,
-        }
+      await run(async (command) => {
+        const batch = proposing(command)
         const rows = identifiers.map((identifier, line) => ({
           kind: 'intent' as const,
           line: line + 1,
@@ -197,7 +186,7 @@ export function createClientProcess(parts: ClientSimParts): ClientProcess {
           timeoutMs,
           spending: newSpending(batch, { fit: false }),
         }
-        for await (const some of submitBatch(batch, rows, options))
+        for await (const some of submitRows(batch, rows, options))
           history.count('batch rows', some.length)
       })
     },

@@ -12,6 +12,7 @@ import {
   type Markets,
   SlugLookUpError,
 } from '#ports'
+import { inGroups } from '#protocol/capped'
 import { UnavailableError } from '#protocol/errors'
 import { chainNow } from '../trust/context.js'
 import { contractsOf, kindOf, type QuestionContext, type Trust } from '../trust/trust.js'
@@ -204,11 +205,8 @@ function gammaOf({ trust, markets: api }: CheckParts) {
         for (const id of of) silent.set(id, `Gamma does not answer: ${why}`)
       }
     }
-    const groups = Array.from({ length: Math.ceil(ids.length / idsAtOnce) }, (_, at) =>
-      ids.slice(at * idsAtOnce, (at + 1) * idsAtOnce),
-    )
     await Promise.all([
-      ...groups.map((some) =>
+      ...inGroups(ids, idsAtOnce).map((some) =>
         atOnce(() => ask(some, (markets, signal) => markets.byQuestions(some, signal))),
       ),
       ...contexts

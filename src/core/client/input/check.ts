@@ -14,12 +14,15 @@ import { type BatchRow, type IntentRow, readBatch } from './input.js'
 import {
   type BatchFormat,
   type BatchSource,
+  type GivenRows,
   type InputFaults,
   inputFault,
   newFaults,
   type Place,
 } from './rows.js'
 import { saysQuestion } from './sheet.js'
+
+type Named = Pick<BatchSource, 'name'>
 
 /** `fingerprint`: however the rows are spelled. */
 export interface BatchCount {
@@ -45,7 +48,7 @@ export interface BatchChecks {
 
 /** All faults at once, or left to the caller who has `given` where they go. */
 export async function checkBatch(
-  source: BatchSource,
+  source: BatchSource | GivenRows,
   format: BatchFormat | undefined,
   checks: BatchChecks,
   given?: InputFaults,
@@ -90,7 +93,7 @@ export const isInWords = (row: BatchRow): boolean =>
 export const needsLook = (row: BatchRow): boolean =>
   isInWords(row) || (row.kind === 'intent' && saysQuestion(row.columns))
 
-async function checkUnit(source: BatchSource, row: BatchRow, { units }: BatchChecks) {
+async function checkUnit(source: Named, row: BatchRow, { units }: BatchChecks) {
   if (row.kind !== 'intent' || row.amount === undefined) return
   const known = (await units?.()) ?? []
   try {
@@ -101,7 +104,7 @@ async function checkUnit(source: BatchSource, row: BatchRow, { units }: BatchChe
   }
 }
 
-function newRowCheck(source: BatchSource, { questionOf, nonceHolder }: BatchChecks) {
+function newRowCheck(source: Named, { questionOf, nonceHolder }: BatchChecks) {
   const [refs, questions, nonces] = [newLineTable(), newLineTable(), newLineTable()]
   return (row: BatchRow, own: Address | undefined): void => {
     const { identifier, clientRef } = row
@@ -137,7 +140,7 @@ function newRowCheck(source: BatchSource, { questionOf, nonceHolder }: BatchChec
 
 /** A sheet that was sorted by some of its columns has slugs beside identifiers of others. */
 function checkSlug(
-  source: BatchSource,
+  source: Named,
   row: BatchRow,
   questionId: Hex,
   questionOf: BatchChecks['questionOf'],
@@ -153,7 +156,7 @@ function checkSlug(
 const nonceHint = 'leave the nonce out: a fresh one is chosen; of signed items send only one'
 
 const twice = (
-  source: BatchSource,
+  source: Named,
   earlier: number,
   { line, element }: Place,
   what: string,
@@ -165,7 +168,7 @@ const twice = (
   return new UsageError(code, `${source.name}: ${rows} ${earlier} and ${at} ${what}`, { hint, at })
 }
 
-function signerOf(source: BatchSource, row: IntentRow, own: Address | undefined): Address {
+function signerOf(source: Named, row: IntentRow, own: Address | undefined): Address {
   if (row.proposer === undefined) return own ?? '0x'
   if (own === undefined || row.proposer === own) return row.proposer
   throw inputFault(

@@ -17,6 +17,7 @@ import {
   ClientRef,
   Identifier,
   NonzeroAddress,
+  type SignedProposal,
   Uint256,
 } from '#protocol/schema'
 import { isUint256 } from '#protocol/words'
@@ -26,6 +27,7 @@ import {
   type BatchSource,
   documentSchema,
   formatOf,
+  type GivenRows,
   inputFault,
   lineRows,
   type Place,
@@ -41,27 +43,51 @@ interface RowBase extends Place {
   readonly columns?: Columns | undefined
 }
 
-/** Terms only where the row gives them: they make intents differ (contract §6). */
-export interface IntentRow extends RowBase {
+/** Given only where the user gave them: they make intents differ (contract §6). */
+export interface IntentTerms {
+  readonly identifier: string
+  /** Raw token units; default: the required bond and the headroom on it. */
+  readonly amountRaw?: bigint | undefined
+  /** Slack for a bond that is raised later, in hundredths of a percent; not beside an amount. */
+  readonly headroomBasisPoints?: bigint | undefined
+  /** Refuses above it; raw token units. */
+  readonly maxAmountRaw?: bigint | undefined
+  /** Tokens that amount and cap are of; absent: any. */
+  readonly amountTokens?: readonly Address[] | undefined
+  readonly nonce?: bigint | undefined
+  /** Unix seconds; default: `lifeSeconds` from now. */
+  readonly deadlineSeconds?: bigint | undefined
+  /**
+   * Terms that are another owner's word (`--parts`), held to what this machine would sign
+   * (contract §9).
+   */
+  readonly foreign?: { readonly amount: boolean; readonly deadline: boolean } | undefined
+  /** Default: an hour. It makes no intent differ, so that the same file can be run again. */
+  readonly lifeSeconds?: bigint | undefined
+  /** Journal id of the open authorization this one replaces. */
+  readonly supersede?: string | undefined
+  readonly clientRef?: string | undefined
+  readonly slug?: string | undefined
+  /** Hash of the clarifications that the answer takes into account (contract §9). */
+  readonly rulesSeen?: Hex | undefined
+}
+
+export interface IntentRow extends RowBase, IntentTerms {
   readonly kind: 'intent'
   readonly isEvent?: true
   readonly outcome: string
   readonly proposer?: Address | undefined
-  readonly amountRaw?: bigint | undefined
   /** In the unit of a token, which only the trust file or a node tells (contract §9). */
   readonly amount?: WrittenAmount | undefined
-  readonly nonce?: bigint | undefined
-  readonly deadlineSeconds?: bigint | undefined
-  /** It makes no intent differ, so that the same file can be run again. */
-  readonly lifeSeconds?: bigint | undefined
-  readonly rulesSeen?: Hex | undefined
 }
 
 /** Signed elsewhere, or by `batch sign`: sent as it stands in the file. */
-export interface ItemRow extends RowBase {
+export interface ItemRow extends RowBase, Pick<IntentTerms, 'supersede'> {
   readonly kind: 'item'
   readonly item: BatchItem
   readonly body: string
+  /** A v1 payload, of which `item` says the same. */
+  readonly payload?: SignedProposal
 }
 
 export type BatchRow = IntentRow | ItemRow
@@ -73,8 +99,8 @@ export interface Told {
 
 /** With `told` faults go there, and what can still be read is. */
 export function readBatch(
-  source: BatchSource,
-  format: BatchFormat = formatOf(source),
+  source: BatchSource | GivenRows,
+  format?: BatchFormat,
   told?: Told,
 ): readonly BatchRow[] {
   const rows: BatchRow[] = []
@@ -95,8 +121,14 @@ export function readBatch(
         rows.push(...[orTold(() => read(row)) ?? []].flat())
       }
     })
-  if (format === 'csv') take(sheetRows(source, sheetFields), (row) => fromSheet(source, row, told))
-  else take(textRows(source, format), (row) => fromJson(source, row))
+  if ('rows' in source)
+    take(
+      source.rows.map((fields, at) => ({ fields, line: at + 1 })),
+      ({ fields, ...place }) => rowOf(fields, place, undefined, faultAt(source, place)),
+    )
+  else if ((format ?? formatOf(source)) === 'csv')
+    take(sheetRows(source, sheetFields), (row) => fromSheet(source, row, told))
+  else take(textRows(source, format ?? formatOf(source)), (row) => fromJson(source, row))
   return rows
 }
 
@@ -122,7 +154,7 @@ const encoder = new TextEncoder()
 type Fault = (detail: string, hint?: string) => UsageError
 
 const faultAt =
-  (source: BatchSource, place: Place): Fault =>
+  (source: Pick<BatchSource, 'name'>, place: Place): Fault =>
   (detail, hint = rowHint) =>
     inputFault(source, place, 'invalid_row', detail, hint)
 

@@ -5,11 +5,16 @@
 import { parse } from 'csv-parse/sync'
 import { findNodeAtLocation, parseTree } from 'jsonc-parser'
 import { UsageError } from '#protocol/errors'
-import { objectOf, readJson } from '#protocol/json'
+import { type Json, objectOf, readJson } from '#protocol/json'
 
 export interface BatchSource {
   readonly name: string
   readonly bytes: Uint8Array
+}
+/** What a program gives, in the fields of a file. */
+export interface GivenRows {
+  readonly name: string
+  readonly rows: readonly Json[]
 }
 
 export const batchFormats = ['ndjson', 'json', 'csv'] as const
@@ -56,11 +61,6 @@ export function inputFault(
   return new UsageError(code, `${where}: ${detail}`, { hint, at })
 }
 
-export const inGroups = <T>(rows: readonly T[], size: number): readonly (readonly T[])[] =>
-  Array.from({ length: Math.ceil(rows.length / size) }, (_, at) =>
-    rows.slice(at * size, (at + 1) * size),
-  )
-
 const decode = (bytes: Uint8Array) => new TextDecoder('utf-8', { fatal: true }).decode(bytes)
 
 /** As far as it is UTF-8, and what refuses the line after it. */
@@ -98,7 +98,7 @@ function tooLong(source: BatchSource, place: Place, text: string): UsageError | 
   return inputFault(source, place, 'row_too_long', what, hint)
 }
 
-export function requireFew(source: BatchSource, count: number, place: Place): void {
+export function requireFew(source: Pick<BatchSource, 'name'>, count: number, place: Place): void {
   if (count <= inputLimits.rows) return
   const what = `there are more than ${inputLimits.rows} rows`
   throw inputFault(source, place, 'too_many_rows', what, 'split it into several files')

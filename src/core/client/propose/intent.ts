@@ -2,10 +2,11 @@
 import type { Hex } from '#ports'
 import type { RoundRef } from '#protocol/candidate'
 import { ConflictError, type ProposerError, UsageError } from '#protocol/errors'
-import { keyNamed, type Labels, outcomeNamed } from '#protocol/outcome-words'
+import { type Labels, outcomeNamed } from '#protocol/outcome-words'
 import { minimumDeadlineSeconds } from '#protocol/permit'
 import { outcomeOf, priceOf } from '#protocol/proposal'
 import type { Address, OutcomeKey } from '#protocol/schema'
+import type { IntentTerms } from '../input/input.js'
 import {
   answerOf,
   equalIntent,
@@ -25,9 +26,7 @@ import {
 import type { JournalPorts, JournalView } from '../journal/journal.js'
 import {
   atRequester,
-  checkContext,
   mayBeAt,
-  outcomeMeant,
   pinnedQuestionId,
   type QuestionContext,
   sharedRound,
@@ -35,35 +34,9 @@ import {
 } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
 
-/** Optional terms only where the user gave them: they make intents differ (contract §6). */
-export interface Intent {
-  readonly identifier: string
+export interface Intent extends IntentTerms {
   readonly proposer: Address
   readonly outcome: OutcomeKey
-  /** Raw token units; default: the required bond and the headroom on it. */
-  readonly amountRaw?: bigint | undefined
-  /** Slack for a bond that is raised later, in hundredths of a percent; not beside an amount. */
-  readonly headroomBasisPoints?: bigint | undefined
-  /** Refuses above it; raw token units. */
-  readonly maxAmountRaw?: bigint | undefined
-  /** Tokens that amount and cap are of; absent: any. */
-  readonly amountTokens?: readonly Address[] | undefined
-  readonly nonce?: bigint | undefined
-  /** Unix seconds; default: `lifeSeconds` from now. */
-  readonly deadlineSeconds?: bigint | undefined
-  /**
-   * Terms that are another owner's word (`--parts`), held to what this machine would sign
-   * (contract §9).
-   */
-  readonly foreign?: { readonly amount: boolean; readonly deadline: boolean } | undefined
-  /** Default: an hour. It makes no intent differ from another. */
-  readonly lifeSeconds?: bigint | undefined
-  /** Journal id of the open authorization this one replaces. */
-  readonly supersede?: string | undefined
-  readonly clientRef?: string | undefined
-  readonly slug?: string | undefined
-  /** Hash of the clarifications that the answer takes into account (contract §9). */
-  readonly rulesSeen?: Hex | undefined
 }
 
 /** `outcome` may be a word that only the question's labels can tell (contract §9). */
@@ -77,17 +50,6 @@ export function meantBy(
 ): Intent | undefined {
   const outcome = outcomeNamed(intent.outcome, labels)
   return outcome && { ...intent, outcome }
-}
-
-export function meantIn(
-  { ports, trust }: LookParts,
-  intent: IntentInWords,
-  context: QuestionContext,
-): Intent {
-  const { identifier, outcome } = intent
-  if (context.source === 'file' && keyNamed(outcome) === undefined)
-    checkContext(trust, context, { identifier, nowSeconds: ports.clock.nowMs() / 1_000 })
-  return { ...intent, outcome: outcomeMeant(trust, context, outcome) }
 }
 
 export interface LookParts {

@@ -4,23 +4,25 @@
  */
 
 import { knownAmount } from '#chain/profiles'
-import { amountText } from '#protocol/amount'
+import { inGroups } from '#protocol/capped'
 import { type ProposerError, RejectedError, UsageError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
 import { limits } from '#protocol/words'
-import { type Funds, fundsOf } from '../funds/funds.js'
 import { needsLook } from '../input/check.js'
 import type { BatchRow } from '../input/input.js'
-import {
-  type BatchSource,
-  type InputFaults,
-  inGroups,
-  inputFault,
-  newFaults,
-} from '../input/rows.js'
+import { type BatchSource, type InputFaults, inputFault, newFaults } from '../input/rows.js'
 import { nowOf } from '../trust/context.js'
 import { requireImplementations } from '../trust/trust.js'
-import { type Planned, type PlanOptions, type ProposeParts, planRows, type ToSign } from './plan.js'
+import {
+  addTotal,
+  insufficient,
+  newSpending,
+  overSpend,
+  readFunds,
+  type SpendingLimits,
+  type Totals,
+} from './limits.js'
+import { type Planned, type PlanOptions, type ProposeParts, planRows } from './plan.js'
 import { checkTerms } from './terms.js'
 
 /** Anything else rejects its row alone. */
@@ -148,110 +150,18 @@ async function sumsOf(
   if (maxSpendRaw !== undefined && totalRaw > maxSpendRaw) {
     const [token = '', ...others] = totals.keys()
     const text = (raw: bigint) => knownAmount(raw, trust.chain_id, others.length === 0 ? token : '')
-    return { sums, refusal: overSpend(spending, text(totalRaw), text(maxSpendRaw)) }
+    return { sums, refusal: overSpend(parts, spending, text(totalRaw), text(maxSpendRaw)) }
   }
   for (const { owner, token, raw } of needed.values()) {
     const funds = await readFunds(parts, owner, token)
     if (funds !== undefined && raw > funds.spendableRaw)
-      return { sums, refusal: insufficient(spending, funds, raw, funds.spendableRaw) }
+      return { sums, refusal: insufficient(parts, spending, funds, raw, funds.spendableRaw) }
   }
   return { sums }
 }
-
-export interface SpendingLimits {
-  /** Sum of all amounts signed by this run, raw token units. */
-  readonly maxSpendRaw?: bigint | undefined
-  /** Sign the first rows that fit and leave the rest, instead of refusing all. */
-  readonly fit: boolean
-}
-
-export type Totals = ReadonlyMap<Address, bigint>
 
 export interface SpendingSums {
   readonly rows: number
   readonly totals: Totals
   readonly findings?: Readonly<Record<'ok' | 'warn' | 'unknown', number>> | undefined
-}
-
-export function addTotal(totals: Map<Address, bigint>, token: Address, raw: bigint): void {
-  totals.set(token, (totals.get(token) ?? 0n) + raw)
-}
-
-export interface Spending {
-  readonly limits: SpendingLimits
-  take(row: ToSign, amountRaw: bigint, nonce?: bigint): Promise<void>
-}
-
-/** Over all tokens. */
-export function newSpending(parts: ProposeParts, limits: SpendingLimits): Spending {
-  const wallets = new Map<string, { readonly leftRaw: bigint; readonly funds: Funds }>()
-  let spentRaw = 0n
-  let isOver = false
-  // With `fit` the first rows are signed, not the small ones: what was left out is easy to say.
-  const refuse = (error: UsageError) => {
-    isOver = limits.fit
-    return error
-  }
-  return {
-    limits,
-    async take({ intent: { proposer: owner }, context }, amountRaw) {
-      const { token } = context.bond
-      const { maxSpendRaw } = limits
-      const text = (raw: bigint) => knownAmount(raw, parts.trust.chain_id, token)
-      const isAbove = maxSpendRaw !== undefined && spentRaw + amountRaw > maxSpendRaw
-      if (isOver || isAbove)
-        throw refuse(
-          overSpend(
-            limits,
-            text(spentRaw + amountRaw),
-            maxSpendRaw === undefined ? undefined : text(maxSpendRaw),
-          ),
-        )
-      const funds =
-        wallets.get(`${owner} ${token}`)?.funds ?? (await readFunds(parts, owner, token))
-      if (funds !== undefined) {
-        const leftRaw = wallets.get(`${owner} ${token}`)?.leftRaw ?? funds.spendableRaw
-        if (amountRaw > leftRaw) throw refuse(insufficient(limits, funds, amountRaw, leftRaw))
-        wallets.set(`${owner} ${token}`, { leftRaw: leftRaw - amountRaw, funds })
-      }
-      spentRaw += amountRaw
-    },
-  }
-}
-
-const readFunds = async ({ chain, trust, journal }: ProposeParts, owner: Address, token: Address) =>
-  chain && fundsOf(chain, trust, await journal.load(), owner, token)
-
-const orShorter = (what: string, { fit }: SpendingLimits) => ({
-  hint: fit
-    ? `${what} or give a shorter batch`
-    : `${what}, give a shorter batch, or add --fit to sign the first rows that fit`,
-})
-
-const overSpend = (limits: SpendingLimits, would: string, cap?: string): UsageError =>
-  new UsageError(
-    'over_max_spend',
-    `the batch would authorize ${would}, ${cap === undefined ? 'which the wallet does not cover' : `--max-spend is ${cap}`}`,
-    orShorter('raise --max-spend', limits),
-  )
-
-function insufficient(
-  limits: SpendingLimits,
-  funds: Funds,
-  neededRaw: bigint,
-  leftRaw: bigint,
-): UsageError {
-  const { owner, balanceRaw, allowanceRaw } = funds
-  const text = (raw: bigint) => amountText(String(raw), funds)
-  return allowanceRaw < balanceRaw
-    ? new UsageError(
-        'insufficient_allowance',
-        `${owner} lets Permit2 move ${text(allowanceRaw)}, ${text(leftRaw)} of it beside its open authorizations; ${text(neededRaw)} is needed`,
-        orShorter('let Permit2 move more (`proposer funds approve`)', limits),
-      )
-    : new UsageError(
-        'insufficient_balance',
-        `${owner} has ${text(leftRaw)} left beside its open authorizations; ${text(neededRaw)} is needed`,
-        orShorter('fund the wallet (`proposer funds`)', limits),
-      )
 }

@@ -25,57 +25,56 @@ import {
   type OutOfBand,
   stateOf,
 } from '../journal/authorizations.js'
+import type { Form } from '../journal/records.js'
 import type { SubmitAnswer } from './attempt.js'
 
-interface OfAuthorization {
-  readonly authorization: JournaledAuthorization
-  readonly journalId: string
-}
-
-export interface Accepted extends OfAuthorization {
-  readonly outcome: 'accepted' | 'replayed'
-  readonly statusCode: 200 | 202
-  readonly candidateId: string
-  readonly status: string
-  readonly receivedAt: string
-  readonly questionId: string
-  readonly error?: undefined
-}
-
-export interface NotAccepted extends OfAuthorization {
-  readonly outcome: 'refused' | 'conflict' | 'unknown' | 'deferred' | 'interrupted'
+/** An accepted one has an error where another gateway holds the candidate. */
+export interface RowOutcome {
+  readonly outcome: 'accepted' | 'replayed' | 'rejected' | 'unknown' | 'deferred'
   readonly statusCode: number | null
-  readonly error: ProposerError
-  readonly outOfBand?: OutOfBand
+  readonly authorization?: JournaledAuthorization | undefined
+  /** `asOf`: of this run, or the last one of the journal. */
+  readonly candidate?: {
+    readonly candidateId: string
+    readonly status: string
+    readonly receivedAt: string
+    readonly asOf: 'answer' | 'journal'
+  }
+  readonly error?: ProposerError | undefined
+  /** Not sent to this gateway (contract §6). */
+  readonly elsewhere?: OtherGateway | undefined
+  readonly outOfBand?: OutOfBand | undefined
 }
 
-export type SubmissionResult = Accepted | NotAccepted
+/** Of what was sent, or would have been. */
+export interface SentOutcome extends RowOutcome {
+  readonly authorization: JournaledAuthorization
+}
 
 export const acceptedOutcome = (
   authorization: JournaledAuthorization,
   { httpStatus, value }: Extract<SubmitAnswer, { kind: 'accepted' }>,
-): Accepted => ({
-  authorization,
-  journalId: authorization.id,
+): SentOutcome => ({
   outcome: httpStatus === 202 ? 'accepted' : 'replayed',
   statusCode: httpStatus,
-  candidateId: value.candidate_id,
-  status: value.status,
-  receivedAt: value.received_at,
-  questionId: authorization.signed.questionId,
+  authorization,
+  candidate: {
+    candidateId: value.candidate_id,
+    status: value.status,
+    receivedAt: value.received_at,
+    asOf: 'answer',
+  },
 })
 
 export const notAccepted = (
   authorization: JournaledAuthorization,
-  outcome: NotAccepted['outcome'],
+  outcome: 'rejected' | 'unknown' | 'deferred',
   error: ProposerError,
   statusCode: number | undefined,
-): NotAccepted => ({
-  authorization,
-  journalId: authorization.id,
-  outcome,
-  statusCode: statusCode ?? null,
-  error,
+): SentOutcome => ({
+  ...{ outcome, statusCode: statusCode ?? null, authorization, error },
+  // Accepted is not deferred (contract §1): an earlier run's acknowledgement stands.
+  ...(outcome === 'deferred' && candidateInJournal(authorization)),
 })
 
 const statusIn = ({ httpStatus }: Unaccepted) => (httpStatus === undefined ? {} : { httpStatus })
@@ -83,7 +82,7 @@ const statusIn = ({ httpStatus }: Unaccepted) => (httpStatus === undefined ? {} 
 export function unknownOutcome(
   authorization: JournaledAuthorization,
   last: Unaccepted,
-): NotAccepted {
+): SentOutcome {
   const { id } = authorization
   const error = new UncertainError(
     'outcome_unknown',
@@ -101,7 +100,7 @@ export function unknownOutcome(
 export function mismatchOutcome(
   authorization: JournaledAuthorization,
   last: Unaccepted,
-): NotAccepted {
+): SentOutcome {
   const { id } = authorization
   const { code, detail, httpStatus } = last
   const error = new ConflictError(code, `${id}: ${detail}`, {
@@ -114,7 +113,7 @@ export function mismatchOutcome(
 export function deferredOutcome(
   authorization: JournaledAuthorization,
   last: Unaccepted,
-): NotAccepted {
+): SentOutcome {
   const { id, candidateId } = authorization
   const after = last.kind === 'deferred' ? last.retryAfterMs : undefined
   const later = after === undefined ? ' later' : ` in ${Math.ceil(after / 1_000)} seconds`
@@ -149,7 +148,7 @@ function inVain({ kind, httpStatus }: Unaccepted): string {
 export function refusedOutcome(
   authorization: JournaledAuthorization,
   answer: Extract<Unaccepted, { kind: 'refused' }>,
-): NotAccepted {
+): SentOutcome {
   const { candidateId } = authorization
   const { httpStatus, code } = answer
   const refuse = (): ProposerError => {
@@ -158,20 +157,20 @@ export function refusedOutcome(
     const detail = `${admitted(authorization)}; sent again, the same bytes were refused: ${answer.detail}`
     return new Kind(code, detail, { httpStatus, hint: follow(candidateId) })
   }
-  return notAccepted(authorization, 'refused', refuse(), httpStatus)
+  return notAccepted(authorization, 'rejected', refuse(), httpStatus)
 }
 
 export function conflictOutcome(
   authorization: JournaledAuthorization,
   { code, detail }: Unaccepted,
-): NotAccepted {
+): SentOutcome {
   const { candidateId, signed } = authorization
   const hint =
     candidateId === undefined
       ? `see \`proposer reconcile ${signed.questionId}\` before signing again`
       : `follow the candidate with \`proposer poll ${candidateId}\``
   const error = new ConflictError(code, detail, { httpStatus: 409, hint })
-  return notAccepted(authorization, 'conflict', error, 409)
+  return notAccepted(authorization, 'rejected', error, 409)
 }
 
 /** Exit 6 where an attempt is uncertain, else 130 (contract §6). */
@@ -180,7 +179,7 @@ export function stoppedOutcome(
   uncertain: boolean,
   last: Unaccepted | undefined,
   why: unknown,
-): NotAccepted {
+): SentOutcome {
   const { id, candidateId } = authorization
   const cut = { kind: 'uncertain', code: 'interrupted', detail: 'stopped before a response came' }
   if (uncertain) return unknownOutcome(authorization, last ?? (cut as Unaccepted))
@@ -194,53 +193,13 @@ export function stoppedOutcome(
     hint,
     retryable: true,
   })
-  return notAccepted(authorization, 'interrupted', error, undefined)
+  return notAccepted(authorization, 'deferred', error, undefined)
 }
 
-/** An accepted one has an error where another gateway holds the candidate. */
-export interface RowOutcome {
-  readonly outcome: 'accepted' | 'replayed' | 'rejected' | 'unknown' | 'deferred'
-  readonly statusCode: number | null
-  readonly authorization?: JournaledAuthorization | undefined
-  /** `asOf`: of this run, or the last one of the journal. */
-  readonly candidate?: {
-    readonly candidateId: string
-    readonly status: string
-    readonly receivedAt: string
-    readonly asOf: 'answer' | 'journal'
-  }
-  readonly error?: ProposerError | undefined
-  /** Not sent to this gateway (contract §6). */
-  readonly elsewhere?: OtherGateway | undefined
-  readonly outOfBand?: OutOfBand | undefined
-}
-
-const rowWords = {
-  refused: 'rejected',
-  conflict: 'rejected',
-  unknown: 'unknown',
-  deferred: 'deferred',
-  interrupted: 'deferred',
-} as const
-
-export function sentOutcome(result: SubmissionResult): RowOutcome {
-  const { authorization, statusCode } = result
-  if (result.error === undefined) {
-    const { outcome, candidateId, status, receivedAt } = result
-    const candidate = { candidateId, status, receivedAt, asOf: 'answer' as const }
-    return { outcome, statusCode, authorization, candidate }
-  }
-  const { error, outOfBand } = result
-  const outcome = rowWords[result.outcome]
-  // Accepted is not deferred (contract §1): an earlier run's acknowledgement stands.
-  const known = outcome === 'deferred' ? candidateInJournal(authorization) : undefined
-  return { outcome, statusCode, authorization, error, outOfBand, ...known }
-}
-
-export function refusedHere(row: BatchRow, error: ProposerError): RowOutcome {
+export function refusedHere(row: BatchRow, error: ProposerError, form?: Form): RowOutcome {
   const outcome = error instanceof UnavailableError ? 'deferred' : 'rejected'
   const statusCode = error.meta.httpStatus ?? null
-  return { outcome, statusCode, error: asItemError(row, error) }
+  return { outcome, statusCode, error: form === 'single' ? error : asItemError(row, error) }
 }
 
 export function candidateInJournal({
@@ -288,6 +247,7 @@ export function unsentOutcome(
   authorization: JournaledAuthorization | undefined,
   why: ProposerError,
   nowMs: number,
+  form?: Form,
 ): RowOutcome {
   if (authorization !== undefined) {
     const isClosed = stateOf(authorization, nowMs).kind === 'closed'
@@ -295,6 +255,7 @@ export function unsentOutcome(
       return fromJournal(authorization, nowMs)
     if (isUnsettled(authorization)) return unasked(authorization)
   }
+  if (form === 'single') return { outcome: 'deferred', statusCode: null, error: why, authorization }
   const hint = 'continue later with --resume'
   const error = new UnavailableError('not_sent', `it was not sent: ${why.detail}`, hint)
   return { outcome: 'deferred', statusCode: null, error, authorization }

@@ -2,7 +2,6 @@
  * Payloads that were signed elsewhere (R8). The journal may know better what they are for (R6,
  * R7).
  */
-import type { Hex } from '#ports'
 import { UsageError } from '#protocol/errors'
 import {
   fromBatchItem,
@@ -10,6 +9,7 @@ import {
   identityOf,
   outcomeOf,
   type Authorization as Proposal,
+  priceOf,
 } from '#protocol/proposal'
 import { SignedProposal } from '#protocol/schema'
 import { recoverSigner } from '#protocol/signature'
@@ -45,41 +45,31 @@ export interface Payload {
   readonly same: JournaledAuthorization | undefined
 }
 
-export function readPayload(
-  parts: PayloadParts,
-  identifier: string,
-  body: string,
-  view: JournalView,
-): Payload & { readonly payload: SignedProposal } {
+/** The bytes of a v1 payload; UsageError `invalid_payload`. */
+export function payloadRow(identifier: string, body: string, supersede?: string) {
   const payload = parsePayload(body)
-  const proposal = fromSingle(questionOf(parts, identifier, view), payload)
-  const read = { identifier, form: 'single' as const, proposal, body }
-  const known = identified(parts, view, proposal)
-  if (known.same === undefined) newMisplaced(parts.trust.chain_id, view)(body, proposal)
-  return { ...read, ...known, payload }
+  const { proposer, outcome, permit, signature } = payload
+  const item = {
+    ...{ identifier, proposer, proposed_price: priceOf[outcome], max_payment: '0' as const },
+    ...{ permit: { ...permit, deadline: Number(permit.deadline) }, signature },
+  }
+  return { kind: 'item', line: 1, identifier, item, payload, body, supersede } as const
 }
 
 export function readItem(
   parts: PayloadParts,
-  { identifier, item, ...row }: ItemRow,
+  { identifier, item, payload, body, clientRef, supersede }: ItemRow,
   view: JournalView,
 ): Payload {
-  const proposal = fromBatchItem(questionOf(parts, identifier, view), item)
-  const { body, clientRef } = row
-  const known = identified(parts, view, proposal)
-  return { identifier, form: 'batch', proposal, body, clientRef, ...known }
-}
-
-function questionOf({ trust }: PayloadParts, identifier: string, view: JournalView): Hex {
+  const { ports, trust } = parts
   const questionId = knownQuestionId(trust, identifier, view)
   if (questionId === undefined) throw unpinnedSlug(identifier)
-  return questionId
-}
-
-function identified({ ports, trust }: PayloadParts, view: JournalView, proposal: Proposal) {
+  const proposal = payload ? fromSingle(questionId, payload) : fromBatchItem(questionId, item)
   const binding = { chainId: trust.chain_id, spender: trust.signed_proposer }
   const identity = identityOf(ports.hash, binding, proposal)
-  return { identity, same: view.byIdentity(identity) }
+  const form = payload ? 'single' : 'batch'
+  const same = view.byIdentity(identity)
+  return { identifier, form, proposal, body, clientRef, supersede, identity, same }
 }
 
 /** The typed data of ours that it answers (R8). */

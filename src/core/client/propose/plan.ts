@@ -3,7 +3,13 @@
 import { titleOf } from '#chain/ancillary'
 import type { Chain, Hex, Signer } from '#ports'
 import { type TokenUnits, toRaw } from '#protocol/amount'
-import { ConflictError, type ProposerError, UsageError } from '#protocol/errors'
+import {
+  ConflictError,
+  InterruptedError,
+  type ProposerError,
+  UnavailableError,
+  UsageError,
+} from '#protocol/errors'
 import { type Labels, labelsOf } from '#protocol/outcome-words'
 import type { RecoverPublicKey } from '#protocol/recovered'
 import type { Address, OutcomeKey, TypedData } from '#protocol/schema'
@@ -15,9 +21,9 @@ import {
   type Required,
   type Subject,
 } from '../check/findings.js'
+import { certificateCode, isAborted, newPatience } from '../gateway/answer.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
-import type { BatchRow, IntentRow, ItemRow } from '../input/input.js'
-import type { Place } from '../input/rows.js'
+import type { BatchRow, IntentRow, IntentTerms, ItemRow } from '../input/input.js'
 import {
   closes,
   isOpen,
@@ -25,26 +31,19 @@ import {
   type Offer,
 } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
-import {
-  type ContextResult,
-  type ContextSource,
-  confirmByChain,
-  nowOf,
-  rulesOfRound,
-} from '../trust/context.js'
+import type { Form } from '../journal/records.js'
+import type { ContextResult, ContextSource } from '../trust/context.js'
 import {
   checkAsked,
-  checkContext,
   checkOutcome,
   mayBeAt,
+  outcomeMeant,
   outcomesByText,
   type QuestionContext,
-  requireImplementations,
   sharedRound,
   type Trust,
 } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
-import { type AskOptions, contextsOf } from './contexts.js'
 import {
   byRound,
   executedBefore,
@@ -52,15 +51,15 @@ import {
   type IntentInWords,
   isEqualTo,
   knownQuestionId,
-  meantIn,
   savedFor,
   withoutContext,
 } from './intent.js'
 import type { RowOutcome } from './outcome.js'
 import type { newMisplaced, Payload } from './payload.js'
-import { roundsOf, type SettledEarlier, settleEarlier, skippedOutcome } from './round-over.js'
+import { roundsOf, type SettledEarlier, skippedOutcome } from './round-over.js'
 import type { AskRules, ReadRules, RulesStanding } from './rules.js'
 import type { SafeSigning } from './safe.js'
+import type { OnRetry } from './send.js'
 import type { Prepared } from './sign.js'
 import { checkTimeline, type HashedRound, hashedRound, type RoundFacts } from './terms.js'
 
@@ -77,7 +76,7 @@ export async function withFindings(
   { judging }: ProposeParts,
   plans: readonly Planned[],
   rows: readonly Judged[],
-  { look, signal }: PlanOptions,
+  { signal }: PlanOptions,
 ): Promise<readonly Planned[]> {
   if (judging === undefined || rows.length === 0) return plans
   const { checker, required } = judging
@@ -87,40 +86,11 @@ export async function withFindings(
     const findings = byPlace.get(at)
     if (findings === undefined) return plan
     const { row, title } = plan
-    const told = look === true ? { findings } : {}
     const error = checkRefusal(row.identifier, findings, required)
     return error === undefined
-      ? { ...plan, ...told }
-      : { kind: 'rejected', row, error, title, ...told }
+      ? { ...plan, findings }
+      : { kind: 'rejected', row, error, title, findings }
   })
-}
-
-/** What a caller brings for one proposal. */
-export interface AuthorizeParts {
-  readonly ports: JournalPorts
-  readonly journal: Journal
-  readonly trust: Trust
-  /** Asked for only where the journal has nothing to reuse. */
-  readonly context: () => Promise<QuestionContext>
-  /** Unlocks the key; asked for only where something will be signed. */
-  readonly signer: () => Promise<Signer>
-  /** The proposer is a Safe: its owners sign, and `signer` is not asked. */
-  readonly safe?: SafeSigning | undefined
-  /** Default: @noble/curves. */
-  readonly recovery?: () => Promise<RecoverPublicKey>
-  /** Settles earlier rounds; without it (offline) the context is at hand. */
-  readonly gateway?: GatewayClient
-  /** Without it a note says what was not checked. */
-  readonly chain?: Chain | undefined
-  /** Shows and may ask; throws to stop. Called before anything is reserved or signed. */
-  readonly confirm?: (preview: Preview) => Promise<void>
-  /** Without it newer clarifications are refused. */
-  readonly askRules?: AskRules | undefined
-  readonly judge?: (context: QuestionContext, outcome: OutcomeKey) => Promise<void>
-  /** Notes for stderr, such as the out-of-band line. */
-  readonly note?: ((text: string) => void) | undefined
-  readonly onSettled?: (settled: SettledEarlier) => void
-  readonly signal?: AbortSignal | undefined
 }
 
 /** What is about to be signed, for showing. Nothing is reserved yet. Raw token units. */
@@ -138,35 +108,46 @@ export interface Preview extends Prepared {
 }
 
 export interface ProposeParts {
-  /** One proposal alone, whose context nobody has checked, by the single route. */
-  readonly alone?: (AuthorizeParts & { readonly intent: IntentInWords }) | undefined
   readonly ports: JournalPorts
   readonly journal: Journal
   readonly trust: Trust
+  /** It has checked what it tells; asked only where the journal has nothing to reuse. */
   readonly contexts: ContextSource
-  readonly kept?: Map<string, ContextResult> | undefined
   /** By RPC: then the round of saved bytes is examined as well. */
   readonly contextsAreFree: boolean
+  /** `single`: each is shown, and its faults are its own. Default: a batch. */
+  readonly form?: Form
+  /** Unlocks the key; asked for only where something will be signed. */
   readonly signer: () => Promise<Signer>
   readonly proposer: () => Promise<Address>
+  /** The proposer is a Safe: its owners sign, and `signer` is not asked. */
+  readonly safe?: SafeSigning | undefined
   /** Without it (offline) earlier rounds are left as they are. */
   readonly gateway?: GatewayClient
+  /** Without it a note says what was not checked. */
   readonly chain?: Chain | undefined
-  readonly maxAmountRaw?: bigint | undefined
-  readonly amountTokens?: readonly Address[] | undefined
-  readonly headroomBasisPoints?: bigint | undefined
+  /** What is the same for all rows. */
+  readonly terms?: Pick<IntentTerms, 'maxAmountRaw' | 'amountTokens' | 'headroomBasisPoints'>
   readonly units?: () => Promise<readonly (TokenUnits & { readonly address: Address })[]>
   /** For a signer that takes typed data: it is asked with the whole context. */
   readonly keepContexts?: boolean
-  readonly recover?: RecoverPublicKey | undefined
+  /** Default: @noble/curves. */
   readonly recovery?: () => Promise<RecoverPublicKey>
+  /** Of the single form: shows and may ask; throws to stop. Nothing is reserved before. */
+  readonly confirm?: (preview: Preview) => Promise<void>
+  /** Without it newer clarifications are refused. */
   readonly askRules?: AskRules | undefined
+  readonly judge?: (context: QuestionContext, outcome: OutcomeKey) => Promise<void>
   readonly judging?: RequiredCheck | undefined
+  /** Notes for stderr, such as the out-of-band line. */
   readonly note?: ((text: string) => void) | undefined
+  readonly onSettled?: (settled: SettledEarlier) => void
+  readonly signal?: AbortSignal | undefined
+  /** Of a look at the rows: each is taken once. */
+  readonly plans?: Map<BatchRow, Planned> | undefined
 }
 
 /** Of its context only what signing needs is kept: a whole group's texts are long. */
-/** `notes`: on what was checked of a context that stands alone. */
 export interface ToSign extends Pick<HashedRound, 'witness' | 'ref'> {
   readonly kind: 'sign'
   readonly row: IntentRow
@@ -176,12 +157,16 @@ export interface ToSign extends Pick<HashedRound, 'witness' | 'ref'> {
   readonly label: string
   readonly labels: Labels
   readonly title: string | undefined
+  /** On its context. */
   readonly notes: readonly string[]
   /** Typed data of equal intent is out there unsigned. */
   readonly offer?: Offer | undefined
   readonly rules?: ReadRules | undefined
   readonly whole?: QuestionContext | undefined
-  readonly earlier: readonly SettledEarlier[]
+  /** Open in earlier rounds: settled before this is signed. */
+  readonly earlier: readonly JournaledAuthorization[]
+  /** What somebody has agreed to. */
+  readonly shown?: Preview
 }
 
 export interface ToImport {
@@ -209,7 +194,13 @@ export type Planned = (Ready | ToSign | ToImport) & {
   readonly findings?: readonly QuestionFinding[]
 }
 
-export interface PlanOptions extends AskOptions {
+export interface PlanOptions {
+  readonly signal?: AbortSignal | undefined
+  /** For learning contexts. */
+  readonly timeoutMs?: number | undefined
+  /** The plans are kept for whoever signs. */
+  readonly look?: boolean
+  readonly onRetry?: OnRetry | undefined
   /** `--resume`: what is accepted, or was closed by this very input, is left alone. */
   readonly resume?: string | undefined
   /** Its saved bytes are of an earlier round: not used again. */
@@ -218,31 +209,54 @@ export interface PlanOptions extends AskOptions {
   readonly rounds?: RowsByRound | undefined
 }
 
+/** Nothing is written, noted or sent. */
 export async function planRows(
   parts: ProposeParts,
   rows: readonly BatchRow[],
   options: PlanOptions = {},
 ): Promise<readonly Planned[]> {
+  const { plans } = parts
+  const fresh = rows.filter((row) => plans?.has(row) !== true)
+  const made = (await planFresh(parts, fresh, options)).values()
+  return rows.map((row) => {
+    const plan: Planned | undefined = plans?.get(row) ?? made.next().value
+    if (plan === undefined) throw new Error('a row was left without a plan')
+    if (options.look === true) plans?.set(row, plan)
+    else plans?.delete(row)
+    return plan
+  })
+}
+
+async function planFresh(
+  parts: ProposeParts,
+  rows: readonly BatchRow[],
+  options: PlanOptions,
+): Promise<readonly Planned[]> {
+  if (rows.length === 0) return []
   const view = await parts.journal.load()
   const rounds: RowsByRound = options.rounds ?? new Map()
   const items = rows.some(({ kind }) => kind === 'item') ? await import('./payload.js') : undefined
   const misplaced = items?.newMisplaced(parts.trust.chain_id, view) ?? (() => undefined)
   const planning: { row: BatchRow; intent?: IntentInWords; known?: Planned | undefined }[] = []
   for (const row of rows) {
-    const intent = row.kind === 'intent' ? await intentOf(parts, row) : undefined
-    const known =
-      row.kind === 'item'
-        ? await planItem(parts, view, row, options, misplaced)
-        : options.isRetry === true || intent === undefined
-          ? undefined
-          : fromSaved(parts, view, row, intent, options)
-    planning.push(intent === undefined ? { row, known } : { row, intent, known })
+    if (row.kind === 'item') {
+      planning.push({ row, known: await planItem(parts, view, row, options, misplaced) })
+      continue
+    }
+    const given = await intentOf(parts, row)
+    if (options.isRetry !== true) {
+      planning.push({ row, intent: given, known: fromSaved(parts, view, row, given, options) })
+      continue
+    }
+    // One that has replaced another has done its work.
+    const isDone = view.find(given.supersede ?? '')?.supersededBy !== undefined
+    planning.push({ row, intent: isDone ? { ...given, supersede: undefined } : given })
   }
-  const asksFor = ({ row, known }: (typeof planning)[number]) =>
-    row.kind === 'intent' &&
+  const asksFor = ({ intent, known }: (typeof planning)[number]) =>
+    intent !== undefined &&
     (known === undefined || (known.kind === 'send' && parts.contextsAreFree))
   const asked = planning.filter(asksFor).map(({ row }) => row.identifier)
-  const contexts = (await contextsOf(parts, asked, options))[Symbol.iterator]()
+  const contexts = (await contextsOf(parts, asked, options)).values()
   const plans: Planned[] = []
   const toJudge: Judged[] = []
   for (const one of planning) {
@@ -262,6 +276,65 @@ export async function planRows(
 }
 
 /**
+ * Asked for again where the gateway is busy (robustness §6); one alone, only while a time was
+ * given.
+ */
+async function contextsOf(
+  { form, contexts, ports }: ProposeParts,
+  identifiers: readonly string[],
+  { timeoutMs, signal, onRetry }: PlanOptions,
+): Promise<readonly ContextResult[]> {
+  const isPatient = form !== 'single' || timeoutMs !== undefined
+  const patience = isPatient ? newPatience(ports, timeoutMs) : () => undefined
+  const results = new Map<string, ContextResult>()
+  let cause: string | undefined
+  let attempt = 0
+  const isStopped = () => signal?.reason instanceof InterruptedError
+  const missing = () =>
+    [...new Set(identifiers)].filter((one) => {
+      const result = results.get(one)
+      return result === undefined || result.error instanceof UnavailableError
+    })
+  for (let wanted = missing(); wanted.length > 0; wanted = missing()) {
+    let failure: UnavailableError | undefined
+    try {
+      for (const one of await contexts.contexts(wanted, { signal }))
+        results.set(one.identifier, one)
+    } catch (error) {
+      if (!(error instanceof UnavailableError)) throw error
+      failure = error
+    }
+    const found = wanted.map((one) => results.get(one)?.error)
+    const reason = failure ?? found.find((error) => error instanceof UnavailableError)
+    if (reason === undefined) break
+    if (cause !== undefined && isAborted(signal) && !isStopped()) throw outOfTime(cause)
+    const isLasting = reason.code === certificateCode || isAborted(signal)
+    const waitMs = isLasting ? undefined : patience(reason.meta.retryAfterMs)
+    if (waitMs === undefined) {
+      if (failure !== undefined) throw failure
+      break
+    }
+    // A call that was cut short tells less than the one before it.
+    if (reason.code !== 'not_sent' || cause === undefined) cause = reason.detail
+    onRetry?.({ attempt: ++attempt, reason: reason.detail, waitMs })
+    try {
+      await ports.clock.sleep(waitMs, signal)
+    } catch (error) {
+      if (!isAborted(signal) || error instanceof InterruptedError) throw error
+      throw outOfTime(cause)
+    }
+  }
+  return identifiers.flatMap((one) => results.get(one) ?? [])
+}
+
+const outOfTime = (cause: string) =>
+  new UnavailableError(
+    'no_context',
+    `the time limit was reached before a context was learned: ${cause}`,
+    'check the gateway address and the network, or raise --timeout',
+  )
+
+/**
  * What was executed in a round that takes no proposal is replayed; what must not be sent is
  * skipped.
  */
@@ -271,8 +344,14 @@ export async function sendable(
   options: Pick<PlanOptions, 'signal'>,
 ): Promise<readonly Planned[]> {
   const plans: Planned[] = []
+  const view = await parts.journal.load()
   for (const plan of planned) {
     const { kind, row } = plan
+    // Another process may have sent it since it was looked at.
+    if (plan.kind === 'send') {
+      plans.push({ ...plan, authorization: view.find(plan.authorization.id) ?? plan.authorization })
+      continue
+    }
     const wanted = kind === 'rejected' && row.kind === 'intent' && (await intentOf(parts, row))
     const executed = wanted && (await executedBefore(parts, wanted, plan.error))
     plans.push(executed ? { kind: 'send', row, authorization: executed } : plan)
@@ -303,24 +382,16 @@ export async function journaledFor(
 }
 
 async function intentOf(
-  { alone, proposer, maxAmountRaw, amountTokens, headroomBasisPoints, units }: ProposeParts,
+  { proposer, terms, units }: ProposeParts,
   { kind: _kind, line: _line, element: _element, columns, amount, ...wanted }: IntentRow,
 ): Promise<IntentInWords> {
-  if (alone !== undefined) return alone.intent
-  const owner = wanted.proposer ?? (await proposer())
   const slug = isSlug(columns?.slug ?? '') ? columns?.slug : undefined
-  const given = {
-    ...wanted,
-    slug,
-    proposer: owner,
-    maxAmountRaw,
-    amountTokens,
-    headroomBasisPoints,
-  }
+  const owner = wanted.proposer ?? (await proposer())
+  const given = { slug, ...terms, ...wanted, proposer: owner }
   if (amount === undefined) return given
   const { raw, tokens } = toRaw(amount, (await units?.()) ?? [])
   const named = tokens.map(({ address }) => address)
-  const both = amountTokens?.filter((address) => named.includes(address)) ?? named
+  const both = terms?.amountTokens?.filter((address) => named.includes(address)) ?? named
   return { ...given, amountRaw: raw, amountTokens: both }
 }
 
@@ -389,9 +460,12 @@ async function planItem(
   })
 }
 
-async function orRejected(row: BatchRow, plan: () => Planned | Promise<Planned>): Promise<Planned> {
+export async function orRejected<T>(
+  row: BatchRow,
+  work: () => T | Promise<T>,
+): Promise<T | Extract<Ready, { kind: 'rejected' }>> {
   try {
-    return await plan()
+    return await work()
   } catch (error) {
     if (error instanceof UsageError || error instanceof ConflictError)
       return { kind: 'rejected', row, error }
@@ -417,43 +491,30 @@ async function withContext(
     const { error } = context
     // A round that is not open, or cannot be read, is no reason to sign again.
     if (known !== undefined) return known
-    const isAgain = options.isRetry === true && parts.alone === undefined
-    const why = isAgain ? error : withoutContext(parts, view, wanted, error)
+    const why = options.isRetry === true ? error : withoutContext(parts, view, wanted, error)
     return { kind: 'rejected', row, error: why }
   }
-  const plan = await orRejected(row, async () => {
+  const found = context.context
+  const plan = await orRejected(row, async (): Promise<Planned> => {
     // What is signed already was reviewed then.
-    if (known === undefined) await checkShown(parts, row, context.context)
-    const intent = meantIn(parts, wanted, context.context)
-    const ref = () => hashedRound(parts.trust, context.context).ref
-    const { same, earlier } = byRound(parts, intent, view, context.context, ref)
+    if (known === undefined) await checkShown(parts, row, found)
+    const outcome = outcomeMeant(parts.trust, found, wanted.outcome)
+    const intent = { ...wanted, outcome }
+    const ref = () => hashedRound(parts.trust, found).ref
+    const { same, earlier } = byRound(parts, intent, view, found, ref)
     if (same.kind === 'reuse') return savedOrDone(row, same.authorization, options)
-    const questionId = context.context.question_id
-    const round = sharedRound(parts.trust, context.context, ref)
+    const round = sharedRound(parts.trust, found, ref)
     const keep =
-      round === undefined || parts.alone !== undefined
+      round === undefined
         ? undefined
-        : await takeRound(rounds, round, { row, proposer: intent.proposer, questionId })
+        : await takeRound(rounds, `${round} ${intent.proposer}`, row, found.question_id)
     if (same.kind === 'refuse') return { kind: 'rejected', row, error: same.error }
-    const settled: SettledEarlier[] = []
     const offer = same.kind === 'resume' ? same.offer : undefined
-    // What was given out has settled them before.
-    const isGiven = offer !== undefined && options.isRetry === true
-    if (options.look !== true && !isGiven) {
-      const onSettled = (one: SettledEarlier) => {
-        settled.push(one)
-        parts.alone?.onSettled?.(one)
-      }
-      await settleEarlier({ ...parts, onSettled, signal: options.signal }, earlier)
-      for (const note of context.notes) parts.note?.(note)
-    }
-    const found = { row, intent, context: context.context, earlier: settled, offer }
-    const plan = await toSign(parts, view, found)
+    const plan = toSign(parts, view, { row, intent, earlier, offer, notes: context.notes }, found)
     keep?.()
     return plan
   })
-  if (options.look !== true) return plan
-  return { ...plan, title: titleOf(context.context.request.ancillary_data) }
+  return { ...plan, title: titleOf(found.request.ancillary_data) }
 }
 
 /** A sheet that was sorted by some of its columns. */
@@ -476,45 +537,29 @@ async function checkShown(
     )
 }
 
-/**
- * What a source has not checked: slug (R9), answer, position among the rounds; of a context that
- * stands alone, everything.
- */
-async function toSign(
-  parts: ProposeParts,
+/** What a source has not checked: slug (R9), answer, position among the rounds. */
+function toSign(
+  { trust, form, keepContexts }: ProposeParts,
   view: JournalView,
-  found: Pick<ToSign, 'row' | 'intent' | 'earlier' | 'offer'> & {
-    readonly context: QuestionContext
-  },
-): Promise<ToSign> {
-  const { trust, chain, alone, keepContexts } = parts
-  const { intent, context } = found
-  const asked = { identifier: intent.identifier, requireSlugPin: true }
-  const notes =
-    alone === undefined
-      ? checkAsked(trust, context, asked)
-      : checkContext(trust, context, { ...asked, nowSeconds: await nowOf(parts) })
-  const { label, price } = checkOutcome(trust, context, intent.outcome)
+  found: Pick<ToSign, 'row' | 'intent' | 'earlier' | 'offer' | 'notes'>,
+  context: QuestionContext,
+): ToSign {
+  const { identifier, outcome } = found.intent
+  checkAsked(trust, context, { identifier, requireSlugPin: true })
+  const { label, price } = checkOutcome(trust, context, outcome)
   checkTimeline(trust, context, view)
-  const told = alone && chain ? await confirmed(chain, trust, context) : context.rules
-  const { question_id, bond, source, request, signing, reward } = context
-  const isByChain = alone === undefined ? source === 'chain' : chain !== undefined
+  const { question_id, bond, source, request, signing, reward, rules: told } = context
   const facts: RoundFacts = {
     question_id,
     request: { timestamp: request.timestamp, requester: request.requester },
     bond,
     signing: { chain_id: signing.chain_id },
-    source: isByChain ? 'chain' : 'gateway',
+    source: source === 'chain' ? source : 'gateway',
     ...(source === 'chain' && reward !== undefined && { reward }),
   }
   const { witness, ref } = hashedRound(trust, context)
-  const { oracle, requester, identifier, ancillary_data: ancillaryData } = request
-  const question = { questionId: question_id, oracle, requester, identifier: identifier.raw }
-  const rules = told && {
-    told,
-    fileHash: context.rules_told,
-    question: { ...question, ancillaryData, creator: told.owner ?? undefined },
-  }
+  const { oracle, requester, identifier: asked, ancillary_data: ancillaryData } = request
+  const question = { questionId: question_id, oracle, requester, identifier: asked.raw }
   return {
     ...found,
     kind: 'sign',
@@ -522,37 +567,34 @@ async function toSign(
     price,
     label,
     labels: labelsOf(context.outcomes ?? outcomesByText(trust, context)),
-    title: titleOf(request.ancillary_data),
-    notes,
+    title: titleOf(ancillaryData),
     witness,
     ref,
-    rules,
-    whole: keepContexts === true ? context : undefined,
+    rules: told && {
+      told,
+      fileHash: context.rules_told,
+      question: { ...question, ancillaryData, creator: told.owner ?? undefined },
+    },
+    whole: form === 'single' || keepContexts === true ? context : undefined,
   }
 }
 
-async function confirmed(chain: Chain, trust: Trust, context: QuestionContext) {
-  await requireImplementations(chain, trust)
-  const round = await confirmByChain(chain, trust, context)
-  return context.rules ?? rulesOfRound(chain, round)
-}
-
-type RowsByRound = Map<string, { readonly questionId: Hex; readonly place: string }>
+type RowsByRound = Map<string, { readonly questionId: Hex; readonly row: IntentRow }>
 
 async function takeRound(
   rounds: RowsByRound,
-  round: string,
-  { row, proposer, questionId }: { row: Place; proposer: Address; questionId: Hex },
+  key: string,
+  row: IntentRow,
+  questionId: Hex,
 ): Promise<() => void> {
-  const { placeText } = await import('../input/rows.js')
-  const place = placeText(row)
-  const key = `${round} ${proposer}`
   const first = rounds.get(key)
-  if (first !== undefined && first.place !== place)
+  if (first !== undefined && first.row !== row) {
+    const { placeText } = await import('../input/rows.js')
     throw new UsageError(
       'duplicate_row',
-      `question ${questionId} shares its round with question ${first.questionId} (${first.place}): a round accepts one proposal from a wallet`,
+      `question ${questionId} shares its round with question ${first.questionId} (${placeText(first.row)}): a round accepts one proposal from a wallet`,
       'leave one of them: that proposal answers both',
     )
-  return () => rounds.set(key, { questionId, place })
+  }
+  return () => rounds.set(key, { questionId, row })
 }

@@ -24,17 +24,10 @@ import {
 } from '../journal/authorizations.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
 import type { ContextSource } from '../trust/context.js'
-import { atRequester, mayBeAt, roundPins, type Trust } from '../trust/trust.js'
+import { atRequester, mayBeAt, type Trust } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
-import {
-  candidateInJournal,
-  type NotAccepted,
-  notAccepted,
-  type RowOutcome,
-  type SubmissionResult,
-  sentOutcome,
-} from './outcome.js'
-import { type SubmitOptions, sendAll } from './send.js'
+import { candidateInJournal, notAccepted, type RowOutcome, type SentOutcome } from './outcome.js'
+import { type SendOptions, type Sent, sendAll } from './send.js'
 
 export interface CurrentRound {
   /** `undefined` where it cannot be learned. */
@@ -43,65 +36,26 @@ export interface CurrentRound {
   readonly isFree: boolean
 }
 
-/** `contextsAt` asks with the pins of one requester. */
-export function currentRound(
-  isFree: boolean,
-  trust: () => Promise<Trust>,
-  contextsAt: (pins: Trust) => Promise<ContextSource>,
-  signal: AbortSignal,
-): CurrentRound {
-  return {
-    isFree,
-    async timestamp({ signed }) {
-      try {
-        // Another requester may ask the same text, in rounds of its own (R3).
-        const pins = roundPins(await trust(), signed)
-        if (pins.requesters.length === 0) return undefined
-        const [result] = await (await contextsAt(pins)).contexts([signed.questionId], { signal })
-        return result?.context?.request.timestamp
-      } catch (error) {
-        if (error instanceof ProposerError) return undefined
-        throw error
-      }
-    },
-  }
-}
-
-type RoundOptions = SubmitOptions & { readonly round?: CurrentRound | undefined }
-
+/** `roundOf` tells what an answer leaves open: whether the own round is over. */
 export async function sendInRound(
   parts: SubmitParts,
-  authorization: JournaledAuthorization,
-  options: RoundOptions = {},
-): Promise<SubmissionResult> {
-  const [result] = await sendAllInRound(parts, [authorization], options)
-  if (result === undefined) throw new Error('an item was left without an outcome')
-  return result
+  authorizations: readonly JournaledAuthorization[],
+  { roundOf, ...options }: SendOptions & { readonly roundOf: RoundOf },
+): Promise<Sent> {
+  const { results, gone } = await sendAll(parts, authorizations, options)
+  return { results: await foundOver(parts, results, roundOf), gone }
 }
+
+type RoundOf = (authorization: JournaledAuthorization) => CurrentRound | undefined
 
 /**
  * Nothing is sent once a round is known to be over: it costs an item (§8) and could tell nothing.
  * Only a free `round` sees one that a reorg brings back (R14).
  */
-export async function sendAllInRound(
-  parts: SubmitParts,
-  authorizations: readonly JournaledAuthorization[],
-  { round, timeoutMs, ...options }: RoundOptions,
-): Promise<readonly SubmissionResult[]> {
-  const { clock } = parts.ports
-  const startMs = clock.monotonicMs()
-  const known = await Promise.all(authorizations.map((one) => knownOver(one, round)))
-  const leftMs = timeoutMs && Math.max(0, timeoutMs - (clock.monotonicMs() - startMs))
-  const toSend = authorizations.filter((_, at) => known[at] === undefined)
-  const { results } = await sendAll(parts, toSend, { ...options, timeoutMs: leftMs })
-  const checked = [...(await foundOver(parts, results, () => round))]
-  return known.flatMap((over) => over ?? checked.shift() ?? [])
-}
-
 export async function knownOver(
   authorization: JournaledAuthorization,
   round?: CurrentRound,
-): Promise<NotAccepted | undefined> {
+): Promise<SentOutcome | undefined> {
   if (!isUnsettled(authorization)) return undefined
   const { attempts, signed } = authorization
   const isAdvanced = attempts.some(({ end }) => end?.code === 'round_advanced')
@@ -114,23 +68,23 @@ export async function knownOver(
 }
 
 /** 409 `round_advanced` says so, or 403 while `roundOf` names another round, which is journaled. */
-export async function foundOver<Result extends SubmissionResult>(
+async function foundOver(
   { journal }: Pick<SubmitParts, 'journal'>,
-  results: readonly Result[],
-  roundOf: (result: Result) => CurrentRound | undefined,
-): Promise<readonly (Result | NotAccepted)[]> {
-  const mayBe = ({ error, statusCode }: Result) =>
+  results: readonly SentOutcome[],
+  roundOf: RoundOf,
+): Promise<readonly SentOutcome[]> {
+  const mayBe = ({ error, statusCode }: SentOutcome) =>
     error?.code === 'round_advanced' || (error !== undefined && statusCode === 403)
   if (!results.some(mayBe)) return results
   // What was uncertain may have become so just now.
   const view = await journal.load()
-  const checked: (Result | NotAccepted)[] = []
+  const checked: SentOutcome[] = []
   for (const result of results) {
-    const sent = mayBe(result) ? view.find(result.journalId) : undefined
+    const sent = mayBe(result) ? view.find(result.authorization.id) : undefined
     const statusCode = result.statusCode ?? undefined
     if (sent === undefined || !isUnsettled(sent)) checked.push(result)
     else if (result.error?.code === 'round_advanced') checked.push(overOutcome(sent, statusCode))
-    else if (await isOver(sent, roundOf(result))) {
+    else if (await isOver(sent, roundOf(sent))) {
       await journalRoundOver(journal, sent)
       checked.push(overOutcome(sent, statusCode))
     } else checked.push(result)
@@ -146,14 +100,6 @@ export const saysOver = ({ error }: Pick<RowOutcome, 'error'>): boolean =>
 export const mayNameOtherRound = (error: ProposerError | undefined): boolean =>
   error instanceof UnauthorizedError ||
   (error instanceof UncertainError && error.meta.httpStatus === 403)
-
-/** Of what was sent: said by the answer, or by `round` where the signature was refused. */
-export const isRoundOver = async (
-  result: SubmissionResult,
-  round: CurrentRound,
-): Promise<boolean> =>
-  saysOver(result) ||
-  (mayNameOtherRound(result.error) && (await isOver(result.authorization, round)))
 
 async function isOver(authorization: JournaledAuthorization, round: CurrentRound | undefined) {
   const { timestamp } = authorization.signed
@@ -178,7 +124,7 @@ async function journalRoundOver(
 function overOutcome(
   authorization: JournaledAuthorization,
   httpStatus: number | undefined,
-): NotAccepted {
+): SentOutcome {
   const isAdvanced = authorization.attempts.some(
     ({ end }) => end?.class === 'reconcile' && end.code === 'round_advanced',
   )
@@ -191,7 +137,7 @@ function overOutcome(
     ? new ConflictError('round_over', line, meta)
     : new UncertainError('round_over', line, meta)
   return {
-    ...notAccepted(authorization, isAdvanced ? 'conflict' : 'unknown', error, httpStatus),
+    ...notAccepted(authorization, isAdvanced ? 'rejected' : 'unknown', error, httpStatus),
     outOfBand: outOfBandOf(authorization),
   }
 }
@@ -245,8 +191,7 @@ export async function skippedOutcome(
     const known = candidateInJournal(authorization) ?? { outcome, statusCode: null }
     return { ...known, authorization, error, elsewhere: { origin, flag } }
   }
-  const over = await knownOver(authorization, round)
-  return over && sentOutcome(over)
+  return knownOver(authorization, round)
 }
 
 /** A gateway that sees a round end fails its candidates within a block or two. */
@@ -270,13 +215,16 @@ export interface EarlierParts {
 export async function settleEarlier(
   parts: EarlierParts,
   authorizations: readonly JournaledAuthorization[],
-): Promise<void> {
+): Promise<readonly SettledEarlier[]> {
+  const all: SettledEarlier[] = []
   for (const authorization of authorizations) {
     const settled = await settledBy(parts, authorization)
     if (settled === undefined) continue
     parts.note?.(settled.line)
     parts.onSettled?.(settled)
+    all.push(settled)
   }
+  return all
 }
 
 async function settledBy(

@@ -25,7 +25,7 @@ import {
   deferredOutcome,
   mismatchOutcome,
   refusedOutcome,
-  type SubmissionResult,
+  type SentOutcome,
   stoppedOutcome,
   unknownOutcome,
 } from './outcome.js'
@@ -43,13 +43,13 @@ export type OnRetry = (event: { attempt: number; reason: string; waitMs: number 
 
 export interface SendOptions extends SubmitOptions {
   readonly callSignal?: AbortSignal
-  readonly batch?: string
+  readonly batch?: string | undefined
   /** Halved for the whole run where calls are too large. */
   readonly size?: { most: number }
 }
 
 export interface Sent {
-  readonly results: readonly SubmissionResult[]
+  readonly results: readonly SentOutcome[]
   /** Nobody answered to the end. */
   readonly gone?: ProposerError | undefined
 }
@@ -59,17 +59,7 @@ interface Sending {
   /** Some attempt may have been admitted. */
   uncertain: boolean
   last?: Unaccepted
-  result?: SubmissionResult
-}
-
-export async function submitAuthorization(
-  parts: SubmitParts,
-  authorization: JournaledAuthorization,
-  options: SubmitOptions = {},
-): Promise<SubmissionResult> {
-  const [result] = (await sendAll(parts, [authorization], options)).results
-  if (result === undefined) throw new Error('an item was left without an outcome')
-  return result
+  result?: SentOutcome
 }
 
 /**

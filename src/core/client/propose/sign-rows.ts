@@ -7,12 +7,14 @@ import { domainOf } from '#chain/round'
 import { onChain } from '#chain/unavailable'
 import type { Chain, Hex, Signer } from '#ports'
 import { ProposerError, UsageError } from '#protocol/errors'
+import type { Address } from '#protocol/schema'
 import { toHex, typedData, witnessRound } from '#protocol/witness'
 import { limits } from '#protocol/words'
+import type { OpenClaim } from '../funds/funds.js'
 import type { JournaledAuthorization, Offer } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
-import { chainChecks, type JournalEntry, type Signed } from '../journal/records.js'
-import { noNodeForRules, nowOf } from '../trust/context.js'
+import { chainChecks, type Form, type JournalEntry, type Signed } from '../journal/records.js'
+import { nowOf } from '../trust/context.js'
 import {
   contractsOf,
   kindOf,
@@ -23,10 +25,20 @@ import {
   type Trust,
   untrusted,
 } from '../trust/trust.js'
-import { byRound, type Intent, offerOpen } from './intent.js'
-import type { Spending } from './look.js'
+import { authorizationOpen, byRound, type Intent, type IntentInWords, offerOpen } from './intent.js'
+import { newSpending, type Spending } from './limits.js'
 import { giveOut, signOffer } from './outside.js'
-import type { Planned, Preview, ProposeParts, Ready, ToImport, ToSign } from './plan.js'
+import {
+  type Planned,
+  type PlanOptions,
+  type Preview,
+  type ProposeParts,
+  planRows,
+  type Ready,
+  type ToImport,
+  type ToSign,
+} from './plan.js'
+import { type SettledEarlier, settleEarlier } from './round-over.js'
 import {
   type AskRules,
   acknowledgedOf,
@@ -70,28 +82,42 @@ interface Taken {
   readonly nonces: Set<string>
 }
 
-/** A wallet outside, which may ask a person, signs one by one without the lock. */
-export async function signGroup(
+/** Nothing is signed before what is open in earlier rounds has ended (§3 rule 3). */
+export async function settle(
+  parts: ProposeParts,
+  plan: Planned,
+  signal: AbortSignal | undefined,
+): Promise<Planned & { readonly settled?: readonly SettledEarlier[] }> {
+  if (plan.kind !== 'sign') return plan
+  const settled = await settleEarlier({ ...parts, signal }, plan.earlier)
+  for (const note of plan.notes) parts.note?.(note)
+  return { ...plan, settled }
+}
+
+/** What is shown, and a wallet outside, which may ask a person, one by one without the lock. */
+async function signGroup(
   parts: ProposeParts,
   spending: Spending,
   group: readonly Waiting[],
+  given?: Signer,
 ): Promise<readonly (RowAuthorized | ProposerError)[]> {
-  if (group.length === 0) return []
-  const signer = group.some(({ kind }) => kind === 'sign') ? await parts.signer() : undefined
-  if (signer?.signTypedData !== undefined) {
+  const unsigned = group.some((one) => one.kind === 'sign' && one.shown === undefined)
+  const isShown = unsigned && parts.form === 'single'
+  const signer = given ?? (unsigned && !isShown ? await parts.signer() : undefined)
+  if (isShown || signer?.signTypedData !== undefined) {
     const results: (RowAuthorized | ProposerError)[] = []
     for (const one of group) {
       const made = await ownFailure(async () =>
         one.kind === 'import'
           ? signGroup(parts, spending, [one])
-          : signOne(parts, spending, one, await signerOf(parts, one.intent)),
+          : signOne(parts, spending, one, isShown ? undefined : await signerOf(parts, one.intent)),
       )
       results.push(...[made].flat())
     }
     return results
   }
-  const { chain, trust, ports, journal, recover } = parts
-  if (chain !== undefined && signer !== undefined && trust.implementations === undefined)
+  const { chain, trust, ports, journal, form = 'batch', recovery } = parts
+  if (chain !== undefined && unsigned && trust.implementations === undefined)
     parts.note?.(nothingPinned)
   const nowSeconds = await nowOf(parts)
   // A wallet without code need not be asked for each signature.
@@ -99,6 +125,7 @@ export async function signGroup(
     chain !== undefined &&
     signer !== undefined &&
     (await onChain(() => chain.code(signer.address))) !== '0x'
+  const recover = signer && (await recovery?.())
   const signing = { ports, journal, recover, chain: hasCode ? chain : undefined }
   const rules = await rulesOfRows(parts, group)
   return journal.exclusive(async (view) => {
@@ -114,7 +141,7 @@ export async function signGroup(
         const entries = reserved.flatMap(entriesOf)
         if (entries.length > 0) await journal.append(entries)
         // Another thread may be at these while the next are made ready.
-        const some = signSome(signing, reserved, signer)
+        const some = signSome(signing, reserved, signer, form)
         some.catch(() => {
           hasFailed = true
         })
@@ -137,10 +164,11 @@ async function signSome(
   parts: Parameters<typeof signDrafts>[0],
   made: readonly Made[],
   signer: Signer | undefined,
+  form: Form,
 ): Promise<readonly (RowAuthorized | ProposerError)[]> {
   const drafts = made.flatMap((one) => ('draft' in one ? [one.draft] : []))
   const signed = (
-    signer === undefined ? [] : await signDrafts(parts, drafts, signer, 'batch')
+    signer === undefined ? [] : await signDrafts(parts, drafts, signer, form)
   ).values()
   return made.map((one) => {
     if ('imported' in one) return { authorization: newAuthorization(one.imported), reused: false }
@@ -207,6 +235,7 @@ async function draftFor(
   const same = foundAgain(parts, row, view)
   if (same.kind === 'reuse') return { authorization: same.authorization, reused: true }
   if (same.kind === 'resume') throw offerOpen(same.offer)
+  if (row.shown !== undefined) return draftOf(parts, intent, row.shown, view)
   const rules = read.get(row)
   if (rules instanceof ProposerError) throw rules
   const prepared = await termsOf(parts, spending, row, { nowSeconds, rules })
@@ -215,7 +244,7 @@ async function draftFor(
 }
 
 /** Under the lock: what another process has done meanwhile. */
-export function foundAgain(parts: ProposeParts, row: ToSign, view: JournalView) {
+function foundAgain(parts: ProposeParts, row: ToSign, view: JournalView) {
   const { intent, context, ref } = row
   const { same } = byRound(parts, intent, view, context, () => ref)
   if (same.kind === 'refuse') throw same.error
@@ -238,7 +267,7 @@ async function termsOf(
   const checked = checkTerms(intent, context, nowSeconds)
   const { requiredBondRaw, amountRaw, deadlineSeconds } = checked
   const nonce = intent.nonce ?? journal.nextNonce()
-  await spending.take(row, amountRaw, nonce)
+  await spending.take(row, amountRaw)
   const terms = {
     price,
     amount: String(amountRaw),
@@ -294,22 +323,13 @@ async function ownFailure<T>(work: () => Promise<T>): Promise<T | ProposerError>
 }
 
 /** Before the nonce is reserved. */
-async function withoutSpent(
-  { chain, trust }: ProposeParts,
-  made: readonly Made[],
-): Promise<readonly Made[]> {
+async function withoutSpent(parts: ProposeParts, made: readonly Made[]): Promise<readonly Made[]> {
   const claims = made.flatMap((one) => {
     if (!('draft' in one)) return []
     const { id, terms } = one.draft
     return [{ id, owner: terms.proposer, nonce: BigInt(terms.nonce) }]
   })
-  if (chain === undefined || claims.length === 0) return made
-  const { pinnedHeads, spentNonces } = await import('../funds/funds.js')
-  const [{ latest }] = await Promise.all([
-    pinnedHeads(chain, trust),
-    requireImplementations(chain, trust),
-  ])
-  const spent = await onChain(() => spentNonces(chain, trust.permit2, latest.number, claims))
+  const spent = await spentOf(parts, claims)
   return made.map((one) =>
     'draft' in one && spent.has(one.draft.id)
       ? nonceSpent(one.draft.terms.nonce, one.draft.terms.proposer)
@@ -317,18 +337,35 @@ async function withoutSpent(
   )
 }
 
+async function requireUnspent(parts: ProposeParts, owner: Address, nonce: bigint): Promise<void> {
+  if ((await parts.journal.load()).isReserved(owner, String(nonce)))
+    throw nonceReserved(`${nonce} already serves another authorization of this journal`)
+  const spent = await spentOf(parts, [{ id: '', owner, nonce }])
+  if (spent.size > 0) throw nonceSpent(nonce, owner, '--nonce')
+}
+
+async function spentOf(
+  { chain, trust }: ProposeParts,
+  claims: readonly Pick<OpenClaim, 'id' | 'owner' | 'nonce'>[],
+): Promise<ReadonlySet<string>> {
+  if (chain === undefined || claims.length === 0) return new Set()
+  const { pinnedHeads, spentNonces } = await import('../funds/funds.js')
+  const [{ latest }] = await Promise.all([
+    pinnedHeads(chain, trust),
+    requireImplementations(chain, trust),
+  ])
+  return onChain(() => spentNonces(chain, trust.permit2, latest.number, claims))
+}
+
 /** What will be signed, for showing. */
-export async function prepare(
-  parts: ProposeParts,
-  spending: Spending,
-  row: ToSign,
-): Promise<Preview> {
+async function prepare(parts: ProposeParts, spending: Spending, row: ToSign): Promise<Preview> {
   const { trust, chain } = parts
   const { intent, label, witness, whole } = row
   if (whole === undefined) throw new Error('the context of a row that stands alone was not kept')
   const rules = (await rulesNow(parts, [row])).get(row)
   const nowSeconds = await nowOf(parts)
   const { terms, ...prepared } = await termsOf(parts, spending, row, { nowSeconds, rules })
+  await requireUnspent(parts, intent.proposer, prepared.nonce)
   await compareServersTypedData(whole, (theirs) => toHex(witness.digest(theirs)))
   const document = [
     domainOf(contractsOf(trust)),
@@ -343,38 +380,32 @@ export async function prepare(
     label,
     proposer: intent.proposer,
     typedData: typedData(...document),
-    notes: [...row.notes, ...chainNotes(chain, trust, whole), ...prepared.notes],
+    notes: [...chainNotes(chain, trust, whole), ...prepared.notes],
   }
 }
 
 /** Nothing is reserved before it is shown and agreed to. */
-export async function agreed(
-  parts: ProposeParts,
-  spending: Spending,
-  row: ToSign,
-): Promise<Preview> {
-  const { alone, askRules } = parts
+async function agreed(parts: ProposeParts, spending: Spending, row: ToSign): Promise<Preview> {
+  const { safe, askRules } = parts
   const shown = await prepare(parts, spending, row)
   // Loaded where a Safe signs: it needs viem, which signing alone does without.
-  if (alone?.safe !== undefined)
-    (await import('./safe.js')).requireSameDocument(alone.safe, shown.digest)
-  await alone?.confirm?.(shown)
+  if (safe !== undefined) (await import('./safe.js')).requireSameDocument(safe, shown.digest)
+  await parts.confirm?.(shown)
   await requireRules(row.intent.identifier, shown.rules, askRules)
   return shown
 }
 
 /** With a person or a wallet outside in between, who must not keep other processes waiting. */
-export async function signOne(
+async function signOne(
   parts: ProposeParts,
   spending: Spending,
   row: ToSign,
   given?: Signer,
 ): Promise<RowAuthorized> {
-  const { ports, journal, chain, recover, recovery, alone } = parts
+  const { journal } = parts
   const { intent, offer } = row
-  const outside = { ...parts, safe: alone?.safe }
   const bringsIn = async (one: Offer, signer: Signer, abandonOnFailure: boolean) => ({
-    authorization: await signOffer(outside, one, signer, { abandonOnFailure }),
+    authorization: await signOffer(parts, one, signer, { abandonOnFailure }),
     reused: false,
   })
   if (offer !== undefined) {
@@ -384,20 +415,80 @@ export async function signOne(
   }
   const shown = await agreed(parts, spending, row)
   const signer = given ?? (await signerOf(parts, intent))
+  if (signer.signTypedData === undefined) {
+    const [made] = await signGroup(parts, spending, [{ ...row, shown }], signer)
+    if (made === undefined) throw new Error('a draft was not signed')
+    if (made instanceof ProposerError) throw made
+    return made
+  }
   const made = await journal.exclusive(async (view) => {
     const same = foundAgain(parts, row, view)
     if (same.kind === 'reuse') return { authorization: same.authorization, reused: true }
     if (same.kind === 'resume') throw offerOpen(same.offer)
-    if (signer.signTypedData !== undefined) return giveOut(parts, intent, shown, view)
-    const { draft, reserving } = draftOf(parts, intent, shown, view)
-    await journal.append(reserving)
-    const signing = { ports, journal, chain, recover: recover ?? (await recovery?.()) }
-    const [signed] = await signDrafts(signing, [draft], signer, 'single')
-    if (signed === undefined) throw new Error('a draft was not signed')
-    if (signed instanceof ProposerError) throw signed
-    return { authorization: signed, reused: false }
+    return giveOut(parts, intent, shown, view)
   })
   return 'offered' in made ? bringsIn(made, signer, true) : made
+}
+
+/**
+ * Reuses an open authorization of equal intent, else signs. One that differs in the same round is
+ * `authorization_open` (exit 5) unless `supersede` names it.
+ */
+export async function authorize(
+  given: ProposeParts,
+  intent: IntentInWords,
+): Promise<RowAuthorized> {
+  const { parts, plan, spending } = await planOne(given, intent)
+  return plan.kind === 'send'
+    ? { authorization: plan.authorization, reused: true }
+    : signOne(parts, spending, plan)
+}
+
+/** `--dry-run`: writes nothing. */
+export async function preview(
+  given: ProposeParts,
+  intent: IntentInWords,
+): Promise<Preview | { readonly reused: JournaledAuthorization } | { readonly resumed: Offer }> {
+  const { parts, plan, spending } = await planOne(given, intent, { look: true })
+  if (plan.kind === 'send') return { reused: plan.authorization }
+  for (const note of plan.notes) parts.note?.(note)
+  return plan.offer === undefined ? prepare(parts, spending, plan) : { resumed: plan.offer }
+}
+
+/**
+ * `sign --typed-data`: nonce and question are held until `importSignature`. An equal intent gets
+ * the same document.
+ */
+export async function offerTypedData(
+  given: ProposeParts,
+  intent: IntentInWords,
+): Promise<{ readonly offer: Offer; readonly reused: boolean }> {
+  const { parts, plan, spending } = await planOne(given, intent, { isRetry: true })
+  if (plan.kind === 'send') throw authorizationOpen(plan.authorization)
+  if (plan.offer !== undefined) return { offer: plan.offer, reused: true }
+  const shown = await agreed(parts, spending, plan)
+  return parts.journal.exclusive(async (view) => {
+    const same = foundAgain(parts, plan, view)
+    if (same.kind === 'reuse') throw authorizationOpen(same.authorization)
+    return same.kind === 'resume'
+      ? { offer: same.offer, reused: true }
+      : { offer: await giveOut(parts, plan.intent, shown, view), reused: false }
+  })
+}
+
+export const intentRow = (intent: IntentInWords) =>
+  ({ kind: 'intent', line: 1, ...intent }) as const
+
+async function planOne(given: ProposeParts, intent: IntentInWords, options: PlanOptions = {}) {
+  const parts = { ...given, form: 'single' } as const
+  const { signal } = parts
+  const [planned] = await planRows(parts, [intentRow(intent)], { ...options, signal })
+  const isSettled = options.look === true || planned === undefined
+  const plan = isSettled ? planned : await settle(parts, planned, signal)
+  if (plan?.kind === 'rejected') throw plan.error
+  if (plan?.kind !== 'send' && plan?.kind !== 'sign')
+    throw new Error('an intent was planned as something else')
+  return { parts, plan, spending: newSpending(parts) }
 }
 
 async function rulesOfOffer(
@@ -407,17 +498,16 @@ async function rulesOfOffer(
 ): Promise<{ rules?: Hex }> {
   const { intent, whole } = row
   parts.note?.(`${id} was already issued as typed data; that is what is signed`)
-  if (whole !== undefined) await parts.alone?.judge?.(whole, intent.outcome)
+  if (whole !== undefined) await parts.judge?.(whole, intent.outcome)
   const standing = (await rulesNow(parts, [row])).get(row)
   await requireRules(intent.identifier, standing, parts.askRules)
   return standing === undefined ? {} : { rules: standing.rules.hash }
 }
 
 async function signerOf(
-  { alone, signer: unlock, chain, trust }: ProposeParts,
+  { safe, signer: unlock, chain, trust }: ProposeParts,
   intent: Intent,
 ): Promise<Signer> {
-  const { safe } = alone ?? {}
   const signer =
     safe === undefined ? await unlock() : (await import('./safe.js')).safeItself(safe.safe)
   // A person may have taken minutes to agree.
@@ -436,12 +526,11 @@ const wrongSigner = (signer: Signer | undefined, { proposer }: Pick<Intent, 'pro
 function chainNotes(
   chain: Chain | undefined,
   trust: Trust,
-  { request, source }: QuestionContext,
+  { request }: QuestionContext,
 ): string[] {
   if (chain === undefined)
     return [
       'without an RPC the round, the bond, the nonce, the balance, the allowance and the code of the contracts were not checked on chain',
-      ...(source === 'file' ? [noNodeForRules] : []),
     ]
   const code = trust.implementations === undefined ? [nothingPinned] : []
   return kindOf(trust, request.requester) === 'direct'
@@ -519,7 +608,7 @@ type RowRules = ReadonlyMap<ToSign, RulesStanding | RulesChangedError>
 
 /** Without the lock: a person may take a minute. */
 async function rulesOfRows(parts: ProposeParts, group: readonly Waiting[]): Promise<RowRules> {
-  const rows = group.flatMap((one) => (one.kind === 'sign' ? [one] : []))
+  const rows = group.flatMap((one) => (one.kind === 'sign' && !one.shown ? [one] : []))
   const found = new Map<ToSign, RulesStanding | RulesChangedError>()
   for (const [row, standing] of await rulesNow(parts, rows))
     found.set(row, await orChanged(row.intent.identifier, standing, parts.askRules))

@@ -390,16 +390,27 @@ const withoutRules = (source: ContextSource): ContextSource => ({
   },
 })
 
-export async function contextFrom(
-  source: ContextSource,
-  identifier: string,
-  { signal, note }: { readonly signal: AbortSignal; note(text: string): void },
-): Promise<QuestionContext> {
-  const [result] = await source.contexts([identifier], { signal })
-  if (result === undefined) throw new Error('a source answered no context for an identifier')
-  if (result.error) throw result.error
-  for (const text of result.notes) note(text)
-  return result.context
+/**
+ * Contexts at hand, such as those of a file. Nobody is asked but the chain, where there is one,
+ * whether each is still so (R9).
+ */
+export function givenContexts(
+  { trust, clock, chain }: Omit<SourceParts, 'gateway'>,
+  read: (identifier: string) => QuestionContext | Promise<QuestionContext>,
+): ContextSource {
+  const checked = (identifier: string) =>
+    contextResult(identifier, async () => {
+      const found = await read(identifier)
+      const nowSeconds = await nowOf({ chain, trust, ports: { clock } })
+      const notes = checkContext(trust, found, { identifier, nowSeconds })
+      // What a file says of its source confirms nothing.
+      if (chain === undefined)
+        return { context: { ...found, source: 'gateway' }, notes: [...notes, noNodeForRules] }
+      const round = await confirmByChain(chain, trust, found)
+      const rules = await rulesOfRound(chain, round)
+      return { context: { ...found, source: 'chain', ...(rules && { rules }) }, notes }
+    })
+  return { contexts: (identifiers) => Promise.all(identifiers.map(checked)) }
 }
 
 /** Costs one item an identifier. */

@@ -1,23 +1,20 @@
-/** `batch submit` (contract §6): signed just before sending, so that deadlines count from then. */
+/**
+ * One proposal or a thousand: planned, signed just before they are sent, so that deadlines count
+ * from then, and signed once more where a round is over (contract §6).
+ */
 
+import { inGroups } from '#protocol/capped'
 import { ProposerError, UnavailableError } from '#protocol/errors'
 import { limits } from '#protocol/words'
 import { isAborted, timeLimit } from '../gateway/answer.js'
 import type { BatchRow } from '../input/input.js'
-import { inGroups } from '../input/rows.js'
 import { type JournaledAuthorization, otherGateway } from '../journal/authorizations.js'
 import type { SubmitParts } from './attempt.js'
-import type { Spending } from './look.js'
-import {
-  asItemError,
-  fromJournal,
-  type RowOutcome,
-  refusedHere,
-  sentOutcome,
-  unsentOutcome,
-} from './outcome.js'
+import { newSpending, type Spending } from './limits.js'
+import { asItemError, fromJournal, type RowOutcome, refusedHere, unsentOutcome } from './outcome.js'
 import {
   journaledFor,
+  orRejected,
   type Planned,
   type PlanOptions,
   type ProposeParts,
@@ -26,24 +23,25 @@ import {
   sendable,
 } from './plan.js'
 import {
-  foundOver,
   mayNameOtherRound,
   roundsOf,
   type SettledEarlier,
   saysOver,
+  sendInRound,
   skippedOutcome,
 } from './round-over.js'
-import { type OnRetry, type SendOptions, sendAll } from './send.js'
-import { authorizePlans } from './sign-rows.js'
+import type { OnRetry, SendOptions } from './send.js'
+import { authorizePlans, settle } from './sign-rows.js'
 
-export interface BatchOptions {
+export interface SubmitRowsOptions {
   /** Marks the attempts, so that `resume` finishes exactly this input. */
-  readonly fingerprint: string
+  readonly fingerprint?: string
   readonly resume?: boolean
-  readonly spending: Spending
+  /** Default: what the wallet covers. */
+  readonly spending?: Spending
   readonly timeoutMs?: number | undefined
   /** Ctrl-C: what is in flight gets a few seconds to end, nothing more is begun. */
-  readonly signal?: AbortSignal
+  readonly signal?: AbortSignal | undefined
   /**
    * How many items the budget lets go in the next call, at least one; may wait, and keeps them
    * for it.
@@ -52,7 +50,7 @@ export interface BatchOptions {
     wantItems: number,
     options: { readonly signal: AbortSignal },
   ) => Promise<number>
-  readonly onRetry?: (event: { readonly reason: string; readonly waitMs: number }) => void
+  readonly onRetry?: OnRetry | undefined
 }
 
 export interface RowResult extends RowOutcome {
@@ -66,10 +64,10 @@ type Parts = ProposeParts & SubmitParts
 const stopDelayMs = 5_000
 
 /** In input order; every row gets one: what was not sent is `deferred` with `not_sent`. */
-export async function* submitBatch(
+export async function* submitRows(
   parts: Parts,
   rows: readonly BatchRow[],
-  options: BatchOptions,
+  options: SubmitRowsOptions = {},
 ): AsyncGenerator<readonly RowResult[]> {
   const run = newRun(parts, options)
   try {
@@ -79,9 +77,20 @@ export async function* submitBatch(
   }
 }
 
+/** One intent or payload; of the form that the parts name. Throws what ends a run. */
+export async function submitOne(
+  parts: Parts,
+  row: BatchRow,
+  options: SubmitRowsOptions = {},
+): Promise<RowResult> {
+  for await (const [result] of submitRows(parts, [row], options)) if (result) return result
+  throw new Error('a row was left without an outcome')
+}
+
 interface Run {
   readonly parts: Parts
-  readonly options: BatchOptions
+  readonly options: SubmitRowsOptions
+  readonly spending: Spending
   /** Ends planning and waiting: the time is over, or Ctrl-C. */
   readonly signal: AbortSignal
   readonly planning: PlanOptions
@@ -92,9 +101,11 @@ interface Run {
   end(): void
 }
 
-function newRun(parts: Parts, options: BatchOptions): Run {
-  const { signal, timeoutMs, fingerprint, resume } = options
-  const time = timeLimit(parts, { timeoutMs })
+function newRun(parts: Parts, options: SubmitRowsOptions): Run {
+  const { signal, timeoutMs, fingerprint, resume, onRetry } = options
+  // Whoever is shown a proposal may take the time that its sending has.
+  const isShown = parts.form === 'single'
+  const time = timeLimit(parts, { timeoutMs: isShown ? undefined : timeoutMs })
   const callStop = new AbortController()
   const ended = new AbortController()
   const stopSoon = () => {
@@ -105,18 +116,20 @@ function newRun(parts: Parts, options: BatchOptions): Run {
   }
   signal?.addEventListener('abort', stopSoon, { once: true })
   const either = signal === undefined ? time.signal : AbortSignal.any([time.signal, signal])
-  const onRetry: OnRetry = (event) => options.onRetry?.(event)
   return {
     parts,
     options,
+    spending: options.spending ?? newSpending(parts),
     signal: either,
     planning: {
       signal: either,
-      onRetry: options.onRetry,
+      timeoutMs,
+      onRetry,
       resume: resume === true ? fingerprint : undefined,
       rounds: new Map(),
     },
     sending: {
+      timeoutMs: isShown ? timeoutMs : undefined,
       callSignal: AbortSignal.any([time.signal, callStop.signal]),
       signal,
       batch: fingerprint,
@@ -188,12 +201,25 @@ async function* submitSome(
 
 async function plansOf(run: Run, rows: readonly BatchRow[]) {
   try {
-    return await sendable(run.parts, await planRows(run.parts, rows, run.planning), run.planning)
+    const plans = await planRows(run.parts, rows, run.planning)
+    return await settled(run, await sendable(run.parts, plans, run.planning))
   } catch (error) {
     if (!(error instanceof UnavailableError) && !run.signal.aborted) throw error
     if (error instanceof UnavailableError) run.stopped ??= error
     return undefined
   }
+}
+
+type Settled = Planned & { readonly settled?: readonly SettledEarlier[] }
+
+/** What is open in earlier rounds is over before anything is signed (§3 rule 3). */
+async function settled(
+  { parts, signal }: { readonly parts: ProposeParts; readonly signal: AbortSignal },
+  plans: readonly Planned[],
+): Promise<readonly Settled[]> {
+  const all: Settled[] = []
+  for (const plan of plans) all.push(await orRejected(plan.row, () => settle(parts, plan, signal)))
+  return all
 }
 
 const isSettled = ({ kind }: Planned) => ['done', 'rejected', 'skipped'].includes(kind)
@@ -208,37 +234,28 @@ function firstWith(plans: readonly Planned[], items: number): number {
   return end < 0 ? plans.length : end
 }
 
-async function submitPlans(run: Run, plans: readonly Planned[]): Promise<readonly RowResult[]> {
-  const { parts, options } = run
-  const ready = await readyToSend(parts, plans, options.spending)
+async function submitPlans(run: Run, plans: readonly Settled[]): Promise<readonly RowResult[]> {
+  const { parts } = run
+  const ready = await readyToSend(parts, plans, run.spending)
   const toSend = ready.flatMap((one) => (one.kind === 'send' ? [one] : []))
   const authorizations = toSend.map(({ authorization }) => authorization)
-  const { results, gone } = await sendAll(parts, authorizations, run.sending)
+  // An intent's round is examined where it is planned again, which signs for the new one.
+  const items = toSend.flatMap(({ row, authorization }) =>
+    row.kind === 'item' ? [authorization] : [],
+  )
+  const round = roundsOf(parts, items, parts.chain !== undefined, run.signal)
+  const { results, gone } = await sendInRound(parts, authorizations, {
+    ...run.sending,
+    roundOf: (one) => (items.some(({ id }) => id === one.id) ? round : undefined),
+  })
   if (authorizations.some(({ signed }) => signed.form === 'batch')) run.keptItems = 0
   run.stopped ??= gone
-  const items = new Set(
-    toSend.flatMap(({ row, authorization }) => (row.kind === 'item' ? [authorization.id] : [])),
-  )
-  // An intent's round is examined where it is planned again, which signs for the new one.
-  const refused = results.filter(
-    ({ journalId, statusCode }) => statusCode === 403 && items.has(journalId),
-  )
-  const round = roundsOf(
-    parts,
-    refused.map(({ authorization }) => authorization),
-    parts.chain !== undefined,
-    run.signal,
-  )
-  const checked = await foundOver(parts, results, ({ journalId }) =>
-    items.has(journalId) ? round : undefined,
-  )
-  const byId = new Map(checked.map((one) => [one.journalId, sentOutcome(one)]))
+  const byId = new Map(results.map((one) => [one.authorization.id, one]))
   const reported = ready.map((one, at): RowResult => {
     const sent = one.kind === 'send' ? byId.get(one.authorization.id) : unsentReady(parts, one)
     if (sent === undefined) throw new Error('an item was left without an outcome')
-    const plan = plans[at]
-    const earlier = plan?.kind === 'sign' && plan.earlier.length > 0 ? plan.earlier : undefined
-    return { row: one.row, ...sent, ...(earlier && { earlier }) }
+    const earlier = plans[at]?.settled
+    return { row: one.row, ...sent, ...(earlier?.length && { earlier }) }
   })
   return retried(run, plans, reported)
 }
@@ -260,11 +277,11 @@ async function readyToSend(
 }
 
 function unsentReady(
-  { ports, gateway }: Parts,
+  { ports, gateway, form }: Parts,
   plan: Exclude<Ready, { kind: 'send' }>,
 ): RowOutcome {
   if (plan.kind === 'skipped') return plan.result
-  if (plan.kind === 'rejected') return refusedHere(plan.row, plan.error)
+  if (plan.kind === 'rejected') return refusedHere(plan.row, plan.error, form)
   const elsewhere = otherGateway(plan.authorization, gateway.origin)
   return { ...fromJournal(plan.authorization, ports.clock.nowMs()), elsewhere }
 }
@@ -274,10 +291,10 @@ async function unsentResults(run: Run, rows: readonly BatchRow[]): Promise<reado
   const view = await parts.journal.load()
   const results: RowResult[] = []
   for (const row of rows) {
-    const saved = await journaledFor(parts, view, row, options.fingerprint)
+    const saved = await journaledFor(parts, view, row, options.fingerprint ?? '')
     const skipped = saved && (await skippedOutcome(parts, saved))
     const nowMs = parts.ports.clock.nowMs()
-    results.push({ row, ...(skipped ?? unsentOutcome(saved, whyOver(run), nowMs)) })
+    results.push({ row, ...(skipped ?? unsentOutcome(saved, whyOver(run), nowMs, parts.form)) })
   }
   return results
 }
@@ -285,7 +302,7 @@ async function unsentResults(run: Run, rows: readonly BatchRow[]): Promise<reado
 /** Rows whose saved bytes are of an earlier round are signed and sent once more (contract §6). */
 async function retried(
   run: Run,
-  plans: readonly Planned[],
+  plans: readonly Settled[],
   results: readonly RowResult[],
 ): Promise<readonly RowResult[]> {
   const stale = results.filter((one, at) => {
@@ -295,22 +312,27 @@ async function retried(
   })
   if (stale.length === 0 || run.signal.aborted) return results
   const before = new Map(stale.map((one) => [one.row, one]))
-  let again: readonly Planned[]
+  let again: readonly Settled[]
   try {
-    again = await planRows(run.parts, [...before.keys()], { ...run.planning, isRetry: true })
+    const planned = await planRows(run.parts, [...before.keys()], {
+      ...run.planning,
+      isRetry: true,
+    })
+    again = await settled(run, planned)
   } catch (error) {
     // Not learned: the answers stand as they are.
     if (error instanceof UnavailableError || run.signal.aborted) return results
     throw error
   }
   const changed = new Map<BatchRow, RowResult>()
-  const signing: Planned[] = []
+  const signing: Settled[] = []
   for (const plan of again) {
     const { row } = plan
     const known = before.get(row)
     // An outcome that stays unknown is graver than why nothing can be signed in its place.
     if (plan.kind === 'rejected' && known?.error?.code === 'round_advanced')
-      changed.set(row, { row, ...refusedHere(row, plan.error) })
+      changed.set(row, { row, ...refusedHere(row, plan.error, run.parts.form) })
+    else if (plan.kind === 'rejected') run.parts.note?.(plan.error.detail)
     if (plan.kind !== 'sign' || known === undefined) continue
     const signedFor = known.authorization?.signed.timestamp
     const isOther = signedFor !== undefined && signedFor !== plan.context.request.timestamp
@@ -335,7 +357,7 @@ export type RowSigned =
  * Durable before they are yielded. The next contexts are learned meanwhile; what is decided then
  * is examined again under the lock.
  */
-export async function* signBatch(
+export async function* signRows(
   parts: ProposeParts,
   rows: readonly BatchRow[],
   options: { readonly spending: Spending; readonly signal?: AbortSignal },
@@ -350,21 +372,18 @@ export async function* signBatch(
   let coming = plan(groups[0])
   try {
     for (let at = 1; ; at++) {
-      const plans = await coming
-      if (plans === undefined) return
+      const planned = await coming
+      if (planned === undefined) return
       coming = plan(groups[at])
       coming.catch(() => undefined)
       signal.throwIfAborted()
+      const plans = await settled({ parts, signal }, planned)
       const signed = await authorizePlans(parts, plans, options.spending)
       yield signed.map((one, index): RowSigned => {
         const { row } = one
         if (one.kind === 'rejected') return { row, error: asItemError(row, one.error) }
         if (one.kind === 'skipped') throw new Error('nothing is skipped where nothing is sent')
-        return {
-          row,
-          authorization: one.authorization,
-          reused: plans[index]?.kind === 'send',
-        }
+        return { row, authorization: one.authorization, reused: plans[index]?.kind === 'send' }
       })
     }
   } finally {
