@@ -54,7 +54,7 @@ export function newSpending(
           ),
         )
       const funds =
-        wallets.get(`${owner} ${token}`)?.funds ?? (await readFunds(parts, owner, token, supersede))
+        wallets.get(`${owner} ${token}`)?.funds ?? (await fundsToSpend(parts, owner, token, supersede))
       if (funds !== undefined) {
         const leftRaw = wallets.get(`${owner} ${token}`)?.leftRaw ?? funds.spendableRaw
         if (amountRaw > leftRaw)
@@ -66,7 +66,7 @@ export function newSpending(
   }
 }
 
-export const readFunds = async (
+export const fundsToSpend = async (
   { chain, trust, journal }: ProposeParts,
   owner: Address,
   token: Address,

@@ -18,7 +18,7 @@ import {
   insufficient,
   newSpending,
   overSpend,
-  readFunds,
+  fundsToSpend,
   type SpendingLimits,
   type Totals,
 } from './limits.js'
@@ -153,7 +153,7 @@ async function sumsOf(
     return { sums, refusal: overSpend(parts, spending, text(totalRaw), text(maxSpendRaw)) }
   }
   for (const { owner, token, raw } of needed.values()) {
-    const funds = await readFunds(parts, owner, token)
+    const funds = await fundsToSpend(parts, owner, token)
     if (funds !== undefined && raw > funds.spendableRaw)
       return { sums, refusal: insufficient(parts, spending, funds, raw, funds.spendableRaw) }
   }
