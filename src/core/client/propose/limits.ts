@@ -54,7 +54,8 @@ export function newSpending(
           ),
         )
       const funds =
-        wallets.get(`${owner} ${token}`)?.funds ?? (await fundsToSpend(parts, owner, token, supersede))
+        wallets.get(`${owner} ${token}`)?.funds ??
+        (await fundsToSpend(parts, owner, token, supersede))
       if (funds !== undefined) {
         const leftRaw = wallets.get(`${owner} ${token}`)?.leftRaw ?? funds.spendableRaw
         if (amountRaw > leftRaw)

@@ -15,10 +15,10 @@ import { nowOf } from '../trust/context.js'
 import { requireImplementations } from '../trust/trust.js'
 import {
   addTotal,
+  fundsToSpend,
   insufficient,
   newSpending,
   overSpend,
-  fundsToSpend,
   type SpendingLimits,
   type Totals,
 } from './limits.js'

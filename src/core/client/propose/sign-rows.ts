@@ -5,26 +5,17 @@
 
 import { domainOf } from '#chain/round'
 import { onChain } from '#chain/unavailable'
-import type { Chain, Hex, Signer } from '#ports'
+import type { Hex, Signer } from '#ports'
 import { ProposerError, UsageError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
-import { toHex, typedData, witnessRound } from '#protocol/witness'
+import { toHex, typedData } from '#protocol/witness'
 import { limits } from '#protocol/words'
 import type { OpenClaim } from '../funds/funds.js'
 import type { JournaledAuthorization, Offer } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import { chainChecks, type Form, type JournalEntry, type Signed } from '../journal/records.js'
 import { nowOf } from '../trust/context.js'
-import {
-  contractsOf,
-  kindOf,
-  nothingPinned,
-  type QuestionContext,
-  requireImplementations,
-  sharedRound,
-  type Trust,
-  untrusted,
-} from '../trust/trust.js'
+import { contractsOf, nothingPinned, requireImplementations, sharedRound } from '../trust/trust.js'
 import { authorizationOpen, byRound, type Intent, type IntentInWords, offerOpen } from './intent.js'
 import { newSpending, type Spending } from './limits.js'
 import { giveOut, signOffer } from './outside.js'
@@ -58,8 +49,10 @@ import {
   signDrafts,
 } from './sign.js'
 import {
+  chainNotes,
   checkTerms,
   checkTimeline,
+  compareServersTypedData,
   cutNotes,
   nonceReserved,
   nonceSpent,
@@ -522,59 +515,6 @@ const wrongSigner = (signer: Signer | undefined, { proposer }: Pick<Intent, 'pro
     `the key is for ${signer?.address ?? 'nobody'}, the proposer is ${proposer}`,
     "choose that proposer's account with --account",
   )
-
-function chainNotes(
-  chain: Chain | undefined,
-  trust: Trust,
-  { request }: QuestionContext,
-): string[] {
-  if (chain === undefined)
-    return [
-      'without an RPC the round, the bond, the nonce, the balance, the allowance and the code of the contracts were not checked on chain',
-    ]
-  const code = trust.implementations === undefined ? [nothingPinned] : []
-  return kindOf(trust, request.requester) === 'direct'
-    ? [
-        'only the gateway or the file says that this question id means this request: no chain can confirm it (kind direct)',
-        ...code,
-      ]
-    : code
-}
-
-/** By digest, under its own permit terms; never signed (R9). */
-async function compareServersTypedData(
-  { typed_data }: QuestionContext,
-  digestOf: (terms: Parameters<ReturnType<typeof witnessRound>['digest']>[0]) => Hex,
-): Promise<void> {
-  if (typed_data === undefined) return
-  const { TypedData } = await import('#protocol/schema')
-  const parsed = TypedData.safeParse(typed_data)
-  if (!parsed.success) throw untrusted('typed_data', 'typed_data is malformed')
-  const { domain, message } = parsed.data
-  const { witness, permitted, nonce, deadline } = message
-  const theirs = witnessRound(
-    {
-      chainId: Number(domain.chainId),
-      permit2: domain.verifyingContract,
-      signedProposer: message.spender,
-    },
-    {
-      oracle: witness.oracle,
-      requester: witness.requester,
-      identifier: witness.identifier,
-      timestamp: witness.timestamp,
-      ancillaryData: witness.ancillaryData,
-    },
-    permitted.token,
-    BigInt(witness.maxPayment),
-  )
-  const terms = { price: witness.proposedPrice, amount: permitted.amount, nonce, deadline }
-  if (toHex(theirs.digest(terms)) !== digestOf(terms))
-    throw untrusted(
-      'typed_data',
-      'the typed_data of the server does not hash to what its own signing data says',
-    )
-}
 
 const twin = () =>
   new UsageError(

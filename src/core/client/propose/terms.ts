@@ -2,12 +2,12 @@
 
 import { knownAmount } from '#chain/profiles'
 import { domainOf, roundRef } from '#chain/round'
-import type { Hex } from '#ports'
+import type { Chain, Hex } from '#ports'
 import type { RoundRef } from '#protocol/candidate'
 import { UsageError } from '#protocol/errors'
 import { minimumDeadlineSeconds } from '#protocol/permit'
 import type { Address } from '#protocol/schema'
-import { type WitnessRequest, type WitnessRound, witnessRound } from '#protocol/witness'
+import { toHex, type WitnessRequest, type WitnessRound, witnessRound } from '#protocol/witness'
 import type { JournalView } from '../journal/journal.js'
 import {
   atRequester,
@@ -15,6 +15,7 @@ import {
   isNamedByText,
   kindOf,
   mayBeAt,
+  nothingPinned,
   type QuestionContext,
   type Trust,
   untrusted,
@@ -239,3 +240,57 @@ export const nonceSpent = (nonce: bigint | string, proposer: string, flag = 'the
     `nonce ${nonce} of ${proposer} is already used or cancelled in Permit2`,
     `leave ${flag} out: a fresh one is chosen`,
   )
+
+/** What no node has confirmed. */
+export function chainNotes(
+  chain: Chain | undefined,
+  trust: Trust,
+  { request }: QuestionContext,
+): string[] {
+  if (chain === undefined)
+    return [
+      'without an RPC the round, the bond, the nonce, the balance, the allowance and the code of the contracts were not checked on chain',
+    ]
+  const code = trust.implementations === undefined ? [nothingPinned] : []
+  return kindOf(trust, request.requester) === 'direct'
+    ? [
+        'only the gateway or the file says that this question id means this request: no chain can confirm it (kind direct)',
+        ...code,
+      ]
+    : code
+}
+
+/** By digest, under its own permit terms; never signed (R9). */
+export async function compareServersTypedData(
+  { typed_data }: QuestionContext,
+  digestOf: (terms: Parameters<ReturnType<typeof witnessRound>['digest']>[0]) => Hex,
+): Promise<void> {
+  if (typed_data === undefined) return
+  const { TypedData } = await import('#protocol/schema')
+  const parsed = TypedData.safeParse(typed_data)
+  if (!parsed.success) throw untrusted('typed_data', 'typed_data is malformed')
+  const { domain, message } = parsed.data
+  const { witness, permitted, nonce, deadline } = message
+  const theirs = witnessRound(
+    {
+      chainId: Number(domain.chainId),
+      permit2: domain.verifyingContract,
+      signedProposer: message.spender,
+    },
+    {
+      oracle: witness.oracle,
+      requester: witness.requester,
+      identifier: witness.identifier,
+      timestamp: witness.timestamp,
+      ancillaryData: witness.ancillaryData,
+    },
+    permitted.token,
+    BigInt(witness.maxPayment),
+  )
+  const terms = { price: witness.proposedPrice, amount: permitted.amount, nonce, deadline }
+  if (toHex(theirs.digest(terms)) !== digestOf(terms))
+    throw untrusted(
+      'typed_data',
+      'the typed_data of the server does not hash to what its own signing data says',
+    )
+}
