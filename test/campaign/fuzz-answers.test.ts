@@ -184,9 +184,8 @@ test('R2, R7, contract §6: after any sequence of fuzzed answers to a submission
   )
   expect([...outcomes.keys()].toSorted()).toEqual([
     'accepted',
-    'conflict',
     'deferred',
-    'refused',
+    'rejected',
     'replayed',
     'unknown',
   ])
@@ -216,10 +215,10 @@ function expectedOutcome(seen: readonly Seen[]): {
   if (last?.means === 'accepted')
     return { outcome: last.status === 202 ? 'accepted' : 'replayed', exitCode: exit.done }
   if (last?.means === 'mismatch') return { outcome: 'unknown', exitCode: exit.reconcile }
-  if (last?.means === 'reconcile') return { outcome: 'conflict', exitCode: exit.reconcile }
+  if (last?.means === 'reconcile') return { outcome: 'rejected', exitCode: exit.reconcile }
   if (uncertain) return { outcome: 'unknown', exitCode: exit.unknown }
   if (last?.means === 'refused')
-    return { outcome: 'refused', exitCode: last.status === 403 ? exit.unauthorized : exit.refused }
+    return { outcome: 'rejected', exitCode: last.status === 403 ? exit.unauthorized : exit.refused }
   return { outcome: 'deferred', exitCode: exit.deferred }
 }
 
