@@ -16,13 +16,7 @@ import { intentRow } from '#client/propose/sign-rows'
 import { type RowResult, submitOne } from '#client/propose/submit'
 import type { Trust } from '#client/trust/trust'
 import { PendingError, type ProposerError, UsageError } from '#protocol/errors'
-import {
-  follow,
-  retryNote,
-  type Settling,
-  settledData,
-  settlingSession,
-} from './session/follow.js'
+import { follow, retryNote, type Settling, settledData, settlingSession } from './session/follow.js'
 import { parseJson, readInput } from './session/inputs.js'
 import {
   authorizeParts,

@@ -23,12 +23,7 @@ import { commonTokens, flagged, givenAmount, pinnedToken, pinnedUnits } from '..
 import { identify } from '../session/identify.js'
 import { confirm, readInput } from '../session/inputs.js'
 import { signingParts } from '../session/intent.js'
-import {
-  isRequired,
-  openChecker,
-  requiredBy,
-  tallyText,
-} from '../session/question.js'
+import { isRequired, openChecker, requiredBy, tallyText } from '../session/question.js'
 import type { Session } from '../session/session.js'
 import {
   browserFlags,
