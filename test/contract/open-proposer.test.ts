@@ -159,6 +159,31 @@ describe('one proposal', () => {
 })
 
 describe('many proposals', () => {
+  test('contract §6: what a wallet was given before counts in the sum of the run', async () => {
+    const { address, signTypedData } = privateKeyToAccount(world.wallet.privateKey)
+    const rows = [terms('given'), terms('second')]
+    const [{ identifier }] = rows as [(typeof rows)[0]]
+    const { code, stderr } = await world.run([
+      ...[
+        'sign',
+        identifier,
+        '--outcome',
+        'p2',
+        '--typed-data',
+        '--proposer',
+        address.toLowerCase(),
+      ],
+    ])
+    expect([code, stderr]).toEqual([0, expect.any(String)])
+    const proposer = await open({ signer: signerFromViem({ address, signTypedData }) })
+    const maxSpendRaw = world.ask('given').round.totalBondRaw
+    const results = await all(proposer.submitAll(rows, { fit: true, maxSpendRaw }))
+    expect(results.map(({ outcome, error }) => [outcome, error?.code])).toEqual([
+      ['accepted', undefined],
+      ['rejected', 'over_max_spend'],
+    ])
+  })
+
   const rows = (count: number) => Array.from({ length: count }, (_, n) => terms(`question ${n}`))
 
   test('§8: 150 of them wait for the rate limit and meet no 429; run again, the same bytes', async () => {

@@ -1,11 +1,14 @@
 import { expect, test } from 'vitest'
 import { implementationsOf } from '#chain/implementations'
 import type { Intent } from '#client/propose/intent'
-import { authorize } from '#client/propose/sign-rows'
+import { newSpending } from '#client/propose/limits'
+import { planRows } from '#client/propose/plan'
+import { authorize, authorizePlans, intentRow } from '#client/propose/sign-rows'
 import { chainContexts } from '#client/trust/context'
 import type { QuestionContext, Trust } from '#client/trust/trust'
+import { signerFromKey } from '#io/keys'
 import type { Hex } from '#ports'
-import { atHand, makeWorld, submitIntent } from '#support/client-world'
+import { atHand, keyBytes, makeWorld, submitIntent } from '#support/client-world'
 import {
   ask,
   createFakeChain,
@@ -14,6 +17,7 @@ import {
   type FakeChain,
   questionText,
   rivalProposes,
+  setCustomBond,
   setPaused,
   upgrade,
 } from '#support/fake-chain'
@@ -69,6 +73,32 @@ test('contract §9: an oracle that is upgraded between context and signature is 
   const { authorization } = await world.drive(authorize(unaware, intent))
   const again = await world.drive(authorize({ ...parts, trust: pinned }, intent))
   expect([again.reused, again.authorization.signed.body]).toEqual([true, authorization.signed.body])
+})
+
+test('robustness §6: of rows that a person signs one by one each is read again before the wallet is asked', async () => {
+  const { world, chain, parts, intent } = await setUp()
+  const later = ask(chain, questionText('Will it hold again?'))
+  chain.mine(3)
+  const key = signerFromKey(keyBytes(7))
+  let asked = 0
+  const signTypedData = async () => {
+    asked += 1
+    setCustomBond(chain, later, 900_000_000n)
+    chain.mine()
+    const [offer] = (await parts.journal.load()).offers
+    return key.signDigest(offer?.offered.digest as Hex)
+  }
+  const wallet = { address: key.address, signDigest: key.signDigest, signTypedData }
+  const batch = { ...parts, form: 'batch', keepContexts: true, signer: async () => wallet } as const
+  const rows = [intent, { ...intent, identifier: later }].map(intentRow)
+  const signing = planRows(batch, rows).then((plans) =>
+    authorizePlans(batch, plans, newSpending(batch, { fit: false })),
+  )
+  expect(await world.drive(signing)).toMatchObject([
+    { kind: 'send' },
+    { kind: 'rejected', error: { detail: expect.stringContaining('required_bond') } },
+  ])
+  expect(asked).toBe(1)
 })
 
 test('a round that is proposed on or paused is 409, a question nobody knows 404', async () => {

@@ -39,7 +39,7 @@ export function newSpending(
   }
   return {
     limits,
-    async take({ intent: { proposer: owner, supersede }, context }, amountRaw) {
+    async take({ intent: { proposer: owner, supersede }, context, offer }, amountRaw) {
       const { token } = context.bond
       const { maxSpendRaw } = limits
       const text = (raw: bigint) => knownAmount(raw, parts.trust.chain_id, token)
@@ -53,11 +53,14 @@ export function newSpending(
             maxSpendRaw === undefined ? undefined : text(maxSpendRaw),
           ),
         )
+      const known = wallets.get(`${owner} ${token}`)
+      // Of an offer they are reserved already.
       const funds =
-        wallets.get(`${owner} ${token}`)?.funds ??
-        (await fundsToSpend(parts, owner, token, supersede))
+        offer === undefined
+          ? (known?.funds ?? (await fundsToSpend(parts, owner, token, supersede)))
+          : undefined
       if (funds !== undefined) {
-        const leftRaw = wallets.get(`${owner} ${token}`)?.leftRaw ?? funds.spendableRaw
+        const leftRaw = known?.leftRaw ?? funds.spendableRaw
         if (amountRaw > leftRaw)
           throw refuse(insufficient(parts, limits, funds, amountRaw, leftRaw))
         wallets.set(`${owner} ${token}`, { leftRaw: leftRaw - amountRaw, funds })

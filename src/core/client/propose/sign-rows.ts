@@ -14,7 +14,7 @@ import type { OpenClaim } from '../funds/funds.js'
 import type { JournaledAuthorization, Offer } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import { chainChecks, type Form, type JournalEntry, type Signed } from '../journal/records.js'
-import { nowOf } from '../trust/context.js'
+import { confirmByChain, nowOf } from '../trust/context.js'
 import { contractsOf, nothingPinned, requireImplementations, sharedRound } from '../trust/trust.js'
 import { authorizationOpen, byRound, type Intent, type IntentInWords, offerOpen } from './intent.js'
 import { newSpending, type Spending } from './limits.js'
@@ -352,13 +352,18 @@ async function spentOf(
 
 /** What will be signed, for showing. */
 async function prepare(parts: ProposeParts, spending: Spending, row: ToSign): Promise<Preview> {
-  const { trust, chain } = parts
+  const { trust, chain, form } = parts
   const { intent, label, witness, whole } = row
   if (whole === undefined) throw new Error('the context of a row that stands alone was not kept')
   const rules = (await rulesNow(parts, [row])).get(row)
   const nowSeconds = await nowOf(parts)
   const { terms, ...prepared } = await termsOf(parts, spending, row, { nowSeconds, rules })
   await requireUnspent(parts, intent.proposer, prepared.nonce)
+  // A person who signs many may come to this one an hour after it was planned.
+  if (form !== 'single' && chain !== undefined) {
+    await confirmByChain(chain, trust, whole)
+    await newSpending(parts).take(row, prepared.amountRaw)
+  }
   await compareServersTypedData(whole, (theirs) => toHex(witness.digest(theirs)))
   const document = [
     domainOf(contractsOf(trust)),
@@ -401,12 +406,20 @@ async function signOne(
     authorization: await signOffer(parts, one, signer, { abandonOnFailure }),
     reused: false,
   })
-  if (offer !== undefined) {
-    const rules = await rulesOfOffer(parts, row, offer)
+  // Another process may have had it signed, or given it up, since it was planned.
+  const again = offer && foundAgain(parts, row, await journal.load())
+  if (again?.kind === 'reuse') return { authorization: again.authorization, reused: true }
+  if (again?.kind === 'resume') {
+    await spending.take(row, BigInt(again.offer.offered.terms.amount))
+    const rules = await rulesOfOffer(parts, row, again.offer)
     const signer = given ?? (await signerOf(parts, intent))
-    return bringsIn({ ...offer, offered: { ...offer.offered, ...rules } }, signer, false)
+    return bringsIn(
+      { ...again.offer, offered: { ...again.offer.offered, ...rules } },
+      signer,
+      false,
+    )
   }
-  const shown = await agreed(parts, spending, row)
+  const shown = await agreed(parts, spending, { ...row, offer: undefined })
   const signer = given ?? (await signerOf(parts, intent))
   if (signer.signTypedData === undefined) {
     const [made] = await signGroup(parts, spending, [{ ...row, shown }], signer)
