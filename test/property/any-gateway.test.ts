@@ -183,50 +183,46 @@ test('what was admitted is journaled with its id, and what ended is told as ende
   )
 }, 60_000)
 
-test(
-  'R9: whatever becomes of a context, what is signed is the honest question under the pinned contracts, or nothing',
-  async () => {
-    const few = fc.array(change, { minLength: 1, maxLength: 2 })
-    await fc.assert(
-      fc.asyncProperty(few, async (all) => {
-        const world = await open()
-        const { question } = world.gateway
-        world.answers = (route, body) =>
-          route === 'contexts' ? changed(body, { needed: [] }, all) : body
-        const { code } = await world.ask([
-          'submit',
-          question.question_id,
-          '--outcome',
-          'p2',
-          '--json',
-        ])
-        const [body] = world.gateway.received
-        if (body === undefined) {
-          counts.refused++
-          expect([2, 3, 5, 75, 130]).toContain(code)
-          expect(await world.journaled()).toEqual([])
-          return
-        }
-        counts.taken++
-        const { proposer, permit, signature } = JSON.parse(body)
-        const { request, identifier } = question
-        const round = witnessRound(
-          domainOf(contractsOf(pins)),
-          {
-            oracle: request.oracle as Hex,
-            requester: request.requester as Hex,
-            identifier: identifier.raw as Hex,
-            timestamp: request.timestamp,
-            ancillaryData: request.ancillary_data as Hex,
-          },
-          question.bond.token as Hex,
-        )
-        expect(recoverSigner(round.digest({ price: priceOf.p2, ...permit }), signature)).toBe(
-          proposer,
-        )
-      }),
-      runs(20),
-    )
-  },
-  60_000,
-)
+test('R9: whatever becomes of a context, what is signed is the honest question under the pinned contracts, or nothing', async () => {
+  const few = fc.array(change, { minLength: 1, maxLength: 2 })
+  await fc.assert(
+    fc.asyncProperty(few, async (all) => {
+      const world = await open()
+      const { question } = world.gateway
+      world.answers = (route, body) =>
+        route === 'contexts' ? changed(body, { needed: [] }, all) : body
+      const { code } = await world.ask([
+        'submit',
+        question.question_id,
+        '--outcome',
+        'p2',
+        '--json',
+      ])
+      const [body] = world.gateway.received
+      if (body === undefined) {
+        counts.refused++
+        expect([2, 3, 5, 75, 130]).toContain(code)
+        expect(await world.journaled()).toEqual([])
+        return
+      }
+      counts.taken++
+      const { proposer, permit, signature } = JSON.parse(body)
+      const { request, identifier } = question
+      const round = witnessRound(
+        domainOf(contractsOf(pins)),
+        {
+          oracle: request.oracle as Hex,
+          requester: request.requester as Hex,
+          identifier: identifier.raw as Hex,
+          timestamp: request.timestamp,
+          ancillaryData: request.ancillary_data as Hex,
+        },
+        question.bond.token as Hex,
+      )
+      expect(recoverSigner(round.digest({ price: priceOf.p2, ...permit }), signature)).toBe(
+        proposer,
+      )
+    }),
+    runs(20),
+  )
+}, 60_000)

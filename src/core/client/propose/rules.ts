@@ -130,3 +130,17 @@ export function firstRulesNotes(
     `${counted(updates.length, 'clarification')} of ${identifier} taken as read, for this home had acknowledged none (rules ${hash}): \`proposer context ${identifier}\``,
   ]
 }
+
+export async function orChanged(
+  identifier: string,
+  standing: RulesStanding,
+  ask: AskRules | undefined,
+): Promise<RulesStanding | RulesChangedError> {
+  try {
+    await requireRules(identifier, standing, ask)
+    return standing
+  } catch (error) {
+    if (error instanceof RulesChangedError) return error
+    throw error
+  }
+}

@@ -31,10 +31,10 @@ import {
 } from './plan.js'
 import { type SettledEarlier, settleEarlier } from './round-over.js'
 import {
-  type AskRules,
   acknowledgedOf,
   firstRulesNotes,
-  RulesChangedError,
+  orChanged,
+  type RulesChangedError,
   type RulesStanding,
   requireRules,
   rulesStanding,
@@ -590,18 +590,4 @@ async function rulesNow(
     ]
   }
   return new Map((await onChain(() => Promise.all(asked.map(standing)))).flat())
-}
-
-async function orChanged(
-  identifier: string,
-  standing: RulesStanding,
-  ask: AskRules | undefined,
-): Promise<RulesStanding | RulesChangedError> {
-  try {
-    await requireRules(identifier, standing, ask)
-    return standing
-  } catch (error) {
-    if (error instanceof RulesChangedError) return error
-    throw error
-  }
 }
