@@ -33,8 +33,8 @@ const [gateway, rpcUrl, identifier] = process.argv.slice(2)
 const signer = signerFromKey(await readKeyFile('key'))
 const proposer = await openProposer({ home: 'home', gateway, rpcUrl, trust: 'trust.json', signer })
 try {
-  const { outcome, candidateId } = await proposer.submit({ identifier, outcome: 'p2' })
-  const { candidates } = await proposer.follow(candidateId)
+  const { outcome, candidate } = await proposer.submit({ identifier, outcome: 'p2' })
+  const { candidates } = await proposer.follow(candidate.candidateId)
   console.log(outcome, candidates[0].status)
 } finally {
   await proposer.close()
