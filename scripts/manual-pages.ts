@@ -35,6 +35,8 @@ const variables: readonly (readonly [string, string])[] = [
   ['PROPOSER_PRIVATE_KEY', 'The same key itself; warned about.'],
   ['PROPOSER_PASSWORD_FILE', 'As --password-file: password of the keystore, mode 0600.'],
   ['PROPOSER_EXECUTOR_KEY_FILE', "File of the executor's key of a gateway."],
+  ['PROPOSER_STORE_URL_FILE', "File with the URL of a gateway's database, mode 0600."],
+  ['PROPOSER_LOG_LEVEL', 'As --log-level of serve.'],
   ['PROPOSER_DEBUG', 'As --verbose: requests and responses on stderr, without secrets.'],
   ['PROPOSER_DEV_ORACLE', "As --oracle: version of the dev chain's oracle."],
   ['FORCE_COLOR', 'Use colors even if the output is not a terminal; 0 for none.'],
