@@ -91,7 +91,9 @@ export async function closeExecuted(
     noteNonces(proposer, word, mask, newestHeads().finalized.hash)
   }
   if (isOpen) return lost.length === 0 && ledger.commit(changes, alive)
-  const rounds = new Set(carried.filter((one) => !lost.includes(one)).map(({ round }) => round.key))
+  const isLost = lost.length > 0 && lost.length === carried.length
+  // Also of a lost one: a round that a slot was executed for has no second transaction (R3).
+  const rounds = new Set(isLost ? [] : carried.map(({ round }) => round.key))
   const standIns = ledger
     .active()
     .filter(
@@ -102,7 +104,6 @@ export async function closeExecuted(
       return { candidate, end: { kind: 'failed', failure: notSelected(candidate) } }
     })
   const leftOut = alive.filter((candidate) => !isCarried(attempt, candidate))
-  const isLost = lost.length > 0 && lost.length === carried.length
   await failpoint('confirmed')
   return close(
     look,
