@@ -255,7 +255,7 @@ test('R20, T9: whatever a gateway answers, nothing that acts on a terminal reach
     [['status', candidateId, '--question', questionId], 'status'],
     [['status', candidateId], 'statuses'],
     [['context', 'a-slug'], 'contexts'],
-    [argvOf`poll ${candidateId} --question ${questionId} --timeout 1`, 'status'],
+    [argvOf`poll ${candidateId} --question ${questionId} --timeout 61`, 'status'],
   ]
   const modes = [[], ['--json'], ['--ndjson']]
   const codes = new Map<number, number>()
