@@ -1,7 +1,7 @@
 /**
  * SIGTERM, a reader of stdout who leaves (EPIPE), and a stdin that closes, at moments of all kinds
- * in the life of `serve`, `submit --wait` and `batch submit --ndjson` from dist (R1, R7, R23;
- * contract §6): the exit code says what the journal says, and nothing is lost.
+ * in the life of `serve`, `submit --wait`, `batch submit --ndjson` and `poll` from dist (R1, R7,
+ * R23; contract §6): the exit code says what the journal says, and nothing is lost.
  */
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -221,6 +221,28 @@ test('R7, R23: batch submit --ndjson goes on without its reader, and ends as its
   expect([...(await journal()).values()].filter((state) => state !== 'accepted')).toEqual([])
   await expectWhole()
   figures('batch submit struck', { moments, exits: codesOf(counts) })
+})
+
+test('R23: poll ends with 130 by SIGTERM and with 8 where its time runs out, whoever reads or writes; the journal is as before', async () => {
+  const { counts, add } = counter()
+  const before = await journal()
+  await atMoments(async (n, random) => {
+    const fault = faultOf(n)
+    const running = shop.start(argvOf`poll --all --timeout 2 --json`, {
+      env,
+      stdin: { open: true },
+    })
+    await Promise.race([sleep(random() * 900), running.ended])
+    strike(running, fault)
+    const ended = await running.ended
+    add(ended)
+    if (fault === 'SIGTERM' && isEarly(ended)) return
+    const learned = wasShed(ended) ? [8, 75] : [8]
+    expect(fault === 'SIGTERM' ? [130, ...learned] : learned, ended.stderr).toContain(ended.code)
+  })
+  expect(await journal()).toEqual(before)
+  await expectWhole()
+  figures('poll struck', { moments, exits: codesOf(counts) })
 })
 
 test('R1, R23: serve drains and exits 0 by SIGTERM at any moment; without a reader of stdout or a stdin it goes on serving', async () => {

@@ -69,6 +69,40 @@ test('R11, T4: after the idle mark no flipped bit can cost a record', async () =
   }
 })
 
+test('R11, T4: lines that are swapped, dropped, repeated or spliced in from elsewhere are refused', async () => {
+  const contents = await sample(false)
+  for (const [path, whole] of contents) {
+    if (!path.endsWith('.jsonl')) continue
+    const lines = linesOf(whole)
+    const join = (parts: readonly Uint8Array[]) =>
+      Uint8Array.from(parts.flatMap((part) => [...part]))
+    const first =
+      contents.get(
+        [...contents.keys()].find((name) => name.endsWith('log-000000000001.jsonl')) ?? '',
+      ) ?? new Uint8Array(0)
+    const foreign = first.slice(0, first.indexOf(10) + 1)
+    for (let at = 0; at < lines.length; at++) {
+      const line = lines[at] ?? foreign
+      const changed = [
+        [...lines.slice(0, at), line, ...lines.slice(at)],
+        [...lines.slice(0, at + 1), foreign, ...lines.slice(at + 1)],
+      ]
+      if (at + 1 < lines.length) changed.push([...lines.slice(0, at), ...lines.slice(at + 1)])
+      if (at > 0)
+        changed.push([
+          ...lines.slice(0, at - 1),
+          line,
+          lines[at - 1] ?? line,
+          ...lines.slice(at + 1),
+        ])
+      for (const parts of changed) {
+        const found = await openCopy(new Map(contents).set(path, join(parts)))
+        expect(found).toMatchObject({ code: 'store_damaged' })
+      }
+    }
+  }
+})
+
 test('R11, T4: a sound line of another store, or one with a gap in its number, is refused in any place', async () => {
   const contents = await sample(false)
   const path = lastSegmentOf(contents)
