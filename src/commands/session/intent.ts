@@ -315,7 +315,7 @@ const previewData = (shown: Preview, identifier: string) => ({
   deadline: String(shown.deadlineSeconds),
   digest: shown.digest,
   typed_data: shown.typedData,
-  notes: shown.notes,
+  notes: [...(shown.contextNotes ?? []), ...shown.notes],
   unchecked: shown.unchecked,
   rules: shown.rules?.rules ?? null,
   rules_changed: shown.rules?.isChanged ?? null,

@@ -103,6 +103,7 @@ export interface Preview extends Prepared {
   readonly proposer: Address
   readonly typedData: TypedData
   readonly notes: readonly string[]
+  readonly contextNotes?: readonly string[]
   /** Absent where no chain told them. */
   readonly rules?: RulesStanding | undefined
 }
@@ -288,14 +289,13 @@ async function contextsOf(
   const patience = isPatient ? newPatience(ports, timeoutMs) : () => undefined
   const results = new Map<string, ContextResult>()
   let cause: string | undefined
-  let attempt = 0
   const isStopped = () => signal?.reason instanceof InterruptedError
   const missing = () =>
     [...new Set(identifiers)].filter((one) => {
       const result = results.get(one)
       return result === undefined || result.error instanceof UnavailableError
     })
-  for (let wanted = missing(); wanted.length > 0; wanted = missing()) {
+  for (let wanted = missing(), attempt = 1; wanted.length > 0; wanted = missing()) {
     let failure: UnavailableError | undefined
     try {
       for (const one of await contexts.contexts(wanted, { signal }))
@@ -316,7 +316,7 @@ async function contextsOf(
     }
     // A call that was cut short tells less than the one before it.
     if (reason.code !== 'not_sent' || cause === undefined) cause = reason.detail
-    onRetry?.({ attempt: ++attempt, reason: reason.detail, waitMs })
+    onRetry?.({ attempt: attempt++, reason: reason.detail, waitMs })
     try {
       await ports.clock.sleep(waitMs, signal)
     } catch (error) {
@@ -544,9 +544,8 @@ function toSign(
   found: Pick<ToSign, 'row' | 'intent' | 'earlier' | 'offer' | 'notes'>,
   context: QuestionContext,
 ): ToSign {
-  const { identifier, outcome } = found.intent
-  checkAsked(trust, context, { identifier, requireSlugPin: true })
-  const { label, price } = checkOutcome(trust, context, outcome)
+  checkAsked(trust, context, { identifier: found.intent.identifier, requireSlugPin: true })
+  const { label, price } = checkOutcome(trust, context, found.intent.outcome)
   checkTimeline(trust, context, view)
   const { question_id, bond, source, request, signing, reward, rules: told } = context
   const facts: RoundFacts = {

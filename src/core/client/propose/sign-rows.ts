@@ -458,7 +458,8 @@ export async function preview(
   const { parts, plan, spending } = await planOne(given, intent, { look: true })
   if (plan.kind === 'send') return { reused: plan.authorization }
   for (const note of plan.notes) parts.note?.(note)
-  return plan.offer === undefined ? prepare(parts, spending, plan) : { resumed: plan.offer }
+  if (plan.offer !== undefined) return { resumed: plan.offer }
+  return { ...(await prepare(parts, spending, plan)), contextNotes: plan.notes }
 }
 
 /**
