@@ -131,10 +131,11 @@ test('contract §6: --dry-run refuses what the command would refuse', async () =
 test('contract §6, R7: replay --dry-run names what would be sent, sends nothing, and the replay after it does', async () => {
   mkdirSync(join(home.path, 'trust'))
   writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(pins))
-  gateway.faults.push({ status: 503, code: 'server_busy' }, { status: 503, code: 'server_busy' })
+  // Busy for longer than the command waits, however slow the machine.
+  gateway.faults.push(...Array(50).fill({ status: 503, code: 'server_busy' }))
   const offline = { PROPOSER_RPC_URL: '' }
   const sent = await ask(
-    ['submit', gateway.question.question_id, '--outcome', 'p2', '--timeout', '0.2', '--json'],
+    ['submit', gateway.question.question_id, '--outcome', 'p2', '--timeout', '2', '--json'],
     offline,
   )
   expect(sent.code, sent.stderr).toBe(75)
