@@ -12,7 +12,7 @@ import { parseKey, readKeyFile, signerFromKey } from '#io/keys'
 import { createKeystore, decryptKeystore } from '#io/keystore'
 import { ProposerError, UsageError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
-import { askHidden, confirm, readInput } from './session/inputs.js'
+import { askHidden, confirm, readText } from './session/inputs.js'
 import { namedPasswordFile, readPassword } from './session/key-source.js'
 import { type Session, sessionVerb } from './session/session.js'
 import { type GlobalFlags, homeSetting, preferenceTree } from './session/settings.js'
@@ -45,7 +45,7 @@ const newVerb = verb({
   flags: storeFlags,
   examples: ['account new hot --password-file ./password'],
   async run(context, flags, { name }) {
-    if (flags.dryRun === true) {
+    if (flags.dryRun) {
       const path = await freeAccountPath(context.files, homeSetting(context, flags).value, name)
       return showDryRun(context, `make a key and write it to ${path}`, { name, path })
     }
@@ -70,7 +70,7 @@ async function givenKey(context: Context, flags: FlagsOf<typeof importFlags>): P
       await askHidden(context, 'Private key: ', '--key-file <file> or --keystore <file>'),
       'the key',
     )
-  const text = new TextDecoder().decode(await readInput(context, flags.keystore))
+  const text = await readText(context, flags.keystore)
   const question = 'Password of that keystore: '
   const password =
     flags.keystorePasswordFile === undefined
@@ -83,7 +83,7 @@ async function store(context: Context, flags: StoreFlags, name: string, key: Uin
   const home = homeSetting(context, flags).value
   const signer = signerFromKey(key)
   try {
-    if (flags.dryRun === true) {
+    if (flags.dryRun) {
       const path = await freeAccountPath(context.files, home, name)
       return showDryRun(context, `write the key of ${signer.address} to ${path}`, {
         name,
@@ -190,7 +190,7 @@ async function add(
     const { address } = signer
     await signer.signDigest(probeDigest)
     const planned = { name, path, address, kind, ...place }
-    if (flags.dryRun === true)
+    if (flags.dryRun)
       return showDryRun(context, `write where the key of ${address} is to ${path}`, planned)
     await publishAccount(context.files, home, name, accountFileText(kind, address, place))
     show(context, home, await readAccount(context.files, home, name))
@@ -203,19 +203,19 @@ const listVerb = sessionVerb({
   name: 'list',
   about: 'list accounts and addresses, with balances if a node is configured',
   examples: ['account list', 'account list --rpc-url http://127.0.0.1:8545'],
-  async run(context, session) {
+  async run(session) {
     const { account, home } = session.settings
-    const kept = await listAccounts(context.files, home.value)
-    const balancesOf = await balanceReader(context, session)
+    const kept = await listAccounts(session.files, home.value)
+    const balancesOf = await balanceReader(session)
     const found = await Promise.all(
       kept.map(async (entry) => {
         const isDefault = entry.name === account?.value
-        const held = { default: isDefault, ...(await balancesOf?.(entry.address)) }
+        const held = { default: isDefault, ...(await balancesOf(entry.address)) }
         return { entry, held }
       }),
     )
     const accounts = found.map(({ entry, held }) => ({ ...shownEntry(entry), ...held }))
-    context.output.show('accounts', { accounts }, [
+    session.output.show('accounts', { accounts }, [
       accounts.length === 0
         ? 'no accounts; create one with `proposer account new <name>`'
         : rows(found.map(accountRow)),
@@ -223,45 +223,25 @@ const listVerb = sessionVerb({
   },
 })
 
-interface Balances {
-  readonly gas_balance: string
-  readonly balances: readonly {
-    readonly token: Address
-    readonly symbol: string
-    readonly decimals: number
-    readonly balance: string
-  }[]
-  readonly chain_id: number
-}
+type Held = { readonly default: boolean } & Awaited<
+  ReturnType<Awaited<ReturnType<typeof balanceReader>>>
+>
 
-const accountRow = ({
-  entry,
-  held,
-}: {
-  readonly entry: AccountEntry
-  readonly held: { readonly default: boolean } & Partial<Balances>
-}) => {
-  const gas =
-    held.gas_balance === undefined || held.chain_id === undefined
-      ? []
-      : [coinText(BigInt(held.gas_balance), held.chain_id)]
-  const tokens = (held.balances ?? []).map((one) => amountText(one.balance, one))
-  const parts = [addressText(entry), ...tokens, ...gas]
+const accountRow = ({ entry, held }: { readonly entry: AccountEntry; readonly held: Held }) => {
+  const { balances = [], gas_balance, chain_id = 0 } = held
+  const gas = gas_balance === undefined ? [] : [coinText(BigInt(gas_balance), chain_id)]
+  const parts = [addressText(entry), ...balances.map((one) => amountText(one.balance, one)), ...gas]
   return [entry.name, `${parts.join('  ')}${held.default ? '  (default)' : ''}`] as const
 }
 
-/** Reads what an address holds; `undefined` without a node or pins. What does not answer is noted. */
-async function balanceReader(
-  context: Context,
-  session: Session,
-): Promise<((address: Address | undefined) => Promise<Balances | undefined>) | undefined> {
+/** Reads what an address holds; nothing without a node or pins. What does not answer is noted. */
+async function balanceReader(session: Session) {
   const chain = await session.chain()
-  if (chain === undefined) return undefined
-  const { walletFunds } = await import('#client/funds/funds')
   const nothing = { authorizations: [], offers: [] }
   let isNoted = false
-  return async (address) => {
-    if (address === undefined) return undefined
+  return async (address: Address | undefined) => {
+    if (chain === undefined || address === undefined) return {}
+    const { walletFunds } = await import('#client/funds/funds')
     try {
       const trust = await session.trust()
       const { gasWei, tokens } = await walletFunds(chain, trust, nothing, address)
@@ -272,9 +252,9 @@ async function balanceReader(
       return { gas_balance: String(gasWei), balances, chain_id: trust.chain_id }
     } catch (error) {
       if (!(error instanceof ProposerError)) throw error
-      if (!isNoted) context.output.note(`note: no balances: ${visible(error.detail)}`)
+      if (!isNoted) session.output.note(`note: no balances: ${visible(error.detail)}`)
       isNoted = true
-      return undefined
+      return {}
     }
   }
 }
@@ -301,7 +281,7 @@ const removeVerb = verb({
       ? `Its key stays where it is: ${elsewhere.holder}.`
       : 'Without a copy it is lost.'
     const asked = { name, address }
-    if (flags.dryRun === true) return showDryRun(context, `delete ${what}`, asked)
+    if (flags.dryRun) return showDryRun(context, `delete ${what}`, asked)
     await confirm(context, `Delete ${what}? ${after}`, flags.yes === true)
     const path = await removeAccount(context.files, home, name)
     const removed = { ...asked, path, removed: true }
@@ -323,7 +303,7 @@ const renameVerb = verb({
       .filter(([, profile]) => profile?.account === name)
       .map(([profile]) => profile)
     const renamed = { name: next, address, renamed_from: name, profiles }
-    if (flags.dryRun === true) {
+    if (flags.dryRun) {
       await freeAccountPath(context.files, home, next)
       return showDryRun(context, `rename ${name} to ${next}`, renamed)
     }

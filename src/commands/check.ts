@@ -15,11 +15,11 @@ import { namedQuestion } from '#protocol/market-url'
 import { answerText, keyNamed } from '#protocol/outcome-words'
 import { outcomeOf } from '#protocol/proposal'
 import { formatFlag, readSource } from './batch/parts.js'
-import { contextGroups } from './session/identify.js'
 import { requireOutcome } from './session/intent.js'
 import {
   type CheckFlags,
   clarificationTexts,
+  contextGroups,
   contextRows,
   openChecker,
   questionText,
@@ -48,7 +48,7 @@ export const checkCommand = sessionVerb({
   },
   help: 'Each finding is ok, warn or unknown, with its source. A node (--rpc-url) and Gamma are the sources; what neither reports is unknown.\nWith --require-check or --require-known such a finding is exit 2.',
   examples: ['check some-slug --outcome yes', 'check today.csv --require-check'],
-  async run(context, session, flags, { identifier }) {
+  async run(session, flags, { identifier }) {
     const word = flags.outcome === undefined ? undefined : requireOutcome(flags.outcome)
     const isFile = identifier === '-' || namedQuestion(identifier) === undefined
     if (isFile && word !== undefined)
@@ -58,9 +58,9 @@ export const checkCommand = sessionVerb({
         'omit --outcome',
       )
     const asked = isFile
-      ? readBatch(await readSource(context, identifier), flags.format, told(context)).map(askedIn)
+      ? readBatch(await readSource(session, identifier), flags.format, told(session)).map(askedIn)
       : [{ identifier, word, place: undefined }]
-    await checkAll(context, session, flags, asked)
+    await checkAll(session, flags, asked)
   },
 })
 
@@ -84,25 +84,20 @@ const askedIn = (row: BatchRow) => ({
   place: placeText(row),
 })
 
-async function checkAll(
-  context: Context,
-  session: Session,
-  flags: CheckFlags,
-  all: readonly Asked[],
-) {
-  const { output } = context
-  const [trust, checker] = await Promise.all([session.trust(), openChecker(session, context.clock)])
+async function checkAll(session: Session, flags: CheckFlags, all: readonly Asked[]) {
+  const { output } = session
+  const [trust, checker] = await Promise.all([session.trust(), openChecker(session)])
   const stream = newResults(output, 'check', 'findings')
   const questions: ReturnType<typeof toldOf>[] = []
   const counts = { ok: 0, warn: 0, unknown: 0 }
   const errors: ProposerError[] = []
   const refusals: ProposerError[] = []
   const nameOf = ({ identifier }: Asked) => identifier
-  for await (const group of contextGroups(context, session, all, nameOf, 'checking')) {
+  for await (const group of contextGroups(session, all, nameOf, 'checking')) {
     const subjects = group.map(({ asked, result }) => subjectOf(trust, result, asked.word))
     const found = await checker.check(
       subjects.flatMap((subject) => (subject instanceof ProposerError ? [] : [subject])),
-      session.signal,
+      session.until,
     )
     const next = found[Symbol.iterator]()
     for (const [at, { asked }] of group.entries()) {
@@ -192,12 +187,12 @@ export const contextCommand = sessionVerb({
   flags: requesterFlag,
   help: 'Asks the gateway, or with --rpc-url the chain, which uses no rate limit.',
   examples: ['context some-slug --json > context.json'],
-  async run(context, session, _flags, { identifier: identifiers }) {
+  async run(session, _flags, { identifier: identifiers }) {
     for (const identifier of identifiers) requireIdentifier(identifier)
-    const { output } = context
+    const { output } = session
     const results: ContextResult[] = []
     const what = `asking for ${counted(identifiers.length, 'question')}`
-    for await (const group of contextGroups(context, session, identifiers, (one) => one, what))
+    for await (const group of contextGroups(session, identifiers, (one) => one, what))
       for (const { result } of group) {
         results.push(result)
         output.item(questionOf(result))
@@ -243,12 +238,14 @@ export const eligibilityCommand = sessionVerb({
   examples: [
     'eligibility 0x8ba1f109551bd432803012645ac136ddd64dba72 --gateway https://gateway.example',
   ],
-  async run({ output }, session, _flags, { address }) {
+  async run(session, _flags, { address }) {
     const wallet = address === undefined ? await session.account.address() : givenAddress(address)
     const gateway = await session.gateway('read')
-    const answer = acceptedValue(await gateway.eligibility(wallet, { signal: session.signal }))
+    const answer = acceptedValue(await gateway.eligibility(wallet, { signal: session.until }))
     const { eligible } = answer
-    output.show('eligibility', answer, [`${wallet} ${eligible ? 'may' : 'may not'} propose`])
+    session.output.show('eligibility', answer, [
+      `${wallet} ${eligible ? 'may' : 'may not'} propose`,
+    ])
     if (!eligible)
       throw new UnauthorizedError(
         'proposer_not_eligible',

@@ -1,8 +1,27 @@
 /**
  * `completion`: the script that teaches a shell this program's commands, flags, accounts and ids
- * (contract §6). Each script hands over what is typed, so that it never grows old.
+ * (contract §6), and what it asks: each hands over what is typed as `proposer __complete …`, so that
+ * it never grows old. That asks no network, and is silent where something is amiss: the command
+ * itself will tell it.
  */
-import { verb } from './terminal/verb.js'
+
+import { statSync } from 'node:fs'
+import type { Argument, Command, Option } from 'commander'
+import { type JournaledAuthorization, stateOf } from '#client/journal/authorizations'
+import { newFold } from '#client/journal/fold'
+import type { JournalRecord } from '#client/journal/records'
+import { homePaths } from '#io/home'
+import type { PreferenceTree } from '#io/preferences'
+import type { Files } from '#ports'
+import type { ExitCode } from '#protocol/errors'
+import {
+  type GlobalFlags,
+  preferenceTree,
+  profileKeys,
+  resolveSettings,
+} from './session/settings.js'
+import type { Context } from './terminal/context.js'
+import { standInOf, verb } from './terminal/verb.js'
 
 export const shells = ['bash', 'zsh', 'fish'] as const
 export type Shell = (typeof shells)[number]
@@ -101,3 +120,347 @@ export const completionCommand = verb({
     output.show('completion', { shell, script }, [() => script.replace(/\n$/, '')])
   },
 })
+
+/** More cannot be looked over; typing on narrows them. */
+const maxValues = 200
+
+type LoadProgram = (context: Context, words: readonly string[]) => Promise<Command>
+
+/**
+ * The form, then one value a line, with what it is behind a tab. `argv` is the shell and the words
+ * of the line, the program's name first, the one at the cursor last. Always 0.
+ */
+export async function complete(
+  argv: readonly string[],
+  context: Context,
+  load: LoadProgram,
+): Promise<ExitCode> {
+  try {
+    context.output.text(await answerTo(argv, context, load))
+  } catch {
+    // whatever it is, the command that is being typed will say so
+  }
+  return 0
+}
+
+async function answerTo(
+  [shell, _program, ...typed]: readonly string[],
+  context: Context,
+  load: LoadProgram,
+) {
+  const raw = typed.at(-1)
+  // A script of an earlier version hands over the line in one piece.
+  if (raw === undefined) return ''
+  const words = shell === 'zsh' ? typed : typed.map((word) => bare(word, context.env.HOME))
+  const current = words.pop() ?? ''
+  const asked = words[0] === 'help' ? words.slice(1) : words
+  const place = placeAfter(asked, await load(context, asked))
+  const answer = await answerAt(place, current, context)
+  if (typeof answer === 'string') return `${answer}\n`
+  const shown = new Map<string, string>()
+  for (const { value, about } of answer) {
+    if (shown.size === maxValues) break
+    if (!value.startsWith(current) || !isPlain(value) || shown.has(value)) continue
+    const described = `${value}\t${isPlain(about) ? about : ''}`
+    const text = shell === 'bash' ? quoted(value, /["']/.exec(raw)?.[0]) : described
+    if (text !== undefined) shown.set(value, text)
+  }
+  return ['values', ...shown.values(), ''].join('\n')
+}
+
+/** A word as it was typed, without its quotes; bash and fish hand it over so. */
+const bare = (word: string, home = '~') =>
+  word.replace(/^~(?=\/)/, () => home).replace(/\\(.)|["']/gs, '$1')
+
+/** As bash reads it behind the quote that is open; `undefined` where that cannot hold it. */
+function quoted(value: string, quote: string | undefined) {
+  if (quote === '"') return value.replace(/["\\$`]/g, '\\$&')
+  if (quote === "'") return value.includes("'") ? undefined : value
+  return value.replace(/[^\w./:=@%+,\-\u0080-\uffff]/g, '\\$&')
+}
+
+/** Text without anything that acts on a terminal or ends a line (R20). */
+const isPlain = (text: string) => !/[\p{C}\p{Zl}\p{Zp}]/u.test(text)
+
+function placeAfter(words: readonly string[], program: Command) {
+  const settings: Record<string, string> = {}
+  const lineage: [Command, ...Command[]] = [program]
+  let positionals = 0
+  let waiting: Option | undefined
+  let flagsEnded = false
+  const keep = ({ long }: Option, value: string) => {
+    if (long === '--home' || long === '--profile' || long === '--trust')
+      settings[long.slice(2)] = value
+  }
+  for (const word of words) {
+    if (waiting) {
+      keep(waiting, word)
+      waiting = undefined
+    } else if (flagsEnded || !word.startsWith('-') || word === '-') {
+      const child = positionals === 0 ? childOf(lineage, word) : undefined
+      if (child) lineage.push(child)
+      else positionals++
+    } else if (word === '--') flagsEnded = true
+    else {
+      const [, name = '', value] = /^([^=]*)(?:=(.*))?$/s.exec(word) ?? []
+      const flag = flagNamed(lineage, name)
+      if (flag === undefined || placeholderOf(flag) === undefined) continue
+      if (value === undefined) waiting = flag
+      else keep(flag, value)
+    }
+  }
+  return { lineage, positionals, waiting, flagsEnded, settings }
+}
+
+const childOf = (lineage: readonly Command[], word: string) =>
+  lineage.at(-1)?.commands.find((child) => child.name() === word)
+
+/** With those of the command that the last stands for. */
+function flagsOf(lineage: readonly Command[]) {
+  const last = lineage.at(-1)
+  const alone = last === undefined ? undefined : standInOf(last)
+  return [...lineage, ...(alone === undefined ? [] : [alone])]
+    .reverse()
+    .flatMap(({ options }) => options.filter(({ hidden }) => !hidden))
+}
+
+const namesOf = ({ short, long }: Option) => [short ?? [], long ?? []].flat()
+const flagNamed = (lineage: readonly Command[], name: string) =>
+  flagsOf(lineage).find((flag) => namesOf(flag).includes(name))
+/** What stands for the value, `file`; `undefined` where the flag takes none. */
+const placeholderOf = ({ flags }: Option) => /[<[](.+?)[>\]]$/.exec(flags)?.[1]
+
+async function answerAt(place: ReturnType<typeof placeAfter>, current: string, context: Context) {
+  const { lineage, positionals, waiting, flagsEnded, settings } = place
+  const path = lineage.slice(1).map((command) => command.name())
+  const last = lineage.at(-1) ?? lineage[0]
+  const ofFlag = (flag: Option | undefined, name: string, typed: string) =>
+    valuesAt(
+      { word: (flag && placeholderOf(flag)) ?? '', of: name, choices: flag?.argChoices },
+      context,
+      settings,
+      typed,
+    )
+  if (waiting) return ofFlag(waiting, namesOf(waiting).at(-1) ?? '', current)
+  const [inline, name = ''] = (flagsEnded ? null : /^(--[^=]+)=/.exec(current)) ?? []
+  if (inline !== undefined) {
+    const answer = await ofFlag(flagNamed(lineage, name), name, current.slice(inline.length))
+    if (typeof answer === 'string') return answer
+    return answer.map(({ value, about }) => ({ value: `${inline}${value}`, about }))
+  }
+  if (current.startsWith('-') && !flagsEnded) return flagValues(lineage)
+  if (positionals === 0 && last.commands.length > 0)
+    return last.commands.map((child) => ({
+      value: child.name(),
+      about: child.summary() || child.description(),
+    }))
+  const taken = argumentAt(last.registeredArguments, positionals)
+  if (taken) {
+    const at = { word: taken.name(), of: path.join(' '), choices: taken.argChoices }
+    return valuesAt(at, context, settings, current)
+  }
+  return flagsEnded ? [] : flagValues(lineage)
+}
+
+const flagValues = (lineage: readonly Command[]) => [
+  ...flagsOf(lineage).flatMap((flag) =>
+    namesOf(flag).map((value) => ({ value, about: flag.description })),
+  ),
+  { value: '--help', about: 'print help' },
+]
+
+function argumentAt(taken: readonly Argument[], position: number) {
+  const last = taken.at(-1)
+  return taken[position] ?? (last?.variadic ? last : undefined)
+}
+
+interface ValueOf {
+  /** What stands for it in the help, `identifier` or `p1|p2|p3`. */
+  readonly word: string
+  /** The flag, or the path of the command, whose value it is. */
+  readonly of: string
+  readonly choices?: readonly string[] | undefined
+}
+
+async function valuesAt(
+  { word, of, choices }: ValueOf,
+  context: Context,
+  settings: GlobalFlags,
+  typed: string,
+) {
+  if (choices) return choices.map((value) => ({ value, about: word }))
+  const parts = word.split('|')
+  const kind = parts
+    .map((part) => kindByPath[`${of} ${part}`] ?? kindByWord[part])
+    .find((one) => one !== undefined)
+  const values = kind === undefined ? [] : await valuesOf(kind, context, settings, typed)
+  // Of `identifier|file` a file is what no identifier begins with.
+  if (values.some(({ value }) => value.startsWith(typed))) return values
+  if (parts.some((part) => fileWords.has(part))) return 'files'
+  if (parts.some((part) => folderWords.has(part))) return 'folders'
+  if (kind !== undefined) return values
+  // `p1|p2|label` spells out its values; a word alone, or an amount, stands for something.
+  const spelled = parts.length > 1 ? parts.filter((part) => !standIns.has(part)) : []
+  return spelled.map((value) => ({ value, about: of }))
+}
+
+const standIns = new Set(['raw', 'amount', 'label'])
+const fileWords = new Set(['file', 'file.json', 'script.json', 'gateway.json', 'payload'])
+const folderWords = new Set(['dir', 'folder'])
+const kindByWord: Readonly<Record<string, Kind>> = {
+  identifier: 'identifiers',
+  slug: 'identifiers',
+  'candidate-id': 'candidates',
+  'journal-id': 'open',
+  key: 'keys',
+}
+/** Where the word alone does not tell. */
+const kindByPath: Readonly<Record<string, Kind>> = {
+  '--account name': 'accounts',
+  '--executor-account name': 'accounts',
+  'account show name': 'accounts',
+  '--profile name': 'profiles',
+  '--question id': 'identifiers',
+  'journal show id': 'journal',
+  'replay journal-id': 'unsent',
+}
+
+interface Value {
+  readonly value: string
+  readonly about: string
+}
+
+type Kind =
+  | 'accounts'
+  | 'profiles'
+  | 'keys'
+  | 'candidates'
+  | 'journal'
+  | 'open'
+  | 'unsent'
+  | 'identifiers'
+
+/** Newest first where time matters. `typed` may only narrow what is looked for. */
+async function valuesOf(kind: Kind, context: Context, flags: GlobalFlags, typed: string) {
+  const { files } = context
+  const { home, profile, trust } = await resolveSettings(context, flags)
+  switch (kind) {
+    case 'accounts':
+      return (await jsonNames(files, homePaths.keystores(home.value))).map((value) => ({
+        value,
+        about: 'keystore',
+      }))
+    case 'profiles':
+      return profiles(files, home.value, await preferenceTree(context, home.value))
+    case 'keys':
+      return ['profile', ...Object.keys(profileKeys)].map((value) => ({ value, about: 'setting' }))
+    case 'identifiers':
+      return [
+        ...(await slugs(files, trust.value, profile.value)),
+        ...questions(await journaled(context, home.value), typed),
+      ]
+    default:
+      return ids(kind, await journaled(context, home.value), context.clock.nowMs())
+  }
+}
+
+const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === 'object' && value !== null
+const decoder = new TextDecoder()
+
+async function jsonNames(files: Files, folder: string) {
+  if (!(await files.exists(folder))) return []
+  return (await files.list(folder))
+    .flatMap((name) => /^([^.].*)\.json$/.exec(name)?.[1] ?? [])
+    .sort()
+}
+
+async function profiles(files: Files, home: string, tree: PreferenceTree) {
+  const { profileNames } = await import('#chain/profiles')
+  const stored = isRecord(tree.profiles) ? Object.keys(tree.profiles) : []
+  const pinned = await jsonNames(files, `${home}/trust`)
+  const named = new Map<string, string>(profileNames.map((name) => [name, 'built in']))
+  for (const name of [...stored, ...pinned]) if (!named.has(name)) named.set(name, 'yours')
+  return [...named].map(([value, about]) => ({ value, about }))
+}
+
+async function slugs(files: Files, path: string, profile: string) {
+  if (!(await files.exists(path))) return []
+  const trust: unknown = JSON.parse(decoder.decode(await files.read(path)))
+  const named = isRecord(trust) && isRecord(trust.slugs) ? Object.keys(trust.slugs) : []
+  return named.map((value) => ({ value, about: `pinned by ${profile}` }))
+}
+
+/** Question ids only for those who begin to type one: beside names they are noise. */
+function questions(authorizations: readonly JournaledAuthorization[], typed: string) {
+  return authorizations.flatMap(({ signed }) => [
+    { value: signed.identifier, about: 'in the journal' },
+    ...(typed.startsWith('0') ? [{ value: signed.questionId, about: signed.identifier }] : []),
+  ])
+}
+
+function ids(
+  kind: 'candidates' | 'journal' | 'open' | 'unsent',
+  authorizations: readonly JournaledAuthorization[],
+  nowMs: number,
+): Value[] {
+  return authorizations.flatMap((one) => {
+    const state = stateOf(one, nowMs)
+    const about = `${one.signed.identifier} ${state.kind === 'closed' ? state.reason : state.kind}`
+    const candidate = one.candidateId === undefined ? [] : [{ value: one.candidateId, about }]
+    if (kind === 'candidates') return candidate
+    const wanted = {
+      journal: true,
+      open: state.kind !== 'closed',
+      unsent: state.kind === 'unknown' || state.kind === 'deferred',
+    }[kind]
+    return wanted ? [{ value: one.id, about }, ...(kind === 'journal' ? candidate : [])] : []
+  })
+}
+
+/** A tab key waits for this: so many runs, the newest, of each the end, and together no more. */
+const maxRuns = 256
+const tailBytes = 256 * 1024
+const maxBytes = 16 * 1024 * 1024
+
+/** Newest first. Lines that cannot be read are left to `journal verify`. */
+async function journaled({ files }: Context, home: string) {
+  const folder = `${home}/journal`
+  if (!(await files.exists(folder))) return []
+  const fold = newFold()
+  let left = maxBytes
+  const runs = (await files.list(folder))
+    .filter((name) => /^[0-9a-f]{12}$/.test(name))
+    .map((name) => ({ name, atMs: statSync(`${folder}/${name}`).mtimeMs }))
+    .sort((one, other) => other.atMs - one.atMs)
+  for (const { name: run } of runs.slice(0, maxRuns)) {
+    for (const name of (await files.list(`${folder}/${run}`))
+      .filter((one) => /^log-\d+\.jsonl$/.test(one))
+      .sort()) {
+      if (left <= 0) break
+      const text = await tailOf(files, `${folder}/${run}/${name}`, Math.min(left, tailBytes))
+      left -= text.length
+      for (const line of text.split('\n')) addLine(fold, line)
+    }
+  }
+  return [...fold.view().authorizations].reverse()
+}
+
+async function tailOf(files: Files, path: string, bytes: number) {
+  const handle = await files.open(path, 'read')
+  try {
+    return decoder.decode(await handle.read(Math.max(0, (await handle.size()) - bytes), bytes))
+  } finally {
+    await handle.close()
+  }
+}
+
+function addLine(fold: ReturnType<typeof newFold>, line: string) {
+  try {
+    const { k: kind, t: timeMs, d: data }: { k: string; t: number; d: unknown } = JSON.parse(line)
+    // Its shape is not proven: what the fold cannot take throws.
+    fold.add({ kind, data, timeMs } as JournalRecord)
+  } catch {
+    // a line cut by the bound, torn by a crash, or damaged: this offers what is left
+  }
+}

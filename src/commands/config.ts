@@ -5,7 +5,6 @@ import {
   allowedHttp,
   type GlobalFlags,
   homeSetting,
-  isProfileKey,
   preferenceTree,
   profileKeys,
   profileSetting,
@@ -13,7 +12,7 @@ import {
   requireProfileName,
   resolveSettings,
   type Setting,
-  type Settings,
+  settingOf,
   specOf,
 } from './session/settings.js'
 import type { Context } from './terminal/context.js'
@@ -98,7 +97,7 @@ async function change(
     await requireKnownProfile(context, home, tree, profile)
   const name = profile === undefined ? 'profile' : `profiles.${profile.value}.${key}`
   const changed = { key: name, set: value !== undefined, path }
-  if (flags.dryRun === true) {
+  if (flags.dryRun) {
     showDryRun(context, `${value === undefined ? 'unset' : 'set'} ${name} in ${path}`, changed)
     return
   }
@@ -138,7 +137,7 @@ const listVerb = verb({
       if (entry === undefined) return [key, unsetText(key)] as const
       const { value, origin, from } = entry
       const source = origin === from ? origin : `${origin}: ${from}`
-      return [key, flags.origin === true ? `${value}  (${source})` : value] as const
+      return [key, flags.origin ? `${value}  (${source})` : value] as const
     })
     context.output.show('config', { settings: entries, unset }, [rows(shown)])
   },
@@ -186,11 +185,6 @@ function requireKey(key: string) {
     `unknown setting "${key}"`,
     `the known settings are ${keyNames.join(', ')}`,
   )
-}
-
-function settingOf(settings: Settings, key: string): Setting | undefined {
-  if (key === 'home' || key === 'profile') return settings[key]
-  return isProfileKey(key) ? settings[profileKeys[key].flag] : undefined
 }
 
 /** A node's URL often is a credential, a gateway's may hold one (R5). */

@@ -4,7 +4,6 @@ import { basename, dirname, join } from 'node:path'
 import * as z from 'zod'
 import { withBudget } from '#client/budget/budgeted-client'
 import { planBatch } from '#client/budget/forecast'
-import type { Planner } from '#client/budget/planner'
 import { createGatewayClient, parseBaseUrl } from '#client/gateway/gateway-client'
 import { type Trust as Pins, pinnedQuestionId, unpinnedSlug } from '#client/trust/trust'
 import { Trust } from '#client/trust/trust-file'
@@ -18,11 +17,9 @@ import { fromCwd } from '#io/home'
 import { RejectedError, UsageError } from '#protocol/errors'
 import { Bytes32 } from '#protocol/schema'
 import { publishText } from '#storage/durable'
-import { type RunStep, withDevGateway } from './hosting/foreground.js'
-import { givenAmount, pinnedUnits } from './session/amounts.js'
-import { identify } from './session/identify.js'
-import { confirm, readInput } from './session/inputs.js'
-import { requireIdentifier } from './session/question.js'
+import { withDevGateway } from './hosting/foreground.js'
+import { confirm, jsonIn, readText } from './session/inputs.js'
+import { givenAmount, identify, pinnedUnits, requireIdentifier } from './session/question.js'
 import { openPlanner, openTarget, type Session, withSession } from './session/session.js'
 import { executorFlags, requireTarget, signerFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
@@ -76,9 +73,9 @@ export const conformanceCommand = verb({
   ],
   async run(context, flags, { url }) {
     const chosen = chosenRules(flags.only ?? [])
-    if (flags.list === true) return list(context, chosen)
+    if (flags.list) return list(context, chosen)
     refuseContradictions(flags, url)
-    if (flags.dev === true) return checkOwn(context, flags, chosen)
+    if (flags.dev) return checkOwn(context, flags, chosen)
     const ready =
       flags.devReady === undefined ? undefined : await readReadyLine(context, flags.devReady)
     const target = url ?? ready?.url
@@ -87,7 +84,7 @@ export const conformanceCommand = verb({
       target === undefined || flags.local !== undefined ? flags : { ...flags, gateway: target }
     await withSession(context, all, (session) => {
       requireTarget(session.settings)
-      return check(context, session, all, { chosen, ready })
+      return check(session, all, chosen, ready)
     })
   },
 })
@@ -99,13 +96,12 @@ async function checkOwn(context: Context, flags: ConformanceFlags, chosen: typeo
   const { output } = context
   const progress = output.progress('starting a chain and a gateway')
   const onNote = (text: string) => output.note(visible(text))
-  const step: RunStep = (_name, work) => work()
-  const options = { verb: 'conformance --dev', assignments, step, onNote }
+  const options = { verb: 'conformance --dev', assignments, onNote }
   await withDevGateway(context, options, ({ url, dev, folder }) => {
     progress.stop()
-    const ready = readyOf({ event: 'ready', url, dev })
+    const ready = ReadyLine.parse({ event: 'ready', url, dev })
     const own = { ...flags, gateway: url, home: flags.home ?? join(folder, 'home') }
-    return withSession(context, own, (session) => check(context, session, own, { chosen, ready }))
+    return withSession(context, own, (session) => check(session, own, chosen, ready))
   }).finally(() => progress.stop())
 }
 
@@ -136,7 +132,7 @@ function refuseContradictions(flags: ConformanceFlags, url: string | undefined) 
       'omit --local and --trust',
     ],
     [
-      dev === true && (url ?? local ?? gateway ?? devReady ?? trust) !== undefined,
+      dev && (url ?? local ?? gateway ?? devReady ?? trust) !== undefined,
       '--dev starts its own gateway and has its pins',
       'omit --dev, or the gateway and --trust',
     ],
@@ -169,24 +165,19 @@ function list({ output }: Context, chosen: typeof rules) {
   ])
 }
 
-interface Asked {
-  readonly chosen: typeof rules
-  readonly ready: ReadyLine | undefined
-}
-
 async function check(
-  context: Context,
   session: Session,
   flags: ConformanceFlags,
-  { chosen, ready }: Asked,
+  chosen: typeof rules,
+  ready?: ReadyLine,
 ) {
-  const { output, clock } = context
+  const { output, clock } = session
   const startedMs = clock.monotonicMs()
   // Before anything is printed or sent: without a terminal nobody can be asked later.
-  if (betsOwnMoney(flags, ready) && !context.isInteractive)
-    await confirm(context, 'A proposal would go on chain, with its bond.', session.settings.yes)
-  const parts = await openParts(context, session, flags, ready, () => progress?.stop())
-  const report = teller(context, flags)
+  if (betsOwnMoney(flags, ready) && !session.isInteractive)
+    await confirm(session, 'A proposal would go on chain, with its bond.', session.settings.yes)
+  const parts = await openParts(session, flags, ready, () => progress?.stop())
+  const report = teller(session, flags)
   const progress = output.isTerminal ? undefined : output.progress('checking')
   const bench = createBench(parts.bench)
   let checks: readonly CheckResult[]
@@ -199,7 +190,7 @@ async function check(
         report(one)
         progress?.update(`${one.id}: ${one.result}`)
       },
-      () => tellEstimate(context, parts, chosen),
+      () => tellEstimate(session, parts, chosen),
     )
     if (checks.some(({ result }) => result === 'skip')) unusable = await bench.unusable()
   } finally {
@@ -209,7 +200,7 @@ async function check(
   const summary = summaryOf(checks)
   if (flags.junit !== undefined)
     await writeJunit(
-      context,
+      session,
       flags.junit,
       junitText(checks, (clock.monotonicMs() - startedMs) / 1_000),
     )
@@ -238,14 +229,14 @@ async function check(
  */
 async function tellEstimate(
   { output }: Context,
-  { bench, planner }: RunParts,
+  { bench, planner }: Awaited<ReturnType<typeof openParts>>,
   chosen: typeof rules,
 ) {
   const items = itemsOf(chosen, bench)
   const budget = await planner.snapshot()
   const { limitItems, windowMs, learnt } = budget
   const { seconds } = planBatch({ contextItems: 0, submitItems: items, statusItems: 0 }, budget)
-  if (bench.isLocal === true || seconds === 0) return
+  if (bench.isLocal || seconds === 0) return
   const overrun =
     bench.may.overrun && chosen.some(({ tier }) => tier === 'overrun') ? windowMs / 1_000 : 0
   const measure = `${limitItems} items in ${windowMs / 1_000} s${learnt ? '' : ', the default of the spec: this gateway reports none'}`
@@ -258,7 +249,7 @@ async function tellEstimate(
 
 function teller({ output }: Context, flags: ConformanceFlags): (check: CheckResult) => void {
   if (output.isByLine) return (one) => output.line(one)
-  if ((!output.isForPeople && !output.isByLine) || flags.junit === '-') return () => undefined
+  if (!output.isForPeople || flags.junit === '-') return () => undefined
   return (one) => output.text(listLine(one, output))
 }
 
@@ -340,18 +331,11 @@ const ReadyLine = z.object({
 /** What a development gateway tells of itself: address, pins, throwaway keys, open questions. */
 type ReadyLine = z.infer<typeof ReadyLine>
 
-const readyOf = (line: unknown) => ReadyLine.parse(line)
-
-/** The first line of the file (`-`: stdin) that is one. UsageError `no_ready_line`. */
+/** The first of the file (`-`: stdin). UsageError `no_ready_line`. */
 async function readReadyLine(context: Context, path: string) {
-  const text = new TextDecoder().decode(await readInput(context, path))
-  for (const line of text.split('\n').filter((one) => one.startsWith('{'))) {
-    try {
-      const parsed = ReadyLine.safeParse(JSON.parse(line))
-      if (parsed.success) return parsed.data
-    } catch {
-      // Not this line; where none is, the error below says so.
-    }
+  for (const line of jsonIn(await readText(context, path))) {
+    const parsed = ReadyLine.safeParse(line)
+    if (parsed.success) return parsed.data
   }
   throw new UsageError(
     'no_ready_line',
@@ -362,7 +346,7 @@ async function readReadyLine(context: Context, path: string) {
 
 /** A development chain's money is nobody's. */
 const betsOwnMoney = (flags: ConformanceFlags, ready: ReadyLine | undefined) =>
-  flags.allowExecution === true && ready === undefined
+  flags.allowExecution && ready === undefined
 
 function betText({
   context: { question_id, slug, bond },
@@ -379,27 +363,19 @@ function betText({
   return `goes on chain: ${outcome} (${visible(label)}) on ${question}, ${amountRaw} raw units of ${bond.token} from ${proposer}; ${source}`
 }
 
-interface RunParts {
-  readonly bench: BenchParts
-  readonly planner: Planner
-  close(): Promise<void>
-}
-
 /** `quiet` ends what is drawn on the terminal, before anything is asked. */
 async function openParts(
-  context: Context,
   session: Session,
   flags: ConformanceFlags,
   ready: ReadyLine | undefined,
   quiet: () => void,
-): Promise<RunParts> {
-  const { output, clock } = context
-  const { settings, signal } = session
+) {
+  const { output, clock } = session
+  const { settings, until: signal } = session
   const { question: named = [] } = flags
   const trust = ready?.dev.trust ?? (await session.trust())
   // Pins and node of the settings are another chain's than the development gateway's.
-  const asked =
-    ready === undefined ? await identify(context, session, named) : named.map(requireIdentifier)
+  const asked = ready === undefined ? await identify(session, named) : named.map(requireIdentifier)
   const questions = questionsOf(trust, asked, ready)
   const wallets = ready === undefined ? await ownWallets(session, flags) : await devWallets(ready)
   const may = {
@@ -407,45 +383,36 @@ async function openParts(
     execute: flags.readOnly !== true && (flags.allowExecution ?? ready !== undefined),
     overrun: flags.overrunBudget ?? ready !== undefined,
   }
-  const cap = await givenAmount(settings.maxAmount, () =>
-    pinnedUnits(context, session, undefined, trust),
-  )
+  const cap = await givenAmount(settings.maxAmount, () => pinnedUnits(session, undefined, trust))
   const isOwnMoney = betsOwnMoney(flags, ready)
   // A node that is configured knows another chain than the development gateway's.
   const url = ready?.dev.rpc_url
-  const devChain = async () => (url === undefined ? undefined : context.edges.chain([url]))
+  const devChain = async () => (url === undefined ? undefined : session.edges.chain([url]))
   const chain = await (ready === undefined ? session.chain() : devChain())
   const strangerWallet = may.admit ? await throwawayWallet(session) : undefined
-  const mode = flags.readOnly === true ? 'read' : 'run'
-  const target = await openTarget(context, settings, flags, mode)
+  const mode = flags.readOnly ? 'read' : 'run'
+  const target = await openTarget(session, settings, flags, mode)
   const base = parseBaseUrl(target.baseUrl, target.allowHttp)
-  const planner = await openPlanner(context, settings, target.origin ?? base.origin)
+  const planner = await openPlanner(session, settings, target.origin ?? base.origin)
   const probe = createProbe({ fetch: target.fetch, base: base.href, clock, planner, signal })
   const client = createGatewayClient({ ...target, fetch: probe.fetch, clock })
   const gateway = withBudget(client, planner, { signal })
+  const bench: BenchParts = {
+    ...{ probe, gateway, trust, wallets, questions, may, signal, chain, strangerWallet },
+    ports: session,
+    ed25519: systemEd25519,
+    journal: session.journal,
+    isLocal: target.isLocal,
+    async confirmBet(bet) {
+      quiet()
+      if (isOwnMoney && !settings.yes) await confirm(session, `${betText(bet)}. Sign it?`, false)
+      else output.note(betText(bet))
+    },
+    maxAmountRaw: cap?.raw,
+  }
   return {
     planner,
-    bench: {
-      ports: session.ports,
-      ed25519: systemEd25519,
-      journal: session.journal,
-      probe,
-      gateway,
-      trust,
-      wallets,
-      questions,
-      may,
-      isLocal: target.isLocal,
-      signal,
-      async confirmBet(bet) {
-        quiet()
-        if (isOwnMoney && !settings.yes) await confirm(context, `${betText(bet)}. Sign it?`, false)
-        else output.note(betText(bet))
-      },
-      chain,
-      strangerWallet,
-      maxAmountRaw: cap?.raw,
-    },
+    bench,
     async close() {
       await gateway.close()
       await target.close()
@@ -469,9 +436,9 @@ function questionsOf(trust: Pins, asked: readonly string[], ready: ReadyLine | u
 }
 
 /** Made for this run and forgotten with it: its wallet is on no list and holds nothing. */
-async function throwawayWallet({ ports }: Session) {
+async function throwawayWallet({ random }: Session) {
   const { signerFromKey } = await import('#io/keys')
-  return signerFromKey(ports.random.bytes(32))
+  return signerFromKey(random.bytes(32))
 }
 
 async function devWallets({ dev }: ReadyLine) {
@@ -487,8 +454,7 @@ async function ownWallets(session: Session, flags: ConformanceFlags) {
     const signer = await session.account.signer()
     if (signer.signTypedData === undefined) return [signer]
   } catch (error) {
-    if (flags.readOnly === true && error instanceof UsageError && error.code === 'no_account')
-      return []
+    if (flags.readOnly && error instanceof UsageError && error.code === 'no_account') return []
     throw error
   }
   throw new UsageError(

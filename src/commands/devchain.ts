@@ -17,12 +17,12 @@ import { ChainError } from '#ports'
 import { givenAddress } from '#protocol/address'
 import { parseAmount, toRaw } from '#protocol/amount'
 import { durationMs } from '#protocol/duration'
-import { UnavailableError, UsageError } from '#protocol/errors'
+import { UsageError } from '#protocol/errors'
 import { identifierHint, plainIdentifier } from '#protocol/market-url'
 import { priceOf } from '#protocol/proposal'
 import type { OutcomeKey } from '#protocol/schema'
 import { isIdentifier } from '#protocol/words'
-import { noteQuestions, portNumber, unlessStopped } from './hosting/foreground.js'
+import { chainEnded, noteQuestions, portNumber, unlessStopped } from './hosting/foreground.js'
 import { resolveSettings, wholeNumber } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { amountText, dateText, publicUrl, visible } from './terminal/render.js'
@@ -32,7 +32,6 @@ import {
   dryRunFlag,
   type FlagsOf,
   type FlagTable,
-  type MakeCommand,
   showDryRun,
   verb,
 } from './terminal/verb.js'
@@ -63,7 +62,7 @@ const startVerb = verb({
     }
     const folder = write === undefined ? undefined : fromCwd(context.cwd, write)
     if (folder !== undefined && flags.yes !== true) await refuseFolderInUse(context, folder)
-    if (flags.dryRun === true) {
+    if (flags.dryRun) {
       const files = folder === undefined ? '' : ` and write its files to ${folder}`
       const would = `start a chain on port ${flags.port}${files}`
       return showDryRun(context, would, { ...options, folder: folder ?? null })
@@ -99,11 +98,7 @@ const startVerb = verb({
       }
       const ended = chain.ended.then(() => 'chain' as const)
       if ((await Promise.race([aborted(signal), ended])) === 'chain')
-        throw new UnavailableError(
-          'dev_chain_ended',
-          'the chain process exited unexpectedly',
-          'start it again with `proposer devchain`',
-        )
+        throw chainEnded('start it again with `proposer devchain`', 'the chain process')
     } finally {
       await chain.stop()
     }
@@ -173,51 +168,43 @@ interface ChainVerb<Args, Flags> {
 }
 
 /** Acts on a running chain; operands and flags are judged as they are read. */
-const chainVerb =
-  <
-    const Args extends ArgTable = Record<never, string>,
-    const Flags extends FlagTable = Record<never, string>,
-  >({
-    name,
-    about,
-    args,
-    flags,
-    example,
-    more,
-    act,
-  }: ChainVerb<Args, Flags>): MakeCommand =>
-  (context) =>
-    verb<Args, FlagTable>({
-      name,
-      about,
-      args,
-      flags: { ...flags, ...dryRunFlag },
-      examples: [
-        `${['devchain', name, example].filter(Boolean).join(' ')} --rpc-url http://127.0.0.1:8545`,
-      ],
-      async run(_context, every, operands) {
-        const given = every as typeof every & FlagsOf<Flags> & FlagsOf<typeof dryRunFlag>
-        const { rpcUrl } = await resolveSettings(context, given)
-        if (rpcUrl === undefined)
-          throw new UsageError(
-            'no_rpc_url',
-            'no dev chain configured',
-            'give the --rpc-url of the ready line of `proposer devchain`',
-          )
-        if (given.dryRun === true) {
-          const node = publicUrl(rpcUrl.value)
-          const named = Object.values<unknown>(operands).flatMap((one) => one ?? []) as string[]
-          const shown = [...named, ...(more?.(given) ?? [])]
-          const would = [name, ...shown, 'at', node].join(' ')
-          return showDryRun(context, would, { act: name, operands: shown, node })
-        }
-        const acts = await import('#devchain/dev-verbs')
-        const [document, text] = await tracing(context, () =>
-          act(acts, rpcUrl.value, operands, given),
+const chainVerb = <
+  const Args extends ArgTable = Record<never, string>,
+  const Flags extends FlagTable = Record<never, string>,
+>({
+  example,
+  more,
+  act,
+  ...made
+}: ChainVerb<Args, Flags>) =>
+  verb<Args, FlagTable>({
+    ...made,
+    flags: { ...made.flags, ...dryRunFlag },
+    examples: [`devchain ${made.name} ${example} --rpc-url http://127.0.0.1:8545`],
+    async run(context, every, operands) {
+      const { name } = made
+      const given = every as typeof every & FlagsOf<Flags> & FlagsOf<typeof dryRunFlag>
+      const { rpcUrl } = await resolveSettings(context, given)
+      if (rpcUrl === undefined)
+        throw new UsageError(
+          'no_rpc_url',
+          'no dev chain configured',
+          'give the --rpc-url of the ready line of `proposer devchain`',
         )
-        context.output.show('devchain', document, [() => text])
-      },
-    })(context)
+      if (given.dryRun) {
+        const node = publicUrl(rpcUrl.value)
+        const named = Object.values<unknown>(operands).flatMap((one) => one ?? []) as string[]
+        const shown = [...named, ...(more?.(given) ?? [])]
+        const would = [name, ...shown, 'at', node].join(' ')
+        return showDryRun(context, would, { act: name, operands: shown, node })
+      }
+      const acts = await import('#devchain/dev-verbs')
+      const [document, text] = await tracing(context, () =>
+        act(acts, rpcUrl.value, operands, given),
+      )
+      context.output.show('devchain', document, [() => text])
+    },
+  })
 
 const judged = (judge: (text: string) => unknown) => (text: string) => {
   judge(text)
@@ -254,6 +241,15 @@ const walletArg = {
 } as const
 
 const tokenUnits = builtInProfile('dev')?.tokenUnits
+
+const outcomeFlag = <T extends string>(keys: string, form: RegExp, about = keys) =>
+  ({
+    '--outcome <key>': {
+      about,
+      required: true,
+      parse: formParser<T>(form, 'bad_outcome', `--outcome must be ${keys}`, `give ${about}`),
+    },
+  }) as const
 
 /** In the dev chain's own token; a bare number is raw units but in a flag. */
 const amountNamed = (name: string) => (text: string) => {
@@ -332,18 +328,7 @@ const questionVerbs = [
     name: 'propose',
     about: 'propose to the oracle directly, as a rival of the gateway',
     args: questionArg,
-    flags: {
-      '--outcome <key>': {
-        about: 'p1, p2 or p3',
-        required: true,
-        parse: formParser<OutcomeKey>(
-          /^p[123]$/,
-          'bad_outcome',
-          '--outcome must be p1, p2 or p3',
-          'give p1, p2 or p3',
-        ),
-      },
-    },
+    flags: outcomeFlag<OutcomeKey>('p1, p2 or p3', /^p[123]$/),
     example: `${exampleQuestion} --outcome p2`,
     more: ({ outcome }) => [outcome],
     act: async ({ proposeDirectly }, url, { identifier }, { outcome }) =>
@@ -469,18 +454,11 @@ const lifeVerbs = [
     name: 'vote',
     about: 'give the answer of the voters to the newest disputed round',
     args: questionArg,
-    flags: {
-      '--outcome <key>': {
-        about: 'p1, p2, p3, or p4 for too early',
-        required: true,
-        parse: formParser<VotedOutcome>(
-          /^p[1-4]$/,
-          'bad_outcome',
-          '--outcome must be p1, p2, p3 or p4',
-          'give p1, p2, p3, or p4 for too early',
-        ),
-      },
-    },
+    flags: outcomeFlag<VotedOutcome>(
+      'p1, p2, p3 or p4',
+      /^p[1-4]$/,
+      'p1, p2, p3, or p4 for too early',
+    ),
     example: `${exampleQuestion} --outcome p4`,
     more: ({ outcome }) => [outcome],
     act: async ({ vote }, url, { identifier }, { outcome }) =>

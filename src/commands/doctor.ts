@@ -16,7 +16,6 @@ import { type Finding, fail, guarded, note, pass, skip, warn } from '#checks/fin
 import { verifyTrust } from '#checks/trust'
 import { type GatewayClient, listedReceiptKeys } from '#client/gateway/gateway-client'
 import { type JournalView, verifyJournal } from '#client/journal/journal'
-import { lastPositions } from '#client/positions/last-known'
 import { howToRepin, nothingPinned, type Trust } from '#client/trust/trust'
 import { receiptKeysOf } from '#client/trust/trust-file'
 import { fromCwd, homePaths } from '#io/home'
@@ -34,7 +33,7 @@ import {
 } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { apart, type Block, type Screen, together } from './terminal/output.js'
-import { contestedLines } from './terminal/position-text.js'
+import { contestedLines, lastKnown } from './terminal/position-text.js'
 import { counted, findingsText, publicUrl, visible, withPastedFixes } from './terminal/render.js'
 
 export const doctorCommand = sessionVerb({
@@ -43,9 +42,9 @@ export const doctorCommand = sessionVerb({
   flags: { ...signerFlags, ...browserFlags, ...safeFlags },
   help: "Changes nothing; uses one item of the gateway's rate limit.",
   examples: ['doctor --rpc-url http://127.0.0.1:8545'],
-  async run(context, session) {
-    const { output } = context
-    const checks = await output.during('looking', () => examine(context, session))
+  async run(session) {
+    const { output } = session
+    const checks = await output.during('looking', () => examine(session))
     const counts = { pass: 0, warn: 0, fail: 0, skip: 0, note: 0 }
     for (const { result } of checks) counts[result]++
     const { note: _note, ...summary } = counts
@@ -73,7 +72,7 @@ export const checksText = (checks: readonly Finding[], screen: Screen): string =
 /** `proposer` alone: where its user stands, and how to go on. Reads this machine only (R24). */
 export async function showNextSteps(context: Context, flags: GlobalFlags) {
   const { output } = context
-  const blocks = await withSession(context, flags, (session) => standing(context, session)).catch(
+  const blocks = await withSession(context, flags, (session) => standing(session)).catch(
     (error: unknown) => {
       if (!(error instanceof ProposerError)) throw error
       const { hint = '' } = error.meta
@@ -91,14 +90,14 @@ export async function showNextSteps(context: Context, flags: GlobalFlags) {
   output.text(`${page(output)}\n`)
 }
 
-async function standing(context: Context, session: Session): Promise<Block[]> {
-  const { files, pasted = (text: string) => text, output } = context
+async function standing(session: Session): Promise<Block[]> {
+  const { files, pasted = (text: string) => text } = session
   const home = session.settings.home.value
-  const found = await examine(context, session, true)
+  const found = await examine(session, true)
   const isNew = !(await files.exists(join(home, 'journal')))
   const parts = found.filter(({ id }) => ['trust', 'account', 'gateway'].includes(id))
   const isEmpty = isNew && parts.every(({ result }) => result !== 'pass')
-  const last = await lastPositions({ files, home }, (text) => output.note(`note: ${visible(text)}`))
+  const last = await lastKnown(session, home)
   const command =
     (label: string, line: string) =>
     ({ columns, isTerminal }: Screen) => {
@@ -131,7 +130,6 @@ async function standing(context: Context, session: Session): Promise<Block[]> {
 const noNode = 'give --rpc-url <url>'
 
 interface Facts {
-  readonly context: Context
   /** Nothing but this machine is looked at. */
   readonly isLocal: boolean
   readonly session: Session
@@ -187,10 +185,10 @@ const checks: readonly DoctorCheck[] = [
     id: 'trust',
     isLocal: true,
     async run(facts) {
-      const { context, session } = facts
+      const { session } = facts
       const trust = await session.trust()
       facts.trust = trust
-      const builtIn = await builtInPins(context, session.settings)
+      const builtIn = await builtInPins(session, session.settings)
       const where =
         builtIn === undefined
           ? `in ${session.settings.trust.value}`
@@ -206,13 +204,14 @@ const checks: readonly DoctorCheck[] = [
       return pass('account', facts.account)
     },
   },
-  { id: 'key_files', run: ({ context, session }) => secretChecks(context, session) },
+  { id: 'key_files', run: ({ session }) => secretChecks(session) },
   {
     id: 'journal',
     isLocal: true,
     async run(facts) {
-      const { ports, settings, journal } = facts.session
-      const { authorizations, records, runs } = await verifyJournal(ports, settings.home.value)
+      const { session } = facts
+      const { settings, journal } = session
+      const { authorizations, records, runs } = await verifyJournal(session, settings.home.value)
       facts.view = await journal.load()
       const held = [counted(authorizations, 'authorization'), counted(records, 'record')]
       return pass('journal', `sound: ${[...held, counted(runs, 'run')].join(', ')}`)
@@ -221,7 +220,7 @@ const checks: readonly DoctorCheck[] = [
   {
     id: 'open',
     isLocal: true,
-    run: needing(['view'], async ({ view, context }) => openCheck(view, context.clock.nowMs())),
+    run: needing(['view'], async ({ view, session }) => openCheck(view, session.clock.nowMs())),
   },
   { id: 'gateway', isLocal: true, run: gatewayCheck },
   {
@@ -234,7 +233,7 @@ const checks: readonly DoctorCheck[] = [
     run: needing(['gateway', 'account'], async ({ gateway, account, ...facts }, id) =>
       findingOf(facts, 'gateway')?.result === 'fail'
         ? skip(id, 'the gateway was not reached', 'see the check gateway')
-        : eligibilityCheck(gateway, account, facts.session.signal),
+        : eligibilityCheck(gateway, account, facts.session.until),
     ),
   },
   {
@@ -242,7 +241,7 @@ const checks: readonly DoctorCheck[] = [
     async run(facts) {
       const chain = await facts.session.chain()
       if (chain === undefined) return skip('rpc', 'no node is configured', noNode)
-      const found = await rpcCheck(chain, facts.trust?.chain_id, facts.context.clock.nowMs())
+      const found = await rpcCheck(chain, facts.trust?.chain_id, facts.session.clock.nowMs())
       if (found.result !== 'fail') facts.chain = chain
       return found
     },
@@ -272,30 +271,30 @@ const checks: readonly DoctorCheck[] = [
   },
 ]
 
-export async function examine(context: Context, session: Session, isLocal = false) {
-  const facts: Facts = { context, session, isLocal, findings: [] }
+export async function examine(session: Session, isLocal = false) {
+  const facts: Facts = { session, isLocal, findings: [] }
   const named = (error: unknown) => Promise.reject(withHost(error, session.settings))
   const wanted = checks.filter((one) => !isLocal || one.isLocal === true)
   for (const { id, run } of wanted.filter(({ unless }) => unless?.(session) !== true))
     facts.findings.push(...(await guarded(id, () => Promise.resolve(run(facts, id)).catch(named))))
-  return withPastedFixes(context, facts.findings)
+  return withPastedFixes(session, facts.findings)
 }
 
 /** Free of charge. Of a gateway in this process there is nothing to compare. */
 async function receiptsOfGateway(facts: Facts) {
-  const { context, session, trust } = facts
+  const { session, trust } = facts
   const { gateway: setting, allowHttp } = session.settings
   if (setting === undefined || findingOf(facts, 'gateway')?.result !== 'pass') return []
   const pinned = trust === undefined ? [] : receiptKeysOf(trust)
-  const listed = await listedReceiptKeys(await context.edges.fetch(), setting.value, {
-    signal: session.signal,
+  const listed = await listedReceiptKeys(await session.edges.fetch(), setting.value, {
+    signal: session.until,
     allowHttp: allowedHttp(allowHttp),
   }).catch((error: unknown) => {
     // Another gateway need not have such a route at all.
     if (pinned.length === 0 && error instanceof UnavailableError) return []
     throw error
   })
-  return receiptKeysCheck(pinned, listed, Math.floor(context.clock.nowMs() / 1_000))
+  return receiptKeysCheck(pinned, listed, Math.floor(session.clock.nowMs() / 1_000))
 }
 
 const findingOf = ({ findings }: Pick<Facts, 'findings'>, wanted: string) =>
@@ -303,7 +302,7 @@ const findingOf = ({ findings }: Pick<Facts, 'findings'>, wanted: string) =>
 
 /** `/healthz` costs no budget; a 404 is an answer with a Date too. */
 async function gatewayCheck(facts: Facts) {
-  const { context, session } = facts
+  const { session } = facts
   const { gateway: setting, local } = session.settings
   if (setting === undefined && local === undefined) return skip('gateway', ...lacks.gateway(facts))
   if (facts.isLocal)
@@ -314,19 +313,19 @@ async function gatewayCheck(facts: Facts) {
     facts.clock = skip('clock', 'the gateway runs in this process', '')
     return pass('gateway', origin)
   }
-  const sentMs = context.clock.nowMs()
+  const sentMs = session.clock.nowMs()
   try {
-    const fetch = await context.edges.fetch()
-    const { signal } = session
+    const fetch = await session.edges.fetch()
+    const { until: signal } = session
     const url = `${setting.value.replace(/\/+$/, '')}/healthz`
     const { body, headers, status } = await fetch(url, { redirect: 'manual', signal })
     await body?.cancel()
-    facts.clock = clockCheck(headers.get('date'), sentMs, context.clock.nowMs())
+    facts.clock = clockCheck(headers.get('date'), sentMs, session.clock.nowMs())
     if (status < 300 || (status >= 400 && status < 500)) return pass('gateway', `${origin} answers`)
     const what = status < 400 ? 'redirects, and redirects are not followed' : `answers ${status}`
     return fail('gateway', `${origin} ${what}`, 'check the address, or ask the operator')
   } catch (error) {
-    if (context.signal.aborted) throw context.signal.reason
+    if (session.signal.aborted) throw session.signal.reason
     facts.clock = skip('clock', 'the gateway was not reached', 'see the check gateway')
     const detail = `gateway ${new URL(setting.value).host}: ${networkFault(error)}`
     return fail('gateway', detail, `check ${setting.from}, then retry`)
@@ -362,22 +361,22 @@ async function trustOnChain(
 }
 
 /** Keys, PINs, and folders with signatures and budget: nobody else's to read (R5). */
-export async function secretChecks(context: Context, session: Pick<Session, 'settings'>) {
+export async function secretChecks(session: Session) {
   const [{ permissionsOf }, { accountPinFiles }] = await Promise.all([
     import('#io/files'),
     import('#io/accounts'),
   ])
   const home = session.settings.home.value
-  const keyFile = context.env.PROPOSER_KEY_FILE ?? ''
+  const keyFile = session.env.PROPOSER_KEY_FILE ?? ''
   const keystores = homePaths.keystores(home)
-  const names = (await context.files.exists(keystores)) ? await context.files.list(keystores) : []
+  const names = (await session.files.exists(keystores)) ? await session.files.list(keystores) : []
   const files = [
-    ...(keyFile === '' ? [] : [fromCwd(context.cwd, keyFile)]),
+    ...(keyFile === '' ? [] : [fromCwd(session.cwd, keyFile)]),
     ...names
       .filter((name) => name.endsWith('.json'))
       .sort()
       .map((name) => join(keystores, name)),
-    ...(await accountPinFiles(context.files, home)),
+    ...(await accountPinFiles(session.files, home)),
   ]
   const open: string[] = []
   for (const file of files) if (((await permissionsOf(file)) ?? 0) & 0o077) open.push(file)
@@ -385,7 +384,7 @@ export async function secretChecks(context: Context, session: Pick<Session, 'set
   const keys =
     open.length > 0
       ? fail('key_files', `other users can read ${open.join(', ')}`, `chmod 600 ${open.join(' ')}`)
-      : (context.environmentKey ?? '') !== ''
+      : (session.environmentKey ?? '') !== ''
         ? warn(
             'key_files',
             'the key comes from PROPOSER_PRIVATE_KEY',

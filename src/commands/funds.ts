@@ -4,7 +4,7 @@
  */
 import { coinText } from '#chain/profiles'
 import { type Funds, fundsOf, walletFunds } from '#client/funds/funds'
-import { type LastPosition, type LastPositions, lastPositions } from '#client/positions/last-known'
+import type { LastPosition, LastPositions } from '#client/positions/last-known'
 import type { Trust } from '#client/trust/trust'
 import { finishRevocation, planRevocations, reconcileText } from '#client/wallet/revoke'
 import {
@@ -22,13 +22,13 @@ import type { Chain } from '#ports'
 import { givenAddress } from '#protocol/address'
 import { UnavailableError, UsageError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
-import { flagged, givenAmount, maxFeeWei, pinnedUnits } from './session/amounts.js'
 import { confirm } from './session/inputs.js'
+import { flagged, givenAmount, maxFeeWei, pinnedUnits } from './session/question.js'
 import { type Session, sessionVerb } from './session/session.js'
 import { browserFlags, signerFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { apart, rows } from './terminal/output.js'
-import { contestedLines } from './terminal/position-text.js'
+import { contestedLines, lastKnown } from './terminal/position-text.js'
 import { amountText, counted, timeText, visible } from './terminal/render.js'
 import { type FlagsOf, verb } from './terminal/verb.js'
 
@@ -98,20 +98,20 @@ const transactionRows = ({
  * `wrong_signer`, `confirmation_needed`, and as `maxFeeWei`, `planTransactions` and `sendTransactions`.
  */
 async function sendAfterAsking(
-  context: Context,
   session: Session,
   flags: TransactionFlags,
   chain: Chain,
   from: Address,
   transactions: readonly OwnTransaction[],
 ) {
-  const { output } = context
+  if (transactions.length === 0) return []
+  const { output } = session
   const { timeoutMs, maxFee, yes } = session.settings
   const { chain_id: chainId } = await session.trust()
   const limitWei = maxFeeWei(maxFee, chainId)
   const planned = await planTransactions(chain, chainId, from, transactions, limitWei)
   const plan = apart(planned.map((one) => transactionRows(one)))
-  if (flags.dryRun === true) {
+  if (flags.dryRun) {
     output.show('preview', { dry_run: true, transactions: planned.map(plannedData) }, [plan])
     return undefined
   }
@@ -131,11 +131,11 @@ async function sendAfterAsking(
   session.account.expect?.(planned.length)
   const text = plan(output)
   // What a person is asked to agree to is shown even with --quiet.
-  if (context.isInteractive && !yes) output.warn(text)
+  if (session.isInteractive && !yes) output.warn(text)
   else output.note(text)
   const these = planned.length === 1 ? 'this transaction' : 'these transactions'
-  await confirm(context, `Send ${these}?`, yes)
-  const parts = { chain, clock: context.clock, signal: session.signal, timeoutMs }
+  await confirm(session, `Send ${these}?`, yes)
+  const parts = { chain, clock: session.clock, signal: session.until, timeoutMs }
   return output.during('waiting for the transaction to be mined', () =>
     sendTransactions(parts, signer, planned),
   )
@@ -167,27 +167,22 @@ export const revokeCommand = sessionVerb({
     'revoke 6208acd7ce14-1 --rpc-url http://127.0.0.1:8545',
     'revoke 6208acd7ce14-1 6208acd7ce14-2 --print',
   ],
-  async run(context, session, flags, { journalId: ids }) {
-    const { output } = context
-    const { ports, journal, signal } = session
-    const parts = { ports, journal, trust: await session.trust() }
-    const chain =
-      flags.print === true ? await session.chain() : await requireChain(session, 'revoke')
+  async run(session, flags, { journalId: ids }) {
+    const { output, journal, until: signal } = session
+    const parts = { ports: session, journal, trust: await session.trust() }
+    const chain = flags.print ? await session.chain() : await requireChain(session, 'revoke')
     const { owner, revocations, ...plan } = await planRevocations(parts, ids, chain)
     const transactions = revocations.map(({ transaction }) => transaction)
     for (const id of plan.spent) output.note(`note: the nonce of ${id} is already spent`)
-    if (flags.print === true || chain === undefined) {
-      printTransactions(context, parts.trust.chain_id, owner, transactions)
+    if (flags.print || chain === undefined) {
+      printTransactions(session, parts.trust.chain_id, owner, transactions)
       output.note(
         `note: once it is mined and final, ${reconcileText(plan.questionIds)} journals the outcome`,
       )
       return
     }
     output.note('note: a proposal that is executed before this is mined stays executed')
-    const sent =
-      transactions.length === 0
-        ? []
-        : await sendAfterAsking(context, session, flags, chain, owner, transactions)
+    const sent = await sendAfterAsking(session, flags, chain, owner, transactions)
     if (sent === undefined) return
     const { timeoutMs } = session.settings
     const { results, error } = await output.during('waiting for the block to be final', () =>
@@ -251,11 +246,11 @@ const listVerb = sessionVerb({
     },
   },
   examples: ['payouts list --rpc-url http://127.0.0.1:8545'],
-  async run(context, session, { wallet }) {
+  async run(session, { wallet }) {
     const chain = await requireChain(session, 'payouts list')
     const owners = wallet ?? [await session.account.address()]
     const payouts = await deferredPayouts(chain, await session.trust(), owners)
-    context.output.show('payouts', { payouts: payouts.map(payoutData) }, [
+    session.output.show('payouts', { payouts: payouts.map(payoutData) }, [
       payouts.length === 0
         ? `No deferred payouts for ${owners.join(', ')}.`
         : apart([
@@ -289,10 +284,10 @@ const claimVerb = sessionVerb({
     'payouts claim',
     'payouts claim --to 0x1111111111111111111111111111111111111111 --print',
   ],
-  async run(context, session, flags) {
+  async run(session, flags) {
     const owner = await session.account.address()
     const { to = owner, token } = flags
-    const { output } = context
+    const { output } = session
     const trust = await session.trust()
     if (token !== undefined && !trust.tokens.includes(token))
       throw new UsageError(
@@ -305,11 +300,8 @@ const claimVerb = sessionVerb({
       (one) => token === undefined || one.token === token,
     )
     const transactions = payouts.map((one) => payoutClaim(one, to))
-    if (flags.print === true) return printTransactions(context, trust.chain_id, owner, transactions)
-    const sent =
-      payouts.length === 0
-        ? []
-        : await sendAfterAsking(context, session, flags, chain, owner, transactions)
+    if (flags.print) return printTransactions(session, trust.chain_id, owner, transactions)
+    const sent = await sendAfterAsking(session, flags, chain, owner, transactions)
     if (sent === undefined) return
     const claims = sent.map(({ hash, receipt }, index) => ({
       ...(payouts[index] && payoutData(payouts[index])),
@@ -367,7 +359,7 @@ const approveVerb = sessionVerb({
     'funds approve --amount 750usdc --print',
     'funds approve --amount unlimited',
   ],
-  async run(context, session, flags) {
+  async run(session, flags) {
     // `max` is the older word for it.
     const isUnlimited = ['unlimited', 'max', undefined].includes(flags.amount)
     const asked = isUnlimited ? undefined : flagged('--amount', flags.amount)
@@ -375,17 +367,16 @@ const approveVerb = sessionVerb({
     const trust = await session.trust()
     const token = tokenOf(trust, flags.token)
     const given = await givenAmount(asked, async () =>
-      (await pinnedUnits(context, session)).filter(({ address }) => address === token),
+      (await pinnedUnits(session)).filter(({ address }) => address === token),
     )
     const amountRaw = given?.raw ?? unlimitedRaw
     const owner = await session.account.address()
     const transaction = approval(trust, token, amountRaw)
-    if (flags.print === true)
-      return printTransactions(context, trust.chain_id, owner, [transaction])
+    if (flags.print) return printTransactions(session, trust.chain_id, owner, [transaction])
     const chain = await requireChain(session, 'funds approve')
     const fundsNow = async () => fundsOf(chain, trust, await session.journal.load(), owner, token)
     const before = await fundsNow()
-    const { output } = context
+    const { output } = session
     const wanted = { owner, token, spender: trust.permit2, amount: String(amountRaw) }
     const isThere =
       amountRaw === unlimitedRaw
@@ -399,8 +390,7 @@ const approveVerb = sessionVerb({
     }
     const lowers = amountRaw < before.allowanceRaw
     if (lowers) output.note(`warning: ${lowersText(amountRaw, before)}`)
-    const [sent] =
-      (await sendAfterAsking(context, session, flags, chain, owner, [transaction])) ?? []
+    const [sent] = (await sendAfterAsking(session, flags, chain, owner, [transaction])) ?? []
     if (sent === undefined) return
     const after = await fundsNow()
     const done = {
@@ -429,15 +419,14 @@ export const fundsCommand = sessionVerb({
   flags: signerFlags,
   examples: ['funds --rpc-url http://127.0.0.1:8545', 'funds approve --amount 750usdc'],
   verbs: [approveVerb],
-  async run(context, session) {
+  async run(session) {
     const trust = await session.trust()
     const chain = await requireChain(session, 'funds')
     const owner = await session.account.address()
     const view = await session.journal.load()
     const { gasWei, tokens: funds } = await walletFunds(chain, trust, view, owner)
-    const { output } = context
-    const place = { files: context.files, home: session.settings.home.value }
-    const last = await lastPositions(place, (text) => output.note(`note: ${visible(text)}`))
+    const { output } = session
+    const last = await lastKnown(session, session.settings.home.value)
     // An oracle that does not tell what it owes keeps nothing else back.
     const deferred = await deferredPayouts(chain, trust, [owner]).catch((error: unknown) => {
       if (error instanceof UnavailableError) return undefined

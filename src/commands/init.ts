@@ -67,9 +67,10 @@ type Tell = (step: string, result: Step['result'], detail: string) => void
 async function chosenProfile(context: Context, flags: InitFlags, tell: Tell): Promise<string> {
   const { profile, home } = await resolveSettings(context, { ...flags, makesProfile: true })
   const asks = profile.origin === 'default' && context.isInteractive
-  const asked = asks
+  const answer = asks
     ? await askLine(context, 'Profile: polygon, dev, or your own name [default]: ', '--profile')
     : ''
+  const asked = answer.trim()
   const name = asked || profile.value
   const isNew = asked !== '' || profile.origin === 'flag'
   if (isNew) await runVerb(['config', 'set', 'profile', name, '--home', home.value], inner(context))
@@ -89,7 +90,7 @@ async function answered<T>(
 ) {
   if (given !== undefined) return take(given)
   for (;;) {
-    const answer = await askLine(context, question, flag)
+    const answer = (await askLine(context, question, flag)).trim()
     try {
       return await take(answer)
     } catch (error) {
@@ -120,7 +121,7 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
   const unasked = context.isInteractive ? undefined : ''
   const command = async (...argv: readonly string[]) => {
     const home = (await settings()).home.value
-    const yes = flags.yes === true ? ['--yes'] : []
+    const yes = flags.yes ? ['--yes'] : []
     await runVerb([...argv, '--profile', flags.profile, '--home', home, ...yes], inner(context))
   }
   const set = async (key: string, value: string, shown: string) => {

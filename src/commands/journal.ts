@@ -15,7 +15,7 @@ import {
   originsOf,
 } from '#client/journal/authorizations'
 import { verifyJournal } from '#client/journal/journal'
-import { isContestedState, type LastPositions, lastPositions } from '#client/positions/last-known'
+import { isContestedState, type LastPositions } from '#client/positions/last-known'
 import { ProposerError, UsageError } from '#protocol/errors'
 import { answerText } from '#protocol/outcome-words'
 import { isQuestionId } from '#protocol/words'
@@ -29,7 +29,7 @@ import {
 } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { apart, csvText, rows, table } from './terminal/output.js'
-import { contestedLines, positionText } from './terminal/position-text.js'
+import { contestedLines, lastKnown, positionText } from './terminal/position-text.js'
 import {
   ageText,
   amountText,
@@ -38,17 +38,12 @@ import {
   counted,
   dateText,
   timeText,
-  visible,
 } from './terminal/render.js'
 import { type FlagsOf, verb } from './terminal/verb.js'
 
 async function read(context: Context, flags: GlobalFlags) {
   const home = homeSetting(context, flags).value
-  const last = () =>
-    lastPositions({ files: context.files, home }, (text) =>
-      context.output.note(`note: ${visible(text)}`),
-    )
-  return { view: await loadJournal(context, home), last: await last() }
+  return { view: await loadJournal(context, home), last: await lastKnown(context, home) }
 }
 
 /** The states of an authorization, and how a closed one ended. */
@@ -178,8 +173,8 @@ const showVerb = verb({
       )
     const [attempts, body] =
       'signed' in found ? [found.attempts, found.signed.body] : [[], undefined]
-    const revealed = flags.revealSignature === true ? body : undefined
-    const proofs = flags.verify === true ? await receiptProofs(context, flags, attempts) : undefined
+    const revealed = flags.revealSignature ? body : undefined
+    const proofs = flags.verify ? await receiptProofs(context, flags, attempts) : undefined
     const entry = {
       ...entryOf(found, context.clock.nowMs(), last),
       attempts: attempts.map((one) => ({
@@ -248,7 +243,7 @@ async function pinnedSlugs(
 
 function emptyText(held: number, { open, state, since, question }: ListOf) {
   if (held === 0) return 'the journal is empty'
-  if (open === true && (state ?? since ?? question) === undefined)
+  if (open && (state ?? since ?? question) === undefined)
     return `nothing is open; ${held} ${held === 1 ? 'is' : 'are'} closed: \`proposer journal list\``
   return `nothing matches; the journal holds ${counted(held, 'authorization')}`
 }
@@ -305,7 +300,7 @@ const exportVerb = verb({
     const { view, last } = await read(context, flags)
     const items = [...view.authorizations, ...view.offers].map((one) => {
       const row = exportRow(one, nowMs, last)
-      return revealSignature === true ? { ...row, payload: payloadOf(one) } : row
+      return revealSignature ? { ...row, payload: payloadOf(one) } : row
     })
     const unread = view.authorizations.filter(
       ({ id, terminals }) =>
@@ -317,9 +312,9 @@ const exportVerb = verb({
       output.note(
         `note: ${unread.length} executed ${unread.length === 1 ? 'proposal has' : 'proposals have'} no settlement here; \`proposer positions\` reads the chain`,
       )
-    if (csv === true)
+    if (csv)
       return output.text(
-        csvText(revealSignature === true ? [...exportColumns, 'payload'] : exportColumns, items),
+        csvText(revealSignature ? [...exportColumns, 'payload'] : exportColumns, items),
       )
     // For people as for programs: a line an authorization.
     if (output.isForPeople) for (const row of items) output.line(row)

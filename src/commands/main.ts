@@ -2,6 +2,7 @@
  * The front door of the program. It loads nothing by itself, so that `--version` is as quick as
  * node.
  */
+
 import { lstatSync, mkdirSync } from 'node:fs'
 import module from 'node:module'
 import { homedir } from 'node:os'
@@ -82,7 +83,7 @@ const isTabKey = (argv: readonly string[]) => argv[0] === '__complete'
 
 async function answerTabKey(argv: readonly string[], context: Context): Promise<ExitCode> {
   const [{ complete }, { programWith }] = await Promise.all([
-    import('./complete.js'),
+    import('./completion.js'),
     import('./program.js'),
   ])
   return complete(argv.slice(1), context, programWith)

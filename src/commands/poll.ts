@@ -1,4 +1,7 @@
-/** `poll` follows candidates to their ends, `status` looks at one once (spec §2.6, §4.1, contract §6). */
+/**
+ * Looks at what was sent: `poll` follows candidates to their ends, `status` looks at one once, `replay`
+ * sends again, `reconcile` puts journal, gateway and chain side by side (spec §2.6, §4.1, contract §6).
+ */
 import type { PollResult } from '#client/follow/follow'
 import { failedError, statusOnce } from '#client/follow/look'
 import { endOf, stages } from '#client/follow/status'
@@ -17,19 +20,23 @@ import type { JournalView } from '#client/journal/journal'
 import { isContestedState } from '#client/positions/last-known'
 import type { SentOutcome } from '#client/propose/outcome'
 import { planReplay, replay, type Skipped } from '#client/propose/replay'
-import { reconcile } from '#client/wallet/reconcile'
+import type { GatewayWord, ReconciledEntry } from '#client/wallet/advice'
+import { type Reconciled, reconcile } from '#client/wallet/reconcile'
+import type { RoundStanding } from '#client/wallet/standing'
 import { ConflictError, InterruptedError, UnavailableError, UsageError } from '#protocol/errors'
+import { answerText } from '#protocol/outcome-words'
+import { outcomeOf } from '#protocol/proposal'
+import type { Outcome } from '#protocol/schema'
 import { isCandidateId } from '#protocol/words'
 import { follow, outOfBandData, retryNote } from './session/follow.js'
-import { contextSource, requireIdentifier } from './session/question.js'
+import { contextSource, identify, requireIdentifier } from './session/question.js'
 import { type Session, sessionVerb, withSession } from './session/session.js'
 import { executorFlags } from './session/settings.js'
 import { noteFallenRewards } from './session/stakes.js'
-import { openLive } from './terminal/live.js'
-import { apart, rows, together } from './terminal/output.js'
+import { apart, openLive, rows, together } from './terminal/output.js'
 import { candidateText, finalText, type Own } from './terminal/poll-table.js'
 import { nextLines, positionData } from './terminal/position-text.js'
-import { errorData, visible } from './terminal/render.js'
+import { dateText, errorData, shellWord, visible } from './terminal/render.js'
 import { dryRunFlag, showDryRun, verb } from './terminal/verb.js'
 
 export const pollCommand = verb({
@@ -51,17 +58,12 @@ export const pollCommand = verb({
     'poll 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f --until confirmed',
   ],
   async run(context, flags, { candidateId: ids }) {
-    if (flags.all === true && ids.length > 0)
-      throw new UsageError(
-        'ids_and_all',
-        '--all and candidate ids cannot be used together',
-        'omit --all or the ids',
-      )
-    const live = flags.quiet === true ? undefined : openLive(context)
+    refuseIdsAndAll(flags, ids, 'candidate ids')
+    const live = flags.quiet ? undefined : openLive(context)
     const shown = live === undefined ? context : { ...context, output: live.output }
     await withSession(shown, flags, async (session) => {
       const { output, clock } = shown
-      const { ports, journal, settings } = session
+      const { journal, settings } = session
       const view = await journal.load()
       const given = [...new Set(ids)].map((id) => targetOf(view, id, flags.question))
       const gateway = await session.gateway('run')
@@ -77,7 +79,7 @@ export const pollCommand = verb({
         away === undefined ? [] : [{ one, ...away }],
       )
       for (const each of elsewhere) output.note(awayText(each))
-      const result = await follow(shown, { ports, gateway, journal }, targets, {
+      const result = await follow(shown, { ports: session, gateway, journal }, targets, {
         timeoutMs: settings.timeoutMs,
         until: flags.until,
         // The document holds the whole of each status; it costs the same items (§8).
@@ -100,7 +102,7 @@ export const pollCommand = verb({
       const own = candidates.flatMap(
         (status) => view.byCandidate(status.candidate_id)?.signed ?? [],
       )
-      await noteFallenRewards(shown, session, own)
+      await noteFallenRewards(session, own)
       if (error) throw error
     })
   },
@@ -112,13 +114,13 @@ export const statusCommand = sessionVerb({
   args: { '<candidate-id>': 'id from the acknowledgement' },
   flags: { '--question <id>': 'its question, if the candidate is not in the journal' },
   examples: ['status 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f'],
-  async run({ output }, session, { question }, { candidateId }) {
-    const { ports, journal, signal } = session
+  async run(session, { question }, { candidateId }) {
+    const { output, journal, until: signal } = session
     const view = await journal.load()
     const own = ownOf(view, candidateId)
     const target = targetOf(view, candidateId, question)
     const gateway = await session.gateway('read')
-    const status = await statusOnce({ ports, gateway, journal }, target, { signal })
+    const status = await statusOnce({ ports: session, gateway, journal }, target, { signal })
     const entry =
       own !== undefined && endOf(status) === 'executed'
         ? await onChain(session, status.question_id ?? target.identifier, own.journalId)
@@ -139,8 +141,9 @@ export const statusCommand = sessionVerb({
 async function onChain(session: Session, question: string | undefined, journalId: string) {
   const chain = await session.chain()
   if (chain === undefined || question === undefined) return undefined
-  const { ports, journal, signal } = session
-  const parts = { ports, journal, trust: await session.trust(), chain, signal, dryRun: true }
+  const { journal, until: signal } = session
+  const trust = await session.trust()
+  const parts = { ports: session, journal, trust, chain, signal, dryRun: true }
   return (await reconcile(parts, question)).entries.find(({ id }) => id === journalId)
 }
 
@@ -181,6 +184,16 @@ function summaryOf({ candidates, missing, items }: PollResult) {
   }
 }
 
+function refuseIdsAndAll(
+  { all = false }: { readonly all?: boolean },
+  ids: readonly string[],
+  what: string,
+) {
+  if (!all || ids.length === 0) return
+  const detail = `--all and ${what} cannot be used together`
+  throw new UsageError('ids_and_all', detail, 'omit --all or the ids')
+}
+
 function requireStage(text: string) {
   const stage = stages.find((one) => one === text)
   if (stage !== undefined) return stage
@@ -219,20 +232,15 @@ export const replayCommand = sessionVerb({
     ...dryRunFlag,
   },
   examples: ['replay --all'],
-  async run(context, session, flags, { journalId: ids }) {
-    if (flags.all === true && ids.length > 0)
-      throw new UsageError(
-        'ids_and_all',
-        '--all and journal ids cannot be used together',
-        'omit --all or the ids',
-      )
-    const { output, signal } = context
-    const gateway = await session.gateway(flags.dryRun === true ? 'read' : 'run')
-    const parts = { ports: session.ports, journal: session.journal, gateway }
+  async run(session, flags, { journalId: ids }) {
+    refuseIdsAndAll(flags, ids, 'journal ids')
+    const { output, signal } = session
+    const gateway = await session.gateway(flags.dryRun ? 'read' : 'run')
+    const parts = { ports: session, journal: session.journal, gateway }
     const which = ids.length > 0 ? ids : 'all'
     // Named together with ids on the command line, another gateway is meant for these (contract §6).
     const redirect = ids.length > 0 && (flags.gateway ?? flags.local) !== undefined
-    if (flags.dryRun === true) {
+    if (flags.dryRun) {
       const { chosen, elsewhere, skipped } = await planReplay(parts, which, { redirect })
       const journal_ids = chosen.map(({ id }) => id)
       const { origin } = gateway
@@ -240,7 +248,7 @@ export const replayCommand = sessionVerb({
         journal_ids.length === 0
           ? 'send nothing'
           : `send the saved bytes of ${journal_ids.join(', ')} to ${origin} again`
-      return showDryRun(context, would, {
+      return showDryRun(session, would, {
         journal_ids,
         origin,
         elsewhere: elsewhere.map(elsewhereData),
@@ -248,13 +256,13 @@ export const replayCommand = sessionVerb({
       })
     }
     const [trust, chain] = [await session.trust(), await session.chain()]
-    const contexts = await contextSource(context, session)
+    const contexts = await contextSource(session)
     const done = await output.during('sending again', () =>
       replay({ ...parts, trust, chain, contexts }, which, {
         timeoutMs: session.settings.timeoutMs,
         signal,
         redirect,
-        onRetry: retryNote(context),
+        onRetry: retryNote(session),
       }),
     )
     const results = done.results.map(resultOf)
@@ -339,3 +347,214 @@ const elsewhereRows = ({ journal_id, origin, flag }: ReturnType<typeof elsewhere
     ['went to', origin],
     ['send with', flag],
   ])
+
+export const reconcileCommand = sessionVerb({
+  name: 'reconcile',
+  about: 'compare journal, gateway and chain for a question, and show what is safe to do next',
+  args: { '<identifier>': 'question id, slug or Polymarket URL' },
+  flags: { '--dry-run': 'do not journal what finalized chain state proves' },
+  help: 'Works with whatever is configured and reports what it could not check. Sends and signs nothing.',
+  examples: ['reconcile some-slug --rpc-url http://127.0.0.1:8545'],
+  async run(session, { dryRun = false }, { identifier: given }) {
+    requireIdentifier(given)
+    const [identifier = given] = await identify(session, [given])
+    const { output, journal, until: signal, settings } = session
+    const [trust, chain] = [await session.trust(), await session.chain()]
+    const gateway =
+      (settings.gateway ?? settings.local) === undefined ? undefined : await session.gateway('read')
+    const parts = { ports: session, journal, trust, signal, dryRun, gateway, chain }
+    const found = await output.during('looking', () => reconcile(parts, identifier))
+    const items = found.entries.map(entryData)
+    const question = { identifier, ...questionData(found) }
+    output.show(
+      'reconcile',
+      {
+        ...question,
+        gateway: gateway === undefined ? null : { origin: gateway.origin },
+        authorizations: items,
+      },
+      () => [apart(blocksOf(found, identifier, gateway?.origin))],
+      { items, summary: { ...question, authorizations: items.length } },
+    )
+    // What a gateway says of something else is not believed, and never passes for a clean look.
+    for (const { gateway: word } of found.entries)
+      if (word !== undefined && 'error' in word && word.error.code === 'candidate_mismatch')
+        throw word.error
+  },
+})
+
+function questionData({ questionId, chain, sharing, notLookedAt }: Reconciled) {
+  const round = chain?.round
+  return {
+    question_id: questionId,
+    round: round
+      ? {
+          timestamp: round.timestamp,
+          paused: round.paused,
+          required_bond: String(round.totalBondRaw),
+          ...roundData(chain.current),
+        }
+      : null,
+    chain: chain
+      ? {
+          latest: String(chain.latest.number),
+          finalized: String(chain.finalized.number),
+          finalized_time: String(chain.finalized.timestamp),
+        }
+      : null,
+    shared_round: sharing.map(({ id, signed }) => ({
+      journal_id: id,
+      question_id: signed.questionId,
+    })),
+    not_looked_at: notLookedAt,
+  }
+}
+
+function roundData(round: RoundStanding | undefined) {
+  const { proposer, price, mined, isFinal, bySignature } = round?.proposal ?? {}
+  return {
+    state: round?.state ?? null,
+    proposal:
+      proposer === undefined
+        ? null
+        : {
+            proposer,
+            price,
+            transaction_hash: mined?.transactionHash ?? null,
+            block_number: mined ? String(mined.blockNumber) : null,
+            event_index: mined?.eventIndex ?? null,
+            final: isFinal,
+            by_signature: bySignature,
+          },
+  }
+}
+
+function entryData(entry: ReconciledEntry) {
+  const { id, state, record, authorization, standing, settled, next } = entry
+  const { proposer, price, amount, nonce, deadline } = record.terms
+  return {
+    journal_id: id,
+    journal: {
+      state: state.kind,
+      reason: 'reason' in state ? state.reason : null,
+      code: 'code' in state ? (state.code ?? null) : null,
+      proposer,
+      outcome: outcomeOf(price) ?? null,
+      label: labelOf(record),
+      price,
+      amount,
+      nonce,
+      deadline,
+      round: record.timestamp ?? null,
+      client_ref: record.clientRef ?? null,
+      candidate_id: authorization?.candidateId ?? null,
+      attempts: authorization?.attempts.length ?? 0,
+      superseded_by: entry.supersededBy ?? null,
+    },
+    gateway: gatewayData(entry.gateway),
+    chain: standing
+      ? {
+          nonce_spent: standing.nonceSpent,
+          nonce_spent_final: standing.nonceSpentFinal,
+          round_over: standing.roundIsOver ?? null,
+          round: standing.round ? roundData(standing.round) : null,
+        }
+      : null,
+    settled: settled ?? null,
+    position: positionData(entry),
+    reward_fell: entry.rewardFell
+      ? { signed: String(entry.rewardFell.signedRaw), now: String(entry.rewardFell.nowRaw) }
+      : null,
+    next: { action: next.action, text: next.text, command: next.command ?? null },
+  }
+}
+
+function gatewayData(word: GatewayWord | undefined) {
+  if (word === undefined) return null
+  if ('error' in word) return { error: errorData(word.error) }
+  const { status, submission, failure } = word.status
+  return { status, submission, failure }
+}
+
+function blocksOf(found: Reconciled, identifier: string, gateway: string | undefined) {
+  const { chain, entries, sharing } = found
+  const proposal = chain?.current?.proposal
+  const paused = chain?.round?.paused ? ', paused' : ''
+  const head = rows([
+    ['question', found.questionId],
+    ['round', chain?.round && dateText(chain.round.timestamp)],
+    ['state', chain?.current && `${chain.current.state}${paused}`],
+    ['proposed', proposal && proposalText(proposal, chain?.round?.outcomes)],
+    [
+      'by',
+      proposal && `${proposal.proposer}${proposal.bySignature ? ' through SignedProposer' : ''}`,
+    ],
+    ['transaction', proposal?.mined?.transactionHash],
+    ['gateway', gateway],
+  ])
+  const isContested = ({ position }: ReconciledEntry) =>
+    position !== undefined && isContestedState(position.state)
+  const next =
+    proposal === undefined
+      ? 'nothing is signed here, so nothing can be sent twice'
+      : 'nothing is in progress on this machine'
+  return [
+    // Contested money comes first, before the question.
+    ...entries.filter(isContested).map(entryBlock),
+    head,
+    ...entries.filter((one) => !isContested(one)).map(entryBlock),
+    ...sharing.map(({ id, signed: { questionId } }) =>
+      together([
+        `${id} is open for question ${questionId}, which shares this round: one proposal answers both`,
+        () => `  proposer reconcile ${questionId}`,
+      ]),
+    ),
+    entries.length + sharing.length === 0 &&
+      together([
+        'the journal holds nothing for this question',
+        `next: ${next}; check the question first`,
+        () => `  proposer context ${shellWord(identifier)}`,
+      ]),
+    ...found.notLookedAt.map((note) => `not checked: ${note}`),
+  ]
+}
+
+function proposalText(
+  { price, isFinal }: { readonly price: string; readonly isFinal: boolean },
+  outcomes: readonly Outcome[] = [],
+) {
+  const outcome = outcomeOf(price)
+  const label = outcomes.find((one) => one.outcome === outcome)?.label
+  const answer = outcome === undefined ? `price ${price}` : answerText(outcome, label)
+  return `${answer}${isFinal ? '' : ', not final yet'}`
+}
+
+function entryBlock(entry: ReconciledEntry) {
+  const { id, state, record, authorization, gateway, standing, settled, position } = entry
+  const why = 'reason' in state ? ` (${state.reason})` : ''
+  const nonce = standing?.nonceSpentFinal
+    ? 'spent'
+    : standing?.nonceSpent
+      ? 'spent, not final yet'
+      : 'free'
+  return together([
+    rows([
+      [id, `${state.kind}${why}${settled === undefined ? '' : ', journaled now'}`],
+      ['answer', `${answerOf(record)} by ${record.terms.proposer}`],
+      ['candidate', authorization?.candidateId],
+      ['gateway', gateway && gatewayText(gateway)],
+      [
+        'position',
+        position && `${position.state}${position.result === null ? '' : `, ${position.result}`}`,
+      ],
+      ['nonce', standing && nonce],
+    ]),
+    ...nextLines(entry),
+  ])
+}
+
+function gatewayText(word: GatewayWord) {
+  if ('error' in word) return `${word.error.code}: ${word.error.detail}`
+  const { status, submission, failure } = word.status
+  return `${status}${submission === null || submission.status === '' ? '' : `, ${submission.status}`}${failure === null ? '' : ` (${failure.code})`}`
+}

@@ -13,11 +13,10 @@ import { instant } from '#protocol/candidate'
 import { PendingError, ProposerError, UsageError } from '#protocol/errors'
 import { answerText } from '#protocol/outcome-words'
 import { requireChain } from './funds.js'
-import { type PinnedUnits, pinnedUnits } from './session/amounts.js'
+import { type PinnedUnits, pinnedUnits } from './session/question.js'
 import { type Session, sessionVerb } from './session/session.js'
 import { flagInstantMs, signerFlags } from './session/settings.js'
 import { failOnDispute, onStakes, requireShown, stakeWallets } from './session/stakes.js'
-import type { Context } from './terminal/context.js'
 import { apart, csvText, type Output, rows, table, together } from './terminal/output.js'
 import {
   ageText,
@@ -59,28 +58,27 @@ export const positionsCommand = sessionVerb({
     'positions --open --fail-on-dispute',
     'positions --watch --exec ./on-dispute.sh',
   ],
-  async run(context, session, flags) {
+  async run(session, flags) {
     if (flags.exec !== undefined && flags.watch !== true)
       throw new UsageError(
         'exec_without_watch',
         '--exec is given without --watch',
         'add --watch, or leave out --exec',
       )
-    const ms = flagInstantMs('--since', flags.since, context.clock.nowMs())
+    const ms = flagInstantMs('--since', flags.since, session.clock.nowMs())
     const since = ms === undefined ? {} : { since: BigInt(Math.floor(ms / 1000)) }
     const wallets = await stakeWallets(session, flags.wallet)
     const chain = await requireChain(session, 'positions')
     const look = {
-      units: await pinnedUnits(context, session),
-      read: () =>
-        onStakes(context, session, chain, (parts) => readPositions(parts, wallets, since)),
+      units: await pinnedUnits(session),
+      read: () => onStakes(session, chain, (parts) => readPositions(parts, wallets, since)),
     }
-    if (flags.watch === true) return watchPositions(context, session, flags, look)
+    if (flags.watch) return watchPositions(session, flags, look)
     const found = await look.read()
     const { positions, totals, notes, ...rest } = found
-    const shown = flags.open === true ? positions.filter(isUnsettled) : positions
-    for (const note of notes) context.output.note(`note: ${visible(note)}`)
-    context.output.show(
+    const shown = flags.open ? positions.filter(isUnsettled) : positions
+    for (const note of notes) session.output.note(`note: ${visible(note)}`)
+    session.output.show(
       'positions',
       { positions: shown, totals, notes, ...rest },
       [
@@ -91,7 +89,7 @@ export const positionsCommand = sessionVerb({
       ],
       { items: shown, summary: { positions: shown.length, totals, notes, ...rest } },
     )
-    if (flags.failOnDispute === true) failOnDispute(positions)
+    if (flags.failOnDispute) failOnDispute(positions)
   },
 })
 
@@ -110,8 +108,8 @@ export const pnlCommand = sessionVerb({
     'pnl --rpc-url http://127.0.0.1:8545',
     'pnl --from 2026-11-01 --to 2026-12-01 --csv > november.csv',
   ],
-  async run(context, session, flags) {
-    const { output, clock } = context
+  async run(session, flags) {
+    const { output, clock } = session
     const secondsOf = (flag: string, given: string | undefined) => {
       const ms = flagInstantMs(flag, given, clock.nowMs())
       return ms === undefined ? undefined : Math.max(0, Math.floor(ms / 1000))
@@ -121,13 +119,13 @@ export const pnlCommand = sessionVerb({
       throw new UsageError('empty_span', '--from is not before --to', 'swap them, or omit one')
     const wallets = await stakeWallets(session, flags.wallet)
     const chain = await requireChain(session, 'pnl')
-    const units = await pinnedUnits(context, session)
-    const { pnl, missing } = await onStakes(context, session, chain, (parts) =>
+    const units = await pinnedUnits(session)
+    const { pnl, missing } = await onStakes(session, chain, (parts) =>
       readPnl(parts, wallets, span),
     )
     const { rows: items, ...rest } = pnl
     for (const note of rest.notes) output.note(`note: ${visible(note)}`)
-    if (flags.csv === true) output.text(csvText(movementColumns, items))
+    if (flags.csv) output.text(csvText(movementColumns, items))
     else
       output.show('pnl', pnl, [apart(rest.totals.map((one) => pnlRows(one, units)))], {
         items,
@@ -235,7 +233,7 @@ function positionTable(
     return together(
       since.map(
         ({ wallet, block_number }) =>
-          `No ${open === true ? 'open ' : ''}proposals of ${wallet} since block ${block_number}.`,
+          `No ${open ? 'open ' : ''}proposals of ${wallet} since block ${block_number}.`,
       ),
     )
   const amount = (raw: string | null, { token }: Position, text = amountText) =>
@@ -292,12 +290,11 @@ const lookEveryMs = 15_000
  * at the beginning is told to the program too: twice is better than not at all.
  */
 async function watchPositions(
-  context: Context,
   session: Session,
   flags: PositionFlags,
   look: { readonly units: readonly PinnedUnits[]; read(): Promise<Positions> },
 ) {
-  const { output, clock } = context
+  const { output, clock } = session
   const known = new Map<string, Position>()
   let last: Positions | undefined
   let isSilent = false
@@ -320,10 +317,10 @@ async function watchPositions(
           output.text(`${shown(output)}\n`)
         } else for (const change of changes) if (isShown(change.position)) tell(output, change)
         last = found
-        if (flags.exec !== undefined) await tellProgram(context, session, flags.exec, changes)
-        if (flags.failOnDispute === true) failOnDispute(found.positions)
+        if (flags.exec !== undefined) await tellProgram(session, flags.exec, changes)
+        if (flags.failOnDispute) failOnDispute(found.positions)
       }
-      await clock.sleep(lookEveryMs, session.signal)
+      await clock.sleep(lookEveryMs, session.until)
     }
   } catch (error) {
     const open = (last?.positions ?? []).filter(isUnsettled)
@@ -364,8 +361,7 @@ const hookLimitMs = 30_000
 
 /** One run for each dispute among the changes. What fails is told, and the watch goes on. */
 async function tellProgram(
-  { cwd, env, output }: Context,
-  { signal }: Session,
+  { cwd, env, output, until: signal }: Session,
   program: string,
   changes: readonly Change[],
 ) {
@@ -404,7 +400,7 @@ function changesIn({ positions }: Positions, known: Map<string, Position>, at: s
 function changeText({ from, gone, position }: Change) {
   if (gone) return 'gone: its block was undone, or the node leaves it out'
   const by = isContestedState(position.state) ? ` by ${position.disputed_by}` : ''
-  const round = position.new_round === true ? ', new round open' : ''
+  const round = position.new_round ? ', new round open' : ''
   const before = from === null ? '' : ` (was ${from.replaceAll('_', ' ')})`
   return `${stateText(position)}${by}${round}${before}`
 }

@@ -37,8 +37,8 @@ export async function runVerb(given: readonly string[], context: Context): Promi
     const isForeground = foregroundVerbs.has(name ?? '')
     program.addCommand((await verb.load())(isForeground ? context : forPrograms(context)))
   } else
-    for (const [heading, some] of Object.entries(verbGroups))
-      for (const [other, { summary }] of Object.entries(some))
+    for (const { heading, verbs: some } of verbGroups)
+      for (const { name: other, summary } of some)
         program
           .command(other, { hidden: other === 'version' })
           .summary(summary)
@@ -203,7 +203,7 @@ async function usage(context: Context, error: CommanderError, { said, by }: Refu
       ? `unknown command '${stray ?? ''}'`
       : (said[0] ?? error.message)
   const detail = words.replace(/^error: /, '').trim()
-  const guess = await guessOf(error, detail, { at, path, stray })
+  const guess = await guessOf(context, error, detail, { at, path, stray })
   return new UsageError('usage', detail, { hint: guess === '' ? help : `${guess} Else ${help}` })
 }
 
@@ -224,6 +224,7 @@ const meant: Readonly<Record<string, string>> = {
 
 /** Empty where nothing is near. */
 async function guessOf(
+  context: Context,
   { code }: CommanderError,
   detail: string,
   { at, path, stray }: { at: Command; path: string; stray: string | undefined },
@@ -243,7 +244,7 @@ async function guessOf(
   }
   const isUnknown = code === 'commander.unknownCommand'
   if (stray === undefined || (!isUnknown && code !== 'commander.excessArguments')) return ''
-  const paths = isUnknown && path === '' ? (meant[stray] ?? pathsTo(stray)) : []
+  const paths = isUnknown && path === '' ? (meant[stray] ?? (await pathsTo(context, stray))) : []
   const names = at.commands.map((command) => command.name())
   return didYouMean(paths.length > 0 ? [paths].flat() : nearest(stray, names))
 }
@@ -262,13 +263,12 @@ const ofSafe = (path: string) =>
     ? 'A Safe sends its transactions itself: name it with --proposer, and add --print for the calldata.'
     : 'Owners of a Safe sign one document at a time: `proposer sign <identifier> --outcome <answer> --safe <address> --as-owner`.'
 
-const pathsTo = (name: string) =>
-  Object.entries(verbs).flatMap(([first, { verbs: below = '' }]) =>
-    below
-      .split(', ')
-      .filter((path) => path.split(' ').at(-1) === name)
-      .map((path) => `${first} ${path}`),
-  )
+/** Every command is loaded for it: what is mistyped may wait. */
+const pathsTo = async (context: Context, name: string) =>
+  pathsIn(await wholeProgram(context)).filter((path) => path.split(' ').at(-1) === name)
+
+const pathsIn = ({ commands }: Command): readonly string[] =>
+  commands.flatMap((child) => [pathOf(child), ...pathsIn(child)])
 
 /** Longer terms stand on a line of their own, and push no other text aside. */
 const widestTerm = 26

@@ -22,11 +22,9 @@ import { spanMs } from '#protocol/duration'
 import { UnavailableError, UsageError } from '#protocol/errors'
 import { answersText } from '#protocol/outcome-words'
 import { limits, zeroAddress } from '#protocol/words'
-import { orGammaDown } from './session/identify.js'
-import { contextSource, worksheetText } from './session/question.js'
+import { contextSource, orGammaDown, worksheetText } from './session/question.js'
 import { builtInPins, type Session, sessionVerb } from './session/session.js'
 import { sinceMs, wholeNumber } from './session/settings.js'
-import type { Context } from './terminal/context.js'
 import { table } from './terminal/output.js'
 import {
   amountText,
@@ -70,13 +68,13 @@ const listVerb = sessionVerb({
     'questions list --source gamma --closing 2h',
     'questions list --csv > today.csv',
   ],
-  async run(context, session, flags) {
-    const { output } = context
+  async run(session, flags) {
+    const { output } = session
     const rules: ListedRules = new Map()
-    const found = await findQuestions(context, session, flags, rules)
+    const found = await findQuestions(session, flags, rules)
     const { questions, source, since, left_out, notes } = found
     for (const note of notes) output.note(`note: ${visible(note)}`)
-    if (flags.csv === true)
+    if (flags.csv)
       return output.text(
         worksheetText(
           questions.map(({ question_id: identifier, token, ...row }) => ({
@@ -120,8 +118,8 @@ function closingOf(text: string) {
 
 function emptyText({ mine, all }: ListFlags, since: string | null) {
   const back = since === null ? '' : ` since ${timeText(since)}`
-  if (mine === true) return `no question${back} that this home has signed for`
-  return `no ${all === true ? '' : 'open '}question${back}`
+  if (mine) return `no question${back} that this home has signed for`
+  return `no ${all ? '' : 'open '}question${back}`
 }
 
 const columns: readonly Column<ListedQuestion>[] = [
@@ -161,12 +159,7 @@ const columns: readonly Column<ListedQuestion>[] = [
 ]
 
 /** `rules` takes clarifications by question id for a worksheet, as far as a chain tells them. */
-async function findQuestions(
-  context: Context,
-  session: Session,
-  flags: ListFlags,
-  rules: ListedRules,
-) {
+async function findQuestions(session: Session, flags: ListFlags, rules: ListedRules) {
   const limit = wholeNumber('--limit', flags.limit, 1, 10_000)
   sinceMs(flags.since, 0)
   const closingMs = flags.closing === undefined ? undefined : closingOf(flags.closing)
@@ -178,19 +171,19 @@ async function findQuestions(
       `--questions is a registry, and --source is ${flags.source}`,
       'omit one of them',
     )
-  const parts = { context, session, flags, rules, limit, closingMs }
+  const parts = { session, flags, rules, limit, closingMs }
   const registries = () => import('#host/local-registry')
   if (local !== undefined && !isFile && (flags.source ?? 'registry') === 'registry') {
     refuseClosing(flags, 'registry')
     const { entries, contracts, chain } = await (await registries()).readRegistry(
-      context,
+      session,
       local.value,
     )
-    const nowMs = context.clock.nowMs()
+    const nowMs = session.clock.nowMs()
     const search = await searchOf({ ...parts, contracts, chain, nowMs, slugs: {} })
     return registryOnChain(search, chain, entries)
   }
-  const builtIn = await builtInPins(context, session.settings)
+  const builtIn = await builtInPins(session, session.settings)
   // Looking needs no spender.
   const trust =
     builtIn === undefined
@@ -200,8 +193,8 @@ async function findQuestions(
   const chain = await session.chain()
   const nowMs =
     chain === undefined
-      ? context.clock.nowMs()
-      : 1000 * (await chainNow(chain, trust, context.clock))
+      ? session.clock.nowMs()
+      : 1000 * (await chainNow(chain, trust, session.clock))
   const search = await searchOf({ ...parts, contracts: contractsOf(trust), chain, nowMs, slugs })
   const markets = await session.markets()
   const source = flags.source ?? defaultSource(search, markets !== undefined)
@@ -211,7 +204,7 @@ async function findQuestions(
   const entries =
     flags.questions === undefined
       ? Object.entries(slugs).map(([slug, questionId]) => ({ slug, questionId }))
-      : await (await registries()).readQuestionsFile(context, flags.questions)
+      : await (await registries()).readQuestionsFile(session, flags.questions)
   return search.chain === undefined
     ? registryOfGateway(search, entries)
     : registryOnChain(search, search.chain, entries)
@@ -240,7 +233,6 @@ function refuseClosing({ closing }: ListFlags, source: QuestionSource) {
 }
 
 interface SearchParts {
-  readonly context: Context
   readonly session: Session
   readonly flags: ListFlags
   readonly rules: ListedRules
@@ -254,7 +246,7 @@ interface SearchParts {
 
 async function searchOf(parts: SearchParts) {
   const { session, flags, closingMs, chain, nowMs } = parts
-  const authorizations = flags.mine === true ? (await session.journal.load()).authorizations : []
+  const authorizations = flags.mine ? (await session.journal.load()).authorizations : []
   const signed = new Set(authorizations.map((one) => one.signed.questionId))
   const wallets = new Set<string>(authorizations.map((one) => one.signed.terms.proposer))
   const isMine = (id: Hex, proposer: string | null | undefined) =>
@@ -270,7 +262,7 @@ async function searchOf(parts: SearchParts) {
     isMine,
     isWanted: (one: ListedQuestion) =>
       endsInTime(one) &&
-      (flags.mine === true
+      (flags.mine
         ? isMine(one.question_id, one.proposed_by)
         : flags.all === true || one.state === null || one.state === 'requested'),
   }
@@ -278,24 +270,24 @@ async function searchOf(parts: SearchParts) {
 type Search = Awaited<ReturnType<typeof searchOf>>
 
 function confirm(
-  { context, session, flags, contracts, rules, isWanted }: Search,
+  { session, flags, contracts, rules, isWanted }: Search,
   chain: Chain,
   candidates: readonly QuestionSeen[],
   source: QuestionSource,
   limit: number,
 ) {
   const what = `asking for ${counted(candidates.length, 'question')}`
-  return context.output.during(what, async (progress) => {
+  return session.output.during(what, async (progress) => {
     const rounds: Round[] = []
     const found = await onlyWanted(createRoundReader(chain, contracts), candidates, {
       source,
       limit,
       isWanted,
       onRound: (round) => rounds.push(round),
-      signal: session.signal,
+      signal: session.until,
       onProgress: (done) => progress.update(`asked for ${done} of ${candidates.length} questions`),
     })
-    if (flags.csv === true) await readAllRules(chain, rounds, rules)
+    if (flags.csv) await readAllRules(chain, rounds, rules)
     return found
   })
 }
@@ -312,7 +304,7 @@ const moreNote = (count: number) =>
   count === 0 ? [] : [`${counted(count, 'question')} more than --limit`]
 
 async function fromChain(search: Search) {
-  const { context, session, flags, contracts, chain, limit, signed, isMine } = search
+  const { session, flags, contracts, chain, limit, signed, isMine } = search
   if (chain === undefined)
     throw new UsageError(
       'no_rpc_url',
@@ -320,13 +312,13 @@ async function fromChain(search: Search) {
       'give --rpc-url <url>, or set PROPOSER_RPC_URL',
     )
   const scanNotes: string[] = []
-  const progress = context.output.progress('reading the logs of the oracle')
+  const progress = session.output.progress('reading the logs of the oracle')
   const { facts, from } = await onChain(() =>
     scanFacts(
       {
-        ...{ chain, contracts, files: context.files, hash: context.hash },
+        ...{ chain, contracts, files: session.files, hash: session.hash },
         home: session.settings.home.value,
-        signal: session.signal,
+        signal: session.until,
         onProgress: (block, head) => progress.update(`reading logs: block ${block} of ${head}`),
         onNote: (text) => scanNotes.push(text),
       },
@@ -336,7 +328,7 @@ async function fromChain(search: Search) {
   const { rounds, unnamed } = roundFactsOf(facts, contracts)
   const slugs = new Map(Object.entries(search.slugs).map(([slug, id]) => [id, slug]))
   const wanted = rounds.filter(({ questionId, state, proposer, openedAt }) => {
-    if (flags.mine === true) return isMine(questionId, proposer)
+    if (flags.mine) return isMine(questionId, proposer)
     return flags.all === true || (state === 'requested' && (openedAt ?? 0) >= Number(from))
   })
   const seen = new Set(wanted.map(({ questionId }) => questionId))
@@ -367,16 +359,16 @@ async function fromChain(search: Search) {
 const instant = (ms: number) => new Date(Math.max(0, Math.floor(ms / 1000)) * 1000).toISOString()
 
 async function registryOfGateway(
-  { context, session, limit, isWanted }: Search,
+  { session, limit, isWanted }: Search,
   entries: readonly RegistryEntry[],
 ) {
-  const source = await contextSource(context, session)
+  const source = await contextSource(session)
   const found: ListedQuestion[] = []
   let next = 0
   while (next < entries.length && found.length < limit) {
     const some = entries.slice(next, next + limits.batchItems)
     const ids = some.map(({ questionId }) => questionId)
-    const results = await source.contexts(ids, { signal: session.signal })
+    const results = await source.contexts(ids, { signal: session.until })
     for (const [index, result] of results.entries()) {
       const entry = some[index]
       if (entry === undefined) continue

@@ -27,7 +27,7 @@ import {
 } from '#protocol/kept-receipt'
 import { digestSha256, type SignedAnswer } from '#protocol/receipt'
 import { publishText } from '#storage/durable'
-import { parseJson, readInput } from './session/inputs.js'
+import { readInput, readJson } from './session/inputs.js'
 import { withSession } from './session/session.js'
 import { homeSetting, type SessionFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
@@ -48,7 +48,7 @@ const verifyVerb = verb({
     'receipt verify receipt.json --keys gateway-keys.json --request payload.json',
   ],
   async run(context, flags, { file: path }) {
-    const file = ReceiptFile.safeParse(parseJson(await readInput(context, path), path))
+    const file = ReceiptFile.safeParse(await readJson(context, path))
     if (!file.success)
       throw new UsageError(
         'invalid_receipt',
@@ -95,7 +95,7 @@ function requireHolding(proof: ReceiptProof) {
 async function keysOf(context: Context, flags: SessionFlags, path: string | undefined) {
   if (path === undefined)
     return withSession(context, flags, async (session) => receiptKeysOf(await session.trust()))
-  const keys = readKeySet(parseJson(await readInput(context, path), path))
+  const keys = readKeySet(await readJson(context, path))
   if (keys !== undefined) return keys
   throw new UsageError(
     'invalid_receipt_key',
@@ -135,7 +135,7 @@ const exportVerb = verb({
         `the journal holds no signed answer for ${found.id}`,
         `see the attempts with \`proposer journal show ${found.id}\``,
       )
-    const body = flags.revealSignature === true ? bodyOf(view, chosen.attempt) : undefined
+    const body = flags.revealSignature ? bodyOf(view, chosen.attempt) : undefined
     const document = fileOf(chosen.attempt, chosen.receipt, body)
     const text = jsonText({ schema: 'proposer.receipt/1', ...document }, 2)
     const { output } = context
@@ -250,7 +250,7 @@ function proofDocument(answer: SignedAnswer, proof: ReceiptProof) {
     status,
     request: {
       covered: proven?.coversRequest ?? false,
-      sha256: proven?.coversRequest === true ? digestSha256(answer.requestDigest ?? '') : null,
+      sha256: proven?.coversRequest ? digestSha256(answer.requestDigest ?? '') : null,
       bytes,
     },
     results: claims,

@@ -3,7 +3,7 @@
  * of `batch submit --resume --wait`, whose journal makes it safe to run again after any crash.
  */
 import type { Finding } from '#checks/finding'
-import { type BatchCost, type BatchPlan, planBatch } from '#client/budget/forecast'
+import { type BatchPlan, planBatch } from '#client/budget/forecast'
 import { createPlanner } from '#client/budget/planner'
 import { type BudgetView, defaultBudget } from '#client/budget/window'
 import { parseBaseUrl } from '#client/gateway/gateway-client'
@@ -19,16 +19,12 @@ import {
   batchFlags,
   confirmSums,
   formatFlag,
-  goOnCommand,
   type Opened,
-  openBatch,
   readSource,
-  signingText,
   totalsText,
 } from './batch/parts.js'
-import { showBatchPlan, submitAndReport } from './batch/running.js'
+import { sendInput } from './batch/running.js'
 import { checksText, examine } from './doctor.js'
-import { asksPerson } from './session/inputs.js'
 import { type Session, sessionVerb } from './session/session.js'
 import { executorFlags, requireTarget, resolveSettings, type Settings } from './session/settings.js'
 import type { Context } from './terminal/context.js'
@@ -49,56 +45,38 @@ export const runCommand = sessionVerb({
   },
   help: 'On a terminal it shows the sum and asks once. In scripts, give --yes and --max-spend.\nAfter a crash or Ctrl-C run it again: saved payloads are sent again, nothing is signed twice.',
   examples: ['run today.csv', 'run today.csv --yes --max-spend 112500usdc --json'],
-  async run(context, session, given, { file: path }) {
-    const flags = { ...given, resume: true }
-    const source = await readSource(context, path)
-    // Opened for running before anything opens it for reading: a command has one gateway.
-    const gateway = await session.gateway('run')
-    const asks = asksPerson(context, flags)
-    const opened = await openBatch(context, session, flags, source, {
-      ...(asks ? {} : { tell: signingText(gateway.origin) }),
-      findings: asks,
-      sums: ({ intents }, hasChain) => asks || hasChain || intents <= summedUnasked,
-    })
-    if (flags.dryRun === true)
-      return showBatchPlan(context, opened, { signal: session.signal, gateway })
-    const ready = await prepared(context, session, opened, asks && gateway.origin)
-    await submitAndReport(context, session, opened, {
-      kind: 'run',
-      resume: true,
-      wait: true,
-      details: flags.details === true,
-      quiet: flags.quiet === true,
-      command: goOnCommand('run', path, flags),
-      head: { plan: ready.plan },
-      rest: { checks: ready.checks },
-    })
-  },
+  run: (session, flags, { file }) =>
+    sendInput(
+      session,
+      file,
+      { ...flags, resume: true },
+      {
+        kind: 'run',
+        wait: true,
+        sums: ({ intents }, hasChain) => hasChain || intents <= summedUnasked,
+        ready: (opened, asksFor) => prepared(session, opened, asksFor),
+      },
+    ),
 })
 
 /**
  * What keeps it from signing is thrown; where payloads of the input are of unknown outcome, that
  * is said first (contract §6: exit 6).
  */
-async function prepared(
-  context: Context,
-  session: Session,
-  opened: Opened,
-  asksFor: string | false,
-) {
-  const saved = await savedRows(context, opened)
-  const { output } = context
+async function prepared(session: Session, opened: Opened, asksFor: string | false) {
+  const saved = await savedRows(session, opened)
+  const { output } = session
   try {
-    const checks = await output.during('checking', () => examine(context, session))
+    const checks = await output.during('checking', () => examine(session))
     const faulty = checks.filter(({ result }) => result === 'warn' || result === 'fail')
     if (faulty.length > 0) output.note(checksText(faulty, output))
     if (saved.toSign > 0) refuseFaults(checks)
-    const isNeeded = () => asksFor !== false || context.signal.aborted
+    const isNeeded = () => asksFor !== false || session.signal.aborted
     const sums = await output.during('planning', () => sumsOf(opened, isNeeded))
-    const plan = await planOf(context, session, opened, { saved, sums })
+    const plan = await planOf(session, opened, { saved, sums })
     output.note(plan.text)
-    if (asksFor !== false) await confirmSums(context, opened, sums, asksFor)
-    return { plan: plan.data, checks }
+    if (asksFor !== false) await confirmSums(session, opened, sums, asksFor)
+    return { head: { plan: plan.data }, rest: { checks } }
   } catch (error) {
     if (saved.unsettled === 0 || !(error instanceof ProposerError)) throw error
     throw new UncertainError(
@@ -167,7 +145,6 @@ async function sumsOf(opened: Opened, isNeeded: () => boolean) {
 }
 
 async function planOf(
-  context: Context,
   session: Session,
   { parts, count }: Opened,
   { saved, sums }: { readonly saved: Saved; readonly sums: SpendingSums | undefined },
@@ -182,11 +159,12 @@ async function planOf(
     submitItems: toSign + toSend,
     statusItems: count.rows,
   }
-  const { wire, text } = await forecastText(context, session.settings, items, count.rows)
+  const budget = await budgetOf(session, session.settings)
+  const plan = planBatch(items, budget)
   const totals = sums && [...sums.totals].map(([token, raw]) => ({ token, amount: String(raw) }))
   return {
     data: {
-      ...wire,
+      ...wireOf(plan, { intents: count.rows, signed: 0 }, budget),
       to_sign: toSign,
       signed_before: signedBefore,
       blocked,
@@ -205,9 +183,9 @@ async function planOf(
             ? undefined
             : `${totalsText(parts.trust, sums.totals)} in all`,
         ],
-        ['rate limit', text],
+        ['rate limit', sentenceOf(session, plan)],
       ],
-      context.output.columns,
+      session.output.columns,
     ),
   }
 }
@@ -234,13 +212,13 @@ export const planCommand = verb({
     const settings = await resolveSettings(context, flags)
     const rows = await rowsOf(context, given, flags.format)
     const budget = await budgetOf(context, settings, limit, window)
-    const asksContext = flags.context === true && settings.rpcUrl === undefined
+    const asksContext = flags.context && settings.rpcUrl === undefined
     const items = rows.intents + rows.signed
     const plan = planBatch(
       {
         contextItems: asksContext ? rows.intents : 0,
         submitItems: items,
-        statusItems: flags.wait === true ? items : 0,
+        statusItems: flags.wait ? items : 0,
       },
       budget,
     )
@@ -250,20 +228,6 @@ export const planCommand = verb({
     ])
   },
 })
-
-async function forecastText(
-  context: Context,
-  settings: Settings,
-  items: BatchCost,
-  rows: number,
-): Promise<{ readonly wire: ReturnType<typeof wireOf>; readonly text: string }> {
-  const budget = await budgetOf(context, settings, undefined, undefined)
-  const plan = planBatch(items, budget)
-  return {
-    wire: wireOf(plan, { intents: rows, signed: 0 }, budget),
-    text: sentenceOf(context, plan),
-  }
-}
 
 function sentenceOf({ clock }: Context, { items, windows, seconds }: BatchPlan) {
   const end = new Date(clock.nowMs() + seconds * 1_000).toISOString().slice(11, 19)
@@ -306,31 +270,22 @@ interface PlanBudget extends BudgetView {
 async function budgetOf(
   context: Context,
   settings: Settings,
-  limit: number | undefined,
-  window: number | undefined,
+  limit?: number,
+  window?: number,
 ): Promise<PlanBudget> {
   const target = settings.gateway || settings.local ? requireTarget(settings) : undefined
   const known =
     target?.kind === 'gateway' ? await learnt(context, settings, target.setting.value) : undefined
-  if (limit !== undefined || window !== undefined) {
-    const limitItems = limit ?? known?.limitItems ?? defaultBudget.limitItems
-    const windowMs =
-      window === undefined ? (known?.windowMs ?? defaultBudget.windowMs) : window * 1_000
-    return {
-      source: 'flags',
-      learnt: false,
-      limitItems,
-      windowMs,
-      spentItems: 0,
-      roomItems: limitItems,
-      endsInMs: 0,
-    }
-  }
   const unspent = { learnt: false, ...defaultBudget, spentItems: 0, endsInMs: 0 }
+  if ((limit ?? window) !== undefined) {
+    const { limitItems, windowMs } = known ?? defaultBudget
+    const [roomItems, spanMs] = [limit ?? limitItems, window ? window * 1_000 : windowMs]
+    return { ...unspent, source: 'flags', limitItems: roomItems, windowMs: spanMs, roomItems }
+  }
   // Contract §6: an in-process gateway charges nothing.
   if (target?.kind === 'local')
     return { ...unspent, source: 'local', roomItems: Number.MAX_SAFE_INTEGER }
-  return known?.learnt === true
+  return known?.learnt
     ? { ...known, source: 'learnt' }
     : {
         ...unspent,

@@ -13,11 +13,12 @@ import type { RunningServer } from '#host/server'
 import { fromCwd } from '#io/home'
 import { aborted, endsAsServer } from '#io/interruption'
 import type { Clock } from '#ports'
-import { exit, UnavailableError, UsageError } from '#protocol/errors'
+import { exit, UsageError } from '#protocol/errors'
 import { type LogLevel, logFrame, logLevels } from '#protocol/log-level'
 import { programVersion } from '#protocol/version'
 import { usualPorts } from '#protocol/words'
 import {
+  chainEnded,
   devExports,
   noteDevSession,
   portNumber,
@@ -107,9 +108,9 @@ export const serveCommand = verb({
     crashLoudly(context)
     context.endAs?.(endsAsServer)
     const served = servedBy(context, flags)
-    if (flags.dev === true) return serveDev(context, served, flags)
+    if (flags.dev) return serveDev(context, served, flags)
     const path = fromCwd(context.cwd, flags.config ?? 'gateway.json')
-    await (flags.check === true ? check : run)(context, path, served)
+    await (flags.check ? check : run)(context, path, served)
   },
 })
 
@@ -141,7 +142,7 @@ function servedBy(context: Context, flags: ServeFlags) {
 
 function refuseContradictions({ dev, config, set = [], ...flags }: ServeFlags) {
   const fault = (detail: string, hint: string) => new UsageError('usage', detail, hint)
-  if (dev === true) {
+  if (dev) {
     if (!set.some((one) => /^store\s*=/.test(one))) return
     const detail = '--dev uses a temporary store and does not accept --set store'
     throw fault(detail, 'use --config for a permanent store')
@@ -188,7 +189,7 @@ async function serveDev(outer: Context, served: Served, flags: ServeFlags) {
     )
   await withDevFolder('serve', start, async (folder, chain) => {
     const path = join(folder, 'gateway.json')
-    if (flags.check === true) return check(context, path, served)
+    if (flags.check) return check(context, path, served)
     const placed = await withFreePorts(served)
     if (script === undefined) return run(context, path, { ...placed, chain })
     const { createFaultBench } = await import('#host/fault-bench')
@@ -270,11 +271,7 @@ async function run(context: Context, path: string, served: Served) {
       else print()
     }
     if ((await over) === 'chain' && !signal.aborted)
-      throw new UnavailableError(
-        'dev_chain_ended',
-        'the dev chain exited unexpectedly',
-        'start `proposer serve --dev` again',
-      )
+      throw chainEnded('start `proposer serve --dev` again')
     leaveSoon(drainMs, exit.done)
     await status?.end('draining calls in flight for up to 10 s; press Ctrl-C again to stop now')
   } finally {

@@ -16,8 +16,7 @@ import { outcomeOf } from '#protocol/proposal'
 import type { TypedData } from '#protocol/schema'
 import { publishText } from '#storage/durable'
 import { settledData, settlingSession } from './session/follow.js'
-import { identify } from './session/identify.js'
-import { readInput } from './session/inputs.js'
+import { readText } from './session/inputs.js'
 import {
   authorizeParts,
   intentFlags,
@@ -26,7 +25,7 @@ import {
   showPreview,
   signingFlags,
 } from './session/intent.js'
-import { requireIdentifier } from './session/question.js'
+import { identify, requireIdentifier } from './session/question.js'
 import { type Session, withSession } from './session/session.js'
 import type { SessionFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
@@ -58,7 +57,7 @@ export const signCommand = verb({
     if (flags.signature !== undefined) return bringBack(context, named, flags, flags.signature)
     await parseIntent(context, named, flags, '0x')
     await settlingSession(context, flags, named, async (session, identifier, settling) => {
-      const made = await authorizeParts(context, session, flags, identifier)
+      const made = await authorizeParts(session, flags, identifier)
       let collected: SafePartsFile | undefined
       const safe = made.safe && {
         ...made.safe,
@@ -69,8 +68,8 @@ export const signCommand = verb({
       const parts = { ...made, onSettled: settling.onSettled, safe }
       const proposer = await session.account.address()
       const intent = await parseIntent(context, identifier, flags, proposer, session)
-      if (flags.dryRun === true) return showPreview(context, session, flags, parts, intent)
-      if (flags.typedData === true)
+      if (flags.dryRun) return showPreview(session, flags, parts, intent)
+      if (flags.typedData)
         return giveTypedData(context, flags, identifier, await offerTypedData(parts, intent))
       try {
         const signed = await authorize(parts, intent)
@@ -99,8 +98,7 @@ async function showSigned(
     output.text(output.isTerminal ? `${body}\n` : body)
     return
   }
-  const file = flags.output === undefined ? undefined : fromCwd(context.cwd, flags.output)
-  if (file !== undefined) await writeSecret(context, file, body)
+  const file = await saved(context, flags, body)
   const result = {
     journal_id: id,
     question_id: questionId,
@@ -133,8 +131,7 @@ async function showParts(context: Context, flags: SignFlags, parts: SafePartsFil
   const { output } = context
   const text = `${JSON.stringify(parts, null, 2)}\n`
   if (flags.output === '-') return output.text(text)
-  const file = flags.output === undefined ? undefined : fromCwd(context.cwd, flags.output)
-  if (file !== undefined) await writeSecret(context, file, text)
+  const file = await saved(context, flags, text)
   const { schema: _schema, ...data } = parts
   output.show('safe-parts', data, [
     rows([
@@ -162,9 +159,8 @@ async function giveTypedData(
   const typedData = walletTypedData(offered.typedData as TypedData)
   const text = `${JSON.stringify(typedData)}\n`
   const next = `proposer sign ${identifier} --signature <hex>`
-  if (flags.output !== undefined && flags.output !== '-')
-    await writeSecret(context, fromCwd(context.cwd, flags.output), text)
-  if (output.isForPeople && (flags.output === undefined || flags.output === '-')) {
+  const file = await saved(context, flags, text)
+  if (output.isForPeople && file === undefined) {
     output.text(text)
     output.note(
       `${id}${reused ? ', given out before,' : ''} waits for the signature of ${offered.terms.proposer}; attach it with \`${next}\``,
@@ -204,13 +200,13 @@ async function bringBack(context: Context, named: string, flags: SignFlags, give
       'omit the flags that say what to sign; --proposer, --safe, --outcome and --rpc-url may stay',
     )
   const outcome = flags.outcome === undefined ? undefined : requireOutcome(flags.outcome)
-  const text = given === '-' ? new TextDecoder().decode(await readInput(context, '-')) : given
+  const text = given === '-' ? await readText(context, '-') : given
   await withSession(context, flags, async (session) => {
-    const [identifier = named] = await identify(context, session, [named])
+    const [identifier = named] = await identify(session, [named])
     const chain = await session.chain()
     const signed = await importSignature(
       {
-        ports: session.ports,
+        ports: session,
         journal: session.journal,
         trust: await session.trust(),
         ...(chain && { chain }),
@@ -226,7 +222,10 @@ async function bringBack(context: Context, named: string, flags: SignFlags, give
 const namedProposer = (session: Session, flags: SignFlags) =>
   flags.proposer === undefined && flags.safe === undefined ? undefined : session.account.address()
 
-/** The exact bytes, 0600: they hold a signature or what one can be made of (R5). */
-async function writeSecret(context: Context, path: string, body: string) {
-  await publishText(context.files, dirname(path), basename(path), body)
+/** The exact bytes in the file of -o, 0600: they hold a signature or what one can be made of (R5). */
+async function saved({ cwd, files }: Context, { output }: SignFlags, body: string) {
+  if (output === undefined || output === '-') return undefined
+  const path = fromCwd(cwd, output)
+  await publishText(files, dirname(path), basename(path), body)
+  return path
 }

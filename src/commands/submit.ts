@@ -12,6 +12,7 @@ import {
 import { uncheckedOf } from '#client/journal/records'
 import { executedBefore, type IntentInWords } from '#client/propose/intent'
 import { newMisplaced, payloadRow, readItem } from '#client/propose/payload'
+import type { Preview } from '#client/propose/plan'
 import { intentRow } from '#client/propose/sign-rows'
 import { type RowResult, submitOne } from '#client/propose/submit'
 import type { Trust } from '#client/trust/trust'
@@ -59,21 +60,16 @@ export const submitCommand = verb({
     if (payload === undefined) await parseIntent(context, named, flags, '0x')
     else refuseSigningFlags(flags)
     await settlingSession(context, flags, named, (session, identifier, settling) =>
-      submit(context, session, flags, { identifier, payload, ...settling }),
+      submit(session, flags, { identifier, payload, ...settling }),
     )
   },
 })
 
 /** `--dry-run`, where what was executed before is no fault either. */
-async function previewIntent(
-  context: Context,
-  session: Session,
-  flags: SubmitFlags,
-  intent: IntentInWords,
-) {
-  const parts = await authorizeParts(context, session, flags, intent.identifier)
+async function previewIntent(session: Session, flags: SubmitFlags, intent: IntentInWords) {
+  const parts = await authorizeParts(session, flags, intent.identifier)
   try {
-    await showPreview(context, session, flags, parts, intent)
+    await showPreview(session, flags, parts, intent)
   } catch (error) {
     const { gateway } = parts
     const executed = gateway && (await executedBefore({ ...parts, gateway }, intent, error))
@@ -81,7 +77,7 @@ async function previewIntent(
     const { id, signed } = executed
     const { questionId: question_id, identifier, digest = null } = signed
     const shown = { dry_run: true, executed: id, question_id, identifier, digest }
-    context.output.show('preview', shown, [`${executedText(executed)}; nothing would be signed`])
+    session.output.show('preview', shown, [`${executedText(executed)}; nothing would be signed`])
   }
 }
 
@@ -97,33 +93,45 @@ function refuseSigningFlags(flags: SubmitFlags) {
 }
 
 async function submit(
-  context: Context,
   session: Session,
   flags: SubmitFlags,
   { identifier, payload, settled, onSettled }: Asked,
 ) {
-  const { output, clock } = context
+  const { output, clock } = session
   const startedMs = clock.monotonicMs()
-  const body = payload === undefined ? undefined : await payloadText(context, payload)
+  const body = payload === undefined ? undefined : await payloadText(session, payload)
   const intent =
     body === undefined
-      ? await parseIntent(context, identifier, flags, await session.account.address(), session)
+      ? await parseIntent(session, identifier, flags, await session.account.address(), session)
       : undefined
-  if (flags.dryRun === true) {
-    if (intent) return previewIntent(context, session, flags, intent)
-    return showPayload(context, session, identifier, body ?? '')
+  if (flags.dryRun) {
+    if (intent) return previewIntent(session, flags, intent)
+    return showPayload(session, identifier, body ?? '')
   }
   const gateway = await session.gateway('run')
   const progress = output.progress('sending')
   const { timeoutMs } = session.settings
-  const options = { timeoutMs, signal: context.signal, onRetry: retryNote(context) }
+  const options = { timeoutMs, signal: session.signal, onRetry: retryNote(session) }
   let isShown = false
-  const beforeSigning = () => {
+  // For what is shown before signing, and for a password.
+  const makeRoom = () => {
     progress.stop()
     isShown = true
   }
-  const quiet = await quietWhileSigning(context, session, flags, identifier, beforeSigning)
-  const parts = { ...quiet, gateway, onSettled }
+  const made = await authorizeParts(session, flags, identifier)
+  const parts = {
+    ...made,
+    gateway,
+    onSettled,
+    confirm: async (shown: Preview) => {
+      makeRoom()
+      await made.confirm?.(shown)
+    },
+    signer: () => {
+      makeRoom()
+      return made.signer()
+    },
+  }
   const row = intent ? intentRow(intent) : payloadRow(identifier, body ?? '', flags.supersede)
   const result = await submitOne(parts, row, options).finally(() => progress.stop())
   if (result.error) throw result.error
@@ -140,7 +148,7 @@ async function submit(
   const { id: journalId, signed } = authorization
   const { candidateId } = candidate
   const target = { candidateId, identifier: signed.questionId }
-  const { candidates, error } = await follow(context, parts, [target], { timeoutMs: left })
+  const { candidates, error } = await follow(session, parts, [target], { timeoutMs: left })
   const [last] = candidates
   output.show(
     'submitted',
@@ -168,7 +176,7 @@ async function submit(
           last && ((screen) => failureLines(last, screen, journalId).join('\n')),
         ],
   )
-  await noteFallenRewards(context, session, [signed])
+  await noteFallenRewards(session, [signed])
   if (error) throw stillPending(error, accepted)
 }
 
@@ -211,29 +219,6 @@ function stillPending(
   )
 }
 
-/** The spinner makes room for what is shown before signing, and for a password. */
-async function quietWhileSigning(
-  context: Context,
-  session: Session,
-  flags: SubmitFlags,
-  identifier: string,
-  makeRoom: () => void,
-) {
-  const parts = await authorizeParts(context, session, flags, identifier)
-  const { confirm, signer } = parts
-  return {
-    ...parts,
-    confirm: async (shown: Parameters<NonNullable<typeof confirm>>[0]) => {
-      makeRoom()
-      await confirm?.(shown)
-    },
-    signer: () => {
-      makeRoom()
-      return signer()
-    },
-  }
-}
-
 async function payloadText(context: Context, path: string) {
   const bytes = await readInput(context, path)
   parseJson(bytes, path)
@@ -241,8 +226,8 @@ async function payloadText(context: Context, path: string) {
 }
 
 /** `--dry-run` with a payload: without its signature. Refuses what the sending would refuse. */
-async function showPayload(context: Context, session: Session, identifier: string, body: string) {
-  const parts = { ports: session.ports, trust: await session.trust() }
+async function showPayload(session: Session, identifier: string, body: string) {
+  const parts = { ports: session, trust: await session.trust() }
   const row = payloadRow(identifier, body)
   const view = await session.journal.load()
   const { same, proposal } = readItem(parts, row, view)
@@ -250,7 +235,7 @@ async function showPayload(context: Context, session: Session, identifier: strin
   const { origin } = await session.gateway('read')
   const { proposer, outcome, permit } = row.payload
   const bytes = new TextEncoder().encode(body).length
-  context.output.show(
+  session.output.show(
     'preview',
     { dry_run: true, identifier, origin, bytes, proposer, outcome, permit },
     [

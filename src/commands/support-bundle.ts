@@ -37,14 +37,7 @@ import { secretChecks } from './doctor.js'
 import { confirm } from './session/inputs.js'
 import { requireIdentifier } from './session/question.js'
 import { type Session, sessionVerb } from './session/session.js'
-import {
-  profileKeys,
-  type SessionFlags,
-  type Setting,
-  type Settings,
-  sinceMs,
-  specOf,
-} from './session/settings.js'
+import { type SessionFlags, type Settings, settingOf, sinceMs, specOf } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { rows } from './terminal/output.js'
 import { counted, jsonText, visible } from './terminal/render.js'
@@ -71,12 +64,12 @@ export const supportBundleCommand = sessionVerb({
     'support-bundle --question some-slug',
     'support-bundle --config gateway.json --since 24h -o bundle.json',
   ],
-  async run(context, session, flags) {
-    const wanted = wantedOf(flags, context.clock.nowMs())
-    const { document, secrets } = await collect(context, session, flags, wanted)
+  async run(session, flags) {
+    const wanted = wantedOf(flags, session.clock.nowMs())
+    const { document, secrets } = await collect(session, flags, wanted)
     const found = findSecrets(document, secrets)
     if (found.length > 0) throw refused(found)
-    await give(context, session, flags, document)
+    await give(session, flags, document)
   },
 })
 
@@ -115,25 +108,20 @@ function hintFor(found: readonly FoundSecret[]) {
   ].join('; ')
 }
 
-async function collect(
-  context: Context,
-  session: Session,
-  flags: BundleFlags,
-  wanted: BundleScope,
-) {
+async function collect(session: Session, flags: BundleFlags, wanted: BundleScope) {
   const { settings } = session
-  const nowMs = context.clock.nowMs()
-  const user = context.env.HOME ?? ''
+  const nowMs = session.clock.nowMs()
+  const user = session.env.HOME ?? ''
   const short = (text: string) => (user.length > 1 ? text.replaceAll(user, '~') : text)
   const journal = await readJournal(session, wanted, nowMs)
   const trust = await trustPart(session)
-  const checks = [...(await secretChecks(context, session)), ...journal.checks, ...trust.checks]
+  const checks = [...(await secretChecks(session)), ...journal.checks, ...trust.checks]
   const operator =
     flags.config === undefined
       ? undefined
-      : await operatorPart(context, flags.config, flags.timeout)
+      : await operatorPart(session, flags.config, flags.timeout)
   const document = {
-    id: context.random.uuid(),
+    id: session.random.uuid(),
     made_at: instant(nowMs),
     narrowed: {
       question: wanted.question ?? null,
@@ -147,15 +135,15 @@ async function collect(
       arch: arch(),
     },
     settings: settingsPart(settings, short),
-    variables: Object.keys(context.env).filter((name) => /^PROPOSER_[A-Z_]+$/.test(name)),
+    variables: Object.keys(session.env).filter((name) => /^PROPOSER_[A-Z_]+$/.test(name)),
     checks: checks.map(({ id, result, detail }) => ({ id, result, detail: short(detail) })),
     trust: trust.part,
     journal: journal.part,
-    budget: await budgetPart(context, session),
+    budget: await budgetPart(session),
     gateway: operator?.part ?? null,
   }
   const secrets: readonly Secret[] = [
-    ...(await clientSecrets(context, settings, journal.view)),
+    ...(await clientSecrets(session, settings, journal.view)),
     ...(operator?.secrets ?? []),
   ]
   return { document, secrets }
@@ -166,19 +154,15 @@ type Bundle = Awaited<ReturnType<typeof collect>>['document']
  * A damaged journal is reported as such, with what of it can be read, and the rest of the bundle is
  * made all the same.
  */
-async function readJournal(
-  { ports, journal, settings }: Session,
-  wanted: BundleScope,
-  nowMs: number,
-) {
+async function readJournal(session: Session, wanted: BundleScope, nowMs: number) {
   const held: { view?: JournalView; proof?: Awaited<ReturnType<typeof verifyJournal>> } = {}
   const [check] = await guarded('journal', async () => {
-    held.proof = await verifyJournal(ports, settings.home.value)
+    held.proof = await verifyJournal(session, session.settings.home.value)
     return pass('journal', 'every checksum holds')
   })
   // What breaks a rule can be read all the same, and is what support wants to see.
   const loaded = await guarded('journal', async () => {
-    held.view = await journal.load()
+    held.view = await session.journal.load()
     return check ?? []
   })
   const { view, proof } = held
@@ -204,7 +188,7 @@ async function operatorPart(context: Context, config: string, timeout: string | 
   const site = await siteOf(context, { config, timeout })
   const secrets = await gatewaySecrets(context, site.loaded)
   try {
-    const { document, status } = await askStatus(context, site)
+    const { document, status } = await askStatus(site)
     // A node's own words may name whose account it is.
     return { secrets, part: { ...document, reasons: status.reasons.map(withoutNodeWords) } }
   } catch (error) {
@@ -228,19 +212,19 @@ async function trustPart(session: Session) {
 }
 
 /** What this machine knows of the configured gateway's budget; nothing is asked. */
-async function budgetPart(context: Context, { settings }: Session) {
-  const { gateway, home } = settings
+async function budgetPart(session: Session) {
+  const { gateway, home } = session.settings
   if (gateway === undefined) return null
   let [origin, log]: [string?, ChargeLog?] = []
   try {
     origin = parseBaseUrl(gateway.value).origin
-    log = await openChargeLog(context, home.value, origin).read()
+    log = await openChargeLog(session, home.value, origin).read()
   } catch (error) {
     // What is wrong with the URL, or with the log, every other command says.
     if (error instanceof ProposerError) return null
     throw error
   }
-  const nowMs = context.clock.monotonicMs()
+  const nowMs = session.clock.monotonicMs()
   const { learnt, limitItems, windowMs, spentItems, roomItems, endsInMs } = viewOf(log, nowMs)
   return {
     origin,
@@ -256,8 +240,8 @@ async function budgetPart(context: Context, { settings }: Session) {
   }
 }
 
-async function give(context: Context, session: Session, flags: BundleFlags, document: Bundle) {
-  const { output } = context
+async function give(session: Session, flags: BundleFlags, document: Bundle) {
+  const { output } = session
   const text = `${jsonText({ schema: 'proposer.support-bundle/1', ...document }, 2)}\n`
   if (flags.output === '-' && flags.dryRun !== true) {
     output.text(text)
@@ -268,20 +252,20 @@ async function give(context: Context, session: Session, flags: BundleFlags, docu
     (output.isForPeople
       ? `proposer-support-${document.made_at.replace(/[-:]|\.\d+/g, '')}.json`
       : undefined)
-  const file = named === undefined ? undefined : fromCwd(context.cwd, named)
-  if (flags.dryRun === true) {
+  const file = named === undefined ? undefined : fromCwd(session.cwd, named)
+  if (flags.dryRun) {
     const bytes = new TextEncoder().encode(text).length
     return showDryRun(
-      context,
+      session,
       `write ${bytes} bytes to ${file ?? 'stdout'}; no known secret is in them`,
       { file: file ?? null, bytes },
     )
   }
   if (file !== undefined) {
     // Somebody may have written what is there by hand, or have sent it already.
-    if (await context.files.exists(file))
-      await confirm(context, visible(`${named} already exists. Replace it?`), session.settings.yes)
-    await publishText(context.files, dirname(file), basename(file), text)
+    if (await session.files.exists(file))
+      await confirm(session, visible(`${named} already exists. Replace it?`), session.settings.yes)
+    await publishText(session.files, dirname(file), basename(file), text)
   }
   const { journal, gateway, checks, budget } = document
   const passed = checks.filter(({ result }) => result === 'pass').length
@@ -418,12 +402,6 @@ async function keystoreSecrets(context: Context, home: string) {
   )
 }
 
-/** A URL as far as it is public. `removed` names the parts that were there and may be secret. */
-interface PublicUrl {
-  readonly url: string
-  readonly removed: readonly ('user' | 'path' | 'query' | 'fragment')[]
-}
-
 /** Scheme, host and port of a URL of the web; what is none shows nothing of itself. */
 function hostOf(text: string) {
   // Of `user:password@host` the user would be the scheme.
@@ -442,30 +420,19 @@ function hostOf(text: string) {
 
 /** What else is set is nothing that support asks for. */
 const toldKeys = [
-  ...(['gateway', 'local', 'account', 'rpc-url', 'trust'] as const),
+  ...(['home', 'profile', 'gateway', 'local', 'account', 'rpc-url', 'trust'] as const),
   ...(['headroom-percent', 'max-amount', 'max-fee'] as const),
 ]
 
 /** Every one of them that is set. `short` takes the user's own folder out of paths. */
-function settingsPart(settings: Settings, short: (path: string) => string) {
-  const row = (
-    key: string,
-    setting: Setting | undefined,
-    shown: (value: string) => string | PublicUrl = (value) => value,
-  ) =>
-    setting === undefined
-      ? []
-      : [{ key, value: shown(setting.value), origin: setting.origin, from: setting.from }]
-  return [
-    ...row('home', settings.home, short),
-    ...row('profile', settings.profile),
-    ...toldKeys.flatMap((key) => {
-      const { isSecret, isPath } = specOf(key) ?? {}
-      const shown = isSecret ? hostOf : isPath ? short : undefined
-      return row(key, settings[profileKeys[key].flag], shown)
-    }),
-  ]
-}
+const settingsPart = (settings: Settings, short: (path: string) => string) =>
+  toldKeys.flatMap((key) => {
+    const setting = settingOf(settings, key)
+    if (setting === undefined) return []
+    const { isSecret, isPath = key === 'home' } = specOf(key) ?? {}
+    const { value, origin, from } = setting
+    return [{ key, value: isSecret ? hostOf(value) : isPath ? short(value) : value, origin, from }]
+  })
 
 /** What each contract is pinned to run; the hash of its code could be taken for a secret. */
 const codeOf = (pins: Implementations) =>

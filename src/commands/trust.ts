@@ -37,9 +37,8 @@ import type { BatchSigningData } from '#protocol/schema'
 import { isQuestionId } from '#protocol/words'
 import { makeDurableDir, publishFile, writeAll } from '#storage/durable'
 import { requireChain } from './funds.js'
-import { confirmedMarket, marketOf, onlyMarket } from './session/identify.js'
-import { confirm, readInput } from './session/inputs.js'
-import { requireIdentifier } from './session/question.js'
+import { confirm, jsonIn, readInput, readText } from './session/inputs.js'
+import { confirmedMarket, marketOf, onlyMarket, requireIdentifier } from './session/question.js'
 import { builtInPins, openTarget, type Session, sessionVerb } from './session/session.js'
 import type { SessionFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
@@ -51,11 +50,11 @@ const showVerb = sessionVerb({
   name: 'show',
   about: 'show the pins, and their file',
   examples: ['trust show'],
-  async run(context, session) {
-    const { output } = context
+  async run(session) {
+    const { output } = session
     const { trust, profile } = session.settings
     const path = trust.value
-    const builtIn = await builtInPins(context, session.settings)
+    const builtIn = await builtInPins(session, session.settings)
     if (builtIn === undefined) {
       const pins = await session.trust()
       return output.show('trust', { path, ...pins }, [rows([['file', path]]), rows(pinRows(pins))])
@@ -66,7 +65,7 @@ const showVerb = sessionVerb({
         'signed_proposer_needed',
         `signed_proposer is missing: no public source lists it; \`proposer trust init --profile ${name} --signed-proposer 0x…\` pins it and everything else`,
       )
-    warnUnconfirmed(context, name, builtIn)
+    warnUnconfirmed(session, name, builtIn)
     output.show('trust', { path: null, built_in: name, ...builtIn }, [
       rows([['built in', `profile ${name}; ${path} does not exist`]]),
       rows(pinRows(builtIn)),
@@ -103,7 +102,7 @@ const initVerb = sessionVerb({
     'trust init --profile polygon --signed-proposer 0x8ba1f109551bd432803012645ac136ddd64dba72',
   ],
   fixed: { makesProfile: true },
-  async run(context, session, { from, kind, signedProposer, dryRun: isDryRun }, { identifier }) {
+  async run(session, { from, kind, signedProposer, dryRun: isDryRun }, { identifier }) {
     if (identifier !== undefined && from !== undefined)
       throw trustSource('either --from <file> or a question, not both')
     if ((identifier ?? from) !== undefined && signedProposer !== undefined)
@@ -111,8 +110,8 @@ const initVerb = sessionVerb({
         '--signed-proposer without --from and without a question: it completes a built-in profile',
       )
     const writeAs = async (pins: Trust, fromOutside: boolean) =>
-      write(context, session, await withCode(context, session, pins), { fromOutside, isDryRun })
-    if (from !== undefined) return writeAs(await fromFile(context, from), false)
+      write(session, await withCode(session, pins), { fromOutside, isDryRun })
+    if (from !== undefined) return writeAs(await fromFile(session, from), false)
     if (identifier !== undefined)
       return writeAs((await pinsOfQuestion(session, identifier, kind)).pins, true)
     const name = session.settings.profile.value
@@ -124,20 +123,20 @@ const initVerb = sessionVerb({
     const address =
       signedProposer && givenAddress(signedProposer, '--signed-proposer', 'bad_address')
     const trust = wholePins(name, pins, address)
-    await writeAs(trust, warnUnconfirmed(context, name, trust))
+    await writeAs(trust, warnUnconfirmed(session, name, trust))
   },
 })
 
 /** With a node of their chain, what oracles and tokens run is pinned too; else that is told. */
-async function withCode({ output }: Context, session: Session, pins: Trust) {
+async function withCode(session: Session, pins: Trust) {
   const chain = await session.chain()
   if (chain === undefined || pins.implementations !== undefined) return pins
   try {
-    await chainNow(chain, pins, session.ports.clock)
+    await chainNow(chain, pins, session.clock)
     return { ...pins, implementations: await implementationsNow(chain, pins) }
   } catch (error) {
     if (!(error instanceof ProposerError)) throw error
-    output.warning('implementations_unpinned', `${nothingPinned} (${error.detail})`)
+    session.output.warning('implementations_unpinned', `${nothingPinned} (${error.detail})`)
     return pins
   }
 }
@@ -163,7 +162,7 @@ const pinVerb = sessionVerb({
   ],
   // Here it is a pin, not whose question is meant.
   fixed: { requester: undefined },
-  async run(context, session, flags, { identifier }) {
+  async run(session, flags, { identifier }) {
     const { requester, kind, oracle, token, receipts, dryRun: isDryRun } = flags
     if ([identifier, requester, oracle, token, receipts].every((one) => one === undefined))
       throw new UsageError(
@@ -181,7 +180,7 @@ const pinVerb = sessionVerb({
       )
     const current = await session.trust()
     const asked = identifier && (await pinsOfQuestion(session, identifier, kind))
-    if (asked) await showQuestion(context, session, asked)
+    if (asked) await showQuestion(session, asked)
     const base = asked ? asked.pins : current
     const more = {
       ...base,
@@ -191,33 +190,28 @@ const pinVerb = sessionVerb({
       ],
       oracles: [...base.oracles, oracle ?? []].flat(),
       tokens: [...base.tokens, token ?? []].flat(),
-      ...(receipts === true && { receipt_keys: await listedKeys(context, session, flags) }),
+      ...(receipts && { receipt_keys: await listedKeys(session, flags) }),
     }
     // Built-in pins have no file yet, and belong into it too.
     const pins = parseTrust(more, 'what is to be pinned')
     const { trust, changed, added } = mergePins(current, pins)
     refuseChanges(changed)
-    await confirmAdded(context, session, trust, added)
-    await write(context, session, trust, { fromOutside: true, onlyAdds: true, isDryRun })
+    await confirmAdded(session, trust, added)
+    await write(session, trust, { fromOutside: true, onlyAdds: true, isDryRun })
   },
 })
 
 /** With a node: what is new is what it should be there (contract §9). */
-async function confirmAdded(
-  context: Context,
-  session: Session,
-  trust: Trust,
-  added: readonly string[],
-) {
+async function confirmAdded(session: Session, trust: Trust, added: readonly string[]) {
   const chain = await session.chain()
   if (chain === undefined) return
-  await chainNow(chain, trust, session.ports.clock)
+  await chainNow(chain, trust, session.clock)
   const addresses = added.flatMap((line) => /0x[0-9a-f]{40}$/.exec(line) ?? [])
   if (addresses.length === 0) return
   const checks = (await verifyTrust(chain, trust)).filter(({ name }) =>
     addresses.some((address) => name.includes(address)),
   )
-  context.output.aside([(screen) => checksText(screen, checks)])
+  session.output.aside([(screen) => checksText(screen, checks)])
   refuseUnverified(checks)
 }
 
@@ -229,7 +223,7 @@ const trustSource = (needs: string) =>
   )
 
 async function fromFile(context: Context, path: string) {
-  const found = firstJson(new TextDecoder().decode(await readInput(context, path)), path)
+  const found = firstJson(await readText(context, path), path)
   const json = found as { trust?: unknown; dev?: { trust?: unknown } | null } | null
   return parseTrust(json?.dev?.trust ?? json?.trust ?? json, path)
 }
@@ -243,8 +237,8 @@ const verifyVerb = sessionVerb({
   },
   help: 'Where a proxy runs code other than the pinned code, nothing is signed until it is pinned again.',
   examples: ['trust verify --rpc-url http://127.0.0.1:8545', 'trust verify --repin --yes'],
-  async run(context, session, { repin, dryRun: isDryRun }) {
-    if (isDryRun === true && repin !== true)
+  async run(session, { repin, dryRun: isDryRun }) {
+    if (isDryRun && repin !== true)
       throw new UsageError(
         'flag_without_meaning',
         'trust verify writes nothing without --repin',
@@ -253,19 +247,19 @@ const verifyVerb = sessionVerb({
     const trust = await session.trust()
     const chain = await requireChain(session, 'trust verify')
     const checks = await verifyTrust(chain, trust)
-    if (repin === true) {
+    if (repin) {
       // Other code of a contract that is not what it should be is no upgrade.
       refuseUnverified(checks.filter(({ id }) => id !== 'implementation'))
       const implementations = await implementationsNow(chain, trust)
-      return write(context, session, { ...trust, implementations }, { fromOutside: true, isDryRun })
+      return write(session, { ...trust, implementations }, { fromOutside: true, isDryRun })
     }
-    const isBuiltIn = (await builtInPins(context, session.settings)) !== undefined
+    const isBuiltIn = (await builtInPins(session, session.settings)) !== undefined
     const path = isBuiltIn ? null : session.settings.trust.value
     const shown = checks.map(({ id, name, result, detail }) => {
       return { check: id, name, ok: result === 'pass', detail }
     })
     const ok = shown.every((one) => one.ok)
-    context.output.show('trust-verified', { path, ok, checks: shown }, [
+    session.output.show('trust-verified', { path, ok, checks: shown }, [
       (screen) => checksText(screen, checks),
     ])
     refuseUnverified(checks)
@@ -307,21 +301,16 @@ interface Writing {
  * kept aside.
  * UsageError `trust_changed` where another process wrote the file meanwhile.
  */
-async function write(
-  context: Context,
-  session: Session,
-  more: Trust,
-  writing: Writing,
-): Promise<void> {
-  const { output } = context
+async function write(session: Session, more: Trust, writing: Writing): Promise<void> {
+  const { output } = session
   const path = session.settings.trust.value
-  const current = await bytesOf(context, path)
+  const current = await bytesOf(session, path)
   const found = current === undefined ? undefined : pinsIn(current, path)
   const damage = found instanceof UsageError ? found : undefined
   const before = found instanceof UsageError ? undefined : found
   const { trust, changed, added } =
     before === undefined ? { trust: more, changed: [], added: [] } : mergePins(before, more)
-  if (writing.onlyAdds === true) refuseChanges(changed)
+  if (writing.onlyAdds) refuseChanges(changed)
   const isNews = before === undefined || changed.length + added.length > 0
   const kept = `${path}.damaged`
   const replacing =
@@ -333,29 +322,29 @@ async function write(
     ...added.map((line) => `adds ${line}`),
   ])
   const replaces = damage !== undefined || changed.length > 0
-  if (writing.isDryRun === true) {
+  if (writing.isDryRun) {
     output.aside([shown])
     const verb = replaces ? 'replace' : before === undefined ? 'write' : 'add to'
     const would = isNews ? `${verb} ${path}` : `leave ${path} unchanged`
-    return showDryRun(context, would, { path, replaces, ...trust, changed, added })
+    return showDryRun(session, would, { path, replaces, ...trust, changed, added })
   }
   if (isNews && (writing.fromOutside === true || replaces)) {
     output.warn(shown(output))
     const news = before === undefined ? 'Trust these contracts' : 'Add these pins'
     const change = damage ? 'Replace the damaged file by these contracts' : 'Change what is pinned'
     const question = `${replaces ? change : news} (${path})?`
-    await confirm(context, visible(question), session.settings.yes)
+    await confirm(session, visible(question), session.settings.yes)
   }
   if (isNews) {
-    if (String(await bytesOf(context, path)) !== String(current))
+    if (String(await bytesOf(session, path)) !== String(current))
       throw new UsageError(
         'trust_changed',
         `${path} was changed by another process meanwhile; nothing was written`,
         'rerun the command: it adds to the present pins',
       )
-    if (damage !== undefined && current !== undefined) await publish(context, kept, current)
+    if (damage !== undefined && current !== undefined) await publish(session, kept, current)
     const text = `${JSON.stringify(trust, undefined, 2)}\n`
-    await publish(context, path, new TextEncoder().encode(text))
+    await publish(session, path, new TextEncoder().encode(text))
   }
   const done = isNews ? 'pinned in' : 'everything is already pinned in'
   output.show('trust', { path, ...trust, changed, added }, [
@@ -391,14 +380,9 @@ async function publish(context: Context, path: string, bytes: Uint8Array) {
   await publishFile(context.files, folder, basename(path), (handle) => writeAll(handle, bytes))
 }
 
-function firstJson(text: string, path: string): unknown {
-  for (const candidate of [text, ...text.split('\n').filter((line) => line.startsWith('{'))]) {
-    try {
-      return JSON.parse(candidate)
-    } catch {
-      // not this line; where none is JSON the error below says so
-    }
-  }
+function firstJson(text: string, path: string) {
+  const [first] = jsonIn(text)
+  if (first !== undefined) return first
   throw new UsageError(
     'input_not_json',
     `${path === '-' ? 'stdin' : path} is not JSON`,
@@ -436,11 +420,8 @@ interface PinnedQuestion {
   readonly questionId: Hex
 }
 
-async function showQuestion(
-  { output }: Context,
-  session: Session,
-  { pins, questionId }: PinnedQuestion,
-) {
+async function showQuestion(session: Session, { pins, questionId }: PinnedQuestion) {
+  const { output } = session
   const chain = await session.chain()
   if (chain === undefined || !output.isForPeople) return
   const round = await onChain(() => createRoundReader(chain, contractsOf(pins)).read(questionId))
@@ -466,8 +447,7 @@ async function showQuestion(
  */
 async function pinsOfQuestion(session: Session, named: string, kind: string | undefined) {
   const plain = requireIdentifier(named)
-  const event =
-    namedQuestion(named)?.isEvent === true ? await onlyMarket(session, plain) : undefined
+  const event = namedQuestion(named)?.isEvent ? await onlyMarket(session, plain) : undefined
   const identifier = event?.slug ?? plain
   const { gateway: url, local } = session.settings
   const chain = await session.chain()
@@ -483,9 +463,7 @@ async function pinsOfQuestion(session: Session, named: string, kind: string | un
   if (chain !== undefined && url === undefined && local === undefined)
     return byChain(session, chain, identifier)
   const gateway = await session.gateway('read')
-  const { results } = acceptedValue(
-    await gateway.contexts([identifier], { signal: session.signal }),
-  )
+  const { results } = acceptedValue(await gateway.contexts([identifier], { signal: session.until }))
   const answered = results[0]
   if (!answered || answered.error) {
     if (answered?.error?.code === 'request_not_open' && chain !== undefined)
@@ -510,7 +488,7 @@ async function pinsOfQuestion(session: Session, named: string, kind: string | un
     'the answer of the gateway',
   )
   if (chain !== undefined) {
-    await chainNow(chain, pins, session.ports.clock)
+    await chainNow(chain, pins, session.clock)
     await confirmByChain(chain, pins, { ...data, source: 'gateway' })
   }
   return { pins, questionId: data.question_id as Hex }
@@ -524,7 +502,7 @@ async function byChain(session: Session, chain: Chain, identifier: string) {
 
 async function fromChain(session: Session, chain: Chain, questionId: Hex) {
   const trust = await session.trust()
-  await chainNow(chain, trust, session.ports.clock)
+  await chainNow(chain, trust, session.clock)
   const rounds = await onChain(() =>
     createRoundReader(chain, contractsOf(trust)).readAll(questionId),
   )
@@ -570,10 +548,10 @@ function kindOf(data: BatchSigningData) {
  * `trust pin --receipts`: the keys that the gateway lists, to be compared and pinned (contract §9).
  * What it says of itself proves nothing, so a note asks for another source.
  */
-async function listedKeys(context: Context, { settings }: Session, flags: SessionFlags) {
-  const target = await openTarget(context, settings, flags, 'read')
+async function listedKeys(session: Session, flags: SessionFlags) {
+  const target = await openTarget(session, session.settings, flags, 'read')
   try {
-    const { signal } = context
+    const { signal } = session
     const { allowHttp } = target
     const keys = await listedReceiptKeys(target.fetch, target.baseUrl, { signal, allowHttp })
     if (keys.length === 0)
@@ -582,7 +560,7 @@ async function listedKeys(context: Context, { settings }: Session, flags: Sessio
         'this gateway signs no receipts: it lists no key',
         'ask its operator to set receipts in gateway.json',
       )
-    context.output.note(
+    session.output.note(
       'note: compare the key IDs with what the operator told you another way; whoever stands between could have listed a key of their own',
     )
     const okp = { kty: 'OKP', crv: 'Ed25519' } as const

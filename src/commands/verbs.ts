@@ -1,176 +1,101 @@
 /** Every verb by name and summary; its file is loaded where it is asked for. */
-import type { MakeCommand } from './terminal/verb.js'
 
-interface Verb {
-  readonly summary: string
-  /** The verbs below it, by path: a mistyped one is found without loading it. */
-  readonly verbs?: string
-  load(): Promise<MakeCommand>
-}
+import { version as node } from 'node:process'
+import { programVersion as version } from '#protocol/version'
+import { attributeOf, type MakeCommand, verb } from './terminal/verb.js'
+
+/** What `--version` prints, also as a document (contract §9). */
+const versionCommand = verb({
+  name: 'version',
+  about: 'print the version',
+  examples: ['version --json'],
+  run: ({ output }) => output.show('version', { version, node }, [version]),
+})
+
+/** The file of `support-bundle` exports it as `supportBundleCommand`. */
+type Row = readonly [summary: string, file: () => Promise<object>]
 
 /** As help shows them: what one does most, first. */
-export const verbGroups: Readonly<Record<string, Readonly<Record<string, Verb>>>> = {
+const groups: Readonly<Record<string, Readonly<Record<string, Row>>>> = {
   Proposing: {
-    questions: {
-      summary: 'list questions that can be proposed on',
-      verbs: 'list',
-      load: async () => (await import('./questions.js')).questionsCommand,
-    },
-    context: {
-      summary: 'show what a question needs, checked against trust',
-      load: async () => (await import('./check.js')).contextCommand,
-    },
-    check: {
-      summary: 'show findings before an answer is signed',
-      load: async () => (await import('./check.js')).checkCommand,
-    },
-    eligibility: {
-      summary: 'check whether a wallet may propose',
-      load: async () => (await import('./check.js')).eligibilityCommand,
-    },
-    plan: {
-      summary: 'estimate rate-limit use and time of a batch',
-      load: async () => (await import('./run.js')).planCommand,
-    },
-    sign: {
-      summary: 'sign a proposal and save it in the journal',
-      load: async () => (await import('./sign.js')).signCommand,
-    },
-    submit: {
-      summary: 'send a proposal, signing it first where needed',
-      load: async () => (await import('./submit.js')).submitCommand,
-    },
-    batch: {
-      summary: 'sign, send and follow many proposals from a file',
-      verbs: 'context, sign, submit, status',
-      load: async () => (await import('./batch/batch.js')).batchCommand,
-    },
-    run: {
-      summary: 'check, plan, sign, submit and follow a file; safe to run again',
-      load: async () => (await import('./run.js')).runCommand,
-    },
+    questions: ['list questions that can be proposed on', () => import('./questions.js')],
+    context: ['show what a question needs, checked against trust', () => import('./check.js')],
+    check: ['show findings before an answer is signed', () => import('./check.js')],
+    eligibility: ['check whether a wallet may propose', () => import('./check.js')],
+    plan: ['estimate rate-limit use and time of a batch', () => import('./run.js')],
+    sign: ['sign a proposal and save it in the journal', () => import('./sign.js')],
+    submit: ['send a proposal, signing it first where needed', () => import('./submit.js')],
+    batch: ['sign, send and follow many proposals from a file', () => import('./batch/batch.js')],
+    run: [
+      'check, plan, sign, submit and follow a file; safe to run again',
+      () => import('./run.js'),
+    ],
   },
   Following: {
-    poll: {
-      summary: 'follow candidates until they are done',
-      load: async () => (await import('./poll.js')).pollCommand,
-    },
-    status: {
-      summary: 'show one candidate',
-      load: async () => (await import('./poll.js')).statusCommand,
-    },
-    replay: {
-      summary: 'resend saved payloads with unknown outcome',
-      load: async () => (await import('./poll.js')).replayCommand,
-    },
-    reconcile: {
-      summary: 'compare journal, gateway and chain for a question',
-      load: async () => (await import('./reconcile.js')).reconcileCommand,
-    },
-    journal: {
-      summary: 'list, show, verify and export what was signed and sent',
-      verbs: 'list, show, verify, export',
-      load: async () => (await import('./journal.js')).journalCommand,
-    },
-    receipt: {
-      summary: 'verify and export answers that the gateway has signed',
-      verbs: 'verify, export',
-      load: async () => (await import('./receipt.js')).receiptCommand,
-    },
+    poll: ['follow candidates until they are done', () => import('./poll.js')],
+    status: ['show one candidate', () => import('./poll.js')],
+    replay: ['resend saved payloads with unknown outcome', () => import('./poll.js')],
+    reconcile: ['compare journal, gateway and chain for a question', () => import('./poll.js')],
+    journal: [
+      'list, show, verify and export what was signed and sent',
+      () => import('./journal.js'),
+    ],
+    receipt: [
+      'verify and export answers that the gateway has signed',
+      () => import('./receipt.js'),
+    ],
   },
   Money: {
-    funds: {
-      summary: 'show what a wallet holds, reserves and has free',
-      verbs: 'approve',
-      load: async () => (await import('./funds.js')).fundsCommand,
-    },
-    positions: {
-      summary: 'show what became of executed proposals and their bonds',
-      load: async () => (await import('./positions.js')).positionsCommand,
-    },
-    pnl: {
-      summary: 'show what proposals earned and lost',
-      load: async () => (await import('./positions.js')).pnlCommand,
-    },
-    payouts: {
-      summary: 'list and claim payouts that the oracle deferred',
-      verbs: 'list, claim',
-      load: async () => (await import('./funds.js')).payoutsCommand,
-    },
-    revoke: {
-      summary: 'cancel signed authorizations on the chain',
-      load: async () => (await import('./funds.js')).revokeCommand,
-    },
+    funds: ['show what a wallet holds, reserves and has free', () => import('./funds.js')],
+    positions: [
+      'show what became of executed proposals and their bonds',
+      () => import('./positions.js'),
+    ],
+    pnl: ['show what proposals earned and lost', () => import('./positions.js')],
+    payouts: ['list and claim payouts that the oracle deferred', () => import('./funds.js')],
+    revoke: ['cancel signed authorizations on the chain', () => import('./funds.js')],
   },
   'Setting up': {
-    init: {
-      summary: 'set up profile, gateway, node, key, trust and approval',
-      load: async () => (await import('./init.js')).initCommand,
-    },
-    doctor: {
-      summary: 'check the set-up and suggest fixes',
-      load: async () => (await import('./doctor.js')).doctorCommand,
-    },
-    account: {
-      summary: 'manage encrypted keys',
-      verbs: 'new, import, add-pkcs11, add-kms, list, show, rename, remove',
-      load: async () => (await import('./account.js')).accountCommand,
-    },
-    trust: {
-      summary: 'pin trusted contracts and verify them on chain',
-      verbs: 'show, init, pin, verify',
-      load: async () => (await import('./trust.js')).trustCommand,
-    },
-    config: {
-      summary: 'read and set preferences',
-      verbs: 'get, set, unset, list, path',
-      load: async () => (await import('./config.js')).configCommand,
-    },
-    'support-bundle': {
-      summary: 'collect diagnostics for support in one file, without secrets',
-      load: async () => (await import('./support-bundle.js')).supportBundleCommand,
-    },
-    version: {
-      summary: 'print the version',
-      load: async () => (await import('./version-verb.js')).versionCommand,
-    },
-    completion: {
-      summary: 'generate shell completion scripts',
-      load: async () => (await import('./completion.js')).completionCommand,
-    },
+    init: ['set up profile, gateway, node, key, trust and approval', () => import('./init.js')],
+    doctor: ['check the set-up and suggest fixes', () => import('./doctor.js')],
+    account: ['manage encrypted keys', () => import('./account.js')],
+    trust: ['pin trusted contracts and verify them on chain', () => import('./trust.js')],
+    config: ['read and set preferences', () => import('./config.js')],
+    'support-bundle': [
+      'collect diagnostics for support in one file, without secrets',
+      () => import('./support-bundle.js'),
+    ],
+    version: ['print the version', async () => ({ versionCommand })],
+    completion: ['generate shell completion scripts', () => import('./completion.js')],
   },
   Operating: {
-    serve: {
-      summary: 'run the gateway',
-      load: async () => (await import('./serve.js')).serveCommand,
-    },
-    operator: {
-      summary: 'manage a gateway: allowlist, questions, candidates, store',
-      verbs:
-        'status, top, allow, disallow, list, pause, resume, questions, questions list, questions add, questions import, ' +
-        'questions remove, candidates, candidates list, candidates show, candidates explain, candidates reject, store, ' +
-        'store init, store upgrade, store verify, store backup, store compact, store export, store copy, store repair, ' +
-        'store accept-loss, trust, trust repin, receipts, receipts list, receipts rotate, budget, gateways, leader, ' +
-        'leader resign',
-      load: async () => (await import('./operator/operator.js')).operatorCommand,
-    },
-    conformance: {
-      summary: 'check a gateway against the service spec, rule by rule',
-      load: async () => (await import('./conformance.js')).conformanceCommand,
-    },
+    serve: ['run the gateway', () => import('./serve.js')],
+    operator: [
+      'manage a gateway: allowlist, questions, candidates, store',
+      () => import('./operator/operator.js'),
+    ],
+    conformance: [
+      'check a gateway against the service spec, rule by rule',
+      () => import('./conformance.js'),
+    ],
   },
   Practising: {
-    demo: {
-      summary: 'show the whole life of a proposal on a throwaway chain',
-      load: async () => (await import('./demo.js')).demoCommand,
-    },
-    devchain: {
-      summary: 'run a development chain, or control a running one',
-      verbs:
-        'start, ask, dispute, pause, unpause, flag, unflag, reset, propose, set-bond, set-whitelist, fund, grant, warp, settle, vote, clarify',
-      load: async () => (await import('./devchain.js')).devchainCommand,
-    },
+    demo: ['show the whole life of a proposal on a throwaway chain', () => import('./demo.js')],
+    devchain: ['run a development chain, or control a running one', () => import('./devchain.js')],
   },
 }
 
-export const verbs: Readonly<Record<string, Verb>> = Object.assign({}, ...Object.values(verbGroups))
+const loaded = async (name: string, file: Row[1]): Promise<MakeCommand> =>
+  Reflect.get(await file(), `${attributeOf(name)}Command`)
+
+export const verbGroups = Object.entries(groups).map(([heading, rows]) => ({
+  heading,
+  verbs: Object.entries(rows).map(([name, [summary, file]]) => ({
+    ...{ name, summary },
+    load: () => loaded(name, file),
+  })),
+}))
+
+export const verbs = Object.fromEntries(
+  verbGroups.flatMap((group) => group.verbs.map((one) => [one.name, one])),
+)

@@ -26,9 +26,7 @@ import { SignedProposal } from '#protocol/schema'
 import { isCandidateId } from '#protocol/words'
 import { publishFile, writeAll } from '#storage/durable'
 import { followMany } from '../session/follow.js'
-import { contextGroups } from '../session/identify.js'
-import { asksPerson } from '../session/inputs.js'
-import { unitsOf, worksheetHead, worksheetLine } from '../session/question.js'
+import { contextGroups, unitsOf, worksheetHead, worksheetLine } from '../session/question.js'
 import { type Session, sessionVerb } from '../session/session.js'
 import { executorFlags, requesterFlag } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
@@ -36,17 +34,8 @@ import { newResults, type Output, progressText } from '../terminal/output.js'
 import { amountText, errorData, jsonText, visible } from '../terminal/render.js'
 import { type FlagsOf, fileWord, verb } from '../terminal/verb.js'
 import { newFailures, pendingError, rowFailedError } from './failures.js'
-import {
-  batchFlags,
-  confirmSums,
-  formatFlag,
-  goOnCommand,
-  type Opened,
-  openBatch,
-  readSource,
-  signingText,
-} from './parts.js'
-import { showBatchPlan, submitAndReport } from './running.js'
+import { batchFlags, confirmSums, formatFlag, type Opened, openBatch, readSource } from './parts.js'
+import { sendInput, showBatchPlan } from './running.js'
 
 const batchSubmitVerb = sessionVerb({
   name: 'submit',
@@ -61,29 +50,16 @@ const batchSubmitVerb = sessionVerb({
   },
   help: 'Exit 6: some outcomes are unknown. Rerun with --resume; never sign again.',
   examples: ['batch submit rows.csv --wait', 'batch submit rows.csv --resume'],
-  async run(context, session, flags, { file: path }) {
-    const source = await readSource(context, path)
-    // Opened for running before anything opens it for reading: a command has one gateway.
-    const gateway = await session.gateway('run')
-    const asks = asksPerson(context, flags)
-    const opened = await openBatch(context, session, flags, source, {
-      ...(asks ? {} : { tell: signingText(gateway.origin) }),
-      sums: () => asks,
-      findings: asks,
-    })
-    if (flags.dryRun === true)
-      return showBatchPlan(context, opened, { signal: session.signal, gateway })
-    const sums = await opened.checkedSums()
-    if (asks) await confirmSums(context, opened, sums, gateway.origin)
-    await submitAndReport(context, session, opened, {
+  run: (session, flags, { file }) =>
+    sendInput(session, file, flags, {
       kind: 'batch',
-      resume: flags.resume === true,
       wait: flags.wait === true,
-      details: flags.details === true,
-      quiet: flags.quiet === true,
-      command: goOnCommand('batch submit', path, flags),
-    })
-  },
+      async ready(opened, asksFor) {
+        const sums = await opened.checkedSums()
+        if (asksFor !== false) await confirmSums(session, opened, sums, asksFor)
+        return {}
+      },
+    }),
 })
 
 const contextFlags = {
@@ -102,24 +78,19 @@ const batchContextVerb = sessionVerb({
     'batch context questions.txt --ndjson',
     'batch context questions.txt --csv > today.csv',
   ],
-  run: async (context, session, flags, { file }) =>
-    showContexts(context, session, flags, await readSource(context, file)),
+  run: async (session, flags, { file }) =>
+    showContexts(session, flags, await readSource(session, file)),
 })
 
-async function showContexts(
-  context: Context,
-  session: Session,
-  flags: ContextFlags,
-  source: BatchSource,
-) {
-  const { output } = context
+async function showContexts(session: Session, flags: ContextFlags, source: BatchSource) {
+  const { output } = session
   const rows = readIds(source, 'identifier', flags.format)
   const total = rows.length
   checkIds(source, rows)
-  const printer = flags.csv === true ? newSheet(context, await session.trust()) : newList(output)
+  const printer = flags.csv ? newSheet(session, await session.trust()) : newList(output)
   const failures = newFailures()
   const what = `asking for ${total} questions`
-  for await (const group of contextGroups(context, session, rows, ({ id }) => id, what))
+  for await (const group of contextGroups(session, rows, ({ id }) => id, what))
     for (const { asked, result } of group) {
       printer.item(result)
       if (result.error) failures.add(placeText(asked), result.error)
@@ -209,23 +180,23 @@ const batchSignVerb = sessionVerb({
   args: { '<file>': 'rows to sign; - for stdin' },
   flags: flagTable,
   examples: ['batch sign rows.csv --max-spend 7500usdc -o signed.ndjson'],
-  async run(context, session, flags, { file }) {
-    const opened = await openBatch(context, session, flags, await readSource(context, file), {
+  async run(session, flags, { file }) {
+    const opened = await openBatch(session, flags, await readSource(session, file), {
       tell: ({ intents }, signer, sum) => `signing up to ${intents} proposals as ${signer}${sum}`,
     })
-    if (flags.dryRun === true) return showBatchPlan(context, opened, { signal: session.signal })
+    if (flags.dryRun) return showBatchPlan(session, opened, { signal: session.until })
     await opened.checkedSums()
-    await sign(context, session, flags, opened)
+    await sign(session, flags, opened)
   },
 })
 
-async function sign(context: Context, session: Session, flags: SignFlags, opened: Opened) {
-  const { output } = context
+async function sign(session: Session, flags: SignFlags, opened: Opened) {
+  const { output } = session
   const { count } = opened
   const counts = { signed: 0, reused: 0, rejected: 0 }
   const failures = newFailures()
   const path = flags.output === '-' ? undefined : flags.output
-  const file = path === undefined ? undefined : fromCwd(context.cwd, path)
+  const file = path === undefined ? undefined : fromCwd(session.cwd, path)
   const stream = newResults(output, 'batch-signed', 'results')
   const told = () => progressText(sum(counts), count.rows, Object.entries(counts))
   const progress = output.progress(told())
@@ -248,12 +219,12 @@ async function sign(context: Context, session: Session, flags: SignFlags, opened
   try {
     const groups = signRows(opened.parts, count.input, {
       spending: opened.spending,
-      signal: session.signal,
+      signal: session.until,
     })
     if (file === undefined) for await (const signed of groups) take(signed)
     else {
       // 0600: it holds signatures (R5).
-      await publishFile(context.files, dirname(file), basename(file), async (handle) => {
+      await publishFile(session.files, dirname(file), basename(file), async (handle) => {
         for await (const signed of groups)
           await writeAll(handle, new TextEncoder().encode(take(signed)))
       })
@@ -271,7 +242,7 @@ async function sign(context: Context, session: Session, flags: SignFlags, opened
       : [
           text,
           () => `written to ${visible(path)}`,
-          () => `next: ${visible(context.pasted?.(`\`${next}\``).replaceAll('`', '') ?? next)}`,
+          () => `next: ${visible(session.pasted?.(`\`${next}\``).replaceAll('`', '') ?? next)}`,
         ],
   )
   if (path === undefined && output.isForPeople) output.note(text)
@@ -323,23 +294,23 @@ const batchStatusVerb = sessionVerb({
     '--wait': 'wait until every candidate is executed or failed',
   },
   examples: ['proposer batch submit rows.csv --ndjson | proposer batch status - --wait'],
-  async run(context, session, flags, { file: path }) {
-    const source = await readSource(context, path)
-    const { output } = context
+  async run(session, flags, { file: path }) {
+    const source = await readSource(session, path)
+    const { output } = session
     const ids = readIds(source, 'candidate_id', flags.format).map((one) => {
       if (!isCandidateId(one.id)) throw badId(source, one)
       return one.id
     })
     if (ids.length === 0) throw noIds(source.name)
-    const gateway = await session.gateway(flags.wait === true ? 'run' : 'read')
-    const parts = { ports: session.ports, gateway, journal: session.journal }
-    const { candidates, stopped } = await followMany(context, ids.length, (shows) =>
+    const gateway = await session.gateway(flags.wait ? 'run' : 'read')
+    const parts = { ports: session, gateway, journal: session.journal }
+    const { candidates, stopped } = await followMany(session, ids.length, (shows) =>
       followBatch(
         parts,
         ids,
-        flags.wait === true
-          ? { ...shows, signal: context.signal, timeoutMs: session.settings.timeoutMs }
-          : { ...shows, signal: session.signal, once: true },
+        flags.wait
+          ? { ...shows, signal: session.signal, timeoutMs: session.settings.timeoutMs }
+          : { ...shows, signal: session.until, once: true },
       ),
     )
     const isOutOfTime = stopped instanceof PendingError

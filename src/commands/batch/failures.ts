@@ -36,25 +36,20 @@ interface Cause {
   count: number
 }
 
-interface Failures {
-  /** `name`: how its owner knows the row; `word`: what became of it. */
-  add(where: string, error: ProposerError, word?: string, name?: string): void
-  count(): number
-  blocks(): readonly Block[]
-  error(of: {
-    readonly total: number
-    readonly goOn: string
-    readonly stopped?: unknown
-    /** The causes stand on the screen already: they are not told again. */
-    readonly isShown?: boolean
-  }): ProposerError | undefined
+interface AllRows {
+  readonly total: number
+  readonly goOn: string
+  readonly stopped?: unknown
+  /** The causes stand on the screen already: they are not told again. */
+  readonly isShown?: boolean
 }
 
-export function newFailures(): Failures {
+export function newFailures() {
   const causes = new Map<string, Cause>()
   const all = () => [...causes.values()]
   return {
-    add(where, error, word = '', name = where) {
+    /** `name`: how its owner knows the row; `word`: what became of it. */
+    add(where: string, error: ProposerError, word = '', name = where) {
       const own = `${word} ${error.code} ${error.meta.exitCode}`
       const isOther = !causes.has(own) && causes.size >= tellableCauses && !ownWays.has(error.code)
       const key = isOther ? `${error.meta.exitCode}` : own
@@ -72,7 +67,7 @@ export function newFailures(): Failures {
         .sort((one, other) => other.count - one.count)
         .map(causeBlock)
     },
-    error({ total, goOn, stopped, isShown = false }) {
+    error({ total, goOn, stopped, isShown = false }: AllRows) {
       const failed = sumOf(all())
       const ofCode = (code: ExitCode) => all().filter(({ error }) => error.meta.exitCode === code)
       // Contract §6: 130 where nothing is unknown, else 6.

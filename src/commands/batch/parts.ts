@@ -19,16 +19,24 @@ import type { Trust } from '#client/trust/trust'
 import { systemCurve } from '#io/keys'
 import { eventUrl } from '#protocol/market-url'
 import { once } from '#protocol/once'
-import { commonTokens, flagged, givenAmount, pinnedToken, pinnedUnits } from '../session/amounts.js'
-import { identify } from '../session/identify.js'
 import { confirm, readInput } from '../session/inputs.js'
 import { signingParts } from '../session/intent.js'
-import { isRequired, openChecker, requiredBy, tallyText } from '../session/question.js'
+import {
+  commonTokens,
+  flagged,
+  givenAmount,
+  identify,
+  isRequired,
+  openChecker,
+  pinnedToken,
+  pinnedUnits,
+  requiredBy,
+  tallyText,
+} from '../session/question.js'
 import type { Session } from '../session/session.js'
 import {
   browserFlags,
   checkFlags,
-  executorFlags,
   headroomBasisPoints,
   requesterFlag,
   type SessionFlags,
@@ -36,7 +44,7 @@ import {
 } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 import { amountWithRaw, counted, foldAround, visible } from '../terminal/render.js'
-import { type FlagsOf, fileWord, flagWords } from '../terminal/verb.js'
+import type { FlagsOf } from '../terminal/verb.js'
 
 /** For inputs that neither name nor first byte tell about. */
 export const formatFlag = {
@@ -51,7 +59,7 @@ export const readSource = async (context: Context, path: string) => ({
   bytes: await readInput(context, path, undefined, inputLimits.bytes),
 })
 
-const signing = {
+export const signing = {
   ...formatFlag,
   ...signerFlags,
   ...browserFlags,
@@ -67,18 +75,7 @@ export const batchFlags = {
   ...signing,
   '--dry-run': 'show what would happen; sign and send nothing',
 } as const
-type BatchFlags = FlagsOf<typeof batchFlags> & SessionFlags & { readonly resume?: boolean }
-
-/**
- * What finishes this input, for a hint, in backticks: gateway, home and their like are added to
- * every hint where it is printed.
- */
-export function goOnCommand(verb: 'batch submit' | 'run', path: string, flags: BatchFlags) {
-  const resume = verb === 'run' ? '' : ' --resume'
-  const words = flagWords({ ...signing, ...executorFlags }, { ...flags })
-  const rows = path === '-' ? ' and the same rows on stdin' : ''
-  return `\`proposer ${verb} ${fileWord(path)}${resume}${words}\`${rows}`
-}
+export type BatchFlags = FlagsOf<typeof batchFlags> & SessionFlags & { readonly resume?: boolean }
 
 export interface Opened {
   readonly parts: ProposeParts
@@ -89,7 +86,7 @@ export interface Opened {
   look(all: true): Promise<Looked>
 }
 
-interface Opening {
+export interface Opening {
   readonly tell?: (count: BatchCount, proposer: string, sum: string) => string
   readonly sums?: (count: BatchCount, hasChain: boolean) => boolean
   readonly findings?: boolean
@@ -100,13 +97,12 @@ interface Opening {
  * say.
  */
 export async function openBatch(
-  context: Context,
   session: Session,
   flags: BatchFlags,
   source: BatchSource,
   opening: Opening,
 ): Promise<Opened> {
-  const units = once(() => pinnedUnits(context, session, flags.context))
+  const units = once(() => pinnedUnits(session, flags.context))
   const maxSpend = await givenAmount(flagged('--max-spend', flags.maxSpend), units)
   const maxAmount = await givenAmount(session.settings.maxAmount, units)
   const limits = { fit: flags.fit === true, maxSpendRaw: maxSpend?.raw }
@@ -115,13 +111,13 @@ export async function openBatch(
   const view = await session.journal.load()
   const journalNow = {
     chainId: trust.chain_id,
-    nowMs: context.clock.nowMs(),
+    nowMs: session.clock.nowMs(),
     resume: flags.resume === true,
   }
-  await identifyRows(context, session, source, flags.format)
+  await identifyRows(session, source, flags.format)
   const faults = newFaults(source)
   const checks: BatchChecks = {
-    hash: context.hash,
+    hash: session.hash,
     proposer,
     units,
     questionOf: (identifier) => knownQuestionId(trust, identifier, view),
@@ -131,7 +127,7 @@ export async function openBatch(
   let sums: SpendingSums | undefined
   const counting = opening.sums?.(count, chain !== undefined) === true
   let parts: ProposeParts = {
-    ...(await orFaults(faults, () => signingParts(context, session, flags))),
+    ...(await orFaults(faults, () => signingParts(session, flags))),
     plans: new Map(),
     recovery: async () => systemCurve().recover,
     keepContexts: flags.signer !== undefined || flags.browser === true,
@@ -144,7 +140,7 @@ export async function openBatch(
         sums === undefined || sums.totals.size === 0
           ? ''
           : ` for ${totalsText(trust, sums.totals)} in all`
-      if (opening.tell) context.output.note(opening.tell(count, signer.address, sum))
+      if (opening.tell) session.output.note(opening.tell(count, signer.address, sum))
       return signer
     }),
     terms: {
@@ -153,18 +149,18 @@ export async function openBatch(
       headroomBasisPoints: headroomBasisPoints(session.settings.headroom),
     },
     units,
-    note: noteOnce(context),
+    note: noteOnce(session),
   }
   const looking = {
-    signal: session.signal,
-    resume: flags.resume === true ? count.fingerprint : undefined,
+    signal: session.until,
+    resume: flags.resume ? count.fingerprint : undefined,
     limits,
   }
   if (faults.refuses) await lookAt(parts, count.input, source, { ...looking, faults })
   const required = requiredBy(flags)
   const checker =
-    isRequired(required) || flags.dryRun === true || opening.findings === true
-      ? await openChecker(session, context.clock)
+    isRequired(required) || flags.dryRun === true || opening.findings
+      ? await openChecker(session)
       : undefined
   const judging = checker && { checker, required }
   if (isRequired(required)) parts = { ...parts, judging }
@@ -178,7 +174,7 @@ export async function openBatch(
     if (refusal) throw refusal
     return sums
   }
-  noteUnanswered(context, count)
+  noteUnanswered(session, count)
   return { parts, look, count, spending: newSpending(parts, limits), checkedSums }
 }
 
@@ -228,17 +224,7 @@ export async function confirmSums(
   await confirm(context, foldAround(what, context.output.columns), false)
 }
 
-export const signingText =
-  (origin: string): NonNullable<Opening['tell']> =>
-  ({ rows, intents }, signer, sum) =>
-    `signing up to ${intents} proposals as ${signer}${sum} and sending ${rows} to ${origin}`
-
-async function identifyRows(
-  context: Context,
-  session: Session,
-  source: BatchSource,
-  format: BatchFlags['format'],
-) {
+async function identifyRows(session: Session, source: BatchSource, format: BatchFlags['format']) {
   if (session.settings.gammaUrl === undefined) return
   const { slugs } = await session.trust()
   // What is wrong with a row is said by the reading that checks all of them.
@@ -246,8 +232,8 @@ async function identifyRows(
   const named = intents.map(({ identifier, isEvent }) =>
     isEvent ? eventUrl(identifier) : identifier,
   )
-  for (const [index, slug] of (await identify(context, session, named)).entries()) {
-    const event = intents[index]?.isEvent === true ? intents[index]?.identifier : undefined
+  for (const [index, slug] of (await identify(session, named)).entries()) {
+    const event = intents[index]?.isEvent ? intents[index]?.identifier : undefined
     const questionId = slugs[slug]
     if (event !== undefined && questionId !== undefined) slugs[event] = questionId
   }

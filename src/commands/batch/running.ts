@@ -7,6 +7,7 @@ import type { QuestionFinding } from '#client/check/findings'
 import { type BatchPolled, followBatch, type PolledCandidate } from '#client/follow/follow'
 import { gravest } from '#client/gateway/answer'
 import type { GatewayClient } from '#client/gateway/gateway-client'
+import type { BatchCount } from '#client/input/check'
 import type { BatchRow } from '#client/input/input'
 import { placeText } from '#client/input/rows'
 import { labelOf } from '#client/journal/authorizations'
@@ -22,12 +23,15 @@ import { answerText, keyNamed } from '#protocol/outcome-words'
 import { outcomeOf, priceOf } from '#protocol/proposal'
 import type { Address, OutcomeKey } from '#protocol/schema'
 import { collector, followMany } from '../session/follow.js'
+import { asksPerson } from '../session/inputs.js'
 import { findingLine } from '../session/question.js'
 import type { Session } from '../session/session.js'
+import { executorFlags } from '../session/settings.js'
 import { noteFallenRewards } from '../session/stakes.js'
 import type { Context } from '../terminal/context.js'
 import { newResults, progressText, type ResultStream, table, together } from '../terminal/output.js'
 import { amountText, type Column, counted, errorData } from '../terminal/render.js'
+import { fileWord, flagWords } from '../terminal/verb.js'
 import {
   batchSummaryText,
   cellsOf,
@@ -40,46 +44,91 @@ import {
   rowFailedError,
   rowFailureOf,
 } from './failures.js'
-import { type Opened, totalsText } from './parts.js'
+import {
+  type BatchFlags,
+  type Opened,
+  type Opening,
+  openBatch,
+  readSource,
+  signing,
+  totalsText,
+} from './parts.js'
 
-interface Running {
+type SendFlags = BatchFlags & { readonly details?: boolean }
+
+interface Sending {
   readonly kind: 'batch' | 'run'
-  readonly resume: boolean
   readonly wait: boolean
-  readonly details: boolean
-  readonly quiet: boolean
-  readonly command: string
-  readonly head?: object
-  readonly rest?: object
+  /** Whether the sum is wanted although nobody is asked. */
+  readonly sums?: (count: BatchCount, hasChain: boolean) => boolean
+  /** Before anything is signed; `asksFor`: the gateway that a person is to agree to. */
+  ready(
+    opened: Opened,
+    asksFor: string | false,
+  ): Promise<{ readonly head?: object; readonly rest?: object }>
+}
+
+export async function sendInput(
+  session: Session,
+  path: string,
+  flags: SendFlags,
+  { ready, sums, ...how }: Sending,
+) {
+  const source = await readSource(session, path)
+  // Opened for running before anything opens it for reading: a command has one gateway.
+  const gateway = await session.gateway('run')
+  const { origin } = gateway
+  const asks = asksPerson(session, flags)
+  const tell: Opening['tell'] = ({ rows, intents }, signer, sum) =>
+    `signing up to ${intents} proposals as ${signer}${sum} and sending ${rows} to ${origin}`
+  const opened = await openBatch(session, flags, source, {
+    ...(asks ? {} : { tell }),
+    sums: (count, hasChain) => asks || sums?.(count, hasChain) === true,
+    findings: asks,
+  })
+  if (flags.dryRun) return showBatchPlan(session, opened, { signal: session.until, gateway })
+  const told = await ready(opened, asks && origin)
+  await submitAndReport(session, opened, { ...flags, ...how, path, ...told })
+}
+
+type Running = SendFlags &
+  Omit<Sending, 'ready' | 'sums'> &
+  Awaited<ReturnType<Sending['ready']>> & { readonly path: string }
+
+/**
+ * What finishes this input, for a hint, in backticks: gateway, home and their like are added to
+ * every hint where it is printed.
+ */
+function goOnCommand({ kind, path, ...flags }: Running) {
+  const verb = kind === 'run' ? kind : 'batch submit'
+  const resume = kind === 'run' ? '' : ' --resume'
+  const words = flagWords({ ...signing, ...executorFlags }, flags)
+  const rows = path === '-' ? ' and the same rows on stdin' : ''
+  return `\`proposer ${verb} ${fileWord(path)}${resume}${words}\`${rows}`
 }
 
 /**
  * Throws the gravest of what went wrong; what was signed is in the journal, so the same input
  * goes on where it stopped.
  */
-export async function submitAndReport(
-  context: Context,
-  session: Session,
-  opened: Opened,
-  running: Running,
-): Promise<void> {
-  const { output, clock } = context
+async function submitAndReport(session: Session, opened: Opened, running: Running): Promise<void> {
+  const { output, clock } = session
   const startedMs = clock.monotonicMs()
   const gateway = await session.gateway('run')
   const { timeoutMs } = session.settings
   const leftMs = () =>
     timeoutMs === undefined ? undefined : Math.max(1, timeoutMs - (clock.monotonicMs() - startedMs))
   const { count, parts } = opened
-  const report = newReport(context, opened, running)
+  const report = newReport(session, opened, running)
   const held: RowResult[] = []
-  const tellEarlier = collector(context, running.quiet, [])
+  const tellEarlier = collector(session, running.quiet === true, [])
   const send = (rows: readonly BatchRow[]) =>
     submitRows({ ...parts, gateway }, rows, {
       fingerprint: count.fingerprint,
-      resume: running.resume,
+      resume: running.resume === true,
       spending: opened.spending,
       timeoutMs: leftMs(),
-      signal: context.signal,
+      signal: session.signal,
       chunkSize: (wantItems, options) => gateway.chunkSize(wantItems, options),
       onRetry: ({ reason, waitMs }) =>
         output.countdown(`${reason}; resending the same bytes`, { nowMs: clock.nowMs(), waitMs }),
@@ -100,12 +149,12 @@ export async function submitAndReport(
       progress.update(progressText(done, count.rows, Object.entries(counts)))
     }
     // Their bytes are saved: sent again they settle what they are (R7).
-    if (running.kind === 'run') await replayUnknown(context, held, send, report)
+    if (running.kind === 'run') await replayUnknown(session, held, send, report)
   } finally {
     progress.stop()
   }
   for (const one of held) report.judge(one)
-  const ends = running.wait ? await followHeld(context, session, held, leftMs(), report) : undefined
+  const ends = running.wait ? await followHeld(session, held, leftMs(), report) : undefined
   if (ends !== undefined) {
     const byId = new Map(ends.polled.candidates.map((one) => [one.candidateId, one]))
     for (const one of held) {
@@ -190,7 +239,7 @@ function newReport(context: Context, { parts, count }: Opened, running: Running)
         addTotal(totals, token, BigInt(authorization?.signed.terms.amount ?? 0))
     },
     tell(one: RowResult, polled?: PolledCandidate) {
-      if (output.isForPeople && !running.details) return
+      if (output.isForPeople && running.details !== true) return
       stream.item(resultOf(one, polled), () => cellsOf(one, polled))
     },
     end(ends: Ends | undefined) {
@@ -207,8 +256,8 @@ function newReport(context: Context, { parts, count }: Opened, running: Running)
       const error = failures.error({
         total: count.rows,
         goOn: isSigned
-          ? `continue with ${running.command}: saved bytes are sent again, nothing is signed twice`
-          : `nothing was signed or sent; start again with ${running.command}`,
+          ? `continue with ${goOnCommand(running)}: saved bytes are sent again, nothing is signed twice`
+          : `nothing was signed or sent; start again with ${goOnCommand(running)}`,
         stopped: context.signal.aborted ? context.signal.reason : undefined,
         isShown: output.isForPeople && output.isTerminal,
       })
@@ -222,7 +271,6 @@ function newReport(context: Context, { parts, count }: Opened, running: Running)
 }
 
 async function followHeld(
-  context: Context,
   session: Session,
   held: readonly RowResult[],
   timeoutMs: number | undefined,
@@ -246,9 +294,13 @@ async function followHeld(
   )
   const names = new Map(here.map((one) => [one.candidate?.candidateId, nameOf(one)]))
   const gateway = await session.gateway('run')
-  const { ports, journal } = session
-  const polled = await followMany(context, ids.length, (shows) =>
-    followBatch({ ports, gateway, journal }, ids, { ...shows, signal: context.signal, timeoutMs }),
+  const { journal } = session
+  const polled = await followMany(session, ids.length, (shows) =>
+    followBatch({ ports: session, gateway, journal }, ids, {
+      ...shows,
+      signal: session.signal,
+      timeoutMs,
+    }),
   ).catch((error: unknown): BatchPolled => {
     // What was admitted is reported whatever becomes of the polling.
     if (!(error instanceof ProposerError)) throw error
@@ -271,7 +323,7 @@ async function followHeld(
   }
   const view = await journal.load()
   const signed = ids.flatMap((id) => view.byCandidate(id)?.signed ?? [])
-  await noteFallenRewards(context, session, signed)
+  await noteFallenRewards(session, signed)
   return { polled, counts }
 }
 

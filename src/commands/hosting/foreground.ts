@@ -24,6 +24,9 @@ export const unlessStopped =
     if (!signal.aborted) throw error
   }
 
+export const chainEnded = (hint: string, what = 'the dev chain') =>
+  new UnavailableError('dev_chain_ended', `${what} exited unexpectedly`, hint)
+
 export const portNumber = (flag: string, text: string) => wholeNumber(flag, text, 0, 65_535)
 
 /**
@@ -106,7 +109,7 @@ interface DevOptions {
   readonly verb: string
   readonly questions?: number
   readonly assignments?: readonly string[]
-  readonly step: RunStep
+  readonly step?: RunStep
   onNote(text: string): void
 }
 
@@ -137,7 +140,7 @@ export async function withDevFolder(
  */
 export async function withDevGateway(
   context: Context,
-  { verb, questions, assignments = [], step, onNote }: DevOptions,
+  { verb, questions, assignments = [], step = (_name, work) => work(), onNote }: DevOptions,
   work: (gateway: DevGateway) => Promise<void>,
 ) {
   const { output, signal } = context
@@ -175,11 +178,7 @@ export async function withDevGateway(
       ({ url }) => `listens on ${url}, its store on disk`,
     )
     const ended = chain.ended.then(() => {
-      throw new UnavailableError(
-        'dev_chain_ended',
-        'the dev chain exited unexpectedly',
-        `run \`proposer ${verb}\` again`,
-      )
+      throw chainEnded(`run \`proposer ${verb}\` again`)
     })
     // Both end with the run, and nobody asks them then.
     ended.catch(() => undefined)

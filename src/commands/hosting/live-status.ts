@@ -10,8 +10,7 @@ import type { StatusDocument } from '#host/status-document'
 import { createBufferedWriter, terminalOfStderr } from '#io/serving/buffered-writer'
 import { rpcClasses, type StateLine } from '#protocol/vitals'
 import type { Context } from '../terminal/context.js'
-import { drawnOver, withoutColour } from '../terminal/live.js'
-import { terminalSize } from '../terminal/output.js'
+import { drawnOver, terminalSize, withoutColour } from '../terminal/output.js'
 import { ageText, cut, fold, visible } from '../terminal/render.js'
 
 interface StatusScreen {
@@ -205,7 +204,7 @@ function changeText(
     line.kind,
     line.code,
     line.hash === undefined || line.candidate_id !== undefined ? '' : `${line.hash.slice(0, 10)}…`,
-    line.elsewhere === true ? '(by another gateway)' : '',
+    line.elsewhere ? '(by another gateway)' : '',
   ]
     .filter((part) => part !== undefined && part !== '')
     .join(' ')

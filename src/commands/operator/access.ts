@@ -44,16 +44,7 @@ import type { StoredRecord } from '#storage/record-log'
 import { timeoutMs } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 import { shellWord } from '../terminal/render.js'
-import {
-  type ArgsOf,
-  type ArgTable,
-  type EveryFlag,
-  type FlagsOf,
-  type FlagTable,
-  showDryRun,
-  type VerbTable,
-  verb,
-} from '../terminal/verb.js'
+import { showDryRun, verbOver } from '../terminal/verb.js'
 
 export const configFlag = {
   '--config <gateway.json>': 'path of the configuration; default: gateway.json',
@@ -94,7 +85,7 @@ export const saidOf = (
   { reason, by = (env.SUDO_USER?.trim() || user)?.slice(0, 100) }: Said,
 ): Said => ({ ...(reason !== undefined && { reason }), ...(by !== undefined && { by }) })
 
-export interface Site {
+export interface Site extends Context {
   readonly loaded: LoadedConfig
   /** The store's folder, or its database without user and password. */
   readonly store: string
@@ -122,6 +113,7 @@ export async function siteOf(
   const loaded = await loadConfig(context, config ?? 'gateway.json')
   const flag = config === undefined ? '' : ` --config ${shellWord(config)}`
   return {
+    ...context,
     loaded,
     store: await placeName(context, loaded.place),
     timeoutMs: limitMs,
@@ -133,28 +125,9 @@ export async function siteOf(
 export const placeName = async ({ edges }: Context, place: StorePlace): Promise<string> =>
   place.kind === 'folder' ? place.folder : (await edges.database(place.url)).name
 
-interface SiteVerb<Args, Flags> extends VerbTable<Args, Flags, typeof configFlag> {
-  readonly run: (
-    context: Context,
-    site: Site,
-    flags: FlagsOf<Flags> & EveryFlag,
-    args: ArgsOf<Args>,
-  ) => Promise<unknown>
-}
-
-export const siteVerb = <
-  const Args extends ArgTable = Record<never, string>,
-  const Flags extends FlagTable = Record<never, string>,
->({
-  run,
-  ...made
-}: SiteVerb<Args, Flags>) =>
-  verb<Args, Flags, typeof configFlag>({
-    ...made,
-    async run(context, flags, args) {
-      await run(context, await siteOf(context, flags), flags, args)
-    },
-  })
+export const siteVerb = verbOver<Site, typeof configFlag>(async (context, flags, use) =>
+  use(await siteOf(context, flags)),
+)
 
 export interface StoreView {
   readonly ledger: Ledger
@@ -167,22 +140,22 @@ export interface StoreView {
  * Nothing is created or locked (R24). A slug that keeps a gateway from starting is a warning.
  */
 export async function look<T>(
-  context: Context,
-  { loaded, store, named }: Site,
+  site: Site,
   collectors: readonly { onRecord(record: StoredRecord): void }[],
   work: (view: StoreView) => Promise<T>,
 ) {
-  const configured = await registryOf(context, loaded)
+  const { loaded, store, named } = site
+  const configured = await registryOf(site, loaded)
   const settings = settingsOf(loaded.config, undefined)
   const collect = (record: StoredRecord) => {
     for (const collector of collectors) collector.onRecord(record)
   }
-  const ledger = await readPlaced(context, loaded, settings, collect)
+  const ledger = await readPlaced(site, loaded, settings, collect)
   try {
-    const holder = loaded.place.kind === 'folder' ? await readHolder(context, store) : undefined
+    const holder = loaded.place.kind === 'folder' ? await readHolder(site, store) : undefined
     const { entries, conflict } = shownRegistry(configured, ledger.questions, named)
     if (conflict)
-      context.output.warning(
+      site.output.warning(
         conflict.code,
         `${conflict.detail}, so it is shown for neither and \`serve\` does not start: ${conflict.meta.hint ?? ''}`,
       )
@@ -219,12 +192,12 @@ const pauseMs = 25
  * UnavailableError (75) where nobody serves it, StorageError `store_locked` naming a holder that
  * takes no acts.
  */
-async function actingUrl(context: Context, site: Site) {
-  const { clock, signal } = context
+async function actingUrl(site: Site) {
+  const { clock, signal } = site
   const { store } = site
   const endMs = clock.monotonicMs() + (site.timeoutMs ?? startLimitMs)
   for (;;) {
-    const holder = await readHolder(context, store)
+    const holder = await readHolder(site, store)
     const url = adminUrlOf(holder)
     if (url !== undefined) return url
     if (holder === undefined || holder.state === 'free' || holder.state === 'dead')
@@ -252,24 +225,19 @@ const nobodyServes = (site: Site) =>
  * without one on this machine, by the store itself. `undefined` with --dry-run, which only shows
  * what would be done. Rejects with what the act rejects with, and where nobody would carry it out.
  */
-export async function act(
-  context: Context,
-  site: Site,
-  name: ActName,
-  body: object,
-): Promise<Acted | undefined> {
+export async function act(site: Site, name: ActName, body: object): Promise<Acted | undefined> {
   const { store, loaded, timeoutMs } = site
   const { place } = loaded
   if (site.isDryRun)
-    return showDryRun(context, `carry out ${name} on ${store}`, { act: name, store, ...body })
+    return showDryRun(site, `carry out ${name} on ${store}`, { act: name, store, ...body })
   const tokenFile = adminTokenFile(loaded)
   const post = async (url: string): Promise<Acted | undefined> => {
     const call = { url, tokenFile, name, body, timeoutMs }
-    const done = await postAct(context, call, actAnswers.done)
+    const done = await postAct(site, call, actAnswers.done)
     return done && { result: { act: name, ...done }, through: 'gateway' }
   }
   if (place.kind === 'folder') {
-    const url = await actingUrl(context, site).catch((error: unknown) => {
+    const url = await actingUrl(site).catch((error: unknown) => {
       // A gateway whose key is lost does not start: only here can it get another one.
       const isNeeded = name === 'receipts/rotate' && error instanceof UnavailableError
       if (!isNeeded) throw error
@@ -278,11 +246,11 @@ export async function act(
     if (acted) return acted
     // The gateway has gone since its lock was read.
     if (url !== undefined) throw nobodyServes(site)
-  } else if (await context.files.exists(tokenFile)) {
+  } else if (await site.files.exists(tokenFile)) {
     const acted = await post(adminUrlHere(loaded))
     if (acted) return acted
   }
-  return { result: await actOnStore(context, loaded, name, body), through: 'store' }
+  return { result: await actOnStore(site, loaded, name, body), through: 'store' }
 }
 
 /** Without a gateway: under the lock of a folder, or beside the gateways of a database. */

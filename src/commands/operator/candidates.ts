@@ -18,10 +18,9 @@ import { givenAddress } from '#protocol/address'
 import { instant } from '#protocol/candidate'
 import { RejectedError, UnavailableError, UsageError } from '#protocol/errors'
 import { answerText, labelIn } from '#protocol/outcome-words'
-import { isQuestionId } from '#protocol/words'
+import { isCandidateId, isQuestionId } from '#protocol/words'
 import { holderText, type LockHolder } from '#storage/lock'
 import { listFlags, sinceMs } from '../session/settings.js'
-import type { Context } from '../terminal/context.js'
 import { csvLine, type Output, table } from '../terminal/output.js'
 import { colours, headText } from '../terminal/poll-table.js'
 import {
@@ -35,7 +34,6 @@ import {
 } from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
 import { adminUrlOf, getAdmin, look, type Site, type StoreView, siteVerb } from './access.js'
-import { candidateArg } from './acts.js'
 
 const offlineFlag = { '--offline': 'do not ask a node for token units and labels' } as const
 
@@ -64,16 +62,16 @@ export const candidatesListVerb = siteVerb({
     'operator candidates list --state failed --since 24h',
     'operator candidates list --csv > candidates.csv',
   ],
-  async run(context, site, flags) {
-    const { rows, more } = await listed(context, site, flags)
-    if (flags.csv === true) return
-    context.output.show(
+  async run(site, flags) {
+    const { rows, more } = await listed(site, flags)
+    if (flags.csv) return
+    site.output.show(
       'operator-candidates',
       { candidates: rows, more },
       [
         rows.length === 0
           ? 'no matching candidates'
-          : table(candidateColumns(context.clock.nowMs()), rows, flags.wide === true),
+          : table(candidateColumns(site.clock.nowMs()), rows, flags.wide === true),
         more > 0 && `and ${more} more; --limit shows them`,
       ],
       { items: rows, summary: { shown: rows.length, more } },
@@ -87,24 +85,24 @@ export const storeExportVerb = siteVerb({
   about: 'another name of `operator candidates list --csv`',
   flags: { '--csv': 'the default' },
   examples: ['operator store export > candidates.csv'],
-  async run(context, site) {
-    const csv = context.output.isForPeople
-    const { rows } = await listed(context, site, { csv, offline: true, limit: most })
+  async run(site) {
+    const csv = site.output.isForPeople
+    const { rows } = await listed(site, { csv, offline: true, limit: most })
     if (csv) return
     const candidates = rows.map(({ label: _, ...row }) => row).reverse()
     const summary = { candidates: candidates.length }
-    context.output.show('operator-store-export', { candidates }, [], { items: candidates, summary })
+    site.output.show('operator-store-export', { candidates }, [], { items: candidates, summary })
   },
 })
 
 const most = 1_000_000
 
-async function listed(context: Context, site: Site, flags: FlagsOf<typeof candidateFlags>) {
+async function listed(site: Site, flags: FlagsOf<typeof candidateFlags>) {
   const { csv = false, offline, proposer } = flags
   const { limit = csv ? most : 50 } = flags
-  const since = sinceMs(flags.since, context.clock.nowMs())
+  const since = sinceMs(flags.since, site.clock.nowMs())
   const receipts = createReceipts()
-  return look(context, site, [receipts], async (view) => {
+  return look(site, [receipts], async (view) => {
     const questionId = questionIdOf(site, view, flags.question?.toLowerCase())
     const wanted = { status: flags.state ?? flags.status, proposer, questionId, since }
     const { ids, more } = await newest(view, wanted, limit)
@@ -119,13 +117,13 @@ async function listed(context: Context, site: Site, flags: FlagsOf<typeof candid
       const row = await rowOf(id)
       if (row === undefined) continue
       if (csv) {
-        if (isFirst) context.output.text(csvLine(Object.keys(row)))
+        if (isFirst) site.output.text(csvLine(Object.keys(row)))
         isFirst = false
-        context.output.text(csvLine(Object.values(row)))
+        site.output.text(csvLine(Object.values(row)))
       } else found.push(row)
     }
-    const asked = offline === true ? [] : found.map(({ question_id }) => question_id)
-    const rounds = await knownRounds(context, site, view.registry, asked)
+    const asked = offline ? [] : found.map(({ question_id }) => question_id)
+    const rounds = await knownRounds(site, view.registry, asked)
     const rows = found.map((row) => ({
       ...row,
       label: labelIn(rounds.get(row.question_id)?.outcomes, row.outcome),
@@ -191,6 +189,21 @@ async function newest(
   return { ids, more }
 }
 
+export const candidateArg = {
+  '<candidate-id>': {
+    about: '',
+    parse(text: string) {
+      const id = text.toLowerCase()
+      if (isCandidateId(id)) return id
+      throw new UsageError(
+        'invalid_identifier',
+        `<candidate-id> "${text.slice(0, 80)}" is not a candidate id`,
+        'give the UUID that the acknowledgement gave; `proposer operator candidates list` shows them',
+      )
+    },
+  },
+} as const
+
 const explaining = (name: 'explain' | 'show', about: string) =>
   siteVerb({
     name,
@@ -198,10 +211,10 @@ const explaining = (name: 'explain' | 'show', about: string) =>
     args: candidateArg,
     flags: offlineFlag,
     examples: [`operator candidates ${name} 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f`],
-    async run(context, site, { offline }, { candidateId: id }) {
+    async run(site, { offline }, { candidateId: id }) {
       const history = createTimeline(id)
       const receipts = createReceipts()
-      await look(context, site, [history, receipts], async ({ ledger, registry, holder }) => {
+      await look(site, [history, receipts], async ({ ledger, registry, holder }) => {
         const { candidate } = history
         if (!candidate)
           throw new RejectedError(
@@ -212,12 +225,12 @@ const explaining = (name: 'explain' | 'show', about: string) =>
         const { questionId } = candidate.round
         const slug = registry.find((entry) => entry.questionId === questionId)?.slug
         const { config } = site.loaded
-        const asked = offline === true ? [] : [questionId]
-        const round = (await knownRounds(context, site, registry, asked)).get(questionId)
+        const asked = offline ? [] : [questionId]
+        const round = (await knownRounds(site, registry, asked)).get(questionId)
         const told = explain(history, candidate, ledger, {
-          nowMs: context.clock.nowMs(),
+          nowMs: site.clock.nowMs(),
           slug,
-          service: await serviceOf(context, holder),
+          service: await serviceOf(site, holder),
           pipelineEnabled: config.pipeline.enabled,
           executorEnabled: config.executor.enabled,
           token: round?.token,
@@ -227,7 +240,7 @@ const explaining = (name: 'explain' | 'show', about: string) =>
           name === 'explain'
             ? ['candidate-explanation', {}]
             : ['operator-candidate', candidateRow(candidate, slug, receipts)]
-        context.output.show(kind, { ...told, ...more }, [
+        site.output.show(kind, { ...told, ...more }, [
           (screen) => explanationText(told, history.events, screen, coinOf(config.chain.id)),
         ])
       })
@@ -244,14 +257,14 @@ export const showVerb = explaining('show', 'another name of `operator candidates
 const Readiness = z.object({ reasons: z.array(z.string()) })
 
 /** Who works on the store, and what its readiness says; a gateway that hangs is not waited for. */
-async function serviceOf(context: Context, holder: LockHolder | undefined): Promise<ServiceState> {
+async function serviceOf(site: Site, holder: LockHolder | undefined): Promise<ServiceState> {
   if (holder === undefined || holder.state === 'free' || holder.state === 'dead')
     return { kind: 'none' }
   const url = adminUrlOf(holder)
   if (url === undefined) return { kind: 'held', by: holderText(holder) }
   const limits = { timeoutMs: patienceMs, statuses: [200, 503] }
   try {
-    const { data } = Readiness.safeParse(await getAdmin(context, `${url}/readyz`, limits))
+    const { data } = Readiness.safeParse(await getAdmin(site, `${url}/readyz`, limits))
     return { kind: 'serves', reasons: data?.reasons }
   } catch (error) {
     // The records are reported all the same, and that nobody answered is part of the answer.
@@ -269,18 +282,18 @@ const patienceMs = 3_000
  * does.
  */
 async function knownRounds(
-  context: Context,
-  { loaded: { config } }: Site,
+  site: Site,
   registry: readonly RegistryEntry[],
   questionIds: readonly Hex[],
 ) {
+  const { config } = site.loaded
   const rounds = new Map<Hex, Round>()
   if (questionIds.length === 0) return rounds
   const ids = new Set(questionIds)
   const over = new AbortController()
-  const late = context.clock.sleep(patienceMs, over.signal).catch(() => undefined)
+  const late = site.clock.sleep(patienceMs, over.signal).catch(() => undefined)
   const read = async () => {
-    const chain = await context.edges.chain(config.chain.rpc_urls, expectedChain(config))
+    const chain = await site.edges.chain(config.chain.rpc_urls, expectedChain(config))
     const reader = createRoundReader(chain, configuredContracts(config))
     await Promise.all(
       [...ids].map(async (id) => {
@@ -297,7 +310,7 @@ async function knownRounds(
   try {
     await Promise.race([read().catch(unread), late])
     if (rounds.size < ids.size)
-      context.output.note(
+      site.output.note(
         'note: no node gave token units and labels: amounts are raw, answers without label',
       )
     return new Map(rounds)

@@ -1,28 +1,53 @@
 /** `operator`: the local toolkit on a gateway's store (contract §6). */
-import { saidWords } from '#gateway/operator/acts'
+import { type ActName, mostAddresses, saidWords } from '#gateway/operator/acts'
+import { keptDays } from '#gateway/operator/service'
 import { createDecisions, type OperatorDecision } from '#gateway/status/listing'
 import { registryOf } from '#host/config-file'
+import { receiptKeyFile } from '#host/receipts'
+import { newReceiptKey, readReceiptKeys, writeReceiptKeys } from '#io/receipt-keys'
+import { givenAddress } from '#protocol/address'
 import { instant } from '#protocol/candidate'
+import { durationMs } from '#protocol/duration'
+import { UsageError } from '#protocol/errors'
 import { jwkOf } from '#protocol/receipt'
+import { isQuestionId, isSlug } from '#protocol/words'
+import { readOwnJson } from '../session/inputs.js'
 import { listFlags, sinceMs } from '../session/settings.js'
+import type { Context } from '../terminal/context.js'
 import { table } from '../terminal/output.js'
-import { fold, timeText } from '../terminal/render.js'
-import { type MakeCommand, verb } from '../terminal/verb.js'
-import { configFlag, look, siteVerb } from './access.js'
+import { counted, fold, timeText } from '../terminal/render.js'
 import {
-  actExamples,
-  admissionVerbs,
-  allowVerbs,
-  compactVerb,
-  questionVerbs,
-  rejectVerb,
-  repinVerb,
-  rotateVerb,
-} from './acts.js'
-import { candidatesListVerb, explainVerb, showVerb, storeExportVerb } from './candidates.js'
+  type ArgsOf,
+  type ArgTable,
+  dryRunFlag,
+  type FlagsOf,
+  type FlagTable,
+  type MakeCommand,
+  verb,
+} from '../terminal/verb.js'
+import {
+  type Acted,
+  act,
+  configFlag,
+  look,
+  neededSaidFlags,
+  type Said,
+  type Site,
+  saidFlags,
+  saidOf,
+  siteOf,
+  siteVerb,
+} from './access.js'
+import {
+  candidateArg,
+  candidatesListVerb,
+  explainVerb,
+  showVerb,
+  storeExportVerb,
+} from './candidates.js'
 import { acceptLossVerb, gatewaysVerb, resignVerb, storeInitVerb, upgradeVerb } from './shared.js'
 import { budgetVerb, statusVerb, topVerb } from './status.js'
-import { backupVerb, copyVerb, repairVerb, verifyVerb } from './store.js'
+import { backupVerb, copyVerb, repairVerb, requireStore, verifyVerb } from './store.js'
 
 /** `since` is null where only the configuration says so; `by`: who decided, where that is known. */
 const decisionOf = <Otherwise>(decision: OperatorDecision | undefined, otherwise: Otherwise) => ({
@@ -39,10 +64,10 @@ const walletsListVerb = siteVerb({
   about: 'list who may propose, since when and why, and whether admission is open',
   flags: { '--all': 'include removed wallets' },
   examples: ['operator list --all'],
-  async run(context, site, { all }) {
+  async run(site, { all }) {
     const decisions = createDecisions()
-    await look(context, site, [decisions], async ({ ledger, holder }) => {
-      const former = all === true ? decisions.wallets.keys() : []
+    await look(site, [decisions], async ({ ledger, holder }) => {
+      const former = all ? decisions.wallets.keys() : []
       const wallets = [...new Set([...ledger.allowlist, ...former])].sort().map((address) => ({
         address,
         allowed: ledger.eligible(address),
@@ -54,7 +79,7 @@ const walletsListVerb = siteVerb({
       const admission = { enabled, configured, ...decision }
       const why = decision.since === null ? '' : ` ${sinceText(decision)}`
       const served = holder?.state === 'alive' && holder.role.startsWith('serve')
-      context.output.show(
+      site.output.show(
         'allowlist',
         { admission, served, wallets },
         [
@@ -79,13 +104,13 @@ const questionsListVerb = siteVerb({
   about: 'list entries in force and where they come from',
   flags: listFlags(Object.keys(sources)),
   examples: ['operator questions list --state removed'],
-  async run(context, site, flags) {
+  async run(site, flags) {
     const decisions = createDecisions()
-    const since = sinceMs(flags.since, context.clock.nowMs())
+    const since = sinceMs(flags.since, site.clock.nowMs())
     const { limit } = flags
-    await look(context, site, [decisions], async ({ registry, ledger }) => {
+    await look(site, [decisions], async ({ registry, ledger }) => {
       const configured = new Set(
-        (await registryOf(context, site.loaded)).map(({ questionId }) => questionId),
+        (await registryOf(site, site.loaded)).map(({ questionId }) => questionId),
       )
       const removed = [...ledger.questions].filter(
         ([questionId, entry]) => entry === null && configured.has(questionId),
@@ -121,7 +146,7 @@ const questionsListVerb = siteVerb({
       )
       const questions = limit === undefined ? found : found.slice(-limit)
       const older = found.length - questions.length
-      context.output.show(
+      site.output.show(
         'operator-questions',
         { questions },
         all.length === 0
@@ -157,11 +182,9 @@ const receiptKeysVerb = siteVerb({
   name: 'list',
   about: 'list the public keys of the store, ended ones too',
   examples: ['operator receipts list --json'],
-  async run(context, site) {
-    const keys = await look(context, site, [], async ({ ledger }) => [
-      ...ledger.receiptKeys.values(),
-    ])
-    context.output.show('operator-receipts', { keys: keys.map(jwkOf) }, [
+  async run(site) {
+    const keys = await look(site, [], async ({ ledger }) => [...ledger.receiptKeys.values()])
+    site.output.show('operator-receipts', { keys: keys.map(jwkOf) }, [
       keys.length === 0 &&
         'the store has no receipt key: `serve` makes one where gateway.json has receipts',
       ...keys.map(({ kid, nbf = 0, exp }) => {
@@ -171,6 +194,323 @@ const receiptKeysVerb = siteVerb({
     ])
   },
 })
+
+interface ActVerb<Args, Flags> {
+  readonly name: string
+  readonly about: string
+  readonly act: ActName
+  readonly args?: Args
+  readonly flags?: Flags
+  /** Default: the flags of a reason that may be left out. */
+  readonly said?: FlagTable
+  readonly example: string
+  body?(args: ArgsOf<Args>, flags: FlagsOf<Flags>, context: Context): object | Promise<object>
+  /** What it gives goes into the body. */
+  before?(site: Site): Promise<object | undefined>
+  readonly help?: string
+  lines?(name: string): readonly [changed: string, same: string]
+  show?(site: Site, acted: Acted): void
+}
+
+const actVerb = <
+  const Args extends ArgTable = Record<never, string>,
+  const Flags extends FlagTable = Record<never, string>,
+>({
+  lines = (name) => [name, name],
+  said = saidFlags,
+  ...made
+}: ActVerb<Args, Flags>) =>
+  verb<Args, FlagTable, typeof configFlag>({
+    ...made,
+    flags: { ...made.flags, ...said, ...dryRunFlag },
+    examples: [made.example],
+    async run(context, flags, args) {
+      const given = flags as typeof flags & FlagsOf<Flags> & Said
+      const why = '--by <who>' in said ? saidOf(context, given) : {}
+      const body = { ...(await made.body?.(args, given, context)), ...why }
+      const site = await siteOf(context, flags)
+      const more = await made.before?.(site)
+      const acted = await act(site, made.act, { ...more, ...body })
+      if (acted === undefined) return
+      if (made.show) return made.show(site, acted)
+      const { result, through } = acted
+      context.output.show('operator-act', { ...result, through }, [
+        ...result.changed.map((name) => lines(name)[0]),
+        ...result.unchanged.map((name) => lines(name)[1]),
+        ...result.notes,
+      ])
+    },
+  })
+
+const allowVerb = (
+  name: 'allow' | 'disallow',
+  about: string,
+  reason: string,
+  [now, before]: readonly [string, string],
+) =>
+  actVerb({
+    name,
+    about,
+    act: name,
+    args: {
+      '<address...>': {
+        about: 'wallets',
+        parse: (text: string, before: readonly string[] = []) => [...before, requireWallet(text)],
+      },
+    },
+    example: `operator ${name} 0x8ba1f109551bd432803012645ac136ddd64dba72 --reason "${reason}"`,
+    body({ address }) {
+      const addresses = [...new Set(address)]
+      if (addresses.length <= mostAddresses) return { addresses }
+      throw new UsageError(
+        'too_many_addresses',
+        `${name} accepts at most ${mostAddresses} wallets at a time, got ${addresses.length}`,
+        'split them over several commands',
+      )
+    },
+    lines: (wallet) => [`${wallet} ${now}`, `${wallet} ${before}: nothing changed`],
+  })
+
+const switchVerb = (name: 'pause' | 'resume', about: string, state: string) =>
+  actVerb({
+    name,
+    about,
+    act: name,
+    example: `operator ${name} --reason "node upgrade"`,
+    lines: () => [`admission is ${state} now`, `admission was already ${state}: nothing changed`],
+  })
+
+const allowVerbs = [
+  allowVerb('allow', 'add wallets to the allowlist', 'contract signed', [
+    'may propose now',
+    'is already allowed',
+  ]),
+  allowVerb(
+    'disallow',
+    'remove wallets from the allowlist; their candidates in progress continue',
+    'contract ended',
+    ['removed from the allowlist', 'is not on the allowlist'],
+  ),
+]
+
+const admissionVerbs = [
+  switchVerb(
+    'pause',
+    'stop admission (503 admission_disabled); admitted candidates continue',
+    'paused',
+  ),
+  switchVerb('resume', 'resume admission', 'open'),
+]
+
+const actExamples = {
+  add: 'operator questions add 0x7c1e5f0a9b3d42861f0e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c5b4a3928 --slug will-it-rain',
+  import: 'operator questions import more-questions.json',
+  reject:
+    'operator candidates reject 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f --reason "asked for by the proposer"',
+  repin: 'operator trust repin --reason "version 3, audited"',
+} as const
+
+const questionArg = {
+  '<question-id>': {
+    about: '0x and 64 hex digits',
+    parse(text: string) {
+      const id = text.toLowerCase()
+      if (isQuestionId(id)) return id
+      throw new UsageError(
+        'invalid_identifier',
+        `"${text.slice(0, 80)}" is not a question id`,
+        'give 0x and 64 hex digits; `proposer context <slug>` shows the id of a slug',
+      )
+    },
+  },
+} as const
+
+const questionVerbs = [
+  actVerb({
+    name: 'add',
+    about: 'add one question, or change its entry; the chain confirms it first',
+    act: 'questions/add',
+    args: questionArg,
+    flags: {
+      '--slug <slug>': { about: 'name that clients may use for it', parse: requireSlug },
+      '--requester <address>': {
+        about: 'only trusted requester to ask',
+        parse: (text: string) => givenAddress(text, '--requester'),
+      },
+      '--request <file.json>':
+        'its request, for a requester of kind direct: {oracle, requester, identifier, timestamp, ancillary_data}',
+    },
+    example: actExamples.add,
+    async body({ questionId }, { slug, requester, request: file }, context) {
+      const request = file === undefined ? undefined : await readOwnJson(context, file)
+      const entry = { question_id: questionId, slug, requester, request }
+      // Through JSON, what is not given is not there.
+      return { entries: [JSON.parse(JSON.stringify(entry))] }
+    },
+    lines: (id) => [
+      `${id} is in the registry now`,
+      `${id} was already in the registry: nothing changed`,
+    ],
+  }),
+  actVerb({
+    name: 'import',
+    about: 'add every question of a file, or none of them',
+    act: 'questions/add',
+    args: { '<file>': 'a JSON array of entries as in questions.json; - for stdin' },
+    example: actExamples.import,
+    async body({ file }, _flags, context) {
+      const entries = await readOwnJson(context, file)
+      if (Array.isArray(entries) && entries.length > 0) return { entries }
+      throw new UsageError(
+        'questions_invalid',
+        `${file} holds no entries`,
+        'give a JSON array of entries as in questions.json',
+      )
+    },
+    show({ output }, { result, through }) {
+      const { changed, unchanged } = result
+      output.show('operator-act', { ...result, through }, [
+        `${counted(changed.length, 'question')} added or changed, ${unchanged.length} already in the registry`,
+      ])
+    },
+  }),
+  actVerb({
+    name: 'remove',
+    about: 'remove an entry, also one of the questions file, until it is added again',
+    act: 'questions/remove',
+    args: questionArg,
+    example:
+      'operator questions remove 0x7c1e5f0a9b3d42861f0e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c5b4a3928 --reason "asked twice"',
+    body: ({ questionId }) => ({ question_id: questionId }),
+    lines: (id) => [
+      `${id} is removed from the registry`,
+      `${id} was not in the registry: nothing changed`,
+    ],
+  }),
+]
+
+const rejectVerb = actVerb({
+  name: 'reject',
+  about: 'reject a candidate permanently; its proposer sees the reason as failure detail',
+  act: 'candidates/reject',
+  args: candidateArg,
+  said: neededSaidFlags('reason shown to the proposer'),
+  example: actExamples.reject,
+  body: ({ candidateId }) => ({ candidate_id: candidateId }),
+  lines: (id) => [`candidate ${id} is rejected`, `candidate ${id} is unchanged`],
+})
+
+const compactVerb = actVerb({
+  name: 'compact',
+  about:
+    'compact candidates that ended over 90 days ago: all stay readable, newer ones keep every detail',
+  act: 'store/compact',
+  said: {},
+  example: 'operator store compact',
+  before: requireStore,
+  show({ output, loaded }, { result: { bytes }, through }) {
+    const { before = 0, after = 0 } = bytes ?? {}
+    const more =
+      loaded.place.kind === 'database'
+        ? ': all records stay, and the next start reads a snapshot first'
+        : after <= before
+          ? ''
+          : // What is young is reported beside what is folded, so that a small store can grow.
+            `: it grew, because every candidate is also stored whole now; it shrinks once more of them are older than ${keptDays} days`
+    output.show(
+      'operator-store-compaction',
+      { bytes_before: before, bytes_after: after, through },
+      [`the store had ${before} bytes, now ${after}${more}`],
+    )
+  },
+})
+
+const repinVerb = actVerb({
+  name: 'repin',
+  about: 'pin the current code of oracles and tokens, after they were upgraded',
+  act: 'trust/repin',
+  said: neededSaidFlags('reason, stored with it'),
+  example: actExamples.repin,
+  lines: (contract) => [`${contract} is pinned anew`, `${contract} runs what is pinned`],
+})
+
+function requireWallet(text: string) {
+  const address = givenAddress(text)
+  if (/[1-9a-f]/.test(address.slice(2))) return address
+  throw new UsageError(
+    'invalid_address',
+    'the zero address is not a wallet',
+    'give the address of a wallet',
+  )
+}
+
+function requireSlug(slug: string) {
+  if (isSlug(slug)) return slug
+  throw new UsageError(
+    'invalid_identifier',
+    `--slug "${slug.slice(0, 80)}" is not a slug`,
+    'give lowercase letters, digits and hyphens, 200 at most; not `eligibility`, and no question id',
+  )
+}
+
+/** Gateways on one store get the new file one after the other. */
+const defaultOverlap = '24h'
+
+const rotateVerb = actVerb({
+  name: 'rotate',
+  about: 'make a new receipt key; the one before stays listed, with the time it ends',
+  act: 'receipts/rotate',
+  flags: {
+    '--overlap <duration>': {
+      about: `for how long the key before may still sign; 0 where it was stolen; default: ${defaultOverlap}`,
+      parse: overlapOf,
+    },
+  },
+  help: 'The new key goes into the key file, before the ones that are there. A gateway that runs takes it at once.\nCopy the file to every other gateway on the same store before the overlap ends.',
+  example: 'operator receipts rotate --reason "yearly"',
+  body: (_args, { overlap = overlapOf(defaultOverlap) }) => ({ overlap_seconds: overlap }),
+  async before(site) {
+    const path = keyFileOf(site)
+    const next = newReceiptKey(site)
+    if (!site.isDryRun) {
+      const held = (await site.files.exists(path)) ? await readReceiptKeys(site.hash, path) : []
+      // First the file: a store that names a key which nobody holds would stop the gateway.
+      await writeReceiptKeys(site.files, path, [next, ...held].slice(0, mostKept))
+    }
+    return { kid: next.kid, x: next.x }
+  },
+  show(site, { result, through }) {
+    const path = keyFileOf(site)
+    site.output.show('operator-act', { ...result, through, key_file: path }, [
+      `answers are signed with the key ${[...result.changed, ...result.unchanged][0]} now`,
+      ...result.notes,
+      `${path} holds it; copy it to every other gateway on this store`,
+    ])
+  },
+})
+
+/** A file of secrets has an upper bound, and older keys have ended. */
+const mostKept = 4
+
+function keyFileOf({ loaded }: Site) {
+  const path = receiptKeyFile(loaded)
+  if (path !== undefined) return path
+  throw new UsageError(
+    'no_receipts',
+    `receipts are not configured in ${loaded.path}`,
+    'add "receipts": {"key_file": "./receipt-key.json"} to gateway.json; the next `proposer serve` makes the key',
+  )
+}
+
+function overlapOf(text: string) {
+  const ms = durationMs(text)
+  if (ms !== undefined && ms <= 365 * 86_400_000) return Math.ceil(ms / 1_000)
+  throw new UsageError(
+    'bad_duration',
+    `--overlap ${text.slice(0, 80)} is not a duration of at most 365 days`,
+    'give a duration such as --overlap 24h, or --overlap 0',
+  )
+}
 
 const group = (
   name: string,

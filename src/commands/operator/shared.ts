@@ -30,10 +30,7 @@ import {
   siteVerb,
 } from './access.js'
 
-export async function sharedDatabase(
-  { edges }: Context,
-  { loaded: { place, path } }: Pick<Site, 'loaded'>,
-) {
+export async function sharedDatabase({ edges, loaded: { place, path } }: Site) {
   if (place.kind === 'database') return edges.database(place.url)
   throw new UsageError(
     'store_not_shared',
@@ -51,8 +48,8 @@ async function withQueries<T>(database: SqlDatabase, work: (queries: Queries) =>
   }
 }
 
-async function withStore<T>(context: Context, site: Site, work: (queries: Queries) => Promise<T>) {
-  const database = await sharedDatabase(context, site)
+async function withStore<T>(site: Site, work: (queries: Queries) => Promise<T>) {
+  const database = await sharedDatabase(site)
   await requireTables(database)
   return withQueries(database, work)
 }
@@ -62,9 +59,9 @@ export const storeInitVerb = siteVerb({
   about: 'create the tables of a store in an empty PostgreSQL database',
   help: 'A database with tables of another program is refused. `proposer serve` creates them too, if its user may.',
   examples: ['operator store init --config gateway.json'],
-  async run(context, site) {
-    const made = (await openStoreTables(await sharedDatabase(context, site))) === 'empty'
-    context.output.show('operator-store-init', { store: site.store, made, form: schemaVersion }, [
+  async run(site) {
+    const made = (await openStoreTables(await sharedDatabase(site))) === 'empty'
+    site.output.show('operator-store-init', { store: site.store, made, form: schemaVersion }, [
       made
         ? `${site.store} now holds an empty store, schema version ${schemaVersion}`
         : `${site.store} already holds a store: nothing changed`,
@@ -78,11 +75,11 @@ export const upgradeVerb = siteVerb({
     'upgrade the tables of a PostgreSQL store to this version; gateways of the previous version keep running',
   help: 'Rerun it once every gateway is of this version: only then is the new schema written.',
   examples: ['operator store upgrade'],
-  async run(context, site) {
-    const done = await upgradeTables(await sharedDatabase(context, site))
+  async run(site) {
+    const done = await upgradeTables(await sharedDatabase(site))
     const { migrations, writeVersion: write_version, olderGateways: older_gateways } = done
     const waits = `; ${counted(older_gateways, 'gateway')} of an older version still run: rerun this once they have stopped`
-    context.output.show(
+    site.output.show(
       'operator-store-upgrade',
       { store: site.store, form: schemaVersion, migrations, write_version, older_gateways },
       [
@@ -108,12 +105,12 @@ export const acceptLossVerb = siteVerb({
   flags: { ...neededSaidFlags('reason, stored with it'), ...dryRunFlag },
   help: 'First look for the database that has them: a standby, the former primary, a newer backup. What was acknowledged and is lost comes back with `proposer replay` of its proposers alone. Each machine that says 74 store_rolled_back needs this once.',
   examples: ['operator store accept-loss --reason "the former primary is destroyed"'],
-  async run(context, site, flags) {
+  async run(site, flags) {
     const { store, loaded } = site
-    const said = saidOf(context, flags)
-    const database = await sharedDatabase(context, site)
+    const said = saidOf(site, flags)
+    const database = await sharedDatabase(site)
     const file = seenFile(loaded)
-    const seen = await readSeen(context, file).catch((error: unknown): 'unreadable' => {
+    const seen = await readSeen(site, file).catch((error: unknown): 'unreadable' => {
       if (error instanceof StorageError && error.code === 'store_damaged') return 'unreadable'
       throw error
     })
@@ -121,13 +118,13 @@ export const acceptLossVerb = siteVerb({
     const seen_record = typeof seen === 'object' ? seen.n : null
     const document = { store, loss: loss ?? null, seen_record, ...said }
     if (loss !== undefined && site.isDryRun)
-      return showDryRun(context, `accept that ${loss}`, { act: 'store/accept-loss', ...document })
+      return showDryRun(site, `accept that ${loss}`, { act: 'store/accept-loss', ...document })
     if (loss !== undefined) {
-      await writeLoss(context, database, said)
-      await context.files.remove(joinPath(file.folder, file.name))
-      await context.files.syncDir(file.folder)
+      await writeLoss(site, database, said)
+      await site.files.remove(joinPath(file.folder, file.name))
+      await site.files.syncDir(file.folder)
     }
-    context.output.show('operator-store-loss', { ...document, accepted: loss !== undefined }, [
+    site.output.show('operator-store-loss', { ...document, accepted: loss !== undefined }, [
       loss === undefined
         ? `${store} has ${seen === undefined ? 'not been seen by this machine yet' : 'all that this machine has seen'}: nothing changed`
         : `accepted: ${loss}. Gateways of this machine serve ${store} from now on`,
@@ -172,8 +169,8 @@ export const gatewaysVerb = siteVerb({
   name: 'gateways',
   about: 'list the gateways of a PostgreSQL store: which run, which leads, how far each has read',
   examples: ['operator gateways --json'],
-  async run(context, site) {
-    const { lease, members } = await withStore(context, site, async (queries) => ({
+  async run(site) {
+    const { lease, members } = await withStore(site, async (queries) => ({
       members: await membersOf(queries),
       lease: await leaseOf(queries),
     }))
@@ -183,7 +180,7 @@ export const gatewaysVerb = siteVerb({
     const leading = leader === null ? 'no leader' : `epoch ${epoch}`
     const gone = members.filter(isGone).length
     const there = counted(members.length - gone, 'gateway')
-    context.output.show(
+    site.output.show(
       'operator-gateways',
       { store: site.store, records, leader, gateways: members.map(memberJson) },
       [
@@ -230,18 +227,18 @@ export const resignVerb = siteVerb({
   about: 'end the lease of the leading gateway, so that another one executes',
   flags: { ...saidFlags, ...dryRunFlag },
   examples: ['operator leader resign --reason "node upgrade"'],
-  async run(context, site, flags) {
+  async run(site, flags) {
     const { store } = site
-    const said = saidOf(context, flags)
+    const said = saidOf(site, flags)
     const { reason = defaultReason, by } = said
-    const done = await withStore(context, site, async (queries) => {
+    const done = await withStore(site, async (queries) => {
       const { leader, epoch } = await leaseOf(queries)
       if (leader === undefined) return { led: null, through: null, others: 0 }
       const members = await membersOf(queries)
       const led = members.find(({ id }) => id === leader)
       if (site.isDryRun) return { dryRun: leader }
-      const isByListener = led !== undefined && (await askedByListener(context, site, led, said))
-      const { clock, random } = context
+      const isByListener = led !== undefined && (await askedByListener(site, led, said))
+      const { clock, random } = site
       const isEnded =
         isByListener || (await endLease(queries, { leader, reason, by, clock, random }))
       const others = members.filter((one) => one.id !== leader && !isGone(one)).length
@@ -252,7 +249,7 @@ export const resignVerb = siteVerb({
       }
     })
     if (done.dryRun !== undefined)
-      return showDryRun(context, `end the lease of gateway ${done.dryRun} on ${store}`, {
+      return showDryRun(site, `end the lease of gateway ${done.dryRun} on ${store}`, {
         act: 'leader/resign',
         store,
         gateway: done.dryRun,
@@ -263,7 +260,7 @@ export const resignVerb = siteVerb({
       others === 0
         ? 'no other gateway is running, so it may lead again in a few seconds'
         : 'another one takes over'
-    context.output.show(
+    site.output.show(
       'operator-leader',
       { store, led, through, reason, ...(by && { by }), others },
       [
@@ -278,18 +275,14 @@ export const resignVerb = siteVerb({
 })
 
 /** Whether the leader has given its lease up by its own listener, which only this machine reaches. */
-async function askedByListener(
-  context: Context,
-  { loaded, timeoutMs = listenerMs }: Site,
-  { host, adminUrl }: SeenMember,
-  body: Said,
-) {
+async function askedByListener(site: Site, { host, adminUrl }: SeenMember, body: Said) {
+  const { loaded, timeoutMs = listenerMs } = site
   const tokenFile = adminTokenFile(loaded)
-  const isHere = host === context.liveness.host && adminUrl !== undefined
-  if (!isHere || !(await context.files.exists(tokenFile))) return false
+  const isHere = host === site.liveness.host && adminUrl !== undefined
+  if (!isHere || !(await site.files.exists(tokenFile))) return false
   try {
     const call = { url: adminUrl, tokenFile, name: leaderResignName, body, timeoutMs } as const
-    return (await postAct(context, call, actAnswers.resigned))?.resigned === true
+    return (await postAct(site, call, actAnswers.resigned))?.resigned === true
   } catch (error) {
     // Whatever keeps that listener from it: the store itself can end the lease.
     if (error instanceof ProposerError) return false

@@ -3,7 +3,6 @@ import { parseStatus, type StatusDocument } from '#host/status-document'
 import { exit, ProposerError, UnavailableError, UsageError } from '#protocol/errors'
 import { holderText, readHolder } from '#storage/lock'
 import type { LiveStatus } from '../hosting/live-status.js'
-import type { Context } from '../terminal/context.js'
 import type { Screen } from '../terminal/output.js'
 import {
   adminUrlHere,
@@ -28,10 +27,10 @@ export const statusVerb = siteVerb({
     'show the status of the gateway: readiness, nodes, queue, calls, rate limit, executor, last changes',
   help: 'Exit 75 if no gateway serves the store; a gateway that is not ready is exit 0, with its reasons.',
   examples: ['operator status'],
-  async run(context, site) {
-    const { document, status } = await askStatus(context, site)
+  async run(site) {
+    const { document, status } = await askStatus(site)
     const all = { ...document, store_place: site.store }
-    context.output.show('operator-status', all, [await statusBlock(status)])
+    site.output.show('operator-status', all, [await statusBlock(status)])
   },
 })
 
@@ -40,17 +39,17 @@ export const budgetVerb = siteVerb({
   name: 'budget',
   about: 'another name of a part of `operator status`',
   examples: ['operator budget --json'],
-  async run(context, site) {
-    const { status } = await askStatus(context, site)
+  async run(site) {
+    const { status } = await askStatus(site)
     const { window_ends_at: ends, ...budget } = status.budget
-    const leftMs = ends === null ? 0 : Date.parse(ends) - context.clock.nowMs()
+    const leftMs = ends === null ? 0 : Date.parse(ends) - site.clock.nowMs()
     const document = {
       served: true,
       ...budget,
       left_items: Math.max(0, budget.global_items - budget.spent_items),
       window_ends_in_seconds: Math.max(0, Math.ceil(leftMs / 1_000)),
     }
-    context.output.show('operator-budget', document, [await statusBlock(status, ['limit'])])
+    site.output.show('operator-budget', document, [await statusBlock(status, ['limit'])])
   },
 })
 
@@ -59,9 +58,9 @@ export const topVerb = siteVerb({
   about: 'show the live status until Ctrl-C, redrawn every second',
   help: 'The gateway keeps running when you leave.',
   examples: ['operator top'],
-  async run(context, site) {
+  async run(site) {
     const { openStatus } = await import('../hosting/live-status.js')
-    const live = context.output.isForPeople ? openStatus(context) : undefined
+    const live = site.output.isForPeople ? openStatus(site) : undefined
     if (live === undefined)
       throw new UsageError(
         'not_a_terminal',
@@ -69,17 +68,17 @@ export const topVerb = siteVerb({
         `use ${site.named('status')}, with --json for programs`,
       )
     // Leaving is how it ends well.
-    context.endAs?.({ exitCode: () => exit.done })
-    await watch(context, { ...site, timeoutMs: site.timeoutMs ?? answerMs }, live.status)
+    site.endAs?.({ exitCode: () => exit.done })
+    await watch({ ...site, timeoutMs: site.timeoutMs ?? answerMs }, live.status)
   },
 })
 
 const everyMs = 1_000
 const answerMs = 3_000
 
-async function watch(context: Context, site: Site, live: LiveStatus) {
-  const { clock, signal } = context
-  let { status } = await askStatus(context, site)
+async function watch(site: Site, live: LiveStatus) {
+  const { clock, signal } = site
+  let { status } = await askStatus(site)
   let heardMs = clock.monotonicMs()
   let lost: string | undefined
   live.start(() => {
@@ -92,7 +91,7 @@ async function watch(context: Context, site: Site, live: LiveStatus) {
     await clock.sleep(everyMs, signal).catch(() => undefined)
     if (signal.aborted) break
     try {
-      status = (await askStatus(context, site)).status
+      status = (await askStatus(site)).status
       heardMs = clock.monotonicMs()
       lost = undefined
     } catch (error) {
@@ -109,15 +108,14 @@ async function watch(context: Context, site: Site, live: LiveStatus) {
  * UnavailableError (75) where nobody serves, no answer came, or it cannot be read. Gateways on one
  * database are asked on this machine alone.
  */
-export async function askStatus(context: Context, site: Site) {
+export async function askStatus(site: Site) {
   const { loaded, store, timeoutMs } = site
   const isShared = loaded.place.kind === 'database'
-  const holder = isShared ? undefined : await readHolder(context, store)
+  const holder = isShared ? undefined : await readHolder(site, store)
   const url = isShared ? adminUrlHere(loaded) : adminUrlOf(holder)
   // A gateway of an earlier version has no such look.
   const statuses = [200, 404]
-  const document =
-    url && (await getAdmin(context, `${url}/operator/status`, { timeoutMs, statuses }))
+  const document = url && (await getAdmin(site, `${url}/operator/status`, { timeoutMs, statuses }))
   if (document === undefined)
     throw gatewayMissing(
       site,

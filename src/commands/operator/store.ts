@@ -37,7 +37,7 @@ import {
 import { sharedDatabase } from './shared.js'
 
 /** UsageError `no_store`. Of a database the opening itself says what is missing. */
-export async function requireStore({ files }: Context, { store, loaded }: Site) {
+export async function requireStore({ files, store, loaded }: Site) {
   if (loaded.place.kind === 'database' || (await files.exists(store))) return undefined
   throw new UsageError(
     'no_store',
@@ -46,7 +46,7 @@ export async function requireStore({ files }: Context, { store, loaded }: Site) 
   )
 }
 
-async function inspectStore({ files, hash }: Context, { store }: Pick<Site, 'store'>) {
+async function inspectStore({ files, hash, store }: Site) {
   const { onRecord, facts } = foldLedger()
   const audit = createAudit()
   const inspection = await inspectLog({ files, hash }, store, storeLog, (record) => {
@@ -63,11 +63,11 @@ export const verifyVerb = siteVerb({
   name: 'verify',
   about: 'verify checksums, payloads, hashes and nonces; exit 74 names file and byte',
   examples: ['operator store verify'],
-  async run(context, site) {
+  async run(site) {
     const isShared = site.loaded.place.kind === 'database'
     const { facts, counts, held, sound, notes, database } = isShared
-      ? await provenDatabase(context, site)
-      : await provenFolder(context, site)
+      ? await provenDatabase(site)
+      : await provenFolder(site)
     const candidates = facts.counts()
     const open = facts.slots().length
     const proof = {
@@ -82,7 +82,7 @@ export const verifyVerb = siteVerb({
     const by = Object.entries(candidates).flatMap(([status, count]) =>
       count === 0 ? [] : [`${count} ${status}`],
     )
-    context.output.show(
+    site.output.show(
       'operator-store-proof',
       proof,
       held.records === 0
@@ -97,9 +97,9 @@ export const verifyVerb = siteVerb({
   },
 })
 
-async function provenFolder(context: Context, site: Site) {
-  await requireStore(context, site)
-  const { inspection, facts, counts } = await inspectStore(context, site)
+async function provenFolder(site: Site) {
+  await requireStore(site)
+  const { inspection, facts, counts } = await inspectStore(site)
   const { damage, files, records, tornBytes, highWater } = inspection
   if (damage)
     throw damaged(
@@ -133,9 +133,9 @@ async function provenFolder(context: Context, site: Site) {
   }
 }
 
-async function provenDatabase(context: Context, site: Site) {
+async function provenDatabase(site: Site) {
   const { counts, onRecord } = createAudit()
-  const database = await sharedDatabase(context, site)
+  const database = await sharedDatabase(site)
   const { inspection, facts } = await inspectSharedStore(database, onRecord)
   const { damage, records, bytes, epoch, writeVersion, snapshotAt } = inspection
   if (damage)
@@ -211,19 +211,19 @@ export const backupVerb = siteVerb({
   args: { '<folder>': 'target folder: empty, or not existing yet' },
   help: 'The copy holds everything that was acknowledged before the command began. Keep gateway.json, the questions file and the executor key too. The admin token is not copied.',
   examples: ['operator store backup /backup/monday'],
-  async run(context, site, _flags, { folder: named }) {
+  async run(site, _flags, { folder: named }) {
     const store = storeFolder(site.loaded)
-    const folder = fromCwd(context.cwd, named)
+    const folder = fromCwd(site.cwd, named)
     if (folder.startsWith(`${store}/`) || folder === store)
       throw usage('a backup inside the store would be lost with it', 'name a folder elsewhere')
-    await requireEmpty(context, folder, 'name an empty folder, or one that does not exist yet')
-    await requireStore(context, site)
-    await copyStore(context, site.loaded.place, { kind: 'folder', folder })
-    const { inspection, facts } = await inspectStore(context, { store: folder })
+    await requireEmpty(site, folder, 'name an empty folder, or one that does not exist yet')
+    await requireStore(site)
+    await copyStore(site, site.loaded.place, { kind: 'folder', folder })
+    const { inspection, facts } = await inspectStore({ ...site, store: folder })
     const { records, files } = inspection
     const bytes = files.reduce((sum, file) => sum + file.bytes, 0)
     const document = { store, folder, records, bytes, files, candidates: facts.counts() }
-    context.output.show('operator-store-backup', document, [
+    site.output.show('operator-store-backup', document, [
       `copied ${counted(records, 'record')} in ${counted(bytes, 'byte')} to ${folder}; the copy is sound`,
     ])
   },
@@ -333,13 +333,13 @@ export const repairVerb = siteVerb({
     ...dryRunFlag,
   },
   examples: ['operator store repair'],
-  async run(context, site, flags) {
+  async run(site, flags) {
     storeFolder(site.loaded)
-    await requireStore(context, site)
-    const plan = await planOf(context, site)
+    await requireStore(site)
+    const plan = await planOf(site)
     const isOnlyShown = flags.acceptLoss !== true || site.isDryRun
-    if (!isOnlyShown && plan.damage) return repairUnderLock(context, site, saidOf(context, flags))
-    showPlan(context, plan, undefined, isOnlyShown)
+    if (!isOnlyShown && plan.damage) return repairUnderLock(site, saidOf(site, flags))
+    showPlan(site, plan, undefined, isOnlyShown)
     if (isOnlyShown && plan.damage && !site.isDryRun)
       throw new UsageError(
         'loss_not_accepted',
@@ -350,24 +350,24 @@ export const repairVerb = siteVerb({
 })
 
 /** A damaged store stays as it is: a new one beside it gets what is sound of it. */
-async function repairUnderLock(context: Context, site: Site, said: Said) {
-  const lock = await acquireLock(context, site.store, 'operator')
+async function repairUnderLock(site: Site, said: Said) {
+  const lock = await acquireLock(site, site.store, 'operator')
   try {
-    const plan = await planOf(context, site)
-    showPlan(context, plan, plan.damage ? await repair(context, site, plan, said) : undefined)
+    const plan = await planOf(site)
+    showPlan(site, plan, plan.damage ? await repair(site, plan, said) : undefined)
   } finally {
     await lock.release()
   }
 }
 
-async function repair(context: Context, site: Site, plan: Plan, said: Said) {
+async function repair(site: Site, plan: Plan, said: Said) {
   const folder = `${site.store}.repaired`
-  await requireEmpty(context, folder, 'move it away: it may be what an earlier repair has made')
+  await requireEmpty(site, folder, 'move it away: it may be what an earlier repair has made')
   const { damage, kept_records, loss } = plan
   const lost = { lostBytes: loss?.bytes ?? 0, saved: loss?.files ?? [] }
   const data = { ...damage, ...lost, reason: defaultReason, ...said }
-  const timeMs = Math.trunc(context.clock.nowMs())
-  const source = await openFolderSource(context, site.store, storeLog)
+  const timeMs = Math.trunc(site.clock.nowMs())
+  const source = await openFolderSource(site, site.store, storeLog)
   const sound: CopySource = {
     name: site.store,
     async *records() {
@@ -381,15 +381,15 @@ async function repair(context: Context, site: Site, plan: Plan, said: Said) {
     },
   }
   try {
-    await copyTo(context, sound, await folderTarget(context, folder))
+    await copyTo(site, sound, await folderTarget(site, folder))
     return folder
   } finally {
     await source.close()
   }
 }
 
-async function planOf(context: Context, site: Site) {
-  const { inspection, facts } = await inspectStore(context, site)
+async function planOf(site: Site) {
+  const { inspection, facts } = await inspectStore(site)
   const { damage, manifest, records: kept_records } = inspection
   if (damage === undefined || manifest === undefined)
     return { damage: null, kept_records, loss: null }
@@ -399,7 +399,7 @@ async function planOf(context: Context, site: Site) {
       `${joinPath(site.store, file)}: nothing before the damage is sound`,
       'there is nothing to keep: restore the store from a backup',
     )
-  const { bytes, files, soundLines } = await lossOf(context, site.store, inspection)
+  const { bytes, files, soundLines } = await lossOf(site, site.store, inspection)
   return {
     damage: { file, offset, detail },
     kept_records,

@@ -19,11 +19,10 @@ import type { OnRetry } from '#client/propose/send'
 import { instant } from '#protocol/candidate'
 import { ProposerError } from '#protocol/errors'
 import type { Context } from '../terminal/context.js'
-import type { Live } from '../terminal/live.js'
-import { progressText, waitText } from '../terminal/output.js'
+import { type Live, progressText, waitText } from '../terminal/output.js'
 import { countsText, liveLines } from '../terminal/poll-table.js'
 import { ageText, counted, visible } from '../terminal/render.js'
-import { identify } from './identify.js'
+import { identify } from './question.js'
 import { type Session, withSession } from './session.js'
 import type { SessionFlags } from './settings.js'
 
@@ -197,7 +196,7 @@ export async function settlingSession(
   const onSettled = collector(context, flags.quiet === true, settled)
   try {
     await withSession(context, flags, async (session) => {
-      const [identifier = named] = await identify(context, session, [named])
+      const [identifier = named] = await identify(session, [named])
       await use(session, identifier, { settled, onSettled })
     })
   } catch (error) {

@@ -36,27 +36,38 @@ export const parseJson = (
   hint = 'give the file as this program printed it',
 ) => parseJsonInput(bytes, name === '-' ? 'stdin' : name, hint)
 
+export const readText = async (context: Context, path: string) =>
+  new TextDecoder().decode(await readInput(context, path))
+
+export const readJson = async (context: Context, path: string) =>
+  parseJson(await readInput(context, path), path)
+
+/** What a text holds: the whole of it as JSON, and each line that is an object by itself. */
+export const jsonIn = (text: string) =>
+  [text, ...text.split('\n').filter((line) => line.startsWith('{'))].flatMap((one): unknown[] => {
+    try {
+      return [JSON.parse(one)]
+    } catch {
+      // not this one; where none is JSON, whoever asks says so
+      return []
+    }
+  })
+
 /** Of a file that people write; `missing` is the hint where it cannot be read. */
 export const readOwnJson = async (context: Context, path: string, missing?: string) =>
   parseJson(await readInput(context, path, missing), path, jsonHint)
 
 /**
- * Without a terminal, or with --yes, nothing is asked: `yes` decides or `flag` is named (exit 2).
+ * Without a terminal, or with --yes, nothing is asked: `yes` decides or --yes is named (exit 2).
  */
-export async function confirm(
-  context: Context,
-  question: string,
-  yes: boolean,
-  flag = '--yes',
-): Promise<void> {
+export async function confirm(context: Context, question: string, yes: boolean): Promise<void> {
   if (yes) return
-  if (!context.isInteractive) {
+  if (!context.isInteractive)
     throw new UsageError(
       'confirmation_needed',
       `${question} There is no terminal to confirm it`,
-      `add ${flag} to proceed`,
+      'add --yes to proceed',
     )
-  }
   const answer = await ask(context, `${question} [y/N] `, false)
   if (/^\s*y(es)?\s*$/i.test(answer)) return
   throw new UsageError('declined', 'declined; nothing was done', 'rerun the command and answer y')
@@ -73,30 +84,23 @@ export const asksPerson = (
   flags.yes !== true &&
   flags.dryRun !== true
 
-/** Without echo. UsageError `password_needed` naming `flag` where there is no terminal. */
-export async function askHidden(context: Context, question: string, flag: string): Promise<string> {
-  if (!context.isInteractive) {
+/** UsageError naming `flag` where there is no terminal. */
+const asking =
+  (code: 'password_needed' | 'answer_needed') =>
+  async (context: Context, question: string, flag: string) => {
+    if (context.isInteractive) return ask(context, question, code === 'password_needed')
     throw new UsageError(
-      'password_needed',
+      code,
       `${question.replace(/:?\s*$/, '')} is required, and there is no terminal to prompt on`,
       `give ${flag}`,
     )
   }
-  return ask(context, question, true)
-}
 
-/**
- * Trimmed; empty where only Enter was pressed. UsageError `answer_needed` where there is no
- * terminal.
- */
-export async function askLine(context: Context, question: string, flag: string): Promise<string> {
-  if (context.isInteractive) return (await ask(context, question, false)).trim()
-  throw new UsageError(
-    'answer_needed',
-    `${question.replace(/:?\s*$/, '')} is required, and there is no terminal to prompt on`,
-    `give ${flag}`,
-  )
-}
+/** Without echo. */
+export const askHidden = asking('password_needed')
+
+/** With blanks around it; empty where only Enter was pressed. */
+export const askLine = asking('answer_needed')
 
 const leftover = new WeakMap<InputStream, string>()
 

@@ -21,17 +21,20 @@ import type { Context } from '../terminal/context.js'
 import { type Block, rows, together } from '../terminal/output.js'
 import { amountText, amountWithRaw, dateText, visible } from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
-import { commonTokens, flagged, givenAmount, pinnedUnits } from './amounts.js'
-import { asksPerson, confirm, parseJson, readInput } from './inputs.js'
+import { asksPerson, confirm, readJson } from './inputs.js'
 import {
   askingForRules,
   asksGateway,
   clarificationTexts,
+  commonTokens,
   contextRows,
   contextSource,
   findingLines,
+  flagged,
+  givenAmount,
   isRequired,
   openChecker,
+  pinnedUnits,
   questionText,
   requiredBy,
   requireFindings,
@@ -109,11 +112,11 @@ export async function parseIntent(
     )
   }
   const { settings } = session ?? {}
-  const units = session && (() => pinnedUnits(context, session, flags.context))
+  const units = session && (() => pinnedUnits(session, flags.context))
   const amount = await givenAmount(flagged('--amount', flags.amount), units)
   const cap = settings?.maxAmount ?? flagged('--max-amount', flags.maxAmount)
   const maxAmount = await givenAmount(cap, units)
-  const parts = await givenParts(context, session, flags)
+  const parts = await givenParts(session, flags)
   return {
     identifier,
     proposer,
@@ -176,24 +179,23 @@ export function parseDeadline(text: string | undefined, nowMs: number) {
 
 /** What core needs of one proposal. */
 export async function authorizeParts(
-  context: Context,
   session: Session,
   flags: IntentFlags,
   identifier: string,
 ): Promise<ProposeParts> {
-  const { output } = context
-  const parts = await signingParts(context, session, flags)
+  const { output } = session
+  const parts = await signingParts(session, flags)
   return {
     ...parts,
     form: 'single',
     contextsAreFree: parts.gateway === undefined || parts.chain !== undefined,
     proposer: () => session.account.address(),
     signer: () => session.account.signer(),
-    safe: await safeSigning(context, session, flags),
+    safe: await safeSigning(session, flags),
     // Asked only where a finding warns: the command itself is the word to sign.
     confirm: async (shown) => {
       const isRead = flags.quiet !== true && (output.isForPeople || output.notesAreTerminal)
-      const findings = await findingsOf(context, session, flags, shown, isRead)
+      const findings = await findingsOf(session, flags, shown, isRead)
       const blocks =
         flags.details === false
           ? briefBlocks(shown, identifier, findings)
@@ -204,12 +206,12 @@ export async function authorizeParts(
         for (const detail of firstRulesNotes(identifier, shown.rules))
           output.warning('rules_taken_as_read', visible(detail))
       requireFindings(identifier, findings, flags)
-      if (warnings(findings).length > 0 && asksPerson(context, flags))
-        await confirm(context, 'Sign although these findings warn?', false)
+      if (warnings(findings).length > 0 && asksPerson(session, flags))
+        await confirm(session, 'Sign although these findings warn?', false)
     },
     judge: async (question, outcome) => {
       const shown = { context: question, outcome }
-      requireFindings(identifier, await findingsOf(context, session, flags, shown, false), flags)
+      requireFindings(identifier, await findingsOf(session, flags, shown, false), flags)
     },
     note: (text: string) => output.note(`note: ${visible(text)}`),
   }
@@ -217,38 +219,36 @@ export async function authorizeParts(
 
 /** What signing takes of a session, for one and for many. */
 export const signingParts = async (
-  context: Context,
   session: Session,
   flags: SessionFlags & { readonly context?: string },
 ) => ({
-  ports: session.ports,
+  ports: session,
   journal: session.journal,
   trust: await session.trust(),
   chain: await session.chain(),
   /** Opened where the journal has nothing to reuse (contract §6). */
   contexts: {
     contexts: async (identifiers, options) =>
-      (await contextsNamed(context, session, flags.context)).contexts(identifiers, options),
+      (await contextsNamed(session, flags.context)).contexts(identifiers, options),
   } satisfies ContextSource as ContextSource,
   recovery: async () => (await quickestCurve()).recover,
-  signal: session.signal,
-  askRules: askingForRules(context, flags),
+  signal: session.until,
+  askRules: askingForRules(session, flags),
   // Offline a configured gateway is left alone; with a node it only settles earlier rounds.
   ...(flags.context === undefined && asksGateway(session)
     ? { gateway: await session.gateway('read') }
     : {}),
 })
 
-async function contextsNamed(context: Context, session: Session, file: string | undefined) {
-  if (file === undefined) return contextSource(context, session)
-  const json = parseJson(await readInput(context, file), file)
-  const parts = { trust: await session.trust(), clock: context.clock, chain: await session.chain() }
+async function contextsNamed(session: Session, file: string | undefined) {
+  if (file === undefined) return contextSource(session)
+  const json = await readJson(session, file)
+  const parts = { trust: await session.trust(), clock: session.clock, chain: await session.chain() }
   return givenContexts(parts, (identifier) => parseContext(json, identifier))
 }
 
 /** Where somebody reads them or they decide. Offline, with a file alone, nobody is asked. */
 async function findingsOf(
-  context: Context,
   session: Session,
   flags: IntentFlags,
   { context: shown, outcome, rules }: Pick<Preview, 'context' | 'outcome' | 'rules'>,
@@ -256,21 +256,20 @@ async function findingsOf(
 ) {
   const isOffline = flags.context !== undefined && session.settings.rpcUrl === undefined
   if (!isRequired(requiredBy(flags)) && (isOffline || !isRead)) return []
-  const checker = await openChecker(session, context.clock)
+  const checker = await openChecker(session)
   // As they were read just now: a file tells no clarifications.
   const question = rules === undefined ? shown : { ...shown, rules: rules.rules }
-  const [findings = []] = await checker.check([{ context: question, outcome }], session.signal)
+  const [findings = []] = await checker.check([{ context: question, outcome }], session.until)
   return findings
 }
 
 export async function showPreview(
-  context: Context,
   session: Session,
   flags: IntentFlags,
   parts: ProposeParts,
   intent: IntentInWords,
 ): Promise<void> {
-  const { output } = context
+  const { output } = session
   const shown = await preview(parts, intent)
   const { identifier } = intent
   const saved = (
@@ -292,7 +291,7 @@ export async function showPreview(
     const what = 'its saved bytes would be used, nothing would be signed'
     return saved('reused', id, signed, `is open with the same answer: ${what}`)
   }
-  const findings = await findingsOf(context, session, flags, shown, true)
+  const findings = await findingsOf(session, flags, shown, true)
   output.show(
     'preview',
     { dry_run: true, ...previewData(shown, identifier), findings },
@@ -369,11 +368,7 @@ const ownRows: ReadonlySet<string> = new Set(['bond', 'answers', 'rules'])
 const readParts = new WeakMap<Session, Promise<SafePartsFile>>()
 
 /** What `--parts` brings; without a session nothing is read. UsageError `flag_without_meaning`. */
-async function givenParts(
-  context: Context,
-  session: Session | undefined,
-  { parts: path, safe: named }: IntentFlags,
-) {
+async function givenParts(session: Session | undefined, { parts: path, safe: named }: IntentFlags) {
   if (path === undefined) return undefined
   if (named === undefined)
     throw new UsageError(
@@ -386,21 +381,21 @@ async function givenParts(
   const read = async () => {
     const { parseParts } = await import('#client/propose/safe')
     const { chain_id: chainId } = await session.trust()
-    return parseParts(parseJson(await readInput(context, path), path), path, { safe, chainId })
+    return parseParts(await readJson(session, path), path, { safe, chainId })
   }
   const reading = readParts.get(session) ?? read()
   readParts.set(session, reading)
   return reading
 }
 
-async function safeSigning(context: Context, session: Session, flags: IntentFlags) {
+async function safeSigning(session: Session, flags: IntentFlags) {
   const { safe } = session.account
   return (
     safe && {
       safe: safe.address,
       owner: safe.owner?.signer,
       as: typeof flags.asOwner === 'string' ? await safe.owner?.address() : undefined,
-      given: await givenParts(context, session, flags),
+      given: await givenParts(session, flags),
     }
   )
 }

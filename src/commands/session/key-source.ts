@@ -10,8 +10,14 @@ import type { Address } from '#protocol/schema'
 import type { Context } from '../terminal/context.js'
 import { publicUrl, visible } from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
-import { askHidden, readInput } from './inputs.js'
-import { type AccountFlags, allowedHttp, type executorFlags, type Settings } from './settings.js'
+import { askHidden, readText } from './inputs.js'
+import {
+  type AccountFlags,
+  allowedHttp,
+  type executorFlags,
+  notTogether,
+  type Settings,
+} from './settings.js'
 
 /** Nothing is read before it is asked for; a key is unlocked at most once. */
 export interface Account {
@@ -41,7 +47,7 @@ export function openAccount(context: Context, settings: Settings, flags: Account
   const named = namedProposer(flags.proposer)
   requireOneSigner(settings, flags)
   if (flags.signer !== undefined) return outsideAccount(context, settings, flags.signer, named)
-  if (flags.browser === true) return browserAccount(context, settings, flags, named)
+  if (flags.browser) return browserAccount(context, settings, flags, named)
   let unlocked: Promise<KeySigner> | undefined
   let opened: KeySigner | undefined
   const unlock = async () => {
@@ -101,16 +107,11 @@ function safeAccount(
 function requireOneSigner({ account }: Settings, { signer, browser }: AccountFlags) {
   const given = [
     ...(signer === undefined ? [] : ['--signer']),
-    ...(browser === true ? ['--browser'] : []),
+    ...(browser ? ['--browser'] : []),
     ...(account?.origin === 'flag' ? ['--account'] : []),
   ]
   const [one, other] = given
-  if (one === undefined || other === undefined) return
-  throw new UsageError(
-    'two_signers',
-    `${one} and ${other} cannot be used together`,
-    `omit ${one} or ${other}`,
-  )
+  if (one !== undefined && other !== undefined) throw notTogether('two_signers', one, other)
 }
 
 function namedProposer(text: string | undefined) {
@@ -301,7 +302,7 @@ export async function readPassword(
   const { readPasswordFile } = await import('#io/key-files')
   const password =
     passwordFile === '-'
-      ? new TextDecoder().decode(await readInput(context, passwordFile)).replace(/\r?\n$/, '')
+      ? (await readText(context, passwordFile)).replace(/\r?\n$/, '')
       : await readPasswordFile(fromCwd(context.cwd, passwordFile))
   if (password !== '') return password
   throw new UsageError(

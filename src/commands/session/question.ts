@@ -1,18 +1,27 @@
-/** A question, its clarifications and its findings for people: outside text, shown harmless (R20). */
-import { plainText } from '#chain/ancillary'
-import { knownToken } from '#chain/profiles'
+/**
+ * A question: what users call it, its units, its clarifications and its findings (contract §9). Its
+ * text is outside text, shown harmless (R20).
+ */
+import { plainText, titleOf } from '#chain/ancillary'
+import { coinOf, knownToken } from '#chain/profiles'
 import type { Rules, RulesUpdate } from '#chain/rules'
+import { onChain } from '#chain/unavailable'
 import type { MarketReads } from '#client/check/checker'
 import { checkRefusal, type QuestionFinding, type Required } from '#client/check/findings'
+import { knownQuestionId } from '#client/propose/intent'
 import type { AskRules } from '#client/propose/rules'
-import { contextsFrom } from '#client/trust/context'
-import type { QuestionContext, Trust } from '#client/trust/trust'
-import type { Markets } from '#ports'
-import { UsageError } from '#protocol/errors'
+import { contextsFrom, tokenIn } from '#client/trust/context'
+import { contractsOf, type QuestionContext, type Trust } from '#client/trust/trust'
+import { type Chain, type Market, type Markets, SlugLookUpError } from '#ports'
+import { parseAmount, toRaw } from '#protocol/amount'
+import { inGroups } from '#protocol/capped'
+import { RejectedError, UnavailableError, UsageError } from '#protocol/errors'
 import { identifierHint, namedQuestion } from '#protocol/market-url'
+import { once } from '#protocol/once'
 import { type answersText, answerText } from '#protocol/outcome-words'
+import type { Address } from '#protocol/schema'
 import { fromHex } from '#protocol/witness'
-import { isQuestionId } from '#protocol/words'
+import { isQuestionId, limits } from '#protocol/words'
 import type { Context } from '../terminal/context.js'
 import { csvLine, type Screen } from '../terminal/output.js'
 import {
@@ -22,17 +31,19 @@ import {
   dateText,
   fold,
   foldAround,
+  publicUrl,
   type TokenUnits,
   timeText,
+  visible,
 } from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
-import { asksPerson, confirm } from './inputs.js'
+import { asksPerson, confirm, readJson } from './inputs.js'
 import type { Session } from './session.js'
 import {
   type checkFlags,
   type GlobalFlags,
   percentOf,
-  type Settings,
+  type Setting,
   secondsOf,
 } from './settings.js'
 
@@ -44,10 +55,10 @@ export const asksGateway = ({ settings }: Session) =>
  * From the chain where a node is configured, without budget; else, and for kind `direct`, from the
  * gateway. `pins`: those of one requester.
  */
-export const contextSource = async ({ clock }: Context, session: Session, pins?: Trust) =>
+export const contextSource = async (session: Session, pins?: Trust) =>
   contextsFrom({
     trust: pins ?? (await session.trust()),
-    clock,
+    clock: session.clock,
     chain: await session.chain(),
     gateway: asksGateway(session) ? () => session.gateway('read') : undefined,
   })
@@ -197,8 +208,15 @@ export const requiredBy = ({ requireCheck, requireKnown }: CheckFlags) => ({
 
 export const isRequired = ({ check, known }: Required) => check || known
 
-export async function openChecker(session: Session, clock: Checking['clock']) {
-  const thresholds = thresholdsOf(session.settings)
+export async function openChecker(session: Session) {
+  const { clock, settings } = session
+  const thresholds = {
+    pricePercent: percentOf(settings.checkPrice),
+    gameSeconds: secondsOf(settings.checkGame),
+    livenessSeconds: secondsOf(settings.checkLiveness),
+    rewardPercent: percentOf(settings.checkReward),
+    rulesSeconds: secondsOf(settings.checkRules),
+  }
   const [trust, chain, markets, { newChecker }] = await Promise.all([
     session.trust(),
     session.chain(),
@@ -218,18 +236,6 @@ function limited(markets: Markets): MarketReads {
     market: (slug, signal) => markets.market(slug, within(signal)),
   }
 }
-type Checking = Parameters<typeof import('#client/check/checker').newChecker>[0]
-
-function thresholdsOf(settings: Settings) {
-  return {
-    pricePercent: percentOf(settings.checkPrice),
-    gameSeconds: secondsOf(settings.checkGame),
-    livenessSeconds: secondsOf(settings.checkLiveness),
-    rewardPercent: percentOf(settings.checkReward),
-    rulesSeconds: secondsOf(settings.checkRules),
-  }
-}
-
 export const findingLine = ({ id, detail, source }: QuestionFinding) =>
   `warn: ${id}: ${detail} [${source}]`
 
@@ -302,4 +308,237 @@ export function worksheetLine({ outcomes, bond, reward, units, rules, ...row }: 
       : [texts, rules?.hash]),
     '',
   ])
+}
+
+const gammaLimitMs = 20_000
+const askedAtOnce = 10
+
+/**
+ * Question ids and slugs of what was typed, in order. A slug that is not pinned is looked up at
+ * Gamma,
+ * and holds for this run where the chain confirms it (R9); without either it is the gateway's to
+ * read.
+ */
+export async function identify(session: Session, texts: readonly string[]) {
+  const found: string[] = []
+  const isKnown = knownHere(session)
+  for (let at = 0; at < texts.length; at += askedAtOnce) {
+    const some = texts.slice(at, at + askedAtOnce)
+    found.push(...(await Promise.all(some.map((one) => identifyOne(session, one, isKnown)))))
+  }
+  return found
+}
+
+/**
+ * Contexts of many questions, as many at a time as one call takes. Notes of all of them are told
+ * once, at the end.
+ */
+export async function* contextGroups<Asked>(
+  session: Session,
+  all: readonly Asked[],
+  nameOf: (one: Asked) => string,
+  what: string,
+) {
+  const { output } = session
+  const source = await contextSource(session)
+  const notes = new Set<string>()
+  const progress = output.progress(what)
+  try {
+    for (const group of inGroups(all, limits.batchItems)) {
+      const names = await identify(session, group.map(nameOf))
+      const found = await source.contexts(names, { signal: session.until })
+      for (const one of found) for (const note of one.context ? one.notes : []) notes.add(note)
+      yield found.flatMap((result, at) => {
+        const asked = group[at]
+        return asked === undefined ? [] : [{ asked, result }]
+      })
+    }
+  } finally {
+    progress.stop()
+  }
+  for (const note of notes) output.note(`note: ${visible(note)}`)
+}
+
+function knownHere(session: Session) {
+  const view = once(() => session.journal.load())
+  return async (slug: string) =>
+    knownQuestionId(await session.trust(), slug, await view()) !== undefined
+}
+
+async function identifyOne(
+  session: Session,
+  text: string,
+  isKnown: (slug: string) => Promise<boolean>,
+) {
+  const identifier = requireIdentifier(text)
+  if (isQuestionId(identifier)) return identifier
+  if (namedQuestion(text)?.isEvent === true) {
+    const market = await onlyMarket(session, identifier)
+    if (market !== undefined) return learn(session, market)
+  }
+  if (await isKnown(identifier)) return identifier
+  const market = (await session.chain()) && (await marketOf(session, identifier))
+  return market === undefined ? identifier : learn(session, market)
+}
+
+/** `undefined` where Gamma is not configured, or knows none. */
+export const marketOf = async (session: Session, slug: string) =>
+  orGammaDown(session, async (signal) => (await session.markets())?.market(slug, signal))
+
+/** The one market of an event; `undefined` as above. */
+export async function onlyMarket(session: Session, slug: string) {
+  const markets = await orGammaDown(session, async (signal) =>
+    (await session.markets())?.event(slug, signal),
+  )
+  if (markets === undefined || markets.length === 1) return markets?.[0]
+  const shown = markets.map((one) => `${one.slug} (${one.title})`)
+  throw new UsageError(
+    'several_markets',
+    `the event ${slug} has ${markets.length} markets: ${shown.join('; ')}`,
+    'name one of them by its slug',
+  )
+}
+
+async function learn(session: Session, market: Market) {
+  const trust = await session.trust()
+  const { slug } = market
+  if (Object.hasOwn(trust.slugs, slug)) return slug
+  const chain = await session.chain()
+  if (chain === undefined) return slug
+  const { questionId, round } = await confirmedMarket(chain, trust, market)
+  // In memory alone: only `trust pin` writes pins.
+  trust.slugs[slug] = questionId
+  const { gammaUrl } = session.settings
+  const from = gammaUrl === undefined ? 'Gamma' : publicUrl(gammaUrl.value)
+  const title = titleOf(round.ancillaryData) ?? 'a question without a title'
+  session.output.note(
+    `note: ${visible(`${slug} is ${questionId} (${title}), according to ${from}; the chain has that question. Pin it with \`proposer trust pin ${slug}\``)}`,
+  )
+  return slug
+}
+
+/** At a pinned requester. RejectedError `question_not_found`. */
+export async function confirmedMarket(chain: Chain, trust: Trust, { slug, questionId }: Market) {
+  const { createRoundReader } = await import('#chain/questions')
+  const round =
+    questionId &&
+    (await onChain(() => createRoundReader(chain, contractsOf(trust)).read(questionId)))
+  if (questionId !== undefined && round !== undefined) return { questionId, round }
+  throw new RejectedError(
+    'question_not_found',
+    questionId === undefined
+      ? `the market ${slug} has no oracle question`
+      : `Gamma says that ${slug} is ${questionId}, and no pinned requester on the chain knows it`,
+    'check the slug, the requesters in the trust file and the --rpc-url',
+  )
+}
+
+export async function orGammaDown<T>(
+  { until: outer, settings }: Pick<Session, 'until' | 'settings'>,
+  ask: (signal: AbortSignal) => Promise<T>,
+) {
+  const signal = AbortSignal.any([outer, AbortSignal.timeout(gammaLimitMs)])
+  try {
+    return await ask(signal)
+  } catch (error) {
+    outer.throwIfAborted()
+    if (!(error instanceof SlugLookUpError)) throw error
+    const host = new URL(settings.gammaUrl?.value ?? 'https://gamma').host
+    throw new UnavailableError(
+      'gamma_unavailable',
+      `Gamma ${host}: ${error.message}`,
+      'retry later, or use question ids, pinned slugs or --source chain, which need no Gamma',
+    )
+  }
+}
+
+export interface PinnedUnits extends TokenUnits {
+  readonly address: Address
+}
+
+/** An amount in raw units, and the tokens that it may be of: all where it was given raw. */
+interface GivenAmount {
+  readonly raw: bigint
+  readonly tokens: readonly Address[] | undefined
+}
+
+type AmountSetting = Pick<Setting, 'value' | 'from'> & Partial<Pick<Setting, 'origin'>>
+
+export const flagged = (from: string, value: string | undefined) =>
+  value === undefined ? undefined : { value, from }
+
+/**
+ * A bare number is raw units but in a flag. Without `units` only the form is judged. UsageError.
+ */
+export async function givenAmount(
+  setting: AmountSetting | undefined,
+  units?: () => Promise<readonly PinnedUnits[]>,
+) {
+  if (setting === undefined) return undefined
+  const { value, from, origin = 'flag' } = setting
+  const written = parseAmount(value, from, origin !== 'flag')
+  if (written.unit === 'raw') return { raw: toRaw(written, []).raw, tokens: undefined }
+  if (units === undefined) return undefined
+  const { raw, tokens } = toRaw(written, await units())
+  return { raw, tokens: tokens.map(({ address }) => address) }
+}
+
+/** In wei: raw units, or the chain's coin where a profile knows it. UsageError. */
+export function maxFeeWei(setting: AmountSetting | undefined, chainId: number) {
+  if (setting === undefined) return undefined
+  const { value, from, origin = 'flag' } = setting
+  const symbol = coinOf(chainId)
+  const coins = symbol === undefined ? [] : [{ symbol, decimals: 18 }]
+  return toRaw(parseAmount(value, from, origin !== 'flag', symbol?.toLowerCase()), coins).raw
+}
+
+export function commonTokens(amounts: readonly (GivenAmount | undefined)[]) {
+  const lists = amounts.flatMap((one) => (one?.tokens === undefined ? [] : [one.tokens]))
+  return lists.length === 0
+    ? undefined
+    : lists.reduce((left, right) => left.filter((address) => right.includes(address)))
+}
+
+/** Where no node is asked: by a built-in profile or the trust file. */
+export const pinnedToken = (
+  { chain_id: chainId, token_info: info }: Pick<Trust, 'chain_id' | 'token_info'>,
+  token: Address,
+) => knownToken(chainId, token) ?? info?.[token]
+
+/**
+ * Of the pinned tokens those that are known: by `pinnedToken`, --context, or the node. `pins`
+ * stand in
+ * for the session's.
+ */
+export async function pinnedUnits(session: Session, contextFile?: string, pins?: Trust) {
+  const trust = pins ?? (await session.trust())
+  const known = trust.tokens.map((address) => ({ address, units: pinnedToken(trust, address) }))
+  if (known.every(({ units }) => units !== undefined)) return known.flatMap(withAddress)
+  const chain = await session.chain()
+  const others = chain === undefined ? fileTokens : await chainTokens(chain, trust)
+  return Promise.all(
+    known.map(async (one) => ({ ...one, units: one.units ?? (await others(one.address)) })),
+  ).then((all) => all.flatMap(withAddress))
+
+  async function fileTokens(address: Address) {
+    // stdin is read once, for the signature.
+    if (contextFile === undefined || contextFile === '-') return undefined
+    return tokenIn(await readJson(session, contextFile), address)
+  }
+}
+
+const withAddress = ({ address, units }: { address: Address; units: TokenUnits | undefined }) =>
+  units === undefined ? [] : [{ address, symbol: units.symbol, decimals: units.decimals }]
+
+async function chainTokens(
+  chain: Chain,
+  trust: Trust,
+): Promise<(address: Address) => Promise<TokenUnits>> {
+  const [{ pinnedHeads }, { readToken }, { onChain }] = await Promise.all([
+    import('#client/funds/funds'),
+    import('#chain/questions'),
+    import('#chain/unavailable'),
+  ])
+  const { latest } = await pinnedHeads(chain, trust)
+  return (address) => onChain(() => readToken(chain, address, latest.number))
 }

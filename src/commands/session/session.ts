@@ -3,7 +3,7 @@
 import { requireRpcUrl } from '#chain/unavailable'
 import type { BudgetedClient } from '#client/budget/budgeted-client'
 import type { Planner } from '#client/budget/planner'
-import { type Journal, type JournalPorts, openJournal } from '#client/journal/journal'
+import { type Journal, openJournal } from '#client/journal/journal'
 import { onlyRequester, type Trust } from '#client/trust/trust'
 import {
   type ProfilePins,
@@ -23,16 +23,8 @@ import { once } from '#protocol/once'
 import { shellWord } from '#protocol/text'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
-import {
-  type ArgsOf,
-  type ArgTable,
-  type EveryFlag,
-  type FlagsOf,
-  type FlagTable,
-  type VerbTable,
-  verb,
-} from '../terminal/verb.js'
-import { parseJson, readInput } from './inputs.js'
+import { verbOver } from '../terminal/verb.js'
+import { readJson } from './inputs.js'
 import { type Account, executorKeyOf, openAccount } from './key-source.js'
 import {
   allowedHttp,
@@ -44,9 +36,8 @@ import {
   type Settings,
 } from './settings.js'
 
-export interface Session {
+export interface Session extends Context {
   readonly settings: Settings
-  readonly ports: JournalPorts
   /** Touches no file before it is used. */
   readonly journal: Journal
   readonly account: Account
@@ -59,8 +50,8 @@ export interface Session {
   gateway(mode: 'run' | 'read'): Promise<BudgetedClient>
   chain(): Promise<Chain | undefined>
   markets(): Promise<Markets | undefined>
-  /** Aborted by Ctrl-C, or when --timeout has run out. */
-  readonly signal: AbortSignal
+  /** Aborted by Ctrl-C, as `signal`, or when --timeout has run out. */
+  readonly until: AbortSignal
 }
 
 export async function withSession<T>(
@@ -69,22 +60,21 @@ export async function withSession<T>(
   use: (session: Session) => Promise<T>,
 ): Promise<T> {
   const settings = await resolveSettings(context, flags)
-  const { clock, random, hash, files, liveness } = context
-  const ports: JournalPorts = { clock, random, hash, files, liveness }
-  const journal = openJournal(ports, settings.home.value)
+  const { clock } = context
+  const journal = openJournal(context, settings.home.value)
   // A second Ctrl-C says what the first would have: 6 where something is unknown (contract §9).
   context.endAs?.({ exitCode: () => (journal.isUnsettled() ? exit.unknown : exit.interrupted) })
   const account = openAccount(context, settings, flags)
   const limit = timeLimit(settings.timeoutMs)
   const startedMs = clock.monotonicMs()
-  const signal = AbortSignal.any([context.signal, limit.signal])
+  const until = AbortSignal.any([context.signal, limit.signal])
   const closers: (() => Promise<void>)[] = [() => journal.close(), async () => limit.stop()]
   const session: Session = {
+    ...context,
     settings,
-    ports,
     journal,
     account,
-    signal,
+    until,
     trust: once(async () => {
       const trust = await loadTrust(context, settings)
       return flags.requester === undefined
@@ -104,7 +94,7 @@ export async function withSession<T>(
       const receipts = await receiptChecksOf(context, session.trust)
       const client = createGatewayClient({ ...target, clock, receipts })
       const planner = await openPlanner(context, settings, client.origin)
-      const gateway = withBudget(client, planner, { signal, leftMs })
+      const gateway = withBudget(client, planner, { signal: until, leftMs })
       closers.push(() => gateway.close())
       return gateway
     }),
@@ -130,30 +120,7 @@ export async function withSession<T>(
   return outcome.value
 }
 
-interface SessionVerb<Args, Flags, Above> extends VerbTable<Args, Flags, Above> {
-  readonly fixed?: Partial<SessionFlags>
-  readonly run: (
-    context: Context,
-    session: Session,
-    flags: FlagsOf<Flags> & FlagsOf<Above> & EveryFlag,
-    args: ArgsOf<Args>,
-  ) => Promise<void>
-}
-
-export const sessionVerb = <
-  const Args extends ArgTable = Record<never, string>,
-  const Flags extends FlagTable = Record<never, string>,
-  const Above extends FlagTable = Record<never, string>,
->({
-  run,
-  fixed,
-  ...made
-}: SessionVerb<Args, Flags, Above>) =>
-  verb<Args, Flags, Above>({
-    ...made,
-    run: (context, flags, args) =>
-      withSession(context, { ...flags, ...fixed }, (session) => run(context, session, flags, args)),
-  })
+export const sessionVerb = verbOver<Session>(withSession)
 
 /** After --timeout: the error of a call without an answer (contract §6, exit 75). */
 function timeLimit(timeoutMs: number | undefined) {
@@ -252,8 +219,7 @@ export async function loadTrust(context: Context, settings: Settings): Promise<T
       `${path} (${from}) can be changed by others: its mode is ${mode.toString(8)}, and must be 644 or less`,
       `look at what is in it, then \`chmod go-w ${shellWord(path)}\``,
     )
-  const json = parseJson(await readInput(context, path), path)
-  return parseTrust(json, path)
+  return parseTrust(await readJson(context, path), path)
 }
 
 /**

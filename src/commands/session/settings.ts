@@ -81,6 +81,11 @@ export type Settings = {
   readonly yes: boolean
 }
 
+export function settingOf(settings: Settings, key: string): Setting | undefined {
+  if (key === 'home' || key === 'profile') return settings[key]
+  return isProfileKey(key) ? settings[profileKeys[key].flag] : undefined
+}
+
 const profileName = /^[a-z0-9][a-z0-9_-]{0,63}$/i
 
 export function requireProfileName(name: string, from: string) {
@@ -173,12 +178,10 @@ export function requireTarget({ gateway, local }: Settings) {
   )
 }
 
-const twoGateways = (one: string, other: string) =>
-  new UsageError(
-    'two_gateways',
-    `${one} and ${other} cannot be used together`,
-    `omit ${one} or ${other}`,
-  )
+const twoGateways = (one: string, other: string) => notTogether('two_gateways', one, other)
+
+export const notTogether = (code: string, one: string, other: string) =>
+  new UsageError(code, `${one} and ${other} cannot be used together`, `omit ${one} or ${other}`)
 
 export function homeSetting({ cwd, env, defaultHome }: Context, flags: GlobalFlags) {
   const setting = named(flags.home, 'home', env)

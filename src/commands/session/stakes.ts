@@ -10,7 +10,6 @@ import { yieldToEvents } from '#io/serving/load'
 import { type Chain, ChainError } from '#ports'
 import { givenAddress } from '#protocol/address'
 import { FailedError, PendingError } from '#protocol/errors'
-import type { Context } from '../terminal/context.js'
 import { amountText, visible } from '../terminal/render.js'
 import type { Session } from './session.js'
 
@@ -29,17 +28,17 @@ export async function stakeWallets(session: Session, named: readonly string[] | 
 }
 
 export const onStakes = <T>(
-  { output, files, hash }: Context,
   session: Session,
   chain: Chain,
   read: (parts: PositionParts) => Promise<T>,
 ) =>
-  output.during('reading the logs of the oracle', async (progress) =>
+  session.output.during('reading the logs of the oracle', async (progress) =>
     read({
       chain: aggregating(chain, yieldToEvents),
       trust: await session.trust(),
       view: await session.journal.load(),
-      ...{ files, hash, home: session.settings.home.value, signal: session.signal },
+      ...{ files: session.files, hash: session.hash, home: session.settings.home.value },
+      signal: session.until,
       onProgress: (block, head) => progress.update(`reading logs: block ${block} of ${head}`),
     }),
   )
@@ -81,14 +80,10 @@ export function requireShown(unknown: readonly { readonly identifier: string | n
  * configured: version 3 of the oracle lets rewards fall (domain §10). What has become of them is
  * told without it.
  */
-export async function noteFallenRewards(
-  { output }: Context,
-  session: Session,
-  all: readonly Signed[],
-) {
+export async function noteFallenRewards(session: Session, all: readonly Signed[]) {
   const node = all.some(({ reward }) => reward !== undefined) ? await session.chain() : undefined
   if (node === undefined) return
-  const say = (text: string) => output.note(`note: ${visible(text)}`)
+  const say = (text: string) => session.output.note(`note: ${visible(text)}`)
   try {
     const trust = await session.trust()
     const told = all.filter(

@@ -1,4 +1,5 @@
 /** What a command may touch. Only `createContext` reads the environment and the streams. */
+
 import { homedir, userInfo } from 'node:os'
 import { defaultHome } from '#io/home'
 import { type Ending, listenForEnd } from '#io/interruption'

@@ -147,7 +147,7 @@ export function createOutput(options: OutputOptions): Output {
   const tellAsIs = (text: string) => {
     if (!stderrGuard.closed) stderr.write(text)
   }
-  let spinning: Spinner | undefined
+  let spinning: ReturnType<typeof spinner> | undefined
   const write = (text: string) => {
     spinning?.clear()
     if (!stdoutGuard.closed) stdout.write(text)
@@ -312,14 +312,8 @@ export function waitText(what: string, { nowMs, waitMs }: Wait, passedMs = 0) {
   return `${visible(what)} in ${left}, at ${end}Z`
 }
 
-interface Spinner extends ProgressLine {
-  isShown(): boolean
-  countdown(what: string, wait: Wait): void
-  clear(): void
-}
-
 /** ora at the end of a terminal. The cursor stays visible: nothing is to be restored. */
-function spinner(write: (text: string) => void, columns: () => number, first: string): Spinner {
+function spinner(write: (text: string) => void, columns: () => number, first: string) {
   let shown: Ora | undefined
   let isOver = false
   let text = first
@@ -343,12 +337,12 @@ function spinner(write: (text: string) => void, columns: () => number, first: st
     shown = ora({ ...calm, stream, isEnabled: true, suffixText: () => below() }).start(above())
   })
   return {
-    update(next) {
+    update(next: string) {
       text = next
       if (shown) shown.text = above()
     },
     isShown: () => !isOver,
-    countdown(what, wait) {
+    countdown(what: string, wait: Wait) {
       const begunMs = performance.now()
       below = () => {
         const passedMs = performance.now() - begunMs
@@ -380,23 +374,13 @@ function progressLines(tell: (text: string) => void, first: string): ProgressLin
 
 /** Many results, one at a time, so that none has to be held (R17). */
 
-export interface ResultStream {
-  item(data: object, cells?: () => readonly string[]): void
-  block(block: Block): void
-  gap(): void
-  end(rest: object, blocks: readonly Block[]): void
-}
+export type ResultStream = ReturnType<typeof newResults>
 
 /**
  * With --json written piece by piece; with --ndjson a line an item and the rest last; for people
  * a line an item.
  */
-export function newResults(
-  output: Output,
-  kind: string,
-  list: string,
-  head: object = {},
-): ResultStream {
+export function newResults(output: Output, kind: string, list: string, head: object = {}) {
   const schema = `proposer.${kind}/1`
   const { isForPeople, isByLine } = output
   let begun = false
@@ -411,7 +395,7 @@ export function newResults(
     if (text !== '') output.text(`${text}\n`)
   }
   return {
-    item(data, cells) {
+    item(data: object, cells?: () => readonly string[]) {
       items++
       if (isByLine) return output.line(data)
       if (isForPeople) return block(cells && (() => rowText(cells(), output.columns)))
@@ -422,7 +406,7 @@ export function newResults(
     gap() {
       if (isForPeople) output.text('\n')
     },
-    end(rest, blocks) {
+    end(rest: object, blocks: readonly Block[]) {
       if (isByLine) return output.line({ schema, ...head, ...rest })
       if (isForPeople) return block(together(blocks))
       open()
@@ -482,4 +466,74 @@ function cell(value: CsvValue): string {
   const isFormula = /^\s*[=+\-@＝＋－＠]/.test(text) && !/^-\d+$/.test(text)
   const guarded = isFormula ? `'${text}` : text
   return /[",;\r\n]/.test(guarded) ? `"${guarded.replaceAll('"', '""')}"` : guarded
+}
+
+export type Live = NonNullable<ReturnType<typeof openLive>>
+
+export const withoutColour = (text: string) => text.replace(/\u001b\[[0-9;]*m/g, '')
+
+/** Lines that are drawn over those drawn before; each change is one write: nothing flickers. */
+export function drawnOver(write: (text: string) => void, columns: () => number) {
+  let shown: readonly string[] = []
+  const framed = (lines: readonly string[]) => lines.map((line) => `${line}\u001b[K\n`).join('')
+  /** To the first of them. A terminal that became narrower has folded what stood on it. */
+  const back = () => {
+    const widths = shown.map((line) => withoutColour(line).length / Math.max(1, columns()))
+    const rows = widths.reduce((sum, width) => sum + Math.max(1, Math.ceil(width)), 0)
+    return rows === 0 ? '' : `\u001b[${rows}A\r`
+  }
+  return {
+    draw(lines: readonly string[], above = '') {
+      write(`${back()}${above}${framed(lines)}\u001b[J`)
+      shown = lines
+    },
+    /** What is drawn next stands below it. */
+    leave() {
+      shown = []
+    },
+    shown: () => shown,
+  }
+}
+
+/** `undefined` where stdout cannot be drawn on. */
+export function openLive({
+  output,
+  streams: { stdout },
+  env,
+}: {
+  readonly output: Output
+  readonly streams: { readonly stdout: TextSink }
+  readonly env: OutputOptions['env']
+}) {
+  if (!output.isForPeople || !output.isTerminal || env.TERM === 'dumb') return undefined
+  const size = () => terminalSize(stdout)
+  const lines = drawnOver(output.text, () => size().columns)
+  let drawn = ''
+  const draw = (next: readonly string[]) => {
+    const state = [size().columns, ...next].join('\n')
+    if (state !== drawn) lines.draw(next)
+    drawn = state
+  }
+  const clear = () => {
+    if (lines.shown().length > 0) lines.draw([])
+    drawn = ''
+  }
+  const above = (tell: (text: string) => void) => (text: string) => {
+    const shown = lines.shown()
+    if (output.notesAreTerminal) clear()
+    tell(text)
+    if (output.notesAreTerminal && shown.length > 0) draw(shown)
+  }
+  // A spinner would fight with the lines for the cursor.
+  const calm: Output = {
+    ...output,
+    note: above(output.note),
+    warn: above(output.warn),
+    // Whoever draws the lines counts down in them.
+    countdown: (what, wait) => {
+      if (!output.notesAreTerminal) output.countdown(what, wait)
+    },
+    progress: () => ({ update: () => undefined, stop: () => undefined }),
+  }
+  return { output: calm, size, draw, clear }
 }

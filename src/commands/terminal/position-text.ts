@@ -3,10 +3,16 @@ import {
   isContestedState,
   type LastPosition,
   type LastPositions,
+  lastPositions,
 } from '#client/positions/last-known'
 import type { ReconciledEntry } from '#client/wallet/advice'
 import { amountText } from '#protocol/amount'
+import type { Context } from './context.js'
 import { timeText, visible } from './render.js'
+
+/** As the chain was last read. */
+export const lastKnown = ({ files, output }: Context, home: string) =>
+  lastPositions({ files, home }, (text) => output.note(`note: ${visible(text)}`))
 
 /** With the names that contract §9 gives the rows of `positions`; `null` where it is not known. */
 export function positionData({ position }: Pick<ReconciledEntry, 'position'>) {

@@ -135,7 +135,7 @@ export function tableText<Row>(
     .map((column) => measured(column, rows))
     .filter(({ isEmpty }) => !isEmpty)
   const { paint } = screen
-  if (wide === true || !screen.isTerminal) return lined(shown, paint).join('\n')
+  if (wide || !screen.isTerminal) return lined(shown, paint).join('\n')
   const whole = fitting(shown, screen.columns)
   const isWhole = lineWidth(whole) <= screen.columns
   const [first, ...others] = shown

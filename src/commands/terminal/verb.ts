@@ -128,7 +128,7 @@ function addFlags(command: Command, flags: FlagTable) {
 }
 
 /** What verbs of every kind have. `Above`: the flags of the group that it belongs to. */
-export interface VerbTable<Args, Flags, Above> {
+interface VerbTable<Args, Flags, Above> {
   readonly name: string
   readonly about: string
   readonly args?: Args
@@ -189,7 +189,40 @@ export const verb =
         })
   }
 
-const attributeOf = (name: string) =>
+/** Verbs over something that is opened for them, and holds the context; `Group`: the flags of the group they stand in. */
+export const verbOver =
+  <Over, Group extends FlagTable = Record<never, string>>(
+    open: (
+      context: Context,
+      flags: EveryFlag,
+      use: (over: Over) => Promise<unknown>,
+    ) => Promise<unknown>,
+  ) =>
+  <
+    const Args extends ArgTable = Record<never, string>,
+    const Flags extends FlagTable = Record<never, string>,
+    const Above extends FlagTable = Group,
+  >({
+    run,
+    fixed,
+    ...made
+  }: VerbTable<Args, Flags, Above> & {
+    /** In the place of what the command line gives. */
+    readonly fixed?: object
+    readonly run: (
+      over: Over,
+      flags: FlagsOf<Flags> & FlagsOf<Above> & EveryFlag,
+      args: ArgsOf<Args>,
+    ) => Promise<unknown>
+  }) =>
+    verb<Args, Flags, Above>({
+      ...made,
+      async run(context, flags, args) {
+        await open(context, { ...flags, ...fixed }, (over) => run(over, flags, args))
+      },
+    })
+
+export const attributeOf = (name: string) =>
   (/^[^|.]*/.exec(name)?.[0] ?? name).replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase())
 
 function flagOf(spec: string, taken: FlagTable[string]) {

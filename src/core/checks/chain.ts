@@ -1,4 +1,4 @@
-import { oracleAbi, roles, signedProposerAbi, whitelistAbi } from '#chain/contracts'
+import { roles, signedProposerAbi, whitelistAbi } from '#chain/contracts'
 import { coinOf, coinText } from '#chain/profiles'
 import { lowercase, readContract, unlessRefused } from '#chain/reading'
 import { Trust } from '#client/trust/trust-file'
@@ -10,7 +10,7 @@ import { counted } from '#protocol/text'
 import { fewProposals } from '#protocol/vitals'
 import { type Finding, fail, note, pass, warn } from './finding.js'
 import type { StoreContent } from './store.js'
-import { type TrustFinding, verifyTrust } from './trust.js'
+import { type TrustFinding, verifyTrust, whitelistOf } from './trust.js'
 
 interface CheckedChain {
   readonly chain: Chain
@@ -169,9 +169,7 @@ async function whitelistFindings(
   signedProposer: Address,
   allowlist: readonly Address[],
 ) {
-  const list = lowercase(
-    await readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', []),
-  )
+  const list = await whitelistOf(chain, at, oracle)
   const isListed = (account: Address) =>
     readContract(chain, at, list, whitelistAbi, 'isOnWhitelist', [account])
   const name = `the default proposer whitelist ${list} of the oracle ${oracle}`

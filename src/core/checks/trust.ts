@@ -148,12 +148,13 @@ function permit2Check({ chain, at }: Reading, trust: Trust) {
  */
 function oracleCheck({ chain, at }: Reading, oracle: Address) {
   return answerCheck('oracle', `oracle ${oracle} defaultProposerWhitelist()`, async () => {
-    const list = lowercase(
-      await readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', []),
-    )
+    const list = await whitelistOf(chain, at, oracle)
     return { ok: (await chain.code(list, at)) !== '0x', detail: list }
   })
 }
+
+export const whitelistOf = async (chain: Chain, at: bigint, oracle: Address) =>
+  lowercase(await readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', []))
 
 /** What an upgrade may bring: version 3 lets rewards and bonds change while a request is open. */
 function versionCheck({ chain, at }: Reading, oracle: Address) {
