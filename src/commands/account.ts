@@ -17,7 +17,6 @@ import { namedPasswordFile, readPassword } from './session/key-source.js'
 import { type Session, sessionVerb } from './session/session.js'
 import { type GlobalFlags, homeSetting, preferenceTree } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { rows } from './terminal/output.js'
 import { amountText, counted, visible } from './terminal/render.js'
 import { dryRunFlag, type FlagsOf, showDryRun, verb } from './terminal/verb.js'
 
@@ -218,7 +217,7 @@ const listVerb = sessionVerb({
     session.output.show('accounts', { accounts }, [
       accounts.length === 0
         ? 'no accounts; create one with `proposer account new <name>`'
-        : rows(found.map(accountRow)),
+        : found.map(accountRow),
     ])
   },
 })
@@ -343,10 +342,10 @@ function show({ output }: Context, home: string, entry: AccountEntry) {
   const shown = { ...shownEntry(entry), folder: homePaths.keystores(home) }
   const places = Object.entries(entry.elsewhere?.place ?? {})
   output.show('account', shown, [
-    rows([
+    [
       [visible(shown.name), addressText(entry)],
       ...places.map(([key, value]) => [key.replaceAll('_', ' '), value] as const),
-    ]),
+    ],
   ])
 }
 

@@ -30,7 +30,7 @@ import {
 import { type Session, sessionVerb } from './session/session.js'
 import { checkFlags, requesterFlag } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { apart, type Block, newResults, rows, together } from './terminal/output.js'
+import { apart, type Block, newResults, together } from './terminal/output.js'
 import { counted, errorData } from './terminal/render.js'
 
 export const checkCommand = sessionVerb({
@@ -217,12 +217,12 @@ const questionOf = ({ identifier, context, error }: ContextResult) =>
 
 function contextBlock({ identifier, context, error }: ContextResult): Block {
   if (context === undefined)
-    return rows([
+    return [
       ['question', identifier],
       ['error', error.detail],
-    ])
+    ]
   return together([
-    rows([...contextRows(context), ['text', questionText(context.request.ancillary_data)]]),
+    [...contextRows(context), ['text', questionText(context.request.ancillary_data)]],
     ...clarificationTexts(context.rules?.updates ?? []),
   ])
 }

@@ -16,7 +16,6 @@ import {
   specOf,
 } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { rows } from './terminal/output.js'
 import { publicUrl, visible } from './terminal/render.js'
 import { dryRunFlag, type FlagsOf, showDryRun, verb } from './terminal/verb.js'
 
@@ -139,7 +138,7 @@ const listVerb = verb({
       const source = origin === from ? origin : `${origin}: ${from}`
       return [key, flags.origin ? `${value}  (${source})` : value] as const
     })
-    context.output.show('config', { settings: entries, unset }, [rows(shown)])
+    context.output.show('config', { settings: entries, unset }, [shown])
   },
 })
 

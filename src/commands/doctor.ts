@@ -2,6 +2,7 @@
 
 import { join } from 'node:path'
 import { onChain } from '#chain/unavailable'
+import { verifyTrust } from '#checks/chain'
 import {
   clockCheck,
   codeCheck,
@@ -13,7 +14,6 @@ import {
   safeCheck,
 } from '#checks/doctor'
 import { type Finding, fail, guarded, note, pass, skip, warn } from '#checks/finding'
-import { verifyTrust } from '#checks/trust'
 import { type GatewayClient, listedReceiptKeys } from '#client/gateway/gateway-client'
 import { type JournalView, verifyJournal } from '#client/journal/journal'
 import { howToRepin, nothingPinned, type Trust } from '#client/trust/trust'
@@ -33,7 +33,7 @@ import {
 } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { apart, type Block, type Screen, together } from './terminal/output.js'
-import { contestedLines, lastKnown } from './terminal/position-text.js'
+import { contestedLines, lastKnown } from './terminal/poll-table.js'
 import { counted, findingsText, publicUrl, visible, withPastedFixes } from './terminal/render.js'
 
 export const doctorCommand = sessionVerb({
@@ -49,7 +49,7 @@ export const doctorCommand = sessionVerb({
     for (const { result } of checks) counts[result]++
     const { note: _note, ...summary } = counts
     const document = { checks, summary }
-    output.show('doctor', document, [(screen) => checksText(checks, screen)], {
+    output.show('doctor', document, [checksText(checks)], {
       items: checks,
       summary,
     })
@@ -63,11 +63,8 @@ export const doctorCommand = sessionVerb({
   },
 })
 
-export const checksText = (checks: readonly Finding[], screen: Screen): string =>
-  findingsText(
-    checks.map((one) => ({ ...one, id: one.id.replaceAll('_', ' ') })),
-    screen,
-  )
+export const checksText = (checks: readonly Finding[]) =>
+  findingsText(checks.map((one) => ({ ...one, name: one.id.replaceAll('_', ' ') })))
 
 /** `proposer` alone: where its user stands, and how to go on. Reads this machine only (R24). */
 export async function showNextSteps(context: Context, flags: GlobalFlags) {
@@ -117,7 +114,7 @@ async function standing(session: Session): Promise<Block[]> {
         'Practise with it:    proposer serve --dev',
         command('All of it, guided:', 'proposer init'),
       ]),
-    (screen) => checksText(found, screen),
+    checksText(found),
     together([
       command('Check it all:', 'proposer doctor'),
       !isEmpty && command('Propose:', 'proposer questions list'),

@@ -27,8 +27,8 @@ import { flagged, givenAmount, maxFeeWei, pinnedUnits } from './session/question
 import { type Session, sessionVerb } from './session/session.js'
 import { browserFlags, signerFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { apart, rows } from './terminal/output.js'
-import { contestedLines, lastKnown } from './terminal/position-text.js'
+import { apart, type Rows } from './terminal/output.js'
+import { contestedLines, lastKnown } from './terminal/poll-table.js'
 import { amountText, counted, timeText, visible } from './terminal/render.js'
 import { type FlagsOf, verb } from './terminal/verb.js'
 
@@ -77,21 +77,20 @@ const transactionRows = ({
   maxFeePerGas,
 }: OwnTransaction &
   Pick<PlannedTransaction, 'chainId' | 'from'> &
-  Partial<PlannedTransaction> & { readonly value?: string }) =>
-  rows([
-    ['purpose', what],
-    ['chain', String(chainId)],
-    ['from', from],
-    ['to', to],
-    ['value', value],
-    ['data', data],
-    [
-      'costs at most',
-      gas === undefined || maxFeePerGas === undefined
-        ? null
-        : `${coinText(gas * maxFeePerGas, chainId)} (gas)`,
-    ],
-  ])
+  Partial<PlannedTransaction> & { readonly value?: string }): Rows => [
+  ['purpose', what],
+  ['chain', String(chainId)],
+  ['from', from],
+  ['to', to],
+  ['value', value],
+  ['data', data],
+  [
+    'costs at most',
+    gas === undefined || maxFeePerGas === undefined
+      ? null
+      : `${coinText(gas * maxFeePerGas, chainId)} (gas)`,
+  ],
+]
 
 /**
  * Plans, shows, asks and sends. `undefined` with --dry-run, which only shows. UsageError
@@ -207,12 +206,12 @@ export const revokeCommand = sessionVerb({
       final,
     }
     const blocks = [
-      rows([
+      [
         ...results.map(
           (one) => [one.id, one.outcome ? outcomeTexts[one.outcome] : 'not final yet'] as const,
         ),
         ...sent.map(({ hash }) => ['transaction', hash] as const),
-      ]),
+      ],
     ]
     output.show('revocation', document, blocks, {
       items,
@@ -254,12 +253,12 @@ const listVerb = sessionVerb({
       payouts.length === 0
         ? `No deferred payouts for ${owners.join(', ')}.`
         : apart([
-            ...payouts.map((one) =>
-              rows([
+            ...payouts.map(
+              (one): Rows => [
                 ['deferred', amountText(String(one.amountRaw), one)],
                 ['wallet', one.wallet],
                 ['oracle', one.oracle],
-              ]),
+              ],
             ),
             'claim: proposer payouts claim',
           ]),
@@ -312,12 +311,12 @@ const claimVerb = sessionVerb({
     output.show('payout-claims', { claims }, [
       claims.length === 0 && `No deferred payouts for ${owner}: nothing to claim.`,
       apart(
-        payouts.map((one, index) =>
-          rows([
+        payouts.map(
+          (one, index): Rows => [
             ['claimed', amountText(String(one.amountRaw), one)],
             ['to', to],
             ['transaction', claims[index]?.transaction_hash],
-          ]),
+          ],
         ),
       ),
     ])
@@ -401,14 +400,14 @@ const approveVerb = sessionVerb({
       ...(lowers ? { allowance_before: String(before.allowanceRaw) } : {}),
     }
     output.show('approval', done, [
-      rows([
+      [
         [
           'approved',
           amountRaw === unlimitedRaw ? 'unlimited' : amountText(String(amountRaw), after),
         ],
         ['token', `${after.symbol} ${token}`],
         ['transaction', sent.hash],
-      ]),
+      ],
     ])
   },
 })
@@ -443,10 +442,10 @@ export const fundsCommand = sessionVerb({
     output.show('funds', document, [
       apart([
         ...contestedLines(last),
-        rows([
+        [
           ['wallet', owner],
           ['gas', coinText(gasWei, trust.chain_id)],
-        ]),
+        ],
         ...funds.map((one) => fundsRows(one, stakesOf(one))),
       ]),
     ])
@@ -488,12 +487,12 @@ function stakeSums(
   }
 }
 
-function fundsRows(funds: Funds, stakes: ReturnType<typeof stakeSums>) {
+function fundsRows(funds: Funds, stakes: ReturnType<typeof stakeSums>): Rows {
   const amount = (raw: bigint | string) => amountText(String(raw), funds)
   const { claims, allowanceRaw, reservedRaw, balanceRaw, freeRaw, spendableRaw } = funds
   const { bonded, disputed, claimable, positions_as_of: at } = stakes
   const asOf = at === null ? '' : ` (${timeText(at)})`
-  return rows([
+  return [
     ['token', `${funds.symbol} ${funds.token}`],
     ['balance', amount(balanceRaw)],
     ['allowance', allowanceRaw >= practicallyUnlimited ? 'unlimited' : amount(allowanceRaw)],
@@ -525,7 +524,7 @@ function fundsRows(funds: Funds, stakes: ReturnType<typeof stakeSums>) {
         ? 'the allowance does not cover open authorizations: `proposer funds approve`'
         : null,
     ],
-  ])
+  ]
 }
 
 /** An approval sets the allowance, it does not add to it. */

@@ -28,8 +28,8 @@ import {
   sinceMs,
 } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { apart, csvText, rows, table } from './terminal/output.js'
-import { contestedLines, lastKnown, positionText } from './terminal/position-text.js'
+import { apart, csvText, type Rows, table } from './terminal/output.js'
+import { contestedLines, lastKnown, positionText } from './terminal/poll-table.js'
 import {
   ageText,
   amountText,
@@ -187,15 +187,15 @@ const showVerb = verb({
     context.output.show('journal-entry', entry, () => [
       apart([
         entryRows(entry),
-        ...entry.attempts.map((one) =>
-          rows([
+        ...entry.attempts.map(
+          (one): Rows => [
             ['attempt', timeText(one.started_at)],
             ['to', one.origin],
             ['class', one.class],
             ['status', one.http_status?.toString()],
             ['code', one.code],
             ['receipt', one.receipt && receiptText(one.receipt)],
-          ]),
+          ],
         ),
         (screen) => (proofs?.texts(screen.columns) ?? []).join('\n\n'),
         revealed !== undefined && (() => revealed),
@@ -266,10 +266,10 @@ function entryOf(one: JournaledAuthorization | Offer, nowMs: number, last: LastP
   }
 }
 
-function entryRows(entry: Entry) {
+function entryRows(entry: Entry): Rows {
   const why = entry.reason ?? entry.code
   const name = entry.identifier === entry.question_id ? entry.slug : entry.identifier
-  return rows([
+  return [
     ['question', entry.title ?? name ?? entry.question_id],
     ['answer', answerOf(entry)],
     [entry.state, `${entry.journal_id}${why === null ? '' : ` (${why})`}`],
@@ -283,7 +283,7 @@ function entryRows(entry: Entry) {
     ['slug', entry.title === null ? null : name],
     ['question id', entry.question_id],
     ['position', entry.position && positionText(entry.position)],
-  ])
+  ]
 }
 
 const exportVerb = verb({

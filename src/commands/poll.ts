@@ -33,9 +33,14 @@ import { contextSource, identify, requireIdentifier } from './session/question.j
 import { type Session, sessionVerb, withSession } from './session/session.js'
 import { executorFlags } from './session/settings.js'
 import { noteFallenRewards } from './session/stakes.js'
-import { apart, openLive, rows, together } from './terminal/output.js'
-import { candidateText, finalText, type Own } from './terminal/poll-table.js'
-import { nextLines, positionData } from './terminal/position-text.js'
+import { apart, openLive, type Rows, together } from './terminal/output.js'
+import {
+  candidateText,
+  finalText,
+  nextLines,
+  type Own,
+  positionData,
+} from './terminal/poll-table.js'
 import { dateText, errorData, shellWord, visible } from './terminal/render.js'
 import { dryRunFlag, showDryRun, verb } from './terminal/verb.js'
 
@@ -329,24 +334,23 @@ function resultOf(result: SentOutcome) {
   }
 }
 
-function sentRows({ outcome, question_id, error, ...one }: ReturnType<typeof resultOf>) {
+function sentRows({ outcome, question_id, error, ...one }: ReturnType<typeof resultOf>): Rows {
   const { journal_id: journal, candidate_id: candidate } = one
   // The word of an acknowledgement is about the candidate; any other about the authorization.
   const isAcknowledged = outcome === 'accepted' || outcome === 'replayed'
-  return rows([
+  return [
     [outcome, isAcknowledged ? candidate : journal],
     isAcknowledged ? ['journal', journal] : ['candidate', candidate],
     ['question', question_id],
     ['error', error?.detail],
-  ])
+  ]
 }
 
-const elsewhereRows = ({ journal_id, origin, flag }: ReturnType<typeof elsewhereData>) =>
-  rows([
-    ['not sent', journal_id],
-    ['went to', origin],
-    ['send with', flag],
-  ])
+const elsewhereRows = ({ journal_id, origin, flag }: ReturnType<typeof elsewhereData>): Rows => [
+  ['not sent', journal_id],
+  ['went to', origin],
+  ['send with', flag],
+]
 
 export const reconcileCommand = sessionVerb({
   name: 'reconcile',
@@ -480,7 +484,7 @@ function blocksOf(found: Reconciled, identifier: string, gateway: string | undef
   const { chain, entries, sharing } = found
   const proposal = chain?.current?.proposal
   const paused = chain?.round?.paused ? ', paused' : ''
-  const head = rows([
+  const head: Rows = [
     ['question', found.questionId],
     ['round', chain?.round && dateText(chain.round.timestamp)],
     ['state', chain?.current && `${chain.current.state}${paused}`],
@@ -491,7 +495,7 @@ function blocksOf(found: Reconciled, identifier: string, gateway: string | undef
     ],
     ['transaction', proposal?.mined?.transactionHash],
     ['gateway', gateway],
-  ])
+  ]
   const isContested = ({ position }: ReconciledEntry) =>
     position !== undefined && isContestedState(position.state)
   const next =
@@ -538,7 +542,7 @@ function entryBlock(entry: ReconciledEntry) {
       ? 'spent, not final yet'
       : 'free'
   return together([
-    rows([
+    [
       [id, `${state.kind}${why}${settled === undefined ? '' : ', journaled now'}`],
       ['answer', `${answerOf(record)} by ${record.terms.proposer}`],
       ['candidate', authorization?.candidateId],
@@ -548,7 +552,7 @@ function entryBlock(entry: ReconciledEntry) {
         position && `${position.state}${position.result === null ? '' : `, ${position.result}`}`,
       ],
       ['nonce', standing && nonce],
-    ]),
+    ],
     ...nextLines(entry),
   ])
 }

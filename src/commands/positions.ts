@@ -17,7 +17,7 @@ import { type PinnedUnits, pinnedUnits } from './session/question.js'
 import { type Session, sessionVerb } from './session/session.js'
 import { flagInstantMs, signerFlags } from './session/settings.js'
 import { failOnDispute, onStakes, requireShown, stakeWallets } from './session/stakes.js'
-import { apart, csvText, type Output, rows, table, together } from './terminal/output.js'
+import { apart, csvText, type Output, type Rows, table, together } from './terminal/output.js'
 import {
   ageText,
   amountText,
@@ -146,11 +146,11 @@ const tokenText = (token: string, units: TokenUnits | undefined) =>
 
 type PnlTotals = Awaited<ReturnType<typeof readPnl>>['pnl']['totals'][number]
 
-function pnlRows(one: PnlTotals, units: readonly PinnedUnits[]) {
+function pnlRows(one: PnlTotals, units: readonly PinnedUnits[]): Rows {
   const token = unitsOf(units, one.token)
   const amount = (raw: string | null) => (raw === null ? 'not known' : signedText(raw, token))
   const plain = (raw: string | null) => amount(raw).replace('+', '')
-  return rows([
+  return [
     ['wallet', one.wallet],
     ['token', tokenText(one.token, token)],
     ...(['proposed', 'undisputed', 'won', 'lost'] as const).map(
@@ -161,7 +161,7 @@ function pnlRows(one: PnlTotals, units: readonly PinnedUnits[]) {
     ['net', amount(one.net)],
     ['locked', plain(one.locked)],
     ['deferred', plain(one.deferred)],
-  ])
+  ]
 }
 
 /** What is not over: money at the oracle, or nobody knows. */
@@ -264,17 +264,17 @@ function positionTable(
   return table(columns, positions, wide)
 }
 
-function totalsRows(one: PositionTotals, units: readonly PinnedUnits[]) {
+function totalsRows(one: PositionTotals, units: readonly PinnedUnits[]): Rows {
   const token = unitsOf(units, one.token)
   const amount = (raw: string | null) => (raw === null ? 'not known' : amountText(raw, token))
-  return rows([
+  return [
     ['wallet', one.wallet],
     ['token', tokenText(one.token, token)],
     ...(['free', 'reserved', 'bonded', 'disputed', 'claimable'] as const).map(
       (key) => [key, amount(one[key])] as const,
     ),
     ['earned', one.net === null ? 'not known' : signedText(one.net, token)],
-  ])
+  ]
 }
 
 function countsText(positions: readonly Position[]) {

@@ -69,7 +69,7 @@ async function prepared(session: Session, opened: Opened, asksFor: string | fals
   try {
     const checks = await output.during('checking', () => examine(session))
     const faulty = checks.filter(({ result }) => result === 'warn' || result === 'fail')
-    if (faulty.length > 0) output.note(checksText(faulty, output))
+    if (faulty.length > 0) output.note(checksText(faulty)(output))
     if (saved.toSign > 0) refuseFaults(checks)
     const isNeeded = () => asksFor !== false || session.signal.aborted
     const sums = await output.during('planning', () => sumsOf(opened, isNeeded))

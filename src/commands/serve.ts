@@ -342,7 +342,7 @@ async function check(context: Context, path: string, served: Served) {
       told: of('note'),
       right: of('pass'),
     },
-    [(screen) => findingsText(passesCounted(findings), screen)],
+    [findingsText(passesCounted(findings))],
   )
   const [first] = faults
   if (first === undefined) return

@@ -1,22 +1,34 @@
 /**
- * `sign`: builds the typed data itself, checks it against trust, shows it, signs and journals (R9;
- * contract §6).
+ * One proposal. `sign`: builds the typed data itself, checks it against trust, shows it, signs and
+ * journals (R9; contract §6). `submit`: sends a saved or given payload, signing first where there is
+ * none; the outcome is settled or said to be unknown (R7).
  */
 
 import { basename, dirname } from 'node:path'
-import { answerOf, labelOf } from '#client/journal/authorizations'
+import { knownToken } from '#chain/profiles'
+import {
+  answerOf,
+  executedText,
+  type JournaledAuthorization,
+  labelOf,
+} from '#client/journal/authorizations'
 import { uncheckedOf } from '#client/journal/records'
+import { executedBefore, type IntentInWords } from '#client/propose/intent'
 import { importSignature, walletTypedData } from '#client/propose/outside'
+import { newMisplaced, payloadRow, readItem } from '#client/propose/payload'
+import type { Preview } from '#client/propose/plan'
 import type { SettledEarlier } from '#client/propose/round-over'
 import type { SafePartsFile } from '#client/propose/safe'
-import { authorize, offerTypedData, type RowAuthorized } from '#client/propose/sign-rows'
+import { authorize, intentRow, offerTypedData, type RowAuthorized } from '#client/propose/sign-rows'
+import { type RowResult, submitOne } from '#client/propose/submit'
+import type { Trust } from '#client/trust/trust'
 import { fromCwd } from '#io/home'
-import { PendingError, UsageError } from '#protocol/errors'
+import { PendingError, type ProposerError, UsageError } from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
 import type { TypedData } from '#protocol/schema'
 import { publishText } from '#storage/durable'
-import { settledData, settlingSession } from './session/follow.js'
-import { readText } from './session/inputs.js'
+import { follow, retryNote, type Settling, settledData, settlingSession } from './session/follow.js'
+import { parseJson, readInput, readText } from './session/inputs.js'
 import {
   authorizeParts,
   intentFlags,
@@ -27,24 +39,27 @@ import {
 } from './session/intent.js'
 import { identify, requireIdentifier } from './session/question.js'
 import { type Session, withSession } from './session/session.js'
-import type { SessionFlags } from './session/settings.js'
+import { executorFlags, type SessionFlags } from './session/settings.js'
+import { noteFallenRewards } from './session/stakes.js'
 import type { Context } from './terminal/context.js'
-import { rows } from './terminal/output.js'
+import { type Rows, together } from './terminal/output.js'
+import { candidateText, failureLines } from './terminal/poll-table.js'
+import { amountText, amountWithRaw, timeText } from './terminal/render.js'
 import { type FlagsOf, verb } from './terminal/verb.js'
 
-const flagTable = {
+const signFlags = {
   '-o, --output <file>': 'write the payload to this file; - prints only the payload',
   '--typed-data': 'print EIP-712 JSON for an external wallet; reserves its nonce and question',
   '--signature <hex>': 'attach the signature the wallet returned; - reads it from stdin',
   ...intentFlags,
 } as const
-type SignFlags = FlagsOf<typeof flagTable> & SessionFlags
+type SignFlags = FlagsOf<typeof signFlags> & SessionFlags
 
 export const signCommand = verb({
   name: 'sign',
   about: 'sign a proposal and save it in the journal; send nothing',
   args: { '<identifier>': 'question id, slug or Polymarket URL' },
-  flags: flagTable,
+  flags: signFlags,
   help: 'The same call again prints the same saved payload while it is open.',
   examples: [
     'sign some-slug --outcome p2 --max-amount 750usdc',
@@ -114,7 +129,7 @@ async function showSigned(
   }
   const next = file === undefined ? `--outcome ${outcomeOf(terms.price)}` : flags.output
   output.show('signed', result, [
-    rows([
+    [
       [reused ? 'signed before' : 'signed', id],
       ['question', questionId],
       ['answer', answerOf(record)],
@@ -122,7 +137,7 @@ async function showSigned(
       ['digest', digest],
       ['payload', file],
       ['next', `proposer submit ${identifier} ${next}`],
-    ]),
+    ],
   ])
 }
 
@@ -134,13 +149,13 @@ async function showParts(context: Context, flags: SignFlags, parts: SafePartsFil
   const file = await saved(context, flags, text)
   const { schema: _schema, ...data } = parts
   output.show('safe-parts', data, [
-    rows([
+    [
       ['Safe', parts.safe],
       ['signed by', parts.signatures.map(({ owner }) => owner).join(', ')],
       ['threshold', String(parts.threshold)],
       ['digest', parts.digest],
       ['parts', file],
-    ]),
+    ],
   ])
 }
 
@@ -179,13 +194,13 @@ async function giveTypedData(
     rules: offered.rules ?? null,
   }
   output.show('typed-data', result, [
-    rows([
+    [
       [reused ? 'issued before' : 'issued', id],
       ['question', offered.questionId],
       ['proposer', offered.terms.proposer],
       ['digest', offered.digest],
       ['next', next],
-    ]),
+    ],
   ])
 }
 
@@ -229,3 +244,251 @@ async function saved({ cwd, files }: Context, { output }: SignFlags, body: strin
   await publishText(files, dirname(path), basename(path), body)
   return path
 }
+
+const submitFlags = {
+  '--wait': 'wait until the candidate is executed or failed',
+  '--details': 'show everything that is signed and returned; --verbose implies it',
+  ...intentFlags,
+  ...executorFlags,
+} as const
+type SubmitFlags = FlagsOf<typeof submitFlags> & SessionFlags
+
+export const submitCommand = verb({
+  name: 'submit',
+  about: 'send a proposal; sign it first unless a payload is given',
+  args: {
+    '<identifier>': 'question id, slug or Polymarket URL',
+    '[payload]': 'a signed payload, - for stdin',
+  },
+  flags: submitFlags,
+  help: 'Exit 6: the outcome is unknown. Run `proposer replay`; never sign again.',
+  examples: ['submit some-slug --outcome p2 --wait', 'submit some-slug payload.json'],
+  async run(context, given, { identifier: named, payload }) {
+    const flags = { ...given, details: given.details === true || given.verbose === true }
+    requireIdentifier(named)
+    if (payload === undefined) await parseIntent(context, named, flags, '0x')
+    else refuseSigningFlags(flags)
+    await settlingSession(context, flags, named, (session, identifier, settling) =>
+      submit(session, flags, { identifier, payload, ...settling }),
+    )
+  },
+})
+
+/** `--dry-run`, where what was executed before is no fault either. */
+async function previewIntent(session: Session, flags: SubmitFlags, intent: IntentInWords) {
+  const parts = await authorizeParts(session, flags, intent.identifier)
+  try {
+    await showPreview(session, flags, parts, intent)
+  } catch (error) {
+    const { gateway } = parts
+    const executed = gateway && (await executedBefore({ ...parts, gateway }, intent, error))
+    if (executed === undefined) throw error
+    const { id, signed } = executed
+    const { questionId: question_id, identifier, digest = null } = signed
+    const shown = { dry_run: true, executed: id, question_id, identifier, digest }
+    session.output.show('preview', shown, [`${executedText(executed)}; nothing would be signed`])
+  }
+}
+
+function refuseSigningFlags(flags: SubmitFlags) {
+  const given = signingFlags.find((flag) => flags[flag] !== undefined)
+  if (given === undefined) return
+  const name = `--${given.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
+  throw new UsageError(
+    'flag_without_meaning',
+    `${name} cannot be used with a signed payload`,
+    `omit ${name}, or omit the payload to have a new one signed`,
+  )
+}
+
+async function submit(
+  session: Session,
+  flags: SubmitFlags,
+  { identifier, payload, settled, onSettled }: Asked,
+) {
+  const { output, clock } = session
+  const startedMs = clock.monotonicMs()
+  const body = payload === undefined ? undefined : await payloadText(session, payload)
+  const intent =
+    body === undefined
+      ? await parseIntent(session, identifier, flags, await session.account.address(), session)
+      : undefined
+  if (flags.dryRun) {
+    if (intent) return previewIntent(session, flags, intent)
+    return showPayload(session, identifier, body ?? '')
+  }
+  const gateway = await session.gateway('run')
+  const progress = output.progress('sending')
+  const { timeoutMs } = session.settings
+  const options = { timeoutMs, signal: session.signal, onRetry: retryNote(session) }
+  let isShown = false
+  // For what is shown before signing, and for a password.
+  const makeRoom = () => {
+    progress.stop()
+    isShown = true
+  }
+  const made = await authorizeParts(session, flags, identifier)
+  const parts = {
+    ...made,
+    gateway,
+    onSettled,
+    confirm: async (shown: Preview) => {
+      makeRoom()
+      await made.confirm?.(shown)
+    },
+    signer: () => {
+      makeRoom()
+      return made.signer()
+    },
+  }
+  const row = intent ? intentRow(intent) : payloadRow(identifier, body ?? '', flags.supersede)
+  const result = await submitOne(parts, row, options).finally(() => progress.stop())
+  if (result.error) throw result.error
+  if (!isAdmitted(result)) throw new Error('what was not refused has a candidate')
+  const accepted = acceptedOf(result, settled)
+  const hasDetails = flags.details === true
+  if (flags.wait !== true)
+    return output.show('submitted', accepted, [
+      hasDetails ? detailRows(result) : brief(result, accepted.outcome, isShown),
+    ])
+  output.item({ schema: 'proposer.submitted/1', ...accepted })
+  const left = timeoutMs && Math.max(1, timeoutMs - (clock.monotonicMs() - startedMs))
+  const { authorization, candidate } = result
+  const { id: journalId, signed } = authorization
+  const { candidateId } = candidate
+  const target = { candidateId, identifier: signed.questionId }
+  const { candidates, error } = await follow(session, parts, [target], { timeoutMs: left })
+  const [last] = candidates
+  output.show(
+    'submitted',
+    { ...accepted, status: last?.status ?? accepted.status, candidate: last ?? null },
+    hasDetails
+      ? [
+          [
+            ['executed', executedText(authorization)],
+            [result.outcome, candidateId],
+            ['journal', journalId],
+          ],
+          last &&
+            ((screen) => {
+              const own = { journalId, label: labelOf(signed), identifier: signed.identifier }
+              return candidateText(last, screen, own)
+            }),
+        ]
+      : [
+          brief(
+            result,
+            last?.status ?? accepted.outcome,
+            isShown,
+            last?.submission?.transaction_hash,
+          ),
+          last && ((screen) => failureLines(last, screen, journalId).join('\n')),
+        ],
+  )
+  await noteFallenRewards(session, [signed])
+  if (error) throw stillPending(error, accepted)
+}
+
+interface Asked extends Settling {
+  readonly identifier: string
+  readonly payload: string | undefined
+}
+
+type Admitted = Required<Pick<RowResult, 'outcome' | 'authorization' | 'candidate'>> & {
+  readonly authorization: JournaledAuthorization
+}
+
+const isAdmitted = (result: RowResult): result is RowResult & Admitted =>
+  result.candidate !== undefined && result.authorization !== undefined
+
+const acceptedOf = (
+  { outcome, authorization: { id, signed }, candidate }: Admitted,
+  settled: Settling['settled'],
+) => ({
+  journal_id: id,
+  outcome,
+  candidate_id: candidate.candidateId,
+  status: candidate.status || null,
+  question_id: signed.questionId,
+  received_at: candidate.receivedAt || null,
+  unchecked: uncheckedOf(signed),
+  ...(settled.length === 0 ? {} : { settled: settledData(settled) }),
+})
+
+/** What was admitted is on its way: exit 75 would say that it was not admitted (contract §6). */
+function stillPending(
+  error: ProposerError,
+  { candidate_id: id, status }: ReturnType<typeof acceptedOf>,
+) {
+  if (error.code !== 'no_status') return error
+  return new PendingError(
+    'still_pending',
+    `candidate ${id} was ${status ?? 'not checked yet'} when it was admitted; ${error.detail}`,
+    { hint: `continue with \`proposer poll ${id}\``, retryable: true },
+  )
+}
+
+async function payloadText(context: Context, path: string) {
+  const bytes = await readInput(context, path)
+  parseJson(bytes, path)
+  return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
+}
+
+/** `--dry-run` with a payload: without its signature. Refuses what the sending would refuse. */
+async function showPayload(session: Session, identifier: string, body: string) {
+  const parts = { ports: session, trust: await session.trust() }
+  const row = payloadRow(identifier, body)
+  const view = await session.journal.load()
+  const { same, proposal } = readItem(parts, row, view)
+  if (same === undefined) newMisplaced(parts.trust.chain_id, view)(body, proposal)
+  const { origin } = await session.gateway('read')
+  const { proposer, outcome, permit } = row.payload
+  const bytes = new TextEncoder().encode(body).length
+  session.output.show(
+    'preview',
+    { dry_run: true, identifier, origin, bytes, proposer, outcome, permit },
+    [
+      [
+        ['would send', `${bytes} bytes to ${origin}`],
+        ['question', identifier],
+        ['proposer', proposer],
+        ['answer', outcome],
+        ['authorizes', amountWithRaw(permit.amount, unitsOfAll(parts.trust))],
+        ['deadline', permit.deadline],
+      ],
+    ],
+  )
+}
+
+/** A payload names no token: it is known where only one is pinned. */
+const unitsOfAll = ({ chain_id: chainId, tokens: [token, ...others] }: Trust) =>
+  token !== undefined && others.length === 0 ? knownToken(chainId, token) : undefined
+
+function brief(
+  { authorization, candidate: { candidateId } }: Admitted,
+  state: string,
+  isShown: boolean,
+  transaction?: string | null,
+) {
+  const { id, signed } = authorization
+  const units = knownToken(signed.chainId, signed.token ?? '')
+  const executed = executedText(authorization)
+  const where = transaction == null ? '' : ` in transaction ${transaction}`
+  return together([
+    !isShown && signed.identifier,
+    !isShown && `${answerOf(signed)}, ${amountText(signed.terms.amount, units)}`,
+    executed === undefined
+      ? `${state} ${candidateId} (journal ${id})${where}`
+      : `${executed} (candidate ${candidateId}, journal ${id})`,
+  ])
+}
+
+const detailRows = ({ outcome, authorization, candidate }: Admitted): Rows => [
+  ['executed', executedText(authorization)],
+  [outcome, candidate.candidateId],
+  ['status', candidate.status || null],
+  ['question', authorization.signed.questionId],
+  ['received', candidate.receivedAt ? timeText(candidate.receivedAt) : null],
+  ['journal', authorization.id],
+  ['next', `proposer poll ${candidate.candidateId}`],
+]

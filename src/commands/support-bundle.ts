@@ -39,7 +39,6 @@ import { requireIdentifier } from './session/question.js'
 import { type Session, sessionVerb } from './session/session.js'
 import { type SessionFlags, type Settings, settingOf, sinceMs, specOf } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { rows } from './terminal/output.js'
 import { counted, jsonText, visible } from './terminal/render.js'
 import { dryRunFlag, type FlagsOf, showDryRun } from './terminal/verb.js'
 
@@ -181,10 +180,7 @@ async function readJournal(session: Session, wanted: BundleScope, nowMs: number)
 
 /** What `operator status --json` tells; of a gateway that does not answer, the code. */
 async function operatorPart(context: Context, config: string, timeout: string | undefined) {
-  const [{ siteOf }, { askStatus }] = await Promise.all([
-    import('./operator/access.js'),
-    import('./operator/status.js'),
-  ])
+  const { askStatus, siteOf } = await import('./operator/access.js')
   const site = await siteOf(context, { config, timeout })
   const secrets = await gatewaySecrets(context, site.loaded)
   try {
@@ -271,7 +267,7 @@ async function give(session: Session, flags: BundleFlags, document: Bundle) {
   const passed = checks.filter(({ result }) => result === 'pass').length
   const older = journal.left_out > 0 ? `, ${journal.left_out} older ones left out` : ''
   output.show('support-bundle', document, [
-    rows([
+    [
       ['written', file],
       ['versions, settings', 'URLs by host and port only'],
       ['checks', `${passed} of ${checks.length} pass`],
@@ -287,7 +283,7 @@ async function give(session: Session, flags: BundleFlags, document: Bundle) {
         'not in it',
         'keys, passwords, signatures, payloads, tokens: it was searched for the known ones. Read it before you send it',
       ],
-    ]),
+    ],
   ])
 }
 

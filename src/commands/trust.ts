@@ -6,7 +6,7 @@ import { unconfirmedAmong } from '#chain/profiles'
 import { createRoundReader } from '#chain/questions'
 import { keccakHex, requesterKinds } from '#chain/round'
 import { onChain } from '#chain/unavailable'
-import { type TrustFinding, verifyTrust } from '#checks/trust'
+import { type TrustFinding, verifyTrust } from '#checks/chain'
 import { acceptedValue } from '#client/gateway/answer'
 import { listedReceiptKeys } from '#client/gateway/gateway-client'
 import { chainNow, confirmByChain } from '#client/trust/context'
@@ -42,7 +42,7 @@ import { confirmedMarket, marketOf, onlyMarket, requireIdentifier } from './sess
 import { builtInPins, openTarget, type Session, sessionVerb } from './session/session.js'
 import type { SessionFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { rows, type Screen, together } from './terminal/output.js'
+import { together } from './terminal/output.js'
 import { amountText, dateText, findingsText, visible } from './terminal/render.js'
 import { dryRunFlag, showDryRun, verb } from './terminal/verb.js'
 
@@ -57,7 +57,7 @@ const showVerb = sessionVerb({
     const builtIn = await builtInPins(session, session.settings)
     if (builtIn === undefined) {
       const pins = await session.trust()
-      return output.show('trust', { path, ...pins }, [rows([['file', path]]), rows(pinRows(pins))])
+      return output.show('trust', { path, ...pins }, [[['file', path]], pinRows(pins)])
     }
     const name = profile.value
     if (builtIn.signed_proposer === null)
@@ -67,8 +67,8 @@ const showVerb = sessionVerb({
       )
     warnUnconfirmed(session, name, builtIn)
     output.show('trust', { path: null, built_in: name, ...builtIn }, [
-      rows([['built in', `profile ${name}; ${path} does not exist`]]),
-      rows(pinRows(builtIn)),
+      [['built in', `profile ${name}; ${path} does not exist`]],
+      pinRows(builtIn),
     ])
   },
 })
@@ -211,7 +211,7 @@ async function confirmAdded(session: Session, trust: Trust, added: readonly stri
   const checks = (await verifyTrust(chain, trust)).filter(({ name }) =>
     addresses.some((address) => name.includes(address)),
   )
-  session.output.aside([(screen) => checksText(screen, checks)])
+  session.output.aside([findingsText(checks)])
   refuseUnverified(checks)
 }
 
@@ -259,18 +259,10 @@ const verifyVerb = sessionVerb({
       return { check: id, name, ok: result === 'pass', detail }
     })
     const ok = shown.every((one) => one.ok)
-    session.output.show('trust-verified', { path, ok, checks: shown }, [
-      (screen) => checksText(screen, checks),
-    ])
+    session.output.show('trust-verified', { path, ok, checks: shown }, [findingsText(checks)])
     refuseUnverified(checks)
   },
 })
-
-const checksText = (screen: Screen, checks: readonly TrustFinding[]): string =>
-  findingsText(
-    checks.map((one) => ({ ...one, id: one.name })),
-    screen,
-  )
 
 function refuseUnverified(checks: readonly TrustFinding[]) {
   const failed = checks.filter(({ result }) => result === 'fail')
@@ -316,7 +308,7 @@ async function write(session: Session, more: Trust, writing: Writing): Promise<v
   const replacing =
     damage && `${path} is damaged: it is replaced and kept as ${kept}. ${damage.detail}`
   const shown = together([
-    rows(pinRows(before === undefined ? trust : more)),
+    pinRows(before === undefined ? trust : more),
     replacing,
     ...changed.map((line) => `changes ${line}`),
     ...added.map((line) => `adds ${line}`),
@@ -427,7 +419,7 @@ async function showQuestion(session: Session, { pins, questionId }: PinnedQuesti
   const round = await onChain(() => createRoundReader(chain, contractsOf(pins)).read(questionId))
   if (round === undefined) return
   output.aside([
-    rows([
+    [
       ['the chain says', titleOf(round.ancillaryData) ?? 'a question without a title'],
       ['question', questionId],
       ['answers', answersText(round.outcomes.filter(({ allowed }) => allowed))],
@@ -435,7 +427,7 @@ async function showQuestion(session: Session, { pins, questionId }: PinnedQuesti
       ['state', round.state],
       ['round', dateText(round.timestamp)],
       ['requester', `${round.requester} (${round.kind})`],
-    ]),
+    ],
   ])
 }
 

@@ -24,7 +24,7 @@ const groups: Readonly<Record<string, Readonly<Record<string, Row>>>> = {
     eligibility: ['check whether a wallet may propose', () => import('./check.js')],
     plan: ['estimate rate-limit use and time of a batch', () => import('./run.js')],
     sign: ['sign a proposal and save it in the journal', () => import('./sign.js')],
-    submit: ['send a proposal, signing it first where needed', () => import('./submit.js')],
+    submit: ['send a proposal, signing it first where needed', () => import('./sign.js')],
     batch: ['sign, send and follow many proposals from a file', () => import('./batch/batch.js')],
     run: [
       'check, plan, sign, submit and follow a file; safe to run again',

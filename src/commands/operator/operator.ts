@@ -28,6 +28,7 @@ import {
 import {
   type Acted,
   act,
+  budgetVerb,
   configFlag,
   look,
   neededSaidFlags,
@@ -37,6 +38,8 @@ import {
   saidOf,
   siteOf,
   siteVerb,
+  statusVerb,
+  topVerb,
 } from './access.js'
 import {
   candidateArg,
@@ -46,7 +49,6 @@ import {
   storeExportVerb,
 } from './candidates.js'
 import { acceptLossVerb, gatewaysVerb, resignVerb, storeInitVerb, upgradeVerb } from './shared.js'
-import { budgetVerb, statusVerb, topVerb } from './status.js'
 import { backupVerb, copyVerb, repairVerb, requireStore, verifyVerb } from './store.js'
 
 /** `since` is null where only the configuration says so; `by`: who decided, where that is known. */

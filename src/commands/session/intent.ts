@@ -18,7 +18,7 @@ import { outcomeKeys } from '#protocol/proposal'
 import type { Address } from '#protocol/schema'
 import { isClientRef, isUint256 } from '#protocol/words'
 import type { Context } from '../terminal/context.js'
-import { type Block, rows, together } from '../terminal/output.js'
+import { type Block, together } from '../terminal/output.js'
 import { amountText, amountWithRaw, dateText, visible } from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
 import { asksPerson, confirm, readJson } from './inputs.js'
@@ -345,7 +345,7 @@ function previewBlocks(
       questionText(shown.context.request.ancillary_data),
       `proposer context ${identifier}`,
     ),
-    rows([
+    [
       ['answer', answerText(shown.outcome, shown.label)],
       ['authorizes', amountWithRaw(String(shown.amountRaw), units)],
       ['bond now', amountWithRaw(String(shown.requiredBondRaw), units)],
@@ -355,7 +355,7 @@ function previewBlocks(
       ...contextRows(shown.context).filter(([label]) => !ownRows.has(label)),
       ['rules', shown.rules && rulesLine(shown.rules.rules)],
       ['digest', shown.digest],
-    ]),
+    ],
     ...clarificationTexts(shown.rules?.newer ?? []),
     ...shown.notes.map((note) => `note: ${note}`),
     ...findingLines(findings),

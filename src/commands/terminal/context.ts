@@ -13,15 +13,12 @@ export type InputStream = NodeJS.ReadableStream & {
   setRawMode?(on: boolean): unknown
 }
 
-export interface Terminal {
+export interface Context extends Ports {
   readonly stdin: InputStream
   /** stdin and stderr are terminals: only then may anything prompt (contract §6). */
   readonly isInteractive: boolean
   readonly streams: { readonly stdout: TextSink; readonly stderr: TextSink }
   readonly output: Output
-}
-
-export interface Context extends Ports, Terminal {
   /** The environment without private keys, so that it may be handed to a child. */
   readonly env: Readonly<Record<string, string | undefined>>
   readonly cwd: string

@@ -2,7 +2,7 @@
  * stdout is the result and nothing else; progress, prompts and notes go to stderr (contract §6).
  */
 
-import { Chalk, type ChalkInstance } from 'chalk'
+import { Chalk } from 'chalk'
 import type { Ora } from 'ora'
 import { UsageError } from '#protocol/errors'
 import {
@@ -41,78 +41,37 @@ interface ProgressLine {
   stop(): void
 }
 
-export interface Output {
-  /** Text; else one document, or `isByLine` a line for each item as it settles. */
-  readonly isForPeople: boolean
-  readonly isByLine: boolean
-  readonly jsonErrors: boolean
-  /** More is told: requests and responses, and what a screen leaves out else. */
-  readonly isVerbose: boolean
-  readonly isTerminal: boolean
-  /** stderr is a terminal: progress may redraw. */
-  readonly notesAreTerminal: boolean
-  readonly columns: number
-  readonly paint: ChalkInstance
-  readonly notePaint: ChalkInstance
-  /**
-   * `"schema":"proposer.<kind>/1"` first with --json (one line with --ndjson), else
-   * `human(data)`.
-   */
-  result<T extends object>(kind: string, data: T, human: (data: T) => string): void
-  /**
-   * The one result: the document with --json, its blocks for people. With --ndjson a line for each
-   * of `items`, then the document with `summary` alone, where there is one.
-   */
-  show(kind: string, document: object, blocks: Blocks, more?: ShownMore): void
-  /** One line of JSON on stdout with --ndjson, as it settles. */
-  item(data: object): void
-  /** One line of JSON on stdout in any form. */
-  line(data: object): void
-  /** What is told while a command runs: its text, or the line of JSON. */
-  event(data: object, text: () => string): void
-  /** What people alone look at, on stderr, with --quiet too. */
-  aside(blocks: readonly Block[]): void
-  /** These very characters on stdout; no line end is added. */
-  text(text: string): void
-  note(text: string): void
-  warn(text: string): void
-  /** What programs must know too: with --json or --ndjson `{"warning":{code,detail}}` on stderr. */
-  warning(code: string, detail: string): void
-  /** On stderr, unless --quiet. Text is escaped line by line: a table may be shown. */
-  progress(text: string): ProgressLine
-  /** Progress for as long as `work` takes. */
-  during<T>(text: string, work: (line: ProgressLine) => Promise<T>): Promise<T>
-  /** `what` comes after the wait. Below progress it counts down; else it is a note with its end. */
-  countdown(what: string, wait: Wait): void
-  /** Once stdout has taken all: its first failure, but for a reader who left (EPIPE). */
-  written(): Promise<Error | undefined>
-}
+export type Output = ReturnType<typeof createOutput>
 
 /**
- * Prose, which is escaped and folded, or what makes its text for a screen, and escapes what comes
- * from outside. Nothing where there is nothing to say.
+ * Prose, which is escaped and folded, rows, or what makes its text for a screen, and escapes what
+ * comes from outside. Nothing where there is nothing to say.
  */
-export type Block = string | ((screen: Screen) => string) | undefined | false
+export type Block = string | Rows | ((screen: Screen) => string) | undefined | false
+/** Lines of `label value`. */
+export type Rows = Parameters<typeof fields>[0]
 type Blocks = readonly Block[] | (() => readonly Block[])
 interface ShownMore {
   readonly items?: readonly object[]
   readonly summary?: object
 }
 
-export const rows =
-  (lines: Parameters<typeof fields>[0]) =>
-  ({ columns }: Screen) =>
-    fields(lines, columns)
-
 export const table =
   <Row>(columns: readonly Column<Row>[], list: readonly Row[], wide?: boolean) =>
   (screen: Screen) =>
     tableText(columns, list, screen, wide)
 
+function blockText(block: Exclude<Block, undefined | false>, screen: Screen) {
+  if (typeof block === 'function') return block(screen)
+  return typeof block === 'string'
+    ? foldAround(block, screen.columns, '  ')
+    : fields(block, screen.columns)
+}
+
 const blocksText = (blocks: readonly Block[], screen: Screen, between: string) =>
   blocks
     .filter((one) => one !== undefined && one !== false)
-    .map((one) => (typeof one === 'string' ? foldAround(one, screen.columns, '  ') : one(screen)))
+    .map((one) => blockText(one, screen))
     .filter((text) => text !== '')
     .join(between)
 
@@ -140,7 +99,7 @@ type Color = (typeof colorChoices)[number]
 const progressLineMs = 5000
 
 /** Outside text is the caller's to escape in `human`; JSON escapes it itself (R20). */
-export function createOutput(options: OutputOptions): Output {
+export function createOutput(options: OutputOptions) {
   const { stdout, stderr, mode, quiet } = options
   const stdoutGuard = guard(stdout)
   const stderrGuard = guard(stderr)
@@ -166,27 +125,39 @@ export function createOutput(options: OutputOptions): Output {
       : `warning: ${visible(detail)}`
   const paint = new Chalk({ level: isColored(isTerminal, options) ? 1 : 0 })
   return {
+    /** Text; else one document, or `isByLine` a line for each item as it settles. */
     isForPeople: mode === 'human',
     isByLine: mode === 'ndjson',
+    /** More is told: requests and responses, and what a screen leaves out else. */
     isVerbose: options.verbose === true,
     jsonErrors: mode !== 'human' && options.field === undefined,
     isTerminal,
+    /** stderr is a terminal: progress may redraw. */
     notesAreTerminal,
     columns,
     paint,
     notePaint: new Chalk({ level: isColored(notesAreTerminal, options) ? 1 : 0 }),
-    result(kind, data, human) {
+    /**
+     * `"schema":"proposer.<kind>/1"` first with --json (one line with --ndjson), else
+     * `human(data)`.
+     */
+    result<T extends object>(kind: string, data: T, human: (data: T) => string) {
       const document = { schema: `proposer.${kind}/1`, ...data }
       if (mode === 'human') write(`${human(data)}\n`)
       else if (options.field !== undefined)
         write(`${fieldText(document, options.field, isTerminal)}\n`)
       else write(`${jsonText(document, mode === 'json' ? 2 : 0)}\n`)
     },
-    item(data) {
+    /** One line of JSON on stdout with --ndjson, as it settles. */
+    item(data: object) {
       if (mode === 'ndjson') write(`${jsonText(data, 0)}\n`)
     },
-    // By `this`: whoever takes the results elsewhere replaces `result` alone.
-    show(kind, document, blocks, { items = [], summary } = {}) {
+    /**
+     * The one result: the document with --json, its blocks for people. With --ndjson a line for
+     * each of `items`, then the document with `summary` alone, where there is one.
+     */
+    show(kind: string, document: object, blocks: Blocks, { items = [], summary }: ShownMore = {}) {
+      // By `this`: whoever takes the results elsewhere replaces `result` alone.
       for (const one of items) this.item(one)
       this.result(kind, this.isByLine && summary ? { summary } : document, () =>
         blocksText(
@@ -196,35 +167,45 @@ export function createOutput(options: OutputOptions): Output {
         ),
       )
     },
-    line: (data) => write(`${jsonText(data, 0)}\n`),
-    event: (data, text) => write(`${mode === 'human' ? text() : jsonText(data, 0)}\n`),
-    aside: (blocks) => {
+    /** One line of JSON on stdout in any form. */
+    line: (data: object) => write(`${jsonText(data, 0)}\n`),
+    /** What is told while a command runs: its text, or the line of JSON. */
+    event: (data: object, text: () => string) =>
+      write(`${mode === 'human' ? text() : jsonText(data, 0)}\n`),
+    /** What people alone look at, on stderr, with --quiet too. */
+    aside: (blocks: readonly Block[]) => {
       if (mode === 'human') tell(blocksText(blocks, { columns, paint, isTerminal }, '\n'))
     },
+    /** These very characters on stdout; no line end is added. */
     text: write,
-    note: (text) => {
+    note: (text: string) => {
       const isProse = notesAreTerminal && /^(note|findings): .*$/.test(text)
       if (!quiet) tell(isProse ? foldAround(text, columns, '  ') : text)
     },
     warn: tell,
-    warning: (code, detail) =>
+    /** What programs must know too: with --json or --ndjson `{"warning":{code,detail}}` on stderr. */
+    warning: (code: string, detail: string) =>
       tell(mode === 'human' ? warningText(detail) : jsonText({ warning: { code, detail } }, 0)),
-    progress: (text) => {
+    /** On stderr, unless --quiet. Text is escaped line by line: a table may be shown. */
+    progress: (text: string): ProgressLine => {
       if (quiet) return { update: () => undefined, stop: () => undefined }
       if (!notesAreTerminal || plain) return progressLines(tell, text)
       spinning?.stop()
       spinning = spinner(tellAsIs, () => terminalSize(stderr).columns, text)
       return spinning
     },
-    during(text, work) {
+    /** Progress for as long as `work` takes. */
+    during<T>(text: string, work: (line: ProgressLine) => Promise<T>) {
       const line = this.progress(text)
       return work(line).finally(() => line.stop())
     },
-    countdown: (what, wait) => {
+    /** `what` comes after the wait. Below progress it counts down; else it is a note with its end. */
+    countdown: (what: string, wait: Wait) => {
       if (quiet) return
       if (spinning?.isShown() === true) spinning.countdown(what, wait)
       else tell(waitText(what, wait))
     },
+    /** Once stdout has taken all: its first failure, but for a reader who left (EPIPE). */
     async written() {
       // A stream tells its failure after the call that failed; a slow reader's rest is in memory.
       while ((stdout.writableLength ?? 0) > 0 && !stdoutGuard.closed)

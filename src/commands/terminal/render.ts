@@ -259,6 +259,9 @@ export const passesCounted = (findings: readonly Finding[]) =>
     return [group.length === 1 ? finding : { ...finding, detail }]
   })
 
+/** Told by its name, where it has one. */
+type Named = Finding & { readonly name?: string }
+
 const shown = {
   pass: ['ok  ', 'green'],
   note: ['note', 'gray'],
@@ -271,12 +274,11 @@ const shown = {
  * A line each, in the order in which things were examined. What was skipped for one reason is
  * reported once, and a fix that stands above is not repeated.
  */
-export function findingsText(
-  findings: readonly Finding[],
-  { columns, paint }: Pick<Screen, 'columns' | 'paint'>,
-) {
+export const findingsText = (findings: readonly Named[]) => (screen: Screen) => {
+  const { columns, paint } = screen
   const merged: Finding[] = []
-  for (const one of findings) {
+  for (const { name, ...found } of findings) {
+    const one = name === undefined ? found : { ...found, id: name }
     const last = merged.at(-1)
     const isLike = last?.result === 'skip' && one.result === 'skip' && last.detail === one.detail
     if (isLike) merged[merged.length - 1] = { ...last, id: `${last.id}, ${one.id}` }

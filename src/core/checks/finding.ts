@@ -24,14 +24,6 @@ export const skip: (id: string, detail: string, fix: string) => Finding = findin
 export const warn: (id: string, detail: string, fix: string) => Finding = finding('warn')
 export const fail: (id: string, detail: string, fix: string) => Finding = finding('fail')
 
-/** `Facts` is what earlier checks have found out for later ones. */
-export interface Check<Facts> {
-  readonly id: string
-  run(facts: Facts): Promise<Finding | readonly Finding[]>
-  /** The fix for an error that names none. */
-  readonly fix: string
-}
-
 /** An error of ours is a failure of the check. */
 export async function guarded(
   id: string,
@@ -45,11 +37,4 @@ export async function guarded(
     if (!(error instanceof ProposerError) || error instanceof InterruptedError) throw error
     return [fail(id, error.detail, error.meta.hint ?? fix)]
   }
-}
-
-export async function runChecks<Facts>(checks: readonly Check<Facts>[], facts: Facts) {
-  const findings: Finding[] = []
-  for (const { id, run, fix } of checks)
-    findings.push(...(await guarded(id, () => run(facts), fix)))
-  return findings
 }

@@ -6,7 +6,7 @@
 import { unconfirmedAmong } from '#chain/profiles'
 import type { RegistryEntry } from '#chain/questions'
 import { checkContracts, checkExecutor, checkNodes, type NodesChecked } from '#checks/chain'
-import { type Check, type Finding, fail, note, pass, runChecks, warn } from '#checks/finding'
+import { type Finding, fail, guarded, note, pass, warn } from '#checks/finding'
 import { checkSharedStore, checkStore, type StoreChecked } from '#checks/store'
 import { configFaults } from '#gateway/config'
 import { probePort } from '#io/probes'
@@ -43,8 +43,15 @@ interface Facts {
   store?: StoreChecked
 }
 
+interface Check {
+  readonly id: string
+  run(facts: Facts): Promise<Finding | readonly Finding[]>
+  /** For an error that names none. */
+  readonly fix: string
+}
+
 /** In the order in which an operator mends what they find. */
-const checks: readonly Check<Facts>[] = [
+const checks: readonly Check[] = [
   { id: 'questions', run: checkQuestions, fix: 'correct gateway.json' },
   { id: 'slugs', run: checkSlugs, fix: 'correct gateway.json' },
   {
@@ -111,34 +118,29 @@ export async function checkGateway(
   path: string,
   options: ServeCheckOptions,
 ): Promise<readonly Finding[]> {
-  const findings = await runChecks<object>(
-    [
-      {
-        id: 'config',
-        // Every key that is wrong is a finding of its own.
-        async run() {
-          const { raw, named } = await readConfigFile(machine, path)
-          return configFaults(raw).map((fault) =>
-            fail('config', `${named(fault.path)}: ${fault.detail}`, `correct ${path}`),
-          )
-        },
-        fix: 'correct gateway.json',
-      },
-    ],
-    {},
-  )
+  // Every key that is wrong is a finding of its own.
+  const wrongKeys = async () => {
+    const { raw, named } = await readConfigFile(machine, path)
+    return configFaults(raw).map((fault) =>
+      fail('config', `${named(fault.path)}: ${fault.detail}`, `correct ${path}`),
+    )
+  }
+  const faults = await guarded('config', wrongKeys, 'correct gateway.json')
   // Nothing can be said of what no configuration names.
-  if (findings.length > 0) return findings
+  if (faults.length > 0) return faults
   const loaded = await configure(machine, path, options)
   const { profile, requesters } = loaded.config.chain
   const of = profile === undefined ? '' : `, with the contracts of profile ${profile}`
   const addresses = requesters.map(({ address }) => address)
-  return [
+  const findings = [
     pass('config', `${path} is a configuration${of}`),
     ...[storeNote(loaded) ?? []].flat().map((detail) => note('store_place', detail)),
     ...unconfirmedAmong(profile, addresses).map((detail) => note('profile', detail)),
-    ...(await runChecks(checks, { machine, loaded, options })),
   ]
+  const facts: Facts = { machine, loaded, options }
+  for (const { id, run, fix } of checks)
+    findings.push(...(await guarded(id, () => run(facts), fix)))
+  return findings
 }
 
 async function checkQuestions(facts: Facts): Promise<readonly Finding[]> {
