@@ -4,8 +4,7 @@ import type { BatchRow } from '#client/input/input'
 import { newSpending } from '#client/propose/limits'
 import type { ProposeParts } from '#client/propose/plan'
 import { type RowSigned, signRows } from '#client/propose/submit'
-import { requestOf } from '#client/propose/terms'
-import { checkContext, contractsOf, type Trust } from '#client/trust/trust'
+import { checkContext, contractsOf, requestOf, type Trust } from '#client/trust/trust'
 import { systemCurve } from '#io/keys'
 import type { Hex } from '#ports'
 import { UnavailableError, UsageError } from '#protocol/errors'
@@ -186,7 +185,7 @@ test.each([
     for (const { signed } of view.authorizations) {
       const question = questions.find(({ question_id }) => question_id === signed.questionId)
       if (question === undefined) throw new Error('signed for a question that nobody asked')
-      const request = requestOf({ ...question, source: 'gateway' })
+      const request = requestOf(question)
       const round = witnessRound(domainOf(contractsOf(trust)), request, question.bond.token as Hex)
       expect(signed.digest).toBe(toHex(round.digest(signed.terms)))
     }

@@ -4,14 +4,14 @@
  */
 import { aggregating } from '#chain/aggregate'
 import { requireRpcUrl } from '#chain/unavailable'
-import { type BudgetedClient, withBudget } from '#client/budget/budgeted-client'
+import { withBudget } from '#client/budget/budgeted-client'
 import { createPlanner } from '#client/budget/planner'
 import { type PollOptions, type PollResult, pollCandidates } from '#client/follow/follow'
 import { type WalletFunds, walletFunds } from '#client/funds/funds'
 import { createGatewayClient } from '#client/gateway/gateway-client'
 import { checkBatch, nonceHolder } from '#client/input/check'
 import type { JournaledAuthorization } from '#client/journal/authorizations'
-import { type Journal, openJournal } from '#client/journal/journal'
+import { openJournal } from '#client/journal/journal'
 import { type Positions, readPositions } from '#client/positions/positions'
 import { type IntentInWords, knownQuestionId } from '#client/propose/intent'
 import { newSpending, type SpendingLimits } from '#client/propose/limits'
@@ -20,7 +20,7 @@ import { type ReplayResult, replay } from '#client/propose/replay'
 import type { OnRetry } from '#client/propose/send'
 import { intentRow } from '#client/propose/sign-rows'
 import { type RowResult, submitOne, submitRows } from '#client/propose/submit'
-import { type ContextSource, contextsFrom } from '#client/trust/context'
+import { contextsFrom } from '#client/trust/context'
 import type { Trust } from '#client/trust/trust'
 import { parseTrust, receiptKeysOf } from '#client/trust/trust-file'
 import { type Reconciled, reconcile } from '#client/wallet/reconcile'
@@ -123,75 +123,74 @@ export interface Proposer extends AsyncDisposable {
 export const openProposer = (options: ProposerOptions): Promise<Proposer> =>
   proposerOn(systemPorts(), options)
 
-export const proposerOn = (ports: BotParts['ports'], options: ProposerOptions): Promise<Proposer> =>
+type Ports = ReturnType<typeof systemPorts>
+
+export const proposerOn = (ports: Ports, options: ProposerOptions): Promise<Proposer> =>
   opening(async (closers) => {
-    const trust =
-      typeof options.trust === 'string'
-        ? parseTrust(
-            await readJsonFile({ files: ports.files, cwd: '' }, options.trust, trustHint),
-            options.trust,
-          )
-        : parseTrust(options.trust, 'trust')
     const stop = new AbortController()
     const signal = AbortSignal.any([stop.signal, ...(options.signal ? [options.signal] : [])])
-    const http = createHttp()
-    closers.add(http.close)
-    const { clock } = ports
-    const client = createGatewayClient({
-      fetch: options.fetch ?? http.fetch,
-      baseUrl: options.gateway,
-      clock,
-      receipts: {
-        hash: ports.hash,
-        ed25519: systemEd25519,
-        keys: receiptKeysOf(trust),
-        onUnproven: (code, detail) => options.onNote?.(`${code}: ${detail}`),
-      },
-    })
-    const note = (text: string) => options.onNote?.(text)
-    const planner = createPlanner(ports, options.home, client.origin, {
-      onWait: (ms, reason) => note(`waiting ${Math.ceil(ms / 1_000)} s: ${reason}`),
-      onNote: note,
-    })
-    // What is wrong with the log of calls is said before anything is signed.
-    await planner.snapshot()
-    const gateway = withBudget(client, planner, { signal })
-    closers.add(gateway.close)
-    const urls = [options.rpcUrl ?? []].flat()
-    const chain =
-      urls.length === 0 ? undefined : createChain(urls.map((url) => requireRpcUrl(url, 'rpcUrl')))
-    if (chain !== undefined) closers.add(chain.close)
-    const journal = openJournal(ports, options.home)
-    closers.add(journal.close)
-    const parts: BotParts = {
-      ports,
-      home: options.home,
-      journal,
-      trust,
-      gateway,
-      chain,
-      wallet: options.signer,
-      contexts: await contextsFrom({ trust, clock, chain, gateway: async () => gateway }),
-      note,
-      signal,
-    }
-    return proposerOf(parts, {
-      async close(running) {
-        stop.abort(new InterruptedError('interrupted', 'the proposer was closed'))
-        await Promise.allSettled(running)
-        await closers.close()
-      },
+    const parts = await openParts(ports, options, signal, closers.add)
+    return proposerOf(parts, async (running) => {
+      stop.abort(new InterruptedError('interrupted', 'the proposer was closed'))
+      await Promise.allSettled(running)
+      await closers.close()
     })
   })
 
 const trustHint = 'give the path of a trust.json, or what it holds'
 
+type BotParts = Awaited<ReturnType<typeof openParts>>
+
+async function openParts(
+  ports: Ports,
+  options: ProposerOptions,
+  signal: AbortSignal,
+  closing: (close: () => Promise<void>) => void,
+) {
+  const { home, trust: pins } = options
+  const { clock, files, hash } = ports
+  const trust =
+    typeof pins === 'string'
+      ? parseTrust(await readJsonFile({ files, cwd: '' }, pins, trustHint), pins)
+      : parseTrust(pins, 'trust')
+  const http = createHttp()
+  closing(http.close)
+  const note = (text: string) => options.onNote?.(text)
+  const client = createGatewayClient({
+    fetch: options.fetch ?? http.fetch,
+    baseUrl: options.gateway,
+    clock,
+    receipts: {
+      hash,
+      ed25519: systemEd25519,
+      keys: receiptKeysOf(trust),
+      onUnproven: (code, detail) => note(`${code}: ${detail}`),
+    },
+  })
+  const planner = createPlanner(ports, home, client.origin, {
+    onWait: (ms, reason) => note(`waiting ${Math.ceil(ms / 1_000)} s: ${reason}`),
+    onNote: note,
+  })
+  // What is wrong with the log of calls is said before anything is signed.
+  await planner.snapshot()
+  const gateway = withBudget(client, planner, { signal })
+  closing(gateway.close)
+  const urls = [options.rpcUrl ?? []].flat().map((url) => requireRpcUrl(url, 'rpcUrl'))
+  const chain = urls.length === 0 ? undefined : createChain(urls)
+  if (chain !== undefined) closing(chain.close)
+  const journal = openJournal(ports, home)
+  closing(journal.close)
+  const contexts = await contextsFrom({ trust, clock, chain, gateway: async () => gateway })
+  const wallet = options.signer
+  return { ports, home, journal, trust, gateway, chain, wallet, contexts, note, signal }
+}
+
 /** The object over its parts; `close` is called once, with what is still running. */
 function proposerOf(
   parts: BotParts,
-  { close }: { close(running: Iterable<Promise<unknown>>): Promise<void> },
+  close: (running: Iterable<Promise<unknown>>) => Promise<void>,
 ): Proposer {
-  const { ports, journal, trust, gateway, chain, wallet, note } = parts
+  const { ports, home, journal, trust, gateway, chain, wallet, note } = parts
   const running = new Set<Promise<unknown>>()
   let closing: Promise<void> | undefined
 
@@ -207,6 +206,11 @@ function proposerOf(
     }
   }
 
+  const onNode = <T>(what: string, read: (node: Chain) => Promise<T>) =>
+    during(async () => {
+      if (chain !== undefined) return read(chain)
+      throw new UsageError('no_rpc_url', `${what} are read from a node`, 'give rpcUrl')
+    })
   const stopping = (signal: AbortSignal | undefined) =>
     signal === undefined ? parts.signal : AbortSignal.any([parts.signal, signal])
   const limited = ({ timeoutMs, signal }: CallLimits) => ({ timeoutMs, signal: stopping(signal) })
@@ -251,12 +255,17 @@ function proposerOf(
         return replay(parts, journalIds ?? 'all', { ...options, onRetry: retryNote })
       }),
     funds: () =>
-      during(async () => {
-        if (chain === undefined)
-          throw new UsageError('no_rpc_url', 'funds are read from a node', 'give rpcUrl')
-        return walletFunds(chain, trust, await journal.load(), wallet.address)
+      onNode('funds', async (node) =>
+        walletFunds(node, trust, await journal.load(), wallet.address),
+      ),
+    positions: () =>
+      onNode('positions', async (node) => {
+        const { files, hash } = ports
+        const view = await journal.load()
+        const folding = aggregating(node, yieldToEvents)
+        const reading = { chain: folding, trust, view, files, hash, home, signal: parts.signal }
+        return readPositions(reading, [wallet.address])
       }),
-    positions: () => during(() => positionsOf(parts)),
     reconcile: (identifier) => during(() => reconcile(parts, plainIdentifier(identifier))),
     close() {
       closing ??= close([...running])
@@ -265,16 +274,6 @@ function proposerOf(
     [Symbol.asyncDispose]: () => proposer.close(),
   }
   return proposer
-}
-
-async function positionsOf(parts: BotParts): Promise<Positions> {
-  const { ports, home, journal, trust, chain, wallet, signal } = parts
-  if (chain === undefined)
-    throw new UsageError('no_rpc_url', 'positions are read from a node', 'give rpcUrl')
-  const { files, hash } = ports
-  const folding = aggregating(chain, yieldToEvents)
-  const reading = { chain: folding, trust, view: await journal.load(), files, hash, home, signal }
-  return readPositions(reading, [wallet.address])
 }
 
 /** The question that the terms name, by an id, a slug or a URL of Polymarket. */
@@ -306,21 +305,6 @@ function withDecimals(this: object) {
   return Object.fromEntries(
     entries.map(([name, member]) => [name, typeof member === 'bigint' ? `${member}` : member]),
   )
-}
-
-export interface BotParts {
-  readonly ports: ReturnType<typeof systemPorts>
-  /** Folder of journal, rate limit and kept logs. */
-  readonly home: string
-  readonly journal: Journal
-  readonly trust: Trust
-  readonly gateway: BudgetedClient
-  readonly chain: Chain | undefined
-  readonly wallet: Signer
-  readonly contexts: ContextSource
-  readonly note: (text: string) => void
-  /** Aborted where the whole proposer stops. */
-  readonly signal: AbortSignal
 }
 
 /** One row of a batch. Terms that are not given follow from the question's context. */
@@ -357,7 +341,7 @@ export interface SubmitAllOptions extends Partial<SpendingLimits> {
  * Checks all rows before one is signed, then submits them; yields results in order, some at a time.
  * UsageError as `checkBatch` and `lookAt`, and its refusal; otherwise as `submitRows`.
  */
-export async function* submitAllRows(
+async function* submitAllRows(
   bot: BotParts,
   rows: Iterable<ProposalRow>,
   options: SubmitAllOptions & { readonly signal: AbortSignal },
@@ -435,21 +419,18 @@ export interface ViemAccount {
  */
 export function signerFromViem({ address, sign, signTypedData }: ViemAccount): Signer {
   const own = lowercase(address)
+  const lacking = (what: string, hint: string) =>
+    new UsageError('signer_needs_typed_data', `the account ${own} ${what}`, hint)
   if (sign !== undefined) return { address: own, signDigest: (hash) => sign({ hash }) }
   if (signTypedData === undefined)
-    throw new UsageError(
-      'signer_needs_typed_data',
-      `the account ${own} has neither sign nor signTypedData`,
+    throw lacking(
+      'has neither sign nor signTypedData',
       'give a local account, or an object with address and signTypedData',
     )
   return {
     address: own,
     async signDigest() {
-      throw new UsageError(
-        'signer_needs_typed_data',
-        `the account ${own} signs typed data only`,
-        'give an account that has sign',
-      )
+      throw lacking('signs typed data only', 'give an account that has sign')
     },
     signTypedData: (typedData) => signTypedData(typedData as never),
   }

@@ -16,7 +16,7 @@ import {
   roundStates,
   yesOrNoQuery,
 } from './contracts.js'
-import { lowercase, readContract, zeroAddress } from './reading.js'
+import { headOf, lowercase, readContract, zeroAddress } from './reading.js'
 import {
   type Contracts,
   keccakHex,
@@ -161,7 +161,7 @@ export function createRoundReader(
   tokenOf: TokenOf = tokenReader(chain),
 ): RoundReader {
   const readAll: RoundReader['readAll'] = async (questionId, entry, at) => {
-    const reading = { chain, contracts, at: at ?? (await latest(chain)) }
+    const reading = { chain, contracts, at: at ?? (await headOf(chain)).number }
     const wanted = entry?.request?.requester ?? entry?.requester
     // One requester that answers in another shape must not hide the questions of all others; a
     // node's silence leaves them open.
@@ -219,12 +219,6 @@ async function roundAt(
     outcomes: outcomesOf(request.ancillaryData, { settlesHalf, binary }),
     blockNumber: reading.at,
   }
-}
-
-async function latest(chain: Chain): Promise<bigint> {
-  const head = await chain.block('latest')
-  if (head === null) throw new ChainError('unavailable', 'the node has no latest block')
-  return head.number
 }
 
 /** Custom bond if it is not 0, else the request's, plus final fee (domain §4). */

@@ -13,7 +13,7 @@ import {
   encodeFunctionData,
   prepareEncodeFunctionData,
 } from 'viem'
-import { type Chain, ChainError, type ChainLog } from '#ports'
+import { type BlockHeader, type Chain, ChainError, type ChainLog } from '#ports'
 import type { Address } from '#protocol/schema'
 
 export { lowercase, zeroAddress } from '#protocol/words'
@@ -61,6 +61,12 @@ function preparedFor(abi: Abi, functionName: string): Prepared {
     known.get(functionName) ?? prepareEncodeFunctionData<Abi, string>({ abi, functionName })
   known.set(functionName, found)
   return found
+}
+
+export async function headOf(chain: Pick<Chain, 'block'>): Promise<BlockHeader> {
+  const head = await chain.block('latest')
+  if (head === null) throw new ChainError('unavailable', 'the node has no latest block')
+  return head
 }
 
 /** `undefined` where it does not answer as its kind does. */

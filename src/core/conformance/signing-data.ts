@@ -2,7 +2,13 @@
 import { domainOf } from '#chain/round'
 import { hashedRound } from '#client/propose/terms'
 import { confirmByChain } from '#client/trust/context'
-import { contractsOf, outcomesByText, type QuestionContext, type Trust } from '#client/trust/trust'
+import {
+  contractsOf,
+  outcomesByText,
+  type QuestionContext,
+  requestOf,
+  type Trust,
+} from '#client/trust/trust'
 import { ProposerError } from '#protocol/errors'
 import { outcomeKeys, outcomeOf, priceOf } from '#protocol/proposal'
 import type { OutcomeKey } from '#protocol/schema'
@@ -73,9 +79,9 @@ async function expectTypedData(bench: Bench, seen: Seen, body: Body): Promise<st
     nonce: String(nonce),
     deadline: String(deadline),
   }
-  const { request, witness } = hashedRound(bench.trust, context)
+  const { witness } = hashedRound(bench.trust, context)
   const contracts = domainOf(contractsOf(bench.trust))
-  const { domain, message } = typedData(contracts, request, context.bond.token, terms)
+  const { domain, message } = typedData(contracts, requestOf(context), context.bond.token, terms)
   const actual = (path: string) => seen.at(`typed_data.${path}`)
   seen.holds({
     'typed_data.domain.name is not Permit2': actual('domain.name') === domain.name,

@@ -1,5 +1,5 @@
 import * as z from 'zod/mini'
-import type { Files, Liveness, Random } from '#ports'
+import type { Clock, Files, Liveness, Random } from '#ports'
 import { StorageError } from '#protocol/errors'
 import { hexOf, ifThere, joinPath, namesIn, removeIfThere, withFile, writeAll } from './durable.js'
 import { errorCode, storageErrorOf } from './failures.js'
@@ -75,6 +75,33 @@ export async function acquireLock(
     return await acquire(ports, folder, role, options)
   } catch (error) {
     throw storageErrorOf(`${folder} cannot be locked`, error)
+  }
+}
+
+/** Takes turns with other processes, for `waitMs` at most. */
+export async function waitForLock(
+  ports: LockPorts & { readonly clock: Clock },
+  folder: string,
+  role: string,
+  {
+    waitMs,
+    pauseMs: [leastMs, jitterMs],
+    ...options
+  }: LockOptions & {
+    readonly waitMs: number
+    readonly pauseMs: readonly [leastMs: number, jitterMs: number]
+  },
+): Promise<Lock> {
+  const untilMs = ports.clock.monotonicMs() + waitMs
+  for (;;) {
+    try {
+      return await acquireLock(ports, folder, role, options)
+    } catch (error) {
+      const isTaken = error instanceof StorageError && error.code === 'store_locked'
+      if (!isTaken || ports.clock.monotonicMs() >= untilMs) throw error
+    }
+    const [jitter = 0] = ports.random.bytes(1)
+    await ports.clock.sleep(leastMs + (jitter * jitterMs) / 255)
   }
 }
 

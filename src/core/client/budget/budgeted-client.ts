@@ -21,7 +21,7 @@ export interface BudgetedClient extends GatewayClient {
   close(): Promise<void>
 }
 
-export interface BudgetOptions {
+interface BudgetOptions {
   /** Ends a wait for the budget beside the signal of the call, as a call that was not sent. */
   readonly signal?: AbortSignal | undefined
   readonly leftMs?: (() => number | undefined) | undefined
@@ -30,19 +30,7 @@ export interface BudgetOptions {
 /** A call that only reads is sent again after a 429; a submission's repetition is journaled. */
 const readTries = 3
 
-interface ReservedCalls {
-  /** Sends with the items that `call` is given; why it cannot be sent is an answer too. */
-  send<T>(
-    items: number,
-    min: number,
-    options: CallOptions,
-    call: (granted: number) => Promise<Answer<T>>,
-  ): Promise<Answer<T>>
-  keep(items: number, options: CallOptions): Promise<number>
-  giveBack(): Promise<void>
-}
-
-function newReservedCalls(planner: Planner, budget: BudgetOptions): ReservedCalls {
+function newReservedCalls(planner: Planner, budget: BudgetOptions) {
   let kept: Reservation | undefined
 
   const reserveOptions = ({ signal }: CallOptions, min: number): ReserveOptions => {
@@ -54,6 +42,7 @@ function newReservedCalls(planner: Planner, budget: BudgetOptions): ReservedCall
     }
   }
 
+  /** With the items that `call` is given; why it cannot be sent is an answer too. */
   async function send<T>(
     items: number,
     min: number,
@@ -106,13 +95,13 @@ function newReservedCalls(planner: Planner, budget: BudgetOptions): ReservedCall
     }
   }
 
-  async function keep(items: number, options: CallOptions): Promise<number> {
+  async function keep(items: number, options: CallOptions) {
     await giveBack()
     kept = await planner.reserve(items, reserveOptions(options, 1))
     return kept.granted
   }
 
-  async function giveBack(): Promise<void> {
+  async function giveBack() {
     const earlier = kept
     kept = undefined
     await earlier?.release()
@@ -209,7 +198,7 @@ async function withRetries<T>(
 }
 
 /** Contract §2: a batch call is charged by its entries, and 1 where they cannot be counted. */
-function itemsIn(body: string): number {
+function itemsIn(body: string) {
   try {
     const { proposals } = JSON.parse(body)
     return Array.isArray(proposals) ? Math.max(1, proposals.length) : 1

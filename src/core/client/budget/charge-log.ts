@@ -6,39 +6,31 @@
 import pLimit from 'p-limit'
 import * as z from 'zod/mini'
 import type { Clock, Hash } from '#ports'
+import { jsonOf } from '#protocol/capped'
 import { StorageError } from '#protocol/errors'
-import { ifThere, joinPath, namesIn, removeIfThere, writeAll } from '#storage/durable'
+import { ifThere, joinPath, namesIn, removeIfThere, withFile, writeAll } from '#storage/durable'
 import { errorCode } from '#storage/failures'
-import { acquireLock, holderText, type LockPorts, readHolder } from '#storage/lock'
-import { type BudgetDefaults, ChargeLog, compacted, emptyLog, ofThisBoot } from './window.js'
+import { holderText, type LockPorts, readHolder, waitForLock } from '#storage/lock'
+import { ChargeLog, compacted, emptyLog, ofThisBoot } from './window.js'
 
 export interface BudgetPorts extends LockPorts {
   readonly clock: Clock
   readonly hash: Hash
 }
 
-interface SharedCharges {
-  /** Rejects with StorageError 74 `home_in_use` where an older program is at work. */
-  read(): Promise<ChargeLog>
-  /** Applies `change` to what counts; one that gives back the log that is kept writes nothing. */
-  update<T>(
-    change: (log: ChargeLog, nowMs: number) => { readonly log: ChargeLog; readonly result: T },
-  ): Promise<T>
-}
-
 /** A change takes milliseconds; whoever waits for the lock of another so long gives up. */
-const lockWaitMs = 10_000
+const lockPatience = { brief: true, waitMs: 10_000, pauseMs: [1, 8] } as const
 
-/** `onNote` is called once where this process has to count alone. */
+/**
+ * `onNote` is called once where this process has to count alone. Its calls reject with StorageError
+ * 74 `home_in_use` where an older program is at work.
+ */
 export function openChargeLog(
   ports: BudgetPorts,
   home: string,
   origin: string,
-  options: {
-    readonly defaults?: BudgetDefaults | undefined
-    readonly onNote?: ((text: string) => void) | undefined
-  } = {},
-): SharedCharges {
+  onNote?: (text: string) => void,
+) {
   const { clock, files, liveness } = ports
   // An origin may hold characters that no file name takes.
   const folder = joinPath(joinPath(home, 'budget'), ports.hash.sha256(origin).slice(0, 16))
@@ -48,7 +40,7 @@ export function openChargeLog(
   let alone: ChargeLog | undefined
   const earlier = earlierStates(ports, home, folder)
 
-  const empty = (nowMs: number) => emptyLog(liveness.bootId, nowMs, options.defaults)
+  const empty = (nowMs: number) => emptyLog(liveness.bootId, nowMs)
 
   /** Not `isKept`: it is of another boot, and dated anew. */
   async function current(nowMs: number): Promise<{ log: ChargeLog; isKept: boolean }> {
@@ -65,8 +57,12 @@ export function openChargeLog(
     return (bytes && ofEarlier(jsonIn(bytes), empty(nowMs), clock.nowMs())) ?? empty(nowMs)
   }
 
-  async function publish(log: ChargeLog): Promise<void> {
-    await writeUnsynced(files, path, log)
+  async function publish(log: ChargeLog) {
+    const temporary = `${path}.tmp`
+    await removeIfThere(files, temporary)
+    const bytes = new TextEncoder().encode(JSON.stringify(log))
+    await withFile(files, temporary, 'exclusive', (handle) => writeAll(handle, bytes))
+    await files.rename(temporary, path)
     await earlier.remove()
   }
 
@@ -76,25 +72,29 @@ export function openChargeLog(
     const code = errorCode(cause)
     if (code === undefined) throw error
     if (alone === undefined)
-      options.onNote?.(
+      onNote?.(
         `the shared rate-limit state cannot be written (${code}); other processes of this machine are not counted`,
       )
     alone ??= empty(clock.monotonicMs())
     return alone
   }
 
-  const update: SharedCharges['update'] = (change) =>
+  /** A change that gives back the log that is kept writes nothing. */
+  const update = <T>(change: (log: ChargeLog, nowMs: number) => { log: ChargeLog; result: T }) =>
     oneAtATime(async () => {
       try {
         if (alone === undefined) {
           await earlier.find()
-          return await underLock(ports, folder, async () => {
+          const lock = await waitForLock(ports, folder, 'budget', lockPatience)
+          try {
             const { log, isKept } = await current(Math.floor(clock.monotonicMs()))
             const nowMs = Math.floor(clock.monotonicMs())
             const { log: after, result } = change(log, nowMs)
             if (after !== log || !isKept) await publish(compacted(after, nowMs))
             return result
-          })
+          } finally {
+            await lock.release()
+          }
         }
       } catch (error) {
         goAlone(error)
@@ -127,7 +127,7 @@ function earlierStates(ports: BudgetPorts, home: string, folder: string) {
   let names: readonly string[] | undefined
   return {
     /** Once: an older program that is at work counts where nobody else looks. */
-    async find(): Promise<void> {
+    async find() {
       names ??= (await namesIn(files, folder)).filter((name) => old(name) > 0)
       if (names.length === 0) return
       await refuseOlderProgram(ports, home).catch((error: unknown) => {
@@ -139,14 +139,14 @@ function earlierStates(ports: BudgetPorts, home: string, folder: string) {
       const name = (names ?? []).reduce((top, one) => (old(one) > old(top) ? one : top), '')
       return name === '' ? undefined : ifThere(files.read(joinPath(folder, name)))
     },
-    async remove(): Promise<void> {
+    async remove() {
       for (const name of names ?? []) await removeIfThere(files, joinPath(folder, name))
       names = []
     },
   }
 }
 
-async function refuseOlderProgram(ports: BudgetPorts, home: string): Promise<void> {
+async function refuseOlderProgram(ports: BudgetPorts, home: string) {
   const journal = joinPath(home, 'journal')
   for (const run of await namesIn(ports.files, journal)) {
     const holder = await readHolder(ports, joinPath(journal, run))
@@ -159,43 +159,8 @@ async function refuseOlderProgram(ports: BudgetPorts, home: string): Promise<voi
   }
 }
 
-async function underLock<T>(ports: BudgetPorts, folder: string, job: () => Promise<T>): Promise<T> {
-  const { clock, random } = ports
-  const untilMs = clock.monotonicMs() + lockWaitMs
-  for (;;) {
-    try {
-      const lock = await acquireLock(ports, folder, 'budget', { brief: true })
-      try {
-        return await job()
-      } finally {
-        await lock.release()
-      }
-    } catch (error) {
-      const isTaken = error instanceof StorageError && error.code === 'store_locked'
-      if (!isTaken || clock.monotonicMs() >= untilMs) throw error
-    }
-    await clock.sleep(1 + (random.bytes(1)[0] ?? 0) / 32)
-  }
-}
-
-async function writeUnsynced(
-  files: BudgetPorts['files'],
-  path: string,
-  log: ChargeLog,
-): Promise<void> {
-  const temporary = `${path}.tmp`
-  await removeIfThere(files, temporary)
-  const handle = await files.open(temporary, 'exclusive')
-  try {
-    await writeAll(handle, new TextEncoder().encode(JSON.stringify(log)))
-  } finally {
-    await handle.close()
-  }
-  await files.rename(temporary, path)
-}
-
 /** The number of a state file of 0.2. */
-const old = (name: string): number => (/^s\.[1-9]\d{0,14}$/.test(name) ? Number(name.slice(2)) : 0)
+const old = (name: string) => (/^s\.[1-9]\d{0,14}$/.test(name) ? Number(name.slice(2)) : 0)
 
 /** What counts of a state of 0.2; its windows end by the wall clock. */
 const Earlier = z.object({
@@ -230,11 +195,4 @@ function ofEarlier(json: unknown, empty: ChargeLog, wallMs: number): ChargeLog |
 }
 
 /** The first line: 0.2 wrote a sum behind it. */
-function jsonIn(bytes: Uint8Array): unknown {
-  try {
-    return JSON.parse(new TextDecoder().decode(bytes).split('\n')[0] ?? '')
-  } catch {
-    // What is none is refused by its shape.
-    return undefined
-  }
-}
+const jsonIn = (bytes: Uint8Array) => jsonOf(new TextDecoder().decode(bytes).split('\n')[0] ?? '')

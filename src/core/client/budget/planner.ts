@@ -5,7 +5,6 @@
 import { UnavailableError, UsageError } from '#protocol/errors'
 import { type BudgetPorts, openChargeLog } from './charge-log.js'
 import {
-  type BudgetDefaults,
   type BudgetView,
   type CallResult,
   callIn,
@@ -38,16 +37,13 @@ export interface Reservation {
 export interface Planner {
   /**
    * Waits until between `min` and `items` fit. UsageError `batch_over_budget` where `min` never
-   * will; StorageError 74 as `SharedCharges.read`; the signal's reason where it fires during a wait.
+   * will; StorageError 74 as `openChargeLog`; the signal's reason where it fires during a wait.
    */
   reserve(items: number, options?: ReserveOptions): Promise<Reservation>
-  /** StorageError 74 as `SharedCharges.read`. */
   snapshot(): Promise<BudgetView>
 }
 
 export interface PlannerOptions {
-  /** Taken until the gateway has reported its own. */
-  readonly defaults?: BudgetDefaults
   /** Called when a wait begins that is expected to last `ms`: the budget as words. */
   readonly onWait?: (ms: number, reason: string) => void
   /** Called once where the shared log cannot be written. */
@@ -90,7 +86,7 @@ export function createPlanner(
 ): Planner {
   if (origin.startsWith('local:')) return freePlanner
   const { clock, random } = ports
-  const shared = openChargeLog(ports, home, origin, options)
+  const shared = openChargeLog(ports, home, origin, options.onNote)
   /** What the last 429 said: of a gateway that tells no limit nobody knows better. */
   let refusalText: string | undefined
 
@@ -108,7 +104,7 @@ export function createPlanner(
         if (result.refused) refusalText = result.detail
         const jitter = (random.bytes(1)[0] ?? 0) / 256
         return shared.update((log, nowMs) => ({
-          log: settled(log, id, result, nowMs, jitter, options.defaults),
+          log: settled(log, id, result, nowMs, jitter),
           result: undefined,
         }))
       },
@@ -156,7 +152,7 @@ export function createPlanner(
   }
 }
 
-function reasonOf({ about }: Wait, nowMs: number, refusalText: string | undefined): string {
+function reasonOf({ about }: Wait, nowMs: number, refusalText: string | undefined) {
   const { limitItems, windowMs, source } = about
   const per = `${limitItems} items`
   if (source === 'assumed')
@@ -173,7 +169,7 @@ const overBudget = (items: number, limitItems: number) =>
     `send at most ${limitItems} items in one call`,
   )
 
-function budgetSpent({ untilMs }: Wait, waitMs: number, reason: string): UnavailableError {
+function budgetSpent({ untilMs }: Wait, waitMs: number, reason: string) {
   const seconds = Math.max(1, Math.ceil(waitMs / 1_000))
   // Without an instant the wait is for a response, not for the window.
   const detail =

@@ -59,12 +59,8 @@ export const ChargeLog = z.strictObject({
 })
 export type ChargeLog = z.infer<typeof ChargeLog>
 
-export interface BudgetDefaults {
-  readonly limitItems: number
-  readonly windowMs: number
-}
 /** §8: the budget of a gateway that tells none. */
-export const defaultBudget: BudgetDefaults = { limitItems: 120, windowMs: 60_000 }
+export const defaultBudget = { limitItems: 120, windowMs: 60_000 }
 
 /** A call has ended by then (robustness §6: 45 s an attempt). */
 const flightMs = 60_000
@@ -112,20 +108,19 @@ export const ofThisBoot = (log: ChargeLog, boot: string, nowMs: number): ChargeL
       }
 
 /** Clocks are read in whole milliseconds, and two of one pace differ by under one in a thousand. */
-const marginMs = (windowMs: number): number => 2 + windowMs / 1_000
+const marginMs = (windowMs: number) => 2 + windowMs / 1_000
 
-const freeAtMs = ({ endMs }: Charge, { windowMs }: ChargeLog): number =>
+const freeAtMs = ({ endMs }: Charge, { windowMs }: ChargeLog) =>
   endMs + windowMs + marginMs(windowMs)
 
 /** The reported window while it lasts. */
 const toldAt = ({ told, windowMs }: ChargeLog, nowMs: number) =>
   told !== null && nowMs < told.endsByMs + marginMs(windowMs) ? told : undefined
 
-const itemsOf = (charges: readonly Charge[]): number =>
-  charges.reduce((sum, { items }) => sum + items, 0)
+const itemsOf = (charges: readonly Charge[]) => charges.reduce((sum, { items }) => sum + items, 0)
 
 /** Items that may be sent; below 0 where more is spent than the limit. */
-function roomAt(log: ChargeLog, nowMs: number): number {
+function roomAt(log: ChargeLog, nowMs: number) {
   const live = log.charges.filter((charge) => freeAtMs(charge, log) > nowMs)
   const told = toldAt(log, nowMs)
   const left = told === undefined ? Infinity : told.remainingItems
@@ -139,7 +134,7 @@ function roomAt(log: ChargeLog, nowMs: number): number {
  * When `items` may fit at the earliest: if the calls in flight are answered at once. `null`: as soon
  * as they are, for headers may count them already.
  */
-function fitsAtMs(log: ChargeLog, items: number, nowMs: number): number | null {
+function fitsAtMs(log: ChargeLog, items: number, nowMs: number) {
   const charges = log.charges.map((one) =>
     one.endMs > nowMs ? { ...one, endMs: nowMs, isOpen: false } : one,
   )
@@ -233,7 +228,6 @@ export function settled(
   result: CallResult,
   nowMs: number,
   jitter: number,
-  defaults: BudgetDefaults = defaultBudget,
 ): ChargeLog {
   const call = log.charges.find((one) => one.id === id)
   const others = log.charges.filter((one) => one !== call)
@@ -247,7 +241,7 @@ export function settled(
     call === undefined
       ? log
       : limit === undefined
-        ? assuming(log, call, result.refused, nowMs, defaults)
+        ? assuming(log, call, result.refused, nowMs)
         : learning(log, call, limit, result.refused, nowMs)
   if (result.refused)
     // It was charged, if at all, to a window that is over when the wait is.
@@ -311,13 +305,7 @@ function learning(
  * what went through in this window. A limit that was lowered so and has held for long is doubled, at
  * most to the documented one.
  */
-function assuming(
-  log: ChargeLog,
-  call: Charge,
-  refused: boolean,
-  nowMs: number,
-  defaults: BudgetDefaults,
-): ChargeLog {
+function assuming(log: ChargeLog, call: Charge, refused: boolean, nowMs: number): ChargeLog {
   const { limitItems, windowMs, changedMs } = log
   if (log.source === 'told' && !refused) return log
   const source = log.source === 'default' ? 'assumed' : log.source
@@ -331,9 +319,10 @@ function assuming(
     return { ...log, source, limitItems: lowered, changedMs: nowMs }
   }
   const isOld = nowMs - changedMs > grownAfterWindows * windowMs
-  if (refused || limitItems >= defaults.limitItems || !isOld) return { ...log, source }
-  const grown = Math.min(defaults.limitItems, 2 * limitItems)
-  return { ...log, source, limitItems: grown, changedMs: nowMs }
+  const grown = Math.min(defaultBudget.limitItems, 2 * limitItems)
+  return refused || grown <= limitItems || !isOld
+    ? { ...log, source }
+    : { ...log, source, limitItems: grown, changedMs: nowMs }
 }
 
 function refusal(
@@ -378,7 +367,9 @@ export function compacted(log: ChargeLog, nowMs: number): ChargeLog {
 }
 
 /** What is known now, for people and for `plan`. */
-export interface BudgetView extends BudgetDefaults {
+export interface BudgetView {
+  readonly limitItems: number
+  readonly windowMs: number
   /** `false`: the documented default, because no response reported a limit. */
   readonly learnt: boolean
   readonly spentItems: number

@@ -2,7 +2,7 @@
 import pLimit from 'p-limit'
 import { oracleAbi } from '#chain/contracts'
 import { createRoundReader, managedRequestId } from '#chain/questions'
-import { readContract, unlessRefused } from '#chain/reading'
+import { headOf, readContract, unlessRefused } from '#chain/reading'
 import {
   type Chain,
   ChainError,
@@ -14,34 +14,20 @@ import {
 } from '#ports'
 import { inGroups } from '#protocol/capped'
 import { UnavailableError } from '#protocol/errors'
-import { chainNow } from '../trust/context.js'
+import { nowOf } from '../trust/context.js'
 import { contractsOf, kindOf, type QuestionContext, type Trust } from '../trust/trust.js'
 import { earlierRound } from './earlier-round.js'
-import {
-  type Facts,
-  findingsOf,
-  type QuestionFinding,
-  type Subject,
-  type Thresholds,
-} from './findings.js'
+import { type Facts, findingsOf, type Subject, type Thresholds } from './findings.js'
 
 export type MarketReads = Pick<Markets, 'byQuestions' | 'market'>
 
-export interface CheckParts {
+interface CheckParts {
   readonly trust: Trust
   readonly clock: Clock
   readonly chain: Chain | undefined
   /** `undefined`: what it alone tells is unknown. */
   readonly markets: MarketReads | undefined
   readonly thresholds: Thresholds
-}
-
-export interface Checker {
-  /** Facts of a question are kept, so that a plan and a signature ask once. */
-  check(
-    subjects: readonly Subject[],
-    signal?: AbortSignal,
-  ): Promise<readonly (readonly QuestionFinding[])[]>
 }
 
 /** Ids in one call: a URL of 50 is some 4 KB. */
@@ -51,15 +37,38 @@ const callsAtOnce = 4
 
 type Known = Omit<Facts, 'nowSeconds'>
 
-export function newChecker(parts: CheckParts): Checker {
-  const { trust, clock, chain, thresholds } = parts
+export type Checker = ReturnType<typeof newChecker>
+
+export function newChecker(parts: CheckParts) {
+  const { trust, chain, thresholds } = parts
   const known = new Map<string, Promise<Known>>()
   const gamma = gammaOf(parts)
   const liveness = livenessOf(chain)
   const keyOf = ({ question_id, request }: QuestionContext) =>
     `${question_id} ${request.requester} ${request.timestamp}`
+  const gather = async (
+    context: QuestionContext,
+    markets: MarketsFound,
+    head: Promise<bigint | string> | undefined,
+  ): Promise<Known> => {
+    const isReopened = chain && (await orSilent(() => reopenedOf(chain, trust, context)))
+    const [found, livenessSeconds, earlier] = await Promise.all([
+      markets,
+      liveness(context, await head),
+      chain !== undefined && isReopened === true
+        ? orSilent(async () => (await earlierRound(chain, context)) ?? notShown)
+        : undefined,
+    ])
+    return {
+      market: found(context),
+      isReopened: typeof isReopened === 'boolean' ? isReopened : undefined,
+      earlier,
+      livenessSeconds,
+    }
+  }
   return {
-    async check(subjects, signal) {
+    /** Facts of a question are kept, so that a plan and a signature ask once. */
+    async check(subjects: readonly Subject[], signal?: AbortSignal) {
       signal?.throwIfAborted()
       const fresh = new Map(
         subjects
@@ -67,17 +76,14 @@ export function newChecker(parts: CheckParts): Checker {
           .map(({ context }) => [keyOf(context), context]),
       )
       const markets = gamma([...fresh.values()], signal)
-      const head = fresh.size === 0 ? undefined : orSilent(() => headOf(chain))
-      for (const [key, context] of fresh)
-        known.set(key, gather(parts, context, { markets, liveness, head }))
-      const now =
-        chain === undefined
-          ? clock.nowMs() / 1_000
-          : await chainNow(chain, trust, clock).catch((error: unknown) => {
-              // A silent node: the findings say so themselves.
-              if (error instanceof UnavailableError) return clock.nowMs() / 1_000
-              throw error
-            })
+      const head =
+        fresh.size === 0 ? undefined : chain && orSilent(async () => (await headOf(chain)).number)
+      for (const [key, context] of fresh) known.set(key, gather(context, markets, head))
+      const now = await nowOf({ chain, trust, ports: parts }).catch((error: unknown) => {
+        // A silent node: the findings say so themselves.
+        if (error instanceof UnavailableError) return parts.clock.nowMs() / 1_000
+        throw error
+      })
       const all = await Promise.all(
         subjects.map(async (subject) => {
           const facts = await known.get(keyOf(subject.context))
@@ -92,36 +98,6 @@ export function newChecker(parts: CheckParts): Checker {
 }
 
 type MarketsFound = Promise<(context: QuestionContext) => Market | string>
-
-async function gather(
-  { chain, trust }: CheckParts,
-  context: QuestionContext,
-  {
-    markets,
-    liveness,
-    head,
-  }: {
-    readonly markets: MarketsFound
-    readonly liveness: ReturnType<typeof livenessOf>
-    readonly head: Promise<bigint | string> | undefined
-  },
-): Promise<Known> {
-  const isReopened = chain && (await orSilent(() => reopenedOf(chain, trust, context)))
-  const isKnown = typeof isReopened === 'boolean'
-  const [found, livenessSeconds, earlier] = await Promise.all([
-    markets,
-    liveness(context, await head),
-    chain !== undefined && isReopened === true
-      ? orSilent(async () => (await earlierRound(chain, context)) ?? notShown)
-      : undefined,
-  ])
-  return {
-    market: found(context),
-    isReopened: isKnown ? isReopened : undefined,
-    earlier,
-    livenessSeconds,
-  }
-}
 
 const notShown = 'the node does not show how the earlier round ended'
 
@@ -147,19 +123,10 @@ async function orSilent<T>(read: () => Promise<T>): Promise<T | string> {
   }
 }
 
-async function headOf(chain: Chain | undefined): Promise<bigint> {
-  const head = await chain?.block('latest')
-  if (head === null) throw new ChainError('unavailable', 'the node has no latest block')
-  return head?.number ?? 0n
-}
-
 /** Seconds: what was set for the request, else its own, else the oracle's (domain §4, Liveness). */
 function livenessOf(chain: Chain | undefined) {
   const defaults = new Map<string, Promise<bigint | undefined>>()
-  return async (
-    { request }: QuestionContext,
-    at: bigint | string | undefined,
-  ): Promise<bigint | string> => {
+  return async ({ request }: QuestionContext, at: bigint | string | undefined) => {
     if (chain === undefined) return 'liveness is read from a node'
     if (typeof at !== 'bigint') return at ?? 'the node has no latest block'
     const { oracle, requester, identifier, timestamp, ancillary_data: ancillaryData } = request

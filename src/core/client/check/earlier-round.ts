@@ -2,18 +2,19 @@
 import { oracleAbi, topics } from '#chain/contracts'
 import { logRanges } from '#chain/log-ranges'
 import { addressTopic, firstBlockFrom } from '#chain/propose'
-import { loggedEvent, readContract } from '#chain/reading'
+import { loggedEvent } from '#chain/reading'
+import { oracleKey, readRequest, stakeEventOf } from '#chain/stakes'
 import type { Chain, ChainLog, Hex } from '#ports'
 import type { Address } from '#protocol/schema'
 import { lowercase } from '#protocol/words'
-import type { QuestionContext } from '../trust/trust.js'
+import { type QuestionContext, requestOf } from '../trust/trust.js'
 
 export interface EarlierRound {
   /** `reset`: neither a dispute nor the voters' "too early" is among the logs. */
   readonly end: 'disputed' | 'too early' | 'reset'
   readonly price?: string
   readonly proposer?: Address
-  readonly disputer?: Address
+  readonly disputer?: Address | undefined
   readonly transactionHash: Hex
 }
 
@@ -24,7 +25,7 @@ const blocksOfOneTime = 8n
  * else calls the adapter's `resolve` then (domain §10). First an hour of Polygon, then a day.
  */
 const blocksOfSettlement = [2_000n, 43_200n] as const
-const tooEarly = -(2n ** 255n)
+const tooEarly = String(-(2n ** 255n))
 
 /**
  * From the transaction that opened this round, whose timestamp is its block's; of a reset from
@@ -34,7 +35,7 @@ export async function earlierRound(
   chain: Chain,
   { request }: QuestionContext,
 ): Promise<EarlierRound | undefined> {
-  const { oracle, timestamp } = request
+  const { oracle, requester, timestamp, ancillary_data } = request
   const head = await chain.block('latest')
   if (head === null) return undefined
   const first = await firstBlockFrom(chain, BigInt(timestamp), head)
@@ -46,25 +47,29 @@ export async function earlierRound(
     addresses: [oracle],
     topics: [[topics.requestPrice, topics.disputePrice, topics.settle]],
   })
-  const own = logs.flatMap((log) => ownEvent(request, log))
-  const opened = own.find(
-    ({ eventName, args }) => eventName === 'RequestPrice' && String(args.timestamp) === timestamp,
-  )
+  const opened = logs.find((log) => {
+    const args = loggedEvent(oracleAbi, 'RequestPrice', log)?.args
+    return (
+      log.address === oracle &&
+      args?.ancillaryData === ancillary_data &&
+      lowercase(args.requester) === requester &&
+      String(args.timestamp) === timestamp
+    )
+  })
   if (opened === undefined) return undefined
   const { transactionHash } = opened
-  const before = own.filter(
-    (one) => one.transactionHash === transactionHash && String(one.args.timestamp) !== timestamp,
-  )
-  const disputed = before.find(({ eventName }) => eventName === 'DisputePrice')?.args
-  if (disputed !== undefined && 'proposedPrice' in disputed)
-    return {
-      end: 'disputed',
-      ...peopleOf(disputed),
-      price: String(disputed.proposedPrice),
-      transactionHash,
-    }
+  const disputed = logs
+    .flatMap((log) => ownEvent(request, log))
+    .find(
+      (one) =>
+        one.kind === 'disputed' &&
+        one.transaction === transactionHash &&
+        one.timestamp !== timestamp,
+    )
+  if (disputed !== undefined)
+    return { end: 'disputed', ...answerIn(disputed), price: disputed.price }
   return (
-    (await calledTooEarly(chain, request, opened.block, head.number)) ?? {
+    (await calledTooEarly(chain, request, opened.blockNumber, head.number)) ?? {
       end: 'reset',
       transactionHash,
     }
@@ -79,24 +84,21 @@ async function calledTooEarly(
   to: bigint,
   head: bigint,
 ): Promise<EarlierRound | undefined> {
-  const { oracle, requester, ancillary_data: ancillaryData, identifier } = request
+  const { oracle, requester } = request
   const filter = { addresses: [oracle], topics: [[topics.settle], [addressTopic(requester)]] }
   let end = to
   for (const blocks of blocksOfSettlement) {
     const from = to > blocks ? to - blocks : 0n
-    let found: Settled | undefined
+    let found: OwnEvent | undefined
     for await (const { logs } of logRanges(chain, filter, { from, to: end }))
-      found = logs.flatMap((log) => settledTooEarly(request, log)).at(-1) ?? found
+      found =
+        logs
+          .flatMap((log) => ownEvent(request, log))
+          .findLast(({ kind, price }) => kind === 'settled' && price === tooEarly) ?? found
     if (found !== undefined) {
-      const { args, transactionHash } = found
-      const key = [requester, identifier.raw, args.timestamp, ancillaryData] as const
-      const held = await readContract(chain, head, oracle, oracleAbi, 'getRequest', key)
-      return {
-        end: 'too early',
-        ...peopleOf(args),
-        price: String(held.proposedPrice),
-        transactionHash,
-      }
+      const key = oracleKey({ ...requestOf({ request }), timestamp: found.timestamp })
+      const { price } = await readRequest(chain, head, oracle, key)
+      return { end: 'too early', ...answerIn(found), price }
     }
     if (from === 0n) return undefined
     end = from - 1n
@@ -104,32 +106,21 @@ async function calledTooEarly(
   return undefined
 }
 
-type Settled = ReturnType<typeof settledTooEarly>[number]
-
-const settledTooEarly = (request: Request, log: ChainLog) =>
-  ownEvent(request, log).flatMap((event) =>
-    event.eventName === 'Settle' && event.args.price === tooEarly ? [event] : [],
-  )
+type OwnEvent = ReturnType<typeof ownEvent>[number]
 
 function ownEvent({ oracle, requester, ancillary_data }: Request, log: ChainLog) {
-  const event = log.address === oracle ? eventOf(log) : undefined
+  const event = stakeEventOf(log)
   const isOurs =
     event !== undefined &&
-    lowercase(event.args.requester) === requester &&
-    event.args.ancillaryData === ancillary_data
-  return isOurs ? [{ ...event, block: log.blockNumber, transactionHash: log.transactionHash }] : []
+    'text' in event &&
+    event.oracle === oracle &&
+    event.requester === requester &&
+    event.ancillaryData === ancillary_data
+  return isOurs ? [event] : []
 }
 
-const peopleOf = (args: { readonly proposer: Hex; readonly disputer: Hex }) => ({
-  proposer: lowercase(args.proposer),
-  disputer: lowercase(args.disputer),
+const answerIn = (event: OwnEvent) => ({
+  proposer: event.wallet,
+  disputer: 'disputer' in event ? event.disputer : undefined,
+  transactionHash: event.transaction,
 })
-
-function eventOf(log: ChainLog) {
-  const event = loggedEvent(oracleAbi, undefined, log)
-  return event?.eventName === 'RequestPrice' ||
-    event?.eventName === 'DisputePrice' ||
-    event?.eventName === 'Settle'
-    ? event
-    : undefined
-}

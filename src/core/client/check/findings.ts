@@ -192,7 +192,7 @@ const percent = (price: number) => `${Number((price * 100).toFixed(2))} %`
 const instant = (ms: number) =>
   new Date(ms).toISOString().replace('T', ' ').slice(0, 16).concat('Z')
 
-function span(seconds: number): string {
+function span(seconds: number) {
   if (seconds < 120) return `${Math.floor(seconds)} s`
   if (seconds < 7_200) return `${Math.floor(seconds / 60)} min`
   return seconds < 172_800

@@ -114,39 +114,6 @@ interface Followed {
   owed: boolean
 }
 
-interface Following {
-  readonly parts: PollParts
-  readonly options: PollOptions
-  readonly all: readonly Followed[]
-  readonly order: readonly Followed[]
-  readonly startMs: number
-  readonly endMs: number
-  readonly isFree: boolean
-  /** How far ahead of the oldest is looked. */
-  step: number
-  /** Items asked in vain, and in how long the limit gives one. */
-  vain: number
-  itemMs: number
-  pauseMs: number
-  notBeforeMs: number
-  /** What the last response left of the rate limit. */
-  window: { readonly remainingItems: number; readonly resetAtMs: number }
-  items: number
-  toExplain: number
-  isBatchRefused: boolean
-  trouble: Trouble | undefined
-  troubleSinceMs: number
-  /** Tries in a row, and whether one ever brought something. */
-  silentTries: number
-  answered: boolean
-  isLast: boolean
-  budgetNotedMs: number
-}
-
-interface Stop {
-  readonly error?: ProposerError
-}
-
 /** One candidate's last known status, or why there is none. */
 export interface PolledCandidate {
   readonly candidateId: string
@@ -231,18 +198,14 @@ async function newFollowing(
   parts: PollParts,
   targets: readonly PollTarget[],
   options: PollOptions,
-): Promise<Following> {
+) {
   const { clock } = parts.ports
   const known = await knownTargets(parts.journal, targets)
   const startMs = clock.monotonicMs()
   const toExplain = Math.max(explained, Math.floor(known.length / explainedShare))
-  const all = known.map((target) => ({
-    target,
-    lookedMs: longAgoMs,
-    reachedMs: longAgoMs,
-    done: false,
-    owed: false,
-  }))
+  const all = known.map((target): Followed => {
+    return { target, lookedMs: longAgoMs, reachedMs: longAgoMs, done: false, owed: false }
+  })
   const sentMs = ({ target }: Followed) => target.sentAtMs ?? 0
   const order = options.once ? all : all.toSorted((a, b) => sentMs(a) - sentMs(b))
   const isFree = options.once === true || parts.gateway.origin.startsWith('local:')
@@ -257,25 +220,30 @@ async function newFollowing(
     startMs,
     endMs: startMs + (options.timeoutMs ?? Number.POSITIVE_INFINITY),
     isFree,
+    /** How far ahead of the oldest is looked. */
     step: 1,
+    /** Items asked in vain, and in how long the limit gives one. */
     vain: 0,
     itemMs: windowMs / 120,
     pauseMs: firstPauseMs,
     notBeforeMs: startMs + earlyMs,
-    window: { remainingItems: limits.batchItems, resetAtMs: startMs },
+    /** What the last response left of the rate limit. */
+    window: { remainingItems: limits.batchItems as number, resetAtMs: startMs },
     items: 0,
     toExplain: options.brief === true ? 0 : toExplain,
     isBatchRefused: false,
-    trouble: undefined,
+    trouble: undefined as Trouble | undefined,
     troubleSinceMs: 0,
+    /** Tries in a row, and whether one ever brought something. */
     silentTries: 0,
     answered: false,
     isLast: false,
     budgetNotedMs: 0,
   }
 }
+type Following = Awaited<ReturnType<typeof newFollowing>>
 
-async function advance(following: Following, limit: AbortSignal): Promise<Stop | undefined> {
+async function advance(following: Following, limit: AbortSignal) {
   const { endMs, trouble, window, notBeforeMs } = following
   const { signal } = following.options
   const waiting = waitingIn(following)
@@ -322,12 +290,7 @@ function likelyIn({ all, order, isFree, step }: Following): readonly Followed[] 
   return before.length > 0 ? before : longestAgo.slice(0, step).slice(-1)
 }
 
-function pace(
-  following: Following,
-  asked: readonly Followed[],
-  moved: boolean,
-  nowMs: number,
-): void {
+function pace(following: Following, asked: readonly Followed[], moved: boolean, nowMs: number) {
   const vain = asked.filter(({ done, owed }) => !done && !owed)
   for (const one of vain) one.lookedMs = nowMs
   if (vain.length <= asked.length * (1 - provedShare)) {
@@ -350,12 +313,7 @@ function pace(
   following.pauseMs = Math.min(longestMs, following.pauseMs * 1.5)
 }
 
-async function pause(
-  following: Following,
-  untilMs: number,
-  nowMs: number,
-  isSpent = false,
-): Promise<void> {
+async function pause(following: Following, untilMs: number, nowMs: number, isSpent = false) {
   const { parts, options, endMs, trouble } = following
   const waitMs = untilMs - nowMs
   if (isSpent && trouble === undefined && untilMs !== following.budgetNotedMs) {
@@ -369,11 +327,7 @@ async function pause(
   }
 }
 
-async function askFor(
-  following: Following,
-  asked: readonly Followed[],
-  limit: AbortSignal,
-): Promise<Stop | undefined> {
+async function askFor(following: Following, asked: readonly Followed[], limit: AbortSignal) {
   const { parts, options, all } = following
   const routes = routesOf(following, asked)
   const found = await askStatuses(parts.gateway, routes, { signal: limit })
@@ -406,7 +360,7 @@ async function askFor(
   return afterTrouble(following, found.trouble, nowMs)
 }
 
-function afterTrouble(following: Following, trouble: Trouble, nowMs: number): Stop | undefined {
+function afterTrouble(following: Following, trouble: Trouble, nowMs: number) {
   const { parts, options, endMs, trouble: before } = following
   following.trouble = trouble
   if (options.once && following.all.some(({ owed }) => owed)) {
@@ -433,7 +387,7 @@ function afterTrouble(following: Following, trouble: Trouble, nowMs: number): St
 }
 
 /** Their code tells enough; asked once, what nobody explains stays as it was reported. */
-function settleOwed({ all, options: { once } }: Following): void {
+function settleOwed({ all, options: { once } }: Following) {
   for (const one of all)
     if (one.owed && (once || one.status?.failure?.retryable !== undefined))
       [one.owed, one.done] = [false, true]
@@ -500,7 +454,7 @@ function takeStatus(
 }
 
 /** It must where the code does not tell whether it may be retried (contract §4). */
-function wantsMore(following: Following, { target, status }: Followed): boolean {
+function wantsMore(following: Following, { target, status }: Followed) {
   if (status?.failure == null || status.failure.stage != null || target.identifier === undefined)
     return false
   return status.failure.retryable === undefined || following.toExplain-- > 0

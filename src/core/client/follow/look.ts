@@ -23,7 +23,7 @@ const refusals = [400, 403, 404, 405, 413, 422]
 /** No application response, or one that says to come back later. */
 export type Trouble = Extract<Unaccepted, { kind: 'deferred' | 'uncertain' }>
 
-export type StatusReport =
+type StatusReport =
   | { readonly kind: 'status'; readonly status: PolledStatus }
   /** For good: 404 and its kin, and `candidate_mismatch`. */
   | { readonly kind: 'refused'; readonly error: ProposerError }
@@ -36,65 +36,61 @@ export interface Routes {
   readonly batch: readonly PollTarget[]
 }
 
-export interface StatusReports {
-  readonly reports: ReadonlyMap<PollTarget, StatusReport>
-  readonly rateLimit?: RateLimit | undefined
+const newReports = () => ({
+  reports: new Map<PollTarget, StatusReport>(),
+  rateLimit: undefined as RateLimit | undefined,
   /** What cut it short; targets without a report were not answered. */
-  readonly trouble?: Trouble | undefined
+  trouble: undefined as Trouble | undefined,
   /** The gateway refused the batch route as a whole. */
-  readonly batchRefused?: ProposerError | undefined
-  readonly items: number
-}
+  batchRefused: undefined as ProposerError | undefined,
+  items: 0,
+})
+export type StatusReports = ReturnType<typeof newReports>
 
 /** Asks once for each target. */
 export async function askStatuses(
   gateway: GatewayClient,
   { single, batch }: Routes,
   options: CallOptions,
-): Promise<StatusReports> {
-  const first = batch.length === 0 ? none : await byBatch(gateway, batch, options)
-  if (first.trouble !== undefined || single.length === 0) return first
-  const second = await bySingle(gateway, single, options)
-  return {
-    reports: new Map([...first.reports, ...second.reports]),
-    items: first.items + second.items,
-    rateLimit: second.rateLimit ?? first.rateLimit,
-    trouble: second.trouble,
-    batchRefused: first.batchRefused,
-  }
+) {
+  const found = newReports()
+  if (batch.length > 0) await byBatch(gateway, batch, options, found)
+  if (found.trouble === undefined) await bySingle(gateway, single, options, found)
+  return found
 }
-
-const none: StatusReports = { reports: new Map(), items: 0 }
 
 async function byBatch(
   gateway: GatewayClient,
   targets: readonly PollTarget[],
   options: CallOptions,
-): Promise<StatusReports> {
+  found: StatusReports,
+) {
   const ids = targets.map(({ candidateId }) => candidateId)
   const answer = await gateway.statuses(ids, options)
-  const asked = { ...none, items: targets.length, rateLimit: answer.rateLimit }
-  if (answer.kind === 'deferred' || answer.kind === 'uncertain')
-    return { ...asked, trouble: answer }
-  if (answer.kind !== 'accepted') return { ...asked, batchRefused: answerError(answer, 'read') }
-  const { results } = answer.value
-  // By id, not by position: a response that left one out must not be taken for its neighbour's.
-  const byId = new Map(results.map((result) => [result.candidate_id?.toLowerCase(), result]))
-  const reports = new Map(
-    targets.map((one) => [one, itemReport(one, byId.get(one.candidateId.toLowerCase()))]),
-  )
-  if ([...reports.values()].some(({ kind }) => kind !== 'silence')) return { ...asked, reports }
-  const nothing = 'the gateway returned none of the requested candidates'
-  const { code = 'gateway_body', detail = nothing } = results[0]?.error ?? {}
-  return { ...asked, trouble: { kind: 'uncertain', code, detail } }
+  found.items = targets.length
+  found.rateLimit = answer.rateLimit
+  if (answer.kind === 'deferred' || answer.kind === 'uncertain') found.trouble = answer
+  else if (answer.kind !== 'accepted') found.batchRefused = answerError(answer, 'read')
+  else {
+    const { results } = answer.value
+    // By id, not by position: a response that left one out must not be taken for its neighbour's.
+    const byId = new Map(results.map((result) => [result.candidate_id?.toLowerCase(), result]))
+    const reports = targets.map(
+      (one) => [one, itemReport(one, byId.get(one.candidateId.toLowerCase()))] as const,
+    )
+    if (reports.some(([, { kind }]) => kind !== 'silence')) found.reports = new Map(reports)
+    else {
+      const nothing = 'the gateway returned none of the requested candidates'
+      const { code = 'gateway_body', detail = nothing } = results[0]?.error ?? {}
+      found.trouble = { kind: 'uncertain', code, detail }
+    }
+  }
 }
 
 /** An answer about something else counts as a refusal: nothing of it is believed. */
 function statusReport(target: PollTarget, reported: PolledStatus): StatusReport {
   const status = polled(target, reported)
-  return status instanceof ProposerError
-    ? { kind: 'refused', error: status }
-    : { kind: 'status', status }
+  return status instanceof ProposerError ? refused(status) : { kind: 'status', status }
 }
 
 function itemReport(target: PollTarget, result: StatusItemRead | undefined): StatusReport {
@@ -102,36 +98,34 @@ function itemReport(target: PollTarget, result: StatusItemRead | undefined): Sta
   if (httpStatus === 200 && candidate !== undefined) return statusReport(target, candidate)
   if (httpStatus === undefined || error === undefined || !refusals.includes(httpStatus))
     return { kind: 'silence', httpStatus }
-  return { kind: 'refused', error: answerError({ kind: 'refused', httpStatus, ...error }, 'read') }
+  return refused(answerError({ kind: 'refused', httpStatus, ...error }, 'read'))
 }
 
 async function bySingle(
   gateway: GatewayClient,
   targets: readonly PollTarget[],
   options: CallOptions,
-): Promise<StatusReports> {
-  const reports = new Map<PollTarget, StatusReport>()
-  let items = 0
+  found: StatusReports,
+) {
   // Of several responses at once the limit that leaves less counts.
   let rateLimit: RateLimit | undefined
-  let trouble: Trouble | undefined
   await pLimit(callsAtOnce).map(targets, async (target) => {
     // What one call met the next would meet too.
-    if (trouble !== undefined) return
-    items++
-    const answer = await gateway.status(target.identifier ?? '', target.candidateId, options)
+    if (found.trouble !== undefined) return
+    found.items++
+    const { identifier, candidateId } = target
+    const answer = await gateway.status(identifier ?? '', candidateId, options)
     if ((answer.rateLimit?.remaining ?? Infinity) < (rateLimit?.remaining ?? Infinity))
       rateLimit = answer.rateLimit
-    if (answer.kind === 'deferred' || answer.kind === 'uncertain') trouble = answer
-    else if (answer.kind === 'accepted') reports.set(target, statusReport(target, answer.value))
-    else
-      reports.set(target, {
-        kind: 'refused',
-        error: answerError(answer, 'read', target.identifier),
-      })
+    if (answer.kind === 'deferred' || answer.kind === 'uncertain') found.trouble = answer
+    else if (answer.kind === 'accepted')
+      found.reports.set(target, statusReport(target, answer.value))
+    else found.reports.set(target, refused(answerError(answer, 'read', identifier)))
   })
-  return { reports, items, rateLimit, trouble }
+  found.rateLimit = rateLimit ?? found.rateLimit
 }
+
+const refused = (error: ProposerError) => ({ kind: 'refused', error }) as const
 
 export interface PollParts {
   readonly ports: Pick<JournalPorts, 'clock' | 'random'>
@@ -192,10 +186,7 @@ export async function knownTargets(
  * failure that does not tell whether it may be retried (contract §4). An execution in words of
  * another gateway, which a node or the deadline has to confirm (R8). StorageError 74.
  */
-export async function journalEnds(
-  journal: Journal | undefined,
-  statuses: readonly PolledStatus[],
-): Promise<void> {
+export async function journalEnds(journal: Journal | undefined, statuses: readonly PolledStatus[]) {
   const ended = statuses.flatMap((status) => {
     const outcome = endOf(status)
     return outcome === 'failed' || (outcome && isCertain(status)) ? [{ status, outcome }] : []
@@ -227,14 +218,14 @@ export async function journalEnds(
 /** So many are named; of more the rest is counted. */
 const namedCount = 3
 
-export interface FailedOf {
+interface FailedOf {
   readonly journalId?: string | undefined
   readonly questionId?: string | null | undefined
   readonly proposer?: string | null | undefined
 }
 
 /** As commands (contract §5); a word of another gateway as it is. */
-export function remedyOf(action: string, { journalId, questionId, proposer }: FailedOf): string {
+export function remedyOf(action: string, { journalId, questionId, proposer }: FailedOf) {
   const replay =
     journalId === undefined
       ? 'proposer submit <identifier> <payload.json>'
@@ -312,7 +303,7 @@ interface Waiting {
   readonly status?: PolledStatus | undefined
 }
 
-function namesOf(waiting: readonly Waiting[]): string {
+function namesOf(waiting: readonly Waiting[]) {
   const names = waiting.slice(0, namedCount).map(({ target, status }) => {
     const sent = status?.submission?.status ? ` (${status.submission.status})` : ''
     return `${target.candidateId} is ${status === undefined ? 'not known' : status.status + sent}`
@@ -321,7 +312,7 @@ function namesOf(waiting: readonly Waiting[]): string {
   return `${names.join(', ')}${more > 0 ? `, and ${more} more` : ''}`
 }
 
-function goOn(waiting: readonly Waiting[]): string {
+function goOn(waiting: readonly Waiting[]) {
   const ids = waiting.map(({ target }) => target.candidateId).join(' ')
   return `continue with \`proposer poll ${waiting.length > namedCount ? '--all' : ids}\``
 }

@@ -61,7 +61,7 @@ function meaningOf(code: string): Pick<FailureRead, 'retryable' | 'next_action'>
 type Progress = Pick<PolledStatus, 'status' | 'submission' | 'failure'>
 
 /** The stages before the end, as contract §5 and §3 of the spec name them. */
-const isActive = (status: string): boolean => ['received', 'validated', 'selected'].includes(status)
+const isActive = (status: string) => ['received', 'validated', 'selected'].includes(status)
 
 /** Words of other gateways that say by themselves that it failed. */
 const saysFailed = /^(failed|rejected|expired|cancell?ed)$/i
@@ -91,10 +91,10 @@ export function endOf({
  * In words of ours. Others close no authorization (R8): another answer could be signed while the
  * first may still execute.
  */
-export const isCertain = ({ status, submission }: Progress): boolean =>
+export const isCertain = ({ status, submission }: Progress) =>
   status === 'executed' || submission?.status === 'indexed'
 
-export function hasReached(status: PolledStatus, until: Stage | undefined): boolean {
+export function hasReached(status: PolledStatus, until: Stage | undefined) {
   if (endOf(status) !== undefined) return true
   const stage = stageOf(status)
   if (until === undefined || stage === undefined) return false
@@ -142,7 +142,7 @@ const timeNames = {
 const year2000Ms = Date.UTC(2000)
 
 /** The zero times of some gateways are none. */
-function isTime(value: unknown): boolean {
+function isTime(value: unknown) {
   if (typeof value === 'number' || (typeof value === 'string' && /^\d+$/.test(value)))
     return Number(value) > year2000Ms / 1_000
   return (
@@ -153,7 +153,7 @@ function isTime(value: unknown): boolean {
 export function stageTimeOf(
   status: Partial<Pick<PolledStatus, 'submission'>>,
   stage: keyof typeof timeNames,
-): string | undefined {
+) {
   const holder = submissionStages.some((one) => one === stage) ? status.submission : status
   const found = Object.entries(holder ?? {}).find(
     ([name, value]) => timeNames[stage].test(name) && isTime(value),
@@ -161,12 +161,12 @@ export function stageTimeOf(
   return found === undefined ? undefined : String(found[1])
 }
 
-export function stageKey({ status, submission, failure }: PolledStatus): string {
+export function stageKey({ status, submission, failure }: PolledStatus) {
   return [status, submission?.status, submission?.transaction_hash, failure?.code].join(' ')
 }
 
 /** By the gateway's times. */
-export function changedAt(status: PolledStatus): string | undefined {
+export function changedAt(status: PolledStatus) {
   if (endOf(status) === 'failed') return undefined
   const sent = submissionStages.find((stage) => stageTimeOf(status, stage) !== undefined)
   const { status: word } = status

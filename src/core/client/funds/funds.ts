@@ -4,46 +4,34 @@ import { plainText } from '#chain/ancillary'
 import { erc20Abi, permit2Abi } from '#chain/contracts'
 import { readContract } from '#chain/reading'
 import { chainUnavailable, onChain } from '#chain/unavailable'
-import { type BlockHeader, type Chain, ChainError } from '#ports'
+import { type Chain, ChainError } from '#ports'
 import { nonceBit, nonceUsed } from '#protocol/permit'
 import type { Address } from '#protocol/schema'
 import { isOfferOpen, isOpen } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import type { Offered, Signed } from '../journal/records.js'
-import { type Trust, untrusted } from '../trust/trust.js'
+import { requireChain, type Trust } from '../trust/trust.js'
 
 type Recorded = Pick<JournalView, 'authorizations' | 'offers'>
 
-/** It may still take tokens. */
-export interface OpenClaim {
-  readonly id: string
-  readonly owner: Address
-  readonly chainId: number
-  /** Absent for a payload signed elsewhere: it counts for every token, which is the safe side. */
-  readonly token: Address | undefined
-  readonly round: string | undefined
-  readonly amountRaw: bigint
-  readonly nonce: bigint
-  readonly deadlineSeconds: bigint
-}
+/**
+ * It may still take tokens. Without a token, as of a payload signed elsewhere, it counts for every
+ * one, which is the safe side.
+ */
+export type OpenClaim = ReturnType<typeof claimOf>
 
-export function claimOf(
-  id: string,
-  { chainId, token, round, terms }: Pick<Signed | Offered, 'chainId' | 'token' | 'round' | 'terms'>,
-): OpenClaim {
-  return {
-    id,
-    owner: terms.proposer,
-    chainId,
-    token,
-    round,
-    amountRaw: BigInt(terms.amount),
-    nonce: BigInt(terms.nonce),
-    deadlineSeconds: BigInt(terms.deadline),
-  }
-}
+export const claimOf = (id: string, { chainId, token, round, terms }: Signed | Offered) => ({
+  id,
+  owner: terms.proposer,
+  chainId,
+  token,
+  round,
+  amountRaw: BigInt(terms.amount),
+  nonce: BigInt(terms.nonce),
+  deadlineSeconds: BigInt(terms.deadline),
+})
 
-export function openClaims({ authorizations, offers }: Recorded, nowMs: number): OpenClaim[] {
+function openClaims({ authorizations, offers }: Recorded, nowMs: number): OpenClaim[] {
   return [
     ...authorizations.flatMap((one) => (isOpen(one, nowMs) ? claimOf(one.id, one.signed) : [])),
     ...offers.flatMap((one) => (isOfferOpen(one, nowMs) ? claimOf(one.id, one.offered) : [])),
@@ -63,7 +51,7 @@ export function claimsOn(
 }
 
 /** Of several for one round (`--supersede`) the largest counts (domain §3.2). */
-export function reservedRaw(claims: readonly OpenClaim[]): bigint {
+export function reservedRaw(claims: readonly OpenClaim[]) {
   const byRound = new Map<string, bigint>()
   for (const { id, round = id, amountRaw } of claims) {
     const before = byRound.get(round) ?? 0n
@@ -151,20 +139,12 @@ export async function walletFunds(
   return { owner, gasWei, tokens }
 }
 
-/** Another chain than the pinned one is refused (R16). */
-export async function pinnedHeads(
-  chain: Chain,
-  trust: Pick<Trust, 'chain_id'>,
-): Promise<{ readonly latest: BlockHeader; readonly finalized: BlockHeader }> {
+/** Of the pinned chain alone (R16). */
+export async function pinnedHeads(chain: Chain, trust: Pick<Trust, 'chain_id'>) {
   const [chainId, latest, finalized] = await onChain(() =>
     Promise.all([chain.chainId(), chain.block('latest'), chain.block('finalized')]),
   )
-  if (chainId !== trust.chain_id)
-    throw untrusted(
-      'chain_id',
-      `the RPC is on chain ${chainId}, the trust file pins ${trust.chain_id}`,
-      'give the --rpc-url of the pinned chain',
-    )
+  requireChain(chainId, trust)
   if (latest === null || finalized === null)
     throw chainUnavailable(
       new ChainError('unavailable', 'the chain has no latest or no finalized block'),

@@ -179,7 +179,7 @@ export function answerError(
 }
 
 /** A 403 does not always tell which of two things it means (§7). */
-function unauthorizedHint(code: string): string {
+function unauthorizedHint(code: string) {
   const wallet = 'ask the operator to allow this wallet, or sign with the allowed one'
   return code === 'proposer_not_eligible'
     ? wallet
@@ -219,11 +219,7 @@ export function acceptedValue<Value>(answer: Answer<Value>, question?: string): 
  * By Retry-After (digits or HTTP date), else by "retry in N seconds" (§7). Not bounded: more than
  * `maxRetryAfterMs` means to stop.
  */
-export function retryHintMs(
-  headers: Headers,
-  detail: string,
-  clock: Pick<Clock, 'nowMs'>,
-): number | undefined {
+export function retryHintMs(headers: Headers, detail: string, clock: Pick<Clock, 'nowMs'>) {
   const header = headers.get('retry-after')?.trim() ?? ''
   if (/^\d{1,9}$/.test(header)) return Number(header) * 1_000
   if (/^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT$/.test(header)) {
@@ -234,7 +230,7 @@ export function retryHintMs(
   return seconds === undefined ? undefined : Number(seconds) * 1_000
 }
 
-function laterHint(code: string, retryAfterMs: number | undefined): string {
+function laterHint(code: string, retryAfterMs: number | undefined) {
   if (code === certificateCode) return certificateHint
   if (code === 'no_connection') return 'check the gateway address and the network, then retry'
   if (retryAfterMs === undefined) return 'retry later'
@@ -262,14 +258,14 @@ export function rateLimitOf(headers: Headers): RateLimit | undefined {
   return { limit, remaining, resetSeconds }
 }
 
-async function readText({ body }: Response, capBytes: number): Promise<string> {
+async function readText({ body }: Response, capBytes: number) {
   const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
   const text = await readCapped(body, capBytes, decoder)
   if (text === undefined) throw new RangeError(`over ${capBytes} bytes`)
   return text
 }
 
-function discard({ body }: Response): void {
+function discard({ body }: Response) {
   body?.cancel().catch(() => undefined)
 }
 
@@ -291,7 +287,7 @@ const freeText: readonly string[] = ['detail', 'path']
  * Before they are cut: half a secret is known no more. In place, for a copy of a hundred contexts
  * is dear. Counts the members of all objects; `NaN` where the value is too deep.
  */
-function concealIn(json: unknown, conceal: Conceal, depth: number): number {
+function concealIn(json: unknown, conceal: Conceal, depth: number) {
   if (typeof json !== 'object' || json === null) return 0
   if (depth === maxDepth) return Number.NaN
   const held = json as Record<string, unknown>
@@ -306,7 +302,7 @@ function concealIn(json: unknown, conceal: Conceal, depth: number): number {
   return members
 }
 
-function reasonOf(error: unknown): string {
+function reasonOf(error: unknown) {
   if (error instanceof TransportError) return error.code
   if (error instanceof RangeError) return error.message
   return error instanceof Error && /^[A-Za-z0-9_]{1,64}$/.test(error.name) ? error.name : 'unknown'
@@ -318,14 +314,14 @@ const maxTries = 8
 const maxReplayMs = 300_000
 
 /** Full jitter over 1, 2, 4 … 30 s; `tries` counts from 1. Milliseconds. */
-export function backoffMs(random: Random, tries: number): number {
+export function backoffMs(random: Random, tries: number) {
   const capMs = Math.min(longestMs, firstMs * 2 ** (tries - 1))
   const [high = 0, low = 0] = random.bytes(2)
   return Math.round((capMs * (high * 256 + low)) / 65_535)
 }
 
 /** Asked through a function, because the answer changes across an await. */
-export const isAborted = (signal: AbortSignal | undefined): boolean => signal?.aborted === true
+export const isAborted = (signal: AbortSignal | undefined) => signal?.aborted === true
 
 /** `undefined`: 8 tries, or `limitMs`, or more than two minutes were told. */
 export function newPatience(

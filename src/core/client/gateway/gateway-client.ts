@@ -116,9 +116,19 @@ export function createGatewayClient(parts: {
       const expected = { read, capBytes, admits, onBody }
       const answer = await classifyResponse(response, expected, clock, conceal)
       if (checks === undefined || text === undefined) return answer
-      const about = { text, digest, path, prefix, isSettled: isSettled(answer) }
-      const receipt = receiptOf(checks, response, about, Math.floor(clock.nowMs() / 1_000))
-      return receipt ? { ...answer, receipt } : answer
+      const told = (name: string) => response.headers.get(name) ?? undefined
+      const signature = told('signature')
+      if (!isSettled(answer) && signature === undefined) return answer
+      const given = {
+        ...{ method: 'POST', status: response.status, body: text, signature },
+        contentDigest: told('content-digest'),
+        signatureInput: told('signature-input'),
+        ...(digest !== undefined && { requestDigest: digest }),
+      }
+      // The path that the gateway sees may begin below that of the base URL.
+      const paths = prefix === '' ? [path] : [path, prefix + path]
+      const receipt = keepReceipt(checks, given, paths, Math.floor(clock.nowMs() / 1_000))
+      return { ...answer, receipt }
     } catch (error) {
       return classifyFailure(error, signal)
     }
@@ -162,36 +172,7 @@ function request(body: string | undefined, digest: string | undefined) {
   return { method: 'POST', headers, body }
 }
 
-function receiptOf(
-  checks: ReceiptChecks,
-  { status, headers }: Response,
-  about: {
-    readonly text: string
-    readonly digest: string | undefined
-    readonly path: string
-    /** Of the base URL: the path that the gateway sees may begin below it. */
-    readonly prefix: string
-    readonly isSettled: boolean
-  },
-  nowSeconds: number,
-) {
-  const { text: body, digest, path, prefix } = about
-  const given = {
-    contentDigest: headers.get('content-digest') ?? undefined,
-    signatureInput: headers.get('signature-input') ?? undefined,
-    signature: headers.get('signature') ?? undefined,
-  }
-  if (!about.isSettled && given.signature === undefined) return undefined
-  const requestDigest = digest === undefined ? {} : { requestDigest: digest }
-  return keepReceipt(
-    checks,
-    { method: 'POST', status, body, ...given, ...requestDigest },
-    prefix === '' ? [path] : [path, prefix + path],
-    nowSeconds,
-  )
-}
-
-const isSettled = ({ kind }: Answer<unknown>): boolean =>
+const isSettled = ({ kind }: Answer<unknown>) =>
   kind === 'accepted' || kind === 'refused' || kind === 'reconcile'
 
 /** The URL is not shown (R5). */
@@ -215,7 +196,7 @@ export function parseBaseUrl(
   return { href: href.replace(/\/+$/, ''), origin }
 }
 
-function pathIdentifier(identifier: string): string {
+function pathIdentifier(identifier: string) {
   if (isIdentifier(identifier)) return identifier
   throw new UsageError(
     'invalid_identifier',
@@ -226,7 +207,7 @@ function pathIdentifier(identifier: string): string {
 
 const questionPath = (identifier: string) => `/v1/proposals/${pathIdentifier(identifier)}`
 
-function checked(text: string, isOne: (text: string) => boolean, what: string): string {
+function checked(text: string, isOne: (text: string) => boolean, what: string) {
   if (isOne(text)) return text
   throw new UsageError(
     'invalid_identifier',
@@ -235,7 +216,7 @@ function checked(text: string, isOne: (text: string) => boolean, what: string): 
   )
 }
 
-function boundedBatch(list: readonly string[]): readonly string[] {
+function boundedBatch(list: readonly string[]) {
   if (list.length >= 1 && list.length <= limits.batchItems) return list
   throw new UsageError(
     'invalid_batch',

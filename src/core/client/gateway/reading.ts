@@ -21,8 +21,7 @@ import { isCandidateId } from '#protocol/words'
 /** `undefined`: the answer lacks what is needed. */
 export type Reader<Value> = (json: unknown) => Value | undefined
 
-const stringIn = (value: unknown): string | undefined =>
-  typeof value === 'string' ? value : undefined
+const stringIn = (value: unknown) => (typeof value === 'string' ? value : undefined)
 
 const listOf = (value: unknown): readonly unknown[] | undefined =>
   Array.isArray(value) ? value : undefined
@@ -32,17 +31,16 @@ const keptFaults = 50
 const maxFaultLength = 100
 
 /** A gateway that echoes the request must not put a signature on the terminal (R5). */
-export function plainDetail(detail: string): string {
+export function plainDetail(detail: string) {
   const plain = detail.replace(/(0x)?[0-9a-fA-F]{100,}/g, '[long hex]')
   return plain.length <= maxDetailLength ? plain : `${plain.slice(0, maxDetailLength)}…`
 }
 
-export const plainCode = (code: string): string =>
-  /^[a-z0-9_]{1,64}$/.test(code) ? code : 'gateway_error'
+export const plainCode = (code: string) => (/^[a-z0-9_]{1,64}$/.test(code) ? code : 'gateway_error')
 
-const plainFault = (text: string): string => plainDetail(text).slice(0, maxFaultLength)
+const plainFault = (text: string) => plainDetail(text).slice(0, maxFaultLength)
 
-function textOf(value: unknown): string {
+function textOf(value: unknown) {
   if (value === undefined || value === null) return ''
   return plainDetail(typeof value === 'string' ? value : JSON.stringify(value))
 }
@@ -73,7 +71,7 @@ export interface ToldError {
   readonly detail: string
 }
 
-function errorOf(json: unknown): ToldError | undefined {
+function errorOf(json: unknown) {
   const { code, detail } = objectOf(json) ?? {}
   return typeof code === 'string' && typeof detail === 'string'
     ? { code: plainCode(code), detail: plainDetail(detail) }
@@ -204,7 +202,7 @@ export const readStatus: Reader<PolledStatus> = (json) => {
 /**
  * Nobody may sign, or close anything, by such a word (R8). What failed once may be indexed since.
  */
-function contradictsItself(word: unknown, submission: Json = {}, failure: Json = {}): boolean {
+function contradictsItself(word: unknown, submission: Json = {}, failure: Json = {}) {
   const isIndexed = submission.status === 'indexed'
   if (word === 'failed') return isIndexed
   if (word !== 'executed' || isIndexed) return false

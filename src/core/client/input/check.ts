@@ -18,7 +18,6 @@ import {
   type InputFaults,
   inputFault,
   newFaults,
-  type Place,
 } from './rows.js'
 import { saysQuestion } from './sheet.js'
 
@@ -83,15 +82,12 @@ export async function checkBatch(
   throw inputFault(source, undefined, 'empty_input', what, hint)
 }
 
-export const isInWords = (row: BatchRow): boolean =>
-  row.kind === 'intent' && keyNamed(row.outcome) === undefined
-
 /**
  * Only the question tells what an answer in words means, or whether the columns beside it are its
  * own.
  */
-export const needsLook = (row: BatchRow): boolean =>
-  isInWords(row) || (row.kind === 'intent' && saysQuestion(row.columns))
+export const needsLook = (row: BatchRow) =>
+  row.kind === 'intent' && (keyNamed(row.outcome) === undefined || saysQuestion(row.columns))
 
 async function checkUnit(source: Named, row: BatchRow, { units }: BatchChecks) {
   if (row.kind !== 'intent' || row.amount === undefined) return
@@ -105,9 +101,10 @@ async function checkUnit(source: Named, row: BatchRow, { units }: BatchChecks) {
 }
 
 function newRowCheck(source: Named, { questionOf, nonceHolder }: BatchChecks) {
-  const [refs, questions, nonces] = [newLineTable(), newLineTable(), newLineTable()]
-  return (row: BatchRow, own: Address | undefined): void => {
+  const [refs, questions, nonces] = [newPlaces(), newPlaces(), newPlaces()]
+  return (row: BatchRow, own: Address | undefined) => {
     const { identifier, clientRef } = row
+    const at = row.element ?? row.line
     const proposer = row.kind === 'item' ? row.item.proposer : signerOf(source, row, own)
     const questionId = questionOf(identifier)
     if (questionId === undefined) {
@@ -115,9 +112,19 @@ function newRowCheck(source: Named, { questionOf, nonceHolder }: BatchChecks) {
       throw inputFault(source, row, 'untrusted_slug', detail, howToPin(identifier))
     }
     checkSlug(source, row, questionId, questionOf)
-    const once = (table: LineTable, key: string, what: string, hint: string, code?: string) => {
-      const earlier = table(key, row.element ?? row.line)
-      if (earlier !== undefined) throw twice(source, earlier, row, what, hint, code)
+    const once = (
+      places: Map<string, number>,
+      key: string,
+      what: string,
+      hint: string,
+      code = 'duplicate_row',
+    ) => {
+      const earlier = places.get(key)
+      places.set(key, earlier ?? at)
+      if (earlier === undefined) return
+      const rows = row.element === undefined ? 'lines' : 'rows'
+      const detail = `${source.name}: ${rows} ${earlier} and ${at} ${what}`
+      throw new UsageError(code, detail, { hint, at })
     }
     if (clientRef !== undefined)
       once(refs, clientRef, 'have the same client_ref', 'give every row its own client_ref')
@@ -144,7 +151,7 @@ function checkSlug(
   row: BatchRow,
   questionId: Hex,
   questionOf: BatchChecks['questionOf'],
-): void {
+) {
   const slug = row.columns?.slug ?? ''
   const meant = isSlug(slug) ? questionOf(slug) : undefined
   if (meant === undefined || meant === questionId) return
@@ -155,18 +162,7 @@ function checkSlug(
 
 const nonceHint = 'leave the nonce out: a fresh one is chosen; of signed items send only one'
 
-const twice = (
-  source: Named,
-  earlier: number,
-  { line, element }: Place,
-  what: string,
-  hint: string,
-  code = 'duplicate_row',
-) => {
-  const rows = element === undefined ? 'lines' : 'rows'
-  const at = element ?? line
-  return new UsageError(code, `${source.name}: ${rows} ${earlier} and ${at} ${what}`, { hint, at })
-}
+const newPlaces = () => new Map<string, number>()
 
 function signerOf(source: Named, row: IntentRow, own: Address | undefined): Address {
   if (row.proposer === undefined) return own ?? '0x'
@@ -180,26 +176,15 @@ function signerOf(source: Named, row: IntentRow, own: Address | undefined): Addr
   )
 }
 
-function keyOf(row: BatchRow): string {
+function keyOf(row: BatchRow) {
   if (row.kind === 'item') return row.body
-  const { identifier, clientRef, proposer, outcome, amountRaw, nonce, deadlineSeconds } = row
-  const { amount, lifeSeconds } = row
+  const { amount, lifeSeconds, ...own } = row
+  const { identifier, clientRef, proposer, outcome, amountRaw, nonce, deadlineSeconds } = own
   const terms = [identifier, clientRef, proposer, outcome, amountRaw, nonce, deadlineSeconds]
   // Only where they are given: an input without them has the fingerprint that it always had.
   if (amount !== undefined || lifeSeconds !== undefined)
     return JSON.stringify([...terms, amount?.text, lifeSeconds].map((each) => String(each)))
   return JSON.stringify(terms.map((each) => (each === undefined ? null : String(each))))
-}
-
-type LineTable = (key: string, line: number) => number | undefined
-
-function newLineTable(): LineTable {
-  const lines = new Map<string, number>()
-  return (key, line) => {
-    const earlier = lines.get(key)
-    if (earlier === undefined) lines.set(key, line)
-    return earlier
-  }
 }
 
 /**
@@ -212,7 +197,7 @@ export function nonceHolder(
   row: IntentRow,
   questionId: Hex,
   proposer: Address,
-): string | undefined {
+) {
   const nonce = String(row.nonce)
   if (row.nonce === undefined || !view.isReserved(proposer, nonce)) return undefined
   const holds = ({ terms }: { readonly terms: { proposer: string; nonce: string } }) =>

@@ -34,7 +34,7 @@ import {
   requireFew,
   type TextRow,
 } from './rows.js'
-import { type Columns, type SheetRow, sheetRows } from './sheet.js'
+import { type Columns, readCells, type SheetRow, sheetRows } from './sheet.js'
 
 interface RowBase extends Place {
   readonly identifier: string
@@ -186,8 +186,8 @@ function fromJson(source: BatchSource, row: TextRow): BatchRow | undefined {
 type Fields = Readonly<Record<string, unknown>>
 
 function fromSheet(source: BatchSource, row: SheetRow, told?: Told): BatchRow | undefined {
-  if (row.fault !== undefined) throw row.fault
-  const { line, columns, fields } = row
+  const { line } = row
+  const { fields, columns } = readCells(source, row, sheetFields)
   if (
     fields.outcome === undefined &&
     fields.proposed_price === undefined &&
@@ -289,7 +289,7 @@ function rowOf(value: Fields, place: Place, text: string | undefined, fault: Fau
   }
 }
 
-function fieldFault(issue: z.core.$ZodIssue, value: Fields, fault: Fault): UsageError {
+function fieldFault(issue: z.core.$ZodIssue, value: Fields, fault: Fault) {
   if (issue.code === 'unrecognized_keys')
     return fault(`${short(issue.keys[0] ?? '')} is not a field of a row`)
   const field = String(issue.path[0])
@@ -299,7 +299,7 @@ function fieldFault(issue: z.core.$ZodIssue, value: Fields, fault: Fault): Usage
   )
 }
 
-function allOf(wrong: readonly UsageError[], place: Place): UsageError {
+function allOf(wrong: readonly UsageError[], place: Place) {
   const [first, ...others] = wrong
   if (first === undefined) throw new Error('a row is faulty without a fault')
   if (others.length === 0) return first
@@ -335,7 +335,7 @@ function deadlineIn(
   throw fault(`deadline ${deadlineForms}`, 'give deadline 90m, or leave it out for an hour')
 }
 
-function outcomeIn(word: string | undefined, price: unknown, fault: Fault): string {
+function outcomeIn(word: string | undefined, price: unknown, fault: Fault) {
   const wrong = word === undefined ? undefined : wordFault(word)
   if (wrong !== undefined) throw fault(`outcome ${short(word ?? '')} ${wrong}`)
   const said = word === undefined ? undefined : (keyNamed(word) ?? word.trim())

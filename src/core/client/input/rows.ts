@@ -25,7 +25,7 @@ export interface Place {
   readonly element?: number
 }
 
-export const placeText = ({ line, element }: Place): string =>
+export const placeText = ({ line, element }: Place) =>
   element === undefined ? `line ${line}` : `row ${element}`
 
 export interface TextRow extends Place {
@@ -91,14 +91,14 @@ export function formatOf({ name, bytes }: BatchSource): BatchFormat {
   return first === '[' ? 'json' : first === '{' || first === '"' ? 'ndjson' : 'csv'
 }
 
-function tooLong(source: BatchSource, place: Place, text: string): UsageError | undefined {
+function tooLong(source: BatchSource, place: Place, text: string) {
   if (new TextEncoder().encode(text).length <= inputLimits.rowBytes) return undefined
   const what = `the row is longer than ${inputLimits.rowBytes} bytes`
   const hint = 'one row is one proposal; check for a missing line end or quote'
   return inputFault(source, place, 'row_too_long', what, hint)
 }
 
-export function requireFew(source: Pick<BatchSource, 'name'>, count: number, place: Place): void {
+export function requireFew(source: Pick<BatchSource, 'name'>, count: number, place: Place) {
   if (count <= inputLimits.rows) return
   const what = `there are more than ${inputLimits.rows} rows`
   throw inputFault(source, place, 'too_many_rows', what, 'split it into several files')
@@ -123,7 +123,7 @@ const csvFaults: Readonly<Record<string, string>> = {
 }
 
 /** What stands between the cells: a comma, or what a spreadsheet of another country writes. */
-function delimiterOf(header: string): string {
+function delimiterOf(header: string) {
   const bare = header.replace(/"[^"]*"/g, '')
   const cells = (delimiter: string) => bare.split(delimiter).length
   return [',', ';', '\t'].reduce((best, each) => (cells(each) > cells(best) ? each : best))
@@ -228,23 +228,17 @@ export function* arrayRows(source: BatchSource, under?: string, strict = true): 
   }
 }
 
-export function documentSchema({ bytes }: BatchSource): string | undefined {
+export function documentSchema({ bytes }: BatchSource) {
   const head = new TextDecoder().decode(bytes.subarray(0, 1_024))
   return /^\s*\{\s*"schema"\s*:\s*"([^"]*)"\s*,\s*"results"\s*:/.exec(head)?.[1]
 }
 
-export interface InputFaults {
-  add(fault: UsageError): void
-  addBeside(fault: UsageError): void
-  readonly refuses: boolean
-  isAt(at: number): boolean
-  throwAny(): void
-}
+export type InputFaults = ReturnType<typeof newFaults>
 
 /** So many are told one by one, the first of the input; the rest is counted. */
 const mostTold = 20
 
-export function newFaults({ name }: Pick<BatchSource, 'name'>): InputFaults {
+export function newFaults({ name }: Pick<BatchSource, 'name'>) {
   let told: UsageError[] = []
   let count = 0
   let refusal: UsageError | undefined
@@ -255,7 +249,7 @@ export function newFaults({ name }: Pick<BatchSource, 'name'>): InputFaults {
     told = [...told, fault].sort((one, other) => placeOf(one) - placeOf(other)).slice(0, mostTold)
   }
   return {
-    add(fault) {
+    add(fault: UsageError) {
       if (refusal === undefined || placeOf(fault) < placeOf(refusal)) refusal = fault
       addBeside(fault)
     },
@@ -263,7 +257,7 @@ export function newFaults({ name }: Pick<BatchSource, 'name'>): InputFaults {
     get refuses() {
       return refusal !== undefined
     },
-    isAt: (at) => places.has(at),
+    isAt: (at: number) => places.has(at),
     throwAny() {
       if (refusal === undefined) return
       if (count === 1) throw refusal
@@ -277,14 +271,9 @@ export function newFaults({ name }: Pick<BatchSource, 'name'>): InputFaults {
           : [own, `  hint: ${hint}`]
       })
       if (count > told.length) lines.push(`and ${count - told.length} more`)
-      throw new UsageError(
-        refusal.code,
-        `${name}: ${count} faults, and nothing was signed or sent`,
-        {
-          lines,
-          hint: 'correct these lines, then run the same command',
-        },
-      )
+      const detail = `${name}: ${count} faults, and nothing was signed or sent`
+      const hint = 'correct these lines, then run the same command'
+      throw new UsageError(refusal.code, detail, { lines, hint })
     },
   }
 }

@@ -1,6 +1,5 @@
 /** Batch input as a sheet: CSV whose header names our fields, and columns of whoever filled it in. */
 
-import type { UsageError } from '#protocol/errors'
 import { didYouMean, nearest } from '#protocol/guess'
 import { answersText, folded, type Labels } from '#protocol/outcome-words'
 import { outcomeKeys } from '#protocol/proposal'
@@ -10,19 +9,19 @@ import { type BatchSource, csvRows, inputFault } from './rows.js'
 
 export type Columns = Readonly<Record<string, string>>
 
-function cellOf(columns: Columns | undefined, name: string): string {
+function cellOf(columns: Columns | undefined, name: string) {
   const own = Object.entries(columns ?? {}).find(([column]) => column.toLowerCase() === name)
   return own?.[1].trim() ?? ''
 }
 
-export const saysQuestion = (columns: Columns | undefined): boolean =>
+export const saysQuestion = (columns: Columns | undefined) =>
   cellOf(columns, 'title') !== '' || cellOf(columns, 'labels') !== ''
 
 /** Compared as a worksheet has them, without regard to case, Unicode form and blanks. */
 export function otherQuestion(
   columns: Columns | undefined,
   question: { readonly title: string | undefined; readonly labels: Labels },
-): string | undefined {
+) {
   const [title, labels] = [cellOf(columns, 'title'), cellOf(columns, 'labels')]
   const isSame = (cell: string, own: string) =>
     [own, visible(own), `'${visible(own)}`].some((each) => folded(each) === folded(cell))
@@ -37,37 +36,24 @@ export function otherQuestion(
   return `its labels are not those of the question, which are ${answersText(answers)}`
 }
 
-export interface SheetRow {
-  readonly line: number
-  readonly fields: Readonly<Record<string, unknown>>
-  readonly columns: Columns
-  readonly fault?: UsageError
-}
-
-export interface SheetFields {
+interface SheetFields {
   readonly intent: readonly string[]
   readonly signed: readonly string[]
 }
 
+export type SheetRow = ReturnType<typeof sheetRows> extends Generator<infer Row> ? Row : never
+
 /** A column spelled nearly like ours is refused: carried along, it would say nothing. */
-export function* sheetRows(source: BatchSource, ours: SheetFields): Generator<SheetRow> {
+export function* sheetRows(source: BatchSource, ours: SheetFields) {
   let names: readonly string[] | undefined
-  for (const { line, cells, fault } of csvRows(source)) {
-    if (names !== undefined)
-      yield fault
-        ? { line, fields: {}, columns: {}, fault }
-        : rowOf(source, names, { line, cells }, ours)
-    else if (fault !== undefined) throw fault
-    else names = headerOf(source, line, cells, ours)
+  for (const row of csvRows(source)) {
+    if (names !== undefined) yield { ...row, names }
+    else if (row.fault !== undefined) throw row.fault
+    else names = headerOf(source, row.line, row.cells, ours)
   }
 }
 
-function headerOf(
-  source: BatchSource,
-  line: number,
-  cells: readonly string[],
-  ours: SheetFields,
-): readonly string[] {
+function headerOf(source: BatchSource, line: number, cells: readonly string[], ours: SheetFields) {
   const known = [...ours.intent, ...ours.signed]
   const wrong = (detail: string) => {
     const hint = `a header identifier,outcome is enough; our columns are ${ours.intent.join(', ')}; of signed items ${ours.signed.join(', ')}; any other is carried along`
@@ -94,20 +80,16 @@ function headerOf(
 }
 
 /** A permit's deadline is a number in the item (§2.7). */
-function rowOf(
+export function readCells(
   source: BatchSource,
-  names: readonly string[],
-  { line, cells }: { readonly line: number; readonly cells: readonly string[] },
+  { line, cells, names, fault }: SheetRow,
   ours: SheetFields,
-): SheetRow {
-  const wrong = (detail: string, hint: string): SheetRow => ({
-    line,
-    fields: {},
-    columns: {},
-    fault: inputFault(source, { line }, 'invalid_row', detail, hint),
-  })
+) {
+  const wrong = (detail: string, hint: string) =>
+    inputFault(source, { line }, 'invalid_row', detail, hint)
+  if (fault !== undefined) throw fault
   if (cells.length !== names.length)
-    return wrong(
+    throw wrong(
       `the row has ${cells.length} cells, the header has ${names.length}`,
       'give every row as many cells as the header has; quote a cell that holds the delimiter',
     )
@@ -116,9 +98,9 @@ function rowOf(
   const columns: [string, string][] = []
   for (const [at, name] of names.entries()) {
     const cell = cells[at] ?? ''
-    if (cell.includes('\0')) return wrong(`${name} holds a NUL`, 'save the sheet as CSV in UTF-8')
+    if (cell.includes('\0')) throw wrong(`${name} holds a NUL`, 'save the sheet as CSV in UTF-8')
     if (/^\s*=/.test(cell))
-      return wrong(`${name} holds a formula`, 'save the values of the sheet, not its formulas')
+      throw wrong(`${name} holds a formula`, 'save the values of the sheet, not its formulas')
     const isOurs = ours.intent.includes(name) || ours.signed.includes(name)
     const value = name === 'client_ref' ? cell : cell.trim()
     if (!isOurs) columns.push([name, cell])
@@ -128,11 +110,7 @@ function rowOf(
       else fields[name] = value
     }
   }
-  const isSigned = Object.keys(permit).length > 0
-  return {
-    line,
-    fields: isSigned ? { ...fields, permit } : fields,
-    // No name is that of a prototype.
-    columns: Object.fromEntries(columns),
-  }
+  if (Object.keys(permit).length > 0) fields.permit = permit
+  // No name is that of a prototype.
+  return { fields, columns: Object.fromEntries(columns) as Columns }
 }

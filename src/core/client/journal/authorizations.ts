@@ -77,7 +77,7 @@ export type ClosedReason = 'refused' | 'executed' | 'failed' | 'nonce_used' | 'e
  */
 export const expiryMarginSeconds = 3600
 
-const isExpired = ({ terms }: Signed | Offered, nowMs: number): boolean =>
+const isExpired = ({ terms }: Signed | Offered, nowMs: number) =>
   nowMs / 1000 > Number(terms.deadline) + expiryMarginSeconds
 
 export function stateOf(authorization: JournaledAuthorization, nowMs: number): AuthorizationState {
@@ -97,19 +97,19 @@ export function stateOf(authorization: JournaledAuthorization, nowMs: number): A
     : { kind: 'conflict', code: conflict.end?.code ?? 'conflict' }
 }
 
-export const isOpen = (authorization: JournaledAuthorization, nowMs: number): boolean =>
+export const isOpen = (authorization: JournaledAuthorization, nowMs: number) =>
   stateOf(authorization, nowMs).kind !== 'closed'
 
-export const isOfferOpen = ({ offered, terminals }: Offer, nowMs: number): boolean =>
+export const isOfferOpen = ({ offered, terminals }: Offer, nowMs: number) =>
   !terminals.some(closes) && !isExpired(offered, nowMs)
 
-export const isUnsettled = ({ candidateId, attempts }: JournaledAuthorization): boolean =>
+export const isUnsettled = ({ candidateId, attempts }: JournaledAuthorization) =>
   candidateId === undefined && attempts.some((attempt) => classOf(attempt) === 'uncertain')
 
 /** An attempt whose end was never written may have been admitted. */
 export const classOf = (attempt: Attempt): AttemptClass => attempt.end?.class ?? 'uncertain'
 
-export const closes = ({ outcome, retryable }: TerminalRecord): boolean =>
+export const closes = ({ outcome, retryable }: TerminalRecord) =>
   outcome !== 'failed' || retryable === false
 
 /** One open authorization a round (R8); equal intents (contract §6). */
@@ -130,18 +130,16 @@ export interface Wanted {
 
 type Whose = Omit<Wanted, 'price'>
 
-export const isFor =
-  (whose: Whose) =>
-  (record: Signed | Offered): boolean =>
-    isOfQuestion(record, whose) &&
-    record.terms.proposer === whose.proposer &&
-    record.chainId === whose.chainId &&
-    whose.mayBeAt?.(record) !== false
+export const isFor = (whose: Whose) => (record: Signed | Offered) =>
+  isOfQuestion(record, whose) &&
+  record.terms.proposer === whose.proposer &&
+  record.chainId === whose.chainId &&
+  whose.mayBeAt?.(record) !== false
 
 export const isOfQuestion = (
   record: Pick<Signed, 'questionId' | 'round'>,
   { questionId, round }: Pick<Wanted, 'questionId' | 'round'>,
-): boolean => record.questionId === questionId || (round !== undefined && record.round === round)
+) => record.questionId === questionId || (round !== undefined && record.round === round)
 
 /** Newest last. */
 export function openFor(
@@ -163,18 +161,18 @@ export function offersFor(offers: readonly Offer[], whose: Whose, nowMs: number)
 
 type Answered = Pick<Signed, 'terms' | 'labels'>
 
-export function labelOf({ terms, labels }: Answered): string | null {
+export function labelOf({ terms, labels }: Answered) {
   const outcome = outcomeOf(terms.price)
   return (outcome && labels?.[outcome]) ?? null
 }
 
-export const questionOf = (record: Pick<Signed, 'title' | 'slug' | 'identifier'>): string =>
+export const questionOf = (record: Pick<Signed, 'title' | 'slug' | 'identifier'>) =>
   record.title ?? record.slug ?? record.identifier
 
-export const answerOf = (record: Answered): string =>
+export const answerOf = (record: Answered) =>
   answerText(outcomeOf(record.terms.price) ?? `price ${record.terms.price}`, labelOf(record))
 
-export function executedText({ signed, terminals }: JournaledAuthorization): string | undefined {
+export function executedText({ signed, terminals }: JournaledAuthorization) {
   const end = terminals.find(({ outcome }) => outcome === 'executed')
   if (end === undefined) return undefined
   const where = end.transaction_hash == null ? '' : ` in ${end.transaction_hash}`
@@ -232,7 +230,7 @@ const differing = ({ terms }: Pick<Signed, 'terms'>, wanted: Wanted) =>
     (field) => wanted[field] !== undefined && wanted[field] !== terms[field],
   )
 
-export function otherTerms(signed: Pick<Signed, 'terms'>, wanted: Wanted): string {
+export function otherTerms(signed: Pick<Signed, 'terms'>, wanted: Wanted) {
   if (signed.terms.price !== wanted.price) return ''
   const fields = differing(signed, wanted).map(
     (field) => `${field} ${signed.terms[field]}, not ${wanted[field]}`,
@@ -244,7 +242,7 @@ export function otherTerms(signed: Pick<Signed, 'terms'>, wanted: Wanted): strin
 export function equalIntent(
   { signed }: { readonly signed: Pick<Signed, 'terms' | 'questionId'> },
   wanted: Wanted,
-): boolean {
+) {
   return (
     signed.questionId === wanted.questionId &&
     signed.terms.proposer === wanted.proposer &&
@@ -271,7 +269,7 @@ export function supersededError(authorization: JournaledAuthorization): Conflict
   )
 }
 
-export const nextOwner = ({ identifier, terms }: Offered): string =>
+export const nextOwner = ({ identifier, terms }: Offered) =>
   `proposer sign ${identifier} --outcome ${outcomeOf(terms.price)} --safe ${terms.proposer} --as-owner`
 
 export interface OtherGateway {
@@ -342,7 +340,7 @@ export function outOfBandOf({ signed, attempts, signedAtMs }: JournaledAuthoriza
   }
 }
 
-export function outOfBandLine(authorization: JournaledAuthorization): string {
+export function outOfBandLine(authorization: JournaledAuthorization) {
   const { questionId, clientRef, submittedAtMs } = outOfBandOf(authorization)
   const ref = clientRef === undefined ? 'no client_ref' : `client_ref ${JSON.stringify(clientRef)}`
   return `the outcome of ${authorization.id} cannot be learned from here, its round has ended: ask the operator out of band about question ${questionId}, ${ref}, submitted at ${instant(submittedAtMs)} (never send the signature)`
@@ -386,13 +384,7 @@ export function journalRow(one: JournaledAuthorization | Offer, nowMs: number) {
   }
 }
 
-interface StateRow {
-  readonly state: AuthorizationState['kind'] | 'offered'
-  readonly reason: ClosedReason | null
-  readonly code: string | null
-}
-
-function stateRow(one: JournaledAuthorization | Offer, nowMs: number): StateRow {
+function stateRow(one: JournaledAuthorization | Offer, nowMs: number) {
   if ('signed' in one) {
     const state = stateOf(one, nowMs)
     return {
@@ -401,12 +393,12 @@ function stateRow(one: JournaledAuthorization | Offer, nowMs: number): StateRow 
       code: 'code' in state ? (state.code ?? null) : null,
     }
   }
-  if (isOfferOpen(one, nowMs)) return { state: 'offered', reason: null, code: null }
-  return { state: 'closed', reason: one.terminals.at(-1)?.outcome ?? 'expired', code: null }
+  if (isOfferOpen(one, nowMs)) return { state: 'offered' as const, reason: null, code: null }
+  const reason = one.terminals.at(-1)?.outcome ?? ('expired' as const)
+  return { state: 'closed' as const, reason, code: null }
 }
 
-export const instantOf = (ms: number | undefined): string | null =>
-  ms === undefined ? null : instant(ms)
+export const instantOf = (ms: number | undefined) => (ms === undefined ? null : instant(ms))
 
 export const attemptRow = ({ start, startedAtMs, end, receipt }: Attempt) => ({
   started_at: instant(startedAtMs),

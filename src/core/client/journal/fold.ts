@@ -54,38 +54,27 @@ interface RulesKey {
   readonly questionId: string
 }
 
-export interface Fold {
-  add(record: JournalRecord): void
-  view(): JournalView
-}
-
-interface FoldState {
-  readonly drafts: Map<string, Draft>
-  readonly questions: Map<string, Draft[]>
+const newState = () => ({
+  drafts: new Map<string, Draft>(),
+  questions: new Map<string, Draft[]>(),
   /** By proposer: a key of both would have to be made, and kept, for every row of a batch. */
-  readonly nonces: Map<string, Set<string>>
-  readonly ends: Map<string, AttemptEnd>
-  readonly receipts: Map<string, ReceiptState>
-  readonly offered: Draft[]
-  readonly rules: Map<string, Set<Hex>>
-  readonly holders: Map<string, string>
+  nonces: new Map<string, Set<string>>(),
+  ends: new Map<string, AttemptEnd>(),
+  receipts: new Map<string, ReceiptState>(),
+  offered: [] as Draft[],
+  rules: new Map<string, Set<Hex>>(),
+  holders: new Map<string, string>(),
+})
+type FoldState = ReturnType<typeof newState>
+
+export type Fold = ReturnType<typeof newFold>
+
+export function newFold() {
+  const state = newState()
+  return { add: (record: JournalRecord) => add(state, record), view: () => viewOf(state) }
 }
 
-export function newFold(): Fold {
-  const state: FoldState = {
-    drafts: new Map(),
-    questions: new Map(),
-    nonces: new Map(),
-    ends: new Map(),
-    receipts: new Map(),
-    offered: [],
-    rules: new Map(),
-    holders: new Map(),
-  }
-  return { add: (record) => add(state, record), view: () => viewOf(state) }
-}
-
-function add(state: FoldState, { kind, data, timeMs }: JournalRecord): void {
+function add(state: FoldState, { kind, data, timeMs }: JournalRecord) {
   switch (kind) {
     case 'nonce.reserved':
       reserve(state, data)
@@ -143,28 +132,20 @@ function add(state: FoldState, { kind, data, timeMs }: JournalRecord): void {
 }
 
 function draftOf({ drafts }: FoldState, id: string): Draft {
-  let draft = drafts.get(id)
-  if (draft === undefined) {
-    draft = {
-      id,
-      attempts: [],
-      terminals: [],
-      abandoned: false,
-      signedAtMs: Infinity,
-    }
-    drafts.set(id, draft)
+  const draft = drafts.get(id) ?? {
+    ...{ id, attempts: [], terminals: [], abandoned: false, signedAtMs: Infinity },
   }
+  drafts.set(id, draft)
   return draft
 }
 
-function reserve(
+const reserve = (
   { nonces }: FoldState,
   { proposer, nonce }: { readonly proposer: string; readonly nonce: string },
-): void {
-  const known = nonces.get(proposer)
-  if (known === undefined) nonces.set(proposer, new Set([nonce]))
-  else known.add(nonce)
-}
+) => addTo(nonces, proposer, nonce)
+
+const addTo = <Value>(sets: Map<string, Set<Value>>, key: string, value: Value) =>
+  sets.set(key, (sets.get(key) ?? new Set()).add(value))
 
 const rulesKey = ({ chainId, requester, questionId }: RulesKey) =>
   `${chainId} ${requester} ${questionId}`
@@ -172,13 +153,12 @@ const rulesKey = ({ chainId, requester, questionId }: RulesKey) =>
 function acknowledge(
   { rules: acknowledged }: FoldState,
   { rules, requester, chainId, questionId }: Signed | Offered,
-): void {
-  if (rules === undefined || requester === undefined) return
-  const key = rulesKey({ chainId, requester, questionId })
-  acknowledged.set(key, (acknowledged.get(key) ?? new Set()).add(rules))
+) {
+  if (rules !== undefined && requester !== undefined)
+    addTo(acknowledged, rulesKey({ chainId, requester, questionId }), rules)
 }
 
-function addSigned(state: FoldState, data: Signed): void {
+function addSigned(state: FoldState, data: Signed) {
   const draft = draftOf(state, data.id)
   reserve(state, data.terms)
   acknowledge(state, data)

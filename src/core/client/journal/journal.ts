@@ -7,9 +7,9 @@ import pLimit from 'p-limit'
 import type { Clock, Files, Hash, Liveness, Random } from '#ports'
 import { ProposerError, StorageError } from '#protocol/errors'
 import type { KeptReceipt } from '#protocol/kept-receipt'
-import { hexOf, joinPath } from '#storage/durable'
+import { hexOf, joinPath, namesIn, sizeOf } from '#storage/durable'
 import { errorCode } from '#storage/failures'
-import { acquireLock, type Lock } from '#storage/lock'
+import { waitForLock } from '#storage/lock'
 import { openLog } from '#storage/log'
 import { openLogReader } from '#storage/reader'
 import type { RecordLog } from '#storage/record-log'
@@ -53,7 +53,7 @@ export interface Journal {
 
 /** A lock that another process holds. */
 const lockWaitMs = 30_000
-const lockPauseMs = 50
+const lockPauseMs = [50, 255] as const
 
 export function openJournal(ports: JournalPorts, home: string): Journal {
   const folder = joinPath(home, 'journal')
@@ -81,7 +81,9 @@ export function openJournal(ports: JournalPorts, home: string): Journal {
     load,
     exclusive: (work, waitMs = lockWaitMs) =>
       oneAtATime(async () => {
-        const lock = await waitForLock(ports, joinPath(folder, 'lock'), waitMs)
+        const patience = { waitMs, pauseMs: lockPauseMs }
+        const path = joinPath(folder, 'lock')
+        const lock = await onDisk(() => waitForLock(ports, path, journalUse, patience))
         try {
           return await work(await load())
         } finally {
@@ -118,20 +120,6 @@ export function openJournal(ports: JournalPorts, home: string): Journal {
     async close() {
       await (await opening)?.close()
     },
-  }
-}
-
-async function waitForLock(ports: JournalPorts, folder: string, waitMs: number): Promise<Lock> {
-  const untilMs = ports.clock.monotonicMs() + waitMs
-  for (;;) {
-    try {
-      return await onDisk(() => acquireLock(ports, folder, journalUse))
-    } catch (error) {
-      const busy = error instanceof StorageError && error.code === 'store_locked'
-      if (!busy || ports.clock.monotonicMs() >= untilMs) throw error
-      const [jitter = 0] = ports.random.bytes(1)
-      await ports.clock.sleep(lockPauseMs + jitter)
-    }
   }
 }
 
@@ -187,7 +175,7 @@ export function keptReceipts(
   })
 }
 
-export const journalLog = {
+const journalLog = {
   format: { name: 'journal', version: 1 },
   knownKinds: isJournalKind,
 } as const
@@ -202,14 +190,8 @@ type Run = readonly JournalRecord[]
 /** Many small files: their reads overlap, within bounds (R17). */
 const runsAtOnce = 16
 
-export async function listRuns(files: Files, folder: string): Promise<string[]> {
-  try {
-    return (await files.list(folder)).filter((name) => /^[0-9a-f]{12}$/.test(name)).sort()
-  } catch (error) {
-    if (errorCode(error) === 'ENOENT') return []
-    throw error
-  }
-}
+export const listRuns = async (files: Files, folder: string): Promise<string[]> =>
+  (await namesIn(files, folder)).filter((name) => /^[0-9a-f]{12}$/.test(name)).sort()
 
 /** A run that is being written is read up to its last whole line. */
 export async function readRun(
@@ -230,10 +212,7 @@ export async function readRun(
   }
 }
 
-export function createRunReader(
-  ports: Ports,
-  folder: string,
-): (token: string) => Promise<readonly Run[]> {
+function createRunReader(ports: Ports, folder: string): (token: string) => Promise<readonly Run[]> {
   const known = new Map<string, { readonly stamp: string; readonly records: Run }>()
   const atOnce = pLimit(runsAtOnce)
   async function read(name: string): Promise<Run> {
@@ -256,21 +235,15 @@ export function createRunReader(
 }
 
 /** Logs only grow, and a rewritten one has another name. */
-async function stampOf(files: Files, path: string): Promise<string> {
+async function stampOf(files: Files, path: string) {
   const sizes: string[] = []
-  for (const name of (await files.list(path)).sort()) {
-    if (!/^(log|snap)-\d+\.jsonl$/.test(name)) continue
-    const handle = await files.open(joinPath(path, name), 'read')
-    try {
-      sizes.push(`${name}:${await handle.size()}`)
-    } finally {
-      await handle.close()
-    }
-  }
+  for (const name of (await files.list(path)).sort())
+    if (/^(log|snap)-\d+\.jsonl$/.test(name))
+      sizes.push(`${name}:${await sizeOf(files, joinPath(path, name))}`)
   return sizes.join(' ')
 }
 
-export function createViews(): (others: readonly Run[], own: Run) => JournalView {
+function createViews(): (others: readonly Run[], own: Run) => JournalView {
   let folded: { readonly others: readonly Run[]; readonly fold: Fold; own: number } | undefined
   return (others, own) => {
     const isSame =
@@ -286,19 +259,8 @@ export function createViews(): (others: readonly Run[], own: Run) => JournalView
   }
 }
 
-export interface JournalProof {
-  readonly runs: number
-  readonly records: number
-  readonly authorizations: number
-  readonly hashes: number
-  readonly nonces: number
-}
-
 /** Checksums, chains, shapes, saved hashes, unique nonces and identities; read-only (R11, R24). */
-export function verifyJournal(
-  ports: Pick<JournalPorts, 'files' | 'hash'>,
-  home: string,
-): Promise<JournalProof> {
+export function verifyJournal(ports: Pick<JournalPorts, 'files' | 'hash'>, home: string) {
   return onDisk(async () => {
     const folder = joinPath(home, 'journal')
     const tokens = await listRuns(ports.files, folder)
@@ -316,7 +278,7 @@ export function verifyJournal(
         throw broken(`the bytes saved as ${what} do not have the hash that was recorded with them`)
       count.hashes++
     }
-    const check = ({ kind, data }: JournalRecord): void => {
+    const check = ({ kind, data }: JournalRecord) => {
       if (kind === 'nonce.reserved') {
         const { id, proposer, nonce } = data
         const detail = `nonce ${nonce} of ${proposer} is reserved twice, for % and ${id}`

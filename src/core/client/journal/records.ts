@@ -150,7 +150,7 @@ const ack = z.object({
 })
 
 /** As its gateway spelt it: its routes may tell capitals from small letters. */
-export function spelledId({ candidate_id: id, answer }: z.infer<typeof ack>): string {
+export function spelledId({ candidate_id: id, answer }: z.infer<typeof ack>) {
   const spelled =
     typeof answer === 'object' && answer !== null && 'candidate_id' in answer
       ? answer.candidate_id

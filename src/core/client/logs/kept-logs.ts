@@ -1,6 +1,7 @@
 /** Facts of logs, read once: those of final blocks are kept in the home folder (domain §10). */
 import * as z from 'zod/mini'
 import { type LogFilter, logRanges } from '#chain/log-ranges'
+import { headOf } from '#chain/reading'
 import { type BlockHeader, type Chain, ChainError, type ChainLog, type Files } from '#ports'
 import { jsonOf } from '#protocol/capped'
 import { Bytes32 } from '#protocol/schema'
@@ -44,15 +45,10 @@ export interface KeptSource<K, F> {
   readonly mostFacts?: number
 }
 
-export interface KeptFacts<F> extends Start {
+interface KeptFacts<F> extends Start {
   readonly final: readonly F[]
   readonly tail: readonly F[]
   replace(final: readonly F[]): Promise<void>
-}
-
-export interface KeptLogs<K, F> {
-  readonly head: BlockHeader
-  readonly of: ReadonlyMap<K, KeptFacts<F>>
 }
 
 const cursorOf = <F>(shape: z.ZodMiniType<F>) =>
@@ -80,7 +76,7 @@ export async function readKept<K, F extends Fact>(
   source: KeptSource<K, F>,
   keys: readonly K[],
   turn = 1,
-): Promise<KeptLogs<K, F>> {
+): Promise<{ readonly head: BlockHeader; readonly of: ReadonlyMap<K, KeptFacts<F>> }> {
   const { chain } = parts
   const head = await headOf(chain)
   const final = await finalNumber(chain, head)
@@ -116,13 +112,7 @@ async function reelOf<K, F>(
   return { key, start, tail: [], ...(isUsed ? kept : { from, since, next: from, final: [] }) }
 }
 
-async function headOf(chain: Chain): Promise<BlockHeader> {
-  const head = await chain.block('latest')
-  if (head === null) throw new ChainError('unavailable', 'the node has no latest block')
-  return head
-}
-
-async function finalNumber(chain: Chain, head: BlockHeader): Promise<bigint> {
+async function finalNumber(chain: Chain, head: BlockHeader) {
   const final = await chain.block('finalized').catch((error: unknown) => {
     if (error instanceof ChainError && error.kind === 'refused') return null
     throw error
@@ -135,7 +125,7 @@ async function readOn<K, F extends Fact>(
   source: KeptSource<K, F>,
   reels: readonly Reel<K, F>[],
   { final, head }: { readonly final: bigint; readonly head: bigint },
-): Promise<void> {
+) {
   const begun = new Map(reels.map((reel) => [reel, reel.next]))
   const from = [...begun.values()].reduce((least, one) => (one < least ? one : least), head + 1n)
   const saveAll = async () => {
@@ -186,7 +176,7 @@ async function save<K, F extends Fact>(
   { chain, files, home, onNote }: KeptParts,
   source: KeptSource<K, F>,
   reel: Reel<K, F>,
-): Promise<void> {
+) {
   const to = reel.next - 1n
   const header = await chain.block(to)
   if (header === null) throw new ChainError('unavailable', 'the node lost a block it had')

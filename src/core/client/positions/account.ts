@@ -40,7 +40,7 @@ function standingOf(
   return isWaiting ? { ...standing, state: 'deferred' } : standing
 }
 
-const paidRaw = ({ bond, finalFee }: Pick<StakeTerms, 'bond' | 'finalFee'>): bigint =>
+const paidRaw = ({ bond, finalFee }: Pick<StakeTerms, 'bond' | 'finalFee'>) =>
   BigInt(bond) + BigInt(finalFee)
 
 function payoutRaw({ stake: { settled } }: KnownStake, result: StakeResult | null) {
@@ -174,11 +174,10 @@ export function sumsOf(
   }
 }
 
-export const total = (parts: readonly (bigint | undefined)[]): bigint | undefined =>
+export const total = (parts: readonly (bigint | undefined)[]) =>
   parts.reduce((sum, one) => (sum === undefined || one === undefined ? undefined : sum + one), 0n)
 
-export const rawText = (raw: bigint | undefined): string | null =>
-  raw === undefined ? null : String(raw)
+export const rawText = (raw: bigint | undefined) => (raw === undefined ? null : String(raw))
 
 /** Amounts in raw units, `_at` in RFC 3339, other times in Unix seconds. Null: not known, or none. */
 export interface Position {
@@ -253,7 +252,7 @@ const executedOf = ({ terminals }: JournaledAuthorization) =>
 /** Hours after which a settlement is late, in seconds: UMA's settler waits 8,100 s (domain §10). */
 const lateAfterSeconds = 3n * 3_600n
 
-export const timeOf = (seconds: number | string | undefined): string | null =>
+export const timeOf = (seconds: number | string | undefined) =>
   seconds === undefined || !(Number(seconds) < 8.64e12) ? null : instant(Number(seconds) * 1000)
 
 /** `newRound`: whether a later round of the question has begun; only a vote that is known is told as one. */
@@ -340,7 +339,7 @@ export function missingIn(
   })
 }
 
-export const missingNote = ({ id, signed }: JournaledAuthorization): string =>
+export const missingNote = ({ id, signed }: JournaledAuthorization) =>
   `${id} is executed by this journal, and no log of the chain shows it; \`proposer reconcile ${signed.questionId}\` looks at its round`
 
 export function missingPosition(trust: Trust, one: JournaledAuthorization): Position {

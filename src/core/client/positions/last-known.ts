@@ -46,7 +46,7 @@ export async function keepLastPositions(
   asOf: string,
   positions: readonly Position[],
   onNote: (text: string) => void,
-): Promise<void> {
+) {
   const folder = folderIn(place)
   const rows = new Map(await lastPositions(place, onNote))
   for (const one of positions)
@@ -76,5 +76,5 @@ export async function lastPositions(
   return new Map(parsed.data?.positions.map((one) => [one.journal_id, one]))
 }
 
-export const isContestedState = (state: LastPosition['state']): boolean =>
+export const isContestedState = (state: LastPosition['state']) =>
   state === 'disputed' || state === 'voting'

@@ -145,7 +145,7 @@ async function newRoundOf(
   { stake: { settled, disputed, requester, timestamp }, held }: KnownStake,
   questionId: Hex | undefined,
   at: bigint,
-): Promise<boolean | null> {
+) {
   const isContested = settled === undefined && (disputed ?? held?.disputer) !== undefined
   if (!isContested || questionId === undefined) return null
   try {

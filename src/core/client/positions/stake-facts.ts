@@ -71,7 +71,7 @@ export interface StakeParts extends KeptParts {
 /** Block of the managed oracle's first log, by chain (domain §10). */
 const firstBlocks: Readonly<Record<number, bigint>> = { 137: 74_677_419n }
 /** 0 where nobody knows better, as on a young copy of a chain. */
-export function oracleBegins(chainId: number, { number }: Pick<BlockHeader, 'number'>): bigint {
+export function oracleBegins(chainId: number, { number }: Pick<BlockHeader, 'number'>) {
   const first = firstBlocks[chainId] ?? 0n
   return first > number ? 0n : first
 }
@@ -252,7 +252,7 @@ async function inGroups<T>(
   all: readonly T[],
   read: (one: T) => Promise<void>,
   onMissing: (count: number) => void,
-): Promise<void> {
+) {
   let missing = 0
   for (let at = 0; at < all.length; at += askedAtOnce) {
     const group = all.slice(at, at + askedAtOnce)

@@ -20,7 +20,7 @@ export type SubmitAnswer = Answer<Acknowledged>
 /** Our gateway takes 2 MiB, and no gateway needs to take more (§7, 413: smaller batches). */
 const maxBodyBytes = 1_900_000
 
-export interface Attempted {
+interface Attempted extends Pick<SubmitAnswer, 'receipt'> {
   readonly answers: readonly SubmitAnswer[]
   /** The gateway answered for itself: what is transient is so for single items only. */
   readonly wasAnswered: boolean
@@ -31,10 +31,7 @@ export interface Attempted {
   readonly split?: 'too_large' | 'unnamed_fault' | 'limited'
 }
 
-export function itemsThatFit(
-  authorizations: readonly JournaledAuthorization[],
-  most: number,
-): number {
+export function itemsThatFit(authorizations: readonly JournaledAuthorization[], most: number) {
   let bytes = 0
   for (const [index, { signed }] of authorizations.entries()) {
     // Bodies are ASCII but for client_ref, which is short.
@@ -66,42 +63,32 @@ export async function attempt(
       origin: gateway.origin,
       form: single === undefined ? 'batch' : 'single',
       sha256: single?.sha256 ?? ports.hash.sha256(body),
-      ...(batch === undefined ? {} : { batch }),
+      batch,
     },
   }
   const copied = authorizations
     .filter(({ id }) => !journal.hasSigned(id))
     .map(({ signed }): JournalEntry => ({ kind: 'signed', data: signed }))
   await journal.append([...copied, start])
-  let receipt: SubmitAnswer['receipt']
-  let attempted: Attempted
-  if (single === undefined) {
-    const answer = await gateway.submitBatch(body, call)
-    receipt = answer.receipt
-    attempted = readCall(answer, authorizations)
-  } else {
-    const answer = await gateway.submit(single.questionId, body, call)
-    receipt = answer.receipt
-    attempted = wholeCall(answer, 1)
-  }
-  attempted = { ...attempted, answers: judged(journal, authorizations, attempted.answers) }
-  const answered = authorizations.map(({ id }, at) => ({
-    id,
-    answer: attempted.answers[at] ?? noResult,
-  }))
+  const { receipt, ...attempted } =
+    single === undefined
+      ? readCall(await gateway.submitBatch(body, call), authorizations)
+      : wholeCall(await gateway.submit(single.questionId, body, call), 1)
+  const answers = judged(journal, authorizations, attempted.answers)
+  const answered = authorizations.map(({ id }, at) => ({ id, answer: answers[at] ?? noResult }))
   const results = answered.map(({ id, answer }) => ({
     id,
     class: answer.kind,
-    ...(answer.httpStatus === undefined ? {} : { status: answer.httpStatus }),
-    ...(answer.kind === 'accepted' ? {} : { code: answer.code }),
+    status: answer.httpStatus,
+    code: answer.kind === 'accepted' ? undefined : answer.code,
   }))
   await journal.append([
-    { kind: 'attempt.end', data: { attempt: name, results, ...(receipt && { receipt }) } },
+    { kind: 'attempt.end', data: { attempt: name, results, receipt } },
     ...answered.flatMap(({ id, answer }) =>
       answer.kind === 'accepted' ? [acknowledgement(id, answer)] : [],
     ),
   ])
-  return attempted
+  return { ...attempted, answers }
 }
 
 export const mismatchCode = 'candidate_mismatch'
@@ -168,7 +155,7 @@ function readCall(
     const isOurs = result?.client_ref === undefined || result.client_ref === signed.clientRef
     return result === undefined || !isOurs ? noResult : itemAnswer(result)
   })
-  return { answers, wasAnswered: true }
+  return { answers, wasAnswered: true, receipt: answer.receipt }
 }
 
 /** §4.2 rule 5: as the same status of a single call. */
@@ -189,22 +176,21 @@ export function itemAnswer({
 function wholeCall(answer: SubmitAnswer, count: number): Attempted {
   const all = (each: SubmitAnswer) => Array.from({ length: count }, () => each)
   const wasAnswered = answer.kind !== 'deferred' && answer.kind !== 'uncertain'
+  const whole = { answers: all(answer), wasAnswered, receipt: answer.receipt }
   const isLimited =
     answer.httpStatus === 429 || (answer.kind === 'deferred' && answer.code === 'batch_over_budget')
-  if (count > 1 && isLimited) return { answers: all(answer), wasAnswered, split: 'limited' }
+  if (count > 1 && isLimited) return { ...whole, split: 'limited' }
   if (answer.kind !== 'refused' || count === 1 || ![413, 422].includes(answer.httpStatus))
-    return { answers: all(answer), wasAnswered }
+    return whole
   const { httpStatus, code, errors = [] } = answer
   const detail = `the whole call was refused: ${answer.detail}`
   const later: SubmitAnswer = { kind: 'deferred', httpStatus, code, detail }
-  if (httpStatus === 413) return { answers: all(later), wasAnswered, split: 'too_large' }
+  if (httpStatus === 413) return { ...whole, answers: all(later), split: 'too_large' }
   const named = new Set(
     errors
       .map(({ path }) => Number(/^\/?proposals[.[/](\d{1,3})/.exec(path)?.[1] ?? Number.NaN))
       .filter((at) => at < count),
   )
   const answers = all(later).map((each, at) => (named.has(at) ? answer : each))
-  return named.size === 0
-    ? { answers, wasAnswered, split: 'unnamed_fault' }
-    : { answers, wasAnswered }
+  return { ...whole, answers, ...(named.size === 0 && { split: 'unnamed_fault' as const }) }
 }

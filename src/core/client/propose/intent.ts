@@ -57,11 +57,7 @@ export interface LookParts {
   readonly trust: Trust
 }
 
-export type RoundNamed = Pick<QuestionContext, 'question_id'> & {
-  readonly request: Pick<QuestionContext['request'], 'timestamp' | 'requester'>
-}
-
-export type InJournal =
+type InJournal =
   | { readonly kind: 'none' }
   | { readonly kind: 'reuse'; readonly authorization: JournaledAuthorization }
   /** Typed data of equal intent is out there unsigned. */
@@ -91,9 +87,9 @@ export function wantedOf(trust: Trust, intent: Intent, questionId: Hex): Wanted 
   return {
     ...whoseOf(trust, intent, questionId),
     price: priceOf[intent.outcome],
-    ...(amountRaw === undefined ? {} : { amount: String(amountRaw) }),
-    ...(nonce === undefined ? {} : { nonce: String(nonce) }),
-    ...(deadlineSeconds === undefined ? {} : { deadline: String(deadlineSeconds) }),
+    amount: amountRaw?.toString(),
+    nonce: nonce?.toString(),
+    deadline: deadlineSeconds?.toString(),
   }
 }
 
@@ -167,7 +163,9 @@ export function byRound(
   { ports, trust }: LookParts,
   intent: Intent,
   view: JournalView,
-  context: RoundNamed,
+  context: Pick<QuestionContext, 'question_id'> & {
+    readonly request: Pick<QuestionContext['request'], 'timestamp' | 'requester'>
+  },
   ref: () => RoundRef,
 ): { readonly same: InJournal; readonly earlier: readonly JournaledAuthorization[] } {
   const nowMs = ports.clock.nowMs()
@@ -185,40 +183,30 @@ export function byRound(
   const offers = offersFor(view.offers, wanted, nowMs).filter(
     ({ offered }) => offered.timestamp === context.request.timestamp,
   )
-  const same = inRound({ intent, view, wanted, here, offers, nowMs })
-  return { same, earlier: open.filter((one) => !isHere(one)) }
-}
+  return { same: sameIn(), earlier: open.filter((one) => !isHere(one)) }
 
-interface OfRound {
-  readonly intent: Intent
-  readonly view: JournalView
-  readonly wanted: Wanted
-  readonly here: readonly JournaledAuthorization[]
-  readonly offers: readonly Offer[]
-  readonly nowMs: number
-}
-
-function inRound({ intent, view, wanted, here, offers, nowMs }: OfRound): InJournal {
-  const { supersede } = intent
-  const equal =
-    supersede === undefined ? here.findLast((one) => equalIntent(one, wanted)) : undefined
-  if (equal !== undefined) return { kind: 'reuse', authorization: equal }
-  const isNamed = ({ id }: { readonly id: string }) => id === supersede
-  const found = supersede === undefined ? undefined : view.find(supersede)
-  if (supersede !== undefined && ![...here, ...offers].some(isNamed) && !isGone(found))
-    return { kind: 'refuse', error: notSuperseded(supersede) }
-  const other = here.findLast((one) => !isNamed(one))
-  if (other !== undefined)
-    return { kind: 'refuse', error: authorizationOpen(other, undefined, wanted) }
-  const given = offers.findLast((one) => !isNamed(one))
-  if (given === undefined) return { kind: 'none' }
-  const isSame = supersede === undefined && equalIntent({ signed: given.offered }, wanted)
-  return isSame && isInTime(given)
-    ? { kind: 'resume', offer: given }
-    : { kind: 'refuse', error: offerOpen(given, wanted) }
+  function sameIn(): InJournal {
+    const { supersede } = intent
+    const equal =
+      supersede === undefined ? here.findLast((one) => equalIntent(one, wanted)) : undefined
+    if (equal !== undefined) return { kind: 'reuse', authorization: equal }
+    const isNamed = ({ id }: { readonly id: string }) => id === supersede
+    if (supersede !== undefined && ![...here, ...offers].some(isNamed) && !isGone(supersede))
+      return { kind: 'refuse', error: notSuperseded(supersede) }
+    const other = here.findLast((one) => !isNamed(one))
+    if (other !== undefined)
+      return { kind: 'refuse', error: authorizationOpen(other, undefined, wanted) }
+    const given = offers.findLast((one) => !isNamed(one))
+    if (given === undefined) return { kind: 'none' }
+    const isSame = supersede === undefined && equalIntent({ signed: given.offered }, wanted)
+    return isSame && isInTime(given)
+      ? { kind: 'resume', offer: given }
+      : { kind: 'refuse', error: offerOpen(given, wanted) }
+  }
 
   /** Revoked or ended since the user named it. */
-  function isGone(one: JournaledAuthorization | undefined): boolean {
+  function isGone(id: string) {
+    const one = view.find(id)
     return (
       one !== undefined &&
       isOfQuestion(one.signed, wanted) &&
@@ -228,7 +216,7 @@ function inRound({ intent, view, wanted, here, offers, nowMs }: OfRound): InJour
   }
 
   /** A signature that admission would refuse for its deadline is of no use. */
-  function isInTime({ offered }: Offer): boolean {
+  function isInTime({ offered }: Offer) {
     const now = BigInt(Math.floor(nowMs / 1_000))
     return BigInt(offered.terms.deadline) >= now + minimumDeadlineSeconds
   }

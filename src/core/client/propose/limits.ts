@@ -15,20 +15,14 @@ export interface SpendingLimits {
 
 export type Totals = ReadonlyMap<Address, bigint>
 
-export function addTotal(totals: Map<Address, bigint>, token: Address, raw: bigint): void {
+export function addTotal(totals: Map<Address, bigint>, token: Address, raw: bigint) {
   totals.set(token, (totals.get(token) ?? 0n) + raw)
 }
 
-export interface Spending {
-  readonly limits: SpendingLimits
-  take(row: ToSign, amountRaw: bigint): Promise<void>
-}
+export type Spending = ReturnType<typeof newSpending>
 
 /** Over all tokens. Without limits it is one alone, which the wallet has to cover. */
-export function newSpending(
-  parts: ProposeParts,
-  limits: SpendingLimits = { fit: false },
-): Spending {
+export function newSpending(parts: ProposeParts, limits: SpendingLimits = { fit: false }) {
   const wallets = new Map<string, { readonly leftRaw: bigint; readonly funds: Funds }>()
   let spentRaw = 0n
   let isOver = false
@@ -39,7 +33,10 @@ export function newSpending(
   }
   return {
     limits,
-    async take({ intent: { proposer: owner, supersede }, context, offer }, amountRaw) {
+    async take(
+      { intent: { proposer: owner, supersede }, context, offer }: ToSign,
+      amountRaw: bigint,
+    ) {
       const { token } = context.bond
       const { maxSpendRaw } = limits
       const text = (raw: bigint) => knownAmount(raw, parts.trust.chain_id, token)

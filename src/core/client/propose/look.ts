@@ -5,7 +5,7 @@
 
 import { knownAmount } from '#chain/profiles'
 import { inGroups } from '#protocol/capped'
-import { type ProposerError, RejectedError, UsageError } from '#protocol/errors'
+import { RejectedError, UsageError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
 import { limits } from '#protocol/words'
 import { needsLook } from '../input/check.js'
@@ -95,10 +95,7 @@ export async function lookAt(
   return { plans, ...(await sumsOf(parts, plans, spending, nowSeconds)) }
 }
 
-async function errorOf(
-  plan: Planned,
-  now: () => Promise<number>,
-): Promise<ProposerError | undefined> {
+async function errorOf(plan: Planned, now: () => Promise<number>) {
   if (plan.kind === 'rejected')
     return plan.error instanceof UsageError || plan.error instanceof RejectedError
       ? plan.error

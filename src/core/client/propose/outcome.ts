@@ -114,19 +114,15 @@ export function deferredOutcome(
   authorization: JournaledAuthorization,
   last: Unaccepted,
 ): SentOutcome {
-  const { id, candidateId } = authorization
   const after = last.kind === 'deferred' ? last.retryAfterMs : undefined
   const later = after === undefined ? ' later' : ` in ${Math.ceil(after / 1_000)} seconds`
-  const isNew = candidateId === undefined
+  const isNew = authorization.candidateId === undefined
   const detail = isNew
-    ? `${id} was not admitted: ${last.detail}`
+    ? `${admitted(authorization)}: ${last.detail}`
     : `${inVain(last)} (${last.detail}); ${admitted(authorization)}`
-  const mending = last.code === certificateCode ? `${certificateHint}. Then ` : ''
-  const hint = isNew
-    ? `${mending}the same command, or \`proposer replay ${id}\`, sends the same bytes${later}`
-    : follow(candidateId)
+  const mending = isNew && last.code === certificateCode ? `${certificateHint}. Then ` : ''
   const error = new UnavailableError(last.code, detail, {
-    hint,
+    hint: `${mending}${goOn(authorization, later)}`,
     ...statusIn(last),
     ...(after === undefined ? {} : { retryAfterMs: after }),
   })
@@ -135,10 +131,15 @@ export function deferredOutcome(
 
 /** Of bytes that have a candidate, no other sending is a reason to sign again (R7, R8). */
 const admitted = ({ id, candidateId }: JournaledAuthorization) =>
-  `${id} is admitted already as ${candidateId}`
-const follow = (candidateId: string) => `follow its candidate with \`proposer poll ${candidateId}\``
+  candidateId === undefined
+    ? `${id} was not admitted`
+    : `${id} is admitted already as ${candidateId}`
+const goOn = ({ id, candidateId }: JournaledAuthorization, later = '') =>
+  candidateId === undefined
+    ? `the same command, or \`proposer replay ${id}\`, sends the same bytes${later}`
+    : `follow its candidate with \`proposer poll ${candidateId}\``
 
-function inVain({ kind, httpStatus }: Unaccepted): string {
+function inVain({ kind, httpStatus }: Unaccepted) {
   if (kind === 'uncertain') return 'this attempt got no clear response'
   return httpStatus === undefined
     ? 'this attempt did not reach the gateway'
@@ -149,15 +150,14 @@ export function refusedOutcome(
   authorization: JournaledAuthorization,
   answer: Extract<Unaccepted, { kind: 'refused' }>,
 ): SentOutcome {
-  const { candidateId } = authorization
   const { httpStatus, code } = answer
-  const refuse = (): ProposerError => {
-    if (candidateId === undefined) return answerError(answer, 'submit')
-    const Kind = httpStatus === 403 ? UnauthorizedError : RejectedError
-    const detail = `${admitted(authorization)}; sent again, the same bytes were refused: ${answer.detail}`
-    return new Kind(code, detail, { httpStatus, hint: follow(candidateId) })
-  }
-  return notAccepted(authorization, 'rejected', refuse(), httpStatus)
+  const Kind = httpStatus === 403 ? UnauthorizedError : RejectedError
+  const detail = `${admitted(authorization)}; sent again, the same bytes were refused: ${answer.detail}`
+  const error =
+    authorization.candidateId === undefined
+      ? answerError(answer, 'submit')
+      : new Kind(code, detail, { httpStatus, hint: goOn(authorization) })
+  return notAccepted(authorization, 'rejected', error, httpStatus)
 }
 
 export function conflictOutcome(
@@ -180,17 +180,11 @@ export function stoppedOutcome(
   last: Unaccepted | undefined,
   why: unknown,
 ): SentOutcome {
-  const { id, candidateId } = authorization
   const cut = { kind: 'uncertain', code: 'interrupted', detail: 'stopped before a response came' }
   if (uncertain) return unknownOutcome(authorization, last ?? (cut as Unaccepted))
   const reason = why instanceof ProposerError ? why.detail : 'stopped'
-  const isNew = candidateId === undefined
-  const state = isNew ? `${id} was not admitted` : admitted(authorization)
-  const hint = isNew
-    ? `the same command, or \`proposer replay ${id}\`, sends the same bytes`
-    : follow(candidateId)
-  const error = new InterruptedError('interrupted', `${reason}; ${state}`, {
-    hint,
+  const error = new InterruptedError('interrupted', `${reason}; ${admitted(authorization)}`, {
+    hint: goOn(authorization),
     retryable: true,
   })
   return notAccepted(authorization, 'deferred', error, undefined)
@@ -291,7 +285,7 @@ export function asItemError(row: BatchRow, error: ProposerError): ProposerError 
 
 const heldBack: ReadonlySet<string> = new Set(['rules_changed', 'check_failed', 'other_question'])
 
-function inBatch(row: BatchRow, hint: string): string {
+function inBatch(row: BatchRow, hint: string) {
   const outcome =
     row.kind === 'intent' ? row.outcome : (outcomeOf(row.item.proposed_price) ?? '<p1|p2|p3>')
   const replace = `\`proposer submit ${row.identifier} --outcome ${shellWord(outcome)} --supersede $1\``

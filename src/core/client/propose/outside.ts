@@ -2,7 +2,7 @@
  * Wallets outside: typed data is given out, its signature comes back later, perhaps to another
  * run. The journal holds nonce and question meanwhile (R6, R8).
  */
-import type { Chain, Signer } from '#ports'
+import type { Signer } from '#ports'
 import { InterruptedError, ProposerError, UsageError } from '#protocol/errors'
 import { outcomeNamed } from '#protocol/outcome-words'
 import { outcomeOf } from '#protocol/proposal'
@@ -13,11 +13,12 @@ import {
   type JournaledAuthorization,
   type Offer,
 } from '../journal/authorizations.js'
-import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
-import { pinnedQuestionId, type Trust, untrusted } from '../trust/trust.js'
+import type { JournalView } from '../journal/journal.js'
+import type { Offered, Signed } from '../journal/records.js'
+import { pinnedQuestionId, untrusted } from '../trust/trust.js'
 import type { Intent } from './intent.js'
 import { offerRows } from './offer-rows.js'
-import type { SafeSigning } from './safe.js'
+import type { ProposeParts } from './plan.js'
 import {
   checkedSignature,
   draftOf,
@@ -28,14 +29,7 @@ import {
   signedOf,
 } from './sign.js'
 
-interface ImportParts {
-  readonly safe?: SafeSigning | undefined
-  readonly note?: ((text: string) => void) | undefined
-  readonly ports: JournalPorts
-  readonly journal: Journal
-  readonly trust: Trust
-  readonly chain?: Chain | undefined
-}
+type ImportParts = Pick<ProposeParts, 'ports' | 'journal' | 'trust' | 'chain' | 'safe' | 'note'>
 
 /** Some wallets leave a text `chainId` out of the hash without a word (domain §3.1). */
 export function walletTypedData({ domain, ...rest }: TypedData): object {
@@ -85,13 +79,13 @@ export async function signOffer(
 }
 
 /** Owners of a Safe may go on with what one of them has signed, here or on another machine. */
-const hasParts = async ({ safe, journal }: ImportParts, { id }: Offer): Promise<boolean> =>
+const hasParts = async ({ safe, journal }: ImportParts, { id }: Offer) =>
   safe !== undefined &&
   (safe.given !== undefined ||
     (await journal.load()).offers.some((one) => one.id === id && one.parts.length > 0))
 
 /** The wallet has been asked and its answer did not come. */
-const mayYetSign = (error: unknown): boolean =>
+const mayYetSign = (error: unknown) =>
   error instanceof InterruptedError ||
   (error instanceof ProposerError &&
     ['signer_timed_out', 'signer_lost', 'timed_out', 'safe_below_threshold'].includes(error.code))
@@ -137,7 +131,7 @@ export async function importSignature(
   const view = await journal.load()
   const nowMs = ports.clock.nowMs()
   const questionId = pinnedQuestionId(trust, identifier)
-  const isWanted = (one: Asked) =>
+  const isWanted = (one: Signed | Offered) =>
     (one.questionId === questionId || one.identifier === identifier) &&
     one.chainId === trust.chain_id &&
     (proposer === undefined || one.terms.proposer === proposer) &&
@@ -169,11 +163,7 @@ export async function importSignature(
   throw refusal ?? noOffer(identifier)
 }
 
-type Asked = Pick<Offer['offered'], 'questionId' | 'identifier' | 'chainId' | 'labels'> & {
-  readonly terms: Pick<Offer['offered']['terms'], 'proposer' | 'price'>
-}
-
-function isSignatureOf(body: string, given: string): boolean {
+function isSignatureOf(body: string, given: string) {
   const { signature } = JSON.parse(body) as { readonly signature?: unknown }
   const answer = given.trim().toLowerCase()
   return signature === answer || signature === liftedV(answer)

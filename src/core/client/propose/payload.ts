@@ -175,26 +175,25 @@ const nonceKey = ({ proposer, nonce }: { readonly proposer: string; readonly non
   `${proposer} ${nonce}`
 
 /** Of either form; found without parsing a whole journal. */
-const signatureIn = (body: string): string =>
-  /"signature"\s*:\s*"(0x[0-9a-f]*)"/.exec(body)?.[1] ?? ''
+const signatureIn = (body: string) => /"signature"\s*:\s*"(0x[0-9a-f]*)"/.exec(body)?.[1] ?? ''
 
-function put<T>(index: Map<string, T[]>, key: string, value: T): void {
+function put<T>(index: Map<string, T[]>, key: string, value: T) {
   const known = index.get(key)
   if (known === undefined) index.set(key, [value])
   else known.push(value)
 }
 
-const recovers = (digest: string, { signature, proposer }: Proposal): boolean =>
+const recovers = (digest: string, { signature, proposer }: Proposal) =>
   recoverSigner(fromHex(digest), signature) === proposer
 
 /** A contract wallet may give the same signature for everything: nonce or digest has to agree. */
-const isOf = (signed: Signed, body: string, proposal: Proposal): boolean =>
+const isOf = (signed: Signed, body: string, proposal: Proposal) =>
   signed.body === body ||
   signed.terms.nonce === proposal.nonce ||
   (signed.digest !== undefined && recovers(signed.digest, proposal))
 
 /** The signature is no field: it may be encoded in more than one way (R22). */
-function changesOf({ questionId, terms }: Signed | Offered, proposal: Proposal): readonly string[] {
+function changesOf({ questionId, terms }: Signed | Offered, proposal: Proposal) {
   const answer = (price: string) => outcomeOf(price) ?? price
   const fields = [
     ['question', questionId, proposal.questionId],

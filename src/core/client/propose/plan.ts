@@ -40,6 +40,7 @@ import {
   outcomeMeant,
   outcomesByText,
   type QuestionContext,
+  requestOf,
   sharedRound,
   type Trust,
 } from '../trust/trust.js'
@@ -61,21 +62,12 @@ import type { AskRules, ReadRules, RulesStanding } from './rules.js'
 import type { SafeSigning } from './safe.js'
 import type { OnRetry } from './send.js'
 import type { Prepared } from './sign.js'
-import { checkTimeline, type HashedRound, hashedRound, type RoundFacts } from './terms.js'
+import { checkTimeline, hashedRound, type RoundFacts } from './terms.js'
 
-export interface RequiredCheck {
-  readonly checker: Checker
-  readonly required: Required
-}
-
-export interface Judged extends Subject {
-  readonly at: number
-}
-
-export async function withFindings(
+async function withFindings(
   { judging }: ProposeParts,
   plans: readonly Planned[],
-  rows: readonly Judged[],
+  rows: readonly (Subject & { readonly at: number })[],
   { signal }: PlanOptions,
 ): Promise<readonly Planned[]> {
   if (judging === undefined || rows.length === 0) return plans
@@ -139,7 +131,7 @@ export interface ProposeParts {
   /** Without it newer clarifications are refused. */
   readonly askRules?: AskRules | undefined
   readonly judge?: (context: QuestionContext, outcome: OutcomeKey) => Promise<void>
-  readonly judging?: RequiredCheck | undefined
+  readonly judging?: { readonly checker: Checker; readonly required: Required } | undefined
   /** Notes for stderr, such as the out-of-band line. */
   readonly note?: ((text: string) => void) | undefined
   readonly onSettled?: (settled: SettledEarlier) => void
@@ -149,7 +141,7 @@ export interface ProposeParts {
 }
 
 /** Of its context only what signing needs is kept: a whole group's texts are long. */
-export interface ToSign extends Pick<HashedRound, 'witness' | 'ref'> {
+export interface ToSign extends ReturnType<typeof hashedRound> {
   readonly kind: 'sign'
   readonly row: IntentRow
   readonly intent: Intent
@@ -259,7 +251,7 @@ async function planFresh(
   const asked = planning.filter(asksFor).map(({ row }) => row.identifier)
   const contexts = (await contextsOf(parts, asked, options)).values()
   const plans: Planned[] = []
-  const toJudge: Judged[] = []
+  const toJudge: (Subject & { readonly at: number })[] = []
   for (const one of planning) {
     const { row, intent, known } = one
     if (!asksFor(one) || row.kind !== 'intent' || intent === undefined) {
@@ -268,7 +260,8 @@ async function planFresh(
     }
     const context: ContextResult | undefined = contexts.next().value
     if (context === undefined) throw new Error('a source left an identifier out')
-    const plan = await withContext(parts, view, { row, intent, context, known, rounds }, options)
+    const given = { ...options, rounds }
+    const plan = await withContext(parts, view, row, intent, context, known, given)
     if (plan.kind === 'sign' && context.context !== undefined)
       toJudge.push({ at: plans.length, context: context.context, outcome: plan.intent.outcome })
     plans.push(plan)
@@ -473,19 +466,14 @@ export async function orRejected<T>(
   }
 }
 
-interface WithContext {
-  readonly row: IntentRow
-  readonly intent: IntentInWords
-  readonly context: ContextResult
-  readonly known: Planned | undefined
-  readonly rounds: RowsByRound
-}
-
 async function withContext(
   parts: ProposeParts,
   view: JournalView,
-  { row, intent: wanted, context, known, rounds }: WithContext,
-  options: PlanOptions,
+  row: IntentRow,
+  wanted: IntentInWords,
+  context: ContextResult,
+  known: Planned | undefined,
+  options: PlanOptions & { readonly rounds: RowsByRound },
 ): Promise<Planned> {
   if (context.error !== undefined) {
     const { error } = context
@@ -507,7 +495,7 @@ async function withContext(
     const keep =
       round === undefined
         ? undefined
-        : await takeRound(rounds, `${round} ${intent.proposer}`, row, found.question_id)
+        : await takeRound(options.rounds, `${round} ${intent.proposer}`, row, found.question_id)
     if (same.kind === 'refuse') return { kind: 'rejected', row, error: same.error }
     const offer = same.kind === 'resume' ? same.offer : undefined
     const plan = toSign(parts, view, { row, intent, earlier, offer, notes: context.notes }, found)
@@ -522,7 +510,7 @@ async function checkShown(
   { trust }: ProposeParts,
   { columns }: IntentRow,
   context: QuestionContext,
-): Promise<void> {
+) {
   if (columns === undefined) return
   const { otherQuestion, saysQuestion } = await import('../input/sheet.js')
   if (!saysQuestion(columns)) return
@@ -557,8 +545,7 @@ function toSign(
     ...(source === 'chain' && reward !== undefined && { reward }),
   }
   const { witness, ref } = hashedRound(trust, context)
-  const { oracle, requester, identifier: asked, ancillary_data: ancillaryData } = request
-  const question = { questionId: question_id, oracle, requester, identifier: asked.raw }
+  const question = { ...requestOf(context), questionId: question_id }
   return {
     ...found,
     kind: 'sign',
@@ -566,13 +553,13 @@ function toSign(
     price,
     label,
     labels: labelsOf(context.outcomes ?? outcomesByText(trust, context)),
-    title: titleOf(ancillaryData),
+    title: titleOf(request.ancillary_data),
     witness,
     ref,
     rules: told && {
       told,
       fileHash: context.rules_told,
-      question: { ...question, ancillaryData, creator: told.owner ?? undefined },
+      question: { ...question, creator: told.owner ?? undefined },
     },
     whole: form === 'single' || keepContexts === true ? context : undefined,
   }

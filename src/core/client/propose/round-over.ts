@@ -93,11 +93,11 @@ async function foundOver(
 }
 
 /** What was answered says so. */
-export const saysOver = ({ error }: Pick<RowOutcome, 'error'>): boolean =>
+export const saysOver = ({ error }: Pick<RowOutcome, 'error'>) =>
   error?.code === 'round_advanced' || error?.code === 'round_over'
 
 /** A signature that was refused may be one for another round. */
-export const mayNameOtherRound = (error: ProposerError | undefined): boolean =>
+export const mayNameOtherRound = (error: ProposerError | undefined) =>
   error instanceof UnauthorizedError ||
   (error instanceof UncertainError && error.meta.httpStatus === 403)
 
@@ -112,7 +112,7 @@ async function isOver(authorization: JournaledAuthorization, round: CurrentRound
 async function journalRoundOver(
   journal: SubmitParts['journal'],
   { id, attempts }: JournaledAuthorization,
-): Promise<void> {
+) {
   const refused = attempts.findLast(({ end }) => end?.class === 'refused')
   if (refused === undefined) return
   const end = { id, class: 'refused', status: 403, code: 'round_advanced' } as const

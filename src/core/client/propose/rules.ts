@@ -7,6 +7,7 @@ import { counted } from '#protocol/text'
 import type { JournalView } from '../journal/journal.js'
 import type { QuestionContext } from '../trust/trust.js'
 import type { Intent } from './intent.js'
+import type { RoundFacts } from './terms.js'
 
 export interface ReadRules {
   readonly told: Rules
@@ -59,11 +60,7 @@ export function rulesStanding(
 
 export const acknowledgedOf = (
   view: JournalView,
-  context: {
-    readonly question_id: Hex
-    readonly request: { readonly requester: string }
-    readonly signing: { readonly chain_id: number }
-  },
+  context: Pick<RoundFacts, 'question_id' | 'request' | 'signing'>,
 ): readonly Hex[] =>
   view.acknowledgedRules({
     chainId: context.signing.chain_id,
@@ -88,7 +85,7 @@ export class RulesChangedError extends UsageError {
   }
 }
 
-function changeText(identifier: string, newer: readonly RulesUpdate[], unknownHash?: Hex): string {
+function changeText(identifier: string, newer: readonly RulesUpdate[], unknownHash?: Hex) {
   const unknown =
     unknownHash === undefined
       ? ''
@@ -101,7 +98,7 @@ function changeText(identifier: string, newer: readonly RulesUpdate[], unknownHa
   return `${what}${unknown}; nothing was signed for it`
 }
 
-function cut(text: string): string {
+function cut(text: string) {
   const characters = [...text.slice(0, 2 * shownLength)]
   return text.length <= shownLength
     ? text
@@ -112,7 +109,7 @@ export async function requireRules(
   identifier: string,
   standing: RulesStanding | undefined,
   ask: AskRules | undefined,
-): Promise<void> {
+) {
   if (standing === undefined || !standing.isChanged) return
   if ((await ask?.(identifier, standing)) === true) return
   const { rules, newer, unknownHash } = standing

@@ -97,7 +97,7 @@ export const safeItself = (safe: Address): Signer => {
 }
 
 /** Parts of another document than the one built here (R9). */
-export function requireSameDocument({ given }: SafeSigning, digest: Hex): void {
+export function requireSameDocument({ given }: SafeSigning, digest: Hex) {
   if (given === undefined || given.digest === digest) return
   throw new UsageError(
     'payload_changed',
@@ -160,7 +160,7 @@ export async function collectParts(
   return combined([...parts.values()], facts.threshold)
 }
 
-function requireNamed(owner: Signer | undefined, as: Address | undefined): void {
+function requireNamed(owner: Signer | undefined, as: Address | undefined) {
   if (owner === undefined || as === undefined || owner.address === as) return
   throw new UsageError(
     'wrong_signer',
@@ -181,7 +181,7 @@ async function signAsOwner(
   facts: SafeFacts,
   { offered }: Offer,
   { trust, parts, add, note }: Adding,
-): Promise<void> {
+) {
   const address = owner.address as Address
   requireKeys(facts, address)
   if (!facts.owners.includes(address))
@@ -204,7 +204,7 @@ function belowThreshold(
   { safe, threshold, owners, contracts }: SafeFacts,
   { offered }: Offer,
   signed: readonly Address[],
-): PendingError {
+) {
   const who = ` (${signed.join(', ')})`
   const left = owners.filter((owner) => !signed.includes(owner) && !contracts.includes(owner))
   return new PendingError(

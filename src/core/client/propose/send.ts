@@ -160,7 +160,7 @@ async function sendOnce(
   return { reached, again, smaller: local.most < mostBefore }
 }
 
-function take(one: Sending, answer: SubmitAnswer | undefined): void {
+function take(one: Sending, answer: SubmitAnswer | undefined) {
   const { authorization } = one
   if (answer === undefined) return
   if (answer.kind === 'accepted') {

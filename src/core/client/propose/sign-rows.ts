@@ -15,7 +15,13 @@ import type { JournaledAuthorization, Offer } from '../journal/authorizations.js
 import type { JournalView } from '../journal/journal.js'
 import { chainChecks, type Form, type JournalEntry, type Signed } from '../journal/records.js'
 import { confirmByChain, nowOf } from '../trust/context.js'
-import { contractsOf, nothingPinned, requireImplementations, sharedRound } from '../trust/trust.js'
+import {
+  contractsOf,
+  nothingPinned,
+  requestOf,
+  requireImplementations,
+  sharedRound,
+} from '../trust/trust.js'
 import { authorizationOpen, byRound, type Intent, type IntentInWords, offerOpen } from './intent.js'
 import { newSpending, type Spending } from './limits.js'
 import { giveOut, signOffer } from './outside.js'
@@ -56,7 +62,6 @@ import {
   cutNotes,
   nonceReserved,
   nonceSpent,
-  requestOf,
 } from './terms.js'
 
 type Waiting = ToSign | ToImport
@@ -68,12 +73,6 @@ export interface RowAuthorized {
 }
 
 type Made = RowAuthorized | ProposerError | { readonly imported: Signed } | Reserved
-
-interface Taken {
-  /** Question ids and keys of shared rounds, by proposer. */
-  readonly questions: Set<string>
-  readonly nonces: Set<string>
-}
 
 /** Nothing is signed before what is open in earlier rounds has ended (§3 rule 3). */
 export async function settle(
@@ -122,14 +121,13 @@ async function signGroup(
   const signing = { ports, journal, recover, chain: hasCode ? chain : undefined }
   const rules = await rulesOfRows(parts, group)
   return journal.exclusive(async (view) => {
-    const taken: Taken = { questions: new Set(), nonces: new Set() }
+    const make = newMaker(parts, spending, { view, signer, nowSeconds, rules })
     const signings: ReturnType<typeof signSome>[] = []
     let hasFailed = false
     try {
       for (let at = 0; at < group.length && !hasFailed; at += limits.batchItems) {
         const made: Made[] = []
-        for (const one of group.slice(at, at + limits.batchItems))
-          made.push(await make(parts, spending, { one, view, signer, nowSeconds, rules }, taken))
+        for (const one of group.slice(at, at + limits.batchItems)) made.push(await make(one))
         const reserved = await withoutSpent(parts, made)
         const entries = reserved.flatMap(entriesOf)
         if (entries.length > 0) await journal.append(entries)
@@ -173,48 +171,42 @@ async function signSome(
 }
 
 interface Making {
-  readonly one: Waiting
   readonly view: JournalView
   readonly signer: Signer | undefined
   readonly nowSeconds: number
   readonly rules: RowRules
 }
 
-async function make(
-  parts: ProposeParts,
-  spending: Spending,
-  making: Making,
-  { questions, nonces }: Taken,
-): Promise<Made> {
-  const { one } = making
-  const [questionId, proposer] =
-    one.kind === 'import'
-      ? [one.payload.proposal.questionId, one.payload.proposal.proposer]
-      : [one.context.question_id, one.intent.proposer]
-  const shared =
-    one.kind === 'sign' ? sharedRound(parts.trust, one.context, () => one.ref) : undefined
-  const keys = [questionId, ...(shared === undefined ? [] : [shared])].map(
-    (key) => `${key} ${proposer}`,
-  )
-  // R8 and R6 for callers whose input nobody has checked.
-  const made = keys.some((key) => questions.has(key))
-    ? twin()
-    : await ownFailure(() =>
-        one.kind === 'import'
-          ? importOf(parts, one, making.view)
-          : draftFor(parts, spending, one, making),
-      )
-  for (const key of keys) questions.add(key)
-  const record = 'draft' in made ? made.draft : 'imported' in made ? made.imported : undefined
-  if (record === undefined) return made
-  const nonce = `${record.terms.proposer} ${record.terms.nonce}`
-  if (nonces.has(nonce))
-    return nonceReserved(
-      `${record.terms.nonce} appears twice in this batch for the same proposer`,
-      'the nonce',
-    )
-  nonces.add(nonce)
-  return made
+/** R8 and R6 for callers whose input nobody has checked. */
+function newMaker(parts: ProposeParts, spending: Spending, making: Making) {
+  /** Question ids and keys of shared rounds, and nonces, by proposer. */
+  const [questions, nonces] = [new Set<string>(), new Set<string>()]
+  return async (one: Waiting): Promise<Made> => {
+    const [{ questionId, proposer }, shared] =
+      one.kind === 'import'
+        ? [one.payload.proposal, undefined]
+        : [
+            { questionId: one.context.question_id, proposer: one.intent.proposer },
+            sharedRound(parts.trust, one.context, () => one.ref),
+          ]
+    const keys = [questionId, shared ?? questionId].map((key) => `${key} ${proposer}`)
+    const made = keys.some((key) => questions.has(key))
+      ? twin()
+      : await ownFailure(() =>
+          one.kind === 'import'
+            ? importOf(parts, one, making.view)
+            : draftFor(parts, spending, one, making),
+        )
+    for (const key of keys) questions.add(key)
+    const record = 'draft' in made ? made.draft : 'imported' in made ? made.imported : undefined
+    if (record === undefined) return made
+    const { nonce } = record.terms
+    const isTwice = nonces.has(`${proposer} ${nonce}`)
+    nonces.add(`${proposer} ${nonce}`)
+    return isTwice
+      ? nonceReserved(`${nonce} appears twice in this batch for the same proposer`, 'the nonce')
+      : made
+  }
 }
 
 async function draftFor(
@@ -231,7 +223,7 @@ async function draftFor(
   if (row.shown !== undefined) return draftOf(parts, intent, row.shown, view)
   const rules = read.get(row)
   if (rules instanceof ProposerError) throw rules
-  const prepared = await termsOf(parts, spending, row, { nowSeconds, rules })
+  const prepared = await termsOf(parts, spending, row, nowSeconds, rules)
   for (const note of prepared.notes) parts.note?.(note)
   return draftOf(parts, intent, prepared, view)
 }
@@ -245,16 +237,12 @@ function foundAgain(parts: ProposeParts, row: ToSign, view: JournalView) {
   return same
 }
 
-interface Facts {
-  readonly nowSeconds: number
-  readonly rules: RulesStanding | undefined
-}
-
 async function termsOf(
   { chain, journal }: ProposeParts,
   spending: Spending,
   row: ToSign,
-  { nowSeconds, rules }: Facts,
+  nowSeconds: number,
+  rules: RulesStanding | undefined,
 ) {
   const { intent, context, price, labels, title, witness, ref } = row
   const checked = checkTerms(intent, context, nowSeconds)
@@ -330,7 +318,7 @@ async function withoutSpent(parts: ProposeParts, made: readonly Made[]): Promise
   )
 }
 
-async function requireUnspent(parts: ProposeParts, owner: Address, nonce: bigint): Promise<void> {
+async function requireUnspent(parts: ProposeParts, owner: Address, nonce: bigint) {
   if ((await parts.journal.load()).isReserved(owner, String(nonce)))
     throw nonceReserved(`${nonce} already serves another authorization of this journal`)
   const spent = await spentOf(parts, [{ id: '', owner, nonce }])
@@ -357,7 +345,7 @@ async function prepare(parts: ProposeParts, spending: Spending, row: ToSign): Pr
   if (whole === undefined) throw new Error('the context of a row that stands alone was not kept')
   const rules = (await rulesNow(parts, [row])).get(row)
   const nowSeconds = await nowOf(parts)
-  const { terms, ...prepared } = await termsOf(parts, spending, row, { nowSeconds, rules })
+  const { terms, ...prepared } = await termsOf(parts, spending, row, nowSeconds, rules)
   await requireUnspent(parts, intent.proposer, prepared.nonce)
   // A person who signs many may come to this one an hour after it was planned.
   if (form !== 'single' && chain !== undefined) {

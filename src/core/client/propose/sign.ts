@@ -74,15 +74,15 @@ export function draftOf(
     digest: prepared.digest,
     token: bond.token,
     spender: trust.signed_proposer,
-    ...(clientRef === undefined ? {} : { clientRef }),
-    ...(prepared.title === undefined ? {} : { title: prepared.title }),
-    ...(intent.slug === undefined ? {} : { slug: intent.slug }),
+    ...(clientRef !== undefined && { clientRef }),
+    ...(prepared.title !== undefined && { title: prepared.title }),
+    ...(intent.slug !== undefined && { slug: intent.slug }),
     terms,
-    ...(prepared.labels === undefined ? {} : { labels: prepared.labels }),
+    ...(prepared.labels && { labels: prepared.labels }),
     ...supersedes,
     unchecked: [...prepared.unchecked],
-    ...(prepared.rules === undefined ? {} : { rules: prepared.rules.rules.hash }),
-    ...(source === 'chain' && reward !== undefined ? { reward } : {}),
+    ...(prepared.rules && { rules: prepared.rules.rules.hash }),
+    ...(source === 'chain' && reward !== undefined && { reward }),
   }
   return {
     draft,
@@ -101,15 +101,11 @@ export function signedOf(
   form: Form,
 ): Signed {
   const { questionId, chainId, spender, clientRef } = draft
-  const terms = { ...draft.terms, proposer: draft.terms.proposer, signature }
+  const terms = { ...draft.terms, signature }
   const body = JSON.stringify(
     form === 'single' ? toSingle(terms) : toBatchItem(questionId, terms, clientRef),
   )
-  const identity = identityOf(
-    ports.hash,
-    { chainId, spender: spender },
-    { questionId: questionId, ...terms },
-  )
+  const identity = identityOf(ports.hash, { chainId, spender }, { questionId, ...terms })
   return { ...draft, identity, ...savedBody(ports, body, form) }
 }
 
@@ -172,7 +168,7 @@ export const isOwnFailure = (error: unknown): error is ProposerError =>
   !(error instanceof StorageError) &&
   error.code !== 'implementation_changed'
 
-export const reasonOf = (error: unknown): string =>
+export const reasonOf = (error: unknown) =>
   error instanceof ProposerError ? error.code : 'signer_failed'
 
 /**
@@ -185,8 +181,8 @@ export async function checkedSignature(
   given: string,
   recover?: RecoverPublicKey,
 ): Promise<Hex> {
-  const proposer = draft.terms.proposer
-  const digest = draft.digest
+  const { digest, terms } = draft
+  const { proposer } = terms
   const bad = (why: string, hint = "check that the account is the proposer's") =>
     new UsageError(
       'bad_signature',
@@ -247,25 +243,16 @@ async function acceptedByWallet(
   digest: Hex,
   signatures: readonly Hex[],
 ): Promise<Hex | 'refused' | 'no code'> {
-  const head = await chain.block('latest')
-  if (head === null) throw new ChainError('unavailable', 'the chain has no latest block')
-  if ((await chain.code(proposer, head.number)) === '0x') return 'no code'
-  const [{ erc1271Abi }, { readContract }] = await Promise.all([
+  const [{ erc1271Abi: abi }, { headOf, readContract }] = await Promise.all([
     import('#chain/contracts'),
     import('#chain/reading'),
   ])
+  const { number } = await headOf(chain)
+  if ((await chain.code(proposer, number)) === '0x') return 'no code'
   for (const signature of signatures) {
     try {
       const args = [digest, signature] as const
-      const { number } = head
-      const magic = await readContract(
-        chain,
-        number,
-        proposer,
-        erc1271Abi,
-        'isValidSignature',
-        args,
-      )
+      const magic = await readContract(chain, number, proposer, abi, 'isValidSignature', args)
       if (magic === eip1271MagicValue) return signature
     } catch (error) {
       // A revert, or an answer of another shape, is the wallet's no.

@@ -16,7 +16,6 @@ import {
   journaledFor,
   orRejected,
   type Planned,
-  type PlanOptions,
   type ProposeParts,
   planRows,
   type Ready,
@@ -30,7 +29,7 @@ import {
   sendInRound,
   skippedOutcome,
 } from './round-over.js'
-import type { OnRetry, SendOptions } from './send.js'
+import type { OnRetry } from './send.js'
 import { authorizePlans, settle } from './sign-rows.js'
 
 export interface SubmitRowsOptions {
@@ -87,21 +86,9 @@ export async function submitOne(
   throw new Error('a row was left without an outcome')
 }
 
-interface Run {
-  readonly parts: Parts
-  readonly options: SubmitRowsOptions
-  readonly spending: Spending
-  /** Ends planning and waiting: the time is over, or Ctrl-C. */
-  readonly signal: AbortSignal
-  readonly planning: PlanOptions
-  readonly sending: SendOptions & { readonly size: { most: number } }
-  stopped?: ProposerError | undefined
-  /** Items that the budget keeps for the next call. */
-  keptItems: number
-  end(): void
-}
+type Run = ReturnType<typeof newRun>
 
-function newRun(parts: Parts, options: SubmitRowsOptions): Run {
+function newRun(parts: Parts, options: SubmitRowsOptions) {
   const { signal, timeoutMs, fingerprint, resume, onRetry } = options
   // Whoever is shown a proposal may take the time that its sending has.
   const isShown = parts.form === 'single'
@@ -120,6 +107,7 @@ function newRun(parts: Parts, options: SubmitRowsOptions): Run {
     parts,
     options,
     spending: options.spending ?? newSpending(parts),
+    /** Ends planning and waiting: the time is over, or Ctrl-C. */
     signal: either,
     planning: {
       signal: either,
@@ -133,9 +121,11 @@ function newRun(parts: Parts, options: SubmitRowsOptions): Run {
       callSignal: AbortSignal.any([time.signal, callStop.signal]),
       signal,
       batch: fingerprint,
-      size: { most: limits.batchItems },
+      size: { most: limits.batchItems as number },
       onRetry,
     },
+    stopped: undefined as ProposerError | undefined,
+    /** Items that the budget keeps for the next call. */
     keptItems: 0,
     end() {
       time.clear()
@@ -147,7 +137,7 @@ function newRun(parts: Parts, options: SubmitRowsOptions): Run {
 
 const isOver = ({ stopped, signal }: Run) => stopped !== undefined || signal.aborted
 
-function whyOver({ stopped, options: { signal } }: Run): ProposerError {
+function whyOver({ stopped, options: { signal } }: Run) {
   if (isAborted(signal) && signal?.reason instanceof ProposerError) return signal.reason
   return (
     stopped ??
@@ -159,7 +149,7 @@ function whyOver({ stopped, options: { signal } }: Run): ProposerError {
   )
 }
 
-async function roomFor(run: Run, wantItems: number): Promise<number | undefined> {
+async function roomFor(run: Run, wantItems: number) {
   if (isOver(run)) return undefined
   const most = Math.min(wantItems, run.sending.size.most)
   const { chunkSize } = run.options
@@ -228,7 +218,7 @@ const isSettled = ({ kind }: Planned) => ['done', 'rejected', 'skipped'].include
 const isBatchItem = (plan: Planned) =>
   !isSettled(plan) && !(plan.kind === 'send' && plan.authorization.signed.form === 'single')
 
-function firstWith(plans: readonly Planned[], items: number): number {
+function firstWith(plans: readonly Planned[], items: number) {
   let found = 0
   const end = plans.findIndex((plan) => isBatchItem(plan) && ++found > items)
   return end < 0 ? plans.length : end

@@ -3,11 +3,10 @@
 import { knownAmount } from '#chain/profiles'
 import { domainOf, roundRef } from '#chain/round'
 import type { Chain, Hex } from '#ports'
-import type { RoundRef } from '#protocol/candidate'
 import { UsageError } from '#protocol/errors'
 import { minimumDeadlineSeconds } from '#protocol/permit'
 import type { Address } from '#protocol/schema'
-import { toHex, type WitnessRequest, type WitnessRound, witnessRound } from '#protocol/witness'
+import { toHex, witnessRound } from '#protocol/witness'
 import type { JournalView } from '../journal/journal.js'
 import {
   atRequester,
@@ -17,6 +16,7 @@ import {
   mayBeAt,
   nothingPinned,
   type QuestionContext,
+  requestOf,
   type Trust,
   untrusted,
 } from '../trust/trust.js'
@@ -39,13 +39,7 @@ export interface RoundFacts {
 }
 
 /** Hashed once: what differs between its authorizations is little (§2.8). */
-export interface HashedRound {
-  readonly request: WitnessRequest
-  readonly witness: WitnessRound
-  readonly ref: RoundRef
-}
-
-export function hashedRound(trust: Trust, context: QuestionContext): HashedRound {
+export function hashedRound(trust: Trust, context: QuestionContext) {
   const contracts = contractsOf(trust)
   const questionId = context.question_id
   const request = requestOf(context)
@@ -55,21 +49,11 @@ export function hashedRound(trust: Trust, context: QuestionContext): HashedRound
     isHashed ? { ...request, ancillaryHash: questionId } : request,
     context.bond.token,
   )
-  return { request, witness, ref: roundRef(contracts, questionId, request, witness.ancillaryHash) }
-}
-
-export function requestOf({ request }: QuestionContext): WitnessRequest {
-  return {
-    oracle: request.oracle,
-    requester: request.requester,
-    identifier: request.identifier.raw,
-    timestamp: request.timestamp,
-    ancillaryData: request.ancillary_data,
-  }
+  return { witness, ref: roundRef(contracts, questionId, request, witness.ancillaryHash) }
 }
 
 /** Rounds of a question at one requester only go forward. */
-export function checkTimeline(trust: Trust, context: RoundFacts, view: JournalView): void {
+export function checkTimeline(trust: Trust, context: RoundFacts, view: JournalView) {
   const { timestamp, requester } = context.request
   const pins = atRequester(trust, requester)
   const later = view
@@ -87,17 +71,9 @@ export function checkTimeline(trust: Trust, context: RoundFacts, view: JournalVi
   )
 }
 
-/** `cutFromRaw`: what the cap has cut the slack from. */
-export interface CheckedTerms {
-  readonly requiredBondRaw: bigint
-  readonly amountRaw: bigint
-  readonly deadlineSeconds: bigint
-  readonly cutFromRaw?: bigint | undefined
-}
-
 export function cutNotes(
   { maxAmountRaw }: Pick<Intent, 'maxAmountRaw'>,
-  { amountRaw, cutFromRaw }: CheckedTerms,
+  { amountRaw, cutFromRaw }: ReturnType<typeof checkTerms>,
   round: Pick<RoundFacts, 'bond' | 'signing'>,
 ): readonly string[] {
   if (cutFromRaw === undefined) return []
@@ -109,25 +85,19 @@ export function cutNotes(
 
 const spoken =
   ({ bond, signing }: Pick<RoundFacts, 'bond' | 'signing'>) =>
-  (raw: bigint): string =>
+  (raw: bigint) =>
     knownAmount(raw, signing.chain_id, bond.token)
 
-/** `nowSeconds`: the later of wall clock and head time. */
+/**
+ * `nowSeconds`: the later of wall clock and head time. `cutFromRaw`: what the cap has cut the slack
+ * from.
+ */
 export function checkTerms(
-  intent: Pick<
-    Intent,
-    | 'amountRaw'
-    | 'maxAmountRaw'
-    | 'amountTokens'
-    | 'headroomBasisPoints'
-    | 'deadlineSeconds'
-    | 'foreign'
-    | 'lifeSeconds'
-  >,
+  intent: Partial<Intent>,
   context: Pick<RoundFacts, 'bond' | 'signing' | 'source'>,
   nowSeconds: number,
   bondIsConfirmed: boolean = context.source === 'chain',
-): CheckedTerms {
+) {
   const { token } = context.bond
   if (intent.amountTokens?.includes(token) === false)
     throw new UsageError(
@@ -174,7 +144,7 @@ function checkAmount(
     maxAmountRaw,
   }: { amountRaw: bigint; requiredBondRaw: bigint; maxAmountRaw: bigint | undefined },
   text: (raw: bigint) => string,
-): void {
+) {
   if (amountRaw >= 2n ** 256n || amountRaw < 0n)
     throw new UsageError(
       'invalid_amount',
@@ -198,13 +168,13 @@ const defaultLifeSeconds = 3_600n
 const longestForeignSeconds = 86_400n
 
 /** It may have been given as a span. */
-const dated = (seconds: bigint): string =>
+const dated = (seconds: bigint) =>
   `${new Date(Number(seconds) * 1_000).toISOString().replace('T', ' ').replace('.000Z', 'Z')} (unix ${seconds})`
 
 function deadlineOf(
   intent: Pick<Intent, 'deadlineSeconds' | 'lifeSeconds' | 'foreign'>,
   nowSeconds: bigint,
-): bigint {
+) {
   const { deadlineSeconds, lifeSeconds = defaultLifeSeconds } = intent
   const deadline = deadlineSeconds ?? nowSeconds + lifeSeconds
   const earliest = nowSeconds + minimumDeadlineSeconds
@@ -264,7 +234,7 @@ export function chainNotes(
 export async function compareServersTypedData(
   { typed_data }: QuestionContext,
   digestOf: (terms: Parameters<ReturnType<typeof witnessRound>['digest']>[0]) => Hex,
-): Promise<void> {
+) {
   if (typed_data === undefined) return
   const { TypedData } = await import('#protocol/schema')
   const parsed = TypedData.safeParse(typed_data)

@@ -38,7 +38,7 @@ export function findSecrets(document: unknown, secrets: readonly Secret[]): read
     )
     if (named !== undefined) found.push({ field, kind: named.kind })
   }
-  const walk = (value: unknown, path: readonly string[]): void => {
+  const walk = (value: unknown, path: readonly string[]) => {
     // A number holds too few digits for a secret, and every short one.
     if (typeof value === 'string' && !isOurs(path)) look(value, path.join('.'))
     if (typeof value !== 'object' || value === null) return
@@ -53,7 +53,7 @@ const fields: ReadonlySet<string> = new Set([
   ...['key', 'from', 'origin', 'url', 'removed', 'variables'],
   ...['state', 'class', 'form', 'outcome', 'result', 'kind', 'status', 'failure_stage', 'source'],
 ])
-const isOurs = (path: readonly string[]): boolean =>
+const isOurs = (path: readonly string[]) =>
   path[0] === 'versions' || fields.has(path.findLast((step) => !/^\d+$/.test(step)) ?? '')
 
 const schemes: ReadonlySet<string> = new Set(['http:', 'https:', 'ws:', 'wss:'])
@@ -101,7 +101,7 @@ export function urlCredentials(urls: readonly string[]): readonly string[] {
   return [...found].sort((one, other) => other.length - one.length)
 }
 
-function credentialsOf({ username, password, pathname, search, hash }: URL): readonly string[] {
+function credentialsOf({ username, password, pathname, search, hash }: URL) {
   const isAlone = password === ''
   const parts = [
     password,
@@ -114,7 +114,7 @@ function credentialsOf({ username, password, pathname, search, hash }: URL): rea
   return parts.filter((part) => part !== '').flatMap((part) => [part, decoded(part)])
 }
 
-function queryValue(pair: string): readonly string[] {
+function queryValue(pair: string) {
   const split = pair.indexOf('=')
   const value = pair.slice(split + 1)
   const counts =
@@ -163,7 +163,7 @@ export function journalSignatures(
   return [...parts, ...whole]
 }
 
-function lastMsOf(one: JournaledAuthorization | Offer): number {
+function lastMsOf(one: JournaledAuthorization | Offer) {
   if (!('signed' in one)) return one.offered.offeredAtMs
   const { signedAtMs, terminalAtMs = 0, attempts } = one
   const sent = attempts.slice(-attemptLimit).map(({ startedAtMs }) => startedAtMs)

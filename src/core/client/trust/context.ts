@@ -18,7 +18,6 @@ import {
 } from '#protocol/errors'
 import { objectOf } from '#protocol/json'
 import type { Address, Outcome } from '#protocol/schema'
-import type { WitnessRequest } from '#protocol/witness'
 import { isQuestionId, isSlug, limits } from '#protocol/words'
 import { acceptedValue, answerError, classifyRefusal } from '../gateway/answer.js'
 import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
@@ -31,6 +30,8 @@ import {
   outcomesByText,
   pinnedQuestionId,
   type QuestionContext,
+  requestOf,
+  requireChain,
   type Trust,
   unpinnedSlug,
   untrusted,
@@ -84,7 +85,7 @@ export function chainContexts(
   }
 }
 
-function ambiguity(rounds: readonly Round[]): readonly string[] {
+function ambiguity(rounds: readonly Round[]) {
   if (rounds.length < 2) return []
   const [first, ...others] = rounds.map(({ requester }) => requester)
   return [
@@ -143,7 +144,7 @@ export function withDirect(
   }
 }
 
-export const rulesUnknown = (why: string): string => `rules unknown: ${why}`
+export const rulesUnknown = (why: string) => `rules unknown: ${why}`
 
 async function withRules(chain: Chain, context: QuestionContext, round: Round) {
   const rules = await rulesOfRound(chain, round)
@@ -184,17 +185,10 @@ export async function confirmByChain(
 ): Promise<Round> {
   const questionId = context.question_id
   const { requester, oracle, identifier, timestamp, ancillary_data } = context.request
-  const named = {
-    oracle,
-    requester,
-    identifier: identifier.raw,
-    timestamp,
-    ancillaryData: ancillary_data,
-  } as WitnessRequest
   const entry =
     kindOf(trust, requester) === 'direct'
-      ? { questionId, request: named }
-      : { questionId, requester: named.requester }
+      ? { questionId, request: requestOf(context) }
+      : { questionId, requester }
   const round = await onChain(async () => (await roundReader(chain, trust)).read(questionId, entry))
   if (round === undefined) throw notFound(context.question_id, trust)
   const fields = [
@@ -222,19 +216,9 @@ export async function confirmByChain(
 }
 
 /** The later of wall clock and head time in Unix seconds (R16). */
-export async function chainNow(
-  chain: Chain,
-  trust: Trust,
-  clock: Pick<Clock, 'nowMs'>,
-): Promise<number> {
+export async function chainNow(chain: Chain, trust: Trust, clock: Pick<Clock, 'nowMs'>) {
   const [chainId, head] = await onChain(() => Promise.all([chain.chainId(), chain.block('latest')]))
-  if (chainId !== trust.chain_id) {
-    throw untrusted(
-      'chain_id',
-      `the RPC is on chain ${chainId}, the trust file pins ${trust.chain_id}`,
-      'give the --rpc-url of the pinned chain',
-    )
-  }
+  requireChain(chainId, trust)
   return Math.max(clock.nowMs() / 1_000, Number(head?.timestamp ?? 0n))
 }
 
@@ -247,7 +231,7 @@ export const nowOf = async ({
   readonly chain?: Chain | undefined
   readonly trust: Trust
   readonly ports: { readonly clock: Pick<Clock, 'nowMs'> }
-}): Promise<number> => (chain === undefined ? clock.nowMs() / 1_000 : chainNow(chain, trust, clock))
+}) => (chain === undefined ? clock.nowMs() / 1_000 : chainNow(chain, trust, clock))
 
 /** Not yet checked against trust. */
 export function parseContext(json: unknown, identifier: string): QuestionContext {
@@ -334,7 +318,7 @@ const invalidContext = (why: string) =>
     'make it with `proposer context <identifier> --json`',
   )
 
-function notFound(identifier: string, trust: Trust): RejectedError {
+function notFound(identifier: string, trust: Trust) {
   const isDirectPinned = trust.requesters.some(({ kind }) => kind === 'direct')
   const direct = isDirectPinned
     ? '; of kind direct the gateway alone knows it: give --gateway too, or --context <file>'
@@ -346,7 +330,7 @@ function notFound(identifier: string, trust: Trust): RejectedError {
   )
 }
 
-function notOpen(round: Round): ConflictError {
+function notOpen(round: Round) {
   const state = round.paused ? 'paused' : round.state
   return new ConflictError(
     'request_not_open',
@@ -469,11 +453,7 @@ function allowedOutcomes(trust: Trust, context: QuestionContext): readonly Outco
   }))
 }
 
-function itemError(
-  identifier: string,
-  httpStatus: number | undefined,
-  error: ToldError,
-): ProposerError {
+function itemError(identifier: string, httpStatus: number | undefined, error: ToldError) {
   const refusal = httpStatus === undefined ? undefined : classifyRefusal(httpStatus, error)
   return answerError(
     refusal === undefined || refusal.kind === 'uncertain'

@@ -80,14 +80,14 @@ function textAt<T extends string>(
   throw new FactError(places[0] ?? '')
 }
 
-function chainId(data: Json): number {
+function chainId(data: Json) {
   const id = Number(textAt(data, ['signing.chain_id', 'typed_data.domain.chainId'], isUint256))
   if (Number.isSafeInteger(id) && id > 0) return id
   throw new FactError('signing.chain_id')
 }
 
 /** §2.7 lists prices; §2.4 lists outcomes, each with its price and its availability. */
-function allowedValues(data: Json): string[] {
+function allowedValues(data: Json) {
   const { outcomes } = data
   const available = Array.isArray(outcomes)
     ? outcomes.filter((one) => objectOf(one)?.allowed === true).map(({ price }) => price)
@@ -114,7 +114,7 @@ function witnessOf(data: Json): Omit<BatchSigningData['signing'], 'chain_id'> {
   return witness as Omit<BatchSigningData['signing'], 'chain_id'>
 }
 
-const isTypes = (value: unknown): boolean => {
+const isTypes = (value: unknown) => {
   const types = objectOf(value)
   const isMember = (one: unknown) => isText(objectOf(one)?.name) && isText(objectOf(one)?.type)
   return (

@@ -81,15 +81,11 @@ export function parseTrust(json: unknown, where: string): Trust {
   )
 }
 
-export interface MergedPins {
-  readonly trust: Trust
-  /** `signed_proposer: 0x1… becomes 0x2…`: a pin that now says something else. */
-  readonly changed: readonly string[]
-  readonly added: readonly string[]
-}
-
-/** Where both pin one thing the later word holds. Pins of another chain take the place of these. */
-export function mergePins(current: Trust, more: Trust): MergedPins {
+/**
+ * Where both pin one thing the later word holds. Pins of another chain take the place of these.
+ * `changed`: what now says something else, such as `signed_proposer: 0x1… becomes 0x2…`.
+ */
+export function mergePins(current: Trust, more: Trust) {
   const [before, after] = [pinsOf(current), pinsOf(more)]
   const added = linesOf(after)
   if (current.chain_id !== more.chain_id) {
@@ -151,7 +147,7 @@ function pinsOf(trust: Trust): ReadonlyMap<string, string> {
   ])
 }
 
-const linesOf = (pins: ReadonlyMap<string, string>): readonly string[] =>
+const linesOf = (pins: ReadonlyMap<string, string>) =>
   [...pins.keys()]
     .filter((name) => name !== 'permit2' && name !== 'signed_proposer')
     .map((name) => name.replace(/^receipt_keys /, 'receipt key '))

@@ -19,7 +19,7 @@ import { UsageError } from '#protocol/errors'
 import { answersText, answerText, labelsOf, outcomesNamed } from '#protocol/outcome-words'
 import { priceOf } from '#protocol/proposal'
 import type { Address, BatchSigningData, Outcome, OutcomeKey } from '#protocol/schema'
-import { domainType, witnessTypes } from '#protocol/witness'
+import { domainType, type WitnessRequest, witnessTypes } from '#protocol/witness'
 import { isQuestionId } from '#protocol/words'
 import type { Trust } from './trust-file.js'
 
@@ -66,12 +66,22 @@ export function untrusted(field: string, detail: string, hint?: string): UsageEr
   )
 }
 
+/** Another chain than the pinned one is refused (R16). */
+export function requireChain(chainId: number, trust: Pick<Trust, 'chain_id'>) {
+  if (chainId !== trust.chain_id)
+    throw untrusted(
+      'chain_id',
+      `the RPC is on chain ${chainId}, the trust file pins ${trust.chain_id}`,
+      'give the --rpc-url of the pinned chain',
+    )
+}
+
 /** A signature must not follow whatever somebody says a slug means (R9). */
 export function unpinnedSlug(slug: string): UsageError {
   return untrusted('slug', `the slug ${slug} is not pinned in the trust file`, howToPin(slug))
 }
 
-export function howToPin(slug: string): string {
+export function howToPin(slug: string) {
   return `\`proposer context ${slug}\` without a node (--rpc-url) asks the gateway which question it means; compare that with an independent source, then give the question id itself, pin the slug with \`proposer trust pin ${slug}\`, or add "${slug}": "0x…" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`
 }
 
@@ -136,6 +146,14 @@ export function checkContext(
   return notes
 }
 
+export const requestOf = ({ request }: Pick<QuestionContext, 'request'>): WitnessRequest => ({
+  oracle: request.oracle,
+  requester: request.requester,
+  identifier: request.identifier.raw,
+  timestamp: request.timestamp,
+  ancillaryData: request.ancillary_data,
+})
+
 export function kindOf(trust: Trust, requester: string): RequesterKind | undefined {
   return trust.requesters.find(({ address }) => address === requester)?.kind
 }
@@ -186,10 +204,10 @@ export function roundPins(
   }
 }
 
-export const mayBeAt = (trust: Trust, record: JournaledRound): boolean =>
+export const mayBeAt = (trust: Trust, record: JournaledRound) =>
   roundPins(trust, record).requesters.length > 0
 
-export function isNamedByText(kind: RequesterKind | undefined): boolean {
+export function isNamedByText(kind: RequesterKind | undefined) {
   return kind === 'uma-ctf-adapter' || kind === 'uma-ctf-adapter-negrisk'
 }
 
@@ -201,7 +219,7 @@ export function sharedRound(
   trust: Trust,
   { request }: { readonly request: { readonly requester: Address } },
   ref: () => RoundRef,
-): string | undefined {
+) {
   return isNamedByText(kindOf(trust, request.requester)) ? undefined : ref().key
 }
 
@@ -296,7 +314,7 @@ export function checkAsked(
   return []
 }
 
-function checkRequest(context: QuestionContext, kind: RequesterKind, nowSeconds: number): void {
+function checkRequest(context: QuestionContext, kind: RequesterKind, nowSeconds: number) {
   const { request } = context
   if (request.identifier.raw !== context.identifier.raw) {
     throw untrusted(
@@ -334,7 +352,7 @@ type Members = readonly { readonly name: string; readonly type: string }[]
 const ownTypes: Readonly<Record<string, Members>> = { ...witnessTypes, ...domainType }
 
 /** What is not reported need not be (contract §9). The order of members matters (EIP-712). */
-function checkTypes(reported: Record<string, Members>): void {
+function checkTypes(reported: Record<string, Members>) {
   const same = (members: Members | undefined, own: Members | undefined) =>
     members !== undefined &&
     members.length === own?.length &&
@@ -365,7 +383,7 @@ export function implementationsNow(chain: Chain, trust: Trust): Promise<Implemen
 const compared = new WeakMap<Chain, Trust>()
 
 /** Asked before each signature, or each hundred: one storage read a contract. */
-export async function requireImplementations(chain: Chain, trust: Trust): Promise<void> {
+export async function requireImplementations(chain: Chain, trust: Trust) {
   const { implementations } = trust
   if (implementations === undefined) return
   const slotsOnly = compared.get(chain) === trust

@@ -79,7 +79,7 @@ export function adviseOn(entry: Entry, question: Question): Next {
 }
 
 /** By finalized state, else by the gateway's word. */
-export const isExecuted = ({ standing, state }: Pick<Entry, 'standing' | 'state'>): boolean =>
+export const isExecuted = ({ standing, state }: Pick<Entry, 'standing' | 'state'>) =>
   standing?.proof === undefined
     ? state.kind === 'closed' && state.reason === 'executed'
     : standing.proof.outcome === 'executed'
@@ -95,7 +95,7 @@ function adviseUnproven(own: RoundStanding, { record }: Entry, { identifier }: Q
   )
 }
 
-function roundText({ state, proposal }: RoundStanding): string {
+function roundText({ state, proposal }: RoundStanding) {
   if (proposal === undefined) return state
   return `${state} (${proposal.proposer} proposed ${outcomeOf(proposal.price) ?? `price ${proposal.price}`})`
 }
@@ -139,7 +139,7 @@ function adviseExecuted(
   )
 }
 
-function quietText({ state, result, terms }: StakePosition, staked: string): string | undefined {
+function quietText({ state, result, terms }: StakePosition, staked: string) {
   const iso = new Date(Number(terms.disputableUntil) * 1000).toISOString()
   const until = iso.replace('T', ' ').replace('.000Z', 'Z')
   const undisturbed = 'and nothing is left to do now'
@@ -283,7 +283,7 @@ function adviseAccepted(entry: Entry, candidateId: string): Next {
   )
 }
 
-const isStillRequested = ({ standing }: Entry): boolean =>
+const isStillRequested = ({ standing }: Entry) =>
   standing?.round === undefined || standing.round.state === 'requested'
 
 function replay({ id, authorization }: Entry, text: string): Next {

@@ -36,7 +36,7 @@ import {
   stakeIn,
 } from './standing.js'
 
-export interface ReconcileParts {
+interface ReconcileParts {
   readonly ports: JournalPorts
   readonly journal: Journal
   readonly trust: Trust
@@ -239,8 +239,7 @@ export async function settleByChain(
   }
   const proven = [...standings].flatMap(([id, { proof }]): TerminalRecord[] => {
     if (proof === undefined || isSettled(id)) return []
-    const code = proof.outcome === 'nonce_used' ? codes.get(id) : undefined
-    return [{ id, ...proof, ...(code === undefined ? {} : { code }) }]
+    return [{ id, ...proof, code: proof.outcome === 'nonce_used' ? codes.get(id) : undefined }]
   })
   if (proven.length > 0 && dryRun !== true)
     await journal.append(proven.map((data) => ({ kind: 'terminal', data })))

@@ -19,14 +19,8 @@ import { settleByChain } from './reconcile.js'
 import { type AuthorizationStanding, claimsIn, type RoundClaim, readStanding } from './standing.js'
 import type { SentTransaction } from './transactions.js'
 
-export interface RevokeParts {
-  readonly ports: JournalPorts
-  readonly journal: Journal
-  readonly trust: Trust
-}
-
 export async function planRevocations(
-  { trust, journal }: RevokeParts,
+  { trust, journal }: Pick<FinishParts, 'trust' | 'journal'>,
   ids: readonly string[],
   chain: Chain | undefined,
 ) {
@@ -112,7 +106,10 @@ async function claimsByIds(
   })
 }
 
-interface FinishParts extends RevokeParts {
+interface FinishParts {
+  readonly ports: JournalPorts
+  readonly journal: Journal
+  readonly trust: Trust
   readonly chain: Chain
   readonly signal?: AbortSignal
   readonly timeoutMs?: number | undefined
@@ -163,7 +160,7 @@ export async function finishRevocation(
   }
 }
 
-export const reconcileText = (questionIds: readonly string[]): string =>
+export const reconcileText = (questionIds: readonly string[]) =>
   questionIds.map((id) => `\`proposer reconcile ${id}\``).join(' and ')
 
 function resultOf(
@@ -177,7 +174,7 @@ function resultOf(
 async function waitForFinality(
   { chain, trust, ports, signal, timeoutMs = finalityWaitMs }: FinishParts,
   blockNumber: bigint,
-): Promise<boolean> {
+) {
   const endMs = ports.clock.monotonicMs() + timeoutMs
   for (;;) {
     const { finalized } = await pinnedHeads(chain, trust)

@@ -23,17 +23,12 @@ import {
 import { onChain } from '#chain/unavailable'
 import { type BlockHeader, type Chain, ChainError, type Hex } from '#ports'
 import type { Address } from '#protocol/schema'
-import { claimOf, type OpenClaim, pinnedHeads, spentNonces } from '../funds/funds.js'
+import { claimOf, pinnedHeads, spentNonces } from '../funds/funds.js'
 import type { JournalView } from '../journal/fold.js'
 import type { Offered, Signed, TerminalRecord } from '../journal/records.js'
 import { contractsOf, roundPins, type Trust } from '../trust/trust.js'
 
-export interface RoundClaim extends OpenClaim {
-  readonly questionId: Hex
-  readonly timestamp: string | undefined
-  readonly requester: string | undefined
-  readonly price: string
-}
+export type RoundClaim = ReturnType<typeof claimsIn>[number]
 
 export interface AuthorizationStanding {
   readonly nonceSpent: boolean
@@ -51,17 +46,13 @@ export interface CurrentStanding {
   readonly isOneOfSeveral: boolean
 }
 
-export interface QuestionStanding extends CurrentStanding {
-  readonly latest: BlockHeader
-  readonly finalized: BlockHeader
-  readonly of: ReadonlyMap<string, AuthorizationStanding>
-}
+export type QuestionStanding = Awaited<ReturnType<typeof readStanding>>
 
 export function claimsIn({
   authorizations,
   offers,
-}: Pick<JournalView, 'authorizations' | 'offers'>): readonly RoundClaim[] {
-  const claim = (id: string, record: Signed | Offered): RoundClaim => {
+}: Pick<JournalView, 'authorizations' | 'offers'>) {
+  const claim = (id: string, record: Signed | Offered) => {
     const { questionId, timestamp, requester, terms } = record
     return { ...claimOf(id, record), questionId, timestamp, requester, price: terms.price }
   }
@@ -86,7 +77,7 @@ export async function readStanding(
   trust: Trust,
   questionId: Hex,
   all: readonly RoundClaim[],
-): Promise<QuestionStanding> {
+) {
   const { latest, finalized } = await pinnedHeads(chain, trust)
   return onChain(async () => {
     const claims = all.filter(
@@ -247,7 +238,7 @@ export interface StakePosition extends StakeStanding {
 export function holdsProposal(
   { proposal }: RoundStanding,
   { proposer, price }: { readonly proposer: string; readonly price: string },
-): boolean {
+) {
   if (proposal?.proposer !== proposer || proposal.price !== price) return false
   return proposal.bySignature || proposal.mined === undefined
 }

@@ -7,7 +7,7 @@ import { encodeFunctionData, keccak256, maxUint256, serializeTransaction } from 
 import { erc20Abi, oracleAbi } from '#chain/contracts'
 import { coinText, knownToken } from '#chain/profiles'
 import { readToken } from '#chain/questions'
-import { readContract } from '#chain/reading'
+import { headOf, readContract } from '#chain/reading'
 import { decodeRevert } from '#chain/reverts'
 import { onChain } from '#chain/unavailable'
 import {
@@ -71,12 +71,11 @@ export async function planTransactions(
 ): Promise<readonly PlannedTransaction[]> {
   return onChain(async () => {
     const [head, nodeTip, nonce, wei] = await Promise.all([
-      chain.block('latest'),
+      headOf(chain),
       chain.tip(),
       chain.transactionCount(from, 'pending'),
       chain.balance(from),
     ])
-    if (head === null) throw new ChainError('unavailable', 'the chain has no latest block')
     const leastTip = minimumTipWei[chainId] ?? 0n
     const maxPriorityFeePerGas = nodeTip > leastTip ? nodeTip : leastTip
     const maxFeePerGas = 2n * head.baseFeePerGas + maxPriorityFeePerGas
@@ -101,7 +100,7 @@ function checkFee(
   costWei: bigint,
   perGasWei: bigint,
   maxFeeWei: bigint | undefined,
-): void {
+) {
   const capWei = maxFeeWei ?? defaultCeiling.totalWei
   const isDear = maxFeeWei === undefined && perGasWei > defaultCeiling.perGasWei
   if (costWei <= capWei && !isDear) return
@@ -116,11 +115,7 @@ function checkFee(
   )
 }
 
-async function estimated(
-  chain: Chain,
-  from: Address,
-  { to, data, what }: OwnTransaction,
-): Promise<bigint> {
+async function estimated(chain: Chain, from: Address, { to, data, what }: OwnTransaction) {
   try {
     return await chain.estimateGas({ from, to, data })
   } catch (error) {
@@ -242,7 +237,7 @@ async function signedBytes(signer: Signer, planned: PlannedTransaction): Promise
   })
 }
 
-async function handOver(chain: Chain, raw: Hex): Promise<ProposerError | undefined> {
+async function handOver(chain: Chain, raw: Hex) {
   try {
     await chain.send(raw)
     return undefined
@@ -288,7 +283,7 @@ const pending = (hash: Hex) =>
     retryable: true,
   })
 
-function stopped(signal: AbortSignal | undefined, hash: Hex): ProposerError {
+function stopped(signal: AbortSignal | undefined, hash: Hex) {
   const reason: unknown = signal?.reason
   const why = reason instanceof ProposerError ? reason.detail : 'stopped'
   if (reason instanceof ProposerError && !(reason instanceof InterruptedError)) return pending(hash)
