@@ -189,12 +189,12 @@ async function openParts(
 function proposerOf(
   parts: BotParts,
   close: (running: Iterable<Promise<unknown>>) => Promise<void>,
-): Proposer {
+) {
   const { ports, home, journal, trust, gateway, chain, wallet, note } = parts
   const running = new Set<Promise<unknown>>()
   let closing: Promise<void> | undefined
 
-  async function during<T>(work: () => Promise<T>): Promise<T> {
+  async function during<T>(work: () => Promise<T>) {
     if (closing !== undefined)
       throw new UsageError('proposer_closed', 'this proposer was closed', 'open another one')
     const done = work()
@@ -277,7 +277,7 @@ function proposerOf(
 }
 
 /** The question that the terms name, by an id, a slug or a URL of Polymarket. */
-function requireTerms({ identifier, outcome }: ProposalTerms): { readonly identifier: string } {
+function requireTerms({ identifier, outcome }: ProposalTerms) {
   const named = namedQuestion(identifier)
   if (named === undefined)
     throw new UsageError(
@@ -291,7 +291,7 @@ function requireTerms({ identifier, outcome }: ProposalTerms): { readonly identi
 }
 
 /** Gives what holds bigints a `toJSON` that writes them as decimal strings, at any depth. */
-function jsonReady<T>(value: T): T {
+function jsonReady<T>(value: T) {
   const isPlain = Array.isArray(value) || Object.getPrototypeOf(value ?? 0) === Object.prototype
   if (!isPlain) return value
   const members = Object.values(value as object).map(jsonReady)

@@ -16,7 +16,7 @@ import {
   roundStates,
   yesOrNoQuery,
 } from './contracts.js'
-import { headOf, lowercase, readContract, zeroAddress } from './reading.js'
+import { latestBlock, lowercase, readContract, zeroAddress } from './reading.js'
 import {
   type Contracts,
   keccakHex,
@@ -161,7 +161,7 @@ export function createRoundReader(
   tokenOf: TokenOf = tokenReader(chain),
 ): RoundReader {
   const readAll: RoundReader['readAll'] = async (questionId, entry, at) => {
-    const reading = { chain, contracts, at: at ?? (await headOf(chain)).number }
+    const reading = { chain, contracts, at: at ?? (await latestBlock(chain)).number }
     const wanted = entry?.request?.requester ?? entry?.requester
     // One requester that answers in another shape must not hide the questions of all others; a
     // node's silence leaves them open.

@@ -63,7 +63,7 @@ function preparedFor(abi: Abi, functionName: string): Prepared {
   return found
 }
 
-export async function headOf(chain: Pick<Chain, 'block'>): Promise<BlockHeader> {
+export async function latestBlock(chain: Pick<Chain, 'block'>): Promise<BlockHeader> {
   const head = await chain.block('latest')
   if (head === null) throw new ChainError('unavailable', 'the node has no latest block')
   return head

@@ -52,7 +52,7 @@ export function openChargeLog(
     return { log, isKept: log === data }
   }
 
-  async function before(nowMs: number): Promise<ChargeLog> {
+  async function before(nowMs: number) {
     const bytes = await earlier.newest()
     return (bytes && ofEarlier(jsonIn(bytes), empty(nowMs), clock.nowMs())) ?? empty(nowMs)
   }
@@ -67,7 +67,7 @@ export function openChargeLog(
   }
 
   /** Without the shared log this process still keeps to the limit by itself. */
-  function goAlone(error: unknown): ChargeLog {
+  function goAlone(error: unknown) {
     const { cause } = error instanceof StorageError ? error : { cause: error }
     const code = errorCode(cause)
     if (code === undefined) throw error

@@ -1,11 +1,15 @@
 /** What findings are made of. */
 import pLimit from 'p-limit'
-import { oracleAbi } from '#chain/contracts'
+import { oracleAbi, topics } from '#chain/contracts'
+import { logRanges } from '#chain/log-ranges'
+import { addressTopic, firstBlockFrom } from '#chain/propose'
 import { createRoundReader, managedRequestId } from '#chain/questions'
-import { headOf, readContract, unlessRefused } from '#chain/reading'
+import { latestBlock, loggedEvent, readContract, unlessRefused } from '#chain/reading'
+import { oracleKey, readRequest, stakeEventOf } from '#chain/stakes'
 import {
   type Chain,
   ChainError,
+  type ChainLog,
   type Clock,
   type Hex,
   type Market,
@@ -14,10 +18,16 @@ import {
 } from '#ports'
 import { inGroups } from '#protocol/capped'
 import { UnavailableError } from '#protocol/errors'
+import { lowercase } from '#protocol/words'
 import { nowOf } from '../trust/context.js'
-import { contractsOf, kindOf, type QuestionContext, type Trust } from '../trust/trust.js'
-import { earlierRound } from './earlier-round.js'
-import { type Facts, findingsOf, type Subject, type Thresholds } from './findings.js'
+import { contractsOf, kindOf, type QuestionContext, requestOf, type Trust } from '../trust/trust.js'
+import {
+  type EarlierRound,
+  type Facts,
+  findingsOf,
+  type Subject,
+  type Thresholds,
+} from './findings.js'
 
 export type MarketReads = Pick<Markets, 'byQuestions' | 'market'>
 
@@ -50,7 +60,7 @@ export function newChecker(parts: CheckParts) {
     context: QuestionContext,
     markets: MarketsFound,
     head: Promise<bigint | string> | undefined,
-  ): Promise<Known> => {
+  ) => {
     const isReopened = chain && (await orSilent(() => reopenedOf(chain, trust, context)))
     const [found, livenessSeconds, earlier] = await Promise.all([
       markets,
@@ -77,7 +87,9 @@ export function newChecker(parts: CheckParts) {
       )
       const markets = gamma([...fresh.values()], signal)
       const head =
-        fresh.size === 0 ? undefined : chain && orSilent(async () => (await headOf(chain)).number)
+        fresh.size === 0
+          ? undefined
+          : chain && orSilent(async () => (await latestBlock(chain)).number)
       for (const [key, context] of fresh) known.set(key, gather(context, markets, head))
       const now = await nowOf({ chain, trust, ports: parts }).catch((error: unknown) => {
         // A silent node: the findings say so themselves.
@@ -114,7 +126,7 @@ async function reopenedOf(chain: Chain, trust: Trust, context: QuestionContext) 
 }
 
 /** What a node does not answer is silence: the reason as a text. */
-async function orSilent<T>(read: () => Promise<T>): Promise<T | string> {
+async function orSilent<T>(read: () => Promise<T>) {
   try {
     return await read()
   } catch (error) {
@@ -129,10 +141,10 @@ function livenessOf(chain: Chain | undefined) {
   return async ({ request }: QuestionContext, at: bigint | string | undefined) => {
     if (chain === undefined) return 'liveness is read from a node'
     if (typeof at !== 'bigint') return at ?? 'the node has no latest block'
-    const { oracle, requester, identifier, timestamp, ancillary_data: ancillaryData } = request
-    const key = [requester, identifier.raw, BigInt(timestamp), ancillaryData] as const
+    const asked = requestOf({ request })
+    const { oracle } = asked
     const found = await orSilent(async () => {
-      const managed = managedRequestId({ requester, identifier: identifier.raw, ancillaryData })
+      const managed = managedRequestId(asked)
       const standard =
         defaults.get(oracle) ??
         unlessRefused(readContract(chain, at, oracle, oracleAbi, 'defaultLiveness', []))
@@ -142,7 +154,7 @@ function livenessOf(chain: Chain | undefined) {
         unlessRefused(
           readContract(chain, at, oracle, oracleAbi, 'customLivenessValues', [managed]),
         ),
-        readContract(chain, at, oracle, oracleAbi, 'getRequest', key),
+        readContract(chain, at, oracle, oracleAbi, 'getRequest', oracleKey(asked)),
         standard,
       ])
       if (custom === undefined) return undefined
@@ -194,3 +206,110 @@ function gammaOf({ trust, markets: api }: CheckParts) {
 }
 
 type Reader = (markets: MarketReads, signal: AbortSignal) => Promise<readonly Market[]>
+
+/** Blocks after the first of its time that may hold the request: several share a second. */
+const blocksOfOneTime = 8n
+/**
+ * Blocks before the reset that may hold the settlement: the oracle's settler settles, and somebody
+ * else calls the adapter's `resolve` then (domain §10). First an hour of Polygon, then a day.
+ */
+const blocksOfSettlement = [2_000n, 43_200n] as const
+const tooEarly = String(-(2n ** 255n))
+
+/**
+ * From the transaction that opened this round, whose timestamp is its block's; of a reset from
+ * the settlement before it.
+ */
+async function earlierRound(
+  chain: Chain,
+  { request }: QuestionContext,
+): Promise<EarlierRound | undefined> {
+  const { oracle, requester, timestamp, ancillary_data } = request
+  const head = await chain.block('latest')
+  if (head === null) return undefined
+  const first = await firstBlockFrom(chain, BigInt(timestamp), head)
+  if (first === undefined) return undefined
+  const last = first + blocksOfOneTime
+  const logs = await chain.logs({
+    fromBlock: first,
+    toBlock: last < head.number ? last : head.number,
+    addresses: [oracle],
+    topics: [[topics.requestPrice, topics.disputePrice, topics.settle]],
+  })
+  const opened = logs.find((log) => {
+    const args = loggedEvent(oracleAbi, 'RequestPrice', log)?.args
+    return (
+      log.address === oracle &&
+      args?.ancillaryData === ancillary_data &&
+      lowercase(args.requester) === requester &&
+      String(args.timestamp) === timestamp
+    )
+  })
+  if (opened === undefined) return undefined
+  const { transactionHash } = opened
+  const disputed = logs
+    .flatMap((log) => ownEvent(request, log))
+    .find(
+      (one) =>
+        one.kind === 'disputed' &&
+        one.transaction === transactionHash &&
+        one.timestamp !== timestamp,
+    )
+  if (disputed !== undefined)
+    return { end: 'disputed', ...answerIn(disputed), price: disputed.price }
+  return (
+    (await calledTooEarly(chain, request, opened.blockNumber, head.number)) ?? {
+      end: 'reset',
+      transactionHash,
+    }
+  )
+}
+
+type Request = QuestionContext['request']
+
+async function calledTooEarly(
+  chain: Chain,
+  request: Request,
+  to: bigint,
+  head: bigint,
+): Promise<EarlierRound | undefined> {
+  const { oracle, requester } = request
+  const filter = { addresses: [oracle], topics: [[topics.settle], [addressTopic(requester)]] }
+  let end = to
+  for (const blocks of blocksOfSettlement) {
+    const from = to > blocks ? to - blocks : 0n
+    let found: OwnEvent | undefined
+    for await (const { logs } of logRanges(chain, filter, { from, to: end }))
+      found =
+        logs
+          .flatMap((log) => ownEvent(request, log))
+          .findLast(({ kind, price }) => kind === 'settled' && price === tooEarly) ?? found
+    if (found !== undefined) {
+      const key = oracleKey({ ...requestOf({ request }), timestamp: found.timestamp })
+      const { price } = await readRequest(chain, head, oracle, key)
+      return { end: 'too early', ...answerIn(found), price }
+    }
+    if (from === 0n) return undefined
+    end = from - 1n
+  }
+  return undefined
+}
+
+type OwnEvent = ReturnType<typeof ownEvent>[number]
+
+function ownEvent({ oracle, requester, ancillary_data }: Request, log: ChainLog) {
+  const event = stakeEventOf(log)
+  const isOurs =
+    event !== undefined &&
+    'text' in event &&
+    event.oracle === oracle &&
+    event.requester === requester &&
+    event.ancillaryData === ancillary_data
+  return isOurs ? [event] : []
+}
+
+const answerIn = (event: OwnEvent) => ({
+  proposer: event.wallet,
+  disputer: 'disputer' in event ? event.disputer : undefined,
+  transactionHash: event.transaction,
+})

@@ -7,10 +7,9 @@ import type { Hex, Market } from '#ports'
 import { UsageError } from '#protocol/errors'
 import { answerText } from '#protocol/outcome-words'
 import { outcomeOf } from '#protocol/proposal'
-import type { OutcomeKey } from '#protocol/schema'
+import type { Address, OutcomeKey } from '#protocol/schema'
 import { counted } from '#protocol/text'
 import type { QuestionContext } from '../trust/trust.js'
-import type { EarlierRound } from './earlier-round.js'
 
 export const findingIds = [
   'event_ended',
@@ -44,6 +43,16 @@ export interface Thresholds {
   readonly rulesSeconds: number
 }
 
+/** What became of a question's round before the current one (domain §5.1). */
+export interface EarlierRound {
+  /** `reset`: neither a dispute nor the voters' "too early" is among the logs. */
+  readonly end: 'disputed' | 'too early' | 'reset'
+  readonly price?: string
+  readonly proposer?: Address
+  readonly disputer?: Address | undefined
+  readonly transactionHash: Hex
+}
+
 export interface Facts {
   readonly nowSeconds: number
   readonly market: Market | string
@@ -59,9 +68,11 @@ export interface Subject {
 }
 
 type Found = Omit<QuestionFinding, 'id' | 'question_id'>
-const saying =
-  (result: Found['result']) =>
-  (source: string, detail: string): Found => ({ result, detail, source })
+const saying = (result: Found['result']) => (source: string, detail: string) => ({
+  result,
+  detail,
+  source,
+})
 const [ok, warn, unknown] = [saying('ok'), saying('warn'), saying('unknown')]
 
 export function findingsOf(
@@ -82,7 +93,7 @@ export function findingsOf(
   return findingIds.map((id) => ({ id, question_id, ...found[id] }))
 }
 
-function eventEnded({ market, nowSeconds }: Facts, limits: Thresholds): Found {
+function eventEnded({ market, nowSeconds }: Facts, limits: Thresholds) {
   if (typeof market === 'string') return unknown('gamma', market)
   const nowMs = nowSeconds * 1_000
   const { closed, gameStartsAt, endsAt } = market
@@ -98,7 +109,7 @@ function eventEnded({ market, nowSeconds }: Facts, limits: Thresholds): Found {
     : ok('gamma', `the event ended ${instant(end)}`)
 }
 
-function marketPrice({ context, outcome }: Subject, { market }: Facts, limits: Thresholds): Found {
+function marketPrice({ context, outcome }: Subject, { market }: Facts, limits: Thresholds) {
   if (typeof market === 'string') return unknown('gamma', market)
   const { prices } = market
   if (prices === undefined) return unknown('gamma', 'the market names no prices')
@@ -122,7 +133,7 @@ function marketPrice({ context, outcome }: Subject, { market }: Facts, limits: T
 
 const notRead = 'it is not known whether there was an earlier round'
 
-function earlier({ outcome }: Subject, { isReopened, earlier: before }: Facts): Found {
+function earlier({ outcome }: Subject, { isReopened, earlier: before }: Facts) {
   if (isReopened === undefined) return unknown('chain', notRead)
   if (!isReopened) return ok('chain', 'there was no earlier round')
   if (before === undefined || typeof before === 'string')
@@ -140,7 +151,7 @@ function earlier({ outcome }: Subject, { isReopened, earlier: before }: Facts): 
     : warn('chain', `${detail} ${where}`)
 }
 
-function reopened({ isReopened, market }: Facts): Found {
+function reopened({ isReopened, market }: Facts) {
   if (isReopened !== undefined)
     return isReopened
       ? warn('chain', 'the question was asked before: an earlier round ended without an answer')
@@ -150,7 +161,7 @@ function reopened({ isReopened, market }: Facts): Found {
     : unknown('chain', notRead)
 }
 
-function liveness({ livenessSeconds }: Facts, limits: Thresholds): Found {
+function liveness({ livenessSeconds }: Facts, limits: Thresholds) {
   if (typeof livenessSeconds === 'string') return unknown('chain', livenessSeconds)
   const detail = `an answer can be disputed for ${span(Number(livenessSeconds))}`
   return livenessSeconds <= limits.livenessSeconds
@@ -161,7 +172,7 @@ function liveness({ livenessSeconds }: Facts, limits: Thresholds): Found {
 /** Parts of a percent: amounts are whole and may be long. */
 const partsOfPercent = 10_000n
 
-function reward({ context }: Subject, limits: Thresholds): Found {
+function reward({ context }: Subject, limits: Thresholds) {
   const { reward: raw, bond } = context
   if (raw === undefined) return unknown('chain', 'the reward is read from a node')
   const [rewardRaw, bondRaw] = [BigInt(raw), BigInt(bond.required_bond)]
@@ -174,11 +185,7 @@ function reward({ context }: Subject, limits: Thresholds): Found {
   return share >= limits.rewardPercent ? ok('chain', detail) : warn('chain', detail)
 }
 
-function rulesAge(
-  { context: { rules } }: Subject,
-  { nowSeconds }: Facts,
-  limits: Thresholds,
-): Found {
+function rulesAge({ context: { rules } }: Subject, { nowSeconds }: Facts, limits: Thresholds) {
   if (rules === undefined) return unknown('chain', 'rules unknown: they are read from a node')
   const last = rules.updates.at(-1)
   if (last === undefined) return ok('chain', 'there is no clarification')

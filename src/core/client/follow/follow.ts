@@ -142,7 +142,7 @@ export async function followBatch(
   return { candidates: following.all.map(polledOf), stopped }
 }
 
-function polledOf({ target, status: known, refusal, httpStatus }: Followed): PolledCandidate {
+function polledOf({ target, status: known, refusal, httpStatus }: Followed) {
   const { candidateId } = target
   if (refusal !== undefined)
     return { candidateId, statusCode: refusal.meta.httpStatus ?? null, error: refusal }
@@ -172,11 +172,7 @@ export async function pollCandidates(
   return resultOf(following, stopped)
 }
 
-async function followAll(
-  parts: PollParts,
-  targets: readonly PollTarget[],
-  options: PollOptions,
-): Promise<{ readonly following: Following; readonly stopped: ProposerError | undefined }> {
+async function followAll(parts: PollParts, targets: readonly PollTarget[], options: PollOptions) {
   const { timeoutMs, signal } = options
   const following = await newFollowing(parts, targets, options)
   const late = timeoutMs === undefined ? undefined : timeoutMs + lateMs
@@ -273,7 +269,7 @@ async function advance(following: Following, limit: AbortSignal) {
  * alone, then the second, fourth, eighth from it. Where one has ended, those before it follow
  * together; else it goes behind all.
  */
-function likelyIn({ all, order, isFree, step }: Following): readonly Followed[] {
+function likelyIn({ all, order, isFree, step }: Following) {
   const pending = order.filter(({ done }) => !done)
   const owed = pending.filter((one) => one.owed)
   if (owed.length > 0) return owed
@@ -410,7 +406,7 @@ function sightOf(
   one: Followed,
   { reports, batchRefused }: StatusReports,
   nowMs: number,
-): 'moved' | 'same' | undefined {
+) {
   const report = reports.get(one.target)
   if (report?.kind === 'status') return takeStatus(following, one, report.status, nowMs)
   const refusal = report?.kind === 'refused' ? report.error : batchRefused
@@ -428,12 +424,7 @@ function sightOf(
   return 'same'
 }
 
-function takeStatus(
-  following: Following,
-  one: Followed,
-  reported: PolledStatus,
-  nowMs: number,
-): 'moved' | 'same' {
+function takeStatus(following: Following, one: Followed, reported: PolledStatus, nowMs: number) {
   const { until, once, onStatus } = following.options
   const before = one.status
   // The batch route does not repeat what never changes.

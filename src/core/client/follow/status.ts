@@ -4,7 +4,7 @@
 import { failures } from '#protocol/codes'
 import { ConflictError } from '#protocol/errors'
 import { isBytes32, isQuestionId } from '#protocol/words'
-import type { FailureRead, PolledStatus, SubmissionRead } from '../gateway/reading.js'
+import type { PolledStatus, SubmissionRead } from '../gateway/reading.js'
 import { type Named, otherNamed } from '../journal/authorizations.js'
 
 export const stages = ['validated', 'selected', 'submitted', 'confirmed', 'indexed'] as const
@@ -52,7 +52,7 @@ export function polled(
   }
 }
 
-function meaningOf(code: string): Pick<FailureRead, 'retryable' | 'next_action'> {
+function meaningOf(code: string) {
   if (!Object.hasOwn(failures, code)) return {}
   const { nextAction, retryable } = failures[code as keyof typeof failures]
   return { next_action: nextAction, ...(retryable === undefined ? {} : { retryable }) }
@@ -101,7 +101,7 @@ export function hasReached(status: PolledStatus, until: Stage | undefined) {
   return stages.indexOf(stage) >= stages.indexOf(until)
 }
 
-function stageOf(status: PolledStatus): Stage | undefined {
+function stageOf(status: PolledStatus) {
   const sent = stageOfSubmission(status.submission)
   if (sent !== undefined) return sent
   if (isActive(status.status)) return stages.find((stage) => stage === status.status)
@@ -114,9 +114,7 @@ const submissionStages = ['indexed', 'confirmed', 'submitted'] as const
 const submissionWords = [...submissionStages, 'prepared', 'reverted', 'dropped']
 
 /** By its word, else its times. Some gateways name an event before its block is final. */
-function stageOfSubmission(
-  submission: SubmissionRead | null,
-): (typeof submissionStages)[number] | undefined {
+function stageOfSubmission(submission: SubmissionRead | null) {
   if (submission === null) return undefined
   const { status, proposal_event_index: index, transaction_hash: hash } = submission
   if (submissionWords.includes(status)) return submissionStages.find((stage) => stage === status)

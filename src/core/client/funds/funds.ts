@@ -10,7 +10,7 @@ import type { Address } from '#protocol/schema'
 import { isOfferOpen, isOpen } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import type { Offered, Signed } from '../journal/records.js'
-import { requireChain, type Trust } from '../trust/trust.js'
+import { requirePinnedChain, type Trust } from '../trust/trust.js'
 
 type Recorded = Pick<JournalView, 'authorizations' | 'offers'>
 
@@ -31,7 +31,7 @@ export const claimOf = (id: string, { chainId, token, round, terms }: Signed | O
   deadlineSeconds: BigInt(terms.deadline),
 })
 
-function openClaims({ authorizations, offers }: Recorded, nowMs: number): OpenClaim[] {
+function openClaims({ authorizations, offers }: Recorded, nowMs: number) {
   return [
     ...authorizations.flatMap((one) => (isOpen(one, nowMs) ? claimOf(one.id, one.signed) : [])),
     ...offers.flatMap((one) => (isOfferOpen(one, nowMs) ? claimOf(one.id, one.offered) : [])),
@@ -144,7 +144,7 @@ export async function pinnedHeads(chain: Chain, trust: Pick<Trust, 'chain_id'>) 
   const [chainId, latest, finalized] = await onChain(() =>
     Promise.all([chain.chainId(), chain.block('latest'), chain.block('finalized')]),
   )
-  requireChain(chainId, trust)
+  requirePinnedChain(chainId, trust)
   if (latest === null || finalized === null)
     throw chainUnavailable(
       new ChainError('unavailable', 'the chain has no latest or no finalized block'),

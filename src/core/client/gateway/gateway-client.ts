@@ -103,7 +103,7 @@ export function createGatewayClient(parts: {
     body: string | undefined,
     { read, capBytes, admits = false, isSubmission = false }: Route<Value>,
     { signal }: CallOptions = {},
-  ): Promise<Answer<Value>> {
+  ) {
     const init = { redirect: 'manual', ...(signal === undefined ? {} : { signal }) } as const
     const checks = isSubmission ? receipts : undefined
     const digest = checks && body !== undefined ? digestHeader(checks.hash.sha256(body)) : undefined

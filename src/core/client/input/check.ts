@@ -164,7 +164,7 @@ const nonceHint = 'leave the nonce out: a fresh one is chosen; of signed items s
 
 const newPlaces = () => new Map<string, number>()
 
-function signerOf(source: Named, row: IntentRow, own: Address | undefined): Address {
+function signerOf(source: Named, row: IntentRow, own: Address | undefined) {
   if (row.proposer === undefined) return own ?? '0x'
   if (own === undefined || row.proposer === own) return row.proposer
   throw inputFault(

@@ -64,7 +64,7 @@ export function inputFault(
 const decode = (bytes: Uint8Array) => new TextDecoder('utf-8', { fatal: true }).decode(bytes)
 
 /** As far as it is UTF-8, and what refuses the line after it. */
-function decoded(source: BatchSource): { readonly text: string; readonly fault?: UsageError } {
+function decoded(source: BatchSource) {
   const { bytes } = source
   try {
     return { text: decode(bytes) }
@@ -138,7 +138,7 @@ export function* csvRows(source: BatchSource): Generator<CsvRow> {
   let rest = text.replaceAll('\r\n', '\n')
   const delimiter = delimiterOf(rest.trimStart().split('\n', 1)[0] ?? '')
   let before = 0
-  const rowOf = (last: number, raw: string, cells: readonly string[], code?: string): CsvRow => {
+  const rowOf = (last: number, raw: string, cells: readonly string[], code?: string) => {
     const line = before + last + 1 - raw.trimStart().replace(/\n$/, '').split('\n').length
     const wrong = csvFault(source, line, raw, code)
     return wrong ? { line, cells: [], fault: wrong } : { line, cells }
@@ -305,7 +305,7 @@ export function readIds(
   return [...rows].flatMap((row) => idOf(source, row, field))
 }
 
-function fromColumn(source: BatchSource, field: string): readonly PlacedId[] {
+function fromColumn(source: BatchSource, field: string) {
   const [header, ...others] = [...csvRows(source)].map((row) => {
     if (row.fault !== undefined) throw row.fault
     return { line: row.line, cells: row.cells.map((cell) => cell.trim()) }
@@ -322,7 +322,7 @@ function fromColumn(source: BatchSource, field: string): readonly PlacedId[] {
   })
 }
 
-function idOf(source: BatchSource, row: TextRow, field: string): PlacedId[] {
+function idOf(source: BatchSource, row: TextRow, field: string) {
   const { text, whole, value: element, ...place } = row
   const fault = (detail: string) => {
     const code = whole ? 'invalid_row' : 'input_torn'

@@ -1,7 +1,7 @@
 /** Facts of logs, read once: those of final blocks are kept in the home folder (domain §10). */
 import * as z from 'zod/mini'
 import { type LogFilter, logRanges } from '#chain/log-ranges'
-import { headOf } from '#chain/reading'
+import { latestBlock } from '#chain/reading'
 import { type BlockHeader, type Chain, ChainError, type ChainLog, type Files } from '#ports'
 import { jsonOf } from '#protocol/capped'
 import { Bytes32 } from '#protocol/schema'
@@ -78,11 +78,22 @@ export async function readKept<K, F extends Fact>(
   turn = 1,
 ): Promise<{ readonly head: BlockHeader; readonly of: ReadonlyMap<K, KeptFacts<F>> }> {
   const { chain } = parts
-  const head = await headOf(chain)
-  const final = await finalNumber(chain, head)
+  const head = await latestBlock(chain)
   const reels: Reel<K, F>[] = []
-  for (const key of keys) reels.push(await reelOf(parts, source, key, head))
-  await readOn(parts, source, reels, { final, head: head.number })
+  for (const key of keys) {
+    const kept = await load(parts, source, key)
+    const start = await source.startOf(key, kept, head)
+    const { from, since } = start
+    // A file serves where the start lies in its blocks or at their end.
+    const isUsed = kept !== undefined && kept.from <= from && from <= kept.next
+    reels.push({
+      key,
+      start,
+      tail: [],
+      ...(isUsed ? kept : { from, since, next: from, final: [] }),
+    })
+  }
+  await readOn(parts, source, reels, await finalNumber(chain, head), head.number)
   if ((await chain.block(head.number))?.hash !== head.hash) {
     if (turn === mostTurns)
       throw new ChainError('unavailable', 'the newest blocks changed while their logs were read')
@@ -98,20 +109,6 @@ export async function readKept<K, F extends Fact>(
   return { head, of: new Map(reels.map((reel) => [reel.key, factsOf(reel)])) }
 }
 
-/** A file serves where the start lies in its blocks or at their end. */
-async function reelOf<K, F>(
-  parts: KeptParts,
-  source: KeptSource<K, F>,
-  key: K,
-  head: BlockHeader,
-): Promise<Reel<K, F>> {
-  const kept = await load(parts, source, key)
-  const start = await source.startOf(key, kept, head)
-  const { from, since } = start
-  const isUsed = kept !== undefined && kept.from <= from && from <= kept.next
-  return { key, start, tail: [], ...(isUsed ? kept : { from, since, next: from, final: [] }) }
-}
-
 async function finalNumber(chain: Chain, head: BlockHeader) {
   const final = await chain.block('finalized').catch((error: unknown) => {
     if (error instanceof ChainError && error.kind === 'refused') return null
@@ -124,7 +121,8 @@ async function readOn<K, F extends Fact>(
   parts: KeptParts,
   source: KeptSource<K, F>,
   reels: readonly Reel<K, F>[],
-  { final, head }: { readonly final: bigint; readonly head: bigint },
+  final: bigint,
+  head: bigint,
 ) {
   const begun = new Map(reels.map((reel) => [reel, reel.next]))
   const from = [...begun.values()].reduce((least, one) => (one < least ? one : least), head + 1n)

@@ -96,7 +96,7 @@ const placed = ({ block, index, transaction, wallet, seconds }: Placed) => ({
   ...{ block, index, transaction, wallet, seconds, result: null, of: undefined },
 })
 
-function entriesOfStake(known: KnownStake): readonly Entry[] {
+function entriesOfStake(known: KnownStake) {
   const { stake, terms } = known
   const { proposed, settled, deferred } = stake
   const token = proposed?.currency ?? terms?.currency
@@ -225,7 +225,7 @@ export function roundNames(trust: Trust, { authorizations }: JournalView) {
     if (known === undefined || executedOf(known) === undefined) byRound.set(key, one)
   }
   const slugs = new Map(Object.entries(trust.slugs).map(([slug, id]) => [id, slug]))
-  return ({ stake }: KnownStake): Named => {
+  return ({ stake }: KnownStake) => {
     const round = roundRef(contracts, stake.text, stake, stake.text).key
     const authorization = byRound.get(`${round} ${stake.wallet}`)
     const { questionId: signedFor, identifier } = authorization?.signed ?? {}

@@ -169,7 +169,7 @@ async function totalsOf(
   { account, entries, notes }: Awaited<ReturnType<typeof readStakeAccount>>,
   positions: readonly Position[],
   { wallet, token }: ReturnType<typeof pairsOf>[number],
-): Promise<PositionTotals> {
+) {
   const args = [token, wallet] as const
   const [funds, owed] = await Promise.all([
     trust.tokens.includes(token) ? fundsOf(chain, trust, view, wallet, token) : undefined,

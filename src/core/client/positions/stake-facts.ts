@@ -113,7 +113,7 @@ async function startOf(
   wallet: Address,
   kept: Start | undefined,
   head: BlockHeader,
-): Promise<Start> {
+) {
   const signed = earliest(wallet)
   const asked = since ?? (signed === undefined ? undefined : signed - clockSlackSeconds)
   // A file that was begun at no time goes back to the beginning.
@@ -128,7 +128,7 @@ async function startOf(
 
 async function knownStakes(parts: StakeParts, facts: readonly StakeFact[], head: BlockHeader) {
   const seconds = await timesOf(parts, facts)
-  const timed = (event: StakeEvent): StakeEvent => {
+  const timed = (event: StakeEvent) => {
     const found = event.seconds ?? seconds.get(event.block)
     return found === event.seconds ? event : { ...event, seconds: found }
   }
@@ -151,7 +151,7 @@ async function knownStakes(parts: StakeParts, facts: readonly StakeFact[], head:
   return {
     account: { ...rest, stakes: [...known.values()] },
     /** As it is kept from now on; the same object where that is as before. */
-    keptOf(fact: StakeFact): StakeFact {
+    keptOf(fact: StakeFact) {
       const event = timed(fact.event)
       if ('amount' in event) return event === fact.event ? fact : { ...fact, event }
       const { stake, terms } = known.get(keyOf(event)) ?? {}
@@ -174,7 +174,7 @@ async function knownStakes(parts: StakeParts, facts: readonly StakeFact[], head:
 const keyOf = (one: Parameters<typeof stakeRound>[0] & { readonly wallet: Address }) =>
   `${stakeRound(one)} ${one.wallet}`
 
-const ancillaryOf = ({ proposed, disputed, settled }: Stake): Hex | undefined =>
+const ancillaryOf = ({ proposed, disputed, settled }: Stake) =>
   (proposed ?? disputed ?? settled)?.ancillaryData ??
   disputed?.ancillaryData ??
   settled?.ancillaryData
@@ -228,10 +228,7 @@ export function wordsOf(ancillaryData: Hex, identifier: Hex, price: string) {
   return { ...(title === undefined ? {} : { title }), ...(label === undefined ? {} : { label }) }
 }
 
-async function timesOf(
-  { chain, withTimes, onNote }: StakeParts,
-  facts: readonly StakeFact[],
-): Promise<ReadonlyMap<number, number>> {
+async function timesOf({ chain, withTimes, onNote }: StakeParts, facts: readonly StakeFact[]) {
   const blocks = facts.flatMap(({ block, event }) =>
     event.seconds === undefined && (withTimes === true || event.kind === 'disputed') ? block : [],
   )

@@ -149,7 +149,7 @@ function readCall(
 ): Attempted {
   if (answer.kind !== 'accepted') return wholeCall(answer, authorizations.length)
   const { results } = answer.value
-  const answers = authorizations.map(({ signed }, at): SubmitAnswer => {
+  const answers = authorizations.map(({ signed }, at) => {
     const result = results.length === authorizations.length ? results[at] : undefined
     // Results come in input order; one under another reference is about another item.
     const isOurs = result?.client_ref === undefined || result.client_ref === signed.clientRef

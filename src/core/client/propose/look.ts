@@ -116,7 +116,7 @@ async function sumsOf(
   plans: readonly Planned[],
   spending: SpendingLimits,
   nowSeconds: () => Promise<number>,
-): Promise<Omit<Looked, 'plans'>> {
+) {
   const { chain, trust } = parts
   const { fit, maxSpendRaw } = spending
   const fitting = fit ? newSpending(parts, spending) : undefined

@@ -17,13 +17,13 @@ import type { JournalView } from '../journal/journal.js'
 import type { Offered, Signed } from '../journal/records.js'
 import { pinnedQuestionId, untrusted } from '../trust/trust.js'
 import type { Intent } from './intent.js'
-import { offerRows } from './offer-rows.js'
 import type { ProposeParts } from './plan.js'
 import {
   checkedSignature,
   draftOf,
   liftedV,
   newAuthorization,
+  offerRows,
   type Prepared,
   reasonOf,
   signedOf,

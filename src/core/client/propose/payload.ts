@@ -220,7 +220,7 @@ const changed = (id: string, nonce: string, changes: readonly string[]) =>
     `see \`proposer journal show ${id}\`; give its payload unchanged, or sign again with another nonce`,
   )
 
-function parsePayload(body: string): SignedProposal {
+function parsePayload(body: string) {
   const invalid = (why: string) =>
     new UsageError(
       'invalid_payload',

@@ -87,11 +87,7 @@ export async function planReplay(
 const isOwed = (one: JournaledAuthorization, nowMs: number) =>
   ['unknown', 'deferred'].includes(stateOf(one, nowMs).kind)
 
-function sendable(
-  one: JournaledAuthorization | undefined,
-  id: string,
-  nowMs: number,
-): JournaledAuthorization {
+function sendable(one: JournaledAuthorization | undefined, id: string, nowMs: number) {
   if (one === undefined) throw unknownId(id)
   const { kind } = stateOf(one, nowMs)
   if (kind === 'closed')
@@ -112,7 +108,7 @@ function sendable(
 }
 
 /** So that it is not forgotten. */
-function skippedOf(all: readonly JournaledAuthorization[], nowMs: number): readonly Skipped[] {
+function skippedOf(all: readonly JournaledAuthorization[], nowMs: number) {
   const isReplaced = (one: JournaledAuthorization) => one.supersededBy !== undefined
   const replaced = all.filter((one) => isOwed(one, nowMs) && isReplaced(one))
   const failed = all.filter(

@@ -72,7 +72,7 @@ async function foundOver(
   { journal }: Pick<SubmitParts, 'journal'>,
   results: readonly SentOutcome[],
   roundOf: RoundOf,
-): Promise<readonly SentOutcome[]> {
+) {
   const mayBe = ({ error, statusCode }: SentOutcome) =>
     error?.code === 'round_advanced' || (error !== undefined && statusCode === 403)
   if (!results.some(mayBe)) return results
@@ -121,10 +121,7 @@ async function journalRoundOver(
 }
 
 /** Exit 5 where a 409 said so (contract §6: only a 409 gives 5), else exit 6. */
-function overOutcome(
-  authorization: JournaledAuthorization,
-  httpStatus: number | undefined,
-): SentOutcome {
+function overOutcome(authorization: JournaledAuthorization, httpStatus: number | undefined) {
   const isAdvanced = authorization.attempts.some(
     ({ end }) => end?.class === 'reconcile' && end.code === 'round_advanced',
   )
@@ -230,7 +227,7 @@ export async function settleEarlier(
 async function settledBy(
   { ports, gateway, journal, signal }: EarlierParts,
   authorization: JournaledAuthorization,
-): Promise<SettledEarlier | undefined> {
+) {
   const { candidateId, signed, id, attempts } = authorization
   const unknown = (why: string): SettledEarlier => ({
     journalId: id,

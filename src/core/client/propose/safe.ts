@@ -21,7 +21,7 @@ import { Address, Bytes32, Uint256 } from '#protocol/schema'
 import { nextOwner, type Offer } from '../journal/authorizations.js'
 import type { Journal } from '../journal/journal.js'
 import type { Trust } from '../trust/trust.js'
-import { offerRows } from './offer-rows.js'
+import { offerRows } from './sign.js'
 
 export interface SafeSigning {
   readonly safe: Address

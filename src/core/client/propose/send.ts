@@ -73,9 +73,10 @@ export async function sendAll(
   options: SendOptions,
 ): Promise<Sent> {
   const { signal, timeoutMs } = options
-  const sendings = authorizations.map(
-    (authorization): Sending => ({ authorization, uncertain: isUnsettled(authorization) }),
-  )
+  const sendings = authorizations.map((authorization) => ({
+    authorization,
+    uncertain: isUnsettled(authorization),
+  }))
   const limit = timeLimit(parts, { timeoutMs, signal: options.callSignal ?? signal })
   const either = signal === undefined ? limit.signal : AbortSignal.any([limit.signal, signal])
   let patience = newPatience(parts.ports, timeoutMs)
@@ -127,7 +128,7 @@ async function sendOnce(
   local: { most: number },
   callSignal: AbortSignal,
   { batch, size, signal }: SendOptions,
-): Promise<{ readonly reached: boolean; readonly again: boolean; readonly smaller: boolean }> {
+) {
   let [reached, again] = [false, false]
   const mostBefore = local.most
   const send = async (some: readonly Sending[]) => {
@@ -181,13 +182,13 @@ function take(one: Sending, answer: SubmitAnswer | undefined) {
       : refusedOutcome(authorization, answer)
 }
 
-function stop(sendings: readonly Sending[], reason: unknown): Sent {
+function stop(sendings: readonly Sending[], reason: unknown) {
   for (const one of pendingOf(sendings))
     one.result = stoppedOutcome(one.authorization, one.uncertain, one.last, reason)
   return { results: resultsOf(sendings) }
 }
 
-function giveUp(sendings: readonly Sending[], reached: boolean): Sent {
+function giveUp(sendings: readonly Sending[], reached: boolean) {
   const left = pendingOf(sendings)
   for (const one of left) {
     const outcome = one.uncertain ? unknownOutcome : deferredOutcome

@@ -3,9 +3,12 @@
  * then may it be sent.
  */
 
+import { titleOf } from '#chain/ancillary'
 import { eip1271MagicValue } from '#chain/constants'
+import { knownToken } from '#chain/profiles'
 import { onChain } from '#chain/unavailable'
-import { type Chain, ChainError, type Hex, type Signer } from '#ports'
+import { type Chain, ChainError, type Hex, type ShownRow, type Signer } from '#ports'
+import { amountWithRaw } from '#protocol/amount'
 import type { RoundRef } from '#protocol/candidate'
 import { ProposerError, StorageError, UsageError } from '#protocol/errors'
 import type { Labels } from '#protocol/outcome-words'
@@ -14,7 +17,7 @@ import { type RecoverPublicKey, signerBy } from '#protocol/recovered'
 import type { Address } from '#protocol/schema'
 import { fromHex } from '#protocol/witness'
 import { isSignature } from '#protocol/words'
-import type { JournaledAuthorization } from '../journal/authorizations.js'
+import { answerOf, type JournaledAuthorization } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { ChainCheck, Form, JournalEntry, Offered, Signed } from '../journal/records.js'
 import type { Trust } from '../trust/trust.js'
@@ -242,12 +245,12 @@ async function acceptedByWallet(
   proposer: Address,
   digest: Hex,
   signatures: readonly Hex[],
-): Promise<Hex | 'refused' | 'no code'> {
-  const [{ erc1271Abi: abi }, { headOf, readContract }] = await Promise.all([
+) {
+  const [{ erc1271Abi: abi }, { latestBlock, readContract }] = await Promise.all([
     import('#chain/contracts'),
     import('#chain/reading'),
   ])
-  const { number } = await headOf(chain)
+  const { number } = await latestBlock(chain)
   if ((await chain.code(proposer, number)) === '0x') return 'no code'
   for (const signature of signatures) {
     try {
@@ -261,4 +264,26 @@ async function acceptedByWallet(
     }
   }
   return 'refused'
+}
+
+/** What is signed, in words, for the page that stands beside a wallet (contract §9, `--browser`). */
+export function offerRows(trust: Trust, offered: Offered): readonly ShownRow[] {
+  const { identifier, questionId, terms, token, spender, chainId, digest, typedData } = offered
+  const title = titleOf(typedData.message.witness.ancillaryData as Hex)
+  const units = trust.token_info?.[token] ?? knownToken(chainId, token)
+  return [
+    ['question', title ?? identifier],
+    ...(title === undefined ? [] : ([['identifier', identifier]] as const)),
+    ['answer', answerOf(offered)],
+    ['authorizes', amountWithRaw(terms.amount, units)],
+    [
+      'deadline',
+      `${new Date(Number(terms.deadline) * 1000).toISOString()} (unix ${terms.deadline})`,
+    ],
+    ['proposer', terms.proposer],
+    ['spender', spender],
+    ['chain', String(chainId)],
+    ['question id', questionId],
+    ['digest', digest],
+  ]
 }

@@ -206,7 +206,7 @@ type Settled = Planned & { readonly settled?: readonly SettledEarlier[] }
 async function settled(
   { parts, signal }: { readonly parts: ProposeParts; readonly signal: AbortSignal },
   plans: readonly Planned[],
-): Promise<readonly Settled[]> {
+) {
   const all: Settled[] = []
   for (const plan of plans) all.push(await orRejected(plan.row, () => settle(parts, plan, signal)))
   return all
@@ -224,7 +224,7 @@ function firstWith(plans: readonly Planned[], items: number) {
   return end < 0 ? plans.length : end
 }
 
-async function submitPlans(run: Run, plans: readonly Settled[]): Promise<readonly RowResult[]> {
+async function submitPlans(run: Run, plans: readonly Settled[]) {
   const { parts } = run
   const ready = await readyToSend(parts, plans, run.spending)
   const toSend = ready.flatMap((one) => (one.kind === 'send' ? [one] : []))
@@ -241,7 +241,7 @@ async function submitPlans(run: Run, plans: readonly Settled[]): Promise<readonl
   if (authorizations.some(({ signed }) => signed.form === 'batch')) run.keptItems = 0
   run.stopped ??= gone
   const byId = new Map(results.map((one) => [one.authorization.id, one]))
-  const reported = ready.map((one, at): RowResult => {
+  const reported = ready.map((one, at) => {
     const sent = one.kind === 'send' ? byId.get(one.authorization.id) : unsentReady(parts, one)
     if (sent === undefined) throw new Error('an item was left without an outcome')
     const earlier = plans[at]?.settled
@@ -251,11 +251,7 @@ async function submitPlans(run: Run, plans: readonly Settled[]): Promise<readonl
 }
 
 /** What another process has signed and sent meanwhile is held to the rules of saved bytes. */
-async function readyToSend(
-  parts: Parts,
-  plans: readonly Planned[],
-  spending: Spending,
-): Promise<readonly Ready[]> {
+async function readyToSend(parts: Parts, plans: readonly Planned[], spending: Spending) {
   const ready: Ready[] = []
   for (const [at, one] of (await authorizePlans(parts, plans, spending)).entries()) {
     const isNew = plans[at]?.kind === 'sign' || plans[at]?.kind === 'import'
@@ -266,17 +262,14 @@ async function readyToSend(
   return ready
 }
 
-function unsentReady(
-  { ports, gateway, form }: Parts,
-  plan: Exclude<Ready, { kind: 'send' }>,
-): RowOutcome {
+function unsentReady({ ports, gateway, form }: Parts, plan: Exclude<Ready, { kind: 'send' }>) {
   if (plan.kind === 'skipped') return plan.result
   if (plan.kind === 'rejected') return refusedHere(plan.row, plan.error, form)
   const elsewhere = otherGateway(plan.authorization, gateway.origin)
   return { ...fromJournal(plan.authorization, ports.clock.nowMs()), elsewhere }
 }
 
-async function unsentResults(run: Run, rows: readonly BatchRow[]): Promise<readonly RowResult[]> {
+async function unsentResults(run: Run, rows: readonly BatchRow[]) {
   const { parts, options } = run
   const view = await parts.journal.load()
   const results: RowResult[] = []
@@ -290,11 +283,7 @@ async function unsentResults(run: Run, rows: readonly BatchRow[]): Promise<reado
 }
 
 /** Rows whose saved bytes are of an earlier round are signed and sent once more (contract §6). */
-async function retried(
-  run: Run,
-  plans: readonly Settled[],
-  results: readonly RowResult[],
-): Promise<readonly RowResult[]> {
+async function retried(run: Run, plans: readonly Settled[], results: readonly RowResult[]) {
   const stale = results.filter((one, at) => {
     const kind = plans[at]?.kind ?? 'done'
     const mayBe = saysOver(one) || mayNameOtherRound(one.error)
@@ -369,7 +358,7 @@ export async function* signRows(
       signal.throwIfAborted()
       const plans = await settled({ parts, signal }, planned)
       const signed = await authorizePlans(parts, plans, options.spending)
-      yield signed.map((one, index): RowSigned => {
+      yield signed.map((one, index) => {
         const { row } = one
         if (one.kind === 'rejected') return { row, error: asItemError(row, one.error) }
         if (one.kind === 'skipped') throw new Error('nothing is skipped where nothing is sent')

@@ -70,7 +70,7 @@ export const byGateway = (candidate: QuestionSeen, context: QuestionContext): Li
   confirmed_by: 'gateway',
 })
 
-function tokenOf({ token, signing, bond }: QuestionContext): Round['token'] | null {
+function tokenOf({ token, signing, bond }: QuestionContext) {
   const address = bond.token as Address
   const units = knownToken(signing.chain_id, address) ?? token
   return units === undefined ? null : { ...units, address }
@@ -97,7 +97,7 @@ export const unconfirmed = (
   confirmed_by: null,
 })
 
-const labelled = (outcomes: Round['outcomes']): ListedQuestion['outcomes'] =>
+const labelled = (outcomes: Round['outcomes']) =>
   outcomes.filter(({ allowed }) => allowed).map(({ outcome, label }) => ({ outcome, label }))
 
 /** They are soonest answered by another. */

@@ -17,7 +17,7 @@ import {
   UsageError,
 } from '#protocol/errors'
 import { objectOf } from '#protocol/json'
-import type { Address, Outcome } from '#protocol/schema'
+import type { Address } from '#protocol/schema'
 import { isQuestionId, isSlug, limits } from '#protocol/words'
 import { acceptedValue, answerError, classifyRefusal } from '../gateway/answer.js'
 import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
@@ -31,7 +31,7 @@ import {
   pinnedQuestionId,
   type QuestionContext,
   requestOf,
-  requireChain,
+  requirePinnedChain,
   type Trust,
   unpinnedSlug,
   untrusted,
@@ -104,7 +104,7 @@ export function withDirect(
   gateway: () => Promise<ContextSource>,
 ): ContextSource {
   if (!trust.requesters.some(({ kind }) => kind === 'direct')) return own
-  const confirmed = async (one: ContextResult | undefined): Promise<ContextResult | undefined> => {
+  const confirmed = async (one: ContextResult | undefined) => {
     if (one?.error !== undefined || one === undefined) return undefined
     const { identifier, context, notes } = one
     if (kindOf(trust, context.request.requester) !== 'direct') return undefined
@@ -160,7 +160,7 @@ export async function rulesOfRound(chain: Chain, round: Round): Promise<Rules | 
   return onChain(() => readRules(chain, round, round.blockNumber))
 }
 
-async function roundReader(chain: Chain, trust: Trust): Promise<RoundReader> {
+async function roundReader(chain: Chain, trust: Trust) {
   const { createRoundReader } = await import('#chain/questions')
   return createRoundReader(chain, contractsOf(trust))
 }
@@ -218,7 +218,7 @@ export async function confirmByChain(
 /** The later of wall clock and head time in Unix seconds (R16). */
 export async function chainNow(chain: Chain, trust: Trust, clock: Pick<Clock, 'nowMs'>) {
   const [chainId, head] = await onChain(() => Promise.all([chain.chainId(), chain.block('latest')]))
-  requireChain(chainId, trust)
+  requirePinnedChain(chainId, trust)
   return Math.max(clock.nowMs() / 1_000, Number(head?.timestamp ?? 0n))
 }
 
@@ -257,7 +257,7 @@ export function tokenIn(json: unknown, token: Address): QuestionContext['token']
     .find((one) => one?.address === token)
 }
 
-function tokenOf(token: unknown): QuestionContext['token'] {
+function tokenOf(token: unknown) {
   const { address, symbol, decimals } = objectOf(token) ?? {}
   return typeof address === 'string' &&
     typeof symbol === 'string' &&
@@ -268,7 +268,7 @@ function tokenOf(token: unknown): QuestionContext['token'] {
     : undefined
 }
 
-function pick(json: unknown, identifier: string): unknown {
+function pick(json: unknown, identifier: string) {
   if (typeof json !== 'object' || json === null) throw invalidContext('it is not a JSON object')
   if (!('questions' in json)) return json
   if (!Array.isArray(json.questions)) throw invalidContext('questions is not a list')
@@ -425,7 +425,7 @@ export function gatewayContexts(
     },
   }
 
-  function fromItem(item: ContextRead | undefined, identifier: string): Promise<ContextResult> {
+  function fromItem(item: ContextRead | undefined, identifier: string) {
     return contextResult(identifier, async () => {
       if (item === undefined || (item.identifier ?? identifier) !== identifier)
         throw gatewayFault(
@@ -444,7 +444,7 @@ export function gatewayContexts(
   }
 }
 
-function allowedOutcomes(trust: Trust, context: QuestionContext): readonly Outcome[] {
+function allowedOutcomes(trust: Trust, context: QuestionContext) {
   return outcomesByText(trust, context).map((outcome) => ({
     ...outcome,
     allowed:

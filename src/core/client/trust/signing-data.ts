@@ -53,7 +53,7 @@ export function signingDataOf(json: unknown): BatchSigningData {
   }
 }
 
-const valueAt = (data: Json, path: string): unknown =>
+const valueAt = (data: Json, path: string) =>
   path.split('.').reduce<unknown>((at, name) => {
     const holder = objectOf(at)
     return holder !== undefined && Object.hasOwn(holder, name) ? holder[name] : undefined
@@ -62,7 +62,7 @@ const valueAt = (data: Json, path: string): unknown =>
 const isText = (value: unknown): value is string => typeof value === 'string'
 
 /** Text or a JSON number (contract §9). */
-const asText = (data: Json, path: string): unknown => {
+const asText = (data: Json, path: string) => {
   const value = valueAt(data, path)
   return Number.isSafeInteger(value) ? String(value) : value
 }
@@ -72,7 +72,7 @@ function textAt<T extends string>(
   data: Json,
   places: readonly string[],
   isOne: ((text: string) => text is T) | ((text: string) => boolean),
-): T {
+) {
   const value = places
     .map((place) => asText(data, place))
     .find((each) => each != null && objectOf(each) === undefined)
@@ -99,7 +99,7 @@ function allowedValues(data: Json) {
 }
 
 /** What an answer says of the witness is kept to be compared. */
-function witnessOf(data: Json): Omit<BatchSigningData['signing'], 'chain_id'> {
+function witnessOf(data: Json) {
   const memberOf = (name: string, isOne: (value: unknown) => boolean) => {
     const value = asText(data, `signing.${name}`) ?? undefined
     if (value !== undefined && !isOne(value)) throw new FactError(`signing.${name}`)

@@ -7,7 +7,7 @@ import { requesterKinds } from '#chain/round'
 import { lowercaseAddresses } from '#protocol/address'
 import { instant } from '#protocol/candidate'
 import { UsageError } from '#protocol/errors'
-import { keyBytes, type ReceiptKey } from '#protocol/receipt'
+import { keyBytes } from '#protocol/receipt'
 import { Address, Bytes32 } from '#protocol/schema'
 import { isAddress, zeroAddress } from '#protocol/words'
 
@@ -26,7 +26,7 @@ const ReceiptJwk = z.strictObject({
 })
 
 export const receiptKeysOf = ({ receipt_keys = {} }: Pick<Trust, 'receipt_keys'>) =>
-  Object.entries(receipt_keys).map(([kid, { x, nbf, exp }]): ReceiptKey => ({ kid, x, nbf, exp }))
+  Object.entries(receipt_keys).map(([kid, { x, nbf, exp }]) => ({ kid, x, nbf, exp }))
 
 export const Trust = z
   .strictObject({
@@ -123,7 +123,7 @@ export function mergePins(current: Trust, more: Trust) {
   return { trust, changed, added: added.filter((line) => !known.has(line)) }
 }
 
-function pinsOf(trust: Trust): ReadonlyMap<string, string> {
+function pinsOf(trust: Trust) {
   const { token_info = {}, implementations = {}, receipt_keys = {} } = trust
   const until = (exp: number | undefined) => exp && instant(exp * 1_000)
   return new Map<string, string>([

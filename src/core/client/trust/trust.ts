@@ -67,7 +67,7 @@ export function untrusted(field: string, detail: string, hint?: string): UsageEr
 }
 
 /** Another chain than the pinned one is refused (R16). */
-export function requireChain(chainId: number, trust: Pick<Trust, 'chain_id'>) {
+export function requirePinnedChain(chainId: number, trust: Pick<Trust, 'chain_id'>) {
   if (chainId !== trust.chain_id)
     throw untrusted(
       'chain_id',

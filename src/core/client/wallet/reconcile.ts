@@ -17,7 +17,7 @@ import {
 } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/fold.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
-import type { Offered, Signed, TerminalRecord } from '../journal/records.js'
+import type { Offered, Signed } from '../journal/records.js'
 import {
   contractsOf,
   howToPin,
@@ -86,7 +86,7 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
         return { id, record, ownersSigned, supersededBy, state: { kind: 'offered' } as const }
       }),
   ]
-  const entries = recorded.map((base): ReconciledEntry => {
+  const entries = recorded.map((base) => {
     const own = standing?.of.get(base.id)
     const known = {
       ...base,
@@ -117,21 +117,13 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
 }
 
 /** Version 3 of the oracle lets it fall (domain §10). */
-function fallOf(
-  { reward }: Signed | Offered,
-  round: AuthorizationStanding['round'],
-): ReconciledEntry['rewardFell'] {
+function fallOf({ reward }: Signed | Offered, round: AuthorizationStanding['round']) {
   const nowRaw = round?.rewardRaw
   if (reward === undefined || nowRaw === undefined || nowRaw >= BigInt(reward)) return undefined
   return { signedRaw: BigInt(reward), nowRaw }
 }
 
-function sharingWith(
-  view: JournalView,
-  trust: Trust,
-  questionId: Hex,
-  round: Round | undefined,
-): readonly JournaledAuthorization[] {
+function sharingWith(view: JournalView, trust: Trust, questionId: Hex, round: Round | undefined) {
   if (round === undefined || isNamedByText(round.kind)) return []
   const contracts = contractsOf(trust)
   const { key } = roundRef(contracts, questionId, round, keccakHex(round.ancillaryData))
@@ -140,7 +132,7 @@ function sharingWith(
     .filter(({ signed, supersededBy }) => signed.questionId !== questionId && !supersededBy)
 }
 
-function questionOf(trust: Trust, view: JournalView, identifier: string): Hex {
+function questionOf(trust: Trust, view: JournalView, identifier: string) {
   const known = view.authorizations.findLast(
     ({ signed }) => signed.identifier === identifier && signed.chainId === trust.chain_id,
   )
@@ -155,7 +147,7 @@ function questionOf(trust: Trust, view: JournalView, identifier: string): Hex {
 
 type Recorded = Pick<JournalView, 'authorizations' | 'offers'>
 
-function ofQuestion({ authorizations, offers }: Recorded, trust: Trust, questionId: Hex): Recorded {
+function ofQuestion({ authorizations, offers }: Recorded, trust: Trust, questionId: Hex) {
   const isOfIt = (record: Signed | Offered) =>
     record.questionId === questionId && record.chainId === trust.chain_id
   return {
@@ -168,7 +160,7 @@ async function askGateway(
   { ports, journal, gateway, dryRun, signal }: ReconcileParts,
   { authorizations }: Recorded,
   notLookedAt: string[],
-): Promise<ReadonlyMap<string, GatewayWord>> {
+) {
   const words = new Map<string, GatewayWord>()
   if (gateway === undefined) {
     notLookedAt.push('no gateway is configured: candidates were not checked (--gateway)')
@@ -200,7 +192,7 @@ async function askChain(
   questionId: Hex,
   load: () => Promise<Recorded>,
   notLookedAt: string[],
-): Promise<QuestionStanding | undefined> {
+) {
   if (chain === undefined) {
     notLookedAt.push(
       'no node is configured: nonces, rounds and proposals were not checked (--rpc-url)',
@@ -237,7 +229,7 @@ export async function settleByChain(
     const state = stateOf(known, nowMs)
     return known.terminals.some(closes) || (state.kind === 'closed' && state.reason === 'refused')
   }
-  const proven = [...standings].flatMap(([id, { proof }]): TerminalRecord[] => {
+  const proven = [...standings].flatMap(([id, { proof }]) => {
     if (proof === undefined || isSettled(id)) return []
     return [{ id, ...proof, code: proof.outcome === 'nonce_used' ? codes.get(id) : undefined }]
   })

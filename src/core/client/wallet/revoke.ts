@@ -9,7 +9,6 @@ import { onChain } from '#chain/unavailable'
 import { type Chain, ChainError } from '#ports'
 import { PendingError, UsageError } from '#protocol/errors'
 import { nonceBit } from '#protocol/permit'
-import type { Address } from '#protocol/schema'
 import { pinnedHeads, spentNonces } from '../funds/funds.js'
 import { isAborted } from '../gateway/answer.js'
 import { type ClosedReason, unknownId } from '../journal/authorizations.js'
@@ -59,7 +58,7 @@ export async function planRevocations(
 
 type RevocationPlan = Awaited<ReturnType<typeof planRevocations>>
 
-function ownerOf(named: readonly RoundClaim[], trust: Trust): Address {
+function ownerOf(named: readonly RoundClaim[], trust: Trust) {
   const [first] = named
   if (first === undefined)
     throw new UsageError(
@@ -84,10 +83,7 @@ function ownerOf(named: readonly RoundClaim[], trust: Trust): Address {
   return first.owner
 }
 
-async function claimsByIds(
-  journal: Journal,
-  ids: readonly string[],
-): Promise<readonly RoundClaim[]> {
+async function claimsByIds(journal: Journal, ids: readonly string[]) {
   const view = await journal.load()
   const all = claimsIn(view)
   return [...new Set(ids)].map((id) => {
@@ -195,7 +191,7 @@ async function cancelledBy(
   claims: readonly RoundClaim[],
   plan: RevocationPlan,
   sent: readonly SentTransaction[],
-): Promise<ReadonlySet<string>> {
+) {
   const cancelled = new Set<string>()
   for (const [index, { ids }] of plan.revocations.entries()) {
     const block = sent[index]?.receipt.blockNumber

@@ -131,11 +131,7 @@ export async function readStanding(
   })
 }
 
-async function roundStanding(
-  reading: Reading,
-  round: Round,
-  ours: readonly RoundClaim[],
-): Promise<RoundStanding | undefined> {
+async function roundStanding(reading: Reading, round: Round, ours: readonly RoundClaim[]) {
   const { chain, latest } = reading
   const at = latest.number
   const key = oracleKey(round)
@@ -155,7 +151,7 @@ async function proposalIn(
   { chain, trust, latest, finalized }: Reading,
   round: Round,
   ours: readonly RoundClaim[],
-): Promise<RoundProposal | undefined> {
+) {
   const { signed_proposer: signedProposer } = trust
   const held = await locateProposal(chain, round, signedProposer, latest, undefined)
   if (held === undefined) return undefined

@@ -7,7 +7,7 @@ import { encodeFunctionData, keccak256, maxUint256, serializeTransaction } from 
 import { erc20Abi, oracleAbi } from '#chain/contracts'
 import { coinText, knownToken } from '#chain/profiles'
 import { readToken } from '#chain/questions'
-import { headOf, readContract } from '#chain/reading'
+import { latestBlock, readContract } from '#chain/reading'
 import { decodeRevert } from '#chain/reverts'
 import { onChain } from '#chain/unavailable'
 import {
@@ -71,7 +71,7 @@ export async function planTransactions(
 ): Promise<readonly PlannedTransaction[]> {
   return onChain(async () => {
     const [head, nodeTip, nonce, wei] = await Promise.all([
-      headOf(chain),
+      latestBlock(chain),
       chain.tip(),
       chain.transactionCount(from, 'pending'),
       chain.balance(from),
@@ -154,7 +154,7 @@ async function sendOne(
   { chain, clock, signal, timeoutMs = receiptWaitMs }: SendParts,
   signer: Signer,
   planned: PlannedTransaction,
-): Promise<SentTransaction> {
+) {
   // Nothing of this one is sent yet, so the reason stands for itself.
   signal?.throwIfAborted()
   const raw = signer.sendTransaction ? undefined : await signedBytes(signer, planned)
@@ -188,7 +188,7 @@ async function sendOne(
 }
 
 /** The wallet has sent it by itself. */
-async function sentByWallet(signer: Signer, planned: PlannedTransaction): Promise<Hex> {
+async function sentByWallet(signer: Signer, planned: PlannedTransaction) {
   const { chainId, from, to, data, what, gas, maxFeePerGas } = planned
   const rows = [
     ['purpose', what],
@@ -226,7 +226,7 @@ async function requireSame(
   )
 }
 
-async function signedBytes(signer: Signer, planned: PlannedTransaction): Promise<Hex> {
+async function signedBytes(signer: Signer, planned: PlannedTransaction) {
   const { what: _what, from: _from, ...fields } = planned
   const transaction = { type: 'eip1559', value: 0n, accessList: [], ...fields } as const
   const signature = await signer.signDigest(keccak256(serializeTransaction(transaction)))
@@ -268,7 +268,7 @@ async function handOver(chain: Chain, raw: Hex) {
   }
 }
 
-async function receiptOf(chain: Chain, hash: Hex): Promise<ChainReceipt | null | undefined> {
+async function receiptOf(chain: Chain, hash: Hex) {
   try {
     return await chain.receipt(hash)
   } catch (error) {
@@ -332,7 +332,7 @@ export async function deferredPayouts(
     const units = await Promise.all(trust.tokens.map((token) => readToken(chain, token, at)))
     const all = wallets.flatMap((wallet) =>
       trust.oracles.flatMap((oracle) =>
-        units.map(async ({ address: token, symbol, decimals }): Promise<DeferredPayout> => {
+        units.map(async ({ address: token, symbol, decimals }) => {
           const asked = [token, wallet] as const
           const amountRaw = await readContract(
             chain,
