@@ -1,6 +1,4 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -12,6 +10,7 @@ import { openHostedGateway } from '#host/gateway-host'
 import { createChain } from '#io/rpc/rpc'
 import type { Clock } from '#ports'
 import { fakeContext } from '#support/cli'
+import { serveHttp } from '#support/http-server'
 
 const questions = 100
 const blocks = 100
@@ -32,32 +31,17 @@ afterAll(async () => {
 
 async function countingNode(upstream: string) {
   const counts = { methods: new Map<string, number>(), requests: 0 }
-  const server = createServer((request, response) => {
-    const chunks: Buffer[] = []
-    request.on('data', (chunk) => chunks.push(chunk))
-    request.on('end', async () => {
-      const body = Buffer.concat(chunks).toString()
-      const calls: { method: string } | { method: string }[] = JSON.parse(body)
-      counts.requests += 1
-      for (const { method } of Array.isArray(calls) ? calls : [calls])
-        counts.methods.set(method, (counts.methods.get(method) ?? 0) + 1)
-      const told = await fetch(upstream, {
-        method: 'POST',
-        headers: { 'content-type': 'application/json' },
-        body,
-      })
-      response.end(await told.text())
-    })
+  const server = await serveHttp(async (_request, body, response) => {
+    const calls: { method: string } | { method: string }[] = JSON.parse(body)
+    counts.requests += 1
+    for (const { method } of [calls].flat())
+      counts.methods.set(method, (counts.methods.get(method) ?? 0) + 1)
+    const headers = { 'content-type': 'application/json' }
+    const told = await fetch(upstream, { method: 'POST', headers, body })
+    response.end(await told.text())
   })
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  ends.push(async () => {
-    server.closeAllConnections()
-    await new Promise((resolve) => server.close(resolve))
-  })
-  return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    counts,
-  }
+  ends.push(server.close)
+  return { url: server.url, counts }
 }
 
 const headOf = (rpc: DevRpc) =>

@@ -9,6 +9,7 @@ import { argvOf } from '#support/argv'
 import { documentOf } from '#support/batch-world'
 import type { Ran } from '#support/cli'
 import {
+  type DayOptions,
   type DayWorld,
   itemsIn,
   journalFiles,
@@ -19,8 +20,8 @@ import {
 
 const rows = 5
 
-async function openWorld(seed: number) {
-  const day = await openDay({ questions: rows, seed, itemsPerWindow: 2 })
+async function openWorld(seed: number, options: Partial<DayOptions> = { itemsPerWindow: 2 }) {
+  const day = await openDay({ questions: rows, seed, ...options })
   const file = day.rows(
     'rows.ndjson',
     day.questionIds.map((identifier, n) => ({ identifier, outcome: 'p2', client_ref: `ref ${n}` })),
@@ -29,12 +30,25 @@ async function openWorld(seed: number) {
     day,
     submit: argvOf`batch submit ${file} --json`,
     resume: argvOf`batch submit ${file} --resume --json`,
+    run: argvOf`run ${file} --json --max-spend 3000000000raw`,
   }
 }
 
 function cutPower(day: DayWorld, seed: number): void {
   day.sim.crash(seed)
   day.host.reboot()
+}
+
+/** How often it writes to its journal where nothing fails. */
+async function callsOf(
+  day: DayWorld,
+  argv: readonly string[],
+  does: 'kill-before' | 'kill-after',
+  wrap: (fetch: Fetch) => Fetch,
+): Promise<number> {
+  day.sim.faults = [{ verb: 'any', nth: Number.POSITIVE_INFINITY, path: journalFiles, does }]
+  expect((await untilKilled(day, argv, wrap))?.code).toBe(0)
+  return day.sim.trace.filter((line) => journalFiles.test(line)).length
 }
 
 interface Entry {
@@ -91,11 +105,7 @@ describe.each([
     'a process that ends by %s at any call to its journal is resumed',
     async (does) => {
       const whole = await openWorld(1)
-      whole.day.sim.faults = [
-        { verb: 'any', nth: Number.POSITIVE_INFINITY, path: journalFiles, does },
-      ]
-      expect((await untilKilled(whole.day, whole.submit, wrap))?.code).toBe(0)
-      const calls = whole.day.sim.trace.filter((line) => journalFiles.test(line)).length
+      const calls = await callsOf(whole.day, whole.submit, does, wrap)
       expect(calls).toBeGreaterThan(30)
       for (let nth = 1; nth <= calls; nth++) {
         const world = await openWorld(nth)
@@ -115,3 +125,36 @@ describe.each([
     },
   )
 })
+
+test.each(['kill-before', 'kill-after'] as const)(
+  'R23: `run` killed by %s wherever it writes to its journal is run again and signs nothing twice',
+  async (does) => {
+    const questions = 4
+    const losingFirst = losing((nth) => nth === 0)
+    const open = (seed: number) =>
+      openWorld(seed, { questions, lifeMs: [2_000, 3_000], itemsPerWindow: 6, hasNode: false })
+    const whole = await open(1)
+    const calls = await callsOf(whole.day, whole.run, does, losingFirst)
+    expect(calls).toBeGreaterThan(20)
+    for (let nth = 1; nth <= calls; nth += 2) {
+      const { day, run } = await open(nth)
+      day.sim.faults = [{ verb: 'any', nth, path: journalFiles, does }]
+      await untilKilled(day, run, losingFirst)
+      if (nth % 3 === 0) {
+        day.sim.faults = [{ verb: 'any', nth: 1 + (nth % 7), path: journalFiles, does }]
+        await untilKilled(day, run, losingFirst)
+      }
+      const ran = await untilKilled(day, run)
+      expect(ran?.code, `call ${nth}: ${ran?.stderr}`).toBe(0)
+      expect(documentOf(ran as Ran).summary, `call ${nth}`).toMatchObject({
+        rows: questions,
+        executed: questions,
+      })
+      expect((await entries(day)).map(({ question_id }) => question_id).sort(), 'R8').toEqual(
+        [...day.questionIds].sort(),
+      )
+      const signatures = new Set(itemsIn(day.submitted).map(({ signature }) => signature))
+      expect(signatures.size, 'R7: nothing that was sent is signed again').toBe(questions)
+    }
+  },
+)

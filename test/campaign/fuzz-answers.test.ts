@@ -3,8 +3,6 @@
  * them, and what a terminal gets to see (T9).
  */
 
-import { mkdirSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { answerError } from '#client/gateway/answer'
@@ -17,7 +15,7 @@ import { exit } from '#protocol/errors'
 import { instantClock } from '#support/any-gateway'
 import { argvOf } from '#support/argv'
 import { figures, runs } from '#support/campaign'
-import { run, temporaryHome } from '#support/cli'
+import { run, temporaryHome, writeTrust } from '#support/cli'
 import { makeWorld, sendAgain } from '#support/client-world'
 import {
   type AnswerDraw,
@@ -245,11 +243,7 @@ function poisoned(value: unknown): unknown {
 test('R20, T9: whatever a gateway answers, nothing that acts on a terminal reaches it, and no command ends as a bug', async () => {
   const home = await temporaryHome()
   const question = questionContext('Will it hold?')
-  mkdirSync(join(home.path, 'trust'))
-  writeFileSync(
-    join(home.path, 'trust', 'default.json'),
-    JSON.stringify({ ...pins, slugs: { 'a-slug': question.question_id } }),
-  )
+  writeTrust(home.path, { ...pins, slugs: { 'a-slug': question.question_id } })
   const verbs: readonly (readonly [string[], Route])[] = [
     [['eligibility', `0x${'1'.repeat(40)}`], 'eligibility'],
     [['status', candidateId, '--question', questionId], 'status'],
@@ -281,9 +275,7 @@ test('R20, T9: whatever a gateway answers, nothing that acts on a terminal reach
         )
         const fetch: Fetch = async () =>
           hostile && draw.status < 128
-            ? new Response(JSON.stringify(shaped), {
-                headers: { 'content-type': 'application/json' },
-              })
+            ? Response.json(shaped)
             : answerOf({ ...draw, route: sameRoute }).make()
         const ran = await run(home.path, ['--gateway', 'http://127.0.0.1:9', ...argv, ...mode], {
           fetch,

@@ -16,9 +16,8 @@ const gateway: Fetch = async (input) => {
   const [status, body] = address
     ? [200, { version, address, eligible: false }]
     : [403, { error: { code: 'proposer_not_eligible', detail: 'not on the allowlist' } }]
-  return new Response(JSON.stringify(body), {
+  return Response.json(body, {
     status,
-    headers: { 'content-type': 'application/json' },
   })
 }
 

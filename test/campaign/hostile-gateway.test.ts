@@ -31,7 +31,7 @@ async function told(world: World, told: readonly Lie[]): Promise<ProposerError |
           { identifier: intent.identifier, status_code: 200, signing_data: world.gateway.question },
         ],
       }
-      return new Response(JSON.stringify(raw), { headers: { 'content-type': 'application/json' } })
+      return Response.json(raw)
     },
   })
   for (const lie of told) lie(world.gateway.question)
@@ -310,8 +310,7 @@ describe('R8, R7: what an answer names', () => {
   })
 })
 
-const json = (body: unknown, status = 200) =>
-  new Response(JSON.stringify(body), { status, headers: { 'content-type': 'application/json' } })
+const json = (body: unknown, status = 200) => Response.json(body, { status })
 
 test('R20, R21: every text in every answer, with all that could act on a terminal, comes out as harmless characters, and nobody else is asked', async () => {
   const world = await anyGateway()

@@ -1,8 +1,6 @@
 /** §8: processes of one home spend one limit, whichever of them is killed (R23). */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { build } from 'esbuild'
@@ -10,6 +8,7 @@ import { afterAll, expect, test } from 'vitest'
 import { budgetHeaders, createBudget } from '#gateway/front/budget'
 import { slidingBudget } from '#support/budget-world'
 import { figures } from '#support/campaign'
+import { serveHttp } from '#support/http-server'
 import { workshop } from '#support/processes'
 
 const shop = workshop()
@@ -22,7 +21,7 @@ const limits = { windowMs, perClientItems: 60, globalItems: 1_000_000 }
 async function spend(program: string, processes: number, isSliding: boolean) {
   const budget = isSliding ? slidingBudget(limits) : createBudget(limits)
   let [admitted, refused] = [0, 0]
-  const server = createServer(async (request, response) => {
+  const server = await serveHttp(async (request, _body, response) => {
     await sleep(Math.random() * 40)
     const charge = budget.charge('us', Number(request.url?.slice(1)), performance.now())
     if (charge.admitted) admitted += Number(request.url?.slice(1))
@@ -30,12 +29,10 @@ async function spend(program: string, processes: number, isSliding: boolean) {
     await sleep(Math.random() * 40)
     response.writeHead(charge.admitted ? 200 : 429, budgetHeaders(charge)).end()
   })
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
   const home = await shop.folder()
   const running = new Set<ChildProcess>()
   const start = () => {
-    const child = spawn(process.execPath, [program, home, url], { stdio: 'inherit' })
+    const child = spawn(process.execPath, [program, home, server.url], { stdio: 'inherit' })
     running.add(child)
     return child
   }
@@ -56,7 +53,7 @@ async function spend(program: string, processes: number, isSliding: boolean) {
     await sleep((windows / 2) * windowMs)
   } finally {
     for (const child of running) await kill(child)
-    server.close()
+    await server.close()
   }
   return { admitted, refused }
 }

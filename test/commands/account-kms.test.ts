@@ -1,9 +1,9 @@
 /** Accounts whose key is in a key service (contract §9), through the front door. */
-import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
-import { type RunOptions, run, temporaryHome } from '#support/cli'
+import { type RunOptions, run, temporaryHome, writeTrust } from '#support/cli'
 import { type KmsServer, keyArn, keyVersion, startKms } from '#support/kms-server'
 import { pins, type ScriptedGateway, scriptedGateway } from '#support/scripted-gateway'
 
@@ -30,11 +30,7 @@ afterAll(async () => {
 beforeEach(async () => {
   home = await temporaryHome()
   gateway = scriptedGateway()
-  mkdirSync(join(home.path, 'trust'))
-  writeFileSync(
-    join(home.path, 'trust', 'default.json'),
-    JSON.stringify({ ...pins, slugs: { 'will-it-hold': gateway.question.question_id } }),
-  )
+  writeTrust(home.path, { ...pins, slugs: { 'will-it-hold': gateway.question.question_id } })
   // The clients of the services read the environment of the process.
   for (const [name, value] of Object.entries(kms.env)) vi.stubEnv(name, value)
   for (const [, , id] of names) kms.point(id, key)

@@ -11,12 +11,12 @@ import {
   type BatchWorld,
   documentOf,
   errorOf,
-  executed,
   failed,
   linesOf,
   openBatchWorld,
 } from '#support/batch-world'
 import { advanced, signedItem, testBondRaw } from '#support/fake-view'
+import { html } from '#support/status-gateway'
 
 let world: BatchWorld
 beforeEach(async () => {
@@ -94,14 +94,7 @@ test("contract §1: what failed retryably is open: it is sent again with the sam
     ({ candidate }) => candidate?.candidate_id ?? '',
   )
   await world.become(ids[0] ?? '', failed('insufficient_allowance', true))
-  await world.become(ids[1] ?? '', { status: 'validated', validatedAtMs: 1 })
-  await world.become(ids[1] ?? '', {
-    status: 'selected',
-    validatedAtMs: 1,
-    selectedAtMs: 2,
-    submission: null,
-  })
-  await world.become(ids[1] ?? '', executed)
+  await world.execute(ids[1])
   world.file('ids.txt', ids.join('\n'))
   await world.run(['batch', 'status', 'ids.txt', '--json'])
   const before = world.calls.length
@@ -149,10 +142,7 @@ test('contract §5: `insufficient_allowance` of --wait says that the same bytes 
 
 test("contract §6: the hint can be pasted: names are quoted and the flags of this call are repeated, but no URL's path (R5)", async () => {
   world.ndjson("it's rows.ndjson", world.intents(1))
-  world.intercept.before = async (path) =>
-    path === '/propose/batch'
-      ? new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
-      : undefined
+  world.intercept.before = async (path) => (path === '/propose/batch' ? html() : undefined)
   const flags = ['--gateway', 'http://127.0.0.1:8787', '--home', world.home, '--profile', 'default']
   const ran = await world.run([
     'batch',
@@ -382,10 +372,12 @@ const afterHundred = (rows: ReturnType<BatchWorld['intents']>, answer: () => Res
   }
 }
 const busy = () =>
-  new Response(JSON.stringify({ error: { code: 'unavailable', detail: 'later' } }), {
-    status: 503,
-    headers: { 'content-type': 'application/json' },
-  })
+  Response.json(
+    { error: { code: 'unavailable', detail: 'later' } },
+    {
+      status: 503,
+    },
+  )
 
 test('R6, R8: a gateway that stops answering costs none of the signatures that its contexts were there for', async () => {
   const rows = world.intents(120)
@@ -433,10 +425,7 @@ async function executedQuestion(): Promise<string> {
   const question = world.ask('Will it rain?')
   const sent = await world.run(['submit', question.questionId, '--outcome', 'yes', '--json'])
   const id = (JSON.parse(sent.stdout) as { candidate_id: string }).candidate_id
-  await world.become(id, { status: 'validated', validatedAtMs: 1 })
-  const selected = { status: 'selected', validatedAtMs: 1, selectedAtMs: 2 } as const
-  await world.become(id, { ...selected, submission: null })
-  await world.become(id, executed)
+  await world.execute(id)
   expect((await world.run(['poll', '--all'])).code).toBe(0)
   world.front.view.put({ ...question, round: { ...question.round, state: 'proposed' } })
   world.calls.length = 0

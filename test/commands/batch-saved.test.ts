@@ -10,12 +10,12 @@ import {
   type BatchWorld,
   documentOf,
   errorOf,
-  executed,
   linesOf,
   openBatchWorld,
 } from '#support/batch-world'
 import type { Ran } from '#support/cli'
 import { advanced, signedItem, testNowSeconds } from '#support/fake-view'
+import { html } from '#support/status-gateway'
 
 let world: BatchWorld
 beforeEach(async () => {
@@ -34,12 +34,13 @@ const modes = [['plain'], ['--resume'], ['--wait', '--timeout', '3000']].map((fl
 
 const isSubmission = (path: string) =>
   path === '/propose/batch' || /^\/v1\/proposals\/[^/]+$/.test(path)
-const html = () => new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
 const busy = () =>
-  new Response(JSON.stringify({ error: { code: 'server_busy', detail: 'Not now.' } }), {
-    status: 503,
-    headers: { 'content-type': 'application/json' },
-  })
+  Response.json(
+    { error: { code: 'server_busy', detail: 'Not now.' } },
+    {
+      status: 503,
+    },
+  )
 
 /** Until `heal` submissions are admitted, and their answers lost. */
 const loseAnswers = () => {
@@ -53,12 +54,7 @@ const heal = () => {
   world.intercept = {}
 }
 
-const rows = (count: number) =>
-  Array.from({ length: count }, (_, n) => ({
-    identifier: world.ask(`saved ${n}`).questionId,
-    outcome: 'p2',
-    client_ref: `ref-${n}`,
-  }))
+const rows = (count: number) => world.intents(count)
 type Row = ReturnType<typeof rows>[number]
 type Result = BatchDocument['results'][number] & {
   readonly elsewhere?: { readonly origin: string; readonly flag: string }
@@ -247,14 +243,7 @@ test('contract §6: a candidate that another gateway holds is not asked for here
 test('contract §6: what is known to be executed at another gateway is waited for by nobody', async () => {
   const [done] = rows(1) as [Row]
   const id = resultsOf(await sendFirst([done], () => undefined))[0]?.candidate?.candidate_id ?? ''
-  await world.become(id, { status: 'validated', validatedAtMs: 1 })
-  await world.become(id, {
-    status: 'selected',
-    validatedAtMs: 1,
-    selectedAtMs: 2,
-    submission: null,
-  })
-  await world.become(id, executed)
+  await world.execute(id)
   expect((await world.run(['poll', id, '--json'])).code).toBe(0)
   const ran = await run([
     'batch',
@@ -337,7 +326,7 @@ describe.each(modes)('batch submit $mode in a round that is over', ({ flags }) =
     loseAnswers()
     await world.run(submit)
     heal()
-    endRound('saved 0')
+    endRound('question 0')
     world.ndjson('rows.ndjson', [...items, fresh])
     const first = await run([...submit, ...flags])
     const before = world.calls.length
@@ -365,7 +354,7 @@ describe.each(modes)('batch submit $mode in a round that is over', ({ flags }) =
     keepAway(html)
     await world.run(submit)
     heal()
-    endRound('saved 0')
+    endRound('question 0')
     const first = await run([...submit, ...flags])
     const before = world.calls.length
     const second = await run([...submit, ...flags])
@@ -385,7 +374,7 @@ describe.each(modes)('batch submit $mode in a round that is over', ({ flags }) =
   test('contract §6: an intent is signed for the new round, and its result tells what became of the older one', async () => {
     const [row] = rows(1) as [Row]
     await sendFirst([row], loseAnswers)
-    endRound('saved 0')
+    endRound('question 0')
     world.ndjson('rows.ndjson', [row])
     const ran = await run([...submit, ...flags])
     expect(resultsOf(ran)).toMatchObject([
@@ -405,7 +394,7 @@ describe.each(modes)('batch submit $mode in a round that is over', ({ flags }) =
   test('R7: where the new round cannot be signed for, the outcome of the older one stays the answer, and it is not sent', async () => {
     const [row] = rows(1) as [Row]
     await sendFirst([row], loseAnswers)
-    const next = advanced(world.ask('saved 0'), laterRound)
+    const next = advanced(world.ask('question 0'), laterRound)
     world.front.view.put({ ...next, round: { ...next.round, state: 'proposed' } })
     world.ndjson('rows.ndjson', [row])
     const first = await run([...submit, ...flags])
@@ -427,8 +416,8 @@ describe.each(modes)('batch submit $mode in a round that is over', ({ flags }) =
       expect((await world.run(['submit', identifier, '--outcome', 'p2', '--json'])).code).toBe(6)
     }
     heal()
-    endRound('saved 0')
-    endRound('saved 1')
+    endRound('question 0')
+    endRound('question 1')
     const [{ journal_id: id = '' } = {}] = JSON.parse(
       (await world.run(['journal', 'list', '--json'])).stdout,
     ).authorizations

@@ -15,8 +15,11 @@ import {
   failed,
   linesOf,
   openBatchWorld,
+  selected,
+  validated,
 } from '#support/batch-world'
 import { testBondRaw } from '#support/fake-view'
+import { html } from '#support/status-gateway'
 
 let world: BatchWorld
 beforeEach(async () => {
@@ -234,18 +237,8 @@ test('contract §6: --wait polls to the end; a failed candidate is 7, and its en
     const active = world.front.ledger.active().map(({ id }) => id)
     if (passes++ === 1)
       for (const [n, id] of active.entries())
-        await world.become(
-          id,
-          n === 1 ? failed('not_selected', false) : { status: 'validated', validatedAtMs: 1 },
-        )
-    if (passes === 4)
-      for (const id of active)
-        await world.become(id, {
-          status: 'selected',
-          validatedAtMs: 1,
-          selectedAtMs: 2,
-          submission: null,
-        })
+        await world.become(id, n === 1 ? failed('not_selected', false) : validated)
+    if (passes === 4) for (const id of active) await world.become(id, selected)
     if (passes === 5) for (const id of active) await world.become(id, executed)
     return undefined
   }
@@ -305,19 +298,9 @@ test('contract §6: still on their way when the time ran out is 8', async () => 
 
 test('§6: an end is journaled with its transaction and event index, whether it was waited for or seen in one pass', async () => {
   const ids = await submitted(2)
-  const execute = async (id = '') => {
-    await world.become(id, { status: 'validated', validatedAtMs: 1 })
-    await world.become(id, {
-      status: 'selected',
-      validatedAtMs: 1,
-      selectedAtMs: 2,
-      submission: null,
-    })
-    await world.become(id, executed)
-  }
-  await execute(ids[0])
+  await world.execute(ids[0])
   expect((await world.run(['batch', 'status', 'results.json', '--json'])).code).toBe(0)
-  await execute(ids[1])
+  await world.execute(ids[1])
   expect((await world.run(['batch', 'status', 'results.json', '--wait', '--json'])).code).toBe(0)
   const ends = linesOf((await world.run(['journal', 'export'])).stdout)
   const end = { reason: 'executed', transaction_hash: `0x${'7'.repeat(64)}`, event_index: 3 }
@@ -326,10 +309,7 @@ test('§6: an end is journaled with its transaction and event index, whether it 
 
 test('contract §6: a gateway that is gone after it admitted is 75, which is graver than pending; the candidates are told', async () => {
   world.ndjson('rows.ndjson', world.intents(2))
-  world.intercept.before = async (path) =>
-    path === '/propose/batch/status'
-      ? new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
-      : undefined
+  world.intercept.before = async (path) => (path === '/propose/batch/status' ? html() : undefined)
   const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--wait', '--json'])
   expect(ran.code).toBe(75)
   expect(documentOf(ran).summary).toMatchObject({ accepted: 2, pending: 2 })
@@ -370,10 +350,7 @@ test('an answer about another candidate ends the polling with 5, and what was ad
     const { results } = (await answer.json()) as { results: { candidate: object }[] }
     for (const one of results)
       one.candidate = { ...one.candidate, candidate_id: '00000000-0000-4000-8000-000000000000' }
-    return new Response(JSON.stringify({ results }), {
-      status: 200,
-      headers: { 'content-type': 'application/json' },
-    })
+    return Response.json({ results }, {})
   }
   const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--wait', '--json'])
   expect(errorOf(ran)).toMatchObject({ code: 'candidate_mismatch', exit_code: 5 })
@@ -385,15 +362,8 @@ test('--ndjson tells each row as it settles, each end, and the summary last', as
   world.intercept.before = async (path) => {
     if (path === '/propose/batch/status')
       for (const { id, progress } of world.front.ledger.active()) {
-        if (progress.status === 'received')
-          await world.become(id, { status: 'validated', validatedAtMs: 1 })
-        else if (progress.status === 'validated')
-          await world.become(id, {
-            status: 'selected',
-            validatedAtMs: 1,
-            selectedAtMs: 2,
-            submission: null,
-          })
+        if (progress.status === 'received') await world.become(id, validated)
+        else if (progress.status === 'validated') await world.become(id, selected)
         else await world.become(id, executed)
       }
     return undefined

@@ -9,12 +9,7 @@ beforeEach(async () => {
 })
 afterEach(() => world.close())
 
-const rows = (count: number, from = 0) =>
-  Array.from({ length: count }, (_, n) => ({
-    identifier: world.ask(`question ${from + n}`).questionId,
-    outcome: 'p2',
-    client_ref: `row-${from + n}`,
-  }))
+const rows = (count: number) => world.intents(count)
 const submit = ['batch', 'submit', 'rows.ndjson']
 const terminal = (stdin: string) => ({ interactive: true, columns: 80, stdin })
 const sumOf = (count: number) => `${BigInt(testBondRaw) * BigInt(count)} (raw units)`
@@ -54,14 +49,13 @@ describe.each([['batch', 'submit'], ['run']])('%s %s', (...verb: string[]) => {
 })
 
 test('contract §9: y goes on, and what is signed already is not asked for again', async () => {
-  const first = rows(2)
-  world.ndjson('rows.ndjson', first)
+  world.ndjson('rows.ndjson', rows(2))
   expect((await world.run(submit, terminal('y\n'))).code).toBe(0)
   // Nothing is left to be signed: nobody is asked.
   const again = await world.run(submit, terminal(''))
   expect(again.code).toBe(0)
   expect(again.stderr).not.toContain('[y/N]')
-  world.ndjson('rows.ndjson', [...first, ...rows(1, 2)])
+  world.ndjson('rows.ndjson', rows(3))
   const more = await world.run(submit, terminal('y\n'))
   expect(more.code).toBe(0)
   expect(more.stderr).toContain('Sign 1 proposal as')
@@ -91,7 +85,7 @@ test('§6: with --fit the sum is of the rows that fit', async () => {
   expect(ran.stderr).toContain('Sign 2 proposals as')
   expect(oneLine(ran.stderr)).toContain(sumOf(2))
   expect(ran.code).toBe(3)
-  expect(ran.stdout).toContain('1 row rejected (over_max_spend): row-2')
+  expect(ran.stdout).toContain('1 row rejected (over_max_spend): ref-2')
 })
 
 test('§8: counting the sum costs no second context', async () => {

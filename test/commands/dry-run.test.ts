@@ -6,7 +6,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { devAddresses } from '#devchain/dev-contracts'
-import { type Ran, run, temporaryHome } from '#support/cli'
+import { type Ran, run, temporaryHome, writeTrust } from '#support/cli'
 import { createFakeChain } from '#support/fake-chain'
 import { pins, type ScriptedGateway, scriptedGateway } from '#support/scripted-gateway'
 
@@ -129,8 +129,7 @@ test('contract §6: --dry-run refuses what the command would refuse', async () =
 })
 
 test('contract §6, R7: replay --dry-run names what would be sent, sends nothing, and the replay after it does', async () => {
-  mkdirSync(join(home.path, 'trust'))
-  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(pins))
+  writeTrust(home.path, pins)
   // Busy for longer than the command waits, however slow the machine.
   gateway.faults.push(...Array(50).fill({ status: 503, code: 'server_busy' }))
   const offline = { PROPOSER_RPC_URL: '' }

@@ -1,4 +1,4 @@
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Abi, decodeFunctionData, encodeFunctionResult, getAddress, keccak256 } from 'viem'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -13,16 +13,10 @@ import {
   whitelistAbi,
   witnessTypeString,
 } from '#chain/contracts'
-import { main } from '#commands/main'
 import { type Chain, ChainError, type Hex } from '#ports'
 import { domainSeparator, toHex } from '#protocol/witness'
-import { fakeContext, run, temporaryHome } from '#support/cli'
-import {
-  pins,
-  questionContext,
-  type ScriptedGateway,
-  scriptedGateway,
-} from '#support/scripted-gateway'
+import { run, temporaryHome, writeTrust } from '#support/cli'
+import { pins, type ScriptedGateway, scriptedGateway } from '#support/scripted-gateway'
 
 let home: Awaited<ReturnType<typeof temporaryHome>>
 let gateway: ScriptedGateway
@@ -30,8 +24,7 @@ let env: Record<string, string>
 beforeEach(async () => {
   home = await temporaryHome()
   gateway = scriptedGateway()
-  mkdirSync(join(home.path, 'trust'))
-  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(pins))
+  writeTrust(home.path, pins)
   env = { PROPOSER_GATEWAY: gateway.url }
 })
 afterEach(() => home.remove())
@@ -78,32 +71,6 @@ test.each([
   expect(ran.code).toBe(2)
   expect(errorOf(ran.stderr)).toMatchObject({ code })
   expect(gateway.calls).toEqual([])
-})
-
-test('robustness §6: HTML from the gateway exits 75, for this call admits nothing', async () => {
-  const html = async () =>
-    new Response('<html>\u001b[2J</html>', {
-      status: 502,
-      headers: { 'content-type': 'text/html' },
-    })
-  const ran = await run(home.path, ['eligibility', wallet, '--json'], { env, fetch: html })
-  expect(ran.code).toBe(75)
-  expect(ran.stdout).toBe('')
-})
-
-test('contract §6: Ctrl-C during a call that admits nothing exits 130', async () => {
-  const stop = new AbortController()
-  const { context, stderr } = fakeContext(home.path, {
-    env,
-    signal: stop.signal,
-    fetch: async (_input, init) => {
-      const { InterruptedError } = await import('#protocol/errors')
-      stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT', { hint: 'run it again' }))
-      throw init?.signal?.reason ?? new Error('no signal')
-    },
-  })
-  expect(await main(['eligibility', wallet, '--json'], context)).toBe(130)
-  expect(errorOf(stderr.written.join(''))).toMatchObject({ code: 'interrupted', exit_code: 130 })
 })
 
 test('contract §6: signing_data objects with their source, errors in their places, exit by the gravest', async () => {
@@ -166,29 +133,6 @@ test.each([40, 80])(
     for (const line of long) expect(line.trim()).toMatch(/^\S+$/)
   },
 )
-
-test('R20: what the gateway says reaches the terminal only escaped', async () => {
-  const hostile = scriptedGateway({
-    ...questionContext('x'),
-    question_id: gateway.question.question_id,
-  })
-  const fetch = async (input: string | URL | Request, init?: RequestInit) => {
-    const { identifiers } = JSON.parse(
-      String(init?.body ?? (await new Request(input, init).text())),
-    ) as { identifiers: string[] }
-    const error = { code: 'question_not_found', detail: 'evil \u001b]0;owned\u0007 \u202e text' }
-    return Response.json({
-      results: identifiers.map((identifier) => ({ identifier, status_code: 404, error })),
-    })
-  }
-  const ran = await run(home.path, ['context', hostile.question.question_id], {
-    env,
-    fetch,
-    columns: 80,
-  })
-  expect(ran.stdout + ran.stderr).toContain('evil')
-  expect(ran.stdout + ran.stderr).not.toMatch(/[\u001b\u0007\u202e]/)
-})
 
 describe('trust', () => {
   const path = () => join(home.path, 'trust', 'default.json')

@@ -12,12 +12,8 @@ afterEach(() => world.close())
 
 const bond = BigInt(testBondRaw)
 const submit = ['batch', 'submit', 'rows.ndjson']
-const rows = (count: number): { identifier: string; outcome: string; client_ref: string }[] =>
-  Array.from({ length: count }, (_, n) => ({
-    identifier: world.ask(`question ${n}`).questionId,
-    outcome: n === 0 ? 'p1' : 'p2',
-    client_ref: `row-${n}`,
-  }))
+const rows = (count: number) =>
+  world.intents(count).map((row, n) => ({ ...row, outcome: n === 0 ? 'p1' : 'p2' }))
 
 test('§6: tells answer and amount of each row, and what all rows to be signed add up to', async () => {
   const [first, second, third] = rows(3)
@@ -32,7 +28,7 @@ test('§6: tells answer and amount of each row, and what all rows to be signed a
   expect(json.summary).toMatchObject({ would_sign: 3 })
   expect(json.totals).toEqual([{ token, amount: String(bond * 4n) }])
   const { stdout } = await world.run([...submit, '--dry-run'])
-  expect(stdout).toMatch(new RegExp(` 1  row-0 +question 0 +No \\(p1\\) +${bond}raw\n`))
+  expect(stdout).toMatch(new RegExp(` 1  ref-0 +question 0 +No \\(p1\\) +${bond}raw\n`))
   expect(stdout).toContain('3 would sign')
   expect(stdout).toContain(`would authorize ${bond * 4n} (raw units) in all`)
 })

@@ -8,8 +8,8 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { builtInProfile } from '#chain/profiles'
 import type { Address } from '#protocol/schema'
-import { type RunOptions, run } from '#support/cli'
-import { answerOf, type Desk, lastErrorOf, openDesk, writeTrust } from '#support/desk'
+import { type RunOptions, run, writeTrust } from '#support/cli'
+import { answerOf, type Desk, lastErrorOf, openDesk } from '#support/desk'
 import {
   bondRaw,
   pins,
@@ -235,7 +235,7 @@ describe('amounts', () => {
     open(scriptedGateway(question), [usdc as Address])
     const slugs = { 'will-it-hold': question.question_id }
     const trust = { ...pins, chain_id: 137, tokens: [usdc], slugs }
-    writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(trust))
+    writeTrust(home.path, trust)
   }
 
   test.each([

@@ -1,10 +1,10 @@
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { ChainError } from '#ports'
 import { InterruptedError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
-import { type RunOptions, run, temporaryHome } from '#support/cli'
+import { type RunOptions, run, temporaryHome, writeTrust } from '#support/cli'
 import {
   ask,
   createFakeChain,
@@ -35,7 +35,6 @@ let home: Awaited<ReturnType<typeof temporaryHome>>
 let chain: FakeChain
 beforeEach(async () => {
   home = await temporaryHome()
-  mkdirSync(join(home.path, 'trust'))
   pin({})
   chain = createFakeChain()
   chain.finalityLag = 4
@@ -43,11 +42,7 @@ beforeEach(async () => {
 })
 afterEach(() => home.remove())
 
-const pin = (slugs: Record<string, string>) =>
-  writeFileSync(
-    join(home.path, 'trust', 'default.json'),
-    JSON.stringify({ ...adapterTrust, slugs }),
-  )
+const pin = (slugs: Record<string, string>) => writeTrust(home.path, { ...adapterTrust, slugs })
 /** A proposal of a wallet, executed. */
 function proposed(name: string, by = wallet, price = yes, rewardRaw = 5_000_000n): FakeRound {
   const id = ask(chain, questionText(name))

@@ -1,9 +1,9 @@
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { noRulesHash } from '#chain/constants'
 import { ChainError, type Fetch } from '#ports'
-import { type RunOptions, run, temporaryHome } from '#support/cli'
+import { type RunOptions, run, temporaryHome, writeTrust } from '#support/cli'
 import {
   ask,
   createFakeChain,
@@ -24,18 +24,13 @@ let home: Awaited<ReturnType<typeof temporaryHome>>
 let chain: FakeChain
 beforeEach(async () => {
   home = await temporaryHome()
-  mkdirSync(join(home.path, 'trust'))
   pin({})
   chain = createFakeChain()
   chain.finalityLag = 4
 })
 afterEach(() => home.remove())
 
-const pin = (slugs: Record<string, string>) =>
-  writeFileSync(
-    join(home.path, 'trust', 'default.json'),
-    JSON.stringify({ ...adapterTrust, slugs }),
-  )
+const pin = (slugs: Record<string, string>) => writeTrust(home.path, { ...adapterTrust, slugs })
 const opened = (name: string) => {
   const id = ask(chain, questionText(name))
   chain.mine()

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import type { Chain, Fetch } from '#ports'
 import { InterruptedError } from '#protocol/errors'
-import { type Ran, type RunOptions, run } from '#support/cli'
+import { type Ran, type RunOptions, run, writeTrust } from '#support/cli'
 import {
   answerOf,
   type Desk,
@@ -195,10 +195,7 @@ describe('reconcile beside a chain', () => {
     endow(chain, proposer as `0x${string}`)
     chain.mine(3)
     gateway = scriptedGateway(contextOnChain(chain, ancillary, question), 'will-it-hold')
-    writeFileSync(
-      join(home.path, 'trust', 'default.json'),
-      JSON.stringify({ ...fakeTrust, slugs: { 'will-it-hold': question } }),
-    )
+    writeTrust(home.path, { ...fakeTrust, slugs: { 'will-it-hold': question } })
     env = { ...env, PROPOSER_RPC_URL: 'http://127.0.0.1:8545' }
   })
   const clockOf = (of: Chain): RunOptions => ({

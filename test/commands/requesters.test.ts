@@ -2,8 +2,8 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type Chain, type Clock, TransportError } from '#ports'
-import { type Ran, type RunOptions, run, temporaryHome } from '#support/cli'
-import { key, proposer, writeTrust } from '#support/desk'
+import { type Ran, type RunOptions, run, temporaryHome, writeTrust } from '#support/cli'
+import { key, proposer } from '#support/desk'
 import {
   ask as askOnChain,
   createFakeChain,

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import type { Question } from '#gateway/view/chain-view'
 import { type BatchWorld, documentOf, errorOf, linesOf, openBatchWorld } from '#support/batch-world'
-import { writeTrust } from '#support/desk'
+import { writeTrust } from '#support/cli'
 import { sibling, testContracts } from '#support/fake-view'
 import { trustIn } from '#support/fake-world'
 

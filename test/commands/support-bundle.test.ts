@@ -5,7 +5,7 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type Ran, type RunOptions, run, temporaryHome } from '#support/cli'
+import { type Ran, type RunOptions, run, temporaryHome, writeTrust } from '#support/cli'
 import {
   pins,
   questionContext,
@@ -28,12 +28,8 @@ beforeEach(async () => {
   mkdirSync(cwd)
   const code_hash = `0x${'c0'.repeat(32)}`
   const implementations = { [oracle]: { implementation: oracle, code_hash } }
-  mkdirSync(join(home.path, 'trust'))
   const slugs = { 'will-it-hold': gateway.question.question_id }
-  writeFileSync(
-    join(home.path, 'trust', 'default.json'),
-    JSON.stringify({ ...pins, slugs, implementations }),
-  )
+  writeTrust(home.path, { ...pins, slugs, implementations })
   writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
   env = {
     PROPOSER_GATEWAY: `${gateway.url}/BASEPATHSECRET17`,

@@ -433,16 +433,45 @@ describe('schema and values', () => {
 
   test.each([
     ['a wrong type', { proposer: 1 }, 'schema_violation'],
-    ['a missing field', { permit: undefined }, 'schema_violation'],
-    ['an extra field', { note: 'x' }, 'schema_violation'],
+    ['an outcome that is no string', { outcome: 2 }, 'schema_violation'],
+    ['max_payment as a number', { max_payment: 0 }, 'schema_violation'],
+    ['an amount as a number', { permit: permit({ amount: 1 }) }, 'schema_violation'],
+    ['a missing field', { permit: undefined }, 'schema_violation', 'permit is missing'],
+    ['no signature', { signature: undefined }, 'schema_violation'],
+    ['an extra field', { note: 'ancillary' }, 'schema_violation'],
+    [
+      'an extra field beside a malformed amount',
+      { permit: permit({ amount: '01' }), more: 1 },
+      'schema_violation',
+    ],
+    ['a version with a number in it', { version: { ...version, api: 1 } }, 'schema_violation'],
+    ['an empty version', { version: {} }, 'schema_violation'],
+    ['a version of one key more', { version: { ...version, extra: 'x' } }, 'schema_violation'],
+    ['a version that is a string', { version: 'v2' }, 'schema_violation'],
     ['an upper-case proposer', { proposer: `0x${'A'.repeat(40)}` }, 'schema_violation'],
     ['the zero proposer', { proposer: zero }, 'schema_violation'],
-    ['a malformed uint', { permit: permit({ amount: '01' }) }, 'invalid_amount'],
+    [
+      'a malformed uint',
+      { permit: permit({ amount: '01' }) },
+      'invalid_amount',
+      'permit.amount must be an unsigned 256-bit integer',
+    ],
+    ['a negative amount', { permit: permit({ amount: '-1' }) }, 'invalid_amount'],
+    ['an empty amount', { permit: permit({ amount: '' }) }, 'invalid_amount'],
+    ['79 digits', { permit: permit({ amount: '1'.repeat(79) }) }, 'invalid_amount'],
+    ['a hex nonce', { permit: permit({ nonce: '0x1' }) }, 'invalid_amount'],
     ['2^256', { permit: permit({ nonce: String(2n ** 256n) }) }, 'invalid_amount'],
+    ['2^256 as deadline', { permit: permit({ deadline: String(2n ** 256n) }) }, 'invalid_amount'],
     ['max_payment 1', { max_payment: '1' }, 'invalid_amount'],
     ['outcome p4', { outcome: 'p4' }, 'outcome_not_allowed'],
     ['outcome p3 where it is not allowed', { outcome: 'p3' }, 'outcome_not_allowed'],
     ['another version', { version: { ...version, api: 'v2' } }, 'unsupported_version'],
+    ['another version of fewer keys', { version: { api: 'v2' } }, 'unsupported_version'],
+    [
+      'another version and everything else wrong',
+      { version: { ...version, schema: 'x' }, permit: undefined, extra: 1 },
+      'unsupported_version',
+    ],
     [
       'an amount below the bond',
       { permit: permit({ amount: '1' }) },
@@ -461,17 +490,83 @@ describe('schema and values', () => {
       { signature: `0x${'00'.repeat(8193)}` },
       'invalid_signature_format',
     ],
-  ])('robustness §4: %s is 422', async (_, changes, code) => {
-    expectRefusal(await single(changes), 422, code)
+  ])('robustness §4: %s is 422', async (_, changes, code, detail = '') => {
+    const answer = await single(changes)
+    expectRefusal(answer, 422, code)
+    const { error, errors } = JSON.parse(answer.body)
+    expect(error.detail).toContain(detail)
+    expect(errors !== undefined).toBe(code === 'schema_violation')
   })
 
+  test.each(['[{}]', 'null', '"x"'])('contract §2: the body %s is 422', async (body) => {
+    expectRefusal(await post(submitPath, body), 422, 'schema_violation')
+  })
+
+  const entry = {
+    identifier: 'a',
+    proposer: `0x${'1'.repeat(40)}`,
+    proposed_price: '0',
+    max_payment: '0',
+    permit: { amount: '1', nonce: '2', deadline: 3 },
+    signature: '0xab',
+  }
+  const entries = (changes: object) => ({ proposals: [entry, { ...entry, ...changes }] })
   test.each([
-    ['0 items', { proposals: [] }],
-    ['101 items', { proposals: Array.from({ length: 101 }, () => ({})) }],
-    ['a client_ref of 257 bytes', { proposals: [{ client_ref: 'a'.repeat(257) }] }],
-    ['a malformed slug', { proposals: [{ identifier: 'A' }] }],
-  ])('robustness §4: %s in a batch is one 422 schema_violation', async (_, body) => {
-    expectRefusal(await post('/propose/batch', body), 422, 'schema_violation')
+    ['0 items', { proposals: [] }, 'proposals', 'too_small'],
+    ['101 items', { proposals: Array(101).fill(entry) }, 'proposals', 'too_big'],
+    ['a v1 body', { version, ...entry }, '', 'unrecognized_keys'],
+    [
+      'a deadline string',
+      entries({ permit: { ...entry.permit, deadline: '3' } }),
+      'proposals.1.permit.deadline',
+      'invalid_type',
+    ],
+    [
+      'a client_ref of 258 bytes',
+      entries({ client_ref: 'é'.repeat(129) }),
+      'proposals.1.client_ref',
+      'too_long',
+    ],
+    [
+      'a client_ref with a control character',
+      entries({ client_ref: 'a\u0007' }),
+      'proposals.1.client_ref',
+      'invalid_format',
+    ],
+    [
+      'a malformed amount',
+      entries({ permit: { ...entry.permit, amount: 'x' } }),
+      'proposals.1.permit.amount',
+      'invalid_format',
+    ],
+    [
+      'a malformed signature',
+      entries({ signature: '0x' }),
+      'proposals.1.signature',
+      'invalid_format',
+    ],
+    ['a malformed slug', entries({ identifier: 'A' }), 'proposals.1.identifier', 'identifier'],
+    [
+      'a key nobody knows',
+      entries({ permit: { ...entry.permit, x: 1 } }),
+      'proposals.1.permit',
+      'unrecognized_keys',
+    ],
+  ])('robustness §4: %s in a batch is one 422 schema_violation', async (_, body, path, code) => {
+    const answer = await post(
+      '/propose/batch',
+      Buffer.from(JSON.stringify(body)).toString('latin1'),
+    )
+    expectRefusal(answer, 422, 'schema_violation')
+    expect(JSON.parse(answer.body).errors).toContainEqual({ path, code })
+  })
+
+  test('R17: the list of faults is bounded, and entries of a list are named by their index', async () => {
+    const many = JSON.parse((await post('/propose/batch', { proposals: Array(100).fill({}) })).body)
+    expect(many.errors).toHaveLength(50)
+    expect(many.error.detail).toContain('more, see errors')
+    const one = await post('/propose/batch/status', { candidate_ids: ['x'] })
+    expect(JSON.parse(one.body).error.detail).toContain('candidate_ids.0 must be a candidate id')
   })
 
   test('robustness §4: no refusal repeats what was sent', async () => {

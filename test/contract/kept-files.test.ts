@@ -62,8 +62,7 @@ function kindsOf(commands: Expected['commands']) {
 
 function admitting(): { readonly fetch: Fetch; readonly sent: Sent[] } {
   const sent: Sent[] = []
-  const json = (status: number, body: object) =>
-    new Response(JSON.stringify(body), { status, headers: { 'content-type': 'application/json' } })
+  const json = (status: number, body: object) => Response.json(body, { status })
   const fetch: Fetch = async (input, init) => {
     const request = new Request(input, init)
     const { pathname: path } = new URL(request.url)

@@ -13,7 +13,7 @@ import {
   UncertainError,
   UsageError,
 } from '#protocol/errors'
-import { type BatchWorld, executed, failed, openBatchWorld } from '#support/batch-world'
+import { type BatchWorld, failed, openBatchWorld } from '#support/batch-world'
 import { makeWallet } from '#support/fake-view'
 
 let world: BatchWorld
@@ -59,14 +59,7 @@ describe('one proposal', () => {
     const proposer = await open()
     const sent = await proposer.submit({ ...terms(), outcome: 'yes', clientRef: 'mine' })
     expect(sent).toMatchObject({ outcome: 'accepted', candidate: { status: 'received' } })
-    await world.become(sent.candidate.candidateId, { status: 'validated', validatedAtMs: 1 })
-    await world.become(sent.candidate.candidateId, {
-      status: 'selected',
-      validatedAtMs: 1,
-      selectedAtMs: 1,
-      submission: null,
-    })
-    await world.become(sent.candidate.candidateId, executed)
+    await world.execute(sent.candidate.candidateId)
     const { candidates, error } = await proposer.follow(sent.candidate.candidateId)
     expect([candidates[0]?.status, error]).toEqual(['executed', undefined])
     const { stdout } = await world.run(['journal', 'list', '--json'])
@@ -80,10 +73,7 @@ describe('one proposal', () => {
     const proposer = await open()
     const wanted = { identifier: question.questionId, outcome: 'p2' }
     const { candidateId } = (await proposer.submit(wanted)).candidate
-    await world.become(candidateId, { status: 'validated', validatedAtMs: 1 })
-    const selected = { status: 'selected', validatedAtMs: 1, selectedAtMs: 1 } as const
-    await world.become(candidateId, { ...selected, submission: null })
-    await world.become(candidateId, executed)
+    await world.execute(candidateId)
     await proposer.follow(candidateId)
     world.front.view.put({ ...question, round: { ...question.round, state: 'proposed' } })
     const done = { outcome: 'replayed', candidate: { candidateId, status: 'executed' } }

@@ -1,8 +1,8 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
-import { run, temporaryHome } from '#support/cli'
-import { key, proposer, writeTrust } from '#support/desk'
+import { run, temporaryHome, writeTrust } from '#support/cli'
+import { key, proposer } from '#support/desk'
 import {
   ask,
   createFakeChain,

@@ -59,6 +59,43 @@ function expectOneTransaction({ watch }: Stage): void {
   expect(watch.handed.filter(({ calls }) => calls.length > 0)).toHaveLength(1)
 }
 
+async function rivalFirst(depth: number, drop: boolean): Promise<void> {
+  const world = await stage()
+  const questionId = await world.question()
+  const candidate = await minedAt(world, questionId, depth)
+  world.chain.reorg(depth, { drop })
+  rivalProposes(world.chain, questionId, rival)
+  world.chain.mine(depth + 1)
+  world.clock.monotonic += 2_000
+  await world.turn()
+  expect(await world.end(candidate)).toBe('selected')
+  world.chain.mine(2)
+  await world.turn()
+  expect(await world.progress(candidate), 'not final yet').toMatchObject({
+    status: 'selected',
+    submission: { status: 'submitted', confirmedAtMs: null },
+  })
+  await settle(world)
+  expect(await world.progress(candidate)).toMatchObject({
+    status: 'failed',
+    ...(drop ? {} : { submission: { status: 'reverted', proposalEventIndex: null } }),
+    failure: { code: 'superseded', retryable: false, ...(drop ? {} : { stage: 'confirmation' }) },
+  })
+  expectOneTransaction(world)
+}
+
+/** A question in its second round, opened by the dispute of a rival's proposal. */
+async function disputedRound() {
+  const world = await stage()
+  const questionId = await world.question()
+  rivalProposes(world.chain, questionId, rival)
+  world.chain.mine()
+  dispute(world.chain, questionId)
+  world.chain.mine()
+  await world.turn()
+  return { world, questionId }
+}
+
 const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
   'the transaction is in it again, later and at another index': async (depth) => {
     const world = await stage()
@@ -105,59 +142,11 @@ const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
     expect(await world.end(candidate)).toBe('executed')
     expectOneTransaction(world)
   },
-  'a rival is first in it, and the transaction after it': async (depth) => {
-    const world = await stage()
-    const questionId = await world.question()
-    const candidate = await minedAt(world, questionId, depth)
-    world.chain.reorg(depth)
-    rivalProposes(world.chain, questionId, rival)
-    world.chain.mine(depth + 1)
-    world.clock.monotonic += 2_000
-    await world.turn()
-    expect(await world.end(candidate)).toBe('selected')
-    world.chain.mine(2)
-    await world.turn()
-    expect(await submissionOf(world, candidate), 'not final yet').toMatchObject({
-      status: 'submitted',
-      confirmedAtMs: null,
-    })
-    expect(await world.end(candidate)).toBe('selected')
-    await settle(world)
-    expect(await world.progress(candidate)).toMatchObject({
-      status: 'failed',
-      submission: { status: 'reverted', proposalEventIndex: null },
-      failure: { code: 'superseded', stage: 'confirmation', retryable: false },
-    })
-    expectOneTransaction(world)
-  },
-  'a rival is first in it, and no node has the transaction any more': async (depth) => {
-    const world = await stage()
-    const questionId = await world.question()
-    const candidate = await minedAt(world, questionId, depth)
-    world.chain.reorg(depth, { drop: true })
-    rivalProposes(world.chain, questionId, rival)
-    world.chain.mine(depth + 1)
-    world.clock.monotonic += 2_000
-    await world.turn()
-    expect(await world.end(candidate)).toBe('selected')
-    world.chain.mine(2)
-    await world.turn()
-    expect((await world.progress(candidate)).status, 'not final yet').toBe('selected')
-    await settle(world)
-    expect(await world.progress(candidate)).toMatchObject({
-      status: 'failed',
-      failure: { code: 'superseded', retryable: false },
-    })
-    expectOneTransaction(world)
-  },
+  'a rival is first in it, and the transaction after it': (depth) => rivalFirst(depth, false),
+  'a rival is first in it, and no node has the transaction any more': (depth) =>
+    rivalFirst(depth, true),
   'the round of the question is not opened in it': async (depth) => {
-    const world = await stage()
-    const questionId = await world.question()
-    rivalProposes(world.chain, questionId, rival)
-    world.chain.mine()
-    dispute(world.chain, questionId)
-    world.chain.mine()
-    await world.turn()
+    const { world, questionId } = await disputedRound()
     const candidate = await minedAt(world, questionId, depth)
     expect(candidate.round.timestamp).toBe(String(world.view.known(questionId)?.round.timestamp))
     world.chain.reorg(depth + 1)
@@ -193,13 +182,7 @@ const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
     expectOneTransaction(world)
   },
   'the round is opened in it again, and the transaction is back': async (depth) => {
-    const world = await stage()
-    const questionId = await world.question()
-    rivalProposes(world.chain, questionId, rival)
-    world.chain.mine()
-    dispute(world.chain, questionId)
-    world.chain.mine()
-    await world.turn()
+    const { world, questionId } = await disputedRound()
     const candidate = await minedAt(world, questionId, depth)
     world.chain.reorg(depth + 1)
     dispute(world.chain, questionId)

@@ -3,11 +3,11 @@
  * whatever the size of its questions.
  */
 import { mkdir, readFile, writeFile } from 'node:fs/promises'
-import { createServer } from 'node:http'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { generatePrivateKey } from 'viem/accounts'
 import { afterAll, expect, test } from 'vitest'
+import { serveHttp } from '#support/http-server'
 import { workshop } from '#support/processes'
 import { pins, questionContext } from '#support/scripted-gateway'
 
@@ -25,36 +25,23 @@ async function serveQuestions(count: number) {
   )
   const byId: ReadonlyMap<string, number> = titles
   const contextOf = (identifier: string) => questionContext(title(byId.get(identifier) ?? 0))
-  const server = createServer((incoming, response) => {
-    let body = ''
-    incoming.on('data', (part) => {
-      body += part
-    })
-    incoming.on('end', () => {
-      const { identifiers } = JSON.parse(body) as { identifiers: string[] }
-      const results = identifiers.map((identifier) => ({
-        identifier,
-        status_code: 200,
-        signing_data: contextOf(identifier),
-      }))
-      const budget = {
-        'ratelimit-limit': '1000000',
-        'ratelimit-remaining': '1000000',
-        'ratelimit-reset': '60',
-      }
-      response
-        .writeHead(200, { 'content-type': 'application/json', ...budget })
-        .end(JSON.stringify({ results }))
-    })
+  const server = await serveHttp((_request, body, response) => {
+    const { identifiers } = JSON.parse(body) as { identifiers: string[] }
+    const results = identifiers.map((identifier) => ({
+      identifier,
+      status_code: 200,
+      signing_data: contextOf(identifier),
+    }))
+    const budget = {
+      'ratelimit-limit': '1000000',
+      'ratelimit-remaining': '1000000',
+      'ratelimit-reset': '60',
+    }
+    response
+      .writeHead(200, { 'content-type': 'application/json', ...budget })
+      .end(JSON.stringify({ results }))
   })
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  const address = server.address()
-  if (address === null || typeof address === 'string') throw new Error('no port')
-  return {
-    url: `http://127.0.0.1:${address.port}`,
-    questionIds: [...titles.keys()],
-    close: () => server.close(),
-  }
+  return { ...server, questionIds: [...titles.keys()] }
 }
 
 test('R17: from the thousandth to the ten-thousandth item, `batch sign` comes to need less than 64 MB more', async () => {

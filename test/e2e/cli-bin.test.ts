@@ -1,12 +1,11 @@
 import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { closeSync, constants, openSync, writeSync } from 'node:fs'
-import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, describe, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
+import { serveHttp } from '#support/http-server'
 import { workshop } from '#support/processes'
 
 const shop = workshop()
@@ -14,23 +13,12 @@ afterAll(() => shop.clean())
 const bin = fileURLToPath(new URL('../../bin/proposer.js', import.meta.url))
 const wallet = `0x${'ab'.repeat(20)}`
 
-async function silentServer(): Promise<{
-  url: string
-  called: Promise<void>
-  close(): Promise<void>
-}> {
-  let tell: () => void = () => undefined
+async function silentServer() {
+  let tell = (): void => undefined
   const called = new Promise<void>((resolve) => {
     tell = resolve
   })
-  const server = createServer(() => tell())
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  const close = () =>
-    new Promise<void>((resolve) => {
-      server.closeAllConnections()
-      server.close(() => resolve())
-    })
-  return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, called, close }
+  return { ...(await serveHttp(() => tell())), called }
 }
 
 describe('the built command', () => {

@@ -1,4 +1,3 @@
-import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { erc20Abi } from '#chain/contracts'
@@ -19,12 +18,12 @@ import { createChain } from '#io/rpc/rpc'
 import type { Chain, Hex } from '#ports'
 import { priceOf } from '#protocol/proposal'
 import { argvOf } from '#support/argv'
-import { type Ran, type RunOptions, run, temporaryHome } from '#support/cli'
+import { proposerHome, type Ran, type RunOptions, run } from '#support/cli'
 import { scriptedGateway } from '#support/scripted-gateway'
 
 let dev: DevChain
 let chain: Chain & { close(): Promise<void> }
-let home: Awaited<ReturnType<typeof temporaryHome>>
+let home: Awaited<ReturnType<typeof proposerHome>>
 let wallet: DevAccount
 let next = 0
 let slug: string
@@ -39,13 +38,10 @@ afterAll(async () => {
   await dev?.stop()
 })
 beforeEach(async () => {
-  home = await temporaryHome()
   wallet = devAccount('proposer', next)
   slug = questionOf(next)
   next++
-  mkdirSync(join(home.path, 'trust'))
-  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(dev.description.trust))
-  writeFileSync(join(home.path, 'key'), `${wallet.private_key}\n`, { mode: 0o600 })
+  home = await proposerHome(dev.description.trust, wallet.private_key)
   env = { PROPOSER_RPC_URL: dev.rpcUrl, PROPOSER_KEY_FILE: join(home.path, 'key') }
 })
 afterEach(() => home.remove())

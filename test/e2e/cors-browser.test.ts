@@ -2,36 +2,33 @@
  * What a web page may do with a gateway, seen from inside a browser (spec §1, contract §7), and
  * with its admin listener (contract §6).
  */
-import { createServer, type Server } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import type { BrowserContext, Page } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { openBrowser } from '#support/browser'
 import { describeWith } from '#support/components'
+import { serveHttp } from '#support/http-server'
 import { workshop } from '#support/processes'
 import { questionOf, type ServeReady } from '#support/proposing'
 
 const shop = workshop()
-const pages: Server[] = []
+const pages: Awaited<ReturnType<typeof serveHttp>>[] = []
 let browser: BrowserContext | undefined
 afterAll(async () => {
   await browser?.close()
-  for (const server of pages)
-    await new Promise((resolve) => server.close(resolve).closeAllConnections())
+  for (const server of pages) await server.close()
   await shop.clean()
 })
 
 async function serveEmptyPage(): Promise<string> {
-  const server = createServer((_, response) => {
+  const server = await serveHttp((_request, _body, response) =>
     response
       .writeHead(200, { 'content-type': 'text/html' })
-      .end('<!doctype html><title>a page</title>')
-  })
+      .end('<!doctype html><title>a page</title>'),
+  )
   pages.push(server)
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  return server.url
 }
 
 const serve = (...args: string[]) =>

@@ -2,7 +2,6 @@
  * A week of proposals with every end there is, at random, on a real chain: what `positions` and `pnl`
  * say is what the wallet's balance says, to the unit (domain §10).
  */
-import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type DevChain, startDevChain } from '#devchain/dev-chain'
@@ -18,7 +17,7 @@ import {
 import { createChain } from '#io/rpc/rpc'
 import type { Chain } from '#ports'
 import { scaled } from '#support/campaign'
-import { run, temporaryHome } from '#support/cli'
+import { proposerHome, run } from '#support/cli'
 import { failTransfers } from '#support/dev-acts'
 
 /** Ten of each end; 500 with `CAMPAIGN_SCALE=1`. */
@@ -66,7 +65,7 @@ describe.each(['v2', 'v3'] as const)('oracle %s', (oracle) => {
   let dev: DevChain
   let rpc: DevRpc
   let chain: Chain & { close(): Promise<void> }
-  let home: Awaited<ReturnType<typeof temporaryHome>>
+  let home: Awaited<ReturnType<typeof proposerHome>>
   beforeAll(async () => {
     dev = await startDevChain({ questions: questionCount, proposers: 1, oracle })
     rpc = devRpc(dev.rpcUrl)
@@ -74,10 +73,7 @@ describe.each(['v2', 'v3'] as const)('oracle %s', (oracle) => {
     await rpc.request('evm_setAutomine', [true])
     await rpc.request('anvil_setBlockTimestampInterval', [1])
     chain = createChain([dev.rpcUrl])
-    home = await temporaryHome()
-    mkdirSync(join(home.path, 'trust'))
-    writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(dev.description.trust))
-    writeFileSync(join(home.path, 'key'), `${rival.private_key}\n`, { mode: 0o600 })
+    home = await proposerHome(dev.description.trust, rival.private_key)
   }, 120_000)
   afterAll(async () => {
     await home?.remove()

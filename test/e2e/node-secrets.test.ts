@@ -3,11 +3,10 @@
  * outlets (R5).
  */
 import { readFileSync, writeFileSync } from 'node:fs'
-import { createServer, type Server } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { argvOf } from '#support/argv'
+import { serveHttp } from '#support/http-server'
 import { workshop } from '#support/processes'
 import { type Client, makeClient, questionOf, type ServeReady } from '#support/proposing'
 
@@ -18,7 +17,7 @@ const words = 'daily limit of project SECRETPATH exceeded: SECRETUSER, SECRETPAS
 let folder = ''
 let dev: ServeReady['dev']
 let client: Client
-let node: Server
+let node: Awaited<ReturnType<typeof serveHttp>>
 let refuses: (method: string) => boolean = () => false
 
 interface Call {
@@ -31,41 +30,25 @@ beforeAll(async () => {
   const chain = shop.start(argvOf`devchain --port 0 --questions 2 --write ${folder} --json`)
   dev = (await chain.line<ServeReady>()).dev
   client = await makeClient(shop, dev, { PROPOSER_RPC_URL: dev.rpc_url })
-  node = createServer((request, response) => {
-    const chunks: Buffer[] = []
-    request.on('data', (chunk) => chunks.push(chunk))
-    request.on('end', () => {
-      const asked = JSON.parse(Buffer.concat(chunks).toString()) as Call | Call[]
-      const calls = [asked].flat()
-      const honest = calls.filter(({ method }) => !refuses(method))
-      const errors = calls.flatMap(({ id, method }) =>
-        refuses(method) ? [{ jsonrpc: '2.0', id, error: { code: -32_000, message: words } }] : [],
-      )
-      const told = honest.length === 0 ? Promise.resolve([]) : upstream(honest)
-      told.then(
-        (answers) =>
-          response.end(
-            JSON.stringify(
-              Array.isArray(asked) ? [...answers, ...errors] : [...answers, ...errors][0],
-            ),
-          ),
-        (error: unknown) => response.destroy(error instanceof Error ? error : undefined),
-      )
-    })
+  node = await serveHttp(async (_request, body, response) => {
+    const asked = JSON.parse(body) as Call | Call[]
+    const calls = [asked].flat()
+    const honest = calls.filter(({ method }) => !refuses(method))
+    const errors = calls.flatMap(({ id, method }) =>
+      refuses(method) ? [{ jsonrpc: '2.0', id, error: { code: -32_000, message: words } }] : [],
+    )
+    const answers = [...(honest.length === 0 ? [] : await upstream(honest)), ...errors]
+    response.end(JSON.stringify(Array.isArray(asked) ? answers : answers[0]))
   })
-  await new Promise<void>((resolve) => node.listen(0, '127.0.0.1', resolve))
   const path = join(folder, 'gateway.json')
   const config = JSON.parse(readFileSync(path, 'utf8'))
-  const { port } = node.address() as AddressInfo
-  config.chain.rpc_urls = [
-    `http://SECRETUSER:SECRETPASS@127.0.0.1:${port}/v2/SECRETPATH?key=SECRETKEY`,
-  ]
+  const secretUrl = node.url.replace('//', '//SECRETUSER:SECRETPASS@')
+  config.chain.rpc_urls = [`${secretUrl}/v2/SECRETPATH?key=SECRETKEY`]
   config.chain.max_head_age_seconds = 2
   writeFileSync(path, JSON.stringify(config))
 })
 afterAll(async () => {
-  node.closeAllConnections()
-  await new Promise((resolve) => node.close(resolve))
+  await node.close()
   await shop.clean()
 })
 

@@ -1,35 +1,33 @@
 import { spawn } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
-import { createServer, type Server } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { temporaryHome } from '#support/cli'
+import { serveHttp } from '#support/http-server'
 import { hasTerminals } from '#support/terminal'
 
 const bin = join(fileURLToPath(new URL('../..', import.meta.url)), 'bin', 'proposer.js')
 
 let home: Awaited<ReturnType<typeof temporaryHome>>
-let server: Server
+let server: Awaited<ReturnType<typeof serveHttp>>
 let called: Promise<void>
 beforeEach(async () => {
   home = await temporaryHome()
+  let tell = (): void => undefined
   called = new Promise((resolve) => {
-    server = createServer(() => resolve())
+    tell = resolve
   })
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', () => resolve()))
+  server = await serveHttp(() => tell())
 })
 afterEach(async () => {
-  server.closeAllConnections()
-  await new Promise((resolve) => server.close(resolve))
+  await server.close()
   await home.remove()
 })
 
 async function saidAfter(words: string, signals: readonly NodeJS.Signals[]): Promise<string> {
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
-  const command = `'${process.execPath}' '${bin}' eligibility 0x${'ab'.repeat(20)} --gateway ${url}`
+  const command = `'${process.execPath}' '${bin}' eligibility 0x${'ab'.repeat(20)} --gateway ${server.url}`
   writeFileSync(join(home.path, 'start.sh'), `echo $$ >pid\nexec ${words} ${command} >log 2>&1\n`)
   const child = spawn('script', ['-qefc', 'sh start.sh; true', '/dev/null'], {
     cwd: home.path,

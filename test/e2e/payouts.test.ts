@@ -1,25 +1,21 @@
-import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type DevChain, startDevChain } from '#devchain/dev-chain'
 import { contractOf, devAccount, devAddresses, devRpc } from '#devchain/dev-contracts'
 import { createChain } from '#io/rpc/rpc'
 import type { Chain, Hex } from '#ports'
-import { run, temporaryHome } from '#support/cli'
+import { proposerHome, run } from '#support/cli'
 import { deferPayout } from '#support/deferred-payout'
 
 let dev: DevChain
 let chain: Chain & { close(): Promise<void> }
-let home: Awaited<ReturnType<typeof temporaryHome>>
+let home: Awaited<ReturnType<typeof proposerHome>>
 const [rival, outsider] = [devAccount('rival'), devAccount('outsider')]
 
 beforeAll(async () => {
   dev = await startDevChain({ questions: 1 })
   chain = createChain([dev.rpcUrl])
-  home = await temporaryHome()
-  mkdirSync(join(home.path, 'trust'))
-  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(dev.description.trust))
-  writeFileSync(join(home.path, 'key'), `${rival.private_key}\n`, { mode: 0o600 })
+  home = await proposerHome(dev.description.trust, rival.private_key)
 })
 afterAll(async () => {
   await home?.remove()

@@ -1,4 +1,3 @@
-import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type DevChain, startDevChain } from '#devchain/dev-chain'
@@ -8,23 +7,18 @@ import { disputeProposal, proposeDirectly } from '#devchain/dev-verbs'
 import { createChain } from '#io/rpc/rpc'
 import type { Chain } from '#ports'
 import { argvOf } from '#support/argv'
-import { type RunOptions, run, temporaryHome } from '#support/cli'
+import { proposerHome, type RunOptions, run } from '#support/cli'
 
 let dev: DevChain
 let chain: Chain & { close(): Promise<void> }
-let home: Awaited<ReturnType<typeof temporaryHome>>
+let home: Awaited<ReturnType<typeof proposerHome>>
 const slugs = () => dev.description.questions.map(({ slug }) => slug)
 
 beforeAll(async () => {
   dev = await startDevChain({ questions: 5, proposers: 1 })
   chain = createChain([dev.rpcUrl])
-  home = await temporaryHome()
-  mkdirSync(join(home.path, 'trust'))
-  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(dev.description.trust))
+  home = await proposerHome(dev.description.trust, devAccount('proposer', 0).private_key)
   await writeDevFolder(join(home.path, 'dev'), dev.description)
-  writeFileSync(join(home.path, 'key'), `${devAccount('proposer', 0).private_key}\n`, {
-    mode: 0o600,
-  })
   const [again = '', answered = ''] = slugs()
   await proposeDirectly(dev.rpcUrl, again, 0n)
   await disputeProposal(dev.rpcUrl, again)

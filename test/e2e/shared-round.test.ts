@@ -21,7 +21,7 @@ import {
   sendAsDev,
 } from '#devchain/dev-contracts'
 import type { Hex } from '#ports'
-import { run, temporaryHome } from '#support/cli'
+import { run, temporaryHome, writeTrust } from '#support/cli'
 import { type LivePipeline, startLivePipeline } from '#support/live-pipeline'
 
 const reporter = placedAt('Reporter', '0x00000000000000000000000000000000000e9041')
@@ -100,10 +100,7 @@ async function holdsTheRound({ dev, chain }: LivePipeline): Promise<void> {
   const key = description.accounts.find(({ role }) => role === 'proposer')?.private_key
   mkdirSync(join(path, 'trust'))
   const requesters = [{ address: reporter.address, kind: 'oo-reporter' }]
-  writeFileSync(
-    join(path, 'trust', 'default.json'),
-    JSON.stringify({ ...description.trust, requesters }),
-  )
+  writeTrust(path, { ...description.trust, requesters })
   writeFileSync(join(path, 'key'), `${key}\n`, { mode: 0o600 })
   const env = { PROPOSER_KEY_FILE: join(path, 'key'), PROPOSER_RPC_URL: rpcUrl }
   const ask = async (...argv: string[]) => {

@@ -1,10 +1,9 @@
 import { readFile, writeFile } from 'node:fs/promises'
-import { createServer, type Server } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { DevDescription } from '#devchain/dev-chain'
 import { argvOf } from '#support/argv'
+import { serveHttp } from '#support/http-server'
 import { type Running, workshop } from '#support/processes'
 import { type Client, makeClient, questionOf, type ServeReady } from '#support/proposing'
 
@@ -12,17 +11,8 @@ const shop = workshop()
 afterAll(() => shop.clean())
 
 const markets = new Map<string, object>()
-let gamma: Server
+let gamma: Awaited<ReturnType<typeof serveHttp>>
 let gammaUrl: string
-
-async function listen(server: Server): Promise<string> {
-  await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening))
-  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/canary-base`
-}
-async function close(server: Server): Promise<void> {
-  server.closeAllConnections()
-  await new Promise((closed) => server.close(closed))
-}
 
 describe('serve with slugs from Gamma (domain §5.4)', () => {
   let folder: string
@@ -43,12 +33,12 @@ describe('serve with slugs from Gamma (domain §5.4)', () => {
   }
 
   beforeAll(async () => {
-    gamma = createServer((request, response) => {
+    gamma = await serveHttp((request, _body, response) => {
       const market = markets.get(request.url?.replace('/canary-base/markets/slug/', '') ?? '')
       response.writeHead(market ? 200 : 404, { 'content-type': 'application/json' })
       response.end(JSON.stringify(market ?? { type: 'not found error', error: 'slug not found' }))
     })
-    gammaUrl = await listen(gamma)
+    gammaUrl = `${gamma.url}/canary-base`
     folder = join(await shop.folder(), 'dev')
     chain = shop.start(argvOf`devchain --port 0 --questions 4 --write ${folder} --json`)
     dev = (await chain.line<ServeReady>()).dev
@@ -76,7 +66,7 @@ describe('serve with slugs from Gamma (domain §5.4)', () => {
     ready = await server.line<ServeReady>()
   })
   afterAll(async () => {
-    if (gamma.listening) await close(gamma)
+    await gamma.close()
   })
 
   test('contract §3: a pinned slug is submitted and executed, and its status is asked for by slug', async () => {
@@ -123,7 +113,7 @@ describe('serve with slugs from Gamma (domain §5.4)', () => {
   })
 
   test('R5, R16: with Gamma down the gateway is ready, only unknown slugs are 503, and no message shows its address', async () => {
-    await close(gamma)
+    await gamma.close()
     const client = await clientWith({})
     expect((await fetch(`${ready.url}/readyz`)).status).toBe(200)
     for (const identifier of [questionOf(dev, 3).question_id, 'open']) {

@@ -1,11 +1,11 @@
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Chain, Clock, Fetch } from '#ports'
 import { outcomeOf } from '#protocol/proposal'
 import type { BatchItem } from '#protocol/schema'
 import { version } from '#protocol/words'
 import { argvOf } from './argv.js'
-import { type Ran, run, temporaryHome } from './cli.js'
+import { proposerHome, type Ran, run } from './cli.js'
 import { pins, questionContext, type ScriptedGateway, scriptedGateway } from './scripted-gateway.js'
 
 export type Route = 'eligibility' | 'submit' | 'status' | 'contexts' | 'submitBatch' | 'statuses'
@@ -29,19 +29,15 @@ export interface AnyGateway {
 
 const mostCalls = 60
 
-const json = (status: number, body: unknown) =>
-  new Response(JSON.stringify(body), { status, headers: { 'content-type': 'application/json' } })
+const json = (status: number, body: unknown) => Response.json(body, { status })
 
 export async function anyGateway(
   slug = 'will-it-hold',
   title = 'Will it hold?',
 ): Promise<AnyGateway> {
-  const home = await temporaryHome()
   const gateway = scriptedGateway(questionContext(title), slug)
-  mkdirSync(join(home.path, 'trust'))
   const trust = { ...pins, slugs: { [slug]: gateway.question.question_id } }
-  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(trust))
-  writeFileSync(join(home.path, 'key'), `0x${'11'.repeat(32)}\n`, { mode: 0o600 })
+  const home = await proposerHome(trust, `0x${'11'.repeat(32)}`)
   const env = { PROPOSER_GATEWAY: gateway.url, PROPOSER_KEY_FILE: join(home.path, 'key') }
 
   let looks = 0

@@ -4,8 +4,7 @@ import type { Question } from '#gateway/view/chain-view'
 import type { Clock, Fetch, Hex } from '#ports'
 import type { Progress } from '#protocol/candidate'
 import type { BatchItem } from '#protocol/schema'
-import { type Ran, type RunOptions, run, temporaryHome } from './cli.js'
-import { writeTrust } from './desk.js'
+import { proposerHome, type Ran, type RunOptions, run } from './cli.js'
 import { makeQuestion, testContracts, type Wallet } from './fake-view.js'
 import { trustIn } from './fake-world.js'
 import { type FrontOptions, openFront, type TestFront } from './front.js'
@@ -26,6 +25,7 @@ export interface BatchWorld {
   }
   ask(name: string, changes?: Parameters<typeof makeQuestion>[1]): Question
   become(candidateId: string, progress: Progress): Promise<void>
+  execute(candidateId?: string): Promise<void>
   file(name: string, content: string | Uint8Array): string
   ndjson(name: string, rows: readonly object[]): string
   /** Rows of questions that are asked for them. */
@@ -37,11 +37,9 @@ export interface BatchWorld {
 }
 
 export async function openBatchWorld(options: FrontOptions = {}): Promise<BatchWorld> {
-  const home = await temporaryHome()
   const front = await openFront(options)
   const [wallet] = front.wallets
-  writeTrust(home.path, trustIn(testContracts))
-  writeFileSync(join(home.path, 'key'), `${wallet.privateKey}\n`, { mode: 0o600 })
+  const home = await proposerHome(trustIn(testContracts), wallet.privateKey)
   const env = {
     PROPOSER_GATEWAY: 'http://127.0.0.1:8787',
     PROPOSER_KEY_FILE: join(home.path, 'key'),
@@ -71,6 +69,9 @@ export async function openBatchWorld(options: FrontOptions = {}): Promise<BatchW
     },
     async become(id, progress) {
       await front.ledger.commit([{ kind: 'candidate.progress', id, progress }])
+    },
+    async execute(id = '') {
+      for (const progress of [validated, selected, executed]) await world.become(id, progress)
     },
     file(name, content) {
       const path = join(home.path, name)
@@ -140,6 +141,13 @@ export interface BatchDocument {
 
 export const documentOf = (ran: Ran): BatchDocument => JSON.parse(ran.stdout) as BatchDocument
 
+export const validated: Progress = { status: 'validated', validatedAtMs: 1 }
+export const selected: Progress = {
+  status: 'selected',
+  validatedAtMs: 1,
+  selectedAtMs: 2,
+  submission: null,
+}
 const submission = {
   status: 'indexed',
   transactionHash: `0x${'7'.repeat(64)}`,

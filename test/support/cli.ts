@@ -1,4 +1,5 @@
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
@@ -40,10 +41,14 @@ export async function temporaryHome(): Promise<{ path: string; remove(): Promise
   return { path, remove: () => rm(path, { recursive: true, force: true }) }
 }
 
+export function writeTrust(home: string, trust: object): void {
+  mkdirSync(join(home, 'trust'), { recursive: true })
+  writeFileSync(join(home, 'trust', 'default.json'), JSON.stringify(trust))
+}
+
 export async function proposerHome(trust: object, key: `0x${string}`) {
   const home = await temporaryHome()
-  await mkdir(join(home.path, 'trust'))
-  await writeFile(join(home.path, 'trust', 'default.json'), JSON.stringify(trust))
+  writeTrust(home.path, trust)
   await writeFile(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
   return home
 }

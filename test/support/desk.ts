@@ -1,10 +1,9 @@
 /** A proposer's desk: a home with pins and key, and the gateway that its commands ask. */
-import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { expect } from 'vitest'
 import type { Clock } from '#ports'
-import { type Ran, type RunOptions, run, temporaryHome } from './cli.js'
+import { proposerHome, type Ran, type RunOptions, run } from './cli.js'
 import { pins, type ScriptedGateway, scriptedGateway } from './scripted-gateway.js'
 
 export const key = `0x${'11'.repeat(32)}` as const
@@ -13,7 +12,7 @@ export const sign = ['sign', 'will-it-hold', '--outcome', 'p2', '--json']
 export const submit = ['submit', 'will-it-hold', '--outcome', 'p2', '--json']
 
 export interface Desk {
-  readonly home: Awaited<ReturnType<typeof temporaryHome>>
+  readonly home: Awaited<ReturnType<typeof proposerHome>>
   gateway: ScriptedGateway
   env: Record<string, string>
   readonly question: `0x${string}`
@@ -22,10 +21,8 @@ export interface Desk {
 
 /** Its question is pinned as `will-it-hold`. */
 export async function openDesk(gateway = scriptedGateway(), trust: object = pins): Promise<Desk> {
-  const home = await temporaryHome()
   const question = gateway.question.question_id as `0x${string}`
-  writeTrust(home.path, { ...trust, slugs: { 'will-it-hold': question } })
-  writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
+  const home = await proposerHome({ ...trust, slugs: { 'will-it-hold': question } }, key)
   const desk: Desk = {
     home,
     gateway,
@@ -35,11 +32,6 @@ export async function openDesk(gateway = scriptedGateway(), trust: object = pins
       run(home.path, argv, { env: desk.env, fetch: desk.gateway.fetch, ...more }),
   }
   return desk
-}
-
-export function writeTrust(home: string, trust: object): void {
-  mkdirSync(join(home, 'trust'), { recursive: true })
-  writeFileSync(join(home, 'trust', 'default.json'), JSON.stringify(trust))
 }
 
 /** Of a run that tells its failure and nothing else. */

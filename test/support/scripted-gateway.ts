@@ -225,9 +225,9 @@ function faultResponse(fault: Exclude<Fault, string>): Response {
 }
 
 const json = (status: number, body: unknown) =>
-  new Response(JSON.stringify(body), {
+  Response.json(body, {
     status,
-    headers: { 'content-type': 'application/json', 'retry-after': '0' },
+    headers: { 'retry-after': '0' },
   })
 
 export const happySteps: Partial<CandidateStatus>[] = [

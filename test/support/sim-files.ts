@@ -23,6 +23,25 @@ export const seededRandom = (seed: number): Random & { next(): number } => {
   }
 }
 
+export type Dice = ReturnType<typeof diceOf>
+export function diceOf(next: () => number) {
+  const below = (count: number) => Math.floor(next() * count)
+  return {
+    next,
+    below,
+    chance: (part: number) => next() < part,
+    pick<T>(list: readonly T[]): T {
+      const found = list[below(list.length)]
+      if (found === undefined) throw new Error('nothing to pick from')
+      return found
+    },
+    shuffled<T>(list: readonly T[]): T[] {
+      const rest = [...list]
+      return list.flatMap(() => rest.splice(below(rest.length), 1))
+    },
+  }
+}
+
 export type Verb =
   | 'open'
   | 'write'

@@ -24,9 +24,9 @@ export interface StatusGateway {
 }
 
 const json = (status: number, body: unknown, headers: Record<string, string> = {}) =>
-  new Response(JSON.stringify(body), {
+  Response.json(body, {
     status,
-    headers: { 'content-type': 'application/json', ...headers },
+    headers,
   })
 
 export const html = (): Response =>

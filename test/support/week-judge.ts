@@ -82,7 +82,6 @@ export async function judgeSaid(world: WeekWorld): Promise<void> {
   const slots = world.gateway.newSlots()
   if (news.length === 0 && slots.length === 0) return
   await world.readProposals()
-  judgeSlots(world)
   judgeHistory(world)
   for (const said of news) {
     const signed = world.signed.find(({ candidateId }) => candidateId === said.candidateId)
@@ -202,14 +201,6 @@ export function checkHistory(world: WeekWorld): void {
         `the history was asked ${checked[rule]} times about ${rule}, of ${world.progress.size} candidates`,
       )
   }
-}
-
-function judgeSlots({ gateway }: WeekWorld): void {
-  const slots = [...gateway.slots.values()]
-  const open = slots.filter(({ outcome }) => outcome === undefined).flatMap(({ rounds }) => rounds)
-  if (new Set(open).size !== open.length) throw new Error('a round is in two open slots')
-  if (new Set(slots.map(({ nonce }) => nonce)).size !== slots.length)
-    throw new Error('a nonce is bound to two slots')
 }
 
 function judgeExecuted(world: WeekWorld, signed: Signed, { progress, finalized }: Said): void {

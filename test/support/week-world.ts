@@ -6,7 +6,7 @@ import { yesOrNoQuery } from '#chain/contracts'
 import type { Hex } from '#ports'
 import type { Progress } from '#protocol/candidate'
 import type { Weather } from './rpc-proxy.js'
-import { seeded } from './sim-files.js'
+import { type Dice, diceOf, seeded } from './sim-files.js'
 import {
   blockSeconds,
   contracts,
@@ -21,13 +21,6 @@ import { judgeAnswer, judgeSaid } from './week-judge.js'
 import { bondOf, currentRound, factsOf, type Signed } from './week-model.js'
 import { type ChainProposal, proposalsIn } from './week-proposals.js'
 import { signedBy, type WeekWallet, weekWallets } from './week-wallets.js'
-
-export interface Dice {
-  next(): number
-  chance(part: number): boolean
-  pick<T>(list: readonly T[]): T
-  shuffled<T>(list: readonly T[]): T[]
-}
 
 export interface RoundNow {
   readonly question: WeekQuestion
@@ -76,24 +69,6 @@ export interface WeekWorld {
 
 const usualSeconds = [900n, 7_200n, 86_400n, 518_400n]
 
-function diceOf(seed: number): Dice {
-  const next = seeded(seed)
-  const dice: Dice = {
-    next,
-    chance: (part) => next() < part,
-    pick(list) {
-      const found = list[Math.floor(next() * list.length)]
-      if (found === undefined) throw new Error('nothing to pick from')
-      return found
-    },
-    shuffled(list) {
-      const rest = [...list]
-      return list.flatMap(() => rest.splice(Math.floor(next() * rest.length), 1))
-    },
-  }
-  return dice
-}
-
 export const listedWallets: readonly WeekWallet[] = Object.values(weekWallets).filter(
   ({ listed }) => listed,
 )
@@ -112,7 +87,7 @@ export async function openWeek(
     await chain.stop()
     throw error
   }
-  const dice = diceOf(seed)
+  const dice = diceOf(seeded(seed))
   const nonces = new Map<string, bigint>()
   const rounds = new Map<WeekQuestion, { readonly at: bigint; readonly round: RoundNow }>()
   let readTo = chain.head().number

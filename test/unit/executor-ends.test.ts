@@ -3,13 +3,7 @@ import { proposeCalldata } from '#chain/propose'
 import { signedCandidate } from '#support/candidates'
 import { dispute, otherRelayerExecutes, rivalProposes } from '#support/fake-events'
 import { fakeContracts, openRound, token } from '#support/fake-world'
-import {
-  createPipelineWorld,
-  noncesOf,
-  oneCandidate,
-  proposals,
-  testSigner,
-} from '#support/pipeline-world'
+import { createPipelineWorld, oneCandidate, proposals, testSigner } from '#support/pipeline-world'
 
 test('R3: a node that is ahead with the nonce, while heads and receipts come from one behind, leads to no second transaction', async () => {
   const { world, candidate } = await oneCandidate()
@@ -69,44 +63,6 @@ test('R14: a receipt of a block that is not canonical counts for nothing', async
   expect(await world.end(candidate)).toBe('executed')
 })
 
-test('R14: the event index is that of the final block', async () => {
-  const { world, candidate } = await oneCandidate()
-  const other = await world.question('other')
-  await world.turn()
-  await world.pass(1)
-  expect(await world.progress(candidate)).toMatchObject({
-    submission: { proposalEventIndex: null },
-  })
-  world.chain.reorg(1)
-  rivalProposes(world.chain, other, testSigner(9).address)
-  world.chain.mine(2)
-  await world.turn()
-  await world.pass(4)
-  expect(await world.progress(candidate)).toMatchObject({
-    status: 'executed',
-    submission: { proposalEventIndex: 1 },
-  })
-})
-
-test('domain §7: somebody else was first: superseded, named with proposer and transaction, once it is final', async () => {
-  const { world, questionId, candidate } = await oneCandidate()
-  await world.turn()
-  rivalProposes(world.chain, questionId, testSigner(9).address, 5n)
-  await world.pass(1)
-  expect(await world.progress(candidate)).toMatchObject({
-    status: 'selected',
-    submission: { status: 'submitted' },
-  })
-  await world.pass(3)
-  const { progress } = await world.now(candidate)
-  expect(progress).toMatchObject({
-    status: 'failed',
-    submission: { status: 'reverted' },
-    failure: { code: 'superseded', retryable: false },
-  })
-  expect(progress.status === 'failed' && progress.failure.detail).toContain(testSigner(9).address)
-})
-
 test.each([0, 2])(
   'domain §7: block and cost of a reverted transaction are on record once, with finality %i blocks behind',
   async (lag) => {
@@ -123,67 +79,6 @@ test.each([0, 2])(
     expect(world.ledger.slots()).toEqual([])
   },
 )
-
-test('domain §7: a wallet that moved its funds away: insufficient_balance, retryable, and an exact replay executes later', async () => {
-  const { world, candidate } = await oneCandidate()
-  await world.turn()
-  const wallet = world.proposer().address
-  world.chain.happen((state) => state.balances.set(wallet, 1n))
-  await world.pass(4)
-  expect(await world.progress(candidate)).toMatchObject({
-    status: 'failed',
-    failure: { code: 'insufficient_balance', retryable: true, stage: 'confirmation' },
-  })
-  world.chain.happen((state) => state.balances.set(wallet, 10n ** 12n))
-  world.chain.mine()
-  await world.ledger.replay(candidate.id)
-  await world.turn()
-  await world.pass(4)
-  expect(await world.end(candidate)).toBe('executed')
-  expect(noncesOf(world)).toEqual([0, 1])
-})
-
-test('domain §7: a role that was revoked fails nobody: the candidate stands in again and the queue halts', async () => {
-  const { world, candidate } = await oneCandidate()
-  await world.turn()
-  world.chain.happen((state) => state.relayers.delete(world.executor.address))
-  await world.pass(3)
-  world.clock.monotonic += 31_000
-  await world.pass(1)
-  expect(await world.progress(candidate)).toMatchObject({
-    status: 'selected',
-    submission: null,
-  })
-  expect(world.ledger.slots()).toEqual([])
-  expect(world.pipeline.faults()).toEqual([expect.stringContaining('DELEGATED_PROPOSER_ROLE')])
-  world.chain.happen((state) => state.relayers.add(world.executor.address))
-  await world.pass(6)
-  expect(await world.end(candidate)).toBe('executed')
-})
-
-test('domain §9: the same signature executed by another relayer counts as executed, with its transaction', async () => {
-  const { world, questionId, candidate } = await oneCandidate()
-  await world.turn()
-  const question = await world.view.question(questionId)
-  if (!question) throw new Error('unknown question')
-  const call = {
-    request: question.round,
-    token,
-    proposer: candidate.proposer,
-    terms: candidate,
-    signature: candidate.signature,
-  }
-  otherRelayerExecutes(world.chain, proposeCalldata(call), testSigner(9).address)
-  await world.pass(5)
-  const { progress } = await world.now(candidate)
-  expect(progress).toMatchObject({
-    status: 'executed',
-    submission: { status: 'indexed', proposalEventIndex: 0 },
-  })
-  expect('submission' in progress && progress.submission?.transactionHash).not.toBe(
-    proposals(world)[0]?.hash,
-  )
-})
 
 test('domain §9: a twin by the same wallet, at the same price and with another nonce, executed by another relayer, is not its own', async () => {
   const { world, questionId, candidate } = await oneCandidate()

@@ -1,9 +1,9 @@
-import { createServer, type Server, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import type { ServerResponse } from 'node:http'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { gammaLookUp, gammaMarkets } from '#io/gamma'
 import { createHttp } from '#io/http'
 import { SlugLookUpError } from '#ports'
+import { serveHttp } from '#support/http-server'
 
 const questionId = `0x${'a1'.repeat(32)}`
 const requestId = `0x${'b2'.repeat(32)}`
@@ -27,7 +27,7 @@ const market = (changes: object = {}) => ({
   ...changes,
 })
 
-let server: Server
+let server: Awaited<ReturnType<typeof serveHttp>>
 let base: string
 let answer: (response: ServerResponse) => void
 const requests: {
@@ -38,17 +38,15 @@ const requests: {
 const http = createHttp()
 
 beforeAll(async () => {
-  server = createServer((request, response) => {
+  server = await serveHttp((request, _body, response) => {
     requests.push({ url: request.url, method: request.method, headers: request.headers })
     answer(response)
   })
-  await new Promise<void>((listening) => server.listen(0, '127.0.0.1', listening))
-  base = `http://127.0.0.1:${(server.address() as AddressInfo).port}/canary-path`
+  base = `${server.url}/canary-path`
 })
 afterAll(async () => {
   await http.close()
-  server.closeAllConnections()
-  await new Promise((closed) => server.close(closed))
+  await server.close()
 })
 
 const says = (status: number, body: string, headers: Record<string, string> = {}) => {

@@ -98,10 +98,7 @@ describe('contract §6: a question that is known is named', () => {
       status_code: 409,
       error: { code: 'request_not_open', detail: 'It is proposed.' },
     }
-    const fetch = async () =>
-      new Response(JSON.stringify({ results: [refused] }), {
-        headers: { 'content-type': 'application/json' },
-      })
+    const fetch = async () => Response.json({ results: [refused] })
     const [result] = await gatewayContexts(
       world.run({ fetch }).client,
       world.trust,

@@ -21,8 +21,7 @@ async function refusal(world: World, work: Promise<unknown>): Promise<ProposerEr
 /** Whatever is asked for, the gateway answers with its own question. */
 function asked(world: World, identifier: string) {
   const raw = { results: [{ identifier, status_code: 200, signing_data: world.gateway.question }] }
-  const fetch = async () =>
-    new Response(JSON.stringify(raw), { headers: { 'content-type': 'application/json' } })
+  const fetch = async () => Response.json(raw)
   return { contexts: gatewayContexts(world.run({ fetch }).client, world.trust, world.clock) }
 }
 
@@ -124,9 +123,7 @@ test('R9: answers out of order are not taken for those that were asked', async (
       const answer = (await (await world.gateway.fetch(input, init)).json()) as {
         results: unknown[]
       }
-      return new Response(JSON.stringify({ results: answer.results.reverse() }), {
-        headers: { 'content-type': 'application/json' },
-      })
+      return Response.json({ results: answer.results.reverse() })
     },
   })
   const asked = [world.gateway.question.question_id, other('9', 32)]
@@ -144,9 +141,7 @@ test.each([-1, 1])(
           results: unknown[]
         }
         const told = more < 0 ? results.slice(0, more) : [...results, results[0]]
-        return new Response(JSON.stringify({ results: told }), {
-          headers: { 'content-type': 'application/json' },
-        })
+        return Response.json({ results: told })
       },
     })
     const questionId = world.gateway.question.question_id

@@ -78,25 +78,6 @@ test('more candidates than rows: those on their way are shown, in their order, a
   expect(lines[3]).toBe('… and 2 more')
 })
 
-test('R20: a code of a hostile gateway cannot act on the terminal', () => {
-  const hostile = new Map([
-    [
-      idOf(1),
-      statusOf(1, { status: 'failed', failure: { code: '\u001b[2Jboo', detail: '\u202e' } }),
-    ],
-  ])
-  const text = liveLines(targets, hostile, {
-    columns: 80,
-    paint: plain,
-    rows: 24,
-    note: '\u001b[31m',
-  }).join('\n')
-  expect(text).not.toMatch(/[\u001b\u202e]/)
-  expect(finalText(targets, [...hostile.values()], { columns: 80, paint: plain })).not.toMatch(
-    /[\u001b\u202e]/,
-  )
-})
-
 test.each([40, 80])(
   'contract §6: at %i columns it has whole ids, the failures with what to do next, and the counts',
   (columns) => {

@@ -209,7 +209,7 @@ describe('a gateway in trouble', () => {
     expect(error?.meta.exitCode).toBe(75)
   })
 
-  test('an item of a batch that gets no answer is asked for again; one about another candidate stops everything', async () => {
+  test('an item of a batch that gets no answer is asked for again', async () => {
     const targets = [1, 2, 3].map(() => target(gateway.admit({ lifeMs: 1_000 })))
     let left = 2
     gateway.alter = (result, id) => {
@@ -223,15 +223,6 @@ describe('a gateway in trouble', () => {
       'executed',
       'executed',
     ])
-    const others = [1, 2].map(() => target(gateway.admit()))
-    gateway.alter = (result, id) => ({
-      ...result,
-      candidate: { ...Object(result).candidate, candidate_id: id.replace(/.$/, 'f') },
-    })
-    expect((await poll(others)).error).toMatchObject({
-      code: 'candidate_mismatch',
-      meta: { exitCode: 5 },
-    })
   })
 
   test('a batch answer about nobody is no answer', async () => {

@@ -1,11 +1,10 @@
-import { createServer, type Server } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { createChain } from '#io/rpc/rpc'
 import { ChainError } from '#ports'
 import { quoteWords, withoutNodeWords } from '#protocol/node-words'
 import { refuse } from '#protocol/refusal'
 import { openFront } from '#support/front'
+import { serveHttp } from '#support/http-server'
 
 const secrets = [
   'SECRETPATH',
@@ -22,36 +21,21 @@ const leaks = new RegExp(
 )
 const echo = `daily limit of project secretpath exceeded: ${secrets.join(', ')}`
 
-const servers: Server[] = []
-const chains: { close(): Promise<void> }[] = []
+const open: { close(): Promise<unknown> }[] = []
 afterEach(async () => {
-  await Promise.all(chains.splice(0).map((chain) => chain.close()))
-  for (const server of servers.splice(0)) {
-    server.closeAllConnections()
-    await new Promise((resolve) => server.close(resolve))
-  }
+  for (const one of open.splice(0).reverse()) await one.close()
 })
 
 async function echoing(answer: (id: number) => { status?: number; body: unknown }) {
-  const server = createServer((request, response) => {
-    const chunks: Buffer[] = []
-    request.on('data', (chunk) => chunks.push(chunk))
-    request.on('end', () => {
-      const asked = JSON.parse(Buffer.concat(chunks).toString())
-      const all = [asked].flat().map(({ id }) => answer(id))
-      response.statusCode = all[0]?.status ?? 200
-      response.end(
-        JSON.stringify(Array.isArray(asked) ? all.map(({ body }) => body) : all[0]?.body),
-      )
-    })
+  const server = await serveHttp((_request, text, response) => {
+    const asked = JSON.parse(text)
+    const all = [asked].flat().map(({ id }) => answer(id))
+    response.statusCode = all[0]?.status ?? 200
+    response.end(JSON.stringify(Array.isArray(asked) ? all.map(({ body }) => body) : all[0]?.body))
   })
-  servers.push(server)
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  const { port } = server.address() as AddressInfo
-  const chain = createChain([
-    `http://SECRETUSER:SECRET%40PASS@127.0.0.1:${port}/v2/SECRETPATH?key=SECRET%20QUERY&k=pw`,
-  ])
-  chains.push(chain)
+  const secretUrl = server.url.replace('//', '//SECRETUSER:SECRET%40PASS@')
+  const chain = createChain([`${secretUrl}/v2/SECRETPATH?key=SECRET%20QUERY&k=pw`])
+  open.push(server, chain)
   return chain
 }
 const failure = (work: Promise<unknown>): Promise<ChainError> =>

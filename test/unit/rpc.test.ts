@@ -1,10 +1,10 @@
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import type { IncomingMessage, ServerResponse } from 'node:http'
 import { afterEach, describe, expect, test } from 'vitest'
 import { createChain, type RpcOptions } from '#io/rpc/rpc'
 import { chainErrorOf, revertDataOf } from '#io/rpc/rpc-errors'
 import type { Chain, ChainErrorKind } from '#ports'
 import { safeText } from '#protocol/node-words'
+import { serveHttp } from '#support/http-server'
 
 interface Request {
   readonly id: number
@@ -21,27 +21,17 @@ type Handler = (
   request: IncomingMessage,
 ) => void
 
-const servers: Server[] = []
-const chains: { close(): Promise<void> }[] = []
+const open: { close(): Promise<unknown> }[] = []
 afterEach(async () => {
-  await Promise.all(chains.splice(0).map((chain) => chain.close()))
-  for (const server of servers.splice(0)) {
-    server.closeAllConnections()
-    await new Promise((resolve) => server.close(resolve))
-  }
+  for (const one of open.splice(0).reverse()) await one.close()
 })
 
 async function node(handler: Handler): Promise<string> {
-  const server = createServer((request, response) => {
-    const chunks: Buffer[] = []
-    request.on('data', (chunk) => chunks.push(chunk))
-    request.on('end', () =>
-      handler(JSON.parse(Buffer.concat(chunks).toString()), response, request),
-    )
-  })
-  servers.push(server)
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
-  return `http://user:pass@127.0.0.1:${(server.address() as AddressInfo).port}/v2/SECRETKEY?k=SECRETKEY`
+  const server = await serveHttp((request, body, response) =>
+    handler(JSON.parse(body), response, request),
+  )
+  open.push(server)
+  return `${server.url.replace('//', '//user:pass@')}/v2/SECRETKEY?k=SECRETKEY`
 }
 
 const answering =
@@ -58,7 +48,7 @@ const answering =
 
 function chainOf(urls: readonly string[], options: RpcOptions = {}): Chain {
   const chain = createChain(urls, options)
-  chains.push(chain)
+  open.push(chain)
   return chain
 }
 

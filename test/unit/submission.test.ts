@@ -79,10 +79,13 @@ describe('the outcomes of sending (contract §6)', () => {
     expect(result.outcome).toBe('accepted')
     const run = world.run({
       fetch: async () =>
-        new Response(JSON.stringify({ error: { code: 'rate_limited', detail: 'slow down' } }), {
-          status: 429,
-          headers: { 'content-type': 'application/json', 'retry-after': '121' },
-        }),
+        Response.json(
+          { error: { code: 'rate_limited', detail: 'slow down' } },
+          {
+            status: 429,
+            headers: { 'retry-after': '121' },
+          },
+        ),
     })
     const { authorization } = await only(world)
     const stopped = await world.drive(sendAgain(run.parts, authorization))

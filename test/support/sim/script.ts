@@ -3,7 +3,7 @@
  * `fixtures/simulation` holds.
  */
 import { z } from 'zod'
-import { seeded } from '../sim-files.js'
+import { type Dice, diceOf, seeded } from '../sim-files.js'
 
 export const machines = ['gateway', 'client0', 'client1'] as const
 export type Machine = (typeof machines)[number]
@@ -140,24 +140,6 @@ export const Script = z.strictObject({
 export type Script = z.infer<typeof Script>
 
 type Draw = (dice: Dice) => Step
-interface Dice {
-  next(): number
-  below(count: number): number
-  chance(part: number): boolean
-  pick<T>(list: readonly T[]): T
-}
-
-function diceOf(seed: number): Dice {
-  const next = seeded(Math.imul(seed, 0x9e3779b1))
-  const below = (count: number) => Math.floor(next() * count)
-  return {
-    next,
-    below,
-    chance: (part) => next() < part,
-    pick: (list) => list[below(list.length)] as (typeof list)[number],
-  }
-}
-
 const power31 = (dice: Dice) => dice.below(2 ** 31)
 const maybePower = (dice: Dice) => (dice.chance(0.6) ? { power: power31(dice) } : {})
 const clientOf = (dice: Dice) => (dice.chance(0.65) ? 0 : 1)
@@ -286,7 +268,7 @@ function drawDiskFault(dice: Dice): Step {
 }
 
 export function drawScript(seed: number): Script {
-  const dice = diceOf(seed)
+  const dice = diceOf(seeded(Math.imul(seed, 0x9e3779b1)))
   const steps: Step[] = []
   const count = 3 + dice.below(6)
   const first = draws[0]
