@@ -56,7 +56,7 @@ interface Entry {
   readonly state: string
 }
 async function entries(day: DayWorld): Promise<readonly Entry[]> {
-  const { stdout } = await day.clock.drive(day.run(argvOf`journal list --json`))
+  const { stdout } = await day.clock.drive(day.run('journal list --json'))
   return (JSON.parse(stdout) as { authorizations: Entry[] }).authorizations
 }
 

@@ -171,7 +171,7 @@ describe('R8, R7: what an answer names', () => {
       }
     }
     const state = async () => {
-      const { stdout } = await world.run(argvOf`journal list --json`)
+      const { stdout } = await world.run('journal list --json')
       const { authorizations } = JSON.parse(stdout) as { authorizations: { state: string }[] }
       return authorizations.map((one) => one.state)
     }
@@ -223,7 +223,7 @@ describe('R8, R7: what an answer names', () => {
       expect(other.stderr).toContain('authorization_open')
       expect(signaturesIn(world.calls)).toBe(1)
       world.intercept = {}
-      expect((await world.run(['status', id, '--json'])).code).toBe(honestCode)
+      expect((await world.run(`status ${id} --json`)).code).toBe(honestCode)
       expect(await state()).toEqual(['closed'])
       await world.close()
     },
@@ -249,7 +249,7 @@ describe('R8, R7: what an answer names', () => {
       expect((await otherAnswer()).code).toBe(5)
       expect(signaturesIn(world.calls)).toBe(1)
       world.intercept = {}
-      expect((await world.run(['replay', '--json'])).code).toBe(0)
+      expect((await world.run('replay --json')).code).toBe(0)
       expect(await state()).toEqual(['accepted'])
       await world.close()
     }
@@ -296,9 +296,9 @@ describe('R8, R7: what an answer names', () => {
       count.named++
     }
     world.intercept = {}
-    const replayed = await world.run(['replay', '--json'])
+    const replayed = await world.run('replay --json')
     expect(replayed.code, replayed.stderr).toBe(0)
-    const { stdout } = await world.run(argvOf`journal list --json`)
+    const { stdout } = await world.run('journal list --json')
     const { authorizations } = JSON.parse(stdout) as { authorizations: { candidate_id: string }[] }
     expect(new Set(authorizations.map((one) => one.candidate_id)).size).toBe(4)
     expect(

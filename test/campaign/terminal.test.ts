@@ -211,10 +211,10 @@ const optionsOf = (fault: Fault): TerminalOptions => ({
 })
 
 async function journalStates(): Promise<readonly string[]> {
-  const verified = await world.run(argvOf`journal verify --json`)
+  const verified = await world.run('journal verify --json')
   expect(verified.code, verified.stderr).toBe(0)
   expect(await journalFaults(world.home)).toBe('')
-  const { stdout } = await world.run(argvOf`journal list --json`)
+  const { stdout } = await world.run('journal list --json')
   const { authorizations } = JSON.parse(stdout) as {
     authorizations: { slug: string | null; state: string }[]
   }

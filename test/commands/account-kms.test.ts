@@ -3,7 +3,7 @@ import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
-import { type RunOptions, run, temporaryHome, writeTrust } from '#support/cli'
+import { type Argv, type RunOptions, run, temporaryHome, writeTrust } from '#support/cli'
 import { type KmsServer, keyArn, keyVersion, startKms } from '#support/kms-server'
 import { pins, type ScriptedGateway, scriptedGateway } from '#support/scripted-gateway'
 
@@ -42,7 +42,7 @@ afterEach(async () => {
 })
 
 /** Whatever is printed holds nothing of the credentials. */
-async function ask(argv: readonly string[], more: RunOptions = {}) {
+async function ask(argv: Argv, more: RunOptions = {}) {
   const env = { PROPOSER_GATEWAY: gateway.url }
   const ran = await run(home.path, argv, { env, fetch: gateway.fetch, ...more })
   for (const secret of kms.secrets) expect(`${ran.stdout}${ran.stderr}`).not.toContain(secret)
@@ -65,12 +65,10 @@ describe.each(names)('%s, %s, %s', (service, kind, id) => {
       ...(kind === 'aws-kms' && { region: 'eu-central-1' }),
     })
     expect(statSync(file()).mode & 0o777).toBe(0o600)
-    const { accounts } = JSON.parse((await ask(['account', 'list', '--json'])).stdout)
+    const { accounts } = JSON.parse((await ask('account list --json')).stdout)
     expect(accounts).toMatchObject([{ name: 'hot', address, kind, key: id }])
-    expect((await ask(['account', 'show', 'hot'])).stdout).toContain(id)
-    expect((await ask(['account', 'list'])).stdout).toMatch(
-      new RegExp(`^hot +${address}.*${service}`),
-    )
+    expect((await ask('account show hot')).stdout).toContain(id)
+    expect((await ask('account list')).stdout).toMatch(new RegExp(`^hot +${address}.*${service}`))
   })
 
   test('submit signs with it, asks for no password, and journals a signature of the account', async () => {
@@ -78,7 +76,7 @@ describe.each(names)('%s, %s, %s', (service, kind, id) => {
     const submit = ['submit', 'will-it-hold', '--outcome', 'p2', '--account', 'hot', '--json', '-v']
     const ran = await ask(submit)
     expect(ran.code, ran.stderr).toBe(0)
-    const listed = await ask(['journal', 'list', '--json'])
+    const listed = await ask('journal list --json')
     expect(listed.stdout).toContain(address)
   })
 })
@@ -147,7 +145,7 @@ describe('an account in a key service', () => {
 
   test('doctor and a support bundle say nothing of the credentials', async () => {
     await add('alias/proposer')
-    await ask(['doctor', '--account', 'hot', '--json', '-v'])
+    await ask('doctor --account hot --json -v')
     const bundle = join(home.path, 'bundle.json')
     await ask(['support-bundle', '--account', 'hot', '-o', bundle])
     for (const secret of kms.secrets) expect(readFileSync(bundle, 'utf8')).not.toContain(secret)

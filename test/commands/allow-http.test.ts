@@ -54,9 +54,9 @@ test('the hint says how a host is named, and a setting is kept with the profile'
   expect((await set('gateway', 'http://gateway.internal:8787')).code).toBe(2)
   expect((await set('allow-http', 'gateway.internal:8787')).code).toBe(0)
   expect((await set('gateway', 'http://gateway.internal:8787')).code).toBe(0)
-  expect((await run(home.path, ['eligibility', wallet], { fetch })).code).toBe(0)
+  expect((await run(home.path, `eligibility ${wallet}`, { fetch })).code).toBe(0)
   expect(asked).toHaveLength(1)
-  const listed = await run(home.path, ['config', 'get', 'allow-http'])
+  const listed = await run(home.path, 'config get allow-http')
   expect(listed.stdout.trim()).toBe('gateway.internal:8787')
 })
 

@@ -126,7 +126,7 @@ test('domain §3.2: a nonce that Permit2 has as cancelled is not signed for', as
 })
 
 test('R9: contexts of a file are confirmed by the chain', async () => {
-  const contexts = await run(home.path, ['batch', 'context', 'rows.ndjson', '--json'], {
+  const contexts = await run(home.path, 'batch context rows.ndjson --json', {
     env: { PROPOSER_RPC_URL: 'http://127.0.0.1:1' },
     chain,
     clock,

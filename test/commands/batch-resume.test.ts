@@ -96,7 +96,7 @@ test("contract §1: what failed retryably is open: it is sent again with the sam
   await world.become(ids[0] ?? '', failed('insufficient_allowance', true))
   await world.execute(ids[1])
   world.file('ids.txt', ids.join('\n'))
-  await world.run(['batch', 'status', 'ids.txt', '--json'])
+  await world.run('batch status ids.txt --json')
   const before = world.calls.length
   const ran = await world.run([...submit, '--resume'])
   expect(ran.code).toBe(0)
@@ -134,7 +134,7 @@ test('contract §5: `insufficient_allowance` of --wait says that the same bytes 
     retryable: true,
   })
   world.file('ids.txt', documentOf(ran).results[0]?.candidate?.candidate_id ?? '')
-  expect(errorOf(await world.run(['batch', 'status', 'ids.txt', '--json']))).toMatchObject({
+  expect(errorOf(await world.run('batch status ids.txt --json'))).toMatchObject({
     exit_code: 7,
     retryable: true,
   })
@@ -256,23 +256,19 @@ test('contract §6: a gateway that is not there is named, and nobody talks of sa
 test('an error in a JSON array names the element, not a line that all share', async () => {
   const [one, two] = world.intents(2)
   world.file('rows.json', JSON.stringify([one, two, one]))
-  const twice = await world.run(['batch', 'submit', 'rows.json', '--json'])
+  const twice = await world.run('batch submit rows.json --json')
   expect(errorOf(twice)).toMatchObject({
     code: 'duplicate_row',
     detail: expect.stringContaining('rows 1 and 3'),
   })
   world.file('rows.json', JSON.stringify([one, { ...two, outcome: 'p7' }]))
-  expect(errorOf(await world.run(['batch', 'submit', 'rows.json', '--json'])).detail).toContain(
+  expect(errorOf(await world.run('batch submit rows.json --json')).detail).toContain(
     'rows.json, row 2: outcome',
   )
   world.file('rows.json', JSON.stringify([one, { ...two, amount: '1' }]))
-  expect(errorOf(await world.run(['batch', 'submit', 'rows.json', '--json'])).detail).toContain(
-    'row 2: ',
-  )
+  expect(errorOf(await world.run('batch submit rows.json --json')).detail).toContain('row 2: ')
   world.file('ids.json', JSON.stringify([one?.identifier, 'Not An Id']))
-  expect(errorOf(await world.run(['batch', 'context', 'ids.json', '--json'])).detail).toContain(
-    'row 2: ',
-  )
+  expect(errorOf(await world.run('batch context ids.json --json')).detail).toContain('row 2: ')
 })
 
 test.each(['--json', '--ndjson'])(
@@ -282,7 +278,7 @@ test.each(['--json', '--ndjson'])(
     world.ndjson('rows.ndjson', [rows[0] ?? {}, { ...rows[1], amount: '1' }, rows[2] ?? {}])
     const { stdout } = await world.run(['batch', 'sign', 'rows.ndjson', mode])
     world.file('signed', stdout)
-    const sent = await world.run(['batch', 'submit', 'signed', '--json'])
+    const sent = await world.run('batch submit signed --json')
     expect(sent.code, sent.stderr).toBe(0)
     expect(
       documentOf(sent).results.map(({ client_ref, outcome }) => [client_ref, outcome]),
@@ -292,7 +288,7 @@ test.each(['--json', '--ndjson'])(
     ])
     expect(await world.journal()).toHaveLength(2)
     world.file('results', sent.stdout)
-    const wrong = await world.run(['batch', 'submit', 'results', '--json'])
+    const wrong = await world.run('batch submit results --json')
     expect(errorOf(wrong)).toMatchObject({
       code: 'invalid_row',
       exit_code: 2,
@@ -304,7 +300,7 @@ test.each(['--json', '--ndjson'])(
 test('R6: an item of another question, or with other fields, is refused as `submit` refuses it, and the others go on', async () => {
   const rows = world.intents(4)
   world.ndjson('rows.ndjson', rows.slice(0, 2))
-  const [first, second] = linesOf((await world.run(['batch', 'sign', 'rows.ndjson'])).stdout) as [
+  const [first, second] = linesOf((await world.run('batch sign rows.ndjson')).stdout) as [
     Record<string, unknown>,
     { permit: { amount: string } },
   ]
@@ -328,16 +324,9 @@ test('R6: an item of another question, or with other fields, is refused as `subm
 
 test('R8: typed data given out for the question stands in the way of an item', async () => {
   const question = world.ask('issued')
-  await world.run([
-    'sign',
-    question.questionId,
-    '--outcome',
-    'p1',
-    '--typed-data',
-    '--proposer',
-    world.wallet.address,
-    '--quiet',
-  ])
+  await world.run(
+    `sign ${question.questionId} --outcome p1 --typed-data --proposer ${world.wallet.address} --quiet`,
+  )
   world.ndjson('rows.ndjson', [await signedItem(world.wallet, question)])
   expect(documentOf(await world.run(submit)).results).toMatchObject([
     { outcome: 'rejected', error: { code: 'authorization_open' } },
@@ -347,7 +336,7 @@ test('R8: typed data given out for the question stands in the way of an item', a
 
 test('robustness §6: records of a batch tell what no chain has confirmed', async () => {
   world.ndjson('rows.ndjson', world.intents(1))
-  await world.run(['batch', 'sign', 'rows.ndjson', '-o', 'signed.ndjson'])
+  await world.run('batch sign rows.ndjson -o signed.ndjson')
   expect(readFileSync(join(world.home, 'signed.ndjson'), 'utf8')).toContain('signature')
   const [run = ''] = readdirSync(join(world.home, 'journal')).filter((name) => name !== 'lock')
   const [log = ''] = readdirSync(join(world.home, 'journal', run)).filter((name) =>
@@ -383,13 +372,13 @@ test('R6, R8: a gateway that stops answering costs none of the signatures that i
   const rows = world.intents(120)
   world.ndjson('rows.ndjson', rows)
   afterHundred(rows, busy)
-  const broken = await world.run(['batch', 'sign', 'rows.ndjson', '--json', '-o', 'signed.ndjson'])
+  const broken = await world.run('batch sign rows.ndjson --json -o signed.ndjson')
   expect(broken.code, broken.stderr).toBe(75)
   const before = await world.journal()
   expect(before).toHaveLength(100)
   expect(readdirSync(world.home)).not.toContain('signed.ndjson')
   world.intercept = {}
-  const ran = await world.run(['batch', 'sign', 'rows.ndjson', '--json', '-o', 'signed.ndjson'])
+  const ran = await world.run('batch sign rows.ndjson --json -o signed.ndjson')
   expect(documentOf(ran).summary).toEqual({ rows: 120, signed: 20, reused: 100, rejected: 0 })
   const items = linesOf(readFileSync(join(world.home, 'signed.ndjson'), 'utf8')) as {
     client_ref: string
@@ -412,21 +401,21 @@ test('contract §6: one that is stopped signs nothing more, and its journal stay
     stop.abort(new InterruptedError('interrupted', 'stopped by the test', {}))
     return busy()
   })
-  const stopped = await world.run(['batch', 'sign', 'rows.ndjson', '--json'], {
+  const stopped = await world.run('batch sign rows.ndjson --json', {
     signal: stop.signal,
   })
   expect(stopped.code, stopped.stderr).toBe(130)
   expect([0, 100]).toContain((await world.journal()).length)
-  expect((await world.run(['journal', 'verify'])).code).toBe(0)
+  expect((await world.run('journal verify')).code).toBe(0)
 })
 
 /** Proposed with `p2`, executed, and its round closed by it. */
 async function executedQuestion(): Promise<string> {
   const question = world.ask('Will it rain?')
-  const sent = await world.run(['submit', question.questionId, '--outcome', 'yes', '--json'])
+  const sent = await world.run(`submit ${question.questionId} --outcome yes --json`)
   const id = (JSON.parse(sent.stdout) as { candidate_id: string }).candidate_id
   await world.execute(id)
-  expect((await world.run(['poll', '--all'])).code).toBe(0)
+  expect((await world.run('poll --all')).code).toBe(0)
   world.front.view.put({ ...question, round: { ...question.round, state: 'proposed' } })
   world.calls.length = 0
   return question.questionId
@@ -446,7 +435,7 @@ test('contract §6: submit, with and without --wait: you proposed Yes, the trans
     ])
   }
   expect(new Set(world.calls.map(({ body }) => body)).size).toBe(1)
-  const looked = await world.run(['submit', id, '--outcome', 'yes', '--dry-run'])
+  const looked = await world.run(`submit ${id} --outcome yes --dry-run`)
   expect([looked.code, looked.stdout]).toEqual([
     0,
     expect.stringMatching(
@@ -490,13 +479,13 @@ test('§3 rule 2: executed in an earlier round, it is no answer for the current 
 
 test('contract §6: another answer, another round by a later signature, and a question of nobody are refused as before', async () => {
   const id = await executedQuestion()
-  const other = await world.run(['submit', id, '--outcome', 'no', '--json'])
+  const other = await world.run(`submit ${id} --outcome no --json`)
   expect([other.code, errorOf(other).code]).toEqual([5, 'request_not_open'])
   world.ndjson('rows.ndjson', [{ identifier: id, outcome: 'no' }])
-  const row = await world.run(['batch', 'submit', 'rows.ndjson', '--json'])
+  const row = await world.run('batch submit rows.ndjson --json')
   expect([row.code, errorOf(row).code]).toEqual([5, 'request_not_open'])
   const closed = world.ask('Will it snow?', { state: 'proposed' })
-  const strange = await world.run(['submit', closed.questionId, '--outcome', 'yes', '--json'])
+  const strange = await world.run(`submit ${closed.questionId} --outcome yes --json`)
   expect([strange.code, errorOf(strange).code]).toEqual([5, 'request_not_open'])
 })
 
@@ -504,15 +493,15 @@ test('§3 rule 3: once this home has signed for a later round, the earlier execu
   const id = await executedQuestion()
   const later = advanced(world.ask('Will it rain?'), '1799999999')
   world.front.view.put(later)
-  expect((await world.run(['submit', id, '--outcome', 'yes', '--json'])).code).toBe(0)
+  expect((await world.run(`submit ${id} --outcome yes --json`)).code).toBe(0)
   expect(world.calls).toHaveLength(1)
   const [, second] = await world.journal()
   await world.become(
     (second as unknown as { candidate_id: string }).candidate_id,
     failed('superseded', false),
   )
-  await world.run(['poll', '--all'])
+  await world.run('poll --all')
   world.front.view.put({ ...later, round: { ...later.round, state: 'proposed' } })
-  const again = await world.run(['submit', id, '--outcome', 'yes', '--json'])
+  const again = await world.run(`submit ${id} --outcome yes --json`)
   expect([again.code, errorOf(again).code]).toEqual([5, 'request_not_open'])
 })

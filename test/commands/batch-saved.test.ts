@@ -13,7 +13,7 @@ import {
   linesOf,
   openBatchWorld,
 } from '#support/batch-world'
-import type { Ran } from '#support/cli'
+import type { Argv, Ran } from '#support/cli'
 import { advanced, signedItem, testNowSeconds } from '#support/fake-view'
 import { html } from '#support/status-gateway'
 
@@ -82,7 +82,7 @@ const sentItems = (
 /**
  * Waits take no time, but the time of --wait does not run out before the first submission is sent.
  */
-const run = (argv: readonly string[]): Promise<Ran> => {
+const run = (argv: Argv): Promise<Ran> => {
   const never = (signal?: AbortSignal) =>
     new Promise<void>((_, reject) =>
       signal?.addEventListener('abort', () => reject(signal.reason), { once: true }),
@@ -99,7 +99,7 @@ const run = (argv: readonly string[]): Promise<Ran> => {
 async function sendFirst(some: readonly Row[], fault: () => void): Promise<Ran> {
   world.ndjson('first.ndjson', some)
   fault()
-  const ran = await world.run(['batch', 'submit', 'first.ndjson', '--json'])
+  const ran = await world.run('batch submit first.ndjson --json')
   heal()
   return ran
 }
@@ -107,7 +107,7 @@ async function sendFirst(some: readonly Row[], fault: () => void): Promise<Ran> 
 /** One signed elsewhere, or by `batch sign`, as a row. */
 async function signedRows(some: readonly Row[]): Promise<readonly object[]> {
   world.ndjson('to-sign.ndjson', some)
-  return linesOf((await world.run(['batch', 'sign', 'to-sign.ndjson'])).stdout)
+  return linesOf((await world.run('batch sign to-sign.ndjson')).stdout)
 }
 
 describe.each(modes)('batch submit $mode at another gateway', ({ mode, flags }) => {
@@ -244,7 +244,7 @@ test('contract §6: what is known to be executed at another gateway is waited fo
   const [done] = rows(1) as [Row]
   const id = resultsOf(await sendFirst([done], () => undefined))[0]?.candidate?.candidate_id ?? ''
   await world.execute(id)
-  expect((await world.run(['poll', id, '--json'])).code).toBe(0)
+  expect((await world.run(`poll ${id} --json`)).code).toBe(0)
   const ran = await run([
     'batch',
     'submit',
@@ -294,11 +294,10 @@ test('R8: an item that was superseded is not sent any more', async () => {
   const [row] = rows(1) as [Row]
   const items = await signedRows([row])
   const [{ journal_id: id = '' } = {}] = JSON.parse(
-    (await world.run(['journal', 'list', '--json'])).stdout,
+    (await world.run('journal list --json')).stdout,
   ).authorizations
   expect(
-    (await world.run(['submit', row.identifier, '--outcome', 'p1', '--supersede', id, '--json']))
-      .code,
+    (await world.run(`submit ${row.identifier} --outcome p1 --supersede ${id} --json`)).code,
   ).toBe(0)
   world.ndjson('rows.ndjson', items)
   const before = world.calls.length
@@ -413,16 +412,16 @@ describe.each(modes)('batch submit $mode in a round that is over', ({ flags }) =
     const [item, intent] = rows(2) as [Row, Row]
     loseAnswers()
     for (const { identifier } of [item, intent]) {
-      expect((await world.run(['submit', identifier, '--outcome', 'p2', '--json'])).code).toBe(6)
+      expect((await world.run(`submit ${identifier} --outcome p2 --json`)).code).toBe(6)
     }
     heal()
     endRound('question 0')
     endRound('question 1')
     const [{ journal_id: id = '' } = {}] = JSON.parse(
-      (await world.run(['journal', 'list', '--json'])).stdout,
+      (await world.run('journal list --json')).stdout,
     ).authorizations
     const { payload } = JSON.parse(
-      (await world.run(['journal', 'show', id, '--json', '--reveal-signature'])).stdout,
+      (await world.run(`journal show ${id} --json --reveal-signature`)).stdout,
     )
     const sameItem = toBatchItem(
       item.identifier as Hex,

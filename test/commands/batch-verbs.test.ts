@@ -30,7 +30,7 @@ afterEach(() => world.close())
 test('contract §6: signed batch items in input order, which `batch submit` sends as they are saved', async () => {
   const rows = world.intents(120)
   world.ndjson('rows.ndjson', rows)
-  const signed = await world.run(['batch', 'sign', 'rows.ndjson'])
+  const signed = await world.run('batch sign rows.ndjson')
   expect(signed.code).toBe(0)
   const items = linesOf(signed.stdout).map((line) => BatchItem.parse(line))
   expect(
@@ -38,7 +38,7 @@ test('contract §6: signed batch items in input order, which `batch submit` send
   ).toEqual(rows)
   expect(world.calls).toEqual([])
   world.file('signed.ndjson', signed.stdout)
-  const sent = await world.run(['batch', 'submit', 'signed.ndjson', '--json'])
+  const sent = await world.run('batch submit signed.ndjson --json')
   expect(documentOf(sent).summary).toMatchObject({ accepted: 120 })
   expect(world.calls.flatMap(({ body }) => body)[0]).toContain(signed.stdout.split('\n')[0])
   expect(await world.journal()).toHaveLength(120)
@@ -46,13 +46,13 @@ test('contract §6: signed batch items in input order, which `batch submit` send
 
 test('R5, R6: items are journaled before they are given out, in a file of 0600, and the same call gives the same bytes', async () => {
   world.ndjson('rows.ndjson', world.intents(3))
-  const first = await world.run(['batch', 'sign', 'rows.ndjson', '-o', 'signed.ndjson'])
+  const first = await world.run('batch sign rows.ndjson -o signed.ndjson')
   expect(first.stdout).toContain('3 signed, 0 signed before, 0 rejected')
   expect(first.stdout).not.toContain('signature')
   const path = join(world.home, 'signed.ndjson')
   expect(statSync(path).mode & 0o777).toBe(0o600)
   const bytes = readFileSync(path, 'utf8')
-  const again = await world.run(['batch', 'sign', 'rows.ndjson', '-o', '-'])
+  const again = await world.run('batch sign rows.ndjson -o -')
   expect(again.stdout).toBe(bytes)
   expect(await world.journal()).toHaveLength(3)
 })
@@ -64,7 +64,7 @@ test('a payload of `sign` is told as the batch item that says the same', async (
       .stdout,
   )
   world.ndjson('rows.ndjson', [row ?? {}])
-  const ran = await world.run(['batch', 'sign', 'rows.ndjson', '--json'])
+  const ran = await world.run('batch sign rows.ndjson --json')
   const { results } = JSON.parse(ran.stdout) as {
     results: { outcome: string; payload: BatchItem }[]
   }
@@ -87,7 +87,7 @@ test('contract §6: a row that cannot be signed is rejected with its line, the o
     { ...rows[1], amount: '1' },
     { ...rows[2], outcome: 'p3' },
   ])
-  const ran = await world.run(['batch', 'sign', 'rows.ndjson', '--ndjson'])
+  const ran = await world.run('batch sign rows.ndjson --ndjson')
   expect(ran.code).toBe(3)
   expect(linesOf(ran.stdout).map((line) => (line.error as { code: string } | null)?.code)).toEqual([
     undefined,
@@ -100,14 +100,11 @@ test('contract §6: a row that cannot be signed is rejected with its line, the o
 
 test('R9: --context signs offline for what `batch context --json` printed', async () => {
   world.ndjson('rows.ndjson', world.intents(2))
-  world.file(
-    'contexts.json',
-    (await world.run(['batch', 'context', 'rows.ndjson', '--json'])).stdout,
-  )
+  world.file('contexts.json', (await world.run('batch context rows.ndjson --json')).stdout)
   const fetch = async () => {
     throw new Error('offline')
   }
-  const ran = await world.run(['batch', 'sign', 'rows.ndjson', '--context', 'contexts.json'], {
+  const ran = await world.run('batch sign rows.ndjson --context contexts.json', {
     fetch,
   })
   expect(ran.code).toBe(0)
@@ -137,33 +134,21 @@ test('--max-spend refuses the whole batch before anything is signed; with --fit 
     JSON.parse(fitted.stdout).results.map(({ outcome }: { outcome: string }) => outcome),
   ).toEqual(['signed', 'signed', 'rejected', 'rejected'])
   expect(fitted.code).toBe(3)
-  const whole = await world.run([
-    'batch',
-    'sign',
-    'rows.ndjson',
-    '--max-spend',
-    `${testBondRaw * 2n}raw`,
-    '--json',
-  ])
+  const whole = await world.run(`batch sign rows.ndjson --max-spend ${testBondRaw * 2n}raw --json`)
   // Two are signed already and reserve nothing anew.
   expect(JSON.parse(whole.stdout).summary).toEqual({ rows: 4, signed: 2, reused: 2, rejected: 0 })
 })
 
 test('headroom and the cap for one row hold as for `sign`', async () => {
   world.ndjson('rows.ndjson', world.intents(1))
-  const capped = await world.run([
-    'batch',
-    'sign',
-    'rows.ndjson',
-    '--max-amount',
-    `${testBondRaw - 1n}raw`,
-    '--json',
-  ])
+  const capped = await world.run(
+    `batch sign rows.ndjson --max-amount ${testBondRaw - 1n}raw --json`,
+  )
   expect(JSON.parse(capped.stdout).results[0]).toMatchObject({
     outcome: 'rejected',
     error: { code: 'amount_above_cap' },
   })
-  const ran = await world.run(['batch', 'sign', 'rows.ndjson', '--headroom', '10'])
+  const ran = await world.run('batch sign rows.ndjson --headroom 10')
   expect(linesOf(ran.stdout)[0]).toMatchObject({
     permit: { amount: String((testBondRaw * 11n) / 10n) },
   })
@@ -172,7 +157,7 @@ test('headroom and the cap for one row hold as for `sign`', async () => {
 test('contract §6: contexts in input order as `context` tells them, errors in their places', async () => {
   const [one, two] = world.intents(2)
   world.file('ids.txt', `${one?.identifier}\n0x${'77'.repeat(32)}\n${two?.identifier}\n`)
-  const ran = await world.run(['batch', 'context', 'ids.txt', '--json'])
+  const ran = await world.run('batch context ids.txt --json')
   expect(ran.code).toBe(3)
   expect(JSON.parse(ran.stdout)).toMatchObject({
     schema: 'proposer.context/1',
@@ -190,7 +175,7 @@ test('contract §6: contexts in input order as `context` tells them, errors in t
 
 test('what is no identifier is exit 2 with its line, before anybody is asked', async () => {
   world.file('ids.txt', 'some-slug\nNot An Id\n')
-  const ran = await world.run(['batch', 'context', 'ids.txt', '--json'])
+  const ran = await world.run('batch context ids.txt --json')
   expect(errorOf(ran)).toMatchObject({
     code: 'invalid_identifier',
     detail: expect.stringContaining('line 2'),
@@ -200,14 +185,14 @@ test('what is no identifier is exit 2 with its line, before anybody is asked', a
 
 const submitted = async (count: number) => {
   world.ndjson('rows.ndjson', world.intents(count))
-  const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--json'])
+  const ran = await world.run('batch submit rows.ndjson --json')
   world.file('results.json', ran.stdout)
   return documentOf(ran).results.map(({ candidate }) => candidate?.candidate_id ?? '')
 }
 
 test('§4.2 rule 6: an unknown id is its own 404, and the others are answered; results of batch submit are ids enough', async () => {
   const ids = await submitted(3)
-  const known = await world.run(['batch', 'status', 'results.json', '--json'])
+  const known = await world.run('batch status results.json --json')
   expect(
     JSON.parse(known.stdout).results.map(
       ({ candidate_id }: { candidate_id: string }) => candidate_id,
@@ -216,7 +201,7 @@ test('§4.2 rule 6: an unknown id is its own 404, and the others are answered; r
   expect(known.code).toBe(0)
   const stranger = '00000000-0000-4000-8000-000000000000'
   world.file('ids.txt', [ids[0], stranger, ids[2]].join('\n'))
-  const ran = await world.run(['batch', 'status', 'ids.txt', '--json'])
+  const ran = await world.run('batch status ids.txt --json')
   expect(JSON.parse(ran.stdout)).toMatchObject({
     schema: 'proposer.batch-status/1',
     results: [
@@ -242,7 +227,7 @@ test('contract §6: --wait polls to the end; a failed candidate is 7, and its en
     if (passes === 5) for (const id of active) await world.become(id, executed)
     return undefined
   }
-  const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--wait', '--json'])
+  const ran = await world.run('batch submit rows.ndjson --wait --json')
   expect(ran.code).toBe(7)
   const { results, summary } = documentOf(ran)
   expect(results.map(({ candidate }) => candidate?.status)).toEqual([
@@ -258,7 +243,7 @@ test('contract §6: --wait polls to the end; a failed candidate is 7, and its en
   expect((await world.journal()).map(({ state }) => state)).toEqual(['closed', 'closed', 'closed'])
   // Closed by this very batch: --resume leaves it alone, and it stays failed.
   const sent = world.calls.length
-  const resumed = await world.run(['batch', 'submit', 'rows.ndjson', '--resume', '--json'])
+  const resumed = await world.run('batch submit rows.ndjson --resume --json')
   expect(resumed.code).toBe(7)
   expect(world.calls).toHaveLength(sent)
 })
@@ -271,7 +256,7 @@ test('contract §4: of a failure whose row says neither yes nor no the single ro
     asked.push(path)
     return undefined
   }
-  const ran = await world.run(['batch', 'status', 'results.json', '--json'])
+  const ran = await world.run('batch status results.json --json')
   expect(ran.code).toBe(7)
   expect(
     asked.some((path) => path.startsWith('/v1/proposals/') && path.endsWith(ids[0] ?? '')),
@@ -282,15 +267,7 @@ test('contract §4: of a failure whose row says neither yes nor no the single ro
 
 test('contract §6: still on their way when the time ran out is 8', async () => {
   await submitted(2)
-  const ran = await world.run([
-    'batch',
-    'status',
-    'results.json',
-    '--wait',
-    '--timeout',
-    '60',
-    '--json',
-  ])
+  const ran = await world.run('batch status results.json --wait --timeout 60 --json')
   expect(ran.code).toBe(8)
   expect(JSON.parse(ran.stdout).summary).toEqual({ candidates: 2, received: 2 })
   expect(errorOf(ran)).toMatchObject({ code: 'still_pending', retryable: true })
@@ -299,10 +276,10 @@ test('contract §6: still on their way when the time ran out is 8', async () => 
 test('§6: an end is journaled with its transaction and event index, whether it was waited for or seen in one pass', async () => {
   const ids = await submitted(2)
   await world.execute(ids[0])
-  expect((await world.run(['batch', 'status', 'results.json', '--json'])).code).toBe(0)
+  expect((await world.run('batch status results.json --json')).code).toBe(0)
   await world.execute(ids[1])
-  expect((await world.run(['batch', 'status', 'results.json', '--wait', '--json'])).code).toBe(0)
-  const ends = linesOf((await world.run(['journal', 'export'])).stdout)
+  expect((await world.run('batch status results.json --wait --json')).code).toBe(0)
+  const ends = linesOf((await world.run('journal export')).stdout)
   const end = { reason: 'executed', transaction_hash: `0x${'7'.repeat(64)}`, event_index: 3 }
   expect(ends).toMatchObject([end, end])
 })
@@ -310,7 +287,7 @@ test('§6: an end is journaled with its transaction and event index, whether it 
 test('contract §6: a gateway that is gone after it admitted is 75, which is graver than pending; the candidates are told', async () => {
   world.ndjson('rows.ndjson', world.intents(2))
   world.intercept.before = async (path) => (path === '/propose/batch/status' ? html() : undefined)
-  const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--wait', '--json'])
+  const ran = await world.run('batch submit rows.ndjson --wait --json')
   expect(ran.code).toBe(75)
   expect(documentOf(ran).summary).toMatchObject({ accepted: 2, pending: 2 })
   expect(documentOf(ran).results).toMatchObject([
@@ -352,7 +329,7 @@ test('an answer about another candidate ends the polling with 5, and what was ad
       one.candidate = { ...one.candidate, candidate_id: '00000000-0000-4000-8000-000000000000' }
     return Response.json({ results }, {})
   }
-  const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--wait', '--json'])
+  const ran = await world.run('batch submit rows.ndjson --wait --json')
   expect(errorOf(ran)).toMatchObject({ code: 'candidate_mismatch', exit_code: 5 })
   expect(documentOf(ran).summary).toMatchObject({ accepted: 2, pending: 2 })
 })
@@ -368,7 +345,7 @@ test('--ndjson tells each row as it settles, each end, and the summary last', as
       }
     return undefined
   }
-  const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--wait', '--ndjson'])
+  const ran = await world.run('batch submit rows.ndjson --wait --ndjson')
   const lines = linesOf(ran.stdout)
   expect(
     lines.map(
@@ -407,7 +384,7 @@ test('§8: with the default budget 300 rows are paced over the windows: no 429, 
     return answer
   }
   const startMs = world.clock.monotonicMs()
-  const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--json'])
+  const ran = await world.run('batch submit rows.ndjson --json')
   expect(ran.code).toBe(0)
   expect(documentOf(ran).results.map(({ client_ref }) => client_ref)).toEqual(
     rows.map(({ client_ref }) => client_ref),

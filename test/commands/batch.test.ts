@@ -119,7 +119,7 @@ test('contract §6: without a conflict 403 wins over 422, and --ndjson gives a l
     await signedItem(makeWallet(), two),
     { identifier: (three as { questionId: string }).questionId, outcome: 'p1', amount: '1' },
   ])
-  const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--ndjson'])
+  const ran = await world.run('batch submit rows.ndjson --ndjson')
   expect(ran.code).toBe(4)
   const lines = linesOf(ran.stdout)
   expect(lines.map(({ status_code }) => status_code)).toEqual([422, 403, null, undefined])
@@ -139,7 +139,7 @@ test.each([40, 80])(
       ...world.intents(2),
       { identifier: `0x${'77'.repeat(32)}`, outcome: 'p1', client_ref: 'odd \u202e one' },
     ])
-    const ran = await world.run(['batch', 'submit', 'rows.ndjson'], { columns })
+    const ran = await world.run('batch submit rows.ndjson', { columns })
     expect(ran.stdout).toMatch(/^3 rows: 2 accepted, 1 rejected\n/)
     expect(ran.stdout).toContain('1 row rejected (question_not_found): odd')
     expect(ran.stdout).not.toContain('ref-0')
@@ -147,7 +147,7 @@ test.each([40, 80])(
       expect(line.trim()).toMatch(/^\S+$/)
     expect(ran.stdout.replace(/\s+/g, ' ')).toContain('odd \\u202e one')
     expect(ran.code).toBe(3)
-    const again = await world.run(['batch', 'submit', 'rows.ndjson', '--details'], { columns })
+    const again = await world.run('batch submit rows.ndjson --details', { columns })
     expect(again.stdout).toMatch(/replayed {2}ref-0\s+[0-9a-f-]{36}/)
   },
 )
@@ -225,7 +225,7 @@ test('R22: the same authorization as a v1 payload and as a batch item is one can
   expect(answer.candidate_id).toBe(batch.results[0]?.candidate?.candidate_id)
   // The journal knows it by its identity: the saved batch item is sent, not a new form of it.
   world.file('v1.json', JSON.stringify(v1))
-  await world.run(['submit', identifier, 'v1.json', '--json'])
+  await world.run(`submit ${identifier} v1.json --json`)
   expect(world.calls.map(({ path }) => path)).toEqual(['/propose/batch', '/propose/batch'])
 })
 
@@ -435,7 +435,7 @@ test('stdin is read like a file, and nothing of it stays in the home', async () 
     .intents(2)
     .map((row) => JSON.stringify(row))
     .join('\n')
-  const ran = await world.run(['batch', 'submit', '-', '--json'], { stdin })
+  const ran = await world.run('batch submit - --json', { stdin })
   expect(outcomes(ran)).toEqual(['accepted', 'accepted'])
   expect(readdirSync(world.home).filter((name) => name.includes('spool'))).toEqual([])
 })
@@ -472,7 +472,7 @@ test('a good first row is not signed where a later one is wrong', async () => {
 })
 
 test('a file that is not there is exit 2', async () => {
-  expect(errorOf(await world.run(['batch', 'submit', 'nowhere.csv', '--json']))).toMatchObject({
+  expect(errorOf(await world.run('batch submit nowhere.csv --json'))).toMatchObject({
     code: 'input_unreadable',
     exit_code: 2,
   })
@@ -489,7 +489,7 @@ test('robustness §6: of an input over 16 MiB no row is read, from a file or a p
   }
   for (const argv of [['batch', 'sign'], ['run']])
     expect(errorOf(await world.run([...argv, path, '--json'])), argv.join()).toMatchObject(refused)
-  const piped = await world.run(['batch', 'sign', '-', '--json'], { stdin: 'x'.repeat(size) })
+  const piped = await world.run('batch sign - --json', { stdin: 'x'.repeat(size) })
   expect(errorOf(piped)).toMatchObject(refused)
 })
 

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest'
 import { topics } from '#chain/contracts'
 import { signerFromKey } from '#io/keys'
 import { ChainError, type Fetch, type Hex } from '#ports'
-import { proposerHome, type RunOptions, run } from '#support/cli'
+import { type Argv, proposerHome, type RunOptions, run, wordsOf } from '#support/cli'
 import { keyBytes } from '#support/client-world'
 import {
   ask,
@@ -68,7 +68,7 @@ const clock = {
   monotonicMs: () => performance.now(),
   sleep: async () => undefined,
 }
-const cli = (argv: readonly string[], options: RunOptions = {}) =>
+const cli = (argv: Argv, options: RunOptions = {}) =>
   run(home.path, argv, {
     env: {
       PROPOSER_KEY_FILE: join(home.path, 'key'),
@@ -85,8 +85,8 @@ const errorIn = (stderr: string) => {
   return last.startsWith('{') ? JSON.parse(last).error : undefined
 }
 type Finding = { id: string; result: string; detail: string; source: string }
-const check = async (argv: readonly string[] = [question], options: RunOptions = {}) => {
-  const ran = await cli(['check', ...argv, '--json'], options)
+const check = async (argv: Argv = [question], options: RunOptions = {}) => {
+  const ran = await cli(['check', ...wordsOf(argv), '--json'], options)
   const answer = JSON.parse(ran.stdout || '{}')
   const byId = Object.fromEntries(
     (answer.findings ?? []).map((one: Finding) => [one.id, one]),
@@ -98,7 +98,7 @@ const results = (byId: Record<string, Finding>) =>
 
 test('of a question that is over, with an answer the market shares', async () => {
   markets = { [question]: market() }
-  const { code, answer, byId } = await check([question, '--outcome', 'yes'])
+  const { code, answer, byId } = await check(`${question} --outcome yes`)
   expect(code).toBe(0)
   expect(answer.schema).toBe('proposer.check/1')
   expect(results(byId)).toEqual({
@@ -152,12 +152,12 @@ test.each<[string, object, string, string]>([
 
 test('thresholds are settings', async () => {
   markets = { [question]: market({ outcomePrices: '["0.8", "0.2"]' }) }
-  const price = async () => (await check([question, '--outcome', 'yes'])).byId.market_price?.result
+  const price = async () => (await check(`${question} --outcome yes`)).byId.market_price?.result
   expect(await price()).toBe('warn')
-  expect((await cli(['config', 'set', 'check-price-percent', '75'])).code).toBe(0)
+  expect((await cli('config set check-price-percent 75')).code).toBe(0)
   expect(await price()).toBe('ok')
-  expect(await cli(['config', 'set', 'check-price-percent', 'much'])).toMatchObject({ code: 2 })
-  expect((await cli(['config', 'set', 'check-liveness', '1h'])).code).toBe(0)
+  expect(await cli('config set check-price-percent much')).toMatchObject({ code: 2 })
+  expect((await cli('config set check-liveness 1h')).code).toBe(0)
   expect((await check()).byId.liveness).toMatchObject({
     result: 'warn',
     detail: 'an answer can be disputed for 2 h, more than 60 min',
@@ -169,11 +169,11 @@ test('an earlier round: who answered, who disputed, and whether it is the same a
   chain.mine(2)
   dispute(chain, question)
   chain.mine(50)
-  const { byId } = await check([question, '--outcome', 'yes'])
+  const { byId } = await check(`${question} --outcome yes`)
   expect(byId.reopened?.result).toBe('warn')
   expect(byId.earlier_round).toMatchObject({ result: 'warn', source: 'chain' })
   expect(byId.earlier_round?.detail).toContain(`${rival} answered p2`)
-  expect((await check([question, '--outcome', 'no'])).byId.earlier_round?.result).toBe('ok')
+  expect((await check(`${question} --outcome no`)).byId.earlier_round?.result).toBe('ok')
   // A node that leaves logs out: unknown, never "there was none".
   const silent = { ...chain, logs: async () => [] }
   expect((await check([question], { chain: silent })).byId.earlier_round?.result).toBe('unknown')
@@ -215,7 +215,7 @@ test('domain §10: an answer that was called too early, settled long before the 
     },
   }
   for (const node of [chain, limited]) {
-    const { byId } = await check([question, '--outcome', 'yes'], { chain: node })
+    const { byId } = await check(`${question} --outcome yes`, { chain: node })
     expect(byId.earlier_round).toMatchObject({ result: 'warn', source: 'chain' })
     expect(byId.earlier_round?.detail).toMatch(
       new RegExp(
@@ -237,7 +237,7 @@ test('a fresh clarification warns and is shown', async () => {
   clarify(chain, question, 'It means \u001b[31mregular time.')
   chain.mine()
   expect((await check()).byId.rules_age?.result).toBe('warn')
-  const { stdout } = await cli(['check', question], { columns: 80 })
+  const { stdout } = await cli(`check ${question}`, { columns: 80 })
   expect(stdout).toContain('regular time')
   expect(stdout).not.toContain('\u001b[31m')
   chain.nextSeconds = 200_000n
@@ -249,11 +249,11 @@ test('what nobody tells is unknown, not absent, and --require-known refuses it',
   const { byId } = await check()
   expect(byId.event_ended).toMatchObject({ result: 'unknown', source: 'gamma' })
   markets = undefined
-  const busy = await check([question, '--require-known'])
+  const busy = await check(`${question} --require-known`)
   expect(busy).toMatchObject({ code: 2, error: { code: 'check_failed' } })
   expect(busy.byId.event_ended?.detail).toContain('429')
   expect(Object.keys(busy.byId)).toHaveLength(7)
-  const warned = await check([question, '--require-check'])
+  const warned = await check(`${question} --require-check`)
   expect(warned).toMatchObject({ code: 2, error: { code: 'check_failed' } })
   expect(warned.error.detail).toContain('reward')
 })
@@ -267,7 +267,7 @@ test('contract §9, Confirmation: a finding that warns is asked about on a termi
   expect(declined.code, declined.stderr).toBe(2)
   expect(declined.stderr).toContain('there is no reward for the bond')
   expect(declined.stderr).toContain('Sign although these findings warn? [y/N]')
-  expect((await cli(['journal', 'list'])).stdout).toBe('the journal is empty\n')
+  expect((await cli('journal list')).stdout).toBe('the journal is empty\n')
   const agreed = [
     await sign(0, { interactive: true, stdin: 'y\n' }),
     await sign(1, { interactive: true }, '--yes'),
@@ -334,7 +334,7 @@ test('typed data that was given out before is held to it too', async () => {
 test('batch rows that warn are rejected, others go on; the plan shows all', async () => {
   const other = ask(chain, questionText('And snow?'))
   chain.mine()
-  await cli(['config', 'set', 'check-reward-percent', '0'])
+  await cli('config set check-reward-percent 0')
   markets = {
     [question]: market({ outcomePrices: '["0.02", "0.98"]' }),
     [other]: market({ slug: 'snow' }),
@@ -346,11 +346,11 @@ test('batch rows that warn are rejected, others go on; the plan shows all', asyn
       .map((identifier) => `{"identifier":"${identifier}","outcome":"yes"}\n`)
       .join(''),
   )
-  const plan = JSON.parse((await cli(['batch', 'sign', rows, '--dry-run', '--json'])).stdout)
+  const plan = JSON.parse((await cli(`batch sign ${rows} --dry-run --json`)).stdout)
   expect(plan.results[0].findings).toHaveLength(7)
-  const shown = await cli(['batch', 'sign', rows, '--dry-run'], { columns: 100 })
+  const shown = await cli(`batch sign ${rows} --dry-run`, { columns: 100 })
   expect(shown.stdout.replace(/\s+/g, ' ')).toContain('line 1: warn: market_price')
-  const ran = await cli(['batch', 'sign', rows, '--require-check', '--json'])
+  const ran = await cli(`batch sign ${rows} --require-check --json`)
   expect(ran.code).toBe(2)
   expect(errorIn(ran.stderr).code).toBe('check_failed')
   const { results: told } = JSON.parse(ran.stdout)

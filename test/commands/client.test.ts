@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type RunOptions, run } from '#support/cli'
+import { type Argv, type RunOptions, run } from '#support/cli'
 import {
   answerOf,
   type Desk,
@@ -21,7 +21,7 @@ beforeEach(async () => {
 })
 afterEach(() => home.remove())
 
-const ask = (argv: string[], more: RunOptions = {}) =>
+const ask = (argv: Argv, more: RunOptions = {}) =>
   run(home.path, argv, { env, fetch: gateway.fetch, clock: instantClock(), ...more })
 
 test('contract §6: the result has its keys in order, and the payload is the exact v1 body', async () => {
@@ -61,12 +61,12 @@ test('contract §6: the same call again gives the saved payload, byte for byte, 
     reused: true,
   })
   expect(gateway.calls).toHaveLength(calls)
-  const alone = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '-o', '-'])
+  const alone = await ask('sign will-it-hold --outcome p2 -o -')
   expect(alone.stdout).toBe(JSON.stringify(first.payload))
 })
 
 test('R5: -o writes the exact bytes, 0600, and no signature to the terminal', async () => {
-  const ran = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '-o', 'payload.json'])
+  const ran = await ask('sign will-it-hold --outcome p2 -o payload.json')
   const path = join(home.path, 'payload.json')
   const { signature } = JSON.parse(readFileSync(path, 'utf8'))
   expect(statSync(path).mode & 0o777).toBe(0o600)
@@ -75,7 +75,7 @@ test('R5: -o writes the exact bytes, 0600, and no signature to the terminal', as
 })
 
 test('contract §6: what is signed is shown on stderr before it is', async () => {
-  const { stderr } = await ask(['sign', 'will-it-hold', '--outcome', 'p2'])
+  const { stderr } = await ask('sign will-it-hold --outcome p2')
   for (const shown of [
     'Will it hold?',
     'Yes (p2)',
@@ -102,10 +102,7 @@ test('contract §6: --dry-run shows the typed data, signs nothing and writes not
 })
 
 test('contract §6: --context signs offline for what `context --json` printed', async () => {
-  writeFileSync(
-    join(home.path, 'context.json'),
-    (await ask(['context', 'will-it-hold', '--json'])).stdout,
-  )
+  writeFileSync(join(home.path, 'context.json'), (await ask('context will-it-hold --json')).stdout)
   env = { PROPOSER_KEY_FILE: join(home.path, 'key') }
   const fetch = async () => {
     throw new Error('offline')
@@ -128,20 +125,12 @@ test('R9: a context file with another oracle exits 2 naming the field, and nothi
 
 test('R8: another answer for the open question exits 5, names the authorization and what settles it', async () => {
   const first = answerOf(await ask(sign))
-  const other = await ask(['sign', 'will-it-hold', '--outcome', 'p1', '--json'])
+  const other = await ask('sign will-it-hold --outcome p1 --json')
   expect(other.code).toBe(5)
   expect(errorOf(other)).toMatchObject({ code: 'authorization_open' })
   expect(other.stderr).toContain(String(first.journal_id))
   const superseding = answerOf(
-    await ask([
-      'sign',
-      'will-it-hold',
-      '--outcome',
-      'p1',
-      '--supersede',
-      String(first.journal_id),
-      '--json',
-    ]),
+    await ask(`sign will-it-hold --outcome p1 --supersede ${first.journal_id} --json`),
   )
   expect(superseding.payload).toMatchObject({ outcome: 'p1' })
 })
@@ -183,7 +172,7 @@ test('contract §7: without a key it exits 2 and says what to do', async () => {
 
 test('robustness §6: PROPOSER_PRIVATE_KEY works with a warning that does not show it', async () => {
   env = { PROPOSER_GATEWAY: gateway.url }
-  const ran = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '--quiet'], {
+  const ran = await ask('sign will-it-hold --outcome p2 --quiet', {
     environmentKey: key,
   })
   expect(ran.code).toBe(0)
@@ -202,18 +191,7 @@ test('robustness §6: a key file that others may read is refused with exit 2', a
 test('contract §7: --account with --password-file signs; the wrong password exits 2', async () => {
   writeFileSync(join(home.path, 'password'), 'correct horse\n', { mode: 0o600 })
   writeFileSync(join(home.path, 'wrong'), 'incorrect horse\n', { mode: 0o600 })
-  answerOf(
-    await ask([
-      'account',
-      'import',
-      'hot',
-      '--key-file',
-      'key',
-      '--password-file',
-      'password',
-      '--json',
-    ]),
-  )
+  answerOf(await ask('account import hot --key-file key --password-file password --json'))
   env = { PROPOSER_GATEWAY: gateway.url }
   const wrong = await ask([...sign, '--account', 'hot', '--password-file', 'wrong'])
   expect(wrong.code).toBe(2)
@@ -225,7 +203,7 @@ test('contract §7: --account with --password-file signs; the wrong password exi
 
 test('contract §6: a keystore without --password-file and without a terminal exits 2 naming the flag', async () => {
   writeFileSync(join(home.path, 'password'), 'correct horse\n', { mode: 0o600 })
-  await ask(['account', 'import', 'hot', '--key-file', 'key', '--password-file', 'password'])
+  await ask('account import hot --key-file key --password-file password')
   const ran = await ask([...sign, '--account', 'hot'])
   expect(ran.code).toBe(2)
   expect(errorOf(ran).hint).toContain('--password-file')
@@ -234,37 +212,35 @@ test('contract §6: a keystore without --password-file and without a terminal ex
 describe('account', () => {
   test('contract §6: new, list and show agree, and nothing of the key is printed', async () => {
     writeFileSync(join(home.path, 'password'), 'correct horse', { mode: 0o600 })
-    const made = answerOf(
-      await ask(['account', 'new', 'hot', '--password-file', 'password', '--json']),
-    )
+    const made = answerOf(await ask('account new hot --password-file password --json'))
     expect(made).toMatchObject({
       schema: 'proposer.account/1',
       name: 'hot',
       address: expect.stringMatching(/^0x[0-9a-f]{40}$/),
     })
-    expect(answerOf(await ask(['account', 'list', '--json']))).toMatchObject({
+    expect(answerOf(await ask('account list --json'))).toMatchObject({
       accounts: [{ name: 'hot', address: made.address }],
     })
-    expect(answerOf(await ask(['account', 'show', 'hot', '--json']))).toMatchObject({
+    expect(answerOf(await ask('account show hot --json'))).toMatchObject({
       address: made.address,
     })
     expect(statSync(join(home.path, 'keystores', 'hot.json')).mode & 0o777).toBe(0o600)
   })
 
   test('robustness §6: on a terminal the password is typed twice and must be the same', async () => {
-    const differing = await ask(['account', 'new', 'hot'], {
+    const differing = await ask('account new hot', {
       interactive: true,
       stdin: 'one\ntwo\n',
     })
     expect(differing.code).toBe(2)
     expect(differing.stderr).toContain('the passwords do not match')
-    const same = await ask(['account', 'new', 'hot'], { interactive: true, stdin: 'one\none\n' })
+    const same = await ask('account new hot', { interactive: true, stdin: 'one\none\n' })
     expect(same.code).toBe(0)
     expect(same.stdout + same.stderr).not.toMatch(/one\b(?!.*password)/)
   })
 
   test('a password that is easy to guess is told before it is taken; a longer one is not', async () => {
-    const typed = await ask(['account', 'new', 'weak'], { interactive: true, stdin: 'pw\npw\n' })
+    const typed = await ask('account new weak', { interactive: true, stdin: 'pw\npw\n' })
     expect(typed.code, typed.stderr).toBe(0)
     expect(typed.stderr).toMatch(/warning: the password has 2 characters: .*Repeat password/s)
     writeFileSync(join(home.path, 'short'), 'eleven char\n', { mode: 0o600 })
@@ -291,8 +267,8 @@ describe('account', () => {
 
   test('contract §6: an account is never overwritten', async () => {
     writeFileSync(join(home.path, 'password'), 'correct horse', { mode: 0o600 })
-    await ask(['account', 'new', 'hot', '--password-file', 'password'])
-    const again = await ask(['account', 'new', 'hot', '--password-file', 'password', '--json'])
+    await ask('account new hot --password-file password')
+    const again = await ask('account new hot --password-file password --json')
     expect(errorOf(again)).toMatchObject({ code: 'account_exists', exit_code: 2 })
   })
 })
@@ -310,7 +286,7 @@ const busyFirst = (times: number): NonNullable<RunOptions['fetch']> => {
 }
 
 test('a gateway that is busy before the signature is asked again while --timeout lasts', async () => {
-  const inTime = await ask(['submit', 'will-it-hold', '--outcome', 'p2', '--timeout', '60'], {
+  const inTime = await ask('submit will-it-hold --outcome p2 --timeout 60', {
     fetch: busyFirst(2),
   })
   expect(inTime.code).toBe(0)
@@ -325,7 +301,7 @@ test.each([
   const late = await ask([...submit, ...flags], { fetch: busyFirst(9) })
   expect([late.code, errorOf(late).code]).toEqual([75, 'server_busy'])
   expect(gateway.received).toEqual([])
-  expect(JSON.parse((await ask(['journal', 'list', '--json'])).stdout).authorizations).toEqual([])
+  expect(JSON.parse((await ask('journal list --json')).stdout).authorizations).toEqual([])
 })
 
 test('spec §4.1 rule 3: signs and sends; the same call again is a replay of the same bytes with the same candidate', async () => {
@@ -354,10 +330,10 @@ test('spec §4.1 rule 3: signs and sends; the same call again is a replay of the
 })
 
 test('contract §6: a signed payload goes as it is, from a file or from stdin', async () => {
-  const { stdout } = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '-o', '-'])
+  const { stdout } = await ask('sign will-it-hold --outcome p2 -o -')
   writeFileSync(join(home.path, 'payload.json'), stdout)
-  const byFile = answerOf(await ask(['submit', 'will-it-hold', 'payload.json', '--json']))
-  const byStdin = answerOf(await ask(['submit', 'will-it-hold', '-', '--json'], { stdin: stdout }))
+  const byFile = answerOf(await ask('submit will-it-hold payload.json --json'))
+  const byStdin = answerOf(await ask('submit will-it-hold - --json', { stdin: stdout }))
   expect(byStdin).toMatchObject({ candidate_id: byFile.candidate_id, outcome: 'replayed' })
   expect(gateway.received).toEqual([stdout, stdout])
 })
@@ -437,8 +413,8 @@ test.each([
 )
 
 test('contract §6: --dry-run with a payload tells where it would go and sends nothing', async () => {
-  const { stdout } = await ask(['sign', 'will-it-hold', '--outcome', 'p2', '-o', '-'])
-  const shown = await ask(['submit', 'will-it-hold', '-', '--dry-run', '--json'], {
+  const { stdout } = await ask('sign will-it-hold --outcome p2 -o -')
+  const shown = await ask('submit will-it-hold - --dry-run --json', {
     stdin: stdout,
   })
   expect(answerOf(shown)).toMatchObject({
@@ -468,12 +444,12 @@ test.each([
 test('contract §6: poll --all follows every accepted candidate of this gateway to its end', async () => {
   const { candidate_id } = answerOf(await ask(submit))
   gateway.steps.push(...structuredClone(happySteps))
-  const polled = answerOf(await ask(['poll', '--all', '--json']))
+  const polled = answerOf(await ask('poll --all --json'))
   expect(polled).toMatchObject({
     schema: 'proposer.status/1',
     candidates: [{ candidate_id, status: 'executed' }],
   })
-  expect(answerOf(await ask(['poll', '--json']))).toEqual({
+  expect(answerOf(await ask('poll --json'))).toEqual({
     schema: 'proposer.status/1',
     candidates: [],
   })
@@ -482,7 +458,7 @@ test('contract §6: poll --all follows every accepted candidate of this gateway 
 test('contract §6: --until stops at the stage, --ndjson is a line a status and the summary last', async () => {
   const { candidate_id } = answerOf(await ask(submit))
   gateway.steps.push(...structuredClone(happySteps))
-  const ran = await ask(['poll', String(candidate_id), '--until', 'selected', '--ndjson'])
+  const ran = await ask(`poll ${candidate_id} --until selected --ndjson`)
   expect(ran.code).toBe(0)
   const lines = ran.stdout
     .trim()
@@ -497,7 +473,7 @@ test('contract §6: --until stops at the stage, --ndjson is a line a status and 
 
 test('contract §6: status asks once; a failed candidate exits 7 with what to do next', async () => {
   const { candidate_id } = answerOf(await ask(submit))
-  expect(answerOf(await ask(['status', String(candidate_id), '--json']))).toMatchObject({
+  expect(answerOf(await ask(`status ${candidate_id} --json`))).toMatchObject({
     candidates: [{ status: 'received' }],
   })
   const failure = {
@@ -509,7 +485,7 @@ test('contract §6: status asks once; a failed candidate exits 7 with what to do
     next_action: 'wait_for_new_round',
   } as const
   gateway.become(String(candidate_id), { status: 'failed', failure })
-  const failed = await ask(['status', String(candidate_id), '--json'])
+  const failed = await ask(`status ${candidate_id} --json`)
   expect(failed.code).toBe(7)
   expect(errorOf(failed)).toMatchObject({
     code: 'not_selected',
@@ -520,24 +496,24 @@ test('contract §6: status asks once; a failed candidate exits 7 with what to do
 
 test('contract §6: a candidate the journal does not know needs --question', async () => {
   const id = '11111111-1111-4111-8111-111111111111'
-  expect(errorOf(await ask(['status', id, '--json']))).toMatchObject({
+  expect(errorOf(await ask(`status ${id} --json`))).toMatchObject({
     code: 'question_unknown',
     exit_code: 2,
     hint: expect.stringContaining('--question'),
   })
-  expect(errorOf(await ask(['status', id, '--question', question, '--json']))).toMatchObject({
+  expect(errorOf(await ask(`status ${id} --question ${question} --json`))).toMatchObject({
     code: 'candidate_not_found',
     exit_code: 3,
   })
-  expect(errorOf(await ask(['status', '../../x', '--json']))).toMatchObject({
+  expect(errorOf(await ask('status ../../x --json'))).toMatchObject({
     code: 'invalid_candidate_id',
     exit_code: 2,
   })
-  expect(errorOf(await ask(['poll', id, '--until', 'done', '--json']))).toMatchObject({
+  expect(errorOf(await ask(`poll ${id} --until done --json`))).toMatchObject({
     code: 'bad_stage',
     exit_code: 2,
   })
-  expect(errorOf(await ask(['poll', id, '--all', '--json']))).toMatchObject({
+  expect(errorOf(await ask(`poll ${id} --all --json`))).toMatchObject({
     code: 'ids_and_all',
     exit_code: 2,
   })
@@ -548,7 +524,7 @@ test.each([40, 80])(
   async (columns) => {
     const { candidate_id } = answerOf(await ask(submit))
     for (const step of happySteps) gateway.become(String(candidate_id), step)
-    const { stdout } = await ask(['status', String(candidate_id)], { columns })
+    const { stdout } = await ask(`status ${candidate_id}`, { columns })
     expect(stdout).toMatch(new RegExp(`^${candidate_id}\\s+executed$`, 'm'))
     expect(stdout).toContain(`0x${'7'.repeat(64)}`)
     for (const line of stdout.split('\n').filter((one) => one.length > columns))
@@ -557,12 +533,12 @@ test.each([40, 80])(
 )
 
 test('contract §6: replay with nothing to do says so and exits 0', async () => {
-  expect(answerOf(await ask(['replay', '--json']))).toEqual({
+  expect(answerOf(await ask('replay --json'))).toEqual({
     schema: 'proposer.replay/1',
     results: [],
     elsewhere: [],
   })
-  expect((await ask(['replay'])).stdout).toBe(
+  expect((await ask('replay')).stdout).toBe(
     'nothing to replay: no outcome is unknown or deferred\n',
   )
 })
@@ -571,12 +547,10 @@ test('contract §6: replay sends only to the origin of the attempt, unless a gat
   gateway.faults.push(...Array.from({ length: 30 }, () => 'lost-answer' as const))
   await ask(submit)
   gateway.faults.length = 0
-  const [{ journal_id }] = JSON.parse(
-    (await ask(['journal', 'list', '--json'])).stdout,
-  ).authorizations
+  const [{ journal_id }] = JSON.parse((await ask('journal list --json')).stdout).authorizations
   const sent = gateway.received.length
   env = { ...env, PROPOSER_GATEWAY: 'https://other.example' }
-  const elsewhere = await ask(['replay', '--json'])
+  const elsewhere = await ask('replay --json')
   expect(elsewhere.code).toBe(6)
   expect(JSON.parse(elsewhere.stdout)).toMatchObject({
     results: [],
@@ -584,17 +558,17 @@ test('contract §6: replay sends only to the origin of the attempt, unless a gat
   })
   expect(gateway.received).toHaveLength(sent)
   const redirected = answerOf(
-    await ask(['replay', journal_id, '--gateway', 'https://third.example', '--json']),
+    await ask(`replay ${journal_id} --gateway https://third.example --json`),
   )
   expect(redirected).toMatchObject({ results: [{ journal_id, outcome: 'replayed' }] })
 })
 
 test('contract §6: an unknown journal id exits 2', async () => {
-  expect(errorOf(await ask(['replay', '0123456789abcdef-1', '--json']))).toMatchObject({
+  expect(errorOf(await ask('replay 0123456789abcdef-1 --json'))).toMatchObject({
     code: 'unknown_journal_id',
     exit_code: 2,
   })
-  expect(errorOf(await ask(['journal', 'show', 'x', '--json']))).toMatchObject({
+  expect(errorOf(await ask('journal show x --json'))).toMatchObject({
     code: 'unknown_journal_id',
     exit_code: 2,
   })
@@ -612,21 +586,21 @@ test('R5: list and show never hold the signature; --reveal-signature gives the p
     for (const form of [[], ['--json']])
       expect((await ask([...argv, ...form])).stdout).not.toContain(payload.signature.slice(2, 40))
   }
-  expect(
-    answerOf(await ask(['journal', 'show', journal_id, '--reveal-signature', '--json'])),
-  ).toMatchObject({
-    journal_id,
-    state: 'signed',
-    payload,
-  })
+  expect(answerOf(await ask(`journal show ${journal_id} --reveal-signature --json`))).toMatchObject(
+    {
+      journal_id,
+      state: 'signed',
+      payload,
+    },
+  )
 })
 
 test('R24: journal list, show and verify create nothing where there is no journal', async () => {
-  expect(answerOf(await ask(['journal', 'list', '--json']))).toEqual({
+  expect(answerOf(await ask('journal list --json'))).toEqual({
     schema: 'proposer.journal/1',
     authorizations: [],
   })
-  expect(answerOf(await ask(['journal', 'verify', '--json']))).toMatchObject({
+  expect(answerOf(await ask('journal verify --json'))).toMatchObject({
     schema: 'proposer.journal-proof/1',
     authorizations: 0,
   })
@@ -635,7 +609,7 @@ test('R24: journal list, show and verify create nothing where there is no journa
 
 test('R11: a changed byte in the journal exits 74 and names the file', async () => {
   await ask(sign)
-  expect(answerOf(await ask(['journal', 'verify', '--json']))).toMatchObject({
+  expect(answerOf(await ask('journal verify --json'))).toMatchObject({
     authorizations: 1,
     runs: 1,
   })
@@ -643,10 +617,10 @@ test('R11: a changed byte in the journal exits 74 and names the file', async () 
   const bytes = readFileSync(log)
   bytes[40] = (bytes[40] ?? 0) ^ 1
   writeFileSync(log, bytes)
-  const damaged = await ask(['journal', 'verify', '--json'])
+  const damaged = await ask('journal verify --json')
   expect(damaged.code).toBe(74)
   expect(errorOf(damaged).detail).toContain(log)
-  expect((await ask(['journal', 'list', '--json'])).code).toBe(74)
+  expect((await ask('journal list --json')).code).toBe(74)
   expect((await ask(submit)).code).toBe(74)
 })
 

@@ -33,7 +33,7 @@ test('contract §6: flag beats environment beats profile beats default, and --or
     PROPOSER_RPC_URL: 'http://127.0.0.1:8545',
   }
   const byEnvironment = settingsOf(
-    (await run(home.path, ['config', 'list', '--origin', '--json'], { env })).stdout,
+    (await run(home.path, 'config list --origin --json', { env })).stdout,
   )
   expect(byEnvironment).toMatchObject({
     home: { origin: 'environment', from: 'PROPOSER_HOME' },
@@ -64,7 +64,7 @@ test('contract §6: flag beats environment beats profile beats default, and --or
 })
 
 test('contract §6: list names every setting, and the cap that is in force without a node', async () => {
-  const { stdout } = await run(home.path, ['config', 'list', '--origin'])
+  const { stdout } = await run(home.path, 'config list --origin')
   const names = [
     'home',
     'profile',
@@ -83,7 +83,7 @@ test('contract §6: list names every setting, and the cap that is in force witho
   expect(stdout).toMatch(/^gateway +not set$/m)
   expect(stdout).toMatch(/^max-amount +5000000000 {2}\(default\)$/m)
   const told = JSON.parse(
-    (await run(home.path, ['config', 'list', '--json', '--rpc-url', 'http://127.0.0.1:1'])).stdout,
+    (await run(home.path, 'config list --json --rpc-url http://127.0.0.1:1')).stdout,
   )
   expect(told.unset).toEqual([
     'gateway',
@@ -114,39 +114,37 @@ test('contract §6: a gateway on a higher level hides a local one below it', asy
     JSON.stringify({ profiles: { default: { gateway: 'https://profile.example' } } }),
   )
   const settings = settingsOf(
-    (await run(home.path, ['config', 'list', '--json', '--local', 'gateway.json'])).stdout,
+    (await run(home.path, 'config list --json --local gateway.json')).stdout,
   )
   expect(settings.local).toMatchObject({ value: join(home.path, 'gateway.json'), origin: 'flag' })
   expect(settings.gateway).toBeUndefined()
 })
 
 test('contract §7: set writes the selected profile, 0600, and get reads it back', async () => {
-  expect((await run(home.path, ['config', 'set', 'gateway', 'https://a.example'])).code).toBe(0)
-  expect(
-    (await run(home.path, ['config', 'set', 'account', 'hot', '--profile', 'test'])).code,
-  ).toBe(0)
+  expect((await run(home.path, 'config set gateway https://a.example')).code).toBe(0)
+  expect((await run(home.path, 'config set account hot --profile test')).code).toBe(0)
   const path = join(home.path, 'config.json')
   expect(JSON.parse(readFileSync(path, 'utf8'))).toEqual({
     profiles: { default: { gateway: 'https://a.example' }, test: { account: 'hot' } },
   })
   expect(statSync(path).mode & 0o777).toBe(0o600)
-  expect(await run(home.path, ['config', 'get', 'gateway'])).toEqual({
+  expect(await run(home.path, 'config get gateway')).toEqual({
     code: 0,
     stdout: 'https://a.example\n',
     stderr: '',
   })
-  expect((await run(home.path, ['config', 'path'])).stdout).toBe(`${path}\n`)
+  expect((await run(home.path, 'config path')).stdout).toBe(`${path}\n`)
 })
 
 test('contract §9: set without a value is refused and changes nothing', async () => {
-  await run(home.path, ['config', 'set', 'rpc-url', 'http://127.0.0.1:8545'])
-  const ran = await run(home.path, ['config', 'set', 'rpc-url', '--json'])
+  await run(home.path, 'config set rpc-url http://127.0.0.1:8545')
+  const ran = await run(home.path, 'config set rpc-url --json')
   expect(ran.code).toBe(2)
   expect(errorOf(ran.stderr)).toMatchObject({
     code: 'usage',
     detail: "missing required argument 'value'",
   })
-  expect((await run(home.path, ['config', 'get', 'rpc-url'])).code).toBe(0)
+  expect((await run(home.path, 'config get rpc-url')).code).toBe(0)
 })
 
 test.each([
@@ -155,7 +153,7 @@ test.each([
 ] as const)(
   'contract §9: an unknown profile by %s exits 2 and names those there are',
   async (from, flags, env) => {
-    await run(home.path, ['config', 'set', '--profile', 'mine', 'account', 'hot'])
+    await run(home.path, 'config set --profile mine account hot')
     mkdirSync(join(home.path, 'trust'))
     writeFileSync(join(home.path, 'trust', 'pinned.json'), '{}')
     for (const argv of [
@@ -179,8 +177,8 @@ test.each([
 test.each(['default', 'dev', 'polygon', 'mine', 'pinned', 'selected'])(
   'contract §9: the profile %s is known',
   async (name) => {
-    await run(home.path, ['config', 'set', '--profile', 'mine', 'account', 'hot'])
-    await run(home.path, ['config', 'set', 'profile', 'selected'])
+    await run(home.path, 'config set --profile mine account hot')
+    await run(home.path, 'config set profile selected')
     mkdirSync(join(home.path, 'trust'))
     writeFileSync(join(home.path, 'trust', 'pinned.json'), '{}')
     expect((await run(home.path, ['config', 'list', '--profile', name])).code).toBe(0)
@@ -188,14 +186,14 @@ test.each(['default', 'dev', 'polygon', 'mine', 'pinned', 'selected'])(
 )
 
 test('contract §9: unset forgets a value, and get then exits 2 with what to do', async () => {
-  await run(home.path, ['config', 'set', 'account', 'hot'])
-  const unset = await run(home.path, ['config', 'unset', 'account', '--json'])
+  await run(home.path, 'config set account hot')
+  const unset = await run(home.path, 'config unset account --json')
   expect(JSON.parse(unset.stdout)).toMatchObject({
     schema: 'proposer.config/1',
     key: 'profiles.default.account',
     set: false,
   })
-  const ran = await run(home.path, ['config', 'get', 'account', '--json'])
+  const ran = await run(home.path, 'config get account --json')
   expect(ran.code).toBe(2)
   expect(errorOf(ran.stderr)).toMatchObject({
     code: 'config_unset',
@@ -213,7 +211,7 @@ test.each([
   ['a bare value', 'null'],
 ])('robustness §2: %s as config.json exits 2 and names the file', async (_name, content) => {
   writeFileSync(join(home.path, 'config.json'), content)
-  const ran = await run(home.path, ['config', 'list', '--json'])
+  const ran = await run(home.path, 'config list --json')
   expect(ran.code).toBe(2)
   expect(errorOf(ran.stderr)).toMatchObject({ code: 'config_damaged', exit_code: 2 })
   expect(errorOf(ran.stderr).detail).toContain(join(home.path, 'config.json'))
@@ -226,16 +224,16 @@ test.each([
   ['all profiles', '{"profiles":["x"]}'],
 ])('robustness §2: set overwrites %s of a wrong type', async (_name, content) => {
   writeFileSync(join(home.path, 'config.json'), content)
-  expect((await run(home.path, ['config', 'set', 'gateway', 'https://a.example'])).code).toBe(0)
-  expect((await run(home.path, ['config', 'get', 'gateway'])).stdout).toBe('https://a.example\n')
+  expect((await run(home.path, 'config set gateway https://a.example')).code).toBe(0)
+  expect((await run(home.path, 'config get gateway')).stdout).toBe('https://a.example\n')
 })
 
 test('robustness §2: set overwrites a selected profile that is none', async () => {
   for (const content of ['{"profile":5}', '{"profile":"../up"}']) {
     writeFileSync(join(home.path, 'config.json'), content)
-    expect((await run(home.path, ['config', 'set', 'account', 'hot'])).code).toBe(2)
-    expect((await run(home.path, ['config', 'set', 'profile', 'main'])).code).toBe(0)
-    expect((await run(home.path, ['config', 'get', 'profile'])).stdout).toBe('main\n')
+    expect((await run(home.path, 'config set account hot')).code).toBe(2)
+    expect((await run(home.path, 'config set profile main')).code).toBe(0)
+    expect((await run(home.path, 'config get profile')).stdout).toBe('main\n')
   }
 })
 
@@ -243,7 +241,7 @@ test.each(['{"profiles":', '[]', '{"profiles":5}'])(
   'contract §6: path is told where the file holds %s',
   async (content) => {
     writeFileSync(join(home.path, 'config.json'), content)
-    expect(await run(home.path, ['config', 'path'])).toEqual({
+    expect(await run(home.path, 'config path')).toEqual({
       code: 0,
       stdout: `${join(home.path, 'config.json')}\n`,
       stderr: '',
@@ -254,9 +252,7 @@ test.each(['{"profiles":', '[]', '{"profiles":5}'])(
 test('robustness §2: set refuses a file that is no JSON object, and leaves it as it is', async () => {
   for (const content of ['{"profiles":', '[]']) {
     writeFileSync(join(home.path, 'config.json'), content)
-    expect(
-      errorOf((await run(home.path, ['config', 'set', 'account', 'hot', '--json'])).stderr),
-    ).toMatchObject({
+    expect(errorOf((await run(home.path, 'config set account hot --json')).stderr)).toMatchObject({
       code: 'config_damaged',
     })
     expect(readFileSync(join(home.path, 'config.json'), 'utf8')).toBe(content)

@@ -30,7 +30,7 @@ describe.each([['batch', 'submit'], ['run']])('%s %s', (...verb: string[]) => {
     // Without a node and Gamma nobody tells anything.
     expect(oneLine(ran.stderr)).toContain('findings: 0 warnings, 21 unknown')
     expect(world.calls).toEqual([])
-    const listed = await world.run(['journal', 'list', '--json'])
+    const listed = await world.run('journal list --json')
     expect(JSON.parse(listed.stdout)).toMatchObject({ authorizations: [] })
   })
 

@@ -23,7 +23,7 @@ test('gateway.json chain.confirmations as a number: exit 2, nothing is started',
   const config = JSON.parse(await readFile('fixtures/v0.2/inputs/gateway-all-keys.json', 'utf8'))
   config.chain.confirmations = 12
   await writeFile(path, JSON.stringify(config))
-  const { code, stdout, stderr } = await run(home.path, ['serve', '--config', path, '--json'])
+  const { code, stdout, stderr } = await run(home.path, `serve --config ${path} --json`)
   expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
   expect(JSON.parse(stderr).error.detail).toContain(
     'chain.confirmations must be "finalized", or omitted: a number of blocks is no longer possible',

@@ -6,7 +6,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { devAddresses } from '#devchain/dev-contracts'
-import { type Ran, run, temporaryHome, writeTrust } from '#support/cli'
+import { type Argv, type Ran, run, temporaryHome, writeTrust } from '#support/cli'
 import { createFakeChain } from '#support/fake-chain'
 import { pins, type ScriptedGateway, scriptedGateway } from '#support/scripted-gateway'
 
@@ -43,7 +43,7 @@ beforeEach(async () => {
 })
 afterEach(() => home.remove())
 
-const ask = (argv: readonly string[], more: Record<string, string> = {}) =>
+const ask = (argv: Argv, more: Record<string, string> = {}) =>
   run(home.path, argv, { env: { ...env, ...more }, fetch: gateway.fetch, chain: createFakeChain() })
 /** Every file below the home, with what it holds. */
 const disk = () =>
@@ -134,13 +134,13 @@ test('contract §6, R7: replay --dry-run names what would be sent, sends nothing
   gateway.faults.push(...Array(50).fill({ status: 503, code: 'server_busy' }))
   const offline = { PROPOSER_RPC_URL: '' }
   const sent = await ask(
-    ['submit', gateway.question.question_id, '--outcome', 'p2', '--timeout', '2', '--json'],
+    `submit ${gateway.question.question_id} --outcome p2 --timeout 2 --json`,
     offline,
   )
   expect(sent.code, sent.stderr).toBe(75)
   const { calls, received } = gateway
   const [before, bodies, files] = [calls.length, received.length, disk()]
-  const preview = previewOf(await ask(['replay', '--dry-run', '--json'], offline))
+  const preview = previewOf(await ask('replay --dry-run --json', offline))
   expect(preview).toMatchObject({
     journal_ids: [expect.stringMatching(/^[0-9a-f]{12}-1$/)],
     origin: gateway.url,
@@ -148,15 +148,13 @@ test('contract §6, R7: replay --dry-run names what would be sent, sends nothing
   expect([calls.length, received.length]).toEqual([before, bodies])
   expect(disk()).toEqual(files)
   gateway.faults.length = 0
-  expect((await ask(['replay', '--json'], offline)).code).toBe(0)
+  expect((await ask('replay --json', offline)).code).toBe(0)
 })
 
 test('contract §6: trust init --dry-run tells that it would replace what is pinned', async () => {
-  expect((await ask(['trust', 'init', '--from', 'pins.json'])).code).toBe(0)
+  expect((await ask('trust init --from pins.json')).code).toBe(0)
   writeFileSync(join(home.path, 'other.json'), JSON.stringify({ ...pins, chain_id: 1 }))
-  const preview = previewOf(
-    await ask(['trust', 'init', '--from', 'other.json', '--dry-run', '--json']),
-  )
+  const preview = previewOf(await ask('trust init --from other.json --dry-run --json'))
   expect(preview).toMatchObject({
     replaces: true,
     chain_id: 1,

@@ -29,7 +29,7 @@ afterAll(() => home.remove())
 /** `operator list` reads the file and, without a store, shows what it says. */
 async function listed(text: string) {
   await writeFile(join(home.path, 'gateway.json'), text)
-  return run(home.path, ['operator', 'list', '--json'], { cwd: home.path })
+  return run(home.path, 'operator list --json', { cwd: home.path })
 }
 
 describe('contract §9: gateway.json', () => {

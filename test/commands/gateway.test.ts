@@ -15,7 +15,7 @@ import {
 } from '#chain/contracts'
 import { type Chain, ChainError, type Hex } from '#ports'
 import { domainSeparator, toHex } from '#protocol/witness'
-import { run, temporaryHome, writeTrust } from '#support/cli'
+import { type Argv, run, temporaryHome, writeTrust } from '#support/cli'
 import { pins, type ScriptedGateway, scriptedGateway } from '#support/scripted-gateway'
 
 let home: Awaited<ReturnType<typeof temporaryHome>>
@@ -29,7 +29,7 @@ beforeEach(async () => {
 })
 afterEach(() => home.remove())
 
-const ask = (argv: string[], more: { columns?: number } = {}) =>
+const ask = (argv: Argv, more: { columns?: number } = {}) =>
   run(home.path, argv, { env, fetch: gateway.fetch, ...more })
 const errorOf = (stderr: string): Record<string, unknown> => JSON.parse(stderr).error
 const wallet = `0x${'ab'.repeat(20)}` as const
@@ -50,11 +50,11 @@ test('spec §2.3: the wire answer with its schema first, exit 0; a checksummed a
 
 test('contract §6: false still prints the answer, and exits 4 with a hint', async () => {
   gateway.ineligible.add(wallet)
-  const ran = await ask(['eligibility', wallet, '--json'])
+  const ran = await ask(`eligibility ${wallet} --json`)
   expect(ran.code).toBe(4)
   expect(JSON.parse(ran.stdout)).toMatchObject({ eligible: false })
   expect(errorOf(ran.stderr)).toMatchObject({ code: 'proposer_not_eligible', exit_code: 4 })
-  const shown = await ask(['eligibility', wallet])
+  const shown = await ask(`eligibility ${wallet}`)
   expect(shown.stdout).toBe(`${wallet} may not propose\n`)
   expect(shown.stderr).toContain('\nhint: ask the operator')
 })
@@ -75,13 +75,13 @@ test.each([
 
 test('contract §6: signing_data objects with their source, errors in their places, exit by the gravest', async () => {
   const id = gateway.question.question_id
-  const good = await ask(['context', id, '--json'])
+  const good = await ask(`context ${id} --json`)
   expect(good.code).toBe(0)
   expect(JSON.parse(good.stdout)).toMatchObject({
     schema: 'proposer.context/1',
     questions: [{ ...gateway.question, source: 'gateway' }],
   })
-  const mixed = await ask(['context', 'not-there', id, '--json'])
+  const mixed = await ask(`context not-there ${id} --json`)
   expect(mixed.code).toBe(3)
   expect(JSON.parse(mixed.stdout).questions).toMatchObject([
     { identifier: 'not-there', error: { code: 'question_not_found' } },
@@ -91,7 +91,7 @@ test('contract §6: signing_data objects with their source, errors in their plac
 })
 
 test('contract §6: --ndjson is one line per question and a summary last', async () => {
-  const { stdout } = await ask(['context', 'not-there', gateway.question.question_id, '--ndjson'])
+  const { stdout } = await ask(`context not-there ${gateway.question.question_id} --ndjson`)
   const lines = stdout
     .trim()
     .split('\n')
@@ -105,7 +105,7 @@ test('R9: a context that differs from the pins exits 2, names the field and show
     ...gateway.question,
     contracts: { ...gateway.question.contracts, signed_proposer: `0x${'6'.repeat(40)}` },
   })
-  const ran = await ask(['context', gateway.question.question_id, '--json'])
+  const ran = await ask(`context ${gateway.question.question_id} --json`)
   expect(ran.code).toBe(2)
   expect(errorOf(ran.stderr)).toMatchObject({ code: 'untrusted_signed_proposer' })
   expect(JSON.parse(ran.stdout).questions).toMatchObject([
@@ -114,8 +114,8 @@ test('R9: a context that differs from the pins exits 2, names the field and show
 })
 
 test('contract §7: without pins it exits 2 and says how to make them', async () => {
-  await ask(['config', 'set', '--profile', 'other', 'account', 'hot'])
-  const ran = await ask(['context', 'x', '--profile', 'other', '--json'])
+  await ask('config set --profile other account hot')
+  const ran = await ask('context x --profile other --json')
   expect(ran.code).toBe(2)
   expect(errorOf(ran.stderr)).toMatchObject({
     code: 'no_trust',
@@ -126,7 +126,7 @@ test('contract §7: without pins it exits 2 and says how to make them', async ()
 test.each([40, 80])(
   'contract §6: people see it at %i columns with whole hashes',
   async (columns) => {
-    const { stdout } = await ask(['context', gateway.question.question_id], { columns })
+    const { stdout } = await ask(`context ${gateway.question.question_id}`, { columns })
     expect(stdout).toContain(gateway.question.question_id)
     const long = stdout.split('\n').filter((line) => line.length > columns)
     // Only what cannot be broken is longer than the terminal.
@@ -139,7 +139,7 @@ describe('trust', () => {
   const other = { ...pins, signed_proposer: `0x${'9'.repeat(40)}` }
 
   test('contract §7: show prints the pins and their file', async () => {
-    const { stdout, code } = await ask(['trust', 'show', '--json'])
+    const { stdout, code } = await ask('trust show --json')
     expect(code).toBe(0)
     expect(JSON.parse(stdout)).toEqual({ schema: 'proposer.trust/1', path: path(), ...pins })
   })
@@ -160,18 +160,18 @@ describe('trust', () => {
     ],
   ])('contract §6: init --from takes %s', async (_name, content) => {
     writeFileSync(join(home.path, 'from'), content)
-    const ran = await ask(['trust', 'init', '--from', 'from', '--profile', 'fresh', '--json'])
+    const ran = await ask('trust init --from from --profile fresh --json')
     expect(ran.code).toBe(0)
     expect(JSON.parse(readFileSync(join(home.path, 'trust', 'fresh.json'), 'utf8'))).toEqual(other)
   })
 
   test('contract §6: init never replaces other pins without --yes where nobody can be asked', async () => {
     writeFileSync(join(home.path, 'from'), JSON.stringify(other))
-    const refused = await ask(['trust', 'init', '--from', 'from', '--json'])
+    const refused = await ask('trust init --from from --json')
     expect(refused.code).toBe(2)
     expect(refused.stderr).toContain('--yes')
     expect(JSON.parse(readFileSync(path(), 'utf8'))).toEqual(pins)
-    expect((await ask(['trust', 'init', '--from', 'from', '--json', '--yes'])).code).toBe(0)
+    expect((await ask('trust init --from from --json --yes')).code).toBe(0)
     expect(JSON.parse(readFileSync(path(), 'utf8'))).toEqual(other)
   })
 
@@ -228,7 +228,7 @@ describe('trust', () => {
       join(home.path, 'from'),
       JSON.stringify({ ...other, requesters: [{ ...pins.requesters[0], kind: 'oo-reporter' }] }),
     )
-    const { code, stderr } = await ask(['trust', 'init', '--from', 'from'])
+    const { code, stderr } = await ask('trust init --from from')
     expect(code).toBe(2)
     expect(stderr.replaceAll(/\s+/g, ' ')).toContain(
       `changes signed_proposer: ${pins.signed_proposer} becomes ${other.signed_proposer}`,
@@ -300,7 +300,7 @@ describe('trust', () => {
 
 describe('trust verify', () => {
   const verify = (chain: Chain) =>
-    run(home.path, ['trust', 'verify', '--json', '--rpc-url', 'http://127.0.0.1:1'], { env, chain })
+    run(home.path, 'trust verify --json --rpc-url http://127.0.0.1:1', { env, chain })
   const checksOf = (stdout: string) =>
     Object.fromEntries(
       (JSON.parse(stdout).checks as { name: string; ok: boolean }[]).map(({ name, ok }) => [
@@ -376,7 +376,7 @@ describe('trust verify', () => {
       expect(pinned()).toBeUndefined()
       expect((await repin(proxyOf('d'), '--yes')).code).toBe(0)
       expect(pinned()).toEqual(running('d'))
-      const shown = await run(home.path, ['trust', 'show'], { env })
+      const shown = await run(home.path, 'trust show', { env })
       expect(shown.stdout.replace(/\s+/g, ' ')).toContain(`${oracle} runs 0x${'d'.repeat(40)}`)
     })
 

@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import type { Fetch } from '#ports'
 import { version } from '#protocol/words'
-import { type RunOptions, run, temporaryHome, writeTrust } from '#support/cli'
+import { type Argv, type RunOptions, run, temporaryHome, writeTrust } from '#support/cli'
 import { answerOf, type Desk, errorOf, openDesk, proposer, sign, submit } from '#support/desk'
 import { ask as askQuestion, createFakeChain, endow, questionText } from '#support/fake-chain'
 import { fakeTrust } from '#support/fake-world'
@@ -22,10 +22,10 @@ beforeEach(async () => {
 })
 afterEach(() => home.remove())
 
-const ask = (argv: string[], more: RunOptions = {}) =>
+const ask = (argv: Argv, more: RunOptions = {}) =>
   run(home.path, argv, { env, fetch: gateway.fetch, ...more })
 const listed = async () =>
-  answerOf(await ask(['journal', 'list', '--json'])).authorizations as Record<string, unknown>[]
+  answerOf(await ask('journal list --json')).authorizations as Record<string, unknown>[]
 
 /** A gateway that names this bond. */
 function lyingBond(raw: string): void {
@@ -80,7 +80,7 @@ test.each([
 )
 
 test('contract §6: a flag wins over the variable, the variable over the profile', async () => {
-  answerOf(await ask(['config', 'set', 'max-amount', '1', '--json']))
+  answerOf(await ask('config set max-amount 1 --json'))
   expect(errorOf(await ask(sign))).toMatchObject({ code: 'amount_above_cap' })
   env = { ...env, PROPOSER_MAX_AMOUNT: '2' }
   expect(errorOf(await ask(sign)).detail).toContain('the cap is 2')
@@ -168,11 +168,11 @@ describe('contract §6: what no chain has checked', () => {
 
 describe('contract §6: prompts', () => {
   test('sign and submit show what is signed and ask nobody, on a terminal either', async () => {
-    const signed = await ask(['sign', 'will-it-hold', '--outcome', 'p2'], { interactive: true })
+    const signed = await ask('sign will-it-hold --outcome p2', { interactive: true })
     expect(signed.code).toBe(0)
     expect(signed.stderr).toContain('Yes (p2)')
     expect(signed.stderr).not.toContain('[y/N]')
-    const sent = await ask(['submit', 'will-it-hold', '--outcome', 'p2'], { interactive: true })
+    const sent = await ask('submit will-it-hold --outcome p2', { interactive: true })
     expect(sent.code).toBe(0)
     expect(sent.stderr).not.toContain('[y/N]')
   })
@@ -338,7 +338,7 @@ test('spec §7: reach --json as they are, and people in the hint', async () => {
   ]
   const ran = await ask(submit, { fetch: refusing(errors) })
   expect(errorOf(ran)).toMatchObject({ code: 'schema_violation', exit_code: 3, errors })
-  const shown = await ask(['submit', 'will-it-hold', '--outcome', 'p2'], {
+  const shown = await ask('submit will-it-hold --outcome p2', {
     fetch: refusing(errors),
   })
   expect(shown.stderr).toContain(
@@ -355,7 +355,7 @@ test('R5, R20: of a hostile gateway stay harmless, and as many as a person reads
   expect(ran.stderr).not.toContain('x'.repeat(101))
   expect(ran.stderr).not.toContain('ab'.repeat(65))
   expect(errorOf(ran).errors).toHaveLength(50)
-  const shown = await ask(['submit', 'will-it-hold', '--outcome', 'p2'], {
+  const shown = await ask('submit will-it-hold --outcome p2', {
     fetch: refusing(errors),
   })
   expect(shown.stderr).not.toContain('\u001b')

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { signerFromKey } from '#io/keys'
 import type { Fetch } from '#ports'
-import { type RunOptions, run, temporaryHome } from '#support/cli'
+import { type Argv, type RunOptions, run, temporaryHome } from '#support/cli'
 import {
   ask,
   createFakeChain,
@@ -51,7 +51,7 @@ function markets(known: Record<string, string>, events: Record<string, string[]>
   }
   return { asked, fetch }
 }
-const go = (argv: readonly string[], options: RunOptions = {}) =>
+const go = (argv: Argv, options: RunOptions = {}) =>
   run(home.path, argv, {
     ...{ chain, clock: createFakeClock(chain), environmentKey: key },
     ...options,
@@ -68,7 +68,7 @@ test('contract §9: reading: an unpinned slug is looked up, and confirmed on the
       ...{ question_id: question, slug: 'will-porto-win', source: 'chain' },
     })
   }
-  const shown = await go(['context', 'will-porto-win'], { env: gamma, fetch })
+  const shown = await go('context will-porto-win', { env: gamma, fetch })
   expect(shown.stderr).toContain('Will Porto win?')
   expect(shown.stderr).toContain('proposer trust pin will-porto-win')
   // For this run alone.
@@ -119,7 +119,7 @@ test('signing: what Gamma says counts only where the chain has that question (R9
   expect(JSON.parse(signed.stdout)).toMatchObject({
     ...{ question_id: question, identifier: 'will-porto-win' },
   })
-  const listed = await go(['journal', 'list', '--question', `${url}/will-porto-win`, '--json'])
+  const listed = await go(`journal list --question ${url}/will-porto-win --json`)
   expect(JSON.parse(listed.stdout).authorizations).toHaveLength(1)
   // Saved bytes need no Gamma any more.
   const again = await go(sign, {
@@ -147,7 +147,7 @@ test('contract §9: rows of a batch may name slugs and URLs too', async () => {
   const stdin = 'identifier,outcome\nhttps://polymarket.com/event/many,no\n'
   const several = await go(batch('--format|csv'), { env: gamma, fetch, stdin })
   expect(errorOf(several.stderr)).toMatchObject({ code: 'several_markets' })
-  const list = await go(['batch', 'context', '-', '--json'], {
+  const list = await go('batch context - --json', {
     env: gamma,
     fetch,
     stdin: `${url}\n`,
@@ -162,10 +162,10 @@ test('contract §9: what names no question is exit 2', async () => {
 
 test('contract §9: Gamma that does not answer is exit 75, and pinned slugs do without it', async () => {
   const fetch: Fetch = async () => new Response('', { status: 500 })
-  const ran = await go(['context', 'will-porto-win', '--json'], { env: gamma, fetch })
+  const ran = await go('context will-porto-win --json', { env: gamma, fetch })
   expect(ran.code).toBe(75)
   writeFileSync(path(), JSON.stringify({ ...adapterTrust, slugs: { 'will-porto-win': question } }))
-  expect(await go(['context', 'will-porto-win'], { env: gamma, fetch })).toMatchObject({
+  expect(await go('context will-porto-win', { env: gamma, fetch })).toMatchObject({
     code: 0,
   })
 })
@@ -173,7 +173,7 @@ test('contract §9: Gamma that does not answer is exit 75, and pinned slugs do w
 describe('contract §9: trust pin <slug|url|question id>', () => {
   test('shows what the chain says, asks, and writes the slug', async () => {
     const { fetch } = markets({ 'will-porto-win': question }, { 'cup-final': ['will-porto-win'] })
-    const unasked = await go(['trust', 'pin', 'will-porto-win'], { env: gamma, fetch })
+    const unasked = await go('trust pin will-porto-win', { env: gamma, fetch })
     expect(unasked.code).toBe(2)
     expect(pinned()).toEqual(adapterTrust)
     const ran = await go(['trust', 'pin', url], {
@@ -188,7 +188,7 @@ describe('contract §9: trust pin <slug|url|question id>', () => {
 
   test('a slug whose question the chain does not have is not pinned, with --yes too', async () => {
     const { fetch } = markets({ 'will-porto-win': `0x${'e'.repeat(64)}` })
-    const ran = await go(['trust', 'pin', 'will-porto-win', '--yes'], { env: gamma, fetch })
+    const ran = await go('trust pin will-porto-win --yes', { env: gamma, fetch })
     expect(ran.code).toBe(3)
     expect(pinned()).toEqual(adapterTrust)
   })

@@ -46,14 +46,14 @@ test('contract §9: every answer is a flag, and --json prints what it did', asyn
     profiles: { polygon: { gateway: 'https://gateway.example', account: 'main' } },
   })
   expect(existsSync(join(home.path, 'trust', 'polygon.json'))).toBe(true)
-  const shown = await run(home.path, ['account', 'show', 'main'])
+  const shown = await run(home.path, 'account show main')
   expect(shown.stdout.toLowerCase()).toContain(privateKeyToAddress(key).toLowerCase())
 })
 
 test('contract §9: run again it keeps what is there and asks for nothing of it', async () => {
   await run(home.path, all)
   const before = configOf()
-  const again = await run(home.path, ['init', '--json', '--password-file', 'password'])
+  const again = await run(home.path, 'init --json --password-file password')
   expect(stepsOf(again.stdout)).toEqual([
     'profile kept',
     'gateway kept',
@@ -67,7 +67,7 @@ test('contract §9: run again it keeps what is there and asks for nothing of it'
 })
 
 test('contract §6: without a terminal a missing answer is exit 2 and names the flag', async () => {
-  const ran = await run(home.path, ['init', '--json'])
+  const ran = await run(home.path, 'init --json')
   expect(ran.code).toBe(2)
   expect(JSON.parse(ran.stderr.trim().split('\n').at(-1) ?? '')).toMatchObject({
     error: { code: 'answer_needed', hint: 'give --gateway <url>' },
@@ -76,7 +76,7 @@ test('contract §6: without a terminal a missing answer is exit 2 and names the 
 
 test('contract §9: a terminal is asked in order, and what was answered before Ctrl-D is kept', async () => {
   const terminal = (stdin: string) => ({ interactive: true, columns: 80, stdin })
-  const first = await run(home.path, ['init'], terminal('dev\nhttps://gateway.example\n\n'))
+  const first = await run(home.path, 'init', terminal('dev\nhttps://gateway.example\n\n'))
   expect(first.code).toBe(2)
   expect(first.stderr).toMatch(/Profile: .*Gateway URL: .*Enter to skip/s)
   expect(configOf()).toMatchObject({ profile: 'dev' })
@@ -95,7 +95,7 @@ test('contract §9: on a terminal a wrong answer is told and asked for again; wh
     ...['polygon', 'ftp://gateway.example', '', 'https://gateway.example', 'not a url', ''],
     ...['../main', 'main', 'no-such-file', 'key', '0x12', `0x${'1'.repeat(40)}`, 'y'],
   ]
-  const ran = await run(home.path, ['init', '--password-file', 'password'], {
+  const ran = await run(home.path, 'init --password-file password', {
     interactive: true,
     columns: 80,
     stdin: `${answers.join('\n')}\n`,

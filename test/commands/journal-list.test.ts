@@ -39,20 +39,21 @@ test('--limit keeps the newest and counts the others; --state, --question and --
   ])
   expect(await list(80, '--since', '24h')).toHaveLength(4)
   const { authorizations } = JSON.parse(
-    (await world.run(['journal', 'list', '--json', '--limit', '1'])).stdout,
+    (await world.run('journal list --json --limit 1')).stdout,
   ) as { authorizations: { question_id: string; candidate_id: string }[] }
   const [one] = authorizations
   expect(await list(80, '--question', one?.question_id ?? '')).toHaveLength(2)
   expect((await list(40, '--wide')).join('\n')).toContain(one?.candidate_id)
-  const wrong = await world.run(['journal', 'list', '--since', 'yesterday'])
+  const wrong = await world.run('journal list --since yesterday')
   expect(wrong.code).toBe(2)
 })
 
 test('a question that was signed by its id is shown by its title, and found by the slug that is pinned', async () => {
   const trustPath = join(world.home, 'trust', 'default.json')
   const trust = JSON.parse(readFileSync(trustPath, 'utf8'))
-  const [newest] = JSON.parse((await world.run(['journal', 'list', '--json'])).stdout)
-    .authorizations as { question_id: string }[]
+  const [newest] = JSON.parse((await world.run('journal list --json')).stdout).authorizations as {
+    question_id: string
+  }[]
   const slugs = { 'rain-in-porto': newest?.question_id }
   writeFileSync(trustPath, JSON.stringify({ ...trust, slugs }))
   const [head, row] = await list(100, '--question', 'rain-in-porto')
@@ -63,7 +64,7 @@ test('a question that was signed by its id is shown by its title, and found by t
     newest?.question_id,
   )
   writeFileSync(trustPath, '{')
-  const ran = await world.run(['journal', 'list'], { columns: 200 })
+  const ran = await world.run('journal list', { columns: 200 })
   expect(ran.code).toBe(0)
   expect(ran.stdout).toContain('question 0')
   expect(ran.stderr).toMatch(/^note: without slugs: .*default\.json/m)
@@ -76,10 +77,13 @@ test('a worksheet is known by title and slug to list, show and poll; ids come by
     return `${world.ask(name).questionId},sheet-slug-${n},${name},yes`
   })
   world.file('sheet.csv', `identifier,slug,title,outcome\n${rows.join('\n')}\n`)
-  const sent = await world.run(['batch', 'submit', 'sheet.csv', '--json'])
+  const sent = await world.run('batch submit sheet.csv --json')
   expect(sent.code, sent.stderr).toBe(0)
-  const shown = JSON.parse((await world.run(['journal', 'list', '--json'])).stdout)
-    .authorizations as { journal_id: string; title: string; slug: string }[]
+  const shown = JSON.parse((await world.run('journal list --json')).stdout).authorizations as {
+    journal_id: string
+    title: string
+    slug: string
+  }[]
   const own = shown.slice(3)
   expect(own.map(({ journal_id }) => Number(journal_id.split('-')[1]))).toEqual(
     own.map((_, at) => at + 1),
@@ -90,14 +94,14 @@ test('a worksheet is known by title and slug to list, show and poll; ids come by
   for (const line of await list(80)) expect(line).not.toMatch(/^\s*0x[0-9a-f]+$/)
   const one = await world.run(['journal', 'show', own[0]?.journal_id ?? ''])
   expect(one.stdout).toMatch(/^question\s+Will the northern harbour/)
-  const polled = await world.run(['poll', '--all', '--timeout', '1', '--quiet'], { columns: 120 })
+  const polled = await world.run('poll --all --timeout 1 --quiet', { columns: 120 })
   expect(polled.stdout).toMatch(/^QUESTION +ANSWER +STATE/)
   expect(polled.stdout).toMatch(/^Will the northern [^\n]*Yes \(p2\) .*\S{36}$/m)
 })
 
 test('poll --all names what went through another gateway, with its URL and what to type', async () => {
   const env = { PROPOSER_GATEWAY: 'http://127.0.0.1:9999' }
-  const ran = await world.run(['poll', '--all'], { env })
+  const ran = await world.run('poll --all', { env })
   expect(ran.code, ran.stderr).toBe(0)
   expect(
     ran.stderr.match(/^note: not polled here: question \d, Yes \(p2\), went to /gm),
@@ -105,7 +109,7 @@ test('poll --all names what went through another gateway, with its URL and what 
   expect(ran.stderr).toMatch(
     /went to http:\/\/127\.0\.0\.1:8787: `proposer poll \S{36} --gateway http:\/\/127\.0\.0\.1:8787`/,
   )
-  const json = await world.run(['poll', '--all', '--json'], { env })
+  const json = await world.run('poll --all --json', { env })
   expect(JSON.parse(json.stdout)).toMatchObject({
     candidates: [],
     elsewhere: Array.from({ length: 3 }, () => ({ origin: 'http://127.0.0.1:8787' })),

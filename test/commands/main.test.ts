@@ -67,26 +67,26 @@ test.each([
 })
 
 test('contract §9: `version` prints what --version prints', async () => {
-  expect(await run(home.path, ['version'])).toEqual(await run(home.path, ['--version']))
+  expect(await run(home.path, 'version')).toEqual(await run(home.path, '--version'))
 })
 
 test('contract §6: --version prints the version alone and exits 0', async () => {
-  const ran = await run(home.path, ['--version'])
+  const ran = await run(home.path, '--version')
   expect(ran).toEqual({ code: 0, stdout: expect.stringMatching(/^\d+\.\d+\.\d+\n$/), stderr: '' })
 })
 
 test('contract §6: --help names every command and every flag of every command', async () => {
-  const help = await run(home.path, ['--help'])
+  const help = await run(home.path, '--help')
   expect(help.code).toBe(0)
   // Where colour is off, as here, headings are plain; all of it fits one screen.
   expect(help.stdout).toContain('\nProposing:\n  questions ')
   expect(help.stdout.trimEnd().split('\n').length).toBeLessThanOrEqual(45)
-  const bold = await run(home.path, ['--help', '--color', 'always'], { env: { NO_COLOR: '' } })
+  const bold = await run(home.path, '--help --color always', { env: { NO_COLOR: '' } })
   expect(bold.stdout).toContain('\n\u001b[1mProposing:\u001b[22m\n')
   const { version: _hidden, ...shown } = verbs
   for (const verb of Object.keys(shown))
     expect(help.stdout).toMatch(new RegExp(`^  ${verb}\\b`, 'm'))
-  const { stdout } = await run(home.path, ['help', 'flags'])
+  const { stdout } = await run(home.path, 'help flags')
   for (const flag of [
     '--gateway',
     '--local',
@@ -113,9 +113,7 @@ test('R5: a failure that nobody awaited is told without what it holds', () => {
 })
 
 test('contract §6: `help <command>` is the help of that command', async () => {
-  expect(await run(home.path, ['help', 'config'])).toEqual(
-    await run(home.path, ['config', '--help']),
-  )
+  expect(await run(home.path, 'help config')).toEqual(await run(home.path, 'config --help'))
 })
 
 test.each([
@@ -140,7 +138,7 @@ test.each([
 })
 
 test('contract §6: a usage error with --json is one JSON error on stderr with exactly five keys', async () => {
-  const ran = await run(home.path, ['config', 'list', '--jsn', '--json'])
+  const ran = await run(home.path, 'config list --jsn --json')
   expect(ran.code).toBe(2)
   expect(ran.stdout).toBe('')
   expect(Object.keys(JSON.parse(ran.stderr))).toEqual(['error'])
@@ -178,7 +176,7 @@ test('contract §6: the help that a usage error points at is that of the subcomm
       expect.stringContaining(`run \`proposer ${path} --help\``),
     ])
   }
-  expect(errorOf((await run(home.path, ['operator', 'store', '--json'])).stderr).detail).toBe(
+  expect(errorOf((await run(home.path, 'operator store --json')).stderr).detail).toBe(
     'operator store needs a subcommand',
   )
 })
@@ -200,7 +198,7 @@ test('contract §6: on a narrow terminal an error breaks between words, and comm
 })
 
 test('contract §6: flags may stand before the command', async () => {
-  const ran = await run(home.path, ['--profile', 'dev', '--json', 'config', 'get', 'profile'])
+  const ran = await run(home.path, '--profile dev --json config get profile')
   expect(ran.code).toBe(0)
   expect(JSON.parse(ran.stdout)).toMatchObject({
     schema: 'proposer.config/1',
@@ -210,15 +208,7 @@ test('contract §6: flags may stand before the command', async () => {
 })
 
 test('contract §6: --gateway and --local together exit 2 and name both', async () => {
-  const ran = await run(home.path, [
-    'config',
-    'list',
-    '--gateway',
-    'https://a.example',
-    '--local',
-    'g.json',
-    '--json',
-  ])
+  const ran = await run(home.path, 'config list --gateway https://a.example --local g.json --json')
   expect(ran.code).toBe(2)
   expect(errorOf(ran.stderr)).toMatchObject({
     code: 'two_gateways',

@@ -1,6 +1,6 @@
 /** How a failure reads for people, and when it has colors (contract §9). */
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { run, temporaryHome } from '#support/cli'
+import { type Argv, run, temporaryHome } from '#support/cli'
 
 let home: Awaited<ReturnType<typeof temporaryHome>>
 beforeEach(async () => {
@@ -10,7 +10,7 @@ afterEach(() => home.remove())
 
 const [red, dim] = ['\u001b[31m', '\u001b[2m']
 const refused = ['config', 'get', 'nothing']
-const said = async (argv: readonly string[], env: Record<string, string>, interactive = false) =>
+const said = async (argv: Argv, env: Record<string, string>, interactive = false) =>
   (await run(home.path, argv, { env: { NO_COLOR: '', ...env }, interactive })).stderr
 
 test('contract §9: an error for people begins with `error: `, and its hint is on the next line', async () => {
@@ -41,6 +41,6 @@ test('FORCE_COLOR colors a pipe, FORCE_COLOR=0 no terminal; it outranks NO_COLOR
 })
 
 test('another value than the three is refused with them', async () => {
-  const { code, stderr } = await run(home.path, ['config', 'path', '--color', 'alway'])
+  const { code, stderr } = await run(home.path, 'config path --color alway')
   expect([code, stderr]).toEqual([2, expect.stringContaining('Did you mean always?')])
 })

@@ -35,7 +35,7 @@ test('§6: tells answer and amount of each row, and what all rows to be signed a
 
 test('§6: saved bytes are told with their answer and amount, and add nothing to what would be signed', async () => {
   world.ndjson('rows.ndjson', rows(1))
-  expect((await world.run(['batch', 'sign', 'rows.ndjson'])).code).toBe(0)
+  expect((await world.run('batch sign rows.ndjson')).code).toBe(0)
   const json = JSON.parse((await world.run([...submit, '--dry-run', '--json'])).stdout)
   expect(json.results).toMatchObject([
     { action: 'saved_bytes', outcome: 'p1', amount: String(bond) },
@@ -115,7 +115,7 @@ test.each([
     const first = documentOf(await world.run([...submit, '--json']))
     const id = first.results[0]?.candidate?.candidate_id ?? ''
     await world.become(id, failed('bond_above_permit', false))
-    expect((await world.run(['poll', id, '--timeout', '5'])).code).toBe(7)
+    expect((await world.run(`poll ${id} --timeout 5`)).code).toBe(7)
     const ran = await world.run([...submit, '--resume', '--json', ...more, '--timeout', '5'])
     expect(documentOf(ran).summary).toMatchObject({ accepted: 2, failed: 1 })
     if (more.length === 0) {
@@ -133,7 +133,7 @@ test.each([
 test('a CSV row with an answer that is none is told what stands there', async () => {
   const [row] = rows(1)
   world.file('rows.csv', `identifier,outcome\n${row?.identifier},p9\n`)
-  const ran = await world.run(['batch', 'submit', 'rows.csv', '--json'])
+  const ran = await world.run('batch submit rows.csv --json')
   expect(errorOf(ran)).toMatchObject({ exit_code: 2 })
   expect(errorOf(ran).detail).toContain('outcome "p9" is none of p1, p2, p3')
 })

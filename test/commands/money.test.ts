@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { builtInProfile } from '#chain/profiles'
 import type { Address } from '#protocol/schema'
-import { type RunOptions, run, writeTrust } from '#support/cli'
+import { type Argv, type RunOptions, run, wordsOf, writeTrust } from '#support/cli'
 import { answerOf, type Desk, lastErrorOf, openDesk } from '#support/desk'
 import {
   bondRaw,
@@ -35,7 +35,7 @@ function open(opened: ScriptedGateway, tokens: readonly string[] = pins.tokens):
   env = { ...env, PROPOSER_GATEWAY: gateway.url }
 }
 
-const ask = (argv: string[], more: RunOptions = {}) =>
+const ask = (argv: Argv, more: RunOptions = {}) =>
   run(home.path, argv, { env, fetch: gateway.fetch, ...more })
 const sign = ['sign', 'will-it-hold', '--outcome', 'p2']
 const submit = ['submit', 'will-it-hold', '--outcome', 'p2']
@@ -104,7 +104,7 @@ test.each([
     gateway.steps.push({ status: 'executed' })
     const ran = await ask([...submit, ...more, flag])
     expect(ran.stderr).toMatch(/^digest\s/m)
-    const { authorizations } = answerOf(await ask(['journal', 'list', '--json'])) as {
+    const { authorizations } = answerOf(await ask('journal list --json')) as {
       authorizations: { journal_id: string }[]
     }
     expect(ran.code).toBe(0)
@@ -143,7 +143,7 @@ test('contract §6: replay too', async () => {
   gateway.faults.push('lost-answer', ...Array.from({ length: 8 }, () => 'no-connection' as const))
   expect((await ask([...submit, '--timeout', '0.5'])).code).toBe(6)
   gateway.faults.length = 0
-  const ran = await ask(['replay', '--all'])
+  const ran = await ask('replay --all')
   expect(ran.stdout).toMatch(new RegExp(`^replayed\\s+${candidate}$`, 'm'))
   expect(ran.stdout).toMatch(/^journal\s+[0-9a-f]{12}-1$/m)
 })
@@ -158,10 +158,10 @@ describe('poll', () => {
 
 describe('journal list --open', () => {
   test('with nothing but closed ones counts these, instead of an empty journal', async () => {
-    expect((await ask(['journal', 'list', '--open'])).stdout).toBe('the journal is empty\n')
+    expect((await ask('journal list --open')).stdout).toBe('the journal is empty\n')
     gateway.faults.push({ status: 422, code: 'invalid_amount' })
     expect((await ask(submit)).code).toBe(3)
-    expect((await ask(['journal', 'list', '--open'])).stdout).toBe(
+    expect((await ask('journal list --open')).stdout).toBe(
       'nothing is open; 1 is closed: `proposer journal list`\n',
     )
   })
@@ -219,7 +219,7 @@ test('a text that ends in one of endless length is cut at both ends', async () =
 
 test('context shows the whole text', async () => {
   open(scriptedGateway(questionContext(longTitle)))
-  const { stdout } = await ask(['context', 'will-it-hold'])
+  const { stdout } = await ask('context will-it-hold')
   expect(stdout.replace(/\s+/g, ' ')).toContain(`q: title: ${longTitle.replace(/\s+/g, ' ')}`)
 })
 
@@ -254,10 +254,10 @@ describe('amounts', () => {
     expect((await ask([...submit, '--details'])).stderr).toMatch(
       /authorizes\s+750 USDC\.e \(750000000 raw\)/,
     )
-    const listed = (await ask(['journal', 'list'])).stdout
+    const listed = (await ask('journal list')).stdout
     expect(listed).toMatch(/ 750 USDC\.e /)
     const [id = ''] = /[0-9a-f]{12}-1/.exec(listed) ?? []
-    expect((await ask(['journal', 'show', id])).stdout).toMatch(
+    expect((await ask(`journal show ${id}`)).stdout).toMatch(
       /authorizes\s+750 USDC\.e \(750000000 raw\)/,
     )
   })
@@ -307,14 +307,14 @@ describe('amounts', () => {
 
 test('authorization_open names the answer, not its price', async () => {
   answerOf(await ask([...sign, '--json', '--quiet']))
-  const ran = await ask(['sign', 'will-it-hold', '--outcome', 'p1', '--json'])
+  const ran = await ask('sign will-it-hold --outcome p1 --json')
   expect(lastErrorOf(ran)).toMatchObject({ code: 'authorization_open', exit_code: 5 })
   expect(lastErrorOf(ran).detail).toContain('(p2)')
   expect(lastErrorOf(ran).detail).not.toContain('1000000000000000000')
 })
 
-const hintOf = async (argv: string[], more: RunOptions = {}) =>
-  lastErrorOf(await ask([...argv, '--json'], more)).hint
+const hintOf = async (argv: Argv, more: RunOptions = {}) =>
+  lastErrorOf(await ask([...wordsOf(argv), '--json'], more)).hint
 
 test('an amount below the bond: the amount, and nothing of the deadline', async () => {
   expect(await hintOf([...sign, '--amount', '1raw'])).toBe(
@@ -336,23 +336,23 @@ test('a key that is missing: the keystore that is there is named', async () => {
   env = { PROPOSER_GATEWAY }
   expect(await hintOf(sign)).toContain('create one with `proposer account new <name>`')
   writeFileSync(join(home.path, 'password'), 'a long enough one\n', { mode: 0o600 })
-  expect((await ask(['account', 'new', 'hot', '--password-file', 'password'])).code).toBe(0)
+  expect((await ask('account new hot --password-file password')).code).toBe(0)
   expect(await hintOf(sign)).toContain('give --account hot,')
 })
 
 test('a gateway that is no URL: its form, not another flag', async () => {
-  expect(await hintOf(['config', 'set', 'gateway', 'nonsense'])).toMatch(/^give it as https:/)
+  expect(await hintOf('config set gateway nonsense')).toMatch(/^give it as https:/)
 })
 
 test('a slug under a built-in profile: how there comes to be a file that can pin it', async () => {
-  expect(await hintOf(['reconcile', 'some-slug', '--profile', 'dev'])).toContain(
+  expect(await hintOf('reconcile some-slug --profile dev')).toContain(
     'of the trust file (`proposer trust init` makes one)',
   )
 })
 
 test('conformance without a gateway asks for one before it asks for pins', async () => {
   env = {}
-  const ran = await ask(['conformance', '--json', '--profile', 'polygon'])
+  const ran = await ask('conformance --json --profile polygon')
   expect(lastErrorOf(ran)).toMatchObject({ code: 'no_gateway', exit_code: 2 })
 })
 

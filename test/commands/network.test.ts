@@ -3,7 +3,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { ChainError, type Fetch, TransportError } from '#ports'
-import { type RunOptions, run } from '#support/cli'
+import { type Argv, type RunOptions, run } from '#support/cli'
 import { type Desk, openDesk } from '#support/desk'
 import { createFakeChain } from '#support/fake-chain'
 import { pins } from '#support/scripted-gateway'
@@ -16,7 +16,7 @@ afterEach(() => home.remove())
 
 const rpcUrl = 'https://user:secretword@polygon.example/v2/secretpath?key=secretquery'
 const wallet = `0x${'ab'.repeat(20)}`
-const ask = (argv: readonly string[], more: RunOptions = {}) =>
+const ask = (argv: Argv, more: RunOptions = {}) =>
   run(home.path, argv, {
     fetch: gateway.fetch,
     ...more,
@@ -65,7 +65,7 @@ test('a gateway that refuses connections is named with its setting, and no path 
     )
   }
   const { code, stderr } = await ask(
-    ['eligibility', wallet, '--gateway', 'https://gateway.example/secretpath'],
+    `eligibility ${wallet} --gateway https://gateway.example/secretpath`,
     { fetch },
   )
   expect([code, stderr]).toEqual([

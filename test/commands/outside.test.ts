@@ -2,7 +2,7 @@ import { readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { type RunOptions, run } from '#support/cli'
+import { type Argv, type RunOptions, run } from '#support/cli'
 import { answerOf, type Desk, errorOf, key, openDesk, proposer, sign } from '#support/desk'
 import { bondRaw, pins } from '#support/scripted-gateway'
 import {
@@ -27,10 +27,10 @@ afterEach(async () => {
   await home.remove()
 })
 
-const ask = (argv: string[], more: RunOptions = {}) =>
+const ask = (argv: Argv, more: RunOptions = {}) =>
   run(home.path, argv, { env, fetch: gateway.fetch, ...more })
 const listed = async () =>
-  answerOf(await ask(['journal', 'list', '--json'])).authorizations as Record<string, unknown>[]
+  answerOf(await ask('journal list --json')).authorizations as Record<string, unknown>[]
 async function wallet(answers: Wallet): Promise<WalletServer> {
   const server = await startWallet(answers)
   servers.push(server)
@@ -201,9 +201,7 @@ test('contract §6: the document goes out alone on stdout, and its signature com
     payload: { signature },
     reused: false,
   })
-  const sent = answerOf(
-    await ask(['submit', 'will-it-hold', '--outcome', 'p2', '--proposer', proposer, '--json']),
-  )
+  const sent = answerOf(await ask(`submit will-it-hold --outcome p2 --proposer ${proposer} --json`))
   expect(sent).toMatchObject({ journal_id: signed.journal_id, outcome: 'accepted' })
 })
 
@@ -216,16 +214,9 @@ test('R6, R8: what was given out keeps its nonce and its question until its sign
     typed_data: first.typed_data,
     reused: true,
   })
-  const other = await ask([
-    'sign',
-    'will-it-hold',
-    '--outcome',
-    'p1',
-    '--typed-data',
-    '--proposer',
-    proposer,
-    '--json',
-  ])
+  const other = await ask(
+    `sign will-it-hold --outcome p1 --typed-data --proposer ${proposer} --json`,
+  )
   expect(other.code).toBe(5)
   expect(errorOf(other)).toMatchObject({
     code: 'authorization_open',
@@ -233,7 +224,7 @@ test('R6, R8: what was given out keeps its nonce and its question until its sign
   })
   writeFileSync(join(home.path, 'key'), key, { mode: 0o600 })
   env = { ...env, PROPOSER_KEY_FILE: join(home.path, 'key') }
-  expect((await ask(['sign', 'will-it-hold', '--outcome', 'p1', '--json'])).code).toBe(5)
+  expect((await ask('sign will-it-hold --outcome p1 --json')).code).toBe(5)
   expect(await listed()).toMatchObject([
     { journal_id: first.journal_id, state: 'offered', outcome: 'p2' },
   ])
@@ -278,7 +269,7 @@ test('contract §6: a payload that a program outside made of the document is the
     permit: { amount: permitted.amount, nonce, deadline },
     signature: await signedBy(JSON.stringify(document)),
   })
-  const sent = answerOf(await ask(['submit', 'will-it-hold', '-', '--json'], { stdin: payload }))
+  const sent = answerOf(await ask('submit will-it-hold - --json', { stdin: payload }))
   expect(sent).toMatchObject({ journal_id: given.journal_id, outcome: 'accepted' })
   expect(gateway.received).toEqual([payload])
 })
@@ -298,7 +289,7 @@ test('R9: a signature by another key, of another document or none is refused, an
     expect(refused.stderr).not.toMatch(/[0-9a-f]{100}/)
   }
   const right = JSON.stringify(await signedBy(given.stdout))
-  const signed = await ask(['sign', 'will-it-hold', '--signature', '-', '--json'], {
+  const signed = await ask('sign will-it-hold --signature - --json', {
     stdin: `${right}\n`,
   })
   expect(answerOf(signed)).toMatchObject({ signer: proposer })
@@ -330,7 +321,7 @@ test('defaults to the bond; --headroom or the profile adds to it, rounded up, an
   expect(await amount()).toBe('750000000')
   expect(await amount('--headroom', '0.01')).toBe('750075000')
   expect(await amount('--headroom', '10', '--max-amount', '760000000raw')).toBe('760000000')
-  await ask(['config', 'set', 'headroom-percent', '5'])
+  await ask('config set headroom-percent 5')
   expect(await amount()).toBe('787500000')
   expect(await amount('--amount', '750000001raw')).toBe('750000001')
   expect(await amount('--headroom', '0')).toBe('750000000')
@@ -338,7 +329,7 @@ test('defaults to the bond; --headroom or the profile adds to it, rounded up, an
     code: 'bad_headroom',
     exit_code: 2,
   })
-  expect((await ask(['config', 'set', 'headroom-percent', '5%'])).code).toBe(2)
+  expect((await ask('config set headroom-percent 5%')).code).toBe(2)
   expect(errorOf(await ask([...sign, '--max-amount', '1raw', '--headroom', '5']))).toMatchObject({
     code: 'amount_above_cap',
   })

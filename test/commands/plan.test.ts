@@ -4,7 +4,15 @@ import { afterEach, beforeEach, expect, test } from 'vitest'
 import { budgetHeaders, createBudget } from '#gateway/front/budget'
 import type { Fetch } from '#ports'
 import { simTime } from '#support/budget-world'
-import { noFetch, type Ran, type RunOptions, run, temporaryHome } from '#support/cli'
+import {
+  type Argv,
+  noFetch,
+  type Ran,
+  type RunOptions,
+  run,
+  temporaryHome,
+  wordsOf,
+} from '#support/cli'
 import { scriptedGateway } from '#support/scripted-gateway'
 
 let home: Awaited<ReturnType<typeof temporaryHome>>
@@ -13,8 +21,8 @@ beforeEach(async () => {
 })
 afterEach(() => home.remove())
 
-const plan = (argv: string[], more: RunOptions = {}) =>
-  run(home.path, ['plan', ...argv], { fetch: noFetch, ...more })
+const plan = (argv: Argv, more: RunOptions = {}) =>
+  run(home.path, ['plan', ...wordsOf(argv)], { fetch: noFetch, ...more })
 const answerOf = (ran: Ran) => {
   expect(ran.stderr).toBe('')
   expect(ran.code).toBe(0)
@@ -32,7 +40,7 @@ const signed = (n: number) => ({
 })
 
 test('contract §6: items, windows, seconds and calls, in this order, from a count; nothing is written', async () => {
-  const answer = answerOf(await plan(['100', '--json']))
+  const answer = answerOf(await plan('100 --json'))
   expect(Object.keys(answer).slice(0, 5)).toEqual([
     'schema',
     'items',
@@ -56,15 +64,15 @@ test('contract §6: items, windows, seconds and calls, in this order, from a cou
 })
 
 test('§8 rule 3: without preparation submission and one polling pass cost twice the item count', async () => {
-  expect(answerOf(await plan(['60', '--no-context', '--json']))).toMatchObject({
+  expect(answerOf(await plan('60 --no-context --json'))).toMatchObject({
     items: 120,
     windows: 1,
     seconds: 0,
   })
-  expect(answerOf(await plan(['60', '--rpc-url', 'http://127.0.0.1:1', '--json']))).toMatchObject({
+  expect(answerOf(await plan('60 --rpc-url http://127.0.0.1:1 --json'))).toMatchObject({
     items: 120,
   })
-  expect(answerOf(await plan(['60', '--no-context', '--no-wait', '--json']))).toMatchObject({
+  expect(answerOf(await plan('60 --no-context --no-wait --json'))).toMatchObject({
     items: 60,
   })
 })
@@ -76,24 +84,22 @@ test('contract §6: a file is counted by its rows, and signed items need no cont
   )
   put('b.json', JSON.stringify([{ identifier: id(1), outcome: 'p1' }, signed(2), signed(3)]))
   put('c.csv', `identifier,outcome\n${id(1)},p1\n${id(2)},p2\n`)
-  expect(answerOf(await plan(['a.ndjson', '--json']))).toMatchObject({ items: 9, rows: 3 })
-  expect(answerOf(await plan(['b.json', '--json']))).toMatchObject({ items: 7, rows: 3 })
-  expect(answerOf(await plan(['c.csv', '--json']))).toMatchObject({ items: 6, rows: 2 })
+  expect(answerOf(await plan('a.ndjson --json'))).toMatchObject({ items: 9, rows: 3 })
+  expect(answerOf(await plan('b.json --json'))).toMatchObject({ items: 7, rows: 3 })
+  expect(answerOf(await plan('c.csv --json'))).toMatchObject({ items: 6, rows: 2 })
   const stdin = readFileSync(join(home.path, 'a.ndjson'), 'utf8')
-  expect(answerOf(await plan(['-', '--json'], { stdin }))).toMatchObject({ items: 9 })
+  expect(answerOf(await plan('- --json', { stdin }))).toMatchObject({ items: 9 })
 })
 
 test('contract §6: flags override the limits, and an in-process gateway charges nothing', async () => {
   expect(
-    answerOf(
-      await plan(['100', '--no-context', '--no-wait', '--limit', '30', '--window', '10', '--json']),
-    ),
+    answerOf(await plan('100 --no-context --no-wait --limit 30 --window 10 --json')),
   ).toMatchObject({
     windows: 4,
     seconds: 30,
     budget: { source: 'flags', limit: 30, window_seconds: 10 },
   })
-  expect(answerOf(await plan(['5000', '--local', 'gateway.json', '--json']))).toMatchObject({
+  expect(answerOf(await plan('5000 --local gateway.json --json'))).toMatchObject({
     windows: 1,
     seconds: 0,
     budget: { source: 'local', limit: null },
@@ -122,12 +128,12 @@ test.each([
 test.each([40, 80])(
   'contract §6: people read the forecast of a run, and the limit it counts by, at %i columns',
   async (columns) => {
-    const { stdout } = await plan(['100'], { columns })
+    const { stdout } = await plan('100', { columns })
     expect(stdout.replace(/\s+/g, ' ')).toMatch(
       /^300 requests in 3 windows, about 2 min 0 s, until \d\d:\d\d:\d\dZ 120 items per 60 s \(the default; this gateway has not reported its own\) $/,
     )
     for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(columns)
-    const local = await plan(['5', '--local', 'gateway.json'], { columns })
+    const local = await plan('5 --local gateway.json', { columns })
     expect(local.stdout.replace(/\s+/g, ' ')).toContain('an in-process gateway has no rate limit')
   },
 )
@@ -193,15 +199,13 @@ test('contract §6: --timeout shorter than the wait exits 75, and nothing is sen
 test('§8: plan knows what the gateway has told, and what of it is spent; R5: files tell no address and are 0600', async () => {
   const { ask, options } = setting()
   await ask()
-  const told = answerOf(
-    await run(home.path, ['plan', '4', '--no-context', '--no-wait', '--json'], options),
-  )
+  const told = answerOf(await run(home.path, 'plan 4 --no-context --no-wait --json', options))
   expect(told).toMatchObject({
     windows: 2,
     seconds: 61,
     budget: { source: 'learnt', limit: 3, spent: 1 },
   })
-  const shown = await run(home.path, ['plan', '4', '--no-context', '--no-wait'], {
+  const shown = await run(home.path, 'plan 4 --no-context --no-wait', {
     ...options,
     columns: 80,
   })

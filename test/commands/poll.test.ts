@@ -3,7 +3,15 @@ import { main } from '#commands/main'
 import { createBudget } from '#gateway/front/budget'
 import type { Clock } from '#ports'
 import { InterruptedError } from '#protocol/errors'
-import { fakeContext, type Ran, type RunOptions, run, temporaryHome } from '#support/cli'
+import {
+  type Argv,
+  fakeContext,
+  type Ran,
+  type RunOptions,
+  run,
+  temporaryHome,
+  wordsOf,
+} from '#support/cli'
 import { html, type StatusGateway, statusGateway } from '#support/status-gateway'
 
 let home: Awaited<ReturnType<typeof temporaryHome>>
@@ -40,7 +48,7 @@ const options = (more: RunOptions = {}): RunOptions => ({
   clock,
   ...more,
 })
-const ask = (argv: string[], more: RunOptions = {}) => run(home.path, argv, options(more))
+const ask = (argv: Argv, more: RunOptions = {}) => run(home.path, argv, options(more))
 const linesOf = (ran: Ran): Record<string, unknown>[] =>
   ran.stdout
     .trim()
@@ -175,12 +183,12 @@ test('§8: a budget is believed as it is told: one beyond all counting is never 
   expect(clock.monotonicMs() - startMs).toBeLessThan(60_000)
 })
 
-const onTerminal = async (argv: string[], columns: number, more: RunOptions = {}) => {
+const onTerminal = async (argv: Argv, columns: number, more: RunOptions = {}) => {
   const { context, stdout, stderr } = fakeContext(
     home.path,
     options({ columns, interactive: true, ...more }),
   )
-  const code = await main(argv, context)
+  const code = await main(wordsOf(argv), context)
   return { code, writes: stdout.written, stderr: stderr.written.join('') }
 }
 
@@ -246,7 +254,7 @@ test('contract §6: Ctrl-C shows what is known, exits 130 and says how to go on'
   const id = gateway.admit({ lifeMs: Number.POSITIVE_INFINITY })
   let calls = 0
   const { code, writes, stderr } = await onTerminal(
-    ['poll', id, '--question', gateway.questionId],
+    `poll ${id} --question ${gateway.questionId}`,
     80,
     {
       signal: stop.signal,

@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { ChainError } from '#ports'
 import { InterruptedError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
-import { type RunOptions, run, temporaryHome, writeTrust } from '#support/cli'
+import { type Argv, type RunOptions, run, temporaryHome, wordsOf, writeTrust } from '#support/cli'
 import {
   ask,
   createFakeChain,
@@ -51,15 +51,15 @@ function proposed(name: string, by = wallet, price = yes, rewardRaw = 5_000_000n
   chain.mine()
   return roundOf(chain, id)
 }
-const positions = (argv: readonly string[] = [], options: RunOptions = {}) =>
-  run(home.path, ['positions', '--wallet', wallet, ...argv], {
+const positions = (argv: Argv = [], options: RunOptions = {}) =>
+  run(home.path, ['positions', '--wallet', wallet, ...wordsOf(argv)], {
     env: node,
     chain,
     clock: createFakeClock(chain),
     ...options,
   })
-const read = async (argv: readonly string[] = [], options: RunOptions = {}) => {
-  const ran = await positions([...argv, '--json'], options)
+const read = async (argv: Argv = [], options: RunOptions = {}) => {
+  const ran = await positions([...wordsOf(argv), '--json'], options)
   expect(ran.code, ran.stderr).toBe(0)
   return JSON.parse(ran.stdout)
 }
@@ -156,7 +156,7 @@ test('contract §9: every state and result, in the order of a life', async () =>
   pass(3n * 3_600n)
   expect((await states()).Late).toEqual(['awaiting_settlement', null, 'late'])
   expect((await states()).Voted).toEqual(['awaiting_settlement', null])
-  const open = await read(['--open'])
+  const open = await read('--open')
   expect(open.positions).toHaveLength(6)
   expect(open.totals).toEqual((await read()).totals)
 })
@@ -199,7 +199,7 @@ test('contract §9: several wallets in one question, and a wallet without propos
   })
   expect(none.code).toBe(0)
   expect(none.stdout).toContain(`No proposals of ${nobody} since block 0.`)
-  const bad = await run(home.path, ['positions', '--wallet', '0x12', '--json'], {
+  const bad = await run(home.path, 'positions --wallet 0x12 --json', {
     env: node,
     chain,
   })
@@ -209,11 +209,11 @@ test('contract §9: several wallets in one question, and a wallet without propos
 
 test('contract §9: --fail-on-dispute is exit 7, and names what is disputed', async () => {
   const round = proposed('Rain?')
-  expect(await positions(['--fail-on-dispute'])).toMatchObject({ code: 0 })
+  expect(await positions('--fail-on-dispute')).toMatchObject({ code: 0 })
   pin({ rain: round.questionId })
   contest(chain, round, disputer, true)
   chain.mine()
-  const ran = await positions(['--fail-on-dispute', '--json'])
+  const ran = await positions('--fail-on-dispute --json')
   expect(ran.code).toBe(7)
   expect(JSON.parse(ran.stdout).positions).toMatchObject([{ state: 'disputed' }])
   expect(errorOf(ran.stderr)).toMatchObject({
@@ -242,10 +242,10 @@ test('contract §9: people read it in 40, 80 and 120 columns', async () => {
 })
 
 test('contract §9: without a node it says which flag to give', async () => {
-  const ran = await positions(['--json'], { env: {} })
+  const ran = await positions('--json', { env: {} })
   expect(ran.code).toBe(2)
   expect(errorOf(ran.stderr)).toMatchObject({ code: 'no_rpc_url' })
-  expect(errorOf((await positions(['--exec', 'x', '--json'])).stderr)).toMatchObject({
+  expect(errorOf((await positions('--exec x --json')).stderr)).toMatchObject({
     code: 'exec_without_watch',
   })
   // What is wrong with the command line comes before what is missing around it.
@@ -253,7 +253,7 @@ test('contract §9: without a node it says which flag to give', async () => {
     const wrong = await run(home.path, [verb, '--wallet', '0x12', '--json'], { env: {} })
     expect(errorOf(wrong.stderr).detail, verb).toBe('--wallet "0x12" is not an address')
   }
-  expect(errorOf((await positions(['--since', 'ever', '--json'])).stderr)).toMatchObject({
+  expect(errorOf((await positions('--since ever --json')).stderr)).toMatchObject({
     code: 'bad_since',
   })
 })
@@ -428,15 +428,15 @@ test('the one of a dispute: its time is not known, and that is said', async () =
 test('the newest: no answer instead of a wrong one, and nothing is kept', async () => {
   proposed('First')
   chain.mine(20)
-  const ran = await positions(['--json'], { chain: forgetting(() => true) })
+  const ran = await positions('--json', { chain: forgetting(() => true) })
   expect(ran.code).toBe(75)
   expect(errorOf(ran.stderr)).toMatchObject({ code: 'chain_unavailable' })
   expect((await read()).positions).toHaveLength(1)
 })
 
 describe('contract §9: pnl', () => {
-  const pnl = (argv: readonly string[]) =>
-    run(home.path, ['pnl', '--wallet', wallet, ...argv], {
+  const pnl = (argv: Argv) =>
+    run(home.path, ['pnl', '--wallet', wallet, ...wordsOf(argv)], {
       ...{ env: node, chain, clock: createFakeClock(chain) },
     })
 
@@ -449,7 +449,7 @@ describe('contract §9: pnl', () => {
     settle(chain, good)
     settle(chain, bad, 0n)
     chain.mine()
-    const ran = await pnl(['--json'])
+    const ran = await pnl('--json')
     expect(ran.code, ran.stderr).toBe(0)
     const document = JSON.parse(ran.stdout)
     expect(Object.keys(document)[0]).toBe('schema')
@@ -473,17 +473,17 @@ describe('contract §9: pnl', () => {
         ...{ bonds_lost: '-750000000', net: '-745000000', locked: '750000000', deferred: '0' },
       },
     ])
-    const later = JSON.parse((await pnl(['--from', String(middle), '--json'])).stdout)
+    const later = JSON.parse((await pnl(`--from ${middle} --json`)).stdout)
     expect(later.rows).toHaveLength(2)
     expect(later.totals).toMatchObject([{ proposed: 0, undisputed: 1, lost: 1 }])
-    const csv = (await pnl(['--csv'])).stdout.split('\r\n')
+    const csv = (await pnl('--csv')).stdout.split('\r\n')
     expect(csv[0]).toBe(
       'at,kind,question_id,slug,wallet,token,amount,net,result,transaction_hash,log_index',
     )
     expect(csv[1]).toContain(',bond,')
     expect(csv[1]).toContain(',-750000000,0,')
     expect((await pnl([])).stdout).toMatch(/^net +-745 USDC\.e$/m)
-    const swapped = await pnl(['--from', '200', '--to', '100', '--json'])
+    const swapped = await pnl('--from 200 --to 100 --json')
     expect(errorOf(swapped.stderr)).toMatchObject({ code: 'empty_span', exit_code: 2 })
   })
 })
@@ -546,7 +546,7 @@ test('contract §9: people see the table, then what a reorganisation took away; 
     await clock.sleep(ms, signal)
     signal?.throwIfAborted()
   }
-  const ran = await positions(['--watch'], { clock: { ...clock, sleep }, signal: stop.signal })
+  const ran = await positions('--watch', { clock: { ...clock, sleep }, signal: stop.signal })
   expect(ran.code).toBe(130)
   expect(ran.stdout).toMatch(/^QUESTION/)
   expect(ran.stdout).toMatch(/Z {2}Rain\? {2}gone: its block was undone/)
@@ -556,8 +556,7 @@ test('contract §9: people see the table, then what a reorganisation took away; 
 
 test('contract §9: --timeout ends it: exit 8 while bonds are out, 0 once none is', async () => {
   const round = proposed('Rain?')
-  const watching = () =>
-    positions(['--watch', '--timeout', '1s', '--json'], { clock: createFakeClock(chain) })
+  const watching = () => positions('--watch --timeout 1s --json', { clock: createFakeClock(chain) })
   const open = await watching()
   expect(open.code).toBe(8)
   expect(errorOf(open.stderr)).toMatchObject({ code: 'positions_open', exit_code: 8 })

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { noRulesHash } from '#chain/constants'
 import { ChainError, type Fetch } from '#ports'
-import { type RunOptions, run, temporaryHome, writeTrust } from '#support/cli'
+import { type Argv, type RunOptions, run, temporaryHome, wordsOf, writeTrust } from '#support/cli'
 import {
   ask,
   createFakeChain,
@@ -36,15 +36,15 @@ const opened = (name: string) => {
   chain.mine()
   return id
 }
-const list = (argv: readonly string[] = [], options: RunOptions = {}) =>
-  run(home.path, ['questions', 'list', ...argv], {
+const list = (argv: Argv = [], options: RunOptions = {}) =>
+  run(home.path, ['questions', 'list', ...wordsOf(argv)], {
     env: node,
     chain,
     clock: createFakeClock(chain),
     ...options,
   })
-const listed = async (argv: readonly string[] = [], options: RunOptions = {}) => {
-  const ran = await list([...argv, '--json'], options)
+const listed = async (argv: Argv = [], options: RunOptions = {}) => {
+  const ran = await list([...wordsOf(argv), '--json'], options)
   expect(ran).toMatchObject({ code: 0 })
   return JSON.parse(ran.stdout)
 }
@@ -88,7 +88,7 @@ describe('contract §9: questions list from the chain', () => {
       ],
     })
     expect(document.notes.join()).toContain('it knows neither event ends')
-    const all = await listed(['--all'])
+    const all = await listed('--all')
     expect(titles(all).sort()).toEqual(['Answered', 'Asked again', 'Open', 'Paused'])
     expect(
       all.questions.find((one: { question_id: string }) => one.question_id === answered),
@@ -102,8 +102,8 @@ describe('contract §9: questions list from the chain', () => {
     chain.nextSeconds = 2n
     opened('New')
     opened('Newer')
-    expect(titles(await listed(['--since', '30m']))).toEqual(['New', 'Newer'])
-    const one = await listed(['--limit', '1', '--since', '2h30m'])
+    expect(titles(await listed('--since 30m'))).toEqual(['New', 'Newer'])
+    const one = await listed('--limit 1 --since 2h30m')
     expect(titles(one)).toEqual(['Old'])
     expect(one.left_out).toBe(2)
     expect(one.notes.join()).toContain('--limit')
@@ -179,7 +179,7 @@ describe('contract §9: questions list from the chain', () => {
   test('--csv is a worksheet with an empty outcome', async () => {
     const id = opened('=Rain, or sun?')
     pin({ rain: id })
-    const ran = await list(['--csv'])
+    const ran = await list('--csv')
     expect(ran.stdout.split('\r\n')).toEqual([
       'identifier,slug,title,labels,bond,reward,ends_at,clarifications,rules_seen,outcome',
       `${id},rain,"'=Rain, or sun?","No (p1); Yes (p2); unknown/50-50 (p3)",750 USDC.e,0 USDC.e,,,${noRulesHash},`,
@@ -188,10 +188,10 @@ describe('contract §9: questions list from the chain', () => {
   })
 
   test('what the chain cannot know is refused, and without a source there is a hint', async () => {
-    const closing = await list(['--closing', '2h', '--json'])
+    const closing = await list('--closing 2h --json')
     expect(closing.code).toBe(2)
     expect(errorOf(closing.stderr)).toMatchObject({ code: 'closing_unknown' })
-    const none = await list(['--json'], { env: {} })
+    const none = await list('--json', { env: {} })
     expect(errorOf(none.stderr)).toMatchObject({ code: 'no_source' })
     const silent = { ...chain, head: chain.head } as FakeChain
     silent.logs = async () => {
@@ -275,7 +275,7 @@ describe('contract §9: questions list from Gamma', () => {
 
   test('the built-in profile has its URL; one over plain http, or with a query, is refused', async () => {
     asked.length = 0
-    await run(home.path, ['questions', 'list', '--profile', 'polygon'], { fetch: gamma() })
+    await run(home.path, 'questions list --profile polygon', { fetch: gamma() })
     expect(asked[0]?.hostname).toBe('gamma-api.polymarket.com')
     for (const bad of ['http://gamma.example', 'https://gamma.example?key=1', 'gamma'])
       expect(await list(['--gamma-url', bad], { fetch: gamma() })).toMatchObject({ code: 2 })

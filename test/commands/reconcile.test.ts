@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import type { Chain, Fetch } from '#ports'
 import { InterruptedError } from '#protocol/errors'
-import { type Ran, type RunOptions, run, writeTrust } from '#support/cli'
+import { type Argv, type Ran, type RunOptions, run, writeTrust } from '#support/cli'
 import {
   answerOf,
   type Desk,
@@ -31,7 +31,7 @@ beforeEach(async () => {
 })
 afterEach(() => home.remove())
 
-const ask = (argv: string[], more: RunOptions = {}) =>
+const ask = (argv: Argv, more: RunOptions = {}) =>
   run(home.path, argv, { env, fetch: gateway.fetch, clock: instantClock(), ...more })
 interface Told {
   readonly authorizations: {
@@ -43,7 +43,7 @@ interface Told {
   readonly not_looked_at: string[]
 }
 const reconcile = async (more: RunOptions = {}) =>
-  answerOf(await ask(['reconcile', 'will-it-hold', '--json'], more)) as unknown as Told
+  answerOf(await ask('reconcile will-it-hold --json', more)) as unknown as Told
 
 test("contract §6: without a gateway and a node it tells the journal's word and what it could not look at", async () => {
   env = {}
@@ -60,14 +60,14 @@ test("contract §6: without a gateway and a node it tells the journal's word and
     expect.stringContaining('--rpc-url'),
   ])
   expect(readdirSync(home.path)).not.toContain('journal')
-  expect(lastErrorOf(await ask(['reconcile', 'no-such-slug', '--json']))).toMatchObject({
+  expect(lastErrorOf(await ask('reconcile no-such-slug --json'))).toMatchObject({
     code: 'untrusted_slug',
     exit_code: 2,
   })
 })
 
 test('contract §6: with nothing in the journal people see the gateway, and where to go on', async () => {
-  const { stdout } = await ask(['reconcile', 'will-it-hold'])
+  const { stdout } = await ask('reconcile will-it-hold')
   expect(stdout).toMatch(/^gateway +http/m)
   expect(stdout).toContain('the journal holds nothing for this question\nnext: ')
   expect(stdout).toContain('\n  proposer context will-it-hold\n')
@@ -75,7 +75,7 @@ test('contract §6: with nothing in the journal people see the gateway, and wher
 })
 
 test('contract §6: what was signed and never sent is to be sent', async () => {
-  await ask(['sign', 'will-it-hold', '--outcome', 'p2'])
+  await ask('sign will-it-hold --outcome p2')
   expect((await reconcile()).authorizations).toMatchObject([
     { journal: { state: 'signed', outcome: 'p2' }, next: { action: 'submit' } },
   ])
@@ -176,11 +176,9 @@ test('contract §6: a gateway that does not answer hides nothing else', async ()
 
 test('R20: it reads well at 40 and 80 columns, and never shows a signature', async () => {
   answerOf(await ask(submit))
-  const { payload } = JSON.parse(
-    (await ask(['sign', 'will-it-hold', '--outcome', 'p2', '--json'])).stdout,
-  )
+  const { payload } = JSON.parse((await ask('sign will-it-hold --outcome p2 --json')).stdout)
   for (const columns of [40, 80]) {
-    const { stdout } = await ask(['reconcile', 'will-it-hold'], { columns })
+    const { stdout } = await ask('reconcile will-it-hold', { columns })
     expect(stdout).toContain('next: ')
     expect(stdout).not.toContain(payload.signature.slice(2, 40))
   }
@@ -216,7 +214,7 @@ describe('reconcile beside a chain', () => {
 
   test('R14: a spent nonce is waited for until it is final, and only then closes the authorization', async () => {
     const { payload } = answerOf(
-      await ask(['sign', 'will-it-hold', '--outcome', 'p2', '--json'], clockOf(chain)),
+      await ask('sign will-it-hold --outcome p2 --json', clockOf(chain)),
     ) as {
       payload: { permit: { nonce: string } }
     }
@@ -237,12 +235,7 @@ describe('reconcile beside a chain', () => {
   })
 
   test('contract §1: a deadline that finalized chain time has passed closes the authorization', async () => {
-    answerOf(
-      await ask(
-        ['sign', 'will-it-hold', '--outcome', 'p2', '--deadline', '301s', '--json'],
-        clockOf(chain),
-      ),
-    )
+    answerOf(await ask('sign will-it-hold --outcome p2 --deadline 301s --json', clockOf(chain)))
     chain.mine(160)
     const told = await reconcile(clockOf(chain))
     expect(told.authorizations).toMatchObject([
@@ -259,18 +252,18 @@ describe('reconcile beside a chain', () => {
       chain.mine()
     }
     set(5_000_000n)
-    await ask(['sign', 'will-it-hold', '--outcome', 'p2'], clockOf(chain))
+    await ask('sign will-it-hold --outcome p2', clockOf(chain))
     const fell = async () =>
       (await reconcile(clockOf(chain))).authorizations.map((one) => one.reward_fell)
     expect(await fell()).toEqual([null])
     set(0n)
     expect(await fell()).toEqual([{ signed: '5000000', now: '0' }])
-    const { stdout } = await ask(['reconcile', 'will-it-hold'], clockOf(chain))
+    const { stdout } = await ask('reconcile will-it-hold', clockOf(chain))
     expect(stdout.replace(/\s+/g, ' ')).toMatch(
       /the reward is 0 \S+ now; it was 5 \S+ when this was signed/,
     )
     gateway.steps.push(...structuredClone(happySteps))
-    const sent = await ask(['submit', 'will-it-hold', '--outcome', 'p2', '--wait'], clockOf(chain))
+    const sent = await ask('submit will-it-hold --outcome p2 --wait', clockOf(chain))
     expect(sent.stderr.replace(/\s+/g, ' ')).toMatch(
       /will-it-hold: the reward is 0 \S+ now; it was 5 \S+ when this was signed/,
     )
@@ -279,7 +272,7 @@ describe('reconcile beside a chain', () => {
   })
 
   test("a node that does not answer is told, and the journal's word still stands", async () => {
-    await ask(['sign', 'will-it-hold', '--outcome', 'p2'], clockOf(chain))
+    await ask('sign will-it-hold --outcome p2', clockOf(chain))
     chain.fault('block', 'unavailable', { times: 20 })
     const told = await reconcile(clockOf(chain))
     expect(told.not_looked_at).toContainEqual(expect.stringContaining('the chain was not checked'))
@@ -289,7 +282,7 @@ describe('reconcile beside a chain', () => {
   test('R16: a node of another chain is refused, exit 2', async () => {
     const elsewhere: Chain = { ...chain, chainId: async () => 1 }
     expect(
-      lastErrorOf(await ask(['reconcile', 'will-it-hold', '--json'], clockOf(elsewhere))),
+      lastErrorOf(await ask('reconcile will-it-hold --json', clockOf(elsewhere))),
     ).toMatchObject({
       code: 'untrusted_chain_id',
       exit_code: 2,
@@ -299,12 +292,12 @@ describe('reconcile beside a chain', () => {
 
 describe('contract §6: doctor for people', () => {
   test('tells them once what many checks miss, in words, and what to give', async () => {
-    const { stdout } = await ask(['doctor'])
+    const { stdout } = await ask('doctor')
     expect(stdout).toContain('skip  trust on chain, balance, allowance, account code: ')
     expect(stdout).toMatch(/^ok +journal: sound: 0 authorizations, 0 records, 0 runs$/m)
     expect(stdout.match(/fix: give --rpc-url <url>/g)).toHaveLength(1)
     expect(stdout).not.toMatch(/^\S+ +\w+_\w+:/m)
-    const { checks } = JSON.parse((await ask(['doctor', '--json'])).stdout) as {
+    const { checks } = JSON.parse((await ask('doctor --json')).stdout) as {
       checks: { id: string; fix: string }[]
     }
     for (const id of ['trust_on_chain', 'balance', 'allowance', 'account_code'])
@@ -314,7 +307,7 @@ describe('contract §6: doctor for people', () => {
 
 test('R5: one line an authorization with all that accounting asks for, and no signature unless revealed', async () => {
   const first = answerOf(await ask([...submit, '--client-ref', 'row 7']))
-  const { stdout, stderr } = await ask(['journal', 'export'])
+  const { stdout, stderr } = await ask('journal export')
   expect(stderr).toBe('')
   const [line, ...rest] = stdout.trim().split('\n')
   expect(rest).toEqual([])
@@ -333,10 +326,8 @@ test('R5: one line an authorization with all that accounting asks for, and no si
     transaction_hash: null,
   })
   expect(stdout).not.toContain('signature')
-  expect((await ask(['journal', 'export', '--reveal-signature'])).stdout).toContain(
-    '"signature":"0x',
-  )
-  expect(answerOf(await ask(['journal', 'export', '--json']))).toMatchObject({
+  expect((await ask('journal export --reveal-signature')).stdout).toContain('"signature":"0x')
+  expect(answerOf(await ask('journal export --json'))).toMatchObject({
     schema: 'proposer.journal-export/1',
     authorizations: [{}],
   })
@@ -344,19 +335,19 @@ test('R5: one line an authorization with all that accounting asks for, and no si
 
 test('robustness §6: CSV is RFC 4180, and no cell begins like a formula', async () => {
   await ask([...submit, '--client-ref', '=cmd|"x",1'])
-  const { stdout } = await ask(['journal', 'export', '--csv'])
+  const { stdout } = await ask('journal export --csv')
   const [header, row, end] = stdout.split('\r\n')
   expect(header).toMatch(/^journal_id,signed_at,question_id,/)
   expect(row).toContain('"\'=cmd|""x"",1"')
   expect(end).toBe('')
   expect(stdout).not.toContain('signature')
-  expect((await ask(['journal', 'export', '--csv', '--reveal-signature'])).stdout).toContain(
+  expect((await ask('journal export --csv --reveal-signature')).stdout).toContain(
     '""signature"":""0x',
   )
 })
 
 test('R24: an empty journal exports nothing and creates nothing', async () => {
-  expect((await ask(['journal', 'export'])).stdout).toBe('')
+  expect((await ask('journal export')).stdout).toBe('')
   expect(readdirSync(home.path)).not.toContain('journal')
 })
 
@@ -374,7 +365,7 @@ const checksOf = (ran: Ran) =>
 
 test('contract §6: with nothing configured every check says what it needs, and what fails makes exit 2', async () => {
   env = {}
-  const ran = await run(home.path, ['doctor', '--json', '--trust', 'not-there.json'], { env })
+  const ran = await run(home.path, 'doctor --json --trust not-there.json', { env })
   expect(ran.code).toBe(2)
   expect(lastErrorOf(ran)).toMatchObject({
     code: 'doctor_found_faults',
@@ -395,7 +386,7 @@ test('contract §6: with nothing configured every check says what it needs, and 
 
 test('spec §8: it costs one item of the budget at most, and tells an ineligible wallet', async () => {
   gateway.ineligible.add(proposer)
-  const ran = await ask(['doctor', '--json'])
+  const ran = await ask('doctor --json')
   expect(ran.code).toBe(2)
   expect(checksOf(ran)).toMatchObject({
     gateway: { result: 'pass' },
@@ -421,7 +412,7 @@ test('contract §6: a busy gateway is no failed precondition: whether the wallet
       headers: { 'content-type': 'application/json', 'retry-after': '2' },
     })
   }
-  const ran = await ask(['doctor', '--json'], { fetch: busy })
+  const ran = await ask('doctor --json', { fetch: busy })
   expect(ran.code, ran.stderr).toBe(0)
   expect(checksOf(ran)).toMatchObject({
     gateway: { result: 'pass' },
@@ -441,13 +432,13 @@ test("contract §6: the gateway's clock is compared by its Date header", async (
       answer.headers.set('date', new Date(Date.now() + aheadMs).toUTCString())
       return answer
     }
-  expect(checksOf(await ask(['doctor', '--json'], { fetch: dated(0) })).clock).toMatchObject({
+  expect(checksOf(await ask('doctor --json', { fetch: dated(0) })).clock).toMatchObject({
     result: 'pass',
   })
-  expect(checksOf(await ask(['doctor', '--json'], { fetch: dated(-60_000) })).clock).toMatchObject({
+  expect(checksOf(await ask('doctor --json', { fetch: dated(-60_000) })).clock).toMatchObject({
     result: 'warn',
   })
-  expect(checksOf(await ask(['doctor', '--json'], { fetch: dated(600_000) })).clock).toMatchObject({
+  expect(checksOf(await ask('doctor --json', { fetch: dated(600_000) })).clock).toMatchObject({
     result: 'fail',
   })
 })
@@ -463,7 +454,7 @@ test('R5: a key file that others may read, and a damaged journal, fail with thei
   const bytes = readFileSync(path)
   bytes[40] = (bytes[40] ?? 0) ^ 1
   writeFileSync(path, bytes)
-  const ran = await ask(['doctor', '--json'])
+  const ran = await ask('doctor --json')
   expect(ran.code).toBe(2)
   expect(checksOf(ran)).toMatchObject({
     key_files: { result: 'fail', fix: expect.stringContaining('chmod 600') },
@@ -475,7 +466,7 @@ test('R5: a key file that others may read, and a damaged journal, fail with thei
 test('R7: open unknowns are warned about with the command that settles them', async () => {
   gateway.faults.push(...Array.from({ length: 30 }, () => 'lost-answer' as const))
   await ask(submit)
-  const ran = await ask(['doctor', '--json'])
+  const ran = await ask('doctor --json')
   expect(ran.code).toBe(0)
   expect(checksOf(ran).open).toMatchObject({
     result: 'warn',
@@ -485,7 +476,7 @@ test('R7: open unknowns are warned about with the command that settles them', as
   // What is pasted acts on the same journal.
   const elsewhere = await ask(['doctor', '--json', '--home', home.path])
   expect(checksOf(elsewhere).open?.fix).toContain(`proposer replay --all --home ${home.path}`)
-  const shown = await ask(['doctor'], { columns: 60 })
+  const shown = await ask('doctor', { columns: 60 })
   expect(shown.stdout).toMatch(/WARN {2}open: 1 unknown\n {6}fix: /)
 })
 
@@ -493,7 +484,7 @@ test('contract §6: a gateway that is not there, or redirects, fails without a s
   const gone: Fetch = async () => {
     throw Object.assign(new Error('connect'), { code: 'ECONNREFUSED' })
   }
-  expect(checksOf(await ask(['doctor', '--json'], { fetch: gone }))).toMatchObject({
+  expect(checksOf(await ask('doctor --json', { fetch: gone }))).toMatchObject({
     gateway: {
       result: 'fail',
       detail: expect.stringMatching(/^gateway \S+: connection refused \(ECONNREFUSED\)$/),
@@ -502,7 +493,7 @@ test('contract §6: a gateway that is not there, or redirects, fails without a s
   })
   const away: Fetch = async () =>
     new Response(null, { status: 307, headers: { location: 'https://evil.example' } })
-  expect(checksOf(await ask(['doctor', '--json'], { fetch: away }))).toMatchObject({
+  expect(checksOf(await ask('doctor --json', { fetch: away }))).toMatchObject({
     gateway: { result: 'fail' },
   })
 })

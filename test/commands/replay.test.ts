@@ -5,7 +5,7 @@
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest'
 import type { Fetch } from '#ports'
-import { type Ran, type RunOptions, run } from '#support/cli'
+import { type Argv, type Ran, type RunOptions, run, wordsOf } from '#support/cli'
 import { nextRound } from '#support/client-world'
 import { openDay } from '#support/day-world'
 import { type Desk, errorOf, instantClock, openDesk, submit } from '#support/desk'
@@ -19,8 +19,8 @@ beforeEach(async () => {
 afterEach(() => home.remove())
 
 const env = () => ({ PROPOSER_KEY_FILE: join(home.path, 'key') })
-const ask = (argv: string[], more: RunOptions = {}) =>
-  run(home.path, [...argv, '--gateway', gateway.url], {
+const ask = (argv: Argv, more: RunOptions = {}) =>
+  run(home.path, [...wordsOf(argv), '--gateway', gateway.url], {
     env: env(),
     fetch: gateway.fetch,
     clock: instantClock(),
@@ -32,9 +32,7 @@ async function lostSubmission(more: string[] = []): Promise<{ id: string; ran: R
   gateway.faults.push(...Array.from({ length: 30 }, () => 'lost-answer' as const))
   const ran = await ask([...submit, ...more])
   gateway.faults.length = 0
-  const [{ journal_id: id }] = JSON.parse(
-    (await ask(['journal', 'list', '--json'])).stdout,
-  ).authorizations
+  const [{ journal_id: id }] = JSON.parse((await ask('journal list --json')).stdout).authorizations
   return { id, ran }
 }
 
@@ -57,9 +55,9 @@ test('§7 rule 3: replay of a round that is over exits 6 with the out-of-band li
     client_ref: 'mine-1',
     submitted_at: expect.stringMatching(/Z$/),
   }
-  const first = await ask(['replay', id, '--json'])
+  const first = await ask(`replay ${id} --json`)
   const sent = gateway.received.length
-  const second = await ask(['replay', id, '--json'])
+  const second = await ask(`replay ${id} --json`)
   expect(gateway.received).toHaveLength(sent)
   for (const ran of [first, second]) {
     expect(ran.code).toBe(6)
@@ -122,15 +120,15 @@ test('contract §5: after a retryable failure status and poll name the commands;
   const people = await ask(['status', candidate], { columns: 200 })
   expect(people.stdout).toContain('proposer funds approve')
   expect(people.stdout).toContain(`proposer replay ${id}`)
-  const all = await ask(['replay', '--all', '--json'])
+  const all = await ask('replay --all --json')
   expect(JSON.parse(all.stdout)).toMatchObject({
     results: [],
     skipped: [{ journal_id: id, skipped: 'failed_retryably', command: `proposer replay ${id}` }],
   })
-  const told = await ask(['replay', '--all'])
+  const told = await ask('replay --all')
   expect(told.stdout).toBe('nothing was sent\n')
   expect(told.stderr).toContain(`proposer replay ${id}`)
-  expect((await ask(['replay', id, '--json'])).code).toBe(0)
+  expect((await ask(`replay ${id} --json`)).code).toBe(0)
 })
 
 test('R8: a wallet that does not answer within --timeout keeps its question: another answer needs --supersede', async () => {
@@ -162,16 +160,14 @@ test('contract §6: --timeout is for the whole; those of the batch form go toget
     (fetch: Fetch): Fetch =>
     (input, init) =>
       /batch$/.test(String(input)) ? Promise.resolve(busy()) : fetch(input, init)
-  const deferred = await day.clock.drive(
-    day.run(['batch', 'submit', rows, '--timeout', '60', '--json'], away),
-  )
+  const deferred = await day.clock.drive(day.run(`batch submit ${rows} --timeout 60 --json`, away))
   expect(deferred.code, deferred.stderr).toBe(75)
   const startMs = day.clock.monotonicMs()
-  const late = await day.clock.drive(day.run(['replay', '--all', '--timeout', '8', '--json'], away))
+  const late = await day.clock.drive(day.run('replay --all --timeout 8 --json', away))
   expect(late.code, late.stderr).toBe(75)
   expect(day.clock.monotonicMs() - startMs).toBeLessThan(16_000)
   expect(day.submitted).toEqual([])
-  const done = await day.clock.drive(day.run(['replay', '--all', '--json']))
+  const done = await day.clock.drive(day.run('replay --all --json'))
   expect(done.code, done.stderr).toBe(0)
   // Only what was signed before is sent; the first call learns the rate limit.
   const { results } = JSON.parse(done.stdout) as { results: { outcome: string }[] }
@@ -183,7 +179,7 @@ test('§7 rule 2: a gateway that lost its store gets the same bytes again; its n
   // One clock for all runs.
   const clock = instantClock()
   expect((await ask(submit, { clock })).code).toBe(0)
-  const [{ journal_id: id }] = JSON.parse((await ask(['journal', 'list', '--json'])).stdout)
+  const [{ journal_id: id }] = JSON.parse((await ask('journal list --json')).stdout)
     .authorizations as [{ journal_id: string }]
   for (const lost of [1, 2, 3, 4]) {
     // Another gateway with nothing in it, whose ids are new.
@@ -195,20 +191,20 @@ test('§7 rule 2: a gateway that lost its store gets the same bytes again; its n
       const answer = await old(String(input).replace(`-4000-800${lost}-`, '-4000-8000-'), init)
       return new Response(ids(await answer.text()), answer)
     }
-    const told = await ask(['reconcile', question, '--json'], { fetch, clock })
+    const told = await ask(`reconcile ${question} --json`, { fetch, clock })
     expect(told.code, told.stderr).toBe(0)
     expect(JSON.parse(told.stdout).authorizations[0].next).toMatchObject({
       action: 'replay',
       command: `proposer replay ${id}`,
     })
-    const poll = await ask(['poll', '--all', '--json'], { fetch, clock })
+    const poll = await ask('poll --all --json', { fetch, clock })
     expect(errorOf(poll).hint).toContain(`proposer reconcile ${question}`)
-    expect((await ask(['replay', id, '--json'], { fetch, clock })).code).toBe(0)
-    const list = await ask(['journal', 'list', '--json'], { fetch, clock })
+    expect((await ask(`replay ${id} --json`, { fetch, clock })).code).toBe(0)
+    const list = await ask('journal list --json', { fetch, clock })
     expect(JSON.parse(list.stdout).authorizations[0].candidate_id).toContain(`-800${lost}-`)
     expect(
       (
-        await ask(['poll', '--all', '--until', 'validated', '--timeout', '1', '--json'], {
+        await ask('poll --all --until validated --timeout 1 --json', {
           fetch,
           clock,
         })

@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type Chain, type Clock, TransportError } from '#ports'
-import { type Ran, type RunOptions, run, temporaryHome, writeTrust } from '#support/cli'
+import { type Argv, type Ran, type RunOptions, run, temporaryHome, writeTrust } from '#support/cli'
 import { key, proposer } from '#support/desk'
 import {
   ask as askOnChain,
@@ -35,7 +35,7 @@ afterEach(() => home.remove())
 const trustRequesters = (...requesters: { address: string; kind: string }[]) => {
   writeTrust(home.path, { ...fakeTrust, requesters })
 }
-const go = (argv: string[], more: RunOptions) =>
+const go = (argv: Argv, more: RunOptions) =>
   run(home.path, argv, {
     clock: createFakeClock(chain),
     ...more,
@@ -265,10 +265,10 @@ describe('R3: the requester belongs to the round', () => {
     const more = { ...beside(gateway), clock: countingClock() }
     expect((await go(submit('p2', '--requester', second), more)).code).toBe(6)
     gateway.faults.length = 0
-    const [judged] = answerOf(await go(['reconcile', question, '--json'], more))
+    const [judged] = answerOf(await go(`reconcile ${question} --json`, more))
       .authorizations as object[]
     expect(judged).toMatchObject({ next: { action: 'replay' } })
-    const replayed = answerOf(await go(['replay', '--all', '--json'], more))
+    const replayed = answerOf(await go('replay --all --json', more))
     expect(replayed).toMatchObject({ results: [{ error: null }] })
     expect(new Set(gateway.received).size).toBe(1)
   })
@@ -286,7 +286,7 @@ test('contract §7: trust init takes them from the chain; what is pinned already
     const added = verb === 'init' ? [...oracles, ...tokens].map(codeOf) : []
     expect(told).toMatchObject({ requesters: [{ address: adapter }], changed: [], added })
   }
-  const nowhere = errorOf(await go(['trust', 'init', `0x${'12'.repeat(32)}`, '--json'], { chain }))
+  const nowhere = errorOf(await go(`trust init 0x${'12'.repeat(32)} --json`, { chain }))
   expect(nowhere).toMatchObject({
     code: 'no_context',
     hint: expect.stringContaining('proposer trust pin --requester'),

@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { noRulesHash } from '#chain/constants'
 import { signerFromKey } from '#io/keys'
 import type { Hex } from '#ports'
-import { proposerHome, type RunOptions, run } from '#support/cli'
+import { type Argv, proposerHome, type RunOptions, run, wordsOf } from '#support/cli'
 import { keyBytes } from '#support/client-world'
 import {
   ask,
@@ -40,15 +40,15 @@ const clock = {
   monotonicMs: () => performance.now(),
   sleep: async () => undefined,
 }
-const cli = (argv: readonly string[], options: RunOptions = {}) =>
-  run(home.path, [...argv, '--rpc-url', 'http://127.0.0.1:1'], {
+const cli = (argv: Argv, options: RunOptions = {}) =>
+  run(home.path, [...wordsOf(argv), '--rpc-url', 'http://127.0.0.1:1'], {
     env: { PROPOSER_KEY_FILE: join(home.path, 'key') },
     chain,
     clock,
     ...options,
   })
-const json = async (argv: readonly string[]) => {
-  const ran = await cli([...argv, '--json'])
+const json = async (argv: Argv) => {
+  const ran = await cli([...wordsOf(argv), '--json'])
   return { ...ran, answer: JSON.parse(ran.stdout || '{}'), error: errorIn(ran.stderr) }
 }
 const errorIn = (stderr: string) => {
@@ -59,7 +59,7 @@ const post = (id: Hex, text: string | Uint8Array, owner?: Hex) => {
   clarify(chain, id, text, owner)
   chain.mine()
 }
-const contextOf = async (id: Hex) => (await json(['context', id])).answer.questions[0]
+const contextOf = async (id: Hex) => (await json(`context ${id}`)).answer.questions[0]
 const rulesOf = async (id: Hex) => (await contextOf(id)).rules
 const write = (name: string, rows: readonly object[]) => {
   const path = join(home.path, name)
@@ -148,7 +148,7 @@ describe('sign', () => {
     expect(JSON.parse(warnings[0] ?? '').warning.detail).toContain('1 clarification of')
   })
 
-  const list = async () => (await json(['journal', 'list'])).answer.authorizations
+  const list = async () => (await json('journal list')).answer.authorizations
 
   test('a newer clarification: exit 2 rules_changed without a terminal, until it is acknowledged', async () => {
     await sign(first)
@@ -276,14 +276,14 @@ test('a row whose rules changed is rejected with exit 2, and the others go on', 
     { identifier: first, outcome: 'p2', rules_seen: hash },
     { identifier: second, outcome: 'p2' },
   ])
-  const { code, answer, error } = await json(['batch', 'sign', rows])
+  const { code, answer, error } = await json(`batch sign ${rows}`)
   expect(code).toBe(2)
   expect(error.code).toBe('rules_changed')
   expect(answer.results.map((one: { outcome: string }) => one.outcome)).toEqual([
     'rejected',
     'signed',
   ])
-  const look = await json(['batch', 'sign', rows, '--dry-run'])
+  const look = await json(`batch sign ${rows} --dry-run`)
   expect(look).toMatchObject({ code: 2, answer: { summary: { rejected: 1 } } })
   // A column of a sheet says the same.
   const sheet = join(home.path, 'rows.csv')
@@ -335,7 +335,7 @@ test('a clarification that comes after the contexts were read is met at signing'
       },
     },
   )
-  const ran = await cli(['batch', 'sign', rows, '--json'], { chain: racing })
+  const ran = await cli(`batch sign ${rows} --json`, { chain: racing })
   expect(reads).toBeGreaterThan(2)
   expect(ran.code).toBe(2)
   expect(errorIn(ran.stderr).code).toBe('rules_changed')

@@ -26,7 +26,7 @@ const documentOf = (ran: Ran) => JSON.parse(ran.stdout) as RunDocument
 
 test('U13: --wait is refused with the reason, and no other flag is suggested for it', async () => {
   const day = await openDay({ questions: 1 })
-  const ran = await day.clock.drive(day.run(['run', 'rows.ndjson', '--wait', '--json']))
+  const ran = await day.clock.drive(day.run('run rows.ndjson --wait --json'))
   expect(ran.code).toBe(2)
   expect(ran.stderr).not.toContain('--fit')
   expect(ran.stderr).toContain('always waits')
@@ -100,11 +100,11 @@ test('contract §9: on a terminal each cause is told once, and the error counts'
   const day = await openDay({ questions: 2, hasNode: false, lifeMs: soon })
   const rows = day.questionIds.map((identifier) => ({ identifier, outcome: 'p2', amount: '1' }))
   const file = day.rows('low.ndjson', rows)
-  const onScreen = await day.clock.drive(day.run(['run', file], undefined, { columns: 80 }))
+  const onScreen = await day.clock.drive(day.run(`run ${file}`, undefined, { columns: 80 }))
   expect(onScreen.stdout).toMatch(/2 rows rejected \(\w+\)/)
   expect(onScreen.stderr).toMatch(/^error: 2 of 2 rows did not succeed; see the causes above$/m)
   expect(onScreen.stderr.match(/^hint: .*$/gm)).toEqual(['hint: follow the hints above'])
-  const piped = await day.clock.drive(day.run(['run', file]))
+  const piped = await day.clock.drive(day.run(`run ${file}`))
   expect(piped.stderr).toMatch(/^error: 2 of 2 rows; the first, /m)
   expect(piped.code).toBe(onScreen.code)
 })

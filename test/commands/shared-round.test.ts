@@ -30,7 +30,7 @@ const id = (question: Question | undefined) => question?.questionId ?? ''
 const submit = (question: Question | undefined, ...more: string[]) =>
   world.run(['submit', id(question), '--outcome', 'p2', ...more, '--json'])
 const signedFor = async (): Promise<{ journal_id: string; question_id: string }[]> =>
-  JSON.parse((await world.run(['journal', 'list', '--json'])).stdout).authorizations
+  JSON.parse((await world.run('journal list --json')).stdout).authorizations
 
 test.each([
   ['another answer', 'p1'],
@@ -93,11 +93,11 @@ test.each([['one wallet'], ['far apart']])(
         ),
       ),
     }
-    const preview = await world.run(['batch', 'submit', file, '--dry-run', '--ndjson'])
+    const preview = await world.run(`batch submit ${file} --dry-run --ndjson`)
     expect(linesOf(preview.stdout).filter((line) => line.action === 'rejected')).toMatchObject([
       { identifier: id(second), error: told },
     ])
-    const ran = await world.run(['batch', 'submit', file, '--json'])
+    const ran = await world.run(`batch submit ${file} --json`)
     expect(ran.code).toBe(3)
     const { results, summary } = documentOf(ran)
     expect(results.at(-1)).toMatchObject({
@@ -108,7 +108,7 @@ test.each([['one wallet'], ['far apart']])(
     expect(summary).toMatchObject({ accepted: rows.length - 1, rejected: 1 })
     expect(await signedFor()).toHaveLength(rows.length - 1)
     // Resumed, the row is told what stands in its way now.
-    const again = documentOf(await world.run(['batch', 'submit', file, '--resume', '--json']))
+    const again = documentOf(await world.run(`batch submit ${file} --resume --json`))
     expect(again.results.at(-1)?.error?.code).toBe('authorization_open')
   },
 )

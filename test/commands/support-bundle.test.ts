@@ -5,7 +5,7 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type Ran, type RunOptions, run, temporaryHome, writeTrust } from '#support/cli'
+import { type Argv, type Ran, type RunOptions, run, temporaryHome, writeTrust } from '#support/cli'
 import {
   pins,
   questionContext,
@@ -41,7 +41,7 @@ beforeEach(async () => {
 })
 afterEach(() => home.remove())
 
-const ask = (argv: readonly string[], more: RunOptions = {}) =>
+const ask = (argv: Argv, more: RunOptions = {}) =>
   run(home.path, argv, { env, cwd, fetch: gateway.fetch, ...more })
 const sign = (reference: string, more: RunOptions = {}) =>
   ask(
@@ -335,7 +335,7 @@ test("R5: a signature of the journal, and a keystore's ciphertext", async () => 
     { mode: 0o600 },
   )
   const byName = (name: string) =>
-    ask(['support-bundle', '--json'], { env: { ...env, PROPOSER_ACCOUNT: name } })
+    ask('support-bundle --json', { env: { ...env, PROPOSER_ACCOUNT: name } })
   for (const [name, kind] of [
     [own.slice(2), 'a signature of the journal'],
     ['1122334455667788', 'a keystore'],
@@ -362,7 +362,7 @@ test.each([
   ],
 ])('R5: the value of %s as the name of an account', async (name) => {
   const value = 'planted-in-environment'
-  const ran = await ask(['support-bundle', '--json'], {
+  const ran = await ask('support-bundle --json', {
     env: { ...env, [name]: value, PROPOSER_ACCOUNT: value },
   })
   expect(errorOf(ran)).toMatchObject({
@@ -378,7 +378,7 @@ test.each([
   ['PROPOSER_GATEWAY', 'topsecretuser:abc'],
   ['PROPOSER_GATEWAY', 'topsecretuser://host/topsecretword'],
 ])('R5: %s=%s, which is no URL, shows nothing of itself', async (name, value) => {
-  const { stdout, stderr, code } = await ask(['support-bundle', '--json'], {
+  const { stdout, stderr, code } = await ask('support-bundle --json', {
     env: { ...env, [name]: value },
   })
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' })

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { main } from '#commands/main'
-import { fakeContext, type RunOptions, run, temporaryHome } from '#support/cli'
+import { type Argv, fakeContext, type RunOptions, run, temporaryHome, wordsOf } from '#support/cli'
 import {
   ask as askOnChain,
   createFakeChain,
@@ -47,8 +47,8 @@ function gatewayNaming(
     signing: { ...context.signing, ...change.signing },
   })
 }
-const ask = (argv: string[], gateway?: ScriptedGateway, more: RunOptions = {}) =>
-  run(home.path, [...argv, '--json'], {
+const ask = (argv: Argv, gateway?: ScriptedGateway, more: RunOptions = {}) =>
+  run(home.path, [...wordsOf(argv), '--json'], {
     ...(gateway === undefined
       ? {}
       : { env: { PROPOSER_GATEWAY: gateway.url }, fetch: gateway.fetch }),
@@ -104,15 +104,13 @@ test('R9: with a node what the gateway names is confirmed before it is pinned', 
     chain,
     env: { ...env, PROPOSER_GATEWAY: gateway.url },
   })
-  const done = await ask(['trust', 'pin', 'will-it-hold', '--yes'], honest, beside(honest))
+  const done = await ask('trust pin will-it-hold --yes', honest, beside(honest))
   expect([done.code, done.stderr]).toEqual([0, expect.not.stringContaining('"error"')])
   const lying = gatewayNaming(questionText('Will it last?'), {
     request: { requester: elsewhere },
   })
   const before = pinned()
-  expect(
-    (await ask(['trust', 'pin', 'will-it-hold', '--yes'], lying, beside(lying))).code,
-  ).not.toBe(0)
+  expect((await ask('trust pin will-it-hold --yes', lying, beside(lying))).code).not.toBe(0)
   const token = await ask(['trust', 'pin', '--token', elsewhere, '--yes'], undefined, {
     chain,
     env,

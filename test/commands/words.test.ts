@@ -61,7 +61,7 @@ describe('--outcome', () => {
     expect(ran.code).toBe(2)
     expect(errorOf(ran).code).toBe(code)
     for (const text of said) expect(errorOf(ran).detail).toContain(text)
-    expect((await world.run(['journal', 'list', '--json'])).stdout).not.toContain('"journal_id"')
+    expect((await world.run('journal list --json')).stdout).not.toContain('"journal_id"')
     // The form that a screen shows is the way out of what fits two.
     if (code === 'ambiguous_outcome')
       expect((await sign(questionId, `${labels[0]} (p1)`)).code).toBe(0)
@@ -72,7 +72,7 @@ describe('--outcome', () => {
     const shown = await sign(questionId, 'porto', '--dry-run')
     expect(shown.stdout).toContain('answer')
     expect(shown.stdout).toContain('Porto (p1)')
-    const submitted = await world.run(['submit', questionId, '--outcome', 'Benfica'])
+    const submitted = await world.run(`submit ${questionId} --outcome Benfica`)
     expect(submitted.stderr).toContain('Benfica (p2)')
     for (const argv of [
       ['context', questionId],
@@ -82,7 +82,7 @@ describe('--outcome', () => {
       expect(ran.stdout, argv.join(' ')).toContain('Benfica')
       expect(ran.stdout).not.toContain('\u202e')
     }
-    expect((await world.run(['context', questionId])).stdout).toContain('Porto (p1), Benfica (p2)')
+    expect((await world.run(`context ${questionId}`)).stdout).toContain('Porto (p1), Benfica (p2)')
     const refused = await sign(questionId, 'porto')
     expect(refused.code).toBe(5)
     expect(refused.stderr).toContain('Benfica (p2)')
@@ -107,7 +107,7 @@ test('labels are journaled with the authorization, and a word is matched there f
     expect(again).toMatchObject({ journal_id: first.journal_id, reused: true, label: 'Porto' })
   }
   world.ndjson('rows.ndjson', [{ identifier: questionId, outcome: 'Porto' }])
-  const batch = await world.run(['batch', 'submit', 'rows.ndjson', '--json'])
+  const batch = await world.run('batch submit rows.ndjson --json')
   expect(batch.code, batch.stderr).toBe(0)
   expect(documentOf(batch).results[0]).toMatchObject({
     outcome: 'accepted',
@@ -129,9 +129,9 @@ test('a word that is not its answer asks for the context and is refused by R8', 
 test('--resume finds a row by its word when the round is over', async () => {
   const { questionId } = world.ask('Who wins?', { labels: teams })
   world.ndjson('rows.ndjson', [{ identifier: questionId, outcome: 'benfica' }])
-  expect((await world.run(['batch', 'submit', 'rows.ndjson'])).code).toBe(0)
+  expect((await world.run('batch submit rows.ndjson')).code).toBe(0)
   deaf()
-  const again = await world.run(['batch', 'submit', 'rows.ndjson', '--resume', '--json'])
+  const again = await world.run('batch submit rows.ndjson --resume --json')
   expect([again.code, documentOf(again).summary.accepted]).toEqual([0, 1])
   expect(world.calls).toHaveLength(1)
 })
@@ -140,7 +140,7 @@ test('a record without labels, as 0.1 wrote them, is found by its key alone; wit
   const { questionId } = world.ask('Who wins?', { labels: teams })
   const elsewhere = ['--home', join(world.home, 'other'), '--trust', 'trust/default.json']
   expect((await sign(questionId, 'porto', '-o', 'payload.json', ...elsewhere)).code).toBe(0)
-  const first = await world.run(['submit', questionId, 'payload.json', '--json'])
+  const first = await world.run(`submit ${questionId} payload.json --json`)
   expect(first.code, first.stderr).toBe(0)
   expect(journal()).not.toContain('"labels"')
   const { journal_id } = JSON.parse(first.stdout) as { journal_id: string }
@@ -150,27 +150,25 @@ test('a record without labels, as 0.1 wrote them, is found by its key alone; wit
   expect(await signedPayload(questionId, 'p1')).toMatchObject({ journal_id, reused: true })
   expect((await sign(questionId, 'porto', '--timeout', '1')).code).toBe(75)
   // One journal_id all the while: nothing was signed again.
-  expect((await world.run(['journal', 'list', '--json'])).stdout.match(/journal_id/g)).toHaveLength(
-    1,
-  )
+  expect((await world.run('journal list --json')).stdout.match(/journal_id/g)).toHaveLength(1)
 })
 
 test('words in NDJSON and CSV become the prices of their questions', async () => {
   const [match, rain] = [world.ask('Who wins?', { labels: teams }), world.ask('Will it rain?')]
   world.file('rows.csv', `identifier,outcome\n${match.questionId},benfica\n${rain.questionId},No\n`)
-  const ran = await world.run(['batch', 'submit', 'rows.csv', '--json'])
+  const ran = await world.run('batch submit rows.csv --json')
   expect(ran.code, ran.stderr).toBe(0)
   expect(world.calls.flatMap(({ items }) => items.map((one) => one.proposed_price))).toEqual([
     priceOf.p2,
     priceOf.p1,
   ])
-  const rows = linesOf((await world.run(['batch', 'sign', 'rows.csv', '--ndjson'])).stdout)
+  const rows = linesOf((await world.run('batch sign rows.csv --ndjson')).stdout)
   expect(rows.slice(0, 2).map(({ outcome }) => outcome)).toEqual(['reused', 'reused'])
 })
 
 test('offline the labels are those of a file that hashes to its question, and of no other', async () => {
   const { questionId } = world.ask('Who wins?', { labels: teams })
-  const { stdout } = await world.run(['context', questionId, '--json'])
+  const { stdout } = await world.run(`context ${questionId} --json`)
   world.file('context.json', stdout)
   const hex = (text: string) => Buffer.from(text).toString('hex')
   const swapped = stdout.replace(

@@ -28,7 +28,7 @@ async function sheetOf(answers: readonly string[]): Promise<string> {
   ]
   pin({ 'who-wins': asked[0]?.questionId })
   world.file('list.txt', ['who-wins', asked[1]?.questionId, asked[2]?.questionId].join('\n'))
-  const { stdout, stderr, code } = await world.run(['batch', 'context', 'list.txt', '--csv'])
+  const { stdout, stderr, code } = await world.run('batch context list.txt --csv')
   expect(code, stderr).toBe(0)
   const [head, ...lines] = stdout.trimEnd().split('\r\n')
   return [head, ...lines.map((line, at) => `${line}${answers[at] ?? ''}`), ''].join('\r\n')
@@ -51,7 +51,7 @@ describe('batch context --csv', () => {
   test('a question that cannot be proposed on is left out with its reason, and is an error', async () => {
     const { questionId } = world.ask('Will it rain?')
     world.file('list.txt', `${questionId}\n0x${'77'.repeat(32)}\n`)
-    const ran = await world.run(['batch', 'context', 'list.txt', '--csv'])
+    const ran = await world.run('batch context list.txt --csv')
     expect(ran.code).toBe(3)
     expect(ran.stdout.trim().split('\r\n')).toHaveLength(2)
     expect(ran.stderr).toContain(`left out 0x${'77'.repeat(32)}`)
@@ -59,7 +59,7 @@ describe('batch context --csv', () => {
 
   test('every line of the list that is no identifier is told', async () => {
     world.file('list.txt', 'good-slug\nBad Slug\nother-slug\nnot/this\n')
-    const ran = await world.run(['batch', 'context', 'list.txt', '--csv'])
+    const ran = await world.run('batch context list.txt --csv')
     expect(ran.code).toBe(2)
     expect(ran.stdout).toBe('')
     expect(ran.stderr).toMatch(/line 2: .*\n.*line 4: /)
@@ -84,7 +84,7 @@ test.each([
   '%s: answers in words are signed, other columns are carried to the results',
   async (_name, edit) => {
     world.file('today.csv', edit(await sheetOf(['porto', 'NO', 'Yes (p2)'])))
-    const ran = await world.run(['batch', 'submit', 'today.csv', '--json'])
+    const ran = await world.run('batch submit today.csv --json')
     expect(ran.code, ran.stderr).toBe(0)
     expect(world.calls[0]?.items.map((one) => one.proposed_price)).toEqual([
       priceOf.p1,
@@ -100,7 +100,7 @@ test.each([
       reward: '',
     })
     expect(results[1]?.columns.title).toBe(`'=HYPERLINK("http://x")`)
-    const again = linesOf((await world.run(['batch', 'sign', 'today.csv', '--ndjson'])).stdout) as {
+    const again = linesOf((await world.run('batch sign today.csv --ndjson')).stdout) as {
       outcome: string
       columns?: { slug: string }
     }[]
@@ -110,20 +110,20 @@ test.each([
 
 test('rows without an answer are left out and told; a sheet without any is exit 2', async () => {
   world.file('today.csv', await sheetOf(['Benfica', '', '']))
-  const looked = await world.run(['batch', 'submit', 'today.csv', '--dry-run'])
+  const looked = await world.run('batch submit today.csv --dry-run')
   expect(looked.stderr).toContain('left out without an outcome: 2 rows, line 3, 4')
-  const ran = await world.run(['batch', 'submit', 'today.csv', '--json'])
+  const ran = await world.run('batch submit today.csv --json')
   expect(ran.code, ran.stderr).toBe(0)
   expect(documentOf(ran).results).toHaveLength(1)
   world.file('empty.csv', await sheetOf([]))
-  const empty = await world.run(['batch', 'submit', 'empty.csv', '--json'])
+  const empty = await world.run('batch submit empty.csv --json')
   expect([empty.code, errorOf(empty).code]).toEqual([2, 'empty_input'])
 })
 
 test('a slug alone names its question where the sheet has no identifiers', async () => {
   await sheetOf([])
   world.file('today.csv', 'slug;outcome\nwho-wins;benfica\n')
-  const ran = await world.run(['batch', 'submit', 'today.csv', '--json'])
+  const ran = await world.run('batch submit today.csv --json')
   expect(ran.code, ran.stderr).toBe(0)
   expect(documentOf(ran).results[0]).toMatchObject({ identifier: 'who-wins' })
 })
@@ -135,7 +135,7 @@ test('all bad lines are told at once, with number and reason', async () => {
     'today.csv',
     `${sheet}${id(1)},,t,l,b,r,e,c,,=1+1\n${id(2)},,a\u0000b,l,b,r,e,c,,p1\n${id(3)},,t,l,b,r,e,c,,p7\nnot an id,,t,l,b,r,e,c,,yes\n${id(4)},,t\n${id(5)},"a"b,t,l,b,r,e,c,,no\nwho-wins,,t,l,b,r,e,c,,no\n`,
   )
-  const ran = await world.run(['batch', 'submit', 'today.csv'])
+  const ran = await world.run('batch submit today.csv')
   expect(ran.code).toBe(2)
   const lines = ran.stderr.split('\n').filter((line) => line.startsWith('  line'))
   expect(lines.map((line) => line.trim().replace(/\s+/g, ' '))).toEqual([
@@ -147,10 +147,10 @@ test('all bad lines are told at once, with number and reason', async () => {
     'line 10: text follows a closing quote',
     'lines 2 and 11 are the same question for the same proposer',
   ])
-  const json = errorOf(await world.run(['batch', 'submit', 'today.csv', '--json']))
+  const json = errorOf(await world.run('batch submit today.csv --json'))
   for (const line of ['line 5: ', 'line 10: ', 'lines 2 and 11 '])
     expect(json.detail).toContain(line)
-  const plan = await world.run(['plan', 'today.csv'])
+  const plan = await world.run('plan today.csv')
   expect(plan.code).toBe(2)
   expect(plan.stderr).toContain('line 9: ')
   expect(neverSigned()).toBe(true)
@@ -159,7 +159,7 @@ test('all bad lines are told at once, with number and reason', async () => {
 
 test('a thousand faults are counted, and the first told', async () => {
   world.file('today.csv', `identifier,outcome\n${'nobody,=1\n'.repeat(1_000)}`)
-  const ran = await world.run(['batch', 'submit', 'today.csv'])
+  const ran = await world.run('batch submit today.csv')
   expect(ran.code).toBe(2)
   expect(ran.stderr).toContain('1000 faults')
   expect(ran.stderr).toContain('and 980 more')
@@ -179,7 +179,7 @@ test('words that mean nothing, or two things, are told of all rows before anythi
     expect(detail).toContain('line 5: the outcome "draw" matches 2 answers: Draw (p1), draw (p2)')
   }
   expect(world.calls).toEqual([])
-  expect((await world.run(['journal', 'list', '--json'])).stdout).not.toContain('"journal_id"')
+  expect((await world.run('journal list --json')).stdout).not.toContain('"journal_id"')
 })
 
 test('a sheet whose columns were sorted apart is refused by its pinned slugs', async () => {
@@ -188,7 +188,7 @@ test('a sheet whose columns were sorted apart is refused by its pinned slugs', a
     'today.csv',
     sheet.replace(',who-wins,', ',,').replace(/\r\n(0x\w+),,"'=/, '\r\n$1,who-wins,"\'='),
   )
-  const ran = await world.run(['batch', 'submit', 'today.csv', '--json'])
+  const ran = await world.run('batch submit today.csv --json')
   expect([ran.code, errorOf(ran).code]).toEqual([2, 'untrusted_slug'])
   expect(errorOf(ran).detail).toContain('line 3: the slug who-wins is pinned to')
 })
@@ -234,9 +234,7 @@ describe('contract §6: what the dry run says, the run does', () => {
     ])
     expect(text).toMatch(/line 2: .*amount is neither.*deadline is neither.*"p9" is none of/s)
     expect(text.match(/^ {4}hint: /gm)).toHaveLength(7)
-    expect(neverSigned() || !(await world.run(['journal', 'list'])).stdout.includes('signed')).toBe(
-      true,
-    )
+    expect(neverSigned() || !(await world.run('journal list')).stdout.includes('signed')).toBe(true)
     expect(world.calls).toEqual([])
   })
 
@@ -251,7 +249,7 @@ describe('contract §6: what the dry run says, the run does', () => {
       asked.push(path)
       return undefined
     }
-    expect((await world.run(['batch', 'submit', 'many.ndjson'])).code).toBe(2)
+    expect((await world.run('batch submit many.ndjson')).code).toBe(2)
     expect(asked).toEqual([])
   })
 })
@@ -283,9 +281,9 @@ test.each([
     for (const line of lines) expect(detail).toMatch(new RegExp(`${line}: its ${name} `))
   }
   expect(world.calls).toEqual([])
-  const sign = await world.run(['batch', 'sign', 'today.csv', '--json'])
+  const sign = await world.run('batch sign today.csv --json')
   expect(sign.code).toBe(2)
-  expect((await world.run(['journal', 'list', '--json'])).stdout).not.toContain('"journal_id"')
+  expect((await world.run('journal list --json')).stdout).not.toContain('"journal_id"')
 })
 
 test('case, blanks and Unicode form of a title do not matter; an empty cell says nothing', async () => {
@@ -294,7 +292,7 @@ test('case, blanks and Unicode form of a title do not matter; an empty cell says
     'today.csv',
     sheet.replace('Who wins, A or B?', '  WHO wins,  A or B?').replace('Will it rain?', ''),
   )
-  const ran = await world.run(['batch', 'submit', 'today.csv', '--json'])
+  const ran = await world.run('batch submit today.csv --json')
   expect(ran.code, ran.stderr).toBe(0)
 })
 
@@ -328,7 +326,7 @@ test('contract §9: amounts in a unit, durations and times, in NDJSON and in CSV
     .map(({ identifier, ...row }) => `${identifier},p2,${Object.values(row).slice(1).join(',')}`)
   world.file('rows.csv', `identifier,outcome,amount,deadline\n${lines[0]}\n${lines[1]},\n`)
   for (const file of ['rows.ndjson', 'rows.csv', 'rows.ndjson']) {
-    const ran = await world.run(['batch', 'submit', file, '--resume', '--json'])
+    const ran = await world.run(`batch submit ${file} --resume --json`)
     expect(ran.code, ran.stderr).toBe(0)
   }
   expect(permits().map(({ amount }) => amount)).toEqual([
@@ -347,7 +345,7 @@ test('contract §9: run again later, a duration is the same intent: the saved by
   world.ndjson('rows.ndjson', rowsOf([{ deadline: '90m' }]))
   for (const waitMs of [0, 60_000]) {
     await world.clock.sleep(waitMs)
-    const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--json'])
+    const ran = await world.run('batch submit rows.ndjson --json')
     expect(ran.code, ran.stderr).toBe(0)
   }
   expect(new Set(world.calls.map(({ body }) => body)).size).toBe(1)
@@ -356,7 +354,7 @@ test('contract §9: run again later, a duration is the same intent: the saved by
 test('contract §9: a unit that no pinned token has is a fault of its line', async () => {
   withUnits()
   world.ndjson('rows.ndjson', rowsOf([{ amount: '1usdc' }, { amount: '5weth' }]))
-  const ran = await world.run(['batch', 'submit', 'rows.ndjson'])
+  const ran = await world.run('batch submit rows.ndjson')
   expect(ran.code).toBe(2)
   expect(ran.stderr).toMatch(/line 1: the amount, .* is less than the bond/)
   expect(ran.stderr).toMatch(/line 2: amount 5weth: the token is usdc/)
@@ -366,7 +364,7 @@ test.each([120, 80, 40])(
   'at %i columns: row, title, answer in words, amount, and the sums',
   async (columns) => {
     world.file('today.csv', await sheetOf(['porto', 'no', 'yes']))
-    const { stdout, code } = await world.run(['batch', 'submit', 'today.csv', '--dry-run'], {
+    const { stdout, code } = await world.run('batch submit today.csv --dry-run', {
       columns,
     })
     expect(code).toBe(0)
@@ -392,15 +390,15 @@ test.each([120, 80, 40])(
 test('what is not to be signed says why; JSON has title, label and the other columns', async () => {
   const sheet = await sheetOf(['porto', 'no', 'yes'])
   world.file('today.csv', sheet)
-  expect((await world.run(['sign', 'who-wins', '--outcome', 'Benfica'])).code).toBe(0)
-  const ran = await world.run(['batch', 'submit', 'today.csv', '--dry-run', '--json'])
+  expect((await world.run('sign who-wins --outcome Benfica')).code).toBe(0)
+  const ran = await world.run('batch submit today.csv --dry-run --json')
   const { results } = JSON.parse(ran.stdout) as { results: object[] }
   expect(results).toMatchObject([
     { action: 'rejected', title: 'Who wins, A or B?', columns: { slug: 'who-wins' } },
     { action: 'would_sign', outcome: 'p1', label: 'No' },
     { action: 'would_sign', outcome: 'p2', label: 'Yes', title: 'Will it rain?' },
   ])
-  const { stdout } = await world.run(['batch', 'submit', 'today.csv', '--dry-run'])
+  const { stdout } = await world.run('batch submit today.csv --dry-run')
   expect(stdout).toMatch(/2 +Who wins, A or B\? +porto +rejected\n/)
   expect(stdout).toContain('line 2: ')
   expect(stdout).toContain('Benfica (p2)')

@@ -4,7 +4,7 @@ import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { getAddress } from 'viem'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type RunOptions, run } from '#support/cli'
+import { type Argv, type RunOptions, run } from '#support/cli'
 import { answerOf, type Desk, errorOf, openDesk, proposer, sign } from '#support/desk'
 import { createFakeChain, endow } from '#support/fake-chain'
 import { fakeTrust } from '#support/fake-world'
@@ -27,7 +27,7 @@ beforeEach(async () => {
 })
 afterEach(() => home.remove())
 
-const ask = (argv: readonly string[], more: RunOptions = {}) =>
+const ask = (argv: Argv, more: RunOptions = {}) =>
   run(home.path, argv, { env, fetch: gateway.fetch, ...more })
 const look = [...sign, '--dry-run']
 
@@ -49,11 +49,11 @@ test.each([
   for (const flag of ['--amount', '--max-amount'])
     expect(errorOf(await ask([...sign, flag, text]))).toMatchObject({ code, exit_code: 2 })
   expect(gateway.received).toEqual([])
-  expect(answerOf(await ask(['journal', 'list', '--json']))).toMatchObject({ authorizations: [] })
+  expect(answerOf(await ask('journal list --json'))).toMatchObject({ authorizations: [] })
 })
 
 test('a bare number is told with both its readings', async () => {
-  const { stderr } = await ask(['funds', 'approve', '--amount', '15000'])
+  const { stderr } = await ask('funds approve --amount 15000')
   expect(stderr).toContain('15000 tokens or 15000 raw units')
   expect(stderr).toContain('15000raw for raw units')
 })
@@ -109,7 +109,7 @@ test('token_info that a merge would change is a change of the pins', async () =>
     'more.json',
     JSON.stringify({ ...pins, token_info: { [token]: { symbol: 'USDC.e', decimals: 18 } } }),
   )
-  const ran = await ask(['trust', 'init', '--from', 'more.json', '--dry-run', '--json'])
+  const ran = await ask('trust init --from more.json --dry-run --json')
   expect(answerOf(ran).changed).toEqual([expect.stringContaining('18 decimals')])
 })
 
@@ -119,7 +119,7 @@ const wrong = right.replace(/[a-f]/, (letter) => letter.toUpperCase())
 test('EIP-55 in trust.json and in --proposer; output is lowercase', async () => {
   trustFile({ tokens: pins.tokens.map((one) => getAddress(one)) })
   expect(answerOf(await ask([...look, '--proposer', right]))).toMatchObject({ proposer })
-  expect(answerOf(await ask(['trust', 'show', '--json']))).toMatchObject({ tokens: pins.tokens })
+  expect(answerOf(await ask('trust show --json'))).toMatchObject({ tokens: pins.tokens })
 })
 
 test('a wrong checksum is exit 2 in flags, trust.json and rows; nothing is sent', async () => {
@@ -127,10 +127,10 @@ test('a wrong checksum is exit 2 in flags, trust.json and rows; nothing is sent'
   expect((await ask([...look, '--proposer', wrong])).code).toBe(2)
   expect(errorOf(await ask(['eligibility', wrong, '--json'])).detail).toContain('checksum')
   write('rows.csv', `identifier,outcome,proposer\nwill-it-hold,p2,${wrong}\n`)
-  const batch = await ask(['batch', 'sign', 'rows.csv', '--json'])
+  const batch = await ask('batch sign rows.csv --json')
   expect([batch.code, errorOf(batch).detail]).toEqual([2, expect.stringContaining('checksum')])
   trustFile({ tokens: [wrong] })
-  expect(errorOf(await ask(['trust', 'show', '--json']))).toMatchObject({
+  expect(errorOf(await ask('trust show --json'))).toMatchObject({
     code: 'invalid_trust',
     detail: expect.stringContaining('tokens.0'),
   })
@@ -139,7 +139,7 @@ test('a wrong checksum is exit 2 in flags, trust.json and rows; nothing is sent'
 
 test('a row takes the checksum of its proposer', async () => {
   write('rows.csv', `identifier,outcome,proposer\nwill-it-hold,p2,${right}\n`)
-  const ran = await ask(['batch', 'sign', 'rows.csv', '--json', '--quiet'])
+  const ran = await ask('batch sign rows.csv --json --quiet')
   expect(JSON.parse(ran.stdout)).toMatchObject({ summary: { signed: 1 } })
 })
 
@@ -180,14 +180,14 @@ describe('accounts', () => {
   test('account remove asks, and takes the file away', async () => {
     answerOf(await made())
     const path = join(home.path, 'keystores', 'hot.json')
-    expect(errorOf(await ask(['account', 'remove', 'hot', '--json']))).toMatchObject({
+    expect(errorOf(await ask('account remove hot --json'))).toMatchObject({
       code: 'confirmation_needed',
     })
-    answerOf(await ask(['account', 'remove', 'hot', '--dry-run', '--json']))
+    answerOf(await ask('account remove hot --dry-run --json'))
     expect(existsSync(path)).toBe(true)
-    answerOf(await ask(['account', 'remove', 'hot', '--yes', '--json']))
+    answerOf(await ask('account remove hot --yes --json'))
     expect(existsSync(path)).toBe(false)
-    expect(errorOf(await ask(['account', 'remove', 'hot', '--yes', '--json']))).toMatchObject({
+    expect(errorOf(await ask('account remove hot --yes --json'))).toMatchObject({
       code: 'account_not_found',
     })
   })
@@ -195,12 +195,12 @@ describe('accounts', () => {
   test('account rename keeps the key, never replaces one, and changes profiles that name it', async () => {
     answerOf(await made())
     answerOf(await made('taken'))
-    answerOf(await ask(['config', 'set', 'account', 'hot', '--json']))
+    answerOf(await ask('config set account hot --json'))
     const bytes = readFileSync(join(home.path, 'keystores', 'hot.json'), 'utf8')
-    expect(errorOf(await ask(['account', 'rename', 'hot', 'taken', '--json']))).toMatchObject({
+    expect(errorOf(await ask('account rename hot taken --json'))).toMatchObject({
       code: 'account_exists',
     })
-    expect(answerOf(await ask(['account', 'rename', 'hot', 'cold', '--json']))).toMatchObject({
+    expect(answerOf(await ask('account rename hot cold --json'))).toMatchObject({
       schema: 'proposer.account/1',
       name: 'cold',
       renamed_from: 'hot',
@@ -208,7 +208,7 @@ describe('accounts', () => {
     })
     expect(readFileSync(join(home.path, 'keystores', 'cold.json'), 'utf8')).toBe(bytes)
     expect(existsSync(join(home.path, 'keystores', 'hot.json'))).toBe(false)
-    expect(answerOf(await ask(['config', 'get', 'account', '--json']))).toMatchObject({
+    expect(answerOf(await ask('config get account --json'))).toMatchObject({
       value: 'cold',
     })
   })
@@ -236,7 +236,7 @@ describe('--field', () => {
   test('numbers, booleans, null, lists by place, and whole objects as one line of JSON', async () => {
     answerOf(await ask([...sign, '--quiet']))
     const field = async (path: string) =>
-      (await ask(['journal', 'list', `--field=${path}`])).stdout.trimEnd()
+      (await ask(`journal list --field=${path}`)).stdout.trimEnd()
     expect(await field('authorizations.0.outcome')).toBe('p2')
     expect(await field('authorizations.0.candidate_id')).toBe('null')
     expect(JSON.parse(await field('authorizations.0'))).toMatchObject({ outcome: 'p2' })
@@ -253,14 +253,14 @@ describe('--field', () => {
 
   test('where there is nothing to choose from it says that, and of a list its places', async () => {
     const hint = async (path: string) =>
-      (await ask(['journal', 'list', '--field', path])).stderr.split('hint: ')[1]?.trimEnd()
+      (await ask(`journal list --field ${path}`)).stderr.split('hint: ')[1]?.trimEnd()
     expect(await hint('authorizations.0.id')).toBe('the list is empty')
     answerOf(await ask([...sign, '--quiet']))
     expect(await hint('authorizations.1')).toBe('the list has 0 alone')
   })
 
   test('an error is for people, and --ndjson beside it is refused', async () => {
-    expect((await ask(['config', 'get', 'nope', '--field', 'x'])).stderr).toMatch(/^error: /)
-    expect((await ask(['journal', 'list', '--ndjson', '--field', 'x'])).code).toBe(2)
+    expect((await ask('config get nope --field x')).stderr).toMatch(/^error: /)
+    expect((await ask('journal list --ndjson --field x')).code).toBe(2)
   })
 })

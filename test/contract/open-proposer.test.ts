@@ -62,7 +62,7 @@ describe('one proposal', () => {
     await world.execute(sent.candidate.candidateId)
     const { candidates, error } = await proposer.follow(sent.candidate.candidateId)
     expect([candidates[0]?.status, error]).toEqual(['executed', undefined])
-    const { stdout } = await world.run(['journal', 'list', '--json'])
+    const { stdout } = await world.run('journal list --json')
     expect(JSON.parse(stdout).authorizations).toMatchObject([
       { journal_id: sent.authorization.id, state: 'closed', client_ref: 'mine' },
     ])

@@ -213,7 +213,7 @@ describeWith(softHsm, 'contract §9: keys in a PKCS#11 token', () => {
     )
     await chmod(made.pinFile, 0o600)
     expect(await cli('account', 'rename', 'hsm', 'token')).toMatchObject({ code: 0 })
-    const asked = await run(home.path, ['account', 'remove', 'token'], {
+    const asked = await run(home.path, 'account remove token', {
       interactive: true,
       stdin: 'n\n',
     })

@@ -10,7 +10,7 @@ import { warp } from '#devchain/dev-verbs'
 import { createHttp } from '#io/http'
 import { createChain } from '#io/rpc/rpc'
 import { argvOf } from '#support/argv'
-import { run, temporaryHome } from '#support/cli'
+import { type Argv, run, temporaryHome } from '#support/cli'
 import { workshop } from '#support/processes'
 
 const shop = workshop()
@@ -36,7 +36,7 @@ beforeAll(async () => {
   const account = dev.accounts.find(({ role }) => role === 'proposer')
   await writeFile(key, `${account?.private_key}\n`, { mode: 0o600 })
   env = { PROPOSER_GATEWAY: url, PROPOSER_RPC_URL: dev.rpc_url, PROPOSER_KEY_FILE: key }
-  const pinned = await cli(argvOf`trust init --from - --yes`, JSON.stringify(dev))
+  const pinned = await cli('trust init --from - --yes', JSON.stringify(dev))
   expect(pinned.code, pinned.stderr).toBe(0)
 })
 afterAll(async () => {
@@ -46,7 +46,7 @@ afterAll(async () => {
   await shop.clean()
 })
 
-const cli = (argv: readonly string[], stdin?: string) =>
+const cli = (argv: Argv, stdin?: string) =>
   run(home.path, argv, { env, chain, fetch: http.fetch, ...(stdin !== undefined && { stdin }) })
 const slug = (n: number) => dev.questions[n]?.slug ?? ''
 const headSeconds = async () => Number((await chain.block('latest'))?.timestamp)
@@ -71,7 +71,7 @@ test('deadlines are judged by the chain: what waits fails, what is saved is not 
     failure: { code: 'permit_expired', retryable: false, next_action: 'sign_new_authorization' },
   })
   expect((await http.fetch(`${url}/readyz`)).status).toBe(200)
-  const listed = JSON.parse((await cli(argvOf`journal list --json`)).stdout).authorizations
+  const listed = JSON.parse((await cli('journal list --json')).stdout).authorizations
   expect(listed.find((one: { journal_id: string }) => one.journal_id === journal_id)).toMatchObject(
     { state: 'closed' },
   )
@@ -92,6 +92,6 @@ test('deadlines are judged by the chain: what waits fails, what is saved is not 
   expect(through.code, through.stderr).toBe(0)
 
   await warp(dev.rpc_url, 1_800)
-  const still = await cli(['status', again.candidate_id, '--json'])
+  const still = await cli(`status ${again.candidate_id} --json`)
   expect([still.code, JSON.parse(still.stdout).candidates[0].status]).toEqual([0, 'selected'])
 })

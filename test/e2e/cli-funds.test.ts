@@ -18,7 +18,7 @@ import { createChain } from '#io/rpc/rpc'
 import type { Chain, Hex } from '#ports'
 import { priceOf } from '#protocol/proposal'
 import { argvOf } from '#support/argv'
-import { proposerHome, type Ran, type RunOptions, run } from '#support/cli'
+import { type Argv, proposerHome, type Ran, type RunOptions, run } from '#support/cli'
 import { scriptedGateway } from '#support/scripted-gateway'
 
 let dev: DevChain
@@ -52,7 +52,7 @@ function questionOf(n: number): string {
   return question.slug
 }
 
-const ask = (argv: string[], more: RunOptions = {}) => run(home.path, argv, { env, chain, ...more })
+const ask = (argv: Argv, more: RunOptions = {}) => run(home.path, argv, { env, chain, ...more })
 const errorOf = (ran: Ran): Record<string, unknown> => JSON.parse(ran.stderr).error
 const answerOf = (ran: Ran): Record<string, unknown> => {
   expect(ran.stderr).toBe('')
@@ -72,7 +72,7 @@ async function sign(
 }
 type Token = Record<string, string> & { reserved_by: { journal_id: string; amount: string }[] }
 async function funds(): Promise<Token> {
-  const { tokens } = answerOf(await ask(['funds', '--json'])) as { tokens: Token[] }
+  const { tokens } = answerOf(await ask('funds --json')) as { tokens: Token[] }
   const [token] = tokens
   if (!token) throw new Error('no token')
   return token
@@ -89,14 +89,14 @@ async function reconcile(): Promise<{
   return answerOf(await ask(['reconcile', slug, '--json'])) as never
 }
 const states = async () =>
-  (
-    answerOf(await ask(argvOf`journal list --json`)).authorizations as Record<string, unknown>[]
-  ).map(({ journal_id, state, reason, code }) => ({
-    journal_id,
-    state,
-    reason,
-    code,
-  }))
+  (answerOf(await ask('journal list --json')).authorizations as Record<string, unknown>[]).map(
+    ({ journal_id, state, reason, code }) => ({
+      journal_id,
+      state,
+      reason,
+      code,
+    }),
+  )
 async function allowance(): Promise<bigint> {
   const head = await chain.block('latest')
   return readContract(chain, head?.number ?? 0n, devAddresses.token, erc20Abi, 'allowance', [
@@ -167,7 +167,7 @@ describe('contract §6: funds', () => {
       const less = `${BigInt(allowed.slice(0, -3)) / 2n}raw`
       const short = errorOf(await ask([...approve, '--max-fee', less], { chain: lying }))
       expect(short.code).toBe('fee_above_cap')
-      answerOf(await ask(argvOf`config set max-fee 1 --json`))
+      answerOf(await ask('config set max-fee 1 --json'))
       expect(errorOf(await ask(approve)).code).toBe('fee_above_cap')
       expect((await ask([...approve, '--max-fee', '0.5pol'])).code).toBe(0)
       expect(errorOf(await ask([...approve, '--max-fee', '5'])).hint).toContain('5pol')
@@ -175,7 +175,7 @@ describe('contract §6: funds', () => {
   )
 
   test('contract §6: approve sends the approval once it is agreed to; --print and --dry-run send nothing', async () => {
-    const printed = answerOf(await ask(argvOf`funds approve --amount 5raw --print --json`))
+    const printed = answerOf(await ask('funds approve --amount 5raw --print --json'))
     expect(printed).toMatchObject({
       schema: 'proposer.calldata/1',
       chain_id: dev.chainId,
@@ -184,21 +184,19 @@ describe('contract §6: funds', () => {
         { to: devAddresses.token, value: '0', data: expect.stringMatching(/^0x095ea7b3/) },
       ],
     })
-    expect(answerOf(await ask(argvOf`funds approve --amount 5raw --dry-run --json`))).toMatchObject(
-      {
-        dry_run: true,
-        transactions: [
-          { gas: expect.stringMatching(/^\d+$/), max_cost_wei: expect.stringMatching(/^\d+$/) },
-        ],
-      },
-    )
-    const unasked = await ask(argvOf`funds approve --amount 5raw --json`)
+    expect(answerOf(await ask('funds approve --amount 5raw --dry-run --json'))).toMatchObject({
+      dry_run: true,
+      transactions: [
+        { gas: expect.stringMatching(/^\d+$/), max_cost_wei: expect.stringMatching(/^\d+$/) },
+      ],
+    })
+    const unasked = await ask('funds approve --amount 5raw --json')
     expect(errorOf(unasked)).toMatchObject({
       code: 'confirmation_needed',
       exit_code: 2,
       hint: expect.stringContaining('--yes'),
     })
-    const declined = await ask(argvOf`funds approve --amount 5raw`, {
+    const declined = await ask('funds approve --amount 5raw', {
       interactive: true,
       stdin: 'n\n',
     })
@@ -206,7 +204,7 @@ describe('contract §6: funds', () => {
     expect(declined.stderr).toContain('warning: this lowers the allowance, which is unlimited now')
     expect(await allowance()).toBe(2n ** 256n - 1n)
 
-    const approved = answerOf(await ask(argvOf`funds approve --amount 5raw --yes --json`))
+    const approved = answerOf(await ask('funds approve --amount 5raw --yes --json'))
     expect(approved).toMatchObject({
       schema: 'proposer.approval/1',
       amount: '5',
@@ -214,11 +212,11 @@ describe('contract §6: funds', () => {
       transaction_hash: expect.stringMatching(/^0x/),
     })
     expect(await allowance()).toBe(5n)
-    expect(answerOf(await ask(argvOf`funds approve --amount 5raw --json`))).toMatchObject({
+    expect(answerOf(await ask('funds approve --amount 5raw --json'))).toMatchObject({
       transaction_hash: null,
     })
     expect(await funds()).toMatchObject({ allowance: '5', spendable: '5' })
-    const raised = await ask(['funds', 'approve'], { interactive: true, stdin: 'y\n' })
+    const raised = await ask('funds approve', { interactive: true, stdin: 'y\n' })
     expect(raised.stdout).toContain('unlimited')
     expect(raised.stderr).not.toContain('lowers')
     expect(await allowance()).toBe(2n ** 256n - 1n)
@@ -314,7 +312,7 @@ describe('contract §6: revoke', () => {
   })
 
   test('an unknown id, and a race that the executor has won, are told as such', async () => {
-    expect(errorOf(await ask(argvOf`revoke 0123456789ab-1 --yes --json`))).toMatchObject({
+    expect(errorOf(await ask('revoke 0123456789ab-1 --yes --json'))).toMatchObject({
       code: 'unknown_journal_id',
       exit_code: 2,
     })
@@ -357,7 +355,7 @@ describe('contract §6: reconcile', () => {
       },
     ])
     expect(not_looked_at).toEqual([expect.stringContaining('no gateway')])
-    const exported = JSON.parse((await ask(['journal', 'export'])).stdout)
+    const exported = JSON.parse((await ask('journal export')).stdout)
     const { proposal } = round as { proposal: { transaction_hash: string; event_index: number } }
     expect(exported).toMatchObject({
       state: 'closed',

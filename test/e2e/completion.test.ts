@@ -110,7 +110,7 @@ describe('contract §6: a tab key', () => {
     expect(await offered(['sign', 'x', '--supersede', ''])).toHaveLength(5)
     expect(await offered(['journal', 'show', lived.executed])).toEqual([lived.executed])
     expect(await offered(['journal', 'show', candidates.done])).toEqual([candidates.done])
-    const described = await run(home.path, ['__complete', 'fish', 'proposer', 'status', '7'])
+    const described = await run(home.path, '__complete fish proposer status 7')
     expect(described.stdout).toBe(`values\n${candidates.done}\t${identifiers.executed} executed\n`)
   })
 
@@ -231,7 +231,7 @@ describe('contract §6: a tab key', () => {
   })
 
   test('an unknown shell, or nothing at all, is no error', async () => {
-    expect(await run(home.path, ['__complete'])).toMatchObject({ code: 0, stderr: '' })
+    expect(await run(home.path, '__complete')).toMatchObject({ code: 0, stderr: '' })
   })
 })
 
@@ -249,7 +249,7 @@ test('contract §6: completion prints the script of each shell, with --json insi
       script: scripts[shell],
     })
   }
-  expect((await run(home.path, ['completion'])).code).toBe(2)
+  expect((await run(home.path, 'completion')).code).toBe(2)
 })
 
 const has = (program: string) => spawnSync(program, ['-c', 'true']).status === 0

@@ -7,7 +7,7 @@ import { disputeProposal, proposeDirectly } from '#devchain/dev-verbs'
 import { createChain } from '#io/rpc/rpc'
 import type { Chain } from '#ports'
 import { argvOf } from '#support/argv'
-import { proposerHome, type RunOptions, run } from '#support/cli'
+import { type Argv, proposerHome, type RunOptions, run } from '#support/cli'
 
 let dev: DevChain
 let chain: Chain & { close(): Promise<void> }
@@ -30,7 +30,7 @@ afterAll(async () => {
   await dev?.stop()
 })
 
-const go = (argv: readonly string[], options: RunOptions = {}) =>
+const go = (argv: Argv, options: RunOptions = {}) =>
   run(home.path, argv, {
     chain,
     ...options,
@@ -40,7 +40,7 @@ const go = (argv: readonly string[], options: RunOptions = {}) =>
       ...options.env,
     },
   })
-const list = async (argv: readonly string[] = [], options: RunOptions = {}) => {
+const list = async (argv: Argv = [], options: RunOptions = {}) => {
   const ran = await go(argvOf`questions list --json ${argv}`, options)
   expect(ran).toMatchObject({ code: 0 })
   return JSON.parse(ran.stdout)
@@ -57,7 +57,7 @@ test('contract §9: on the dev chain it works by itself, the round that a disput
     expect(document.questions[0]).toMatchObject({ reopened: true, state: 'requested' })
     expect(document.questions[1]).toMatchObject({ reopened: false, proposed_by: null })
   }
-  const all = await list(['--all'])
+  const all = await list('--all')
   expect(all.questions.find(({ slug }: { slug: string }) => slug === answered)).toMatchObject({
     state: 'proposed',
     proposed_by: expect.stringMatching(/^0x/),
@@ -79,11 +79,11 @@ test('the registry of --local, and a questions.json, say the same', async () => 
 })
 
 test('a worksheet that is filled in is batch input, and --mine lists what was signed', async () => {
-  const sheet = (await go(argvOf`questions list --csv --limit 2`)).stdout
+  const sheet = (await go('questions list --csv --limit 2')).stdout
   const filled = sheet.replace(/,(\r?\n)(?=0x|$)/g, ',no$1').replace(/outcome,no/, 'outcome')
-  const signed = await go(argvOf`batch sign - --format csv --json`, { stdin: filled })
+  const signed = await go('batch sign - --format csv --json', { stdin: filled })
   expect(signed).toMatchObject({ code: 0 })
-  const mine = await list(['--mine'])
+  const mine = await list('--mine')
   const ids = sheet.split('\r\n').flatMap((line) => /^0x[0-9a-f]{64}/.exec(line)?.[0] ?? [])
   expect(ids).toHaveLength(2)
   expect(

@@ -4,7 +4,7 @@ import type { Question } from '#gateway/view/chain-view'
 import type { Clock, Fetch, Hex } from '#ports'
 import type { Progress } from '#protocol/candidate'
 import type { BatchItem } from '#protocol/schema'
-import { proposerHome, type Ran, type RunOptions, run } from './cli.js'
+import { type Argv, proposerHome, type Ran, type RunOptions, run } from './cli.js'
 import { makeQuestion, testContracts, type Wallet } from './fake-view.js'
 import { trustIn } from './fake-world.js'
 import { type FrontOptions, openFront, type TestFront } from './front.js'
@@ -31,7 +31,7 @@ export interface BatchWorld {
   /** Rows of questions that are asked for them. */
   intents(count: number): { identifier: Hex; outcome: string; client_ref: string }[]
   journal(): Promise<{ journal_id: string; state: string }[]>
-  run(argv: readonly string[], options?: RunOptions): Promise<Ran>
+  run(argv: Argv, options?: RunOptions): Promise<Ran>
   readonly fetch: Fetch
   close(): Promise<void>
 }

@@ -108,12 +108,13 @@ export function fakeContext(
   return { context, stdout, stderr }
 }
 
-export async function run(
-  home: string,
-  argv: readonly string[],
-  options: RunOptions = {},
-): Promise<Ran> {
+/** The words of a command line; in a text blanks part them. */
+export type Argv = string | readonly string[]
+export const wordsOf = (argv: Argv): readonly string[] =>
+  typeof argv === 'string' ? argv.split(' ') : argv
+
+export async function run(home: string, argv: Argv, options: RunOptions = {}): Promise<Ran> {
   const { context, stdout, stderr } = fakeContext(home, options)
-  const code = await main(argv, context)
+  const code = await main(wordsOf(argv), context)
   return { code, stdout: stdout.written.join(''), stderr: stderr.written.join('') }
 }

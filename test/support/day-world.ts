@@ -17,7 +17,7 @@ import { type Clock, type Fetch, type Hex, TransportError } from '#ports'
 import type { Progress } from '#protocol/candidate'
 import type { Address } from '#protocol/schema'
 import { witnessRound } from '#protocol/witness'
-import { fakeContext, type Ran, type RunOptions } from './cli.js'
+import { type Argv, fakeContext, type Ran, type RunOptions, wordsOf } from './cli.js'
 import { eventClock } from './client-world.js'
 import { ask, createFakeChain, endow, type FakeChain, questionText } from './fake-chain.js'
 import { chainSectionOf, createFakeView } from './fake-view.js'
@@ -188,7 +188,7 @@ export async function openDay(options: DayOptions) {
     rows: (name: string, rows: readonly object[]) =>
       write(name, rows.map((row) => `${JSON.stringify(row)}\n`).join('')),
     async run(
-      argv: readonly string[],
+      argv: Argv,
       wrap: (fetch: Fetch) => Fetch = (each) => each,
       terminal: Pick<RunOptions, 'columns'> = {},
     ) {
@@ -212,7 +212,7 @@ export async function openDay(options: DayOptions) {
         files: recorder.files(sim.process()),
         liveness: host.liveness(processes),
       }
-      const code = await main([...argv], process)
+      const code = await main(wordsOf(argv), process)
       return { code, stdout: stdout.written.join(''), stderr: stderr.written.join('') }
     },
     async foreigner(items: number, everyMs: number, until: AbortSignal) {
@@ -241,7 +241,7 @@ export const journalFiles = /\/home\/journal\/[0-9a-f]{12}\/log-/
 /** What a process of the day told; undefined where a fault of its disk has ended it. */
 export async function untilKilled(
   day: DayWorld,
-  argv: readonly string[],
+  argv: Argv,
   wrap?: (fetch: Fetch) => Fetch,
 ): Promise<Ran | undefined> {
   const death = day.sim.death().then(() => undefined)

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { expect } from 'vitest'
 import type { Clock } from '#ports'
-import { proposerHome, type Ran, type RunOptions, run } from './cli.js'
+import { type Argv, proposerHome, type Ran, type RunOptions, run } from './cli.js'
 import { pins, type ScriptedGateway, scriptedGateway } from './scripted-gateway.js'
 
 export const key = `0x${'11'.repeat(32)}` as const
@@ -16,7 +16,7 @@ export interface Desk {
   gateway: ScriptedGateway
   env: Record<string, string>
   readonly question: `0x${string}`
-  ask(argv: readonly string[], more?: RunOptions): Promise<Ran>
+  ask(argv: Argv, more?: RunOptions): Promise<Ran>
 }
 
 /** Its question is pinned as `will-it-hold`. */

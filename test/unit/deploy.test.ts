@@ -180,7 +180,7 @@ const flagsOf = (words: readonly string[]) => words.filter((word) => word.starts
 const serveFlags = async () => {
   const home = await temporaryHome()
   onTestFinished(home.remove)
-  return (await run(home.path, ['serve', '--help'])).stdout
+  return (await run(home.path, 'serve --help')).stdout
 }
 
 describe('the service', () => {

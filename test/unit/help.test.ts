@@ -82,11 +82,11 @@ describe('contract §6: help', () => {
   )
 
   test('of a command that stands for another one without a word shows the flags of both', async () => {
-    const { stdout } = await run(home.path, ['devchain', '--help'])
+    const { stdout } = await run(home.path, 'devchain --help')
     for (const flag of ['--write <folder>', '--port <number>', '--questions <number>'])
       expect(stdout).toContain(flag)
     expect(stdout).toContain('default: 8545')
-    const dispute = await run(home.path, ['devchain', 'dispute', '--help'])
+    const dispute = await run(home.path, 'devchain dispute --help')
     expect(dispute.stdout).not.toContain('--write')
   })
 
@@ -268,15 +268,15 @@ describe('contract §6: `proposer` alone tells what to do next, exit 0', () => {
   })
 
   test('flags alone say whose page it is: `proposer --profile polygon`', async () => {
-    const ran = await run(home.path, ['--profile', 'polygon'])
+    const ran = await run(home.path, '--profile polygon')
     expect(ran).toMatchObject({ code: 0, stderr: '' })
     expect(ran.stdout).toContain('proposer trust init --profile polygon --signed-proposer 0x…')
     const other = join(home.path, 'other')
     expect((await run(home.path, ['--home', other])).stdout).toContain(
       `proposer doctor --home ${other}`,
     )
-    expect(await run(home.path, ['--json'])).toMatchObject({ code: 2, stdout: '' })
-    expect((await run(home.path, ['--profil', 'polygon'])).code).toBe(2)
+    expect(await run(home.path, '--json')).toMatchObject({ code: 2, stdout: '' })
+    expect((await run(home.path, '--profil polygon')).code).toBe(2)
   })
 
   test('something open: how much of each kind, the command for the gravest, and no secret', async () => {

@@ -121,13 +121,7 @@ describe('--profile', () => {
   ]
 
   test('contract §7: without a trust file polygon is shown with its pins, and says that signed_proposer is missing and how to pin it', async () => {
-    const { code, stdout, stderr } = await run(home.path, [
-      'trust',
-      'show',
-      '--profile',
-      'polygon',
-      '--json',
-    ])
+    const { code, stdout, stderr } = await run(home.path, 'trust show --profile polygon --json')
     expect(code).toBe(0)
     expect(JSON.parse(stdout)).toMatchObject({
       path: null,
@@ -147,15 +141,10 @@ describe('--profile', () => {
   })
 
   test('R9: nothing is signed or fetched with polygon before somebody has named its SignedProposer', async () => {
-    const ran = await run(home.path, [
-      'context',
-      'x',
-      '--profile',
-      'polygon',
-      '--gateway',
-      'https://g.example',
-      '--json',
-    ])
+    const ran = await run(
+      home.path,
+      'context x --profile polygon --gateway https://g.example --json',
+    )
     expect(ran.code).toBe(2)
     expect(errorOf(ran.stderr)).toMatchObject({
       code: 'signed_proposer_needed',
@@ -182,7 +171,7 @@ describe('--profile', () => {
       slugs: {},
     }
     expect(JSON.parse(await readFile(file('polygon'), 'utf8'))).toEqual(pins)
-    const shown = await run(home.path, ['trust', 'show', '--profile', 'polygon', '--json'])
+    const shown = await run(home.path, 'trust show --profile polygon --json')
     expect(JSON.parse(shown.stdout)).toEqual({
       schema: 'proposer.trust/1',
       path: file('polygon'),
@@ -193,18 +182,10 @@ describe('--profile', () => {
   test("contract §7: a trust file of the profile's name goes before the built-in pins, and one named by --trust has to exist", async () => {
     mkdirSync(join(home.path, 'trust'))
     writeFileSync(file('dev'), '{}')
-    expect(
-      errorOf((await run(home.path, ['trust', 'show', '--profile', 'dev', '--json'])).stderr),
-    ).toMatchObject({ code: 'invalid_trust' })
-    const named = await run(home.path, [
-      'trust',
-      'show',
-      '--profile',
-      'polygon',
-      '--trust',
-      'gone',
-      '--json',
-    ])
+    expect(errorOf((await run(home.path, 'trust show --profile dev --json')).stderr)).toMatchObject(
+      { code: 'invalid_trust' },
+    )
+    const named = await run(home.path, 'trust show --profile polygon --trust gone --json')
     expect(errorOf(named.stderr)).toMatchObject({ code: 'no_trust' })
   })
 

@@ -108,7 +108,7 @@ describe('journal verify', () => {
     expect(plain(ran.stdout)).toMatch(
       /^sound: 2 authorizations, 5 records, 1 run 2 payloads as recorded; 2 nonces, each of one authorization/,
     )
-    expect(answerOf(await run(home.path, ['journal', 'verify', '--json']))).toMatchObject({
+    expect(answerOf(await run(home.path, 'journal verify --json'))).toMatchObject({
       hashes: 2,
       nonces: 2,
     })
@@ -163,7 +163,7 @@ describe('journal verify', () => {
       expect(error.detail).toMatch(detail)
       expect(ids.some((id) => String(error.detail).includes(id))).toBe(true)
       expect(ran.stdout + ran.stderr).not.toContain(secret.slice(0, 40))
-      expect((await run(home.path, ['journal', 'list', '--json'])).code).toBe(0)
+      expect((await run(home.path, 'journal list --json')).code).toBe(0)
     },
   )
 })
