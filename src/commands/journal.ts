@@ -7,12 +7,12 @@ import {
   attemptRow,
   classOf,
   instantOf,
-  isOfferOpen,
   isOpen,
   type JournaledAuthorization,
   journalRow,
   type Offer,
   originsOf,
+  recordOf,
 } from '#client/journal/authorizations'
 import { verifyJournal } from '#client/journal/journal'
 import { isContestedState, type LastPositions } from '#client/positions/last-known'
@@ -74,7 +74,7 @@ const listVerb = verb({
       (signed_at === null || Date.parse(signed_at) >= since)
     const entries = [
       ...authorizations.filter((one) => flags.open !== true || isOpen(one, nowMs)),
-      ...offers.filter((one) => isOfferOpen(one, nowMs)),
+      ...offers.filter((one) => isOpen(one, nowMs)),
     ].map((one) => entryOf(one, nowMs, last))
     const slugs = entries.some(({ identifier }) => isQuestionId(identifier))
       ? await pinnedSlugs(context, flags)
@@ -258,7 +258,7 @@ function entryOf(one: JournaledAuthorization | Offer, nowMs: number, last: LastP
   } = journalRow(one, nowMs)
   return {
     ...row,
-    slug: ('signed' in one ? one.signed : one.offered).slug ?? null,
+    slug: recordOf(one).slug ?? null,
     ...('signed' in one ? {} : { state: 'offered' as const, reason: null }),
     sent: 'signed' in one ? one.attempts.length : 0,
     origins: originsOf(one),

@@ -3,7 +3,7 @@ import { onChain } from '#chain/unavailable'
 import { type Funds, fundsOf } from '#client/funds/funds'
 import { acceptedValue, answerError } from '#client/gateway/answer'
 import type { GatewayClient } from '#client/gateway/gateway-client'
-import { isOfferOpen, stateOf } from '#client/journal/authorizations'
+import { isOpen, stateOf } from '#client/journal/authorizations'
 import type { JournalView } from '#client/journal/journal'
 import type { Trust } from '#client/trust/trust'
 import { type Chain, ChainError } from '#ports'
@@ -176,7 +176,7 @@ export function openCheck(view: JournalView, nowMs: number) {
   const id = 'open'
   const count = { unknown: 0, deferred: 0, conflict: 0, accepted: 0, signed: 0, closed: 0 }
   for (const one of view.authorizations) count[stateOf(one, nowMs).kind]++
-  const offered = view.offers.filter((one) => isOfferOpen(one, nowMs)).length
+  const offered = view.offers.filter((one) => isOpen(one, nowMs)).length
   const { closed: _closed, ...open } = count
   const parts = Object.entries({ ...open, 'waiting for an external signature': offered })
     .filter(([, n]) => n > 0)

@@ -8,7 +8,7 @@
  */
 
 import { answerError } from '#client/gateway/answer'
-import { type JournaledAuthorization, offersFor, openFor } from '#client/journal/authorizations'
+import { type JournaledAuthorization, openFor } from '#client/journal/authorizations'
 import type { JournalView } from '#client/journal/journal'
 import { chainChecks, type Form } from '#client/journal/records'
 import { attempt } from '#client/propose/attempt'
@@ -251,7 +251,7 @@ function heldBy(bench: BareBench, view: JournalView, { wallet, context }: Pair) 
   const questionId = context.question_id
   const wanted = { questionId, proposer: wallet.address, chainId: bench.trust.chain_id }
   const open = openFor(view.byQuestion(questionId), wanted, nowMs)
-  return { open, offers: offersFor(view.offers, wanted, nowMs) }
+  return { open, offers: openFor(view.offers, wanted, nowMs) }
 }
 
 /** Wallets and questions that no open authorization holds (R8); NotSeen where there are fewer. */

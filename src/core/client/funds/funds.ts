@@ -7,7 +7,7 @@ import { chainUnavailable, onChain } from '#chain/unavailable'
 import { type Chain, ChainError } from '#ports'
 import { nonceBit, nonceUsed } from '#protocol/permit'
 import type { Address } from '#protocol/schema'
-import { isOfferOpen, isOpen } from '../journal/authorizations.js'
+import { isOpen, recordOf } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import type { Offered, Signed } from '../journal/records.js'
 import { requirePinnedChain, type Trust } from '../trust/trust.js'
@@ -31,12 +31,10 @@ export const claimOf = (id: string, { chainId, token, round, terms }: Signed | O
   deadlineSeconds: BigInt(terms.deadline),
 })
 
-function openClaims({ authorizations, offers }: Recorded, nowMs: number) {
-  return [
-    ...authorizations.flatMap((one) => (isOpen(one, nowMs) ? claimOf(one.id, one.signed) : [])),
-    ...offers.flatMap((one) => (isOfferOpen(one, nowMs) ? claimOf(one.id, one.offered) : [])),
-  ]
-}
+const openClaims = ({ authorizations, offers }: Recorded, nowMs: number) =>
+  [...authorizations, ...offers]
+    .filter((one) => isOpen(one, nowMs))
+    .map((one) => claimOf(one.id, recordOf(one)))
 
 export function claimsOn(
   claims: readonly OpenClaim[],

@@ -97,11 +97,15 @@ export function stateOf(authorization: JournaledAuthorization, nowMs: number): A
     : { kind: 'conflict', code: conflict.end?.code ?? 'conflict' }
 }
 
-export const isOpen = (authorization: JournaledAuthorization, nowMs: number) =>
-  stateOf(authorization, nowMs).kind !== 'closed'
+type Recorded = JournaledAuthorization | Offer
 
-export const isOfferOpen = ({ offered, terminals }: Offer, nowMs: number) =>
-  !terminals.some(closes) && !isExpired(offered, nowMs)
+export const recordOf = (one: Recorded): Signed | Offered =>
+  'signed' in one ? one.signed : one.offered
+
+export const isOpen = (one: Recorded, nowMs: number) =>
+  'signed' in one
+    ? stateOf(one, nowMs).kind !== 'closed'
+    : !one.terminals.some(closes) && !isExpired(one.offered, nowMs)
 
 export const isUnsettled = ({ candidateId, attempts }: JournaledAuthorization) =>
   candidateId === undefined && attempts.some((attempt) => classOf(attempt) === 'uncertain')
@@ -142,22 +146,14 @@ export const isOfQuestion = (
 ) => record.questionId === questionId || (round !== undefined && record.round === round)
 
 /** Newest last. */
-export function openFor(
-  authorizations: readonly JournaledAuthorization[],
-  whose: Whose,
-  nowMs: number,
-): readonly JournaledAuthorization[] {
-  return authorizations.filter(
-    (one) => one.supersededBy === undefined && isFor(whose)(one.signed) && isOpen(one, nowMs),
+export const openFor = <T extends Recorded>(all: readonly T[], whose: Whose, nowMs: number) =>
+  all.filter(
+    (one) => one.supersededBy === undefined && isFor(whose)(recordOf(one)) && isOpen(one, nowMs),
   )
-}
 
-/** Newest last. */
-export function offersFor(offers: readonly Offer[], whose: Whose, nowMs: number): readonly Offer[] {
-  return offers.filter(
-    (one) => one.supersededBy === undefined && isFor(whose)(one.offered) && isOfferOpen(one, nowMs),
-  )
-}
+/** In the body alone (R5), and of either form; found without parsing a whole journal. */
+export const signatureIn = (body: string) =>
+  /"signature"\s*:\s*"(0x[0-9a-f]*)"/i.exec(body)?.[1] ?? ''
 
 type Answered = Pick<Signed, 'terms' | 'labels'>
 
@@ -347,8 +343,8 @@ export function outOfBandLine(authorization: JournaledAuthorization) {
 }
 
 /** Raw token units, UTC. No signature is part of it (R5). */
-export function journalRow(one: JournaledAuthorization | Offer, nowMs: number) {
-  const record = 'signed' in one ? one.signed : one.offered
+export function journalRow(one: Recorded, nowMs: number) {
+  const record = recordOf(one)
   const authorization = 'signed' in one ? one : undefined
   const { candidateId, receivedAt, signedAtMs, terminal, terminalAtMs } = authorization ?? {}
   const { proposer, price, amount, nonce, deadline } = record.terms
@@ -384,7 +380,7 @@ export function journalRow(one: JournaledAuthorization | Offer, nowMs: number) {
   }
 }
 
-function stateRow(one: JournaledAuthorization | Offer, nowMs: number) {
+function stateRow(one: Recorded, nowMs: number) {
   if ('signed' in one) {
     const state = stateOf(one, nowMs)
     return {
@@ -393,7 +389,7 @@ function stateRow(one: JournaledAuthorization | Offer, nowMs: number) {
       code: 'code' in state ? (state.code ?? null) : null,
     }
   }
-  if (isOfferOpen(one, nowMs)) return { state: 'offered' as const, reason: null, code: null }
+  if (isOpen(one, nowMs)) return { state: 'offered' as const, reason: null, code: null }
   const reason = one.terminals.at(-1)?.outcome ?? ('expired' as const)
   return { state: 'closed' as const, reason, code: null }
 }
@@ -409,5 +405,5 @@ export const attemptRow = ({ start, startedAtMs, end, receipt }: Attempt) => ({
   receipt: receipt === undefined ? null : { result: receipt.result, code: receipt.code ?? null },
 })
 
-export const originsOf = (one: JournaledAuthorization | Offer): readonly string[] =>
+export const originsOf = (one: Recorded): readonly string[] =>
   'signed' in one ? [...new Set(one.attempts.map(({ start }) => start.origin))] : []

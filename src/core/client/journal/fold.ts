@@ -171,7 +171,7 @@ function addSigned(state: FoldState, data: Signed) {
   if (data.supersedes !== undefined) draftOf(state, data.supersedes).supersededBy = data.id
 }
 
-const push = <Value>(lists: Map<string, Value[]>, key: string, value: Value) => {
+export const push = <Value>(lists: Map<string, Value[]>, key: string, value: Value) => {
   const list = lists.get(key)
   if (list === undefined) lists.set(key, [value])
   else list.push(value)

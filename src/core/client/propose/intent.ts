@@ -16,7 +16,6 @@ import {
   type JournaledAuthorization,
   nextOwner,
   type Offer,
-  offersFor,
   openFor,
   otherGateway,
   otherTerms,
@@ -180,7 +179,7 @@ export function byRound(
   const isHere = ({ signed }: JournaledAuthorization) =>
     signed.timestamp === undefined || signed.timestamp === context.request.timestamp
   const here = open.filter(isHere)
-  const offers = offersFor(view.offers, wanted, nowMs).filter(
+  const offers = openFor(view.offers, wanted, nowMs).filter(
     ({ offered }) => offered.timestamp === context.request.timestamp,
   )
   return { same: sameIn(), earlier: open.filter((one) => !isHere(one)) }

@@ -8,10 +8,10 @@ import { outcomeNamed } from '#protocol/outcome-words'
 import { outcomeOf } from '#protocol/proposal'
 import type { Address, TypedData } from '#protocol/schema'
 import {
-  isOfferOpen,
   isOpen,
   type JournaledAuthorization,
   type Offer,
+  signatureIn,
 } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import type { Offered, Signed } from '../journal/records.js'
@@ -147,7 +147,7 @@ export async function importSignature(
   let refusal: unknown
   for (const offer of view.offers) {
     const { id, offered, supersededBy } = offer
-    if (!isWanted(offered) || supersededBy !== undefined || !isOfferOpen(offer, nowMs)) continue
+    if (!isWanted(offered) || supersededBy !== undefined || !isOpen(offer, nowMs)) continue
     if (offered.spender !== trust.signed_proposer)
       throw untrusted(
         'signed_proposer',
@@ -164,7 +164,7 @@ export async function importSignature(
 }
 
 function isSignatureOf(body: string, given: string) {
-  const { signature } = JSON.parse(body) as { readonly signature?: unknown }
+  const signature = signatureIn(body)
   const answer = given.trim().toLowerCase()
   return signature === answer || signature === liftedV(answer)
 }

@@ -18,10 +18,12 @@ import type { ItemRow } from '../input/input.js'
 import {
   type JournaledAuthorization,
   type Offer,
-  offersFor,
   openFor,
+  recordOf,
+  signatureIn,
   unknownId,
 } from '../journal/authorizations.js'
+import { push } from '../journal/fold.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { Form, Offered, Signed } from '../journal/records.js'
 import { type Trust, unpinnedSlug } from '../trust/trust.js'
@@ -85,7 +87,7 @@ export function importable(
     ({ id }) => id !== supersede,
   )
   if (other !== undefined) throw authorizationOpen(other)
-  const offers = offersFor(view.offers, wanted, nowMs)
+  const offers = openFor(view.offers, wanted, nowMs)
   const answered = offers.find(
     ({ offered }) =>
       offered.terms.nonce === proposal.nonce &&
@@ -161,27 +163,17 @@ export function newMisplaced(
 function indexOf(chainId: number, view: JournalView) {
   const signatures = new Map<string, JournaledAuthorization[]>()
   const nonces = new Map<string, Holder[]>()
-  for (const one of view.authorizations) {
-    if (one.signed.chainId !== chainId) continue
-    put(signatures, signatureIn(one.signed.body), one)
-    put(nonces, nonceKey(one.signed.terms), { id: one.id, record: one.signed })
+  for (const one of [...view.authorizations, ...view.offers]) {
+    const record = recordOf(one)
+    if (record.chainId !== chainId) continue
+    if ('signed' in one) push(signatures, signatureIn(one.signed.body), one)
+    push(nonces, nonceKey(record.terms), { id: one.id, record })
   }
-  for (const { id, offered: record } of view.offers)
-    if (record.chainId === chainId) put(nonces, nonceKey(record.terms), { id, record })
   return { signatures, nonces }
 }
 
 const nonceKey = ({ proposer, nonce }: { readonly proposer: string; readonly nonce: string }) =>
   `${proposer} ${nonce}`
-
-/** Of either form; found without parsing a whole journal. */
-const signatureIn = (body: string) => /"signature"\s*:\s*"(0x[0-9a-f]*)"/.exec(body)?.[1] ?? ''
-
-function put<T>(index: Map<string, T[]>, key: string, value: T) {
-  const known = index.get(key)
-  if (known === undefined) index.set(key, [value])
-  else known.push(value)
-}
 
 const recovers = (digest: string, { signature, proposer }: Proposal) =>
   recoverSigner(fromHex(digest), signature) === proposer

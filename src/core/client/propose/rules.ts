@@ -105,15 +105,19 @@ function cut(text: string) {
     : `${characters.slice(0, shownLength).join('')}… (${text.length} characters)`
 }
 
-export async function requireRules(
+export async function rulesChange(
   identifier: string,
   standing: RulesStanding | undefined,
   ask: AskRules | undefined,
 ) {
-  if (standing === undefined || !standing.isChanged) return
-  if ((await ask?.(identifier, standing)) === true) return
+  if (standing?.isChanged !== true || (await ask?.(identifier, standing)) === true) return undefined
   const { rules, newer, unknownHash } = standing
-  throw new RulesChangedError(identifier, rules, newer, unknownHash)
+  return new RulesChangedError(identifier, rules, newer, unknownHash)
+}
+
+export async function requireRules(...given: Parameters<typeof rulesChange>) {
+  const error = await rulesChange(...given)
+  if (error !== undefined) throw error
 }
 
 /** Signing for the first time acknowledges. */
@@ -126,18 +130,4 @@ export function firstRulesNotes(
   return [
     `${counted(updates.length, 'clarification')} of ${identifier} taken as read, for this home had acknowledged none (rules ${hash}): \`proposer context ${identifier}\``,
   ]
-}
-
-export async function orChanged(
-  identifier: string,
-  standing: RulesStanding,
-  ask: AskRules | undefined,
-): Promise<RulesStanding | RulesChangedError> {
-  try {
-    await requireRules(identifier, standing, ask)
-    return standing
-  } catch (error) {
-    if (error instanceof RulesChangedError) return error
-    throw error
-  }
 }

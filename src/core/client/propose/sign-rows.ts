@@ -39,10 +39,10 @@ import { type SettledEarlier, settleEarlier } from './round-over.js'
 import {
   acknowledgedOf,
   firstRulesNotes,
-  orChanged,
   type RulesChangedError,
   type RulesStanding,
   requireRules,
+  rulesChange,
   rulesStanding,
   toldBy,
 } from './rules.js'
@@ -553,7 +553,7 @@ async function rulesOfRows(parts: ProposeParts, group: readonly Waiting[]): Prom
   const rows = group.flatMap((one) => (one.kind === 'sign' && !one.shown ? [one] : []))
   const found = new Map<ToSign, RulesStanding | RulesChangedError>()
   for (const [row, standing] of await rulesNow(parts, rows))
-    found.set(row, await orChanged(row.intent.identifier, standing, parts.askRules))
+    found.set(row, (await rulesChange(row.intent.identifier, standing, parts.askRules)) ?? standing)
   return found
 }
 

@@ -4,6 +4,8 @@ import {
   type JournaledAuthorization,
   journalRow,
   type Offer,
+  recordOf,
+  signatureIn,
 } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/fold.js'
 
@@ -140,7 +142,7 @@ export function journalPart(
   nowMs: number,
 ) {
   const isWanted = (one: JournaledAuthorization | Offer) => {
-    const { questionId, identifier } = 'signed' in one ? one.signed : one.offered
+    const { questionId, identifier } = recordOf(one)
     const isAsked = question === undefined || question === questionId || question === identifier
     return isAsked && lastMsOf(one) >= sinceMs
   }
@@ -155,12 +157,7 @@ export function journalSignatures(
   view: Pick<JournalView, 'authorizations' | 'offers'>,
 ): readonly string[] {
   const parts = view.offers.flatMap((one) => one.parts.map(({ signature }) => signature))
-  const whole = view.authorizations.flatMap(({ signed }) => {
-    // In the body alone (journal records, `signed`); both forms of payload name it so.
-    const found = /"signature"\s*:\s*"(0x[0-9a-f]+)"/i.exec(signed.body)?.[1]
-    return found === undefined ? [] : [found]
-  })
-  return [...parts, ...whole]
+  return [...parts, ...view.authorizations.map(({ signed }) => signatureIn(signed.body))]
 }
 
 function lastMsOf(one: JournaledAuthorization | Offer) {

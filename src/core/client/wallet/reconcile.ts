@@ -10,9 +10,9 @@ import type { GatewayClient } from '../gateway/gateway-client.js'
 import {
   type ClosedReason,
   closes,
-  isOfferOpen,
   isOpen,
   type JournaledAuthorization,
+  recordOf,
   stateOf,
 } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/fold.js'
@@ -73,19 +73,16 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
   const { authorizations, offers } = await load()
   const nowMs = ports.clock.nowMs()
 
-  const recorded = [
-    ...authorizations.map((authorization) => {
-      const { id, signed: record, supersededBy } = authorization
-      const state = stateOf(authorization, nowMs)
-      return { id, record, ownersSigned: [], supersededBy, state, authorization }
+  const recorded = [...authorizations, ...offers.filter((one) => isOpen(one, nowMs))].map(
+    (one) => ({
+      id: one.id,
+      record: recordOf(one),
+      ownersSigned: 'parts' in one ? one.parts.map(({ owner }) => owner) : [],
+      supersededBy: one.supersededBy,
+      state: 'signed' in one ? stateOf(one, nowMs) : ({ kind: 'offered' } as const),
+      ...('signed' in one && { authorization: one }),
     }),
-    ...offers
-      .filter((one) => isOfferOpen(one, nowMs))
-      .map(({ id, offered: record, parts: signed, supersededBy }) => {
-        const ownersSigned = signed.map(({ owner }) => owner)
-        return { id, record, ownersSigned, supersededBy, state: { kind: 'offered' } as const }
-      }),
-  ]
+  )
   const entries = recorded.map((base) => {
     const own = standing?.of.get(base.id)
     const known = {
@@ -148,12 +145,11 @@ function questionOf(trust: Trust, view: JournalView, identifier: string) {
 type Recorded = Pick<JournalView, 'authorizations' | 'offers'>
 
 function ofQuestion({ authorizations, offers }: Recorded, trust: Trust, questionId: Hex) {
-  const isOfIt = (record: Signed | Offered) =>
-    record.questionId === questionId && record.chainId === trust.chain_id
-  return {
-    authorizations: authorizations.filter(({ signed }) => isOfIt(signed)),
-    offers: offers.filter(({ offered }) => isOfIt(offered)),
+  const isOfIt = (one: Parameters<typeof recordOf>[0]) => {
+    const record = recordOf(one)
+    return record.questionId === questionId && record.chainId === trust.chain_id
   }
+  return { authorizations: authorizations.filter(isOfIt), offers: offers.filter(isOfIt) }
 }
 
 async function askGateway(
@@ -225,7 +221,7 @@ export async function settleByChain(
   const isSettled = (id: string) => {
     const known = view.find(id)
     if (known === undefined)
-      return !view.offers.some((offer) => offer.id === id && isOfferOpen(offer, nowMs))
+      return !view.offers.some((offer) => offer.id === id && isOpen(offer, nowMs))
     const state = stateOf(known, nowMs)
     return known.terminals.some(closes) || (state.kind === 'closed' && state.reason === 'refused')
   }

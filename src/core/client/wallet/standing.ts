@@ -24,8 +24,9 @@ import { onChain } from '#chain/unavailable'
 import { type BlockHeader, type Chain, ChainError, type Hex } from '#ports'
 import type { Address } from '#protocol/schema'
 import { claimOf, pinnedHeads, spentNonces } from '../funds/funds.js'
+import { recordOf } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/fold.js'
-import type { Offered, Signed, TerminalRecord } from '../journal/records.js'
+import type { TerminalRecord } from '../journal/records.js'
 import { contractsOf, roundPins, type Trust } from '../trust/trust.js'
 
 export type RoundClaim = ReturnType<typeof claimsIn>[number]
@@ -48,19 +49,15 @@ export interface CurrentStanding {
 
 export type QuestionStanding = Awaited<ReturnType<typeof readStanding>>
 
-export function claimsIn({
+export const claimsIn = ({
   authorizations,
   offers,
-}: Pick<JournalView, 'authorizations' | 'offers'>) {
-  const claim = (id: string, record: Signed | Offered) => {
+}: Pick<JournalView, 'authorizations' | 'offers'>) =>
+  [...authorizations, ...offers].map((one) => {
+    const record = recordOf(one)
     const { questionId, timestamp, requester, terms } = record
-    return { ...claimOf(id, record), questionId, timestamp, requester, price: terms.price }
-  }
-  return [
-    ...authorizations.map(({ id, signed }) => claim(id, signed)),
-    ...offers.map(({ id, offered }) => claim(id, offered)),
-  ]
-}
+    return { ...claimOf(one.id, record), questionId, timestamp, requester, price: terms.price }
+  })
 
 interface Reading {
   readonly chain: Chain
