@@ -50,7 +50,7 @@ const longestTitle = 200
 const readForTitle = 2_048
 
 /** At most 200 characters. Outside text (R20). */
-export function titleOf(ancillaryData: Hex): string | undefined {
+export function titleOf(ancillaryData: Hex) {
   const beginning = ancillaryData.slice(0, 2 + 2 * readForTitle) as Hex
   const text = new TextDecoder().decode(fromHex(beginning))
   const [, raw = ''] =
@@ -61,7 +61,7 @@ export function titleOf(ancillaryData: Hex): string | undefined {
 }
 
 /** Only the list counts, not the sentence that explains it. */
-function valuesIn(section: string): Map<string, string> {
+function valuesIn(section: string) {
   const sentence = section.search(/\bwhere\b/i)
   const list = sentence < 0 ? section : section.slice(0, sentence)
   const found = new Map<string, string>()
@@ -71,7 +71,7 @@ function valuesIn(section: string): Map<string, string> {
   return found
 }
 
-function labelsIn(section: string): Map<string, string> {
+function labelsIn(section: string) {
   const markers = [...section.matchAll(/\b(p[1-4])\s+(?:corresponds\s+)?to\s+/g)]
   const found = new Map<string, string>()
   markers.forEach((marker, index) => {
@@ -88,7 +88,7 @@ function labelsIn(section: string): Map<string, string> {
  * A full stop at the end, before a line break or the adapter's suffix, or before what reads like
  * another sentence. "St. Louis Blues" stays whole.
  */
-function firstPhrase(rest: string): string {
+function firstPhrase(rest: string) {
   const end = rest.search(
     /,initializer:|[\r\n]|\.\s*$|\.,initializer:|\.\s*[\r\n]|\.\s+\p{Lu}\p{Ll}*\s+\p{Ll}/u,
   )
@@ -99,29 +99,29 @@ function firstPhrase(rest: string): string {
  * Cut before it is cleaned: whoever asks chooses the text, and the cleaning must not cost more
  * for a longer one (R17).
  */
-function cleanLabel(raw: string): string {
+function cleanLabel(raw: string) {
   const text = withoutTail(plainText(cutText(raw, longestPhrase))).replace(/^an?\s+/i, '')
   return text.length > longestLabel ? `${cutText(text, longestLabel - 1).trimEnd()}…` : text
 }
 
-function withoutTail(text: string): string {
+function withoutTail(text: string) {
   const bare = withoutSeparators(text)
   const conjunction = /[\s,;](?:and|or)$/i.exec(bare)
   return conjunction ? withoutSeparators(bare.slice(0, conjunction.index)) : bare
 }
 
-function withoutSeparators(text: string): string {
+function withoutSeparators(text: string) {
   let end = text.length
   while (end > 0 && /[\s,;]/.test(text.charAt(end - 1))) end -= 1
   return text.slice(0, end)
 }
 
-function cutText(text: string, length: number): string {
+function cutText(text: string, length: number) {
   return text.slice(0, length).replace(/[\ud800-\udbff]$/, '')
 }
 
 /** Outside text made fit for one line (R20). Bytes that are signed never pass here. */
-export function plainText(raw: string): string {
+export function plainText(raw: string) {
   return raw
     .replace(/[\s\u2028\u2029]+/g, ' ')
     .replace(

@@ -48,7 +48,7 @@ export async function changedImplementations(
   chain: CodeReader,
   pins: Implementations,
   at: bigint | 'latest',
-  { slotsOnly = false }: { readonly slotsOnly?: boolean } = {},
+  { slotsOnly = false }: { slotsOnly?: boolean } = {},
 ): Promise<readonly ChangedImplementation[]> {
   const found = await Promise.all(
     Object.entries(pins).map(async ([key, pinned]) => {
@@ -63,12 +63,12 @@ export async function changedImplementations(
   return found.flat()
 }
 
-export const changedText = ({ address, pinned, now }: ChangedImplementation): string =>
+export const changedText = ({ address, pinned, now }: ChangedImplementation) =>
   now.implementation === pinned.implementation
     ? `the code of ${ofText(address, now)} has changed: its hash is ${now.code_hash}, pinned is ${pinned.code_hash}`
     : `the contract ${address} runs ${now.implementation} now, pinned is ${pinned.implementation}`
 
-const ofText = (address: Address, { implementation }: Implementation): string =>
+const ofText = (address: Address, { implementation }: Implementation) =>
   implementation === address ? address : `${implementation}, which ${address} runs,`
 
 export const proxiesOf = (pins: Implementations): readonly Address[] =>
@@ -76,11 +76,7 @@ export const proxiesOf = (pins: Implementations): readonly Address[] =>
     implementation === address ? [] : (address as Address),
   )
 
-async function inSlot(
-  chain: CodeReader,
-  address: Address,
-  at: bigint | 'latest',
-): Promise<Address> {
+async function inSlot(chain: CodeReader, address: Address, at: bigint | 'latest') {
   const word = await chain.storage(address, implementationSlot, at)
   const implementation: Address = `0x${word.slice(26)}`
   return implementation === zeroAddress ? address : implementation

@@ -19,7 +19,7 @@ export interface LogRange {
 export async function* logRanges(
   chain: Pick<Chain, 'logs'>,
   filter: LogFilter,
-  { from, to }: { readonly from: bigint; readonly to: bigint },
+  { from, to }: { from: bigint; to: bigint },
   signal?: AbortSignal,
 ): AsyncGenerator<LogRange> {
   let [at, span, most] = [from, firstSpan, largestSpan]

@@ -86,7 +86,7 @@ const profiles: Readonly<Record<ProfileName, Profile>> = {
   },
 }
 
-export const explorerOf = (chainId: number): string | undefined =>
+export const explorerOf = (chainId: number) =>
   Object.values(profiles).find((one) => one.chainId === chainId)?.explorer
 
 /** By transaction and log index of its ProposePrice (domain §10). */
@@ -107,23 +107,20 @@ export const knownToken = (chainId: number, address: string): Profile['tokenUnit
     (one) => one.chainId === chainId && one.tokens.some((token) => token === address),
   )?.tokenUnits
 
-export const knownAmount = (raw: bigint, chainId: number, token: string): string =>
+export const knownAmount = (raw: bigint, chainId: number, token: string) =>
   amountText(String(raw), knownToken(chainId, token))
 
-export const coinOf = (chainId: number): string | undefined =>
+export const coinOf = (chainId: number) =>
   Object.values(profiles).find((one) => one.chainId === chainId)?.coin
 
 /** To six decimals, rounded up. */
-export const coinText = (wei: bigint, chainId: number): string =>
+export const coinText = (wei: bigint, chainId: number) =>
   amountText(String((wei + 10n ** 12n - 1n) / 10n ** 12n), {
     symbol: coinOf(chainId) ?? "of the chain's coin",
     decimals: 6,
   })
 
-export function unconfirmedAmong(
-  name: string | undefined,
-  addresses: readonly string[],
-): readonly string[] {
+export function unconfirmedAmong(name: string | undefined, addresses: readonly string[]) {
   const pins = builtInProfile(name)?.unconfirmed ?? []
   return pins
     .filter(({ address }) => addresses.includes(address))

@@ -21,7 +21,7 @@ export interface ProposeCall {
 }
 
 /** `maxPayment` and `payment` are 0 in this service (§2.1). */
-export function proposeCalldata({ request, token, proposer, terms, signature }: ProposeCall): Hex {
+export function proposeCalldata({ request, token, proposer, terms, signature }: ProposeCall) {
   const proposal = {
     oracle: request.oracle,
     requester: request.requester,
@@ -78,10 +78,8 @@ const agree = <K extends string>(
   ...names: readonly K[]
 ) => names.every((name) => one[name] === other[name])
 
-export const isOfRound = (
-  found: ProposedPrice,
-  round: Omit<RoundRef, 'key' | 'questionId'>,
-): boolean => agree(found, round, 'oracle', 'requester', 'identifier', 'timestamp', 'ancillaryHash')
+export const isOfRound = (found: ProposedPrice, round: Omit<RoundRef, 'key' | 'questionId'>) =>
+  agree(found, round, 'oracle', 'requester', 'identifier', 'timestamp', 'ancillaryHash')
 
 /** The log that makes a submission `indexed` (contract §5). */
 export const findProposed = (
@@ -100,7 +98,7 @@ export function cameThroughSignedProposer(
   logs: readonly ChainLog[],
   signedProposer: Address,
   found: ProposedPrice,
-): boolean {
+) {
   return logs.some((log) => {
     const executed = log.address === signedProposer ? proposalExecutedOf(log) : undefined
     return (
@@ -184,7 +182,7 @@ export async function locateProposal(
  * No event names a permit's nonce, and a wallet may have signed the same price for a round twice.
  * The fields of a permit stand side by side in calldata (domain §2).
  */
-function carriesPermit(calldata: Hex, { amount, nonce, deadline }: ExpectedProposal): boolean {
+function carriesPermit(calldata: Hex, { amount, nonce, deadline }: ExpectedProposal) {
   const words = [amount, nonce, deadline].map((value) =>
     BigInt(value).toString(16).padStart(64, '0'),
   )
@@ -214,11 +212,7 @@ export function addressTopic(address: Address): Hex {
 }
 
 /** Up to a known block. */
-export async function firstBlockFrom(
-  chain: Chain,
-  timestamp: bigint,
-  last: BlockHeader,
-): Promise<bigint | undefined> {
+export async function firstBlockFrom(chain: Chain, timestamp: bigint, last: BlockHeader) {
   if (last.timestamp < timestamp) return undefined
   const isBefore = async (number: bigint) => {
     const header = await chain.block(number)
@@ -238,11 +232,7 @@ export async function firstBlockFrom(
   return bisect(low, high, isBefore)
 }
 
-async function bisect(
-  low: bigint,
-  high: bigint,
-  isBefore: (number: bigint) => Promise<boolean>,
-): Promise<bigint> {
+async function bisect(low: bigint, high: bigint, isBefore: (number: bigint) => Promise<boolean>) {
   let [from, to] = [low, high]
   while (from < to) {
     const middle = (from + to) / 2n
@@ -256,12 +246,7 @@ async function bisect(
 const blocksOfOneTime = 256n
 
 /** Several may share a second. */
-async function lastBlockOf(
-  chain: Chain,
-  timestamp: bigint,
-  first: bigint,
-  head: bigint,
-): Promise<bigint> {
+async function lastBlockOf(chain: Chain, timestamp: bigint, first: bigint, head: bigint) {
   const most = first + blocksOfOneTime - 1n
   const end = most < head ? most : head
   const isOfTime = async (number: bigint) => (await chain.block(number))?.timestamp === timestamp

@@ -73,10 +73,7 @@ const resolvers: Readonly<Record<RequesterKind, Resolver>> = {
 }
 
 /** UmaCtfAdapter v4 (domain §5.1): the only version on the managed oracle. */
-async function ctfQuestion(
-  { chain, contracts, at }: Reading,
-  { requester, questionId }: Asked,
-): Promise<Located | undefined> {
+async function ctfQuestion({ chain, contracts, at }: Reading, { requester, questionId }: Asked) {
   const [question, isFlagged, oracleAddress] = await Promise.all([
     readContract(chain, at, requester, ctfAdapterAbi, 'getQuestion', [questionId]),
     readContract(chain, at, requester, ctfAdapterAbi, 'isFlagged', [questionId]),
@@ -102,7 +99,7 @@ async function ctfQuestion(
 async function reportedRequest(
   { chain, contracts, at }: Reading,
   { requester, questionId }: Asked,
-): Promise<Located | undefined> {
+) {
   const found = await readContract(chain, at, requester, ooReporterAbi, 'getRequest', [questionId])
   if (!found.initialized || found.requestTimestamp === 0n) return undefined
   const { priceIdentifier: identifier, requestRules: ancillaryData, requestTimestamp } = found
@@ -128,7 +125,7 @@ export const managedRequestId = ({
   requester,
   identifier,
   ancillaryData,
-}: Pick<WitnessRequest, 'requester' | 'identifier' | 'ancillaryData'>): Hex =>
+}: Pick<WitnessRequest, 'requester' | 'identifier' | 'ancillaryData'>) =>
   keccakHex(concatHex([requester, identifier, ancillaryData]))
 
 /** Token symbols and decimals, which do not change, are asked once per reader. */
@@ -186,12 +183,7 @@ export function createRoundReader(
   return { readAll, read: async (...asked) => (await readAll(...asked))[0], tokenOf }
 }
 
-async function roundAt(
-  reading: Reading,
-  kind: RequesterKind,
-  asked: Asked,
-  tokenOf: TokenOf,
-): Promise<Round | undefined> {
+async function roundAt(reading: Reading, kind: RequesterKind, asked: Asked, tokenOf: TokenOf) {
   const located = await resolvers[kind](reading, asked).catch((error: unknown) => {
     // A requester that reverts on an id does not know it.
     if (error instanceof ChainError && error.kind === 'reverted') return undefined

@@ -54,7 +54,7 @@ type Prepared = ReturnType<typeof prepareEncodeFunctionData<Abi, string>>
 const preparedCalls = new WeakMap<Abi, Map<string, Prepared>>()
 
 /** The selector of a function, hashed once; none of ours is overloaded. */
-function preparedFor(abi: Abi, functionName: string): Prepared {
+function preparedFor(abi: Abi, functionName: string) {
   const known = preparedCalls.get(abi) ?? new Map<string, Prepared>()
   preparedCalls.set(abi, known)
   const found =

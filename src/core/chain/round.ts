@@ -115,4 +115,4 @@ export function roundRef(
 }
 
 /** The id of a CTF adapter question is that of its ancillary data (domain §5.1). */
-export const keccakHex = (bytes: Hex): Hex => toHex(keccak(fromHex(bytes)))
+export const keccakHex = (bytes: Hex) => toHex(keccak(fromHex(bytes)))

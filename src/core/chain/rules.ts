@@ -62,11 +62,7 @@ export async function readRules(
 }
 
 /** Anybody may post under an address of his own. */
-async function postedBy(
-  chain: Chain,
-  { requester, questionId, creator }: RulesOf,
-  at: bigint,
-): Promise<readonly Posted[]> {
+async function postedBy(chain: Chain, { requester, questionId, creator }: RulesOf, at: bigint) {
   if (creator === undefined) return []
   return readContract(chain, at, requester, ctfAdapterAbi, 'getUpdates', [questionId, creator])
 }
@@ -75,7 +71,7 @@ async function heldByOracle(
   chain: Chain,
   { oracle, requester, identifier, ancillaryData }: RulesOf,
   at: bigint,
-): Promise<readonly Posted[]> {
+) {
   const key = [requester, identifier, ancillaryData] as const
   try {
     return await readContract(chain, at, oracle, oracleV3Abi, 'getRequestRulesUpdates', key)
@@ -94,7 +90,7 @@ export function rulesFrom(owner: Address | null, posted: readonly Posted[]): Rul
     a.timestamp < b.timestamp ? -1 : Number(a.timestamp > b.timestamp),
   )
   let hashed: Hex = '0x'
-  const updates = ordered.map(({ timestamp, update }): RulesUpdate => {
+  const updates = ordered.map(({ timestamp, update }) => {
     if (timestamp >= 2n ** 64n)
       throw new ChainError('refused', `a clarification of the time ${timestamp}`)
     const length = BigInt(update.length / 2 - 1)

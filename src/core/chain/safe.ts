@@ -31,7 +31,7 @@ export interface SafeFacts {
 }
 
 const noSafe = (safe: Address, why: string, hint: string) =>
-  new UsageError('not_a_safe', `${safe} cannot propose as a Safe: ${why}`, { hint })
+  new UsageError('not_a_safe', `${safe} cannot propose as a Safe: ${why}`, hint)
 
 export async function readSafe(chain: Chain, chainId: number, safe: Address): Promise<SafeFacts> {
   const head = await chain.block('latest')
@@ -82,21 +82,21 @@ export async function readSafe(chain: Chain, chainId: number, safe: Address): Pr
 }
 
 /** `as` is an owner without a key, or too few owners have one. */
-export function requireKeys(facts: SafeFacts, as?: Address): void {
+export function requireKeys(facts: SafeFacts, as?: Address) {
   const { safe, owners, contracts, threshold } = facts
   const hint = `take the digest of \`proposer sign <identifier> --outcome <answer> --safe ${safe} --typed-data\` to the Safe's own app, and attach the whole signature with --signature <hex>`
   if (as !== undefined && contracts.includes(as))
     throw new UsageError(
       'contract_owner',
       `owner ${as} of Safe ${safe} is a contract itself and has no key`,
-      { hint: `sign as an owner with a key, or ${hint}` },
+      `sign as an owner with a key, or ${hint}`,
     )
   const keys = owners.length - contracts.length
   if (keys >= threshold) return
   throw new UsageError(
     'contract_owner',
     `Safe ${safe} wants ${threshold} owners to sign, and ${keys} of ${owners.length} have a key: ${contracts.join(', ')} ${contracts.length === 1 ? 'is a contract' : 'are contracts'}`,
-    { hint },
+    hint,
   )
 }
 
@@ -141,12 +141,14 @@ export function ownerForm(signature: string): Hex | undefined {
 export function ownerOf(facts: SafeFacts, digest: Hex, signature: Hex): Address {
   const why = faultOf(facts, digest, signature)
   if (typeof why !== 'string') return why.owner
-  throw new UsageError('bad_signature', `${why}; nothing was journaled as signed`, {
-    hint: `owners of ${facts.safe}: ${facts.owners.join(', ')}`,
-  })
+  throw new UsageError(
+    'bad_signature',
+    `${why}; nothing was journaled as signed`,
+    `owners of ${facts.safe}: ${facts.owners.join(', ')}`,
+  )
 }
 
-function faultOf(facts: SafeFacts, digest: Hex, signature: Hex): string | { owner: Address } {
+function faultOf(facts: SafeFacts, digest: Hex, signature: Hex) {
   const { hash } = safeMessage(facts, digest)
   const signer = recoverSigner(fromHex(hash), signature)
   if (signer !== undefined && facts.owners.includes(signer)) return { owner: signer }
@@ -172,7 +174,7 @@ export const combined = (parts: readonly SafePart[], threshold: number): Hex =>
     .join('')}`
 
 /** `undefined` where the reason is another. */
-export function safeRefusal(facts: SafeFacts, digest: Hex, signature: Hex): string | undefined {
+export function safeRefusal(facts: SafeFacts, digest: Hex, signature: Hex) {
   const digits = signature.slice(2)
   const parts = digits.match(/.{130}/g) ?? []
   if (digits.length % 130 !== 0 || parts.length < facts.threshold)

@@ -194,7 +194,7 @@ export async function readRequest(
 }
 export type OracleRequest = Awaited<ReturnType<typeof readRequest>>
 
-export const stakeRound = ({ oracle, requester, identifier, timestamp, text }: RoundKey): string =>
+export const stakeRound = ({ oracle, requester, identifier, timestamp, text }: RoundKey) =>
   `${oracle} ${requester} ${identifier} ${timestamp} ${text}`
 export type RoundKey = Pick<
   RoundEvent,
@@ -258,12 +258,12 @@ export function stakesOf(events: readonly StakeEvent[]): Stakes {
   return { stakes, others: deferrals.filter((one) => !owned.has(one)), claims }
 }
 
-function inOrder(events: readonly StakeEvent[]): readonly StakeEvent[] {
+function inOrder(events: readonly StakeEvent[]) {
   const known = new Map(events.map((event) => [`${event.block} ${event.index}`, event]))
   return [...known.values()].sort((a, b) => a.block - b.block || a.index - b.index)
 }
 
-function addTo(drafts: Map<string, Draft>, event: RoundEvent): void {
+function addTo(drafts: Map<string, Draft>, event: RoundEvent) {
   const { oracle, requester, identifier, timestamp, text, wallet } = event
   const round = { oracle, requester, identifier, timestamp, text }
   const key = `${stakeRound(round)} ${wallet}`
@@ -280,7 +280,7 @@ function addTo(drafts: Map<string, Draft>, event: RoundEvent): void {
 const isSameAccount = (one: Deferral, other: Deferral) =>
   one.oracle === other.oracle && one.wallet === other.wallet && one.currency === other.currency
 
-function isPayoutOf(stake: Stake, deferred: Deferral): boolean {
+function isPayoutOf(stake: Stake, deferred: Deferral) {
   const { oracle, wallet, proposed, settled } = stake
   return (
     deferred.oracle === oracle &&

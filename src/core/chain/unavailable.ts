@@ -1,7 +1,7 @@
 import { ChainError } from '#ports'
 import { UnavailableError, UsageError } from '#protocol/errors'
 
-export const chainUnavailable = (cause: ChainError): UnavailableError =>
+export const chainUnavailable = (cause: ChainError) =>
   new UnavailableError('chain_unavailable', `the chain could not be read (${cause.kind})`, {
     hint: 'check --rpc-url, then retry',
     cause,
@@ -16,7 +16,7 @@ export async function onChain<T>(read: () => Promise<T>): Promise<T> {
 }
 
 /** It is often a credential: named by where it came `from`, not shown (R5). */
-export function requireRpcUrl(url: string, from: string): string {
+export function requireRpcUrl(url: string, from: string) {
   if (URL.canParse(url) && /^https?:$/.test(new URL(url).protocol)) return url
   throw new UsageError(
     'invalid_rpc_url',

@@ -86,12 +86,12 @@ export class Seen implements Answer {
   }
 
   /** The codes of its items, for a report. */
-  get listed(): string {
+  get listed() {
     return this.codes.map(String).join(', ')
   }
 
   /** In few words: its status, and its code or that it is no JSON. */
-  get came(): string {
+  get came() {
     const code = this.at('error.code')
     if (typeof code === 'string') return `${this.status} ${plainCode(code)}`
     return this.json === undefined ? `${this.status} without JSON` : String(this.status)
@@ -110,7 +110,7 @@ export class Seen implements Answer {
     throw this.unanswered()
   }
 
-  unanswered(more = ''): NotSeen {
+  unanswered(more = '') {
     return new NotSeen(`${this.sent} was answered ${this.came}${more}`)
   }
 
@@ -130,7 +130,7 @@ export class Seen implements Answer {
   }
 
   /** §9: exactly these three. */
-  hasVersion(): string {
+  hasVersion() {
     const actual = this.at('version')
     const own = Object.entries(version)
     const isExact =
@@ -142,7 +142,7 @@ export class Seen implements Answer {
   }
 
   /** Hex longer than a hash: a signature, or a transaction that could be sent (§2.6). */
-  get hasLongHex(): boolean {
+  get hasLongHex() {
     return /[0-9a-fA-F]{65,}/.test(this.text)
   }
 }
@@ -159,7 +159,7 @@ export const memberOf = (target: unknown, name: RegExp): unknown => member(targe
 /**
  * An unsigned integer as decimal text, from text or a JSON number; `undefined` for anything else.
  */
-export function integer(value: unknown): string | undefined {
+export function integer(value: unknown) {
   if (is.uint(value)) return value
   return Number.isSafeInteger(value) && Number(value) >= 0 ? String(value) : undefined
 }
@@ -168,7 +168,7 @@ export function integer(value: unknown): string | undefined {
  * Milliseconds of a time: RFC 3339 in any form, or Unix seconds or milliseconds; `undefined` for
  * what is no time.
  */
-export function timeMs(value: unknown): number | undefined {
+export function timeMs(value: unknown) {
   const number = integer(value)
   if (number !== undefined) return Number(number) < 1e11 ? Number(number) * 1_000 : Number(number)
   if (typeof value !== 'string') return undefined
@@ -178,7 +178,7 @@ export function timeMs(value: unknown): number | undefined {
 }
 
 /** Two routes may tell one instant with other precision. */
-export function sameInstant(one: unknown, other: unknown): boolean {
+export function sameInstant(one: unknown, other: unknown) {
   const [a, b] = [timeMs(one), timeMs(other)]
   return a !== undefined && b !== undefined && Math.abs(a - b) < 1_000
 }
@@ -198,11 +198,11 @@ export const is = {
   text: (value: unknown): value is string => typeof value === 'string',
   word: fits(/./s),
   flag: (value: unknown): value is boolean => typeof value === 'boolean',
-  instant: (value: unknown): boolean => timeMs(value) !== undefined,
+  instant: (value: unknown) => timeMs(value) !== undefined,
   structure: isStructure,
-  nullable: (value: unknown): boolean => value === null || isObject(value),
+  nullable: (value: unknown) => value === null || isObject(value),
   none: (value: unknown): value is null => value === null,
-  there: (value: unknown): boolean => value !== undefined,
+  there: (value: unknown) => value !== undefined,
   /** Another builder may tell null for what is not there. */
   given: (value: unknown): boolean => value !== undefined && value !== null,
 } as const

@@ -27,7 +27,7 @@ const sendsGiven =
   async (bench) =>
     (await sends(...sent)(bench)).given(200)
 
-const randomIds = ({ ports }: Bench, count: number): readonly string[] =>
+const randomIds = ({ ports }: Bench, count: number) =>
   Array.from({ length: count }, () => ports.random.uuid())
 const unknownQuestion = ({ stranger }: Bench, end: string) => `${stranger}${end.repeat(24)}`
 const unsigned =
@@ -41,7 +41,7 @@ const strangersItem = async (bench: Bench) => [
 const random = 'random signatures'
 
 /** As many items of a call; whatever is asked about more than 100 contexts is refused unseen. */
-async function listOf(bench: Bench, batch: Batch, count: number): Promise<readonly unknown[]> {
+async function listOf(bench: Bench, batch: Batch, count: number) {
   if (batch === 'statuses') return randomIds(bench, count)
   if (batch === 'proposals') return Array(count).fill((await strangersItem(bench))[0])
   const isTooMany = count > limits.batchItems

@@ -68,8 +68,8 @@ export const lifeSeconds = 900n
 export function bareBench(parts: BenchParts) {
   const { ports, journal, probe, trust, wallets, questions } = parts
   const { send } = probe
-  const randomHex = (bytes: number): Hex => toHex(ports.random.bytes(bytes))
-  const stranger: Address = randomHex(20)
+  const randomHex = (bytes: number) => toHex(ports.random.bytes(bytes))
+  const stranger = randomHex(20)
   const proposer = wallets[0]?.address ?? stranger
   const nowSeconds = () => BigInt(Math.floor(ports.clock.nowMs() / 1_000))
 
@@ -99,7 +99,7 @@ export function bareBench(parts: BenchParts) {
     )
   }
 
-  const unusable = async (): Promise<string | undefined> => {
+  const unusable = async () => {
     const why = (error: unknown) => {
       if (error instanceof NotSeen) return error.message
       throw error
@@ -187,11 +187,7 @@ export async function chainRound({ chain, trust }: BareBench, questionId: Hex) {
 }
 
 /** Why a context is not what the pins say, or `undefined` where it is. */
-export function distrust(
-  trust: Trust,
-  context: QuestionContext,
-  nowSeconds: number,
-): UsageError | undefined {
+export function distrust(trust: Trust, context: QuestionContext, nowSeconds: number) {
   try {
     checkContext(trust, context, { nowSeconds })
     return undefined

@@ -25,7 +25,7 @@ interface Overrun {
 
 const overruns = new WeakMap<Probe, () => Promise<Overrun>>()
 
-function overrun(bench: Bench): Promise<Overrun> {
+function overrun(bench: Bench) {
   const known = overruns.get(bench.probe) ?? once(() => spend(bench))
   overruns.set(bench.probe, known)
   return known()
@@ -107,7 +107,7 @@ async function submissionNow(
   return (await oneNow(bench)).status === 429 ? seen : undefined
 }
 
-async function overrunIfRefused(bench: Bench): Promise<Overrun> {
+async function overrunIfRefused(bench: Bench) {
   try {
     return await overrun(bench)
   } catch (error) {

@@ -49,7 +49,7 @@ async function admitted({ admissions }: Bench) {
 }
 
 /** What a form's refusal of one authorization came to: an item's own, or the whole call's. */
-function refusalOf(seen: Seen, wrong: string): Seen {
+function refusalOf(seen: Seen, wrong: string) {
   const [status] = seen.codes
   const own = typeof status === 'number' ? { status, json: seen.at('results.0') } : {}
   return seen.as(own).with(wrong)
@@ -131,7 +131,7 @@ const bondCode = (form: Form): Answered => [
  * The path that an acknowledgement of this candidate may give, without its first slash; the spec
  * shows no other.
  */
-function isStatusUrl(url: unknown, { pair, id }: { readonly pair: Pair; readonly id: string }) {
+function isStatusUrl(url: unknown, { pair, id }: { pair: Pair; id: string }) {
   if (!is.text(url) || /^[a-z][a-z0-9+.-]*:|^\/\//i.test(url)) return false
   const { question_id, slug = question_id } = pair.context
   return [question_id, slug].some((identifier) => {
@@ -435,7 +435,7 @@ async function ended(bench: Bench): Promise<Seen> {
   const { id, questionId } = await admitted(bench)
   return bench.admissions.ended(questionId, id)
 }
-function failureCode(seen: Seen): string {
+function failureCode(seen: Seen) {
   return String(seen.at('failure.code')).slice(0, 64)
 }
 
@@ -451,7 +451,7 @@ export const unknownCandidateRules = rulesOf('read', {
 })
 
 const executable: ProbeExchange = async ({ admissions }) => (await admissions.executable()).seen
-async function executed({ admissions }: Bench): Promise<Seen> {
+async function executed({ admissions }: Bench) {
   const { questionId, seen } = await admissions.executable()
   const end = await admissions.ended(questionId, candidateIn(seen))
   if (!is.given(end.at('failure'))) return end

@@ -69,7 +69,7 @@ const tries = 10
 const shortestPauseMs = 1_000
 
 /** Milliseconds that a 429 or 503 asks for, by header or detail (§7). */
-export function retryMs(seen: Seen, clock: Pick<Clock, 'nowMs'>): number | undefined {
+export function retryMs(seen: Seen, clock: Pick<Clock, 'nowMs'>) {
   const detail = seen.at('error.detail')
   return retryHintMs(seen.headers, is.text(detail) ? detail : '', clock)
 }
@@ -123,7 +123,7 @@ export function createProbe({ fetch, base, clock, planner, signal }: ProbeParts)
     return seen
   }
 
-  function overrun({ method, path, body, headers }: ProbeCall, wrong?: string): Promise<Seen> {
+  function overrun({ method, path, body, headers }: ProbeCall, wrong?: string) {
     const all = { accept: 'application/json', 'content-type': 'application/json', ...headers }
     const { 'content-type': type, ...unlabelled } = all
     const text = is.text(body) ? body : JSON.stringify(body)
@@ -138,7 +138,7 @@ export function createProbe({ fetch, base, clock, planner, signal }: ProbeParts)
     return exchange(base + path, { method, ...init }, sent)
   }
 
-  async function sendOnce(call: ProbeCall, wrong?: string): Promise<Seen> {
+  async function sendOnce(call: ProbeCall, wrong?: string) {
     const reservation = await planner.reserve(call.items ?? 1, waiting)
     let outcome: CallResult = { answered: false, refused: false }
     try {
@@ -157,7 +157,7 @@ export function createProbe({ fetch, base, clock, planner, signal }: ProbeParts)
   }
 
   /** Without an answer nothing can be said of a gateway (contract §6, exit 75). */
-  async function reached(call: () => Promise<Seen>): Promise<Seen> {
+  async function reached(call: () => Promise<Seen>) {
     try {
       return await call()
     } catch (error) {
@@ -187,7 +187,7 @@ export function createProbe({ fetch, base, clock, planner, signal }: ProbeParts)
   }
 }
 
-export const unreachable = (why: string): UnavailableError =>
+export const unreachable = (why: string) =>
   new UnavailableError(
     'gateway_unreachable',
     why,
@@ -195,14 +195,14 @@ export const unreachable = (why: string): UnavailableError =>
   )
 
 /** The digits of the signatures in what is sent; those too short to be one may be anywhere. */
-function signaturesIn(body: unknown): readonly string[] {
+function signaturesIn(body: unknown) {
   if (!is.text(body)) return []
   return [...body.matchAll(/"signature":"0x([0-9a-fA-F]{64,})"/g)].map(([, hex = '']) =>
     hex.toLowerCase().slice(0, 120),
   )
 }
 
-function hasErrorBody(seen: Seen): boolean {
+function hasErrorBody(seen: Seen) {
   const errors = seen.at('errors')
   const isError = is.text(seen.at('error.code')) && is.text(seen.at('error.detail'))
   return isError && (errors === undefined || Array.isArray(errors))

@@ -33,7 +33,7 @@ class Missing extends Error {}
  * takes.
  */
 export function readContext(data: unknown): (BatchSigningData & { source: 'gateway' }) | string {
-  function need<T>(name: string, fits: (value: unknown) => value is T, value = at(data, name)): T {
+  function need<T>(name: string, fits: (value: unknown) => value is T, value = at(data, name)) {
     const given = integer(value) ?? value
     if (fits(given)) return given
     throw new Missing(name)
@@ -78,7 +78,7 @@ export function readContext(data: unknown): (BatchSigningData & { source: 'gatew
 }
 
 /** Those that are reported must be right, and all but the domain's must be reported. */
-export function sameTypes(actual: unknown): boolean {
+export function sameTypes(actual: unknown) {
   if (!is.structure(actual)) return false
   const text = (types: unknown, name: string) =>
     JSON.stringify(listAt(types, name).map((one) => [at(one, 'name'), at(one, 'type')]))
@@ -121,7 +121,7 @@ export function outcomesIn(json: unknown) {
   })
 }
 
-function isAllowed(one: unknown): boolean | undefined {
+function isAllowed(one: unknown) {
   if (!is.structure(one)) return undefined
   const flag = Object.entries(one)
     .filter(([name]) => !/outcome|key|label|price/.test(name))

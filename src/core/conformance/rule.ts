@@ -47,7 +47,7 @@ const sections: Readonly<Record<string, string>> = {
 }
 
 /** `2.7-x` is of §2.7, `4.1.3-x` of §4.1 rule 3, `3.2-x` of §3 rule 2. */
-function sectionOf(id: string): string {
+function sectionOf(id: string) {
   const [chapter = '', part, rule] = (id.split('-')[0] ?? '').split('.')
   if (chapter === 'receipt') return 'receipts'
   if (chapter === '3') return `§3 rule ${part}`

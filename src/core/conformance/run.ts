@@ -61,7 +61,7 @@ const pollingItems = { admit: 5, execute: 8 } as const
 export function itemsOf(
   chosen: readonly Rule[],
   { may, questions }: Pick<Bench, 'may' | 'questions'>,
-): number {
+) {
   const checked = chosen.filter(({ tier }) => tier === 'read' || may[tier])
   const polled = (tier: 'admit' | 'execute') =>
     checked.some((one) => one.tier === tier) ? pollingItems[tier] : 0
@@ -108,7 +108,7 @@ export async function runRules(
 
 async function look(bench: Bench, { id, section, says, tier, run }: Rule): Promise<CheckResult> {
   const notes: string[] = []
-  const check = (result: CheckResult['result'], detail: string): CheckResult => ({
+  const check = (result: CheckResult['result'], detail: string) => ({
     id,
     section,
     result,

@@ -21,10 +21,7 @@ export interface Anvil {
 }
 
 /** Inside the npm package of this platform, an optional dependency. */
-export function anvilBinary(
-  platform: string = process.platform,
-  arch: string = process.arch,
-): string {
+export function anvilBinary(platform: string = process.platform, arch: string = process.arch) {
   const name = `@foundry-rs/anvil-${platform}-${arch === 'x64' ? 'amd64' : arch}`
   const here = createRequire(import.meta.url)
   let folder: string
@@ -45,7 +42,7 @@ export function anvilBinary(
   return binary
 }
 
-function missing(detail: string, cause: unknown): UsageError {
+function missing(detail: string, cause: unknown) {
   return new UsageError('anvil_missing', detail, {
     hint: 'install it: `npm install @foundry-rs/anvil@1.7.1`, with --global if proposer was installed that way',
     cause,
@@ -83,13 +80,13 @@ export async function startAnvil(port: number, args: readonly string[]): Promise
   return { ...found, watcherPid, folder, ended, stop }
 }
 
-async function listening(chain: OwnedProcess): Promise<Pick<Anvil, 'rpcUrl' | 'pid'> | undefined> {
+async function listening(chain: OwnedProcess) {
   const pid = await chain.said(pidLine, startLimitMs)
   const url = await chain.said(/Listening on ([\d.]+:\d+)/, startLimitMs)
   return pid && url && { rpcUrl: `http://${url[1]}`, pid: Number(pid[1]) }
 }
 
-function startFailure(port: number, output: string): UsageError {
+function startFailure(port: number, output: string) {
   const last = output.trim().split('\n').at(-1) ?? ''
   if (/in use/i.test(output))
     return new UsageError(

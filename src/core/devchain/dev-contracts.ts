@@ -115,7 +115,7 @@ interface RpcCall {
   readonly params: readonly unknown[]
 }
 
-const setCode = (address: Address, { code }: Artifact): RpcCall => ({
+const setCode = (address: Address, { code }: Artifact) => ({
   method: 'anvil_setCode',
   params: [address, code],
 })
@@ -132,7 +132,7 @@ export function placing({ name, address, artifact: own }: Placed): readonly RpcC
   ]
 }
 
-export function callData(contract: Placed, functionName: string, args: readonly unknown[]): Hex {
+export function callData(contract: Placed, functionName: string, args: readonly unknown[]) {
   return encodeFunctionData({ abi: contract.artifact.abi, functionName, args: [...args] })
 }
 
@@ -226,7 +226,7 @@ export function devRpc(rpcUrl: string): DevRpc {
   }
 }
 
-const quantity = (value: bigint | number): Hex => `0x${value.toString(16)}`
+const quantity = (value: bigint | number) => `0x${value.toString(16)}`
 
 export function transactionParams({ from, to, data, gas }: DevTransaction): Record<string, string> {
   return { from, to, data, ...(gas === undefined ? {} : { gas: quantity(gas) }) }
@@ -247,7 +247,7 @@ const nonceClash = /replacement transaction underpriced|nonce too low|already (i
 const clashTries = 50
 const clashPauseMs = 20
 
-async function sendOne(rpc: DevRpc, transaction: DevTransaction, tries = 1): Promise<Hex> {
+async function sendOne(rpc: DevRpc, transaction: DevTransaction, tries = 1) {
   try {
     const params = transactionParams(transaction)
     // Half as much again: storage refunds make the needed limit about 1.25 times what is used
@@ -282,9 +282,11 @@ export async function receiptsOf(rpc: DevRpc, hashes: readonly Hex[]): Promise<D
     )) as (DevReceipt | null)[]
     const mined = answers.filter((receipt) => receipt !== null)
     if (mined.some((receipt) => receipt.status !== '0x1'))
-      throw new UsageError('dev_chain_refused', 'A transaction of the dev chain reverted.', {
-        hint: refusalHint(''),
-      })
+      throw new UsageError(
+        'dev_chain_refused',
+        'A transaction of the dev chain reverted.',
+        refusalHint(''),
+      )
     if (mined.length === hashes.length) return mined
     if (performance.now() - startedAt > receiptLimitMs)
       throw new UsageError(
@@ -328,7 +330,7 @@ const refusalHints: readonly (readonly [error: RegExp, hint: string])[] = [
 ]
 
 /** The adapter has errors that no proposal can meet: the catalogue of reverts does without them. */
-function revertReasonOf(data: Hex): string {
+function revertReasonOf(data: Hex) {
   const { name, text } = decodeRevert(data)
   if (name !== 'unknown') return text
   try {
@@ -338,6 +340,6 @@ function revertReasonOf(data: Hex): string {
   }
 }
 
-const refusalHint = (reason: string): string =>
+const refusalHint = (reason: string) =>
   refusalHints.find(([error]) => error.test(reason))?.[1] ??
   'the question is not in the required state: `proposer reconcile` with its id shows which; or open a new one with `proposer devchain ask`'

@@ -8,10 +8,7 @@ import type { DevAccount } from './dev-contracts.js'
  * What a gateway and a client need to work with this chain (contract §6 `--write`): folder 0700,
  * files 0600, paths within relative. The names of the files.
  */
-export async function writeDevFolder(
-  folder: string,
-  description: DevDescription,
-): Promise<readonly string[]> {
+export async function writeDevFolder(folder: string, description: DevDescription) {
   const { trust, accounts } = description
   const { slugs: _, ...contracts } = trust
   const proposers = accounts.filter(({ role }) => role === 'proposer')

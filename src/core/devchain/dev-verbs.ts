@@ -57,7 +57,7 @@ interface FoundRound {
   readonly resolved: boolean
 }
 
-async function connect(rpcUrl: string): Promise<DevRpc> {
+async function connect(rpcUrl: string) {
   const rpc = devRpc(rpcUrl)
   const code = await rpc.request<Hex>('eth_getCode', [devAddresses.registry, 'latest'])
   if (code === contractOf('registry').artifact.code) return rpc
@@ -83,7 +83,7 @@ export async function find(rpcUrl: string, identifier: string): Promise<FoundRou
 }
 
 /** Without text where there is none. */
-async function readQuestion(rpc: DevRpc, questionId: Hex): Promise<FoundRound> {
+async function readQuestion(rpc: DevRpc, questionId: Hex) {
   const { requestTimestamp, ...question } = await rpc.read<
     Omit<FoundRound, 'rpc' | 'questionId' | 'timestamp'> & { requestTimestamp: bigint }
   >(contractOf('adapter'), 'getQuestion', [questionId])
@@ -134,7 +134,7 @@ async function act(
   return roundOf(await readQuestion(found.rpc, found.questionId))
 }
 
-async function roundOf(found: FoundRound): Promise<DevRound> {
+async function roundOf(found: FoundRound) {
   const { rpc, questionId, timestamp } = found
   const state = await rpc.read<bigint>(contractOf('oracle'), 'getState', oracleRequestOf(found))
   return { question_id: questionId, timestamp: String(timestamp), state: Number(state) }
@@ -216,14 +216,14 @@ export function setWhitelist(
 
 const weiForGas = 10n ** 18n
 
-async function giveGas(rpc: DevRpc, address: Address): Promise<void> {
+async function giveGas(rpc: DevRpc, address: Address) {
   const held = BigInt(await rpc.request<Hex>('eth_getBalance', [address, 'latest']))
   if (held < weiForGas)
     await rpc.request('anvil_setBalance', [address, `0x${weiForGas.toString(16)}`])
 }
 
 /** And a coin for gas where it has less than one. The token balance afterwards. */
-export async function fund(rpcUrl: string, address: Address, amountRaw: bigint): Promise<bigint> {
+export async function fund(rpcUrl: string, address: Address, amountRaw: bigint) {
   const rpc = await connect(rpcUrl)
   await giveGas(rpc, address)
   await send(rpc, 'admin', 'token', 'mint', [address, amountRaw])
@@ -231,7 +231,7 @@ export async function fund(rpcUrl: string, address: Address, amountRaw: bigint):
 }
 
 /** DELEGATED_PROPOSER_ROLE on SignedProposer, and a coin for gas (domain §2). */
-export async function grantExecutor(rpcUrl: string, address: Address): Promise<void> {
+export async function grantExecutor(rpcUrl: string, address: Address) {
   const rpc = await connect(rpcUrl)
   await giveGas(rpc, address)
   await send(rpc, 'admin', 'signedProposer', 'addDelegatedProposer', [address])
@@ -239,10 +239,10 @@ export async function grantExecutor(rpcUrl: string, address: Address): Promise<v
 
 export type VotedOutcome = keyof typeof priceOf | 'p4'
 
-const votedPrice = (outcome: VotedOutcome): bigint =>
+const votedPrice = (outcome: VotedOutcome) =>
   outcome === 'p4' ? tooEarlyPrice : BigInt(priceOf[outcome])
 
-const votedOutcome = (price: bigint): VotedOutcome | undefined =>
+const votedOutcome = (price: bigint) =>
   (['p1', 'p2', 'p3', 'p4'] as const).find((one) => votedPrice(one) === price)
 
 interface Head {
@@ -250,8 +250,7 @@ interface Head {
   readonly timestamp: Hex
 }
 
-const headOf = (rpc: DevRpc): Promise<Head> =>
-  rpc.request<Head>('eth_getBlockByNumber', ['latest', false])
+const headOf = (rpc: DevRpc) => rpc.request<Head>('eth_getBlockByNumber', ['latest', false])
 
 export async function warp(rpcUrl: string, seconds: number) {
   const rpc = await connect(rpcUrl)
@@ -267,7 +266,7 @@ export async function warp(rpcUrl: string, seconds: number) {
 }
 
 /** The newest first. */
-async function roundsOf(found: FoundRound): Promise<readonly FoundRound[]> {
+async function roundsOf(found: FoundRound) {
   const { rpc, questionId } = found
   const opened = await rpc.request<readonly { readonly blockNumber: Hex }[]>('eth_getLogs', [
     {
@@ -329,15 +328,14 @@ export async function settleRound(rpcUrl: string, identifier: string): Promise<D
   )
 }
 
-const refused = (detail: string, hint: string) =>
-  new UsageError('dev_chain_refused', detail, { hint })
+const refused = (detail: string, hint: string) => new UsageError('dev_chain_refused', detail, hint)
 
 function unsettleable(
   { timestamp }: FoundRound,
   state: number,
   waitSeconds: number,
   identifier: string,
-): readonly UsageError[] {
+) {
   if (state === roundStates.proposed)
     return [
       refused(
@@ -354,7 +352,7 @@ function unsettleable(
   ]
 }
 
-async function settle(found: FoundRound, round: FoundRound): Promise<DevSettlement> {
+async function settle(found: FoundRound, round: FoundRound) {
   const { rpc, questionId } = found
   const isCurrent = round.timestamp === found.timestamp
   if (isCurrent && found.paused)
@@ -407,7 +405,7 @@ export async function vote(
   )
 }
 
-async function requireVersion3(rpc: DevRpc): Promise<void> {
+async function requireVersion3(rpc: DevRpc) {
   const slot = [devAddresses.oracle, implementationSlot, 'latest']
   const word = await rpc.request<Hex>('eth_getStorageAt', slot)
   if (BigInt(word) === BigInt(devImplementations[oracleContracts.v3] ?? 0)) return
@@ -426,7 +424,7 @@ export async function clarify(
   rpcUrl: string,
   identifier: string,
   bytes: Uint8Array,
-  { as: role, rules = false }: { readonly as?: DevRole; readonly rules?: boolean } = {},
+  { as: role, rules = false }: { as?: DevRole; rules?: boolean } = {},
 ) {
   const { rpc, questionId, creator, ancillaryData } = await find(rpcUrl, identifier)
   const update = bytesToHex(bytes)

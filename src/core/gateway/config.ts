@@ -154,7 +154,7 @@ const ChainSection = ChainContent.superRefine(({ profile, id }, refinement) => {
 })
 
 /** Slugs decide what is read and shown: nobody on the way may change them. */
-const plainBase = (text: string): boolean => {
+const plainBase = (text: string) => {
   if (!URL.canParse(text) || /[?#]/.test(text)) return false
   const { protocol, hostname, username, password } = new URL(text)
   if (username !== '' || password !== '') return false
@@ -318,9 +318,11 @@ export function parseConfig(
   const judged = judge(raw)
   if ('config' in judged) return judged.config
   const [fault = { path: [], detail: 'is not a gateway configuration' }] = judged.faults
-  throw new UsageError('config_invalid', `${named(fault.path)}: ${fault.detail}`, {
-    hint: `correct ${source}, then run \`proposer serve --check\``,
-  })
+  throw new UsageError(
+    'config_invalid',
+    `${named(fault.path)}: ${fault.detail}`,
+    `correct ${source}, then run \`proposer serve --check\``,
+  )
 }
 
 export function configFaults(raw: unknown): readonly ConfigFault[] {
@@ -328,9 +330,7 @@ export function configFaults(raw: unknown): readonly ConfigFault[] {
   return 'faults' in judged ? judged.faults : []
 }
 
-function judge(
-  raw: unknown,
-): { readonly config: GatewayConfig } | { readonly faults: readonly ConfigFault[] } {
+function judge(raw: unknown) {
   if (isRecord(raw) && raw.store !== undefined && raw.store_file !== undefined) {
     const detail = 'store_file must be omitted if "store" is given'
     return { faults: [{ path: ['store_file'], detail }] }
@@ -345,7 +345,7 @@ function judge(
   return { faults: issues.flatMap((issue) => faultsOf(ConfigFile, issue, whole)) }
 }
 
-function withoutMissingPins(issues: readonly z.core.$ZodIssue[]): readonly z.core.$ZodIssue[] {
+function withoutMissingPins(issues: readonly z.core.$ZodIssue[]) {
   const isOfProfile = ({ path }: z.core.$ZodIssue) => path.join('.') === 'chain.profile'
   if (!issues.some(isOfProfile)) return issues
   const pins = ['permit2', 'signed_proposer', 'oracles', 'requesters', 'tokens']
@@ -356,7 +356,7 @@ function withoutMissingPins(issues: readonly z.core.$ZodIssue[]): readonly z.cor
 }
 
 /** The contracts of `chain.profile` where the chain section does not name its own (domain §6). */
-function withProfile(raw: unknown): unknown {
+function withProfile(raw: unknown) {
   if (!isRecord(raw) || !isRecord(raw.chain)) return raw
   const { chain } = raw
   const profile = typeof chain.profile === 'string' ? builtInProfile(chain.profile) : undefined
@@ -412,7 +412,7 @@ export function applySet(config: GatewayConfig, ...assignments: readonly string[
 const isSection = (value: unknown): value is Record<string, unknown> =>
   isRecord(value) && !Array.isArray(value)
 
-function settingValue(text: string): unknown {
+function settingValue(text: string) {
   try {
     return JSON.parse(text)
   } catch {
@@ -420,10 +420,12 @@ function settingValue(text: string): unknown {
   }
 }
 
-function invalidSetting(detail: string): UsageError {
-  return new UsageError('setting_invalid', detail, {
-    hint: 'dotted keys of gateway.json; lists and objects as JSON',
-  })
+function invalidSetting(detail: string) {
+  return new UsageError(
+    'setting_invalid',
+    detail,
+    'dotted keys of gateway.json; lists and objects as JSON',
+  )
 }
 
 interface ConfigFault {
@@ -467,7 +469,7 @@ export function faultsOf(
   })
 }
 
-function valueFault(schema: z.ZodType, issue: z.core.$ZodIssue, raw: unknown): string {
+function valueFault(schema: z.ZodType, issue: z.core.$ZodIssue, raw: unknown) {
   const key = issue.path.join('.')
   if (key === '') return 'it must be one JSON object'
   const given = issue.path.reduce<unknown>(
@@ -493,7 +495,7 @@ function valueFault(schema: z.ZodType, issue: z.core.$ZodIssue, raw: unknown): s
     : `${key} must be ${expected}`
 }
 
-function bare(schema: unknown): unknown {
+function bare(schema: unknown) {
   let inner = schema
   while (
     inner instanceof z.ZodDefault ||
@@ -506,7 +508,7 @@ function bare(schema: unknown): unknown {
   return inner
 }
 
-function schemasAlong(schema: z.ZodType, keys: readonly PropertyKey[]): readonly unknown[] {
+function schemasAlong(schema: z.ZodType, keys: readonly PropertyKey[]) {
   const along: unknown[] = [schema]
   for (const key of keys) {
     const inner = bare(along.at(-1))
@@ -525,13 +527,13 @@ function schemasAlong(schema: z.ZodType, keys: readonly PropertyKey[]): readonly
   return along
 }
 
-function describe(schema: z.ZodType, keys: readonly PropertyKey[]): string | undefined {
+function describe(schema: z.ZodType, keys: readonly PropertyKey[]) {
   return schemasAlong(schema, keys)
     .map((one) => (one instanceof z.ZodType ? one.description : undefined))
     .findLast((text) => text !== undefined)
 }
 
-function knownKeys(schema: z.ZodType, keys: readonly PropertyKey[]): readonly string[] {
+function knownKeys(schema: z.ZodType, keys: readonly PropertyKey[]) {
   const inner = bare(schemasAlong(schema, keys).at(-1))
   return inner instanceof z.ZodObject ? Object.keys(inner.shape) : ['source', 'url']
 }

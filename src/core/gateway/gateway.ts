@@ -21,7 +21,7 @@ import { refuse } from '#protocol/refusal'
 import type { Address } from '#protocol/schema'
 import { recoverWithNoble } from '#protocol/signature'
 import { configuredContracts, type GatewayConfig } from './config.js'
-import type { Exchange, Handlers } from './front/answer.js'
+import type { Exchange } from './front/answer.js'
 import { batchRoutes } from './front/batch-routes.js'
 import { type Budget, type BudgetLimits, createBudget } from './front/budget.js'
 import { clientKey, parseCidr } from './front/client-address.js'
@@ -105,7 +105,7 @@ export function createGateway(parts: GatewayParts): Gateway {
     corsOrigins: config.cors.origins,
   })
 
-  function observe(record: RequestRecord): void {
+  function observe(record: RequestRecord) {
     requests.count(record)
     parts.onRequest?.(record)
   }
@@ -166,7 +166,7 @@ export function createGateway(parts: GatewayParts): Gateway {
 function routesOf(
   parts: GatewayParts & { readonly yieldToEvents: () => Promise<void> },
   readiness: () => readonly string[],
-): Handlers {
+) {
   const { ports, config, ledger, view, yieldToEvents } = parts
   const recover = createRecoveries({
     recover: parts.recover ?? recoverWithNoble,
@@ -189,7 +189,7 @@ function routesOf(
 const readinessOf = (
   { ledger, view, nodes, pipeline, receipts }: GatewayParts,
   isDraining: boolean,
-): readonly string[] => [
+) => [
   ...(isDraining ? ['the gateway is shutting down'] : []),
   ...(ledger.failed ? ['the store no longer accepts writes'] : []),
   ...(ledger.isFull ? ['the disk of the store is full'] : []),
@@ -201,7 +201,7 @@ const readinessOf = (
   ...[receipts?.fault() ?? []].flat(),
 ]
 
-function gaugesOf({ ports, config, ledger }: GatewayParts, budget: Budget): GatewayGauges {
+function gaugesOf({ ports, config, ledger }: GatewayParts, budget: Budget) {
   const nowMs = ports.clock.monotonicMs()
   const queue = { received: 0, validated: 0, selected: 0 }
   for (const { progress } of ledger.active())
@@ -220,7 +220,7 @@ function gaugesOf({ ports, config, ledger }: GatewayParts, budget: Budget): Gate
 }
 
 /** One node aside is made up for by the others; with none left the view only grows old (R16). */
-function nodesFault(nodes: readonly { readonly state: 'healthy' | 'aside' }[]): readonly string[] {
+function nodesFault(nodes: readonly { readonly state: 'healthy' | 'aside' }[]) {
   if (nodes.length === 0 || nodes.some(({ state }) => state === 'healthy')) return []
   return [
     nodes.length === 1
@@ -277,7 +277,7 @@ function createBodyMemory() {
       exchange.reservedBytes += bytes
       return true
     },
-    free({ client, reservedBytes }: Exchange): void {
+    free({ client, reservedBytes }: Exchange) {
       if (reservedBytes === 0) return
       total -= reservedBytes
       const left = (bytesOf.get(client) ?? 0) - reservedBytes
@@ -287,9 +287,7 @@ function createBodyMemory() {
   }
 }
 
-function ownRoutes(
-  readiness: () => readonly string[],
-): Handlers<'health' | 'readiness' | 'openapi'> {
+function ownRoutes(readiness: () => readonly string[]) {
   let document: string | undefined
   return {
     health: () => ({ status: 200, body: '{"status":"ok"}' }),
@@ -320,11 +318,11 @@ function callFrom(request: Request, peer: Peer): Call {
   }
 }
 
-function responseOf({ status, headers, body }: Answered): Response {
+function responseOf({ status, headers, body }: Answered) {
   return new Response(body === '' ? null : body, { status, headers })
 }
 
-function targetOf(request: Request): string {
+function targetOf(request: Request) {
   const start = request.url.indexOf('/', request.url.indexOf('://') + 3)
   return start < 0 ? '/' : request.url.slice(start)
 }

@@ -25,7 +25,7 @@ export type StorePlace =
   | { readonly kind: 'folder'; readonly folder: string }
   | { readonly kind: 'database'; readonly url: string; readonly isFromVariable?: true }
 
-export const storeNote = ({ place }: Pick<LoadedConfig, 'place'>): string | undefined =>
+export const storeNote = ({ place }: Pick<LoadedConfig, 'place'>) =>
   place.kind === 'database' && place.isFromVariable
     ? 'the store is the database that PROPOSER_STORE_URL_FILE names; `store` and `store_file` of gateway.json are not used'
     : undefined
@@ -55,7 +55,7 @@ export async function loadConfig(machine: FileAccess, path: string): Promise<Loa
   return { ...parsed, place: await placeOf(machine, parsed.config, parsed.folder) }
 }
 
-async function parsedFile(machine: FileAccess, path: string): Promise<Omit<LoadedConfig, 'place'>> {
+async function parsedFile(machine: FileAccess, path: string) {
   const { raw, named } = await readConfigFile(machine, path)
   return {
     config: parseConfig(raw, path, named),
@@ -85,7 +85,7 @@ export async function configure(
  * Before there is a configuration to set it in: a dev chain is not started for a key that nothing
  * has.
  */
-export function refuseBadAssignments(assignments: readonly string[]): void {
+export function refuseBadAssignments(assignments: readonly string[]) {
   const address = `0x${'11'.repeat(20)}`
   const chain = {
     rpc_urls: ['http://127.0.0.1'],
@@ -122,14 +122,16 @@ async function placeOf(
 }
 
 /** UsageError `shared_store` for a store in a database. */
-export function storeFolder({ place }: Pick<LoadedConfig, 'place'>): string {
+export function storeFolder({ place }: Pick<LoadedConfig, 'place'>) {
   if (place.kind === 'folder') return place.folder
-  throw new UsageError('shared_store', 'this command works on a store in a folder only', {
-    hint: 'use the tools of the database instead: pg_basebackup, pg_dump, pg_amcheck',
-  })
+  throw new UsageError(
+    'shared_store',
+    'this command works on a store in a folder only',
+    'use the tools of the database instead: pg_basebackup, pg_dump, pg_amcheck',
+  )
 }
 
-export const adminTokenFile = ({ config, folder, place }: LoadedConfig): string =>
+export const adminTokenFile = ({ config, folder, place }: LoadedConfig) =>
   place.kind === 'folder'
     ? join(place.folder, 'admin.token')
     : resolve(folder, config.admin.token_file ?? './admin.token')
@@ -145,7 +147,7 @@ export const seenFile = (loaded: LoadedConfig): SeenFile => ({
 
 export const pastedCommand =
   ({ path }: Pick<LoadedConfig, 'path'>) =>
-  (command: string): string =>
+  (command: string) =>
     `\`proposer operator ${command} --config ${shellWord(path)}\``
 
 export function expectedChain({ chain }: GatewayConfig): ExpectedChain {

@@ -57,11 +57,11 @@ export const openGateway = (
     return { handle, readiness, broken: hosted.broken, close: closers.close }
   })
 
-async function passwordOf(name: string, file: string | undefined): Promise<string> {
+async function passwordOf(name: string, file: string | undefined) {
   if (file !== undefined) return readPasswordFile(file)
   throw new UsageError(
     'password_needed',
     `Password of the executor ${name} is required, and there is no terminal to prompt on`,
-    { hint: 'give executorPasswordFile' },
+    'give executorPasswordFile',
   )
 }

@@ -69,9 +69,11 @@ export async function executorSigner(
   if (!pipeline.enabled || !executor.enabled) return undefined
   const named = namedKey(loaded, source)
   if (named === undefined)
-    throw new UsageError('no_executor_key', 'the executor is enabled but has no key', {
-      hint: 'set executor.key_file, executor.account, executor.signer or executor.pkcs11 in gateway.json, or PROPOSER_EXECUTOR_KEY_FILE, or executor.enabled=false',
-    })
+    throw new UsageError(
+      'no_executor_key',
+      'the executor is enabled but has no key',
+      'set executor.key_file, executor.account, executor.signer or executor.pkcs11 in gateway.json, or PROPOSER_EXECUTOR_KEY_FILE, or executor.enabled=false',
+    )
   if ('signer' in named) {
     const { openRemoteSigner } = await import('#io/remote-signer')
     return openRemoteSigner(named.signer)
@@ -134,11 +136,7 @@ export async function checkExecutorKey(
   return checkAccount(machine, source, named.account)
 }
 
-async function checkAccount(
-  machine: Machine,
-  source: CheckedKeySource,
-  name: string,
-): Promise<KeyChecked> {
+async function checkAccount(machine: Machine, source: CheckedKeySource, name: string) {
   const { address, elsewhere } = await readAccount(machine.files, source.home, name)
   const open = () => signerOfAccount(machine, source, name)
   if (elsewhere !== undefined) {
@@ -160,7 +158,7 @@ async function checkAccount(
   return { finding, executor: address }
 }
 
-function opened(signer: KeySigner, detail: string): KeyChecked {
+function opened(signer: KeySigner, detail: string) {
   signer.dispose()
   return { finding: pass(id, detail), executor: signer.address }
 }
@@ -175,9 +173,7 @@ async function signing(signer: KeySigner, detail: string): Promise<KeyChecked> {
 }
 
 /** Nothing is signed, and its URL is not shown (R5). */
-async function checkRemoteSigner(
-  named: Extract<NamedKey, { readonly signer: unknown }>['signer'],
-): Promise<Finding> {
+async function checkRemoteSigner(named: Extract<NamedKey, { readonly signer: unknown }>['signer']) {
   const { openRemoteSigner } = await import('#io/remote-signer')
   const signer = openRemoteSigner(named)
   const executor = `the executor ${named.address}`

@@ -98,7 +98,7 @@ async function seenBy(
   { question_id, timestamp }: DevRound,
   { clock, signal }: Machine,
   sleep: (ms: number) => Promise<void>,
-): Promise<string | undefined> {
+) {
   const endMs = clock.monotonicMs() + roundMs
   while (!signal.aborted) {
     const known = await view.question(question_id).catch((error: unknown) => {
@@ -125,7 +125,7 @@ async function openNewRound(
   rpcUrl: string,
   question: string,
   sleep: (ms: number) => Promise<void>,
-): Promise<DevRound> {
+) {
   for (let tries = 1; ; tries += 1) {
     try {
       return await openOnce(rpcUrl, question)
@@ -138,7 +138,7 @@ async function openNewRound(
 }
 
 /** A question whose dispute is used up is reset by its adapter. */
-async function openOnce(rpcUrl: string, question: string): Promise<DevRound> {
+async function openOnce(rpcUrl: string, question: string) {
   const before = await showRound(rpcUrl, question)
   if (before.state === requested) await proposeDirectly(rpcUrl, question, BigInt(priceOf.p1))
   const isDisputable = before.state === requested || before.state === proposed
@@ -146,7 +146,7 @@ async function openOnce(rpcUrl: string, question: string): Promise<DevRound> {
   return after.timestamp === before.timestamp ? changeQuestion(rpcUrl, question, 'reset') : after
 }
 
-function cuttable(chain: Chain, isLost: () => boolean): Chain {
+function cuttable(chain: Chain, isLost: () => boolean) {
   const refuseWhileLost = () => {
     if (isLost()) throw new ChainError('unavailable', 'no response from the node (fault script)')
   }

@@ -13,8 +13,7 @@ import { mergedRegistry } from '#gateway/operator/registry'
 import type { OperatorService } from '#gateway/operator/service'
 import { createPipeline } from '#gateway/pipeline/pipeline'
 import { followLedger } from '#gateway/status/health'
-import { followRecent, type KnownQuestion, type Recent } from '#gateway/status/recent'
-import type { ChainView } from '#gateway/view/chain-view'
+import { followRecent, type Recent } from '#gateway/status/recent'
 import { createSlugs, namedBySlugs } from '#gateway/view/slugs'
 import { createChainView, type LiveView } from '#gateway/view/view'
 import { type Closers, opening } from '#io/closers'
@@ -176,7 +175,7 @@ export const openHostedGateway = (
   })
 
 /** A token that the view has not read is one of those that the configuration names. */
-function knownQuestion({ chain }: GatewayConfig, view: LiveView, id: Hex): KnownQuestion {
+function knownQuestion({ chain }: GatewayConfig, view: LiveView, id: Hex) {
   const round = view.peek(id)?.round
   const token = round?.token ?? knownToken(chain.id, chain.tokens[0] ?? '')
   return { slug: view.entry(id)?.slug, outcomes: round?.outcomes, token }
@@ -294,7 +293,7 @@ async function namedView(
   { slugs }: GatewayConfig,
   registered: ReadonlySet<string>,
   view: LiveView,
-): Promise<ChainView> {
+) {
   if (slugs.source === 'registry') return view
   const { gammaLookUp } = await import('#io/gamma')
   const lookUp = gammaLookUp(await edges.fetch(), slugs.url)
@@ -308,7 +307,7 @@ export async function genesisOf(
   config: GatewayConfig,
   isNew: boolean,
   onWait: HostOptions['onWait'],
-): Promise<Hex | undefined> {
+) {
   let reported: string | undefined
   for (;;) {
     try {
@@ -317,7 +316,7 @@ export async function genesisOf(
         throw new UsageError(
           'wrong_chain',
           `the node of chain.rpc_urls is on chain ${chainId}, chain.id is ${config.chain.id}`,
-          { hint: 'correct chain.id or chain.rpc_urls in the configuration' },
+          'correct chain.id or chain.rpc_urls in the configuration',
         )
       const genesis = await chain.block(0n)
       if (genesis) return genesis.hash

@@ -5,14 +5,7 @@ import type { CodeWatch, Heads } from '#gateway/view/state'
 import type { NodeHealth, RpcChain } from '#io/rpc/rpc'
 import type { Chain, Clock } from '#ports'
 import type { Address } from '#protocol/schema'
-import type {
-  ClusterVitals,
-  ExecutorVitals,
-  NodeVitals,
-  RpcCounts,
-  StateLine,
-  Vitals,
-} from '#protocol/vitals'
+import type { ClusterVitals, NodeVitals, RpcCounts, StateLine, Vitals } from '#protocol/vitals'
 import type { ChainReadings } from './instrumented-ports.js'
 
 export interface HealthParts {
@@ -78,7 +71,7 @@ export function createHealth(parts: HealthParts): Health {
       return { node, isHealthy, headNumber, headAgeSeconds, requests }
     })
 
-  const executorNow = (address: Address): ExecutorVitals => {
+  const executorNow = (address: Address) => {
     const openSlots = ledger.slots().filter((slot) => slot.executor === address).length
     const highestNonce = ledger.highestNonce(address)
     // Without an open slot all that was ever bound is final.
@@ -150,7 +143,7 @@ export function createHealth(parts: HealthParts): Health {
 }
 
 /** One line for each contract that runs other code, and for each other code. */
-function codeTeller({ code, onState }: Pick<HealthParts, 'code' | 'onState'>): () => void {
+function codeTeller({ code, onState }: Pick<HealthParts, 'code' | 'onState'>) {
   let told = new Set<string>()
   return () => {
     const before = told

@@ -12,7 +12,6 @@ import {
   openStore,
   readSharedStore,
   readStore,
-  type SharedStore,
 } from '#gateway/ledger/open-store'
 import type { Pipeline } from '#gateway/pipeline/pipeline'
 import type { Closers } from '#io/closers'
@@ -213,16 +212,8 @@ export async function holdDatabase(
 
 const watchMs = 3_000
 
-interface ClusterWatch {
-  now(): ClusterVitals | undefined
-  stop(): Promise<void>
-}
-
 /** What a gateway knows of the others on its store, without asking when somebody looks. */
-function watchCluster(
-  { clock, log }: { readonly clock: Clock; readonly log: SharedLog },
-  leads: () => boolean,
-): ClusterWatch {
+function watchCluster({ clock, log }: { clock: Clock; log: SharedLog }, leads: () => boolean) {
   let heard: { readonly lease: Lease; readonly gateways: number } | undefined
   const stopping = new AbortController()
   const look = async () => {
@@ -263,7 +254,7 @@ async function openSeenStore(
   machine: Machine,
   database: SqlDatabase,
   { seenFile, settings, onObservation }: HoldOptions,
-): Promise<SharedStore> {
+) {
   const seen = seenFile && (await readSeen(machine, seenFile))
   if (seen === undefined) await openStoreTables(database)
   else await requireTables(database, seen)
@@ -276,7 +267,7 @@ async function onceReachable<T>(
   { clock, signal }: Machine,
   { onWait }: HoldOptions,
   open: () => Promise<T>,
-): Promise<T> {
+) {
   let told: string | undefined
   for (;;) {
     try {
@@ -322,7 +313,7 @@ const checkedCharge =
 const fenceOf = (leadership: Leadership | undefined) => leadership?.fence() ?? Promise.resolve()
 
 /** Commits are fenced off once another leads. */
-const underEpoch = (ledger: Ledger, epoch: number): Ledger =>
+const underEpoch = (ledger: Ledger, epoch: number) =>
   Object.create(ledger, {
     commit: {
       value: (...[changes, basis]: Parameters<Ledger['commit']>) =>
@@ -331,7 +322,7 @@ const underEpoch = (ledger: Ledger, epoch: number): Ledger =>
   }) as Ledger
 
 /** Nonces of another key cannot be driven by this one (R3). */
-function otherExecutor(ledger: Ledger, signer: Signer | undefined): string | undefined {
+function otherExecutor(ledger: Ledger, signer: Signer | undefined) {
   const other = ledger.slots().find(({ executor }) => executor !== signer?.address)
   return (
     other &&
@@ -340,7 +331,7 @@ function otherExecutor(ledger: Ledger, signer: Signer | undefined): string | und
 }
 
 /** Records and snapshots: they are what grows. */
-export async function folderBytes(files: Files, folder: string): Promise<number> {
+export async function folderBytes(files: Files, folder: string) {
   try {
     const names = (await files.list(folder)).filter((name) => /^(log|snap|torn)-/.test(name))
     const sizes = names.map((name) =>

@@ -3,7 +3,7 @@
 import { wrapChain } from '#chain/wrap'
 import { type Chain, ChainError, type Clock, type Files } from '#ports'
 import type { Address } from '#protocol/schema'
-import type { Observation, RpcOutcome } from '#protocol/vitals'
+import type { Observation } from '#protocol/vitals'
 
 export interface ChainReadings {
   balanceWei: bigint | undefined
@@ -47,7 +47,7 @@ export function instrumentedChain(
   return { chain: counted, readings }
 }
 
-function outcomeOf({ kind }: ChainError): RpcOutcome {
+function outcomeOf({ kind }: ChainError) {
   if (kind === 'already_known') return 'ok'
   return kind === 'reverted' || kind === 'unavailable' ? kind : 'refused'
 }

@@ -83,7 +83,7 @@ function operatorServiceOn(
   asked: Pick<OperatorParts, 'code'> & {
     roundsAt(): Promise<{ readonly rounds: RoundReader; readonly head: bigint }>
   },
-): OperatorService {
+) {
   const from = async <T>(what: string, ask: () => Promise<T>): Promise<T> => {
     try {
       return await ask()

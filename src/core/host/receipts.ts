@@ -24,10 +24,7 @@ export interface HeldReceipts extends ReceiptSigner {
   look(): void
 }
 
-export const receiptKeyFile = ({
-  config,
-  folder,
-}: Pick<LoadedConfig, 'config' | 'folder'>): string | undefined =>
+export const receiptKeyFile = ({ config, folder }: Pick<LoadedConfig, 'config' | 'folder'>) =>
   config.receipts && resolve(folder, config.receipts.key_file)
 
 type Keys = LedgerFacts['receiptKeys']
@@ -36,11 +33,7 @@ export const currentReceiptKey = (keys: Keys): ReceiptKey | undefined =>
   [...keys.values()].find(({ exp }) => exp === undefined)
 
 /** The newest that may sign now and is in the file. */
-function usableKey(
-  keys: Keys,
-  held: readonly PrivateReceiptKey[],
-  nowSeconds: number,
-): PrivateReceiptKey | undefined {
+function usableKey(keys: Keys, held: readonly PrivateReceiptKey[], nowSeconds: number) {
   const current = currentReceiptKey(keys)
   const valid = [...keys.values()].filter(({ exp }) => exp !== undefined && nowSeconds < exp)
   const kids = [current?.kid, ...valid.reverse().map(({ kid }) => kid)]
@@ -55,9 +48,7 @@ const unusable = (current: ReceiptKey, path: string, loaded: LoadedConfig) =>
   new UsageError(
     'receipt_key_differs',
     `the receipts of this store are signed with the key ${current.kid}, which is not in ${path}`,
-    {
-      hint: `copy the file from another gateway of the store or from a backup; or make a new key with ${pastedCommand(loaded)('receipts rotate')}`,
-    },
+    `copy the file from another gateway of the store or from a backup; or make a new key with ${pastedCommand(loaded)('receipts rotate')}`,
   )
 
 export async function receiptKeyOf(

@@ -143,7 +143,7 @@ export async function checkGateway(
   return findings
 }
 
-async function checkQuestions(facts: Facts): Promise<readonly Finding[]> {
+async function checkQuestions(facts: Facts) {
   const { machine, loaded } = facts
   const { chain, questions } = loaded.config
   const entries = await registryOf(machine, loaded)
@@ -169,7 +169,7 @@ async function checkQuestions(facts: Facts): Promise<readonly Finding[]> {
 const probeSlug = 'serve-check'
 const gammaLimitMs = 5_000
 
-async function checkSlugs({ machine, loaded }: Facts): Promise<readonly Finding[]> {
+async function checkSlugs({ machine, loaded }: Facts) {
   const { slugs } = loaded.config
   if (slugs.source === 'registry') return []
   const { gammaLookUp } = await import('#io/gamma')
@@ -185,7 +185,7 @@ async function checkSlugs({ machine, loaded }: Facts): Promise<readonly Finding[
   }
 }
 
-async function checkReceipts({ machine, loaded }: Facts): Promise<readonly Finding[]> {
+async function checkReceipts({ machine, loaded }: Facts) {
   if (loaded.config.receipts === undefined) return []
   const ledger = await readPlaced(machine, loaded, settingsOf(loaded.config, undefined))
   try {
@@ -200,7 +200,7 @@ async function checkReceipts({ machine, loaded }: Facts): Promise<readonly Findi
   }
 }
 
-function admissionFindings({ loaded, store }: Facts): readonly Finding[] {
+function admissionFindings({ loaded, store }: Facts) {
   const { allowlist = [], admissionEnabled = true } = store ?? {}
   const wallets =
     allowlist.length > 0
@@ -222,7 +222,7 @@ function admissionFindings({ loaded, store }: Facts): readonly Finding[] {
 async function checkPorts(
   { config: { listen, admin, metrics } }: LoadedConfig,
   holder: LockHolder | undefined,
-): Promise<readonly Finding[]> {
+) {
   const ports = [
     ['listen', listen.host, listen.port, 'set listen.host and listen.port, or give --port'],
     ['admin', '127.0.0.1', admin.port, 'set admin.port'],

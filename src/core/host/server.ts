@@ -161,7 +161,7 @@ function running(
     ...rest
   }: Pick<RunningServer, 'url' | 'adminUrl' | 'metricsUrl' | 'status'> &
     Pick<ServerOptions, 'onNote'>,
-): RunningServer {
+) {
   const failed = broken.then((reason) => Promise.reject(storeFailure(reason)))
   // Whoever waits for it hears of it; before that it is not lost, only unheard.
   failed.catch(() => undefined)
@@ -178,7 +178,7 @@ async function serveMetrics(
   { readiness: reasons }: HostedGateway['gateway'],
   { metrics }: AdminListener,
   closers: Closers,
-): Promise<string | undefined> {
+) {
   const { metrics: at } = config
   if (at === undefined) return undefined
   const scraped = await bound('metrics', config, () => listenMetrics({ ...at, reasons, metrics }))
@@ -216,7 +216,7 @@ const operatorRoutes = (
   { operator, store }: HostedGateway,
   token: string,
   looks: OperatorRoutes['looks'],
-): OperatorRoutes => ({
+) => ({
   token,
   looks,
   acts: {
@@ -262,7 +262,7 @@ export async function untilReady(
   }
 }
 
-const storeFailure = (reason: Error): ProposerError =>
+const storeFailure = (reason: Error) =>
   reason instanceof ProposerError
     ? reason
     : new StorageError('store_failed', 'the store can no longer be written', {
@@ -280,7 +280,7 @@ async function bound<T>(
   key: keyof typeof portHints,
   config: GatewayConfig,
   open: () => Promise<T>,
-): Promise<T> {
+) {
   try {
     return await open()
   } catch (error) {

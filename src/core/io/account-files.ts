@@ -5,12 +5,7 @@ import { joinPath, makeDurableDir, writeAll } from '#storage/durable'
 import { errorCode } from '#storage/failures'
 
 /** Whole and durable or not at all, and never over another. */
-export async function publishAccount(
-  files: Files,
-  home: string,
-  name: string,
-  text: string,
-): Promise<string> {
+export async function publishAccount(files: Files, home: string, name: string, text: string) {
   const path = pathOf(home, name)
   try {
     await publish(files, joinPath(home, 'keystores'), path, text)
@@ -26,7 +21,7 @@ export async function publishAccount(
 }
 
 /** A link, unlike a rename, never replaces a key that is there. */
-async function publish(files: Files, folder: string, path: string, text: string): Promise<void> {
+async function publish(files: Files, folder: string, path: string, text: string) {
   const temporary = `${path}.${randomUUID()}.tmp`
   await makeDurableDir(files, folder)
   const handle = await files.open(temporary, 'exclusive')
@@ -44,7 +39,7 @@ async function publish(files: Files, folder: string, path: string, text: string)
   await files.syncDir(folder)
 }
 
-export async function removeAccount(files: Files, home: string, name: string): Promise<string> {
+export async function removeAccount(files: Files, home: string, name: string) {
   const path = pathOf(home, name)
   if (!(await files.exists(path))) throw accountNotFound(name)
   await files.remove(path)
@@ -53,12 +48,7 @@ export async function removeAccount(files: Files, home: string, name: string): P
 }
 
 /** Never that of another. A crash between the two steps leaves both names. */
-export async function renameAccount(
-  files: Files,
-  home: string,
-  from: string,
-  to: string,
-): Promise<string> {
+export async function renameAccount(files: Files, home: string, from: string, to: string) {
   const [path, next] = [pathOf(home, from), pathOf(home, to)]
   if (!(await files.exists(path))) throw accountNotFound(from)
   try {
@@ -72,7 +62,7 @@ export async function renameAccount(
   return next
 }
 
-export async function freeAccountPath(files: Files, home: string, name: string): Promise<string> {
+export async function freeAccountPath(files: Files, home: string, name: string) {
   const path = pathOf(home, name)
   if (await files.exists(path)) throw accountExists(name)
   return path
@@ -88,7 +78,7 @@ const accountNotFound = (name: string) =>
 const accountExists = (name: string) =>
   new UsageError('account_exists', `there is an account ${name} already`, 'choose another name')
 
-export async function accountNames(files: Files, home: string): Promise<readonly string[]> {
+export async function accountNames(files: Files, home: string) {
   try {
     const found = await files.list(joinPath(home, 'keystores'))
     return found.sort().flatMap((file) => fileName.exec(file)?.[1] ?? [])
@@ -115,7 +105,7 @@ export async function readAccountText(files: Files, home: string, name: string):
 const accountName = '[A-Za-z0-9][A-Za-z0-9._-]{0,63}'
 const fileName = new RegExp(`^(${accountName})\\.json$`)
 
-function pathOf(home: string, name: string): string {
+function pathOf(home: string, name: string) {
   if (new RegExp(`^${accountName}$`).test(name))
     return `${joinPath(home, 'keystores')}/${name}.json`
   throw new UsageError(

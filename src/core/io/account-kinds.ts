@@ -36,7 +36,7 @@ function kindOf<T extends Place>(
   }
 }
 
-const kinds: ReadonlyMap<string, Kind> = new Map([
+const kinds = new Map([
   [
     'pkcs11',
     kindOf(
@@ -65,7 +65,7 @@ const kinds: ReadonlyMap<string, Kind> = new Map([
 const schema = 'proposer.account-file/1'
 const AccountFile = z.looseObject({ schema: z.literal(schema), kind: z.string(), address: Address })
 
-export const accountFileText = (kind: string, address: Address, place: Place): string =>
+export const accountFileText = (kind: string, address: Address, place: Place) =>
   `${JSON.stringify({ schema, kind, address, ...place }, null, 2)}\n`
 
 /** `undefined` where the file is none of ours, but a keystore or damaged. */
@@ -82,6 +82,8 @@ export function elsewhereAccount(json: unknown, name: string): ElsewhereAccount 
 }
 
 const invalid = (name: string, why: string) =>
-  new UsageError('invalid_account', `the file of account ${name} cannot be used: ${why}`, {
-    hint: 'make the account again, or update this program if a newer one made it',
-  })
+  new UsageError(
+    'invalid_account',
+    `the file of account ${name} cannot be used: ${why}`,
+    'make the account again, or update this program if a newer one made it',
+  )

@@ -41,7 +41,7 @@ export async function listAccounts(files: Files, home: string): Promise<readonly
   return entries
 }
 
-export const accountPinFiles = async (files: Files, home: string): Promise<readonly string[]> =>
+export const accountPinFiles = async (files: Files, home: string) =>
   (await listAccounts(files, home)).flatMap(({ elsewhere }) => elsewhere?.place.pin_file ?? [])
 
 /** The caller disposes of it. `password` is asked for a keystore's alone. */

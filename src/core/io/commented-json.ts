@@ -11,9 +11,11 @@ import { UsageError } from '#protocol/errors'
 /** Errors name the place, never the content (R5). */
 export function parseCommentedJson(bytes: Uint8Array, name: string) {
   const notJson = (where: string, why: string) =>
-    new UsageError('input_not_json', `${name}${where} is not JSON${why}`, {
-      hint: 'correct the file: JSON in UTF-8, in which // and /* */ comments are allowed',
-    })
+    new UsageError(
+      'input_not_json',
+      `${name}${where} is not JSON${why}`,
+      'correct the file: JSON in UTF-8, in which // and /* */ comments are allowed',
+    )
   const text = decoded(bytes)
   if (text === undefined) throw notJson('', ' in UTF-8')
   const errors: ParseError[] = []
@@ -31,7 +33,7 @@ export function parseCommentedJson(bytes: Uint8Array, name: string) {
     throw new UsageError(
       'input_not_json',
       `${name}:${placeAt(text, twice.offset)} has the key ${JSON.stringify(twice.key)} a second time, after ${placeAt(text, twice.firstOffset)}`,
-      { hint: 'keep one of the two' },
+      'keep one of the two',
     )
   return {
     value,
@@ -40,7 +42,7 @@ export function parseCommentedJson(bytes: Uint8Array, name: string) {
         const keys = path
           .slice(0, length)
           .map((key) => (typeof key === 'number' ? key : String(key)))
-        const node: Node | undefined = findNodeAtLocation(root, keys)
+        const node = findNodeAtLocation(root, keys)
         // Of `"key": value` the key is what people look for.
         if (node)
           return placeAt(text, node.parent?.type === 'property' ? node.parent.offset : node.offset)
@@ -49,7 +51,7 @@ export function parseCommentedJson(bytes: Uint8Array, name: string) {
   }
 }
 
-function decoded(bytes: Uint8Array): string | undefined {
+function decoded(bytes: Uint8Array) {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
   } catch {
@@ -91,7 +93,7 @@ function keysTwice({ type, children = [] }: Node): readonly KeyTwice[] {
 /** `CommaExpected` as `comma expected`. */
 const wordsOf = (code: string) => code.replace(/(?<=[a-z])(?=[A-Z])/g, ' ').toLowerCase()
 
-function placeAt(text: string, offset: number): string {
+function placeAt(text: string, offset: number) {
   const before = text.slice(0, offset).split('\n')
   return `${before.length}:${(before.at(-1) ?? '').length + 1}`
 }

@@ -71,7 +71,7 @@ export function openOutsideWallet(url: string, options: OutsideWalletOptions = {
 }
 
 /** By the rules for a gateway's URL (robustness §6). */
-export function requireSignerUrl(text: string, allowHttp?: readonly string[]): string {
+export function requireSignerUrl(text: string, allowHttp?: readonly string[]) {
   const fault = urlFault(text, allowHttp)
   if (fault === undefined) return text
   throw new UsageError(

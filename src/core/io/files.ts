@@ -18,7 +18,7 @@ const failure = (code: string, why: string, path: string) =>
   Object.assign(new Error(`${code}: ${why} '${path}'`), { code, path })
 
 /** What could keep its reader waiting, or never end, is refused at once. */
-async function openPlain(path: string, flag: number): Promise<disk.FileHandle> {
+async function openPlain(path: string, flag: number) {
   // A pipe that nobody writes to would hold up the opening; on a regular file the flag means
   // nothing, and Windows has none.
   const file = await disk.open(path, flag | (constants.O_NONBLOCK ?? 0), 0o600)
@@ -28,7 +28,7 @@ async function openPlain(path: string, flag: number): Promise<disk.FileHandle> {
   throw failure(stat.isDirectory() ? 'EISDIR' : 'ESPIPE', 'not a regular file, open', path)
 }
 
-export async function readPlain(path: string): Promise<Uint8Array> {
+export async function readPlain(path: string) {
   const file = await openPlain(path, constants.O_RDONLY)
   try {
     if ((await file.stat()).size <= wholeFileBytes) return new Uint8Array(await file.readFile())
@@ -55,11 +55,7 @@ async function readUpTo(
 }
 
 /** Also a pipe or a device, which is waited for; of more than `limitBytes` one byte more. */
-export async function readNamed(
-  path: string,
-  limitBytes: number,
-  check?: (stat: Stats) => void,
-): Promise<Uint8Array> {
+export async function readNamed(path: string, limitBytes: number, check?: (stat: Stats) => void) {
   const file = await disk.open(path, constants.O_RDONLY)
   try {
     check?.(await file.stat())
@@ -87,7 +83,7 @@ async function openFile(path: string, mode: keyof typeof flags): Promise<FileHan
  * Not by Node's recursive mkdir: where a parent exists and yet answers ENOENT, as all of /proc
  * does, that one goes round for ever.
  */
-async function makeDir(path: string): Promise<void> {
+async function makeDir(path: string) {
   try {
     await makeOne(path)
   } catch (error) {
@@ -97,7 +93,7 @@ async function makeDir(path: string): Promise<void> {
   }
 }
 
-async function makeOne(path: string): Promise<void> {
+async function makeOne(path: string) {
   try {
     await disk.mkdir(path, { mode: 0o700 })
   } catch (error) {
@@ -148,7 +144,7 @@ const remoteTypes = new Map<number, string>([
 ])
 
 /** Local disk only (robustness §2). The nearest existing parent counts. Known on Linux only. */
-export async function requireLocalDisk(folder: string): Promise<void> {
+export async function requireLocalDisk(folder: string) {
   if (process.platform !== 'linux') return
   let path = resolve(folder)
   for (;;) {
@@ -166,7 +162,7 @@ export async function requireLocalDisk(folder: string): Promise<void> {
 }
 
 /** `undefined` where there is no such file, or on Windows, which has no permission bits. */
-export async function permissionsOf(path: string): Promise<number | undefined> {
+export async function permissionsOf(path: string) {
   if (process.platform === 'win32') return undefined
   try {
     return (await disk.stat(path)).mode & 0o777
@@ -179,5 +175,4 @@ export async function permissionsOf(path: string): Promise<number | undefined> {
 const isGone = (error: unknown) => ['ENOENT', 'ENOTDIR'].includes(errorCode(error) ?? '')
 
 /** For reports, which others are to collect. */
-export const readableByUmask = (path: string): Promise<void> =>
-  disk.chmod(path, 0o666 & ~process.umask())
+export const readableByUmask = (path: string) => disk.chmod(path, 0o666 & ~process.umask())

@@ -8,7 +8,7 @@ export function defaultHome(
   platform: NodeJS.Platform,
   env: Readonly<Record<string, string | undefined>>,
   userFolder: string,
-): string {
+) {
   if (platform === 'darwin') return join(userFolder, 'Library', 'Application Support', 'proposer')
   if (platform === 'win32')
     return join(absolute(env.LOCALAPPDATA) ?? join(userFolder, 'AppData', 'Local'), 'proposer')
@@ -25,4 +25,4 @@ export const homePaths = {
   keystores: (home: string) => join(home, 'keystores'),
 } as const
 
-export const fromCwd = (cwd: string, path: string): string => resolve(cwd, path)
+export const fromCwd = (cwd: string, path: string) => resolve(cwd, path)

@@ -15,7 +15,7 @@ export function runHook(
   program: string,
   line: string,
   { cwd, env, timeoutMs, signal }: HookOptions,
-): Promise<string | undefined> {
+) {
   return new Promise((resolve) => {
     const child = spawn(program, [], { cwd, env: { ...env }, stdio: ['pipe', 2, 2] })
     let ended: string | undefined

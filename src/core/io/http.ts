@@ -72,7 +72,7 @@ const continues = Buffer.from('HTTP/1.1 100 ')
  * undici destroys a connection at `100 Continue`, which any server may send (RFC 9110 §15.2): its
  * parser is not shown what comes like that first after something was written.
  */
-function passOverContinue<Kind extends Socket>(socket: Kind): Kind {
+function passOverContinue<Kind extends Socket>(socket: Kind) {
   const { read, write } = socket
   let held: Buffer | undefined = none
   socket.write = ((...call: Parameters<Socket['write']>) => {
@@ -150,7 +150,7 @@ function exchange(
 
 const bodiless = new Set([204, 205, 304])
 
-function toResponse(answer: Dispatcher.ResponseData): Response {
+function toResponse(answer: Dispatcher.ResponseData) {
   const headers = new Headers()
   for (const [name, value] of Object.entries(answer.headers)) {
     for (const each of Array.isArray(value) ? value : [value])
@@ -172,7 +172,7 @@ function toResponse(answer: Dispatcher.ResponseData): Response {
 }
 
 /** Nobody asked for a coding; a proxy may use one all the same. */
-function decoded({ body, headers }: Dispatcher.ResponseData): ReadableStream<Uint8Array> {
+function decoded({ body, headers }: Dispatcher.ResponseData) {
   const coding = /^(x-)?gzip$/i.test(String(headers['content-encoding'] ?? ''))
   return coding ? streamOf(body).pipeThrough(new DecompressionStream('gzip')) : streamOf(body)
 }
@@ -181,7 +181,7 @@ function decoded({ body, headers }: Dispatcher.ResponseData): ReadableStream<Uin
  * Node 20's own adapter (`Readable.toWeb`) throws past every handler where a body is cancelled
  * while a chunk arrives.
  */
-function streamOf(body: Dispatcher.ResponseData['body']): ReadableStream<Uint8Array> {
+function streamOf(body: Dispatcher.ResponseData['body']) {
   const chunks = body[Symbol.asyncIterator]()
   return new ReadableStream<Uint8Array>({
     async pull(controller) {
@@ -193,12 +193,12 @@ function streamOf(body: Dispatcher.ResponseData['body']): ReadableStream<Uint8Ar
   })
 }
 
-function drop(body: Dispatcher.ResponseData['body']): void {
+function drop(body: Dispatcher.ResponseData['body']) {
   body.on('error', () => undefined).destroy()
 }
 
 /** Never the message, which may name an address (R5). */
-function transportError(error: unknown, started: boolean): TransportError {
+function transportError(error: unknown, started: boolean) {
   const words = error instanceof Error ? ['code' in error ? error.code : '', error.name] : []
   const isWord = (word: unknown) => typeof word === 'string' && /^[A-Za-z0-9_]{1,64}$/.test(word)
   const code = String(words.find(isWord) ?? 'UNKNOWN')
@@ -211,7 +211,7 @@ function transportError(error: unknown, started: boolean): TransportError {
     : new TransportError('connect', code, `no connection to the gateway (${code})`)
 }
 
-function readAuthority(path: string): string {
+function readAuthority(path: string) {
   try {
     return readFileSync(path, 'utf8')
   } catch (cause) {

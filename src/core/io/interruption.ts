@@ -69,7 +69,7 @@ export function listenForEnd(process: NodeJS.Process) {
  * At its end node gives each terminal it began with its old settings, and aborts where one is gone
  * (SIGABRT, measured with 20). So a descriptor of such a one is put on the null device before.
  */
-function letGo(descriptors: readonly number[]): void {
+function letGo(descriptors: readonly number[]) {
   for (const descriptor of descriptors) {
     if (isatty(descriptor)) continue
     closeSync(descriptor)
@@ -87,7 +87,7 @@ export function ignoresHangUp(
   env: Readonly<Record<string, string | undefined>>,
   parentStatus: string,
   stdin: Stdin,
-): boolean {
+) {
   const mask = /^SigIgn:\s*([0-9a-f]+)$/m.exec(parentStatus)?.[1] ?? '0'
   const flags = /^flags:\s*([0-7]+)$/m.exec(stdin.info)?.[1] ?? '0'
   const isWriteOnly = Number.parseInt(flags, 8) % 4 === 1
@@ -103,7 +103,7 @@ interface Stdin {
   readonly info: string
 }
 
-function ownStdin(): Stdin {
+function ownStdin() {
   try {
     return {
       path: readlinkSync('/proc/self/fd/0'),
@@ -114,7 +114,7 @@ function ownStdin(): Stdin {
   }
 }
 
-function statusOfParent(pid: number): string {
+function statusOfParent(pid: number) {
   try {
     return readFileSync(`/proc/${pid}/status`, 'utf8')
   } catch {

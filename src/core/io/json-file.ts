@@ -6,7 +6,7 @@ import { errorCode } from '#storage/failures'
 /** No file of one proposal or configuration comes near this (R17). */
 export const maximumInputBytes = 4 * 1024 * 1024
 
-export const inputTooLarge = (name: string, most: number): UsageError =>
+export const inputTooLarge = (name: string, most: number) =>
   new UsageError(
     'input_too_large',
     `${name} holds more than ${most} bytes`,
@@ -20,7 +20,7 @@ export async function readInputFile(
   path: string,
   hint: string,
   most: number = maximumInputBytes,
-): Promise<Uint8Array> {
+) {
   const file = resolve(cwd, path)
   try {
     const bytes = await files.read(file).catch(async (error: unknown) => {
@@ -48,7 +48,7 @@ export function parseJsonInput(bytes: Uint8Array, name: string, hint: string): u
     return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
   } catch {
     // The parser's message quotes the input, which may be a signature.
-    throw new UsageError('input_not_json', `${name} is not JSON in UTF-8`, { hint })
+    throw new UsageError('input_not_json', `${name} is not JSON in UTF-8`, hint)
   }
 }
 

@@ -42,7 +42,7 @@ export function signerOn(curve: Curve, key: Uint8Array): KeySigner {
 }
 
 /** `where` names the source; the key is never shown. */
-export function parseKey(text: string, where: string): Uint8Array {
+export function parseKey(text: string, where: string) {
   const match = /^0x([0-9a-fA-F]{64})\r?\n?$/.exec(text)
   if (match === null) {
     const why = `${where} does not hold a private key: 0x and 64 hex digits are expected`
@@ -52,46 +52,46 @@ export function parseKey(text: string, where: string): Uint8Array {
   return fromHex(`0x${match[1]?.toLowerCase()}`)
 }
 
-export const readKeyFile = (path: string): Promise<Uint8Array> =>
+export const readKeyFile = (path: string) =>
   readSecretFile(path, 'key file', (text) => parseKey(text, path))
 
-export const readPasswordFile = (path: string): Promise<string> =>
+export const readPasswordFile = (path: string) =>
   readSecretFile(path, 'password file', (text) => text.replace(/\r?\n$/, ''))
 
-export const readStoreUrl = (path: string): Promise<string> =>
+export const readStoreUrl = (path: string) =>
   readSecretFile(path, 'store URL file', (text) => {
     if (/^postgres(ql)?:\/\//.test(text)) return text.trim()
-    throw new UsageError('invalid_store_url', `${path} holds no postgres:// URL`, {
-      hint: 'write the URL of the store into it, and nothing else',
-    })
+    throw new UsageError(
+      'invalid_store_url',
+      `${path} holds no postgres:// URL`,
+      'write the URL of the store into it, and nothing else',
+    )
   })
 
-export const readReceiptKeyFile = (path: string): Promise<string> =>
+export const readReceiptKeyFile = (path: string) =>
   readSecretFile(path, 'receipt key file', (text) => text)
 
 /** Without its closing newline: the caller zeroes it. */
-export const readPinFile = (path: string): Promise<Uint8Array> =>
+export const readPinFile = (path: string) =>
   readSecretBytes(path, 'PIN file', (secret) => {
     const newline = secret.at(-1) === 10 ? (secret.at(-2) === 13 ? 2 : 1) : 0
     if (secret.length > newline) return secret.slice(0, secret.length - newline)
-    throw new UsageError('pin_empty', `${path} holds no PIN`, {
-      hint: 'write the PIN into the file, on one line',
-    })
+    throw new UsageError(
+      'pin_empty',
+      `${path} holds no PIN`,
+      'write the PIN into the file, on one line',
+    )
   })
 
 const maxSecretBytes = 4_096
 
 type SecretFile = 'key file' | 'password file' | 'store URL file' | 'receipt key file' | 'PIN file'
 
-const readSecretFile = <T>(path: string, what: SecretFile, use: (text: string) => T): Promise<T> =>
+const readSecretFile = <T>(path: string, what: SecretFile, use: (text: string) => T) =>
   readSecretBytes(path, what, (secret) => use(new TextDecoder().decode(secret)))
 
 /** The mode is read from the open file, so that it is that of what is read. */
-async function readSecretBytes<T>(
-  path: string,
-  what: SecretFile,
-  use: (secret: Uint8Array) => T,
-): Promise<T> {
+async function readSecretBytes<T>(path: string, what: SecretFile, use: (secret: Uint8Array) => T) {
   const name = what.toLowerCase().replaceAll(' ', '_')
   const refuse = (kind: string, why: string, hint: string, cause?: unknown) =>
     new UsageError(`${name}_${kind}`, `the ${what} ${path} ${why}`, { hint, cause })

@@ -1,4 +1,3 @@
-import type { Hex } from '#ports'
 import { addressOf, type Curve } from '#protocol/recovered'
 import { portableCurve } from '#protocol/signature'
 import { type KeySigner, signerOn } from './key-files.js'
@@ -11,7 +10,7 @@ export function signerFromKey(key: Uint8Array): KeySigner {
 }
 
 /** For showing; the key stays the caller's. */
-export function addressOfKey(key: Uint8Array): Hex {
+export function addressOfKey(key: Uint8Array) {
   const publicKey = systemCurve().publicKey(key)
   if (publicKey === undefined) throw new RangeError('the private key is out of range')
   return addressOf(publicKey)

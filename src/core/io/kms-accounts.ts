@@ -1,6 +1,6 @@
 import { UsageError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
-import { addressInService, type KeyService, signerOfService } from './kms/key-service.js'
+import { addressInService, signerOfService } from './kms/key-service.js'
 
 export type KmsPlace = { readonly key: string; readonly region?: string }
 
@@ -26,7 +26,7 @@ export async function openKms(place: KmsPlace, address?: Address) {
   }
 }
 
-async function openService({ key, region }: KmsPlace): Promise<KeyService> {
+async function openService({ key, region }: KmsPlace) {
   if (region === undefined) return (await import('./kms/gcp.js')).openGcpKey({ key })
   return (await import('./kms/aws.js')).openAwsKey({ key, region })
 }

@@ -124,7 +124,7 @@ async function probeAt(
  * Where nothing tells the boot, one constant: then the socket alone decides. A guess from uptime
  * would shift with clock steps and could declare a living holder dead.
  */
-function readBootId(): string {
+function readBootId() {
   try {
     return readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()
   } catch {

@@ -22,7 +22,7 @@ interface Binding {
   publicKeyCreate(key: Uint8Array, isCompressed: boolean): Uint8Array
 }
 
-const bindingOf = (): unknown => createRequire(import.meta.url)('secp256k1/bindings.js')
+const bindingOf = () => createRequire(import.meta.url)('secp256k1/bindings.js')
 
 /** A signature of it is compared with the one that any sound curve makes before it is believed. */
 export function nativeCurve(load: () => unknown = bindingOf): Curve | undefined {

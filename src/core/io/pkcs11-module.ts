@@ -59,9 +59,11 @@ export function startModule(file: string, signal?: AbortSignal): Pkcs11Module {
   }
   const crashed = (how: string) =>
     fail(
-      new UnavailableError('pkcs11_crashed', `${name} crashed (${how})`, {
-        hint: 'nothing was signed; it is loaded again at the next use',
-      }),
+      new UnavailableError(
+        'pkcs11_crashed',
+        `${name} crashed (${how})`,
+        'nothing was signed; it is loaded again at the next use',
+      ),
     )
   const stop = () => {
     fail(signal?.reason)
@@ -90,7 +92,7 @@ export function startModule(file: string, signal?: AbortSignal): Pkcs11Module {
           new UnavailableError(
             'pkcs11_timed_out',
             `${name} did not respond within ${callLimitMs / 1_000} s`,
-            { hint: 'check the token; the module is loaded again at the next use' },
+            'check the token; the module is loaded again at the next use',
           ),
         )
         child.kill('SIGKILL')
@@ -139,7 +141,7 @@ export function startModule(file: string, signal?: AbortSignal): Pkcs11Module {
 }
 
 /** Sources lie three folders below it, the built program one or two. */
-function packageRoot(): string {
+function packageRoot() {
   for (let folder = dirname(fileURLToPath(import.meta.url)), up = 0; up < 5; up += 1) {
     if (existsSync(join(folder, 'bin', 'proposer.js'))) return folder
     folder = dirname(folder)

@@ -60,7 +60,7 @@ interface Opened {
  */
 export async function openPkcs11(
   place: Pkcs11Place,
-  { expected, signal }: { readonly expected?: Address; readonly signal?: AbortSignal } = {},
+  { expected, signal }: { expected?: Address; signal?: AbortSignal } = {},
 ): Promise<KeySigner> {
   const uri = uriOf(place.uri)
   let address = expected
@@ -75,7 +75,7 @@ export async function openPkcs11(
         throw new UsageError(
           'token_key_differs',
           `the key of the URI in the token is of ${opened.address}, not of ${address}`,
-          { hint: 'correct the URI, or add the key as another account' },
+          'correct the URI, or add the key as another account',
         )
       return opened
     } catch (error) {
@@ -117,16 +117,18 @@ export async function openPkcs11(
   }
 }
 
-const neverAgain: ReadonlySet<string> = new Set(['pin_wrong', 'pin_locked'])
+const neverAgain = new Set(['pin_wrong', 'pin_locked'])
 
-function uriOf(text: string): Pkcs11Uri {
+function uriOf(text: string) {
   try {
     return parsePkcs11Uri(text)
   } catch (error) {
     if (!(error instanceof Pkcs11UriFault)) throw error
-    throw new UsageError('invalid_pkcs11_uri', error.message, {
-      hint: 'an example is pkcs11:token=proposer;object=main',
-    })
+    throw new UsageError(
+      'invalid_pkcs11_uri',
+      error.message,
+      'an example is pkcs11:token=proposer;object=main',
+    )
   }
 }
 
@@ -136,7 +138,7 @@ async function signatureOf(
   digest: Hex,
   address: Address,
   place: Pkcs11Place,
-): Promise<Hex> {
+) {
   const signed = await told(place, module.call('sign', { key, digest: digest.slice(2) }, Signature))
   const [r, s] = [signed.slice(0, 64), signed.slice(64)].map((part) => BigInt(`0x${part}`))
   const whole =
@@ -147,13 +149,11 @@ async function signatureOf(
   throw new UnavailableError(
     'token_wrong_signature',
     `the token's signature is not of ${address}`,
-    {
-      hint: 'check that the public key beside the private one is its own',
-    },
+    'check that the public key beside the private one is its own',
   )
 }
 
-async function openKey(module: Pkcs11Module, place: Pkcs11Place, uri: Pkcs11Uri): Promise<Opened> {
+async function openKey(module: Pkcs11Module, place: Pkcs11Place, uri: Pkcs11Uri) {
   // A file that cannot be read is told before the token is asked.
   const pin = await readPinFile(place.pin_file)
   try {
@@ -170,7 +170,7 @@ async function openKey(module: Pkcs11Module, place: Pkcs11Place, uri: Pkcs11Uri)
   return { module, key: found.key, address: addressOfKey(found) }
 }
 
-function onlyToken(tokens: readonly Token[], uri: Pkcs11Uri): Token {
+function onlyToken(tokens: readonly Token[], uri: Pkcs11Uri) {
   const matching = tokens.filter(
     (token) =>
       (uri.token ?? token.label) === token.label &&
@@ -181,41 +181,47 @@ function onlyToken(tokens: readonly Token[], uri: Pkcs11Uri): Token {
   )
   const [token] = matching
   if (token === undefined)
-    throw new UnavailableError('token_absent', 'no token that is present matches the URI', {
-      hint: 'plug the token in, or correct the URI: `pkcs11-tool --module <module> --list-slots`',
-    })
+    throw new UnavailableError(
+      'token_absent',
+      'no token that is present matches the URI',
+      'plug the token in, or correct the URI: `pkcs11-tool --module <module> --list-slots`',
+    )
   if (matching.length > 1)
-    throw new UsageError('token_ambiguous', `${matching.length} tokens match the URI`, {
-      hint: `add serial=<serial> to it: ${matching.map(({ serial }) => safeText(serial)).join(', ')}`,
-    })
+    throw new UsageError(
+      'token_ambiguous',
+      `${matching.length} tokens match the URI`,
+      `add serial=<serial> to it: ${matching.map(({ serial }) => safeText(serial)).join(', ')}`,
+    )
   if (token.isLocked) throw pinLocked()
   if (token.isLastTry)
-    throw new UsageError('pin_last_try', 'the next wrong PIN locks the token, so none is tried', {
-      hint: 'log in once with another program, such as pkcs11-tool --login --list-objects',
-    })
+    throw new UsageError(
+      'pin_last_try',
+      'the next wrong PIN locks the token, so none is tried',
+      'log in once with another program, such as pkcs11-tool --login --list-objects',
+    )
   return token
 }
 
 const pinLocked = () =>
-  new UsageError('pin_locked', 'the PIN of the token is locked: it was wrong too often', {
-    hint: 'have the security officer of the token set it anew',
-  })
+  new UsageError(
+    'pin_locked',
+    'the PIN of the token is locked: it was wrong too often',
+    'have the security officer of the token set it anew',
+  )
 
-function onlyKey(keys: readonly Key[]): Key {
+function onlyKey(keys: readonly Key[]) {
   const [key] = keys
   if (key === undefined)
     throw new UsageError(
       'token_key_missing',
       'the token holds no private key that matches the URI',
-      {
-        hint: 'correct object= and id= of the URI: `pkcs11-tool --module <module> --login --list-objects`',
-      },
+      'correct object= and id= of the URI: `pkcs11-tool --module <module> --login --list-objects`',
     )
   if (keys.length > 1)
     throw new UsageError(
       'token_key_ambiguous',
       `${counted(keys.length, 'private key')} of the token match the URI`,
-      { hint: `add one of their IDs to it: ${keys.map(({ id }) => idPart(id)).join(', ')}` },
+      `add one of their IDs to it: ${keys.map(({ id }) => idPart(id)).join(', ')}`,
     )
   return key
 }
@@ -225,16 +231,18 @@ const idPart = (id: string) => `id=${id.replaceAll(/../g, '%$&')}`
 const secp256k1 = '06052b8104000a'
 const isSet = (bytes: string | null) => bytes !== null && /[1-9a-f]/.test(bytes)
 
-function addressOfKey(key: Key): Address {
+function addressOfKey(key: Key) {
   const unusable = (why: string, hint: string) =>
-    new UsageError('token_key_unusable', `the key in the token cannot be used: ${why}`, { hint })
+    new UsageError('token_key_unusable', `the key in the token cannot be used: ${why}`, hint)
   const another = 'make one on secp256k1, and name it in the URI'
   if (!key.isEc) throw unusable('it is of no elliptic curve', another)
   if (key.curve !== secp256k1) throw unusable('it is on another curve than secp256k1', another)
   if (isSet(key.extractable) || !isSet(key.sensitive))
-    throw new UsageError('token_key_extractable', 'the key may be read out of the token', {
-      hint: 'make one in the token that is sensitive and not extractable, and name it in the URI',
-    })
+    throw new UsageError(
+      'token_key_extractable',
+      'the key may be read out of the token',
+      'make one in the token that is sensitive and not extractable, and name it in the URI',
+    )
   if (isSet(key.alwaysAuthenticate))
     throw unusable('it asks for the PIN at each signature', 'make one that does not')
   const points = new Set(key.points.map(uncompressed))
@@ -253,15 +261,17 @@ function addressOfKey(key: Key): Address {
 }
 
 /** 65 bytes of a point; PKCS#11 wraps it into an OCTET STRING, and some modules do not. */
-function uncompressed(point: string): string {
+function uncompressed(point: string) {
   const found = /^(?:0441)?(04[0-9a-f]{128})$/.exec(point)?.[1]
   if (found !== undefined) return found
-  throw new UsageError('token_key_unusable', 'the public key in the token is no point in full', {
-    hint: 'write the uncompressed public key into the token',
-  })
+  throw new UsageError(
+    'token_key_unusable',
+    'the public key in the token is no point in full',
+    'write the uncompressed public key into the token',
+  )
 }
 
-const lost: ReadonlySet<string> = new Set([
+const lost = new Set([
   'CKR_TOKEN_NOT_PRESENT',
   'CKR_TOKEN_NOT_RECOGNIZED',
   'CKR_DEVICE_REMOVED',
@@ -272,13 +282,9 @@ const lost: ReadonlySet<string> = new Set([
   'CKR_KEY_HANDLE_INVALID',
   'CKR_OBJECT_HANDLE_INVALID',
 ])
-const wrongPin: ReadonlySet<string> = new Set([
-  'CKR_PIN_INCORRECT',
-  'CKR_PIN_INVALID',
-  'CKR_PIN_LEN_RANGE',
-])
+const wrongPin = new Set(['CKR_PIN_INCORRECT', 'CKR_PIN_INVALID', 'CKR_PIN_LEN_RANGE'])
 
-async function told<T>({ module, pin_file }: Pkcs11Place, called: Promise<T>): Promise<T> {
+async function told<T>({ module, pin_file }: Pkcs11Place, called: Promise<T>) {
   try {
     return await called
   } catch (error) {
@@ -293,31 +299,35 @@ async function told<T>({ module, pin_file }: Pkcs11Place, called: Promise<T>): P
   }
 }
 
-function wordsOf({ code, message }: ModuleFailure, module: string, pinFile: string): ProposerError {
+function wordsOf({ code, message }: ModuleFailure, module: string, pinFile: string) {
   if (code === 'NO_PACKAGE')
     return new UsageError(
       'pkcs11_package_missing',
       'the optional package pkcs11js, which talks to tokens, is not installed, or not built',
-      {
-        hint: 'install a C++ compiler, make and Python 3, then `npm install pkcs11js@2`, with --global if proposer was installed that way',
-      },
+      'install a C++ compiler, make and Python 3, then `npm install pkcs11js@2`, with --global if proposer was installed that way',
     )
   if (code === 'NO_MODULE')
     return new UsageError(
       'pkcs11_module_unusable',
       `${module} cannot be loaded as a PKCS#11 module: ${safeText(message.replace(`${module}: `, ''))}`,
-      { hint: 'name the .so file of your token, such as /usr/lib/softhsm/libsofthsm2.so' },
+      'name the .so file of your token, such as /usr/lib/softhsm/libsofthsm2.so',
     )
   if (wrongPin.has(code))
-    return new UsageError('pin_wrong', `the token refuses the PIN: ${quoteWords(pinFile)}`, {
-      hint: 'correct the file, then start again: this run tries it no more, for a token locks after a few wrong PINs',
-    })
+    return new UsageError(
+      'pin_wrong',
+      `the token refuses the PIN: ${quoteWords(pinFile)}`,
+      'correct the file, then start again: this run tries it no more, for a token locks after a few wrong PINs',
+    )
   if (code === 'CKR_PIN_LOCKED') return pinLocked()
   if (lost.has(code))
-    return new UnavailableError('token_lost', `the token is gone, or was reset (${code})`, {
-      hint: 'plug it in again: it is opened at the next use',
-    })
-  return new UnavailableError('token_failed', `the token reports ${safeText(message)}`, {
-    hint: 'look the code up in the manual of the token; it is asked again at the next use',
-  })
+    return new UnavailableError(
+      'token_lost',
+      `the token is gone, or was reset (${code})`,
+      'plug it in again: it is opened at the next use',
+    )
+  return new UnavailableError(
+    'token_failed',
+    `the token reports ${safeText(message)}`,
+    'look the code up in the manual of the token; it is asked again at the next use',
+  )
 }

@@ -56,9 +56,11 @@ export function parsePostgresUrl(url: string): PostgresUrl {
 }
 
 const badUrl = (what: string) =>
-  new UsageError('invalid_store_url', `the URL of the store cannot be read: ${what}`, {
-    hint: 'correct "store" of gateway.json, or the file that holds the URL',
-  })
+  new UsageError(
+    'invalid_store_url',
+    `the URL of the store cannot be read: ${what}`,
+    'correct "store" of gateway.json, or the file that holds the URL',
+  )
 
 /** Hosts are tried in order; one that takes no writes is passed over. */
 export function postgresDatabase(url: string): SqlDatabase & { close(): Promise<void> } {
@@ -101,7 +103,7 @@ function tlsOf({ parameters }: PostgresUrl, host: string) {
 }
 
 /** Read at each connection: it may be replaced, and not be there for a moment. */
-function certificateIn(path: string): string {
+function certificateIn(path: string) {
   try {
     return readFileSync(path, 'utf8')
   } catch (error) {
@@ -215,7 +217,7 @@ const unprovenServer =
 const connectionOf = (client: pg.Client) =>
   (client as unknown as { connection: EventEmitter & { stream: { destroy(): void } } }).connection
 
-function sqlErrorOf(error: unknown): SqlError {
+function sqlErrorOf(error: unknown) {
   if (error instanceof SqlError) return error
   const { code, severity } = error as { code?: unknown; severity?: unknown }
   const message = error instanceof Error && error.message !== '' ? error.message : String(code)

@@ -39,7 +39,7 @@ export async function openPreferences(home: string): Promise<Preferences> {
  * `conf` without its listeners: a package that it brings hears every signal and sends it to this
  * process again, where it would count as the second Ctrl-C (R26).
  */
-async function loadConf(): Promise<typeof Conf> {
+async function loadConf() {
   const before = new Set(processListeners().map(([, listener]) => listener))
   const { default: loaded } = await import('conf')
   for (const [event, listener] of processListeners())
@@ -60,7 +60,7 @@ const processListeners = () =>
  * A parent of the key that holds no object would keep conf from storing, or from showing, what is
  * set under it.
  */
-function removeMisshapen(conf: Conf<Record<string, unknown>>, key: string): void {
+function removeMisshapen(conf: Conf<Record<string, unknown>>, key: string) {
   const parts = key.split('.')
   for (let depth = 1; depth < parts.length; depth++) {
     const parent = parts.slice(0, depth).join('.')
@@ -69,7 +69,7 @@ function removeMisshapen(conf: Conf<Record<string, unknown>>, key: string): void
   }
 }
 
-async function textOf(path: string): Promise<string | undefined> {
+async function textOf(path: string) {
   try {
     return new TextDecoder().decode(await readPlain(path))
   } catch (error) {
@@ -83,10 +83,12 @@ async function textOf(path: string): Promise<string | undefined> {
 }
 
 /** conf takes a list, or a bare value, for an object. */
-function treeOf(path: string, text: string): PreferenceTree {
+function treeOf(path: string, text: string) {
   const tree = objectOf(jsonOf(text))
   if (tree) return tree
-  throw new UsageError('config_damaged', `${path} is not a JSON object`, {
-    hint: 'correct the file, or move it away and set your preferences again with `proposer config set`',
-  })
+  throw new UsageError(
+    'config_damaged',
+    `${path} is not a JSON object`,
+    'correct the file, or move it away and set your preferences again with `proposer config set`',
+  )
 }

@@ -60,7 +60,7 @@ export async function freeBytes(folder: string): Promise<number | undefined> {
   }
 }
 
-async function refusedAccess(path: string, mode: number): Promise<string | undefined> {
+async function refusedAccess(path: string, mode: number) {
   try {
     await access(path, mode)
     return undefined
@@ -70,7 +70,7 @@ async function refusedAccess(path: string, mode: number): Promise<string | undef
 }
 
 /** Node's code where the address cannot be listened on. The port is free again at once. */
-export function probePort(host: string, port: number): Promise<string | undefined> {
+export function probePort(host: string, port: number) {
   const server = createServer()
   return new Promise((tell) => {
     server.once('error', (error) => tell(codeOf(error)))
@@ -78,4 +78,4 @@ export function probePort(host: string, port: number): Promise<string | undefine
   })
 }
 
-const codeOf = (error: unknown): string => errorCode(error) ?? 'unknown'
+const codeOf = (error: unknown) => errorCode(error) ?? 'unknown'

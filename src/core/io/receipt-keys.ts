@@ -18,7 +18,7 @@ export interface PrivateReceiptKey {
   readonly sign: (bytes: Uint8Array) => Uint8Array
 }
 
-function keyOf(hash: Hash, seed: Uint8Array): PrivateReceiptKey {
+function keyOf(hash: Hash, seed: Uint8Array) {
   const { publicKey, sign } = systemEd25519.signer(seed)
   const x = base64UrlOf(publicKey)
   return { kid: thumbprintOf(hash, x), x, d: base64UrlOf(seed), sign }
@@ -42,9 +42,7 @@ export async function readReceiptKeys(
     new UsageError(
       'invalid_receipt_key',
       `${path} holds no Ed25519 keys: a JWK set with private keys is expected`,
-      {
-        hint: 'restore it from a backup, or copy it from another gateway on the same store; a new key is made by `proposer operator receipts rotate`',
-      },
+      'restore it from a backup, or copy it from another gateway on the same store; a new key is made by `proposer operator receipts rotate`',
     )
   const keys = jwksOf(await readReceiptKeyFile(path))
   if (keys === undefined || keys.length === 0) throw refuse()
@@ -59,7 +57,7 @@ export async function readReceiptKeys(
   })
 }
 
-function jwksOf(text: string): readonly unknown[] | undefined {
+function jwksOf(text: string) {
   try {
     const { keys } = Object(JSON.parse(text)) as { readonly keys?: unknown }
     return Array.isArray(keys) ? keys : undefined
@@ -69,11 +67,7 @@ function jwksOf(text: string): readonly unknown[] | undefined {
   }
 }
 
-export const writeReceiptKeys = (
-  files: Files,
-  path: string,
-  keys: readonly PrivateReceiptKey[],
-): Promise<void> =>
+export const writeReceiptKeys = (files: Files, path: string, keys: readonly PrivateReceiptKey[]) =>
   publishText(
     files,
     dirname(path),

@@ -2,7 +2,7 @@
  * The executor's key behind JSON-RPC `eth_signTransaction` (contract §9, `executor.signer`). What
  * comes back is compared and recovered by who asked (gateway/executor/transaction).
  */
-import type { Hex, UnsignedTransaction } from '#ports'
+import type { UnsignedTransaction } from '#ports'
 import { checksummed } from '#protocol/address'
 import { UnavailableError, UsageError } from '#protocol/errors'
 import { quoteWords } from '#protocol/node-words'
@@ -53,8 +53,8 @@ const faults: SignerFaults = {
 }
 
 export function openRemoteSigner(
-  { url, address }: { readonly url: string; readonly address: Address },
-  { timeoutMs = remoteSignerLimitMs }: { readonly timeoutMs?: number } = {},
+  { url, address }: { url: string; address: Address },
+  { timeoutMs = remoteSignerLimitMs }: { timeoutMs?: number } = {},
 ): RemoteSigner {
   const call = openSignerCall(url, faults, { timeoutMs, maxBytes: maxResponseBytes })
   return {
@@ -97,10 +97,10 @@ function transactionJson(from: Address, { to, data, ...unsigned }: UnsignedTrans
   }
 }
 
-const quantity = (number: number | bigint): Hex => `0x${number.toString(16)}`
+const quantity = (number: number | bigint) => `0x${number.toString(16)}`
 
 /** Web3Signer and anvil give the bytes; geth and Clef an object that has them in `raw`. */
-function rawOf(result: unknown): string {
+function rawOf(result: unknown) {
   const raw = typeof result === 'object' && result !== null && 'raw' in result ? result.raw : result
   if (typeof raw === 'string') return raw
   throw faults.invalid('its response holds no transaction')

@@ -103,7 +103,7 @@ function resultOf(
   { ok, status }: Response,
   { invalid, refused }: SignerFaults,
   conceal: Conceal,
-): { readonly result: unknown } | undefined {
+) {
   const reply = Reply.safeParse(jsonOf(text))
   if (!reply.success) throw invalid(`its response is not JSON-RPC${ok ? '' : ` (HTTP ${status})`}`)
   const { result, error } = reply.data
@@ -118,7 +118,7 @@ function resultOf(
 const beforeConnect =
   /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT|(ERR_TLS|ERR_SSL|CERT_|DEPTH_ZERO|SELF_SIGNED|UNABLE_TO).*)$/
 
-function hasNotSeen(error: unknown): boolean {
+function hasNotSeen(error: unknown) {
   const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
   const code =
     typeof cause === 'object' && cause !== null && 'code' in cause ? String(cause.code) : ''

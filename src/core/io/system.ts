@@ -14,7 +14,7 @@ export const systemPorts = (): Omit<Ports, 'signal' | 'edges'> => ({
 /** Loaded when first asked for. */
 export function systemEdges(): Pick<Ports, 'edges'> & { close(): Promise<void> } {
   const opened: { close(): Promise<void> }[] = []
-  const kept = <T extends { close(): Promise<void> }>(edge: T): T => {
+  const kept = <T extends { close(): Promise<void> }>(edge: T) => {
     opened.push(edge)
     return edge
   }

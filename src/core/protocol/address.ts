@@ -3,21 +3,17 @@ import { keccak } from './keccak.js'
 import type { Address } from './schema.js'
 
 /** A capital is part of a checksum, which has to be right (EIP-55). `from` names the flag. */
-export function givenAddress(
-  text: string,
-  from = 'the address',
-  code = 'invalid_address',
-): Address {
+export function givenAddress(text: string, from = 'the address', code = 'invalid_address') {
   if (!/^0x[0-9a-f]{40}$/i.test(text) || text.startsWith('0X')) {
-    throw new UsageError(code, `${from} "${text}" is not an address`, {
-      hint: 'give 0x and 40 hex digits',
-    })
+    throw new UsageError(code, `${from} "${text}" is not an address`, 'give 0x and 40 hex digits')
   }
   const address = lowercased(text)
   if (address !== text || !hasCapitals(text)) return address as Address
-  throw new UsageError(code, `${from} ${text} has a wrong checksum (EIP-55)`, {
-    hint: 'a character is mistyped: copy the address again',
-  })
+  throw new UsageError(
+    code,
+    `${from} ${text} has a wrong checksum (EIP-55)`,
+    'a character is mistyped: copy the address again',
+  )
 }
 
 /** As it is where it is none, or its checksum is wrong. */
@@ -27,7 +23,7 @@ export function lowercased<T>(value: T): T | Address {
   return value === checksummed(address) ? address : value
 }
 
-export const isMistyped = (value: unknown): boolean =>
+export const isMistyped = (value: unknown) =>
   typeof value === 'string' && hasCapitals(value) && lowercased(value) === value
 
 /**
@@ -53,7 +49,7 @@ export function lowercaseAddresses(
   return read(json, [])
 }
 
-export function checksummed(address: Address): string {
+export function checksummed(address: Address) {
   const hash = keccak(new TextEncoder().encode(address.slice(2)))
   const nibble = (index: number) => ((hash[index >> 1] ?? 0) >> (index % 2 === 0 ? 4 : 0)) & 15
   const digits = [...address.slice(2)]

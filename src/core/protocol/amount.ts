@@ -6,7 +6,7 @@ export interface TokenUnits {
 }
 
 /** `15,750.5 USDC.e`, or the raw number where the token is unknown. */
-export function amountText(raw: string, token?: TokenUnits): string {
+export function amountText(raw: string, token?: TokenUnits) {
   if (!token || !/^\d+$/.test(raw)) return `${raw} (raw units)`
   const digits = raw.padStart(token.decimals + 1, '0')
   const whole = digits.slice(0, digits.length - token.decimals)
@@ -16,11 +16,11 @@ export function amountText(raw: string, token?: TokenUnits): string {
 }
 
 /** `750 USDC.e (750000000 raw)`: where a number is signed, or given as a flag. */
-export const amountWithRaw = (raw: string, token?: TokenUnits): string =>
+export const amountWithRaw = (raw: string, token?: TokenUnits) =>
   token === undefined ? amountText(raw) : `${amountText(raw, token)} (${raw} raw)`
 
 /** What a token is called behind a number: its symbol in lower case up to a dot (contract §9). */
-export const unitOf = ({ symbol }: TokenUnits): string => (symbol.split('.')[0] ?? '').toLowerCase()
+export const unitOf = ({ symbol }: TokenUnits) => (symbol.split('.')[0] ?? '').toLowerCase()
 
 export interface WrittenAmount {
   readonly text: string
@@ -89,7 +89,7 @@ const badNumber = (from: string, text: string) =>
     'give a number and its unit, such as 750usdc, 0.5usdc or 750000000raw',
   )
 
-function unknownUnit(from: string, text: string, tokens: readonly TokenUnits[]): UsageError {
+function unknownUnit(from: string, text: string, tokens: readonly TokenUnits[]) {
   const units = [...new Set(tokens.map(unitOf))]
   return new UsageError(
     'unknown_unit',

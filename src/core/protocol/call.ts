@@ -85,7 +85,7 @@ export interface GatewayGauges {
 }
 
 /** The usual single part is handed on as it is. */
-export function joined(parts: readonly Uint8Array[], length: number): Uint8Array {
+export function joined(parts: readonly Uint8Array[], length: number) {
   const [only] = parts
   if (only && parts.length === 1) return only
   const whole = new Uint8Array(length)

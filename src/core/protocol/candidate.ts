@@ -1,5 +1,5 @@
 import type { Hex } from '#ports'
-import { type FailureCode, type FailureStage, failures, type NextAction } from './codes.js'
+import { type FailureCode, type FailureStage, failures } from './codes.js'
 import { outcomeOf } from './proposal.js'
 import type { CandidateState, CandidateStatus } from './responses.js'
 import type { Address } from './schema.js'
@@ -74,7 +74,7 @@ export interface Candidate {
   readonly progress: Progress
 }
 
-export function isActive(status: CandidateState): boolean {
+export function isActive(status: CandidateState) {
   return status === 'received' || status === 'validated' || status === 'selected'
 }
 
@@ -88,17 +88,17 @@ const transitions: Record<CandidateState, readonly CandidateState[]> = {
   failed: ['received'],
 }
 
-export function mayBecome(from: CandidateState, to: CandidateState): boolean {
+export function mayBecome(from: CandidateState, to: CandidateState) {
   return transitions[from].includes(to)
 }
 
 /** Unix milliseconds → RFC 3339 UTC with milliseconds (contract §2). */
-export function instant(ms: number): string {
+export function instant(ms: number) {
   return new Date(ms).toISOString()
 }
 const instantOrNull = (ms: number | null | undefined) => (ms == null ? null : instant(ms))
 
-const wireSubmission = (submission: CandidateSubmission | null): CandidateStatus['submission'] =>
+const wireSubmission = (submission: CandidateSubmission | null) =>
   submission && {
     status: submission.status,
     transaction_hash: submission.transactionHash,
@@ -117,13 +117,10 @@ export interface Prospects {
 const noProspects: Prospects = { canResubmit: false, roundIsOpen: false }
 
 /** What to do next (contract §5); where the new round is open, there is nothing to wait for (§9). */
-const nextActionOf = (code: FailureCode, { roundIsOpen }: Prospects): NextAction =>
+const nextActionOf = (code: FailureCode, { roundIsOpen }: Prospects) =>
   code === 'round_advanced' && roundIsOpen ? 'sign_new_authorization' : failures[code].nextAction
 
-function wireFailure(
-  { stage, code, detail, retryable }: CandidateFailure,
-  prospects: Prospects,
-): CandidateStatus['failure'] {
+function wireFailure({ stage, code, detail, retryable }: CandidateFailure, prospects: Prospects) {
   const next_action = nextActionOf(code, prospects)
   return { stage, code, detail, retryable, can_resubmit: prospects.canResubmit, next_action }
 }

@@ -22,11 +22,7 @@ export async function readBytes(
   return fault
 }
 
-export async function readCapped(
-  body: Body,
-  limitBytes: number,
-  decoder = new TextDecoder(),
-): Promise<string | undefined> {
+export async function readCapped(body: Body, limitBytes: number, decoder = new TextDecoder()) {
   const bytes = await readBytes(body, { limitBytes, reserve: () => true })
   return typeof bytes === 'string' ? undefined : decoder.decode(bytes)
 }

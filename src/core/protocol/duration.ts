@@ -4,7 +4,7 @@ const unitMs = { d: 86_400_000, h: 3_600_000, m: 60_000, s: 1000 } as const
  * `90m`, `2h30m` or `1d12h`, each unit once and in this order. A bare number is seconds, with up
  * to three decimals.
  */
-export function durationMs(text: string): number | undefined {
+export function durationMs(text: string) {
   const parts =
     /^(?!$)(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,12}(?:\.\d{1,3})?)s)?$/.exec(
       /^[\d.]+$/.test(text) ? `${text}s` : text,
@@ -18,11 +18,10 @@ export function durationMs(text: string): number | undefined {
 }
 
 /** For flags where a bare number is a time. */
-export const spanMs = (text: string): number | undefined =>
-  /[dhms]$/.test(text) ? durationMs(text) : undefined
+export const spanMs = (text: string) => (/[dhms]$/.test(text) ? durationMs(text) : undefined)
 
 /** With any offset, or of a date, which begins at midnight UTC. */
-export function instantMs(text: string): number | undefined {
+export function instantMs(text: string) {
   if (!/^\d{4}-\d{2}-\d{2}(T[\d:.]+(Z|[+-]\d{2}:\d{2}))?$/.test(text)) return undefined
   const ms = Date.parse(text)
   return Number.isNaN(ms) ? undefined : ms

@@ -96,7 +96,7 @@ export function hasAncillaryKey(value: unknown): boolean {
   )
 }
 
-function isOtherVersion(input: unknown): boolean {
+function isOtherVersion(input: unknown) {
   const given = valueAt(input, ['version'])
   if (typeof given !== 'object' || given === null || Array.isArray(given)) return false
   const values: [string, unknown][] = Object.entries(given)
@@ -108,14 +108,14 @@ function isOtherVersion(input: unknown): boolean {
 }
 
 /** zod's code, but `missing` for an absent field and the schema's own word for its refinements. */
-function codeOf(issue: Issue, input: unknown): string {
+function codeOf(issue: Issue, input: unknown) {
   if (valueAt(input, issue.path) === undefined && issue.path.length > 0) return 'missing'
   if (issue.code !== 'custom') return issue.code
   const own: unknown = issue.params?.code
   return typeof own === 'string' ? own : 'custom'
 }
 
-function sentenceOf(issue: Issue, input: unknown): string {
+function sentenceOf(issue: Issue, input: unknown) {
   const path = pathOf(issue)
   const value = valueAt(input, issue.path)
   if (issue.code === 'unrecognized_keys')
@@ -130,7 +130,7 @@ function sentenceOf(issue: Issue, input: unknown): string {
 const mustBe = (issue: Issue) =>
   `${pathOf(issue)} must be ${expectationOf(issue)}; correct it and send again`
 
-function expectationOf({ path }: Issue): string {
+function expectationOf({ path }: Issue) {
   const names = path.filter((part) => typeof part === 'string')
   const name = names.at(-1) ?? ''
   if (typeof path.at(-1) === 'number') return entryExpectations[name] ?? ''
@@ -139,9 +139,9 @@ function expectationOf({ path }: Issue): string {
   return expectations[name] ?? ofVersion ?? 'in the documented form'
 }
 
-const pathOf = ({ path }: Issue): string => path.join('.')
+const pathOf = ({ path }: Issue) => path.join('.')
 
-const valueAt = (input: unknown, path: readonly PropertyKey[]): unknown =>
+const valueAt = (input: unknown, path: readonly PropertyKey[]) =>
   path.reduce<unknown>(
     (value, part) =>
       typeof value === 'object' && value !== null

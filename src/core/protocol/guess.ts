@@ -2,7 +2,7 @@
 const slipsAllowed = (word: string) => Math.min(3, Math.max(1, Math.floor(word.length / 3)))
 
 /** None where none is near. Case is no slip. */
-export function nearest(word: string, names: readonly string[]): readonly string[] {
+export function nearest(word: string, names: readonly string[]) {
   const distances = names.map((name) => ({
     name,
     slips: slipsBetween(word.toLowerCase(), name.toLowerCase()),
@@ -11,7 +11,7 @@ export function nearest(word: string, names: readonly string[]): readonly string
   return distances.filter(({ slips }) => slips === least).map(({ name }) => name)
 }
 
-export function didYouMean(names: readonly string[]): string {
+export function didYouMean(names: readonly string[]) {
   const last = names.at(-1)
   if (last === undefined) return ''
   return names.length === 1
@@ -20,7 +20,7 @@ export function didYouMean(names: readonly string[]): string {
 }
 
 /** Optimal string alignment. */
-function slipsBetween(one: string, other: string): number {
+function slipsBetween(one: string, other: string) {
   let before: readonly number[] = []
   let row: readonly number[] = Array.from({ length: other.length + 1 }, (_, index) => index)
   for (let i = 1; i <= one.length; i++) {

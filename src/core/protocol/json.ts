@@ -66,7 +66,7 @@ const quote = 0x22
 const backslash = 0x5c
 
 /** Strings are skipped whole; anything that is no JSON is left to JSON.parse. */
-function scan(text: string, escaped: boolean): number | string {
+function scan(text: string, escaped: boolean) {
   const keys = new Array<number>(jsonLimits.depth + 1).fill(0)
   let depth = 0
   let members = 0
@@ -100,7 +100,7 @@ function scan(text: string, escaped: boolean): number | string {
   return members
 }
 
-function endOfString(text: string, open: number, escaped: boolean): number {
+function endOfString(text: string, open: number, escaped: boolean) {
   let close = text.indexOf('"', open + 1)
   if (!escaped) return close
   while (close > 0) {
@@ -113,7 +113,7 @@ function endOfString(text: string, open: number, escaped: boolean): number {
   return close
 }
 
-function endOfNumber(text: string, start: number): number {
+function endOfNumber(text: string, start: number) {
   let end = start + 1
   for (; end < text.length; end += 1) {
     const code = text.charCodeAt(end)
@@ -155,7 +155,7 @@ function walk(value: unknown, mayHideCharacters: boolean): number | string {
 
 const loneSurrogate = /\p{Surrogate}/u
 /** Only escapes bring these in: UTF-8 has no surrogates, and JSON allows no bare NUL. */
-function textFault(text: string): string | undefined {
+function textFault(text: string) {
   if (text.includes('\u0000')) return 'a string holds a NUL character; remove it'
   if (loneSurrogate.test(text))
     return 'a string holds half of a surrogate pair; send whole characters'

@@ -15,5 +15,5 @@ createKeccak(256).then(
   () => undefined,
 )
 
-export const keccak = (bytes: Uint8Array): Uint8Array =>
+export const keccak = (bytes: Uint8Array) =>
   hasher === undefined ? keccak_256(bytes) : hasher.init().update(bytes).digest('binary')

@@ -118,7 +118,7 @@ export interface ReceiptProof {
   readonly claims: readonly AdmissionClaim[]
 }
 
-export const isHolding = ({ verdict, bytes }: ReceiptProof): boolean =>
+export const isHolding = ({ verdict, bytes }: ReceiptProof) =>
   verdict.result === 'proven' && bytes !== 'differ'
 
 export function proveReceipt(
@@ -138,11 +138,11 @@ export function proveReceipt(
   return { verdict, bytes, claims: claimsOf(answer) }
 }
 
-const textOf = (value: unknown): string | null => (typeof value === 'string' ? value : null)
-const jsonIn = (value: unknown): Json => objectOf(value) ?? {}
+const textOf = (value: unknown) => (typeof value === 'string' ? value : null)
+const jsonIn = (value: unknown) => objectOf(value) ?? {}
 
 /** What the body says: of one proposal, or of each of a batch (spec §2.5, §2.7). */
-function claimsOf({ status, body }: Pick<SignedAnswer, 'status' | 'body'>): AdmissionClaim[] {
+function claimsOf({ status, body }: Pick<SignedAnswer, 'status' | 'body'>) {
   const answer = jsonIn(jsonOf(body))
   if (!Array.isArray(answer.results)) return [claimOf(status, answer, answer, null)]
   return answer.results.map((each: unknown) => {
@@ -157,7 +157,7 @@ const claimOf = (
   candidate: Json,
   { error }: Json,
   client_ref: string | null,
-): AdmissionClaim => ({
+) => ({
   client_ref,
   status_code,
   candidate_id: textOf(candidate.candidate_id),

@@ -29,13 +29,13 @@ export function namedQuestion(text: string): NamedQuestion | undefined {
   return kind === 'event' ? { identifier: slug, isEvent: second === undefined } : undefined
 }
 
-export function identifierHint(text: string): string {
+export function identifierHint(text: string) {
   const lower = text.trim().toLowerCase()
   return namedQuestion(lower) === undefined
     ? 'a question id is 0x and 64 lowercase hex digits; a slug consists of lowercase letters, digits and hyphens'
     : `write it in lowercase: ${lower}`
 }
 
-export const eventUrl = (slug: string): string => `https://polymarket.com/event/${slug}`
+export const eventUrl = (slug: string) => `https://polymarket.com/event/${slug}`
 
-export const plainIdentifier = (text: string): string => namedQuestion(text)?.identifier ?? text
+export const plainIdentifier = (text: string) => namedQuestion(text)?.identifier ?? text

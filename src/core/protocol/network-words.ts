@@ -8,13 +8,13 @@ const words: readonly (readonly [RegExp, string])[] = [
   [/CERT|SELF_SIGNED|^ERR_TLS/, 'certificate not accepted'],
 ]
 
-export function codeText(code: string): string | undefined {
+export function codeText(code: string) {
   const word = words.find(([form]) => form.test(code))?.[1]
   return word && `${word} (${code})`
 }
 
 /** Messages of sockets name addresses and are left out (R5). */
-export function networkFault(error: unknown): string {
+export function networkFault(error: unknown) {
   const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
   const code = typeof cause === 'object' && cause !== null && 'code' in cause ? cause.code : ''
   const shown = /^[A-Z][A-Z0-9_]{2,63}$/.exec(String(code))?.[0]

@@ -5,11 +5,10 @@
 import type { Conceal } from './url-secrets.js'
 
 /** Marked so that what goes to everybody can leave them out. */
-export const quoteWords = (words: string): string => `“${words.replace(/[“”]/g, '"')}”`
+export const quoteWords = (words: string) => `“${words.replace(/[“”]/g, '"')}”`
 
 /** Also where a cut took the end of the quotation. */
-export const withoutNodeWords = (message: string): string =>
-  message.replace(/:? ?“[^”]*(?:”|$)/g, '')
+export const withoutNodeWords = (message: string) => message.replace(/:? ?“[^”]*(?:”|$)/g, '')
 
 const longestShown = 160
 /** A secret that a cut goes through would not be known any more: more is searched than is shown. */
@@ -19,7 +18,7 @@ const longestSearched = 65_536
  * Without what `conceal` takes out, URLs, long hex (which may be a signed transaction), control and
  * bidi characters; at most 160 characters.
  */
-export function safeText(text: string, conceal: Conceal = (same) => same): string {
+export function safeText(text: string, conceal: Conceal = (same) => same) {
   return conceal(text.slice(0, longestSearched))
     .slice(0, 4096)
     .replace(/[a-z][a-z0-9+.-]{0,30}:\/\/\S+/gi, '[url]')

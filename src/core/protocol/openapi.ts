@@ -7,7 +7,7 @@ import { version } from './words.js'
 
 const reference = (id: string) => `#/components/schemas/${id}`
 
-function jsonSchema(type: z.ZodMiniType): object {
+function jsonSchema(type: z.ZodMiniType) {
   const id = z.globalRegistry.get(type)?.id
   if (typeof id === 'string') return { $ref: reference(id) }
   const { $schema: _, ...inline } = z.toJSONSchema(type, { io: 'input' })
@@ -15,7 +15,7 @@ function jsonSchema(type: z.ZodMiniType): object {
 }
 
 /** The named schemas that `paths` leads to. The registry is the process's: others may be in it. */
-function components(paths: object): Record<string, object> {
+function components(paths: object) {
   const { schemas } = z.toJSONSchema(z.globalRegistry, { uri: reference, io: 'input' })
   const found: Record<string, object> = {}
   const collect = (from: object) => {
@@ -53,7 +53,7 @@ const retryAfter = {
 /** Statuses of what the connection refuses before the rate limit is asked. */
 const unbudgeted = new Set([400, 408, 431])
 
-function headersOf(isFree: boolean, status: number): object {
+function headersOf(isFree: boolean, status: number) {
   const budget = Object.entries(budgetHeaders).map(([name, description]) => [
     name,
     unbudgeted.has(status)
@@ -71,14 +71,14 @@ function headersOf(isFree: boolean, status: number): object {
   return Object.keys(headers).length === 0 ? {} : { headers }
 }
 
-const codesOf = (id: OperationId, { tag, body }: Operation): readonly WireCode[] =>
+const codesOf = (id: OperationId, { tag, body }: Operation) =>
   (Object.keys(wireFailures) as WireCode[]).filter((code) => {
     const { by } = wireFailure(code)
     if (typeof by !== 'string') return by.includes(id)
     return by === 'connection' || (by === 'charged' ? tag !== 'Gateway' : body !== undefined)
   })
 
-function responses(id: OperationId, operation: Operation): Record<string, object> {
+function responses(id: OperationId, operation: Operation) {
   const found: Record<string, object> = {}
   const add = (status: number, description: string, type: z.ZodMiniType, examples: object) => {
     const headers = headersOf(operation.tag === 'Gateway', status)
@@ -97,7 +97,7 @@ function responses(id: OperationId, operation: Operation): Record<string, object
   return found
 }
 
-function operationObject(id: OperationId, operation: Operation): object {
+function operationObject(id: OperationId, operation: Operation) {
   const { path, summary, description, tag, body } = operation
   const names = [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => name as ParameterName)
   return {
@@ -113,7 +113,7 @@ function operationObject(id: OperationId, operation: Operation): object {
   }
 }
 
-function parameterObject(name: ParameterName): object {
+function parameterObject(name: ParameterName) {
   const { type, description } = parameters[name]
   return {
     name,
@@ -133,7 +133,7 @@ export function openApiDocument(): {
   const paths: Record<string, Record<string, object>> = {}
   const used = new Set<WireCode>()
   for (const id of Object.keys(operations) as OperationId[]) {
-    const operation: Operation = operations[id]
+    const operation = operations[id]
     const { method, path } = operation
     paths[path] = { ...paths[path], [method.toLowerCase()]: operationObject(id, operation) }
     for (const code of codesOf(id, operation)) used.add(code)

@@ -13,7 +13,7 @@ export function labelsOf(outcomes: readonly Pick<Outcome, 'outcome' | 'label'>[]
 }
 
 /** The key alone where no label is known. */
-export const answerText = (outcome: string, label: string | null | undefined): string =>
+export const answerText = (outcome: string, label: string | null | undefined) =>
   label == null ? outcome : `${label} (${outcome})`
 
 export const labelIn = (
@@ -21,7 +21,7 @@ export const labelIn = (
   outcome: string | null,
 ): string | null => outcomes?.find((one) => one.outcome === outcome)?.label ?? null
 
-export const answersText = (outcomes: readonly Pick<Outcome, 'outcome' | 'label'>[]): string =>
+export const answersText = (outcomes: readonly Pick<Outcome, 'outcome' | 'label'>[]) =>
   outcomes.map(({ outcome, label }) => answerText(outcome, label)).join(', ')
 
 /** Without regard to case, Unicode form and blanks. */
@@ -51,7 +51,7 @@ export function outcomeNamed(word: string, labels?: Labels): OutcomeKey | undefi
 export const keyNamed = (word: string): OutcomeKey | undefined => outcomeNamed(word)
 
 /** `undefined`: a question may have it as its answer. */
-export function wordFault(word: string): string | undefined {
+export function wordFault(word: string) {
   const said = folded(word)
   if (said === '') return 'is empty'
   // p4 is the oracle's word for "too early", which nobody can propose (§2.2).

@@ -35,6 +35,6 @@ export function nonceBit(nonce: bigint): { readonly word: bigint; readonly mask:
   return { word: nonce >> 8n, mask: 1n << (nonce & 0xffn) }
 }
 
-export function nonceUsed(nonce: bigint, bitmapWord: bigint): boolean {
+export function nonceUsed(nonce: bigint, bitmapWord: bigint) {
   return (bitmapWord & nonceBit(nonce).mask) !== 0n
 }

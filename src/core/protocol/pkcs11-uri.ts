@@ -20,7 +20,7 @@ export class Pkcs11UriFault extends Error {}
 
 const texts = ['token', 'manufacturer', 'model', 'serial', 'object'] as const
 type TextAttribute = (typeof texts)[number]
-const attributeNames: ReadonlySet<string> = new Set([...texts, 'id', 'slot-id', 'type'])
+const attributeNames = new Set([...texts, 'id', 'slot-id', 'type'])
 
 /** RFC 7512 §2.3, pk11-pchar: what may stand for itself, and percent-encoded bytes. */
 const valueForm = /^(?:[A-Za-z0-9\-._~:[\]@!$'()*+,=&]|%[0-9A-Fa-f]{2})*$/
@@ -32,7 +32,7 @@ const refusedQueries: Readonly<Record<string, string>> = {
   'module-name': 'module-name: the module is named beside the URI',
 }
 
-export function pkcs11UriFault(text: string): string | undefined {
+export function pkcs11UriFault(text: string) {
   try {
     parsePkcs11Uri(text)
     return undefined
@@ -64,7 +64,7 @@ export function parsePkcs11Uri(text: string): Pkcs11Uri {
   return uriOf(attributes)
 }
 
-function refuseQuery(query: string): void {
+function refuseQuery(query: string) {
   const name = query.split('=')[0] ?? ''
   if (name === '') return
   throw new Pkcs11UriFault(
@@ -74,7 +74,7 @@ function refuseQuery(query: string): void {
   )
 }
 
-function uriOf(attributes: ReadonlyMap<string, string>): Pkcs11Uri {
+function uriOf(attributes: ReadonlyMap<string, string>) {
   let uri: Pkcs11Uri = {}
   for (const [name, value] of attributes) {
     if (isText(name)) uri = { ...uri, [name]: decoded(name, value) }
@@ -95,7 +95,7 @@ const bytesOf = (value: string): Uint8Array =>
     one.length === 3 ? Number.parseInt(one.slice(1), 16) : one.charCodeAt(0),
   )
 
-function decoded(name: string, value: string): string {
+function decoded(name: string, value: string) {
   try {
     return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytesOf(value))
   } catch {
@@ -103,7 +103,7 @@ function decoded(name: string, value: string): string {
   }
 }
 
-function slotIdOf(value: string): number {
+function slotIdOf(value: string) {
   const id = /^\d{1,15}$/.test(value) ? Number(value) : undefined
   if (id === undefined) throw new Pkcs11UriFault('slot-id of the URI is not a number')
   return id

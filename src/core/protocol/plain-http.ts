@@ -1,7 +1,7 @@
 const loopback = /^(localhost|\[::1\]|127(\.\d{1,3}){3})$/
 const hostOrPort = /^(\[[0-9a-f:]+\]|[a-z0-9]([a-z0-9.-]*[a-z0-9])?)(:\d{1,5})?$/
 
-export function plainHttpHosts(text: string): readonly string[] | undefined {
+export function plainHttpHosts(text: string) {
   const hosts = text
     .toLowerCase()
     .split(/[\s,]+/)
@@ -16,13 +16,13 @@ export function plainHttpHosts(text: string): readonly string[] | undefined {
 export const mayBePlain = (
   { hostname, port }: Pick<URL, 'hostname' | 'port'>,
   hosts: readonly string[] = [],
-): boolean =>
+) =>
   loopback.test(hostname) ||
   hosts.includes(hostname) ||
   hosts.includes(`${hostname}:${port || '80'}`)
 
 /** As the rest of a sentence. */
-export function urlFault(text: string, hosts?: readonly string[]): string | undefined {
+export function urlFault(text: string, hosts?: readonly string[]) {
   if (!URL.canParse(text)) return 'is not a URL'
   const { protocol, hostname, port, username, password, hash } = new URL(text)
   if (protocol !== 'https:' && protocol !== 'http:') return 'must begin with https://'

@@ -89,7 +89,7 @@ export interface Binding {
  * Payload identity (R22), 32 hex digits. Neither client_ref, nor the spelling of the identifier,
  * nor single or batch form, nor the round is part of it.
  */
-export function identityOf(hash: Hash, binding: Binding, authorization: Authorization): string {
+export function identityOf(hash: Hash, binding: Binding, authorization: Authorization) {
   const { questionId, proposer, price, amount, nonce, deadline, signature } = authorization
   return hash
     .sha256(

@@ -223,7 +223,7 @@ function isCovering([items]: InnerList): boolean {
 
 /** With `nowSeconds` (Unix) it must have been made about now. */
 export function judgeReceipt(
-  { hash, ed25519 }: { readonly hash: Hash; readonly ed25519: Pick<Ed25519, 'verify'> },
+  { hash, ed25519 }: { hash: Hash; ed25519: Pick<Ed25519, 'verify'> },
   answer: SignedAnswer,
   keys: readonly ReceiptKey[],
   nowSeconds?: number,

@@ -44,7 +44,7 @@ export function wireError(refusal: Refusal): WireError {
     : { code, detail }
 }
 
-export function refusalBody(refusal: Refusal): string {
+export function refusalBody(refusal: Refusal) {
   return JSON.stringify({
     error: wireError(refusal),
     ...(refusal.errors === undefined ? {} : { errors: refusal.errors }),

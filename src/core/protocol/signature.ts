@@ -35,9 +35,9 @@ export const recoverSigner = (
   digest: Uint8Array,
   signature: Hex,
   recover: RecoverPublicKey = recoverWithNoble,
-): Address | undefined => signerBy(recover, digest, signature)
+) => signerBy(recover, digest, signature)
 
-export function isPoint(bytes: Uint8Array): boolean {
+export function isPoint(bytes: Uint8Array) {
   try {
     secp256k1.ProjectivePoint.fromHex(bytes).assertValidity()
     return true
@@ -65,9 +65,9 @@ const order = secp256k1.CURVE.n
  */
 export function completeSignature(
   digest: Uint8Array,
-  { r, s }: { readonly r: bigint; readonly s: bigint },
+  { r, s }: { r: bigint; s: bigint },
   address: Address,
-): Hex | undefined {
+) {
   if (r >= order || s >= order) return undefined
   const low = s > order / 2n ? order - s : s
   const word = (number: bigint) => number.toString(16).padStart(64, '0')

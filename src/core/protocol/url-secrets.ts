@@ -11,7 +11,7 @@ const segmentAtLeast = 6
 const anywhereAtLeast = 4
 
 /** As they are and percent-decoded, the longest first (R5). */
-export function urlSecrets(urls: readonly string[]): readonly string[] {
+export function urlSecrets(urls: readonly string[]) {
   const secrets = new Set<string>()
   const add = (text: string, atLeast = 1) => {
     for (const form of [text, decoded(text)]) if (form.length >= atLeast) secrets.add(form)
@@ -40,34 +40,34 @@ export function concealing(urls: readonly string[]): Conceal {
 }
 
 /** Also where a path has one slash left of two (R5). */
-export const withoutPasswords = (text: string): string =>
+export const withoutPasswords = (text: string) =>
   text.replace(/(:\/{1,2}[^\s/:@]*):[^\s@]*@/g, '$1:[hidden]@')
 
 /** Configurations are copied about, and arguments are seen by everybody on the machine (R5). */
-export const hasPassword = (url: string): boolean => /^[^:]*:\/\/[^/@]*:[^/@]*@/.test(url)
+export const hasPassword = (url: string) => /^[^:]*:\/\/[^/@]*:[^/@]*@/.test(url)
 
 /**
  * A folder, or a `postgres:` URL without a password (contract §9). Another URL is a slip: a folder
  * of that name would be a second, empty store.
  */
-export const isStorePlace = (text: string): boolean =>
+export const isStorePlace = (text: string) =>
   isDatabaseUrl(text) ? !hasPassword(text) : !/^\s*[a-z][\w+.-]*:\/\//i.test(text)
 
-export const isDatabaseUrl = (text: string): boolean => /^postgres(ql)?:/.test(text)
+export const isDatabaseUrl = (text: string) => /^postgres(ql)?:/.test(text)
 
 const queryValues = (pair: string) => {
   const split = pair.indexOf('=')
   return [pair.slice(split + 1), pair.slice(split + 1).replaceAll('+', ' ')]
 }
 
-function patternOf(secret: string): string {
+function patternOf(secret: string) {
   const literal = secret.replace(/[\\^$.*+?()[\]{}|/]/g, '\\$&')
   return secret.length >= anywhereAtLeast
     ? literal
     : `(?<![\\p{L}\\p{N}])${literal}(?![\\p{L}\\p{N}])`
 }
 
-export function decoded(text: string): string {
+export function decoded(text: string) {
   try {
     return decodeURIComponent(text)
   } catch {
@@ -75,5 +75,5 @@ export function decoded(text: string): string {
   }
 }
 
-export const base64Of = (text: string): string =>
+export const base64Of = (text: string) =>
   btoa(String.fromCharCode(...new TextEncoder().encode(text)))

@@ -75,7 +75,7 @@ export const typeHashes = {
 } as const satisfies Record<keyof typeof encodedTypes, Hex>
 export const proposalTypeHash: Hex = typeHashes.proposal
 
-export function toHex(bytes: Uint8Array): Hex {
+export function toHex(bytes: Uint8Array) {
   const codes = new Uint8Array(2 + bytes.length * 2)
   codes[0] = 0x30
   codes[1] = 0x78
@@ -93,7 +93,7 @@ const digitCodes = ascii('0123456789abcdef')
  * Anything but 0x hex of even length throws: a silent repair would hash other bytes (domain
  * §3.1).
  */
-export function fromHex(hex: string): Uint8Array {
+export function fromHex(hex: string) {
   const bytes = new Uint8Array(Math.max(0, (hex.length - 2) >> 1))
   if (!hex.startsWith('0x') || hex.length % 2 !== 0 || !writeHex(bytes, 0, hex))
     throw new RangeError('not lowercase even-length hex')
@@ -105,7 +105,7 @@ const noDigit = 16
 const digitValues = new Uint8Array(128).fill(noDigit)
 for (const [value, code] of digitCodes.entries()) digitValues[code] = value
 
-function writeHex(target: Uint8Array, offset: number, hex: string): boolean {
+function writeHex(target: Uint8Array, offset: number, hex: string) {
   let seen = 0
   for (let at = 2, to = offset; at < hex.length; at += 2, to += 1) {
     const high = digitValues[hex.charCodeAt(at)] ?? noDigit
@@ -127,7 +127,7 @@ const writeUint = (target: Uint8Array, word: number, value: bigint) =>
   writeHex(target, word * 32, `0x${value.toString(16).padStart(64, '0')}`)
 
 /** Domain separator of Permit2 on a chain: no version, no salt (EIP-712, domain §3.1). */
-export function domainSeparator(chainId: number, permit2: Address): Uint8Array {
+export function domainSeparator(chainId: number, permit2: Address) {
   const domain = words(4, typeHashes.domain)
   domain.set(keccak(ascii('Permit2')), 32)
   writeUint(domain, 2, BigInt(chainId))

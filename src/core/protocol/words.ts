@@ -24,37 +24,35 @@ export const patterns = {
   clientRef: /^[^\u0000-\u001f\u007f-\u009f]*$/,
 } as const
 
-export const fitsUint256 = (digits: string): boolean =>
-  digits.length < 78 || BigInt(digits) < 2n ** 256n
-export const fitsSignature = (hex: string): boolean =>
+export const fitsUint256 = (digits: string) => digits.length < 78 || BigInt(digits) < 2n ** 256n
+export const fitsSignature = (hex: string) =>
   hex.length % 2 === 0 && hex.length <= 2 + 2 * limits.signatureBytes
-export const fitsClientRef = (text: string): boolean =>
+export const fitsClientRef = (text: string) =>
   new TextEncoder().encode(text).length <= limits.clientRefBytes
 
 /** Canonical spelling of hex: viem decodes addresses with a checksum in their letters. */
-export const lowercase = (hex: string): Hex => hex.toLowerCase() as Hex
+export const lowercase = (hex: string) => hex.toLowerCase() as Hex
 
 export const zeroAddress: Hex = `0x${'0'.repeat(40)}`
 
-export const isUint256 = (text: string): boolean => patterns.uint256.test(text) && fitsUint256(text)
+export const isUint256 = (text: string) => patterns.uint256.test(text) && fitsUint256(text)
 export const isAddress = (text: string): text is Hex => patterns.address.test(text)
 export const isBytes32 = (text: string): text is Hex => patterns.bytes32.test(text)
 export const isBytes = (text: string): text is Hex => patterns.bytes.test(text)
 /** Not always in lower case (§1). */
-export const isCandidateId = (text: string): boolean => patterns.uuid.test(text.toLowerCase())
+export const isCandidateId = (text: string) => patterns.uuid.test(text.toLowerCase())
 export const isSignature = (text: string): text is Hex =>
   patterns.signature.test(text) && fitsSignature(text)
-export const isClientRef = (text: string): boolean =>
-  patterns.clientRef.test(text) && fitsClientRef(text)
+export const isClientRef = (text: string) => patterns.clientRef.test(text) && fitsClientRef(text)
 
 /** Nothing else is a question id (contract §9). */
 export const isQuestionId = (text: string): text is Hex => isBytes32(text)
 
 /** a-z, 0-9 and hyphen, maybe with 0x in front; `eligibility` is a route (contract §2, §9). */
-export const isSlug = (text: string): boolean =>
+export const isSlug = (text: string) =>
   /^[a-z0-9-]{1,200}$/.test(text) && text !== 'eligibility' && !isQuestionId(text)
 
-export const isIdentifier = (text: string): boolean => isQuestionId(text) || isSlug(text)
+export const isIdentifier = (text: string) => isQuestionId(text) || isSlug(text)
 
 /** Where a gateway listens whose configuration says nothing of it (contract §7). */
 export const usualPorts = { listen: 8787, admin: 8788 } as const

@@ -44,9 +44,11 @@ export async function copyRecords(
     })
     const records = before + copied
     if (records === 0)
-      throw new StorageError('store_missing', `${source.name} holds no records`, {
-        hint: 'use the store that has them',
-      })
+      throw new StorageError(
+        'store_missing',
+        `${source.name} holds no records`,
+        'use the store that has them',
+      )
     if (copied > 0) await compareAll(source, target, records)
     await target.finish()
     return { copied, records }
@@ -59,7 +61,7 @@ async function copyRest(
   from: AsyncIterator<CopiedRecord>,
   target: CopyTarget,
   onBatch: (copied: number) => void,
-): Promise<number> {
+) {
   let copied = 0
   let batch: CopiedRecord[] = []
   let bytes = 0
@@ -83,7 +85,7 @@ async function comparePrefix(
   source: CopySource,
   from: AsyncIterator<CopiedRecord>,
   target: CopyTarget,
-): Promise<number> {
+) {
   let count = 0
   for await (const there of target.records()) {
     const next = await from.next()
@@ -96,7 +98,7 @@ async function comparePrefix(
   return count
 }
 
-async function compareAll(source: CopySource, target: CopyTarget, count: number): Promise<void> {
+async function compareAll(source: CopySource, target: CopyTarget, count: number) {
   const from = source.records()[Symbol.asyncIterator]()
   const compared = await comparePrefix(source, from, target).finally(() => from.return?.())
   if (compared === count) return
@@ -109,9 +111,11 @@ const isSame = (one: CopiedRecord, other: CopiedRecord) =>
   one.kind === other.kind && one.timeMs === other.timeMs && textOf(one) === textOf(other)
 
 const mismatch = (detail: string) =>
-  new StorageError('store_mismatch', `${detail}: the target is another store, or was used since`, {
-    hint: 'nothing was changed; use an empty target',
-  })
+  new StorageError(
+    'store_mismatch',
+    `${detail}: the target is another store, or was used since`,
+    'nothing was changed; use an empty target',
+  )
 
 export interface CopyPorts {
   readonly files: Files
@@ -133,11 +137,7 @@ export async function openFolderSource(
   return { name: folder, records: scan, close }
 }
 
-async function* readAll(
-  ports: CopyPorts,
-  folder: string,
-  options: FolderOptions,
-): AsyncGenerator<StoredRecord> {
+async function* readAll(ports: CopyPorts, folder: string, options: FolderOptions) {
   const reader = await openLogReader(ports, folder, options)
   try {
     yield* reader.scan()
@@ -193,7 +193,7 @@ export async function openFolderTarget(
 }
 
 /** Neighbours of one time, which one append can write. */
-function runsOf(records: readonly CopiedRecord[]): readonly (readonly CopiedRecord[])[] {
+function runsOf(records: readonly CopiedRecord[]) {
   const runs: CopiedRecord[][] = []
   for (const record of records) {
     const last = runs.at(-1)
@@ -212,7 +212,7 @@ const unsynced = (files: Files): Files => ({
   },
 })
 
-async function syncFolder(files: Files, folder: string): Promise<void> {
+async function syncFolder(files: Files, folder: string) {
   for (const name of await namesIn(files, folder)) {
     if (!/^(log-|snap-|FORMAT|MANIFEST|HIGHWATER)/.test(name)) continue
     const handle = await files.open(joinPath(folder, name), 'read')

@@ -1,7 +1,7 @@
 import type { FileHandle, Files } from '#ports'
 import { errorCode, failedForGood } from './failures.js'
 
-export const joinPath = (folder: string, name: string): string => `${folder}/${name}`
+export const joinPath = (folder: string, name: string) => `${folder}/${name}`
 
 export const hexOf = (bytes: Uint8Array): string =>
   Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')
@@ -10,7 +10,7 @@ export const hexOf = (bytes: Uint8Array): string =>
  * A short count is not an error in Node; no progress is, and is named ENOSPC (robustness §2,
  * Append).
  */
-export async function writeAll(handle: FileHandle, bytes: Uint8Array): Promise<void> {
+export async function writeAll(handle: FileHandle, bytes: Uint8Array) {
   let offset = 0
   while (offset < bytes.length) {
     const written = await handle.write(bytes, offset, bytes.length - offset)
@@ -21,7 +21,7 @@ export async function writeAll(handle: FileHandle, bytes: Uint8Array): Promise<v
 }
 
 /** Syncs every folder above it too: an earlier try may have made them and died before its sync. */
-export async function makeDurableDir(files: Files, folder: string): Promise<void> {
+export async function makeDurableDir(files: Files, folder: string) {
   await files.makeDir(folder)
   for (let path = folder; parentOf(path) !== path; path = parentOf(path)) {
     try {
@@ -34,7 +34,7 @@ export async function makeDurableDir(files: Files, folder: string): Promise<void
   }
 }
 
-function parentOf(path: string): string {
+function parentOf(path: string) {
   const end = Math.max(path.lastIndexOf('/'), path.lastIndexOf('\\'))
   if (end < 0) return '.'
   return end === 0 ? '/' : path.slice(0, end)
@@ -46,7 +46,7 @@ export async function publishFile(
   folder: string,
   name: string,
   fill: (handle: FileHandle) => Promise<void>,
-): Promise<void> {
+) {
   await fillTemporary(files, folder, name, fill)
   await putInForce(files, folder, name)
 }
@@ -58,7 +58,7 @@ export const publishText = (files: Files, folder: string, name: string, text: st
  * A failed sync here leaves open which file a restart will see: `store_failed`, never "try
  * again".
  */
-export async function putInForce(files: Files, folder: string, name: string): Promise<void> {
+export async function putInForce(files: Files, folder: string, name: string) {
   await files.rename(joinPath(folder, `${name}.tmp`), joinPath(folder, name))
   try {
     await files.syncDir(folder)
@@ -73,7 +73,7 @@ export async function fillTemporary(
   folder: string,
   name: string,
   fill: (handle: FileHandle) => Promise<void>,
-): Promise<void> {
+) {
   const temporary = joinPath(folder, `${name}.tmp`)
   await removeIfThere(files, temporary)
   const handle = await files.open(temporary, 'exclusive')
@@ -106,7 +106,7 @@ export async function withFile<T>(
   }
 }
 
-export const sizeOf = (files: Files, path: string): Promise<number> =>
+export const sizeOf = (files: Files, path: string) =>
   withFile(files, path, 'read', (handle) => handle.size())
 
 export async function ifThere<T>(call: Promise<T>): Promise<T | undefined> {
@@ -118,18 +118,12 @@ export async function ifThere<T>(call: Promise<T>): Promise<T | undefined> {
   }
 }
 
-export const removeIfThere = (files: Files, path: string): Promise<void> =>
-  ifThere(files.remove(path))
+export const removeIfThere = (files: Files, path: string) => ifThere(files.remove(path))
 
-export const namesIn = async (files: Files, folder: string): Promise<readonly string[]> =>
+export const namesIn = async (files: Files, folder: string) =>
   (await ifThere(files.list(folder))) ?? []
 
-export async function copyRange(
-  source: FileHandle,
-  target: FileHandle,
-  from: number,
-  to: number,
-): Promise<void> {
+export async function copyRange(source: FileHandle, target: FileHandle, from: number, to: number) {
   for (let offset = from; offset < to; ) {
     const bytes = await source.read(offset, Math.min(1024 * 1024, to - offset))
     if (bytes.length === 0) throw new Error('the file became shorter while it was copied')

@@ -1,20 +1,20 @@
 import { ProposerError, StorageError } from '#protocol/errors'
 
-export function errorCode(error: unknown): string | undefined {
+export function errorCode(error: unknown) {
   return error instanceof Error && 'code' in error && typeof error.code === 'string'
     ? error.code
     : undefined
 }
 
 /** Undone and tried again later, where an I/O error ends everything (R10). */
-export const isFull = (error: unknown): boolean =>
+export const isFull = (error: unknown) =>
   ['ENOSPC', 'EDQUOT', 'EFBIG'].includes(errorCode(error) ?? '')
 
-export const isShortOfFiles = (error: unknown): boolean =>
+export const isShortOfFiles = (error: unknown) =>
   ['EMFILE', 'ENFILE'].includes(errorCode(error) ?? '')
 
 /** Exit 74; nothing has been changed (R11). */
-export function damaged(path: string, offset: number, what: string): StorageError {
+export function damaged(path: string, offset: number, what: string) {
   return new StorageError('store_damaged', `${path} is damaged at byte ${offset}: ${what}`, {
     httpStatus: 503,
     hint:
@@ -24,7 +24,7 @@ export function damaged(path: string, offset: number, what: string): StorageErro
   })
 }
 
-export function unavailable(detail: string, cause?: unknown): StorageError {
+export function unavailable(detail: string, cause?: unknown) {
   return new StorageError(
     'store_unavailable',
     cause === undefined ? detail : `${detail}: ${messageOf(cause)}`,
@@ -56,7 +56,7 @@ export function storageErrorOf(detail: string, error: unknown): unknown {
 }
 
 /** Outcome unknown, never to be retried (R10): the log is dead. */
-export function failedForGood(detail: string, cause: unknown): StorageError {
+export function failedForGood(detail: string, cause: unknown) {
   if (
     cause instanceof StorageError &&
     ['store_fenced', 'store_failed', 'store_rolled_back'].includes(cause.code)
@@ -69,7 +69,7 @@ export function failedForGood(detail: string, cause: unknown): StorageError {
 }
 
 /** Definitely not committed. */
-export function outOfSpace(folder: string): StorageError {
+export function outOfSpace(folder: string) {
   return new StorageError('store_unavailable', `there is no space for ${folder}`, {
     httpStatus: 503,
     retryAfterMs: 5_000,
@@ -79,15 +79,15 @@ export function outOfSpace(folder: string): StorageError {
 }
 
 /** Definitely not committed: more than the queue holds is waiting already (R17). */
-export const busy = (folder: string): StorageError =>
+export const busy = (folder: string) =>
   new StorageError('server_busy', `too many writes are waiting for the disk of ${folder}`, {
     httpStatus: 503,
     retryAfterMs: 1_000,
     retryable: true,
   })
 
-export const notOurs = (kind: string): StorageError =>
+export const notOurs = (kind: string) =>
   new StorageError('record_invalid', `"${kind}" is not a kind of this log`, { httpStatus: 500 })
 
-export const messageOf = (error: unknown): string =>
+export const messageOf = (error: unknown) =>
   error instanceof Error ? error.message : String(error)

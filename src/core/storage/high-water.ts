@@ -34,7 +34,7 @@ export async function publishHighWater(
   folder: string,
   { sequence, check: previous }: LogEnd,
   timeMs: number,
-): Promise<void> {
+) {
   const { text } = singleLine(hash, { previous, sequence, timeMs }, { kind, data: {} })
   await publishText(files, folder, highWaterName, text)
 }
@@ -46,7 +46,7 @@ export async function publishHighWater(
 export function lossBefore(
   mark: LogEnd | 'unreadable' | undefined,
   end: LogEnd & { readonly beforeMark: LogEnd | undefined },
-): string | undefined {
+) {
   if (mark === undefined || mark === 'unreadable' || mark.sequence < end.sequence) return undefined
   const lost = mark.sequence - end.sequence
   if (lost > 0)

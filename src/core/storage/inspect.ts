@@ -54,7 +54,7 @@ export async function inspectLog(
   const hold = (detail: string, offset = walk.offset) => {
     damage ??= { file: names[index] ?? '', offset, detail, index }
   }
-  async function inspectFile(inForce: Parameters<typeof walkFile>[0]): Promise<void> {
+  async function inspectFile(inForce: Parameters<typeof walkFile>[0]) {
     const [start, before] = [{ ...walk }, records]
     for await (const batch of walkFile(inForce, index, walk, { knownKinds, torn: true }))
       for (const record of batch) {
@@ -126,10 +126,7 @@ export async function lossOf(
   return { bytes, files: lost, soundLines }
 }
 
-function faultOf(
-  record: StoredRecord,
-  onRecord: (record: StoredRecord) => void,
-): string | undefined {
+function faultOf(record: StoredRecord, onRecord: (record: StoredRecord) => void) {
   try {
     onRecord(record)
     return undefined

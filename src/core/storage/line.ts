@@ -41,7 +41,7 @@ const kindPattern = /^[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)*$/
  * JSON.stringify escapes NUL, newline and lone surrogates. `record_invalid` for a malformed kind,
  * data that JSON cannot hold, or a line over 384 KiB.
  */
-export function encodeData(kind: string, data: unknown, headText = ''): string {
+export function encodeData(kind: string, data: unknown, headText = '') {
   if (!kindPattern.test(kind) || kind.length > 64)
     throw invalid(`"${kind.slice(0, 64)}" is not a record kind`)
   let text: string | undefined
@@ -62,7 +62,7 @@ export function encodeData(kind: string, data: unknown, headText = ''): string {
   return text
 }
 
-export function encodeHead(head: RecordHead | undefined): string {
+export function encodeHead(head: RecordHead | undefined) {
   if (head === undefined) return ''
   const text = `,"h":${JSON.stringify(head)}`
   if (text.length > maxHeadBytes || !/^[\x20-\x7e]*$/.test(text))
@@ -93,7 +93,7 @@ export function singleLine(
 }
 
 /** UTF-8 length; only text outside ASCII needs counting. */
-export const byteLength = (text: string): number =>
+export const byteLength = (text: string) =>
   /^[\x00-\x7f]*$/.test(text) ? text.length : new TextEncoder().encode(text).length
 
 export function onlyLine(hash: Hash, bytes: Uint8Array): Line | undefined {
@@ -150,7 +150,7 @@ export function decodeLine(hash: Hash, bytes: Uint8Array, headsOnly = false): Li
  * Parsing all of a line takes twice as long as checking it, and of a million ended candidates
  * nobody asks for the rest (T13). A head holds no object, so the first `"d"` ends the frame.
  */
-function startWithHead(bytes: Uint8Array): string | undefined {
+function startWithHead(bytes: Uint8Array) {
   const longest = maxFrameBytes + maxHeadBytes
   if (bytes.length <= longest) return undefined
   const text = startDecoder.decode(bytes.subarray(0, longest))

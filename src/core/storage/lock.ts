@@ -110,7 +110,7 @@ async function acquire(
   folder: string,
   note: string,
   { force = false, brief = false }: LockOptions,
-): Promise<Lock> {
+) {
   const { files, liveness } = ports
   // Not yet durable: `openLog` sees to that, and a power cut ends every lock.
   await files.makeDir(folder)
@@ -177,7 +177,7 @@ export async function readHolder(
 }
 
 /** Version 0.1 wrote a sentence. */
-function useOf(note: string): LockUse {
+function useOf(note: string) {
   try {
     return StoredUse.parse(JSON.parse(note))
   } catch {
@@ -186,7 +186,7 @@ function useOf(note: string): LockUse {
   }
 }
 
-export function holderText({ pid, host, role, adminUrl }: LockHolder): string {
+export function holderText({ pid, host, role, adminUrl }: LockHolder) {
   const does = role === 'starting' ? 'a gateway that is starting' : role
   const use = adminUrl === undefined ? does : `${does}, admin ${adminUrl}`
   return `process ${pid} on ${host}${use === '' ? '' : ` (${use})`}`
@@ -235,32 +235,30 @@ function lockOf(
   }
 }
 
-function locked(folder: string, holder: LockHolder): StorageError {
+function locked(folder: string, holder: LockHolder) {
   const who = holderText(holder)
   if (holder.state === 'unknown')
     return new StorageError(
       'store_locked',
       `${folder} may be in use by ${who}: its state is unknown`,
-      {
-        hint: `make sure that process is gone, then release its lock by creating the file ${epochPath(folder, holder.epoch)}.free`,
-      },
+      `make sure that process is gone, then release its lock by creating the file ${epochPath(folder, holder.epoch)}.free`,
     )
   const hint = holder.role.startsWith('serve')
     ? 'send to that gateway instead: give the address it listens on as --gateway; or stop the process, then retry'
     : 'wait until that process is done, or stop it, then retry'
-  return new StorageError('store_locked', `${folder} is in use by ${who}`, { hint })
+  return new StorageError('store_locked', `${folder} is in use by ${who}`, hint)
 }
 
-async function lost(ports: LockPorts, folder: string): Promise<StorageError> {
+async function lost(ports: LockPorts, folder: string) {
   const holder = await readHolder(ports, folder)
   if (holder !== undefined) return locked(folder, { ...holder, state: 'alive' })
   const detail = `${folder} was taken by another process at the same moment`
-  return new StorageError('store_locked', detail, { hint: 'try again' })
+  return new StorageError('store_locked', detail, 'try again')
 }
 
 const epochPath = (folder: string, epoch: number) => joinPath(folder, `LOCK.${epoch}`)
 
-const topEpoch = (names: readonly string[]): number =>
+const topEpoch = (names: readonly string[]) =>
   names.reduce((top, name) => {
     const match = /^LOCK\.([1-9]\d{0,14})$/.exec(name)
     return match === null ? top : Math.max(top, Number(match[1]))
@@ -270,11 +268,7 @@ const topEpoch = (names: readonly string[]): number =>
  * And what processes left that were killed while they wrote a record. A writer listens before it
  * writes, so nobody else's is taken away.
  */
-async function clearOld(
-  { files, liveness }: LockPorts,
-  folder: string,
-  last: number,
-): Promise<void> {
+async function clearOld({ files, liveness }: LockPorts, folder: string, last: number) {
   const remove = (name: string) => removeIfThere(files, joinPath(folder, name))
   for (const name of await files.list(folder)) {
     const [, token] = /^lock\.([0-9a-f]{16})(\.\d+)?\.new$/.exec(name) ?? []
@@ -294,12 +288,7 @@ async function clearOld(
 }
 
 /** Leaves no file where it rejects: on a full disk every start would add one. */
-async function writeWhole(
-  files: Files,
-  path: string,
-  text: string,
-  isSynced = true,
-): Promise<void> {
+async function writeWhole(files: Files, path: string, text: string, isSynced = true) {
   const handle = await files.open(path, 'exclusive')
   try {
     try {
@@ -315,7 +304,7 @@ async function writeWhole(
   }
 }
 
-async function readRecord(files: Files, path: string): Promise<LockRecord | undefined> {
+async function readRecord(files: Files, path: string) {
   const text = await readText(files, path)
   try {
     return LockRecord.parse(JSON.parse(text ?? ''))
@@ -324,7 +313,7 @@ async function readRecord(files: Files, path: string): Promise<LockRecord | unde
   }
 }
 
-async function readText(files: Files, path: string): Promise<string | undefined> {
+async function readText(files: Files, path: string) {
   const bytes = await ifThere(files.read(path))
   return bytes && new TextDecoder().decode(bytes)
 }

@@ -16,10 +16,9 @@ const chunkBytes = 1024 * 1024
 /** 2^36: files up to 64 GiB, 2^17 of them in one opening. */
 const positionStride = 2 ** 36
 
-export const recordPosition = (file: number, offset: number): number =>
-  file * positionStride + offset
-export const fileOf = (position: number): number => Math.floor(position / positionStride)
-export const offsetOf = (position: number): number => position % positionStride
+export const recordPosition = (file: number, offset: number) => file * positionStride + offset
+export const fileOf = (position: number) => Math.floor(position / positionStride)
+export const offsetOf = (position: number) => position % positionStride
 
 export async function openFiles(
   files: Files,
@@ -40,7 +39,7 @@ export async function openFiles(
   }
 }
 
-export async function closeFiles(opened: readonly (LogFile | undefined)[]): Promise<void> {
+export async function closeFiles(opened: readonly (LogFile | undefined)[]) {
   for (const file of opened) await file?.handle.close()
 }
 
@@ -103,7 +102,7 @@ export async function* lineBatches(
 
 const nothing: Uint8Array = new Uint8Array(0)
 
-function concat(first: Uint8Array, second: Uint8Array): Uint8Array {
+function concat(first: Uint8Array, second: Uint8Array) {
   if (first.length === 0) return second
   const all = new Uint8Array(first.length + second.length)
   all.set(first)
@@ -111,13 +110,13 @@ function concat(first: Uint8Array, second: Uint8Array): Uint8Array {
   return all
 }
 
-export const readRange = (file: LogFile, position: number, length: number): Promise<Uint8Array> =>
+export const readRange = (file: LogFile, position: number, length: number) =>
   readable(file, `at byte ${position}`, () => file.handle.read(position, length))
 
-export const lengthOf = (file: LogFile): Promise<number> =>
+export const lengthOf = (file: LogFile) =>
   readable(file, 'for its length', () => file.handle.size())
 
-async function readable<T>(file: LogFile, what: string, job: () => Promise<T>): Promise<T> {
+async function readable<T>(file: LogFile, what: string, job: () => Promise<T>) {
   try {
     return await job()
   } catch (cause) {

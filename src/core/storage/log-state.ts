@@ -36,7 +36,7 @@ export interface LogState {
 }
 
 /** R10: nothing is written any more; the listeners end the process. */
-export function failLog(log: LogState, cause: unknown, detail: string): StorageError {
+export function failLog(log: LogState, cause: unknown, detail: string) {
   const error = failedForGood(detail, cause)
   if (log.failed !== undefined) return error
   log.failed = error
@@ -55,7 +55,7 @@ export function refusal(log: LogState): StorageError | undefined {
   return log.isFull ? outOfSpace(log.folder) : undefined
 }
 
-export async function checkFence(log: LogState): Promise<void> {
+export async function checkFence(log: LogState) {
   try {
     await log.options.fence?.()
   } catch (error) {
@@ -65,7 +65,7 @@ export async function checkFence(log: LogState): Promise<void> {
 }
 
 /** The disk is full: refuse appends and look every 5 s whether it still is. */
-export function closeForSpace(log: LogState): StorageError {
+export function closeForSpace(log: LogState) {
   if (!log.isFull) {
     log.isFull = true
     void probeSpace(log)
@@ -73,7 +73,7 @@ export function closeForSpace(log: LogState): StorageError {
   return outOfSpace(log.folder)
 }
 
-async function probeSpace(log: LogState): Promise<void> {
+async function probeSpace(log: LogState) {
   const { files, clock } = log.ports
   while (log.isFull) {
     try {
@@ -95,7 +95,7 @@ async function probeSpace(log: LogState): Promise<void> {
   }
 }
 
-export async function commitOwn(log: LogState, kind: string, data: unknown): Promise<void> {
+export async function commitOwn(log: LogState, kind: string, data: unknown) {
   await checkFence(log)
   await commit(log.writer, [{ records: [{ kind, data }], texts: [encodeData(kind, data)] }])
 }

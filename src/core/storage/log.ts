@@ -137,10 +137,7 @@ const given = (append: Append & { readonly bytes: number }) => ({
   decide: () => append,
 })
 
-function encoded(
-  { options }: LogState,
-  records: readonly NewRecord[],
-): Append & { readonly bytes: number } {
+function encoded({ options }: LogState, records: readonly NewRecord[]) {
   let bytes = 0
   const texts = records.map(({ kind, data, head }) => {
     if (internalKinds.has(kind) || !options.knownKinds(kind)) throw notOurs(kind)
@@ -152,7 +149,7 @@ function encoded(
   return { records, texts, bytes }
 }
 
-async function drain(log: LogState): Promise<void> {
+async function drain(log: LogState) {
   log.isDraining = true
   while (!log.queue.isEmpty()) await log.exclusive(() => writeGroup(log))
   log.isDraining = false
@@ -160,7 +157,7 @@ async function drain(log: LogState): Promise<void> {
 
 type Decided = Append & { readonly each: Waiting }
 
-async function writeGroup(log: LogState): Promise<void> {
+async function writeGroup(log: LogState) {
   const group = log.queue.take()
   const refused = log.failed ?? (log.isFull ? outOfSpace(log.folder) : undefined)
   let decided: readonly Decided[]
@@ -192,7 +189,7 @@ async function writeGroup(log: LogState): Promise<void> {
   }
 }
 
-function decisionOf(each: Waiting, group: number): Decided[] {
+function decisionOf(each: Waiting, group: number) {
   try {
     return [{ each, ...each.decide(group) }]
   } catch (error) {
@@ -205,7 +202,7 @@ function decisionOf(each: Waiting, group: number): Decided[] {
  * Every second with a group the high-water mark is raised. After 1 s without one, a mark covers
  * the last records, so that later damage there cannot pass for a torn tail.
  */
-async function markWhenIdle(log: LogState): Promise<void> {
+async function markWhenIdle(log: LogState) {
   log.isIdling = true
   try {
     while (log.isUnmarked && !log.isEnding) {
@@ -231,7 +228,7 @@ async function mark(log: LogState): Promise<void> {
  * A mark of ours may be cut off by the next start. Only the store has it: in a journal's run one
  * more file to sync costs more than the run is worth.
  */
-async function raiseHighWater(log: LogState): Promise<void> {
+async function raiseHighWater(log: LogState) {
   const { ports, folder, options, reached } = log
   if (options.format.name !== 'store' || reached.sequence === 0) return
   if (reached.check === log.marked?.check || log.failed !== undefined || log.isFull) return
@@ -293,7 +290,7 @@ async function compact(log: LogState, ...[keep, onPlaced]: Parameters<Compactabl
 }
 
 /** On a full disk the log opens for reading, closed for appends. */
-async function cover(log: LogState, { recovered }: RecoveredLog): Promise<void> {
+async function cover(log: LogState, { recovered }: RecoveredLog) {
   try {
     if (recovered !== undefined) await commitOwn(log, 'recovered', recovered)
     else if (log.writer.goodBytes > 0) await commitOwn(log, 'mark', {})
@@ -327,7 +324,7 @@ async function end(log: LogState): Promise<void> {
   })
 }
 
-async function closeFiles(log: LogState): Promise<void> {
+async function closeFiles(log: LogState) {
   const wasDead = log.failed !== undefined
   await closeAll(log.writer).catch((cause: unknown) => {
     const error = failLog(log, cause, `${log.folder} could not be closed`)

@@ -20,10 +20,10 @@ const ManifestData = z.object({
 })
 const Format = z.object({ kind: z.string(), format: z.number(), minReader: z.number() })
 
-export const logName = (first: number): string => `log-${String(first).padStart(12, '0')}.jsonl`
-export const snapshotName = (last: number): string => `snap-${String(last).padStart(12, '0')}.jsonl`
+export const logName = (first: number) => `log-${String(first).padStart(12, '0')}.jsonl`
+export const snapshotName = (last: number) => `snap-${String(last).padStart(12, '0')}.jsonl`
 
-export const manifestNames = ({ snapshot, segments }: Manifest): string[] => [
+export const manifestNames = ({ snapshot, segments }: Manifest) => [
   ...(snapshot === 0 ? [] : [snapshotName(snapshot)]),
   ...segments.map(logName),
 ]
@@ -62,7 +62,7 @@ export async function refuseWithoutManifest(
   files: Files,
   folder: string,
   names: readonly string[],
-): Promise<void> {
+) {
   for (const name of names) {
     const own = ownName(name)
     if (own === undefined || own.temporary) continue
@@ -79,7 +79,7 @@ export async function refuseOldManifest(
   folder: string,
   { segments }: Manifest,
   names: readonly string[],
-): Promise<void> {
+) {
   for (const name of names) {
     const first = ownName(name)?.sequence
     if (first === undefined || first <= (segments.at(-1) ?? 0)) continue
@@ -121,7 +121,7 @@ export async function publishManifest(
   folder: string,
   { revision, ...data }: Manifest,
   timeMs: number,
-): Promise<void> {
+) {
   const frame = { previous: noCheck, sequence: revision, timeMs }
   const { text } = singleLine(hash, frame, { kind: 'manifest', data })
   await publishText(files, folder, 'MANIFEST', text)
@@ -136,15 +136,17 @@ export async function readFormat(
   folder: string,
   ours: LogFormat,
   use: 'write' | 'read',
-): Promise<number | undefined> {
+) {
   const path = joinPath(folder, 'FORMAT')
   const bytes = await ifThere(files.read(path))
   if (bytes === undefined) return undefined
   const { kind, format, minReader } = formatOf(bytes, path)
   if (kind !== ours.name) {
-    throw new StorageError('store_mismatch', `${folder} is a ${kind}, not a ${ours.name}`, {
-      hint: 'check the folder that is configured',
-    })
+    throw new StorageError(
+      'store_mismatch',
+      `${folder} is a ${kind}, not a ${ours.name}`,
+      'check the folder that is configured',
+    )
   }
   const needed = use === 'write' ? format : minReader
   if (needed > ours.version) {
@@ -157,7 +159,7 @@ export async function readFormat(
   return format
 }
 
-function formatOf(bytes: Uint8Array, path: string): z.infer<typeof Format> {
+function formatOf(bytes: Uint8Array, path: string) {
   try {
     const format = Format.parse(JSON.parse(new TextDecoder().decode(bytes)))
     // No version asks more of its readers than of itself.
@@ -166,7 +168,7 @@ function formatOf(bytes: Uint8Array, path: string): z.infer<typeof Format> {
   throw damaged(path, 0, 'not a FORMAT')
 }
 
-export async function publishFormat(files: Files, folder: string, ours: LogFormat): Promise<void> {
+export async function publishFormat(files: Files, folder: string, ours: LogFormat) {
   const { name: kind, version: format, minReader = format } = ours
   await publishText(files, folder, 'FORMAT', `${JSON.stringify({ kind, format, minReader })}\n`)
 }

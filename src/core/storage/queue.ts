@@ -43,7 +43,7 @@ export function newQueue(limitBytes: number) {
       bytes -= taken
       return waiting.splice(0, count)
     },
-    takeAll(): Waiting[] {
+    takeAll() {
       bytes = 0
       return waiting.splice(0)
     },

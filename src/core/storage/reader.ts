@@ -2,7 +2,7 @@ import { damaged, storageErrorOf } from './failures.js'
 import { lossBefore, readHighWater } from './high-water.js'
 import { closeFiles, fileOf, type LogFile, openFiles } from './log-file.js'
 import { type Manifest, readFormat, readManifestToLook } from './manifest.js'
-import type { LogOptions, LogPorts, RecordLogReader, StoredRecord } from './record-log.js'
+import type { LogOptions, LogPorts, RecordLogReader } from './record-log.js'
 import { newWalk, readRecordAt, walkAll } from './walk.js'
 
 /** A compaction may remove files between reading MANIFEST and opening them. */
@@ -45,7 +45,7 @@ export async function openLogReader(
     throw storageErrorOf(`${folder} cannot be read`, error)
   })
 
-  async function* batches(): AsyncGenerator<StoredRecord[]> {
+  async function* batches() {
     if (manifest === undefined) return
     const walk = newWalk()
     yield* walkAll({ hash, folder, manifest, opened }, walk, { knownKinds, torn: true })

@@ -119,7 +119,7 @@ async function create(
   folder: string,
   options: LogOptions,
   names: readonly string[],
-): Promise<Manifest> {
+) {
   await refuseWithoutManifest(files, folder, names)
   await options.fence?.()
   await publishFormat(files, folder, options.format)
@@ -142,7 +142,7 @@ async function settleEnd(
   manifest: Manifest,
   opened: LogFile[],
   walk: Walk,
-): Promise<Pick<RecoveredLog, 'end' | 'goodBytes' | 'recovered'>> {
+) {
   const file = opened.at(-1)
   const first = manifest.segments.at(-1)
   if (file === undefined || first === undefined)

@@ -72,7 +72,7 @@ function newLineBuffer(hash: Hash, handle: FileHandle, timeMs: number) {
       return start
     },
     isDue: () => waiting >= bufferBytes,
-    async flush(): Promise<void> {
+    async flush() {
       const bytes = new TextEncoder().encode(lines.join(''))
       lines = []
       waiting = 0

@@ -17,12 +17,7 @@ import { type Manifest, manifestNames } from './manifest.js'
 import type { StoredRecord } from './record-log.js'
 
 /** Kinds that the log writes for itself; never handed to an owner. */
-export const internalKinds: ReadonlySet<string> = new Set([
-  'mark',
-  'recovered',
-  'snap.end',
-  'manifest',
-])
+export const internalKinds = new Set(['mark', 'recovered', 'snap.end', 'manifest'])
 
 export interface Walk {
   check: string
@@ -78,7 +73,7 @@ async function* taken(
   { hash, file, options }: Reading,
   endBytes: number,
   take: (raw: RawLine, line: Line | undefined, records: StoredRecord[]) => void,
-): AsyncGenerator<StoredRecord[]> {
+) {
   for await (const lines of lineBatches(file, endBytes)) {
     let records: StoredRecord[] = []
     for (const raw of lines) {
@@ -138,7 +133,7 @@ function takeSegmentLine(
   offset: number,
   length: number,
   records: StoredRecord[],
-): void {
+) {
   const { file, walk, group } = reading
   checkContinues(reading, line, offset, reading.more)
   if (!internalKinds.has(line.kind)) {
@@ -158,7 +153,7 @@ function takeSegmentLine(
 }
 
 /** Notes a broken line of the last segment; its newline may be what broke. */
-function tear(reading: SegmentReading, { bytes, offset }: RawLine): void {
+function tear(reading: SegmentReading, { bytes, offset }: RawLine) {
   const { hash, file, isLast } = reading
   if (!isLast) throw damaged(file.path, offset, 'a broken line before the end of the log')
   reading.badAt = offset
@@ -176,7 +171,7 @@ function refuseDurable(
   badAt: number,
   line: Line | undefined,
   offset: number,
-): void {
+) {
   if (
     line !== undefined &&
     line.sequence > chain.sequence &&
@@ -190,12 +185,7 @@ function refuseDurable(
  * It was published whole: every fault is damage. Afterwards `walk` stands at the cut the snapshot
  * replaces.
  */
-async function* walkSnapshot(
-  hash: Hash,
-  file: LogFile,
-  walk: Walk,
-  options: WalkOptions,
-): AsyncGenerator<StoredRecord[]> {
+async function* walkSnapshot(hash: Hash, file: LogFile, walk: Walk, options: WalkOptions) {
   const reading: Reading = { hash, file, options, chain: { check: noCheck, sequence: 0 } }
   let end: Line | undefined
   yield* taken(reading, Number.MAX_SAFE_INTEGER, ({ bytes, offset }, line, records) => {
@@ -256,7 +246,7 @@ export async function* walkAll(
   for (const index of inForce.opened.keys()) yield* walkFile(inForce, index, walk, options)
 }
 
-function checkContinues({ file, chain }: Reading, line: Line, offset: number, more: number): void {
+function checkContinues({ file, chain }: Reading, line: Line, offset: number, more: number) {
   const fault =
     line.sequence !== chain.sequence + 1
       ? `line ${line.sequence} follows line ${chain.sequence}`
@@ -269,7 +259,7 @@ function checkContinues({ file, chain }: Reading, line: Line, offset: number, mo
 }
 
 /** Kinds of a later version are refused (robustness §2, Versions). */
-function isOwners({ file, options }: Reading, kind: string, offset: number): boolean {
+function isOwners({ file, options }: Reading, kind: string, offset: number) {
   if (options.knownKinds(kind)) return true
   if (kind.startsWith('x-')) return false
   throw new StorageError(
@@ -279,7 +269,7 @@ function isOwners({ file, options }: Reading, kind: string, offset: number): boo
   )
 }
 
-const stored = (file: LogFile, line: Line, offset: number): StoredRecord => ({
+const stored = (file: LogFile, line: Line, offset: number) => ({
   kind: line.kind,
   data: line.data,
   head: line.head,

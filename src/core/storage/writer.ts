@@ -62,14 +62,14 @@ export function newWriter(
   }
 }
 
-const openFile = (file: LogFile): OpenFile => ({
+const openFile = (file: LogFile) => ({
   ...file,
   users: 0,
   isReplaced: false,
   onIdle: undefined,
 })
 
-async function openForReading(writer: Writer, path: string): Promise<OpenFile> {
+async function openForReading(writer: Writer, path: string) {
   const handle = await writer.ports.files.open(path, 'read')
   return openFile({ index: writer.nextIndex++, path, handle })
 }
@@ -78,7 +78,7 @@ const publish = ({ ports: { files, hash, clock }, folder }: Writer, manifest: Ma
   publishManifest(files, hash, folder, manifest, Math.trunc(clock.nowMs()))
 
 /** It gets its first line only once MANIFEST names it. */
-async function rotate(writer: Writer): Promise<void> {
+async function rotate(writer: Writer) {
   const { ports, folder, manifest, active: old } = writer
   const { files } = ports
   const first = writer.end.sequence + 1
@@ -163,7 +163,7 @@ function encodeGroup(
   let { check, sequence } = end
   let offset = goodBytes
   const stored = group.map(({ records, texts }) =>
-    records.map((record, index): StoredRecord => {
+    records.map((record, index) => {
       const frame = {
         previous: check,
         sequence: ++sequence,
@@ -228,11 +228,7 @@ export async function cutLog(
   return { end: writer.end, old: writer.files.slice(0, -1) }
 }
 
-export async function publishSnapshot(
-  writer: Writer,
-  last: number,
-  old: readonly OpenFile[],
-): Promise<number> {
+export async function publishSnapshot(writer: Writer, last: number, old: readonly OpenFile[]) {
   const { files } = writer.ports
   const name = snapshotName(last)
   const path = joinPath(writer.folder, name)
@@ -264,7 +260,7 @@ export async function removeReplaced(
   { files, ports, folder }: Writer,
   old: readonly OpenFile[],
   isStopped: () => boolean,
-): Promise<void> {
+) {
   for (const file of old) {
     if (isStopped()) return
     files.splice(files.indexOf(file), 1)
@@ -279,7 +275,7 @@ export async function removeReplaced(
   await ports.files.syncDir(folder)
 }
 
-export async function closeAll({ active, files }: Writer): Promise<void> {
+export async function closeAll({ active, files }: Writer) {
   const handles = [active, ...files.map((file) => file.handle)]
   const closed = await Promise.allSettled(handles.map((handle) => handle.close()))
   for (const each of closed) if (each.status === 'rejected') throw each.reason

@@ -14,12 +14,7 @@ import { carriedBy, carrying, readTransaction } from './transaction.js'
 const stepsAtOnce = 12
 
 /** Its trouble with the chain holds up no other slot; the next look takes it up again. */
-export function driveSlot(
-  executor: Executor,
-  slotId: string,
-  heads: Heads,
-  shown: ChainFacts,
-): Promise<void> {
+export function driveSlot(executor: Executor, slotId: string, heads: Heads, shown: ChainFacts) {
   return executor.faults.look(slotId, async () => {
     try {
       for (let step = 0; step < stepsAtOnce; step += 1) {
@@ -32,12 +27,12 @@ export function driveSlot(
   })
 }
 
-export function noteChainFault({ faults }: Executor, about: string, error: unknown): void {
+export function noteChainFault({ faults }: Executor, about: string, error: unknown) {
   if (!(error instanceof ChainError)) throw error
   if (error.kind !== 'unavailable') faults.note(about, error.message)
 }
 
-async function carryOut(look: SlotLook, action: Action): Promise<boolean> {
+async function carryOut(look: SlotLook, action: Action) {
   const { executor, slot, alive } = look
   const { ledger, clock } = executor.ports
   if (action.kind !== 'close-taken') executor.takenSince.delete(slot.id)
@@ -96,7 +91,7 @@ async function prepare(look: SlotLook): Promise<boolean> {
   return isSigned
 }
 
-function trim(look: SlotLook, attempt: SlotAttempt): Promise<boolean> {
+function trim(look: SlotLook, attempt: SlotAttempt) {
   const { executor, alive, heads } = look
   if (!mayRaise(look, attempt)) return sign(look, { kind: 'cancel' }, attempt)
   const { data, gas } = readTransaction(attempt.raw)

@@ -15,11 +15,7 @@ const mostMissing = 1_000
 const missing = 'missing'
 
 /** `maySend` false: receipts are followed alone. */
-export async function followSlots(
-  executor: Executor,
-  heads: Heads,
-  maySend: boolean,
-): Promise<void> {
+export async function followSlots(executor: Executor, heads: Heads, maySend: boolean) {
   const { faults, ports } = executor
   const slots = ports.ledger.slots()
   executor.reverting = new Set()
@@ -59,7 +55,7 @@ export async function followSlots(
   })
 }
 
-export function executorFaults({ ports, faults }: Executor): readonly string[] {
+export function executorFaults({ ports, faults }: Executor) {
   const former = ports.ledger.slots().filter(({ executor }) => executor !== ports.signer.address)
   return [
     ...faults.all(),
@@ -81,7 +77,7 @@ function findGap(
   slots: readonly Slot[],
   gathered: ReadonlyMap<string, ChainFacts>,
   { latest, finalized }: Heads,
-): { readonly fault: string; readonly due: readonly number[] } | undefined {
+) {
   const { address } = executor.ports.signer
   const own = slots.filter((slot) => slot.executor === address)
   // A receipt proves more than a count: the nonces up to its own are used.

@@ -53,11 +53,7 @@ export function openSlots(
 }
 
 /** Parts are prepared at once and sent in order: none waits for the parts behind it. */
-async function openParts(
-  executor: Executor,
-  free: readonly Candidate[],
-  opening: Opening,
-): Promise<void> {
+async function openParts(executor: Executor, free: readonly Candidate[], opening: Opening) {
   const { maxBatch } = executor.ports
   let at = 0
   while (at < free.length && mayOpen(executor, opening)) {
@@ -77,11 +73,7 @@ async function openParts(
   }
 }
 
-async function preparePart(
-  executor: Executor,
-  candidates: readonly Candidate[],
-  opening: Opening,
-): Promise<readonly Load[]> {
+async function preparePart(executor: Executor, candidates: readonly Candidate[], opening: Opening) {
   const { valid } = await judgeAll(executor, candidates, opening.heads, opening.unsendable)
   const groups = chunks(valid, executor.ports.maxBatch, (call) => isIsolated(executor, call))
   return (await Promise.all(groups.map((group) => pack(executor, group, opening)))).flat()
@@ -92,7 +84,7 @@ async function pack(
   group: readonly ValidCall[],
   { unsendable }: Opening,
   mayGuess = true,
-): Promise<readonly Load[]> {
+) {
   const { latest } = executor.ports.newestHeads()
   try {
     return await fitTogether(executor, group, latest, unsendable, mayGuess)
@@ -114,7 +106,7 @@ const isSuspect = (executor: Executor, { proposer, walletHasCode }: ProposalCall
  * None while a transaction waits for a key that does not sign: a bound nonce keeps its candidates
  * waiting.
  */
-function roomOf({ ports, unsigned }: Executor, { nonceLatest }: Opening): number {
+function roomOf({ ports, unsigned }: Executor, { nonceLatest }: Opening) {
   const pending = ports.ledger
     .slots()
     .filter(({ executor, nonce }) => executor === ports.signer.address && nonce >= nonceLatest)
@@ -125,7 +117,7 @@ function roomOf({ ports, unsigned }: Executor, { nonceLatest }: Opening): number
 const mayOpen = (executor: Executor, opening: Opening) =>
   roomOf(executor, opening) > 0 && !opening.isStopping()
 
-async function sendIfSound(executor: Executor, load: Load, opening: Opening): Promise<void> {
+async function sendIfSound(executor: Executor, load: Load, opening: Opening) {
   try {
     await sendLoad(executor, load, opening)
   } catch (error) {
@@ -133,7 +125,7 @@ async function sendIfSound(executor: Executor, load: Load, opening: Opening): Pr
   }
 }
 
-async function sendLoad(executor: Executor, load: Load, opening: Opening): Promise<void> {
+async function sendLoad(executor: Executor, load: Load, opening: Opening) {
   if (!mayOpen(executor, opening)) return
   const { carried, gas, isUsual } = load
   const [first] = carried
@@ -165,7 +157,7 @@ async function sendApart(
   carried: readonly ValidCall[],
   short: readonly ValidCall[],
   opening: Opening,
-): Promise<void> {
+) {
   if (carried.length === 1) return
   const isIdle = ({ proposer }: ValidCall) => roomFor(executor, proposer, opening.heads).isIdle
   const alone = short.filter(isIdle).map((call) => [call])
@@ -174,7 +166,7 @@ async function sendApart(
       await sendLoad(executor, smaller, opening)
 }
 
-async function launch(executor: Executor, load: Load, opening: Opening): Promise<void> {
+async function launch(executor: Executor, load: Load, opening: Opening) {
   const { ledger, signer } = executor.ports
   const { heads, nonceLatest } = opening
   const nonce = Math.max(nonceLatest, ledger.highestNonce(signer.address) + 1)
@@ -186,11 +178,7 @@ async function launch(executor: Executor, load: Load, opening: Opening): Promise
  * (R27).
  * So they have to be final, or few and there for so long that their first head is.
  */
-async function isCountSound(
-  executor: Executor,
-  nonceLatest: number,
-  heads: Heads,
-): Promise<boolean> {
+async function isCountSound(executor: Executor, nonceLatest: number, heads: Heads) {
   const { ledger, chain, signer } = executor.ports
   const { address } = signer
   const since = executor.unknownNoncesSince ?? heads.latest.number

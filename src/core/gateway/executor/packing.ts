@@ -91,7 +91,7 @@ export function halves<T>(group: readonly T[]): readonly (readonly T[])[] {
  * Some room below the block's, which the next may lower, and a tenth below what nodes refused
  * lately.
  */
-function mostGasAt({ refusedGas }: Executor, { number, gasLimit = mostGas }: BlockHeader): bigint {
+function mostGasAt({ refusedGas }: Executor, { number, gasLimit = mostGas }: BlockHeader) {
   const isRefused = refusedGas !== undefined && number - refusedGas.head < refusalHolds
   const limits = [
     mostGas,
@@ -136,7 +136,7 @@ export async function fitTogether(
   return loads
 }
 
-function mostGasOf(executor: Executor, at: BlockHeader, items: number): bigint {
+function mostGasOf(executor: Executor, at: BlockHeader, items: number) {
   const { proposal, failedADay } = executor.ports.ceilings
   const limits = [mostGasAt(executor, at), proposal * BigInt(items), failedADay]
   return limits.reduce((one, other) => (one < other ? one : other))
@@ -161,7 +161,7 @@ function misfit({ faults, ports }: Executor, gas: bigint | undefined, most: bigi
  * On Polygon one takes 530,000, each of many less (domain §8). Proven by a run; longer texts are
  * estimated.
  */
-export const usualGas = (items: number): bigint => 120_000n + 410_000n * BigInt(items)
+export const usualGas = (items: number) => 120_000n + 410_000n * BigInt(items)
 
 /** Code at a wallet may need any amount of gas. */
 const isOrdinary = (calls: readonly ProposalCall[]) =>
@@ -179,7 +179,7 @@ async function usualLimit(
   data: Hex,
   at: BlockHeader,
   most: bigint,
-): Promise<bigint | undefined> {
+) {
   const gas = usualGas(calls.length)
   const limit = gasLimit(gas)
   if (!isOrdinary(calls) || limit > most) return undefined
@@ -189,11 +189,7 @@ async function usualLimit(
   return (await succeeds(run)) ? limit : undefined
 }
 
-async function estimated(
-  executor: Executor,
-  calls: readonly ValidCall[],
-  data: Hex,
-): Promise<bigint | undefined> {
+async function estimated(executor: Executor, calls: readonly ValidCall[], data: Hex) {
   const { chain, offer } = executor.ports
   try {
     const offered = isOrdinary(calls) ? undefined : await offer()

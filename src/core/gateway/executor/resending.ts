@@ -24,7 +24,7 @@ const newResend = () => ({
   isTooBig: false,
 })
 
-function resendOf({ resends }: Executor, hash: Hex): Resend {
+function resendOf({ resends }: Executor, hash: Hex) {
   const known = resends.get(hash)
   if (known) return known
   const fresh = newResend()
@@ -32,7 +32,7 @@ function resendOf({ resends }: Executor, hash: Hex): Resend {
   return fresh
 }
 
-export function isSendDue({ resends, ports }: Executor, hash: Hex): boolean {
+export function isSendDue({ resends, ports }: Executor, hash: Hex) {
   return ports.clock.monotonicMs() >= (resends.get(hash)?.dueAtMs ?? 0)
 }
 
@@ -48,7 +48,7 @@ export function needsHigherFee(
   hash: Hex,
   head: bigint,
   { isNext, isHeld, isFirst }: { isNext: boolean; isHeld: boolean; isFirst: boolean },
-): boolean {
+) {
   const resend = resendOf(executor, hash)
   if (resend.underpricedAt !== undefined) return isFirst || head > resend.underpricedAt
   const nowMs = executor.ports.clock.monotonicMs()
@@ -59,12 +59,12 @@ export function needsHigherFee(
 }
 
 /** It was mined: should a reorganisation undo that, the wait begins again. */
-export function noteMined({ resends }: Executor, hash: Hex): void {
+export function noteMined({ resends }: Executor, hash: Hex) {
   const resend = resends.get(hash)
   if (resend) resend.pending = undefined
 }
 
-export function noteTaken(executor: Executor, hash: Hex, head: bigint): void {
+export function noteTaken(executor: Executor, hash: Hex, head: bigint) {
   const resend = resendOf(executor, hash)
   resend.pending ??= { since: head, sinceMs: executor.ports.clock.monotonicMs() }
   resend.refusedSince = undefined
@@ -75,12 +75,7 @@ export function noteTaken(executor: Executor, hash: Hex, head: bigint): void {
 }
 
 /** The number of blocks since the first refusal in a row. */
-export function noteRefused(
-  executor: Executor,
-  hash: Hex,
-  head: bigint,
-  kind: ChainErrorKind,
-): bigint {
+export function noteRefused(executor: Executor, hash: Hex, head: bigint, kind: ChainErrorKind) {
   const resend = resendOf(executor, hash)
   resend.refusedSince ??= head
   resend.rejectedSince = kind === 'refused' ? (resend.rejectedSince ?? head) : undefined
@@ -90,23 +85,23 @@ export function noteRefused(
   return head - resend.refusedSince
 }
 
-export function isTooBig({ resends }: Executor, hash: Hex): boolean {
+export function isTooBig({ resends }: Executor, hash: Hex) {
   return resends.get(hash)?.isTooBig === true
 }
 
-export function isRejected({ resends }: Executor, hash: Hex, head: bigint): boolean {
+export function isRejected({ resends }: Executor, hash: Hex, head: bigint) {
   const since = resends.get(hash)?.rejectedSince
   return since !== undefined && head - since >= pendingBlocks
 }
 
-export function noteSigned({ resends }: Executor, hash: Hex): void {
+export function noteSigned({ resends }: Executor, hash: Hex) {
   const resend = resends.get(hash)
   if (!resend) return
   resend.rejectedSince = undefined
   resend.isTooBig = false
 }
 
-function postpone({ ports }: Executor, resend: Resend): void {
+function postpone({ ports }: Executor, resend: Resend) {
   const range = Math.min(mostPauseMs, leastPauseMs * 2 ** resend.tries) - leastPauseMs
   const [high = 0, low = 0] = ports.random.bytes(2)
   resend.dueAtMs = ports.clock.monotonicMs() + leastPauseMs + (range * (high * 256 + low)) / 65_535

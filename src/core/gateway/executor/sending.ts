@@ -39,7 +39,7 @@ async function fees(
   kind: TransactionPlan['kind'],
   { latest }: Heads,
   replaced?: SlotAttempt,
-): Promise<Fees | undefined> {
+) {
   const { chain, contracts } = executor.ports
   const replacing = replaced && {
     maxFeePerGas: BigInt(replaced.maxFeePerGas),
@@ -104,7 +104,7 @@ function isSame(
   { kind, maxFeePerGas, maxPriorityFeePerGas, raw }: SlotAttempt,
   terms: Pick<SlotAttempt, 'kind' | 'maxFeePerGas' | 'maxPriorityFeePerGas'>,
   call: Pick<UnsignedTransaction, 'to' | 'data' | 'gas'>,
-): boolean {
+) {
   if (kind !== terms.kind || maxFeePerGas !== terms.maxFeePerGas) return false
   if (maxPriorityFeePerGas !== terms.maxPriorityFeePerGas) return false
   const { to, data, gas } = readTransaction(raw)
@@ -117,7 +117,7 @@ async function signedNow<T>(
   about: string,
   heads: Heads,
   ask: () => Promise<T>,
-): Promise<T | undefined> {
+) {
   try {
     if (!mayAsk(executor, about, heads)) return undefined
     const signed = await ask()
@@ -133,7 +133,7 @@ async function signedNow<T>(
 
 const isOut = ({ unsigned }: Executor, { latest }: Heads) => unsigned?.head === latest.number
 
-export function mayAsk(executor: Executor, about: string, heads: Heads): boolean {
+export function mayAsk(executor: Executor, about: string, heads: Heads) {
   const { unsigned, faults, ports } = executor
   if (unsigned === undefined || !isOut(executor, heads)) return true
   const why = `does not sign: ${unsigned.error.detail}: waiting`
@@ -147,10 +147,7 @@ async function selfTransfer({ ports: { chain, signer } }: Executor) {
   return { ...call, gas }
 }
 
-export function mayRaise(
-  { executor, slot }: SlotLook,
-  { kind, maxFeePerGas }: SlotAttempt,
-): boolean {
+export function mayRaise({ executor, slot }: SlotLook, { kind, maxFeePerGas }: SlotAttempt) {
   if (canRaise({ maxFeePerGas: BigInt(maxFeePerGas) }, kind, ceilingOf(executor))) return true
   const stuck = `a transaction that pays ${maxFeePerGas} wei for gas at most is not mined`
   const sentence = `${stuck}, and ${ceilingName(executor)} allows no higher fee: waiting`
@@ -185,7 +182,7 @@ function noteRefusal(
   { executor, slot, heads }: SlotLook,
   { kind: of, hash, raw }: SlotAttempt,
   { kind, message }: ChainError,
-): void {
+) {
   const { faults, ports } = executor
   const refusedBlocks = noteRefused(executor, hash, heads.latest.number, kind)
   // Stored bytes are sent for a former executor too: it is the slot's own that pays.
@@ -208,10 +205,7 @@ function noteRefusal(
  * refuse
  * them for another reason, the nonce may yet be ours.
  */
-export async function confirmsUsed(
-  { executor, slot, shown }: SlotLook,
-  { raw }: SlotAttempt,
-): Promise<boolean> {
+export async function confirmsUsed({ executor, slot, shown }: SlotLook, { raw }: SlotAttempt) {
   let but = 'takes a transaction of that nonce'
   try {
     if (shown.held.size === 0) await executor.ports.chain.send(raw)
@@ -238,7 +232,7 @@ export async function canPay(
   executor: Executor,
   { gas, isUsual }: Pick<Load, 'gas' | 'isUsual'>,
   isSuspect: boolean,
-  { heads, nonceLatest }: { readonly heads: Heads; readonly nonceLatest: number },
+  { heads, nonceLatest }: { heads: Heads; nonceLatest: number },
 ): Promise<'yes' | 'no' | 'waits'> {
   const { chain, signer } = executor.ports
   const [found, balanceWei] = await Promise.all([
@@ -280,12 +274,12 @@ export function roomFor(
   return { gas: ceilings.failedADay - used, isIdle: live.length === 0 }
 }
 
-function highestLimit({ loads }: Executor, { id, attempts }: Slot): bigint {
+function highestLimit({ loads }: Executor, { id, attempts }: Slot) {
   const limits = [loads.get(id)?.gas ?? 0n, ...attempts.map(({ raw }) => readTransaction(raw).gas)]
   return limits.reduce((one, other) => (one > other ? one : other))
 }
 
-function pendingCost({ ports, loads }: Executor, nonceLatest: number, fresh: Fees): bigint {
+function pendingCost({ ports, loads }: Executor, nonceLatest: number, fresh: Fees) {
   const own = ports.ledger
     .slots()
     .filter(({ executor, nonce }) => executor === ports.signer.address && nonce >= nonceLatest)

@@ -63,12 +63,7 @@ export function createSimulations(ports: SimulationPorts): Simulations {
 
 type Proven = BoundedCache<string, true>
 
-function runAll(
-  ports: SimulationPorts,
-  proven: Proven,
-  all: readonly Asked[],
-  at: BlockHeader,
-): void {
+function runAll(ports: SimulationPorts, proven: Proven, all: readonly Asked[], at: BlockHeader) {
   const rounds = new Set<string>()
   const isRival = new Map(
     all.map((asked) => {
@@ -88,7 +83,7 @@ async function runTogether(
   proven: Proven,
   group: readonly Asked[],
   at: BlockHeader,
-): Promise<void> {
+) {
   const alone = ({ call, resolve }: Asked) => resolve(runOne(ports, call, at))
   const { chain, contracts, executor } = ports
   const calls = group.map(({ call }) => call)
@@ -109,7 +104,7 @@ async function runOne(
   { chain, contracts, executor, offer }: SimulationPorts,
   { calldata, walletHasCode }: ProposalCall,
   at: BlockHeader,
-): Promise<Hex | undefined> {
+) {
   const offered = walletHasCode ? await offer() : undefined
   const call = { to: contracts.signedProposer, data: calldata, from: executor, ...offered }
   try {

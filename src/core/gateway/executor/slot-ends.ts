@@ -122,7 +122,7 @@ export function closeWithout(look: SlotLook, receipt?: ChainReceipt): Promise<fa
   return close(look, outcome, ends, [minedChange(look.slot, receipt)], failures)
 }
 
-const ownCodes: ReadonlySet<FailureCode> = new Set([
+const ownCodes = new Set([
   'insufficient_balance',
   'insufficient_allowance',
   'permit_nonce_used',
@@ -272,7 +272,7 @@ async function readCause(
     readonly executor: Address
     readonly gasExhausted: boolean
   },
-  { data, block: at }: { readonly data: Hex; readonly block: bigint },
+  { data, block: at }: { data: Hex; block: bigint },
 ): Promise<RevertCause> {
   const { chain, contracts } = ports
   const { request, token, executor, gasExhausted } = call

@@ -117,7 +117,7 @@ function afterReserved({ maySign, maySend, hopes }: SlotFacts): Action {
  * What there is to say of a slot whose fee was raised more than once. One raise may come too late
  * for a price that rises; that a second one was needed says that it is not the fee alone.
  */
-export function stuckWhy({ nonce, attempts }: Slot): string | undefined {
+export function stuckWhy({ nonce, attempts }: Slot) {
   const newest = attempts.at(-1)
   const signed = attempts.filter(({ kind }) => kind === newest?.kind).length
   if (signed < 3) return undefined

@@ -65,7 +65,7 @@ function createFaults() {
         looking.delete(about)
       }
     },
-    note(about: string, sentence: string): void {
+    note(about: string, sentence: string) {
       const found = looking.get(about) ?? noted.get(about) ?? new Set()
       if (!looking.has(about)) noted.set(about, found)
       found.add(sentence)
@@ -73,7 +73,7 @@ function createFaults() {
     /** What a node said to the slot's transaction: it stands until that is taken or gone. */
     refuse: (about: string, sentence: string) => void refused.set(about, sentence),
     taken: (about: string) => void refused.delete(about),
-    drop(about: string): void {
+    drop(about: string) {
       for (const sentences of [noted, looking, refused]) sentences.delete(about)
     },
     all: (): readonly string[] => [
@@ -124,17 +124,13 @@ export const mostFilled = 16
 /** A permit that ends sooner than this after the head would likely be mined too late. */
 const sendMarginSeconds = 5n
 
-export function isTooLate(
-  { ports }: Executor,
-  { deadline }: Candidate,
-  { latest }: Heads,
-): boolean {
+export function isTooLate({ ports }: Executor, { deadline }: Candidate, { latest }: Heads) {
   const wall = BigInt(Math.floor(ports.clock.nowMs() / 1000))
   const next = latest.timestamp > wall ? latest.timestamp : wall
   return next + sendMarginSeconds > BigInt(deadline)
 }
 
-export function isDoomed(executor: Executor, candidate: Candidate, heads: Heads): boolean {
+export function isDoomed(executor: Executor, candidate: Candidate, heads: Heads) {
   return isTooLate(executor, candidate, heads) || executor.doomed.has(candidate.id)
 }
 

@@ -12,9 +12,8 @@ import { lowercase } from '#chain/reading'
 import type { BlockHeader, Chain, Hex, Signer, UnsignedTransaction } from '#ports'
 import { boundedCache } from '#protocol/bounded-cache'
 import { UsageError } from '#protocol/errors'
-import type { Address } from '#protocol/schema'
 import { recoverSigner } from '#protocol/signature'
-import { fromHex, type WitnessRequest } from '#protocol/witness'
+import { fromHex } from '#protocol/witness'
 
 /** Polygon's nodes refuse a lower tip, and many suggest less (domain §8). */
 const minimumTipWei: Readonly<Record<number, bigint>> = { 137: 25_000_000_000n }
@@ -36,10 +35,7 @@ export function feesFor(
   head: Pick<BlockHeader, 'baseFeePerGas'>,
   nodeTipWei: bigint,
   ceilingWei: bigint,
-  {
-    kind,
-    replacing,
-  }: { readonly kind: 'propose' | 'cancel'; readonly replacing?: Fees | undefined },
+  { kind, replacing }: { kind: 'propose' | 'cancel'; replacing?: Fees | undefined },
 ): Fees | undefined {
   const mostWei = mostFor(kind, ceilingWei)
   const least = minimumTipWei[chainId] ?? 0n
@@ -68,12 +64,12 @@ export async function offerFor(
     maxFeeGwei,
     head,
   }: {
-    readonly chainId: number
-    readonly executor: Hex
-    readonly maxFeeGwei: number
-    readonly head: Pick<BlockHeader, 'baseFeePerGas'>
+    chainId: number
+    executor: Hex
+    maxFeeGwei: number
+    head: Pick<BlockHeader, 'baseFeePerGas'>
   },
-  { leastGas, mostGas }: { readonly leastGas: bigint; readonly mostGas: bigint },
+  { leastGas, mostGas }: { leastGas: bigint; mostGas: bigint },
 ): Promise<FeeOffer | undefined> {
   const [tipWei, balanceWei] = await Promise.all([chain.tip(), chain.balance(executor)])
   const ceilingWei = BigInt(Math.floor(maxFeeGwei * 1e9))
@@ -87,7 +83,7 @@ export function canRaise(
   { maxFeePerGas }: Pick<Fees, 'maxFeePerGas'>,
   kind: 'propose' | 'cancel',
   ceilingWei: bigint,
-): boolean {
+) {
   return raised(maxFeePerGas) <= mostFor(kind, ceilingWei)
 }
 
@@ -100,7 +96,7 @@ const largest = (...values: readonly bigint[]) =>
   values.reduce((one, other) => (smallest(one, other) === one ? other : one))
 
 /** Refunds make the needed limit larger than what is used in the end (domain §8). */
-export function gasLimit(estimate: bigint): bigint {
+export function gasLimit(estimate: bigint) {
   return (estimate * 120n + 99n) / 100n
 }
 
@@ -134,17 +130,14 @@ function decodedOnce<K extends string, V extends {}>(
   }
 }
 
-export const readTransaction = decodedOnce(
-  keptTransactions,
-  (raw: Hex): { readonly to: Address; readonly data: Hex; readonly gas: bigint } => {
-    const { to, data, gas } = parseTransaction(raw as TransactionSerializedEIP1559)
-    if (!to || gas === undefined)
-      throw new RangeError('a stored transaction has no recipient or gas limit')
-    return { to: lowercase(to), data: data ?? '0x', gas }
-  },
-)
+export const readTransaction = decodedOnce(keptTransactions, (raw: Hex) => {
+  const { to, data, gas } = parseTransaction(raw as TransactionSerializedEIP1559)
+  if (!to || gas === undefined)
+    throw new RangeError('a stored transaction has no recipient or gas limit')
+  return { to: lowercase(to), data: data ?? '0x', gas }
+})
 
-export function carrying(proposals: readonly Hex[]): Hex {
+export function carrying(proposals: readonly Hex[]) {
   const [only] = proposals
   if (only !== undefined && proposals.length === 1) return only
   return encodeFunctionData({
@@ -154,31 +147,28 @@ export function carrying(proposals: readonly Hex[]): Hex {
   })
 }
 
-export const carriedBy = decodedOnce(keptTransactions, (data: Hex): readonly Hex[] => {
+export const carriedBy = decodedOnce(keptTransactions, (data: Hex) => {
   const { functionName, args } = decodeFunctionData({ abi: signedProposerAbi, data })
   if (functionName === 'propose') return [data]
   if (functionName === 'multicall') return args[0]
   throw new RangeError(`stored calldata calls ${functionName}`)
 })
 
-export const readProposeCalldata = decodedOnce(
-  keptCalls,
-  (data: Hex): { readonly request: WitnessRequest; readonly token: Address } => {
-    const { functionName, args } = decodeFunctionData({ abi: signedProposerAbi, data })
-    if (functionName !== 'propose') throw new RangeError(`stored calldata calls ${functionName}`)
-    const [proposal, , permit] = args
-    return {
-      request: {
-        oracle: lowercase(proposal.oracle),
-        requester: lowercase(proposal.requester),
-        identifier: proposal.identifier,
-        timestamp: String(proposal.timestamp),
-        ancillaryData: proposal.ancillaryData,
-      },
-      token: lowercase(permit.permitted.token),
-    }
-  },
-)
+export const readProposeCalldata = decodedOnce(keptCalls, (data: Hex) => {
+  const { functionName, args } = decodeFunctionData({ abi: signedProposerAbi, data })
+  if (functionName !== 'propose') throw new RangeError(`stored calldata calls ${functionName}`)
+  const [proposal, , permit] = args
+  return {
+    request: {
+      oracle: lowercase(proposal.oracle),
+      requester: lowercase(proposal.requester),
+      identifier: proposal.identifier,
+      timestamp: String(proposal.timestamp),
+      ancillaryData: proposal.ancillaryData,
+    },
+    token: lowercase(permit.permitted.token),
+  }
+})
 
 type WholeTransaction = UnsignedTransaction & {
   readonly type: 'eip1559'
@@ -211,7 +201,7 @@ const fields = [
 /**
  * It has to be the very transaction that was asked for, signed by the executor (EIP-1559, EIP-2).
  */
-export function signatureIn(answer: string, asked: WholeTransaction, address: Hex): Hex {
+export function signatureIn(answer: string, asked: WholeTransaction, address: Hex) {
   const signed = parsed(answer)
   const changed = fields.find((field) => textOf(signed.all[field]) !== textOf(asked[field]))
   if (changed !== undefined) throw invalid(`it changed ${changed} of the transaction`)
@@ -239,7 +229,7 @@ function parsed(answer: string) {
   }
 }
 
-function textOf(value: unknown): string {
+function textOf(value: unknown) {
   if (value === undefined || value === '0x') return '0'
   if (Array.isArray(value)) return value.length === 0 ? '0' : `${value.length} entries`
   return String(value).toLowerCase()

@@ -17,7 +17,7 @@ export interface GasCeilings {
 export const gasCeilingsOf = ({
   executor,
 }: {
-  readonly executor: {
+  executor: {
     readonly max_proposal_gas?: number
     readonly failed_gas_per_wallet?: number
   }
@@ -75,7 +75,7 @@ const isWithin = (atSeconds: number, nowSeconds: number) =>
 const sumOf = (failures: readonly WalletFailure[]) =>
   failures.reduce((sum, { gasUsed }) => sum + BigInt(gasUsed), 0n)
 
-export const failedGasOf = (recorded: readonly WalletFailure[], nowSeconds: number): bigint =>
+export const failedGasOf = (recorded: readonly WalletFailure[], nowSeconds: number) =>
   sumOf(recorded.filter(({ atSeconds }) => isWithin(atSeconds, nowSeconds)))
 
 /** 0 where they weigh no more now. */
@@ -83,7 +83,7 @@ function freeAgain(
   failures: readonly WalletFailure[],
   weigh: (failure: WalletFailure) => bigint,
   most: bigint,
-): number {
+) {
   let left = failures.reduce((sum, failure) => sum + weigh(failure), 0n)
   let until = 0
   for (const failure of failures.toSorted((one, other) => one.atSeconds - other.atSeconds)) {
@@ -99,7 +99,7 @@ export function heldBack(
   ledger: Pick<LedgerFacts, 'failures'>,
   ceilings: GasCeilings,
   { latest }: Heads,
-): string | undefined {
+) {
   const recorded = ledger.failures.get(proposer)
   if (recorded === undefined || progress.status === 'received') return undefined
   const standing = gasStandingOf(proposer, recorded, ceilings, Number(latest.timestamp))

@@ -31,7 +31,7 @@ export function refusalAnswer(refusal: Refusal): RouteAnswer {
 }
 
 /** Nothing is shown but the id under which it is logged (robustness §4). */
-function internalError(requestId: string): Refusal {
+function internalError(requestId: string) {
   return refuse(
     'internal_error',
     `the gateway failed and the outcome of this call is unknown; to settle a submission, replay exactly the same payload (request ${requestId})`,
@@ -89,7 +89,7 @@ export interface Exchange {
 }
 
 /** The message stays out: it may quote what was sent (R5). */
-function noteBug(exchange: Pick<Exchange, 'bug'>, error: unknown): void {
+function noteBug(exchange: Pick<Exchange, 'bug'>, error: unknown) {
   if (!(error instanceof Error)) {
     exchange.bug = { name: typeof error, frames: [] }
     return
@@ -102,7 +102,7 @@ function noteBug(exchange: Pick<Exchange, 'bug'>, error: unknown): void {
 }
 
 /** 512 bytes, no percent sign, no empty or dot segment (robustness §4). */
-export function isPlainPath(target: string): boolean {
+export function isPlainPath(target: string) {
   return target.length <= 512 && /^(\/(?!\.{1,2}(\/|$))[\w.~!$&'()*+,;=:@-]+)+$/.test(target)
 }
 

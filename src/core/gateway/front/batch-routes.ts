@@ -64,7 +64,7 @@ function eachItem(
     readonly head: object
     readonly work: () => Promise<Refusal | { readonly found: object }>
   },
-): Promise<object[]> {
+) {
   const limit = pLimit(itemsAtOnce)
   return Promise.all(
     items.map((item) => {

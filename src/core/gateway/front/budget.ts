@@ -56,7 +56,7 @@ export function createBudget(limits: BudgetLimits, maxClients = rememberedClient
 
   const isOpen = (window: Window | undefined, nowMs: number): window is Window =>
     window !== undefined && nowMs - window.startMs < limits.windowMs
-  const spend = (window: Window | undefined, items: number, nowMs: number): Window =>
+  const spend = (window: Window | undefined, items: number, nowMs: number) =>
     isOpen(window, nowMs)
       ? { startMs: window.startMs, spentItems: window.spentItems + items }
       : { startMs: nowMs, spentItems: items }
@@ -76,7 +76,7 @@ export function createBudget(limits: BudgetLimits, maxClients = rememberedClient
       const shared = Math.max(0, Math.min(items, mostSharedItems, roomItems))
       everyone = spend(everyone, shared, nowMs)
 
-      const windowOf = ({ spentItems, startMs }: Window): ChargedWindow => ({
+      const windowOf = ({ spentItems, startMs }: Window) => ({
         spentItems,
         endsInMs: limits.windowMs - (nowMs - startMs),
       })
@@ -103,7 +103,7 @@ interface ChargedWindow {
   readonly endsInMs: number
 }
 
-function chargeOf(limits: BudgetLimits, own: ChargedWindow, everyone: ChargedWindow): Charge {
+function chargeOf(limits: BudgetLimits, own: ChargedWindow, everyone: ChargedWindow) {
   const views = [
     { limitItems: limits.perClientItems, window: own },
     { limitItems: limits.globalItems, window: everyone },

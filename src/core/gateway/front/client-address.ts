@@ -8,7 +8,7 @@ interface Cidr {
   readonly bits: number
 }
 
-const bitsOf = (parts: readonly number[], width: number): AddressBits =>
+const bitsOf = (parts: readonly number[], width: number) =>
   parts.map((part) => part.toString(2).padStart(width, '0')).join('')
 
 const mappedPrefix = bitsOf([0, 0, 0, 0, 0, 0xffff], 16)
@@ -54,7 +54,7 @@ export function clientKey(
   socketAddress: string,
   forwardedFor: string | null,
   trusted: readonly Cidr[],
-): string {
+) {
   const isTrusted = (address: AddressBits) =>
     trusted.some(({ prefix, bits }) => bits === address.length && address.startsWith(prefix))
   let client = parseAddress(socketAddress)

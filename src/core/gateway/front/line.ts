@@ -57,7 +57,7 @@ export function createLine<Work>(limits: {
   const slow = new Map<string, Slow>()
   let length = 0
 
-  function judge(client: string, waitedMs: number, nowMs: number): boolean {
+  function judge(client: string, waitedMs: number, nowMs: number) {
     const before = slow.get(client)
     slow.delete(client)
     if (waitedMs < limits.targetMs) return false
@@ -127,7 +127,7 @@ export function createGate({ yieldToEvents, clock }: GateParts): Gate {
   const line = createLine<(goOn: boolean) => void>(lineLimits)
   let roundMs: number | undefined
 
-  async function followRounds(): Promise<void> {
+  async function followRounds() {
     for (let went = 1; went > 0; ) {
       await yieldToEvents()
       const nowMs = clock.monotonicMs()
@@ -183,7 +183,7 @@ export function createRecoveries({ recover, yieldToEvents, clock }: RecoveryPart
   const line = createLine<Recovery>(lineLimits)
   let isDraining = false
 
-  async function drain(): Promise<void> {
+  async function drain() {
     isDraining = true
     await undefined
     while (line.length > 0) {

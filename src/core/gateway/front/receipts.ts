@@ -19,8 +19,8 @@ export type ReceiptHeaders = Readonly<Record<string, string>> | undefined
 const unsigned = new Set([429, 503])
 
 export const createReceiptSigning =
-  ({ hash, clock }: { readonly hash: Hash; readonly clock: Clock }, signer: ReceiptSigner) =>
-  ({ call, requestDigest }: Exchange, { status, body }: RouteAnswer): ReceiptHeaders => {
+  ({ hash, clock }: { hash: Hash; clock: Clock }, signer: ReceiptSigner) =>
+  ({ call, requestDigest }: Exchange, { status, body }: RouteAnswer) => {
     const nowSeconds = Math.floor(clock.nowMs() / 1_000)
     const key = unsigned.has(status) ? undefined : signer.current(nowSeconds)
     if (key === undefined) return undefined

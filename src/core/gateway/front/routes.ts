@@ -57,12 +57,12 @@ export function createRoutes(
   handlers: Handlers,
   steps: Steps,
 ): (exchange: Exchange) => Promise<Answered> {
-  const table = (Object.keys(operations) as OperationId[]).map((id): Route => {
-    const operation: Operation = operations[id]
+  const table = (Object.keys(operations) as OperationId[]).map((id) => {
+    const operation = operations[id]
     const source = operation.path.replaceAll('.', '\\.').replaceAll(/\{(\w+)\}/g, '(?<$1>[^/]+)')
     return { operation, pattern: new RegExp(`^${source}$`), run: handlers[id] as Handler }
   })
-  const matched = (target: string): Match | undefined => {
+  const matched = (target: string) => {
     for (const route of isPlainPath(target) ? table : []) {
       const match = route.pattern.exec(target)
       if (match) return { route, params: match.groups ?? {} }
@@ -75,18 +75,14 @@ export function createRoutes(
   }
 }
 
-function routeNotFound(): Refusal {
+function routeNotFound() {
   return refuse(
     'route_not_found',
     'route not found; paths are exact, without trailing slash, query or percent-encoding (see /openapi.json)',
   )
 }
 
-async function answered(
-  steps: Steps,
-  match: Match | undefined,
-  exchange: Exchange,
-): Promise<RouteAnswer> {
+async function answered(steps: Steps, match: Match | undefined, exchange: Exchange) {
   const { method, refused } = exchange.call
   const operation = match?.route.operation
   const isOurs = operation?.method === method
@@ -107,17 +103,17 @@ async function answered(
   }
 }
 
-function withBudget({ charge }: Exchange, answer: RouteAnswer): RouteAnswer {
+function withBudget({ charge }: Exchange, answer: RouteAnswer) {
   return charge ? { ...answer, headers: { ...budgetHeaders(charge), ...answer.headers } } : answer
 }
 
-function wrongMethod(allow: string): RouteAnswer {
+function wrongMethod(allow: string) {
   const answer = refusalAnswer(refuse('method_not_allowed', `this route accepts ${allow} only`))
   return { ...answer, headers: { allow } }
 }
 
 /** For configured origins only and free of charge (contract §2, §7). */
-function preflight(steps: Steps, { call }: Exchange, allow: string): RouteAnswer | undefined {
+function preflight(steps: Steps, { call }: Exchange, allow: string) {
   const origin = call.header('origin')
   if (call.method !== 'OPTIONS' || origin === undefined || !steps.corsOrigins.includes(origin))
     return undefined
@@ -139,7 +135,7 @@ async function charged(
   params: Params,
   exchange: Exchange,
   shed: Refusal | undefined,
-): Promise<RouteAnswer> {
+) {
   const early =
     exchange.call.refused ?? shed ?? paramFault(params) ?? headerFault(operation, exchange)
   if (early) return chargedRefusal(steps, exchange, early)
@@ -173,10 +169,7 @@ async function charged(
   return running ?? refusalAnswer(refuse('server_busy', 'too many calls are in flight'))
 }
 
-function judgedBody(
-  { body, tag }: Operation,
-  input: unknown,
-): { readonly body: unknown } | { readonly refusal: RouteAnswer } {
+function judgedBody({ body, tag }: Operation, input: unknown) {
   const parsed = body?.type.safeParse(input)
   if (!parsed) return { body: undefined }
   if (parsed.success) return { body: parsed.data }
@@ -186,29 +179,21 @@ function judgedBody(
 }
 
 /** Answers that are free wait too; the refusal is for charged calls alone. */
-async function lateness({ gate, nowMs }: Steps, exchange: Exchange): Promise<Refusal | undefined> {
+async function lateness({ gate, nowMs }: Steps, exchange: Exchange) {
   const sinceMs = nowMs() - exchange.waitedMs
   const goesOn = await gate(exchange.client, sinceMs)
   exchange.waitedMs = nowMs() - sinceMs
   return goesOn ? undefined : refuse('server_busy', tooLong)
 }
 
-async function chargedRefusal(
-  steps: Steps,
-  exchange: Exchange,
-  refusal: Refusal,
-): Promise<RouteAnswer> {
+async function chargedRefusal(steps: Steps, exchange: Exchange, refusal: Refusal) {
   // The refusal stands whatever the budget says: it tells more than 429 would.
   await charge(steps, exchange, 1)
   return refusalAnswer(refusal)
 }
 
 /** In process nothing is charged (contract §6). */
-async function charge(
-  steps: Steps,
-  exchange: Exchange,
-  items: number,
-): Promise<RouteAnswer | undefined> {
+async function charge(steps: Steps, exchange: Exchange, items: number) {
   exchange.items = items
   if (exchange.call.charged !== false) {
     exchange.charge = await steps.budget.charge(exchange.client, items, steps.nowMs())
@@ -218,11 +203,11 @@ async function charge(
   return undefined
 }
 
-function isSpent(steps: Steps, exchange: Exchange): boolean {
+function isSpent(steps: Steps, exchange: Exchange) {
   return exchange.call.charged !== false && steps.budget.spent(exchange.client, steps.nowMs())
 }
 
-function overBudget(exchange: Exchange): Refusal {
+function overBudget(exchange: Exchange) {
   const seconds = exchange.charge?.retryAfterSeconds ?? 1
   const limit = exchange.charge?.limitItems ?? 0
   const split =
@@ -236,14 +221,14 @@ function overBudget(exchange: Exchange): Refusal {
   }
 }
 
-function itemsOf(operation: Operation, body: unknown): number {
+function itemsOf(operation: Operation, body: unknown) {
   const list = operation.body?.list
   if (list === undefined || typeof body !== 'object' || body === null) return 1
   const entries: unknown = (body as Record<string, unknown>)[list]
   return Array.isArray(entries) ? Math.max(1, entries.length) : 1
 }
 
-function paramFault(params: Params): Refusal | undefined {
+function paramFault(params: Params) {
   for (const [name, text] of Object.entries(params)) {
     const { fits, form } = parameters[name as ParameterName]
     if (!fits(text)) return refuse('invalid_identifier', `${name} in the path must be ${form}`)
@@ -251,7 +236,7 @@ function paramFault(params: Params): Refusal | undefined {
   return undefined
 }
 
-function headerFault({ body }: Operation, { call }: Exchange): Refusal | undefined {
+function headerFault({ body }: Operation, { call }: Exchange) {
   const expect = call.header('expect')
   if (expect !== undefined && expect.toLowerCase() !== '100-continue') {
     return refuse(
@@ -280,14 +265,14 @@ function headerFault({ body }: Operation, { call }: Exchange): Refusal | undefin
     : undefined
 }
 
-function tooLarge(limitBytes: number): Refusal {
+function tooLarge(limitBytes: number) {
   return refuse(
     'payload_too_large',
     `the body is larger than the ${limitBytes} bytes that this route accepts; send smaller batches`,
   )
 }
 
-function digestFault({ hash }: Steps, exchange: Exchange, bytes: Uint8Array): Refusal | undefined {
+function digestFault({ hash }: Steps, exchange: Exchange, bytes: Uint8Array) {
   const sent = exchange.call.header('content-digest')
   if (sent === undefined) return undefined
   const verdict = judgeDigest(hash, sent, bytes)
@@ -324,7 +309,7 @@ async function readBody(
   }
 }
 
-function respond(steps: Steps, exchange: Exchange, given: RouteAnswer): Answered {
+function respond(steps: Steps, exchange: Exchange, given: RouteAnswer) {
   const { corsOrigins } = steps
   const answer =
     given.refusal?.status === 503 ? spreadAnswer(exchange, given, given.refusal) : given
@@ -348,11 +333,7 @@ function respond(steps: Steps, exchange: Exchange, given: RouteAnswer): Answered
 }
 
 /** With a time of its own to come back. */
-function spreadAnswer(
-  { requestId }: Exchange,
-  { headers }: RouteAnswer,
-  refusal: Refusal,
-): RouteAnswer {
+function spreadAnswer({ requestId }: Exchange, { headers }: RouteAnswer, refusal: Refusal) {
   const answer = refusalAnswer(
     spread(refusal, Number.parseInt(requestId.slice(-4), 16) / 0x1_00_00),
   )

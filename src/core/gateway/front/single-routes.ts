@@ -1,9 +1,8 @@
 import { type Contracts, domainOf } from '#chain/round'
-import { type Candidate, instant, type Prospects, wireStatus } from '#protocol/candidate'
+import { type Candidate, instant, wireStatus } from '#protocol/candidate'
 import { UnavailableError } from '#protocol/errors'
 import { fromSingle, priceOf } from '#protocol/proposal'
 import { refuse } from '#protocol/refusal'
-import type { SigningData } from '#protocol/responses'
 import type { SigningDataRequest } from '#protocol/schema'
 import { typedData } from '#protocol/witness'
 import { isAddress, isQuestionId, version } from '#protocol/words'
@@ -100,20 +99,14 @@ async function status(
 }
 
 /** Under whichever of its ids (domain §10). Rounds of kind `direct` are questions of their own. */
-function isOfRequest(
-  { round }: Candidate,
-  { questionId, ref, round: { kind } }: Question,
-): boolean {
+function isOfRequest({ round }: Candidate, { questionId, ref, round: { kind } }: Question) {
   const parts = ['oracle', 'requester', 'identifier', 'ancillaryHash'] as const
   const isShared =
     round.key === ref.key || (kind !== 'direct' && parts.every((part) => round[part] === ref[part]))
   return round.questionId === questionId || isShared
 }
 
-async function lookUp(
-  view: ChainView,
-  identifier: string,
-): Promise<Question | UnavailableError | undefined> {
+async function lookUp(view: ChainView, identifier: string) {
   try {
     return view.known(identifier) ?? (await view.question(identifier))
   } catch (error) {
@@ -122,7 +115,7 @@ async function lookUp(
   }
 }
 
-async function shown(parts: AdmissionParts, candidate: Candidate): Promise<RouteAnswer> {
+async function shown(parts: AdmissionParts, candidate: Candidate) {
   return json(
     200,
     wireStatus(
@@ -132,10 +125,7 @@ async function shown(parts: AdmissionParts, candidate: Candidate): Promise<Route
   )
 }
 
-async function prospects(
-  { ledger, view }: AdmissionParts,
-  { proposer, round }: Candidate,
-): Promise<Prospects> {
+async function prospects({ ledger, view }: AdmissionParts, { proposer, round }: Candidate) {
   const question = view.faults().length > 0 ? undefined : await lookUp(view, round.questionId)
   if (question === undefined || question instanceof UnavailableError || !takesProposals(question))
     return { canResubmit: false, roundIsOpen: false }
@@ -151,11 +141,7 @@ async function prospects(
   }
 }
 
-function signingDataOf(
-  question: Question,
-  contracts: Contracts,
-  body: SigningDataRequest,
-): SigningData {
+function signingDataOf(question: Question, contracts: Contracts, body: SigningDataRequest) {
   const { round } = question
   const { oracle, requester, identifier, timestamp } = round
   const { outcome } = body

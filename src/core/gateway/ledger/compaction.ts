@@ -216,7 +216,7 @@ export function linesOf(state: LedgerState): { lines(): Generator<string> } {
       for (const entry of candidates.entries()) {
         const { id, identity, roundKey, sequence, status, retryable } = entry
         const { receivedAt, progressAt, live } = entry
-        const line: Line = live
+        const line = live
           ? { candidate: live, receivedAt, progressAt }
           : [id, identity, roundKey, sequence, status, retryable, receivedAt, progressAt]
         yield JSON.stringify(line)

@@ -12,8 +12,7 @@ export interface CandidateEntry extends CandidateRef {
   live: Candidate | undefined
 }
 
-const asEntry = (ref: EndedRef | undefined): CandidateEntry | undefined =>
-  ref && { ...ref, live: undefined }
+const asEntry = (ref: EndedRef | undefined) => ref && { ...ref, live: undefined }
 const bySequence = (one: CandidateRef, other: CandidateRef) => one.sequence - other.sequence
 
 export function newEntries() {
@@ -30,14 +29,14 @@ export function newEntries() {
       return near.size + ended.rows - ended.absent
     },
     get: (id: string): CandidateEntry | undefined => near.get(id) ?? asEntry(endedById(ended, id)),
-    byIdentity: (identity: string): CandidateEntry | undefined =>
+    byIdentity: (identity: string) =>
       nearByIdentity.get(identity) ?? asEntry(endedByIdentity(ended, identity)),
-    inRound: (roundKey: string): readonly CandidateRef[] =>
+    inRound: (roundKey: string) =>
       [
         ...endedInRound(ended, roundKey),
         ...[...near.values()].filter((entry) => entry.roundKey === roundKey),
       ].sort(bySequence),
-    counts(): Record<CandidateState, number> {
+    counts() {
       const counts = { received: 0, validated: 0, selected: 0, executed: 0, failed: 0 }
       countEnded(ended, counts)
       for (const { status } of near.values()) counts[status] += 1
@@ -58,12 +57,12 @@ export function newEntries() {
         } else return
       }
     },
-    near: (id: string): CandidateEntry | undefined => near.get(id),
-    put(entry: CandidateEntry): void {
+    near: (id: string) => near.get(id),
+    put(entry: CandidateEntry) {
       leaveEnded(ended, entry.id)
       keep(entry)
     },
-    putEnded(entry: CandidateEntry): void {
+    putEnded(entry: CandidateEntry) {
       if (!putEnded(ended, entry)) keep(entry)
       else if (near.delete(entry.id)) nearByIdentity.delete(entry.identity)
     },
@@ -127,12 +126,6 @@ interface EndedTable extends Columns {
   byIdentity: Uint32Array
 }
 
-interface EndedCut {
-  readonly rows: readonly number[]
-  readonly receivedAt: Float64Array
-  readonly progressAt: Float64Array
-}
-
 const firstRows = 4_096
 /** 2^24 rows, and 2^29 sequence numbers, in one number that sorts by the latter. */
 const rowStride = 2 ** 24
@@ -147,7 +140,7 @@ const states: readonly CandidateState[] = [
   'failed',
 ]
 
-const newColumns = (rows: number): Columns => ({
+const newColumns = (rows: number) => ({
   keys: new Uint32Array(rows * keyWords),
   sequences: new Float64Array(rows),
   receivedAt: new Float64Array(rows),
@@ -155,7 +148,7 @@ const newColumns = (rows: number): Columns => ({
   flags: new Uint8Array(rows),
 })
 
-const newEndedTable = (): EndedTable => ({
+const newEndedTable = () => ({
   ...newColumns(firstRows),
   rows: 0,
   absent: 0,
@@ -183,7 +176,7 @@ const uuidForm: KeyForm = {
 }
 
 /** False for any other text. A million are read in a row. */
-function readKey(text: string, at: number, form: KeyForm): boolean {
+function readKey(text: string, at: number, form: KeyForm) {
   const { length, places, hyphens } = form
   if (text.length !== length) return false
   for (const place of hyphens) if (text.charCodeAt(place) !== 0x2d) return false
@@ -202,19 +195,19 @@ function readKey(text: string, at: number, form: KeyForm): boolean {
   return seen >= 0
 }
 
-const hexAt = ({ keys }: Columns, at: number): string => {
+const hexAt = ({ keys }: Columns, at: number) => {
   let text = ''
   for (let word = at; word < at + 4; word += 1)
     text += (keys[word] ?? 0).toString(16).padStart(8, '0')
   return text
 }
 
-const uuidAt = (table: Columns, at: number): string => {
+const uuidAt = (table: Columns, at: number) => {
   const text = hexAt(table, at)
   return `${text.slice(0, 8)}-${text.slice(8, 12)}-${text.slice(12, 16)}-${text.slice(16, 20)}-${text.slice(20)}`
 }
 
-function hasKey({ keys }: Columns, row: number, at: number): boolean {
+function hasKey({ keys }: Columns, row: number, at: number) {
   const from = row * keyWords + at
   return (
     keys[from] === wanted[at] &&
@@ -232,14 +225,14 @@ function find(table: EndedTable, places: Uint32Array, at: number): number {
   }
 }
 
-function enter({ keys }: Columns, places: Uint32Array, row: number, at: number): void {
+function enter({ keys }: Columns, places: Uint32Array, row: number, at: number) {
   const mask = places.length - 1
   let place = (keys[row * keyWords + at + 3] ?? 0) & mask
   while (places[place] !== 0) place = (place + 1) & mask
   places[place] = row + 1
 }
 
-function grow(table: EndedTable): void {
+function grow(table: EndedTable) {
   const { rows } = table
   if (rows < table.flags.length) return
   const old = { ...table }
@@ -270,22 +263,21 @@ export function endedAt(table: EndedTable, row: number): EndedRef {
   }
 }
 
-const endedRow = (table: EndedTable, id: string): number =>
+const endedRow = (table: EndedTable, id: string) =>
   readKey(id, idAt, uuidForm) ? find(table, table.byId, idAt) : -1
 
 const refAt = (table: EndedTable, row: number) =>
   row < 0 || isAbsent(table, row) ? undefined : endedAt(table, row)
 
-const endedById = (table: EndedTable, id: string): EndedRef | undefined =>
-  refAt(table, endedRow(table, id))
+const endedById = (table: EndedTable, id: string) => refAt(table, endedRow(table, id))
 
-const endedByIdentity = (table: EndedTable, identity: string): EndedRef | undefined =>
+const endedByIdentity = (table: EndedTable, identity: string) =>
   refAt(
     table,
     readKey(identity, identityAt, plainForm) ? find(table, table.byIdentity, identityAt) : -1,
   )
 
-export function putEnded(table: EndedTable, ref: EndedRef): boolean {
+export function putEnded(table: EndedTable, ref: EndedRef) {
   if (!readKey(ref.id, idAt, uuidForm)) return false
   if (!readKey(ref.identity, identityAt, plainForm)) return false
   if (!readKey(ref.roundKey, roundAt, plainForm)) return false
@@ -305,20 +297,20 @@ export function putEnded(table: EndedTable, ref: EndedRef): boolean {
   return true
 }
 
-function leaveEnded(table: EndedTable, id: string): void {
+function leaveEnded(table: EndedTable, id: string) {
   const row = endedRow(table, id)
   if (row < 0 || isAbsent(table, row)) return
   table.flags[row] = (table.flags[row] ?? 0) | absentFlag
   table.absent += 1
 }
 
-function presentRows(table: EndedTable): readonly number[] {
+function presentRows(table: EndedTable) {
   const present: number[] = []
   for (let row = 0; row < table.rows; row += 1) if (!isAbsent(table, row)) present.push(row)
   return present
 }
 
-function endedInRound(table: EndedTable, roundKey: string): readonly EndedRef[] {
+function endedInRound(table: EndedTable, roundKey: string) {
   const found: EndedRef[] = []
   if (!readKey(roundKey, roundAt, plainForm)) return found
   for (const row of presentRows(table))
@@ -326,13 +318,13 @@ function endedInRound(table: EndedTable, roundKey: string): readonly EndedRef[] 
   return found
 }
 
-function countEnded(table: EndedTable, counts: Record<CandidateState, number>): void {
+function countEnded(table: EndedTable, counts: Record<CandidateState, number>) {
   for (const row of presentRows(table))
     counts[states[(table.flags[row] ?? 0) & 0x0f] ?? 'failed'] += 1
 }
 
 /** Few of a million are built where the caller stops. A compaction leaves them in order. */
-function* newestEnded(table: EndedTable): Generator<EndedRef> {
+function* newestEnded(table: EndedTable) {
   const { rows, sequences } = table
   const keys = new Float64Array(rows)
   let count = 0
@@ -349,7 +341,7 @@ function* newestEnded(table: EndedTable): Generator<EndedRef> {
   for (let at = count - 1; at >= 0; at -= 1) yield endedAt(table, (present[at] ?? 0) % rowStride)
 }
 
-function cutEnded(table: EndedTable): EndedCut {
+function cutEnded(table: EndedTable) {
   const { rows, receivedAt, progressAt } = table
   return {
     rows: presentRows(table),
@@ -363,7 +355,7 @@ function moveEnded(
   before: Pick<EndedRef, 'receivedAt' | 'progressAt'>,
   row: number,
   position: RecordPosition,
-): void {
+) {
   if (receivedAt[row] === before.receivedAt) receivedAt[row] = position
   if (progressAt[row] === before.progressAt) progressAt[row] = -1
 }

@@ -118,11 +118,11 @@ export const ledgerFacts = (state: LedgerState): LedgerFacts => ({
 export function refuseOtherChain(
   info: StoreInfo | undefined,
   { chainId, genesisHash = info?.genesisHash }: LedgerSettings,
-): void {
+) {
   if (!info || (info.chainId === chainId && info.genesisHash === genesisHash)) return
   throw new StorageError(
     'store_other_chain',
     `this store belongs to chain ${info.chainId} (genesis ${info.genesisHash}); the node is on chain ${chainId} (genesis ${genesisHash})`,
-    { hint: 'point chain.rpc_urls at the chain of the store, or use another store' },
+    'point chain.rpc_urls at the chain of the store, or use another store',
   )
 }

@@ -158,7 +158,7 @@ export async function inspectSharedStore(
   return { inspection, facts }
 }
 
-function differenceOf(state: LedgerState, lines: readonly string[]): string | undefined {
+function differenceOf(state: LedgerState, lines: readonly string[]) {
   const kept = new Set(lines)
   let count = 0
   for (const line of linesOf(state).lines()) {

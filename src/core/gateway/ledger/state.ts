@@ -78,13 +78,13 @@ const kinds: Record<LedgerRecord['kind'], true> = {
   'leader.resigned': true,
   past: true,
 }
-export const knownKind = (kind: string): boolean => Object.hasOwn(kinds, kind)
+export const knownKind = (kind: string) => Object.hasOwn(kinds, kind)
 
 /** Written by this program alone, with checksums: their shape is trusted here (R11). */
 export const recordOf = ({ kind, data }: Pick<StoredRecord, 'kind' | 'data'>): LedgerRecord =>
   ({ kind, ...(data as object) }) as LedgerRecord
 
-export const dayOf = (timeMs: number): number => Math.floor(timeMs / 86_400_000)
+export const dayOf = (timeMs: number) => Math.floor(timeMs / 86_400_000)
 
 /**
  * Signatures of contract wallets are long, and one that was compacted may have left its own out.
@@ -159,14 +159,14 @@ export const headOf = ({ id, identity, round, sequence, progress }: Candidate): 
 ]
 
 /** By its head alone, which only a compaction writes. */
-function receiveEnded(state: LedgerState, head: RecordHead, receivedAt: RecordPosition): void {
+function receiveEnded(state: LedgerState, head: RecordHead, receivedAt: RecordPosition) {
   const [id, identity, roundKey, sequence, status, retryable] = head as EndedHead
   const keys = { id, identity, roundKey, sequence, status, retryable }
   state.entries.putEnded({ ...keys, receivedAt, progressAt: -1, live: undefined })
   state.nextSequence = Math.max(state.nextSequence, sequence + 1)
 }
 
-export function apply(state: LedgerState, record: StoredRecord): void {
+export function apply(state: LedgerState, record: StoredRecord) {
   const { position } = record
   if (record.kind === 'candidate.whole' && record.head !== undefined)
     receiveEnded(state, record.head, position)
@@ -180,7 +180,7 @@ export function apply(state: LedgerState, record: StoredRecord): void {
 }
 
 /** A compaction forgives it. */
-function countFailed(state: LedgerState, id: string, day: number): void {
+function countFailed(state: LedgerState, id: string, day: number) {
   const candidate = state.entries.get(id)?.live
   if (candidate === undefined) return
   const known = state.failedBytes.get(candidate.proposer)
@@ -195,7 +195,7 @@ function decide(state: LedgerState, event: LedgerRecord, timeMs: number): void {
     state.admissionDecision = { atMs, reason: was.reason, by: was.by }
 }
 
-function applyEvent(state: LedgerState, event: LedgerRecord, position: RecordPosition): void {
+function applyEvent(state: LedgerState, event: LedgerRecord, position: RecordPosition) {
   if (isSlotChange(event)) {
     applySlot(state, event)
     return
@@ -251,7 +251,7 @@ function applyEvent(state: LedgerState, event: LedgerRecord, position: RecordPos
   }
 }
 
-function applySlot(state: LedgerState, change: Parameters<typeof foldSlot>[1]): void {
+function applySlot(state: LedgerState, change: Parameters<typeof foldSlot>[1]) {
   const slot = foldSlot(state.slots, change)
   if (slot === undefined)
     throw new RangeError(`no open slot ${'slotId' in change ? change.slotId : ''}`)
@@ -270,7 +270,7 @@ function applySlot(state: LedgerState, change: Parameters<typeof foldSlot>[1]): 
 /** R17. */
 const keptFailureSeconds = 2 * 86_400
 
-function noteFailure({ failures }: LedgerState, failure: WalletFailure): void {
+function noteFailure({ failures }: LedgerState, failure: WalletFailure) {
   const { wallet, atSeconds } = failure
   const kept = (failures.get(wallet) ?? []).filter(
     (one) => atSeconds - one.atSeconds < keptFailureSeconds,
@@ -278,7 +278,7 @@ function noteFailure({ failures }: LedgerState, failure: WalletFailure): void {
   failures.set(wallet, [...kept, failure])
 }
 
-function receive(state: LedgerState, candidate: Candidate, receivedAt: RecordPosition): void {
+function receive(state: LedgerState, candidate: Candidate, receivedAt: RecordPosition) {
   const { id, identity, sequence, round } = candidate
   const { status } = candidate.progress
   const keys = { id, identity, sequence, roundKey: round.key, status }
@@ -319,7 +319,7 @@ function index(state: LedgerState, entry: CandidateEntry, candidate: Candidate):
   state.byNonce.set(nonceKeyOf(candidate.proposer, candidate.nonce), entry)
 }
 
-function unindex(state: LedgerState, entry: CandidateEntry, candidate: Candidate): void {
+function unindex(state: LedgerState, entry: CandidateEntry, candidate: Candidate) {
   const round = roundKeyOf(candidate.proposer, entry.roundKey)
   const nonce = nonceKeyOf(candidate.proposer, candidate.nonce)
   if (state.byRound.get(round) === entry) state.byRound.delete(round)
@@ -327,7 +327,7 @@ function unindex(state: LedgerState, entry: CandidateEntry, candidate: Candidate
 }
 
 /** Read on demand from then on. */
-function release(state: LedgerState, entry: CandidateEntry): void {
+function release(state: LedgerState, entry: CandidateEntry) {
   if (isActive(entry.status) || state.slotOf.has(entry.id)) return
   entry.live = undefined
   state.live.delete(entry)
@@ -335,10 +335,7 @@ function release(state: LedgerState, entry: CandidateEntry): void {
   state.entries.putEnded(entry)
 }
 
-function raiseNonce(
-  state: LedgerState,
-  { executor, nonce }: Pick<Slot, 'executor' | 'nonce'>,
-): void {
+function raiseNonce(state: LedgerState, { executor, nonce }: Pick<Slot, 'executor' | 'nonce'>) {
   state.highestNonce.set(executor, Math.max(nonce, state.highestNonce.get(executor) ?? -1))
 }
 
@@ -390,7 +387,7 @@ export async function readWhole(
   return { ...received.candidate, progress: newest.progress }
 }
 
-function misplaced(entry: CandidateEntry, position: RecordPosition): StorageError {
+function misplaced(entry: CandidateEntry, position: RecordPosition) {
   return new StorageError(
     'store_damaged',
     `no record of candidate ${entry.id} is at position ${position}`,

@@ -79,7 +79,7 @@ const noClaims = (group: number): Claims => ({ group, byIdentity: new Map(), byK
 
 /** A new store gets its identity first. */
 export async function openLedger(
-  { clock, random }: { readonly clock: Clock; readonly random: Random },
+  { clock, random }: { clock: Clock; random: Random },
   log: RecordLog,
   state: LedgerState,
   settings: LedgerSettings,
@@ -296,7 +296,7 @@ async function commit(
 /** Before anything is written: a record that `apply` refuses would make the log unreadable. */
 function changeFault(state: LedgerState, changes: readonly Change[]): string | undefined {
   const statuses = new Map<string, CandidateState>()
-  const slots: OpenSlots = new Map(state.slots)
+  const slots = new Map(state.slots)
   for (const change of changes) {
     const fault = isSlotChange(change)
       ? slotFault(state, slots, change)

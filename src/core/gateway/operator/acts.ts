@@ -4,7 +4,7 @@ import { Bytes32, NonzeroAddress, Uuid } from '#protocol/schema'
 export const defaultReason = 'by operator'
 
 /** Both in words; a default reason says nothing beside a name. Outside text is not escaped. */
-export function saidWords(reason: string, by: string | null | undefined): string {
+export function saidWords(reason: string, by: string | null | undefined) {
   if (by === null || by === undefined) return reason
   return reason === defaultReason ? `by ${by}` : `${reason} (by ${by})`
 }

@@ -14,7 +14,7 @@ export function createAudit() {
   }
   return {
     counts: counts as ReadonlyMap<string, number>,
-    onRecord(record: StoredRecord): void {
+    onRecord(record: StoredRecord) {
       counts.set(record.kind, (counts.get(record.kind) ?? 0) + 1)
       const event = recordOf(record)
       if (event.kind === 'candidate.received' || event.kind === 'candidate.whole') {
@@ -33,7 +33,7 @@ export function createAudit() {
   }
 }
 
-function requireHash({ hash, raw }: SlotAttempt): void {
+function requireHash({ hash, raw }: SlotAttempt) {
   // A compaction keeps the bytes of open slots alone.
   if (raw !== '0x' && keccak256(raw) !== hash)
     throw new RangeError(`transaction ${hash} is recorded with the bytes of ${keccak256(raw)}`)

@@ -84,9 +84,11 @@ export function shownRegistry(
   if (twice === undefined) return { entries, conflict: undefined }
   const [slug, one, other] = twice
   const detail = `the slug ${slug} refers to both question ${one} and question ${other}`
-  const conflict = new UsageError('questions_invalid', detail, {
-    hint: `one is in the questions file and the other was added by an operator: change the file, or remove one with ${commandText(`questions remove ${other}`)}`,
-  })
+  const conflict = new UsageError(
+    'questions_invalid',
+    detail,
+    `one is in the questions file and the other was added by an operator: change the file, or remove one with ${commandText(`questions remove ${other}`)}`,
+  )
   const count = new Map<string | undefined, number>()
   for (const entry of entries) count.set(entry.slug, (count.get(entry.slug) ?? 0) + 1)
   const unambiguous = entries.map((entry) =>
@@ -108,7 +110,7 @@ export function slugTwice(
   return undefined
 }
 
-export function sameEntry(one: RegistryEntry, other: RegistryEntry): boolean {
+export function sameEntry(one: RegistryEntry, other: RegistryEntry) {
   const partsOf = ({ questionId, slug, requester, request }: RegistryEntry) => [
     questionId,
     slug,

@@ -10,7 +10,7 @@ import type { Clock, Hex } from '#ports'
 import { type Candidate, instant, isActive } from '#protocol/candidate'
 import { ConflictError, RejectedError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
-import type { Change, Ledger, Slot } from '../ledger/ledger.js'
+import type { Ledger, Slot } from '../ledger/ledger.js'
 import { failed, failureOf, progressChange, stageOf, submissionOf } from '../validation/progress.js'
 import { type ActBody, type ActName, type ActResult, actBodies } from './acts.js'
 import { mergedRegistry, parseRegistry, sameEntry, slugTwice } from './registry.js'
@@ -71,7 +71,7 @@ const acts: {
   'receipts/rotate': rotateReceiptKey,
 }
 
-function bodyOf<Name extends ActName>(name: Name, body: unknown): ActBody<Name> {
+function bodyOf<Name extends ActName>(name: Name, body: unknown) {
   const parsed = actBodies[name].safeParse(body)
   if (parsed.success) return parsed.data as ActBody<Name>
   const where = parsed.error.issues[0]?.path.join('.') ?? ''
@@ -87,7 +87,7 @@ async function setAllowlist(
   { ledger }: OperatorParts,
   { addresses, ...body }: ActBody<'allow'>,
   act: 'allow' | 'disallow',
-): Promise<ActResult> {
+) {
   const wallets = [...new Set(addresses)]
   const allowed = act === 'allow'
   const isHeld = (address: Address) => allowed && ledger.failures.has(address)
@@ -95,14 +95,14 @@ async function setAllowlist(
     (address) => ledger.eligible(address) !== allowed || isHeld(address),
   )
   await ledger.commit(
-    changed.map((address): Change => ({ kind: 'allowlist.set', address, allowed, ...body })),
+    changed.map((address) => ({ kind: 'allowlist.set', address, allowed, ...body })),
   )
   const unchanged = wallets.filter((address) => !changed.includes(address))
   const notes = allowed ? [] : stayingNotes(ledger, wallets)
   return { act, changed, unchanged, ...body, notes }
 }
 
-function stayingNotes(ledger: Ledger, addresses: readonly Address[]): readonly string[] {
+function stayingNotes(ledger: Ledger, addresses: readonly Address[]) {
   return addresses.flatMap((address) => {
     const staying = activeOf(ledger, ({ proposer }) => proposer === address)
     const [example] = staying
@@ -120,7 +120,7 @@ async function setAdmission(
   { ledger }: OperatorParts,
   body: ActBody<'pause'>,
   act: 'pause' | 'resume',
-): Promise<ActResult> {
+) {
   const enabled = act === 'resume'
   const isAsAsked = ledger.admissionSwitch === enabled
   if (!isAsAsked) await ledger.commit([{ kind: 'admission.set', enabled, ...body }])
@@ -138,7 +138,7 @@ async function addQuestions(
   parts: OperatorParts,
   { entries, ...body }: ActBody<'questions/add'>,
   act: 'questions/add',
-): Promise<ActResult> {
+) {
   const { ledger } = parts
   const registry = mergedRegistry(parts.configured, ledger.questions)
   const known = new Map(registry.map((entry) => [entry.questionId, entry]))
@@ -151,13 +151,13 @@ async function addQuestions(
   const twice = slugTwice([...known.values()])
   if (twice) throw slugTaken(...twice)
   await refuseUnknown(parts, changed)
-  await ledger.commit(changed.map((entry): Change => ({ kind: 'question.set', entry, ...body })))
+  await ledger.commit(changed.map((entry) => ({ kind: 'question.set', entry, ...body })))
   const idsOf = (some: readonly RegistryEntry[]) => some.map(({ questionId }) => questionId)
   const unchanged = idsOf(asked.filter((entry) => !changed.includes(entry)))
   return { act, changed: idsOf(changed), unchanged, ...body, notes: [] }
 }
 
-function parseEntries(entries: readonly unknown[]): readonly RegistryEntry[] {
+function parseEntries(entries: readonly unknown[]) {
   try {
     return parseRegistry(entries, 'the import')
   } catch (error) {
@@ -170,7 +170,7 @@ function parseEntries(entries: readonly unknown[]): readonly RegistryEntry[] {
   }
 }
 
-const completed = (entry: RegistryEntry, before: RegistryEntry | undefined): RegistryEntry => ({
+const completed = (entry: RegistryEntry, before: RegistryEntry | undefined) => ({
   questionId: entry.questionId,
   slug: entry.slug ?? before?.slug,
   requester: entry.requester ?? before?.requester,
@@ -178,10 +178,7 @@ const completed = (entry: RegistryEntry, before: RegistryEntry | undefined): Reg
 })
 
 /** Taken whole or not at all. */
-async function refuseUnknown(
-  parts: OperatorParts,
-  entries: readonly RegistryEntry[],
-): Promise<void> {
+async function refuseUnknown(parts: OperatorParts, entries: readonly RegistryEntry[]) {
   const unknown: RegistryEntry[] = []
   for (let at = 0; at < entries.length; at += askedAtOnce) {
     const some = entries.slice(at, at + askedAtOnce)
@@ -201,7 +198,7 @@ async function refuseUnknown(
   )
 }
 
-function slugTaken(slug: string, one: Hex, other: Hex): ConflictError {
+function slugTaken(slug: string, one: Hex, other: Hex) {
   return new ConflictError(
     'slug_taken',
     `the slug ${slug} would refer to both question ${one} and question ${other}; nothing was changed`,
@@ -216,7 +213,7 @@ async function removeQuestion(
   { ledger, configured }: OperatorParts,
   { question_id: questionId, ...body }: ActBody<'questions/remove'>,
   act: 'questions/remove',
-): Promise<ActResult> {
+) {
   // Removing one of two is what puts a slug right that both have.
   const added = ledger.questions.get(questionId)
   const entry =
@@ -249,7 +246,7 @@ async function reject(
   { ledger }: OperatorParts,
   { candidate_id: id, ...body }: ActBody<'candidates/reject'>,
   act: 'candidates/reject',
-): Promise<ActResult> {
+) {
   for (;;) {
     const candidate = await ledger.get(id)
     if (!candidate)
@@ -273,7 +270,7 @@ async function reject(
   }
 }
 
-function refuseEnded({ id, progress }: Candidate): void {
+function refuseEnded({ id, progress }: Candidate) {
   if (progress.status === 'failed')
     throw new ConflictError(
       'candidate_final',
@@ -289,7 +286,7 @@ function refuseEnded({ id, progress }: Candidate): void {
     )
 }
 
-function slotNote({ nonce, candidateIds, attempts }: Slot): string {
+function slotNote({ nonce, candidateIds, attempts }: Slot) {
   const newest = attempts.at(-1)
   if (newest === undefined)
     return `nonce ${nonce} was reserved for it, but nothing was signed: the executor releases it`
@@ -305,7 +302,7 @@ async function repin(
   { ledger, code }: OperatorParts,
   body: ActBody<'trust/repin'>,
   act: 'trust/repin',
-): Promise<ActResult> {
+) {
   const { pins, now } = await code()
   const all = Object.entries(now) as [Address, Implementation][]
   const news = all.filter(([address, { implementation, code_hash }]) => {
@@ -313,7 +310,7 @@ async function repin(
     return pinned?.implementation !== implementation || pinned.code_hash !== code_hash
   })
   await ledger.commit(
-    news.map(([address, runs]): Change => ({ kind: 'implementation.set', address, runs, ...body })),
+    news.map(([address, runs]) => ({ kind: 'implementation.set', address, runs, ...body })),
   )
   const changed = news.map(([address]) => address)
   const unchanged = all.map(([address]) => address).filter((one) => !changed.includes(one))
@@ -329,15 +326,17 @@ async function rotateReceiptKey(
   { ledger, clock }: OperatorParts,
   { kid, x, overlap_seconds, ...body }: ActBody<'receipts/rotate'>,
   act: 'receipts/rotate',
-): Promise<ActResult> {
+) {
   if (ledger.receiptKeys.has(kid)) return { act, changed: [], unchanged: [kid], ...body, notes: [] }
   const nowSeconds = Math.floor(clock.nowMs() / 1_000)
   const exp = nowSeconds + overlap_seconds
   const ending = [...ledger.receiptKeys.values()].filter((key) => key.exp === undefined)
   await ledger.commit(
-    [...ending.map((key) => ({ ...key, exp })), { kid, x, nbf: nowSeconds }].map(
-      (key): Change => ({ kind: 'receipt.key', key, ...body }),
-    ),
+    [...ending.map((key) => ({ ...key, exp })), { kid, x, nbf: nowSeconds }].map((key) => ({
+      kind: 'receipt.key',
+      key,
+      ...body,
+    })),
   )
   const notes = ending.map((key) => `${key.kid} ends at ${instant(exp * 1_000)}`)
   return { act, changed: [kid], unchanged: [], ...body, notes }

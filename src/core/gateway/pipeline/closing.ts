@@ -38,12 +38,7 @@ export const newClosing = () => ({
  * The dead, and where the pipeline is on those whose round is over. True where some are left for
  * the next step.
  */
-export async function endWaiting(
-  judging: Judging,
-  closing: Closing,
-  heads: Heads,
-  isOn: boolean,
-): Promise<boolean> {
+export async function endWaiting(judging: Judging, closing: Closing, heads: Heads, isOn: boolean) {
   const { ledger, view, ports } = judging
   const { hash } = heads.finalized
   if (closing.at !== hash) {
@@ -77,11 +72,7 @@ export async function endWaiting(
   return hasMore
 }
 
-async function findDead(
-  { ledger, view, ports }: Judging,
-  closing: Closing,
-  { finalized }: Heads,
-): Promise<Map<string, CandidateFailure>> {
+async function findDead({ ledger, view, ports }: Judging, closing: Closing, { finalized }: Heads) {
   const candidates = waitingIn(ledger)
   const inTurn = new Set(closing.sweeps.next(candidates, finalized.hash).turn)
   const bitmaps = new Map<string, Promise<bigint>>()
@@ -130,7 +121,7 @@ async function endDead(
   failure: CandidateFailure,
   { finalized }: Heads,
   hasEnded: false | undefined,
-): Promise<void> {
+) {
   const { ledger, ports } = judging
   // Somebody else's transaction uses the nonce too: the round tells (domain §9). Where nobody can, a nonce that is free after the deadline says that it never executed.
   if (
@@ -148,11 +139,7 @@ async function endDead(
   await ledger.commit([failedChange(candidate, failure)], [candidate])
 }
 
-async function endByRound(
-  { ledger, clock, ports }: Judging,
-  candidate: Candidate,
-  heads: Heads,
-): Promise<boolean> {
+async function endByRound({ ledger, clock, ports }: Judging, candidate: Candidate, heads: Heads) {
   const closed = await readRoundEnd(ports, candidate, heads)
   if (closed === undefined) return false
   const ending = endingOf(candidate, closed)

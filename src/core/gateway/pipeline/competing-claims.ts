@@ -18,7 +18,7 @@ export interface ClaimSources {
   readonly contracts: Contracts
 }
 
-export function maybeOpen({ view, contracts }: ClaimSources, candidate: Candidate): boolean {
+export function maybeOpen({ view, contracts }: ClaimSources, candidate: Candidate) {
   const question = view.known(candidate.round.questionId)
   return question === undefined || isRoundOpen(contracts, question.round, candidate)
 }

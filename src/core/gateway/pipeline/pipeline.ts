@@ -104,7 +104,7 @@ function newState(parts: PipelineParts) {
   const turn = parts.turn ?? (async () => undefined)
   const signer = config.executor.enabled ? parts.signer : undefined
   const memory = createHeadMemory(parts.chain, clock)
-  let isAlone = (_: ProposalCall): boolean => false
+  let isAlone = (_: ProposalCall) => false
   const ceilings = gasCeilingsOf(config)
   const offer = createOffer({ ...parts, signer, ceilings }, memory.chain)
   const ports = judgePorts(
@@ -172,7 +172,7 @@ function newState(parts: PipelineParts) {
   }
 }
 
-async function advance(state: PipelineState): Promise<boolean> {
+async function advance(state: PipelineState) {
   const { view, config, executor } = state
   const heads = view.heads()
   state.look = view.looks().shown
@@ -208,12 +208,12 @@ async function advance(state: PipelineState): Promise<boolean> {
 const mayMove = ({ operator, halted }: PipelineState) =>
   operator.length === 0 && halted === undefined
 
-async function moveOn(state: PipelineState, heads: Heads): Promise<boolean> {
+async function moveOn(state: PipelineState, heads: Heads) {
   await checkOperator(state, heads)
   return mayMove(state) && (await validateReceived(state, heads))
 }
 
-async function markFinalized(state: PipelineState, { finalized }: Heads): Promise<void> {
+async function markFinalized(state: PipelineState, { finalized }: Heads) {
   const { ledger, clock } = state
   const isNew = finalized.number > (ledger.finalized?.number ?? -1n)
   if (!isNew || clock.monotonicMs() - state.markedAtMs < finalizedMarkMs) return
@@ -222,7 +222,7 @@ async function markFinalized(state: PipelineState, { finalized }: Heads): Promis
   await ledger.commit([{ kind: 'chain.finalized', number: String(number), hash }])
 }
 
-async function checkOperator(state: PipelineState, { latest }: Heads): Promise<void> {
+async function checkOperator(state: PipelineState, { latest }: Heads) {
   const { clock, ports } = state
   const isRecent = clock.monotonicMs() - state.operatorAtMs < preconditionsMs
   if (state.operator.length === 0 && isRecent) return
@@ -235,7 +235,7 @@ const dueOf = ({ ledger, judgedAt }: PipelineState, status: string, { latest }: 
     ({ id, progress }) => progress.status === status && judgedAt.get(id) !== latest.hash,
   )
 
-async function validateReceived(state: PipelineState, heads: Heads): Promise<boolean> {
+async function validateReceived(state: PipelineState, heads: Heads) {
   const received = dueOf(state, 'received', heads)
   const { turn, hasMore } = state.queue.next(received, heads.latest.hash)
   await inParts(turn, judgedAtOnce, state.turn, async (candidate) =>
@@ -244,7 +244,7 @@ async function validateReceived(state: PipelineState, heads: Heads): Promise<boo
   return hasMore
 }
 
-async function selectNow(state: PipelineState, heads: Heads): Promise<void> {
+async function selectNow(state: PipelineState, heads: Heads) {
   const { ledger, clock } = state
   const replaced = replacedAt(state.standIns, heads)
   const held = await settleHeld(state, state.ceilings, heads)
@@ -257,7 +257,7 @@ async function selectNow(state: PipelineState, heads: Heads): Promise<void> {
   if (await ledger.commit(changes, chosen)) await state.failpoint('selected')
 }
 
-async function sendSelected(state: PipelineState, heads: Heads): Promise<boolean> {
+async function sendSelected(state: PipelineState, heads: Heads) {
   await selectNow(state, heads)
   const { executor, standIns } = state
   if (executor === undefined) return false
@@ -273,7 +273,7 @@ async function sendSelected(state: PipelineState, heads: Heads): Promise<boolean
   return (await replaceStuck(state, standIns, state.judge, heads)) || hasMore
 }
 
-function noteArrival({ looksBefore, view }: PipelineState, event: LedgerEvent): void {
+function noteArrival({ looksBefore, view }: PipelineState, event: LedgerEvent) {
   const { begun } = view.looks()
   if (event.kind === 'candidate.received') looksBefore.set(event.candidate.id, begun)
   else if (event.kind === 'candidate.progress' && event.progress.status === 'received')
@@ -393,7 +393,7 @@ function createOffer(
     readonly ceilings: GasCeilings
   },
   chain: Chain,
-): JudgeParts['offer'] {
+) {
   return async () => {
     const head = view.heads()?.latest
     if (head === undefined || signer === undefined) return undefined

@@ -13,7 +13,7 @@ type Ports = PinnedChain & { readonly executor: Address | undefined }
 export async function operatorFaults(
   { chain, contracts, executor }: Ports,
   { number: at }: BlockHeader,
-): Promise<readonly string[]> {
+) {
   const { signedProposer: spender, oracles } = contracts
   const checks: Promise<string | false>[] = [
     orElse(
@@ -65,7 +65,7 @@ async function listFault({ chain, contracts }: PinnedChain, oracle: Address, at:
 }
 
 /** A contract that answers otherwise is wrongly configured; a silent node says nothing. */
-async function orElse(check: Promise<string | false>, otherwise: string): Promise<string | false> {
+async function orElse(check: Promise<string | false>, otherwise: string) {
   try {
     return await check
   } catch (error) {

@@ -65,7 +65,7 @@ export async function settleJudgement(
   candidate: Candidate,
   judgement: Judgement,
   heads: Heads,
-): Promise<void> {
+) {
   const { ledger, view, clock } = judging
   const checked = checkedChange(candidate, judgement, heads.latest.number)
   switch (judgement.kind) {
@@ -124,7 +124,7 @@ async function noteWait(
   why: string,
   checked: readonly Change[],
   { latest }: Heads,
-): Promise<void> {
+) {
   const before = waits.get(candidate.id)
   if (before && (before.why === why || latest.number < before.quietUntil)) return
   // A wallet's code may answer otherwise at each block, and the store is not to grow with that.

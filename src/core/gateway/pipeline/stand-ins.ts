@@ -47,7 +47,7 @@ export function noteStuck(
   { stuckAt, troubledAt }: StandIns,
   { id, round }: Candidate,
   { latest }: Heads,
-): void {
+) {
   stuckAt.set(id, latest.hash)
   if (!troubledAt.has(round.key)) troubledAt.set(round.key, latest.hash)
 }
@@ -79,7 +79,7 @@ export async function replaceStuck(
   standIns: StandIns,
   judge: (candidate: Candidate, heads: Heads) => Promise<Judgement>,
   heads: Heads,
-): Promise<boolean> {
+) {
   const { ledger, judgedAt } = judging
   const { hash, number } = heads.latest
   for (const { candidateIds } of ledger.slots())
@@ -131,7 +131,7 @@ async function replace(
   { ledger, clock }: Judging,
   { replaced }: StandIns,
   holder: Candidate,
-  { standIn, judgement }: { readonly standIn: Candidate; readonly judgement: Judgement },
+  { standIn, judgement }: { standIn: Candidate; judgement: Judgement },
   { latest }: Heads,
 ): Promise<boolean> {
   const nowMs = clock.nowMs()

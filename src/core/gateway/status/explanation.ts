@@ -85,7 +85,7 @@ export function explain(
 }
 export type Explanation = ReturnType<typeof explain>
 
-const secondsText = (seconds: string): string => {
+const secondsText = (seconds: string) => {
   const ms = Number(seconds) * 1000
   return Math.abs(ms) <= 8.64e15 ? instant(ms) : seconds
 }
@@ -114,7 +114,7 @@ function nextSteps(
   rivals: readonly Rival[],
   inSlot: boolean,
   facts: ExplanationFacts,
-): ExpectedSteps {
+) {
   const { progress } = candidate
   if (progress.status === 'failed') return afterFailure(timeline, candidate, inSlot)
   if (progress.status === 'executed') {
@@ -133,7 +133,7 @@ function nextSteps(
 type Waiting = Omit<ExpectedSteps, 'proposer'>
 
 /** What holds up the gateway holds up this candidate too. */
-function withService({ expected, operator }: Waiting, service: ServiceState): Waiting {
+function withService({ expected, operator }: Waiting, service: ServiceState) {
   if (service.kind === 'none')
     return {
       expected: `${expected} No gateway serves this store, so nothing happens yet.`,
@@ -155,7 +155,7 @@ function withService({ expected, operator }: Waiting, service: ServiceState): Wa
   }
 }
 
-const switchedOff = (key: string, stage: string): Waiting => ({
+const switchedOff = (key: string, stage: string) => ({
   expected: `It stays ${stage}: ${key} is false in the configuration.`,
   operator: `To continue, set ${key} to true and restart the gateway.`,
 })
@@ -165,7 +165,7 @@ function whyWaiting(
   { progress }: Candidate,
   rivals: readonly Rival[],
   facts: ExplanationFacts,
-): Waiting {
+) {
   if (!facts.pipelineEnabled) return switchedOff('pipeline.enabled', progress.status)
   const isHeldUp = check?.verdict === 'operator' || check?.verdict === 'wait'
   const cause = isHeldUp ? (check.detail ?? undefined) : undefined
@@ -213,7 +213,7 @@ const afterSelection = {
 } as const
 
 /** A rejection may come too late: then the chain has the proposal all the same. */
-function wasMinedAfterAll({ events }: Timeline): boolean {
+function wasMinedAfterAll({ events }: Timeline) {
   const carrying = events.flatMap((event) =>
     event.kind === 'signed' && event.attempt.kind === 'propose' ? event.attempt.hash : [],
   )
@@ -226,7 +226,7 @@ function wasMinedAfterAll({ events }: Timeline): boolean {
   )
 }
 
-function afterFailure(timeline: Timeline, candidate: Candidate, inSlot: boolean): ExpectedSteps {
+function afterFailure(timeline: Timeline, candidate: Candidate, inSlot: boolean) {
   const { id, progress, round } = candidate
   if (progress.status !== 'failed') throw new RangeError(`candidate ${id} has not failed`)
   const { code, retryable } = progress.failure

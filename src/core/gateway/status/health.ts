@@ -1,7 +1,7 @@
 import type { Clock, Hex } from '#ports'
 import type { Progress } from '#protocol/candidate'
 import type { LifeStage, Observation, QueueStage, StateLine } from '#protocol/vitals'
-import type { Ledger, LedgerEvent, Slot, SlotChange } from '../ledger/ledger.js'
+import type { Ledger, LedgerEvent, SlotChange } from '../ledger/ledger.js'
 import { attemptOf, foldSlot, isSlotChange, type OpenSlots, signedAs } from '../ledger/slots.js'
 import { submissionOf } from '../validation/progress.js'
 
@@ -127,12 +127,12 @@ function enter(
   id: string,
   status: Progress['status'],
   stage: LifeStage = 'received',
-): void {
+) {
   const atMs = nowMs()
   followed.set(id, { receivedAtMs: atMs, status, statusAtMs: atMs, stage, stageAtMs: atMs })
 }
 
-function move(following: Following, id: string, progress: Progress): void {
+function move(following: Following, id: string, progress: Progress) {
   const { followed, nowMs, observe } = following
   const stage = stageOfProgress(progress)
   const one = followed.get(id)
@@ -164,7 +164,7 @@ function move(following: Following, id: string, progress: Progress): void {
 }
 
 /** Executed: it ends with its slot. */
-function endExecuted({ followed, slots, observe }: Following, id: string): void {
+function endExecuted({ followed, slots, observe }: Following, id: string) {
   const one = followed.get(id)
   if (one?.stage !== 'executed') return
   if ([...slots.values()].some(({ candidateIds }) => candidateIds.includes(id))) return
@@ -173,7 +173,7 @@ function endExecuted({ followed, slots, observe }: Following, id: string): void 
   observe({ kind: 'ended', outcome: 'executed', code: 'none', seconds })
 }
 
-function noteSlot(following: Following, change: SlotChange): Slot | undefined {
+function noteSlot(following: Following, change: SlotChange) {
   const { slots, observe } = following
   const slot = foldSlot(slots, change)
   switch (change.kind) {
@@ -251,7 +251,7 @@ export function stateLine(event: LedgerEvent, nonce?: number): StateLine | undef
   }
 }
 
-function progressLine(candidate_id: string, progress: Progress): StateLine {
+function progressLine(candidate_id: string, progress: Progress) {
   const submission = submissionOf(progress)
   const hash = submission?.transactionHash
   const of = { candidate_id, ...(hash ? { hash } : {}) }

@@ -56,7 +56,7 @@ export function createReceipts() {
   return {
     byHash: byHash as ReadonlyMap<Hex, ReceiptFacts>,
     cancellations: cancellations as ReadonlyMap<string, ReceiptFacts & { readonly hash: Hex }>,
-    onRecord(record: StoredRecord): void {
+    onRecord(record: StoredRecord) {
       const { event } = datedRecord(record)
       if (!isSlotChange(event)) return
       const slot = foldSlot(slots, event)

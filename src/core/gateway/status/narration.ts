@@ -74,7 +74,7 @@ const outcomes: Readonly<Record<string, string>> = {
   foreign: 'used outside this store, or given up with its former executor',
 }
 
-function withOthers(others: readonly string[]): string {
+function withOthers(others: readonly string[]) {
   const word = others.length === 1 ? 'other' : 'others'
   return others.length === 0 ? '' : `, with ${others.length} ${word}: ${others.join(', ')}`
 }
@@ -90,7 +90,7 @@ const verdicts: Readonly<Record<CandidateCheck['verdict'], string>> = {
 function checkLines(
   { blockNumber, verdict, detail, figures }: CandidateCheck,
   token: TokenUnits | undefined,
-): readonly string[] {
+) {
   // An allowance beyond what any token has is meant to be without limit.
   const amount = (raw: string) =>
     /^\d+$/.test(raw) && BigInt(raw) >= 2n ** 128n ? 'unlimited' : amountText(raw, token)
@@ -137,7 +137,7 @@ const signings: Readonly<Record<Of<'signed'>['as'], string>> = {
   cancel: 'a cancellation',
 }
 
-function signedLines({ nonce, attempt, others, leftOut, as }: Of<'signed'>): readonly string[] {
+function signedLines({ nonce, attempt, others, leftOut, as }: Of<'signed'>) {
   const { hash, maxFeePerGas, maxPriorityFeePerGas } = attempt
   return [
     `${signings[as]} signed under nonce ${nonce}${withOthers(others)}`,
@@ -147,7 +147,7 @@ function signedLines({ nonce, attempt, others, leftOut, as }: Of<'signed'>): rea
   ]
 }
 
-function minedLines(event: Of<'mined'>, coin: string): readonly string[] {
+function minedLines(event: Of<'mined'>, coin: string) {
   const { gasUsed, gasPriceWei: price, carried, blockNumber, blockHash, status } = event
   const wei = BigInt(gasUsed) * BigInt(price ?? 0)
   const cost = price && ` × ${decimal(price, 9)} gwei = ${decimal(wei, 18)} ${coin}`
@@ -174,7 +174,7 @@ function failureLines({ kind, failure, nextAction, by }: Of<'failed' | 'rejected
 }
 
 /** Wei as a decimal number of `decimals` places, without trailing zeros. */
-function decimal(wei: bigint | string, decimals: number): string {
+function decimal(wei: bigint | string, decimals: number) {
   const digits = wei.toString().padStart(decimals + 1, '0')
   const fraction = digits.slice(-decimals).replace(/0+$/, '')
   return `${digits.slice(0, -decimals)}${fraction === '' ? '' : `.${fraction}`}`

@@ -245,7 +245,7 @@ function stepsOf(
   ]
 }
 
-const timeOf = ({ atMs = Number.MAX_VALUE }: { readonly atMs: number | undefined }) => atMs
+const timeOf = ({ atMs = Number.MAX_VALUE }: { atMs: number | undefined }) => atMs
 
 /** Of its details the hash alone, where there is one: that is a link. */
 const stepOf = (atMs: number | undefined, [what = '', ...more]: readonly string[]): RecentStep => ({

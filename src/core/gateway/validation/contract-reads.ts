@@ -28,15 +28,11 @@ export function readBitmap(
   owner: Address,
   word: bigint,
   at: bigint,
-): Promise<bigint> {
+) {
   return readContract(chain, at, contracts.permit2, permit2Abi, 'nonceBitmap', [owner, word])
 }
 
-export async function isSpentAt(
-  pinned: PinnedChain,
-  { proposer, nonce }: Candidate,
-  at: bigint,
-): Promise<boolean> {
+export async function isSpentAt(pinned: PinnedChain, { proposer, nonce }: Candidate, at: bigint) {
   const { word } = nonceBit(BigInt(nonce))
   return nonceUsed(BigInt(nonce), await readBitmap(pinned, proposer, word, at))
 }
@@ -100,11 +96,7 @@ export async function readFunds(
   return { balanceRaw, allowanceRaw }
 }
 
-export function readRole(
-  { chain, contracts }: PinnedChain,
-  executor: Address,
-  at: bigint,
-): Promise<boolean> {
+export function readRole({ chain, contracts }: PinnedChain, executor: Address, at: bigint) {
   return readContract(chain, at, contracts.signedProposer, signedProposerAbi, 'hasRole', [
     roles.delegatedProposer,
     executor,
@@ -161,7 +153,7 @@ export async function readUsedNonces(
 /** A wallet may have many. */
 const bits = new WeakMap<Candidate, ReturnType<typeof nonceBit>>()
 
-function bitOf(candidate: Candidate): ReturnType<typeof nonceBit> {
+function bitOf(candidate: Candidate) {
   const bit = bits.get(candidate) ?? nonceBit(BigInt(candidate.nonce))
   bits.set(candidate, bit)
   return bit

@@ -21,14 +21,14 @@ export type RoundOutcome =
   | { readonly kind: 'executed'; readonly proposal: OwnProposal }
   | { readonly kind: 'failed'; readonly failure: CandidateFailure }
 
-export function isRoundOpen(contracts: Contracts, round: Round, candidate: Candidate): boolean {
+export function isRoundOpen(contracts: Contracts, round: Round, candidate: Candidate) {
   return round.state === 'requested' && isSameRound(contracts, round, candidate)
 }
 
 /** Hashing the text costs most. */
 const roundKeys = new WeakMap<Round, string>()
 
-export function isSameRound(contracts: Contracts, round: Round, candidate: Candidate): boolean {
+export function isSameRound(contracts: Contracts, round: Round, candidate: Candidate) {
   const key =
     roundKeys.get(round) ??
     roundRef(contracts, round.questionId, round, keccakHex(round.ancillaryData)).key

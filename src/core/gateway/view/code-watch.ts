@@ -32,7 +32,7 @@ export const pinsOf = ({
   ...Object.fromEntries(ledger.implementations),
 })
 
-export async function watchCode(state: Watching): Promise<void> {
+export async function watchCode(state: Watching) {
   const { code, chain, clock } = state
   const at = state.heads?.latest
   if (at === undefined) return
@@ -65,7 +65,7 @@ async function versionsOf({ chain, contracts }: Watching, at: bigint) {
   return new Map(found.flat())
 }
 
-export function codeFaults(state: Watching): readonly string[] {
+export function codeFaults(state: Watching) {
   const { changed, isKnown, isSuspect } = state.code
   if (Object.keys(pinsOf(state)).length === 0) return []
   if (!isKnown) return ['the code of the pinned contracts has not been read yet']

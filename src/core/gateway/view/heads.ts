@@ -12,12 +12,12 @@ const noFinality =
 
 const wholeLookMs = 30_000
 
-function isWholeLook(state: ViewState): boolean {
+function isWholeLook(state: ViewState) {
   if (state.heads === undefined || state.wrongChain !== undefined || state.waits()) return true
   return state.clock.monotonicMs() - state.wholeLookAtMs >= wholeLookMs
 }
 
-export async function lookAtHead(state: ViewState): Promise<boolean> {
+export async function lookAtHead(state: ViewState) {
   const { chain, contracts, heads: before, clock } = state
   const atMs = clock.monotonicMs()
   const isWhole = isWholeLook(state)
@@ -59,7 +59,7 @@ export async function lookAtHead(state: ViewState): Promise<boolean> {
   return isNew || before?.finalized.hash !== finalized.hash
 }
 
-async function otherGenesis(state: ViewState): Promise<string | undefined> {
+async function otherGenesis(state: ViewState) {
   const { info } = state.ledger
   if (state.isIdentified) return undefined
   const genesis = info ? await state.chain.block(0n) : null
@@ -71,7 +71,7 @@ async function otherGenesis(state: ViewState): Promise<string | undefined> {
 }
 
 /** In whatever words the node says so. */
-async function finalizedBlock({ chain }: ViewState): Promise<BlockHeader | null> {
+async function finalizedBlock({ chain }: ViewState) {
   try {
     return await chain.block('finalized')
   } catch (error) {
@@ -84,7 +84,7 @@ async function finalizedBlock({ chain }: ViewState): Promise<BlockHeader | null>
   }
 }
 
-async function newsSince(state: ViewState, from: BlockHeader, to: BlockHeader): Promise<News> {
+async function newsSince(state: ViewState, from: BlockHeader, to: BlockHeader) {
   const distance = to.number - from.number
   if (distance < 1n || distance > followedBlocks) return 'lost'
   if (distance === 1n)
@@ -96,7 +96,7 @@ async function newsSince(state: ViewState, from: BlockHeader, to: BlockHeader): 
   return stays?.hash === from.hash ? news : 'lost'
 }
 
-async function followLogs(state: ViewState, since: bigint, to: BlockHeader): Promise<News> {
+async function followLogs(state: ViewState, since: bigint, to: BlockHeader) {
   const isOne = since + 1n === to.number
   const logs = await logsOf(state, since + 1n, to.number, isOne ? to.hash : undefined)
   // Read after the logs: those of one branch under the head of another would leave a gap.
@@ -132,7 +132,7 @@ async function logsOf(
   }
 }
 
-function applyNews(state: ViewState, news: News, { number, hash }: BlockHeader): void {
+function applyNews(state: ViewState, news: News, { number, hash }: BlockHeader) {
   const { book, hashes, spent, code } = state
   if (news === 'lost') {
     spent.clear()

@@ -110,7 +110,7 @@ export async function meaningOf(
   return { named, managed, requesters, invalidated, isUpgrade }
 }
 
-function ifDecoded<T>(decode: () => T): T | undefined {
+function ifDecoded<T>(decode: () => T) {
   try {
     return decode()
   } catch {
@@ -118,7 +118,7 @@ function ifDecoded<T>(decode: () => T): T | undefined {
   }
 }
 
-function managedIdOf({ data, topics: found }: ChainLog): Hex | undefined {
+function managedIdOf({ data, topics: found }: ChainLog) {
   const eventName = requestEvents[found[0] as keyof typeof requestEvents]
   if (eventName === undefined) return undefined
   const event = { abi: requestAbi, eventName, data, topics: found as [Hex, ...Hex[]] }

@@ -64,13 +64,13 @@ function follow({ byManaged }: QuestionBook, managedId: Hex, questionId: Hex): v
   byManaged.set(managedId, same.add(questionId))
 }
 
-function unfollow({ byManaged }: QuestionBook, managedId: Hex, questionId: Hex): void {
+function unfollow({ byManaged }: QuestionBook, managedId: Hex, questionId: Hex) {
   const same = byManaged.get(managedId)
   same?.delete(questionId)
   if (same?.size === 0) byManaged.delete(managedId)
 }
 
-function enter(book: QuestionBook, { questionId, slug, requester, request }: RegistryEntry): void {
+function enter(book: QuestionBook, { questionId, slug, requester, request }: RegistryEntry) {
   const known = book.entries.get(questionId)
   book.entries.set(questionId, {
     questionId,
@@ -86,13 +86,13 @@ export function questionIdOf({ slugs }: QuestionBook, identifier: string): Hex |
   return isQuestionId(identifier) ? identifier : slugs.get(identifier)
 }
 
-export function setEntry(book: QuestionBook, entry: RegistryEntry): void {
+export function setEntry(book: QuestionBook, entry: RegistryEntry) {
   removeEntry(book, entry.questionId)
   enter(book, entry)
   book.misses.delete(entry.questionId)
 }
 
-export function removeEntry(book: QuestionBook, questionId: Hex): void {
+export function removeEntry(book: QuestionBook, questionId: Hex) {
   const known = book.entries.get(questionId)
   book.entries.delete(questionId)
   for (const [slug, owner] of book.slugs) if (owner === questionId) book.slugs.delete(slug)
@@ -121,14 +121,14 @@ export function keepQuestion(book: QuestionBook, round: Round): Question {
   return question
 }
 
-function prepareQuestion({ entries, contracts }: QuestionBook, round: Round): Question {
+function prepareQuestion({ entries, contracts }: QuestionBook, round: Round) {
   const { questionId, token } = round
   const witness = witnessRound(domainOf(contracts), round, token.address)
   const ref = roundRef(contracts, questionId, round, witness.ancillaryHash)
   return { questionId, slug: entries.get(questionId)?.slug, round, ref, witness }
 }
 
-export function markDue({ held, due }: QuestionBook, questionIds: Iterable<Hex>): void {
+export function markDue({ held, due }: QuestionBook, questionIds: Iterable<Hex>) {
   for (const questionId of questionIds) if (held.has(questionId)) due.add(questionId)
 }
 
@@ -148,11 +148,11 @@ export function dueFirst(
   return [...chosen]
 }
 
-export function isMiss({ misses, clock }: QuestionBook, questionId: Hex): boolean {
+export function isMiss({ misses, clock }: QuestionBook, questionId: Hex) {
   return clock.monotonicMs() < (misses.get(questionId) ?? Number.NEGATIVE_INFINITY)
 }
 
-export function noteMiss({ held, misses, clock }: QuestionBook, questionId: Hex): void {
+export function noteMiss({ held, misses, clock }: QuestionBook, questionId: Hex) {
   held.delete(questionId)
   misses.set(questionId, clock.monotonicMs() + missMs)
 }
@@ -183,7 +183,7 @@ export function affectedBy(
   return new Set(ids.filter((id) => held.has(id) || entries.has(id)))
 }
 
-export function forgetEnded({ held, ended, clock }: QuestionBook, needed: ReadonlySet<Hex>): void {
+export function forgetEnded({ held, ended, clock }: QuestionBook, needed: ReadonlySet<Hex>) {
   const untilMs = clock.monotonicMs() - keepEndedMs
   for (const questionId of ended) {
     const atMs = held.peek(questionId)?.askedAtMs ?? untilMs

@@ -112,7 +112,7 @@ export function createSlugs(clock: Clock, lookUp: SlugLookUp): Slugs {
   }
 }
 
-function unavailable(slug: string, cause: SlugLookUpError): UnavailableError {
+function unavailable(slug: string, cause: SlugLookUpError) {
   const detail = `slug ${slug} cannot be looked up now: ${cause.message}`
   return new UnavailableError('slug_unavailable', detail, {
     httpStatus: 503,

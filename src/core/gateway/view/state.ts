@@ -96,12 +96,12 @@ export function newViewState(
   }
 }
 
-export function callForLook(state: ViewState): void {
+export function callForLook(state: ViewState) {
   state.isCalled = true
   state.sleeper.abort()
 }
 
-export function viewFaults(state: ViewState): readonly string[] {
+export function viewFaults(state: ViewState) {
   const { wrongChain, lastFailure, heads, clock, maxHeadAgeSeconds } = state
   if (wrongChain !== undefined) return [wrongChain]
   const because = lastFailure === undefined ? '' : ` (${lastFailure})`
@@ -125,11 +125,11 @@ export function viewFaults(state: ViewState): readonly string[] {
 /** In hex: decimal digits of so large a number cost more than the look-up. */
 const wordKey = (owner: Hex, word: bigint) => `${owner}|${word.toString(16)}`
 
-export function spentBits({ spent }: ViewState, owner: Hex, word: bigint): bigint {
+export function spentBits({ spent }: ViewState, owner: Hex, word: bigint) {
   return spent.get(wordKey(owner, word)) ?? 0n
 }
 
-export function addSpent(state: ViewState, owner: Hex, word: bigint, mask: bigint): void {
+export function addSpent(state: ViewState, owner: Hex, word: bigint, mask: bigint) {
   if (mask === 0n) return
   state.spent.set(wordKey(owner, word), spentBits(state, owner, word) | mask)
 }

@@ -1,7 +1,7 @@
 import { ChainError, type Clock } from '#ports'
 import { UnavailableError } from '#protocol/errors'
 
-export async function pause(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
+export async function pause(clock: Clock, ms: number, signal: AbortSignal) {
   try {
     await clock.sleep(ms, signal)
   } catch (error) {

@@ -87,7 +87,7 @@ export interface LiveView extends ChainView {
   noteNonces(owner: Address, word: bigint, bitmap: bigint, at: Hex): void
 }
 
-async function poll(state: ViewState, wallets: Wallets): Promise<void> {
+async function poll(state: ViewState, wallets: Wallets) {
   state.looks.begun += 1
   const { begun } = state.looks
   try {
@@ -124,7 +124,7 @@ async function catchUp(state: ViewState): Promise<void> {
 }
 
 /** So that the first use of a registered question waits for nothing. */
-async function prefetch(state: ViewState): Promise<void> {
+async function prefetch(state: ViewState) {
   const { unread, book } = state
   if (unread.size === 0 || viewFaults(state).length > 0) return
   const next: Hex[] = []
@@ -140,10 +140,7 @@ async function prefetch(state: ViewState): Promise<void> {
     if (!book.held.has(questionId) && !isMiss(book, questionId)) unread.add(questionId)
 }
 
-function createLooks(
-  state: ViewState,
-  wallets: Wallets,
-): Pick<LiveView, 'start' | 'stop' | 'hasten'> {
+function createLooks(state: ViewState, wallets: Wallets) {
   const { clock, book } = state
   let running: AbortController | undefined
   let [startedMs, endedMs] = [clock.monotonicMs(), clock.monotonicMs()]
@@ -293,7 +290,7 @@ const readsMs = 3_000
 const read = (state: ViewState, questionId: Hex) =>
   singleFlight(state.reading, questionId, () => readNow(state, questionId))
 
-async function readNow(state: ViewState, questionId: Hex): Promise<Question | undefined> {
+async function readNow(state: ViewState, questionId: Hex) {
   const { book, rounds, readers } = state
   for (let tried = 0; tried < tries; tried += 1) {
     const entry = book.entries.get(questionId)
@@ -327,11 +324,8 @@ const isNamed = (
     (managed.has(managedRequestId(request)) || requesters.has(request.requester)))
 
 /** For a limited time; late reads go on by themselves. Resolves to the first failure. */
-async function readSome(
-  state: ViewState,
-  questionIds: readonly Hex[],
-): Promise<ChainError | undefined> {
-  const readOne = async (questionId: Hex): Promise<ChainError[]> => {
+async function readSome(state: ViewState, questionIds: readonly Hex[]) {
+  const readOne = async (questionId: Hex) => {
     try {
       await read(state, questionId)
       return []
@@ -357,7 +351,7 @@ async function readSome(
   }
 }
 
-async function readFirst(state: ViewState, questionId: Hex): Promise<Question | undefined> {
+async function readFirst(state: ViewState, questionId: Hex) {
   // A miss that a first read notes is not final before that read ends.
   if (isMiss(state.book, questionId) && !state.firstReads.has(questionId)) return undefined
   return within(state.clock, firstReadMs, () =>
@@ -365,7 +359,7 @@ async function readFirst(state: ViewState, questionId: Hex): Promise<Question | 
   )
 }
 
-export function readAhead(state: ViewState, questionIds: Iterable<Hex>): void {
+export function readAhead(state: ViewState, questionIds: Iterable<Hex>) {
   for (const questionId of questionIds)
     void readFirst(state, questionId).catch((error: unknown) => {
       if (!(error instanceof ChainError)) throw error
@@ -373,7 +367,7 @@ export function readAhead(state: ViewState, questionIds: Iterable<Hex>): void {
 }
 
 /** It may be younger than the followed head: that head is waited for. */
-async function readTwice(state: ViewState, questionId: Hex): Promise<Question | undefined> {
+async function readTwice(state: ViewState, questionId: Hex) {
   const headNumber = () => state.heads?.latest.number ?? 0n
   const readAtHead = async () => {
     const [fault] = viewFaults(state)

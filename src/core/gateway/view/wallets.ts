@@ -33,7 +33,7 @@ export const newWallets = (chain: Chain, clock: Clock) => ({
 })
 
 /** As Permit2 reads it: the magic value and zeros. */
-export function isMagicAnswer(answer: Hex): boolean {
+export function isMagicAnswer(answer: Hex) {
   return answer.slice(0, 66) === `${eip1271MagicValue}${'0'.repeat(56)}`
 }
 
@@ -43,22 +43,18 @@ export function isValidSignatureCall(wallet: Address, digest: Hex, signature: He
   return { to: wallet, data, gas: walletCallGas }
 }
 
-export function knownCode(
-  { codes, clock }: Wallets,
-  account: Address,
-  limitMs = staleAfterMs,
-): boolean | undefined {
+export function knownCode({ codes, clock }: Wallets, account: Address, limitMs = staleAfterMs) {
   const found = codes.peek(account)
   return found && clock.monotonicMs() - found.atMs < limitMs ? found.has : undefined
 }
 
-async function readCode({ chain, clock, codes }: Wallets, account: Address): Promise<boolean> {
+async function readCode({ chain, clock, codes }: Wallets, account: Address) {
   const has = (await chain.code(account)) !== '0x'
   codes.set(account, { has, atMs: clock.monotonicMs() })
   return has
 }
 
-export function hasCode(wallets: Wallets, account: Address): Promise<boolean> {
+export function hasCode(wallets: Wallets, account: Address) {
   const { clock, codes } = wallets
   const read = async () => {
     const nextMs = (codes.peek(account)?.atMs ?? Number.NEGATIVE_INFINITY) + rereadMs
@@ -77,7 +73,7 @@ export function authorizes(
   wallet: Address,
   digest: Hex,
   signature: Hex,
-): Promise<boolean> {
+) {
   const call = async () => {
     try {
       return isMagicAnswer(await chain.call(isValidSignatureCall(wallet, digest, signature)))
@@ -93,11 +89,7 @@ export function authorizes(
   )
 }
 
-export async function refreshCodes(
-  wallets: Wallets,
-  accounts: Iterable<Address>,
-  isIdle: boolean,
-): Promise<void> {
+export async function refreshCodes(wallets: Wallets, accounts: Iterable<Address>, isIdle: boolean) {
   const due: Address[] = []
   const limitMs = isIdle ? idleRefreshAfterMs : refreshAfterMs
   for (const account of accounts) {

@@ -5,7 +5,7 @@
  */
 import * as z from 'zod/mini'
 import type { ShownRow, Signer } from '#ports'
-import { type ProposerError, UnavailableError, UsageError } from '#protocol/errors'
+import { UnavailableError, UsageError } from '#protocol/errors'
 import { safeText } from '#protocol/node-words'
 import type { Address } from '#protocol/schema'
 import { jsonLook, type Look, refused } from '../serving/looks.js'
@@ -101,7 +101,7 @@ const connectRows: readonly ShownRow[] = [
 ]
 
 /** Documents of ours name their chain; `walletTypedData` makes it a number. */
-const chainOf = (document: object): number =>
+const chainOf = (document: object) =>
   Number((document as { readonly domain?: { readonly chainId?: unknown } }).domain?.chainId)
 
 function newPage({ timeoutMs, signal, onPage, onProblem }: BrowserWalletOptions) {
@@ -118,14 +118,14 @@ function newPage({ timeoutMs, signal, onPage, onProblem }: BrowserWalletOptions)
     for (const wake of [...watchers]) wake()
   }
 
-  const shown = (): object => {
+  const shown = () => {
     if (isClosed) return { kind: 'end' }
     if (asking === undefined) return { kind: 'wait', id: version }
     const { task, summary, account, chainId } = asking
     return { ...task, id: version, summary, account, chain_id: chainId, number, total }
   }
 
-  const next = async (body: unknown, gone: AbortSignal): Promise<Look> => {
+  const next = async (body: unknown, gone: AbortSignal) => {
     const read = Next.safeParse(body)
     if (!read.success) return badCall()
     if (read.data.seen === version && !isClosed)
@@ -152,7 +152,7 @@ function newPage({ timeoutMs, signal, onPage, onProblem }: BrowserWalletOptions)
     return jsonLook({ ok: true })
   }
 
-  const problem = async (body: unknown): Promise<Look> => {
+  const problem = async (body: unknown) => {
     const read = Problem.safeParse(body)
     if (!read.success) return badCall()
     if (asking !== undefined && read.data.id === version) onProblem(safeText(read.data.problem))
@@ -200,32 +200,34 @@ function newPage({ timeoutMs, signal, onPage, onProblem }: BrowserWalletOptions)
 function resultOf(
   { task, account, chainId }: Wanted,
   given: { readonly account: string; readonly chain_id: number; readonly result: string | null },
-): string | ProposerError {
+) {
   if (task.kind === 'connect') return given.account
   if (given.account !== account)
     return new UsageError(
       'wrong_account',
       `the browser wallet answered with account ${given.account}, not ${account}`,
-      { hint: 'choose that account in the wallet, then rerun the command' },
+      'choose that account in the wallet, then rerun the command',
     )
   if (given.chain_id !== chainId)
     return new UsageError(
       'wrong_chain',
       `the browser wallet is on chain ${given.chain_id}, not ${chainId}`,
-      { hint: `switch the wallet to chain ${chainId}, then rerun the command` },
+      `switch the wallet to chain ${chainId}, then rerun the command`,
     )
   if (given.result !== null && given.result !== '0x') return given.result
   return new UsageError(
     'signer_answer',
     `the browser wallet cannot be used: its response holds no ${task.kind === 'send' ? 'transaction hash' : 'signature'}`,
-    { hint: 'retry with another wallet in the browser' },
+    'retry with another wallet in the browser',
   )
 }
 
 const saidNo = (words: string) =>
-  new UsageError('signer_refused', `the browser wallet refused: ${safeText(words)}`, {
-    hint: "approve in the wallet, and check that it holds the proposer's account; then retry",
-  })
+  new UsageError(
+    'signer_refused',
+    `the browser wallet refused: ${safeText(words)}`,
+    "approve in the wallet, and check that it holds the proposer's account; then retry",
+  )
 
 const late = (timeoutMs: number, isOpened: boolean) =>
   isOpened

@@ -5,7 +5,7 @@ import { platform } from 'node:os'
 export function systemOpener(
   env: Readonly<Record<string, string | undefined>>,
   system: string = platform(),
-): string | undefined {
+) {
   if (system === 'darwin') return 'open'
   const display = (env.DISPLAY ?? '') !== '' || (env.WAYLAND_DISPLAY ?? '') !== ''
   return system !== 'win32' && display ? 'xdg-open' : undefined
@@ -19,7 +19,7 @@ export function openInBrowser(
   opener: string,
   url: string,
   env: Readonly<Record<string, string | undefined>>,
-): Promise<boolean> {
+) {
   const kept = Object.fromEntries(Object.entries(env).filter(([name]) => passedOn.test(name)))
   return new Promise((resolve) => {
     const child = spawn(opener, [url], { env: kept, stdio: 'ignore', detached: true })

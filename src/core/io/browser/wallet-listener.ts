@@ -65,7 +65,7 @@ export async function listenForWallet(routes: WalletRoutes): Promise<WalletListe
 }
 
 /** Another site, another program, another user: before anything is looked at. */
-function refusalOf(place: Place, incoming: IncomingMessage): Look | undefined {
+function refusalOf(place: Place, incoming: IncomingMessage) {
   const { rawHeaders, headers, url = '', method } = incoming
   const hosts = rawHeaders.filter((name, at) => at % 2 === 0 && /^host$/i.test(name))
   if (hosts.length !== 1 || `http://${headers.host}` !== place.origin)
@@ -118,7 +118,7 @@ async function answer(
   return withJson(incoming, response, limitBytes, tooLarge, (body) => call(body, gone.signal))
 }
 
-function showsCookie(place: Place, header: string | undefined): boolean {
+function showsCookie(place: Place, header: string | undefined) {
   const given = (header ?? '')
     .split(';')
     .map((one) => one.trim().split('='))
@@ -126,7 +126,7 @@ function showsCookie(place: Place, header: string | undefined): boolean {
   return given.some(([, value = '']) => equal(value, place.cookie))
 }
 
-function equal(given: string, wanted: string): boolean {
+function equal(given: string, wanted: string) {
   const [one, other] = [given, wanted].map((text) => Buffer.from(text)) as [Buffer, Buffer]
   return one.length === other.length && timingSafeEqual(one, other)
 }

@@ -65,7 +65,7 @@ const faults: Readonly<Record<string, KmsFault>> = {
   ServiceUnavailableException: 'unavailable',
 }
 
-function faultOf(error: unknown): KmsFault | undefined {
+function faultOf(error: unknown) {
   if (!(error instanceof Error)) return undefined
   const known = Object.hasOwn(faults, error.name) ? faults[error.name] : undefined
   if (known !== undefined) return known
@@ -79,7 +79,7 @@ function faultOf(error: unknown): KmsFault | undefined {
   return { refused: `${name ?? 'an error'} (status ${status})` }
 }
 
-const statusOf = (error: Error): number | undefined =>
+const statusOf = (error: Error) =>
   '$metadata' in error
     ? (error.$metadata as { readonly httpStatusCode?: number } | undefined)?.httpStatusCode
     : undefined
@@ -121,7 +121,7 @@ export async function openAwsKey({ key, region }: AwsKey): Promise<KeyService> {
   }
 }
 
-export async function currentRegion(): Promise<string> {
+export async function currentRegion() {
   const { KMSClient } = await loadSdk()
   const client = new KMSClient({})
   try {

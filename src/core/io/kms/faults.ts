@@ -4,7 +4,7 @@
  * /readyz is read by everybody.
  */
 
-import { type ProposerError, UnavailableError, UsageError } from '#protocol/errors'
+import { UnavailableError, UsageError } from '#protocol/errors'
 import { networkFault } from '#protocol/network-words'
 import { quoteWords } from '#protocol/node-words'
 
@@ -31,11 +31,7 @@ export type KmsFault =
   | { readonly refused: string }
 
 /** Without a fault: of a connection that failed. */
-export function kmsError(
-  place: KeyPlace,
-  fault: KmsFault | undefined,
-  error?: unknown,
-): ProposerError {
+export function kmsError(place: KeyPlace, fault: KmsFault | undefined, error?: unknown) {
   const { name, advice } = place
   const key = quoteWords(place.key)
   switch (fault) {
@@ -137,7 +133,7 @@ export const packageMissing = (packageName: string, major: number) =>
   )
 
 /** The package itself, and not one that it needs. */
-export const isMissing = (error: unknown, packageName: string): boolean =>
+export const isMissing = (error: unknown, packageName: string) =>
   error instanceof Error &&
   'code' in error &&
   /^(ERR_)?MODULE_NOT_FOUND$/.test(String(error.code)) &&

@@ -24,7 +24,7 @@ type Sdk = typeof import('@google-cloud/kms')
 type Client = InstanceType<Sdk['KeyManagementServiceClient']>
 type Auth = Client['auth']
 
-async function loadSdk(): Promise<Sdk> {
+async function loadSdk() {
   try {
     return await import('@google-cloud/kms')
   } catch (error) {
@@ -43,7 +43,7 @@ const transporterOptions = {
  * A client without credentials would end the process: it looks for them by itself, and nobody
  * could hear that there are none.
  */
-async function connect({ KeyManagementServiceClient }: Sdk, place: KeyPlace): Promise<Client> {
+async function connect({ KeyManagementServiceClient }: Sdk, place: KeyPlace) {
   const ofSdk = createRequire(createRequire(import.meta.url).resolve(packageName))
   const { GoogleAuth } = ofSdk('google-gax') as { GoogleAuth: new (options: object) => Auth }
   const auth = new GoogleAuth({
@@ -61,7 +61,7 @@ async function connect({ KeyManagementServiceClient }: Sdk, place: KeyPlace): Pr
 
 const endpointVariable = 'CLOUDSDK_API_ENDPOINT_OVERRIDES_CLOUDKMS'
 
-function endpoint(): { protocol: string; apiEndpoint: string; port: number } | undefined {
+function endpoint() {
   const text = process.env[endpointVariable]
   if (text === undefined || text === '') return undefined
   const fault = urlFault(text)
@@ -95,7 +95,7 @@ interface CallError extends Error {
   readonly status?: number
 }
 
-function faultOf(error: unknown): KmsFault | undefined {
+function faultOf(error: unknown) {
   if (!(error instanceof Error)) return undefined
   const { config, status, message }: CallError = error
   if (error instanceof SyntaxError) return 'unreadable'
@@ -117,7 +117,7 @@ const advice = {
     'enable its version with `gcloud kms keys versions enable`, after `gcloud kms keys versions restore` where needed',
 }
 
-export async function openGcpKey({ key }: { readonly key: string }): Promise<KeyService> {
+export async function openGcpKey({ key }: { key: string }): Promise<KeyService> {
   const sdk = await loadSdk()
   const place: KeyPlace = { name: 'Google Cloud KMS', key, advice }
   let connected: Promise<Client> | undefined
@@ -163,13 +163,13 @@ export async function openGcpKey({ key }: { readonly key: string }): Promise<Key
   }
 }
 
-const numberOf = (wrapped: { readonly value?: unknown } | null | undefined): number | undefined =>
+const numberOf = (wrapped: { readonly value?: unknown } | null | undefined) =>
   wrapped?.value === undefined || wrapped.value === null ? undefined : Number(wrapped.value)
 
 const bytesOf = (value: Uint8Array | string | null | undefined): Uint8Array =>
   typeof value === 'string' ? Buffer.from(value, 'base64') : (value ?? new Uint8Array())
 
-function bytesOfPem(pem: string): Uint8Array {
+function bytesOfPem(pem: string) {
   const base64 = /^-----BEGIN PUBLIC KEY-----([\w+/=\s]*)-----END PUBLIC KEY-----\s*$/.exec(
     pem,
   )?.[1]
@@ -184,7 +184,7 @@ const table = Uint32Array.from({ length: 256 }, (_, byte) => {
   return value
 })
 
-export function crc32c(bytes: Uint8Array): number {
+export function crc32c(bytes: Uint8Array) {
   let crc = 0xffffffff
   for (const byte of bytes) crc = (table[(crc ^ byte) & 0xff] ?? 0) ^ (crc >>> 8)
   return (crc ^ 0xffffffff) >>> 0

@@ -37,10 +37,7 @@ export const callLimitMs = 5_000
 /** SubjectPublicKeyInfo of a key on secp256k1 (RFC 5480) up to the point of 65 bytes. */
 const spkiStart = '0x3056301006072a8648ce3d020106052b8104000a034200'
 
-export async function addressInService(
-  service: KeyService,
-  limitMs = callLimitMs,
-): Promise<Address> {
+export async function addressInService(service: KeyService, limitMs = callLimitMs) {
   const spki = await inTime(service, limitMs, (signal) => service.publicKey(signal))
   const point = spki.subarray(-65)
   if (toHex(spki.subarray(0, -65)) === spkiStart && isPoint(point)) return addressOf(point)
@@ -74,7 +71,7 @@ export function signerOfService(
   }
 }
 
-function completed(place: KeyPlace, digest: Uint8Array, der: Uint8Array, address: Address): Hex {
+function completed(place: KeyPlace, digest: Uint8Array, der: Uint8Array, address: Address) {
   const numbers = numbersOfDer(der)
   if (numbers === undefined) throw unusable(place, 'is no signature in DER')
   const signature = completeSignature(digest, numbers, address)
@@ -88,7 +85,7 @@ async function inTime<T>(
   service: KeyService,
   limitMs: number,
   ask: (signal: AbortSignal) => Promise<T>,
-): Promise<T> {
+) {
   const overdue = new AbortController()
   let timer: NodeJS.Timeout | undefined
   const limit = new Promise<never>((_, reject) => {

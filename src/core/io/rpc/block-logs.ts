@@ -37,7 +37,7 @@ export const newBlockBlooms = (): BlockBlooms => ({
   areFalse: false,
 })
 
-export function noteBloom({ byNumber }: BlockBlooms, header: Header): void {
+export function noteBloom({ byNumber }: BlockBlooms, header: Header) {
   const text = lowercase(header.logsBloom ?? '')
   const bloom = /^0x[0-9a-f]{512}$/.test(text) ? text : undefined
   const isMeant = header.gasUsed === 0n || (bloom !== undefined && !/^0x0*$/.test(bloom))
@@ -66,7 +66,7 @@ export async function logsOf(reader: Reader, filter: WireLogFilter): Promise<rea
   }
 }
 
-async function askedLogs(reader: Reader, filter: WireLogFilter): Promise<readonly ChainLog[]> {
+async function askedLogs(reader: Reader, filter: WireLogFilter) {
   const { fromBlock, toBlock, addresses, topics, blockHash } = filter
   const { router, blooms } = reader
   const { table } = router
@@ -103,7 +103,7 @@ async function askedLogs(reader: Reader, filter: WireLogFilter): Promise<readonl
 }
 
 /** The blooms of all blocks of the range exclude the filter: empty is right. */
-function isExcluded({ blooms }: Reader, { fromBlock, toBlock, ...filter }: WireLogFilter): boolean {
+function isExcluded({ blooms }: Reader, { fromBlock, toBlock, ...filter }: WireLogFilter) {
   if (blooms.areFalse || toBlock - fromBlock >= BigInt(rememberedBlooms)) return false
   for (let number = fromBlock; number <= toBlock; number += 1n) {
     const bloom = blooms.byNumber.peek(number)?.bloom
@@ -112,10 +112,7 @@ function isExcluded({ blooms }: Reader, { fromBlock, toBlock, ...filter }: WireL
   return true
 }
 
-function mayExist(
-  { blooms }: Reader,
-  { blockNumber, blockHash, address, topics }: ChainLog,
-): boolean {
+function mayExist({ blooms }: Reader, { blockNumber, blockHash, address, topics }: ChainLog) {
   const known = blooms.byNumber.peek(blockNumber)
   if (known === undefined) return true
   const { hash, bloom } = known
@@ -143,7 +140,7 @@ async function secondLook(router: Router, index: number, toBlock: bigint, read: 
 /** The logs bloom of a block header: says that a log is *not* in the block (yellow paper §4.3.1). */
 const bloomBytes = 256
 
-export function mayHold(bloom: Hex, addressOrTopic: Hex): boolean {
+export function mayHold(bloom: Hex, addressOrTopic: Hex) {
   const bits = bloom.length === 2 + 2 * bloomBytes ? fromHex(bloom) : undefined
   if (bits === undefined) return true
   const digest = keccak(fromHex(addressOrTopic))
@@ -156,7 +153,7 @@ export function mayHold(bloom: Hex, addressOrTopic: Hex): boolean {
 type Filter = Pick<WireLogFilter, 'addresses' | 'topics'>
 
 /** False where no log of the block can match the filter of `eth_getLogs`. */
-export function mayMatch(bloom: Hex, { addresses, topics = [] }: Filter): boolean {
+export function mayMatch(bloom: Hex, { addresses, topics = [] }: Filter) {
   return [addresses, ...topics].every((wanted) => {
     const any = typeof wanted === 'string' ? [wanted] : (wanted ?? [])
     return any.length === 0 || any.some((one) => mayHold(bloom, one))

@@ -94,7 +94,7 @@ export const takers = ({ nodes }: NodeTable): readonly number[] =>
 
 const jittered = ({ random }: NodeTable, ms: number) => ms * (0.5 + (random.bytes(1)[0] ?? 0) / 512)
 
-export function takeOut(table: NodeTable, index: number, fault: Fault, why: string): void {
+export function takeOut(table: NodeTable, index: number, fault: Fault, why: string) {
   const node = nodeAt(table, index)
   const nowMs = table.clock.monotonicMs()
   if (node.out === undefined) {
@@ -105,7 +105,7 @@ export function takeOut(table: NodeTable, index: number, fault: Fault, why: stri
   if (index === table.preferred) table.preferred = rotation(table)[0] ?? table.preferred
 }
 
-export function comeBack(table: NodeTable, index: number): void {
+export function comeBack(table: NodeTable, index: number) {
   const node = nodeAt(table, index)
   if (node.out !== undefined) node.backAtMs = table.clock.monotonicMs()
   Object.assign(node, {
@@ -116,13 +116,13 @@ export function comeBack(table: NodeTable, index: number): void {
   } satisfies Partial<Node>)
 }
 
-export function noteResponse(table: NodeTable, index: number): void {
+export function noteResponse(table: NodeTable, index: number) {
   if (table.nodes.length === 1) comeBack(table, index)
   else nodeAt(table, index).failures = 0
 }
 
 /** A reason that says more than silence stays. */
-export function noteFailure(table: NodeTable, index: number, why: string): void {
+export function noteFailure(table: NodeTable, index: number, why: string) {
   const node = nodeAt(table, index)
   node.failures += 1
   node.lastFailure = why
@@ -130,7 +130,7 @@ export function noteFailure(table: NodeTable, index: number, why: string): void 
     takeOut(table, index, 'silent', why)
 }
 
-export function isElsewhere(table: NodeTable, index: number, chainId: number): string {
+export function isElsewhere(table: NodeTable, index: number, chainId: number) {
   const why = `it is on chain ${chainId}, not on ${table.expectedChainId}`
   nodeAt(table, index).otherChainId = chainId
   takeOut(table, index, 'elsewhere', why)
@@ -140,12 +140,12 @@ export function isElsewhere(table: NodeTable, index: number, chainId: number): s
 export function noteHead(
   table: NodeTable,
   index: number,
-  { number, timestamp }: { readonly number: bigint; readonly timestamp: bigint },
-): void {
+  { number, timestamp }: { number: bigint; timestamp: bigint },
+) {
   nodeAt(table, index).head = { number, timestamp, seenAtMs: table.clock.monotonicMs() }
 }
 
-export function takeOutIfBehind(table: NodeTable, index: number): boolean {
+export function takeOutIfBehind(table: NodeTable, index: number) {
   const own = nodeAt(table, index).head
   if (own === undefined) return false
   const { maxLagBlocks, maxLagSeconds } = table
@@ -176,16 +176,16 @@ export function takeDue(table: NodeTable): readonly number[] {
 }
 
 /** Ends a conflict whose members are all among them, or out for a reason of their own. */
-export function noteAgreement(table: NodeTable, compared: readonly number[]): void {
+export function noteAgreement(table: NodeTable, compared: readonly number[]) {
   const isSettled = (index: number) =>
     compared.includes(index) || (nodeAt(table, index).out?.fault ?? 'silent') !== 'silent'
   if (table.conflict?.members.every(isSettled)) table.conflict = undefined
 }
 
-export const otherChainId = (table: NodeTable): number | undefined =>
+export const otherChainId = (table: NodeTable) =>
   takers(table).length === 0 ? table.nodes[0]?.otherChainId : undefined
 
-export function whyNone({ conflict, nodes }: NodeTable): string {
+export function whyNone({ conflict, nodes }: NodeTable) {
   if (conflict) return conflict.why
   const reasons = nodes.map(
     ({ index, out, lastFailure }) => `${index + 1}: ${out?.why ?? lastFailure ?? 'no response'}`,

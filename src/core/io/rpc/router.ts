@@ -123,7 +123,7 @@ export async function hand(
   return outcomes instanceof ChainError ? outcomes : outcomes[0]
 }
 
-export async function ready(router: Router): Promise<void> {
+export async function ready(router: Router) {
   const { table, transports } = router
   if (transports.length === 1) return
   const nowMs = table.clock.monotonicMs()
@@ -141,7 +141,7 @@ export async function ready(router: Router): Promise<void> {
   await router.surveying
 }
 
-function flush(router: Router): void {
+function flush(router: Router) {
   const { table, closing, options } = router
   const waiting = router.queue
   router.queue = []
@@ -164,11 +164,7 @@ function flush(router: Router): void {
   }
 }
 
-async function tryNodes(
-  router: Router,
-  waiting: readonly Waiting[],
-  order: readonly number[],
-): Promise<void> {
+async function tryNodes(router: Router, waiting: readonly Waiting[], order: readonly number[]) {
   const { table, closing } = router
   let left = await askInTurn(router, waiting, order)
   for (const waitMs of behindWaitsMs) {
@@ -181,7 +177,7 @@ async function tryNodes(
   }
   rejectAll(left)
 
-  function rejectAll(failed: readonly Failed[]): void {
+  function rejectAll(failed: readonly Failed[]) {
     // Where there is one node, its own words say more than that all failed.
     for (const { one, error } of failed)
       one.reject(error ?? new ChainError('unavailable', whyNone(table)))
@@ -194,16 +190,12 @@ interface Failed {
 }
 
 /** Reads of the state or logs of one block, whichever node tells them. */
-const mayCatchUp = ({ only, read: { method, params } }: Waiting): boolean =>
+const mayCatchUp = ({ only, read: { method, params } }: Waiting) =>
   only === undefined &&
   (method === 'eth_getLogs' ||
     (/^eth_(call|getCode|getStorageAt)$/.test(method) && /^0x/.test(String(params.at(-1)))))
 
-async function askInTurn(
-  router: Router,
-  waiting: readonly Waiting[],
-  order: readonly number[],
-): Promise<readonly Failed[]> {
+async function askInTurn(router: Router, waiting: readonly Waiting[], order: readonly number[]) {
   const { table } = router
   let left: readonly Failed[] = waiting.map((one) => ({ one, error: undefined }))
   for (const [tried, index] of order.entries()) {
@@ -228,11 +220,7 @@ async function askInTurn(
   return left
 }
 
-async function exchangeChecked(
-  router: Router,
-  index: number,
-  waiting: readonly Waiting[],
-): Promise<(unknown | ChainError)[]> {
+async function exchangeChecked(router: Router, index: number, waiting: readonly Waiting[]) {
   const calls = waiting.map(({ read: { method, params } }) => ({ method, params }))
   const { timeoutMs } = router.options
   const outcomes = await exchangeGuarded(router, index, calls, { timeoutMs })
@@ -253,7 +241,7 @@ async function exchangeChecked(
   return checked
 }
 
-function shapedOutcome({ method, shape }: Read<unknown>, outcome: unknown): unknown {
+function shapedOutcome({ method, shape }: Read<unknown>, outcome: unknown) {
   if (outcome instanceof ChainError) return outcome
   const shaped = shape.safeParse(outcome)
   if (shaped.success) return shaped.data
@@ -266,7 +254,7 @@ async function exchangeGuarded(
   index: number,
   calls: readonly RpcCall[],
   limits: Limits,
-): Promise<readonly (unknown | ChainError)[]> {
+) {
   const { table } = router
   const { expectedChainId } = table
   if (expectedChainId === undefined) return exchange(router, index, calls, limits)
@@ -318,12 +306,12 @@ const lookWith = (router: Router) => async (index: number, calls: readonly RpcCa
 }
 
 /** Whoever asked has a name for the only node. */
-function nodeError({ nodes }: NodeTable, index: number, why: string): ChainError {
+function nodeError({ nodes }: NodeTable, index: number, why: string) {
   const name = nodes.length === 1 ? 'the RPC node' : `RPC node ${index + 1} of ${nodes.length}`
   return new ChainError('unavailable', `${name}: ${why}`)
 }
 
-function chainError(error: unknown): ChainError {
+function chainError(error: unknown) {
   if (error instanceof ChainError) return error
   throw error
 }

@@ -138,16 +138,16 @@ function kindOf(method: string, code: number | undefined, words: string): ChainE
   return 'refused'
 }
 
-export const isMissingState = ({ kind, message }: ChainError): boolean =>
+export const isMissingState = ({ kind, message }: ChainError) =>
   kind === 'unavailable' && missingState.test(message)
 
-export const isBehind = ({ kind, message }: ChainError): boolean =>
+export const isBehind = ({ kind, message }: ChainError) =>
   kind === 'unavailable' && missingBlock.test(message)
 
 /**
  * Raw revert data wherever a client puts it: `data`, `data.data`, `data.result`, `"Reverted 0x…"`.
  */
-export function revertDataOf(error: RpcErrorObject): Hex {
+export function revertDataOf(error: RpcErrorObject) {
   const found = hexIn(error.data, 0)
   return found ?? '0x'
 }

@@ -16,12 +16,7 @@ type Look = (
   calls: readonly RpcCall[],
 ) => Promise<readonly (unknown | ChainError)[] | undefined>
 
-interface Seen {
-  readonly index: number
-  readonly finalized: Header | undefined
-}
-
-const blockCall = (at: 'latest' | 'finalized' | bigint): RpcCall => ({
+const blockCall = (at: 'latest' | 'finalized' | bigint) => ({
   method: 'eth_getBlockByNumber',
   params: [blockTag(at), false],
 })
@@ -30,11 +25,7 @@ const blockCall = (at: 'latest' | 'finalized' | bigint): RpcCall => ({
  * With a strict majority the minority is taken out; without one nobody is believed, because
  * picking a side would be guessing.
  */
-export async function survey(
-  table: NodeTable,
-  indices: readonly number[],
-  look: Look,
-): Promise<void> {
+export async function survey(table: NodeTable, indices: readonly number[], look: Look) {
   const surveyed = await Promise.all(indices.map((index) => headsOf(table, index, look)))
   const current = surveyed.filter((seen) => seen && !takeOutIfBehind(table, seen.index))
   const comparable: { index: number; finalized: Header }[] = []
@@ -71,7 +62,7 @@ export async function survey(
   noteAgreement(table, compared)
 }
 
-async function headsOf(table: NodeTable, index: number, look: Look): Promise<Seen | undefined> {
+async function headsOf(table: NodeTable, index: number, look: Look) {
   const outcomes = await look(index, [blockCall('latest'), blockCall('finalized')])
   if (outcomes === undefined) return undefined
   const [latest, finalized] = outcomes.map((outcome) => Header.safeParse(outcome).data)
@@ -88,12 +79,7 @@ async function headsOf(table: NodeTable, index: number, look: Look): Promise<See
   return { index, finalized }
 }
 
-async function hashAt(
-  table: NodeTable,
-  index: number,
-  height: bigint,
-  look: Look,
-): Promise<Hex | undefined> {
+async function hashAt(table: NodeTable, index: number, height: bigint, look: Look) {
   const outcomes = await look(index, [blockCall(height)])
   if (outcomes === undefined) return undefined
   const header = Header.safeParse(outcomes[0])

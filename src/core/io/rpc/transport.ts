@@ -68,7 +68,7 @@ export function createTransports(
   const endpoints = urls.map(endpointOf)
   // One node may stand behind another, so none repeats what belongs to any of them.
   const conceal = concealing(urls)
-  const nodes = endpoints.map((endpoint): Node => {
+  const nodes = endpoints.map((endpoint) => {
     const pool = new Pool(new URL(endpoint.url).origin, {
       connections: mostConnections,
       connect: { timeout: options.connectMs },
@@ -162,7 +162,7 @@ async function post(
 
 const unavailable = (why: string) => new ChainError('unavailable', why)
 
-function endpointOf(text: string, index: number): Endpoint {
+function endpointOf(text: string, index: number) {
   if (!/^https?:\/\//.test(text) || !URL.canParse(text))
     throw new RangeError(`RPC URL ${index + 1} is not an http or https URL`)
   const { url, headers } = withoutUserInfo(text)
@@ -181,7 +181,7 @@ export function withoutUserInfo(text: string): Endpoint {
   return { url: url.href, headers: { authorization: `Basic ${credentials}` } }
 }
 
-function refusalOf(status: number, json: unknown, conceal: Conceal): string {
+function refusalOf(status: number, json: unknown, conceal: Conceal) {
   const refusal = Refusal.safeParse(json)
   const coded = status >= 400 ? `HTTP ${status}` : undefined
   if (!refusal.success) return coded ?? 'the response has no known id'

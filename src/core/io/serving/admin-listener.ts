@@ -84,11 +84,7 @@ const candidatePath = /^\/operator\/candidates\/([0-9a-f-]{36})$/
 /** Whoever is about to show the token asks first whether it is known here. */
 const proofForm = new RegExp(`^${proofPath}([0-9a-f]{64})$`)
 
-function getRoutes(
-  options: AdminOptions,
-  events: PageEvents | undefined,
-  metrics: Registry,
-): ReadonlyMap<string, Route> {
+function getRoutes(options: AdminOptions, events: PageEvents | undefined, metrics: Registry) {
   const page = events === undefined ? {} : pageFiles
   return new Map<string, Route>([
     ...Object.entries(page).map(
@@ -149,7 +145,7 @@ const streamOf =
     }
   }
 
-async function orRefusal(work: () => Promise<object | undefined>): Promise<Look> {
+async function orRefusal(work: () => Promise<object | undefined>) {
   try {
     const value = await work()
     return value === undefined
@@ -187,7 +183,7 @@ async function acted(
 }
 
 /** Both sides are hashed, so that neither length nor content shows in the time it takes. */
-function showsToken(authorization: string | undefined, token: string): boolean {
+function showsToken(authorization: string | undefined, token: string) {
   const given = /^Bearer ([!-~]{1,256})$/i.exec(authorization ?? '')?.[1] ?? ''
   const digest = (text: string) => createHash('sha256').update(text).digest()
   return timingSafeEqual(digest(given), digest(token)) && given !== ''

@@ -10,7 +10,7 @@ import { errorCode } from '#storage/failures'
 const tokenBytes = 32
 
 /** What only a listener that knows the token can say, on its own port. */
-export const tokenProof = (token: string, port: number, nonce: string): string =>
+export const tokenProof = (token: string, port: number, nonce: string) =>
   createHmac('sha256', token).update(`admin listener ${port} ${nonce}`).digest('hex')
 
 export const proofPath = '/operator/proof/'
@@ -22,7 +22,7 @@ export const proofPath = '/operator/proof/'
 export async function ensureAdminToken(
   ports: { readonly files: Files; readonly random: Random },
   path: string,
-): Promise<string> {
+) {
   if (!(await ports.files.exists(path))) {
     const { files, random } = ports
     const text = `${hexOf(random.bytes(tokenBytes))}\n`
@@ -45,7 +45,7 @@ export async function ensureAdminToken(
   return readAdminToken(path)
 }
 
-export async function readAdminToken(path: string): Promise<string> {
+export async function readAdminToken(path: string) {
   const unusable = (what: string, hint: string, cause?: unknown) =>
     new StorageError('admin_token_unusable', `${path} ${what}`, { hint, cause })
   try {

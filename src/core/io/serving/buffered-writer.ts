@@ -23,7 +23,7 @@ const triesAtEnd = 10
  * Opened once more so that a held terminal refuses text at once: a write that sleeps in the
  * kernel would keep the process from ending.
  */
-export function terminalOfStderr(): number {
+export function terminalOfStderr() {
   try {
     return openSync('/dev/stderr', constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
   } catch {
@@ -33,7 +33,7 @@ export function terminalOfStderr(): number {
 }
 
 /** Node's stream makes a pipe refuse what its reader does not take (O_NONBLOCK). */
-export function logOfStderr(): number {
+export function logOfStderr() {
   void process.stderr
   return 2
 }

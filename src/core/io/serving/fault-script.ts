@@ -117,13 +117,11 @@ export function parseFaultScript(raw: unknown, source: string): FaultScript {
   throw new UsageError(
     'faults_invalid',
     `${source}: ${issue === undefined ? 'is not a fault script' : faultOf(issue)}`,
-    {
-      hint: 'correct the script; `proposer serve --help` shows one',
-    },
+    'correct the script; `proposer serve --help` shows one',
   )
 }
 
-function faultOf({ path, message, ...issue }: z.core.$ZodIssue): string {
+function faultOf({ path, message, ...issue }: z.core.$ZodIssue) {
   const key = path.map(String).join('.')
   if (issue.code === 'unrecognized_keys') {
     const names = issue.keys
@@ -138,7 +136,7 @@ function faultOf({ path, message, ...issue }: z.core.$ZodIssue): string {
  * A slug that no open question has: its rule would never fire, and a test that passes would prove
  * nothing. A question id may be opened later.
  */
-export function requireKnownSlugs({ rules }: FaultScript, slugs: readonly string[]): void {
+export function requireKnownSlugs({ rules }: FaultScript, slugs: readonly string[]) {
   for (const [index, rule] of rules.entries()) {
     const named = { on: rule.on.question, do: 'question' in rule.do ? rule.do.question : undefined }
     for (const [part, name] of Object.entries(named)) {
@@ -146,9 +144,7 @@ export function requireKnownSlugs({ rules }: FaultScript, slugs: readonly string
       throw new UsageError(
         'faults_invalid',
         `rules.${index}.${part}.question is a slug that no question of this chain has`,
-        {
-          hint: `give one of ${slugs.slice(0, 5).join(', ')}${slugs.length > 5 ? ', …' : ''}, or a question id`,
-        },
+        `give one of ${slugs.slice(0, 5).join(', ')}${slugs.length > 5 ? ', …' : ''}, or a question id`,
       )
     }
   }
@@ -186,7 +182,7 @@ export function countFaults(
     (question === undefined ||
       (call.question !== undefined && sameQuestion(question, call.question)))
   return {
-    meet: (call: FaultCall): readonly MetRule[] =>
+    meet: (call: FaultCall) =>
       rules.flatMap((rule, index) => {
         if (!isAbout(rule.on, call)) return []
         const nth = (counts[index] ?? 0) + 1
@@ -200,7 +196,7 @@ export function countFaults(
 function isDue(
   { nth, every, from = 1, to = Number.POSITIVE_INFINITY }: FaultRule['on'],
   call: number,
-): boolean {
+) {
   if (nth !== undefined) return call === nth
   return every === undefined ? call >= from && call <= to : call % every === 0
 }

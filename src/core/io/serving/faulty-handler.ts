@@ -12,8 +12,6 @@ import {
 /** Without an answer the connection is reset. */
 type Handler = (call: Call) => Promise<Answered | undefined>
 
-type Instead = Answered | 'reset' | undefined
-
 export interface FaultWorld {
   advanceRound(question: string): Promise<string | undefined>
   loseChain(seconds: number): Promise<void>
@@ -48,11 +46,7 @@ export function withFaults(
   const counter = countFaults(script, world.sameQuestion)
   const fired = script.rules.map(() => 0)
 
-  const carryOut = async (
-    met: MetRule,
-    of: string,
-    question: string | undefined,
-  ): Promise<Instead> => {
+  const carryOut = async (met: MetRule, of: string, question: string | undefined) => {
     const { act } = met
     fired[met.number - 1] = (fired[met.number - 1] ?? 0) + 1
     const tell = (what: string) =>
@@ -122,20 +116,15 @@ export function withFaults(
   }
 }
 
-const place = ({ when }: { readonly when: 'before' | 'after' }) =>
+const place = ({ when }: { when: 'before' | 'after' }) =>
   when === 'before'
     ? 'before the gateway sees the call'
     : 'after the gateway has dealt with the call'
 
-const answerOr = (instead: Answered | 'reset'): Answered | undefined =>
-  instead === 'reset' ? undefined : instead
+const answerOr = (instead: Answered | 'reset') => (instead === 'reset' ? undefined : instead)
 
-function answerOf({
-  status,
-  retry_after_seconds: seconds,
-}: Extract<FaultAct, { act: 'answer' }>): Answered {
-  const retry: Record<string, string> =
-    seconds === undefined ? {} : { 'retry-after': String(seconds) }
+function answerOf({ status, retry_after_seconds: seconds }: Extract<FaultAct, { act: 'answer' }>) {
+  const retry = seconds === undefined ? {} : { 'retry-after': String(seconds) }
   if (status === 502 || status === 504) {
     const title = status === 502 ? '502 Bad Gateway' : '504 Gateway Timeout'
     const body = `<html><head><title>${title}</title></head><body><h1>${title}</h1></body></html>\n`
@@ -154,7 +143,7 @@ function answerOf({
 }
 
 /** A caller that is still sending would see a reset in place of an early answer. */
-async function readAway(call: Call): Promise<void> {
+async function readAway(call: Call) {
   try {
     await call.readBody({ limitBytes: bodyBytes, reserve: () => true })
   } catch (error) {

@@ -5,7 +5,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { BodyError, type BodyLimits, joined } from '#protocol/call'
 
-export function announcesBody(incoming: IncomingMessage): boolean {
+export function announcesBody(incoming: IncomingMessage) {
   return (
     incoming.headers['transfer-encoding'] !== undefined ||
     Number(incoming.headers['content-length'] ?? 0) > 0
@@ -61,7 +61,7 @@ const keptRestBytes = 64 * 1024
 const lingerBytes = 4 * 1024 * 1024
 const lingerMs = 2_000
 
-export function restIsLarge(incoming: IncomingMessage): boolean {
+export function restIsLarge(incoming: IncomingMessage) {
   if (!announcesBody(incoming) || incoming.complete) return false
   const length = incoming.headers['content-length']
   return (

@@ -191,7 +191,7 @@ function onClientError(
   error: NodeJS.ErrnoException,
   socket: Duplex,
   call: CallInWork | undefined,
-): void {
+) {
   const refuseCaller = () => {
     if (!socket.writable) {
       // The parser refuses each further chunk again: an answer that is on its way has its own end,
@@ -251,7 +251,7 @@ async function answer(
   await sendAnswer(incoming, response, answered, closes)
 }
 
-function framingFault(incoming: IncomingMessage): Refusal | undefined {
+function framingFault(incoming: IncomingMessage) {
   const { rawHeaders, headers, url = '', method } = incoming
   if (incoming.httpVersion !== '1.1') return refuse('bad_request', 'only HTTP/1.1 is supported')
   if (rawHeaders.length > 2 * headerLimit) {
@@ -277,7 +277,7 @@ function framingFault(incoming: IncomingMessage): Refusal | undefined {
 }
 
 /** What node's parser refused. Its message may quote the bytes, so only its code is examined. */
-function parserRefusal(code: string | undefined): Refusal {
+function parserRefusal(code: string | undefined) {
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT')
     return refuse('request_timeout', 'the request did not arrive completely in time; send it again')
   if (code === 'HPE_HEADER_OVERFLOW')
@@ -294,7 +294,7 @@ export async function sendAnswer(
   response: ServerResponse,
   { status, headers, body }: Answered,
   close: boolean,
-): Promise<void> {
+) {
   if (response.destroyed || !incoming.socket.writable) return
   const largeRest = restIsLarge(incoming)
   response.writeHead(status, {
@@ -336,7 +336,7 @@ interface PlaceOptions {
 function keepPlaces(
   server: Server,
   { places, perAddress, addressKey, refuse: refuseOne }: PlaceOptions,
-): () => void {
+) {
   const listeners = server.listeners('connection')
   server.removeAllListeners('connection')
   server.maxConnections = places + mostWithoutPlace
@@ -344,7 +344,7 @@ function keepPlaces(
   const waiting = new Set<() => void>()
   let taken = 0
   let [saved, savedAtMs] = [refusalsAtOnce, performance.now()]
-  function mayRefuse(): boolean {
+  function mayRefuse() {
     const nowMs = performance.now()
     saved = Math.min(refusalsAtOnce, saved + (nowMs - savedAtMs) * refusalsPerMs)
     savedAtMs = nowMs
@@ -405,7 +405,7 @@ function refusing(
   }
 }
 
-function writeRaw(socket: Duplex, refusal: Refusal): void {
+function writeRaw(socket: Duplex, refusal: Refusal) {
   const { status, retryAfterSeconds } = refusal
   const body = refusalBody(refusal)
   const headers = {

@@ -40,10 +40,10 @@ export function createRequestLog({
   sink,
   level,
 }: {
-  readonly hash: Hash
-  readonly random: Random
-  readonly sink: Pick<LogSink, 'write'>
-  readonly level?: LogLevel
+  hash: Hash
+  random: Random
+  sink: Pick<LogSink, 'write'>
+  level?: LogLevel
 }): {
   write(record: RequestRecord): void
   end(): void
@@ -96,7 +96,7 @@ function countFreeLines(tell: (client: string | undefined, calls: number) => voi
   }
   return {
     end,
-    hasLine(client: string): boolean {
+    hasLine(client: string) {
       timer ??= setTimeout(end, freeLines.windowMs).unref()
       const isFull = ofAll >= freeLines.ofAll
       const known = clients.get(client)
@@ -118,7 +118,7 @@ function countFreeLines(tell: (client: string | undefined, calls: number) => voi
   }
 }
 
-const figureText = ([name, figure]: readonly [string, string | number]): string =>
+const figureText = ([name, figure]: readonly [string, string | number]) =>
   name === 'seconds'
     ? `${Number(Number(figure).toPrecision(3))} s`
     : name === 'bytes'

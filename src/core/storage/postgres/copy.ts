@@ -36,7 +36,7 @@ export async function openDatabaseSource(database: SqlDatabase): Promise<Databas
   }
 }
 
-async function* pages(queries: Queries, name: string, end: number): AsyncGenerator<CopiedRecord> {
+async function* pages(queries: Queries, name: string, end: number) {
   for (let after = 0; after < end; ) {
     const rows = await queries.ask(
       `SELECT n, k, t, d FROM proposer.record WHERE n > $1 AND n <= $2 ORDER BY n LIMIT ${pageRows}`,
@@ -52,9 +52,11 @@ async function* pages(queries: Queries, name: string, end: number): AsyncGenerat
 }
 
 const missing = (name: string, n: number) =>
-  new StorageError('store_damaged', `${name} has no record ${n}`, {
-    hint: 'restore the database from a backup',
-  })
+  new StorageError(
+    'store_damaged',
+    `${name} has no record ${n}`,
+    'restore the database from a backup',
+  )
 
 /** Empty, or one that an earlier copy has begun. Until the copy is finished no gateway opens it. */
 export async function openDatabaseTarget(
@@ -99,7 +101,7 @@ async function appendBatch(
   end: number,
   group: string,
   records: readonly CopiedRecord[],
-): Promise<void> {
+) {
   try {
     const [head] = await session.script(
       `BEGIN; SET LOCAL lock_timeout = '2s'; SET LOCAL statement_timeout = '5s';
@@ -108,9 +110,11 @@ async function appendBatch(
          FROM proposer.head WHERE id = 1 FOR UPDATE`,
     )
     if (head?.is_used === true || Number(head?.n) !== end)
-      throw new StorageError('store_locked', `${name} is being written by other gateways`, {
-        hint: 'stop the gateways on it (`proposer operator gateways`), then run the copy again',
-      })
+      throw new StorageError(
+        'store_locked',
+        `${name} is being written by other gateways`,
+        'stop the gateways on it (`proposer operator gateways`), then run the copy again',
+      )
     await session.query(
       `WITH written AS (
          INSERT INTO proposer.record (n, grp, k, t, d)
@@ -131,9 +135,11 @@ async function appendBatch(
     if (!session.isLost) await session.script('ROLLBACK')
     // Two of one identity or nonce: the source tells an impossible history.
     if (error instanceof SqlError && error.code === '23505')
-      throw new StorageError('store_damaged', `${name} refused a record: ${error.message}`, {
-        hint: 'prove the source first, with `proposer operator store verify`',
-      })
+      throw new StorageError(
+        'store_damaged',
+        `${name} refused a record: ${error.message}`,
+        'prove the source first, with `proposer operator store verify`',
+      )
     throw error
   }
 }

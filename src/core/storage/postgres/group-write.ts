@@ -3,7 +3,7 @@ import { StorageError } from '#protocol/errors'
 import { failedForGood, notOurs } from '../failures.js'
 import { encodeData } from '../line.js'
 import type { Append, Waiting } from '../queue.js'
-import type { NewRecord, StoredRecord } from '../record-log.js'
+import type { NewRecord } from '../record-log.js'
 import {
   applyRows,
   applyUpTo,
@@ -41,13 +41,13 @@ interface Work {
   sent: readonly Decided[] | undefined
 }
 
-export async function drain(log: State): Promise<void> {
+export async function drain(log: State) {
   log.isDraining = true
   while (!log.queue.isEmpty()) await log.exclusive(() => writeGroup(log))
   log.isDraining = false
 }
 
-async function writeGroup(log: State): Promise<void> {
+async function writeGroup(log: State) {
   const group = log.queue.take()
   const timeMs = Math.trunc(log.clock.nowMs())
   const work: Work = {
@@ -74,7 +74,7 @@ async function writeGroup(log: State): Promise<void> {
   }
 }
 
-async function tried(log: State, work: Work): Promise<void> {
+async function tried(log: State, work: Work) {
   const startMs = log.clock.monotonicMs()
   for (;;) {
     try {
@@ -132,7 +132,7 @@ async function settle(
   work: Work,
   sent: readonly Decided[],
   n: number,
-): Promise<boolean> {
+) {
   const rows = await rowsAfter(session, log.applied, n, n)
   const first = rows.findIndex(({ grp }) => grp === work.id)
   if (first < 0) {
@@ -159,7 +159,7 @@ async function together<T extends readonly unknown[]>(
   return (await Promise.all(sent)) as unknown as T
 }
 
-async function lockEnd(log: State, session: SqlSession): Promise<Head> {
+async function lockEnd(log: State, session: SqlSession) {
   for (;;) {
     // A statement of its own: its snapshot is taken when the lock is held.
     const [head, rows] = await together([lockHead(log, session), rowsAfter(session, log.applied)])
@@ -174,7 +174,7 @@ async function lockEnd(log: State, session: SqlSession): Promise<Head> {
   }
 }
 
-async function lockHead(log: State, session: SqlSession): Promise<Head> {
+async function lockHead(log: State, session: SqlSession) {
   const [row] = await session.script(
     `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '2s';
      SET LOCAL statement_timeout = '5s'; SET LOCAL idle_in_transaction_session_timeout = '2s';
@@ -217,7 +217,7 @@ async function insert(
   n: number,
   { id, timeMs }: Pick<Work, 'id' | 'timeMs'>,
   rows: readonly { readonly kind: string; readonly text: string }[],
-): Promise<void> {
+) {
   await session.query(
     `WITH written AS (
        INSERT INTO proposer.record (n, grp, k, t, d)
@@ -228,7 +228,7 @@ async function insert(
   )
 }
 
-async function commit(log: State, session: SqlSession): Promise<void> {
+async function commit(log: State, session: SqlSession) {
   session.notices()
   await session.query('COMMIT')
   // Somebody has ended the wait for the standby: the record may be lost with this server.
@@ -237,9 +237,9 @@ async function commit(log: State, session: SqlSession): Promise<void> {
     throw breakOff(log, new Error(doubt.message), `${log.name} did not make a write durable`)
 }
 
-function finish(log: State, work: Work, decisions: readonly Decided[]): void {
+function finish(log: State, work: Work, decisions: readonly Decided[]) {
   for (const { each, records } of decisions) {
-    const stored = records.map((record): StoredRecord => {
+    const stored = records.map((record) => {
       log.applied += 1
       return { ...record, sequence: log.applied, timeMs: work.timeMs, position: log.applied }
     })

@@ -70,7 +70,7 @@ export async function inspectSharedLog(
   }
 }
 
-export async function storeBytes({ ask }: Pick<Queries, 'ask'>): Promise<number> {
+export async function storeBytes({ ask }: Pick<Queries, 'ask'>) {
   const [row] = await ask(
     `SELECT pg_total_relation_size('proposer.record') +
             pg_total_relation_size('proposer.snapshot') AS bytes`,
@@ -84,7 +84,7 @@ interface Snapshot {
 }
 
 /** One that is replaced meanwhile is read again. */
-async function readLines({ ask }: Queries): Promise<Snapshot | undefined> {
+async function readLines({ ask }: Queries) {
   for (;;) {
     const [last] = await ask(
       `SELECT n, body FROM proposer.snapshot WHERE part = 0 AND format = ${snapshotFormat}
@@ -115,8 +115,8 @@ interface Read {
   readonly damage: SharedDamage | undefined
 }
 
-const ofRecords = (detail: string): SharedDamage => ({ detail, isOfSnapshot: false })
-const ofSnapshot = (detail: string): SharedDamage => ({ detail, isOfSnapshot: true })
+const ofRecords = (detail: string) => ({ detail, isOfSnapshot: false })
+const ofSnapshot = (detail: string) => ({ detail, isOfSnapshot: true })
 
 async function readRecords(
   { ask }: Queries,
@@ -124,7 +124,7 @@ async function readRecords(
   end: number,
   snapshot: Snapshot | undefined,
   { knownKinds, onRecord, snapshotFault }: Inspector,
-): Promise<Read> {
+) {
   let records = 0
   const stop = (damage: SharedDamage): Read => ({ records, damage })
   while (records < end) {
@@ -158,7 +158,7 @@ async function readRecords(
 /** Judged beside our own rules: a row that broke one would have been refused. */
 const guardingIndexes = ['record_pkey', 'record_identity', 'record_nonce']
 
-async function indexFault({ ask }: Queries): Promise<SharedDamage | undefined> {
+async function indexFault({ ask }: Queries) {
   const rows = await ask(
     `SELECT c.relname AS name FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
       WHERE i.indrelid = 'proposer.record'::regclass AND i.indisunique AND i.indisvalid`,

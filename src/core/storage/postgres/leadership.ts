@@ -91,7 +91,7 @@ export function startLeadership(parts: LeadershipParts): Leadership {
 const isTrusted = ({ epoch, trustedUntilMs, clock }: State) =>
   epoch !== undefined && clock.monotonicMs() < trustedUntilMs
 
-async function run(state: State): Promise<void> {
+async function run(state: State) {
   const { clock, stopping } = state
   while (!stopping.signal.aborted) {
     try {
@@ -110,7 +110,7 @@ async function run(state: State): Promise<void> {
   }
 }
 
-const failureOf = async (state: State): Promise<string | undefined> =>
+const failureOf = async (state: State) =>
   state.hasFailed() ??
   ((await mustStandBack(state)) ? 'a gateway with an executor is available' : undefined)
 
@@ -146,7 +146,7 @@ async function take(state: State): Promise<void> {
 }
 
 /** Another gateway could send, and this one cannot. */
-async function mustStandBack({ standsBack, log }: State): Promise<boolean> {
+async function mustStandBack({ standsBack, log }: State) {
   if (!standsBack) return false
   const [other] = await log.ask(
     `SELECT EXISTS (SELECT 1 FROM proposer.gateway
@@ -157,7 +157,7 @@ async function mustStandBack({ standsBack, log }: State): Promise<boolean> {
 
 const leaseEnd = `clock_timestamp() + interval '${termMs} ms'`
 
-async function renew(state: State, epoch: number): Promise<void> {
+async function renew(state: State, epoch: number) {
   const { log, clock, id } = state
   const startMs = clock.monotonicMs()
   const rows = await log.ask(
@@ -168,14 +168,14 @@ async function renew(state: State, epoch: number): Promise<void> {
   else state.trustedUntilMs = startMs + termMs - marginMs
 }
 
-async function lose(state: State, reason: string): Promise<void> {
+async function lose(state: State, reason: string) {
   state.trustedUntilMs = 0
   state.notBeforeMs = state.clock.monotonicMs() + restMs
   await state.onLost(reason)
   state.epoch = undefined
 }
 
-async function resign(state: State, reason: string): Promise<void> {
+async function resign(state: State, reason: string) {
   const { epoch, log, id } = state
   if (epoch === undefined) return
   await lose(state, reason)
@@ -223,7 +223,7 @@ export interface LeaseEnd {
 export async function endLease(
   { ask }: Pick<Queries, 'ask'>,
   { leader, reason, by, clock, random }: LeaseEnd,
-): Promise<boolean> {
+) {
   // One statement: the row is locked and looked at again before it is written.
   const [row] = await ask(
     `WITH ended AS (

@@ -59,7 +59,7 @@ export interface State extends Omit<SharedLogParts, 'database' | 'onSnapshot' | 
 }
 
 /** R10: this process may not go on; the listeners end it. */
-export function breakOff(log: State, cause: unknown, detail: string): StorageError {
+export function breakOff(log: State, cause: unknown, detail: string) {
   const error = failedForGood(detail, cause)
   if (log.failed !== undefined) return error
   log.failed = error
@@ -96,7 +96,7 @@ export const rowsAfter = (
     [after, upTo, limit],
   )
 
-export function applyRows(log: State, rows: readonly SqlRow[]): void {
+export function applyRows(log: State, rows: readonly SqlRow[]) {
   const last = rows.at(-1)
   if (last === undefined) return
   const expected = log.applied + rows.length
@@ -110,7 +110,7 @@ export function applyRows(log: State, rows: readonly SqlRow[]): void {
   log.appliedGroup = String(last.grp)
 }
 
-export async function applyUpTo(log: State, session: SqlSession, n: number): Promise<void> {
+export async function applyUpTo(log: State, session: SqlSession, n: number) {
   while (log.applied < n) {
     const rows = await rowsAfter(session, log.applied, n)
     if (rows.length === 0) throw gapAt(log, log.applied + 1)
@@ -125,14 +125,14 @@ const gapAt = (log: State, n: number) =>
  * Else a standby was promoted that had not got everything: what was acknowledged is gone,
  * whatever has been written since.
  */
-export function requireSameLog(log: State, n: number, grp: unknown): void {
+export function requireSameLog(log: State, n: number, grp: unknown) {
   const { applied, appliedGroup, name } = log
   if (applied === 0 || appliedGroup === undefined) return
   const loss = lossSince({ n: applied, group: appliedGroup }, n, grp)
   if (loss !== undefined) throw breakOff(log, rolledBack(name, loss), loss)
 }
 
-export function lossSince(seen: SharedEnd, n: number, grp: unknown): string | undefined {
+export function lossSince(seen: SharedEnd, n: number, grp: unknown) {
   if (n < seen.n) return `it ends at record ${n}, but record ${seen.n} was there before`
   return grp === seen.group
     ? undefined

@@ -27,7 +27,7 @@ const budgetText = (budget: MemberBudget | undefined) =>
   budget === undefined
     ? ''
     : `${budgetMark}${budget.windowMs}.${budget.perClientItems}.${budget.globalItems}`
-function budgetOf(text: string | undefined): MemberBudget | undefined {
+function budgetOf(text: string | undefined) {
   const [windowMs, perClientItems, globalItems] = (text ?? '').split('.').map(Number)
   if (windowMs === undefined || perClientItems === undefined || globalItems === undefined)
     return undefined
@@ -53,10 +53,7 @@ export interface SeenMember extends Member {
 /** So long without a sign of life, it does not count. */
 export const isGone = ({ seenMsAgo }: SeenMember) => seenMsAgo > 30_000
 
-export async function joinStore(
-  { clock, log }: { readonly clock: Clock; readonly log: SharedLog },
-  member: Member,
-) {
+export async function joinStore({ clock, log }: { clock: Clock; log: SharedLog }, member: Member) {
   let adminUrl = member.adminUrl
   const stopping = new AbortController()
   const beat = () =>

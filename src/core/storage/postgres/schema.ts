@@ -159,7 +159,7 @@ export async function lookAtStore(
 }
 
 /** Two that do it at once do it once. */
-export async function upgradeStore(session: SqlSession, name: string): Promise<number> {
+export async function upgradeStore(session: SqlSession, name: string) {
   const state = await lookAtStore(session, name)
   if (state.kind === 'current') return 0
   let made = 0
@@ -216,7 +216,7 @@ const neededRights = {
   budget: ['SELECT', 'INSERT', 'UPDATE'],
 } as const
 
-export async function lackingRights(session: SqlSession, name: string): Promise<readonly string[]> {
+export async function lackingRights(session: SqlSession, name: string) {
   const rights = Object.entries(neededRights).flatMap(([table, needed]) =>
     needed.map((right) => `('proposer.${table}', '${right}')`),
   )
@@ -276,7 +276,7 @@ export async function upgradeTables(database: SqlDatabase): Promise<Upgraded> {
 }
 
 /** `store_rolled_back` where records of it were `seen`. */
-export async function requireTables(database: SqlDatabase, seen?: SharedEnd): Promise<void> {
+export async function requireTables(database: SqlDatabase, seen?: SharedEnd) {
   const session = await connectTo(database)
   try {
     const state = await lookAtStore(session, database.name)

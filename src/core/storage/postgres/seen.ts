@@ -37,9 +37,11 @@ export async function readSeen(
   const line = onlyLine(hash, bytes)
   const parsed = Data.safeParse(line?.data)
   if (line?.kind === kind && parsed.success) return { ...parsed.data, n: line.sequence }
-  throw new StorageError('store_damaged', `${path} is not whole`, {
-    hint: `it names the last record that this machine has seen: check that the database holds all, then ${acceptLoss}`,
-  })
+  throw new StorageError(
+    'store_damaged',
+    `${path} is not whole`,
+    `it names the last record that this machine has seen: check that the database holds all, then ${acceptLoss}`,
+  )
 }
 
 /**
@@ -49,7 +51,7 @@ export async function readSeen(
 export async function keepSeen(
   ports: LogPorts & { readonly random: Pick<Random, 'uuid'> },
   file: SeenFile,
-  { log, storeId }: { readonly log: SharedLog; readonly storeId: string },
+  { log, storeId }: { log: SharedLog; storeId: string },
   onNote: (text: string) => void,
 ) {
   const { clock } = ports
@@ -95,7 +97,7 @@ async function publishSeen(
   { folder, name }: SeenFile,
   temporary: string,
   { storeId, n, group }: SeenEnd,
-): Promise<void> {
+) {
   const place = { previous: noCheck, sequence: n, timeMs: Math.trunc(clock.nowMs()) }
   const { text } = singleLine(hash, place, { kind, data: { storeId, group } })
   const bytes = new TextEncoder().encode(text)

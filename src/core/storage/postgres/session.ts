@@ -28,7 +28,7 @@ export function openConnection(database: SqlDatabase, clock?: Pick<Clock, 'sleep
     waiting?.session.destroy()
     waiting = undefined
   }
-  async function confirmed({ sleep }: Pick<Clock, 'sleep'>): Promise<SqlSession> {
+  async function confirmed({ sleep }: Pick<Clock, 'sleep'>) {
     if (waiting === undefined) {
       const fresh = await database.connect()
       waiting = { session: fresh, done: awaitStandby(fresh) }
@@ -72,7 +72,7 @@ export function openConnection(database: SqlDatabase, clock?: Pick<Clock, 'sleep
   }
 }
 
-async function commitsWait(database: SqlDatabase): Promise<boolean> {
+async function commitsWait(database: SqlDatabase) {
   const session = await database.connect()
   try {
     const rows = await session.query(
@@ -111,7 +111,7 @@ export const connectTo = (database: SqlDatabase): Promise<SqlSession> =>
     )
   })
 
-function connectHint(code: string): string {
+function connectHint(code: string) {
   if (code === '25006')
     return 'put the primary into the URL of the store; of several hosts, the one that accepts writes is used'
   if (code === '3D000') return 'create that database, or correct the URL of the store'
@@ -123,7 +123,7 @@ function connectHint(code: string): string {
  * A server that has been killed shows, once it is back, commits that had still waited for the
  * standby: whoever told of them would acknowledge what a failover loses (R1).
  */
-async function awaitStandby(session: SqlSession): Promise<void> {
+async function awaitStandby(session: SqlSession) {
   session.notices()
   // A commit that writes, without a lock: it waits as every commit does.
   await session.await("SELECT pg_logical_emit_message(true, 'proposer', ''::text)")
@@ -132,7 +132,7 @@ async function awaitStandby(session: SqlSession): Promise<void> {
 }
 
 /** Others see that by themselves; a bug is thrown. */
-export function unlessUnreachable(error: unknown): void {
+export function unlessUnreachable(error: unknown) {
   if (!(error instanceof StorageError)) throw error
 }
 
@@ -154,17 +154,17 @@ export const isAway = (error: unknown): error is StorageError =>
   error.meta.cause instanceof SqlError &&
   (awayCodes.has(error.meta.cause.code) || /^(?:08|57P)/.test(error.meta.cause.code))
 
-export const awayText = (name: string, { code, message }: SqlError): string =>
+export const awayText = (name: string, { code, message }: SqlError) =>
   `the database ${name} ${code === standbyAway ? 'takes no writes' : 'cannot be reached'}: ${message}`
 
-const awayCodes: ReadonlySet<string> = new Set([
+const awayCodes = new Set([
   ...['25006', '53300', '40001', '40P01', '55P03', '57014'],
   ...['ECONNREFUSED', 'ECONNRESET', 'ETIMEDOUT', 'EPIPE', 'EHOSTUNREACH', 'ENETUNREACH'],
   ...['ENETDOWN', 'EAI_AGAIN', 'ENOTFOUND', 'ENOENT', standbyAway],
 ])
 
 /** Rolled back for certain: another try may succeed. Source: PostgreSQL, error codes. */
-export const isPassing = ({ code, isAnswered }: SqlError): boolean =>
+export const isPassing = ({ code, isAnswered }: SqlError) =>
   !isAnswered ||
   ['40001', '40P01', '55P03', '57014', '25P03', '25006'].includes(code) ||
   code.startsWith('57P')

@@ -165,14 +165,14 @@ function refusal(log: State): StorageError | undefined {
   return log.down === undefined ? undefined : unavailable(log.down)
 }
 
-async function requireSeen(log: State, session: SqlSession, seen: SharedEnd): Promise<void> {
+async function requireSeen(log: State, session: SqlSession, seen: SharedEnd) {
   const [row] = await session.query(endAndGroup, [seen.n])
   const loss = lossSince(seen, Number(row?.n), row?.grp)
   if (loss !== undefined) throw rolledBack(log.name, loss)
 }
 
 /** The end of the log, on a session that must not have become one with a standby. */
-async function readHead(log: State, session: SqlSession): Promise<number> {
+async function readHead(log: State, session: SqlSession) {
   const [head] = await session.query(
     `SELECT n, (SELECT grp FROM proposer.record WHERE n = $1) AS grp,
             pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS is_read_only
@@ -198,7 +198,7 @@ const catchUp = (log: State, upTo = Number.POSITIVE_INFINITY): Promise<void> =>
     })
   })
 
-async function* scan(log: State): AsyncGenerator<StoredRecord> {
+async function* scan(log: State) {
   const end = log.applied
   for (let after = 0; after < end; ) {
     const from = after
@@ -210,7 +210,7 @@ async function* scan(log: State): AsyncGenerator<StoredRecord> {
   }
 }
 
-async function readSnapshot(log: State, onSnapshot: SharedLogParts['onSnapshot']): Promise<void> {
+async function readSnapshot(log: State, onSnapshot: SharedLogParts['onSnapshot']) {
   if (onSnapshot === undefined) return
   await log.reader.use(async (session) => {
     const [last] = await session.query(
@@ -275,7 +275,7 @@ async function putSnapshot(log: State, lines: Iterable<string>): Promise<void> {
   await ask(log, 'DELETE FROM proposer.snapshot WHERE n < $1', [n])
 }
 
-async function poll(log: State): Promise<void> {
+async function poll(log: State) {
   while (!log.stop.signal.aborted) {
     try {
       await catchUp(log)
@@ -288,7 +288,7 @@ async function poll(log: State): Promise<void> {
   }
 }
 
-function closeLines({ writer, reader }: State): void {
+function closeLines({ writer, reader }: State) {
   writer.close()
   reader.close()
 }

@@ -79,7 +79,7 @@ export function openWindows(
   let waiting: Waiting[] = []
   let isCharging = false
 
-  async function chargeAll(): Promise<void> {
+  async function chargeAll() {
     isCharging = true
     while (waiting.length > 0) {
       const group = waiting
@@ -94,7 +94,7 @@ export function openWindows(
     isCharging = false
   }
 
-  async function chargeGroup(group: readonly Waiting[]): Promise<void> {
+  async function chargeGroup(group: readonly Waiting[]) {
     const sums = new Map<string, { items: number; shared: number }>()
     const add = (to: typeof sums, { client, items }: Waiting) => {
       const sum = to.get(client) ?? { items: 0, shared: 0 }
