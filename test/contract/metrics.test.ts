@@ -6,40 +6,28 @@ import { describe, expect, test } from 'vitest'
 import { knownKind } from '#gateway/ledger/state'
 import { foldLedger, openLedger, storeFormat } from '#gateway/ledger/store'
 import { followLedger } from '#gateway/status/health'
-import { createHealth, nodesOf } from '#host/health'
 import { folderBytes } from '#host/held-store'
 import { instrumentedChain } from '#host/instrumented-ports'
+import { createStatus, nodesOf } from '#host/status'
 import { systemHash } from '#io/clock'
 import { systemFiles } from '#io/files'
 import type { NodeHealth } from '#io/rpc/rpc'
 import { createMeters, createMetrics } from '#io/serving/admin-metrics'
 import { createBufferedWriter } from '#io/serving/buffered-writer'
 import { createStateLog } from '#io/serving/logs'
-import type { Observation, StateLine, Vitals } from '#protocol/vitals'
+import type { StatusDocument } from '#protocol/status-document'
+import type { Observation, StateLine } from '#protocol/vitals'
 import { openLog } from '#storage/log'
-import { openFront, statusParts } from '#support/front'
+import type { Leadership } from '#storage/postgres/leadership'
+import { openFront, statusParts, testConfig } from '#support/front'
 import { createPipelineWorld, oneCandidate, type PipelineWorld } from '#support/pipeline-world'
 import { SimClock, SimFiles, seededRandom } from '#support/sim-files'
+import { quietStatus } from '#support/status-document'
 
-const quietVitals: Vitals = {
-  oldestSeconds: { received: 0, validated: 0, selected: 0 },
-  head: undefined,
-  nodes: [],
-  questions: { known: 3, due: 1 },
-  code: { changed: 0, oracles: [] },
-  executor: undefined,
-  store: { isFull: false, isFailed: false },
-  admissionEnabled: true,
-}
-const gauges = () => ({
-  budget: { limitItems: 1, perClientLimitItems: 1, spentItems: 0, endsInMs: 0, clients: 0 },
-  queue: { received: 0, validated: 0, selected: 0 },
-  openSlots: 0,
-})
-const around = (vitals: () => Vitals) => ({
-  requestCounts: () => [],
-  snapshot: () => ({ reasons: [], gauges: gauges(), vitals: vitals() }),
-  host: { storeBytes: async () => 7, droppedLines: () => 3 },
+const around = (status: () => StatusDocument = () => quietStatus, isShared = false) => ({
+  ...statusParts({ requestCounts: () => [], readiness: () => [] }),
+  meters: createMeters({ isShared }),
+  status,
 })
 
 async function read(registry: {
@@ -69,26 +57,29 @@ function signsOf(
   const watched = instrumentedChain(world.chain, world.executor.address, (one) =>
     observations.push(one),
   )
-  const signs = createHealth({
-    clock: world.clock,
-    chainId: 31337,
-    maxFeeGwei: 1000,
-    ledger: world.ledger,
-    following: followLedger({ clock: world.clock, ledger: world.ledger }),
-    heads: world.view.heads,
-    questions: world.view.counts,
-    code: world.view.code,
+  const { clock, ledger, view } = world
+  const status = createStatus({
+    ...{ clock, ledger, view, nodes },
+    config: testConfig(),
+    following: followLedger({ clock, ledger }),
+    readiness: () => [],
+    budget: { spentByAll: () => 0, endsInMs: () => 0, clients: 0 },
     readings: watched.readings,
     executor: world.executor.address,
-    nodes,
-    ledEpoch,
+    cluster: {
+      standing: () => undefined,
+      leadership: () => ({ epoch: ledEpoch?.() }) as Leadership,
+    },
     onState: (line) => lines.push(line),
   })
+  const { version, started_at, url, last_minute, admin_url, changes } = quietStatus
+  const around = { version, started_at, url, last_minute, admin_url, changes }
+  const signs = { look: status.look, now: () => status.now(around) }
   return { signs, observations, lines, ...watched }
 }
 
 test('contract §2: what happens is counted by stage, end, code and outcome', async () => {
-  const meters = createMeters()
+  const parts = around()
   const happened: Observation[] = [
     { kind: 'stage', stage: 'confirmed', seconds: 3 },
     { kind: 'ended', outcome: 'executed', code: 'none', seconds: 4 },
@@ -99,8 +90,8 @@ test('contract §2: what happens is counted by stage, end, code and outcome', as
     { kind: 'written', bytes: 100 },
     { kind: 'rpc', method: 'send', outcome: 'unavailable' },
   ]
-  happened.forEach(meters.observe)
-  const told = await read(createMetrics({ ...around(() => quietVitals), meters }))
+  happened.forEach(parts.meters.observe)
+  const told = await read(createMetrics(parts))
   expect(Object.fromEntries(told)).toMatchObject({
     'proposer_stage_seconds_count{stage="confirmed"}': 1,
     'proposer_stage_seconds_bucket{le="2.5",stage="confirmed"}': 0,
@@ -126,35 +117,33 @@ test('contract §2: what happens is counted by stage, end, code and outcome', as
 })
 
 test('contract §2: what is not known is left out, and comes and goes with the knowledge', async () => {
-  let vitals = quietVitals
+  let status = quietStatus
+  let nodes: readonly NodeHealth[] = []
   const methods = { heads: 120, logs: 3, contracts: 12, state: 6, transactions: 0 }
   const counts = { requests: 130, methods }
-  const metrics = createMetrics(around(() => vitals))
+  const metrics = createMetrics({ ...around(() => status), nodes: () => nodes })
   const names = async () =>
     [...(await read(metrics)).keys()].filter((name) =>
       /head|rpc_node|executor_(balance|paid|nonce)/.test(name),
     )
   expect(await names()).toEqual([])
-  vitals = {
-    ...quietVitals,
-    head: { number: 12n, ageSeconds: 1.5 },
-    nodes: [
-      {
-        node: 2,
-        isHealthy: false,
-        headNumber: undefined,
-        headAgeSeconds: undefined,
-        requests: { answered: 7, unanswered: 2 },
-      },
-    ],
-    rpc: counts,
+  const requests = { answered: 7, unanswered: 2 }
+  nodes = [{ index: 1, state: 'aside', requests }]
+  const unanswered = 2
+  status = {
+    ...quietStatus,
+    chain: { ...quietStatus.chain, head: '12', head_age_seconds: 1.5 },
+    nodes: [{ node: 2, healthy: false, head: null, head_age_seconds: null, unanswered }],
+    rpc: { total: counts },
     executor: {
-      openSlots: 2,
-      highestNonce: 5,
-      nonceGap: { latest: undefined, finalized: 2 },
-      balanceWei: 15n * 10n ** 17n,
-      paidProposals: 12,
-      newestHash: undefined,
+      balance_wei: String(15n * 10n ** 17n),
+      balance_text: '1.5 POL',
+      pays_for: 12,
+      highest_nonce: 5,
+      gap_latest: null,
+      gap_finalized: 2,
+      open_slots: 2,
+      newest_hash: null,
     },
   }
   expect(Object.fromEntries(await read(metrics))).toMatchObject({
@@ -172,16 +161,13 @@ test('contract §2: what is not known is left out, and comes and goes with the k
     proposer_executor_paid_proposals: 12,
   })
   expect(await names()).not.toContain('proposer_executor_nonce_gap{at="latest"}')
-  vitals = quietVitals
+  status = quietStatus
+  nodes = []
   expect(await names()).toEqual([])
 })
 
 test('a name that ends in _total is that of a counter, as Prometheus has it', async () => {
-  const text = await createMetrics({
-    ...around(() => quietVitals),
-    host: { ...around(() => quietVitals).host, isShared: true },
-    meters: createMeters({ isShared: true }),
-  }).metrics()
+  const text = await createMetrics(around(undefined, true)).metrics()
   const types = [...text.matchAll(/^# TYPE (\w+) (\w+)$/gm)]
   expect(types.length).toBeGreaterThan(30)
   for (const [, name = '', type] of types)
@@ -193,11 +179,7 @@ test('docs: the table names every metric of ours, and queries nothing that is no
     join(import.meta.dirname, '..', '..', 'docs', 'reference', 'metrics.md'),
     'utf8',
   )
-  const text = await createMetrics({
-    ...around(() => quietVitals),
-    host: { ...around(() => quietVitals).host, isShared: true },
-    meters: createMeters({ isShared: true }),
-  }).metrics()
+  const text = await createMetrics(around(undefined, true)).metrics()
   const names = [...text.matchAll(/^# TYPE proposer_(\w+)/gm)].map(([, name = '']) => name)
   const table = page.slice(page.indexOf('| Metric (`proposer_…`)')).split('\n\n')[0] ?? ''
   const named = table
@@ -215,29 +197,24 @@ test('docs: the table names every metric of ours, and queries nothing that is no
   expect(queried.filter((name) => !names.includes(name))).toEqual([])
 })
 
-test('contract §2: a gateway without its process around it tells what it always told', async () => {
-  const { gateway } = await openFront()
-  expect((await read(createMetrics(statusParts(gateway)))).get('proposer_ready')).toBe(1)
-})
-
 describe('what the figures rest on', () => {
   test('contract §2: a look asks no node; balance and nonces are what the pipeline read last', async () => {
     const world = await createPipelineWorld()
     const { signs, chain, readings } = signsOf(world)
     expect(signs.now().executor).toMatchObject({
-      balanceWei: undefined,
-      paidProposals: undefined,
-      highestNonce: -1,
-      nonceGap: { latest: 0 },
+      balance_wei: null,
+      pays_for: null,
+      highest_nonce: -1,
+      gap_latest: 0,
     })
     await chain.balance(world.executor.address)
     await chain.balance(`0x${'01'.repeat(20)}`)
     await chain.transactionCount(world.executor.address, 'latest')
     await chain.transactionCount(world.executor.address, 'finalized')
     expect(
-      signs.now().executor?.paidProposals,
+      signs.now().executor?.pays_for,
       'what a proposal costs is not known without a tip',
-    ).toBeUndefined()
+    ).toBeNull()
     await chain.tip()
     expect(readings).toMatchObject({
       balanceWei: await world.chain.balance(world.executor.address),
@@ -245,9 +222,9 @@ describe('what the figures rest on', () => {
       nonceFinalized: 0,
     })
     const before = new Map(world.chain.calls)
-    const { executor, head } = signs.now()
-    expect(executor?.paidProposals).toBeGreaterThan(0)
-    expect(head?.number).toBe(world.view.heads()?.latest.number)
+    const { executor, chain: shown } = signs.now()
+    expect(executor?.pays_for).toBeGreaterThan(0)
+    expect(shown.head).toBe(String(world.view.heads()?.latest.number))
     expect(new Map(world.chain.calls)).toEqual(before)
   })
 
@@ -261,17 +238,19 @@ describe('what the figures rest on', () => {
       ),
     )
     expect(signs.now().executor).toMatchObject({
-      openSlots: 1,
-      highestNonce: 0,
-      nonceGap: { latest: 1, finalized: 1 },
+      open_slots: 1,
+      highest_nonce: 0,
+      gap_latest: 1,
+      gap_finalized: 1,
     })
     await world.pass(1)
     await chain.transactionCount(world.executor.address, 'latest')
-    expect(signs.now().executor?.nonceGap).toEqual({ latest: 0, finalized: 1 })
+    expect(signs.now().executor).toMatchObject({ gap_latest: 0, gap_finalized: 1 })
     await world.pass(3)
     expect(signs.now().executor).toMatchObject({
-      openSlots: 0,
-      nonceGap: { latest: 0, finalized: 0 },
+      open_slots: 0,
+      gap_latest: 0,
+      gap_finalized: 0,
     })
   })
 
@@ -309,15 +288,15 @@ describe('what the figures rest on', () => {
     signs.look([])
     signs.look(['the newest block is old'])
     expect(signs.now().nodes).toEqual([
-      { node: 1, isHealthy: true, headNumber: 5n, headAgeSeconds: 4, requests },
-      { node: 2, isHealthy: false, headNumber: undefined, headAgeSeconds: undefined, requests },
+      { node: 1, healthy: true, head: '5', head_age_seconds: 4, unanswered: 0 },
+      { node: 2, healthy: false, head: null, head_age_seconds: null, unanswered: 0 },
     ])
     nodes = [
       { index: 0, state: 'healthy', headNumber: 6n, requests },
       { index: 1, state: 'healthy', requests },
     ]
     signs.look([])
-    expect(signs.now().nodes[0]?.headAgeSeconds).toBe(0)
+    expect(signs.now().nodes[0]?.head_age_seconds).toBe(0)
     expect(lines).toEqual([
       { event: 'ready', reasons: 0 },
       { event: 'rpc.aside', node: 2 },
@@ -408,9 +387,8 @@ describe('what the figures rest on', () => {
     await expect(folderBytes(systemFiles, folder)).rejects.toMatchObject({
       code: 'store_unavailable',
     })
-    const { host, ...rest } = around(() => quietVitals)
     const storeBytes = () => folderBytes(systemFiles, folder)
-    const shown = await read(createMetrics({ ...rest, host: { ...host, storeBytes } }))
+    const shown = await read(createMetrics({ ...around(), storeBytes }))
     expect(shown.has('proposer_store_bytes')).toBe(false)
     expect(shown.get('proposer_store_full')).toBe(0)
   })

@@ -3,6 +3,7 @@ import { type GatewayConfig, parseConfig } from '#gateway/config'
 import { createGateway, type Gateway, type GatewayParts } from '#gateway/gateway'
 import { knownKind } from '#gateway/ledger/state'
 import { foldLedger, openLedger } from '#gateway/ledger/store'
+import { createMeters } from '#io/serving/admin-metrics'
 import type { Clock, Hash, Random } from '#ports'
 import type { Call, RequestRecord } from '#protocol/call'
 import type { RecordLog } from '#storage/record-log'
@@ -15,6 +16,7 @@ import {
   type Wallet,
 } from './fake-view.js'
 import { newMemoryStore, openMemoryLog } from './memory-log.js'
+import { quietStatus } from './status-document.js'
 
 export interface TestClock extends Clock {
   monotonic: number
@@ -36,9 +38,20 @@ export const testRandom: Random = {
 }
 export const testHash: Hash = { sha256: (data) => createHash('sha256').update(data).digest('hex') }
 
-export const statusParts = ({ requestCounts, readiness, gauges }: Gateway) => ({
+export const statusParts = ({
   requestCounts,
-  snapshot: () => ({ reasons: readiness(), gauges: gauges() }),
+  readiness,
+}: Pick<Gateway, 'requestCounts' | 'readiness'>) => ({
+  requestCounts,
+  status() {
+    const reasons = [...readiness()]
+    return { ...quietStatus, reasons, ready: reasons.length === 0 }
+  },
+  meters: createMeters(),
+  storeBytes: async () => 7,
+  droppedLines: () => 3,
+  openSlots: () => 0,
+  nodes: () => [],
 })
 
 export interface FrontOptions {

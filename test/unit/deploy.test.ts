@@ -9,6 +9,7 @@ import { createMeters, createMetrics } from '#io/serving/admin-metrics'
 import { fewProposals } from '#protocol/vitals'
 import { run, temporaryHome } from '#support/cli'
 import { describeWith, pathOf, testWith } from '#support/components'
+import { statusParts } from '#support/front'
 import { blocksIn, root, section } from '#support/readme'
 
 const folder = join(root, 'deploy')
@@ -241,9 +242,7 @@ test.each([
   ['the dashboard', queries],
 ])('%s: every metric is one of /metrics, with the labels that it has there', (_, all) => {
   const registry = createMetrics({
-    snapshot: () => ({ reasons: [], gauges: {} as never }),
-    requestCounts: () => [],
-    host: { storeBytes: async () => 0, droppedLines: () => 0, isShared: true },
+    ...statusParts({ requestCounts: () => [], readiness: () => [] }),
     meters: createMeters({ isShared: true }),
   })
   const faults: string[] = []

@@ -5,81 +5,83 @@ import { terminalSize } from '#commands/terminal/output'
 import { ageText } from '#commands/terminal/render'
 import { createActivity } from '#host/activity'
 import { untilReady } from '#host/server'
-import { parseStatus, type StatusDocument, statusOf } from '#host/status-document'
-import type { StateLine, Vitals } from '#protocol/vitals'
+import { createStatus, inWholeSeconds } from '#host/status'
+import { parseStatus, type StatusDocument } from '#protocol/status-document'
 import { testConfig } from '#support/front'
 import { screenOf } from '#support/screen'
+import { quietStatus } from '#support/status-document'
 
 const plain = new Chalk({ level: 0 })
 const id = '77a05293-8d5a-4a52-9c3d-0a1b2c3d4e5f'
-const requests = { answered: 9, unanswered: 0 }
 const hash = `0x${'79846260'.repeat(8)}` as const
-
-const vitals: Vitals = {
-  questions: { known: 40, due: 0 },
-  code: { changed: 0, oracles: [] },
-  oldestSeconds: { received: 2.4, validated: 0, selected: 130 },
-  head: { number: 123n, ageSeconds: 1.2 },
+const expired = { code: 'permit_expired', stage: 'submission' }
+const shown: StatusDocument = {
+  ...quietStatus,
+  url: 'http://127.0.0.1:8787',
+  admin_url: 'http://127.0.0.1:8788',
+  queue: {
+    received: { count: 3, oldest_seconds: 2.4 },
+    validated: { count: 0, oldest_seconds: 0 },
+    selected: { count: 2, oldest_seconds: 130 },
+  },
+  budget: {
+    ...{ window_seconds: 60, global_items: 1000, per_ip_items: 120, spent_items: 133 },
+    ...{ window_ends_at: '1970-01-01T00:00:35.000Z', clients: 4 },
+  },
+  last_minute: { fine: 120, refused: 3, limited: 1, failed: 2, admitted: 12 },
+  chain: { ...quietStatus.chain, head: '123', head_age_seconds: 1.2 },
   nodes: [
-    { node: 1, isHealthy: true, headNumber: 123n, headAgeSeconds: 1, requests },
-    { node: 2, isHealthy: false, headNumber: 99n, headAgeSeconds: 60, requests },
+    { node: 1, healthy: true, head: '123', head_age_seconds: 1, unanswered: 0 },
+    { node: 2, healthy: false, head: '99', head_age_seconds: 60, unanswered: 0 },
   ],
   executor: {
-    openSlots: 1,
-    highestNonce: 17,
-    nonceGap: { latest: 1, finalized: 1 },
-    balanceWei: 1_500_000_000_000_000_000n,
-    paidProposals: 88,
-    newestHash: hash,
+    balance_wei: '1500000000000000000',
+    balance_text: '1.5 POL',
+    pays_for: 88,
+    highest_nonce: 17,
+    gap_latest: 1,
+    gap_finalized: 1,
+    open_slots: 1,
+    newest_hash: hash,
   },
-  store: { isFull: false, isFailed: false },
-  admissionEnabled: true,
-}
-const expired = { code: 'permit_expired', stage: 'submission' }
-const lines: readonly { readonly atMs: number; readonly line: StateLine }[] = [
-  { atMs: 0, line: { event: 'candidate.selected', candidate_id: id } },
-  { atMs: 1_000, line: { event: 'slot.sent', slot: id, nonce: 17, hash } },
-  { atMs: 2_000, line: { event: 'candidate.failed', candidate_id: id, ...expired } },
-  { atMs: 3_000, line: { event: 'rpc.aside', node: 2 } },
-]
-
-interface Changed {
-  readonly reasons?: readonly string[]
-  readonly vitals?: Vitals
-  readonly changes?: typeof lines
-  readonly ledger?: object
-  readonly nowMs?: number
+  changes: [
+    { at: '1970-01-01T00:00:00.000Z', event: 'candidate.selected', candidate_id: id },
+    { at: '1970-01-01T00:00:01.000Z', event: 'slot.sent', slot: id, nonce: 17, hash },
+    { at: '1970-01-01T00:00:02.000Z', event: 'candidate.failed', candidate_id: id, ...expired },
+    { at: '1970-01-01T00:00:03.000Z', event: 'rpc.aside', node: 2 },
+  ],
 }
 
-function figuresOf(changed: Changed = {}): StatusDocument {
-  const config = testConfig()
-  const budget = { limitItems: 1000, perClientLimitItems: 120, spentItems: 133, clients: 4 }
-  const queue = { received: 3, validated: 0, selected: 2 }
-  const made = statusOf(
-    { ...config, chain: { ...config.chain, id: 137 } },
-    { version: '0.0.0', started_at: '2026-11-20T05:38:00.000Z' },
-    {
-      gateway: {
-        readiness: () => changed.reasons ?? [],
-        gauges: () => ({ budget: { ...budget, endsInMs: 35_000 }, queue, openSlots: 1 }),
-      },
-      vitals: () => changed.vitals ?? vitals,
-      executor: undefined,
-      ledger: { failures: new Map(), ...changed.ledger },
-    } as unknown as Parameters<typeof statusOf>[2],
-    {
-      lastMinute: () => ({ fine: 120, refused: 3, limited: 1, failed: 2, admitted: 12 }),
-      changes: () => changed.changes ?? lines,
-    },
-    {
-      url: 'http://127.0.0.1:8787',
-      adminUrl: 'http://127.0.0.1:8788',
-      nowMs: changed.nowMs ?? 0,
-    },
-  )
+function figuresOf(changed: Partial<StatusDocument> = {}): StatusDocument {
+  const made = { ...shown, ...changed }
   const read = parseStatus(JSON.parse(JSON.stringify(made)))
   expect(read).toEqual(made)
-  return changed.ledger ? made : { ...made, ceilings: {} }
+  return made
+}
+
+/** What `serve` makes of them. */
+function statusOf(ledger: object, nowMs: number): StatusDocument {
+  const parts = {
+    clock: { nowMs: () => nowMs, monotonicMs: () => 0, sleep: async () => undefined },
+    config: testConfig(),
+    ledger: { admissionSwitch: true, failures: new Map(), ...ledger },
+    following: { queue: () => shown.queue },
+    view: {
+      heads: () => undefined,
+      counts: () => ({ known: 40, due: 0 }),
+      code: () => ({ changed: [], versions: new Map() }),
+    },
+    readiness: () => [],
+    budget: { spentByAll: () => 133, endsInMs: () => 35_400, clients: 4 },
+    nodes: () => [],
+  }
+  const { version, started_at, url, last_minute, admin_url, changes } = shown
+  const status = createStatus(parts as unknown as Parameters<typeof createStatus>[0])
+  const made = status.now({ version, started_at, url, last_minute, admin_url, changes })
+  expect(parseStatus(JSON.parse(JSON.stringify(inWholeSeconds(made))))).toEqual(
+    inWholeSeconds(made),
+  )
+  return made
 }
 
 beforeEach(() => {
@@ -91,29 +93,30 @@ afterEach(() => {
 
 describe('the block', () => {
   test('of a store that several gateways share it says who leads, and how far this one has read', () => {
-    const lineOf = (leader: string | undefined, leads: boolean) =>
+    const lineOf = (leader: string | null, leads: boolean) =>
       statusLines(
-        figuresOf({
-          vitals: { ...vitals, cluster: { leads, leader, epoch: 4, lagRecords: 0, gateways: 2 } },
-        }),
+        figuresOf({ cluster: { leads, leader, epoch: 4, lag_records: 0, gateways: 2 } }),
         { columns: 80, rows: 24, paint: plain },
       ).find((line) => line.startsWith('store'))
     expect(lineOf(id, true)).toBe('store     leads · epoch 4 · 2 gateways · lag 0')
     expect(lineOf(id, false)).toBe('store     77a05293… leads · epoch 4 · 2 gateways · lag 0')
-    expect(lineOf(undefined, false)).toMatch(/no leader/)
+    expect(lineOf(null, false)).toMatch(/no leader/)
   })
 
   test('contract §6: status has the ceilings, and the wallets that cost gas for nothing, for programs and people', () => {
     const atSeconds = 1_700_000_000
     const wallet = `0x${'ab'.repeat(20)}` as const
     const failure = { wallet, kind: 'own', gasUsed: '1400000', atSeconds } as const
-    const document = figuresOf({
-      ledger: { failures: new Map([[wallet, [failure, failure, failure]]]) },
-      nowMs: (atSeconds + 60) * 1000,
-    })
+    const document = statusOf(
+      { failures: new Map([[wallet, [failure, failure, failure]]]) },
+      (atSeconds + 60) * 1000,
+    )
     expect(document.ceilings).toMatchObject({
       max_proposal_gas: 1_500_000,
       failed_gas_per_wallet: 50_000_000,
+    })
+    expect(document.budget).toMatchObject({
+      ...{ spent_items: 133, clients: 4, window_ends_at: '2023-11-14T22:14:55.000Z' },
     })
     const until = '2023-11-14T22:15:20.000Z'
     expect(document.wallets).toEqual([
@@ -186,7 +189,7 @@ describe('the block', () => {
   test('what the nodes are asked is counted from the start, by class', () => {
     const methods = { heads: 40, logs: 0, contracts: 6, state: 0, transactions: 0 }
     const screen = { columns: 80, rows: 60, paint: plain }
-    const figures = figuresOf({ vitals: { ...vitals, rpc: { requests: 41, methods } } })
+    const figures = figuresOf({ rpc: { total: { requests: 41, methods } } })
     expect(statusLines(figures, screen)[2]).toBe(
       'rpc       46 calls since the start (40 heads, 6 contracts) · 41 requests',
     )
@@ -202,14 +205,14 @@ describe('the block', () => {
   })
 
   test('contract §6: admission that is paused stands beside the readiness it leaves untouched, and a switch is told with what it was set to', () => {
+    const at = '1970-01-01T00:00:00.000Z'
     const changes = [
-      { atMs: 0, line: { event: 'admission.set', enabled: false } },
-      { atMs: 0, line: { event: 'admission.set', enabled: true } },
-      { atMs: 0, line: { event: 'allowlist.set', enabled: true } },
-      { atMs: 0, line: { event: 'allowlist.set', enabled: false } },
+      { at, event: 'admission.set', enabled: false },
+      { at, event: 'admission.set', enabled: true },
+      { at, event: 'allowlist.set', enabled: true },
+      { at, event: 'allowlist.set', enabled: false },
     ]
-    const paused = { ...vitals, admissionEnabled: false }
-    const lines = statusLines(figuresOf({ vitals: paused, changes }), {
+    const lines = statusLines(figuresOf({ admission_enabled: false, changes }), {
       columns: 80,
       rows: 24,
       paint: plain,
@@ -224,14 +227,11 @@ describe('the block', () => {
   })
 
   test('without a head, an executor or nodes it says so', () => {
-    const lines = statusLines(
-      figuresOf({ vitals: { ...vitals, head: undefined, nodes: [], executor: undefined } }),
-      {
-        columns: 80,
-        rows: 24,
-        paint: plain,
-      },
-    )
+    const lines = statusLines(figuresOf({ chain: quietStatus.chain, nodes: [], executor: null }), {
+      columns: 80,
+      rows: 24,
+      paint: plain,
+    })
     expect(lines).toContain('chain     no block yet')
     expect(lines).toContain('executor  off')
   })
@@ -263,7 +263,7 @@ test('R13, R17: calls count by class for one minute of the monotonic clock, and 
   ms = 60_000
   expect(recent.lastMinute()).toEqual({ fine: 1, refused: 0, limited: 0, failed: 0, admitted: 0 })
   for (let nonce = 0; nonce < 100; nonce += 1) recent.noteChange({ event: 'slot.opened', nonce })
-  expect(recent.changes().map(({ line }) => line.nonce)).toEqual([94, 95, 96, 97, 98, 99])
+  expect(recent.changes().map(({ nonce }) => nonce)).toEqual([94, 95, 96, 97, 98, 99])
 })
 
 describe('drawing in place', () => {
@@ -285,7 +285,7 @@ describe('drawing in place', () => {
     })
     return { state, status }
   }
-  const block = (changes: Changed = {}) =>
+  const block = (changes: Partial<StatusDocument> = {}) =>
     statusLines(figuresOf(changes), { columns: 80, rows: 24, paint: plain })
 
   test('contract §6: the block is redrawn in place once a second, log lines stand above it, and its last frame stays', async () => {

@@ -1,7 +1,8 @@
 import { describe, expect, test } from 'vitest'
 import * as z from 'zod/mini'
+import { createBudget } from '#gateway/front/budget'
 import { gateLimits, lineLimits } from '#gateway/front/line'
-import { gatewayLimits } from '#gateway/gateway'
+import { budgetLimits, gatewayLimits } from '#gateway/gateway'
 import { BodyError } from '#protocol/call'
 import { openApiDocument } from '#protocol/openapi'
 import {
@@ -22,7 +23,7 @@ import {
   signedItem,
   testBondRaw,
 } from '#support/fake-view'
-import { codeOf, openFront, rawCall, slowStore, type TestFront } from '#support/front'
+import { codeOf, openFront, rawCall, slowStore, type TestFront, testConfig } from '#support/front'
 
 const first = makeQuestion('first', { slug: 'first-question' })
 const second = makeQuestion('second')
@@ -243,13 +244,13 @@ describe('charging', () => {
   ])(
     '§8 rule 4: %s from one address leaves the others their windows',
     async (_, calls, identifiers) => {
-      const front = await openFront({ config: { budget: {} } })
+      const budget = createBudget(budgetLimits(testConfig({ budget: {} })))
+      const front = await openFront({ config: { budget: {} }, parts: { budget } })
       for (let call = 0; call < calls; call += 1)
         await front.post('/propose/batch/signing-data', { identifiers })
       const path = front.eligibility
       expect((await front.get(path)).status).toBe(429)
-      const spent = front.gateway.gauges().budget.spentItems
-      expect(spent).toBe(calls === 1 ? 100 : 120)
+      expect(budget.spentByAll(front.clock.monotonic)).toBe(calls === 1 ? 100 : 120)
       const others = Array.from({ length: 7 }, (_one, index) => `192.0.2.${index + 2}`)
       for (const address of others)
         for (let call = 0; call < 120; call += 1) {

@@ -7,6 +7,8 @@ import { failed } from '#support/candidates'
 import { invalidateNonces } from '#support/fake-events'
 import { createPipelineWorld, oneCandidate, type PipelineWorld } from '#support/pipeline-world'
 
+const none = { count: 0, oldest_seconds: 0 }
+
 function following(world: PipelineWorld) {
   const observations: Observation[] = []
   const lines: StateLine[] = []
@@ -78,7 +80,7 @@ test('contract §5: a failure counts under its code, a cancelled nonce and its c
     { kind: 'signed', as: 'cancel' },
   ])
   expect(of('settled')).toEqual([{ kind: 'settled', end: 'cancelled' }])
-  expect(vitals.oldestSeconds()).toEqual({ received: 0, validated: 0, selected: 0 })
+  expect(vitals.queue()).toEqual({ received: none, validated: none, selected: none })
 })
 
 test('robustness §3: a higher fee for the same calldata counts as a bump', async () => {
@@ -97,14 +99,14 @@ test('robustness §3: a higher fee for the same calldata counts as a bump', asyn
 test('R13: ages grow with the monotonic clock, and one that waited before a restart is as old as its records say', async () => {
   const { world } = await oneCandidate({ config: { pipeline: { enabled: false } } })
   const { vitals } = following(world)
-  expect(vitals.oldestSeconds().received).toBeCloseTo(0, 0)
+  expect(vitals.queue().received.oldest_seconds).toBeCloseTo(0, 0)
   world.clock.monotonic += 90_000
-  expect(vitals.oldestSeconds().received).toBeGreaterThanOrEqual(90)
+  expect(vitals.queue().received.oldest_seconds).toBeGreaterThanOrEqual(90)
   world.chain.mine(40)
   await world.restart()
   const after = following(world).vitals
-  expect(after.oldestSeconds().received).toBeGreaterThanOrEqual(39)
-  expect(after.oldestSeconds()).toMatchObject({ validated: 0, selected: 0 })
+  expect(after.queue().received.oldest_seconds).toBeGreaterThanOrEqual(39)
+  expect(after.queue()).toMatchObject({ received: { count: 1 }, validated: none, selected: none })
 })
 
 test('contract §5: an exact replay of a retryable failure is followed anew', async () => {
@@ -118,10 +120,10 @@ test('contract §5: an exact replay of a retryable failure is followed anew', as
     },
   ])
   world.clock.monotonic += 60_000
-  expect(vitals.oldestSeconds().received).toBe(0)
+  expect(vitals.queue().received.oldest_seconds).toBe(0)
   await world.ledger.replay(candidate.id)
   world.clock.monotonic += 5_000
-  expect(vitals.oldestSeconds().received).toBeCloseTo(5)
+  expect(vitals.queue().received.oldest_seconds).toBeCloseTo(5)
 })
 
 describe('a ledger that tells what a test wants told', () => {

@@ -21,7 +21,6 @@ import {
 import { genesisOf } from '#host/gateway-host'
 import { folderBytes, readPlaced } from '#host/held-store'
 import { operatorServiceOfChain, type ServedStore } from '#host/operator-service'
-import { parseStatus, type StatusDocument } from '#host/status-document'
 import { createClosers } from '#io/closers'
 import { requireLocalDisk } from '#io/files'
 import { fromCwd } from '#io/home'
@@ -39,6 +38,7 @@ import {
   UsageError,
 } from '#protocol/errors'
 import { networkFault } from '#protocol/network-words'
+import { parseStatus, type StatusDocument } from '#protocol/status-document'
 import { hexOf } from '#storage/durable'
 import { acquireLock, holderText, type LockHolder, readHolder } from '#storage/lock'
 import { requireTables } from '#storage/postgres/schema'

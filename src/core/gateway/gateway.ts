@@ -8,7 +8,6 @@ import {
   BodyError,
   type BodyLimits,
   type Call,
-  type GatewayGauges,
   type Peer,
   type RequestCount,
   type RequestRecord,
@@ -67,7 +66,6 @@ export interface Gateway {
   /** `handle` counts its own; a listener adds those that it refused itself. */
   observe(record: RequestRecord): void
   requestCounts(): readonly RequestCount[]
-  gauges(): GatewayGauges
   leave(): void
   /** Resolves when those in flight have been answered. */
   drain(): Promise<void>
@@ -148,7 +146,6 @@ export function createGateway(parts: GatewayParts): Gateway {
     readiness,
     observe,
     requestCounts: requests.list,
-    gauges: () => gaugesOf(parts, budget),
     leave() {
       isLeaving = true
     },
@@ -200,24 +197,6 @@ const readinessOf = (
   ...(pipeline?.faults() ?? []),
   ...[receipts?.fault() ?? []].flat(),
 ]
-
-function gaugesOf({ ports, config, ledger }: GatewayParts, budget: Budget) {
-  const nowMs = ports.clock.monotonicMs()
-  const queue = { received: 0, validated: 0, selected: 0 }
-  for (const { progress } of ledger.active())
-    if (progress.status !== 'executed' && progress.status !== 'failed') queue[progress.status] += 1
-  return {
-    budget: {
-      limitItems: config.budget.global_items,
-      perClientLimitItems: config.budget.per_ip_items,
-      spentItems: budget.spentByAll(nowMs),
-      endsInMs: budget.endsInMs(nowMs),
-      clients: budget.clients,
-    },
-    queue,
-    openSlots: ledger.slots().length,
-  }
-}
 
 /** One node aside is made up for by the others; with none left the view only grows old (R16). */
 function nodesFault(nodes: readonly { readonly state: 'healthy' | 'aside' }[]) {

@@ -7,7 +7,8 @@ import { knownToken } from '#chain/profiles'
 import type { RegistryEntry } from '#chain/questions'
 import type { Contracts } from '#chain/round'
 import { configuredContracts, type GatewayConfig } from '#gateway/config'
-import { createGateway, type Gateway } from '#gateway/gateway'
+import { createBudget } from '#gateway/front/budget'
+import { budgetLimits, createGateway, type Gateway } from '#gateway/gateway'
 import type { Ledger } from '#gateway/ledger/ledger'
 import { mergedRegistry } from '#gateway/operator/registry'
 import type { OperatorService } from '#gateway/operator/service'
@@ -18,12 +19,13 @@ import { createSlugs, namedBySlugs } from '#gateway/view/slugs'
 import { createChainView, type LiveView } from '#gateway/view/view'
 import { type Closers, opening } from '#io/closers'
 import { systemCurve } from '#io/keys'
+import type { NodeHealth, RpcChain } from '#io/rpc/rpc'
 import { createTurns, yieldToEvents } from '#io/serving/load'
 import { type Chain, ChainError, type Fetch, type Hex, type Machine } from '#ports'
 import type { RequestRecord } from '#protocol/call'
 import { UsageError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
-import type { Observation, StateLine, Vitals } from '#protocol/vitals'
+import type { Observation, StateLine } from '#protocol/vitals'
 import type { LockUse } from '#storage/lock'
 import {
   expectedChain,
@@ -35,7 +37,6 @@ import {
   settingsOf,
 } from './config-file.js'
 import { type ExecutorKeySource, executorSigner } from './executor-key.js'
-import { createHealth, nodesOf, usageOf } from './health.js'
 import {
   type HeldStore,
   type HoldOptions,
@@ -46,6 +47,7 @@ import {
 import { fenced, instrumentedChain } from './instrumented-ports.js'
 import { operatorServiceOfView } from './operator-service.js'
 import { openReceipts } from './receipts.js'
+import { createStatus, nodesOf } from './status.js'
 
 export interface HostOptions {
   readonly executorKey: ExecutorKeySource
@@ -65,7 +67,8 @@ export interface HostedGateway {
   readonly contracts: Contracts
   readonly operator: OperatorService
   readonly executor: Address | undefined
-  vitals(): Vitals
+  readonly status: ReturnType<typeof createStatus>['now']
+  readonly nodes: () => readonly NodeHealth[]
   followRecent(): Recent
   /** For changes without an event; to be called every second. */
   look(): void
@@ -118,13 +121,14 @@ export const openHostedGateway = (
     )
     closers.add(execution.stop)
     const receipts = await openReceipts(machine, loaded, ledger)
+    const budget = store.budget ?? createBudget(budgetLimits(config))
     const gateway = createGateway({
       ports: { clock, random, hash },
       config,
       ledger,
       receipts,
       view: await namedView(machine, config, registered, view),
-      budget: store.budget,
+      budget,
       pipeline: execution,
       recover: systemCurve().recover,
       yieldToEvents,
@@ -133,22 +137,12 @@ export const openHostedGateway = (
       nodes,
     })
     closers.add(() => drain(machine, gateway))
-    const signs = createHealth({
-      clock,
-      chainId: config.chain.id,
-      maxFeeGwei: config.executor.max_fee_gwei,
-      ledger,
-      following,
-      heads: view.heads,
-      questions: view.counts,
-      code: view.code,
-      readings,
+    const status = createStatus({
+      ...{ clock, config, ledger, following, view, budget, readings, nodes, rpc },
+      readiness: gateway.readiness,
       executor: signer?.address,
-      nodes,
-      rpc,
+      cluster: store.cluster,
       onState: options.onState,
-      cluster: store.cluster?.vitals,
-      ledEpoch: () => store.cluster?.leadership()?.epoch,
     })
     closers.add(followRegistry(ledger, view, registered))
     await view.start()
@@ -161,11 +155,12 @@ export const openHostedGateway = (
       operator: operatorServiceOfView(machine, { ...store, configured }, view),
       executor: signer?.address,
       broken,
-      vitals: signs.now,
+      status: status.now,
+      nodes,
       followRecent: () => followRecent(ledger, clock, (id) => knownQuestion(config, view, id)),
       look() {
         receipts?.look()
-        signs.look(gateway.readiness())
+        status.look(gateway.readiness())
       },
       store: { name: store.name, bytes: store.bytes, cluster: store.cluster },
       setUse: store.setUse,
@@ -209,8 +204,8 @@ async function openEdges(
       : await holdDatabase(machine, place.url, loaded, hold, closers)
   const turn = createTurns()
   const reads = aggregating(chain, turn)
-  const [nodes, rpc] = [nodesOf(edge), usageOf(edge)]
-  return { signer, configured, store, chain: reads, turn, nodes, rpc, readings }
+  const rpc = 'usage' in edge ? (edge as RpcChain).usage : undefined
+  return { signer, configured, store, chain: reads, turn, nodes: nodesOf(edge), rpc, readings }
 }
 
 /** Behind `--local` (contract §6): no budget is charged. */

@@ -18,8 +18,9 @@ import type { Closers } from '#io/closers'
 import { permissionsOf, requireLocalDisk } from '#io/files'
 import type { Clock, Files, Machine, Signer, SqlDatabase } from '#ports'
 import { StorageError } from '#protocol/errors'
+import type { StatusDocument } from '#protocol/status-document'
 import { programVersion } from '#protocol/version'
-import type { ClusterVitals, Observation } from '#protocol/vitals'
+import type { Observation } from '#protocol/vitals'
 import { joinPath, sizeOf } from '#storage/durable'
 import { errorCode, storageErrorOf } from '#storage/failures'
 import { acquireLock, holderText, type LockUse } from '#storage/lock'
@@ -51,7 +52,7 @@ export interface Cluster {
   readonly leadership: () => Leadership | undefined
   members(): Promise<readonly SeenMember[]>
   /** `undefined` while the database cannot be asked. */
-  vitals(): ClusterVitals | undefined
+  standing(): StatusDocument['cluster']
   /** `false` where another leads. */
   resign(reason: string, by?: string): Promise<boolean>
 }
@@ -175,7 +176,7 @@ export async function holdDatabase(
       id,
       leadership: () => leadership,
       members: () => membersOf(log),
-      vitals: watch.now,
+      standing: watch.now,
       resign: async (reason, by) => (await leadership?.resign(reason, by)) ?? false,
     },
     execution: (make) => {
@@ -234,9 +235,9 @@ function watchCluster({ clock, log }: { clock: Clock; log: SharedLog }, leads: (
     now: () =>
       heard && {
         leads: leads(),
-        leader: heard.lease.leader,
+        leader: heard.lease.leader ?? null,
         epoch: heard.lease.epoch,
-        lagRecords: Math.max(0, heard.lease.n - log.applied),
+        lag_records: Math.max(0, heard.lease.n - log.applied),
         gateways: heard.gateways,
       },
     async stop() {

@@ -16,13 +16,14 @@ import type { Machine } from '#ports'
 import { instant } from '#protocol/candidate'
 import { ProposerError, RejectedError, StorageError, UsageError } from '#protocol/errors'
 import type { LogLevel } from '#protocol/log-level'
+import type { StatusDocument } from '#protocol/status-document'
 import { createActivity } from './activity.js'
 import { adminTokenFile, type LoadedConfig } from './config-file.js'
 import type { ExecutorKeySource } from './executor-key.js'
 import type { FaultBench } from './fault-bench.js'
 import { type HostedGateway, openHostedGateway } from './gateway-host.js'
 import type { Cluster } from './held-store.js'
-import { type StatusDocument, statusOf } from './status-document.js'
+import { inWholeSeconds } from './status.js'
 
 export interface ServerOptions {
   readonly executorKey: ExecutorKeySource
@@ -87,13 +88,19 @@ export const startServer = (
     })
     closers.add(hosted.close)
     const { gateway } = hosted
-    const urls: { url: string | undefined; adminUrl: string | undefined } = {
-      url: undefined,
-      adminUrl: undefined,
+    const around: Pick<StatusDocument, 'version' | 'started_at' | 'url' | 'admin_url'> = {
+      version: options.version,
+      started_at: instant(machine.clock.nowMs()),
+      url: null,
+      admin_url: null,
     }
-    const started = { version: options.version, started_at: instant(machine.clock.nowMs()) }
     const status = () =>
-      statusOf(config, started, hosted, activity, { ...urls, nowMs: machine.clock.nowMs() })
+      hosted.status({
+        ...around,
+        last_minute: activity.lastMinute(),
+        changes: activity.changes(),
+      })
+    const figures = () => inWholeSeconds(status())
     const looking = setInterval(hosted.look, lookMs).unref()
     closers.add(() => clearInterval(looking))
     const token = await ensureAdminToken(machine, adminTokenFile(loaded))
@@ -102,25 +109,20 @@ export const startServer = (
     closers.add(stop)
     const admin = await bound('admin', config, () =>
       listenAdmin({
-        snapshot: () => ({
-          reasons: gateway.readiness(),
-          gauges: gateway.gauges(),
-          vitals: hosted.vitals(),
-        }),
+        status,
         requestCounts: gateway.requestCounts,
-        host: {
-          storeBytes: hosted.store.bytes,
-          isShared: hosted.store.cluster !== undefined,
-          droppedLines: () => logs?.sink.dropped() ?? 0,
-        },
         meters,
+        storeBytes: hosted.store.bytes,
+        droppedLines: () => logs?.sink.dropped() ?? 0,
+        openSlots: () => hosted.ledger.slots().length,
+        nodes: hosted.nodes,
         port: config.admin.port,
         connections: config.admin.connections,
         operator: operatorRoutes(hosted, token, {
-          '/operator/status': status,
+          '/operator/status': figures,
           ...(faulty && { '/operator/faults': faulty.counts }),
         }),
-        page: { figures: status, candidates, failures, candidate },
+        page: { figures, candidates, failures, candidate },
       }),
     )
     closers.add(admin.close)
@@ -141,7 +143,7 @@ export const startServer = (
       const serveMs = hosted.ledger.failed ? 0 : config.listen.drain_seconds * 1_000
       return Promise.all([front.close(drainMs - serveMs, serveMs), hosted.stopExecuting()])
     })
-    Object.assign(urls, { url: front.url, adminUrl: admin.url })
+    Object.assign(around, { url: front.url, admin_url: admin.url })
     await hosted.setUse({ role: 'serve', adminUrl: admin.url })
     return running(machine, hosted, closers, {
       url: front.url,

@@ -70,20 +70,6 @@ export interface RequestCount {
   readonly count: number
 }
 
-/** Items as the rate limit counts them (§8). */
-export interface GatewayGauges {
-  readonly budget: {
-    readonly limitItems: number
-    readonly perClientLimitItems: number
-    readonly spentItems: number
-    /** Milliseconds until the window of all clients ends; 0 where none is open. */
-    readonly endsInMs: number
-    readonly clients: number
-  }
-  readonly queue: Readonly<Record<'received' | 'validated' | 'selected', number>>
-  readonly openSlots: number
-}
-
 /** The usual single part is handed on as it is. */
 export function joined(parts: readonly Uint8Array[], length: number) {
   const [only] = parts

@@ -1,16 +1,24 @@
 import type { Hex } from '#ports'
-import type { GatewayGauges } from './call.js'
 import type { FailureCode } from './codes.js'
 
-export type LifeStage =
-  | 'received'
-  | 'validated'
-  | 'selected'
-  | 'submitted'
-  | 'confirmed'
-  | 'executed'
+export const lifeStages = [
+  'received',
+  'validated',
+  'selected',
+  'submitted',
+  'confirmed',
+  'executed',
+] as const
+export type LifeStage = (typeof lifeStages)[number]
 
-export type QueueStage = 'received' | 'validated' | 'selected'
+/**
+ * As what a transaction is signed: the first of its nonce, with a higher fee, with fewer
+ * proposals, afresh because no node took it, or giving the nonce back.
+ */
+export const signings = ['first', 'fee_bump', 'trim', 'anew', 'cancel'] as const
+export type SignedAs = (typeof signings)[number]
+
+export const slotEnds = ['executed', 'reverted', 'cancelled', 'foreign'] as const
 
 /** `refused` is any error of the node itself but a revert. */
 export type RpcOutcome = 'ok' | 'reverted' | 'unavailable' | 'refused'
@@ -29,12 +37,8 @@ export type Observation =
       readonly code: FailureCode | 'none'
       readonly seconds: number
     }
-  /**
-   * The first of its nonce, with a higher fee, with fewer proposals, afresh because no node took
-   * it, or giving the nonce back.
-   */
-  | { readonly kind: 'signed'; readonly as: 'first' | 'fee_bump' | 'trim' | 'anew' | 'cancel' }
-  | { readonly kind: 'settled'; readonly end: 'executed' | 'reverted' | 'cancelled' | 'foreign' }
+  | { readonly kind: 'signed'; readonly as: SignedAs }
+  | { readonly kind: 'settled'; readonly end: (typeof slotEnds)[number] }
   | { readonly kind: 'synced'; readonly seconds: number }
   | { readonly kind: 'written'; readonly bytes: number }
   | { readonly kind: 'appended'; readonly seconds: number }
@@ -69,16 +73,6 @@ export interface StateLine {
   readonly elsewhere?: true
 }
 
-export interface NodeVitals {
-  readonly node: number
-  readonly isHealthy: boolean
-  readonly headNumber: bigint | undefined
-  /** Since it first reported its newest block. */
-  readonly headAgeSeconds: number | undefined
-  /** Since the start, by whether the answer could be read. */
-  readonly requests: { readonly answered: number; readonly unanswered: number }
-}
-
 /** `state`: accounts with code and the price of gas. */
 export const rpcClasses = ['heads', 'logs', 'contracts', 'state', 'transactions'] as const
 export type RpcClass = (typeof rpcClasses)[number]
@@ -90,47 +84,3 @@ export interface RpcCounts {
 
 /** So few single proposals that the executor's balance pays for are low. */
 export const fewProposals = 50
-
-/** Nothing is asked for a look at this. */
-export interface ExecutorVitals {
-  readonly openSlots: number
-  readonly highestNonce: number
-  /** Bound and not yet used; `undefined` while not read. */
-  readonly nonceGap: { readonly latest: number | undefined; readonly finalized: number | undefined }
-  readonly balanceWei: bigint | undefined
-  readonly paidProposals: number | undefined
-  readonly newestHash: Hex | undefined
-}
-
-/** Of a store that several gateways share, as this one last heard. */
-export interface ClusterVitals {
-  readonly leads: boolean
-  readonly leader: string | undefined
-  readonly epoch: number
-  readonly lagRecords: number
-  readonly gateways: number
-}
-
-export interface GatewayStatus {
-  readonly reasons: readonly string[]
-  readonly gauges: GatewayGauges
-  readonly vitals?: Vitals
-}
-
-export interface Vitals {
-  /** Of the candidate that has been in the stage for longest; 0 where there is none. */
-  readonly oldestSeconds: Readonly<Record<QueueStage, number>>
-  readonly head: { readonly number: bigint; readonly ageSeconds: number } | undefined
-  readonly nodes: readonly NodeVitals[]
-  readonly rpc?: RpcCounts | undefined
-  /** `due`: they wait to be read again. */
-  readonly questions: { readonly known: number; readonly due: number }
-  readonly code: {
-    readonly changed: number
-    readonly oracles: readonly { readonly address: Hex; readonly version: 2 | 3 }[]
-  }
-  readonly executor: ExecutorVitals | undefined
-  readonly store: { readonly isFull: boolean; readonly isFailed: boolean }
-  readonly cluster?: ClusterVitals | undefined
-  readonly admissionEnabled: boolean
-}

@@ -9,6 +9,7 @@ import type { ChainReceipt, Hex } from '#ports'
 import type { Candidate, CandidateState, Progress } from '#protocol/candidate'
 import type { ReceiptKey } from '#protocol/receipt'
 import type { Address } from '#protocol/schema'
+import type { slotEnds } from '#protocol/vitals'
 
 export interface CandidateRef {
   readonly id: string
@@ -47,7 +48,7 @@ export interface Slot {
 
 /** In finalized state. `hash`: what consumed the nonce. */
 export interface SlotOutcome {
-  readonly kind: 'executed' | 'reverted' | 'cancelled' | 'foreign'
+  readonly kind: (typeof slotEnds)[number]
   readonly hash: Hex | null
 }
 

@@ -1,4 +1,5 @@
 /** The life of a slot, folded from its records: the one meaning of `slot.*` records. */
+import type { SignedAs } from '#protocol/vitals'
 import type { Slot, SlotAttempt, SlotChange } from './ledger.js'
 
 export type OpenSlots = Map<string, Slot>
@@ -34,12 +35,6 @@ export const isSlotChange = <T extends { readonly kind: string }>(
 
 export const attemptOf = (slot: Slot | undefined, hash: string | null): SlotAttempt | undefined =>
   slot?.attempts.find((attempt) => attempt.hash === hash)
-
-/**
- * `trim` leaves candidates out, `anew` replaces one that no node has taken. Names are of the
- * wire.
- */
-export type SignedAs = 'first' | 'fee_bump' | 'trim' | 'anew' | 'cancel'
 
 export function signedAs(slot: Slot, attempt: SlotAttempt): SignedAs {
   const before = slot.attempts[slot.attempts.indexOf(attempt) - 1]

@@ -1,6 +1,6 @@
 import type { Clock, Hex } from '#ports'
 import type { Progress } from '#protocol/candidate'
-import type { LifeStage, Observation, QueueStage, StateLine } from '#protocol/vitals'
+import { type LifeStage, lifeStages, type Observation, type StateLine } from '#protocol/vitals'
 import type { Ledger, LedgerEvent, SlotChange } from '../ledger/ledger.js'
 import { attemptOf, foldSlot, isSlotChange, type OpenSlots, signedAs } from '../ledger/slots.js'
 import { submissionOf } from '../validation/progress.js'
@@ -10,13 +10,6 @@ interface LedgerFollower {
   readonly ledger: Pick<Ledger, 'active' | 'slots' | 'onChange'>
   readonly onObservation?: ((observation: Observation) => void) | undefined
   readonly onState?: ((line: StateLine) => void) | undefined
-}
-
-export interface LedgerHealth {
-  oldestSeconds(): Record<QueueStage, number>
-  newestHash(): Hex | undefined
-  gasPerProposal(): bigint | undefined
-  stop(): void
 }
 
 interface Followed {
@@ -35,15 +28,6 @@ interface Following {
   newestHash: Hex | undefined
   gasPerProposal: bigint | undefined
 }
-
-const stages: readonly LifeStage[] = [
-  'received',
-  'validated',
-  'selected',
-  'submitted',
-  'confirmed',
-  'executed',
-]
 
 /** A revert that is not final is a transaction on its way (R14). */
 export function stageOfProgress(progress: Progress): LifeStage | undefined {
@@ -65,12 +49,7 @@ export function stageOfProgress(progress: Progress): LifeStage | undefined {
  * What is active already is taken over with its recorded times, which wall clocks may have bent
  * (contract §5, robustness §5, R13).
  */
-export function followLedger({
-  clock,
-  ledger,
-  onObservation,
-  onState,
-}: LedgerFollower): LedgerHealth {
+export function followLedger({ clock, ledger, onObservation, onState }: LedgerFollower) {
   const following: Following = {
     nowMs: () => clock.monotonicMs(),
     observe: (observation) => onObservation?.(observation),
@@ -109,12 +88,16 @@ export function followLedger({
     }
   })
   return {
-    oldestSeconds() {
-      const oldest = { received: 0, validated: 0, selected: 0 }
-      for (const { status, statusAtMs } of followed.values())
-        if (status !== 'executed' && status !== 'failed')
-          oldest[status] = Math.max(oldest[status], (nowMs() - statusAtMs) / 1000)
-      return oldest
+    queue() {
+      const stage = () => ({ count: 0, oldest_seconds: 0 })
+      const queue = { received: stage(), validated: stage(), selected: stage() }
+      for (const { status, statusAtMs } of followed.values()) {
+        if (status === 'executed' || status === 'failed') continue
+        const of = queue[status]
+        of.count += 1
+        of.oldest_seconds = Math.max(of.oldest_seconds, (nowMs() - statusAtMs) / 1000)
+      }
+      return queue
     },
     newestHash: () => following.newestHash,
     gasPerProposal: () => following.gasPerProposal,
@@ -149,7 +132,7 @@ function move(following: Following, id: string, progress: Progress) {
     // Put back by an exact replay (contract §5).
     enter(following, id, status, stage)
   } else {
-    if (stages.indexOf(stage) > stages.indexOf(one.stage) && stage !== 'received')
+    if (lifeStages.indexOf(stage) > lifeStages.indexOf(one.stage) && stage !== 'received')
       observe({ kind: 'stage', stage, seconds: secondsSince(one.stageAtMs) })
     followed.set(id, {
       receivedAtMs: one.receivedAtMs,

@@ -1,6 +1,7 @@
 /** What the records of a store say of one candidate. Fed with every record of the log. */
 import type { Candidate, CandidateSubmission, Progress } from '#protocol/candidate'
 import { failures } from '#protocol/codes'
+import type { SignedAs } from '#protocol/vitals'
 import type { StoredRecord } from '#storage/record-log'
 import { datedRecord } from '../ledger/compaction.js'
 import type {
@@ -11,14 +12,7 @@ import type {
   SlotAttempt,
   SlotChange,
 } from '../ledger/ledger.js'
-import {
-  attemptOf,
-  foldSlot,
-  isSlotChange,
-  type OpenSlots,
-  type SignedAs,
-  signedAs,
-} from '../ledger/slots.js'
+import { attemptOf, foldSlot, isSlotChange, type OpenSlots, signedAs } from '../ledger/slots.js'
 import type { LedgerRecord } from '../ledger/state.js'
 import { submissionOf } from '../validation/progress.js'
 

@@ -91,7 +91,7 @@ function getRoutes(options: AdminOptions, events: PageEvents | undefined, metric
       ([path, file]) => [path, () => ({ status: 200, ...file })] as const,
     ),
     ...(events === undefined ? [] : [[eventsPath, streamOf(events)] as const]),
-    ...healthLooks(() => options.snapshot().reasons, metrics),
+    ...healthLooks(() => options.status().reasons, metrics),
     ...Object.entries(options.operator?.looks ?? {}).map(
       ([path, look]) => [path, () => jsonLook(look())] as const,
     ),

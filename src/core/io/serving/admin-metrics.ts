@@ -3,33 +3,24 @@
  * asks. No label holds an id, an address or a URL (R5).
  */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
-import type { GatewayGauges, RequestCount } from '#protocol/call'
+import type { RequestCount } from '#protocol/call'
 import { failures } from '#protocol/codes'
-import type {
-  ClusterVitals,
-  ExecutorVitals,
-  GatewayStatus,
-  NodeVitals,
-  Observation,
-} from '#protocol/vitals'
+import type { StatusDocument } from '#protocol/status-document'
+import { lifeStages, type Observation, signings, slotEnds } from '#protocol/vitals'
 
-export interface Meters {
-  readonly registry: Registry
-  observe(observation: Observation): void
-}
-
-export interface HostFigures {
+export interface MetricsParts {
+  readonly status: () => StatusDocument
+  readonly requestCounts: () => readonly RequestCount[]
+  readonly meters: ReturnType<typeof createMeters>
   /** Size of the store. What it rejects with leaves the figure out: a look is no fault. */
   readonly storeBytes: () => Promise<number>
   readonly droppedLines: () => number
-  readonly isShared?: boolean
-}
-
-export interface MetricsParts {
-  readonly snapshot: () => GatewayStatus
-  readonly requestCounts: () => readonly RequestCount[]
-  readonly host?: HostFigures
-  readonly meters?: Meters
+  /** Of all executors that the store has had. */
+  readonly openSlots: () => number
+  readonly nodes: () => readonly {
+    readonly index: number
+    readonly requests: Readonly<Record<'answered' | 'unanswered', number>>
+  }[]
 }
 
 const stageBucketsSeconds = [0.01, 0.05, 0.25, 1, 2.5, 5, 10, 20, 40, 60, 120, 300, 900, 3_600]
@@ -46,7 +37,7 @@ type Observers = {
   [Kind in Observation['kind']]: (seen: Extract<Observation, { kind: Kind }>) => unknown
 }
 
-export function createMeters({ isShared = false }: { isShared?: boolean } = {}): Meters {
+export function createMeters({ isShared = false } = {}) {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry, prefix: 'proposer_' })
   // Gauges, the sums of those without `_total`, which is the end of a counter's name.
@@ -117,12 +108,11 @@ export function createMeters({ isShared = false }: { isShared?: boolean } = {}):
       }
     : undefined
   // What has not happened yet is 0, not absent.
-  for (const stage of ['validated', 'selected', 'submitted', 'confirmed', 'executed'])
-    stages.zero({ stage })
+  for (const stage of lifeStages.slice(1)) stages.zero({ stage })
   ended.inc({ outcome: 'executed', code: 'none' }, 0)
   for (const code of Object.keys(failures)) ended.inc({ outcome: 'failed', code }, 0)
-  for (const as of ['first', 'fee_bump', 'trim', 'anew', 'cancel']) signed.inc({ as }, 0)
-  for (const end of ['executed', 'reverted', 'cancelled', 'foreign']) settled.inc({ end }, 0)
+  for (const as of signings) signed.inc({ as }, 0)
+  for (const end of slotEnds) settled.inc({ end }, 0)
   const on: Observers = {
     stage: ({ stage, seconds }) => stages.observe({ stage }, seconds),
     ended({ outcome, code, seconds }) {
@@ -141,264 +131,253 @@ export function createMeters({ isShared = false }: { isShared?: boolean } = {}):
   }
   return {
     registry,
-    observe: (observation) =>
+    isShared,
+    observe: (observation: Observation) =>
       void (on[observation.kind] as (seen: Observation) => unknown)(observation),
   }
 }
 
-type Figure = number | undefined
+type Figure = number | null | undefined
 /** With a label the value is a list of figures by its values. What is not known is left out. */
-type GaugeValue = (
-  status: GatewayStatus,
-  host: HostFigures | undefined,
-) => Figure | Promise<Figure> | Iterable<readonly [string, Figure]>
-type GaugeRow = readonly [name: string, help: string, value: GaugeValue, label?: string]
+type GaugeRow = readonly [
+  name: string,
+  help: string,
+  value: (
+    status: StatusDocument,
+    parts: MetricsParts,
+  ) => Figure | Promise<Figure> | readonly (readonly [string, Figure])[],
+  label?: string,
+]
 
-const budget =
-  (value: (budget: GatewayGauges['budget']) => number): GaugeValue =>
-  ({ gauges }) =>
-    value(gauges.budget)
+const toNumber = (digits: string | null | undefined, unit = 1) =>
+  typeof digits === 'string' ? Number(digits) / unit : undefined
+const byNode =
+  (value: (node: StatusDocument['nodes'][number]) => Figure) =>
+  ({ nodes }: StatusDocument) =>
+    nodes.map((node) => [String(node.node), value(node)] as const)
+const byStage =
+  (value: keyof StatusDocument['queue']['received']) =>
+  ({ queue }: StatusDocument) =>
+    Object.entries(queue).map(([stage, of]) => [stage, of[value]] as const)
+const byPosition = 'by its place in chain.rpc_urls'
 
-const gatewayGauges: readonly GaugeRow[] = [
-  ['proposer_ready', '1 while /readyz answers 200', ({ reasons }) => Number(reasons.length === 0)],
+const ownGauges: readonly GaugeRow[] = [
+  ['proposer_ready', '1 while /readyz answers 200', ({ ready }) => Number(ready)],
   [
     'proposer_budget_limit_items',
     'Items that all clients together may spend in a window',
-    budget(({ limitItems }) => limitItems),
+    ({ budget }) => budget.global_items,
   ],
   [
     'proposer_budget_client_limit_items',
     'Items that one client address may spend in a window',
-    budget(({ perClientLimitItems }) => perClientLimitItems),
+    ({ budget }) => budget.per_ip_items,
   ],
   [
     'proposer_budget_spent_items',
     'Items spent in the open window, including refused ones',
-    budget(({ spentItems }) => spentItems),
+    ({ budget }) => budget.spent_items,
   ],
   [
     'proposer_budget_clients',
     'Client addresses whose windows are remembered',
-    budget(({ clients }) => clients),
+    ({ budget }) => budget.clients,
   ],
   [
     'proposer_executor_open_slots',
     'Executor nonces whose end is not final yet',
-    ({ gauges }) => gauges.openSlots,
+    (_, { openSlots }) => openSlots(),
   ],
-  [
-    'proposer_queue_candidates',
-    'Active candidates by stage',
-    ({ gauges }) => Object.entries(gauges.queue),
-    'stage',
-  ],
-]
-
-const nodes =
-  (value: (node: NodeVitals) => Figure): GaugeValue =>
-  ({ vitals }) =>
-    vitals?.nodes.map((node) => [String(node.node), value(node)] as const)
-const executor =
-  (value: (executor: ExecutorVitals) => Figure): GaugeValue =>
-  ({ vitals }) =>
-    vitals?.executor && value(vitals.executor)
-const byPosition = 'by its place in chain.rpc_urls'
-
-const hostGauges: readonly GaugeRow[] = [
+  ['proposer_queue_candidates', 'Active candidates by stage', byStage('count'), 'stage'],
   [
     'proposer_queue_oldest_seconds',
     'Longest current stay in each stage of the queue; 0 if it is empty',
-    ({ vitals }) => Object.entries(vitals?.oldestSeconds ?? {}),
+    byStage('oldest_seconds'),
     'stage',
   ],
   [
     'proposer_chain_head_number',
     'The newest block whose logs were followed',
-    ({ vitals }) => toNumber(vitals?.head?.number),
+    ({ chain }) => toNumber(chain.head),
   ],
   [
     'proposer_chain_head_age_seconds',
     'Age of that block by its own time',
-    ({ vitals }) => vitals?.head?.ageSeconds,
+    ({ chain }) => chain.head_age_seconds,
   ],
   [
     'proposer_rpc_node_healthy',
     `1 for an RPC node in use, 0 while it is set aside, ${byPosition}`,
-    nodes(({ isHealthy }) => Number(isHealthy)),
+    byNode(({ healthy }) => Number(healthy)),
     'node',
   ],
   [
     'proposer_rpc_node_head_number',
     `The newest block that an RPC node reported, ${byPosition}`,
-    nodes(({ headNumber }) => toNumber(headNumber)),
+    byNode(({ head }) => toNumber(head)),
     'node',
   ],
   [
     'proposer_rpc_node_head_age_seconds',
     `Time since an RPC node first reported its newest block, ${byPosition}`,
-    nodes(({ headAgeSeconds }) => headAgeSeconds),
+    byNode((node) => node.head_age_seconds),
     'node',
   ],
   [
     'proposer_view_questions',
     'Questions held in memory (known), and those waiting to be read again (due)',
-    ({ vitals }) => Object.entries(vitals?.questions ?? {}),
+    ({ chain }) => [
+      ['known', chain.questions_known],
+      ['due', chain.questions_due],
+    ],
     'state',
   ],
   [
     'proposer_changed_contracts',
     'Pinned contracts whose code differs from the pinned code: while there is one, nothing is admitted or sent',
-    ({ vitals }) => vitals?.code.changed,
+    ({ chain }) => chain.changed_contracts,
   ],
   [
     'proposer_executor_nonce_gap',
     'Nonces bound and not used yet, at the head and in finalized state, as last read',
-    ({ vitals }) => Object.entries(vitals?.executor?.nonceGap ?? {}),
+    ({ executor }) => [
+      ['latest', executor?.gap_latest],
+      ['finalized', executor?.gap_finalized],
+    ],
     'at',
   ],
   [
     'proposer_executor_balance_ether',
     "What the executor held when the pipeline last read it, in the chain's coin (10^18 wei)",
-    executor(({ balanceWei }) => {
-      const wei = toNumber(balanceWei)
-      return wei && wei / weiPerEther
-    }),
+    ({ executor }) => toNumber(executor?.balance_wei, weiPerEther),
   ],
   [
     'proposer_executor_paid_proposals',
     'Approximate number of single proposals that this balance pays for at the gas price of the head',
-    executor(({ paidProposals }) => paidProposals),
+    ({ executor }) => executor?.pays_for,
   ],
   [
     'proposer_admission_enabled',
     '0 while admission is closed, by `operator pause` or by admission.enabled',
-    ({ vitals }) => Number(vitals?.admissionEnabled),
+    (status) => Number(status.admission_enabled),
   ],
   [
     'proposer_store_bytes',
     'Size of the store on disk',
-    (_status, host) => host?.storeBytes().catch(() => undefined),
+    (_, { storeBytes }) => storeBytes().catch(() => undefined),
   ],
   [
     'proposer_store_full',
     '1 while the disk of the store is full',
-    ({ vitals }) => Number(vitals?.store.isFull),
+    ({ store }) => Number(store.full),
   ],
   [
     'proposer_store_failed',
     '1 once the store no longer accepts writes',
-    ({ vitals }) => Number(vitals?.store.isFailed),
+    ({ store }) => Number(store.failed),
   ],
 ]
-
-const cluster =
-  (value: (cluster: ClusterVitals) => number): GaugeValue =>
-  ({ vitals }) =>
-    vitals?.cluster && value(vitals.cluster)
 
 const sharedGauges: readonly GaugeRow[] = [
   [
     'proposer_store_leader',
     '1 while this gateway leads; over all gateways of a store the sum is 1',
-    cluster(({ leads }) => Number(leads)),
+    ({ cluster }) => cluster && Number(cluster.leads),
   ],
   [
     'proposer_store_epoch',
     'The newest epoch: it grows with each leader',
-    cluster(({ epoch }) => epoch),
+    ({ cluster }) => cluster?.epoch,
   ],
   [
     'proposer_store_lag_records',
     'Records of the store that this gateway has not read yet',
-    cluster(({ lagRecords }) => lagRecords),
+    ({ cluster }) => cluster?.lag_records,
   ],
   [
     'proposer_store_gateways',
     'Gateways heard of within 30 seconds',
-    cluster(({ gateways }) => gateways),
+    ({ cluster }) => cluster?.gateways,
   ],
 ]
 
-interface CounterRow {
-  readonly name: string
-  readonly help: string
-  readonly labels: readonly string[]
-  counts(
-    parts: MetricsParts,
-    status: GatewayStatus,
-  ): readonly (readonly [Record<string, string | number>, number])[]
-}
-
-const requestsCounter: CounterRow = {
-  name: 'proposer_http_requests_total',
-  help: 'Calls answered, by route template, method and status',
-  labels: ['route', 'method', 'status'],
-  counts: ({ requestCounts }) => requestCounts().map(({ count, ...labels }) => [labels, count]),
-}
-const hostCounters: readonly CounterRow[] = [
-  {
-    name: 'proposer_rpc_node_requests_total',
-    help: `HTTP requests to an RPC node, a batch of calls being one, by whether its response was readable, ${byPosition}`,
-    labels: ['node', 'outcome'],
-    counts: (_parts, { vitals }) =>
-      (vitals?.nodes ?? []).flatMap(({ node, requests }) =>
-        Object.entries(requests).map(([outcome, count]) => [{ node, outcome }, count] as const),
-      ),
-  },
-  {
-    name: 'proposer_rpc_methods_total',
-    help: 'JSON-RPC methods asked of all RPC nodes, each call of a batch counted, by class: what a hosted node bills',
-    labels: ['class'],
-    counts: (_parts, { vitals }) =>
-      Object.entries(vitals?.rpc?.methods ?? {}).map(([kind, count]) => [{ class: kind }, count]),
-  },
-  {
-    name: 'proposer_log_lines_dropped_total',
-    help: 'Log lines dropped because stderr was not drained',
-    labels: [],
-    counts: ({ host }) => [[{}, host?.droppedLines() ?? 0]],
-  },
+type CounterRow = readonly [
+  name: string,
+  help: string,
+  labels: readonly string[],
+  counts: (parts: MetricsParts) => readonly (readonly [Record<string, string | number>, number])[],
 ]
 
-export function createMetrics(parts: MetricsParts): Registry {
-  const registry = parts.meters?.registry ?? new Registry()
+const counters: readonly CounterRow[] = [
+  [
+    'proposer_http_requests_total',
+    'Calls answered, by route template, method and status',
+    ['route', 'method', 'status'],
+    ({ requestCounts }) => requestCounts().map(({ count, ...labels }) => [labels, count]),
+  ],
+  [
+    'proposer_rpc_node_requests_total',
+    `HTTP requests to an RPC node, a batch of calls being one, by whether its response was readable, ${byPosition}`,
+    ['node', 'outcome'],
+    ({ nodes }) =>
+      nodes().flatMap(({ index, requests }) =>
+        Object.entries(requests).map(([outcome, count]) => [{ node: index + 1, outcome }, count]),
+      ),
+  ],
+  [
+    'proposer_rpc_methods_total',
+    'JSON-RPC methods asked of all RPC nodes, each call of a batch counted, by class: what a hosted node bills',
+    ['class'],
+    ({ status }) =>
+      Object.entries(status().rpc?.total.methods ?? {}).map(([kind, n]) => [{ class: kind }, n]),
+  ],
+  [
+    'proposer_log_lines_dropped_total',
+    'Log lines dropped because stderr was not drained',
+    [],
+    ({ droppedLines }) => [[{}, droppedLines()]],
+  ],
+]
+
+export function createMetrics(given: MetricsParts) {
+  const { registry, isShared } = given.meters
   const registers = [registry]
-  for (const { name, help, labels, counts } of [
-    requestsCounter,
-    ...(parts.host ? hostCounters : []),
-  ])
+  const parts = { ...given, status: onceATurn(given.status) }
+  for (const [name, help, labelNames, counts] of counters)
     new Counter({
       name,
       help,
-      labelNames: labels,
+      labelNames,
       registers,
       collect() {
         this.reset()
-        for (const [values, count] of counts(parts, parts.snapshot())) this.inc(values, count)
+        for (const [values, count] of counts(parts)) this.inc(values, count)
       },
     })
-  const gauges: readonly GaugeRow[] = [
-    ...gatewayGauges,
-    ...(parts.host ? hostGauges : []),
-    ...(parts.host?.isShared ? sharedGauges : []),
-  ]
-  for (const [name, help, value, label] of gauges)
+  for (const [name, help, value, label] of [...ownGauges, ...(isShared ? sharedGauges : [])])
     new Gauge({
       name,
       help,
       labelNames: label === undefined ? [] : [label],
       registers,
       async collect() {
-        const now = await value(parts.snapshot(), parts.host)
+        const now = await value(parts.status(), parts)
         if (typeof now === 'number') return this.set(now)
         this.reset()
-        if (now === undefined || label === undefined) return this.remove()
+        if (!now || label === undefined) return this.remove()
         for (const [key, figure] of now)
-          if (figure !== undefined) this.set({ [label]: key }, figure)
+          if (typeof figure === 'number') this.set({ [label]: key }, figure)
       },
     })
   return registry
 }
 
-const toNumber = (value: bigint | undefined): number | undefined =>
-  value === undefined ? undefined : Number(value)
+/** All figures of a scrape are of one moment. */
+function onceATurn<T extends object>(read: () => T) {
+  let held: T | undefined
+  return () => {
+    if (held === undefined) queueMicrotask(() => (held = undefined))
+    held ??= read()
+    return held
+  }
+}

@@ -1,0 +1,120 @@
+/** `proposer.operator-status/1`: live view, page, commands and metrics show it. */
+import * as z from 'zod/mini'
+
+const Digits = z.nullable(z.string())
+const Count = z.nullable(z.number())
+const Stage = z.object({ count: z.number(), oldest_seconds: z.number() })
+
+/** Later versions may tell more; what has a default, a gateway of an earlier one does not tell. */
+const Status = z.object({
+  version: z.string(),
+  started_at: z.string(),
+  explorer: Digits,
+  executor_address: Digits,
+  /** Why nobody is admitted; null while somebody may be. */
+  paused: z.nullable(z.object({ since: Digits, why: z.string() })),
+  url: Digits,
+  ready: z.boolean(),
+  reasons: z.array(z.string()),
+  admission_enabled: z.boolean(),
+  /** `oldest_seconds`: of the candidate that has been there for longest; 0 where there is none. */
+  queue: z.object({ received: Stage, validated: Stage, selected: Stage }),
+  budget: z.object({
+    window_seconds: z.number(),
+    global_items: z.number(),
+    per_ip_items: z.number(),
+    spent_items: z.number(),
+    /** By the second, so that it stays the same as long as the window does. */
+    window_ends_at: Digits,
+    clients: z.number(),
+  }),
+  last_minute: z.object({
+    fine: z.number(),
+    refused: z.number(),
+    limited: z.number(),
+    failed: z.number(),
+    admitted: z.number(),
+  }),
+  chain: z.object({
+    id: z.number(),
+    head: Digits,
+    head_age_seconds: Count,
+    max_head_age_seconds: z.number(),
+    questions_known: z.number(),
+    /** They wait to be read again. */
+    questions_due: z.number(),
+    changed_contracts: z._default(z.number(), 0),
+    oracles: z._default(z.array(z.object({ address: z.string(), version: z.number() })), []),
+  }),
+  nodes: z.array(
+    z.object({
+      node: z.number(),
+      healthy: z.boolean(),
+      head: Digits,
+      /** Since it first reported its newest block. */
+      head_age_seconds: Count,
+      unanswered: z.number(),
+    }),
+  ),
+  rpc: z.optional(
+    z.object({
+      total: z.object({
+        requests: z.number(),
+        methods: z.object({
+          heads: z.number(),
+          logs: z.number(),
+          contracts: z.number(),
+          state: z.number(),
+          transactions: z.number(),
+        }),
+      }),
+    }),
+  ),
+  executor: z.nullable(
+    z.object({
+      balance_wei: Digits,
+      balance_text: Digits,
+      pays_for: Count,
+      highest_nonce: z.number(),
+      /** Bound and not yet used; null while not read. */
+      gap_latest: Count,
+      gap_finalized: Count,
+      open_slots: z.number(),
+      newest_hash: Digits,
+    }),
+  ),
+  store: z.object({ full: z.boolean(), failed: z.boolean() }),
+  /** Of a store that several gateways share, as this one last heard. */
+  cluster: z.optional(
+    z.object({
+      leads: z.boolean(),
+      leader: Digits,
+      epoch: z.number(),
+      lag_records: z.number(),
+      gateways: z.number(),
+    }),
+  ),
+  /** What one caller or wallet can cost at most, by name. */
+  ceilings: z._default(z.record(z.string(), z.number()), {}),
+  /** Wallets that cost gas for nothing in the last 24 hours, and what follows from it. */
+  wallets: z._default(
+    z.array(
+      z.object({
+        address: z.string(),
+        failures: z.number(),
+        failed_gas: z.string(),
+        alone: z.boolean(),
+        state: z.string(),
+        until: Digits,
+      }),
+    ),
+    [],
+  ),
+  admin_url: Digits,
+  /** The newest last: lines of the state log. */
+  changes: z.array(z.looseObject({ at: z.string(), event: z.string() })),
+})
+export type StatusDocument = z.infer<typeof Status>
+
+export const parseStatus = (document: unknown): StatusDocument | undefined =>
+  Status.safeParse(document).data
