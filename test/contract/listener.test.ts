@@ -4,14 +4,28 @@ import { connect, type Socket } from 'node:net'
 import { setImmediate } from 'node:timers/promises'
 import { fetch } from 'undici'
 import { expect, onTestFinished, test, vi } from 'vitest'
+import { createBudget } from '#gateway/front/budget'
+import { budgetLimits } from '#gateway/gateway'
+import { followLedger } from '#gateway/status/health'
+import type { ChainReadings } from '#host/instrumented-ports'
+import { createStatus } from '#host/status'
 import { listenAdmin } from '#io/serving/admin-listener'
 import { listen, socketSettings } from '#io/serving/listener'
 import { createRequestLog } from '#io/serving/logs'
 import { listenMetrics } from '#io/serving/looks'
 import type { RequestRecord } from '#protocol/call'
 import { makeQuestion, signedBody, signedItem } from '#support/fake-view'
-import { codeOf, openFront, slowStore, statusParts, testHash, testRandom } from '#support/front'
+import {
+  codeOf,
+  openFront,
+  slowStore,
+  statusParts,
+  testConfig,
+  testHash,
+  testRandom,
+} from '#support/front'
 import { exchangeRaw } from '#support/raw-http'
+import { quietStatus } from '#support/status-document'
 
 const empty = { status: 200, headers: { 'content-type': 'application/json' }, body: '{}' }
 
@@ -335,10 +349,25 @@ test('contract §9: metrics, health and readiness under any name of the host, an
 })
 
 test('contract §2, §6: health, readiness and metrics on loopback names only, and nothing else', async () => {
-  const front = await openFront()
+  const budget = createBudget(budgetLimits(testConfig()))
+  const front = await openFront({ parts: { budget } })
+  const { clock, config, ledger, gateway } = front
+  const { now } = createStatus({
+    ...{ clock, config, ledger, budget, following: followLedger({ clock, ledger }) },
+    view: {
+      heads: () => undefined,
+      counts: () => ({ known: 0, due: 0 }),
+      code: () => ({ changed: [], versions: new Map() }),
+    },
+    readiness: gateway.readiness,
+    readings: {} as ChainReadings,
+    executor: undefined,
+    nodes: () => [],
+  })
   await front.get('/healthz')
   await front.get('/nowhere')
-  const admin = await listenAdmin({ ...statusParts(front.gateway), port: 0 })
+  const status = () => now(quietStatus)
+  const admin = await listenAdmin({ ...statusParts(gateway), status, port: 0 })
   const ask = (target: string, host = 'localhost', method = 'GET') =>
     exchangeRaw(
       admin.port,

@@ -64,7 +64,10 @@ function statusOf(ledger: object, nowMs: number): StatusDocument {
   const parts = {
     clock: { nowMs: () => nowMs, monotonicMs: () => 0, sleep: async () => undefined },
     config: testConfig(),
-    ledger: { admissionSwitch: true, failures: new Map(), ...ledger },
+    ledger: {
+      ...{ admissionSwitch: true, admissionEnabled: true, isFull: false, failures: new Map() },
+      ...ledger,
+    },
     following: { queue: () => shown.queue },
     view: {
       heads: () => undefined,

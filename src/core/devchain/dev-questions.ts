@@ -6,13 +6,6 @@ import { packaged } from './dev-artifacts.js'
 
 export type DevOutcome = 'p1' | 'p2' | 'p3'
 
-/** The adapter adds a suffix to `text`. */
-interface DevQuestionText {
-  readonly slug: string
-  readonly text: string
-  readonly outcomes: readonly DevOutcome[]
-}
-
 /** Labels by outcome; without a third one 50-50 is not an answer. */
 interface Examples {
   readonly common_rules: string
@@ -26,8 +19,11 @@ interface Examples {
 
 let examples: Examples | undefined
 
-/** From 0. There are twelve, then the same as further editions. */
-export function exampleQuestion(n: number): DevQuestionText {
+/**
+ * From 0. There are twelve, then the same as further editions. The adapter adds a suffix to
+ * `text`.
+ */
+export function exampleQuestion(n: number) {
   examples ??= packaged<Examples>('questions.json')
   const { common_rules, questions } = examples
   const example = questions[n % questions.length]

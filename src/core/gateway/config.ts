@@ -1,5 +1,6 @@
 /** gateway.json (contract §7). */
 import * as z from 'zod'
+import { canonicalPermit2 } from '#chain/constants'
 import { builtInProfile, defaultFailedGas, defaultProposalGas, profileNames } from '#chain/profiles'
 import { type Contracts, requesterKinds } from '#chain/round'
 import { isMistyped, lowercaseAddresses } from '#protocol/address'
@@ -16,14 +17,20 @@ import { parseCidr } from './front/client-address.js'
 const port = z.int().min(0).max(65_535)
 const positive = z.int().min(1)
 const path = z.string().min(1)
+const flag = (usual: boolean) => z.boolean().default(usual).describe('true or false')
+const within = (least: number, most: number, usual: number, what = 'an integer') =>
+  z.int().min(least).max(most).default(usual).describe(`${what} from ${least} to ${most}`)
+const atLeast1 = (usual: number, what: string) =>
+  positive.default(usual).describe(`a number of ${what}, at least 1`)
 
 const address = z.string().pipe(NonzeroAddress).meta({ pattern: '^0x(?!0{40}$)[0-9a-fA-F]{40}$' })
+const contract = address.describe('a contract address (EIP-55 or lowercase)')
 
 const RemoteSignerSection = z
   .strictObject({
     url: z.string().describe('the URL of the signer'),
     address: address.describe('the address of the executor (EIP-55 or lowercase)'),
-    allow_http: z.boolean().default(false).describe('true or false'),
+    allow_http: flag(false),
   })
   .superRefine(({ url, allow_http }, refinement) => {
     const hosts = allow_http && URL.canParse(url) ? [new URL(url).hostname] : []
@@ -52,7 +59,7 @@ const executorKeys = ['key_file', 'account', 'signer', 'pkcs11'] as const
 
 const ExecutorSection = z
   .strictObject({
-    enabled: z.boolean().default(true).describe('true or false'),
+    enabled: flag(true),
     key_file: path.optional().describe('the path of a key file'),
     account: path.optional().describe('the name of an account'),
     signer: RemoteSignerSection.optional(),
@@ -64,14 +71,9 @@ const ExecutorSection = z
       .max(1_000_000_000)
       .default(1000)
       .describe('a number of gwei above 0, at most 1000000000'),
-    batch: z.int().min(1).max(100).default(25).describe('an integer from 1 to 100'),
-    in_flight: z.int().min(1).max(64).default(16).describe('an integer from 1 to 64'),
-    max_proposal_gas: z
-      .int()
-      .min(100_000)
-      .max(20_000_000)
-      .default(defaultProposalGas)
-      .describe('an amount of gas from 100000 to 20000000'),
+    batch: within(1, 100, 25),
+    in_flight: within(1, 64, 16),
+    max_proposal_gas: within(100_000, 20_000_000, defaultProposalGas, 'an amount of gas'),
     failed_gas_per_wallet: z
       .int()
       .min(100_000)
@@ -103,17 +105,15 @@ const ChainContent = z.strictObject({
   rpc_urls: listOf(z.url({ protocol: /^https?$/ }).meta({ pattern: '^https?:' }))
     .min(1)
     .describe('a list of one or more http(s) URLs of nodes'),
-  permit2: address
-    .default('0x000000000022d473030f116ddee9f6b43ac78ba3')
-    .describe('a contract address (EIP-55 or lowercase)'),
-  signed_proposer: address.describe('a contract address (EIP-55 or lowercase)'),
+  permit2: address.default(canonicalPermit2).describe('a contract address (EIP-55 or lowercase)'),
+  signed_proposer: contract,
   oracles: listOf(address)
     .min(1)
     .refine(unique)
     .describe('a list of one or more distinct contract addresses (EIP-55 or lowercase)'),
   requesters: listOf(
     z.strictObject({
-      address: address.describe('a contract address (EIP-55 or lowercase)'),
+      address: contract,
       kind: z
         .enum(requesterKinds)
         .describe('uma-ctf-adapter, uma-ctf-adapter-negrisk, oo-reporter or direct'),
@@ -143,7 +143,7 @@ const ChainContent = z.strictObject({
     .literal('finalized')
     .default('finalized')
     .describe('"finalized", or omitted: a number of blocks is no longer possible'),
-  max_head_age_seconds: positive.default(30).describe('a number of seconds, at least 1'),
+  max_head_age_seconds: atLeast1(30, 'seconds'),
 })
 
 const ChainSection = ChainContent.superRefine(({ profile, id }, refinement) => {
@@ -194,23 +194,13 @@ export const ConfigFile = z.strictObject({
         .max(8)
         .default(3)
         .describe('a number of seconds from 0 to 8, for which a stopping gateway still answers'),
-      connections_per_address: z
-        .int()
-        .min(1)
-        .max(connectionPlaces)
-        .default(connectionPlaces)
-        .describe(`an integer from 1 to ${connectionPlaces}`),
+      connections_per_address: within(1, connectionPlaces, connectionPlaces),
     })
     .prefault({}),
   admin: z
     .strictObject({
       port: port.default(usualPorts.admin).describe('a port, 0 to 65535'),
-      connections: z
-        .int()
-        .min(1)
-        .max(connectionPlaces)
-        .default(64)
-        .describe(`an integer from 1 to ${connectionPlaces}`),
+      connections: within(1, connectionPlaces, 64),
       token_file: path.optional().describe('the path of the admin token of a shared store'),
     })
     .prefault({}),
@@ -233,7 +223,7 @@ export const ConfigFile = z.strictObject({
   ),
   admission: z
     .strictObject({
-      enabled: z.boolean().default(true).describe('true or false'),
+      enabled: flag(true),
       allowlist: listOf(z.string().pipe(AddressText).meta({ pattern: '^0x[0-9a-fA-F]{40}$' }))
         .default([])
         .describe('a list of wallet addresses (EIP-55 or lowercase)'),
@@ -244,9 +234,9 @@ export const ConfigFile = z.strictObject({
     .prefault({}),
   budget: z
     .strictObject({
-      window_seconds: positive.default(60).describe('a number of seconds, at least 1'),
-      per_ip_items: positive.default(120).describe('a number of items, at least 1'),
-      global_items: positive.default(1000).describe('a number of items, at least 1'),
+      window_seconds: atLeast1(60, 'seconds'),
+      per_ip_items: atLeast1(120, 'items'),
+      global_items: atLeast1(1000, 'items'),
     })
     .prefault({}),
   cors: z
@@ -270,9 +260,7 @@ export const ConfigFile = z.strictObject({
     })
     .optional()
     .describe('{"host", "port"} of a listener for /metrics, /healthz and /readyz alone'),
-  pipeline: z
-    .strictObject({ enabled: z.boolean().default(true).describe('true or false') })
-    .prefault({}),
+  pipeline: z.strictObject({ enabled: flag(true) }).prefault({}),
   executor: ExecutorSection,
   receipts: z
     .strictObject({
@@ -291,10 +279,7 @@ export function configuredContracts(config: GatewayConfig): Contracts {
     permit2: chain.permit2,
     signedProposer: chain.signed_proposer,
     oracles: chain.oracles,
-    requesters: chain.requesters.map(({ address, kind }) => ({
-      address: address,
-      kind,
-    })),
+    requesters: chain.requesters,
     tokens: chain.tokens,
   }
 }

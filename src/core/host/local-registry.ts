@@ -1,20 +1,13 @@
 /** The question registry of a configuration, for commands that list it (contract §6, --local). */
 import type { RegistryEntry } from '#chain/questions'
-import type { Contracts } from '#chain/round'
 import { configuredContracts } from '#gateway/config'
 import { mergedRegistry, parseRegistry } from '#gateway/operator/registry'
 import { readJsonFile } from '#io/json-file'
-import type { Chain, Machine } from '#ports'
+import type { Machine } from '#ports'
 import { expectedChain, loadConfig, pastedCommand, registryOf, settingsOf } from './config-file.js'
 import { readPlaced } from './held-store.js'
 
-export interface LocalRegistry {
-  readonly entries: readonly RegistryEntry[]
-  readonly contracts: Contracts
-  readonly chain: Chain
-}
-
-export async function readRegistry(machine: Machine, path: string): Promise<LocalRegistry> {
+export async function readRegistry(machine: Machine, path: string) {
   const loaded = await loadConfig(machine, path)
   const { config } = loaded
   const configured = await registryOf(machine, loaded)

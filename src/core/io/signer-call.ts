@@ -27,10 +27,7 @@ export interface SignerCallOptions {
   readonly traced?: ((fetch: Fetch) => Fetch) | undefined
 }
 
-export interface SignerCall {
-  ask(method: string, params: readonly unknown[]): Promise<{ readonly result: unknown } | undefined>
-  close(): Promise<void>
-}
+export type SignerCall = ReturnType<typeof openSignerCall>
 
 const Reply = z.object({
   result: z.optional(z.unknown()),
@@ -44,7 +41,7 @@ export function openSignerCall(
   url: string,
   faults: SignerFaults,
   { timeoutMs, maxBytes, signal, traced = (same) => same }: SignerCallOptions,
-): SignerCall {
+) {
   const agent = new Agent({
     connect: { timeout: 5_000 },
     headersTimeout: timeoutMs,
@@ -75,7 +72,7 @@ export function openSignerCall(
     }
   }
   return {
-    async ask(method, params) {
+    async ask(method: string, params: readonly unknown[]) {
       const { response, text } = await exchange(method, params)
       if (text === undefined) throw faults.invalid('its response is longer than any signature')
       return resultOf(text, response, faults, conceal)

@@ -35,7 +35,7 @@ export const recoverSigner = (
   digest: Uint8Array,
   signature: Hex,
   recover: RecoverPublicKey = recoverWithNoble,
-) => signerBy(recover, digest, signature)
+): Address | undefined => signerBy(recover, digest, signature)
 
 export function isPoint(bytes: Uint8Array) {
   try {

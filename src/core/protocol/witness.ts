@@ -127,7 +127,7 @@ const writeUint = (target: Uint8Array, word: number, value: bigint) =>
   writeHex(target, word * 32, `0x${value.toString(16).padStart(64, '0')}`)
 
 /** Domain separator of Permit2 on a chain: no version, no salt (EIP-712, domain §3.1). */
-export function domainSeparator(chainId: number, permit2: Address) {
+export function domainSeparator(chainId: number, permit2: Address): Uint8Array {
   const domain = words(4, typeHashes.domain)
   domain.set(keccak(ascii('Permit2')), 32)
   writeUint(domain, 2, BigInt(chainId))

@@ -12,7 +12,8 @@ export interface CandidateEntry extends CandidateRef {
   live: Candidate | undefined
 }
 
-const asEntry = (ref: EndedRef | undefined) => ref && { ...ref, live: undefined }
+const asEntry = (ref: EndedRef | undefined): CandidateEntry | undefined =>
+  ref && { ...ref, live: undefined }
 const bySequence = (one: CandidateRef, other: CandidateRef) => one.sequence - other.sequence
 
 export function newEntries() {
@@ -29,14 +30,14 @@ export function newEntries() {
       return near.size + ended.rows - ended.absent
     },
     get: (id: string): CandidateEntry | undefined => near.get(id) ?? asEntry(endedById(ended, id)),
-    byIdentity: (identity: string) =>
+    byIdentity: (identity: string): CandidateEntry | undefined =>
       nearByIdentity.get(identity) ?? asEntry(endedByIdentity(ended, identity)),
-    inRound: (roundKey: string) =>
+    inRound: (roundKey: string): readonly CandidateRef[] =>
       [
         ...endedInRound(ended, roundKey),
         ...[...near.values()].filter((entry) => entry.roundKey === roundKey),
       ].sort(bySequence),
-    counts() {
+    counts(): Record<CandidateState, number> {
       const counts = { received: 0, validated: 0, selected: 0, executed: 0, failed: 0 }
       countEnded(ended, counts)
       for (const { status } of near.values()) counts[status] += 1
@@ -57,12 +58,12 @@ export function newEntries() {
         } else return
       }
     },
-    near: (id: string) => near.get(id),
-    put(entry: CandidateEntry) {
+    near: (id: string): CandidateEntry | undefined => near.get(id),
+    put(entry: CandidateEntry): void {
       leaveEnded(ended, entry.id)
       keep(entry)
     },
-    putEnded(entry: CandidateEntry) {
+    putEnded(entry: CandidateEntry): void {
       if (!putEnded(ended, entry)) keep(entry)
       else if (near.delete(entry.id)) nearByIdentity.delete(entry.identity)
     },
@@ -126,6 +127,12 @@ interface EndedTable extends Columns {
   byIdentity: Uint32Array
 }
 
+interface EndedCut {
+  readonly rows: readonly number[]
+  readonly receivedAt: Float64Array
+  readonly progressAt: Float64Array
+}
+
 const firstRows = 4_096
 /** 2^24 rows, and 2^29 sequence numbers, in one number that sorts by the latter. */
 const rowStride = 2 ** 24
@@ -140,7 +147,7 @@ const states: readonly CandidateState[] = [
   'failed',
 ]
 
-const newColumns = (rows: number) => ({
+const newColumns = (rows: number): Columns => ({
   keys: new Uint32Array(rows * keyWords),
   sequences: new Float64Array(rows),
   receivedAt: new Float64Array(rows),
@@ -148,7 +155,7 @@ const newColumns = (rows: number) => ({
   flags: new Uint8Array(rows),
 })
 
-const newEndedTable = () => ({
+const newEndedTable = (): EndedTable => ({
   ...newColumns(firstRows),
   rows: 0,
   absent: 0,
@@ -176,7 +183,7 @@ const uuidForm: KeyForm = {
 }
 
 /** False for any other text. A million are read in a row. */
-function readKey(text: string, at: number, form: KeyForm) {
+function readKey(text: string, at: number, form: KeyForm): boolean {
   const { length, places, hyphens } = form
   if (text.length !== length) return false
   for (const place of hyphens) if (text.charCodeAt(place) !== 0x2d) return false
@@ -195,19 +202,19 @@ function readKey(text: string, at: number, form: KeyForm) {
   return seen >= 0
 }
 
-const hexAt = ({ keys }: Columns, at: number) => {
+const hexAt = ({ keys }: Columns, at: number): string => {
   let text = ''
   for (let word = at; word < at + 4; word += 1)
     text += (keys[word] ?? 0).toString(16).padStart(8, '0')
   return text
 }
 
-const uuidAt = (table: Columns, at: number) => {
+const uuidAt = (table: Columns, at: number): string => {
   const text = hexAt(table, at)
   return `${text.slice(0, 8)}-${text.slice(8, 12)}-${text.slice(12, 16)}-${text.slice(16, 20)}-${text.slice(20)}`
 }
 
-function hasKey({ keys }: Columns, row: number, at: number) {
+function hasKey({ keys }: Columns, row: number, at: number): boolean {
   const from = row * keyWords + at
   return (
     keys[from] === wanted[at] &&
@@ -225,14 +232,14 @@ function find(table: EndedTable, places: Uint32Array, at: number): number {
   }
 }
 
-function enter({ keys }: Columns, places: Uint32Array, row: number, at: number) {
+function enter({ keys }: Columns, places: Uint32Array, row: number, at: number): void {
   const mask = places.length - 1
   let place = (keys[row * keyWords + at + 3] ?? 0) & mask
   while (places[place] !== 0) place = (place + 1) & mask
   places[place] = row + 1
 }
 
-function grow(table: EndedTable) {
+function grow(table: EndedTable): void {
   const { rows } = table
   if (rows < table.flags.length) return
   const old = { ...table }
@@ -263,21 +270,22 @@ export function endedAt(table: EndedTable, row: number): EndedRef {
   }
 }
 
-const endedRow = (table: EndedTable, id: string) =>
+const endedRow = (table: EndedTable, id: string): number =>
   readKey(id, idAt, uuidForm) ? find(table, table.byId, idAt) : -1
 
 const refAt = (table: EndedTable, row: number) =>
   row < 0 || isAbsent(table, row) ? undefined : endedAt(table, row)
 
-const endedById = (table: EndedTable, id: string) => refAt(table, endedRow(table, id))
+const endedById = (table: EndedTable, id: string): EndedRef | undefined =>
+  refAt(table, endedRow(table, id))
 
-const endedByIdentity = (table: EndedTable, identity: string) =>
+const endedByIdentity = (table: EndedTable, identity: string): EndedRef | undefined =>
   refAt(
     table,
     readKey(identity, identityAt, plainForm) ? find(table, table.byIdentity, identityAt) : -1,
   )
 
-export function putEnded(table: EndedTable, ref: EndedRef) {
+export function putEnded(table: EndedTable, ref: EndedRef): boolean {
   if (!readKey(ref.id, idAt, uuidForm)) return false
   if (!readKey(ref.identity, identityAt, plainForm)) return false
   if (!readKey(ref.roundKey, roundAt, plainForm)) return false
@@ -297,20 +305,20 @@ export function putEnded(table: EndedTable, ref: EndedRef) {
   return true
 }
 
-function leaveEnded(table: EndedTable, id: string) {
+function leaveEnded(table: EndedTable, id: string): void {
   const row = endedRow(table, id)
   if (row < 0 || isAbsent(table, row)) return
   table.flags[row] = (table.flags[row] ?? 0) | absentFlag
   table.absent += 1
 }
 
-function presentRows(table: EndedTable) {
+function presentRows(table: EndedTable): readonly number[] {
   const present: number[] = []
   for (let row = 0; row < table.rows; row += 1) if (!isAbsent(table, row)) present.push(row)
   return present
 }
 
-function endedInRound(table: EndedTable, roundKey: string) {
+function endedInRound(table: EndedTable, roundKey: string): readonly EndedRef[] {
   const found: EndedRef[] = []
   if (!readKey(roundKey, roundAt, plainForm)) return found
   for (const row of presentRows(table))
@@ -318,13 +326,13 @@ function endedInRound(table: EndedTable, roundKey: string) {
   return found
 }
 
-function countEnded(table: EndedTable, counts: Record<CandidateState, number>) {
+function countEnded(table: EndedTable, counts: Record<CandidateState, number>): void {
   for (const row of presentRows(table))
     counts[states[(table.flags[row] ?? 0) & 0x0f] ?? 'failed'] += 1
 }
 
 /** Few of a million are built where the caller stops. A compaction leaves them in order. */
-function* newestEnded(table: EndedTable) {
+function* newestEnded(table: EndedTable): Generator<EndedRef> {
   const { rows, sequences } = table
   const keys = new Float64Array(rows)
   let count = 0
@@ -341,7 +349,7 @@ function* newestEnded(table: EndedTable) {
   for (let at = count - 1; at >= 0; at -= 1) yield endedAt(table, (present[at] ?? 0) % rowStride)
 }
 
-function cutEnded(table: EndedTable) {
+function cutEnded(table: EndedTable): EndedCut {
   const { rows, receivedAt, progressAt } = table
   return {
     rows: presentRows(table),
@@ -355,7 +363,7 @@ function moveEnded(
   before: Pick<EndedRef, 'receivedAt' | 'progressAt'>,
   row: number,
   position: RecordPosition,
-) {
+): void {
   if (receivedAt[row] === before.receivedAt) receivedAt[row] = position
   if (progressAt[row] === before.progressAt) progressAt[row] = -1
 }

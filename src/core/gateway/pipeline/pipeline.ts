@@ -86,14 +86,7 @@ interface PipelineParts {
   readonly failpoint?: Failpoint | undefined
 }
 
-export interface Pipeline {
-  start(): void
-  stop(): Promise<void>
-  faults(): readonly string[]
-  readonly ended: string | undefined
-  wake(): void
-  step(): Promise<void>
-}
+export type Pipeline = ReturnType<typeof createPipeline>
 
 type PipelineState = ReturnType<typeof newState>
 
@@ -285,7 +278,7 @@ const isNews = (event: LedgerEvent) =>
   (event.kind === 'candidate.progress' &&
     (event.progress.status === 'received' || event.progress.status === 'failed'))
 
-export function createPipeline(parts: PipelineParts): Pipeline {
+export function createPipeline(parts: PipelineParts) {
   const { view, ledger, config } = parts
   const { clock } = parts.ports
   const state = newState(parts)

@@ -9,15 +9,6 @@ import { type SnapshotHead, snapshotFormat } from './shared-log.js'
 
 const pageRows = 1_000
 
-export interface SharedInspection {
-  readonly records: number
-  readonly epoch: number
-  readonly writeVersion: number
-  readonly bytes: number
-  readonly snapshotAt: number | undefined
-  readonly damage: SharedDamage | undefined
-}
-
 export interface SharedDamage {
   readonly detail: string
   /** The records are whole, and only what openings start from is not. */
@@ -34,10 +25,7 @@ export interface Inspector {
 /**
  * Numbers without a gap, no record above the head, indexes that keep identities and nonces apart.
  */
-export async function inspectSharedLog(
-  database: SqlDatabase,
-  inspector: Inspector,
-): Promise<SharedInspection> {
+export async function inspectSharedLog(database: SqlDatabase, inspector: Inspector) {
   await requireTables(database)
   const queries = openQueries(database)
   try {

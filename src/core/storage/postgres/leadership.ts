@@ -29,18 +29,7 @@ export interface LeadershipParts {
   readonly onLost: (reason: string) => Promise<void>
 }
 
-export interface Leadership {
-  readonly epoch: number | undefined
-  readonly obstacle: string | undefined
-  /** Rejects with `store_fenced` once the lease is not ours. */
-  fence(): Promise<void>
-  /**
-   * Lets others go first; the reason is kept as a record. `false` where this gateway does not
-   * lead.
-   */
-  resign(reason: string, by?: string): Promise<boolean>
-  stop(): Promise<void>
-}
+export type Leadership = ReturnType<typeof startLeadership>
 
 interface State extends LeadershipParts {
   epoch: number | undefined
@@ -50,7 +39,7 @@ interface State extends LeadershipParts {
   readonly stopping: AbortController
 }
 
-export function startLeadership(parts: LeadershipParts): Leadership {
+export function startLeadership(parts: LeadershipParts) {
   const state: State = {
     ...parts,
     epoch: undefined,
@@ -67,6 +56,7 @@ export function startLeadership(parts: LeadershipParts): Leadership {
     get obstacle() {
       return state.blocked
     },
+    /** Rejects with `store_fenced` once the lease is not ours. */
     async fence() {
       if (!isTrusted(state))
         throw new StorageError('store_fenced', 'the lease of this gateway has ended', {
@@ -74,7 +64,11 @@ export function startLeadership(parts: LeadershipParts): Leadership {
           hint: 'nothing was sent; the leading gateway continues',
         })
     },
-    async resign(reason, by) {
+    /**
+     * Lets others go first; the reason is kept as a record. `false` where this gateway does not
+     * lead.
+     */
+    async resign(reason: string, by?: string) {
       if (state.epoch === undefined) return false
       await lose(state, reason)
       const { id: leader, clock, random, log } = state

@@ -237,18 +237,11 @@ const lackOf = (name: string, lacking: readonly string[]) =>
     'grant it as the owner of the tables',
   )
 
-export interface Upgraded {
-  readonly migrations: number
-  readonly writeVersion: number
-  /** Gateways at work that know an older form only; `writeVersion` waits for them to go. */
-  readonly olderGateways: number
-}
-
 /**
  * Then raises what gateways may write, once no older one is at work
  * (docs/design/shared-store.md).
  */
-export async function upgradeTables(database: SqlDatabase): Promise<Upgraded> {
+export async function upgradeTables(database: SqlDatabase) {
   const session = await connectTo(database)
   const { name } = database
   try {
@@ -268,6 +261,7 @@ export async function upgradeTables(database: SqlDatabase): Promise<Upgraded> {
     return {
       migrations,
       writeVersion: Number(row?.write_version),
+      /** Gateways at work that know an older form only; `writeVersion` waits for them to go. */
       olderGateways: Number(row?.older),
     }
   } finally {
