@@ -103,7 +103,7 @@ async function store(context: Context, flags: StoreFlags, name: string, key: Uin
 /** Whoever copies the keystore may try as many as they like. */
 const leastPasswordLength = 12
 
-async function newPassword(context: Context, passwordFile: string | undefined): Promise<string> {
+async function newPassword(context: Context, passwordFile: string | undefined) {
   const password = await readPassword(context, passwordFile, 'New password: ')
   if (password !== '' && password.length < leastPasswordLength)
     context.output.warning(

@@ -304,7 +304,7 @@ function junitText(checks: readonly CheckResult[], seconds: number) {
 function listLine(
   { id, result, detail, notes = [] }: CheckResult,
   { paint, columns, isTerminal }: Output,
-): string {
+) {
   const mark = { pass: paint.green('ok  '), fail: paint.red('FAIL'), skip: paint.dim('skip') }[
     result
   ]

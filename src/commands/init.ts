@@ -13,12 +13,6 @@ import type { Context } from './terminal/context.js'
 import { foldAround, visible } from './terminal/render.js'
 import { type EveryFlag, type FlagsOf, verb } from './terminal/verb.js'
 
-interface Step {
-  readonly step: string
-  readonly result: 'done' | 'kept' | 'skipped' | 'failed'
-  readonly detail: string
-}
-
 const initFlags = {
   '--key-file <file>': 'import this key; without it a new key is made',
   '--password-file <file>': 'file with the keystore password; default: prompt',
@@ -38,7 +32,7 @@ export const initCommand = verb({
     'proposer init --profile polygon --gateway https://gateway.example --rpc-url https://polygon.example --account main --key-file ./key --password-file ./password --signed-proposer 0x1111111111111111111111111111111111111111 --approve 15000usdc --yes',
   ],
   async run(context, flags) {
-    const steps: Step[] = []
+    const steps: object[] = []
     const { output } = context
     const tell: Tell = (step, result, detail) => {
       steps.push({ step, result, detail })
@@ -62,9 +56,9 @@ export const initCommand = verb({
   },
 })
 
-type Tell = (step: string, result: Step['result'], detail: string) => void
+type Tell = (step: string, result: 'done' | 'kept' | 'skipped' | 'failed', detail: string) => void
 
-async function chosenProfile(context: Context, flags: InitFlags, tell: Tell): Promise<string> {
+async function chosenProfile(context: Context, flags: InitFlags, tell: Tell) {
   const { profile, home } = await resolveSettings(context, { ...flags, makesProfile: true })
   const asks = profile.origin === 'default' && context.isInteractive
   const answer = asks

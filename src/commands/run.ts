@@ -26,7 +26,13 @@ import {
 import { sendInput } from './batch/running.js'
 import { checksText, examine } from './doctor.js'
 import { type Session, sessionVerb } from './session/session.js'
-import { executorFlags, requireTarget, resolveSettings, type Settings } from './session/settings.js'
+import {
+  executorFlags,
+  requireTarget,
+  resolveSettings,
+  type Settings,
+  wholeNumber,
+} from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { counted, fields } from './terminal/render.js'
 import { verb } from './terminal/verb.js'
@@ -90,12 +96,7 @@ async function prepared(session: Session, opened: Opened, asksFor: string | fals
   }
 }
 
-interface Saved {
-  readonly toSign: number
-  readonly toSend: number
-  readonly signedBefore: number
-  readonly unsettled: number
-}
+type Saved = Awaited<ReturnType<typeof savedRows>>
 
 async function savedRows({ clock }: Context, { parts, count }: Opened) {
   const view = await parts.journal.load()
@@ -204,11 +205,11 @@ export const planCommand = verb({
   },
   examples: ['plan 500', 'plan proposals.csv --rpc-url https://node.example --no-wait'],
   async run(context, flags, { file: given }) {
-    const limit = wholeNumber(flags.limit, '--limit')
-    const window = wholeNumber(
-      flags.window && String((durationMs(flags.window) ?? 0) / 1000),
-      '--window',
-    )
+    const limit = flags.limit === undefined ? undefined : countOf('--limit', flags.limit)
+    const window =
+      flags.window === undefined
+        ? undefined
+        : countOf('--window', String((durationMs(flags.window) ?? 0) / 1000))
     const settings = await resolveSettings(context, flags)
     const rows = await rowsOf(context, given, flags.format)
     const budget = await budgetOf(context, settings, limit, window)
@@ -241,13 +242,13 @@ interface Rows {
 }
 
 async function rowsOf(context: Context, given: string, format: BatchFormat | undefined) {
-  if (/^\d+$/.test(given)) return { intents: wholeNumber(given, 'the count') ?? 0, signed: 0 }
+  if (/^\d+$/.test(given)) return { intents: countOf('the count', given), signed: 0 }
   // A number that is no count is not the name of a file, unless there is one.
   if (
     /^[-+]?\d[\d_.,e+]*$/i.test(given) &&
     !(await context.files.exists(fromCwd(context.cwd, given)))
   )
-    wholeNumber(given, 'the count')
+    countOf('the count', given)
   const source = await readSource(context, given)
   const faults = newFaults(source)
   const rows = readBatch(source, format, { fault: faults.add, unanswered: () => undefined })
@@ -332,14 +333,14 @@ const sourceText: Record<PlanBudget['source'], string> = {
   local: 'an in-process gateway has no rate limit',
 }
 
-function budgetText({ source, limitItems, windowMs, spentItems }: PlanBudget): string {
+function budgetText({ source, limitItems, windowMs, spentItems }: PlanBudget) {
   if (source === 'local') return sourceText.local
   const spent = spentItems > 0 ? `; ${counted(spentItems, 'item')} spent already` : ''
   return `${limitItems} items per ${windowMs / 1_000} s (${sourceText[source]})${spent}`
 }
 
 /** `45 s`, `11 min 25 s`, `2 h 5 min 0 s`. */
-function timeText(seconds: number): string {
+function timeText(seconds: number) {
   const [hours, minutes] = [Math.floor(seconds / 3_600), Math.floor((seconds % 3_600) / 60)]
   const parts = [
     ...(hours > 0 ? [`${hours} h`] : []),
@@ -349,14 +350,6 @@ function timeText(seconds: number): string {
   return parts.join(' ')
 }
 
-/** UsageError `bad_number`: more than a batch may hold is no plan. */
-function wholeNumber(text: string | undefined, name: string) {
-  if (text === undefined) return undefined
-  const value = /^\d{1,9}$/.test(text) ? Number(text) : 0
-  if (value >= 1 && value <= inputLimits.rows) return value
-  throw new UsageError(
-    'bad_number',
-    `${name} must be a whole number from 1 to ${inputLimits.rows}`,
-    'such as 120',
-  )
-}
+/** More than a batch may hold is no plan. */
+const countOf = (name: string, text: string) =>
+  wholeNumber(name, text, 1, inputLimits.rows, 'such as 120')

@@ -324,23 +324,20 @@ async function check(context: Context, path: string, served: Served) {
   ])
   const { output } = context
   const findings = withPastedFixes(context, await checkGateway(context, path, served))
-  const of = (result: Finding['result'], asked: 'hint' | 'none' = 'none') =>
-    findings
-      .filter((one) => one.result === result)
-      .map(({ id, detail, fix }) => ({
-        check: id,
-        detail,
-        ...(asked === 'hint' && { hint: fix }),
-      }))
-  const faults = of('fail', 'hint')
+  const of = (result: Finding['result']) =>
+    findings.flatMap((one) =>
+      one.result === result ? { check: one.id, detail: one.detail, hint: one.fix } : [],
+    )
+  const plain = (result: Finding['result']) => of(result).map(({ hint: _hint, ...one }) => one)
+  const faults = of('fail')
   output.show(
     'serve-check',
     {
       ok: faults.length === 0,
       faults,
-      warnings: of('warn', 'hint'),
-      told: of('note'),
-      right: of('pass'),
+      warnings: of('warn'),
+      told: plain('note'),
+      right: plain('pass'),
     },
     [findingsText(passesCounted(findings))],
   )

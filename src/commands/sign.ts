@@ -6,12 +6,7 @@
 
 import { basename, dirname } from 'node:path'
 import { knownToken } from '#chain/profiles'
-import {
-  answerOf,
-  executedText,
-  type JournaledAuthorization,
-  labelOf,
-} from '#client/journal/authorizations'
+import { answerOf, executedText, labelOf } from '#client/journal/authorizations'
 import { uncheckedOf } from '#client/journal/records'
 import { executedBefore, type IntentInWords } from '#client/propose/intent'
 import { importSignature, walletTypedData } from '#client/propose/outside'
@@ -304,7 +299,12 @@ function refuseSigningFlags(flags: SubmitFlags) {
 async function submit(
   session: Session,
   flags: SubmitFlags,
-  { identifier, payload, settled, onSettled }: Asked,
+  {
+    identifier,
+    payload,
+    settled,
+    onSettled,
+  }: Settling & { readonly identifier: string; readonly payload: string | undefined },
 ) {
   const { output, clock } = session
   const startedMs = clock.monotonicMs()
@@ -342,9 +342,11 @@ async function submit(
     },
   }
   const row = intent ? intentRow(intent) : payloadRow(identifier, body ?? '', flags.supersede)
-  const result = await submitOne(parts, row, options).finally(() => progress.stop())
-  if (result.error) throw result.error
-  if (!isAdmitted(result)) throw new Error('what was not refused has a candidate')
+  const sent = await submitOne(parts, row, options).finally(() => progress.stop())
+  const { outcome, authorization, candidate } = sent
+  if (sent.error) throw sent.error
+  if (!authorization || !candidate) throw new Error('what was not refused has a candidate')
+  const result = { outcome, authorization, candidate }
   const accepted = acceptedOf(result, settled)
   const hasDetails = flags.details === true
   if (flags.wait !== true)
@@ -353,7 +355,6 @@ async function submit(
     ])
   output.item({ schema: 'proposer.submitted/1', ...accepted })
   const left = timeoutMs && Math.max(1, timeoutMs - (clock.monotonicMs() - startedMs))
-  const { authorization, candidate } = result
   const { id: journalId, signed } = authorization
   const { candidateId } = candidate
   const target = { candidateId, identifier: signed.questionId }
@@ -389,17 +390,9 @@ async function submit(
   if (error) throw stillPending(error, accepted)
 }
 
-interface Asked extends Settling {
-  readonly identifier: string
-  readonly payload: string | undefined
+type Admitted = Pick<RowResult, 'outcome'> & {
+  readonly [Key in 'authorization' | 'candidate']: NonNullable<RowResult[Key]>
 }
-
-type Admitted = Required<Pick<RowResult, 'outcome' | 'authorization' | 'candidate'>> & {
-  readonly authorization: JournaledAuthorization
-}
-
-const isAdmitted = (result: RowResult): result is RowResult & Admitted =>
-  result.candidate !== undefined && result.authorization !== undefined
 
 const acceptedOf = (
   { outcome, authorization: { id, signed }, candidate }: Admitted,

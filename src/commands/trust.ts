@@ -293,7 +293,7 @@ interface Writing {
  * kept aside.
  * UsageError `trust_changed` where another process wrote the file meanwhile.
  */
-async function write(session: Session, more: Trust, writing: Writing): Promise<void> {
+async function write(session: Session, more: Trust, writing: Writing) {
   const { output } = session
   const path = session.settings.trust.value
   const current = await bytesOf(session, path)
@@ -407,10 +407,7 @@ export const trustCommand = verb({
   verbs: [showVerb, initVerb, pinVerb, verifyVerb],
 })
 
-interface PinnedQuestion {
-  readonly pins: Trust
-  readonly questionId: Hex
-}
+type PinnedQuestion = Awaited<ReturnType<typeof pinsOfQuestion>>
 
 async function showQuestion(session: Session, { pins, questionId }: PinnedQuestion) {
   const { output } = session

@@ -248,19 +248,16 @@ export function cellsOf(
       : `${candidate.status}${candidate.asOf === 'journal' ? ' when last seen' : ''}`
   const status = polled?.candidate?.status ?? known
   const failure = polled?.candidate?.failure
+  const executed =
+    candidate?.status === 'executed' && authorization ? executedText(authorization) : undefined
   return [
     outcome.padEnd(8),
     nameOf({ row, authorization }),
     candidate?.candidateId ?? '',
     status,
-    error?.detail ?? failure?.detail ?? executedOf(candidate, authorization) ?? '',
+    error?.detail ?? failure?.detail ?? executed ?? '',
   ]
 }
-
-const executedOf = (
-  candidate: RowResult['candidate'],
-  authorization: RowResult['authorization'],
-) => (candidate?.status === 'executed' && authorization ? executedText(authorization) : undefined)
 
 /** `7 rows: 5 accepted, 2 rejected`. */
 export function batchSummaryText({ rows, ...counts }: Readonly<Record<string, number>>) {

@@ -12,8 +12,8 @@ import {
   newFaults,
 } from '#client/input/rows'
 import { knownQuestionId } from '#client/propose/intent'
-import { newSpending, type Spending, type Totals } from '#client/propose/limits'
-import { type Looked, lookAt, type SpendingSums } from '#client/propose/look'
+import { newSpending, type Totals } from '#client/propose/limits'
+import { lookAt, type SpendingSums } from '#client/propose/look'
 import type { ProposeParts } from '#client/propose/plan'
 import type { Trust } from '#client/trust/trust'
 import { systemCurve } from '#io/keys'
@@ -77,14 +77,7 @@ export const batchFlags = {
 } as const
 export type BatchFlags = FlagsOf<typeof batchFlags> & SessionFlags & { readonly resume?: boolean }
 
-export interface Opened {
-  readonly parts: ProposeParts
-  readonly count: BatchCount
-  readonly spending: Spending
-  /** `undefined` where nothing asks for it. Throws as `lookAt`, and its refusal. */
-  checkedSums(): Promise<SpendingSums | undefined>
-  look(all: true): Promise<Looked>
-}
+export type Opened = Awaited<ReturnType<typeof openBatch>>
 
 export interface Opening {
   readonly tell?: (count: BatchCount, proposer: string, sum: string) => string
@@ -101,7 +94,7 @@ export async function openBatch(
   flags: BatchFlags,
   source: BatchSource,
   opening: Opening,
-): Promise<Opened> {
+) {
   const units = once(() => pinnedUnits(session, flags.context))
   const maxSpend = await givenAmount(flagged('--max-spend', flags.maxSpend), units)
   const maxAmount = await givenAmount(session.settings.maxAmount, units)
@@ -169,6 +162,7 @@ export async function openBatch(
     sums = looked.sums
     return looked
   }
+  /** `undefined` where nothing asks for it. Throws as `lookAt`, and its refusal. */
   const checkedSums = async () => {
     const { refusal } = await look()
     if (refusal) throw refusal

@@ -21,7 +21,7 @@ import { nowOf } from '#client/trust/context'
 import { InterruptedError, PendingError, ProposerError, UsageError } from '#protocol/errors'
 import { answerText, keyNamed } from '#protocol/outcome-words'
 import { outcomeOf, priceOf } from '#protocol/proposal'
-import type { Address, OutcomeKey } from '#protocol/schema'
+import type { Address } from '#protocol/schema'
 import { collector, followMany } from '../session/follow.js'
 import { asksPerson } from '../session/inputs.js'
 import { findingLine } from '../session/question.js'
@@ -111,7 +111,7 @@ function goOnCommand({ kind, path, ...flags }: Running) {
  * Throws the gravest of what went wrong; what was signed is in the journal, so the same input
  * goes on where it stopped.
  */
-async function submitAndReport(session: Session, opened: Opened, running: Running): Promise<void> {
+async function submitAndReport(session: Session, opened: Opened, running: Running) {
   const { output, clock } = session
   const startedMs = clock.monotonicMs()
   const gateway = await session.gateway('run')
@@ -275,7 +275,7 @@ async function followHeld(
   held: readonly RowResult[],
   timeoutMs: number | undefined,
   report: Report,
-): Promise<Ends> {
+) {
   // A candidate of another gateway can only be asked for there.
   const [away, here] = [
     held.filter(({ elsewhere }) => elsewhere !== undefined),
@@ -339,23 +339,9 @@ const notSent = wouldBe.skipped
 
 type Planned = Awaited<ReturnType<typeof sendable>>[number]
 
-/** null where it is not known; `amount` in raw units. */
-interface Terms {
-  readonly outcome: OutcomeKey | null
-  readonly label: string | null
-  readonly title: string | null
-  readonly price: string | null
-  readonly amount: string | null
-  readonly token: Address | null
-}
+type Terms = ReturnType<typeof termsOf>
+type Reviewed = ReturnType<typeof reviewed>
 
-interface Reviewed {
-  readonly row: BatchRow
-  readonly action: string
-  readonly question: string
-  readonly answer: string
-  readonly amount: string
-}
 const shownAtOnce = 1_000
 
 /**
@@ -373,7 +359,7 @@ export async function showBatchPlan(
     readonly signal: AbortSignal
     readonly gateway?: GatewayClient
   },
-): Promise<void> {
+) {
   const { parts, count } = opened
   const stream = newResults(context.output, 'batch-preview', 'results')
   const counts = new Map<string, number>()
@@ -451,6 +437,7 @@ const savedOf = (plan: Planned) =>
       ? plan.authorization
       : undefined
 
+/** null where it is not known; `amount` in raw units. */
 function termsOf(plan: Planned) {
   const { row } = plan
   const signed = savedOf(plan)?.signed
@@ -477,7 +464,7 @@ function errorOf(plan: Planned) {
   return plan.kind === 'done' ? failedBefore(plan.authorization) : undefined
 }
 
-function reviewed(plan: Planned, terms: Terms, chainId: number, action: string): Reviewed {
+function reviewed(plan: Planned, terms: Terms, chainId: number, action: string) {
   const { row } = plan
   const { outcome, label, title, price, amount, token } = terms
   const units = knownToken(chainId, token ?? '')

@@ -118,7 +118,7 @@ export async function withDevFolder(
   verb: string,
   start: (dev: typeof import('#devchain/dev-chain')) => Promise<DevChain | undefined>,
   work: (folder: string, chain: DevChain, closers: Closers) => Promise<void>,
-): Promise<void> {
+) {
   const closers = createClosers()
   try {
     const folder = await mkdtemp(join(tmpdir(), `proposer-${verb}-`))

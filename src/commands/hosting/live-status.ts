@@ -214,15 +214,7 @@ function changeText(
     : cut(time, columns)
 }
 
-export interface LiveStatus {
-  start(figures: () => StatusDocument): void
-  /** One line that stays, above the block. */
-  above(line: string): void
-  /** Takes the block away for as long as something else writes on the terminal. */
-  around(act: () => void): Promise<void>
-  /** Leaves the last block where it is, with a line below it, and draws no more. */
-  end(lastWord: string): Promise<void>
-}
+export type LiveStatus = ReturnType<typeof createLiveStatus>
 
 interface StatusTerminal {
   size(): { readonly columns: number; readonly rows: number }
@@ -240,13 +232,7 @@ const drawEveryMs = 1_000
  * Nothing is shown before `start`. A terminal that takes no text gets no frame, and nobody waits
  * for it (robustness §5).
  */
-export function createLiveStatus({
-  size,
-  write,
-  isIdle,
-  written,
-  paint,
-}: StatusTerminal): LiveStatus {
+export function createLiveStatus({ size, write, isIdle, written, paint }: StatusTerminal) {
   const lines = drawnOver(write, () => size().columns)
   let figures: (() => StatusDocument) | undefined
   let timer: ReturnType<typeof setInterval> | undefined
@@ -260,19 +246,22 @@ export function createLiveStatus({
     timer.unref()
   }
   return {
-    start(source) {
+    start(source: () => StatusDocument) {
       figures = source
       begin()
     },
-    above: (line) => lines.draw(lines.shown(), `${line}\u001b[K\n`),
-    async around(act) {
+    /** One line that stays, above the block. */
+    above: (line: string) => lines.draw(lines.shown(), `${line}\u001b[K\n`),
+    /** Takes the block away for as long as something else writes on the terminal. */
+    async around(act: () => void) {
       clearInterval(timer)
       lines.draw([])
       await written()
       act()
       if (figures !== undefined) begin()
     },
-    async end(lastWord) {
+    /** Leaves the last block where it is, with a line below it, and draws no more. */
+    async end(lastWord: string) {
       clearInterval(timer)
       if (figures === undefined) return
       draw()

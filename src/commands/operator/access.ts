@@ -126,7 +126,7 @@ export async function siteOf(
   }
 }
 
-export const placeName = async ({ edges }: Context, place: StorePlace): Promise<string> =>
+export const placeName = async ({ edges }: Context, place: StorePlace) =>
   place.kind === 'folder' ? place.folder : (await edges.database(place.url)).name
 
 export const siteVerb = verbOver<Site, typeof configFlag>(async (context, flags, use) =>

@@ -1,4 +1,5 @@
 /** `operator`: the local toolkit on a gateway's store (contract §6). */
+import type { RegistryEntry } from '#chain/questions'
 import { type ActName, mostAddresses, saidWords } from '#gateway/operator/acts'
 import { keptDays } from '#gateway/operator/service'
 import { createDecisions, type OperatorDecision } from '#gateway/status/listing'
@@ -117,27 +118,25 @@ const questionsListVerb = siteVerb({
       const removed = [...ledger.questions].filter(
         ([questionId, entry]) => entry === null && configured.has(questionId),
       )
-      const all = [
-        ...registry.map(({ questionId, slug, requester, request }) => {
-          const isOurs = ledger.questions.has(questionId)
-          const decision = isOurs ? decisions.questions.get(questionId) : undefined
-          return {
-            question_id: questionId,
-            slug: slug ?? null,
-            requester: requester ?? request?.requester ?? null,
-            has_request: request !== undefined,
-            source: decision === undefined ? sources.file : sources.operator,
-            ...decisionOf(decision, null),
-          }
-        }),
-        ...removed.map(([questionId]) => ({
+      const rowOf = (
+        { questionId, slug, requester, request }: RegistryEntry,
+        isRemoved = false,
+      ) => {
+        const isOurs = ledger.questions.has(questionId)
+        const decision = isOurs ? decisions.questions.get(questionId) : undefined
+        const ours = isRemoved ? sources.removed : sources.operator
+        return {
           question_id: questionId,
-          slug: null,
-          requester: null,
-          has_request: false,
-          source: sources.removed,
-          ...decisionOf(decisions.questions.get(questionId), null),
-        })),
+          slug: slug ?? null,
+          requester: requester ?? request?.requester ?? null,
+          has_request: request !== undefined,
+          source: decision === undefined && !isRemoved ? sources.file : ours,
+          ...decisionOf(decision, null),
+        }
+      }
+      const all = [
+        ...registry.map((entry) => rowOf(entry)),
+        ...removed.map(([questionId]) => rowOf({ questionId }, true)),
       ]
       const source = Object.entries(sources).find(([state]) => state === flags.state)?.[1]
       const found = all.filter(

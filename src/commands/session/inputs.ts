@@ -60,7 +60,7 @@ export const readOwnJson = async (context: Context, path: string, missing?: stri
 /**
  * Without a terminal, or with --yes, nothing is asked: `yes` decides or --yes is named (exit 2).
  */
-export async function confirm(context: Context, question: string, yes: boolean): Promise<void> {
+export async function confirm(context: Context, question: string, yes: boolean) {
   if (yes) return
   if (!context.isInteractive)
     throw new UsageError(
@@ -108,7 +108,7 @@ const leftover = new WeakMap<InputStream, string>()
  * Prompts go to stderr (contract §6). Hidden input is read in raw mode, where keys are
  * characters.
  */
-async function ask(context: Context, question: string, hidden: boolean): Promise<string> {
+async function ask(context: Context, question: string, hidden: boolean) {
   const { stdin } = context
   const { stderr } = context.streams
   const setRaw = (on: boolean) => {
@@ -128,13 +128,10 @@ async function ask(context: Context, question: string, hidden: boolean): Promise
   }
 }
 
-function readLine(
-  { stdin, signal, streams: { stderr } }: Context,
-  hidden: boolean,
-): Promise<string> {
+function readLine({ stdin, signal, streams: { stderr } }: Context, hidden: boolean) {
   const decoder = new TextDecoder()
   let line = ''
-  return new Promise((resolve, reject) => {
+  return new Promise<string>((resolve, reject) => {
     const end = (settle: () => void) => {
       stdin.removeListener('data', take)
       stdin.removeListener('end', ended)

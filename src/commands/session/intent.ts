@@ -268,7 +268,7 @@ export async function showPreview(
   flags: IntentFlags,
   parts: ProposeParts,
   intent: IntentInWords,
-): Promise<void> {
+) {
   const { output } = session
   const shown = await preview(parts, intent)
   const { identifier } = intent

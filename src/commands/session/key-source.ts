@@ -295,7 +295,7 @@ export async function readPassword(
   given: string | undefined,
   question: string,
   flag = '--password-file',
-): Promise<string> {
+) {
   const passwordFile =
     given ?? (flag === '--password-file' ? namedPasswordFile(context) : undefined)
   if (passwordFile === undefined) return askHidden(context, question, `${flag} <file>`)

@@ -116,7 +116,7 @@ const shownRules = 10_000
 const shownText = 400
 
 /** `2 clarifications, the last 2026-11-20 17:01:30Z (0x…)`, or `none (0x…)`. */
-export function rulesLine({ updates, hash }: Rules): string {
+export function rulesLine({ updates, hash }: Rules) {
   const last = updates.at(-1)
   return last === undefined
     ? `no clarification (${hash})`
@@ -171,7 +171,7 @@ export function requireRulesHash(text: string | undefined) {
   )
 }
 
-export const questionText = (ancillaryData: string): string =>
+export const questionText = (ancillaryData: string) =>
   plainText(new TextDecoder().decode(fromHex(ancillaryData)))
 
 /**
@@ -456,19 +456,14 @@ export interface PinnedUnits extends TokenUnits {
   readonly address: Address
 }
 
-/** An amount in raw units, and the tokens that it may be of: all where it was given raw. */
-interface GivenAmount {
-  readonly raw: bigint
-  readonly tokens: readonly Address[] | undefined
-}
-
 type AmountSetting = Pick<Setting, 'value' | 'from'> & Partial<Pick<Setting, 'origin'>>
 
 export const flagged = (from: string, value: string | undefined) =>
   value === undefined ? undefined : { value, from }
 
 /**
- * A bare number is raw units but in a flag. Without `units` only the form is judged. UsageError.
+ * In raw units, with the tokens that it may be of: all where it was given raw, as a bare number is
+ * but in a flag. Without `units` only the form is judged. UsageError.
  */
 export async function givenAmount(
   setting: AmountSetting | undefined,
@@ -492,7 +487,7 @@ export function maxFeeWei(setting: AmountSetting | undefined, chainId: number) {
   return toRaw(parseAmount(value, from, origin !== 'flag', symbol?.toLowerCase()), coins).raw
 }
 
-export function commonTokens(amounts: readonly (GivenAmount | undefined)[]) {
+export function commonTokens(amounts: readonly Awaited<ReturnType<typeof givenAmount>>[]) {
   const lists = amounts.flatMap((one) => (one?.tokens === undefined ? [] : [one.tokens]))
   return lists.length === 0
     ? undefined

@@ -220,7 +220,7 @@ export async function requireKnownProfile(
   home: string,
   tree: PreferenceTree,
   { value, origin, from }: Setting,
-): Promise<void> {
+) {
   if (origin === 'profile' || origin === 'default') return
   const folder = dirname(homePaths.trust(home, 'default'))
   const pinned = (await files.exists(folder)) ? await files.list(folder) : []
@@ -438,12 +438,18 @@ export function flagInstantMs(flag: string, text: string | undefined, nowMs: num
   )
 }
 
-export function wholeNumber(flag: string, text: string, least: number, most: number) {
+export function wholeNumber(
+  flag: string,
+  text: string,
+  least: number,
+  most: number,
+  hint = `give it as ${flag} ${least}`,
+) {
   const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN
   if (value >= least && value <= most) return value
   throw new UsageError(
     'bad_number',
     `${flag} must be a whole number from ${least} to ${most}`,
-    `give it as ${flag} ${least}`,
+    hint,
   )
 }

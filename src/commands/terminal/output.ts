@@ -437,7 +437,7 @@ export const csvText = (
 
 export const csvLine = (values: readonly CsvValue[]) => `${values.map(cell).join(',')}\r\n`
 
-function cell(value: CsvValue): string {
+function cell(value: CsvValue) {
   if (value === null || value === undefined) return ''
   const isObject = typeof value === 'object' && !Array.isArray(value)
   const text = visible(

@@ -8,7 +8,7 @@ export { amountText, amountWithRaw, type TokenUnits } from '#protocol/amount'
 export { counted, shellWord, visible } from '#protocol/text'
 
 /** JSON whose text cannot act on a terminal (R20); it parses to the same data. */
-export function jsonText(data: object, indent: 0 | 2): string {
+export function jsonText(data: object, indent: 0 | 2) {
   // Indentation is the only control character JSON.stringify writes.
   return JSON.stringify(data, undefined, indent).replace(unsafeCharacters, (character) =>
     character === '\n' ? '\n' : codePoint(character),
@@ -63,17 +63,17 @@ export function foldAround(text: string, columns: number, indent = '') {
 const glue = '\u00a0'
 
 /** Seconds as people say them: `4 s`, `3 min`, `2 h`. */
-export function ageText(seconds: number): string {
+export function ageText(seconds: number) {
   if (seconds < 100) return `${Math.floor(seconds)} s`
   return seconds < 6_000 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3_600)} h`
 }
 
 /** In UTC and whole seconds: `2026-11-20 17:01:30Z`; what is no instant as it is. */
-export const timeText = (iso: string): string =>
+export const timeText = (iso: string) =>
   iso.replace(/^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?Z$/, '$1 $2Z')
 
 /** `2026-11-20 17:01:30Z (unix 1795194090)`, where a calendar holds such a date. */
-export function dateText(seconds: string): string {
+export function dateText(seconds: string) {
   const ms = Number(seconds) * 1000
   return Number.isFinite(ms) && Math.abs(ms) <= 8.64e15
     ? `${timeText(new Date(ms).toISOString())} (unix ${seconds})`

@@ -142,14 +142,6 @@ interface VerbTable<Args, Flags, Above> {
   readonly standIn?: MakeCommand
 }
 
-interface Verb<Args, Flags, Above> extends VerbTable<Args, Flags, Above> {
-  readonly run?: (
-    context: Context,
-    flags: FlagsOf<Flags> & FlagsOf<Above> & EveryFlag,
-    args: ArgsOf<Args>,
-  ) => void | Promise<void>
-}
-
 /** Those that stand for their parent where no other is named. */
 const standIns = new WeakSet<Command>()
 const asStandIn = (child: Command) => {
@@ -165,7 +157,13 @@ export const verb =
     const Flags extends FlagTable = Record<never, string>,
     const Above extends FlagTable = Record<never, string>,
   >(
-    made: Verb<Args, Flags, Above>,
+    made: VerbTable<Args, Flags, Above> & {
+      readonly run?: (
+        context: Context,
+        flags: FlagsOf<Flags> & FlagsOf<Above> & EveryFlag,
+        args: ArgsOf<Args>,
+      ) => void | Promise<void>
+    },
   ): MakeCommand =>
   (context) => {
     const { name, about, args = {}, flags = {}, verbs = [], standIn, run } = made
@@ -291,23 +289,20 @@ function commandWithFlags(command: string, argv: readonly string[]) {
   const [program, verb = ''] = command.split(' ', 2)
   if (program !== 'proposer' || !/^[a-z]/.test(verb)) return command
   const given = givenIn(argv)
-  const isOwners = ownersVerbs.has(verb)
   const named = new Set(command.match(/--[a-z-]+/g) ?? [])
-  const isLocal = localVerbs.has(verb)
-  const namesGateway = named.has('--gateway') || named.has('--local')
-  let text = command
-  for (const flag of kept) {
-    const value =
-      given.value(flag) ?? (flag === 'config' && isOwners ? given.value('local') : undefined)
-    if (value === undefined || named.has(`--${flag}`)) continue
-    if (namesGateway && (flag === 'gateway' || flag === 'local')) continue
-    if (flag === 'config' && (!isOwners || named.has('--dev'))) continue
-    if (isOwners && (flag === 'gateway' || flag === 'local')) continue
-    if (flag !== 'home' && startsChain.test(command)) continue
-    if (isLocal && flag !== 'home' && flag !== 'profile') continue
-    text += ` --${flag} ${shown(value, flag === 'gateway' || flag === 'rpc-url')}`
+  const isOwners = ownersVerbs.has(verb)
+  const isPlaced = isOwners || named.has('--gateway') || named.has('--local')
+  const isTaken = (flag: (typeof kept)[number]) => {
+    if (startsChain.test(command)) return flag === 'home'
+    if (localVerbs.has(verb)) return flag === 'home' || flag === 'profile'
+    if (flag === 'config') return isOwners && !named.has('--dev')
+    return !isPlaced || (flag !== 'gateway' && flag !== 'local')
   }
-  return text
+  return kept.filter(isTaken).reduce<string>((text, flag) => {
+    const value = given.value(flag) ?? (flag === 'config' ? given.value('local') : undefined)
+    if (value === undefined || named.has(`--${flag}`)) return text
+    return `${text} --${flag} ${shown(value, flag === 'gateway' || flag === 'rpc-url')}`
+  }, command)
 }
 
 /** What a URL has beyond its host may be a credential (R5): that has to be typed again. */

@@ -35,11 +35,6 @@ interface CheckedChain {
   readonly genesisHash: Hex | undefined
 }
 
-export interface NodesChecked {
-  readonly findings: readonly Finding[]
-  readonly read: CheckedChain | undefined
-}
-
 const nodeFix = 'check chain.rpc_urls: address, key, network'
 
 /** Each by itself: a gateway silently skips those on another chain. URLs are never shown (R5). */

@@ -28,17 +28,7 @@ import { readSeen, type SeenFile } from '#storage/postgres/seen'
 import { connectTo, notReached, openQueries } from '#storage/postgres/session'
 import { type Finding, fail, guarded, note, pass, warn } from './finding.js'
 
-export interface StoreChecked {
-  readonly findings: readonly Finding[]
-  /** Who may propose: the store's list over gateway.json's (contract §7). */
-  readonly allowlist: readonly Address[]
-  readonly holder: LockHolder | undefined
-  /** False where an operator has paused admission. */
-  readonly admissionEnabled: boolean
-  readonly implementations: LedgerFacts['implementations']
-}
-
-export type StoreContent = Pick<StoreChecked, 'allowlist' | 'admissionEnabled' | 'implementations'>
+export type StoreContent = Awaited<ReturnType<typeof closedContent>>
 
 /** The store, and what it is compared with; absent what is not known. */
 export interface StoreToCheck {
@@ -104,7 +94,9 @@ function contentFindings(ledger: Ledger, isSound: string) {
 async function closedContent(ledger: Ledger) {
   await ledger.close()
   return {
+    /** Who may propose: the store's list over gateway.json's (contract §7). */
     allowlist: [...ledger.allowlist],
+    /** False where an operator has paused admission. */
     admissionEnabled: ledger.admissionSwitch,
     implementations: ledger.implementations,
   }

@@ -5,9 +5,9 @@
 
 import { unconfirmedAmong } from '#chain/profiles'
 import type { RegistryEntry } from '#chain/questions'
-import { checkContracts, checkExecutor, checkNodes, type NodesChecked } from '#checks/chain'
+import { checkContracts, checkExecutor, checkNodes } from '#checks/chain'
 import { type Finding, fail, guarded, note, pass, warn } from '#checks/finding'
-import { checkSharedStore, checkStore, type StoreChecked } from '#checks/store'
+import { checkSharedStore, checkStore } from '#checks/store'
 import { configFaults } from '#gateway/config'
 import { probePort } from '#io/probes'
 import { type Machine, SlugLookUpError } from '#ports'
@@ -39,8 +39,8 @@ interface Facts {
   readonly options: ServeCheckOptions
   questions?: readonly RegistryEntry[]
   executor?: Address | undefined
-  nodes?: NodesChecked
-  store?: StoreChecked
+  nodes?: Awaited<ReturnType<typeof checkNodes>>
+  store?: Awaited<ReturnType<typeof checkStore | typeof checkSharedStore>>
 }
 
 interface Check {
