@@ -255,7 +255,7 @@ const listVerb = sessionVerb({
         : apart([
             ...payouts.map(
               (one): Rows => [
-                ['deferred', amountText(String(one.amountRaw), one)],
+                ['deferred', amountText(one.amountRaw, one)],
                 ['wallet', one.wallet],
                 ['oracle', one.oracle],
               ],
@@ -313,7 +313,7 @@ const claimVerb = sessionVerb({
       apart(
         payouts.map(
           (one, index): Rows => [
-            ['claimed', amountText(String(one.amountRaw), one)],
+            ['claimed', amountText(one.amountRaw, one)],
             ['to', to],
             ['transaction', claims[index]?.transaction_hash],
           ],
@@ -401,10 +401,7 @@ const approveVerb = sessionVerb({
     }
     output.show('approval', done, [
       [
-        [
-          'approved',
-          amountRaw === unlimitedRaw ? 'unlimited' : amountText(String(amountRaw), after),
-        ],
+        ['approved', amountRaw === unlimitedRaw ? 'unlimited' : amountText(amountRaw, after)],
         ['token', `${after.symbol} ${token}`],
         ['transaction', sent.hash],
       ],
@@ -488,7 +485,7 @@ function stakeSums(
 }
 
 function fundsRows(funds: Funds, stakes: ReturnType<typeof stakeSums>): Rows {
-  const amount = (raw: bigint | string) => amountText(String(raw), funds)
+  const amount = (raw: bigint | string) => amountText(raw, funds)
   const { claims, allowanceRaw, reservedRaw, balanceRaw, freeRaw, spendableRaw } = funds
   const { bonded, disputed, claimable, positions_as_of: at } = stakes
   const asOf = at === null ? '' : ` (${timeText(at)})`
@@ -529,7 +526,7 @@ function fundsRows(funds: Funds, stakes: ReturnType<typeof stakeSums>): Rows {
 
 /** An approval sets the allowance, it does not add to it. */
 function lowersText(amountRaw: bigint, before: Funds) {
-  const amount = (raw: bigint) => amountText(String(raw), before)
+  const amount = (raw: bigint) => amountText(raw, before)
   const present =
     before.allowanceRaw >= practicallyUnlimited ? 'unlimited' : amount(before.allowanceRaw)
   const short =

@@ -28,11 +28,10 @@ import { answerText } from '#protocol/outcome-words'
 import { outcomeOf } from '#protocol/proposal'
 import type { Outcome } from '#protocol/schema'
 import { isCandidateId } from '#protocol/words'
-import { follow, outOfBandData, retryNote } from './session/follow.js'
+import { follow, noteFallenRewards, outOfBandData, retryNote } from './session/follow.js'
 import { contextSource, identify, requireIdentifier } from './session/question.js'
 import { type Session, sessionVerb, withSession } from './session/session.js'
 import { executorFlags } from './session/settings.js'
-import { noteFallenRewards } from './session/stakes.js'
 import { apart, openLive, type Rows, together } from './terminal/output.js'
 import {
   candidateText,

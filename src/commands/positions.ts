@@ -13,10 +13,10 @@ import { instant } from '#protocol/candidate'
 import { PendingError, ProposerError, UsageError } from '#protocol/errors'
 import { answerText } from '#protocol/outcome-words'
 import { requireChain } from './funds.js'
+import { failOnDispute, onStakes, requireShown, stakeWallets } from './session/follow.js'
 import { type PinnedUnits, pinnedUnits } from './session/question.js'
 import { type Session, sessionVerb } from './session/session.js'
 import { flagInstantMs, signerFlags } from './session/settings.js'
-import { failOnDispute, onStakes, requireShown, stakeWallets } from './session/stakes.js'
 import { apart, csvText, type Output, type Rows, table, together } from './terminal/output.js'
 import {
   ageText,
@@ -236,7 +236,7 @@ function positionTable(
           `No ${open ? 'open ' : ''}proposals of ${wallet} since block ${block_number}.`,
       ),
     )
-  const amount = (raw: string | null, { token }: Position, text = amountText) =>
+  const amount = (raw: string | null, { token }: Position, text: typeof signedText = amountText) =>
     raw && text(raw, unitsOf(units, token))
   const columns: readonly Column<Position>[] = [
     { head: 'question', least: 14, cell: nameOf },

@@ -25,8 +25,7 @@ import {
   unlessStopped,
   withDevFolder,
 } from './hosting/foreground.js'
-import { readOwnJson } from './session/inputs.js'
-import { executorKeyOf } from './session/key-source.js'
+import { executorKeyOf, readOwnJson } from './session/inputs.js'
 import { homeSetting, wholeNumber } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import type { Output } from './terminal/output.js'

@@ -10,19 +10,25 @@ import { answerOf, executedText, labelOf } from '#client/journal/authorizations'
 import { uncheckedOf } from '#client/journal/records'
 import { executedBefore, type IntentInWords } from '#client/propose/intent'
 import { importSignature, walletTypedData } from '#client/propose/outside'
-import { newMisplaced, payloadRow, readItem } from '#client/propose/payload'
 import type { Preview } from '#client/propose/plan'
 import type { SettledEarlier } from '#client/propose/round-over'
 import type { SafePartsFile } from '#client/propose/safe'
 import { authorize, intentRow, offerTypedData, type RowAuthorized } from '#client/propose/sign-rows'
-import { type RowResult, submitOne } from '#client/propose/submit'
+import type { RowResult } from '#client/propose/submit'
 import type { Trust } from '#client/trust/trust'
 import { fromCwd } from '#io/home'
 import { PendingError, type ProposerError, UsageError } from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
 import type { TypedData } from '#protocol/schema'
 import { publishText } from '#storage/durable'
-import { follow, retryNote, type Settling, settledData, settlingSession } from './session/follow.js'
+import {
+  follow,
+  noteFallenRewards,
+  retryNote,
+  type Settling,
+  settledData,
+  settlingSession,
+} from './session/follow.js'
 import { parseJson, readInput, readText } from './session/inputs.js'
 import {
   authorizeParts,
@@ -35,7 +41,6 @@ import {
 import { identify, requireIdentifier } from './session/question.js'
 import { type Session, withSession } from './session/session.js'
 import { executorFlags, type SessionFlags } from './session/settings.js'
-import { noteFallenRewards } from './session/stakes.js'
 import type { Context } from './terminal/context.js'
 import { type Rows, together } from './terminal/output.js'
 import { candidateText, failureLines } from './terminal/poll-table.js'
@@ -341,6 +346,11 @@ async function submit(
       return made.signer()
     },
   }
+  // Loaded here: a signing starts without them.
+  const [{ payloadRow }, { submitOne }] = await Promise.all([
+    import('#client/propose/payload'),
+    import('#client/propose/submit'),
+  ])
   const row = intent ? intentRow(intent) : payloadRow(identifier, body ?? '', flags.supersede)
   const sent = await submitOne(parts, row, options).finally(() => progress.stop())
   const { outcome, authorization, candidate } = sent
@@ -429,6 +439,7 @@ async function payloadText(context: Context, path: string) {
 
 /** `--dry-run` with a payload: without its signature. Refuses what the sending would refuse. */
 async function showPayload(session: Session, identifier: string, body: string) {
+  const { newMisplaced, payloadRow, readItem } = await import('#client/propose/payload')
   const parts = { ports: session, trust: await session.trust() }
   const row = payloadRow(identifier, body)
   const view = await session.journal.load()

@@ -420,7 +420,7 @@ async function showQuestion(session: Session, { pins, questionId }: PinnedQuesti
       ['the chain says', titleOf(round.ancillaryData) ?? 'a question without a title'],
       ['question', questionId],
       ['answers', answersText(round.outcomes.filter(({ allowed }) => allowed))],
-      ['bond', amountText(String(round.totalBondRaw), round.token)],
+      ['bond', amountText(round.totalBondRaw, round.token)],
       ['state', round.state],
       ['round', dateText(round.timestamp)],
       ['requester', `${round.requester} (${round.kind})`],

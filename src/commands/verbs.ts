@@ -60,7 +60,7 @@ const groups: Readonly<Record<string, Readonly<Record<string, Row>>>> = {
     doctor: ['check the set-up and suggest fixes', () => import('./doctor.js')],
     account: ['manage encrypted keys', () => import('./account.js')],
     trust: ['pin trusted contracts and verify them on chain', () => import('./trust.js')],
-    config: ['read and set preferences', () => import('./config.js')],
+    config: ['read and set preferences', () => import('./account.js')],
     'support-bundle': [
       'collect diagnostics for support in one file, without secrets',
       () => import('./support-bundle.js'),

@@ -33,8 +33,17 @@ import type { Context } from '../terminal/context.js'
 import { newResults, type Output, progressText } from '../terminal/output.js'
 import { amountText, errorData, jsonText, visible } from '../terminal/render.js'
 import { type FlagsOf, fileWord, verb } from '../terminal/verb.js'
-import { newFailures, pendingError, rowFailedError } from './failures.js'
-import { batchFlags, confirmSums, formatFlag, type Opened, openBatch, readSource } from './parts.js'
+import {
+  batchFlags,
+  confirmSums,
+  formatFlag,
+  newFailures,
+  type Opened,
+  openBatch,
+  pendingError,
+  readSource,
+  rowFailedError,
+} from './parts.js'
 import { sendInput, showBatchPlan } from './running.js'
 
 const batchSubmitVerb = sessionVerb({

@@ -1,7 +1,9 @@
 /**
- * What `batch sign` and `batch submit` share: flags, the first reading of the input, and what the
- * core needs.
+ * Rows of an input. What `batch sign` and `batch submit` share: flags, the first reading, and what the
+ * core needs. What became of them; what went wrong is grouped, and no row is held (R17).
  */
+import type { PolledCandidate } from '#client/follow/follow'
+import { gravity } from '#client/gateway/answer'
 import { type BatchChecks, type BatchCount, checkBatch, nonceHolder } from '#client/input/check'
 import { readBatch } from '#client/input/input'
 import {
@@ -11,14 +13,26 @@ import {
   inputLimits,
   newFaults,
 } from '#client/input/rows'
+import { answerOf, executedText, type JournaledAuthorization } from '#client/journal/authorizations'
 import { knownQuestionId } from '#client/propose/intent'
 import { newSpending, type Totals } from '#client/propose/limits'
 import { lookAt, type SpendingSums } from '#client/propose/look'
 import type { ProposeParts } from '#client/propose/plan'
+import type { RowResult } from '#client/propose/submit'
 import type { Trust } from '#client/trust/trust'
 import { systemCurve } from '#io/keys'
+import {
+  type ExitCode,
+  exit,
+  FailedError,
+  InterruptedError,
+  PendingError,
+  ProposerError,
+  UnavailableError,
+} from '#protocol/errors'
 import { eventUrl } from '#protocol/market-url'
 import { once } from '#protocol/once'
+import { outOfBandData, settledData } from '../session/follow.js'
 import { confirm, readInput } from '../session/inputs.js'
 import { signingParts } from '../session/intent.js'
 import {
@@ -43,7 +57,8 @@ import {
   signerFlags,
 } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
-import { amountWithRaw, counted, foldAround, visible } from '../terminal/render.js'
+import { type Block, together } from '../terminal/output.js'
+import { amountWithRaw, counted, errorData, foldAround, visible } from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
 
 /** For inputs that neither name nor first byte tell about. */
@@ -234,6 +249,253 @@ async function identifyRows(session: Session, source: BatchSource, format: Batch
 }
 
 export const totalsText = (trust: Trust, totals: Totals) =>
-  [...totals]
-    .map(([token, raw]) => amountWithRaw(String(raw), pinnedToken(trust, token)))
-    .join(' and ')
+  [...totals].map(([token, raw]) => amountWithRaw(raw, pinnedToken(trust, token))).join(' and ')
+
+/** Rows that a cause names, and causes that are told apart: a gateway's codes have no end (R17). */
+const [namedRows, tellableCauses] = [5, 20]
+
+/** A row that is held back here (exit 2) is less than any that has gone out and went wrong. */
+const rowGravity: readonly ExitCode[] = [
+  ...gravity.filter((code) => code !== exit.usage && code !== exit.refused),
+  exit.usage,
+  exit.refused,
+]
+
+/** Failures of one word and code; beyond what is told apart, of one exit code. */
+interface Cause {
+  readonly word: string
+  readonly where: string
+  readonly error: ProposerError
+  readonly names: string[]
+  readonly isOther: boolean
+  count: number
+}
+
+interface AllRows {
+  readonly total: number
+  readonly goOn: string
+  readonly stopped?: unknown
+  /** The causes stand on the screen already: they are not told again. */
+  readonly isShown?: boolean
+}
+
+export function newFailures() {
+  const causes = new Map<string, Cause>()
+  const all = () => [...causes.values()]
+  return {
+    /** `name`: how its owner knows the row; `word`: what became of it. */
+    add(where: string, error: ProposerError, word = '', name = where) {
+      const own = `${word} ${error.code} ${error.meta.exitCode}`
+      const isOther = !causes.has(own) && causes.size >= tellableCauses && !ownWays.has(error.code)
+      const key = isOther ? `${error.meta.exitCode}` : own
+      const cause = causes.get(key) ?? { word, where, error, names: [], isOther, count: 0 }
+      cause.count++
+      if (cause.names.length < namedRows) cause.names.push(name)
+      causes.set(key, cause)
+    },
+    count: () => sumOf(all()),
+    blocks() {
+      const [others, told] = [all().filter(isOf(true)), all().filter(isOf(false))]
+      const [first] = others
+      const names = others.flatMap((one) => one.names).slice(0, namedRows)
+      return [...told, ...(first ? [{ ...first, names, count: sumOf(others) }] : [])]
+        .sort((one, other) => other.count - one.count)
+        .map(causeBlock)
+    },
+    error({ total, goOn, stopped, isShown = false }: AllRows) {
+      const failed = sumOf(all())
+      const ofCode = (code: ExitCode) => all().filter(({ error }) => error.meta.exitCode === code)
+      // Contract §6: 130 where nothing is unknown, else 6.
+      if (stopped instanceof ProposerError && ofCode(exit.unknown).length === 0)
+        return new InterruptedError(
+          stopped.code,
+          `${stopped.detail}; ${failed} of ${total} rows are left`,
+          { retryable: true, hint: goOn },
+        )
+      const worst = rowGravity.map(ofCode).find(({ length }) => length > 0)
+      const [first] = worst ?? []
+      if (worst === undefined || first === undefined) return undefined
+      const { error, where } = first
+      const count = sumOf(worst)
+      const { exitCode, hint, retryable } = error.meta
+      const others = failed > count ? `, ${failed - count} more with other faults` : ''
+      const detail = isShown
+        ? `${failed} of ${total} rows did not succeed; see the causes above`
+        : failed === 1
+          ? `${where}: ${error.detail}`
+          : `${count} of ${total} rows${others}; the first, ${where}: ${error.detail}`
+      const isLater = exitCode === exit.unknown || exitCode === exit.deferred
+      const ownHint = isShown ? 'follow the hints above' : hint
+      const then = isLater ? laterHint(goOn, worst) : ownHint
+      return new ProposerError(error.code, detail, {
+        exitCode,
+        ...(then === undefined ? {} : { hint: then }),
+        ...(retryable === undefined ? {} : { retryable }),
+      })
+    },
+  }
+}
+
+const isOf =
+  (other: boolean) =>
+  ({ isOther }: Cause) =>
+    isOther === other
+
+/**
+ * Faults that the same input again does nothing about: what another gateway has is sent there, and
+ * a round that is over stays so.
+ */
+const ownWays: ReadonlySet<string> = new Set(['other_origin', 'round_over'])
+
+function laterHint(goOn: string, causes: readonly Cause[]) {
+  const ways = new Map<string, { hint: string; count: number }>()
+  let own = 0
+  for (const { error, count } of causes) {
+    const { hint } = error.meta
+    if (!ownWays.has(error.code) || hint === undefined) continue
+    own += count
+    const way = ways.get(error.code)
+    ways.set(error.code, { hint: way?.hint ?? hint, count: (way?.count ?? 0) + count })
+  }
+  const hints = [...ways].map(([code, { hint, count }]) =>
+    code === 'other_origin' && count > 1 ? hint.replace(/(proposer replay) \S+/, '$1 --all') : hint,
+  )
+  if (own < sumOf(causes)) return [goOn, ...hints].join('; if that does not settle it: ')
+  return hints.join('; ')
+}
+
+function causeBlock({ word, error, names, count, isOther }: Cause) {
+  const more = count > names.length ? ` and ${count - names.length} more` : ''
+  const code = isOther ? 'other causes' : error.code
+  const { hint } = error.meta
+  const below =
+    (text: string): Block =>
+    ({ columns }) =>
+      `  ${foldAround(text, columns - 2, '  ')}`
+  return together([
+    `${counted(count, 'row')} ${word} (${code}): ${names.join(', ')}${more}`,
+    !isOther && below(error.detail),
+    !isOther && hint !== undefined && below(`hint: ${hint}`),
+  ])
+}
+
+const sumOf = (causes: readonly Cause[]) => causes.reduce((sum, { count }) => sum + count, 0)
+
+/** The batch route tells no next action (§4.2 rule 7). */
+export function rowFailedError({
+  candidateId,
+  candidate,
+  retryable,
+}: PolledCandidate): FailedError {
+  const { code, detail } = candidate?.failure ?? { code: 'failed', detail: '' }
+  return new FailedError(code, detail || 'no reason was given', {
+    hint: `see \`proposer status ${candidateId}\` for what to do next`,
+    ...(retryable === undefined ? {} : { retryable }),
+  })
+}
+
+/**
+ * Of a candidate that the journal, or a replay's answer, has as failed; `undefined` of any other.
+ */
+export function failedBefore(
+  { candidateId, terminal }: JournaledAuthorization,
+  status: string | undefined = terminal?.outcome,
+) {
+  if (candidateId === undefined || status !== 'failed') return undefined
+  return new FailedError(
+    terminal?.code ?? 'failed',
+    `candidate ${candidateId} has failed${terminal?.code === undefined ? '' : ` (${terminal.code})`}`,
+    {
+      hint: `see \`proposer status ${candidateId}\` for what to do next`,
+      ...(terminal?.retryable === undefined ? {} : { retryable: terminal.retryable }),
+    },
+  )
+}
+
+export const pendingError = ({ candidate }: PolledCandidate, hint: string): PendingError =>
+  new PendingError('still_pending', `it is ${candidate?.status ?? 'not known'} yet`, {
+    hint,
+    retryable: true,
+  })
+
+/** How its owner knows a row: the question, else the reference that was given, and the answer. */
+export function nameOf({ row, authorization }: Pick<RowResult, 'row' | 'authorization'>) {
+  const { clientRef, identifier, columns } = row
+  const signed = authorization?.signed
+  if (clientRef !== undefined) return clientRef
+  const question = signed?.title ?? (columns?.title || columns?.slug || identifier)
+  return signed === undefined ? question : `${question} ${answerOf(signed)}`
+}
+
+export const rowFailureOf = ({ authorization, candidate }: RowResult) =>
+  authorization === undefined || candidate === undefined
+    ? undefined
+    : failedBefore(authorization, candidate.status)
+
+export const notFollowed = ({ candidate, elsewhere }: RowResult) =>
+  new UnavailableError(
+    'other_origin',
+    `candidate ${candidate?.candidateId} is held by ${elsewhere?.origin}, which is not the configured gateway`,
+    `\`proposer poll ${candidate?.candidateId} ${elsewhere?.flag}\``,
+  )
+
+export function resultOf(result: RowResult, polled: PolledCandidate | undefined) {
+  const {
+    row,
+    outcome,
+    statusCode,
+    authorization,
+    candidate,
+    error,
+    elsewhere,
+    outOfBand,
+    earlier,
+  } = result
+  const known = candidate && {
+    candidate_id: candidate.candidateId,
+    status: candidate.status || null,
+    received_at: candidate.receivedAt || null,
+    as_of: candidate.asOf,
+  }
+  return {
+    client_ref: row.clientRef ?? null,
+    identifier: row.identifier,
+    outcome,
+    status_code: statusCode,
+    candidate: polled?.candidate ?? known ?? null,
+    error: errorData(error),
+    journal_id: authorization?.id ?? null,
+    ...(elsewhere && { elsewhere }),
+    ...(outOfBand && { out_of_band: outOfBandData(outOfBand) }),
+    ...(earlier && { settled: settledData(earlier) }),
+    ...(row.columns && { columns: row.columns }),
+  }
+}
+
+export function cellsOf(
+  { row, outcome, candidate, error, authorization }: RowResult,
+  polled: PolledCandidate | undefined,
+) {
+  // Without an answer to this run a status is what was last heard.
+  const known =
+    candidate === undefined
+      ? ''
+      : `${candidate.status}${candidate.asOf === 'journal' ? ' when last seen' : ''}`
+  const status = polled?.candidate?.status ?? known
+  const failure = polled?.candidate?.failure
+  const executed =
+    candidate?.status === 'executed' && authorization ? executedText(authorization) : undefined
+  return [
+    outcome.padEnd(8),
+    nameOf({ row, authorization }),
+    candidate?.candidateId ?? '',
+    status,
+    error?.detail ?? failure?.detail ?? executed ?? '',
+  ]
+}
+
+/** `7 rows: 5 accepted, 2 rejected`. */
+export function batchSummaryText({ rows, ...counts }: Readonly<Record<string, number>>) {
+  const parts = Object.entries(counts).filter(([, count]) => count > 0)
+  return `${counted(rows ?? 0, 'row')}: ${parts.map(([name, count]) => `${count} ${name}`).join(', ')}`
+}

@@ -22,34 +22,31 @@ import { InterruptedError, PendingError, ProposerError, UsageError } from '#prot
 import { answerText, keyNamed } from '#protocol/outcome-words'
 import { outcomeOf, priceOf } from '#protocol/proposal'
 import type { Address } from '#protocol/schema'
-import { collector, followMany } from '../session/follow.js'
+import { collector, followMany, noteFallenRewards } from '../session/follow.js'
 import { asksPerson } from '../session/inputs.js'
 import { findingLine } from '../session/question.js'
 import type { Session } from '../session/session.js'
 import { executorFlags } from '../session/settings.js'
-import { noteFallenRewards } from '../session/stakes.js'
 import type { Context } from '../terminal/context.js'
 import { newResults, progressText, type ResultStream, table, together } from '../terminal/output.js'
 import { amountText, type Column, counted, errorData } from '../terminal/render.js'
 import { fileWord, flagWords } from '../terminal/verb.js'
 import {
+  type BatchFlags,
   batchSummaryText,
   cellsOf,
   failedBefore,
   nameOf,
   newFailures,
   notFollowed,
-  pendingError,
-  resultOf,
-  rowFailedError,
-  rowFailureOf,
-} from './failures.js'
-import {
-  type BatchFlags,
   type Opened,
   type Opening,
   openBatch,
+  pendingError,
   readSource,
+  resultOf,
+  rowFailedError,
+  rowFailureOf,
   signing,
   totalsText,
 } from './parts.js'

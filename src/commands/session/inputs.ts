@@ -1,4 +1,9 @@
-/** What comes in from outside a command: files, stdin, answers of the person at the terminal. */
+/**
+ * What comes in from outside a command: files, stdin, answers of the person at the terminal, and the
+ * proposer's signatures (contract §7, §9).
+ */
+import type { CheckedKeySource } from '#host/executor-key'
+import { fromCwd } from '#io/home'
 import {
   inputTooLarge,
   jsonHint,
@@ -6,9 +11,21 @@ import {
   parseJsonInput,
   readInputFile,
 } from '#io/json-file'
+import type { KeySigner } from '#io/key-files'
+import type { Signer } from '#ports'
+import { givenAddress } from '#protocol/address'
 import { InterruptedError, UsageError } from '#protocol/errors'
+import type { Address } from '#protocol/schema'
 import type { Context, InputStream } from '../terminal/context.js'
-import { fold } from '../terminal/render.js'
+import { fold, publicUrl, visible } from '../terminal/render.js'
+import type { FlagsOf } from '../terminal/verb.js'
+import {
+  type AccountFlags,
+  allowedHttp,
+  type executorFlags,
+  notTogether,
+  type Settings,
+} from './settings.js'
 
 /** Of stdin for `-`. UsageError `input_unreadable` (with `hint`), `input_too_large`. */
 export const readInput = (
@@ -199,4 +216,319 @@ function unanswered() {
     'no reply at the prompt; nothing was done',
     'rerun the command and answer',
   )
+}
+
+/** Nothing is read before it is asked for; a key is unlocked at most once. */
+export interface Account {
+  /** As the account's file tells it, where it does: then no password is needed. */
+  address(): Promise<Address>
+  signer(): Promise<Signer>
+  /** The proposer is this Safe, and `owner` is who signs for it here. */
+  readonly safe?: {
+    readonly address: Address
+    readonly owner?: Pick<Account, 'address' | 'signer'>
+  }
+  /** Tells a wallet on a page how many signatures are to come. */
+  expect?(total: number): void
+  dispose(): void
+}
+
+/** UsageError `no_account` on first use, `two_signers`, `bad_proposer` at once. */
+export function openAccount(context: Context, settings: Settings, flags: AccountFlags): Account {
+  const { passwordFile } = flags
+  if (flags.safe !== undefined) return safeAccount(context, settings, flags, flags.safe)
+  if (flags.asOwner !== undefined)
+    throw new UsageError(
+      'flag_without_meaning',
+      '--as-owner belongs to a Safe',
+      'add --safe <address>, or leave out --as-owner',
+    )
+  const named = namedProposer(flags.proposer)
+  requireOneSigner(settings, flags)
+  if (flags.signer !== undefined) return outsideAccount(context, settings, flags.signer, named)
+  if (flags.browser) return browserAccount(context, settings, flags, named)
+  let unlocked: Promise<KeySigner> | undefined
+  let opened: KeySigner | undefined
+  const unlock = async () => {
+    unlocked ??= unlockSource(context, settings, passwordFile)
+    opened = await unlocked
+    return opened
+  }
+  return {
+    async address() {
+      if (named !== undefined) return named
+      const name = accountName(context, settings)
+      if (name === undefined || unlocked) return (await unlock()).address
+      const { readAccount } = await import('#io/accounts')
+      return (
+        (await readAccount(context.files, settings.home.value, name)).address ??
+        (await unlock()).address
+      )
+    },
+    signer: unlock,
+    dispose() {
+      opened?.dispose()
+      opened = undefined
+    },
+  }
+}
+
+/** A Safe has no key: what signs here is the key of an owner. */
+function safeAccount(
+  context: Context,
+  settings: Settings,
+  { safe: _safe, asOwner, proposer, ...flags }: AccountFlags,
+  given: string,
+): Account {
+  const address = givenAddress(given, '--safe', 'bad_proposer')
+  if (proposer !== undefined && givenAddress(proposer, '--proposer', 'bad_proposer') !== address)
+    throw new UsageError(
+      'two_signers',
+      '--safe and --proposer name two proposers',
+      "leave out --proposer; the owner's address goes behind --as-owner",
+    )
+  const named = typeof asOwner === 'string' ? { proposer: asOwner } : {}
+  const own = openAccount(context, settings, { ...flags, ...named })
+  return {
+    address: async () => address,
+    signer: async () => {
+      throw new UsageError(
+        'signer_outside',
+        'a Safe signs proposals only, by its owners',
+        'for a transaction add --print and make it in the Safe',
+      )
+    },
+    safe: { address, ...(asOwner === undefined ? {} : { owner: own }) },
+    dispose: () => own.dispose(),
+  }
+}
+
+function requireOneSigner({ account }: Settings, { signer, browser }: AccountFlags) {
+  const given = [
+    ...(signer === undefined ? [] : ['--signer']),
+    ...(browser ? ['--browser'] : []),
+    ...(account?.origin === 'flag' ? ['--account'] : []),
+  ]
+  const [one, other] = given
+  if (one !== undefined && other !== undefined) throw notTogether('two_signers', one, other)
+}
+
+function namedProposer(text: string | undefined) {
+  return text === undefined ? undefined : givenAddress(text, '--proposer', 'bad_proposer')
+}
+
+interface Wallet {
+  signer(address: Address): Signer
+  close(): Promise<void>
+}
+
+/** Signs as --proposer, else as the wallet says. `about`: what it is told before it signs. */
+function walletAccount<One extends Wallet>(
+  open: () => Promise<One>,
+  accountOf: (wallet: One) => Promise<Address>,
+  named: Address | undefined,
+  about: (wallet: One) => void = () => undefined,
+) {
+  let opened: Promise<One> | undefined
+  let asked: Promise<Address> | undefined
+  const wallet = () => {
+    opened ??= open()
+    return opened
+  }
+  const address = async () => {
+    if (named !== undefined) return named
+    asked ??= wallet().then(accountOf)
+    return asked
+  }
+  return {
+    address,
+    async signer() {
+      const one = await wallet()
+      about(one)
+      return one.signer(await address())
+    },
+    dispose() {
+      // Its page or its idle connections keep nobody waiting, and no key is held.
+      opened?.then((one) => one.close()).catch(() => undefined)
+    },
+  }
+}
+
+/** Over JSON-RPC; without --proposer the only account that it has. */
+const outsideAccount = (
+  context: Context,
+  settings: Pick<Settings, 'timeoutMs' | 'allowHttp'>,
+  url: string,
+  named: Address | undefined,
+) =>
+  walletAccount(
+    async () => {
+      const { openOutsideWallet } = await import('#io/external-signer')
+      return openOutsideWallet(url, {
+        // A person gets a minute to look and agree, but no longer than the whole command has.
+        timeoutMs: Math.min(60_000, Math.max(1, Math.ceil(settings.timeoutMs ?? 60_000))),
+        signal: context.signal,
+        allowHttp: allowedHttp(settings.allowHttp),
+        traced: context.traced,
+        onAsk: () =>
+          context.output.note(`the wallet at ${publicUrl(url)} is asked to sign: approve it there`),
+      })
+    },
+    async (wallet) => onlyAccount(await wallet.accounts()),
+    named,
+  )
+
+/** A person reads, compares and agrees: ten minutes an answer, where --timeout says no less. */
+const browserWaitMs = 600_000
+
+/** Without --proposer the account that is chosen on the page. */
+function browserAccount(
+  context: Context,
+  { timeoutMs = browserWaitMs }: Settings,
+  { launch }: AccountFlags,
+  named: Address | undefined,
+): Account {
+  let total = 0
+  const account = walletAccount(
+    async () => {
+      const { openBrowserWallet } = await import('#io/browser/browser-wallet')
+      return openBrowserWallet({
+        timeoutMs: Math.min(browserWaitMs, Math.max(1, Math.ceil(timeoutMs))),
+        signal: context.signal,
+        onPage: (url) => showPage(context, url, launch !== false),
+        onProblem: (text) => context.output.note(`note: the wallet page says: ${visible(text)}`),
+      })
+    },
+    (wallet) => wallet.account(),
+    named,
+    (wallet) => wallet.expect(total),
+  )
+  return {
+    ...account,
+    expect(count) {
+      total = count
+    },
+  }
+}
+
+/** The address must be seen, by programs too: without it nothing goes on. */
+async function showPage({ output, env, isInteractive }: Context, url: string, launches: boolean) {
+  const words = 'open this page in the browser that has your wallet:'
+  if (output.isForPeople) output.warn(`${words}\n${url}`)
+  else output.warning('wallet_page', `${words} ${url}`)
+  if (!launches || !isInteractive || !output.isForPeople) return
+  const { openInBrowser, systemOpener } = await import('#io/browser/system-browser')
+  const opener = systemOpener(env)
+  if (opener !== undefined && !(await openInBrowser(opener, url, env)))
+    output.note(`note: ${opener} could not be started; open the page yourself`)
+}
+
+function onlyAccount(accounts: readonly Address[]) {
+  const [first] = accounts
+  if (first !== undefined && accounts.length === 1) return first
+  const why = first === undefined ? 'names no account' : `has ${accounts.length} accounts`
+  throw new UsageError(
+    'proposer_needed',
+    `the wallet behind --signer ${why}, so the proposer must be named`,
+    'add --proposer 0x…',
+  )
+}
+
+/** The variable that a key comes from, if any. */
+export const keyVariable = ({ env, environmentKey }: Pick<Context, 'env' | 'environmentKey'>) =>
+  env.PROPOSER_KEY_FILE ? 'PROPOSER_KEY_FILE' : environmentKey ? 'PROPOSER_PRIVATE_KEY' : undefined
+
+/** A key in the environment outranks an account that only the profile names. */
+const accountName = (context: Context, { account }: Settings) =>
+  account?.origin === 'profile' && keyVariable(context) ? undefined : account?.value
+
+async function unlockSource(
+  context: Context,
+  settings: Settings,
+  passwordFile: string | undefined,
+): Promise<KeySigner> {
+  const name = accountName(context, settings)
+  if (name !== undefined) {
+    const { openAccountKey } = await import('#io/accounts')
+    const password = () => readPassword(context, passwordFile, `Password of ${name}: `)
+    return openAccountKey(context.files, settings.home.value, name, password, context.signal)
+  }
+  const [{ parseKey, readKeyFile, signerOn }, { quickestCurve }] = await Promise.all([
+    import('#io/key-files'),
+    import('#io/native-curve'),
+  ])
+  const curve = await quickestCurve()
+  const keyFile = context.env.PROPOSER_KEY_FILE
+  if (keyFile) return signerOn(curve, await readKeyFile(fromCwd(context.cwd, keyFile)))
+  if (context.environmentKey) {
+    context.output.warning(
+      'key_in_environment',
+      'the key comes from PROPOSER_PRIVATE_KEY; a keystore (`proposer account import`) is safer',
+    )
+    return signerOn(curve, parseKey(context.environmentKey, 'PROPOSER_PRIVATE_KEY'))
+  }
+  const { listAccounts } = await import('#io/accounts')
+  const [kept, ...others] = await listAccounts(context.files, settings.home.value)
+  const keystore =
+    kept === undefined
+      ? 'create one with `proposer account new <name>` and give --account <name>'
+      : others.length === 0
+        ? `give --account ${kept.name}`
+        : 'give --account <name> (`proposer account list` shows them)'
+  throw new UsageError(
+    'no_account',
+    'no proposer account selected',
+    `${keystore}, set PROPOSER_KEY_FILE to a key file, or give --browser or --signer <url>`,
+  )
+}
+
+export const namedPasswordFile = ({ env }: Context): string | undefined =>
+  env.PROPOSER_PASSWORD_FILE || undefined
+
+/**
+ * `-` for stdin. One line end at the end of a file does not count. A file that others may read is
+ * refused like a key file (UsageError `password_file_mode`).
+ */
+export async function readPassword(
+  context: Context,
+  given: string | undefined,
+  question: string,
+  flag = '--password-file',
+) {
+  const passwordFile =
+    given ?? (flag === '--password-file' ? namedPasswordFile(context) : undefined)
+  if (passwordFile === undefined) return askHidden(context, question, `${flag} <file>`)
+  const { readPasswordFile } = await import('#io/key-files')
+  const password =
+    passwordFile === '-'
+      ? (await readText(context, passwordFile)).replace(/\r?\n$/, '')
+      : await readPasswordFile(fromCwd(context.cwd, passwordFile))
+  if (password !== '') return password
+  throw new UsageError(
+    'password_empty',
+    `${passwordFile} holds no password`,
+    'write the password into the file, on one line',
+  )
+}
+
+/** The account of the flag, then PROPOSER_EXECUTOR_KEY_FILE; what gateway.json names comes after both. */
+export function executorKeyOf(
+  context: Context,
+  home: string,
+  { executorAccount, executorPasswordFile }: FlagsOf<typeof executorFlags>,
+): CheckedKeySource {
+  const variable = context.env.PROPOSER_EXECUTOR_KEY_FILE ?? ''
+  return {
+    home,
+    account: executorAccount,
+    keyFile: variable === '' ? undefined : fromCwd(context.cwd, variable),
+    isPasswordInFile: executorPasswordFile !== undefined,
+    password: (name) =>
+      readPassword(
+        context,
+        executorPasswordFile,
+        `Password of the executor ${name}: `,
+        '--executor-password-file',
+      ),
+  }
 }

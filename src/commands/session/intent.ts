@@ -326,7 +326,7 @@ const briefBlocks = (
   findings: readonly QuestionFinding[],
 ) => [
   titleOf(context.request.ancillary_data) ?? identifier,
-  `${answerText(outcome, label)}, ${amountText(String(amountRaw), unitsOf(context))}`,
+  `${answerText(outcome, label)}, ${amountText(amountRaw, unitsOf(context))}`,
   ...notes.map((note) => `note: ${note}`),
   ...findingLines(warnings(findings)),
 ]
@@ -347,8 +347,8 @@ function previewBlocks(
     ),
     [
       ['answer', answerText(shown.outcome, shown.label)],
-      ['authorizes', amountWithRaw(String(shown.amountRaw), units)],
-      ['bond now', amountWithRaw(String(shown.requiredBondRaw), units)],
+      ['authorizes', amountWithRaw(shown.amountRaw, units)],
+      ['bond now', amountWithRaw(shown.requiredBondRaw, units)],
       ['proposer', shown.proposer],
       ['deadline', dateText(String(shown.deadlineSeconds))],
       ['nonce', String(shown.nonce)],

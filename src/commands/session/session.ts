@@ -24,8 +24,7 @@ import { shellWord } from '#protocol/text'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
 import { verbOver } from '../terminal/verb.js'
-import { readJson } from './inputs.js'
-import { type Account, executorKeyOf, openAccount } from './key-source.js'
+import { type Account, executorKeyOf, openAccount, readJson } from './inputs.js'
 import {
   allowedHttp,
   requireGammaUrl,

@@ -304,7 +304,7 @@ export function nextLines({
   standing,
 }: Pick<ReconciledEntry, 'next' | 'rewardFell' | 'standing'>) {
   const { command } = next
-  const amount = (raw: bigint) => amountText(String(raw), standing?.now.round?.token)
+  const amount = (raw: bigint) => amountText(raw, standing?.now.round?.token)
   return [
     rewardFell &&
       `the reward is ${amount(rewardFell.nowRaw)} now; it was ${amount(rewardFell.signedRaw)} when this was signed`,

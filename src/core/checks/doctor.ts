@@ -117,7 +117,7 @@ export async function fundsChecks(
   return findings
 }
 
-const amount = (raw: bigint, funds: Funds) => amountText(String(raw), funds)
+const amount = (raw: bigint, funds: Funds) => amountText(raw, funds)
 const reservedText = (funds: Funds) =>
   `${amount(funds.reservedRaw, funds)} reserved by open authorizations`
 

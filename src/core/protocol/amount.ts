@@ -6,7 +6,8 @@ export interface TokenUnits {
 }
 
 /** `15,750.5 USDC.e`, or the raw number where the token is unknown. */
-export function amountText(raw: string, token?: TokenUnits) {
+export function amountText(amount: string | bigint, token?: TokenUnits) {
+  const raw = String(amount)
   if (!token || !/^\d+$/.test(raw)) return `${raw} (raw units)`
   const digits = raw.padStart(token.decimals + 1, '0')
   const whole = digits.slice(0, digits.length - token.decimals)
@@ -16,7 +17,7 @@ export function amountText(raw: string, token?: TokenUnits) {
 }
 
 /** `750 USDC.e (750000000 raw)`: where a number is signed, or given as a flag. */
-export const amountWithRaw = (raw: string, token?: TokenUnits) =>
+export const amountWithRaw = (raw: string | bigint, token?: TokenUnits) =>
   token === undefined ? amountText(raw) : `${amountText(raw, token)} (${raw} raw)`
 
 /** What a token is called behind a number: its symbol in lower case up to a dot (contract §9). */
