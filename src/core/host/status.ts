@@ -44,64 +44,13 @@ export function nodesOf(chain: Chain): () => readonly NodeHealth[] {
   return 'nodes' in chain ? (chain as RpcChain).nodes : () => []
 }
 
-/** Before one was mined (domain §8: measured and computed). */
-const usualGas = 425_000n
-
 export function createStatus(parts: StatusParts) {
-  const { clock, config, ledger, following, view, budget, readings, executor, onState } = parts
+  const { clock, config, ledger, following, view, budget, executor, onState } = parts
   const { chain } = config
-  const seen = new Map<
-    number,
-    { healthy: boolean; headNumber: bigint | undefined; headAtMs: number }
-  >()
+  const nodes = nodesTeller(parts)
   let wasReady: boolean | undefined
   let led: number | undefined
   const lookAtCode = codeTeller(parts)
-
-  const nodes = () =>
-    parts.nodes().map(({ index, state, headNumber, requests: { unanswered } }) => {
-      const healthy = state === 'healthy'
-      const before = seen.get(index)
-      const nowMs = clock.monotonicMs()
-      const headAtMs = before && before.headNumber === headNumber ? before.headAtMs : nowMs
-      seen.set(index, { healthy, headNumber, headAtMs })
-      const node = index + 1
-      if ((before?.healthy ?? true) !== healthy)
-        onState?.({ event: healthy ? 'rpc.back' : 'rpc.aside', node })
-      const head_age_seconds = headNumber === undefined ? null : (nowMs - headAtMs) / 1000
-      return { node, healthy, head: digits(headNumber), head_age_seconds, unanswered }
-    })
-
-  const paidProposals = (balanceWei: bigint) => {
-    const head = view.heads()?.latest
-    const { tipWei } = readings
-    if (head === undefined || tipWei === undefined) return null
-    const ceilingWei = BigInt(Math.floor(config.executor.max_fee_gwei * 1e9))
-    // Dearer than the ceiling: what it would cost if it were sent.
-    const paidTipWei =
-      feesFor(chain.id, head, tipWei, ceilingWei, { kind: 'propose' })?.maxPriorityFeePerGas ??
-      tipWei
-    const costWei = (following.gasPerProposal() ?? usualGas) * (head.baseFeePerGas + paidTipWei)
-    return costWei === 0n ? null : Number(balanceWei / costWei)
-  }
-  const executorNow = (address: Address) => {
-    const open_slots = ledger.slots().filter((slot) => slot.executor === address).length
-    const highest_nonce = ledger.highestNonce(address)
-    // Without an open slot all that was ever bound is final.
-    const gap = (next: number | undefined) =>
-      open_slots === 0 ? 0 : next === undefined ? null : Math.max(0, highest_nonce + 1 - next)
-    const { balanceWei, nonceLatest, nonceFinalized } = readings
-    return {
-      balance_wei: digits(balanceWei),
-      balance_text: balanceWei === undefined ? null : coinText(balanceWei, chain.id),
-      pays_for: balanceWei === undefined ? null : paidProposals(balanceWei),
-      highest_nonce,
-      gap_latest: gap(nonceLatest),
-      gap_finalized: gap(nonceFinalized),
-      open_slots,
-      newest_hash: following.newestHash() ?? null,
-    }
-  }
 
   return {
     now({ version, started_at, url, last_minute, admin_url, changes }: Around): StatusDocument {
@@ -146,7 +95,7 @@ export function createStatus(parts: StatusParts) {
         },
         nodes: nodes(),
         ...(total && { rpc: { total } }),
-        executor: executor === undefined ? null : executorNow(executor),
+        executor: executor === undefined ? null : executorNow(parts, executor),
         store: { full: ledger.isFull, failed: ledger.failed !== undefined },
         ...(cluster && { cluster }),
         ceilings: ceilingsOf(config),
@@ -178,6 +127,64 @@ export function createStatus(parts: StatusParts) {
       wasReady = isReady
     },
   }
+}
+
+function nodesTeller({ clock, nodes, onState }: StatusParts) {
+  const seen = new Map<
+    number,
+    { healthy: boolean; headNumber: bigint | undefined; headAtMs: number }
+  >()
+  return () =>
+    nodes().map(({ index, state, headNumber, requests: { unanswered } }) => {
+      const healthy = state === 'healthy'
+      const before = seen.get(index)
+      const nowMs = clock.monotonicMs()
+      const headAtMs = before && before.headNumber === headNumber ? before.headAtMs : nowMs
+      seen.set(index, { healthy, headNumber, headAtMs })
+      const node = index + 1
+      if ((before?.healthy ?? true) !== healthy)
+        onState?.({ event: healthy ? 'rpc.back' : 'rpc.aside', node })
+      const head_age_seconds = headNumber === undefined ? null : (nowMs - headAtMs) / 1000
+      return { node, healthy, head: digits(headNumber), head_age_seconds, unanswered }
+    })
+}
+
+function executorNow(parts: StatusParts, address: Address) {
+  const { config, ledger, following, readings } = parts
+  const open_slots = ledger.slots().filter((slot) => slot.executor === address).length
+  const highest_nonce = ledger.highestNonce(address)
+  // Without an open slot all that was ever bound is final.
+  const gap = (next: number | undefined) =>
+    open_slots === 0 ? 0 : next === undefined ? null : Math.max(0, highest_nonce + 1 - next)
+  const { balanceWei, nonceLatest, nonceFinalized } = readings
+  return {
+    balance_wei: digits(balanceWei),
+    balance_text: balanceWei === undefined ? null : coinText(balanceWei, config.chain.id),
+    pays_for: balanceWei === undefined ? null : paidProposals(parts, balanceWei),
+    highest_nonce,
+    gap_latest: gap(nonceLatest),
+    gap_finalized: gap(nonceFinalized),
+    open_slots,
+    newest_hash: following.newestHash() ?? null,
+  }
+}
+
+/** Before one was mined (domain §8: measured and computed). */
+const usualGas = 425_000n
+
+function paidProposals(
+  { config, following, view, readings: { tipWei } }: StatusParts,
+  balanceWei: bigint,
+) {
+  const head = view.heads()?.latest
+  if (head === undefined || tipWei === undefined) return null
+  const ceilingWei = BigInt(Math.floor(config.executor.max_fee_gwei * 1e9))
+  // Dearer than the ceiling: what it would cost if it were sent.
+  const paidTipWei =
+    feesFor(config.chain.id, head, tipWei, ceilingWei, { kind: 'propose' })?.maxPriorityFeePerGas ??
+    tipWei
+  const costWei = (following.gasPerProposal() ?? usualGas) * (head.baseFeePerGas + paidTipWei)
+  return costWei === 0n ? null : Number(balanceWei / costWei)
 }
 
 /** One line for each contract that runs other code, and for each other code. */

@@ -1,13 +1,20 @@
 import { ChainError, type Hex } from '#ports'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
-import { fitTogether, judgeAll, type Load, type Unsendable, type ValidCall } from './packing.js'
+import { fitTogether, judgeAll, type Unsendable } from './packing.js'
 import { mayRaise, send, sign } from './sending.js'
 import { type Action, type ChainFacts, next } from './slot.js'
 import { sentChanges } from './slot-changes.js'
 import { closeExecuted, closeReverted, closeTaken, closeWithout } from './slot-ends.js'
 import { factsOf } from './slot-facts.js'
-import { type Executor, isDoomed, lookAtSlot, type SlotLook } from './state.js'
+import {
+  type Executor,
+  isDoomed,
+  type Load,
+  lookAtSlot,
+  type SlotLook,
+  type ValidCall,
+} from './state.js'
 import { carriedBy, carrying, readTransaction } from './transaction.js'
 
 /** More means that a decision does not hold: the next head is awaited. */

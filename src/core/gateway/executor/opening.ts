@@ -7,17 +7,16 @@ import { type SideBySide, sideBySide } from '../validation/side-by-side.js'
 import type { Judgement, ProposalCall } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import { bindNonce, noteChainFault } from './driving.js'
-import {
-  chunks,
-  fitTogether,
-  halves,
-  judgeAll,
-  type Load,
-  type Unsendable,
-  type ValidCall,
-} from './packing.js'
+import { chunks, fitTogether, halves, judgeAll, type Unsendable } from './packing.js'
 import { canPay, newSlots, roomFor } from './sending.js'
-import { busyRounds, type Executor, gasStandingIn, mostFilled } from './state.js'
+import {
+  busyRounds,
+  type Executor,
+  gasStandingIn,
+  type Load,
+  mostFilled,
+  type ValidCall,
+} from './state.js'
 
 interface Opening {
   readonly heads: Heads

@@ -9,7 +9,7 @@ import { inParts, judgedAtOnce } from '../validation/side-by-side.js'
 import type { Judgement, ProposalCall } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import { newSlots } from './sending.js'
-import { type Executor, isTooLate } from './state.js'
+import { type Executor, isTooLate, type Load, type ValidCall } from './state.js'
 import { carrying, gasLimit } from './transaction.js'
 
 /** Well below the 128 KiB that a pool takes (domain §8). */
@@ -18,17 +18,6 @@ const mostCalldataBytes = 96 * 1024
 export const mostGas = 2n ** 24n
 /** Blocks for which a refused gas limit is not tried again. */
 const refusalHolds = 100n
-
-export interface ValidCall extends ProposalCall {
-  readonly candidate: Candidate
-}
-
-export interface Load {
-  readonly carried: readonly ValidCall[]
-  readonly data: Hex
-  readonly gas: bigint
-  readonly isUsual: boolean
-}
 
 export type Unsendable = Map<string, Judgement>
 

@@ -4,25 +4,13 @@
  * Times on the monotonic clock (R13).
  */
 import type { ChainErrorKind, Hex } from '#ports'
-import type { Executor } from './state.js'
+import { type Executor, newResend, type Resend } from './state.js'
 
 const leastPauseMs = 1_000
 const mostPauseMs = 30_000
 /** Pending so long, with every lower nonce mined, before the fee is raised. */
 const pendingBlocks = 10n
 const pendingMs = 30_000
-
-export type Resend = ReturnType<typeof newResend>
-
-const newResend = () => ({
-  tries: 0,
-  dueAtMs: 0,
-  pending: undefined as { readonly since: bigint; readonly sinceMs: number } | undefined,
-  refusedSince: undefined as bigint | undefined,
-  rejectedSince: undefined as bigint | undefined,
-  underpricedAt: undefined as bigint | undefined,
-  isTooBig: false,
-})
 
 function resendOf({ resends }: Executor, hash: Hex) {
   const known = resends.get(hash)

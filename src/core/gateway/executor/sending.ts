@@ -4,11 +4,10 @@ import { ProposerError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
-import type { Load } from './packing.js'
 import { noteRefused, noteSigned, noteTaken } from './resending.js'
 import { stuckWhy } from './slot.js'
 import { attemptChanges, sentChanges } from './slot-changes.js'
-import type { Executor, SlotLook } from './state.js'
+import type { Executor, Load, SlotLook } from './state.js'
 import {
   canRaise,
   type Fees,

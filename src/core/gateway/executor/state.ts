@@ -7,13 +7,34 @@ import type { ProposerError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
 import type { Ledger, Slot } from '../ledger/ledger.js'
 import type { NoncePorts, QuestionChain } from '../validation/contract-reads.js'
-import type { Judgement } from '../validation/validation.js'
+import type { Judgement, ProposalCall } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
-import type { Load } from './packing.js'
-import type { Resend } from './resending.js'
 import type { ChainFacts } from './slot.js'
 import type { FeeOffer } from './transaction.js'
 import { type GasCeilings, gasStandingOf, type WalletStanding } from './wallet-gas.js'
+
+export interface ValidCall extends ProposalCall {
+  readonly candidate: Candidate
+}
+
+export interface Load {
+  readonly carried: readonly ValidCall[]
+  readonly data: Hex
+  readonly gas: bigint
+  readonly isUsual: boolean
+}
+
+export type Resend = ReturnType<typeof newResend>
+
+export const newResend = () => ({
+  tries: 0,
+  dueAtMs: 0,
+  pending: undefined as { readonly since: bigint; readonly sinceMs: number } | undefined,
+  refusedSince: undefined as bigint | undefined,
+  rejectedSince: undefined as bigint | undefined,
+  underpricedAt: undefined as bigint | undefined,
+  isTooBig: false,
+})
 
 export type Failpoint = (
   name: 'selected' | 'reserved' | 'prepared' | 'sent' | 'confirmed',
