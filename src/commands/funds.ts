@@ -24,7 +24,7 @@ import { UnavailableError, UsageError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
 import { confirm } from './session/inputs.js'
 import { flagged, givenAmount, maxFeeWei, pinnedUnits } from './session/question.js'
-import { type Session, sessionVerb } from './session/session.js'
+import { requireChain, type Session, sessionVerb } from './session/session.js'
 import { browserFlags, signerFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { apart, type Rows } from './terminal/output.js'
@@ -40,16 +40,6 @@ const transactionFlags = {
     "refuse fees above this in all, in the chain's coin (0.5pol); default: 1 coin, and 1000 gwei per gas",
 } as const
 type TransactionFlags = FlagsOf<typeof transactionFlags>
-
-export async function requireChain(session: Session, what: string) {
-  const chain = await session.chain()
-  if (chain) return chain
-  throw new UsageError(
-    'no_rpc_url',
-    `${what} needs a node, and none is configured`,
-    'give --rpc-url <url>, or set PROPOSER_RPC_URL',
-  )
-}
 
 /** `--print`: what a wallet outside sends, without asking anybody for gas or fees. */
 function printTransactions(

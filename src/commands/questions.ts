@@ -23,7 +23,7 @@ import { UnavailableError, UsageError } from '#protocol/errors'
 import { answersText } from '#protocol/outcome-words'
 import { limits, zeroAddress } from '#protocol/words'
 import { contextSource, orGammaDown, worksheetText } from './session/question.js'
-import { builtInPins, type Session, sessionVerb } from './session/session.js'
+import { builtInPins, requireChain, type Session, sessionVerb } from './session/session.js'
 import { sinceMs, wholeNumber } from './session/settings.js'
 import { table } from './terminal/output.js'
 import {
@@ -287,30 +287,23 @@ function confirm(
       signal: session.until,
       onProgress: (done) => progress.update(`asked for ${done} of ${candidates.length} questions`),
     })
-    if (flags.csv) await readAllRules(chain, rounds, rules)
+    if (flags.csv)
+      await Promise.all(
+        rounds.map(async (round) => {
+          const read = await rulesOfRound(chain, round)
+          if (read !== undefined) rules.set(round.questionId, read)
+        }),
+      )
     return found
   })
-}
-
-async function readAllRules(chain: Chain, rounds: readonly Round[], into: ListedRules) {
-  const read = await Promise.all(rounds.map((round) => rulesOfRound(chain, round)))
-  for (const [at, { questionId }] of rounds.entries()) {
-    const rules = read[at]
-    if (rules !== undefined) into.set(questionId, rules)
-  }
 }
 
 const moreNote = (count: number) =>
   count === 0 ? [] : [`${counted(count, 'question')} more than --limit`]
 
 async function fromChain(search: Search) {
-  const { session, flags, contracts, chain, limit, signed, isMine } = search
-  if (chain === undefined)
-    throw new UsageError(
-      'no_rpc_url',
-      '--source chain needs a node, and none is configured',
-      'give --rpc-url <url>, or set PROPOSER_RPC_URL',
-    )
+  const { session, flags, contracts, limit, signed, isMine } = search
+  const chain = search.chain ?? (await requireChain(session, '--source chain'))
   const scanNotes: string[] = []
   const progress = session.output.progress('reading the logs of the oracle')
   const { facts, from } = await onChain(() =>

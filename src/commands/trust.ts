@@ -36,10 +36,15 @@ import { answersText } from '#protocol/outcome-words'
 import type { BatchSigningData } from '#protocol/schema'
 import { isQuestionId } from '#protocol/words'
 import { makeDurableDir, publishFile, writeAll } from '#storage/durable'
-import { requireChain } from './funds.js'
 import { confirm, jsonIn, readInput, readText } from './session/inputs.js'
 import { confirmedMarket, marketOf, onlyMarket, requireIdentifier } from './session/question.js'
-import { builtInPins, openTarget, type Session, sessionVerb } from './session/session.js'
+import {
+  builtInPins,
+  openTarget,
+  requireChain,
+  type Session,
+  sessionVerb,
+} from './session/session.js'
 import type { SessionFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { together } from './terminal/output.js'

@@ -119,6 +119,16 @@ export async function withSession<T>(
   return outcome.value
 }
 
+export async function requireChain(session: Session, what: string) {
+  const chain = await session.chain()
+  if (chain) return chain
+  throw new UsageError(
+    'no_rpc_url',
+    `${what} needs a node, and none is configured`,
+    'give --rpc-url <url>, or set PROPOSER_RPC_URL',
+  )
+}
+
 export const sessionVerb = verbOver<Session>(withSession)
 
 /** After --timeout: the error of a call without an answer (contract §6, exit 75). */
