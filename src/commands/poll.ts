@@ -312,7 +312,6 @@ const leftText = ({ journal_id: id, skipped, command }: ReturnType<typeof skippe
     ? `${id} has an unknown outcome and was replaced, so it is not sent; \`${command}\` makes sure that it can never execute`
     : `${id} has failed and may still execute; \`${command}\` tries it again`
 
-/** Of the sending, whatever was known of the candidate before. */
 function wordOf({ outcome, error }: SentOutcome) {
   if (error instanceof InterruptedError) return 'interrupted'
   if (error instanceof UnavailableError) return 'deferred'

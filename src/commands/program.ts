@@ -55,7 +55,6 @@ export async function runVerb(given: readonly string[], context: Context): Promi
   }
 }
 
-/** stdout is a sheet or a document. */
 function requireOneForm(asked: Command, { output }: Context) {
   if (asked.opts().csv !== true || output.isForPeople) return
   const other = output.isByLine ? '--ndjson' : output.jsonErrors ? '--json' : '--field'
@@ -222,7 +221,6 @@ const meant: Readonly<Record<string, string>> = {
   bundle: 'support-bundle',
 }
 
-/** Empty where nothing is near. */
 async function guessOf(
   context: Context,
   { code }: CommanderError,
@@ -249,7 +247,6 @@ async function guessOf(
   return didYouMean(paths.length > 0 ? [paths].flat() : nearest(stray, names))
 }
 
-/** Flags of a command, of what stands for it, and of all above it. */
 const longNames = (command: Command | null): readonly string[] =>
   command === null
     ? ['help']
@@ -263,7 +260,6 @@ const ofSafe = (path: string) =>
     ? 'A Safe sends its transactions itself: name it with --proposer, and add --print for the calldata.'
     : 'Owners of a Safe sign one document at a time: `proposer sign <identifier> --outcome <answer> --safe <address> --as-owner`.'
 
-/** Every command is loaded for it: what is mistyped may wait. */
 const pathsTo = async (context: Context, name: string) =>
   pathsIn(await wholeProgram(context)).filter((path) => path.split(' ').at(-1) === name)
 

@@ -27,7 +27,7 @@ import {
 } from '#protocol/kept-receipt'
 import { digestSha256, type SignedAnswer } from '#protocol/receipt'
 import { publishText } from '#storage/durable'
-import { readInput, readJson } from './session/inputs.js'
+import { inputJson, readInput } from './session/inputs.js'
 import { withSession } from './session/session.js'
 import { homeSetting, type SessionFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
@@ -48,7 +48,7 @@ const verifyVerb = verb({
     'receipt verify receipt.json --keys gateway-keys.json --request payload.json',
   ],
   async run(context, flags, { file: path }) {
-    const file = ReceiptFile.safeParse(await readJson(context, path))
+    const file = ReceiptFile.safeParse(await inputJson(context, path))
     if (!file.success)
       throw new UsageError(
         'invalid_receipt',
@@ -95,7 +95,7 @@ function requireHolding(proof: ReceiptProof) {
 async function keysOf(context: Context, flags: SessionFlags, path: string | undefined) {
   if (path === undefined)
     return withSession(context, flags, async (session) => receiptKeysOf(await session.trust()))
-  const keys = readKeySet(await readJson(context, path))
+  const keys = readKeySet(await inputJson(context, path))
   if (keys !== undefined) return keys
   throw new UsageError(
     'invalid_receipt_key',

@@ -15,7 +15,6 @@ const versionCommand = verb({
 /** The file of `support-bundle` exports it as `supportBundleCommand`. */
 type Row = readonly [summary: string, file: () => Promise<object>]
 
-/** As help shows them: what one does most, first. */
 const groups: Readonly<Record<string, Readonly<Record<string, Row>>>> = {
   Proposing: {
     questions: ['list questions that can be proposed on', () => import('./questions.js')],

@@ -94,7 +94,6 @@ export interface Site extends Context {
   /** The store's folder, or its database without user and password. */
   readonly store: string
   readonly timeoutMs: number | undefined
-  /** Acts are reported and not carried out. */
   readonly isDryRun: boolean
   /** A command of this group as it can be pasted: for the same configuration. */
   named(command: string): string
@@ -299,7 +298,6 @@ function unreachable(reason: string): never {
 }
 
 const Names = z.array(z.string())
-/** What the gateway answers, by act. */
 export const actAnswers = {
   done: z.object({
     changed: Names,

@@ -132,7 +132,6 @@ async function listed(site: Site, flags: FlagsOf<typeof candidateFlags>) {
   })
 }
 
-/** Which and how far, then what, when and by whom; a failure is told by its cause. */
 export const candidateColumns = (nowMs: number): readonly Column<ListedCandidate>[] => [
   { head: 'candidate', cell: (row) => row.candidate_id },
   { head: 'status', cell: (row) => row.status, colour: (row) => colours[row.status] },

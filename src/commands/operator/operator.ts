@@ -202,7 +202,6 @@ interface ActVerb<Args, Flags> {
   readonly act: ActName
   readonly args?: Args
   readonly flags?: Flags
-  /** Default: the flags of a reason that may be left out. */
   readonly said?: FlagTable
   readonly example: string
   body?(args: ArgsOf<Args>, flags: FlagsOf<Flags>, context: Context): object | Promise<object>

@@ -148,7 +148,6 @@ async function lossIn(
   })
 }
 
-/** Nothing is written into a database without a store. */
 async function writeLoss({ clock, random }: Context, database: SqlDatabase, { reason, by }: Said) {
   if (!(await hasTables(database))) return
   const values = [random.uuid(), Math.trunc(clock.nowMs()), database.name, reason, by ?? null]

@@ -234,7 +234,6 @@ async function requireEmpty({ files }: Context, folder: string, hint: string) {
   throw new UsageError('store_not_empty', `${folder} is not empty: nothing was copied`, { hint })
 }
 
-/** Copies what the target has not yet. Rejects with StorageError. */
 async function copyStore(context: Context, from: StorePlace, to: StorePlace) {
   const source = await sourceAt(context, from)
   try {

@@ -56,7 +56,7 @@ export const parseJson = (
 export const readText = async (context: Context, path: string) =>
   new TextDecoder().decode(await readInput(context, path))
 
-export const readJson = async (context: Context, path: string) =>
+export const inputJson = async (context: Context, path: string) =>
   parseJson(await readInput(context, path), path)
 
 /** What a text holds: the whole of it as JSON, and each line that is an object by itself. */

@@ -21,7 +21,7 @@ import type { Context } from '../terminal/context.js'
 import { type Block, together } from '../terminal/output.js'
 import { amountText, amountWithRaw, dateText, visible } from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
-import { asksPerson, confirm, readJson } from './inputs.js'
+import { asksPerson, confirm, inputJson } from './inputs.js'
 import {
   askingForRules,
   asksGateway,
@@ -242,7 +242,7 @@ export const signingParts = async (
 
 async function contextsNamed(session: Session, file: string | undefined) {
   if (file === undefined) return contextSource(session)
-  const json = await readJson(session, file)
+  const json = await inputJson(session, file)
   const parts = { trust: await session.trust(), clock: session.clock, chain: await session.chain() }
   return givenContexts(parts, (identifier) => parseContext(json, identifier))
 }
@@ -381,7 +381,7 @@ async function givenParts(session: Session | undefined, { parts: path, safe: nam
   const read = async () => {
     const { parseParts } = await import('#client/propose/safe')
     const { chain_id: chainId } = await session.trust()
-    return parseParts(await readJson(session, path), path, { safe, chainId })
+    return parseParts(await inputJson(session, path), path, { safe, chainId })
   }
   const reading = readParts.get(session) ?? read()
   readParts.set(session, reading)

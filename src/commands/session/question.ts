@@ -37,7 +37,7 @@ import {
   visible,
 } from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
-import { asksPerson, confirm, readJson } from './inputs.js'
+import { asksPerson, confirm, inputJson } from './inputs.js'
 import type { Session } from './session.js'
 import {
   type checkFlags,
@@ -518,7 +518,7 @@ export async function pinnedUnits(session: Session, contextFile?: string, pins?:
   async function fileTokens(address: Address) {
     // stdin is read once, for the signature.
     if (contextFile === undefined || contextFile === '-') return undefined
-    return tokenIn(await readJson(session, contextFile), address)
+    return tokenIn(await inputJson(session, contextFile), address)
   }
 }
 

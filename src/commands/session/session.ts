@@ -24,7 +24,7 @@ import { shellWord } from '#protocol/text'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
 import { verbOver } from '../terminal/verb.js'
-import { type Account, executorKeyOf, openAccount, readJson } from './inputs.js'
+import { type Account, executorKeyOf, inputJson, openAccount } from './inputs.js'
 import {
   allowedHttp,
   requireGammaUrl,
@@ -228,7 +228,7 @@ export async function loadTrust(context: Context, settings: Settings): Promise<T
       `${path} (${from}) can be changed by others: its mode is ${mode.toString(8)}, and must be 644 or less`,
       `look at what is in it, then \`chmod go-w ${shellWord(path)}\``,
     )
-  return parseTrust(await readJson(context, path), path)
+  return parseTrust(await inputJson(context, path), path)
 }
 
 /**

@@ -37,7 +37,6 @@ interface Wait {
 /** On a terminal one line that redraws, else a line every few seconds. */
 interface ProgressLine {
   update(text: string): void
-  /** Removes the line. May be called more than once. */
   stop(): void
 }
 
@@ -101,8 +100,7 @@ const progressLineMs = 5000
 /** Outside text is the caller's to escape in `human`; JSON escapes it itself (R20). */
 export function createOutput(options: OutputOptions) {
   const { stdout, stderr, mode, quiet } = options
-  const stdoutGuard = guard(stdout)
-  const stderrGuard = guard(stderr)
+  const [stdoutGuard, stderrGuard] = [guard(stdout), guard(stderr)]
   const tellAsIs = (text: string) => {
     if (!stderrGuard.closed) stderr.write(text)
   }
@@ -115,15 +113,11 @@ export function createOutput(options: OutputOptions) {
     spinning?.clear()
     tellAsIs(`${text}\n`)
   }
-  const isTerminal = stdout.isTTY === true
-  const notesAreTerminal = stderr.isTTY === true
+  const [isTerminal, notesAreTerminal] = [stdout.isTTY === true, stderr.isTTY === true]
   const plain = (options.env.NO_COLOR ?? '') !== '' || options.env.TERM === 'dumb'
   const { columns } = terminalSize(stdout)
-  const warningText = (detail: string) =>
-    notesAreTerminal
-      ? foldAround(`warning: ${detail}`, columns, '  ')
-      : `warning: ${visible(detail)}`
   const paint = new Chalk({ level: isColored(isTerminal, options) ? 1 : 0 })
+  const screen = { columns, paint, isTerminal }
   return {
     /** Text; else one document, or `isByLine` a line for each item as it settles. */
     isForPeople: mode === 'human',
@@ -137,10 +131,7 @@ export function createOutput(options: OutputOptions) {
     columns,
     paint,
     notePaint: new Chalk({ level: isColored(notesAreTerminal, options) ? 1 : 0 }),
-    /**
-     * `"schema":"proposer.<kind>/1"` first with --json (one line with --ndjson), else
-     * `human(data)`.
-     */
+    /** The document, `"schema":"proposer.<kind>/1"` first, or `human(data)` for people. */
     result<T extends object>(kind: string, data: T, human: (data: T) => string) {
       const document = { schema: `proposer.${kind}/1`, ...data }
       if (mode === 'human') write(`${human(data)}\n`)
@@ -148,7 +139,6 @@ export function createOutput(options: OutputOptions) {
         write(`${fieldText(document, options.field, isTerminal)}\n`)
       else write(`${jsonText(document, mode === 'json' ? 2 : 0)}\n`)
     },
-    /** One line of JSON on stdout with --ndjson, as it settles. */
     item(data: object) {
       if (mode === 'ndjson') write(`${jsonText(data, 0)}\n`)
     },
@@ -160,21 +150,15 @@ export function createOutput(options: OutputOptions) {
       // By `this`: whoever takes the results elsewhere replaces `result` alone.
       for (const one of items) this.item(one)
       this.result(kind, this.isByLine && summary ? { summary } : document, () =>
-        blocksText(
-          typeof blocks === 'function' ? blocks() : blocks,
-          { columns, paint, isTerminal },
-          '\n',
-        ),
+        blocksText(typeof blocks === 'function' ? blocks() : blocks, screen, '\n'),
       )
     },
-    /** One line of JSON on stdout in any form. */
     line: (data: object) => write(`${jsonText(data, 0)}\n`),
-    /** What is told while a command runs: its text, or the line of JSON. */
     event: (data: object, text: () => string) =>
       write(`${mode === 'human' ? text() : jsonText(data, 0)}\n`),
     /** What people alone look at, on stderr, with --quiet too. */
     aside: (blocks: readonly Block[]) => {
-      if (mode === 'human') tell(blocksText(blocks, { columns, paint, isTerminal }, '\n'))
+      if (mode === 'human') tell(blocksText(blocks, screen, '\n'))
     },
     /** These very characters on stdout; no line end is added. */
     text: write,
@@ -185,7 +169,11 @@ export function createOutput(options: OutputOptions) {
     warn: tell,
     /** What programs must know too: with --json or --ndjson `{"warning":{code,detail}}` on stderr. */
     warning: (code: string, detail: string) =>
-      tell(mode === 'human' ? warningText(detail) : jsonText({ warning: { code, detail } }, 0)),
+      tell(
+        mode === 'human'
+          ? warningText(detail, notesAreTerminal, columns)
+          : jsonText({ warning: { code, detail } }, 0),
+      ),
     /** On stderr, unless --quiet. Text is escaped line by line: a table may be shown. */
     progress: (text: string): ProgressLine => {
       if (quiet) return { update: () => undefined, stop: () => undefined }
@@ -194,7 +182,6 @@ export function createOutput(options: OutputOptions) {
       spinning = spinner(tellAsIs, () => terminalSize(stderr).columns, text)
       return spinning
     },
-    /** Progress for as long as `work` takes. */
     during<T>(text: string, work: (line: ProgressLine) => Promise<T>) {
       const line = this.progress(text)
       return work(line).finally(() => line.stop())
@@ -206,14 +193,21 @@ export function createOutput(options: OutputOptions) {
       else tell(waitText(what, wait))
     },
     /** Once stdout has taken all: its first failure, but for a reader who left (EPIPE). */
-    async written() {
-      // A stream tells its failure after the call that failed; a slow reader's rest is in memory.
-      while ((stdout.writableLength ?? 0) > 0 && !stdoutGuard.closed)
-        await new Promise((resolve) => setTimeout(resolve, 5))
-      await new Promise((resolve) => setImmediate(resolve))
-      return stdoutGuard.failure
-    },
+    written: () => whenWritten(stdout, stdoutGuard),
   }
+}
+
+async function whenWritten(sink: TextSink, state: Guard) {
+  // A stream tells its failure after the call that failed; a slow reader's rest is in memory.
+  while ((sink.writableLength ?? 0) > 0 && !state.closed)
+    await new Promise((resolve) => setTimeout(resolve, 5))
+  await new Promise((resolve) => setImmediate(resolve))
+  return state.failure
+}
+
+function warningText(detail: string, isOnTerminal: boolean, columns: number) {
+  const text = `warning: ${detail}`
+  return isOnTerminal ? foldAround(text, columns, '  ') : visible(text)
 }
 
 /** The value at a dotted path, numbers naming places in lists. Throws UsageError `unknown_field`. */
@@ -468,7 +462,6 @@ export function drawnOver(write: (text: string) => void, columns: () => number) 
       write(`${back()}${above}${framed(lines)}\u001b[J`)
       shown = lines
     },
-    /** What is drawn next stands below it. */
     leave() {
       shown = []
     },

@@ -259,7 +259,6 @@ export const passesCounted = (findings: readonly Finding[]) =>
     return [group.length === 1 ? finding : { ...finding, detail }]
   })
 
-/** Told by its name, where it has one. */
 type Named = Finding & { readonly name?: string }
 
 const shown = {

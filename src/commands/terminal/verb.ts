@@ -150,7 +150,6 @@ const asStandIn = (child: Command) => {
 }
 export const standInOf = ({ commands }: Command) => commands.find((one) => standIns.has(one))
 
-/** The one place where a command is made. */
 export const verb =
   <
     const Args extends ArgTable = Record<never, string>,

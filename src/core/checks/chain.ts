@@ -228,7 +228,6 @@ async function whitelistFindings(
 const gasUsed = 425_000n
 const gasNeeded = 530_000n
 
-/** Its role, and for how many proposals its coins last at the gas price of now. */
 export async function checkExecutor(
   { chain, head }: CheckedChain,
   config: GatewayConfig,

@@ -51,7 +51,6 @@ export async function eligibilityCheck(
   return fail(id, `${account} may not propose at ${gateway.origin}`, fix)
 }
 
-/** Whether it can sign here, and whether the key at hand is an owner's. */
 export async function safeCheck(
   chain: Chain,
   trust: Trust,
