@@ -2,26 +2,16 @@
  * A gateway in this process on a real anvil that mines when told: real contracts, real pool and
  * receipts, and a test that decides what is in which block. `finalized` lags by two epochs.
  */
-import type { Contracts } from '#chain/round'
 import { type Anvil, startAnvil } from '#devchain/dev-anvil'
-import { type DevDescription, startDevChain } from '#devchain/dev-chain'
-import {
-  callData,
-  type DevRole,
-  type DevRpc,
-  devAccount,
-  devRpc,
-  type Placed,
-} from '#devchain/dev-contracts'
-import { createGateway, type Gateway } from '#gateway/gateway'
-import type { Ledger } from '#gateway/ledger/ledger'
-import { createPipeline, type Pipeline } from '#gateway/pipeline/pipeline'
-import { createChainView, type LiveView } from '#gateway/view/view'
+import { startDevChain } from '#devchain/dev-chain'
+import { callData, type DevRole, devAccount, devRpc, type Placed } from '#devchain/dev-contracts'
+import { createGateway } from '#gateway/gateway'
+import { createPipeline } from '#gateway/pipeline/pipeline'
+import { createChainView } from '#gateway/view/view'
 import { signerFromKey } from '#io/keys'
 import { createChain } from '#io/rpc/rpc'
 import { yieldToEvents } from '#io/serving/load'
 import type { Chain, Clock, Hex, Signer } from '#ports'
-import type { Candidate } from '#protocol/candidate'
 import { outcomeOf } from '#protocol/proposal'
 import type { CandidateStatus } from '#protocol/responses'
 import type { Address } from '#protocol/schema'
@@ -41,30 +31,12 @@ const leadingTip = 50_000_000_000n
 const usualBaseFee = 1_000_000_000n
 const hex = (value: bigint | number): Hex => `0x${value.toString(16)}`
 
-export interface StillChain {
-  readonly rpc: DevRpc
-  readonly chain: Chain
-  readonly contracts: Contracts
-  readonly description: DevDescription
-  readonly headSeconds: bigint
-  freshNonce(): string
-  mine(blocks?: number): Promise<void>
-  later(seconds: number): Promise<void>
-  ahead(from: Address, contract: Placed, name: string, ...args: unknown[]): Promise<Hex>
-  act(from: Address, contract: Placed, name: string, ...args: unknown[]): Promise<void>
-  remember(): Promise<Hex>
-  /** Undoes every block since; what was in them is in no pool. */
-  back(memory: Hex): Promise<void>
-  stop(): Promise<void>
-}
+export type StillChain = Awaited<ReturnType<typeof openStillChain>>
 
 export const devSigner = (role: DevRole, n = 0): Signer =>
   signerFromKey(fromHex(devAccount(role, n).private_key))
 
-export async function openStillChain(options: {
-  questions: number
-  slotsInAnEpoch: number
-}): Promise<StillChain> {
+export async function openStillChain(options: { questions: number; slotsInAnEpoch: number }) {
   const dev = await startDevChain({ questions: options.questions, proposers: 3 })
   const state = await devRpc(dev.rpcUrl)
     .request<string>('anvil_dumpState', [])
@@ -98,7 +70,7 @@ export async function openStillChain(options: {
     if (head === null) throw new Error('the chain has no block')
     headSeconds = head.timestamp
   }
-  const still: StillChain = {
+  const still = {
     rpc,
     chain,
     contracts: {
@@ -117,16 +89,16 @@ export async function openStillChain(options: {
       nonces += 1
       return String(nonces)
     },
-    async mine(blocks = 1) {
+    async mine(blocks: number = 1) {
       for (let mined = 0; mined < blocks; mined += 1) await rpc.request('evm_mine', [])
       await look()
     },
-    async later(seconds) {
+    async later(seconds: number) {
       await rpc.request('evm_setNextBlockTimestamp', [hex(headSeconds + BigInt(seconds))])
     },
-    ahead(from, contract, name, ...args) {
+    ahead(from: Address, contract: Placed, name: string, ...args: unknown[]) {
       const fees = { maxPriorityFeePerGas: hex(leadingTip), maxFeePerGas: hex(leadingTip * 2n) }
-      return rpc.request('eth_sendTransaction', [
+      return rpc.request<Hex>('eth_sendTransaction', [
         {
           from,
           to: contract.address,
@@ -136,14 +108,15 @@ export async function openStillChain(options: {
         },
       ])
     },
-    async act(from, contract, name, ...args) {
+    async act(from: Address, contract: Placed, name: string, ...args: unknown[]) {
       const hash = await still.ahead(from, contract, name, ...args)
       await still.mine()
       const receipt = await chain.receipt(hash)
       if (receipt?.status !== 'success') throw new Error(`${name} ended as ${receipt?.status}`)
     },
     remember: () => rpc.request<Hex>('evm_snapshot', []),
-    async back(memory) {
+    /** Undoes every block since; what was in them is in no pool. */
+    async back(memory: Hex) {
       await poolEmpty(rpc)
       await rpc.request('evm_revert', [memory])
       await rpc.request('anvil_setNextBlockBaseFeePerGas', [hex(usualBaseFee)])
@@ -181,25 +154,9 @@ export interface ProposeWish {
   readonly spoil?: (signature: Hex) => Hex
 }
 
-export interface StillGateway {
-  readonly ledger: Ledger
-  readonly view: LiveView
-  readonly pipeline: Pipeline
-  readonly gateway: Gateway
-  readonly executor: Signer
-  turn(): Promise<void>
-  pass(blocks?: number): Promise<void>
-  submit(questionId: Hex, wish?: ProposeWish): Promise<Submitted>
-  admit(questionId: Hex, wish: ProposeWish): Promise<Submitted>
-  replay(
-    submitted: Submitted,
-  ): Promise<{ readonly httpStatus: number; readonly candidateId: unknown }>
-  status(submitted: Submitted): Promise<CandidateStatus>
-  candidate(submitted: Submitted): Promise<Candidate>
-  readyz(): Promise<{ readonly ready: boolean; readonly reasons: readonly string[] }>
-}
+export type StillGateway = Awaited<ReturnType<typeof openStillGateway>>
 
-export async function openStillGateway(still: StillChain): Promise<StillGateway> {
+export async function openStillGateway(still: StillChain) {
   let monotonicMs = 0
   const clock: Clock = {
     nowMs: () => Number(still.headSeconds) * 1000,
@@ -313,7 +270,7 @@ export async function openStillGateway(still: StillChain): Promise<StillGateway>
     })
     return { httpStatus: answer.status, body: (await answer.json()) as Record<string, unknown> }
   }
-  const one: StillGateway = {
+  const one = {
     ledger,
     view,
     pipeline,
@@ -324,30 +281,30 @@ export async function openStillGateway(still: StillChain): Promise<StillGateway>
       await view.poll()
       await pipeline.step()
     },
-    async pass(blocks = 1) {
+    async pass(blocks: number = 1) {
       for (let passed = 0; passed < blocks; passed += 1) {
         await still.mine()
         await one.turn()
       }
     },
-    async submit(questionId, wish = {}) {
+    async submit(questionId: Hex, wish: ProposeWish = {}) {
       const payload = payloadOf(await signed(questionId, wish))
       const { httpStatus, body } = await post(questionId, payload)
       if (httpStatus !== 202) throw new Error(`not admitted: ${httpStatus} ${JSON.stringify(body)}`)
       return { id: String(body.candidate_id), questionId, payload }
     },
-    async admit(questionId, wish) {
+    async admit(questionId: Hex, wish: ProposeWish) {
       const made = await signed(questionId, wish)
       const { id } = await admit(ledger, made)
       return { id, questionId, payload: payloadOf(made) }
     },
-    async replay({ questionId, payload }) {
+    async replay({ questionId, payload }: Submitted) {
       const { httpStatus, body } = await post(questionId, payload)
       return { httpStatus, candidateId: body.candidate_id }
     },
-    status: async ({ questionId, id }) =>
+    status: async ({ questionId, id }: Submitted) =>
       (await get(`/v1/proposals/${questionId}/status/${id}`)) as CandidateStatus,
-    candidate: ({ id }) => current(ledger, id),
+    candidate: ({ id }: Submitted) => current(ledger, id),
     readyz: async () => (await get('/readyz')) as { ready: boolean; reasons: readonly string[] },
   }
   return one

@@ -14,11 +14,7 @@ export type WalletAnswer =
   | { readonly raw: string; readonly status?: number }
 export type Wallet = (asked: Asked) => Promise<WalletAnswer | undefined>
 
-export interface WalletServer {
-  readonly url: string
-  readonly asked: readonly Asked[]
-  close(): Promise<void>
-}
+export type WalletServer = Awaited<ReturnType<typeof startWallet>>
 
 export type WalletDocument = Parameters<PrivateKeyAccount['signTypedData']>[0]
 
@@ -76,7 +72,7 @@ export function honestSigner(
   }
 }
 
-export async function startWallet(wallet: Wallet): Promise<WalletServer> {
+export async function startWallet(wallet: Wallet) {
   const asked: Asked[] = []
   const served = await serveHttp(async (_request, body, response) => {
     const { id, method, params } = JSON.parse(body) as Asked & { id: number }

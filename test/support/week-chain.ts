@@ -72,35 +72,7 @@ export interface Sent {
   readonly mayRevert: boolean
 }
 
-export interface WeekChain {
-  readonly rpcUrl: string
-  request<Result>(method: string, params: readonly unknown[]): Promise<Result>
-  read<Result>(
-    contract: Placed,
-    name: string,
-    args: readonly unknown[],
-    block?: bigint,
-  ): Promise<Result>
-  call(from: Address, to: Address, data: Hex, block?: bigint): Promise<Hex | undefined>
-  send(
-    from: Address,
-    contract: Placed,
-    name: string,
-    args: readonly unknown[],
-    how?: { first?: boolean; mayRevert?: boolean },
-  ): Promise<Hex>
-  /**
-   * Mines what waits, at the head's time and these seconds. Fails where one of `send` reverted that
-   * may not. The head then.
-   */
-  mine(seconds?: bigint): Promise<{ number: bigint; seconds: bigint }>
-  mineMany(blocks: number): Promise<void>
-  head(): { number: bigint; seconds: bigint }
-  receipt(
-    hash: Hex,
-  ): Promise<(DevReceipt & { readonly blockHash: Hex; readonly from: Address }) | null>
-  stop(): Promise<void>
-}
+export type WeekChain = Awaited<ReturnType<typeof startWeekChain>>
 
 const quantity = (value: bigint): Hex => `0x${value.toString(16)}`
 const plenty = 10n ** 30n
@@ -109,7 +81,7 @@ const worldMaxFeeWei = 10n ** 15n
 const worldTipWei = 10n ** 9n
 const firstTipWei = 10n ** 14n
 
-export async function startWeekChain(): Promise<WeekChain> {
+export async function startWeekChain() {
   const anvil = await startAnvil(0, [
     ...[
       '--chain-id',
@@ -141,7 +113,7 @@ export async function startWeekChain(): Promise<WeekChain> {
     ])
     head = { number: BigInt(block.number), seconds: BigInt(block.timestamp) }
   }
-  const chain: WeekChain = {
+  const chain = {
     rpcUrl: anvil.rpcUrl,
     request: rpc.request,
     async read<Result>(contract: Placed, name: string, args: readonly unknown[], block?: bigint) {
@@ -156,7 +128,7 @@ export async function startWeekChain(): Promise<WeekChain> {
         data,
       }) as Result
     },
-    async call(from, to, data, block) {
+    async call(from: Address, to: Address, data: Hex, block?: bigint) {
       try {
         return await rpc.request<Hex>('eth_call', [
           { from, to, data, gas: '0x1000000' },
@@ -167,7 +139,13 @@ export async function startWeekChain(): Promise<WeekChain> {
         throw error
       }
     },
-    async send(from, contract, name, args, how = {}) {
+    async send(
+      from: Address,
+      contract: Placed,
+      name: string,
+      args: readonly unknown[],
+      how: { first?: boolean; mayRevert?: boolean } = {},
+    ) {
       const call = {
         from,
         to: contract.address,
@@ -182,7 +160,11 @@ export async function startWeekChain(): Promise<WeekChain> {
       waiting.push({ hash, mayRevert: how.mayRevert === true })
       return hash
     },
-    async mine(seconds = blockSeconds) {
+    /**
+     * Mines what waits, at the head's time and these seconds. Fails where one of `send` reverted
+     * that may not. The head then.
+     */
+    async mine(seconds: bigint = blockSeconds) {
       const time = head.seconds + seconds
       await rpc.request('evm_mine', [Number(time)])
       await readHead()
@@ -197,12 +179,16 @@ export async function startWeekChain(): Promise<WeekChain> {
       }
       return head
     },
-    async mineMany(blocks) {
+    async mineMany(blocks: number) {
       await rpc.request('anvil_mine', [blocks, Number(blockSeconds)])
       await readHead()
     },
     head: () => head,
-    receipt: (hash) => rpc.request('eth_getTransactionReceipt', [hash]),
+    receipt: (hash: Hex) =>
+      rpc.request<(DevReceipt & { readonly blockHash: Hex; readonly from: Address }) | null>(
+        'eth_getTransactionReceipt',
+        [hash],
+      ),
     stop: anvil.stop,
   }
   try {

@@ -14,7 +14,6 @@ import {
   checkWaiting,
   restBlocks,
 } from './week-checks.js'
-import type { WeekGateway } from './week-gateway.js'
 import { checkHistory } from './week-judge.js'
 import { steps } from './week-steps.js'
 import { troubles } from './week-troubles.js'
@@ -36,18 +35,7 @@ const usual = [
   'a wallet is funded',
 ]
 
-export interface WeekReport {
-  readonly counts: ReadonlyMap<string, number>
-  readonly blocks: bigint
-  readonly simulatedSeconds: bigint
-  readonly proxy: WeekGateway['proxy']
-}
-
-export async function runWeek(
-  seed: number,
-  questionCount: number,
-  weather?: Weather,
-): Promise<WeekReport> {
+export async function runWeek(seed: number, questionCount: number, weather?: Weather) {
   const world = await openWeek(seed, questionCount, weather)
   try {
     const startSeconds = world.chain.head().seconds

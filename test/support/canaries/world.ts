@@ -26,7 +26,7 @@ import { fakeContext } from '../cli.js'
 import { lackOf } from '../components.js'
 import { keyVersion, startKms } from '../kms-server.js'
 import { startPostgres } from '../postgres/server.js'
-import type { Running, Workshop } from '../processes.js'
+import type { Workshop } from '../processes.js'
 import type { ServeReady } from '../proposing.js'
 import { softHsm, testTokens } from '../softhsm.js'
 import { honestWallet, startWallet } from '../wallet-server.js'
@@ -44,33 +44,7 @@ export interface Canary {
   readonly text: string
 }
 
-export interface World {
-  readonly folder: string
-  readonly home: string
-  readonly dev: ServeReady['dev']
-  readonly ready: ServeReady
-  readonly server: Running
-  readonly env: Readonly<Record<string, string>>
-  readonly config: string
-  readonly proposer: string
-  readonly signerUrl: string
-  readonly kmsKeys: readonly [aws: string, gcp: string]
-  readonly devUrl: string
-  readonly module: string
-  readonly canaries: readonly Canary[]
-  readonly printed: Printed[]
-  /**
-   * `all`: node, gateway, wallet and key services refuse everything, and repeat what they were told. `sends`: the
-   * node takes no transaction.
-   */
-  refuse(what: 'all' | 'sends' | 'nothing'): void
-  run(
-    argv: readonly string[],
-    mode: Mode,
-    more?: { stdin?: string; holdsPayload?: boolean },
-  ): Promise<{ code: number; text: string }>
-  close(): Promise<void>
-}
+export type World = Awaited<ReturnType<typeof canaryWorld>>
 
 const hexKey = (): `0x${string}` => `0x${randomBytes(32).toString('hex')}`
 const canaryWord = (name: string): string => `CANARY${name}${randomBytes(5).toString('hex')}`
@@ -99,7 +73,7 @@ async function plantPart(
   return digits
 }
 
-export async function canaryWorld(shop: Workshop, questions: number): Promise<World> {
+export async function canaryWorld(shop: Workshop, questions: number) {
   const folder = await shop.folder()
   const home = join(folder, 'home')
   mkdirSync(home, { mode: 0o700 })
@@ -257,10 +231,18 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
       canaries,
       printed,
     },
-    refuse(what) {
+    /**
+     * `all`: node, gateway, wallet and key services refuse everything, and repeat what they were
+     * told. `sends`: the node takes no transaction.
+     */
+    refuse(what: 'all' | 'sends' | 'nothing') {
       refused = what
     },
-    async run(argv, mode, { stdin, holdsPayload = false } = {}) {
+    async run(
+      argv: readonly string[],
+      mode: Mode,
+      { stdin, holdsPayload = false }: { stdin?: string; holdsPayload?: boolean } = {},
+    ) {
       const made = fakeContext(home, {
         env,
         cwd: folder,

@@ -1,13 +1,9 @@
-import { type ChildProcess, spawn } from 'node:child_process'
+import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 
-export interface Contender {
-  readonly child: ChildProcess
-  until(times: number): Promise<void>
-  kill(): Promise<{ readonly held: number; readonly beside: number }>
-}
+export type Contender = ReturnType<typeof startContender>
 
-export function startContender(program: string, folder: string): Contender {
+export function startContender(program: string, folder: string) {
   const child = spawn(process.execPath, [program, folder, 'contend'], {
     stdio: ['pipe', 'pipe', 'inherit'],
   })
@@ -23,7 +19,7 @@ export function startContender(program: string, folder: string): Contender {
   const isGone = () => child.exitCode !== null || child.signalCode !== null
   return {
     child,
-    async until(times) {
+    async until(times: number) {
       while (held() < times) {
         if (isGone())
           throw new Error(`a contender ended by itself (${child.exitCode ?? child.signalCode})`)

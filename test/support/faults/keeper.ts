@@ -11,16 +11,9 @@ import { version } from '#protocol/words'
 import type { Running } from '../processes.js'
 import { post, type ServeReady } from '../proposing.js'
 
-export interface Keeper {
-  readonly kills: number
-  kill(): void
-  answered<T extends object | string | boolean>(
-    ask: (url: string) => Promise<T | undefined>,
-  ): Promise<T>
-  stop(): Promise<void>
-}
+export type Keeper = ReturnType<typeof keepAlive>
 
-export function keepAlive(serve: () => Running): Keeper {
+export function keepAlive(serve: () => Running) {
   let current: Running
   let url: Promise<string | undefined> = Promise.resolve(undefined)
   let kills = 0
@@ -46,7 +39,9 @@ export function keepAlive(serve: () => Running): Keeper {
       return kills
     },
     kill: () => void current.child.kill('SIGKILL'),
-    async answered(ask) {
+    async answered<T extends object | string | boolean>(
+      ask: (url: string) => Promise<T | undefined>,
+    ) {
       for (;;) {
         if (fault !== undefined) throw fault
         const at = await url

@@ -1,4 +1,4 @@
-import type { Admission, Ledger, NewCandidate } from '#gateway/ledger/ledger'
+import type { Admission, NewCandidate } from '#gateway/ledger/ledger'
 import { openSharedStore } from '#gateway/ledger/open-store'
 import { systemClock, systemRandom } from '#io/clock'
 import { postgresDatabase } from '#io/postgres'
@@ -7,17 +7,12 @@ import { ProposerError } from '#protocol/errors'
 import { openStoreTables } from '#storage/postgres/schema'
 import type { SharedLog } from '#storage/postgres/shared-log'
 
-export interface JoinedLedger {
-  readonly ledger: Ledger
-  readonly log: SharedLog
-  cut(): Promise<void>
-  close(): Promise<void>
-}
+export type JoinedLedger = Awaited<ReturnType<typeof joinLedger>>
 
 const word = (n: number): Hex => `0x${n.toString(16).padStart(64, '0')}`
 const account = (n: number): Hex => `0x${n.toString(16).padStart(40, '0')}`
 
-export async function joinLedger(url: string, clock: Clock = systemClock): Promise<JoinedLedger> {
+export async function joinLedger(url: string, clock: Clock = systemClock) {
   const database = postgresDatabase(url)
   await openStoreTables(database)
   const ports = { clock, random: systemRandom }

@@ -13,33 +13,7 @@ export interface Fault {
   readonly isMet: boolean
 }
 
-export interface PostgresProxy {
-  readonly port: number
-  readonly url: string
-  readonly connections: number
-  /**
-   * Both sides are cut in front of the message, and what came before arrives. `reset`: the client
-   * sees RST instead of FIN.
-   */
-  cut(place: Place, how?: 'reset'): Fault
-  /**
-   * The message and what belongs to it is lost, and the connection stays: an answer with its
-   * ReadyForQuery, a request with its Sync.
-   */
-  drop(place: Place): Fault
-  hold(place: Place): Fault & { release(): void }
-  delay(place: Place, ms: number): void
-  /**
-   * From now on nothing arrives, not even the end of a connection; new ones stand and are never
-   * answered. `heal` lets through what was sent meanwhile, as TCP would.
-   */
-  blackHole(): void
-  heal(): void
-  cutAll(): void
-  retarget(target: string): void
-  clear(): void
-  close(): Promise<void>
-}
+export type PostgresProxy = Awaited<ReturnType<typeof openPostgresProxy>>
 
 interface Rule {
   readonly place: Place
@@ -48,7 +22,7 @@ interface Rule {
   readonly meet: (message: Message) => void
 }
 
-export async function openPostgresProxy(target: string): Promise<PostgresProxy> {
+export async function openPostgresProxy(target: string) {
   let { hostname, port: targetPort } = new URL(target)
   const rules = new Set<Rule>()
   const releases = new Set<() => void>()
@@ -160,9 +134,9 @@ export async function openPostgresProxy(target: string): Promise<PostgresProxy> 
     get connections() {
       return connections
     },
-    cut: (place, how) => arm(how ?? 'cut', place),
-    drop: (place) => arm('drop', place),
-    hold(place) {
+    cut: (place: Place, how?: 'reset') => arm(how ?? 'cut', place),
+    drop: (place: Place) => arm('drop', place),
+    hold(place: Place) {
       const gate = createGate()
       gate.close()
       releases.add(gate.open)
@@ -178,13 +152,13 @@ export async function openPostgresProxy(target: string): Promise<PostgresProxy> 
         },
       }
     },
-    delay(place, ms) {
+    delay(place: Place, ms: number) {
       rules.add({ place, act: 'delay', wait: () => sleep(ms), meet: () => undefined })
     },
     blackHole: network.close,
     heal: network.open,
     cutAll,
-    retarget(next) {
+    retarget(next: string) {
       ;({ hostname, port: targetPort } = new URL(next))
     },
     clear,

@@ -19,31 +19,11 @@ export interface Payload {
   }[]
 }
 
-export interface History {
-  readonly faults: string[]
-  readonly counts: Map<string, number>
-  readonly payloads: Map<string, Payload>
-  readonly told: Map<string, string>
-  readonly kept: {
-    readonly machine: string
-    readonly signature: string
-    readonly candidateId: string
-  }[]
-  readonly signings: { readonly machine: string; readonly digest: Hex; readonly at: number }[]
-  fault(text: string): void
-  count(name: string, by?: number): void
-  sent(machine: string, disk: SimFiles, body: string): readonly Payload[]
-  answered(disk: SimFiles, payloads: readonly Payload[], status: number, body: string): void
-  toldStatus(disk: SimFiles, body: string): void
-  signed(machine: string, disk: SimFiles, digest: Hex): void
-  follow(ledger: Ledger, ids: Iterable<string>): Promise<void>
-  candidatesOf(signature: string): readonly string[]
-  statesOf(signature: string): readonly { readonly at: number; readonly progress: Progress }[]
-}
+export type History = ReturnType<typeof createHistory>
 
 const sha256 = (text: string) => createHash('sha256').update(text).digest('hex')
 
-export function createHistory(): History {
+export function createHistory() {
   const faults: string[] = []
   const counts = new Map<string, number>()
   const payloads = new Map<string, Payload>()
@@ -122,11 +102,11 @@ export function createHistory(): History {
     counts,
     payloads,
     told,
-    kept: [],
+    kept: [] as { machine: string; signature: string; candidateId: string }[],
     signings,
     fault,
     count,
-    sent(machine, disk, body) {
+    sent(machine: string, disk: SimFiles, body: string) {
       const found = payloadsIn(machine, body)
       count('submissions sent')
       const at = ++moment
@@ -144,7 +124,7 @@ export function createHistory(): History {
       }
       return found
     },
-    answered(disk, list, status, body) {
+    answered(disk: SimFiles, list: readonly Payload[], status: number, body: string) {
       if (status !== 200 && status !== 202) return
       const parsed = JSON.parse(body) as {
         candidate_id?: string
@@ -169,7 +149,7 @@ export function createHistory(): History {
         if (admitted.get(payload.signature) === 2) fault(`R2: candidate ${id} was told 202 twice`)
       }
     },
-    toldStatus(disk, body) {
+    toldStatus(disk: SimFiles, body: string) {
       for (const [, id] of body.matchAll(/"candidate_id":"([0-9a-f-]{36})"/g)) {
         count('statuses told')
         if (!durable(disk, `"id":"${id}"`))
@@ -179,7 +159,7 @@ export function createHistory(): History {
         if (hash !== undefined && !durable(disk, hash))
           fault(`R1: a status was told with transaction ${hash}, which is not durable`)
     },
-    signed(machine, disk, digest) {
+    signed(machine: string, disk: SimFiles, digest: Hex) {
       count('signatures')
       const known = signings.some((one) => one.digest === digest)
       if (known) fault('R6: one digest was signed twice')
@@ -193,7 +173,7 @@ export function createHistory(): History {
       if (reserved.size < digests.size)
         fault('R6: a signature was asked for without a reserved nonce of its own')
     },
-    async follow(ledger, ids) {
+    async follow(ledger: Ledger, ids: Iterable<string>) {
       for (const id of ids) {
         const candidate = await ledger.get(id)
         if (candidate) note(candidate, candidate.progress)
@@ -222,8 +202,8 @@ export function createHistory(): History {
         }
       })
     },
-    candidatesOf: (signature) =>
+    candidatesOf: (signature: string) =>
       [...signatureOf].flatMap(([id, own]) => (own === signature ? [id] : [])),
-    statesOf: (signature) => states.get(signature) ?? [],
+    statesOf: (signature: string) => states.get(signature) ?? [],
   }
 }
