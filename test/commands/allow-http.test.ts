@@ -1,18 +1,16 @@
 /** contract §9, `allow-http`: plain http for the hosts it names, and for nobody else. */
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { requireSignerUrl } from '#io/external-signer'
 import type { Fetch } from '#ports'
 import { mayBePlain, plainHttpHosts } from '#protocol/plain-http'
-import { run, temporaryHome } from '#support/cli'
+import { eachHome, run } from '#support/cli'
 
 const wallet = `0x${'ab'.repeat(20)}`
-let home: Awaited<ReturnType<typeof temporaryHome>>
+const home = eachHome()
 let asked: string[] = []
-beforeEach(async () => {
-  home = await temporaryHome()
+beforeEach(() => {
   asked = []
 })
-afterEach(() => home.remove())
 
 const fetch: Fetch = async (url) => {
   asked.push(String(url))

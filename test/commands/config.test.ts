@@ -1,13 +1,9 @@
 import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, expect, test } from 'vitest'
-import { run, temporaryHome } from '#support/cli'
+import { expect, test } from 'vitest'
+import { eachHome, run } from '#support/cli'
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
-beforeEach(async () => {
-  home = await temporaryHome()
-})
-afterEach(() => home.remove())
+const home = eachHome()
 
 const errorOf = (stderr: string): Record<string, unknown> => JSON.parse(stderr).error
 const settingsOf = (stdout: string) =>

@@ -4,9 +4,9 @@
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { devAddresses } from '#devchain/dev-contracts'
-import { type Argv, type Ran, run, temporaryHome, writeTrust } from '#support/cli'
+import { type Argv, eachHome, type Ran, run, writeTrust } from '#support/cli'
 import { createFakeChain } from '#support/fake-chain'
 import { pins, type ScriptedGateway, scriptedGateway } from '#support/scripted-gateway'
 
@@ -15,11 +15,10 @@ const address = '0x19e7e376e7c213b7e7e7e46cc70a5dd086daff2a'
 const wallet = `0x${'ab'.repeat(20)}`
 const questionId = `0x${'7c'.repeat(32)}`
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
+const home = eachHome()
 let gateway: ScriptedGateway
 let env: Record<string, string>
-beforeEach(async () => {
-  home = await temporaryHome()
+beforeEach(() => {
   gateway = scriptedGateway()
   writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
   writeFileSync(join(home.path, 'pins.json'), JSON.stringify(pins))
@@ -41,7 +40,6 @@ beforeEach(async () => {
     PROPOSER_RPC_URL: 'http://user:pw@127.0.0.1:1/key',
   }
 })
-afterEach(() => home.remove())
 
 const ask = (argv: Argv, more: Record<string, string> = {}) =>
   run(home.path, argv, { env: { ...env, ...more }, fetch: gateway.fetch, chain: createFakeChain() })

@@ -1,7 +1,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Abi, decodeFunctionData, encodeFunctionResult, getAddress, keccak256 } from 'viem'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import {
   ctfAdapterAbi,
   erc20Abi,
@@ -15,19 +15,17 @@ import {
 } from '#chain/contracts'
 import { type Chain, ChainError, type Hex } from '#ports'
 import { domainSeparator, toHex } from '#protocol/witness'
-import { type Argv, run, temporaryHome, writeTrust } from '#support/cli'
+import { type Argv, eachHome, run, writeTrust } from '#support/cli'
 import { pins, type ScriptedGateway, scriptedGateway } from '#support/scripted-gateway'
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
+const home = eachHome()
 let gateway: ScriptedGateway
 let env: Record<string, string>
-beforeEach(async () => {
-  home = await temporaryHome()
+beforeEach(() => {
   gateway = scriptedGateway()
   writeTrust(home.path, pins)
   env = { PROPOSER_GATEWAY: gateway.url }
 })
-afterEach(() => home.remove())
 
 const ask = (argv: Argv, more: { columns?: number } = {}) =>
   run(home.path, argv, { env, fetch: gateway.fetch, ...more })

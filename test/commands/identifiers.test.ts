@@ -1,9 +1,9 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { signerFromKey } from '#io/keys'
 import type { Fetch } from '#ports'
-import { type Argv, type RunOptions, run, temporaryHome } from '#support/cli'
+import { type Argv, eachHome, type RunOptions, run } from '#support/cli'
 import {
   ask,
   createFakeChain,
@@ -19,18 +19,16 @@ const gamma = { PROPOSER_GAMMA_URL: 'https://gamma.example' }
 const key = `0x${'07'.repeat(32)}`
 const wallet = signerFromKey(new Uint8Array(32).fill(7)).address
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
+const home = eachHome()
 let chain: FakeChain
 let question: `0x${string}`
-beforeEach(async () => {
-  home = await temporaryHome()
+beforeEach(() => {
   mkdirSync(join(home.path, 'trust'))
   writeFileSync(path(), JSON.stringify(adapterTrust))
   chain = createFakeChain()
   question = ask(chain, questionText('Will Porto win?'))
   chain.mine()
 })
-afterEach(() => home.remove())
 
 const path = () => join(home.path, 'trust', 'default.json')
 const pinned = () => JSON.parse(readFileSync(path(), 'utf8'))

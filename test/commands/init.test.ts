@@ -2,17 +2,15 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
-import { afterEach, beforeEach, expect, test } from 'vitest'
-import { run, temporaryHome } from '#support/cli'
+import { beforeEach, expect, test } from 'vitest'
+import { eachHome, run } from '#support/cli'
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
+const home = eachHome()
 const key = generatePrivateKey()
-beforeEach(async () => {
-  home = await temporaryHome()
+beforeEach(() => {
   writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
   writeFileSync(join(home.path, 'password'), 'a long password\n', { mode: 0o600 })
 })
-afterEach(() => home.remove())
 
 const configOf = () =>
   JSON.parse(readFileSync(join(home.path, 'config.json'), 'utf8')) as Record<string, unknown>

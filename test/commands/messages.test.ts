@@ -1,12 +1,8 @@
 /** How a failure reads for people, and when it has colors (contract §9). */
-import { afterEach, beforeEach, expect, test } from 'vitest'
-import { type Argv, run, temporaryHome } from '#support/cli'
+import { expect, test } from 'vitest'
+import { type Argv, eachHome, run } from '#support/cli'
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
-beforeEach(async () => {
-  home = await temporaryHome()
-})
-afterEach(() => home.remove())
+const home = eachHome()
 
 const [red, dim] = ['\u001b[31m', '\u001b[2m']
 const refused = ['config', 'get', 'nothing']

@@ -5,16 +5,12 @@
 
 import { chmodSync, existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { readAdminToken } from '#io/serving/admin-token'
-import { type Ran, run, temporaryHome } from '#support/cli'
+import { eachHome, type Ran, run } from '#support/cli'
 import { gatewayFile } from '#support/desk'
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
-beforeEach(async () => {
-  home = await temporaryHome()
-})
-afterEach(() => home.remove())
+const home = eachHome()
 
 const ask = (...argv: string[]): Promise<Ran> => run(home.path, [...argv, '--json'])
 const errorOf = (ran: Ran) =>

@@ -1,25 +1,13 @@
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { budgetHeaders, createBudget } from '#gateway/front/budget'
 import type { Fetch } from '#ports'
 import { simTime } from '#support/budget-world'
-import {
-  type Argv,
-  noFetch,
-  type Ran,
-  type RunOptions,
-  run,
-  temporaryHome,
-  wordsOf,
-} from '#support/cli'
+import { type Argv, eachHome, noFetch, type Ran, type RunOptions, run, wordsOf } from '#support/cli'
 import { scriptedGateway } from '#support/scripted-gateway'
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
-beforeEach(async () => {
-  home = await temporaryHome()
-})
-afterEach(() => home.remove())
+const home = eachHome()
 
 const plan = (argv: Argv, more: RunOptions = {}) =>
   run(home.path, ['plan', ...wordsOf(argv)], { fetch: noFetch, ...more })

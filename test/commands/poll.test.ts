@@ -1,28 +1,26 @@
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { main } from '#commands/main'
 import { createBudget } from '#gateway/front/budget'
 import type { Clock } from '#ports'
 import { InterruptedError } from '#protocol/errors'
 import {
   type Argv,
+  eachHome,
   fakeContext,
   type Ran,
   type RunOptions,
   run,
-  temporaryHome,
   wordsOf,
 } from '#support/cli'
 import { html, type StatusGateway, statusGateway } from '#support/status-gateway'
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
+const home = eachHome()
 let gateway: StatusGateway
 let clock: Clock
-beforeEach(async () => {
-  home = await temporaryHome()
+beforeEach(() => {
   clock = instantClock()
   gateway = statusGateway(clock)
 })
-afterEach(() => home.remove())
 
 /** Waits take no time, but count. */
 function instantClock(): Clock {

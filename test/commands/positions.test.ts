@@ -1,10 +1,10 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { ChainError } from '#ports'
 import { InterruptedError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
-import { type Argv, type RunOptions, run, temporaryHome, wordsOf, writeTrust } from '#support/cli'
+import { type Argv, eachHome, type RunOptions, run, wordsOf, writeTrust } from '#support/cli'
 import {
   ask,
   createFakeChain,
@@ -31,16 +31,14 @@ const disputer: Address = `0x${'d1'.repeat(20)}`
 const node = { PROPOSER_RPC_URL: 'http://127.0.0.1:8545' }
 const yes = 10n ** 18n
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
+const home = eachHome()
 let chain: FakeChain
-beforeEach(async () => {
-  home = await temporaryHome()
+beforeEach(() => {
   pin({})
   chain = createFakeChain()
   chain.finalityLag = 4
   for (const one of [wallet, other, disputer]) endow(chain, one, 100_000_000_000n)
 })
-afterEach(() => home.remove())
 
 const pin = (slugs: Record<string, string>) => writeTrust(home.path, { ...adapterTrust, slugs })
 /** A proposal of a wallet, executed. */

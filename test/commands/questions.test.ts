@@ -1,9 +1,9 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { noRulesHash } from '#chain/constants'
 import { ChainError, type Fetch } from '#ports'
-import { type Argv, type RunOptions, run, temporaryHome, wordsOf, writeTrust } from '#support/cli'
+import { type Argv, eachHome, type RunOptions, run, wordsOf, writeTrust } from '#support/cli'
 import {
   ask,
   createFakeChain,
@@ -20,15 +20,13 @@ import { questionContext, scriptedGateway } from '#support/scripted-gateway'
 const rival = `0x${'9'.repeat(40)}` as const
 const node = { PROPOSER_RPC_URL: 'http://127.0.0.1:8545' }
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
+const home = eachHome()
 let chain: FakeChain
-beforeEach(async () => {
-  home = await temporaryHome()
+beforeEach(() => {
   pin({})
   chain = createFakeChain()
   chain.finalityLag = 4
 })
-afterEach(() => home.remove())
 
 const pin = (slugs: Record<string, string>) => writeTrust(home.path, { ...adapterTrust, slugs })
 const opened = (name: string) => {

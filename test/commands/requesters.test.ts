@@ -1,8 +1,8 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { type Chain, type Clock, TransportError } from '#ports'
-import { type Argv, type Ran, type RunOptions, run, temporaryHome, writeTrust } from '#support/cli'
+import { type Argv, eachHome, type Ran, type RunOptions, run, writeTrust } from '#support/cli'
 import { key, proposer } from '#support/desk'
 import {
   ask as askOnChain,
@@ -19,18 +19,16 @@ import { contextOnChain, scriptedGateway } from '#support/scripted-gateway'
 const second = `0x${'5a'.repeat(20)}` as const
 const text = questionText('Will it hold?')
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
+const home = eachHome()
 let chain: FakeChain
 let question: `0x${string}`
-beforeEach(async () => {
-  home = await temporaryHome()
+beforeEach(() => {
   chain = createFakeChain()
   question = askOnChain(chain, text)
   endow(chain, proposer)
   chain.mine(3)
   writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
 })
-afterEach(() => home.remove())
 
 const trustRequesters = (...requesters: { address: string; kind: string }[]) => {
   writeTrust(home.path, { ...fakeTrust, requesters })

@@ -4,8 +4,8 @@
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type Argv, type Ran, type RunOptions, run, temporaryHome, writeTrust } from '#support/cli'
+import { beforeEach, describe, expect, test } from 'vitest'
+import { type Argv, eachHome, type Ran, type RunOptions, run, writeTrust } from '#support/cli'
 import {
   pins,
   questionContext,
@@ -16,13 +16,12 @@ import {
 const key = `0x${'1b'.repeat(32)}` as const
 const token = 'c7'.repeat(32)
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
+const home = eachHome()
 let gateway: ScriptedGateway
 let env: Record<string, string>
 let cwd: string
 const [oracle = ''] = pins.oracles
-beforeEach(async () => {
-  home = await temporaryHome()
+beforeEach(() => {
   gateway = scriptedGateway()
   cwd = join(home.path, 'work')
   mkdirSync(cwd)
@@ -39,7 +38,6 @@ beforeEach(async () => {
     SIGNING_PASSWORD: 'correct horse battery',
   }
 })
-afterEach(() => home.remove())
 
 const ask = (argv: Argv, more: RunOptions = {}) =>
   run(home.path, argv, { env, cwd, fetch: gateway.fetch, ...more })

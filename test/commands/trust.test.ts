@@ -1,9 +1,9 @@
 import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { main } from '#commands/main'
-import { type Argv, fakeContext, type RunOptions, run, temporaryHome, wordsOf } from '#support/cli'
+import { type Argv, eachHome, fakeContext, type RunOptions, run, wordsOf } from '#support/cli'
 import {
   ask as askOnChain,
   createFakeChain,
@@ -17,15 +17,13 @@ import { contextOnChain, type ScriptedGateway, scriptedGateway } from '#support/
 const pins = adapterTrust
 const elsewhere = `0x${'9'.repeat(40)}`
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
+const home = eachHome()
 let chain: FakeChain
-beforeEach(async () => {
-  home = await temporaryHome()
+beforeEach(() => {
   mkdirSync(join(home.path, 'trust'))
   writeFileSync(path(), JSON.stringify(pins))
   chain = createFakeChain()
 })
-afterEach(() => home.remove())
 
 const path = () => join(home.path, 'trust', 'default.json')
 const pinned = () => JSON.parse(readFileSync(path(), 'utf8'))

@@ -3,6 +3,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
+import { beforeEach } from 'vitest'
 import { main } from '#commands/main'
 import type { Context } from '#commands/terminal/context'
 import { createOutput, type TextSink } from '#commands/terminal/output'
@@ -39,6 +40,17 @@ export interface Ran {
 export async function temporaryHome(): Promise<{ path: string; remove(): Promise<void> }> {
   const path = await mkdtemp(join(tmpdir(), 'proposer-cli-'))
   return { path, remove: () => rm(path, { recursive: true, force: true }) }
+}
+
+/** A home for each test; the path is that of the one that runs. */
+export function eachHome() {
+  const home = { path: '' }
+  beforeEach(async () => {
+    const { path, remove } = await temporaryHome()
+    home.path = path
+    return remove
+  })
+  return home
 }
 
 export function writeTrust(home: string, trust: object): void {

@@ -2,11 +2,11 @@ import { spawnSync } from 'node:child_process'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Command } from 'commander'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { wholeProgram } from '#commands/program'
 import { verbs } from '#commands/verbs'
 import { ConfigFile } from '#gateway/config'
-import { fakeContext, run, temporaryHome } from '#support/cli'
+import { eachHome, fakeContext, run } from '#support/cli'
 import { candidates, liveIn, signatureMark, urlSecret } from '#support/lived-home'
 import { commandsPage, configSchemaText, manualPage } from '../../scripts/manual-pages.js'
 
@@ -14,11 +14,7 @@ const root = join(import.meta.dirname, '..', '..')
 const program = () => wholeProgram(fakeContext('/nowhere').context)
 const whole = await program()
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
-beforeEach(async () => {
-  home = await temporaryHome()
-})
-afterEach(() => home.remove())
+const home = eachHome()
 
 function all(
   command: Command,

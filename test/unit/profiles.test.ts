@@ -1,11 +1,11 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { builtInProfile, profileNames, unconfirmedAmong } from '#chain/profiles'
 import { devAddresses } from '#devchain/dev-contracts'
 import { applySet, configuredContracts, parseConfig } from '#gateway/config'
-import { run, temporaryHome } from '#support/cli'
+import { eachHome, run } from '#support/cli'
 
 const signedProposer = `0x${'5'.repeat(40)}`
 const reporter = '0x53703dd6129d723066b6362510e5ae2fecd48218'
@@ -102,11 +102,7 @@ test('contract §6: --set does not change the profile whose contracts are in pla
 })
 
 describe('--profile', () => {
-  let home: Awaited<ReturnType<typeof temporaryHome>>
-  beforeEach(async () => {
-    home = await temporaryHome()
-  })
-  afterEach(() => home.remove())
+  const home = eachHome()
 
   const errorOf = (stderr: string) => JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error
   const file = (name: string) => join(home.path, 'trust', `${name}.json`)

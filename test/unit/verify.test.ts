@@ -1,6 +1,6 @@
 import { existsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { openJournal } from '#client/journal/journal'
 import type { JournalEntry, Signed } from '#client/journal/records'
 import { knownKind } from '#gateway/ledger/state'
@@ -9,14 +9,10 @@ import { systemClock, systemHash, systemRandom } from '#io/clock'
 import { systemFiles } from '#io/files'
 import { systemLiveness } from '#io/liveness'
 import { openLog } from '#storage/log'
-import { type Ran, run, temporaryHome } from '#support/cli'
+import { eachHome, type Ran, run } from '#support/cli'
 import { gatewayFile } from '#support/desk'
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
-beforeEach(async () => {
-  home = await temporaryHome()
-})
-afterEach(() => home.remove())
+const home = eachHome()
 
 const word = (n: number) => `0x${n.toString(16).padStart(64, '0')}` as const
 const account = (n: number) => `0x${n.toString(16).padStart(40, '0')}` as const
