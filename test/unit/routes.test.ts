@@ -7,7 +7,6 @@ import { BodyError } from '#protocol/call'
 import { openApiDocument } from '#protocol/openapi'
 import {
   Acknowledgement,
-  BatchSigningDataAnswer,
   BatchSubmitAnswer,
   CandidateStatus,
   Eligibility,
@@ -15,18 +14,10 @@ import {
 import { recoverWithNoble } from '#protocol/signature'
 import { version } from '#protocol/words'
 import { failed } from '#support/candidates'
-import {
-  advanced,
-  makeQuestion,
-  makeWallet,
-  signedBody,
-  signedItem,
-  testBondRaw,
-} from '#support/fake-view'
+import { advanced, makeQuestion, makeWallet, signedBody, signedItem } from '#support/fake-view'
 import { codeOf, openFront, rawCall, slowStore, type TestFront, testConfig } from '#support/front'
 
 const first = makeQuestion('first', { slug: 'first-question' })
-const second = makeQuestion('second')
 /** The same shape without room for additions. */
 const strict = <S extends z.core.$ZodShape>({ shape }: z.ZodMiniObject<S>) => z.strictObject(shape)
 const idOf = async (response: Response) => Acknowledgement.parse(await response.json()).candidate_id
@@ -135,35 +126,6 @@ test('contract §9: round_advanced says to sign anew where the new round is alre
   expect(await advice()).toEqual(['wait_for_new_round', false])
   front.view.faultList.push('head too old')
   expect(await advice()).toEqual(['wait_for_new_round', false])
-})
-
-test('§2.7, contract §4: signing data in input order, with errors in place of data', async () => {
-  const front = await openFront()
-  front.view.put(makeQuestion('second', { state: 'proposed' }))
-  const identifiers = ['first-question', 'unknown-slug', second.questionId, first.questionId]
-  const response = await front.post('/propose/batch/signing-data', { identifiers })
-  expect(response.status).toBe(200)
-  const { results } = strict(BatchSigningDataAnswer).parse(await response.json())
-  expect(results.map(({ identifier }) => identifier)).toEqual(identifiers)
-  expect(results.map(({ status_code, error }) => error?.code ?? status_code)).toEqual([
-    200,
-    'question_not_found',
-    'request_not_open',
-    200,
-  ])
-  expect(results[0]?.signing_data).toMatchObject({
-    question_id: first.questionId,
-    request: { question_id: first.questionId, identifier: { raw: first.round.identifier } },
-    identifier: { raw: first.round.identifier },
-    price: { allowed_values: ['0', '1000000000000000000'] },
-    bond: { token: first.round.token.address, required_bond: String(testBondRaw) },
-    signing: { chain_id: 31337, max_payment: '0', primary_type: 'PermitWitnessTransferFrom' },
-  })
-  expect(Object.keys(results[0]?.signing_data?.signing.types ?? {})).toEqual([
-    'PermitWitnessTransferFrom',
-    'TokenPermissions',
-    'Proposal',
-  ])
 })
 
 test('R17: a wallet whose failed proposals fill its bytes of the day adds nothing more to the store; a replay is answered as it is', async () => {
