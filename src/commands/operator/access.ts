@@ -486,7 +486,6 @@ export const statusVerb = siteVerb({
   },
 })
 
-/** The rate limit in it, as a command of its own had it once. */
 export const budgetVerb = siteVerb({
   name: 'budget',
   about: 'another name of a part of `operator status`',

@@ -318,7 +318,6 @@ async function knownRounds(
   }
 }
 
-/** At most `columns` wide but for hashes and ids, which stay whole. */
 export function explanationText(
   explanation: Explanation,
   events: readonly TimelineEvent[],

@@ -321,7 +321,6 @@ const withoutLeaders = (source: CopySource) => ({
   },
 })
 
-/** What is sound of a damaged store, by the operator's explicit word. */
 export const repairVerb = siteVerb({
   name: 'repair',
   about:

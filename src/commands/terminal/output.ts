@@ -469,7 +469,6 @@ export function drawnOver(write: (text: string) => void, columns: () => number) 
   }
 }
 
-/** `undefined` where stdout cannot be drawn on. */
 export function openLive({
   output,
   streams: { stdout },
