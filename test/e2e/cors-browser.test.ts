@@ -2,8 +2,7 @@
  * What a web page may do with a gateway, seen from inside a browser (spec §1, contract §7), and
  * with its admin listener (contract §6).
  */
-import { join } from 'node:path'
-import type { BrowserContext, Page } from 'playwright-core'
+import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { openBrowser } from '#support/browser'
@@ -14,7 +13,7 @@ import { questionOf, type ServeReady } from '#support/proposing'
 
 const shop = workshop()
 const pages: Awaited<ReturnType<typeof serveHttp>>[] = []
-let browser: BrowserContext | undefined
+let browser: Browser | undefined
 afterAll(async () => {
   await browser?.close()
   for (const server of pages) await server.close()
@@ -76,12 +75,12 @@ describeWith(['Chromium'], 'a page of another origin', () => {
   let strange: Page
 
   beforeAll(async () => {
-    browser = await openBrowser(join(await shop.folder(), 'chromium'), [
+    browser = await openBrowser(
       '--disable-quic',
       '--disable-sync',
       // A name of somebody else's that his DNS now says is this machine.
       '--host-resolver-rules=MAP rebound.example 127.0.0.1',
-    ])
+    )
     page = await browser.newPage()
     await page.goto(configured)
     strange = await browser.newPage()

@@ -28,8 +28,11 @@ describe('devchain', () => {
   })
 
   const act = async (...args: string[]) => {
-    const { code, stdout, stderr } = await shop.run(argvOf`devchain ${args} --rpc-url
-      ${ready.dev.rpc_url} --json`)
+    const { code, stdout, stderr } = await shop.runHere(
+      argvOf`devchain ${args} --rpc-url
+      ${ready.dev.rpc_url} --json`,
+      {},
+    )
     return { code, answer: code === 0 ? JSON.parse(stdout) : JSON.parse(stderr).error }
   }
 

@@ -4,7 +4,7 @@
  */
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { BrowserContext, Page } from 'playwright-core'
+import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { openBrowser } from '#support/browser'
@@ -13,7 +13,7 @@ import { type Running, workshop } from '#support/processes'
 import { type Client, makeClient, post, questionOf, type ServeReady } from '#support/proposing'
 
 const shop = workshop()
-let browser: BrowserContext | undefined
+let browser: Browser | undefined
 afterAll(async () => {
   await browser?.close()
   await shop.clean()
@@ -55,7 +55,7 @@ describeWith(['Chromium'], "the operator's page", () => {
     dev = (await chain.line<ServeReady>()).dev
     await serve('--port', '0')
     client = await makeClient(shop, dev, { PROPOSER_GATEWAY: ready.url })
-    browser = await openBrowser(join(await shop.folder(), 'chromium'))
+    browser = await openBrowser()
     page = await browser.newPage()
     page.on('pageerror', ({ message }) => errors.push(message))
     page.on('console', (line) => {

@@ -18,7 +18,8 @@ import { systemLiveness } from '#io/liveness'
 import { proofPath, tokenProof } from '#io/serving/admin-token'
 import { acquireLock, type Lock } from '#storage/lock'
 import { argvOf } from '#support/argv'
-import { type Ended, type Running, workshop } from '#support/processes'
+import type { Ran } from '#support/cli'
+import { type Running, workshop } from '#support/processes'
 import { type Client, makeClient, questionOf, type ServeReady } from '#support/proposing'
 
 const shop = workshop()
@@ -28,8 +29,8 @@ let client: Client
 let server: Running | undefined
 let store = ''
 
-const operator = (...args: string[]): Promise<Ended> =>
-  shop.run(['operator', '--config', join(folder, 'gateway.json'), ...args], { env: client.env })
+const operator = (...args: string[]): Promise<Ran> =>
+  shop.runHere(['operator', '--config', join(folder, 'gateway.json'), ...args], client.env)
 async function asked(
   ...args: string[]
 ): Promise<{ code: number | null; answer: Record<string, unknown> }> {

@@ -1,7 +1,7 @@
 /** contract §9: the card of the operator's page for several gateways on one store. */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { BrowserContext, Page } from 'playwright-core'
+import type { Page } from 'playwright-core'
 import { afterAll, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { openBrowser } from '#support/browser'
@@ -39,7 +39,7 @@ describeWith([18, 'Chromium'], 'the page of two gateways', () => {
       const process = shop.start(args, { env })
       gateways.push({ process, ready: await process.line<ServeReady>() })
     }
-    const browser: BrowserContext = await openBrowser(join(folder, 'chromium'))
+    const browser = await openBrowser()
     closing.push(() => browser.close())
     const pages: Page[] = []
     for (const { ready } of gateways) {

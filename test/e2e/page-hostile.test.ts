@@ -3,7 +3,7 @@
  * without a blank. They stay text, whole, and push nothing aside (contract §6, R20).
  */
 import { join } from 'node:path'
-import type { BrowserContext } from 'playwright-core'
+import type { Browser } from 'playwright-core'
 import { afterAll, expect } from 'vitest'
 import { argvOf } from '#support/argv'
 import { openBrowser } from '#support/browser'
@@ -12,7 +12,7 @@ import { workshop } from '#support/processes'
 import { makeClient, type ServeReady } from '#support/proposing'
 
 const shop = workshop()
-let browser: BrowserContext | undefined
+let browser: Browser | undefined
 afterAll(async () => {
   await browser?.close()
   await shop.clean()
@@ -46,7 +46,7 @@ testWith(
     const sent = await client.ask('submit', id, '--outcome', 'p2', '--yes', '--wait')
     expect(sent.code, JSON.stringify(sent.answer)).toBe(0)
 
-    browser = await openBrowser(join(await shop.folder(), 'chromium'))
+    browser = await openBrowser()
     const page = await browser.newPage()
     const errors: string[] = []
     page.on('pageerror', ({ message }) => errors.push(message))

@@ -27,9 +27,11 @@ test('contract §6, §9, domain §10: reconcile tells of a dispute of an execute
   const account = dev.accounts.find(({ role }) => role === 'proposer')
   const disputer = dev.accounts.find(({ role }) => role === 'disputer')
   const slug = dev.questions[0]?.slug ?? ''
-  const trust = await shop.run(argvOf`trust init --from - --home ${folder}`, {
-    stdin: JSON.stringify(dev),
-  })
+  const trust = await shop.runHere(
+    argvOf`trust init --from - --home ${folder}`,
+    {},
+    JSON.stringify(dev),
+  )
   expect(trust.code).toBe(0)
   const env = {
     PROPOSER_HOME: folder,
@@ -39,9 +41,9 @@ test('contract §6, §9, domain §10: reconcile tells of a dispute of an execute
   const node = ['--rpc-url', dev.rpc_url]
   const propose = async (): Promise<void> => {
     for (;;) {
-      const { code, stderr } = await shop.run(
+      const { code, stderr } = await shop.runHere(
         argvOf`submit ${slug} --outcome p2 --wait --json ${node}`,
-        { env },
+        env,
       )
       if (code === 75) continue
       expect([code, stderr]).toEqual([0, expect.not.stringContaining('"error"')])
@@ -49,20 +51,21 @@ test('contract §6, §9, domain §10: reconcile tells of a dispute of an execute
     }
   }
   const dispute = async (): Promise<void> => {
-    expect((await shop.run(['devchain', 'dispute', slug, ...node])).code).toBe(0)
+    expect((await shop.runHere(['devchain', 'dispute', slug, ...node], {})).code).toBe(0)
   }
   const reconcile = async (...flags: string[]) => {
-    const { code, stdout, stderr } = await shop.run(['reconcile', slug, '--json', ...flags], {
+    const { code, stdout, stderr } = await shop.runHere(
+      ['reconcile', slug, '--json', ...flags],
       env,
-    })
+    )
     expect([code, stderr]).toEqual([0, expect.not.stringContaining('"error"')])
     return (JSON.parse(stdout) as Told).authorizations.at(-1)
   }
 
   const status = async (...flags: string[]) => {
-    const { stdout } = await shop.run(argvOf`journal list --json`, { env })
+    const { stdout } = await shop.runHere(argvOf`journal list --json`, env)
     const [{ candidate_id }] = JSON.parse(stdout).authorizations
-    return shop.run(['status', candidate_id, ...node, ...flags], { env })
+    return shop.runHere(['status', candidate_id, ...node, ...flags], env)
   }
 
   await propose()
@@ -89,28 +92,28 @@ test('contract §6, §9, domain §10: reconcile tells of a dispute of an execute
   expect(first?.next.text).toContain(`disputed by ${disputer?.address}`)
   expect(first?.next.text).toContain('750 USDC.e')
   expect(first?.next.text).toContain('A new round is open')
-  const people = (await shop.run(['reconcile', slug, ...node], { env })).stdout.replace(/\s+/g, ' ')
+  const people = (await shop.runHere(['reconcile', slug, ...node], env)).stdout.replace(/\s+/g, ' ')
   expect(people).toContain('position disputed')
   expect(people).not.toContain('nothing is left to do')
   expect(people).toMatch(/^\S+ closed.*disputed by/)
   const { candidates } = JSON.parse((await status('--json')).stdout)
   expect(candidates[0].position).toMatchObject({ state: 'disputed', new_round: true })
   expect((await status()).stdout).toMatch(/^\s*next: it was executed/)
-  const read = await shop.run(argvOf`positions --json --fail-on-dispute ${node}`, { env })
+  const read = await shop.runHere(argvOf`positions --json --fail-on-dispute ${node}`, env)
   expect([read.code, JSON.parse(read.stderr).error.code]).toEqual([7, 'proposal_disputed'])
   const said = /^1 of your executed proposals is disputed, 1 with a new round: proposer positions/
-  expect((await shop.run(['journal', 'list'], { env })).stdout).toMatch(said)
-  expect((await shop.run(['funds', ...node], { env })).stdout).toMatch(said)
-  expect((await shop.run([], { env })).stdout.replace(/\s+/g, ' ')).toContain(
+  expect((await shop.runHere(['journal', 'list'], env)).stdout).toMatch(said)
+  expect((await shop.runHere(['funds', ...node], env)).stdout).toMatch(said)
+  expect((await shop.runHere([], env)).stdout.replace(/\s+/g, ' ')).toContain(
     '1 of your executed proposals is disputed, 1 with a new round: proposer positions --open',
   )
-  const listed = JSON.parse((await shop.run(argvOf`journal list --json`, { env })).stdout)
+  const listed = JSON.parse((await shop.runHere(argvOf`journal list --json`, env)).stdout)
   const known = { state: 'disputed', disputed_by: disputer?.address, new_round: true }
   expect(listed.authorizations[0].position).toMatchObject(known)
-  const { tokens } = JSON.parse((await shop.run(['funds', '--json', ...node], { env })).stdout)
+  const { tokens } = JSON.parse((await shop.runHere(['funds', '--json', ...node], env)).stdout)
   const sums = { bonded: '0', disputed: '750000000', claimable: '0' }
   expect(tokens[0]).toMatchObject({ ...sums, positions_as_of: expect.any(String) })
-  const exported = await shop.run(['journal', 'export'], { env })
+  const exported = await shop.runHere(['journal', 'export'], env)
   expect(exported.stderr).toContain('1 executed proposal has no settlement here')
   expect(JSON.parse(exported.stdout)).toMatchObject({
     ...{ position: 'disputed', result: null, disputed_by: disputer?.address, payout: null },

@@ -11,8 +11,9 @@ import type { Address } from '#protocol/schema'
 import { argvOf } from '#support/argv'
 import { openBrowser } from '#support/browser'
 import { honestProvider, injectWallet } from '#support/browser-wallet'
+import type { Ran } from '#support/cli'
 import { describeWith, testWith } from '#support/components'
-import { type Ended, workshop } from '#support/processes'
+import { workshop } from '#support/processes'
 import type { ServeReady } from '#support/proposing'
 import { safeContracts } from '#support/safe'
 import type { WalletDocument } from '#support/wallet-server'
@@ -85,7 +86,7 @@ async function machine(key?: Hex) {
     PROPOSER_GATEWAY: url,
     PROPOSER_KEY_FILE: join(home, 'key'),
   }
-  const run = (...args: string[]) => shop.run(args, { env })
+  const run = (...args: string[]) => shop.runHere(args, env)
   return { home, env, use, run, parts: join(home, 'parts.json') }
 }
 const questionOf = () => {
@@ -93,7 +94,7 @@ const questionOf = () => {
   if (question === undefined) throw new Error('the dev chain has no more questions')
   return question.slug
 }
-const errorOf = ({ stderr }: Ended) => JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error
+const errorOf = ({ stderr }: Ran) => JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error
 const asOwner = (slug: string, of = safe) => [
   ...argvOf`sign ${slug} --outcome p2 --safe ${of} --as-owner --json`,
 ]
@@ -360,7 +361,7 @@ describeWith(['Safe contracts'], '--safe', () => {
     expect([alone.code, errorOf(alone).code]).toEqual([2, 'owner_needed'])
     const swallowed = await desk.run('sign', '--safe', safe, '--as-owner', slug, '--json')
     expect([swallowed.code, errorOf(swallowed).detail]).toEqual([2, expect.stringContaining(slug)])
-    const offline = await shop.run(asOwner(slug), { env: { ...desk.env, PROPOSER_RPC_URL: '' } })
+    const offline = await shop.runHere(asOwner(slug), { ...desk.env, PROPOSER_RPC_URL: '' })
     expect([offline.code, errorOf(offline).code]).toEqual([2, 'no_rpc_url'])
     expect(await listed(desk)).toEqual([])
   })
@@ -466,15 +467,16 @@ describeWith(['Safe contracts'], '--safe', () => {
       const desk = await machine(keys[0])
       const slug = questionOf()
       expect((await desk.run(...asOwner(slug))).code).toBe(8)
-      const browser = await openBrowser(join(desk.home, 'chromium'))
+      const browser = await openBrowser()
+      const context = await browser.newContext()
       const asked = await injectWallet(
-        browser,
+        context,
         honestProvider(keys[1] as Hex, dev.rpc_url, dev.chain_id),
       )
       try {
         const running = shop.start([...asOwner(slug), '--browser'], { env: desk.env })
         await running.said(/http:\/\/127\S+\//)
-        const page = await browser.newPage()
+        const page = await context.newPage()
         await page.goto(/http:\/\/127[\w.:/-]+/.exec(running.stderr())?.[0] ?? '')
         await page.getByRole('button', { name: 'Use Test Wallet' }).click()
         await page.locator('#summary', { hasText: 'of a Safe, 2 of 3' }).waitFor()

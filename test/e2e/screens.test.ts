@@ -350,7 +350,7 @@ describe.runIf(hasTerminals).each(widths)('on a terminal of %i columns', (column
     if (candidate !== undefined && args[0] === 'submit')
       words.get(columns)?.set('$candidate', candidate)
     if (table) {
-      const piped = await shop.run(argv, { env: client.env })
+      const piped = await shop.runHere(argv, client.env)
       const missing = piped.stdout.split(/\s+/).filter((word) => !said.includes(word))
       if (missing.length > 0) expect(said).toMatch(/…|no room for/)
     }

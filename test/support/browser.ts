@@ -1,13 +1,10 @@
-import { type BrowserContext, chromium } from 'playwright-core'
+import { type Browser, chromium } from 'playwright-core'
 import { pathOf } from './components.js'
 
-export const openBrowser = (
-  folder: string,
-  more: readonly string[] = [],
-): Promise<BrowserContext> =>
-  chromium.launchPersistentContext(folder, {
+/** Its start takes seconds: one for all tests of a file, each in a context of its own. */
+export const openBrowser = (...more: readonly string[]): Promise<Browser> =>
+  chromium.launch({
     executablePath: pathOf('Chromium'),
-    headless: true,
     args: [
       '--no-sandbox',
       '--disable-gpu',

@@ -10,8 +10,8 @@ import { createOutput, type TextSink } from '#commands/terminal/output'
 import { systemClock, systemHash, systemRandom } from '#io/clock'
 import { systemFiles } from '#io/files'
 import { systemLiveness } from '#io/liveness'
-import { postgresDatabase } from '#io/postgres'
 import { openPreferences } from '#io/preferences'
+import { systemEdges } from '#io/system'
 import type { Chain, Clock, Fetch } from '#ports'
 
 export interface Sink extends TextSink {
@@ -23,6 +23,8 @@ export interface RunOptions {
   readonly stdin?: string
   readonly fetch?: Fetch
   readonly chain?: Chain
+  /** Sockets as the program has them. */
+  readonly network?: true
   readonly clock?: Clock
   readonly environmentKey?: string
   readonly signal?: AbortSignal
@@ -81,7 +83,7 @@ export function fakeContext(
   const stdout = sink(options.columns !== undefined, options.columns ?? 80)
   const stderr = sink(options.interactive === true, options.columns ?? 80)
   const env: Record<string, string> = { PROPOSER_HOME: home, NO_COLOR: '1', ...options.env }
-  const databases: { close(): Promise<void> }[] = []
+  const { edges, close } = systemEdges()
   const context: Context = {
     env,
     cwd: options.cwd ?? home,
@@ -101,21 +103,17 @@ export function fakeContext(
     liveness: systemLiveness(),
     signal: options.signal ?? new AbortController().signal,
     edges: {
-      fetch: async () => options.fetch ?? noFetch,
-      chain: async () => {
-        if (!options.chain) throw new Error('no chain in this test')
-        return options.chain
-      },
-      async database(url) {
-        const database = postgresDatabase(url)
-        databases.push(database)
-        return database
-      },
+      ...edges,
+      ...(options.network !== true && {
+        fetch: async () => options.fetch ?? noFetch,
+        chain: async () => {
+          if (!options.chain) throw new Error('no chain in this test')
+          return options.chain
+        },
+      }),
       preferences: async (folder) => openPreferences(folder),
     },
-    async close() {
-      for (const database of databases.splice(0)) await database.close()
-    },
+    close,
   }
   return { context, stdout, stderr }
 }

@@ -7,6 +7,7 @@ import { dirname, join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { unwatchAnswers, watchAnswers } from './answers-seen.js'
+import type { Ran } from './cli.js'
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 const bin = join(root, 'bin', 'proposer.js')
@@ -45,6 +46,15 @@ export interface Workshop {
   folder(): Promise<string>
   start(args: readonly string[], options?: StartOptions): Running
   run(args: readonly string[], options?: StartOptions): Promise<Ended>
+  /**
+   * In this process, for what output and exit code alone tell: the start of a process takes longer
+   * than most commands.
+   */
+  runHere(
+    args: readonly string[],
+    env: Readonly<Record<string, string>>,
+    stdin?: string,
+  ): Promise<Ran>
   clean(): Promise<void>
 }
 
@@ -94,14 +104,26 @@ export function workshop(): Workshop {
     if (typeof options.stdin !== 'object') child.stdin?.end(options.stdin ?? '')
     return process_
   }
+  const folder = async () => {
+    const path = await mkdtemp(join(tmpdir(), 'proposer-e2e-'))
+    folders.push(path)
+    return path
+  }
   return {
-    async folder() {
-      const path = await mkdtemp(join(tmpdir(), 'proposer-e2e-'))
-      folders.push(path)
-      return path
-    },
+    folder,
     start,
     run: (args, options) => start(args, options).ended,
+    async runHere(args, { PROPOSER_PRIVATE_KEY: environmentKey, ...env }, stdin) {
+      const { run } = await import('./cli.js')
+      const home = env.PROPOSER_HOME ?? (await folder())
+      return run(home, args, {
+        env,
+        ...(stdin !== undefined && { stdin }),
+        ...(environmentKey !== undefined && { environmentKey }),
+        cwd: root,
+        network: true,
+      })
+    },
     async clean() {
       await Promise.all([...running].map((one) => one.stop('SIGTERM')))
       if (answers !== undefined) await unwatchAnswers(answers)

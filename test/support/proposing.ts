@@ -3,7 +3,8 @@ import { join } from 'node:path'
 import { topics } from '#chain/contracts'
 import type { DevDescription } from '#devchain/dev-chain'
 import type { CandidateStatus } from '#protocol/responses'
-import type { Ended, Workshop } from './processes.js'
+import type { Ran } from './cli.js'
+import type { Workshop } from './processes.js'
 
 export interface ServeReady {
   readonly event: string
@@ -16,9 +17,7 @@ export interface ServeReady {
 export interface Client {
   readonly env: Readonly<Record<string, string>>
   readonly proposer: string
-  ask(
-    ...args: string[]
-  ): Promise<{ code: number | null; answer: Record<string, unknown>; ended: Ended }>
+  ask(...args: string[]): Promise<{ code: number; answer: Record<string, unknown>; ended: Ran }>
 }
 
 export async function makeClient(
@@ -43,13 +42,13 @@ export async function makeClient(
     env,
     proposer: account.address,
     async ask(...args) {
-      const ended = await shop.run([...args, '--json', '--yes'], { env })
+      const ended = await shop.runHere([...args, '--json', '--yes'], env)
       return { code: ended.code, answer: documentOf(ended), ended }
     },
   }
 }
 
-function documentOf(ended: Ended): Record<string, unknown> {
+function documentOf(ended: Ran): Record<string, unknown> {
   if (ended.stdout.trim() !== '' && ended.code === 0) return JSON.parse(ended.stdout)
   const last = ended.stderr.trim().split('\n').at(-1) ?? ''
   if (!last.startsWith('{'))

@@ -12,14 +12,10 @@ import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { openJournal } from '#client/journal/journal'
 import { main } from '#commands/main'
-import type { Context } from '#commands/terminal/context'
 import { systemClock, systemHash, systemRandom } from '#io/clock'
 import { systemFiles } from '#io/files'
-import { createHttp } from '#io/http'
 import { systemLiveness } from '#io/liveness'
-import { postgresDatabase } from '#io/postgres'
 import { newReceiptKey, writeReceiptKeys } from '#io/receipt-keys'
-import { createChain } from '#io/rpc/rpc'
 import type { Address } from '#protocol/schema'
 import { argvOf } from '../argv.js'
 import { fakeContext } from '../cli.js'
@@ -247,31 +243,10 @@ export async function canaryWorld(shop: Workshop, questions: number) {
         env,
         cwd: folder,
         environmentKey: keys.environment,
+        network: true,
         ...(stdin === undefined ? {} : { stdin }),
       })
-      const http = createHttp()
-      const chains: { close(): Promise<void> }[] = [http]
-      const context: Context = {
-        ...made.context,
-        edges: {
-          ...made.context.edges,
-          fetch: async () => http.fetch,
-          database: async (url) => {
-            const opened = postgresDatabase(url)
-            chains.push(opened)
-            return opened
-          },
-          chain: async (urls, expected) => {
-            const opened = createChain(urls, expected)
-            chains.push(opened)
-            return opened
-          },
-        },
-        async close() {
-          for (const one of chains) await one.close()
-        },
-      }
-      const code = await main(mode === 'text' ? argv : [...argv, `--${mode}`, '-v'], context)
+      const code = await main(mode === 'text' ? argv : [...argv, `--${mode}`, '-v'], made.context)
       const text = `${made.stdout.written.join('')}\n${made.stderr.written.join('')}`
       printed.push({
         label: `${argv.join(' ')} (${mode}${refused === 'all' ? ', refused' : ''})`,
