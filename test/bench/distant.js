@@ -130,6 +130,8 @@ export async function withDistantNode({ root, library, note }, { questions }, wo
     await chain.configure({
       budget,
       admin: { port: 0 },
+      // Its few wallets stand for many: what one may have on its way is no limit here.
+      executor: { ...chain.config.executor, failed_gas_per_wallet: 10_000_000_000 },
       chain: { ...chain.config.chain, rpc_urls: [proxy.url] },
     })
     const gateway = await chain.start()
