@@ -43,8 +43,6 @@ export async function goodputRow(setting) {
       name: 'eligibility, 4,000 connections to 64',
       value: rate(hasty) / rate(quiet),
       unit: 'x',
-      must: 0.7,
-      aim: 0.9,
       detail: `${few}: ${told(quiet)}; ${many}: ${told(hasty)}; ${many} that wait as Retry-After says: ${told(patient)}; medians of ${rounds} rounds in turn`,
     }
   })

@@ -54,66 +54,57 @@ async function compare({ note }, { load, take, left }, servers, postgres) {
 const told = `${connections} connections, medians of ${rounds} rounds in turn`
 
 export const sharedRow = (setting) =>
-  withPostgres(
-    setting,
-    { id: 20, name: 'admissions on PostgreSQL beside files', must: '0.5', aim: '0.8' },
-    (postgres) =>
-      withQuestions(setting, async (world) => {
-        const shared = await world.start('on PostgreSQL', await postgres.createDatabase())
-        const alone = await world.start('on files', './store')
-        await world.prepare()
-        const { detail, ...row } = await compare(setting, world, [shared, alone], postgres)
-        const syncMs = await syncMilliseconds(world.folder)
-        return {
-          ...row,
-          detail: `${detail}; ${told}, append + datasync there ${figure(syncMs)} ms`,
-        }
-      }),
+  withPostgres(setting, { id: 20, name: 'admissions on PostgreSQL beside files' }, (postgres) =>
+    withQuestions(setting, async (world) => {
+      const shared = await world.start('on PostgreSQL', await postgres.createDatabase())
+      const alone = await world.start('on files', './store')
+      await world.prepare()
+      const { detail, ...row } = await compare(setting, world, [shared, alone], postgres)
+      const syncMs = await syncMilliseconds(world.folder)
+      return {
+        ...row,
+        detail: `${detail}; ${told}, append + datasync there ${figure(syncMs)} ms`,
+      }
+    }),
   )
 
 const gatewayCount = 4
 
 export const gatewaysRow = (setting) =>
-  withPostgres(
-    setting,
-    { id: 21, name: 'four gateways on PostgreSQL beside one', must: '0.4', aim: '0.8' },
-    (postgres) =>
-      withQuestions(setting, async (world) => {
-        const one = await world.start('one', await postgres.createDatabase())
-        const database = await postgres.createDatabase()
-        const several = []
-        for (let n = 0; n < gatewayCount; n += 1)
-          several.push(await world.start(`gateway ${n}`, database))
-        const four = {
-          name: 'four',
-          url: several.map(({ url }) => url),
-          pids: () => several.flatMap(({ pids }) => pids()),
-          used: 0,
-        }
-        await world.prepare()
-        const { detail, ...row } = await compare(setting, world, [four, one], postgres)
-        return {
-          ...row,
-          detail: `${detail}; ${told}`,
-        }
-      }),
+  withPostgres(setting, { id: 21, name: 'four gateways on PostgreSQL beside one' }, (postgres) =>
+    withQuestions(setting, async (world) => {
+      const one = await world.start('one', await postgres.createDatabase())
+      const database = await postgres.createDatabase()
+      const several = []
+      for (let n = 0; n < gatewayCount; n += 1)
+        several.push(await world.start(`gateway ${n}`, database))
+      const four = {
+        name: 'four',
+        url: several.map(({ url }) => url),
+        pids: () => several.flatMap(({ pids }) => pids()),
+        used: 0,
+      }
+      await world.prepare()
+      const { detail, ...row } = await compare(setting, world, [four, one], postgres)
+      return {
+        ...row,
+        detail: `${detail}; ${told}`,
+      }
+    }),
   )
 
 export const sharedPeerRow = (setting) =>
-  withPostgres(
-    setting,
-    { id: 22, name: 'the same beside the peer there', must: '5', aim: '8' },
-    (postgres) =>
-      withQuestions(setting, async (world) => {
-        setting.note('installing the peer')
-        const missing = installPeer(setting.root)
-        if (missing !== undefined) return { value: null, unit: '', detail: `left out: ${missing}` }
-        const ours = await world.start('ours', await postgres.createDatabase())
-        const known = await world.prepare()
-        const store = await postgres.createDatabase()
-        const peer = await startPeer(setting.root, { folder: world.folder, store, ...known })
-        world.servers.push(peer)
-        const { detail, ...row } = await compare(setting, world, [ours, peer], postgres)
-        return { ...row, detail: `${detail}; ${told}` }
-      }),
+  withPostgres(setting, { id: 22, name: 'the same beside the peer there' }, (postgres) =>
+    withQuestions(setting, async (world) => {
+      setting.note('installing the peer')
+      const missing = installPeer(setting.root)
+      if (missing !== undefined) return { value: null, unit: '', detail: `left out: ${missing}` }
+      const ours = await world.start('ours', await postgres.createDatabase())
+      const known = await world.prepare()
+      const store = await postgres.createDatabase()
+      const peer = await startPeer(setting.root, { folder: world.folder, store, ...known })
+      world.servers.push(peer)
+      const { detail, ...row } = await compare(setting, world, [ours, peer], postgres)
+      return { ...row, detail: `${detail}; ${told}` }
+    }),
   )

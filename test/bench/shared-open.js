@@ -56,35 +56,32 @@ async function fillStore({ root, note }, url, count) {
  * candidates that was compacted once, less those on an empty one.
  */
 export const sharedOpenRow = (setting) =>
-  withPostgres(
-    setting,
-    { id: 23, name: `open a shared store of ${many}`, must: '20', aim: '8' },
-    (postgres) =>
-      withQuestions(setting, async ({ start }) => {
-        const stores = {
-          0: await postgres.createDatabase(),
-          [many]: await postgres.createDatabase(),
+  withPostgres(setting, { id: 23, name: `open a shared store of ${many}` }, (postgres) =>
+    withQuestions(setting, async ({ start }) => {
+      const stores = {
+        0: await postgres.createDatabase(),
+        [many]: await postgres.createDatabase(),
+      }
+      // The first to open a store names its chain there.
+      for (const store of Object.values(stores)) await (await start('first', store)).stop()
+      setting.note(`writing a shared store of ${many} candidates`)
+      const foldSeconds = await fillStore(setting, stores[many], many)
+      const [seconds, cpu, memory] = [{ 0: [], [many]: [] }, { 0: [], [many]: [] }, []]
+      for (let round = 0; round < openings; round += 1) {
+        for (const count of [0, many]) {
+          const begun = performance.now()
+          const { pids, stop } = await start(`${count}`, stores[count])
+          seconds[count].push((performance.now() - begun) / 1000)
+          cpu[count].push(await cpuSecondsOf(pids()[0]))
+          if (count === many) memory.push(await memoryOf(pids()[0]))
+          await stop()
         }
-        // The first to open a store names its chain there.
-        for (const store of Object.values(stores)) await (await start('first', store)).stop()
-        setting.note(`writing a shared store of ${many} candidates`)
-        const foldSeconds = await fillStore(setting, stores[many], many)
-        const [seconds, cpu, memory] = [{ 0: [], [many]: [] }, { 0: [], [many]: [] }, []]
-        for (let round = 0; round < openings; round += 1) {
-          for (const count of [0, many]) {
-            const begun = performance.now()
-            const { pids, stop } = await start(`${count}`, stores[count])
-            seconds[count].push((performance.now() - begun) / 1000)
-            cpu[count].push(await cpuSecondsOf(pids()[0]))
-            if (count === many) memory.push(await memoryOf(pids()[0]))
-            await stop()
-          }
-          setting.note(`opening ${round + 1}: ${figure(seconds[many].at(-1))} s`)
-        }
-        return {
-          value: median(seconds[many]) - median(seconds[0]),
-          unit: 's',
-          detail: `serve is ready after ${figure(median(seconds[many]))} s, with an empty store after ${figure(median(seconds[0]))} s; ${figure(median(cpu[many]) - median(cpu[0]))} s more CPU; RSS ${figure(median(memory.map(({ peak }) => peak)))} MiB at most; the compaction took ${figure(foldSeconds)} s; medians of ${openings}`,
-        }
-      }),
+        setting.note(`opening ${round + 1}: ${figure(seconds[many].at(-1))} s`)
+      }
+      return {
+        value: median(seconds[many]) - median(seconds[0]),
+        unit: 's',
+        detail: `serve is ready after ${figure(median(seconds[many]))} s, with an empty store after ${figure(median(seconds[0]))} s; ${figure(median(cpu[many]) - median(cpu[0]))} s more CPU; RSS ${figure(median(memory.map(({ peak }) => peak)))} MiB at most; the compaction took ${figure(foldSeconds)} s; medians of ${openings}`,
+      }
+    }),
   )

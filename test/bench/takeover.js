@@ -44,47 +44,43 @@ const leads = (metrics) => /^proposer_store_leader 1$/m.test(metrics)
  * other gateway admits at once; the lease's term of ten seconds is in it.
  */
 export const takeoverRow = (setting) =>
-  withPostgres(
-    setting,
-    { id: 24, name: 'takeover after SIGKILL', must: '15', aim: '12' },
-    async (postgres) => {
-      const folder = await mkdtemp(join(tmpdir(), 'proposer-bench-'))
-      const chain = await startDevChain(setting.root, folder, takeovers + 1)
-      const store = await postgres.createDatabase()
-      await chain.configure({ store, budget, admin: { port: 0 } })
-      const running = [await chain.start()]
-      try {
-        const contexts = await questionsOf(running[0].url, chain.questionIds)
-        const payloads = signAll(await setting.library(), contexts, chain.wallets.slice(0, 1))
-        await execute(running[0], payloads[0])
-        const seconds = []
-        for (const payload of payloads.slice(1)) {
-          running.push(await chain.start())
-          const [leader, other] = running
-          process.kill(leader.pid, 'SIGKILL')
-          const killed = performance.now()
-          await execute(other, payload)
-          seconds.push((performance.now() - killed) / 1000)
-          setting.note(`takeover ${seconds.length}: executed ${figure(seconds.at(-1))} s later`)
-          running.shift()
-        }
+  withPostgres(setting, { id: 24, name: 'takeover after SIGKILL' }, async (postgres) => {
+    const folder = await mkdtemp(join(tmpdir(), 'proposer-bench-'))
+    const chain = await startDevChain(setting.root, folder, takeovers + 1)
+    const store = await postgres.createDatabase()
+    await chain.configure({ store, budget, admin: { port: 0 } })
+    const running = [await chain.start()]
+    try {
+      const contexts = await questionsOf(running[0].url, chain.questionIds)
+      const payloads = signAll(await setting.library(), contexts, chain.wallets.slice(0, 1))
+      await execute(running[0], payloads[0])
+      const seconds = []
+      for (const payload of payloads.slice(1)) {
         running.push(await chain.start())
         const [leader, other] = running
-        await until(`${leader.admin}/metrics`, leads)
-        process.kill(leader.pid, 'SIGTERM')
-        const ended = performance.now()
-        await until(`${other.admin}/metrics`, leads)
-        const handedOver = (performance.now() - ended) / 1000
+        process.kill(leader.pid, 'SIGKILL')
+        const killed = performance.now()
+        await execute(other, payload)
+        seconds.push((performance.now() - killed) / 1000)
+        setting.note(`takeover ${seconds.length}: executed ${figure(seconds.at(-1))} s later`)
         running.shift()
-        return {
-          value: median(seconds),
-          unit: 's',
-          detail: `${seconds.map(figure).join(', ')} s from the kill to executed, of which up to 10 s are the lease; after SIGTERM the other leads within ${figure(handedOver)} s (must 1)`,
-        }
-      } finally {
-        for (const { stop } of running) await stop()
-        await chain.stop()
-        await rm(folder, { recursive: true, force: true })
       }
-    },
-  )
+      running.push(await chain.start())
+      const [leader, other] = running
+      await until(`${leader.admin}/metrics`, leads)
+      process.kill(leader.pid, 'SIGTERM')
+      const ended = performance.now()
+      await until(`${other.admin}/metrics`, leads)
+      const handedOver = (performance.now() - ended) / 1000
+      running.shift()
+      return {
+        value: median(seconds),
+        unit: 's',
+        detail: `${seconds.map(figure).join(', ')} s from the kill to executed, of which up to 10 s are the lease; after SIGTERM the other leads within ${figure(handedOver)} s (must 1)`,
+      }
+    } finally {
+      for (const { stop } of running) await stop()
+      await chain.stop()
+      await rm(folder, { recursive: true, force: true })
+    }
+  })

@@ -89,8 +89,6 @@ export const thousandRow = (setting) =>
       name: '1,000 in ten calls, last handed over',
       value: seconds,
       unit: 's',
-      must: '12',
-      aim: '10',
       detail: `admitted within ${figure(admitted)} s; ${transactions} transactions, ${figure(requests / ids.length)} RPC requests a candidate; ${Math.round(each)} gas a proposal, so blocks of ${blockGas / 1e6} M make room for the last within ${figure(floor)} s where ${inFlight} transactions of ${batch} may wait; ${where}`,
     }
   })
@@ -121,8 +119,6 @@ export const looksRow = (setting) =>
       name: 'status and eligibility p99, row 14 to idle',
       value: busy / idle,
       unit: 'x',
-      must: '10',
-      aim: '3',
       detail: `idle ${figure(idle)} ms over ${idleMs / 1000} s, ${figure(busy)} ms in the ${figure(seconds)} s of row 14; ${where}`,
     }
   })

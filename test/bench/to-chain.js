@@ -39,8 +39,6 @@ export const singleRow = (setting) =>
       name: '202 to the first node, single',
       value: trips,
       unit: 'round trips',
-      must: '6',
-      aim: '4',
       detail: `p50 ${figure(median(times))} ms, slowest ${figure(Math.max(...times))} ms of ${singles}, ${figure(requests / singles)} RPC requests each; ${where}`,
     }
   })
@@ -82,8 +80,6 @@ export async function hundredRow(setting) {
     name: '202 to the first node, 100 in a call',
     value: slowest,
     unit: 's',
-    must: '1.5',
-    aim: '0.8',
     detail: `p99; p50 ${figure(p50)} s; ${floorTrips} round trips take ${figure(floor)} s; ${where}, median of ${hundreds}`,
   }
 }
@@ -95,8 +91,6 @@ export async function requestsRow(setting) {
     name: 'RPC requests per candidate, row 13',
     value: requests,
     unit: '',
-    must: '1',
-    aim: '0.4',
     detail: `HTTP requests from the call until the node has the last, by ${batchSize}; median of ${hundreds}`,
   }
 }
