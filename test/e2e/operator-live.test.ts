@@ -6,8 +6,8 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
-import { type Ran, run } from '#support/cli'
-import { type Running, workshop } from '#support/processes'
+import { run } from '#support/cli'
+import { type Ended, type Running, workshop } from '#support/processes'
 import { type Client, makeClient, post, questionOf, type ServeReady } from '#support/proposing'
 import { hasTerminals, onTerminal } from '#support/terminal'
 
@@ -19,8 +19,8 @@ let server: Running
 let ready: ServeReady
 
 const config = () => join(folder, 'gateway.json')
-const operator = (args: readonly string[], env: Record<string, string> = {}): Promise<Ran> =>
-  shop.runHere(['operator', '--config', config(), ...args], { ...client.env, ...env })
+const operator = (args: readonly string[], env: Record<string, string> = {}): Promise<Ended> =>
+  shop.run(['operator', '--config', config(), ...args], { env: { ...client.env, ...env } })
 async function asked(args: readonly string[], env?: Record<string, string>) {
   const { code, stdout, stderr } = await operator([...args, '--json'], env)
   expect({ code, stderr }).toMatchObject({ code: 0 })
