@@ -90,7 +90,7 @@ export async function gathered(
   turn: () => Promise<void>,
   asked: () => number,
   isAnswering: () => boolean = () => false,
-): Promise<void> {
+) {
   let before = 0
   let quiet = 0
   for (let turns = 0; quiet < 2 && turns < mostTurns; turns += 1) {
@@ -108,7 +108,7 @@ function waitingFor(call: ChainCall, at: bigint): Waiting {
   return { call, at, answer, settle }
 }
 
-async function flushGathered(aggregator: Aggregator): Promise<void> {
+async function flushGathered(aggregator: Aggregator) {
   const { turn } = aggregator
   await gathered(
     turn,
@@ -118,7 +118,7 @@ async function flushGathered(aggregator: Aggregator): Promise<void> {
   await flush(aggregator)
 }
 
-async function flush(aggregator: Aggregator): Promise<void> {
+async function flush(aggregator: Aggregator) {
   const all = [...aggregator.waiting.values()]
   aggregator.waiting = new Map()
   const direct = ({ call, at, settle }: Waiting) => settle(aggregator.chain.call(call, at))
@@ -135,7 +135,7 @@ async function flush(aggregator: Aggregator): Promise<void> {
   )
 }
 
-function isPresent(aggregator: Aggregator): Promise<boolean> {
+function isPresent(aggregator: Aggregator) {
   aggregator.isPresent ??= aggregator.chain.code(multicallAddress).then(
     (code) => code !== '0x',
     (error: unknown) => {
@@ -153,7 +153,7 @@ async function together(
   group: readonly Waiting[],
   at: bigint,
   direct: (one: Waiting) => void,
-): Promise<void> {
+) {
   const { chain, callsAtOnce } = aggregator
   if (group.length < 2) return group.forEach(direct)
   let results: readonly AggregateResult[]
@@ -232,7 +232,7 @@ export function aggregateResults(answer: Hex, count: number): readonly Aggregate
       `the contract at ${multicallAddress} does not answer as Multicall3 does`,
     )
   /** It has to lie within the answer, as all that it is used for has. */
-  const numberAt = (byte: number): number => {
+  const numberAt = (byte: number) => {
     const start = 2 + 2 * byte
     const text = answer.slice(start, start + digits)
     const value = text.length === digits ? Number(`0x${text}`) : Number.NaN

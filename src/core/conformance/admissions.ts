@@ -121,7 +121,7 @@ async function sendAll(
 }
 
 /** What may be proposed on this question, once the chain, where there is one, and the user agree. */
-async function confirmedAmount(bench: BareBench, { wallet, context }: Pair): Promise<bigint> {
+async function confirmedAmount(bench: BareBench, { wallet, context }: Pair) {
   const { chain, trust, maxAmountRaw } = bench
   const nowSeconds = chain
     ? await chainNow(chain, trust, bench.ports.clock)
@@ -235,7 +235,7 @@ function createAdmissions(bench: BareBench) {
   }
 }
 
-function checkRisk({ may, maxAmountRaw }: BareBench, amountRaw: bigint): void {
+function checkRisk({ may, maxAmountRaw }: BareBench, amountRaw: bigint) {
   if (amountRaw <= leastRaw || amountRaw >= unexecutableRaw) return
   if (!may.execute)
     throw new NotSeen(

@@ -98,7 +98,7 @@ export class Seen implements Answer {
   }
 
   /** Fault unless the status is one of these, with JSON where it is the application's own. */
-  expect(...statuses: readonly number[]): string {
+  expect(...statuses: readonly number[]) {
     const isOwn = ownStatuses.includes(this.status)
     if (statuses.includes(this.status) && (this.json !== undefined || !isOwn)) return this.came
     throw new Fault(`sent ${this.sent}; got ${this.came}, expected ${statuses.join(' or ')}`)
@@ -115,13 +115,13 @@ export class Seen implements Answer {
   }
 
   /** Fault with what was sent and the first of these that does not hold. */
-  holds(facts: AnswerFacts): void {
+  holds(facts: AnswerFacts) {
     for (const [fault, holds] of Object.entries(facts))
       if (!holds) throw new Fault(`sent ${this.sent}; ${fault}`)
   }
 
   /** Fault naming the first member that is missing or malformed. */
-  has(members: Members, json = this.json): void {
+  has(members: Members, json = this.json) {
     for (const [path, holds] of Object.entries(members)) {
       const value = at(json, path)
       const fault = value === undefined ? 'missing' : 'malformed'
@@ -204,7 +204,7 @@ export const is = {
   none: (value: unknown): value is null => value === null,
   there: (value: unknown) => value !== undefined,
   /** Another builder may tell null for what is not there. */
-  given: (value: unknown): boolean => value !== undefined && value !== null,
+  given: (value: unknown) => value !== undefined && value !== null,
 } as const
 
 /** What an acknowledgement has (§2.5, §2.7). */

@@ -116,7 +116,7 @@ async function overrunIfRefused(bench: Bench) {
   }
 }
 
-const refusal = (seen: Seen): string => {
+const refusal = (seen: Seen) => {
   const actual = seen.expect(429)
   seen.holds({ 'the refusal has per-item results': seen.at('results') === undefined })
   return actual

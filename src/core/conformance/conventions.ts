@@ -18,7 +18,7 @@ const byPath = (change: (path: string) => string) => (bench: Bench) =>
   }))
 
 /** A malformed identifier names nothing on any route, although what it would mean is known. */
-async function notTaken(bench: Bench, identifier: string, wrong: string): Promise<string> {
+async function notTaken(bench: Bench, identifier: string, wrong: string) {
   const single = async () => [
     routes.prepare(identifier, await bench.proposal()),
     routes.submit(identifier, await bench.unsigned()),

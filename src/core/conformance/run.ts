@@ -129,7 +129,7 @@ async function look(bench: Bench, { id, section, says, tier, run }: Rule): Promi
 }
 
 /** A proxy's error page, or nothing at all, says nothing of the gateway (§7 rule 1). */
-async function requireGateway({ send, stranger }: Bench): Promise<void> {
+async function requireGateway({ send, stranger }: Bench) {
   let why: string
   try {
     const seen = await send(routes.eligibility(stranger))

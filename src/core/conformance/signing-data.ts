@@ -61,7 +61,7 @@ function proposalFacts(seen: Seen, outcome: OutcomeKey): AnswerFacts {
 const outcomeIn = (body: Body) => body.outcome as OutcomeKey
 
 /** With keys in order and numbers as text, so that two objects can be compared by what they say. */
-function asText(value: unknown): string {
+function asText(value: unknown) {
   return JSON.stringify(value, (_key, member: unknown) => {
     if (typeof member === 'number') return String(member)
     if (!is.structure(member) || Array.isArray(member)) return member
@@ -70,7 +70,7 @@ function asText(value: unknown): string {
 }
 
 /** Fault unless `typed_data` is what this body is signed by (§2.8); the digest. */
-async function expectTypedData(bench: Bench, seen: Seen, body: Body): Promise<string> {
+async function expectTypedData(bench: Bench, seen: Seen, body: Body) {
   const context = await bench.context()
   const { amount, nonce, deadline } = body.permit
   const terms = {
@@ -405,7 +405,7 @@ const contexts: ProbeExchange = async (bench) => {
 }
 
 const hasNoHalf = ({ price }: QuestionContext) => !price.allowed_values.includes(priceOf.p3)
-const halfIsAllowed = (trust: Trust, context: QuestionContext): boolean =>
+const halfIsAllowed = (trust: Trust, context: QuestionContext) =>
   outcomesByText(trust, context).some(({ outcome, allowed }) => outcome === 'p3' && allowed)
 const pricesIn = (seen: Seen) => listAt(dataIn(seen)[0], 'price.allowed_values')
 

@@ -119,7 +119,7 @@ export async function startDevChain(options: DevChainOptions = {}): Promise<DevC
   }
 }
 
-function wholeNumber(name: string, value: number, least: number, most: number): number {
+function wholeNumber(name: string, value: number, least: number, most: number) {
   if (Number.isInteger(value) && value >= least && value <= most) return value
   throw new UsageError(
     'invalid_option',
@@ -289,7 +289,7 @@ export function textBytes(text: string): Hex {
   return `0x${Buffer.from(text, 'utf8').toString('hex')}`
 }
 
-async function mine(rpc: DevRpc, transactions: readonly DevTransaction[]): Promise<void> {
+async function mine(rpc: DevRpc, transactions: readonly DevTransaction[]) {
   // They keep each sender's order, whatever order a batch is worked on in. All senders are new.
   const nonces = new Map<Address, number>()
   const calls = transactions.map((transaction) => {
@@ -356,7 +356,7 @@ const triesForEmptyBlock = 3
  * whole state for every block, and that state holds one hash for each block there ever was. Going
  * back by one block makes anvil keep the newest 256 hashes alone.
  */
-async function boundHistory(rpc: DevRpc, ended: Promise<void>): Promise<void> {
+async function boundHistory(rpc: DevRpc, ended: Promise<void>) {
   const over = new AbortController()
   void ended.then(() => over.abort())
   let trimmedAt = 0
@@ -375,14 +375,13 @@ async function boundHistory(rpc: DevRpc, ended: Promise<void>): Promise<void> {
   }
 }
 
-const headOf = async (rpc: DevRpc): Promise<number> =>
-  Number(await rpc.request<string>('eth_blockNumber', []))
+const headOf = async (rpc: DevRpc) => Number(await rpc.request<string>('eth_blockNumber', []))
 
 /**
  * `false` where the chain does not mine by itself just now, or no block came out empty. The
  * chain's clock stays as it was: going back would set it to the last block's time.
  */
-async function trim(rpc: DevRpc): Promise<boolean> {
+async function trim(rpc: DevRpc) {
   const interval = await rpc.request<number | null>('anvil_getIntervalMining', [])
   if (!interval) return false
   // A block mined by schedule in between would be taken back, with its transactions.
@@ -399,7 +398,7 @@ async function trim(rpc: DevRpc): Promise<boolean> {
 }
 
 /** A block with transactions stays: taken back, they would be lost. */
-async function mineEmptyBlock(rpc: DevRpc): Promise<boolean> {
+async function mineEmptyBlock(rpc: DevRpc) {
   for (let tries = 0; tries < triesForEmptyBlock; tries += 1) {
     await rpc.request('evm_mine', [])
     const { transactions } = await rpc.request<{ transactions: unknown[] }>(
@@ -412,5 +411,5 @@ async function mineEmptyBlock(rpc: DevRpc): Promise<boolean> {
 }
 
 /** Adds seconds to the chain's clock; how far it is then ahead of this machine's. */
-const clockLead = (rpc: DevRpc, moreSeconds: number): Promise<number> =>
+const clockLead = (rpc: DevRpc, moreSeconds: number) =>
   rpc.request<number>('evm_increaseTime', [Math.max(0, moreSeconds)])

@@ -31,7 +31,7 @@ export async function writeDevFolder(folder: string, description: DevDescription
     admission: { enabled: true, allowlist: proposers.map(({ address }) => address) },
     executor: { enabled: true, key_file: './executor.key' },
   }
-  const json = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`
+  const json = (value: unknown) => `${JSON.stringify(value, null, 2)}\n`
   const ids = description.questions.map(({ question_id, slug }) => ({ question_id, slug }))
   const key = (name: string, { private_key }: DevAccount) => [name, `${private_key}\n`] as const
   const files = [

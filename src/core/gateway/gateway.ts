@@ -214,7 +214,7 @@ const knownMethods = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS'
 function createRequestCounts() {
   const counts = new Map<string, { -readonly [Key in keyof RequestCount]: RequestCount[Key] }>()
   return {
-    count({ route, method: sent, status }: RequestRecord): void {
+    count({ route, method: sent, status }: RequestRecord) {
       const method = knownMethods.includes(sent) ? sent : 'OTHER'
       const key = `${route} ${method} ${status}`
       const known = counts.get(key)
@@ -247,7 +247,7 @@ function createBodyMemory() {
   const bytesOf = new Map<string, number>()
   let total = 0
   return {
-    reserve(exchange: Exchange, bytes: number): boolean {
+    reserve(exchange: Exchange, bytes: number) {
       const own = (bytesOf.get(exchange.client) ?? 0) + bytes
       const { bodyBytes, clientBodyBytes } = gatewayLimits
       if (total + bytes > bodyBytes || own > clientBodyBytes) return false

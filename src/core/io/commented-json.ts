@@ -37,7 +37,7 @@ export function parseCommentedJson(bytes: Uint8Array, name: string) {
     )
   return {
     value,
-    placeOf(path: readonly PropertyKey[]): string {
+    placeOf(path: readonly PropertyKey[]) {
       for (let length = path.length; ; length--) {
         const keys = path
           .slice(0, length)

@@ -129,7 +129,7 @@ function marketOf(json: unknown): Market | undefined {
 }
 
 /** `2025-10-24 23:00:00+00`, as a database writes it, in the form of all other times. */
-function instantOf(text: string | undefined): string | undefined {
+function instantOf(text: string | undefined) {
   const ms = Date.parse((text ?? '').replace(' ', 'T').replace(/([+-]\d\d)$/, '$1:00'))
   return Number.isNaN(ms) ? undefined : new Date(ms).toISOString()
 }
@@ -146,12 +146,7 @@ function pricesOf(given: string | readonly unknown[] | undefined): Market['price
   return p1 >= 0 && p1 <= 1 && p2 >= 0 && p2 <= 1 ? { p2, p1 } : undefined
 }
 
-async function textAt(
-  fetch: Fetch,
-  url: string,
-  signal: AbortSignal,
-  maxBytes = maxAnswerBytes,
-): Promise<string | undefined> {
+async function textAt(fetch: Fetch, url: string, signal: AbortSignal, maxBytes = maxAnswerBytes) {
   try {
     const { status, body, headers } = await fetch(url, {
       headers: { accept: 'application/json' },
@@ -178,7 +173,7 @@ async function textAt(
   }
 }
 
-function retryAfterMs(headers: Headers): number {
+function retryAfterMs(headers: Headers) {
   const text = headers.get('retry-after') ?? ''
   const seconds = /^\d{1,6}$/.test(text)
     ? Math.min(Number(text), maxRetryAfterSeconds)

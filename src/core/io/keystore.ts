@@ -108,7 +108,7 @@ export async function decryptKeystore(
   }
 }
 
-async function encrypt(key: Uint8Array, password: string, address: Address): Promise<string> {
+async function encrypt(key: Uint8Array, password: string, address: Address) {
   const saltBytes = randomBytes(32)
   const iv = randomBytes(16)
   const derived = await scryptKey(password, saltBytes, ours)

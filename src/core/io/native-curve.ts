@@ -72,7 +72,7 @@ export const probe = {
     '0x044bc2a31265153f07e70e0bab08724e6b85e217f8cd628ceb62974247bb493382ce28cab79ad7119ee1ad3ebcdb98a16805211530ecc6cfefa1b88e6dff99232a',
 } as const
 
-function isSound(curve: Curve): boolean {
+function isSound(curve: Curve) {
   const { compact, parity } = curve.sign(probe.digest, probe.key)
   const keys = [curve.recover(probe.digest, compact, parity), curve.publicKey(probe.key)]
   return (

@@ -62,7 +62,7 @@ export function startOwned(
   // The pipe breaks when the watcher goes first; `ended` says so already.
   watcher.stdin.on('error', () => undefined)
   // After the start this only keeps the pipes empty.
-  const read = (chunk: Buffer): void => {
+  const read = (chunk: Buffer) => {
     output = (output + chunk.toString()).slice(-keptBytes)
     for (const listener of listeners) listener()
   }

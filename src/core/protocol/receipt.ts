@@ -210,7 +210,7 @@ function receiptOf(
 const isInnerList = (member: Item | InnerList): member is InnerList => Array.isArray(member[0])
 
 /** In any order; the request's digest may be left out. */
-function isCovering([items]: InnerList): boolean {
+function isCovering([items]: InnerList) {
   const names = items.map((item) => serializeItem(item))
   const must = needed.map((item) => serializeItem(item))
   const may = [...must, serializeItem(requestBody)]

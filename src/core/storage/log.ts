@@ -218,7 +218,7 @@ async function markWhenIdle(log: LogState) {
   }
 }
 
-async function mark(log: LogState): Promise<void> {
+async function mark(log: LogState) {
   if (!log.isUnmarked || log.failed !== undefined || log.isFull) return
   await commitOwn(log, 'mark', {})
   log.isUnmarked = false
@@ -306,7 +306,7 @@ async function cover(log: LogState, { recovered }: RecoveredLog) {
   log.isUnmarked = recovered !== undefined
 }
 
-async function end(log: LogState): Promise<void> {
+async function end(log: LogState) {
   log.isEnding = true
   while (log.isDraining || !log.queue.isEmpty()) await log.exclusive(async () => undefined)
   log.stop.abort()

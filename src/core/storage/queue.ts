@@ -24,7 +24,7 @@ export function newQueue(limitBytes: number) {
   const waiting: Waiting[] = []
   let bytes = 0
   return {
-    add(each: Waiting): boolean {
+    add(each: Waiting) {
       if (waiting.length > 0 && bytes + each.bytes > limitBytes) return false
       waiting.push(each)
       bytes += each.bytes

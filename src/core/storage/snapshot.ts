@@ -61,7 +61,7 @@ function newLineBuffer(hash: Hash, handle: FileHandle, timeMs: number) {
   let lines: string[] = []
   let waiting = 0
   return {
-    add(record: NewRecord): number {
+    add(record: NewRecord) {
       const start = offset
       const { text, check } = singleLine(hash, { previous, sequence: ++sequence, timeMs }, record)
       const bytes = byteLength(text)

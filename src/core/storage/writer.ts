@@ -115,7 +115,7 @@ async function rotate(writer: Writer) {
 }
 
 /** Or leaves the segment as it was; all is durable on return (R1). */
-async function write(writer: Writer, bytes: Uint8Array): Promise<void> {
+async function write(writer: Writer, bytes: Uint8Array) {
   const { active: handle, folder, goodBytes, fail } = writer
   try {
     await writeAll(handle, bytes)

@@ -77,7 +77,7 @@ async function carryOut(look: SlotLook, action: Action) {
   }
 }
 
-async function prepare(look: SlotLook): Promise<boolean> {
+async function prepare(look: SlotLook) {
   const { executor, slot, alive, heads } = look
   let load = slot.attempts.length === 0 ? executor.loads.get(slot.id) : undefined
   const isAlive = ({ candidate }: ValidCall) => alive.some(({ id }) => id === candidate.id)

@@ -189,7 +189,7 @@ async function estimated(executor: Executor, calls: readonly ValidCall[], data: 
   }
 }
 
-async function succeeds(run: Promise<Hex>): Promise<boolean> {
+async function succeeds(run: Promise<Hex>) {
   try {
     await run
     return true

@@ -209,7 +209,7 @@ async function isDoomedAt(
   request: WitnessRequest | undefined,
   candidate: Candidate,
   blockNumber: bigint,
-): Promise<boolean> {
+) {
   const [isSpent, held] = await Promise.all([
     isSpentAt(ports, candidate, blockNumber),
     request &&

@@ -223,7 +223,7 @@ async function heldElsewhere(
 }
 
 /** For what is asked of it for the first time, and for what a contract wallet says. */
-function asksChain({ view }: AdmissionParts, identifier: string, proposer: Address): boolean {
+function asksChain({ view }: AdmissionParts, identifier: string, proposer: Address) {
   return view.known(identifier) === undefined || view.knownCode(proposer) !== false
 }
 
@@ -237,7 +237,7 @@ async function isAuthorized(
   exchange: Exchange,
   digest: Uint8Array,
   { proposer, signature }: Authorization,
-): Promise<boolean> {
+) {
   const accepts = async (hasCode: boolean) =>
     hasCode
       ? view.authorizes(proposer, toHex(digest), signature)

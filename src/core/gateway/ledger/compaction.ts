@@ -34,7 +34,7 @@ export function datedRecord(record: Pick<StoredRecord, 'kind' | 'data' | 'timeMs
 type Past = Extract<LedgerRecord, { kind: 'past' }>
 
 /** The last word on each subject is kept for good. */
-function subjectOf(change: Change): string | undefined {
+function subjectOf(change: Change) {
   switch (change.kind) {
     case 'allowlist.set':
       return `wallet ${change.address}`
@@ -105,7 +105,7 @@ async function* pastOf(
   yield* lastWords.values()
 }
 
-function isAbout(change: Change, live: ReadonlySet<string>, open: ReadonlySet<string>): boolean {
+function isAbout(change: Change, live: ReadonlySet<string>, open: ReadonlySet<string>) {
   if ('id' in change) return live.has(change.id)
   if (change.kind === 'slot.opened')
     return open.has(change.slot.id) || change.slot.candidateIds.some((id) => live.has(id))
@@ -147,11 +147,7 @@ function headRecords(state: LedgerState): readonly LedgerRecord[] {
 }
 
 /** Appends go on meanwhile; a crash leaves the old or the new files whole. */
-export async function compactLedger(
-  log: CompactableLog,
-  state: LedgerState,
-  keepSinceMs = 0,
-): Promise<void> {
+export async function compactLedger(log: CompactableLog, state: LedgerState, keepSinceMs = 0) {
   let cut: ReturnType<LedgerState['entries']['cut']> | undefined
   let before = 0
   await log.compact(
@@ -187,7 +183,7 @@ type Line =
       readonly progressAt: number
     }
 
-export function restoreLine(state: LedgerState, text: string): void {
+export function restoreLine(state: LedgerState, text: string) {
   const line = JSON.parse(text) as Line
   if (isEnded(line)) {
     const [id, identity, roundKey, sequence, status, retryable, receivedAt, progressAt] = line
@@ -232,5 +228,5 @@ function lastDecision({ admissionEnabled, admissionDecision }: LedgerState): Led
   return [{ kind: 'past', atMs, was }]
 }
 
-export const snapshotState = (log: SharedLog, state: LedgerState): Promise<void> =>
+export const snapshotState = (log: SharedLog, state: LedgerState) =>
   log.putSnapshot(linesOf(state).lines())

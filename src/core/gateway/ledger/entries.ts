@@ -59,11 +59,11 @@ export function newEntries() {
       }
     },
     near: (id: string): CandidateEntry | undefined => near.get(id),
-    put(entry: CandidateEntry): void {
+    put(entry: CandidateEntry) {
       leaveEnded(ended, entry.id)
       keep(entry)
     },
-    putEnded(entry: CandidateEntry): void {
+    putEnded(entry: CandidateEntry) {
       if (!putEnded(ended, entry)) keep(entry)
       else if (near.delete(entry.id)) nearByIdentity.delete(entry.identity)
     },
@@ -183,7 +183,7 @@ const uuidForm: KeyForm = {
 }
 
 /** False for any other text. A million are read in a row. */
-function readKey(text: string, at: number, form: KeyForm): boolean {
+function readKey(text: string, at: number, form: KeyForm) {
   const { length, places, hyphens } = form
   if (text.length !== length) return false
   for (const place of hyphens) if (text.charCodeAt(place) !== 0x2d) return false
@@ -202,19 +202,19 @@ function readKey(text: string, at: number, form: KeyForm): boolean {
   return seen >= 0
 }
 
-const hexAt = ({ keys }: Columns, at: number): string => {
+const hexAt = ({ keys }: Columns, at: number) => {
   let text = ''
   for (let word = at; word < at + 4; word += 1)
     text += (keys[word] ?? 0).toString(16).padStart(8, '0')
   return text
 }
 
-const uuidAt = (table: Columns, at: number): string => {
+const uuidAt = (table: Columns, at: number) => {
   const text = hexAt(table, at)
   return `${text.slice(0, 8)}-${text.slice(8, 12)}-${text.slice(12, 16)}-${text.slice(16, 20)}-${text.slice(20)}`
 }
 
-function hasKey({ keys }: Columns, row: number, at: number): boolean {
+function hasKey({ keys }: Columns, row: number, at: number) {
   const from = row * keyWords + at
   return (
     keys[from] === wanted[at] &&
@@ -224,7 +224,7 @@ function hasKey({ keys }: Columns, row: number, at: number): boolean {
   )
 }
 
-function find(table: EndedTable, places: Uint32Array, at: number): number {
+function find(table: EndedTable, places: Uint32Array, at: number) {
   const mask = places.length - 1
   for (let place = (wanted[at + 3] ?? 0) & mask; ; place = (place + 1) & mask) {
     const row = (places[place] ?? 0) - 1
@@ -232,14 +232,14 @@ function find(table: EndedTable, places: Uint32Array, at: number): number {
   }
 }
 
-function enter({ keys }: Columns, places: Uint32Array, row: number, at: number): void {
+function enter({ keys }: Columns, places: Uint32Array, row: number, at: number) {
   const mask = places.length - 1
   let place = (keys[row * keyWords + at + 3] ?? 0) & mask
   while (places[place] !== 0) place = (place + 1) & mask
   places[place] = row + 1
 }
 
-function grow(table: EndedTable): void {
+function grow(table: EndedTable) {
   const { rows } = table
   if (rows < table.flags.length) return
   const old = { ...table }
@@ -270,7 +270,7 @@ export function endedAt(table: EndedTable, row: number): EndedRef {
   }
 }
 
-const endedRow = (table: EndedTable, id: string): number =>
+const endedRow = (table: EndedTable, id: string) =>
   readKey(id, idAt, uuidForm) ? find(table, table.byId, idAt) : -1
 
 const refAt = (table: EndedTable, row: number) =>
@@ -305,7 +305,7 @@ export function putEnded(table: EndedTable, ref: EndedRef): boolean {
   return true
 }
 
-function leaveEnded(table: EndedTable, id: string): void {
+function leaveEnded(table: EndedTable, id: string) {
   const row = endedRow(table, id)
   if (row < 0 || isAbsent(table, row)) return
   table.flags[row] = (table.flags[row] ?? 0) | absentFlag
@@ -326,7 +326,7 @@ function endedInRound(table: EndedTable, roundKey: string): readonly EndedRef[] 
   return found
 }
 
-function countEnded(table: EndedTable, counts: Record<CandidateState, number>): void {
+function countEnded(table: EndedTable, counts: Record<CandidateState, number>) {
   for (const row of presentRows(table))
     counts[states[(table.flags[row] ?? 0) & 0x0f] ?? 'failed'] += 1
 }
@@ -363,7 +363,7 @@ function moveEnded(
   before: Pick<EndedRef, 'receivedAt' | 'progressAt'>,
   row: number,
   position: RecordPosition,
-): void {
+) {
   if (receivedAt[row] === before.receivedAt) receivedAt[row] = position
   if (progressAt[row] === before.progressAt) progressAt[row] = -1
 }

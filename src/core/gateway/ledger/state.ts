@@ -189,7 +189,7 @@ function countFailed(state: LedgerState, id: string, day: number) {
 }
 
 /** A fold comes before what it was folded from, and knows neither time nor reason. */
-function decide(state: LedgerState, event: LedgerRecord, timeMs: number): void {
+function decide(state: LedgerState, event: LedgerRecord, timeMs: number) {
   const { was, atMs } = event.kind === 'past' ? event : { was: event, atMs: timeMs }
   if (was.kind === 'admission.set' && !('folded' in was))
     state.admissionDecision = { atMs, reason: was.reason, by: was.by }
@@ -299,7 +299,7 @@ function progress(
   entry: CandidateEntry,
   next: Progress,
   position: RecordPosition,
-): void {
+) {
   const candidate = entry.live
   if (!candidate) throw new RangeError(`candidate ${entry.id} is not in memory`)
   if (!mayBecome(entry.status, next.status))
@@ -314,7 +314,7 @@ function progress(
   release(state, entry)
 }
 
-function index(state: LedgerState, entry: CandidateEntry, candidate: Candidate): void {
+function index(state: LedgerState, entry: CandidateEntry, candidate: Candidate) {
   state.byRound.set(roundKeyOf(candidate.proposer, entry.roundKey), entry)
   state.byNonce.set(nonceKeyOf(candidate.proposer, candidate.nonce), entry)
 }

@@ -158,7 +158,7 @@ function eventOf(record: StoredRecord): LedgerEvent[] {
   }
 }
 
-function report({ listeners }: Open, events: readonly LedgerEvent[], isElsewhere = false): void {
+function report({ listeners }: Open, events: readonly LedgerEvent[], isElsewhere = false) {
   for (const listener of listeners) listener(events, isElsewhere)
 }
 
@@ -258,7 +258,7 @@ async function replay(open: Open, id: string, revives = true): Promise<Candidate
   })
 }
 
-function mayRevive(state: LedgerState, candidate: Candidate, { byKey }: Claims): boolean {
+function mayRevive(state: LedgerState, candidate: Candidate, { byKey }: Claims) {
   const entry = state.entries.get(candidate.id)
   const [round, nonce] = keysOf(candidate)
   return (
@@ -277,7 +277,7 @@ async function commit(
   changes: readonly Change[],
   basis: readonly Candidate[] = [],
   epoch?: number,
-): Promise<boolean> {
+) {
   const { state } = open
   let stands = true
   const decide = () => {
@@ -294,7 +294,7 @@ async function commit(
 }
 
 /** Before anything is written: a record that `apply` refuses would make the log unreadable. */
-function changeFault(state: LedgerState, changes: readonly Change[]): string | undefined {
+function changeFault(state: LedgerState, changes: readonly Change[]) {
   const statuses = new Map<string, CandidateState>()
   const slots = new Map(state.slots)
   for (const change of changes) {
@@ -317,7 +317,7 @@ function progressFault(
   state: LedgerState,
   statuses: Map<string, CandidateState>,
   { id, progress }: Extract<Change, { kind: 'candidate.progress' }>,
-): string | undefined {
+) {
   const entry = state.entries.get(id)
   if (!entry?.live) return endedFault(state, id)
   const from = statuses.get(id) ?? entry.status
@@ -327,11 +327,7 @@ function progressFault(
   return undefined
 }
 
-function slotFault(
-  state: LedgerState,
-  slots: OpenSlots,
-  change: Parameters<typeof foldSlot>[1],
-): string | undefined {
+function slotFault(state: LedgerState, slots: OpenSlots, change: Parameters<typeof foldSlot>[1]) {
   if (change.kind === 'slot.opened') {
     const fault = openingFault(state, slots, change.slot)
     if (fault !== undefined) return fault
@@ -350,7 +346,7 @@ function openingFault(
   state: LedgerState,
   slots: OpenSlots,
   { id, executor, nonce, candidateIds }: Slot,
-): string | undefined {
+) {
   if (slots.has(id)) return `slot ${id} is already open`
   const isBound = [...state.slots.values()].some(
     (slot) => slot.executor === executor && slot.nonce === nonce,

@@ -133,7 +133,7 @@ async function replace(
   holder: Candidate,
   { standIn, judgement }: { standIn: Candidate; judgement: Judgement },
   { latest }: Heads,
-): Promise<boolean> {
+) {
   const nowMs = clock.nowMs()
   const changes = [
     progressChange(holder, standsInAgain(holder.progress, nowMs)),

@@ -87,7 +87,7 @@ const newReading = (id: string) => ({
 export function createTimeline(id: string) {
   const reading = newReading(id)
   return {
-    onRecord(record: StoredRecord): void {
+    onRecord(record: StoredRecord) {
       const { atMs, event } = datedRecord(record)
       if (isSlotChange(event)) readSlot(reading, atMs, event)
       else if (event.kind.startsWith('candidate.')) readCandidate(reading, atMs, event)
@@ -117,7 +117,7 @@ export function createTimeline(id: string) {
   }
 }
 
-function readCandidate(reading: Reading, atMs: number, event: LedgerRecord): void {
+function readCandidate(reading: Reading, atMs: number, event: LedgerRecord) {
   const { id, events } = reading
   if (event.kind === 'candidate.received' || event.kind === 'candidate.whole') {
     const { candidate } = event
@@ -141,7 +141,7 @@ function readCandidate(reading: Reading, atMs: number, event: LedgerRecord): voi
   }
 }
 
-function step(reading: Reading, atMs: number, next: Progress, by?: string): void {
+function step(reading: Reading, atMs: number, next: Progress, by?: string) {
   const { candidate, isFolded } = reading
   if (candidate === undefined) return
   reading.steps += 1
@@ -158,7 +158,7 @@ function step(reading: Reading, atMs: number, next: Progress, by?: string): void
   if (!isFolded) reading.candidate = { ...candidate, progress: next }
 }
 
-function readSlot(reading: Reading, atMs: number, change: SlotChange & { folded?: true }): void {
+function readSlot(reading: Reading, atMs: number, change: SlotChange & { folded?: true }) {
   const { id, events, slots } = reading
   const others = (ids: readonly string[]) => ids.filter((one) => one !== id)
   if (change.kind === 'slot.opened') {
@@ -212,7 +212,7 @@ function readSlot(reading: Reading, atMs: number, change: SlotChange & { folded?
   }
 }
 
-function readDecision({ candidate, events }: Reading, atMs: number, event: LedgerRecord): void {
+function readDecision({ candidate, events }: Reading, atMs: number, event: LedgerRecord) {
   // Behind a fold stands also what was decided before the candidate came.
   if (candidate === undefined || atMs < candidate.receivedAtMs) return
   if ('folded' in event && event.folded === true) return

@@ -25,7 +25,7 @@ export function createHeadMemory(chain: Chain, clock: Pick<Clock, 'monotonicMs'>
   }
   return {
     once,
-    follow({ latest, finalized }: Heads): void {
+    follow({ latest, finalized }: Heads) {
       const newest = `${latest.hash} ${finalized.hash}`
       if (head === newest) return
       head = newest

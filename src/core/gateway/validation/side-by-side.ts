@@ -5,11 +5,11 @@ export type SideBySide = ReturnType<typeof sideBySide>
 export function sideBySide() {
   const begun: Promise<readonly PromiseSettledResult<unknown>[]>[] = []
   return {
-    add(work: Promise<unknown>): void {
+    add(work: Promise<unknown>) {
       begun.push(Promise.allSettled([work]))
     },
     /** When all has ended. Rejects with its first failure, a bug before those of the chain. */
-    async ended(): Promise<void> {
+    async ended() {
       const failures = (await Promise.all(begun)).flat().filter((one) => one.status === 'rejected')
       const first = failures.find(({ reason }) => !(reason instanceof ChainError)) ?? failures[0]
       if (first) throw first.reason

@@ -122,7 +122,7 @@ function isShortOfSum(
   code: FailureCode,
   { amount }: Candidate,
   { balance = '0', allowance = '0' }: Figures,
-): boolean {
+) {
   if (code === 'insufficient_balance') return BigInt(balance) >= BigInt(amount)
   return code === 'insufficient_allowance' && BigInt(allowance) >= BigInt(amount)
 }
@@ -220,7 +220,7 @@ async function judge(
 }
 
 /** The judgement meets the same failure, or has no use for the answer. */
-function leftToJudging(error: unknown): void {
+function leftToJudging(error: unknown) {
   if (!(error instanceof ChainError)) throw error
 }
 
@@ -353,7 +353,7 @@ async function signatureAccepted(
   candidate: Candidate,
   code: Hex,
   at: BlockHeader,
-): Promise<boolean> {
+) {
   const { proposer, digest, signature } = candidate
   if (code === '0x') return signerOf(candidate, recover) === proposer
   try {

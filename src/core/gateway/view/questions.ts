@@ -59,7 +59,7 @@ export function newQuestionBook(
   return book
 }
 
-function follow({ byManaged }: QuestionBook, managedId: Hex, questionId: Hex): void {
+function follow({ byManaged }: QuestionBook, managedId: Hex, questionId: Hex) {
   const same = byManaged.get(managedId) ?? new Set()
   byManaged.set(managedId, same.add(questionId))
 }

@@ -172,7 +172,7 @@ function newPage({ timeoutMs, signal, onPage, onProblem }: BrowserWalletOptions)
     expect(count: number) {
       total = count
     },
-    async ask(wanted: Wanted): Promise<string> {
+    async ask(wanted: Wanted) {
       signal.throwIfAborted()
       listener ??= listen()
       await listener

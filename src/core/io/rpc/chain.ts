@@ -122,7 +122,7 @@ export function chainOver(
   }
 }
 
-function elsewhere({ table }: Router, error: unknown): number {
+function elsewhere({ table }: Router, error: unknown) {
   const chainId = otherChainId(table)
   if (chainId === undefined) throw error
   return chainId

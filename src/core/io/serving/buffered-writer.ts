@@ -87,7 +87,7 @@ export function createBufferedWriter(fd: number) {
   }
   return {
     /** False where too much is waiting already: the text is dropped and counted. */
-    write(text: string): boolean {
+    write(text: string) {
       const taken = Buffer.from(text)
       if (isBroken || bytes + taken.length > waitingBytes) {
         dropped += 1

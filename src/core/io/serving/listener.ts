@@ -225,7 +225,7 @@ async function answer(
   incoming: IncomingMessage,
   response: ServerResponse,
   isLast: () => boolean,
-): Promise<void> {
+) {
   const { socket, headers, method = '', url = '' } = incoming
   const refused = framingFault(incoming)
   // Work may take longer than an idle socket may stay: a cut connection would hide what was
@@ -429,7 +429,7 @@ function report(
   method: string,
   { status, code }: Refusal,
   address: string | undefined,
-): void {
+) {
   options.onRefused?.({
     requestId: randomUUID(),
     method,

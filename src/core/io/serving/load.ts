@@ -45,7 +45,7 @@ export function watchLoad(nowMs: () => number) {
   }
 }
 
-export function yieldToEvents(): Promise<void> {
+export function yieldToEvents() {
   return new Promise((resolve) => {
     setImmediate(resolve)
   })

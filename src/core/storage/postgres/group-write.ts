@@ -97,7 +97,7 @@ async function tried(log: State, work: Work) {
   }
 }
 
-async function attempt(log: State, session: SqlSession, work: Work): Promise<void> {
+async function attempt(log: State, session: SqlSession, work: Work) {
   try {
     const head = await (work.sent === undefined ? lockEnd : lockHead)(log, session)
     if (work.sent !== undefined) {

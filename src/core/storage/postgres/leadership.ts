@@ -108,7 +108,7 @@ const failureOf = async (state: State) =>
   state.hasFailed() ??
   ((await mustStandBack(state)) ? 'a gateway with an executor is available' : undefined)
 
-async function take(state: State): Promise<void> {
+async function take(state: State) {
   const { log, clock, id } = state
   state.blocked = state.obstacle()
   if (state.blocked !== undefined || clock.monotonicMs() < state.notBeforeMs) return

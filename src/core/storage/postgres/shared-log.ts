@@ -189,7 +189,7 @@ async function readHead(log: State, session: SqlSession) {
 }
 
 /** On a session of its own kind, so that an open transaction is not in the way. */
-const catchUp = (log: State, upTo = Number.POSITIVE_INFINITY): Promise<void> =>
+const catchUp = (log: State, upTo = Number.POSITIVE_INFINITY) =>
   log.exclusive(async () => {
     if (log.applied >= upTo) return
     await log.reader.use(async (session) => {
@@ -250,7 +250,7 @@ export interface SnapshotHead {
  * Without part 0 a snapshot is not there. Two gateways may write one of the same record at the
  * same time; their parts have numbers of their own.
  */
-async function putSnapshot(log: State, lines: Iterable<string>): Promise<void> {
+async function putSnapshot(log: State, lines: Iterable<string>) {
   const n = log.applied
   if (n === 0) return
   const put = (part: number, body: string) =>
@@ -293,7 +293,7 @@ function closeLines({ writer, reader }: State) {
   reader.close()
 }
 
-async function end(log: State): Promise<void> {
+async function end(log: State) {
   log.isEnding = true
   while (log.isDraining || !log.queue.isEmpty()) await log.exclusive(async () => undefined)
   log.stop.abort()
