@@ -45,7 +45,7 @@ export function watchLoad(nowMs: () => number) {
   }
 }
 
-export function yieldToEvents() {
+export function yieldToEvents(): Promise<void> {
   return new Promise((resolve) => {
     setImmediate(resolve)
   })
