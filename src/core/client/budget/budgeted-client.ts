@@ -9,7 +9,6 @@ import {
 } from '../gateway/answer.js'
 import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
 import type { Planner, Reservation, ReserveOptions } from './planner.js'
-import type { CallResult } from './window.js'
 
 export interface BudgetedClient extends GatewayClient {
   /**
@@ -59,8 +58,16 @@ function newReservedCalls(planner: Planner, budget: BudgetOptions) {
       await reservation.release()
       throw error
     }
-    const isSent = answer.kind !== 'deferred' || answer.httpStatus !== undefined
-    await (isSent ? reservation.settle(resultOf(answer)) : reservation.release())
+    const answered = answer.httpStatus !== undefined
+    if (answer.kind === 'deferred' && !answered) await reservation.release()
+    else
+      await reservation.settle({
+        answered,
+        refused: answer.httpStatus === 429,
+        rateLimit: answer.rateLimit,
+        retryAfterMs: 'retryAfterMs' in answer ? answer.retryAfterMs : undefined,
+        detail: 'detail' in answer ? answer.detail : undefined,
+      })
     return answer
   }
 
@@ -207,11 +214,3 @@ function itemsIn(body: string) {
     return 1
   }
 }
-
-const resultOf = (answer: Answer<unknown>): CallResult => ({
-  answered: answer.httpStatus !== undefined,
-  refused: answer.httpStatus === 429,
-  rateLimit: answer.rateLimit,
-  retryAfterMs: 'retryAfterMs' in answer ? answer.retryAfterMs : undefined,
-  detail: 'detail' in answer ? answer.detail : undefined,
-})

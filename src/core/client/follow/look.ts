@@ -9,7 +9,7 @@ import {
   UsageError,
 } from '#protocol/errors'
 import { isBytes32 } from '#protocol/words'
-import { answerError, type RateLimit, type Unaccepted } from '../gateway/answer.js'
+import { answerError, classifyRefusal, type RateLimit, type Unaccepted } from '../gateway/answer.js'
 import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
 import { keptAnswer, type StatusItemRead } from '../gateway/reading.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
@@ -17,8 +17,6 @@ import type { JournalEntry } from '../journal/records.js'
 import { endOf, isCertain, type PolledStatus, type PollTarget, polled } from './status.js'
 
 const callsAtOnce = 4
-/** Of an item of a batch: definite. */
-const refusals = [400, 403, 404, 405, 413, 422]
 
 /** No application response, or one that says to come back later. */
 export type Trouble = Extract<Unaccepted, { kind: 'deferred' | 'uncertain' }>
@@ -96,9 +94,10 @@ function statusReport(target: PollTarget, reported: PolledStatus): StatusReport 
 function itemReport(target: PollTarget, result: StatusItemRead | undefined): StatusReport {
   const { status_code: httpStatus, candidate, error } = result ?? {}
   if (httpStatus === 200 && candidate !== undefined) return statusReport(target, candidate)
-  if (httpStatus === undefined || error === undefined || !refusals.includes(httpStatus))
-    return { kind: 'silence', httpStatus }
-  return refused(answerError({ kind: 'refused', httpStatus, ...error }, 'read'))
+  const answer = httpStatus && error ? classifyRefusal(httpStatus, error) : undefined
+  return answer?.kind === 'refused'
+    ? refused(answerError(answer, 'read'))
+    : { kind: 'silence', httpStatus }
 }
 
 async function bySingle(

@@ -23,6 +23,7 @@ import {
   type Wanted,
 } from '../journal/authorizations.js'
 import type { JournalPorts, JournalView } from '../journal/journal.js'
+import type { Offered, Signed } from '../journal/records.js'
 import {
   atRequester,
   mayBeAt,
@@ -228,10 +229,13 @@ const notSuperseded = (id: string) =>
     'see `proposer journal list` for the open ones',
   )
 
-const sharing = ({ questionId }: { readonly questionId: Hex }, wanted: Wanted | undefined) =>
-  wanted === undefined || wanted.questionId === questionId
-    ? ''
-    : `; question ${wanted.questionId} shares its round, which accepts one proposal for both`
+/** In what else it differs from what is wanted. */
+function differs(record: Signed | Offered, wanted: Wanted | undefined) {
+  if (wanted === undefined) return ''
+  const { questionId } = wanted
+  const sharing = `; question ${questionId} shares its round, which accepts one proposal for both`
+  return otherTerms(record, wanted) + (questionId === record.questionId ? '' : sharing)
+}
 
 /** Exit 5, with what settles it (contract §6). */
 export function authorizationOpen(
@@ -248,10 +252,9 @@ export function authorizationOpen(
         ? `send it with \`proposer submit ${signed.identifier} --outcome ${outcome ?? '<answer>'}\``
         : `send it again with \`proposer replay ${id}\``
   const why = because === undefined ? '' : ` (${because})`
-  const terms = wanted === undefined ? '' : otherTerms(signed, wanted)
   return new ConflictError(
     'authorization_open',
-    `question ${signed.questionId} has an open authorization by ${signed.terms.proposer}, signed for ${answerOf(signed)}${terms}${sharing(signed, wanted)}${why}`,
+    `question ${signed.questionId} has an open authorization by ${signed.terms.proposer}, signed for ${answerOf(signed)}${differs(signed, wanted)}${why}`,
     `${settles}, or replace it with --supersede ${id}`,
   )
 }
@@ -262,10 +265,9 @@ export function offerOpen({ id, offered, parts }: Offer, wanted?: Wanted): Confl
     parts.length === 0
       ? `attach its signature with \`proposer sign ${offered.identifier} --signature <hex>\``
       : `let the next owner sign with \`${nextOwner(offered)}\``
-  const terms = wanted === undefined ? '' : otherTerms(offered, wanted)
   return new ConflictError(
     'authorization_open',
-    `${id} was issued as typed data to be signed by ${offered.terms.proposer} for question ${offered.questionId}, ${answerOf(offered)}${terms}${sharing(offered, wanted)}`,
+    `${id} was issued as typed data to be signed by ${offered.terms.proposer} for question ${offered.questionId}, ${answerOf(offered)}${differs(offered, wanted)}`,
     `${goOn}, or replace it with --supersede ${id}`,
   )
 }

@@ -38,7 +38,7 @@ import {
   checkOutcome,
   mayBeAt,
   outcomeMeant,
-  outcomesByText,
+  outcomesFor,
   type QuestionContext,
   requestOf,
   sharedRound,
@@ -514,7 +514,7 @@ async function checkShown(
   if (columns === undefined) return
   const { otherQuestion, saysQuestion } = await import('../input/sheet.js')
   if (!saysQuestion(columns)) return
-  const labels = labelsOf(context.outcomes ?? outcomesByText(trust, context))
+  const labels = labelsOf(outcomesFor(trust, context))
   const title = titleOf(context.request.ancillary_data)
   const why = otherQuestion(columns, { title, labels })
   if (why !== undefined)
@@ -552,7 +552,7 @@ function toSign(
     context: facts,
     price,
     label,
-    labels: labelsOf(context.outcomes ?? outcomesByText(trust, context)),
+    labels: labelsOf(outcomesFor(trust, context)),
     title: titleOf(request.ancillary_data),
     witness,
     ref,

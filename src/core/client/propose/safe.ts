@@ -19,8 +19,8 @@ import { PendingError, UsageError } from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
 import { Address, Bytes32, Uint256 } from '#protocol/schema'
 import { nextOwner, type Offer } from '../journal/authorizations.js'
-import type { Journal } from '../journal/journal.js'
 import type { Trust } from '../trust/trust.js'
+import type { EarlierParts } from './round-over.js'
 import { offerRows } from './sign.js'
 
 export interface SafeSigning {
@@ -33,11 +33,9 @@ export interface SafeSigning {
   readonly collected?: ((parts: SafePartsFile) => void) | undefined
 }
 
-interface CollectParts {
-  readonly journal: Journal
+interface CollectParts extends Pick<EarlierParts, 'journal' | 'note'> {
   readonly trust: Trust
   readonly chain?: Chain | undefined
-  readonly note?: ((text: string) => void) | undefined
 }
 
 /** It holds signatures (R5). */
@@ -143,7 +141,12 @@ export async function collectParts(
   }
   for (const { signature } of signing.given?.signatures ?? []) add(signature)
   const owner = await signing.owner?.()
-  requireNamed(owner, signing.as)
+  if (owner !== undefined && signing.as !== undefined && owner.address !== signing.as)
+    throw new UsageError(
+      'wrong_signer',
+      `the key is for ${owner.address}, --as-owner names ${signing.as}`,
+      'choose the key of that owner (--account, --signer, --browser), or omit the address',
+    )
   if (owner !== undefined) await signAsOwner(owner, facts, offer, { trust, parts, add, note })
   if (fresh.length > 0)
     await journal.append(
@@ -160,20 +163,9 @@ export async function collectParts(
   return combined([...parts.values()], facts.threshold)
 }
 
-function requireNamed(owner: Signer | undefined, as: Address | undefined) {
-  if (owner === undefined || as === undefined || owner.address === as) return
-  throw new UsageError(
-    'wrong_signer',
-    `the key is for ${owner.address}, --as-owner names ${as}`,
-    'choose the key of that owner (--account, --signer, --browser), or omit the address',
-  )
-}
-
-interface Adding {
-  readonly trust: Trust
+interface Adding extends Pick<CollectParts, 'trust' | 'note'> {
   readonly parts: ReadonlyMap<Address, SafePart>
   add(signature: string, by?: Address): void
-  readonly note?: ((text: string) => void) | undefined
 }
 
 async function signAsOwner(

@@ -22,10 +22,11 @@ import { isQuestionId, isSlug, limits } from '#protocol/words'
 import { acceptedValue, answerError, classifyRefusal } from '../gateway/answer.js'
 import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
 import type { ContextRead, ToldError } from '../gateway/reading.js'
-import { FactError, signingDataOf } from './signing-data.js'
+import { FactError, signingDataOf, valueAt } from './signing-data.js'
 import {
   checkContext,
   contractsOf,
+  fieldOf,
   kindOf,
   outcomesByText,
   pinnedQuestionId,
@@ -184,23 +185,24 @@ export async function confirmByChain(
   context: QuestionContext,
 ): Promise<Round> {
   const questionId = context.question_id
-  const { requester, oracle, identifier, timestamp, ancillary_data } = context.request
+  const { requester } = context.request
   const entry =
     kindOf(trust, requester) === 'direct'
       ? { questionId, request: requestOf(context) }
       : { questionId, requester }
   const round = await onChain(async () => (await roundReader(chain, trust)).read(questionId, entry))
   if (round === undefined) throw notFound(context.question_id, trust)
-  const fields = [
-    ['request.oracle', oracle, round.oracle],
-    ['request.requester', requester, round.requester],
-    ['request.identifier.raw', identifier.raw, round.identifier],
-    ['request.timestamp', timestamp, round.timestamp],
-    ['request.ancillary_data', ancillary_data, round.ancillaryData],
-    ['bond.token', context.bond.token, round.token.address],
-    ['bond.required_bond', context.bond.required_bond, String(round.totalBondRaw)],
-  ] as const
-  for (const [path, reported, own] of fields) {
+  const held = {
+    'request.oracle': round.oracle,
+    'request.requester': round.requester,
+    'request.identifier.raw': round.identifier,
+    'request.timestamp': round.timestamp,
+    'request.ancillary_data': round.ancillaryData,
+    'bond.token': round.token.address,
+    'bond.required_bond': String(round.totalBondRaw),
+  }
+  for (const [path, own] of Object.entries(held)) {
+    const reported = valueAt({ ...context }, path)
     if (reported === own) continue
     const field = fieldOf(path)
     // Ancillary data is long; where it differs is not worth a page.
@@ -308,8 +310,6 @@ export function orBadField<T>(read: () => T): T {
 }
 
 const badField = (path: string) => untrusted(fieldOf(path), `${path} is missing or malformed`)
-
-const fieldOf = (path: string) => path.split('.').findLast((part) => part !== 'raw') ?? path
 
 const invalidContext = (why: string) =>
   new UsageError(

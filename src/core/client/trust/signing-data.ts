@@ -53,7 +53,7 @@ export function signingDataOf(json: unknown): BatchSigningData {
   }
 }
 
-const valueAt = (data: Json, path: string) =>
+export const valueAt = (data: Json, path: string) =>
   path.split('.').reduce<unknown>((at, name) => {
     const holder = objectOf(at)
     return holder !== undefined && Object.hasOwn(holder, name) ? holder[name] : undefined

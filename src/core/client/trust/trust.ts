@@ -19,8 +19,9 @@ import { UsageError } from '#protocol/errors'
 import { answersText, answerText, labelsOf, outcomesNamed } from '#protocol/outcome-words'
 import { priceOf } from '#protocol/proposal'
 import type { Address, BatchSigningData, Outcome, OutcomeKey } from '#protocol/schema'
-import { domainType, type WitnessRequest, witnessTypes } from '#protocol/witness'
+import { domainType, primaryType, type WitnessRequest, witnessTypes } from '#protocol/witness'
 import { isQuestionId } from '#protocol/words'
+import { valueAt } from './signing-data.js'
 import type { Trust } from './trust-file.js'
 
 /** `slug`: the one that was asked for. */
@@ -55,6 +56,8 @@ export function pinnedQuestionId(trust: Trust, identifier: string): Hex | undefi
   if (isQuestionId(identifier)) return identifier
   return Object.hasOwn(trust.slugs, identifier) ? trust.slugs[identifier] : undefined
 }
+
+export const fieldOf = (path: string) => path.split('.').findLast((part) => part !== 'raw') ?? path
 
 /** Exit 2, nothing is signed or sent (R9). */
 export function untrusted(field: string, detail: string, hint?: string): UsageError {
@@ -103,33 +106,26 @@ export function checkContext(
   context: QuestionContext,
   asked: Asked,
 ): readonly string[] {
-  const { request, signing, contracts } = context
-  const pin = (field: string, path: string, reported: string | number, pinned: string | number) => {
-    if (reported !== pinned)
-      throw untrusted(field, `${path} is ${reported}, the trust file pins ${pinned}`)
+  const { request, signing } = context
+  const pins = {
+    'signing.chain_id': trust.chain_id,
+    'contracts.permit2': trust.permit2,
+    'contracts.signed_proposer': trust.signed_proposer,
+    'request.oracle': trust.oracles,
+    'request.requester': trust.requesters.map(({ address }) => address),
+    'bond.token': trust.tokens,
+    'signing.max_payment': '0',
+    'signing.primary_type': primaryType,
   }
-  const among = (field: string, path: string, reported: string, pinned: readonly string[]) => {
-    if (!pinned.includes(reported))
-      throw untrusted(field, `${path} is ${reported}, which the trust file does not list`)
+  const facts = { ...context }
+  for (const [path, pinned] of Object.entries(pins)) {
+    const reported = valueAt(facts, path)
+    const isListed = typeof pinned === 'object'
+    if (isListed ? pinned.some((one) => one === reported) : pinned === reported) continue
+    const named = path.endsWith('signed_proposer') ? `${path} (the permit's spender)` : path
+    const pins = isListed ? 'which the trust file does not list' : `the trust file pins ${pinned}`
+    throw untrusted(fieldOf(path), `${named} is ${reported}, ${pins}`)
   }
-  pin('chain_id', 'signing.chain_id', signing.chain_id, trust.chain_id)
-  pin('permit2', 'contracts.permit2', contracts.permit2, trust.permit2)
-  pin(
-    'signed_proposer',
-    "contracts.signed_proposer (the permit's spender)",
-    contracts.signed_proposer,
-    trust.signed_proposer,
-  )
-  among('oracle', 'request.oracle', request.oracle, trust.oracles)
-  const kind = kindOf(trust, request.requester)
-  if (kind === undefined)
-    throw untrusted(
-      'requester',
-      `request.requester is ${request.requester}, which the trust file does not list`,
-    )
-  among('token', 'bond.token', context.bond.token, trust.tokens)
-  pin('max_payment', 'signing.max_payment', signing.max_payment, '0')
-  pin('primary_type', 'signing.primary_type', signing.primary_type, 'PermitWitnessTransferFrom')
   checkTypes(signing.types)
   if (request.question_id !== context.question_id) {
     throw untrusted(
@@ -137,6 +133,7 @@ export function checkContext(
       `request.question_id is ${request.question_id}, but question_id is ${context.question_id}`,
     )
   }
+  const kind = kindOf(trust, request.requester)
   const notes = checkAsked(trust, context, asked)
   checkRequest(context, kind, asked.nowSeconds)
   if (kind === 'oo-reporter')
@@ -229,8 +226,7 @@ export function sharedRound(
  */
 export function checkOutcome(trust: Trust, context: QuestionContext, outcome: OutcomeKey): Outcome {
   const price = priceOf[outcome]
-  // A source has read the text already, and a context has no outcomes but from it.
-  const outcomes = context.outcomes ?? outcomesByText(trust, context)
+  const outcomes = outcomesFor(trust, context)
   const read = outcomes.find((each) => each.outcome === outcome)
   if (read === undefined) throw new RangeError(`${outcome} is not an outcome`)
   if (!context.price.allowed_values.includes(price)) {
@@ -251,7 +247,7 @@ export function checkOutcome(trust: Trust, context: QuestionContext, outcome: Ou
 
 /** Never a guess. */
 export function outcomeMeant(trust: Trust, context: QuestionContext, word: string): OutcomeKey {
-  const outcomes = context.outcomes ?? outcomesByText(trust, context)
+  const outcomes = outcomesFor(trust, context)
   const [found, ...others] = outcomesNamed(word, labelsOf(outcomes))
   if (found !== undefined && others.length === 0) return found
   const said = JSON.stringify(word.slice(0, longestWordShown))
@@ -278,6 +274,10 @@ export function outcomeMeant(trust: Trust, context: QuestionContext, word: strin
 }
 
 const longestWordShown = 80
+
+/** A source has read the text already, and a context has no outcomes but from it. */
+export const outcomesFor = (trust: Trust, context: QuestionContext): readonly Outcome[] =>
+  context.outcomes ?? outcomesByText(trust, context)
 
 export function outcomesByText(trust: Trust, context: QuestionContext): readonly Outcome[] {
   return outcomesOf(context.request.ancillary_data, {
@@ -314,7 +314,11 @@ export function checkAsked(
   return []
 }
 
-function checkRequest(context: QuestionContext, kind: RequesterKind, nowSeconds: number) {
+function checkRequest(
+  context: QuestionContext,
+  kind: RequesterKind | undefined,
+  nowSeconds: number,
+) {
   const { request } = context
   if (request.identifier.raw !== context.identifier.raw) {
     throw untrusted(
