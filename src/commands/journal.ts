@@ -9,10 +9,10 @@ import {
   instantOf,
   isOpen,
   type JournaledAuthorization,
+  journalRecordOf,
   journalRow,
   type Offer,
   originsOf,
-  recordOf,
 } from '#client/journal/authorizations'
 import { verifyJournal } from '#client/journal/journal'
 import { isContestedState, type LastPositions } from '#client/positions/last-known'
@@ -258,7 +258,7 @@ function entryOf(one: JournaledAuthorization | Offer, nowMs: number, last: LastP
   } = journalRow(one, nowMs)
   return {
     ...row,
-    slug: recordOf(one).slug ?? null,
+    slug: journalRecordOf(one).slug ?? null,
     ...('signed' in one ? {} : { state: 'offered' as const, reason: null }),
     sent: 'signed' in one ? one.attempts.length : 0,
     origins: originsOf(one),

@@ -340,14 +340,11 @@ export function timedOut(waiting: readonly Waiting[], trouble: Trouble | undefin
 /** Exit 130. `reason` is the signal's. */
 export function interrupted(waiting: readonly Waiting[], reason: unknown): ProposerError {
   const detail = reason instanceof ProposerError ? reason.detail : 'stopped while polling'
-  if (waiting.length === 0)
-    return new InterruptedError('interrupted', detail, {
-      hint: 'rerun the command to continue',
-      retryable: true,
-    })
-  const left = waiting.length === 1 ? '1 candidate is' : `${waiting.length} candidates are`
-  return new InterruptedError('interrupted', `${detail}: ${left} still in progress`, {
-    hint: goOn(waiting),
+  const { length } = waiting
+  const left = length === 1 ? '1 candidate is' : `${length} candidates are`
+  const progress = length === 0 ? '' : `: ${left} still in progress`
+  return new InterruptedError('interrupted', detail + progress, {
+    hint: length === 0 ? 'rerun the command to continue' : goOn(waiting),
     retryable: true,
   })
 }

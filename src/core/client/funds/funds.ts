@@ -7,7 +7,7 @@ import { chainUnavailable, onChain } from '#chain/unavailable'
 import { type Chain, ChainError } from '#ports'
 import { nonceBit, nonceUsed } from '#protocol/permit'
 import type { Address } from '#protocol/schema'
-import { isOpen, recordOf } from '../journal/authorizations.js'
+import { isOpen, journalRecordOf } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import type { Offered, Signed } from '../journal/records.js'
 import { requirePinnedChain, type Trust } from '../trust/trust.js'
@@ -34,7 +34,7 @@ export const claimOf = (id: string, { chainId, token, round, terms }: Signed | O
 const openClaims = ({ authorizations, offers }: Recorded, nowMs: number) =>
   [...authorizations, ...offers]
     .filter((one) => isOpen(one, nowMs))
-    .map((one) => claimOf(one.id, recordOf(one)))
+    .map((one) => claimOf(one.id, journalRecordOf(one)))
 
 export function claimsOn(
   claims: readonly OpenClaim[],

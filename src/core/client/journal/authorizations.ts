@@ -99,7 +99,7 @@ export function stateOf(authorization: JournaledAuthorization, nowMs: number): A
 
 type Recorded = JournaledAuthorization | Offer
 
-export const recordOf = (one: Recorded): Signed | Offered =>
+export const journalRecordOf = (one: Recorded): Signed | Offered =>
   'signed' in one ? one.signed : one.offered
 
 export const isOpen = (one: Recorded, nowMs: number) =>
@@ -148,11 +148,12 @@ export const isOfQuestion = (
 /** Newest last. */
 export const openFor = <T extends Recorded>(all: readonly T[], whose: Whose, nowMs: number) =>
   all.filter(
-    (one) => one.supersededBy === undefined && isFor(whose)(recordOf(one)) && isOpen(one, nowMs),
+    (one) =>
+      one.supersededBy === undefined && isFor(whose)(journalRecordOf(one)) && isOpen(one, nowMs),
   )
 
 /** In the body alone (R5), and of either form; found without parsing a whole journal. */
-export const signatureIn = (body: string) =>
+export const signatureInBody = (body: string) =>
   /"signature"\s*:\s*"(0x[0-9a-f]*)"/i.exec(body)?.[1] ?? ''
 
 type Answered = Pick<Signed, 'terms' | 'labels'>
@@ -344,7 +345,7 @@ export function outOfBandLine(authorization: JournaledAuthorization) {
 
 /** Raw token units, UTC. No signature is part of it (R5). */
 export function journalRow(one: Recorded, nowMs: number) {
-  const record = recordOf(one)
+  const record = journalRecordOf(one)
   const authorization = 'signed' in one ? one : undefined
   const { candidateId, receivedAt, signedAtMs, terminal, terminalAtMs } = authorization ?? {}
   const { proposer, price, amount, nonce, deadline } = record.terms

@@ -184,7 +184,7 @@ async function save<K, F extends Fact>(
     reel.final = reel.final.filter(({ block }) => block >= Number(asked))
   }
   const { from, since, final: facts } = reel
-  const cursor: z.infer<ReturnType<typeof cursorOf<F>>> = {
+  const cursor = {
     format: 1,
     ...{ from: Number(from), to: Number(to), hash: header.hash },
     ...(since === undefined ? {} : { since: Number(since) }),

@@ -11,7 +11,7 @@ import {
   isOpen,
   type JournaledAuthorization,
   type Offer,
-  signatureIn,
+  signatureInBody,
 } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import type { Offered, Signed } from '../journal/records.js'
@@ -164,7 +164,7 @@ export async function importSignature(
 }
 
 function isSignatureOf(body: string, given: string) {
-  const signature = signatureIn(body)
+  const signature = signatureInBody(body)
   const answer = given.trim().toLowerCase()
   return signature === answer || signature === liftedV(answer)
 }

@@ -17,10 +17,10 @@ import { fromHex } from '#protocol/witness'
 import type { ItemRow } from '../input/input.js'
 import {
   type JournaledAuthorization,
+  journalRecordOf,
   type Offer,
   openFor,
-  recordOf,
-  signatureIn,
+  signatureInBody,
   unknownId,
 } from '../journal/authorizations.js'
 import { push } from '../journal/fold.js'
@@ -164,9 +164,9 @@ function indexOf(chainId: number, view: JournalView) {
   const signatures = new Map<string, JournaledAuthorization[]>()
   const nonces = new Map<string, Holder[]>()
   for (const one of [...view.authorizations, ...view.offers]) {
-    const record = recordOf(one)
+    const record = journalRecordOf(one)
     if (record.chainId !== chainId) continue
-    if ('signed' in one) push(signatures, signatureIn(one.signed.body), one)
+    if ('signed' in one) push(signatures, signatureInBody(one.signed.body), one)
     push(nonces, nonceKey(record.terms), { id: one.id, record })
   }
   return { signatures, nonces }

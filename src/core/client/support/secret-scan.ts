@@ -2,10 +2,10 @@ import { base64Of, decoded } from '#protocol/url-secrets'
 import {
   attemptRow,
   type JournaledAuthorization,
+  journalRecordOf,
   journalRow,
   type Offer,
-  recordOf,
-  signatureIn,
+  signatureInBody,
 } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/fold.js'
 
@@ -85,22 +85,16 @@ export function webUrl(text: string): URL | undefined {
  * its scheme is missing.
  */
 export function urlCredentials(urls: readonly string[]): readonly string[] {
-  const found = new Set<string>()
-  for (const text of urls) {
+  const found = urls.flatMap((text) => {
     const url = webUrl(text)
-    if (url !== undefined) {
-      for (const one of credentialsOf(url)) found.add(one)
-      continue
-    }
-    if (text === '') continue
-    found.add(text)
-    const completed = webUrl(`https://${text}`)
+    if (url !== undefined) return credentialsOf(url)
     // Whoever forgot the scheme may have written the user where it stands.
-    if (completed !== undefined)
-      for (const one of [completed.username, ...credentialsOf(completed)])
-        if (one !== '') found.add(one)
-  }
-  return [...found].sort((one, other) => other.length - one.length)
+    const completed = webUrl(`https://${text}`)
+    return [text, ...(completed ? [completed.username, ...credentialsOf(completed)] : [])]
+  })
+  return [...new Set(found)]
+    .filter((one) => one !== '')
+    .sort((one, other) => other.length - one.length)
 }
 
 function credentialsOf({ username, password, pathname, search, hash }: URL) {
@@ -142,7 +136,7 @@ export function journalPart(
   nowMs: number,
 ) {
   const isWanted = (one: JournaledAuthorization | Offer) => {
-    const { questionId, identifier } = recordOf(one)
+    const { questionId, identifier } = journalRecordOf(one)
     const isAsked = question === undefined || question === questionId || question === identifier
     return isAsked && lastMsOf(one) >= sinceMs
   }
@@ -157,7 +151,7 @@ export function journalSignatures(
   view: Pick<JournalView, 'authorizations' | 'offers'>,
 ): readonly string[] {
   const parts = view.offers.flatMap((one) => one.parts.map(({ signature }) => signature))
-  return [...parts, ...view.authorizations.map(({ signed }) => signatureIn(signed.body))]
+  return [...parts, ...view.authorizations.map(({ signed }) => signatureInBody(signed.body))]
 }
 
 function lastMsOf(one: JournaledAuthorization | Offer) {

@@ -12,7 +12,7 @@ import {
   closes,
   isOpen,
   type JournaledAuthorization,
-  recordOf,
+  journalRecordOf,
   stateOf,
 } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/fold.js'
@@ -76,7 +76,7 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
   const recorded = [...authorizations, ...offers.filter((one) => isOpen(one, nowMs))].map(
     (one) => ({
       id: one.id,
-      record: recordOf(one),
+      record: journalRecordOf(one),
       ownersSigned: 'parts' in one ? one.parts.map(({ owner }) => owner) : [],
       supersededBy: one.supersededBy,
       state: 'signed' in one ? stateOf(one, nowMs) : ({ kind: 'offered' } as const),
@@ -145,8 +145,8 @@ function questionOf(trust: Trust, view: JournalView, identifier: string) {
 type Recorded = Pick<JournalView, 'authorizations' | 'offers'>
 
 function ofQuestion({ authorizations, offers }: Recorded, trust: Trust, questionId: Hex) {
-  const isOfIt = (one: Parameters<typeof recordOf>[0]) => {
-    const record = recordOf(one)
+  const isOfIt = (one: Parameters<typeof journalRecordOf>[0]) => {
+    const record = journalRecordOf(one)
     return record.questionId === questionId && record.chainId === trust.chain_id
   }
   return { authorizations: authorizations.filter(isOfIt), offers: offers.filter(isOfIt) }

@@ -24,7 +24,7 @@ import { onChain } from '#chain/unavailable'
 import { type BlockHeader, type Chain, ChainError, type Hex } from '#ports'
 import type { Address } from '#protocol/schema'
 import { claimOf, pinnedHeads, spentNonces } from '../funds/funds.js'
-import { recordOf } from '../journal/authorizations.js'
+import { journalRecordOf } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/fold.js'
 import type { TerminalRecord } from '../journal/records.js'
 import { contractsOf, roundPins, type Trust } from '../trust/trust.js'
@@ -54,7 +54,7 @@ export const claimsIn = ({
   offers,
 }: Pick<JournalView, 'authorizations' | 'offers'>) =>
   [...authorizations, ...offers].map((one) => {
-    const record = recordOf(one)
+    const record = journalRecordOf(one)
     const { questionId, timestamp, requester, terms } = record
     return { ...claimOf(one.id, record), questionId, timestamp, requester, price: terms.price }
   })
