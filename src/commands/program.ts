@@ -202,7 +202,7 @@ async function usage(context: Context, error: CommanderError, { said, by }: Refu
       ? `unknown command '${stray ?? ''}'`
       : (said[0] ?? error.message)
   const detail = words.replace(/^error: /, '').trim()
-  const guess = await guessOf(context, error, detail, { at, path, stray })
+  const guess = await guessOf(error, detail, { at, path, stray })
   return new UsageError('usage', detail, { hint: guess === '' ? help : `${guess} Else ${help}` })
 }
 
@@ -222,7 +222,6 @@ const meant: Readonly<Record<string, string>> = {
 }
 
 async function guessOf(
-  context: Context,
   { code }: CommanderError,
   detail: string,
   { at, path, stray }: { at: Command; path: string; stray: string | undefined },
@@ -242,7 +241,7 @@ async function guessOf(
   }
   const isUnknown = code === 'commander.unknownCommand'
   if (stray === undefined || (!isUnknown && code !== 'commander.excessArguments')) return ''
-  const paths = isUnknown && path === '' ? (meant[stray] ?? (await pathsTo(context, stray))) : []
+  const paths = isUnknown && path === '' ? (meant[stray] ?? pathsTo(stray)) : []
   const names = at.commands.map((command) => command.name())
   return didYouMean(paths.length > 0 ? [paths].flat() : nearest(stray, names))
 }
@@ -260,11 +259,13 @@ const ofSafe = (path: string) =>
     ? 'A Safe sends its transactions itself: name it with --proposer, and add --print for the calldata.'
     : 'Owners of a Safe sign one document at a time: `proposer sign <identifier> --outcome <answer> --safe <address> --as-owner`.'
 
-const pathsTo = async (context: Context, name: string) =>
-  pathsIn(await wholeProgram(context)).filter((path) => path.split(' ').at(-1) === name)
-
-const pathsIn = ({ commands }: Command): readonly string[] =>
-  commands.flatMap((child) => [pathOf(child), ...pathsIn(child)])
+const pathsTo = (name: string) =>
+  Object.entries(verbs).flatMap(([first, { below }]) =>
+    below
+      .split(', ')
+      .filter((path) => path.split(' ').at(-1) === name)
+      .map((path) => `${first} ${path}`),
+  )
 
 /** Longer terms stand on a line of their own, and push no other text aside. */
 const widestTerm = 26
