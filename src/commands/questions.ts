@@ -287,13 +287,12 @@ function confirm(
       signal: session.until,
       onProgress: (done) => progress.update(`asked for ${done} of ${candidates.length} questions`),
     })
-    if (flags.csv)
-      await Promise.all(
-        rounds.map(async (round) => {
-          const read = await rulesOfRound(chain, round)
-          if (read !== undefined) rules.set(round.questionId, read)
-        }),
-      )
+    if (flags.csv) {
+      const read = await Promise.all(rounds.map((round) => rulesOfRound(chain, round)))
+      // In the order of the rounds: two requesters may have asked the same question.
+      for (const [at, { questionId }] of rounds.entries())
+        if (read[at] !== undefined) rules.set(questionId, read[at])
+    }
     return found
   })
 }
