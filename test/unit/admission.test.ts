@@ -397,3 +397,22 @@ test('§4.2 rule 3: once the store refuses, later items carry their own 503 and 
     202, 503,
   ])
 })
+
+test('R18: one malformed item refuses the whole call and nothing is admitted', async () => {
+  const front = await openFront()
+  const [wallet] = front.wallets
+  const proposals = [
+    await signedItem(wallet, first),
+    { ...(await signedItem(wallet, second)), permit: { amount: '01' } },
+  ]
+  const response = await front.post('/propose/batch', { proposals })
+  expect(response.status).toBe(422)
+  expect(await response.json()).toMatchObject({
+    error: { code: 'schema_violation' },
+    errors: expect.arrayContaining([
+      { path: 'proposals.1.permit.amount', code: 'invalid_format' },
+      { path: 'proposals.1.permit.nonce', code: 'missing' },
+    ]) as unknown,
+  })
+  expect(front.ledger.active()).toHaveLength(0)
+})

@@ -315,3 +315,28 @@ test('R15: killed with a nonce bound and nothing signed: what still stands goes 
   expect(sizes(world)).toEqual([3])
   expect(noncesOf(world)).toEqual([0])
 })
+
+test.each(['prepared', 'sent', 'confirmed'] as const)(
+  'R15: killed after %s: the stored bytes, once',
+  async (point) => {
+    const world = await createPipelineWorld()
+    const { candidates } = await candidatesIn(world, 4)
+    let armed = true
+    world.failpoint = async (name) => {
+      if (!armed || name !== point) return
+      armed = false
+      throw new Error('killed')
+    }
+    for (let block = 0; block < 8; block += 1) {
+      await world.turn().catch((error: Error) => {
+        if (error.message !== 'killed') throw error
+        return world.restart()
+      })
+      world.chain.mine()
+      world.clock.monotonic += 2_000
+    }
+    expect(armed).toBe(false)
+    expect(new Set(await world.ends(candidates))).toEqual(new Set(['executed']))
+    expect(sizes(world)).toEqual([4])
+  },
+)

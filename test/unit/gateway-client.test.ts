@@ -89,6 +89,14 @@ const rows: readonly Row[] = [
   ...[401, 408, 410, 418, 500, 502, 504, 599].map(
     (status) => [`application JSON ${status}`, () => json(status, error('x')), 'uncertain'] as Row,
   ),
+  ...[301, 302, 303, 307, 308].map(
+    (status) =>
+      [
+        `a redirect ${status}`,
+        () => json(status, error('x'), { location: 'https://evil.example' }),
+        'uncertain',
+      ] as Row,
+  ),
   ...[200, 400, 403, 404, 409, 422, 429, 502, 503].map(
     (status) =>
       [

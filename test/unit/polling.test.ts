@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
 import { type PollOptions, pollCandidates } from '#client/follow/follow'
+import { statusOnce } from '#client/follow/look'
 import { hasReached, type Stage, stages } from '#client/follow/status'
 import { createGatewayClient } from '#client/gateway/gateway-client'
 import type { Fetch } from '#ports'
@@ -91,6 +92,21 @@ test('§7: a Retry-After over two minutes is exit 75 at once', async () => {
   expect(error).toMatchObject({
     code: 'server_busy',
     meta: { exitCode: 75, retryAfterMs: 600_000 },
+  })
+})
+
+test('one status: an answer about another candidate is not taken', async () => {
+  const { world, run, target } = await accepted()
+  const status = await world.drive(statusOnce(run.parts, target))
+  expect(status.status).toBe('received')
+  const lying = createGatewayClient({
+    fetch: async () =>
+      json(200, { ...status, candidate_id: '00000000-0000-4000-8000-00000000000f' }),
+    baseUrl: world.gateway.url,
+    clock: world.clock,
+  })
+  await expect(statusOnce({ ...run.parts, gateway: lying }, target)).rejects.toMatchObject({
+    code: 'candidate_mismatch',
   })
 })
 
