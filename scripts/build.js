@@ -45,7 +45,8 @@ export async function bundle() {
         files.map((file) => join(root, `src/commands/${file}.ts`)),
         graph,
       )
-      return loaded.has(id) ? group : null
+      // Only the document of the API needs zod's own, which its index imports.
+      return loaded.has(id) && !id.includes('json-schema') ? group : null
     }
     return { name, debugName: group }
   })
