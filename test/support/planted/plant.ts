@@ -7,22 +7,28 @@ import { join } from 'node:path'
 import { isDeepStrictEqual } from 'node:util'
 import { parseSync } from 'oxc-parser'
 
-/**
- * `find` is one expression, or statements that follow each other. `$name` stands for any
- * expression, the same one wherever the name comes again; `$$name` for any run of statements,
- * arguments or properties. `replace` may use them too.
- */
-export interface Edit {
-  readonly find: string
-  readonly replace: string
-}
-
 export interface PlantedBug {
   readonly name: string
   readonly room: string
-  readonly edits: readonly Edit[]
+  readonly edits: Readonly<Record<string, string>>
   readonly caughtBy: { readonly file: string; readonly title: string }
 }
+
+/**
+ * Each by its name: the folder it is in, the test that has to fail for it, and what is edited. What
+ * is replaced is one expression, or statements that follow each other. `$name` stands for any
+ * expression, the same one wherever the name comes again; `$$name` for any run of statements,
+ * arguments or properties. What comes instead may use them too.
+ */
+export const bugsOf = (
+  rows: Readonly<
+    Record<string, readonly [room: string, test: string, title: string, edits: PlantedBug['edits']]>
+  >,
+): readonly PlantedBug[] =>
+  Object.entries(rows).map(([name, [room, test, title, edits]]) => ({
+    ...{ name, room, edits },
+    caughtBy: { file: `test/${test}.test.ts`, title },
+  }))
 
 interface Node {
   readonly type: string
@@ -163,7 +169,7 @@ export function planted(
   sources: ReadonlyMap<string, string> = sourcesUnder(room),
 ): { readonly file: string; readonly text: string } {
   let chosen: { file: string; text: string } | undefined
-  for (const { find, replace } of edits) {
+  for (const [find, replace] of Object.entries(edits)) {
     const among: ReadonlyMap<string, string> =
       chosen === undefined ? sources : new Map([[chosen.file, chosen.text]])
     const found = [...among].flatMap(([file, text]) =>
