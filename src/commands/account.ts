@@ -1,7 +1,7 @@
 /**
- * What a home keeps. `account`: keystores, Web3 v3 (contract §6, §7), and keys that are elsewhere (§9); a
- * password never stands in argv (robustness §6). `config`: preferences, and where every setting comes
- * from.
+ * What a home keeps. `account`: keystores, Web3 v3 (contract §6, §7), and keys that are elsewhere
+ * (§9); a password never stands in argv (robustness §6). `config`: preferences, and where every
+ * setting comes from.
  */
 import { coinText } from '#chain/profiles'
 import { freeAccountPath, publishAccount, removeAccount, renameAccount } from '#io/account-files'

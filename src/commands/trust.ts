@@ -435,9 +435,8 @@ async function showQuestion(session: Session, { pins, questionId }: PinnedQuesti
 
 /**
  * Of a question that is closed the gateway names no contracts; a node tells them where its
- * requester is pinned
- * or built in. With a node the chain confirms the question first. Not trusted before a person has
- * agreed (R9).
+ * requester is pinned or built in. With a node the chain confirms the question first. Not trusted
+ * before a person has agreed (R9).
  */
 async function pinsOfQuestion(session: Session, named: string, kind: string | undefined) {
   const plain = requireIdentifier(named)

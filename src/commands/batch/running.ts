@@ -342,9 +342,8 @@ type Reviewed = ReturnType<typeof reviewed>
 const shownAtOnce = 1_000
 
 /**
- * Throws what the run would end with: at once where it would refuse the input, after the rows
- * where it would
- * refuse their sum: none of them is then said to be signed or sent.
+ * Throws what the run would end with: at once where it would refuse the input, after the rows where
+ * it would refuse their sum: none of them is then said to be signed or sent.
  */
 export async function showBatchPlan(
   context: Context,

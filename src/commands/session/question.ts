@@ -315,9 +315,8 @@ const askedAtOnce = 10
 
 /**
  * Question ids and slugs of what was typed, in order. A slug that is not pinned is looked up at
- * Gamma,
- * and holds for this run where the chain confirms it (R9); without either it is the gateway's to
- * read.
+ * Gamma, and holds for this run where the chain confirms it (R9); without either it is the
+ * gateway's to read.
  */
 export async function identify(session: Session, texts: readonly string[]) {
   const found: string[] = []
@@ -501,9 +500,8 @@ export const pinnedToken = (
 ) => knownToken(chainId, token) ?? info?.[token]
 
 /**
- * Of the pinned tokens those that are known: by `pinnedToken`, --context, or the node. `pins`
- * stand in
- * for the session's.
+ * Of the pinned tokens those that are known: by `pinnedToken`, --context, or the node. `pins` stand
+ * in for the session's.
  */
 export async function pinnedUnits(session: Session, contextFile?: string, pins?: Trust) {
   const trust = pins ?? (await session.trust())

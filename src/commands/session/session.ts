@@ -267,8 +267,7 @@ function named(
 
 /**
  * A trust file that cannot be read is told, and keeps nothing from being sent: saved bytes must
- * stay
- * replayable (R7).
+ * stay replayable (R7).
  */
 async function receiptChecksOf(
   { hash, output }: Context,

@@ -1,7 +1,6 @@
 /**
  * `-v`: requests and responses on stderr. No headers, no credentials of a URL, and of long hex,
- * which
- * may be a signature, only the beginning (R5).
+ * which may be a signature, only the beginning (R5).
  */
 import type { Chain, Clock, Fetch, Ports } from '#ports'
 import { readCapped } from '#protocol/capped'

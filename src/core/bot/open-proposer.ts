@@ -413,9 +413,10 @@ export interface ViemAccount {
 
 /**
  * Signs digests where the account can, such as `privateKeyToAccount`, else EIP-712 data. For a
- * wallet client give `{ address, signTypedData: (data) => client.signTypedData({ account, ...data }) }`.
- * What comes back is checked before it is kept. UsageError `signer_needs_typed_data` where the
- * account has neither method.
+ * wallet client give
+ * `{ address, signTypedData: (data) => client.signTypedData({ account, ...data }) }`. What comes
+ * back is checked before it is kept. UsageError `signer_needs_typed_data` where the account has
+ * neither method.
  */
 export function signerFromViem({ address, sign, signTypedData }: ViemAccount): Signer {
   const own = lowercase(address)

@@ -171,8 +171,7 @@ const contractFinding = ({ id, name, result, detail }: TrustFinding) => ({
 
 /**
  * SignedProposer has to be on it, and either own it or find the proposer listed (domain §4). A
- * fault
- * where nobody of the allowlist is listed.
+ * fault where nobody of the allowlist is listed.
  */
 async function whitelistFindings(
   chain: Chain,

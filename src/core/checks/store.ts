@@ -1,6 +1,6 @@
 /**
- * `serve --check` on a store, in a folder or in PostgreSQL: could this gateway open it, and what does an
- * admission survive there?
+ * `serve --check` on a store, in a folder or in PostgreSQL: could this gateway open it, and what
+ * does an admission survive there?
  */
 import type { RegistryEntry } from '#chain/questions'
 import type { GatewayConfig } from '#gateway/config'

@@ -417,8 +417,8 @@ async function requireVersion3(rpc: DevRpc) {
 }
 
 /**
- * As the question's creator, whose word counts, or as an account of its own. `rules`: as an update of the request's
- * rules, which version 3 takes from the requester (domain §10).
+ * As the question's creator, whose word counts, or as an account of its own. `rules`: as an update
+ * of the request's rules, which version 3 takes from the requester (domain §10).
  */
 export async function clarify(
   rpcUrl: string,

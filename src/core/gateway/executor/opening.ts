@@ -147,8 +147,7 @@ async function sendLoad(executor: Executor, load: Load, opening: Opening) {
 }
 
 /**
- * `short`: of wallets of which as much is on its way as may fail. They wait until that is mined,
- * or
+ * `short`: of wallets of which as much is on its way as may fail. They wait until that is mined, or
  * go alone; the others do not wait for them.
  */
 async function sendApart(

@@ -1,6 +1,5 @@
 /**
- * `multicall` is atomic, and its revert does not say whose it was: each is judged alone, those
- * that
+ * `multicall` is atomic, and its revert does not say whose it was: each is judged alone, those that
  * hold are tried together, and halved until they hold (domain §2.2, §9).
  */
 import { type BlockHeader, ChainError, type Hex } from '#ports'
@@ -93,8 +92,7 @@ function mostGasAt({ refusedGas }: Executor, { number, gasLimit = mostGas }: Blo
 /**
  * A group that reverts together or needs too much gas is halved. A single proposal may have less
  * than the margin. One that needs more than a transaction should have fails, for its nonce would
- * jam
- * the queue; one that reverts now, or has no room now, waits. `mayGuess` false: by the node's
+ * jam the queue; one that reverts now, or has no room now, waits. `mayGuess` false: by the node's
  * estimate.
  */
 export async function fitTogether(

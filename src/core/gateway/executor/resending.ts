@@ -25,11 +25,9 @@ export function isSendDue({ resends, ports }: Executor, hash: Hex) {
 }
 
 /**
- * `isNext`: every lower nonce is mined. `isHeld`: a node holds it now; one that nodes take and
- * drop
+ * `isNext`: every lower nonce is mined. `isHeld`: a node holds it now; one that nodes take and drop
  * again pays too little all the same. `isFirst`: no fee was raised yet; one that was, and is
- * refused
- * again, waits for the next head.
+ * refused again, waits for the next head.
  */
 export function needsHigherFee(
   executor: Executor,

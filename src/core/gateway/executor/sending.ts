@@ -200,8 +200,7 @@ function noteRefusal(
 }
 
 /**
- * Whether nodes refuse the stored bytes because the nonce is used. Where they take them, or
- * refuse
+ * Whether nodes refuse the stored bytes because the nonce is used. Where they take them, or refuse
  * them for another reason, the nonce may yet be ours.
  */
 export async function confirmsUsed({ executor, slot, shown }: SlotLook, { raw }: SlotAttempt) {
@@ -224,8 +223,7 @@ export async function confirmsUsed({ executor, slot, shown }: SlotLook, { raw }:
 
 /**
  * `no` is the operator's matter, and noted. A suspect wallet's leaves enough for another's
- * proposal;
- * where an ordinary one could be paid it `waits`, which is nobody's fault.
+ * proposal; where an ordinary one could be paid it `waits`, which is nobody's fault.
  */
 export async function canPay(
   executor: Executor,

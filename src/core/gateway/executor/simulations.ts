@@ -1,7 +1,6 @@
 /**
  * What is asked for at the same moment is run as the transactions that would carry it, and one by
- * one
- * only where that fails (domain §2.2).
+ * one only where that fails (domain §2.2).
  */
 import { gathered } from '#chain/aggregate'
 import type { Contracts } from '#chain/round'

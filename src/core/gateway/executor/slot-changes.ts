@@ -36,8 +36,7 @@ function submitted(
 
 /**
  * The first transaction of a slot makes submissions `prepared`; one that leaves candidates out
- * makes
- * theirs `dropped`.
+ * makes theirs `dropped`.
  */
 export function attemptChanges(
   slot: Slot,

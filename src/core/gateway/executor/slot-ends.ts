@@ -132,8 +132,7 @@ const ownCodes = new Set([
 
 /**
  * Those are charged whose own proposal failed in it. Where none did, and the operator had no part
- * in
- * it either, it is every one's.
+ * in it either, it is every one's.
  */
 function revertKind(
   ends: readonly CandidateEnd[],

@@ -71,8 +71,7 @@ function createFaults() {
   const refused = new Map<string, string>()
   return {
     /**
-     * What is noted during a look replaces what the look before it noted; one that rejects
-     * changes
+     * What is noted during a look replaces what the look before it noted; one that rejects changes
      * nothing.
      */
     async look<T>(about: string, work: () => Promise<T>): Promise<T> {

@@ -27,8 +27,7 @@ export interface Fees {
  * In wei: tip = max(node, chain's minimum), cap = twice the base fee + tip, at most `ceilingWei`;
  * `undefined` where that does not cover the next block. `replacing`: both at least 12.5 % above
  * (robustness §3). A proposal stays an eighth below the ceiling, so that its cancellation can
- * always
- * replace it, and that one is wanted in the pool even where the next block is too expensive.
+ * always replace it, and that one is wanted in the pool even where the next block is too expensive.
  */
 export function feesFor(
   chainId: number,

@@ -1,7 +1,6 @@
 /**
  * What a wallet's code, approval or balance is when it is mined only its owner knows, and the
- * executor
- * pays for a revert: failed gas is on record by wallet, and has a ceiling a day. Pure.
+ * executor pays for a revert: failed gas is on record by wallet, and has a ceiling a day. Pure.
  */
 import { defaultFailedGas, defaultProposalGas } from '#chain/profiles'
 import { type Candidate, instant } from '#protocol/candidate'

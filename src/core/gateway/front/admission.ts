@@ -1,7 +1,6 @@
 /**
  * Of one signed authorization, single or item (§4.1 rule 3): cheap before expensive (R19), the
- * look-up
- * of a replay before all that changes with time (robustness §4).
+ * look-up of a replay before all that changes with time (robustness §4).
  */
 import pLimit from 'p-limit'
 import type { Contracts } from '#chain/round'
@@ -206,8 +205,7 @@ async function judge(
 
 /**
  * Admitted under a slug which names another question by now. The sender has its signature: its id
- * is
- * no secret.
+ * is no secret.
  */
 async function heldElsewhere(
   ledger: Ledger,
@@ -229,8 +227,7 @@ function asksChain({ view }: AdmissionParts, identifier: string, proposer: Addre
 
 /**
  * As the chain would (domain §3.3). What memory says of the code may be a minute old: it may
- * accept,
- * it refuses nobody.
+ * accept, it refuses nobody.
  */
 async function isAuthorized(
   { view, recover }: AdmissionParts,

@@ -40,8 +40,7 @@ function internalError(requestId: string) {
 
 /**
  * `undefined` is a bug. A failed sync (`store_failed`) has an unknown outcome and must not read
- * like a
- * 503 (R10, contract §2).
+ * like a 503 (R10, contract §2).
  */
 export function refusalOf(error: unknown, requestId: string): Refusal | undefined {
   if (!(error instanceof ProposerError)) return undefined

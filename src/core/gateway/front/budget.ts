@@ -28,8 +28,8 @@ export interface Charge {
 export interface Budget {
   /**
    * Whole from the client's window; from that of all what its own had left, at most one valid
-   * batch. A
-   * refused charge is spent too (§8 rule 4): hammering never pays, and only for the hammerer.
+   * batch. A refused charge is spent too (§8 rule 4): hammering never pays, and only for the
+   * hammerer.
    */
   charge(client: string, items: number, nowMs: number): Charge | Promise<Charge>
   spent(client: string, nowMs: number): boolean

@@ -45,10 +45,8 @@ export function parseCidr(text: string): Cidr | undefined {
 
 /**
  * X-Forwarded-For counts only as far as the hops that wrote it are trusted: from the right, the
- * first
- * untrusted one is the client; where the list runs out, the last that was trusted. IPv6 counts
- * per
- * /64, which is what one subscriber has.
+ * first untrusted one is the client; where the list runs out, the last that was trusted. IPv6
+ * counts per /64, which is what one subscriber has.
  */
 export function clientKey(
   socketAddress: string,

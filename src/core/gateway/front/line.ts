@@ -5,10 +5,9 @@ import type { Exchange } from './answer.js'
 
 /**
  * Clients are served in turn, one piece of work each (robustness §5). As with CoDel, a long wait
- * alone
- * is no fault. A client's line *stands* once for a whole interval nothing left it that had waited
- * less
- * than the target: then what has waited longer is refused. Monotonic milliseconds (R13).
+ * alone is no fault. A client's line *stands* once for a whole interval nothing left it that had
+ * waited less than the target: then what has waited longer is refused. Monotonic milliseconds
+ * (R13).
  */
 
 /**
@@ -119,9 +118,8 @@ interface GateParts {
 export type Gate = (client: string, sinceMs: number) => boolean | Promise<boolean>
 
 /**
- * A call that waits here costs memory that one in its socket does not: all pass, but in a round
- * of the
- * event loop that takes long.
+ * A call that waits here costs memory that one in its socket does not: all pass, but in a round of
+ * the event loop that takes long.
  */
 export function createGate({ yieldToEvents, clock }: GateParts): Gate {
   const line = createLine<(goOn: boolean) => void>(lineLimits)

@@ -1,7 +1,6 @@
 /**
- * Every route goes through the same steps in one order (§4, robustness §4): method, path,
- * headers, body
- * bytes, strict JSON, charge, schema.
+ * Every route goes through the same steps in one order (§4, robustness §4): method, path, headers,
+ * body bytes, strict JSON, charge, schema.
  */
 import type { Hash } from '#ports'
 import { type Answered, BodyError } from '#protocol/call'

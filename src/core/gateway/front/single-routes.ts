@@ -69,8 +69,7 @@ function acknowledgement(candidate: Candidate) {
 
 /**
  * By question id nothing but the ledger is asked, so that a candidate can be followed while the
- * chain's
- * state is unknown (§4.1 rule 4).
+ * chain's state is unknown (§4.1 rule 4).
  */
 async function status(
   parts: AdmissionParts,

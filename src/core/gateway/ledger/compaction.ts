@@ -1,7 +1,6 @@
 /**
  * Folding a store. Facts and times of what is folded are kept as `past` records, from which no
- * state
- * follows.
+ * state follows.
  */
 
 import type { Candidate } from '#protocol/candidate'

@@ -116,8 +116,7 @@ interface Columns {
 
 /**
  * A hundred bytes each, found by open addressing. A million objects in maps take four times the
- * memory,
- * and the garbage collector's time with it.
+ * memory, and the garbage collector's time with it.
  */
 interface EndedTable extends Columns {
   rows: number

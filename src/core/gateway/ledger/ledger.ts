@@ -62,8 +62,7 @@ export interface CandidateCheck {
 
 /**
  * `own`: by what only the wallet can have done. `shared`: nothing is proven against it.
- * `cancelled`: its
- * nonce was given back.
+ * `cancelled`: its nonce was given back.
  */
 export interface WalletFailure {
   readonly wallet: Address
@@ -215,23 +214,20 @@ export interface Ledger extends LedgerFacts {
   readonly down: string | undefined
   /**
    * Copies and conflicts are looked for at the log's end: of eight copies one is admitted, the
-   * others wait
-   * for its commit (R2). Resolves once durable (R1). `store_unavailable`: nothing was committed;
-   * `store_failed`: that is not known (R10).
+   * others wait for its commit (R2). Resolves once durable (R1). `store_unavailable`: nothing was
+   * committed; `store_failed`: that is not known (R10).
    */
   admit(candidate: NewCandidate): Promise<Admission>
   /**
-   * A retryable failure goes back to received unless its proposer has another active payload in
-   * the
+   * A retryable failure goes back to received unless its proposer has another active payload in the
    * round; durable when it resolves.
    */
   replay(id: string, mayRevive?: boolean): Promise<Candidate>
   get(id: string): Promise<Candidate | undefined>
   progressedAtMs(id: string): Promise<number | undefined>
   /**
-   * Durable and atomic. Where one of `basis` has moved on, nothing is written: false. `epoch`: of
-   * a leader
-   * (`store_fenced`). RangeError for a transition that there is not (contract §5).
+   * Durable and atomic. Where one of `basis` has moved on, nothing is written: false. `epoch`: of a
+   * leader (`store_fenced`). RangeError for a transition that there is not (contract §5).
    */
   commit(changes: readonly Change[], basis?: readonly Candidate[], epoch?: number): Promise<boolean>
   /** Resolves once all is known that was written up to record `n`, or up to now. */

@@ -1,6 +1,5 @@
 /**
- * Ends waiting candidates that can never execute, as finalized state shows (contract §5, R13,
- * R14,
+ * Ends waiting candidates that can never execute, as finalized state shows (contract §5, R13, R14,
  * domain §9).
  */
 import pLimit from 'p-limit'

@@ -1,7 +1,6 @@
 /**
- * What of a wallet's money its other candidates may take (contract §5). Reads nothing of the
- * chain: it
- * must not cost another wallet's candidates time.
+ * What of a wallet's money its other candidates may take (contract §5). Reads nothing of the chain:
+ * it must not cost another wallet's candidates time.
  */
 
 import type { Contracts } from '#chain/round'

@@ -1,7 +1,6 @@
 /**
- * received → validated → selected → the executor (contract §5). One loop; everything it knows is
- * in the
- * ledger, so that it can be killed anywhere (R23).
+ * received → validated → selected → the executor (contract §5). One loop; everything it knows is in
+ * the ledger, so that it can be killed anywhere (R23).
  */
 
 import { createRoundReader } from '#chain/questions'

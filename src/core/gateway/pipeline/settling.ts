@@ -47,8 +47,7 @@ export function waitingIn(ledger: Ledger): readonly Candidate[] {
 
 /**
  * `undefined` where the chain did not answer: the next step asks again. A chain that stays silent
- * shows
- * in the view's faults (R16).
+ * shows in the view's faults (R16).
  */
 export async function ifAnswered<T>(work: Promise<T>): Promise<T | undefined> {
   try {
@@ -153,8 +152,7 @@ export function checkedChange(
 
 /**
  * A round goes up to the highest number there was when it began. `freshFirst`: so many of a turn
- * never
- * had one.
+ * never had one.
  */
 export function createRoundRobin(most: number, freshFirst = 0) {
   let last = 0

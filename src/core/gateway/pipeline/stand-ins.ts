@@ -71,8 +71,7 @@ export function replacedAt({ replaced }: StandIns, { latest }: Heads): ReadonlyS
 
 /**
  * One that can be sent now takes the place, in one commit; nobody is replaced by one that would
- * wait as
- * well. True where the next step has to go on at once.
+ * wait as well. True where the next step has to go on at once.
  */
 export async function replaceStuck(
   judging: Judging,

@@ -1,6 +1,5 @@
 /**
- * "What happened to my proposal?", from the records of a store (contract §6). No signatures, no
- * raw
+ * "What happened to my proposal?", from the records of a store (contract §6). No signatures, no raw
  * transactions (R5).
  */
 import { type Candidate, instant } from '#protocol/candidate'

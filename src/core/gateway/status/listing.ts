@@ -77,9 +77,8 @@ const timeOrNull = (ms: number | null | undefined) =>
   ms === null || ms === undefined ? null : instant(ms)
 
 /**
- * Amounts in raw units, gas in wei, as decimal strings. Gas of a shared transaction stands whole
- * in each
- * row: divide by `carried`.
+ * Amounts in raw units, gas in wei, as decimal strings. Gas of a shared transaction stands whole in
+ * each row: divide by `carried`.
  */
 export function candidateRow(
   candidate: Candidate,

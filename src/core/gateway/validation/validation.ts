@@ -1,9 +1,7 @@
 /**
- * What must hold before a slot is opened (contract §5), as of one block, and at the end by a run
- * of the
- * exact `propose`. What a later block could undo fails nobody: it has to hold at the finalized
- * block
- * too (R14).
+ * What must hold before a slot is opened (contract §5), as of one block, and at the end by a run of
+ * the exact `propose`. What a later block could undo fails nobody: it has to hold at the finalized
+ * block too (R14).
  */
 
 import { size } from 'viem'
@@ -80,9 +78,8 @@ export interface JudgePorts extends QuestionChain, NoncePorts {
 }
 
 /**
- * `competing`: the wallet's other candidates that may execute before it; amounts in the same
- * token count
- * (contract §5), in raw units.
+ * `competing`: the wallet's other candidates that may execute before it; amounts in the same token
+ * count (contract §5), in raw units.
  */
 export async function validate(
   ports: JudgePorts,

@@ -1,6 +1,5 @@
 /**
- * An upgrade is seen in the logs that are followed anyway; the slots are read once a minute
- * beside
+ * An upgrade is seen in the logs that are followed anyway; the slots are read once a minute beside
  * (contract §9, domain §10).
  */
 import {

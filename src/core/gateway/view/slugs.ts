@@ -1,7 +1,6 @@
 /**
  * Slugs that no registry has (domain §5.4). The response is a hint: the chain confirms or refuses
- * the id
- * as one that a caller gave. Bounded in memory, rate and time (R17).
+ * the id as one that a caller gave. Bounded in memory, rate and time (R17).
  */
 
 import { type Clock, type Hex, type SlugLookUp, SlugLookUpError } from '#ports'

@@ -1,6 +1,5 @@
 /**
- * Kept up to date by looking at the head and following logs. What is unknown or old is a fault,
- * and
+ * Kept up to date by looking at the head and following logs. What is unknown or old is a fault, and
  * faults close everything that depends on it (R16).
  */
 
