@@ -2,6 +2,7 @@
  * Several processes from dist on one store and on one home (R6, R8, R12; T5): one of them has it,
  * the others say who, and whoever is killed hands it on. A stopped process is alive.
  */
+
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { performance } from 'node:perf_hooks'
@@ -10,12 +11,13 @@ import { build } from 'esbuild'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { figures, firstSeed, scaled } from '#support/campaign'
+import { lastErrorOf } from '#support/cli'
 import { type Contender, startContender } from '#support/faults/contender'
 import { type House, openHouse } from '#support/faults/house'
 import { patiently } from '#support/faults/patient'
 import { newTruth } from '#support/faults/truth'
 import { journalFaults } from '#support/history/judge-home'
-import { type Ended, freePort, type Running, workshop } from '#support/processes'
+import { freePort, type Running, workshop } from '#support/processes'
 import type { ServeReady } from '#support/proposing'
 import { seeded } from '#support/sim-files'
 
@@ -29,9 +31,6 @@ afterAll(async () => {
   await shop.clean()
   await house?.close()
 })
-
-const errorOf = ({ stderr }: Ended) =>
-  JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error as { code: string; detail: string }
 
 test('R12: of two and of four serve on one store one serves, the others end with 74 and name it; kills hand it on', async () => {
   const random = seeded(firstSeed)
@@ -59,8 +58,8 @@ test('R12: of two and of four serve on one store one serves, the others end with
       if (ended === undefined) continue
       refused += 1
       expect(ended.code).toBe(74)
-      expect(errorOf(ended).code).toBe('store_locked')
-      expect(errorOf(ended).detail).toMatch(
+      expect(lastErrorOf(ended).code).toBe('store_locked')
+      expect(lastErrorOf(ended).detail).toMatch(
         new RegExp(`process ${ready.pid} |by another process at the same moment`),
       )
     }
@@ -73,7 +72,7 @@ test('R12: of two and of four serve on one store one serves, the others end with
     worstRefusalMs = Math.max(worstRefusalMs, performance.now() - startedMs)
     if (isStopped) server.child.kill('SIGCONT')
     expect(late.code).toBe(74)
-    expect(errorOf(late)).toMatchObject({
+    expect(lastErrorOf(late)).toMatchObject({
       code: 'store_locked',
       detail: expect.stringContaining(`process ${ready.pid} `),
     })
@@ -176,7 +175,7 @@ test('R6, R8: of four submit on one home for one question, some of them killed, 
       if (one.code === 75) continue
       expect([0, 5], one.stderr).toContain(one.code)
       if (one.code === 5) {
-        expect(errorOf(one).code).toBe('authorization_open')
+        expect(lastErrorOf(one).code).toBe('authorization_open')
         expect(n % 2, 'who wants the same is not refused').toBe(1)
         counts['refused as open'] += 1
         continue

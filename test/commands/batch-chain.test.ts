@@ -7,7 +7,7 @@ import { keccak256 } from 'viem'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { signerFromKey } from '#io/keys'
 import type { Hex } from '#ports'
-import { proposerHome, run } from '#support/cli'
+import { lastErrorOf, proposerHome, run } from '#support/cli'
 import { keyBytes } from '#support/client-world'
 import {
   ask,
@@ -64,8 +64,6 @@ const resultsOf = (stdout: string) =>
       }[]
     }
   ).results
-const errorOf = (stderr: string) =>
-  (JSON.parse(stderr.trim().split('\n').at(-1) ?? '') as { error: Record<string, unknown> }).error
 /** Leaves the wallet with so much of the token. */
 const leave = (raw: bigint) => endow(chain, address, raw)
 
@@ -86,7 +84,7 @@ test('§5: a wallet that does not cover the sum signs nothing; with --fit it sig
   chain.mine()
   const refused = await sign()
   expect(refused.code).toBe(2)
-  expect(errorOf(refused.stderr)).toMatchObject({
+  expect(lastErrorOf(refused)).toMatchObject({
     code: 'insufficient_balance',
     hint: expect.stringContaining('--fit'),
   })
@@ -187,7 +185,7 @@ describe('contract §9: what code oracles and tokens run is pinned', () => {
     ]) {
       const ran = await go(...argv)
       expect(ran.code, argv.join(' ')).toBe(2)
-      expect(errorOf(ran.stderr)).toMatchObject({
+      expect(lastErrorOf(ran)).toMatchObject({
         code: 'implementation_changed',
         detail: `the contract ${oracle} runs ${first} now, pinned is ${oracle}`,
         hint: expect.stringContaining('`proposer trust verify --repin`'),
@@ -218,7 +216,7 @@ describe('contract §9: what code oracles and tokens run is pinned', () => {
     }
     const ran = await sign()
     expect(ran.code).toBe(2)
-    expect(errorOf(ran.stderr)).toMatchObject({ code: 'implementation_changed' })
+    expect(lastErrorOf(ran)).toMatchObject({ code: 'implementation_changed' })
     const listed = JSON.parse((await go('journal', 'list', '--json', '--limit', '500')).stdout)
     expect(listed.authorizations.length).toBeLessThan(120)
   })

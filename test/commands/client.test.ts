@@ -1,18 +1,8 @@
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { type Argv, type RunOptions, run } from '#support/cli'
-import {
-  answerOf,
-  type Desk,
-  errorOf,
-  instantClock,
-  key,
-  openDesk,
-  proposer,
-  sign,
-  submit,
-} from '#support/desk'
+import { type Argv, answerOf, errorOf, type RunOptions, run } from '#support/cli'
+import { type Desk, instantClock, key, openDesk, proposer, sign, submit } from '#support/desk'
 import { bondRaw, happySteps, pins } from '#support/scripted-gateway'
 
 let { home, gateway, env, question } = {} as Desk

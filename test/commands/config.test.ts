@@ -1,11 +1,10 @@
 import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
-import { eachHome, run } from '#support/cli'
+import { eachHome, errorOf, run } from '#support/cli'
 
 const home = eachHome()
 
-const errorOf = (stderr: string): Record<string, unknown> => JSON.parse(stderr).error
 const settingsOf = (stdout: string) =>
   Object.fromEntries(
     (JSON.parse(stdout).settings as { key: string; value: string; origin: string }[]).map(
@@ -136,7 +135,7 @@ test('contract §9: set without a value is refused and changes nothing', async (
   await run(home.path, 'config set rpc-url http://127.0.0.1:8545')
   const ran = await run(home.path, 'config set rpc-url --json')
   expect(ran.code).toBe(2)
-  expect(errorOf(ran.stderr)).toMatchObject({
+  expect(errorOf(ran)).toMatchObject({
     code: 'usage',
     detail: "missing required argument 'value'",
   })
@@ -161,11 +160,11 @@ test.each([
     ]) {
       const ran = await run(home.path, [...argv, ...flags, '--json'], { env })
       expect(ran.code, argv.join(' ')).toBe(2)
-      expect(errorOf(ran.stderr)).toMatchObject({
+      expect(errorOf(ran)).toMatchObject({
         code: 'unknown_profile',
         detail: `profile typo not found (from ${from})`,
       })
-      expect(errorOf(ran.stderr).hint).toContain('default, dev, mine, pinned, polygon')
+      expect(errorOf(ran).hint).toContain('default, dev, mine, pinned, polygon')
     }
   },
 )
@@ -191,7 +190,7 @@ test('contract §9: unset forgets a value, and get then exits 2 with what to do'
   })
   const ran = await run(home.path, 'config get account --json')
   expect(ran.code).toBe(2)
-  expect(errorOf(ran.stderr)).toMatchObject({
+  expect(errorOf(ran)).toMatchObject({
     code: 'config_unset',
     hint: 'set it with `proposer config set account <value>`',
   })
@@ -209,8 +208,8 @@ test.each([
   writeFileSync(join(home.path, 'config.json'), content)
   const ran = await run(home.path, 'config list --json')
   expect(ran.code).toBe(2)
-  expect(errorOf(ran.stderr)).toMatchObject({ code: 'config_damaged', exit_code: 2 })
-  expect(errorOf(ran.stderr).detail).toContain(join(home.path, 'config.json'))
+  expect(errorOf(ran)).toMatchObject({ code: 'config_damaged', exit_code: 2 })
+  expect(errorOf(ran).detail).toContain(join(home.path, 'config.json'))
   expect(readFileSync(join(home.path, 'config.json'), 'utf8')).toBe(content)
 })
 
@@ -248,7 +247,7 @@ test.each(['{"profiles":', '[]', '{"profiles":5}'])(
 test('robustness §2: set refuses a file that is no JSON object, and leaves it as it is', async () => {
   for (const content of ['{"profiles":', '[]']) {
     writeFileSync(join(home.path, 'config.json'), content)
-    expect(errorOf((await run(home.path, 'config set account hot --json')).stderr)).toMatchObject({
+    expect(errorOf(await run(home.path, 'config set account hot --json'))).toMatchObject({
       code: 'config_damaged',
     })
     expect(readFileSync(join(home.path, 'config.json'), 'utf8')).toBe(content)
@@ -283,7 +282,7 @@ test.each([
 ])('contract §6: %j exits 2 with %s', async (argv, code) => {
   const ran = await run(home.path, [...argv, '--json'])
   expect(ran.code).toBe(2)
-  expect(errorOf(ran.stderr)).toMatchObject({ code })
+  expect(errorOf(ran)).toMatchObject({ code })
 })
 
 test('R5: path, user and query of a node, a gateway or a market API are never shown', async () => {

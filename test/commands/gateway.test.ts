@@ -15,7 +15,7 @@ import {
 } from '#chain/contracts'
 import { type Chain, ChainError, type Hex } from '#ports'
 import { domainSeparator, toHex } from '#protocol/witness'
-import { type Argv, eachHome, run, writeTrust } from '#support/cli'
+import { type Argv, eachHome, errorOf, lastErrorOf, run, writeTrust } from '#support/cli'
 import { pins, type ScriptedGateway, scriptedGateway } from '#support/scripted-gateway'
 
 const home = eachHome()
@@ -29,7 +29,6 @@ beforeEach(() => {
 
 const ask = (argv: Argv, more: { columns?: number } = {}) =>
   run(home.path, argv, { env, fetch: gateway.fetch, ...more })
-const errorOf = (stderr: string): Record<string, unknown> => JSON.parse(stderr).error
 const wallet = `0x${'ab'.repeat(20)}` as const
 
 test('spec §2.3: the wire answer with its schema first, exit 0; a checksummed address is asked for in lowercase', async () => {
@@ -51,7 +50,7 @@ test('contract §6: false still prints the answer, and exits 4 with a hint', asy
   const ran = await ask(`eligibility ${wallet} --json`)
   expect(ran.code).toBe(4)
   expect(JSON.parse(ran.stdout)).toMatchObject({ eligible: false })
-  expect(errorOf(ran.stderr)).toMatchObject({ code: 'proposer_not_eligible', exit_code: 4 })
+  expect(errorOf(ran)).toMatchObject({ code: 'proposer_not_eligible', exit_code: 4 })
   const shown = await ask(`eligibility ${wallet}`)
   expect(shown.stdout).toBe(`${wallet} may not propose\n`)
   expect(shown.stderr).toContain('\nhint: ask the operator')
@@ -67,7 +66,7 @@ test.each([
   env = { ...env, ...(more as Record<string, string>) }
   const ran = await ask([...argv, '--json'])
   expect(ran.code).toBe(2)
-  expect(errorOf(ran.stderr)).toMatchObject({ code })
+  expect(errorOf(ran)).toMatchObject({ code })
   expect(gateway.calls).toEqual([])
 })
 
@@ -85,7 +84,7 @@ test('contract §6: signing_data objects with their source, errors in their plac
     { identifier: 'not-there', error: { code: 'question_not_found' } },
     { question_id: id, source: 'gateway' },
   ])
-  expect(errorOf(mixed.stderr)).toMatchObject({ code: 'question_not_found', exit_code: 3 })
+  expect(errorOf(mixed)).toMatchObject({ code: 'question_not_found', exit_code: 3 })
 })
 
 test('contract §6: --ndjson is one line per question and a summary last', async () => {
@@ -105,7 +104,7 @@ test('R9: a context that differs from the pins exits 2, names the field and show
   })
   const ran = await ask(`context ${gateway.question.question_id} --json`)
   expect(ran.code).toBe(2)
-  expect(errorOf(ran.stderr)).toMatchObject({ code: 'untrusted_signed_proposer' })
+  expect(errorOf(ran)).toMatchObject({ code: 'untrusted_signed_proposer' })
   expect(JSON.parse(ran.stdout).questions).toMatchObject([
     { error: { code: 'untrusted_signed_proposer' } },
   ])
@@ -115,7 +114,7 @@ test('contract §7: without pins it exits 2 and says how to make them', async ()
   await ask('config set --profile other account hot')
   const ran = await ask('context x --profile other --json')
   expect(ran.code).toBe(2)
-  expect(errorOf(ran.stderr)).toMatchObject({
+  expect(errorOf(ran)).toMatchObject({
     code: 'no_trust',
     hint: expect.stringContaining('proposer trust init'),
   })
@@ -250,7 +249,7 @@ describe('trust', () => {
       `${token}`,
     ]
     const unasked = await ask([...argv, '--json'])
-    expect(errorOf(unasked.stderr.trim().split('\n').at(-1) ?? '')).toMatchObject({
+    expect(lastErrorOf(unasked)).toMatchObject({
       code: 'confirmation_needed',
       exit_code: 2,
     })
@@ -274,7 +273,7 @@ describe('trust', () => {
       '--yes',
       '--json',
     ]
-    expect(errorOf((await ask(argv)).stderr)).toMatchObject({ code: 'kind_needed', exit_code: 2 })
+    expect(errorOf(await ask(argv))).toMatchObject({ code: 'kind_needed', exit_code: 2 })
     expect((await ask([...argv, '--kind', 'oo-reporter'])).code).toBe(0)
   })
 
@@ -292,7 +291,7 @@ describe('trust', () => {
   ])('contract §6: %j exits 2 with %s', async (argv, code) => {
     const ran = await ask([...argv, '--json'])
     expect(ran.code).toBe(2)
-    expect(errorOf(ran.stderr)).toMatchObject({ code })
+    expect(errorOf(ran)).toMatchObject({ code })
   })
 })
 
@@ -354,7 +353,6 @@ describe('trust verify', () => {
     })
     const pinned = () =>
       JSON.parse(readFileSync(join(home.path, 'trust', 'default.json'), 'utf8')).implementations
-    const lastError = (stderr: string) => errorOf(stderr.trim().split('\n').at(-1) ?? '')
     const repin = (chain: Chain, ...flags: string[]) =>
       run(home.path, ['trust', 'verify', '--repin', '--rpc-url', 'http://127.0.0.1:1', ...flags], {
         env,
@@ -368,7 +366,7 @@ describe('trust verify', () => {
 
     test('an older file has them pinned by --repin, which asks', async () => {
       const asked = await repin(proxyOf('d'), '--json')
-      expect([asked.code, lastError(asked.stderr).code]).toEqual([2, 'confirmation_needed'])
+      expect([asked.code, lastErrorOf(asked).code]).toEqual([2, 'confirmation_needed'])
       const dry = await repin(proxyOf('d'), '--dry-run', '--json')
       expect(JSON.parse(dry.stdout).implementations).toEqual(running('d'))
       expect(pinned()).toBeUndefined()
@@ -384,7 +382,7 @@ describe('trust verify', () => {
       const ran = await verify(proxyOf('e'))
       expect(ran.code).toBe(2)
       expect(checksOf(ran.stdout)['oracle implementation']).toBe(false)
-      expect(errorOf(ran.stderr)).toMatchObject({
+      expect(errorOf(ran)).toMatchObject({
         code: 'implementation_changed',
         detail: `the contract ${oracle} runs 0x${'e'.repeat(40)} now, pinned is 0x${'d'.repeat(40)}`,
         hint: expect.stringContaining('`proposer trust verify --repin`'),
@@ -405,7 +403,7 @@ describe('trust verify', () => {
         '--yes',
         '--json',
       )
-      expect([ran.code, errorOf(ran.stderr).code]).toEqual([2, 'trust_not_verified'])
+      expect([ran.code, errorOf(ran).code]).toEqual([2, 'trust_not_verified'])
       expect(pinned()).toBeUndefined()
     })
 
@@ -461,7 +459,7 @@ describe('trust verify', () => {
       const ran = await verify({ ...pinnedChain(), ...change })
       expect(ran.code).toBe(2)
       expect(checksOf(ran.stdout)[name]).toBe(false)
-      expect(errorOf(ran.stderr)).toMatchObject({
+      expect(errorOf(ran)).toMatchObject({
         code: 'trust_not_verified',
         detail: expect.stringContaining(name.split(' ').at(-1) ?? name),
       })
@@ -475,7 +473,7 @@ describe('trust verify', () => {
     const ran = await verify({ ...pinnedChain(), code: away })
     expect(ran.code).toBe(75)
     expect(ran.stdout).toBe('')
-    expect(errorOf(ran.stderr)).toMatchObject({ code: 'chain_unavailable', retryable: true })
+    expect(errorOf(ran)).toMatchObject({ code: 'chain_unavailable', retryable: true })
   })
 })
 

@@ -8,8 +8,16 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, onTestFinished, test } from 'vitest'
 import type { Fetch } from '#ports'
 import { version } from '#protocol/words'
-import { type Argv, type RunOptions, run, temporaryHome, writeTrust } from '#support/cli'
-import { answerOf, type Desk, errorOf, openDesk, proposer, sign, submit } from '#support/desk'
+import {
+  type Argv,
+  answerOf,
+  errorOf,
+  type RunOptions,
+  run,
+  temporaryHome,
+  writeTrust,
+} from '#support/cli'
+import { type Desk, openDesk, proposer, sign, submit } from '#support/desk'
 import { ask as askQuestion, createFakeChain, endow, questionText } from '#support/fake-chain'
 import { fakeTrust } from '#support/fake-world'
 import { bondRaw, pins, questionContext } from '#support/scripted-gateway'

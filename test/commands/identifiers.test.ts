@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { beforeEach, describe, expect, test } from 'vitest'
 import { signerFromKey } from '#io/keys'
 import type { Fetch } from '#ports'
-import { type Argv, eachHome, type RunOptions, run } from '#support/cli'
+import { type Argv, eachHome, lastErrorOf, type RunOptions, run } from '#support/cli'
 import {
   ask,
   createFakeChain,
@@ -32,7 +32,6 @@ beforeEach(() => {
 
 const path = () => join(home.path, 'trust', 'default.json')
 const pinned = () => JSON.parse(readFileSync(path(), 'utf8'))
-const errorOf = (stderr: string) => JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error
 
 /** Gamma with these markets, and events of them; `asked` are the paths of its calls. */
 function markets(known: Record<string, string>, events: Record<string, string[]> = {}) {
@@ -83,7 +82,7 @@ test('contract §9: an event with one market is that market; with several the li
   for (const argv of [['context'], ['reconcile'], ['sign', '--outcome', 'p1'], conformance]) {
     const several = await go([...argv, url, '--json'], { env: gamma, fetch: both.fetch })
     expect(several.code).toBe(2)
-    expect(errorOf(several.stderr)).toMatchObject({
+    expect(lastErrorOf(several)).toMatchObject({
       code: 'several_markets',
       detail: expect.stringMatching(/porto-wins .*bergen-wins/),
     })
@@ -97,7 +96,7 @@ test.each([
   ['conformance', ['conformance', 'https://g.example', '--question']],
 ])('contract §9: capitals are refused with what to type instead: %s', async (_name, argv) => {
   const { code, stderr } = await go([...argv, question.toUpperCase().replace('X', 'x'), '--json'])
-  expect([code, errorOf(stderr).hint]).toEqual([2, `write it in lowercase: ${question}`])
+  expect([code, lastErrorOf({ stderr }).hint]).toEqual([2, `write it in lowercase: ${question}`])
 })
 
 test('signing: what Gamma says counts only where the chain has that question (R9)', async () => {
@@ -105,10 +104,10 @@ test('signing: what Gamma says counts only where the chain has that question (R9
   const unknown = markets({ 'will-porto-win': `0x${'e'.repeat(64)}` })
   const refused = await go(sign, { env: gamma, fetch: unknown.fetch })
   expect(refused.code).toBe(3)
-  expect(errorOf(refused.stderr)).toMatchObject({ code: 'question_not_found' })
+  expect(lastErrorOf(refused)).toMatchObject({ code: 'question_not_found' })
   // Without Gamma, or without a node, nobody's word is enough.
   const nobody = await go(sign)
-  expect(errorOf(nobody.stderr)).toMatchObject({ code: 'untrusted_slug' })
+  expect(lastErrorOf(nobody)).toMatchObject({ code: 'untrusted_slug' })
   const { fetch } = markets({ 'will-porto-win': question })
   endow(chain, wallet, 2_000_000_000n)
   chain.mine()
@@ -144,7 +143,7 @@ test('contract §9: rows of a batch may name slugs and URLs too', async () => {
   expect(asked.length).toBeGreaterThan(2)
   const stdin = 'identifier,outcome\nhttps://polymarket.com/event/many,no\n'
   const several = await go(batch('--format|csv'), { env: gamma, fetch, stdin })
-  expect(errorOf(several.stderr)).toMatchObject({ code: 'several_markets' })
+  expect(lastErrorOf(several)).toMatchObject({ code: 'several_markets' })
   const list = await go('batch context - --json', {
     env: gamma,
     fetch,

@@ -8,15 +8,13 @@ import { main } from '#commands/main'
 import { wholeProgram } from '#commands/program'
 import { createOutput } from '#commands/terminal/output'
 import { verbs } from '#commands/verbs'
-import { fakeContext, run, temporaryHome } from '#support/cli'
+import { errorOf, fakeContext, run, temporaryHome } from '#support/cli'
 
 let home: Awaited<ReturnType<typeof temporaryHome>>
 beforeAll(async () => {
   home = await temporaryHome()
 })
 afterAll(() => home.remove())
-
-const errorOf = (stderr: string): Record<string, unknown> => JSON.parse(stderr).error
 
 test('contract §6: a sheet and a document cannot both use stdout, whatever the command', async () => {
   const { context } = fakeContext(home.path, {})
@@ -108,7 +106,10 @@ test('contract §6: --help names every command and every flag of every command',
 test('R5: a failure that nobody awaited is told without what it holds', () => {
   const { context, stderr } = fakeContext(home.path)
   expect(reportCrash(['submit', 'x', '--json'], context, new Error('key 0xsecret'))).toBe(1)
-  expect(errorOf(stderr.written.join(''))).toMatchObject({ code: 'internal_error', exit_code: 1 })
+  expect(errorOf({ stderr: stderr.written.join('') })).toMatchObject({
+    code: 'internal_error',
+    exit_code: 1,
+  })
   expect(stderr.written.join('')).not.toContain('secret')
 })
 
@@ -142,7 +143,7 @@ test('contract §6: a usage error with --json is one JSON error on stderr with e
   expect(ran.code).toBe(2)
   expect(ran.stdout).toBe('')
   expect(Object.keys(JSON.parse(ran.stderr))).toEqual(['error'])
-  const error = errorOf(ran.stderr)
+  const error = errorOf(ran)
   expect(Object.keys(error)).toEqual(['code', 'detail', 'hint', 'retryable', 'exit_code'])
   expect(error).toMatchObject({
     code: 'usage',
@@ -171,12 +172,12 @@ test('contract §6: the help that a usage error points at is that of the subcomm
     [['config', 'get'], 'config get'],
   ] as const) {
     const ran = await run(home.path, [...given, '--json'])
-    expect([ran.code, errorOf(ran.stderr).hint]).toEqual([
+    expect([ran.code, errorOf(ran).hint]).toEqual([
       2,
       expect.stringContaining(`run \`proposer ${path} --help\``),
     ])
   }
-  expect(errorOf((await run(home.path, 'operator store --json')).stderr).detail).toBe(
+  expect(errorOf(await run(home.path, 'operator store --json')).detail).toBe(
     'operator store needs a subcommand',
   )
 })
@@ -210,7 +211,7 @@ test('contract §6: flags may stand before the command', async () => {
 test('contract §6: --gateway and --local together exit 2 and name both', async () => {
   const ran = await run(home.path, 'config list --gateway https://a.example --local g.json --json')
   expect(ran.code).toBe(2)
-  expect(errorOf(ran.stderr)).toMatchObject({
+  expect(errorOf(ran)).toMatchObject({
     code: 'two_gateways',
     detail: '--gateway and --local cannot be used together',
   })
@@ -229,7 +230,7 @@ test('R5: an unexpected failure exits 1 and shows neither its message nor its st
   }
   const code = await main(['config', 'list', '--json'], broken)
   expect(code).toBe(1)
-  const error = errorOf(stderr.written.join(''))
+  const error = errorOf({ stderr: stderr.written.join('') })
   expect(error).toMatchObject({ code: 'internal_error', exit_code: 1 })
   expect(error.detail).toContain('TypeError')
   expect(error.hint).toContain('report')
@@ -272,7 +273,7 @@ test('contract §6: a result that could not be written exits 74', async () => {
       streams: { ...context.streams, stdout: full },
     }),
   ).toBe(74)
-  expect(errorOf(stderr.written.join(''))).toMatchObject({
+  expect(errorOf({ stderr: stderr.written.join('') })).toMatchObject({
     code: 'output_not_written',
     exit_code: 74,
   })

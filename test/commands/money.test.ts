@@ -8,8 +8,16 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { builtInProfile } from '#chain/profiles'
 import type { Address } from '#protocol/schema'
-import { type Argv, type RunOptions, run, wordsOf, writeTrust } from '#support/cli'
-import { answerOf, type Desk, lastErrorOf, openDesk } from '#support/desk'
+import {
+  type Argv,
+  answerOf,
+  lastErrorOf,
+  type RunOptions,
+  run,
+  wordsOf,
+  writeTrust,
+} from '#support/cli'
+import { type Desk, openDesk } from '#support/desk'
 import {
   bondRaw,
   pins,

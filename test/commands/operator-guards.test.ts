@@ -7,14 +7,12 @@ import { chmodSync, existsSync, mkdirSync, readdirSync, writeFileSync } from 'no
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { readAdminToken } from '#io/serving/admin-token'
-import { eachHome, type Ran, run } from '#support/cli'
+import { eachHome, lastErrorOf, type Ran, run } from '#support/cli'
 import { gatewayFile } from '#support/desk'
 
 const home = eachHome()
 
 const ask = (...argv: string[]): Promise<Ran> => run(home.path, [...argv, '--json'])
-const errorOf = (ran: Ran) =>
-  JSON.parse(ran.stderr.trim().split('\n').at(-1) ?? '').error as Record<string, unknown>
 const uuid = 'ABCDEF01-0000-4000-8000-000000000000'
 const questionId = `0x${'ab'.repeat(32)}`
 
@@ -50,7 +48,7 @@ describe('contract §6: arguments of an operator', () => {
     ],
   ])('that are none are named: %#', async (argv, code, named) => {
     const ran = await ask('operator', ...argv)
-    expect(errorOf(ran)).toMatchObject({
+    expect(lastErrorOf(ran)).toMatchObject({
       code,
       exit_code: 2,
       detail: expect.stringContaining(named),
@@ -64,7 +62,7 @@ describe('contract §6: arguments of an operator', () => {
       ['explain', uuid],
       ['reject', uuid, '--reason', 'x'],
     ])
-      expect(errorOf(await ask('operator', 'candidates', ...argv))).toMatchObject({
+      expect(lastErrorOf(await ask('operator', 'candidates', ...argv))).toMatchObject({
         code: 'no_configuration',
       })
   })
@@ -109,7 +107,7 @@ describe('contract §9: what is asked of a gateway, and backups', () => {
 
   test('a backup of a store in PostgreSQL is refused and names the tools of the database', async () => {
     write({ store: 'postgres://proposer@127.0.0.1:1/proposer' })
-    expect(errorOf(await ask('operator', 'store', 'backup', 'copy'))).toMatchObject({
+    expect(lastErrorOf(await ask('operator', 'store', 'backup', 'copy'))).toMatchObject({
       code: 'shared_store',
       exit_code: 2,
       hint: expect.stringMatching(/pg_basebackup.*pg_dump/),
@@ -126,11 +124,11 @@ describe('contract §9: what is asked of a gateway, and backups', () => {
       ['gateway-store', 'usage'],
       ['./gateway-store/backup', 'usage'],
     ] as const)
-      expect(errorOf(await ask('operator', 'store', 'backup', folder))).toMatchObject({
+      expect(lastErrorOf(await ask('operator', 'store', 'backup', folder))).toMatchObject({
         code,
         exit_code: 2,
       })
-    expect(errorOf(await ask('operator', 'store', 'backup', 'copy'))).toMatchObject({
+    expect(lastErrorOf(await ask('operator', 'store', 'backup', 'copy'))).toMatchObject({
       code: 'no_store',
       exit_code: 2,
     })
@@ -140,7 +138,7 @@ describe('contract §9: what is asked of a gateway, and backups', () => {
 
   test('without a gateway there is no status: exit 75; the live view needs a terminal: exit 2', async () => {
     write({})
-    expect(errorOf(await ask('operator', 'status'))).toMatchObject({
+    expect(lastErrorOf(await ask('operator', 'status'))).toMatchObject({
       code: 'gateway_not_running',
       exit_code: 75,
       hint: expect.stringContaining('`proposer serve --config gateway.json`'),
@@ -154,7 +152,7 @@ describe('contract §9: what is asked of a gateway, and backups', () => {
 
   test('who acts is a short text', async () => {
     for (const by of ['', '  ', 'x'.repeat(101)])
-      expect(errorOf(await ask('operator', 'pause', '--by', by))).toMatchObject({
+      expect(lastErrorOf(await ask('operator', 'pause', '--by', by))).toMatchObject({
         code: 'bad_value',
         exit_code: 2,
       })
@@ -164,19 +162,19 @@ describe('contract §9: what is asked of a gateway, and backups', () => {
 describe('contract §6: a hint says what helps', () => {
   const config = () => join(home.path, 'gateway.json')
   test('for a configuration that is missing, that is no JSON, or that names a questions file that is not there', async () => {
-    const missing = errorOf(await ask('operator', 'list', '--config', config()))
+    const missing = lastErrorOf(await ask('operator', 'list', '--config', config()))
     expect(missing).toMatchObject({
       code: 'input_unreadable',
       hint: expect.stringContaining('--config'),
     })
     expect(missing.hint).not.toContain('stdin')
     writeFileSync(config(), '{"chain": {} "store": "x"}')
-    expect(errorOf(await ask('operator', 'list', '--config', config()))).toMatchObject({
+    expect(lastErrorOf(await ask('operator', 'list', '--config', config()))).toMatchObject({
       code: 'input_not_json',
       hint: expect.stringContaining('correct the file'),
     })
     writeFileSync(config(), JSON.stringify(gatewayFile({ questions: 'gone.json' })))
-    const noQuestions = errorOf(await ask('operator', 'list', '--config', config()))
+    const noQuestions = lastErrorOf(await ask('operator', 'list', '--config', config()))
     expect(noQuestions).toMatchObject({
       code: 'input_unreadable',
       hint: expect.stringContaining('"questions" in gateway.json'),
@@ -202,9 +200,9 @@ describe('contract §6: a hint says what helps', () => {
         exit_code: 2,
         hint: expect.stringContaining('chmod 600'),
       }
-      expect(errorOf(await ask('account', 'new', 'hot', '--password-file', file))).toMatchObject(
-        refusal,
-      )
+      expect(
+        lastErrorOf(await ask('account', 'new', 'hot', '--password-file', file)),
+      ).toMatchObject(refusal)
       chmodSync(file, 0o600)
       expect((await ask('account', 'new', 'hot', '--password-file', file)).code).toBe(0)
     },
@@ -221,7 +219,7 @@ describe('contract §6: a hint says what helps', () => {
       ['store', 'repair', '--accept-loss'],
       ['list'],
     ]) {
-      const refused = errorOf(await ask('operator', ...argv, '--config', config()))
+      const refused = lastErrorOf(await ask('operator', ...argv, '--config', config()))
       expect(refused).toMatchObject({
         code: 'store_damaged',
         exit_code: 74,

@@ -4,18 +4,13 @@ import { expect, test } from 'vitest'
 import { budgetHeaders, createBudget } from '#gateway/front/budget'
 import type { Fetch } from '#ports'
 import { simTime } from '#support/budget-world'
-import { type Argv, eachHome, noFetch, type Ran, type RunOptions, run, wordsOf } from '#support/cli'
+import { type Argv, answerOf, eachHome, noFetch, type RunOptions, run, wordsOf } from '#support/cli'
 import { scriptedGateway } from '#support/scripted-gateway'
 
 const home = eachHome()
 
 const plan = (argv: Argv, more: RunOptions = {}) =>
   run(home.path, ['plan', ...wordsOf(argv)], { fetch: noFetch, ...more })
-const answerOf = (ran: Ran) => {
-  expect(ran.stderr).toBe('')
-  expect(ran.code).toBe(0)
-  return JSON.parse(ran.stdout)
-}
 const put = (name: string, text: string) => writeFileSync(join(home.path, name), text)
 const id = (n: number) => `0x${String(n).padStart(64, '0')}`
 const signed = (n: number) => ({

@@ -4,7 +4,15 @@ import { beforeEach, describe, expect, test } from 'vitest'
 import { ChainError } from '#ports'
 import { InterruptedError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
-import { type Argv, eachHome, type RunOptions, run, wordsOf, writeTrust } from '#support/cli'
+import {
+  type Argv,
+  eachHome,
+  lastErrorOf,
+  type RunOptions,
+  run,
+  wordsOf,
+  writeTrust,
+} from '#support/cli'
 import {
   ask,
   createFakeChain,
@@ -61,7 +69,6 @@ const read = async (argv: Argv = [], options: RunOptions = {}) => {
   expect(ran.code, ran.stderr).toBe(0)
   return JSON.parse(ran.stdout)
 }
-const errorOf = (stderr: string) => JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error
 const pass = (seconds: bigint) => {
   const { nextSeconds } = chain
   chain.nextSeconds = seconds
@@ -202,7 +209,7 @@ test('contract §9: several wallets in one question, and a wallet without propos
     chain,
   })
   expect(bad.code).toBe(2)
-  expect(errorOf(bad.stderr)).toMatchObject({ code: 'invalid_address' })
+  expect(lastErrorOf(bad)).toMatchObject({ code: 'invalid_address' })
 })
 
 test('contract §9: --fail-on-dispute is exit 7, and names what is disputed', async () => {
@@ -214,7 +221,7 @@ test('contract §9: --fail-on-dispute is exit 7, and names what is disputed', as
   const ran = await positions('--fail-on-dispute --json')
   expect(ran.code).toBe(7)
   expect(JSON.parse(ran.stdout).positions).toMatchObject([{ state: 'disputed' }])
-  expect(errorOf(ran.stderr)).toMatchObject({
+  expect(lastErrorOf(ran)).toMatchObject({
     code: 'proposal_disputed',
     hint: '`proposer reconcile rain` says what to do',
   })
@@ -242,16 +249,16 @@ test('contract §9: people read it in 40, 80 and 120 columns', async () => {
 test('contract §9: without a node it says which flag to give', async () => {
   const ran = await positions('--json', { env: {} })
   expect(ran.code).toBe(2)
-  expect(errorOf(ran.stderr)).toMatchObject({ code: 'no_rpc_url' })
-  expect(errorOf((await positions('--exec x --json')).stderr)).toMatchObject({
+  expect(lastErrorOf(ran)).toMatchObject({ code: 'no_rpc_url' })
+  expect(lastErrorOf(await positions('--exec x --json'))).toMatchObject({
     code: 'exec_without_watch',
   })
   // What is wrong with the command line comes before what is missing around it.
   for (const verb of ['positions', 'pnl']) {
     const wrong = await run(home.path, [verb, '--wallet', '0x12', '--json'], { env: {} })
-    expect(errorOf(wrong.stderr).detail, verb).toBe('--wallet "0x12" is not an address')
+    expect(lastErrorOf(wrong).detail, verb).toBe('--wallet "0x12" is not an address')
   }
-  expect(errorOf((await positions('--since ever --json')).stderr)).toMatchObject({
+  expect(lastErrorOf(await positions('--since ever --json'))).toMatchObject({
     code: 'bad_since',
   })
 })
@@ -428,7 +435,7 @@ test('the newest: no answer instead of a wrong one, and nothing is kept', async 
   chain.mine(20)
   const ran = await positions('--json', { chain: forgetting(() => true) })
   expect(ran.code).toBe(75)
-  expect(errorOf(ran.stderr)).toMatchObject({ code: 'chain_unavailable' })
+  expect(lastErrorOf(ran)).toMatchObject({ code: 'chain_unavailable' })
   expect((await read()).positions).toHaveLength(1)
 })
 
@@ -482,7 +489,7 @@ describe('contract §9: pnl', () => {
     expect(csv[1]).toContain(',-750000000,0,')
     expect((await pnl([])).stdout).toMatch(/^net +-745 USDC\.e$/m)
     const swapped = await pnl('--from 200 --to 100 --json')
-    expect(errorOf(swapped.stderr)).toMatchObject({ code: 'empty_span', exit_code: 2 })
+    expect(lastErrorOf(swapped)).toMatchObject({ code: 'empty_span', exit_code: 2 })
   })
 })
 
@@ -557,7 +564,7 @@ test('contract §9: --timeout ends it: exit 8 while bonds are out, 0 once none i
   const watching = () => positions('--watch --timeout 1s --json', { clock: createFakeClock(chain) })
   const open = await watching()
   expect(open.code).toBe(8)
-  expect(errorOf(open.stderr)).toMatchObject({ code: 'positions_open', exit_code: 8 })
+  expect(lastErrorOf(open)).toMatchObject({ code: 'positions_open', exit_code: 8 })
   expect(JSON.parse(open.stdout.trim().split('\n').at(-1) ?? '')).toMatchObject({
     summary: { positions: 1, open: 1 },
   })

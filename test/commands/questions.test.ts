@@ -3,7 +3,15 @@ import { join } from 'node:path'
 import { beforeEach, describe, expect, test } from 'vitest'
 import { noRulesHash } from '#chain/constants'
 import { ChainError, type Fetch } from '#ports'
-import { type Argv, eachHome, type RunOptions, run, wordsOf, writeTrust } from '#support/cli'
+import {
+  type Argv,
+  eachHome,
+  lastErrorOf,
+  type RunOptions,
+  run,
+  wordsOf,
+  writeTrust,
+} from '#support/cli'
 import {
   ask,
   createFakeChain,
@@ -48,7 +56,6 @@ const listed = async (argv: Argv = [], options: RunOptions = {}) => {
 }
 const titles = (document: { questions: { title: string }[] }) =>
   document.questions.map(({ title }) => title)
-const errorOf = (stderr: string) => JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error
 
 describe('contract §9: questions list from the chain', () => {
   test('its notes are folded at blanks on a terminal, and whole in a file', async () => {
@@ -188,9 +195,9 @@ describe('contract §9: questions list from the chain', () => {
   test('what the chain cannot know is refused, and without a source there is a hint', async () => {
     const closing = await list('--closing 2h --json')
     expect(closing.code).toBe(2)
-    expect(errorOf(closing.stderr)).toMatchObject({ code: 'closing_unknown' })
+    expect(lastErrorOf(closing)).toMatchObject({ code: 'closing_unknown' })
     const none = await list('--json', { env: {} })
-    expect(errorOf(none.stderr)).toMatchObject({ code: 'no_source' })
+    expect(lastErrorOf(none)).toMatchObject({ code: 'no_source' })
     const silent = { ...chain, head: chain.head } as FakeChain
     silent.logs = async () => {
       throw new ChainError('unavailable', 'no response')
@@ -283,7 +290,7 @@ describe('contract §9: questions list from Gamma', () => {
     const fetch: Fetch = async () => new Response('', { status: 503 })
     const ran = await list(['--gamma-url', url, '--json'], { fetch })
     expect(ran.code).toBe(75)
-    expect(errorOf(ran.stderr)).toMatchObject({
+    expect(lastErrorOf(ran)).toMatchObject({
       code: 'gamma_unavailable',
       hint: expect.stringContaining('--source chain'),
     })

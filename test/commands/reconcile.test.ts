@@ -3,16 +3,16 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import type { Chain, Fetch } from '#ports'
 import { InterruptedError } from '#protocol/errors'
-import { type Argv, type Ran, type RunOptions, run, writeTrust } from '#support/cli'
 import {
+  type Argv,
   answerOf,
-  type Desk,
-  instantClock,
   lastErrorOf,
-  openDesk,
-  proposer,
-  submit,
-} from '#support/desk'
+  type Ran,
+  type RunOptions,
+  run,
+  writeTrust,
+} from '#support/cli'
+import { type Desk, instantClock, openDesk, proposer, submit } from '#support/desk'
 import {
   ask as askOnChain,
   createFakeChain,

@@ -5,10 +5,10 @@
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest'
 import type { Fetch } from '#ports'
-import { type Argv, type Ran, type RunOptions, run, wordsOf } from '#support/cli'
+import { type Argv, errorOf, type Ran, type RunOptions, run, wordsOf } from '#support/cli'
 import { nextRound } from '#support/client-world'
 import { openDay } from '#support/day-world'
-import { type Desk, errorOf, instantClock, openDesk, submit } from '#support/desk'
+import { type Desk, instantClock, openDesk, submit } from '#support/desk'
 import { scriptedGateway } from '#support/scripted-gateway'
 import { startWallet } from '#support/wallet-server'
 

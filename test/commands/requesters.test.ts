@@ -2,7 +2,15 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, test } from 'vitest'
 import { type Chain, type Clock, TransportError } from '#ports'
-import { type Argv, eachHome, type Ran, type RunOptions, run, writeTrust } from '#support/cli'
+import {
+  type Argv,
+  answerOf,
+  eachHome,
+  lastErrorOf,
+  type RunOptions,
+  run,
+  writeTrust,
+} from '#support/cli'
 import { key, proposer } from '#support/desk'
 import {
   ask as askOnChain,
@@ -43,12 +51,6 @@ const go = (argv: Argv, more: RunOptions) =>
       ...more.env,
     },
   })
-const answerOf = (ran: Ran) => {
-  expect([ran.code, ran.stderr]).toEqual([0, expect.not.stringContaining('"error"')])
-  return JSON.parse(ran.stdout) as Record<string, unknown>
-}
-const errorOf = (ran: Ran): Record<string, unknown> =>
-  JSON.parse(ran.stderr.trim().split('\n').at(-1) ?? '').error
 
 const named = `0x${'77'.repeat(32)}` as const
 
@@ -104,11 +106,11 @@ test('R9: a request that the oracle does not know is not signed; without a gatew
   trustRequesters({ address: adapter, kind: 'direct' })
   const gateway = registryGateway('1')
   const sign = ['sign', named, '--outcome', 'p2', '--json']
-  const refused = errorOf(
+  const refused = lastErrorOf(
     await go(sign, { chain, fetch: gateway.fetch, env: { PROPOSER_GATEWAY: gateway.url } }),
   )
   expect(refused).toMatchObject({ code: 'question_not_found' })
-  const alone = errorOf(await go(sign, { chain }))
+  const alone = lastErrorOf(await go(sign, { chain }))
   expect(alone).toMatchObject({
     code: 'question_not_found',
     hint: expect.stringContaining('give --gateway'),
@@ -158,7 +160,7 @@ test('domain §5.1: a requester that is not pinned is refused', async () => {
   const refused = await go(['sign', question, '--outcome', 'p2', '--requester', second, '--json'], {
     chain,
   })
-  expect(errorOf(refused)).toMatchObject({ code: 'untrusted_requester', exit_code: 2 })
+  expect(lastErrorOf(refused)).toMatchObject({ code: 'untrusted_requester', exit_code: 2 })
 })
 
 describe('R3: the requester belongs to the round', () => {
@@ -228,7 +230,7 @@ describe('R3: the requester belongs to the round', () => {
     const gateway = gatewayOf(adapter, later())
     answerOf(await go(submit('p2'), alone(gateway)))
     const refused = await go(submit('p2', '--requester', second), alone(gateway))
-    expect(errorOf(refused)).toMatchObject({ code: 'untrusted_requester' })
+    expect(lastErrorOf(refused)).toMatchObject({ code: 'untrusted_requester' })
     expect(gateway.received).toHaveLength(1)
     const other = gatewayOf(second, later(), 101)
     answerOf(await go(submit('p2', '--requester', second), alone(other)))
@@ -253,7 +255,7 @@ describe('R3: the requester belongs to the round', () => {
       results: [{ outcome: 'replayed' }],
     })
     const blocked = await go(submit('p1', '--requester', adapter), beside(gateway))
-    expect(errorOf(blocked)).toMatchObject({ code: 'authorization_open' })
+    expect(lastErrorOf(blocked)).toMatchObject({ code: 'authorization_open' })
   })
 
   test('R7, R8: replay and reconcile judge an authorization by the round of its own requester', async () => {
@@ -279,12 +281,14 @@ test('contract §7: trust init takes them from the chain; what is pinned already
   const { oracles, tokens } = fakeContracts
   const codeOf = (address: string) => `implementation of ${address}`
   for (const verb of ['init', 'pin']) {
-    const told = answerOf(await go(['trust', verb, question, '--yes', '--json'], { chain }))
+    const ran = await go(['trust', verb, question, '--yes', '--json'], { chain })
+    expect([ran.code, ran.stderr]).toEqual([0, expect.not.stringContaining('"error"')])
+    const told = JSON.parse(ran.stdout)
     // The code that oracle and token run is pinned with the first.
     const added = verb === 'init' ? [...oracles, ...tokens].map(codeOf) : []
     expect(told).toMatchObject({ requesters: [{ address: adapter }], changed: [], added })
   }
-  const nowhere = errorOf(await go(`trust init 0x${'12'.repeat(32)} --json`, { chain }))
+  const nowhere = lastErrorOf(await go(`trust init 0x${'12'.repeat(32)} --json`, { chain }))
   expect(nowhere).toMatchObject({
     code: 'no_context',
     hint: expect.stringContaining('proposer trust pin --requester'),

@@ -5,7 +5,15 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeEach, describe, expect, test } from 'vitest'
-import { type Argv, eachHome, type Ran, type RunOptions, run, writeTrust } from '#support/cli'
+import {
+  type Argv,
+  eachHome,
+  errorOf,
+  type Ran,
+  type RunOptions,
+  run,
+  writeTrust,
+} from '#support/cli'
 import {
   pins,
   questionContext,
@@ -75,8 +83,6 @@ const documentOf = ({ code, stdout, stderr }: Ran): Bundle => {
   expect(code).toBe(0)
   return JSON.parse(stdout) as Bundle
 }
-const errorOf = ({ stderr }: Ran) =>
-  JSON.parse(stderr).error as { code: string; detail: string; exit_code: number }
 const journalFile = () => {
   const run =
     readdirSync(join(home.path, 'journal')).find((name) => /^[0-9a-f]{12}$/.test(name)) ?? ''

@@ -3,7 +3,15 @@ import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { beforeEach, expect, test } from 'vitest'
 import { main } from '#commands/main'
-import { type Argv, eachHome, fakeContext, type RunOptions, run, wordsOf } from '#support/cli'
+import {
+  type Argv,
+  eachHome,
+  fakeContext,
+  lastErrorOf,
+  type RunOptions,
+  run,
+  wordsOf,
+} from '#support/cli'
 import {
   ask as askOnChain,
   createFakeChain,
@@ -27,8 +35,6 @@ beforeEach(() => {
 
 const path = () => join(home.path, 'trust', 'default.json')
 const pinned = () => JSON.parse(readFileSync(path(), 'utf8'))
-const errorOf = (stderr: string): Record<string, unknown> =>
-  JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error
 
 /** A gateway that names a question of the chain, with what a test changes in what it says. */
 function gatewayNaming(
@@ -62,7 +68,7 @@ test.skipIf(process.platform === 'win32').each([0o666, 0o664, 0o646])(
     const env = { PROPOSER_KEY_FILE: join(home.path, 'key') }
     const { code, stdout, stderr } = await run(home.path, argv, { env })
     expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
-    expect(errorOf(stderr)).toMatchObject({
+    expect(lastErrorOf({ stderr })).toMatchObject({
       code: 'trust_writable',
       hint: expect.stringContaining(`chmod go-w ${path()}`),
     })
@@ -78,7 +84,7 @@ test.each([
   for (const yes of [[], ['--yes'], ['--dry-run']]) {
     const ran = await ask(['trust', 'pin', 'will-it-hold', ...yes], gateway)
     expect(ran.code).toBe(2)
-    expect(errorOf(ran.stderr)).toMatchObject({
+    expect(lastErrorOf(ran)).toMatchObject({
       code: 'pins_would_change',
       hint: expect.stringContaining('proposer trust init'),
     })
@@ -88,7 +94,7 @@ test.each([
 
 test('R9: another kind of a pinned requester is refused as well', async () => {
   const ran = await ask(['trust', 'pin', '--requester', adapter, '--kind', 'oo-reporter', '--yes'])
-  expect(errorOf(ran.stderr)).toMatchObject({
+  expect(lastErrorOf(ran)).toMatchObject({
     code: 'pins_would_change',
     detail: expect.stringContaining('becomes oo-reporter'),
   })
@@ -113,7 +119,7 @@ test('R9: with a node what the gateway names is confirmed before it is pinned', 
     chain,
     env,
   })
-  expect(errorOf(token.stderr)).toMatchObject({
+  expect(lastErrorOf(token)).toMatchObject({
     code: 'trust_not_verified',
     detail: expect.stringContaining(elsewhere),
   })

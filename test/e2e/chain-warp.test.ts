@@ -10,7 +10,7 @@ import { warp } from '#devchain/dev-verbs'
 import { createHttp } from '#io/http'
 import { createChain } from '#io/rpc/rpc'
 import { argvOf } from '#support/argv'
-import { type Argv, run, temporaryHome } from '#support/cli'
+import { type Argv, lastErrorOf, run, temporaryHome } from '#support/cli'
 import { workshop } from '#support/processes'
 
 const shop = workshop()
@@ -50,7 +50,6 @@ const cli = (argv: Argv, stdin?: string) =>
   run(home.path, argv, { env, chain, fetch: http.fetch, ...(stdin !== undefined && { stdin }) })
 const slug = (n: number) => dev.questions[n]?.slug ?? ''
 const headSeconds = async () => Number((await chain.block('latest'))?.timestamp)
-const errorIn = (stderr: string) => JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error
 
 test('deadlines are judged by the chain: what waits fails, what is saved is not sent again, and what is signed next counts from there', async () => {
   const waiting = await cli(argvOf`submit ${slug(0)} --outcome p2 --json`)
@@ -77,7 +76,7 @@ test('deadlines are judged by the chain: what waits fails, what is saved is not 
   )
 
   const late = await cli(argvOf`submit ${slug(1)} --outcome p2 --json`)
-  const told = errorIn(late.stderr)
+  const told = lastErrorOf(late)
   expect([late.code, told.code]).toEqual([3, 'permit_deadline_too_soon'])
   expect(told.hint).toContain('sign')
 

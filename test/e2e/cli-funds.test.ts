@@ -18,7 +18,15 @@ import { createChain } from '#io/rpc/rpc'
 import type { Chain, Hex } from '#ports'
 import { priceOf } from '#protocol/proposal'
 import { argvOf } from '#support/argv'
-import { type Argv, proposerHome, type Ran, type RunOptions, run } from '#support/cli'
+import {
+  type Argv,
+  answerOf,
+  errorOf,
+  proposerHome,
+  type Ran,
+  type RunOptions,
+  run,
+} from '#support/cli'
 import { scriptedGateway } from '#support/scripted-gateway'
 
 let dev: DevChain
@@ -53,12 +61,6 @@ function questionOf(n: number): string {
 }
 
 const ask = (argv: Argv, more: RunOptions = {}) => run(home.path, argv, { env, chain, ...more })
-const errorOf = (ran: Ran): Record<string, unknown> => JSON.parse(ran.stderr).error
-const answerOf = (ran: Ran): Record<string, unknown> => {
-  expect(ran.stderr).toBe('')
-  expect(ran.code).toBe(0)
-  return JSON.parse(ran.stdout)
-}
 interface SignedPayload {
   readonly outcome: 'p1' | 'p2'
   readonly permit: { readonly amount: string; readonly nonce: string; readonly deadline: string }

@@ -1,4 +1,5 @@
 /** contract §9, `--safe`: Safe 1.4.1 contracts on anvil, two of three owners, the built command. */
+
 import { mkdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { encodeFunctionData, parseAbi } from 'viem'
@@ -11,7 +12,7 @@ import type { Address } from '#protocol/schema'
 import { argvOf } from '#support/argv'
 import { openBrowser } from '#support/browser'
 import { honestProvider, injectWallet } from '#support/browser-wallet'
-import type { Ran } from '#support/cli'
+import { lastErrorOf } from '#support/cli'
 import { describeWith, testWith } from '#support/components'
 import { workshop } from '#support/processes'
 import type { ServeReady } from '#support/proposing'
@@ -94,7 +95,6 @@ const questionOf = () => {
   if (question === undefined) throw new Error('the dev chain has no more questions')
   return question.slug
 }
-const errorOf = ({ stderr }: Ran) => JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error
 const asOwner = (slug: string, of = safe) => [
   ...argvOf`sign ${slug} --outcome p2 --safe ${of} --as-owner --json`,
 ]
@@ -112,12 +112,12 @@ describeWith(['Safe contracts'], '--safe', () => {
     const slug = questionOf()
     const first = await one.run(...asOwner(slug), '-o', one.parts)
     expect(first.code, first.stderr).toBe(8)
-    expect(errorOf(first)).toMatchObject({
+    expect(lastErrorOf(first)).toMatchObject({
       code: 'safe_below_threshold',
       exit_code: 8,
       retryable: true,
     })
-    expect(errorOf(first).detail).toContain(
+    expect(lastErrorOf(first).detail).toContain(
       `1 of 2 owners of Safe ${safe} have signed (${owners[2]})`,
     )
     const parts = JSON.parse(await readFile(one.parts, 'utf8'))
@@ -168,7 +168,7 @@ describeWith(['Safe contracts'], '--safe', () => {
     const { deadline } = JSON.parse(await readFile(one.parts, 'utf8'))
     const sign = async (...flags: string[]) => {
       const ran = await two.run(...asOwner(slug), '--parts', one.parts, ...flags)
-      return ran.code === 0 ? ran.code : [ran.code, errorOf(ran).code, errorOf(ran).hint]
+      return ran.code === 0 ? ran.code : [ran.code, lastErrorOf(ran).code, lastErrorOf(ran).hint]
     }
     const large = ['--max-amount', '5000usdc']
     const long = ['--deadline', deadline]
@@ -189,7 +189,7 @@ describeWith(['Safe contracts'], '--safe', () => {
     const slug = questionOf()
     expect((await desk.run(...asOwner(slug))).code).toBe(8)
     const again = await desk.run(...asOwner(slug))
-    expect([again.code, errorOf(again).detail]).toEqual([
+    expect([again.code, lastErrorOf(again).detail]).toEqual([
       8,
       expect.stringContaining('1 of 2 owners'),
     ])
@@ -229,14 +229,14 @@ describeWith(['Safe contracts'], '--safe', () => {
     await desk.use(keys[0] as Hex)
     const after = await desk.run(...asOwner(slug, own))
     expect(after.code, after.stderr).toBe(8)
-    expect(errorOf(after).detail).toContain(
+    expect(lastErrorOf(after).detail).toContain(
       `1 of 2 owners of Safe ${own} have signed (${owners[0]})`,
     )
-    expect(errorOf(after).detail).toContain(owners[1])
-    expect(errorOf(after).detail).not.toContain(owners[2])
+    expect(lastErrorOf(after).detail).toContain(owners[1])
+    expect(lastErrorOf(after).detail).not.toContain(owners[2])
     await desk.use(keys[2] as Hex)
     const gone = await desk.run(...asOwner(slug, own))
-    expect([gone.code, errorOf(gone).code]).toEqual([2, 'not_an_owner'])
+    expect([gone.code, lastErrorOf(gone).code]).toEqual([2, 'not_an_owner'])
     await desk.use(keys[1] as Hex)
     expect((await desk.run(...asOwner(slug, own))).code).toBe(0)
   })
@@ -255,7 +255,7 @@ describeWith(['Safe contracts'], '--safe', () => {
     const refusal = async (file: string, argv = asOwner(slug)) => {
       const ran = await two.run(...argv, '--parts', file)
       expect(ran.code, ran.stderr).toBe(2)
-      return errorOf(ran)
+      return lastErrorOf(ran)
     }
     const yes = asOwner(slug).map((word) => (word === 'p2' ? 'p1' : word))
     expect(await refusal(one.parts, yes)).toMatchObject({ code: 'payload_changed' })
@@ -281,7 +281,7 @@ describeWith(['Safe contracts'], '--safe', () => {
       ).toMatchObject({ code: 'bad_signature', detail: expect.stringMatching(detail) })
     expect(await listed(two)).toMatchObject([{ state: 'offered' }])
     const other = await two.run(...yes)
-    expect([other.code, errorOf(other).code]).toEqual([5, 'authorization_open'])
+    expect([other.code, lastErrorOf(other).code]).toEqual([5, 'authorization_open'])
     const right = await two.run(...asOwner(slug), '--parts', one.parts)
     expect(right.code, right.stderr).toBe(0)
   })
@@ -316,8 +316,8 @@ describeWith(['Safe contracts'], '--safe', () => {
       [join_(first, first), 'signed twice'],
     ] as const) {
       const ran = await desk.run('sign', slug, '--safe', safe, '--signature', signature, '--json')
-      expect([ran.code, errorOf(ran).code]).toEqual([2, 'bad_signature'])
-      expect(errorOf(ran).detail).toContain(why)
+      expect([ran.code, lastErrorOf(ran).code]).toEqual([2, 'bad_signature'])
+      expect(lastErrorOf(ran).detail).toContain(why)
     }
     expect(await listed(desk)).toMatchObject([{ state: 'offered' }])
     const right = await desk.run(
@@ -358,11 +358,14 @@ describeWith(['Safe contracts'], '--safe', () => {
       detail: expect.stringContaining('2 of 3 owners'),
     })
     const alone = await desk.run('sign', slug, '--outcome', 'p2', '--safe', safe, '--json')
-    expect([alone.code, errorOf(alone).code]).toEqual([2, 'owner_needed'])
+    expect([alone.code, lastErrorOf(alone).code]).toEqual([2, 'owner_needed'])
     const swallowed = await desk.run('sign', '--safe', safe, '--as-owner', slug, '--json')
-    expect([swallowed.code, errorOf(swallowed).detail]).toEqual([2, expect.stringContaining(slug)])
+    expect([swallowed.code, lastErrorOf(swallowed).detail]).toEqual([
+      2,
+      expect.stringContaining(slug),
+    ])
     const offline = await shop.runHere(asOwner(slug), { ...desk.env, PROPOSER_RPC_URL: '' })
-    expect([offline.code, errorOf(offline).code]).toEqual([2, 'no_rpc_url'])
+    expect([offline.code, lastErrorOf(offline).code]).toEqual([2, 'no_rpc_url'])
     expect(await listed(desk)).toEqual([])
   })
 
@@ -370,11 +373,11 @@ describeWith(['Safe contracts'], '--safe', () => {
     const outer = await fundedSafe([owners[0] as Address, safe])
     const [slug, desk] = [questionOf(), await machine(keys[0])]
     const short = await desk.run(...asOwner(slug, outer))
-    expect([short.code, errorOf(short)]).toMatchObject([
+    expect([short.code, lastErrorOf(short)]).toMatchObject([
       2,
       { code: 'contract_owner', detail: expect.stringContaining(`${safe} is a contract`) },
     ])
-    expect(errorOf(short).hint).toContain(`--safe ${outer} --typed-data`)
+    expect(lastErrorOf(short).hint).toContain(`--safe ${outer} --typed-data`)
     const doctor = await desk.run('doctor', '--safe', outer, '--json')
     expect(doctor.stdout).toContain('1 of 2 have a key')
     const mixed = await fundedSafe([...owners.slice(0, 2), safe])
@@ -382,13 +385,13 @@ describeWith(['Safe contracts'], '--safe', () => {
       word === '--as-owner' ? `${word}=${safe}` : word,
     )
     const asSafe = await desk.run(...named)
-    expect([asSafe.code, errorOf(asSafe).code]).toEqual([2, 'contract_owner'])
+    expect([asSafe.code, lastErrorOf(asSafe).code]).toEqual([2, 'contract_owner'])
     const elseNamed = named.map((word) => word.replace(safe, owners[1] ?? ''))
     const wrongKey = await desk.run(...elseNamed)
-    expect([wrongKey.code, errorOf(wrongKey).code]).toEqual([2, 'wrong_signer'])
+    expect([wrongKey.code, lastErrorOf(wrongKey).code]).toEqual([2, 'wrong_signer'])
     expect(await listed(desk)).toEqual([])
     const half = await desk.run(...asOwner(slug, mixed), '-o', desk.parts)
-    expect([half.code, errorOf(half).detail]).toEqual([
+    expect([half.code, lastErrorOf(half).detail]).toEqual([
       8,
       expect.stringMatching(`1 of ${owners[1]}$`),
     ])
@@ -419,7 +422,7 @@ describeWith(['Safe contracts'], '--safe', () => {
     await writeFile(desk.parts, JSON.stringify({ ...parts, signatures }))
     await desk.use(keys[1] as Hex)
     const brought = await desk.run(...asOwner(slug, mixed), '--parts', desk.parts)
-    expect([brought.code, errorOf(brought)]).toMatchObject([
+    expect([brought.code, lastErrorOf(brought)]).toMatchObject([
       2,
       { code: 'bad_signature', detail: expect.stringContaining(`owner ${safe} is a contract`) },
     ])
@@ -442,7 +445,7 @@ describeWith(['Safe contracts'], '--safe', () => {
     expect((await desk.run('reconcile', slug)).stdout).toContain('--parts <file>')
     const yes = asOwner(slug).map((word) => (word === 'p2' ? 'p1' : word))
     const second = await desk.run(...yes)
-    expect([second.code, errorOf(second).hint]).toEqual([5, expect.stringContaining(next)])
+    expect([second.code, lastErrorOf(second).hint]).toEqual([5, expect.stringContaining(next)])
     for (const [verb, hint] of [
       ['batch sign', '`proposer sign <identifier>'],
       ['batch submit', '`proposer sign <identifier>'],
@@ -452,7 +455,7 @@ describeWith(['Safe contracts'], '--safe', () => {
       ['payouts claim', '--print'],
     ] as const) {
       const ran = await desk.run(...verb.split(' '), 'x', '--safe', safe, '--json')
-      expect([verb, ran.code, errorOf(ran)]).toMatchObject([
+      expect([verb, ran.code, lastErrorOf(ran)]).toMatchObject([
         verb,
         2,
         { code: 'usage', hint: expect.stringContaining(hint) },

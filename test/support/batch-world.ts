@@ -121,10 +121,7 @@ export const linesOf = (text: string): Record<string, unknown>[] =>
     .filter((line) => line !== '')
     .map((line) => JSON.parse(line) as Record<string, unknown>)
 
-export const errorOf = (ran: Ran): Record<string, unknown> => {
-  const last = ran.stderr.trim().split('\n').at(-1) ?? ''
-  return (JSON.parse(last) as { error: Record<string, unknown> }).error
-}
+export { lastErrorOf as errorOf } from './cli.js'
 
 export interface BatchDocument {
   readonly results: {

@@ -3,7 +3,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
-import { beforeEach } from 'vitest'
+import { beforeEach, expect } from 'vitest'
 import { main } from '#commands/main'
 import type { Context } from '#commands/terminal/context'
 import { createOutput, type TextSink } from '#commands/terminal/output'
@@ -127,4 +127,16 @@ export async function run(home: string, argv: Argv, options: RunOptions = {}): P
   const { context, stdout, stderr } = fakeContext(home, options)
   const code = await main(wordsOf(argv), context)
   return { code, stdout: stdout.written.join(''), stderr: stderr.written.join('') }
+}
+
+/** Of a run that tells its failure and nothing else. */
+export const errorOf = ({ stderr }: Pick<Ran, 'stderr'>): Record<string, unknown> =>
+  JSON.parse(stderr).error
+/** Of a run that has told other things before. */
+export const lastErrorOf = ({ stderr }: Pick<Ran, 'stderr'>): Record<string, unknown> =>
+  JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error
+export const answerOf = (ran: Ran): Record<string, unknown> => {
+  expect(ran.stderr).toBe('')
+  expect(ran.code).toBe(0)
+  return JSON.parse(ran.stdout)
 }

@@ -1,7 +1,6 @@
 /** A proposer's desk: a home with pins and key, and the gateway that its commands ask. */
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
-import { expect } from 'vitest'
 import type { Clock } from '#ports'
 import { type Argv, proposerHome, type Ran, type RunOptions, run } from './cli.js'
 import { pins, type ScriptedGateway, scriptedGateway } from './scripted-gateway.js'
@@ -32,18 +31,6 @@ export async function openDesk(gateway = scriptedGateway(), trust: object = pins
       run(home.path, argv, { env: desk.env, fetch: desk.gateway.fetch, ...more }),
   }
   return desk
-}
-
-/** Of a run that tells its failure and nothing else. */
-export const errorOf = ({ stderr }: Pick<Ran, 'stderr'>): Record<string, unknown> =>
-  JSON.parse(stderr).error
-/** Of a run that has told other things before. */
-export const lastErrorOf = ({ stderr }: Pick<Ran, 'stderr'>): Record<string, unknown> =>
-  JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error
-export const answerOf = (ran: Ran): Record<string, unknown> => {
-  expect(ran.stderr).toBe('')
-  expect(ran.code).toBe(0)
-  return JSON.parse(ran.stdout)
 }
 
 /** Waits take no time, but count. */

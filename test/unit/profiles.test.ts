@@ -5,7 +5,7 @@ import { describe, expect, test } from 'vitest'
 import { builtInProfile, profileNames, unconfirmedAmong } from '#chain/profiles'
 import { devAddresses } from '#devchain/dev-contracts'
 import { applySet, configuredContracts, parseConfig } from '#gateway/config'
-import { eachHome, run } from '#support/cli'
+import { eachHome, lastErrorOf, run } from '#support/cli'
 
 const signedProposer = `0x${'5'.repeat(40)}`
 const reporter = '0x53703dd6129d723066b6362510e5ae2fecd48218'
@@ -104,7 +104,6 @@ test('contract §6: --set does not change the profile whose contracts are in pla
 describe('--profile', () => {
   const home = eachHome()
 
-  const errorOf = (stderr: string) => JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error
   const file = (name: string) => join(home.path, 'trust', `${name}.json`)
   const init = [
     'trust',
@@ -142,7 +141,7 @@ describe('--profile', () => {
       'context x --profile polygon --gateway https://g.example --json',
     )
     expect(ran.code).toBe(2)
-    expect(errorOf(ran.stderr)).toMatchObject({
+    expect(lastErrorOf(ran)).toMatchObject({
       code: 'signed_proposer_needed',
       hint: expect.stringContaining('proposer trust init --profile polygon --signed-proposer 0x…'),
     })
@@ -151,7 +150,7 @@ describe('--profile', () => {
   test('domain §6: trust init pins polygon only after somebody agreed to what rests on one source', async () => {
     const refused = await run(home.path, init)
     expect(refused.code).toBe(2)
-    expect(errorOf(refused.stderr)).toMatchObject({ code: 'confirmation_needed' })
+    expect(lastErrorOf(refused)).toMatchObject({ code: 'confirmation_needed' })
     await expect(readFile(file('polygon'))).rejects.toThrow('ENOENT')
     const agreed = await run(home.path, [...init, '--yes'])
     expect(agreed.code).toBe(0)
@@ -178,11 +177,11 @@ describe('--profile', () => {
   test("contract §7: a trust file of the profile's name goes before the built-in pins, and one named by --trust has to exist", async () => {
     mkdirSync(join(home.path, 'trust'))
     writeFileSync(file('dev'), '{}')
-    expect(errorOf((await run(home.path, 'trust show --profile dev --json')).stderr)).toMatchObject(
-      { code: 'invalid_trust' },
-    )
+    expect(lastErrorOf(await run(home.path, 'trust show --profile dev --json'))).toMatchObject({
+      code: 'invalid_trust',
+    })
     const named = await run(home.path, 'trust show --profile polygon --trust gone --json')
-    expect(errorOf(named.stderr)).toMatchObject({ code: 'no_trust' })
+    expect(lastErrorOf(named)).toMatchObject({ code: 'no_trust' })
   })
 
   test.each([
@@ -195,7 +194,7 @@ describe('--profile', () => {
   ])('contract §6: trust init %j writes nothing and exits 2 with %s', async (flags, code) => {
     const ran = await run(home.path, ['trust', 'init', ...flags, '--json', '--yes'])
     expect(ran.code).toBe(2)
-    expect(errorOf(ran.stderr)).toMatchObject({ code })
+    expect(lastErrorOf(ran)).toMatchObject({ code })
     for (const name of [...profileNames, 'mine'])
       await expect(readFile(file(name))).rejects.toThrow('ENOENT')
   })

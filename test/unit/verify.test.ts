@@ -9,7 +9,7 @@ import { systemClock, systemHash, systemRandom } from '#io/clock'
 import { systemFiles } from '#io/files'
 import { systemLiveness } from '#io/liveness'
 import { openLog } from '#storage/log'
-import { eachHome, type Ran, run } from '#support/cli'
+import { eachHome, lastErrorOf, type Ran, run } from '#support/cli'
 import { gatewayFile } from '#support/desk'
 
 const home = eachHome()
@@ -23,8 +23,6 @@ const ports = {
   random: systemRandom,
   liveness: systemLiveness(),
 }
-const errorOf = (ran: Ran) =>
-  JSON.parse(ran.stderr.trim().split('\n').at(-1) ?? '').error as Record<string, unknown>
 const answerOf = (ran: Ran) => JSON.parse(ran.stdout) as Record<string, unknown>
 const plain = (text: string) => text.replaceAll(/\s+/g, ' ')
 
@@ -150,7 +148,7 @@ describe('journal verify', () => {
     async (_what, detail, told) => {
       const { ran, ids } = await verified(told, '--json')
       expect(ran.code).toBe(74)
-      const error = errorOf(ran)
+      const error = lastErrorOf(ran)
       expect(error).toMatchObject({
         code: 'journal_broken',
         exit_code: 74,
@@ -277,12 +275,14 @@ describe('operator store verify', () => {
   ])('%s: exit 74 names the ids, file and byte', async (_what, detail, records) => {
     const ran = await verified(records, '--json')
     expect(ran.code).toBe(74)
-    expect(errorOf(ran)).toMatchObject({
+    expect(lastErrorOf(ran)).toMatchObject({
       code: 'store_damaged',
       detail: expect.stringMatching(detail) as string,
       hint: expect.stringContaining('backup') as string,
     })
-    expect(String(errorOf(ran).detail)).toMatch(/log-000000000001\.jsonl is damaged at byte \d+/)
+    expect(String(lastErrorOf(ran).detail)).toMatch(
+      /log-000000000001\.jsonl is damaged at byte \d+/,
+    )
   })
 
   test('R3: what carries no proposal may fill a gap under a nonce again', async () => {
@@ -292,7 +292,7 @@ describe('operator store verify', () => {
   test('records without the one that names the chain are no empty store: exit 74', async () => {
     const ran = await written(life, '--json')
     expect(ran.code).toBe(74)
-    expect(errorOf(ran)).toMatchObject({
+    expect(lastErrorOf(ran)).toMatchObject({
       code: 'store_damaged',
       detail: expect.stringMatching(/holds 5 records, but none that names/) as string,
     })
@@ -301,7 +301,7 @@ describe('operator store verify', () => {
   test('a store that does not exist is neither sound nor folded: exit 2 names it and the key of gateway.json', async () => {
     const ran = await verify('--json')
     expect(ran.code).toBe(2)
-    expect(errorOf(ran)).toMatchObject({
+    expect(lastErrorOf(ran)).toMatchObject({
       code: 'no_store',
       detail: `no store found at ${join(home.path, 'store')}`,
       hint: expect.stringContaining('`store` in') as string,
