@@ -15,7 +15,6 @@ import {
   type RunStep,
   withDevGateway,
 } from './hosting/foreground.js'
-import { runVerb } from './program.js'
 import { unitsOf } from './session/question.js'
 import type { Context } from './terminal/context.js'
 import { amountText, amountWithRaw, fold } from './terminal/render.js'
@@ -117,7 +116,7 @@ const commandsOf =
   async <T extends object>(...argv: readonly string[]) => {
     const others = Object.entries(context.env).filter(([name]) => !name.startsWith('PROPOSER_'))
     let document: object = {}
-    await runVerb(argv, {
+    await context.runVerb?.(argv, {
       ...context,
       env: { ...Object.fromEntries(others), ...variables },
       environmentKey: undefined,

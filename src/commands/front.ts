@@ -20,10 +20,8 @@ export async function runFront(argv: readonly string[], context: Context): Promi
   try {
     try {
       const { runVerb } = await import('./program.js')
-      await runVerb(
-        argv,
-        await traced({ ...context, output, pasted: (text) => withFlags(text, argv) }),
-      )
+      const pasted = (text: string) => withFlags(text, argv)
+      await runVerb(argv, await traced({ ...context, output, runVerb, pasted }))
     } finally {
       await context.close()
     }

@@ -4,7 +4,6 @@ import { freeAccountPath } from '#io/account-files'
 import { listAccounts } from '#io/accounts'
 import { homePaths } from '#io/home'
 import { ProposerError, UsageError } from '#protocol/errors'
-import { runVerb } from './program.js'
 import { askLine, keyVariable } from './session/inputs.js'
 import { builtInPins, withSession } from './session/session.js'
 import { resolveSettings, type SessionFlags, type Setting } from './session/settings.js'
@@ -66,7 +65,11 @@ async function chosenProfile(context: Context, flags: InitFlags, tell: Tell) {
   const asked = answer.trim()
   const name = asked || profile.value
   const isNew = asked !== '' || profile.origin === 'flag'
-  if (isNew) await runVerb(['config', 'set', 'profile', name, '--home', home.value], inner(context))
+  if (isNew)
+    await context.runVerb?.(
+      ['config', 'set', 'profile', name, '--home', home.value],
+      inner(context),
+    )
   tell('profile', isNew ? 'done' : 'kept', name)
   return name
 }
@@ -115,7 +118,10 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
   const command = async (...argv: readonly string[]) => {
     const home = (await settings()).home.value
     const yes = flags.yes ? ['--yes'] : []
-    await runVerb([...argv, '--profile', flags.profile, '--home', home, ...yes], inner(context))
+    await context.runVerb?.(
+      [...argv, '--profile', flags.profile, '--home', home, ...yes],
+      inner(context),
+    )
   }
   const set = async (key: string, value: string, shown: string) => {
     await command('config', 'set', key, value)

@@ -33,6 +33,8 @@ export interface Context extends Ports {
   readonly edges: Ports['edges'] & {
     preferences(home: string): Promise<Preferences>
   }
+  /** Another command of this program; like the two below it is of the front. */
+  runVerb?(argv: readonly string[], context: Context): Promise<void>
   /** Hints with the flags of this command line in their commands. */
   pasted?(text: string): string
   /** With -v: tells what goes over it. For what is not one of the edges. */
