@@ -167,7 +167,6 @@ let world: BatchWorld
 let gateway: HeldGateway
 afterEach(async () => {
   await gateway?.close()
-  await world?.close()
 })
 
 async function lived({ verb, hold, code }: Stage) {
