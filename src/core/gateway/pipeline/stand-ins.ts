@@ -93,9 +93,8 @@ export async function replaceStuck(
       .filter(
         ({ id, progress }) => progress.status === 'selected' && standIns.stuckAt.get(id) === hash,
       )
-      // R3: a round with an open slot changes nothing. The node may be ahead of this head: one
-      // look is not
-      // enough to lose a place.
+      // R3: a round with an open slot changes nothing. The node may be ahead of this head: one look
+      // is not enough to lose a place.
       .filter(({ round }) => !busy.has(round.key) && standIns.troubledAt.get(round.key) !== hash)
       .map((candidate) => [candidate.round.key, candidate]),
   )
