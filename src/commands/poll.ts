@@ -21,7 +21,7 @@ import { isContestedState } from '#client/positions/last-known'
 import type { SentOutcome } from '#client/propose/outcome'
 import { planReplay, replay, type Skipped } from '#client/propose/replay'
 import type { GatewayWord, ReconciledEntry } from '#client/wallet/advice'
-import { type Reconciled, reconcile } from '#client/wallet/reconcile'
+import type { Reconciled } from '#client/wallet/reconcile'
 import type { RoundStanding } from '#client/wallet/standing'
 import { ConflictError, InterruptedError, UnavailableError, UsageError } from '#protocol/errors'
 import { answerText } from '#protocol/outcome-words'
@@ -148,6 +148,7 @@ async function onChain(session: Session, question: string | undefined, journalId
   const { journal, until: signal } = session
   const trust = await session.trust()
   const parts = { ports: session, journal, trust, chain, signal, dryRun: true }
+  const { reconcile } = await import('#client/wallet/reconcile')
   return (await reconcile(parts, question)).entries.find(({ id }) => id === journalId)
 }
 
@@ -365,6 +366,7 @@ export const reconcileCommand = sessionVerb({
     const gateway =
       (settings.gateway ?? settings.local) === undefined ? undefined : await session.gateway('read')
     const parts = { ports: session, journal, trust, signal, dryRun, gateway, chain }
+    const { reconcile } = await import('#client/wallet/reconcile')
     const found = await output.during('looking', () => reconcile(parts, identifier))
     const items = found.entries.map(entryData)
     const question = { identifier, ...questionData(found) }

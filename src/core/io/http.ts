@@ -1,6 +1,9 @@
 import { readFileSync } from 'node:fs'
 import type { Socket } from 'node:net'
-import { Agent, buildConnector, type Dispatcher, request } from 'undici'
+import type { Dispatcher } from 'undici'
+import request from 'undici/lib/api/api-request.js'
+import buildConnector from 'undici/lib/core/connect.js'
+import Agent from 'undici/lib/dispatcher/agent.js'
 import { type Fetch, TransportError } from '#ports'
 import { UsageError } from '#protocol/errors'
 
@@ -132,14 +135,17 @@ function exchange(
       if (!started) reject(signal.reason)
     }
     signal.addEventListener('abort', aborted, { once: true })
-    request(call.url, {
-      dispatcher: watched,
-      method: call.method as Dispatcher.HttpMethod,
-      headers: { ...Object.fromEntries(call.headers), 'accept-encoding': 'identity' },
-      body,
-      signal,
-      reset: fresh,
-    })
+    const { origin, pathname, search } = new URL(call.url)
+    request
+      .call(watched, {
+        origin,
+        path: `${pathname}${search}`,
+        method: call.method as Dispatcher.HttpMethod,
+        headers: { ...Object.fromEntries(call.headers), 'accept-encoding': 'identity' },
+        body,
+        signal,
+        reset: fresh,
+      })
       .then((answer) => resolve(toResponse(answer)))
       .catch((error: unknown) =>
         reject(!started && signal.aborted ? signal.reason : transportError(error, started)),

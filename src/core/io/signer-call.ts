@@ -1,4 +1,5 @@
-import { Agent, fetch } from 'undici'
+import Agent from 'undici/lib/dispatcher/agent.js'
+import { fetch } from 'undici/lib/web/fetch/index.js'
 import * as z from 'zod/mini'
 import type { Fetch } from '#ports'
 import { jsonOf, readCapped } from '#protocol/capped'

@@ -2,7 +2,8 @@
  * JSON-RPC over HTTP with one node: batches, limits, and what counts as no response (R17). No URL
  * ever appears in a message (R5), which viem's transport does not keep.
  */
-import { fetch, Pool } from 'undici'
+import Pool from 'undici/lib/dispatcher/pool.js'
+import { fetch } from 'undici/lib/web/fetch/index.js'
 import * as z from 'zod/mini'
 import { ChainError } from '#ports'
 import { jsonOf, readCapped } from '#protocol/capped'
