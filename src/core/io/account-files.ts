@@ -1,14 +1,16 @@
 import { randomUUID } from 'node:crypto'
 import type { Files } from '#ports'
 import { StorageError, UsageError } from '#protocol/errors'
-import { joinPath, makeDurableDir, writeAll } from '#storage/durable'
+import { joinPath, makeDurableDir, publishNew } from '#storage/durable'
 import { errorCode } from '#storage/failures'
 
 /** Whole and durable or not at all, and never over another. */
 export async function publishAccount(files: Files, home: string, name: string, text: string) {
   const path = pathOf(home, name)
+  const folder = joinPath(home, 'keystores')
   try {
-    await publish(files, joinPath(home, 'keystores'), path, text)
+    await makeDurableDir(files, folder)
+    await publishNew(files, folder, `${name}.json`, randomUUID(), text)
     return path
   } catch (cause) {
     if (errorCode(cause) === 'EEXIST') throw accountExists(name)
@@ -18,25 +20,6 @@ export async function publishAccount(files: Files, home: string, name: string, t
       { hint: 'check permissions and free space of the home folder', cause },
     )
   }
-}
-
-/** A link, unlike a rename, never replaces a key that is there. */
-async function publish(files: Files, folder: string, path: string, text: string) {
-  const temporary = `${path}.${randomUUID()}.tmp`
-  await makeDurableDir(files, folder)
-  const handle = await files.open(temporary, 'exclusive')
-  try {
-    await writeAll(handle, new TextEncoder().encode(text))
-    await handle.datasync()
-  } finally {
-    await handle.close()
-  }
-  try {
-    await files.link(temporary, path)
-  } finally {
-    await files.remove(temporary)
-  }
-  await files.syncDir(folder)
 }
 
 export async function removeAccount(files: Files, home: string, name: string) {

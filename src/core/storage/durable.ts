@@ -54,6 +54,27 @@ export async function publishFile(
 export const publishText = (files: Files, folder: string, name: string, text: string) =>
   publishFile(files, folder, name, (handle) => writeAll(handle, new TextEncoder().encode(text)))
 
+/** Never over another: a link, unlike a rename, replaces nothing (EEXIST). `part` is its own. */
+export async function publishNew(
+  files: Files,
+  folder: string,
+  name: string,
+  part: string,
+  text: string,
+) {
+  const own = `${name}.${part}`
+  await fillTemporary(files, folder, own, (handle) =>
+    writeAll(handle, new TextEncoder().encode(text)),
+  )
+  const temporary = joinPath(folder, `${own}.tmp`)
+  try {
+    await files.link(temporary, joinPath(folder, name))
+  } finally {
+    await files.remove(temporary)
+    await files.syncDir(folder)
+  }
+}
+
 /**
  * A failed sync here leaves open which file a restart will see: `store_failed`, never "try
  * again".

@@ -17,7 +17,7 @@ import {
   readWhitelist,
 } from '../validation/contract-reads.js'
 import { failureOf } from '../validation/progress.js'
-import { advancedFailure, supersededFailure } from '../validation/round-end.js'
+import { endingOf } from '../validation/round-end.js'
 import type { Heads } from '../view/state.js'
 import { confirmsUsed } from './sending.js'
 import type { MinedAction } from './slot.js'
@@ -306,13 +306,14 @@ async function overtakenBy(
 ): Promise<SlotEnd | undefined> {
   const { signedProposer } = contracts
   const proposal = await locateProposal(chain, request, signedProposer, finalized, candidate)
-  if (proposal?.bySignature) return { kind: 'executed', proposal }
-  if (proposal) return { kind: 'failed', failure: supersededFailure(proposal, 'confirmation') }
-  const current = await unlessRefused(readRound(candidate.round.questionId, finalized.number))
+  const current = proposal
+    ? undefined
+    : await unlessRefused(readRound(candidate.round.questionId, finalized.number))
   // Asked after the transaction, or gone: decided once that is final.
-  if (current === undefined) return again
-  const failure = advancedFailure(candidate, current, 'confirmation')
-  return failure && { kind: 'failed', failure }
+  if (!proposal && !current) return again
+  const ending = endingOf(candidate, { proposal, current }, 'confirmation')
+  const isNotOpen = ending.kind === 'failed' && ending.failure.code === 'request_not_open'
+  return isNotOpen ? undefined : ending
 }
 
 /** At the state after a block, else before it; `undefined` where it succeeds at both. */

@@ -61,9 +61,12 @@ export async function readRoundEnd(
 }
 
 /** `bySignature`: it is its own, whoever sent it (domain §9). */
-export function endingOf(candidate: Candidate, { proposal, current }: ClosedRound): RoundOutcome {
+export function endingOf(
+  candidate: Candidate,
+  { proposal, current }: ClosedRound,
+  stage = stageOf(candidate.progress),
+): RoundOutcome {
   if (proposal?.bySignature) return { kind: 'executed', proposal }
-  const stage = stageOf(candidate.progress)
   const advanced = current && advancedFailure(candidate, current, stage)
   if (advanced) return { kind: 'failed', failure: advanced }
   if (proposal) return { kind: 'failed', failure: supersededFailure(proposal, stage) }
@@ -73,7 +76,7 @@ export function endingOf(candidate: Candidate, { proposal, current }: ClosedRoun
   return { kind: 'failed', failure: failureOf(stage, 'request_not_open', detail) }
 }
 
-export function advancedFailure(
+function advancedFailure(
   { round }: Candidate,
   current: Round,
   stage: CandidateFailure['stage'],
@@ -83,7 +86,7 @@ export function advancedFailure(
   return failureOf(stage, 'round_advanced', detail)
 }
 
-export function supersededFailure(
+function supersededFailure(
   { proposer, price, transactionHash }: OnChainProposal,
   stage: CandidateFailure['stage'],
 ): CandidateFailure {

@@ -1,10 +1,10 @@
 import { createHmac } from 'node:crypto'
 import { constants } from 'node:fs'
 import { open } from 'node:fs/promises'
-import { basename, dirname, join } from 'node:path'
+import { basename, dirname } from 'node:path'
 import type { Files, Random } from '#ports'
 import { StorageError } from '#protocol/errors'
-import { fillTemporary, hexOf, writeAll } from '#storage/durable'
+import { hexOf, publishNew } from '#storage/durable'
 import { errorCode } from '#storage/failures'
 
 const tokenBytes = 32
@@ -26,21 +26,12 @@ export async function ensureAdminToken(
   if (!(await ports.files.exists(path))) {
     const { files, random } = ports
     const text = `${hexOf(random.bytes(tokenBytes))}\n`
-    const folder = dirname(path)
-    const name = `${basename(path)}.${hexOf(random.bytes(8))}`
-    await fillTemporary(files, folder, name, (handle) =>
-      writeAll(handle, new TextEncoder().encode(text)),
-    )
-    const temporary = join(folder, `${name}.tmp`)
     try {
-      // A link, unlike a rename, never replaces the token that another one answers to already.
-      await files.link(temporary, path)
+      await publishNew(files, dirname(path), basename(path), hexOf(random.bytes(8)), text)
     } catch (error) {
+      // Another one answers to its token already.
       if (errorCode(error) !== 'EEXIST') throw error
-    } finally {
-      await files.remove(temporary)
     }
-    await files.syncDir(folder)
   }
   return readAdminToken(path)
 }
