@@ -5,8 +5,8 @@
  */
 import type { Command } from 'commander'
 import * as z from 'zod'
-import { foldHelp } from '#commands/program'
 import { profileKeys, variableOf } from '#commands/session/settings'
+import { foldHelp } from '#commands/terminal/render'
 import { type ExitCode, exit } from '#protocol/errors'
 
 /** Contract §6, in the words of a person at the shell. */

@@ -22,7 +22,13 @@ import { identifierHint, plainIdentifier } from '#protocol/market-url'
 import { priceOf } from '#protocol/proposal'
 import type { OutcomeKey } from '#protocol/schema'
 import { isIdentifier } from '#protocol/words'
-import { chainEnded, noteQuestions, portNumber, unlessStopped } from './hosting/foreground.js'
+import {
+  chainEnded,
+  noteQuestions,
+  portNumber,
+  startingChain,
+  tellReady,
+} from './hosting/foreground.js'
 import { resolveSettings, wholeNumber } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { amountText, dateText, publicUrl, visible } from './terminal/render.js'
@@ -72,11 +78,9 @@ const startVerb = verb({
     context.endAs?.(endsAsServer)
     const { startDevChain } = await import('#devchain/dev-chain')
     const { writeDevFolder } = await import('#devchain/dev-folder')
-    const chain = await tracing(context, () => startDevChain(options)).catch(
-      unlessStopped(context.signal),
-    )
-    if (chain === undefined) return
     const { output, signal, liveness } = context
+    const chain = await startingChain(context, () => tracing(context, () => startDevChain(options)))
+    if (chain === undefined) return
     const { description: dev } = chain
     try {
       if (folder !== undefined) {
@@ -86,8 +90,9 @@ const startVerb = verb({
       const { pid } = liveness
       if (!output.isForPeople) output.line({ schema: 'proposer.ready/1', event: 'ready', pid, dev })
       else {
-        output.text(
-          `ready ${dev.rpc_url} (chain ${dev.chain_id}, questions: ${dev.questions.length}, pid ${pid})\n`,
+        tellReady(
+          output,
+          `ready ${dev.rpc_url} (chain ${dev.chain_id}, questions: ${dev.questions.length}, pid ${pid})`,
         )
         noteQuestions(output, dev.questions, ', all with --json')
         output.note(

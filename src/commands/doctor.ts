@@ -34,7 +34,14 @@ import {
 import type { Context } from './terminal/context.js'
 import { apart, type Block, type Screen, together } from './terminal/output.js'
 import { contestedLines, lastKnown } from './terminal/poll-table.js'
-import { counted, findingsText, publicUrl, visible, withPastedFixes } from './terminal/render.js'
+import {
+  counted,
+  findingsText,
+  foldHelp,
+  publicUrl,
+  visible,
+  withPastedFixes,
+} from './terminal/render.js'
 
 export const doctorCommand = sessionVerb({
   name: 'doctor',
@@ -101,7 +108,7 @@ async function standing(session: Session): Promise<Block[]> {
       const whole = pasted(`\`${line}\``).replaceAll('`', '')
       const beside = `${label.padEnd(21)}${whole}`
       if (!isTerminal || beside.length <= columns) return beside
-      return `${label && `${label}\n`}    ${whole}`
+      return `${label && `${label}\n`}${foldHelp(`  ${whole}`, columns)}`
     }
   return [
     // Contested money comes first.

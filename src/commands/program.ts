@@ -12,7 +12,7 @@ import {
 import { UsageError } from '#protocol/errors'
 import { programVersion } from '#protocol/version'
 import type { Context } from './terminal/context.js'
-import { fold } from './terminal/render.js'
+import { fold, foldHelp } from './terminal/render.js'
 import { addEveryFlag, givenIn, standInOf } from './terminal/verb.js'
 import { verbGroups, verbs } from './verbs.js'
 
@@ -96,14 +96,12 @@ function layOut(command: Command, columns: number, bold = (title: string) => tit
 function forPrograms(context: Context) {
   const { output } = context
   if (output.isForPeople || output.notesAreTerminal) return context
-  const silent = { update: () => undefined, stop: () => undefined }
   return {
     ...context,
     output: {
       ...output,
       note: () => undefined,
       countdown: () => undefined,
-      progress: () => silent,
     },
   }
 }
@@ -212,14 +210,28 @@ const pathOf = (command: Command): string =>
 /** What other tools call it. */
 const meant: Readonly<Record<string, string>> = {
   propose: 'submit',
+  send: 'submit',
+  watch: 'poll',
+  follow: 'poll',
+  balance: 'funds',
+  log: 'journal list',
+  history: 'journal list',
+  key: 'account',
   wallet: 'account',
   setup: 'init',
   login: 'init',
   list: 'questions list',
   ls: 'questions list',
+  lst: 'questions list',
   support: 'support-bundle',
   bundle: 'support-bundle',
 }
+
+/** Of each act the names that tools have for it. */
+const alike = ['list ls', 'show get view', 'remove rm delete unset', 'new add create'].map((row) =>
+  row.split(' '),
+)
+const namesOf = (act: string) => alike.find((row) => row.includes(act)) ?? [act]
 
 async function guessOf(
   { code }: CommanderError,
@@ -241,9 +253,14 @@ async function guessOf(
   }
   const isUnknown = code === 'commander.unknownCommand'
   if (stray === undefined || (!isUnknown && code !== 'commander.excessArguments')) return ''
-  const paths = isUnknown && path === '' ? (meant[stray] ?? pathsTo(stray)) : []
   const names = at.commands.map((command) => command.name())
-  return didYouMean(paths.length > 0 ? [paths].flat() : nearest(stray, names))
+  const begun = names.filter((name) => stray.length > 2 && name.startsWith(stray))
+  const same =
+    isUnknown && path === ''
+      ? (meant[stray] ?? meant[stray.slice(0, -1)] ?? pathsTo(stray))
+      : names.filter((name) => namesOf(stray).includes(name))
+  const found = [...new Set([begun, same].flat())]
+  return didYouMean(found.length > 0 ? found : nearest(stray, names))
 }
 
 const longNames = (command: Command | null): readonly string[] =>
@@ -263,7 +280,7 @@ const pathsTo = (name: string) =>
   Object.entries(verbs).flatMap(([first, { below }]) =>
     below
       .split(', ')
-      .filter((path) => path.split(' ').at(-1) === name)
+      .filter((path) => namesOf(name).includes(path.split(' ').at(-1) ?? ''))
       .map((path) => `${first} ${path}`),
   )
 
@@ -349,36 +366,3 @@ const helpLayout = (bold: (title: string) => string): HelpConfiguration => ({
     return more === '' ? page : `${page}\n${more}`
   },
 })
-
-/** Paragraphs are folded; commands are continued with a backslash, before a flag if they can. */
-export const foldHelp = (text: string, columns: number) =>
-  text
-    .split('\n')
-    .map((line) =>
-      line.length <= columns
-        ? line
-        : line.startsWith('  proposer ')
-          ? foldCommand(line, columns)
-          : foldProse(line, columns),
-    )
-    .join('\n')
-
-function foldProse(line: string, columns: number) {
-  const indent = ' '.repeat(line.length - line.trimStart().length)
-  return `${indent}${fold(line.trimStart(), columns - indent.length).replaceAll('\n', `\n${indent}`)}`
-}
-
-function foldCommand(command: string, columns: number) {
-  // A flag stays beside its value, and what is quoted whole.
-  const pieces = command.match(/--?[\w-]+ (?!-)(?:"[^"]*"|\S)+|(?:"[^"]*"|\S)+/g) ?? []
-  const lines: string[] = []
-  let line = ' '
-  for (const piece of pieces) {
-    if (line.trim() !== '' && line.length + piece.length + 1 > columns - 2) {
-      lines.push(line)
-      line = '     '
-    }
-    line += ` ${piece}`
-  }
-  return [...lines, line].join(' \\\n')
-}

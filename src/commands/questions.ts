@@ -338,7 +338,7 @@ async function fromChain(search: Search) {
   return {
     ...{ questions, source: 'chain', since, left_out: unseen },
     notes: [
-      `read from the chain since ${timeText(since)}; it knows neither event ends nor slugs that are not pinned`,
+      `read from the chain since ${timeText(since)}: without event ends, and without slugs that \`proposer trust pin\` has not pinned`,
       ...(unnamed === 0
         ? []
         : [`${counted(unnamed, 'open round')} of requesters whose logs have no question id`]),

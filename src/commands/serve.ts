@@ -22,14 +22,15 @@ import {
   devExports,
   noteDevSession,
   portNumber,
-  unlessStopped,
+  startingChain,
+  tellReady,
   withDevFolder,
 } from './hosting/foreground.js'
 import { executorKeyOf, readOwnJson } from './session/inputs.js'
 import { homeSetting, wholeNumber } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import type { Output } from './terminal/output.js'
-import { fold, jsonText, visible } from './terminal/render.js'
+import { jsonText, visible } from './terminal/render.js'
 import { type EveryFlag, type FlagsOf, verb } from './terminal/verb.js'
 
 const faultsHelp = `
@@ -183,8 +184,8 @@ async function serveDev(outer: Context, served: Served, flags: ServeFlags) {
   const script = flags.faults === undefined ? undefined : await faultScript(context, flags.faults)
   refuseBadAssignments(served.assignments)
   const start = ({ startDevChain }: typeof import('#devchain/dev-chain')) =>
-    startDevChain({ questions, ...(flags.oracle && { oracle: flags.oracle }) }).catch(
-      unlessStopped(context.signal),
+    startingChain(context, () =>
+      startDevChain({ questions, ...(flags.oracle && { oracle: flags.oracle }) }),
     )
   await withDevFolder('serve', start, async (folder, chain) => {
     const path = join(folder, 'gateway.json')
@@ -309,8 +310,7 @@ function announce(
     return
   }
   const metrics = metrics_url === undefined ? '' : `, metrics ${metrics_url}`
-  const ready = `ready ${url} (admin ${adminUrl}${metrics}, pid ${pid})`
-  output.text(`${output.isTerminal ? fold(ready, output.columns, '  ') : ready}\n`)
+  tellReady(output, `ready ${url} (admin ${adminUrl}${metrics}, pid ${pid})`)
   // Whoever keeps the result keeps what it takes to use it.
   if (dev && !output.isTerminal) output.text(`${devExports(folder, url, dev).join('\n')}\n`)
   if (dev) noteDevSession(output, folder, url, dev)

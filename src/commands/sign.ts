@@ -323,7 +323,7 @@ async function submit(
     return showPayload(session, identifier, body ?? '')
   }
   const gateway = await session.gateway('run')
-  const progress = output.progress('sending')
+  let progress = output.progress('signing and sending')
   const { timeoutMs } = session.settings
   const options = { timeoutMs, signal: session.signal, onRetry: retryNote(session) }
   let isShown = false
@@ -341,9 +341,11 @@ async function submit(
       makeRoom()
       await made.confirm?.(shown)
     },
-    signer: () => {
+    signer: async () => {
       makeRoom()
-      return made.signer()
+      const signer = await made.signer()
+      progress = output.progress('signing and sending')
+      return signer
     },
   }
   // Loaded here: a signing starts without them.

@@ -25,6 +25,7 @@ async function openAll(): Promise<void> {
 async function closeAll(): Promise<void> {
   await proxy.close()
   await gateway.close(0)
+  await world.close()
 }
 
 beforeEach(openAll)

@@ -2,16 +2,16 @@
  * gateway.json as people write it, through the front door: comments, faults with their place and
  * the key that was meant, and the JSON Schema that editors read.
  */
+
 import { readFileSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { Ajv } from 'ajv'
-import { describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { configFaults } from '#gateway/config'
-import { run } from '#support/cli'
+import { run, temporaryHome } from '#support/cli'
 import { gatewayFile } from '#support/desk'
 import { createFakeChain } from '#support/fake-chain'
-import { temporaryFolder } from '#support/folders'
 import { blocksIn, root, section } from '#support/readme'
 
 const address = (digit: string) => `0x${digit.repeat(40)}`
@@ -20,12 +20,16 @@ const signer = { url: 'https://s.example', address: address('1') }
 const { id: _, ...chain } = gatewayFile().chain
 const pins = JSON.stringify(chain)
 
-const home = temporaryFolder()
+let home: Awaited<ReturnType<typeof temporaryHome>>
+beforeAll(async () => {
+  home = await temporaryHome()
+})
+afterAll(() => home.remove())
 
 /** `operator list` reads the file and, without a store, shows what it says. */
 async function listed(text: string) {
-  await writeFile(join(home, 'gateway.json'), text)
-  return run(home, 'operator list --json', { cwd: home })
+  await writeFile(join(home.path, 'gateway.json'), text)
+  return run(home.path, 'operator list --json', { cwd: home.path })
 }
 
 describe('contract §9: gateway.json', () => {
@@ -111,12 +115,12 @@ describe('contract §9: gateway.json', () => {
 
   test('`serve --check` tells every fault with its place', async () => {
     const text = `{\n  "lissten": {},\n  "chain": { "profile": "dev", "rpc_urls": ["http://127.0.0.1:1"] },\n  "budget": { "per_ip_items": 0 }\n}`
-    await writeFile(join(home, 'gateway.json'), text)
+    await writeFile(join(home.path, 'gateway.json'), text)
     const { code, stdout } = await run(
-      home,
+      home.path,
       ['serve', '--config', 'gateway.json', '--check', '--json'],
       {
-        cwd: home,
+        cwd: home.path,
       },
     )
     expect(code).toBe(2)
@@ -152,10 +156,10 @@ describe('contract §9: the checksum of an address (EIP-55)', () => {
     '%s in %s: a wrong one is exit 2 and named, a right one is taken',
     async (key, file, of) => {
       const questions = { chain, questions: './questions.json' }
-      await writeFile(join(home, 'gateway.json'), JSON.stringify(questions))
+      await writeFile(join(home.path, 'gateway.json'), JSON.stringify(questions))
       const ask = async (address: string) => {
-        await writeFile(join(home, file), JSON.stringify(of(address)))
-        const { code, stderr } = await run(home, files[file].split(' '), { cwd: home })
+        await writeFile(join(home.path, file), JSON.stringify(of(address)))
+        const { code, stderr } = await run(home.path, files[file].split(' '), { cwd: home.path })
         return { code, stderr }
       }
       const refused = await ask(wrong)
@@ -170,7 +174,7 @@ describe('contract §9: the checksum of an address (EIP-55)', () => {
     ['grant', ['grant', wrong]],
     ['set-whitelist', ['set-whitelist', 'will-it-rain', wrong]],
   ])('devchain %s: a wrong one is exit 2, before a chain is asked', async (_verb, argv) => {
-    const { code, stderr } = await run(home, ['devchain', ...argv])
+    const { code, stderr } = await run(home.path, ['devchain', ...argv])
     expect([code, stderr]).toEqual([
       2,
       expect.stringContaining(`${wrong} has a wrong checksum (EIP-55)`),
@@ -180,13 +184,13 @@ describe('contract §9: the checksum of an address (EIP-55)', () => {
 
 describe('contract §9: PROPOSER_STORE_URL_FILE', () => {
   const check = async (...more: string[]) => {
-    await writeFile(join(home, 'gateway.json'), `{ "chain": ${pins} }`)
-    const file = join(home, 'store.url')
+    await writeFile(join(home.path, 'gateway.json'), `{ "chain": ${pins} }`)
+    const file = join(home.path, 'store.url')
     await writeFile(file, 'postgres://127.0.0.1:1/x', { mode: 0o600 })
     const argv = ['serve', '--config', 'gateway.json', '--check', '--json', ...more]
     const env = { PROPOSER_STORE_URL_FILE: file }
-    const { stdout, stderr } = await run(home, argv, {
-      cwd: home,
+    const { stdout, stderr } = await run(home.path, argv, {
+      cwd: home.path,
       env,
       chain: createFakeChain(),
     })

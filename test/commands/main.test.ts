@@ -2,19 +2,22 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Command } from 'commander'
 import { parseSync, Visitor } from 'oxc-parser'
-import { expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { reportCrash } from '#commands/front'
 import { main } from '#commands/main'
 import { wholeProgram } from '#commands/program'
 import { createOutput } from '#commands/terminal/output'
 import { verbs } from '#commands/verbs'
-import { errorOf, fakeContext, run } from '#support/cli'
-import { temporaryFolder } from '#support/folders'
+import { errorOf, fakeContext, run, temporaryHome } from '#support/cli'
 
-const home = temporaryFolder()
+let home: Awaited<ReturnType<typeof temporaryHome>>
+beforeAll(async () => {
+  home = await temporaryHome()
+})
+afterAll(() => home.remove())
 
 test('contract §6: a sheet and a document cannot both use stdout, whatever the command', async () => {
-  const { context } = fakeContext(home, {})
+  const { context } = fakeContext(home.path, {})
   const verbsWithSheet: string[][] = []
   const look = (command: Command, path: readonly string[]) => {
     if (command.options.some(({ long }) => long === '--csv'))
@@ -29,7 +32,7 @@ test('contract §6: a sheet and a document cannot both use stdout, whatever the 
       [['--ndjson'], '--ndjson'],
       [['--field', 'schema'], '--field'],
     ] as const) {
-      const { code, stdout, stderr } = await run(home, [...argv, '--csv', ...flags])
+      const { code, stdout, stderr } = await run(home.path, [...argv, '--csv', ...flags])
       expect([code, stdout], argv.join(' ')).toEqual([2, ''])
       expect(stderr, argv.join(' ')).toContain(`--csv and ${named} cannot both use stdout`)
     }
@@ -40,7 +43,7 @@ test('an unknown subcommand is told as one, also where the verb has a default on
     ['devchain', 'disputee', 'x'],
     ['journal', 'lisst'],
   ]) {
-    const { code, stderr } = await run(home, argv)
+    const { code, stderr } = await run(home.path, argv)
     expect(code).toBe(2)
     expect(stderr).toContain(`error: unknown command '${argv[1]}'`)
   }
@@ -52,7 +55,7 @@ test.each([
   ['-V', '--json'],
   ['version', '--json'],
 ])('contract §9: %s %s is a document', async (...argv) => {
-  const ran = await run(home, argv)
+  const ran = await run(home.path, argv)
   expect(ran).toMatchObject({ code: 0, stderr: '' })
   expect(JSON.parse(ran.stdout)).toMatchObject({
     schema: 'proposer.version/1',
@@ -62,26 +65,26 @@ test.each([
 })
 
 test('contract §9: `version` prints what --version prints', async () => {
-  expect(await run(home, 'version')).toEqual(await run(home, '--version'))
+  expect(await run(home.path, 'version')).toEqual(await run(home.path, '--version'))
 })
 
 test('contract §6: --version prints the version alone and exits 0', async () => {
-  const ran = await run(home, '--version')
+  const ran = await run(home.path, '--version')
   expect(ran).toEqual({ code: 0, stdout: expect.stringMatching(/^\d+\.\d+\.\d+\n$/), stderr: '' })
 })
 
 test('contract §6: --help names every command and every flag of every command', async () => {
-  const help = await run(home, '--help')
+  const help = await run(home.path, '--help')
   expect(help.code).toBe(0)
   // Where colour is off, as here, headings are plain; all of it fits one screen.
   expect(help.stdout).toContain('\nProposing:\n  questions ')
   expect(help.stdout.trimEnd().split('\n').length).toBeLessThanOrEqual(45)
-  const bold = await run(home, '--help --color always', { env: { NO_COLOR: '' } })
+  const bold = await run(home.path, '--help --color always', { env: { NO_COLOR: '' } })
   expect(bold.stdout).toContain('\n\u001b[1mProposing:\u001b[22m\n')
   const { version: _hidden, ...shown } = verbs
   for (const verb of Object.keys(shown))
     expect(help.stdout).toMatch(new RegExp(`^  ${verb}\\b`, 'm'))
-  const { stdout } = await run(home, 'help flags')
+  const { stdout } = await run(home.path, 'help flags')
   for (const flag of [
     '--gateway',
     '--local',
@@ -101,7 +104,7 @@ test('contract §6: --help names every command and every flag of every command',
 })
 
 test('R5: a failure that nobody awaited is told without what it holds', () => {
-  const { context, stderr } = fakeContext(home)
+  const { context, stderr } = fakeContext(home.path)
   expect(reportCrash(['submit', 'x', '--json'], context, new Error('key 0xsecret'))).toBe(1)
   expect(errorOf({ stderr: stderr.written.join('') })).toMatchObject({
     code: 'internal_error',
@@ -111,7 +114,7 @@ test('R5: a failure that nobody awaited is told without what it holds', () => {
 })
 
 test('contract §6: `help <command>` is the help of that command', async () => {
-  expect(await run(home, 'help config')).toEqual(await run(home, 'config --help'))
+  expect(await run(home.path, 'help config')).toEqual(await run(home.path, 'config --help'))
 })
 
 test.each([
@@ -122,8 +125,18 @@ test.each([
   ['list', 'questions list'],
   ['ls', 'questions list'],
   ['support bundle', 'support-bundle'],
+  ['lst', 'questions list'],
+  ['send', 'submit'],
+  ['keys', 'account'],
+  ['stat', 'status'],
+  ['fund', 'funds or devchain fund'],
+  ['rm', 'account remove, config unset or operator questions remove'],
+  ['add', 'account new or operator questions add'],
+  ['journal ls', 'list'],
+  ['account delete main', 'remove'],
+  ['operator questions rm', 'remove'],
 ])('contract §9: whoever types %s means %s', async (typed, meant) => {
-  const { code, stderr } = await run(home, typed.split(' '))
+  const { code, stderr } = await run(home.path, typed.split(' '))
   expect([code, stderr]).toEqual([2, expect.stringContaining(`hint: Did you mean ${meant}?`)])
 })
 
@@ -131,12 +144,12 @@ test.each([
   ['nope', "unknown command 'nope'\nhint: run `proposer operator --help`"],
   ['lst', 'hint: Did you mean list? Else run `proposer operator --help`'],
 ])('contract §6: of subcommands only the near one is suggested: %s', async (typed, told) => {
-  const { code, stderr } = await run(home, ['operator', typed])
+  const { code, stderr } = await run(home.path, ['operator', typed])
   expect([code, stderr]).toEqual([2, expect.stringContaining(told)])
 })
 
 test('contract §6: a usage error with --json is one JSON error on stderr with exactly five keys', async () => {
-  const ran = await run(home, 'config list --jsn --json')
+  const ran = await run(home.path, 'config list --jsn --json')
   expect(ran.code).toBe(2)
   expect(ran.stdout).toBe('')
   expect(Object.keys(JSON.parse(ran.stderr))).toEqual(['error'])
@@ -168,20 +181,20 @@ test('contract §6: the help that a usage error points at is that of the subcomm
     [['--home', 'operator', 'operator', 'store'], 'operator store'],
     [['config', 'get'], 'config get'],
   ] as const) {
-    const ran = await run(home, [...given, '--json'])
+    const ran = await run(home.path, [...given, '--json'])
     expect([ran.code, errorOf(ran).hint]).toEqual([
       2,
       expect.stringContaining(`run \`proposer ${path} --help\``),
     ])
   }
-  expect(errorOf(await run(home, 'operator store --json')).detail).toBe(
+  expect(errorOf(await run(home.path, 'operator store --json')).detail).toBe(
     'operator store needs a subcommand',
   )
 })
 
 test('contract §6: on a narrow terminal an error breaks between words, and commands in it stay whole', async () => {
   const { code, stderr } = await run(
-    home,
+    home.path,
     ['operator', 'candidates', 'list', '--status', 'nonsense'],
     {
       columns: 40,
@@ -196,7 +209,7 @@ test('contract §6: on a narrow terminal an error breaks between words, and comm
 })
 
 test('contract §6: flags may stand before the command', async () => {
-  const ran = await run(home, '--profile dev --json config get profile')
+  const ran = await run(home.path, '--profile dev --json config get profile')
   expect(ran.code).toBe(0)
   expect(JSON.parse(ran.stdout)).toMatchObject({
     schema: 'proposer.config/1',
@@ -206,7 +219,7 @@ test('contract §6: flags may stand before the command', async () => {
 })
 
 test('contract §6: --gateway and --local together exit 2 and name both', async () => {
-  const ran = await run(home, 'config list --gateway https://a.example --local g.json --json')
+  const ran = await run(home.path, 'config list --gateway https://a.example --local g.json --json')
   expect(ran.code).toBe(2)
   expect(errorOf(ran)).toMatchObject({
     code: 'two_gateways',
@@ -215,7 +228,7 @@ test('contract §6: --gateway and --local together exit 2 and name both', async 
 })
 
 test('R5: an unexpected failure exits 1 and shows neither its message nor its stack', async () => {
-  const { context, stderr } = fakeContext(home)
+  const { context, stderr } = fakeContext(home.path)
   const broken = {
     ...context,
     files: {
@@ -235,7 +248,7 @@ test('R5: an unexpected failure exits 1 and shows neither its message nor its st
 })
 
 test('contract §6: a file error the command did not foresee exits 74 and names the file', async () => {
-  const { context, stderr } = fakeContext(home)
+  const { context, stderr } = fakeContext(home.path)
   const broken = {
     ...context,
     files: {
@@ -250,7 +263,7 @@ test('contract §6: a file error the command did not foresee exits 74 and names 
 })
 
 test('robustness §6: a reader who left (EPIPE) ends the printing and not the command', async () => {
-  const { context } = fakeContext(home)
+  const { context } = fakeContext(home.path)
   const closed = failingSink('EPIPE')
   expect(
     await main(['config', 'list'], {
@@ -262,7 +275,7 @@ test('robustness §6: a reader who left (EPIPE) ends the printing and not the co
 })
 
 test('contract §6: a result that could not be written exits 74', async () => {
-  const { context, stderr } = fakeContext(home)
+  const { context, stderr } = fakeContext(home.path)
   const full = failingSink('ENOSPC')
   expect(
     await main(['config', 'list', '--json'], {
@@ -317,6 +330,25 @@ test('contract §6: --quiet silences notes and progress but no warning', () => {
   output.progress('progress').update('more')
   output.warn('warning')
   expect(written).toEqual(['warning\n'])
+})
+
+test('U15: a pipe and a dumb terminal have no progress, however long it takes; a terminal keeps how it ended', () => {
+  vi.useFakeTimers()
+  const shown = (isTTY: boolean, env: Record<string, string> = {}) => {
+    const { written, sink } = sinks(isTTY)
+    const output = createOutput({ stdout: sink, stderr: sink, env, mode: 'human', quiet: false })
+    output.progress('sending').update({ verb: 'sending', done: 1, total: 2 })
+    vi.advanceTimersByTime(60_000)
+    output.mark(true, '2 of 2 rows executed in', 4_900)
+    return written
+  }
+  expect(shown(false)).toEqual([])
+  const kept = '✔ 2 of 2 rows executed in 4 s\n'
+  expect(shown(true, { NO_COLOR: '1', TERM: 'dumb' })).toEqual([kept])
+  expect(shown(true, { TERM: 'dumb', FORCE_COLOR: '1' })).toEqual([
+    `\u001b[32m✔\u001b[39m${kept.slice(1)}`,
+  ])
+  vi.useRealTimers()
 })
 
 test('style: every error a command throws carries a hint of its own', () => {

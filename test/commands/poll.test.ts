@@ -158,6 +158,7 @@ test('U2: on a terminal it says since when there is no answer, and when it is as
   gateway.faults.push(...Array.from({ length: 4 }, () => html))
   const ran = await ask(['poll', gateway.admit(), '--question', gateway.questionId], {
     interactive: true,
+    env: { PROPOSER_GATEWAY: gateway.url, TERM: 'dumb' },
   })
   expect(ran.code).toBe(0)
   expect(ran.stderr).toMatch(/ 502 .*, since \d\d:\d\d:\d\dZ; next request in \d s/)

@@ -62,8 +62,8 @@ describe('contract §9: questions list from the chain', () => {
     opened('Open')
     const noted = async (options: RunOptions) =>
       (await list([], options)).stderr.split('\n').filter((line) => line !== '')
-    expect(await noted({})).toEqual([expect.stringMatching(/^note: .* that are not pinned$/)])
-    const folded = await noted({ interactive: true, columns: 60 })
+    expect(await noted({})).toEqual([expect.stringMatching(/^note: .* has not pinned$/)])
+    const folded = await noted({ interactive: true, columns: 60, env: { ...node, TERM: 'dumb' } })
     expect(folded[0]).toMatch(/^note: read from the chain since/)
     expect(folded.length).toBeGreaterThan(1)
     expect(folded.filter((line) => line.length > 60)).toEqual([])
@@ -92,7 +92,7 @@ describe('contract §9: questions list from the chain', () => {
         { outcome: 'p3', label: 'unknown/50-50' },
       ],
     })
-    expect(document.notes.join()).toContain('it knows neither event ends')
+    expect(document.notes.join()).toContain('without event ends')
     const all = await listed('--all')
     expect(titles(all).sort()).toEqual(['Answered', 'Asked again', 'Open', 'Paused'])
     expect(

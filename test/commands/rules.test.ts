@@ -2,7 +2,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { concat, keccak256, numberToHex, stringToHex } from 'viem'
-import { beforeEach, describe, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { noRulesHash } from '#chain/constants'
 import { signerFromKey } from '#io/keys'
 import type { Hex } from '#ports'
@@ -21,18 +21,19 @@ import { fakeTrust } from '#support/fake-world'
 
 const { address } = signerFromKey(keyBytes(7))
 
-let home: string
+let home: Awaited<ReturnType<typeof proposerHome>>
 let chain: FakeChain
 let first: Hex
 let second: Hex
 beforeEach(async () => {
-  home = proposerHome(fakeTrust, `0x${'07'.repeat(32)}`)
+  home = await proposerHome(fakeTrust, `0x${'07'.repeat(32)}`)
   chain = createFakeChain()
   first = ask(chain, questionText('first'))
   second = ask(chain, questionText('second'))
   endow(chain, address)
   chain.mine(3)
 })
+afterEach(() => home.remove())
 
 const clock = {
   nowMs: () => Number(chain.head.timestamp) * 1_000,
@@ -40,8 +41,8 @@ const clock = {
   sleep: async () => undefined,
 }
 const cli = (argv: Argv, options: RunOptions = {}) =>
-  run(home, [...wordsOf(argv), '--rpc-url', 'http://127.0.0.1:1'], {
-    env: { PROPOSER_KEY_FILE: join(home, 'key') },
+  run(home.path, [...wordsOf(argv), '--rpc-url', 'http://127.0.0.1:1'], {
+    env: { PROPOSER_KEY_FILE: join(home.path, 'key') },
     chain,
     clock,
     ...options,
@@ -61,7 +62,7 @@ const post = (id: Hex, text: string | Uint8Array, owner?: Hex) => {
 const contextOf = async (id: Hex) => (await json(`context ${id}`)).answer.questions[0]
 const rulesOf = async (id: Hex) => (await contextOf(id)).rules
 const write = (name: string, rows: readonly object[]) => {
-  const path = join(home, name)
+  const path = join(home.path, name)
   writeFileSync(path, rows.map((row) => `${JSON.stringify(row)}\n`).join(''))
   return path
 }
@@ -177,7 +178,7 @@ describe('sign', () => {
   })
 
   test('a clarification between context and signing: the file says what was seen', async () => {
-    const file = join(home, 'context.json')
+    const file = join(home.path, 'context.json')
     writeFileSync(file, (await cli(['context', first, '--json'])).stdout)
     post(first, 'It means regular time.')
     const refused = await sign(first, '--context', file)
@@ -190,7 +191,7 @@ describe('sign', () => {
     const other = `0x${'ab'.repeat(32)}`
     const refused = await sign(first, '--rules-seen', other)
     expect(refused).toMatchObject({ code: 2, error: { code: 'rules_changed' } })
-    expect(refused.error.detail).toContain(`the acknowledged hash ${other} is not a state`)
+    expect(refused.error.detail).toContain(`the acknowledged hash ${other} is of no version`)
     expect(await sign(first, '--rules-seen', 'nonsense')).toMatchObject({
       code: 2,
       error: { code: 'bad_rules_seen' },
@@ -238,12 +239,12 @@ describe('sign', () => {
   })
 
   test('without a node: rules unknown', async () => {
-    const file = join(home, 'context.json')
+    const file = join(home.path, 'context.json')
     writeFileSync(file, (await cli(['context', first, '--json'])).stdout)
     const { code, stderr } = await run(
-      home,
+      home.path,
       ['sign', first, '--outcome', 'yes', '--context', file],
-      { env: { PROPOSER_KEY_FILE: join(home, 'key') }, clock },
+      { env: { PROPOSER_KEY_FILE: join(home.path, 'key') }, clock },
     )
     expect(code).toBe(0)
     expect(stderr).toContain('rules unknown')
@@ -252,7 +253,7 @@ describe('sign', () => {
 
 test('a context file says what was seen: what came since is met, at signing too', async () => {
   post(first, 'It means regular time.')
-  const file = join(home, 'context.json')
+  const file = join(home.path, 'context.json')
   const rows = write('rows.ndjson', [{ identifier: first, outcome: 'p2' }])
   const save = async () => writeFileSync(file, (await cli(['context', first, '--json'])).stdout)
   await save()
@@ -285,7 +286,7 @@ test('a row whose rules changed is rejected with exit 2, and the others go on', 
   const look = await json(`batch sign ${rows} --dry-run`)
   expect(look).toMatchObject({ code: 2, answer: { summary: { rejected: 1 } } })
   // A column of a sheet says the same.
-  const sheet = join(home, 'rows.csv')
+  const sheet = join(home.path, 'rows.csv')
   writeFileSync(
     sheet,
     `identifier,outcome,rules_seen\n${first},p2,${(await rulesOf(first)).hash}\n`,
@@ -308,10 +309,10 @@ test('a worksheet has the clarifications and their hash, so that later ones are 
     const line = lines.find((one) => one.startsWith(first)) ?? ''
     expect(line).toContain('It means regular time, no more.')
     expect(line).toContain(hash)
-    writeFileSync(join(home, 'sheet.csv'), `${head}\r\n${line}p2\r\n`)
+    writeFileSync(join(home.path, 'sheet.csv'), `${head}\r\n${line}p2\r\n`)
   }
   post(first, 'later')
-  expect(await json(['batch', 'sign', join(home, 'sheet.csv')])).toMatchObject({
+  expect(await json(['batch', 'sign', join(home.path, 'sheet.csv')])).toMatchObject({
     code: 2,
     error: { code: 'rules_changed' },
   })

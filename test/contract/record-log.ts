@@ -3,6 +3,7 @@ import type { CompactableLog, NewRecord, RecordLog, StoredRecord } from '#storag
 
 export interface StoreUnderTest<Log extends RecordLog = RecordLog> {
   open(onRecord: (record: StoredRecord) => void): Promise<Log>
+  dispose(): Promise<void>
 }
 
 export const suiteKinds = (kind: string): boolean =>
@@ -30,7 +31,12 @@ const withStoreOf =
   <Log extends RecordLog>(create: () => Promise<StoreUnderTest<Log>>) =>
   (run: (store: StoreUnderTest<Log>) => Promise<void>) =>
   async () => {
-    await run(await create())
+    const store = await create()
+    try {
+      await run(store)
+    } finally {
+      await store.dispose()
+    }
   }
 
 export function recordLogSuite(name: string, create: () => Promise<StoreUnderTest>): void {

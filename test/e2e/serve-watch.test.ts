@@ -8,6 +8,7 @@ import { afterAll, describe, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { workshop } from '#support/processes'
 import { makeClient, questionOf, type ServeReady, untilExecuted } from '#support/proposing'
+import { withoutFrames } from '#support/terminal'
 
 const shop = workshop()
 afterAll(() => shop.clean())
@@ -194,7 +195,9 @@ describe('serve, watched', () => {
       expect(stderr.includes('"event":"request"')).toBe(log)
       if (!status) return
       expect(stderr).not.toMatch(/\u001b\[\d*m/)
-      const shown = stderr.split('\n').map((line) => line.replace(/\u001b\[\d*[AKJ]|\r/g, ''))
+      const shown = withoutFrames(stderr)
+        .split('\n')
+        .map((line) => line.replace(/\u001b\[\d*[AKJ]|\r/g, ''))
       expect(shown.join(' ').trim()).toMatch(
         /draining calls in flight for up to 10 s; press Ctrl-C again to stop now$/,
       )

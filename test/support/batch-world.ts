@@ -33,15 +33,16 @@ export interface BatchWorld {
   journal(): Promise<{ journal_id: string; state: string }[]>
   run(argv: Argv, options?: RunOptions): Promise<Ran>
   readonly fetch: Fetch
+  close(): Promise<void>
 }
 
 export async function openBatchWorld(options: FrontOptions = {}): Promise<BatchWorld> {
   const front = await openFront(options)
   const [wallet] = front.wallets
-  const home = proposerHome(trustIn(testContracts), wallet.privateKey)
+  const home = await proposerHome(trustIn(testContracts), wallet.privateKey)
   const env = {
     PROPOSER_GATEWAY: 'http://127.0.0.1:8787',
-    PROPOSER_KEY_FILE: join(home, 'key'),
+    PROPOSER_KEY_FILE: join(home.path, 'key'),
   }
   let sleptMs = 0
   const clock: Clock = {
@@ -56,7 +57,7 @@ export async function openBatchWorld(options: FrontOptions = {}): Promise<BatchW
     },
   }
   const world: BatchWorld = {
-    home: home,
+    home: home.path,
     front,
     wallet,
     calls: [],
@@ -73,7 +74,7 @@ export async function openBatchWorld(options: FrontOptions = {}): Promise<BatchW
       for (const progress of [validated, selected, executed]) await world.become(id, progress)
     },
     file(name, content) {
-      const path = join(home, name)
+      const path = join(home.path, name)
       writeFileSync(path, content)
       return path
     },
@@ -89,7 +90,8 @@ export async function openBatchWorld(options: FrontOptions = {}): Promise<BatchW
       JSON.parse((await world.run(['journal', 'list', '--json'])).stdout).authorizations,
     clock,
     fetch: (input, init) => fetch(input, init),
-    run: (argv, more = {}) => run(home, argv, { env, fetch, clock, ...more }),
+    run: (argv, more = {}) => run(home.path, argv, { env, fetch, clock, ...more }),
+    close: () => home.remove(),
   }
   const fetch: Fetch = async (input, init) => {
     const request = new Request(input, init)

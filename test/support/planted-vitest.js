@@ -17,11 +17,8 @@ const patternOf = (bugs) =>
 const wanted = process.env.PLANTED_BUG
 const list = process.env.PLANTED_LIST === 'shared' ? plantedSharedBugs : plantedBugs
 const bugs = list.filter(({ name }) => wanted === undefined || name === wanted)
-const shared = {
-  setupFiles: ['test/support/folders-setup.ts'],
-  testTimeout: 60_000,
-  hookTimeout: 60_000,
-}
+const testTimeout = 60_000
+const hookTimeout = 60_000
 
 const tell = (line) => process.stdout.write(`${JSON.stringify(line)}\n`)
 const messagesOf = (errors) =>
@@ -58,6 +55,7 @@ export default defineConfig({
     maxWorkers: 2,
     reporters: [reporter],
     dangerouslyIgnoreUnhandledErrors: true,
+    testTimeout,
     projects: [
       ...bugs.map((bug) => ({
         root,
@@ -66,7 +64,8 @@ export default defineConfig({
           name: bug.name,
           include: [bug.caughtBy.file],
           testNamePattern: patternOf([bug]),
-          ...shared,
+          testTimeout,
+          hookTimeout,
         },
       })),
       {
@@ -75,7 +74,8 @@ export default defineConfig({
           name: soundProject,
           include: [...new Set(bugs.map(({ caughtBy }) => caughtBy.file))],
           testNamePattern: patternOf(bugs),
-          ...shared,
+          testTimeout,
+          hookTimeout,
         },
       },
     ],

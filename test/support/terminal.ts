@@ -4,14 +4,13 @@
  */
 import { spawn, spawnSync } from 'node:child_process'
 import { watch } from 'node:fs'
-import { readFile, writeFile } from 'node:fs/promises'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { onTestFinished } from 'vitest'
 import { widthOf } from '#commands/terminal/render'
-import { temporaryFolder } from './folders.js'
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 const bin = join(root, 'bin', 'proposer.js')
@@ -54,7 +53,7 @@ export async function onTerminal(
   env: Readonly<Record<string, string>>,
   { columns = 100, keepsHangUp = false, ignoresHangUp = false }: TerminalOptions = {},
 ): Promise<Terminal> {
-  const folder = temporaryFolder()
+  const folder = await mkdtemp(join(tmpdir(), 'proposer-terminal-'))
   const command = [process.execPath, '--import', recorder, bin, ...args].map(quoted).join(' ')
   // A shell that outlives the terminal keeps the exit code. A program inherits `trap ''`, and not
   // `trap :`.
@@ -88,6 +87,7 @@ export async function onTerminal(
     const code = Number(await fileAppears(folder, 'code'))
     await drained
     const memory = await readFile(join(folder, 'memory'), 'utf8').catch(() => undefined)
+    await rm(folder, { recursive: true, force: true })
     over = true
     for (const look of listening) look()
     return { code, text, memoryMiB: memory === undefined ? undefined : Number(memory) / 1024 }
@@ -131,8 +131,12 @@ async function endBySignals(started: Promise<number>, ended: Promise<TerminalEnd
   await ended
 }
 
+/** Frames of a spinner stand between the marks of a synchronized update. */
+export const withoutFrames = (text: string): string =>
+  text.replaceAll(/\u001b\[\?2026h.*?\u001b\[\?2026l/gs, '')
+
 export const linesOn = (text: string): readonly string[] =>
-  text
+  withoutFrames(text)
     .replaceAll(/\u001b\[[\d;?]*[A-Za-z]|\^C/g, '')
     .split(/\r\n|\r|\n/)
     .filter((line) => !/^[\u2801-\u28ff] /.test(line))

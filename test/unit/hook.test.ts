@@ -1,13 +1,14 @@
-import { readFile, writeFile } from 'node:fs/promises'
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { beforeEach, expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import { runHook } from '#io/hook'
-import { temporaryFolder } from '#support/folders'
 
 let folder: string
 beforeEach(async () => {
-  folder = temporaryFolder()
+  folder = await mkdtemp(join(tmpdir(), 'proposer-hook-'))
 })
+afterEach(() => rm(folder, { recursive: true, force: true }))
 
 const program = async (script: string) => {
   const path = join(folder, 'hook')

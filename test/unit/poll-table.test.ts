@@ -1,7 +1,7 @@
 import { Chalk } from 'chalk'
 import { describe, expect, test } from 'vitest'
 import type { PolledStatus } from '#client/follow/status'
-import { createOutput, openLive } from '#commands/terminal/output'
+import { createOutput, openLive, shownText } from '#commands/terminal/output'
 import { countsText, finalText, liveLines } from '#commands/terminal/poll-table'
 import { fakeContext } from '#support/cli'
 import { screenOf } from '#support/screen'
@@ -69,6 +69,32 @@ test('contract §6: where there is room each row tells age, answer and question;
   expect(at(80)[3]).toBe(`${idOf(4)}  failed     insufficient_allowance`)
   for (const columns of [20, 40, 64, 80, 120])
     for (const line of at(columns)) expect(line.length).toBeLessThanOrEqual(columns)
+})
+
+test.each([
+  ['waiting', 0.4, 'waiting'],
+  ['waiting', 4.9, 'waiting, 4 s'],
+  [{ verb: 'sending', done: 0, total: 30 }, 0, 'sending: 0 of 30 [----------] 0 %'],
+  [{ verb: 'sending', done: 0, total: 0 }, 0, 'sending: 0 of 0 [==========] 100 %'],
+  [
+    { verb: 'sending (1 of 2)', done: 12, total: 30, counts: [['accepted', 12]] },
+    4,
+    'sending (1 of 2): 12 of 30 [====------] 40 %, 4 s, about 6 s left',
+  ],
+  [
+    {
+      ...{ verb: 'signing', done: 30, total: 30 },
+      counts: [
+        ['signed', 29],
+        ['rejected', 1],
+        ['reused', 0],
+      ],
+    },
+    150,
+    'signing: 30 of 30 [==========] 100 %, 2 min; 29 signed, 1 rejected',
+  ],
+] as const)('U15: progress %j after %d s is "%s"', (shown, seconds, text) => {
+  expect(shownText(shown, seconds)).toBe(text)
 })
 
 test('more candidates than rows: those on their way are shown, in their order, and the rest is counted', () => {

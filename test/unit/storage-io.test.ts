@@ -1,6 +1,7 @@
-import { chmod, mkdir, readdir, stat } from 'node:fs/promises'
+import { chmod, mkdir, mkdtemp, readdir, rm, stat } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { holdFolder } from '#host/held-store'
 import { systemClock, systemHash, systemRandom } from '#io/clock'
 import { createClosers } from '#io/closers'
@@ -9,10 +10,13 @@ import { systemLiveness } from '#io/liveness'
 import type { Machine } from '#ports'
 import { acquireLock, readHolder } from '#storage/lock'
 import { openLog } from '#storage/log'
-import { temporaryFolder } from '#support/folders'
 import { options } from '#support/sample-store'
 
-const base = temporaryFolder()
+let base = ''
+beforeAll(async () => {
+  base = await mkdtemp(join(tmpdir(), 'storage-io-'))
+})
+afterAll(() => rm(base, { recursive: true }))
 
 const bytes = (text: string) => new TextEncoder().encode(text)
 const text = (data: Uint8Array) => new TextDecoder().decode(data)

@@ -30,7 +30,7 @@ import { contextGroups, unitsOf, worksheetHead, worksheetLine } from '../session
 import { type Session, sessionVerb } from '../session/session.js'
 import { executorFlags, requesterFlag } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
-import { newResults, type Output, progressText } from '../terminal/output.js'
+import { newResults, type Output } from '../terminal/output.js'
 import { amountText, errorData, jsonText, visible } from '../terminal/render.js'
 import { type FlagsOf, fileWord, verb } from '../terminal/verb.js'
 import {
@@ -207,7 +207,10 @@ async function sign(session: Session, flags: SignFlags, opened: Opened) {
   const path = flags.output === '-' ? undefined : flags.output
   const file = path === undefined ? undefined : fromCwd(session.cwd, path)
   const stream = newResults(output, 'batch-signed', 'results')
-  const told = () => progressText(sum(counts), count.rows, Object.entries(counts))
+  const told = () => ({
+    ...{ verb: 'signing', done: sum(counts), total: count.rows },
+    counts: Object.entries(counts),
+  })
   const progress = output.progress(told())
   const take = (signed: readonly RowSigned[]): string => {
     let lines = ''
@@ -313,7 +316,7 @@ const batchStatusVerb = sessionVerb({
     if (ids.length === 0) throw noIds(source.name)
     const gateway = await session.gateway(flags.wait ? 'run' : 'read')
     const parts = { ports: session, gateway, journal: session.journal }
-    const { candidates, stopped } = await followMany(session, ids.length, (shows) =>
+    const { candidates, stopped } = await followMany(session, 'following', ids.length, (shows) =>
       followBatch(
         parts,
         ids,

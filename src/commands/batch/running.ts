@@ -28,7 +28,7 @@ import { findingLine } from '../session/question.js'
 import type { Session } from '../session/session.js'
 import { executorFlags } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
-import { newResults, progressText, type ResultStream, table, together } from '../terminal/output.js'
+import { newResults, type ResultStream, table, together } from '../terminal/output.js'
 import { amountText, type Column, counted, errorData } from '../terminal/render.js'
 import { fileWord, flagWords } from '../terminal/verb.js'
 import {
@@ -130,7 +130,8 @@ async function submitAndReport(session: Session, opened: Opened, running: Runnin
       onRetry: ({ reason, waitMs }) =>
         output.countdown(`${reason}; resending the same bytes`, { nowMs: clock.nowMs(), waitMs }),
     })
-  const progress = output.progress(progressText(0, count.rows, []))
+  const bar = { verb: running.wait ? 'sending (1 of 2)' : 'sending', total: count.rows }
+  const progress = output.progress({ ...bar, done: 0 })
   try {
     for await (const some of send(count.input)) {
       for (const one of some) {
@@ -143,7 +144,7 @@ async function submitAndReport(session: Session, opened: Opened, running: Runnin
       }
       const { counts } = report
       const done = Object.values(counts).reduce((sum, each) => sum + each, 0)
-      progress.update(progressText(done, count.rows, Object.entries(counts)))
+      progress.update({ ...bar, done, counts: Object.entries(counts) })
     }
     // Their bytes are saved: sent again they settle what they are (R7).
     if (running.kind === 'run') await replayUnknown(session, held, send, report)
@@ -152,6 +153,10 @@ async function submitAndReport(session: Session, opened: Opened, running: Runnin
   }
   for (const one of held) report.judge(one)
   const ends = running.wait ? await followHeld(session, held, leftMs(), report) : undefined
+  const { accepted, replayed } = report.counts
+  const done = ends?.counts.executed ?? accepted + replayed
+  const end = `${done} of ${counted(count.rows, 'row')} ${ends ? 'executed' : 'accepted'} in`
+  output.mark(done === count.rows, end, clock.monotonicMs() - startedMs)
   if (ends !== undefined) {
     const byId = new Map(ends.polled.candidates.map((one) => [one.candidateId, one]))
     for (const one of held) {
@@ -292,7 +297,7 @@ async function followHeld(
   const names = new Map(here.map((one) => [one.candidate?.candidateId, nameOf(one)]))
   const gateway = await session.gateway('run')
   const { journal } = session
-  const polled = await followMany(session, ids.length, (shows) =>
+  const polled = await followMany(session, 'following (2 of 2)', ids.length, (shows) =>
     followBatch({ ports: session, gateway, journal }, ids, {
       ...shows,
       signal: session.signal,

@@ -14,15 +14,14 @@ import type { Output } from '../terminal/output.js'
 import { fold, shellWord, visible } from '../terminal/render.js'
 
 /**
- * For a chain that did not start: `undefined` where the run was told to end meanwhile, else the
- * error again. A signal to the whole terminal may reach the chain's watcher before it has a session
- * of its own.
+ * Under progress: the chain, `undefined` where the run was told to end meanwhile. A signal to the
+ * whole terminal may reach the chain's watcher before it has a session of its own.
  */
-export const unlessStopped =
-  (signal: AbortSignal) =>
-  (error: unknown): undefined => {
+export const startingChain = <T>({ output, signal }: Context, start: () => Promise<T>) =>
+  output.during('starting a chain, its contracts and accounts', start).catch((error: unknown) => {
     if (!signal.aborted) throw error
-  }
+    return undefined
+  })
 
 export const chainEnded = (hint: string, what = 'the dev chain') =>
   new UnavailableError('dev_chain_ended', `${what} exited unexpectedly`, hint)
@@ -44,6 +43,9 @@ export function noteQuestions(
   }
   if (questions.length > 3) output.note(`  and ${questions.length - 3} more${rest}`)
 }
+
+export const tellReady = (output: Output, text: string) =>
+  output.text(`${output.isTerminal ? fold(text, output.columns, '  ') : text}\n`)
 
 /** Variables of who proposes at a development gateway: its throwaway files are in `folder`. */
 export const devVariables = (
@@ -78,13 +80,11 @@ export function noteDevSession(
   },
 ) {
   const [first] = dev.questions
-  const note = (text: string) =>
-    output.note(output.notesAreTerminal ? fold(text, output.columns) : text)
-  note(`chain ${dev.chain_id} at ${dev.rpc_url}. Open questions:`)
+  output.note(`chain ${dev.chain_id} at ${dev.rpc_url}. Open questions:`)
   noteQuestions(output, dev.questions)
   // A log is pasted nowhere; the result has them then.
   if (!output.notesAreTerminal) return
-  note('To propose here, paste into another terminal:')
+  output.note('To propose here, paste into another terminal:')
   output.note('')
   for (const line of devExports(folder, gateway, dev)) output.note(line)
   output.note('\nThen:\n  proposer questions list')

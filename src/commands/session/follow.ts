@@ -26,8 +26,8 @@ import { givenAddress } from '#protocol/address'
 import { instant } from '#protocol/candidate'
 import { FailedError, PendingError, ProposerError } from '#protocol/errors'
 import type { Context } from '../terminal/context.js'
-import { type Live, progressText, waitText } from '../terminal/output.js'
-import { countsText, liveLines } from '../terminal/poll-table.js'
+import { type Live, type Shown, waitText } from '../terminal/output.js'
+import { liveLines, standingText } from '../terminal/poll-table.js'
 import { ageText, amountText, counted, visible } from '../terminal/render.js'
 import { identify } from './question.js'
 import { type Session, withSession } from './session.js'
@@ -51,7 +51,10 @@ export async function follow(
   const output = live?.output ?? context.output
   const latest = new Map<string, PolledStatus>()
   let note = () => ''
-  const shown = watching({ ...context, output }, countsText(targets, latest))
+  const startedMs = clock.monotonicMs()
+  let isWell = false
+  const text = () => `waiting for ${until ?? 'execution'}: ${standingText(targets, latest)}`
+  const shown = watching({ ...context, output }, text())
   const about = (id: string, status: PolledStatus | undefined) => {
     const received = Date.parse((status && stageTimeOf(status, 'received')) ?? '')
     const seconds = (clock.nowMs() - received) / 1_000
@@ -70,7 +73,7 @@ export async function follow(
   const redraws = live && setInterval(draw, 1_000).unref()
   try {
     draw()
-    return await pollCandidates(parts, targets, {
+    const polled = await pollCandidates(parts, targets, {
       until,
       timeoutMs,
       full,
@@ -80,7 +83,7 @@ export async function follow(
         output.item(changeOf(status, clock.nowMs()))
       },
       onLook: ({ items }) => {
-        shown.look(countsText(targets, latest))
+        shown.look(text())
         note = () => `${counted(items, 'candidate')} checked just now`
         draw()
       },
@@ -89,24 +92,29 @@ export async function follow(
         draw()
       },
     })
+    isWell = polled.error === undefined
+    return polled
   } finally {
     clearInterval(redraws)
     shown.stop()
     live?.clear()
+    const end = `${standingText(targets, latest)} after`
+    if (!live) output.mark(isWell, end, clock.monotonicMs() - startedMs)
   }
 }
 
 /** Many candidates, with nothing but their number to look at. */
 export async function followMany(
   context: Context,
+  verb: string,
   total: number,
   ask: (shows: Pick<PollOptions, 'onLook' | 'onWait'>) => Promise<BatchPolled>,
 ) {
-  const text = (done: number, of: number) => `waiting: ${progressText(done, of, [])}`
-  const shown = watching(context, text(0, total))
+  const bar = (done: number, of: number) => ({ verb, done, total: of })
+  const shown = watching(context, bar(0, total))
   try {
     return await ask({
-      onLook: ({ done, total: of }) => shown.look(text(done, of)),
+      onLook: ({ done, total: of }) => shown.look(bar(done, of)),
       onWait: (event) => {
         shown.wait(event)
       },
@@ -117,15 +125,11 @@ export async function followMany(
 }
 
 /** The line of a polling. A log is told of each trouble once, and of one window of many. */
-function watching({ output, clock }: Context, first: string) {
-  let text = first
+function watching({ output, clock }: Context, first: Shown) {
   let isBudgetTold = false
   const progress = output.progress(first)
   return {
-    look(next: string) {
-      text = next
-      progress.update(text)
-    },
+    look: progress.update,
     /** What stands beside a table meanwhile. */
     wait({ kind, reason, sinceMs, waitMs }: PollWait): () => string {
       const since = sinceMs === undefined ? '' : `, since ${instant(sinceMs).slice(11, 19)}Z`
@@ -133,13 +137,12 @@ function watching({ output, clock }: Context, first: string) {
       const wait = { nowMs: clock.nowMs(), waitMs }
       const begunMs = clock.monotonicMs()
       const isTrouble = kind === 'trouble'
-      progress.update(isTrouble ? `${text}; ${reason}${since}; it is asked again` : text)
       const isNews = isTrouble ? sinceMs === undefined : !isBudgetTold
       if (isNews || output.notesAreTerminal) output.countdown(what, wait)
       isBudgetTold ||= !isTrouble
       return () => waitText(what, wait, clock.monotonicMs() - begunMs)
     },
-    stop: () => progress.stop(),
+    stop: progress.stop,
   }
 }
 

@@ -6,6 +6,7 @@ import { Chalk } from 'chalk'
 import type { Ora } from 'ora'
 import { UsageError } from '#protocol/errors'
 import {
+  ageText,
   type Column,
   cut,
   fields,
@@ -34,11 +35,21 @@ interface Wait {
   readonly waitMs: number
 }
 
-/** On a terminal one line that redraws, else a line every few seconds. */
+/** `verb` stands before the bar, with its phase where there are some: `sending (1 of 2)`. */
+interface Bar {
+  readonly verb: string
+  readonly done: number
+  readonly total: number
+  readonly counts?: readonly (readonly [string, number])[]
+}
+export type Shown = string | Bar
+
+/** One line that redraws on a terminal; a pipe has none. */
 interface ProgressLine {
-  update(text: string): void
+  update(next: Shown): void
   stop(): void
 }
+const noLine: ProgressLine = { update: () => undefined, stop: () => undefined }
 
 export type Output = ReturnType<typeof createOutput>
 
@@ -94,9 +105,6 @@ export interface OutputOptions {
 export const colorChoices = ['auto', 'always', 'never'] as const
 type Color = (typeof colorChoices)[number]
 
-/** A line of progress this often where stderr is no terminal. */
-const progressLineMs = 5000
-
 /** Outside text is the caller's to escape in `human`; JSON escapes it itself (R20). */
 export function createOutput(options: OutputOptions) {
   const { stdout, stderr, mode, quiet } = options
@@ -114,10 +122,10 @@ export function createOutput(options: OutputOptions) {
     tellAsIs(`${text}\n`)
   }
   const [isTerminal, notesAreTerminal] = [stdout.isTTY === true, stderr.isTTY === true]
-  const plain = (options.env.NO_COLOR ?? '') !== '' || options.env.TERM === 'dumb'
   const { columns } = terminalSize(stdout)
   const paint = new Chalk({ level: isColored(isTerminal, options) ? 1 : 0 })
   const screen = { columns, paint, isTerminal }
+  const notePaint = new Chalk({ level: isColored(notesAreTerminal, options) ? 1 : 0 })
   return {
     /** Text; else one document, or `isByLine` a line for each item as it settles. */
     isForPeople: mode === 'human',
@@ -130,7 +138,7 @@ export function createOutput(options: OutputOptions) {
     notesAreTerminal,
     columns,
     paint,
-    notePaint: new Chalk({ level: isColored(notesAreTerminal, options) ? 1 : 0 }),
+    notePaint,
     /** The document, `"schema":"proposer.<kind>/1"` first, or `human(data)` for people. */
     result<T extends object>(kind: string, data: T, human: (data: T) => string) {
       const document = { schema: `proposer.${kind}/1`, ...data }
@@ -163,7 +171,8 @@ export function createOutput(options: OutputOptions) {
     /** These very characters on stdout; no line end is added. */
     text: write,
     note: (text: string) => {
-      const isProse = notesAreTerminal && /^(note|findings): .*$/.test(text)
+      // A command that stands alone is pasted; what has lines or colours of its own is laid out.
+      const isProse = notesAreTerminal && /^(?! |export |next:)\P{Cc}+$/u.test(text)
       if (!quiet) tell(isProse ? foldAround(text, columns, '  ') : text)
     },
     warn: tell,
@@ -174,13 +183,18 @@ export function createOutput(options: OutputOptions) {
           ? warningText(detail, notesAreTerminal, columns)
           : jsonText({ warning: { code, detail } }, 0),
       ),
-    /** On stderr, unless --quiet. Text is escaped line by line: a table may be shown. */
-    progress: (text: string): ProgressLine => {
-      if (quiet) return { update: () => undefined, stop: () => undefined }
-      if (!notesAreTerminal || plain) return progressLines(tell, text)
+    /** On stderr, unless --quiet. Text is escaped here. */
+    progress: (first: Shown): ProgressLine => {
+      if (quiet || !notesAreTerminal || options.env.TERM === 'dumb') return noLine
       spinning?.stop()
-      spinning = spinner(tellAsIs, () => terminalSize(stderr).columns, text)
+      spinning = spinner(tellAsIs, () => terminalSize(stderr).columns, first)
       return spinning
+    },
+    /** How what was under progress ended, and how long it took: a line that stays on a terminal. */
+    mark: (isWell: boolean, text: string, ms: number) => {
+      if (quiet || !notesAreTerminal) return
+      const sign = isWell ? notePaint.green('✔') : notePaint.red('✖')
+      tell(`${sign} ${fold(`${text} ${ageText(ms / 1_000)}`, columns - 2, '  ')}`)
     },
     during<T>(text: string, work: (line: ProgressLine) => Promise<T>) {
       const line = this.progress(text)
@@ -276,9 +290,6 @@ function guard(sink: TextSink) {
   return state
 }
 
-/** Our line ends stay, all else that acts on a terminal is spelled out (R20). */
-const escaped = (text: string) => text.split('\n').map(visible).join('\n')
-
 /** `Rate limit reached; next request in 42 s, at 02:04:05Z`. Outside text is escaped here. */
 export function waitText(what: string, { nowMs, waitMs }: Wait, passedMs = 0) {
   const seconds = Math.max(0, Math.ceil((waitMs - passedMs) / 1_000))
@@ -288,13 +299,21 @@ export function waitText(what: string, { nowMs, waitMs }: Wait, passedMs = 0) {
 }
 
 /** ora at the end of a terminal. The cursor stays visible: nothing is to be restored. */
-function spinner(write: (text: string) => void, columns: () => number, first: string) {
+function spinner(write: (text: string) => void, columns: () => number, first: Shown) {
   let shown: Ora | undefined
   let isOver = false
-  let text = first
+  let now = first
+  const begunMs = performance.now()
   let below = () => ''
-  const fitted = (line: string) => cut(line, columns() - 4)
-  const above = () => escaped(text).split('\n').map(fitted).join('\n')
+  const fitted = (text: string) =>
+    fold(text, columns() - 4, '  ')
+      .split('\n')
+      .map((line) => cut(line, columns() - 4))
+      .join('\n')
+  const draw = () => {
+    if (shown) shown.text = fitted(shownText(now, (performance.now() - begunMs) / 1_000))
+  }
+  const ticks = setInterval(draw, 1_000).unref()
   // What ora asks of a terminal's stream; ours may be any sink.
   const stream = {
     isTTY: true,
@@ -309,42 +328,40 @@ function spinner(write: (text: string) => void, columns: () => number, first: st
   const calm = { hideCursor: false, discardStdin: false, color: false } as const
   void import('ora').then(({ default: ora }) => {
     if (isOver) return
-    shown = ora({ ...calm, stream, isEnabled: true, suffixText: () => below() }).start(above())
+    shown = ora({ ...calm, stream, isEnabled: true, suffixText: () => below() })
+    draw()
+    shown.start()
   })
   return {
-    update(next: string) {
-      text = next
-      if (shown) shown.text = above()
+    update(next: Shown) {
+      now = next
+      below = () => ''
+      draw()
     },
     isShown: () => !isOver,
     countdown(what: string, wait: Wait) {
       const begunMs = performance.now()
-      below = () => {
-        const passedMs = performance.now() - begunMs
-        if (passedMs >= wait.waitMs) return ''
-        const told = fold(waitText(what, wait, passedMs), columns() - 4, '  ')
-        return `\n  ${told.split('\n').map(fitted).join('\n')}`
-      }
+      below = () => `\n  ${fitted(waitText(what, wait, performance.now() - begunMs))}`
     },
     clear: () => shown?.clear(),
     stop() {
       isOver = true
+      clearInterval(ticks)
       shown?.stop()
     },
   }
 }
 
-/** What is over within seconds is not worth a line in a log. */
-function progressLines(tell: (text: string) => void, first: string): ProgressLine {
-  let text = first
-  const timer = setInterval(() => tell(escaped(text)), progressLineMs)
-  timer.unref()
-  return {
-    update(next) {
-      text = next
-    },
-    stop: () => clearInterval(timer),
-  }
+/** `sending (1 of 2): 12 of 30 [====------] 40 %, 4 s, about 6 s left`. */
+export function shownText(shown: Shown, seconds: number) {
+  const passed = seconds < 1 ? '' : `, ${ageText(seconds)}`
+  if (typeof shown === 'string') return `${shown}${passed}`
+  const { verb, done, total, counts = [] } = shown
+  const share = total === 0 ? 1 : done / total
+  const bar = '='.repeat(Math.floor(share * 10)).padEnd(10, '-')
+  const left = share > 0 && share < 1 && ageText(Math.ceil(seconds / share - seconds))
+  const parts = counts.filter(([, count]) => count > 0).map(([name, count]) => `${count} ${name}`)
+  return `${verb}: ${done} of ${total} [${bar}] ${Math.floor(share * 100)} %${passed}${left ? `, about ${left} left` : ''}${parts.length > 1 ? `; ${parts.join(', ')}` : ''}`
 }
 
 /** Many results, one at a time, so that none has to be held (R17). */
@@ -408,17 +425,6 @@ function rowText(cells: readonly string[], columns: number) {
     else lines.push(last, `  ${cell}`)
   }
   return lines.join('\n')
-}
-
-export function progressText(
-  done: number,
-  total: number,
-  counts: readonly (readonly [string, number])[],
-) {
-  const width = 20
-  const full = total === 0 ? width : Math.floor((done * width) / total)
-  const parts = counts.filter(([, count]) => count > 0).map(([name, count]) => `${count} ${name}`)
-  return `[${'='.repeat(full)}${' '.repeat(width - full)}] ${done} of ${total}${parts.length === 0 ? '' : `: ${parts.join(', ')}`}`
 }
 
 type CsvValue = string | number | boolean | object | null | undefined
@@ -506,7 +512,7 @@ export function openLive({
     countdown: (what, wait) => {
       if (!output.notesAreTerminal) output.countdown(what, wait)
     },
-    progress: () => ({ update: () => undefined, stop: () => undefined }),
+    progress: () => noLine,
   }
   return { output: calm, size, draw, clear }
 }

@@ -100,6 +100,15 @@ export function liveLines(
   ]
 }
 
+const stageOf = (status: PolledStatus | undefined) =>
+  [status?.status ?? 'sent', saidOf(status)].join(', ').replace(/, (indexed)?$/, '')
+
+/** Of one candidate its stage. */
+export const standingText = (
+  targets: readonly PollTarget[],
+  latest: ReadonlyMap<string, PolledStatus>,
+) => (targets.length === 1 ? stageOf([...latest.values()][0]) : countsText(targets, latest))
+
 /** How many came how far: `12 candidates: 3 executed, 1 failed, 8 on their way`. */
 export function countsText(
   targets: readonly PollTarget[],

@@ -62,6 +62,39 @@ export function foldAround(text: string, columns: number, indent = '') {
 /** A no-break space: no text of ours has one. */
 const glue = '\u00a0'
 
+/** Paragraphs are folded; commands are continued with a backslash, before a flag if they can. */
+export const foldHelp = (text: string, columns: number) =>
+  text
+    .split('\n')
+    .map((line) =>
+      line.length <= columns
+        ? line
+        : line.startsWith('  proposer ')
+          ? foldCommand(line, columns)
+          : foldProse(line, columns),
+    )
+    .join('\n')
+
+function foldProse(line: string, columns: number) {
+  const indent = ' '.repeat(line.length - line.trimStart().length)
+  return `${indent}${fold(line.trimStart(), columns - indent.length).replaceAll('\n', `\n${indent}`)}`
+}
+
+function foldCommand(command: string, columns: number) {
+  // A flag stays beside its value, and what is quoted whole.
+  const pieces = command.match(/--?[\w-]+ (?!-)(?:"[^"]*"|\S)+|(?:"[^"]*"|\S)+/g) ?? []
+  const lines: string[] = []
+  let line = ' '
+  for (const piece of pieces) {
+    if (line.trim() !== '' && line.length + piece.length + 1 > columns - 2) {
+      lines.push(line)
+      line = '     '
+    }
+    line += ` ${piece}`
+  }
+  return [...lines, line].join(' \\\n')
+}
+
 /** Seconds as people say them: `4 s`, `3 min`, `2 h`. */
 export function ageText(seconds: number) {
   if (seconds < 100) return `${Math.floor(seconds)} s`

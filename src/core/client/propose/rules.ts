@@ -89,7 +89,7 @@ function changeText(identifier: string, newer: readonly RulesUpdate[], unknownHa
   const unknown =
     unknownHash === undefined
       ? ''
-      : `; the acknowledged hash ${unknownHash} is not a state of these rules`
+      : `; the acknowledged hash ${unknownHash} is of no version of these rules`
   const last = newer.at(-1)
   const what =
     last === undefined

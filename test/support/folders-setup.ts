@@ -1,4 +1,0 @@
-import { afterAll } from 'vitest'
-import { removeFolders } from './folders.js'
-
-afterAll(removeFolders)
