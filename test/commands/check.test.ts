@@ -233,6 +233,22 @@ test('domain §10: an answer that was called too early, settled long before the 
   expect(byId.earlier_round?.result).toBe('unknown')
 })
 
+test('domain §10: too early without a dispute: nobody is said to have disputed it', async () => {
+  rivalProposes(chain, question, rival, -(2n ** 255n))
+  chain.mine()
+  settle(chain, roundOf(chain, question), -(2n ** 255n))
+  chain.mine(3_000)
+  chain.happen((world, time) => {
+    questionOf(world, question).isReset = true
+    return openRound(world, question, time)
+  })
+  chain.mine(2)
+  const { byId } = await check([question], { chain })
+  expect(byId.earlier_round?.detail).toMatch(
+    /^0x[0-9a-f]{40} answered price -\d+; the voters called/,
+  )
+})
+
 test('a fresh clarification warns and is shown', async () => {
   clarify(chain, question, 'It means \u001b[31mregular time.')
   chain.mine()

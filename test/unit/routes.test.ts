@@ -54,6 +54,9 @@ test('§4.1 rule 2: signing data asks for no eligibility and keeps no state', as
   expect((await front.post(path, body)).status).toBe(200)
   expect(front.ledger.active()).toHaveLength(0)
   expect(await codeOf(await front.post(path, { ...body, signature }))).toBe('schema_violation')
+  front.view.offline = true
+  const unread = await front.post(path.replace(first.questionId, 'unknown-slug'), body)
+  expect([unread.status, await codeOf(unread)]).toEqual([503, 'state_unavailable'])
 })
 
 test('§4.1 rule 4: a status is answered from the store alone; what the chain must be asked for is 503 without one', async () => {

@@ -143,7 +143,8 @@ function earlier({ outcome }: Subject, { isReopened, earlier: before }: Facts) {
   if (end === 'reset')
     return unknown('chain', `the earlier round was reset, and its answer does not show ${where}`)
   const answered = outcomeOf(price ?? '')
-  const detail = `${proposer} answered ${answered ?? `price ${price}`}, and ${disputer} disputed it`
+  const dispute = disputer === undefined ? '' : `, and ${disputer} disputed it`
+  const detail = `${proposer} answered ${answered ?? `price ${price}`}${dispute}`
   if (end === 'too early')
     return warn('chain', `${detail}; the voters called it too early ${where}`)
   return outcome !== undefined && answered !== undefined && answered !== outcome

@@ -151,7 +151,8 @@ export function journalSignatures(
   view: Pick<JournalView, 'authorizations' | 'offers'>,
 ): readonly string[] {
   const parts = view.offers.flatMap((one) => one.parts.map(({ signature }) => signature))
-  return [...parts, ...view.authorizations.map(({ signed }) => signatureInBody(signed.body))]
+  const whole = view.authorizations.map(({ signed }) => signatureInBody(signed.body))
+  return [...parts, ...whole].filter((one) => one !== '')
 }
 
 function lastMsOf(one: JournaledAuthorization | Offer) {
