@@ -22,7 +22,7 @@ export default defineConfig({
     // Else a file of ours that is imported as text would be empty.
     css: true,
     // Every answer of a gateway is held against its OpenAPI document.
-    setupFiles: ['test/support/answers-setup.ts'],
+    setupFiles: ['test/support/folders-setup.ts', 'test/support/answers-setup.ts'],
     projects: [
       {
         extends: true,

@@ -1,5 +1,4 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type DevChain, startDevChain } from '#devchain/dev-chain'
@@ -7,20 +6,19 @@ import { loadConfig } from '#host/config-file'
 import { openHostedGateway } from '#host/gateway-host'
 import { createChain } from '#io/rpc/rpc'
 import { fakeContext } from '#support/cli'
+import { temporaryFolder } from '#support/folders'
 
 const questions = 100
 
 let dev: DevChain
-let folder: string
+const folder = temporaryFolder()
 const ends: (() => Promise<unknown>)[] = []
 beforeAll(async () => {
   dev = await startDevChain({ questions, proposers: 1 })
-  folder = await mkdtemp(join(tmpdir(), 'first-look-'))
 }, 60_000)
 afterAll(async () => {
   for (const end of ends.reverse()) await end()
   await dev?.stop()
-  await rm(folder, { recursive: true })
 })
 
 test(`batch signing data of ${questions} questions that the gateway has never seen: a few aggregated calls`, async () => {

@@ -1,5 +1,4 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { mkdtemp, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { wrapChain } from '#chain/wrap'
@@ -10,6 +9,7 @@ import { openHostedGateway } from '#host/gateway-host'
 import { createChain } from '#io/rpc/rpc'
 import type { Clock } from '#ports'
 import { fakeContext } from '#support/cli'
+import { temporaryFolder } from '#support/folders'
 import { serveHttp } from '#support/http-server'
 
 const questions = 100
@@ -17,16 +17,14 @@ const blocks = 100
 const blockMs = 2_000
 
 let dev: DevChain
-let root: string
+const root = temporaryFolder()
 const ends: (() => Promise<unknown>)[] = []
 beforeAll(async () => {
   dev = await startDevChain({ questions, proposers: 3 })
-  root = await mkdtemp(join(tmpdir(), 'idle-calls-'))
 }, 60_000)
 afterAll(async () => {
   for (const end of ends.reverse()) await end()
   await dev?.stop()
-  await rm(root, { recursive: true })
 })
 
 async function countingNode(upstream: string) {

@@ -25,7 +25,6 @@ async function openAll(): Promise<void> {
 async function closeAll(): Promise<void> {
   await proxy.close()
   await gateway.close(0)
-  await world.close()
 }
 
 beforeEach(openAll)

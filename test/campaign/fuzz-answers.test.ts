@@ -2,7 +2,6 @@
  * Fuzzed answers of a gateway to the client: their class (robustness §6), what is journaled of
  * them, and what a terminal gets to see (T9).
  */
-
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { answerError } from '#client/gateway/answer'
@@ -15,8 +14,9 @@ import { exit } from '#protocol/errors'
 import { instantClock } from '#support/any-gateway'
 import { argvOf } from '#support/argv'
 import { figures, runs } from '#support/campaign'
-import { run, temporaryHome, writeTrust } from '#support/cli'
+import { run, writeTrust } from '#support/cli'
 import { makeWorld, sendAgain } from '#support/client-world'
+import { temporaryFolder } from '#support/folders'
 import {
   type AnswerDraw,
   answerDraws,
@@ -241,9 +241,9 @@ function poisoned(value: unknown): unknown {
 }
 
 test('R20, T9: whatever a gateway answers, nothing that acts on a terminal reaches it, and no command ends as a bug', async () => {
-  const home = await temporaryHome()
+  const home = temporaryFolder()
   const question = questionContext('Will it hold?')
-  writeTrust(home.path, { ...pins, slugs: { 'a-slug': question.question_id } })
+  writeTrust(home, { ...pins, slugs: { 'a-slug': question.question_id } })
   const verbs: readonly (readonly [string[], Route])[] = [
     [['eligibility', `0x${'1'.repeat(40)}`], 'eligibility'],
     [['status', candidateId, '--question', questionId], 'status'],
@@ -253,48 +253,43 @@ test('R20, T9: whatever a gateway answers, nothing that acts on a terminal reach
   ]
   const modes = [[], ['--json'], ['--ndjson']]
   const codes = new Map<number, number>()
-  try {
-    await fc.assert(
-      fc.asyncProperty(answerDraws, fc.nat(999), fc.boolean(), async (draw, pick, hostile) => {
-        const [argv, route] = verbs[pick % verbs.length] as (typeof verbs)[number]
-        const mode = modes[(pick >> 3) % 3] as string[]
-        const known = [
-          'submit',
-          'submitBatch',
-          'status',
-          'statuses',
-          'eligibility',
-          'signingData',
-          'contexts',
-        ] as const
-        const sameRoute = [0, 2, 3, 4, 5, 6, 7][known.indexOf(route)] ?? 0
-        const shaped = poisoned(
-          route === 'contexts'
-            ? { results: [{ identifier: 'a-slug', status_code: 200, signing_data: question }] }
-            : soundBody[route],
-        )
-        const fetch: Fetch = async () =>
-          hostile && draw.status < 128
-            ? Response.json(shaped)
-            : answerOf({ ...draw, route: sameRoute }).make()
-        const ran = await run(home.path, ['--gateway', 'http://127.0.0.1:9', ...argv, ...mode], {
-          fetch,
-          clock: instantClock(),
-          interactive: pick % 2 === 0,
-          ...(pick % 3 === 0 ? { columns: 60 } : {}),
-        })
-        if (ran.code === exit.bug) throw new Error(`exit 1: ${ran.stderr}`)
-        const shown = ran.stdout + ran.stderr
-        if (acting.test(shown.replace(ownMoves, '')))
-          throw new Error(`R20: ${JSON.stringify(shown)}`)
-        if (/\n\s+at .*:\d+:\d+/.test(ran.stderr)) throw new Error(`a stack: ${ran.stderr}`)
-        codes.set(ran.code, (codes.get(ran.code) ?? 0) + 1)
-      }),
-      runs(400),
-    )
-  } finally {
-    await home.remove()
-  }
+  await fc.assert(
+    fc.asyncProperty(answerDraws, fc.nat(999), fc.boolean(), async (draw, pick, hostile) => {
+      const [argv, route] = verbs[pick % verbs.length] as (typeof verbs)[number]
+      const mode = modes[(pick >> 3) % 3] as string[]
+      const known = [
+        'submit',
+        'submitBatch',
+        'status',
+        'statuses',
+        'eligibility',
+        'signingData',
+        'contexts',
+      ] as const
+      const sameRoute = [0, 2, 3, 4, 5, 6, 7][known.indexOf(route)] ?? 0
+      const shaped = poisoned(
+        route === 'contexts'
+          ? { results: [{ identifier: 'a-slug', status_code: 200, signing_data: question }] }
+          : soundBody[route],
+      )
+      const fetch: Fetch = async () =>
+        hostile && draw.status < 128
+          ? Response.json(shaped)
+          : answerOf({ ...draw, route: sameRoute }).make()
+      const ran = await run(home, ['--gateway', 'http://127.0.0.1:9', ...argv, ...mode], {
+        fetch,
+        clock: instantClock(),
+        interactive: pick % 2 === 0,
+        ...(pick % 3 === 0 ? { columns: 60 } : {}),
+      })
+      if (ran.code === exit.bug) throw new Error(`exit 1: ${ran.stderr}`)
+      const shown = ran.stdout + ran.stderr
+      if (acting.test(shown.replace(ownMoves, ''))) throw new Error(`R20: ${JSON.stringify(shown)}`)
+      if (/\n\s+at .*:\d+:\d+/.test(ran.stderr)) throw new Error(`a stack: ${ran.stderr}`)
+      codes.set(ran.code, (codes.get(ran.code) ?? 0) + 1)
+    }),
+    runs(400),
+  )
   const commands = [...codes.values()].reduce((sum, count) => sum + count, 0)
   expect(codes.get(0)).toBeGreaterThan(commands / 20)
   expect(codes.get(75)).toBeGreaterThan(commands / 20)

@@ -3,7 +3,7 @@
  * is signed but what our own checks give (R9), nobody else is asked (R21), what names another
  * settles nothing (R7, R8), and no text of its acts on a terminal (R20).
  */
-import { afterAll, describe, expect, onTestFinished, test } from 'vitest'
+import { afterAll, describe, expect, test } from 'vitest'
 import { authorize } from '#client/propose/sign-rows'
 import { gatewayContexts, parseContext } from '#client/trust/context'
 import type { Hex } from '#ports'
@@ -225,7 +225,6 @@ describe('R8, R7: what an answer names', () => {
       world.intercept = {}
       expect((await world.run(`status ${id} --json`)).code).toBe(honestCode)
       expect(await state()).toEqual(['closed'])
-      await world.close()
     },
   )
 
@@ -251,7 +250,6 @@ describe('R8, R7: what an answer names', () => {
       world.intercept = {}
       expect((await world.run('replay --json')).code).toBe(0)
       expect(await state()).toEqual(['accepted'])
-      await world.close()
     }
   })
 
@@ -306,7 +304,6 @@ describe('R8, R7: what an answer names', () => {
         world.calls.flatMap(({ items }) => items.map((item) => ({ body: JSON.stringify(item) }))),
       ),
     ).toBe(4)
-    await world.close()
   })
 })
 
@@ -314,7 +311,6 @@ const json = (body: unknown, status = 200) => Response.json(body, { status })
 
 test('R20, R21: every text in every answer, with all that could act on a terminal, comes out as harmless characters, and nobody else is asked', async () => {
   const world = await anyGateway()
-  onTestFinished(() => world.close())
   const { question } = world.gateway
   await world.ask(argvOf`submit will-it-hold --outcome p2 --json`)
   const id = (await world.journaled())[0]?.candidate_id ?? ''

@@ -167,7 +167,6 @@ let world: BatchWorld
 let gateway: HeldGateway
 afterEach(async () => {
   await gateway?.close()
-  await world?.close()
 })
 
 async function lived({ verb, hold, code }: Stage) {
@@ -294,7 +293,6 @@ describe.skipIf(!hasTerminals)('R26, contract §9: a client on a terminal', () =
         const progress = frames.filter((line) => /^[\u2801-\u28ff✖] /.test(line))
         expect(progress.filter((line) => line.length > columns)).toEqual([])
         await gateway.close()
-        await world.close()
       }
     },
   )

@@ -3,7 +3,8 @@ import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
-import { type Argv, type RunOptions, run, temporaryHome, writeTrust } from '#support/cli'
+import { type Argv, type RunOptions, run, writeTrust } from '#support/cli'
+import { temporaryFolder } from '#support/folders'
 import { type KmsServer, keyArn, keyVersion, startKms } from '#support/kms-server'
 import { pins, type ScriptedGateway, scriptedGateway } from '#support/scripted-gateway'
 
@@ -15,22 +16,21 @@ const names = [
   ['Google Cloud KMS', 'gcp-kms', keyVersion(3)],
 ] as const
 
-let place: Awaited<ReturnType<typeof temporaryHome>>
+let place: string
 let kms: KmsServer
-let home: Awaited<ReturnType<typeof temporaryHome>>
+let home: string
 let gateway: ScriptedGateway
 beforeAll(async () => {
-  place = await temporaryHome()
-  kms = await startKms(place.path)
+  place = temporaryFolder()
+  kms = await startKms(place)
 })
 afterAll(async () => {
   await kms.close()
-  await place.remove()
 })
 beforeEach(async () => {
-  home = await temporaryHome()
+  home = temporaryFolder()
   gateway = scriptedGateway()
-  writeTrust(home.path, { ...pins, slugs: { 'will-it-hold': gateway.question.question_id } })
+  writeTrust(home, { ...pins, slugs: { 'will-it-hold': gateway.question.question_id } })
   // The clients of the services read the environment of the process.
   for (const [name, value] of Object.entries(kms.env)) vi.stubEnv(name, value)
   for (const [, , id] of names) kms.point(id, key)
@@ -38,19 +38,18 @@ beforeEach(async () => {
 afterEach(async () => {
   kms.instead(undefined)
   vi.unstubAllEnvs()
-  await home.remove()
 })
 
 /** Whatever is printed holds nothing of the credentials. */
 async function ask(argv: Argv, more: RunOptions = {}) {
   const env = { PROPOSER_GATEWAY: gateway.url }
-  const ran = await run(home.path, argv, { env, fetch: gateway.fetch, ...more })
+  const ran = await run(home, argv, { env, fetch: gateway.fetch, ...more })
   for (const secret of kms.secrets) expect(`${ran.stdout}${ran.stderr}`).not.toContain(secret)
   return ran
 }
 const add = (id: string, ...more: string[]) =>
   ask(['account', 'add-kms', 'hot', '--key', id, ...more])
-const file = () => join(home.path, 'keystores', 'hot.json')
+const file = () => join(home, 'keystores', 'hot.json')
 
 describe.each(names)('%s, %s, %s', (service, kind, id) => {
   test('add-kms writes where the key is and no secret, for its owner alone; list and show have it', async () => {
@@ -146,7 +145,7 @@ describe('an account in a key service', () => {
   test('doctor and a support bundle say nothing of the credentials', async () => {
     await add('alias/proposer')
     await ask('doctor --account hot --json -v')
-    const bundle = join(home.path, 'bundle.json')
+    const bundle = join(home, 'bundle.json')
     await ask(['support-bundle', '--account', 'hot', '-o', bundle])
     for (const secret of kms.secrets) expect(readFileSync(bundle, 'utf8')).not.toContain(secret)
   })

@@ -4,7 +4,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { keccak256 } from 'viem'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { signerFromKey } from '#io/keys'
 import type { Hex } from '#ports'
 import { lastErrorOf, proposerHome, run } from '#support/cli'
@@ -24,23 +24,22 @@ import { fakeContracts, fakeTrust } from '#support/fake-world'
 const { address } = signerFromKey(keyBytes(7))
 const bondRaw = 750_000_000n
 
-let home: Awaited<ReturnType<typeof proposerHome>>
+let home: string
 let chain: FakeChain
 let nowMs: number
 let questions: Hex[]
 beforeEach(async () => {
-  home = await proposerHome(fakeTrust, `0x${'07'.repeat(32)}`)
+  home = proposerHome(fakeTrust, `0x${'07'.repeat(32)}`)
   chain = createFakeChain()
   questions = ['one', 'two', 'three'].map((title) => ask(chain, questionText(title)))
   endow(chain, address)
   chain.mine(3)
   nowMs = Number((await chain.block('latest'))?.timestamp ?? 0n) * 1_000
   writeFileSync(
-    join(home.path, 'rows.ndjson'),
+    join(home, 'rows.ndjson'),
     questions.map((identifier) => JSON.stringify({ identifier, outcome: 'p2' })).join('\n'),
   )
 })
-afterEach(() => home.remove())
 
 const clock = {
   nowMs: () => nowMs,
@@ -48,8 +47,8 @@ const clock = {
   sleep: async () => undefined,
 }
 const sign = (...flags: string[]) =>
-  run(home.path, ['batch', 'sign', 'rows.ndjson', '--json', ...flags], {
-    env: { PROPOSER_RPC_URL: 'http://127.0.0.1:1', PROPOSER_KEY_FILE: join(home.path, 'key') },
+  run(home, ['batch', 'sign', 'rows.ndjson', '--json', ...flags], {
+    env: { PROPOSER_RPC_URL: 'http://127.0.0.1:1', PROPOSER_KEY_FILE: join(home, 'key') },
     chain,
     clock,
   })
@@ -108,7 +107,7 @@ test('domain §3.2: a nonce that Permit2 has as cancelled is not signed for', as
   chain.mine()
   const [one, two] = questions
   writeFileSync(
-    join(home.path, 'rows.ndjson'),
+    join(home, 'rows.ndjson'),
     [
       { identifier: one, outcome: 'p2', nonce: 9 },
       { identifier: two, outcome: 'p2', nonce: 10 },
@@ -124,7 +123,7 @@ test('domain §3.2: a nonce that Permit2 has as cancelled is not signed for', as
 })
 
 test('R9: contexts of a file are confirmed by the chain', async () => {
-  const contexts = await run(home.path, 'batch context rows.ndjson --json', {
+  const contexts = await run(home, 'batch context rows.ndjson --json', {
     env: { PROPOSER_RPC_URL: 'http://127.0.0.1:1' },
     chain,
     clock,
@@ -132,7 +131,7 @@ test('R9: contexts of a file are confirmed by the chain', async () => {
   const told = JSON.parse(contexts.stdout) as { questions: { bond: { required_bond: string } }[] }
   const [first] = told.questions
   if (first) first.bond.required_bond = '750000001'
-  writeFileSync(join(home.path, 'contexts.json'), JSON.stringify(told))
+  writeFileSync(join(home, 'contexts.json'), JSON.stringify(told))
   const ran = await sign('--context', 'contexts.json')
   expect(resultsOf(ran.stdout).map(({ outcome, error }) => error?.code ?? outcome)).toEqual([
     'untrusted_required_bond',
@@ -145,12 +144,12 @@ describe('contract §9: what code oracles and tokens run is pinned', () => {
   const [oracle = '0x', token = '0x'] = [fakeContracts.oracles[0], fakeContracts.tokens[0]] as Hex[]
   const [first, second] = [`0x${'a'.repeat(40)}`, `0x${'b'.repeat(40)}`] as const
   const go = (...argv: string[]) =>
-    run(home.path, argv, {
-      env: { PROPOSER_RPC_URL: 'http://127.0.0.1:1', PROPOSER_KEY_FILE: join(home.path, 'key') },
+    run(home, argv, {
+      env: { PROPOSER_RPC_URL: 'http://127.0.0.1:1', PROPOSER_KEY_FILE: join(home, 'key') },
       chain,
       clock,
     })
-  const file = () => join(home.path, 'trust', 'default.json')
+  const file = () => join(home, 'trust', 'default.json')
   const upgradeTo = (implementation: Hex) => {
     upgrade(chain, oracle, implementation)
     chain.mine()
@@ -203,7 +202,7 @@ describe('contract §9: what code oracles and tokens run is pinned', () => {
     chain.mine(3)
     nowMs = Number(chain.head.timestamp) * 1_000
     writeFileSync(
-      join(home.path, 'rows.ndjson'),
+      join(home, 'rows.ndjson'),
       many.map((identifier) => JSON.stringify({ identifier, outcome: 'p2' })).join('\n'),
     )
     const { storage } = chain

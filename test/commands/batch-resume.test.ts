@@ -4,7 +4,7 @@
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { TransportError } from '#ports'
 import { InterruptedError } from '#protocol/errors'
 import {
@@ -22,7 +22,6 @@ let world: BatchWorld
 beforeEach(async () => {
   world = await openBatchWorld({ wallets: 2 })
 })
-afterEach(() => world.close())
 
 const submit = ['batch', 'submit', 'rows.ndjson', '--json']
 

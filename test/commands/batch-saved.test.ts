@@ -2,7 +2,7 @@
  * `batch submit` of rows whose bytes were sent before: to another gateway, or in a round that is
  * over (R7, R8, §7 rule 3, contract §6).
  */
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import type { Clock, Hex } from '#ports'
 import { fromSingle, toBatchItem } from '#protocol/proposal'
 import {
@@ -21,7 +21,6 @@ let world: BatchWorld
 beforeEach(async () => {
   world = await openBatchWorld({ wallets: 2 })
 })
-afterEach(() => world.close())
 
 const home = 'http://127.0.0.1:8787'
 const elsewhere = ['--gateway', 'http://127.0.0.1:9999']

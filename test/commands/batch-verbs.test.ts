@@ -4,7 +4,7 @@
  */
 import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { InterruptedError } from '#protocol/errors'
 import { BatchItem } from '#protocol/schema'
 import {
@@ -25,7 +25,6 @@ let world: BatchWorld
 beforeEach(async () => {
   world = await openBatchWorld({ wallets: 2 })
 })
-afterEach(() => world.close())
 
 test('contract §6: signed batch items in input order, which `batch submit` sends as they are saved', async () => {
   const rows = world.intents(120)
@@ -368,7 +367,6 @@ test.each([
 })
 
 test('§8: with the default budget 300 rows are paced over the windows: no 429, and no window is left half used', async () => {
-  await world.close()
   world = await openBatchWorld({
     config: { budget: { window_seconds: 60, per_ip_items: 120, global_items: 1_000 } },
   })

@@ -1,6 +1,6 @@
 /** `batch submit` through the front door against the real gateway in this process. */
 import { readdirSync, truncateSync } from 'node:fs'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { InterruptedError } from '#protocol/errors'
 import {
   type BatchWorld,
@@ -16,7 +16,6 @@ let world: BatchWorld
 beforeEach(async () => {
   world = await openBatchWorld({ wallets: 3 })
 })
-afterEach(() => world.close())
 
 const submit = ['batch', 'submit', 'rows.ndjson', '--json']
 const outcomes = (ran: Awaited<ReturnType<BatchWorld['run']>>) =>

@@ -1,7 +1,7 @@
 /** Findings before a signature, through the front door (contract §9, `check`). */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { topics } from '#chain/contracts'
 import { signerFromKey } from '#io/keys'
 import { ChainError, type Fetch, type Hex } from '#ports'
@@ -23,14 +23,14 @@ import { fakeTrust, openRound, questionOf } from '#support/fake-world'
 const { address } = signerFromKey(keyBytes(7))
 const rival = '0x00000000000000000000000000000000000000ee'
 
-let home: Awaited<ReturnType<typeof proposerHome>>
+let home: string
 let chain: FakeChain
 let question: Hex
 /** What Gamma has, by question id; undefined: it does not answer. */
 let markets: Record<string, object> | undefined
 let gammaCalls: URL[]
 beforeEach(async () => {
-  home = await proposerHome(fakeTrust, `0x${'07'.repeat(32)}`)
+  home = proposerHome(fakeTrust, `0x${'07'.repeat(32)}`)
   chain = createFakeChain()
   question = ask(chain, questionText('Will it rain?'))
   endow(chain, address)
@@ -38,7 +38,6 @@ beforeEach(async () => {
   markets = {}
   gammaCalls = []
 })
-afterEach(() => home.remove())
 
 const gamma: Fetch = async (input) => {
   const url = new URL(String(input instanceof Request ? input.url : input))
@@ -69,9 +68,9 @@ const clock = {
   sleep: async () => undefined,
 }
 const cli = (argv: Argv, options: RunOptions = {}) =>
-  run(home.path, argv, {
+  run(home, argv, {
     env: {
-      PROPOSER_KEY_FILE: join(home.path, 'key'),
+      PROPOSER_KEY_FILE: join(home, 'key'),
       PROPOSER_RPC_URL: 'http://127.0.0.1:1',
       PROPOSER_GAMMA_URL: 'https://gamma.example',
     },
@@ -301,10 +300,10 @@ test('a file: one call for many questions, each row by its own answer', async ()
   chain.mine()
   markets = Object.fromEntries(others.map((id, n) => [id, market({ slug: `rain-${n}` })]))
   writeFileSync(
-    join(home.path, 'rows.csv'),
+    join(home, 'rows.csv'),
     `identifier,outcome\n${others.map((id, n) => `${id},${n === 0 ? 'no' : 'Yes'}\n`).join('')}`,
   )
-  const { answer } = await check([join(home.path, 'rows.csv')])
+  const { answer } = await check([join(home, 'rows.csv')])
   expect(answer.summary).toMatchObject({ questions: 120, errors: 0 })
   const prices = answer.findings.filter(({ id }: Finding) => id === 'market_price')
   expect(prices.map(({ result }: Finding) => result)).toEqual([
@@ -316,10 +315,10 @@ test('a file: one call for many questions, each row by its own answer', async ()
 
 test('a question that cannot be had is its own error, and the others are told', async () => {
   writeFileSync(
-    join(home.path, 'rows.csv'),
+    join(home, 'rows.csv'),
     `identifier,outcome\n0x${'77'.repeat(32)},yes\n${question},yes\n`,
   )
-  const { code, answer } = await check([join(home.path, 'rows.csv')])
+  const { code, answer } = await check([join(home, 'rows.csv')])
   expect(code).toBe(3)
   expect(answer.summary).toMatchObject({ questions: 2, errors: 1 })
   expect(answer.findings).toHaveLength(7)
@@ -355,7 +354,7 @@ test('batch rows that warn are rejected, others go on; the plan shows all', asyn
     [question]: market({ outcomePrices: '["0.02", "0.98"]' }),
     [other]: market({ slug: 'snow' }),
   }
-  const rows = join(home.path, 'rows.ndjson')
+  const rows = join(home, 'rows.ndjson')
   writeFileSync(
     rows,
     [question, other]

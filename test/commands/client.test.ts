@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { type Argv, answerOf, errorOf, type RunOptions, run } from '#support/cli'
 import { type Desk, instantClock, key, openDesk, proposer, sign, submit } from '#support/desk'
 import { bondRaw, happySteps, pins } from '#support/scripted-gateway'
@@ -9,10 +9,9 @@ let { home, gateway, env, question } = {} as Desk
 beforeEach(async () => {
   ;({ home, gateway, env, question } = await openDesk())
 })
-afterEach(() => home.remove())
 
 const ask = (argv: Argv, more: RunOptions = {}) =>
-  run(home.path, argv, { env, fetch: gateway.fetch, clock: instantClock(), ...more })
+  run(home, argv, { env, fetch: gateway.fetch, clock: instantClock(), ...more })
 
 test('contract §6: the result has its keys in order, and the payload is the exact v1 body', async () => {
   const signed = answerOf(await ask(sign))
@@ -57,7 +56,7 @@ test('contract §6: the same call again gives the saved payload, byte for byte, 
 
 test('R5: -o writes the exact bytes, 0600, and no signature to the terminal', async () => {
   const ran = await ask('sign will-it-hold --outcome p2 -o payload.json')
-  const path = join(home.path, 'payload.json')
+  const path = join(home, 'payload.json')
   const { signature } = JSON.parse(readFileSync(path, 'utf8'))
   expect(statSync(path).mode & 0o777).toBe(0o600)
   expect(ran.stdout + ran.stderr).not.toContain(signature.slice(2, 40))
@@ -88,12 +87,12 @@ test('contract §6: --dry-run shows the typed data, signs nothing and writes not
     typed_data: { primaryType: 'PermitWitnessTransferFrom' },
   })
   expect(JSON.stringify(shown)).not.toContain('signature')
-  expect(readdirSync(home.path)).not.toContain('journal')
+  expect(readdirSync(home)).not.toContain('journal')
 })
 
 test('contract §6: --context signs offline for what `context --json` printed', async () => {
-  writeFileSync(join(home.path, 'context.json'), (await ask('context will-it-hold --json')).stdout)
-  env = { PROPOSER_KEY_FILE: join(home.path, 'key') }
+  writeFileSync(join(home, 'context.json'), (await ask('context will-it-hold --json')).stdout)
+  env = { PROPOSER_KEY_FILE: join(home, 'key') }
   const fetch = async () => {
     throw new Error('offline')
   }
@@ -106,7 +105,7 @@ test('R9: a context file with another oracle exits 2 naming the field, and nothi
     ...gateway.question,
     request: { ...gateway.question.request, oracle: `0x${'e'.repeat(40)}` },
   }
-  writeFileSync(join(home.path, 'context.json'), JSON.stringify(lying))
+  writeFileSync(join(home, 'context.json'), JSON.stringify(lying))
   const ran = await ask([...sign, '--context', 'context.json'])
   expect(ran.code).toBe(2)
   expect(errorOf(ran)).toMatchObject({ code: 'untrusted_oracle' })
@@ -171,16 +170,16 @@ test('robustness §6: PROPOSER_PRIVATE_KEY works with a warning that does not sh
 })
 
 test('robustness §6: a key file that others may read is refused with exit 2', async () => {
-  writeFileSync(join(home.path, 'open'), key, { mode: 0o644 })
-  env = { ...env, PROPOSER_KEY_FILE: join(home.path, 'open') }
+  writeFileSync(join(home, 'open'), key, { mode: 0o644 })
+  env = { ...env, PROPOSER_KEY_FILE: join(home, 'open') }
   const ran = await ask(sign)
   expect(ran.code).toBe(2)
   expect(errorOf(ran)).toMatchObject({ code: 'key_file_mode' })
 })
 
 test('contract §7: --account with --password-file signs; the wrong password exits 2', async () => {
-  writeFileSync(join(home.path, 'password'), 'correct horse\n', { mode: 0o600 })
-  writeFileSync(join(home.path, 'wrong'), 'incorrect horse\n', { mode: 0o600 })
+  writeFileSync(join(home, 'password'), 'correct horse\n', { mode: 0o600 })
+  writeFileSync(join(home, 'wrong'), 'incorrect horse\n', { mode: 0o600 })
   answerOf(await ask('account import hot --key-file key --password-file password --json'))
   env = { PROPOSER_GATEWAY: gateway.url }
   const wrong = await ask([...sign, '--account', 'hot', '--password-file', 'wrong'])
@@ -192,7 +191,7 @@ test('contract §7: --account with --password-file signs; the wrong password exi
 })
 
 test('contract §6: a keystore without --password-file and without a terminal exits 2 naming the flag', async () => {
-  writeFileSync(join(home.path, 'password'), 'correct horse\n', { mode: 0o600 })
+  writeFileSync(join(home, 'password'), 'correct horse\n', { mode: 0o600 })
   await ask('account import hot --key-file key --password-file password')
   const ran = await ask([...sign, '--account', 'hot'])
   expect(ran.code).toBe(2)
@@ -201,7 +200,7 @@ test('contract §6: a keystore without --password-file and without a terminal ex
 
 describe('account', () => {
   test('contract §6: new, list and show agree, and nothing of the key is printed', async () => {
-    writeFileSync(join(home.path, 'password'), 'correct horse', { mode: 0o600 })
+    writeFileSync(join(home, 'password'), 'correct horse', { mode: 0o600 })
     const made = answerOf(await ask('account new hot --password-file password --json'))
     expect(made).toMatchObject({
       schema: 'proposer.account/1',
@@ -214,7 +213,7 @@ describe('account', () => {
     expect(answerOf(await ask('account show hot --json'))).toMatchObject({
       address: made.address,
     })
-    expect(statSync(join(home.path, 'keystores', 'hot.json')).mode & 0o777).toBe(0o600)
+    expect(statSync(join(home, 'keystores', 'hot.json')).mode & 0o777).toBe(0o600)
   })
 
   test('robustness §6: on a terminal the password is typed twice and must be the same', async () => {
@@ -233,8 +232,8 @@ describe('account', () => {
     const typed = await ask('account new weak', { interactive: true, stdin: 'pw\npw\n' })
     expect(typed.code, typed.stderr).toBe(0)
     expect(typed.stderr).toMatch(/warning: the password has 2 characters: .*Repeat password/s)
-    writeFileSync(join(home.path, 'short'), 'eleven char\n', { mode: 0o600 })
-    writeFileSync(join(home.path, 'password'), 'twelve chars\n', { mode: 0o600 })
+    writeFileSync(join(home, 'short'), 'eleven char\n', { mode: 0o600 })
+    writeFileSync(join(home, 'password'), 'twelve chars\n', { mode: 0o600 })
     const made = (name: string, file: string) =>
       ask(['account', 'new', name, '--password-file', file, '--json'])
     expect(JSON.parse((await made('short', 'short')).stderr)).toMatchObject({
@@ -250,13 +249,13 @@ describe('account', () => {
     [['account', 'import', 'x'], 'password_needed'],
     [['account', 'new', 'x', '--password-file', 'empty'], 'password_empty'],
   ])('contract §6: %j exits 2 with %s', async (argv, code) => {
-    writeFileSync(join(home.path, 'password'), 'correct horse', { mode: 0o600 })
-    writeFileSync(join(home.path, 'empty'), '\n', { mode: 0o600 })
+    writeFileSync(join(home, 'password'), 'correct horse', { mode: 0o600 })
+    writeFileSync(join(home, 'empty'), '\n', { mode: 0o600 })
     expect(errorOf(await ask([...argv, '--json']))).toMatchObject({ code, exit_code: 2 })
   })
 
   test('contract §6: an account is never overwritten', async () => {
-    writeFileSync(join(home.path, 'password'), 'correct horse', { mode: 0o600 })
+    writeFileSync(join(home, 'password'), 'correct horse', { mode: 0o600 })
     await ask('account new hot --password-file password')
     const again = await ask('account new hot --password-file password --json')
     expect(errorOf(again)).toMatchObject({ code: 'account_exists', exit_code: 2 })
@@ -321,7 +320,7 @@ test('spec §4.1 rule 3: signs and sends; the same call again is a replay of the
 
 test('contract §6: a signed payload goes as it is, from a file or from stdin', async () => {
   const { stdout } = await ask('sign will-it-hold --outcome p2 -o -')
-  writeFileSync(join(home.path, 'payload.json'), stdout)
+  writeFileSync(join(home, 'payload.json'), stdout)
   const byFile = answerOf(await ask('submit will-it-hold payload.json --json'))
   const byStdin = answerOf(await ask('submit will-it-hold - --json', { stdin: stdout }))
   expect(byStdin).toMatchObject({ candidate_id: byFile.candidate_id, outcome: 'replayed' })
@@ -594,7 +593,7 @@ test('R24: journal list, show and verify create nothing where there is no journa
     schema: 'proposer.journal-proof/1',
     authorizations: 0,
   })
-  expect(readdirSync(home.path).sort()).toEqual(['key', 'trust'])
+  expect(readdirSync(home).sort()).toEqual(['key', 'trust'])
 })
 
 test('R11: a changed byte in the journal exits 74 and names the file', async () => {
@@ -603,7 +602,7 @@ test('R11: a changed byte in the journal exits 74 and names the file', async () 
     authorizations: 1,
     runs: 1,
   })
-  const log = logFile(join(home.path, 'journal'))
+  const log = logFile(join(home, 'journal'))
   const bytes = readFileSync(log)
   bytes[40] = (bytes[40] ?? 0) ^ 1
   writeFileSync(log, bytes)

@@ -1,5 +1,5 @@
 /** contract §9, Confirmation: what a person is asked before many proposals are signed. */
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { type BatchWorld, documentOf, openBatchWorld } from '#support/batch-world'
 import { testBondRaw } from '#support/fake-view'
 
@@ -7,7 +7,6 @@ let world: BatchWorld
 beforeEach(async () => {
   world = await openBatchWorld()
 })
-afterEach(() => world.close())
 
 const rows = (count: number) => world.intents(count)
 const submit = ['batch', 'submit', 'rows.ndjson']

@@ -2,16 +2,16 @@
  * gateway.json as people write it, through the front door: comments, faults with their place and
  * the key that was meant, and the JSON Schema that editors read.
  */
-
 import { readFileSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { Ajv } from 'ajv'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { configFaults } from '#gateway/config'
-import { run, temporaryHome } from '#support/cli'
+import { run } from '#support/cli'
 import { gatewayFile } from '#support/desk'
 import { createFakeChain } from '#support/fake-chain'
+import { temporaryFolder } from '#support/folders'
 import { blocksIn, root, section } from '#support/readme'
 
 const address = (digit: string) => `0x${digit.repeat(40)}`
@@ -20,16 +20,12 @@ const signer = { url: 'https://s.example', address: address('1') }
 const { id: _, ...chain } = gatewayFile().chain
 const pins = JSON.stringify(chain)
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
-beforeAll(async () => {
-  home = await temporaryHome()
-})
-afterAll(() => home.remove())
+const home = temporaryFolder()
 
 /** `operator list` reads the file and, without a store, shows what it says. */
 async function listed(text: string) {
-  await writeFile(join(home.path, 'gateway.json'), text)
-  return run(home.path, 'operator list --json', { cwd: home.path })
+  await writeFile(join(home, 'gateway.json'), text)
+  return run(home, 'operator list --json', { cwd: home })
 }
 
 describe('contract §9: gateway.json', () => {
@@ -115,12 +111,12 @@ describe('contract §9: gateway.json', () => {
 
   test('`serve --check` tells every fault with its place', async () => {
     const text = `{\n  "lissten": {},\n  "chain": { "profile": "dev", "rpc_urls": ["http://127.0.0.1:1"] },\n  "budget": { "per_ip_items": 0 }\n}`
-    await writeFile(join(home.path, 'gateway.json'), text)
+    await writeFile(join(home, 'gateway.json'), text)
     const { code, stdout } = await run(
-      home.path,
+      home,
       ['serve', '--config', 'gateway.json', '--check', '--json'],
       {
-        cwd: home.path,
+        cwd: home,
       },
     )
     expect(code).toBe(2)
@@ -156,10 +152,10 @@ describe('contract §9: the checksum of an address (EIP-55)', () => {
     '%s in %s: a wrong one is exit 2 and named, a right one is taken',
     async (key, file, of) => {
       const questions = { chain, questions: './questions.json' }
-      await writeFile(join(home.path, 'gateway.json'), JSON.stringify(questions))
+      await writeFile(join(home, 'gateway.json'), JSON.stringify(questions))
       const ask = async (address: string) => {
-        await writeFile(join(home.path, file), JSON.stringify(of(address)))
-        const { code, stderr } = await run(home.path, files[file].split(' '), { cwd: home.path })
+        await writeFile(join(home, file), JSON.stringify(of(address)))
+        const { code, stderr } = await run(home, files[file].split(' '), { cwd: home })
         return { code, stderr }
       }
       const refused = await ask(wrong)
@@ -174,7 +170,7 @@ describe('contract §9: the checksum of an address (EIP-55)', () => {
     ['grant', ['grant', wrong]],
     ['set-whitelist', ['set-whitelist', 'will-it-rain', wrong]],
   ])('devchain %s: a wrong one is exit 2, before a chain is asked', async (_verb, argv) => {
-    const { code, stderr } = await run(home.path, ['devchain', ...argv])
+    const { code, stderr } = await run(home, ['devchain', ...argv])
     expect([code, stderr]).toEqual([
       2,
       expect.stringContaining(`${wrong} has a wrong checksum (EIP-55)`),
@@ -184,13 +180,13 @@ describe('contract §9: the checksum of an address (EIP-55)', () => {
 
 describe('contract §9: PROPOSER_STORE_URL_FILE', () => {
   const check = async (...more: string[]) => {
-    await writeFile(join(home.path, 'gateway.json'), `{ "chain": ${pins} }`)
-    const file = join(home.path, 'store.url')
+    await writeFile(join(home, 'gateway.json'), `{ "chain": ${pins} }`)
+    const file = join(home, 'store.url')
     await writeFile(file, 'postgres://127.0.0.1:1/x', { mode: 0o600 })
     const argv = ['serve', '--config', 'gateway.json', '--check', '--json', ...more]
     const env = { PROPOSER_STORE_URL_FILE: file }
-    const { stdout, stderr } = await run(home.path, argv, {
-      cwd: home.path,
+    const { stdout, stderr } = await run(home, argv, {
+      cwd: home,
       env,
       chain: createFakeChain(),
     })

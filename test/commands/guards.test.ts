@@ -2,24 +2,16 @@
  * What stands between a person and a mistake that costs money: caps, payloads in the wrong place,
  * what was not checked, what is shown.
  */
-
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, onTestFinished, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import type { Fetch } from '#ports'
 import { version } from '#protocol/words'
-import {
-  type Argv,
-  answerOf,
-  errorOf,
-  type RunOptions,
-  run,
-  temporaryHome,
-  writeTrust,
-} from '#support/cli'
+import { type Argv, answerOf, errorOf, type RunOptions, run, writeTrust } from '#support/cli'
 import { type Desk, openDesk, proposer, sign, submit } from '#support/desk'
 import { ask as askQuestion, createFakeChain, endow, questionText } from '#support/fake-chain'
 import { fakeTrust } from '#support/fake-world'
+import { temporaryFolder } from '#support/folders'
 import { bondRaw, pins, questionContext } from '#support/scripted-gateway'
 
 const otherQuestion = questionContext('And this one?').question_id
@@ -28,10 +20,9 @@ let { home, gateway, env } = {} as Desk
 beforeEach(async () => {
   ;({ home, gateway, env } = await openDesk())
 })
-afterEach(() => home.remove())
 
 const ask = (argv: Argv, more: RunOptions = {}) =>
-  run(home.path, argv, { env, fetch: gateway.fetch, ...more })
+  run(home, argv, { env, fetch: gateway.fetch, ...more })
 const listed = async () =>
   answerOf(await ask('journal list --json')).authorizations as Record<string, unknown>[]
 
@@ -118,7 +109,7 @@ test('robustness §7: a context file is no proof, whatever it says of its source
     bond: { ...gateway.question.bond, required_bond: '5000000001' },
     source: 'chain',
   }
-  writeFileSync(join(home.path, 'context.json'), JSON.stringify(json))
+  writeFileSync(join(home, 'context.json'), JSON.stringify(json))
   expect(errorOf(await ask([...sign, '--context', 'context.json']))).toMatchObject({
     code: 'amount_above_cap',
   })
@@ -131,11 +122,10 @@ describe('contract §6: what no chain has checked', () => {
     const signed = answerOf(await ask(sign))
     expect(signed.unchecked).toEqual(all)
     expect(answerOf(await ask(submit)).unchecked).toEqual(all)
-    const foreign = await temporaryHome()
-    onTestFinished(() => foreign.remove())
-    writeTrust(foreign.path, pins)
+    const foreign = temporaryFolder()
+    writeTrust(foreign, pins)
     const payload = JSON.stringify(signed.payload)
-    const sent = await run(foreign.path, ['submit', gateway.question.question_id, '-', '--json'], {
+    const sent = await run(foreign, ['submit', gateway.question.question_id, '-', '--json'], {
       env,
       fetch: gateway.fetch,
       stdin: payload,
@@ -148,8 +138,8 @@ describe('contract §6: what no chain has checked', () => {
     const question = askQuestion(chain, questionText('Will it hold?'))
     endow(chain, proposer, 10n ** 12n)
     chain.mine(3)
-    writeTrust(home.path, fakeTrust)
-    env = { PROPOSER_KEY_FILE: join(home.path, 'key'), PROPOSER_RPC_URL: 'http://127.0.0.1:1' }
+    writeTrust(home, fakeTrust)
+    env = { PROPOSER_KEY_FILE: join(home, 'key'), PROPOSER_RPC_URL: 'http://127.0.0.1:1' }
     const head = await chain.block('latest')
     const nowMs = Number(head?.timestamp ?? 0n) * 1_000
     const clock = {
@@ -379,7 +369,7 @@ test
     [['trust', 'init', '--from', 'trust/default.json']],
     [['devchain', '--port', '0', '--questions', '0', '--write', '/proc/x/y']],
   ])('robustness §2: %j under /proc ends at once with 2 or 74', async (argv) => {
-  writeFileSync(join(home.path, 'password'), 'correct horse\n', { mode: 0o600 })
+  writeFileSync(join(home, 'password'), 'correct horse\n', { mode: 0o600 })
   const ran = await ask([...argv, '--home', '/proc/x', '--json'])
   expect([2, 74]).toContain(ran.code)
   expect(errorOf(ran)).toMatchObject({ hint: expect.stringMatching(/\w/) })

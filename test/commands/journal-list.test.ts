@@ -1,7 +1,7 @@
 /** contract §9: `journal list` as a table that fits the terminal, and its filters. */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { type BatchWorld, openBatchWorld } from '#support/batch-world'
 
 let world: BatchWorld
@@ -13,7 +13,6 @@ beforeEach(async () => {
   }))
   expect((await world.run(['batch', 'submit', world.ndjson('rows.ndjson', rows)])).code).toBe(0)
 })
-afterEach(() => world.close())
 
 const list = async (columns: number, ...flags: string[]) =>
   (await world.run(['journal', 'list', ...flags], { columns })).stdout.trimEnd().split('\n')

@@ -2,22 +2,19 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Command } from 'commander'
 import { parseSync, Visitor } from 'oxc-parser'
-import { afterAll, beforeAll, expect, test, vi } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { reportCrash } from '#commands/front'
 import { main } from '#commands/main'
 import { wholeProgram } from '#commands/program'
 import { createOutput } from '#commands/terminal/output'
 import { verbs } from '#commands/verbs'
-import { errorOf, fakeContext, run, temporaryHome } from '#support/cli'
+import { errorOf, fakeContext, run } from '#support/cli'
+import { temporaryFolder } from '#support/folders'
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
-beforeAll(async () => {
-  home = await temporaryHome()
-})
-afterAll(() => home.remove())
+const home = temporaryFolder()
 
 test('contract §6: a sheet and a document cannot both use stdout, whatever the command', async () => {
-  const { context } = fakeContext(home.path, {})
+  const { context } = fakeContext(home, {})
   const verbsWithSheet: string[][] = []
   const look = (command: Command, path: readonly string[]) => {
     if (command.options.some(({ long }) => long === '--csv'))
@@ -32,7 +29,7 @@ test('contract §6: a sheet and a document cannot both use stdout, whatever the 
       [['--ndjson'], '--ndjson'],
       [['--field', 'schema'], '--field'],
     ] as const) {
-      const { code, stdout, stderr } = await run(home.path, [...argv, '--csv', ...flags])
+      const { code, stdout, stderr } = await run(home, [...argv, '--csv', ...flags])
       expect([code, stdout], argv.join(' ')).toEqual([2, ''])
       expect(stderr, argv.join(' ')).toContain(`--csv and ${named} cannot both use stdout`)
     }
@@ -43,7 +40,7 @@ test('an unknown subcommand is told as one, also where the verb has a default on
     ['devchain', 'disputee', 'x'],
     ['journal', 'lisst'],
   ]) {
-    const { code, stderr } = await run(home.path, argv)
+    const { code, stderr } = await run(home, argv)
     expect(code).toBe(2)
     expect(stderr).toContain(`error: unknown command '${argv[1]}'`)
   }
@@ -55,7 +52,7 @@ test.each([
   ['-V', '--json'],
   ['version', '--json'],
 ])('contract §9: %s %s is a document', async (...argv) => {
-  const ran = await run(home.path, argv)
+  const ran = await run(home, argv)
   expect(ran).toMatchObject({ code: 0, stderr: '' })
   expect(JSON.parse(ran.stdout)).toMatchObject({
     schema: 'proposer.version/1',
@@ -65,26 +62,26 @@ test.each([
 })
 
 test('contract §9: `version` prints what --version prints', async () => {
-  expect(await run(home.path, 'version')).toEqual(await run(home.path, '--version'))
+  expect(await run(home, 'version')).toEqual(await run(home, '--version'))
 })
 
 test('contract §6: --version prints the version alone and exits 0', async () => {
-  const ran = await run(home.path, '--version')
+  const ran = await run(home, '--version')
   expect(ran).toEqual({ code: 0, stdout: expect.stringMatching(/^\d+\.\d+\.\d+\n$/), stderr: '' })
 })
 
 test('contract §6: --help names every command and every flag of every command', async () => {
-  const help = await run(home.path, '--help')
+  const help = await run(home, '--help')
   expect(help.code).toBe(0)
   // Where colour is off, as here, headings are plain; all of it fits one screen.
   expect(help.stdout).toContain('\nProposing:\n  questions ')
   expect(help.stdout.trimEnd().split('\n').length).toBeLessThanOrEqual(45)
-  const bold = await run(home.path, '--help --color always', { env: { NO_COLOR: '' } })
+  const bold = await run(home, '--help --color always', { env: { NO_COLOR: '' } })
   expect(bold.stdout).toContain('\n\u001b[1mProposing:\u001b[22m\n')
   const { version: _hidden, ...shown } = verbs
   for (const verb of Object.keys(shown))
     expect(help.stdout).toMatch(new RegExp(`^  ${verb}\\b`, 'm'))
-  const { stdout } = await run(home.path, 'help flags')
+  const { stdout } = await run(home, 'help flags')
   for (const flag of [
     '--gateway',
     '--local',
@@ -104,7 +101,7 @@ test('contract §6: --help names every command and every flag of every command',
 })
 
 test('R5: a failure that nobody awaited is told without what it holds', () => {
-  const { context, stderr } = fakeContext(home.path)
+  const { context, stderr } = fakeContext(home)
   expect(reportCrash(['submit', 'x', '--json'], context, new Error('key 0xsecret'))).toBe(1)
   expect(errorOf({ stderr: stderr.written.join('') })).toMatchObject({
     code: 'internal_error',
@@ -114,7 +111,7 @@ test('R5: a failure that nobody awaited is told without what it holds', () => {
 })
 
 test('contract §6: `help <command>` is the help of that command', async () => {
-  expect(await run(home.path, 'help config')).toEqual(await run(home.path, 'config --help'))
+  expect(await run(home, 'help config')).toEqual(await run(home, 'config --help'))
 })
 
 test.each([
@@ -136,7 +133,7 @@ test.each([
   ['account delete main', 'remove'],
   ['operator questions rm', 'remove'],
 ])('contract §9: whoever types %s means %s', async (typed, meant) => {
-  const { code, stderr } = await run(home.path, typed.split(' '))
+  const { code, stderr } = await run(home, typed.split(' '))
   expect([code, stderr]).toEqual([2, expect.stringContaining(`hint: Did you mean ${meant}?`)])
 })
 
@@ -144,12 +141,12 @@ test.each([
   ['nope', "unknown command 'nope'\nhint: run `proposer operator --help`"],
   ['lst', 'hint: Did you mean list? Else run `proposer operator --help`'],
 ])('contract §6: of subcommands only the near one is suggested: %s', async (typed, told) => {
-  const { code, stderr } = await run(home.path, ['operator', typed])
+  const { code, stderr } = await run(home, ['operator', typed])
   expect([code, stderr]).toEqual([2, expect.stringContaining(told)])
 })
 
 test('contract §6: a usage error with --json is one JSON error on stderr with exactly five keys', async () => {
-  const ran = await run(home.path, 'config list --jsn --json')
+  const ran = await run(home, 'config list --jsn --json')
   expect(ran.code).toBe(2)
   expect(ran.stdout).toBe('')
   expect(Object.keys(JSON.parse(ran.stderr))).toEqual(['error'])
@@ -181,20 +178,20 @@ test('contract §6: the help that a usage error points at is that of the subcomm
     [['--home', 'operator', 'operator', 'store'], 'operator store'],
     [['config', 'get'], 'config get'],
   ] as const) {
-    const ran = await run(home.path, [...given, '--json'])
+    const ran = await run(home, [...given, '--json'])
     expect([ran.code, errorOf(ran).hint]).toEqual([
       2,
       expect.stringContaining(`run \`proposer ${path} --help\``),
     ])
   }
-  expect(errorOf(await run(home.path, 'operator store --json')).detail).toBe(
+  expect(errorOf(await run(home, 'operator store --json')).detail).toBe(
     'operator store needs a subcommand',
   )
 })
 
 test('contract §6: on a narrow terminal an error breaks between words, and commands in it stay whole', async () => {
   const { code, stderr } = await run(
-    home.path,
+    home,
     ['operator', 'candidates', 'list', '--status', 'nonsense'],
     {
       columns: 40,
@@ -209,7 +206,7 @@ test('contract §6: on a narrow terminal an error breaks between words, and comm
 })
 
 test('contract §6: flags may stand before the command', async () => {
-  const ran = await run(home.path, '--profile dev --json config get profile')
+  const ran = await run(home, '--profile dev --json config get profile')
   expect(ran.code).toBe(0)
   expect(JSON.parse(ran.stdout)).toMatchObject({
     schema: 'proposer.config/1',
@@ -219,7 +216,7 @@ test('contract §6: flags may stand before the command', async () => {
 })
 
 test('contract §6: --gateway and --local together exit 2 and name both', async () => {
-  const ran = await run(home.path, 'config list --gateway https://a.example --local g.json --json')
+  const ran = await run(home, 'config list --gateway https://a.example --local g.json --json')
   expect(ran.code).toBe(2)
   expect(errorOf(ran)).toMatchObject({
     code: 'two_gateways',
@@ -228,7 +225,7 @@ test('contract §6: --gateway and --local together exit 2 and name both', async 
 })
 
 test('R5: an unexpected failure exits 1 and shows neither its message nor its stack', async () => {
-  const { context, stderr } = fakeContext(home.path)
+  const { context, stderr } = fakeContext(home)
   const broken = {
     ...context,
     files: {
@@ -248,7 +245,7 @@ test('R5: an unexpected failure exits 1 and shows neither its message nor its st
 })
 
 test('contract §6: a file error the command did not foresee exits 74 and names the file', async () => {
-  const { context, stderr } = fakeContext(home.path)
+  const { context, stderr } = fakeContext(home)
   const broken = {
     ...context,
     files: {
@@ -263,7 +260,7 @@ test('contract §6: a file error the command did not foresee exits 74 and names 
 })
 
 test('robustness §6: a reader who left (EPIPE) ends the printing and not the command', async () => {
-  const { context } = fakeContext(home.path)
+  const { context } = fakeContext(home)
   const closed = failingSink('EPIPE')
   expect(
     await main(['config', 'list'], {
@@ -275,7 +272,7 @@ test('robustness §6: a reader who left (EPIPE) ends the printing and not the co
 })
 
 test('contract §6: a result that could not be written exits 74', async () => {
-  const { context, stderr } = fakeContext(home.path)
+  const { context, stderr } = fakeContext(home)
   const full = failingSink('ENOSPC')
   expect(
     await main(['config', 'list', '--json'], {

@@ -1,5 +1,5 @@
 /** What a person reads about a batch's money, and the exit code of a look at it (contract §6). */
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { TransportError } from '#ports'
 import { type BatchWorld, documentOf, errorOf, failed, openBatchWorld } from '#support/batch-world'
 import { testBondRaw, testContracts } from '#support/fake-view'
@@ -8,7 +8,6 @@ let world: BatchWorld
 beforeEach(async () => {
   world = await openBatchWorld({ wallets: 2 })
 })
-afterEach(() => world.close())
 
 const bond = BigInt(testBondRaw)
 const submit = ['batch', 'submit', 'rows.ndjson']

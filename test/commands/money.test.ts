@@ -2,10 +2,9 @@
  * What a person reads about money before and after signing it: amounts, answers, what was admitted,
  * what comes next (contract §6).
  */
-
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { builtInProfile } from '#chain/profiles'
 import type { Address } from '#protocol/schema'
 import {
@@ -33,18 +32,17 @@ let { home, gateway, env } = {} as Desk
 beforeEach(async () => {
   ;({ home, gateway, env } = await openDesk())
 })
-afterEach(() => home.remove())
 
 /** Points the command line at this gateway, and trust at its question. */
 function open(opened: ScriptedGateway, tokens: readonly string[] = pins.tokens): void {
   gateway = opened
   const slugs = { 'will-it-hold': gateway.question.question_id }
-  writeTrust(home.path, { ...pins, tokens, slugs })
+  writeTrust(home, { ...pins, tokens, slugs })
   env = { ...env, PROPOSER_GATEWAY: gateway.url }
 }
 
 const ask = (argv: Argv, more: RunOptions = {}) =>
-  run(home.path, argv, { env, fetch: gateway.fetch, ...more })
+  run(home, argv, { env, fetch: gateway.fetch, ...more })
 const sign = ['sign', 'will-it-hold', '--outcome', 'p2']
 const submit = ['submit', 'will-it-hold', '--outcome', 'p2']
 const candidate = '00000000-0000-4000-8000-000000000001'
@@ -243,7 +241,7 @@ describe('amounts', () => {
     open(scriptedGateway(question), [usdc as Address])
     const slugs = { 'will-it-hold': question.question_id }
     const trust = { ...pins, chain_id: 137, tokens: [usdc], slugs }
-    writeTrust(home.path, trust)
+    writeTrust(home, trust)
   }
 
   test.each([
@@ -293,7 +291,7 @@ describe('amounts', () => {
     ],
   ])('contract §9: what is refused or cut by %s is told in tokens', async (_name, argv, says) => {
     inKnownToken()
-    writeFileSync(join(home.path, 'rows.csv'), 'identifier,outcome\nwill-it-hold,p2\n')
+    writeFileSync(join(home, 'rows.csv'), 'identifier,outcome\nwill-it-hold,p2\n')
     expect((await ask(argv)).stderr).toContain(says)
   })
 
@@ -306,7 +304,7 @@ describe('amounts', () => {
   test('a context file has no say in how the amount of a known token is written', async () => {
     inKnownToken()
     const lie = { ...gateway.question, token: { address: usdc, symbol: 'USDC.e', decimals: 9 } }
-    writeFileSync(join(home.path, 'context.json'), JSON.stringify(lie))
+    writeFileSync(join(home, 'context.json'), JSON.stringify(lie))
     expect((await ask([...sign, '--context', 'context.json', '--dry-run'])).stdout).toContain(
       '750 USDC.e (750000000 raw)',
     )
@@ -343,7 +341,7 @@ test('a key that is missing: the keystore that is there is named', async () => {
   const { PROPOSER_GATEWAY = '' } = env
   env = { PROPOSER_GATEWAY }
   expect(await hintOf(sign)).toContain('create one with `proposer account new <name>`')
-  writeFileSync(join(home.path, 'password'), 'a long enough one\n', { mode: 0o600 })
+  writeFileSync(join(home, 'password'), 'a long enough one\n', { mode: 0o600 })
   expect((await ask('account new hot --password-file password')).code).toBe(0)
   expect(await hintOf(sign)).toContain('give --account hot,')
 })

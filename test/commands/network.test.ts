@@ -1,7 +1,7 @@
 /** Failures of the network, and what -v tells (contract §9; R5). */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { ChainError, type Fetch, TransportError } from '#ports'
 import { type Argv, type RunOptions, run } from '#support/cli'
 import { type Desk, openDesk } from '#support/desk'
@@ -12,15 +12,14 @@ let { home, gateway } = {} as Desk
 beforeEach(async () => {
   ;({ home, gateway } = await openDesk())
 })
-afterEach(() => home.remove())
 
 const rpcUrl = 'https://user:secretword@polygon.example/v2/secretpath?key=secretquery'
 const wallet = `0x${'ab'.repeat(20)}`
 const ask = (argv: Argv, more: RunOptions = {}) =>
-  run(home.path, argv, {
+  run(home, argv, {
     fetch: gateway.fetch,
     ...more,
-    env: { PROPOSER_KEY_FILE: join(home.path, 'key'), ...more.env },
+    env: { PROPOSER_KEY_FILE: join(home, 'key'), ...more.env },
   })
 
 /** A chain whose every read fails so. */
@@ -101,7 +100,7 @@ test.each([
 test('a gateway in this process: its calls too', async () => {
   const { chain_id: id, slugs: _, ...contracts } = { ...pins, slugs: {} }
   const chain = { id, rpc_urls: ['http://127.0.0.1:1'], ...contracts }
-  const path = join(home.path, 'gateway.json')
+  const path = join(home, 'gateway.json')
   writeFileSync(path, JSON.stringify({ chain }))
   const argv = ['eligibility', wallet, '--local', path, '-v']
   const { stderr } = await ask(argv, { chain: createFakeChain() })

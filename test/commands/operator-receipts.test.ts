@@ -1,14 +1,14 @@
 /** The key of receipts through the life of a store: made, used, copied, rotated, lost (contract §9). */
-
 import { chmod, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { loadConfig } from '#host/config-file'
 import { type HostedGateway, openHostedGateway } from '#host/gateway-host'
 import { receiptDirectory } from '#protocol/receipt'
-import { fakeContext, run, temporaryHome } from '#support/cli'
+import { fakeContext, run } from '#support/cli'
 import { gatewayFile } from '#support/desk'
 import { createFakeChain, createFakeClock } from '#support/fake-chain'
+import { temporaryFolder } from '#support/folders'
 
 const address = (digit: string) => `0x${digit.repeat(40)}` as const
 const file = gatewayFile({
@@ -19,17 +19,15 @@ const file = gatewayFile({
 const eligibility = `/v1/proposals/eligibility/${address('7')}`
 
 let folder: string
-let remove: () => Promise<void>
 const hosts: HostedGateway[] = []
 const keyFile = () => join(folder, 'receipt-key.json')
 
 beforeEach(async () => {
-  ;({ path: folder, remove } = await temporaryHome())
+  folder = temporaryFolder()
   await writeFile(join(folder, 'gateway.json'), JSON.stringify(file))
 })
 afterEach(async () => {
   for (const host of hosts.splice(0)) await host.close()
-  await remove()
 })
 
 /** A gateway on the store, until the test ends or `close`. */

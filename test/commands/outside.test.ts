@@ -24,11 +24,10 @@ beforeEach(async () => {
 })
 afterEach(async () => {
   for (const server of servers.splice(0)) await server.close()
-  await home.remove()
 })
 
 const ask = (argv: Argv, more: RunOptions = {}) =>
-  run(home.path, argv, { env, fetch: gateway.fetch, ...more })
+  run(home, argv, { env, fetch: gateway.fetch, ...more })
 const listed = async () =>
   answerOf(await ask('journal list --json')).authorizations as Record<string, unknown>[]
 async function wallet(answers: Wallet): Promise<WalletServer> {
@@ -222,8 +221,8 @@ test('R6, R8: what was given out keeps its nonce and its question until its sign
     code: 'authorization_open',
     hint: expect.stringContaining(String(first.journal_id)),
   })
-  writeFileSync(join(home.path, 'key'), key, { mode: 0o600 })
-  env = { ...env, PROPOSER_KEY_FILE: join(home.path, 'key') }
+  writeFileSync(join(home, 'key'), key, { mode: 0o600 })
+  env = { ...env, PROPOSER_KEY_FILE: join(home, 'key') }
   expect((await ask('sign will-it-hold --outcome p1 --json')).code).toBe(5)
   expect(await listed()).toMatchObject([
     { journal_id: first.journal_id, state: 'offered', outcome: 'p2' },
@@ -246,8 +245,8 @@ test('R6, R8: what was given out keeps its nonce and its question until its sign
 
 test('R6: the key itself signs what was given out before, under the same nonce', async () => {
   const { journal_id, digest } = answerOf(await ask([...give, '--json']))
-  writeFileSync(join(home.path, 'key'), key, { mode: 0o600 })
-  env = { ...env, PROPOSER_KEY_FILE: join(home.path, 'key') }
+  writeFileSync(join(home, 'key'), key, { mode: 0o600 })
+  env = { ...env, PROPOSER_KEY_FILE: join(home, 'key') }
   expect(answerOf(await ask([...sign]))).toMatchObject({ journal_id, digest })
   expect(errorOf(await ask([...give, '--json']))).toMatchObject({
     code: 'authorization_open',
@@ -298,8 +297,8 @@ test('R9: a signature by another key, of another document or none is refused, an
 test('R5: -o keeps the document in a file of its own, 0600', async () => {
   const ran = await ask([...give, '-o', 'typed.json'])
   expect(ran.stdout).not.toContain('PermitWitnessTransferFrom')
-  expect(statSync(join(home.path, 'typed.json')).mode & 0o777).toBe(0o600)
-  expect(JSON.parse(readFileSync(join(home.path, 'typed.json'), 'utf8'))).toMatchObject({
+  expect(statSync(join(home, 'typed.json')).mode & 0o777).toBe(0o600)
+  expect(JSON.parse(readFileSync(join(home, 'typed.json'), 'utf8'))).toMatchObject({
     primaryType: 'PermitWitnessTransferFrom',
   })
 })
@@ -314,8 +313,8 @@ test.each([
 })
 
 test('defaults to the bond; --headroom or the profile adds to it, rounded up, and --max-amount bounds the addition only', async () => {
-  writeFileSync(join(home.path, 'key'), key, { mode: 0o600 })
-  env = { ...env, PROPOSER_KEY_FILE: join(home.path, 'key') }
+  writeFileSync(join(home, 'key'), key, { mode: 0o600 })
+  env = { ...env, PROPOSER_KEY_FILE: join(home, 'key') }
   const amount = async (...more: string[]) =>
     answerOf(await ask([...sign, '--dry-run', ...more])).amount
   expect(await amount()).toBe('750000000')

@@ -1,6 +1,6 @@
 import { chmodSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import type { Chain, Fetch } from '#ports'
 import { InterruptedError } from '#protocol/errors'
 import {
@@ -29,10 +29,9 @@ let { home, gateway, env, question } = {} as Desk
 beforeEach(async () => {
   ;({ home, gateway, env, question } = await openDesk())
 })
-afterEach(() => home.remove())
 
 const ask = (argv: Argv, more: RunOptions = {}) =>
-  run(home.path, argv, { env, fetch: gateway.fetch, clock: instantClock(), ...more })
+  run(home, argv, { env, fetch: gateway.fetch, clock: instantClock(), ...more })
 interface Told {
   readonly authorizations: {
     journal: Record<string, unknown>
@@ -59,7 +58,7 @@ test("contract §6: without a gateway and a node it tells the journal's word and
     expect.stringContaining('--gateway'),
     expect.stringContaining('--rpc-url'),
   ])
-  expect(readdirSync(home.path)).not.toContain('journal')
+  expect(readdirSync(home)).not.toContain('journal')
   expect(lastErrorOf(await ask('reconcile no-such-slug --json'))).toMatchObject({
     code: 'untrusted_slug',
     exit_code: 2,
@@ -193,7 +192,7 @@ describe('reconcile beside a chain', () => {
     endow(chain, proposer as `0x${string}`)
     chain.mine(3)
     gateway = scriptedGateway(contextOnChain(chain, ancillary, question), 'will-it-hold')
-    writeTrust(home.path, { ...fakeTrust, slugs: { 'will-it-hold': question } })
+    writeTrust(home, { ...fakeTrust, slugs: { 'will-it-hold': question } })
     env = { ...env, PROPOSER_RPC_URL: 'http://127.0.0.1:8545' }
   })
   const clockOf = (of: Chain): RunOptions => ({
@@ -348,7 +347,7 @@ test('robustness §6: CSV is RFC 4180, and no cell begins like a formula', async
 
 test('R24: an empty journal exports nothing and creates nothing', async () => {
   expect((await ask('journal export')).stdout).toBe('')
-  expect(readdirSync(home.path)).not.toContain('journal')
+  expect(readdirSync(home)).not.toContain('journal')
 })
 
 const checksOf = (ran: Ran) =>
@@ -365,7 +364,7 @@ const checksOf = (ran: Ran) =>
 
 test('contract §6: with nothing configured every check says what it needs, and what fails makes exit 2', async () => {
   env = {}
-  const ran = await run(home.path, 'doctor --json --trust not-there.json', { env })
+  const ran = await run(home, 'doctor --json --trust not-there.json', { env })
   expect(ran.code).toBe(2)
   expect(lastErrorOf(ran)).toMatchObject({
     code: 'doctor_found_faults',
@@ -381,7 +380,7 @@ test('contract §6: with nothing configured every check says what it needs, and 
   })
   for (const { result, fix } of Object.values(checks))
     if (result === 'fail') expect(fix).toMatch(/\w/)
-  expect(readdirSync(home.path).sort()).toEqual(['key', 'trust'])
+  expect(readdirSync(home).sort()).toEqual(['key', 'trust'])
 })
 
 test('spec §8: it costs one item of the budget at most, and tells an ineligible wallet', async () => {
@@ -445,12 +444,12 @@ test("contract §6: the gateway's clock is compared by its Date header", async (
 
 test('R5: a key file that others may read, and a damaged journal, fail with their fix', async () => {
   answerOf(await ask(submit))
-  chmodSync(join(home.path, 'key'), 0o644)
-  const [log] = readdirSync(join(home.path, 'journal'), {
+  chmodSync(join(home, 'key'), 0o644)
+  const [log] = readdirSync(join(home, 'journal'), {
     recursive: true,
     encoding: 'utf8',
   }).filter((name) => /log-\d+\.jsonl$/.test(name))
-  const path = join(home.path, 'journal', String(log))
+  const path = join(home, 'journal', String(log))
   const bytes = readFileSync(path)
   bytes[40] = (bytes[40] ?? 0) ^ 1
   writeFileSync(path, bytes)
@@ -474,8 +473,8 @@ test('R7: open unknowns are warned about with the command that settles them', as
     fix: expect.stringContaining('proposer replay'),
   })
   // What is pasted acts on the same journal.
-  const elsewhere = await ask(['doctor', '--json', '--home', home.path])
-  expect(checksOf(elsewhere).open?.fix).toContain(`proposer replay --all --home ${home.path}`)
+  const elsewhere = await ask(['doctor', '--json', '--home', home])
+  expect(checksOf(elsewhere).open?.fix).toContain(`proposer replay --all --home ${home}`)
   const shown = await ask('doctor', { columns: 60 })
   expect(shown.stdout).toMatch(/WARN {2}open: 1 unknown\n {6}fix: /)
 })

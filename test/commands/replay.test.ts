@@ -3,7 +3,7 @@
  * are over, failures that may be retried.
  */
 import { join } from 'node:path'
-import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest'
+import { beforeEach, expect, onTestFinished, test } from 'vitest'
 import type { Fetch } from '#ports'
 import { type Argv, errorOf, type Ran, type RunOptions, run, wordsOf } from '#support/cli'
 import { nextRound } from '#support/client-world'
@@ -16,11 +16,10 @@ let { home, gateway, question } = {} as Desk
 beforeEach(async () => {
   ;({ home, gateway, question } = await openDesk())
 })
-afterEach(() => home.remove())
 
-const env = () => ({ PROPOSER_KEY_FILE: join(home.path, 'key') })
+const env = () => ({ PROPOSER_KEY_FILE: join(home, 'key') })
 const ask = (argv: Argv, more: RunOptions = {}) =>
-  run(home.path, [...wordsOf(argv), '--gateway', gateway.url], {
+  run(home, [...wordsOf(argv), '--gateway', gateway.url], {
     env: env(),
     fetch: gateway.fetch,
     clock: instantClock(),
@@ -37,11 +36,11 @@ async function lostSubmission(more: string[] = []): Promise<{ id: string; ran: R
 }
 
 test('contract §6: the hint of exit 6 names the command with the flags that were given', async () => {
-  const { id, ran } = await lostSubmission(['--home', home.path])
+  const { id, ran } = await lostSubmission(['--home', home])
   expect(errorOf(ran)).toMatchObject({
     exit_code: 6,
     hint: expect.stringContaining(
-      `\`proposer replay ${id} --gateway ${gateway.url} --home ${home.path}\``,
+      `\`proposer replay ${id} --gateway ${gateway.url} --home ${home}\``,
     ),
   })
 })

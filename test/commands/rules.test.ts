@@ -2,7 +2,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { concat, keccak256, numberToHex, stringToHex } from 'viem'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { noRulesHash } from '#chain/constants'
 import { signerFromKey } from '#io/keys'
 import type { Hex } from '#ports'
@@ -21,19 +21,18 @@ import { fakeTrust } from '#support/fake-world'
 
 const { address } = signerFromKey(keyBytes(7))
 
-let home: Awaited<ReturnType<typeof proposerHome>>
+let home: string
 let chain: FakeChain
 let first: Hex
 let second: Hex
 beforeEach(async () => {
-  home = await proposerHome(fakeTrust, `0x${'07'.repeat(32)}`)
+  home = proposerHome(fakeTrust, `0x${'07'.repeat(32)}`)
   chain = createFakeChain()
   first = ask(chain, questionText('first'))
   second = ask(chain, questionText('second'))
   endow(chain, address)
   chain.mine(3)
 })
-afterEach(() => home.remove())
 
 const clock = {
   nowMs: () => Number(chain.head.timestamp) * 1_000,
@@ -41,8 +40,8 @@ const clock = {
   sleep: async () => undefined,
 }
 const cli = (argv: Argv, options: RunOptions = {}) =>
-  run(home.path, [...wordsOf(argv), '--rpc-url', 'http://127.0.0.1:1'], {
-    env: { PROPOSER_KEY_FILE: join(home.path, 'key') },
+  run(home, [...wordsOf(argv), '--rpc-url', 'http://127.0.0.1:1'], {
+    env: { PROPOSER_KEY_FILE: join(home, 'key') },
     chain,
     clock,
     ...options,
@@ -62,7 +61,7 @@ const post = (id: Hex, text: string | Uint8Array, owner?: Hex) => {
 const contextOf = async (id: Hex) => (await json(`context ${id}`)).answer.questions[0]
 const rulesOf = async (id: Hex) => (await contextOf(id)).rules
 const write = (name: string, rows: readonly object[]) => {
-  const path = join(home.path, name)
+  const path = join(home, name)
   writeFileSync(path, rows.map((row) => `${JSON.stringify(row)}\n`).join(''))
   return path
 }
@@ -178,7 +177,7 @@ describe('sign', () => {
   })
 
   test('a clarification between context and signing: the file says what was seen', async () => {
-    const file = join(home.path, 'context.json')
+    const file = join(home, 'context.json')
     writeFileSync(file, (await cli(['context', first, '--json'])).stdout)
     post(first, 'It means regular time.')
     const refused = await sign(first, '--context', file)
@@ -239,12 +238,12 @@ describe('sign', () => {
   })
 
   test('without a node: rules unknown', async () => {
-    const file = join(home.path, 'context.json')
+    const file = join(home, 'context.json')
     writeFileSync(file, (await cli(['context', first, '--json'])).stdout)
     const { code, stderr } = await run(
-      home.path,
+      home,
       ['sign', first, '--outcome', 'yes', '--context', file],
-      { env: { PROPOSER_KEY_FILE: join(home.path, 'key') }, clock },
+      { env: { PROPOSER_KEY_FILE: join(home, 'key') }, clock },
     )
     expect(code).toBe(0)
     expect(stderr).toContain('rules unknown')
@@ -253,7 +252,7 @@ describe('sign', () => {
 
 test('a context file says what was seen: what came since is met, at signing too', async () => {
   post(first, 'It means regular time.')
-  const file = join(home.path, 'context.json')
+  const file = join(home, 'context.json')
   const rows = write('rows.ndjson', [{ identifier: first, outcome: 'p2' }])
   const save = async () => writeFileSync(file, (await cli(['context', first, '--json'])).stdout)
   await save()
@@ -286,7 +285,7 @@ test('a row whose rules changed is rejected with exit 2, and the others go on', 
   const look = await json(`batch sign ${rows} --dry-run`)
   expect(look).toMatchObject({ code: 2, answer: { summary: { rejected: 1 } } })
   // A column of a sheet says the same.
-  const sheet = join(home.path, 'rows.csv')
+  const sheet = join(home, 'rows.csv')
   writeFileSync(
     sheet,
     `identifier,outcome,rules_seen\n${first},p2,${(await rulesOf(first)).hash}\n`,
@@ -309,10 +308,10 @@ test('a worksheet has the clarifications and their hash, so that later ones are 
     const line = lines.find((one) => one.startsWith(first)) ?? ''
     expect(line).toContain('It means regular time, no more.')
     expect(line).toContain(hash)
-    writeFileSync(join(home.path, 'sheet.csv'), `${head}\r\n${line}p2\r\n`)
+    writeFileSync(join(home, 'sheet.csv'), `${head}\r\n${line}p2\r\n`)
   }
   post(first, 'later')
-  expect(await json(['batch', 'sign', join(home.path, 'sheet.csv')])).toMatchObject({
+  expect(await json(['batch', 'sign', join(home, 'sheet.csv')])).toMatchObject({
     code: 2,
     error: { code: 'rules_changed' },
   })

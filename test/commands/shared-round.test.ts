@@ -2,9 +2,8 @@
  * Several questions of a reporter may share one round (domain §10): it takes one signature of a
  * wallet (R8), whichever question that is made for.
  */
-
 import { join } from 'node:path'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import type { Question } from '#gateway/view/chain-view'
 import { type BatchWorld, documentOf, errorOf, linesOf, openBatchWorld } from '#support/batch-world'
 import { writeTrust } from '#support/cli'
@@ -24,7 +23,6 @@ beforeEach(async () => {
   }))
   writeTrust(world.home, trustIn({ ...testContracts, requesters }))
 })
-afterEach(() => world.close())
 
 const id = (question: Question | undefined) => question?.questionId ?? ''
 const submit = (question: Question | undefined, ...more: string[]) =>

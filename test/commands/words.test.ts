@@ -1,7 +1,7 @@
 /** Answers in words through the front door (contract §9): never a guess, and the journal first. */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { priceOf } from '#protocol/proposal'
 import { type BatchWorld, documentOf, errorOf, linesOf, openBatchWorld } from '#support/batch-world'
 
@@ -9,7 +9,6 @@ let world: BatchWorld
 beforeEach(async () => {
   world = await openBatchWorld()
 })
-afterEach(() => world.close())
 
 const teams = ['Porto', 'Benfica'] as const
 const sign = (identifier: string, outcome: string, ...more: string[]) =>

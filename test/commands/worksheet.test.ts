@@ -2,7 +2,7 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import fc from 'fast-check'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { readBatch } from '#client/input/input'
 import { priceOf } from '#protocol/proposal'
 import { type BatchWorld, documentOf, errorOf, linesOf, openBatchWorld } from '#support/batch-world'
@@ -11,7 +11,6 @@ let world: BatchWorld
 beforeEach(async () => {
   world = await openBatchWorld()
 })
-afterEach(() => world.close())
 
 const teams = ['Porto', 'Benfica'] as const
 const pin = (slugs: object) => {

@@ -1,9 +1,8 @@
 /** Amounts, addresses and accounts at the front door (contract §9). */
-
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { getAddress } from 'viem'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { type Argv, answerOf, errorOf, type RunOptions, run } from '#support/cli'
 import { type Desk, openDesk, proposer, sign } from '#support/desk'
 import { createFakeChain, endow } from '#support/fake-chain'
@@ -14,8 +13,7 @@ const [token = ''] = pins.tokens
 const other = `0x${'cd'.repeat(20)}` as const
 
 let { home, gateway, env } = {} as Desk
-const write = (name: string, text: string) =>
-  writeFileSync(join(home.path, name), text, { mode: 0o600 })
+const write = (name: string, text: string) => writeFileSync(join(home, name), text, { mode: 0o600 })
 const trustFile = (more: object) => {
   const slugs = { 'will-it-hold': gateway.question.question_id }
   write('trust/default.json', JSON.stringify({ ...pins, slugs, ...more }))
@@ -25,10 +23,9 @@ beforeEach(async () => {
   trustFile({ token_info: { [token]: { symbol: 'USDC.e', decimals: 6 } } })
   write('password', 'correct horse')
 })
-afterEach(() => home.remove())
 
 const ask = (argv: Argv, more: RunOptions = {}) =>
-  run(home.path, argv, { env, fetch: gateway.fetch, ...more })
+  run(home, argv, { env, fetch: gateway.fetch, ...more })
 const look = [...sign, '--dry-run']
 
 test.each([
@@ -147,13 +144,13 @@ describe('accounts', () => {
   const named = ['--account', 'hot']
   const made = (name = 'hot') => ask(['account', 'import', name, '--key-file', 'key', '--json'])
   beforeEach(() => {
-    env = { ...env, PROPOSER_PASSWORD_FILE: join(home.path, 'password'), PROPOSER_KEY_FILE: '' }
+    env = { ...env, PROPOSER_PASSWORD_FILE: join(home, 'password'), PROPOSER_KEY_FILE: '' }
   })
 
   test('PROPOSER_PASSWORD_FILE is --password-file: it makes and opens an account', async () => {
     answerOf(await made())
     answerOf(await ask([...sign, ...named, '--quiet']))
-    env = { ...env, PROPOSER_PASSWORD_FILE: join(home.path, 'key') }
+    env = { ...env, PROPOSER_PASSWORD_FILE: join(home, 'key') }
     expect(errorOf(await ask([...sign, ...named, '--nonce', '7']))).toMatchObject({ exit_code: 5 })
     const fresh = ['--supersede', 'x', '--password-file', 'key']
     expect((await ask([...sign, ...named, ...fresh])).code).toBe(2)
@@ -179,7 +176,7 @@ describe('accounts', () => {
 
   test('account remove asks, and takes the file away', async () => {
     answerOf(await made())
-    const path = join(home.path, 'keystores', 'hot.json')
+    const path = join(home, 'keystores', 'hot.json')
     expect(errorOf(await ask('account remove hot --json'))).toMatchObject({
       code: 'confirmation_needed',
     })
@@ -196,7 +193,7 @@ describe('accounts', () => {
     answerOf(await made())
     answerOf(await made('taken'))
     answerOf(await ask('config set account hot --json'))
-    const bytes = readFileSync(join(home.path, 'keystores', 'hot.json'), 'utf8')
+    const bytes = readFileSync(join(home, 'keystores', 'hot.json'), 'utf8')
     expect(errorOf(await ask('account rename hot taken --json'))).toMatchObject({
       code: 'account_exists',
     })
@@ -206,8 +203,8 @@ describe('accounts', () => {
       renamed_from: 'hot',
       profiles: ['default'],
     })
-    expect(readFileSync(join(home.path, 'keystores', 'cold.json'), 'utf8')).toBe(bytes)
-    expect(existsSync(join(home.path, 'keystores', 'hot.json'))).toBe(false)
+    expect(readFileSync(join(home, 'keystores', 'cold.json'), 'utf8')).toBe(bytes)
+    expect(existsSync(join(home, 'keystores', 'hot.json'))).toBe(false)
     expect(answerOf(await ask('config get account --json'))).toMatchObject({
       value: 'cold',
     })
@@ -230,7 +227,7 @@ describe('--field', () => {
     ['schema', () => 'proposer.config/1'],
   ])('prints %s raw', async (field, value) => {
     const ran = await ask(['config', 'path', '--field', field])
-    expect([ran.code, ran.stdout]).toEqual([0, `${value(home.path)}\n`])
+    expect([ran.code, ran.stdout]).toEqual([0, `${value(home)}\n`])
   })
 
   test('numbers, booleans, null, lists by place, and whole objects as one line of JSON', async () => {

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, describe, expect, onTestFinished, test } from 'vitest'
+import { beforeEach, describe, expect, test } from 'vitest'
 import { signerFromKey } from '#io/keys'
 import { type Answers, type AnyGateway, anyGateway, type Route } from '#support/any-gateway'
 import { ask, createFakeChain, endow, questionText } from '#support/fake-chain'
@@ -11,7 +11,6 @@ let world: AnyGateway
 beforeEach(async () => {
   world = await anyGateway()
 })
-afterEach(() => world.close())
 
 type Json = Record<string, unknown>
 
@@ -331,7 +330,6 @@ test('S6: `status` of a candidate that the journal does not know asks the batch 
   const { stdout } = await world.ask(submit)
   const { candidate_id: id } = JSON.parse(stdout)
   const other = await anyGateway()
-  onTestFinished(() => other.close())
   other.answers = at([
     'statuses',
     item(() => ({
@@ -422,7 +420,6 @@ test('R8: a status that says executed and not executed at once is no answer (75)
 describe('contract §9: a slug may begin with 0x', () => {
   const slug = '0x-protocol-above-1'
   beforeEach(async () => {
-    await world.close()
     world = await anyGateway(slug)
   })
 

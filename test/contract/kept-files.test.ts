@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { parseConfig } from '#gateway/config'
 import type { Fetch } from '#ports'
 import { version } from '#protocol/words'
@@ -11,14 +11,13 @@ import {
   clockAt,
   type Expected,
   expectedOf,
-  type KeptFiles,
   keptFiles,
   keptVersions,
   type Sent,
 } from '#support/kept-files'
 
 async function say(
-  { folder }: KeptFiles,
+  folder: string,
   argv: readonly string[],
   atMs: number,
   fetch = noFetch,
@@ -106,11 +105,10 @@ const held = {
 
 describe.each(keptVersions)('files of %s', (kept) => {
   const expected = expectedOf(kept)
-  let files: KeptFiles
+  let files: string
   beforeAll(async () => {
     files = await keptFiles(kept)
   })
-  afterAll(() => files.remove())
 
   test.each([...kindsOf(expected.commands)])(
     '%s says what it said then',
@@ -136,7 +134,7 @@ describe.each(keptVersions)('files of %s', (kept) => {
 
   test('gateway.json with every key means what it meant, but for what is gone', async () => {
     const raw: unknown = JSON.parse(
-      await readFile(join(files.folder, 'inputs/gateway-all-keys.json'), 'utf8'),
+      await readFile(join(files, 'inputs/gateway-all-keys.json'), 'utf8'),
     )
     const { webhooks: _, ...config } = expected.config as { webhooks?: unknown }
     expect(parseConfig(raw, 'gateway-all-keys.json')).toMatchObject(config)
@@ -146,7 +144,6 @@ describe.each(keptVersions)('files of %s', (kept) => {
     'R7: replay --all of $home sends the very bytes that it would have sent then',
     async ({ home, sent }) => {
       const own = await keptFiles(kept)
-      onTestFinished(() => own.remove())
       const gateway = admitting()
       const replay = () =>
         say(own, ['replay', '--all', '--json', '--home', home], expected.made_ms, gateway.fetch)

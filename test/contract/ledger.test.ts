@@ -1,6 +1,3 @@
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
 import { compactLedger } from '#gateway/ledger/compaction'
 import type { LedgerState } from '#gateway/ledger/state'
 import { knownKind } from '#gateway/ledger/state'
@@ -9,11 +6,12 @@ import { systemClock, systemHash, systemRandom } from '#io/clock'
 import { systemFiles } from '#io/files'
 import { openLog } from '#storage/log'
 import type { CompactableLog } from '#storage/record-log'
+import { temporaryFolder } from '#support/folders'
 import { newMemoryStore, openMemoryLog } from '#support/memory-log'
 import { ledgerSuite, settings } from './ledger.js'
 
 ledgerSuite('disk', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'ledger-'))
+  const folder = temporaryFolder()
   let log: CompactableLog | undefined
   let state: LedgerState | undefined
   return {
@@ -32,7 +30,6 @@ ledgerSuite('disk', async () => {
     async compact() {
       if (log && state) await compactLedger(log, state)
     },
-    remove: () => rm(folder, { recursive: true, force: true }),
   }
 })
 
@@ -50,6 +47,5 @@ ledgerSuite('memory', async () => {
     async compact() {
       if (log && state) await compactLedger(log, state)
     },
-    remove: async () => undefined,
   }
 })

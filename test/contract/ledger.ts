@@ -7,7 +7,6 @@ import type { CandidateFailure, Progress } from '#protocol/candidate'
 export interface LedgerStore {
   open(): Promise<Ledger>
   compact(): Promise<void>
-  remove(): Promise<void>
 }
 
 const contracts = {
@@ -130,7 +129,6 @@ export function ledgerSuite(name: string, make: () => Promise<LedgerStore>): voi
           await body(store, ledger)
         } finally {
           await ledger.close()
-          await store.remove()
         }
       })
 

@@ -1,6 +1,5 @@
 import { closeSync, openSync } from 'node:fs'
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { knownKind } from '#gateway/ledger/state'
@@ -19,6 +18,7 @@ import type { StatusDocument } from '#protocol/status-document'
 import type { Observation, StateLine } from '#protocol/vitals'
 import { openLog } from '#storage/log'
 import type { Leadership } from '#storage/postgres/leadership'
+import { temporaryFolder } from '#support/folders'
 import { openFront, statusParts, testConfig } from '#support/front'
 import { createPipelineWorld, oneCandidate, type PipelineWorld } from '#support/pipeline-world'
 import { SimClock, SimFiles, seededRandom } from '#support/sim-files'
@@ -373,7 +373,7 @@ describe('what the figures rest on', () => {
   })
 
   test('the size of a store is that of its records and snapshots, and no fault of a look', async () => {
-    const folder = await mkdtemp(join(tmpdir(), 'store-size-'))
+    const folder = temporaryFolder()
     try {
       await Promise.all([
         writeFile(join(folder, 'log-1.jsonl'), 'x'.repeat(100)),

@@ -23,7 +23,6 @@ beforeEach(async () => {
 })
 afterEach(async () => {
   for (const one of opened.splice(0)) await one.close()
-  await world.close()
 })
 
 const signer = () => signerFromViem(privateKeyToAccount(world.wallet.privateKey))

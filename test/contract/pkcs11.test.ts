@@ -6,13 +6,14 @@ import { openPkcs11 } from '#io/pkcs11'
 import { keccak } from '#protocol/keccak'
 import { recoverSigner } from '#protocol/signature'
 import { toHex } from '#protocol/witness'
-import { run, temporaryHome } from '#support/cli'
+import { run } from '#support/cli'
 import { describeWith } from '#support/components'
+import { temporaryFolder } from '#support/folders'
 import { modulePid, pin, softHsm, type TestTokens, testTokens } from '#support/softhsm'
 
 describeWith(softHsm, 'contract §9: keys in a PKCS#11 token', () => {
   let made: TestTokens
-  let home: Awaited<ReturnType<typeof temporaryHome>>
+  let home: string
   const place = (uri: string, more: object = {}) => ({
     uri: `pkcs11:${uri}`,
     module: made.module,
@@ -20,7 +21,7 @@ describeWith(softHsm, 'contract §9: keys in a PKCS#11 token', () => {
     ...more,
   })
   beforeAll(async () => {
-    home = await temporaryHome()
+    home = temporaryFolder()
     made = await testTokens()
     made.token('proposer')
     made.key('proposer', 'main')
@@ -34,7 +35,6 @@ describeWith(softHsm, 'contract §9: keys in a PKCS#11 token', () => {
   })
   afterAll(async () => {
     await made?.remove()
-    await home?.remove()
   })
 
   test('500 signatures recover to the address, with low s', async () => {
@@ -188,7 +188,7 @@ describeWith(softHsm, 'contract §9: keys in a PKCS#11 token', () => {
   })
 
   test('account add-pkcs11, list, show, sign, rename, remove; no password is asked for', async () => {
-    const cli = (...argv: string[]) => run(home.path, argv, { env: made.env, interactive: false })
+    const cli = (...argv: string[]) => run(home, argv, { env: made.env, interactive: false })
     const flags = ['--uri', 'pkcs11:token=proposer;object=main', '--module', made.module]
     const added = await cli('account', 'add-pkcs11', 'hsm', ...flags, '--pin-file', made.pinFile)
     expect(added).toMatchObject({ code: 0, stderr: '' })
@@ -213,7 +213,7 @@ describeWith(softHsm, 'contract §9: keys in a PKCS#11 token', () => {
     )
     await chmod(made.pinFile, 0o600)
     expect(await cli('account', 'rename', 'hsm', 'token')).toMatchObject({ code: 0 })
-    const asked = await run(home.path, 'account remove token', {
+    const asked = await run(home, 'account remove token', {
       interactive: true,
       stdin: 'n\n',
     })

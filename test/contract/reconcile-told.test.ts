@@ -1,7 +1,7 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, onTestFinished, test } from 'vitest'
-import { run, temporaryHome, writeTrust } from '#support/cli'
+import { expect, test } from 'vitest'
+import { run, writeTrust } from '#support/cli'
 import { key, proposer } from '#support/desk'
 import {
   ask,
@@ -13,6 +13,7 @@ import {
   rivalProposes,
 } from '#support/fake-chain'
 import { fakeTrust } from '#support/fake-world'
+import { temporaryFolder } from '#support/folders'
 import { contextOnChain, happySteps, scriptedGateway } from '#support/scripted-gateway'
 
 const other = `0x${'77'.repeat(20)}` as const
@@ -40,24 +41,23 @@ const cases: readonly (readonly [string, Happens, string])[] = [
 test.each(cases)(
   'contract §6: told as executed, and the chain shows %s',
   async (_what, happens, says) => {
-    const home = await temporaryHome()
-    onTestFinished(() => home.remove())
+    const home = temporaryFolder()
     const chain = createFakeChain()
     const text = questionText('Will it hold?')
     const question = ask(chain, text)
     endow(chain, proposer)
     chain.mine(3)
-    writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
-    writeTrust(home.path, fakeTrust)
+    writeFileSync(join(home, 'key'), `${key}\n`, { mode: 0o600 })
+    writeTrust(home, fakeTrust)
     const gateway = scriptedGateway(contextOnChain(chain, text, question))
     gateway.steps = [happySteps[2] ?? {}]
     const env = {
-      PROPOSER_KEY_FILE: join(home.path, 'key'),
+      PROPOSER_KEY_FILE: join(home, 'key'),
       PROPOSER_RPC_URL: 'http://127.0.0.1:8545',
       PROPOSER_GATEWAY: gateway.url,
     }
     const go = async (...argv: string[]) => {
-      const { code, stdout, stderr } = await run(home.path, [...argv, '--json'], {
+      const { code, stdout, stderr } = await run(home, [...argv, '--json'], {
         clock: createFakeClock(chain),
         ...{ chain, fetch: gateway.fetch, env },
       })

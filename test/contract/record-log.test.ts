@@ -1,10 +1,9 @@
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { systemClock, systemHash } from '#io/clock'
 import { systemFiles } from '#io/files'
 import { openLog } from '#storage/log'
 import type { CompactableLog } from '#storage/record-log'
+import { temporaryFolder } from '#support/folders'
 import { newMemoryStore, openMemoryLog } from '#support/memory-log'
 import { SimClock, SimFiles } from '#support/sim-files'
 import { compactionSuite, recordLogSuite, type StoreUnderTest, suiteKinds } from './record-log.js'
@@ -20,7 +19,6 @@ folded('memory', async () => {
   const store = newMemoryStore()
   return {
     open: async (onRecord) => openMemoryLog(store, suiteKinds, onRecord),
-    dispose: async () => undefined,
   }
 })
 
@@ -30,16 +28,14 @@ for (const segmentBytes of [1, 600, 64 * 1024 * 1024]) {
     const ports = { files: sim.process(), clock: new SimClock(), hash: systemHash }
     return {
       open: (onRecord) => openLog(ports, '/data/store', { ...options, segmentBytes }, onRecord),
-      dispose: async () => undefined,
     }
   })
 }
 
 folded('real disk', async () => {
-  const folder = await mkdtemp(join(tmpdir(), 'record-log-'))
+  const folder = temporaryFolder()
   const ports = { files: systemFiles, clock: systemClock, hash: systemHash }
   return {
     open: (onRecord) => openLog(ports, join(folder, 'store'), options, onRecord),
-    dispose: () => rm(folder, { recursive: true }),
   }
 })

@@ -3,7 +3,6 @@ import type { CompactableLog, NewRecord, RecordLog, StoredRecord } from '#storag
 
 export interface StoreUnderTest<Log extends RecordLog = RecordLog> {
   open(onRecord: (record: StoredRecord) => void): Promise<Log>
-  dispose(): Promise<void>
 }
 
 export const suiteKinds = (kind: string): boolean =>
@@ -31,12 +30,7 @@ const withStoreOf =
   <Log extends RecordLog>(create: () => Promise<StoreUnderTest<Log>>) =>
   (run: (store: StoreUnderTest<Log>) => Promise<void>) =>
   async () => {
-    const store = await create()
-    try {
-      await run(store)
-    } finally {
-      await store.dispose()
-    }
+    await run(await create())
   }
 
 export function recordLogSuite(name: string, create: () => Promise<StoreUnderTest>): void {

@@ -1,7 +1,5 @@
-import { mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { systemClock, systemHash, systemRandom } from '#io/clock'
 import { systemFiles } from '#io/files'
 import { systemLiveness } from '#io/liveness'
@@ -15,6 +13,7 @@ import {
 import { inspectLog } from '#storage/inspect'
 import { openLog } from '#storage/log'
 import { openLogReader } from '#storage/reader'
+import { temporaryFolder } from '#support/folders'
 import { folder, idOf, options, sample } from '#support/sample-store'
 import { type Fault, SimClock, SimFiles, SimHost } from '#support/sim-files'
 
@@ -36,11 +35,7 @@ async function copied(ports: CopyPorts, from: string, to: string): Promise<Copie
 }
 
 describe('a backup of a log that is being written', () => {
-  let place = ''
-  beforeAll(async () => {
-    place = await mkdtemp(join(tmpdir(), 'proposer-backup-'))
-  })
-  afterAll(() => rm(place, { recursive: true, force: true }))
+  const place = temporaryFolder()
   const ports = {
     files: systemFiles,
     clock: systemClock,

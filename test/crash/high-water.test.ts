@@ -1,6 +1,6 @@
 import { readFile, rename, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { describe, expect, onTestFinished, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { knownKind } from '#gateway/ledger/state'
 import { foldLedger, openLedger, storeFormat } from '#gateway/ledger/store'
 import { systemHash } from '#io/clock'
@@ -10,7 +10,8 @@ import { inspectLog } from '#storage/inspect'
 import { openLog } from '#storage/log'
 import { openLogReader } from '#storage/reader'
 import type { RecordLog } from '#storage/record-log'
-import { fakeContext, run, temporaryHome } from '#support/cli'
+import { fakeContext, run } from '#support/cli'
+import { temporaryFolder } from '#support/folders'
 import { folder, openCopy, options } from '#support/sample-store'
 import { SimClock, SimFiles } from '#support/sim-files'
 
@@ -265,8 +266,7 @@ describe('the mark', () => {
 })
 
 test('contract §6, R11: `operator store verify` tells a cut store with exit 74, and `store repair --accept-loss` makes one that opens', async () => {
-  const home = await temporaryHome()
-  onTestFinished(() => home.remove())
+  const home = temporaryFolder()
   const address = (digit: string) => `0x${digit.repeat(40)}` as const
   const requesters = [{ address: address('b'), kind: 'uma-ctf-adapter' }]
   const chain = {
@@ -277,12 +277,12 @@ test('contract §6, R11: `operator store verify` tells a cut store with exit 74,
     requesters,
     tokens: [address('c')],
   }
-  await writeFile(join(home.path, 'gateway.json'), JSON.stringify({ chain, store: './store' }))
-  const { context } = fakeContext(home.path)
+  await writeFile(join(home, 'gateway.json'), JSON.stringify({ chain, store: './store' }))
+  const { context } = fakeContext(home)
   const fold = foldLedger()
   const log = await openLog(
     context,
-    join(home.path, 'store'),
+    join(home, 'store'),
     { format: storeFormat, knownKinds: knownKind },
     fold.onRecord,
   )
@@ -298,9 +298,9 @@ test('contract §6, R11: `operator store verify` tells a cut store with exit 74,
   ])
   await ledger.close()
 
-  const path = join(home.path, 'store', 'log-000000000001.jsonl')
+  const path = join(home, 'store', 'log-000000000001.jsonl')
   const ask = (...argv: string[]) =>
-    run(home.path, ['operator', ...argv, '--config', join(home.path, 'gateway.json'), '--json'])
+    run(home, ['operator', ...argv, '--config', join(home, 'gateway.json'), '--json'])
   expect((await ask('store', 'verify')).code).toBe(0)
   await truncate(path, (await readFile(path)).indexOf(10) + 1)
   for (const verb of [['store', 'verify'], ['list']]) {
@@ -311,11 +311,11 @@ test('contract §6, R11: `operator store verify` tells a cut store with exit 74,
   const repaired = await ask('store', 'repair', '--accept-loss')
   expect([repaired.code, JSON.parse(repaired.stdout)]).toMatchObject([
     0,
-    { repaired: true, folder: join(home.path, 'store.repaired') },
+    { repaired: true, folder: join(home, 'store.repaired') },
   ])
   expect((await ask('store', 'verify')).code).toBe(74)
-  await rename(join(home.path, 'store'), join(home.path, 'store.damaged'))
-  await rename(join(home.path, 'store.repaired'), join(home.path, 'store'))
+  await rename(join(home, 'store'), join(home, 'store.damaged'))
+  await rename(join(home, 'store.repaired'), join(home, 'store'))
   expect((await ask('store', 'verify')).code).toBe(0)
   expect((await ask('list')).code).toBe(0)
   expect((await ask('allow', address('2'))).code).toBe(75)

@@ -10,12 +10,13 @@ import { warp } from '#devchain/dev-verbs'
 import { createHttp } from '#io/http'
 import { createChain } from '#io/rpc/rpc'
 import { argvOf } from '#support/argv'
-import { type Argv, lastErrorOf, run, temporaryHome } from '#support/cli'
+import { type Argv, lastErrorOf, run } from '#support/cli'
+import { temporaryFolder } from '#support/folders'
 import { workshop } from '#support/processes'
 
 const shop = workshop()
 const http = createHttp()
-let home: Awaited<ReturnType<typeof temporaryHome>>
+let home: string
 let dev: DevDescription
 let url: string
 let env: Record<string, string>
@@ -30,9 +31,9 @@ beforeAll(async () => {
     .line<{ url: string; dev: DevDescription }>()
   dev = ready.dev
   url = ready.url
-  home = await temporaryHome()
+  home = temporaryFolder()
   chain = createChain([dev.rpc_url])
-  const key = join(home.path, 'key')
+  const key = join(home, 'key')
   const account = dev.accounts.find(({ role }) => role === 'proposer')
   await writeFile(key, `${account?.private_key}\n`, { mode: 0o600 })
   env = { PROPOSER_GATEWAY: url, PROPOSER_RPC_URL: dev.rpc_url, PROPOSER_KEY_FILE: key }
@@ -42,12 +43,11 @@ beforeAll(async () => {
 afterAll(async () => {
   await chain?.close()
   await http.close()
-  await home?.remove()
   await shop.clean()
 })
 
 const cli = (argv: Argv, stdin?: string) =>
-  run(home.path, argv, { env, chain, fetch: http.fetch, ...(stdin !== undefined && { stdin }) })
+  run(home, argv, { env, chain, fetch: http.fetch, ...(stdin !== undefined && { stdin }) })
 const slug = (n: number) => dev.questions[n]?.slug ?? ''
 const headSeconds = async () => Number((await chain.block('latest'))?.timestamp)
 

@@ -1,5 +1,5 @@
 import { join } from 'node:path'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { erc20Abi } from '#chain/contracts'
 import { proposeCalldata } from '#chain/propose'
 import { createRoundReader } from '#chain/questions'
@@ -31,7 +31,7 @@ import { scriptedGateway } from '#support/scripted-gateway'
 
 let dev: DevChain
 let chain: Chain & { close(): Promise<void> }
-let home: Awaited<ReturnType<typeof proposerHome>>
+let home: string
 let wallet: DevAccount
 let next = 0
 let slug: string
@@ -49,10 +49,9 @@ beforeEach(async () => {
   wallet = devAccount('proposer', next)
   slug = questionOf(next)
   next++
-  home = await proposerHome(dev.description.trust, wallet.private_key)
-  env = { PROPOSER_RPC_URL: dev.rpcUrl, PROPOSER_KEY_FILE: join(home.path, 'key') }
+  home = proposerHome(dev.description.trust, wallet.private_key)
+  env = { PROPOSER_RPC_URL: dev.rpcUrl, PROPOSER_KEY_FILE: join(home, 'key') }
 })
-afterEach(() => home.remove())
 
 function questionOf(n: number): string {
   const question = dev.description.questions[n]
@@ -60,7 +59,7 @@ function questionOf(n: number): string {
   return question.slug
 }
 
-const ask = (argv: Argv, more: RunOptions = {}) => run(home.path, argv, { env, chain, ...more })
+const ask = (argv: Argv, more: RunOptions = {}) => run(home, argv, { env, chain, ...more })
 interface SignedPayload {
   readonly outcome: 'p1' | 'p2'
   readonly permit: { readonly amount: string; readonly nonce: string; readonly deadline: string }

@@ -3,15 +3,15 @@
  * themselves, with a real terminal.
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
-import { chmodSync, mkdirSync, mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { chmodSync, mkdirSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { scripts, shells } from '#commands/completion'
 import { profileKeys } from '#commands/session/settings'
 import { verbs } from '#commands/verbs'
 import { argvOf } from '#support/argv'
-import { run, temporaryHome } from '#support/cli'
+import { run } from '#support/cli'
+import { temporaryFolder } from '#support/folders'
 import {
   candidates,
   identifiers,
@@ -22,15 +22,14 @@ import {
   word,
 } from '#support/lived-home'
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
+let home: string
 let lived: Lived
 beforeAll(async () => {
-  home = await temporaryHome()
-  lived = await liveIn(home.path)
+  home = temporaryFolder()
+  lived = await liveIn(home)
 })
-afterAll(() => home.remove())
 
-async function offered(words: readonly string[], where = home.path): Promise<readonly string[]> {
+async function offered(words: readonly string[], where = home): Promise<readonly string[]> {
   const ran = await run(where, ['__complete', 'zsh', 'proposer', ...words])
   expect([ran.code, ran.stderr]).toEqual([0, ''])
   expect(ran.stdout).not.toMatch(new RegExp(`${signatureMark}|${urlSecret}`))
@@ -110,96 +109,79 @@ describe('contract §6: a tab key', () => {
     expect(await offered(['sign', 'x', '--supersede', ''])).toHaveLength(5)
     expect(await offered(['journal', 'show', lived.executed])).toEqual([lived.executed])
     expect(await offered(['journal', 'show', candidates.done])).toEqual([candidates.done])
-    const described = await run(home.path, '__complete fish proposer status 7')
+    const described = await run(home, '__complete fish proposer status 7')
     expect(described.stdout).toBe(`values\n${candidates.done}\t${identifiers.executed} executed\n`)
   })
 
   test('of another home where the line names it, by flag in any form, and nothing where there is none', async () => {
-    const other = await temporaryHome()
-    try {
-      expect(await offered(['--home', home.path, '--account', ''], other.path)).toEqual([
-        'cold',
-        'hot',
-      ])
-      expect(await offered([`--home=${home.path}`, 'status', '3'], other.path)).toEqual([
-        candidates.sunny,
-      ])
-      expect(await offered(['status', ''], other.path)).toEqual([])
-      expect(await offered(['--account', ''], other.path)).toEqual([])
-    } finally {
-      await other.remove()
-    }
+    const other = temporaryFolder()
+    expect(await offered(['--home', home, '--account', ''], other)).toEqual(['cold', 'hot'])
+    expect(await offered([`--home=${home}`, 'status', '3'], other)).toEqual([candidates.sunny])
+    expect(await offered(['status', ''], other)).toEqual([])
+    expect(await offered(['--account', ''], other)).toEqual([])
   })
 
   test('R17: of very many runs of the journal the newest are looked at', async () => {
-    const other = await temporaryHome()
-    try {
-      for (let number = 0; number < 300; number++) {
-        const token = ((number * 7919) % 300).toString(16).padStart(12, '0')
-        const folder = join(other.path, 'journal', token)
-        mkdirSync(folder, { recursive: true })
-        const signed = {
-          id: `${token}-1`,
-          identifier: `question-${number}`,
-          questionId: 'q',
-          terms: { deadline: '1' },
-          signedAtMs: number,
-        }
-        writeFileSync(
-          join(folder, 'log-0.jsonl'),
-          `${JSON.stringify({ k: 'signed', t: 1, d: signed })}\n`,
-        )
-        utimesSync(folder, 1_700_000_000 + number, 1_700_000_000 + number)
+    const other = temporaryFolder()
+    for (let number = 0; number < 300; number++) {
+      const token = ((number * 7919) % 300).toString(16).padStart(12, '0')
+      const folder = join(other, 'journal', token)
+      mkdirSync(folder, { recursive: true })
+      const signed = {
+        id: `${token}-1`,
+        identifier: `question-${number}`,
+        questionId: 'q',
+        terms: { deadline: '1' },
+        signedAtMs: number,
       }
-      expect(await offered(['context', 'question-299'], other.path)).toEqual(['question-299'])
-      expect(await offered(['context', 'question-44'], other.path)).toEqual(['question-44'])
-      expect(await offered(['context', 'question-43'], other.path)).toEqual([])
-      expect((await offered(['context', ''], other.path)).slice(0, 2)).toEqual([
-        'question-299',
-        'question-298',
-      ])
-    } finally {
-      await other.remove()
+      writeFileSync(
+        join(folder, 'log-0.jsonl'),
+        `${JSON.stringify({ k: 'signed', t: 1, d: signed })}\n`,
+      )
+      utimesSync(folder, 1_700_000_000 + number, 1_700_000_000 + number)
     }
+    expect(await offered(['context', 'question-299'], other)).toEqual(['question-299'])
+    expect(await offered(['context', 'question-44'], other)).toEqual(['question-44'])
+    expect(await offered(['context', 'question-43'], other)).toEqual([])
+    expect((await offered(['context', ''], other)).slice(0, 2)).toEqual([
+      'question-299',
+      'question-298',
+    ])
   })
 
   test('R5, R11: what is damaged or hostile is passed over in silence', async () => {
-    const other = await temporaryHome()
-    try {
-      mkdirSync(join(other.path, 'keystores'))
-      mkdirSync(join(other.path, 'trust'))
-      mkdirSync(join(other.path, 'journal', 'abcdefabcdef'), { recursive: true })
-      for (const name of ['fine', 'bad\nname', 'esc\u001b[2J'])
-        writeFileSync(join(other.path, 'keystores', `${name}.json`), '')
-      const signed = {
-        k: 'signed',
-        t: 1,
-        d: {
-          id: 'abcdefabcdef-1',
-          identifier: 'ok\u202e',
-          questionId: 'q',
-          terms: { deadline: '1' },
-          signedAtMs: 1,
-        },
-      }
-      const lines = [
-        'not json',
-        '{"k":"signed"}',
-        '{"k":"attempt.start","t":1,"d":{}}',
-        JSON.stringify(signed),
-        '{"c":"torn',
-      ]
-      writeFileSync(join(other.path, 'journal', 'abcdefabcdef', 'log-0.jsonl'), lines.join('\n'))
-      expect(await offered(['--account', ''], other.path)).toEqual(['fine'])
-      expect(await offered(['journal', 'show', ''], other.path)).toEqual(['abcdefabcdef-1'])
-      expect(await offered(['submit', 'o'], other.path)).toEqual([])
-      writeFileSync(join(other.path, 'trust', 'default.json'), 'no json')
-      expect(await offered(['submit', ''], other.path)).toEqual(['<>'])
-      writeFileSync(join(other.path, 'config.json'), '[')
-      expect(await offered(['--account', ''], other.path)).toEqual(['<>'])
-    } finally {
-      await other.remove()
+    const other = temporaryFolder()
+    mkdirSync(join(other, 'keystores'))
+    mkdirSync(join(other, 'trust'))
+    mkdirSync(join(other, 'journal', 'abcdefabcdef'), { recursive: true })
+    for (const name of ['fine', 'bad\nname', 'esc\u001b[2J'])
+      writeFileSync(join(other, 'keystores', `${name}.json`), '')
+    const signed = {
+      k: 'signed',
+      t: 1,
+      d: {
+        id: 'abcdefabcdef-1',
+        identifier: 'ok\u202e',
+        questionId: 'q',
+        terms: { deadline: '1' },
+        signedAtMs: 1,
+      },
     }
+    const lines = [
+      'not json',
+      '{"k":"signed"}',
+      '{"k":"attempt.start","t":1,"d":{}}',
+      JSON.stringify(signed),
+      '{"c":"torn',
+    ]
+    writeFileSync(join(other, 'journal', 'abcdefabcdef', 'log-0.jsonl'), lines.join('\n'))
+    expect(await offered(['--account', ''], other)).toEqual(['fine'])
+    expect(await offered(['journal', 'show', ''], other)).toEqual(['abcdefabcdef-1'])
+    expect(await offered(['submit', 'o'], other)).toEqual([])
+    writeFileSync(join(other, 'trust', 'default.json'), 'no json')
+    expect(await offered(['submit', ''], other)).toEqual(['<>'])
+    writeFileSync(join(other, 'config.json'), '[')
+    expect(await offered(['--account', ''], other)).toEqual(['<>'])
   })
 
   test.each([
@@ -215,13 +197,13 @@ describe('contract §6: a tab key', () => {
     [['--home', '~/nowhere', '--account', ''], [], []],
   ])('bash and fish hand over words as they were typed: %j', async (words, forBash, forFish) => {
     const offers = async (shell: string) =>
-      (await run(home.path, ['__complete', shell, 'proposer', ...words])).stdout
+      (await run(home, ['__complete', shell, 'proposer', ...words])).stdout
     expect(await offers('bash')).toBe(['values', ...forBash, ''].join('\n'))
     expect((await offers('fish')).replace(/\t.*/g, '')).toBe(['values', ...forFish, ''].join('\n'))
   })
 
   test('a script of 0.2 asks in another form: nothing is offered, and nothing is said', async () => {
-    const asks = (words: readonly string[]) => run(home.path, ['__complete', ...words])
+    const asks = (words: readonly string[]) => run(home, ['__complete', ...words])
     expect(await asks(['bash', ' \t\n"\'><=;|&(:', 'proposer submit pin'])).toMatchObject({
       code: 0,
       stdout: 'values\n',
@@ -231,25 +213,25 @@ describe('contract §6: a tab key', () => {
   })
 
   test('an unknown shell, or nothing at all, is no error', async () => {
-    expect(await run(home.path, '__complete')).toMatchObject({ code: 0, stderr: '' })
+    expect(await run(home, '__complete')).toMatchObject({ code: 0, stderr: '' })
   })
 })
 
 test('contract §6: completion prints the script of each shell, with --json inside a document', async () => {
   for (const shell of shells) {
-    expect(await run(home.path, ['completion', shell])).toEqual({
+    expect(await run(home, ['completion', shell])).toEqual({
       code: 0,
       stdout: scripts[shell],
       stderr: '',
     })
-    const { stdout } = await run(home.path, ['completion', shell, '--json'])
+    const { stdout } = await run(home, ['completion', shell, '--json'])
     expect(JSON.parse(stdout)).toEqual({
       schema: 'proposer.completion/1',
       shell,
       script: scripts[shell],
     })
   }
-  expect((await run(home.path, 'completion')).code).toBe(2)
+  expect((await run(home, 'completion')).code).toBe(2)
 })
 
 const has = (program: string) => spawnSync(program, ['-c', 'true']).status === 0
@@ -272,13 +254,10 @@ describe.each(shells)('in %s itself', (shell) => {
   let session: Session | undefined
   beforeAll(async () => {
     if (!runs) return
-    folder = mkdtempSync(join(tmpdir(), 'proposer-completion-'))
+    folder = temporaryFolder()
     session = await openSession(shell, folder)
   })
-  afterAll(() => {
-    session?.end()
-    if (folder !== '') rmSync(folder, { recursive: true, force: true })
-  })
+  afterAll(() => session?.end())
 
   const typed = (keys: string) => {
     if (session === undefined) throw new Error('no session')
@@ -342,7 +321,7 @@ printf '<arguments>'; printf '<%s>' "$@"; printf '<end>\\n'
     env: {
       PATH: `${join(folder, 'bin')}:${process.env.PATH}`,
       HOME: folder,
-      PROPOSER_HOME: home.path,
+      PROPOSER_HOME: home,
       TERM: 'dumb',
       LC_ALL: 'C.UTF-8',
       INPUTRC: '/dev/null',

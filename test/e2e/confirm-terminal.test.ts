@@ -1,5 +1,5 @@
 /** contract §9, Confirmation, on a terminal of its own: what was answered is kept. */
-import { afterEach, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { type BatchWorld, openBatchWorld } from '#support/batch-world'
 import { workshop } from '#support/processes'
@@ -8,7 +8,6 @@ import { hasTerminals, onTerminal, tooWide } from '#support/terminal'
 // Builds dist/ where it is old.
 workshop()
 let world: BatchWorld
-afterEach(() => world?.close())
 
 test.runIf(hasTerminals).each([80, 40])(
   'contract §9: init asks at %i columns, and keeps what was answered before Ctrl-C',

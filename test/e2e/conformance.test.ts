@@ -9,7 +9,8 @@ import { at, listAt } from '#conformance/answer'
 import { itemsOf, rules, rulesNamed } from '#conformance/run'
 import { TransportError } from '#ports'
 import { argvOf } from '#support/argv'
-import { type RunOptions, run, temporaryHome } from '#support/cli'
+import { type RunOptions, run } from '#support/cli'
+import { temporaryFolder } from '#support/folders'
 import { workshop } from '#support/processes'
 import { makeClient, proposals, type ServeReady } from '#support/proposing'
 import {
@@ -168,11 +169,7 @@ describe('conformance in process', () => {
 })
 
 describe('conformance without a process', () => {
-  let home: Awaited<ReturnType<typeof temporaryHome>>
-  beforeAll(async () => {
-    home = await temporaryHome()
-  })
-  afterAll(() => home.remove())
+  const home = temporaryFolder()
 
   async function against(
     wrong: string | Fault['make'],
@@ -182,7 +179,7 @@ describe('conformance without a process', () => {
     const make = typeof wrong === 'string' ? faultThat(wrong).make : wrong
     const world = await openWrongWorld(make)
     const { trust, questions, ports } = world.parts
-    await writeFile(join(home.path, 'trust.json'), JSON.stringify(trust))
+    await writeFile(join(home, 'trust.json'), JSON.stringify(trust))
     const flags = [
       '--read-only',
       '--trust',
@@ -190,7 +187,7 @@ describe('conformance without a process', () => {
       '--question',
       questions[0]?.questionId ?? '',
     ]
-    return run(home.path, ['conformance', 'http://localhost:8787', ...flags, ...args], {
+    return run(home, ['conformance', 'http://localhost:8787', ...flags, ...args], {
       fetch: world.fetch,
       clock: ports.clock,
       ...more,
@@ -266,7 +263,7 @@ describe('conformance without a process', () => {
   })
 
   test('contract §6: --only takes a section, and its ids begin with it', async () => {
-    const { stdout } = await run(home.path, argvOf`conformance --list --only 2.7,4.2.2 --json`)
+    const { stdout } = await run(home, argvOf`conformance --list --only 2.7,4.2.2 --json`)
     const ids = JSON.parse(stdout).checks.map(({ id }: { id: string }) => id)
     expect(ids).toEqual(rules.map(({ id }) => id).filter((id) => /^(2\.7|4\.2\.2)-/.test(id)))
     expect(ids.length).toBeGreaterThan(10)
@@ -283,7 +280,7 @@ describe('conformance without a process', () => {
 
   test('§8: how long the run will take is said before the first check, by the budget and the items', async () => {
     const { trust, questions } = (await openWrongWorld()).parts
-    await writeFile(join(home.path, 'trust.json'), JSON.stringify(trust))
+    await writeFile(join(home, 'trust.json'), JSON.stringify(trust))
     const flags = [
       '--read-only',
       '--trust',
@@ -303,7 +300,7 @@ describe('conformance without a process', () => {
         }
         return Response.json({ eligible: false }, { headers })
       }
-      return run(home.path, ['conformance', 'http://localhost:8787', ...flags, ...only], { fetch })
+      return run(home, ['conformance', 'http://localhost:8787', ...flags, ...only], { fetch })
     }
     const whole = await told([])
     expect(whole.code).toBe(75)
@@ -317,7 +314,7 @@ describe('conformance without a process', () => {
   })
 
   test('contract §6: --list names every check with its section, and the rules that nobody can see', async () => {
-    const { code, stdout } = await run(home.path, argvOf`conformance --list --json`)
+    const { code, stdout } = await run(home, argvOf`conformance --list --json`)
     expect(code).toBe(0)
     const { checks, unseen } = JSON.parse(stdout)
     expect(checks.map(({ id }: { id: string }) => id)).toEqual(rules.map(({ id }) => id))
@@ -340,17 +337,14 @@ describe('conformance without a process', () => {
     ],
     [argvOf`http://localhost:1 --trust trust.json --allow-execution`, 'confirmation_needed'],
   ])('contract §6: conformance %j is exit 2 with a hint', async (args, code) => {
-    await writeFile(
-      join(home.path, 'trust.json'),
-      JSON.stringify((await openWrongWorld()).parts.trust),
-    )
+    await writeFile(join(home, 'trust.json'), JSON.stringify((await openWrongWorld()).parts.trust))
     const trust =
       code === 'no_gateway' || code === 'invalid_base_url' ? ['--trust', 'trust.json'] : []
     const {
       code: exit,
       stderr,
       stdout,
-    } = await run(home.path, ['conformance', ...args, ...trust, '--json'], { stdin: '{}' })
+    } = await run(home, ['conformance', ...args, ...trust, '--json'], { stdin: '{}' })
     expect({ exit, stdout }).toEqual({ exit: 2, stdout: '' })
     expect(JSON.parse(stderr).error).toMatchObject({ code, hint: expect.stringMatching(/.{5}/) })
   })
@@ -360,10 +354,10 @@ describe('conformance without a process', () => {
       /goes on chain: p2 \(Yes\) on question-five \(0x[0-9a-f]{64}\), 7\d+ raw units of 0x[0-9a-f]{40} from 0x[0-9a-f]{40}/
 
     async function bet(world: WrongWorld, args: readonly string[], more: RunOptions = {}) {
-      const folder = await temporaryHome()
+      const folder = temporaryFolder()
       const { trust, questions, ports } = world.parts
-      await writeFile(join(folder.path, 'trust.json'), JSON.stringify(trust))
-      await writeFile(join(folder.path, 'key'), `${world.key}\n`, { mode: 0o600 })
+      await writeFile(join(folder, 'trust.json'), JSON.stringify(trust))
+      await writeFile(join(folder, 'key'), `${world.key}\n`, { mode: 0o600 })
       const named = questions.flatMap(({ questionId }) => ['--question', questionId])
       const flags = argvOf`--trust trust.json --allow-execution --only 2.6-stages ${named}
         ${args}`
@@ -371,16 +365,12 @@ describe('conformance without a process', () => {
         fetch: world.fetch,
         clock: ports.clock,
         chain: world.chain,
-        env: { PROPOSER_KEY_FILE: join(folder.path, 'key') },
+        env: { PROPOSER_KEY_FILE: join(folder, 'key') },
       }
-      try {
-        return await run(folder.path, ['conformance', 'http://localhost:8787', ...flags], {
-          ...options,
-          ...more,
-        })
-      } finally {
-        await folder.remove()
-      }
+      return await run(folder, ['conformance', 'http://localhost:8787', ...flags], {
+        ...options,
+        ...more,
+      })
     }
 
     test('contract §6: on a terminal answer, amount and where the bond comes from are shown; n signs nothing', async () => {
@@ -432,10 +422,10 @@ describe('conformance without a process', () => {
     ],
   ])('contract §6: %s instead of a gateway is exit 75', async (_name, fetch) => {
     const { trust } = (await openWrongWorld()).parts
-    await writeFile(join(home.path, 'trust.json'), JSON.stringify(trust))
+    await writeFile(join(home, 'trust.json'), JSON.stringify(trust))
     const args = argvOf`conformance http://localhost:8787 --read-only --trust trust.json
       --json`
-    const { code, stderr } = await run(home.path, args, { fetch })
+    const { code, stderr } = await run(home, args, { fetch })
     expect(code).toBe(75)
     expect(JSON.parse(stderr).error).toMatchObject({ code: 'gateway_unreachable', retryable: true })
   })

@@ -16,14 +16,13 @@ import { describeWith } from '#support/components'
 import {
   clockFrom,
   expectedOf,
-  type KeptFiles,
   type KeptVersion,
   keptFiles,
   keptVersions,
 } from '#support/kept-files'
 import { startPostgres } from '#support/postgres/server'
 
-let files: KeptFiles
+let files: string
 let anvil: Anvil
 let chain: ReturnType<typeof createChain>
 /** That of the fixtures, so that no deadline in them ever passes. */
@@ -32,8 +31,8 @@ let clock: ReturnType<typeof clockFrom>
 async function open(version: KeptVersion): Promise<void> {
   const { made_ms: madeMs } = expectedOf(version)
   files = await keptFiles(version)
-  const state = join(files.folder, 'chain.json')
-  await writeFile(state, brotliDecompressSync(await readFile(join(files.folder, 'chain.json.br'))))
+  const state = join(files, 'chain.json')
+  await writeFile(state, brotliDecompressSync(await readFile(join(files, 'chain.json.br'))))
   const loaded = argvOf`--load-state ${state} --no-mining --chain-id 31337 --accounts 0`
   anvil = await startAnvil(0, argvOf`${loaded} --slots-in-an-epoch 1 --hardfork prague`)
   clock = clockFrom(madeMs)
@@ -47,16 +46,15 @@ async function open(version: KeptVersion): Promise<void> {
 afterEach(async () => {
   await chain.close()
   await anvil.stop()
-  await files.remove()
 })
 
 async function say<T = Record<string, unknown>>(
   home: string,
   ...argv: readonly string[]
 ): Promise<T> {
-  const env = { PROPOSER_TRUST: join(files.folder, 'dev/trust.json') }
-  const ran = await run(join(files.folder, home), [...argv, '--json'], {
-    cwd: files.folder,
+  const env = { PROPOSER_TRUST: join(files, 'dev/trust.json') }
+  const ran = await run(join(files, home), [...argv, '--json'], {
+    cwd: files,
     clock,
     chain,
     env,
@@ -178,7 +176,7 @@ describe.each(keptVersions)('stores of %s', (version) => {
       live.candidate_id,
       '--reveal-signature',
     )
-    await writeFile(join(files.folder, 'payload-live.json'), JSON.stringify(payload))
+    await writeFile(join(files, 'payload-live.json'), JSON.stringify(payload))
     await expectGoesOn('small', live, 'payload-live.json')
   })
 
@@ -202,9 +200,9 @@ test('R1, R3: after a kill the prepared bytes are the ones that are sent; a torn
   await open('v0.1')
   const prepared = await rowOf('killed', ({ submission }) => submission === 'prepared')
   await expectGoesOn('killed', prepared, 'stores/killed/payload-prepared.json')
-  const questions = JSON.parse(
-    await readFile(join(files.folder, 'dev/questions.json'), 'utf8'),
-  ) as { question_id: string }[]
+  const questions = JSON.parse(await readFile(join(files, 'dev/questions.json'), 'utf8')) as {
+    question_id: string
+  }[]
   const torn = await send(
     'killed',
     questions[21]?.question_id ?? '',
@@ -221,9 +219,9 @@ describeWith([18], 'a database of v0.2', () => {
     const url = await server.createDatabase()
     const client = new pg.Client(url)
     await client.connect()
-    await client.query(await readFile(join(files.folder, 'stores/shared/database.sql'), 'utf8'))
+    await client.query(await readFile(join(files, 'stores/shared/database.sql'), 'utf8'))
     await client.end()
-    const config = join(files.folder, gatewayOf('shared'))
+    const config = join(files, gatewayOf('shared'))
     const raw = JSON.parse(await readFile(config, 'utf8')) as object
     await writeFile(config, JSON.stringify({ ...raw, store: url }))
     const [executed, live] = await rowsOf('shared')

@@ -65,7 +65,7 @@ describe.each(['v2', 'v3'] as const)('oracle %s', (oracle) => {
   let dev: DevChain
   let rpc: DevRpc
   let chain: Chain & { close(): Promise<void> }
-  let home: Awaited<ReturnType<typeof proposerHome>>
+  let home: string
   beforeAll(async () => {
     dev = await startDevChain({ questions: questionCount, proposers: 1, oracle })
     rpc = devRpc(dev.rpcUrl)
@@ -73,17 +73,16 @@ describe.each(['v2', 'v3'] as const)('oracle %s', (oracle) => {
     await rpc.request('evm_setAutomine', [true])
     await rpc.request('anvil_setBlockTimestampInterval', [1])
     chain = createChain([dev.rpcUrl])
-    home = await proposerHome(dev.description.trust, rival.private_key)
+    home = proposerHome(dev.description.trust, rival.private_key)
   }, 120_000)
   afterAll(async () => {
-    await home?.remove()
     await chain?.close()
     await dev?.stop()
   })
 
   const ask = async (...argv: string[]) => {
-    const env = { PROPOSER_RPC_URL: dev.rpcUrl, PROPOSER_KEY_FILE: join(home.path, 'key') }
-    const { code, stdout, stderr } = await run(home.path, [...argv, '--json'], { env, chain })
+    const env = { PROPOSER_RPC_URL: dev.rpcUrl, PROPOSER_KEY_FILE: join(home, 'key') }
+    const { code, stdout, stderr } = await run(home, [...argv, '--json'], { env, chain })
     expect([code, stderr]).toEqual([0, ''])
     return JSON.parse(stdout)
   }

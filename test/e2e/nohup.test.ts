@@ -4,17 +4,17 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { temporaryHome } from '#support/cli'
+import { temporaryFolder } from '#support/folders'
 import { serveHttp } from '#support/http-server'
 import { hasTerminals } from '#support/terminal'
 
 const bin = join(fileURLToPath(new URL('../..', import.meta.url)), 'bin', 'proposer.js')
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
+let home: string
 let server: Awaited<ReturnType<typeof serveHttp>>
 let called: Promise<void>
 beforeEach(async () => {
-  home = await temporaryHome()
+  home = temporaryFolder()
   let tell = (): void => undefined
   called = new Promise((resolve) => {
     tell = resolve
@@ -23,32 +23,31 @@ beforeEach(async () => {
 })
 afterEach(async () => {
   await server.close()
-  await home.remove()
 })
 
 async function saidAfter(words: string, signals: readonly NodeJS.Signals[]): Promise<string> {
   const command = `'${process.execPath}' '${bin}' eligibility 0x${'ab'.repeat(20)} --gateway ${server.url}`
-  writeFileSync(join(home.path, 'start.sh'), `echo $$ >pid\nexec ${words} ${command} >log 2>&1\n`)
+  writeFileSync(join(home, 'start.sh'), `echo $$ >pid\nexec ${words} ${command} >log 2>&1\n`)
   const child = spawn('script', ['-qefc', 'sh start.sh; true', '/dev/null'], {
-    cwd: home.path,
+    cwd: home,
     env: {
       PATH: process.env.PATH ?? '',
       TMPDIR: tmpdir(),
       SHELL: '/bin/sh',
       TERM: 'xterm',
-      PROPOSER_HOME: home.path,
+      PROPOSER_HOME: home,
     },
     stdio: ['pipe', 'ignore', 'inherit'],
   })
   const ended = new Promise((resolve) => child.once('close', resolve))
   await Promise.race([called, ended])
-  const pid = Number(readFileSync(join(home.path, 'pid'), 'utf8'))
+  const pid = Number(readFileSync(join(home, 'pid'), 'utf8'))
   for (const signal of signals) {
     process.kill(pid, signal)
     while (isPending(pid)) await new Promise(setImmediate)
   }
   await ended
-  return readFileSync(join(home.path, 'log'), 'utf8')
+  return readFileSync(join(home, 'log'), 'utf8')
 }
 
 /** Whether a signal is still on its way: two that are sent at once may come in any order. */

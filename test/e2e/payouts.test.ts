@@ -9,23 +9,22 @@ import { deferPayout } from '#support/deferred-payout'
 
 let dev: DevChain
 let chain: Chain & { close(): Promise<void> }
-let home: Awaited<ReturnType<typeof proposerHome>>
+let home: string
 const [rival, outsider] = [devAccount('rival'), devAccount('outsider')]
 
 beforeAll(async () => {
   dev = await startDevChain({ questions: 1 })
   chain = createChain([dev.rpcUrl])
-  home = await proposerHome(dev.description.trust, rival.private_key)
+  home = proposerHome(dev.description.trust, rival.private_key)
 })
 afterAll(async () => {
-  await home?.remove()
   await chain?.close()
   await dev?.stop()
 })
 
 const ask = (...argv: string[]) =>
-  run(home.path, argv, {
-    env: { PROPOSER_RPC_URL: dev.rpcUrl, PROPOSER_KEY_FILE: join(home.path, 'key') },
+  run(home, argv, {
+    env: { PROPOSER_RPC_URL: dev.rpcUrl, PROPOSER_KEY_FILE: join(home, 'key') },
     chain,
   })
 const holds = (account: Hex) =>

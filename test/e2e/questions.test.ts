@@ -11,32 +11,31 @@ import { type Argv, proposerHome, type RunOptions, run } from '#support/cli'
 
 let dev: DevChain
 let chain: Chain & { close(): Promise<void> }
-let home: Awaited<ReturnType<typeof proposerHome>>
+let home: string
 const slugs = () => dev.description.questions.map(({ slug }) => slug)
 
 beforeAll(async () => {
   dev = await startDevChain({ questions: 5, proposers: 1 })
   chain = createChain([dev.rpcUrl])
-  home = await proposerHome(dev.description.trust, devAccount('proposer', 0).private_key)
-  await writeDevFolder(join(home.path, 'dev'), dev.description)
+  home = proposerHome(dev.description.trust, devAccount('proposer', 0).private_key)
+  await writeDevFolder(join(home, 'dev'), dev.description)
   const [again = '', answered = ''] = slugs()
   await proposeDirectly(dev.rpcUrl, again, 0n)
   await disputeProposal(dev.rpcUrl, again)
   await proposeDirectly(dev.rpcUrl, answered, 10n ** 18n)
 })
 afterAll(async () => {
-  await home?.remove()
   await chain?.close()
   await dev?.stop()
 })
 
 const go = (argv: Argv, options: RunOptions = {}) =>
-  run(home.path, argv, {
+  run(home, argv, {
     chain,
     ...options,
     env: {
       PROPOSER_RPC_URL: dev.rpcUrl,
-      PROPOSER_KEY_FILE: join(home.path, 'key'),
+      PROPOSER_KEY_FILE: join(home, 'key'),
       ...options.env,
     },
   })
@@ -67,10 +66,10 @@ test('contract §9: on the dev chain it works by itself, the round that a disput
 test('the registry of --local, and a questions.json, say the same', async () => {
   const [, answered = ''] = slugs()
   const expected = slugs().filter((slug) => slug !== answered)
-  const local = await list(['--local', join(home.path, 'dev', 'gateway.json')], {
+  const local = await list(['--local', join(home, 'dev', 'gateway.json')], {
     env: { PROPOSER_RPC_URL: '' },
   })
-  const file = await list(['--questions', join(home.path, 'dev', 'questions.json')])
+  const file = await list(['--questions', join(home, 'dev', 'questions.json')])
   for (const document of [local, file]) {
     expect(document).toMatchObject({ source: 'registry', since: null })
     expect(slugsIn(document)).toEqual(expected)

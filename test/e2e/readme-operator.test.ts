@@ -2,11 +2,11 @@
  * docs/operating.md: what it tells an operator to type is typed here, and what it shows as
  * configuration is configuration.
  */
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { parseConfig } from '#gateway/config'
+import { temporaryFolder } from '#support/folders'
 import { freePort } from '#support/processes'
 import { blocksIn, pageText, section, shell } from '#support/readme'
 
@@ -15,12 +15,7 @@ const text = ['Two gateways', 'Restore drill'].reduce(
   (page, title) => page.replace(section(title, 'docs/operating.md'), ''),
   pageText('docs/operating.md'),
 )
-let folder: string
-
-beforeAll(async () => {
-  folder = await mkdtemp(join(tmpdir(), 'proposer-operator-'))
-})
-afterAll(() => rm(folder, { recursive: true, force: true }))
+const folder = temporaryFolder()
 
 const blocks = (language: string) => blocksIn(text, language)
 

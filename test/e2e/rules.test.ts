@@ -2,8 +2,7 @@
  * Clarifications and findings on anvil: what is posted between context and signing, by whom, on
  * both versions of the oracle, and what a disputed round leaves behind (contract §9, domain §10).
  */
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { stringToHex } from 'viem'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -28,12 +27,13 @@ import { createChain } from '#io/rpc/rpc'
 import { systemPorts } from '#io/system'
 import type { Address } from '#protocol/schema'
 import { run } from '#support/cli'
+import { temporaryFolder } from '#support/folders'
 
 let home: string
 let dev: DevChain
 let chain: ReturnType<typeof createChain>
 beforeAll(async () => {
-  home = await mkdtemp(join(tmpdir(), 'proposer-rules-'))
+  home = temporaryFolder()
   dev = await startDevChain({ questions: 8, proposers: 1 })
   chain = createChain([dev.rpcUrl])
   await mkdir(join(home, 'trust'))
@@ -48,7 +48,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await chain.close()
   await dev.stop()
-  await rm(home, { recursive: true, force: true })
 })
 
 const questionAt = (n: number) => {

@@ -15,8 +15,9 @@ import { openDatabaseTarget } from '#storage/postgres/copy'
 import { startLeadership } from '#storage/postgres/leadership'
 import { joinStore } from '#storage/postgres/members'
 import { argvOf } from '#support/argv'
-import { run, temporaryHome } from '#support/cli'
+import { run } from '#support/cli'
 import { describeWith } from '#support/components'
+import { temporaryFolder } from '#support/folders'
 import { joinLedger, numbered } from '#support/postgres/gateways'
 import { type PostgresServer, startPostgres } from '#support/postgres/server'
 import { workshop } from '#support/processes'
@@ -76,24 +77,23 @@ interface Asked {
 for (const version of [18, 15] as const)
   describeWith([version], `operator on PostgreSQL ${version}`, () => {
     let server: PostgresServer
-    let home: Awaited<ReturnType<typeof temporaryHome>>
+    let home: string
     beforeAll(async () => {
       server = await startPostgres({ version })
-      home = await temporaryHome()
+      home = temporaryFolder()
     })
     afterAll(async () => {
-      await home.remove()
       await server.close()
     })
 
     let count = 0
     async function siteOf(store: string) {
-      const config = join(home.path, `gateway-${++count}.json`)
+      const config = join(home, `gateway-${++count}.json`)
       await writeFile(config, JSON.stringify({ chain, store }))
       return { config, operator: operatorOn(config) }
     }
     async function ask(argv: readonly string[], env: Record<string, string> = {}): Promise<Asked> {
-      const { code, stdout, stderr } = await run(home.path, [...argv, '--json'], { env })
+      const { code, stdout, stderr } = await run(home, [...argv, '--json'], { env })
       const last = stderr.trim().split('\n').at(-1) ?? ''
       return { code, answer: code === 0 ? JSON.parse(stdout) : JSON.parse(last).error }
     }
@@ -102,7 +102,7 @@ for (const version of [18, 15] as const)
       (...argv: string[]) =>
         ask(['operator', '--config', config, ...argv])
     const text = async (config: string, ...argv: string[]) =>
-      (await run(home.path, ['operator', '--config', config, ...argv])).stdout
+      (await run(home, ['operator', '--config', config, ...argv])).stdout
     async function emptySite() {
       const url = await server.createDatabase()
       return { url, ...(await siteOf(url)) }
@@ -123,7 +123,7 @@ for (const version of [18, 15] as const)
       }
     }
     async function folderStore(candidates: number): Promise<string> {
-      const folder = join(home.path, `store-${++count}`)
+      const folder = join(home, `store-${++count}`)
       const { ledger } = await openStore(ports, folder, { settings })
       for (let n = 1; n <= candidates; n++) await ledger.admit(numbered(n))
       await ledger.close()
@@ -131,7 +131,7 @@ for (const version of [18, 15] as const)
     }
 
     async function folderSite() {
-      const url = join(home.path, `target-${++count}`)
+      const url = join(home, `target-${++count}`)
       return { url, ...(await siteOf(url)) }
     }
 
@@ -400,11 +400,11 @@ for (const version of [18, 15] as const)
         answer: { code: 'store_mismatch', detail: expect.stringContaining('32 records or more') },
       })
 
-      const back = join(home.path, 'back')
+      const back = join(home, 'back')
       expect(
         (await ask(argvOf`operator store copy --from ${url} --to ${back}`)).answer,
       ).toMatchObject({ copied: 33, records: 33 })
-      expect((await readdir(home.path)).filter((name) => name.endsWith('.copying'))).toEqual([])
+      expect((await readdir(home)).filter((name) => name.endsWith('.copying'))).toEqual([])
       const { operator: onDisk } = await siteOf(back)
       const proof = (await onDisk('store', 'verify')).answer
       expect(proof).toMatchObject({ records: 33, candidates: { received: 32 } })
@@ -433,7 +433,7 @@ for (const version of [18, 15] as const)
       expect((await operator('store', 'verify')).answer).toMatchObject({
         kinds: (await onDisk('store', 'verify')).answer.kinds,
       })
-      const other = join(home.path, 'other')
+      const other = join(home, 'other')
       expect((await ask(argvOf`operator store copy --from ${folder} --to ${other}`)).code).toBe(0)
       const ledger = await readStore(ports, other, await settings())
       expect(ledger.admissionSwitch).toBe(false)
@@ -485,7 +485,7 @@ for (const version of [18, 15] as const)
       await lock.release()
 
       const other = await filledSite(2)
-      const strangers = join(home.path, `stranger-${++count}`)
+      const strangers = join(home, `stranger-${++count}`)
       await mkdir(strangers)
       await writeFile(join(strangers, 'notes.txt'), 'mine')
       const program = await emptySite()
@@ -511,7 +511,7 @@ for (const version of [18, 15] as const)
       await membership.stop()
       await close()
 
-      const missing = join(home.path, 'missing')
+      const missing = join(home, 'missing')
       const cases: readonly (readonly [readonly string[], string])[] = [
         [['--to', url], 'no_configuration'],
         [['--from', folder], 'usage'],
@@ -533,14 +533,14 @@ for (const version of [18, 15] as const)
     test('places are taken from gateway.json, a file of mode 0600, and PROPOSER_STORE_URL_FILE', async () => {
       const folder = await folderStore(2)
       const { config } = await siteOf(folder)
-      const file = join(home.path, `url-${++count}`)
+      const file = join(home, `url-${++count}`)
       const { url } = await emptySite()
       await writeFile(file, url, { mode: 0o600 })
       const copy = (...argv: string[]) =>
         ask(['operator', 'store', 'copy', ...argv], { PROPOSER_STORE_URL_FILE: file })
       expect((await copy('--from', config)).answer).toMatchObject({ from: folder, copied: 3 })
       expect((await copy('--from', config, '--to-file', file)).answer).toMatchObject({ copied: 0 })
-      const back = join(home.path, `back-${++count}`)
+      const back = join(home, `back-${++count}`)
       expect((await copy('--from-file', file, '--to', back)).answer).toMatchObject({ copied: 3 })
       await chmod(file, 0o644)
       expect(await copy('--from', config)).toMatchObject({
@@ -552,7 +552,7 @@ for (const version of [18, 15] as const)
     test('serve --check on a database: server, rights, durability, pooler, clock, chain', async () => {
       const { url, config, operator } = await emptySite()
       const check = async (path: string) => {
-        const { stdout } = await run(home.path, argvOf`serve --config ${path} --check --json`, {
+        const { stdout } = await run(home, argvOf`serve --config ${path} --check --json`, {
           chain: noNode,
         })
         const { faults, warnings, told, right } = JSON.parse(stdout) as Checked
@@ -586,7 +586,7 @@ for (const version of [18, 15] as const)
       expect(filled.of('store_chain')[0]).toMatch(/chain 31337/)
       expect(filled.of('store_rights')[0]).toMatch(/has all rights that a gateway needs/)
 
-      const elsewhere = join(home.path, `chain-${++count}.json`)
+      const elsewhere = join(home, `chain-${++count}.json`)
       await writeFile(elsewhere, JSON.stringify({ chain: { ...chain, id: 5 }, store: url }))
       expect((await check(elsewhere)).of('store_chain')[0]).toMatch(/belongs to chain 31337/)
 

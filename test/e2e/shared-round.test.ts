@@ -21,7 +21,8 @@ import {
   sendAsDev,
 } from '#devchain/dev-contracts'
 import type { Hex } from '#ports'
-import { run, temporaryHome, writeTrust } from '#support/cli'
+import { run, writeTrust } from '#support/cli'
+import { temporaryFolder } from '#support/folders'
 import { type LivePipeline, startLivePipeline } from '#support/live-pipeline'
 
 const reporter = placedAt('Reporter', '0x00000000000000000000000000000000000e9041')
@@ -96,7 +97,7 @@ test('domain §10: two ids of a reporter share their round, its end, its dispute
 
 async function holdsTheRound({ dev, chain }: LivePipeline): Promise<void> {
   const { description, rpcUrl } = dev
-  const { path, remove } = await temporaryHome()
+  const path = temporaryFolder()
   const key = description.accounts.find(({ role }) => role === 'proposer')?.private_key
   mkdirSync(join(path, 'trust'))
   const requesters = [{ address: reporter.address, kind: 'oo-reporter' }]
@@ -124,5 +125,4 @@ async function holdsTheRound({ dev, chain }: LivePipeline): Promise<void> {
     `${signed.journal_id} is open for question ${first}, which shares this round`,
   )
   expect((await ask('reconcile', first)).shared_round).toEqual([])
-  await remove()
 }

@@ -20,10 +20,9 @@ test.runIf(isKeeping)('keeps a dump of the form of today', async () => {
   try {
     const database = postgresDatabase(server.url())
     await upgradeStore(await database.connect(), database.name)
-    await keepStore(database, server.url(), join(files.folder, 'stores/small/gateway-store'))
+    await keepStore(database, server.url(), join(files, 'stores/small/gateway-store'))
     await database.close()
   } finally {
-    await files.remove()
     await server.close()
   }
 })

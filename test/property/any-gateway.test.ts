@@ -7,16 +7,12 @@ import { priceOf } from '#protocol/proposal'
 import type { CandidateStatus } from '#protocol/responses'
 import { recoverSigner } from '#protocol/signature'
 import { witnessRound } from '#protocol/witness'
-import { type AnyGateway, anyGateway, type Route } from '#support/any-gateway'
+import { anyGateway, type Route } from '#support/any-gateway'
 import { figures, runs } from '#support/campaign'
 import { happySteps, pins } from '#support/scripted-gateway'
 
-const worlds: AnyGateway[] = []
 const counts = { runs: 0, changes: 0, taken: 0, refused: 0 }
-afterAll(async () => {
-  await Promise.all(worlds.map((world) => world.close()))
-  figures('any-gateway', counts)
-})
+afterAll(() => figures('any-gateway', counts))
 
 interface Change {
   readonly at: number
@@ -138,12 +134,6 @@ function changed(body: unknown, { needed, told = [] }: Rules, all: readonly Chan
   return copy
 }
 
-async function open(): Promise<AnyGateway> {
-  const world = await anyGateway()
-  worlds.push(world)
-  return world
-}
-
 const failed: Partial<CandidateStatus> = {
   status: 'failed',
   failure: {
@@ -160,7 +150,7 @@ test('what was admitted is journaled with its id, and what ended is told as ende
   await fc.assert(
     fc.asyncProperty(changes, fc.boolean(), fc.boolean(), async (all, isBatch, isExecuted) => {
       counts.runs++
-      const world = await open()
+      const world = await anyGateway()
       world.answers = (route, body) => changed(body, rules[route] ?? { needed: [] }, all)
       world.gateway.steps = isExecuted ? [happySteps[2] ?? {}] : [failed]
       const rows = world.file(
@@ -187,7 +177,7 @@ test('R9: whatever becomes of a context, what is signed is the honest question u
   const few = fc.array(change, { minLength: 1, maxLength: 2 })
   await fc.assert(
     fc.asyncProperty(few, async (all) => {
-      const world = await open()
+      const world = await anyGateway()
       const { question } = world.gateway
       world.answers = (route, body) =>
         route === 'contexts' ? changed(body, { needed: [] }, all) : body

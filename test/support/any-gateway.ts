@@ -24,7 +24,6 @@ export interface AnyGateway {
   ): Promise<Ran>
   journaled(): Promise<readonly { readonly state: string; readonly candidate_id: string | null }[]>
   file(name: string, content: string): string
-  close(): Promise<void>
 }
 
 const mostCalls = 60
@@ -37,8 +36,8 @@ export async function anyGateway(
 ): Promise<AnyGateway> {
   const gateway = scriptedGateway(questionContext(title), slug)
   const trust = { ...pins, slugs: { [slug]: gateway.question.question_id } }
-  const home = await proposerHome(trust, `0x${'11'.repeat(32)}`)
-  const env = { PROPOSER_GATEWAY: gateway.url, PROPOSER_KEY_FILE: join(home.path, 'key') }
+  const home = proposerHome(trust, `0x${'11'.repeat(32)}`)
+  const env = { PROPOSER_GATEWAY: gateway.url, PROPOSER_KEY_FILE: join(home, 'key') }
 
   let looks = 0
   let stop = new AbortController()
@@ -55,14 +54,14 @@ export async function anyGateway(
     return changed instanceof Response ? changed : json(answer.status, changed)
   }
   const world: AnyGateway = {
-    home: home.path,
+    home: home,
     gateway,
     asked: new Set(),
     answers: (_route, body) => body,
     ask(argv, options = {}) {
       looks = 0
       stop = new AbortController()
-      return run(home.path, argv, {
+      return run(home, argv, {
         env,
         fetch,
         clock: instantClock(),
@@ -71,14 +70,13 @@ export async function anyGateway(
       })
     },
     async journaled() {
-      const { stdout } = await run(home.path, argvOf`journal list --json`, { env, fetch })
+      const { stdout } = await run(home, argvOf`journal list --json`, { env, fetch })
       return JSON.parse(stdout).authorizations
     },
     file(name, content) {
-      writeFileSync(join(home.path, name), content)
-      return join(home.path, name)
+      writeFileSync(join(home, name), content)
+      return join(home, name)
     },
-    close: () => home.remove(),
   }
   return world
 }

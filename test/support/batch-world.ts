@@ -33,16 +33,15 @@ export interface BatchWorld {
   journal(): Promise<{ journal_id: string; state: string }[]>
   run(argv: Argv, options?: RunOptions): Promise<Ran>
   readonly fetch: Fetch
-  close(): Promise<void>
 }
 
 export async function openBatchWorld(options: FrontOptions = {}): Promise<BatchWorld> {
   const front = await openFront(options)
   const [wallet] = front.wallets
-  const home = await proposerHome(trustIn(testContracts), wallet.privateKey)
+  const home = proposerHome(trustIn(testContracts), wallet.privateKey)
   const env = {
     PROPOSER_GATEWAY: 'http://127.0.0.1:8787',
-    PROPOSER_KEY_FILE: join(home.path, 'key'),
+    PROPOSER_KEY_FILE: join(home, 'key'),
   }
   let sleptMs = 0
   const clock: Clock = {
@@ -57,7 +56,7 @@ export async function openBatchWorld(options: FrontOptions = {}): Promise<BatchW
     },
   }
   const world: BatchWorld = {
-    home: home.path,
+    home: home,
     front,
     wallet,
     calls: [],
@@ -74,7 +73,7 @@ export async function openBatchWorld(options: FrontOptions = {}): Promise<BatchW
       for (const progress of [validated, selected, executed]) await world.become(id, progress)
     },
     file(name, content) {
-      const path = join(home.path, name)
+      const path = join(home, name)
       writeFileSync(path, content)
       return path
     },
@@ -90,8 +89,7 @@ export async function openBatchWorld(options: FrontOptions = {}): Promise<BatchW
       JSON.parse((await world.run(['journal', 'list', '--json'])).stdout).authorizations,
     clock,
     fetch: (input, init) => fetch(input, init),
-    run: (argv, more = {}) => run(home.path, argv, { env, fetch, clock, ...more }),
-    close: () => home.remove(),
+    run: (argv, more = {}) => run(home, argv, { env, fetch, clock, ...more }),
   }
   const fetch: Fetch = async (input, init) => {
     const request = new Request(input, init)

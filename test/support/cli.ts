@@ -1,6 +1,4 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { beforeEach, expect } from 'vitest'
@@ -13,6 +11,7 @@ import { systemLiveness } from '#io/liveness'
 import { openPreferences } from '#io/preferences'
 import { systemEdges } from '#io/system'
 import type { Chain, Clock, Fetch } from '#ports'
+import { temporaryFolder } from './folders.js'
 
 export interface Sink extends TextSink {
   readonly written: string[]
@@ -39,18 +38,11 @@ export interface Ran {
   readonly stderr: string
 }
 
-export async function temporaryHome(): Promise<{ path: string; remove(): Promise<void> }> {
-  const path = await mkdtemp(join(tmpdir(), 'proposer-cli-'))
-  return { path, remove: () => rm(path, { recursive: true, force: true }) }
-}
-
 /** A home for each test; the path is that of the one that runs. */
 export function eachHome() {
   const home = { path: '' }
-  beforeEach(async () => {
-    const { path, remove } = await temporaryHome()
-    home.path = path
-    return remove
+  beforeEach(() => {
+    home.path = temporaryFolder()
   })
   return home
 }
@@ -60,10 +52,10 @@ export function writeTrust(home: string, trust: object): void {
   writeFileSync(join(home, 'trust', 'default.json'), JSON.stringify(trust))
 }
 
-export async function proposerHome(trust: object, key: `0x${string}`) {
-  const home = await temporaryHome()
-  writeTrust(home.path, trust)
-  await writeFile(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
+export function proposerHome(trust: object, key: `0x${string}`): string {
+  const home = temporaryFolder()
+  writeTrust(home, trust)
+  writeFileSync(join(home, 'key'), `${key}\n`, { mode: 0o600 })
   return home
 }
 

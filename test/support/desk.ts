@@ -11,7 +11,7 @@ export const sign = ['sign', 'will-it-hold', '--outcome', 'p2', '--json']
 export const submit = ['submit', 'will-it-hold', '--outcome', 'p2', '--json']
 
 export interface Desk {
-  readonly home: Awaited<ReturnType<typeof proposerHome>>
+  readonly home: string
   gateway: ScriptedGateway
   env: Record<string, string>
   readonly question: `0x${string}`
@@ -21,14 +21,13 @@ export interface Desk {
 /** Its question is pinned as `will-it-hold`. */
 export async function openDesk(gateway = scriptedGateway(), trust: object = pins): Promise<Desk> {
   const question = gateway.question.question_id as `0x${string}`
-  const home = await proposerHome({ ...trust, slugs: { 'will-it-hold': question } }, key)
+  const home = proposerHome({ ...trust, slugs: { 'will-it-hold': question } }, key)
   const desk: Desk = {
     home,
     gateway,
     question,
-    env: { PROPOSER_GATEWAY: gateway.url, PROPOSER_KEY_FILE: join(home.path, 'key') },
-    ask: (argv, more) =>
-      run(home.path, argv, { env: desk.env, fetch: desk.gateway.fetch, ...more }),
+    env: { PROPOSER_GATEWAY: gateway.url, PROPOSER_KEY_FILE: join(home, 'key') },
+    ask: (argv, more) => run(home, argv, { env: desk.env, fetch: desk.gateway.fetch, ...more }),
   }
   return desk
 }

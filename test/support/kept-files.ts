@@ -3,12 +3,12 @@
  * write, with the modes that git does not keep.
  */
 import { readFileSync } from 'node:fs'
-import { chmod, cp, mkdtemp, readdir, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { chmod, cp, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { systemClock } from '#io/clock'
 import type { Clock } from '#ports'
+import { temporaryFolder } from './folders.js'
 
 export const keptVersions = ['v0.1', 'v0.2'] as const
 export type KeptVersion = (typeof keptVersions)[number]
@@ -36,15 +36,13 @@ export interface Sent {
 export const expectedOf = (version: KeptVersion): Expected =>
   JSON.parse(readFileSync(join(sourceOf(version), 'expected.json'), 'utf8'))
 
-export type KeptFiles = Awaited<ReturnType<typeof keptFiles>>
-
-export async function keptFiles(version: KeptVersion) {
-  const folder = await mkdtemp(join(tmpdir(), `proposer-${version}-`))
+export async function keptFiles(version: KeptVersion): Promise<string> {
+  const folder = temporaryFolder()
   await cp(sourceOf(version), folder, { recursive: true })
   for (const entry of await readdir(folder, { recursive: true, withFileTypes: true })) {
     await chmod(join(entry.parentPath, entry.name), entry.isDirectory() ? 0o700 : 0o600)
   }
-  return { folder, remove: () => rm(folder, { recursive: true, force: true }) }
+  return folder
 }
 
 export const clockAt = (atMs: number): Clock => ({ ...systemClock, nowMs: () => atMs })

@@ -17,8 +17,11 @@ const patternOf = (bugs) =>
 const wanted = process.env.PLANTED_BUG
 const list = process.env.PLANTED_LIST === 'shared' ? plantedSharedBugs : plantedBugs
 const bugs = list.filter(({ name }) => wanted === undefined || name === wanted)
-const testTimeout = 60_000
-const hookTimeout = 60_000
+const shared = {
+  setupFiles: ['test/support/folders-setup.ts'],
+  testTimeout: 60_000,
+  hookTimeout: 60_000,
+}
 
 const tell = (line) => process.stdout.write(`${JSON.stringify(line)}\n`)
 const messagesOf = (errors) =>
@@ -55,7 +58,6 @@ export default defineConfig({
     maxWorkers: 2,
     reporters: [reporter],
     dangerouslyIgnoreUnhandledErrors: true,
-    testTimeout,
     projects: [
       ...bugs.map((bug) => ({
         root,
@@ -64,8 +66,7 @@ export default defineConfig({
           name: bug.name,
           include: [bug.caughtBy.file],
           testNamePattern: patternOf([bug]),
-          testTimeout,
-          hookTimeout,
+          ...shared,
         },
       })),
       {
@@ -74,8 +75,7 @@ export default defineConfig({
           name: soundProject,
           include: [...new Set(bugs.map(({ caughtBy }) => caughtBy.file))],
           testNamePattern: patternOf(bugs),
-          testTimeout,
-          hookTimeout,
+          ...shared,
         },
       },
     ],

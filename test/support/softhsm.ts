@@ -1,8 +1,8 @@
 import { execFileSync } from 'node:child_process'
-import { mkdir, mkdtemp, readdir, rename, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { mkdir, readdir, rename, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { pathOf } from './components.js'
+import { temporaryFolder } from './folders.js'
 
 export const softHsm = ['softhsm2-util', 'libsofthsm2.so', 'pkcs11-tool', 'pkcs11js'] as const
 
@@ -18,7 +18,7 @@ export interface KeyOptions {
 
 export async function testTokens(userPin = pin) {
   const module = pathOf('libsofthsm2.so')
-  const folder = await mkdtemp(join(tmpdir(), 'softhsm-'))
+  const folder = temporaryFolder()
   const tokens = join(folder, 'tokens')
   const outside = join(folder, 'outside')
   const conf = join(folder, 'softhsm2.conf')
@@ -63,7 +63,6 @@ export async function testTokens(userPin = pin) {
     async remove() {
       if (before === undefined) delete process.env.SOFTHSM2_CONF
       else process.env.SOFTHSM2_CONF = before
-      await rm(folder, { recursive: true, force: true })
     },
   }
 }

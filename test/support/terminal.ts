@@ -4,13 +4,14 @@
  */
 import { spawn, spawnSync } from 'node:child_process'
 import { watch } from 'node:fs'
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
+import { readFile, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { onTestFinished } from 'vitest'
 import { widthOf } from '#commands/terminal/render'
+import { temporaryFolder } from './folders.js'
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 const bin = join(root, 'bin', 'proposer.js')
@@ -53,7 +54,7 @@ export async function onTerminal(
   env: Readonly<Record<string, string>>,
   { columns = 100, keepsHangUp = false, ignoresHangUp = false }: TerminalOptions = {},
 ): Promise<Terminal> {
-  const folder = await mkdtemp(join(tmpdir(), 'proposer-terminal-'))
+  const folder = temporaryFolder()
   const command = [process.execPath, '--import', recorder, bin, ...args].map(quoted).join(' ')
   // A shell that outlives the terminal keeps the exit code. A program inherits `trap ''`, and not
   // `trap :`.
@@ -87,7 +88,6 @@ export async function onTerminal(
     const code = Number(await fileAppears(folder, 'code'))
     await drained
     const memory = await readFile(join(folder, 'memory'), 'utf8').catch(() => undefined)
-    await rm(folder, { recursive: true, force: true })
     over = true
     for (const look of listening) look()
     return { code, text, memoryMiB: memory === undefined ? undefined : Number(memory) / 1024 }

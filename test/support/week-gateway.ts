@@ -3,8 +3,7 @@
  * temporary folder, JSON-RPC to the chain, its loops on the test's clock. It can be closed and
  * opened again. Everything the ledger says is written down with the heads it was said at.
  */
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { yesOrNoQuery } from '#chain/contracts'
 import { devAccount } from '#devchain/dev-contracts'
@@ -17,6 +16,7 @@ import { createChain } from '#io/rpc/rpc'
 import type { Candidate, Progress } from '#protocol/candidate'
 import type { CandidateStatus } from '#protocol/responses'
 import { fakeContext } from './cli.js'
+import { temporaryFolder } from './folders.js'
 import type { History } from './history/observed-history.js'
 import { recordHistory } from './history/recorder.js'
 import { openRpcProxy, type RpcProxy, type Weather } from './rpc-proxy.js'
@@ -79,7 +79,7 @@ export async function openWeekGateway(
 ): Promise<WeekGateway> {
   const proxy = weather && (await openRpcProxy(week.rpcUrl, { ...weather, seed }))
   const rpcUrl = proxy?.url ?? week.rpcUrl
-  const folder = await mkdtemp(join(tmpdir(), 'proposer-week-'))
+  const folder = temporaryFolder()
   const ports = createWeekPorts(week.head().seconds)
   const rpc = createChain([rpcUrl])
   const recorder = recordHistory({ chainId: 31337, spender: contracts.signedProposer.address })
@@ -296,7 +296,6 @@ export async function openWeekGateway(
       hosted = undefined
       await rpc.close()
       await proxy?.close()
-      await rm(folder, { recursive: true, force: true })
     },
   }
 }

@@ -1,16 +1,15 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { systemRandom } from '#io/clock'
 import { systemFiles } from '#io/files'
 import { ensureAdminToken } from '#io/serving/admin-token'
+import { temporaryFolder } from '#support/folders'
 
 let folder: string
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'proposer-token-'))
+  folder = temporaryFolder()
 })
-afterEach(() => rmSync(folder, { recursive: true, force: true }))
 
 test('contract §9: gateways that start in one folder at the same moment have one token', async () => {
   const path = join(folder, 'admin.token')

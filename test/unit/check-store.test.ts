@@ -1,6 +1,6 @@
 import { chmod, mkdir, readdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { checkNodes } from '#checks/chain'
 import { checkStore, type StoreToCheck, spaceFindings } from '#checks/store'
 import { parseConfig } from '#gateway/config'
@@ -11,9 +11,10 @@ import { pastedCommand, storeFolder } from '#host/config-file'
 import { openHostedGateway } from '#host/gateway-host'
 import { freeBytes } from '#io/probes'
 import { openLog } from '#storage/log'
-import { fakeContext, run, temporaryHome } from '#support/cli'
+import { fakeContext, run } from '#support/cli'
 import { gatewayFile } from '#support/desk'
 import { createFakeChain, createFakeClock, type FakeChain } from '#support/fake-chain'
+import { temporaryFolder } from '#support/folders'
 
 const address = (digit: string) => `0x${digit.repeat(40)}` as const
 const word = (digit: string) => `0x${digit.repeat(64)}` as const
@@ -38,17 +39,15 @@ const slugged = [
 ]
 
 let folder: string
-let remove: () => Promise<void>
 
 beforeEach(async () => {
-  ;({ path: folder, remove } = await temporaryHome())
+  folder = temporaryFolder()
   await writeFile(join(folder, 'gateway.json'), JSON.stringify(file))
   await writeFile(
     join(folder, 'questions.json'),
     JSON.stringify(slugged.map(({ questionId, slug }) => ({ question_id: questionId, slug }))),
   )
 })
-afterEach(() => remove())
 
 const path = () => join(folder, 'gateway.json')
 const loaded = (changes: { readonly store?: string; readonly executor?: object } = {}) => ({

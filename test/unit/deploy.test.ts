@@ -1,14 +1,14 @@
 import { execFileSync, spawnSync } from 'node:child_process'
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { parseYaml } from '@redocly/openapi-core'
-import { describe, expect, onTestFinished, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { parseConfig } from '#gateway/config'
 import { createMeters, createMetrics } from '#io/serving/admin-metrics'
 import { fewProposals } from '#protocol/vitals'
-import { run, temporaryHome } from '#support/cli'
+import { run } from '#support/cli'
 import { describeWith, pathOf, testWith } from '#support/components'
+import { temporaryFolder } from '#support/folders'
 import { statusParts } from '#support/front'
 import { blocksIn, root, section } from '#support/readme'
 
@@ -114,12 +114,6 @@ describe('the image', () => {
   })
 })
 
-function place(): string {
-  const folder = mkdtempSync(join(tmpdir(), 'proposer-deploy-'))
-  onTestFinished(() => rmSync(folder, { recursive: true }))
-  return folder
-}
-
 describe('nginx', () => {
   const reads = (folder: string, text: string) => {
     const path = join(folder, 'nginx.conf')
@@ -135,7 +129,7 @@ describe('nginx', () => {
   }
 
   testWith(['nginx'], 'nginx reads both files: the balancer', () => {
-    const folder = place()
+    const folder = temporaryFolder()
     reads(
       folder,
       read('nginx.conf')
@@ -145,7 +139,7 @@ describe('nginx', () => {
   })
 
   testWith(['nginx', 'openssl'], 'nginx reads both files: one gateway with TLS', () => {
-    const folder = place()
+    const folder = temporaryFolder()
     const key = join(folder, 'privkey.pem')
     execFileSync(
       pathOf('openssl'),
@@ -179,9 +173,8 @@ describe('nginx', () => {
 
 const flagsOf = (words: readonly string[]) => words.filter((word) => word.startsWith('--'))
 const serveFlags = async () => {
-  const home = await temporaryHome()
-  onTestFinished(home.remove)
-  return (await run(home.path, 'serve --help')).stdout
+  const home = temporaryFolder()
+  return (await run(home, 'serve --help')).stdout
 }
 
 describe('the service', () => {
@@ -210,7 +203,7 @@ describe('the service', () => {
   })
 
   testWith(['systemd-analyze'], 'systemd reads the unit', () => {
-    const path = join(place(), 'proposer.service')
+    const path = join(temporaryFolder(), 'proposer.service')
     writeFileSync(path, unit.replace(/^ExecStart=\S+/m, `ExecStart=${process.execPath}`))
     const { status, stderr } = spawnSync(pathOf('systemd-analyze'), ['verify', path], {
       encoding: 'utf8',

@@ -1,20 +1,16 @@
 import { execFileSync } from 'node:child_process'
-import { chmod, mkdir, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { chmod, mkdir, mkdtemp, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { listAccounts, openAccountKey, readAccount } from '#io/accounts'
 import { readNamed, systemFiles } from '#io/files'
 import { parseKey, readKeyFile, readPasswordFile, signerFromKey } from '#io/keys'
 import { createKeystore, decryptKeystore } from '#io/keystore'
 import { fromHex, toHex } from '#protocol/witness'
+import { temporaryFolder } from '#support/folders'
 import vectors from '../../fixtures/vectors/witness.json' with { type: 'json' }
 
-let home: string
-beforeAll(async () => {
-  home = await mkdtemp(join(tmpdir(), 'keys-'))
-})
-afterAll(() => rm(home, { recursive: true, force: true }))
+const home = temporaryFolder()
 
 const hexKey = `0x${'11'.repeat(32)}`
 

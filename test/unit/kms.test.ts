@@ -6,7 +6,7 @@ import { crc32c, openGcpKey } from '#io/kms/gcp'
 import { addressInService, type KeyService, signerOfService } from '#io/kms/key-service'
 import { keyNameOf } from '#io/kms-accounts'
 import { lowercase } from '#protocol/words'
-import { temporaryHome } from '#support/cli'
+import { temporaryFolder } from '#support/folders'
 import {
   type AskedOfKms,
   type InsteadOfAnswer,
@@ -21,16 +21,15 @@ const key = generatePrivateKey()
 const address = lowercase(privateKeyToAccount(key).address)
 const digest = hashMessage('one')
 let kms: KmsServer
-let home: Awaited<ReturnType<typeof temporaryHome>>
+let home: string
 const opened: KeyService[] = []
 
 beforeAll(async () => {
-  home = await temporaryHome()
-  kms = await startKms(home.path)
+  home = temporaryFolder()
+  kms = await startKms(home)
 })
 afterAll(async () => {
   await kms.close()
-  await home.remove()
 })
 beforeEach(() => {
   for (const [name, value] of Object.entries(kms.env)) vi.stubEnv(name, value)

@@ -1,7 +1,6 @@
-import { cp, mkdtemp, rm } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { cp } from 'node:fs/promises'
 import { join } from 'node:path'
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { withBudget } from '#client/budget/budgeted-client'
 import { createPlanner, type Planner } from '#client/budget/planner'
 import { createGatewayClient } from '#client/gateway/gateway-client'
@@ -12,6 +11,7 @@ import type { Clock, Fetch } from '#ports'
 import { acquireLock } from '#storage/lock'
 import { simTime } from '#support/budget-world'
 import { sha256 } from '#support/client-world'
+import { temporaryFolder } from '#support/folders'
 import { SimFiles, SimHost, seededRandom } from '#support/sim-files'
 
 const told = (remaining: number, resetSeconds = 60, limit = 120) => ({
@@ -98,8 +98,7 @@ test('contract §6: an in-process gateway is never charged, and no file is made'
 })
 
 test('contract §10: what 0.2 counted is read once and replaced; while a process of it uses the home, it is refused', async () => {
-  const home = await mkdtemp(join(tmpdir(), 'proposer-budget-'))
-  onTestFinished(() => rm(home, { recursive: true }))
+  const home = temporaryFolder()
   await cp(new URL('../../fixtures/v0.2/home', import.meta.url), home, { recursive: true })
   const ports = {
     clock: systemClock,

@@ -1,4 +1,4 @@
-import { describe, expect, onTestFinished, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { receiptKeysCheck } from '#checks/doctor'
 import { createGatewayClient } from '#client/gateway/gateway-client'
 import { keptReceipts, openJournal, verifyJournal } from '#client/journal/journal'
@@ -9,8 +9,9 @@ import { newReceiptKey } from '#io/receipt-keys'
 import type { Fetch } from '#ports'
 import { isHolding, type KeptReceipt, proveReceipt } from '#protocol/kept-receipt'
 import { digestHeader, receiptHeaders } from '#protocol/receipt'
-import { fakeContext, temporaryHome } from '#support/cli'
+import { fakeContext } from '#support/cli'
 import { makeQuestion, signedBody } from '#support/fake-view'
+import { temporaryFolder } from '#support/folders'
 import { openFront, type TestFront, testHash, testRandom } from '#support/front'
 
 const key = newReceiptKey({ hash: testHash, random: testRandom })
@@ -179,7 +180,7 @@ describe('the journal', () => {
   }
 
   async function journaled(receipt: KeptReceipt | undefined) {
-    const { path: home, remove } = await temporaryHome()
+    const home = temporaryFolder()
     const { context } = fakeContext(home)
     const journal = openJournal(context, home)
     const [id, attempt] = [journal.nextId(), journal.nextAttempt()]
@@ -210,13 +211,12 @@ describe('the journal', () => {
     await journal.append(entries)
     const view = await journal.load()
     await journal.close()
-    return { home, context, id, attempt, view, remove }
+    return { home, context, id, attempt, view }
   }
 
   test('contract §9: a receipt is read back whole from the disk, and only judged in memory (R17)', async () => {
     const receipt = receiptOf(body)
-    const { home, context, id, attempt, view, remove } = await journaled(receipt)
-    onTestFinished(() => remove())
+    const { home, context, id, attempt, view } = await journaled(receipt)
     expect(view.find(id)?.attempts[0]?.receipt).toMatchObject({ result: 'proven' })
     expect(JSON.stringify(view.find(id))).not.toContain(receipt.signature)
     const other = openJournal(context, home)

@@ -1,14 +1,14 @@
-import { mkdtemp, rm, utimes } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { utimes } from 'node:fs/promises'
 import { join } from 'node:path'
 import { expect, onTestFinished, test } from 'vitest'
 import { systemRandom } from '#io/clock'
 import { systemFiles } from '#io/files'
 import { systemLiveness } from '#io/liveness'
 import { acquireLock } from '#storage/lock'
+import { temporaryFolder } from '#support/folders'
 
 test('R12, R13: a lock is judged by who listens, never by its age', async () => {
-  const base = await mkdtemp(join(tmpdir(), 'lock-age-'))
+  const base = temporaryFolder()
   const liveness = systemLiveness()
   const listeners: { close(): Promise<void> }[] = []
   const mortal = {
@@ -22,7 +22,6 @@ test('R12, R13: a lock is judged by who listens, never by its age', async () => 
   const ports = { files: systemFiles, random: systemRandom, liveness: mortal }
   onTestFinished(async () => {
     for (const listener of listeners) await listener.close().catch(() => undefined)
-    await rm(base, { recursive: true, force: true })
   })
   const old = join(base, 'old')
   const held = await acquireLock(ports, old, 'the first')

@@ -1,7 +1,6 @@
-import { chmod, mkdir, mkdtemp, readdir, rm, stat } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { chmod, mkdir, readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { holdFolder } from '#host/held-store'
 import { systemClock, systemHash, systemRandom } from '#io/clock'
 import { createClosers } from '#io/closers'
@@ -10,13 +9,10 @@ import { systemLiveness } from '#io/liveness'
 import type { Machine } from '#ports'
 import { acquireLock, readHolder } from '#storage/lock'
 import { openLog } from '#storage/log'
+import { temporaryFolder } from '#support/folders'
 import { options } from '#support/sample-store'
 
-let base = ''
-beforeAll(async () => {
-  base = await mkdtemp(join(tmpdir(), 'storage-io-'))
-})
-afterAll(() => rm(base, { recursive: true }))
+const base = temporaryFolder()
 
 const bytes = (text: string) => new TextEncoder().encode(text)
 const text = (data: Uint8Array) => new TextDecoder().decode(data)

@@ -1,8 +1,8 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { access, mkdtemp, open, rm, writeFile } from 'node:fs/promises'
-import { tmpdir } from 'node:os'
+import { access, open, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { temporaryFolder } from '../folders.js'
 
 export interface SmallDisk {
   readonly folder: string
@@ -17,7 +17,7 @@ export interface SmallDisk {
  * reason, as a text.
  */
 export async function openSmallDisk(bytes: number): Promise<SmallDisk | string> {
-  const place = await mkdtemp(join(tmpdir(), 'proposer-disk-'))
+  const place = temporaryFolder()
   const inside = 'mount -t tmpfs -o size="$1",mode=700 none "$0" && echo mounted && read -r _'
   const keeper = spawn(
     'sh',
@@ -44,7 +44,6 @@ export async function openSmallDisk(bytes: number): Promise<SmallDisk | string> 
       keeper.stdin.end()
       await ended
     }
-    await rm(place, { recursive: true, force: true })
   }
   const folder = `/proc/${keeper.pid}/root${place}`
   const isReached =
