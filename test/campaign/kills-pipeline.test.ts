@@ -9,7 +9,7 @@ import { join } from 'node:path'
 import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Hex, parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
-import { afterAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { figures, firstSeed, scaled } from '#support/campaign'
 import {
@@ -22,18 +22,14 @@ import {
   transactionsOf,
 } from '#support/faults/keeper'
 import { type Running, workshop } from '#support/processes'
-import { questionOf, type ServeReady } from '#support/proposing'
+import { questionOf } from '#support/proposing'
 import { openRpcProxy } from '#support/rpc-proxy'
 import { seeded } from '#support/sim-files'
 
 const shop = workshop()
-afterAll(() => shop.clean())
 
 async function opened(questions: number) {
-  const folder = join(await shop.folder(), 'dev')
-  const chain = shop.start(argvOf`devchain --port 0 --questions ${String(questions)} --write
-    ${folder} --json`)
-  const { dev } = await chain.line<ServeReady>()
+  const { dev, folder } = await shop.devChain(questions)
   const executor = dev.accounts.find(({ role }) => role === 'executor')?.address ?? ''
   const before = await transactionsOf(dev, executor)
   return {

@@ -1,7 +1,7 @@
 import { readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { afterAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { devRpc } from '#devchain/dev-contracts'
 import type { Hex } from '#ports'
 import { argvOf } from '#support/argv'
@@ -11,7 +11,6 @@ import { makeClient, questionOf, type ServeReady } from '#support/proposing'
 import { residentMiB } from '#support/sockets/honest'
 
 const shop = workshop()
-afterAll(() => shop.clean())
 
 /** A day of them at `CAMPAIGN_SCALE=11`; before 4,000 the states that are kept are not all there. */
 const blocks = Math.min(43_200, Math.max(4_000, scaled(4_000)))

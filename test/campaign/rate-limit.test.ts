@@ -4,7 +4,7 @@ import { once } from 'node:events'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { build } from 'esbuild'
-import { afterAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { budgetHeaders, createBudget } from '#gateway/front/budget'
 import { slidingBudget } from '#support/budget-world'
 import { figures } from '#support/campaign'
@@ -12,7 +12,6 @@ import { serveHttp } from '#support/http-server'
 import { workshop } from '#support/processes'
 
 const shop = workshop()
-afterAll(() => shop.clean())
 
 const windowMs = 1_000
 const windows = 10

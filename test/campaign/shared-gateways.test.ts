@@ -19,6 +19,7 @@ import { startPostgres } from '#support/postgres/server'
 import { type Running, workshop } from '#support/processes'
 import { questionOf, type ServeReady } from '#support/proposing'
 
+const shop = workshop()
 const closing: (() => Promise<void>)[] = []
 const later = <T extends { close(): Promise<void> }>(one: T): T => {
   closing.push(() => one.close())
@@ -57,11 +58,8 @@ interface Gateway {
 async function openFleet(questions: number) {
   const server = later(await startPostgres())
   const url = await server.createDatabase()
-  const shop = workshop()
   closing.push(() => shop.clean())
-  const folder = path(await shop.folder(), 'dev')
-  const args = argvOf`--port 0 --questions ${String(questions)} --write ${folder} --json`
-  const { dev } = await shop.start(['devchain', ...args]).line<ServeReady>()
+  const { dev, folder } = await shop.devChain(questions)
   const fleet: Gateway[] = []
   let started = 0
   const add = async (): Promise<Gateway> => {

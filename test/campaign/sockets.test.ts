@@ -89,7 +89,6 @@ beforeAll(async () => {
 })
 afterAll(async () => {
   await honest?.stop()
-  await shop.clean()
 })
 
 const settled = () =>

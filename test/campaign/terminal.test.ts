@@ -18,7 +18,6 @@ import { hasTerminals, onTerminal, type Terminal, type TerminalOptions } from '#
 
 const memoryLimitMiB = 150
 const shop = workshop()
-afterAll(() => shop.clean())
 
 const faults = {
   'Ctrl-C': async (terminal) => terminal.type('\u0003'),

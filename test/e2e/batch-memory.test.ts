@@ -6,13 +6,12 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { generatePrivateKey } from 'viem/accounts'
-import { afterAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { serveHttp } from '#support/http-server'
 import { workshop } from '#support/processes'
 import { pins, questionContext } from '#support/scripted-gateway'
 
 const shop = workshop()
-afterAll(() => shop.clean())
 
 const items = 10_000
 const megabyte = 1024 * 1024

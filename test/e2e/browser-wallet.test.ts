@@ -26,9 +26,6 @@ beforeAll(async () => {
   rpcUrl = String(Reflect.get(ready.dev, 'rpc_url'))
   chainId = Number(Reflect.get(ready.dev, 'chain_id'))
 })
-afterAll(async () => {
-  await shop.clean()
-})
 
 const questionOf = () => {
   const question = ready.dev.questions[nextQuestion++]

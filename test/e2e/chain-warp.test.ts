@@ -43,7 +43,6 @@ beforeAll(async () => {
 afterAll(async () => {
   await chain?.close()
   await http.close()
-  await shop.clean()
 })
 
 const cli = (argv: Argv, stdin?: string) =>

@@ -3,13 +3,12 @@ import { once } from 'node:events'
 import { closeSync, constants, openSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { serveHttp } from '#support/http-server'
 import { workshop } from '#support/processes'
 
 const shop = workshop()
-afterAll(() => shop.clean())
 const bin = fileURLToPath(new URL('../../bin/proposer.js', import.meta.url))
 const wallet = `0x${'ab'.repeat(20)}`
 

@@ -4,7 +4,7 @@
  */
 import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { at, listAt } from '#conformance/answer'
 import { itemsOf, rules, rulesNamed } from '#conformance/run'
 import { TransportError } from '#ports'
@@ -26,7 +26,6 @@ import { faultThat } from '#support/wrong-gateway/faults'
 import { openWrongWorld, type WrongWorld } from '#support/wrong-gateway/world'
 
 const shop = workshop()
-afterAll(() => shop.clean())
 
 interface Report {
   readonly checks: readonly {
@@ -136,9 +135,7 @@ describe('conformance against serve --dev', () => {
 
 describe('conformance in process', () => {
   test('contract §6: --local passes without a socket; the budget is skipped, and nothing is proposed on chain', async () => {
-    const folder = join(await shop.folder(), 'dev')
-    const chain = shop.start(argvOf`devchain --port 0 --questions 4 --write ${folder} --json`)
-    const { dev } = await chain.line<ServeReady>()
+    const { chain, dev, folder } = await shop.devChain(4)
     const client = await makeClient(shop, dev, {})
     const questions = dev.questions.flatMap(({ slug }) => ['--question', slug])
     const ended = await shop.run(

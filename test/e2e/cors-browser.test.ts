@@ -17,7 +17,6 @@ let browser: Browser | undefined
 afterAll(async () => {
   await browser?.close()
   for (const server of pages) await server.close()
-  await shop.clean()
 })
 
 async function serveEmptyPage(): Promise<string> {

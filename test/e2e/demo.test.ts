@@ -1,5 +1,5 @@
 import { readdirSync } from 'node:fs'
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { main } from '#commands/main'
 import type { Context } from '#commands/terminal/context'
 import { createHttp } from '#io/http'
@@ -8,7 +8,6 @@ import { fakeContext } from '#support/cli'
 import { workshop } from '#support/processes'
 
 const shop = workshop()
-afterAll(() => shop.clean())
 
 interface Step {
   name: string

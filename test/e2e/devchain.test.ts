@@ -1,6 +1,6 @@
 import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { Trust } from '#client/trust/trust-file'
 import type { DevDescription } from '#devchain/dev-chain'
 import { parseConfig } from '#gateway/config'
@@ -8,7 +8,6 @@ import { argvOf } from '#support/argv'
 import { type Running, workshop } from '#support/processes'
 
 const shop = workshop()
-afterAll(() => shop.clean())
 
 interface Ready {
   event: string

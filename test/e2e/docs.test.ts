@@ -2,14 +2,13 @@
  * Every `sh` block of README and docs/ that no other test runs: in a shell with a gateway, a node,
  * trust and a key.
  */
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { beforeAll, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { workshop } from '#support/processes'
 import { makeClient, questionOf, type ServeReady } from '#support/proposing'
 import { everyBlock, runnerOf, shell } from '#support/readme'
 
 const shop = workshop()
-afterAll(() => shop.clean())
 const blocks = everyBlock().filter(
   (block) => block.language === 'sh' && block.notRun === undefined && runnerOf(block) === undefined,
 )

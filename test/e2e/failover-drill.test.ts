@@ -24,7 +24,6 @@ import { blocksIn, section, shell } from '#support/readme'
 
 const page = 'docs/operating.md'
 const shop = workshop()
-afterAll(() => shop.clean())
 
 function putPgCtl(folder: string): void {
   const program = join(programOf(18).program, '..', 'pg_ctl')

@@ -3,7 +3,7 @@
  * §10): nothing is signed, admitted or sent until somebody has pinned the new code.
  */
 import { join } from 'node:path'
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { devAddresses } from '#devchain/dev-contracts'
 import { argvOf } from '#support/argv'
 import { upgradeOracle } from '#support/dev-acts'
@@ -11,14 +11,11 @@ import { workshop } from '#support/processes'
 import { makeClient, questionOf, type ServeReady, untilExecuted } from '#support/proposing'
 
 const shop = workshop()
-afterAll(() => shop.clean())
 
 const next = `0x${'c0de'.repeat(10)}` as const
 
 async function practice() {
-  const folder = join(await shop.folder(), 'dev')
-  const chain = shop.start([...argvOf`devchain --port 0 --questions 4 --write ${folder} --json`])
-  const { dev } = await chain.line<ServeReady>()
+  const { dev, folder } = await shop.devChain(4)
   return { dev, path: join(folder, 'gateway.json') }
 }
 

@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { promisify } from 'node:util'
 import { build } from 'esbuild'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { compile, installLibrary } from '#support/library-package'
 import { workshop } from '#support/processes'
@@ -17,7 +17,6 @@ import { blocksIn, pageText, section } from '#support/readme'
 import { referencePage } from '../../scripts/reference.js'
 
 const shop = workshop()
-afterAll(() => shop.clean())
 const page = pageText('docs/library.md')
 let folder: string
 

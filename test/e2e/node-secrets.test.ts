@@ -26,9 +26,7 @@ interface Call {
 }
 
 beforeAll(async () => {
-  folder = join(await shop.folder(), 'dev')
-  const chain = shop.start(argvOf`devchain --port 0 --questions 2 --write ${folder} --json`)
-  dev = (await chain.line<ServeReady>()).dev
+  ;({ dev, folder } = await shop.devChain(2))
   client = await makeClient(shop, dev, { PROPOSER_RPC_URL: dev.rpc_url })
   node = await serveHttp(async (_request, body, response) => {
     const asked = JSON.parse(body) as Call | Call[]
@@ -49,7 +47,6 @@ beforeAll(async () => {
 })
 afterAll(async () => {
   await node.close()
-  await shop.clean()
 })
 
 async function upstream(calls: readonly Call[]): Promise<readonly unknown[]> {

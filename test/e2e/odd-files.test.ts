@@ -19,7 +19,6 @@ import { liveIn } from '#support/lived-home'
 import { workshop } from '#support/processes'
 
 const shop = workshop()
-afterAll(() => shop.clean())
 
 const config = gatewayFile({ store: './store', executor: { enabled: false } })
 

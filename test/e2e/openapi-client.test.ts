@@ -10,7 +10,7 @@ import { fileURLToPath, pathToFileURL } from 'node:url'
 import { promisify } from 'node:util'
 import { build } from 'esbuild'
 import { generate } from 'openapi-typescript-codegen'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { judgeAnswers, judgedAnswers } from '#support/answers-seen'
 import { argvOf } from '#support/argv'
 import { workshop } from '#support/processes'
@@ -53,7 +53,6 @@ interface GeneratedClient {
 // Polling as quickly as the test does would spend the usual one.
 const budget = argvOf`--set budget.per_ip_items=100000 --set budget.global_items=100000`
 const shop = workshop()
-afterAll(() => shop.clean())
 
 let folder: string
 let ready: ServeReady

@@ -4,7 +4,7 @@
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { run } from '#support/cli'
 import { type Ended, type Running, workshop } from '#support/processes'
@@ -32,13 +32,10 @@ async function serve(...more: readonly string[]): Promise<void> {
 }
 
 beforeAll(async () => {
-  folder = join(await shop.folder(), 'dev')
-  const chain = shop.start(argvOf`devchain --port 0 --questions 80 --write ${folder} --json`)
-  dev = (await chain.line<ServeReady>()).dev
+  ;({ dev, folder } = await shop.devChain(80))
   await serve()
   client = await makeClient(shop, dev, { PROPOSER_GATEWAY: ready.url })
 })
-afterAll(() => shop.clean())
 
 describe('contract §9: operator status and top', () => {
   test('status is what the live view shows, in words and as a document', async () => {

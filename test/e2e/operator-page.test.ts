@@ -16,7 +16,6 @@ const shop = workshop()
 let browser: Browser | undefined
 afterAll(async () => {
   await browser?.close()
-  await shop.clean()
 })
 
 const markup = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
@@ -50,9 +49,7 @@ describeWith(['Chromium'], "the operator's page", () => {
   const row = (n: number) => page.locator('#candidates > li').nth(n)
 
   beforeAll(async () => {
-    folder = join(await shop.folder(), 'dev')
-    const chain = shop.start(argvOf`devchain --port 0 --questions 3 --write ${folder} --json`)
-    dev = (await chain.line<ServeReady>()).dev
+    ;({ dev, folder } = await shop.devChain(3))
     await serve('--port', '0')
     client = await makeClient(shop, dev, { PROPOSER_GATEWAY: ready.url })
     browser = await openBrowser()

@@ -11,7 +11,7 @@ import {
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { systemRandom } from '#io/clock'
 import { systemFiles } from '#io/files'
 import { systemLiveness } from '#io/liveness'
@@ -60,13 +60,10 @@ async function holding(note: string, work: (lock: Lock) => Promise<void>): Promi
 const wallet = (n: number) => `0x${n.toString(16).padStart(40, '0')}`
 
 beforeAll(async () => {
-  folder = join(await shop.folder(), 'dev')
+  ;({ dev, folder } = await shop.devChain(4))
   store = join(folder, 'gateway-store')
-  const chain = shop.start(argvOf`devchain --port 0 --questions 4 --write ${folder} --json`)
-  dev = (await chain.line<ServeReady>()).dev
   client = await makeClient(shop, dev, { PROPOSER_RPC_URL: dev.rpc_url })
 })
-afterAll(() => shop.clean())
 
 describe('operator on a store that no gateway serves', () => {
   test('R24: looking at a store that does not exist reads as empty and creates nothing; there is none to prove, mend or fold', async () => {

@@ -15,7 +15,6 @@ const shop = workshop()
 let browser: Browser | undefined
 afterAll(async () => {
   await browser?.close()
-  await shop.clean()
 })
 
 const label = 'Yes"><img src=x onerror="document.title=1">'
@@ -26,9 +25,7 @@ testWith(
   ['Chromium'],
   'R20: what a question says is shown whole at every width, and does nothing',
   async () => {
-    const folder = join(await shop.folder(), 'dev')
-    const start = argvOf`devchain --port 0 --questions 1 --write ${folder} --json`
-    const { dev } = await shop.start(start).line<ServeReady>()
+    const { dev, folder } = await shop.devChain(1)
     const config = join(folder, 'gateway.json')
     const serve = argvOf`serve --config ${config} --port 0 --json`
     const { url, admin_url } = await shop.start(serve).line<ServeReady>()

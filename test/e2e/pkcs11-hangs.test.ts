@@ -5,7 +5,7 @@
 import { execFileSync } from 'node:child_process'
 import { open, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterAll, expect, test, vi } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { argvOf } from '#support/argv'
 import { describeWith } from '#support/components'
 import { workshop } from '#support/processes'
@@ -22,7 +22,6 @@ const lives = (pid: number) => {
 
 describeWith(['pkcs11js'], 'contract §9: a PKCS#11 module that hangs', () => {
   const shop = workshop()
-  afterAll(() => shop.clean())
 
   async function loading() {
     const folder = await shop.folder()

@@ -56,9 +56,7 @@ describeWith(softHsm, 'contract §9: the executor signs in a PKCS#11 token', () 
     tokens = await testTokens()
     tokens.token('gateway')
     tokens.key('gateway', 'executor')
-    folder = join(await shop.folder(), 'dev')
-    const flags = argvOf`--port 0 --questions 4 --write ${folder} --json`
-    dev = (await shop.start(['devchain', ...flags]).line<ServeReady>()).dev
+    ;({ dev, folder } = await shop.devChain(4))
     const config = await writeConfig('token.json', place())
     const { document } = await checked(config)
     const said = JSON.stringify(document)

@@ -4,7 +4,7 @@
  */
 import { mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { workshop } from '#support/processes'
 import { proposals, questionOf, type ServeReady } from '#support/proposing'
@@ -12,7 +12,6 @@ import { blocksIn, type ShellEnded, section, shell } from '#support/readme'
 import { hasTerminals, onTerminal } from '#support/terminal'
 
 const shop = workshop()
-afterAll(() => shop.clean())
 const root = join(import.meta.dirname, '..', '..')
 
 async function patiently(run: () => Promise<ShellEnded>): Promise<ShellEnded> {

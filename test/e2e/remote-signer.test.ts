@@ -38,9 +38,8 @@ const startSigner = () =>
   startAnvil(0, argvOf`--chain-id 31337 --accounts 1 --no-mining --hardfork prague`)
 
 beforeAll(async () => {
-  const folder = join(await shop.folder(), 'dev')
-  const flags = argvOf`--port 0 --questions 3 --write ${folder} --json`
-  dev = (await shop.start(['devchain', ...flags]).line<ServeReady>()).dev
+  const { folder, ...started } = await shop.devChain(3)
+  dev = started.dev
   signer = await startSigner()
   front = await startWallet(async ({ method, params }) => {
     const changed =

@@ -1,5 +1,5 @@
 import { privateKeyToAccount } from 'viem/accounts'
-import { afterAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { type Ended, workshop } from '#support/processes'
 import { post, type ServeReady } from '#support/proposing'
@@ -8,7 +8,6 @@ import { post, type ServeReady } from '#support/proposing'
  * A process of its own: what this guards against is a loop that would take the test down with it.
  */
 const shop = workshop()
-afterAll(() => shop.clean())
 
 const version = { api: 'v1', schema: 'signed-proposal-v1', witness: 'permit2-signed-proposer-v1' }
 

@@ -1,10 +1,9 @@
 /** docs/operating.md: the restore drill, typed command by command. */
-import { afterAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { freePort, workshop } from '#support/processes'
 import { blocksIn, section, shell } from '#support/readme'
 
 const shop = workshop()
-afterAll(() => shop.clean())
 
 test('R23: its drill: a lost store is put back from a backup, and every proposal is accounted for', async () => {
   const port = await freePort()

@@ -22,9 +22,7 @@ describeWith([18], 'R1, R10: a database that went back', () => {
   let dev: ServeReady['dev']
   beforeAll(async () => {
     server = await startPostgres()
-    folder = join(await shop.folder(), 'dev')
-    const devchain = argvOf`devchain --port 0 --questions 6 --write ${folder} --json`
-    dev = (await shop.start(devchain).line<ServeReady>()).dev
+    ;({ dev, folder } = await shop.devChain(6))
   })
   afterAll(async () => {
     await shop.clean()

@@ -4,7 +4,7 @@ import { mkdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { encodeFunctionData, parseAbi } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { beforeAll, expect, test } from 'vitest'
 import { safeMessage } from '#chain/safe'
 import type { DevDescription } from '#devchain/dev-chain'
 import type { Hex } from '#ports'
@@ -57,9 +57,7 @@ async function fundedSafe(of: readonly Address[] = owners): Promise<Address> {
 }
 
 async function startWithSafe(): Promise<void> {
-  const folder = join(await shop.folder(), 'dev')
-  const chain = argvOf`devchain --port 0 --questions 20 --write ${folder} --json`
-  const started = await shop.start(chain).line<{ dev: DevDescription }>()
+  const { folder, ...started } = await shop.devChain(20)
   dev = started.dev
   const proposer = dev.accounts.find(({ role }) => role === 'proposer')
   if (proposer === undefined) throw new Error('the dev chain has no proposers')
@@ -72,7 +70,6 @@ async function startWithSafe(): Promise<void> {
   const serve = argvOf`serve --config ${config} --port 0 --json`
   url = (await shop.start(serve).line<ServeReady>()).url
 }
-afterAll(() => shop.clean())
 
 async function machine(key?: Hex) {
   const home = join(await shop.folder(), 'home')

@@ -4,7 +4,7 @@
  */
 import { chmod, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { workshop } from '#support/processes'
 import { type Client, makeClient, questionOf, type ServeReady } from '#support/proposing'
@@ -313,15 +313,13 @@ async function openClient(columns: number, n: number, folder: string, gateway: s
 const widths = [80, 40] as const
 
 beforeAll(async () => {
-  const folder = join(await shop.folder(), 'dev')
-  const chain = argvOf`devchain --port 0 --questions 10 --write ${folder} --json`
-  dev = (await shop.start(chain).line<ServeReady>()).dev
+  const { folder, ...started } = await shop.devChain(10)
+  dev = started.dev
   const config = join(folder, 'gateway.json')
   const gateway = shop.start(argvOf`serve --config ${config} --port 0 --json`)
   const { url } = await gateway.line<ServeReady>()
   for (const [n, columns] of widths.entries()) await openClient(columns, n, folder, url)
 })
-afterAll(() => shop.clean())
 
 describe.runIf(hasTerminals).each(widths)('on a terminal of %i columns', (columns) => {
   const filled = (word: string) => words.get(columns)?.get(word) ?? word

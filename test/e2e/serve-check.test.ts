@@ -7,7 +7,7 @@ import type { EventEmitter } from 'node:events'
 import { chmod, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { basename, join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { main } from '#commands/main'
 import {
   callData,
@@ -54,12 +54,9 @@ let gateway: { chain: Section; admission: { allowlist: Address[] } } & Record<st
 let written = 0
 
 beforeAll(async () => {
-  folder = join(await shop.folder(), 'dev')
-  const chain = shop.start(argvOf`devchain --port 0 --questions 2 --write ${folder} --json`)
-  dev = (await chain.line<ServeReady>()).dev
+  ;({ dev, folder } = await shop.devChain(2))
   gateway = JSON.parse(await readFile(join(folder, 'gateway.json'), 'utf8'))
 })
-afterAll(() => shop.clean())
 
 const text = async (content: unknown): Promise<string> => {
   written += 1

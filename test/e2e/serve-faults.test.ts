@@ -8,7 +8,7 @@ import { chmod, rm, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { exampleQuestion } from '#devchain/dev-questions'
 import type { CandidateStatus } from '#protocol/responses'
 import { argvOf } from '#support/argv'
@@ -16,7 +16,6 @@ import { type Running, workshop } from '#support/processes'
 import { type Client, makeClient, proposals, type ServeReady } from '#support/proposing'
 
 const shop = workshop()
-afterAll(() => shop.clean())
 
 const drop = (when: string) => ({ act: 'drop', when })
 const answer = (status: number, when: string, retryAfterSeconds?: number) => ({

@@ -4,14 +4,13 @@
  */
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { workshop } from '#support/processes'
 import { makeClient, questionOf, type ServeReady, untilExecuted } from '#support/proposing'
 import { withoutFrames } from '#support/terminal'
 
 const shop = workshop()
-afterAll(() => shop.clean())
 
 async function metricsOf({
   admin_url,
@@ -28,9 +27,7 @@ async function metricsOf({
 }
 
 async function practice() {
-  const folder = join(await shop.folder(), 'dev')
-  const chain = shop.start(argvOf`devchain --port 0 --questions 2 --write ${folder} --json`)
-  const { dev } = await chain.line<ServeReady>()
+  const { chain, dev, folder } = await shop.devChain(2)
   const path = join(folder, 'gateway.json')
   const config = JSON.parse(await readFile(path, 'utf8')) as { chain: { rpc_urls: string[] } }
   const withKey = (url: string) => url.replace('http://', 'http://user:PLANTED-RPC-KEY@')

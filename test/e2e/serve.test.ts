@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { type Running, workshop } from '#support/processes'
 import {
@@ -15,7 +15,6 @@ import {
 } from '#support/proposing'
 
 const shop = workshop()
-afterAll(() => shop.clean())
 
 describe('serve --dev', () => {
   let server: Running
@@ -155,9 +154,7 @@ describe('serve', () => {
   )
 
   test('contract §6: a second serve on one store exits 74 and names the holder (R12)', async () => {
-    const folder = join(await shop.folder(), 'dev')
-    const chain = shop.start(argvOf`devchain --port 0 --questions 1 --write ${folder} --json`)
-    await chain.line()
+    const { chain, folder } = await shop.devChain(1)
     const config = argvOf`serve --config ${join(folder, 'gateway.json')} --port 0 --json`
     const holder = shop.start(config)
     const { pid } = await holder.line<ServeReady>()
@@ -183,9 +180,7 @@ describe('serve', () => {
   })
 
   test('contract §6: --local runs the whole gateway in the command, without a server', async () => {
-    const folder = join(await shop.folder(), 'dev')
-    const chain = shop.start(argvOf`devchain --port 0 --questions 2 --write ${folder} --json`)
-    const { dev } = await chain.line<ServeReady>()
+    const { chain, dev, folder } = await shop.devChain(2)
     const client = await makeClient(shop, dev, { PROPOSER_LOCAL: join(folder, 'gateway.json') })
     const { slug } = questionOf(dev, 0)
     expect(await client.ask('eligibility')).toMatchObject({ code: 0, answer: { eligible: true } })
@@ -211,9 +206,7 @@ describe('serve', () => {
   })
 
   test('contract §6: while the chain is away there is no ready line but a reason on stderr, and SIGTERM exits 0', async () => {
-    const folder = join(await shop.folder(), 'dev')
-    const chain = shop.start(argvOf`devchain --port 0 --questions 0 --write ${folder} --json`)
-    await chain.line()
+    const { chain, folder } = await shop.devChain(0)
     await chain.stop()
     const server = shop.start(argvOf`serve --config ${join(folder, 'gateway.json')} --port 0
       --json`)
@@ -239,9 +232,7 @@ describe('serve', () => {
   })
 
   test('R10, R12: a gateway whose store was taken over admits nothing more and exits 74', async () => {
-    const folder = join(await shop.folder(), 'dev')
-    const chain = shop.start(argvOf`devchain --port 0 --questions 1 --write ${folder} --json`)
-    const { dev } = await chain.line<ServeReady>()
+    const { chain, dev, folder } = await shop.devChain(1)
     const { code, stdout } = await shop.run(argvOf`serve --config
       ${join(folder, 'gateway.json')} --port 0 --check --json`)
     expect({ code, ...JSON.parse(stdout) }).toMatchObject({ code: 0, ok: true, faults: [] })

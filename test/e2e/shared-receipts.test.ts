@@ -15,9 +15,7 @@ describeWith([18], 'receipts of two gateways on one PostgreSQL store', () => {
   let dev: ServeReady['dev']
   beforeAll(async () => {
     server = await startPostgres()
-    folder = join(await shop.folder(), 'dev')
-    const devchain = argvOf`devchain --port 0 --questions 4 --write ${folder} --json`
-    dev = (await shop.start(devchain).line<ServeReady>()).dev
+    ;({ dev, folder } = await shop.devChain(4))
   })
   afterAll(async () => {
     await shop.clean()

@@ -8,7 +8,6 @@ import { type Running, workshop } from '#support/processes'
 import { type Client, makeClient, questionOf, type ServeReady } from '#support/proposing'
 
 const shop = workshop()
-afterAll(() => shop.clean())
 
 const markets = new Map<string, object>()
 let gamma: Awaited<ReturnType<typeof serveHttp>>
@@ -39,9 +38,7 @@ describe('serve with slugs from Gamma (domain §5.4)', () => {
       response.end(JSON.stringify(market ?? { type: 'not found error', error: 'slug not found' }))
     })
     gammaUrl = `${gamma.url}/canary-base`
-    folder = join(await shop.folder(), 'dev')
-    chain = shop.start(argvOf`devchain --port 0 --questions 4 --write ${folder} --json`)
-    dev = (await chain.line<ServeReady>()).dev
+    ;({ chain, dev, folder } = await shop.devChain(4))
     flags = argvOf`--set questions=null --set slugs={"source":"gamma","url":"${gammaUrl}"}`
     const [plain, binary] = [questionOf(dev, 0), questionOf(dev, 1)]
     const more = { outcomes: '["Yes", "No"]', umaResolutionStatuses: '[]' }

@@ -1,7 +1,7 @@
 /** docs/ci.md: the smoke test and the calls of `conformance` are run as they stand. */
 import { chmod, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterAll, describe, expect, test } from 'vitest'
+import { describe, expect, test } from 'vitest'
 import { parseFaultScript } from '#io/serving/fault-script'
 import { argvOf } from '#support/argv'
 import { workshop } from '#support/processes'
@@ -9,7 +9,6 @@ import { questionOf, type ServeReady } from '#support/proposing'
 import { blocksIn, section, shell } from '#support/readme'
 
 const shop = workshop()
-afterAll(() => shop.clean())
 
 async function recipe(folder: string): Promise<string> {
   const text = blocksIn(section('A smoke test', 'docs/ci.md'), 'sh').join('\n')

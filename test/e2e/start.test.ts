@@ -6,7 +6,7 @@ import { spawnSync } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { afterAll, expect, test } from 'vitest'
+import { expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { run } from '#support/cli'
 import { workshop } from '#support/processes'
@@ -14,7 +14,6 @@ import sample from '../support/sample-question.json' with { type: 'json' }
 
 const { context, key, trust } = sample
 const shop = workshop()
-afterAll(() => shop.clean())
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const bin = join(root, 'bin', 'proposer.js')
 

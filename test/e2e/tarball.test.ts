@@ -6,7 +6,7 @@ import { execFile } from 'node:child_process'
 import { chmod, mkdir, readdir, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { beforeAll, describe, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { install, installGlobally, newestNode, type Packed, pack } from '#support/packed'
 import { workshop } from '#support/processes'
@@ -15,7 +15,6 @@ import manifest from '../../package.json' with { type: 'json' }
 import lock from '../../package-lock.json' with { type: 'json' }
 
 const shop = workshop()
-afterAll(() => shop.clean())
 const root = join(import.meta.dirname, '..', '..')
 const runs = promisify(execFile)
 

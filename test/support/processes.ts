@@ -1,13 +1,16 @@
 import { type ChildProcess, spawn } from 'node:child_process'
-import { mkdtempSync, writeFileSync } from 'node:fs'
-import { mkdtemp, rm } from 'node:fs/promises'
+import { writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
+import { afterAll } from 'vitest'
+import type { DevDescription } from '#devchain/dev-chain'
 import { unwatchAnswers, watchAnswers } from './answers-seen.js'
+import { argvOf } from './argv.js'
 import type { Ran } from './cli.js'
+import { temporaryFolder } from './folders.js'
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 const bin = join(root, 'bin', 'proposer.js')
@@ -42,10 +45,15 @@ export interface StartOptions {
   readonly judged?: false
 }
 
+/** What it has started ends with the tests around it. */
 export interface Workshop {
   folder(): Promise<string>
   start(args: readonly string[], options?: StartOptions): Running
   run(args: readonly string[], options?: StartOptions): Promise<Ended>
+  /** `devchain`, and the folder that it has written. */
+  devChain(
+    questions: number,
+  ): Promise<{ readonly chain: Running; readonly dev: DevDescription; readonly folder: string }>
   /**
    * In this process, for what output and exit code alone tell: the start of a process takes longer
    * than most commands.
@@ -60,13 +68,10 @@ export interface Workshop {
 
 export function workshop(): Workshop {
   const running = new Set<Running>()
-  const folders: string[] = []
   let answers: string | undefined
   const answersFile = () => {
     if (answers !== undefined) return answers
-    const folder = mkdtempSync(join(tmpdir(), 'proposer-answers-'))
-    folders.push(folder)
-    answers = join(folder, 'answers.ndjson')
+    answers = join(temporaryFolder(), 'answers.ndjson')
     writeFileSync(answers, '')
     watchAnswers(answers)
     return answers
@@ -104,15 +109,25 @@ export function workshop(): Workshop {
     if (typeof options.stdin !== 'object') child.stdin?.end(options.stdin ?? '')
     return process_
   }
-  const folder = async () => {
-    const path = await mkdtemp(join(tmpdir(), 'proposer-e2e-'))
-    folders.push(path)
-    return path
+  const folder = async () => temporaryFolder()
+  const clean = async () => {
+    await Promise.all([...running].map((one) => one.stop('SIGTERM')))
+    if (answers !== undefined) await unwatchAnswers(answers)
+    answers = undefined
   }
+  afterAll(clean)
   return {
     folder,
     start,
     run: (args, options) => start(args, options).ended,
+    async devChain(questions) {
+      const written = join(await folder(), 'dev')
+      const chain = start(
+        argvOf`devchain --port 0 --questions ${questions} --write ${written} --json`,
+      )
+      const { dev } = await chain.line<{ dev: DevDescription }>()
+      return { chain, dev, folder: written }
+    },
     async runHere(args, { PROPOSER_PRIVATE_KEY: environmentKey, ...env }, stdin) {
       const { run } = await import('./cli.js')
       const home = env.PROPOSER_HOME ?? (await folder())
@@ -124,11 +139,7 @@ export function workshop(): Workshop {
         network: true,
       })
     },
-    async clean() {
-      await Promise.all([...running].map((one) => one.stop('SIGTERM')))
-      if (answers !== undefined) await unwatchAnswers(answers)
-      for (const path of folders) await rm(path, { recursive: true, force: true })
-    },
+    clean,
   }
 }
 
