@@ -17,6 +17,7 @@ class SlowestFirst extends BaseSequencer {
 
 export default defineConfig({
   test: {
+    globals: true,
     maxWorkers,
     sequence: { sequencer: SlowestFirst },
     // Else a file of ours that is imported as text would be empty.

@@ -1,6 +1,5 @@
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type DevChain, startDevChain } from '#devchain/dev-chain'
 import { loadConfig } from '#host/config-file'
 import { openHostedGateway } from '#host/gateway-host'

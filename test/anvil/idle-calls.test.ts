@@ -1,6 +1,5 @@
 import { mkdtemp, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
 import { wrapChain } from '#chain/wrap'
 import { type DevChain, startDevChain } from '#devchain/dev-chain'
 import { type DevRpc, devRpc } from '#devchain/dev-contracts'

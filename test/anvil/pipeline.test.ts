@@ -1,4 +1,3 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
 import { devRpc } from '#devchain/dev-contracts'
 import { signTransaction } from '#gateway/executor/transaction'
 import { type LivePipeline, startLivePipeline } from '#support/live-pipeline'

@@ -3,7 +3,6 @@
  * R7, R8): whatever happens, each authorization is accepted, refused, or in the journal with the
  * command that settles it; and nothing is signed twice.
  */
-import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { createHttp } from '#io/http'
 import { type Listener, listen } from '#io/serving/listener'
 import { argvOf } from '#support/argv'

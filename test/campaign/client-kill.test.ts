@@ -3,7 +3,6 @@
  * windows of a small budget (R4, R6, R7, R23): `batch submit --resume`, itself ended once more,
  * finishes exactly what is left.
  */
-import { describe, expect, test } from 'vitest'
 import type { Fetch } from '#ports'
 import { argvOf } from '#support/argv'
 import { documentOf } from '#support/batch-world'

@@ -2,7 +2,6 @@
  * `conformance` against gateways that behave wrongly in one rule each: every one is told. The table
  * is made from the spec, not from the checks; wrong answers as such are generated.
  */
-import { describe, expect, test } from 'vitest'
 import type { Rule } from '#conformance/rule'
 import { rules, rulesNamed } from '#conformance/run'
 import { sampleOf } from '#support/campaign'

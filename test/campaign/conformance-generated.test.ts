@@ -2,7 +2,6 @@
  * `conformance` against gateways made from the response schemas, wrong in one place each: every one
  * is told, but for what the spec leaves open, and that is no fault.
  */
-import { describe, expect, test } from 'vitest'
 import type { Rule } from '#conformance/rule'
 import { rules } from '#conformance/run'
 import { ProposerError } from '#protocol/errors'

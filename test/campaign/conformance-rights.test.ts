@@ -2,7 +2,6 @@
  * `conformance` against gateways of other builders: what the spec leaves open is no fault, and each
  * run ends.
  */
-import { describe, expect, test } from 'vitest'
 import { sampleOf } from '#support/campaign'
 import { rights } from '#support/wrong-gateway/rights'
 import { openWrongWorld } from '#support/wrong-gateway/world'

@@ -2,7 +2,6 @@
  * T8: the executor killed at one and the same step again and again, with several candidates in
  * several rounds, on a chain that fails it: one transaction a round, always (R3, R15, R23).
  */
-import { describe, expect, test } from 'vitest'
 import type { Failpoint } from '#gateway/executor/state'
 import type { Chain, ChainErrorKind, Hex } from '#ports'
 import type { Candidate } from '#protocol/candidate'

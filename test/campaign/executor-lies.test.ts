@@ -3,7 +3,6 @@
  * is honest again (R14-R16, R27): nothing is executed twice, nothing fails for good by it, and all
  * goes on within a minute, without a restart.
  */
-import { afterAll, describe, expect, test } from 'vitest'
 import { chainOver } from '#io/rpc/chain'
 import type { Hex } from '#ports'
 import type { Candidate } from '#protocol/candidate'

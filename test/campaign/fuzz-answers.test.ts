@@ -3,7 +3,6 @@
  * them, and what a terminal gets to see (T9).
  */
 import fc from 'fast-check'
-import { expect, test } from 'vitest'
 import { answerError } from '#client/gateway/answer'
 import { createGatewayClient, type GatewayClient } from '#client/gateway/gateway-client'
 import { type Named, otherNamed } from '#client/journal/authorizations'

@@ -1,6 +1,5 @@
 /** Fuzzed calls against the gateway in process (robustness §4, T9). */
 import fc from 'fast-check'
-import { expect, test } from 'vitest'
 import { judgeAnswers } from '#support/answers-seen'
 import { figures, runs } from '#support/campaign'
 import type { TestFront } from '#support/front'

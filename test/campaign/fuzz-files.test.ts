@@ -3,7 +3,6 @@
  * nothing of a secret shown (R5, R20, T9).
  */
 import fc from 'fast-check'
-import { expect, test } from 'vitest'
 import type { Fetch } from '#ports'
 import { version } from '#protocol/words'
 import { figures, runs } from '#support/campaign'

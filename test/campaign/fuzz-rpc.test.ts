@@ -3,7 +3,6 @@
  * R15, R16, T9).
  */
 import fc from 'fast-check'
-import { afterAll, beforeAll, expect, test } from 'vitest'
 import { chainOver } from '#io/rpc/chain'
 import { createChain } from '#io/rpc/rpc'
 import { type Chain, ChainError } from '#ports'

@@ -1,6 +1,5 @@
 /** Fuzzed calls and fuzzed bytes against a real listener (robustness §4, T9). */
 import fc from 'fast-check'
-import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type Listener, listen } from '#io/serving/listener'
 import { judgeAnswers } from '#support/answers-seen'
 import { figures, runs } from '#support/campaign'

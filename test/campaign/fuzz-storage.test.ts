@@ -3,7 +3,6 @@
  * (R11, R24, T4).
  */
 import fc from 'fast-check'
-import { beforeAll, describe, expect, test } from 'vitest'
 import { openJournal, verifyJournal } from '#client/journal/journal'
 import { systemHash } from '#io/clock'
 import { StorageError } from '#protocol/errors'

@@ -3,7 +3,6 @@
  * is signed but what our own checks give (R9), nobody else is asked (R21), what names another
  * settles nothing (R7, R8), and no text of its acts on a terminal (R20).
  */
-import { afterAll, describe, expect, test } from 'vitest'
 import { authorize } from '#client/propose/sign-rows'
 import { gatewayContexts, parseContext } from '#client/trust/context'
 import type { Hex } from '#ports'

@@ -3,7 +3,6 @@
  * burns or reverts late, that answers by price or block, delegations put on and off, approvals and
  * balances taken back in front of a load (contract §5, R3).
  */
-import { expect, test } from 'vitest'
 import { type DevRpc, devRpc } from '#devchain/dev-contracts'
 import { carriedBy, readProposeCalldata, readTransaction } from '#gateway/executor/transaction'
 import { systemClock } from '#io/clock'

@@ -9,7 +9,6 @@ import { join } from 'node:path'
 import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Hex, parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
-import { expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { figures, firstSeed, scaled } from '#support/campaign'
 import {

@@ -5,7 +5,6 @@
  */
 import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { afterAll, beforeAll, expect, test } from 'vitest'
 import { figures, firstSeed, scaled } from '#support/campaign'
 import { compact } from '#support/faults/compact'
 import { type House, type HouseStore, openHouse } from '#support/faults/house'

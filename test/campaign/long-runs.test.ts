@@ -1,7 +1,6 @@
 import { readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { expect, test } from 'vitest'
 import { devRpc } from '#devchain/dev-contracts'
 import type { Hex } from '#ports'
 import { argvOf } from '#support/argv'

@@ -2,7 +2,6 @@
  * T15: a suite that has never failed proves little. Each bug of the list is planted, and the test
  * that names its rule has to fail.
  */
-import { describe, expect, test } from 'vitest'
 import { plantedBugs } from '#support/planted/bugs'
 import { planted } from '#support/planted/plant'
 import { testPlanted } from '#support/planted/run'

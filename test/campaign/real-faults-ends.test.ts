@@ -6,7 +6,6 @@
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { afterAll, beforeAll, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { figures, firstSeed, scaled } from '#support/campaign'
 import { type House, type HouseStore, openHouse } from '#support/faults/house'

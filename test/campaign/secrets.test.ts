@@ -5,7 +5,6 @@
  */
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join, relative, sep } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { figures } from '#support/campaign'
 import { allCommands } from '#support/canaries/commands'

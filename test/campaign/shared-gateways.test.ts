@@ -1,7 +1,6 @@
 /** Gateways on one PostgreSQL, at length: the same moment, killed servers, stopped processes. */
 import { join as path } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { afterEach, expect, test } from 'vitest'
 import { postgresDatabase } from '#io/postgres'
 import { argvOf } from '#support/argv'
 import { figures, scaled } from '#support/campaign'

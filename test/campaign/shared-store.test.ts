@@ -4,7 +4,6 @@
  * clients' own records are held against each other at the end (R1, R2, R3, R13, R15).
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { afterAll, expect, test } from 'vitest'
 import type { BatchSigningData } from '#protocol/schema'
 import { figures, firstSeed, scaled } from '#support/campaign'
 import { describeWith } from '#support/components'

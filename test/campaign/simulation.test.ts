@@ -4,7 +4,6 @@
  * others.
  */
 import { readdirSync, readFileSync } from 'node:fs'
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { figures, firstSeed, scaled } from '#support/campaign'
 import { runScript } from '#support/sim/run'
 import { drawScript, Script, sweptScripts } from '#support/sim/script'

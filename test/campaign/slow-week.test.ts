@@ -2,7 +2,6 @@
  * The simulated week once more, with a node 80 ms away that loses one call in a hundred, before or
  * after it has dealt with it, and answers another one 3 s late (R3, R13–R16, R23; robustness §7.3).
  */
-import { expect, test } from 'vitest'
 import { figures, firstSeed, scaled } from '#support/campaign'
 import { runWeek } from '#support/week-run'
 

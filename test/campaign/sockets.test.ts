@@ -6,7 +6,6 @@
 import { connect } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { figures } from '#support/campaign'
 import { type Running, workshop } from '#support/processes'

@@ -1,7 +1,6 @@
 /**
  * T1: the record log alone, through schedules of faults, kills and power cuts that a seed draws.
  */
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { figures, firstSeed, scaled } from '#support/campaign'
 import { runLogSchedule } from '#support/sim/log-schedule'
 

@@ -6,7 +6,6 @@
 import { cpSync, existsSync, readdirSync, readFileSync, watch, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
-import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
 import { homePaths } from '#io/home'
 import { argvOf } from '#support/argv'
 import { type BatchWorld, openBatchWorld } from '#support/batch-world'

@@ -2,7 +2,6 @@
 import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
 import { type Argv, type RunOptions, run, writeTrust } from '#support/cli'
 import { temporaryFolder } from '#support/folders'
 import { type KmsServer, keyArn, keyVersion, startKms } from '#support/kms-server'

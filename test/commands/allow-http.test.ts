@@ -1,5 +1,4 @@
 /** contract §9, `allow-http`: plain http for the hosts it names, and for nobody else. */
-import { beforeEach, expect, test } from 'vitest'
 import { requireSignerUrl } from '#io/external-signer'
 import type { Fetch } from '#ports'
 import { mayBePlain, plainHttpHosts } from '#protocol/plain-http'

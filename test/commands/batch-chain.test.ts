@@ -4,7 +4,6 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { keccak256 } from 'viem'
-import { beforeEach, describe, expect, test } from 'vitest'
 import { signerFromKey } from '#io/keys'
 import type { Hex } from '#ports'
 import { lastErrorOf, proposerHome, run } from '#support/cli'

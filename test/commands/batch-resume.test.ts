@@ -4,7 +4,6 @@
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, expect, test } from 'vitest'
 import { TransportError } from '#ports'
 import { InterruptedError } from '#protocol/errors'
 import {

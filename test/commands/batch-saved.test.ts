@@ -2,7 +2,6 @@
  * `batch submit` of rows whose bytes were sent before: to another gateway, or in a round that is
  * over (R7, R8, §7 rule 3, contract §6).
  */
-import { beforeEach, describe, expect, test } from 'vitest'
 import type { Clock, Hex } from '#ports'
 import { fromSingle, toBatchItem } from '#protocol/proposal'
 import {

@@ -4,7 +4,6 @@
  */
 import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, expect, test } from 'vitest'
 import { InterruptedError } from '#protocol/errors'
 import { BatchItem } from '#protocol/schema'
 import {

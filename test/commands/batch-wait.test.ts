@@ -2,7 +2,6 @@
  * §8: what following many candidates costs where they are executed soon after their admission, by
  * the gateway's own counters.
  */
-import { expect, test } from 'vitest'
 import type { Fetch } from '#ports'
 import { documentOf, errorOf } from '#support/batch-world'
 import { type Call, type DayWorld, openDay } from '#support/day-world'

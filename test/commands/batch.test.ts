@@ -1,6 +1,5 @@
 /** `batch submit` through the front door against the real gateway in this process. */
 import { readdirSync, truncateSync } from 'node:fs'
-import { beforeEach, expect, test } from 'vitest'
 import { InterruptedError } from '#protocol/errors'
 import {
   type BatchWorld,

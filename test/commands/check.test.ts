@@ -1,7 +1,6 @@
 /** Findings before a signature, through the front door (contract §9, `check`). */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, expect, test } from 'vitest'
 import { topics } from '#chain/contracts'
 import { signerFromKey } from '#io/keys'
 import { ChainError, type Fetch, type Hex } from '#ports'

@@ -1,6 +1,5 @@
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, describe, expect, test } from 'vitest'
 import { type Argv, answerOf, errorOf, type RunOptions, run } from '#support/cli'
 import { type Desk, instantClock, key, openDesk, proposer, sign, submit } from '#support/desk'
 import { bondRaw, happySteps, pins } from '#support/scripted-gateway'

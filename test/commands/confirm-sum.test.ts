@@ -1,5 +1,4 @@
 /** contract §9, Confirmation: what a person is asked before many proposals are signed. */
-import { beforeEach, describe, expect, test } from 'vitest'
 import { type BatchWorld, documentOf, openBatchWorld } from '#support/batch-world'
 import { testBondRaw } from '#support/fake-view'
 

@@ -1,7 +1,6 @@
 /** What earlier versions had is refused by its name, with what stands for it (contract §10). */
 import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { expect, test } from 'vitest'
 import { dropped } from '#commands/dropped'
 import { droppedKeys } from '#gateway/config'
 import { run } from '#support/cli'

@@ -4,7 +4,6 @@
  */
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, expect, test } from 'vitest'
 import { devAddresses } from '#devchain/dev-contracts'
 import { type Argv, eachHome, type Ran, run, writeTrust } from '#support/cli'
 import { createFakeChain } from '#support/fake-chain'

@@ -1,7 +1,6 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Abi, decodeFunctionData, encodeFunctionResult, getAddress, keccak256 } from 'viem'
-import { beforeEach, describe, expect, test } from 'vitest'
 import {
   ctfAdapterAbi,
   erc20Abi,

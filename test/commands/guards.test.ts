@@ -4,7 +4,6 @@
  */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, describe, expect, test } from 'vitest'
 import type { Fetch } from '#ports'
 import { version } from '#protocol/words'
 import { type Argv, answerOf, errorOf, type RunOptions, run, writeTrust } from '#support/cli'

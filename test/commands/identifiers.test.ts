@@ -1,6 +1,5 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, describe, expect, test } from 'vitest'
 import { signerFromKey } from '#io/keys'
 import type { Fetch } from '#ports'
 import { type Argv, eachHome, lastErrorOf, type RunOptions, run } from '#support/cli'

@@ -2,7 +2,6 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
-import { beforeEach, expect, test } from 'vitest'
 import { eachHome, run } from '#support/cli'
 
 const home = eachHome()

@@ -1,7 +1,6 @@
 /** contract §9: `journal list` as a table that fits the terminal, and its filters. */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, expect, test } from 'vitest'
 import { type BatchWorld, openBatchWorld } from '#support/batch-world'
 
 let world: BatchWorld

@@ -1,5 +1,4 @@
 /** How a failure reads for people, and when it has colors (contract §9). */
-import { expect, test } from 'vitest'
 import { type Argv, eachHome, run } from '#support/cli'
 
 const home = eachHome()

@@ -1,5 +1,4 @@
 /** What a person reads about a batch's money, and the exit code of a look at it (contract §6). */
-import { beforeEach, expect, test } from 'vitest'
 import { TransportError } from '#ports'
 import { type BatchWorld, documentOf, errorOf, failed, openBatchWorld } from '#support/batch-world'
 import { testBondRaw, testContracts } from '#support/fake-view'

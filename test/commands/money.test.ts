@@ -4,7 +4,6 @@
  */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, describe, expect, test } from 'vitest'
 import { builtInProfile } from '#chain/profiles'
 import type { Address } from '#protocol/schema'
 import {

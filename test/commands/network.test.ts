@@ -1,7 +1,6 @@
 /** Failures of the network, and what -v tells (contract §9; R5). */
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, describe, expect, test } from 'vitest'
 import { ChainError, type Fetch, TransportError } from '#ports'
 import { type Argv, type RunOptions, run } from '#support/cli'
 import { type Desk, openDesk } from '#support/desk'

@@ -5,7 +5,6 @@
 
 import { chmodSync, existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
 import { readAdminToken } from '#io/serving/admin-token'
 import { eachHome, lastErrorOf, type Ran, run } from '#support/cli'
 import { gatewayFile } from '#support/desk'

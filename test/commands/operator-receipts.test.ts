@@ -1,7 +1,6 @@
 /** The key of receipts through the life of a store: made, used, copied, rotated, lost (contract §9). */
 import { chmod, readFile, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterEach, beforeEach, expect, test } from 'vitest'
 import { loadConfig } from '#host/config-file'
 import { type HostedGateway, openHostedGateway } from '#host/gateway-host'
 import { receiptDirectory } from '#protocol/receipt'

@@ -1,7 +1,6 @@
 import { readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
-import { afterEach, beforeEach, expect, test } from 'vitest'
 import { type Argv, answerOf, errorOf, type RunOptions, run } from '#support/cli'
 import { type Desk, key, openDesk, proposer, sign } from '#support/desk'
 import { bondRaw, pins } from '#support/scripted-gateway'

@@ -1,6 +1,5 @@
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, test } from 'vitest'
 import { budgetHeaders, createBudget } from '#gateway/front/budget'
 import type { Fetch } from '#ports'
 import { simTime } from '#support/budget-world'

@@ -1,4 +1,3 @@
-import { beforeEach, expect, test } from 'vitest'
 import { main } from '#commands/main'
 import { createBudget } from '#gateway/front/budget'
 import type { Clock } from '#ports'

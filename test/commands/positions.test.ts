@@ -1,6 +1,5 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, describe, expect, test } from 'vitest'
 import { ChainError } from '#ports'
 import { InterruptedError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'

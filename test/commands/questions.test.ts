@@ -1,6 +1,5 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, describe, expect, test } from 'vitest'
 import { noRulesHash } from '#chain/constants'
 import { ChainError, type Fetch } from '#ports'
 import {

@@ -1,6 +1,5 @@
 import { chmodSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, describe, expect, test } from 'vitest'
 import type { Chain, Fetch } from '#ports'
 import { InterruptedError } from '#protocol/errors'
 import {

@@ -1,6 +1,5 @@
 import { PassThrough } from 'node:stream'
 import fc from 'fast-check'
-import { describe, expect, test } from 'vitest'
 import { askHidden, confirm } from '#commands/session/inputs'
 import { parseDeadline } from '#commands/session/intent'
 import {

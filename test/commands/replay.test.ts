@@ -3,7 +3,6 @@
  * are over, failures that may be retried.
  */
 import { join } from 'node:path'
-import { beforeEach, expect, onTestFinished, test } from 'vitest'
 import type { Fetch } from '#ports'
 import { type Argv, errorOf, type Ran, type RunOptions, run, wordsOf } from '#support/cli'
 import { nextRound } from '#support/client-world'

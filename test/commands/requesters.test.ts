@@ -1,6 +1,5 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, describe, expect, test } from 'vitest'
 import { type Chain, type Clock, TransportError } from '#ports'
 import {
   type Argv,

@@ -2,7 +2,6 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { concat, keccak256, numberToHex, stringToHex } from 'viem'
-import { beforeEach, describe, expect, test } from 'vitest'
 import { noRulesHash } from '#chain/constants'
 import { signerFromKey } from '#io/keys'
 import type { Hex } from '#ports'

@@ -1,5 +1,4 @@
 /** contract §9: `run`, a morning in one command. */
-import { expect, test } from 'vitest'
 import { TransportError } from '#ports'
 import { errorOf } from '#support/batch-world'
 import type { Ran } from '#support/cli'

@@ -3,7 +3,6 @@
  * wallet (R8), whichever question that is made for.
  */
 import { join } from 'node:path'
-import { beforeEach, expect, test } from 'vitest'
 import type { Question } from '#gateway/view/chain-view'
 import { type BatchWorld, documentOf, errorOf, linesOf, openBatchWorld } from '#support/batch-world'
 import { writeTrust } from '#support/cli'

@@ -1,7 +1,6 @@
 import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
-import { beforeEach, expect, test } from 'vitest'
 import { main } from '#commands/main'
 import {
   type Argv,

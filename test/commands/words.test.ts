@@ -1,7 +1,6 @@
 /** Answers in words through the front door (contract §9): never a guess, and the journal first. */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, describe, expect, test } from 'vitest'
 import { priceOf } from '#protocol/proposal'
 import { type BatchWorld, documentOf, errorOf, linesOf, openBatchWorld } from '#support/batch-world'
 

@@ -2,7 +2,6 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import fc from 'fast-check'
-import { beforeEach, describe, expect, test } from 'vitest'
 import { readBatch } from '#client/input/input'
 import { priceOf } from '#protocol/proposal'
 import { type BatchWorld, documentOf, errorOf, linesOf, openBatchWorld } from '#support/batch-world'

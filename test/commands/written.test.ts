@@ -2,7 +2,6 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { getAddress } from 'viem'
-import { beforeEach, describe, expect, test } from 'vitest'
 import { type Argv, answerOf, errorOf, type RunOptions, run } from '#support/cli'
 import { type Desk, openDesk, proposer, sign } from '#support/desk'
 import { createFakeChain, endow } from '#support/fake-chain'

@@ -1,6 +1,5 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, describe, expect, test } from 'vitest'
 import { signerFromKey } from '#io/keys'
 import { type Answers, type AnyGateway, anyGateway, type Route } from '#support/any-gateway'
 import { ask, createFakeChain, endow, questionText } from '#support/fake-chain'

@@ -1,4 +1,3 @@
-import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest'
 import { type Listener, listen, serverSettings, socketSettings } from '#io/serving/listener'
 import type { RequestRecord } from '#protocol/call'
 import { version } from '#protocol/words'

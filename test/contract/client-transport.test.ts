@@ -1,7 +1,6 @@
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 import { createServer as createTlsServer } from 'node:tls'
 import { gzipSync } from 'node:zlib'
-import { afterEach, describe, expect, test } from 'vitest'
 import { createGatewayClient } from '#client/gateway/gateway-client'
 import { systemClock } from '#io/clock'
 import { createHttp } from '#io/http'

@@ -1,7 +1,6 @@
 import { createHash } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { beforeAll, describe, expect, test } from 'vitest'
 import { parseConfig } from '#gateway/config'
 import type { Fetch } from '#ports'
 import { version } from '#protocol/words'

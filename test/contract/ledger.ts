@@ -1,4 +1,3 @@
-import { describe, expect, test } from 'vitest'
 import { roundRef } from '#chain/round'
 import type { CandidateRef, Ledger, NewCandidate, Slot, SlotAttempt } from '#gateway/ledger/ledger'
 import type { Hex } from '#ports'

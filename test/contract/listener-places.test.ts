@@ -1,5 +1,4 @@
 import { connect, type Socket } from 'node:net'
-import { afterEach, describe, expect, test } from 'vitest'
 import { type Listener, type ListenOptions, listen, socketSettings } from '#io/serving/listener'
 import type { Answered, RequestRecord } from '#protocol/call'
 import { exchangeRaw } from '#support/raw-http'

@@ -1,7 +1,6 @@
 import { closeSync, openSync } from 'node:fs'
 import { readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
 import { knownKind } from '#gateway/ledger/state'
 import { foldLedger, openLedger, storeFormat } from '#gateway/ledger/store'
 import { followLedger } from '#gateway/status/health'

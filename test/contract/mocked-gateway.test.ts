@@ -1,6 +1,5 @@
 import { HttpResponse, http } from 'msw'
 import { setupServer } from 'msw/node'
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { createGatewayClient } from '#client/gateway/gateway-client'
 import { systemClock } from '#io/clock'
 

@@ -1,7 +1,6 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
-import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { type Proposer, type ProposerOptions, proposerOn, signerFromViem } from '#bot/open-proposer'
 import { systemPorts } from '#io/system'
 import { TransportError } from '#ports'

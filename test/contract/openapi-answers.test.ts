@@ -1,5 +1,4 @@
 import { connect } from 'node:net'
-import { afterEach, expect, test } from 'vitest'
 import { type Listener, listen } from '#io/serving/listener'
 import { answerFault, type SeenAnswer } from '#support/answers'
 import { takeAnswerFaults } from '#support/answers-seen'

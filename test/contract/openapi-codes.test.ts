@@ -3,7 +3,6 @@
  * nothing else is documented. That each answer has the documented shape is held for this file as
  * for all others (`answers-setup.ts`).
  */
-import { expect, test } from 'vitest'
 import { BodyError, type BodyLimits, type Call as GatewayCall } from '#protocol/call'
 import { StorageError } from '#protocol/errors'
 import { openApiDocument } from '#protocol/openapi'

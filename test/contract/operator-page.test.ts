@@ -1,6 +1,5 @@
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
-import { afterEach, describe, expect, test } from 'vitest'
 import { type AdminListener, listenAdmin } from '#io/serving/admin-listener'
 import {
   createPageEvents,

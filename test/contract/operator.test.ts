@@ -1,4 +1,3 @@
-import { describe, expect, test } from 'vitest'
 import type { RegistryEntry } from '#chain/questions'
 import { knownKind } from '#gateway/ledger/state'
 import { foldLedger, openLedger, storeFormat } from '#gateway/ledger/store'

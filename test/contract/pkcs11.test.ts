@@ -1,7 +1,6 @@
 import { chmod, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { secp256k1 } from '@noble/curves/secp256k1'
-import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { openPkcs11 } from '#io/pkcs11'
 import { keccak } from '#protocol/keccak'
 import { recoverSigner } from '#protocol/signature'

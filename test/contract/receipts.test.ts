@@ -1,6 +1,5 @@
 import { createPublicKey, verify } from 'node:crypto'
 import { httpbis } from 'http-message-signatures'
-import { expect, test } from 'vitest'
 import type { ReceiptSigner } from '#gateway/front/receipts'
 import { systemEd25519 } from '#io/ed25519'
 import { newReceiptKey } from '#io/receipt-keys'

@@ -1,6 +1,5 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, test } from 'vitest'
 import { run, writeTrust } from '#support/cli'
 import { key, proposer } from '#support/desk'
 import {

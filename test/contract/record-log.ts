@@ -1,4 +1,3 @@
-import { describe, expect, test } from 'vitest'
 import type { CompactableLog, NewRecord, RecordLog, StoredRecord } from '#storage/record-log'
 
 export interface StoreUnderTest<Log extends RecordLog = RecordLog> {

@@ -1,6 +1,5 @@
 import { secp256k1 } from '@noble/curves/secp256k1'
 import { hexToBytes, keccak256, stringToHex } from 'viem'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { canonicalPermit2, roles, typeHashes, witnessTypeString } from '#chain/contracts'
 import { callData } from '#devchain/dev-contracts'
 import type { Hex } from '#ports'

@@ -1,5 +1,4 @@
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
 import { systemClock, systemHash, systemRandom } from '#io/clock'
 import { systemFiles } from '#io/files'
 import { systemLiveness } from '#io/liveness'

@@ -1,4 +1,3 @@
-import { describe, expect, test } from 'vitest'
 import { stateOf } from '#client/journal/authorizations'
 import { verifyJournal } from '#client/journal/journal'
 import { replay } from '#client/propose/replay'

@@ -1,4 +1,3 @@
-import { describe, expect, test } from 'vitest'
 import { signTransaction } from '#gateway/executor/transaction'
 import { type Chain, ChainError, type Signer } from '#ports'
 import { createPipelineWorld, type PipelineWorld } from '#support/pipeline-world'

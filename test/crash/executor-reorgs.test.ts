@@ -1,4 +1,3 @@
-import { describe, expect, test } from 'vitest'
 import type { Hex } from '#ports'
 import type { Candidate } from '#protocol/candidate'
 import { ask, dispute, questionText, rivalProposes } from '#support/fake-events'

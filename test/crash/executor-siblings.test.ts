@@ -3,7 +3,6 @@
  * differ by ancillary data alone, which ProposalExecuted does not name (domain §2.1). What becomes
  * of one says nothing of the others.
  */
-import { expect, test } from 'vitest'
 import type { Hex } from '#ports'
 import { ask, questionText } from '#support/fake-events'
 import { createPipelineWorld, type PipelineWorld } from '#support/pipeline-world'

@@ -1,6 +1,5 @@
 import { readFile, rename, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
 import { knownKind } from '#gateway/ledger/state'
 import { foldLedger, openLedger, storeFormat } from '#gateway/ledger/store'
 import { systemHash } from '#io/clock'

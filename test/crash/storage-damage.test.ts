@@ -1,4 +1,3 @@
-import { expect, test } from 'vitest'
 import { systemHash } from '#io/clock'
 import { StorageError } from '#protocol/errors'
 import { inspectLog } from '#storage/inspect'

@@ -1,4 +1,3 @@
-import { expect, test } from 'vitest'
 import { systemHash } from '#io/clock'
 import { openLog } from '#storage/log'
 import { folder, openCopy, openSample, options, sample } from '#support/sample-store'

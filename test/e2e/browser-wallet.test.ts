@@ -2,7 +2,6 @@
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Browser, BrowserContext, Page } from 'playwright-core'
-import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
 import { startDevChain } from '#devchain/dev-chain'
 import { contractOf, devAccount, devRpc } from '#devchain/dev-contracts'
 import { argvOf } from '#support/argv'

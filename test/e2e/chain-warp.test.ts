@@ -4,7 +4,6 @@
  */
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
 import type { DevDescription } from '#devchain/dev-chain'
 import { warp } from '#devchain/dev-verbs'
 import { createHttp } from '#io/http'

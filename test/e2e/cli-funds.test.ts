@@ -1,5 +1,4 @@
 import { join } from 'node:path'
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { erc20Abi } from '#chain/contracts'
 import { proposeCalldata } from '#chain/propose'
 import { createRoundReader } from '#chain/questions'

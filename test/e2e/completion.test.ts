@@ -5,7 +5,6 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { chmodSync, mkdirSync, utimesSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { scripts, shells } from '#commands/completion'
 import { profileKeys } from '#commands/session/settings'
 import { verbs } from '#commands/verbs'

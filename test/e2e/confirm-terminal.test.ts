@@ -1,5 +1,4 @@
 /** contract §9, Confirmation, on a terminal of its own: what was answered is kept. */
-import { expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { type BatchWorld, openBatchWorld } from '#support/batch-world'
 import { workshop } from '#support/processes'

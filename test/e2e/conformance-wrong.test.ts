@@ -2,7 +2,6 @@
  * What `conformance` signs, sends and asks before it does, against gateways in memory; the table of
  * wrong ones is in test/contract.
  */
-import { describe, expect, test } from 'vitest'
 import { createBench, unexecutableRaw } from '#conformance/admissions'
 import type { BenchParts, Bet } from '#conformance/bench'
 import { rules, runRules } from '#conformance/run'

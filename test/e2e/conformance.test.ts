@@ -4,7 +4,6 @@
  */
 import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { beforeAll, describe, expect, test } from 'vitest'
 import { at, listAt } from '#conformance/answer'
 import { itemsOf, rules, rulesNamed } from '#conformance/run'
 import { TransportError } from '#ports'

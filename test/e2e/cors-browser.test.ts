@@ -3,7 +3,6 @@
  * with its admin listener (contract §6).
  */
 import type { Browser, Page } from 'playwright-core'
-import { afterAll, beforeAll, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { openBrowser } from '#support/browser'
 import { describeWith } from '#support/components'

@@ -1,5 +1,4 @@
 import { readdirSync } from 'node:fs'
-import { describe, expect, test } from 'vitest'
 import { main } from '#commands/main'
 import type { Context } from '#commands/terminal/context'
 import { createHttp } from '#io/http'

@@ -1,5 +1,4 @@
 import { readFile } from 'node:fs/promises'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { implementationSlot, roundStates, yesOrNoQuery } from '#chain/contracts'
 import { anvilBinary } from '#devchain/dev-anvil'
 import { type DevChain, startDevChain } from '#devchain/dev-chain'

@@ -1,4 +1,3 @@
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { roles } from '#chain/constants'
 import { roundStates, topics, yesOrNoQuery } from '#chain/contracts'
 import { type DevChain, startDevChain } from '#devchain/dev-chain'

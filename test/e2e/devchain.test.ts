@@ -1,6 +1,5 @@
 import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { beforeAll, describe, expect, test } from 'vitest'
 import { Trust } from '#client/trust/trust-file'
 import type { DevDescription } from '#devchain/dev-chain'
 import { parseConfig } from '#gateway/config'

@@ -2,7 +2,6 @@
  * Every `sh` block of README and docs/ that no other test runs: in a shell with a gateway, a node,
  * trust and a key.
  */
-import { beforeAll, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { workshop } from '#support/processes'
 import { makeClient, questionOf, type ServeReady } from '#support/proposing'

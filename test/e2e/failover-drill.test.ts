@@ -5,7 +5,6 @@
 import { appendFileSync, chmodSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import pg from 'pg'
-import { afterAll, beforeAll, expect, test } from 'vitest'
 import { knownKind } from '#gateway/ledger/state'
 import { foldLedger } from '#gateway/ledger/store'
 import { systemClock, systemRandom } from '#io/clock'

@@ -3,7 +3,6 @@
  * §10): nothing is signed, admitted or sent until somebody has pinned the new code.
  */
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
 import { devAddresses } from '#devchain/dev-contracts'
 import { argvOf } from '#support/argv'
 import { upgradeOracle } from '#support/dev-acts'

@@ -4,7 +4,6 @@
  */
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { DevDescription } from '#devchain/dev-chain'
 import { argvOf } from '#support/argv'
 import { type KmsServer, keyVersion, startKms } from '#support/kms-server'

@@ -3,7 +3,6 @@
  * say is what the wallet's balance says, to the unit (domain §10).
  */
 import { join } from 'node:path'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { type DevChain, startDevChain } from '#devchain/dev-chain'
 import { contractOf, type DevRpc, devAccount, devRpc } from '#devchain/dev-contracts'
 import {

@@ -4,7 +4,6 @@
  */
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { argvOf } from '#support/argv'
 import { serveHttp } from '#support/http-server'
 import { workshop } from '#support/processes'

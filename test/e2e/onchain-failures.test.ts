@@ -3,7 +3,6 @@
  * its transaction is sent, and between sending and mining. What comes out is what GET status and
  * readyz say (contract §5).
  */
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { topics } from '#chain/contracts'
 import { devAccount, devAddresses, placedAt } from '#devchain/dev-contracts'
 import { ChainError, type Hex } from '#ports'

@@ -4,7 +4,6 @@
  */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeAll, describe, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { run } from '#support/cli'
 import { type Ended, type Running, workshop } from '#support/processes'

@@ -5,7 +5,6 @@
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Browser, Page } from 'playwright-core'
-import { afterAll, beforeAll, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { openBrowser } from '#support/browser'
 import { describeWith } from '#support/components'

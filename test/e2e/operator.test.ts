@@ -11,7 +11,6 @@ import {
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
-import { beforeAll, describe, expect, test } from 'vitest'
 import { systemRandom } from '#io/clock'
 import { systemFiles } from '#io/files'
 import { systemLiveness } from '#io/liveness'

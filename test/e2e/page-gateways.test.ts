@@ -2,7 +2,6 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Page } from 'playwright-core'
-import { afterAll, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { openBrowser } from '#support/browser'
 import { describeWith } from '#support/components'

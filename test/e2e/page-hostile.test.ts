@@ -4,7 +4,6 @@
  */
 import { join } from 'node:path'
 import type { Browser } from 'playwright-core'
-import { afterAll, expect } from 'vitest'
 import { argvOf } from '#support/argv'
 import { openBrowser } from '#support/browser'
 import { testWith } from '#support/components'

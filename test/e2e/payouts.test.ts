@@ -1,5 +1,4 @@
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type DevChain, startDevChain } from '#devchain/dev-chain'
 import { contractOf, devAccount, devAddresses, devRpc } from '#devchain/dev-contracts'
 import { createChain } from '#io/rpc/rpc'

@@ -5,7 +5,6 @@
 import { execFileSync } from 'node:child_process'
 import { open, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { expect, test, vi } from 'vitest'
 import { argvOf } from '#support/argv'
 import { describeWith } from '#support/components'
 import { workshop } from '#support/processes'

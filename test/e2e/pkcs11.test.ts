@@ -4,7 +4,6 @@
  */
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
 import { devRpc } from '#devchain/dev-contracts'
 import { argvOf } from '#support/argv'
 import { describeWith } from '#support/components'

@@ -2,7 +2,6 @@
 import { statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import pg from 'pg'
-import { expect, test } from 'vitest'
 import { describeWith } from '#support/components'
 import { startPostgres } from '#support/postgres/server'
 

@@ -1,5 +1,4 @@
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
 import { type DevChain, startDevChain } from '#devchain/dev-chain'
 import { devAccount } from '#devchain/dev-contracts'
 import { writeDevFolder } from '#devchain/dev-folder'

@@ -4,7 +4,6 @@
  */
 import { readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
 import { parseConfig } from '#gateway/config'
 import { temporaryFolder } from '#support/folders'
 import { freePort } from '#support/processes'

@@ -4,7 +4,6 @@
  */
 import { mkdir, readdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { workshop } from '#support/processes'
 import { proposals, questionOf, type ServeReady } from '#support/proposing'

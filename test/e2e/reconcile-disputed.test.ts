@@ -1,4 +1,3 @@
-import { afterAll, expect, test } from 'vitest'
 import type { DevDescription } from '#devchain/dev-chain'
 import { argvOf } from '#support/argv'
 import { workshop } from '#support/processes'

@@ -4,7 +4,6 @@
  */
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
 import { startAnvil } from '#devchain/dev-anvil'
 import { devRpc } from '#devchain/dev-contracts'
 import type { Hex } from '#ports'

@@ -2,7 +2,6 @@
  * Reorganisations of a real node, under a gateway: nothing is on record before it is final, and
  * there is no second nonce (R3, R14).
  */
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { yesOrNoQuery } from '#chain/contracts'
 import { devAccount, devAddresses, placedAt } from '#devchain/dev-contracts'
 import type { Hex } from '#ports'

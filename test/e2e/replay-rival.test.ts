@@ -1,5 +1,4 @@
 import { privateKeyToAccount } from 'viem/accounts'
-import { expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { type Ended, workshop } from '#support/processes'
 import { post, type ServeReady } from '#support/proposing'

@@ -1,5 +1,4 @@
 /** docs/operating.md: the restore drill, typed command by command. */
-import { expect, test } from 'vitest'
 import { freePort, workshop } from '#support/processes'
 import { blocksIn, section, shell } from '#support/readme'
 

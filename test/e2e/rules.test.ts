@@ -5,7 +5,6 @@
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { stringToHex } from 'viem'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { proposerOn } from '#bot/open-proposer'
 import { RulesChangedError } from '#client/propose/rules'
 import type { Trust } from '#client/trust/trust'

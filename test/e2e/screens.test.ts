@@ -4,7 +4,6 @@
  */
 import { chmod, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { beforeAll, describe, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { workshop } from '#support/processes'
 import { type Client, makeClient, questionOf, type ServeReady } from '#support/proposing'

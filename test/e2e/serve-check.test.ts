@@ -7,7 +7,6 @@ import type { EventEmitter } from 'node:events'
 import { chmod, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { basename, join } from 'node:path'
-import { beforeAll, describe, expect, test } from 'vitest'
 import { main } from '#commands/main'
 import {
   callData,

@@ -1,6 +1,5 @@
 /** `serve` as its operator's other programs meet it: the log, and the listener for scrapers. */
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { workshop } from '#support/processes'
 import type { ServeReady } from '#support/proposing'

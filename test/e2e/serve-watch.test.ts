@@ -4,7 +4,6 @@
  */
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { workshop } from '#support/processes'
 import { makeClient, questionOf, type ServeReady, untilExecuted } from '#support/proposing'

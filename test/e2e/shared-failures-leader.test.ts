@@ -1,6 +1,5 @@
 /** One executor among several gateways (contract §9): leases, fences, and what a late one may do. */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { describeWith } from '#support/components'
 import {
   executedOn,

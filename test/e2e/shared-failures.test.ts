@@ -1,5 +1,4 @@
 /** Several gateways on one PostgreSQL, while connections and statements fail (contract §2, §9). */
-import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { postgresDatabase } from '#io/postgres'
 import type { Progress } from '#protocol/candidate'
 import { openWindows } from '#storage/postgres/windows'

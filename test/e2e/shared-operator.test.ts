@@ -2,7 +2,6 @@
 import { existsSync } from 'node:fs'
 import { chmod, mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
 import { openStore, readStore, storeLog } from '#gateway/ledger/open-store'
 import { systemClock, systemHash, systemRandom } from '#io/clock'
 import { systemFiles } from '#io/files'

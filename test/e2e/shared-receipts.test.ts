@@ -1,7 +1,6 @@
 /** contract §9: receipts of two gateways, as processes, on one PostgreSQL store. */
 import { copyFile, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { afterAll, beforeAll, expect, test } from 'vitest'
 import { argvOf } from '#support/argv'
 import { describeWith } from '#support/components'
 import { type PostgresServer, startPostgres } from '#support/postgres/server'

@@ -5,7 +5,6 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { keccak256, stringToHex } from 'viem'
-import { afterAll, expect, test } from 'vitest'
 import { topics, yesOrNoQuery } from '#chain/contracts'
 import {
   callData,

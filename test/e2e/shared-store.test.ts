@@ -1,5 +1,4 @@
 /** The suites of every log and ledger, on PostgreSQL; and what only a store of several has. */
-import { afterAll, beforeAll } from 'vitest'
 import { restoreLine, snapshotState } from '#gateway/ledger/compaction'
 import { knownKind, type LedgerState } from '#gateway/ledger/state'
 import { foldLedger, openLedger } from '#gateway/ledger/store'

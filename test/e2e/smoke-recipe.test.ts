@@ -1,7 +1,6 @@
 /** docs/ci.md: the smoke test and the calls of `conformance` are run as they stand. */
 import { chmod, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
 import { parseFaultScript } from '#io/serving/fault-script'
 import { argvOf } from '#support/argv'
 import { workshop } from '#support/processes'

@@ -4,7 +4,6 @@
  */
 import { join } from 'node:path'
 import pg from 'pg'
-import { afterAll, beforeAll, expect, test } from 'vitest'
 import { postgresDatabase } from '#io/postgres'
 import { lookAtStore, schemaVersion, upgradeStore } from '#storage/postgres/schema'
 import { describeWith } from '#support/components'

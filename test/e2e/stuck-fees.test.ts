@@ -2,7 +2,6 @@
  * A transaction that no block takes (robustness §3, domain §8): its fee is raised up to the
  * ceiling, and it is cancelled in time.
  */
-import { afterAll, beforeAll, expect, test } from 'vitest'
 import { devRpc } from '#devchain/dev-contracts'
 import type { SlotAttempt } from '#gateway/ledger/ledger'
 import type { Hex } from '#ports'

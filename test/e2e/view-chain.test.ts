@@ -1,4 +1,3 @@
-import { afterAll, beforeAll, expect, test } from 'vitest'
 import { aggregating, multicallAddress } from '#chain/aggregate'
 import { yesOrNoQuery } from '#chain/contracts'
 import type { Contracts } from '#chain/round'

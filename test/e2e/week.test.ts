@@ -3,7 +3,6 @@
  * and strange wallets, and a real gateway in the middle of it. `WEEK_SEED` and `WEEK_QUESTIONS` run
  * another one.
  */
-import { expect, test } from 'vitest'
 import { runWeek } from '#support/week-run'
 
 const seed = Number(process.env.WEEK_SEED ?? 1)

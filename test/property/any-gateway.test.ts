@@ -1,5 +1,4 @@
 import fc from 'fast-check'
-import { afterAll, expect, test } from 'vitest'
 import { domainOf } from '#chain/round'
 import { contractsOf } from '#client/trust/trust'
 import type { Hex } from '#ports'

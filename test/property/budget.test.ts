@@ -1,5 +1,4 @@
 import fc from 'fast-check'
-import { describe, expect, test } from 'vitest'
 import { planBatch } from '#client/budget/forecast'
 import { createBudget } from '#gateway/front/budget'
 import { type BudgetWorld, budgetWorld, defaultLimits } from '#support/budget-world'

@@ -1,6 +1,5 @@
 import { createPublicKey, generateKeyPairSync, sign, verify } from 'node:crypto'
 import * as fc from 'fast-check'
-import { expect, test } from 'vitest'
 import { addressInService, type KeyService } from '#io/kms/key-service'
 import { addressOf } from '#protocol/recovered'
 import { numbersOfDer } from '#protocol/signature'

@@ -1,5 +1,4 @@
 import fc from 'fast-check'
-import { expect, test } from 'vitest'
 import { newFold } from '#client/journal/fold'
 import { readPnl, readPositions } from '#client/positions/positions'
 import type { Address } from '#protocol/schema'

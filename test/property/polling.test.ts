@@ -1,5 +1,4 @@
 import fc from 'fast-check'
-import { expect, test } from 'vitest'
 import { pollCandidates } from '#client/follow/follow'
 import { createGatewayClient } from '#client/gateway/gateway-client'
 import { createBudget } from '#gateway/front/budget'

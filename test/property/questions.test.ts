@@ -1,5 +1,4 @@
 import fc from 'fast-check'
-import { expect, test } from 'vitest'
 import { logRanges } from '#chain/log-ranges'
 import { type Fact, roundFactsOf, scanFacts } from '#client/questions/facts'
 import { ChainError } from '#ports'

@@ -1,6 +1,5 @@
 import * as fc from 'fast-check'
 import { getAddress } from 'viem'
-import { expect, test } from 'vitest'
 import { checksummed, givenAddress, lowercaseAddresses } from '#protocol/address'
 import { amountText, parseAmount, toRaw, unitOf } from '#protocol/amount'
 import { durationMs, spanMs } from '#protocol/duration'

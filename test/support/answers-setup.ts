@@ -1,4 +1,3 @@
-import { afterAll, afterEach, vi } from 'vitest'
 import { observed, observedListener, takeAnswerFaults } from './answers-seen.js'
 
 vi.mock('#gateway/gateway', async (original) => {

@@ -1,7 +1,6 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
-import { beforeEach, expect } from 'vitest'
 import { main } from '#commands/main'
 import type { Context } from '#commands/terminal/context'
 import { createOutput, type TextSink } from '#commands/terminal/output'

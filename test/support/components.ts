@@ -6,7 +6,6 @@
 import { existsSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { delimiter, join } from 'node:path'
-import { describe, test } from 'vitest'
 import { found, type PostgresNeed } from './postgres/binaries.js'
 
 const firstOf = (paths: readonly string[]) => paths.find((path) => existsSync(path))

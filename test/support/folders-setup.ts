@@ -1,4 +1,3 @@
-import { afterAll } from 'vitest'
 import { removeFolders } from './folders.js'
 
 afterAll(removeFolders)

@@ -1,4 +1,3 @@
-import { expect } from 'vitest'
 import type { Implementations } from '#chain/implementations'
 import type { RegistryEntry } from '#chain/questions'
 import type { Contracts } from '#chain/round'

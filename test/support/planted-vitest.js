@@ -18,6 +18,7 @@ const wanted = process.env.PLANTED_BUG
 const list = process.env.PLANTED_LIST === 'shared' ? plantedSharedBugs : plantedBugs
 const bugs = list.filter(({ name }) => wanted === undefined || name === wanted)
 const shared = {
+  globals: true,
   setupFiles: ['test/support/folders-setup.ts'],
   testTimeout: 60_000,
   hookTimeout: 60_000,

@@ -1,4 +1,3 @@
-import { expect } from 'vitest'
 import { systemHash } from '#io/clock'
 import { StorageError } from '#protocol/errors'
 import { openLog } from '#storage/log'

@@ -1,6 +1,5 @@
 import { readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeEach, expect, test } from 'vitest'
 import { systemRandom } from '#io/clock'
 import { systemFiles } from '#io/files'
 import { ensureAdminToken } from '#io/serving/admin-token'

@@ -1,4 +1,3 @@
-import { describe, expect, test } from 'vitest'
 import type { Address } from '#protocol/schema'
 import { chainView } from '#support/chain-view'
 import { createFakeChain, createFakeClock } from '#support/fake-chain'

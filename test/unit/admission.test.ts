@@ -1,4 +1,3 @@
-import { expect, test } from 'vitest'
 import type { Question } from '#gateway/view/chain-view'
 import { StorageError } from '#protocol/errors'
 import type { RecordLog } from '#storage/record-log'

@@ -1,6 +1,5 @@
 import fc from 'fast-check'
 import { decodeFunctionData, encodeFunctionData, encodeFunctionResult, parseAbi } from 'viem'
-import { expect, test } from 'vitest'
 import {
   type AggregateOptions,
   aggregateResults,

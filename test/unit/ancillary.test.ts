@@ -1,5 +1,4 @@
 import fc from 'fast-check'
-import { expect, test } from 'vitest'
 import { outcomesOf, plainText } from '#chain/ancillary'
 import type { Hex } from '#ports'
 import { toHex } from '#protocol/witness'

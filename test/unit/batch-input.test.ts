@@ -1,5 +1,4 @@
 import fc from 'fast-check'
-import { describe, expect, test } from 'vitest'
 import { checkBatch } from '#client/input/check'
 import { readBatch } from '#client/input/input'
 import { type BatchFormat, type BatchSource, inputLimits, readIds } from '#client/input/rows'

@@ -1,4 +1,3 @@
-import { describe, expect, test } from 'vitest'
 import type { BatchRow } from '#client/input/input'
 import { newSpending } from '#client/propose/limits'
 import type { ProposeParts } from '#client/propose/plan'

@@ -1,4 +1,3 @@
-import { expect, test } from 'vitest'
 import { domainOf } from '#chain/round'
 import type { BatchRow } from '#client/input/input'
 import { newSpending } from '#client/propose/limits'

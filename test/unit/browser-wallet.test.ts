@@ -1,5 +1,4 @@
 import { request } from 'node:http'
-import { afterEach, expect, test } from 'vitest'
 import {
   type BrowserWallet,
   type BrowserWalletOptions,

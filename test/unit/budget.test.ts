@@ -1,5 +1,4 @@
 import fc from 'fast-check'
-import { expect, test } from 'vitest'
 import { budgetHeaders, createBudget } from '#gateway/front/budget'
 import { clientKey, parseCidr } from '#gateway/front/client-address'
 

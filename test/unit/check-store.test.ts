@@ -1,6 +1,5 @@
 import { chmod, mkdir, readdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { beforeEach, expect, test } from 'vitest'
 import { checkNodes } from '#checks/chain'
 import { checkStore, type StoreToCheck, spaceFindings } from '#checks/store'
 import { parseConfig } from '#gateway/config'

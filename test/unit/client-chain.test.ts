@@ -1,4 +1,3 @@
-import { expect, test } from 'vitest'
 import { implementationsOf } from '#chain/implementations'
 import type { Intent } from '#client/propose/intent'
 import { newSpending } from '#client/propose/limits'

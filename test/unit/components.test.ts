@@ -1,4 +1,3 @@
-import { expect, test } from 'vitest'
 import { type Component, lackOf } from '#support/components'
 
 const without =

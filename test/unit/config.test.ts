@@ -1,4 +1,3 @@
-import { describe, expect, test } from 'vitest'
 import { applySet, configuredContracts, parseConfig } from '#gateway/config'
 import { UsageError } from '#protocol/errors'
 

@@ -1,4 +1,3 @@
-import { expect, test } from 'vitest'
 import { rulesNamed } from '#conformance/run'
 import { receiptDirectory } from '#protocol/receipt'
 import { openWrongWorld, type Wrong } from '#support/wrong-gateway/world'

@@ -8,7 +8,6 @@ import {
   toEventSelector,
   toFunctionSelector,
 } from 'viem'
-import { expect, test } from 'vitest'
 import {
   canonicalPermit2,
   eip1271MagicValue,

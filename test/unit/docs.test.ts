@@ -1,6 +1,5 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { describe, expect, test } from 'vitest'
 import { parseTrust } from '#client/trust/trust-file'
 import { failures, wireFailures } from '#protocol/codes'
 import { exit } from '#protocol/errors'

@@ -1,5 +1,4 @@
 import fc from 'fast-check'
-import { expect, test } from 'vitest'
 import { type CandidateEntry, newEntries } from '#gateway/ledger/entries'
 import type { Candidate } from '#protocol/candidate'
 

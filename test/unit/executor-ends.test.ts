@@ -1,4 +1,3 @@
-import { describe, expect, test } from 'vitest'
 import { proposeCalldata } from '#chain/propose'
 import { signedCandidate } from '#support/candidates'
 import { dispute, otherRelayerExecutes, rivalProposes } from '#support/fake-events'

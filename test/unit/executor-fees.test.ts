@@ -1,4 +1,3 @@
-import { expect, test } from 'vitest'
 import { invalidateNonces } from '#support/fake-events'
 import { noncesOf, oneCandidate, proposals } from '#support/pipeline-world'
 

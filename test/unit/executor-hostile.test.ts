@@ -1,5 +1,4 @@
 import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
-import { expect, test } from 'vitest'
 import { carriedBy } from '#gateway/executor/transaction'
 import { ChainError } from '#ports'
 import type { Candidate } from '#protocol/candidate'

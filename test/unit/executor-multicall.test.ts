@@ -1,5 +1,4 @@
 import { decodeFunctionData } from 'viem'
-import { expect, test } from 'vitest'
 import { signedProposerAbi } from '#chain/contracts'
 import { chunks } from '#gateway/executor/packing'
 import { carriedBy } from '#gateway/executor/transaction'

@@ -1,5 +1,4 @@
 import { secp256k1 } from '@noble/curves/secp256k1'
-import { describe, expect, test } from 'vitest'
 import type { Signer } from '#ports'
 import { UnavailableError } from '#protocol/errors'
 import { completeSignature } from '#protocol/signature'

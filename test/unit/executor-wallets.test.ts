@@ -1,5 +1,4 @@
 import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
-import { expect, test } from 'vitest'
 import { createOperatorService } from '#gateway/operator/service'
 import { ChainError, type Hex } from '#ports'
 import { endow } from '#support/fake-events'

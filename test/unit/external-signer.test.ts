@@ -1,4 +1,3 @@
-import { afterEach, expect, test } from 'vitest'
 import { openOutsideWallet, requireSignerUrl } from '#io/external-signer'
 import { ProposerError } from '#protocol/errors'
 import { refusal } from '#support/refusal'

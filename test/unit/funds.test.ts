@@ -1,5 +1,4 @@
 import fc from 'fast-check'
-import { expect, test } from 'vitest'
 import { clockCheck, codeCheck, fundsChecks, openCheck, rpcCheck } from '#checks/doctor'
 import { guarded } from '#checks/finding'
 import { claimsOn, fundsOf, type OpenClaim, reservedRaw } from '#client/funds/funds'

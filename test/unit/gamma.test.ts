@@ -1,5 +1,4 @@
 import type { ServerResponse } from 'node:http'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { gammaLookUp, gammaMarkets } from '#io/gamma'
 import { createHttp } from '#io/http'
 import { SlugLookUpError } from '#ports'

@@ -1,4 +1,3 @@
-import { expect, test } from 'vitest'
 import { type ClaimSources, createClaims } from '#gateway/pipeline/competing-claims'
 import type { Candidate } from '#protocol/candidate'
 

@@ -1,4 +1,3 @@
-import { expect, test } from 'vitest'
 import { withFlags } from '#commands/terminal/verb'
 
 test('contract §6: they repeat the flags that this command line was given, quoted where a shell needs it', () => {

@@ -1,7 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Command } from 'commander'
-import { describe, expect, test } from 'vitest'
 import { openCheck } from '#checks/doctor'
 import { gatewayContexts } from '#client/trust/context'
 import { planRevocations, reconcileText } from '#client/wallet/revoke'

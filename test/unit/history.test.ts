@@ -1,5 +1,4 @@
 import fc from 'fast-check'
-import { describe, expect, test } from 'vitest'
 import type { Claim, HistoryRule, JournalFact, StoreFact } from '#support/history/facts'
 import type { HistoryEvent } from '#support/history/observed-history'
 import { createHistory, type Verdict, violationsText } from '#support/history/observed-history'

@@ -1,6 +1,5 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { beforeEach, expect, test } from 'vitest'
 import { runHook } from '#io/hook'
 import { temporaryFolder } from '#support/folders'
 

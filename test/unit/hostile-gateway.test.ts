@@ -1,4 +1,3 @@
-import { expect, test } from 'vitest'
 import { keccakHex } from '#chain/round'
 import { authorize } from '#client/propose/sign-rows'
 import { gatewayContexts, parseContext } from '#client/trust/context'

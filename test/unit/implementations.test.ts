@@ -1,5 +1,4 @@
 import { encodeFunctionData, keccak256 } from 'viem'
-import { expect, test } from 'vitest'
 import { implementationSlot } from '#chain/contracts'
 import {
   changedImplementations,

@@ -1,4 +1,3 @@
-import { expect, test } from 'vitest'
 import { ignoresHangUp } from '#io/interruption'
 
 const status = (mask: string) =>

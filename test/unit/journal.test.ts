@@ -1,4 +1,3 @@
-import { describe, expect, test } from 'vitest'
 import { createNonces, verifyJournal } from '#client/journal/journal'
 import type { JournalEntry } from '#client/journal/records'
 import { makeWorld, sha256, type World } from '#support/client-world'

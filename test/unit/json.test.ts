@@ -1,5 +1,4 @@
 import fc from 'fast-check'
-import { expect, test } from 'vitest'
 import { jsonLimits, readJson } from '#protocol/json'
 
 const bytes = (text: string) => new TextEncoder().encode(text)

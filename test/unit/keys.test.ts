@@ -1,7 +1,6 @@
 import { execFileSync } from 'node:child_process'
 import { chmod, mkdir, mkdtemp, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
 import { listAccounts, openAccountKey, readAccount } from '#io/accounts'
 import { readNamed, systemFiles } from '#io/files'
 import { parseKey, readKeyFile, readPasswordFile, signerFromKey } from '#io/keys'

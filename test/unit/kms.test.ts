@@ -1,6 +1,5 @@
 import { hashMessage, recoverAddress } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
 import { openAwsKey } from '#io/kms/aws'
 import { crc32c, openGcpKey } from '#io/kms/gcp'
 import { addressInService, type KeyService, signerOfService } from '#io/kms/key-service'

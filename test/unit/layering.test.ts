@@ -2,7 +2,6 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, normalize, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { transform } from 'esbuild'
-import { describe, expect, test } from 'vitest'
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 

@@ -1,5 +1,4 @@
 import { Chalk } from 'chalk'
-import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { createLiveStatus, statusLines } from '#commands/hosting/live-status'
 import { terminalSize } from '#commands/terminal/output'
 import { ageText } from '#commands/terminal/render'

@@ -1,7 +1,6 @@
 /**
  * How the transaction of a proposal is found: the oracle keeps its time only (domain §4, Request).
  */
-import { expect, test } from 'vitest'
 import { locateProposal } from '#chain/propose'
 import type { BlockHeader, Hex } from '#ports'
 import { createFakeChain, type FakeChain } from '#support/fake-chain'

@@ -1,4 +1,3 @@
-import { expect, test } from 'vitest'
 import { namedQuestion, plainIdentifier } from '#protocol/market-url'
 
 const id = `0x${'a'.repeat(64)}`

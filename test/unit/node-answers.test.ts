@@ -1,4 +1,3 @@
-import { beforeEach, describe, expect, test } from 'vitest'
 import { chainErrorOf, type RpcErrorObject } from '#io/rpc/rpc-errors'
 import { ChainError, type Hex } from '#ports'
 import type { Candidate } from '#protocol/candidate'

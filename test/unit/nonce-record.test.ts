@@ -1,4 +1,3 @@
-import { expect, test } from 'vitest'
 import type { Ledger } from '#gateway/ledger/ledger'
 import { StorageError } from '#protocol/errors'
 import { noncesOf, oneCandidate } from '#support/pipeline-world'

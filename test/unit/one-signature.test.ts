@@ -1,4 +1,3 @@
-import { expect, test } from 'vitest'
 import { authorize } from '#client/propose/sign-rows'
 import { parseContext } from '#client/trust/context'
 import type { Hex } from '#ports'

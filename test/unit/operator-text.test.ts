@@ -1,5 +1,4 @@
 import { Chalk } from 'chalk'
-import { expect, test } from 'vitest'
 import { candidateColumns } from '#commands/operator/candidates'
 import { tableText } from '#commands/terminal/render'
 import { type CandidateRow, candidateRow } from '#gateway/status/listing'

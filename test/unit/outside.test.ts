@@ -1,4 +1,3 @@
-import { expect, test } from 'vitest'
 import type { Intent } from '#client/propose/intent'
 import { bringIn, importSignature, walletTypedData } from '#client/propose/outside'
 import { authorize, offerTypedData } from '#client/propose/sign-rows'

@@ -1,5 +1,4 @@
 import { keccak256 } from 'viem'
-import { expect, test } from 'vitest'
 import type { Hex } from '#ports'
 import { upgrade } from '#support/fake-events'
 import { oracle, token } from '#support/fake-world'

@@ -7,7 +7,6 @@ import {
   encodeFunctionResult,
   stringToHex,
 } from 'viem'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { oracleAbi, roles } from '#chain/contracts'
 import { revertAbi } from '#chain/reverts'
 import type { LedgerEvent } from '#gateway/ledger/ledger'

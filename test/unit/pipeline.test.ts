@@ -1,4 +1,3 @@
-import { describe, expect, test } from 'vitest'
 import { proposeCalldata } from '#chain/propose'
 import type { Candidate } from '#protocol/candidate'
 import {

@@ -1,5 +1,4 @@
 import fc from 'fast-check'
-import { describe, expect, test } from 'vitest'
 import { Pkcs11UriFault, parsePkcs11Uri } from '#protocol/pkcs11-uri'
 
 const percent = (bytes: Uint8Array) =>

@@ -1,6 +1,5 @@
 import { cp } from 'node:fs/promises'
 import { join } from 'node:path'
-import { expect, test } from 'vitest'
 import { withBudget } from '#client/budget/budgeted-client'
 import { createPlanner, type Planner } from '#client/budget/planner'
 import { createGatewayClient } from '#client/gateway/gateway-client'

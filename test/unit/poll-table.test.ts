@@ -1,5 +1,4 @@
 import { Chalk } from 'chalk'
-import { describe, expect, test } from 'vitest'
 import type { PolledStatus } from '#client/follow/status'
 import { createOutput, openLive, shownText } from '#commands/terminal/output'
 import { countsText, finalText, liveLines } from '#commands/terminal/poll-table'

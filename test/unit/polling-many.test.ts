@@ -1,4 +1,3 @@
-import { beforeEach, describe, expect, test } from 'vitest'
 import { type PollOptions, type PollWait, pollCandidates } from '#client/follow/follow'
 import type { PollTarget } from '#client/follow/status'
 import { createGatewayClient } from '#client/gateway/gateway-client'

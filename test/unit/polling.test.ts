@@ -1,4 +1,3 @@
-import { expect, test } from 'vitest'
 import { type PollOptions, pollCandidates } from '#client/follow/follow'
 import { statusOnce } from '#client/follow/look'
 import { hasReached, type Stage, stages } from '#client/follow/status'

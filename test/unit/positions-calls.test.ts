@@ -6,7 +6,6 @@ import {
   stringToHex,
   toFunctionSelector,
 } from 'viem'
-import { expect, test } from 'vitest'
 import { aggregating, multicallAddress } from '#chain/aggregate'
 import { oracleAbi, yesOrNoQuery } from '#chain/contracts'
 import { newFold } from '#client/journal/fold'

@@ -1,4 +1,3 @@
-import { beforeEach, expect, test } from 'vitest'
 import { yesOrNoQuery } from '#chain/contracts'
 import { roundRef } from '#chain/round'
 import type { JournaledAuthorization } from '#client/journal/authorizations'

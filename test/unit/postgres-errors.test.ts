@@ -1,6 +1,5 @@
 import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
-import { expect, onTestFinished, test } from 'vitest'
 import type { LoadedConfig } from '#host/config-file'
 import { holdDatabase } from '#host/held-store'
 import { createClosers } from '#io/closers'

@@ -1,7 +1,6 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
 import { builtInProfile, profileNames, unconfirmedAmong } from '#chain/profiles'
 import { devAddresses } from '#devchain/dev-contracts'
 import { applySet, configuredContracts, parseConfig } from '#gateway/config'

@@ -1,6 +1,5 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
 import { pageText, root } from '#support/readme'
 import manifest from '../../package.json' with { type: 'json' }
 import { lackingIn } from '../../scripts/publishable.js'

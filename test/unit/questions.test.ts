@@ -1,5 +1,4 @@
 import { encodeAbiParameters, encodeFunctionResult, keccak256, stringToHex } from 'viem'
-import { describe, expect, test } from 'vitest'
 import { ooReporterAbi, oracleAbi, yesOrNoQuery } from '#chain/contracts'
 import { createRoundReader, type RegistryEntry } from '#chain/questions'
 import type { Contracts } from '#chain/round'

@@ -1,6 +1,5 @@
 import fc from 'fast-check'
 import { decodeFunctionResult, parseAbi } from 'viem'
-import { expect, test } from 'vitest'
 import { readContract } from '#chain/reading'
 import { type Chain, ChainError, type Hex } from '#ports'
 

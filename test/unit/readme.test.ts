@@ -1,6 +1,5 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { expect, test } from 'vitest'
 import { profileKeys, variableOf } from '#commands/session/settings'
 import { limits } from '#protocol/words'
 import { pageText, root } from '#support/readme'

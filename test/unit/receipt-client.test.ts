@@ -1,4 +1,3 @@
-import { describe, expect, test } from 'vitest'
 import { receiptKeysCheck } from '#checks/doctor'
 import { createGatewayClient } from '#client/gateway/gateway-client'
 import { keptReceipts, openJournal, verifyJournal } from '#client/journal/journal'

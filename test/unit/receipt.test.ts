@@ -1,7 +1,6 @@
 import { generateKeyPairSync, sign } from 'node:crypto'
 import fc from 'fast-check'
 import { httpbis } from 'http-message-signatures'
-import { expect, test } from 'vitest'
 import { systemHash } from '#io/clock'
 import { systemEd25519 } from '#io/ed25519'
 import {

@@ -1,4 +1,3 @@
-import { describe, expect, test } from 'vitest'
 import type { CandidateRef } from '#gateway/ledger/ledger'
 import { followRecent, type RecentDetail, recentKept } from '#gateway/status/recent'
 import { instant } from '#protocol/candidate'

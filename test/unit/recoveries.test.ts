@@ -1,5 +1,4 @@
 import fc from 'fast-check'
-import { expect, test } from 'vitest'
 import { createRecoveries, type RecoveryParts } from '#gateway/front/line'
 import type { RecoverPublicKey } from '#protocol/recovered'
 

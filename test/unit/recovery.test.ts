@@ -1,6 +1,5 @@
 import { secp256k1 } from '@noble/curves/secp256k1'
 import fc from 'fast-check'
-import { describe, expect, test } from 'vitest'
 import { nativeCurve, probe } from '#io/native-curve'
 import type { Curve } from '#protocol/recovered'
 import { completeSignature, portableCurve, recoverWithNoble } from '#protocol/signature'

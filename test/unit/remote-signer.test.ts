@@ -1,5 +1,4 @@
 import { getAddress, recoverTransactionAddress, type TransactionSerializedEIP1559 } from 'viem'
-import { afterEach, describe, expect, test } from 'vitest'
 import { signTransaction } from '#gateway/executor/transaction'
 import { openRemoteSigner, type RemoteSigner } from '#io/remote-signer'
 import type { Hex } from '#ports'

@@ -1,4 +1,3 @@
-import { expect, test } from 'vitest'
 import type { NewCandidate } from '#gateway/ledger/ledger'
 import { knownKind } from '#gateway/ledger/state'
 import { foldLedger, openLedger } from '#gateway/ledger/store'

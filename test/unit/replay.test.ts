@@ -1,4 +1,3 @@
-import { expect, test } from 'vitest'
 import { replay } from '#client/propose/replay'
 import { authorize } from '#client/propose/sign-rows'
 import { makeWorld, type Run, submitIntent, submitPayload, type World } from '#support/client-world'

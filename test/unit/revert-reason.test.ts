@@ -1,4 +1,3 @@
-import { expect, test } from 'vitest'
 import { ask, questionText } from '#support/fake-events'
 import { oneCandidate } from '#support/pipeline-world'
 

@@ -1,6 +1,5 @@
 import fc from 'fast-check'
 import { encodeErrorResult } from 'viem'
-import { expect, test } from 'vitest'
 import { causeOf, decodeRevert, type RevertContext, revertAbi } from '#chain/reverts'
 import type { Hex } from '#ports'
 import { failures } from '#protocol/codes'

@@ -1,4 +1,3 @@
-import { expect, test } from 'vitest'
 import { yesOrNoQuery } from '#chain/contracts'
 import { roundRef } from '#chain/round'
 import { roundPins, type Trust } from '#client/trust/trust'

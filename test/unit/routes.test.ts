@@ -1,4 +1,3 @@
-import { describe, expect, test } from 'vitest'
 import * as z from 'zod/mini'
 import { createBudget } from '#gateway/front/budget'
 import { gateLimits, lineLimits } from '#gateway/front/line'

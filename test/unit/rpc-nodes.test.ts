@@ -1,5 +1,4 @@
 import fc from 'fast-check'
-import { expect, test } from 'vitest'
 import { mayHold, mayMatch } from '#io/rpc/block-logs'
 import { ChainError, type Hex } from '#ports'
 import { toHex } from '#protocol/witness'

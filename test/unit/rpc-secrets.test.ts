@@ -1,4 +1,3 @@
-import { afterEach, describe, expect, test } from 'vitest'
 import { createChain } from '#io/rpc/rpc'
 import { ChainError } from '#ports'
 import { quoteWords, withoutNodeWords } from '#protocol/node-words'

@@ -1,5 +1,4 @@
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { afterEach, describe, expect, test } from 'vitest'
 import { createChain, type RpcOptions } from '#io/rpc/rpc'
 import { chainErrorOf, revertDataOf } from '#io/rpc/rpc-errors'
 import type { Chain, ChainErrorKind } from '#ports'

@@ -1,5 +1,4 @@
 import { concat, keccak256, numberToHex, stringToHex } from 'viem'
-import { describe, expect, test } from 'vitest'
 import { noRulesHash } from '#chain/constants'
 import { type Rules, rulesFrom } from '#chain/rules'
 import { rulesStanding } from '#client/propose/rules'

@@ -1,5 +1,4 @@
 import fc from 'fast-check'
-import { expect, test } from 'vitest'
 import { findSecrets, type Secret, urlCredentials } from '#client/support/secret-scan'
 import { concealing, urlSecrets } from '#protocol/url-secrets'
 

@@ -1,5 +1,4 @@
 import fc from 'fast-check'
-import { describe, expect, test } from 'vitest'
 import type { OnChainProposal } from '#chain/propose'
 import type { Round } from '#chain/round'
 import { deadFailure } from '#gateway/pipeline/closing'

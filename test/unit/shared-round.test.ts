@@ -2,7 +2,6 @@
  * A round that several question ids share (domain §10): a reporter's request may serve up to ten.
  * What is unique is the round, so that two of its questions never get two transactions (R3).
  */
-import { expect, test } from 'vitest'
 import { yesOrNoQuery } from '#chain/contracts'
 import type { Hex } from '#ports'
 import { makeQuestion, sibling, signedBody, signedItem } from '#support/fake-view'

@@ -1,4 +1,3 @@
-import { describe, expect, test } from 'vitest'
 import { failedChange, failureOf } from '#gateway/validation/progress'
 import { type Chain, ChainError, type Hex } from '#ports'
 import { StorageError } from '#protocol/errors'

@@ -1,5 +1,4 @@
 import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
-import { describe, expect, test } from 'vitest'
 import { carriedBy } from '#gateway/executor/transaction'
 import type { Hex } from '#ports'
 import { endow, invalidateNonces, rivalProposes, setCustomBond } from '#support/fake-chain'

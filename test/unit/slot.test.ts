@@ -1,4 +1,3 @@
-import { describe, expect, test } from 'vitest'
 import { type Action, mostAttempts, next, type SlotFacts } from '#gateway/executor/slot'
 import type { Slot, SlotAttempt } from '#gateway/ledger/ledger'
 import type { ChainReceipt, Hex } from '#ports'

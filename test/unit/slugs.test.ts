@@ -1,4 +1,3 @@
-import { describe, expect, test } from 'vitest'
 import { refusalOf } from '#gateway/front/answer'
 import { createSlugs, namedBySlugs, type Slugs } from '#gateway/view/slugs'
 import { ChainError, type Clock, type Hex, type SlugLookUp, SlugLookUpError } from '#ports'

@@ -1,6 +1,5 @@
 import fc from 'fast-check'
 import { type Abi, keccak256, stringToHex } from 'viem'
-import { expect, test } from 'vitest'
 import { tooEarlyPrice, yesOrNoQuery } from '#chain/contracts'
 import { StakeEvent, stakeEventOf, stakeFilter, stakeResultOf, stakesOf } from '#chain/stakes'
 import type { ChainLog, Hex } from '#ports'

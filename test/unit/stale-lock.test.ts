@@ -1,6 +1,5 @@
 import { utimes } from 'node:fs/promises'
 import { join } from 'node:path'
-import { expect, onTestFinished, test } from 'vitest'
 import { systemRandom } from '#io/clock'
 import { systemFiles } from '#io/files'
 import { systemLiveness } from '#io/liveness'

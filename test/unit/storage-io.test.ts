@@ -1,6 +1,5 @@
 import { chmod, mkdir, readdir, stat } from 'node:fs/promises'
 import { join } from 'node:path'
-import { expect, test } from 'vitest'
 import { holdFolder } from '#host/held-store'
 import { systemClock, systemHash, systemRandom } from '#io/clock'
 import { createClosers } from '#io/closers'

@@ -1,5 +1,4 @@
 import fc from 'fast-check'
-import { expect, test } from 'vitest'
 import { ProposerError } from '#protocol/errors'
 import { acquireLock, type Lock, readHolder } from '#storage/lock'
 import { SimFiles, SimHost, seeded, seededRandom } from '#support/sim-files'

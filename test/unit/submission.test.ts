@@ -1,4 +1,3 @@
-import { describe, expect, test } from 'vitest'
 import { stateOf } from '#client/journal/authorizations'
 import { authorize } from '#client/propose/sign-rows'
 import { TransportError } from '#ports'

@@ -1,4 +1,3 @@
-import { expect, test } from 'vitest'
 import { systemHash } from '#io/clock'
 import type { Files } from '#ports'
 import { openLog } from '#storage/log'

@@ -1,6 +1,5 @@
 import { Chalk } from 'chalk'
 import fc from 'fast-check'
-import { expect, test } from 'vitest'
 import { type Column, cut, tableText, widthOf } from '#commands/terminal/render'
 
 interface Row {

@@ -1,4 +1,3 @@
-import { expect, test } from 'vitest'
 import { proposeCalldata } from '#chain/propose'
 import { explanationText } from '#commands/operator/candidates'
 import { createOutput } from '#commands/terminal/output'

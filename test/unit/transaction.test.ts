@@ -9,7 +9,6 @@ import {
   type TransactionSerializedEIP1559,
 } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
-import { describe, expect, test } from 'vitest'
 import { feesFor, readTransaction, signTransaction } from '#gateway/executor/transaction'
 import type { Signer } from '#ports'
 import { UsageError } from '#protocol/errors'

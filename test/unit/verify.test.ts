@@ -1,6 +1,5 @@
 import { existsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { describe, expect, test } from 'vitest'
 import { openJournal } from '#client/journal/journal'
 import type { JournalEntry, Signed } from '#client/journal/records'
 import { knownKind } from '#gateway/ledger/state'

@@ -1,4 +1,3 @@
-import { describe, expect, test } from 'vitest'
 import { chainErrorOf } from '#io/rpc/rpc-errors'
 import type { Chain } from '#ports'
 import { chainView } from '#support/chain-view'

@@ -1,6 +1,5 @@
 import fc from 'fast-check'
 import { type Abi, encodeFunctionData, toEventSelector } from 'viem'
-import { describe, expect, test } from 'vitest'
 import { implementationSlot, topics, yesOrNoQuery } from '#chain/contracts'
 import { type Implementation, implementationsOf } from '#chain/implementations'
 import { createRoundReader, type RegistryEntry } from '#chain/questions'

@@ -1,4 +1,3 @@
-import { describe, expect, test } from 'vitest'
 import type { LedgerEvent, LedgerListener, Slot } from '#gateway/ledger/ledger'
 import { followLedger, stateLine } from '#gateway/status/health'
 import type { CandidateSubmission, Progress } from '#protocol/candidate'

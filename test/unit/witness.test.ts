@@ -1,7 +1,6 @@
 import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import { hashTypedData, keccak256, recoverAddress, stringToBytes } from 'viem'
-import { expect, test } from 'vitest'
 import type { Hex } from '#ports'
 import type { Address } from '#protocol/schema'
 import { recoverSigner } from '#protocol/signature'

@@ -1,6 +1,5 @@
 import { decodeAbiParameters, keccak256 } from 'viem'
 import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
-import { expect } from 'vitest'
 import { topics } from '#chain/contracts'
 import type { DevDescription } from '#devchain/dev-chain'
 import { devAccount, devBondRaw, devFinalFeeRaw, devRpc } from '#devchain/dev-contracts'

@@ -1,7 +1,6 @@
 import { spawn } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { beforeAll, expect, test } from 'vitest'
 import { figures } from '../campaign.js'
 import { type PlantedLine, soundProject } from './lines.js'
 import { type PlantedBug, planted } from './plant.js'

@@ -1,5 +1,4 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { expect } from 'vitest'
 import { identitiesIn, type JoinedLedger, numbered, outcome, statusOf } from './gateways.js'
 import type { PostgresServer } from './server.js'
 
