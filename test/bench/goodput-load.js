@@ -2,7 +2,6 @@
 // Sockets as they are, so that the load costs less than what it measures. A connection that is refused or ends is opened
 // again: after the Retry-After of its answer where `patient`, at once where not.
 import { connect } from 'node:net'
-import { performance } from 'node:perf_hooks'
 
 const againMs = 20
 

@@ -2,7 +2,6 @@
 // Takes one job by IPC, sends every request once over keep-alive connections, which take the urls in
 // turn, each connection one request at a time, and answers with the seconds and the statuses. A call that was shed (503
 // server_busy) is made again, as a client does, and counted.
-import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Pool } from 'undici'
 

@@ -1,6 +1,5 @@
 import { open, readFile, rm } from 'node:fs/promises'
 import { join } from 'node:path'
-import { performance } from 'node:perf_hooks'
 
 export function median(values) {
   const sorted = [...values].sort((a, b) => a - b)

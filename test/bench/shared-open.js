@@ -1,4 +1,3 @@
-import { performance } from 'node:perf_hooks'
 import { cpuSecondsOf, figure, median, memoryOf } from './measure.js'
 import { withPostgres, withQuestions } from './shared.js'
 import { fromSources } from './sources.js'

@@ -4,7 +4,6 @@ import { readFileSync } from 'node:fs'
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { performance } from 'node:perf_hooks'
 import { figure, inTurn } from './measure.js'
 import { serveQuestions } from './question-server.js'
 

@@ -1,4 +1,3 @@
-import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Agent, request } from 'undici'
 import { ask, batchSize, blockSeconds, roundTripMs, withDistantNode } from './distant.js'

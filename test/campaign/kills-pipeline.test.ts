@@ -6,7 +6,6 @@
  */
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Hex, parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
 import { argvOf } from '#support/argv'

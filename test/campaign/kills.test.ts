@@ -3,7 +3,6 @@
  * compacts and answers (R1, R2, R23; T2). The store is held against what every caller was told.
  * Each life recovers what the one before left.
  */
-import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { figures, firstSeed, scaled } from '#support/campaign'
 import { compact } from '#support/faults/compact'

@@ -6,7 +6,6 @@
 import { spawnSync } from 'node:child_process'
 import { cp, readdir, readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { performance } from 'node:perf_hooks'
 import { argvOf } from '#support/argv'
 import { figures, firstSeed, scaled } from '#support/campaign'
 import { compact } from '#support/faults/compact'

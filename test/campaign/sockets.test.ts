@@ -4,7 +4,6 @@
  * time, memory stays bounded, and nothing is left of it (robustness §4, §5, R17).
  */
 import { connect } from 'node:net'
-import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { argvOf } from '#support/argv'
 import { figures } from '#support/campaign'

@@ -5,7 +5,6 @@
 
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { build } from 'esbuild'
 import { argvOf } from '#support/argv'

@@ -1,4 +1,5 @@
 /** `batch submit` through the front door against the real gateway in this process. */
+
 import { readdirSync, truncateSync } from 'node:fs'
 import { InterruptedError } from '#protocol/errors'
 import {
@@ -10,6 +11,7 @@ import {
   openBatchWorld,
 } from '#support/batch-world'
 import { advanced, makeWallet, signedItem, testBondRaw } from '#support/fake-view'
+import { json } from '#support/status-gateway'
 
 let world: BatchWorld
 beforeEach(async () => {
@@ -21,12 +23,6 @@ const outcomes = (ran: Awaited<ReturnType<BatchWorld['run']>>) =>
   documentOf(ran).results.map(({ outcome }) => outcome)
 const questions = (count: number) =>
   Array.from({ length: count }, (_, n) => world.ask(`question ${n}`))
-const json = (status: number, body: unknown, headers: Record<string, string> = {}) =>
-  Response.json(body, {
-    status,
-    headers,
-  })
-
 test('§4.2, contract §6: each row gets its own outcome, in input order, with its client_ref; the gravest is the exit code', async () => {
   const [good, replayed, conflict, stranger, poor, forged] = questions(6) as [
     never,

@@ -175,7 +175,7 @@ test('a name that ends in _total is that of a counter, as Prometheus has it', as
 
 test('docs: the table names every metric of ours, and queries nothing that is none', async () => {
   const page = await readFile(
-    join(import.meta.dirname, '..', '..', 'docs', 'reference', 'metrics.md'),
+    join(import.meta.dirname, '../..', 'docs', 'reference', 'metrics.md'),
     'utf8',
   )
   const text = await createMetrics(around(undefined, true)).metrics()

@@ -1,6 +1,5 @@
 import { readFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
-import { fileURLToPath } from 'node:url'
+import { join } from 'node:path'
 import { createConfig, lintFromString } from '@redocly/openapi-core'
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import fc from 'fast-check'
@@ -34,7 +33,7 @@ interface Operation {
   >
 }
 
-const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
+const root = join(import.meta.dirname, '../..')
 const document = JSON.parse(JSON.stringify(openApiDocument())) as ReturnType<typeof openApiDocument>
 const operations = Object.entries(document.paths).flatMap(([path, methods]) =>
   Object.entries(methods).map(([method, operation]) => ({

@@ -2,13 +2,12 @@ import { execFileSync, spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
 import { closeSync, constants, openSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { argvOf } from '#support/argv'
 import { serveHttp } from '#support/http-server'
 import { workshop } from '#support/processes'
 
 const shop = workshop()
-const bin = fileURLToPath(new URL('../../bin/proposer.js', import.meta.url))
+const bin = join(import.meta.dirname, '../../bin/proposer.js')
 const wallet = `0x${'ab'.repeat(20)}`
 
 async function silentServer() {

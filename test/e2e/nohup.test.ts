@@ -2,12 +2,11 @@ import { spawn } from 'node:child_process'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { temporaryFolder } from '#support/folders'
 import { serveHttp } from '#support/http-server'
 import { hasTerminals } from '#support/terminal'
 
-const bin = join(fileURLToPath(new URL('../..', import.meta.url)), 'bin', 'proposer.js')
+const bin = join(import.meta.dirname, '../../bin/proposer.js')
 
 let home: string
 let server: Awaited<ReturnType<typeof serveHttp>>

@@ -4,9 +4,9 @@
  */
 import { execFile } from 'node:child_process'
 import { randomBytes } from 'node:crypto'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
-import { fileURLToPath, pathToFileURL } from 'node:url'
+import { pathToFileURL } from 'node:url'
 import { promisify } from 'node:util'
 import { build } from 'esbuild'
 import { generate } from 'openapi-typescript-codegen'
@@ -286,14 +286,7 @@ describe('a generated client', () => {
   })
 
   test('contract §2: its types hold together under a strict compiler', async () => {
-    const compiler = join(
-      dirname(fileURLToPath(import.meta.url)),
-      '..',
-      '..',
-      'node_modules',
-      '.bin',
-      'tsc',
-    )
+    const compiler = join(import.meta.dirname, '..', '..', 'node_modules', '.bin', 'tsc')
     const flags = argvOf`--noEmit --strict --target es2022 --lib es2022,dom --module esnext
       --moduleResolution bundler`
     const { stdout } = await promisify(execFile)(

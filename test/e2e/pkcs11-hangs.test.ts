@@ -8,16 +8,9 @@ import { join } from 'node:path'
 import { argvOf } from '#support/argv'
 import { describeWith } from '#support/components'
 import { workshop } from '#support/processes'
-import { modulePid } from '#support/softhsm'
+import { isRunning, modulePid } from '#support/softhsm'
 
 const limit = { timeout: 30_000, interval: 100 }
-const lives = (pid: number) => {
-  try {
-    return process.kill(pid, 0)
-  } catch {
-    return false
-  }
-}
 
 describeWith(['pkcs11js'], 'contract §9: a PKCS#11 module that hangs', () => {
   const shop = workshop()
@@ -40,7 +33,7 @@ describeWith(['pkcs11js'], 'contract §9: a PKCS#11 module that hangs', () => {
     const { cli, pid, unblock } = await loading()
     try {
       await cli.stop('SIGKILL')
-      await vi.waitFor(() => expect(lives(pid)).toBe(false), limit)
+      await vi.waitFor(() => expect(isRunning(pid)).toBe(false), limit)
     } finally {
       await unblock()
     }
@@ -53,7 +46,7 @@ describeWith(['pkcs11js'], 'contract §9: a PKCS#11 module that hangs', () => {
       const { code, stderr } = await cli.ended
       expect(code, stderr).toBe(130)
       expect(stderr).toContain('stopped by SIGINT')
-      await vi.waitFor(() => expect(lives(pid)).toBe(false), limit)
+      await vi.waitFor(() => expect(isRunning(pid)).toBe(false), limit)
     } finally {
       await unblock()
     }

@@ -17,7 +17,7 @@ import {
   untilExecuted,
   untilUnready,
 } from '#support/proposing'
-import { modulePid, pin, softHsm, type TestTokens, testTokens } from '#support/softhsm'
+import { isRunning, modulePid, pin, softHsm, type TestTokens, testTokens } from '#support/softhsm'
 
 describeWith(softHsm, 'contract §9: the executor signs in a PKCS#11 token', () => {
   const shop = workshop()
@@ -185,11 +185,3 @@ describeWith(softHsm, 'contract §9: the executor signs in a PKCS#11 token', () 
     )
   })
 })
-
-function isRunning(pid: number): boolean {
-  try {
-    return process.kill(pid, 0)
-  } catch {
-    return false
-  }
-}

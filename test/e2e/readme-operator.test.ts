@@ -9,7 +9,7 @@ import { temporaryFolder } from '#support/folders'
 import { freePort } from '#support/processes'
 import { blocksIn, pageText, section, shell } from '#support/readme'
 
-const root = join(import.meta.dirname, '..', '..')
+const root = join(import.meta.dirname, '../..')
 const text = ['Two gateways', 'Restore drill'].reduce(
   (page, title) => page.replace(section(title, 'docs/operating.md'), ''),
   pageText('docs/operating.md'),

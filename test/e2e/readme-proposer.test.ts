@@ -11,7 +11,7 @@ import { blocksIn, type ShellEnded, section, shell } from '#support/readme'
 import { hasTerminals, onTerminal } from '#support/terminal'
 
 const shop = workshop()
-const root = join(import.meta.dirname, '..', '..')
+const root = join(import.meta.dirname, '../..')
 
 async function patiently(run: () => Promise<ShellEnded>): Promise<ShellEnded> {
   const ended = await run()

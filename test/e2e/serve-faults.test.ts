@@ -7,7 +7,6 @@ import { once } from 'node:events'
 import { chmod, rm, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
 import { text } from 'node:stream/consumers'
-import { fileURLToPath } from 'node:url'
 import { exampleQuestion } from '#devchain/dev-questions'
 import type { CandidateStatus } from '#protocol/responses'
 import { argvOf } from '#support/argv'
@@ -314,7 +313,7 @@ describe('contract §6: serve --dev --faults, chain and clock', () => {
   )
 
   test('the worked example of docs/ci.md runs as it stands: exit 6, replay, executed', async () => {
-    const here = dirname(fileURLToPath(import.meta.url))
+    const here = import.meta.dirname
     const folder = await shop.folder()
     const command = join(folder, 'proposer')
     await writeFile(

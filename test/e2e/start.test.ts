@@ -13,7 +13,7 @@ import sample from '../support/sample-question.json' with { type: 'json' }
 
 const { context, key, trust } = sample
 const shop = workshop()
-const root = fileURLToPath(new URL('../..', import.meta.url))
+const root = join(import.meta.dirname, '../..')
 const bin = join(root, 'bin', 'proposer.js')
 
 const tellingLoader = `export async function load(url, context, next) {

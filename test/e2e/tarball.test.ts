@@ -14,7 +14,7 @@ import manifest from '../../package.json' with { type: 'json' }
 import lock from '../../package-lock.json' with { type: 'json' }
 
 const shop = workshop()
-const root = join(import.meta.dirname, '..', '..')
+const root = join(import.meta.dirname, '../..')
 const runs = promisify(execFile)
 
 interface Sbom {

@@ -3,7 +3,6 @@
 // one phase and is answered with what it saw: milliseconds and statuses of its calls, and
 // milliseconds of as many calls of a plain server, made at the same moments.
 import { Agent, request } from 'node:http'
-import { performance } from 'node:perf_hooks'
 
 const agent = new Agent({ keepAlive: true, maxSockets: 8 })
 const nothing = () => ({ milliseconds: [], statuses: {}, lost: [] })

@@ -5,7 +5,6 @@
 import { readFileSync } from 'node:fs'
 import { chmod, cp, readdir } from 'node:fs/promises'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { systemClock } from '#io/clock'
 import type { Clock } from '#ports'
 import { temporaryFolder } from './folders.js'
@@ -13,8 +12,7 @@ import { temporaryFolder } from './folders.js'
 export const keptVersions = ['v0.1', 'v0.2'] as const
 export type KeptVersion = (typeof keptVersions)[number]
 
-const sourceOf = (version: KeptVersion) =>
-  fileURLToPath(new URL(`../../fixtures/${version}`, import.meta.url))
+const sourceOf = (version: KeptVersion) => join(import.meta.dirname, '../../fixtures', version)
 
 export interface Expected {
   readonly made_ms: number

@@ -5,7 +5,7 @@ import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { declarations } from '../../scripts/declarations.js'
 
-const root = join(import.meta.dirname, '..', '..')
+const root = join(import.meta.dirname, '../..')
 const compiler = join(
   dirname(createRequire(import.meta.url).resolve('typescript/package.json')),
   'bin',

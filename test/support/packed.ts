@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
 import { argvOf } from './argv.js'
 
-const root = join(import.meta.dirname, '..', '..')
+const root = join(import.meta.dirname, '../..')
 const runs = promisify(execFile)
 
 export type Packed = Awaited<ReturnType<typeof pack>>

@@ -2,16 +2,15 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import { fileURLToPath } from 'node:url'
 import type { DevDescription } from '#devchain/dev-chain'
 import { unwatchAnswers, watchAnswers } from './answers-seen.js'
 import { argvOf } from './argv.js'
 import type { Ran } from './cli.js'
 import { temporaryFolder } from './folders.js'
 
-const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
+const root = join(import.meta.dirname, '../..')
 const bin = join(root, 'bin', 'proposer.js')
 const mortal = join(root, 'test', 'support', 'failpoint-child.js')
 const answersWriter = join(root, 'test', 'support', 'answers-child.js')

@@ -2,9 +2,8 @@ import { type ChildProcess, spawn } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
 import { chmod, writeFile } from 'node:fs/promises'
 import { delimiter, dirname, join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 
-export const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
+export const root = join(import.meta.dirname, '../..')
 
 export const pages: readonly string[] = [
   'README.md',

@@ -2,7 +2,6 @@
  * A proxy on loopback before an honest JSON-RPC node: as far away as a hosted one, with requests
  * that are lost or answered late (robustness §7.3). It counts what it is asked.
  */
-import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { type Serve, serveHttp } from './http-server.js'
 import { seeded } from './sim-files.js'

@@ -74,3 +74,11 @@ export function modulePid(parent: number | undefined): number {
   if (pids.length === 0) throw new Error(`process ${parent} has no process of a module`)
   return Math.max(...pids)
 }
+
+export function isRunning(pid: number): boolean {
+  try {
+    return process.kill(pid, 0)
+  } catch {
+    return false
+  }
+}

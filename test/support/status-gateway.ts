@@ -23,7 +23,7 @@ export interface StatusGateway {
   alter?: (result: object, candidateId: string) => object | undefined
 }
 
-const json = (status: number, body: unknown, headers: Record<string, string> = {}) =>
+export const json = (status: number, body: unknown, headers: Record<string, string> = {}) =>
   Response.json(body, {
     status,
     headers,

@@ -6,13 +6,12 @@ import { spawn, spawnSync } from 'node:child_process'
 import { watch } from 'node:fs'
 import { readFile, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import { setTimeout } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
 import { widthOf } from '#commands/terminal/render'
 import { temporaryFolder } from './folders.js'
 
-const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
+const root = join(import.meta.dirname, '../..')
 const bin = join(root, 'bin', 'proposer.js')
 const recorder = join(root, 'test', 'support', 'terminal-child.js')
 

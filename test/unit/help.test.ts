@@ -9,7 +9,7 @@ import { eachHome, fakeContext, run } from '#support/cli'
 import { candidates, liveIn, signatureMark, urlSecret } from '#support/lived-home'
 import { commandsPage, configSchemaText, manualPage } from '../../scripts/manual-pages.js'
 
-const root = join(import.meta.dirname, '..', '..')
+const root = join(import.meta.dirname, '../..')
 const program = () => wholeProgram(fakeContext('/nowhere').context)
 const whole = await program()
 

@@ -1,9 +1,8 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { dirname, join, normalize, relative } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { transform } from 'esbuild'
 
-const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
+const root = join(import.meta.dirname, '../..')
 
 interface Source {
   readonly path: string

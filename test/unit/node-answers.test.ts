@@ -46,12 +46,11 @@ function answer(error: RpcErrorObject, { taken = false } = {}): void {
   prepared = { error, taken }
 }
 
+/** Status and that of the submission, such as `selected prepared`. */
 async function submission() {
   const { progress } = await world.now(candidate)
-  return {
-    status: progress.status,
-    submission: 'submission' in progress ? progress.submission?.status : undefined,
-  }
+  const { submission } = { submission: null, ...progress }
+  return `${progress.status} ${submission?.status}`
 }
 
 async function expectExecutedByTheFirstBytes(): Promise<void> {
@@ -59,7 +58,7 @@ async function expectExecutedByTheFirstBytes(): Promise<void> {
   world.clock.monotonic += 29_000
   await world.turn()
   await world.pass(5)
-  expect(await submission()).toEqual({ status: 'executed', submission: 'indexed' })
+  expect(await submission()).toBe('executed indexed')
   expect(watch.handed.map(({ hash }) => hash)).toEqual(slot?.attempts.map(({ hash }) => hash))
   expect(watch.handed).toHaveLength(1)
   expect(world.pipeline.faults()).toEqual([])
@@ -77,14 +76,14 @@ describe('row 1, "already known / same hash imported": treat as sent; watch', ()
   ])('%s', async (_node, error) => {
     answer(error, { taken: true })
     await world.turn()
-    expect(await submission()).toEqual({ status: 'selected', submission: 'submitted' })
+    expect(await submission()).toBe('selected submitted')
     await expectExecutedByTheFirstBytes()
   })
 
   test('and where the node does not have it after all, the same bytes again', async () => {
     answer({ code: -32_000, message: 'already known' })
     await world.turn()
-    expect(await submission()).toEqual({ status: 'selected', submission: 'submitted' })
+    expect(await submission()).toBe('selected submitted')
     await expectExecutedByTheFirstBytes()
   })
 })
@@ -109,9 +108,9 @@ describe('row 2, "nonce too low": no new nonce; receipts of all slot hashes, the
         throw chainErrorOf('eth_sendRawTransaction', error)
       }
       await world.turn()
-      expect(await submission()).toEqual({ status: 'selected', submission: 'prepared' })
+      expect(await submission()).toBe('selected prepared')
       await world.pass(1)
-      expect(await submission()).toEqual({ status: 'selected', submission: 'submitted' })
+      expect(await submission()).toBe('selected submitted')
       await expectExecutedByTheFirstBytes()
     },
   )
@@ -121,7 +120,7 @@ describe('row 2, "nonce too low": no new nonce; receipts of all slot hashes, the
     async (_node, error) => {
       answer(error)
       await world.turn()
-      expect(await submission()).toEqual({ status: 'selected', submission: 'prepared' })
+      expect(await submission()).toBe('selected prepared')
       expect(world.ledger.slots().map(({ nonce }) => nonce)).toEqual([0])
       await expectExecutedByTheFirstBytes()
     },
@@ -139,12 +138,9 @@ describe('row 3, "replacement underpriced": our transaction is pending; watch, r
   test.each(underpriced)('%s', async (_node, error) => {
     answer(error, { taken: true })
     await world.turn()
-    expect(await submission()).toEqual({ status: 'selected', submission: 'prepared' })
+    expect(await submission()).toBe('selected prepared')
     await world.turn()
-    expect(await submission(), 'seen at the node').toEqual({
-      status: 'selected',
-      submission: 'submitted',
-    })
+    expect(await submission(), 'seen at the node').toBe('selected submitted')
     await expectExecutedByTheFirstBytes()
   })
 
@@ -185,7 +181,7 @@ describe('row 4, "nonce too high": wait for the lower slot; after 3 blocks it sh
   test.each(tooHigh)('%s: the same bytes again', async (_node, error) => {
     answer(error)
     await world.turn()
-    expect(await submission()).toEqual({ status: 'selected', submission: 'prepared' })
+    expect(await submission()).toBe('selected prepared')
     await expectExecutedByTheFirstBytes()
   })
 
@@ -217,19 +213,16 @@ describe('row 5, "time-out, reset, 429, 5xx, bad JSON": unknown; the same bytes 
   test.each(unknown)('%s: lost before the node took it', async (_node, error) => {
     answer(error)
     await world.turn()
-    expect(await submission()).toEqual({ status: 'selected', submission: 'prepared' })
+    expect(await submission()).toBe('selected prepared')
     await expectExecutedByTheFirstBytes()
   })
 
   test.each(unknown)('%s: lost after the node took it', async (_node, error) => {
     answer(error, { taken: true })
     await world.turn()
-    expect(await submission()).toEqual({ status: 'selected', submission: 'prepared' })
+    expect(await submission()).toBe('selected prepared')
     await world.turn()
-    expect(await submission(), 'seen at the node').toEqual({
-      status: 'selected',
-      submission: 'submitted',
-    })
+    expect(await submission(), 'seen at the node').toBe('selected submitted')
     await expectExecutedByTheFirstBytes()
   })
 
@@ -268,7 +261,7 @@ describe('row 6, "revert in simulation, insufficient funds, wrong role": failure
     async (_node, error) => {
       answer(error)
       await world.turn()
-      expect(await submission()).toEqual({ status: 'selected', submission: 'prepared' })
+      expect(await submission()).toBe('selected prepared')
       expect(world.pipeline.faults()).toEqual([expect.stringMatching(/cannot pay.*fund it/)])
       await expectExecutedByTheFirstBytes()
     },
@@ -287,11 +280,11 @@ describe('row 7, a receipt that is gone: still submitted, the same bytes again',
   test('by a reorganisation that no node keeps the transaction through', async () => {
     await world.turn()
     await world.pass(1)
-    expect(await submission()).toEqual({ status: 'selected', submission: 'submitted' })
+    expect(await submission()).toBe('selected submitted')
     world.chain.reorg(1, { drop: true })
     world.chain.mine(2, { empty: true })
     await world.turn()
-    expect(await submission()).toEqual({ status: 'selected', submission: 'submitted' })
+    expect(await submission()).toBe('selected submitted')
     await expectExecutedByTheFirstBytes()
   })
 })
@@ -306,7 +299,7 @@ describe('answers that the table does not name', () => {
     async (_node, error) => {
       answer(error)
       await world.turn()
-      expect(await submission()).toEqual({ status: 'selected', submission: 'prepared' })
+      expect(await submission()).toBe('selected prepared')
       expect(world.pipeline.faults()).toEqual([expect.stringContaining(error.message ?? '')])
       await expectExecutedByTheFirstBytes()
     },
@@ -324,7 +317,7 @@ describe('answers that the table does not name', () => {
       const [slot] = world.ledger.slots()
       expect(slot?.attempts).toHaveLength(2)
       await world.pass(4)
-      expect(await submission()).toEqual({ status: 'executed', submission: 'indexed' })
+      expect(await submission()).toBe('executed indexed')
       expect(watch.faults).toEqual([])
       expect(watch.handed.map(({ nonce }) => nonce)).toEqual([0, 0])
       expect(world.pipeline.faults()).toEqual([])
@@ -349,7 +342,7 @@ describe('answers that the table does not name', () => {
       const [slot] = world.ledger.slots()
       expect(slot?.attempts).toHaveLength(2)
       await world.pass(4)
-      expect(await submission()).toEqual({ status: 'executed', submission: 'indexed' })
+      expect(await submission()).toBe('executed indexed')
       expect(watch.faults).toEqual([])
       expect(new Set(watch.handed.map(({ nonce, calls }) => `${nonce} ${calls}`)).size).toBe(1)
     },
@@ -375,9 +368,9 @@ test('row 2: a foreign transaction took the nonce: the slot is dead once that is
     return send(raw)
   }
   await world.turn()
-  expect(await submission()).toEqual({ status: 'selected', submission: 'prepared' })
+  expect(await submission()).toBe('selected prepared')
   await world.pass(9)
-  expect(await submission()).toEqual({ status: 'executed', submission: 'indexed' })
+  expect(await submission()).toBe('executed indexed')
   expect(watch.faults).toEqual([])
   expect([...watch.noncesByRound().values()].map((nonces) => [...nonces])).toEqual([[0, 1]])
 })
@@ -399,7 +392,7 @@ test('a node that keeps no state of the block any more: a revert that is final e
   await world.turn()
   world.chain.happen((state) => state.balances.set(candidate.proposer, 1n))
   await world.pass(1)
-  expect(await submission()).toEqual({ status: 'selected', submission: 'submitted' })
+  expect(await submission()).toBe('selected submitted')
   // The gateway is down for longer than a full node keeps states.
   world.chain.mine(200)
   const { call } = world.chain

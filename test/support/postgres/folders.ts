@@ -1,11 +1,10 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { chownSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
 import { account, temporary } from './binaries.js'
 
-const reaperProgram = join(dirname(fileURLToPath(import.meta.url)), 'reaper.js')
+const reaperProgram = join(import.meta.dirname, 'reaper.js')
 let reaper: ChildProcess | undefined
 
 function tellReaper(line: string): void {

@@ -1,4 +1,3 @@
-import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { CandidateState, CandidateStatus } from '#protocol/responses'
 import type { AdmissionCall, Call, Told } from './admission-model.js'

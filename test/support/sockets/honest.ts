@@ -1,8 +1,7 @@
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { readdir, readFile, readlink } from 'node:fs/promises'
-import { dirname, join } from 'node:path'
-import { fileURLToPath } from 'node:url'
+import { join } from 'node:path'
 
 export interface HonestCall {
   readonly method: 'GET' | 'POST'
@@ -31,8 +30,7 @@ export interface HonestCallers {
   stop(): Promise<void>
 }
 
-const forked = (name: string) =>
-  fork(join(dirname(fileURLToPath(import.meta.url)), '..', name), { stdio: 'inherit' })
+const forked = (name: string) => fork(join(import.meta.dirname, '..', name), { stdio: 'inherit' })
 
 export async function startHonestCallers(
   url: string,

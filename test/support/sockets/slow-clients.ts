@@ -1,5 +1,4 @@
 import { connect, type Socket } from 'node:net'
-import { performance } from 'node:perf_hooks'
 import { setTimeout as after } from 'node:timers/promises'
 
 interface Kind {
