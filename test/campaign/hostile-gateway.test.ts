@@ -5,15 +5,13 @@
  */
 import { authorize } from '#client/propose/sign-rows'
 import { gatewayContexts, parseContext } from '#client/trust/context'
-import type { Hex } from '#ports'
 import type { Progress } from '#protocol/candidate'
 import { ProposerError } from '#protocol/errors'
-import { typedData } from '#protocol/witness'
 import { anyGateway } from '#support/any-gateway'
 import { argvOf } from '#support/argv'
 import { documentOf, executed, failed, openBatchWorld } from '#support/batch-world'
 import { figures } from '#support/campaign'
-import { atHand, makeWorld, submitIntent, type World } from '#support/client-world'
+import { atHand, honestTypedData, makeWorld, submitIntent, type World } from '#support/client-world'
 import { type Lie, lies, other } from '#support/hostile/lies'
 import { acting, evil, leavesOf, mutants, ownMoves, withLeaf } from '#support/hostile/mutants'
 import { happySteps } from '#support/scripted-gateway'
@@ -82,19 +80,7 @@ describe('R9: what is to be signed', () => {
       nonce: '5',
       deadline: '1760009000',
     }
-    const honestWorld = makeWorld()
-    const { question } = honestWorld.gateway
-    const request = {
-      ...question.request,
-      identifier: question.identifier.raw,
-      ancillaryData: question.request.ancillary_data,
-    }
-    const domain = {
-      chainId: 31337,
-      permit2: question.contracts.permit2,
-      signedProposer: question.contracts.signed_proposer,
-    }
-    const honest = typedData(domain as never, request as never, question.bond.token as Hex, terms)
+    const honest = honestTypedData(makeWorld(), terms)
     const sign = async (typed_data: unknown) => {
       const world = makeWorld()
       const { parts, intent } = world.run()

@@ -26,7 +26,7 @@ export const settings = {
   admissionEnabled: true,
 }
 
-function candidate(
+export function candidate(
   part: {
     proposer?: number
     question?: number

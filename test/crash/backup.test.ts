@@ -1,7 +1,6 @@
 import { join } from 'node:path'
 import { systemClock, systemHash, systemRandom } from '#io/clock'
-import { systemFiles } from '#io/files'
-import { systemLiveness } from '#io/liveness'
+import { systemPorts } from '#io/system'
 import {
   type Copied,
   type CopyPorts,
@@ -35,13 +34,7 @@ async function copied(ports: CopyPorts, from: string, to: string): Promise<Copie
 
 describe('a backup of a log that is being written', () => {
   const place = temporaryFolder()
-  const ports = {
-    files: systemFiles,
-    clock: systemClock,
-    hash: systemHash,
-    random: systemRandom,
-    liveness: systemLiveness(),
-  }
+  const ports = systemPorts()
 
   test('R1: opens, is sound, and holds everything that was acknowledged before it began', async () => {
     const from = join(place, 'store')

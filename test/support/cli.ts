@@ -4,11 +4,8 @@ import { Readable } from 'node:stream'
 import { main } from '#commands/main'
 import type { Context } from '#commands/terminal/context'
 import { createOutput, type TextSink } from '#commands/terminal/output'
-import { systemClock, systemHash, systemRandom } from '#io/clock'
-import { systemFiles } from '#io/files'
-import { systemLiveness } from '#io/liveness'
 import { openPreferences } from '#io/preferences'
-import { systemEdges } from '#io/system'
+import { systemEdges, systemPorts } from '#io/system'
 import type { Chain, Clock, Fetch } from '#ports'
 import { temporaryFolder } from './folders.js'
 
@@ -87,11 +84,8 @@ export function fakeContext(
     defaultHome: home,
     environmentKey: options.environmentKey,
     storeUrlFile: env.PROPOSER_STORE_URL_FILE,
-    clock: options.clock ?? systemClock,
-    random: systemRandom,
-    hash: systemHash,
-    files: systemFiles,
-    liveness: systemLiveness(),
+    ...systemPorts(),
+    ...(options.clock && { clock: options.clock }),
     signal: options.signal ?? new AbortController().signal,
     edges: {
       ...edges,

@@ -13,7 +13,8 @@ import { type SubmitRowsOptions, submitOne } from '#client/propose/submit'
 import { gatewayContexts, givenContexts } from '#client/trust/context'
 import type { QuestionContext, Trust } from '#client/trust/trust'
 import { signerFromKey } from '#io/keys'
-import type { Clock, Fetch, Hash, Signer } from '#ports'
+import type { Clock, Fetch, Hash, Hex, Signer } from '#ports'
+import { typedData } from '#protocol/witness'
 import { pins, questionContext, type ScriptedGateway, scriptedGateway } from './scripted-gateway.js'
 import { SimFiles, SimHost, seededRandom } from './sim-files.js'
 
@@ -79,6 +80,21 @@ export interface World {
   /** As another process reads it. */
   journal(): ReturnType<Journal['load']>
   run(options?: { fetch?: Fetch; origin?: string; key?: number }): Run
+}
+
+/** The typed data of its question, as an honest gateway has them. */
+export function honestTypedData({ gateway }: World, terms: Parameters<typeof typedData>[3]) {
+  const { request, identifier, contracts, bond } = gateway.question
+  const round = {
+    ...{ ...request, identifier: identifier.raw },
+    ancillaryData: request.ancillary_data,
+  }
+  const domain = {
+    chainId: 31337,
+    permit2: contracts.permit2,
+    signedProposer: contracts.signed_proposer,
+  }
+  return typedData(domain as never, round as never, bond.token as Hex, terms)
 }
 
 export interface Run {

@@ -2,9 +2,8 @@ import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { openJournal } from '#client/journal/journal'
 import type { AttemptClass, JournalEntry } from '#client/journal/records'
-import { systemClock, systemHash, systemRandom } from '#io/clock'
-import { systemFiles } from '#io/files'
-import { systemLiveness } from '#io/liveness'
+import { systemHash } from '#io/clock'
+import { systemPorts } from '#io/system'
 
 export const word = (n: number) => `0x${n.toString(16).padStart(64, '0')}` as const
 const wallet = `0x${'1'.repeat(40)}` as const
@@ -35,13 +34,7 @@ export const identifiers = {
 } as const satisfies Record<keyof Lived, string>
 
 export async function liveIn(home: string): Promise<Lived> {
-  const ports = {
-    files: systemFiles,
-    clock: systemClock,
-    hash: systemHash,
-    random: systemRandom,
-    liveness: systemLiveness(),
-  }
+  const ports = systemPorts()
   mkdirSync(join(home, 'keystores'), { recursive: true })
   mkdirSync(join(home, 'trust'), { recursive: true })
   for (const name of ['hot', 'cold'])

@@ -1,9 +1,10 @@
 import type { Implementations } from '#chain/implementations'
+import { proposeCalldata } from '#chain/propose'
 import type { RegistryEntry } from '#chain/questions'
 import type { Contracts } from '#chain/round'
 import type { Failpoint } from '#gateway/executor/state'
 import { signTransaction } from '#gateway/executor/transaction'
-import type { Ledger } from '#gateway/ledger/ledger'
+import type { Ledger, NewCandidate } from '#gateway/ledger/ledger'
 import { createPipeline, type Pipeline, type PipelineConfig } from '#gateway/pipeline/pipeline'
 import { createChainView, type LiveView } from '#gateway/view/view'
 import { signerFromKey } from '#io/keys'
@@ -11,8 +12,8 @@ import type { Hex, Signer } from '#ports'
 import type { Candidate, Progress } from '#protocol/candidate'
 import { admit, current, openMemoryLedger, signedCandidate } from './candidates.js'
 import { createFakeChain, createFakeClock, type FakeChain, type FakeClock } from './fake-chain.js'
-import { ask, endow, questionText } from './fake-events.js'
-import { fakeContracts } from './fake-world.js'
+import { ask, endow, otherRelayerExecutes, questionText } from './fake-events.js'
+import { fakeContracts, token } from './fake-world.js'
 import { violationsText } from './history/observed-history.js'
 import { recordHistory } from './history/recorder.js'
 import { type MemoryStore, newMemoryStore } from './memory-log.js'
@@ -232,4 +233,13 @@ export async function foreignTransaction(
   const fees = { maxFeePerGas: 10n ** 12n, maxPriorityFeePerGas: 10n ** 11n }
   const unsigned = { chainId: fakeContracts.chainId, nonce, ...call, ...fees }
   await chain.send((await signTransaction(signer, unsigned)).raw)
+}
+
+/** Another relayer brings this payload on chain. */
+export function anotherExecutes({ view, chain }: PipelineWorld, terms: NewCandidate): void {
+  const request = view.known(terms.round.questionId)?.round
+  if (request === undefined) throw new Error('unknown question')
+  const { proposer, signature } = terms
+  const calldata = proposeCalldata({ request, token, proposer, terms, signature })
+  otherRelayerExecutes(chain, calldata, testSigner(9).address)
 }

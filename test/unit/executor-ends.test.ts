@@ -1,8 +1,13 @@
-import { proposeCalldata } from '#chain/propose'
 import { signedCandidate } from '#support/candidates'
-import { dispute, otherRelayerExecutes, rivalProposes } from '#support/fake-events'
-import { fakeContracts, openRound, token } from '#support/fake-world'
-import { createPipelineWorld, oneCandidate, proposals, testSigner } from '#support/pipeline-world'
+import { dispute, rivalProposes } from '#support/fake-events'
+import { fakeContracts, openRound } from '#support/fake-world'
+import {
+  anotherExecutes,
+  createPipelineWorld,
+  oneCandidate,
+  proposals,
+  testSigner,
+} from '#support/pipeline-world'
 
 test('R3: a node that is ahead with the nonce, while heads and receipts come from one behind, leads to no second transaction', async () => {
   const { world, candidate } = await oneCandidate()
@@ -90,14 +95,7 @@ test('domain §9: a twin by the same wallet, at the same price and with another 
     chainId: fakeContracts.chainId,
     spender: fakeContracts.signedProposer,
   })
-  const call = {
-    request: question.round,
-    token,
-    proposer: twin.proposer,
-    terms: twin,
-    signature: twin.signature,
-  }
-  otherRelayerExecutes(world.chain, proposeCalldata(call), testSigner(9).address)
+  anotherExecutes(world, twin)
   await world.pass(8)
   expect(await world.progress(candidate)).toMatchObject({
     status: 'failed',

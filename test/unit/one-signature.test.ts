@@ -1,8 +1,6 @@
 import { authorize } from '#client/propose/sign-rows'
 import { parseContext } from '#client/trust/context'
-import type { Hex } from '#ports'
-import { typedData } from '#protocol/witness'
-import { atHand, makeWorld, submitIntent } from '#support/client-world'
+import { atHand, honestTypedData, makeWorld, submitIntent } from '#support/client-world'
 
 test('R7: the next process, asked for the same after an unknown outcome, sends the saved bytes and asks for no signature', async () => {
   const world = makeWorld()
@@ -24,18 +22,8 @@ test('R7: the next process, asked for the same after an unknown outcome, sends t
 test('R9: typed_data of a server that names another spender leads to no signature, and never is what is signed', async () => {
   const world = makeWorld()
   const { question } = world.gateway
-  const request = {
-    ...question.request,
-    identifier: question.identifier.raw,
-    ancillaryData: question.request.ancillary_data,
-  }
-  const domain = {
-    chainId: 31337,
-    permit2: question.contracts.permit2,
-    signedProposer: question.contracts.signed_proposer,
-  }
   const terms = { price: '0', amount: '1', nonce: '2', deadline: '3' }
-  const honest = typedData(domain as never, request as never, question.bond.token as Hex, terms)
+  const honest = honestTypedData(world, terms)
   const lying = { ...honest, message: { ...honest.message, spender: `0x${'9'.repeat(40)}` } }
   const { parts, intent } = world.run()
   const context = async () => parseContext({ ...question, typed_data: lying }, intent.identifier)

@@ -1,14 +1,11 @@
-import { proposeCalldata } from '#chain/propose'
 import type { Candidate } from '#protocol/candidate'
+import { invalidateNonces, rivalProposes, setCustomBond, setPaused } from '#support/fake-events'
 import {
-  invalidateNonces,
-  otherRelayerExecutes,
-  rivalProposes,
-  setCustomBond,
-  setPaused,
-} from '#support/fake-events'
-import { token } from '#support/fake-world'
-import { createPipelineWorld, type PipelineWorld, testSigner } from '#support/pipeline-world'
+  anotherExecutes,
+  createPipelineWorld,
+  type PipelineWorld,
+  testSigner,
+} from '#support/pipeline-world'
 
 const codeOf = ({ progress }: Candidate) =>
   progress.status === 'failed' ? progress.failure.code : progress.status
@@ -257,16 +254,7 @@ describe.each([true, false])(
       const questionId = await world.question()
       const candidate = await world.submit(questionId)
       await world.turn()
-      const question = world.view.known(questionId)
-      if (!question) throw new Error('unknown question')
-      const call = {
-        request: question.round,
-        token,
-        proposer: candidate.proposer,
-        terms: candidate,
-        signature: candidate.signature,
-      }
-      otherRelayerExecutes(world.chain, proposeCalldata(call), testSigner(9).address)
+      anotherExecutes(world, candidate)
       await world.pass(5)
       expect(await world.progress(candidate)).toMatchObject({
         status: 'executed',

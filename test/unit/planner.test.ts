@@ -3,9 +3,8 @@ import { join } from 'node:path'
 import { withBudget } from '#client/budget/budgeted-client'
 import { createPlanner, type Planner } from '#client/budget/planner'
 import { createGatewayClient } from '#client/gateway/gateway-client'
-import { systemClock, systemHash, systemRandom } from '#io/clock'
 import { systemFiles } from '#io/files'
-import { systemLiveness } from '#io/liveness'
+import { systemPorts } from '#io/system'
 import type { Clock, Fetch } from '#ports'
 import { acquireLock } from '#storage/lock'
 import { simTime } from '#support/budget-world'
@@ -99,13 +98,7 @@ test('contract §6: an in-process gateway is never charged, and no file is made'
 test('contract §10: what 0.2 counted is read once and replaced; while a process of it uses the home, it is refused', async () => {
   const home = temporaryFolder()
   await cp(new URL('../../fixtures/v0.2/home', import.meta.url), home, { recursive: true })
-  const ports = {
-    clock: systemClock,
-    files: systemFiles,
-    liveness: systemLiveness(),
-    hash: systemHash,
-    random: systemRandom,
-  }
+  const ports = systemPorts()
   const origin = 'http://127.0.0.1:28790'
   const run = join(home, 'journal', '8e31ecc6a6cb')
   const older = await acquireLock(ports, run, 'journal')

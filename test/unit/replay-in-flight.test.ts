@@ -1,30 +1,9 @@
-import type { NewCandidate } from '#gateway/ledger/ledger'
 import { knownKind } from '#gateway/ledger/state'
 import { foldLedger, openLedger } from '#gateway/ledger/store'
 import { systemClock, systemRandom } from '#io/clock'
 import type { RecordLog } from '#storage/record-log'
 import { newMemoryStore, openMemoryLog } from '#support/memory-log'
-import { settings } from '../contract/ledger.js'
-
-const candidate: NewCandidate = {
-  identity: 'a'.repeat(32),
-  round: {
-    key: 'r',
-    questionId: '0x1',
-    oracle: '0xa',
-    requester: '0xb',
-    identifier: '0xc',
-    timestamp: '100',
-    ancillaryHash: '0xd',
-  },
-  proposer: '0xe1',
-  price: '0',
-  amount: '750',
-  nonce: '1',
-  deadline: '2000',
-  signature: '0xab',
-  digest: '0xcd',
-}
+import { candidate, settings } from '../contract/ledger.js'
 
 function gatedLog(log: RecordLog): { readonly log: RecordLog; release(): void; hold(): void } {
   let gate = Promise.resolve()
@@ -59,7 +38,7 @@ test('R1, R2: a copy in flight is answered only once the first one is durable', 
   hold()
   const answered: string[] = []
   const copies = [1, 2, 3].map(async (n) => {
-    const answer = await ledger.admit(candidate)
+    const answer = await ledger.admit(candidate())
     answered.push(`${n} ${answer.kind}`)
   })
   await new Promise((resolve) => setImmediate(resolve))

@@ -5,6 +5,7 @@ import { systemClock, systemHash, systemRandom } from '#io/clock'
 import { createClosers } from '#io/closers'
 import { requireLocalDisk, systemFiles } from '#io/files'
 import { systemLiveness } from '#io/liveness'
+import { systemPorts } from '#io/system'
 import type { Machine } from '#ports'
 import { acquireLock, readHolder } from '#storage/lock'
 import { openLog } from '#storage/log'
@@ -131,13 +132,7 @@ test('FIPS 180-4: the hash is SHA-256 in lowercase hex, of bytes and of UTF-8 te
 test('D7: a store that others can change is told of at the start', async () => {
   const folder = join(base, 'open-store')
   await systemFiles.makeDir(folder)
-  const machine = {
-    files: systemFiles,
-    clock: systemClock,
-    hash: systemHash,
-    random: systemRandom,
-    liveness: systemLiveness(),
-  } as Machine
+  const machine = systemPorts() as Machine
   const settings = async () =>
     ({
       chainId: 1,
@@ -157,13 +152,7 @@ test('D7: a store that others can change is told of at the start', async () => {
   expect(told).toEqual(['store_writable'])
 })
 
-const ports = {
-  files: systemFiles,
-  liveness: systemLiveness(),
-  random: systemRandom,
-  clock: systemClock,
-  hash: systemHash,
-}
+const ports = systemPorts()
 
 test('R12: a folder whose name is too long for a socket is locked all the same, or refused with a hint', async () => {
   const folder = join(base, 'deep'.repeat(30), 'deeper'.repeat(20))

@@ -1,4 +1,3 @@
-import { proposeCalldata } from '#chain/propose'
 import { explanationText } from '#commands/operator/candidates'
 import { createOutput } from '#commands/terminal/output'
 import { compactLedger } from '#gateway/ledger/compaction'
@@ -9,10 +8,9 @@ import { candidateRow, createReceipts } from '#gateway/status/listing'
 import { createTimeline, type TimelineEvent } from '#gateway/status/timeline'
 import type { Candidate } from '#protocol/candidate'
 import type { CompactableLog, NewRecord, StoredRecord } from '#storage/record-log'
-import { endow, otherRelayerExecutes } from '#support/fake-events'
-import { token } from '#support/fake-world'
+import { endow } from '#support/fake-events'
 import { newMemoryStore, openMemoryLog } from '#support/memory-log'
-import { createPipelineWorld, type PipelineWorld, testSigner } from '#support/pipeline-world'
+import { anotherExecutes, createPipelineWorld, type PipelineWorld } from '#support/pipeline-world'
 
 function recorded(world: PipelineWorld): NewRecord[] {
   const records: NewRecord[] = []
@@ -394,11 +392,7 @@ test('E6: the row of what another relayer executed names its transaction, and no
   const ours = await world.submit(await world.question('ours'))
   await world.pass(5)
   const theirs = await world.submit(await world.question('theirs'), { nonce: '77' })
-  const request = world.view.known(theirs.round.questionId)?.round
-  if (request === undefined) throw new Error('unknown question')
-  const { proposer, signature } = theirs
-  const call = { request, token, proposer, terms: theirs, signature }
-  otherRelayerExecutes(world.chain, proposeCalldata(call), testSigner(9).address)
+  anotherExecutes(world, theirs)
   await world.pass(5)
   const receipts = createReceipts()
   for (const record of stored(records)) receipts.onRecord(record)

@@ -4,9 +4,8 @@ import { openJournal } from '#client/journal/journal'
 import type { JournalEntry, Signed } from '#client/journal/records'
 import { knownKind } from '#gateway/ledger/state'
 import { storeFormat } from '#gateway/ledger/store'
-import { systemClock, systemHash, systemRandom } from '#io/clock'
-import { systemFiles } from '#io/files'
-import { systemLiveness } from '#io/liveness'
+import { systemHash } from '#io/clock'
+import { systemPorts } from '#io/system'
 import { openLog } from '#storage/log'
 import { eachHome, lastErrorOf, type Ran, run } from '#support/cli'
 import { gatewayFile } from '#support/desk'
@@ -15,13 +14,7 @@ const home = eachHome()
 
 const word = (n: number) => `0x${n.toString(16).padStart(64, '0')}` as const
 const account = (n: number) => `0x${n.toString(16).padStart(40, '0')}` as const
-const ports = {
-  files: systemFiles,
-  clock: systemClock,
-  hash: systemHash,
-  random: systemRandom,
-  liveness: systemLiveness(),
-}
+const ports = systemPorts()
 const answerOf = (ran: Ran) => JSON.parse(ran.stdout) as Record<string, unknown>
 const plain = (text: string) => text.replaceAll(/\s+/g, ' ')
 

@@ -12,10 +12,10 @@ import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { openJournal } from '#client/journal/journal'
 import { main } from '#commands/main'
-import { systemClock, systemHash, systemRandom } from '#io/clock'
+import { systemHash, systemRandom } from '#io/clock'
 import { systemFiles } from '#io/files'
-import { systemLiveness } from '#io/liveness'
 import { newReceiptKey, writeReceiptKeys } from '#io/receipt-keys'
+import { systemPorts } from '#io/system'
 import type { Address } from '#protocol/schema'
 import { argvOf } from '../argv.js'
 import { fakeContext } from '../cli.js'
@@ -55,13 +55,7 @@ async function plantPart(
   if (given.code !== 0) throw new Error(`sign --typed-data: ${given.stderr}`)
   const { journal_id: id } = JSON.parse(given.stdout) as { journal_id: string }
   const digits = randomBytes(65).toString('hex')
-  const ports = {
-    clock: systemClock,
-    random: systemRandom,
-    hash: systemHash,
-    files: systemFiles,
-    liveness: systemLiveness(),
-  }
+  const ports = systemPorts()
   const journal = openJournal(ports, env.PROPOSER_HOME ?? '')
   const data = { id, owner: safe as Address, signature: `0x${digits}` as const }
   await journal.append([{ kind: 'safe.part', data }])
