@@ -1,7 +1,6 @@
 /** The version in package.json, put in by the build. */
 declare const PROPOSER_VERSION: string
 
-/** A file as text. */
 declare module '*?raw' {
   const text: string
   export default text

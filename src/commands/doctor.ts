@@ -150,7 +150,6 @@ type Found = Finding | readonly Finding[]
 type Having<Key extends keyof Facts> = Facts & Required<Pick<Facts, Key>>
 type Run<Known = Facts> = (facts: Known, id: string) => Promise<Found>
 
-/** Why a check cannot be made without it, and the fix. */
 const lacks = {
   view: () => ['the journal cannot be read', 'see the check journal'],
   trust: () => ['nothing is pinned', 'see the check trust'],

@@ -46,7 +46,6 @@ async function read(context: Context, flags: GlobalFlags) {
   return { view: await loadJournal(context, home), last: await lastKnown(context, home) }
 }
 
-/** The states of an authorization, and how a closed one ended. */
 const states = [
   ...['signed', 'offered', 'deferred', 'unknown', 'conflict', 'accepted', 'closed'],
   ...['executed', 'failed', 'refused', 'nonce_used', 'expired'],
@@ -316,7 +315,6 @@ const exportVerb = verb({
       return output.text(
         csvText(revealSignature ? [...exportColumns, 'payload'] : exportColumns, items),
       )
-    // For people as for programs: a line an authorization.
     if (output.isForPeople) for (const row of items) output.line(row)
     else
       output.show('journal-export', { authorizations: items }, [], {

@@ -204,7 +204,6 @@ function netOf(position: Position) {
   return String(BigInt(position.payout) - BigInt(stake))
 }
 
-/** Since when, or until when, by the chain's clock. */
 function whenText(position: Position, nowSeconds: number) {
   const { state, disputable_until: until, disputed_at, settled_at, executed_at } = position
   const ago = (seconds: number) =>

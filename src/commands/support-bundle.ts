@@ -318,7 +318,6 @@ async function clientSecrets(
   ])
 }
 
-/** The same of a gateway's configuration. */
 async function gatewaySecrets(context: Context, loaded: LoadedConfig) {
   const { config, folder, place } = loaded
   const { slugs, executor } = config

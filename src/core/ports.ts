@@ -279,7 +279,6 @@ export interface Markets {
     asked: MarketPage,
     signal: AbortSignal,
   ): Promise<{ readonly markets: readonly Market[]; readonly isLast: boolean }>
-  /** `undefined` where nobody there knows it. */
   event(slug: string, signal: AbortSignal): Promise<readonly Market[] | undefined>
   market(slug: string, signal: AbortSignal): Promise<Market | undefined>
   /** Up to 50, open and closed; those that nobody there knows are left out. */

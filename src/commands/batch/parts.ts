@@ -61,7 +61,6 @@ import { type Block, together } from '../terminal/output.js'
 import { amountWithRaw, counted, errorData, foldAround, visible } from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
 
-/** For inputs that neither name nor first byte tell about. */
 export const formatFlag = {
   '--format <format>': {
     about: 'input format; default: from extension or first byte',

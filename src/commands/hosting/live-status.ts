@@ -250,7 +250,6 @@ export function createLiveStatus({ size, write, isIdle, written, paint }: Status
       figures = source
       begin()
     },
-    /** One line that stays, above the block. */
     above: (line: string) => lines.draw(lines.shown(), `${line}\u001b[K\n`),
     /** Takes the block away for as long as something else writes on the terminal. */
     async around(act: () => void) {

@@ -132,7 +132,6 @@ export const acceptLossVerb = siteVerb({
   },
 })
 
-/** What a database lacks of what was seen; `undefined` where it lacks nothing. */
 async function lossIn(
   database: SqlDatabase,
   seen: SeenEnd | 'unreadable' | undefined,

@@ -113,7 +113,6 @@ const asking =
     )
   }
 
-/** Without echo. */
 export const askHidden = asking('password_needed')
 
 /** With blanks around it; empty where only Enter was pressed. */
@@ -434,7 +433,6 @@ function onlyAccount(accounts: readonly Address[]) {
   )
 }
 
-/** The variable that a key comes from, if any. */
 export const keyVariable = ({ env, environmentKey }: Pick<Context, 'env' | 'environmentKey'>) =>
   env.PROPOSER_KEY_FILE ? 'PROPOSER_KEY_FILE' : environmentKey ? 'PROPOSER_PRIVATE_KEY' : undefined
 

@@ -68,7 +68,6 @@ export type ArgsOf<Table> = {
     : Valued<S, Table[S]> | undefined
 }
 
-/** The flags of every command (contract §6, §9). */
 const everyFlag = {
   '--gateway <url>': 'gateway URL',
   '--local <gateway.json>': 'run the gateway of this configuration in-process instead',

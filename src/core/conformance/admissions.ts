@@ -137,7 +137,6 @@ async function confirmedAmount(bench: BareBench, { wallet, context }: Pair) {
   return amountRaw
 }
 
-/** The admissions of one run. */
 function createAdmissions(bench: BareBench) {
   const { ports, signal } = bench
   const ends = new Map<string, Promise<Seen>>()

@@ -53,7 +53,6 @@ interface Answer {
   readonly json: unknown
 }
 
-/** An answer to be looked at. */
 export class Seen implements Answer {
   readonly sent!: string
   readonly status!: number

@@ -153,7 +153,6 @@ export function bareBench(parts: BenchParts) {
       ...toBatchItem((await context()).question_id, await terms(), clientRef),
     }),
     submit: ask('submit'),
-    /** Sends the body of a preparation with changes to it. */
     async prepare(changes: unknown, wrong?: string, headers?: Record<string, string>) {
       const { question_id } = await context()
       const call = routes.prepare(question_id, changed(await proposal(), changes))
@@ -179,7 +178,6 @@ export const outcomeFor = ({ price }: QuestionContext): OutcomeKey =>
     ? 'p2'
     : 'p1'
 
-/** The round of a question on our chain, where there is one. */
 export async function chainRound({ chain, trust }: BareBench, questionId: Hex) {
   if (chain === undefined) return undefined
   const { createRoundReader } = await import('#chain/questions')

@@ -42,7 +42,6 @@ import {
   rulesOf,
 } from './rule.js'
 
-/** The first submission and the candidate that came of it; NotSeen where none did. */
 async function admitted({ admissions }: Bench) {
   const first = await admissions.first()
   return { ...first, id: candidateIn(first.seen) }

@@ -101,7 +101,6 @@ export const untilServed = (
     return seen.status === 503 ? Math.max(waitMs, shortestPauseMs) : 0
   })
 
-/** A probe of one gateway. */
 export function createProbe({ fetch, base, clock, planner, signal }: ProbeParts) {
   const noticed: Noticed = { answers: 0 }
   const waiting = signal ? { signal } : {}

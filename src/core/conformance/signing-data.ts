@@ -97,7 +97,6 @@ async function expectTypedData(bench: Bench, seen: Seen, body: Body) {
   return toHex(witness.digest(terms))
 }
 
-/** Both contracts are the pinned ones. */
 const contractFacts = (actual: unknown, trust: Trust): AnswerFacts =>
   eachFact(['permit2', 'signed_proposer'] as const, (name) => [
     `contracts.${name} is not the pinned one`,
@@ -392,7 +391,6 @@ export const preparationRules = rulesOf('read', {
   ],
 })
 
-/** Signing data of the questions that were answered 200. */
 const dataIn = ({ results }: Seen): readonly unknown[] =>
   results.filter((one) => at(one, 'status_code') === 200).map((one) => at(one, 'signing_data'))
 

@@ -8,7 +8,6 @@ import { UsageError } from '#protocol/errors'
 
 export interface Artifact {
   readonly abi: Abi
-  /** Runtime code. */
   readonly code: Hex
 }
 

@@ -209,7 +209,6 @@ export function resized(log: ChargeLog, id: string, items: number, nowMs: number
 export const callIn = ({ charges }: ChargeLog, id: string, nowMs: number): Charge | undefined =>
   charges.find((one) => one.id === id && one.endMs > nowMs)
 
-/** What became of a call. */
 export interface CallResult {
   /** Whether an HTTP response came; without one the call may still be on its way. */
   readonly answered: boolean

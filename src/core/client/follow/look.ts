@@ -45,7 +45,6 @@ const newReports = () => ({
 })
 export type StatusReports = ReturnType<typeof newReports>
 
-/** Asks once for each target. */
 export async function askStatuses(
   gateway: GatewayClient,
   { single, batch }: Routes,

@@ -35,9 +35,7 @@ export interface BatchCount {
 
 export interface BatchChecks {
   readonly hash: Hash
-  /** Asked for where a row does not name one. */
   readonly proposer?: () => Promise<Address>
-  /** Asked where a row names a token's unit. */
   readonly units?: () => Promise<readonly TokenUnits[]>
   /** As far as it is known without asking. */
   readonly questionOf: (identifier: string) => Hex | undefined

@@ -229,7 +229,6 @@ const notSuperseded = (id: string) =>
     'see `proposer journal list` for the open ones',
   )
 
-/** In what else it differs from what is wanted. */
 function differs(record: Signed | Offered, wanted: Wanted | undefined) {
   if (wanted === undefined) return ''
   const { questionId } = wanted

@@ -107,7 +107,6 @@ function sendable(one: JournaledAuthorization | undefined, id: string, nowMs: nu
   )
 }
 
-/** So that it is not forgotten. */
 function skippedOf(all: readonly JournaledAuthorization[], nowMs: number) {
   const isReplaced = (one: JournaledAuthorization) => one.supersededBy !== undefined
   const replaced = all.filter((one) => isOwed(one, nowMs) && isReplaced(one))

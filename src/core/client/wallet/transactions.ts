@@ -187,7 +187,6 @@ async function sendOne(
   }
 }
 
-/** The wallet has sent it by itself. */
 async function sentByWallet(signer: Signer, planned: PlannedTransaction) {
   const { chainId, from, to, data, what, gas, maxFeePerGas } = planned
   const rows = [

@@ -146,7 +146,6 @@ function move(following: Following, id: string, progress: Progress) {
   endExecuted(following, id)
 }
 
-/** Executed: it ends with its slot. */
 function endExecuted({ followed, slots, observe }: Following, id: string) {
   const one = followed.get(id)
   if (one?.stage !== 'executed') return

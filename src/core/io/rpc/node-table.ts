@@ -79,7 +79,6 @@ export function nodeAt({ nodes }: NodeTable, index: number): Node {
   return node
 }
 
-/** The nodes that may be asked, in order of preference. */
 export function rotation({ nodes, preferred }: NodeTable): readonly number[] {
   const count = nodes.length
   // The only node is asked whatever it did, but for another chain's facts (R16).
