@@ -378,7 +378,6 @@ const harmless = /^(?:[./~].*|0x[0-9a-fA-F]{40}|.{0,7})$/s
 const isTelling = (name: string) =>
   !about.test(name) && name.split(/[^A-Za-z0-9]+/).some((word) => telling.test(word))
 
-/** What the kind of such a secret begins with; the name follows. */
 const variableKind = 'the variable '
 
 const variableSecrets = (env: Context['env']) =>

@@ -391,7 +391,6 @@ export async function getAdmin(
   return answer.body
 }
 
-/** Looks are answered from memory. */
 const lookMs = 10_000
 
 function unanswered(detail: string, cause?: unknown) {

@@ -37,7 +37,6 @@ interface Spec {
   readonly read?: (given: Given) => unknown
 }
 
-/** What a profile may hold, under `profiles.<name>.<key>`. */
 export const profileKeys = {
   gateway: { flag: 'gateway', isSecret: true },
   local: { flag: 'local', isPath: true },

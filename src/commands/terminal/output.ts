@@ -134,7 +134,6 @@ export function createOutput(options: OutputOptions) {
     isVerbose: options.verbose === true,
     jsonErrors: mode !== 'human' && options.field === undefined,
     isTerminal,
-    /** stderr is a terminal: progress may redraw. */
     notesAreTerminal,
     columns,
     paint,
@@ -171,9 +170,7 @@ export function createOutput(options: OutputOptions) {
     /** These very characters on stdout; no line end is added. */
     text: write,
     note: (text: string) => {
-      // A command that stands alone is pasted; what has lines or colours of its own is laid out.
-      const isProse = notesAreTerminal && /^(?! |export |next:)\P{Cc}+$/u.test(text)
-      if (!quiet) tell(isProse ? foldAround(text, columns, '  ') : text)
+      if (!quiet) tell(notesAreTerminal ? noteText(text, columns) : text)
     },
     warn: tell,
     /** What programs must know too: with --json or --ndjson `{"warning":{code,detail}}` on stderr. */
@@ -183,7 +180,6 @@ export function createOutput(options: OutputOptions) {
           ? warningText(detail, notesAreTerminal, columns)
           : jsonText({ warning: { code, detail } }, 0),
       ),
-    /** On stderr, unless --quiet. Text is escaped here. */
     progress: (first: Shown): ProgressLine => {
       if (quiet || !notesAreTerminal || options.env.TERM === 'dumb') return noLine
       spinning?.stop()
@@ -192,9 +188,9 @@ export function createOutput(options: OutputOptions) {
     },
     /** How what was under progress ended, and how long it took: a line that stays on a terminal. */
     mark: (isWell: boolean, text: string, ms: number) => {
-      if (quiet || !notesAreTerminal) return
       const sign = isWell ? notePaint.green('✔') : notePaint.red('✖')
-      tell(`${sign} ${fold(`${text} ${ageText(ms / 1_000)}`, columns - 2, '  ')}`)
+      const end = fold(`${text} ${ageText(ms / 1_000)}`, columns - 2, '  ')
+      if (!quiet && notesAreTerminal) tell(`${sign} ${end}`)
     },
     during<T>(text: string, work: (line: ProgressLine) => Promise<T>) {
       const line = this.progress(text)
@@ -218,6 +214,10 @@ async function whenWritten(sink: TextSink, state: Guard) {
   await new Promise((resolve) => setImmediate(resolve))
   return state.failure
 }
+
+/** A command that stands alone is pasted; what has lines or colours of its own is laid out. */
+const noteText = (text: string, columns: number) =>
+  /^(?! |export |next:)\P{Cc}+$/u.test(text) ? foldAround(text, columns, '  ') : text
 
 function warningText(detail: string, isOnTerminal: boolean, columns: number) {
   const text = `warning: ${detail}`

@@ -46,7 +46,7 @@ export function outcomesOf(
 }
 
 const longestTitle = 200
-/** In bytes: a title stands at the beginning of its text. */
+/** In bytes. */
 const readForTitle = 2_048
 
 /** At most 200 characters. Outside text (R20). */

@@ -22,7 +22,6 @@ export function at(json: unknown, path: string | number): unknown {
   return here
 }
 
-/** A list in parsed JSON; empty where there is none. */
 export function listAt(json: unknown, path: string): readonly unknown[] {
   const found = at(json, path)
   return Array.isArray(found) ? found : []

@@ -172,7 +172,6 @@ export function changed(value: unknown, change: unknown): unknown {
   return { ...(is.structure(value) && value), ...Object.fromEntries(members) }
 }
 
-/** The outcome that is proposed on a question: p2, or p1 where p2 is not allowed. */
 export const outcomeFor = ({ price }: QuestionContext): OutcomeKey =>
   price.allowed_values.includes(priceOf.p2) || !price.allowed_values.includes(priceOf.p1)
     ? 'p2'

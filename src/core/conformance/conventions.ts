@@ -10,7 +10,6 @@ const eligibility: ProbeExchange = ({ send, stranger }) => send(routes.eligibili
 const anyStatuses = ({ ports }: Bench) => routes.batch('statuses', [ports.random.uuid()])
 const capitals = (hex: string) => `0x${hex.slice(2).toUpperCase()}`
 
-/** A call of each kind by a path that is not its own. */
 const byPath = (change: (path: string) => string) => (bench: Bench) =>
   [routes.eligibility(bench.stranger), anyStatuses(bench)].map((call) => ({
     ...call,

@@ -12,7 +12,6 @@ import type { LoadedConfig } from './config-file.js'
 
 export interface ExecutorKeySource {
   readonly home: string
-  /** Stands before all else. */
   readonly account?: string | undefined
   /** Absolute. Stands before what gateway.json names. */
   readonly keyFile?: string | undefined

@@ -2,7 +2,6 @@
 import { limits } from '#protocol/words'
 import type { BudgetView } from './window.js'
 
-/** What the items of a batch are spent on. */
 export type PlannedCall = 'context' | 'submit' | 'status'
 
 export interface BatchCost {

@@ -39,7 +39,6 @@ const newReports = () => ({
   rateLimit: undefined as RateLimit | undefined,
   /** What cut it short; targets without a report were not answered. */
   trouble: undefined as Trouble | undefined,
-  /** The gateway refused the batch route as a whole. */
   batchRefused: undefined as ProposerError | undefined,
   items: 0,
 })

@@ -163,7 +163,6 @@ export function stageKey({ status, submission, failure }: PolledStatus) {
   return [status, submission?.status, submission?.transaction_hash, failure?.code].join(' ')
 }
 
-/** By the gateway's times. */
 export function changedAt(status: PolledStatus) {
   if (endOf(status) === 'failed') return undefined
   const sent = submissionStages.find((stage) => stageTimeOf(status, stage) !== undefined)

@@ -262,7 +262,6 @@ export const readContexts = results((item): ContextRead => {
   }
 })
 
-/** `signingDataOf` finds its facts. */
 export const readSingleSigningData: Reader<Json> = (json) =>
   objectOf(objectOf(json)?.typed_data) === undefined ? undefined : objectOf(json)
 

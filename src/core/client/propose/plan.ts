@@ -119,7 +119,6 @@ export interface ProposeParts {
   readonly gateway?: GatewayClient
   /** Without it a note says what was not checked. */
   readonly chain?: Chain | undefined
-  /** What is the same for all rows. */
   readonly terms?: Pick<IntentTerms, 'maxAmountRaw' | 'amountTokens' | 'headroomBasisPoints'>
   readonly units?: () => Promise<readonly (TokenUnits & { readonly address: Address })[]>
   /** For a signer that takes typed data: it is asked with the whole context. */

@@ -30,7 +30,6 @@ import { candidateInJournal, notAccepted, type RowOutcome, type SentOutcome } fr
 import { type SendOptions, type Sent, sendAll } from './send.js'
 
 export interface CurrentRound {
-  /** `undefined` where it cannot be learned. */
   timestamp(authorization: JournaledAuthorization): Promise<string | undefined>
   /** Read from a node of ours: it costs no budget and overrules what a gateway once said. */
   readonly isFree: boolean

@@ -26,7 +26,6 @@ const followed: readonly Hex[] = [
   topics.requestRerequested,
 ]
 
-/** Plain data: facts are kept in a file. */
 const place = { block: z.int(), index: z.int() }
 export const Fact = z.union([
   /** Of a round: `text` is the hash of its ancillary data. */

@@ -36,7 +36,6 @@ export interface AuthorizationStanding {
   readonly nonceSpentFinal: boolean
   readonly now: CurrentStanding
   readonly round: RoundStanding | undefined
-  /** `undefined`: that cannot be read. */
   readonly roundIsOver: boolean | undefined
   readonly proof: Omit<TerminalRecord, 'id'> | undefined
 }
