@@ -12,6 +12,7 @@ import {
 import { UsageError } from '#protocol/errors'
 import { programVersion } from '#protocol/version'
 import type { Context } from './terminal/context.js'
+import { noLine } from './terminal/output.js'
 import { fold, foldHelp } from './terminal/render.js'
 import { addEveryFlag, givenIn, standInOf } from './terminal/verb.js'
 import { verbGroups, verbs } from './verbs.js'
@@ -102,6 +103,8 @@ function forPrograms(context: Context) {
       ...output,
       note: () => undefined,
       countdown: () => undefined,
+      progress: () => noLine,
+      mark: () => undefined,
     },
   }
 }

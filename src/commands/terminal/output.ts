@@ -49,7 +49,7 @@ interface ProgressLine {
   update(next: Shown): void
   stop(): void
 }
-const noLine: ProgressLine = { update: () => undefined, stop: () => undefined }
+export const noLine: ProgressLine = { update: () => undefined, stop: () => undefined }
 
 export type Output = ReturnType<typeof createOutput>
 
