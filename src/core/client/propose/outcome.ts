@@ -250,7 +250,7 @@ export function unsentOutcome(
     if (isUnsettled(authorization)) return unasked(authorization)
   }
   if (form === 'single') return { outcome: 'deferred', statusCode: null, error: why, authorization }
-  const hint = 'continue later with --resume'
+  const hint = 'run it again, `batch submit` with --resume'
   const error = new UnavailableError('not_sent', `it was not sent: ${why.detail}`, hint)
   return { outcome: 'deferred', statusCode: null, error, authorization }
 }
