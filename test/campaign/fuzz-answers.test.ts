@@ -219,7 +219,7 @@ function expectedOutcome(seen: readonly Seen[]): {
   return { outcome: 'deferred', exitCode: exit.deferred }
 }
 
-const ownMoves = /\u001b\[(?:K|J|\d+A)|\r/g
+const ownMoves = /\u001b\[(?:K|J|\d+A|\?2026[hl])|\r/g
 
 const hostileText = {
   detail: `it says ${terminalText}`,
