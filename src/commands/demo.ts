@@ -116,7 +116,7 @@ const commandsOf =
   async <T extends object>(...argv: readonly string[]) => {
     const others = Object.entries(context.env).filter(([name]) => !name.startsWith('PROPOSER_'))
     let document: object = {}
-    await context.runVerb?.(argv, {
+    await context.runVerb(argv, {
       ...context,
       env: { ...Object.fromEntries(others), ...variables },
       environmentKey: undefined,

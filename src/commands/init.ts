@@ -66,10 +66,7 @@ async function chosenProfile(context: Context, flags: InitFlags, tell: Tell) {
   const name = asked || profile.value
   const isNew = asked !== '' || profile.origin === 'flag'
   if (isNew)
-    await context.runVerb?.(
-      ['config', 'set', 'profile', name, '--home', home.value],
-      inner(context),
-    )
+    await context.runVerb(['config', 'set', 'profile', name, '--home', home.value], inner(context))
   tell('profile', isNew ? 'done' : 'kept', name)
   return name
 }
@@ -118,7 +115,7 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
   const command = async (...argv: readonly string[]) => {
     const home = (await settings()).home.value
     const yes = flags.yes ? ['--yes'] : []
-    await context.runVerb?.(
+    await context.runVerb(
       [...argv, '--profile', flags.profile, '--home', home, ...yes],
       inner(context),
     )

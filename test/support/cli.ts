@@ -98,6 +98,7 @@ export function fakeContext(
       }),
       preferences: async (folder) => openPreferences(folder),
     },
+    runVerb: () => Promise.reject(new Error('there is no front')),
     close,
   }
   return { context, stdout, stderr }

@@ -33,8 +33,8 @@ export interface Context extends Ports {
   readonly edges: Ports['edges'] & {
     preferences(home: string): Promise<Preferences>
   }
-  /** Another command of this program; like the two below it is of the front. */
-  runVerb?(argv: readonly string[], context: Context): Promise<void>
+  /** Another command of this program. */
+  runVerb(argv: readonly string[], context: Context): Promise<void>
   /** Hints with the flags of this command line in their commands. */
   pasted?(text: string): string
   /** With -v: tells what goes over it. For what is not one of the edges. */
@@ -66,6 +66,7 @@ export function createContext(process: NodeJS.Process): Context {
       ...edges,
       preferences: async (home) => (await import('#io/preferences')).openPreferences(home),
     },
+    runVerb: () => Promise.reject(new Error('there is no front')),
     close,
   }
 }
