@@ -8,7 +8,6 @@ import {
   type BatchSource,
   inputFault,
   newFaults,
-  type Place,
   type PlacedId,
   placeText,
   readIds,
@@ -112,7 +111,16 @@ async function showContexts(session: Session, flags: ContextFlags, source: Batch
 function checkIds(source: BatchSource, rows: readonly PlacedId[]) {
   const faults = newFaults(source)
   for (const one of rows)
-    if (namedQuestion(one.id) === undefined) faults.add(badIdentifier(source, one))
+    if (namedQuestion(one.id) === undefined)
+      faults.add(
+        inputFault(
+          source,
+          one,
+          'invalid_identifier',
+          'it is neither a question id nor a slug nor a URL of Polymarket',
+          identifierHint(one.id),
+        ),
+      )
   faults.throwAny()
 }
 
@@ -168,15 +176,6 @@ function newSheet({ output }: Context, { slugs }: Trust): Printer {
   }
 }
 
-const badIdentifier = (source: BatchSource, place: PlacedId) =>
-  inputFault(
-    source,
-    place,
-    'invalid_identifier',
-    'it is neither a question id nor a slug nor a URL of Polymarket',
-    identifierHint(place.id),
-  )
-
 const flagTable = {
   '-o, --output <file>': 'write signed items to this file, one per line; default: stdout',
   ...batchFlags,
@@ -193,7 +192,7 @@ const batchSignVerb = sessionVerb({
     const opened = await openBatch(session, flags, await readSource(session, file), {
       tell: ({ intents }, signer, sum) => `signing up to ${intents} proposals as ${signer}${sum}`,
     })
-    if (flags.dryRun) return showBatchPlan(session, opened, { signal: session.until })
+    if (flags.dryRun) return showBatchPlan(session, opened)
     await opened.checkedSums()
     await sign(session, flags, opened)
   },
@@ -212,7 +211,7 @@ async function sign(session: Session, flags: SignFlags, opened: Opened) {
     counts: Object.entries(counts),
   })
   const progress = output.progress(told())
-  const take = (signed: readonly RowSigned[]): string => {
+  const take = (signed: readonly RowSigned[]) => {
     let lines = ''
     for (const one of signed) {
       const item = one.error === undefined ? itemText(one.authorization) : undefined
@@ -275,15 +274,11 @@ function itemText({ signed }: JournaledAuthorization) {
   if (signed.form === 'batch')
     return signed.body.includes('\n') ? JSON.stringify(JSON.parse(signed.body)) : signed.body
   const { signature } = SignedProposal.parse(JSON.parse(signed.body))
-  const terms = {
-    ...signed.terms,
-    proposer: signed.terms.proposer,
-    signature: signature,
-  }
+  const terms = { ...signed.terms, signature }
   return JSON.stringify(toBatchItem(signed.questionId, terms, signed.clientRef))
 }
 
-function signedRow(one: RowSigned, item: string | undefined): object {
+function signedRow(one: RowSigned, item: string | undefined) {
   const { row } = one
   return {
     client_ref: row.clientRef ?? null,
@@ -295,6 +290,8 @@ function signedRow(one: RowSigned, item: string | undefined): object {
     ...(row.columns && { columns: row.columns }),
   }
 }
+
+const idsHint = 'give candidate ids, or what `batch submit` printed'
 
 const batchStatusVerb = sessionVerb({
   name: 'status',
@@ -310,10 +307,11 @@ const batchStatusVerb = sessionVerb({
     const source = await readSource(session, path)
     const { output } = session
     const ids = readIds(source, 'candidate_id', flags.format).map((one) => {
-      if (!isCandidateId(one.id)) throw badId(source, one)
-      return one.id
+      if (isCandidateId(one.id)) return one.id
+      throw inputFault(source, one, 'invalid_candidate_id', 'it is not a candidate id', idsHint)
     })
-    if (ids.length === 0) throw noIds(source.name)
+    if (ids.length === 0)
+      throw new UsageError('empty_input', `${source.name}: it holds no candidate ids`, idsHint)
     const gateway = await session.gateway(flags.wait ? 'run' : 'read')
     const parts = { ports: session, gateway, journal: session.journal }
     const { candidates, stopped } = await followMany(session, 'following', ids.length, (shows) =>
@@ -374,22 +372,6 @@ const resultOf = ({ candidateId, statusCode, candidate, error }: PolledCandidate
   candidate: candidate ?? null,
   error: errorData(error),
 })
-
-const badId = (source: BatchSource, place: Place) =>
-  inputFault(
-    source,
-    place,
-    'invalid_candidate_id',
-    'it is not a candidate id',
-    'give candidate ids, or what `batch submit` printed',
-  )
-
-const noIds = (name: string) =>
-  new UsageError(
-    'empty_input',
-    `${name}: it holds no candidate ids`,
-    'give candidate ids, or what `batch submit` printed',
-  )
 
 export const batchCommand = verb({
   name: 'batch',

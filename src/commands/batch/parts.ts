@@ -6,13 +6,7 @@ import type { PolledCandidate } from '#client/follow/follow'
 import { gravity } from '#client/gateway/answer'
 import { type BatchChecks, type BatchCount, checkBatch, nonceHolder } from '#client/input/check'
 import { readBatch } from '#client/input/input'
-import {
-  type BatchSource,
-  batchFormats,
-  type InputFaults,
-  inputLimits,
-  newFaults,
-} from '#client/input/rows'
+import { type BatchSource, batchFormats, inputLimits, newFaults } from '#client/input/rows'
 import { answerOf, executedText, type JournaledAuthorization } from '#client/journal/authorizations'
 import { knownQuestionId } from '#client/propose/intent'
 import { newSpending, type Totals } from '#client/propose/limits'
@@ -134,7 +128,11 @@ export async function openBatch(
   let sums: SpendingSums | undefined
   const counting = opening.sums?.(count, chain !== undefined) === true
   let parts: ProposeParts = {
-    ...(await orFaults(faults, () => signingParts(session, flags))),
+    ...(await signingParts(session, flags).catch((error: unknown) => {
+      // What is wrong with the input comes before what cannot be had for it.
+      faults.throwAny()
+      throw error
+    })),
     plans: new Map(),
     recovery: async () => systemCurve().recover,
     keepContexts: flags.signer !== undefined || flags.browser === true,
@@ -195,16 +193,6 @@ function noteOnce({ output }: Context): (text: string) => void {
 }
 
 const unheard = { fault: () => undefined, unanswered: () => undefined }
-
-/** What is wrong with the input comes before what cannot be had for it. */
-async function orFaults<T>(faults: InputFaults, work: () => Promise<T>) {
-  try {
-    return await work()
-  } catch (error) {
-    faults.throwAny()
-    throw error
-  }
-}
 
 function noteUnanswered({ output }: Context, { unanswered }: BatchCount) {
   if (unanswered.length === 0) return
@@ -294,7 +282,8 @@ export function newFailures() {
     },
     count: () => sumOf(all()),
     blocks() {
-      const [others, told] = [all().filter(isOf(true)), all().filter(isOf(false))]
+      const others = all().filter((one) => one.isOther)
+      const told = all().filter((one) => !one.isOther)
       const [first] = others
       const names = others.flatMap((one) => one.names).slice(0, namedRows)
       return [...told, ...(first ? [{ ...first, names, count: sumOf(others) }] : [])]
@@ -334,11 +323,6 @@ export function newFailures() {
     },
   }
 }
-
-const isOf =
-  (other: boolean) =>
-  ({ isOther }: Cause) =>
-    isOther === other
 
 /**
  * Faults that the same input again does nothing about: what another gateway has is sent there, and
@@ -381,16 +365,9 @@ function causeBlock({ word, error, names, count, isOther }: Cause) {
 const sumOf = (causes: readonly Cause[]) => causes.reduce((sum, { count }) => sum + count, 0)
 
 /** The batch route tells no next action (§4.2 rule 7). */
-export function rowFailedError({
-  candidateId,
-  candidate,
-  retryable,
-}: PolledCandidate): FailedError {
-  const { code, detail } = candidate?.failure ?? { code: 'failed', detail: '' }
-  return new FailedError(code, detail || 'no reason was given', {
-    hint: `see \`proposer status ${candidateId}\` for what to do next`,
-    ...(retryable === undefined ? {} : { retryable }),
-  })
+export function rowFailedError(one: PolledCandidate) {
+  const { code, detail } = one.candidate?.failure ?? { code: 'failed', detail: '' }
+  return failedError(code, detail || 'no reason was given', one)
 }
 
 /**
@@ -401,17 +378,22 @@ export function failedBefore(
   status: string | undefined = terminal?.outcome,
 ) {
   if (candidateId === undefined || status !== 'failed') return undefined
-  return new FailedError(
-    terminal?.code ?? 'failed',
-    `candidate ${candidateId} has failed${terminal?.code === undefined ? '' : ` (${terminal.code})`}`,
-    {
-      hint: `see \`proposer status ${candidateId}\` for what to do next`,
-      ...(terminal?.retryable === undefined ? {} : { retryable: terminal.retryable }),
-    },
-  )
+  const { code, retryable } = terminal ?? {}
+  const detail = `candidate ${candidateId} has failed${code === undefined ? '' : ` (${code})`}`
+  return failedError(code ?? 'failed', detail, { candidateId, retryable })
 }
 
-export const pendingError = ({ candidate }: PolledCandidate, hint: string): PendingError =>
+const failedError = (
+  code: string,
+  detail: string,
+  { candidateId, retryable }: Pick<PolledCandidate, 'candidateId' | 'retryable'>,
+) =>
+  new FailedError(code, detail, {
+    hint: `see \`proposer status ${candidateId}\` for what to do next`,
+    ...(retryable !== undefined && { retryable }),
+  })
+
+export const pendingError = ({ candidate }: PolledCandidate, hint: string) =>
   new PendingError('still_pending', `it is ${candidate?.status ?? 'not known'} yet`, {
     hint,
     retryable: true,

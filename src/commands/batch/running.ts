@@ -7,7 +7,6 @@ import type { QuestionFinding } from '#client/check/findings'
 import { type BatchPolled, followBatch, type PolledCandidate } from '#client/follow/follow'
 import { gravest } from '#client/gateway/answer'
 import type { GatewayClient } from '#client/gateway/gateway-client'
-import type { BatchCount } from '#client/input/check'
 import type { BatchRow } from '#client/input/input'
 import { placeText } from '#client/input/rows'
 import { labelOf } from '#client/journal/authorizations'
@@ -57,7 +56,7 @@ interface Sending {
   readonly kind: 'batch' | 'run'
   readonly wait: boolean
   /** Whether the sum is wanted although nobody is asked. */
-  readonly sums?: (count: BatchCount, hasChain: boolean) => boolean
+  readonly sums?: Opening['sums']
   /** Before anything is signed; `asksFor`: the gateway that a person is to agree to. */
   ready(
     opened: Opened,
@@ -83,7 +82,7 @@ export async function sendInput(
     sums: (count, hasChain) => asks || sums?.(count, hasChain) === true,
     findings: asks,
   })
-  if (flags.dryRun) return showBatchPlan(session, opened, { signal: session.until, gateway })
+  if (flags.dryRun) return showBatchPlan(session, opened, gateway)
   const told = await ready(opened, asks && origin)
   await submitAndReport(session, opened, { ...flags, ...how, path, ...told })
 }
@@ -337,7 +336,6 @@ const wouldBe = {
   skipped: 'not sent',
   rejected: 'rejected',
 } as const
-const notSent = wouldBe.skipped
 
 type Planned = Awaited<ReturnType<typeof sendable>>[number]
 
@@ -351,29 +349,22 @@ const shownAtOnce = 1_000
  * it would refuse their sum: none of them is then said to be signed or sent.
  */
 export async function showBatchPlan(
-  context: Context,
+  { output, until: signal }: Session,
   opened: Opened,
-  {
-    gateway,
-    ...options
-  }: {
-    readonly signal: AbortSignal
-    readonly gateway?: GatewayClient
-  },
+  gateway?: GatewayClient,
 ) {
   const { parts, count } = opened
-  const stream = newResults(context.output, 'batch-preview', 'results')
+  const stream = newResults(output, 'batch-preview', 'results')
   const counts = new Map<string, number>()
   const totals = new Map<Address, bigint>()
   const failures = newFailures()
   const sheet = newTable(stream)
   const { plans = [], refusal } = await opened.look(true)
-  const shown =
-    gateway === undefined ? plans : await sendable({ ...parts, gateway }, plans, options)
+  const shown = gateway ? await sendable({ ...parts, gateway }, plans, { signal }) : plans
   for (const planned of shown) {
     const { plan, terms } = await judged(opened, planned)
     const isHeld = refusal !== undefined && ['sign', 'import', 'send'].includes(plan.kind)
-    const action = isHeld ? notSent : wouldBe[plan.kind]
+    const action = isHeld ? wouldBe.skipped : wouldBe[plan.kind]
     counts.set(action, (counts.get(action) ?? 0) + 1)
     if (plan.kind === 'sign' && !isHeld && terms.token !== null)
       totals.set(terms.token, (totals.get(terms.token) ?? 0n) + BigInt(terms.amount ?? 0))
@@ -518,27 +509,18 @@ function previewOf(
   terms: Terms,
   action: string,
   findings?: readonly QuestionFinding[],
-): object {
-  const { outcome, label, title, price, amount, token } = terms
-  const error = errorOf(plan)
+) {
   return {
     client_ref: plan.row.clientRef ?? null,
     identifier: plan.row.identifier,
     line: plan.row.line,
-    ...(plan.row.element === undefined ? {} : { element: plan.row.element }),
+    ...(plan.row.element !== undefined && { element: plan.row.element }),
     action: action.replaceAll(' ', '_'),
-    outcome,
-    label,
-    title,
-    price,
-    amount,
-    token,
+    ...terms,
     journal_id: savedOf(plan)?.id ?? null,
     ...(findings && { findings }),
-    error: errorData(error),
-    ...(plan.kind === 'skipped' && plan.result.elsewhere !== undefined
-      ? { elsewhere: plan.result.elsewhere }
-      : {}),
+    error: errorData(errorOf(plan)),
+    ...(plan.kind === 'skipped' && plan.result.elsewhere && { elsewhere: plan.result.elsewhere }),
     ...(plan.row.columns && { columns: plan.row.columns }),
   }
 }
