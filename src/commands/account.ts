@@ -75,7 +75,7 @@ const importVerb = verb({
     store(context, flags, name, await givenKey(context, flags)),
 })
 
-async function givenKey(context: Context, flags: FlagsOf<typeof importFlags>): Promise<Uint8Array> {
+async function givenKey(context: Context, flags: FlagsOf<typeof importFlags>) {
   if (flags.keyFile !== undefined) return readKeyFile(fromCwd(context.cwd, flags.keyFile))
   if (flags.keystore === undefined)
     return parseKey(

@@ -325,11 +325,6 @@ const kindByPath: Readonly<Record<string, Kind>> = {
   'replay journal-id': 'unsent',
 }
 
-interface Value {
-  readonly value: string
-  readonly about: string
-}
-
 type Kind =
   | 'accounts'
   | 'profiles'
@@ -403,7 +398,7 @@ function ids(
   kind: 'candidates' | 'journal' | 'open' | 'unsent',
   authorizations: readonly JournaledAuthorization[],
   nowMs: number,
-): Value[] {
+) {
   return authorizations.flatMap((one) => {
     const state = stateOf(one, nowMs)
     const about = `${one.signed.identifier} ${state.kind === 'closed' ? state.reason : state.kind}`

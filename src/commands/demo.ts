@@ -254,15 +254,13 @@ const stages: readonly (readonly [string, Stage, (status: PolledStatus) => strin
   ],
 ]
 
-async function one(
-  told: Promise<{ readonly candidates?: readonly PolledStatus[] }>,
-): Promise<PolledStatus> {
+async function one(told: Promise<{ readonly candidates?: readonly PolledStatus[] }>) {
   const [status] = (await told).candidates ?? []
   if (!status) throw new RangeError('no status for the candidate')
   return status
 }
 
-function shown<T>(value: T, isSo: (value: T) => boolean, detail: string): T {
+function shown<T>(value: T, isSo: (value: T) => boolean, detail: string) {
   if (isSo(value)) return value
   throw differs(detail)
 }

@@ -145,7 +145,7 @@ function rpcUrlsIn(text: string) {
   }
 }
 
-async function answers(context: Context, url: string): Promise<boolean> {
+async function answers(context: Context, url: string) {
   try {
     await (await context.edges.chain([url])).chainId()
     return true

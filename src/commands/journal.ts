@@ -225,10 +225,7 @@ const verifyVerb = verb({
  * Slugs by question id, as the trust file pins them. The journal is shown without them where that
  * cannot be read, and a note says why.
  */
-async function pinnedSlugs(
-  context: Context,
-  flags: GlobalFlags,
-): Promise<ReadonlyMap<string, string>> {
+async function pinnedSlugs(context: Context, flags: GlobalFlags) {
   const { loadTrust } = await import('./session/session.js')
   try {
     const { slugs } = await loadTrust(context, await resolveSettings(context, flags))

@@ -33,13 +33,7 @@ import { contextSource, identify, requireIdentifier } from './session/question.j
 import { type Session, sessionVerb, withSession } from './session/session.js'
 import { executorFlags } from './session/settings.js'
 import { apart, openLive, type Rows, together } from './terminal/output.js'
-import {
-  candidateText,
-  finalText,
-  nextLines,
-  type Own,
-  positionData,
-} from './terminal/poll-table.js'
+import { candidateText, finalText, nextLines, positionData } from './terminal/poll-table.js'
 import { dateText, errorData, shellWord, visible } from './terminal/render.js'
 import { dryRunFlag, showDryRun, verb } from './terminal/verb.js'
 
@@ -152,7 +146,7 @@ async function onChain(session: Session, question: string | undefined, journalId
   return (await reconcile(parts, question)).entries.find(({ id }) => id === journalId)
 }
 
-function ownOf(view: JournalView, candidateId: string): Own | undefined {
+function ownOf(view: JournalView, candidateId: string) {
   const own = view.byCandidate(candidateId)
   if (own === undefined) return undefined
   const { signed, id: journalId } = own

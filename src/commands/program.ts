@@ -20,7 +20,7 @@ import { verbGroups, verbs } from './verbs.js'
 /** They stay running: what they tell meanwhile is for logs, also beside JSON. */
 const foregroundVerbs = new Set(['demo', 'serve', 'devchain'])
 
-export async function runVerb(given: readonly string[], context: Context): Promise<void> {
+export async function runVerb(given: readonly string[], context: Context) {
   if (given.length === 0) return (await import('./doctor.js')).showNextSteps(context, {})
   const program = createProgram()
   if (given.join(' ') === 'help flags') return context.output.text(flagsText(program, context))
@@ -67,7 +67,7 @@ function requireOneForm(asked: Command, { output }: Context) {
 }
 
 /** For a tab key: of its commands, only the one that `argv` names is loaded. */
-export async function programWith(context: Context, argv: readonly string[]): Promise<Command> {
+export async function programWith(context: Context, argv: readonly string[]) {
   const program = createProgram()
   const { word: asked } = givenIn(argv)
   for (const [name, { summary, load }] of Object.entries(verbs)) {

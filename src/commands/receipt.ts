@@ -210,7 +210,7 @@ export async function receiptProofs(
   })
   return {
     /** `null` where the answer to this attempt was not signed. `item`: what it says of this one. */
-    document(attempt: Attempt, id: string): object | null {
+    document(attempt: Attempt, id: string) {
       const found = proven.find((one) => one.attempt === attempt)
       if (found === undefined) return null
       const { results, ...document } = proofDocument(found.answer, found.proof)

@@ -61,7 +61,7 @@ export const inputJson = async (context: Context, path: string) =>
 
 /** What a text holds: the whole of it as JSON, and each line that is an object by itself. */
 export const jsonIn = (text: string) =>
-  [text, ...text.split('\n').filter((line) => line.startsWith('{'))].flatMap((one): unknown[] => {
+  [text, ...text.split('\n').filter((line) => line.startsWith('{'))].flatMap((one) => {
     try {
       return [JSON.parse(one)]
     } catch {
@@ -444,7 +444,7 @@ async function unlockSource(
   context: Context,
   settings: Settings,
   passwordFile: string | undefined,
-): Promise<KeySigner> {
+) {
   const name = accountName(context, settings)
   if (name !== undefined) {
     const { openAccountKey } = await import('#io/accounts')
@@ -480,8 +480,7 @@ async function unlockSource(
   )
 }
 
-export const namedPasswordFile = ({ env }: Context): string | undefined =>
-  env.PROPOSER_PASSWORD_FILE || undefined
+export const namedPasswordFile = ({ env }: Context) => env.PROPOSER_PASSWORD_FILE || undefined
 
 /**
  * `-` for stdin. One line end at the end of a file does not count. A file that others may read is

@@ -2,16 +2,9 @@
 
 import { requireRpcUrl } from '#chain/unavailable'
 import type { BudgetedClient } from '#client/budget/budgeted-client'
-import type { Planner } from '#client/budget/planner'
 import { type Journal, openJournal } from '#client/journal/journal'
 import { onlyRequester, type Trust } from '#client/trust/trust'
-import {
-  type ProfilePins,
-  parseTrust,
-  profilePins,
-  receiptKeysOf,
-  wholePins,
-} from '#client/trust/trust-file'
+import { parseTrust, profilePins, receiptKeysOf, wholePins } from '#client/trust/trust-file'
 import { systemEd25519 } from '#io/ed25519'
 import { permissionsOf } from '#io/files'
 import { type Chain, ChainError, type Fetch, type Markets } from '#ports'
@@ -57,7 +50,7 @@ export async function withSession<T>(
   context: Context,
   flags: SessionFlags,
   use: (session: Session) => Promise<T>,
-): Promise<T> {
+) {
   const settings = await resolveSettings(context, flags)
   const { clock } = context
   const journal = openJournal(context, settings.home.value)
@@ -143,7 +136,7 @@ function timeLimit(timeoutMs: number | undefined) {
 }
 
 /** A call that admits nothing and was cut short left nothing unknown (contract §6, exit 130). */
-function stoppedOr(context: Context, error: unknown): unknown {
+function stoppedOr(context: Context, error: unknown) {
   const deferred = error instanceof ProposerError && error.meta.exitCode === exit.deferred
   return context.signal.aborted && deferred ? context.signal.reason : error
 }
@@ -181,11 +174,7 @@ export async function openTarget(
   return { fetch: context.traced?.(fetch) ?? fetch, baseUrl, origin, isLocal: true, close }
 }
 
-export async function openPlanner(
-  context: Context,
-  { home }: Settings,
-  origin: string,
-): Promise<Planner> {
+export async function openPlanner(context: Context, { home }: Settings, origin: string) {
   const { createPlanner } = await import('#client/budget/planner')
   const planner = createPlanner(context, home.value, origin, {
     onWait: (waitMs, reason) =>
@@ -201,16 +190,13 @@ export async function openPlanner(
 }
 
 /** Only for a built-in profile whose own file is not there and not named. */
-export async function builtInPins(
-  context: Context,
-  { trust, profile }: Settings,
-): Promise<ProfilePins | undefined> {
+export async function builtInPins(context: Context, { trust, profile }: Settings) {
   if (trust.origin !== 'default' || (await context.files.exists(trust.value))) return undefined
   return profilePins(profile.value)
 }
 
 /** UsageError `no_trust`, `trust_writable` where others may change the file, `bad_trust`. */
-export async function loadTrust(context: Context, settings: Settings): Promise<Trust> {
+export async function loadTrust(context: Context, settings: Settings) {
   const { value: path, from } = settings.trust
   const builtIn = await builtInPins(context, settings)
   if (builtIn !== undefined) return wholePins(settings.profile.value, builtIn)
@@ -234,7 +220,7 @@ export async function loadTrust(context: Context, settings: Settings): Promise<T
 /**
  * Host and setting of what failed (contract §9); nothing else of a URL (R5). Others as they are.
  */
-export function withHost(error: unknown, { rpcUrl, gateway }: Settings): unknown {
+export function withHost(error: unknown, { rpcUrl, gateway }: Settings) {
   const cause = error instanceof UnavailableError ? error.meta.cause : error
   if (cause instanceof ChainError && cause.kind === 'unavailable' && rpcUrl !== undefined)
     return named(error, 'chain_unavailable', 'RPC node', rpcUrl, cause.message)
@@ -248,13 +234,7 @@ export function withHost(error: unknown, { rpcUrl, gateway }: Settings): unknown
 
 const codes = /\b(?:E[A-Z_]{3,}|UND_ERR_[A-Z_]+|[A-Z_]*CERT[A-Z_]*|[A-Z_]*SELF_SIGNED\w*)\b/
 
-function named(
-  error: unknown,
-  code: string,
-  what: string,
-  setting: Setting,
-  said: string,
-): unknown {
+function named(error: unknown, code: string, what: string, setting: Setting, said: string) {
   if (!URL.canParse(setting.value)) return error
   const fault = codeText(codes.exec(said)?.[0] ?? '')
   const { hint, ...meta } = error instanceof UnavailableError ? error.meta : {}

@@ -80,7 +80,7 @@ export type Settings = {
   readonly yes: boolean
 }
 
-export function settingOf(settings: Settings, key: string): Setting | undefined {
+export function settingOf(settings: Settings, key: string) {
   if (key === 'home' || key === 'profile') return settings[key]
   return isProfileKey(key) ? settings[profileKeys[key].flag] : undefined
 }
@@ -108,7 +108,7 @@ export async function resolveSettings(context: Context, flags: GlobalFlags): Pro
   const profile = profileSetting(context, flags, home.value, tree)
   if (flags.makesProfile !== true) await requireKnownProfile(context, home.value, tree, profile)
   const stored = storedIn(tree, profile.value, homePaths.config(home.value))
-  const pick = (key: ProfileKey): Setting | undefined => {
+  const pick = (key: ProfileKey) => {
     const { isPath, default: value }: Spec = profileKeys[key]
     const kept = stored[key]
     const setting: Setting | undefined =
