@@ -1,18 +1,22 @@
 /** `positions` and `pnl`: what became of executed proposals and their bonds (contract §9, domain §10). */
 
+import { aggregating } from '#chain/aggregate'
 import type { Position } from '#client/positions/account'
 import { isContestedState } from '#client/positions/last-known'
 import {
+  type PositionParts,
   type Positions,
   type PositionTotals,
   readPnl,
   readPositions,
 } from '#client/positions/positions'
 import { runHook } from '#io/hook'
+import { yieldToEvents } from '#io/serving/load'
+import type { Chain } from '#ports'
+import { givenAddress } from '#protocol/address'
 import { instant } from '#protocol/candidate'
-import { PendingError, ProposerError, UsageError } from '#protocol/errors'
+import { FailedError, PendingError, ProposerError, UsageError } from '#protocol/errors'
 import { answerText } from '#protocol/outcome-words'
-import { failOnDispute, onStakes, requireShown, stakeWallets } from './session/follow.js'
 import { type PinnedUnits, pinnedUnits } from './session/question.js'
 import { requireChain, type Session, sessionVerb } from './session/session.js'
 import { flagInstantMs, signerFlags } from './session/settings.js'
@@ -133,6 +137,64 @@ export const pnlCommand = sessionVerb({
     requireShown(missing.map(({ signed }) => signed))
   },
 })
+
+/**
+ * The named wallets; else all that signed in this home for the pinned chain, else the account.
+ * UsageError `invalid_address`, `no_account`.
+ */
+async function stakeWallets(session: Session, named: readonly string[] | undefined) {
+  if (named !== undefined) return [...new Set(named.map((one) => givenAddress(one, '--wallet')))]
+  const { chain_id } = await session.trust()
+  const { authorizations } = await session.journal.load()
+  const signed = authorizations.flatMap(({ signed: { chainId, terms } }) =>
+    chainId === chain_id ? terms.proposer : [],
+  )
+  return signed.length === 0 ? [await session.account.address()] : [...new Set(signed)]
+}
+
+const onStakes = <T>(session: Session, chain: Chain, read: (parts: PositionParts) => Promise<T>) =>
+  session.output.during('reading the logs of the oracle', async (progress) =>
+    read({
+      chain: aggregating(chain, yieldToEvents),
+      trust: await session.trust(),
+      view: await session.journal.load(),
+      ...{ files: session.files, hash: session.hash, home: session.settings.home.value },
+      signal: session.until,
+      onProgress: (block, head) => progress.update(`reading logs: block ${block} of ${head}`),
+    }),
+  )
+
+/** FailedError `proposal_disputed` where one is; else PendingError `positions_unknown` where nobody knows. */
+export function failOnDispute(positions: readonly Position[]) {
+  const contested = positions.filter(({ state }) => isContestedState(state))
+  const [first] = contested
+  if (first === undefined) {
+    // What nobody knows is not clean.
+    const unknown = positions.filter(({ state }) => state === null)
+    requireShown(unknown.map((one) => ({ identifier: one.slug ?? one.question_id })))
+    return
+  }
+  const id = first.slug ?? first.question_id
+  throw new FailedError(
+    'proposal_disputed',
+    contested.length === 1
+      ? `the proposal for ${id ?? 'a question'} is disputed`
+      : `${contested.length} proposals are disputed`,
+    id === null ? {} : `\`proposer reconcile ${id}\` says what to do`,
+  )
+}
+
+/** PendingError `positions_unknown` for proposals of which no log tells. */
+export function requireShown(unknown: readonly { readonly identifier: string | null }[]) {
+  const [first, ...more] = unknown
+  if (first === undefined) return
+  const id = first.identifier ?? '<identifier>'
+  throw new PendingError(
+    'positions_unknown',
+    `the node does not show what became of ${more.length === 0 ? `the proposal for ${id}` : `${more.length + 1} proposals`}`,
+    `\`proposer reconcile ${id}\` looks at its round; ask another node with --rpc-url`,
+  )
+}
 
 const movementColumns =
   'at kind question_id slug wallet token amount net result transaction_hash log_index'.split(' ')

@@ -17,18 +17,11 @@ import { authorize, intentRow, offerTypedData, type RowAuthorized } from '#clien
 import type { RowResult } from '#client/propose/submit'
 import type { Trust } from '#client/trust/trust'
 import { fromCwd } from '#io/home'
-import { PendingError, type ProposerError, UsageError } from '#protocol/errors'
+import { PendingError, ProposerError, UsageError } from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
 import type { TypedData } from '#protocol/schema'
 import { publishText } from '#storage/durable'
-import {
-  follow,
-  noteFallenRewards,
-  retryNote,
-  type Settling,
-  settledData,
-  settlingSession,
-} from './session/follow.js'
+import { collector, follow, noteFallenRewards, retryNote, settledData } from './session/follow.js'
 import { parseJson, readInput, readText } from './session/inputs.js'
 import {
   authorizeParts,
@@ -97,6 +90,33 @@ export const signCommand = verb({
     })
   },
 })
+
+interface Settling {
+  readonly settled: readonly SettledEarlier[]
+  onSettled(one: SettledEarlier): void
+}
+
+/** A session for one question. With --json an error tells what was settled: there are no notes. */
+async function settlingSession(
+  context: Context,
+  flags: SessionFlags,
+  named: string,
+  use: (session: Session, identifier: string, settling: Settling) => Promise<void>,
+) {
+  const settled: SettledEarlier[] = []
+  const onSettled = collector(context, flags.quiet === true, settled)
+  try {
+    await withSession(context, flags, async (session) => {
+      const [identifier = named] = await identify(session, [named])
+      await use(session, identifier, { settled, onSettled })
+    })
+  } catch (error) {
+    const isLost = !context.output.isForPeople && settled.length > 0
+    if (!isLost || !(error instanceof ProposerError)) throw error
+    const detail = [error.detail, ...settled.map(({ line }) => line)].join('. ')
+    throw new (error.constructor as typeof ProposerError)(error.code, detail, error.meta)
+  }
+}
 
 async function showSigned(
   context: Context,

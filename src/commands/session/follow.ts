@@ -1,4 +1,4 @@
-/** What becomes of what was sent: polling with something to look at, and stakes at the oracle. */
+/** What becomes of what was sent: polling with something to look at, and rewards that fell. */
 import {
   type BatchPolled,
   type PollOptions,
@@ -15,23 +15,16 @@ import {
 } from '#client/follow/status'
 import type { OutOfBand } from '#client/journal/authorizations'
 import type { Signed } from '#client/journal/records'
-import type { Position } from '#client/positions/account'
-import { isContestedState } from '#client/positions/last-known'
-import type { PositionParts } from '#client/positions/positions'
 import type { SettledEarlier } from '#client/propose/round-over'
 import type { OnRetry } from '#client/propose/send'
 import { contractsOf } from '#client/trust/trust'
-import { type Chain, ChainError } from '#ports'
-import { givenAddress } from '#protocol/address'
+import { ChainError } from '#ports'
 import { instant } from '#protocol/candidate'
-import { FailedError, PendingError, ProposerError } from '#protocol/errors'
 import type { Context } from '../terminal/context.js'
 import { type Live, type Shown, waitText } from '../terminal/output.js'
 import { liveLines, standingText } from '../terminal/poll-table.js'
 import { ageText, amountText, counted, visible } from '../terminal/render.js'
-import { identify } from './question.js'
-import { type Session, withSession } from './session.js'
-import type { SessionFlags } from './settings.js'
+import type { Session } from './session.js'
 
 interface FollowOptions {
   readonly timeoutMs?: number | undefined
@@ -190,104 +183,6 @@ export const settledData = (settled: readonly SettledEarlier[]) =>
       : { code: one.code ?? null }),
   }))
 
-export interface Settling {
-  readonly settled: readonly SettledEarlier[]
-  onSettled(one: SettledEarlier): void
-}
-
-/** A session for one question. With --json an error tells what was settled: there are no notes. */
-export async function settlingSession(
-  context: Context,
-  flags: SessionFlags,
-  named: string,
-  use: (session: Session, identifier: string, settling: Settling) => Promise<void>,
-) {
-  const settled: SettledEarlier[] = []
-  const onSettled = collector(context, flags.quiet === true, settled)
-  try {
-    await withSession(context, flags, async (session) => {
-      const [identifier = named] = await identify(session, [named])
-      await use(session, identifier, { settled, onSettled })
-    })
-  } catch (error) {
-    const isLost = !context.output.isForPeople && settled.length > 0
-    if (!isLost || !(error instanceof ProposerError)) throw error
-    const detail = [error.detail, ...settled.map(({ line }) => line)].join('. ')
-    throw new (error.constructor as typeof ProposerError)(error.code, detail, error.meta)
-  }
-}
-
-/**
- * The named wallets; else all that signed in this home for the pinned chain, else the account.
- * UsageError `invalid_address`, `no_account`.
- */
-export async function stakeWallets(session: Session, named: readonly string[] | undefined) {
-  if (named !== undefined) return [...new Set(named.map((one) => givenAddress(one, '--wallet')))]
-  const { chain_id } = await session.trust()
-  const { authorizations } = await session.journal.load()
-  const signed = authorizations.flatMap(({ signed: { chainId, terms } }) =>
-    chainId === chain_id ? terms.proposer : [],
-  )
-  return signed.length === 0 ? [await session.account.address()] : [...new Set(signed)]
-}
-
-/** Loaded for whoever asks a chain: a signing offline starts without it. */
-async function aggregated(chain: Chain) {
-  const [{ aggregating }, { yieldToEvents }] = await Promise.all([
-    import('#chain/aggregate'),
-    import('#io/serving/load'),
-  ])
-  return aggregating(chain, yieldToEvents)
-}
-
-export const onStakes = <T>(
-  session: Session,
-  chain: Chain,
-  read: (parts: PositionParts) => Promise<T>,
-) =>
-  session.output.during('reading the logs of the oracle', async (progress) =>
-    read({
-      chain: await aggregated(chain),
-      trust: await session.trust(),
-      view: await session.journal.load(),
-      ...{ files: session.files, hash: session.hash, home: session.settings.home.value },
-      signal: session.until,
-      onProgress: (block, head) => progress.update(`reading logs: block ${block} of ${head}`),
-    }),
-  )
-
-/** FailedError `proposal_disputed` where one is; else PendingError `positions_unknown` where nobody knows. */
-export function failOnDispute(positions: readonly Position[]) {
-  const contested = positions.filter(({ state }) => isContestedState(state))
-  const [first] = contested
-  if (first === undefined) {
-    // What nobody knows is not clean.
-    const unknown = positions.filter(({ state }) => state === null)
-    requireShown(unknown.map((one) => ({ identifier: one.slug ?? one.question_id })))
-    return
-  }
-  const id = first.slug ?? first.question_id
-  throw new FailedError(
-    'proposal_disputed',
-    contested.length === 1
-      ? `the proposal for ${id ?? 'a question'} is disputed`
-      : `${contested.length} proposals are disputed`,
-    id === null ? {} : `\`proposer reconcile ${id}\` says what to do`,
-  )
-}
-
-/** PendingError `positions_unknown` for proposals of which no log tells. */
-export function requireShown(unknown: readonly { readonly identifier: string | null }[]) {
-  const [first, ...more] = unknown
-  if (first === undefined) return
-  const id = first.identifier ?? '<identifier>'
-  throw new PendingError(
-    'positions_unknown',
-    `the node does not show what became of ${more.length === 0 ? `the proposal for ${id}` : `${more.length + 1} proposals`}`,
-    `\`proposer reconcile ${id}\` looks at its round; ask another node with --rpc-url`,
-  )
-}
-
 /**
  * Says which of these authorizations earn less than when they were signed, where a node is
  * configured: version 3 of the oracle lets rewards fall (domain §10). What has become of them is
@@ -302,8 +197,13 @@ export async function noteFallenRewards(session: Session, all: readonly Signed[]
     const told = all.filter(
       ({ chainId, reward }) => chainId === trust.chain_id && reward !== undefined,
     )
-    const { createRoundReader } = await import('#chain/questions')
-    const reader = createRoundReader(await aggregated(node), contractsOf(trust))
+    // A signing offline starts without them.
+    const [{ createRoundReader }, { aggregating }, { yieldToEvents }] = await Promise.all([
+      import('#chain/questions'),
+      import('#chain/aggregate'),
+      import('#io/serving/load'),
+    ])
+    const reader = createRoundReader(aggregating(node, yieldToEvents), contractsOf(trust))
     const questions = [...new Set(told.map(({ questionId }) => questionId))]
     const rounds = (await Promise.all(questions.map((id) => reader.readAll(id)))).flat()
     for (const { identifier, questionId, requester, timestamp, reward = '0' } of told) {

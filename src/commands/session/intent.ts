@@ -1,10 +1,10 @@
 /** What `sign` and `submit` share: flags of a proposal, what they become, how it is shown. */
 
 import { titleOf } from '#chain/ancillary'
-import type { QuestionFinding } from '#client/check/findings'
+import { checkRefusal, type QuestionFinding } from '#client/check/findings'
 import type { IntentInWords } from '#client/propose/intent'
 import type { Preview, ProposeParts } from '#client/propose/plan'
-import { firstRulesNotes, requireRules } from '#client/propose/rules'
+import { type AskRules, firstRulesNotes, requireRules } from '#client/propose/rules'
 import type { SafePartsFile } from '#client/propose/safe'
 import { preview } from '#client/propose/sign-rows'
 import { type ContextSource, givenContexts, parseContext } from '#client/trust/context'
@@ -16,20 +16,27 @@ import { didYouMean, nearest } from '#protocol/guess'
 import { answerText, wordFault } from '#protocol/outcome-words'
 import { outcomeKeys } from '#protocol/proposal'
 import type { Address } from '#protocol/schema'
-import { isClientRef, isUint256 } from '#protocol/words'
+import { isClientRef, isQuestionId, isUint256 } from '#protocol/words'
 import type { Context } from '../terminal/context.js'
-import { type Block, together } from '../terminal/output.js'
-import { amountText, amountWithRaw, dateText, visible } from '../terminal/render.js'
+import { type Block, type Screen, together } from '../terminal/output.js'
+import {
+  amountText,
+  amountWithRaw,
+  dateText,
+  fold,
+  foldAround,
+  visible,
+} from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
 import { asksPerson, confirm, inputJson } from './inputs.js'
 import {
-  askingForRules,
   asksGateway,
+  type CheckFlags,
   clarificationTexts,
   commonTokens,
   contextRows,
   contextSource,
-  findingLines,
+  findingLine,
   flagged,
   givenAmount,
   isRequired,
@@ -37,11 +44,8 @@ import {
   pinnedUnits,
   questionText,
   requiredBy,
-  requireFindings,
   requireIdentifier,
-  requireRulesHash,
   rulesLine,
-  textInShort,
   unitsOf,
 } from './question.js'
 import type { Session } from './session.js'
@@ -360,6 +364,85 @@ function previewBlocks(
     ...shown.notes.map((note) => `note: ${note}`),
     ...findingLines(findings),
   ]
+}
+
+/** `--yes` does not acknowledge what nobody has read. `undefined`: nobody can be asked. */
+function askingForRules(context: Context, flags: SessionFlags): AskRules | undefined {
+  if (!asksPerson(context, flags)) return undefined
+  const { output } = context
+  return async (identifier, { newer, unknownHash }) => {
+    // Whatever turns makes room for the question.
+    output.progress('').stop()
+    const head =
+      unknownHash === undefined
+        ? `The rules of ${identifier} have changed since they were acknowledged.`
+        : `The acknowledged hash is not a state of the rules of ${identifier}: ${unknownHash}`
+    for (const text of [head, ...clarificationTexts(newer)])
+      output.note(fold(text, output.columns, '  '))
+    try {
+      await confirm(context, 'Sign with these rules?', false)
+      return true
+    } catch (error) {
+      if (error instanceof UsageError && error.code === 'declined') return false
+      throw error
+    }
+  }
+}
+
+function requireRulesHash(text: string | undefined) {
+  if (text === undefined) return undefined
+  const hash = text.toLowerCase()
+  if (isQuestionId(hash)) return hash
+  throw new UsageError(
+    'bad_rules_seen',
+    '--rules-seen is not a hash of 32 bytes in hex',
+    'give the hash that `proposer context <identifier>` prints under rules',
+  )
+}
+
+/** Characters of a question, from its beginning and from its meaning. */
+const shownText = 400
+
+/**
+ * How the text begins and what its answers mean, which stands at its end (domain §5.3: the last
+ * `res_data:` counts).
+ * `whole` is the command that shows all of it.
+ */
+const textInShort =
+  (text: string, whole: string) =>
+  ({ columns }: Screen) => {
+    const meaningAt = text.lastIndexOf('res_data:')
+    const cut = meaningAt < 0 ? text.length : meaningAt
+    const parts = [text.slice(0, cut), text.slice(cut)].map((part) => [...part])
+    const over = parts.reduce((sum, { length }) => sum + Math.max(0, length - shownText), 0)
+    if (over === 0) return fold(text, columns)
+    return [
+      ...parts.map((part) => {
+        const shown = part.slice(0, shownText).join('')
+        return part.length > shownText ? `${shown}…` : shown
+      }),
+      `[${over} characters left out; the whole text: \`${whole}\`]`,
+    ]
+      .filter((line) => line !== '')
+      .map((line) => foldAround(line.trim(), columns))
+      .join('\n')
+  }
+
+function findingLines(findings: readonly QuestionFinding[]) {
+  const unknown = findings.filter(({ result }) => result === 'unknown').map(({ id }) => id)
+  return [
+    ...findings.filter(({ result }) => result === 'warn').map(findingLine),
+    ...(unknown.length === 0 ? [] : [`unknown: ${unknown.join(', ')}`]),
+  ]
+}
+
+function requireFindings(
+  identifier: string,
+  findings: readonly QuestionFinding[],
+  flags: CheckFlags,
+) {
+  const error = checkRefusal(identifier, findings, requiredBy(flags))
+  if (error !== undefined) throw error
 }
 
 const ownRows: ReadonlySet<string> = new Set(['bond', 'answers', 'rules'])

@@ -7,9 +7,8 @@ import { coinOf, knownToken } from '#chain/profiles'
 import type { Rules, RulesUpdate } from '#chain/rules'
 import { onChain } from '#chain/unavailable'
 import type { MarketReads } from '#client/check/checker'
-import { checkRefusal, type QuestionFinding, type Required } from '#client/check/findings'
+import type { QuestionFinding, Required } from '#client/check/findings'
 import { knownQuestionId } from '#client/propose/intent'
-import type { AskRules } from '#client/propose/rules'
 import { contextsFrom, tokenIn } from '#client/trust/context'
 import { contractsOf, type QuestionContext, type Trust } from '#client/trust/trust'
 import { type Chain, type Market, type Markets, SlugLookUpError } from '#ports'
@@ -22,30 +21,21 @@ import { type answersText, answerText } from '#protocol/outcome-words'
 import type { Address } from '#protocol/schema'
 import { fromHex } from '#protocol/witness'
 import { isQuestionId, limits } from '#protocol/words'
-import type { Context } from '../terminal/context.js'
-import { csvLine, type Screen } from '../terminal/output.js'
+import { csvLine } from '../terminal/output.js'
 import {
   amountText,
   amountWithRaw,
   counted,
   dateText,
-  fold,
-  foldAround,
   publicUrl,
   type TokenUnits,
   timeText,
   visible,
 } from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
-import { asksPerson, confirm, inputJson } from './inputs.js'
+import { inputJson } from './inputs.js'
 import type { Session } from './session.js'
-import {
-  type checkFlags,
-  type GlobalFlags,
-  percentOf,
-  type Setting,
-  secondsOf,
-} from './settings.js'
+import { type checkFlags, percentOf, type Setting, secondsOf } from './settings.js'
 
 /** Without a node a gateway is needed: `session.gateway` says so where none is configured. */
 export const asksGateway = ({ settings }: Session) =>
@@ -111,9 +101,8 @@ export function contextRows(
   ]
 }
 
-/** Characters of a clarification; and of a question, from its beginning and from its meaning. */
+/** Characters of a clarification. */
 const shownRules = 10_000
-const shownText = 400
 
 /** `2 clarifications, the last 2026-11-20 17:01:30Z (0x…)`, or `none (0x…)`. */
 export function rulesLine({ updates, hash }: Rules) {
@@ -134,70 +123,8 @@ export const clarificationTexts = (updates: readonly RulesUpdate[]) =>
     return `clarification of ${timeText(at)}: ${shown}`
   })
 
-/** `--yes` does not acknowledge what nobody has read. `undefined`: nobody can be asked. */
-export function askingForRules(
-  context: Context,
-  flags: Pick<GlobalFlags, 'quiet' | 'yes'>,
-): AskRules | undefined {
-  if (!asksPerson(context, flags)) return undefined
-  const { output } = context
-  return async (identifier, { newer, unknownHash }) => {
-    // Whatever turns makes room for the question.
-    output.progress('').stop()
-    const head =
-      unknownHash === undefined
-        ? `The rules of ${identifier} have changed since they were acknowledged.`
-        : `The acknowledged hash is not a state of the rules of ${identifier}: ${unknownHash}`
-    for (const text of [head, ...clarificationTexts(newer)])
-      output.note(fold(text, output.columns, '  '))
-    try {
-      await confirm(context, 'Sign with these rules?', false)
-      return true
-    } catch (error) {
-      if (error instanceof UsageError && error.code === 'declined') return false
-      throw error
-    }
-  }
-}
-
-export function requireRulesHash(text: string | undefined) {
-  if (text === undefined) return undefined
-  const hash = text.toLowerCase()
-  if (isQuestionId(hash)) return hash
-  throw new UsageError(
-    'bad_rules_seen',
-    '--rules-seen is not a hash of 32 bytes in hex',
-    'give the hash that `proposer context <identifier>` prints under rules',
-  )
-}
-
 export const questionText = (ancillaryData: string) =>
   plainText(new TextDecoder().decode(fromHex(ancillaryData)))
-
-/**
- * How the text begins and what its answers mean, which stands at its end (domain §5.3: the last
- * `res_data:` counts).
- * `whole` is the command that shows all of it.
- */
-export const textInShort =
-  (text: string, whole: string) =>
-  ({ columns }: Screen) => {
-    const meaningAt = text.lastIndexOf('res_data:')
-    const cut = meaningAt < 0 ? text.length : meaningAt
-    const parts = [text.slice(0, cut), text.slice(cut)].map((part) => [...part])
-    const over = parts.reduce((sum, { length }) => sum + Math.max(0, length - shownText), 0)
-    if (over === 0) return fold(text, columns)
-    return [
-      ...parts.map((part) => {
-        const shown = part.slice(0, shownText).join('')
-        return part.length > shownText ? `${shown}…` : shown
-      }),
-      `[${over} characters left out; the whole text: \`${whole}\`]`,
-    ]
-      .filter((line) => line !== '')
-      .map((line) => foldAround(line.trim(), columns))
-      .join('\n')
-  }
 
 export type CheckFlags = FlagsOf<typeof checkFlags>
 
@@ -239,14 +166,6 @@ function limited(markets: Markets): MarketReads {
 export const findingLine = ({ id, detail, source }: QuestionFinding) =>
   `warn: ${id}: ${detail} [${source}]`
 
-export function findingLines(findings: readonly QuestionFinding[]) {
-  const unknown = findings.filter(({ result }) => result === 'unknown').map(({ id }) => id)
-  return [
-    ...findings.filter(({ result }) => result === 'warn').map(findingLine),
-    ...(unknown.length === 0 ? [] : [`unknown: ${unknown.join(', ')}`]),
-  ]
-}
-
 /** `5 ok, 1 warn, 1 unknown`. */
 function countsOf(findings: readonly QuestionFinding[]) {
   const counts = { ok: 0, warn: 0, unknown: 0 }
@@ -257,15 +176,6 @@ function countsOf(findings: readonly QuestionFinding[]) {
 /** What is said of many questions at once, before their sum is asked for. */
 export const tallyText = (counts: ReturnType<typeof countsOf>) =>
   `${counted(counts.warn, 'warning')}, ${counts.unknown} unknown`
-
-export function requireFindings(
-  identifier: string,
-  findings: readonly QuestionFinding[],
-  flags: CheckFlags,
-) {
-  const error = checkRefusal(identifier, findings, requiredBy(flags))
-  if (error !== undefined) throw error
-}
 
 interface WorksheetRow {
   /** The question id: it needs no pin. */
