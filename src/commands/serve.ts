@@ -19,8 +19,8 @@ import { programVersion } from '#protocol/version'
 import { usualPorts } from '#protocol/words'
 import {
   chainEnded,
-  devExports,
-  noteDevSession,
+  devVariables,
+  noteQuestions,
   portNumber,
   startingChain,
   tellReady,
@@ -30,7 +30,7 @@ import { executorKeyOf, readOwnJson } from './session/inputs.js'
 import { homeSetting, wholeNumber } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import type { Output } from './terminal/output.js'
-import { jsonText, visible } from './terminal/render.js'
+import { jsonText, shellWord, visible } from './terminal/render.js'
 import { type EveryFlag, type FlagsOf, verb } from './terminal/verb.js'
 
 const faultsHelp = `
@@ -311,9 +311,28 @@ function announce(
   }
   const metrics = metrics_url === undefined ? '' : `, metrics ${metrics_url}`
   tellReady(output, `ready ${url} (admin ${adminUrl}${metrics}, pid ${pid})`)
+  if (dev === undefined) return
+  const exports = Object.entries(devVariables(folder, url, dev)).map(
+    ([name, value]) => `export ${name}=${shellWord(value)}`,
+  )
   // Whoever keeps the result keeps what it takes to use it.
-  if (dev && !output.isTerminal) output.text(`${devExports(folder, url, dev).join('\n')}\n`)
-  if (dev) noteDevSession(output, folder, url, dev)
+  if (!output.isTerminal) output.text(`${exports.join('\n')}\n`)
+  noteDevSession(output, dev, exports)
+}
+
+/** What is pasted into another terminal to propose here, and what to type there. */
+function noteDevSession(output: Output, dev: DevDescription, exports: readonly string[]) {
+  const [first] = dev.questions
+  output.note(`chain ${dev.chain_id} at ${dev.rpc_url}. Open questions:`)
+  noteQuestions(output, dev.questions)
+  // A log is pasted nowhere; the result has them then.
+  if (!output.notesAreTerminal) return
+  output.note('To propose here, paste into another terminal:')
+  output.note('')
+  for (const line of exports) output.note(line)
+  output.note('\nThen:\n  proposer questions list')
+  if (first !== undefined)
+    output.note(`  proposer submit ${shellWord(first.slug)} --outcome yes --wait`)
 }
 
 async function check(context: Context, path: string, served: Served) {

@@ -11,7 +11,7 @@ import { programVersion } from '#protocol/version'
 import { wholeNumber } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 import type { Output } from '../terminal/output.js'
-import { fold, shellWord, visible } from '../terminal/render.js'
+import { fold, visible } from '../terminal/render.js'
 
 /**
  * Under progress: the chain, `undefined` where the run was told to end meanwhile. A signal to the
@@ -33,7 +33,7 @@ export const portNumber = (flag: string, text: string) => wholeNumber(flag, text
  * one would be wider than the terminal. `rest` stands behind the count of the others.
  */
 export function noteQuestions(
-  output: Pick<Output, 'note' | 'columns'>,
+  output: Output,
   questions: readonly { slug: string; question_id: string }[],
   rest = '',
 ) {
@@ -59,38 +59,6 @@ export const devVariables = (
   PROPOSER_GATEWAY: gateway,
   PROPOSER_RPC_URL: dev.rpc_url,
 })
-
-export const devExports = (...parts: Parameters<typeof devVariables>) =>
-  Object.entries(devVariables(...parts)).map(
-    ([name, value]) => `export ${name}=${shellWord(value)}`,
-  )
-
-/**
- * Notes chain and questions, what is pasted into another terminal to propose at a development
- * gateway, and what to type there: its throwaway files go with it.
- */
-export function noteDevSession(
-  output: Pick<Output, 'note' | 'columns' | 'notesAreTerminal'>,
-  folder: string,
-  gateway: string,
-  dev: {
-    readonly chain_id: number
-    readonly rpc_url: string
-    readonly questions: readonly { slug: string; question_id: string }[]
-  },
-) {
-  const [first] = dev.questions
-  output.note(`chain ${dev.chain_id} at ${dev.rpc_url}. Open questions:`)
-  noteQuestions(output, dev.questions)
-  // A log is pasted nowhere; the result has them then.
-  if (!output.notesAreTerminal) return
-  output.note('To propose here, paste into another terminal:')
-  output.note('')
-  for (const line of devExports(folder, gateway, dev)) output.note(line)
-  output.note('\nThen:\n  proposer questions list')
-  if (first !== undefined)
-    output.note(`  proposer submit ${shellWord(first.slug)} --outcome yes --wait`)
-}
 
 export interface DevGateway {
   readonly url: string
