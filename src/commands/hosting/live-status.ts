@@ -11,7 +11,7 @@ import type { StatusDocument } from '#protocol/status-document'
 import { rpcClasses, type StateLine } from '#protocol/vitals'
 import type { Context } from '../terminal/context.js'
 import { drawnOver, terminalSize, withoutColour } from '../terminal/output.js'
-import { ageText, cut, fold, visible } from '../terminal/render.js'
+import { ageText, counted, cut, fold, visible } from '../terminal/render.js'
 
 interface StatusScreen {
   readonly columns: number
@@ -87,7 +87,7 @@ function rowsOf(status: StatusDocument, paint: ChalkInstance) {
       `${budget.spent_items} of ${budget.global_items} items`,
       ...(endsMs > 0 ? [`window ends in ${Math.ceil(endsMs / 1_000)} s`] : []),
       `${budget.per_ip_items} a client`,
-      `${budget.clients} ${budget.clients === 1 ? 'client' : 'clients'}`,
+      counted(budget.clients, 'client'),
     ],
     store: clusterText(status),
     ceilings: Object.entries(status.ceilings).map(
@@ -105,7 +105,7 @@ function rowsOf(status: StatusDocument, paint: ChalkInstance) {
 function nodesText({ nodes }: StatusDocument) {
   if (nodes.length === 0) return []
   const aside = nodes.filter(({ healthy }) => !healthy).map(({ node }) => node)
-  const healthy = `${nodes.length - aside.length} of ${nodes.length} ${nodes.length === 1 ? 'node' : 'nodes'}`
+  const healthy = `${nodes.length - aside.length} of ${counted(nodes.length, 'node')}`
   return aside.length === 0 ? [healthy] : [healthy, `set aside: ${aside.join(', ')}`]
 }
 
@@ -126,7 +126,7 @@ function clusterText({ cluster }: StatusDocument) {
   return [
     leads ? 'leads' : leader === null ? 'no leader' : `${leader.slice(0, 8)}… leads`,
     `epoch ${epoch}`,
-    `${gateways} ${gateways === 1 ? 'gateway' : 'gateways'}`,
+    counted(gateways, 'gateway'),
     `lag ${lag_records}`,
   ]
 }
@@ -171,9 +171,11 @@ function cutLines(text: string, columns: number, paint: ChalkInstance) {
   const indent = Math.min(labelWidth, Math.max(0, columns - 1))
   const width = columns - indent
   const space = text.lastIndexOf(' ', width)
-  const first = text.length <= width || space <= 0 ? cut(text, width) : text.slice(0, space)
-  const rest = text.length <= width || space <= 0 ? [] : [cut(text.slice(space + 1), width)]
-  return [first, ...rest].map((line) => `${' '.repeat(indent)}${paint.yellow(line)}`)
+  const isOne = text.length <= width || space <= 0
+  const lines = isOne
+    ? [cut(text, width)]
+    : [text.slice(0, space), cut(text.slice(space + 1), width)]
+  return lines.map((line) => `${' '.repeat(indent)}${paint.yellow(line)}`)
 }
 
 /** What a switch was set to, in words: to and fro are two changes. */
