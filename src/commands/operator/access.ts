@@ -229,17 +229,14 @@ const nobodyServes = (site: Site) =>
  * what would be done. Rejects with what the act rejects with, and where nobody would carry it out.
  */
 export async function act(site: Site, name: ActName, body: object): Promise<Acted | undefined> {
-  const { store, loaded, timeoutMs } = site
-  const { place } = loaded
+  const { store, loaded } = site
   if (site.isDryRun)
     return showDryRun(site, `carry out ${name} on ${store}`, { act: name, store, ...body })
-  const tokenFile = adminTokenFile(loaded)
   const post = async (url: string): Promise<Acted | undefined> => {
-    const call = { url, tokenFile, name, body, timeoutMs }
-    const done = await postAct(site, call, actAnswers.done)
+    const done = await postAct(site, url, name, body, actAnswers.done)
     return done && { result: { act: name, ...done }, through: 'gateway' }
   }
-  if (place.kind === 'folder') {
+  if (loaded.place.kind === 'folder') {
     const url = await actingUrl(site).catch((error: unknown) => {
       // A gateway whose key is lost does not start: only here can it get another one.
       const isNeeded = name === 'receipts/rotate' && error instanceof UnavailableError
@@ -249,41 +246,42 @@ export async function act(site: Site, name: ActName, body: object): Promise<Acte
     if (acted) return acted
     // The gateway has gone since its lock was read.
     if (url !== undefined) throw nobodyServes(site)
-  } else if (await site.files.exists(tokenFile)) {
+  } else if (await site.files.exists(adminTokenFile(loaded))) {
     const acted = await post(adminUrlHere(loaded))
     if (acted) return acted
   }
-  return { result: await actOnStore(site, loaded, name, body), through: 'store' }
+  return { result: await actOnStore(site, name, body), through: 'store' }
 }
 
 /** Without a gateway: under the lock of a folder, or beside the gateways of a database. */
-async function actOnStore(context: Context, loaded: LoadedConfig, name: ActName, body: object) {
+async function actOnStore(site: Site, name: ActName, body: object) {
+  const { loaded } = site
   const { config, place } = loaded
-  const configured = await registryOf(context, loaded)
-  const chain = () => context.edges.chain(config.chain.rpc_urls, expectedChain(config))
+  const configured = await registryOf(site, loaded)
+  const chain = () => site.edges.chain(config.chain.rpc_urls, expectedChain(config))
   // Only a new store has to know which chain it is for.
   const settings = async (isNew: boolean) =>
     settingsOf(
       config,
-      isNew ? await genesisOf(context, await chain(), config, true, unreachable) : undefined,
+      isNew ? await genesisOf(site, await chain(), config, true, unreachable) : undefined,
     )
   const closers = createClosers()
   try {
     let opened: ServedStore
     if (place.kind === 'database') {
-      const database = await context.edges.database(place.url)
+      const database = await site.edges.database(place.url)
       await requireTables(database)
-      opened = await openSharedStore(context, database, { settings })
+      opened = await openSharedStore(site, database, { settings })
     } else {
       await requireLocalDisk(place.folder)
-      const { fence, release } = await acquireLock(context, place.folder, 'operator')
+      const { fence, release } = await acquireLock(site, place.folder, 'operator')
       closers.add(release)
-      const store = await openStore(context, place.folder, { fence, settings })
-      opened = { ...store, bytes: () => folderBytes(context.files, place.folder) }
+      const store = await openStore(site, place.folder, { fence, settings })
+      opened = { ...store, bytes: () => folderBytes(site.files, place.folder) }
     }
     closers.add(() => opened.ledger.close())
     const served = { ...opened, configured }
-    return await operatorServiceOfChain(context, served, loaded, chain).run(name, body)
+    return await operatorServiceOfChain(site, served, loaded, chain).run(name, body)
   } finally {
     await closers.close()
   }
@@ -313,33 +311,26 @@ const Refused = z.object({
   error: z.object({ code: z.string(), detail: z.string(), hint: z.optional(z.string()) }),
 })
 
-interface RemoteAct {
-  readonly url: string
-  readonly tokenFile: string
-  readonly name: ActName | typeof leaderResignName
-  readonly body: object
-  /** Default: as long as the connection lives. */
-  readonly timeoutMs: number | undefined
-}
-
 /**
  * Acts may be repeated: what is as requested stays. The body of an answer with 200; `undefined`
  * where nobody listens any more. Rejects with RejectedError (3) for a refusal, UnauthorizedError (4)
  * for a wrong token, UnavailableError (75) for 503, UncertainError (6) where no answer came.
  */
 export async function postAct<Answer>(
-  context: Context,
-  { url, tokenFile, name, body, timeoutMs }: RemoteAct,
+  site: Site,
+  url: string,
+  name: ActName | typeof leaderResignName,
+  body: object,
   shape: z.ZodMiniType<Answer>,
 ) {
-  const token = await readAdminToken(tokenFile)
-  if (!(await isProven(context, url, token, timeoutMs))) return undefined
+  const token = await readAdminToken(adminTokenFile(site.loaded))
+  if (!(await isProven(site, url, token))) return undefined
   const init = {
     method: 'POST',
     headers: { 'content-type': 'application/json', authorization: `Bearer ${token}` },
     body: JSON.stringify(body),
   }
-  const answer = await exchange(context, `${url}/operator/${name}`, init, timeoutMs, uncertain)
+  const answer = await exchange(site, `${url}/operator/${name}`, init, uncertain)
   if (answer === undefined) return undefined
   if (answer.status !== 200) throw refusalOf(answer)
   const parsed = shape.safeParse(answer.body)
@@ -351,15 +342,9 @@ export async function postAct<Answer>(
  * Whoever has taken the port of a gateway that is down is shown no token, and believed nothing.
  * `false` where nobody listens.
  */
-async function isProven(
-  context: Context,
-  url: string,
-  token: string,
-  timeoutMs: number | undefined,
-) {
-  const nonce = hexOf(context.random.bytes(32))
-  const statuses = [200, 404]
-  const answer = await getAdmin(context, `${url}${proofPath}${nonce}`, { timeoutMs, statuses })
+async function isProven(site: Site, url: string, token: string) {
+  const nonce = hexOf(site.random.bytes(32))
+  const answer = await getAdmin(site, `${url}${proofPath}${nonce}`, [200, 404])
   if (answer === undefined) return false
   const { host, port } = new URL(url)
   const parsed = z.object({ proof: z.string() }).safeParse(answer)
@@ -376,15 +361,9 @@ async function isProven(
  * nobody listens. Rejects with UnavailableError (75) where no such answer came: nothing is changed
  * by looking.
  */
-export async function getAdmin(
-  context: Context,
-  url: string,
-  {
-    timeoutMs = lookMs,
-    statuses = [200],
-  }: { readonly timeoutMs?: number | undefined; readonly statuses?: readonly number[] },
-) {
-  const answer = await exchange(context, url, { method: 'GET' }, timeoutMs, unanswered)
+export async function getAdmin(site: Site, url: string, statuses: readonly number[]) {
+  const limited = { ...site, timeoutMs: site.timeoutMs ?? lookMs }
+  const answer = await exchange(limited, url, { method: 'GET' }, unanswered)
   if (answer === undefined) return undefined
   if (!statuses.includes(answer.status))
     throw unanswered(`the gateway answered ${answer.status} to ${new URL(url).pathname}`)
@@ -401,12 +380,11 @@ function unanswered(detail: string, cause?: unknown) {
   })
 }
 
-/** `lost`: of what was sent, and may have come to its end all the same. */
+/** Without a time limit as long as the connection lives. `lost`: what was sent may have been done. */
 async function exchange(
-  { clock, edges, signal }: Context,
+  { clock, edges, signal, timeoutMs }: Site,
   url: string,
   init: RequestInit,
-  timeoutMs: number | undefined,
   lost: (detail: string, cause: unknown) => ProposerError,
 ): Promise<{ readonly status: number; readonly body: unknown } | undefined> {
   const fetch = await edges.fetch()
@@ -559,13 +537,12 @@ async function watch(site: Site, live: LiveStatus) {
  * database are asked on this machine alone.
  */
 export async function askStatus(site: Site) {
-  const { loaded, store, timeoutMs } = site
+  const { loaded, store } = site
   const isShared = loaded.place.kind === 'database'
   const holder = isShared ? undefined : await readHolder(site, store)
   const url = isShared ? adminUrlHere(loaded) : adminUrlOf(holder)
   // A gateway of an earlier version has no such look.
-  const statuses = [200, 404]
-  const document = url && (await getAdmin(site, `${url}/operator/status`, { timeoutMs, statuses }))
+  const document = url && (await getAdmin(site, `${url}/operator/status`, [200, 404]))
   if (document === undefined)
     throw gatewayMissing(
       site,

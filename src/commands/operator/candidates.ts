@@ -261,9 +261,9 @@ async function serviceOf(site: Site, holder: LockHolder | undefined): Promise<Se
     return { kind: 'none' }
   const url = adminUrlOf(holder)
   if (url === undefined) return { kind: 'held', by: holderText(holder) }
-  const limits = { timeoutMs: patienceMs, statuses: [200, 503] }
+  const hasty = { ...site, timeoutMs: patienceMs }
   try {
-    const { data } = Readiness.safeParse(await getAdmin(site, `${url}/readyz`, limits))
+    const { data } = Readiness.safeParse(await getAdmin(hasty, `${url}/readyz`, [200, 503]))
     return { kind: 'serves', reasons: data?.reasons }
   } catch (error) {
     // The records are reported all the same, and that nobody answered is part of the answer.

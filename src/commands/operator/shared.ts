@@ -274,13 +274,12 @@ export const resignVerb = siteVerb({
 
 /** Whether the leader has given its lease up by its own listener, which only this machine reaches. */
 async function askedByListener(site: Site, { host, adminUrl }: SeenMember, body: Said) {
-  const { loaded, timeoutMs = listenerMs } = site
-  const tokenFile = adminTokenFile(loaded)
   const isHere = host === site.liveness.host && adminUrl !== undefined
-  if (!isHere || !(await site.files.exists(tokenFile))) return false
+  if (!isHere || !(await site.files.exists(adminTokenFile(site.loaded)))) return false
   try {
-    const call = { url: adminUrl, tokenFile, name: leaderResignName, body, timeoutMs } as const
-    return (await postAct(site, call, actAnswers.resigned))?.resigned === true
+    const hasty = { ...site, timeoutMs: site.timeoutMs ?? listenerMs }
+    const answer = await postAct(hasty, adminUrl, leaderResignName, body, actAnswers.resigned)
+    return answer?.resigned === true
   } catch (error) {
     // Whatever keeps that listener from it: the store itself can end the lease.
     if (error instanceof ProposerError) return false
