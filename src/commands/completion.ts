@@ -14,6 +14,7 @@ import { homePaths } from '#io/home'
 import type { PreferenceTree } from '#io/preferences'
 import type { Files } from '#ports'
 import type { ExitCode } from '#protocol/errors'
+import { objectOf } from '#protocol/json'
 import {
   type GlobalFlags,
   preferenceTree,
@@ -359,8 +360,6 @@ async function valuesOf(kind: Kind, context: Context, flags: GlobalFlags, typed:
   }
 }
 
-const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
-  typeof value === 'object' && value !== null
 const decoder = new TextDecoder()
 
 async function jsonNames(files: Files, folder: string) {
@@ -372,7 +371,7 @@ async function jsonNames(files: Files, folder: string) {
 
 async function profiles(files: Files, home: string, tree: PreferenceTree) {
   const { profileNames } = await import('#chain/profiles')
-  const stored = isRecord(tree.profiles) ? Object.keys(tree.profiles) : []
+  const stored = Object.keys(objectOf(tree.profiles) ?? {})
   const pinned = await jsonNames(files, `${home}/trust`)
   const named = new Map<string, string>(profileNames.map((name) => [name, 'built in']))
   for (const name of [...stored, ...pinned]) if (!named.has(name)) named.set(name, 'yours')
@@ -381,9 +380,9 @@ async function profiles(files: Files, home: string, tree: PreferenceTree) {
 
 async function slugs(files: Files, path: string, profile: string) {
   if (!(await files.exists(path))) return []
-  const trust: unknown = JSON.parse(decoder.decode(await files.read(path)))
-  const named = isRecord(trust) && isRecord(trust.slugs) ? Object.keys(trust.slugs) : []
-  return named.map((value) => ({ value, about: `pinned by ${profile}` }))
+  const trust = objectOf(JSON.parse(decoder.decode(await files.read(path))))
+  const named = objectOf(trust?.slugs) ?? {}
+  return Object.keys(named).map((value) => ({ value, about: `pinned by ${profile}` }))
 }
 
 /** Question ids only for those who begin to type one: beside names they are noise. */

@@ -10,6 +10,7 @@ import { givenAddress } from '#protocol/address'
 import { parseAmount } from '#protocol/amount'
 import { durationMs, instantMs, spanMs } from '#protocol/duration'
 import { UsageError } from '#protocol/errors'
+import { objectOf } from '#protocol/json'
 import { plainIdentifier } from '#protocol/market-url'
 import { plainHttpHosts } from '#protocol/plain-http'
 import type { Context } from '../terminal/context.js'
@@ -226,7 +227,7 @@ export async function requireKnownProfile(
   const names = [
     'default',
     ...profileNames,
-    ...(isTree(tree.profiles) ? Object.keys(tree.profiles) : []),
+    ...Object.keys(objectOf(tree.profiles) ?? {}),
     ...(typeof tree.profile === 'string' ? [tree.profile] : []),
     ...pinned.flatMap((name) => /^(.*)\.json$/.exec(name)?.[1] ?? []),
   ]
@@ -238,9 +239,6 @@ export async function requireKnownProfile(
     `the known profiles are ${known.join(', ')}; create it with \`proposer config set --profile ${value} <key> <value>\``,
   )
 }
-
-const isTree = (value: unknown): value is PreferenceTree =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
 
 function storedIn(tree: PreferenceTree, name: string, path: string) {
   const profiles = memberOf(tree, 'profiles', 'profiles', path)
@@ -257,9 +255,9 @@ function storedIn(tree: PreferenceTree, name: string, path: string) {
 
 function memberOf(tree: PreferenceTree, key: string, name: string, path: string) {
   const value = Object.hasOwn(tree, key) ? tree[key] : undefined
-  if (value === undefined) return {}
-  if (!isTree(value)) throw damaged(path, name, 'an object')
-  return value
+  const member = value === undefined ? {} : objectOf(value)
+  if (member !== undefined) return member
+  throw damaged(path, name, 'an object')
 }
 
 const damaged = (path: string, key: string, expected: string) =>
