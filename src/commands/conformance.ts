@@ -391,9 +391,9 @@ async function openParts(
   const chain = await (ready === undefined ? session.chain() : devChain())
   const strangerWallet = may.admit ? await throwawayWallet(session) : undefined
   const mode = flags.readOnly ? 'read' : 'run'
-  const target = await openTarget(session, settings, flags, mode)
+  const target = await openTarget(session, flags, mode)
   const base = parseBaseUrl(target.baseUrl, target.allowHttp)
-  const planner = await openPlanner(session, settings, target.origin ?? base.origin)
+  const planner = await openPlanner(session, target.origin ?? base.origin)
   const probe = createProbe({ fetch: target.fetch, base: base.href, clock, planner, signal })
   const client = createGatewayClient({ ...target, fetch: probe.fetch, clock })
   const gateway = withBudget(client, planner, { signal })

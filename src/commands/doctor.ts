@@ -191,7 +191,7 @@ const checks: readonly DoctorCheck[] = [
       const { session } = facts
       const trust = await session.trust()
       facts.trust = trust
-      const builtIn = await builtInPins(session, session.settings)
+      const builtIn = await builtInPins(session)
       const where =
         builtIn === undefined
           ? `in ${session.settings.trust.value}`

@@ -167,7 +167,7 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
 
     async trust() {
       const now = await settings()
-      const pins = await builtInPins(context, now)
+      const pins = await builtInPins({ ...context, settings: now })
       const isPinned =
         pins === undefined
           ? await context.files.exists(now.trust.value)

@@ -228,7 +228,8 @@ const verifyVerb = verb({
 async function pinnedSlugs(context: Context, flags: GlobalFlags) {
   const { loadTrust } = await import('./session/session.js')
   try {
-    const { slugs } = await loadTrust(context, await resolveSettings(context, flags))
+    const settings = await resolveSettings(context, flags)
+    const { slugs } = await loadTrust({ ...context, settings })
     return new Map(Object.entries(slugs).map(([slug, id]) => [id, slug]))
   } catch (error) {
     if (!(error instanceof ProposerError)) throw error

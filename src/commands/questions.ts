@@ -183,7 +183,7 @@ async function findQuestions(session: Session, flags: ListFlags, rules: ListedRu
     const search = await searchOf({ ...parts, contracts, chain, nowMs, slugs: {} })
     return registryOnChain(search, chain, entries)
   }
-  const builtIn = await builtInPins(session, session.settings)
+  const builtIn = await builtInPins(session)
   // Looking needs no spender.
   const trust =
     builtIn === undefined

@@ -27,10 +27,10 @@ import { sendInput } from './batch/running.js'
 import { checksText, examine } from './doctor.js'
 import { type Session, sessionVerb } from './session/session.js'
 import {
+  type Configured,
   executorFlags,
   requireTarget,
   resolveSettings,
-  type Settings,
   wholeNumber,
 } from './session/settings.js'
 import type { Context } from './terminal/context.js'
@@ -160,7 +160,7 @@ async function planOf(
     submitItems: toSign + toSend,
     statusItems: count.rows,
   }
-  const budget = await budgetOf(session, session.settings)
+  const budget = await budgetOf(session)
   const plan = planBatch(items, budget)
   const totals = sums && [...sums.totals].map(([token, raw]) => ({ token, amount: String(raw) }))
   return {
@@ -212,7 +212,7 @@ export const planCommand = verb({
         : countOf('--window', String((durationMs(flags.window) ?? 0) / 1000))
     const settings = await resolveSettings(context, flags)
     const rows = await rowsOf(context, given, flags.format)
-    const budget = await budgetOf(context, settings, limit, window)
+    const budget = await budgetOf({ ...context, settings }, limit, window)
     const asksContext = flags.context && settings.rpcUrl === undefined
     const items = rows.intents + rows.signed
     const plan = planBatch(
@@ -268,15 +268,10 @@ interface PlanBudget extends BudgetView {
 }
 
 /** Flags win; then what the configured gateway last told this home; then §8's defaults. */
-async function budgetOf(
-  context: Context,
-  settings: Settings,
-  limit?: number,
-  window?: number,
-): Promise<PlanBudget> {
+async function budgetOf(context: Configured, limit?: number, window?: number): Promise<PlanBudget> {
+  const { settings } = context
   const target = settings.gateway || settings.local ? requireTarget(settings) : undefined
-  const known =
-    target?.kind === 'gateway' ? await learnt(context, settings, target.setting.value) : undefined
+  const known = target?.kind === 'gateway' ? await learnt(context, target.setting.value) : undefined
   const unspent = { learnt: false, ...defaultBudget, spentItems: 0, endsInMs: 0 }
   if ((limit ?? window) !== undefined) {
     const { limitItems, windowMs } = known ?? defaultBudget
@@ -296,8 +291,8 @@ async function budgetOf(
       }
 }
 
-const learnt = (context: Context, settings: Settings, gateway: string) =>
-  createPlanner(context, settings.home.value, parseBaseUrl(gateway).origin).snapshot()
+const learnt = (context: Configured, gateway: string) =>
+  createPlanner(context, context.settings.home.value, parseBaseUrl(gateway).origin).snapshot()
 
 const listedWindows = 100
 

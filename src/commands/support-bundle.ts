@@ -142,7 +142,7 @@ async function collect(session: Session, flags: BundleFlags, wanted: BundleScope
     gateway: operator?.part ?? null,
   }
   const secrets: readonly Secret[] = [
-    ...(await clientSecrets(session, settings, journal.view)),
+    ...(await clientSecrets(session, journal.view)),
     ...(operator?.secrets ?? []),
   ]
   return { document, secrets }
@@ -299,10 +299,10 @@ function wantedOf({ question, since }: BundleFlags, nowMs: number) {
  * signatures of the journal.
  */
 async function clientSecrets(
-  context: Context,
-  { gateway, rpcUrl, home }: Settings,
+  context: Session,
   view: Pick<JournalView, 'authorizations' | 'offers'> | undefined,
 ) {
+  const { gateway, rpcUrl, home } = context.settings
   const keyFile = context.env.PROPOSER_KEY_FILE
   const read = (path: string) => contentOf(context, path)
   const pins = await accountPinFiles(context.files, home.value)

@@ -59,7 +59,7 @@ const showVerb = sessionVerb({
     const { output } = session
     const { trust, profile } = session.settings
     const path = trust.value
-    const builtIn = await builtInPins(session, session.settings)
+    const builtIn = await builtInPins(session)
     if (builtIn === undefined) {
       const pins = await session.trust()
       return output.show('trust', { path, ...pins }, [[['file', path]], pinRows(pins)])
@@ -258,7 +258,7 @@ const verifyVerb = sessionVerb({
       const implementations = await implementationsNow(chain, trust)
       return write(session, { ...trust, implementations }, { fromOutside: true, isDryRun })
     }
-    const isBuiltIn = (await builtInPins(session, session.settings)) !== undefined
+    const isBuiltIn = (await builtInPins(session)) !== undefined
     const path = isBuiltIn ? null : session.settings.trust.value
     const shown = checks.map(({ id, name, result, detail }) => {
       return { check: id, name, ok: result === 'pass', detail }
@@ -542,7 +542,7 @@ function kindOf(data: BatchSigningData) {
  * What it says of itself proves nothing, so a note asks for another source.
  */
 async function listedKeys(session: Session, flags: SessionFlags) {
-  const target = await openTarget(session, session.settings, flags, 'read')
+  const target = await openTarget(session, flags, 'read')
   try {
     const { signal } = session
     const { allowHttp } = target

@@ -22,9 +22,9 @@ import type { FlagsOf } from '../terminal/verb.js'
 import {
   type AccountFlags,
   allowedHttp,
+  type Configured,
   type executorFlags,
   notTogether,
-  type Settings,
 } from './settings.js'
 
 /** Of stdin for `-`. UsageError `input_unreadable` (with `hint`), `input_too_large`. */
@@ -233,9 +233,9 @@ export interface Account {
 }
 
 /** UsageError `no_account` on first use, `two_signers`, `bad_proposer` at once. */
-export function openAccount(context: Context, settings: Settings, flags: AccountFlags): Account {
+export function openAccount(context: Configured, flags: AccountFlags): Account {
   const { passwordFile } = flags
-  if (flags.safe !== undefined) return safeAccount(context, settings, flags, flags.safe)
+  if (flags.safe !== undefined) return safeAccount(context, flags, flags.safe)
   if (flags.asOwner !== undefined)
     throw new UsageError(
       'flag_without_meaning',
@@ -243,24 +243,24 @@ export function openAccount(context: Context, settings: Settings, flags: Account
       'add --safe <address>, or leave out --as-owner',
     )
   const named = namedProposer(flags.proposer)
-  requireOneSigner(settings, flags)
-  if (flags.signer !== undefined) return outsideAccount(context, settings, flags.signer, named)
-  if (flags.browser) return browserAccount(context, settings, flags, named)
+  requireOneSigner(context, flags)
+  if (flags.signer !== undefined) return outsideAccount(context, flags.signer, named)
+  if (flags.browser) return browserAccount(context, flags, named)
   let unlocked: Promise<KeySigner> | undefined
   let opened: KeySigner | undefined
   const unlock = async () => {
-    unlocked ??= unlockSource(context, settings, passwordFile)
+    unlocked ??= unlockSource(context, passwordFile)
     opened = await unlocked
     return opened
   }
   return {
     async address() {
       if (named !== undefined) return named
-      const name = accountName(context, settings)
+      const name = accountName(context)
       if (name === undefined || unlocked) return (await unlock()).address
       const { readAccount } = await import('#io/accounts')
       return (
-        (await readAccount(context.files, settings.home.value, name)).address ??
+        (await readAccount(context.files, context.settings.home.value, name)).address ??
         (await unlock()).address
       )
     },
@@ -274,8 +274,7 @@ export function openAccount(context: Context, settings: Settings, flags: Account
 
 /** A Safe has no key: what signs here is the key of an owner. */
 function safeAccount(
-  context: Context,
-  settings: Settings,
+  context: Configured,
   { safe: _safe, asOwner, proposer, ...flags }: AccountFlags,
   given: string,
 ): Account {
@@ -287,7 +286,7 @@ function safeAccount(
       "leave out --proposer; the owner's address goes behind --as-owner",
     )
   const named = typeof asOwner === 'string' ? { proposer: asOwner } : {}
-  const own = openAccount(context, settings, { ...flags, ...named })
+  const own = openAccount(context, { ...flags, ...named })
   return {
     address: async () => address,
     signer: async () => {
@@ -302,7 +301,10 @@ function safeAccount(
   }
 }
 
-function requireOneSigner({ account }: Settings, { signer, browser }: AccountFlags) {
+function requireOneSigner(
+  { settings: { account } }: Configured,
+  { signer, browser }: AccountFlags,
+) {
   const given = [
     ...(signer === undefined ? [] : ['--signer']),
     ...(browser ? ['--browser'] : []),
@@ -354,20 +356,15 @@ function walletAccount<One extends Wallet>(
 }
 
 /** Over JSON-RPC; without --proposer the only account that it has. */
-const outsideAccount = (
-  context: Context,
-  settings: Pick<Settings, 'timeoutMs' | 'allowHttp'>,
-  url: string,
-  named: Address | undefined,
-) =>
+const outsideAccount = (context: Configured, url: string, named: Address | undefined) =>
   walletAccount(
     async () => {
       const { openOutsideWallet } = await import('#io/external-signer')
       return openOutsideWallet(url, {
         // A person gets a minute to look and agree, but no longer than the whole command has.
-        timeoutMs: Math.min(60_000, Math.max(1, Math.ceil(settings.timeoutMs ?? 60_000))),
+        timeoutMs: Math.min(60_000, Math.max(1, Math.ceil(context.settings.timeoutMs ?? 60_000))),
         signal: context.signal,
-        allowHttp: allowedHttp(settings.allowHttp),
+        allowHttp: allowedHttp(context.settings.allowHttp),
         traced: context.traced,
         onAsk: () =>
           context.output.note(`the wallet at ${publicUrl(url)} is asked to sign: approve it there`),
@@ -382,11 +379,11 @@ const browserWaitMs = 600_000
 
 /** Without --proposer the account that is chosen on the page. */
 function browserAccount(
-  context: Context,
-  { timeoutMs = browserWaitMs }: Settings,
+  context: Configured,
   { launch }: AccountFlags,
   named: Address | undefined,
 ): Account {
+  const { timeoutMs = browserWaitMs } = context.settings
   let total = 0
   const account = walletAccount(
     async () => {
@@ -437,19 +434,18 @@ export const keyVariable = ({ env, environmentKey }: Pick<Context, 'env' | 'envi
   env.PROPOSER_KEY_FILE ? 'PROPOSER_KEY_FILE' : environmentKey ? 'PROPOSER_PRIVATE_KEY' : undefined
 
 /** A key in the environment outranks an account that only the profile names. */
-const accountName = (context: Context, { account }: Settings) =>
-  account?.origin === 'profile' && keyVariable(context) ? undefined : account?.value
+function accountName(context: Configured) {
+  const { account } = context.settings
+  return account?.origin === 'profile' && keyVariable(context) ? undefined : account?.value
+}
 
-async function unlockSource(
-  context: Context,
-  settings: Settings,
-  passwordFile: string | undefined,
-) {
-  const name = accountName(context, settings)
+async function unlockSource(context: Configured, passwordFile: string | undefined) {
+  const home = context.settings.home.value
+  const name = accountName(context)
   if (name !== undefined) {
     const { openAccountKey } = await import('#io/accounts')
     const password = () => readPassword(context, passwordFile, `Password of ${name}: `)
-    return openAccountKey(context.files, settings.home.value, name, password, context.signal)
+    return openAccountKey(context.files, home, name, password, context.signal)
   }
   const [{ parseKey, readKeyFile, signerOn }, { quickestCurve }] = await Promise.all([
     import('#io/key-files'),
@@ -466,7 +462,7 @@ async function unlockSource(
     return signerOn(curve, parseKey(context.environmentKey, 'PROPOSER_PRIVATE_KEY'))
   }
   const { listAccounts } = await import('#io/accounts')
-  const [kept, ...others] = await listAccounts(context.files, settings.home.value)
+  const [kept, ...others] = await listAccounts(context.files, home)
   const keystore =
     kept === undefined
       ? 'create one with `proposer account new <name>` and give --account <name>'

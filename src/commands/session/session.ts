@@ -20,6 +20,7 @@ import { verbOver } from '../terminal/verb.js'
 import { type Account, executorKeyOf, inputJson, openAccount } from './inputs.js'
 import {
   allowedHttp,
+  type Configured,
   requireGammaUrl,
   requireTarget,
   resolveSettings,
@@ -28,8 +29,7 @@ import {
   type Settings,
 } from './settings.js'
 
-export interface Session extends Context {
-  readonly settings: Settings
+export interface Session extends Configured {
   /** Touches no file before it is used. */
   readonly journal: Journal
   readonly account: Account
@@ -52,29 +52,29 @@ export async function withSession<T>(
   use: (session: Session) => Promise<T>,
 ) {
   const settings = await resolveSettings(context, flags)
+  const configured = { ...context, settings }
   const { clock } = context
   const journal = openJournal(context, settings.home.value)
   // A second Ctrl-C says what the first would have: 6 where something is unknown (contract §9).
   context.endAs?.({ exitCode: () => (journal.isUnsettled() ? exit.unknown : exit.interrupted) })
-  const account = openAccount(context, settings, flags)
+  const account = openAccount(configured, flags)
   const limit = timeLimit(settings.timeoutMs)
   const startedMs = clock.monotonicMs()
   const until = AbortSignal.any([context.signal, limit.signal])
   const closers: (() => Promise<void>)[] = [() => journal.close(), async () => limit.stop()]
   const session: Session = {
-    ...context,
-    settings,
+    ...configured,
     journal,
     account,
     until,
     trust: once(async () => {
-      const trust = await loadTrust(context, settings)
+      const trust = await loadTrust(configured)
       return flags.requester === undefined
         ? trust
         : onlyRequester(trust, givenAddress(flags.requester, '--requester'))
     }),
     gateway: once(async (mode: 'run' | 'read') => {
-      const target = await openTarget(context, settings, flags, mode)
+      const target = await openTarget(configured, flags, mode)
       closers.push(target.close)
       const { timeoutMs } = settings
       const leftMs = () =>
@@ -83,9 +83,9 @@ export async function withSession<T>(
         import('#client/gateway/gateway-client'),
         import('#client/budget/budgeted-client'),
       ])
-      const receipts = await receiptChecksOf(context, session.trust)
+      const receipts = await receiptChecksOf(session)
       const client = createGatewayClient({ ...target, clock, receipts })
-      const planner = await openPlanner(context, settings, client.origin)
+      const planner = await openPlanner(configured, client.origin)
       const gateway = withBudget(client, planner, { signal: until, leftMs })
       closers.push(() => gateway.close())
       return gateway
@@ -151,11 +151,11 @@ interface OpenTarget {
 }
 
 export async function openTarget(
-  context: Context,
-  settings: Settings,
+  context: Configured,
   flags: SessionFlags,
   mode: 'run' | 'read',
 ): Promise<OpenTarget> {
+  const { settings } = context
   const { kind, setting } = requireTarget(settings)
   if (kind === 'gateway') {
     const fetch = await context.edges.fetch()
@@ -174,9 +174,9 @@ export async function openTarget(
   return { fetch: context.traced?.(fetch) ?? fetch, baseUrl, origin, isLocal: true, close }
 }
 
-export async function openPlanner(context: Context, { home }: Settings, origin: string) {
+export async function openPlanner(context: Configured, origin: string) {
   const { createPlanner } = await import('#client/budget/planner')
-  const planner = createPlanner(context, home.value, origin, {
+  const planner = createPlanner(context, context.settings.home.value, origin, {
     onWait: (waitMs, reason) =>
       context.output.countdown(`Rate limit reached (${visible(reason)}); next request`, {
         nowMs: context.clock.nowMs(),
@@ -190,15 +190,16 @@ export async function openPlanner(context: Context, { home }: Settings, origin: 
 }
 
 /** Only for a built-in profile whose own file is not there and not named. */
-export async function builtInPins(context: Context, { trust, profile }: Settings) {
-  if (trust.origin !== 'default' || (await context.files.exists(trust.value))) return undefined
+export async function builtInPins({ files, settings: { trust, profile } }: Configured) {
+  if (trust.origin !== 'default' || (await files.exists(trust.value))) return undefined
   return profilePins(profile.value)
 }
 
 /** UsageError `no_trust`, `trust_writable` where others may change the file, `bad_trust`. */
-export async function loadTrust(context: Context, settings: Settings) {
+export async function loadTrust(context: Configured) {
+  const { settings } = context
   const { value: path, from } = settings.trust
-  const builtIn = await builtInPins(context, settings)
+  const builtIn = await builtInPins(context)
   if (builtIn !== undefined) return wholePins(settings.profile.value, builtIn)
   if (!(await context.files.exists(path))) {
     throw new UsageError(
@@ -249,19 +250,16 @@ function named(error: unknown, code: string, what: string, setting: Setting, sai
  * A trust file that cannot be read is told, and keeps nothing from being sent: saved bytes must
  * stay replayable (R7).
  */
-async function receiptChecksOf(
-  { hash, output }: Context,
-  trust: () => Promise<Trust>,
-): Promise<ReceiptChecks> {
+async function receiptChecksOf(session: Session): Promise<ReceiptChecks> {
   const told = new Set<string>()
   return {
-    hash,
+    hash: session.hash,
     ed25519: systemEd25519,
-    keys: await pinnedKeys(output, trust),
+    keys: await pinnedKeys(session),
     onUnproven(code, detail) {
       if (told.has(code)) return
       told.add(code)
-      output.warning(
+      session.output.warning(
         code,
         `the gateway's answer is not proven: ${detail}. It counts as it is: do not sign again because of it. The journal keeps it (\`proposer journal show <journal-id> --verify\`)`,
       )
@@ -269,7 +267,7 @@ async function receiptChecksOf(
   }
 }
 
-async function pinnedKeys(output: Context['output'], trust: () => Promise<Trust>) {
+async function pinnedKeys({ output, trust }: Session) {
   try {
     return receiptKeysOf(await trust())
   } catch (error) {

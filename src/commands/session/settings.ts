@@ -81,6 +81,11 @@ export type Settings = {
   readonly yes: boolean
 }
 
+/** A context whose settings are resolved. */
+export interface Configured extends Context {
+  readonly settings: Settings
+}
+
 export function settingOf(settings: Settings, key: string) {
   if (key === 'home' || key === 'profile') return settings[key]
   return isProfileKey(key) ? settings[profileKeys[key].flag] : undefined
