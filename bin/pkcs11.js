@@ -1,10 +1,9 @@
 // Loads a PKCS#11 module in a process of its own: a vendor's native code may crash or hang, and
 // then takes this process with it and not the one that journals. Calls and results go over the IPC
 // channel, the PIN comes over stdin alone. What a result means is judged on the other side.
-import { createRequire } from 'node:module'
-import { endianness } from 'node:os'
-import { setTimeout as sleep } from 'node:timers/promises'
-import { isMainThread, Worker, workerData } from 'node:worker_threads'
+const { endianness } = require('node:os')
+const { setTimeout: sleep } = require('node:timers/promises')
+const { isMainThread, Worker, workerData } = require('node:worker_threads')
 
 /** What this process holds; `session` once a token is open. */
 const held = { pkcs11: undefined, lib: undefined, session: undefined }
@@ -16,7 +15,7 @@ const calls = {
   /** Loads the module: the tokens that are there now. */
   load({ module }) {
     try {
-      held.pkcs11 = createRequire(import.meta.url)('pkcs11js')
+      held.pkcs11 = require('pkcs11js')
     } catch (error) {
       throw failure('NO_PACKAGE', String(error.message))
     }
@@ -137,7 +136,7 @@ function keyOf(key) {
 /** Serves the calls of the other side until its channel closes. */
 function serve() {
   // Native code that hangs does not hear that the channel closed.
-  new Worker(new URL(import.meta.url), { workerData: process.ppid }).unref()
+  new Worker(__filename, { workerData: process.ppid }).unref()
   process.on('message', async ({ call, args }) => {
     try {
       process.send({ value: await calls[call](args) })
@@ -168,4 +167,4 @@ async function outlive(parent) {
 }
 
 if (isMainThread) serve()
-else await outlive(workerData)
+else void outlive(workerData)

@@ -1,4 +1,6 @@
 #!/usr/bin/env node
-import { start } from '../dist/main.js'
+const { start } = require('../dist/main.js')
 
-process.exitCode = await start(process)
+start(process).then((code) => {
+  process.exitCode = code
+})

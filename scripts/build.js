@@ -1,4 +1,4 @@
-// Builds dist/: command line and library as one ESM bundle in parts, and a list of what is bundled
+// Builds dist/: command line and library as one CommonJS bundle in parts, and a list of what is bundled
 // (SBOM). The compiler adds the declaration files.
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join, relative } from 'node:path'
@@ -65,11 +65,13 @@ export async function bundle() {
     checks: { ineffectiveDynamicImport: false },
     output: {
       dir: join(root, 'dist'),
-      format: 'esm',
+      format: 'cjs',
+      dynamicImportInCjs: false,
       chunkFileNames: 'parts/[name]-[hash].js',
       codeSplitting: { groups },
     },
   })
+  writeFileSync(join(root, 'dist/package.json'), '{ "type": "commonjs" }\n')
   const bundled = output.flatMap(({ moduleIds = [] }) => moduleIds)
   const folderOf = (path) => /.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path)?.[0] ?? []
   const folders = [...new Set(bundled.flatMap(folderOf))].sort()

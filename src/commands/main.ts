@@ -3,10 +3,6 @@
  * node.
  */
 
-import { lstatSync, mkdirSync } from 'node:fs'
-import module from 'node:module'
-import { homedir } from 'node:os'
-import { isAbsolute, join } from 'node:path'
 import type { ExitCode } from '#protocol/errors'
 import { programVersion } from '#protocol/version'
 import type { Context } from './terminal/context.js'
@@ -24,6 +20,7 @@ export async function start(process: NodeJS.Process, parts?: Partial<Context>): 
   const given = process.argv.slice(2)
   if (parts === undefined && asksVersion(given) && (await printVersion(process))) return 0
   const argv = withVersionVerb(given)
+  const { keepCompiled } = await import('#io/compiled')
   keepCompiled(process)
   const { createContext } = await import('./terminal/context.js')
   const context = { ...createContext(process), ...parts }
@@ -36,27 +33,6 @@ export async function start(process: NodeJS.Process, parts?: Partial<Context>): 
       process.exit(reportCrash(argv, context, error))
   })
   return runFront(argv, context)
-}
-
-/**
- * Node.js 22 and later run what an earlier run compiled. That is code: only a folder that is ours
- * alone holds it. Without one the program is the same, but starts later.
- */
-function keepCompiled({ env, getuid }: NodeJS.Process) {
-  const { enableCompileCache }: typeof module & { enableCompileCache?(folder: string): void } =
-    module
-  // Under sudo the home may be somebody else's.
-  if (enableCompileCache === undefined || getuid === undefined || env.SUDO_UID) return
-  try {
-    const folder = join(env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'proposer')
-    if (!isAbsolute(folder)) return
-    mkdirSync(folder, { recursive: true, mode: 0o700 })
-    const { uid, mode } = lstatSync(folder)
-    // A link has another type, and a folder that others may enter another mode.
-    if (uid === getuid() && (mode & 0o170_077) === 0o040_000) enableCompileCache(folder)
-  } catch {
-    // A user without a home, or one that cannot be written, is no fault of the command.
-  }
 }
 
 async function printVersion({ stdout }: NodeJS.Process) {

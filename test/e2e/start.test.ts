@@ -5,7 +5,6 @@
 import { spawnSync } from 'node:child_process'
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
 import { argvOf } from '#support/argv'
 import { run } from '#support/cli'
 import { workshop } from '#support/processes'
@@ -16,23 +15,20 @@ const shop = workshop()
 const root = join(import.meta.dirname, '../..')
 const bin = join(root, 'bin', 'proposer.js')
 
-const tellingLoader = `export async function load(url, context, next) {
-  if (url.startsWith('file:')) (await import('node:fs')).writeSync(2, 'LOADED ' + url + '\\n')
-  return next(url, context)
-}`
 const asUrl = (code: string) => `data:text/javascript,${encodeURIComponent(code)}`
-const register = asUrl(
-  `import { register } from 'node:module'\nregister(${JSON.stringify(asUrl(tellingLoader))})`,
-)
+const telling = asUrl(`import { writeSync } from 'node:fs'
+import { createRequire } from 'node:module'
+const { cache } = createRequire('/')
+process.on('exit', () => writeSync(2, Object.keys(cache).map((path) => 'LOADED ' + path + '\\n').join('')))`)
 
 function loadedBy(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
-  const { stdout, stderr } = spawnSync(process.execPath, ['--import', register, bin, ...args], {
+  const { stdout, stderr } = spawnSync(process.execPath, ['--import', telling, bin, ...args], {
     encoding: 'utf8',
     env: { PATH: process.env.PATH ?? '', ...env },
   })
-  const parts = [...stderr.matchAll(/^LOADED (file:.*\/dist\/.*)$/gm)].map(([, url = '']) => url)
+  const parts = [...stderr.matchAll(/^LOADED (.*\/dist\/.*)$/gm)].map(([, path = '']) => path)
   expect(parts.length, stderr).toBeGreaterThan(0)
-  const text = parts.map((url) => readFileSync(fileURLToPath(url), 'utf8')).join('\n')
+  const text = parts.map((path) => readFileSync(path, 'utf8')).join('\n')
   return { packages: Object.keys(marks).filter((name) => marks[name]?.test(text)), stdout }
 }
 

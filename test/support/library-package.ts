@@ -17,7 +17,7 @@ export async function installLibrary(folder: string): Promise<void> {
   const modules = join(folder, 'node_modules')
   const dist = join(modules, 'proposer', 'dist')
   await mkdir(dist, { recursive: true })
-  for (const name of ['library.js', 'parts'])
+  for (const name of ['library.js', 'package.json', 'parts'])
     await cp(join(root, 'dist', name), join(dist, name), { recursive: true })
   await cp(join(root, 'package.json'), join(modules, 'proposer', 'package.json'))
   declarations(join(dist, 'types'))

@@ -1,9 +1,6 @@
 import { readFileSync } from 'node:fs'
 import type { Socket } from 'node:net'
-import type { Dispatcher } from 'undici'
-import request from 'undici/lib/api/api-request.js'
-import buildConnector from 'undici/lib/core/connect.js'
-import Agent from 'undici/lib/dispatcher/agent.js'
+import { Agent, buildConnector, type Dispatcher } from 'undici'
 import { type Fetch, TransportError } from '#ports'
 import { UsageError } from '#protocol/errors'
 
@@ -136,8 +133,8 @@ function exchange(
     }
     signal.addEventListener('abort', aborted, { once: true })
     const { origin, pathname, search } = new URL(call.url)
-    request
-      .call(watched, {
+    watched
+      .request({
         origin,
         path: `${pathname}${search}`,
         method: call.method as Dispatcher.HttpMethod,

@@ -1,5 +1,4 @@
-import Agent from 'undici/lib/dispatcher/agent.js'
-import { fetch } from 'undici/lib/web/fetch/index.js'
+import { Agent, fetch } from 'undici'
 import * as z from 'zod/mini'
 import type { Fetch } from '#ports'
 import { jsonOf, readCapped } from '#protocol/capped'

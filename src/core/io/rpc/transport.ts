@@ -2,8 +2,7 @@
  * JSON-RPC over HTTP with one node: batches, limits, and what counts as no response (R17). No URL
  * ever appears in a message (R5), which viem's transport does not keep.
  */
-import Pool from 'undici/lib/dispatcher/pool.js'
-import { fetch } from 'undici/lib/web/fetch/index.js'
+import { fetch, Pool } from 'undici'
 import * as z from 'zod/mini'
 import { ChainError } from '#ports'
 import { jsonOf, readCapped } from '#protocol/capped'

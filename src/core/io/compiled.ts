@@ -1,0 +1,98 @@
+/**
+ * Compiled code of an earlier run, kept in the user's cache folder: most of what a short command
+ * takes is compilation. The cache of Node.js (22 and later) lacks all that is compiled while a
+ * command runs.
+ */
+import {
+  ftruncateSync,
+  lstatSync,
+  mkdirSync,
+  openSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
+import { createRequire } from 'node:module'
+import { homedir } from 'node:os'
+import { basename, dirname, isAbsolute, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { Script } from 'node:vm'
+import { crc32 } from 'node:zlib'
+
+/** Parts of the program that are loaded from now on are compiled once. Never throws. */
+export function keepCompiled(process: NodeJS.Process) {
+  const folder = ownFolder(process)
+  if (folder === undefined) return
+  const { extensions } = createRequire(import.meta.url)
+  const load = extensions['.js']
+  const parts = dirname(fileURLToPath(import.meta.url))
+  const fresh: (() => void)[] = []
+  // Then all that the command needed is compiled.
+  process.once('exit', () => {
+    for (const keep of fresh) keep()
+  })
+  extensions['.js'] = (module, path) => {
+    if (dirname(path) !== parts) return load?.(module, path)
+    const name = `${basename(path)}.${process.version}-${process.arch}`
+    const script = scriptOf(path, join(folder, name), fresh)
+    const run = script.runInThisContext()
+    run.call(module.exports, module.exports, module.require.bind(module), module, path, parts)
+  }
+}
+
+function scriptOf(path: string, file: string, fresh: (() => void)[]) {
+  const kept = bytesOf(file)
+  const cachedData = kept?.subarray(0, -4)
+  const isWhole = cachedData?.length && crc32(cachedData) === kept?.readUInt32LE(cachedData.length)
+  const script = new Script(
+    `(function (exports, require, module, __filename, __dirname) { ${readFileSync(path, 'utf8')}\n})`,
+    { filename: path, ...(isWhole && { cachedData }) },
+  )
+  // V8 rejects what another build of it made, or one that ran with other flags. It believes the rest.
+  if (script.cachedDataRejected !== false)
+    fresh.push(() => keep(file, script, (kept?.length ?? 0) > 0))
+  return script
+}
+
+function bytesOf(file: string) {
+  try {
+    return readFileSync(file)
+  } catch {
+    // The first run, or a file that cannot be read: it is compiled as without a cache.
+    return
+  }
+}
+
+/** It is code that is run: only a folder that is ours alone holds it. Under sudo the home may be somebody else's. */
+function ownFolder({ env, getuid }: NodeJS.Process) {
+  if (getuid === undefined || env.SUDO_UID || env.NODE_DISABLE_COMPILE_CACHE) return
+  try {
+    const folder = join(env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'proposer')
+    if (!isAbsolute(folder)) return
+    mkdirSync(folder, { recursive: true, mode: 0o700 })
+    const { uid, mode } = lstatSync(folder)
+    // A link has another type, and a folder that others may enter another mode.
+    return uid === getuid() && (mode & 0o170_077) === 0o040_000 ? folder : undefined
+  } catch {
+    // A user without a home, or one that cannot be written, is no fault of the command.
+    return
+  }
+}
+
+function keep(file: string, script: Script, isStale: boolean) {
+  try {
+    if (isStale) rmSync(file)
+    const to = openSync(file, 'wx', 0o600)
+    try {
+      const data = script.createCachedData()
+      const sum = Buffer.alloc(4)
+      sum.writeUInt32LE(crc32(data))
+      writeFileSync(to, Buffer.concat([data, sum]))
+    } catch {
+      // A full disk. The empty file stays, so that not every command tries again.
+      ftruncateSync(to)
+    }
+  } catch {
+    // Another process keeps it meanwhile, or the folder is read-only.
+  }
+}
