@@ -109,7 +109,7 @@ export const pollCommand = verb({
 export const statusCommand = sessionVerb({
   name: 'status',
   about: 'show one candidate; exit 7 if it failed',
-  args: { '<candidate-id>': 'id from the acknowledgement' },
+  args: { '<candidate-id>': 'candidate id, from `submit` or `journal show`' },
   flags: { '--question <id>': 'its question, if the candidate is not in the journal' },
   examples: ['status 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f'],
   async run(session, { question }, { candidateId }) {

@@ -202,7 +202,10 @@ async function usage(context: Context, error: CommanderError, { said, by }: Refu
     : isStray
       ? `unknown command '${stray ?? ''}'`
       : (said[0] ?? error.message)
-  const detail = words.replace(/^error: /, '').trim()
+  const fault = words.replace(/^error: /, '').trim()
+  // Where its name does not tell what it is.
+  const lacking = at.registeredArguments.find((each) => fault.endsWith(`argument '${each.name()}'`))
+  const detail = lacking?.description ? `${fault}: ${lacking.description}` : fault
   const guess = await guessOf(error, detail, { at, path, stray })
   return new UsageError('usage', detail, { hint: guess === '' ? help : `${guess} Else ${help}` })
 }

@@ -160,6 +160,13 @@ test('contract §6: a usage error with --json is one JSON error on stderr with e
   expect(error.hint).toContain('Did you mean --json?')
 })
 
+test('U13: an argument that is missing is named with what it is', async () => {
+  const { stderr } = await run(home.path, 'status')
+  expect(stderr).toContain(
+    "missing required argument 'candidate-id': candidate id, from `submit` or `journal show`\n",
+  )
+})
+
 test('contract §6: the help that a usage error points at is that of the subcommand', async () => {
   for (const [given, path] of [
     [
