@@ -161,7 +161,7 @@ test('contract §6: a usage error with --json is one JSON error on stderr with e
 })
 
 test('U13: an argument that is missing is named with what it is', async () => {
-  const { stderr } = await run(home.path, 'status')
+  const { stderr } = await run(home, 'status')
   expect(stderr).toContain(
     "missing required argument 'candidate-id': candidate id, from `submit` or `journal show`\n",
   )
