@@ -21,10 +21,11 @@ export const rawText = {
       : null,
 }
 
-/** What the keyboard waits for, in two files: what every command loads, and what one that signs loads with it. */
+/** What the keyboard waits for, each with all that it needs and no earlier one has. */
 const together = {
   main: ['main'],
   front: ['terminal/context', 'front', 'program', 'dropped', '../core/protocol/guess'],
+  journal: ['journal'],
   sign: ['sign'],
 }
 

@@ -14,12 +14,11 @@ import {
   type Offer,
   originsOf,
 } from '#client/journal/authorizations'
-import { verifyJournal } from '#client/journal/journal'
+import { loadJournal, verifyJournal } from '#client/journal/journal'
 import { isContestedState, type LastPositions } from '#client/positions/last-known'
 import { ProposerError, UsageError } from '#protocol/errors'
 import { answerText } from '#protocol/outcome-words'
 import { isQuestionId } from '#protocol/words'
-import { loadJournal, receiptProofs } from './receipt.js'
 import {
   type GlobalFlags,
   homeSetting,
@@ -173,7 +172,9 @@ const showVerb = verb({
     const [attempts, body] =
       'signed' in found ? [found.attempts, found.signed.body] : [[], undefined]
     const revealed = flags.revealSignature ? body : undefined
-    const proofs = flags.verify ? await receiptProofs(context, flags, attempts) : undefined
+    const proofs = flags.verify
+      ? await (await import('./receipt.js')).receiptProofs(context, flags, attempts)
+      : undefined
     const entry = {
       ...entryOf(found, context.clock.nowMs(), last),
       attempts: attempts.map((one) => ({

@@ -6,12 +6,7 @@
 import { basename, dirname } from 'node:path'
 import { readKeySet } from '#client/gateway/gateway-client'
 import { type Attempt, unknownId } from '#client/journal/authorizations'
-import {
-  type JournalPorts,
-  type JournalView,
-  keptReceipts,
-  openJournal,
-} from '#client/journal/journal'
+import { type JournalView, keptReceipts, loadJournal } from '#client/journal/journal'
 import { receiptKeysOf } from '#client/trust/trust-file'
 import { systemEd25519 } from '#io/ed25519'
 import { fromCwd } from '#io/home'
@@ -153,11 +148,6 @@ export const receiptCommand = verb({
   examples: ['receipt export 6208acd7ce14-1 -o receipt.json', 'receipt verify receipt.json'],
   verbs: [verifyVerb, exportVerb],
 })
-
-export async function loadJournal(ports: JournalPorts, home: string) {
-  const journal = openJournal(ports, home)
-  return journal.load().finally(() => journal.close())
-}
 
 /** The exact bytes of an attempt, put together as they were sent (robustness §2, Journal). */
 function bodyOf(view: JournalView, { start }: Attempt) {

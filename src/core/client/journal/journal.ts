@@ -321,3 +321,9 @@ const broken = (detail: string) =>
     `the journal is broken: ${detail}`,
     'sign nothing more from this home until it is explained: see the ids in `proposer journal list`, and report it with what `proposer journal export` prints',
   )
+
+/** What it holds at this moment, without its lock. */
+export async function loadJournal(ports: JournalPorts, home: string) {
+  const journal = openJournal(ports, home)
+  return journal.load().finally(() => journal.close())
+}
