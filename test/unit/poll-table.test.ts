@@ -94,6 +94,7 @@ test.each([
   ],
 ] as const)('U15: progress %j after %d s is "%s"', (shown, seconds, text) => {
   expect(shownText(shown, seconds)).toBe(text)
+  expect(shownText(shown, seconds, false)).toBe(text.replace(/, about .* left/, ''))
 })
 
 test('more candidates than rows: those on their way are shown, in their order, and the rest is counted', () => {

@@ -304,14 +304,14 @@ function spinner(write: (text: string) => void, columns: () => number, first: Sh
   let isOver = false
   let now = first
   const begunMs = performance.now()
-  let below = () => ''
+  let below: (() => string) | undefined
   const fitted = (text: string) =>
     fold(text, columns() - 4, '  ')
       .split('\n')
       .map((line) => cut(line, columns() - 4))
       .join('\n')
   const draw = () => {
-    if (shown) shown.text = fitted(shownText(now, (performance.now() - begunMs) / 1_000))
+    if (shown) shown.text = fitted(shownText(now, (performance.now() - begunMs) / 1_000, !below))
   }
   const ticks = setInterval(draw, 1_000).unref()
   // What ora asks of a terminal's stream; ours may be any sink.
@@ -328,14 +328,14 @@ function spinner(write: (text: string) => void, columns: () => number, first: Sh
   const calm = { hideCursor: false, discardStdin: false, color: false } as const
   void import('ora').then(({ default: ora }) => {
     if (isOver) return
-    shown = ora({ ...calm, stream, isEnabled: true, suffixText: () => below() })
+    shown = ora({ ...calm, stream, isEnabled: true, suffixText: () => below?.() ?? '' })
     draw()
     shown.start()
   })
   return {
     update(next: Shown) {
       now = next
-      below = () => ''
+      below = undefined
       draw()
     },
     isShown: () => !isOver,
@@ -352,14 +352,14 @@ function spinner(write: (text: string) => void, columns: () => number, first: Sh
   }
 }
 
-/** `sending (1 of 2): 12 of 30 [====------] 40 %, 4 s, about 6 s left`. */
-export function shownText(shown: Shown, seconds: number) {
+/** `sending (1 of 2): 12 of 30 [====------] 40 %, 4 s, about 6 s left`; the last not while it is held up. */
+export function shownText(shown: Shown, seconds: number, goesOn = true) {
   const passed = seconds < 1 ? '' : `, ${ageText(seconds)}`
   if (typeof shown === 'string') return `${shown}${passed}`
   const { verb, done, total, counts = [] } = shown
   const share = total === 0 ? 1 : done / total
   const bar = '='.repeat(Math.floor(share * 10)).padEnd(10, '-')
-  const left = share > 0 && share < 1 && ageText(Math.ceil(seconds / share - seconds))
+  const left = goesOn && share > 0 && share < 1 && ageText(Math.ceil(seconds / share - seconds))
   const parts = counts.filter(([, count]) => count > 0).map(([name, count]) => `${count} ${name}`)
   return `${verb}: ${done} of ${total} [${bar}] ${Math.floor(share * 100)} %${passed}${left ? `, about ${left} left` : ''}${parts.length > 1 ? `; ${parts.join(', ')}` : ''}`
 }
