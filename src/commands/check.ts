@@ -43,13 +43,16 @@ export const checkCommand = sessionVerb({
     ...formatFlag,
     ...requesterFlag,
     ...checkFlags,
-    '--outcome <yes|no|p1|p2|p3|label>': 'answer to compare with the market',
+    '--outcome <yes|no|p1|p2|p3|label>': {
+      about: 'answer to compare with the market',
+      parse: requireOutcome,
+    },
     '--gamma-url <url>': "Polymarket's market API",
   },
   help: 'Each finding is ok, warn or unknown, with its source. A node (--rpc-url) and Gamma are the sources; what neither reports is unknown.\nWith --require-check or --require-known such a finding is exit 2.',
   examples: ['check some-slug --outcome yes', 'check today.csv --require-check'],
   async run(session, flags, { identifier }) {
-    const word = flags.outcome === undefined ? undefined : requireOutcome(flags.outcome)
+    const { outcome: word } = flags
     const isFile = identifier === '-' || namedQuestion(identifier) === undefined
     if (isFile && word !== undefined)
       throw new UsageError(

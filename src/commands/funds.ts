@@ -341,7 +341,7 @@ const approveVerb = sessionVerb({
     ...transactionFlags,
     '--amount <amount|unlimited>':
       'such as 15000usdc; default: unlimited, as wallets commonly give it',
-    '--token <address>': 'pinned token, if there are several',
+    '--token <address>': { about: 'pinned token, if there are several', parse: address('--token') },
   },
   examples: [
     'funds approve --amount 750usdc',
@@ -526,16 +526,10 @@ function lowersText(amountRaw: bigint, before: Funds) {
   )
 }
 
-function tokenOf(trust: Trust, named: string | undefined) {
-  const [first] = trust.tokens
-  if (named === undefined && first !== undefined && trust.tokens.length === 1) return first
-  const address = named === undefined ? undefined : givenAddress(named, '--token')
-  const found = trust.tokens.find((token) => token === address)
-  if (found !== undefined) return found
+function tokenOf({ tokens }: Trust, named: Address | undefined) {
+  const [first] = tokens
+  if (named === undefined && first !== undefined && tokens.length === 1) return first
+  if (named !== undefined && tokens.includes(named)) return named
   const why = named === undefined ? 'several tokens are pinned' : `${named} is not a pinned token`
-  throw new UsageError(
-    'token_needed',
-    `${why}: ${trust.tokens.join(', ')}`,
-    'choose one with --token',
-  )
+  throw new UsageError('token_needed', `${why}: ${tokens.join(', ')}`, 'choose one with --token')
 }

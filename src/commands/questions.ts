@@ -49,7 +49,10 @@ const questionFlags = {
   '--questions <file>': 'read the registry from this questions.json',
   '--mine': 'list questions that this home has signed for, in any state',
   '--all': 'list answered and paused questions too',
-  '--closing <duration>': 'list events that end within this time, such as 2h',
+  '--closing <duration>': {
+    about: 'list events that end within this time, such as 2h',
+    parse: closingOf,
+  },
   '--since <time>': { about: 'look back this far: an age, or a time', default: '7d' },
   '--limit <n>': { about: 'maximum number of rows', default: '50' },
   '--csv': 'print a worksheet: fill in outcome, then hand it to batch submit',
@@ -162,7 +165,6 @@ const columns: readonly Column<ListedQuestion>[] = [
 async function findQuestions(session: Session, flags: ListFlags, rules: ListedRules) {
   const limit = wholeNumber('--limit', flags.limit, 1, 10_000)
   sinceMs(flags.since, 0)
-  const closingMs = flags.closing === undefined ? undefined : closingOf(flags.closing)
   const { local } = session.settings
   const isFile = flags.questions !== undefined
   if (isFile && (flags.source ?? 'registry') !== 'registry')
@@ -171,7 +173,7 @@ async function findQuestions(session: Session, flags: ListFlags, rules: ListedRu
       `--questions is a registry, and --source is ${flags.source}`,
       'omit one of them',
     )
-  const parts = { session, flags, rules, limit, closingMs }
+  const parts = { session, flags, rules, limit }
   const registries = () => import('#host/local-registry')
   if (local !== undefined && !isFile && (flags.source ?? 'registry') === 'registry') {
     refuseClosing(flags, 'registry')
@@ -237,7 +239,6 @@ interface SearchParts {
   readonly flags: ListFlags
   readonly rules: ListedRules
   readonly limit: number
-  readonly closingMs: number | undefined
   readonly contracts: Contracts
   readonly slugs: Trust['slugs']
   readonly chain: Chain | undefined
@@ -245,19 +246,20 @@ interface SearchParts {
 }
 
 async function searchOf(parts: SearchParts) {
-  const { session, flags, closingMs, chain, nowMs } = parts
+  const { session, flags, chain, nowMs } = parts
   const authorizations = flags.mine ? (await session.journal.load()).authorizations : []
   const signed = new Set(authorizations.map((one) => one.signed.questionId))
   const wallets = new Set<string>(authorizations.map((one) => one.signed.terms.proposer))
   const isMine = (id: Hex, proposer: string | null | undefined) =>
     signed.has(id) || wallets.has(proposer ?? '')
-  const untilMs = closingMs === undefined ? undefined : nowMs + closingMs
+  const untilMs = flags.closing === undefined ? undefined : nowMs + flags.closing
   const endsInTime = ({ ends_at }: ListedQuestion) =>
     untilMs === undefined || (ends_at !== null && Date.parse(ends_at) <= untilMs)
   return {
     ...parts,
     chain: chain && aggregating(chain, yieldToEvents),
     sinceMs: sinceMs(flags.since, nowMs),
+    untilMs,
     signed,
     isMine,
     isWanted: (one: ListedQuestion) =>
@@ -399,7 +401,7 @@ const marketsAtOnce = 100
 const mostPages = 30
 
 async function fromGamma(search: Search, markets: Markets | undefined) {
-  const { session, flags, chain, limit, closingMs, nowMs, isWanted } = search
+  const { session, flags, chain, limit, untilMs, isWanted } = search
   if (markets === undefined)
     throw new UsageError(
       'no_gamma_url',
@@ -408,7 +410,7 @@ async function fromGamma(search: Search, markets: Markets | undefined) {
     )
   const found: ListedQuestion[] = []
   const since = instant(search.sinceMs)
-  const endsBefore = closingMs === undefined ? undefined : instant(nowMs + closingMs)
+  const endsBefore = untilMs === undefined ? undefined : instant(untilMs)
   let isLast = false
   for (let page = 0; page < mostPages && !isLast && found.length < limit; page++) {
     const offset = page * marketsAtOnce

@@ -199,20 +199,20 @@ export const planCommand = verb({
     ...formatFlag,
     '--no-context': 'do not count contexts: they come from a node or a file (as with --rpc-url)',
     '--no-wait': 'do not count polling after submission',
-    '--limit <items>': 'items per window; default: last reported by the gateway, or 120',
-    '--window <duration>':
-      'length of a window, such as 60 or 1m; default: last reported by the gateway, or 60',
+    '--limit <items>': {
+      about: 'items per window; default: last reported by the gateway, or 120',
+      parse: (text: string) => countOf('--limit', text),
+    },
+    '--window <duration>': {
+      about: 'length of a window, such as 60 or 1m; default: last reported by the gateway, or 60',
+      parse: (text: string) => countOf('--window', String((durationMs(text) ?? 0) / 1000)),
+    },
   },
   examples: ['plan 500', 'plan proposals.csv --rpc-url https://node.example --no-wait'],
   async run(context, flags, { file: given }) {
-    const limit = flags.limit === undefined ? undefined : countOf('--limit', flags.limit)
-    const window =
-      flags.window === undefined
-        ? undefined
-        : countOf('--window', String((durationMs(flags.window) ?? 0) / 1000))
     const settings = await resolveSettings(context, flags)
     const rows = await rowsOf(context, given, flags.format)
-    const budget = await budgetOf({ ...context, settings }, limit, window)
+    const budget = await budgetOf({ ...context, settings }, flags.limit, flags.window)
     const asksContext = flags.context && settings.rpcUrl === undefined
     const items = rows.intents + rows.signed
     const plan = planBatch(

@@ -48,7 +48,7 @@ const flagTable = {
   '--config <gateway.json>':
     "add an operator's part: what `operator status --json` tells of the running gateway",
   ...dryRunFlag,
-  '--question <id|slug>': 'only entries about this question',
+  '--question <id|slug>': { about: 'only entries about this question', parse: requireIdentifier },
   '--since <time>': 'only entries since this time: 2026-11-20T05:38:00Z, or a span such as 24h',
 } as const
 type BundleFlags = FlagsOf<typeof flagTable> & SessionFlags
@@ -289,8 +289,8 @@ async function give(session: Session, flags: BundleFlags, document: Bundle) {
 
 function wantedOf({ question, since }: BundleFlags, nowMs: number) {
   return {
-    ...(question === undefined ? {} : { question: requireIdentifier(question) }),
-    ...(since === undefined ? {} : { sinceMs: sinceMs(since, nowMs) }),
+    ...(question !== undefined && { question }),
+    ...(since !== undefined && { sinceMs: sinceMs(since, nowMs) }),
   }
 }
 

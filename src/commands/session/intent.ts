@@ -86,12 +86,15 @@ export const intentFlags = {
   '--headroom <percent>': 'authorize this much above the bond, in case it is raised; default: 0',
   '--max-amount <amount>':
     'refuse to authorize more than this; headroom is cut to it; default: 5000usdc (5000000000raw) where no --rpc-url confirms the bond',
-  '--nonce <n>': 'Permit2 nonce; default: a fresh one of this run',
+  '--nonce <n>': { about: 'Permit2 nonce; default: a fresh one of this run', parse: nonceOf },
   '--deadline <time>': 'Unix seconds, or from now such as 90m or 2h30m; default: 1h',
   '--context <file>': 'context to sign, from `context --json`',
   '--parts <file>': 'with --safe: what other owners have signed, as -o wrote it',
   '--client-ref <text>': 'your own reference, kept in the journal',
-  '--rules-seen <hash>': 'hash of the clarifications you have read, from `context`',
+  '--rules-seen <hash>': {
+    about: 'hash of the clarifications you have read, from `context`',
+    parse: rulesHashOf,
+  },
   '--supersede <journal-id>': 'replace this open authorization',
   '--dry-run': 'show what would happen; sign and send nothing',
 } as const
@@ -131,7 +134,7 @@ export async function parseIntent(
     headroomBasisPoints: headroomBasisPoints(
       settings?.headroom ?? flagged('--headroom', flags.headroom),
     ),
-    nonce: whole('--nonce', flags.nonce) ?? (parts && BigInt(parts.nonce)),
+    nonce: flags.nonce ?? (parts && BigInt(parts.nonce)),
     deadlineSeconds:
       parseDeadline(flags.deadline, context.clock.nowMs()) ?? (parts && BigInt(parts.deadline)),
     foreign: parts && {
@@ -140,7 +143,7 @@ export async function parseIntent(
     },
     supersede: flags.supersede,
     clientRef: flags.clientRef,
-    rulesSeen: requireRulesHash(flags.rulesSeen),
+    rulesSeen: flags.rulesSeen,
   }
 }
 
@@ -157,13 +160,12 @@ export function requireOutcome(word: string | undefined) {
   )
 }
 
-function whole(flag: string, text: string | undefined) {
-  if (text === undefined) return undefined
+function nonceOf(text: string) {
   if (isUint256(text)) return BigInt(text)
   throw new UsageError(
     'bad_number',
-    `${flag} ${text} is not a whole number below 2^256`,
-    `give ${flag} in digits`,
+    `--nonce ${text} is not a whole number below 2^256`,
+    'give --nonce in digits',
   )
 }
 
@@ -389,8 +391,7 @@ function askingForRules(context: Context, flags: SessionFlags): AskRules | undef
   }
 }
 
-function requireRulesHash(text: string | undefined) {
-  if (text === undefined) return undefined
+function rulesHashOf(text: string) {
   const hash = text.toLowerCase()
   if (isQuestionId(hash)) return hash
   throw new UsageError(
