@@ -169,7 +169,7 @@ interface ChainVerb<Args, Flags> {
     rpcUrl: string,
     args: ArgsOf<Args>,
     flags: FlagsOf<Flags>,
-  ): Promise<readonly [document: object, text: string]>
+  ): Promise<DevRound | readonly [document: object, text: string]>
 }
 
 /** Acts on a running chain; operands and flags are judged as they are read. */
@@ -204,9 +204,8 @@ const chainVerb = <
         return showDryRun(context, would, { act: name, operands: shown, node })
       }
       const acts = await import('#devchain/dev-verbs')
-      const [document, text] = await tracing(context, () =>
-        act(acts, rpcUrl.value, operands, given),
-      )
+      const done = await tracing(context, () => act(acts, rpcUrl.value, operands, given))
+      const [document, text] = 'state' in done ? roundShown(done) : done
       context.output.show('devchain', document, [() => text])
     },
   })
@@ -289,8 +288,7 @@ const adapterVerb = (name: AdapterVerb, about: string) =>
     about,
     args: questionArg,
     example: exampleQuestion,
-    act: async ({ changeQuestion }, url, { identifier }) =>
-      roundShown(await changeQuestion(url, identifier, name)),
+    act: ({ changeQuestion }, url, { identifier }) => changeQuestion(url, identifier, name),
   })
 
 /** What may happen to questions and accounts until a proposal is executed. */
@@ -321,8 +319,7 @@ const questionVerbs = [
     about: 'dispute the proposal of the current round; the first dispute opens a new round',
     args: questionArg,
     example: exampleQuestion,
-    act: async ({ disputeProposal }, url, { identifier }) =>
-      roundShown(await disputeProposal(url, identifier)),
+    act: ({ disputeProposal }, url, { identifier }) => disputeProposal(url, identifier),
   }),
   adapterVerb('pause', 'pause a question at its adapter'),
   adapterVerb('unpause', 'unpause a question'),
@@ -336,8 +333,8 @@ const questionVerbs = [
     flags: outcomeFlag<OutcomeKey>('p1, p2 or p3', /^p[123]$/),
     example: `${exampleQuestion} --outcome p2`,
     more: ({ outcome }) => [outcome],
-    act: async ({ proposeDirectly }, url, { identifier }, { outcome }) =>
-      roundShown(await proposeDirectly(url, identifier, BigInt(priceOf[outcome]))),
+    act: ({ proposeDirectly }, url, { identifier }, { outcome }) =>
+      proposeDirectly(url, identifier, BigInt(priceOf[outcome])),
   }),
   chainVerb({
     name: 'set-bond',
@@ -350,8 +347,7 @@ const questionVerbs = [
       },
     },
     example: `${exampleQuestion} 600usdc`,
-    act: async ({ setBond }, url, { identifier, amount }) =>
-      roundShown(await setBond(url, identifier, bondOf(amount))),
+    act: ({ setBond }, url, { identifier, amount }) => setBond(url, identifier, bondOf(amount)),
   }),
   chainVerb({
     name: 'set-whitelist',
@@ -364,8 +360,8 @@ const questionVerbs = [
       },
     },
     example: `${exampleQuestion} nobody`,
-    act: async ({ setWhitelist }, url, { identifier, whitelist }) =>
-      roundShown(await setWhitelist(url, identifier, whitelistOf(whitelist))),
+    act: ({ setWhitelist }, url, { identifier, whitelist }) =>
+      setWhitelist(url, identifier, whitelistOf(whitelist)),
   }),
   chainVerb({
     name: 'fund',
@@ -466,8 +462,7 @@ const lifeVerbs = [
     ),
     example: `${exampleQuestion} --outcome p4`,
     more: ({ outcome }) => [outcome],
-    act: async ({ vote }, url, { identifier }, { outcome }) =>
-      roundShown(await vote(url, identifier, outcome)),
+    act: ({ vote }, url, { identifier }, { outcome }) => vote(url, identifier, outcome),
   }),
   chainVerb({
     name: 'clarify',
