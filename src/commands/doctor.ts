@@ -55,11 +55,7 @@ export const doctorCommand = sessionVerb({
     const counts = { pass: 0, warn: 0, fail: 0, skip: 0, note: 0 }
     for (const { result } of checks) counts[result]++
     const { note: _note, ...summary } = counts
-    const document = { checks, summary }
-    output.show('doctor', document, [checksText(checks)], {
-      items: checks,
-      summary,
-    })
+    output.show('doctor', { checks, summary }, [checksText(checks)], { items: checks, summary })
     const failed = checks.filter(({ result }) => result === 'fail').map(({ id }) => id)
     if (failed.length === 0) return
     throw new UsageError(

@@ -6,13 +6,7 @@ import {
   pollCandidates,
 } from '#client/follow/follow'
 import type { PollParts } from '#client/follow/look'
-import {
-  changedAt,
-  type PolledStatus,
-  type PollTarget,
-  type Stage,
-  stageTimeOf,
-} from '#client/follow/status'
+import { changedAt, type PolledStatus, type PollTarget, stageTimeOf } from '#client/follow/status'
 import type { OutOfBand } from '#client/journal/authorizations'
 import type { Signed } from '#client/journal/records'
 import type { SettledEarlier } from '#client/propose/round-over'
@@ -26,10 +20,7 @@ import { liveLines, standingText } from '../terminal/poll-table.js'
 import { ageText, amountText, counted, visible } from '../terminal/render.js'
 import type { Session } from './session.js'
 
-interface FollowOptions {
-  readonly timeoutMs?: number | undefined
-  readonly until?: Stage | undefined
-  readonly full?: boolean
+interface FollowOptions extends Pick<PollOptions, 'timeoutMs' | 'until' | 'full'> {
   readonly aboutOf?: ((candidateId: string) => string) | undefined
   readonly live?: Live | undefined
 }
