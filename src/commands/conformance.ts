@@ -370,8 +370,7 @@ async function openParts(
   ready: ReadyLine | undefined,
   quiet: () => void,
 ) {
-  const { output, clock } = session
-  const { settings, until: signal } = session
+  const { output, clock, settings, until: signal } = session
   const { question: named = [] } = flags
   const trust = ready?.dev.trust ?? (await session.trust())
   // Pins and node of the settings are another chain's than the development gateway's.

@@ -165,7 +165,7 @@ async function planOf(
   const totals = sums && [...sums.totals].map(([token, raw]) => ({ token, amount: String(raw) }))
   return {
     data: {
-      ...wireOf(plan, { intents: count.rows, signed: 0 }, budget),
+      ...wireOf(plan, count.rows, budget),
       to_sign: toSign,
       signed_before: signedBefore,
       blocked,
@@ -223,7 +223,7 @@ export const planCommand = verb({
       },
       budget,
     )
-    context.output.show('plan', wireOf(plan, rows, budget), [
+    context.output.show('plan', wireOf(plan, items, budget), [
       sentenceOf(context, plan),
       budgetText(budget),
     ])
@@ -235,12 +235,7 @@ function sentenceOf({ clock }: Context, { items, windows, seconds }: BatchPlan) 
   return `${counted(items, 'request')} in ${counted(windows.length, 'window')}, about ${timeText(seconds)}, until ${end}Z`
 }
 
-interface Rows {
-  readonly intents: number
-  /** Complete items: no context is needed for them. */
-  readonly signed: number
-}
-
+/** `signed`: complete items, which need no context. */
 async function rowsOf(context: Context, given: string, format: BatchFormat | undefined) {
   if (/^\d+$/.test(given)) return { intents: countOf('the count', given), signed: 0 }
   // A number that is no count is not the name of a file, unless there is one.
@@ -272,7 +267,8 @@ async function budgetOf(context: Configured, limit?: number, window?: number): P
   const { settings } = context
   const target = settings.gateway || settings.local ? requireTarget(settings) : undefined
   const known = target?.kind === 'gateway' ? await learnt(context, target.setting.value) : undefined
-  const unspent = { learnt: false, ...defaultBudget, spentItems: 0, endsInMs: 0 }
+  const whole = { spentItems: 0, roomItems: defaultBudget.limitItems, endsInMs: 0 }
+  const unspent = { learnt: false, ...defaultBudget, ...whole }
   if ((limit ?? window) !== undefined) {
     const { limitItems, windowMs } = known ?? defaultBudget
     const [roomItems, spanMs] = [limit ?? limitItems, window ? window * 1_000 : windowMs]
@@ -281,14 +277,7 @@ async function budgetOf(context: Configured, limit?: number, window?: number): P
   // Contract §6: an in-process gateway charges nothing.
   if (target?.kind === 'local')
     return { ...unspent, source: 'local', roomItems: Number.MAX_SAFE_INTEGER }
-  return known?.learnt
-    ? { ...known, source: 'learnt' }
-    : {
-        ...unspent,
-        ...known,
-        source: 'default',
-        roomItems: known?.roomItems ?? defaultBudget.limitItems,
-      }
+  return { ...unspent, ...known, source: known?.learnt ? 'learnt' : 'default' }
 }
 
 const learnt = (context: Configured, gateway: string) =>
@@ -296,7 +285,7 @@ const learnt = (context: Configured, gateway: string) =>
 
 const listedWindows = 100
 
-function wireOf(plan: BatchPlan, rows: Rows, budget: PlanBudget) {
+function wireOf(plan: BatchPlan, rows: number, budget: PlanBudget) {
   return {
     items: plan.items,
     windows: plan.windows.length,
@@ -308,7 +297,7 @@ function wireOf(plan: BatchPlan, rows: Rows, budget: PlanBudget) {
       first_window: firstWindow,
       last_window: lastWindow,
     })),
-    rows: rows.intents + rows.signed,
+    rows,
     budget: {
       source: budget.source,
       limit: budget.source === 'local' ? null : budget.limitItems,

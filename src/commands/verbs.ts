@@ -122,14 +122,12 @@ const groups: Readonly<Record<string, Readonly<Record<string, Row>>>> = {
   },
 }
 
-const loaded = async (name: string, file: Row[1]): Promise<MakeCommand> =>
-  Reflect.get(await file(), `${attributeOf(name)}Command`)
-
 export const verbGroups = Object.entries(groups).map(([heading, rows]) => ({
   heading,
   verbs: Object.entries(rows).map(([name, [summary, file, below = '']]) => ({
     ...{ name, summary, below },
-    load: () => loaded(name, file),
+    load: async (): Promise<MakeCommand> =>
+      Reflect.get(await file(), `${attributeOf(name)}Command`),
   })),
 }))
 
