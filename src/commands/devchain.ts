@@ -39,6 +39,7 @@ import {
   type FlagsOf,
   type FlagTable,
   showDryRun,
+  type VerbHead,
   verb,
 } from './terminal/verb.js'
 
@@ -156,11 +157,7 @@ async function answers(context: Context, url: string) {
   }
 }
 
-interface ChainVerb<Args, Flags> {
-  readonly name: string
-  readonly about: string
-  readonly args: Args
-  readonly flags?: Flags
+interface ChainVerb<Args, Flags> extends VerbHead<Args, Flags> {
   readonly example: string
   /** What --dry-run names behind the operands. */
   more?(flags: FlagsOf<Flags>): readonly string[]

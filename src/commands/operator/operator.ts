@@ -24,6 +24,7 @@ import {
   type FlagsOf,
   type FlagTable,
   type MakeCommand,
+  type VerbHead,
   verb,
 } from '../terminal/verb.js'
 import {
@@ -196,18 +197,13 @@ const receiptKeysVerb = siteVerb({
   },
 })
 
-interface ActVerb<Args, Flags> {
-  readonly name: string
-  readonly about: string
+interface ActVerb<Args, Flags> extends VerbHead<Args, Flags> {
   readonly act: ActName
-  readonly args?: Args
-  readonly flags?: Flags
   readonly said?: FlagTable
   readonly example: string
   body?(args: ArgsOf<Args>, flags: FlagsOf<Flags>, context: Context): object | Promise<object>
   /** What it gives goes into the body. */
   before?(site: Site): Promise<object | undefined>
-  readonly help?: string
   lines?(name: string): readonly [changed: string, same: string]
   show?(site: Site, acted: Acted): void
 }

@@ -126,15 +126,18 @@ function addFlags(command: Command, flags: FlagTable) {
   return command
 }
 
-/** What verbs of every kind have. `Above`: the flags of the group that it belongs to. */
-interface VerbTable<Args, Flags, Above> {
+export interface VerbHead<Args, Flags> {
   readonly name: string
   readonly about: string
   readonly args?: Args
   readonly flags?: Flags
+  readonly help?: string
+}
+
+/** What verbs of every kind have. `Above`: the flags of the group that it belongs to. */
+interface VerbTable<Args, Flags, Above> extends VerbHead<Args, Flags> {
   /** Of the group above, for their types: the group itself declares them. */
   readonly above?: Above
-  readonly help?: string
   /** Command lines without the program's name; what is more than that stays as it is. */
   readonly examples: readonly string[]
   readonly verbs?: readonly MakeCommand[]
