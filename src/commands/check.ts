@@ -8,7 +8,7 @@ import { acceptedValue, gravest } from '#client/gateway/answer'
 import { type BatchRow, readBatch } from '#client/input/input'
 import { placeText } from '#client/input/rows'
 import type { ContextResult } from '#client/trust/context'
-import { outcomeMeant, type QuestionContext, type Trust } from '#client/trust/trust'
+import { outcomeMeant, type Trust } from '#client/trust/trust'
 import { givenAddress } from '#protocol/address'
 import { ProposerError, UnauthorizedError, UsageError } from '#protocol/errors'
 import { namedQuestion } from '#protocol/market-url'
@@ -170,7 +170,7 @@ function blockOf(
 ) {
   const label = outcome && context.outcomes?.find((one) => one.outcome === outcome)?.label
   return together([
-    headOf(context, place),
+    `${place === undefined ? '' : `${place}: `}${titleOf(context.request.ancillary_data) ?? context.question_id}`,
     outcome && `answer: ${answerText(outcome, label ?? null)}`,
     ...findings.map(
       ({ id, result, detail, source }) => `${result.padEnd(7)} ${id}: ${detail} [${source}]`,
@@ -179,9 +179,6 @@ function blockOf(
     ...clarificationTexts(context.rules?.updates ?? []),
   ])
 }
-
-const headOf = ({ request, question_id }: QuestionContext, place: string | undefined) =>
-  `${place === undefined ? '' : `${place}: `}${titleOf(request.ancillary_data) ?? question_id}`
 
 export const contextCommand = sessionVerb({
   name: 'context',

@@ -7,6 +7,7 @@
 
 import { statSync } from 'node:fs'
 import type { Argument, Command, Option } from 'commander'
+import { profileNames } from '#chain/profiles'
 import { type JournaledAuthorization, stateOf } from '#client/journal/authorizations'
 import { newFold } from '#client/journal/fold'
 import type { JournalRecord } from '#client/journal/records'
@@ -198,7 +199,8 @@ function placeAfter(words: readonly string[], program: Command) {
       keep(waiting, word)
       waiting = undefined
     } else if (flagsEnded || !word.startsWith('-') || word === '-') {
-      const child = positionals === 0 ? childOf(lineage, word) : undefined
+      const child =
+        positionals === 0 ? lineage.at(-1)?.commands.find((one) => one.name() === word) : undefined
       if (child) lineage.push(child)
       else positionals++
     } else if (word === '--') flagsEnded = true
@@ -212,9 +214,6 @@ function placeAfter(words: readonly string[], program: Command) {
   }
   return { lineage, positionals, waiting, flagsEnded, settings }
 }
-
-const childOf = (lineage: readonly Command[], word: string) =>
-  lineage.at(-1)?.commands.find((child) => child.name() === word)
 
 /** With those of the command that the last stands for. */
 function flagsOf(lineage: readonly Command[]) {
@@ -370,7 +369,6 @@ async function jsonNames(files: Files, folder: string) {
 }
 
 async function profiles(files: Files, home: string, tree: PreferenceTree) {
-  const { profileNames } = await import('#chain/profiles')
   const stored = Object.keys(objectOf(tree.profiles) ?? {})
   const pinned = await jsonNames(files, `${home}/trust`)
   const named = new Map<string, string>(profileNames.map((name) => [name, 'built in']))

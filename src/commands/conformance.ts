@@ -13,7 +13,9 @@ import { createProbe } from '#conformance/probe'
 import { type CheckResult, itemsOf, rules, rulesNamed, runRules } from '#conformance/run'
 import { unseenRules } from '#conformance/unseen'
 import { systemEd25519 } from '#io/ed25519'
+import { readableByUmask } from '#io/files'
 import { fromCwd } from '#io/home'
+import { parseKey, signerFromKey } from '#io/keys'
 import { RejectedError, UsageError } from '#protocol/errors'
 import { Bytes32 } from '#protocol/schema'
 import { publishText } from '#storage/durable'
@@ -258,7 +260,6 @@ async function writeJunit(context: Context, file: string, text: string) {
   const path = fromCwd(context.cwd, file)
   await publishText(context.files, dirname(path), basename(path), text)
   // Our files are ours alone, but a report is collected by whoever runs the pipeline.
-  const { readableByUmask } = await import('#io/files')
   await readableByUmask(path)
 }
 
@@ -376,7 +377,7 @@ async function openParts(
   // Pins and node of the settings are another chain's than the development gateway's.
   const asked = ready === undefined ? await identify(session, named) : named.map(requireIdentifier)
   const questions = questionsOf(trust, asked, ready)
-  const wallets = ready === undefined ? await ownWallets(session, flags) : await devWallets(ready)
+  const wallets = ready === undefined ? await ownWallets(session, flags) : devWallets(ready)
   const may = {
     admit: flags.readOnly !== true,
     execute: flags.readOnly !== true && (flags.allowExecution ?? ready !== undefined),
@@ -388,7 +389,8 @@ async function openParts(
   const url = ready?.dev.rpc_url
   const devChain = async () => (url === undefined ? undefined : session.edges.chain([url]))
   const chain = await (ready === undefined ? session.chain() : devChain())
-  const strangerWallet = may.admit ? await throwawayWallet(session) : undefined
+  // Made for this run and forgotten with it: its wallet is on no list and holds nothing.
+  const strangerWallet = may.admit ? signerFromKey(session.random.bytes(32)) : undefined
   const mode = flags.readOnly ? 'read' : 'run'
   const target = await openTarget(session, flags, mode)
   const base = parseBaseUrl(target.baseUrl, target.allowHttp)
@@ -434,18 +436,10 @@ function questionsOf(trust: Pins, asked: readonly string[], ready: ReadyLine | u
   })
 }
 
-/** Made for this run and forgotten with it: its wallet is on no list and holds nothing. */
-async function throwawayWallet({ random }: Session) {
-  const { signerFromKey } = await import('#io/keys')
-  return signerFromKey(random.bytes(32))
-}
-
-async function devWallets({ dev }: ReadyLine) {
-  const { parseKey, signerFromKey } = await import('#io/keys')
-  return dev.accounts
+const devWallets = ({ dev }: ReadyLine) =>
+  dev.accounts
     .filter(({ role }) => role === 'proposer')
     .map(({ private_key }) => signerFromKey(parseKey(private_key, 'the ready line')))
-}
 
 /** Without an account only what signs nothing can be examined, and that has to be said. */
 async function ownWallets(session: Session, flags: ConformanceFlags) {

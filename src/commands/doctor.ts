@@ -18,6 +18,7 @@ import { type GatewayClient, listedReceiptKeys } from '#client/gateway/gateway-c
 import { type JournalView, verifyJournal } from '#client/journal/journal'
 import { howToRepin, nothingPinned, type Trust } from '#client/trust/trust'
 import { receiptKeysOf } from '#client/trust/trust-file'
+import { permissionsOf } from '#io/files'
 import { fromCwd, homePaths } from '#io/home'
 import type { Chain } from '#ports'
 import { ProposerError, UnavailableError, UsageError } from '#protocol/errors'
@@ -361,10 +362,7 @@ async function trustOnChain(
 
 /** Keys, PINs, and folders with signatures and budget: nobody else's to read (R5). */
 export async function secretChecks(session: Session) {
-  const [{ permissionsOf }, { accountPinFiles }] = await Promise.all([
-    import('#io/files'),
-    import('#io/accounts'),
-  ])
+  const { accountPinFiles } = await import('#io/accounts')
   const home = session.settings.home.value
   const keyFile = session.env.PROPOSER_KEY_FILE ?? ''
   const keystores = homePaths.keystores(home)

@@ -30,7 +30,14 @@ import { executorKeyOf, readOwnJson } from './session/inputs.js'
 import { homeSetting, wholeNumber } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import type { Output } from './terminal/output.js'
-import { jsonText, shellWord, visible } from './terminal/render.js'
+import {
+  findingsText,
+  jsonText,
+  passesCounted,
+  shellWord,
+  visible,
+  withPastedFixes,
+} from './terminal/render.js'
 import { type EveryFlag, type FlagsOf, verb } from './terminal/verb.js'
 
 const faultsHelp = `
@@ -336,10 +343,7 @@ function noteDevSession(output: Output, dev: DevDescription, exports: readonly s
 }
 
 async function check(context: Context, path: string, served: Served) {
-  const [{ checkGateway }, { passesCounted, findingsText, withPastedFixes }] = await Promise.all([
-    import('#host/serve-check'),
-    import('./terminal/render.js'),
-  ])
+  const { checkGateway } = await import('#host/serve-check')
   const { output } = context
   const findings = withPastedFixes(context, await checkGateway(context, path, served))
   const of = (result: Finding['result']) =>

@@ -43,7 +43,7 @@ import { hexOf } from '#storage/durable'
 import { acquireLock, holderText, type LockHolder, readHolder } from '#storage/lock'
 import { requireTables } from '#storage/postgres/schema'
 import type { StoredRecord } from '#storage/record-log'
-import type { LiveStatus } from '../hosting/live-status.js'
+import { type LiveStatus, openStatus, statusLines } from '../hosting/live-status.js'
 import { timeoutMs } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 import type { Screen } from '../terminal/output.js'
@@ -444,11 +444,10 @@ const uncertain = (detail: string, cause?: unknown) =>
 
 const rows = 1_000
 
-async function statusBlock(status: StatusDocument, parts?: readonly string[]) {
-  const { statusLines } = await import('../hosting/live-status.js')
-  return ({ columns, paint }: Screen) =>
+const statusBlock =
+  (status: StatusDocument, parts?: readonly string[]) =>
+  ({ columns, paint }: Screen) =>
     statusLines(status, { columns, rows, paint, parts }).join('\n')
-}
 
 export const statusVerb = siteVerb({
   name: 'status',
@@ -459,7 +458,7 @@ export const statusVerb = siteVerb({
   async run(site) {
     const { document, status } = await askStatus(site)
     const all = { ...document, store_place: site.store }
-    site.output.show('operator-status', all, [await statusBlock(status)])
+    site.output.show('operator-status', all, [statusBlock(status)])
   },
 })
 
@@ -477,7 +476,7 @@ export const budgetVerb = siteVerb({
       left_items: Math.max(0, budget.global_items - budget.spent_items),
       window_ends_in_seconds: Math.max(0, Math.ceil(leftMs / 1_000)),
     }
-    site.output.show('operator-budget', document, [await statusBlock(status, ['limit'])])
+    site.output.show('operator-budget', document, [statusBlock(status, ['limit'])])
   },
 })
 
@@ -487,7 +486,6 @@ export const topVerb = siteVerb({
   help: 'The gateway keeps running when you leave.',
   examples: ['operator top'],
   async run(site) {
-    const { openStatus } = await import('../hosting/live-status.js')
     const live = site.output.isForPeople ? openStatus(site) : undefined
     if (live === undefined)
       throw new UsageError(

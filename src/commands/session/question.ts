@@ -437,10 +437,9 @@ async function chainTokens(
   chain: Chain,
   trust: Trust,
 ): Promise<(address: Address) => Promise<TokenUnits>> {
-  const [{ pinnedHeads }, { readToken }, { onChain }] = await Promise.all([
+  const [{ pinnedHeads }, { readToken }] = await Promise.all([
     import('#client/funds/funds'),
     import('#chain/questions'),
-    import('#chain/unavailable'),
   ])
   const { latest } = await pinnedHeads(chain, trust)
   return (address) => onChain(() => readToken(chain, address, latest.number))
