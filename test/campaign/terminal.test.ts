@@ -1,7 +1,7 @@
 /**
  * Ctrl-C, SIGTERM, SIGHUP and a terminal that goes away, at every stage of the verbs that take a
  * while, on a terminal of their own (R26, contract §9). Each stage is reached by a call that a
- * gateway holds, never by a time.
+ * gateway holds, never by a time; what is struck waits, so that several may at once.
  */
 import { cpSync, existsSync, readdirSync, readFileSync, watch, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
@@ -161,19 +161,17 @@ beforeAll(async () => {
   accounts = homePaths.keystores(home)
 })
 
-let world: BatchWorld
-let gateway: HeldGateway
-afterEach(async () => {
-  await gateway?.close()
-})
+const gateways: HeldGateway[] = []
+afterAll(() => Promise.all(gateways.map((one) => one.close())))
 
 async function lived({ verb, hold, code }: Stage) {
-  world = await openBatchWorld()
+  const world = await openBatchWorld()
   const questions = Array.from({ length: code === 'by journal' ? rowCount : 1 }, (_, n) =>
     world.ask(`struck-${n}`, { timestamp: '1760000000' }),
   )
   const before = world.ask('before', { timestamp: '1760000000' })
-  gateway = await holdGateway(world, hold)
+  const gateway = await holdGateway(world, hold)
+  gateways.push(gateway)
   const rows = world.ndjson(
     'rows.ndjson',
     questions.map(({ questionId: identifier }) => ({ identifier, outcome: 'p2' })),
@@ -190,14 +188,14 @@ async function lived({ verb, hold, code }: Stage) {
   const [{ questionId } = before] = questions
   if (verb === 'poll') expect((await submitted(questionId)).code).toBe(0)
   const env = { PROPOSER_HOME: world.home, PROPOSER_KEY_FILE: join(world.home, 'key') }
-  return { args: argsOf(verb, questionId, rows), env, questionId }
+  return { args: argsOf(verb, questionId, rows), env, world, gateway }
 }
 
-async function reached(stage: Stage, options: TerminalOptions = {}): Promise<Terminal> {
-  const { args, env } = await lived(stage)
+async function reached(stage: Stage, options: TerminalOptions = {}) {
+  const { args, env, world, gateway } = await lived(stage)
   const terminal = await onTerminal(args, env, options)
   await before(gateway.reached, terminal)
-  return terminal
+  return { terminal, world }
 }
 
 const before = (event: Promise<void>, { ended }: Terminal): Promise<void> =>
@@ -207,7 +205,7 @@ const optionsOf = (fault: Fault): TerminalOptions => ({
   keepsHangUp: fault === 'its terminal gone without a signal',
 })
 
-async function journalStates(): Promise<readonly string[]> {
+async function journalStates(world: BatchWorld): Promise<readonly string[]> {
   const verified = await world.run('journal verify --json')
   expect(verified.code, verified.stderr).toBe(0)
   expect(await journalFaults(world.home)).toBe('')
@@ -218,8 +216,8 @@ async function journalStates(): Promise<readonly string[]> {
   return authorizations.filter(({ state }) => state !== 'closed').map(({ state }) => state)
 }
 
-async function expectEnd(stage: Stage, code: number, text: string): Promise<6 | 130> {
-  const states = await journalStates()
+async function expectEnd(world: BatchWorld, stage: Stage, code: number, text: string) {
+  const states = await journalStates(world)
   const expected = stage.code === 'by journal' ? (states.includes('unknown') ? 6 : 130) : stage.code
   expect(code, text).toBe(expected)
   if (stage.code !== 'by journal') expect(states[0]).toBe(stage.journal)
@@ -239,23 +237,23 @@ const pipedCases = stages.flatMap((stage, index) => {
 })
 
 describe.skipIf(!hasTerminals)('R26, contract §9: a client on a terminal', () => {
-  test.each(cases)('$title: $fault', async ({ stage, fault }) => {
-    const terminal = await reached(stage, optionsOf(fault))
+  test.concurrent.each(cases)('$title: $fault', async ({ stage, fault }) => {
+    const { terminal, world } = await reached(stage, optionsOf(fault))
     await faults[fault](terminal)
     const { code, text, memoryMiB } = await terminal.ended
-    const expected = await expectEnd(stage, code, text)
+    const expected = await expectEnd(world, stage, code, text)
     expectSmall(memoryMiB)
     if (isTold(fault)) expect(text).toMatch(told(expected))
   })
 
-  test.each(pipedCases)('$title, in a pipe, $mode', async ({ stage, mode }) => {
-    const { args, env } = await lived(stage)
+  test.concurrent.each(pipedCases)('$title, in a pipe, $mode', async ({ stage, mode }) => {
+    const { args, env, world, gateway } = await lived(stage)
     const running = shop.start([...args, ...(mode === 'json' ? ['--json'] : [])], { env })
     const early = running.ended.then(({ stderr }) => Promise.reject(new Error(stderr)))
     await Promise.race([gateway.reached, early])
     running.child.kill('SIGINT')
     const { code, stdout, stderr } = await running.ended
-    const expected = await expectEnd(stage, code ?? -1, stderr)
+    const expected = await expectEnd(world, stage, code ?? -1, stderr)
     if (mode === 'human') expect(stderr).toMatch(told(expected))
     else {
       const { error } = JSON.parse(stderr.trim().split('\n').at(-1) ?? '') as {
@@ -282,7 +280,7 @@ describe.skipIf(!hasTerminals)('R26, contract §9: a client on a terminal', () =
       ] as const
       for (const [verb, name, shown, end] of shows) {
         const stage = stages.find((one) => one.verb === verb && one.name === name) ?? asking
-        const terminal = await reached(stage, { columns })
+        const { terminal } = await reached(stage, { columns })
         await terminal.said(shown)
         terminal.type('\u0003')
         const { text } = await terminal.ended
@@ -290,13 +288,12 @@ describe.skipIf(!hasTerminals)('R26, contract §9: a client on a terminal', () =
         const frames = text.replaceAll(/\u001b\[[\d;?]*[A-Za-z]/g, '').split(/[\r\n]+/)
         const progress = frames.filter((line) => /^[\u2801-\u28ff✖] /.test(line))
         expect(progress.filter((line) => line.length > columns)).toEqual([])
-        await gateway.close()
       }
     },
   )
 
   test('a terminal that nobody has set up, 0 columns wide, takes no memory and no time', async () => {
-    const terminal = await reached(asking, { columns: 0 })
+    const { terminal } = await reached(asking, { columns: 0 })
     await terminal.said(/sending.*sending/s)
     terminal.type('\u0003')
     const { code, text, memoryMiB } = await terminal.ended
@@ -305,7 +302,7 @@ describe.skipIf(!hasTerminals)('R26, contract §9: a client on a terminal', () =
   })
 
   test('as under nohup the hang-up is ignored', async () => {
-    const terminal = await reached(asking, { ignoresHangUp: true })
+    const { terminal } = await reached(asking, { ignoresHangUp: true })
     process.kill(await terminal.pid(), 'SIGHUP')
     process.kill(await terminal.pid(), 'SIGTERM')
     const { code, text } = await terminal.ended
@@ -314,7 +311,7 @@ describe.skipIf(!hasTerminals)('R26, contract §9: a client on a terminal', () =
   })
 
   test('a terminal that closes at a prompt ends the run as Ctrl-C does, and not as an answer that was not given', async () => {
-    world = await openBatchWorld()
+    const world = await openBatchWorld()
     const terminal = await onTerminal(['account', 'new', 'main'], { PROPOSER_HOME: world.home })
     await terminal.said(/password/i)
     terminal.close()
@@ -327,28 +324,16 @@ interface ServerStage {
   readonly name: string
   readonly event: string | RegExp
 }
+const serving = argvOf`serve --dev --port 0 --questions 0`
+const chain = argvOf`devchain --port 0 --questions 1`
+const begins = { name: 'starts its chain', event: 'proposer-devchain-' }
+const ready = /starting a chain.*ready http/s
 const servers: readonly ServerStage[] = [
-  {
-    args: argvOf`serve --dev --port 0 --questions 0`,
-    name: 'starts its chain',
-    event: 'proposer-devchain-',
-  },
-  {
-    args: argvOf`serve --dev --port 0 --questions 0`,
-    name: 'serves',
-    event: /starting a chain.*ready http/s,
-  },
-  {
-    args: argvOf`devchain --port 0 --questions 1`,
-    name: 'starts its chain',
-    event: 'proposer-devchain-',
-  },
-  {
-    args: argvOf`devchain --port 0 --questions 1`,
-    name: 'runs',
-    event: /starting a chain.*ready http/s,
-  },
-  { args: ['demo'], name: 'starts its chain', event: 'proposer-devchain-' },
+  { args: serving, ...begins },
+  { args: serving, name: 'serves', event: ready },
+  { args: chain, ...begins },
+  { args: chain, name: 'runs', event: ready },
+  { args: ['demo'], ...begins },
   { args: ['demo'], name: 'executes', event: /select {3}/ },
 ]
 const serverCases = servers.flatMap((stage, index) =>

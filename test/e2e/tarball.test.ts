@@ -74,22 +74,15 @@ async function keepsCompiled(node: string, cache: string): Promise<void> {
   const file = join(own, front)
   const kept = await readFile(file)
   expect((await stat(file)).mode & 0o777).toBe(0o600)
-  // V8 believes what it is given: a bit that fell over, and a file that a crash left in the middle,
-  // are neither run nor left there.
-  const torn = [kept.subarray(0, 7), kept.subarray(0, -99), Buffer.alloc(kept.length)]
-  const flipped = Array.from({ length: 20 }, (_, i) => {
-    const bytes = Buffer.from(kept)
-    const at = Math.floor((kept.length * i) / 20)
-    bytes[at] = (bytes[at] ?? 0) ^ 0x10
-    return bytes
-  })
-  for (const bytes of [...torn, ...flipped]) {
+  // V8 believes what it is given: a flipped bit and a torn file are neither run nor left there.
+  const broken = [kept.subarray(0, 7), kept.subarray(0, -99), Buffer.alloc(kept.length)]
+  for (let at = 0; at < kept.length; at += Math.ceil(kept.length / 20))
+    broken.push(Buffer.from(kept).fill(~(kept[at] ?? 0), at, at + 1))
+  for (const bytes of broken) {
     await writeFile(file, bytes)
     await help(cache)
-    const { length } = await readFile(file)
-    expect(length).toBeGreaterThan(kept.length / 2)
+    expect((await readFile(file)).length).toBeGreaterThan(kept.length / 2)
   }
-  // Kept by an earlier run, it is not written again.
   const { mtimeMs } = await stat(file)
   await help(cache)
   expect((await stat(file)).mtimeMs).toBe(mtimeMs)

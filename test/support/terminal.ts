@@ -47,6 +47,9 @@ const patienceMs = 10_000
 
 const quoted = (word: string) => `'${word.replaceAll("'", "'\\''")}'`
 
+const open = new Set<() => Promise<void>>()
+afterAll(() => Promise.all([...open].map((end) => end())))
+
 export async function onTerminal(
   args: readonly string[],
   env: Readonly<Record<string, string>>,
@@ -90,7 +93,12 @@ export async function onTerminal(
     for (const look of listening) look()
     return { code, text, memoryMiB: memory === undefined ? undefined : Number(memory) / 1024 }
   })()
-  onTestFinished(() => endBySignals(started, ended))
+  const end = () => endBySignals(started, ended)
+  open.add(end)
+  void ended.then(
+    () => open.delete(end),
+    () => undefined,
+  )
   return {
     ended,
     screen: () => text,
