@@ -19,7 +19,7 @@ import { seeded } from '#support/sim-files'
 const shop = workshop()
 let house: House
 beforeAll(async () => {
-  house = await openHouse(shop, { questions: 100, wallets: 60 + 10 * scaled(3) })
+  house = await openHouse(shop, { questions: 100, wallets: 60 + scaled(30) })
 })
 afterAll(async () => {
   await shop.clean()
@@ -153,7 +153,7 @@ function straceFault(): string | undefined {
   return status === 0 ? undefined : stderr.trim()
 }
 
-describe('a disk that fails', () => {
+describe.concurrent('a disk that fails', () => {
   const callers = 4
   const mostAccepted = 400
   async function submitToTheEnd(
@@ -277,7 +277,7 @@ describe('a disk that fails', () => {
   test('EMFILE: where the store cannot be looked at for the report of a compaction, the gateway says so and goes on', async () => {
     const store = await house.open('measured')
     const truth = newTruth(shop, store)
-    // Making and opening the store opens the segment four times; the fifth time is to measure it.
+    // Making and opening the store opens the segment four times; the fifth measures it.
     const server = store.serve({ env: { FAILPOINT: `open:5:emfile:${store.store}/log-` } })
     const { url, admin_url } = await server.line<ServeReady>()
     expect(await compact(store.store, admin_url)).toBe('503 store_unavailable')
