@@ -4,6 +4,7 @@
  */
 import { builtInProfile } from '#chain/profiles'
 import type { DevRole } from '#devchain/dev-contracts'
+import { writeDevFolder } from '#devchain/dev-folder'
 import type {
   AdapterVerb,
   DevRound,
@@ -78,7 +79,6 @@ const startVerb = verb({
     if (folder !== undefined) await context.files.makeDir(folder)
     context.endAs?.(endsAsServer)
     const { startDevChain } = await import('#devchain/dev-chain')
-    const { writeDevFolder } = await import('#devchain/dev-folder')
     const { output, signal, liveness } = context
     const chain = await startingChain(context, () => tracing(context, () => startDevChain(options)))
     if (chain === undefined) return

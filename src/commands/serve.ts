@@ -12,6 +12,7 @@ import type { ServeCheckOptions } from '#host/serve-check'
 import type { RunningServer } from '#host/server'
 import { fromCwd } from '#io/home'
 import { aborted, endsAsServer } from '#io/interruption'
+import { probePort } from '#io/probes'
 import type { Clock } from '#ports'
 import { exit, UsageError } from '#protocol/errors'
 import { type LogLevel, logFrame, logLevels } from '#protocol/log-level'
@@ -208,7 +209,6 @@ async function serveDev(outer: Context, served: Served, flags: ServeFlags) {
 /** Free ports where another gateway has the usual ones, but for those that are given. */
 async function withFreePorts(served: Served) {
   const { port, host = '127.0.0.1', assignments } = served
-  const { probePort } = await import('#io/probes')
   const isTaken = async (at: string, key: 'listen' | 'admin') =>
     !assignments.some((one) => one.startsWith(`${key}.port=`)) &&
     (await probePort(at, usualPorts[key])) === 'EADDRINUSE'

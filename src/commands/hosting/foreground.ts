@@ -4,6 +4,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { DevChain, DevDescription } from '#devchain/dev-chain'
+import { writeDevFolder } from '#devchain/dev-folder'
 import { configure } from '#host/config-file'
 import { type Closers, createClosers } from '#io/closers'
 import { UnavailableError } from '#protocol/errors'
@@ -91,7 +92,6 @@ export async function withDevFolder(
   try {
     const folder = await mkdtemp(join(tmpdir(), `proposer-${verb}-`))
     closers.add(() => rm(folder, { recursive: true, force: true }))
-    const { writeDevFolder } = await import('#devchain/dev-folder')
     const chain = await start(await import('#devchain/dev-chain'))
     if (chain === undefined) return
     closers.add(chain.stop)

@@ -1,8 +1,8 @@
 import { resolve } from 'node:path'
 import { type Finding, fail, note, pass, warn } from '#checks/finding'
 import { probeDigest } from '#io/account-kinds'
-import { readAccount } from '#io/accounts'
-import type { KeySigner } from '#io/keys'
+import { openAccountKey, readAccount } from '#io/accounts'
+import { type KeySigner, readKeyFile, signerFromKey } from '#io/keys'
 import type { Pkcs11Place } from '#io/pkcs11'
 import type { Machine } from '#ports'
 import { ProposerError, UsageError } from '#protocol/errors'
@@ -40,19 +40,13 @@ export function namedKey(
   return { pkcs11: { uri, module: resolve(folder, module), pin_file: resolve(folder, pin_file) } }
 }
 
-export async function signerOfFile(path: string): Promise<KeySigner> {
-  const { readKeyFile, signerFromKey } = await import('#io/keys')
-  return signerFromKey(await readKeyFile(path))
-}
+export const signerOfFile = async (path: string) => signerFromKey(await readKeyFile(path))
 
-export async function signerOfAccount(
+export const signerOfAccount = (
   { files }: Pick<Machine, 'files'>,
   { home, password }: Pick<ExecutorKeySource, 'home' | 'password'>,
   name: string,
-): Promise<KeySigner> {
-  const { openAccountKey } = await import('#io/accounts')
-  return openAccountKey(files, home, name, password)
-}
+) => openAccountKey(files, home, name, password)
 
 export async function signerOfToken(place: Pkcs11Place): Promise<KeySigner> {
   const { openPkcs11 } = await import('#io/pkcs11')
