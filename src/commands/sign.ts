@@ -236,6 +236,7 @@ async function bringBack(context: Context, named: string, flags: SignFlags, give
     )
   const outcome = flags.outcome === undefined ? undefined : requireOutcome(flags.outcome)
   const text = given === '-' ? await readText(context, '-') : given
+  const isNamed = (flags.proposer ?? flags.safe) !== undefined
   await withSession(context, flags, async (session) => {
     const [identifier = named] = await identify(session, [named])
     const chain = await session.chain()
@@ -246,16 +247,13 @@ async function bringBack(context: Context, named: string, flags: SignFlags, give
         trust: await session.trust(),
         ...(chain && { chain }),
       },
-      { identifier, outcome, proposer: await namedProposer(session, flags) },
+      { identifier, outcome, proposer: isNamed ? await session.account.address() : undefined },
       // Wallets and their tools like to print it as a JSON string.
       text.trim().replace(/^"(.*)"$/, '$1'),
     )
     await showSigned(context, flags, identifier, signed)
   })
 }
-
-const namedProposer = (session: Session, flags: SignFlags) =>
-  flags.proposer === undefined && flags.safe === undefined ? undefined : session.account.address()
 
 /** The exact bytes in the file of -o, 0600: they hold a signature or what one can be made of (R5). */
 async function saved({ cwd, files }: Context, { output }: SignFlags, body: string) {

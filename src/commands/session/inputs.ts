@@ -12,6 +12,7 @@ import {
   readInputFile,
 } from '#io/json-file'
 import type { KeySigner } from '#io/key-files'
+import { quickestCurve } from '#io/native-curve'
 import type { Signer } from '#ports'
 import { givenAddress } from '#protocol/address'
 import { InterruptedError, UsageError } from '#protocol/errors'
@@ -242,7 +243,10 @@ export function openAccount(context: Configured, flags: AccountFlags): Account {
       '--as-owner belongs to a Safe',
       'add --safe <address>, or leave out --as-owner',
     )
-  const named = namedProposer(flags.proposer)
+  const named =
+    flags.proposer === undefined
+      ? undefined
+      : givenAddress(flags.proposer, '--proposer', 'bad_proposer')
   requireOneSigner(context, flags)
   if (flags.signer !== undefined) return outsideAccount(context, flags.signer, named)
   if (flags.browser) return browserAccount(context, flags, named)
@@ -312,10 +316,6 @@ function requireOneSigner(
   ]
   const [one, other] = given
   if (one !== undefined && other !== undefined) throw notTogether('two_signers', one, other)
-}
-
-function namedProposer(text: string | undefined) {
-  return text === undefined ? undefined : givenAddress(text, '--proposer', 'bad_proposer')
 }
 
 interface Wallet {
@@ -447,10 +447,7 @@ async function unlockSource(context: Configured, passwordFile: string | undefine
     const password = () => readPassword(context, passwordFile, `Password of ${name}: `)
     return openAccountKey(context.files, home, name, password, context.signal)
   }
-  const [{ parseKey, readKeyFile, signerOn }, { quickestCurve }] = await Promise.all([
-    import('#io/key-files'),
-    import('#io/native-curve'),
-  ])
+  const { parseKey, readKeyFile, signerOn } = await import('#io/key-files')
   const curve = await quickestCurve()
   const keyFile = context.env.PROPOSER_KEY_FILE
   if (keyFile) return signerOn(curve, await readKeyFile(fromCwd(context.cwd, keyFile)))
