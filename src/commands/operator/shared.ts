@@ -17,7 +17,7 @@ import {
 import { readSeen, type SeenEnd } from '#storage/postgres/seen'
 import { openQueries, type Queries } from '#storage/postgres/session'
 import type { Context } from '../terminal/context.js'
-import { ageText, counted, fold } from '../terminal/render.js'
+import { ageText, counted, fold, type Screen } from '../terminal/render.js'
 import { dryRunFlag, showDryRun } from '../terminal/verb.js'
 import {
   actAnswers,
@@ -183,11 +183,7 @@ export const gatewaysVerb = siteVerb({
       { store: site.store, records, leader, gateways: members.map(memberJson) },
       [
         `${there}${gone === 0 ? '' : `, ${gone} gone`}, ${counted(records, 'record')}, ${leading}`,
-        ...members.map(
-          (one) =>
-            ({ columns }: { readonly columns: number }) =>
-              memberText(one, columns),
-        ),
+        ...members.map(memberText),
       ],
     )
   },
@@ -206,17 +202,19 @@ const memberJson = (member: SeenMember) => ({
   gone: isGone(member),
 })
 
-function memberText(one: SeenMember, columns: number) {
-  const age = ageText(one.seenMsAgo / 1_000)
-  const read = one.lag === 0 ? 'has read everything' : `lags ${counted(one.lag, 'record')}`
-  const lines = [
-    `version ${one.version} on ${one.host}${one.adminUrl === undefined ? '' : `, admin ${one.adminUrl}`}`,
-    one.executor === undefined ? 'no executor key' : `executor ${one.executor}`,
-    isGone(one) ? `gone: no sign of life for ${age}` : `${read}; seen ${age} ago`,
-  ]
-  const folded = lines.map((line) => `  ${fold(line, columns - 2, '    ')}`)
-  return [`${one.id}${one.isLeader ? '  leads' : ''}`, ...folded].join('\n')
-}
+const memberText =
+  (one: SeenMember) =>
+  ({ columns }: Screen) => {
+    const age = ageText(one.seenMsAgo / 1_000)
+    const read = one.lag === 0 ? 'has read everything' : `lags ${counted(one.lag, 'record')}`
+    const lines = [
+      `version ${one.version} on ${one.host}${one.adminUrl === undefined ? '' : `, admin ${one.adminUrl}`}`,
+      one.executor === undefined ? 'no executor key' : `executor ${one.executor}`,
+      isGone(one) ? `gone: no sign of life for ${age}` : `${read}; seen ${age} ago`,
+    ]
+    const folded = lines.map((line) => `  ${fold(line, columns - 2, '    ')}`)
+    return [`${one.id}${one.isLeader ? '  leads' : ''}`, ...folded].join('\n')
+  }
 
 const listenerMs = 5_000
 
