@@ -98,7 +98,7 @@ const provedShare = 0.9
 const windowMs = 60_000
 /** What is asked in vain may take a quarter of the limit; the rest is for whoever submits. */
 const vainShare = 4
-const longAgoMs = Number.NEGATIVE_INFINITY
+const longAgoMs = -1
 
 interface Followed {
   readonly target: PollTarget
@@ -216,7 +216,7 @@ async function newFollowing(
     startMs,
     endMs: startMs + (options.timeoutMs ?? Number.POSITIVE_INFINITY),
     isFree,
-    /** How far ahead of the oldest is looked. */
+    /** How far ahead of the oldest is looked: at most a fifth of all, 1 after a look in vain. */
     step: 1,
     /** Items asked in vain, and in how long the limit gives one. */
     vain: 0,
@@ -273,9 +273,7 @@ function likelyIn({ all, order, isFree, step }: Following) {
   const pending = order.filter(({ done }) => !done)
   const owed = pending.filter((one) => one.owed)
   if (owed.length > 0) return owed
-  const longestAgo = pending.toSorted((a, b) =>
-    a.lookedMs < b.lookedMs ? -1 : Number(a.lookedMs > b.lookedMs),
-  )
+  const longestAgo = pending.toSorted((a, b) => a.lookedMs - b.lookedMs)
   if (isFree || all.length <= handful) return longestAgo
   const before: Followed[] = []
   let reachedMs = longAgoMs
@@ -289,15 +287,14 @@ function likelyIn({ all, order, isFree, step }: Following) {
 function pace(following: Following, asked: readonly Followed[], moved: boolean, nowMs: number) {
   const vain = asked.filter(({ done, owed }) => !done && !owed)
   for (const one of vain) one.lookedMs = nowMs
+  if (vain.length > 0) following.step = 1
   if (vain.length <= asked.length * (1 - provedShare)) {
-    const [first] = asked
-    if (asked.length === 1 && first?.reachedMs === nowMs)
-      following.step = Math.min(limits.batchItems, following.step * 2)
+    if (asked.length === 1 && asked[0]?.reachedMs === nowMs)
+      following.step = Math.min(limits.batchItems, following.all.length / 5, following.step * 2)
     following.pauseMs = firstPauseMs
     return
   }
   if (moved) following.pauseMs = firstPauseMs
-  following.step = 1
   following.notBeforeMs = nowMs + following.pauseMs
   following.vain += vain.length
   if (!following.isFree) {
@@ -340,12 +337,8 @@ async function askFor(following: Following, asked: readonly Followed[], limit: A
     following.window = { remainingItems: remaining, resetAtMs: nowMs + resetMs }
   }
   if (seen.length > 0 || found.batchRefused !== undefined) {
-    pace(
-      following,
-      seen,
-      sights.some(({ sight }) => sight === 'moved'),
-      nowMs,
-    )
+    const moved = sights.some(({ sight }) => sight === 'moved')
+    pace(following, seen, moved, nowMs)
     following.trouble = undefined
     following.silentTries = 0
     following.answered = true
