@@ -13,6 +13,7 @@ import { listen, socketSettings } from '#io/serving/listener'
 import { createRequestLog } from '#io/serving/logs'
 import { listenMetrics } from '#io/serving/looks'
 import type { RequestRecord } from '#protocol/call'
+import { deferred } from '#support/deferred'
 import { makeQuestion, signedBody, signedItem } from '#support/fake-view'
 import {
   codeOf,
@@ -54,10 +55,7 @@ test('robustness §6: a caller that is still sending gets its 413 instead of a r
 })
 
 test('robustness §4, §6: a caller that goes on sending after its head was refused is read for a while, so that the answer is not overtaken', async () => {
-  let refused = () => {}
-  const told = new Promise<void>((resolve) => {
-    refused = resolve
-  })
+  const { promise: told, resolve: refused } = deferred()
   const listener = await listen({
     host: '127.0.0.1',
     port: 0,
@@ -166,10 +164,7 @@ test.each([0, 200])(
 )
 
 test('R23: what is not answered when the time is up is cut', async () => {
-  let arrive = () => {}
-  const arrived = new Promise<void>((resolve) => {
-    arrive = resolve
-  })
+  const { promise: arrived, resolve: arrive } = deferred()
   const listener = await listen({
     host: '127.0.0.1',
     port: 0,
@@ -200,10 +195,7 @@ test('an address that is taken is refused with its code', async () => {
 
 test('contract §2: a body that breaks off is charged one item', async () => {
   const front = await openFront()
-  let arrive = () => {}
-  const arrived = new Promise<void>((resolve) => {
-    arrive = resolve
-  })
+  const { promise: arrived, resolve: arrive } = deferred()
   const listener = await listen({
     host: '127.0.0.1',
     port: 0,

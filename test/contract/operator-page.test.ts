@@ -8,6 +8,7 @@ import {
   type PageSource,
 } from '#page/admin-page-events'
 import { StorageError } from '#protocol/errors'
+import { deferred } from '#support/deferred'
 import { openFront, statusParts } from '#support/front'
 import { exchangeRaw } from '#support/raw-http'
 
@@ -267,10 +268,7 @@ test('R17: more than 256 KiB unread is the end of a reader', () => {
 
 test('a reader hears a beat where nothing changes, so that a hung gateway shows', async () => {
   const events = createPageEvents(source(), 5)
-  let beat = (_: string) => {}
-  const heard = new Promise<string>((resolve) => {
-    beat = resolve
-  })
+  const { promise: heard, resolve: beat } = deferred<string>()
   const { reader, leave } = fakeReader()
   const listened = Object.assign(reader, {
     write: (text: string) => (text.includes('beat') ? beat(text) : undefined),

@@ -14,6 +14,7 @@ import { StorageError, UnavailableError } from '#protocol/errors'
 import { inspectLog, lossOf } from '#storage/inspect'
 import { openLog } from '#storage/log'
 import { openLogReader } from '#storage/reader'
+import { deferred } from '#support/deferred'
 import { makeQuestion, signedBody } from '#support/fake-view'
 import { codeOf, openFront, statusParts, type TestFront, testRandom } from '#support/front'
 import { createPipelineWorld } from '#support/pipeline-world'
@@ -310,10 +311,7 @@ describe("contract §6: the operator's desk", () => {
   })
 
   test('pauses while an import waits for the chain and a fold for the disk', async () => {
-    let answer = (_known: boolean) => {}
-    const known = new Promise<boolean>((resolve) => {
-      answer = resolve
-    })
+    const { promise: known, resolve: answer } = deferred<boolean>()
     const { desk, front } = await openDesk({
       isKnown: () => known,
       compact: async () => ((await known) ? { before: 2, after: 1 } : { before: 0, after: 0 }),

@@ -1,4 +1,5 @@
 /** contract §9, `--browser`: a real Chromium with an injected EIP-1193 wallet, the built command, anvil. */
+
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Browser, BrowserContext, Page } from 'playwright-core'
@@ -8,6 +9,7 @@ import { argvOf } from '#support/argv'
 import { openBrowser } from '#support/browser'
 import { honestProvider, injectWallet, type Provider, ProviderError } from '#support/browser-wallet'
 import { describeWith } from '#support/components'
+import { deferred } from '#support/deferred'
 import { deferPayout } from '#support/deferred-payout'
 import { type Running, workshop } from '#support/processes'
 import type { ServeReady } from '#support/proposing'
@@ -100,10 +102,7 @@ describeWith(['Chromium'], '--browser', () => {
   test('sign: question, answer in words, amount and deadline stand beside every field that the wallet is given, on a phone too', async () => {
     const client = await newClient()
     const provider = honestProvider(client.key, rpcUrl, chainId)
-    let agree = () => {}
-    const agreed = new Promise<void>((resolve) => {
-      agree = resolve
-    })
+    const { promise: agreed, resolve: agree } = deferred()
     const { browser, asked } = await browserWith(async (method, params) => {
       if (method === 'eth_signTypedData_v4') await agreed
       return provider(method, params)

@@ -2,6 +2,7 @@
  * docs/operating.md, "Two gateways": the failover drill is typed command by command, on a primary
  * and a synchronous standby, and the rights that it names are enough, and no more.
  */
+
 import { appendFileSync, chmodSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import pg from 'pg'
@@ -15,6 +16,7 @@ import { openStoreTables, upgradeStore } from '#storage/postgres/schema'
 import { openSharedLog } from '#storage/postgres/shared-log'
 import { openWindows } from '#storage/postgres/windows'
 import { describeWith } from '#support/components'
+import { deferred } from '#support/deferred'
 import { account, programOf } from '#support/postgres/binaries'
 import { type PostgresServer, startPostgres } from '#support/postgres/server'
 import { startStandby } from '#support/postgres/standby'
@@ -74,10 +76,7 @@ describeWith([18], 'docs: two gateways', () => {
     const id = systemRandom.uuid()
     const self = { id, version: '1', host: 'a', adminUrl: undefined, executor: undefined }
     const membership = await joinStore({ clock: systemClock, log }, self)
-    let leads: () => void = () => undefined
-    const led = new Promise<void>((resolve) => {
-      leads = resolve
-    })
+    const { promise: led, resolve: leads } = deferred()
     const leadership = startLeadership({
       ...{ ...ports, log, id, obstacle: () => undefined, hasFailed: () => undefined },
       standsBack: false,

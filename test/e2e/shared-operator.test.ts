@@ -1,4 +1,5 @@
 /** The operator's commands on a store in PostgreSQL. */
+
 import { existsSync } from 'node:fs'
 import { chmod, mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -16,6 +17,7 @@ import { joinStore } from '#storage/postgres/members'
 import { argvOf } from '#support/argv'
 import { run } from '#support/cli'
 import { describeWith } from '#support/components'
+import { deferred } from '#support/deferred'
 import { temporaryFolder } from '#support/folders'
 import { joinLedger, numbered } from '#support/postgres/gateways'
 import { type PostgresServer, startPostgres } from '#support/postgres/server'
@@ -59,14 +61,6 @@ const noNode = new Proxy({} as Chain, {
           throw new ChainError('unavailable', 'no node in this test')
         },
 })
-
-function deferred<T>() {
-  let resolve: (value: T) => void = () => undefined
-  const promise = new Promise<T>((done) => {
-    resolve = done
-  })
-  return { promise, resolve }
-}
 
 interface Asked {
   readonly code: number

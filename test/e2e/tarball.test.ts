@@ -203,7 +203,7 @@ describe('the tarball', () => {
     await works(process.execPath)
   })
 
-  test('what it compiles is kept for the next command, in a folder that is ours alone', async () => {
+  test('what it compiles is kept, in a folder that is ours alone', async () => {
     await keepsCompiled(process.execPath, join(await shop.folder(), 'caches'))
   })
 

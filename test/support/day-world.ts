@@ -19,6 +19,7 @@ import type { Address } from '#protocol/schema'
 import { witnessRound } from '#protocol/witness'
 import { type Argv, fakeContext, type Ran, type RunOptions, wordsOf } from './cli.js'
 import { eventClock } from './client-world.js'
+import { deferred } from './deferred.js'
 import { ask, createFakeChain, endow, type FakeChain, questionText } from './fake-chain.js'
 import { chainSectionOf, createFakeView } from './fake-view.js'
 import { fakeContracts, fakeTrust } from './fake-world.js'
@@ -119,10 +120,7 @@ export async function openDay(options: DayOptions) {
     },
   })
   let lastAnswerMs = 0
-  let begin: () => void = () => undefined
-  const begun = new Promise<void>((resolve) => {
-    begin = resolve
-  })
+  const { promise: begun, resolve: begin } = deferred()
   const submitted: string[] = []
   const handle = recorder.gateway((request) => gateway.handle(request, peer))
 

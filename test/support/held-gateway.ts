@@ -1,4 +1,5 @@
 import type { BatchWorld } from './batch-world.js'
+import { deferred } from './deferred.js'
 import { serveHttp } from './http-server.js'
 
 export type CallKind = 'context' | 'submit' | 'status' | 'other'
@@ -26,10 +27,7 @@ export async function holdGateway({ front }: BatchWorld, hold: Hold) {
   Object.assign(front.clock, { nowMs: Date.now })
   front.view.nowValue = BigInt(Math.floor(Date.now() / 1000))
   let left = hold.nth ?? 1
-  let reach = () => {}
-  const reached = new Promise<void>((resolve) => {
-    reach = resolve
-  })
+  const { promise: reached, resolve: reach } = deferred()
   const served = await serveHttp(async ({ method = 'GET', url: target = '/' }, body, response) => {
     const isOfKind = kindOf(method, target) === hold.kind
     const isHeld = isOfKind && --left === 0

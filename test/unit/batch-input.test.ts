@@ -112,6 +112,12 @@ test('contract §6: a signed item keeps its exact bytes; in CSV its permit is sp
   ])
 })
 
+const refused =
+  (name: string, code: string) =>
+  (text: string, said: string): [string, string, string, string] => [text, name, code, said]
+const badRow = refused('rows', 'invalid_row')
+const badJson = refused('rows', 'invalid_json_array')
+const badCsv = refused('rows.csv', 'invalid_csv')
 test.each([
   [
     '{"identifier":"x","outcome":"p1"}\n{"identifier":"y","outc',
@@ -125,92 +131,36 @@ test.each([
     'input_torn',
     'closing ] is missing',
   ],
-  ['{"identifier":"x","outcome":"p1"\n{}\n', 'rows', 'invalid_row', 'line 1'],
-  ['[{"identifier":"x","outcome":"p1"} {}]', 'rows', 'invalid_json_array', 'a syntax error'],
-  [
-    '[{"identifier":"x","outcome":"p1","outcome":"p2"}]',
-    'rows',
-    'invalid_json_array',
-    'a key occurs twice',
-  ],
-  ['[1, 1.5]', 'rows', 'invalid_json_array', 'a number is not a plain integer'],
-  [
-    '{"identifier":"x","outcome":"p1","price":"0"}',
-    'rows',
-    'invalid_row',
-    'line 1: "price" is not a field',
-  ],
-  [
-    '{"identifier":"x","outcome":"p1","outcome":"p2"}\n',
-    'rows',
-    'invalid_row',
-    'a key occurs twice',
-  ],
-  ['{"identifier":"x"}', 'rows', 'invalid_row', 'outcome is missing'],
-  [
-    '{"identifier":"x","outcome":"p4"}',
-    'rows',
-    'invalid_row',
-    'outcome "p4" is none of p1, p2, p3',
-  ],
-  [
+  badRow('{"identifier":"x","outcome":"p1"\n{}\n', 'line 1'),
+  badJson('[{"identifier":"x","outcome":"p1"} {}]', 'a syntax error'),
+  badJson('[{"identifier":"x","outcome":"p1","outcome":"p2"}]', 'a key occurs twice'),
+  badJson('[1, 1.5]', 'a number is not a plain integer'),
+  badRow('{"identifier":"x","outcome":"p1","price":"0"}', 'line 1: "price" is not a field'),
+  badRow('{"identifier":"x","outcome":"p1","outcome":"p2"}\n', 'a key occurs twice'),
+  badRow('{"identifier":"x"}', 'outcome is missing'),
+  badRow('{"identifier":"x","outcome":"p4"}', 'outcome "p4" is none of p1, p2, p3'),
+  badRow(
     '{"identifier":"x","outcome":"p1","proposed_price":"1000000000000000000"}',
-    'rows',
-    'invalid_row',
     'say different things',
-  ],
-  ['{"identifier":"X","outcome":"p1"}', 'rows', 'invalid_row', 'identifier is neither'],
-  [
+  ),
+  badRow('{"identifier":"X","outcome":"p1"}', 'identifier is neither'),
+  badRow(
     '{"identifier":"x","outcome":"p1","amount":"1e6"}',
-    'rows',
-    'invalid_row',
     'amount is neither raw units in digits nor an amount such as 750usdc',
-  ],
-  [
-    '{"identifier":"x","outcome":"p1","proposer":"0xAB"}',
-    'rows',
-    'invalid_row',
-    'proposer is not an address',
-  ],
-  ['{"version":{},"signature":"0xab"}', 'rows', 'invalid_row', 'v1 payload'],
-  [
-    JSON.stringify({ ...item, extra: 1 }),
-    'rows',
-    'invalid_row',
-    '"extra" is not a field of a signed item',
-  ],
-  [
+  ),
+  badRow('{"identifier":"x","outcome":"p1","proposer":"0xAB"}', 'proposer is not an address'),
+  badRow('{"version":{},"signature":"0xab"}', 'v1 payload'),
+  badRow(JSON.stringify({ ...item, extra: 1 }), '"extra" is not a field of a signed item'),
+  badRow(
     JSON.stringify({ ...item, permit: { ...item.permit, deadline: '1900000000' } }),
-    'rows',
-    'invalid_row',
     '"permit.deadline"',
-  ],
-  [
-    'identifier,outcome,identifier\n',
-    'rows.csv',
-    'invalid_csv',
-    'line 1: the header has the column identifier twice',
-  ],
-  ['identifier,out\n', 'rows.csv', 'invalid_csv', 'the header has no column outcome'],
-  ['title,outcome\n', 'rows.csv', 'invalid_csv', 'the header has no column identifier'],
-  [
-    'identifier,outcome,ammount\n',
-    'rows.csv',
-    'invalid_csv',
-    'a column "ammount": Did you mean amount?',
-  ],
-  [
-    'identifier,outcome,Client Ref\n',
-    'rows.csv',
-    'invalid_csv',
-    'a column "Client Ref": Did you mean client_ref?',
-  ],
-  [
-    'identifier,outcome,note,note\n',
-    'rows.csv',
-    'invalid_csv',
-    'the header has the column note twice',
-  ],
+  ),
+  badCsv('identifier,outcome,identifier\n', 'line 1: the header has the column identifier twice'),
+  badCsv('identifier,out\n', 'the header has no column outcome'),
+  badCsv('title,outcome\n', 'the header has no column identifier'),
+  badCsv('identifier,outcome,ammount\n', 'a column "ammount": Did you mean amount?'),
+  badCsv('identifier,outcome,Client Ref\n', 'a column "Client Ref": Did you mean client_ref?'),
+  badCsv('identifier,outcome,note,note\n', 'the header has the column note twice'),
   [
     'client_ref,identifier,outcome\n=SUM(A1),x,p1\n',
     'rows.csv',
@@ -230,15 +180,10 @@ test.each([
     'invalid_row',
     'line 2: the row has 1 cells, the header has 2',
   ],
-  ['identifier,outcome\n"x,p1\n', 'rows.csv', 'invalid_csv', 'line 2: a quote is never closed'],
-  [
-    'identifier,outcome\n"x"y,p1\n',
-    'rows.csv',
-    'invalid_csv',
-    'line 2: text follows a closing quote',
-  ],
-  ['identifier,outcome\nx"y",p1\n', 'rows.csv', 'invalid_csv', 'line 2: a quote is inside a cell'],
-  ['[1]', 'rows', 'invalid_row', 'not one JSON object'],
+  badCsv('identifier,outcome\n"x,p1\n', 'line 2: a quote is never closed'),
+  badCsv('identifier,outcome\n"x"y,p1\n', 'line 2: text follows a closing quote'),
+  badCsv('identifier,outcome\nx"y",p1\n', 'line 2: a quote is inside a cell'),
+  badRow('[1]', 'not one JSON object'),
 ])('robustness §6: %j is refused with its line and field', async (content, name, code, detail) => {
   const fault = await refusal(rowsOf(content, name))
   expect(fault.meta.exitCode).toBe(2)

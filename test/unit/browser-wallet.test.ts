@@ -6,6 +6,7 @@ import {
 } from '#io/browser/browser-wallet'
 import { systemOpener } from '#io/browser/system-browser'
 import { InterruptedError, ProposerError } from '#protocol/errors'
+import { deferred } from '#support/deferred'
 
 const address = `0x${'ab'.repeat(20)}` as const
 const other = `0x${'cd'.repeat(20)}` as const
@@ -16,10 +17,7 @@ afterEach(async () => {
 })
 
 async function asking(more: Partial<BrowserWalletOptions> = {}) {
-  let opened = (_url: string) => {}
-  const page = new Promise<string>((resolve) => {
-    opened = resolve
-  })
+  const { promise: page, resolve: opened } = deferred<string>()
   const problems: string[] = []
   const wallet = openBrowserWallet({
     timeoutMs: 60_000,

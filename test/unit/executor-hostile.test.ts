@@ -3,6 +3,7 @@ import { carriedBy } from '#gateway/executor/transaction'
 import { ChainError } from '#ports'
 import type { Candidate } from '#protocol/candidate'
 import type { Address } from '#protocol/schema'
+import { deferred } from '#support/deferred'
 import { endow, invalidateNonces } from '#support/fake-events'
 import { fakeContracts } from '#support/fake-world'
 import { createPipelineWorld, noncesOf, proposals, testSigner } from '#support/pipeline-world'
@@ -82,14 +83,8 @@ test('R14: a nonce that was seen spent in an undone block cancels nothing', asyn
   invalidateNonces(world.chain, candidate.proposer, nonce >> 8n, 1n << (nonce & 255n))
   world.chain.mine()
   await world.view.poll()
-  let release = () => {}
-  const gate = new Promise<void>((resolve) => {
-    release = resolve
-  })
-  let tellHeld = () => {}
-  const held = new Promise<void>((resolve) => {
-    tellHeld = resolve
-  })
+  const { promise: gate, resolve: release } = deferred()
+  const { promise: held, resolve: tellHeld } = deferred()
   const { call } = world.chain
   world.chain.call = async (asked, at) => {
     const answer = await call(asked, at)

@@ -2,6 +2,7 @@ import type { ServerResponse } from 'node:http'
 import { gammaLookUp, gammaMarkets } from '#io/gamma'
 import { createHttp } from '#io/http'
 import { SlugLookUpError } from '#ports'
+import { deferred } from '#support/deferred'
 import { serveHttp } from '#support/http-server'
 
 const questionId = `0x${'a1'.repeat(32)}`
@@ -157,10 +158,7 @@ describe('what is no answer is a failure and never a miss, and no message names 
   })
 
   test('an answer over 1 MiB, of which no more is read', async () => {
-    let stopped: () => void = () => undefined
-    const closed = new Promise<void>((resolve) => {
-      stopped = resolve
-    })
+    const { promise: closed, resolve: stopped } = deferred()
     answer = (response) => {
       response.writeHead(200, { 'content-type': 'application/json' })
       response.on('close', stopped)

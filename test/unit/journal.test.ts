@@ -1,6 +1,7 @@
 import { createNonces, verifyJournal } from '#client/journal/journal'
 import type { JournalEntry } from '#client/journal/records'
 import { makeWorld, sha256, type World } from '#support/client-world'
+import { deferred } from '#support/deferred'
 import { seededRandom } from '#support/sim-files'
 
 const verify = (world: World) =>
@@ -21,10 +22,7 @@ test('R11: a record whose checksum holds but whose shape does not', async () => 
 test('R8: the lock of a living process is waited for, then named; that of a dead one is taken over', async () => {
   const world = makeWorld()
   const holder = world.run()
-  let release: () => void = () => undefined
-  const held = new Promise<void>((resolve) => {
-    release = resolve
-  })
+  const { promise: held, resolve: release } = deferred()
   const holding = holder.journal.exclusive(() => held)
   const waiting = world.run().journal.exclusive(async () => 'mine', 500)
   await expect(world.drive(waiting)).rejects.toMatchObject({

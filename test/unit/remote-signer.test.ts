@@ -2,6 +2,7 @@ import { getAddress, recoverTransactionAddress, type TransactionSerializedEIP155
 import { signTransaction } from '#gateway/executor/transaction'
 import { openRemoteSigner, type RemoteSigner } from '#io/remote-signer'
 import type { Hex } from '#ports'
+import { deferred } from '#support/deferred'
 import { noncesOf, oneCandidate, testSigner } from '#support/pipeline-world'
 import { refusal } from '#support/refusal'
 import { honestSigner, startWallet, type Wallet, type WalletAnswer } from '#support/wallet-server'
@@ -189,10 +190,7 @@ describe('at the wire', () => {
   })
 
   test('a signer that answers after the time limit is not waited for', async () => {
-    let answer = () => {}
-    const late = new Promise<void>((come) => {
-      answer = come
-    })
+    const { promise: late, resolve: answer } = deferred()
     const { signer } = await open(
       async (asked) => {
         await late

@@ -9,6 +9,7 @@ import type { LiveView } from '#gateway/view/view'
 import type { Hex } from '#ports'
 import type { Address } from '#protocol/schema'
 import { chainView } from '#support/chain-view'
+import { deferred } from '#support/deferred'
 import {
   createFakeChain,
   createFakeClock,
@@ -139,14 +140,8 @@ test('contract §2: a block that comes in while a question is read leaves neithe
   const { chain, view } = setting
   const { call } = chain
   const readMeanwhile = async (questionId: Hex) => {
-    let open: () => void = () => undefined
-    const gate = new Promise<void>((resolve) => {
-      open = resolve
-    })
-    let asked: () => void = () => undefined
-    const begun = new Promise<void>((resolve) => {
-      asked = resolve
-    })
+    const { promise: gate, resolve: open } = deferred()
+    const { promise: begun, resolve: asked } = deferred()
     chain.call = async (one, at) => {
       asked()
       await gate
@@ -628,10 +623,7 @@ test('R14: a read that began on an undone branch is made again on the new one', 
   rivalProposes(chain, questionId, wallet)
   await block(setting)
   const { call } = chain
-  let open: () => void = () => undefined
-  const gate = new Promise<void>((resolve) => {
-    open = resolve
-  })
+  const { promise: gate, resolve: open } = deferred()
   const begun = new Promise<void>((tell) => {
     chain.call = async (one, at) => {
       const answer = await call(one, at)

@@ -1,0 +1,27 @@
+/**
+ * The way of `submit` from argv to the wire: our functions that then run or await.
+ * CAMPAIGN_REPORT=1 prints them.
+ */
+import { openBatchWorld } from '#support/batch-world'
+
+test('a proposal passes at most 20 functions in 11 files before the wire', async () => {
+  const world = await openBatchWorld()
+  const { questionId } = world.ask('one')
+  Error.stackTraceLimit = 100
+  let stack = ''
+  const ran = await world.run(`submit ${questionId} --outcome p2`, {
+    fetch(input, init) {
+      if (`${input}`.includes('/v1/proposals/')) stack ||= `${new Error('way').stack}`
+      return world.fetch(input, init)
+    },
+  })
+  expect(ran.code, ran.stderr).toBe(0)
+  const way = [...stack.matchAll(/at (.*?) ?\(?[^ ]*\/(src\/[\w/.-]+:\d+)/g)].map(
+    ([, name = '', place = '']) => ({ name, place, file: place.split(':')[0] }),
+  )
+  expect(way.at(-1)?.name).toBe('runFront')
+  expect(way.length).toBeLessThanOrEqual(20)
+  expect(new Set(way.map(({ file }) => file)).size).toBeLessThanOrEqual(11)
+  if (process.env.CAMPAIGN_REPORT)
+    process.stderr.write(way.map(({ name, place }) => `${name} ${place}\n`).join(''))
+})
