@@ -321,7 +321,7 @@ function positionTable(
     { head: 'transaction', wide: true, cell: ({ transaction_hash }) => transaction_hash },
     { head: 'page', wide: true, cell: ({ url }) => url },
   ]
-  return table(columns, positions, wide)
+  return table(columns, positions, wide === true)
 }
 
 function totalsRows(one: PositionTotals, units: readonly PinnedUnits[]): Rows {
