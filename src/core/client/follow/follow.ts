@@ -216,7 +216,7 @@ async function newFollowing(
     startMs,
     endMs: startMs + (options.timeoutMs ?? Number.POSITIVE_INFINITY),
     isFree,
-    /** How far ahead of the oldest is looked: at most a fifth of all, 1 after a look in vain. */
+    /** How far ahead of the oldest is looked: at most a sixth of all, 1 after a look in vain. */
     step: 1,
     /** Items asked in vain, and in how long the limit gives one. */
     vain: 0,
@@ -266,8 +266,8 @@ async function advance(following: Following, limit: AbortSignal) {
 
 /**
  * Each costs an item (§8), and ends come in the order of admission: the oldest is asked for
- * alone, then the second, fourth, eighth from it. Where one has ended, those before it follow
- * together; else it goes behind all.
+ * alone, then the second, fourth, eighth from it. Where one has ended, those before it follow,
+ * as many at once; else it goes behind all.
  */
 function likelyIn({ all, order, isFree, step }: Following) {
   const pending = order.filter(({ done }) => !done)
@@ -281,7 +281,7 @@ function likelyIn({ all, order, isFree, step }: Following) {
     if (!one.done && one.lookedMs < reachedMs) before.unshift(one)
     reachedMs = Math.max(reachedMs, one.reachedMs)
   }
-  return before.length > 0 ? before : longestAgo.slice(0, step).slice(-1)
+  return before.length > 0 ? before.slice(0, step) : longestAgo.slice(0, step).slice(-1)
 }
 
 function pace(following: Following, asked: readonly Followed[], moved: boolean, nowMs: number) {
@@ -289,8 +289,8 @@ function pace(following: Following, asked: readonly Followed[], moved: boolean, 
   for (const one of vain) one.lookedMs = nowMs
   if (vain.length > 0) following.step = 1
   if (vain.length <= asked.length * (1 - provedShare)) {
-    if (asked.length === 1 && asked[0]?.reachedMs === nowMs)
-      following.step = Math.min(limits.batchItems, following.all.length / 5, following.step * 2)
+    if (asked[0]?.reachedMs === nowMs)
+      following.step = Math.min(limits.batchItems, following.all.length / 6, following.step * 2)
     following.pauseMs = firstPauseMs
     return
   }
