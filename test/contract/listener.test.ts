@@ -27,13 +27,14 @@ import {
 import { exchangeRaw } from '#support/raw-http'
 import { quietStatus } from '#support/status-document'
 
+const here = { host: '127.0.0.1', port: 0 }
 const empty = { status: 200, headers: { 'content-type': 'application/json' }, body: '{}' }
 
 const first = makeQuestion('first', { slug: 'first-question' })
 
 test('robustness §6: a caller that is still sending gets its 413 instead of a reset', async () => {
   const front = await openFront()
-  const listener = await listen({ host: '127.0.0.1', port: 0, handler: front.gateway.answer })
+  const listener = await listen({ ...here, handler: front.gateway.answer })
   onTestFinished(() => listener.close(0))
   for (const body of [
     Buffer.alloc(3_000_000, 0x20),
@@ -57,8 +58,7 @@ test('robustness §6: a caller that is still sending gets its 413 instead of a r
 test('robustness §4, §6: a caller that goes on sending after its head was refused is read for a while, so that the answer is not overtaken', async () => {
   const { promise: told, resolve: refused } = deferred()
   const listener = await listen({
-    host: '127.0.0.1',
-    port: 0,
+    ...here,
     handler: async () => empty,
     onRefused: () => refused(),
   })
@@ -87,8 +87,7 @@ test('robustness §4, §6: a caller that goes on sending after its head was refu
 test('robustness §5: of pipelined calls one is begun in a round, so that other connections come in between', async () => {
   const order: string[] = []
   const listener = await listen({
-    host: '127.0.0.1',
-    port: 0,
+    ...here,
     handler: async ({ target }) => {
       order.push(target)
       return empty
@@ -114,7 +113,7 @@ test('R23: closing answers what is in flight and takes no new connection', async
   const store = slowStore()
   const front = await openFront({ log: store.log })
   const inFlight = store.hold()
-  const listener = await listen({ host: '127.0.0.1', port: 0, handler: front.gateway.answer })
+  const listener = await listen({ ...here, handler: front.gateway.answer })
   const body = JSON.stringify({ proposals: [await signedItem(front.wallets[0], first)] })
   const answered = fetch(`${listener.url}/propose/batch`, {
     method: 'POST',
@@ -134,7 +133,7 @@ test('R23: closing answers what is in flight and takes no new connection', async
 test.each([0, 200])(
   'R23: what accepted connections have sent is read and answered, after %i ms of serving on',
   async (serveMs) => {
-    const listener = await listen({ host: '127.0.0.1', port: 0, handler: async () => empty })
+    const listener = await listen({ ...here, handler: async () => empty })
     const call = 'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n'
     const told = Array.from({ length: 20 }, () => '')
     const sockets = told.map((_, at) => {
@@ -166,8 +165,7 @@ test.each([0, 200])(
 test('R23: what is not answered when the time is up is cut', async () => {
   const { promise: arrived, resolve: arrive } = deferred()
   const listener = await listen({
-    host: '127.0.0.1',
-    port: 0,
+    ...here,
     handler: () => {
       arrive()
       return new Promise(() => {})
@@ -184,7 +182,7 @@ test('R23: what is not answered when the time is up is cut', async () => {
 })
 
 test('an address that is taken is refused with its code', async () => {
-  const listener = await listen({ host: '127.0.0.1', port: 0, handler: async () => empty })
+  const listener = await listen({ ...here, handler: async () => empty })
   onTestFinished(() => listener.close(0))
   await expect(
     listen({ host: '127.0.0.1', port: listener.port, handler: async () => empty }),
@@ -197,8 +195,7 @@ test('contract §2: a body that breaks off is charged one item', async () => {
   const front = await openFront()
   const { promise: arrived, resolve: arrive } = deferred()
   const listener = await listen({
-    host: '127.0.0.1',
-    port: 0,
+    ...here,
     handler: (call) => {
       arrive()
       return front.gateway.answer(call)
@@ -219,8 +216,7 @@ test('R17: calls of one connection are answered one after the other, so that a c
   let running = 0
   let most = 0
   const listener = await listen({
-    host: '127.0.0.1',
-    port: 0,
+    ...here,
     handler: async () => {
       running += 1
       most = Math.max(most, running)
@@ -245,8 +241,7 @@ test('R17: calls of one connection are answered one after the other, so that a c
 test('R17: a connection that sends more calls ahead than may wait is cut, and none of those that waited is carried out', async () => {
   let calls = 0
   const listener = await listen({
-    host: '127.0.0.1',
-    port: 0,
+    ...here,
     handler: () => {
       calls += 1
       return new Promise(() => {})
@@ -262,8 +257,7 @@ test('R17: hundreds of callers that send their bodies slowly do not keep others 
   const front = await openFront()
   let arrived = 0
   const listener = await listen({
-    host: '127.0.0.1',
-    port: 0,
+    ...here,
     handler: (call) => {
       arrived += 1
       return front.gateway.answer(call)
@@ -291,8 +285,7 @@ test('contract §9: metrics, health and readiness under any name of the host, an
   const front = await openFront()
   const admin = await listenAdmin({ ...statusParts(front.gateway), port: 0 })
   const scraped = await listenMetrics({
-    host: '127.0.0.1',
-    port: 0,
+    ...here,
     reasons: front.gateway.readiness,
     metrics: admin.metrics,
   })

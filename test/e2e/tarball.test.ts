@@ -58,12 +58,12 @@ const proposer = (node: string, ...args: string[]) =>
 
 /** What others could write is not run: neither a link nor an open folder is used, and none is no fault. */
 async function keepsCompiled(node: string, cache: string): Promise<void> {
-  const help = async (XDG_CACHE_HOME: string, env = {}) => {
+  const help = async (XDG_CACHE_HOME: string, env = {}, says = 'Usage:') => {
     const { stdout, stderr } = await runs(node, [join(installed(), 'bin', 'proposer.js'), '-h'], {
       cwd: installed(),
       env: { XDG_CACHE_HOME, ...env },
     })
-    expect(stdout).toMatch(/^Usage: proposer <command>/)
+    expect(stdout).toContain(`${says} proposer <command>`)
     expect(stderr).toBe('')
   }
   const own = join(cache, 'proposer')
@@ -74,7 +74,7 @@ async function keepsCompiled(node: string, cache: string): Promise<void> {
   const file = join(own, front)
   const kept = await readFile(file)
   expect((await stat(file)).mode & 0o777).toBe(0o600)
-  // V8 believes what it is given: a flipped bit and a torn file are neither run nor left there.
+  // V8 believes all: a flipped bit and a torn file are neither run nor left there.
   const broken = [kept.subarray(0, 7), kept.subarray(0, -99), Buffer.alloc(kept.length)]
   for (let at = 0; at < kept.length; at += Math.ceil(kept.length / 20))
     broken.push(Buffer.from(kept).fill(~(kept[at] ?? 0), at, at + 1))
@@ -86,7 +86,12 @@ async function keepsCompiled(node: string, cache: string): Promise<void> {
   const { mtimeMs } = await stat(file)
   await help(cache)
   expect((await stat(file)).mtimeMs).toBe(mtimeMs)
-  // A full disk leaves it empty: nobody tries again.
+  const part = join(installed(), 'dist', 'parts', front.replace(/\.js.*/, '.js'))
+  const source = await readFile(part, 'utf8')
+  await writeFile(part, source.replace('Usage:', 'USAGE:'))
+  await help(cache, {}, 'USAGE:')
+  await writeFile(part, source)
+  // Of a full disk: nobody tries again.
   await writeFile(file, '')
   await help(cache)
   expect((await stat(file)).size).toBe(0)

@@ -44,7 +44,7 @@ export async function readConfigFile(
   machine: FileAccess,
   path: string,
 ): Promise<{ readonly raw: unknown; readonly named: NamePart }> {
-  const missing = 'give the path of a gateway.json'
+  const missing = 'give --config, or a client --local, the path of a gateway.json'
   const { value, placeOf } = parseCommentedJson(await readInputFile(machine, path, missing), path)
   return { raw: value, named: (part) => `${path}:${placeOf(part)}` }
 }

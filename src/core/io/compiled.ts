@@ -41,18 +41,25 @@ export function keepCompiled(process: NodeJS.Process) {
 }
 
 function scriptOf(path: string, file: string, fresh: (() => void)[]) {
+  const source = readFileSync(path)
   const kept = bytesOf(file)
   const cachedData = kept?.subarray(0, -4)
-  const isWhole = cachedData?.length && crc32(cachedData) === kept?.readUInt32LE(cachedData.length)
+  const isWhole =
+    cachedData?.length && sumOf(source, cachedData) === kept?.readUInt32LE(cachedData.length)
   const script = new Script(
-    `(function (exports, require, module, __filename, __dirname) { ${readFileSync(path, 'utf8')}\n})`,
+    `(function (exports, require, module, __filename, __dirname) { ${source}\n})`,
     { filename: path, ...(isWhole && { cachedData }) },
   )
   // V8 rejects what another build of it made, or one that ran with other flags. It believes the rest.
-  if (script.cachedDataRejected !== false)
-    fresh.push(() => keep(file, script, (kept?.length ?? 0) > 0))
+  if (script.cachedDataRejected !== false) {
+    const isStale = (kept?.length ?? 0) > 0
+    fresh.push(() => keep(file, script, source, isStale))
+  }
   return script
 }
+
+/** V8 itself compares no more of a source than its length. */
+const sumOf = (source: Buffer, data: Buffer) => crc32(data, crc32(source))
 
 function bytesOf(file: string) {
   try {
@@ -79,17 +86,17 @@ function ownFolder({ env, getuid }: NodeJS.Process) {
   }
 }
 
-function keep(file: string, script: Script, isStale: boolean) {
+function keep(file: string, script: Script, source: Buffer, isStale: boolean) {
   try {
     if (isStale) rmSync(file)
     const to = openSync(file, 'wx', 0o600)
     try {
       const data = script.createCachedData()
       const sum = Buffer.alloc(4)
-      sum.writeUInt32LE(crc32(data))
+      sum.writeUInt32LE(sumOf(source, data))
       writeFileSync(to, Buffer.concat([data, sum]))
     } catch {
-      // A full disk. The empty file stays, so that not every command tries again.
+      // A full disk. The empty file stays, so that not every command tries again; it can be deleted.
       ftruncateSync(to)
     }
   } catch {
