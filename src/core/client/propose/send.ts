@@ -131,25 +131,21 @@ async function sendOnce(
 ) {
   let [reached, again] = [false, false]
   const mostBefore = local.most
-  const send = async (some: readonly Sending[]) => {
-    const authorizations = some.map(({ authorization }) => authorization)
-    const sent = await attempt(parts, authorizations, { signal: callSignal, batch })
-    reached ||= sent.wasAnswered
-    for (const [at, one] of some.entries()) take(one, sent.answers[at])
-    return sent
-  }
-  const isOf = (form: string) => (one: Sending) => one.authorization.signed.form === form
+  const isSingle = (one: Sending) => one.authorization.signed.form === 'single'
   const pending = pendingOf(sendings)
-  for (const one of pending.filter(isOf('single'))) {
-    if (isAborted(signal) || isAborted(callSignal)) break
-    await send([one])
-  }
-  let rest = pending.filter(isOf('batch'))
+  let rest = [...pending.filter(isSingle), ...pending.filter((one) => !isSingle(one))]
   while (rest.length > 0 && !isAborted(signal) && !isAborted(callSignal)) {
     const authorizations = rest.map(({ authorization }) => authorization)
-    const some = rest.slice(0, itemsThatFit(authorizations, local.most))
-    rest = rest.slice(some.length)
-    const { wasAnswered, split } = await send(some)
+    const isAlone = rest.some(isSingle)
+    const count = isAlone ? 1 : itemsThatFit(authorizations, local.most)
+    const some = rest.slice(0, count)
+    rest = rest.slice(count)
+    const options = { signal: callSignal, batch }
+    const sent = await attempt(parts, authorizations.slice(0, count), options)
+    const { wasAnswered, split } = sent
+    reached ||= wasAnswered
+    for (const [at, one] of some.entries()) take(one, sent.answers[at])
+    if (isAlone) continue
     if (split !== undefined) local.most = Math.max(1, Math.floor(some.length / 2))
     if (split === 'limited') break
     if (!wasAnswered) continue
