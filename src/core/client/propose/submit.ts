@@ -70,7 +70,24 @@ export async function* submitRows(
 ): AsyncGenerator<readonly RowResult[]> {
   const run = newRun(parts, options)
   try {
-    for (const group of inGroups(rows, limits.batchItems)) yield* submitSome(run, group)
+    for (const group of inGroups(rows, limits.batchItems)) {
+      let left = isOver(run) ? undefined : await plansOf(run, group)
+      if (left === undefined) yield await unsentResults(run, group)
+      while (left !== undefined && left.length > 0) {
+        const wanted = left.filter(isBatchItem).length
+        const isDone = wanted === 0 && (!isOver(run) || left.every(isSettled))
+        const room: number | undefined = isDone ? 0 : await roomFor(run, wanted)
+        const count: number = room === undefined ? left.length : firstWith(left, room)
+        const some = left.slice(0, count)
+        left = left.slice(count)
+        yield room === undefined
+          ? await unsentResults(
+              run,
+              some.map(({ row }) => row),
+            )
+          : await submitPlans(run, some)
+      }
+    }
   } finally {
     run.end()
   }
@@ -163,29 +180,6 @@ async function roomFor(run: Run, wantItems: number) {
     if (error instanceof ProposerError) run.stopped = error
     else if (!run.signal.aborted) throw error
     return undefined
-  }
-}
-
-async function* submitSome(
-  run: Run,
-  rows: readonly BatchRow[],
-): AsyncGenerator<readonly RowResult[]> {
-  let left = isOver(run) ? undefined : await plansOf(run, rows)
-  if (left === undefined) yield await unsentResults(run, rows)
-  while (left !== undefined && left.length > 0) {
-    const wanted = left.filter(isBatchItem).length
-    const isDone = wanted === 0 && (!isOver(run) || left.every(isSettled))
-    const room: number | undefined = isDone ? 0 : await roomFor(run, wanted)
-    if (room === undefined) {
-      yield await unsentResults(
-        run,
-        left.map(({ row }) => row),
-      )
-      return
-    }
-    const count = firstWith(left, room)
-    yield await submitPlans(run, left.slice(0, count))
-    left = left.slice(count)
   }
 }
 
