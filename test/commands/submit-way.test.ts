@@ -1,10 +1,10 @@
 /**
- * The way of `submit` from argv to the wire: our functions that then run or await.
+ * The way of `submit` from argv to the wire: our functions on the stack.
  * CAMPAIGN_REPORT=1 prints them.
  */
 import { openBatchWorld } from '#support/batch-world'
 
-test('a proposal passes at most 18 functions in 11 files before the wire', async () => {
+test('a proposal passes at most 18 functions in 11 files', async () => {
   const world = await openBatchWorld()
   const { questionId } = world.ask('one')
   Error.stackTraceLimit = 100
