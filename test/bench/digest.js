@@ -22,8 +22,7 @@ const terms = (n) => ({
 })
 
 /**
- * Row 4: one EIP-712 digest of an authorization (1.4 KB of ancillary data), beside viem's
- * hashTypedData of the same.
+ * Row 4: of an authorization with 1.4 KB of ancillary data.
  */
 export async function digestRow({ library }) {
   const { typedData, witnessRound, witnessTypes } = await library()

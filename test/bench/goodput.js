@@ -9,10 +9,7 @@ const rounds = 3
 const warmUpMs = 3_000
 const measureMs = 5_000
 
-/**
- * Row 18: eligibility answers (2xx) a second over 4,000 keep-alive connections, beside 64, in turn;
- * each connection asks again as soon as it is answered, whatever the answer was.
- */
+/** Row 18: of answers 2xx; each connection asks again as soon as it is answered, whatever came. */
 export async function goodputRow(setting) {
   return withGateways(setting, { withPeer: false }, async ({ mine, wallets }) => {
     const load = startLoad(join(setting.root, 'test', 'bench', 'goodput-load.js'))

@@ -9,7 +9,7 @@ import { cpuSecondsOf, figure, median, memoryOf } from './measure.js'
 import { makeWallets } from './payloads.js'
 import { fromSources } from './sources.js'
 
-/** A smaller one shows nothing but whether the measurement works. */
+/** A smaller one measures nothing. */
 export const many = Number(process.env.BENCH_CANDIDATES ?? 1_000_000)
 const questionCount = 100
 const walletCount = 200
