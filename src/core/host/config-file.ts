@@ -44,7 +44,8 @@ export async function readConfigFile(
   machine: FileAccess,
   path: string,
 ): Promise<{ readonly raw: unknown; readonly named: NamePart }> {
-  const missing = 'give --config, or a client --local, the path of a gateway.json'
+  const missing =
+    'name a gateway.json that is there: --local <file>, or --config <file> of `serve` and `operator`'
   const { value, placeOf } = parseCommentedJson(await readInputFile(machine, path, missing), path)
   return { raw: value, named: (part) => `${path}:${placeOf(part)}` }
 }
