@@ -11,16 +11,14 @@ import { type Implementations, implementationsOf } from '#chain/implementations'
 import type { Hex } from '#ports'
 import { UnavailableError, UsageError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
-import { startAnvil } from './dev-anvil.js'
+import { type Anvil, startAnvil } from './dev-anvil.js'
 import { artifact } from './dev-artifacts.js'
 import {
   callData,
   contractOf,
   type DevAccount,
-  type DevReceipt,
   type DevRpc,
   DevRpcError,
-  type DevTransaction,
   devAccount,
   devAddresses,
   devBondRaw,
@@ -32,7 +30,8 @@ import {
   oracleContracts,
   placedAt,
   placing,
-  transactionParams,
+  quantity,
+  receiptsNow,
 } from './dev-contracts.js'
 import { type DevOutcome, exampleQuestion } from './dev-questions.js'
 
@@ -42,25 +41,7 @@ export interface DevQuestion {
   readonly outcomes: readonly DevOutcome[]
 }
 
-/** trust.json of contract §7. */
-export interface DevTrust {
-  readonly chain_id: number
-  readonly permit2: Address
-  readonly signed_proposer: Address
-  readonly oracles: readonly Address[]
-  readonly requesters: readonly { readonly address: Address; readonly kind: 'uma-ctf-adapter' }[]
-  readonly tokens: readonly Address[]
-  readonly slugs: Readonly<Record<string, Hex>>
-  readonly implementations: Implementations
-}
-
-export interface DevDescription {
-  readonly rpc_url: string
-  readonly chain_id: number
-  readonly trust: DevTrust
-  readonly accounts: readonly DevAccount[]
-  readonly questions: readonly DevQuestion[]
-}
+export type DevDescription = ReturnType<typeof describe>
 
 export interface DevChainOptions {
   readonly port?: number
@@ -71,13 +52,9 @@ export interface DevChainOptions {
   readonly oracle?: string
 }
 
-export interface DevChain {
-  readonly rpcUrl: string
+export interface DevChain extends Anvil {
   readonly chainId: number
-  readonly pid: number
   readonly description: DevDescription
-  readonly ended: Promise<void>
-  stop(): Promise<void>
 }
 
 /** So that the first blocks, and the two that make them final, need not run ahead of the clock. */
@@ -111,8 +88,7 @@ export async function startDevChain(options: DevChainOptions = {}): Promise<DevC
     const implementations = await readImplementations(rpc)
     const description = describe(anvil.rpcUrl, chainId, accounts, questions, implementations)
     void boundHistory(rpc, anvil.ended)
-    const { rpcUrl, pid, ended, stop } = anvil
-    return { rpcUrl, chainId, pid, description, ended, stop }
+    return { ...anvil, chainId, description }
   } catch (error) {
     await anvil.stop()
     throw error
@@ -144,16 +120,17 @@ function describe(
   accounts: readonly DevAccount[],
   questions: readonly DevQuestion[],
   implementations: Implementations,
-): DevDescription {
+) {
   return {
     rpc_url: rpcUrl,
     chain_id: chainId,
+    /** trust.json of contract §7. */
     trust: {
       chain_id: chainId,
       permit2: devAddresses.permit2,
       signed_proposer: devAddresses.signedProposer,
       oracles: [devAddresses.oracle],
-      requesters: [{ address: devAddresses.adapter, kind: 'uma-ctf-adapter' }],
+      requesters: [{ address: devAddresses.adapter, kind: 'uma-ctf-adapter' as const }],
       tokens: [devAddresses.token],
       slugs: Object.fromEntries(questions.map(({ slug, question_id }) => [slug, question_id])),
       implementations,
@@ -188,7 +165,7 @@ async function setUp(
     ...contractNames.flatMap((name) => placing(contractOf(name))),
     ...placing(placedAt(oracleContracts[oracle], devAddresses.oracle)),
     ...accounts.flatMap(({ address }) => [
-      { method: 'anvil_setBalance', params: [address, `0x${(10_000n * 10n ** 18n).toString(16)}`] },
+      { method: 'anvil_setBalance', params: [address, quantity(10_000n * 10n ** 18n)] },
       { method: 'anvil_impersonateAccount', params: [address] },
     ]),
   ])
@@ -199,10 +176,12 @@ async function setUp(
   // One after the other: anvil works on the calls of a batch side by side.
   await rpc.request('evm_mine', [])
   await rpc.request('evm_mine', [])
-  await rpc.request('evm_setBlockGasLimit', [`0x${blockGasLimit.toString(16)}`])
+  // What one call may use is what a block may.
+  const questions = await readQuestions(rpc, questionCount)
+  await rpc.request('evm_setBlockGasLimit', [quantity(blockGasLimit)])
   // The chain's clock lags by the head start until here.
   await rpc.request('anvil_setTime', [Math.floor(Date.now() / 1000)])
-  return readQuestions(rpc)
+  return questions
 }
 
 /** All but the oracle, which has versions. */
@@ -218,18 +197,15 @@ const call = (
   to: keyof typeof devAddresses,
   name: string,
   args: readonly unknown[],
-  gas = 1_000_000n,
-): DevTransaction => ({
+  gas = 1_000_000,
+) => ({
   from,
   to: devAddresses[to],
   data: callData(contractOf(to), name, args),
-  gas,
+  gas: quantity(gas),
 })
 
-function setUpTransactions(
-  accounts: readonly DevAccount[],
-  questionCount: number,
-): DevTransaction[] {
+function setUpTransactions(accounts: readonly DevAccount[], questionCount: number) {
   const admin = devAccount('admin').address
   const { permit2, token, oracle, signedProposer, adapter, registry, proposers, requesters } =
     devAddresses
@@ -270,13 +246,13 @@ function setUpTransactions(
   ]
 }
 
-function askTransactions(questionCount: number): DevTransaction[] {
+function askTransactions(questionCount: number) {
   const admin = devAccount('admin').address
   const questions = Array.from({ length: questionCount }, (_, n) => exampleQuestion(n))
   return chunks(questions, questionsPerTransaction).map((some) => {
     const slugs = some.map(({ slug }) => slug)
     const texts = some.map(({ text }) => textBytes(text))
-    return call(admin, 'registry', 'ask', [slugs, texts, devBondRaw, devRewardRaw], 40_000_000n)
+    return call(admin, 'registry', 'ask', [slugs, texts, devBondRaw, devRewardRaw], 40_000_000)
   })
 }
 
@@ -289,24 +265,22 @@ export function textBytes(text: string): Hex {
   return `0x${Buffer.from(text, 'utf8').toString('hex')}`
 }
 
-async function mine(rpc: DevRpc, transactions: readonly DevTransaction[]) {
+async function mine(rpc: DevRpc, transactions: readonly ReturnType<typeof call>[]) {
   // They keep each sender's order, whatever order a batch is worked on in. All senders are new.
   const nonces = new Map<Address, number>()
   const calls = transactions.map((transaction) => {
     const nonce = nonces.get(transaction.from) ?? 0
     nonces.set(transaction.from, nonce + 1)
-    const params = [{ ...transactionParams(transaction), nonce: `0x${nonce.toString(16)}` }]
-    return { method: 'eth_sendTransaction', params }
+    return { method: 'eth_sendTransaction', params: [{ ...transaction, nonce: quantity(nonce) }] }
   })
-  const hashes: unknown[] = []
-  for (const some of chunks(calls, transactionsPerCall)) hashes.push(...(await rpc.batch(some)))
+  const hashes: Hex[] = []
+  for (const some of chunks(calls, transactionsPerCall))
+    hashes.push(...((await rpc.batch(some)) as Hex[]))
   // The interval may have mined a part already, and a thousand questions need more than one
   // block.
   for (let pending = true; pending; ) {
     await rpc.request('evm_mine', [])
-    const receipts = (await rpc.batch(
-      hashes.map((hash) => ({ method: 'eth_getTransactionReceipt', params: [hash] })),
-    )) as (DevReceipt | null)[]
+    const receipts = await receiptsNow(rpc, hashes)
     const failed = receipts.findIndex((receipt) => receipt !== null && receipt.status !== '0x1')
     if (failed !== -1)
       throw new UsageError(
@@ -317,24 +291,15 @@ async function mine(rpc: DevRpc, transactions: readonly DevTransaction[]) {
   }
 }
 
-const registryPage = 200n
-
-async function readQuestions(rpc: DevRpc): Promise<DevQuestion[]> {
-  const registry = contractOf('registry')
-  const count = await rpc.read<bigint>(registry, 'count', [])
-  const questions: DevQuestion[] = []
-  for (let first = 0n; first < count; first += registryPage) {
-    const last = first + registryPage < count ? first + registryPage : count
-    const page = await rpc.read<readonly { slug: string; questionID: Hex }[]>(registry, 'list', [
-      first,
-      last,
-    ])
-    for (const { slug, questionID: question_id } of page) {
-      const { outcomes } = exampleQuestion(questions.length)
-      questions.push({ question_id, slug, outcomes })
-    }
-  }
-  return questions
+async function readQuestions(rpc: DevRpc, count: number): Promise<DevQuestion[]> {
+  const listed = await rpc.read<readonly { readonly slug: string; readonly questionID: Hex }[]>(
+    contractOf('registry'),
+    'list',
+    [0, count],
+  )
+  return listed.map(({ slug, questionID: question_id }, n) => {
+    return { question_id, slug, outcomes: exampleQuestion(n).outcomes }
+  })
 }
 
 /** With blocks every second anvil keeps 1,500. */

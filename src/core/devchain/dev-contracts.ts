@@ -33,11 +33,7 @@ export interface DevAccount {
 
 export function devAccount(role: DevRole, index = 0): DevAccount {
   const privateKey = keccak256(stringToHex(`proposer dev chain account ${role} ${index}`))
-  return {
-    role,
-    address: lowercase(privateKeyToAddress(privateKey)),
-    private_key: privateKey,
-  }
+  return { role, address: lowercase(privateKeyToAddress(privateKey)), private_key: privateKey }
 }
 
 const placed = (name: string): Address =>
@@ -151,8 +147,6 @@ export interface DevTransaction {
   readonly from: Address
   readonly to: Address
   readonly data: Hex
-  /** Absent: the node estimates, and a call that would revert is refused with its reason. */
-  readonly gas?: bigint
 }
 
 export interface DevReceipt {
@@ -226,11 +220,7 @@ export function devRpc(rpcUrl: string): DevRpc {
   }
 }
 
-const quantity = (value: bigint | number) => `0x${value.toString(16)}`
-
-export function transactionParams({ from, to, data, gas }: DevTransaction): Record<string, string> {
-  return { from, to, data, ...(gas === undefined ? {} : { gas: quantity(gas) }) }
-}
+export const quantity = (value: bigint | number) => `0x${value.toString(16)}`
 
 /** From impersonated accounts; resolves when all are mined. */
 export async function sendAsDev(
@@ -249,12 +239,10 @@ const clashPauseMs = 20
 
 async function sendOne(rpc: DevRpc, transaction: DevTransaction, tries = 1) {
   try {
-    const params = transactionParams(transaction)
     // Half as much again: storage refunds make the needed limit about 1.25 times what is used
     // (domain §8).
-    const gas =
-      transaction.gas ?? (BigInt(await rpc.request<Hex>('eth_estimateGas', [params])) * 3n) / 2n
-    return await rpc.request<Hex>('eth_sendTransaction', [{ ...params, gas: quantity(gas) }])
+    const gas = (BigInt(await rpc.request<Hex>('eth_estimateGas', [transaction])) * 3n) / 2n
+    return await rpc.request<Hex>('eth_sendTransaction', [{ ...transaction, gas: quantity(gas) }])
   } catch (error) {
     if (!(error instanceof DevRpcError)) throw error
     if (nonceClash.test(error.message) && tries < clashTries) {
@@ -269,6 +257,12 @@ async function sendOne(rpc: DevRpc, transaction: DevTransaction, tries = 1) {
   }
 }
 
+/** `null` for what is not mined. */
+export const receiptsNow = (rpc: DevRpc, hashes: readonly Hex[]) =>
+  rpc.batch(
+    hashes.map((hash) => ({ method: 'eth_getTransactionReceipt', params: [hash] })),
+  ) as Promise<(DevReceipt | null)[]>
+
 /** Blocks come every second. */
 const receiptLimitMs = 10_000
 const receiptPauseMs = 25
@@ -277,10 +271,7 @@ export async function receiptsOf(rpc: DevRpc, hashes: readonly Hex[]): Promise<D
   if (hashes.length === 0) return []
   const startedAt = performance.now()
   for (;;) {
-    const answers = (await rpc.batch(
-      hashes.map((hash) => ({ method: 'eth_getTransactionReceipt', params: [hash] })),
-    )) as (DevReceipt | null)[]
-    const mined = answers.filter((receipt) => receipt !== null)
+    const mined = (await receiptsNow(rpc, hashes)).filter((receipt) => receipt !== null)
     if (mined.some((receipt) => receipt.status !== '0x1'))
       throw new UsageError(
         'dev_chain_refused',

@@ -33,6 +33,7 @@ import {
   oracleContracts,
   type Placed,
   placedAt,
+  quantity,
   sendAsDev,
 } from './dev-contracts.js'
 import { exampleQuestion, listedOutcomes } from './dev-questions.js'
@@ -218,8 +219,7 @@ const weiForGas = 10n ** 18n
 
 async function giveGas(rpc: DevRpc, address: Address) {
   const held = BigInt(await rpc.request<Hex>('eth_getBalance', [address, 'latest']))
-  if (held < weiForGas)
-    await rpc.request('anvil_setBalance', [address, `0x${weiForGas.toString(16)}`])
+  if (held < weiForGas) await rpc.request('anvil_setBalance', [address, quantity(weiForGas)])
 }
 
 /** And a coin for gas where it has less than one. The token balance afterwards. */
@@ -442,7 +442,7 @@ export async function clarify(
   const owner = role === undefined ? own : devAccount(role).address
   await rpc.batch([
     { method: 'anvil_impersonateAccount', params: [owner] },
-    { method: 'anvil_setBalance', params: [owner, `0x${(10n ** 20n).toString(16)}`] },
+    { method: 'anvil_setBalance', params: [owner, quantity(10n ** 20n)] },
   ])
   const { blockNumber } = await sendFrom(rpc, owner, contract, name, args)
   const { timestamp } = await rpc.request<Head>('eth_getBlockByNumber', [blockNumber, false])
