@@ -76,7 +76,7 @@ export type { Reconciled } from './core/client/wallet/reconcile.js'
 export { applySet, type GatewayConfig, parseConfig } from './core/gateway/config.js'
 export { createGateway, type Gateway, type GatewayParts } from './core/gateway/gateway.js'
 export type { Ledger } from './core/gateway/ledger/ledger.js'
-export type { ChainView, Question } from './core/gateway/view/chain-view.js'
+export type { ChainView, Question } from './core/gateway/view/state.js'
 export {
   type EmbeddedGateway,
   type EmbeddedOptions,

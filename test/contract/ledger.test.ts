@@ -1,6 +1,5 @@
 import { compactLedger } from '#gateway/ledger/compaction'
-import type { LedgerState } from '#gateway/ledger/state'
-import { knownKind } from '#gateway/ledger/state'
+import { knownKind, type LedgerState } from '#gateway/ledger/state'
 import { foldLedger, openLedger, storeFormat } from '#gateway/ledger/store'
 import { systemClock, systemHash, systemRandom } from '#io/clock'
 import { systemFiles } from '#io/files'

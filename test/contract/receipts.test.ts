@@ -1,6 +1,6 @@
 import { createPublicKey, verify } from 'node:crypto'
 import { httpbis } from 'http-message-signatures'
-import type { ReceiptSigner } from '#gateway/front/receipts'
+import type { ReceiptSigner } from '#gateway/front/routes'
 import { systemEd25519 } from '#io/ed25519'
 import { newReceiptKey } from '#io/receipt-keys'
 import { digestHeader, judgeReceipt, type ReceiptKey, receiptDirectory } from '#protocol/receipt'

@@ -5,7 +5,7 @@
 import { keccak256, toHex as textToHex } from 'viem'
 import { generatePrivateKey, privateKeyToAddress, sign } from 'viem/accounts'
 import { type Contracts, domainOf, type Round, roundRef } from '#chain/round'
-import type { ChainView, Question } from '#gateway/view/chain-view'
+import type { ChainView, Question } from '#gateway/view/state'
 import type { Hex } from '#ports'
 import { UnavailableError } from '#protocol/errors'
 import { priceOf, type Terms, toBatchItem, toSingle } from '#protocol/proposal'

@@ -1,4 +1,4 @@
-import { type ClaimSources, createClaims } from '#gateway/pipeline/competing-claims'
+import { type ClaimSources, createClaims } from '#gateway/pipeline/pipeline'
 import type { Candidate } from '#protocol/candidate'
 
 test("contract §5: a wallet's claims are of the ledger as it is, also where it changes in the same moment", () => {

@@ -1,9 +1,9 @@
 import fc from 'fast-check'
 import type { OnChainProposal } from '#chain/propose'
 import type { Round } from '#chain/round'
-import { deadFailure } from '#gateway/pipeline/closing'
+import { deadFailure } from '#gateway/pipeline/settling'
 import { select } from '#gateway/pipeline/stand-ins'
-import { endingOf } from '#gateway/validation/round-end'
+import { endingOf } from '#gateway/validation/contract-reads'
 import type { Candidate, Progress } from '#protocol/candidate'
 
 const progressOf: Record<'received' | 'validated' | 'selected', Progress> = {

@@ -1,5 +1,5 @@
 import { refusalOf } from '#gateway/front/answer'
-import { createSlugs, namedBySlugs, type Slugs } from '#gateway/view/slugs'
+import { createSlugs, namedBySlugs, type Slugs } from '#gateway/view/lookups'
 import { ChainError, type Clock, type Hex, type SlugLookUp, SlugLookUpError } from '#ports'
 import { wireError } from '#protocol/refusal'
 import { chainView } from '#support/chain-view'

@@ -21,15 +21,19 @@ import type { Address } from '#protocol/schema'
 import { recoverWithNoble } from '#protocol/signature'
 import { configuredContracts, type GatewayConfig } from './config.js'
 import type { Exchange } from './front/answer.js'
-import { batchRoutes } from './front/batch-routes.js'
 import { type Budget, type BudgetLimits, createBudget } from './front/budget.js'
 import { clientKey, parseCidr } from './front/client-address.js'
+import { batchRoutes, singleRoutes } from './front/handlers.js'
 import { createGate, createRecoveries } from './front/line.js'
-import { createReceiptSigning, directoryAnswer, type ReceiptSigner } from './front/receipts.js'
-import { createRoutes, type Steps } from './front/routes.js'
-import { singleRoutes } from './front/single-routes.js'
+import {
+  createReceiptSigning,
+  createRoutes,
+  directoryAnswer,
+  type ReceiptSigner,
+  type Steps,
+} from './front/routes.js'
 import type { Ledger } from './ledger/ledger.js'
-import type { ChainView } from './view/chain-view.js'
+import type { ChainView } from './view/state.js'
 
 /** So that one client shuts nobody out (robustness §5). */
 export const gatewayLimits = {

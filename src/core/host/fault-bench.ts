@@ -12,7 +12,7 @@ import {
   proposeDirectly,
   showRound,
 } from '#devchain/dev-verbs'
-import { pause } from '#gateway/view/time-limits'
+import { pause } from '#gateway/view/lookups'
 import { aborted } from '#io/interruption'
 import { type FaultScript, requireKnownSlugs } from '#io/serving/fault-script'
 import { type FaultyHandler, withFaults } from '#io/serving/faulty-handler'

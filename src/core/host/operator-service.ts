@@ -12,7 +12,7 @@ import {
   type OperatorParts,
   type OperatorService,
 } from '#gateway/operator/service'
-import { pinsOf, watchedOf } from '#gateway/view/code-watch'
+import { pinsOf, watchedOf } from '#gateway/view/heads'
 import type { LiveView } from '#gateway/view/view'
 import { yieldToEvents } from '#io/serving/load'
 import { type Chain, ChainError, type Machine } from '#ports'

@@ -4,7 +4,7 @@
  * and what an earlier key signed can be verified for good.
  */
 import { resolve } from 'node:path'
-import type { ReceiptSigner } from '#gateway/front/receipts'
+import type { ReceiptSigner } from '#gateway/front/routes'
 import type { Ledger, LedgerFacts } from '#gateway/ledger/ledger'
 import {
   newReceiptKey,

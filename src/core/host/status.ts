@@ -3,8 +3,7 @@
  */
 import { coinText, explorerOf } from '#chain/profiles'
 import { ceilingsOf, type GatewayConfig, isRecord } from '#gateway/config'
-import { feesFor } from '#gateway/executor/transaction'
-import { gasCeilingsOf, standingsOf } from '#gateway/executor/wallet-gas'
+import { feesFor, gasCeilingsOf, standingsOf } from '#gateway/executor/transaction'
 import type { Budget } from '#gateway/front/budget'
 import type { Ledger } from '#gateway/ledger/ledger'
 import type { followLedger } from '#gateway/status/health'

@@ -61,7 +61,7 @@ export const plantedBugs = bugsOf({
     'nothing took the nonce, and the same bytes go out again',
     {
       "if (error.kind !== 'already_known') { $$refused }": `if (error.kind === 'nonce_too_low') {
-          const { closeChanges } = await import('./slot-changes.js')
+          const { closeChanges } = await import('./slot.js')
           const ends = alive.map((candidate) => ({ candidate, end: { kind: 'again' as const } }))
           const mined = { kind: 'foreign' as const, hash: null }
           await ledger.commit(closeChanges(slot, mined, ends, clock.nowMs()), alive)
@@ -71,7 +71,7 @@ export const plantedBugs = bugsOf({
     },
   ],
   'stale nonce: the count of transactions outlives its head': [
-    'src/core/gateway/validation',
+    'src/core/gateway/pipeline',
     'unit/short-cuts',
     'R15: a nonce that the key has used elsewhere meanwhile is not signed for again',
     { 'if (head === newest) return': 'if (head !== undefined) return' },

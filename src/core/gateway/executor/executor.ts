@@ -1,14 +1,348 @@
 /**
  * One nonce a transaction and one transaction a round (R3), every step durable before the next
- * (robustness §3, R15, R23).
+ * (robustness §3, R15, R23). What cannot be sent binds no nonce: it is judged again, packed and
+ * paid for before (domain §2.2, §8).
  */
-
+import { ChainError, type Hex } from '#ports'
+import type { Candidate } from '#protocol/candidate'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
+import {
+  type Judgement,
+  type ProposalCall,
+  type SideBySide,
+  sideBySide,
+} from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
-import { bindNonce, driveSlot } from './driving.js'
-import type { ChainFacts } from './slot.js'
-import { gather, readDoomed } from './slot-facts.js'
-import { type Executor, mostFilled } from './state.js'
+import { chunks, fitTogether, halves, judgeAll, type Unsendable } from './packing.js'
+import { canPay, mayRaise, newSlots, roomFor, send, sign } from './sending.js'
+import { type Action, type ChainFacts, next, sentChanges } from './slot.js'
+import {
+  closeExecuted,
+  closeReverted,
+  closeTaken,
+  closeWithout,
+  factsOf,
+  gather,
+  readDoomed,
+} from './slot-facts.js'
+import {
+  busyRounds,
+  type Executor,
+  gasStandingIn,
+  isDoomed,
+  type Load,
+  lookAtSlot,
+  mostFilled,
+  type SlotLook,
+  type ValidCall,
+} from './state.js'
+import { carriedBy, carrying, readTransaction } from './transaction.js'
+
+/** More means that a decision does not hold: the next head is awaited. */
+const stepsAtOnce = 12
+
+/** Its trouble with the chain holds up no other slot; the next look takes it up again. */
+function driveSlot(executor: Executor, slotId: string, heads: Heads, shown: ChainFacts) {
+  return executor.faults.look(slotId, async () => {
+    try {
+      for (let step = 0; step < stepsAtOnce; step += 1) {
+        const look = lookAtSlot(executor, slotId, heads, shown)
+        if (look === undefined || !(await carryOut(look, next(look.slot, factsOf(look))))) return
+      }
+    } catch (error) {
+      noteChainFault(executor, slotId, error)
+    }
+  })
+}
+
+function noteChainFault({ faults }: Executor, about: string, error: unknown) {
+  if (!(error instanceof ChainError)) throw error
+  if (error.kind !== 'unavailable') faults.note(about, error.message)
+}
+
+async function carryOut(look: SlotLook, action: Action) {
+  const { executor, slot, alive } = look
+  const { ledger, clock } = executor.ports
+  if (action.kind !== 'close-taken') executor.takenSince.delete(slot.id)
+  switch (action.kind) {
+    case 'wait':
+      if (action.stuck) executor.faults.note(slot.id, action.why)
+      return false
+    case 'prepare':
+      return prepare(look)
+    case 'send':
+      return send(look, action.attempt)
+    case 'replace': {
+      const { data, gas } = readTransaction(action.attempt.raw)
+      const { candidateIds } = action.attempt
+      return sign(look, { kind: 'propose', candidateIds, data, gas }, action.attempt)
+    }
+    case 'trim':
+      return trim(look, action.attempt)
+    case 'cancel':
+      return sign(look, { kind: 'cancel' }, action.attempt)
+    case 'note-sent':
+      return ledger.commit(sentChanges(slot, action.attempt, alive, clock.nowMs()), alive)
+    case 'record-executed':
+      return closeExecuted(look, action, true)
+    case 'close-executed':
+      return closeExecuted(look, action)
+    case 'close-reverted':
+      return closeReverted(look, action)
+    case 'close-cancelled':
+      return closeWithout(look, action.receipt)
+    case 'close-abandoned':
+      return closeWithout(look)
+    case 'close-taken':
+      return look.shown.maySend && closeTaken(look)
+  }
+}
+
+async function prepare(look: SlotLook) {
+  const { executor, slot, alive, heads } = look
+  let load = slot.attempts.length === 0 ? executor.loads.get(slot.id) : undefined
+  const isAlive = ({ candidate }: ValidCall) => alive.some(({ id }) => id === candidate.id)
+  if (load === undefined || !load.carried.every(isAlive)) {
+    // After a restart, or an operator's rejection: what does not stand any more is not sent at
+    // all.
+    const unsendable: Unsendable = new Map()
+    const { valid, isUnknown } = await judgeAll(executor, alive, heads, unsendable)
+    if (isUnknown) return false
+    const { latest } = executor.ports.newestHeads()
+    load = (await fitTogether(executor, valid, latest, unsendable))[0]
+  }
+  if (load === undefined) return sign(look, { kind: 'cancel' })
+  const { carried, data, gas } = load
+  const candidateIds = carried.map(({ candidate }) => candidate.id)
+  const isSigned = await sign(look, { kind: 'propose', candidateIds, data, gas })
+  if (isSigned) executor.loads.delete(slot.id)
+  return isSigned
+}
+
+function trim(look: SlotLook, attempt: SlotAttempt) {
+  const { executor, alive, heads } = look
+  if (!mayRaise(look, attempt)) return sign(look, { kind: 'cancel' }, attempt)
+  const { data, gas } = readTransaction(attempt.raw)
+  const proposals = carriedBy(data)
+  const kept = alive
+    .filter(({ id }) => attempt.candidateIds.includes(id))
+    .filter((candidate) => !isDoomed(executor, candidate, heads))
+  const calls = kept.flatMap(({ id }) => proposals[attempt.candidateIds.indexOf(id)] ?? [])
+  const candidateIds = kept.map(({ id }) => id)
+  return sign(look, { kind: 'propose', candidateIds, data: carrying(calls), gas }, attempt)
+}
+
+/** Resolves once the nonce is durably bound. Without a load it goes back by a self-transfer. */
+async function bindNonce(
+  executor: Executor,
+  nonce: number,
+  load: Load | undefined,
+  heads: Heads,
+  nonceLatest: number,
+): Promise<{ readonly sent: Promise<void> }> {
+  const { ledger, clock, random, signer, failpoint } = executor.ports
+  const basis = load?.carried.map(({ candidate }) => candidate) ?? []
+  const slot: Slot = {
+    id: random.uuid(),
+    executor: signer.address,
+    nonce,
+    candidateIds: basis.map(({ id }) => id),
+    openedAtMs: clock.nowMs(),
+    attempts: [],
+  }
+  if (!(await ledger.commit([{ kind: 'slot.opened', slot }], basis)))
+    return { sent: Promise.resolve() }
+  if (load) executor.loads.set(slot.id, load)
+  await failpoint('reserved')
+  const shown = {
+    maySend: true,
+    nonceLatest,
+    nonceFinalized: 0,
+    receipts: new Map(),
+    held: new Set<Hex>(),
+  }
+  return { sent: driveSlot(executor, slot.id, heads, shown) }
+}
+
+interface Opening {
+  readonly heads: Heads
+  readonly nonceLatest: number
+  readonly unsendable: Unsendable
+  readonly begun: SideBySide
+  isStopping(): boolean
+}
+
+/** By candidate id the judgement where it was not sent. */
+export function openSlots(
+  executor: Executor,
+  candidates: readonly Candidate[],
+  heads: Heads,
+  isStopping: () => boolean,
+): Promise<ReadonlyMap<string, Judgement>> {
+  const { ledger, chain, signer } = executor.ports
+  return executor.faults.look(newSlots, async () => {
+    const unsendable: Unsendable = new Map()
+    const busy = busyRounds(ledger)
+    const free = candidates.filter(({ round }) => !busy.has(round.key))
+    if (free.length === 0) return unsendable
+    const nonceLatest = await chain.transactionCount(signer.address, 'latest')
+    if (!(await isCountSound(executor, nonceLatest, heads))) return unsendable
+    const opening: Opening = { heads, nonceLatest, unsendable, begun: sideBySide(), isStopping }
+    try {
+      await openParts(executor, free, opening)
+    } finally {
+      await opening.begun.ended()
+    }
+    return unsendable
+  })
+}
+
+/** Parts are prepared at once and sent in order: none waits for the parts behind it. */
+async function openParts(executor: Executor, free: readonly Candidate[], opening: Opening) {
+  const { maxBatch } = executor.ports
+  let at = 0
+  while (at < free.length && mayOpen(executor, opening)) {
+    const parts: Promise<readonly Load[]>[] = []
+    for (let room = roomOf(executor, opening); room > 0 && at < free.length; room -= 1) {
+      if (parts.length > 0) await executor.ports.turn()
+      const part = preparePart(executor, free.slice(at, at + maxBatch), opening)
+      opening.begun.add(part)
+      parts.push(part)
+      at += maxBatch
+    }
+    for (const part of parts) {
+      const loads = await part
+      if ([...opening.unsendable.values()].some(({ kind }) => kind === 'operator')) return
+      for (const load of loads) await sendIfSound(executor, load, opening)
+    }
+  }
+}
+
+async function preparePart(executor: Executor, candidates: readonly Candidate[], opening: Opening) {
+  const { valid } = await judgeAll(executor, candidates, opening.heads, opening.unsendable)
+  const groups = chunks(valid, executor.ports.maxBatch, (call) => isIsolated(executor, call))
+  return (await Promise.all(groups.map((group) => pack(executor, group, opening)))).flat()
+}
+
+async function pack(
+  executor: Executor,
+  group: readonly ValidCall[],
+  { unsendable }: Opening,
+  mayGuess = true,
+) {
+  const { latest } = executor.ports.newestHeads()
+  try {
+    return await fitTogether(executor, group, latest, unsendable, mayGuess)
+  } catch (error) {
+    noteChainFault(executor, newSlots, error)
+    return []
+  }
+}
+
+export const isIsolated = (executor: Executor, call: ProposalCall) =>
+  isSuspect(executor, call) ||
+  executor.isolated.has(call.candidateId) ||
+  executor.reverting.has(call.proposer)
+
+const isSuspect = (executor: Executor, { proposer, walletHasCode }: ProposalCall) =>
+  walletHasCode || gasStandingIn(executor, proposer)?.isAlone === true
+
+/**
+ * None while a transaction waits for a key that does not sign: a bound nonce keeps its candidates
+ * waiting.
+ */
+function roomOf({ ports, unsigned }: Executor, { nonceLatest }: Opening) {
+  const pending = ports.ledger
+    .slots()
+    .filter(({ executor, nonce }) => executor === ports.signer.address && nonce >= nonceLatest)
+  if (unsigned !== undefined && pending.some(({ attempts }) => attempts.length === 0)) return 0
+  return ports.maxInFlight - pending.length
+}
+
+const mayOpen = (executor: Executor, opening: Opening) =>
+  roomOf(executor, opening) > 0 && !opening.isStopping()
+
+async function sendIfSound(executor: Executor, load: Load, opening: Opening) {
+  try {
+    await sendLoad(executor, load, opening)
+  } catch (error) {
+    noteChainFault(executor, newSlots, error)
+  }
+}
+
+async function sendLoad(executor: Executor, load: Load, opening: Opening) {
+  if (!mayOpen(executor, opening)) return
+  const { carried, gas, isUsual } = load
+  const [first] = carried
+  const short = carried.filter(
+    ({ proposer }) => roomFor(executor, proposer, opening.heads).gas < gas,
+  )
+  if (short.length > 0) return sendApart(executor, carried, short, opening)
+  const suspects = carried.some((call) => isSuspect(executor, call))
+  const paid = await canPay(executor, load, suspects, opening)
+  if (paid === 'yes') return launch(executor, load, opening)
+  if (paid === 'waits' && first) {
+    const detail = `The executor's balance does not cover ${gas} gas and an ordinary proposal beside it.`
+    opening.unsendable.set(first.candidate.id, { kind: 'wait', detail })
+    return
+  }
+  const parts = isUsual ? [carried] : carried.length > 1 ? halves(carried) : []
+  for (const part of parts)
+    for (const smaller of await pack(executor, part, opening, false))
+      await sendLoad(executor, smaller, opening)
+}
+
+/**
+ * `short`: of wallets of which as much is on its way as may fail. They wait until that is mined, or
+ * go alone; the others do not wait for them.
+ */
+async function sendApart(
+  executor: Executor,
+  carried: readonly ValidCall[],
+  short: readonly ValidCall[],
+  opening: Opening,
+) {
+  if (carried.length === 1) return
+  const isIdle = ({ proposer }: ValidCall) => roomFor(executor, proposer, opening.heads).isIdle
+  const alone = short.filter(isIdle).map((call) => [call])
+  for (const part of [carried.filter((call) => !short.includes(call)), ...alone])
+    for (const smaller of await pack(executor, part, opening))
+      await sendLoad(executor, smaller, opening)
+}
+
+async function launch(executor: Executor, load: Load, opening: Opening) {
+  const { ledger, signer } = executor.ports
+  const { heads, nonceLatest } = opening
+  const nonce = Math.max(nonceLatest, ledger.highestNonce(signer.address) + 1)
+  opening.begun.add((await bindNonce(executor, nonce, load, heads, nonceLatest)).sent)
+}
+
+/**
+ * What is bound above nonces that nothing uses waits until they are filled, which costs gas
+ * (R27).
+ * So they have to be final, or few and there for so long that their first head is.
+ */
+async function isCountSound(executor: Executor, nonceLatest: number, heads: Heads) {
+  const { ledger, chain, signer } = executor.ports
+  const { address } = signer
+  const since = executor.unknownNoncesSince ?? heads.latest.number
+  executor.unknownNoncesSince = undefined
+  if (nonceLatest <= ledger.highestNonce(address) + 1) return true
+  const final = await chain.transactionCount(address, 'finalized')
+  const own = ledger
+    .slots()
+    .filter((slot) => slot.executor === address && slot.nonce >= final && slot.nonce < nonceLatest)
+  const unknown = nonceLatest - final - own.length
+  if (unknown <= 0) return true
+  executor.unknownNoncesSince = since
+  if (unknown <= mostFilled && heads.finalized.number >= since) return true
+  const counted = `the node counts ${nonceLatest} transactions of the executor ${address}`
+  executor.faults.note(
+    newSlots,
+    `${counted}, ${unknown} more than are final or of this store: waiting until they are final`,
+  )
+  return false
+}
 
 /** A wider gap is left to the operator: another key costs less than filling it. */
 const mostMissing = 1_000

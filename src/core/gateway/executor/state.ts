@@ -10,8 +10,12 @@ import type { NoncePorts, QuestionChain } from '../validation/contract-reads.js'
 import type { Judgement, ProposalCall } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import type { ChainFacts } from './slot.js'
-import type { FeeOffer } from './transaction.js'
-import { type GasCeilings, gasStandingOf, type WalletStanding } from './wallet-gas.js'
+import {
+  type FeeOffer,
+  type GasCeilings,
+  gasStandingOf,
+  type WalletStanding,
+} from './transaction.js'
 
 export interface ValidCall extends ProposalCall {
   readonly candidate: Candidate

@@ -14,7 +14,7 @@ import type { Address } from '#protocol/schema'
 import { toHex } from '#protocol/witness'
 import { isQuestionId } from '#protocol/words'
 import type { Admission, Ledger, NewCandidate } from '../ledger/ledger.js'
-import type { ChainView, Question } from '../view/chain-view.js'
+import type { ChainView, Question } from '../view/state.js'
 import { type Exchange, itemRefusal } from './answer.js'
 import type { QueuedRecovery } from './line.js'
 

@@ -1,27 +1,58 @@
 /**
  * Every route goes through the same steps in one order (§4, robustness §4): method, path, headers,
- * body bytes, strict JSON, charge, schema.
+ * body bytes, strict JSON, charge, schema. Answers prove themselves where receipts are on (contract
+ * §9).
  */
-import type { Hash } from '#ports'
+import type { Clock, Hash } from '#ports'
 import { type Answered, BodyError } from '#protocol/call'
 import type { OperationId } from '#protocol/codes'
 import { hasAncillaryKey, schemaViolation, singleFault } from '#protocol/faults'
 import { readJson } from '#protocol/json'
-import { judgeDigest } from '#protocol/receipt'
+import { judgeDigest, jwkOf, receiptHeaders } from '#protocol/receipt'
 import { commonHeaders, type Refusal, refuse, spread } from '#protocol/refusal'
 import { type Operation, operations, type ParameterName, parameters } from '#protocol/service'
+import type { LedgerFacts } from '../ledger/ledger.js'
 import {
   type Exchange,
   type Handler,
   type Handlers,
   isPlainPath,
   itemRefusal,
+  json,
   type RouteAnswer,
   refusalAnswer,
 } from './answer.js'
 import { type Budget, budgetHeaders } from './budget.js'
 import { type Gate, tooLong } from './line.js'
-import type { ReceiptHeaders } from './receipts.js'
+
+export interface ReceiptSigner {
+  current(
+    nowSeconds: number,
+  ): { readonly kid: string; readonly sign: (bytes: Uint8Array) => Uint8Array } | undefined
+}
+
+type ReceiptHeaders = Readonly<Record<string, string>> | undefined
+
+/**
+ * Nothing was admitted under them, and whoever floods the gateway must not make it sign (R19).
+ */
+const unsigned = new Set([429, 503])
+
+export const createReceiptSigning =
+  ({ hash, clock }: { hash: Hash; clock: Clock }, signer: ReceiptSigner) =>
+  ({ call, requestDigest }: Exchange, { status, body }: RouteAnswer) => {
+    const nowSeconds = Math.floor(clock.nowMs() / 1_000)
+    const key = unsigned.has(status) ? undefined : signer.current(nowSeconds)
+    if (key === undefined) return undefined
+    const { method, target: path } = call
+    return receiptHeaders(hash, { method, path, status, body, requestDigest }, key, nowSeconds)
+  }
+
+export function directoryAnswer({ receiptKeys }: Pick<LedgerFacts, 'receiptKeys'>): RouteAnswer {
+  if (receiptKeys.size === 0)
+    return refusalAnswer(refuse('route_not_found', 'this gateway signs no receipts'))
+  return json(200, { keys: [...receiptKeys.values()].map(jwkOf) })
+}
 
 export interface Steps {
   readonly hash: Hash

@@ -6,9 +6,8 @@ import { openSharedLog, type SharedLog } from '#storage/postgres/shared-log'
 import { openLogReader } from '#storage/reader'
 import type { LogOptions, RecordLog, StoredRecord } from '#storage/record-log'
 import { compactLedger, linesOf, restoreLine, snapshotState } from './compaction.js'
-import { ledgerReader } from './facts.js'
 import type { Ledger, LedgerSettings } from './ledger.js'
-import { knownKind, type LedgerState, recordOf } from './state.js'
+import { knownKind, type LedgerState, ledgerReader, recordOf } from './state.js'
 import { foldLedger, openLedger, storeFormat } from './store.js'
 
 export const storeLog = { format: storeFormat, knownKinds: knownKind } as const

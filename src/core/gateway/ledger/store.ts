@@ -6,27 +6,31 @@ import { type Candidate, type CandidateState, mayBecome } from '#protocol/candid
 import { StorageError } from '#protocol/errors'
 import type { RecordLog, StoredRecord } from '#storage/record-log'
 import type { CandidateEntry } from './entries.js'
-import { ledgerFacts, ledgerOf, refuseOtherChain } from './facts.js'
-import type {
-  Admission,
-  Change,
-  Ledger,
-  LedgerEvent,
-  LedgerFacts,
-  LedgerListener,
-  LedgerSettings,
-  NewCandidate,
-  Slot,
+import {
+  type Admission,
+  type Change,
+  foldSlot,
+  isSlotChange,
+  type Ledger,
+  type LedgerEvent,
+  type LedgerFacts,
+  type LedgerListener,
+  type LedgerSettings,
+  type NewCandidate,
+  type OpenSlots,
+  type Slot,
 } from './ledger.js'
-import { foldSlot, isSlotChange, type OpenSlots } from './slots.js'
 import {
   apply,
   bytesOf,
   emptyState,
   type LedgerRecord,
   type LedgerState,
+  ledgerFacts,
+  ledgerOf,
   nonceKeyOf,
   recordOf,
+  refuseOtherChain,
   roundKeyOf,
   toRecord,
   wholeOf,

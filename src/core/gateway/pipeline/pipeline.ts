@@ -2,40 +2,49 @@
  * received → validated → selected → the executor (contract §5). One loop; everything it knows is in
  * the ledger, so that it can be killed anywhere (R23).
  */
-
 import { createRoundReader } from '#chain/questions'
 import type { Contracts } from '#chain/round'
+import { wrapChain } from '#chain/wrap'
 import type { Chain, Clock, Hex, Random, Signer } from '#ports'
 import { type BoundedCache, boundedCache } from '#protocol/bounded-cache'
+import type { Candidate } from '#protocol/candidate'
 import { StorageError } from '#protocol/errors'
 import type { RecoverPublicKey } from '#protocol/recovered'
-import { executorFaults, followSlots } from '../executor/executor.js'
-import { isIsolated, openSlots } from '../executor/opening.js'
-import { mostGas } from '../executor/packing.js'
-import { createSimulations, type Simulations } from '../executor/simulations.js'
+import type { Address } from '#protocol/schema'
+import { executorFaults, followSlots, isIsolated, openSlots } from '../executor/executor.js'
+import { createSimulations, mostGas, type Simulations } from '../executor/packing.js'
 import { busyRounds, createExecutor, type Executor, type Failpoint } from '../executor/state.js'
-import { type FeeOffer, offerFor } from '../executor/transaction.js'
-import { type GasCeilings, gasCeilingsOf, heldBack } from '../executor/wallet-gas.js'
-import type { Ledger, LedgerEvent } from '../ledger/ledger.js'
-import { readBitmapOf } from '../validation/contract-reads.js'
-import { createHeadMemory } from '../validation/head-memory.js'
-import { progressChange, selected } from '../validation/progress.js'
-import { inParts, judgedAtOnce, sideBySide } from '../validation/side-by-side.js'
 import {
+  carriedBy,
+  type FeeOffer,
+  type GasCeilings,
+  gasCeilingsOf,
+  heldBack,
+  offerFor,
+  readProposeCalldata,
+  readTransaction,
+} from '../executor/transaction.js'
+import type { Ledger, LedgerEvent } from '../ledger/ledger.js'
+import { isRoundOpen, readBitmapOf } from '../validation/contract-reads.js'
+import { progressChange, selected } from '../validation/progress.js'
+import {
+  inParts,
   type Judgement,
   type JudgePorts,
+  judgedAtOnce,
+  operatorFaults,
   type ProposalCall,
+  sideBySide,
   validate,
 } from '../validation/validation.js'
+import { pause } from '../view/lookups.js'
 import type { Heads } from '../view/state.js'
-import { pause } from '../view/time-limits.js'
 import type { LiveView } from '../view/view.js'
-import { endWaiting, newClosing } from './closing.js'
-import { createClaims, maybeOpen, tokenOf } from './competing-claims.js'
-import { operatorFaults } from './preconditions.js'
 import {
   createRoundRobin,
+  endWaiting,
   ifAnswered,
+  newClosing,
   newJudging,
   rememberedCandidates,
   settleHeld,
@@ -50,6 +59,112 @@ import {
   select,
   sendingOrder,
 } from './stand-ins.js'
+
+export interface ClaimSources {
+  readonly ledger: Pick<Ledger, 'active' | 'slots' | 'slotOf'>
+  readonly view: Pick<LiveView, 'known'>
+  readonly contracts: Contracts
+}
+
+function maybeOpen({ view, contracts }: ClaimSources, candidate: Candidate) {
+  const question = view.known(candidate.round.questionId)
+  return question === undefined || isRoundOpen(contracts, question.round, candidate)
+}
+
+/** Earlier ones, and those on their way. What cannot execute any more takes nothing. */
+type Claims = (candidate: Candidate) => readonly Candidate[]
+
+interface Claim {
+  readonly candidate: Candidate
+  readonly isCarried: boolean
+}
+
+/**
+ * What of a wallet's money its other candidates may take (contract §5), for this moment: many of a
+ * wallet are judged at once. Reads nothing of the chain: it must not cost another wallet's time.
+ */
+export function createClaims(sources: ClaimSources): Claims {
+  const { ledger } = sources
+  const claims = new Map<Address, readonly Claim[]>()
+  let of = ledger.active()
+  const find = (wallet: Address): readonly Claim[] =>
+    ledger
+      .active()
+      .filter(({ proposer, progress }) => proposer === wallet && progress.status !== 'executed')
+      .map((candidate) => ({ candidate, isCarried: ledger.slotOf(candidate.id) !== undefined }))
+      .filter(({ candidate, isCarried }) => isCarried || maybeOpen(sources, candidate))
+  return ({ id, proposer, sequence }) => {
+    if (of !== ledger.active()) claims.clear()
+    of = ledger.active()
+    const found = claims.get(proposer) ?? find(proposer)
+    if (claims.size === 0) queueMicrotask(() => claims.clear())
+    claims.set(proposer, found)
+    return found
+      .filter(({ candidate, isCarried }) => isCarried || candidate.sequence < sequence)
+      .map(({ candidate }) => candidate)
+      .filter((candidate) => candidate.id !== id)
+  }
+}
+
+function tokenOf(sources: ClaimSources, { id, round }: Candidate): Address | undefined {
+  const [only, second] = sources.contracts.tokens
+  if (second === undefined) return only
+  const known = sources.view.known(round.questionId)?.round
+  // Another round of the question may be in another token.
+  if (known?.timestamp === round.timestamp) return known.token.address
+  const attempt = sources.ledger
+    .slots()
+    .flatMap(({ attempts }) => attempts)
+    .find(({ candidateIds }) => candidateIds.includes(id))
+  const call = attempt && carriedBy(readTransaction(attempt.raw).data)
+  const own = call?.[attempt?.candidateIds.indexOf(id) ?? -1]
+  return own && readProposeCalldata(own).token
+}
+
+/** Also where no new block comes. */
+const keptMs = 4_000
+
+/**
+ * What does not change within a head is asked once: tip, balance, counts of transactions, code.
+ * What fails or ends a candidate is read again each time: a node is not its own witness (R27).
+ */
+function createHeadMemory(chain: Chain, clock: Pick<Clock, 'monotonicMs'>) {
+  let head: string | undefined
+  let answers = new Map<string, unknown>()
+  let sinceMs = Number.NEGATIVE_INFINITY
+  const forget = () => {
+    answers = new Map()
+    sinceMs = clock.monotonicMs()
+  }
+  const once = <T>(key: string, ask: () => T): T => {
+    if (clock.monotonicMs() - sinceMs >= keptMs) forget()
+    const answer = (answers.get(key) as T | undefined) ?? ask()
+    answers.set(key, answer)
+    return answer
+  }
+  return {
+    once,
+    follow({ latest, finalized }: Heads) {
+      const newest = `${latest.hash} ${finalized.hash}`
+      if (head === newest) return
+      head = newest
+      forget()
+    },
+    chain: wrapChain(chain, ({ method, args }, ask) => {
+      const isKept =
+        method === 'tip' ||
+        method === 'balance' ||
+        (method === 'transactionCount' && args[1] !== 'pending') ||
+        (method === 'code' && typeof args[1] === 'bigint')
+      if (!isKept) return ask()
+      const key = `${method} ${args.join(' ')}`
+      const of = answers
+      const answer = once(key, ask)
+      answer.catch(() => of.delete(key) || answers.delete(key))
+      return answer
+    }),
+  }
+}
 
 const validatedPerStep = 200
 /** Those that wait do not keep new ones waiting. */

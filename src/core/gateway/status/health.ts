@@ -1,8 +1,16 @@
 import type { Clock, Hex } from '#ports'
 import type { Progress } from '#protocol/candidate'
 import { type LifeStage, lifeStages, type Observation, type StateLine } from '#protocol/vitals'
-import type { Ledger, LedgerEvent, SlotChange } from '../ledger/ledger.js'
-import { attemptOf, foldSlot, isSlotChange, type OpenSlots, signedAs } from '../ledger/slots.js'
+import {
+  attemptOf,
+  foldSlot,
+  isSlotChange,
+  type Ledger,
+  type LedgerEvent,
+  type OpenSlots,
+  type SlotChange,
+  signedAs,
+} from '../ledger/ledger.js'
 import { submissionOf } from '../validation/progress.js'
 
 interface LedgerFollower {

@@ -7,8 +7,14 @@ import { outcomeOf } from '#protocol/proposal'
 import type { Address } from '#protocol/schema'
 import type { StoredRecord } from '#storage/record-log'
 import { datedRecord } from '../ledger/compaction.js'
-import type { Decided, MinedReceipt } from '../ledger/ledger.js'
-import { attemptOf, foldSlot, isSlotChange, type OpenSlots } from '../ledger/slots.js'
+import {
+  attemptOf,
+  type Decided,
+  foldSlot,
+  isSlotChange,
+  type MinedReceipt,
+  type OpenSlots,
+} from '../ledger/ledger.js'
 import { submissionOf } from '../validation/progress.js'
 
 export interface OperatorDecision {

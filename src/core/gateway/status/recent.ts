@@ -5,8 +5,13 @@ import { type Candidate, instant } from '#protocol/candidate'
 import { labelIn } from '#protocol/outcome-words'
 import { pick } from '#protocol/pick'
 import type { Outcome } from '#protocol/schema'
-import type { CandidateCheck, CandidateRef, Ledger, Slot } from '../ledger/ledger.js'
-import { signedAs } from '../ledger/slots.js'
+import {
+  type CandidateCheck,
+  type CandidateRef,
+  type Ledger,
+  type Slot,
+  signedAs,
+} from '../ledger/ledger.js'
 import { type CandidateRow, candidateRow } from './listing.js'
 import { narrated } from './narration.js'
 import { progressEvents, type TimelineEvent } from './timeline.js'

@@ -4,15 +4,19 @@ import { failures } from '#protocol/codes'
 import type { SignedAs } from '#protocol/vitals'
 import type { StoredRecord } from '#storage/record-log'
 import { datedRecord } from '../ledger/compaction.js'
-import type {
-  CandidateCheck,
-  Decided,
-  MinedReceipt,
-  Slot,
-  SlotAttempt,
-  SlotChange,
+import {
+  attemptOf,
+  type CandidateCheck,
+  type Decided,
+  foldSlot,
+  isSlotChange,
+  type MinedReceipt,
+  type OpenSlots,
+  type Slot,
+  type SlotAttempt,
+  type SlotChange,
+  signedAs,
 } from '../ledger/ledger.js'
-import { attemptOf, foldSlot, isSlotChange, type OpenSlots, signedAs } from '../ledger/slots.js'
 import type { LedgerRecord } from '../ledger/state.js'
 import { submissionOf } from '../validation/progress.js'
 

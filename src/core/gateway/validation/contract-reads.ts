@@ -1,3 +1,7 @@
+/**
+ * What contracts say at one block of a wallet, a list, a nonce and a role, and how a round ended
+ * (contract §5, domain §2–§4).
+ */
 import {
   erc20Abi,
   oracleAbi,
@@ -6,13 +10,17 @@ import {
   signedProposerAbi,
   whitelistAbi,
 } from '#chain/contracts'
+import { locateProposal, type OnChainProposal } from '#chain/propose'
 import { lowercase, readContract, unlessRefused, zeroAddress } from '#chain/reading'
-import type { Contracts, Round } from '#chain/round'
+import { type Contracts, keccakHex, type Round, roundRef } from '#chain/round'
 import type { BlockHeader, Chain, Hex } from '#ports'
-import type { Candidate } from '#protocol/candidate'
+import type { Candidate, CandidateFailure } from '#protocol/candidate'
 import { nonceBit, nonceUsed } from '#protocol/permit'
+import { outcomeOf } from '#protocol/proposal'
 import type { Address } from '#protocol/schema'
 import type { WitnessRequest } from '#protocol/witness'
+import type { Heads } from '../view/state.js'
+import { failureOf, stageOf } from './progress.js'
 
 export interface PinnedChain {
   readonly chain: Chain
@@ -38,7 +46,7 @@ export async function isSpentAt(pinned: PinnedChain, { proposer, nonce }: Candid
 }
 
 /** Which whitelist counts: `effective = custom || default` (domain §4, Whitelists). */
-export async function readEffectiveList(
+async function readEffectiveList(
   { chain }: PinnedChain,
   { oracle, requester, identifier, ancillaryData }: WitnessRequest,
   at: bigint,
@@ -52,7 +60,7 @@ export async function readEffectiveList(
   return { list: lowercase(isCustom ? custom : standard), isCustom }
 }
 
-export async function readListing(
+async function readListing(
   { chain, contracts }: PinnedChain,
   list: Address,
   proposer: Address,
@@ -157,4 +165,93 @@ function bitOf(candidate: Candidate) {
   const bit = bits.get(candidate) ?? nonceBit(BigInt(candidate.nonce))
   bits.set(candidate, bit)
   return bit
+}
+
+/**
+ * `current`: `undefined` where no trusted requester knows the question. `proposal`: what the
+ * candidate's own round holds.
+ */
+interface ClosedRound {
+  readonly current: Round | undefined
+  readonly proposal: OnChainProposal | undefined
+}
+
+export type OwnProposal = Extract<OnChainProposal, { bySignature: true }>
+
+export type RoundOutcome =
+  | { readonly kind: 'executed'; readonly proposal: OwnProposal }
+  | { readonly kind: 'failed'; readonly failure: CandidateFailure }
+
+export function isRoundOpen(contracts: Contracts, round: Round, candidate: Candidate) {
+  return round.state === 'requested' && isSameRound(contracts, round, candidate)
+}
+
+/** Hashing the text costs most. */
+const roundKeys = new WeakMap<Round, string>()
+
+export function isSameRound(contracts: Contracts, round: Round, candidate: Candidate) {
+  const key =
+    roundKeys.get(round) ??
+    roundRef(contracts, round.questionId, round, keccakHex(round.ancillaryData)).key
+  roundKeys.set(round, key)
+  return key === candidate.round.key
+}
+
+/** As of the finalized block; `undefined` while it is open, or not reached yet. */
+export async function readRoundEnd(
+  ports: QuestionChain,
+  candidate: Candidate,
+  { latest, finalized }: Heads,
+): Promise<ClosedRound | undefined> {
+  const { questionId, oracle, requester, identifier, timestamp, ancillaryHash } = candidate.round
+  const current = await ports.readRound(questionId, finalized.number)
+  if (current === undefined) {
+    // Asked just now; one that is in neither state is gone.
+    const newest = await ports.readRound(questionId, latest.number)
+    return newest === undefined ? { current: undefined, proposal: undefined } : undefined
+  }
+  // A round of a time that finalized state has passed, and not in it, was undone (R14).
+  if (isRoundOpen(ports.contracts, current, candidate) || finalized.timestamp < BigInt(timestamp))
+    return undefined
+  const { ancillaryData } = current
+  if (keccakHex(ancillaryData) !== ancillaryHash) return { current, proposal: undefined }
+  const request = { oracle, requester, identifier, timestamp, ancillaryData }
+  const { signedProposer } = ports.contracts
+  const proposal = await locateProposal(ports.chain, request, signedProposer, finalized, candidate)
+  return { current, proposal }
+}
+
+/** `bySignature`: it is its own, whoever sent it (domain §9). */
+export function endingOf(
+  candidate: Candidate,
+  { proposal, current }: ClosedRound,
+  stage = stageOf(candidate.progress),
+): RoundOutcome {
+  if (proposal?.bySignature) return { kind: 'executed', proposal }
+  const advanced = current && advancedFailure(candidate, current, stage)
+  if (advanced) return { kind: 'failed', failure: advanced }
+  if (proposal) return { kind: 'failed', failure: supersededFailure(proposal, stage) }
+  const detail = current
+    ? `The request is ${current.state}.`
+    : 'No trusted requester knows the question any more.'
+  return { kind: 'failed', failure: failureOf(stage, 'request_not_open', detail) }
+}
+
+function advancedFailure(
+  { round }: Candidate,
+  current: Round,
+  stage: CandidateFailure['stage'],
+): CandidateFailure | undefined {
+  if (current.timestamp === round.timestamp) return undefined
+  const detail = `The question is in the round of ${current.timestamp}; this was signed for the round of ${round.timestamp}.`
+  return failureOf(stage, 'round_advanced', detail)
+}
+
+function supersededFailure(
+  { proposer, price, transactionHash }: OnChainProposal,
+  stage: CandidateFailure['stage'],
+): CandidateFailure {
+  const where = transactionHash === null ? '' : `, in transaction ${transactionHash}`
+  const detail = `${proposer} proposed ${outcomeOf(price) ?? `price ${price}`} first${where}.`
+  return failureOf(stage, 'superseded', detail)
 }

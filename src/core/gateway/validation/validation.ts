@@ -3,10 +3,12 @@
  * the exact `propose`. What a later block could undo fails nobody: it has to hold at the finalized
  * block too (R14).
  */
+/** The operator's part (contract §5, domain §2). */
 
 import { size } from 'viem'
+import { oracleAbi, signedProposerAbi, whitelistAbi } from '#chain/contracts'
 import { proposeCalldata } from '#chain/propose'
-import { unlessRefused } from '#chain/reading'
+import { lowercase, readContract, unlessRefused } from '#chain/reading'
 import { causeOf, decodeRevert } from '#chain/reverts'
 import { type Round, requestStates } from '#chain/round'
 import { type BlockHeader, ChainError, type Hex } from '#ports'
@@ -14,12 +16,15 @@ import type { Candidate } from '#protocol/candidate'
 import { type FailureCode, failures } from '#protocol/codes'
 import type { Address } from '#protocol/schema'
 import { type RecoverPublicKey, recoverSigner } from '#protocol/signature'
-import { fromHex } from '#protocol/witness'
+import { fromHex, proposalTypeHash } from '#protocol/witness'
 import type { CandidateCheck } from '../ledger/ledger.js'
+import { isMagicAnswer, isValidSignatureCall } from '../view/lookups.js'
 import type { Heads } from '../view/state.js'
-import { isMagicAnswer, isValidSignatureCall } from '../view/wallets.js'
 import {
+  isRoundOpen,
+  isSameRound,
   type NoncePorts,
+  type PinnedChain,
   type QuestionChain,
   readBitmapOf,
   readFunds,
@@ -27,7 +32,44 @@ import {
   readUsedNonces,
   readWhitelist,
 } from './contract-reads.js'
-import { isRoundOpen, isSameRound } from './round-end.js'
+
+export type SideBySide = ReturnType<typeof sideBySide>
+
+export function sideBySide() {
+  const begun: Promise<readonly PromiseSettledResult<unknown>[]>[] = []
+  return {
+    add(work: Promise<unknown>) {
+      begun.push(Promise.allSettled([work]))
+    },
+    /** When all has ended. Rejects with its first failure, a bug before those of the chain. */
+    async ended() {
+      const failures = (await Promise.all(begun)).flat().filter((one) => one.status === 'rejected')
+      const first = failures.find(({ reason }) => !(reason instanceof ChainError)) ?? failures[0]
+      if (first) throw first.reason
+    },
+  }
+}
+
+/** Between two parts others have their turn. Results in any order. */
+export async function inParts<T, R>(
+  all: readonly T[],
+  most: number,
+  turn: () => Promise<void>,
+  work: (one: T) => Promise<R>,
+): Promise<readonly R[]> {
+  const begun = sideBySide()
+  const results: R[] = []
+  for (let at = 0; at < all.length; at += most) {
+    if (at > 0) await turn()
+    for (const one of all.slice(at, at + most))
+      begun.add(work(one).then((result) => void results.push(result)))
+  }
+  await begun.ended()
+  return results
+}
+
+/** Each takes a millisecond. */
+export const judgedAtOnce = 4
 
 type Figures = Record<string, string | boolean>
 
@@ -136,7 +178,7 @@ export async function runs(
   return (await ports.simulate(callOf(round, candidate, true), at)) === undefined
 }
 
-export function callOf(round: Round, candidate: Candidate, walletHasCode: boolean): ProposalCall {
+function callOf(round: Round, candidate: Candidate, walletHasCode: boolean): ProposalCall {
   const { proposer, signature } = candidate
   const token = round.token.address
   return {
@@ -340,7 +382,7 @@ function standingFault(
   return undefined
 }
 
-export function spenderUnlisted(oracle: Address): string {
+function spenderUnlisted(oracle: Address): string {
   return `SignedProposer is not on the default proposer whitelist of the oracle ${oracle}: list it`
 }
 
@@ -370,4 +412,70 @@ function signerOf(candidate: Candidate, recover: RecoverPublicKey | undefined) {
   if (!signers.has(candidate))
     signers.set(candidate, recoverSigner(fromHex(digest), signature, recover))
   return signers.get(candidate)
+}
+
+type Ports = PinnedChain & { readonly executor: Address | undefined }
+
+export async function operatorFaults(
+  { chain, contracts, executor }: Ports,
+  { number: at }: BlockHeader,
+) {
+  const { signedProposer: spender, oracles } = contracts
+  const checks: Promise<string | false>[] = [
+    orElse(
+      contractFault({ chain, contracts }, at),
+      `the contract at ${spender} is not a SignedProposer`,
+    ),
+    ...oracles.map((oracle) =>
+      orElse(
+        listFault({ chain, contracts }, oracle, at),
+        `the oracle at ${oracle} has no proposer whitelist: it is not a managed oracle`,
+      ),
+    ),
+  ]
+  if (executor !== undefined) {
+    const role = readRole({ chain, contracts }, executor, at).then(
+      (isGranted) =>
+        !isGranted &&
+        `the executor ${executor} lacks DELEGATED_PROPOSER_ROLE on SignedProposer: grant it`,
+    )
+    const funds = chain
+      .balance(executor)
+      .then(
+        (wei) => wei === 0n && `the executor ${executor} has no balance to pay for gas: fund it`,
+      )
+    checks.push(orElse(role, `the contract at ${spender} has no roles`), funds)
+  }
+  return (await Promise.all(checks)).flatMap((fault) => fault || [])
+}
+
+async function contractFault({ chain, contracts }: PinnedChain, at: bigint) {
+  const address = contracts.signedProposer
+  const [typeHash, permit2] = await Promise.all([
+    readContract(chain, at, address, signedProposerAbi, 'PROPOSAL_TYPEHASH', []),
+    readContract(chain, at, address, signedProposerAbi, 'permit2', []),
+  ])
+  if (typeHash !== proposalTypeHash)
+    return `SignedProposer at ${address} has another PROPOSAL_TYPEHASH than ${proposalTypeHash}`
+  return (
+    lowercase(permit2) !== contracts.permit2 &&
+    `SignedProposer at ${address} uses Permit2 at ${lowercase(permit2)}, not ${contracts.permit2}`
+  )
+}
+
+async function listFault({ chain, contracts }: PinnedChain, oracle: Address, at: bigint) {
+  const list = await readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', [])
+  const spender = [contracts.signedProposer] as const
+  const isListed = readContract(chain, at, lowercase(list), whitelistAbi, 'isOnWhitelist', spender)
+  return !(await isListed) && spenderUnlisted(oracle)
+}
+
+/** A contract that answers otherwise is wrongly configured; a silent node says nothing. */
+async function orElse(check: Promise<string | false>, otherwise: string) {
+  try {
+    return await check
+  } catch (error) {
+    if (error instanceof ChainError && error.kind !== 'unavailable') return otherwise
+    throw error
+  }
 }

@@ -1,13 +1,358 @@
-import type { ChangedImplementation, Implementations } from '#chain/implementations'
-import { createRoundReader, type RegistryEntry } from '#chain/questions'
-import type { Contracts } from '#chain/round'
-import type { BlockHeader, Chain, Clock, Hex } from '#ports'
-import { boundedCache } from '#protocol/bounded-cache'
+/**
+ * What admission works from without an RPC round trip (contract §2): questions, spent nonces, and
+ * which of them a log makes due (domain §3–§5). Unknown state fails closed (R16); all of it is
+ * bounded (R17).
+ */
+import { decodeEventLog } from 'viem'
+import { oracleAbi, oracleV3Abi, permit2Abi, topics } from '#chain/contracts'
+import { type ChangedImplementation, type Implementations, proxiesOf } from '#chain/implementations'
+import { createRoundReader, managedRequestId, type RegistryEntry } from '#chain/questions'
+import { lowercase } from '#chain/reading'
+import { type Contracts, domainOf, type Round, roundRef } from '#chain/round'
+import type { BlockHeader, Chain, ChainLog, Clock, Hex } from '#ports'
+import { type BoundedCache, boundedCache } from '#protocol/bounded-cache'
+import type { RoundRef } from '#protocol/candidate'
 import type { Address } from '#protocol/schema'
+import { type WitnessRound, witnessRound } from '#protocol/witness'
+import { isQuestionId } from '#protocol/words'
 import type { Ledger } from '../ledger/ledger.js'
-import type { Question } from './chain-view.js'
-import type { LogMeaning } from './logs.js'
-import { newQuestionBook, rememberedQuestions } from './questions.js'
+
+export interface Question {
+  readonly questionId: Hex
+  readonly slug: string | undefined
+  readonly round: Round
+  readonly ref: RoundRef
+  readonly witness: WitnessRound
+}
+
+/** What waits for the chain throws `state_unavailable` after 3 s. */
+export interface ChainView {
+  faults(): readonly string[]
+  /** The later of wall clock and head time, rounded up (contract §2). */
+  nowSeconds(): bigint
+  /** By id or slug; `undefined` also while it may have changed. */
+  known(identifier: string): Question | undefined
+  /**
+   * Misses are remembered ≤ 10 s. `slug_unavailable`: it is not known which question the slug
+   * names.
+   */
+  question(identifier: string): Promise<Question | undefined>
+  readAhead(identifiers: readonly string[]): void
+  nonceKnownUsed(owner: Address, nonce: bigint): boolean
+  /** Wallet or EIP-7702; read at most every 500 ms. */
+  hasCode(account: Address): Promise<boolean>
+  knownCode(account: Address): boolean | undefined
+  /** EIP-1271 `isValidSignature` by eth_call, 3M gas. */
+  authorizes(wallet: Address, digest: Hex, signature: Hex): Promise<boolean>
+}
+
+const requestAbi = [...oracleAbi, ...oracleV3Abi] as const
+const oracleEvents = {
+  [topics.requestPrice]: 'RequestPrice',
+  [topics.proposePrice]: 'ProposePrice',
+  [topics.disputePrice]: 'DisputePrice',
+  [topics.settle]: 'Settle',
+} as const
+
+/** Domain §10. Of RequestRulesUpdated no more is known. */
+const v3Events = {
+  [topics.rewardUpdated]: 'RewardUpdated',
+  [topics.bondUpdated]: 'BondUpdated',
+  [topics.customLivenessUpdated]: 'CustomLivenessUpdated',
+} as const
+const ofVersion3: readonly Hex[] = [...(Object.keys(v3Events) as Hex[]), topics.requestRulesUpdated]
+
+const requestEvents = { ...oracleEvents, ...v3Events }
+
+const managedFirst: readonly Hex[] = [
+  topics.customBondSet,
+  topics.customLivenessSet,
+  topics.customProposerWhitelistSet,
+]
+
+export const followedTopics: readonly Hex[] = [
+  topics.requestPrice,
+  topics.proposePrice,
+  topics.disputePrice,
+  topics.settle,
+  ...managedFirst,
+  ...ofVersion3,
+  topics.upgraded,
+  topics.questionInitialized,
+  topics.questionReset,
+  topics.questionPaused,
+  topics.questionUnpaused,
+  topics.questionFlagged,
+  topics.questionUnflagged,
+  topics.questionResolved,
+  topics.requestRegistered,
+  topics.requestInitialized,
+  topics.requestRerequested,
+  topics.requestResolved,
+  topics.unorderedNonceInvalidation,
+]
+
+/** Of tokens those alone whose proxies are pinned: a busy token is in the bloom of every block. */
+export function followedAddresses(
+  { oracles, requesters, permit2 }: Contracts,
+  pins: Implementations = {},
+): Address[] {
+  const asking = requesters.map(({ address }) => address)
+  return [...new Set([...oracles, ...asking, permit2, ...proxiesOf(pins)])]
+}
+
+export interface LogMeaning {
+  readonly named: ReadonlySet<Hex>
+  /** Without their timestamps (domain §4, managed id). */
+  readonly managed: ReadonlySet<Hex>
+  readonly requesters: ReadonlySet<Address>
+  readonly isUpgrade: boolean
+  readonly invalidated: readonly {
+    readonly owner: Address
+    readonly word: bigint
+    readonly mask: bigint
+  }[]
+}
+
+/** Each may carry the text of a question. */
+const readAtOnce = 8
+
+export async function meaningOf(
+  logs: readonly ChainLog[],
+  contracts: Contracts,
+  turn: () => Promise<void>,
+): Promise<LogMeaning> {
+  const named = new Set<Hex>()
+  const managed = new Set<Hex>()
+  const requesters = new Set<Address>()
+  let isUpgrade = false
+  const invalidated: LogMeaning['invalidated'][number][] = []
+  for (const [index, log] of logs.entries()) {
+    if (index > 0 && index % readAtOnce === 0) await turn()
+    const [kind, first] = log.topics
+    if (kind === undefined || first === undefined) continue
+    if (kind === topics.upgraded) isUpgrade = true
+    else if (log.address === contracts.permit2) {
+      const found = ifDecoded(() => invalidationOf(log))
+      if (found) invalidated.push(found)
+    } else if (contracts.oracles.includes(log.address)) {
+      const id = managedFirst.includes(kind) ? first : ifDecoded(() => managedIdOf(log))
+      if (id) managed.add(id)
+      else if (ofVersion3.includes(kind)) requesters.add(`0x${first.slice(26)}`)
+    } else if (contracts.requesters.some(({ address }) => address === log.address)) {
+      // Of every followed event of a requester (domain §5.1, §5.2).
+      named.add(first)
+    }
+  }
+  return { named, managed, requesters, invalidated, isUpgrade }
+}
+
+function ifDecoded<T>(decode: () => T) {
+  try {
+    return decode()
+  } catch {
+    return undefined
+  }
+}
+
+function managedIdOf({ data, topics: found }: ChainLog) {
+  const eventName = requestEvents[found[0] as keyof typeof requestEvents]
+  if (eventName === undefined) return undefined
+  const event = { abi: requestAbi, eventName, data, topics: found as [Hex, ...Hex[]] }
+  const { requester, identifier, ancillaryData } = decodeEventLog(event).args
+  return managedRequestId({ requester: lowercase(requester), identifier, ancillaryData })
+}
+
+function invalidationOf({ data, topics: found }: ChainLog) {
+  if (found[0] !== topics.unorderedNonceInvalidation) return undefined
+  const eventName = 'UnorderedNonceInvalidation'
+  const event = { abi: permit2Abi, eventName, data, topics: found as [Hex, ...Hex[]] } as const
+  const { owner, word, mask } = decodeEventLog(event).args
+  return { owner: lowercase(owner), word, mask }
+}
+
+/** Contract §2. */
+const missMs = 10_000
+const rememberedMisses = 10_000
+const rememberedQuestions = 20_000
+/** A question that is over takes no proposals for good: it is forgotten where nobody asks. */
+const keepEndedMs = 600_000
+
+interface Held {
+  question: Question
+  askedAtMs: number
+}
+
+interface QuestionBook {
+  readonly contracts: Contracts
+  readonly clock: Clock
+  readonly entries: Map<Hex, RegistryEntry>
+  readonly slugs: Map<string, Hex>
+  readonly held: BoundedCache<Hex, Held>
+  readonly due: Set<Hex>
+  readonly ended: Set<Hex>
+  /** Several where the registry names several rounds of one request. */
+  readonly byManaged: Map<Hex, Set<Hex>>
+  readonly misses: BoundedCache<Hex, number>
+}
+
+/** Trusted slugs are entries of their own; later ones add to earlier ones. */
+function newQuestionBook(
+  contracts: Contracts,
+  clock: Clock,
+  registry: readonly RegistryEntry[],
+): QuestionBook {
+  const book: QuestionBook = {
+    contracts,
+    clock,
+    entries: new Map(),
+    slugs: new Map(),
+    held: boundedCache(rememberedQuestions, ({ question }, questionId) => {
+      book.due.delete(questionId)
+      book.ended.delete(questionId)
+      if (book.entries.get(questionId)?.request === undefined)
+        unfollow(book, managedRequestId(question.round), questionId)
+    }),
+    due: new Set(),
+    ended: new Set(),
+    byManaged: new Map(),
+    misses: boundedCache(rememberedMisses),
+  }
+  for (const entry of registry) enter(book, entry)
+  return book
+}
+
+function follow({ byManaged }: QuestionBook, managedId: Hex, questionId: Hex) {
+  const same = byManaged.get(managedId) ?? new Set()
+  byManaged.set(managedId, same.add(questionId))
+}
+
+function unfollow({ byManaged }: QuestionBook, managedId: Hex, questionId: Hex) {
+  const same = byManaged.get(managedId)
+  same?.delete(questionId)
+  if (same?.size === 0) byManaged.delete(managedId)
+}
+
+function enter(book: QuestionBook, { questionId, slug, requester, request }: RegistryEntry) {
+  const known = book.entries.get(questionId)
+  book.entries.set(questionId, {
+    questionId,
+    slug: known?.slug ?? slug,
+    requester: known?.requester ?? requester,
+    request: known?.request ?? request,
+  })
+  if (slug !== undefined) book.slugs.set(slug, questionId)
+  if (request) follow(book, managedRequestId(request), questionId)
+}
+
+export function questionIdOf({ slugs }: QuestionBook, identifier: string): Hex | undefined {
+  return isQuestionId(identifier) ? identifier : slugs.get(identifier)
+}
+
+export function setEntry(book: QuestionBook, entry: RegistryEntry) {
+  removeEntry(book, entry.questionId)
+  enter(book, entry)
+  book.misses.delete(entry.questionId)
+}
+
+export function removeEntry(book: QuestionBook, questionId: Hex) {
+  const known = book.entries.get(questionId)
+  book.entries.delete(questionId)
+  for (const [slug, owner] of book.slugs) if (owner === questionId) book.slugs.delete(slug)
+  if (known?.request) unfollow(book, managedRequestId(known.request), questionId)
+  book.held.delete(questionId)
+}
+
+export function recallQuestion(book: QuestionBook, questionId: Hex): Question | undefined {
+  const found = book.held.get(questionId)
+  if (found) found.askedAtMs = book.clock.monotonicMs()
+  return book.due.has(questionId) ? undefined : found?.question
+}
+
+export function keepQuestion(book: QuestionBook, round: Round): Question {
+  const { questionId, state } = round
+  const question = prepareQuestion(book, round)
+  const known = book.held.peek(questionId)
+  if (known) known.question = question
+  else book.held.set(questionId, { question, askedAtMs: book.clock.monotonicMs() })
+  follow(book, managedRequestId(round), questionId)
+  book.misses.delete(questionId)
+  book.due.delete(questionId)
+  // The oracle never takes such a round back to requested (domain §4, States).
+  if (state === 'resolved' || state === 'settled') book.ended.add(questionId)
+  else book.ended.delete(questionId)
+  return question
+}
+
+function prepareQuestion({ entries, contracts }: QuestionBook, round: Round) {
+  const { questionId, token } = round
+  const witness = witnessRound(domainOf(contracts), round, token.address)
+  const ref = roundRef(contracts, questionId, round, witness.ancillaryHash)
+  return { questionId, slug: entries.get(questionId)?.slug, round, ref, witness }
+}
+
+export function markDue({ held, due }: QuestionBook, questionIds: Iterable<Hex>) {
+  for (const questionId of questionIds) if (held.has(questionId)) due.add(questionId)
+}
+
+/** Needed ones first, then those asked for last. */
+export function dueFirst(
+  { held, due }: QuestionBook,
+  count: number,
+  needed: ReadonlySet<Hex>,
+  skip: (questionId: Hex) => boolean,
+): Hex[] {
+  const chosen = new Set<Hex>()
+  for (const questionIds of due.size === 0 ? [] : [needed, held.keys()])
+    for (const questionId of questionIds) {
+      if (chosen.size >= count) break
+      if (due.has(questionId) && !skip(questionId)) chosen.add(questionId)
+    }
+  return [...chosen]
+}
+
+export function isMiss({ misses, clock }: QuestionBook, questionId: Hex) {
+  return clock.monotonicMs() < (misses.get(questionId) ?? Number.NEGATIVE_INFINITY)
+}
+
+export function noteMiss({ held, misses, clock }: QuestionBook, questionId: Hex) {
+  held.delete(questionId)
+  misses.set(questionId, clock.monotonicMs() + missMs)
+}
+
+/** A reporter's event names one id of up to ten that share a request (domain §10). */
+export function withRequests({ held }: QuestionBook, meaning: LogMeaning): LogMeaning {
+  const shared = [...meaning.named].flatMap((id) => {
+    const round = held.peek(id)?.question.round
+    return round?.kind === 'oo-reporter' ? managedRequestId(round) : []
+  })
+  return { ...meaning, managed: new Set([...meaning.managed, ...shared]) }
+}
+
+export function sharingWith({ held, byManaged }: QuestionBook, questionId: Hex): Iterable<Hex> {
+  const round = held.peek(questionId)?.question.round
+  return (round && byManaged.get(managedRequestId(round))) ?? [questionId]
+}
+
+export function affectedBy(
+  { byManaged, misses, held, entries }: QuestionBook,
+  { named, managed, requesters }: LogMeaning,
+): Set<Hex> {
+  const ids = [...named, ...[...managed].flatMap((id) => [...(byManaged.get(id) ?? [])])]
+  if (requesters.size > 0)
+    for (const [id, { question }] of held.entries())
+      if (requesters.has(question.round.requester)) ids.push(id)
+  for (const id of ids) misses.delete(id)
+  return new Set(ids.filter((id) => held.has(id) || entries.has(id)))
+}
+
+export function forgetEnded({ held, ended, clock }: QuestionBook, needed: ReadonlySet<Hex>) {
+  const untilMs = clock.monotonicMs() - keepEndedMs
+  for (const questionId of ended) {
+    const atMs = held.peek(questionId)?.askedAtMs ?? untilMs
+    if (atMs <= untilMs && !needed.has(questionId)) held.delete(questionId)
+  }
+}
 
 export type CodeWatch = ReturnType<typeof newCodeWatch>
 

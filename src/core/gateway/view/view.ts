@@ -9,46 +9,47 @@ import type { Contracts } from '#chain/round'
 import { ChainError, type Hex } from '#ports'
 import { nonceBit } from '#protocol/permit'
 import type { Address } from '#protocol/schema'
-import type { ChainView, Question } from './chain-view.js'
-import { codeFaults, codeNow, pinsOf, watchCode } from './code-watch.js'
-import { lookAtHead } from './heads.js'
-import type { LogMeaning } from './logs.js'
+import { codeFaults, codeNow, lookAtHead, pinsOf, watchCode } from './heads.js'
 import {
+  authorizes,
+  hasCode,
+  knownCode,
+  newWallets,
+  orUnavailable,
+  pause,
+  refreshCodes,
+  singleFlight,
+  type Wallets,
+  within,
+} from './lookups.js'
+import {
+  addSpent,
+  type ChainView,
+  type CodeWatch,
+  callForLook,
   dueFirst,
   forgetEnded,
+  type Heads,
   isMiss,
   keepQuestion,
+  type LogMeaning,
   markDue,
+  type News,
+  newViewState,
   noteMiss,
+  type Question,
   questionIdOf,
+  readsPerLook,
   recallQuestion,
   removeEntry,
   setEntry,
   sharingWith,
-} from './questions.js'
-import {
-  addSpent,
-  type CodeWatch,
-  callForLook,
-  type Heads,
-  type News,
-  newViewState,
-  readsPerLook,
   spentBits,
   type ViewConfig,
   type ViewPorts,
   type ViewState,
   viewFaults,
 } from './state.js'
-import { orUnavailable, pause, singleFlight, within } from './time-limits.js'
-import {
-  authorizes,
-  hasCode,
-  knownCode,
-  newWallets,
-  refreshCodes,
-  type Wallets,
-} from './wallets.js'
 
 /** One response that does not come is no news. */
 const failingMs = 10_000

@@ -1,16 +1,21 @@
-import { type Contracts, domainOf } from '#chain/round'
+/** What the routes of the spec do, for one question and for up to a hundred items (§2, §4). */
+import pLimit from 'p-limit'
+import { batchSigningDataOf, type Contracts, domainOf } from '#chain/round'
+import type { Hex } from '#ports'
 import { type Candidate, instant, wireStatus } from '#protocol/candidate'
 import { UnavailableError } from '#protocol/errors'
-import { fromSingle, priceOf } from '#protocol/proposal'
-import { refuse } from '#protocol/refusal'
+import { fromBatchItem, fromSingle, priceOf } from '#protocol/proposal'
+import { type Refusal, refuse, wireError } from '#protocol/refusal'
 import type { SigningDataRequest } from '#protocol/schema'
 import { typedData } from '#protocol/witness'
 import { isAddress, isQuestionId, version } from '#protocol/words'
-import type { ChainView, Question } from '../view/chain-view.js'
+import type { ChainView, Question } from '../view/state.js'
 import {
   type AdmissionParts,
   findQuestion,
   isQuestion,
+  itemsAtOnce,
+  type Judgment,
   notOpen,
   permitRefusal,
   priceFault,
@@ -19,7 +24,14 @@ import {
   submitAll,
   takesProposals,
 } from './admission.js'
-import { type Handlers, json, type RouteAnswer, refusalAnswer } from './answer.js'
+import {
+  type Exchange,
+  type Handlers,
+  itemRefusal,
+  json,
+  type RouteAnswer,
+  refusalAnswer,
+} from './answer.js'
 
 export function singleRoutes(
   parts: AdmissionParts,
@@ -164,5 +176,103 @@ function signingDataOf(question: Question, contracts: Contracts, body: SigningDa
       price,
       ...body.permit,
     }),
+  }
+}
+
+export function batchRoutes(
+  parts: AdmissionParts,
+): Handlers<'batchSigningData' | 'batchSubmit' | 'batchStatus'> {
+  return {
+    async batchSigningData({ body: { identifiers }, exchange }) {
+      parts.view.readAhead(identifiers)
+      const results = await eachItem(exchange, identifiers, (identifier) => ({
+        head: { identifier },
+        work: () => itemSigningData(parts, identifier),
+      }))
+      return json(200, { results })
+    },
+    async batchSubmit({ body: { proposals }, exchange }) {
+      const items = proposals.map((item) => ({
+        identifier: item.identifier,
+        proposer: item.proposer,
+        authorizationOf: (id: Hex) => fromBatchItem(id, item),
+      }))
+      const submitted = await submitAll(parts, exchange, 'batch', items)
+      const count = (kind: Judgment['kind']) => submitted.filter((one) => one.kind === kind).length
+      return json(200, {
+        results: submitted.map((one, at) => submitResult(proposals[at]?.client_ref ?? null, one)),
+        summary: {
+          accepted: count('admitted'),
+          replayed: count('replayed'),
+          rejected: count('refused'),
+        },
+      })
+    },
+    async batchStatus({ body, exchange }) {
+      const results = await eachItem(exchange, body.candidate_ids, (candidateId) => ({
+        head: { candidate_id: candidateId },
+        work: () => itemStatus(parts, candidateId),
+      }))
+      return json(200, { results })
+    },
+  }
+}
+
+/** An item's failure is its own (§4.2 rule 3). */
+function eachItem(
+  exchange: Exchange,
+  items: readonly string[],
+  itemOf: (item: string) => {
+    readonly head: object
+    readonly work: () => Promise<Refusal | { readonly found: object }>
+  },
+) {
+  const limit = pLimit(itemsAtOnce)
+  return Promise.all(
+    items.map((item) => {
+      const { head, work } = itemOf(item)
+      return limit(async () => {
+        const result = await work().catch((error: unknown) => itemRefusal(exchange, error))
+        return 'found' in result
+          ? { ...head, status_code: 200, ...result.found }
+          : { ...head, ...refusedItem(result) }
+      })
+    }),
+  )
+}
+
+const refusedItem = (refusal: Refusal) => ({
+  status_code: refusal.status,
+  error: wireError(refusal),
+})
+
+async function itemSigningData({ view, contracts }: AdmissionParts, identifier: string) {
+  const question = await findQuestion(view, identifier)
+  if (!isQuestion(question)) return question
+  const refusal = stateFault(view) ?? (takesProposals(question) ? undefined : notOpen(question))
+  return refusal ?? { found: { signing_data: batchSigningDataOf(question.round, contracts) } }
+}
+
+async function itemStatus({ ledger }: AdmissionParts, candidate_id: string) {
+  const candidate = await ledger.get(candidate_id)
+  if (!candidate) return refuse('candidate_not_found', 'candidate not found; check the id')
+  const { status, received_at, submission, failure: full } = wireStatus(candidate)
+  const failure = full && { code: full.code, detail: full.detail }
+  return { found: { candidate: { candidate_id, status, received_at, submission, failure } } }
+}
+
+function submitResult(client_ref: string | null, submitted: Judgment) {
+  if (submitted.kind === 'refused') return { client_ref, ...refusedItem(submitted.refusal) }
+  const { id, progress, receivedAtMs } = submitted.candidate
+  return {
+    client_ref,
+    status_code: submitted.kind === 'admitted' ? 202 : 200,
+    candidate: {
+      candidate_id: id,
+      status: progress.status,
+      received_at: instant(receivedAtMs),
+      // Points to a route that is not served here (§2.7); clients never follow it.
+      status_url: `/propose/status/${id}`,
+    },
   }
 }

@@ -1,14 +1,177 @@
 /**
- * Slugs that no registry has (domain §5.4). The response is a hint: the chain confirms or refuses
- * the id as one that a caller gave. Bounded in memory, rate and time (R17).
+ * What is looked up for a call, bounded in memory, rate and time (R17): whether there is code at an
+ * address and what it says of a signature (contract §2, domain §3.3), and slugs that no registry
+ * has (domain §5.4), where the response is a hint: the chain confirms or refuses the id as one that
+ * a caller gave.
  */
-
-import { type Clock, type Hex, type SlugLookUp, SlugLookUpError } from '#ports'
+import { encodeFunctionData } from 'viem'
+import { eip1271MagicValue, erc1271Abi } from '#chain/contracts'
+import {
+  type Chain,
+  type ChainCall,
+  ChainError,
+  type Clock,
+  type Hex,
+  type SlugLookUp,
+  SlugLookUpError,
+} from '#ports'
 import { boundedCache } from '#protocol/bounded-cache'
 import { UnavailableError } from '#protocol/errors'
+import type { Address } from '#protocol/schema'
 import { isQuestionId } from '#protocol/words'
-import type { ChainView } from './chain-view.js'
-import { orUnavailable, singleFlight, within } from './time-limits.js'
+import type { ChainView } from './state.js'
+
+export async function pause(clock: Clock, ms: number, signal: AbortSignal) {
+  try {
+    await clock.sleep(ms, signal)
+  } catch (error) {
+    if (!signal.aborted) throw error
+  }
+}
+
+/**
+ * Or what `late` makes after `limitMs`. Work that takes no signal goes on, and its result is
+ * dropped.
+ */
+export async function within<T>(
+  clock: Clock,
+  limitMs: number,
+  work: (signal: AbortSignal) => Promise<T>,
+  late: () => Error = () =>
+    new ChainError('unavailable', `the node did not respond within ${limitMs} ms`),
+): Promise<T> {
+  const over = new AbortController()
+  const overdue = clock.sleep(limitMs, over.signal).then(() => {
+    throw late()
+  })
+  try {
+    return await Promise.race([work(over.signal), overdue])
+  } finally {
+    over.abort()
+  }
+}
+
+/** A chain that gives no answer is a reason to come back later, not a verdict (R16). */
+export async function orUnavailable<T>(work: Promise<T>, what: string): Promise<T> {
+  try {
+    return await work
+  } catch (error) {
+    if (!(error instanceof ChainError)) throw error
+    throw new UnavailableError('state_unavailable', `${what} cannot be read from the chain now`, {
+      httpStatus: 503,
+      retryAfterMs: 2_000,
+      cause: error,
+      hint: 'wait, then retry the same request',
+    })
+  }
+}
+
+export function singleFlight<K, T>(
+  running: Map<K, Promise<T>>,
+  key: K,
+  work: () => Promise<T>,
+): Promise<T> {
+  const known = running.get(key)
+  if (known) return known
+  const begun = work().finally(() => running.delete(key))
+  running.set(key, begun)
+  return begun
+}
+
+/** EIP-1271 by eth_call (robustness §5). */
+const walletCallMs = 3_000
+const walletCallGas = 3_000_000n
+/** Deployment and EIP-7702 leave no log. */
+const refreshAfterMs = 60_000
+/** While nobody waits. */
+const idleRefreshAfterMs = 240_000
+const staleAfterMs = 300_000
+const refreshAtOnce = 100
+const rememberedWallets = 10_000
+/** For refusals (R19). */
+const rereadMs = 500
+
+export type Wallets = ReturnType<typeof newWallets>
+
+export const newWallets = (chain: Chain, clock: Clock) => ({
+  chain,
+  clock,
+  codes: boundedCache<Address, { readonly has: boolean; readonly atMs: number }>(rememberedWallets),
+  reading: new Map<Address, Promise<boolean>>(),
+})
+
+/** As Permit2 reads it: the magic value and zeros. */
+export function isMagicAnswer(answer: Hex) {
+  return answer.slice(0, 66) === `${eip1271MagicValue}${'0'.repeat(56)}`
+}
+
+export function isValidSignatureCall(wallet: Address, digest: Hex, signature: Hex): ChainCall {
+  const args = [digest, signature] as const
+  const data = encodeFunctionData({ abi: erc1271Abi, functionName: 'isValidSignature', args })
+  return { to: wallet, data, gas: walletCallGas }
+}
+
+export function knownCode({ codes, clock }: Wallets, account: Address, limitMs = staleAfterMs) {
+  const found = codes.peek(account)
+  return found && clock.monotonicMs() - found.atMs < limitMs ? found.has : undefined
+}
+
+async function readCode({ chain, clock, codes }: Wallets, account: Address) {
+  const has = (await chain.code(account)) !== '0x'
+  codes.set(account, { has, atMs: clock.monotonicMs() })
+  return has
+}
+
+export function hasCode(wallets: Wallets, account: Address) {
+  const { clock, codes } = wallets
+  const read = async () => {
+    const nextMs = (codes.peek(account)?.atMs ?? Number.NEGATIVE_INFINITY) + rereadMs
+    const waitMs = nextMs - clock.monotonicMs()
+    if (waitMs > 0) await clock.sleep(waitMs)
+    return readCode(wallets, account)
+  }
+  return orUnavailable(
+    within(clock, walletCallMs, () => singleFlight(wallets.reading, account, read)),
+    `the code at ${account}`,
+  )
+}
+
+export function authorizes(
+  { chain, clock }: Wallets,
+  wallet: Address,
+  digest: Hex,
+  signature: Hex,
+) {
+  const call = async () => {
+    try {
+      return isMagicAnswer(await chain.call(isValidSignatureCall(wallet, digest, signature)))
+    } catch (error) {
+      // A refusal in whatever form is an answer: no.
+      if (error instanceof ChainError && error.kind === 'reverted') return false
+      throw error
+    }
+  }
+  return orUnavailable(
+    within(clock, walletCallMs, call),
+    `the signature check of the wallet ${wallet}`,
+  )
+}
+
+export async function refreshCodes(wallets: Wallets, accounts: Iterable<Address>, isIdle: boolean) {
+  const due: Address[] = []
+  const limitMs = isIdle ? idleRefreshAfterMs : refreshAfterMs
+  for (const account of accounts) {
+    if (knownCode(wallets, account, limitMs) === undefined) due.push(account)
+    if (due.length === refreshAtOnce) break
+  }
+  await Promise.all(
+    due.map((account) =>
+      readCode(wallets, account).catch((error: unknown) => {
+        if (!(error instanceof ChainError)) throw error
+      }),
+    ),
+  )
+}
 
 /** Look-up and first read together (contract §2). */
 const firstReadMs = 3_000
