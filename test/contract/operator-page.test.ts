@@ -70,12 +70,13 @@ function reading(
 }
 
 describe("contract §6: the operator's page", () => {
-  test('is three files that nothing frames, under a policy that runs no inline code; without a source there is none', async () => {
+  test('is files that nothing frames, under a policy that runs no inline code; without a source there is none', async () => {
     const admin = await listening(source())
     for (const [path, type] of [
       ['/', 'text/html'],
       ['/page.css', 'text/css'],
       ['/page.js', 'text/javascript'],
+      ['/elements.js', 'text/javascript'],
     ] as const) {
       const answer = await fetch(admin.url + path)
       expect([path, answer.status, answer.headers.get('content-type')]).toEqual([
@@ -96,7 +97,7 @@ describe("contract §6: the operator's page", () => {
     }
     const html = await (await fetch(`${admin.url}/`)).text()
     expect(html).not.toMatch(
-      / style=| on\w+=|<style|<script(?! type="module" src="\/page\.js")|https?:/,
+      / style=| on\w+=|<style|<script(?! type="module" src="page\.js")|https?:/,
     )
     const { gateway } = await openFront()
     const bare = await listenAdmin({ ...statusParts(gateway), port: 0 })

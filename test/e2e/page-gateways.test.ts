@@ -46,11 +46,12 @@ describeWith([18, 'Chromium'], 'the page of two gateways', () => {
       await page.goto(`${ready.admin_url}/`)
       pages.push(page)
     }
-    const says = (page: Page | undefined, id: string, pattern: RegExp) =>
-      page?.locator(`#${id}`).filter({ hasText: pattern }).waitFor({ state: 'visible' })
-    for (const page of pages) await says(page, 'cluster-gateways', /^2$/)
-    for (const page of pages) await says(page, 'cluster-leader', /^(this one|[0-9a-f]{8}…)$/)
-    const roles = await Promise.all(pages.map((page) => page.textContent('#cluster-role')))
+    const field = (label: string) => `dt:text-is("${label}") + dd`
+    const says = (page: Page | undefined, label: string, pattern: RegExp) =>
+      page?.locator(field(label)).filter({ hasText: pattern }).waitFor({ state: 'visible' })
+    for (const page of pages) await says(page, 'Gateways', /^2$/)
+    for (const page of pages) await says(page, 'Leader', /^(this one|[0-9a-f]{8}…)$/)
+    const roles = await Promise.all(pages.map((page) => page.textContent(field('This gateway'))))
     expect([...roles].sort()).toEqual(['follows', 'leads'])
     const leading = roles.indexOf('leads')
     const survivor = pages[1 - leading]
@@ -59,20 +60,19 @@ describeWith([18, 'Chromium'], 'the page of two gateways', () => {
     )) {
       await page.setViewportSize({ width, height: 800 })
       const clipped = await page
-        .locator('#cluster dd')
+        .locator('#cards dd')
         .evaluateAll((all) =>
           all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent),
         )
       expect([width, clipped]).toEqual([width, []])
       expect(await page.evaluate('document.documentElement.scrollWidth - innerWidth')).toBe(0)
     }
-    const epoch = Number(await survivor?.textContent('#cluster-epoch'))
+    const epoch = Number(await survivor?.textContent(field('Leaders so far')))
     await gateways[leading]?.process.stop('SIGKILL')
-    await says(pages[leading], 'link', /the figures are out of date/)
-    await says(survivor, 'cluster-role', /^leads$/)
-    await says(survivor, 'cluster-leader', /^this one$/)
-    await says(survivor, 'cluster-gateways', /^1$/)
-    await says(survivor, 'cluster-epoch', new RegExp(`^${epoch + 1}$`))
-    await says(survivor, 'leads', /^leads$/)
+    await pages[leading]?.locator('#link', { hasText: /the figures are out of date/ }).waitFor()
+    await says(survivor, 'This gateway', /^leads$/)
+    await says(survivor, 'Leader', /^this one$/)
+    await says(survivor, 'Gateways', /^1$/)
+    await says(survivor, 'Leaders so far', new RegExp(`^${epoch + 1}$`))
   })
 })

@@ -3,6 +3,7 @@
  * are bounded, and none is waited for (R17, robustness §5).
  */
 import type { ServerResponse } from 'node:http'
+import { setTimeout as after } from 'node:timers/promises'
 import { ProposerError } from '#protocol/errors'
 
 /** Plain JSON data without secrets (R5). A ProposerError: it cannot be read now. */
@@ -22,19 +23,15 @@ export type EventReader = Pick<
 export type PageEvents = ReturnType<typeof createPageEvents>
 
 export const mostReaders = 8
-const lookMs = 1_000
 /** A page takes a gateway that says nothing for three times as long for hung. */
 const looksToBeat = 5
 /** A reader that has left so much lying reads nothing any more. */
 const unreadBytes = 256 * 1024
-const farewellMs = 500
-const retryMs = 2_000
-
-type Channel = 'figures' | 'candidates' | 'failures'
 
 /** No timer runs while nobody reads. */
-export function createPageEvents(source: PageSource, everyMs = lookMs) {
-  const readers = new Map<EventReader, Record<Channel, string>>()
+export function createPageEvents(source: PageSource, everyMs = 1_000) {
+  /** Each with what it was told last, by the name of the event. */
+  const readers = new Map<EventReader, Map<string, string>>()
   let timer: ReturnType<typeof setInterval> | undefined
   let quietLooks = 0
   let isReading = false
@@ -44,42 +41,37 @@ export function createPageEvents(source: PageSource, everyMs = lookMs) {
     if (reader.writableLength > unreadBytes) reader.destroy()
     else reader.write(text)
   }
-  const tell = (channel: Channel, text: string) => {
+  const tell = (event: string, told: object) => {
+    const text = `event: ${event}\ndata: ${JSON.stringify(told)}\n\n`
     for (const [reader, sent] of readers) {
-      if (sent[channel] === text) continue
-      sent[channel] = text
+      if (sent.get(event) === text) continue
+      sent.set(event, text)
       quietLooks = 0
-      write(reader, `event: ${channel}\ndata: ${text}\n\n`)
-    }
-  }
-  const tellLists = async () => {
-    try {
-      const [candidates, failures] = await Promise.all([source.candidates(), source.failures()])
-      tell('failures', JSON.stringify(failures))
-      tell('candidates', JSON.stringify(candidates))
-    } catch (error) {
-      // The store cannot be read now: figures say so, and the lists stay as they were reported.
-      if (!(error instanceof ProposerError)) throw error
+      write(reader, text)
     }
   }
   const look = async () => {
-    tell('figures', JSON.stringify(source.figures()))
+    tell('figures', source.figures())
     // A disk that takes longer than a look is not asked twice.
     if (isReading) return
     isReading = true
-    await tellLists().finally(() => {
+    try {
+      const [candidates, failures] = await Promise.all([source.candidates(), source.failures()])
+      tell('failures', failures)
+      tell('candidates', candidates)
+    } catch (error) {
+      // The store cannot be read now: figures say so, and the lists stay as they were reported.
+      if (!(error instanceof ProposerError)) throw error
+    } finally {
       isReading = false
-    })
+    }
   }
-  const beat = () => {
+  const lookOrBeat = () => {
+    void look()
     quietLooks += 1
     if (quietLooks < looksToBeat) return
     quietLooks = 0
     for (const reader of readers.keys()) write(reader, 'event: beat\ndata: {}\n\n')
-  }
-  const remove = (reader: EventReader) => {
-    readers.delete(reader)
-    if (readers.size === 0) clearInterval(timer)
   }
 
   return {
@@ -87,16 +79,13 @@ export function createPageEvents(source: PageSource, everyMs = lookMs) {
     add(reader: EventReader, begin: () => void): boolean {
       if (isOver || readers.size >= mostReaders) return false
       begin()
-      reader.once('close', () => remove(reader))
-      readers.set(reader, { figures: '', candidates: '', failures: '' })
-      write(reader, `retry: ${retryMs}\n\n`)
-      if (readers.size === 1) {
-        timer = setInterval(() => {
-          void look()
-          beat()
-        }, everyMs)
-        timer.unref()
-      }
+      reader.once('close', () => {
+        readers.delete(reader)
+        if (readers.size === 0) clearInterval(timer)
+      })
+      readers.set(reader, new Map())
+      write(reader, 'retry: 2000\n\n')
+      if (readers.size === 1) timer = setInterval(lookOrBeat, everyMs).unref()
       void look()
       return true
     },
@@ -104,7 +93,7 @@ export function createPageEvents(source: PageSource, everyMs = lookMs) {
       return readers.size
     },
     /** Resolves when all readers are gone, after half a second at the latest. */
-    end() {
+    async end() {
       isOver = true
       clearInterval(timer)
       const leaving = [...readers.keys()].map((reader) => {
@@ -112,11 +101,7 @@ export function createPageEvents(source: PageSource, everyMs = lookMs) {
         reader.end('event: end\ndata: {}\n\n')
         return gone
       })
-      let late: ReturnType<typeof setTimeout> | undefined
-      const over = new Promise((resolve) => {
-        late = setTimeout(resolve, farewellMs)
-      })
-      return Promise.race([Promise.all(leaving), over]).then(() => clearTimeout(late))
+      await Promise.race([Promise.all(leaving), after(500, undefined, { ref: false })])
     },
   }
 }

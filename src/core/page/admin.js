@@ -1,337 +1,170 @@
-/** The operator's page. Outside text becomes text nodes and nothing else (R20). ASCII alone. */
-const byId = (id) => document.getElementById(id)
-/** Only what has changed is written, so that a selection and a screen reader's place stay. */
-const put = (node, text, name) => {
-  if (node.textContent !== text) node.textContent = text
-  if (name !== undefined && node.className !== name) node.className = name
-}
-const make = (tag, name, ...parts) => {
-  const node = document.createElement(tag)
-  if (name) node.className = name
-  node.append(...parts)
-  return node
-}
+/** The operator's page: draws what the gateway tells by its events. ASCII alone. */
+import { byId, call, lines, make, show } from './elements.js'
 
-const none = '\u2013'
+const numberText = (value) => value.toLocaleString('en-US', { maximumFractionDigits: 4 })
 const ageText = (seconds) => {
-  if (seconds === null) return none
+  if (seconds === null) return '\u2013'
   if (seconds < 100) return `${seconds} s`
   return seconds < 6000 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3600)} h`
 }
 /** In UTC, as every command has it. */
 const dateText = (when) => new Date(when).toISOString().replace('T', ' ').replace(/\.\d+/, '')
-const clockText = (when) => dateText(when).slice(11)
-const whenText = (when) => {
-  const isToday = dateText(when).slice(0, 10) === dateText(Date.now()).slice(0, 10)
-  return isToday ? clockText(when) : dateText(when).slice(5)
-}
-/** Both ends of an address or hash, as explorers have them. */
-const short = (text) => (text.length > 14 ? `${text.slice(0, 6)}\u2026${text.slice(-4)}` : text)
-const shortId = (id) => `${id.slice(0, 8)}\u2026`
+const short = (text) => `${text.slice(0, 8)}\u2026${text.startsWith('0x') ? text.slice(-4) : ''}`
+/** In the colour of its grade, where it has one. */
+const graded = (grade, value) => (grade ? make(`span.${grade}`, value) : value)
+
 let explorer = null
 const linked = (kind, value, text = value) => {
-  const node = make(explorer === null ? 'span' : 'a', 'hash', text)
-  const href = `${explorer}/${kind}/${value}`
-  return Object.assign(node, { title: value, href, target: '_blank', rel: 'noreferrer' })
+  const link = { href: `${explorer}/${kind}/${value}`, target: '_blank', rel: 'noreferrer' }
+  return Object.assign(make('a.hash', text), { title: value }, explorer && link)
 }
-const about = (count) => {
-  if (count < 100000) return String(count)
-  return count < 1e6 ? `${Math.floor(count / 1000)} k` : `${(count / 1e6).toFixed(1)} M`
-}
-const leftOf = (budget) => Math.max(0, budget.global_items - budget.spent_items)
+const shortLink = (kind, value) => value && linked(kind, value, short(value))
 
-/**
- * By card, which is a part of the status: label, id, and what is read there where that is not the
- * field of the id: a text, or one with how bad it is, or a node.
- */
-const cards = {
-  budget: [
-    ['Window ends', 'end', ({ window_ends_at: end }) => (end ? clockText(end) : 'none is open')],
-    ['Left for all', 'left', (budget) => [leftOf(budget), leftOf(budget) === 0 && 'warn']],
-    ['For each client', 'per_ip_items'],
-    ['Client addresses', 'clients'],
-  ],
-  last_minute: [
-    ['Admitted', 'admitted'],
-    ['2xx responses', 'fine'],
-    ['4xx responses', 'refused'],
-    ['429 responses', 'limited'],
-    ['5xx responses', 'failed', ({ failed }) => [failed, failed > 0 && 'bad']],
-  ],
-  executor: [
-    ['Address', 'address', ({ address }) => address && linked('address', address, short(address))],
-    [
-      'Balance',
-      'balance',
-      (now) => now.balance_text ?? ('open_slots' in now ? 'not read yet' : 'switched off'),
-    ],
-    [
-      'Can pay for proposals',
-      'pays',
-      ({ pays_for: count }) => count && [about(count), count < 50 ? 'bad' : count < 100 && 'warn'],
-    ],
-    ['Highest nonce', 'nonce', ({ highest_nonce: nonce }) => (nonce < 0 ? 'none yet' : nonce)],
-    ['Nonces not mined yet', 'gap_latest'],
-    ['Nonces not final yet', 'gap_finalized'],
-    ['Open transactions', 'open', ({ open_slots: count }) => count],
-    ['Newest', 'hash', ({ newest_hash: hash }) => hash && linked('tx', hash, short(hash))],
-  ],
-  chain: [
-    ['Block', 'head'],
-    [
-      'Block age',
-      'age',
-      ({ head_age_seconds: age, max_head_age_seconds: most }) => [
-        ageText(age),
-        (age === null || age > most) && 'bad',
-      ],
-    ],
-    [
-      'Questions',
-      'questions',
-      ({ questions_known: known, questions_due: due }) => known + (due > 0 ? `, ${due} due` : ''),
-    ],
-    [
-      'Store',
-      'store',
-      ({ failed, full }) => [
-        failed ? 'not writable' : full ? 'disk full' : 'writable',
-        (failed || full) && 'bad',
-      ],
-    ],
-  ],
-  cluster: [
-    ['This gateway', 'role', ({ leads }) => (leads ? 'leads' : 'follows')],
-    [
-      'Leader',
-      'leader',
-      ({ leads, leader }) => (leads ? 'this one' : leader ? shortId(leader) : ['nobody', 'bad']),
-    ],
-    ['Gateways', 'gateways'],
-    ['Records behind', 'lag', ({ lag_records: lag }) => [lag, lag > 0 && 'warn']],
-    ['Leaders so far', 'epoch'],
-  ],
-}
-const idOf = (card, id) => `${card.replace('last_', '')}-${id}`
-for (const [card, fields] of Object.entries(cards)) {
-  const field = ([label, id]) => {
-    const value = Object.assign(make('dd'), { id: idOf(card, id) })
-    return make('div', '', make('dt', '', label), value)
+/** By title and label. */
+function cardsOf({ budget, last_minute: minute, executor, chain, store, nodes, cluster, ...now }) {
+  const { global_items: limit, window_ends_at: end } = budget
+  const left = Math.max(0, limit - budget.spent_items)
+  const { pays_for: pays, highest_nonce: nonce } = executor ?? {}
+  const { head_age_seconds: age, questions_due: due } = chain
+  const isOld = age === null || age > chain.max_head_age_seconds
+  const place = store.failed ? 'not writable' : store.full ? 'disk full' : 'writable'
+  return {
+    'Rate limit': {
+      Limit: `${limit} items in ${budget.window_seconds} s`,
+      Spent: budget.spent_items,
+      'Left for all': graded(left === 0 && 'warn', left),
+      'Window ends': end ? dateText(end).slice(11) : 'none is open',
+      'For each client': budget.per_ip_items,
+      'Client addresses': budget.clients,
+    },
+    'Last minute': {
+      Admitted: minute.admitted,
+      '2xx responses': minute.fine,
+      '4xx responses': minute.refused,
+      '429 responses': minute.limited,
+      '5xx responses': graded(minute.failed > 0 && 'bad', minute.failed),
+    },
+    Executor: {
+      Address: shortLink('address', now.executor_address),
+      Balance: executor ? (executor.balance_text ?? 'not read yet') : 'switched off',
+      'Can pay for proposals':
+        pays && graded(pays < 50 ? 'bad' : pays < 100 && 'warn', numberText(pays)),
+      'Highest nonce': nonce < 0 ? 'none yet' : nonce,
+      'Nonces not mined yet': executor?.gap_latest,
+      'Nonces not final yet': executor?.gap_finalized,
+      'Open transactions': executor?.open_slots,
+      Newest: shortLink('tx', executor?.newest_hash),
+    },
+    'Chain and nodes': {
+      Block: chain.head,
+      'Block age': graded(isOld && 'bad', ageText(age)),
+      Questions: chain.questions_known + (due > 0 ? `, ${due} due` : ''),
+      Store: graded(place !== 'writable' && 'bad', place),
+      ...Object.fromEntries(nodes.map((one) => [`Node ${one.node}`, nodeText(one)])),
+    },
+    ...(cluster && { 'Gateways of this store': clusterFields(cluster) }),
   }
-  byId(card).append(make('dl', '', ...fields.map(field)))
-}
-const nodes = Object.assign(make('ul', 'nodes'), { id: 'nodes', ariaLabel: 'RPC nodes' })
-byId('chain').append(nodes)
-
-/** Made anew only where what they show has changed. */
-const putItems = (list, all, itemOf = (text) => make('li', '', text)) => {
-  if (list.dataset.shown === JSON.stringify(all)) return
-  list.dataset.shown = JSON.stringify(all)
-  list.replaceChildren(...all.map(itemOf))
 }
 
-function putField(place, read) {
-  const [value, grade] = [read].flat()
-  if (!(value instanceof Node)) put(place, String(value ?? none), grade ? `${grade}-text` : '')
-  else if (place.firstChild?.title !== value.title) place.replaceChildren(value)
+function nodeText({ healthy, head, head_age_seconds: age, unanswered }) {
+  const block = head === null ? 'no block' : `block ${head}, ${ageText(age)}`
+  const text = `${healthy ? 'healthy' : 'set aside'}, ${block}`
+  return graded(healthy || 'bad', unanswered > 0 ? `${text}, ${unanswered} unanswered` : text)
 }
 
-const stages = {}
-for (const stage of ['received', 'validated', 'selected']) {
-  stages[stage] = { count: make('b', 'big', none), oldest: make('span', 'note', '\u00a0') }
-  const { count, oldest } = stages[stage]
-  count.id = `queue-${stage}`
-  oldest.id = `oldest-${stage}`
-  byId('stages').append(make('li', '', stage, count, oldest))
-}
+const clusterFields = ({ leads, leader, lag_records: lag, gateways, epoch }) => ({
+  'This gateway': leads ? 'leads' : 'follows',
+  Leader: leads ? 'this one' : leader ? short(leader) : graded('bad', 'nobody'),
+  Gateways: gateways,
+  'Records behind': graded(lag > 0 && 'warn', lag),
+  'Leaders so far': epoch,
+})
+
+const fields = (by) => lines(Object.entries(by))
 
 function showFigures(now) {
-  const { queue, budget, chain, executor, cluster, paused } = now
+  const { ready, paused, executor } = now
   explorer = now.explorer
-  put(byId('ready'), now.ready ? 'ready' : 'not ready', `badge ${now.ready ? 'good' : 'bad'}`)
-  byId('admission').hidden = now.admission_enabled
-  byId('paused').hidden = paused === null
-  const since = paused?.since ? ` since ${whenText(paused.since)}` : ''
-  if (paused !== null) put(byId('paused'), `Admission is paused${since}: ${paused.why}`)
-  putItems(byId('reasons'), now.reasons)
-  let waiting = 0
-  for (const [stage, { count, oldest_seconds: oldest }] of Object.entries(queue)) {
-    waiting += count
-    put(stages[stage].count, String(count))
-    put(stages[stage].oldest, count === 0 ? '\u00a0' : `for ${ageText(oldest)}`)
-  }
-  put(byId('budget-spent'), String(budget.spent_items))
-  put(byId('budget-limit'), `of ${budget.global_items} items in ${budget.window_seconds} s`)
-  const [max, spent] = [budget.global_items, Math.min(budget.spent_items, budget.global_items)]
-  Object.assign(byId('budget-bar'), { max, value: spent, className: spent === max ? 'warn' : '' })
-  const parts = {
-    ...now,
-    executor: { address: now.executor_address, ...executor },
-    chain: { ...chain, ...now.store },
-    cluster: cluster ?? {},
-  }
-  for (const [card, fields] of Object.entries(cards))
-    for (const [, id, read = (part) => part[id]] of fields)
-      putField(byId(idOf(card, id)), read(parts[card]))
-  byId('cluster').hidden = byId('leads').hidden = !cluster
-  if (cluster) {
-    const role = cluster.leads ? 'leads' : cluster.leader === null ? 'no leader' : 'follows'
-    put(byId('leads'), role, `badge ${cluster.leader === null ? 'bad' : ''}`)
-  }
-  putItems(nodes, now.nodes, nodeItem)
+  show('ready', graded(ready ? 'good' : 'bad', ready ? 'ready' : 'not ready'))
+  show('reasons', ...now.reasons.map((reason) => make('li.notice.bad', reason)))
+  const since = paused?.since ? ` since ${dateText(paused.since)}` : ''
+  show('paused', paused ? `Admission is paused${since}: ${paused.why}` : '')
+  const stages = Object.entries(now.queue).map(([stage, { count, oldest_seconds: oldest }]) => [
+    stage,
+    count > 0 ? `${count}, for ${ageText(oldest)}` : 0,
+  ])
+  show('queue', ...lines(stages))
+  const cards = Object.entries(cardsOf(now)).map(([title, by]) =>
+    make('section.card', make('h2', title), make('dl', ...fields(by))),
+  )
+  show('cards', ...cards)
   const serves = now.url === null ? '' : ` Serves ${now.url}.`
-  const started = `Version ${now.version}, chain ${chain.id}, started ${whenText(now.started_at)}.`
-  put(byId('about'), `${started}${serves} This page changes nothing.`)
-  const state = [now.ready ? [] : 'not ready', waiting > 0 ? `${waiting} in queue` : []].flat()
-  const title = [...state, 'proposer gateway'].join(' \u2013 ')
-  if (document.title !== title) document.title = title
-  showTrend('queue', waiting, (last, most) => `${last}, at most ${most}`)
-  if (executor?.balance_wei) showTrend('balance', Number(executor.balance_wei) / 1e18, spentText)
+  const version = `Version ${now.version}, chain ${now.chain.id}`
+  show(
+    'about',
+    `${version}, started ${dateText(now.started_at)}.${serves} This page changes nothing.`,
+  )
+  const waiting = Object.values(now.queue).reduce((sum, { count }) => sum + count, 0)
+  const state = [ready ? [] : 'not ready', waiting > 0 ? `${waiting} in queue` : []].flat()
+  document.title = [...state, 'proposer gateway'].join(' \u2013 ')
+  trends.queue.push(waiting)
+  if (executor?.balance_wei) trends.balance.push(Number(executor.balance_wei) / 1e18)
+  show(
+    'trends',
+    ...fields({ Queue: trendOf(trends.queue), 'Executor balance': trendOf(trends.balance) }),
+  )
 }
-
-function nodeItem({ node, healthy, head, head_age_seconds: age, unanswered }) {
-  const failed = unanswered > 0 ? `, ${unanswered} unanswered` : ''
-  const block = head === null ? 'no block' : `block ${head}, ${ageText(age)}`
-  const name = `node ${node} ${healthy ? 'healthy' : 'set aside'}`
-  const state = make('span', healthy ? 'good-text' : 'bad-text', name)
-  return make('li', '', state, make('span', '', block + failed))
-}
-
-const coins = (value) => value.toLocaleString('en-US', { maximumFractionDigits: 4 })
-const spentText = (last, _, first) =>
-  `${coins(last)}, ${last < first ? '\u2212' : '+'}${coins(Math.abs(last - first))}`
-const trends = { queue: [], balance: [] }
 
 /** A point for each status that was told while the page is open. */
-function showTrend(id, value, textOf) {
-  const points = trends[id]
-  points.push(value)
+const trends = { queue: [], balance: [] }
+const bars = '\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588'
+
+function trendOf(points) {
+  if (points.length === 0) return null
   if (points.length > 600) points.shift()
   const [low, high] = [Math.min(...points), Math.max(...points)]
-  const x = (at) => (4 + (232 * at) / Math.max(1, points.length - 1)).toFixed(1)
-  const y = (one) => (high === low ? 16 : 28 - (24 * (one - low)) / (high - low)).toFixed(1)
-  // `h0`: a lone point is a line of no length, which its round ends make a dot.
-  const line = points.map((one, at) => `${at === 0 ? 'M' : 'L'}${x(at)} ${y(one)}`).join('')
-  const picture = byId(`trend-${id}`)
-  picture.firstElementChild.setAttribute('d', `${line}h0`)
-  const text = textOf(value, high, points[0])
-  put(picture.nextElementSibling, text)
-  picture.ariaLabel = `${id}: ${text}`
-}
-
-/** Shown while nobody searches; the others come with a click. */
-const shownFirst = 25
-const uuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
-let showsAll = false
-
-/** Items stay where they are as long as their candidate is in the list. */
-const makeList = (id, time) => ({ node: byId(id), items: new Map(), rows: [], time })
-const lists = {
-  failures: makeList('failures', 'failed_at'),
-  candidates: makeList('candidates', 'received_at'),
-  found: makeList('found', 'received_at'),
-}
-for (const { node, time } of [lists.failures, lists.candidates]) {
-  const heads = [time.split('_')[0], 'status', 'question', 'answer', 'proposer', 'candidate']
-  const columns = make('p', 'columns', ...heads.map((head) => make('span', '', head)))
-  columns.ariaHidden = 'true'
-  node.before(columns)
-}
-
-function showList(list, rows) {
-  const { node, items } = list
-  list.rows = rows
-  for (const [id, item] of items) {
-    // What somebody is reading stays until it is closed.
-    if (rows.some((row) => row.candidate_id === id) || item.details.open) continue
-    item.node.remove()
-    items.delete(id)
-  }
-  for (const [index, row] of rows.entries()) {
-    const item = items.get(row.candidate_id) ?? makeItem(list, row.candidate_id)
-    const text = JSON.stringify(row)
-    if (item.text !== text) {
-      item.text = text
-      item.summary.replaceChildren(...cellsOf(row, row[list.time]))
-      if (item.details.open) void showWay(item.way, row.candidate_id)
-    }
-    const there = node.children[index]
-    if (there !== item.node) node.insertBefore(item.node, there ?? null)
-  }
-  filter()
+  const step = Math.ceil(points.length / 30)
+  const drawn = points
+    .filter((_, at) => at % step === 0)
+    .map((one) => bars[Math.round((7 * (one - low)) / (high - low || 1))])
+  const picture = Object.assign(make('p', drawn.join('')), { ariaHidden: 'true' })
+  const [from, to, last] = [low, high, points.at(-1)].map(numberText)
+  return [picture, `${last}, from ${from} to ${to}`]
 }
 
 function showFailures({ count, is_more: isMore, codes, rows }) {
-  put(byId('failed-count'), count + (isMore ? '+' : ''), count > 0 ? 'big bad-text' : 'big')
-  const texts = codes.map(([code, times]) => `${times} ${code}`)
-  putItems(byId('failed-codes'), texts)
+  const all = graded(count > 0 && 'bad', count + (isMore ? '+' : ''))
+  show('failed', ...lines([['all', all], ...codes]))
   const newest = count > rows.length ? `, the newest ${rows.length}` : ''
-  put(byId('failures-title'), `Failed in the last 24 hours${newest}`)
-  showList(lists.failures, rows)
+  show('failures-title', `Failed in the last 24 hours${newest}`)
+  showList('failures', rows, 'failed_at')
 }
 
-/** A candidate that no list has is asked for by its whole id. */
-function filter() {
-  const text = byId('search').value.trim().toLowerCase()
-  const words = text.split(/\s+/)
-  const state = byId('state').value
-  const isFiltered = text !== '' || state !== ''
-  const matches = (row) => {
-    const said = Object.values(row).join(' ').toLowerCase()
-    const isIn = state === 'queue' ? !/^(executed|failed)$/.test(row.status) : state === row.status
-    return (state === '' || isIn) && words.every((word) => said.includes(word))
+const itemsOf = (id) => [...byId(id).children]
+
+/** Items stay where they are as long as their candidate is in the list. */
+function showList(id, rows, time = 'received_at') {
+  const keys = rows.map((row) => `${id}-${row.candidate_id}`)
+  // What somebody is reading stays until it is closed.
+  for (const item of itemsOf(id))
+    if (!keys.includes(item.id) && !item.firstChild.open) item.remove()
+  for (const [at, row] of rows.entries()) {
+    const item = byId(keys[at]) ?? newItem(keys[at])
+    if (JSON.stringify(item.row) !== JSON.stringify(row)) {
+      item.row = row
+      item.firstChild.firstChild.replaceChildren(...cellsOf(row, row[time]))
+      void showWay(item)
+    }
+    const there = byId(id).children[at]
+    if (there !== item) byId(id).insertBefore(item, there ?? null)
   }
-  const count = ({ rows, items }, limit) =>
-    rows.filter((row, index) => {
-      const isShown = matches(row) && (isFiltered || showsAll || index < limit)
-      items.get(row.candidate_id).node.hidden = !isShown
-      return isShown
-    }).length
-  byId('failures-section').hidden = count(lists.failures, Number.POSITIVE_INFINITY) === 0
-  const { length } = lists.candidates.rows
-  byId('none').hidden = count(lists.candidates, shownFirst) > 0
-  put(byId('none'), length === 0 ? 'none yet' : `none of the newest ${length}`)
-  byId('more').hidden = isFiltered || length <= shownFirst
-  put(byId('more'), `Show the newest ${showsAll ? shownFirst : length}`)
-  const isKnown = lists.failures.items.has(text) || lists.candidates.items.has(text)
-  void find(uuid.test(text) && !isKnown ? text : '')
-}
-
-let wanted = ''
-async function find(id) {
-  if (id === wanted) return
-  wanted = id
-  const found = id === '' ? undefined : await askFor(id).catch((error) => error)
-  if (id !== wanted) return
-  const isError = found instanceof Error
-  put(byId('found-note'), isError ? found.message : found ? 'found in the store' : '')
-  lists.found.node.replaceChildren()
-  lists.found.items.clear()
-  if (found && !isError) showList(lists.found, [found])
-}
-
-async function askFor(id) {
-  const answer = await fetch(`/operator/candidates/${encodeURIComponent(id)}`)
-  const body = await answer.json()
-  if (!answer.ok) throw new Error(body.error.detail)
-  return body
-}
-
-byId('search').addEventListener('input', filter)
-byId('state').addEventListener('change', filter)
-byId('more').addEventListener('click', () => {
-  showsAll = !showsAll
   filter()
-})
+}
 
-function makeItem({ items }, id) {
-  const [summary, way] = [make('summary'), make('div', 'way')]
-  const details = make('details', '', summary, way)
-  const item = { node: make('li', '', details), details, summary, way, text: '' }
-  details.addEventListener('toggle', () => {
-    if (details.open) void showWay(way, id)
-  })
-  items.set(id, item)
+function newItem(id) {
+  const details = make('details', make('summary'), make('div.way'))
+  const item = Object.assign(make('li', details), { id })
+  details.addEventListener('toggle', () => void showWay(item))
   return item
 }
 
@@ -339,98 +172,137 @@ const answerText = ({ label, outcome }) => (label === null ? outcome : `${label}
 
 function cellsOf(row, at) {
   const { slug, status, question_id: question, proposer, candidate_id: id } = row
-  const cell = (name, text, title = text) => Object.assign(make('span', name, text), { title })
-  const badge = make('span', `badge status-${status}`, status)
-  const more = make('span', 'note', row.failure_code ?? row.submission ?? '')
+  const cell = (name, text, title = text) => Object.assign(make(`span.${name}`, text), { title })
+  const badge = make(`span.badge.status-${status}`, status)
+  const more = make('span.note', row.failure_code ?? row.submission ?? '')
   return [
-    cell('received', whenText(at), at),
-    make('span', 'status', badge, ' ', more),
+    cell('received', dateText(at).slice(5), at),
+    make('span.status', badge, ' ', more),
     cell('question', slug ?? short(question), slug === null ? question : `${slug} ${question}`),
     cell('answer', answerText(row)),
     cell('proposer', short(proposer), proposer),
-    cell('id', shortId(id), id),
+    cell('id', short(id), id),
   ]
 }
 
+const askFor = (id) => call(`/operator/candidates/${encodeURIComponent(id)}`)
+
+/** What an open item tells more: its steps and facts. */
+async function showWay({ firstChild: details, row }) {
+  if (!details.open) return
+  const shown = await askFor(row.candidate_id).catch((error) => error)
+  const parts =
+    shown instanceof Error
+      ? [make('p.note', `Could not be read: ${shown.message}`)]
+      : [make('ol', ...shown.steps.map(stepItem)), make('dl', ...factsOf(shown))]
+  details.lastChild.replaceChildren(...parts)
+}
+
+function stepItem({ at, what, detail }) {
+  const isHash = /^0x[0-9a-f]{64}$/.test(detail)
+  const more = make('span.note', isHash ? linked('tx', detail) : (detail ?? ''))
+  return make('li', make('time.note', at === null ? '' : dateText(at)), make('span', what), more)
+}
+
+function factsOf({ proposer, deadline, transaction_hash: hash, ...shown }) {
+  const left = Math.round(deadline - Date.now() / 1000)
+  const until = left > 0 ? `in ${ageText(left)}` : `${ageText(-left)} ago`
+  return fields({
+    Candidate: copied(shown.candidate_id),
+    Question: copied(shown.question_id),
+    Slug: shown.slug && copied(shown.slug),
+    Answer: answerText(shown),
+    Proposer: copied(proposer, linked('address', proposer)),
+    Authorizes: shown.amount_text,
+    Deadline: `${dateText(deadline * 1000)}, ${until}`,
+    Transaction: hash && copied(hash, linked('tx', hash)),
+  })
+}
+
 /** A value with a button that copies it. */
-function copied(value, node = make('span', 'hash', value)) {
-  if (!value) return null
-  const button = Object.assign(make('button', 'copy', 'copy'), { type: 'button' })
+function copied(value, node = make('span.hash', value)) {
+  const button = make('button.copy', 'copy')
   button.addEventListener('click', async () => {
     await navigator.clipboard.writeText(value)
-    put(button, 'copied')
-    setTimeout(() => put(button, 'copy'), 1500)
+    button.textContent = 'copied'
+    setTimeout(() => button.replaceChildren('copy'), 1500)
   })
   return [node, button]
 }
 
-const deadlineText = (seconds) => {
-  const left = Math.round(seconds - Date.now() / 1000)
-  return `${dateText(seconds * 1000)}, ${left > 0 ? `in ${ageText(left)}` : `${ageText(-left)} ago`}`
-}
+/** Shown while nobody searches; the others come with a click. */
+const shownFirst = 25
+let most = shownFirst
 
-function stepItem({ at, what, detail }) {
-  const when = make('time', 'note', at === null ? '' : dateText(at))
-  const step = make('li', '', when, make('span', '', what))
-  const isHash = /^0x[0-9a-f]{64}$/.test(detail ?? '')
-  if (detail !== null) step.append(make('span', 'note', isHash ? linked('tx', detail) : detail))
-  return step
-}
-
-async function showWay(way, id) {
-  const shown = await askFor(id).catch((error) => error)
-  if (shown instanceof Error) {
-    way.replaceChildren(make('p', 'note', `Could not be read: ${shown.message}`))
-    return
+/** A candidate that no list has is asked for by its whole id. */
+function filter() {
+  const text = byId('search').value.trim().toLowerCase()
+  const state = byId('state').value
+  const isFiltered = text !== '' || state !== ''
+  const matches = (row) => {
+    const said = Object.values(row).join(' ').toLowerCase()
+    return row.status.match(state) && text.split(/\s+/).every((word) => said.includes(word))
   }
-  const { proposer, transaction_hash: hash } = shown
-  const facts = Object.entries({
-    Candidate: copied(shown.candidate_id),
-    Question: copied(shown.question_id),
-    Slug: copied(shown.slug),
-    Answer: [answerText(shown)],
-    Proposer: copied(proposer, linked('address', proposer)),
-    Authorizes: [shown.amount_text],
-    Deadline: [deadlineText(Number(shown.deadline))],
-    Transaction: hash && copied(hash, linked('tx', hash)),
-  }).flatMap(([label, parts]) =>
-    parts ? make('div', '', make('dt', '', label), make('dd', '', ...parts)) : [],
-  )
-  way.replaceChildren(make('ol', '', ...shown.steps.map(stepItem)), make('dl', '', ...facts))
+  const shownOf = (id, limit) =>
+    itemsOf(id).filter((item, at) => {
+      item.hidden = !matches(item.row) || (!isFiltered && at >= limit)
+      return !item.hidden
+    }).length
+  byId('failures-section').hidden = shownOf('failures', Infinity) === 0
+  const { length } = itemsOf('candidates')
+  const isNone = shownOf('candidates', most) === 0
+  show('none', length === 0 ? 'none yet' : isNone ? `none of the newest ${length}` : '')
+  byId('more').hidden = isFiltered || length <= shownFirst
+  show('more', `Show the newest ${most === shownFirst ? length : shownFirst}`)
+  const isKnown = byId(`failures-${text}`) || byId(`candidates-${text}`)
+  void find(/^[0-9a-f-]{36}$/.test(text) && !isKnown ? text : '')
 }
+
+let wanted = ''
+async function find(id) {
+  if (id === wanted) return
+  wanted = id
+  const found = id && (await askFor(id).catch((error) => error))
+  if (id !== wanted) return
+  show('found-note', id && (found.message ?? 'found in the store'))
+  byId('found').replaceChildren()
+  showList('found', found.candidate_id ? [found] : [])
+}
+
+byId('search').addEventListener('input', filter)
+byId('state').addEventListener('change', filter)
+byId('more').addEventListener('click', () => {
+  most = most === shownFirst ? Infinity : shownFirst
+  filter()
+})
 
 let source
 let lostAt
 let before
-let heardAt = Date.now()
-let again
+let heardAt
 
-function connected({ started_at, version }) {
-  put(byId('link'), 'live', 'link')
+function connected(now) {
+  if (before && before.version !== now.version) location.reload()
   document.body.className = ''
-  if (before !== undefined && before.version !== version) location.reload()
-  const text =
-    before !== undefined && before.started_at !== started_at
-      ? `The gateway was restarted at ${clockText(started_at)}; this page follows the new one.`
-      : lostAt && `The connection was lost from ${clockText(lostAt)} to ${clockText(Date.now())}.`
-  if (text) {
-    put(byId('notice'), text, 'notice good')
-    byId('notice').hidden = false
-  }
+  show('link', 'live')
+  const started = dateText(now.started_at)
+  if (before && before.started_at !== now.started_at)
+    show('notice', `The gateway was restarted at ${started}; this page follows the new one.`)
+  else if (lostAt)
+    show('notice', `The connection was lost from ${dateText(lostAt)} to ${dateText(Date.now())}.`)
   lostAt = undefined
-  before = { started_at, version }
+  before = now
 }
 
 function lost(why) {
   lostAt ??= Date.now()
-  put(byId('ready'), 'unknown', 'badge')
   document.body.className = 'lost'
-  const since = `Reconnecting since ${clockText(lostAt)}; the figures are out of date.`
-  put(byId('link'), `${why} ${since}`, 'link bad-text')
+  show('ready', 'unknown')
+  const since = `Reconnecting since ${dateText(lostAt)}; the figures are out of date.`
+  show('link', graded('bad', `${why} ${since}`))
 }
 
 function connect() {
-  clearTimeout(again)
   source?.close()
   heardAt = Date.now()
   source = new EventSource('/operator/events')
@@ -440,17 +312,17 @@ function connect() {
       hear(JSON.parse(data))
     })
   on('figures', (now) => {
-    if (lostAt !== undefined || before === undefined) connected(now)
+    if (lostAt || !before) connected(now)
     showFigures(now)
   })
   on('failures', showFailures)
-  on('candidates', (rows) => showList(lists.candidates, rows))
+  on('candidates', (rows) => showList('candidates', rows))
   on('beat', () => {})
   on('end', () => lost('The gateway is stopping.'))
   source.addEventListener('error', () => {
     lost('No connection to the gateway.')
     // A refusal ends an event source for good; a lost connection it takes up by itself.
-    if (source.readyState === EventSource.CLOSED) again = setTimeout(connect, 3000)
+    if (source.readyState === EventSource.CLOSED) setTimeout(connect, 3000)
   })
 }
 

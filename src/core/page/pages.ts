@@ -1,11 +1,12 @@
 /**
  * The operator's page and the page on which a browser wallet is asked to sign (contract §9), as
- * files: document, style and script from their own listener, and nothing from anywhere else.
+ * files: document, style and scripts from their own listener, and nothing from anywhere else.
  */
-import adminHtml from './admin.html?raw'
+import adminBody from './admin.html?raw'
 import adminScript from './admin.js?raw'
+import elements from './elements.js?raw'
 import style from './page.css?raw'
-import walletHtml from './wallet.html?raw'
+import walletBody from './wallet.html?raw'
 import walletScript from './wallet.js?raw'
 
 /** No inline script or style, no frame around it, no form, no other origin (contract §6). */
@@ -17,26 +18,26 @@ const headers = {
   'referrer-policy': 'no-referrer',
 } as const
 
-interface PageFile {
-  readonly body: string
-  readonly headers: Readonly<Record<string, string>>
-}
-
-const file = (type: 'html' | 'css' | 'javascript', body: string): PageFile => ({
+const file = (type: 'html' | 'css' | 'javascript', body: string) => ({
   body,
   headers: { ...headers, 'content-type': `text/${type}; charset=utf-8` },
 })
 
-/** By the path that is asked for. */
-export const pageFiles: Readonly<Record<string, PageFile>> = {
-  '/': file('html', adminHtml),
-  '/page.css': file('css', style),
-  '/page.js': file('javascript', adminScript),
-}
+const head = `<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<link rel="stylesheet" href="page.css">
+<script type="module" src="page.js"></script>
+`
 
 /** By name, relative to the page's own path. */
-export const walletPageFiles: Readonly<Record<string, PageFile>> = {
-  '': file('html', walletHtml),
+const page = (body: string, script: string): Readonly<Record<string, ReturnType<typeof file>>> => ({
+  '': file('html', head + body),
   'page.css': file('css', style),
-  'page.js': file('javascript', walletScript),
-}
+  'page.js': file('javascript', script),
+  'elements.js': file('javascript', elements),
+})
+export const adminPage = page(adminBody, adminScript)
+export const walletPage = page(walletBody, walletScript)

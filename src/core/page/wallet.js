@@ -3,166 +3,106 @@
  * wants, and brings back what it answers. Nothing that a wallet says is believed here: the command
  * checks it.
  */
-const byId = (id) => document.getElementById(id)
-const base = location.pathname
-const wallets = new Map()
+import { byId, call, lines, make, show } from './elements.js'
+
+/** What the person can mend and try again; the terminal is told too. */
+class Problem extends Error {}
+
+const buttons = new Map()
 let provider
-let task
+let task = { kind: 'wait', id: 0 }
 let isAsking = false
+let hasFailed = false
 let isOver = false
 
-const hidden = (id, isHidden) => {
-  byId(id).hidden = isHidden
-}
-const say = (text, kind) => {
-  byId('said').textContent = text
-  byId('said').className = `notice ${kind ?? ''}`
-  hidden('said', text === '')
-}
-
-async function call(name, body) {
-  const response = await fetch(base + name, {
+const post = (name, body) =>
+  call(name, {
     method: 'POST',
     headers: { 'content-type': 'application/json' },
     body: JSON.stringify(body),
   })
-  const answer = await response.json()
-  if (!response.ok)
-    throw Object.assign(new Error(answer.error?.detail ?? 'no response'), { isRefusal: true })
-  return answer
+
+function say(text, grade = 'warn') {
+  show('said', text && make(`p.notice.${grade}`, text))
+  draw()
 }
 
-function rows(list, pairs) {
-  list.replaceChildren(
-    ...pairs.map(([label, value]) => {
-      const [row, dt, dd] = ['div', 'dt', 'dd'].map((name) => document.createElement(name))
-      dt.textContent = label
-      dd.textContent = value
-      row.append(dt, dd)
-      return row
-    }),
-  )
+function draw() {
+  const isWaiting = task.kind === 'wait'
+  byId('pick').hidden = isOver || (provider !== undefined && !hasFailed)
+  byId('task').hidden = isOver || isWaiting
+  byId('idle').hidden = isOver || !isWaiting
+  byId('again').hidden = !hasFailed
 }
 
-/** Every field of what the wallet gets, by its path. */
-function flat(value, path) {
-  if (typeof value !== 'object' || value === null) return [[path, String(value)]]
-  return Object.entries(value).flatMap(([key, inner]) =>
-    flat(inner, path === '' ? key : `${path}.${key}`),
-  )
+const titles = {
+  connect: 'Choose the account',
+  sign: 'Sign a proposal',
+  send: 'Send a transaction',
 }
 
-function show(next) {
-  task = next
-  hidden('task', next.kind === 'wait')
-  hidden('idle', next.kind !== 'wait')
-  if (next.kind === 'wait') return
-  byId('title').textContent = {
-    connect: 'Choose the account',
-    sign: 'Sign a proposal',
-    send: 'Send a transaction',
-  }[next.kind]
-  byId('count').textContent =
-    next.total > 1 ? `${next.number} of ${next.total}` : next.number > 1 ? `no. ${next.number}` : ''
-  byId('bar').max = Math.max(next.total, next.number)
-  byId('bar').value = next.number - 1
-  hidden('bar', next.total < 2)
-  rows(byId('summary'), next.summary)
-  const sent = next.document ?? next.transaction
-  hidden('wallet-side', sent === undefined)
-  if (sent !== undefined) {
-    const parts = next.document
-      ? { domain: sent.domain, primaryType: sent.primaryType, message: sent.message }
-      : sent
-    rows(byId('document'), flat(parts, ''))
-  }
+function showTask({ kind, number, total, summary, document, transaction }) {
+  show('title', titles[kind])
+  show('count', total > 1 ? `${number} of ${total}` : number > 1 ? `no. ${number}` : '')
+  show('summary', ...lines(summary))
+  const { types: _, ...given } = document ?? transaction ?? {}
+  show('document', JSON.stringify(given, null, 2))
+  byId('document').parentNode.hidden = kind === 'connect'
 }
 
-function showWallets() {
-  byId('wallets').replaceChildren(
-    ...[...wallets.values()].map(({ info, provider: found }) => {
-      const button = document.createElement('button')
-      button.type = 'button'
-      button.textContent = `Use ${info.name}`
-      button.title = info.rdns
-      button.addEventListener('click', () => {
-        provider = found
-        for (const change of ['accountsChanged', 'chainChanged'])
-          found.on?.(change, () => {
-            if (!byId('again').hidden) void work()
-          })
-        void work()
+function offer(uuid, found, name, title) {
+  if (typeof found?.request !== 'function' || buttons.has(uuid)) return
+  const button = Object.assign(make('button', `Use ${name}`), { title })
+  button.addEventListener('click', () => {
+    provider = found
+    for (const change of ['accountsChanged', 'chainChanged'])
+      found.on?.(change, () => {
+        if (hasFailed) void work()
       })
-      return button
-    }),
-  )
-  hidden('none', wallets.size > 0)
+    void work()
+  })
+  buttons.get('injected')?.remove()
+  buttons.set(uuid, button)
+  byId('wallets').append(button)
+  byId('no-wallet').hidden = true
 }
 
 function announced({ detail }) {
   const { info, provider: found } = detail ?? {}
-  if (
-    typeof found?.request !== 'function' ||
-    typeof info?.uuid !== 'string' ||
-    wallets.has(info.uuid)
-  )
-    return
-  wallets.delete('injected')
-  wallets.set(info.uuid, {
-    info: {
-      name: String(info.name ?? 'wallet').slice(0, 60),
-      rdns: String(info.rdns ?? '').slice(0, 100),
-    },
-    provider: found,
-  })
-  showWallets()
+  if (typeof info?.uuid !== 'string') return
+  const [name, title] = [String(info.name ?? 'wallet'), String(info.rdns ?? '')]
+  offer(info.uuid, found, name.slice(0, 60), title.slice(0, 100))
 }
 
 /** A wallet that announces nothing may still stand at window.ethereum. */
 function injected() {
-  if (wallets.size > 0 || typeof window.ethereum?.request !== 'function') return
-  wallets.set('injected', {
-    info: { name: 'the browser wallet', rdns: 'window.ethereum' },
-    provider: window.ethereum,
-  })
-  showWallets()
+  if (buttons.size === 0)
+    offer('injected', window.ethereum, 'the browser wallet', 'window.ethereum')
 }
-
-/** What the person can mend and try again; the terminal is told too. */
-class Problem extends Error {}
 
 /** Half a character would be no JSON for the command. */
 const wordsOf = (error) =>
   String(error?.message ?? error ?? 'no reason given')
     .slice(0, 300)
     .replace(/[\ud800-\udfff]/g, ' ')
-/** An answer is hex; whatever else a wallet brings is none. */
-const hexOf = (result) =>
-  typeof result === 'string' && result.length < 20000 && /^0x[0-9a-fA-F]*$/.test(result)
-    ? result
-    : null
+const isText = (value, form) => typeof value === 'string' && form.test(value)
 const refusedByUser = (error) => error?.code === 4001 || error?.code === 'ACTION_REJECTED'
-
 const ask = async (method, params) => provider.request({ method, ...(params && { params }) })
 
 async function accounts() {
   const list = await ask('eth_requestAccounts')
-  if (
-    !Array.isArray(list) ||
-    list.some((one) => typeof one !== 'string' || !/^0x[0-9a-fA-F]{40}$/.test(one))
-  )
+  if (!Array.isArray(list) || !list.every((one) => isText(one, /^0x[0-9a-fA-F]{40}$/)))
     throw new Problem('The wallet gave no usable list of accounts.')
   return list.map((one) => one.toLowerCase())
 }
 
 async function chainNow() {
   const id = await ask('eth_chainId')
-  if (typeof id !== 'string' || !/^0x[0-9a-fA-F]{1,12}$/.test(id))
-    throw new Problem('The wallet does not say on which chain it is.')
-  return Number(id)
+  if (isText(id, /^0x[0-9a-fA-F]{1,12}$/)) return Number(id)
+  throw new Problem('The wallet does not say on which chain it is.')
 }
 
-async function onChain(wanted) {
+async function switchTo(wanted) {
   const now = await chainNow()
   if (now === wanted) return
   say(`Asking the wallet to switch to chain ${wanted}.`)
@@ -170,10 +110,8 @@ async function onChain(wanted) {
     await ask('wallet_switchEthereumChain', [{ chainId: `0x${wanted.toString(16)}` }])
   } catch (error) {
     if (refusedByUser(error)) throw error
-    const why =
-      error?.code === 4902
-        ? `The wallet does not know chain ${wanted}: add it there.`
-        : wordsOf(error)
+    const unknown = `The wallet does not know chain ${wanted}: add it there.`
+    const why = error?.code === 4902 ? unknown : wordsOf(error)
     throw new Problem(`The wallet is on chain ${now}, not ${wanted}. ${why}`)
   }
   const then = await chainNow()
@@ -181,103 +119,86 @@ async function onChain(wanted) {
     throw new Problem(`The wallet is on chain ${then}, not ${wanted}: switch it there.`)
 }
 
-async function answerOf(current) {
+async function answerTo({ kind, account, chain_id: chainId, document, transaction }) {
   const held = await accounts()
-  if (current.kind === 'connect') {
-    if (held.length === 0)
-      throw new Problem('The wallet shows no account to this page: allow one there.')
-    return { account: held[0], result: held[0] }
+  if (kind === 'connect') {
+    if (held.length > 0) return { account: held[0], result: held[0] }
+    throw new Problem('The wallet shows no account to this page: allow one there.')
   }
-  if (!held.includes(current.account))
+  const offered = held.join(', ') || 'no account'
+  if (!held.includes(account))
     throw new Problem(
-      'The wallet offers ' +
-        (held.join(', ') || 'no account') +
-        '; this is for ' +
-        current.account +
-        '. Choose that account in the wallet.',
+      `The wallet offers ${offered}; this is for ${account}. Choose that account in the wallet.`,
     )
-  await onChain(current.chain_id)
+  await switchTo(chainId)
   say('Compare the two sides, then agree in the wallet.')
   const result =
-    current.kind === 'sign'
-      ? await ask('eth_signTypedData_v4', [current.account, JSON.stringify(current.document)])
-      : await ask('eth_sendTransaction', [current.transaction])
-  return { account: current.account, result: hexOf(result) }
+    kind === 'sign'
+      ? await ask('eth_signTypedData_v4', [account, JSON.stringify(document)])
+      : await ask('eth_sendTransaction', [transaction])
+  // An answer is hex; whatever else a wallet brings is none.
+  return { account, result: isText(result, /^0x[0-9a-fA-F]{0,19997}$/) ? result : null }
+}
+
+async function answerOrRefusal() {
+  const { kind } = task
+  try {
+    return { ...(await answerTo(task)), chain_id: await chainNow() }
+  } catch (error) {
+    if (error instanceof Problem) throw error
+    if (kind === 'connect' && !refusedByUser(error)) throw new Problem(wordsOf(error))
+    return { refused: wordsOf(error) }
+  }
 }
 
 async function work() {
-  if (isAsking || isOver || provider === undefined || task === undefined || task.kind === 'wait')
-    return
+  if (isAsking || isOver || provider === undefined || task.kind === 'wait') return
   isAsking = true
-  const current = task
-  hidden('again', true)
-  hidden('pick', true)
+  hasFailed = false
+  const { id } = task
   say('Waiting for the wallet.')
   try {
-    let answer
-    try {
-      const { account, result } = await answerOf(current)
-      answer = { id: current.id, account, chain_id: await chainNow(), result }
-    } catch (error) {
-      if (error instanceof Problem) throw error
-      if (current.kind === 'connect' && !refusedByUser(error)) throw new Problem(wordsOf(error))
-      answer = { id: current.id, refused: wordsOf(error) }
-    }
-    await call('answer', answer)
+    await post('answer', { id, ...(await answerOrRefusal()) })
+    if (task.id === id) task = { kind: 'wait', id }
     say('')
-    if (task.id === current.id) show({ ...task, kind: 'wait' })
   } catch (error) {
-    say(wordsOf(error), 'bad')
-    hidden('again', false)
-    hidden('pick', false)
-    if (error instanceof Problem)
-      await call('problem', { id: current.id, problem: wordsOf(error) }).catch(() => {})
-  } finally {
-    isAsking = false
+    const problem = wordsOf(error)
+    hasFailed = true
+    say(problem, 'bad')
+    if (error instanceof Problem) await post('problem', { id, problem }).catch(() => {})
   }
-  if (task.id !== current.id) void work()
-}
-
-function over(text) {
-  isOver = true
-  hidden('task', true)
-  hidden('idle', true)
-  hidden('pick', true)
-  say(text, 'good')
+  isAsking = false
+  if (task.id !== id) void work()
 }
 
 async function follow() {
-  let seen = 0
+  const gone = 'The command in the terminal has ended. You can close this page.'
+  const done = 'Done. The terminal shows the result; you can close this page.'
   while (!isOver) {
-    let next
-    try {
-      next = await call('next', { seen })
-    } catch (error) {
-      return over(
-        error.isRefusal
-          ? error.message
-          : 'The command in the terminal has ended. You can close this page.',
-      )
-    }
-    if (next.kind === 'end')
-      return over('Done. The terminal shows the result; you can close this page.')
+    const next = await post('next', { seen: task.id }).catch((error) => ({
+      kind: 'end',
+      why: error.isRefusal ? error.message : gone,
+    }))
     if (next.kind === 'same') continue
-    seen = next.id
-    if (next.kind !== 'wait') say('')
-    show(next)
+    isOver = next.kind === 'end'
+    if (isOver) return say(next.why ?? done, 'good')
+    task = next
+    if (next.kind === 'wait') draw()
+    else {
+      showTask(next)
+      say('')
+    }
     void work()
   }
 }
 
 byId('again').addEventListener('click', () => void work())
 byId('refuse').addEventListener('click', () => {
-  if (task === undefined || task.kind === 'wait') return
-  void call('answer', { id: task.id, refused: 'refused on the page' }).catch((error) =>
-    say(wordsOf(error), 'bad'),
-  )
+  const refusal = { id: task.id, refused: 'refused on the page' }
+  void post('answer', refusal).catch((error) => say(wordsOf(error), 'bad'))
 })
 window.addEventListener('eip6963:announceProvider', announced)
 window.dispatchEvent(new Event('eip6963:requestProvider'))
 setTimeout(injected, 500)
-showWallets()
+draw()
 void follow()

@@ -5,7 +5,7 @@
  */
 import { randomBytes, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { walletPageFiles } from '#page/pages'
+import { walletPage } from '#page/pages'
 import { type Look, listenForLooks, refused, withJson } from '../serving/looks.js'
 
 export interface WalletRoutes {
@@ -98,7 +98,7 @@ async function answer(
 ): Promise<Look> {
   const { url = '', method, headers } = incoming
   const name = url.slice(place.path.length)
-  const file = Object.hasOwn(walletPageFiles, name) ? walletPageFiles[name] : undefined
+  const file = Object.hasOwn(walletPage, name) ? walletPage[name] : undefined
   if (file !== undefined && method === 'GET') {
     const isFirst = !place.isTaken
     place.isTaken = true

@@ -11,7 +11,7 @@ import {
   type PageEvents,
   type PageSource,
 } from '#page/admin-page-events'
-import { pageFiles } from '#page/pages'
+import { adminPage } from '#page/pages'
 import { ProposerError } from '#protocol/errors'
 import { commonHeaders } from '#protocol/refusal'
 import { createMetrics, type MetricsParts } from './admin-metrics.js'
@@ -85,10 +85,10 @@ const candidatePath = /^\/operator\/candidates\/([0-9a-f-]{36})$/
 const proofForm = new RegExp(`^${proofPath}([0-9a-f]{64})$`)
 
 function getRoutes(options: AdminOptions, events: PageEvents | undefined, metrics: Registry) {
-  const page = events === undefined ? {} : pageFiles
+  const page = events === undefined ? {} : adminPage
   return new Map<string, Route>([
     ...Object.entries(page).map(
-      ([path, file]) => [path, () => ({ status: 200, ...file })] as const,
+      ([name, file]) => [`/${name}`, () => ({ status: 200, ...file })] as const,
     ),
     ...(events === undefined ? [] : [[eventsPath, streamOf(events)] as const]),
     ...healthLooks(() => options.status().reasons, metrics),
@@ -117,7 +117,7 @@ function routeOf(
         : gets.get(url)
   const act = operator && Object.hasOwn(operator.acts, url) ? operator.acts[url] : undefined
   if (get === undefined && act === undefined) {
-    const paths = [...gets.keys()].filter((path) => !/^\/page\./.test(path))
+    const paths = [...gets.keys()].filter((path) => !/\.(css|js)$/.test(path))
     const candidates = page ? ['/operator/candidates/<candidate-id>'] : []
     const all = [...paths, ...candidates, ...Object.keys(operator?.acts ?? {})].join(', ')
     return () => refused(404, 'route_not_found', `the admin listener has ${all}`)
