@@ -47,8 +47,10 @@ function cardsOf({ budget, last_minute: minute, executor, chain, store, nodes, c
     Executor: {
       Address: shortLink('address', now.executor_address),
       Balance: executor ? (executor.balance_text ?? 'not read yet') : 'switched off',
-      'Can pay for proposals':
-        pays && graded(pays < 50 ? 'bad' : pays < 100 && 'warn', numberText(pays)),
+      // None at all is the worst of few.
+      'Can pay for proposals': Number.isFinite(pays)
+        ? graded(pays < 50 ? 'bad' : pays < 100 && 'warn', numberText(pays))
+        : null,
       'Highest nonce': nonce < 0 ? 'none yet' : nonce,
       'Nonces not mined yet': executor?.gap_latest,
       'Nonces not final yet': executor?.gap_finalized,
