@@ -100,7 +100,9 @@ function failureOf(error: unknown, { aborted, reason }: AbortSignal) {
   return new StorageError(
     'storage_failed',
     `${typeof path === 'string' ? path : 'a file'} cannot be used (${code})`,
-    'check permissions and free disk space, then retry',
+    code === 'EEXIST' || code === 'ENOTDIR'
+      ? 'something else has that name: move it, or give another path'
+      : 'check permissions and free disk space, then retry',
   )
 }
 
@@ -116,7 +118,7 @@ function unforeseen(error: unknown) {
 
 const diskCodes: ReadonlySet<string> = new Set([
   ...['EACCES', 'EPERM', 'EROFS', 'ENOSPC', 'EDQUOT', 'EFBIG', 'EIO', 'ENOENT', 'ENOTDIR'],
-  ...['EISDIR', 'ESPIPE', 'ENXIO', 'ELOOP', 'EMFILE', 'ENAMETOOLONG'],
+  ...['EEXIST', 'EISDIR', 'ESPIPE', 'ENXIO', 'ELOOP', 'EMFILE', 'ENAMETOOLONG'],
 ])
 
 const codeOf = (error: unknown) =>
