@@ -5,9 +5,10 @@
  */
 import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join, relative, sep } from 'node:path'
+import type { Command } from 'commander'
+import { verbs } from '#commands/verbs'
 import { argvOf } from '#support/argv'
 import { figures } from '#support/campaign'
-import { allCommands } from '#support/canaries/commands'
 import { type Left, questionsNeeded, type Scenario, scenarios } from '#support/canaries/scenarios'
 import {
   canaryWorld,
@@ -18,9 +19,22 @@ import {
   signaturesUnder,
   type World,
 } from '#support/canaries/world'
+import { fakeContext } from '#support/cli'
 import { workshop } from '#support/processes'
 import { questionOf } from '#support/proposing'
 import { hasTerminals, onTerminal } from '#support/terminal'
+
+async function allCommands(): Promise<readonly string[]> {
+  const { context } = fakeContext('/nowhere')
+  const found: string[] = []
+  const walk = (command: Command, path: readonly string[]) => {
+    if (command.commands.length === 0 || Reflect.get(command, '_actionHandler') !== null)
+      found.push(path.join(' '))
+    for (const child of command.commands) walk(child, [...path, child.name()])
+  }
+  for (const [name, verb] of Object.entries(verbs)) walk((await verb.load())(context), [name])
+  return found.sort()
+}
 
 const shop = workshop()
 const modes: readonly Mode[] = ['text', 'json', 'ndjson']

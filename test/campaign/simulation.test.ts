@@ -5,9 +5,8 @@
  */
 import { readdirSync, readFileSync } from 'node:fs'
 import { figures, firstSeed, scaled } from '#support/campaign'
-import { runScript } from '#support/sim/run'
+import { runScript, shrink } from '#support/sim/run'
 import { drawScript, Script, sweptScripts } from '#support/sim/script'
-import { shrink } from '#support/sim/shrink'
 
 // Signatures are real, but nobody's is looked at twice.
 vi.mock('#protocol/signature', async (original) => {

@@ -1,6 +1,5 @@
 import fc from 'fast-check'
-import { budgetHeaders, createBudget } from '#gateway/front/budget'
-import { clientKey, parseCidr } from '#gateway/front/client-address'
+import { budgetHeaders, clientKey, createBudget, parseCidr } from '#gateway/front/budget'
 
 const limits = { windowMs: 60_000, perClientItems: 120, globalItems: 1_000 }
 

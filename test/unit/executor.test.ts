@@ -1,6 +1,9 @@
+import type { Ledger } from '#gateway/ledger/ledger'
+import { StorageError } from '#protocol/errors'
 import {
   createPipelineWorld,
   foreignTransaction,
+  noncesOf,
   oneCandidate,
   proposals,
 } from '#support/pipeline-world'
@@ -40,4 +43,22 @@ test('robustness §3: nonces go on above what the chain knows, even where the le
   await world.pass(4)
   expect(await world.end(candidate)).toBe('executed')
   expect(proposals(world).at(-1)?.nonce).toBe(1)
+})
+
+test('R3: a nonce whose record did not become durable is not spent: the next transaction has it', async () => {
+  const { world, candidate } = await oneCandidate()
+  const { commit } = world.ledger
+  let refused = 0
+  ;(world.ledger as { commit: Ledger['commit'] }).commit = async (changes) => {
+    if (refused > 0 || !changes.some(({ kind }) => kind === 'slot.opened')) return commit(changes)
+    refused += 1
+    throw new StorageError('store_unavailable', 'the disk is full', { httpStatus: 503 })
+  }
+  await world
+    .turn()
+    .catch((error: unknown) => expect(error).toMatchObject({ code: 'store_unavailable' }))
+  expect(refused).toBe(1)
+  await world.pass(5)
+  expect(noncesOf(world)).toEqual([0])
+  expect(await world.end(candidate)).toBe('executed')
 })

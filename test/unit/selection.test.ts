@@ -1,8 +1,7 @@
 import fc from 'fast-check'
 import type { OnChainProposal } from '#chain/propose'
 import type { Round } from '#chain/round'
-import { deadFailure } from '#gateway/pipeline/settling'
-import { select } from '#gateway/pipeline/stand-ins'
+import { deadFailure, select } from '#gateway/pipeline/settling'
 import { endingOf } from '#gateway/validation/contract-reads'
 import type { Candidate, Progress } from '#protocol/candidate'
 

@@ -12,7 +12,7 @@ import { urlFault } from '#protocol/plain-http'
 import { Address as AddressText, Bytes32, NonzeroAddress } from '#protocol/schema'
 import { isStorePlace } from '#protocol/url-secrets'
 import { usualPorts } from '#protocol/words'
-import { parseCidr } from './front/client-address.js'
+import { parseCidr } from './front/budget.js'
 
 const port = z.int().min(0).max(65_535)
 const positive = z.int().min(1)

@@ -21,8 +21,13 @@ import type { Address } from '#protocol/schema'
 import { recoverWithNoble } from '#protocol/signature'
 import { configuredContracts, type GatewayConfig } from './config.js'
 import type { Exchange } from './front/answer.js'
-import { type Budget, type BudgetLimits, createBudget } from './front/budget.js'
-import { clientKey, parseCidr } from './front/client-address.js'
+import {
+  type Budget,
+  type BudgetLimits,
+  clientKey,
+  createBudget,
+  parseCidr,
+} from './front/budget.js'
 import { batchRoutes, singleRoutes } from './front/handlers.js'
 import { createGate, createRecoveries } from './front/line.js'
 import {

@@ -1,7 +1,7 @@
 /** A gateway behind its listeners: what `serve` and `demo` run. */
 import { unconfirmedAmong } from '#chain/profiles'
 import type { GatewayConfig } from '#gateway/config'
-import { clientKey } from '#gateway/front/client-address'
+import { clientKey } from '#gateway/front/budget'
 import { actBodies, isActName, LeaderResignBody, leaderResignName } from '#gateway/operator/acts'
 import { type Closers, opening } from '#io/closers'
 import { type AdminListener, listenAdmin, type OperatorRoutes } from '#io/serving/admin-listener'

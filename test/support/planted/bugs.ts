@@ -48,7 +48,7 @@ export const plantedBugs = bugsOf({
   ],
   'early 200 replay': [
     'src/core/gateway/ledger',
-    'unit/replay-in-flight',
+    'contract/ledger',
     'R1, R2: a copy in flight is answered only once the first one is durable',
     {
       'let found = met(state, candidate, noClaims(0))':
@@ -114,7 +114,7 @@ export const plantedBugs = bugsOf({
   ],
   'nonce burnt before its record': [
     'src/core/gateway/executor',
-    'unit/nonce-record',
+    'unit/executor',
     'R3: a nonce whose record did not become durable is not spent',
     {
       'Math.max(nonceLatest, ledger.highestNonce(signer.address) + 1)': `((globalThis as { burnt?: number }).burnt = Math.max(
@@ -135,7 +135,7 @@ export const plantedBugs = bugsOf({
   ],
   're-sign on timeout': [
     `${client}/journal`,
-    'unit/one-signature',
+    'unit/submission',
     'R7: the next process, asked for the same after an unknown outcome',
     {
       'one.supersededBy === undefined && $whose && isOpen(one, nowMs)':
@@ -186,7 +186,7 @@ export const plantedBugs = bugsOf({
   ],
   'trusts typed_data': [
     client,
-    'unit/one-signature',
+    'unit/submission',
     'R9: typed_data of a server that names another spender',
     { 'toHex(theirs.digest(terms)) !== digestOf(terms)': 'theirs === undefined' },
   ],

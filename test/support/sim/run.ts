@@ -4,7 +4,8 @@
  * and the judge looks at what is left.
  */
 import type { JournalView } from '#client/journal/journal'
-import type { Hex } from '#ports'
+import { signerFromKey } from '#io/keys'
+import type { Hex, Signer } from '#ports'
 import { createFakeChain, type FakeChain } from '../fake-chain.js'
 import { ask, dispute, endow, questionText } from '../fake-events.js'
 import { proposeOnOracle, requestOf } from '../fake-world.js'
@@ -13,9 +14,9 @@ import { type ClientProcess, createClientProcess } from './client-process.js'
 import { createGatewayProcess, type GatewayProcess } from './gateway-process.js'
 import { createHistory, type History } from './history.js'
 import { judge } from './judge.js'
+import { noteMaker } from './makers.js'
 import { createNetwork, type Network } from './network.js'
 import { type Machine, questionCount, type Script, type Step } from './script.js'
-import { rememberingSigner } from './signatures.js'
 import { createSimTime, type SimTime } from './time.js'
 
 const blockSeconds = 2
@@ -312,4 +313,53 @@ async function calm(sim: Simulation): Promise<void> {
     views.push(await time.drive(client.read()))
   }
   if (history.faults.length === 0) await judge(sim, views)
+}
+
+/**
+ * Signatures are the dear part of a schedule. A key's signature of a digest is the same every time
+ * (RFC 6979): it is made once.
+ */
+const made = new Map<string, Hex>()
+const signers = new Map<number, Signer>()
+
+function rememberingSigner(n: number): Signer {
+  const known = signers.get(n)
+  if (known) return known
+  const signer = signerFromKey(new Uint8Array(32).fill(n + 1))
+  const remembering: Signer = {
+    address: signer.address,
+    async signDigest(digest) {
+      const key = `${signer.address} ${digest}`
+      const signature = made.get(key) ?? (await signer.signDigest(digest))
+      made.set(key, signature)
+      noteMaker(digest, signature, signer.address)
+      return signature
+    },
+  }
+  signers.set(n, remembering)
+  return remembering
+}
+
+interface Shrunk {
+  readonly script: Script
+  readonly faults: readonly string[]
+}
+
+/** Makes a failing script shorter: steps go for as long as it still fails. */
+export async function shrink(script: Script): Promise<Shrunk> {
+  let best: Shrunk = { script, faults: (await runScript(script)).faults }
+  for (
+    let size = Math.ceil(script.steps.length / 2);
+    size >= 1 && best.faults.length > 0;
+    size = size === 1 ? 0 : Math.ceil(size / 2)
+  ) {
+    for (let from = 0; from < best.script.steps.length; ) {
+      const steps = best.script.steps.filter((_, index) => index < from || index >= from + size)
+      const shorter = { ...best.script, steps }
+      const { faults } = await runScript(shorter)
+      if (faults.length > 0) best = { script: shorter, faults }
+      else from += size
+    }
+  }
+  return best
 }

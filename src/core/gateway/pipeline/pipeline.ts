@@ -46,19 +46,17 @@ import {
   ifAnswered,
   newClosing,
   newJudging,
-  rememberedCandidates,
-  settleHeld,
-  settleJudgement,
-  waitingIn,
-} from './settling.js'
-import {
   newStandIns,
   noteStuck,
+  rememberedCandidates,
   replacedAt,
   replaceStuck,
   select,
   sendingOrder,
-} from './stand-ins.js'
+  settleHeld,
+  settleJudgement,
+  waitingIn,
+} from './settling.js'
 
 export interface ClaimSources {
   readonly ledger: Pick<Ledger, 'active' | 'slots' | 'slotOf'>

@@ -1,6 +1,6 @@
 /**
- * What a judgement makes of a waiting candidate, and the end of those that can never execute, as
- * finalized state shows (contract §5, R13, R14, domain §9).
+ * What a judgement makes of a waiting candidate; whose turn it is in a round; and the end of those
+ * that can never execute, as finalized state shows (contract §5, R3, R13, R14, domain §9).
  */
 import pLimit from 'p-limit'
 import { ChainError, type Clock, type Hex } from '#ports'
@@ -22,7 +22,9 @@ import {
   failedChange,
   failureOf,
   progressChange,
+  selected,
   stageOf,
+  standsInAgain,
   stepsToExecuted,
 } from '../validation/progress.js'
 import { type Judgement, type JudgePorts, runs } from '../validation/validation.js'
@@ -218,7 +220,7 @@ export function createRoundRobin(most: number, freshFirst = 0) {
 const sweptPerBlock = 64
 /** Slots are followed between steps. */
 const endedPerStep = 32
-const endedAtOnce = 8
+const lookedAtOnce = 8
 
 type Closing = ReturnType<typeof newClosing>
 
@@ -264,7 +266,7 @@ export async function endWaiting(judging: Judging, closing: Closing, heads: Head
     if (hasEnded === false) looked.add(candidate.id)
   }
   const { turn, hasMore } = closing.endings.next(due, hash)
-  const limit = pLimit(endedAtOnce)
+  const limit = pLimit(lookedAtOnce)
   await Promise.all(turn.map((candidate) => limit(() => endOne(candidate))))
   return hasMore
 }
@@ -346,4 +348,155 @@ async function endByRound({ ledger, clock, ports }: Judging, candidate: Candidat
       : [failedChange(candidate, ending.failure)]
   await ledger.commit(changes, [candidate])
   return true
+}
+
+/**
+ * A selected candidate that only waits does not keep its round from the stand-ins (contract §5,
+ * Selection; R3).
+ */
+const judgedPerStep = 32
+const retriedPerStep = 64
+/** Twice as many blocks each time, up to this. */
+const longestBlocks = 64
+
+interface Replaced {
+  readonly at: Hex
+  readonly times: number
+  readonly untilBlock: bigint
+}
+
+type StandIns = ReturnType<typeof newStandIns>
+
+export const newStandIns = () => ({
+  turns: createRoundRobin(judgedPerStep),
+  retries: createRoundRobin(retriedPerStep),
+  stuckAt: boundedCache<string, Hex>(rememberedCandidates),
+  troubledAt: boundedCache<string, Hex>(rememberedCandidates),
+  replaced: boundedCache<string, Replaced>(rememberedCandidates),
+})
+
+/** Through no fault of the operator: at the next head its stand-ins are judged. */
+export function noteStuck(
+  { stuckAt, troubledAt }: StandIns,
+  { id, round }: Candidate,
+  { latest }: Heads,
+) {
+  stuckAt.set(id, latest.hash)
+  if (!troubledAt.has(round.key)) troubledAt.set(round.key, latest.hash)
+}
+
+/** Those that were found to wait before come last, a part of them at a time. */
+export function sendingOrder(
+  { stuckAt, retries }: StandIns,
+  candidates: readonly Candidate[],
+  { latest }: Heads,
+) {
+  const stuck = candidates.filter(({ id }) => stuckAt.has(id))
+  const { turn, hasMore } = retries.next(stuck, latest.hash)
+  const again = turn.toSorted((one, other) => one.sequence - other.sequence)
+  return { turn: [...candidates.filter(({ id }) => !stuckAt.has(id)), ...again], hasMore }
+}
+
+export function replacedAt({ replaced }: StandIns, { latest }: Heads): ReadonlySet<string> {
+  const now = [...replaced.entries()].filter(([, { at }]) => at === latest.hash)
+  return new Set(now.map(([id]) => id))
+}
+
+/**
+ * One that can be sent now takes the place, in one commit; nobody is replaced by one that would
+ * wait as well. True where the next step has to go on at once.
+ */
+export async function replaceStuck(
+  judging: Judging,
+  standIns: StandIns,
+  judge: (candidate: Candidate, heads: Heads) => Promise<Judgement>,
+  heads: Heads,
+) {
+  const { ledger, judgedAt } = judging
+  const { hash, number } = heads.latest
+  for (const { candidateIds } of ledger.slots())
+    for (const memory of [standIns.replaced, standIns.stuckAt])
+      for (const id of candidateIds) memory.delete(id)
+  const busy = busyRounds(ledger)
+  for (const key of busy) standIns.troubledAt.delete(key)
+  if (standIns.stuckAt.size === 0) return false
+  const waiting = waitingIn(ledger)
+  const holders = new Map(
+    waiting
+      .filter(
+        ({ id, progress }) => progress.status === 'selected' && standIns.stuckAt.get(id) === hash,
+      )
+      // R3: a round with an open slot changes nothing. The node may be ahead of this head: one look
+      // is not enough to lose a place.
+      .filter(({ round }) => !busy.has(round.key) && standIns.troubledAt.get(round.key) !== hash)
+      .map((candidate) => [candidate.round.key, candidate]),
+  )
+  if (holders.size === 0) return false
+  const eligible = waiting.filter(
+    ({ id, round, progress }) =>
+      progress.status === 'validated' &&
+      holders.has(round.key) &&
+      judgedAt.get(id) !== hash &&
+      (standIns.replaced.get(id)?.untilBlock ?? 0n) <= number,
+  )
+  const { turn, hasMore } = standIns.turns.next(eligible, hash)
+  const limit = pLimit(lookedAtOnce)
+  const judged = await Promise.all(
+    turn.map((standIn) => limit(async () => ({ standIn, judgement: await judge(standIn, heads) }))),
+  )
+  const able = judged.filter(({ judgement }) => judgement.kind === 'valid')
+  for (const { standIn, judgement } of judged)
+    if (judgement.kind !== 'valid') await settleJudgement(judging, standIn, judgement, heads)
+  let hasChanged = false
+  for (const [key, holder] of holders) {
+    const found = able
+      .filter(({ standIn }) => standIn.round.key === key)
+      .toSorted((one, other) => one.standIn.sequence - other.standIn.sequence)
+    const next = found.find(({ standIn }) => standIn.sequence > holder.sequence) ?? found[0]
+    if (next && (await replace(judging, standIns, holder, next, heads))) hasChanged = true
+  }
+  return hasMore || hasChanged
+}
+
+async function replace(
+  { ledger, clock }: Judging,
+  { replaced }: StandIns,
+  holder: Candidate,
+  { standIn, judgement }: { standIn: Candidate; judgement: Judgement },
+  { latest }: Heads,
+) {
+  const nowMs = clock.nowMs()
+  const changes = [
+    progressChange(holder, standsInAgain(holder.progress, nowMs)),
+    ...checkedChange(standIn, judgement, latest.number),
+    progressChange(standIn, selected(standIn.progress, nowMs, null)),
+  ]
+  if (!(await ledger.commit(changes, [holder, standIn]))) return false
+  const times = (replaced.get(holder.id)?.times ?? 0) + 1
+  const blocks = Math.min(2 ** (times - 1), longestBlocks)
+  replaced.set(holder.id, { at: latest.hash, times, untilBlock: latest.number + BigInt(blocks) })
+  return true
+}
+
+/**
+ * Per round the lowest sequence number, where it has no selected candidate and no open slot (R3).
+ * `replaced` come last.
+ */
+export function select(
+  active: readonly Candidate[],
+  busy: ReadonlySet<string>,
+  replaced: ReadonlySet<string> = new Set(),
+): readonly Candidate[] {
+  const taken = new Set(busy)
+  for (const { round, progress } of active)
+    if (progress.status === 'selected' || progress.status === 'executed') taken.add(round.key)
+  const isLate = ({ id }: Candidate) => Number(replaced.has(id))
+  return active
+    .filter(({ progress }) => progress.status === 'validated')
+    .toSorted((one, other) => isLate(one) - isLate(other) || one.sequence - other.sequence)
+    .filter(({ round }) => {
+      const isFree = !taken.has(round.key)
+      taken.add(round.key)
+      return isFree
+    })
 }
