@@ -30,12 +30,12 @@ import type { Context } from './terminal/context.js'
 import { apart, csvText, type Rows, table } from './terminal/output.js'
 import { contestedLines, lastKnown, positionText } from './terminal/poll-table.js'
 import {
-  ageText,
   amountText,
   amountWithRaw,
   type Column,
   counted,
   dateText,
+  durationText,
   timeText,
 } from './terminal/render.js'
 import { type FlagsOf, verb } from './terminal/verb.js'
@@ -110,7 +110,7 @@ const listColumns = (nowMs: number): readonly Column<Entry>[] => [
   { head: 'amount', cell: entryAmount, right: true, rank: 1 },
   {
     head: 'signed',
-    cell: ({ signed_at: at }) => at && `${ageText((nowMs - Date.parse(at)) / 1_000)} ago`,
+    cell: ({ signed_at: at }) => at && `${durationText((nowMs - Date.parse(at)) / 1_000, 1)} ago`,
     rank: 2,
   },
   { head: 'journal id', cell: (one) => one.journal_id },

@@ -22,10 +22,10 @@ import { requireChain, type Session, sessionVerb } from './session/session.js'
 import { flagInstantMs, signerFlags } from './session/settings.js'
 import { apart, csvText, type Output, type Rows, table, together } from './terminal/output.js'
 import {
-  ageText,
   amountText,
   type Column,
   counted,
+  durationText,
   jsonText,
   type TokenUnits,
   timeText,
@@ -269,13 +269,13 @@ function netOf(position: Position) {
 function whenText(position: Position, nowSeconds: number) {
   const { state, disputable_until: until, disputed_at, settled_at, executed_at } = position
   const ago = (seconds: number) =>
-    seconds < 0 ? `in ${ageText(-seconds)}` : `${ageText(seconds)} ago`
+    seconds < 0 ? `in ${durationText(-seconds)}` : `${durationText(seconds)} ago`
   const at = (iso: string | null) =>
     iso === null ? null : ago(nowSeconds - Date.parse(iso) / 1000)
   if (state === 'open' && until !== null)
-    return `disputable for ${ageText(Number(until) - nowSeconds)}`
+    return `disputable for ${durationText(Number(until) - nowSeconds)}`
   if (state === 'awaiting_settlement' && until !== null && disputed_at === null)
-    return `since ${ageText(nowSeconds - Number(until))}`
+    return `since ${durationText(nowSeconds - Number(until))}`
   return at(settled_at) ?? at(disputed_at) ?? at(executed_at)
 }
 

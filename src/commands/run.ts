@@ -13,7 +13,7 @@ import { isUnsettled, stateOf } from '#client/journal/authorizations'
 import type { SpendingSums } from '#client/propose/look'
 import { journaledFor } from '#client/propose/plan'
 import { fromCwd } from '#io/home'
-import { durationMs } from '#protocol/duration'
+import { durationMs, durationText } from '#protocol/duration'
 import { ProposerError, UncertainError, UsageError } from '#protocol/errors'
 import {
   batchFlags,
@@ -232,7 +232,7 @@ export const planCommand = verb({
 
 function sentenceOf({ clock }: Context, { items, windows, seconds }: BatchPlan) {
   const end = new Date(clock.nowMs() + seconds * 1_000).toISOString().slice(11, 19)
-  return `${counted(items, 'request')} in ${counted(windows.length, 'window')}, about ${timeText(seconds)}, until ${end}Z`
+  return `${counted(items, 'request')} in ${counted(windows.length, 'window')}, about ${durationText(seconds)}, until ${end}Z`
 }
 
 /** `signed`: complete items, which need no context. */
@@ -321,17 +321,6 @@ function budgetText({ source, limitItems, windowMs, spentItems }: PlanBudget) {
   if (source === 'local') return sourceText.local
   const spent = spentItems > 0 ? `; ${counted(spentItems, 'item')} spent already` : ''
   return `${limitItems} items per ${windowMs / 1_000} s (${sourceText[source]})${spent}`
-}
-
-/** `45 s`, `11 min 25 s`, `2 h 5 min 0 s`. */
-function timeText(seconds: number) {
-  const [hours, minutes] = [Math.floor(seconds / 3_600), Math.floor((seconds % 3_600) / 60)]
-  const parts = [
-    ...(hours > 0 ? [`${hours} h`] : []),
-    ...(hours + minutes > 0 ? [`${minutes} min`] : []),
-    `${seconds % 60} s`,
-  ]
-  return parts.join(' ')
 }
 
 /** More than a batch may hold is no plan. */

@@ -158,7 +158,7 @@ test('thresholds are settings', async () => {
   expect((await cli('config set check-liveness 1h')).code).toBe(0)
   expect((await check()).byId.liveness).toMatchObject({
     result: 'warn',
-    detail: 'an answer can be disputed for 2 h, more than 60 min',
+    detail: 'an answer can be disputed for 2 h, more than 1 h',
   })
 })
 

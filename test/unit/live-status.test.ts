@@ -1,7 +1,7 @@
 import { Chalk } from 'chalk'
 import { createLiveStatus, statusLines } from '#commands/hosting/live-status'
 import { terminalSize } from '#commands/terminal/output'
-import { ageText } from '#commands/terminal/render'
+import { durationText } from '#commands/terminal/render'
 import { createActivity } from '#host/activity'
 import { untilReady } from '#host/server'
 import { createStatus, inWholeSeconds } from '#host/status'
@@ -240,12 +240,11 @@ describe('the block', () => {
 
   test.each([
     [0, '0 s'],
-    [99.9, '99 s'],
-    [100, '1 min'],
-    [5_999, '99 min'],
+    [99.9, '1 min 39 s'],
+    [7_199, '1 h 59 min'],
     [7_200, '2 h'],
   ])('%d seconds are told as %s', (seconds, text) => {
-    expect(ageText(seconds)).toBe(text)
+    expect(durationText(seconds)).toBe(text)
   })
 })
 

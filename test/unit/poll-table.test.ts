@@ -90,7 +90,7 @@ test.each([
       ],
     },
     150,
-    'signing: 30 of 30 [==========] 100 %, 2 min; 29 signed, 1 rejected',
+    'signing: 30 of 30 [==========] 100 %, 2 min 30 s; 29 signed, 1 rejected',
   ],
 ] as const)('U15: progress %j after %d s is "%s"', (shown, seconds, text) => {
   expect(shownText(shown, seconds)).toBe(text)

@@ -11,7 +11,7 @@ import type { StatusDocument } from '#protocol/status-document'
 import { rpcClasses, type StateLine } from '#protocol/vitals'
 import type { Context } from '../terminal/context.js'
 import { drawnOver, terminalSize, withoutColour } from '../terminal/output.js'
-import { ageText, counted, cut, fold, visible } from '../terminal/render.js'
+import { counted, cut, durationText, fold, visible } from '../terminal/render.js'
 
 interface StatusScreen {
   readonly columns: number
@@ -57,7 +57,7 @@ function rowsOf(status: StatusDocument, paint: ChalkInstance) {
   const { queue, budget, chain, executor, last_minute: minute } = status
   const stage = (name: keyof typeof queue) => {
     const { count, oldest_seconds } = queue[name]
-    return `${name} ${count}${count === 0 ? '' : ` (${ageText(oldest_seconds)})`}`
+    return `${name} ${count}${count === 0 ? '' : ` (${durationText(oldest_seconds, 1)})`}`
   }
   const endsMs = budget.window_ends_at === null ? 0 : Date.parse(budget.window_ends_at) - Date.now()
   return {
@@ -70,7 +70,7 @@ function rowsOf(status: StatusDocument, paint: ChalkInstance) {
     chain: [
       chain.head === null
         ? 'no block yet'
-        : `block ${chain.head}, ${ageText(chain.head_age_seconds ?? 0)} old`,
+        : `block ${chain.head}, ${durationText(chain.head_age_seconds ?? 0, 1)} old`,
       ...nodesText(status),
       ...new Set(chain.oracles.map(({ version }) => `oracle version ${version}`)),
     ],

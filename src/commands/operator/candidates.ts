@@ -24,10 +24,10 @@ import { listFlags, sinceMs } from '../session/settings.js'
 import { csvLine, type Output, table } from '../terminal/output.js'
 import { colours, headText } from '../terminal/poll-table.js'
 import {
-  ageText,
   amountText,
   type Column,
   dateText,
+  durationText,
   fields,
   fold,
   timeText,
@@ -140,7 +140,7 @@ export const candidateColumns = (nowMs: number): readonly Column<ListedCandidate
   { head: 'cause or stage', cell: (row) => row.failure_code ?? row.submission, least: 8 },
   {
     head: 'received',
-    cell: (row) => `${ageText((nowMs - Date.parse(row.received_at)) / 1_000)} ago`,
+    cell: (row) => `${durationText((nowMs - Date.parse(row.received_at)) / 1_000, 1)} ago`,
     rank: 1,
   },
   { head: 'proposer', cell: (row) => row.proposer, wide: true },
@@ -326,7 +326,7 @@ export function explanationText(
 ) {
   const { token, slug, question_id, outcome, label, price, status, next } = explanation
   const seconds = explanation.deadline_in_seconds
-  const left = seconds >= 0 ? `in ${duration(seconds)}` : `${duration(-seconds)} ago`
+  const left = seconds >= 0 ? `in ${durationText(seconds)}` : `${durationText(-seconds)} ago`
   const head = fields(
     [
       ['question', slug ?? question_id],
@@ -357,15 +357,6 @@ export function explanationText(
       text === null ? [] : [fold(`${who}: ${text}`, columns, '  ')],
     ),
   ].join('\n')
-}
-
-function duration(seconds: number) {
-  const days = Math.floor(seconds / 86_400)
-  const hours = Math.floor(seconds / 3_600) % 24
-  const minutes = Math.floor(seconds / 60) % 60
-  if (days > 0) return `${days} d ${hours} h`
-  if (hours > 0) return `${hours} h ${minutes} min`
-  return minutes > 0 ? `${minutes} min ${seconds % 60} s` : `${seconds} s`
 }
 
 function rivalsText({ rivals }: Explanation) {

@@ -17,7 +17,7 @@ import {
 import { readSeen, type SeenEnd } from '#storage/postgres/seen'
 import { openQueries, type Queries } from '#storage/postgres/session'
 import type { Context } from '../terminal/context.js'
-import { ageText, counted, fold, type Screen } from '../terminal/render.js'
+import { counted, durationText, fold, type Screen } from '../terminal/render.js'
 import { dryRunFlag, showDryRun } from '../terminal/verb.js'
 import {
   actAnswers,
@@ -205,7 +205,7 @@ const memberJson = (member: SeenMember) => ({
 const memberText =
   (one: SeenMember) =>
   ({ columns }: Screen) => {
-    const age = ageText(one.seenMsAgo / 1_000)
+    const age = durationText(one.seenMsAgo / 1_000, 1)
     const read = one.lag === 0 ? 'has read everything' : `lags ${counted(one.lag, 'record')}`
     const lines = [
       `version ${one.version} on ${one.host}${one.adminUrl === undefined ? '' : `, admin ${one.adminUrl}`}`,

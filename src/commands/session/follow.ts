@@ -17,7 +17,7 @@ import { instant } from '#protocol/candidate'
 import type { Context } from '../terminal/context.js'
 import { type Live, type Shown, waitText } from '../terminal/output.js'
 import { liveLines, standingText } from '../terminal/poll-table.js'
-import { ageText, amountText, counted, visible } from '../terminal/render.js'
+import { amountText, counted, durationText, visible } from '../terminal/render.js'
 import type { Session } from './session.js'
 
 interface FollowOptions extends Pick<PollOptions, 'timeoutMs' | 'until' | 'full'> {
@@ -42,7 +42,7 @@ export async function follow(
   const about = (id: string, status: PolledStatus | undefined) => {
     const received = Date.parse((status && stageTimeOf(status, 'received')) ?? '')
     const seconds = (clock.nowMs() - received) / 1_000
-    const age = seconds >= 0 ? [ageText(seconds)] : []
+    const age = seconds >= 0 ? [durationText(seconds, 1)] : []
     return [...age, aboutOf?.(id) ?? status?.question_id ?? ''].join('  ')
   }
   const draw = () =>

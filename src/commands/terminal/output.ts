@@ -6,9 +6,9 @@ import { Chalk } from 'chalk'
 import type { Ora } from 'ora'
 import { UsageError } from '#protocol/errors'
 import {
-  ageText,
   type Column,
   cut,
+  durationText,
   fields,
   fold,
   foldAround,
@@ -189,7 +189,7 @@ export function createOutput(options: OutputOptions) {
     /** How what was under progress ended, and how long it took: a line that stays on a terminal. */
     mark: (isWell: boolean, text: string, ms: number) => {
       const sign = isWell ? notePaint.green('✔') : notePaint.red('✖')
-      const end = fold(`${text} ${ageText(ms / 1_000)}`, columns - 2, '  ')
+      const end = fold(`${text} ${durationText(ms / 1_000)}`, columns - 2, '  ')
       if (!quiet && notesAreTerminal) tell(`${sign} ${end}`)
     },
     during<T>(text: string, work: (line: ProgressLine) => Promise<T>) {
@@ -354,12 +354,13 @@ function spinner(write: (text: string) => void, columns: () => number, first: Sh
 
 /** `sending (1 of 2): 12 of 30 [====------] 40 %, 4 s, about 6 s left`; the last not while it is held up. */
 export function shownText(shown: Shown, seconds: number, goesOn = true) {
-  const passed = seconds < 1 ? '' : `, ${ageText(seconds)}`
+  const passed = seconds < 1 ? '' : `, ${durationText(seconds)}`
   if (typeof shown === 'string') return `${shown}${passed}`
   const { verb, done, total, counts = [] } = shown
   const share = total === 0 ? 1 : done / total
   const bar = '='.repeat(Math.floor(share * 10)).padEnd(10, '-')
-  const left = goesOn && share > 0 && share < 1 && ageText(Math.ceil(seconds / share - seconds))
+  const left =
+    goesOn && share > 0 && share < 1 && durationText(Math.ceil(seconds / share - seconds))
   const parts = counts.filter(([, count]) => count > 0).map(([name, count]) => `${count} ${name}`)
   return `${verb}: ${done} of ${total} [${bar}] ${Math.floor(share * 100)} %${passed}${left ? `, about ${left} left` : ''}${parts.length > 1 ? `; ${parts.join(', ')}` : ''}`
 }

@@ -5,6 +5,7 @@ import type { Finding } from '#checks/finding'
 import { codePoint, unsafeCharacters, visible } from '#protocol/text'
 
 export { amountText, amountWithRaw, type TokenUnits } from '#protocol/amount'
+export { durationText } from '#protocol/duration'
 export { counted, shellWord, visible } from '#protocol/text'
 
 /** JSON whose text cannot act on a terminal (R20); it parses to the same data. */
@@ -95,12 +96,6 @@ function foldCommand(command: string, columns: number) {
   return [...lines, line].join(' \\\n')
 }
 
-/** Seconds as people say them: `4 s`, `3 min`, `2 h`. */
-export function ageText(seconds: number) {
-  if (seconds < 100) return `${Math.floor(seconds)} s`
-  return seconds < 6_000 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3_600)} h`
-}
-
 /** In UTC and whole seconds: `2026-11-20 17:01:30Z`; what is no instant as it is. */
 export const timeText = (iso: string) =>
   iso.replace(/^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?Z$/, '$1 $2Z')
@@ -180,9 +175,15 @@ export function tableText<Row>(
     [line, `${gap}${below[at] ?? ''}`.trimEnd()].filter(Boolean),
   )
   const leftOut = shown.filter(({ column }) => fitted.every((one) => one.column !== column))
-  const note = `no room for ${leftOut.map(({ column }) => column.head).join(', ')}`
+  const isCut = fitted.some(({ column, width }) =>
+    shown.some((one) => one.column === column && one.width > width),
+  )
+  const lacks =
+    leftOut.length > 0
+      ? `no room for ${leftOut.map(({ column }) => column.head).join(', ')}`
+      : isCut && wide === false && 'no room for whole cells'
   const more = wide === undefined ? '' : '; --wide shows all'
-  if (leftOut.length > 0) lines.push(paint.dim(fold(`${note}${more}`, screen.columns, gap)))
+  if (lacks) lines.push(paint.dim(fold(`${lacks}${more}`, screen.columns, gap)))
   return lines.join('\n')
 }
 

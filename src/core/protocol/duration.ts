@@ -26,3 +26,20 @@ export function instantMs(text: string) {
   const ms = Date.parse(text)
   return Number.isNaN(ms) ? undefined : ms
 }
+
+const units = [
+  ['d', 86_400, Number.POSITIVE_INFINITY],
+  ['h', 3_600, 24],
+  ['min', 60, 60],
+  ['s', 1, 60],
+] as const
+
+/** For people, in its largest units: `45 s`, `11 min 25 s`, `2 h`, `3 d 4 h`. */
+export function durationText(seconds: number, most = 2) {
+  const counts = units.map(
+    ([unit, size, whole]) => [Math.floor(seconds / size) % whole, unit] as const,
+  )
+  const first = counts.findIndex(([count]) => count > 0)
+  const told = counts.slice(first, first + most).filter(([count]) => count > 0)
+  return told.map((one) => one.join(' ')).join(' ') || '0 s'
+}

@@ -4,6 +4,7 @@
  */
 
 import type { Hex, Market } from '#ports'
+import { durationText } from '#protocol/duration'
 import { UsageError } from '#protocol/errors'
 import { answerText } from '#protocol/outcome-words'
 import { outcomeOf } from '#protocol/proposal'
@@ -101,7 +102,7 @@ function eventEnded({ market, nowSeconds }: Facts, limits: Thresholds) {
   const game = Date.parse(gameStartsAt ?? '')
   if (game > nowMs) return warn('gamma', `the game begins ${instant(game)}`)
   if (game > nowMs - limits.gameSeconds * 1_000)
-    return warn('gamma', `the game began ${span(nowSeconds - game / 1_000)} ago`)
+    return warn('gamma', `the game began ${durationText(nowSeconds - game / 1_000)} ago`)
   const end = Date.parse(endsAt ?? '')
   if (end > nowMs) return warn('gamma', `the event ends ${instant(end)}`)
   return Number.isNaN(end)
@@ -164,10 +165,10 @@ function reopened({ isReopened, market }: Facts) {
 
 function liveness({ livenessSeconds }: Facts, limits: Thresholds) {
   if (typeof livenessSeconds === 'string') return unknown('chain', livenessSeconds)
-  const detail = `an answer can be disputed for ${span(Number(livenessSeconds))}`
+  const detail = `an answer can be disputed for ${durationText(Number(livenessSeconds))}`
   return livenessSeconds <= limits.livenessSeconds
     ? ok('chain', detail)
-    : warn('chain', `${detail}, more than ${span(limits.livenessSeconds)}`)
+    : warn('chain', `${detail}, more than ${durationText(limits.livenessSeconds)}`)
 }
 
 /** Parts of a percent: amounts are whole and may be long. */
@@ -192,21 +193,13 @@ function rulesAge({ context: { rules } }: Subject, { nowSeconds }: Facts, limits
   if (last === undefined) return ok('chain', 'there is no clarification')
   const age = nowSeconds - Date.parse(last.at) / 1_000
   if (Number.isNaN(age)) return unknown('chain', `a clarification is of the time ${last.at}`)
-  const detail = `the last of ${counted(rules.updates.length, 'clarification')} is ${span(Math.max(0, age))} old`
+  const detail = `the last of ${counted(rules.updates.length, 'clarification')} is ${durationText(Math.max(0, age))} old`
   return age >= limits.rulesSeconds ? ok('chain', detail) : warn('chain', detail)
 }
 
 const percent = (price: number) => `${Number((price * 100).toFixed(2))} %`
 const instant = (ms: number) =>
   new Date(ms).toISOString().replace('T', ' ').slice(0, 16).concat('Z')
-
-function span(seconds: number) {
-  if (seconds < 120) return `${Math.floor(seconds)} s`
-  if (seconds < 7_200) return `${Math.floor(seconds / 60)} min`
-  return seconds < 172_800
-    ? `${Math.floor(seconds / 3_600)} h`
-    : `${Math.floor(seconds / 86_400)} d`
-}
 
 export interface Required {
   readonly check: boolean
