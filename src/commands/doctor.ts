@@ -97,7 +97,7 @@ async function standing(session: Session): Promise<Block[]> {
   const found = await examine(session, true)
   const isNew = !(await files.exists(join(home, 'journal')))
   const parts = found.filter(({ id }) => ['trust', 'account', 'gateway'].includes(id))
-  const isEmpty = isNew && parts.every(({ result }) => result !== 'pass')
+  const isEmpty = isNew && parts.every(({ result }) => result !== 'pass' && result !== 'note')
   const last = await lastKnown(session, home)
   const command =
     (label: string, line: string) =>
@@ -306,7 +306,7 @@ async function gatewayCheck(facts: Facts) {
   const { gateway: setting, local } = session.settings
   if (setting === undefined && local === undefined) return skip('gateway', ...lacks.gateway(facts))
   if (facts.isLocal)
-    return pass('gateway', setting ? publicUrl(setting.value) : (local?.value ?? ''))
+    return note('gateway', `${setting ? publicUrl(setting.value) : local?.value}, not asked here`)
   facts.gateway = await session.gateway('read')
   const { origin } = facts.gateway
   if (setting === undefined) {

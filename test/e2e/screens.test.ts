@@ -210,7 +210,7 @@ const screens: readonly Screen[] = [
     point: 9,
     args: [],
     code: 0,
-    says: [/^Propose answers/, /ok gateway: http/, /proposer doctor/],
+    says: [/^Propose answers/, /note gateway: http/, /proposer doctor/],
   },
   { point: 9, args: ['submit', '--help'], code: 0, says: [/^Usage: proposer submit/, /--outcome/] },
   { point: 9, args: ['subnit'], code: 2, says: [/^error: /, /submit/] },

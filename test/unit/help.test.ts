@@ -256,7 +256,7 @@ describe('contract §6: `proposer` alone tells what to do next, exit 0', () => {
     const text = await page({ PROPOSER_GATEWAY: `https://user:${urlSecret}@gateway.example` })
     expect(text).toMatch(/FAIL {2}account: no proposer account selected\n +fix: create one with `/)
     expect(text).toMatch(/FAIL {2}trust: [\s\S]*`proposer trust init --from <file>`/)
-    expect(text).toMatch(/ok {4}gateway: https:\/\/gateway\.example/)
+    expect(text).toMatch(/note {2}gateway: https:\/\/gateway\.example/)
     expect(text).not.toContain(urlSecret)
     expect(text).toMatch(/ok {4}open: nothing is open/)
     expect(text).toContain(' proposer questions list')
