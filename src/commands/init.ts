@@ -60,7 +60,11 @@ async function chosenProfile(context: Context, flags: InitFlags, tell: Tell) {
   const { profile, home } = await resolveSettings(context, { ...flags, makesProfile: true })
   const asks = profile.origin === 'default' && context.isInteractive
   const answer = asks
-    ? await askLine(context, 'Profile: polygon, dev, or your own name for these settings [default]: ', '--profile')
+    ? await askLine(
+        context,
+        'Profile: polygon, dev, or your own name for these settings [default]: ',
+        '--profile',
+      )
     : ''
   const asked = answer.trim()
   const name = asked || profile.value
