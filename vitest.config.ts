@@ -1,8 +1,10 @@
 import { defineConfig } from 'vitest/config'
 import { BaseSequencer, type TestSpecification } from 'vitest/node'
 
-/** Two cores are what the smallest runner has: more workers only make the processes that tests start wait for each other. */
+/** Two cores are what the smallest runner has. */
 const maxWorkers = 2
+/** Tests with processes of their own wait for them a third of the time. */
+const processWorkers = 3
 
 /** What takes minutes begins first, so that no core is idle at the end. */
 const slowest =
@@ -43,6 +45,7 @@ export default defineConfig({
         extends: true,
         test: {
           name: 'e2e',
+          maxWorkers: processWorkers,
           include: ['test/e2e/**/*.test.ts'],
           // Every process a test starts comes from dist/.
           globalSetup: ['test/support/build-dist.ts'],
@@ -55,6 +58,7 @@ export default defineConfig({
         extends: true,
         test: {
           name: 'campaign',
+          maxWorkers: processWorkers,
           include: ['test/campaign/**/*.test.ts'],
           globalSetup: ['test/support/build-dist.ts'],
           // A campaign counts to tens of thousands; `CAMPAIGN_SCALE` makes it longer still.
