@@ -127,7 +127,6 @@ export {
   toBatchItem,
   toSingle,
 } from './core/protocol/proposal.js'
-export * from './core/protocol/responses.js'
 export type { Address as ChainAddress } from './core/protocol/schema.js'
 export * from './core/protocol/schema.js'
 export { recoverSigner } from './core/protocol/signature.js'

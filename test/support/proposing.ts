@@ -2,7 +2,7 @@ import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { topics } from '#chain/contracts'
 import type { DevDescription } from '#devchain/dev-chain'
-import type { CandidateStatus } from '#protocol/responses'
+import type { CandidateStatus } from '#protocol/schema'
 import type { Ran } from './cli.js'
 import type { Workshop } from './processes.js'
 

@@ -12,8 +12,7 @@ import {
   placedAt,
 } from '#devchain/dev-contracts'
 import type { Hex } from '#ports'
-import type { CandidateStatus } from '#protocol/responses'
-import type { Address } from '#protocol/schema'
+import type { Address, CandidateStatus } from '#protocol/schema'
 import { devSigner, type ProposeWish, type StillChain } from './reorg-gateway.js'
 import { failureTable } from './week-model.js'
 

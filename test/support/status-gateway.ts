@@ -1,7 +1,7 @@
 import type { MemoryBudget } from '#gateway/front/budget'
 import type { Clock, Fetch } from '#ports'
 import { instant } from '#protocol/candidate'
-import type { CandidateStatus } from '#protocol/responses'
+import type { CandidateStatus } from '#protocol/schema'
 import { version } from '#protocol/words'
 
 export interface LifeOptions {

@@ -4,12 +4,7 @@ import { gateLimits, lineLimits } from '#gateway/front/line'
 import { budgetLimits, gatewayLimits } from '#gateway/gateway'
 import { BodyError } from '#protocol/call'
 import { openApiDocument } from '#protocol/openapi'
-import {
-  Acknowledgement,
-  BatchSubmitAnswer,
-  CandidateStatus,
-  Eligibility,
-} from '#protocol/responses'
+import { Acknowledgement, BatchSubmitAnswer, CandidateStatus, Eligibility } from '#protocol/schema'
 import { recoverWithNoble } from '#protocol/signature'
 import { version } from '#protocol/words'
 import { failed } from '#support/candidates'

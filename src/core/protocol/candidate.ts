@@ -1,8 +1,7 @@
 import type { Hex } from '#ports'
 import { type FailureCode, type FailureStage, failures } from './codes.js'
 import { outcomeOf } from './proposal.js'
-import type { CandidateState, CandidateStatus } from './responses.js'
-import type { Address } from './schema.js'
+import type { Address, CandidateState, CandidateStatus } from './schema.js'
 import { version } from './words.js'
 
 export type { CandidateState }
@@ -16,7 +15,7 @@ export interface CandidateFailure {
 
 /** Times in Unix milliseconds. */
 export interface CandidateSubmission {
-  readonly status: 'prepared' | 'submitted' | 'confirmed' | 'indexed' | 'reverted' | 'dropped'
+  readonly status: NonNullable<CandidateStatus['submission']>['status']
   readonly transactionHash: Hex | null
   readonly submittedAtMs: number | null
   readonly confirmedAtMs: number | null

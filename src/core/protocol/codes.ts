@@ -294,7 +294,14 @@ export const wireFailures = {
 export type WireCode = keyof typeof wireFailures
 export const wireFailure = (code: WireCode): WireFailure => wireFailures[code]
 
-export type FailureStage = 'validation' | 'selection' | 'submission' | 'confirmation' | 'indexing'
+export const failureStages = [
+  'validation',
+  'selection',
+  'submission',
+  'confirmation',
+  'indexing',
+] as const
+export type FailureStage = (typeof failureStages)[number]
 export const nextActions = [
   'none',
   'wait',

@@ -6,7 +6,6 @@ import type { Hex } from '#ports'
 import { type WireCode, wireFailure } from './codes.js'
 import { toBatchItem, toSingle } from './proposal.js'
 import { refusalBody, refuse } from './refusal.js'
-import type * as responses from './responses.js'
 import type * as schema from './schema.js'
 import type { Address } from './schema.js'
 import { primaryType, toHex, typedData, wireTypes } from './witness.js'
@@ -54,7 +53,7 @@ export const pathExamples: Readonly<Record<string, Readonly<Record<string, strin
 const signedProposal: schema.SignedProposal = toSingle(authorization)
 const { signature: _, ...signingDataRequest } = signedProposal
 
-const signingData: responses.SigningData = {
+const signingData: schema.SigningData = {
   version,
   question_id: questionId,
   request: { identifier, ...round },
@@ -98,7 +97,7 @@ const received = {
   status: 'received',
   received_at: receivedAt,
   status_url: `/v1/proposals/${questionId}/status/${candidateId}`,
-} as const satisfies responses.Acknowledgement
+} as const satisfies schema.Acknowledgement
 
 const submission = {
   status: 'indexed',
@@ -122,9 +121,9 @@ const executed = {
   selected_at: '2026-11-20T05:38:02.310Z',
   submission,
   failure: null,
-} as const satisfies responses.CandidateStatus
+} as const satisfies schema.CandidateStatus
 
-const failed: responses.CandidateStatus = {
+const failed: schema.CandidateStatus = {
   ...executed,
   status: 'failed',
   validated_at: null,

@@ -1,22 +1,24 @@
 import * as z from 'zod/mini'
 import { type OperationId, type WireCode, wireFailure, wireFailures } from './codes.js'
 import { answerExamples, errorExample, pathExamples, requestExamples } from './openapi-examples.js'
-import { ErrorBody } from './schema.js'
+import * as shapes from './schema.js'
+import { names } from './schema-building.js'
 import { type Operation, operations, type ParameterName, parameters, tags } from './service.js'
 import { version } from './words.js'
 
+for (const [id, type] of Object.entries(shapes)) names.add(type, { id })
 const reference = (id: string) => `#/components/schemas/${id}`
 
 function jsonSchema(type: z.ZodMiniType) {
-  const id = z.globalRegistry.get(type)?.id
-  if (typeof id === 'string') return { $ref: reference(id) }
+  const id = names.get(type)?.id
+  if (id !== undefined) return { $ref: reference(id) }
   const { $schema: _, ...inline } = z.toJSONSchema(type, { io: 'input' })
   return inline
 }
 
-/** The named schemas that `paths` leads to. The registry is the process's: others may be in it. */
+/** The schemas in the order in which `paths` leads to them. */
 function components(paths: object) {
-  const { schemas } = z.toJSONSchema(z.globalRegistry, { uri: reference, io: 'input' })
+  const { schemas } = z.toJSONSchema(names, { uri: reference, io: 'input' })
   const found: Record<string, object> = {}
   const collect = (from: object) => {
     for (const [, id = ''] of JSON.stringify(from).matchAll(/#\/components\/schemas\/(\w+)/g)) {
@@ -92,7 +94,7 @@ function responses(id: OperationId, operation: Operation) {
   for (const status of new Set(codes.map((code) => wireFailure(code).status))) {
     const own = codes.filter((code) => wireFailure(code).status === status)
     const examples = own.map((code) => [code, { $ref: `#/components/examples/${code}` }])
-    add(status, own.join(', '), ErrorBody, Object.fromEntries(examples))
+    add(status, own.join(', '), shapes.ErrorBody, Object.fromEntries(examples))
   }
   return found
 }

@@ -2,18 +2,20 @@ import * as z from 'zod/mini'
 import type { Hex } from '#ports'
 import { limits } from './words.js'
 
+/** What OpenAPI calls the shapes that are not exported. */
+export const names = z.registry<{ id: string }>()
+
 type About = Readonly<Record<string, unknown>>
-export const named = <S extends z.ZodMiniType>(id: string, schema: S, about: About = {}): S => {
-  z.globalRegistry.add(schema, { id, ...about })
+export const described = <S extends z.ZodMiniType>(
+  description: string,
+  schema: S,
+  about: About = {},
+): S => {
+  z.globalRegistry.add(schema, { description, ...about })
   return schema
 }
-export const described = (
-  id: string,
-  description: string,
-  text: z.ZodMiniString,
-  about: About = {},
-) => named(id, text, { description, ...about })
-export const hex = (text: z.ZodMiniString) => text as unknown as z.ZodMiniType<Hex, Hex>
+export const hex = (description: string, text: z.ZodMiniString, about?: About) =>
+  described(description, text, about) as unknown as z.ZodMiniType<Hex, Hex>
 export const matching = (pattern: RegExp, abort = false) =>
   z.string().check(z.regex(pattern, { abort }))
 export const fitting = (code: string, fits: (text: string) => boolean) =>

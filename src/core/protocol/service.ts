@@ -5,8 +5,8 @@
 import * as z from 'zod/mini'
 import type { OperationId } from './codes.js'
 import { receiptDirectory } from './receipt.js'
-import * as answer from './responses.js'
 import * as schema from './schema.js'
+import { names } from './schema-building.js'
 import { isAddress, isIdentifier, patterns } from './words.js'
 
 /** Malformed is 400 `invalid_identifier`. */
@@ -61,25 +61,25 @@ export const tags = {
   Gateway: 'Health, readiness and this document; never rate-limited',
 } as const
 
-const Ready = z.object({ ready: z.boolean(), reasons: z.array(z.string()) })
-const Health = z.object({ status: z.literal('ok') })
-const ReceiptKeys = z.object({
-  keys: z.array(
-    z.object({
-      kty: z.literal('OKP'),
-      crv: z.literal('Ed25519'),
-      kid: z.string(),
-      x: z.string(),
-      use: z.literal('sig'),
-      nbf: z.optional(z.int()),
-      exp: z.optional(z.int()),
-    }),
-  ),
-})
-z.globalRegistry
-  .add(Ready, { id: 'Readiness' })
-  .add(Health, { id: 'Health' })
-  .add(ReceiptKeys, { id: 'ReceiptKeys' })
+const Health = z.object({ status: z.literal('ok') }).register(names, { id: 'Health' })
+const Readiness = z
+  .object({ ready: z.boolean(), reasons: z.array(z.string()) })
+  .register(names, { id: 'Readiness' })
+const ReceiptKeys = z
+  .object({
+    keys: z.array(
+      z.object({
+        kty: z.literal('OKP'),
+        crv: z.literal('Ed25519'),
+        kid: z.string(),
+        x: z.string(),
+        use: z.literal('sig'),
+        nbf: z.optional(z.int()),
+        exp: z.optional(z.int()),
+      }),
+    ),
+  })
+  .register(names, { id: 'ReceiptKeys' })
 
 /** By id; of two paths that fit, the first is meant. */
 export const operations = {
@@ -89,7 +89,7 @@ export const operations = {
     word: 'eligibility',
     summary: 'Check whether a wallet may propose now',
     tag: 'Proposals',
-    answers: { 200: [answer.Eligibility, 'Eligibility of this wallet'] },
+    answers: { 200: [schema.Eligibility, 'Eligibility of this wallet'] },
   },
   signingData: {
     method: 'POST',
@@ -100,7 +100,7 @@ export const operations = {
       'Stateless. Checks the outcome, the amount, the deadline and that the request is open; does not check eligibility. Build or check the typed data yourself before you sign.',
     tag: 'Proposals',
     body: { type: schema.SigningDataRequest, limitBytes: 8 * 1024 },
-    answers: { 200: [answer.SigningData, 'Typed data to sign, and the values in it'] },
+    answers: { 200: [schema.SigningData, 'Typed data to sign, and the values in it'] },
   },
   submit: {
     method: 'POST',
@@ -113,11 +113,11 @@ export const operations = {
     body: { type: schema.SignedProposal, limitBytes: 32 * 1024, admission: true },
     answers: {
       202: [
-        answer.Acknowledgement,
+        schema.Acknowledgement,
         'Admitted: durable and queued. Only status `executed` means that it is on chain.',
       ],
       200: [
-        answer.Acknowledgement,
+        schema.Acknowledgement,
         'An exact replay in the current round: returns the existing candidate',
       ],
     },
@@ -129,7 +129,7 @@ export const operations = {
     summary: 'Get the status of a candidate',
     tag: 'Proposals',
     answers: {
-      200: [answer.CandidateStatus, 'The candidate; times of stages not yet reached are null'],
+      200: [schema.CandidateStatus, 'The candidate; times of stages not yet reached are null'],
     },
   },
   batchSigningData: {
@@ -141,7 +141,7 @@ export const operations = {
     body: { type: schema.BatchSigningDataRequest, limitBytes: 64 * 1024, list: 'identifiers' },
     answers: {
       200: [
-        answer.BatchSigningDataAnswer,
+        schema.BatchSigningDataAnswer,
         'One result per identifier, in the order of the request',
       ],
     },
@@ -161,7 +161,7 @@ export const operations = {
       list: 'proposals',
     },
     answers: {
-      200: [answer.BatchSubmitAnswer, 'One result per proposal, in the order of the request'],
+      200: [schema.BatchSubmitAnswer, 'One result per proposal, in the order of the request'],
     },
   },
   batchStatus: {
@@ -172,7 +172,7 @@ export const operations = {
     tag: 'Batch',
     body: { type: schema.BatchStatusRequest, limitBytes: 8 * 1024, list: 'candidate_ids' },
     answers: {
-      200: [answer.BatchStatusAnswer, 'One result per candidate id, in the order of the request'],
+      200: [schema.BatchStatusAnswer, 'One result per candidate id, in the order of the request'],
     },
   },
   health: {
@@ -187,7 +187,10 @@ export const operations = {
     path: '/readyz',
     summary: 'Check that store, chain and executor are ready',
     tag: 'Gateway',
-    answers: { 200: [Ready, 'Ready'], 503: [Ready, 'Not ready, with the reasons'] },
+    answers: {
+      200: [Readiness, 'Ready'],
+      503: [Readiness, 'Not ready, with the reasons'],
+    },
   },
   receiptKeys: {
     method: 'GET',

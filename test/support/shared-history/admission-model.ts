@@ -4,7 +4,7 @@
  * status are calls; the executor's work happens between them, as the log tells it.
  */
 import { isActive } from '#protocol/candidate'
-import type { CandidateState } from '#protocol/responses'
+import type { CandidateState } from '#protocol/schema'
 import type { Model, Operation } from './linearizable.js'
 
 export interface Stage {

@@ -1,5 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import type { CandidateState, CandidateStatus } from '#protocol/responses'
+import type { CandidateState, CandidateStatus } from '#protocol/schema'
 import type { AdmissionCall, Call, Told } from './admission-model.js'
 import type { Payload } from './payloads.js'
 
