@@ -63,10 +63,7 @@ export interface RequestRecord {
   readonly bug: { readonly name: string; readonly frames: readonly string[] } | undefined
 }
 
-export interface RequestCount {
-  readonly route: string
-  readonly method: string
-  readonly status: number
+export interface RequestCount extends Pick<RequestRecord, 'route' | 'method' | 'status'> {
   readonly count: number
 }
 

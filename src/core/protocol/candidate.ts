@@ -1,6 +1,6 @@
 import type { Hex } from '#ports'
 import { type FailureCode, type FailureStage, failures } from './codes.js'
-import { outcomeOf } from './proposal.js'
+import { type Authorization, outcomeOf } from './proposal.js'
 import type { Address, CandidateState, CandidateStatus } from './schema.js'
 import { version } from './words.js'
 
@@ -54,19 +54,13 @@ export interface RoundRef {
   readonly ancillaryHash: Hex
 }
 
-export interface Candidate {
+export interface Candidate extends Omit<Authorization, 'questionId'> {
   readonly id: string
   /** Payload identity (R22). */
   readonly identity: string
   /** Order of admission (R13). */
   readonly sequence: number
   readonly round: RoundRef
-  readonly proposer: Address
-  readonly price: string
-  readonly amount: string
-  readonly nonce: string
-  readonly deadline: string
-  readonly signature: Hex
   /** EIP-712 digest that the signature answers. */
   readonly digest: Hex
   readonly receivedAtMs: number

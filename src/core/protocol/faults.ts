@@ -3,19 +3,9 @@
  * back (robustness §4).
  */
 import type * as z from 'zod/mini'
-import type { WireCode } from './codes.js'
+import { type WireCode, wireFailures } from './codes.js'
+import { type Refusal, refuse } from './refusal.js'
 import { limits, version } from './words.js'
-
-type ValueCode = Extract<
-  WireCode,
-  'invalid_amount' | 'invalid_signature_format' | 'outcome_not_allowed'
->
-
-export interface ShapeFault {
-  readonly code: ValueCode | 'schema_violation' | 'unsupported_version'
-  readonly detail: string
-  readonly errors?: readonly { readonly path: string; readonly code: string }[]
-}
 
 type Issue = z.core.$ZodIssue
 
@@ -47,7 +37,7 @@ const entryExpectations: Readonly<Record<string, string | undefined>> = {
 }
 
 /** The code of a malformed text, by its path in a v1 body; elsewhere the fault is of structure. */
-const valueCodes: Readonly<Record<string, ValueCode>> = {
+const valueCodes: Readonly<Record<string, WireCode>> = {
   max_payment: 'invalid_amount',
   'permit.amount': 'invalid_amount',
   'permit.nonce': 'invalid_amount',
@@ -57,11 +47,9 @@ const valueCodes: Readonly<Record<string, ValueCode>> = {
 }
 
 /** Another version wins, then any fault of structure, then the first malformed value (§2.1). */
-export function singleFault(issues: readonly Issue[], input: unknown): ShapeFault {
-  if (isOtherVersion(input)) {
-    const detail = `version is not supported; send and sign exactly ${JSON.stringify(version)}`
-    return { code: 'unsupported_version', detail }
-  }
+export function singleFault(issues: readonly Issue[], input: unknown): Refusal {
+  if (isOtherVersion(input))
+    return refuse('unsupported_version', wireFailures.unsupported_version.example)
   const codes = issues.map((issue) =>
     issue.code !== 'unrecognized_keys' && typeof valueAt(input, issue.path) === 'string'
       ? valueCodes[pathOf(issue)]
@@ -70,18 +58,18 @@ export function singleFault(issues: readonly Issue[], input: unknown): ShapeFaul
   const [[issue], [code]] = [issues, codes]
   if (code === undefined || issue === undefined || codes.includes(undefined))
     return schemaViolation(issues, input)
-  return { code, detail: mustBe(issue) }
+  return refuse(code, mustBe(issue))
 }
 
 /** Every fault of shape refuses the whole call (§4.2 rule 2). */
-export function schemaViolation(issues: readonly Issue[], input: unknown): ShapeFault {
+export function schemaViolation(issues: readonly Issue[], input: unknown): Refusal {
   const errors = issues
     .slice(0, listedFaults)
     .map((issue) => ({ path: pathOf(issue), code: codeOf(issue, input) }))
   const [issue] = issues
   const more = issues.length > 1 ? ` (and ${issues.length - 1} more, see errors)` : ''
   const sentence = issue ? sentenceOf(issue, input) : 'the body has the wrong shape'
-  return { code: 'schema_violation', detail: `${sentence}${more}`, errors }
+  return refuse('schema_violation', `${sentence}${more}`, { errors })
 }
 
 /**

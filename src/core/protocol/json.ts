@@ -22,7 +22,8 @@ const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
  * A number as a request may write it: no sign, point or exponent, and exact as a JavaScript number.
  */
 const plainInteger = /^(0|[1-9]\d{0,15})$/
-const forbiddenKeys = new Set(['__proto__', 'constructor', 'prototype'])
+const numberForm = /[-+.eE\d]+/y
+const forbiddenKeys: ReadonlySet<unknown> = new Set(['__proto__', 'constructor', 'prototype'])
 
 const fail = (detail: string): JsonRead => ({
   ok: false,
@@ -89,12 +90,12 @@ function scan(text: string, escaped: boolean) {
         return `an object has more than ${jsonLimits.keysPerObject} keys; send the documented fields only`
       keys[depth] = count
     } else if ((code >= 0x30 && code <= 0x39) || code === 0x2d) {
-      const end = endOfNumber(text, at)
-      const lexeme = text.slice(at, end)
+      numberForm.lastIndex = at
+      const lexeme = numberForm.exec(text)?.[0] ?? ''
       if (!plainInteger.test(lexeme) || !Number.isSafeInteger(Number(lexeme))) {
         return 'a number is not a plain integer from 0 to 9007199254740991; write it without sign, point or exponent'
       }
-      at = end - 1
+      at += lexeme.length - 1
     }
   }
   return members
@@ -113,42 +114,19 @@ function endOfString(text: string, open: number, escaped: boolean) {
   return close
 }
 
-function endOfNumber(text: string, start: number) {
-  let end = start + 1
-  for (; end < text.length; end += 1) {
-    const code = text.charCodeAt(end)
-    const part =
-      (code >= 0x30 && code <= 0x39) ||
-      code === 0x2e ||
-      code === 0x65 ||
-      code === 0x45 ||
-      code === 0x2b ||
-      code === 0x2d
-    if (!part) break
-  }
-  return end
-}
-
 function walk(value: unknown, mayHideCharacters: boolean): number | string {
   if (typeof value === 'string') return mayHideCharacters ? (textFault(value) ?? 0) : 0
   if (typeof value !== 'object' || value === null) return 0
   let count = 0
-  if (Array.isArray(value)) {
-    for (const entry of value) {
-      const inner = walk(entry, mayHideCharacters)
+  for (const [key, entry] of Array.isArray(value) ? value.entries() : Object.entries(value)) {
+    if (forbiddenKeys.has(key))
+      return 'an object has a key that no request has; send the documented fields only'
+    if (typeof key === 'string') count += 1
+    for (const part of [key, entry]) {
+      const inner = walk(part, mayHideCharacters)
       if (typeof inner === 'string') return inner
       count += inner
     }
-    return count
-  }
-  for (const [key, entry] of Object.entries(value)) {
-    if (forbiddenKeys.has(key))
-      return 'an object has a key that no request has; send the documented fields only'
-    const fault = mayHideCharacters ? textFault(key) : undefined
-    if (fault !== undefined) return fault
-    const inner = walk(entry, mayHideCharacters)
-    if (typeof inner === 'string') return inner
-    count += 1 + inner
   }
   return count
 }

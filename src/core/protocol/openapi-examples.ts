@@ -5,7 +5,7 @@
 import type { Hex } from '#ports'
 import { type WireCode, wireFailure } from './codes.js'
 import { toBatchItem, toSingle } from './proposal.js'
-import { refusalBody, refuse } from './refusal.js'
+import { refuse, wireError } from './refusal.js'
 import type * as schema from './schema.js'
 import type { Address } from './schema.js'
 import { primaryType, toHex, typedData, wireTypes } from './witness.js'
@@ -18,6 +18,7 @@ const questionId: Hex = '0x22827504779e99ea885e7264c656b1e93f10f2d901019058ba4fe
 const slug = 'will-candidate-a-win'
 const proposer: Address = '0x1563915e194d8cfba1943570603f7606a3115508'
 const candidateId = '018c2b9e-7f42-4d7a-9a51-6f0c3e8d2b14'
+const unknownId = '5d0cb0f4-3c1b-4a5e-8a52-0b7a0d2f9c66'
 const contracts = {
   permit2: '0x000000000022d473030f116ddee9f6b43ac78ba3',
   signed_proposer: '0x322813fd9a801c5507c9de605d63cea4f2ce6c44',
@@ -91,11 +92,14 @@ const batchSigningData: schema.BatchSigningData = {
 }
 
 const receivedAt = '2026-11-20T05:38:00.000Z'
-const received = {
-  version,
+const acknowledged = {
   candidate_id: candidateId,
   status: 'received',
   received_at: receivedAt,
+} as const
+const received = {
+  version,
+  ...acknowledged,
   status_url: `/v1/proposals/${questionId}/status/${candidateId}`,
 } as const satisfies schema.Acknowledgement
 
@@ -139,17 +143,14 @@ const failed: schema.CandidateStatus = {
   },
 }
 
-export function errorExample(code: WireCode): schema.ErrorBody {
-  const errors =
-    code === 'schema_violation' ? { errors: [{ path: 'proposer', code: 'missing' }] } : {}
-  return JSON.parse(
-    refusalBody(refuse(code, wireFailure(code).example, errors)),
-  ) as schema.ErrorBody
-}
+export const errorExample = (code: WireCode): schema.ErrorBody => ({
+  error: wireError(refuse(code, wireFailure(code).example)),
+  ...(code === 'schema_violation' && { errors: [{ path: 'proposer', code: 'missing' }] }),
+})
 
 const itemError = (code: WireCode) => ({
-  status_code: refuse(code, '').status,
-  error: errorExample(code).error,
+  status_code: wireFailure(code).status,
+  ...errorExample(code),
 })
 
 export const requestExamples: Readonly<Record<string, Readonly<Record<string, object>>>> = {
@@ -157,7 +158,7 @@ export const requestExamples: Readonly<Record<string, Readonly<Record<string, ob
   submit: { no: signedProposal },
   batchSigningData: { by_id_and_slug: { identifiers: [questionId, 'another-question'] } },
   batchSubmit: { one: { proposals: [toBatchItem(slug, authorization, 'row-17')] } },
-  batchStatus: { two: { candidate_ids: [candidateId, '5d0cb0f4-3c1b-4a5e-8a52-0b7a0d2f9c66'] } },
+  batchStatus: { two: { candidate_ids: [candidateId, unknownId] } },
 }
 
 export const answerExamples: Readonly<
@@ -184,12 +185,7 @@ export const answerExamples: Readonly<
           {
             client_ref: 'row-17',
             status_code: 202,
-            candidate: {
-              candidate_id: candidateId,
-              status: 'received',
-              received_at: receivedAt,
-              status_url: `/propose/status/${candidateId}`,
-            },
+            candidate: { ...acknowledged, status_url: `/propose/status/${candidateId}` },
           },
         ],
         summary: { accepted: 1, replayed: 0, rejected: 0 },
@@ -207,18 +203,9 @@ export const answerExamples: Readonly<
           {
             candidate_id: candidateId,
             status_code: 200,
-            candidate: {
-              candidate_id: candidateId,
-              status: 'executed',
-              received_at: receivedAt,
-              submission,
-              failure: null,
-            },
+            candidate: { ...acknowledged, status: 'executed', submission, failure: null },
           },
-          {
-            candidate_id: '5d0cb0f4-3c1b-4a5e-8a52-0b7a0d2f9c66',
-            ...itemError('candidate_not_found'),
-          },
+          { candidate_id: unknownId, ...itemError('candidate_not_found') },
         ],
       },
     },

@@ -5,9 +5,9 @@ export type Labels = Readonly<Record<OutcomeKey, string>>
 
 export function labelsOf(outcomes: readonly Pick<Outcome, 'outcome' | 'label'>[]): Labels {
   const of = (key: OutcomeKey) => {
-    const found = outcomes.find(({ outcome }) => outcome === key)
-    if (found === undefined) throw new RangeError(`${key} has no label`)
-    return found.label
+    const label = labelIn(outcomes, key)
+    if (label === null) throw new RangeError(`${key} has no label`)
+    return label
   }
   return { p1: of('p1'), p2: of('p2'), p3: of('p3') }
 }

@@ -1,33 +1,28 @@
+import { type Refusal, refuse } from './refusal.js'
+
 /** Beyond admission (§8). */
 export const minimumDeadlineSeconds = 300n
-
-export type PermitFault =
-  | { readonly code: 'permit_amount_below_required_bond'; readonly detail: string }
-  | { readonly code: 'permit_deadline_too_soon'; readonly detail: string }
 
 /**
  * Amounts in raw token units, times in Unix seconds; `nowSeconds` is the later of wall clock and
  * head time (contract §2).
  */
 export function permitFault(
-  permit: { amount: string; deadline: string },
+  { amount, deadline }: { amount: string; deadline: string },
   bondRaw: bigint,
   nowSeconds: bigint,
-): PermitFault | undefined {
-  if (BigInt(permit.amount) < bondRaw) {
-    return {
-      code: 'permit_amount_below_required_bond',
-      detail: `permit.amount is ${permit.amount}; the current total bond is ${bondRaw}; sign again with an amount of at least ${bondRaw}`,
-    }
-  }
+): Refusal | undefined {
+  if (BigInt(amount) < bondRaw)
+    return refuse(
+      'permit_amount_below_required_bond',
+      `permit.amount is ${amount}; the current total bond is ${bondRaw}; sign again with an amount of at least ${bondRaw}`,
+    )
   const earliest = nowSeconds + minimumDeadlineSeconds
-  if (BigInt(permit.deadline) < earliest) {
-    return {
-      code: 'permit_deadline_too_soon',
-      detail: `permit.deadline is ${permit.deadline}; it must be ${earliest} or later (five minutes after admission); sign again with a later deadline`,
-    }
-  }
-  return undefined
+  if (BigInt(deadline) >= earliest) return undefined
+  return refuse(
+    'permit_deadline_too_soon',
+    `permit.deadline is ${deadline}; it must be ${earliest} or later (five minutes after admission); sign again with a later deadline`,
+  )
 }
 
 /** Word position of the owner's bitmap and the bit's mask (domain §3.2). */

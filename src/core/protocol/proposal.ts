@@ -4,6 +4,7 @@
  */
 import type { Hash, Hex } from '#ports'
 import type { Address, BatchItem, OutcomeKey, SignedProposal } from './schema.js'
+import type { WitnessTerms } from './witness.js'
 import { version } from './words.js'
 
 /** Outcome key → numerical price, 18-digit oracle fixed point (§2.2). */
@@ -25,16 +26,8 @@ export function outcomeOf(price: string): OutcomeKey | undefined {
   return outcomeKeys.find((key) => priceOf[key] === price)
 }
 
-/**
- * Integers are canonical decimal strings; `deadline` in Unix seconds, `amount` in raw token
- * units.
- */
-export interface Terms {
+export interface Terms extends WitnessTerms {
   readonly proposer: Address
-  readonly price: string
-  readonly amount: string
-  readonly nonce: string
-  readonly deadline: string
 }
 
 export interface Authorization extends Terms {

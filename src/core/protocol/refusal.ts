@@ -3,6 +3,7 @@
  * refuses itself.
  */
 import { type WireCode, wireFailure } from './codes.js'
+import type { FieldFault } from './errors.js'
 import { withoutNodeWords } from './node-words.js'
 import type { WireError } from './schema.js'
 
@@ -10,7 +11,7 @@ export interface Refusal {
   readonly status: number
   readonly code: WireCode
   readonly detail: string
-  readonly errors?: readonly { readonly path: string; readonly code: string }[]
+  readonly errors?: readonly FieldFault[]
   readonly retryAfterSeconds?: number
 }
 

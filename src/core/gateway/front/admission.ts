@@ -112,14 +112,11 @@ const allowedText = (names: readonly string[]) =>
     ? 'it allows no outcome; choose another question'
     : `allowed: ${names.join(', ')}`
 
-export function permitRefusal(
+export const permitRefusal = (
   question: Question,
   view: ChainView,
   permit: { amount: string; deadline: string },
-): Refusal | undefined {
-  const fault = permitFault(permit, question.round.totalBondRaw, view.nowSeconds())
-  return fault && refuse(fault.code, fault.detail)
-}
+) => permitFault(permit, question.round.totalBondRaw, view.nowSeconds())
 
 async function judge(
   parts: AdmissionParts,

@@ -204,8 +204,7 @@ function judgedBody({ body, tag }: Operation, input: unknown) {
   if (!parsed) return { body: undefined }
   if (parsed.success) return { body: parsed.data }
   const faultOf = tag === 'Batch' ? schemaViolation : singleFault
-  const { code, detail, errors } = faultOf(parsed.error.issues, input)
-  return { refusal: refusalAnswer(refuse(code, detail, errors && { errors })) }
+  return { refusal: refusalAnswer(faultOf(parsed.error.issues, input)) }
 }
 
 /** Answers that are free wait too; the refusal is for charged calls alone. */
