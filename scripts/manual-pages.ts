@@ -210,7 +210,7 @@ export function withCodes(
   const wire = Object.entries(wireFailures).map(([code, row]) => [
     `\`${code}\``,
     String(row.status),
-    laterOf({ retryable: false, ...row }),
+    laterOf({ ...row, retryable: [408, 429, 503].includes(row.status ?? 0) }),
     row.when,
   ])
   const ends = Object.entries(failures).map(([code, row]) => [

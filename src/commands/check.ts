@@ -12,7 +12,7 @@ import { outcomeMeant, type Trust } from '#client/trust/trust'
 import { givenAddress } from '#protocol/address'
 import { ProposerError, UnauthorizedError, UsageError } from '#protocol/errors'
 import { namedQuestion } from '#protocol/market-url'
-import { answerText, keyNamed } from '#protocol/outcome-words'
+import { answerText, outcomeNamed } from '#protocol/outcome-words'
 import { outcomeOf } from '#protocol/proposal'
 import { formatFlag, readSource } from './batch/parts.js'
 import { requireOutcome } from './session/intent.js'
@@ -133,7 +133,7 @@ function subjectOf(trust: Trust, result: ContextResult, word: string | undefined
   try {
     const { context } = result
     const outcome =
-      word === undefined ? undefined : (keyNamed(word) ?? outcomeMeant(trust, context, word))
+      word === undefined ? undefined : (outcomeNamed(word) ?? outcomeMeant(trust, context, word))
     return { context, outcome }
   } catch (error) {
     if (error instanceof ProposerError) return error

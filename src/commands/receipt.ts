@@ -13,14 +13,15 @@ import { fromCwd } from '#io/home'
 import { instant } from '#protocol/candidate'
 import { UsageError } from '#protocol/errors'
 import {
+  digestSha256,
   isHolding,
   type KeptReceipt,
   proveReceipt,
   ReceiptFile,
   type ReceiptProof,
+  type SignedAnswer,
   signedAnswerOf,
-} from '#protocol/kept-receipt'
-import { digestSha256, type SignedAnswer } from '#protocol/receipt'
+} from '#protocol/receipt'
 import { publishText } from '#storage/durable'
 import { inputJson, readInput } from './session/inputs.js'
 import { withSession } from './session/session.js'

@@ -6,8 +6,13 @@ import { mergePins, parseTrust, receiptKeysOf } from '#client/trust/trust-file'
 import { systemEd25519 } from '#io/ed25519'
 import { newReceiptKey } from '#io/receipt-keys'
 import type { Fetch } from '#ports'
-import { isHolding, type KeptReceipt, proveReceipt } from '#protocol/kept-receipt'
-import { digestHeader, receiptHeaders } from '#protocol/receipt'
+import {
+  digestHeader,
+  isHolding,
+  type KeptReceipt,
+  proveReceipt,
+  receiptHeaders,
+} from '#protocol/receipt'
 import { fakeContext } from '#support/cli'
 import { makeQuestion, signedBody } from '#support/fake-view'
 import { temporaryFolder } from '#support/folders'

@@ -18,7 +18,7 @@ import { type RowResult, submitRows } from '#client/propose/submit'
 import { checkTerms } from '#client/propose/terms'
 import { nowOf } from '#client/trust/context'
 import { InterruptedError, PendingError, ProposerError, UsageError } from '#protocol/errors'
-import { answerText, keyNamed } from '#protocol/outcome-words'
+import { answerText, outcomeNamed } from '#protocol/outcome-words'
 import { outcomeOf, priceOf } from '#protocol/proposal'
 import type { Address } from '#protocol/schema'
 import { collector, followMany, noteFallenRewards } from '../session/follow.js'
@@ -433,7 +433,7 @@ const savedOf = (plan: Planned) =>
 function termsOf(plan: Planned) {
   const { row } = plan
   const signed = savedOf(plan)?.signed
-  const key = row.kind === 'intent' ? keyNamed(row.outcome) : undefined
+  const key = row.kind === 'intent' ? outcomeNamed(row.outcome) : undefined
   const [price, amount] =
     signed !== undefined
       ? [signed.terms.price, signed.terms.amount]

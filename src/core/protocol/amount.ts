@@ -60,11 +60,12 @@ export function toRaw<T extends TokenUnits>(
   { text, from, whole, fraction, unit }: WrittenAmount,
   tokens: readonly T[],
 ): { readonly raw: bigint; readonly tokens: readonly T[] } {
-  const named = unit === 'raw' ? tokens : tokens.filter((token) => unitOf(token) === unit)
-  const [{ decimals, symbol } = { decimals: 0, symbol: 'a raw amount' }] =
-    unit === 'raw' ? [] : named
-  if (unit !== 'raw' && named.length === 0) throw unknownUnit(from, text, tokens)
-  if (unit !== 'raw' && named.some((token) => token.decimals !== decimals))
+  const isRaw = unit === 'raw'
+  const named = isRaw ? tokens : tokens.filter((token) => unitOf(token) === unit)
+  const [token] = isRaw ? [{ decimals: 0, symbol: 'a raw amount' }] : named
+  if (token === undefined) throw unknownUnit(from, text, tokens)
+  const { decimals, symbol } = token
+  if (!isRaw && named.some((other) => other.decimals !== decimals))
     throw new UsageError(
       'unknown_unit',
       `${from} ${text}: tokens of this name have different decimals`,

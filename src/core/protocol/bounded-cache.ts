@@ -1,14 +1,10 @@
 import { LRUCache } from 'lru-cache'
 
 /** What a cache is asked here; the package's own type is not part of the library's. */
-export interface BoundedCache<K, V> {
-  readonly size: number
-  get(key: K): V | undefined
+export interface BoundedCache<K, V>
+  extends Pick<Map<K, V>, 'size' | 'get' | 'has' | 'delete' | 'clear'> {
   peek(key: K): V | undefined
-  has(key: K): boolean
   set(key: K, value: V): unknown
-  delete(key: K): boolean
-  clear(): void
   keys(): Iterable<K>
   values(): Iterable<V>
   entries(): Iterable<[K, V]>

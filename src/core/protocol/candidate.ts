@@ -1,5 +1,6 @@
 import type { Hex } from '#ports'
 import { type FailureCode, type FailureStage, failures } from './codes.js'
+import { pick } from './pick.js'
 import { type Authorization, outcomeOf } from './proposal.js'
 import type { Address, CandidateState, CandidateStatus } from './schema.js'
 import { version } from './words.js'
@@ -67,9 +68,7 @@ export interface Candidate extends Omit<Authorization, 'questionId'> {
   readonly progress: Progress
 }
 
-export function isActive(status: CandidateState) {
-  return status === 'received' || status === 'validated' || status === 'selected'
-}
+export const isActive = (status: CandidateState) => status !== 'executed' && status !== 'failed'
 
 const transitions: Record<CandidateState, readonly CandidateState[]> = {
   received: ['validated', 'failed'],
@@ -81,9 +80,8 @@ const transitions: Record<CandidateState, readonly CandidateState[]> = {
   failed: ['received'],
 }
 
-export function mayBecome(from: CandidateState, to: CandidateState) {
-  return transitions[from].includes(to)
-}
+export const mayBecome = (from: CandidateState, to: CandidateState) =>
+  transitions[from].includes(to)
 
 /** Unix milliseconds → RFC 3339 UTC with milliseconds (contract §2). */
 export function instant(ms: number) {
@@ -109,14 +107,15 @@ export interface Prospects {
 }
 const noProspects: Prospects = { canResubmit: false, roundIsOpen: false }
 
-/** What to do next (contract §5); where the new round is open, there is nothing to wait for (§9). */
-const nextActionOf = (code: FailureCode, { roundIsOpen }: Prospects) =>
-  code === 'round_advanced' && roundIsOpen ? 'sign_new_authorization' : failures[code].nextAction
-
-function wireFailure({ stage, code, detail, retryable }: CandidateFailure, prospects: Prospects) {
-  const next_action = nextActionOf(code, prospects)
-  return { stage, code, detail, retryable, can_resubmit: prospects.canResubmit, next_action }
-}
+const wireFailure = (failure: CandidateFailure, { canResubmit, roundIsOpen }: Prospects) => ({
+  ...pick(failure, 'stage', 'code', 'detail', 'retryable'),
+  can_resubmit: canResubmit,
+  // Where the new round is open, there is nothing to wait for (contract §5, §9).
+  next_action:
+    failure.code === 'round_advanced' && roundIsOpen
+      ? ('sign_new_authorization' as const)
+      : failures[failure.code].nextAction,
+})
 
 /** Signatures and transaction data are never part of it (§2.6, contract §3). */
 export function wireStatus(candidate: Candidate, prospects = noProspects): CandidateStatus {

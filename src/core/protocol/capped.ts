@@ -3,10 +3,7 @@ import { type BodyLimits, joined } from './call.js'
 
 type Body = ReadableStream<Uint8Array> | null
 
-export async function readBytes(
-  body: Body,
-  { limitBytes, reserve }: BodyLimits,
-): Promise<Uint8Array | 'too_large' | 'no_room'> {
+export async function readBytes(body: Body, { limitBytes, reserve }: BodyLimits) {
   const parts: Uint8Array[] = []
   let length = 0
   let fault: 'too_large' | 'no_room' | undefined

@@ -20,7 +20,6 @@ export type OperationId =
 
 interface WireFailure {
   readonly status: number
-  readonly retryable?: true
   readonly retryAfterSeconds?: number
   /**
    * Whose calls are refused with it: all (`connection`), those that are charged, those with a body,
@@ -35,6 +34,7 @@ interface WireFailure {
 }
 
 const terms = ['signingData', 'submit'] as const
+const ofSubmissions = { by: ['submit'], items: ['batchSubmit'] } as const
 const allowedAnswer = 'choose an answer that `proposer context <identifier>` shows as allowed'
 
 export const wireFailures = {
@@ -76,15 +76,13 @@ export const wireFailures = {
   },
   proposer_not_eligible: {
     status: 403,
-    by: ['submit'],
-    items: ['batchSubmit'],
+    ...ofSubmissions,
     when: 'the wallet is not on the allowlist',
     example: 'this wallet is not on the allowlist; ask the operator to add it',
   },
   signature_not_authorized: {
     status: 403,
-    by: ['submit'],
-    items: ['batchSubmit'],
+    ...ofSubmissions,
     when: 'the signature does not authorize this proposal',
     example:
       'the signature does not authorize these terms for this wallet; sign the current typed data',
@@ -120,15 +118,13 @@ export const wireFailures = {
   },
   request_timeout: {
     status: 408,
-    retryable: true,
     by: 'body',
     when: 'headers or body came too late; the connection is closed',
     example: 'the request did not arrive completely in time; send it again',
   },
   candidate_conflict: {
     status: 409,
-    by: ['submit'],
-    items: ['batchSubmit'],
+    ...ofSubmissions,
     when: 'another active payload conflicts; the detail names it',
     example:
       'another payload is active in this round as candidate 018c2b9e-7f42-4d7a-9a51-6f0c3e8d2b14; poll that one',
@@ -142,15 +138,13 @@ export const wireFailures = {
   },
   round_advanced: {
     status: 409,
-    by: ['submit'],
-    items: ['batchSubmit'],
+    ...ofSubmissions,
     when: 'this payload belongs to an earlier round',
     example: 'this payload belongs to an earlier round; poll its candidate id',
   },
   permit_nonce_used: {
     status: 409,
-    by: ['submit'],
-    items: ['batchSubmit'],
+    ...ofSubmissions,
     when: 'the Permit2 nonce is gone',
     example: 'permit.nonce 78 is spent; sign again with another nonce',
   },
@@ -236,7 +230,6 @@ export const wireFailures = {
   },
   rate_limited: {
     status: 429,
-    retryable: true,
     by: 'charged',
     when: 'wait for `Retry-After`',
     example: 'rate limit reached: 120 items per window; retry in 17 seconds',
@@ -256,16 +249,13 @@ export const wireFailures = {
   },
   admission_disabled: {
     status: 503,
-    retryable: true,
     retryAfterSeconds: 30,
-    by: ['submit'],
-    items: ['batchSubmit'],
+    ...ofSubmissions,
     when: 'the operator has paused admission',
     example: 'admission is disabled',
   },
   state_unavailable: {
     status: 503,
-    retryable: true,
     retryAfterSeconds: 2,
     by: ['signingData', 'submit', 'status'],
     items: ['batchSubmit', 'batchSigningData'],
@@ -274,16 +264,13 @@ export const wireFailures = {
   },
   store_unavailable: {
     status: 503,
-    retryable: true,
     retryAfterSeconds: 5,
-    by: ['submit'],
-    items: ['batchSubmit'],
+    ...ofSubmissions,
     when: 'the store accepts no writes',
     example: 'the store does not accept writes now',
   },
   server_busy: {
     status: 503,
-    retryable: true,
     retryAfterSeconds: 1,
     by: 'charged',
     items: ['batchSubmit'],
@@ -321,6 +308,10 @@ interface CandidateFailureCode {
   readonly when: string
 }
 
+const signAgain = { retryable: false, nextAction: 'sign_new_authorization' } as const
+const nextRound = { retryable: false, nextAction: 'wait_for_new_round' } as const
+const byCause = { retryable: undefined, nextAction: 'contact_operator' } as const
+
 export const failures = {
   insufficient_balance: {
     retryable: true,
@@ -332,75 +323,30 @@ export const failures = {
     nextAction: 'approve_permit2',
     when: 'Permit2 may move less than the active permits',
   },
-  bond_above_permit: {
-    retryable: false,
-    nextAction: 'sign_new_authorization',
-    when: 'the bond was raised above the permit',
-  },
-  permit_expired: {
-    retryable: false,
-    nextAction: 'sign_new_authorization',
-    when: 'the deadline passed',
-  },
-  permit_nonce_used: {
-    retryable: false,
-    nextAction: 'sign_new_authorization',
-    when: 'the nonce was used or cancelled elsewhere',
-  },
-  signature_not_authorized: {
-    retryable: false,
-    nextAction: 'sign_new_authorization',
-    when: 'Permit2 or the wallet refuses the signature',
-  },
+  bond_above_permit: { ...signAgain, when: 'the bond was raised above the permit' },
+  permit_expired: { ...signAgain, when: 'the deadline passed' },
+  permit_nonce_used: { ...signAgain, when: 'the nonce was used or cancelled elsewhere' },
+  signature_not_authorized: { ...signAgain, when: 'Permit2 or the wallet refuses the signature' },
   proposer_not_whitelisted: {
     retryable: true,
     nextAction: 'contact_operator',
     when: 'the wallet is not listed, or the request is paused by a whitelist',
   },
-  request_not_open: {
-    retryable: false,
-    nextAction: 'wait_for_new_round',
-    when: 'the request is in another state',
-  },
-  superseded: {
-    retryable: false,
-    nextAction: 'wait_for_new_round',
-    when: 'somebody else proposed first',
-  },
-  not_selected: {
-    retryable: false,
-    nextAction: 'wait_for_new_round',
-    when: 'another candidate of the round was executed',
-  },
-  round_advanced: {
-    retryable: false,
-    nextAction: 'wait_for_new_round',
-    when: 'the question has a new round',
-  },
+  request_not_open: { ...nextRound, when: 'the request is in another state' },
+  superseded: { ...nextRound, when: 'somebody else proposed first' },
+  not_selected: { ...nextRound, when: 'another candidate of the round was executed' },
+  round_advanced: { ...nextRound, when: 'the question has a new round' },
   simulation_reverted: {
-    retryable: undefined,
-    nextAction: 'contact_operator',
+    ...byCause,
     when: 'another revert in simulation; the detail has the reason',
   },
-  execution_reverted: {
-    retryable: undefined,
-    nextAction: 'contact_operator',
-    when: 'another revert on chain; the detail has the reason',
-  },
-  token_blocked: {
-    retryable: undefined,
-    nextAction: 'contact_operator',
-    when: 'the token refuses a transfer',
-  },
+  execution_reverted: { ...byCause, when: 'another revert on chain; the detail has the reason' },
+  token_blocked: { ...byCause, when: 'the token refuses a transfer' },
   operator_rejected: {
     retryable: false,
     nextAction: 'contact_operator',
     when: 'the operator rejected it',
   },
-  submission_expired: {
-    retryable: false,
-    nextAction: 'sign_new_authorization',
-    when: 'it could not be mined before the deadline',
-  },
+  submission_expired: { ...signAgain, when: 'it could not be mined before the deadline' },
 } as const satisfies Record<string, CandidateFailureCode>
 export type FailureCode = keyof typeof failures

@@ -1,4 +1,5 @@
-const unitMs = { d: 86_400_000, h: 3_600_000, m: 60_000, s: 1000 } as const
+/** Of days, hours, minutes and seconds. */
+const unitMs = [86_400_000, 3_600_000, 60_000, 1000]
 
 /**
  * `90m`, `2h30m` or `1d12h`, each unit once and in this order. A bare number is seconds, with up
@@ -11,9 +12,8 @@ export function durationMs(text: string) {
     )
   if (parts === null) return undefined
   const [, ...numbers] = parts
-  const units = Object.values(unitMs)
   return Math.round(
-    numbers.reduce((sum, number, index) => sum + Number(number ?? 0) * (units[index] ?? 0), 0),
+    numbers.reduce((sum, number, index) => sum + Number(number ?? 0) * (unitMs[index] ?? 0), 0),
   )
 }
 

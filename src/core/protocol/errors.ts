@@ -54,10 +54,12 @@ export class ProposerError extends Error {
 
 type Rest = string | Omit<ErrorMeta, 'exitCode'>
 
+const metaOf = (rest: Rest) => (typeof rest === 'string' ? { hint: rest } : rest)
+
 const endingWith = (exitCode: ExitCode) =>
   class extends ProposerError {
     constructor(code: string, detail: string, rest: Rest = {}) {
-      super(code, detail, { ...(typeof rest === 'string' ? { hint: rest } : rest), exitCode })
+      super(code, detail, { ...metaOf(rest), exitCode })
     }
   }
 
@@ -81,6 +83,6 @@ export class InterruptedError extends endingWith(exit.interrupted) {}
 /** Not admitted as far as the response says; the same call later sends the same bytes. Exit 75. */
 export class UnavailableError extends endingWith(exit.deferred) {
   constructor(code: string, detail: string, rest: Rest = {}) {
-    super(code, detail, { retryable: true, ...(typeof rest === 'string' ? { hint: rest } : rest) })
+    super(code, detail, { retryable: true, ...metaOf(rest) })
   }
 }

@@ -4,6 +4,7 @@
  */
 import type * as z from 'zod/mini'
 import { type WireCode, wireFailures } from './codes.js'
+import { objectOf } from './json.js'
 import { type Refusal, refuse } from './refusal.js'
 import { limits, version } from './words.js'
 
@@ -13,14 +14,15 @@ type Issue = z.core.$ZodIssue
 const listedFaults = 50
 
 const decimal = 'as a decimal string without leading zeros'
+const uint256 = `an unsigned 256-bit integer ${decimal}`
 const expectations: Readonly<Record<string, string>> = {
   version: `the version object ${JSON.stringify(version)}`,
   proposer: 'a nonzero lowercase 20-byte address, 0x and 40 hex digits',
   outcome: 'one of "p1", "p2" and "p3"',
   max_payment: 'the string "0"',
   permit: 'an object with amount, nonce and deadline',
-  amount: `an unsigned 256-bit integer ${decimal}`,
-  nonce: `an unsigned 256-bit integer ${decimal}`,
+  amount: uint256,
+  nonce: uint256,
   deadline: `Unix seconds ${decimal}`,
   proposed_price: `a price ${decimal}`,
   signature: `lowercase even-length hex of 1 to ${limits.signatureBytes} bytes, with 0x`,
@@ -76,18 +78,15 @@ export function schemaViolation(issues: readonly Issue[], input: unknown): Refus
  * The gateway reads ancillary data from the chain and takes none from callers (§4.1 rule 3).
  * Depth is bounded by the JSON reader.
  */
-export function hasAncillaryKey(value: unknown): boolean {
-  if (typeof value !== 'object' || value === null) return false
-  if (Array.isArray(value)) return value.some(hasAncillaryKey)
-  return Object.entries(value).some(
+export const hasAncillaryKey = (value: unknown): boolean =>
+  typeof value === 'object' &&
+  value !== null &&
+  Object.entries(value).some(
     ([key, entry]) => key.startsWith('ancillary') || hasAncillaryKey(entry),
   )
-}
 
 function isOtherVersion(input: unknown) {
-  const given = valueAt(input, ['version'])
-  if (typeof given !== 'object' || given === null || Array.isArray(given)) return false
-  const values: [string, unknown][] = Object.entries(given)
+  const values = Object.entries(objectOf(valueAt(input, ['version'])) ?? {})
   const ours: Record<string, string> = version
   return (
     values.every(([, value]) => typeof value === 'string') &&

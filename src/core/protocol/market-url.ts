@@ -23,10 +23,10 @@ export function namedQuestion(text: string): NamedQuestion | undefined {
     .split('/')
     .filter((part) => part !== '')
   const slug = second ?? first
+  const isOne = second === undefined
+  if (kind !== 'event' && (kind !== 'market' || !isOne)) return undefined
   if (rest.length > 0 || !isSlug(slug)) return undefined
-  if (kind === 'market')
-    return second === undefined ? { identifier: slug, isEvent: false } : undefined
-  return kind === 'event' ? { identifier: slug, isEvent: second === undefined } : undefined
+  return { identifier: slug, isEvent: kind === 'event' && isOne }
 }
 
 export function identifierHint(text: string) {

@@ -1,9 +1,7 @@
 /** Runs once, however many ask; all get what the first one was given. */
-export function once<T, A extends readonly unknown[]>(
-  make: (...given: A) => Promise<T>,
-): (...given: A) => Promise<T> {
+export function once<T, A extends readonly unknown[]>(make: (...given: A) => Promise<T>) {
   let made: Promise<T> | undefined
-  return (...given) => {
+  return (...given: A) => {
     made ??= make(...given)
     return made
   }

@@ -4,7 +4,7 @@
  */
 import type { Hex } from '#ports'
 import { type WireCode, wireFailure } from './codes.js'
-import { toBatchItem, toSingle } from './proposal.js'
+import { conventionalLabel, outcomeKeys, priceOf, toBatchItem, toSingle } from './proposal.js'
 import { refuse, wireError } from './refusal.js'
 import type * as schema from './schema.js'
 import type { Address } from './schema.js'
@@ -45,7 +45,9 @@ const authorization = {
     '0xd072e7e0d487085c365463d9cc12b1ce2b34dd2eb476258bade21ad4cbd15c0d236b4728abd186a87d06be9db072917b11702f0e1cb01e206f237f254b5e838d1c',
 } as const
 
-export const pathExamples: Readonly<Record<string, Readonly<Record<string, string>>>> = {
+export type Values = Readonly<Record<string, unknown>>
+
+export const pathExamples: Readonly<Record<string, Values>> = {
   address: { wallet: proposer },
   identifier: { question_id: questionId, slug },
   candidate_id: { candidate: candidateId },
@@ -59,11 +61,12 @@ const signingData: schema.SigningData = {
   question_id: questionId,
   request: { identifier, ...round },
   proposal: { outcome: 'p1', label: 'No', price: '0', max_payment: '0' },
-  outcomes: [
-    { outcome: 'p1', label: 'No', price: '0', allowed: true },
-    { outcome: 'p2', label: 'Yes', price: '1000000000000000000', allowed: true },
-    { outcome: 'p3', label: 'Unknown', price: '500000000000000000', allowed: false },
-  ],
+  outcomes: outcomeKeys.map((outcome) => ({
+    outcome,
+    label: conventionalLabel[outcome],
+    price: priceOf[outcome],
+    allowed: outcome !== 'p3',
+  })),
   permit: signedProposal.permit,
   token: { address: token, symbol: 'USDC.e', decimals: 6 },
   economics: { total_bond: '750000000', max_authorization: terms.amount },
@@ -80,7 +83,7 @@ const batchSigningData: schema.BatchSigningData = {
   question_id: questionId,
   request: { question_id: questionId, ...round, identifier: { raw: identifier } },
   identifier: { raw: identifier },
-  price: { allowed_values: ['0', '1000000000000000000'] },
+  price: { allowed_values: [priceOf.p1, priceOf.p2] },
   bond: { token, required_bond: '750000000' },
   contracts,
   signing: {
@@ -153,7 +156,7 @@ const itemError = (code: WireCode) => ({
   ...errorExample(code),
 })
 
-export const requestExamples: Readonly<Record<string, Readonly<Record<string, object>>>> = {
+export const requestExamples: Readonly<Record<string, Values>> = {
   signingData: { no: signingDataRequest },
   submit: { no: signedProposal },
   batchSigningData: { by_id_and_slug: { identifiers: [questionId, 'another-question'] } },
@@ -161,9 +164,7 @@ export const requestExamples: Readonly<Record<string, Readonly<Record<string, ob
   batchStatus: { two: { candidate_ids: [candidateId, unknownId] } },
 }
 
-export const answerExamples: Readonly<
-  Record<string, Readonly<Record<number, Readonly<Record<string, object>>>>>
-> = {
+export const answerExamples: Readonly<Record<string, Readonly<Record<number, Values>>>> = {
   eligibility: { 200: { eligible: { version, address: proposer, eligible: true } } },
   signingData: { 200: { no: signingData } },
   submit: { 202: { admitted: received }, 200: { replayed: { ...received, status: 'validated' } } },

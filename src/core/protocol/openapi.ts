@@ -1,12 +1,18 @@
 import * as z from 'zod/mini'
 import { type OperationId, type WireCode, wireFailure, wireFailures } from './codes.js'
-import { answerExamples, errorExample, pathExamples, requestExamples } from './openapi-examples.js'
+import {
+  answerExamples,
+  errorExample,
+  pathExamples,
+  requestExamples,
+  type Values,
+} from './openapi-examples.js'
 import * as shapes from './schema.js'
-import { names } from './schema-building.js'
+import { named, names } from './schema-building.js'
 import { type Operation, operations, type ParameterName, parameters, tags } from './service.js'
 import { version } from './words.js'
 
-for (const [id, type] of Object.entries(shapes)) names.add(type, { id })
+named(shapes)
 const reference = (id: string) => `#/components/schemas/${id}`
 
 function jsonSchema(type: z.ZodMiniType) {
@@ -32,7 +38,6 @@ function components(paths: object) {
   return found
 }
 
-type Values = Readonly<Record<string, unknown>>
 const valued = (values: Values = {}) =>
   Object.fromEntries(Object.entries(values).map(([name, value]) => [name, { value }]))
 const content = (type: z.ZodMiniType, examples: object) => ({
@@ -56,15 +61,12 @@ const retryAfter = {
 const unbudgeted = new Set([400, 408, 431])
 
 function headersOf(isFree: boolean, status: number) {
+  const [when, more] = unbudgeted.has(status)
+    ? ['; absent if the connection itself was rejected', { required: false }]
+    : ['', {}]
   const budget = Object.entries(budgetHeaders).map(([name, description]) => [
     name,
-    unbudgeted.has(status)
-      ? {
-          description: `${description}; absent if the connection itself was rejected`,
-          schema: integer,
-          required: false,
-        }
-      : { description, schema: integer },
+    { description: description + when, schema: integer, ...more },
   ])
   const headers = {
     ...(!isFree && Object.fromEntries(budget)),

@@ -3,7 +3,9 @@ import type { Outcome, OutcomeKey } from './schema.js'
 
 export type Labels = Readonly<Record<OutcomeKey, string>>
 
-export function labelsOf(outcomes: readonly Pick<Outcome, 'outcome' | 'label'>[]): Labels {
+type Labelled = readonly Pick<Outcome, 'outcome' | 'label'>[]
+
+export function labelsOf(outcomes: Labelled): Labels {
   const of = (key: OutcomeKey) => {
     const label = labelIn(outcomes, key)
     if (label === null) throw new RangeError(`${key} has no label`)
@@ -16,12 +18,10 @@ export function labelsOf(outcomes: readonly Pick<Outcome, 'outcome' | 'label'>[]
 export const answerText = (outcome: string, label: string | null | undefined) =>
   label == null ? outcome : `${label} (${outcome})`
 
-export const labelIn = (
-  outcomes: readonly Pick<Outcome, 'outcome' | 'label'>[] | undefined,
-  outcome: string | null,
-): string | null => outcomes?.find((one) => one.outcome === outcome)?.label ?? null
+export const labelIn = (outcomes: Labelled | undefined, outcome: string | null): string | null =>
+  outcomes?.find((one) => one.outcome === outcome)?.label ?? null
 
-export const answersText = (outcomes: readonly Pick<Outcome, 'outcome' | 'label'>[]) =>
+export const answersText = (outcomes: Labelled) =>
   outcomes.map(({ outcome, label }) => answerText(outcome, label)).join(', ')
 
 /** Without regard to case, Unicode form and blanks. */
@@ -48,12 +48,12 @@ export function outcomeNamed(word: string, labels?: Labels): OutcomeKey | undefi
   return others.length === 0 ? found : undefined
 }
 
-export const keyNamed = (word: string): OutcomeKey | undefined => outcomeNamed(word)
-
 /** `undefined`: a question may have it as its answer. */
 export function wordFault(word: string) {
   const said = folded(word)
   if (said === '') return 'is empty'
   // p4 is the oracle's word for "too early", which nobody can propose (§2.2).
-  return /^p\d+$/.test(said) && keyNamed(said) === undefined ? 'is none of p1, p2, p3' : undefined
+  return /^p\d+$/.test(said) && outcomeNamed(said) === undefined
+    ? 'is none of p1, p2, p3'
+    : undefined
 }

@@ -1,4 +1,4 @@
-import { type Refusal, refuse } from './refusal.js'
+import { refuse } from './refusal.js'
 
 /** Beyond admission (§8). */
 export const minimumDeadlineSeconds = 300n
@@ -11,7 +11,7 @@ export function permitFault(
   { amount, deadline }: { amount: string; deadline: string },
   bondRaw: bigint,
   nowSeconds: bigint,
-): Refusal | undefined {
+) {
   if (BigInt(amount) < bondRaw)
     return refuse(
       'permit_amount_below_required_bond',
@@ -26,10 +26,7 @@ export function permitFault(
 }
 
 /** Word position of the owner's bitmap and the bit's mask (domain §3.2). */
-export function nonceBit(nonce: bigint): { readonly word: bigint; readonly mask: bigint } {
-  return { word: nonce >> 8n, mask: 1n << (nonce & 0xffn) }
-}
+export const nonceBit = (nonce: bigint) => ({ word: nonce >> 8n, mask: 1n << (nonce & 0xffn) })
 
-export function nonceUsed(nonce: bigint, bitmapWord: bigint) {
-  return (bitmapWord & nonceBit(nonce).mask) !== 0n
-}
+export const nonceUsed = (nonce: bigint, bitmapWord: bigint) =>
+  (bitmapWord & nonceBit(nonce).mask) !== 0n

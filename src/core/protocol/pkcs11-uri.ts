@@ -5,22 +5,16 @@
 
 import { toHex } from './witness.js'
 
-export interface Pkcs11Uri {
-  readonly token?: string
-  readonly manufacturer?: string
-  readonly model?: string
-  readonly serial?: string
+export interface Pkcs11Uri
+  extends Readonly<Partial<Record<'id' | (typeof texts)[number], string>>> {
   readonly slotId?: number
-  readonly object?: string
-  readonly id?: string
 }
 
 /** What is wrong with a URI. It never repeats what stands in it: that may be a PIN. */
 export class Pkcs11UriFault extends Error {}
 
 const texts = ['token', 'manufacturer', 'model', 'serial', 'object'] as const
-type TextAttribute = (typeof texts)[number]
-const attributeNames = new Set([...texts, 'id', 'slot-id', 'type'])
+const attributeNames = [...texts, 'id', 'slot-id', 'type']
 
 /** RFC 7512 §2.3, pk11-pchar: what may stand for itself, and percent-encoded bytes. */
 const valueForm = /^(?:[A-Za-z0-9\-._~:[\]@!$'()*+,=&]|%[0-9A-Fa-f]{2})*$/
@@ -51,9 +45,9 @@ export function parsePkcs11Uri(text: string): Pkcs11Uri {
     const at = part.indexOf('=')
     const name = part.slice(0, at)
     if (at < 1) throw new Pkcs11UriFault('the URI has a part that is not <attribute>=<value>')
-    if (!attributeNames.has(name))
+    if (!attributeNames.includes(name))
       throw new Pkcs11UriFault(
-        `the URI chooses by something else than ${[...attributeNames].join(', ')}`,
+        `the URI chooses by something else than ${attributeNames.join(', ')}`,
       )
     if (attributes.has(name)) throw new Pkcs11UriFault(`the URI names ${name} twice`)
     const value = part.slice(at + 1)
@@ -65,7 +59,7 @@ export function parsePkcs11Uri(text: string): Pkcs11Uri {
 }
 
 function refuseQuery(query: string) {
-  const name = query.split('=')[0] ?? ''
+  const [name = ''] = query.split('=')
   if (name === '') return
   throw new Pkcs11UriFault(
     Object.hasOwn(refusedQueries, name)
@@ -77,17 +71,15 @@ function refuseQuery(query: string) {
 function uriOf(attributes: ReadonlyMap<string, string>) {
   let uri: Pkcs11Uri = {}
   for (const [name, value] of attributes) {
-    if (isText(name)) uri = { ...uri, [name]: decoded(name, value) }
-    else if (name === 'id') uri = { ...uri, id: toHex(bytesOf(value)).slice(2) }
+    if (name === 'id') uri = { ...uri, id: toHex(bytesOf(value)).slice(2) }
     else if (name === 'slot-id') uri = { ...uri, slotId: slotIdOf(value) }
+    else if (name !== 'type') uri = { ...uri, [name]: decoded(name, value) }
     else if (value !== 'private') throw new Pkcs11UriFault('type of the URI is not private')
   }
-  if ((uri.object ?? '') === '' && (uri.id ?? '') === '')
+  if (!uri.object && !uri.id)
     throw new Pkcs11UriFault('the URI names no key: object=<label> or id=<%xx…> is missing')
   return uri
 }
-
-const isText = (name: string): name is TextAttribute => (texts as readonly string[]).includes(name)
 
 /** The characters that stand for themselves are ASCII. */
 const bytesOf = (value: string): Uint8Array =>
@@ -104,7 +96,6 @@ function decoded(name: string, value: string) {
 }
 
 function slotIdOf(value: string) {
-  const id = /^\d{1,15}$/.test(value) ? Number(value) : undefined
-  if (id === undefined) throw new Pkcs11UriFault('slot-id of the URI is not a number')
-  return id
+  if (!/^\d{1,15}$/.test(value)) throw new Pkcs11UriFault('slot-id of the URI is not a number')
+  return Number(value)
 }

@@ -24,11 +24,12 @@ export const mayBePlain = (
 /** As the rest of a sentence. */
 export function urlFault(text: string, hosts?: readonly string[]) {
   if (!URL.canParse(text)) return 'is not a URL'
-  const { protocol, hostname, port, username, password, hash } = new URL(text)
+  const url = new URL(text)
+  const { protocol, username, password, hash } = url
   if (protocol !== 'https:' && protocol !== 'http:') return 'must begin with https://'
   if (username !== '' || password !== '') return 'must not hold a user name or password'
   if (hash !== '') return 'must not hold a fragment'
-  if (protocol === 'http:' && !mayBePlain({ hostname, port }, hosts))
+  if (protocol === 'http:' && !mayBePlain(url, hosts))
     return 'must be https: http is for loopback addresses and hosts in allow-http'
   return undefined
 }

@@ -59,17 +59,18 @@ export function toBatchItem(
   authorization: Omit<Authorization, 'questionId'>,
   clientRef?: string,
 ): BatchItem {
+  const { proposer, price, amount, nonce, signature } = authorization
   const deadline = Number(authorization.deadline)
   if (!Number.isSafeInteger(deadline))
     throw new RangeError(`deadline ${authorization.deadline} does not fit a JSON integer`)
   return {
     identifier,
     ...(clientRef === undefined ? {} : { client_ref: clientRef }),
-    proposer: authorization.proposer,
-    proposed_price: authorization.price,
+    proposer,
+    proposed_price: price,
     max_payment: '0',
-    permit: { amount: authorization.amount, nonce: authorization.nonce, deadline },
-    signature: authorization.signature,
+    permit: { amount, nonce, deadline },
+    signature,
   }
 }
 
@@ -83,10 +84,9 @@ export interface Binding {
  * nor single or batch form, nor the round is part of it.
  */
 export function identityOf(hash: Hash, binding: Binding, authorization: Authorization) {
+  const { chainId, spender } = binding
   const { questionId, proposer, price, amount, nonce, deadline, signature } = authorization
-  return hash
-    .sha256(
-      `${binding.chainId}|${binding.spender}|${questionId}|${proposer}|${price}|0|${amount}|${nonce}|${deadline}|${signature}`,
-    )
-    .slice(0, 32)
+  const round = [chainId, spender, questionId]
+  const parts = [...round, proposer, price, '0', amount, nonce, deadline, signature]
+  return hash.sha256(parts.join('|')).slice(0, 32)
 }

@@ -7,11 +7,16 @@ import {
   type InnerList,
   type Item,
   parseDictionary,
+  parseItem,
   serializeByteSequence,
   serializeInnerList,
   serializeItem,
 } from 'structured-headers'
+import * as z from 'zod/mini'
 import type { Ed25519, Hash } from '#ports'
+import { jsonOf } from './capped.js'
+import { type Json, objectOf } from './json.js'
+import { pick } from './pick.js'
 import { fromHex, toHex } from './witness.js'
 
 export const receiptDirectory = '/.well-known/http-message-signatures-directory'
@@ -31,15 +36,26 @@ export interface ReceiptKey {
   readonly exp?: number | undefined
 }
 
-export interface SignedAnswer {
-  readonly method: string
-  readonly path: string
-  readonly status: number
+const text = z.optional(z.string())
+
+/** `unchecked`: no key was pinned. The body is absent where it was too large. */
+export const KeptReceipt = z.object({
+  method: z.string(),
+  path: z.string(),
+  status: z.int(),
+  requestDigest: text,
+  contentDigest: text,
+  signatureInput: text,
+  signature: text,
+  body: text,
+  result: z.enum(['proven', 'unproven', 'unchecked']),
+  code: text,
+})
+export type KeptReceipt = z.infer<typeof KeptReceipt>
+
+/** As it came. */
+export interface SignedAnswer extends Readonly<Omit<KeptReceipt, 'body' | 'result' | 'code'>> {
   readonly body: string
-  readonly requestDigest?: string | undefined
-  readonly contentDigest?: string | undefined
-  readonly signatureInput?: string | undefined
-  readonly signature?: string | undefined
 }
 
 /** Why an answer proves nothing; the codes stand in journals. */
@@ -88,11 +104,7 @@ export function digestSha256(header: string): string | undefined {
 }
 
 /** `unknown` where it has no SHA-256. */
-export function judgeDigest(
-  hash: Hash,
-  header: string,
-  body: Uint8Array | string,
-): 'same' | 'differs' | 'malformed' | 'unknown' {
+export function judgeDigest(hash: Hash, header: string, body: Uint8Array | string) {
   const members = header.length > maxHeader ? undefined : dictionaryOf(header)
   if (!members?.size || ![...members.values()].every(bytesIn)) return 'malformed'
   if (!members.has('sha-256')) return 'unknown'
@@ -123,36 +135,20 @@ export const jwkOf = ({ kid, x, nbf, exp }: ReceiptKey) => ({
   kid,
   x,
   use: 'sig' as const,
-  ...(nbf === undefined ? {} : { nbf }),
-  ...(exp === undefined ? {} : { exp }),
+  nbf,
+  exp,
 })
 
-const component = (name: string, ofRequest = false): Item => [
-  name,
-  new Map(ofRequest ? [['req', true]] : []),
-]
-const needed = [
-  component('@status'),
-  component('content-digest'),
-  component('@method', true),
-  component('@path', true),
-]
-const requestBody = component('content-digest', true)
-const valuesOf = (answer: SignedAnswer): ReadonlyMap<string, string | undefined> =>
-  new Map([
-    ['"@status"', String(answer.status)],
-    ['"content-digest"', answer.contentDigest],
-    ['"@method";req', answer.method],
-    ['"@path";req', answer.path],
-    ['"content-digest";req', answer.requestDigest?.trim()],
-  ])
+const needed = ['"@status"', '"content-digest"', '"@method";req', '"@path";req']
+const requestBody = '"content-digest";req'
+const namesIn = ([items]: InnerList) => items.map((item) => serializeItem(item))
 
 function signatureBase(answer: SignedAnswer, input: InnerList): Uint8Array | undefined {
-  const values = valuesOf(answer)
+  const { status, contentDigest, method, path, requestDigest } = answer
+  const values = [String(status), contentDigest, method, path, requestDigest?.trim()]
   const lines: string[] = []
-  for (const item of input[0]) {
-    const name = serializeItem(item)
-    const value = values.get(name)
+  for (const name of namesIn(input)) {
+    const value = values[[...needed, requestBody].indexOf(name)]
     if (value === undefined) return undefined
     lines.push(`${name}: ${value}`)
   }
@@ -165,10 +161,10 @@ export function receiptHeaders(
   answer: Pick<SignedAnswer, 'method' | 'path' | 'status' | 'body' | 'requestDigest'>,
   key: { readonly kid: string; readonly sign: (bytes: Uint8Array) => Uint8Array },
   created: number,
-): Readonly<Record<'content-digest' | 'signature-input' | 'signature', string>> {
+) {
   const contentDigest = digestHeader(hash.sha256(answer.body))
   const input: InnerList = [
-    answer.requestDigest === undefined ? needed : [...needed, requestBody],
+    [...needed, ...(answer.requestDigest === undefined ? [] : [requestBody])].map(parseItem),
     new Map<string, string | number>([
       ['created', created],
       ['keyid', key.kid],
@@ -191,10 +187,7 @@ const unproven = (code: ReceiptFault): ReceiptVerdict => ({
   detail: receiptFaults[code],
 })
 
-function receiptOf(
-  input: string,
-  signature: string,
-): { readonly input: InnerList; readonly bytes: Uint8Array } | ReceiptFault {
+function receiptOf(input: string, signature: string) {
   const inputs = dictionaryOf(input)
   const signatures = dictionaryOf(signature)
   if (inputs === undefined || signatures === undefined) return 'receipt_malformed'
@@ -210,20 +203,14 @@ function receiptOf(
 const isInnerList = (member: Item | InnerList): member is InnerList => Array.isArray(member[0])
 
 /** In any order; the request's digest may be left out. */
-function isCovering([items]: InnerList) {
-  const names = items.map((item) => serializeItem(item))
-  const must = needed.map((item) => serializeItem(item))
-  const may = [...must, serializeItem(requestBody)]
-  return (
-    new Set(names).size === names.length &&
-    must.every((name) => names.includes(name)) &&
-    names.every((name) => may.includes(name))
-  )
-}
+const isCovering = (names: readonly string[]) =>
+  new Set(names).size === names.length &&
+  needed.every((name) => names.includes(name)) &&
+  names.every((name) => name === requestBody || needed.includes(name))
 
 /** With `nowSeconds` (Unix) it must have been made about now. */
 export function judgeReceipt(
-  { hash, ed25519 }: { hash: Hash; ed25519: Pick<Ed25519, 'verify'> },
+  { hash, ed25519 }: Pick<ReceiptChecks, 'hash' | 'ed25519'>,
   answer: SignedAnswer,
   keys: readonly ReceiptKey[],
   nowSeconds?: number,
@@ -236,9 +223,10 @@ export function judgeReceipt(
     return unproven('receipt_too_large')
   const found = receiptOf(signatureInput, signature)
   if (typeof found === 'string') return unproven(found)
-  const [items, parameters] = found.input
+  const [, parameters] = found.input
+  const names = namesIn(found.input)
   if (parameters.get('alg') !== 'ed25519') return unproven('receipt_wrong_algorithm')
-  if (!isCovering(found.input)) return unproven('receipt_wrong_components')
+  if (!isCovering(names)) return unproven('receipt_wrong_components')
   const [created, keyid] = [parameters.get('created'), parameters.get('keyid')]
   if (typeof created !== 'number' || created < 0 || typeof keyid !== 'string')
     return unproven('receipt_malformed')
@@ -252,11 +240,135 @@ export function judgeReceipt(
     return unproven('receipt_invalid')
   const expires = parameters.get('expires')
   const [from, until] = [(key.nbf ?? 0) - receiptSkewSeconds, key.exp ?? Number.MAX_SAFE_INTEGER]
-  if (created < from || created > until) return unproven('receipt_key_expired')
-  if (typeof expires === 'number' && expires < (nowSeconds ?? created))
-    return unproven('receipt_key_expired')
+  const isOver = typeof expires === 'number' && expires < (nowSeconds ?? created)
+  if (created < from || created > until || isOver) return unproven('receipt_key_expired')
   if (nowSeconds !== undefined && Math.abs(created - nowSeconds) > receiptSkewSeconds)
     return unproven('receipt_clock_skew')
-  const coversRequest = items.some((item) => serializeItem(item) === serializeItem(requestBody))
-  return { result: 'proven', keyid, created, coversRequest }
+  return { result: 'proven', keyid, created, coversRequest: names.includes(requestBody) }
 }
+
+/** Answers beyond this are not kept: a line of a journal has a bound (robustness §2). */
+const maxKeptBody = 128 * 1024
+
+export interface ReceiptChecks {
+  readonly hash: Hash
+  readonly ed25519: Pick<Ed25519, 'verify'>
+  readonly keys: readonly ReceiptKey[]
+  /** Where keys are pinned, and an answer that should be signed by one of them proves nothing. */
+  readonly onUnproven?: ((code: string, detail: string) => void) | undefined
+}
+
+/**
+ * `paths`: as the gateway may have seen it, with and without the path of the base URL.
+ * `undefined` where there is nothing to keep.
+ */
+export function keepReceipt(
+  checks: ReceiptChecks,
+  answer: Omit<SignedAnswer, 'path'>,
+  paths: readonly string[],
+  nowSeconds: number,
+): KeptReceipt | undefined {
+  const { keys } = checks
+  const isSigned = answer.signature !== undefined || answer.signatureInput !== undefined
+  const [first = ''] = paths
+  if (!isSigned && keys.length === 0) return undefined
+  const { body, ...rest } = answer
+  const isLarge = new TextEncoder().encode(body).length > maxKeptBody
+  const kept = (path: string) => ({ ...rest, path, ...(isSigned && !isLarge && { body }) })
+  const unproven = (code: keyof typeof receiptFaults): KeptReceipt => {
+    checks.onUnproven?.(code, receiptFaults[code])
+    return { ...kept(first), result: 'unproven', code }
+  }
+  if (keys.length === 0)
+    return { ...kept(first), result: 'unchecked', ...(isLarge && { code: 'receipt_too_large' }) }
+  if (isLarge) return unproven('receipt_too_large')
+  const verdicts = paths.map((path) => judgeReceipt(checks, { ...answer, path }, keys, nowSeconds))
+  const at = verdicts.findIndex(({ result }) => result === 'proven')
+  if (at >= 0) return { ...kept(paths[at] ?? first), result: 'proven' }
+  const [verdict] = verdicts
+  return unproven(verdict?.result === 'unproven' ? verdict.code : 'receipt_invalid')
+}
+
+/** A receipt for others: what was sent, what was answered. `gateway` and `sent_at` prove nothing. */
+export const ReceiptFile = z.object({
+  schema: z.literal('proposer.receipt/1'),
+  gateway: text,
+  sent_at: text,
+  request: z.object({
+    method: z.string(),
+    path: z.string(),
+    content_digest: text,
+    body: text,
+  }),
+  answer: z.object({
+    status: z.int(),
+    content_digest: text,
+    signature_input: text,
+    signature: text,
+    body: z.string(),
+  }),
+})
+export type ReceiptFile = z.infer<typeof ReceiptFile>
+
+export const signedAnswerOf = ({ request, answer }: ReceiptFile): SignedAnswer => ({
+  ...pick(request, 'method', 'path'),
+  ...pick(answer, 'status', 'body', 'signature'),
+  requestDigest: request.content_digest,
+  contentDigest: answer.content_digest,
+  signatureInput: answer.signature_input,
+})
+
+export interface ReceiptProof {
+  readonly verdict: ReceiptVerdict
+  /** `not_covered`: the request had no digest; `not_given`: nobody has said which they are. */
+  readonly bytes: 'same' | 'differ' | 'not_covered' | 'not_given'
+  readonly claims: ReturnType<typeof claimsOf>
+}
+
+export const isHolding = ({ verdict, bytes }: ReceiptProof) =>
+  verdict.result === 'proven' && bytes !== 'differ'
+
+export function proveReceipt(
+  checks: Omit<ReceiptChecks, 'onUnproven'>,
+  answer: SignedAnswer,
+  sha256: string | undefined,
+): ReceiptProof {
+  const verdict = judgeReceipt(checks, answer, checks.keys)
+  const isCovered = verdict.result === 'proven' && verdict.coversRequest
+  const bytes = !isCovered
+    ? 'not_covered'
+    : sha256 === undefined
+      ? 'not_given'
+      : digestSha256(answer.requestDigest ?? '') === sha256
+        ? 'same'
+        : 'differ'
+  return { verdict, bytes, claims: claimsOf(answer) }
+}
+
+const textOf = (value: unknown) => (typeof value === 'string' ? value : null)
+const jsonIn = (value: unknown) => objectOf(value) ?? {}
+
+/** What the body says: of one proposal, or of each of a batch (spec §2.5, §2.7). */
+function claimsOf({ status, body }: Pick<SignedAnswer, 'status' | 'body'>) {
+  const answer = jsonIn(jsonOf(body))
+  if (!Array.isArray(answer.results)) return [claimOf(status, answer, answer, null)]
+  return answer.results.map((each: unknown) => {
+    const item = jsonIn(each)
+    const code = typeof item.status_code === 'number' ? item.status_code : 0
+    return claimOf(code, jsonIn(item.candidate), item, textOf(item.client_ref))
+  })
+}
+
+const claimOf = (
+  status_code: number,
+  candidate: Json,
+  { error }: Json,
+  client_ref: string | null,
+) => ({
+  client_ref,
+  status_code,
+  candidate_id: textOf(candidate.candidate_id),
+  status: textOf(candidate.status),
+  received_at: textOf(candidate.received_at),
+  code: textOf(jsonIn(error).code),
+})

@@ -26,31 +26,22 @@ export type RecoverPublicKey = (
 export const addressOf = (publicKey: Uint8Array): Address =>
   toHex(keccak(publicKey.subarray(1)).subarray(12))
 
-/**
- * 65 bytes r‖s‖v with v 27 or 28, or 64 bytes r‖yParityAndS (EIP-2098). Any other length, or v 0
- * or 1, is refused by Permit2 too.
- */
 export function signerBy(
   recover: RecoverPublicKey,
   digest: Uint8Array,
   signature: Hex,
 ): Address | undefined {
-  const split = splitSignature(fromHex(signature))
+  const split = splitSignature(signature)
   const key = split && recover(digest, ...split)
   return key && addressOf(key)
 }
 
-export async function signerLater(
-  recover: (...parts: Parameters<RecoverPublicKey>) => Promise<Uint8Array | undefined>,
-  digest: Uint8Array,
-  signature: Hex,
-): Promise<Address | undefined> {
-  const split = splitSignature(fromHex(signature))
-  const key = split && (await recover(digest, ...split))
-  return key && addressOf(key)
-}
-
-function splitSignature(bytes: Uint8Array): [compact: Uint8Array, parity: 0 | 1] | undefined {
+/**
+ * 65 bytes r‖s‖v with v 27 or 28, or 64 bytes r‖yParityAndS (EIP-2098). Any other length, or v 0
+ * or 1, is refused by Permit2 too.
+ */
+export function splitSignature(signature: Hex): [compact: Uint8Array, parity: 0 | 1] | undefined {
+  const bytes = fromHex(signature)
   const v = bytes[64]
   if (bytes.length === 65 && (v === 27 || v === 28))
     return [bytes.subarray(0, 64), v === 28 ? 1 : 0]

@@ -45,12 +45,8 @@ export function wireError(refusal: Refusal): WireError {
     : { code, detail }
 }
 
-export function refusalBody(refusal: Refusal) {
-  return JSON.stringify({
-    error: wireError(refusal),
-    ...(refusal.errors === undefined ? {} : { errors: refusal.errors }),
-  })
-}
+export const refusalBody = (refusal: Refusal) =>
+  JSON.stringify({ error: wireError(refusal), errors: refusal.errors })
 
 /** On every answer (robustness §5). */
 export const commonHeaders = {

@@ -11,7 +11,7 @@ import {
   hex,
   listOf,
   matching,
-  names,
+  named,
   natural,
   zeroPayment,
 } from './schema-building.js'
@@ -76,13 +76,11 @@ export type WireError = z.infer<typeof WireError>
 const FieldFault = described(
   'Path and kind of a fault',
   z.object({ path: z.string(), code: z.string() }),
-).register(names, { id: 'FieldFault' })
+)
 export const ErrorBody = z.object({ error: WireError, errors: z.optional(z.array(FieldFault)) })
 export type ErrorBody = z.infer<typeof ErrorBody>
 
-const TypedField = z
-  .object({ name: z.string(), type: z.string() })
-  .register(names, { id: 'TypedField' })
+const TypedField = z.object({ name: z.string(), type: z.string() })
 const TypedDataTypes = z.record(z.string(), z.array(TypedField))
 const primaryType = z.literal('PermitWitnessTransferFrom')
 
@@ -254,34 +252,30 @@ export type CandidateStatus = z.infer<typeof CandidateStatus>
 const StatusCode = described(
   'Status that the single route would have returned; 2xx items carry a result, all others an error',
   z.int().check(z.minimum(100), z.maximum(599)),
-).register(names, { id: 'StatusCode' })
+)
 const status_code = StatusCode
 const error = z.optional(WireError)
 
-const BatchSigningDataResult = z
-  .object({
-    identifier: z.string(),
-    status_code,
-    signing_data: z.optional(BatchSigningData),
-    error,
-  })
-  .register(names, { id: 'BatchSigningDataResult' })
+const BatchSigningDataResult = z.object({
+  identifier: z.string(),
+  status_code,
+  signing_data: z.optional(BatchSigningData),
+  error,
+})
 export const BatchSigningDataAnswer = z.object({ results: z.array(BatchSigningDataResult) })
 export type BatchSigningDataAnswer = z.infer<typeof BatchSigningDataAnswer>
 
 export const BatchCandidate = z.object({ candidate_id: Uuid, ...admitted, status_url: z.string() })
-const BatchSubmitResult = z
-  .object({
-    client_ref: z.nullable(z.string()),
-    status_code,
-    candidate: z.optional(BatchCandidate),
-    error,
-  })
-  .register(names, { id: 'BatchSubmitResult' })
+const BatchSubmitResult = z.object({
+  client_ref: z.nullable(z.string()),
+  status_code,
+  candidate: z.optional(BatchCandidate),
+  error,
+})
 const BatchSummary = described(
   'Number of items with status 202, with 200 and with any other',
   z.object({ accepted: natural(), replayed: natural(), rejected: natural() }),
-).register(names, { id: 'BatchSummary' })
+)
 export const BatchSubmitAnswer = z.object({
   results: z.array(BatchSubmitResult),
   summary: BatchSummary,
@@ -294,13 +288,21 @@ export const BatchCandidateStatus = z.object({
   submission: z.nullable(Submission),
   failure: z.nullable(WireError),
 })
-const BatchStatusResult = z
-  .object({
-    candidate_id: z.string(),
-    status_code,
-    candidate: z.optional(BatchCandidateStatus),
-    error,
-  })
-  .register(names, { id: 'BatchStatusResult' })
+const BatchStatusResult = z.object({
+  candidate_id: z.string(),
+  status_code,
+  candidate: z.optional(BatchCandidateStatus),
+  error,
+})
 export const BatchStatusAnswer = z.object({ results: z.array(BatchStatusResult) })
 export type BatchStatusAnswer = z.infer<typeof BatchStatusAnswer>
+
+named({
+  BatchSigningDataResult,
+  BatchStatusResult,
+  BatchSubmitResult,
+  BatchSummary,
+  FieldFault,
+  StatusCode,
+  TypedField,
+})

@@ -6,27 +6,23 @@ import * as z from 'zod/mini'
 import type { OperationId } from './codes.js'
 import { receiptDirectory } from './receipt.js'
 import * as schema from './schema.js'
-import { names } from './schema-building.js'
-import { isAddress, isIdentifier, patterns } from './words.js'
+import { named } from './schema-building.js'
 
 /** Malformed is 400 `invalid_identifier`. */
 export const parameters = {
   address: {
     type: schema.Address,
     description: 'Wallet address',
-    fits: isAddress,
     form: 'a lowercase address, 0x and 40 hex digits',
   },
   identifier: {
     type: schema.Identifier,
     description: 'Question id or slug',
-    fits: isIdentifier,
     form: 'a question id (0x and 64 lowercase hex digits) or a slug (a-z, 0-9 and hyphen, at most 200)',
   },
   candidate_id: {
     type: schema.Uuid,
     description: 'Candidate id from the acknowledgement',
-    fits: (text: string) => patterns.uuid.test(text),
     form: 'a hyphenated lowercase UUID',
   },
 } as const
@@ -61,25 +57,23 @@ export const tags = {
   Gateway: 'Health, readiness and this document; never rate-limited',
 } as const
 
-const Health = z.object({ status: z.literal('ok') }).register(names, { id: 'Health' })
-const Readiness = z
-  .object({ ready: z.boolean(), reasons: z.array(z.string()) })
-  .register(names, { id: 'Readiness' })
-const ReceiptKeys = z
-  .object({
-    keys: z.array(
-      z.object({
-        kty: z.literal('OKP'),
-        crv: z.literal('Ed25519'),
-        kid: z.string(),
-        x: z.string(),
-        use: z.literal('sig'),
-        nbf: z.optional(z.int()),
-        exp: z.optional(z.int()),
-      }),
-    ),
-  })
-  .register(names, { id: 'ReceiptKeys' })
+const Health = z.object({ status: z.literal('ok') })
+const Readiness = z.object({ ready: z.boolean(), reasons: z.array(z.string()) })
+const ReceiptKeys = z.object({
+  keys: z.array(
+    z.object({
+      kty: z.literal('OKP'),
+      crv: z.literal('Ed25519'),
+      kid: z.string(),
+      x: z.string(),
+      use: z.literal('sig'),
+      nbf: z.optional(z.int()),
+      exp: z.optional(z.int()),
+    }),
+  ),
+})
+
+named({ Health, Readiness, ReceiptKeys })
 
 /** By id; of two paths that fit, the first is meant. */
 export const operations = {

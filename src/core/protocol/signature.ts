@@ -17,8 +17,6 @@ export function portableCurve(): Curve {
   }
 }
 
-export type { RecoverPublicKey } from './recovered.js'
-
 export const recoverWithNoble: RecoverPublicKey = (digest, compact, parity) => {
   try {
     return secp256k1.Signature.fromCompact(compact)

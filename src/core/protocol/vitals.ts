@@ -39,13 +39,10 @@ export type Observation =
     }
   | { readonly kind: 'signed'; readonly as: SignedAs }
   | { readonly kind: 'settled'; readonly end: (typeof slotEnds)[number] }
-  | { readonly kind: 'synced'; readonly seconds: number }
+  | { readonly kind: 'synced' | 'appended' | 'charged'; readonly seconds: number }
   | { readonly kind: 'written'; readonly bytes: number }
-  | { readonly kind: 'appended'; readonly seconds: number }
-  | { readonly kind: 'charged'; readonly seconds: number }
   /** A transaction was tried again; a write was refused because another gateway leads. */
-  | { readonly kind: 'retried' }
-  | { readonly kind: 'fenced' }
+  | { readonly kind: 'retried' | 'fenced' }
   | { readonly kind: 'rpc'; readonly method: string; readonly outcome: RpcOutcome }
 
 export interface StateLine {

@@ -4,6 +4,7 @@
  */
 import type { Hex } from '#ports'
 import { keccak } from './keccak.js'
+import { pick } from './pick.js'
 import type { Address, TypedData } from './schema.js'
 
 export const witnessTypes = {
@@ -233,11 +234,7 @@ export function typedData(
       nonce: terms.nonce,
       deadline: terms.deadline,
       witness: {
-        oracle: request.oracle,
-        requester: request.requester,
-        identifier: request.identifier,
-        timestamp: request.timestamp,
-        ancillaryData: request.ancillaryData,
+        ...pick(request, 'oracle', 'requester', 'identifier', 'timestamp', 'ancillaryData'),
         proposedPrice: terms.price,
         maxPayment: '0',
       },

@@ -35,10 +35,14 @@ export const lowercase = (hex: string) => hex.toLowerCase() as Hex
 
 export const zeroAddress: Hex = `0x${'0'.repeat(40)}`
 
+const ofForm =
+  (pattern: RegExp) =>
+  (text: string): text is Hex =>
+    pattern.test(text)
 export const isUint256 = (text: string) => patterns.uint256.test(text) && fitsUint256(text)
-export const isAddress = (text: string): text is Hex => patterns.address.test(text)
-export const isBytes32 = (text: string): text is Hex => patterns.bytes32.test(text)
-export const isBytes = (text: string): text is Hex => patterns.bytes.test(text)
+export const isAddress = ofForm(patterns.address)
+export const isBytes32 = ofForm(patterns.bytes32)
+export const isBytes = ofForm(patterns.bytes)
 /** Not always in lower case (§1). */
 export const isCandidateId = (text: string) => patterns.uuid.test(text.toLowerCase())
 export const isSignature = (text: string): text is Hex =>
@@ -46,7 +50,7 @@ export const isSignature = (text: string): text is Hex =>
 export const isClientRef = (text: string) => patterns.clientRef.test(text) && fitsClientRef(text)
 
 /** Nothing else is a question id (contract §9). */
-export const isQuestionId = (text: string): text is Hex => isBytes32(text)
+export const isQuestionId = ofForm(patterns.bytes32)
 
 /** a-z, 0-9 and hyphen, maybe with 0x in front; `eligibility` is a route (contract §2, §9). */
 export const isSlug = (text: string) =>

@@ -1,4 +1,5 @@
-import { type RecoverPublicKey, recoverWithNoble } from '#protocol/signature'
+import type { RecoverPublicKey } from '#protocol/recovered'
+import { recoverWithNoble } from '#protocol/signature'
 import { toHex } from '#protocol/witness'
 
 const keys = new Map<string, Uint8Array | undefined>()

@@ -4,8 +4,9 @@
  */
 
 import type { Hex } from '#ports'
+import type { RecoverPublicKey } from '#protocol/recovered'
 import type { Address } from '#protocol/schema'
-import type { RecoverPublicKey, recoverSigner } from '#protocol/signature'
+import type { recoverSigner } from '#protocol/signature'
 
 const makers = new Map<string, Address | undefined>()
 

@@ -12,8 +12,8 @@ import {
   UnavailableError,
   UncertainError,
 } from '#protocol/errors'
-import type { KeptReceipt } from '#protocol/kept-receipt'
 import { codeText } from '#protocol/network-words'
+import type { KeptReceipt } from '#protocol/receipt'
 import type { Conceal } from '#protocol/url-secrets'
 import { type Reader, type RefusalRead, readRefusal } from './reading.js'
 

@@ -8,9 +8,15 @@ import type { Clock, Fetch } from '#ports'
 import { jsonOf, readCapped } from '#protocol/capped'
 import { UnavailableError, UsageError } from '#protocol/errors'
 import type { Json } from '#protocol/json'
-import { keepReceipt, type ReceiptChecks } from '#protocol/kept-receipt'
 import { mayBePlain } from '#protocol/plain-http'
-import { digestHeader, keyBytes, type ReceiptKey, receiptDirectory } from '#protocol/receipt'
+import {
+  digestHeader,
+  keepReceipt,
+  keyBytes,
+  type ReceiptChecks,
+  type ReceiptKey,
+  receiptDirectory,
+} from '#protocol/receipt'
 import type { SigningDataRequest } from '#protocol/schema'
 import { concealing } from '#protocol/url-secrets'
 import { isAddress, isCandidateId, isIdentifier, limits } from '#protocol/words'

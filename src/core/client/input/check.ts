@@ -3,7 +3,7 @@
 import type { Hash, Hex } from '#ports'
 import { type TokenUnits, toRaw } from '#protocol/amount'
 import { UsageError } from '#protocol/errors'
-import { keyNamed, outcomeNamed } from '#protocol/outcome-words'
+import { outcomeNamed } from '#protocol/outcome-words'
 import { outcomeOf } from '#protocol/proposal'
 import type { Address } from '#protocol/schema'
 import { isSlug } from '#protocol/words'
@@ -85,7 +85,7 @@ export async function checkBatch(
  * own.
  */
 export const needsLook = (row: BatchRow) =>
-  row.kind === 'intent' && (keyNamed(row.outcome) === undefined || saysQuestion(row.columns))
+  row.kind === 'intent' && (outcomeNamed(row.outcome) === undefined || saysQuestion(row.columns))
 
 async function checkUnit(source: Named, row: BatchRow, { units }: BatchChecks) {
   if (row.kind !== 'intent' || row.amount === undefined) return

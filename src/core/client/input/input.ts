@@ -8,7 +8,7 @@ import { instantMs, spanMs } from '#protocol/duration'
 import { UsageError } from '#protocol/errors'
 import { objectOf, readJson } from '#protocol/json'
 import { identifierHint, namedQuestion } from '#protocol/market-url'
-import { keyNamed, wordFault } from '#protocol/outcome-words'
+import { outcomeNamed, wordFault } from '#protocol/outcome-words'
 import { outcomeKeys, outcomeOf, priceOf } from '#protocol/proposal'
 import {
   type Address,
@@ -338,7 +338,7 @@ function deadlineIn(
 function outcomeIn(word: string | undefined, price: unknown, fault: Fault) {
   const wrong = word === undefined ? undefined : wordFault(word)
   if (wrong !== undefined) throw fault(`outcome ${short(word ?? '')} ${wrong}`)
-  const said = word === undefined ? undefined : (keyNamed(word) ?? word.trim())
+  const said = word === undefined ? undefined : (outcomeNamed(word) ?? word.trim())
   const outcome = price === undefined ? said : outcomeOf(String(price))
   if (price !== undefined && outcome === undefined)
     throw fault(

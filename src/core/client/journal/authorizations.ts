@@ -9,9 +9,9 @@ import {
   UncertainError,
   UsageError,
 } from '#protocol/errors'
-import type { KeptReceipt } from '#protocol/kept-receipt'
 import { answerText, outcomesNamed } from '#protocol/outcome-words'
 import { conventionalLabel, outcomeOf } from '#protocol/proposal'
+import type { KeptReceipt } from '#protocol/receipt'
 import type { Address } from '#protocol/schema'
 import type {
   AttemptClass,

@@ -6,7 +6,7 @@
 import pLimit from 'p-limit'
 import type { Clock, Files, Hash, Liveness, Random } from '#ports'
 import { ProposerError, StorageError } from '#protocol/errors'
-import type { KeptReceipt } from '#protocol/kept-receipt'
+import type { KeptReceipt } from '#protocol/receipt'
 import { hexOf, joinPath, namesIn, sizeOf } from '#storage/durable'
 import { errorCode } from '#storage/failures'
 import { waitForLock } from '#storage/lock'

@@ -1,7 +1,7 @@
 /** Records of the journal (robustness §2). Signatures are in `signed.body` only (R5). */
 import * as z from 'zod/mini'
 import { StorageError } from '#protocol/errors'
-import { KeptReceipt } from '#protocol/kept-receipt'
+import { KeptReceipt } from '#protocol/receipt'
 import { Address, Bytes32, TypedData, Uint256 } from '#protocol/schema'
 import { patterns } from '#protocol/words'
 

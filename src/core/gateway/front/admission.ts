@@ -8,7 +8,7 @@ import type { Hash } from '#ports'
 import type { Candidate } from '#protocol/candidate'
 import { permitFault } from '#protocol/permit'
 import { type Authorization, identityOf, outcomeKeys, outcomeOf, priceOf } from '#protocol/proposal'
-import { signerLater } from '#protocol/recovered'
+import { addressOf, splitSignature } from '#protocol/recovered'
 import { type Refusal, refuse } from '#protocol/refusal'
 import type { Address } from '#protocol/schema'
 import { toHex } from '#protocol/witness'
@@ -232,11 +232,12 @@ async function isAuthorized(
   digest: Uint8Array,
   { proposer, signature }: Authorization,
 ) {
-  const accepts = async (hasCode: boolean) =>
-    hasCode
-      ? view.authorizes(proposer, toHex(digest), signature)
-      : (await signerLater((...asked) => recover(exchange, ...asked), digest, signature)) ===
-        proposer
+  const accepts = async (hasCode: boolean) => {
+    if (hasCode) return view.authorizes(proposer, toHex(digest), signature)
+    const split = splitSignature(signature)
+    const key = split && (await recover(exchange, digest, ...split))
+    return key !== undefined && addressOf(key) === proposer
+  }
   const known = view.knownCode(proposer)
   if (known !== undefined && (await accepts(known))) return true
   const hasCode = await view.hasCode(proposer)

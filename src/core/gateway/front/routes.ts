@@ -259,8 +259,9 @@ function itemsOf(operation: Operation, body: unknown) {
 
 function paramFault(params: Params) {
   for (const [name, text] of Object.entries(params)) {
-    const { fits, form } = parameters[name as ParameterName]
-    if (!fits(text)) return refuse('invalid_identifier', `${name} in the path must be ${form}`)
+    const { type, form } = parameters[name as ParameterName]
+    if (!type.safeParse(text).success)
+      return refuse('invalid_identifier', `${name} in the path must be ${form}`)
   }
   return undefined
 }
