@@ -167,8 +167,8 @@ export const plantedBugs = bugsOf({
     'R22: client_ref, the spelling of the identifier and single or batch form',
     {
       'String(permit.deadline)': 'String(permit.deadline), clientRef: item.client_ref',
-      '`${binding.chainId}|${binding.spender}|${questionId}|${proposer}|${price}|0|${amount}|${nonce}|${deadline}|${signature}`':
-        '`${binding.chainId}|${binding.spender}|${questionId}|${proposer}|${price}|0|${amount}|${nonce}|${deadline}|${signature}|${(authorization as { clientRef?: string }).clientRef}`',
+      "[...round, proposer, price, '0', amount, nonce, deadline, signature]":
+        "[...round, proposer, price, '0', amount, nonce, deadline, signature, (authorization as { clientRef?: string }).clientRef]",
     },
   ],
   'reader truncates': [
