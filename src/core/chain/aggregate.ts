@@ -33,17 +33,6 @@ interface Waiting {
   readonly settle: (outcome: Hex | ChainError | Promise<Hex>) => void
 }
 
-interface Aggregator {
-  readonly chain: Chain
-  readonly turn: () => Promise<void>
-  readonly callsAtOnce: number
-  readonly bytesAtOnce: number
-  most: number
-  isPresent: Promise<boolean> | undefined
-  settling: number
-  waiting: Map<string, Waiting>
-}
-
 /**
  * `call`s without `from` and `gas` at a numbered block are folded; those of a failed aggregate
  * are made one by one. A folded call's caller is Multicall3: whoever asks for something that
@@ -54,16 +43,76 @@ export function aggregating<C extends Chain>(
   turn: () => Promise<void>,
   { callsAtOnce = 200, bytesAtOnce = 131_072 }: AggregateOptions = {},
 ): C {
-  const aggregator: Aggregator = {
-    chain,
-    turn,
-    callsAtOnce,
-    bytesAtOnce,
-    most: callsAtOnce,
-    isPresent: undefined,
-    settling: 0,
-    waiting: new Map(),
+  let most = callsAtOnce
+  let settling = 0
+  let waiting = new Map<string, Waiting>()
+  let presence: Promise<boolean> | undefined
+  const isPresent = () => {
+    presence ??= chain.code(multicallAddress).then(
+      (code) => code !== '0x',
+      (error: unknown) => {
+        if (!(error instanceof ChainError)) throw error
+        // Not known: these calls go alone, and the next ones look again.
+        presence = undefined
+        return false
+      },
+    )
+    return presence
   }
+  const direct = ({ call, at, settle }: Waiting) => settle(chain.call(call, at))
+
+  async function together(group: readonly Waiting[]) {
+    const [first] = group
+    if (first === undefined || group.length < 2) return group.forEach(direct)
+    let results: readonly AggregateResult[]
+    try {
+      const data = aggregateData(group.map(({ call }) => call))
+      results = aggregateResults(
+        await chain.call({ to: multicallAddress, data }, first.at),
+        group.length,
+      )
+      most = Math.min(callsAtOnce, most + 1)
+    } catch (error) {
+      if (!(error instanceof ChainError)) throw error
+      presence = undefined
+      // A node that gave no answer says nothing of the size; one that refused may allow an
+      // `eth_call` less gas than others.
+      if (error.kind !== 'unavailable')
+        most = Math.min(callsAtOnce, Math.max(leastCallsAtOnce, group.length >> 1))
+      return group.forEach(direct)
+    }
+    settling += 1
+    for (const [index, one] of group.entries()) {
+      if (index > 0 && index % settledAtOnce === 0) await turn()
+      const { success = false, returnData = '0x' } = results[index] ?? {}
+      if (success) one.settle(returnData)
+      // A failure without data may be the aggregate's own: gas that an earlier call used up.
+      else if (returnData === '0x') direct(one)
+      else one.settle(new ChainError('reverted', 'eth_call: execution reverted', returnData))
+    }
+    settling -= 1
+  }
+
+  async function flush() {
+    await gathered(
+      turn,
+      () => waiting.size,
+      () => settling > 0,
+    )
+    const all = [...waiting.values()]
+    waiting = new Map()
+    if (all.length < 2 || !(await isPresent())) return all.forEach(direct)
+    const blocks = [...new Set(all.map(({ at }) => at))]
+    const groups = blocks.flatMap((block) =>
+      grouped(
+        all.filter(({ at }) => at === block),
+        most,
+        bytesAtOnce,
+      ),
+    )
+    await Promise.all(groups.map(together))
+  }
+
   return wrapChain(chain, (asked, ask) => {
     if (asked.method !== 'call') return ask()
     const [one, at] = asked.args
@@ -72,13 +121,13 @@ export function aggregating<C extends Chain>(
     if (typeof at !== 'bigint' || !isFolded) return ask()
     // The same question asked twice at once, of an adapter's oracle say, is one.
     const key = `${at}|${to}|${data}`
-    const known = aggregator.waiting.get(key)
+    const known = waiting.get(key)
     if (known) return known.answer
     // Not caught: what is no ChainError is a bug and has to end the process.
-    if (aggregator.waiting.size === 0) void flushGathered(aggregator)
-    const waiting = waitingFor(one, at)
-    aggregator.waiting.set(key, waiting)
-    return waiting.answer
+    if (waiting.size === 0) void flush()
+    const added = waitingFor(one, at)
+    waiting.set(key, added)
+    return added.answer
   })
 }
 
@@ -106,80 +155,6 @@ function waitingFor(call: ChainCall, at: bigint): Waiting {
     settle = (outcome) => (outcome instanceof ChainError ? reject(outcome) : resolve(outcome))
   })
   return { call, at, answer, settle }
-}
-
-async function flushGathered(aggregator: Aggregator) {
-  const { turn } = aggregator
-  await gathered(
-    turn,
-    () => aggregator.waiting.size,
-    () => aggregator.settling > 0,
-  )
-  await flush(aggregator)
-}
-
-async function flush(aggregator: Aggregator) {
-  const all = [...aggregator.waiting.values()]
-  aggregator.waiting = new Map()
-  const direct = ({ call, at, settle }: Waiting) => settle(aggregator.chain.call(call, at))
-  if (all.length < 2 || !(await isPresent(aggregator))) return all.forEach(direct)
-  const { most, bytesAtOnce } = aggregator
-  await Promise.all(
-    [...new Set(all.map(({ at }) => at))].flatMap((at) =>
-      grouped(
-        all.filter((one) => one.at === at),
-        most,
-        bytesAtOnce,
-      ).map((group) => together(aggregator, group, at, direct)),
-    ),
-  )
-}
-
-function isPresent(aggregator: Aggregator) {
-  aggregator.isPresent ??= aggregator.chain.code(multicallAddress).then(
-    (code) => code !== '0x',
-    (error: unknown) => {
-      if (!(error instanceof ChainError)) throw error
-      // Not known: these calls go alone, and the next ones look again.
-      aggregator.isPresent = undefined
-      return false
-    },
-  )
-  return aggregator.isPresent
-}
-
-async function together(
-  aggregator: Aggregator,
-  group: readonly Waiting[],
-  at: bigint,
-  direct: (one: Waiting) => void,
-) {
-  const { chain, callsAtOnce } = aggregator
-  if (group.length < 2) return group.forEach(direct)
-  let results: readonly AggregateResult[]
-  try {
-    const data = aggregateData(group.map(({ call }) => call))
-    results = aggregateResults(await chain.call({ to: multicallAddress, data }, at), group.length)
-    aggregator.most = Math.min(callsAtOnce, aggregator.most + 1)
-  } catch (error) {
-    if (!(error instanceof ChainError)) throw error
-    aggregator.isPresent = undefined
-    // A node that gave no answer says nothing of the size; one that refused may allow an `eth_call`
-    // less gas than others.
-    if (error.kind !== 'unavailable')
-      aggregator.most = Math.min(callsAtOnce, Math.max(leastCallsAtOnce, group.length >> 1))
-    return group.forEach(direct)
-  }
-  aggregator.settling += 1
-  for (const [index, one] of group.entries()) {
-    if (index > 0 && index % settledAtOnce === 0) await aggregator.turn()
-    const { success = false, returnData = '0x' } = results[index] ?? {}
-    if (success) one.settle(returnData)
-    // A failure without data may be the aggregate's own: gas that an earlier call used up.
-    else if (returnData === '0x') direct(one)
-    else one.settle(new ChainError('reverted', 'eth_call: execution reverted', returnData))
-  }
-  aggregator.settling -= 1
 }
 
 function grouped(calls: readonly Waiting[], most: number, bytesAtOnce: number): Waiting[][] {

@@ -64,24 +64,23 @@ export function titleOf(ancillaryData: Hex) {
 function valuesIn(section: string) {
   const sentence = section.search(/\bwhere\b/i)
   const list = sentence < 0 ? section : section.slice(0, sentence)
-  const found = new Map<string, string>()
-  for (const [, key, value] of list.matchAll(/\b(p[1-4])\s*:\s*(-?\d*(?:\.\d+)?)/g)) {
-    if (key !== undefined && value !== undefined && !found.has(key)) found.set(key, value)
-  }
-  return found
+  return firstOf(
+    [...list.matchAll(/\b(p[1-4])\s*:\s*(-?\d*(?:\.\d+)?)/g)].map(([, key, value]) => [key, value]),
+  )
 }
+
+const firstOf = <T>(pairs: readonly (readonly [string | undefined, T])[]) =>
+  new Map(pairs.toReversed())
 
 function labelsIn(section: string) {
   const markers = [...section.matchAll(/\b(p[1-4])\s+(?:corresponds\s+)?to\s+/g)]
-  const found = new Map<string, string>()
-  markers.forEach((marker, index) => {
+  const found = markers.map((marker, index) => {
     const [whole, key] = marker
     const from = marker.index + whole.length
     const rest = section.slice(from, markers[index + 1]?.index)
-    const label = cleanLabel(firstPhrase(rest))
-    if (key !== undefined && label !== '' && !found.has(key)) found.set(key, label)
+    return [key, cleanLabel(firstPhrase(rest))] as const
   })
-  return found
+  return firstOf(found.filter(([, label]) => label !== ''))
 }
 
 /**

@@ -6,17 +6,12 @@ import type { Hex } from '#ports'
 import { amountText } from '#protocol/amount'
 import type { Address } from '#protocol/schema'
 import { canonicalPermit2 } from './constants.js'
-import type { RequesterKind } from './round.js'
+import type { Contracts } from './round.js'
 
-export interface Profile {
-  readonly chainId: number
+export interface Profile extends Omit<Contracts, 'signedProposer'> {
   readonly explorer?: string
-  readonly permit2: Address
   /** Absent where no public source names it: then it has to be configured. */
   readonly signedProposer?: Address
-  readonly oracles: readonly Address[]
-  readonly requesters: readonly { readonly address: Address; readonly kind: RequesterKind }[]
-  readonly tokens: readonly Address[]
   readonly tokenUnits: { readonly symbol: string; readonly decimals: number }
   readonly requestPages?: string
   readonly gammaUrl?: string
@@ -86,12 +81,14 @@ const profiles: Readonly<Record<ProfileName, Profile>> = {
   },
 }
 
-export const explorerOf = (chainId: number) =>
-  Object.values(profiles).find((one) => one.chainId === chainId)?.explorer
+const profileOf = (chainId: number) =>
+  Object.values(profiles).find((one) => one.chainId === chainId)
+
+export const explorerOf = (chainId: number) => profileOf(chainId)?.explorer
 
 /** By transaction and log index of its ProposePrice (domain §10). */
 export function requestPage(chainId: number, transactionHash: Hex, eventIndex: number) {
-  const pages = Object.values(profiles).find((one) => one.chainId === chainId)?.requestPages
+  const pages = profileOf(chainId)?.requestPages
   const asked = `transactionHash=${transactionHash}&eventIndex=${eventIndex}&chainId=${chainId}`
   // UMA's own tools name the managed oracle so, too.
   return pages === undefined ? undefined : `${pages}?${asked}&oracleType=OptimisticV2`
@@ -102,16 +99,15 @@ export function builtInProfile(name: string | undefined): Profile | undefined {
 }
 
 /** So that amounts can be written without asking a node. */
-export const knownToken = (chainId: number, address: string): Profile['tokenUnits'] | undefined =>
-  Object.values(profiles).find(
-    (one) => one.chainId === chainId && one.tokens.some((token) => token === address),
-  )?.tokenUnits
+export function knownToken(chainId: number, address: string): Profile['tokenUnits'] | undefined {
+  const profile = profileOf(chainId)
+  return profile?.tokens.some((token) => token === address) ? profile.tokenUnits : undefined
+}
 
 export const knownAmount = (raw: bigint, chainId: number, token: string) =>
   amountText(String(raw), knownToken(chainId, token))
 
-export const coinOf = (chainId: number) =>
-  Object.values(profiles).find((one) => one.chainId === chainId)?.coin
+export const coinOf = (chainId: number) => profileOf(chainId)?.coin
 
 /** To six decimals, rounded up. */
 export const coinText = (wei: bigint, chainId: number) =>

@@ -6,10 +6,11 @@
 import { encodeFunctionData } from 'viem'
 import { type BlockHeader, type Chain, ChainError, type ChainLog, type Hex } from '#ports'
 import type { RoundRef } from '#protocol/candidate'
+import { pick } from '#protocol/pick'
 import type { Address } from '#protocol/schema'
 import type { WitnessRequest, WitnessTerms } from '#protocol/witness'
 import { oracleAbi, signedProposerAbi, topics } from './contracts.js'
-import { loggedEvent, lowercase, readContract, zeroAddress } from './reading.js'
+import { heldRequest, holderOf, loggedEvent, lowercase } from './reading.js'
 import { keccakHex } from './round.js'
 
 export interface ProposeCall {
@@ -23,11 +24,8 @@ export interface ProposeCall {
 /** `maxPayment` and `payment` are 0 in this service (§2.1). */
 export function proposeCalldata({ request, token, proposer, terms, signature }: ProposeCall) {
   const proposal = {
-    oracle: request.oracle,
-    requester: request.requester,
-    identifier: request.identifier,
+    ...pick(request, 'oracle', 'requester', 'identifier', 'ancillaryData'),
     timestamp: BigInt(request.timestamp),
-    ancillaryData: request.ancillaryData,
     proposedPrice: BigInt(terms.price),
     maxPayment: 0n,
   }
@@ -61,16 +59,27 @@ function readProposedPrice(log: ChainLog) {
   if (event === undefined) return undefined
   const { args } = event
   return {
+    ...termsIn(args),
     oracle: log.address,
-    requester: lowercase(args.requester),
-    proposer: lowercase(args.proposer),
-    identifier: args.identifier,
-    timestamp: String(args.timestamp),
     ancillaryHash: keccakHex(args.ancillaryData),
-    price: String(args.proposedPrice),
     log,
   }
 }
+
+/** What both events of a proposal say of it. */
+const termsIn = (args: {
+  readonly requester: Address
+  readonly proposer: Address
+  readonly identifier: Hex
+  readonly timestamp: bigint
+  readonly proposedPrice: bigint
+}) => ({
+  requester: lowercase(args.requester),
+  proposer: lowercase(args.proposer),
+  identifier: args.identifier,
+  timestamp: String(args.timestamp),
+  price: String(args.proposedPrice),
+})
 
 const agree = <K extends string>(
   one: Readonly<Record<K, unknown>>,
@@ -113,16 +122,7 @@ function proposalExecutedOf(log: ChainLog) {
     log.topics[0] === topics.proposalExecuted
       ? loggedEvent(signedProposerAbi, 'ProposalExecuted', log)
       : undefined
-  if (event === undefined) return undefined
-  const { args } = event
-  return {
-    proposer: lowercase(args.proposer),
-    oracle: lowercase(args.oracle),
-    requester: lowercase(args.requester),
-    identifier: args.identifier,
-    timestamp: String(args.timestamp),
-    price: String(args.proposedPrice),
-  }
+  return event && { ...termsIn(event.args), oracle: lowercase(event.args.oracle) }
 }
 
 export type ExpectedProposal = WitnessTerms & { readonly proposer: Address }
@@ -149,12 +149,10 @@ export async function locateProposal(
   at: BlockHeader,
   expected: ExpectedProposal | undefined,
 ): Promise<OnChainProposal | undefined> {
-  const { requester, identifier, timestamp, ancillaryData } = request
-  const key = [requester, identifier, BigInt(timestamp), ancillaryData] as const
-  const held = await readContract(chain, at.number, request.oracle, oracleAbi, 'getRequest', key)
-  const proposer = lowercase(held.proposer)
+  const held = await heldRequest(chain, at.number, request)
+  const proposer = holderOf(held.proposer)
   const price = String(held.proposedPrice)
-  if (proposer === zeroAddress) return undefined
+  if (proposer === undefined) return undefined
   const found = await findLog(chain, request, held.proposalTime, at)
   const transactionHash = found?.log.transactionHash ?? null
   const other = { proposer, price, bySignature: false, transactionHash } as const
@@ -173,9 +171,7 @@ export async function locateProposal(
     cameThroughSignedProposer(receipt.logs, signedProposer, found) &&
     carriesPermit(calldata, expected)
   if (!isOwn) return other
-  const { log } = found
-  const { logIndex } = log
-  return { proposer, price, bySignature: true, transactionHash: log.transactionHash, logIndex }
+  return { proposer, price, bySignature: true, ...pick(found.log, 'transactionHash', 'logIndex') }
 }
 
 /**
@@ -207,9 +203,7 @@ async function findLog(
   return logs.map(proposedPriceOf).find((price) => price !== undefined && isOfRound(price, round))
 }
 
-export function addressTopic(address: Address): Hex {
-  return `0x${'0'.repeat(24)}${address.slice(2)}`
-}
+export const addressTopic = (address: Address): Hex => `0x${'0'.repeat(24)}${address.slice(2)}`
 
 /** Up to a known block. */
 export async function firstBlockFrom(chain: Chain, timestamp: bigint, last: BlockHeader) {

@@ -16,7 +16,14 @@ import {
   roundStates,
   yesOrNoQuery,
 } from './contracts.js'
-import { latestBlock, lowercase, readContract, zeroAddress } from './reading.js'
+import {
+  heldRequest,
+  heldState,
+  holderOf,
+  latestBlock,
+  lowercase,
+  readContract,
+} from './reading.js'
 import {
   type Contracts,
   keccakHex,
@@ -103,14 +110,13 @@ async function reportedRequest(
   const found = await readContract(chain, at, requester, ooReporterAbi, 'getRequest', [questionId])
   if (!found.initialized || found.requestTimestamp === 0n) return undefined
   const { priceIdentifier: identifier, requestRules: ancillaryData, requestTimestamp } = found
-  const key = [requester, identifier, requestTimestamp, ancillaryData] as const
-  const states = await Promise.all(
-    contracts.oracles.map((oracle) => readContract(chain, at, oracle, oracleAbi, 'getState', key)),
-  )
-  const oracle = contracts.oracles.find((_, index) => states[index] !== roundStates.invalid)
-  if (oracle === undefined) return undefined
+  const asked = { requester, identifier, timestamp: String(requestTimestamp), ancillaryData }
+  const requests = contracts.oracles.map((oracle) => ({ oracle, ...asked }))
+  const states = await Promise.all(requests.map((one) => heldState(chain, at, one)))
+  const request = requests.find((_, index) => states[index] !== roundStates.invalid)
+  if (request === undefined) return undefined
   return {
-    request: { oracle, requester, identifier, timestamp: String(requestTimestamp), ancillaryData },
+    request,
     paused: false,
     resolved: found.resolved,
     settlesHalf: true,
@@ -215,13 +221,12 @@ async function roundAt(reading: Reading, kind: RequesterKind, asked: Asked, toke
 
 /** Custom bond if it is not 0, else the request's, plus final fee (domain §4). */
 export async function readTerms({ chain, contracts, at }: Reading, request: WitnessRequest) {
-  const { oracle, requester, identifier, timestamp, ancillaryData } = request
-  const key = [requester, identifier, BigInt(timestamp), ancillaryData] as const
+  const { oracle } = request
   const managedId = managedRequestId(request)
   // The currency is only known from the answer; asking for every pinned token saves a round trip.
   const [state, found, bonds] = await Promise.all([
-    readContract(chain, at, oracle, oracleAbi, 'getState', key),
-    readContract(chain, at, oracle, oracleAbi, 'getRequest', key),
+    heldState(chain, at, request),
+    heldRequest(chain, at, request),
     Promise.all(
       contracts.tokens.map((token) =>
         readContract(chain, at, oracle, oracleAbi, 'customBonds', [managedId, token]),
@@ -229,23 +234,23 @@ export async function readTerms({ chain, contracts, at }: Reading, request: Witn
     ),
   ])
   // Only a proposal brings a request beyond requested (domain §4).
-  const proposer = lowercase(found.proposer)
-  if (state > roundStates.requested !== (proposer !== zeroAddress)) {
+  const proposer = holderOf(found.proposer)
+  if (state > roundStates.requested !== (proposer !== undefined)) {
     throw new ChainError(
       'unavailable',
       `the node contradicts itself about a request: its state is ${state}, its proposer ${found.proposer}`,
     )
   }
-  const token = lowercase(found.currency)
-  const index = contracts.tokens.indexOf(token)
-  if (token === zeroAddress || index < 0) return undefined
+  const token = holderOf(found.currency)
+  const index = contracts.tokens.findIndex((one) => one === token)
+  if (token === undefined || index < 0) return undefined
   const bondRaw = bonds[index]?.[0] || found.requestSettings.bond
   return {
     state,
     token,
     totalBondRaw: bondRaw + found.finalFee,
     rewardRaw: found.reward,
-    proposer: proposer === zeroAddress ? undefined : proposer,
+    proposer,
   }
 }
 

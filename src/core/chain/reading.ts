@@ -15,8 +15,11 @@ import {
 } from 'viem'
 import { type BlockHeader, type Chain, ChainError, type ChainLog } from '#ports'
 import type { Address } from '#protocol/schema'
+import type { WitnessRequest } from '#protocol/witness'
+import { lowercase, zeroAddress } from '#protocol/words'
+import { oracleAbi } from './contracts.js'
 
-export { lowercase, zeroAddress } from '#protocol/words'
+export { lowercase, zeroAddress }
 
 /**
  * An answer that does not fit the ABI is `refused`: the contract is not what configuration takes
@@ -61,6 +64,22 @@ function preparedFor(abi: Abi, functionName: string) {
     known.get(functionName) ?? prepareEncodeFunctionData<Abi, string>({ abi, functionName })
   known.set(functionName, found)
   return found
+}
+
+/** As `getRequest` and `getState` of the managed oracle ask for it (domain §4). */
+export type RequestKey = Omit<WitnessRequest, 'ancillaryHash'>
+const oracleKey = ({ requester, identifier, timestamp, ancillaryData }: RequestKey) =>
+  [requester, identifier, BigInt(timestamp), ancillaryData] as const
+
+export const heldRequest = (chain: Chain, at: bigint, request: RequestKey) =>
+  readContract(chain, at, request.oracle, oracleAbi, 'getRequest', oracleKey(request))
+export const heldState = (chain: Chain, at: bigint, request: RequestKey) =>
+  readContract(chain, at, request.oracle, oracleAbi, 'getState', oracleKey(request))
+
+/** `undefined` where it is nobody's. */
+export function holderOf(address: Address) {
+  const holder = lowercase(address)
+  return holder === zeroAddress ? undefined : holder
 }
 
 export async function latestBlock(chain: Pick<Chain, 'block'>): Promise<BlockHeader> {

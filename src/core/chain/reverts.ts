@@ -115,7 +115,7 @@ function unknownReason(raw: Hex): RevertReason {
   return { name: 'unknown', args: [raw.slice(0, 10).toLowerCase()], text: `unknown error ${shown}` }
 }
 
-export type RevertFailureCode = Extract<
+type CandidateCode = Extract<
   FailureCode,
   | 'insufficient_balance'
   | 'insufficient_allowance'
@@ -125,13 +125,11 @@ export type RevertFailureCode = Extract<
   | 'request_not_open'
   | 'proposer_not_whitelisted'
   | 'signature_not_authorized'
-  | 'simulation_reverted'
-  | 'execution_reverted'
   | 'token_blocked'
 >
 
 /** Faults of the operator: they fail no candidate and halt the queue (contract §5). */
-export type OperatorFaultCode =
+type OperatorFaultCode =
   | 'executor_role_missing'
   | 'signed_proposer_not_whitelisted'
   | 'payment_not_zero'
@@ -163,7 +161,7 @@ export interface RevertContext {
 export type RevertCause = { readonly detail: string; readonly reason: RevertReason } & (
   | {
       readonly kind: 'candidate'
-      readonly code: RevertFailureCode
+      readonly code: CandidateCode | 'simulation_reverted' | 'execution_reverted'
       readonly retryable: boolean
     }
   | { readonly kind: 'operator'; readonly code: OperatorFaultCode }
@@ -192,7 +190,6 @@ const permanentErrors = new Set([
   'empty',
 ])
 
-type CandidateCode = Exclude<RevertFailureCode, 'simulation_reverted' | 'execution_reverted'>
 /** A cause in short: `wallet` is the code at the proposer, `undefined` an error of nobody known. */
 type Verdict =
   | readonly [CandidateCode | OperatorFaultCode, detail: string, retryable?: boolean]
@@ -203,10 +200,11 @@ const refusedByWallet = ({ proposerHasCode, walletAccepts }: RevertContext) =>
   proposerHasCode === true && walletAccepts !== true
 const forged = ({ proposerHasCode }: RevertContext, isConfirmed: boolean) =>
   proposerHasCode === true && !isConfirmed ? 'wallet' : undefined
-const badSignature = ({ name }: RevertReason): Verdict => [
-  'signature_not_authorized',
-  `The signature does not authorize this proposal: ${name}.`,
-]
+const notAuthorized = (detail: string) => ['signature_not_authorized', detail] as const
+const badSignature = ({ name }: RevertReason) =>
+  notAuthorized(`The signature does not authorize this proposal: ${name}.`)
+const taken = (rest: string) =>
+  ['request_not_open', `The round is already proposed, disputed or settled${rest}.`] as const
 
 const rules: Readonly<Record<string, (reason: RevertReason, context: RevertContext) => Verdict>> = {
   AccessControlUnauthorizedAccount: ({ args: [account, role] }, context) =>
@@ -257,10 +255,7 @@ const rules: Readonly<Record<string, (reason: RevertReason, context: RevertConte
     `The permit deadline ${deadline} has passed by block time.`,
   ],
   InvalidNonce: () => ['permit_nonce_used', 'The permit nonce is already used or invalidated.'],
-  RequestStateNotRequested: () => [
-    'request_not_open',
-    'The round is already proposed, disputed or settled.',
-  ],
+  RequestStateNotRequested: () => taken(''),
   PermitTokenMismatch: ({ args: [currency = '1'] }) =>
     BigInt(currency) !== 0n
       ? undefined
@@ -306,11 +301,7 @@ const rules: Readonly<Record<string, (reason: RevertReason, context: RevertConte
 /** Permit2 has one string for every refusal of the token (domain §3.3). */
 function transferFailed(context: RevertContext): Verdict {
   const { neededRaw, balanceRaw, allowanceRaw, roundState = roundStates.requested } = context
-  if (roundState !== roundStates.requested)
-    return [
-      'request_not_open',
-      'The round is already proposed, disputed or settled, and the wallet could not pay either.',
-    ]
+  if (roundState !== roundStates.requested) return taken(', and the wallet could not pay either')
   if (balanceRaw !== undefined && balanceRaw < neededRaw)
     return [
       'insufficient_balance',
@@ -356,10 +347,7 @@ export function causeOf(raw: Hex, context: RevertContext): RevertCause {
   }
   const [code, detail, retryable] =
     verdict === 'wallet'
-      ? ([
-          'signature_not_authorized',
-          `The proposer's wallet refused the signature: ${reason.text}.`,
-        ] as const)
+      ? notAuthorized(`The proposer's wallet refused the signature: ${reason.text}.`)
       : verdict
   if (!(code in failures))
     return { kind: 'operator', code: code as OperatorFaultCode, detail, reason }

@@ -1,6 +1,7 @@
 import type { Hex } from '#ports'
 import type { RoundRef } from '#protocol/candidate'
 import { keccak } from '#protocol/keccak'
+import { pick } from '#protocol/pick'
 import type { Address, BatchSigningData, Outcome } from '#protocol/schema'
 import {
   fromHex,
@@ -31,13 +32,8 @@ export interface Contracts {
   readonly tokens: readonly Address[]
 }
 
-export function domainOf(contracts: Contracts): WitnessDomain {
-  return {
-    chainId: contracts.chainId,
-    permit2: contracts.permit2,
-    signedProposer: contracts.signedProposer,
-  }
-}
+export const domainOf = (contracts: Contracts): WitnessDomain =>
+  pick(contracts, 'chainId', 'permit2', 'signedProposer')
 
 export type RequestState = keyof typeof roundStates
 /** By number. */
@@ -68,10 +64,8 @@ export const batchSigningDataOf = (round: Round, contracts: Contracts): BatchSig
   question_id: round.questionId,
   request: {
     question_id: round.questionId,
-    oracle: round.oracle,
-    requester: round.requester,
+    ...pick(round, 'oracle', 'requester', 'timestamp'),
     identifier: { raw: round.identifier },
-    timestamp: round.timestamp,
     ancillary_data: round.ancillaryData,
   },
   identifier: { raw: round.identifier },
@@ -95,23 +89,11 @@ export function roundRef(
   request: Omit<WitnessRequest, 'ancillaryData'>,
   ancillaryHash: Hex,
 ): RoundRef {
-  const text = [
-    chainId,
-    request.oracle,
-    request.requester,
-    request.identifier,
-    request.timestamp,
-    ancillaryHash,
-  ].join('|')
-  return {
-    key: toHex(keccak(new TextEncoder().encode(text))).slice(2, 34),
-    questionId,
-    oracle: request.oracle,
-    requester: request.requester,
-    identifier: request.identifier,
-    timestamp: request.timestamp,
-    ancillaryHash,
-  }
+  const { oracle, requester, identifier, timestamp } = request
+  const round = { oracle, requester, identifier, timestamp, ancillaryHash }
+  const text = [chainId, ...Object.values(round)].join('|')
+  const key = toHex(keccak(new TextEncoder().encode(text))).slice(2, 34)
+  return { key, questionId, ...round }
 }
 
 /** The id of a CTF adapter question is that of its ancillary data (domain §5.1). */

@@ -6,8 +6,8 @@ import { type Chain, ChainError, type Hex } from '#ports'
 import type { Address } from '#protocol/schema'
 import { fromHex } from '#protocol/witness'
 import { ctfAdapterAbi, noRulesHash, oracleV3Abi } from './contracts.js'
-import { readContract } from './reading.js'
-import { keccakHex } from './round.js'
+import { readContract, unlessRefused } from './reading.js'
+import { keccakHex, type Round } from './round.js'
 
 export interface RulesUpdate {
   /** RFC 3339; where a calendar holds no such date, its Unix seconds. */
@@ -26,14 +26,10 @@ export interface Rules {
 }
 
 /** `creator`: at a requester that keeps clarifications. */
-export interface RulesOf {
-  readonly questionId: Hex
-  readonly requester: Address
-  readonly oracle: Address
-  readonly identifier: Hex
-  readonly ancillaryData: Hex
-  readonly creator?: Address | undefined
-}
+export type RulesOf = Pick<
+  Round,
+  'questionId' | 'requester' | 'oracle' | 'identifier' | 'ancillaryData' | 'creator'
+>
 
 interface Posted {
   readonly timestamp: bigint
@@ -44,22 +40,12 @@ interface Posted {
  * What the creator posted at the requester, and what the oracle holds from version 3 on.
  * `undefined`: a contract answers in another shape, so nothing is known.
  */
-export async function readRules(
-  chain: Chain,
-  question: RulesOf,
-  at: bigint,
-): Promise<Rules | undefined> {
-  try {
-    const [posted, ofOracle] = await Promise.all([
-      postedBy(chain, question, at),
-      heldByOracle(chain, question, at),
-    ])
-    return rulesFrom(question.creator ?? null, [...posted, ...ofOracle])
-  } catch (error) {
-    if (!(error instanceof ChainError) || error.kind === 'unavailable') throw error
-    return undefined
-  }
-}
+export const readRules = (chain: Chain, question: RulesOf, at: bigint) =>
+  unlessRefused(
+    Promise.all([postedBy(chain, question, at), heldByOracle(chain, question, at)]).then(
+      (posted): Rules => rulesFrom(question.creator ?? null, posted.flat()),
+    ),
+  )
 
 /** Anybody may post under an address of his own. */
 async function postedBy(chain: Chain, { requester, questionId, creator }: RulesOf, at: bigint) {

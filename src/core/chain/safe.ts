@@ -2,13 +2,15 @@
  * Safes as proposers (contract §9). A Safe of 1.3.0 or later with a fallback handler answers
  * `isValidSignature` for the SafeMessage of the 32 bytes it is asked about (EIP-1271).
  */
-import { domainSeparator, hashTypedData, keccak256, parseAbi, toHex } from 'viem'
-import { type Chain, ChainError, type Hex } from '#ports'
+import { domainSeparator, hashTypedData, keccak256, parseAbi, stringToHex } from 'viem'
+import type { Chain, Hex } from '#ports'
 import { UsageError } from '#protocol/errors'
+import { splitSignature } from '#protocol/recovered'
 import type { Address } from '#protocol/schema'
 import { recoverSigner } from '#protocol/signature'
-import { fromHex } from '#protocol/witness'
-import { lowercase, readContract, unlessRefused } from './reading.js'
+import { fromHex, toHex } from '#protocol/witness'
+import { isSignature } from '#protocol/words'
+import { latestBlock, lowercase, readContract, unlessRefused } from './reading.js'
 
 const safeAbi = parseAbi([
   'function getOwners() view returns (address[])',
@@ -18,7 +20,7 @@ const safeAbi = parseAbi([
 ])
 
 /** FALLBACK_HANDLER_STORAGE_SLOT of a Safe. */
-const handlerSlot = keccak256(toHex('fallback_manager.handler.address'))
+const handlerSlot = keccak256(stringToHex('fallback_manager.handler.address'))
 
 export interface SafeFacts {
   readonly safe: Address
@@ -34,27 +36,20 @@ const noSafe = (safe: Address, why: string, hint: string) =>
   new UsageError('not_a_safe', `${safe} cannot propose as a Safe: ${why}`, hint)
 
 export async function readSafe(chain: Chain, chainId: number, safe: Address): Promise<SafeFacts> {
-  const head = await chain.block('latest')
-  if (head === null) throw new ChainError('unavailable', 'the chain has no latest block')
-  if ((await chain.code(safe, head.number)) === '0x')
+  const { number } = await latestBlock(chain)
+  if ((await chain.code(safe, number)) === '0x')
     throw noSafe(
       safe,
       `there is no contract at it on chain ${chainId}`,
       'a Safe is on one chain: check its address, and that --rpc-url is of that chain',
     )
-  const { number } = head
   const [owners, threshold, version, separator] = await Promise.all([
     unlessRefused(readContract(chain, number, safe, safeAbi, 'getOwners', [])),
     unlessRefused(readContract(chain, number, safe, safeAbi, 'getThreshold', [])),
     unlessRefused(readContract(chain, number, safe, safeAbi, 'VERSION', [])),
     unlessRefused(readContract(chain, number, safe, safeAbi, 'domainSeparator', [])),
   ])
-  if (
-    owners === undefined ||
-    threshold === undefined ||
-    version === undefined ||
-    owners.length === 0
-  )
+  if (!owners?.length || threshold === undefined || version === undefined)
     throw noSafe(safe, 'the contract does not answer as a Safe does', 'check the address')
   const domain = { chainId: BigInt(chainId), verifyingContract: safe }
   if (separator !== domainSeparator({ domain }))
@@ -63,7 +58,7 @@ export async function readSafe(chain: Chain, chainId: number, safe: Address): Pr
       `its signing domain is not that of chain ${chainId} (Safe ${version.slice(0, 20)})`,
       'Safes from version 1.3.0 on can propose',
     )
-  if (BigInt(await chain.storage(safe, handlerSlot, head.number)) === 0n)
+  if (BigInt(await chain.storage(safe, handlerSlot, number)) === 0n)
     throw noSafe(
       safe,
       'it has no fallback handler, so it answers no isValidSignature',
@@ -128,14 +123,10 @@ export interface SafePart {
 /** `undefined` where it is none of a key. */
 export function ownerForm(signature: string): Hex | undefined {
   const text = signature.trim().toLowerCase()
-  if (/^0x[0-9a-f]{128}$/.test(text)) {
-    // EIP-2098: the parity is the highest bit of s.
-    const s = BigInt(`0x${text.slice(66)}`)
-    const low = (s & ((1n << 255n) - 1n)).toString(16).padStart(64, '0')
-    return `0x${text.slice(2, 66)}${low}${s >> 255n === 1n ? '1c' : '1b'}`
-  }
-  const [, body, v = ''] = /^0x([0-9a-f]{128})(00|01|1b|1c)$/.exec(text) ?? []
-  return body === undefined ? undefined : `0x${body}${v === '00' || v === '1b' ? '1b' : '1c'}`
+  const [, body, bit] = /^(0x[0-9a-f]{128})0([01])$/.exec(text) ?? []
+  const written = body === undefined ? text : `${body}${bit === '0' ? '1b' : '1c'}`
+  const split = isSignature(written) ? splitSignature(written) : undefined
+  return split && `${toHex(split[0])}${split[1] === 0 ? '1b' : '1c'}`
 }
 
 export function ownerOf(facts: SafeFacts, digest: Hex, signature: Hex): Address {

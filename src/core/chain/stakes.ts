@@ -5,10 +5,10 @@
 import * as z from 'zod/mini'
 import type { Chain, ChainLog, Hex } from '#ports'
 import { Address, Bytes, Bytes32, Uint256 } from '#protocol/schema'
-import { lowercase, zeroAddress } from '#protocol/words'
+import { lowercase } from '#protocol/words'
 import { oracleAbi, topics } from './contracts.js'
 import { addressTopic } from './propose.js'
-import { loggedEvent, readContract } from './reading.js'
+import { heldRequest, holderOf, loggedEvent, type RequestKey } from './reading.js'
 import { keccakHex, type RequestState } from './round.js'
 
 /** A price as the oracle takes it, negative too (domain §4, Prices). */
@@ -25,34 +25,30 @@ const place = {
 }
 /** `text`: keccak256 of the ancillary data, which whoever keeps events may drop. */
 const ofRound = {
+  ...place,
   requester: Address,
   identifier: Bytes32,
   timestamp: Uint256,
   text: Bytes32,
   ancillaryData: z.optional(Bytes),
+  price: Price,
 }
 
 const Proposed = z.object({
-  ...place,
   ...ofRound,
   kind: z.literal('proposed'),
-  price: Price,
   disputableUntil: Uint256,
   currency: Address,
 })
 const Disputed = z.object({
-  ...place,
   ...ofRound,
   kind: z.literal('disputed'),
-  price: Price,
   disputer: Address,
 })
 /** `price` is the resolved one; `payout`, in raw units, went to proposer or disputer. */
 const Settled = z.object({
-  ...place,
   ...ofRound,
   kind: z.literal('settled'),
-  price: Price,
   payout: Uint256,
   disputer: z.optional(Address),
 })
@@ -113,17 +109,7 @@ export function stakeEventOf(log: ChainLog): StakeEvent | undefined {
     }
   }
   const eventName = eventNames[kind as keyof typeof eventNames]
-  return eventName && roundEventOf(log, eventName, at)
-}
-
-const addressIn = (topic: Hex): Address => `0x${topic.slice(26)}`
-
-function roundEventOf(
-  log: ChainLog,
-  eventName: (typeof eventNames)[keyof typeof eventNames],
-  at: Pick<RoundEvent, 'block' | 'index' | 'transaction' | 'oracle' | 'wallet' | 'seconds'>,
-): RoundEvent | undefined {
-  const decoded = loggedEvent(oracleAbi, eventName, log)
+  const decoded = eventName && loggedEvent(oracleAbi, eventName, log)
   if (decoded === undefined) return undefined
   const { requester, identifier, timestamp, ancillaryData } = decoded.args
   const round = {
@@ -144,41 +130,33 @@ function roundEventOf(
       currency: lowercase(currency),
     }
   }
-  const disputer = lowercase(decoded.args.disputer)
-  if (decoded.eventName === 'DisputePrice')
-    return { ...round, kind: 'disputed', price: String(decoded.args.proposedPrice), disputer }
-  const { price, payout } = decoded.args
-  return {
+  if (decoded.eventName === 'DisputePrice') {
+    const { proposedPrice, disputer } = decoded.args
+    const price = String(proposedPrice)
+    return { ...round, kind: 'disputed', price, disputer: lowercase(disputer) }
+  }
+  const { price, payout, disputer } = decoded.args
+  const settled = {
     ...round,
     kind: 'settled',
     price: String(price),
     payout: String(payout),
-    ...(disputer === zeroAddress ? {} : { disputer }),
-  }
+  } as const
+  const holder = holderOf(disputer)
+  return { ...settled, ...(holder && { disputer: holder }) }
 }
 
-export const oracleKey = (round: {
-  readonly requester: Address
-  readonly identifier: Hex
-  readonly timestamp: string
-  readonly ancillaryData: Hex
-}) => [round.requester, round.identifier, BigInt(round.timestamp), round.ancillaryData] as const
+const addressIn = (topic: Hex): Address => `0x${topic.slice(26)}`
 
 /**
  * What an oracle holds for a round that was proposed on (domain §4, `getRequest`). Raw token units,
  * Unix seconds. Rejects with ChainError.
  */
-export async function readRequest(
-  chain: Chain,
-  at: bigint,
-  oracle: Address,
-  key: ReturnType<typeof oracleKey>,
-) {
-  const held = await readContract(chain, at, oracle, oracleAbi, 'getRequest', key)
-  const disputer = lowercase(held.disputer)
+export async function readRequest(chain: Chain, at: bigint, request: RequestKey) {
+  const held = await heldRequest(chain, at, request)
   return {
     proposer: lowercase(held.proposer),
-    disputer: disputer === zeroAddress ? undefined : disputer,
+    disputer: holderOf(held.disputer),
     currency: lowercase(held.currency),
     price: String(held.proposedPrice),
     bondRaw: held.requestSettings.bond,
@@ -204,11 +182,11 @@ export type RoundKey = Pick<
 /** At least one of the first three events is there. */
 export interface Stake extends RoundKey {
   readonly wallet: Address
-  readonly proposed: z.infer<typeof Proposed> | undefined
-  readonly disputed: z.infer<typeof Disputed> | undefined
-  readonly settled: z.infer<typeof Settled> | undefined
-  readonly deferred: Deferral | undefined
-  readonly claimed: Deferral | undefined
+  readonly proposed?: z.infer<typeof Proposed>
+  readonly disputed?: z.infer<typeof Disputed>
+  readonly settled?: z.infer<typeof Settled>
+  readonly deferred?: Deferral
+  readonly claimed?: Deferral | undefined
 }
 
 export interface Stakes {
@@ -225,11 +203,10 @@ type Draft = { -readonly [K in keyof Stake]: Stake[K] }
 
 /** Events may come in any order, and more than once. */
 export function stakesOf(events: readonly StakeEvent[]): Stakes {
-  const ordered = inOrder(events)
   const drafts = new Map<string, Draft>()
   const deferrals: { readonly deferred: Deferral; claimed: Deferral | undefined }[] = []
   const claims: Deferral[] = []
-  for (const event of ordered) {
+  for (const event of inOrder(events)) {
     if (!('amount' in event)) addTo(drafts, event)
     else if (event.kind === 'deferred') deferrals.push({ deferred: event, claimed: undefined })
     else {
@@ -267,14 +244,7 @@ function addTo(drafts: Map<string, Draft>, event: RoundEvent) {
   const { oracle, requester, identifier, timestamp, text, wallet } = event
   const round = { oracle, requester, identifier, timestamp, text }
   const key = `${stakeRound(round)} ${wallet}`
-  const draft = drafts.get(key) ?? {
-    ...{ ...round, wallet, proposed: undefined, disputed: undefined, settled: undefined },
-    ...{ deferred: undefined, claimed: undefined },
-  }
-  drafts.set(key, draft)
-  if (event.kind === 'proposed') draft.proposed = event
-  else if (event.kind === 'disputed') draft.disputed = event
-  else draft.settled = event
+  drafts.set(key, { ...(drafts.get(key) ?? { ...round, wallet }), [event.kind]: event })
 }
 
 const isSameAccount = (one: Deferral, other: Deferral) =>
@@ -293,21 +263,13 @@ function isPayoutOf(stake: Stake, deferred: Deferral) {
 
 export type StakeResult = 'undisputed' | 'won' | 'lost'
 
-export function stakeResultOf({
-  proposed,
-  disputed,
-  settled,
-}: Pick<Stake, 'proposed' | 'disputed' | 'settled'>): StakeResult | undefined {
-  return settled && resultFor((proposed ?? disputed)?.price, settled)
-}
+export const stakeResultOf = ({ proposed, disputed, settled }: Stake) =>
+  settled && resultFor((proposed ?? disputed)?.price, settled.price, settled.disputer !== undefined)
 
 /** `undefined` where the price is needed and not known. */
-export function resultFor(
-  price: string | undefined,
-  settled: Pick<z.infer<typeof Settled>, 'price' | 'disputer'>,
-): StakeResult | undefined {
-  if (settled.disputer === undefined) return 'undisputed'
-  return price === undefined ? undefined : price === settled.price ? 'won' : 'lost'
+function resultFor(price: string | undefined, resolvedPrice: string, isDisputed: boolean) {
+  if (!isDisputed) return 'undisputed'
+  return price === undefined ? undefined : price === resolvedPrice ? 'won' : 'lost'
 }
 
 /** Prices as decimal strings. */
@@ -333,11 +295,8 @@ export function standingIn(
   hasNewRound: boolean,
   nowSeconds: bigint,
 ): StakeStanding {
-  if (state === 'settled' && resolvedPrice !== undefined) {
-    if (!isDisputed) return { state, result: 'undisputed' }
-    const result = resolvedPrice === price ? 'won' : 'lost'
-    return { state, result: price === undefined ? null : result }
-  }
+  if (state === 'settled' && resolvedPrice !== undefined)
+    return { state, result: resultFor(price, resolvedPrice, isDisputed) ?? null }
   // The first dispute opens a new round, a later one waits for the voters alone (domain §5.1).
   if (state === 'disputed') return { state: hasNewRound ? 'disputed' : 'voting', result: null }
   const isDisputable = state === 'proposed' && nowSeconds < disputableUntil

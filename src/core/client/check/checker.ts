@@ -4,8 +4,8 @@ import { oracleAbi, topics } from '#chain/contracts'
 import { logRanges } from '#chain/log-ranges'
 import { addressTopic, firstBlockFrom } from '#chain/propose'
 import { createRoundReader, managedRequestId } from '#chain/questions'
-import { latestBlock, loggedEvent, readContract, unlessRefused } from '#chain/reading'
-import { oracleKey, readRequest, stakeEventOf } from '#chain/stakes'
+import { heldRequest, latestBlock, loggedEvent, readContract, unlessRefused } from '#chain/reading'
+import { readRequest, stakeEventOf } from '#chain/stakes'
 import {
   type Chain,
   ChainError,
@@ -154,7 +154,7 @@ function livenessOf(chain: Chain | undefined) {
         unlessRefused(
           readContract(chain, at, oracle, oracleAbi, 'customLivenessValues', [managed]),
         ),
-        readContract(chain, at, oracle, oracleAbi, 'getRequest', oracleKey(asked)),
+        heldRequest(chain, at, asked),
         standard,
       ])
       if (custom === undefined) return undefined
@@ -285,8 +285,8 @@ async function calledTooEarly(
           .flatMap((log) => ownEvent(request, log))
           .findLast(({ kind, price }) => kind === 'settled' && price === tooEarly) ?? found
     if (found !== undefined) {
-      const key = oracleKey({ ...requestOf({ request }), timestamp: found.timestamp })
-      const { price } = await readRequest(chain, head, oracle, key)
+      const asked = { ...requestOf({ request }), timestamp: found.timestamp }
+      const { price } = await readRequest(chain, head, asked)
       return { end: 'too early', ...answerIn(found), price }
     }
     if (from === 0n) return undefined

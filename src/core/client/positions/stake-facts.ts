@@ -4,13 +4,12 @@
  */
 import * as z from 'zod/mini'
 import { outcomesOf, titleOf } from '#chain/ancillary'
-import { oracleAbi, yesOrNoQuery } from '#chain/contracts'
+import { yesOrNoQuery } from '#chain/contracts'
 import { firstBlockFrom } from '#chain/propose'
-import { readContract } from '#chain/reading'
+import { heldState } from '#chain/reading'
 import { type Contracts, type RequestState, requestStates } from '#chain/round'
 import {
   type OracleRequest,
-  oracleKey,
   readRequest,
   type Stake,
   StakeEvent,
@@ -190,12 +189,11 @@ async function requestsOf(
   const read = async (stake: Stake) => {
     const ancillaryData = ancillaryOf(stake)
     if (ancillaryData === undefined) return
-    const { oracle } = stake
-    const key = oracleKey({ ...stake, ancillaryData })
+    const request = { ...stake, ancillaryData }
     const isDisputed = stake.disputed !== undefined && stake.settled === undefined
     const [held, index] = await Promise.all([
-      readRequest(chain, number, oracle, key),
-      isDisputed ? readContract(chain, number, oracle, oracleAbi, 'getState', key) : undefined,
+      readRequest(chain, number, request),
+      isDisputed ? heldState(chain, number, request) : undefined,
     ])
     const { proposer, disputer, resolvedPrice, price, currency, isRefunded } = held
     const known = index === undefined ? undefined : requestStates[index]

@@ -3,7 +3,6 @@
  * state only tells that one is near (R14).
  */
 
-import { oracleAbi } from '#chain/contracts'
 import {
   cameThroughSignedProposer,
   isOfRound,
@@ -11,15 +10,9 @@ import {
   proposedPriceOf,
 } from '#chain/propose'
 import { createRoundReader } from '#chain/questions'
-import { readContract } from '#chain/reading'
+import { heldState } from '#chain/reading'
 import { keccakHex, type RequestState, type Round, requestStates } from '#chain/round'
-import {
-  type OracleRequest,
-  oracleKey,
-  readRequest,
-  type StakeStanding,
-  standingIn,
-} from '#chain/stakes'
+import { type OracleRequest, readRequest, type StakeStanding, standingIn } from '#chain/stakes'
 import { onChain } from '#chain/unavailable'
 import { type BlockHeader, type Chain, ChainError, type Hex } from '#ports'
 import type { Address } from '#protocol/schema'
@@ -130,13 +123,12 @@ export async function readStanding(
 async function roundStanding(reading: Reading, round: Round, ours: readonly RoundClaim[]) {
   const { chain, latest } = reading
   const at = latest.number
-  const key = oracleKey(round)
-  const index = await readContract(chain, at, round.oracle, oracleAbi, 'getState', key)
+  const index = await heldState(chain, at, round)
   const state = requestStates[index] ?? 'invalid'
   if (state === 'invalid') return undefined
   const [proposal, terms] = await Promise.all([
     state === 'requested' ? undefined : proposalIn(reading, round, ours),
-    readRequest(chain, at, round.oracle, key),
+    readRequest(chain, at, round),
   ])
   const { rewardRaw } = terms
   if (state === 'requested') return { state, proposal: undefined, rewardRaw }
