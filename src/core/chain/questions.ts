@@ -23,6 +23,7 @@ import {
   latestBlock,
   lowercase,
   readContract,
+  zeroAddress,
 } from './reading.js'
 import {
   type Contracts,
@@ -241,9 +242,9 @@ export async function readTerms({ chain, contracts, at }: Reading, request: Witn
       `the node contradicts itself about a request: its state is ${state}, its proposer ${found.proposer}`,
     )
   }
-  const token = holderOf(found.currency)
-  const index = contracts.tokens.findIndex((one) => one === token)
-  if (token === undefined || index < 0) return undefined
+  const token = lowercase(found.currency)
+  const index = contracts.tokens.indexOf(token)
+  if (token === zeroAddress || index < 0) return undefined
   const bondRaw = bonds[index]?.[0] || found.requestSettings.bond
   return {
     state,

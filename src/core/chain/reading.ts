@@ -67,13 +67,12 @@ function preparedFor(abi: Abi, functionName: string) {
 }
 
 /** As `getRequest` and `getState` of the managed oracle ask for it (domain §4). */
-export type RequestKey = Omit<WitnessRequest, 'ancillaryHash'>
-const oracleKey = ({ requester, identifier, timestamp, ancillaryData }: RequestKey) =>
+const oracleKey = ({ requester, identifier, timestamp, ancillaryData }: WitnessRequest) =>
   [requester, identifier, BigInt(timestamp), ancillaryData] as const
 
-export const heldRequest = (chain: Chain, at: bigint, request: RequestKey) =>
+export const heldRequest = (chain: Chain, at: bigint, request: WitnessRequest) =>
   readContract(chain, at, request.oracle, oracleAbi, 'getRequest', oracleKey(request))
-export const heldState = (chain: Chain, at: bigint, request: RequestKey) =>
+export const heldState = (chain: Chain, at: bigint, request: WitnessRequest) =>
   readContract(chain, at, request.oracle, oracleAbi, 'getState', oracleKey(request))
 
 /** `undefined` where it is nobody's. */

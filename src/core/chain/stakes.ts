@@ -5,10 +5,11 @@
 import * as z from 'zod/mini'
 import type { Chain, ChainLog, Hex } from '#ports'
 import { Address, Bytes, Bytes32, Uint256 } from '#protocol/schema'
+import type { WitnessRequest } from '#protocol/witness'
 import { lowercase } from '#protocol/words'
 import { oracleAbi, topics } from './contracts.js'
 import { addressTopic } from './propose.js'
-import { heldRequest, holderOf, loggedEvent, type RequestKey } from './reading.js'
+import { heldRequest, holderOf, loggedEvent } from './reading.js'
 import { keccakHex, type RequestState } from './round.js'
 
 /** A price as the oracle takes it, negative too (domain §4, Prices). */
@@ -152,7 +153,7 @@ const addressIn = (topic: Hex): Address => `0x${topic.slice(26)}`
  * What an oracle holds for a round that was proposed on (domain §4, `getRequest`). Raw token units,
  * Unix seconds. Rejects with ChainError.
  */
-export async function readRequest(chain: Chain, at: bigint, request: RequestKey) {
+export async function readRequest(chain: Chain, at: bigint, request: WitnessRequest) {
   const held = await heldRequest(chain, at, request)
   return {
     proposer: lowercase(held.proposer),
