@@ -13,7 +13,7 @@ import {
   rpcCheck,
   safeCheck,
 } from '#checks/doctor'
-import { type Finding, fail, guarded, note, pass, skip, warn } from '#checks/finding'
+import { type Finding, type Found, fail, guarded, note, pass, skip, warn } from '#checks/finding'
 import { type GatewayClient, listedReceiptKeys } from '#client/gateway/gateway-client'
 import { type JournalView, verifyJournal } from '#client/journal/journal'
 import { howToRepin, nothingPinned, type Trust } from '#client/trust/trust'
@@ -143,7 +143,6 @@ interface Facts {
   chain?: Chain
 }
 
-type Found = Finding | readonly Finding[]
 type Having<Key extends keyof Facts> = Facts & Required<Pick<Facts, Key>>
 type Run<Known = Facts> = (facts: Known, id: string) => Promise<Found>
 

@@ -81,9 +81,9 @@ export function holderOf(address: Address) {
   return holder === zeroAddress ? undefined : holder
 }
 
-export async function latestBlock(chain: Pick<Chain, 'block'>): Promise<BlockHeader> {
+export async function latestBlock(chain: Pick<Chain, 'block'>, of = 'node'): Promise<BlockHeader> {
   const head = await chain.block('latest')
-  if (head === null) throw new ChainError('unavailable', 'the node has no latest block')
+  if (head === null) throw new ChainError('unavailable', `the ${of} has no latest block`)
   return head
 }
 

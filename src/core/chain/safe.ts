@@ -36,7 +36,7 @@ const noSafe = (safe: Address, why: string, hint: string) =>
   new UsageError('not_a_safe', `${safe} cannot propose as a Safe: ${why}`, hint)
 
 export async function readSafe(chain: Chain, chainId: number, safe: Address): Promise<SafeFacts> {
-  const { number } = await latestBlock(chain)
+  const { number } = await latestBlock(chain, 'chain')
   if ((await chain.code(safe, number)) === '0x')
     throw noSafe(
       safe,

@@ -17,7 +17,7 @@ import {
   oracleVersion,
 } from '#chain/implementations'
 import { coinOf, coinText } from '#chain/profiles'
-import { lowercase, readContract, unlessRefused } from '#chain/reading'
+import { latestBlock, lowercase, readContract, unlessRefused } from '#chain/reading'
 import { Trust } from '#client/trust/trust-file'
 import type { GatewayConfig } from '#gateway/config'
 import { feesFor } from '#gateway/executor/transaction'
@@ -117,34 +117,29 @@ export async function checkContracts(
   { chain, head }: CheckedChain,
   { chain: section }: GatewayConfig,
   { allowlist, implementations: pinnedSince }: StoreContent,
-): Promise<readonly Finding[]> {
+): Promise<readonly (Finding | undefined)[]> {
   const { id, permit2, signed_proposer, oracles, requesters, tokens } = section
   const implementations = { ...section.implementations, ...Object.fromEntries(pinnedSince) }
   const contracts = { chain_id: id, permit2, signed_proposer, oracles, requesters, tokens }
   const pins = Trust.parse({ ...contracts, implementations })
   try {
     const checks = await verifyTrust(chain, pins)
+    const failed = checks.filter(({ result }) => result === 'fail')
     const managed = oracles.filter(
-      (oracle) =>
-        !checks.some(
-          ({ result, name }) => result === 'fail' && name.startsWith(`oracle ${oracle}`),
-        ),
+      (oracle) => !failed.some(({ name }) => name.startsWith(`oracle ${oracle}`)),
     )
     const lists = await Promise.all(
       managed.map((oracle) =>
         whitelistFindings(chain, head.number, oracle, signed_proposer, allowlist),
       ),
     )
-    const unpinned =
-      Object.keys(implementations).length > 0
-        ? []
-        : [
-            note(
-              'implementation',
-              `no code is pinned, so an upgrade would go unnoticed: ${howToPin}`,
-            ),
-          ]
-    return [...checks.map(contractFinding), ...unpinned, ...lists.flat()]
+    const isPinned = Object.keys(implementations).length > 0
+    const unpinned = `no code is pinned, so an upgrade would go unnoticed: ${howToPin}`
+    return [
+      ...checks.map(contractFinding),
+      isPinned ? undefined : note('implementation', unpinned),
+      ...lists.flat(),
+    ]
   } catch (error) {
     return [unread(error)]
   }
@@ -152,7 +147,7 @@ export async function checkContracts(
 
 const howToPin = '`proposer operator trust repin --reason <text>` pins the current code'
 
-const contractFixes: Record<TrustFinding['id'], string> = {
+const contractFixes = {
   chain_id: 'correct chain.id or chain.rpc_urls',
   code: 'correct that address in the chain section of gateway.json: there is no contract at it on this chain',
   permit2:
@@ -165,9 +160,10 @@ const contractFixes: Record<TrustFinding['id'], string> = {
   implementation: 'review the new code, then run `proposer operator trust repin --reason <text>`',
 }
 
-const contractFinding = ({ id, name, result, detail }: TrustFinding) => ({
-  ...{ id, result, detail: `${name}: ${detail}`, fix: result === 'pass' ? '' : contractFixes[id] },
-})
+const contractFinding = ({ id, name, result, detail }: TrustFinding) =>
+  result === 'pass'
+    ? pass(id, `${name}: ${detail}`)
+    : fail(id, `${name}: ${detail}`, contractFixes[id])
 
 /**
  * SignedProposer has to be on it, and either own it or find the proposer listed (domain §4). A
@@ -234,7 +230,7 @@ export async function checkExecutor(
 ) {
   try {
     return [
-      ...(await roleFindings(chain, head, config.chain.signed_proposer, executor)),
+      await roleFinding(chain, head, config.chain.signed_proposer, executor),
       await balanceFinding(chain, head, config, executor),
     ]
   } catch (error) {
@@ -243,7 +239,7 @@ export async function checkExecutor(
 }
 
 /** Nothing is said of a contract that knows no roles: it is no SignedProposer, as found already. */
-async function roleFindings(
+async function roleFinding(
   chain: Chain,
   head: BlockHeader,
   signedProposer: Address,
@@ -253,10 +249,10 @@ async function roleFindings(
   const granted = await unlessRefused(
     readContract(chain, head.number, signedProposer, signedProposerAbi, 'hasRole', args),
   )
-  if (granted === undefined) return []
-  if (granted) return [pass('role', `the executor ${executor} has DELEGATED_PROPOSER_ROLE`)]
+  if (granted === undefined) return undefined
+  if (granted) return pass('role', `the executor ${executor} has DELEGATED_PROPOSER_ROLE`)
   const fix = `have an administrator call addDelegatedProposer(${executor}) on the SignedProposer ${signedProposer}`
-  return [fail('role', `the executor ${executor} lacks DELEGATED_PROPOSER_ROLE`, fix)]
+  return fail('role', `the executor ${executor} lacks DELEGATED_PROPOSER_ROLE`, fix)
 }
 
 async function balanceFinding(
@@ -295,15 +291,7 @@ const decimals = (value: bigint, unit: bigint) =>
   String(Number((value * 1_000_000n) / unit) / 1_000_000)
 const gwei = (wei: bigint) => decimals(wei, 10n ** 9n)
 
-type TrustId =
-  | 'chain_id'
-  | 'code'
-  | 'permit2'
-  | 'signed_proposer'
-  | 'oracle'
-  | 'requester'
-  | 'token'
-  | 'implementation'
+type TrustId = keyof typeof contractFixes
 
 /** Several findings of one id differ in `name`. Who asks knows the fix. */
 export interface TrustFinding extends Finding {
@@ -327,9 +315,7 @@ export async function verifyTrust(chain: Chain, trust: Trust) {
   const sameChain = finding('chain_id', 'chain id', same)
   // On another chain the same addresses mean nothing: what they hold there is not worth telling.
   if (!same.ok) return [sameChain]
-  const head = await chain.block('latest')
-  if (!head) throw new ChainError('unavailable', 'the node has no latest block')
-  const reading = { chain, at: head.number }
+  const reading = { chain, at: (await latestBlock(chain)).number }
   const contracts: readonly (readonly [string, Address])[] = [
     ['permit2', trust.permit2],
     ['signed proposer', trust.signed_proposer],
@@ -382,20 +368,14 @@ const signedAs = {
 function proposerChecks({ chain, at }: Reading, trust: Trust) {
   const address = trust.signed_proposer
   const names = Object.keys(signedAs) as (keyof typeof signedAs)[]
+  const read = (name: keyof typeof signedAs | 'permit2') =>
+    readContract(chain, at, address, signedProposerAbi, name, [])
   return [
     ...names.map((name) =>
-      answerCheck('signed_proposer', name, async () =>
-        compare(
-          await readContract(chain, at, address, signedProposerAbi, name, []),
-          signedAs[name],
-        ),
-      ),
+      answerCheck('signed_proposer', name, async () => compare(await read(name), signedAs[name])),
     ),
     answerCheck('permit2', 'permit2()', async () =>
-      compare(
-        lowercase(await readContract(chain, at, address, signedProposerAbi, 'permit2', [])),
-        trust.permit2,
-      ),
+      compare(lowercase(await read('permit2')), trust.permit2),
     ),
   ]
 }

@@ -1,3 +1,4 @@
+import { latestBlock } from '#chain/reading'
 import { readSafe, requireKeys } from '#chain/safe'
 import { onChain } from '#chain/unavailable'
 import { type Funds, fundsOf } from '#client/funds/funds'
@@ -6,19 +7,17 @@ import type { GatewayClient } from '#client/gateway/gateway-client'
 import { isOpen, stateOf } from '#client/journal/authorizations'
 import type { JournalView } from '#client/journal/journal'
 import type { Trust } from '#client/trust/trust'
-import { type Chain, ChainError } from '#ports'
+import type { Chain } from '#ports'
 import { amountText } from '#protocol/amount'
-import { UsageError } from '#protocol/errors'
 import type { ReceiptKey } from '#protocol/receipt'
 import type { Address } from '#protocol/schema'
-import { type Finding, fail, guarded, note, pass, skip, warn } from './finding.js'
+import { type Finding, fail, graded, guarded, note, pass, skip, warn } from './finding.js'
 
 /**
  * A clock further off than this much may cost a deadline, further than that it surely does (§8:
  * five minutes).
  */
-const skewWarnMs = 30_000
-const skewFailMs = 240_000
+const skewMs = [30_000, 240_000] as const
 
 /** By the Date header of an answer, whose resolution is a second. Milliseconds. */
 export function clockCheck(dateHeader: string | null, sentMs: number, receivedMs: number) {
@@ -28,10 +27,9 @@ export function clockCheck(dateHeader: string | null, sentMs: number, receivedMs
   const offMs = Math.max(0, dateMs - receivedMs, sentMs - dateMs - 1_000)
   if (offMs === 0) return pass(id, "agrees with the gateway's")
   const detail = `is ${Math.ceil(offMs / 1_000)} s from the gateway's`
-  if (offMs <= skewWarnMs) return pass(id, detail)
   const fix =
     'set the clock of this machine (NTP), or tell the operator; chain time decides deadlines'
-  return (offMs > skewFailMs ? fail : warn)(id, detail, fix)
+  return graded(offMs, skewMs, id, detail, fix)
 }
 
 /** Skipped where it is too busy to tell. One item of the budget. */
@@ -58,45 +56,32 @@ export async function safeCheck(
   owner: Address | undefined,
 ) {
   const id = 'safe'
-  try {
-    const facts = await onChain(() => readSafe(chain, trust.chain_id, safe))
-    requireKeys(facts)
-    const { owners, threshold, version } = facts
-    if (owner !== undefined && !owners.includes(owner))
-      return fail(id, `${owner} is not an owner of ${safe}`, `owners are ${owners.join(', ')}`)
-    const detail = `Safe ${version}: ${threshold} of ${owners.length} owners sign`
-    return pass(id, owner === undefined ? detail : `${detail}, ${owner} is one of them`)
-  } catch (error) {
-    if (error instanceof UsageError) return fail(id, error.detail, error.meta.hint ?? '')
-    throw error
-  }
+  const facts = await onChain(() => readSafe(chain, trust.chain_id, safe))
+  requireKeys(facts)
+  const { owners, threshold, version } = facts
+  if (owner !== undefined && !owners.includes(owner))
+    return fail(id, `${owner} is not an owner of ${safe}`, `owners are ${owners.join(', ')}`)
+  const detail = `Safe ${version}: ${threshold} of ${owners.length} owners sign`
+  return pass(id, owner === undefined ? detail : `${detail}, ${owner} is one of them`)
 }
 
 /** A head older than this says that the node lags or the chain stands (R16). Seconds. */
-const headAgeWarnSeconds = 30
-const headAgeFailSeconds = 300
+const headAgeSeconds = [30, 300] as const
 
-export async function rpcCheck(
-  chain: Chain,
-  pinnedChainId: number | undefined,
-  nowMs: number,
-): Promise<Finding> {
+export async function rpcCheck(chain: Chain, pinnedChainId: number | undefined, nowMs: number) {
   const id = 'rpc'
-  const [chainId, head] = await onChain(() => Promise.all([chain.chainId(), chain.block('latest')]))
-  if (head === null)
-    return onChain(() => {
-      throw new ChainError('unavailable', 'the chain has no latest block')
-    })
+  const [chainId, head] = await onChain(() =>
+    Promise.all([chain.chainId(), latestBlock(chain, 'chain')]),
+  )
   if (pinnedChainId !== undefined && chainId !== pinnedChainId) {
     const detail = `the node is on chain ${chainId}, the trust file pins ${pinnedChainId}`
     return fail(id, detail, 'give the --rpc-url of the pinned chain')
   }
   const ageSeconds = Math.max(0, Math.round(nowMs / 1_000) - Number(head.timestamp))
   const detail = `chain ${chainId}, block ${head.number}, ${ageSeconds} s old`
-  if (ageSeconds <= headAgeWarnSeconds) return pass(id, detail)
   const fix =
     "the node lags or the chain has stalled: use another node, or wait; check this machine's clock too"
-  return (ageSeconds > headAgeFailSeconds ? fail : warn)(id, detail, fix)
+  return graded(ageSeconds, headAgeSeconds, id, detail, fix)
 }
 
 export async function fundsChecks(
@@ -204,23 +189,19 @@ export function receiptKeysCheck(
   const signing = listed.filter(({ exp }) => exp === undefined || exp > nowSeconds)
   if (pinned.length === 0)
     return signing.length === 0
-      ? []
-      : [
-          note(
-            id,
-            'the gateway signs its answers, and no key of it is pinned: see `proposer trust pin --receipts`',
-          ),
-        ]
+      ? undefined
+      : note(
+          id,
+          'the gateway signs its answers, and no key of it is pinned: see `proposer trust pin --receipts`',
+        )
   if (signing.length === 0)
-    return [
-      warn(
-        id,
-        'a receipt key is pinned, and the gateway lists none: its answers will count as unproven',
-        'ask the operator whether receipts were switched off, or whether this is another gateway',
-      ),
-    ]
+    return warn(
+      id,
+      'a receipt key is pinned, and the gateway lists none: its answers will count as unproven',
+      'ask the operator whether receipts were switched off, or whether this is another gateway',
+    )
   const other = signing.find(({ kid, x }) => !pinned.some((one) => one.kid === kid && one.x === x))
   if (other !== undefined)
-    return [warn(id, `the gateway lists the key ${other.kid}, which is not pinned`, fix)]
-  return [pass(id, `signed with ${signing.map(({ kid }) => kid).join(' or ')}, which is pinned`)]
+    return warn(id, `the gateway lists the key ${other.kid}, which is not pinned`, fix)
+  return pass(id, `signed with ${signing.map(({ kid }) => kid).join(' or ')}, which is pinned`)
 }

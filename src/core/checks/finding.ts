@@ -14,6 +14,19 @@ export interface Finding {
   readonly fix: string
 }
 
+/** What a check may give: one, several or nothing. */
+export type Found = Finding | undefined | readonly (Finding | undefined)[]
+
+export const listed = (found: Found): readonly Finding[] =>
+  [found].flat().filter((one) => one !== undefined)
+
+/** By how far it is off: a fault above `most`, to be told above `least`. */
+export const graded = (
+  off: number,
+  [least, most]: readonly [least: number, most: number],
+  ...[id, detail, fix]: Parameters<typeof warn>
+) => (off > most ? fail(id, detail, fix) : off > least ? warn(id, detail, fix) : pass(id, detail))
+
 const finding =
   (result: Finding['result']) =>
   (id: string, detail: string, fix = '') => ({ id, result, detail, fix })
@@ -27,11 +40,11 @@ export const fail: (id: string, detail: string, fix: string) => Finding = findin
 /** An error of ours is a failure of the check. */
 export async function guarded(
   id: string,
-  run: () => Promise<Finding | readonly Finding[]>,
+  run: () => Promise<Found>,
   fix = 'fix what the detail names',
 ): Promise<readonly Finding[]> {
   try {
-    return [await run()].flat()
+    return listed(await run())
   } catch (error) {
     // Who stops it is told so, not that the check failed (contract §9).
     if (!(error instanceof ProposerError) || error instanceof InterruptedError) throw error

@@ -26,7 +26,7 @@ import {
 } from '#storage/postgres/schema'
 import { readSeen, type SeenFile } from '#storage/postgres/seen'
 import { connectTo, notReached, openQueries } from '#storage/postgres/session'
-import { type Finding, fail, guarded, note, pass, warn } from './finding.js'
+import { type Finding, type Found, fail, guarded, listed, note, pass, warn } from './finding.js'
 
 export type StoreContent = Awaited<ReturnType<typeof closedContent>>
 
@@ -42,53 +42,62 @@ export interface StoreToCheck {
   readonly executor: Address | undefined
 }
 
-/** What holds as long as no store says otherwise. */
-const unread = ({ admission: { allowlist } }: GatewayConfig, findings: readonly Finding[]) => ({
-  ...{ findings, allowlist, holder: undefined, admissionEnabled: true },
-  implementations: new Map(),
-})
+interface ReadStore extends StoreContent {
+  readonly findings: readonly Finding[]
+  holder?: LockHolder | undefined
+}
+type Add = (...found: readonly Found[]) => undefined
+type Look = (add: Add, found: ReadStore) => Promise<StoreContent | undefined>
 
-/** Throws nothing that the store or the disk is to blame for. */
-export async function checkStore(machine: Machine, store: StoreToCheck) {
-  const { folder, config } = store
+/** What holds as long as no store says otherwise. Throws nothing that the store is to blame for. */
+async function examined({ admission }: GatewayConfig, look: Look): Promise<ReadStore> {
   const findings: Finding[] = []
-  const found = unread(config, findings)
-  let holder: LockHolder | undefined
+  const add: Add = (...found) => {
+    findings.push(...found.flatMap(listed))
+  }
+  const { allowlist } = admission
+  const found = { findings, allowlist, admissionEnabled: true, implementations: new Map() }
   try {
+    return Object.assign(found, await look(add, found))
+  } catch (error) {
+    add(storeFault(error))
+    return found
+  }
+}
+
+export function checkStore(machine: Machine, store: StoreToCheck) {
+  const { folder, config } = store
+  return examined(config, async (add, found) => {
     const state = await probeFolder(folder, machine.files.list)
     if (state.kind === 'unusable') {
       const detail = `${folder} cannot be written: ${state.path} (${state.code})`
       const fix = `give the user of the gateway the right to write ${state.path}, or set store to another folder`
-      return { ...found, findings: [fail('store', detail, fix)] }
+      return add(fail('store', detail, fix))
     }
     await requireLocalDisk(folder)
     const space = spaceFindings(folder, await freeBytes(folder))
-    if (state.kind === 'new') {
-      const detail = `${folder} does not exist yet and can be created`
-      return { ...found, findings: [pass('store', detail), ...space] }
-    }
-    findings.push(...space, ...(await tokenFindings(machine, folder)))
-    holder = await readHolder(machine, folder)
-    findings.push(...holderFindings(holder))
+    if (state.kind === 'new')
+      return add(pass('store', `${folder} does not exist yet and can be created`), space)
+    add(space, await tokenFindings(machine, folder))
+    found.holder = await readHolder(machine, folder)
+    add(holderFinding(found.holder))
     // A reader is content with less than a writer.
     await readFormat(machine.files, folder, storeLog.format, 'write')
     const ledger = await readStore(machine, folder, store.settings)
     const content = await closedContent(ledger)
-    findings.push(...contentFindings(ledger, `${folder} is sound and can be written`))
-    findings.push(...(await privacy(folder)), ...(await stateFindings(ledger, store)))
-    return { ...found, ...content, holder }
-  } catch (error) {
-    return { ...found, findings: [...findings, storeFault(error)], holder }
-  }
+    add(contentFindings(ledger, `${folder} is sound and can be written`))
+    add(await privacy(folder), await stateFindings(ledger, store))
+    return content
+  })
 }
 
-function contentFindings(ledger: Ledger, isSound: string) {
-  const held = Object.values(ledger.counts()).reduce((sum, count) => sum + count, 0)
-  const found = pass('store', `${isSound}; it holds ${counted(held, 'candidate')}`)
-  if (!ledger.info) return [found]
-  const { chainId, genesisHash } = ledger.info
-  const detail = `the store belongs to chain ${chainId} (genesis ${genesisHash})`
-  return [found, pass('store_chain', detail)]
+function contentFindings({ counts, info }: Ledger, isSound: string) {
+  const held = Object.values(counts()).reduce((sum, count) => sum + count, 0)
+  const of = info && `chain ${info.chainId} (genesis ${info.genesisHash})`
+  return [
+    pass('store', `${isSound}; it holds ${counted(held, 'candidate')}`),
+    of === undefined ? undefined : pass('store_chain', `the store belongs to ${of}`),
+  ]
 }
 
 async function closedContent(ledger: Ledger) {
@@ -113,21 +122,21 @@ export function spaceFindings(store: string, free: number | undefined) {
 
 /** A gateway does not start with one that may be known to others (R5). */
 async function tokenFindings({ files }: Machine, store: string) {
-  if (!(await files.exists(joinPath(store, 'admin.token')))) return []
+  if (!(await files.exists(joinPath(store, 'admin.token')))) return undefined
   return guarded('admin_token', async () => {
     await readAdminToken(joinPath(store, 'admin.token'))
-    return []
+    return undefined
   })
 }
 
-function holderFindings(holder: LockHolder | undefined) {
-  if (holder?.state !== 'alive' && holder?.state !== 'unknown') return []
+function holderFinding(holder: LockHolder | undefined) {
+  if (holder?.state !== 'alive' && holder?.state !== 'unknown') return undefined
   const who = `process ${holder.pid} on ${holder.host}`
   if (holder.state === 'alive')
-    return [note('store_holder', `${holderText(holder)} has the store open now`)]
+    return note('store_holder', `${holderText(holder)} has the store open now`)
   const detail = `${who} may still have the store open`
   const fix = 'make sure that process is gone; `proposer serve` shows how to release its lock'
-  return [warn('store_holder', detail, fix)]
+  return warn('store_holder', detail, fix)
 }
 
 /** What a store holds, beside the configuration and the chain that it is to be served with. */
@@ -135,13 +144,10 @@ async function stateFindings(
   { finalized, questions: changes, slots }: LedgerFacts,
   { head, questions, executor, command }: Omit<StoreToCheck, 'folder'>,
 ) {
-  const registry =
-    questions === undefined
-      ? []
-      : await guarded('questions', async () => {
-          mergedRegistry(questions, changes, command)
-          return []
-        })
+  const registry = await guarded('questions', async () => {
+    if (questions !== undefined) mergedRegistry(questions, changes, command)
+    return undefined
+  })
   const finality =
     finalized === undefined || head === undefined || head.number >= finalized.number
       ? []
@@ -168,16 +174,10 @@ async function stateFindings(
 
 /** Others on this machine have no business with signatures (R5). */
 async function privacy(store: string) {
-  const mode = await permissionsOf(store)
-  return mode === undefined || (mode & 0o077) === 0
-    ? []
-    : [
-        warn(
-          'store',
-          `other users can ${(mode & 0o022) === 0 ? 'read' : 'change'} ${store}`,
-          `chmod 700 ${store}`,
-        ),
-      ]
+  const mode = (await permissionsOf(store)) ?? 0
+  if ((mode & 0o077) === 0) return undefined
+  const may = (mode & 0o022) === 0 ? 'read' : 'change'
+  return warn('store', `other users can ${may} ${store}`, `chmod 700 ${store}`)
 }
 
 /** The finding that an error of ours amounts to; another one is thrown. */
@@ -193,35 +193,33 @@ interface SharedStoreToCheck extends Omit<StoreToCheck, 'folder'> {
   readonly seenFile: SeenFile
 }
 
-/** Throws nothing that the database is to blame for. */
-export async function checkSharedStore(machine: Machine, store: SharedStoreToCheck) {
+export function checkSharedStore(machine: Machine, store: SharedStoreToCheck) {
   const { database, config } = store
-  const findings: Finding[] = []
-  const found = unread(config, findings)
-  const sessions: SqlSession[] = []
-  try {
-    const session = await connectTo(database)
-    sessions.push(session)
-    findings.push(...(await serverFindings(session)), await clockFinding(machine.clock, session))
-    const other = await connectTo(database)
-    sessions.push(other)
-    findings.push(...(await poolerFindings(session, other)))
-    const state = await lookAtStore(session, database.name)
-    findings.push(await tablesFinding(session, database.name, state))
-    const seen = await readSeen(machine, store.seenFile)
-    if (seen !== undefined && state.kind === 'empty') await requireTables(database, seen)
-    if (state.kind !== 'current') return found
-    const ledger = await readSharedStore(machine, database, store.settings, { seen })
-    const content = await closedContent(ledger)
-    findings.push(...contentFindings(ledger, `${database.name} is sound`))
-    findings.push(...(await gatewayFindings(database)), ...(await stateFindings(ledger, store)))
-    return { ...found, ...content }
-  } catch (error) {
-    findings.push(storeFault(notReached(database.name, error)))
-    return found
-  } finally {
-    for (const session of sessions) session.destroy()
-  }
+  return examined(config, async (add) => {
+    const sessions: SqlSession[] = []
+    try {
+      const session = await connectTo(database)
+      sessions.push(session)
+      add(await serverFindings(session), await clockFinding(machine.clock, session))
+      const other = await connectTo(database)
+      sessions.push(other)
+      add(await poolerFinding(session, other))
+      const state = await lookAtStore(session, database.name)
+      add(await tablesFinding(session, database.name, state))
+      const seen = await readSeen(machine, store.seenFile)
+      if (seen !== undefined && state.kind === 'empty') await requireTables(database, seen)
+      if (state.kind !== 'current') return undefined
+      const ledger = await readSharedStore(machine, database, store.settings, { seen })
+      const content = await closedContent(ledger)
+      add(contentFindings(ledger, `${database.name} is sound`))
+      add(await gatewaysFinding(database), await stateFindings(ledger, store))
+      return content
+    } catch (error) {
+      throw notReached(database.name, error)
+    } finally {
+      for (const session of sessions) session.destroy()
+    }
+  })
 }
 
 const settingsQuery = `
@@ -248,7 +246,7 @@ async function serverFindings(session: SqlSession) {
     pass('store_server', `PostgreSQL ${String(row.version)}`),
     ...unsafe,
     unsafe.length > 0 ? undefined : promiseOf(row),
-  ].filter((one) => one !== undefined)
+  ]
 }
 
 function promiseOf(row: SqlRow) {
@@ -307,7 +305,7 @@ async function clockFinding({ nowMs }: Clock, session: SqlSession) {
 }
 
 /** Such a pooler shows when another session is amid a transaction. */
-async function poolerFindings(session: SqlSession, other: SqlSession) {
+async function poolerFinding(session: SqlSession, other: SqlSession) {
   const pidOf = async (one: SqlSession) =>
     String((await one.query('SELECT pg_backend_pid() AS pid'))[0]?.pid)
   await session.query("SET application_name = 'proposer check'")
@@ -318,13 +316,11 @@ async function poolerFindings(session: SqlSession, other: SqlSession) {
   const [setting] = await session.query("SELECT current_setting('application_name') AS name")
   await other.query('ROLLBACK')
   await session.query('RESET application_name')
-  if (before === after && before !== others && setting?.name === 'proposer check') return []
-  return [
-    note(
-      'store_pooler',
-      'connected through a pooler in transaction mode: this works, but its failures add to those of the database',
-    ),
-  ]
+  if (before === after && before !== others && setting?.name === 'proposer check') return undefined
+  return note(
+    'store_pooler',
+    'connected through a pooler in transaction mode: this works, but its failures add to those of the database',
+  )
 }
 
 async function tablesFinding(session: SqlSession, name: string, state: StoreState) {
@@ -357,14 +353,14 @@ async function tablesFinding(session: SqlSession, name: string, state: StoreStat
   }
 }
 
-async function gatewayFindings(database: SqlDatabase) {
+async function gatewaysFinding(database: SqlDatabase) {
   const queries = openQueries(database)
   try {
     const members = await membersOf(queries)
     const leader = members.find(({ isLeader }) => isLeader)
-    if (members.length === 0) return []
+    if (members.length === 0) return undefined
     const leads = leader === undefined ? 'no leader' : `the leader is on ${leader.host}`
-    return [note('store_gateways', `${counted(members.length, 'gateway')} on the store; ${leads}`)]
+    return note('store_gateways', `${counted(members.length, 'gateway')} on the store; ${leads}`)
   } finally {
     queries.close()
   }

@@ -6,7 +6,7 @@
 import { unconfirmedAmong } from '#chain/profiles'
 import type { RegistryEntry } from '#chain/questions'
 import { checkContracts, checkExecutor, checkNodes } from '#checks/chain'
-import { type Finding, fail, guarded, note, pass, warn } from '#checks/finding'
+import { type Finding, type Found, fail, guarded, note, pass, warn } from '#checks/finding'
 import { checkSharedStore, checkStore } from '#checks/store'
 import { configFaults } from '#gateway/config'
 import { probePort } from '#io/probes'
@@ -45,7 +45,7 @@ interface Facts {
 
 interface Check {
   readonly id: string
-  run(facts: Facts): Promise<Finding | readonly Finding[]>
+  run(facts: Facts): Promise<Found>
   /** For an error that names none. */
   readonly fix: string
 }
@@ -108,7 +108,7 @@ const checks: readonly Check[] = [
   },
   { id: 'receipts', run: checkReceipts, fix: 'correct receipts in gateway.json' },
   { id: 'admission', run: async (facts) => admissionFindings(facts), fix: '' },
-  { id: 'store', run: async ({ store }) => store?.findings ?? [], fix: '' },
+  { id: 'store', run: async ({ store }) => store?.findings, fix: '' },
   { id: 'listen', run: ({ loaded, store }) => checkPorts(loaded, store?.holder), fix: '' },
 ]
 
