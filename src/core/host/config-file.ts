@@ -51,19 +51,8 @@ export async function readConfigFile(
 }
 
 /** A variable that names the store outranks the file. */
-export async function loadConfig(machine: FileAccess, path: string): Promise<LoadedConfig> {
-  const parsed = await parsedFile(machine, path)
-  return { ...parsed, place: await placeOf(machine, parsed.config, parsed.folder) }
-}
-
-async function parsedFile(machine: FileAccess, path: string) {
-  const { raw, named } = await readConfigFile(machine, path)
-  return {
-    config: parseConfig(raw, path, named),
-    folder: dirname(resolve(machine.cwd, path)),
-    path,
-  }
-}
+export const loadConfig = (machine: FileAccess, path: string) =>
+  configure(machine, path, { assignments: [] })
 
 /** A store in --set outranks the variable. */
 export async function configure(
@@ -71,15 +60,17 @@ export async function configure(
   path: string,
   { assignments, host, port }: ConfigChanges,
 ): Promise<LoadedConfig> {
-  const loaded = await parsedFile(machine, path)
-  const set = assignments.length === 0 ? loaded.config : applySet(loaded.config, ...assignments)
+  const { raw, named } = await readConfigFile(machine, path)
+  const parsed = parseConfig(raw, path, named)
+  const folder = dirname(resolve(machine.cwd, path))
+  const set = assignments.length === 0 ? parsed : applySet(parsed, ...assignments)
   const listen = { ...set.listen, host: host ?? set.listen.host, port: port ?? set.listen.port }
   const admin = port === 0 ? { ...set.admin, port } : set.admin
   const metrics = port === 0 ? set.metrics && { ...set.metrics, port } : set.metrics
   const isSet = assignments.some((one) => /^store(_file)?=/.test(one))
   const files = isSet ? { ...machine, storeUrlFile: undefined } : machine
-  const place = await placeOf(files, set, loaded.folder)
-  return { ...loaded, place, config: { ...set, listen, admin, ...(metrics && { metrics }) } }
+  const place = await placeOf(files, set, folder)
+  return { config: { ...set, listen, admin, ...(metrics && { metrics }) }, folder, path, place }
 }
 
 /**
@@ -151,15 +142,12 @@ export const pastedCommand =
   (command: string) =>
     `\`proposer operator ${command} --config ${shellWord(path)}\``
 
-export function expectedChain({ chain }: GatewayConfig): ExpectedChain {
-  return { expectedChainId: chain.id, maxHeadAgeSeconds: chain.max_head_age_seconds }
-}
+export const expectedChain = ({ chain }: GatewayConfig): ExpectedChain => ({
+  expectedChainId: chain.id,
+  maxHeadAgeSeconds: chain.max_head_age_seconds,
+})
 
-export function settingsOf(config: GatewayConfig, genesisHash: Hex | undefined): LedgerSettings {
-  return {
-    chainId: config.chain.id,
-    genesisHash,
-    allowlist: config.admission.allowlist,
-    admissionEnabled: config.admission.enabled,
-  }
-}
+export const settingsOf = (
+  { chain, admission: { allowlist, enabled: admissionEnabled } }: GatewayConfig,
+  genesisHash: Hex | undefined,
+): LedgerSettings => ({ chainId: chain.id, genesisHash, allowlist, admissionEnabled })

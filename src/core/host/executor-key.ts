@@ -3,7 +3,6 @@ import { type Finding, fail, note, pass, warn } from '#checks/finding'
 import { probeDigest } from '#io/account-kinds'
 import { openAccountKey, readAccount } from '#io/accounts'
 import { type KeySigner, readKeyFile, signerFromKey } from '#io/keys'
-import type { Pkcs11Place } from '#io/pkcs11'
 import type { Machine } from '#ports'
 import { ProposerError, UsageError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
@@ -18,40 +17,36 @@ export interface ExecutorKeySource {
   readonly password: (name: string) => Promise<string>
 }
 
-export type NamedKey =
-  | { readonly account: string }
-  | { readonly file: string }
-  | { readonly signer: { readonly url: string; readonly address: Address } }
-  | { readonly pkcs11: Pkcs11Place }
-
-/** In order of precedence (contract §7, Executor key). */
-export function namedKey(
+/** The key that is named, in order of precedence (contract §7, Executor key). */
+function namedKey(
+  { files }: Pick<Machine, 'files'>,
   { config, folder }: LoadedConfig,
-  { account, keyFile }: Pick<ExecutorKeySource, 'account' | 'keyFile'>,
-): NamedKey | undefined {
+  { home, account, keyFile, password }: ExecutorKeySource,
+) {
   const { key_file, account: configured, signer, pkcs11 } = config.executor
-  if (account !== undefined) return { account }
-  if (keyFile !== undefined) return { file: keyFile }
-  if (key_file !== undefined) return { file: resolve(folder, key_file) }
-  if (configured !== undefined) return { account: configured }
-  if (signer !== undefined) return { signer }
+  const file = keyFile ?? (key_file === undefined ? undefined : resolve(folder, key_file))
+  if (account === undefined && file !== undefined)
+    return { kind: 'file', open: async () => signerFromKey(await readKeyFile(file)) } as const
+  const name = account ?? configured
+  if (name !== undefined)
+    return {
+      kind: 'account',
+      name,
+      open: () => openAccountKey(files, home, name, password),
+    } as const
+  if (signer !== undefined) {
+    const open = async () => (await import('#io/remote-signer')).openRemoteSigner(signer)
+    return { kind: 'signer', address: signer.address, open } as const
+  }
   if (pkcs11 === undefined) return undefined
   const { uri, module, pin_file } = pkcs11
-  return { pkcs11: { uri, module: resolve(folder, module), pin_file: resolve(folder, pin_file) } }
+  const place = { uri, module: resolve(folder, module), pin_file: resolve(folder, pin_file) }
+  return {
+    kind: 'token',
+    open: async () => (await import('#io/pkcs11')).openPkcs11(place),
+  } as const
 }
-
-export const signerOfFile = async (path: string) => signerFromKey(await readKeyFile(path))
-
-export const signerOfAccount = (
-  { files }: Pick<Machine, 'files'>,
-  { home, password }: Pick<ExecutorKeySource, 'home' | 'password'>,
-  name: string,
-) => openAccountKey(files, home, name, password)
-
-export async function signerOfToken(place: Pkcs11Place): Promise<KeySigner> {
-  const { openPkcs11 } = await import('#io/pkcs11')
-  return openPkcs11(place)
-}
+type NamedKey = NonNullable<ReturnType<typeof namedKey>>
 
 export async function executorSigner(
   machine: Pick<Machine, 'files'>,
@@ -60,21 +55,13 @@ export async function executorSigner(
 ): Promise<KeySigner | undefined> {
   const { pipeline, executor } = loaded.config
   if (!pipeline.enabled || !executor.enabled) return undefined
-  const named = namedKey(loaded, source)
-  if (named === undefined)
-    throw new UsageError(
-      'no_executor_key',
-      'the executor is enabled but has no key',
-      'set executor.key_file, executor.account, executor.signer or executor.pkcs11 in gateway.json, or PROPOSER_EXECUTOR_KEY_FILE, or executor.enabled=false',
-    )
-  if ('signer' in named) {
-    const { openRemoteSigner } = await import('#io/remote-signer')
-    return openRemoteSigner(named.signer)
-  }
-  if ('pkcs11' in named) return signerOfToken(named.pkcs11)
-  return 'file' in named
-    ? signerOfFile(named.file)
-    : signerOfAccount(machine, source, named.account)
+  const named = namedKey(machine, loaded, source)
+  if (named !== undefined) return named.open()
+  throw new UsageError(
+    'no_executor_key',
+    'the executor is enabled but has no key',
+    'set executor.key_file, executor.account, executor.signer or executor.pkcs11 in gateway.json, or PROPOSER_EXECUTOR_KEY_FILE, or executor.enabled=false',
+  )
 }
 
 export interface CheckedKeySource extends ExecutorKeySource {
@@ -84,11 +71,10 @@ export interface CheckedKeySource extends ExecutorKeySource {
 
 interface KeyChecked {
   readonly finding: Finding
-  readonly executor: Address | undefined
+  readonly executor?: Address | undefined
 }
 
 const id = 'executor_key'
-const unknown = (finding: Finding): KeyChecked => ({ finding, executor: undefined })
 
 /**
  * One in a token or a key service signs once, a digest that is of nothing; a remote signer is
@@ -102,46 +88,41 @@ export async function checkExecutorKey(
   const { pipeline, executor } = loaded.config
   if (!pipeline.enabled || !executor.enabled) {
     const off = pipeline.enabled ? 'executor' : 'pipeline'
-    return unknown(note(id, `${off}.enabled is false: candidates wait, and nothing is executed`))
+    const finding = note(id, `${off}.enabled is false: candidates wait, and nothing is executed`)
+    return { finding }
   }
-  const named = namedKey(loaded, source)
-  if (named === undefined)
-    return unknown(
-      fail(
-        id,
-        'the executor is enabled but has no key',
-        'set executor.key_file, executor.account, executor.signer or executor.pkcs11 in gateway.json, give --executor-account, or set PROPOSER_EXECUTOR_KEY_FILE or executor.enabled=false',
-      ),
-    )
-  if ('signer' in named)
-    return { finding: await checkRemoteSigner(named.signer), executor: named.signer.address }
-  if ('file' in named) {
-    const signer = await signerOfFile(named.file)
+  const named = namedKey(machine, loaded, source)
+  if (named === undefined) {
+    const fix =
+      'set executor.key_file, executor.account, executor.signer or executor.pkcs11 in gateway.json, give --executor-account, or set PROPOSER_EXECUTOR_KEY_FILE or executor.enabled=false'
+    return { finding: fail(id, 'the executor is enabled but has no key', fix) }
+  }
+  if (named.kind === 'signer')
+    return { finding: await checkRemoteSigner(named), executor: named.address }
+  if (named.kind === 'file')
     return opened(
-      signer,
-      `the key file of the executor ${signer.address} is readable by its owner only`,
+      await named.open(),
+      (executor) => `the key file of ${executor} is readable by its owner only`,
     )
-  }
-  if ('pkcs11' in named) {
-    const signer = await signerOfToken(named.pkcs11)
-    return signing(signer, `the key of the executor ${signer.address} in its PKCS#11 token signs`)
-  }
-  return checkAccount(machine, source, named.account)
-}
-
-async function checkAccount(machine: Machine, source: CheckedKeySource, name: string) {
+  if (named.kind === 'token')
+    return opened(
+      await named.open(),
+      (executor) => `the key of ${executor} in its PKCS#11 token signs`,
+      true,
+    )
+  const { name, open } = named
   const { address, elsewhere } = await readAccount(machine.files, source.home, name)
-  const open = () => signerOfAccount(machine, source, name)
-  if (elsewhere !== undefined) {
-    const signer = await open()
-    const detail = `the account ${name} of the executor ${signer.address} signs in its ${elsewhere.holder}`
-    return signing(signer, detail)
-  }
-  if (source.isPasswordInFile) {
-    const signer = await open()
-    const detail = `the keystore ${name} of the executor ${signer.address} opens with its password`
-    return opened(signer, detail)
-  }
+  if (elsewhere !== undefined)
+    return opened(
+      await open(),
+      (executor) => `the account ${name} of ${executor} signs in its ${elsewhere.holder}`,
+      true,
+    )
+  if (source.isPasswordInFile)
+    return opened(
+      await open(),
+      (executor) => `the keystore ${name} of ${executor} opens with its password`,
+    )
   const of = address === undefined ? '' : ` of the executor ${address}`
   const finding = warn(
     id,
@@ -151,29 +132,31 @@ async function checkAccount(machine: Machine, source: CheckedKeySource, name: st
   return { finding, executor: address }
 }
 
-function opened(signer: KeySigner, detail: string) {
-  signer.dispose()
-  return { finding: pass(id, detail), executor: signer.address }
-}
-
-async function signing(signer: KeySigner, detail: string): Promise<KeyChecked> {
+async function opened(
+  signer: KeySigner,
+  detailOf: (executor: string) => string,
+  isSigning = false,
+) {
   try {
-    await signer.signDigest(probeDigest)
+    if (isSigning) await signer.signDigest(probeDigest)
   } finally {
     signer.dispose()
   }
-  return { finding: pass(id, detail), executor: signer.address }
+  const { address: executor } = signer
+  return { finding: pass(id, detailOf(`the executor ${executor}`)), executor }
 }
 
 /** Nothing is signed, and its URL is not shown (R5). */
-async function checkRemoteSigner(named: Extract<NamedKey, { readonly signer: unknown }>['signer']) {
-  const { openRemoteSigner } = await import('#io/remote-signer')
-  const signer = openRemoteSigner(named)
-  const executor = `the executor ${named.address}`
+async function checkRemoteSigner({
+  open,
+  address,
+}: Extract<NamedKey, { readonly kind: 'signer' }>) {
+  const signer = await open()
+  const executor = `the executor ${address}`
   const unseen = 'that it signs shows only with the first transaction'
   try {
     const accounts = await signer.accounts()
-    if (accounts?.includes(named.address) === true)
+    if (accounts?.includes(address) === true)
       return pass(id, `the remote signer answers and lists ${executor}`)
     if (accounts === undefined)
       return note(id, `the remote signer of ${executor} answers, and lists no accounts: ${unseen}`)

@@ -42,9 +42,10 @@ import {
   type HoldOptions,
   holdDatabase,
   holdFolder,
-  readPlaced,
+  onceReachable,
 } from './held-store.js'
 import { fenced, instrumentedChain } from './instrumented-ports.js'
+import { openToLook } from './local-registry.js'
 import { operatorServiceOfView } from './operator-service.js'
 import { openReceipts } from './receipts.js'
 import { createStatus, nodesOf } from './status.js'
@@ -101,13 +102,9 @@ export const openHostedGateway = (
     closers.add(following.stop)
     const entries = mergedRegistry(configured, ledger.questions, pastedCommand(loaded))
     const registered = slugsOf(entries)
-    const view = createChainView({ clock, chain, turn }, contracts, ledger, {
-      maxHeadAgeSeconds: config.chain.max_head_age_seconds,
-      implementations: config.chain.implementations,
-      entries,
-      // An executed candidate is active until that is final.
-      waits: () => ledger.active().length > 0 || ledger.slots().length > 0,
-    })
+    // An executed candidate is active until that is final.
+    const waits = () => ledger.active().length > 0 || ledger.slots().length > 0
+    const view = viewOf({ clock, chain, turn }, config, ledger, entries, waits)
     closers.add(view.stop)
     closers.add(ledger.onChange(view.hasten))
     const execution = store.execution((leading, fence) =>
@@ -252,31 +249,33 @@ export const openNoted = (
     return hosted
   })
 
-const openForLooking = (
-  machine: Machine,
-  loaded: LoadedConfig,
-): Promise<Pick<HostedGateway, 'gateway' | 'ledger' | 'close'>> =>
+const openForLooking = (machine: Machine, loaded: LoadedConfig) =>
   opening(async (closers) => {
     const { config } = loaded
     const { clock, random, hash } = machine
-    const configured = await registryOf(machine, loaded)
-    const settings = settingsOf(config, undefined)
-    const ledger = await readPlaced(machine, loaded, settings)
-    closers.add(ledger.close)
-    const entries = mergedRegistry(configured, ledger.questions, pastedCommand(loaded))
-    const chain = await machine.edges.chain(config.chain.rpc_urls, expectedChain(config))
+    const { ledger, entries, chain, close } = await openToLook(machine, loaded)
+    closers.add(close)
     const ports = { clock, chain: aggregating(chain, yieldToEvents) }
-    const view = createChainView(ports, configuredContracts(config), ledger, {
-      maxHeadAgeSeconds: config.chain.max_head_age_seconds,
-      implementations: config.chain.implementations,
-      entries,
-      waits: () => false,
-    })
+    const view = viewOf(ports, config, ledger, entries, () => false)
     const named = await namedView(machine, config, slugsOf(entries), view)
     const gateway = createGateway({ ports: { clock, random, hash }, config, ledger, view: named })
     closers.add(view.stop)
     await view.start()
     return { gateway, ledger, close: closers.close }
+  })
+
+const viewOf = (
+  ports: Parameters<typeof createChainView>[0],
+  config: GatewayConfig,
+  ledger: Ledger,
+  entries: readonly RegistryEntry[],
+  waits: () => boolean,
+) =>
+  createChainView(ports, configuredContracts(config), ledger, {
+    maxHeadAgeSeconds: config.chain.max_head_age_seconds,
+    implementations: config.chain.implementations,
+    entries,
+    waits,
   })
 
 const slugsOf = (entries: readonly RegistryEntry[]) =>
@@ -296,16 +295,16 @@ async function namedView(
 }
 
 /** Waits for a node as long as the store is new; an existing one is served at once. */
-export async function genesisOf(
-  { clock, signal }: Pick<Machine, 'clock' | 'signal'>,
+export const genesisOf = (
+  machine: Pick<Machine, 'clock' | 'signal'>,
   chain: Chain,
   config: GatewayConfig,
   isNew: boolean,
   onWait: HostOptions['onWait'],
-) {
-  let reported: string | undefined
-  for (;;) {
-    try {
+) =>
+  onceReachable(
+    machine,
+    async () => {
       const chainId = await chain.chainId()
       if (chainId !== config.chain.id)
         throw new UsageError(
@@ -316,15 +315,16 @@ export async function genesisOf(
       const genesis = await chain.block(0n)
       if (genesis) return genesis.hash
       throw new ChainError('unavailable', 'the node does not know block 0')
-    } catch (error) {
-      if (!(error instanceof ChainError)) throw error
-      if (!isNew) return undefined
-      if (reported !== error.message) onWait?.(`the chain cannot be read: ${error.message}`)
-      reported = error.message
-      await clock.sleep(500, signal)
-    }
-  }
-}
+    },
+    (error) =>
+      isNew && error instanceof ChainError
+        ? `the chain cannot be read: ${error.message}`
+        : undefined,
+    onWait,
+  ).catch((error: unknown) => {
+    if (error instanceof ChainError) return undefined
+    throw error
+  })
 
 const followRegistry = (ledger: Ledger, view: LiveView, registered: Set<string>) =>
   ledger.onChange((events) => {

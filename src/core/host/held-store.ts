@@ -124,10 +124,13 @@ export async function holdDatabase(
   closers: Closers,
 ): Promise<HeldStore> {
   const { clock, random } = machine
-  const { signer, onObservation } = options
+  const { signer, onObservation, onWait } = options
   const database = await machine.edges.database(url)
-  const store = await onceReachable(machine, options, () =>
-    openSeenStore(machine, database, options),
+  const store = await onceReachable(
+    machine,
+    () => openSeenStore(machine, database, options),
+    (error) => (onWait !== undefined && isAway(error) ? error.detail : undefined),
+    onWait,
   )
   const { ledger, log } = store
   closers.add(() => ledger.close())
@@ -264,19 +267,22 @@ async function openSeenStore(
 
 const retryMs = 500
 
-async function onceReachable<T>(
-  { clock, signal }: Machine,
-  { onWait }: HoldOptions,
-  open: () => Promise<T>,
+/** As long as there is a reason to wait, each of which is told once in a row. */
+export async function onceReachable<T>(
+  { clock, signal }: Pick<Machine, 'clock' | 'signal'>,
+  work: () => Promise<T>,
+  reasonOf: (error: unknown) => string | undefined,
+  onWait?: (reason: string) => void,
 ) {
   let told: string | undefined
   for (;;) {
     try {
-      return await open()
+      return await work()
     } catch (error) {
-      if (onWait === undefined || !isAway(error)) throw error
-      if (told !== error.detail) onWait(error.detail)
-      told = error.detail
+      const reason = reasonOf(error)
+      if (reason === undefined) throw error
+      if (told !== reason) onWait?.(reason)
+      told = reason
       await clock.sleep(retryMs, signal)
     }
   }

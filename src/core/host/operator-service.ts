@@ -5,6 +5,7 @@
 import { aggregating } from '#chain/aggregate'
 import { implementationsOf } from '#chain/implementations'
 import { createRoundReader, type RegistryEntry, type RoundReader } from '#chain/questions'
+import { latestBlock } from '#chain/reading'
 import { configuredContracts } from '#gateway/config'
 import type { OpenStore } from '#gateway/ledger/open-store'
 import {
@@ -56,8 +57,7 @@ export function operatorServiceOfChain(
     const id = await chain.chainId()
     if (id !== config.chain.id)
       throw new ChainError('unavailable', `the node is on chain ${id}, not on ${config.chain.id}`)
-    const head = await chain.block('latest')
-    if (head === null) throw new ChainError('unavailable', 'the node has no latest block')
+    const head = await latestBlock(chain)
     const rounds = createRoundReader(aggregating(chain, yieldToEvents), configuredContracts(config))
     return { chain, rounds, head: head.number }
   }

@@ -7,7 +7,7 @@ import { unconfirmedAmong } from '#chain/profiles'
 import type { RegistryEntry } from '#chain/questions'
 import { checkContracts, checkExecutor, checkNodes } from '#checks/chain'
 import { type Finding, type Found, fail, guarded, note, pass, warn } from '#checks/finding'
-import { checkSharedStore, checkStore } from '#checks/store'
+import { checkSharedStore, checkStore, type StoreContent } from '#checks/store'
 import { configFaults } from '#gateway/config'
 import { probePort } from '#io/probes'
 import { type Machine, SlugLookUpError } from '#ports'
@@ -32,85 +32,6 @@ import { receiptKeyOf } from './receipts.js'
 export interface ServeCheckOptions extends ConfigChanges {
   readonly executorKey: CheckedKeySource
 }
-
-interface Facts {
-  readonly machine: Machine
-  readonly loaded: LoadedConfig
-  readonly options: ServeCheckOptions
-  questions?: readonly RegistryEntry[]
-  executor?: Address | undefined
-  nodes?: Awaited<ReturnType<typeof checkNodes>>
-  store?: Awaited<ReturnType<typeof checkStore | typeof checkSharedStore>>
-}
-
-interface Check {
-  readonly id: string
-  run(facts: Facts): Promise<Found>
-  /** For an error that names none. */
-  readonly fix: string
-}
-
-/** In the order in which an operator mends what they find. */
-const checks: readonly Check[] = [
-  { id: 'questions', run: checkQuestions, fix: 'correct gateway.json' },
-  { id: 'slugs', run: checkSlugs, fix: 'correct gateway.json' },
-  {
-    id: 'executor_key',
-    async run(facts) {
-      const { finding, executor } = await checkExecutorKey(
-        facts.machine,
-        facts.loaded,
-        facts.options.executorKey,
-      )
-      facts.executor = executor
-      return finding
-    },
-    fix: 'correct gateway.json',
-  },
-  {
-    id: 'node',
-    async run(facts) {
-      facts.nodes = await checkNodes(facts.machine, facts.loaded.config)
-      return facts.nodes.findings
-    },
-    fix: 'check chain.rpc_urls',
-  },
-  {
-    id: 'contracts',
-    async run(facts) {
-      const { machine, loaded, questions, executor } = facts
-      const { config } = loaded
-      const read = facts.nodes?.read
-      const { place } = loaded
-      const toCheck = {
-        config,
-        command: pastedCommand(loaded),
-        settings: settingsOf(config, read?.genesisHash),
-        head: read?.head,
-        questions,
-        executor,
-      }
-      facts.store =
-        place.kind === 'folder'
-          ? await checkStore(machine, { ...toCheck, folder: place.folder })
-          : await checkSharedStore(machine, {
-              ...toCheck,
-              database: await machine.edges.database(place.url),
-              seenFile: seenFile(loaded),
-            })
-      if (read === undefined) return []
-      const contracts = await checkContracts(read, config, facts.store)
-      return executor === undefined
-        ? contracts
-        : [...contracts, ...(await checkExecutor(read, config, executor))]
-    },
-    fix: 'correct the chain section of gateway.json',
-  },
-  { id: 'receipts', run: checkReceipts, fix: 'correct receipts in gateway.json' },
-  { id: 'admission', run: async (facts) => admissionFindings(facts), fix: '' },
-  { id: 'store', run: async ({ store }) => store?.findings, fix: '' },
-  { id: 'listen', run: ({ loaded, store }) => checkPorts(loaded, store?.holder), fix: '' },
-]
 
 /** Throws UsageError only for what is wrong on the command line itself. */
 export async function checkGateway(
@@ -137,20 +58,66 @@ export async function checkGateway(
     ...[storeNote(loaded) ?? []].flat().map((detail) => note('store_place', detail)),
     ...unconfirmedAmong(profile, addresses).map((detail) => note('profile', detail)),
   ]
-  const facts: Facts = { machine, loaded, options }
-  for (const { id, run, fix } of checks)
-    findings.push(...(await guarded(id, () => run(facts), fix)))
+  // In the order in which an operator mends what they find; `fix` is for an error that names none.
+  const check = async (id: string, fix: string, run: () => Promise<Found>) => {
+    findings.push(...(await guarded(id, run, fix)))
+  }
+  const wrong = 'correct gateway.json'
+  const { config, place } = loaded
+  let questions: readonly RegistryEntry[] | undefined
+  let executor: Address | undefined
+  let read: Awaited<ReturnType<typeof checkNodes>>['read']
+  let store: Awaited<ReturnType<typeof checkStore>> | undefined
+  await check('questions', wrong, async () => {
+    questions = await registryOf(machine, loaded)
+    return questionFindings(loaded, questions)
+  })
+  await check('slugs', wrong, () => checkSlugs(machine, loaded))
+  await check('executor_key', wrong, async () => {
+    const checked = await checkExecutorKey(machine, loaded, options.executorKey)
+    executor = checked.executor
+    return checked.finding
+  })
+  await check('node', 'check chain.rpc_urls', async () => {
+    const nodes = await checkNodes(machine, config)
+    read = nodes.read
+    return nodes.findings
+  })
+  await check('contracts', 'correct the chain section of gateway.json', async () => {
+    const toCheck = {
+      ...{ config, questions, executor },
+      command: pastedCommand(loaded),
+      settings: settingsOf(config, read?.genesisHash),
+      head: read?.head,
+    }
+    store =
+      place.kind === 'folder'
+        ? await checkStore(machine, { ...toCheck, folder: place.folder })
+        : await checkSharedStore(machine, {
+            ...toCheck,
+            database: await machine.edges.database(place.url),
+            seenFile: seenFile(loaded),
+          })
+    if (read === undefined) return undefined
+    const contracts = await checkContracts(read, config, store)
+    return executor === undefined
+      ? contracts
+      : [...contracts, ...(await checkExecutor(read, config, executor))]
+  })
+  await check('receipts', 'correct receipts in gateway.json', () => checkReceipts(machine, loaded))
+  await check('admission', '', async () => admissionFindings(loaded, store))
+  await check('store', '', async () => store?.findings)
+  await check('listen', '', () => checkPorts(loaded, store?.holder))
   return findings
 }
 
-async function checkQuestions(facts: Facts) {
-  const { machine, loaded } = facts
-  const { chain, questions } = loaded.config
-  const entries = await registryOf(machine, loaded)
-  facts.questions = entries
+function questionFindings(
+  { config: { chain, questions } }: LoadedConfig,
+  entries: readonly RegistryEntry[],
+) {
   const id = 'questions'
   if (questions === null)
-    return [pass(id, 'no questions file; none is needed for questions of the listed adapters')]
+    return pass(id, 'no questions file; none is needed for questions of the listed adapters')
   const trusted = new Set(chain.requesters.map(({ address }) => address))
   const [foreign, ...others] = entries.filter(({ request, requester }) => {
     const named = request?.requester ?? requester
@@ -159,7 +126,7 @@ async function checkQuestions(facts: Facts) {
   const slugs = entries.filter(({ slug }) => slug !== undefined).length
   const holds = `${counted(entries.length, 'question')}, ${counted(slugs, 'slug')}`
   const passed = pass(id, `${questions}: ${holds}`)
-  if (foreign === undefined) return [passed]
+  if (foreign === undefined) return passed
   const detail = `${others.length + 1} of ${entries.length} questions name a requester that chain.requesters does not list; the first: ${foreign.questionId}`
   const fix = 'add that requester with its kind to chain.requesters, or remove the entry'
   return [warn(id, detail, fix), passed]
@@ -169,24 +136,24 @@ async function checkQuestions(facts: Facts) {
 const probeSlug = 'serve-check'
 const gammaLimitMs = 5_000
 
-async function checkSlugs({ machine, loaded }: Facts) {
+async function checkSlugs(machine: Machine, loaded: LoadedConfig) {
   const { slugs } = loaded.config
-  if (slugs.source === 'registry') return []
+  if (slugs.source === 'registry') return undefined
   const { gammaLookUp } = await import('#io/gamma')
   const signal = AbortSignal.any([machine.signal, AbortSignal.timeout(gammaLimitMs)])
   try {
     await gammaLookUp(await machine.edges.fetch(), slugs.url)(probeSlug, signal)
-    return [pass('slugs', 'slugs.url answers')]
+    return pass('slugs', 'slugs.url answers')
   } catch (error) {
     if (!(error instanceof SlugLookUpError)) throw error
     const fix =
       'check slugs.url and the network; question ids and the slugs of the questions file keep working'
-    return [warn('slugs', `slugs.url: ${error.message}`, fix)]
+    return warn('slugs', `slugs.url: ${error.message}`, fix)
   }
 }
 
-async function checkReceipts({ machine, loaded }: Facts) {
-  if (loaded.config.receipts === undefined) return []
+async function checkReceipts(machine: Machine, loaded: LoadedConfig) {
+  if (loaded.config.receipts === undefined) return undefined
   const ledger = await readPlaced(machine, loaded, settingsOf(loaded.config, undefined))
   try {
     const key = await receiptKeyOf(machine, loaded, ledger.receiptKeys)
@@ -194,13 +161,13 @@ async function checkReceipts({ machine, loaded }: Facts) {
       key?.kid === undefined
         ? `${key?.path ?? ''} does not exist yet: the first start makes it`
         : `answers are signed with the key ${key.kid}`
-    return [pass('receipts', detail)]
+    return pass('receipts', detail)
   } finally {
     await ledger.close()
   }
 }
 
-function admissionFindings({ loaded, store }: Facts) {
+function admissionFindings(loaded: LoadedConfig, store: StoreContent | undefined) {
   const { allowlist = [], admissionEnabled = true } = store ?? {}
   const wallets =
     allowlist.length > 0
@@ -212,7 +179,7 @@ function admissionFindings({ loaded, store }: Facts) {
         )
   if (!loaded.config.admission.enabled)
     return [wallets, note('admission', 'admission.enabled is false: nobody is admitted')]
-  if (admissionEnabled) return [wallets]
+  if (admissionEnabled) return wallets
   const resume = pastedCommand(loaded)('resume')
   const detail = `an operator has paused admission: nobody is admitted until ${resume}`
   return [wallets, note('admission', detail)]
@@ -232,7 +199,7 @@ async function checkPorts(
     const [other] = ports.slice(0, at).find(([, , taken]) => taken === port && port !== 0) ?? []
     if (other === undefined) continue
     const fix = `set ${other}.port and ${id}.port to different ports`
-    return [fail(id, `${other}.port and ${id}.port are both ${port}`, fix)]
+    return fail(id, `${other}.port and ${id}.port are both ${port}`, fix)
   }
   const isRunning = holder?.state === 'alive' && holder.adminUrl?.endsWith(`:${admin.port}`)
   const look = async ([id, host, port, free]: (typeof ports)[number]) => {

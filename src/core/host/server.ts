@@ -145,34 +145,18 @@ export const startServer = (
     })
     Object.assign(around, { url: front.url, admin_url: admin.url })
     await hosted.setUse({ role: 'serve', adminUrl: admin.url })
-    return running(machine, hosted, closers, {
-      url: front.url,
-      adminUrl: admin.url,
-      metricsUrl,
-      status,
-      onNote: options.onNote,
-    })
+    return {
+      ...{ url: front.url, adminUrl: admin.url, metricsUrl, status, close: closers.close },
+      ready: (note = options.onNote) => untilReady(machine, gateway, note),
+      failed: failureOf(hosted),
+    }
   })
 
-function running(
-  machine: Machine,
-  { broken, gateway }: HostedGateway,
-  closers: Closers,
-  {
-    onNote,
-    ...rest
-  }: Pick<RunningServer, 'url' | 'adminUrl' | 'metricsUrl' | 'status'> &
-    Pick<ServerOptions, 'onNote'>,
-) {
+function failureOf({ broken }: HostedGateway) {
   const failed = broken.then((reason) => Promise.reject(storeFailure(reason)))
   // Whoever waits for it hears of it; before that it is not lost, only unheard.
   failed.catch(() => undefined)
-  return {
-    ...rest,
-    ready: (note = onNote) => untilReady(machine, gateway, note),
-    failed,
-    close: closers.close,
-  }
+  return failed
 }
 
 async function serveMetrics(
