@@ -55,13 +55,14 @@ export async function changedImplementations(
       const address = key as Address
       if (slotsOnly && (await inSlot(chain, address, at)) === pinned.implementation) return []
       const now = await implementationOf(chain, address, at)
-      const isSame =
-        now.implementation === pinned.implementation && now.code_hash === pinned.code_hash
-      return isSame ? [] : [{ address, pinned, now }]
+      return isSameCode(now, pinned) ? [] : [{ address, pinned, now }]
     }),
   )
   return found.flat()
 }
+
+export const isSameCode = (one: Implementation, other: Implementation) =>
+  one.implementation === other.implementation && one.code_hash === other.code_hash
 
 export const changedText = ({ address, pinned, now }: ChangedImplementation) =>
   now.implementation === pinned.implementation

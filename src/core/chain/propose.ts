@@ -7,13 +7,14 @@ import { encodeFunctionData } from 'viem'
 import { type BlockHeader, type Chain, ChainError, type ChainLog, type Hex } from '#ports'
 import type { RoundRef } from '#protocol/candidate'
 import { pick } from '#protocol/pick'
+import type { Terms } from '#protocol/proposal'
 import type { Address } from '#protocol/schema'
 import type { WitnessRequest, WitnessTerms } from '#protocol/witness'
 import { oracleAbi, signedProposerAbi, topics } from './contracts.js'
 import { heldRequest, holderOf, loggedEvent, lowercase } from './reading.js'
 import { keccakHex } from './round.js'
 
-export interface ProposeCall {
+interface ProposeCall {
   readonly request: WitnessRequest
   readonly token: Address
   readonly proposer: Address
@@ -125,8 +126,6 @@ function proposalExecutedOf(log: ChainLog) {
   return event && { ...termsIn(event.args), oracle: lowercase(event.args.oracle) }
 }
 
-export type ExpectedProposal = WitnessTerms & { readonly proposer: Address }
-
 /** `bySignature`: through our SignedProposer, by the very authorization that was looked for. */
 export type OnChainProposal = { readonly proposer: Address; readonly price: string } & (
   | {
@@ -147,7 +146,7 @@ export async function locateProposal(
   request: WitnessRequest,
   signedProposer: Address,
   at: BlockHeader,
-  expected: ExpectedProposal | undefined,
+  expected: Terms | undefined,
 ): Promise<OnChainProposal | undefined> {
   const held = await heldRequest(chain, at.number, request)
   const proposer = holderOf(held.proposer)
@@ -178,7 +177,7 @@ export async function locateProposal(
  * No event names a permit's nonce, and a wallet may have signed the same price for a round twice.
  * The fields of a permit stand side by side in calldata (domain §2).
  */
-function carriesPermit(calldata: Hex, { amount, nonce, deadline }: ExpectedProposal) {
+function carriesPermit(calldata: Hex, { amount, nonce, deadline }: Terms) {
   const words = [amount, nonce, deadline].map((value) =>
     BigInt(value).toString(16).padStart(64, '0'),
   )

@@ -43,13 +43,13 @@ export interface RegistryEntry {
 
 interface Located {
   readonly request: WitnessRequest
-  readonly paused: boolean
+  readonly paused?: boolean
   /** Settled at the requester by another way than the oracle: nothing is left to propose. */
-  readonly resolved: boolean
-  /** Whether the requester can settle p3 (domain §5.1 Neg-risk, §5.3). */
-  readonly settlesHalf: boolean
-  readonly isReopened: boolean
-  readonly creator?: Address | undefined
+  readonly resolved?: boolean
+  /** `false`: the requester cannot settle p3 (domain §5.1 Neg-risk, §5.3). */
+  readonly settlesHalf?: boolean
+  readonly isReopened?: boolean
+  readonly creator?: Address
 }
 
 interface Reading {
@@ -76,7 +76,7 @@ const resolvers: Readonly<Record<RequesterKind, Resolver>> = {
     const request = entry?.request
     if (request?.requester !== requester || !contracts.oracles.includes(request.oracle))
       return undefined
-    return { request, paused: false, resolved: false, settlesHalf: true, isReopened: false }
+    return { request }
   },
 }
 
@@ -97,7 +97,6 @@ async function ctfQuestion({ chain, contracts, at }: Reading, { requester, quest
     request: { oracle, requester, identifier: yesOrNoQuery, timestamp, ancillaryData },
     paused: paused || isFlagged,
     resolved,
-    settlesHalf: true,
     isReopened: reset,
     creator: lowercase(creator),
   }
@@ -116,13 +115,8 @@ async function reportedRequest(
   const states = await Promise.all(requests.map((one) => heldState(chain, at, one)))
   const request = requests.find((_, index) => states[index] !== roundStates.invalid)
   if (request === undefined) return undefined
-  return {
-    request,
-    paused: false,
-    resolved: found.resolved,
-    settlesHalf: true,
-    isReopened: found.automaticDisputeRerequestUsed,
-  }
+  const { resolved, automaticDisputeRerequestUsed: isReopened } = found
+  return { request, resolved, isReopened }
 }
 
 /**
@@ -199,7 +193,7 @@ async function roundAt(reading: Reading, kind: RequesterKind, asked: Asked, toke
   if (located === undefined) return undefined
   const terms = await readTerms(reading, located.request)
   if (terms === undefined) return undefined
-  const { request, paused, resolved, settlesHalf, isReopened, creator } = located
+  const { request, paused = false, resolved, settlesHalf = true, isReopened = false } = located
   const state = requestStates[terms.state] ?? 'invalid'
   if (state === 'invalid') return undefined
   const binary = request.identifier === yesOrNoQuery
@@ -214,7 +208,7 @@ async function roundAt(reading: Reading, kind: RequesterKind, asked: Asked, toke
     rewardRaw: terms.rewardRaw,
     proposer: terms.proposer,
     isReopened,
-    creator,
+    creator: located.creator,
     outcomes: outcomesOf(request.ancillaryData, { settlesHalf, binary }),
     blockNumber: reading.at,
   }

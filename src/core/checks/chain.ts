@@ -10,12 +10,7 @@ import {
   whitelistAbi,
   witnessTypeString,
 } from '#chain/contracts'
-import {
-  changedText,
-  type Implementation,
-  implementationOf,
-  oracleVersion,
-} from '#chain/implementations'
+import { changedText, implementationOf, isSameCode, oracleVersion } from '#chain/implementations'
 import { coinOf, coinText } from '#chain/profiles'
 import { latestBlock, lowercase, readContract, unlessRefused } from '#chain/reading'
 import { Trust } from '#client/trust/trust-file'
@@ -26,7 +21,7 @@ import type { Address } from '#protocol/schema'
 import { counted } from '#protocol/text'
 import { fewProposals } from '#protocol/vitals'
 import { domainSeparator, toHex } from '#protocol/witness'
-import { type Finding, fail, note, pass, warn } from './finding.js'
+import { type Finding, fail, listed, note, pass, warn } from './finding.js'
 import type { StoreContent } from './store.js'
 
 interface CheckedChain {
@@ -96,20 +91,18 @@ async function headFindings(
   head: BlockHeader,
 ) {
   const ageSeconds = Math.round(clock.nowMs() / 1000) - Number(head.timestamp)
-  const findings: Finding[] = []
-  if (ageSeconds > most)
-    findings.push(
-      fail(
-        'head',
-        `the newest block is ${ageSeconds} s old; chain.max_head_age_seconds is ${most}`,
-        'the node lags, the chain has stalled or this clock is fast: the gateway waits for a newer head',
-      ),
-    )
-  if ((await chain.block('finalized')) === null) {
-    const fix = 'use a node that supports the finalized tag'
-    findings.push(fail('finality', 'the node has no finalized block', fix))
-  }
-  return findings
+  const isFinal = (await chain.block('finalized')) !== null
+  const fix = 'use a node that supports the finalized tag'
+  return listed([
+    ageSeconds <= most
+      ? undefined
+      : fail(
+          'head',
+          `the newest block is ${ageSeconds} s old; chain.max_head_age_seconds is ${most}`,
+          'the node lags, the chain has stalled or this clock is fast: the gateway waits for a newer head',
+        ),
+    isFinal ? undefined : fail('finality', 'the node has no finalized block', fix),
+  ])
 }
 
 /** Each with what it should be; the whitelists where the contracts are sound. */
@@ -181,14 +174,14 @@ async function whitelistFindings(
     readContract(chain, at, list, whitelistAbi, 'isOnWhitelist', [account])
   const name = `the default proposer whitelist ${list} of the oracle ${oracle}`
   try {
-    const [listed, owner] = await Promise.all([
+    const [isOn, owner] = await Promise.all([
       isListed(signedProposer),
       unlessRefused(readContract(chain, at, list, whitelistAbi, 'owner', [])).then(
         (found) => found && lowercase(found),
       ),
     ])
     const whose = owner === undefined ? '' : `, ${owner},`
-    const own = listed
+    const own = isOn
       ? pass('whitelist', `SignedProposer is on ${name}`)
       : fail(
           'whitelist',
@@ -316,43 +309,42 @@ export async function verifyTrust(chain: Chain, trust: Trust) {
   // On another chain the same addresses mean nothing: what they hold there is not worth telling.
   if (!same.ok) return [sameChain]
   const reading = { chain, at: (await latestBlock(chain)).number }
-  const contracts: readonly (readonly [string, Address])[] = [
-    ['permit2', trust.permit2],
-    ['signed proposer', trust.signed_proposer],
-    ...trust.oracles.map((address) => ['oracle', address] as const),
-    ...trust.requesters.map(({ address, kind }) => [`requester (${kind})`, address] as const),
-    ...trust.tokens.map((address) => ['token', address] as const),
+  const permit2: Pin = ['permit2', trust.permit2, () => [permit2Check(reading, trust)]]
+  const proposer: Pin = [
+    'signed proposer',
+    trust.signed_proposer,
+    () => proposerChecks(reading, trust),
+  ]
+  const others = [
+    ...trust.oracles.map((oracle): Pin => ['oracle', oracle, () => oracleChecks(reading, oracle)]),
+    ...trust.requesters.map((requester): Pin => {
+      const check = () =>
+        requesterCheck(reading, trust, requester, trust.oracles.filter(isAnswering))
+      return [`requester (${requester.kind})`, requester.address, check]
+    }),
+    ...trust.tokens.map((token): Pin => ['token', token, () => [tokenCheck(reading, token)]]),
   ]
   const code = await Promise.all(
-    contracts.map(([name, address]) => codeCheck(reading, name, address)),
+    [permit2, proposer, ...others].map((pin) => codeCheck(reading, pin)),
   )
   // What has no code answers nothing: one finding is enough.
-  const answering = (address: string) =>
+  const isAnswering = (address: string) =>
     !code.some(({ name, detail }) => name.endsWith(address) && detail !== hasCode)
+  const answering = (pins: readonly Pin[]) => pins.filter(([, address]) => isAnswering(address))
   const answers = await Promise.all([
-    ...(answering(trust.signed_proposer) ? proposerChecks(reading, trust) : []),
-    ...(answering(trust.permit2) ? [permit2Check(reading, trust)] : []),
-    ...trust.oracles
-      .filter(answering)
-      .flatMap((oracle) => [oracleCheck(reading, oracle), versionCheck(reading, oracle)]),
-    ...trust.requesters
-      .filter(({ address }) => answering(address))
-      .flatMap((requester) =>
-        requesterCheck(reading, trust, requester, trust.oracles.filter(answering)),
-      ),
-    ...trust.tokens.filter(answering).map((token) => tokenCheck(reading, token)),
-    ...contracts
-      .filter(([name, address]) => answering(address) && isWatched(name, address, trust))
-      .map(([name, address]) =>
-        implementationCheck(reading, name, address, trust.implementations?.[address]),
-      ),
+    ...answering([proposer, permit2, ...others]).flatMap(([, , checks]) => checks()),
+    ...answering([permit2, proposer, ...others]).flatMap((pin) =>
+      implementationCheck(reading, pin, trust),
+    ),
   ])
   return [sameChain, ...code, ...answers]
 }
 
+type Pin = readonly [name: string, address: Address, checks: () => readonly Promise<TrustFinding>[]]
+
 const hasCode = 'has code'
 
-async function codeCheck({ chain, at }: Reading, name: string, address: Address) {
+async function codeCheck({ chain, at }: Reading, [name, address]: Pin) {
   const present = (await chain.code(address, at)) !== '0x'
   const ok = present || name === 'requester (direct)'
   return finding('code', `${name} ${address}`, { ok, detail: present ? hasCode : 'has no code' })
@@ -397,41 +389,34 @@ function permit2Check({ chain, at }: Reading, trust: Trust) {
 /**
  * Only the managed oracle has a proposer whitelist; SignedProposer works with no other (domain §4).
  */
-function oracleCheck({ chain, at }: Reading, oracle: Address) {
-  return answerCheck('oracle', `oracle ${oracle} defaultProposerWhitelist()`, async () => {
+const oracleChecks = ({ chain, at }: Reading, oracle: Address) => [
+  answerCheck('oracle', `oracle ${oracle} defaultProposerWhitelist()`, async () => {
     const list = await whitelistOf(chain, at, oracle)
     return { ok: (await chain.code(list, at)) !== '0x', detail: list }
-  })
-}
+  }),
+  // What an upgrade may bring: version 3 lets rewards and bonds change while a request is open.
+  answerCheck('oracle', `oracle ${oracle} version`, async () => ({
+    ok: true,
+    detail: `managed oracle, version ${await oracleVersion(chain, oracle, at)}`,
+  })),
+]
 
 const whitelistOf = async (chain: Chain, at: bigint, oracle: Address) =>
   lowercase(await readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', []))
 
-/** What an upgrade may bring: version 3 lets rewards and bonds change while a request is open. */
-function versionCheck({ chain, at }: Reading, oracle: Address) {
-  return answerCheck('oracle', `oracle ${oracle} version`, async () => ({
-    ok: true,
-    detail: `managed oracle, version ${await oracleVersion(chain, oracle, at)}`,
-  }))
-}
-
-/** Oracles and tokens always, any other contract where its code is pinned. */
-const isWatched = (name: string, address: Address, { implementations }: Trust) =>
-  name === 'oracle' || name === 'token' || implementations?.[address] !== undefined
-
-/** A proxy may run other code than when it was pinned (domain §10). */
-function implementationCheck(
-  { chain, at }: Reading,
-  name: string,
-  address: Address,
-  pinned: Implementation | undefined,
-) {
+/**
+ * A proxy may run other code than when it was pinned (domain §10). Oracles and tokens always, any
+ * other contract where its code is pinned.
+ */
+function implementationCheck({ chain, at }: Reading, [name, address]: Pin, trust: Trust) {
+  const pinned = trust.implementations?.[address]
+  if (name !== 'oracle' && name !== 'token' && pinned === undefined) return []
   return answerCheck('implementation', `${name} ${address} implementation`, async () => {
     const now = await implementationOf(chain, address, at)
     const { implementation, code_hash } = now
     if (pinned === undefined)
       return { ok: true, detail: `runs ${implementation}, code hash ${code_hash}; not pinned` }
-    return implementation === pinned.implementation && code_hash === pinned.code_hash
+    return isSameCode(now, pinned)
       ? { ok: true, detail: `runs ${implementation}, as pinned` }
       : { ok: false, detail: changedText({ address, pinned, now }) }
   })

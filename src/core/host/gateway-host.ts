@@ -159,7 +159,7 @@ export const openHostedGateway = (
         receipts?.look()
         status.look(gateway.readiness())
       },
-      store: { name: store.name, bytes: store.bytes, cluster: store.cluster },
+      store,
       setUse: store.setUse,
       stopExecuting: execution.stop,
       close: closers.close,

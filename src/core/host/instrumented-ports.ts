@@ -6,26 +6,17 @@ import type { Address } from '#protocol/schema'
 import type { Observation } from '#protocol/vitals'
 
 export interface ChainReadings {
-  balanceWei: bigint | undefined
-  tipWei: bigint | undefined
-  nonceLatest: number | undefined
-  nonceFinalized: number | undefined
+  balanceWei?: bigint
+  tipWei?: bigint
+  nonceLatest?: number
+  nonceFinalized?: number
 }
 
 type Observe = (observation: Observation) => void
 
 /** The chain, each call counted with how it ended, and its readings of the executor. */
-export function instrumentedChain(
-  chain: Chain,
-  executor: Address | undefined,
-  observe: Observe,
-): { chain: Chain; readings: ChainReadings } {
-  const readings: ChainReadings = {
-    balanceWei: undefined,
-    tipWei: undefined,
-    nonceLatest: undefined,
-    nonceFinalized: undefined,
-  }
+export function instrumentedChain(chain: Chain, executor: Address | undefined, observe: Observe) {
+  const readings: ChainReadings = {}
   const counted = wrapChain(chain, async (asked, ask) => {
     const { method, args } = asked
     try {

@@ -11,6 +11,7 @@ import type { LiveView } from '#gateway/view/view'
 import type { NodeHealth, RpcChain } from '#io/rpc/rpc'
 import type { Chain, Clock } from '#ports'
 import { instant } from '#protocol/candidate'
+import { pick } from '#protocol/pick'
 import type { Address } from '#protocol/schema'
 import type { StatusDocument } from '#protocol/status-document'
 import type { RpcCounts, StateLine } from '#protocol/vitals'
@@ -73,9 +74,7 @@ export function createStatus(parts: StatusParts) {
         admission_enabled: ledger.admissionEnabled,
         queue: following.queue(),
         budget: {
-          window_seconds: config.budget.window_seconds,
-          global_items: config.budget.global_items,
-          per_ip_items: config.budget.per_ip_items,
+          ...pick(config.budget, 'window_seconds', 'global_items', 'per_ip_items'),
           spent_items: budget.spentByAll(clock.monotonicMs()),
           window_ends_at:
             endsInMs === 0 ? null : instant(Math.round((nowMs + endsInMs) / 1_000) * 1_000),

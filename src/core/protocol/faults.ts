@@ -78,12 +78,13 @@ export function schemaViolation(issues: readonly Issue[], input: unknown): Refus
  * The gateway reads ancillary data from the chain and takes none from callers (§4.1 rule 3).
  * Depth is bounded by the JSON reader.
  */
-export const hasAncillaryKey = (value: unknown): boolean =>
-  typeof value === 'object' &&
-  value !== null &&
-  Object.entries(value).some(
+export function hasAncillaryKey(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false
+  if (Array.isArray(value)) return value.some(hasAncillaryKey)
+  return Object.entries(value).some(
     ([key, entry]) => key.startsWith('ancillary') || hasAncillaryKey(entry),
   )
+}
 
 function isOtherVersion(input: unknown) {
   const values = Object.entries(objectOf(valueAt(input, ['version'])) ?? {})

@@ -18,7 +18,7 @@ export function labelsOf(outcomes: Labelled): Labels {
 export const answerText = (outcome: string, label: string | null | undefined) =>
   label == null ? outcome : `${label} (${outcome})`
 
-export const labelIn = (outcomes: Labelled | undefined, outcome: string | null): string | null =>
+export const labelIn = (outcomes: Labelled | undefined, outcome: string | null) =>
   outcomes?.find((one) => one.outcome === outcome)?.label ?? null
 
 export const answersText = (outcomes: Labelled) =>

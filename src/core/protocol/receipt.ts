@@ -84,7 +84,7 @@ export type ReceiptVerdict =
   | { readonly result: 'unproven'; readonly code: ReceiptFault; readonly detail: string }
 
 /** By the SHA-256 in hex (RFC 9530). */
-export const digestHeader = (sha256: string): string =>
+export const digestHeader = (sha256: string) =>
   `sha-256=${serializeByteSequence(fromHex(`0x${sha256}`))}`
 
 function dictionaryOf(header: string): Dictionary | undefined {
@@ -112,10 +112,10 @@ export function judgeDigest(hash: Hash, header: string, body: Uint8Array | strin
 }
 
 /** RFC 7638: the id of a key is its thumbprint. */
-export const thumbprintOf = (hash: Hash, x: string): string =>
+export const thumbprintOf = (hash: Hash, x: string) =>
   base64UrlOf(fromHex(`0x${hash.sha256(`{"crv":"Ed25519","kty":"OKP","x":"${x}"}`)}`))
 
-export const base64UrlOf = (bytes: Uint8Array): string =>
+export const base64UrlOf = (bytes: Uint8Array) =>
   btoa(String.fromCharCode(...bytes))
     .replaceAll('+', '-')
     .replaceAll('/', '_')
