@@ -6,24 +6,22 @@
  * too little name one raw unit. No such amount comes from an answer: the bond is the gateway's
  * word, and one that lies about it would choose what is signed.
  */
-
-import { answerError } from '#client/gateway/answer'
 import { type JournaledAuthorization, openFor } from '#client/journal/authorizations'
 import type { JournalView } from '#client/journal/journal'
 import { chainChecks, type Form } from '#client/journal/records'
 import { attempt } from '#client/propose/attempt'
 import { draftOf, signDrafts } from '#client/propose/sign'
 import { checkTerms, hashedRound } from '#client/propose/terms'
-import { chainNow, confirmByChain } from '#client/trust/context'
+import { confirmByChain, nowOf } from '#client/trust/context'
 import { checkOutcome, type QuestionContext } from '#client/trust/trust'
 import type { Signer } from '#ports'
-import { ProposerError, UnavailableError, UsageError } from '#protocol/errors'
+import { ProposerError, UsageError } from '#protocol/errors'
 import { once } from '#protocol/once'
 import { priceOf } from '#protocol/proposal'
 import { toHex } from '#protocol/witness'
 import { at, is, NotSeen, type Seen } from './answer.js'
 import { type BareBench, type BenchParts, bareBench, lifeSeconds, outcomeFor } from './bench.js'
-import { patiently, routes, untilServed } from './probe.js'
+import { routes } from './probe.js'
 
 export interface Pair {
   readonly wallet: Signer
@@ -80,10 +78,30 @@ export const rivalTo = ({ id, signed }: JournaledAuthorization, supersede = id):
 })
 
 /**
- * NotSeen where a gateway looks at balance and allowance before it admits; the spec leaves that
- * open.
+ * Sends by the client proper; the exchange as it came. Without one nothing is known of what became
+ * of it, and the run ends (exit 6 or 75). `junk`: items that follow in the call. NotSeen where a
+ * gateway looks at balance and allowance before it admits; the spec leaves that open.
  */
-function expectFunded(seen: Seen): Seen {
+async function sendAll(
+  bench: BareBench,
+  authorizations: readonly JournaledAuthorization[],
+  junk: readonly unknown[] = [],
+): Promise<Seen> {
+  const { gateway, probe, signal } = bench
+  const more = junk.map((one) => `,${JSON.stringify(one)}`).join('')
+  const withJunk: typeof gateway = {
+    ...gateway,
+    submitBatch: (body, call) => gateway.submitBatch(body.replace(/\]\}$/, `${more}]}`), call),
+  }
+  const seen = await probe.sendBy(
+    authorizations.length + junk.length,
+    async () => {
+      const parts = { ...bench, gateway: withJunk }
+      const { answers } = await attempt(parts, authorizations, { ...(signal && { signal }) })
+      return answers[0]
+    },
+    longestPauseMs,
+  )
   const isUnfunded = (json: unknown) =>
     /balance|allowance|fund/.test(String(at(json, 'error.code') ?? ''))
   const { results } = seen
@@ -93,41 +111,12 @@ function expectFunded(seen: Seen): Seen {
   )
 }
 
-/**
- * Sends by the client proper; the exchange as it came. Without one nothing is known of what became
- * of it, and the run ends (exit 6 or 75). `junk`: items that follow in the call.
- */
-async function sendAll(
-  bench: BareBench,
-  authorizations: readonly JournaledAuthorization[],
-  junk: readonly unknown[] = [],
-): Promise<Seen> {
-  const { gateway, ports, probe, signal } = bench
-  const waiting = signal ? { signal } : {}
-  const more = junk.map((one) => `,${JSON.stringify(one)}`).join('')
-  const withJunk: typeof gateway = {
-    ...gateway,
-    submitBatch: (body, call) => gateway.submitBatch(body.replace(/\]\}$/, `${more}]}`), call),
-  }
-  const exchange = async () => {
-    const { answers } = await attempt({ ...bench, gateway: withJunk }, authorizations, waiting)
-    const [seen, answer] = [probe.last(), answers[0]]
-    if (seen !== undefined) return seen
-    if (answer !== undefined && answer.kind !== 'accepted') throw answerError(answer, 'submit')
-    throw new UnavailableError('no_answer', 'no response', 'run `proposer replay`')
-  }
-  const parts = { clock: ports.clock, ...waiting }
-  return expectFunded(await untilServed(parts, exchange, undefined, longestPauseMs))
-}
-
 /** What may be proposed on this question, once the chain, where there is one, and the user agree. */
 async function confirmedAmount(bench: BareBench, { wallet, context }: Pair) {
   const { chain, trust, maxAmountRaw } = bench
-  const nowSeconds = chain
-    ? await chainNow(chain, trust, bench.ports.clock)
-    : Number(bench.nowSeconds())
-  const bondIsConfirmed =
-    chain !== undefined && (await confirmByChain(chain, trust, context)) !== undefined
+  const nowSeconds = await nowOf(bench)
+  const bondIsConfirmed = chain !== undefined
+  if (chain !== undefined) await confirmByChain(chain, trust, context)
   const cap = maxAmountRaw === undefined ? {} : { maxAmountRaw }
   const { amountRaw } = checkTerms(cap, context, nowSeconds, bondIsConfirmed)
   const outcome = outcomeFor(context)
@@ -140,10 +129,10 @@ async function confirmedAmount(bench: BareBench, { wallet, context }: Pair) {
 function createAdmissions(bench: BareBench) {
   const { ports, signal } = bench
   const ends = new Map<string, Promise<Seen>>()
-  const closed = new Set<string>()
+  let closed: string | undefined
 
   const pairs = (count: number, fits: Fits = () => true, isLast = false) =>
-    freePairs(bench, count, (one) => !closed.has(one.question_id) && fits(one), isLast)
+    freePairs(bench, count, (one) => one.question_id !== closed && fits(one), isLast)
   const sign = (pair: Pair, terms?: ProbeTerms) => signWith(bench, pair, terms)
   const send = (...authorizations: readonly JournaledAuthorization[]) =>
     sendAll(bench, authorizations)
@@ -157,16 +146,17 @@ function createAdmissions(bench: BareBench) {
     return { authorization, pair, seen, questionId: pair.context.question_id }
   }
 
-  function untilEnded(questionId: string, candidateId: string): Promise<Seen> {
+  async function untilEnded(questionId: string, candidateId: string): Promise<Seen> {
     const untilMs = ports.clock.monotonicMs() + longestWaitMs
-    return patiently({ clock: ports.clock, ...(signal && { signal }) }, async () => {
+    for (;;) {
       const seen = (await status(questionId, candidateId)).given(200)
       if (hasEnded(seen)) return seen
       // What tells no status at all tells no end either.
       if (!is.word(seen.at('status'))) throw new NotSeen(`${seen.sent} gave no status`)
-      if (ports.clock.monotonicMs() <= untilMs) return pauseMs
-      throw new NotSeen(`the candidate did not end in ${longestWaitMs / 1_000} s`)
-    })
+      if (ports.clock.monotonicMs() > untilMs)
+        throw new NotSeen(`the candidate did not end in ${longestWaitMs / 1_000} s`)
+      await ports.clock.sleep(pauseMs, signal)
+    }
   }
 
   return {
@@ -219,7 +209,7 @@ function createAdmissions(bench: BareBench) {
       const [pair] = await pairs(1, undefined, true)
       try {
         const amountRaw = await confirmedAmount(bench, pair)
-        closed.add(pair.context.question_id)
+        closed = pair.context.question_id
         return await submitted(pair, await sign(pair, { amountRaw }))
       } catch (error) {
         if (error instanceof UsageError) throw new NotSeen(error.detail)

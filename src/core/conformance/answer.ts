@@ -4,7 +4,7 @@
  * says.
  */
 import { plainCode } from '#client/gateway/reading'
-import { version } from '#protocol/words'
+import { patterns, version } from '#protocol/words'
 
 /** The gateway breaks the rule. Never with a signature in the message (R5). */
 export class Fault extends Error {}
@@ -34,25 +34,20 @@ export const malformed: readonly number[] = [400, 422]
 /** A malformed part of a path is as good as one that names nothing. */
 export const notServed: readonly number[] = [400, 404, 422]
 
-/** What holds of an answer, by what is wrong where it does not. */
-export type AnswerFacts = Readonly<Record<string, boolean>>
+/**
+ * What holds of an answer: a member by its path, with the value that it has or a test of it; or
+ * what is wrong, where that is false.
+ */
+export type Expected = Readonly<Record<string, unknown>>
 export const eachFact = <T>(
   list: readonly T[],
   fact: (one: T, index: number) => readonly [fault: string, holds: boolean],
-): AnswerFacts => Object.fromEntries(list.map(fact))
+): Expected => Object.fromEntries(list.map(fact))
 
-export type Members = Readonly<Record<string, (value: unknown) => boolean>>
+/** `sent`: method, route, and what was made wrong. */
+type Answer = Pick<Seen, 'sent' | 'status' | 'headers' | 'text' | 'json'>
 
-interface Answer {
-  /** What was sent: method, route, and the field that was made wrong. */
-  readonly sent: string
-  readonly status: number
-  readonly headers: Headers
-  readonly text: string
-  readonly json: unknown
-}
-
-export class Seen implements Answer {
+export class Seen {
   readonly sent!: string
   readonly status!: number
   readonly headers!: Headers
@@ -75,6 +70,11 @@ export class Seen implements Answer {
     return this.as({ sent: `${this.sent} with ${wrong}` })
   }
 
+  /** A part of it, as an answer. */
+  in(path: string): Seen {
+    return this.as({ json: this.at(path) })
+  }
+
   get results(): readonly unknown[] {
     return listAt(this.json, 'results')
   }
@@ -91,15 +91,15 @@ export class Seen implements Answer {
   /** In few words: its status, and its code or that it is no JSON. */
   get came() {
     const code = this.at('error.code')
-    if (typeof code === 'string') return `${this.status} ${plainCode(code)}`
+    if (is.text(code)) return `${this.status} ${plainCode(code)}`
     return this.json === undefined ? `${this.status} without JSON` : String(this.status)
   }
 
   /** Fault unless the status is one of these, with JSON where it is the application's own. */
-  expect(...statuses: readonly number[]) {
+  expect(statuses: readonly number[]) {
     const isOwn = ownStatuses.includes(this.status)
     if (statuses.includes(this.status) && (this.json !== undefined || !isOwn)) return this.came
-    throw new Fault(`sent ${this.sent}; got ${this.came}, expected ${statuses.join(' or ')}`)
+    throw this.fault(`got ${this.came}, expected ${statuses.join(' or ')}`)
   }
 
   /** NotSeen for a rule about something else than the status, which another check tells. */
@@ -112,31 +112,20 @@ export class Seen implements Answer {
     return new NotSeen(`${this.sent} was answered ${this.came}${more}`)
   }
 
+  fault(what: string) {
+    return new Fault(`sent ${this.sent}; ${what}`)
+  }
+
   /** Fault with what was sent and the first of these that does not hold. */
-  holds(facts: AnswerFacts) {
-    for (const [fault, holds] of Object.entries(facts))
-      if (!holds) throw new Fault(`sent ${this.sent}; ${fault}`)
-  }
-
-  /** Fault naming the first member that is missing or malformed. */
-  has(members: Members, json = this.json) {
-    for (const [path, holds] of Object.entries(members)) {
-      const value = at(json, path)
-      const fault = value === undefined ? 'missing' : 'malformed'
-      this.holds({ [`got ${this.status}, in which ${path} is ${fault}`]: holds(value) })
+  holds(expected: Expected): undefined {
+    for (const [name, wanted] of Object.entries(expected)) {
+      if (wanted === false) throw this.fault(name)
+      const value = this.at(name)
+      if (wanted === true || (is.test(wanted) ? wanted(value) : value === wanted)) continue
+      const other = is.test(wanted) ? 'malformed' : `not ${wanted}`
+      const fault = value === undefined ? 'missing' : wanted === is.absent ? 'there' : other
+      throw this.fault(`got ${this.status}, in which ${name} is ${fault}`)
     }
-  }
-
-  /** §9: exactly these three. */
-  hasVersion() {
-    const actual = this.at('version')
-    const own = Object.entries(version)
-    const isExact =
-      isObject(actual) &&
-      Object.keys(actual).length === own.length &&
-      own.every(([name, value]) => actual[name] === value)
-    this.holds({ [`got ${this.status}, in which version is missing or different`]: isExact })
-    return 'version'
   }
 
   /** Hex longer than a hash: a signature, or a transaction that could be sent (§2.6). */
@@ -176,23 +165,20 @@ export function timeMs(value: unknown) {
 }
 
 /** Two routes may tell one instant with other precision. */
-export function sameInstant(one: unknown, other: unknown) {
-  const [a, b] = [timeMs(one), timeMs(other)]
-  return a !== undefined && b !== undefined && Math.abs(a - b) < 1_000
-}
+export const sameInstant = (one: unknown) => (other: unknown) =>
+  Math.abs((timeMs(one) ?? Number.NaN) - (timeMs(other) ?? Number.NaN)) < 1_000
 
 const fits =
-  <T extends string>(form: RegExp) =>
-  (value: unknown): value is T =>
+  (form: RegExp) =>
+  (value: unknown): value is string =>
     typeof value === 'string' && form.test(value)
 
 /** What a value may be. */
 export const is = {
-  address: fits<`0x${string}`>(/^0x[0-9a-f]{40}$/),
-  hash: fits<`0x${string}`>(/^0x[0-9a-f]{64}$/),
-  bytes: fits<`0x${string}`>(/^0x([0-9a-f]{2})*$/),
+  address: fits(patterns.address),
+  hash: fits(patterns.bytes32),
   uuid: fits(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i),
-  uint: fits(/^(0|[1-9]\d{0,77})$/),
+  uint: fits(patterns.uint256),
   text: (value: unknown): value is string => typeof value === 'string',
   word: fits(/./s),
   flag: (value: unknown): value is boolean => typeof value === 'boolean',
@@ -203,10 +189,17 @@ export const is = {
   there: (value: unknown) => value !== undefined,
   /** Another builder may tell null for what is not there. */
   given: (value: unknown) => value !== undefined && value !== null,
+  absent: (value: unknown) => value === undefined || value === null,
+  /** §9: exactly these three. */
+  version: (value: unknown) =>
+    isObject(value) &&
+    Object.keys(value).length === Object.keys(version).length &&
+    Object.entries(version).every(([name, own]) => value[name] === own),
+  test: (value: unknown): value is (value: unknown) => boolean => typeof value === 'function',
 } as const
 
 /** What an acknowledgement has (§2.5, §2.7). */
-export const acknowledgement: Members = {
+export const acknowledgement: Expected = {
   candidate_id: is.uuid,
   status: is.word,
   received_at: is.instant,
@@ -214,7 +207,7 @@ export const acknowledgement: Members = {
 }
 
 /** What a status has at any time (§2.6, §2.7). */
-export const statusMembers: Members = {
+export const statusMembers: Expected = {
   status: is.word,
   submission: is.nullable,
   failure: is.nullable,

@@ -1,6 +1,7 @@
 /** What the checks of one run share. */
 import type { GatewayClient } from '#client/gateway/gateway-client'
 import type { Journal, JournalPorts } from '#client/journal/journal'
+import { FactError, signingDataOf } from '#client/trust/signing-data'
 import { checkContext, contractsOf, type QuestionContext, type Trust } from '#client/trust/trust'
 import type { Chain, Ed25519, Hex, Signer } from '#ports'
 import { UsageError } from '#protocol/errors'
@@ -8,9 +9,8 @@ import { once } from '#protocol/once'
 import { priceOf, type Terms, toBatchItem, toSingle } from '#protocol/proposal'
 import type { Address, OutcomeKey } from '#protocol/schema'
 import { toHex } from '#protocol/witness'
-import { at, is, NotSeen } from './answer.js'
-import { type Batch, type Probe, routes } from './probe.js'
-import { readContext } from './readers.js'
+import { at, integer, is, listAt, memberOf, NotSeen } from './answer.js'
+import { type Probe, routes } from './probe.js'
 
 /**
  * What a check may do. `read`: nothing that could be admitted. `admit`: signs, but only what cannot
@@ -35,6 +35,7 @@ export interface BenchParts {
   readonly ed25519: Pick<Ed25519, 'verify'>
   readonly journal: Journal
   readonly probe: Probe
+  /** Its calls go by `probe.fetch`. */
   readonly gateway: GatewayClient
   readonly trust: Trust
   /** Eligible wallets, by keys that sign digests; none where nothing may be signed. */
@@ -56,8 +57,6 @@ export interface BenchParts {
 
 export type BareBench = ReturnType<typeof bareBench>
 
-export type Body = Record<string, unknown> & { permit: Record<string, unknown> }
-
 /**
  * How long the permits of a run live: the gateway wants five minutes beyond admission (§2.1), and
  * they should not hold questions for long.
@@ -66,28 +65,31 @@ export const lifeSeconds = 900n
 
 /** Puts the parts together; nothing is sent yet. */
 export function bareBench(parts: BenchParts) {
-  const { ports, journal, probe, trust, wallets, questions } = parts
-  const { send } = probe
+  const { ports, journal, trust, wallets, questions } = parts
+  const { send } = parts.probe
   const randomHex = (bytes: number) => toHex(ports.random.bytes(bytes))
   const stranger = randomHex(20)
   const proposer = wallets[0]?.address ?? stranger
   const nowSeconds = () => BigInt(Math.floor(ports.clock.nowMs() / 1_000))
 
-  const batch = (name: Batch, list: readonly unknown[], wrong?: string) =>
-    send(routes.batch(name, list), wrong)
   const contexts = once(async () => {
     if (questions.length === 0) throw new NotSeen('no question was given: add --question <id|slug>')
     const identifiers = questions.map(({ questionId }) => questionId)
-    return batch('contexts', identifiers)
+    return send(routes.batch('contexts', identifiers))
   })
+  /** Why it is not what the pins say. */
+  const distrust = (own: QuestionContext) =>
+    errorOf(UsageError, () => {
+      checkContext(trust, own, { nowSeconds: Number(nowSeconds()) })
+      return undefined
+    })
 
   const open = once(async () => {
     const actual = (await contexts()).results.map((one) => at(one, 'signing_data'))
     return questions.flatMap(({ questionId, slug }) => {
-      const read = readContext(actual.find((one) => at(one, 'question_id') === questionId))
-      if (is.text(read)) return []
-      const context: QuestionContext = { ...read, ...(slug && { slug }) }
-      return distrust(trust, context, Number(nowSeconds())) === undefined ? [context] : []
+      const own = read(actual.find((one) => at(one, 'question_id') === questionId))
+      if (own instanceof FactError || distrust(own) !== undefined) return []
+      return [{ ...own, ...(slug && { slug }) }]
     })
   })
 
@@ -119,51 +121,52 @@ export function bareBench(parts: BenchParts) {
       signature: `${randomHex(64)}1b`,
     }
   }
-  const unsigned = async (): Promise<Body> => ({ ...toSingle(await terms()) })
-  const proposal = async (): Promise<Body> => {
-    const { signature: _signature, ...body } = await unsigned()
+  const proposal = async () => {
+    const { signature: _signature, ...body } = toSingle(await terms())
     return body
   }
-
-  /** More than the bond, so that a gateway which puts its own figure there is seen to. */
-  const signingBody = once(async (): Promise<Body> => {
-    const body = await proposal()
-    const amount = String(BigInt(String(body.permit.amount)) + 1n)
-    return { ...body, permit: { ...body.permit, amount } }
-  })
-  const ask = (route: 'prepare' | 'submit') => async (body: unknown, wrong?: string) =>
-    send(routes[route]((await context()).question_id, body), wrong)
+  const prepare = async (change: BodyChange = {}, wrong?: string) =>
+    routes.prepare((await context()).question_id, changed(await proposal(), change), wrong)
+  const unsignedItem = async (clientRef?: string) =>
+    toBatchItem((await context()).question_id, await terms(), clientRef)
 
   return {
     ...parts,
     stranger,
     nowSeconds,
     send,
-    batch,
     contexts,
+    read,
+    distrust,
     open,
     context,
     /** Why there is no context, where questions were given. */
     unusable,
     hasContext: async () => questions.length > 0 && (await unusable()) === undefined,
     proposal,
-    signingBody,
-    unsigned,
-    unsignedItem: async (clientRef?: string): Promise<Body> => ({
-      ...toBatchItem((await context()).question_id, await terms(), clientRef),
+    /** Calls whose body is changed, and what is wrong with it. */
+    prepare,
+    submit: async (change: BodyChange = {}, wrong?: string) =>
+      routes.submit((await context()).question_id, changed(toSingle(await terms()), change), wrong),
+    submitItem: async (change: BodyChange, wrong?: string) =>
+      routes.batch('proposals', [changed(await unsignedItem(), change)], wrong),
+    unsignedItem,
+    /** More than the bond, so that a gateway which puts its own figure there is seen to. */
+    prepared: once(async () => {
+      const own = await context()
+      const body = await proposal()
+      const amount = String(BigInt(body.permit.amount) + 1n)
+      const signingBody = { ...body, permit: { ...body.permit, amount } }
+      const seen = await send(routes.prepare(own.question_id, signingBody))
+      return { seen, own, body: signingBody }
     }),
-    submit: ask('submit'),
-    async prepare(changes: unknown, wrong?: string, headers?: Record<string, string>) {
-      const { question_id } = await context()
-      const call = routes.prepare(question_id, changed(await proposal(), changes))
-      return send({ ...call, ...(headers && { headers }) }, wrong)
-    },
-    signingData: once(async () => ask('prepare')(await signingBody())),
   }
 }
 
 /** Members of a body: another value, `undefined` for none, or what is made of the text there was. */
-export type BodyChange = { readonly [field: string]: unknown } | ((body: Body) => unknown)
+export type BodyChange =
+  | { readonly [field: string]: unknown }
+  | ((body: Record<string, unknown> & { permit: Record<string, unknown> }) => unknown)
 
 export function changed(value: unknown, change: unknown): unknown {
   if (typeof change === 'function') return change(is.structure(value) ? value : String(value))
@@ -183,13 +186,48 @@ export async function chainRound({ chain, trust }: BareBench, questionId: Hex) {
   return createRoundReader(chain, contractsOf(trust)).read(questionId)
 }
 
-/** Why a context is not what the pins say, or `undefined` where it is. */
-export function distrust(trust: Trust, context: QuestionContext, nowSeconds: number) {
+/** `identifier.raw`: §2.7 names it beside the request, §2.8 of the request. */
+export const rawIdentifier = (data: unknown): unknown =>
+  at(data, 'identifier.raw') ?? at(data, 'request.identifier.raw')
+
+/** What the request of a context or of signing data says, in one form. */
+export function requestFacts(request: unknown) {
+  const identifier = at(request, 'identifier')
+  return {
+    oracle: at(request, 'oracle'),
+    requester: at(request, 'requester'),
+    identifier: is.text(identifier)
+      ? identifier
+      : (at(identifier, 'raw') ?? memberOf(request, /identifier/)),
+    timestamp: integer(memberOf(request, /timestamp/)),
+    ancillary_data: memberOf(request, /ancillary/),
+  }
+}
+
+/**
+ * A context, with our own types to sign by; or what is missing. Each fact must stand in its own
+ * place, unlike what the client proper takes.
+ */
+function read(data: unknown): QuestionContext | FactError {
+  const prices = listAt(data, 'price.allowed_values')
+  const facts = {
+    question_id: at(data, 'question_id'),
+    request: { ...requestFacts(at(data, 'request')), identifier: undefined },
+    identifier: { raw: rawIdentifier(data) },
+    price: { allowed_values: prices.flatMap((price) => integer(price) ?? []) },
+    bond: at(data, 'bond'),
+    contracts: at(data, 'contracts'),
+    signing: { chain_id: at(data, 'signing.chain_id') },
+  }
+  return errorOf(FactError, () => ({ ...signingDataOf(facts), source: 'gateway' }))
+}
+
+/** What is done, or the error of this kind that it ended with. */
+function errorOf<T, E extends Error>(kind: new (...given: never[]) => E, act: () => T): T | E {
   try {
-    checkContext(trust, context, { nowSeconds })
-    return undefined
+    return act()
   } catch (error) {
-    if (error instanceof UsageError) return error
+    if (error instanceof kind) return error
     throw error
   }
 }

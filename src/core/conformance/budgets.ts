@@ -1,11 +1,10 @@
 /** §8, and §7 on 429. These come last, and what they spend is waited out. */
-
 import { maxRetryAfterMs, rateLimitOf } from '#client/gateway/answer'
 import { once } from '#protocol/once'
 import type { Bench } from './admissions.js'
 import { Fault, NotSeen, type Seen } from './answer.js'
-import { type Probe, type ProbeCall, retryMs, routes, untilServed } from './probe.js'
-import { rulesOf } from './rule.js'
+import { type Probe, type ProbeCall, routes } from './probe.js'
+import { type Expect, rulesOf } from './rule.js'
 
 const itemsInCall = 100
 /** Twenty calls are twice the default global budget. */
@@ -37,23 +36,17 @@ const leftIn = ({ headers }: Seen) => rateLimitOf(headers)?.remaining
  * Sends at once; a gateway that is busy with other things (503) is asked again. One that is over
  * its budget should say 429.
  */
-const sendNow = (
-  { probe, ports, signal }: Bench,
-  call: ProbeCall,
-  isOver: boolean,
-  wrong?: string,
-) =>
-  untilServed(
-    { clock: ports.clock, ...(signal && { signal }) },
-    () => probe.overrun(call, wrong),
-    ({ status }, tried) => status === 429 || (isOver && tried === 3),
+const sendNow = ({ probe }: Bench, call: ProbeCall, isOver: boolean) =>
+  probe.untilServed(
+    () => probe.overrun(call),
     1_000,
+    ({ status }, tried) => status === 429 || (isOver && tried === 3),
   )
 const oneNow = (bench: Bench, isOver = true) =>
   sendNow(bench, routes.eligibility(bench.stranger), isOver)
 
 async function spend(bench: Bench): Promise<Overrun> {
-  const { isLocal, ports, stranger } = bench
+  const { isLocal, ports, stranger, probe } = bench
   if (isLocal === true) throw new NotSeen('nothing is charged in process')
   let left = leftIn(await bench.send(routes.eligibility(stranger)))
   let letThrough: Seen | undefined
@@ -64,7 +57,7 @@ async function spend(bench: Bench): Promise<Overrun> {
     const count = isMultiple ? itemsInCall - 1 : itemsInCall
     const isOver = left !== undefined && left < count
     const ids = Array.from({ length: count }, () => ports.random.uuid())
-    const seen = await sendNow(bench, routes.batch('statuses', ids), isOver, `${count} items`)
+    const seen = await sendNow(bench, routes.batch('statuses', ids, `${count} items`), isOver)
     if (seen.status !== 200 || seen.results.length !== count) {
       if (call === 0 && seen.status !== 429) throw seen.unanswered()
       const after = await oneNow(bench)
@@ -77,8 +70,8 @@ async function spend(bench: Bench): Promise<Overrun> {
         continue
       }
       const submission = await submissionNow(bench, count, left)
-      const [hadRoom, waitMs] = [left === undefined ? left : left > 0, retryMs(seen, ports.clock)]
-      return { refused: seen, after, submission, hadRoom, letThrough, waitMs }
+      const hadRoom = left === undefined ? left : left > 0
+      return { refused: seen, after, submission, hadRoom, letThrough, waitMs: probe.retryMs(seen) }
     }
     const rest = leftIn(seen)
     // More is left than before where the window has ended on the way.
@@ -100,32 +93,29 @@ async function submissionNow(
 ): Promise<Seen | undefined> {
   if (!(await bench.hasContext())) return undefined
   const items = Array(count).fill({ ...(await bench.unsignedItem()), proposer: bench.stranger })
-  const seen = await sendNow(bench, routes.batch('proposals', items), true, `${count} items`)
+  const seen = await sendNow(bench, routes.batch('proposals', items, `${count} items`), true)
   if (left === undefined || (leftIn(seen) ?? 0) <= left) return seen
   // More is left than before: the window has ended in between, which tells nothing; or it is
   // another window, while the shared one still refuses (§8 rule 2).
   return (await oneNow(bench)).status === 429 ? seen : undefined
 }
 
-async function overrunIfRefused(bench: Bench) {
-  try {
-    return await overrun(bench)
-  } catch (error) {
+const overrunIfRefused = (bench: Bench) =>
+  overrun(bench).catch((error: unknown) => {
     if (error instanceof Fault) throw new NotSeen('no call hit the rate limit')
     throw error
-  }
-}
+  })
 
-const refusal = (seen: Seen) => {
-  const actual = seen.expect(429)
-  seen.holds({ 'the refusal has per-item results': seen.at('results') === undefined })
-  return actual
-}
+const noResults: Expect = (seen) => ({
+  'the refusal has per-item results': seen.at('results') === undefined,
+})
 
 export const budgetRules = rulesOf('overrun', {
   '8-rate-limited': [
     'a call over the budget is answered 429, without per-item results',
-    async (bench) => refusal((await overrun(bench)).refused),
+    async (bench) => (await overrun(bench)).refused,
+    [429],
+    noResults,
     200,
   ],
   '8-whole-batch-refused': [
@@ -145,9 +135,11 @@ export const budgetRules = rulesOf('overrun', {
     'a batch submission over the budget returns 429 before admission',
     async (bench) => {
       const { submission } = await overrunIfRefused(bench)
-      if (submission === undefined) throw new NotSeen('no question is open, or the window ended')
-      return refusal(submission)
+      if (submission !== undefined) return submission
+      throw new NotSeen('no question is open, or the window ended')
     },
+    [429],
+    noResults,
     0,
   ],
   '7-retry-told': [
@@ -167,26 +159,25 @@ export const budgetRules = rulesOf('overrun', {
       const { after, hadRoom } = await overrunIfRefused(bench)
       if (hadRoom === false) throw new NotSeen('no items were left before the refusal')
       // Without a word of what was left the refusal may have come right at its end.
-      const sent = `${after.sent} right after a refused call that left room for it`
-      return after.as({ sent }).expect(429)
+      return after.as({ sent: `${after.sent} right after a refused call that left room for it` })
     },
+    [429],
   ],
   '8-window-reopens': [
     'after that delay, calls are served again',
     async (bench) => {
       const { refused, after, waitMs } = await overrunIfRefused(bench)
-      const { clock } = bench.ports
       // Where nothing is reported the window of §8 is waited out, so that the run leaves none
       // overrun.
       const resetMs = (rateLimitOf(refused.headers)?.resetSeconds ?? 60) * 1_000
-      const afterMs = after.status === 429 ? (retryMs(after, clock) ?? 0) : 0
+      const afterMs = after.status === 429 ? (bench.probe.retryMs(after) ?? 0) : 0
       const delayMs = Math.max(waitMs ?? resetMs, afterMs, 1_000)
       if (delayMs > maxRetryAfterMs)
         throw new NotSeen(`${refused.sent} had to wait ${delayMs / 1_000} s`)
-      await clock.sleep(delayMs, bench.signal)
+      await bench.ports.clock.sleep(delayMs, bench.signal)
       const seen = await oneNow(bench, false)
-      const sent = `${seen.sent} ${Math.ceil(delayMs / 1_000)} s after the refusal`
-      return seen.as({ sent }).expect(200)
+      return seen.as({ sent: `${seen.sent} ${Math.ceil(delayMs / 1_000)} s after the refusal` })
     },
+    [200],
   ],
 })

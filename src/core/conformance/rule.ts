@@ -1,19 +1,8 @@
 /** What a check is, and how it is run. */
 import type { Bench } from './admissions.js'
-import { type AnswerFacts, is, type Members, type Seen } from './answer.js'
+import { type Expected, is, Seen } from './answer.js'
 import type { Tier } from './bench.js'
 import type { ProbeCall } from './probe.js'
-
-/** An answer to be looked at; what several checks ask for is asked for once. */
-export type ProbeExchange = (bench: Bench) => Promise<Seen>
-/**
- * What was seen, for a report. Throws Fault where the rule is broken, NotSeen where it could not be
- * examined.
- */
-export type Run = (bench: Bench) => Promise<string>
-type Told = AnswerFacts | string
-/** What must hold of an answer; or what is to be said of it in a report. */
-export type Expect = (seen: Seen, bench: Bench) => Told | Promise<Told>
 
 export interface Rule {
   readonly id: string
@@ -23,16 +12,34 @@ export interface Rule {
   /** About how many items it is charged (§8 rule 2), where others have not paid for it already. */
   readonly items: number
   readonly says: string
-  readonly run: Run
+  /**
+   * What was seen, for a report. Throws Fault where the rule is broken, NotSeen where it could not
+   * be examined.
+   */
+  readonly run: (bench: Bench) => Promise<string>
 }
 
+/** An answer, and what else the checks of it need. */
+interface Subject {
+  readonly seen: Seen
+}
+type Awaitable<T> = T | Promise<T>
+/** Calls to be sent, an answer that is there already, or what was seen, where nothing is left. */
+type Asked = ProbeCall | readonly ProbeCall[] | Seen | Subject | string
+export type Request = (bench: Bench) => Awaitable<Asked>
+/** What must hold of an answer, or what is to be said of it in a report. */
+export type Expect<Known = unknown> = (
+  seen: Seen,
+  bench: Bench & Known,
+) => Awaitable<Expected | string | undefined>
+type How<Known> = number | readonly number[] | Expected | Expect<Known>
+
 /**
- * What a rule says, what is sent, and of the answer: the statuses that it may have, what must hold,
- * and what is said of it. A number is what that is charged where it is not one item.
+ * What a rule says, what is sent, and of each answer: the statuses that it may have, and what must
+ * hold. A number is what that is charged where it is not one item.
  */
-export type RuleRow = readonly [says: string, ask: ProbeExchange | Run, ...How[]]
-type How = string | number | readonly number[] | Expect
-export type RuleRows = Readonly<Record<string, RuleRow>>
+export type Row = readonly [says: string, request: Request, ...How<unknown>[]]
+export type Table = Readonly<Record<string, Row>>
 
 const sections: Readonly<Record<string, string>> = {
   '4.2.1-items-101': '§4.2 rule 4',
@@ -54,54 +61,47 @@ function sectionOf(id: string) {
   return `§${part === undefined ? chapter : `${chapter}.${part}`}${rule === undefined ? '' : ` rule ${rule}`}`
 }
 
-export const rulesOf = (tier: Tier, checks: RuleRows): readonly Rule[] =>
-  Object.entries(checks).map(([id, [says, ask, ...how]]) => ({
+export const rulesOf = (tier: Tier, table: Table): readonly Rule[] =>
+  Object.entries(table).map(([id, [says, request, ...how]]) => ({
     id,
     section: sections[id] ?? sectionOf(id),
     tier,
     items: how.find((one) => typeof one === 'number') ?? 1,
     says,
     async run(bench) {
-      const seen = await ask(bench)
-      if (is.text(seen)) return seen
-      let actual = ''
-      for (const one of how) {
-        if (typeof one === 'number') continue
-        const told = typeof one === 'function' ? await one(seen, bench) : one
-        if (is.text(told)) actual = told
-        else if (Array.isArray(told)) actual = seen.expect(...told)
-        else seen.holds(told as AnswerFacts)
-      }
-      return actual
+      const asked = await request(bench)
+      if (is.text(asked)) return asked
+      const details = new Set<string>()
+      for (const one of [asked].flat()) details.add(await judged(one, bench, how))
+      return [...details].join(', ')
     },
   }))
 
-/** RuleRows of one answer. */
-export const about = (
-  ask: ProbeExchange,
-  rows: Readonly<Record<string, readonly [says: string, ...How[]]>>,
-): RuleRows =>
-  Object.fromEntries(Object.entries(rows).map(([id, [says, ...how]]) => [id, [says, ask, ...how]]))
-
-export const has =
-  (members: Members, path?: string): Expect =>
-  (seen) => {
-    seen.has(members, path === undefined ? seen.json : seen.at(path))
-    return 'all named'
+async function judged(
+  one: Exclude<Asked, string | readonly unknown[]>,
+  bench: Bench,
+  how: readonly How<unknown>[],
+) {
+  const known = 'seen' in one ? { ...bench, ...one } : bench
+  const seen = one instanceof Seen ? one : 'seen' in one ? one.seen : await bench.send(one)
+  let detail = seen.came
+  for (const each of how) {
+    const told = typeof each === 'function' ? await each(seen, known) : each
+    if (is.text(told)) detail = told
+    else if (Array.isArray(told)) seen.expect(told)
+    else if (is.structure(told)) seen.holds(told as Expected)
   }
-export const hasVersion: Expect = (seen) => seen.hasVersion()
+  return detail
+}
 
-/** A check of calls that must all be answered so; what came last is told, where nothing else is. */
-export const refuses =
-  (
-    statuses: readonly number[],
-    wrong: string | undefined,
-    calls: (bench: Bench) => readonly ProbeCall[] | Promise<readonly ProbeCall[]>,
-    detail?: string,
-  ): Run =>
-  async (bench) => {
-    let actual = ''
-    for (const call of await calls(bench))
-      actual = (await bench.send(call, wrong)).expect(...statuses)
-    return detail ?? actual
-  }
+/** Rows about one answer, whose checks know what came with it. */
+export const about = <Known extends Subject>(
+  request: (bench: Bench) => Promise<Known>,
+  rows: Readonly<Record<string, readonly [says: string, ...How<Known>[]]>>,
+): Table =>
+  Object.fromEntries(
+    Object.entries(rows).map(([id, [says, ...how]]) => [id, [says, request, ...how] as Row]),
+  )
+
+/** For a rule about something else than the status, which another tells. */
+export const given: Expect = (seen) => void seen.given(200)

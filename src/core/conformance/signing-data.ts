@@ -2,6 +2,7 @@
 import { domainOf } from '#chain/round'
 import { hashedRound } from '#client/propose/terms'
 import { confirmByChain } from '#client/trust/context'
+import { FactError } from '#client/trust/signing-data'
 import {
   contractsOf,
   outcomesByText,
@@ -12,11 +13,18 @@ import {
 import { ProposerError } from '#protocol/errors'
 import { outcomeKeys, outcomeOf, priceOf } from '#protocol/proposal'
 import type { OutcomeKey } from '#protocol/schema'
-import { primaryType, toHex, typedData } from '#protocol/witness'
+import {
+  domainType,
+  encodedTypes,
+  primaryType,
+  toHex,
+  typedData,
+  witnessTypes,
+} from '#protocol/witness'
 import type { Bench } from './admissions.js'
 import {
-  type AnswerFacts,
   at,
+  type Expected,
   eachFact,
   integer,
   is,
@@ -26,20 +34,18 @@ import {
   NotSeen,
   type Seen,
 } from './answer.js'
-import { type Body, chainRound, distrust, outcomeFor } from './bench.js'
+import { chainRound, outcomeFor, rawIdentifier, requestFacts } from './bench.js'
 import { refusing } from './bodies.js'
 import { routes } from './probe.js'
-import {
-  outcomesIn,
-  rawIdentifier,
-  readContext,
-  requestFacts,
-  sameTypes,
-  typesStatus,
-} from './readers.js'
-import { about, has, hasVersion, type ProbeExchange, rulesOf } from './rule.js'
+import { about, given, rulesOf } from './rule.js'
 
-const prepared: ProbeExchange = async (bench) => (await bench.signingData()).given(200)
+type Prepared = Awaited<ReturnType<Bench['prepared']>>
+
+const prepared = async (bench: Bench): Promise<Prepared> => {
+  const known = await bench.prepared()
+  known.seen.given(200)
+  return known
+}
 
 /** The total among the members of economics, which may have its parts too. */
 const totalBond = (seen: Seen) =>
@@ -48,7 +54,7 @@ const maxAuthorization = (seen: Seen) =>
   memberOf(seen.at('economics'), /max.*auth/) ?? memberOf(seen.at('economics'), /auth/)
 
 /** `proposal` has this outcome and its price, whatever its members are called. */
-function proposalFacts(seen: Seen, outcome: OutcomeKey): AnswerFacts {
+function proposalFacts(seen: Seen, outcome: OutcomeKey): Expected {
   const actual = seen.at('proposal')
   return {
     'the outcome of proposal is missing or differs':
@@ -57,8 +63,6 @@ function proposalFacts(seen: Seen, outcome: OutcomeKey): AnswerFacts {
       integer(memberOf(actual, /price/)) === priceOf[outcome],
   }
 }
-
-const outcomeIn = (body: Body) => body.outcome as OutcomeKey
 
 /** With keys in order and numbers as text, so that two objects can be compared by what they say. */
 function asText(value: unknown) {
@@ -69,57 +73,100 @@ function asText(value: unknown) {
   })
 }
 
+const ownTypes = { ...witnessTypes, ...domainType }
+/** Those that are reported must be right, and all but the domain's must be reported. */
+function sameTypes(actual: unknown) {
+  if (!is.structure(actual)) return false
+  const text = (types: unknown, name: string) =>
+    JSON.stringify(listAt(types, name).map((one) => [at(one, 'name'), at(one, 'type')]))
+  const names = new Set([...Object.keys(actual), ...Object.keys(witnessTypes)])
+  return [...names].every(
+    (name) => Object.hasOwn(ownTypes, name) && text(actual, name) === text(ownTypes, name),
+  )
+}
+
+/** Type definitions under whatever name: as member lists, or as EIP-712 writes them in one text. */
+function typesStatus(signing: unknown): 'same' | 'missing' | 'other ones' {
+  const values: readonly unknown[] = is.structure(signing) ? Object.values(signing) : []
+  const lists = values.filter((one) => is.structure(one) && Object.values(one).some(Array.isArray))
+  const texts = values.filter((one) => is.text(one) && one.includes('('))
+  if (lists.length === 0 && texts.length === 0) return 'missing'
+  const isSame =
+    lists.length > 0
+      ? lists.some(sameTypes)
+      : texts.some((text) => String(text).includes(encodedTypes.proposal))
+  return isSame ? 'same' : 'other ones'
+}
+
+/**
+ * §2.2: labels and availability by key, as a list or an object; what is not listed beside others is
+ * not available.
+ */
+function outcomesIn(json: unknown) {
+  const actual = at(json, 'outcomes')
+  const keyOf = (one: unknown) =>
+    at(one, 'outcome') ??
+    outcomeKeys.find((key) => is.structure(one) && Object.values(one).includes(key))
+  const entries = Array.isArray(actual)
+    ? actual.map((one: unknown) => [keyOf(one), one] as const)
+    : Object.entries(is.structure(actual) ? actual : {})
+  return entries.flatMap(([word, one]) => {
+    const key = outcomeKeys.find((each) => each === word)
+    if (key === undefined) return []
+    const price = memberOf(one, /price/)
+    return [{ key, label: at(one, 'label'), price, isAllowed: isAllowed(one) }]
+  })
+}
+
+function isAllowed(one: unknown) {
+  if (!is.structure(one)) return undefined
+  const flag = Object.entries(one)
+    .filter(([name]) => !/outcome|key|label|price/.test(name))
+    .find(([name, value]) => is.flag(value) || /avail|allow|enabl|state|status/.test(name))
+  if (flag === undefined) return undefined
+  const [, value] = flag
+  return is.flag(value) ? value : !/^(un|no|dis|den|forb|closed)/i.test(String(value))
+}
+
 /** Fault unless `typed_data` is what this body is signed by (§2.8); the digest. */
-async function expectTypedData(bench: Bench, seen: Seen, body: Body) {
-  const context = await bench.context()
-  const { amount, nonce, deadline } = body.permit
-  const terms = {
-    price: priceOf[outcomeIn(body)],
-    amount: String(amount),
-    nonce: String(nonce),
-    deadline: String(deadline),
-  }
-  const { witness } = hashedRound(bench.trust, context)
-  const contracts = domainOf(contractsOf(bench.trust))
-  const { domain, message } = typedData(contracts, requestOf(context), context.bond.token, terms)
-  const actual = (path: string) => seen.at(`typed_data.${path}`)
-  seen.holds({
-    'typed_data.domain.name is not Permit2': actual('domain.name') === domain.name,
-    'typed_data names another chain': integer(actual('domain.chainId')) === domain.chainId,
-    'typed_data names another Permit2':
-      actual('domain.verifyingContract') === domain.verifyingContract,
-    [`typed_data.primaryType is not ${primaryType}`]: actual('primaryType') === primaryType,
-    'typed_data.types are not those of §2.8': sameTypes(actual('types')),
+function expectTypedData(trust: Trust, { seen, own, body }: Prepared) {
+  const terms = { price: priceOf[body.outcome], ...body.permit }
+  const { witness } = hashedRound(trust, own)
+  const wanted = typedData(domainOf(contractsOf(trust)), requestOf(own), own.bond.token, terms)
+  const typed = seen.in('typed_data')
+  typed.holds({
+    'domain.name': wanted.domain.name,
+    'domain.chainId': (id: unknown) => integer(id) === wanted.domain.chainId,
+    'domain.verifyingContract': wanted.domain.verifyingContract,
+    primaryType,
+    types: sameTypes,
     // How integers are written is another rule's.
     'typed_data.message does not match the context of the question':
-      asText(actual('message')) === asText(message),
+      asText(typed.at('message')) === asText(wanted.message),
   })
   return toHex(witness.digest(terms))
 }
 
-const contractFacts = (actual: unknown, trust: Trust): AnswerFacts =>
-  eachFact(['permit2', 'signed_proposer'] as const, (name) => [
-    `contracts.${name} is not the pinned one`,
-    at(actual, name) === trust[name],
-  ])
+const pinnedContracts = ({ permit2, signed_proposer }: Trust): Expected => ({
+  'contracts.permit2': permit2,
+  'contracts.signed_proposer': signed_proposer,
+})
 
 const prepares = 'signing-data takes the body of a proposal'
 
 export const preparationRules = rulesOf('read', {
   '4.1-signing-data': [
     'signing-data takes the proposal without signature and answers 200',
-    (bench) => bench.signingData(),
+    (bench) => bench.prepared(),
     (seen, { wallets }) => {
-      if (wallets.length === 0 && seen.status === 403)
-        throw new NotSeen('no eligible wallet was given, and this gateway requires one')
-      return seen.expect(200)
+      if (wallets.length > 0 || seen.status !== 403) return seen.expect([200])
+      throw new NotSeen('no eligible wallet was given, and this gateway requires one')
     },
   ],
   ...about(prepared, {
     '2.4-fields': [
       'signing-data names question, request, proposal, outcomes, permit, token, economics, contracts and typed_data',
-      has({
-        question_id: is.hash,
+      {
         'proposal.label': is.word,
         outcomes: is.structure,
         permit: is.structure,
@@ -130,46 +177,41 @@ export const preparationRules = rulesOf('read', {
         'typed_data.domain': is.structure,
         'typed_data.types': is.structure,
         'typed_data.message': is.structure,
-      }),
-      async (seen, bench) => ({
-        'question_id differs': seen.at('question_id') === (await bench.context()).question_id,
-      }),
+      },
+      (_seen, { own }) => ({ question_id: own.question_id }),
     ],
     '2.4-request': [
       'request is the oracle request of the question, its ancillary data included',
-      'as in the context',
-      async (seen, bench) => {
-        const { request } = await bench.context()
-        const own: Record<string, unknown> = { ...request, identifier: request.identifier.raw }
+      (seen, { own: { request } }) => {
+        const known: Record<string, unknown> = { ...request, identifier: request.identifier.raw }
         return eachFact(Object.entries(requestFacts(seen.at('request'))), ([field, actual]) => [
           `${field} of request is missing, or not that of the question's context`,
-          actual === own[field],
+          actual === known[field],
         ])
       },
     ],
     '2.4-proposal': [
       'proposal has the outcome that was asked for, and its price',
-      async (seen, bench) => proposalFacts(seen, outcomeIn(await bench.signingBody())),
-      async (_seen, bench) => outcomeIn(await bench.signingBody()),
+      (seen, { body }) => proposalFacts(seen, body.outcome),
     ],
-    '9-signing-data-version': ['signing-data carries the version', hasVersion],
+    '9-signing-data-version': ['signing-data carries the version', { version: is.version }],
     '1-integers-as-text': [
       'Solidity integers are decimal strings in v1',
-      'decimal strings',
       (seen) => {
-        const message = (path: string, name = path.replace('witness.', '')) =>
-          [`${name} of typed_data`, seen.at(`typed_data.message.${path}`)] as const
+        const message = ['permitted.amount', 'nonce', 'deadline'].concat(
+          ['timestamp', 'proposedPrice', 'maxPayment'].map((name) => `witness.${name}`),
+        )
         const actual: readonly (readonly [string, unknown])[] = [
           ['the timestamp of request', memberOf(seen.at('request'), /timestamp/)],
           ['the price of proposal', memberOf(seen.at('proposal'), /price/)],
           ['the total bond in economics', totalBond(seen)],
           ['the maximum authorization in economics', maxAuthorization(seen)],
-          message('permitted.amount'),
           ...outcomesIn(seen.json).map(
             ({ key, price }) => [`the price of ${key} in outcomes`, price] as const,
           ),
-          ...['nonce', 'deadline'].map((name) => message(name)),
-          ...['timestamp', 'proposedPrice', 'maxPayment'].map((name) => message(`witness.${name}`)),
+          ...message.map(
+            (path) => [`${path} of typed_data`, seen.at(`typed_data.message.${path}`)] as const,
+          ),
         ]
         // What is missing is another rule's.
         return eachFact(actual, ([name, value]) => [
@@ -180,95 +222,73 @@ export const preparationRules = rulesOf('read', {
     ],
     '2.4-chain-id-text': [
       'typed_data.domain.chainId is a decimal string',
-      (seen, { trust }) => ({
-        'typed_data.domain.chainId is not the pinned chain as a decimal string':
-          seen.at('typed_data.domain.chainId') === String(trust.chain_id),
-      }),
-      (seen) => String(seen.at('typed_data.domain.chainId')),
+      (_seen, { trust }) => ({ 'typed_data.domain.chainId': String(trust.chain_id) }),
     ],
     '2.4-decimals-number': [
       'token.decimals is a JSON number',
-      'a number',
-      (seen) => {
-        const actual = seen.at('token.decimals')
-        return {
-          'token.decimals is not a JSON number that a token can have':
-            Number.isInteger(actual) && Number(actual) >= 0 && Number(actual) < 256,
-        }
+      {
+        'token.decimals': (value: unknown) =>
+          Number.isInteger(value) && Number(value) >= 0 && Number(value) < 256,
       },
     ],
     '2.4-token': [
       'token is the token of the bond, with its decimals',
-      async (seen, bench) => ({
-        'token.address is not the token of the bond':
-          seen.at('token.address') === (await bench.context()).bond.token,
-      }),
       async (seen, bench) => {
-        if (bench.chain === undefined) return 'the token; its decimals need a node (--rpc-url)'
-        const round = await chainRound(bench, (await bench.context()).question_id)
-        const decimals = round?.token.decimals
-        const isSame = decimals === undefined || seen.at('token.decimals') === decimals
-        seen.holds({ [`token.decimals is not ${decimals}, as the chain says`]: isSame })
-        return 'the token and its decimals'
+        seen.holds({ 'token.address': bench.own.bond.token })
+        const round = await chainRound(bench, bench.own.question_id)
+        if (round === undefined) return 'the token; its decimals need a node (--rpc-url)'
+        return { 'token.decimals': round.token.decimals }
       },
     ],
     '2.4-permit-preserved': [
       "permit holds the caller's terms, preserved",
-      'amount, nonce, deadline',
-      async (seen, bench) => {
-        const { permit } = await bench.signingBody()
-        return eachFact(['amount', 'nonce', 'deadline'], (field) => [
-          `permit.${field} is not what was sent`,
-          seen.at(`permit.${field}`) === permit[field],
-        ])
-      },
+      (_seen, { body: { permit } }) =>
+        Object.fromEntries(Object.entries(permit).map(([name, own]) => [`permit.${name}`, own])),
     ],
     '2.4-contracts': [
       'contracts are Permit2 and SignedProposer',
-      'as pinned',
-      (seen, { trust }) => contractFacts(seen.at('contracts'), trust),
+      (_seen, { trust }) => pinnedContracts(trust),
     ],
-  }),
-  '2.4-total-bond': [
-    'economics has the current total bond, which an amount must reach',
-    prepared,
-    async (seen, bench) => {
-      const { required_bond } = (await bench.context()).bond
-      const actual = integer(totalBond(seen))
-      seen.holds({
-        'economics has no total bond': actual !== undefined,
-        "the total bond is not bond.required_bond of the question's context":
-          actual === required_bond,
-      })
-      // A gateway need not judge amounts here. One that does must draw the line where it says.
-      const belowBond = 'permit_amount_below_required_bond'
-      const judged = async (amount: string) => {
-        const one = await bench.prepare({ permit: { amount } }, `permit.amount ${amount}`)
-        return { one, isBelow: one.at('error.code') === belowBond }
-      }
-      const exact = await judged(required_bond)
-      exact.one.holds({ [`got ${belowBond} for the reported bond`]: !exact.isBelow })
-      if (BigInt(required_bond) < 2n || !(await judged('1')).isBelow) return required_bond
-      const { one, isBelow } = await judged(String(BigInt(required_bond) - 1n))
-      const lower = `got ${one.came}, expected ${belowBond}: the bond is lower than reported`
-      one.holds({ [lower]: isBelow })
-      return required_bond
-    },
-    3,
-  ],
-  ...about(prepared, {
+    '2.4-total-bond': [
+      'economics has the current total bond, which an amount must reach',
+      async (seen, bench) => {
+        const { required_bond } = bench.own.bond
+        const actual = integer(totalBond(seen))
+        seen.holds({
+          'economics has no total bond': actual !== undefined,
+          "the total bond is not bond.required_bond of the question's context":
+            actual === required_bond,
+        })
+        // A gateway need not judge amounts here. One that does must draw the line where it says.
+        const belowBond = 'permit_amount_below_required_bond'
+        const judged = async (amount: string) => {
+          const one = await bench.send(
+            bench.prepare({ permit: { amount } }, `permit.amount ${amount}`),
+          )
+          return { one, isBelow: one.at('error.code') === belowBond }
+        }
+        const exact = await judged(required_bond)
+        exact.one.holds({ [`got ${belowBond} for the reported bond`]: !exact.isBelow })
+        if (BigInt(required_bond) < 2n || !(await judged('1')).isBelow) return required_bond
+        const { one, isBelow } = await judged(String(BigInt(required_bond) - 1n))
+        const lower = `got ${one.came}, expected ${belowBond}: the bond is lower than reported`
+        one.holds({ [lower]: isBelow })
+        return required_bond
+      },
+      3,
+    ],
     '2.4-max-authorization': [
       'economics has the maximum authorization, which the accepted amount does not exceed',
-      async (seen, bench) => {
-        const { amount } = (await bench.signingBody()).permit
+      (seen, { body, onNote }) => {
+        const { amount } = body.permit
         const actual = integer(maxAuthorization(seen))
         seen.holds({
           'economics has no maximum authorization': actual !== undefined,
           'the maximum authorization is below the accepted amount':
-            BigInt(actual ?? 0) >= BigInt(String(amount)),
+            BigInt(actual ?? 0) >= BigInt(amount),
         })
         if (actual !== amount)
-          bench.onNote?.(
+          onNote?.(
             'the maximum authorization is not permit.amount, as our own gateway has it; §2.4 leaves that open',
           )
         return String(actual)
@@ -276,11 +296,10 @@ export const preparationRules = rulesOf('read', {
     ],
     '2.4-typed-data': [
       'typed_data is the complete EIP-712 payload of §2.8',
-      async (seen, bench) => expectTypedData(bench, seen, await bench.signingBody()),
+      (_seen, bench) => expectTypedData(bench.trust, bench),
     ],
     '2.8-no-domain-version': [
       'the domain has no version',
-      'name, chainId, verifyingContract',
       (seen) => ({
         'typed_data.domain has a version or a salt': !['version', 'salt'].some((name) =>
           is.there(seen.at(`typed_data.domain.${name}`)),
@@ -289,7 +308,6 @@ export const preparationRules = rulesOf('read', {
     ],
     '2.2-outcome-prices': [
       'p1 is 0, p2 is 1e18, p3 is 0.5e18',
-      'as mapped',
       ({ json }) =>
         eachFact(outcomesIn(json), ({ key, price }) => [
           `outcomes give ${key} another price`,
@@ -298,9 +316,8 @@ export const preparationRules = rulesOf('read', {
     ],
     '2.2-outcome-labels': [
       'outcomes give labels and availability',
-      async ({ json }, bench) => {
+      ({ json }, { own }) => {
         const actual = outcomesIn(json)
-        const { allowed_values } = (await bench.context()).price
         return {
           'outcomes has none of p1, p2 and p3': actual.length > 0,
           'an outcome has no label': actual.every(({ label }) => is.word(label)),
@@ -308,49 +325,45 @@ export const preparationRules = rulesOf('read', {
             actual.length < outcomeKeys.length || actual.every((one) => is.flag(one.isAllowed)),
           ...eachFact(actual, ({ key, isAllowed = true }) => [
             `outcomes and price.allowed_values differ about ${key}`,
-            isAllowed === allowed_values.includes(priceOf[key]),
+            isAllowed === own.price.allowed_values.includes(priceOf[key]),
           ]),
         }
       },
-      ({ json }) =>
-        outcomesIn(json)
-          .map(({ key }) => key)
-          .join(', '),
+    ],
+    '2.2-allowed-outcomes': [
+      'each outcome listed as allowed can be prepared, with its own price; no other can',
+      async (_seen, bench) => {
+        const { own } = bench
+        const keys = outcomeKeys.filter((key) => own.price.allowed_values.includes(priceOf[key]))
+        for (const outcome of outcomeKeys) {
+          const body = { ...(await bench.proposal()), outcome }
+          const call = routes.prepare(own.question_id, body, `outcome ${outcome}`)
+          const seen = await bench.send(call)
+          seen.expect(keys.includes(outcome) ? [200] : malformed)
+          if (!keys.includes(outcome)) continue
+          seen.holds(proposalFacts(seen, outcome))
+          expectTypedData(bench.trust, { seen, own, body })
+        }
+        return keys.join(', ')
+      },
+      3,
     ],
   }),
-  '2.2-allowed-outcomes': [
-    'each outcome listed as allowed can be prepared, with its own price; no other can',
-    async (bench) => {
-      const { price } = await bench.context()
-      const keys = outcomeKeys.filter((key) => price.allowed_values.includes(priceOf[key]))
-      await prepared(bench)
-      for (const outcome of outcomeKeys) {
-        const body = { ...(await bench.proposal()), outcome }
-        const seen = await bench.prepare(body, `outcome ${outcome}`)
-        const isAllowed = keys.includes(outcome)
-        seen.expect(...(isAllowed ? [200] : malformed))
-        if (!isAllowed) continue
-        seen.holds(proposalFacts(seen, outcome))
-        await expectTypedData(bench, seen, body)
-      }
-      return keys.join(', ')
-    },
-    3,
-  ],
   '2.2-p3-permission': [
     "p3 needs permission in the request's rules and support in the settlement contract",
     async (bench) => {
       const context = (await bench.open()).find((one) => !halfIsAllowed(bench.trust, one))
       if (context === undefined) throw new NotSeen('every question permits p3')
       const body = { ...(await bench.proposal()), outcome: outcomeFor(context) }
-      const seen = (await bench.send(routes.prepare(context.question_id, body))).given(200)
-      const half = outcomesIn(seen.json).find(({ key }) => key === 'p3')
-      const fault = "p3 is listed as allowed, but the request's text does not permit it"
-      seen.holds({ [fault]: half?.isAllowed !== true })
-      return 'not allowed, as the text says'
+      return routes.prepare(context.question_id, body)
     },
+    given,
+    ({ json }) => ({
+      "p3 is listed as allowed, but the request's text does not permit it":
+        outcomesIn(json).find(({ key }) => key === 'p3')?.isAllowed !== true,
+    }),
   ],
-  ...refusing('preparation', {
+  ...refusing('prepare', {
     '2.1-prepare-outcome': [`${prepares}: outcome is p1, p2 or p3`, 'outcome p4'],
     '2.1-prepare-version': [`${prepares}: version is required`, 'no version'],
     '2.1-prepare-max-payment': [`${prepares}: max_payment must be "0"`, 'max_payment 1'],
@@ -369,43 +382,43 @@ export const preparationRules = rulesOf('read', {
     'signing-data is stateless: it reserves no nonce',
     async (bench) => {
       await prepared(bench)
-      const body = await bench.proposal()
-      ;(await bench.prepare(body)).given(200)
-      ;(await bench.prepare(body, 'a nonce that was prepared before')).expect(200)
-      return 'the same twice'
+      const call = await bench.prepare()
+      ;(await bench.send(call)).given(200)
+      return { ...call, wrong: 'a nonce that was prepared before' }
     },
+    [200],
     2,
   ],
   '4.1.3-no-idempotency-key': [
     'there is no idempotency-key header',
     async (bench) => {
       const headers = { 'idempotency-key': bench.ports.random.uuid() }
-      ;(await bench.prepare({}, undefined, headers)).given(200)
-      const body = await bench.proposal()
-      const seen = await bench.prepare(body, 'the Idempotency-Key of another body', headers)
-      const isOwn = seen.at('permit.nonce') === body.permit.nonce
+      ;(await bench.send({ ...(await bench.prepare()), headers })).given(200)
+      const call = await bench.prepare({}, 'the Idempotency-Key of another body')
+      const seen = await bench.send({ ...call, headers })
+      const isOwn = seen.at('permit.nonce') === at(call.body, 'permit.nonce')
       seen.holds({ 'the answer is that to another body': isOwn })
-      return 'without meaning'
+      return seen
     },
     2,
   ],
 })
 
-const dataIn = ({ results }: Seen): readonly unknown[] =>
-  results.filter((one) => at(one, 'status_code') === 200).map((one) => at(one, 'signing_data'))
-
-const contexts: ProbeExchange = async (bench) => {
+/** The first, and all. */
+const contexts = async (bench: Bench) => {
   const seen = (await bench.contexts()).given(200)
-  if (dataIn(seen).length > 0) return seen
+  const all = seen.results
+    .filter((one) => at(one, 'status_code') === 200)
+    .map((one) => at(one, 'signing_data'))
+  if (all.length > 0) return { seen: seen.as({ json: all[0] }), all }
   // Another builder's word for it is not known: every result that is no error must have its code.
   seen.holds({ 'results have no status_code': seen.codes.every(Number.isInteger) })
   throw new NotSeen('no question is open')
 }
 
-const hasNoHalf = ({ price }: QuestionContext) => !price.allowed_values.includes(priceOf.p3)
+const lacksHalf = ({ price }: QuestionContext) => !price.allowed_values.includes(priceOf.p3)
 const halfIsAllowed = (trust: Trust, context: QuestionContext) =>
   outcomesByText(trust, context).some(({ outcome, allowed }) => outcome === 'p3' && allowed)
-const pricesIn = (seen: Seen) => listAt(dataIn(seen)[0], 'price.allowed_values')
 
 export const contextRules = rulesOf('read', {
   '4.2-signing-data': [
@@ -421,27 +434,22 @@ export const contextRules = rulesOf('read', {
   ...about(contexts, {
     '2.7-signing-data-fields': [
       'a context has question, request, bond, contracts, signing and identifier.raw',
-      'all named',
-      (seen) => {
-        const missing = dataIn(seen).map(readContext).find(is.text)
-        return {
-          [`got a context in which ${missing} is missing or malformed`]: missing === undefined,
-        }
-      },
+      (_seen, { all, read }) =>
+        eachFact(
+          all.map(read).filter((one) => one instanceof FactError),
+          ({ message }) => [`got a context in which ${message}`, false],
+        ),
     ],
     '2.7-as-pinned': [
       'a context is that of the question: oracle, requester, token and ancillary bytes as pinned',
-      'as pinned',
-      (seen, { trust, questions, nowSeconds }) => {
-        const all = dataIn(seen)
-        for (const data of all) {
-          const read = readContext(data)
-          if (is.text(read)) throw new NotSeen(`${read} is missing`)
-          const error = distrust(trust, read, Number(nowSeconds()))
+      (_seen, { all, read, distrust, questions }) => {
+        const asked = new Set<unknown>(questions.map(({ questionId }) => questionId))
+        for (const context of all.map(read)) {
+          if (context instanceof FactError) throw new NotSeen(context.message)
+          const error = distrust(context)
           if (error?.code === 'untrusted_timestamp') throw new NotSeen(error.detail)
           if (error !== undefined) return { [error.detail]: false }
         }
-        const asked = new Set<unknown>(questions.map(({ questionId }) => questionId))
         return {
           'question_id is not one of those requested': all.every((data) =>
             asked.has(at(data, 'question_id')),
@@ -470,50 +478,44 @@ export const contextRules = rulesOf('read', {
     ],
     '2.7-allowed-prices': [
       'price.allowed_values are the numerical prices that the request allows',
-      (seen, { trust }) => {
-        const actual = pricesIn(seen)
-        return {
-          'price.allowed_values is missing or empty': actual.length > 0,
-          'price.allowed_values has a price outside the binary mapping': actual.every(
+      (seen, { all, trust, read }) => {
+        const prices = listAt(seen.json, 'price.allowed_values')
+        seen.holds({
+          'price.allowed_values is missing or empty': prices.length > 0,
+          'price.allowed_values has a price outside the binary mapping': prices.every(
             (price) => is.text(price) && outcomeOf(price) !== undefined,
           ),
-          "price.allowed_values has 0.5, which the request's text does not permit": dataIn(seen)
-            .map(readContext)
-            .every((one) => is.text(one) || hasNoHalf(one) || halfIsAllowed(trust, one)),
-        }
+          "price.allowed_values has 0.5, which the request's text does not permit": all
+            .map(read)
+            .every(
+              (one) => one instanceof FactError || lacksHalf(one) || halfIsAllowed(trust, one),
+            ),
+        })
+        return prices.join(', ')
       },
-      (seen) => pricesIn(seen).join(', '),
     ],
     '2.7-identifier-raw': [
       'identifier.raw is the oracle identifier, distinct from the question id',
-      'distinct',
-      (seen) => {
-        const [first] = dataIn(seen)
-        const raw = rawIdentifier(first)
+      ({ json }) => {
+        const raw = rawIdentifier(json)
         return {
-          'identifier.raw is the question id': raw !== at(first, 'question_id'),
+          'identifier.raw is the question id': raw !== at(json, 'question_id'),
           'identifier.raw is not that of the request':
-            raw === (at(first, 'request.identifier.raw') ?? raw),
+            raw === (at(json, 'request.identifier.raw') ?? raw),
         }
       },
     ],
     '2.7-contracts': [
       'contracts and signing.chain_id are those to sign for',
-      'as pinned',
-      (seen, { trust }) => {
-        const [first] = dataIn(seen)
-        return {
-          ...contractFacts(at(first, 'contracts'), trust),
-          'signing.chain_id is not the pinned chain':
-            integer(at(first, 'signing.chain_id')) === String(trust.chain_id),
-        }
-      },
+      (_seen, { trust }) => ({
+        ...pinnedContracts(trust),
+        'signing.chain_id': (id: unknown) => integer(id) === String(trust.chain_id),
+      }),
     ],
     '2.8-witness-types': [
       'the witness types are those of Permit2 and SignedProposer, maxPayment is 0',
-      'as hashed on chain',
       (seen) => {
-        const signing = at(dataIn(seen)[0], 'signing')
+        const signing = seen.at('signing')
         const types = typesStatus(signing)
         return {
           [`the witness type definitions in signing are ${types}`]: types === 'same',
@@ -527,10 +529,12 @@ export const contextRules = rulesOf('read', {
     'a context carries the original identifier',
     async (bench) => {
       const { question_id, slug = question_id } = await bench.context()
-      const seen = (await bench.batch('contexts', [slug])).given(200)
-      const isEchoed = seen.at('results.0.identifier') === slug
-      seen.holds({ 'the requested identifier is not echoed': isEchoed })
-      return slug
+      return routes.batch('contexts', [slug])
+    },
+    given,
+    async (_seen, { context }) => {
+      const { question_id, slug = question_id } = await context()
+      return { 'results.0.identifier': slug }
     },
   ],
 })
