@@ -6,8 +6,7 @@ import { planBatch } from '#client/budget/forecast'
 import { createGatewayClient, parseBaseUrl } from '#client/gateway/gateway-client'
 import { type Trust as Pins, pinnedQuestionId, unpinnedSlug } from '#client/trust/trust'
 import { Trust } from '#client/trust/trust-file'
-import { createBench } from '#conformance/admissions'
-import type { BenchParts, Bet } from '#conformance/bench'
+import { type BenchParts, type Bet, createBench } from '#conformance/bench'
 import { createProbe } from '#conformance/probe'
 import { type CheckResult, itemsOf, rules, rulesNamed, runRules } from '#conformance/run'
 import { unseenRules } from '#conformance/unseen'
@@ -193,7 +192,7 @@ async function check(
       },
       () => tellEstimate(session, parts, chosen),
     )
-    if (checks.some(({ result }) => result === 'skip')) unusable = await bench.unusable()
+    if (checks.some(({ result }) => result === 'skip')) unusable = bench.unusable()
   } finally {
     progress?.stop()
     await parts.close()

@@ -2,8 +2,7 @@
  * What `conformance` signs, sends and asks before it does, against gateways in memory; the table of
  * wrong ones is in test/contract.
  */
-import { createBench, unexecutableRaw } from '#conformance/admissions'
-import type { BenchParts, Bet } from '#conformance/bench'
+import { type BenchParts, type Bet, createBench, unexecutableRaw } from '#conformance/bench'
 import { rules, runRules } from '#conformance/run'
 import { UsageError } from '#protocol/errors'
 import { lyingAboutBonds } from '#support/wrong-gateway/between'
@@ -130,14 +129,13 @@ describe('contract §6: conformance', () => {
     const bench = createBench({ ...parts, maxAmountRaw: 10n })
     const [wallet] = parts.wallets
     if (wallet === undefined) throw new Error('there is no wallet')
-    const pair = { wallet, context: await bench.context() }
-    await expect(bench.admissions.sign(pair, { amountRaw: 11n })).rejects.toThrow('--max-amount')
+    await bench.opened()
+    const pair = { wallet, context: bench.context() }
+    await expect(bench.sign(pair, { amountRaw: 11n })).rejects.toThrow('--max-amount')
     const careful = createBench({ ...parts, may: { ...parts.may, execute: false } })
-    await expect(careful.admissions.sign(pair, { amountRaw: 2n })).rejects.toThrow(
-      '--allow-execution',
-    )
+    await expect(careful.sign(pair, { amountRaw: 2n })).rejects.toThrow('--allow-execution')
     expect((await parts.journal.load()).authorizations).toEqual([])
-    expect((await bench.admissions.sign(pair, { amountRaw: 10n })).signed.terms.amount).toBe('10')
+    expect((await bench.sign(pair, { amountRaw: 10n })).signed.terms.amount).toBe('10')
   })
 
   test('contract §6: what executes is shown before it is signed, and not signed where that is declined', async () => {
@@ -159,7 +157,7 @@ describe('contract §6: conformance', () => {
     expect(new Set(checks.map(({ result, detail }) => `${result} ${detail}`))).toEqual(
       new Set(['skip declined']),
     )
-    const last = (await declined.open()).at(-1)
+    const last = declined.open().at(-1)
     expect(shown).toEqual([
       {
         context: last,

@@ -4,6 +4,7 @@
  * says.
  */
 import { plainCode } from '#client/gateway/reading'
+import { UsageError } from '#protocol/errors'
 import { patterns, version } from '#protocol/words'
 
 /** The gateway breaks the rule. Never with a signature in the message (R5). */
@@ -11,6 +12,12 @@ export class Fault extends Error {}
 
 /** The rule could not be examined. */
 export class NotSeen extends Error {}
+export function notSeen(why: string): never {
+  throw new NotSeen(why)
+}
+/** More items than a window of this gateway holds are not sent. */
+export const isUnseen = (error: unknown): error is Error =>
+  error instanceof NotSeen || (error instanceof UsageError && error.code === 'batch_over_budget')
 
 /** A member of parsed JSON by its dotted path, `undefined` where it is not there. */
 export function at(json: unknown, path: string | number): unknown {
@@ -38,11 +45,11 @@ export const notServed: readonly number[] = [400, 404, 422]
  * What holds of an answer: a member by its path, with the value that it has or a test of it; or
  * what is wrong, where that is false.
  */
-export type Expected = Readonly<Record<string, unknown>>
+export type AnswerFacts = Readonly<Record<string, unknown>>
 export const eachFact = <T>(
   list: readonly T[],
   fact: (one: T, index: number) => readonly [fault: string, holds: boolean],
-): Expected => Object.fromEntries(list.map(fact))
+): AnswerFacts => Object.fromEntries(list.map(fact))
 
 /** `sent`: method, route, and what was made wrong. */
 type Answer = Pick<Seen, 'sent' | 'status' | 'headers' | 'text' | 'json'>
@@ -117,12 +124,12 @@ export class Seen {
   }
 
   /** Fault with what was sent and the first of these that does not hold. */
-  holds(expected: Expected): undefined {
+  holds(expected: AnswerFacts): undefined {
     for (const [name, wanted] of Object.entries(expected)) {
       if (wanted === false) throw this.fault(name)
       const value = this.at(name)
       if (wanted === true || (is.test(wanted) ? wanted(value) : value === wanted)) continue
-      const other = is.test(wanted) ? 'malformed' : `not ${wanted}`
+      const other = is.test(wanted) ? 'malformed' : `not ${String(wanted).slice(0, 100)}`
       const fault = value === undefined ? 'missing' : wanted === is.absent ? 'there' : other
       throw this.fault(`got ${this.status}, in which ${name} is ${fault}`)
     }
@@ -199,7 +206,7 @@ export const is = {
 } as const
 
 /** What an acknowledgement has (§2.5, §2.7). */
-export const acknowledgement: Expected = {
+export const acknowledgement: AnswerFacts = {
   candidate_id: is.uuid,
   status: is.word,
   received_at: is.instant,
@@ -207,7 +214,7 @@ export const acknowledgement: Expected = {
 }
 
 /** What a status has at any time (§2.6, §2.7). */
-export const statusMembers: Expected = {
+export const statusMembers: AnswerFacts = {
   status: is.word,
   submission: is.nullable,
   failure: is.nullable,

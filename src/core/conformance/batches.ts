@@ -1,10 +1,9 @@
 /** Batches as such: sizes, order, whole-call schema, items that fail alone. */
 import { limits } from '#protocol/words'
-import { type Bench, candidateIn, hasEnded } from './admissions.js'
 import {
+  type AnswerFacts,
   acknowledgement,
   at,
-  type Expected,
   Fault,
   is,
   malformed,
@@ -12,36 +11,35 @@ import {
   sameInstant,
   statusMembers,
 } from './answer.js'
+import { type Bench, candidateIn, hasEnded } from './bench.js'
 import { type Batch, batches, routes } from './probe.js'
 import { about, type Expect, given, type Request, type Row, rulesOf } from './rule.js'
 
-type List = (bench: Bench) => readonly unknown[] | Promise<readonly unknown[]>
+type List = (bench: Bench) => readonly unknown[]
 /** A list of these; nothing of it can be admitted. */
 const sends =
   (batch: Batch, list: List, wrong?: string): Request =>
-  async (bench) =>
-    routes.batch(batch, await list(bench), wrong)
+  (bench) =>
+    routes.batch(batch, list(bench), wrong)
 
 const randomIds = ({ ports }: Bench, count: number) =>
   Array.from({ length: count }, () => ports.random.uuid())
 const unknownQuestion = ({ stranger }: Bench, end: string) => `${stranger}${end.repeat(24)}`
-const knownQuestion = async ({ context }: Bench) => (await context()).question_id
+const knownQuestion = ({ context }: Bench) => context().question_id
 const unsigned =
   (...refs: readonly (string | undefined)[]) =>
   (bench: Bench) =>
-    Promise.all(refs.map((ref) => bench.unsignedItem(ref)))
+    refs.map((ref) => bench.unsignedItem(ref))
 /** Of a wallet that nobody knows: the cheapest refusal there is. */
-const strangersItem = async (bench: Bench) => [
-  { ...(await bench.unsignedItem()), proposer: bench.stranger },
-]
+const strangersItem = (bench: Bench) => [{ ...bench.unsignedItem(), proposer: bench.stranger }]
 const random = 'random signatures'
 
 /** As many items of a call; whatever is asked about more than 100 contexts is refused unseen. */
-async function listOf(bench: Bench, batch: Batch, count: number) {
+function listOf(bench: Bench, batch: Batch, count: number) {
   if (batch === 'statuses') return randomIds(bench, count)
-  if (batch === 'proposals') return Array(count).fill((await strangersItem(bench))[0])
+  if (batch === 'proposals') return Array(count).fill(strangersItem(bench)[0])
   const isTooMany = count > limits.batchItems
-  return Array(count).fill(isTooMany ? unknownQuestion(bench, 'd') : await knownQuestion(bench))
+  return Array(count).fill(isTooMany ? unknownQuestion(bench, 'd') : knownQuestion(bench))
 }
 
 /** No call to be refused as a whole has results (§4.2 rule 4). */
@@ -52,7 +50,7 @@ const refusedWhole: Expect = (seen) => (is.there(seen.at('results')) ? noResults
 const ordered = (says: string, batch: Batch, list: List, wrong?: string): Row => [
   `results come back in input order, one for each item${says}`,
   async (bench) => {
-    const asked = await list(bench)
+    const asked = list(bench)
     const seen = (await bench.send(routes.batch(batch, asked, wrong))).given(200)
     const { echo } = batches[batch]
     const actual = seen.results.map((one) => at(one, echo))
@@ -69,7 +67,7 @@ const ordered = (says: string, batch: Batch, list: List, wrong?: string): Row =>
 ]
 
 /** An item that failed has a code and a detail, and nothing beside them (§2.7, §7 rule 4). */
-const itemError = (path: string, absent: 'signing_data' | 'candidate'): Expected => ({
+const itemError = (path: string, absent: 'signing_data' | 'candidate'): AnswerFacts => ({
   [`${path}.error.code`]: is.word,
   [`${path}.error.detail`]: is.text,
   [`${path}.${absent}`]: is.absent,
@@ -124,16 +122,16 @@ export const batchRules = rulesOf('read', {
   '4.2.1-items-101': overfull('statuses'),
   '4.2.1-identifiers-101': overfull('contexts'),
   '4.2.1-proposals-101': overfull('proposals'),
-  '4.2.1-order-signing-data': ordered('', 'contexts', async (bench) => {
-    const known = await knownQuestion(bench)
+  '4.2.1-order-signing-data': ordered('', 'contexts', (bench) => {
+    const known = knownQuestion(bench)
     const [a, b] = [unknownQuestion(bench, 'a'), unknownQuestion(bench, 'b')]
     return [b, known, a, known]
   }),
   '4.2.1-order-submit': ordered(
     ', with the client_ref of failed items too',
     'proposals',
-    async (bench) => {
-      const items = await unsigned('third', 'first', 'second')(bench)
+    (bench) => {
+      const items = unsigned('third', 'first', 'second')(bench)
       return [...items, items[0]]
     },
     random,
@@ -145,14 +143,14 @@ export const batchRules = rulesOf('read', {
   '4.2.2-schema-signing-data': whole(
     '',
     'contexts',
-    async (bench) => [await knownQuestion(bench), 'Not_An_Identifier'],
+    (bench) => [knownQuestion(bench), 'Not_An_Identifier'],
     'one malformed identifier of two',
   ),
   '4.2.2-schema-submit': whole(
     ' before any item',
     'proposals',
-    async (bench) => {
-      const [one, other] = await unsigned(undefined, undefined)(bench)
+    (bench) => {
+      const [one, other] = unsigned(undefined, undefined)(bench)
       return [one, { ...other, proposer: 'nobody' }]
     },
     'one malformed item of two',
@@ -176,7 +174,7 @@ export const batchRules = rulesOf('read', {
   ],
   '4.2.3-signing-data-items': [
     'a completed call answers 200 even if some items failed',
-    sends('contexts', async (bench) => [await knownQuestion(bench), unknownQuestion(bench, 'c')]),
+    sends('contexts', (bench) => [knownQuestion(bench), unknownQuestion(bench, 'c')]),
     [200],
     {
       'results.0.status_code': 200,
@@ -227,7 +225,7 @@ export const batchRules = rulesOf('read', {
 
 /** Those of three items that have a candidate: they can be admitted, or not for each other. */
 const batched = async (bench: Bench) => {
-  const { seen, authorizations, questionId } = await bench.admissions.batch()
+  const { seen, authorizations, questionId } = await bench.batchAdmitted()
   seen.given(200)
   const admitted = authorizations.flatMap((authorization, index) => {
     const candidate = seen.in(`results.${index}.candidate`)
@@ -239,18 +237,18 @@ const batched = async (bench: Bench) => {
   if (first !== undefined) return { seen, admitted, first, questionId }
   throw new NotSeen('no item was admitted')
 }
-const batch: Request = async ({ admissions }) => (await admissions.batch()).seen
+const batch: Request = async ({ batchAdmitted }) => (await batchAdmitted()).seen
 
 export const batchSubmissionRules = rulesOf('admit', {
   '4.2.2-before-items': [
     'schema validation refuses the whole request before any item is processed',
-    async ({ admissions }) =>
-      (await admissions.batch()).malformed.with('a malformed item behind two that can be admitted'),
+    async ({ batchAdmitted }) =>
+      (await batchAdmitted()).malformed.with('a malformed item behind two that can be admitted'),
     malformed,
     refusedWhole,
-    async (_seen, { admissions }) => ({
+    async (_seen, { batchAdmitted }) => ({
       'its second item had been admitted anyway: it was later answered as a replay':
-        (await admissions.batch()).seen.codes[2] !== 200,
+        (await batchAdmitted()).seen.codes[2] !== 200,
     }),
     3,
   ],
@@ -268,10 +266,10 @@ export const batchSubmissionRules = rulesOf('admit', {
   ...about(batched, {
     '4.2.5-conflict': [
       'an item in conflict with an active payload is 409',
-      async (seen, { admissions, first, questionId }) => {
+      async (seen, { status, first, questionId }) => {
         const two = seen.codes.slice(0, 2)
         if (two.includes(202) && two.includes(409)) return '409'
-        const now = await admissions.status(questionId, first.id)
+        const now = await status(questionId, first.id)
         if (two.every((code) => code === 202) && hasEnded(now))
           throw new NotSeen('the first payload failed before its rival was examined')
         const sent = `sent ${seen.sent} with two payloads of one wallet for one question`
@@ -341,7 +339,7 @@ export const batchSubmissionRules = rulesOf('admit', {
       'item 200: an exact replay returns the existing candidate',
       async (_seen, bench) => {
         const { admitted } = bench
-        const sent = await bench.admissions.send(...admitted.map((one) => one.authorization))
+        const sent = await bench.propose(...admitted.map((one) => one.authorization))
         const seen = sent.with('the very same items again')
         seen.expect([200])
         const { codes } = seen

@@ -4,10 +4,8 @@
  * No gateway, right or wrong, can get anything on chain by them.
  */
 import { limits, version, zeroAddress } from '#protocol/words'
-import type { Bench } from './admissions.js'
 import { is, malformed } from './answer.js'
-import type { BodyChange } from './bench.js'
-import type { ProbeCall } from './probe.js'
+import type { Bench, BodyChange } from './bench.js'
 import { type Request, type Row, rulesOf, type Table } from './rule.js'
 
 type Sender = 'submit' | 'submitItem' | 'prepare'
@@ -55,9 +53,7 @@ export const refusing = (to: Sender, cases: Readonly<Record<string, Case>>): Tab
       })
       const calls: Request = async (bench) => {
         if (to === 'prepare') (await bench.prepared()).seen.given(200)
-        const made: ProbeCall[] = []
-        for (const [wrong, change] of wrongs) made.push(await bench[to](change, wrong))
-        return made
+        return wrongs.map(([wrong, change]) => bench[to](change, wrong))
       }
       return [
         id,
@@ -223,13 +219,13 @@ export const bodyRules = rulesOf('read', {
   ),
   '7-errors-sanitized': [
     'errors is optional and sanitized on schema failures',
-    async (bench) => {
+    (bench) => {
       const canary = canaryOf(bench)
       const wrong = 'a value that must not come back'
       return [
-        await bench.submit({ outcome: canary }, wrong),
-        await bench.submit({ conformance_note: canary }, wrong),
-        await bench.submitItem({ proposed_price: canary }, wrong),
+        bench.submit({ outcome: canary }, wrong),
+        bench.submit({ conformance_note: canary }, wrong),
+        bench.submitItem({ proposed_price: canary }, wrong),
       ]
     },
     (seen, bench) => {

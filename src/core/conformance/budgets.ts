@@ -1,8 +1,8 @@
 /** §8, and §7 on 429. These come last, and what they spend is waited out. */
 import { maxRetryAfterMs, rateLimitOf } from '#client/gateway/answer'
 import { once } from '#protocol/once'
-import type { Bench } from './admissions.js'
 import { Fault, NotSeen, type Seen } from './answer.js'
+import type { Bench } from './bench.js'
 import { type Probe, type ProbeCall, routes } from './probe.js'
 import { type Expect, rulesOf } from './rule.js'
 
@@ -91,8 +91,8 @@ async function submissionNow(
   count: number,
   left: number | undefined,
 ): Promise<Seen | undefined> {
-  if (!(await bench.hasContext())) return undefined
-  const items = Array(count).fill({ ...(await bench.unsignedItem()), proposer: bench.stranger })
+  if (!bench.hasContext()) return undefined
+  const items = Array(count).fill({ ...bench.unsignedItem(), proposer: bench.stranger })
   const seen = await sendNow(bench, routes.batch('proposals', items, `${count} items`), true)
   if (left === undefined || (leftIn(seen) ?? 0) <= left) return seen
   // More is left than before: the window has ended in between, which tells nothing; or it is

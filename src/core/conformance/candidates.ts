@@ -7,31 +7,32 @@ import type { Form } from '#client/journal/records'
 import type { QuestionContext } from '#client/trust/trust'
 import { outcomeOf, priceOf } from '#protocol/proposal'
 import {
-  type Bench,
-  candidateIn,
-  hasEnded,
-  leastRaw,
-  type Pair,
-  type ProbeTerms,
-  rivalTo,
-} from './admissions.js'
-import {
+  type AnswerFacts,
   acknowledgement,
   at,
-  type Expected,
   Fault,
   is,
   malformed,
   member,
   memberOf,
-  NotSeen,
+  notSeen,
   notServed,
   type Seen,
   sameInstant,
   statusMembers,
   timeMs,
 } from './answer.js'
-import { chainRound, changed } from './bench.js'
+import {
+  type Bench,
+  candidateIn,
+  chainRound,
+  changed,
+  hasEnded,
+  leastRaw,
+  type Pair,
+  type ProbeTerms,
+  rivalTo,
+} from './bench.js'
 import { routes } from './probe.js'
 import { about, type Expect, type Row, rulesOf } from './rule.js'
 
@@ -53,10 +54,9 @@ const refused = (
 ): Row => [
   says,
   async (bench) => {
-    if (!(await bench.open()).some(fits))
-      throw new NotSeen(`no given question makes this wrong: ${wrong}`)
+    if (!bench.open().some(fits)) notSeen(`no given question makes this wrong: ${wrong}`)
     const own = typeof terms === 'function' ? terms(bench) : terms
-    const { seen } = await bench.admissions.sendWrong(own, fits)
+    const { seen } = await bench.sendWrong(own, fits)
     return refusalOf(seen, wrong)
   },
   malformed,
@@ -76,10 +76,9 @@ const soon = (says: string, form: Form) =>
 const tooLittle =
   (form: Form) =>
   async (bench: Bench): Promise<Seen> => {
-    if (!(await bench.open()).some(isBonded))
-      throw new NotSeen('no question has a bond of more than one raw unit')
+    if (!bench.open().some(isBonded)) notSeen('no question has a bond of more than one raw unit')
     const terms = { amountRaw: leastRaw, form }
-    const sent = await bench.admissions.sendWrong(terms, isBonded)
+    const sent = await bench.sendWrong(terms, isBonded)
     const seen = refusalOf(sent.seen, 'an amount of one raw unit, which is below the bond')
     const isAdmitted = seen.status >= 200 && seen.status < 300
     const cancel = `it was admitted and may execute; revoke it with \`proposer revoke ${sent.journalId}\``
@@ -96,11 +95,11 @@ const bondMinimum = (form: Form): Row => [
   tooLittle(form),
   malformed,
   async (_seen, bench) => {
-    const context = (await bench.open()).find(isBonded)
+    const context = bench.open().find(isBonded)
     const round = bench.may.execute && context && (await chainRound(bench, context.question_id))
     if (!round || round.totalBondRaw < 2n) return undefined
     const terms = { amountRaw: round.totalBondRaw - 1n, form }
-    const close = await bench.admissions.sendWrong(
+    const close = await bench.sendWrong(
       terms,
       ({ question_id }) => question_id === context?.question_id,
     )
@@ -114,9 +113,9 @@ const bondCode = (form: Form): Row => [
   { 'error.code': 'permit_amount_below_required_bond' },
 ]
 
-type Admitted = Awaited<ReturnType<Bench['admissions']['first']>>
+type Admitted = Awaited<ReturnType<Bench['firstAdmitted']>>
 const withId = (first: Admitted) => ({ ...first, id: candidateIn(first.seen) })
-const admitted = async ({ admissions }: Bench) => withId(await admissions.first())
+const admitted = async ({ firstAdmitted }: Bench) => withId(await firstAdmitted())
 
 /**
  * The path that an acknowledgement of this candidate may give, without its first slash; the spec
@@ -135,7 +134,7 @@ const isStatusUrl =
   }
 
 /** What an exact replay is answered with. */
-const replayOf = ({ seen }: Admitted): Expected => ({
+const replayOf = ({ seen }: Admitted): AnswerFacts => ({
   candidate_id: candidateIn(seen),
   received_at: sameInstant(seen.at('received_at')),
 })
@@ -181,8 +180,8 @@ export const refusalRules = rulesOf('admit', {
   ),
   '5-stranger': [
     'an ineligible wallet gives 403, whatever it signs',
-    async ({ admissions }) =>
-      (await admissions.sendStrange()).with('a valid signature of a wallet on no list'),
+    async ({ sendStrange }) =>
+      (await sendStrange()).with('a valid signature of a wallet on no list'),
     [403],
   ],
   /**
@@ -191,15 +190,15 @@ export const refusalRules = rulesOf('admit', {
    */
   '4.1.3-conflict': [
     '409: a conflicting active payload prevents admission',
-    async ({ admissions, may }) => {
-      const first = withId(await (may.execute ? admissions.executable() : admissions.first()))
-      const rival = await admissions.sign(first.pair, rivalTo(first.authorization))
+    async ({ executable, firstAdmitted, may, propose, sign, status }) => {
+      const first = withId(await (may.execute ? executable() : firstAdmitted()))
+      const rival = await sign(first.pair, rivalTo(first.authorization))
       // Active again, where it had failed (§7 rule 2: the same payload may be sent again).
-      if (!may.execute) await admissions.send(first.authorization)
-      const second = await admissions.send(rival)
+      if (!may.execute) await propose(first.authorization)
+      const second = await propose(rival)
       if (second.status === 409) return second.came
-      if (hasEnded(await admissions.status(first.questionId, first.id)))
-        throw new NotSeen(
+      if (hasEnded(await status(first.questionId, first.id)))
+        notSeen(
           'the first payload failed before its rival was sent; use --allow-execution for one that does not fail',
         )
       const sent = `sent ${second.sent} with another signed price and nonce`
@@ -211,14 +210,14 @@ export const refusalRules = rulesOf('admit', {
 export const submissionRules = rulesOf('admit', {
   '4.1.3-new': [
     '202: a new candidate was durably accepted, whatever was prepared before',
-    async ({ admissions }) => (await admissions.first()).seen,
+    async ({ firstAdmitted }) => (await firstAdmitted()).seen,
     [202],
     3,
   ],
   '2.5-acknowledgement': [
     'an acknowledgement has candidate_id (UUID), status, received_at and status_url',
-    async ({ admissions }) => {
-      const { seen } = await admissions.first()
+    async ({ firstAdmitted }) => {
+      const { seen } = await firstAdmitted()
       if (seen.status >= 300) throw seen.unanswered()
       return seen
     },
@@ -236,7 +235,7 @@ export const submissionRules = rulesOf('admit', {
     '4.1.3-replay': [
       '200: an exact replay in the round returns the existing candidate',
       async (_seen, first) => {
-        const sent = await first.admissions.send(first.authorization)
+        const sent = await first.propose(first.authorization)
         const again = sent.with('the very same bytes again')
         again.expect([200])
         again.holds({
@@ -267,7 +266,7 @@ export const submissionRules = rulesOf('admit', {
 
 const status = async (bench: Bench) => {
   const first = await admitted(bench)
-  const seen = await bench.admissions.status(first.questionId, first.id)
+  const seen = await bench.status(first.questionId, first.id)
   return { first, id: first.id, seen: seen.given(200) }
 }
 
@@ -291,10 +290,7 @@ const hasNoSecret: Expect = ({ hasLongHex }) => ({
 const names = (json: unknown, id: string): boolean =>
   json === id || (is.structure(json) && Object.values(json).some((value) => names(value, id)))
 
-const ended = async (bench: Bench) => {
-  const { id, questionId } = await admitted(bench)
-  return bench.admissions.ended(questionId, id)
-}
+const ended = async ({ firstAdmitted }: Bench) => (await firstAdmitted()).ended()
 const failureCode = (seen: Seen) => String(seen.at('failure.code')).slice(0, 64)
 
 export const statusRules = rulesOf('admit', {
@@ -332,8 +328,9 @@ export const statusRules = rulesOf('admit', {
     'a candidate of another question is 404',
     async (bench) => {
       const { id, questionId } = await admitted(bench)
-      const other = (await bench.open()).find(({ question_id }) => question_id !== questionId)
-      if (other === undefined) throw new NotSeen('another question is required: add --question')
+      const other =
+        bench.open().find(({ question_id }) => question_id !== questionId) ??
+        notSeen('another question is required: add --question')
       return routes.status(other.question_id, id, "another question's candidate")
     },
     [404],
@@ -342,9 +339,7 @@ export const statusRules = rulesOf('admit', {
     'the identifier of a status may be the slug',
     async (bench) => {
       const { id, pair } = await admitted(bench)
-      const { slug } = pair.context
-      if (slug === undefined) throw new NotSeen('no slug is pinned for the question')
-      return routes.status(slug, id)
+      return routes.status(pair.context.slug ?? notSeen('no slug is pinned for the question'), id)
     },
     [200],
   ],
@@ -400,7 +395,7 @@ export const statusRules = rulesOf('admit', {
     'batch status omits next_action; failure has only code and detail',
     async (bench) => {
       if (is.given((await ended(bench)).at('failure'))) return batchedStatus(bench)
-      throw new NotSeen('the candidate did not fail')
+      notSeen('the candidate did not fail')
     },
     {
       ...Object.fromEntries(
@@ -418,19 +413,17 @@ export const statusRules = rulesOf('admit', {
 export const unknownCandidateRules = rulesOf('read', {
   '4.1.4-unknown-candidate': [
     'an unknown candidate is 404',
-    async ({ context, ports }) => {
-      const { question_id } = await context()
-      return routes.status(question_id, ports.random.uuid(), 'a random candidate id')
-    },
+    ({ context, ports }) =>
+      routes.status(context().question_id, ports.random.uuid(), 'a random candidate id'),
     [404],
   ],
 })
 
 /** The end of what executes, and what it was admitted as. */
-const executed = async ({ admissions }: Bench) => {
-  const first = withId(await admissions.executable())
-  const seen = await admissions.ended(first.questionId, first.id)
-  if (is.given(seen.at('failure'))) throw new NotSeen(`the candidate failed: ${failureCode(seen)}`)
+const executed = async ({ executable }: Bench) => {
+  const first = withId(await executable())
+  const seen = await first.ended()
+  if (is.given(seen.at('failure'))) notSeen(`the candidate failed: ${failureCode(seen)}`)
   return { first, seen }
 }
 
@@ -440,7 +433,7 @@ const clockSkewMs = 60_000
 export const executionRules = rulesOf('execute', {
   '4.1.3-unprepared': [
     'no preparation is required before a submission',
-    async ({ admissions }) => (await admissions.executable()).seen,
+    async ({ executable }) => (await executable()).seen,
     [202],
   ],
   ...about(executed, {
@@ -498,22 +491,22 @@ export const executionRules = rulesOf('execute', {
     ],
     '3.2-replay-after-execution': [
       'a replay in the current round returns the existing candidate',
-      async (_seen, { admissions, first }) => {
-        const seen = await admissions.send(first.authorization)
+      async (_seen, { propose, first }) => {
+        const seen = await propose(first.authorization)
         seen.expect([200])
         return seen.holds(replayOf(first))
       },
     ],
     '4.1.3-request-state': [
       '409: a request state prevents admission',
-      async (_seen, { admissions, journal, first }) => {
+      async (_seen, { propose, sign, journal, first }) => {
         const { pair, authorization, questionId } = first
         // The rival of the conflict check holds the question now, where it ran.
         const holder = (await journal.load())
           .byQuestion(questionId)
           .findLast(({ supersededBy }) => supersededBy === undefined)
         const rival = rivalTo(authorization, holder?.id)
-        return (await admissions.send(await admissions.sign(pair, rival))).expect([409])
+        return (await propose(await sign(pair, rival))).expect([409])
       },
     ],
   }),

@@ -1,9 +1,9 @@
 /** §1, eligibility, the errors of §7 that any caller can see, and receipts. */
 import { readKeySet } from '#client/gateway/gateway-client'
 import { judgeReceipt, type ReceiptKey, receiptDirectory } from '#protocol/receipt'
-import type { Bench } from './admissions.js'
-import { Fault, is, malformed, NotSeen, notServed } from './answer.js'
-import { type Noticed, routes } from './probe.js'
+import { Fault, is, malformed, notSeen, notServed } from './answer.js'
+import type { Bench } from './bench.js'
+import { routes } from './probe.js'
 import { given, type Request, type Row, rulesOf } from './rule.js'
 
 const eligibility: Request = ({ stranger }) => routes.eligibility(stranger)
@@ -28,16 +28,13 @@ const notTaken = (
   items: number,
 ): Row => [
   says,
-  async (bench) => {
-    const item = await bench.unsignedItem()
-    const [body, proposal] = [(await bench.submit()).body, await bench.proposal()]
-    return Object.entries(wrongOf(await bench.context())).flatMap(([wrong, identifier]) => [
-      routes.prepare(identifier, proposal, wrong),
-      routes.submit(identifier, body, wrong),
+  (bench) =>
+    Object.entries(wrongOf(bench.context())).flatMap(([wrong, identifier]) => [
+      routes.prepare(identifier, bench.proposal(), wrong),
+      routes.submit(identifier, bench.submit().body, wrong),
       routes.batch('contexts', [identifier], wrong),
-      routes.batch('proposals', [{ ...item, identifier }], wrong),
-    ])
-  },
+      bench.submitItem({ identifier }, wrong),
+    ]),
   (seen) => {
     const [code] = seen.status === 200 ? seen.codes : []
     if (code === undefined) return seen.expect(notServed)
@@ -48,7 +45,7 @@ const notTaken = (
 ]
 
 const noticed =
-  (name: Exclude<keyof Noticed, 'answers'>, fault: (sent: string) => string): Request =>
+  (name: 'cookie' | 'signature' | 'badError', fault: (sent: string) => string): Request =>
   ({ probe }) => {
     const found = probe.noticed[name]
     if (found !== undefined) throw new Fault(fault(found))
@@ -81,17 +78,15 @@ export const conventionRules = rulesOf('read', {
   ],
   '1-content-type': [
     'request bodies have Content-Type: application/json',
-    async (bench) => {
-      // A body that nothing is wrong with but how it is labelled.
-      const prepared = (await bench.hasContext()) ? [await bench.prepare()] : []
-      return ['text/plain', ''].flatMap((type) =>
-        [anyStatuses(bench), ...prepared].map((call) => ({
+    // Bodies that nothing is wrong with but how they are labelled.
+    (bench) =>
+      ['text/plain', ''].flatMap((type) =>
+        [anyStatuses(bench), ...(bench.hasContext() ? [bench.prepare()] : [])].map((call) => ({
           ...call,
           headers: { 'content-type': type },
           wrong: type === '' ? 'no Content-Type' : `Content-Type: ${type}`,
         })),
-      )
-    },
+      ),
     [400, 415, 422],
     4,
   ],
@@ -122,23 +117,19 @@ export const conventionRules = rulesOf('read', {
   ),
   '1-slug-identifies': [
     'identifier is a question id or a market slug',
-    async (bench) => {
-      const { slug } = await bench.context()
-      if (slug === undefined) throw new NotSeen('no slug is pinned for the first open question')
+    (bench) => {
+      const slug = bench.context().slug ?? notSeen('no slug is pinned for the first open question')
       // The signature authorizes nothing, but the question must be found.
       return [
-        routes.prepare(slug, await bench.proposal()),
-        routes.submit(slug, (await bench.submit()).body, 'a random signature'),
+        routes.prepare(slug, bench.proposal()),
+        routes.submit(slug, bench.submit().body, 'a random signature'),
       ]
     },
-    async (seen, { context }) => {
-      const told = seen.status === 200 ? seen.at('question_id') : undefined
-      return {
-        'the slug is not known': seen.status !== 404,
-        'the slug named another question than the pinned one':
-          seen.status !== 200 || told === (await context()).question_id,
-      }
-    },
+    (seen, { context }) => ({
+      'the slug is not known': seen.status !== 404,
+      'the slug named another question than the pinned one':
+        seen.status !== 200 || seen.at('question_id') === context().question_id,
+    }),
     2,
   ],
   '1-cors-explicit': [
@@ -175,10 +166,8 @@ export const conventionRules = rulesOf('read', {
   ],
   '4.1.1-eligible-wallet': [
     'an allowlisted wallet is answered 200 with eligible: true',
-    ({ wallets: [wallet] }) => {
-      if (wallet !== undefined) return routes.eligibility(wallet.address)
-      throw new NotSeen('no key of an eligible wallet was given')
-    },
+    ({ wallets: [wallet = notSeen('no key of an eligible wallet was given')] }) =>
+      routes.eligibility(wallet.address),
     [200],
     (seen, { wallets: [wallet] }) => ({
       [`the wallet that was given as eligible is not (${wallet?.address})`]:
@@ -190,9 +179,9 @@ export const conventionRules = rulesOf('read', {
     async (bench) => {
       const unknown = `${bench.stranger}${'0'.repeat(24)}`
       const wrong = 'a random question id'
-      const prepared = routes.prepare(unknown, await bench.proposal(), wrong)
+      const prepared = routes.prepare(unknown, bench.proposal(), wrong)
       ;(await bench.send(prepared)).expect([404])
-      return routes.submit(unknown, (await bench.submit()).body, wrong)
+      return routes.submit(unknown, bench.submit().body, wrong)
     },
     // Whether wallet or question is examined first is left open.
     [404, 403],
@@ -241,7 +230,7 @@ export const closingRules = rulesOf('read', {
 /** The listed keys. NotSeen where the gateway signs nothing: it need not. */
 async function listed({ send }: Bench): Promise<readonly ReceiptKey[]> {
   const seen = await send({ ...routes.get(receiptDirectory), items: 0 })
-  if (seen.status !== 200) throw new NotSeen('this gateway lists no receipt keys')
+  if (seen.status !== 200) notSeen('this gateway lists no receipt keys')
   const keys = readKeySet(seen.json) ?? []
   seen.holds({ 'the answer is no JWK set with Ed25519 keys': keys.length > 0 })
   return keys

@@ -60,6 +60,7 @@ export const routes = {
 
 export interface Noticed {
   answers: number
+  last?: Seen
   cookie?: string
   badError?: string
   signature?: string
@@ -72,32 +73,23 @@ const capBytes = 4 * 1024 * 1024
 /** A gateway that is busy (503) is given time; a 429 comes but once where nobody else spends. */
 const tries = 10
 const shortestPauseMs = 1_000
+/** Between submissions. */
+const longestPauseMs = 30_000
 
-export function createProbe({
-  fetch,
-  base,
-  clock,
-  planner,
-  signal,
-}: {
+interface ProbeParts {
   readonly fetch: Fetch
   readonly base: string
   readonly clock: Clock
   readonly planner: Planner
   readonly signal?: AbortSignal | undefined
-}) {
-  const noticed: Noticed = { answers: 0 }
-  const waiting = signal ? { signal } : {}
-  let last: Seen | undefined
+}
 
-  /** Milliseconds that a 429 or 503 asks for, by header or detail (§7). */
-  function retryMs(seen: Seen) {
-    const detail = seen.at('error.detail')
-    return retryHintMs(seen.headers, is.text(detail) ? detail : '', clock)
-  }
+/** Calls as they go out, and what is noticed of all answers. */
+function openExchange({ fetch, base, signal }: ProbeParts) {
+  const noticed: Noticed = { answers: 0 }
 
   async function exchange(url: string, init: RequestInit, sent: string): Promise<Seen> {
-    const response = await fetch(url, { ...init, redirect: 'manual', ...waiting })
+    const response = await fetch(url, { ...init, redirect: 'manual', ...(signal && { signal }) })
     const { status, headers } = response
     const text = await readCapped(response.body, capBytes)
     if (text === undefined) throw new NotSeen(`an answer is longer than ${capBytes} bytes`)
@@ -111,7 +103,7 @@ export function createProbe({
     // Gateway bodies are not the application's own refusals (§7 rule 1).
     if (status >= 400 && seen.json !== undefined && !hasErrorBody(seen))
       noticed.badError ??= `sent ${sent}; got ${seen.came}`
-    last = seen
+    noticed.last = seen
     return seen
   }
 
@@ -136,18 +128,39 @@ export function createProbe({
     }
   }
 
+  return {
+    noticed,
+    overrun,
+    /** For calls that the client proper makes. */
+    async fetch(input: Parameters<Fetch>[0], init: RequestInit = {}): Promise<Response> {
+      const url = input instanceof Request ? input.url : String(input)
+      const sent = `${init.method ?? 'GET'} ${new URL(url).pathname}`
+      const { status, headers, text } = await exchange(url, init, sent)
+      // Only 200 to 599 make a Response; anything else has failed already.
+      return new Response(text === '' ? null : text, { status, headers })
+    },
+  }
+}
+
+export function createProbe(parts: ProbeParts) {
+  const { clock, planner, signal } = parts
+  const exchange = openExchange(parts)
+  const { noticed, overrun } = exchange
+
+  /** Milliseconds that a 429 or 503 asks for, by header or detail (§7). */
+  function retryMs(seen: Seen) {
+    const detail = seen.at('error.detail')
+    return retryHintMs(seen.headers, is.text(detail) ? detail : '', clock)
+  }
+
   async function charged(items: number, call: () => Promise<Seen>) {
-    const reservation = await planner.reserve(items, waiting)
+    const reservation = await planner.reserve(items, { signal })
     let outcome: CallResult = { answered: false, refused: false }
     try {
       const seen = await call()
       const refused = seen.status === 429
-      outcome = {
-        answered: true,
-        refused,
-        rateLimit: rateLimitOf(seen.headers),
-        retryAfterMs: refused ? retryMs(seen) : undefined,
-      }
+      const retryAfterMs = refused ? retryMs(seen) : undefined
+      outcome = { answered: true, refused, rateLimit: rateLimitOf(seen.headers), retryAfterMs }
       return seen
     } finally {
       await reservation.settle(outcome)
@@ -170,41 +183,24 @@ export function createProbe({
   }
 
   return {
-    noticed,
-    overrun,
+    ...exchange,
     retryMs,
     untilServed,
-    async send(call: ProbeCall | Promise<ProbeCall>) {
-      const ready = await call
-      return untilServed(() => charged(ready.items ?? 1, () => overrun(ready)))
-    },
+    send: (call: ProbeCall) => untilServed(() => charged(call.items ?? 1, () => overrun(call))),
     /** What came while the client proper made a call of so many items by `fetch`. */
-    sendBy: (
-      items: number,
-      call: () => Promise<Answer<unknown> | undefined>,
-      longestPauseMs: number,
-    ) =>
+    sendBy: (items: number, call: () => Promise<Answer<unknown> | undefined>) =>
       untilServed(
         () =>
           charged(items, async () => {
-            last = undefined
+            delete noticed.last
             const answer = await call()
-            // Set meanwhile, which the compiler does not see.
-            const seen = last as Seen | undefined
-            if (seen !== undefined) return seen
+            if (noticed.last !== undefined) return noticed.last
             if (answer !== undefined && answer.kind !== 'accepted')
               throw answerError(answer, 'submit')
             throw new UnavailableError('no_answer', 'no response', 'run `proposer replay`')
           }),
         longestPauseMs,
       ),
-    async fetch(input: Parameters<Fetch>[0], init: RequestInit = {}): Promise<Response> {
-      const url = input instanceof Request ? input.url : String(input)
-      const sent = `${init.method ?? 'GET'} ${new URL(url).pathname}`
-      const { status, headers, text } = await exchange(url, init, sent)
-      // Only 200 to 599 make a Response; anything else has failed already.
-      return new Response(text === '' ? null : text, { status, headers })
-    },
   }
 }
 

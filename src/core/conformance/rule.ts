@@ -1,7 +1,6 @@
 /** What a check is, and how it is run. */
-import type { Bench } from './admissions.js'
-import { type Expected, is, Seen } from './answer.js'
-import type { Tier } from './bench.js'
+import { type AnswerFacts, is, Seen } from './answer.js'
+import type { Bench, Tier } from './bench.js'
 import type { ProbeCall } from './probe.js'
 
 export interface Rule {
@@ -31,8 +30,8 @@ export type Request = (bench: Bench) => Awaitable<Asked>
 export type Expect<Known = unknown> = (
   seen: Seen,
   bench: Bench & Known,
-) => Awaitable<Expected | string | undefined>
-type How<Known> = number | readonly number[] | Expected | Expect<Known>
+) => Awaitable<AnswerFacts | string | undefined>
+type How<Known> = number | readonly number[] | AnswerFacts | Expect<Known>
 
 /**
  * What a rule says, what is sent, and of each answer: the statuses that it may have, and what must
@@ -89,14 +88,14 @@ async function judged(
     const told = typeof each === 'function' ? await each(seen, known) : each
     if (is.text(told)) detail = told
     else if (Array.isArray(told)) seen.expect(told)
-    else if (is.structure(told)) seen.holds(told as Expected)
+    else if (is.structure(told)) seen.holds(told as AnswerFacts)
   }
   return detail
 }
 
 /** Rows about one answer, whose checks know what came with it. */
 export const about = <Known extends Subject>(
-  request: (bench: Bench) => Promise<Known>,
+  request: (bench: Bench) => Awaitable<Known>,
   rows: Readonly<Record<string, readonly [says: string, ...How<Known>[]]>>,
 ): Table =>
   Object.fromEntries(

@@ -1,8 +1,6 @@
-import { UsageError } from '#protocol/errors'
-import type { Bench } from './admissions.js'
-import { Fault, NotSeen } from './answer.js'
+import { Fault, isUnseen, NotSeen } from './answer.js'
 import { batchRules, batchSubmissionRules } from './batches.js'
-import type { Tier } from './bench.js'
+import type { Bench, Tier } from './bench.js'
 import { bodyRules } from './bodies.js'
 import { budgetRules } from './budgets.js'
 import {
@@ -97,6 +95,7 @@ export async function runRules(
 ): Promise<readonly CheckResult[]> {
   await requireGateway(bench)
   await onReached()
+  await bench.opened()
   const checks: CheckResult[] = []
   for (const one of chosen) {
     const check = await look(bench, one)
@@ -120,10 +119,7 @@ async function look(bench: Bench, { id, section, says, tier, run }: Rule): Promi
     return check('pass', await run({ ...bench, onNote: (text) => notes.push(text) }))
   } catch (error) {
     if (error instanceof Fault) return check('fail', `${error.message}; ${section}: ${says}`)
-    if (error instanceof NotSeen) return check('skip', error.message)
-    // More items than a window of this gateway holds.
-    if (error instanceof UsageError && error.code === 'batch_over_budget')
-      return check('skip', error.detail)
+    if (isUnseen(error)) return check('skip', error.message)
     throw error
   }
 }

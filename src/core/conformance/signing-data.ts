@@ -21,20 +21,19 @@ import {
   typedData,
   witnessTypes,
 } from '#protocol/witness'
-import type { Bench } from './admissions.js'
 import {
+  type AnswerFacts,
   at,
-  type Expected,
   eachFact,
   integer,
   is,
   listAt,
   malformed,
   memberOf,
-  NotSeen,
+  notSeen,
   type Seen,
 } from './answer.js'
-import { chainRound, outcomeFor, rawIdentifier, requestFacts } from './bench.js'
+import { type Bench, chainRound, outcomeFor, rawIdentifier, requestFacts } from './bench.js'
 import { refusing } from './bodies.js'
 import { routes } from './probe.js'
 import { about, given, rulesOf } from './rule.js'
@@ -54,7 +53,7 @@ const maxAuthorization = (seen: Seen) =>
   memberOf(seen.at('economics'), /max.*auth/) ?? memberOf(seen.at('economics'), /auth/)
 
 /** `proposal` has this outcome and its price, whatever its members are called. */
-function proposalFacts(seen: Seen, outcome: OutcomeKey): Expected {
+function proposalFacts(seen: Seen, outcome: OutcomeKey): AnswerFacts {
   const actual = seen.at('proposal')
   return {
     'the outcome of proposal is missing or differs':
@@ -86,16 +85,12 @@ function sameTypes(actual: unknown) {
 }
 
 /** Type definitions under whatever name: as member lists, or as EIP-712 writes them in one text. */
-function typesStatus(signing: unknown): 'same' | 'missing' | 'other ones' {
+function tellsTypes(signing: unknown) {
   const values: readonly unknown[] = is.structure(signing) ? Object.values(signing) : []
   const lists = values.filter((one) => is.structure(one) && Object.values(one).some(Array.isArray))
-  const texts = values.filter((one) => is.text(one) && one.includes('('))
-  if (lists.length === 0 && texts.length === 0) return 'missing'
-  const isSame =
-    lists.length > 0
-      ? lists.some(sameTypes)
-      : texts.some((text) => String(text).includes(encodedTypes.proposal))
-  return isSame ? 'same' : 'other ones'
+  return lists.length > 0
+    ? lists.some(sameTypes)
+    : values.some((text) => is.text(text) && text.includes(encodedTypes.proposal))
 }
 
 /**
@@ -103,15 +98,9 @@ function typesStatus(signing: unknown): 'same' | 'missing' | 'other ones' {
  * not available.
  */
 function outcomesIn(json: unknown) {
-  const actual = at(json, 'outcomes')
-  const keyOf = (one: unknown) =>
-    at(one, 'outcome') ??
-    outcomeKeys.find((key) => is.structure(one) && Object.values(one).includes(key))
-  const entries = Array.isArray(actual)
-    ? actual.map((one: unknown) => [keyOf(one), one] as const)
-    : Object.entries(is.structure(actual) ? actual : {})
-  return entries.flatMap(([word, one]) => {
-    const key = outcomeKeys.find((each) => each === word)
+  return Object.entries(at(json, 'outcomes') ?? {}).flatMap(([name, one]) => {
+    const words = [name, ...(is.structure(one) ? Object.values(one) : [])]
+    const key = outcomeKeys.find((each) => words.includes(each))
     if (key === undefined) return []
     const price = memberOf(one, /price/)
     return [{ key, label: at(one, 'label'), price, isAllowed: isAllowed(one) }]
@@ -147,7 +136,7 @@ function expectTypedData(trust: Trust, { seen, own, body }: Prepared) {
   return toHex(witness.digest(terms))
 }
 
-const pinnedContracts = ({ permit2, signed_proposer }: Trust): Expected => ({
+const pinnedContracts = ({ permit2, signed_proposer }: Trust): AnswerFacts => ({
   'contracts.permit2': permit2,
   'contracts.signed_proposer': signed_proposer,
 })
@@ -160,7 +149,7 @@ export const preparationRules = rulesOf('read', {
     (bench) => bench.prepared(),
     (seen, { wallets }) => {
       if (wallets.length > 0 || seen.status !== 403) return seen.expect([200])
-      throw new NotSeen('no eligible wallet was given, and this gateway requires one')
+      notSeen('no eligible wallet was given, and this gateway requires one')
     },
   ],
   ...about(prepared, {
@@ -182,13 +171,8 @@ export const preparationRules = rulesOf('read', {
     ],
     '2.4-request': [
       'request is the oracle request of the question, its ancillary data included',
-      (seen, { own: { request } }) => {
-        const known: Record<string, unknown> = { ...request, identifier: request.identifier.raw }
-        return eachFact(Object.entries(requestFacts(seen.at('request'))), ([field, actual]) => [
-          `${field} of request is missing, or not that of the question's context`,
-          actual === known[field],
-        ])
-      },
+      (seen, { own }) =>
+        seen.as({ json: requestFacts(seen.at('request')) }).holds(requestFacts(own.request)),
     ],
     '2.4-proposal': [
       'proposal has the outcome that was asked for, and its price',
@@ -262,9 +246,8 @@ export const preparationRules = rulesOf('read', {
         // A gateway need not judge amounts here. One that does must draw the line where it says.
         const belowBond = 'permit_amount_below_required_bond'
         const judged = async (amount: string) => {
-          const one = await bench.send(
-            bench.prepare({ permit: { amount } }, `permit.amount ${amount}`),
-          )
+          const call = bench.prepare({ permit: { amount } }, `permit.amount ${amount}`)
+          const one = await bench.send(call)
           return { one, isBelow: one.at('error.code') === belowBond }
         }
         const exact = await judged(required_bond)
@@ -336,7 +319,7 @@ export const preparationRules = rulesOf('read', {
         const { own } = bench
         const keys = outcomeKeys.filter((key) => own.price.allowed_values.includes(priceOf[key]))
         for (const outcome of outcomeKeys) {
-          const body = { ...(await bench.proposal()), outcome }
+          const body = { ...bench.proposal(), outcome }
           const call = routes.prepare(own.question_id, body, `outcome ${outcome}`)
           const seen = await bench.send(call)
           seen.expect(keys.includes(outcome) ? [200] : malformed)
@@ -351,10 +334,11 @@ export const preparationRules = rulesOf('read', {
   }),
   '2.2-p3-permission': [
     "p3 needs permission in the request's rules and support in the settlement contract",
-    async (bench) => {
-      const context = (await bench.open()).find((one) => !halfIsAllowed(bench.trust, one))
-      if (context === undefined) throw new NotSeen('every question permits p3')
-      const body = { ...(await bench.proposal()), outcome: outcomeFor(context) }
+    (bench) => {
+      const context =
+        bench.open().find((one) => !halfIsAllowed(bench.trust, one)) ??
+        notSeen('every question permits p3')
+      const body = { ...bench.proposal(), outcome: outcomeFor(context) }
       return routes.prepare(context.question_id, body)
     },
     given,
@@ -382,7 +366,7 @@ export const preparationRules = rulesOf('read', {
     'signing-data is stateless: it reserves no nonce',
     async (bench) => {
       await prepared(bench)
-      const call = await bench.prepare()
+      const call = bench.prepare()
       ;(await bench.send(call)).given(200)
       return { ...call, wrong: 'a nonce that was prepared before' }
     },
@@ -393,8 +377,8 @@ export const preparationRules = rulesOf('read', {
     'there is no idempotency-key header',
     async (bench) => {
       const headers = { 'idempotency-key': bench.ports.random.uuid() }
-      ;(await bench.send({ ...(await bench.prepare()), headers })).given(200)
-      const call = await bench.prepare({}, 'the Idempotency-Key of another body')
+      ;(await bench.send({ ...bench.prepare(), headers })).given(200)
+      const call = bench.prepare({}, 'the Idempotency-Key of another body')
       const seen = await bench.send({ ...call, headers })
       const isOwn = seen.at('permit.nonce') === at(call.body, 'permit.nonce')
       seen.holds({ 'the answer is that to another body': isOwn })
@@ -404,16 +388,18 @@ export const preparationRules = rulesOf('read', {
   ],
 })
 
+const nameOf = ({ question_id, slug = question_id }: QuestionContext) => slug
+
 /** The first, and all. */
-const contexts = async (bench: Bench) => {
-  const seen = (await bench.contexts()).given(200)
+const contexts = (bench: Bench) => {
+  const seen = bench.contexts().given(200)
   const all = seen.results
     .filter((one) => at(one, 'status_code') === 200)
     .map((one) => at(one, 'signing_data'))
   if (all.length > 0) return { seen: seen.as({ json: all[0] }), all }
   // Another builder's word for it is not known: every result that is no error must have its code.
   seen.holds({ 'results have no status_code': seen.codes.every(Number.isInteger) })
-  throw new NotSeen('no question is open')
+  notSeen('no question is open')
 }
 
 const lacksHalf = ({ price }: QuestionContext) => !price.allowed_values.includes(priceOf.p3)
@@ -445,9 +431,9 @@ export const contextRules = rulesOf('read', {
       (_seen, { all, read, distrust, questions }) => {
         const asked = new Set<unknown>(questions.map(({ questionId }) => questionId))
         for (const context of all.map(read)) {
-          if (context instanceof FactError) throw new NotSeen(context.message)
+          if (context instanceof FactError) notSeen(context.message)
           const error = distrust(context)
-          if (error?.code === 'untrusted_timestamp') throw new NotSeen(error.detail)
+          if (error?.code === 'untrusted_timestamp') notSeen(error.detail)
           if (error !== undefined) return { [error.detail]: false }
         }
         return {
@@ -464,14 +450,14 @@ export const contextRules = rulesOf('read', {
     '2.7-as-on-chain': [
       'request and bond of a context are those of the chain',
       async (_seen, { chain, trust, context }) => {
-        const own = await context()
-        if (chain === undefined) throw new NotSeen('no node was given: add --rpc-url')
+        const own = context()
+        if (chain === undefined) return notSeen('no node was given: add --rpc-url')
         try {
           await confirmByChain(chain, trust, own)
         } catch (error) {
           if (!(error instanceof ProposerError)) throw error
           if (error.code.startsWith('untrusted_')) return { [error.detail]: false }
-          throw new NotSeen(error.detail)
+          notSeen(error.detail)
         }
         return 'as the node reports it'
       },
@@ -516,9 +502,8 @@ export const contextRules = rulesOf('read', {
       'the witness types are those of Permit2 and SignedProposer, maxPayment is 0',
       (seen) => {
         const signing = seen.at('signing')
-        const types = typesStatus(signing)
         return {
-          [`the witness type definitions in signing are ${types}`]: types === 'same',
+          'the witness type definitions in signing are missing or other ones': tellsTypes(signing),
           'the maximum payment in signing is missing or not "0"':
             integer(memberOf(signing, /payment/i)) === '0',
         }
@@ -527,14 +512,8 @@ export const contextRules = rulesOf('read', {
   }),
   '2.7-identifier-echoed': [
     'a context carries the original identifier',
-    async (bench) => {
-      const { question_id, slug = question_id } = await bench.context()
-      return routes.batch('contexts', [slug])
-    },
+    ({ context }) => routes.batch('contexts', [nameOf(context())]),
     given,
-    async (_seen, { context }) => {
-      const { question_id, slug = question_id } = await context()
-      return { 'results.0.identifier': slug }
-    },
+    (_seen, { context }) => ({ 'results.0.identifier': nameOf(context()) }),
   ],
 })
