@@ -2,6 +2,7 @@
 
 import { basename, dirname, join } from 'node:path'
 import * as z from 'zod'
+import { withBudget } from '#client/budget/budgeted-client'
 import { planBatch } from '#client/budget/forecast'
 import { createGatewayClient, parseBaseUrl } from '#client/gateway/gateway-client'
 import { type Trust as Pins, pinnedQuestionId, unpinnedSlug } from '#client/trust/trust'
@@ -394,7 +395,8 @@ async function openParts(
   const base = parseBaseUrl(target.baseUrl, target.allowHttp)
   const planner = await openPlanner(session, target.origin ?? base.origin)
   const probe = createProbe({ fetch: target.fetch, base: base.href, clock, planner, signal })
-  const gateway = createGatewayClient({ ...target, fetch: probe.fetch, clock })
+  const client = createGatewayClient({ ...target, fetch: probe.fetch, clock })
+  const gateway = withBudget(client, planner, { signal })
   const bench: BenchParts = {
     ...{ probe, gateway, trust, wallets, questions, may, signal, chain, strangerWallet },
     ports: session,
@@ -411,7 +413,10 @@ async function openParts(
   return {
     planner,
     bench,
-    close: target.close,
+    async close() {
+      await gateway.close()
+      await target.close()
+    },
   }
 }
 

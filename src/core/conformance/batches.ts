@@ -7,18 +7,18 @@ import {
   Fault,
   is,
   malformed,
-  NotSeen,
+  notSeen,
   sameInstant,
   statusMembers,
 } from './answer.js'
 import { type Bench, candidateIn, hasEnded } from './bench.js'
 import { type Batch, batches, routes } from './probe.js'
-import { about, type Expect, given, type Request, type Row, rulesOf } from './rule.js'
+import { about, given, type Row, rulesOf, type Step } from './rule.js'
 
 type List = (bench: Bench) => readonly unknown[]
 /** A list of these; nothing of it can be admitted. */
 const sends =
-  (batch: Batch, list: List, wrong?: string): Request =>
+  (batch: Batch, list: List, wrong?: string): Step =>
   (bench) =>
     routes.batch(batch, list(bench), wrong)
 
@@ -43,8 +43,9 @@ function listOf(bench: Bench, batch: Batch, count: number) {
 }
 
 /** No call to be refused as a whole has results (§4.2 rule 4). */
-const noResults = { 'a call refused as a whole has per-item results': false }
-const refusedWhole: Expect = (seen) => (is.there(seen.at('results')) ? noResults : undefined)
+const refusedWhole: Step = ({ seen }) => ({
+  'a call refused as a whole has per-item results': !is.there(seen.at('results')),
+})
 
 /** Results in the order of what was asked, one for each item. */
 const ordered = (says: string, batch: Batch, list: List, wrong?: string): Row => [
@@ -75,7 +76,7 @@ const itemError = (path: string, absent: 'signing_data' | 'candidate'): AnswerFa
 
 const counts = ['accepted', 'replayed', 'rejected'] as const
 /** `summary` counts what the results say (§2.7). */
-const summary: Expect = (seen) => {
+const summary: Step = ({ seen }) => {
   const own = (name: string) =>
     seen.codes.filter(
       (code) => name === (code === 202 ? 'accepted' : code === 200 ? 'replayed' : 'rejected'),
@@ -94,7 +95,11 @@ const full = (batch: Batch, wrong = '100 items'): Row => [
   `a batch of ${batch} holds up to 100 items`,
   sends(batch, (bench) => listOf(bench, batch, 100), wrong),
   [200],
-  ({ results: { length } }) => ({ [`got ${length} results for 100 items`]: length === 100 }),
+  ({
+    seen: {
+      results: { length },
+    },
+  }) => ({ [`got ${length} results for 100 items`]: length === 100 }),
   100,
 ]
 const overfull = (batch: Batch): Row => [
@@ -189,7 +194,7 @@ export const batchRules = rulesOf('read', {
     'a completed call answers 200 even if all items failed',
     sends('proposals', unsigned('one', 'two'), random),
     [200],
-    ({ listed }) => ({ [`got items ${listed}, expected 403`]: listed === '403, 403' }),
+    ({ seen: { listed } }) => ({ [`got items ${listed}, expected 403`]: listed === '403, 403' }),
     2,
   ],
   '7-item-errors': [
@@ -215,11 +220,8 @@ export const batchRules = rulesOf('read', {
     'unknown candidate ids give a per-item 404',
     sends('statuses', (bench) => randomIds(bench, 1), 'a random candidate id'),
     [200],
-    ({ results: { length } }) => {
-      if (length > 0)
-        return { 'results.0.status_code': 404, ...itemError('results.0', 'candidate') }
-      throw new NotSeen('there is no result')
-    },
+    ({ seen: { results } }) => void (results[0] ?? notSeen('there is no result')),
+    { 'results.0.status_code': 404, ...itemError('results.0', 'candidate') },
   ],
 })
 
@@ -233,11 +235,10 @@ const batched = async (bench: Bench) => {
       ? [{ authorization, candidate, id: candidateIn(candidate) }]
       : []
   })
-  const [first] = admitted
-  if (first !== undefined) return { seen, admitted, first, questionId }
-  throw new NotSeen('no item was admitted')
+  const first = admitted[0] ?? notSeen('no item was admitted')
+  return { seen, admitted, first, questionId }
 }
-const batch: Request = async ({ batchAdmitted }) => (await batchAdmitted()).seen
+const batch: Step = async ({ batchAdmitted }) => (await batchAdmitted()).seen
 
 export const batchSubmissionRules = rulesOf('admit', {
   '4.2.2-before-items': [
@@ -246,7 +247,7 @@ export const batchSubmissionRules = rulesOf('admit', {
       (await batchAdmitted()).malformed.with('a malformed item behind two that can be admitted'),
     malformed,
     refusedWhole,
-    async (_seen, { batchAdmitted }) => ({
+    async ({ batchAdmitted }) => ({
       'its second item had been admitted anyway: it was later answered as a replay':
         (await batchAdmitted()).seen.codes[2] !== 200,
     }),
@@ -256,7 +257,7 @@ export const batchSubmissionRules = rulesOf('admit', {
     'item 202: a new candidate was durably accepted, whatever happened to its siblings',
     batch,
     [200],
-    ({ codes, listed }) => {
+    ({ seen: { codes, listed } }) => {
       const [first, rival, other] = codes
       const isNew = codes.length === 3 && other === 202 && [first, rival].includes(202)
       return { [`got items ${listed}, expected 202, 409, 202`]: isNew }
@@ -266,35 +267,34 @@ export const batchSubmissionRules = rulesOf('admit', {
   ...about(batched, {
     '4.2.5-conflict': [
       'an item in conflict with an active payload is 409',
-      async (seen, { status, first, questionId }) => {
+      async ({ seen, status, first, questionId }) => {
         const two = seen.codes.slice(0, 2)
         if (two.includes(202) && two.includes(409)) return '409'
         const now = await status(questionId, first.id)
         if (two.every((code) => code === 202) && hasEnded(now))
-          throw new NotSeen('the first payload failed before its rival was examined')
+          notSeen('the first payload failed before its rival was examined')
         const sent = `sent ${seen.sent} with two payloads of one wallet for one question`
         throw new Fault(`${sent}; got ${two.map(String).join(', ')}, expected 202 and 409`)
       },
     ],
     '4.2.3-siblings': [
       'admitted items are not rolled back when a sibling fails',
-      async (_seen, { send, admitted }) => {
-        const call = routes.batch(
-          'statuses',
-          admitted.map(({ id }) => id),
-        )
-        const status = (await send(call)).given(200)
-        const { codes, listed } = status
-        const fault = `the status calls for the acknowledged candidates returned ${listed}`
-        status.holds({ [fault]: codes.every((code) => code === 200) })
+      ({ admitted }) => {
+        const ids = admitted.map(({ id }) => id)
+        return routes.batch('statuses', ids)
+      },
+      given,
+      ({ seen, admitted }) => {
+        const fault = `the status calls for the acknowledged candidates returned ${seen.listed}`
+        seen.holds({ [fault]: seen.codes.every((code) => code === 200) })
         // Right after they were admitted, where there is neither yet.
         const { status: _any, ...own } = statusMembers
-        for (const index of status.results.keys()) {
-          const now = status.in(`results.${index}.candidate`)
+        for (const index of seen.results.keys()) {
           const then = sameInstant(admitted[index]?.candidate.at('received_at'))
-          now.holds({ ...own, received_at: (told: unknown) => is.absent(told) || then(told) })
+          const received_at = (told: unknown) => is.absent(told) || then(told)
+          seen.in(`results.${index}.candidate`).holds({ ...own, received_at })
         }
-        return listed
+        return undefined
       },
       2,
     ],
@@ -303,7 +303,7 @@ export const batchSubmissionRules = rulesOf('admit', {
     'a result has candidate or error; a candidate has candidate_id, status, received_at and status_url',
     batch,
     given,
-    (seen) => {
+    ({ seen }) => {
       for (const index of seen.results.keys()) {
         const one = seen.in(`results.${index}`)
         const code = one.at('status_code')
@@ -323,13 +323,13 @@ export const batchSubmissionRules = rulesOf('admit', {
   ...about(batched, {
     '2.7-client-ref-echoed': [
       'client_ref is echoed in the result',
-      ({ results }) => ({
+      ({ seen: { results } }) => ({
         'client_ref is not echoed': results.every((one) => at(one, 'client_ref') === 'conformance'),
       }),
     ],
     '2.7-client-ref-no-key': [
       'client_ref is no idempotency key',
-      (_seen, { admitted }) => ({
+      ({ admitted }) => ({
         'two items with one client_ref became one candidate':
           new Set(admitted.map(({ id }) => id)).size === admitted.length,
       }),
@@ -337,11 +337,12 @@ export const batchSubmissionRules = rulesOf('admit', {
     '2.7-summary-accepted': ['summary counts accepted items', summary],
     '4.2.5-replay': [
       'item 200: an exact replay returns the existing candidate',
-      async (_seen, bench) => {
-        const { admitted } = bench
-        const sent = await bench.propose(...admitted.map((one) => one.authorization))
-        const seen = sent.with('the very same items again')
-        seen.expect([200])
+      async ({ propose, admitted }) =>
+        (await propose(...admitted.map((one) => one.authorization))).with(
+          'the very same items again',
+        ),
+      [200],
+      ({ seen, admitted }) => {
         const { codes } = seen
         const areReplays = codes.length === admitted.length && codes.every((code) => code === 200)
         seen.holds({ 'the items are not 200': areReplays })
@@ -351,15 +352,16 @@ export const batchSubmissionRules = rulesOf('admit', {
             candidate_id: id,
             received_at: sameInstant(candidate.at('received_at')),
           })
-        return summary(seen, bench)
+        return undefined
       },
+      summary,
       2,
     ],
     '2.7-status-url-unserved': [
       'the batch status_url points to a route that is not exposed',
-      async (_seen, { send, first }) =>
-        // Built here, never taken from the answer (R21).
-        (await send(routes.get(`/propose/status/${first.id}`))).expect([404]),
+      // Built here, never taken from the answer (R21).
+      ({ first }) => routes.get(`/propose/status/${first.id}`),
+      [404],
     ],
   }),
 })

@@ -64,7 +64,7 @@ export interface BenchParts {
   readonly ed25519: Pick<Ed25519, 'verify'>
   readonly journal: Journal
   readonly probe: Probe
-  /** Its calls go by `probe.fetch`. */
+  /** Its calls are charged, and go by `probe.fetch`. */
   readonly gateway: GatewayClient
   readonly trust: Trust
   /** Eligible wallets, by keys that sign digests; none where nothing may be signed. */
@@ -323,7 +323,7 @@ async function sendAll(
     ...gateway,
     submitBatch: (body, call) => gateway.submitBatch(body.replace(/\]\}$/, `${more}]}`), call),
   }
-  const seen = await probe.sendBy(authorizations.length + junk.length, async () => {
+  const seen = await probe.sendBy(async () => {
     const parts = { ...bench, gateway: withJunk }
     const { answers } = await attempt(parts, authorizations, { ...(signal && { signal }) })
     return answers[0]

@@ -6,7 +6,7 @@
 import { limits, version, zeroAddress } from '#protocol/words'
 import { is, malformed } from './answer.js'
 import type { Bench, BodyChange } from './bench.js'
-import { type Request, type Row, rulesOf, type Table } from './rule.js'
+import { type Row, rulesOf, type Step, type Table } from './rule.js'
 
 type Sender = 'submit' | 'submitItem' | 'prepare'
 
@@ -51,7 +51,7 @@ export const refusing = (to: Sender, cases: Readonly<Record<string, Case>>): Tab
         if (is.text(one)) return [[one, changeNamed(one)]]
         return Array.isArray(one) ? [] : (Object.entries(one) as [string, BodyChange][])
       })
-      const calls: Request = async (bench) => {
+      const calls: Step = async (bench) => {
         if (to === 'prepare') (await bench.prepared()).seen.given(200)
         return wrongs.map(([wrong, change]) => bench[to](change, wrong))
       }
@@ -228,8 +228,8 @@ export const bodyRules = rulesOf('read', {
         bench.submitItem({ proposed_price: canary }, wrong),
       ]
     },
-    (seen, bench) => {
-      const errors = JSON.stringify(seen.given(...malformed).at('errors') ?? null)
+    (bench) => {
+      const errors = JSON.stringify(bench.seen.given(...malformed).at('errors') ?? null)
       return { 'errors repeats the value that was sent': !errors.includes(canaryOf(bench)) }
     },
     3,

@@ -4,7 +4,7 @@ import { once } from '#protocol/once'
 import { Fault, NotSeen, type Seen } from './answer.js'
 import type { Bench } from './bench.js'
 import { type Probe, type ProbeCall, routes } from './probe.js'
-import { type Expect, rulesOf } from './rule.js'
+import { rulesOf, type Step } from './rule.js'
 
 const itemsInCall = 100
 /** Twenty calls are twice the default global budget. */
@@ -106,7 +106,7 @@ const overrunIfRefused = (bench: Bench) =>
     throw error
   })
 
-const noResults: Expect = (seen) => ({
+const noResults: Step = ({ seen }) => ({
   'the refusal has per-item results': seen.at('results') === undefined,
 })
 

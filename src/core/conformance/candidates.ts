@@ -34,7 +34,7 @@ import {
   rivalTo,
 } from './bench.js'
 import { routes } from './probe.js'
-import { about, type Expect, type Row, rulesOf } from './rule.js'
+import { about, type Row, rulesOf, type Step } from './rule.js'
 
 /** What a form's refusal of one authorization came to: an item's own, or the whole call's. */
 function refusalOf(seen: Seen, wrong: string) {
@@ -94,7 +94,7 @@ const bondMinimum = (form: Form): Row => [
   `permit.amount is at least the current total bond (${form} form)`,
   tooLittle(form),
   malformed,
-  async (_seen, bench) => {
+  async (bench) => {
     const context = bench.open().find(isBonded)
     const round = bench.may.execute && context && (await chainRound(bench, context.question_id))
     if (!round || round.totalBondRaw < 2n) return undefined
@@ -114,7 +114,7 @@ const bondCode = (form: Form): Row => [
 ]
 
 type Admitted = Awaited<ReturnType<Bench['firstAdmitted']>>
-const withId = (first: Admitted) => ({ ...first, id: candidateIn(first.seen) })
+const withId = (one: Admitted) => ({ ...one, ack: one.seen, id: candidateIn(one.seen) })
 const admitted = async ({ firstAdmitted }: Bench) => withId(await firstAdmitted())
 
 /**
@@ -134,9 +134,9 @@ const isStatusUrl =
   }
 
 /** What an exact replay is answered with. */
-const replayOf = ({ seen }: Admitted): AnswerFacts => ({
-  candidate_id: candidateIn(seen),
-  received_at: sameInstant(seen.at('received_at')),
+const replayOf = ({ ack, id }: ReturnType<typeof withId>): AnswerFacts => ({
+  candidate_id: id,
+  received_at: sameInstant(ack.at('received_at')),
 })
 
 const plus = (more: bigint) => (text: string) => String(BigInt(text) + more)
@@ -226,7 +226,7 @@ export const submissionRules = rulesOf('admit', {
   ...about(admitted, {
     '2.5-status-url': [
       'status_url is relative, and the path of the status',
-      (_seen, first) => ({ status_url: isStatusUrl(first) }),
+      (first) => ({ status_url: isStatusUrl(first) }),
     ],
     '9-acknowledgement-version': [
       'an acknowledgement carries the version',
@@ -234,31 +234,21 @@ export const submissionRules = rulesOf('admit', {
     ],
     '4.1.3-replay': [
       '200: an exact replay in the round returns the existing candidate',
-      async (_seen, first) => {
-        const sent = await first.propose(first.authorization)
-        const again = sent.with('the very same bytes again')
-        again.expect([200])
-        again.holds({
-          ...acknowledgement,
-          ...replayOf(first),
-          version: is.version,
-          status_url: isStatusUrl(first),
-        })
-        return again.came
-      },
+      async ({ propose, authorization }) =>
+        (await propose(authorization)).with('the very same bytes again'),
+      [200],
+      { ...acknowledgement, version: is.version },
+      (first) => ({ ...replayOf(first), status_url: isStatusUrl(first) }),
     ],
     '4.1.3-witness-rebuilt': [
       'the witness is reconstructed from the body, and only the exact payload is a replay',
-      async (_seen, { authorization, questionId, send }) => {
-        const body: unknown = JSON.parse(authorization.signed.body)
-        for (const [name, change] of Object.entries(tampered)) {
-          const wrong = `${name} under the signature of the first`
-          const seen = await send(routes.submit(questionId, changed(body, change), wrong))
-          // Signature or conflict: which is examined first is left open.
-          seen.expect([403, 409])
-        }
-        return '403 or 409'
-      },
+      ({ authorization, questionId }) =>
+        Object.entries(tampered).map(([name, change]) => {
+          const body = changed(JSON.parse(authorization.signed.body), change)
+          return routes.submit(questionId, body, `${name} under the signature of the first`)
+        }),
+      // Signature or conflict: which is examined first is left open.
+      [403, 409],
       4,
     ],
   }),
@@ -266,8 +256,7 @@ export const submissionRules = rulesOf('admit', {
 
 const status = async (bench: Bench) => {
   const first = await admitted(bench)
-  const seen = await bench.status(first.questionId, first.id)
-  return { first, id: first.id, seen: seen.given(200) }
+  return { ...first, seen: (await bench.status(first.questionId, first.id)).given(200) }
 }
 
 /** Of the candidate itself, as the batch tells it. */
@@ -283,7 +272,7 @@ const batched = async (bench: Bench, id: string) => {
 }
 const batchedStatus = async (bench: Bench) => batched(bench, (await admitted(bench)).id)
 
-const hasNoSecret: Expect = ({ hasLongHex }) => ({
+const hasNoSecret: Step = ({ seen: { hasLongHex } }) => ({
   'the status holds hex longer than a hash: a signature or executable data': !hasLongHex,
 })
 
@@ -298,7 +287,7 @@ export const statusRules = rulesOf('admit', {
     '2.6-status-fields': [
       'status has identity, outcome, price, times, status, submission and failure',
       statusMembers,
-      (seen, { first: { id, questionId, authorization, seen: ack }, onNote }) => {
+      ({ seen, id, questionId, authorization, ack, onNote }) => {
         const { price, proposer } = authorization.signed.terms
         const [name, received] = member(seen.json, /recei/) ?? []
         const [question, told] = [seen.at('question_id'), seen.at('proposer')]
@@ -324,33 +313,30 @@ export const statusRules = rulesOf('admit', {
     '9-status-version': ['status carries the version', { version: is.version }],
     '2.6-no-signature': ['signatures and executable data are never returned', hasNoSecret],
   }),
-  '4.1.4-mismatched-pair': [
-    'a candidate of another question is 404',
-    async (bench) => {
-      const { id, questionId } = await admitted(bench)
-      const other =
-        bench.open().find(({ question_id }) => question_id !== questionId) ??
-        notSeen('another question is required: add --question')
-      return routes.status(other.question_id, id, "another question's candidate")
-    },
-    [404],
-  ],
-  '4.1.4-status-by-slug': [
-    'the identifier of a status may be the slug',
-    async (bench) => {
-      const { id, pair } = await admitted(bench)
-      return routes.status(pair.context.slug ?? notSeen('no slug is pinned for the question'), id)
-    },
-    [200],
-  ],
-  '1-candidate-uuid': [
-    'candidate_id is a hyphenated UUID',
-    async (bench) => {
-      const { id, questionId } = await admitted(bench)
-      return routes.status(questionId, id.replaceAll('-', ''), 'the hyphens left out')
-    },
-    notServed,
-  ],
+  ...about(admitted, {
+    '4.1.4-mismatched-pair': [
+      'a candidate of another question is 404',
+      ({ id, open, questionId }) => {
+        const { question_id } =
+          open().find((one) => one.question_id !== questionId) ??
+          notSeen('another question is required: add --question')
+        return routes.status(question_id, id, "another question's candidate")
+      },
+      [404],
+    ],
+    '4.1.4-status-by-slug': [
+      'the identifier of a status may be the slug',
+      ({ id, pair }) =>
+        routes.status(pair.context.slug ?? notSeen('no slug is pinned for the question'), id),
+      [200],
+    ],
+    '1-candidate-uuid': [
+      'candidate_id is a hyphenated UUID',
+      ({ id, questionId }) =>
+        routes.status(questionId, id.replaceAll('-', ''), 'the hyphens left out'),
+      notServed,
+    ],
+  }),
   '2.6-failure': [
     'failure has stage, code, detail, retryable, can_resubmit and next_action',
     ended,
@@ -362,35 +348,33 @@ export const statusRules = rulesOf('admit', {
       'failure.can_resubmit': is.flag,
       'failure.next_action': is.word,
     },
-    failureCode,
+    ({ seen }) => failureCode(seen),
     5,
   ],
   ...about(batchedStatus, {
     '2.7-batch-status-fields': [
       'a batch status has status, submission and failure',
       statusMembers,
-      (_seen, { whole }) => whole.holds({ 'results.0.error': is.absent }),
+      ({ whole }) => whole.holds({ 'results.0.error': is.absent }),
     ],
     '2.6-batch-no-signature': [
       'signatures and executable data are never returned, in batches either',
       hasNoSecret,
     ],
   }),
-  '4.2.6-siblings': [
-    'an unknown candidate does not fail other look-ups',
-    async (bench) =>
-      routes.batch('statuses', [bench.ports.random.uuid(), (await admitted(bench)).id]),
-    [200],
-    async ({ results }, bench) => {
-      const { id } = await admitted(bench)
-      const found = results.find((one) => at(one, 'candidate_id') === id)
-      return {
-        'the known candidate was not answered 200 beside an unknown one':
-          at(found, 'status_code') === 200,
-      }
-    },
-    2,
-  ],
+  ...about(admitted, {
+    '4.2.6-siblings': [
+      'an unknown candidate does not fail other look-ups',
+      ({ ports, id }) => routes.batch('statuses', [ports.random.uuid(), id]),
+      [200],
+      ({ seen: { results }, id }) => ({
+        'the known candidate was not answered 200 beside an unknown one': results.some(
+          (one) => at(one, 'candidate_id') === id && at(one, 'status_code') === 200,
+        ),
+      }),
+      2,
+    ],
+  }),
   '4.2.7-no-next-action': [
     'batch status omits next_action; failure has only code and detail',
     async (bench) => {
@@ -424,7 +408,7 @@ const executed = async ({ executable }: Bench) => {
   const first = withId(await executable())
   const seen = await first.ended()
   if (is.given(seen.at('failure'))) notSeen(`the candidate failed: ${failureCode(seen)}`)
-  return { first, seen }
+  return { ...first, seen }
 }
 
 /** A block's time is not the gateway's clock. */
@@ -439,7 +423,7 @@ export const executionRules = rulesOf('execute', {
   ...about(executed, {
     '2.6-stages': [
       'receipt, validation and selection have their times, in this order',
-      ({ json }) => {
+      ({ seen: { json } }) => {
         const times = [/recei/, /valid/, /select/].map((name) => timeMs(memberOf(json, name)))
         return {
           'an executed candidate lacks a timestamp': times.every(is.there),
@@ -452,7 +436,7 @@ export const executionRules = rulesOf('execute', {
     ],
     '2.6-submission': [
       'submission has status, transaction_hash and three times',
-      ({ hasLongHex }) => ({
+      ({ seen: { hasLongHex } }) => ({
         'the status holds hex longer than a hash: executable data': !hasLongHex,
       }),
       {
@@ -460,7 +444,7 @@ export const executionRules = rulesOf('execute', {
         'submission.transaction_hash': is.hash,
         failure: is.none,
       },
-      (seen) => {
+      ({ seen }) => {
         const stages = { submission: /^submi/, confirmation: /^confirm/, indexing: /^index/ }
         let before = timeMs(memberOf(seen.json, /select/)) ?? 0
         for (const [stage, name] of Object.entries(stages)) {
@@ -481,33 +465,27 @@ export const executionRules = rulesOf('execute', {
     ],
     '2.7-batch-executed': [
       'a batch status of an executed candidate has its submission, and null for failure',
-      async (_seen, bench) => {
-        const { id } = bench.first
-        const seen = await bench.send(routes.batch('statuses', [id]))
-        seen.expect([200])
-        seen.in('results.0.candidate').holds({ submission: is.given, failure: is.none })
-        return undefined
-      },
+      ({ id }) => routes.batch('statuses', [id]),
+      [200],
+      { 'results.0.candidate.submission': is.given, 'results.0.candidate.failure': is.none },
     ],
     '3.2-replay-after-execution': [
       'a replay in the current round returns the existing candidate',
-      async (_seen, { propose, first }) => {
-        const seen = await propose(first.authorization)
-        seen.expect([200])
-        return seen.holds(replayOf(first))
-      },
+      ({ propose, authorization }) => propose(authorization),
+      [200],
+      replayOf,
     ],
     '4.1.3-request-state': [
       '409: a request state prevents admission',
-      async (_seen, { propose, sign, journal, first }) => {
-        const { pair, authorization, questionId } = first
+      async ({ propose, sign, journal, pair, authorization, questionId }) => {
         // The rival of the conflict check holds the question now, where it ran.
         const holder = (await journal.load())
           .byQuestion(questionId)
           .findLast(({ supersededBy }) => supersededBy === undefined)
         const rival = rivalTo(authorization, holder?.id)
-        return (await propose(await sign(pair, rival))).expect([409])
+        return propose(await sign(pair, rival))
       },
+      [409],
     ],
   }),
 })

@@ -4,14 +4,14 @@ import { judgeReceipt, type ReceiptKey, receiptDirectory } from '#protocol/recei
 import { Fault, is, malformed, notSeen, notServed } from './answer.js'
 import type { Bench } from './bench.js'
 import { routes } from './probe.js'
-import { given, type Request, type Row, rulesOf } from './rule.js'
+import { given, type Row, rulesOf, type Step } from './rule.js'
 
-const eligibility: Request = ({ stranger }) => routes.eligibility(stranger)
+const eligibility: Step = ({ stranger }) => routes.eligibility(stranger)
 const anyStatuses = ({ ports }: Bench) => routes.batch('statuses', [ports.random.uuid()])
 const capitals = (hex: string) => `0x${hex.slice(2).toUpperCase()}`
 
 const byPath =
-  (wrong: string, change: (path: string) => string): Request =>
+  (wrong: string, change: (path: string) => string): Step =>
   (bench) =>
     [routes.eligibility(bench.stranger), anyStatuses(bench)].map((call) => ({
       ...call,
@@ -35,7 +35,7 @@ const notTaken = (
       routes.batch('contexts', [identifier], wrong),
       bench.submitItem({ identifier }, wrong),
     ]),
-  (seen) => {
+  ({ seen }) => {
     const [code] = seen.status === 200 ? seen.codes : []
     if (code === undefined) return seen.expect(notServed)
     const expected = `an item of ${code}, expected ${notServed.join(' or ')}`
@@ -45,7 +45,7 @@ const notTaken = (
 ]
 
 const noticed =
-  (name: 'cookie' | 'signature' | 'badError', fault: (sent: string) => string): Request =>
+  (name: 'cookie' | 'signature' | 'badError', fault: (sent: string) => string): Step =>
   ({ probe }) => {
     const found = probe.noticed[name]
     if (found !== undefined) throw new Fault(fault(found))
@@ -125,7 +125,7 @@ export const conventionRules = rulesOf('read', {
         routes.submit(slug, bench.submit().body, 'a random signature'),
       ]
     },
-    (seen, { context }) => ({
+    ({ seen, context }) => ({
       'the slug is not known': seen.status !== 404,
       'the slug named another question than the pinned one':
         seen.status !== 200 || seen.at('question_id') === context().question_id,
@@ -138,7 +138,7 @@ export const conventionRules = rulesOf('read', {
       { ...routes.eligibility(stranger), headers: { origin } },
       { method: 'OPTIONS', path: '/propose/batch', headers: preflight },
     ],
-    ({ headers }) => {
+    ({ seen: { headers } }) => {
       const allowed = headers.get('access-control-allow-origin')
       const how = allowed === '*' ? '*' : 'by name'
       const fault = `an origin that is not configured was allowed (${how})`
@@ -150,7 +150,7 @@ export const conventionRules = rulesOf('read', {
     'eligibility has canonical address and boolean eligible',
     eligibility,
     given,
-    (_seen, { stranger }) => ({ address: stranger, eligible: is.flag }),
+    ({ stranger }) => ({ address: stranger, eligible: is.flag }),
   ],
   '9-eligibility-version': [
     'eligibility carries the version',
@@ -162,14 +162,14 @@ export const conventionRules = rulesOf('read', {
     'an unknown wallet is answered 200 with eligible: false',
     eligibility,
     [200],
-    (seen) => ({ 'a random wallet is said to be eligible': seen.at('eligible') !== true }),
+    ({ seen }) => ({ 'a random wallet is said to be eligible': seen.at('eligible') !== true }),
   ],
   '4.1.1-eligible-wallet': [
     'an allowlisted wallet is answered 200 with eligible: true',
     ({ wallets: [wallet = notSeen('no key of an eligible wallet was given')] }) =>
       routes.eligibility(wallet.address),
     [200],
-    (seen, { wallets: [wallet] }) => ({
+    ({ seen, wallets: [wallet] }) => ({
       [`the wallet that was given as eligible is not (${wallet?.address})`]:
         seen.at('eligible') === true,
     }),

@@ -153,11 +153,11 @@ export function createProbe(parts: ProbeParts) {
     return retryHintMs(seen.headers, is.text(detail) ? detail : '', clock)
   }
 
-  async function charged(items: number, call: () => Promise<Seen>) {
-    const reservation = await planner.reserve(items, { signal })
+  async function sendOnce(call: ProbeCall) {
+    const reservation = await planner.reserve(call.items ?? 1, { signal })
     let outcome: CallResult = { answered: false, refused: false }
     try {
-      const seen = await call()
+      const seen = await overrun(call)
       const refused = seen.status === 429
       const retryAfterMs = refused ? retryMs(seen) : undefined
       outcome = { answered: true, refused, rateLimit: rateLimitOf(seen.headers), retryAfterMs }
@@ -186,21 +186,16 @@ export function createProbe(parts: ProbeParts) {
     ...exchange,
     retryMs,
     untilServed,
-    send: (call: ProbeCall) => untilServed(() => charged(call.items ?? 1, () => overrun(call))),
-    /** What came while the client proper made a call of so many items by `fetch`. */
-    sendBy: (items: number, call: () => Promise<Answer<unknown> | undefined>) =>
-      untilServed(
-        () =>
-          charged(items, async () => {
-            delete noticed.last
-            const answer = await call()
-            if (noticed.last !== undefined) return noticed.last
-            if (answer !== undefined && answer.kind !== 'accepted')
-              throw answerError(answer, 'submit')
-            throw new UnavailableError('no_answer', 'no response', 'run `proposer replay`')
-          }),
-        longestPauseMs,
-      ),
+    send: (call: ProbeCall) => untilServed(() => sendOnce(call)),
+    /** What came while the client proper made a call by `fetch`. */
+    sendBy: (call: () => Promise<Answer<unknown> | undefined>) =>
+      untilServed(async () => {
+        delete noticed.last
+        const answer = await call()
+        if (noticed.last !== undefined) return noticed.last
+        if (answer !== undefined && answer.kind !== 'accepted') throw answerError(answer, 'submit')
+        throw new UnavailableError('no_answer', 'no response', 'run `proposer replay`')
+      }, longestPauseMs),
   }
 }
 

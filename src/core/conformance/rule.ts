@@ -18,26 +18,24 @@ export interface Rule {
   readonly run: (bench: Bench) => Promise<string>
 }
 
-/** An answer, and what else the checks of it need. */
-interface Subject {
+type Awaitable<T> = T | Promise<T>
+/** What is known so far; `seen` is the newest answer, which the first step has not. */
+interface Known {
   readonly seen: Seen
 }
-type Awaitable<T> = T | Promise<T>
-/** Calls to be sent, an answer that is there already, or what was seen, where nothing is left. */
-type Asked = ProbeCall | readonly ProbeCall[] | Seen | Subject | string
-export type Request = (bench: Bench) => Awaitable<Asked>
-/** What must hold of an answer, or what is to be said of it in a report. */
-export type Expect<Known = unknown> = (
-  seen: Seen,
-  bench: Bench & Known,
-) => Awaitable<AnswerFacts | string | undefined>
-type How<Known> = number | readonly number[] | AnswerFacts | Expect<Known>
+/**
+ * What comes next: calls, or an answer that is there already, maybe with what else is to be known
+ * of it. What must hold of the newest answer. Or what is to be said of it in a report.
+ */
+type Next = ProbeCall | readonly ProbeCall[] | Seen | Known | AnswerFacts | string | undefined
+export type Step<More = unknown> = (known: Bench & Known & More) => Awaitable<Next>
+type Told<More> = Step<More> | AnswerFacts | readonly number[] | number
 
 /**
- * What a rule says, what is sent, and of each answer: the statuses that it may have, and what must
- * hold. A number is what that is charged where it is not one item.
+ * What a rule says, then what is sent, the statuses that an answer may have, and what must hold of
+ * it, step by step. A number is what that is charged where it is not one item.
  */
-export type Row = readonly [says: string, request: Request, ...How<unknown>[]]
+export type Row = readonly [says: string, ...Told<unknown>[]]
 export type Table = Readonly<Record<string, Row>>
 
 const sections: Readonly<Record<string, string>> = {
@@ -61,46 +59,47 @@ function sectionOf(id: string) {
 }
 
 export const rulesOf = (tier: Tier, table: Table): readonly Rule[] =>
-  Object.entries(table).map(([id, [says, request, ...how]]) => ({
+  Object.entries(table).map(([id, [says, ...steps]]) => ({
     id,
     section: sections[id] ?? sectionOf(id),
     tier,
-    items: how.find((one) => typeof one === 'number') ?? 1,
+    items: steps.find((one) => typeof one === 'number') ?? 1,
     says,
-    async run(bench) {
-      const asked = await request(bench)
-      if (is.text(asked)) return asked
-      const details = new Set<string>()
-      for (const one of [asked].flat()) details.add(await judged(one, bench, how))
-      return [...details].join(', ')
-    },
+    run: (bench) => follow(bench as Bench & Known, steps),
   }))
 
-async function judged(
-  one: Exclude<Asked, string | readonly unknown[]>,
-  bench: Bench,
-  how: readonly How<unknown>[],
-) {
-  const known = 'seen' in one ? { ...bench, ...one } : bench
-  const seen = one instanceof Seen ? one : 'seen' in one ? one.seen : await bench.send(one)
-  let detail = seen.came
-  for (const each of how) {
-    const told = typeof each === 'function' ? await each(seen, known) : each
-    if (is.text(told)) detail = told
-    else if (Array.isArray(told)) seen.expect(told)
-    else if (is.structure(told)) seen.holds(told as AnswerFacts)
+/** What was seen last, of each call where there are several. */
+async function follow(
+  known: Bench & Known,
+  [step, ...rest]: readonly Told<unknown>[],
+): Promise<string> {
+  if (step === undefined) return known.seen.came
+  const next = typeof step === 'function' ? await step(known) : step
+  if (is.text(next)) return next
+  if (isCalls(next)) {
+    const details = new Set<string>()
+    for (const call of [next].flat())
+      details.add(await follow({ ...known, seen: await known.send(call) }, rest))
+    return [...details].join(', ')
   }
-  return detail
+  if (next instanceof Seen) return follow({ ...known, seen: next }, rest)
+  if (is.structure(next) && 'seen' in next) return follow({ ...known, ...next }, rest)
+  if (Array.isArray(next)) known.seen.expect(next)
+  else if (is.structure(next)) known.seen.holds(next as AnswerFacts)
+  return follow(known, rest)
 }
 
-/** Rows about one answer, whose checks know what came with it. */
-export const about = <Known extends Subject>(
-  request: (bench: Bench) => Awaitable<Known>,
-  rows: Readonly<Record<string, readonly [says: string, ...How<Known>[]]>>,
+const isCalls = (next: unknown): next is ProbeCall | readonly ProbeCall[] =>
+  [next].flat().some((one) => is.structure(one) && 'method' in one)
+
+/** Rows that begin alike. */
+export const about = <More extends Known>(
+  step: (bench: Bench) => Awaitable<More>,
+  rows: Readonly<Record<string, readonly [says: string, ...Told<More>[]]>>,
 ): Table =>
   Object.fromEntries(
-    Object.entries(rows).map(([id, [says, ...how]]) => [id, [says, request, ...how] as Row]),
+    Object.entries(rows).map(([id, [says, ...steps]]) => [id, [says, step, ...steps] as Row]),
   )
 
 /** For a rule about something else than the status, which another tells. */
-export const given: Expect = (seen) => void seen.given(200)
+export const given: Step = ({ seen }) => void seen.given(200)

@@ -147,7 +147,7 @@ export const preparationRules = rulesOf('read', {
   '4.1-signing-data': [
     'signing-data takes the proposal without signature and answers 200',
     (bench) => bench.prepared(),
-    (seen, { wallets }) => {
+    ({ seen, wallets }) => {
       if (wallets.length > 0 || seen.status !== 403) return seen.expect([200])
       notSeen('no eligible wallet was given, and this gateway requires one')
     },
@@ -167,21 +167,21 @@ export const preparationRules = rulesOf('read', {
         'typed_data.types': is.structure,
         'typed_data.message': is.structure,
       },
-      (_seen, { own }) => ({ question_id: own.question_id }),
+      ({ own }) => ({ question_id: own.question_id }),
     ],
     '2.4-request': [
       'request is the oracle request of the question, its ancillary data included',
-      (seen, { own }) =>
+      ({ seen, own }) =>
         seen.as({ json: requestFacts(seen.at('request')) }).holds(requestFacts(own.request)),
     ],
     '2.4-proposal': [
       'proposal has the outcome that was asked for, and its price',
-      (seen, { body }) => proposalFacts(seen, body.outcome),
+      ({ seen, body }) => proposalFacts(seen, body.outcome),
     ],
     '9-signing-data-version': ['signing-data carries the version', { version: is.version }],
     '1-integers-as-text': [
       'Solidity integers are decimal strings in v1',
-      (seen) => {
+      ({ seen }) => {
         const message = ['permitted.amount', 'nonce', 'deadline'].concat(
           ['timestamp', 'proposedPrice', 'maxPayment'].map((name) => `witness.${name}`),
         )
@@ -206,7 +206,7 @@ export const preparationRules = rulesOf('read', {
     ],
     '2.4-chain-id-text': [
       'typed_data.domain.chainId is a decimal string',
-      (_seen, { trust }) => ({ 'typed_data.domain.chainId': String(trust.chain_id) }),
+      ({ trust }) => ({ 'typed_data.domain.chainId': String(trust.chain_id) }),
     ],
     '2.4-decimals-number': [
       'token.decimals is a JSON number',
@@ -217,8 +217,8 @@ export const preparationRules = rulesOf('read', {
     ],
     '2.4-token': [
       'token is the token of the bond, with its decimals',
-      async (seen, bench) => {
-        seen.holds({ 'token.address': bench.own.bond.token })
+      ({ own }) => ({ 'token.address': own.bond.token }),
+      async (bench) => {
         const round = await chainRound(bench, bench.own.question_id)
         if (round === undefined) return 'the token; its decimals need a node (--rpc-url)'
         return { 'token.decimals': round.token.decimals }
@@ -226,19 +226,19 @@ export const preparationRules = rulesOf('read', {
     ],
     '2.4-permit-preserved': [
       "permit holds the caller's terms, preserved",
-      (_seen, { body: { permit } }) =>
+      ({ body: { permit } }) =>
         Object.fromEntries(Object.entries(permit).map(([name, own]) => [`permit.${name}`, own])),
     ],
     '2.4-contracts': [
       'contracts are Permit2 and SignedProposer',
-      (_seen, { trust }) => pinnedContracts(trust),
+      ({ trust }) => pinnedContracts(trust),
     ],
     '2.4-total-bond': [
       'economics has the current total bond, which an amount must reach',
-      async (seen, bench) => {
+      async (bench) => {
         const { required_bond } = bench.own.bond
-        const actual = integer(totalBond(seen))
-        seen.holds({
+        const actual = integer(totalBond(bench.seen))
+        bench.seen.holds({
           'economics has no total bond': actual !== undefined,
           "the total bond is not bond.required_bond of the question's context":
             actual === required_bond,
@@ -262,7 +262,7 @@ export const preparationRules = rulesOf('read', {
     ],
     '2.4-max-authorization': [
       'economics has the maximum authorization, which the accepted amount does not exceed',
-      (seen, { body, onNote }) => {
+      ({ seen, body, onNote }) => {
         const { amount } = body.permit
         const actual = integer(maxAuthorization(seen))
         seen.holds({
@@ -279,11 +279,11 @@ export const preparationRules = rulesOf('read', {
     ],
     '2.4-typed-data': [
       'typed_data is the complete EIP-712 payload of §2.8',
-      (_seen, bench) => expectTypedData(bench.trust, bench),
+      (bench) => expectTypedData(bench.trust, bench),
     ],
     '2.8-no-domain-version': [
       'the domain has no version',
-      (seen) => ({
+      ({ seen }) => ({
         'typed_data.domain has a version or a salt': !['version', 'salt'].some((name) =>
           is.there(seen.at(`typed_data.domain.${name}`)),
         ),
@@ -291,7 +291,7 @@ export const preparationRules = rulesOf('read', {
     ],
     '2.2-outcome-prices': [
       'p1 is 0, p2 is 1e18, p3 is 0.5e18',
-      ({ json }) =>
+      ({ seen: { json } }) =>
         eachFact(outcomesIn(json), ({ key, price }) => [
           `outcomes give ${key} another price`,
           integer(price) === priceOf[key],
@@ -299,7 +299,7 @@ export const preparationRules = rulesOf('read', {
     ],
     '2.2-outcome-labels': [
       'outcomes give labels and availability',
-      ({ json }, { own }) => {
+      ({ seen: { json }, own }) => {
         const actual = outcomesIn(json)
         return {
           'outcomes has none of p1, p2 and p3': actual.length > 0,
@@ -315,7 +315,7 @@ export const preparationRules = rulesOf('read', {
     ],
     '2.2-allowed-outcomes': [
       'each outcome listed as allowed can be prepared, with its own price; no other can',
-      async (_seen, bench) => {
+      async (bench) => {
         const { own } = bench
         const keys = outcomeKeys.filter((key) => own.price.allowed_values.includes(priceOf[key]))
         for (const outcome of outcomeKeys) {
@@ -342,7 +342,7 @@ export const preparationRules = rulesOf('read', {
       return routes.prepare(context.question_id, body)
     },
     given,
-    ({ json }) => ({
+    ({ seen: { json } }) => ({
       "p3 is listed as allowed, but the request's text does not permit it":
         outcomesIn(json).find(({ key }) => key === 'p3')?.isAllowed !== true,
     }),
@@ -411,7 +411,7 @@ export const contextRules = rulesOf('read', {
     'the batch of contexts answers 200',
     (bench) => bench.contexts(),
     [200],
-    ({ codes, listed }, { questions: { length } }) => ({
+    ({ seen: { codes, listed }, questions: { length } }) => ({
       [`got ${codes.length} results for ${length} items`]: codes.length === length,
       [`none of the questions that were given was answered 200: ${listed}`]: codes.includes(200),
     }),
@@ -420,7 +420,7 @@ export const contextRules = rulesOf('read', {
   ...about(contexts, {
     '2.7-signing-data-fields': [
       'a context has question, request, bond, contracts, signing and identifier.raw',
-      (_seen, { all, read }) =>
+      ({ all, read }) =>
         eachFact(
           all.map(read).filter((one) => one instanceof FactError),
           ({ message }) => [`got a context in which ${message}`, false],
@@ -428,7 +428,7 @@ export const contextRules = rulesOf('read', {
     ],
     '2.7-as-pinned': [
       'a context is that of the question: oracle, requester, token and ancillary bytes as pinned',
-      (_seen, { all, read, distrust, questions }) => {
+      ({ all, read, distrust, questions }) => {
         const asked = new Set<unknown>(questions.map(({ questionId }) => questionId))
         for (const context of all.map(read)) {
           if (context instanceof FactError) notSeen(context.message)
@@ -449,7 +449,7 @@ export const contextRules = rulesOf('read', {
     ],
     '2.7-as-on-chain': [
       'request and bond of a context are those of the chain',
-      async (_seen, { chain, trust, context }) => {
+      async ({ chain, trust, context }) => {
         const own = context()
         if (chain === undefined) return notSeen('no node was given: add --rpc-url')
         try {
@@ -464,7 +464,7 @@ export const contextRules = rulesOf('read', {
     ],
     '2.7-allowed-prices': [
       'price.allowed_values are the numerical prices that the request allows',
-      (seen, { all, trust, read }) => {
+      ({ seen, all, trust, read }) => {
         const prices = listAt(seen.json, 'price.allowed_values')
         seen.holds({
           'price.allowed_values is missing or empty': prices.length > 0,
@@ -482,7 +482,7 @@ export const contextRules = rulesOf('read', {
     ],
     '2.7-identifier-raw': [
       'identifier.raw is the oracle identifier, distinct from the question id',
-      ({ json }) => {
+      ({ seen: { json } }) => {
         const raw = rawIdentifier(json)
         return {
           'identifier.raw is the question id': raw !== at(json, 'question_id'),
@@ -493,14 +493,14 @@ export const contextRules = rulesOf('read', {
     ],
     '2.7-contracts': [
       'contracts and signing.chain_id are those to sign for',
-      (_seen, { trust }) => ({
+      ({ trust }) => ({
         ...pinnedContracts(trust),
         'signing.chain_id': (id: unknown) => integer(id) === String(trust.chain_id),
       }),
     ],
     '2.8-witness-types': [
       'the witness types are those of Permit2 and SignedProposer, maxPayment is 0',
-      (seen) => {
+      ({ seen }) => {
         const signing = seen.at('signing')
         return {
           'the witness type definitions in signing are missing or other ones': tellsTypes(signing),
@@ -514,6 +514,6 @@ export const contextRules = rulesOf('read', {
     'a context carries the original identifier',
     ({ context }) => routes.batch('contexts', [nameOf(context())]),
     given,
-    (_seen, { context }) => ({ 'results.0.identifier': nameOf(context()) }),
+    ({ context }) => ({ 'results.0.identifier': nameOf(context()) }),
   ],
 })

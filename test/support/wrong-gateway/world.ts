@@ -4,6 +4,7 @@
  */
 
 import { keccak256 } from 'viem'
+import { withBudget } from '#client/budget/budgeted-client'
 import { createPlanner } from '#client/budget/planner'
 import { createGatewayClient } from '#client/gateway/gateway-client'
 import { openJournal } from '#client/journal/journal'
@@ -169,7 +170,7 @@ export async function openWrongWorld(
     ed25519: systemEd25519,
     journal,
     probe,
-    gateway: createGatewayClient({ fetch: probe.fetch, baseUrl: base, clock }),
+    gateway: withBudget(createGatewayClient({ fetch: probe.fetch, baseUrl: base, clock }), planner),
     trust: {
       ...fakeTrust,
       slugs: Object.fromEntries(entries.map(({ questionId, slug }) => [slug, questionId])),
