@@ -19,12 +19,22 @@ export function notSeen(why: string): never {
 export const isUnseen = (error: unknown): error is Error =>
   error instanceof NotSeen || (error instanceof UsageError && error.code === 'batch_over_budget')
 
-/** A member of parsed JSON by its dotted path, `undefined` where it is not there. */
-export function at(json: unknown, path: string | number): unknown {
+/**
+ * A member of parsed JSON by its dotted path, `undefined` where it is not there. Of `~total*bond|bond`
+ * the first name that holds these words, or else that one.
+ */
+export function at(json: unknown, path: string): unknown {
   let here = json
-  for (const key of String(path).split('.')) {
-    if (!isStructure(here) || !Object.hasOwn(here, key)) return undefined
-    here = (here as Record<string, unknown>)[key]
+  for (const step of path.split('.')) {
+    if (!isStructure(here)) return undefined
+    const names = Object.keys(here)
+    const forms = step.startsWith('~') ? step.slice(1).split('|') : []
+    const name = forms
+      .map((form) => names.find((one) => new RegExp(form.replace('*', '.*'), 'i').test(one)))
+      .find(is.text)
+    here = Object.hasOwn(here, name ?? step)
+      ? (here as Record<string, unknown>)[name ?? step]
+      : undefined
   }
   return here
 }
@@ -77,7 +87,6 @@ export class Seen {
     return this.as({ sent: `${this.sent} with ${wrong}` })
   }
 
-  /** A part of it, as an answer. */
   in(path: string): Seen {
     return this.as({ json: this.at(path) })
   }
@@ -90,7 +99,6 @@ export class Seen {
     return this.results.map((one) => at(one, 'status_code'))
   }
 
-  /** The codes of its items, for a report. */
   get listed() {
     return this.codes.map(String).join(', ')
   }
@@ -130,8 +138,10 @@ export class Seen {
       const value = this.at(name)
       if (wanted === true || (is.test(wanted) ? wanted(value) : value === wanted)) continue
       const other = is.test(wanted) ? 'malformed' : `not ${String(wanted).slice(0, 100)}`
-      const fault = value === undefined ? 'missing' : wanted === is.absent ? 'there' : other
-      throw this.fault(`got ${this.status}, in which ${name} is ${fault}`)
+      const isThere = wanted === is.absent || wanted === undefined
+      const fault = isThere ? 'there' : value === undefined ? 'missing' : other
+      const path = name.replace(/~(.*\|)?/, '')
+      throw this.fault(`got ${this.status}, in which ${path} is ${fault}`)
     }
   }
 
@@ -144,11 +154,6 @@ export class Seen {
 const isStructure = (value: unknown): value is object => typeof value === 'object' && value !== null
 const isObject = (value: unknown): value is Record<string, unknown> =>
   isStructure(value) && !Array.isArray(value)
-
-export const member = (target: unknown, name: RegExp): readonly [string, unknown] | undefined =>
-  isObject(target) ? Object.entries(target).find(([key]) => name.test(key)) : undefined
-
-export const memberOf = (target: unknown, name: RegExp): unknown => member(target, name)?.[1]
 
 /**
  * An unsigned integer as decimal text, from text or a JSON number; `undefined` for anything else.
@@ -180,7 +185,6 @@ const fits =
   (value: unknown): value is string =>
     typeof value === 'string' && form.test(value)
 
-/** What a value may be. */
 export const is = {
   address: fits(patterns.address),
   hash: fits(patterns.bytes32),

@@ -28,17 +28,7 @@ import { once } from '#protocol/once'
 import { priceOf, type Terms, toBatchItem, toSingle } from '#protocol/proposal'
 import type { Address, OutcomeKey } from '#protocol/schema'
 import { toHex } from '#protocol/witness'
-import {
-  at,
-  integer,
-  is,
-  isUnseen,
-  listAt,
-  memberOf,
-  NotSeen,
-  notSeen,
-  type Seen,
-} from './answer.js'
+import { at, integer, is, isUnseen, listAt, NotSeen, notSeen, type Seen } from './answer.js'
 import { type Probe, routes } from './probe.js'
 
 /**
@@ -92,7 +82,6 @@ type BareBench = ReturnType<typeof bareBench>
  */
 const lifeSeconds = 900n
 
-/** Puts the parts together; nothing is sent yet. */
 function bareBench(parts: BenchParts) {
   const { ports, journal, trust, wallets, questions } = parts
   const { send } = parts.probe
@@ -220,9 +209,9 @@ export function requestFacts(request: unknown) {
     requester: at(request, 'requester'),
     identifier: is.text(identifier)
       ? identifier
-      : (at(identifier, 'raw') ?? memberOf(request, /identifier/)),
-    timestamp: integer(memberOf(request, /timestamp/)),
-    ancillary_data: memberOf(request, /ancillary/),
+      : (at(identifier, 'raw') ?? at(request, '~identifier')),
+    timestamp: integer(at(request, '~timestamp')),
+    ancillary_data: at(request, '~ancillary'),
   }
 }
 
@@ -297,8 +286,7 @@ const longestWaitMs = 90_000
 /** The candidate id in an acknowledgement, or NotSeen: another check tells that it is missing. */
 export function candidateIn({ sent, json }: Pick<Seen, 'sent' | 'json'>): string {
   const id = at(json, 'candidate_id')
-  if (is.uuid(id)) return id
-  throw new NotSeen(`${sent} gave no candidate`)
+  return is.uuid(id) ? id : notSeen(`${sent} gave no candidate`)
 }
 
 /** Another price than this one's, in its place. */
@@ -332,7 +320,7 @@ async function sendAll(
     /balance|allowance|fund/.test(String(at(json, 'error.code') ?? ''))
   const { results } = seen
   if (!isUnfunded(seen.json) && !(results.length > 0 && results.every(isUnfunded))) return seen
-  throw new NotSeen(
+  notSeen(
     `the gateway admits funded proposals only (${seen.came}), and these checks sign for more than any wallet holds`,
   )
 }
@@ -356,9 +344,8 @@ function admissionsOf(bench: BareBench) {
   const { ports, signal } = bench
   let closed: string | undefined
 
-  const pairs = (count: number, fits: Fits = () => true, isLast = false) =>
-    freePairs(bench, count, (one) => one.question_id !== closed && fits(one), isLast)
-  const sign = (pair: Pair, terms?: ProbeTerms) => signWith(bench, pair, terms)
+  const { pairs, sign } = signingOf(bench)
+  const isFree: Fits = ({ question_id }) => question_id !== closed
   const propose = (...authorizations: readonly JournaledAuthorization[]) =>
     sendAll(bench, authorizations)
   const status = (questionId: string, candidateId: string) =>
@@ -367,7 +354,7 @@ function admissionsOf(bench: BareBench) {
   async function submitted(pair: Pair, authorization: JournaledAuthorization) {
     const seen = await propose(authorization)
     if (seen.at('error.code') === 'proposer_not_eligible')
-      throw new NotSeen(`${pair.wallet.address} is not eligible here`)
+      notSeen(`${pair.wallet.address} is not eligible here`)
     const questionId = pair.context.question_id
     const ended = once(() => untilEnded(questionId, candidateIn(seen)))
     return { authorization, pair, seen, questionId, ended }
@@ -379,9 +366,9 @@ function admissionsOf(bench: BareBench) {
       const seen = (await status(questionId, candidateId)).given(200)
       if (hasEnded(seen)) return seen
       // What tells no status at all tells no end either.
-      if (!is.word(seen.at('status'))) throw new NotSeen(`${seen.sent} gave no status`)
+      if (!is.word(seen.at('status'))) notSeen(`${seen.sent} gave no status`)
       if (ports.clock.monotonicMs() > untilMs)
-        throw new NotSeen(`the candidate did not end in ${longestWaitMs / 1_000} s`)
+        notSeen(`the candidate did not end in ${longestWaitMs / 1_000} s`)
       await ports.clock.sleep(pauseMs, signal)
     }
   }
@@ -390,10 +377,18 @@ function admissionsOf(bench: BareBench) {
     sign,
     propose,
     status,
-    /** Signs with something wrong in it; a refusal frees the question again. */
-    async sendWrong(terms: ProbeTerms, fits?: Fits) {
-      const authorization = await sign((await pairs(1, fits))[0], terms)
-      return { seen: await propose(authorization), journalId: authorization.id }
+    /**
+     * Signs with something wrong in it; a refusal, which is an item's own or the whole call's, frees
+     * the question again.
+     */
+    async sendWrong(terms: ProbeTerms, wrong: string, fits: Fits) {
+      if (!bench.open().some(fits)) notSeen(`no given question makes this wrong: ${wrong}`)
+      const [pair] = await pairs(1, (one) => isFree(one) && fits(one))
+      const authorization = await sign(pair, terms)
+      const seen = (await propose(authorization)).with(wrong)
+      const [status] = seen.codes
+      const own = typeof status === 'number' ? { status, json: seen.at('results.0') } : {}
+      return { seen: seen.as(own), journalId: authorization.id }
     },
     /** By a wallet that is on no list, for an amount that nobody holds. */
     async sendStrange() {
@@ -407,7 +402,7 @@ function admissionsOf(bench: BareBench) {
      * nonce, or its wallet's place (§4.1 rule 2).
      */
     firstAdmitted: once(async () => {
-      const [pair] = await pairs(1)
+      const [pair] = await pairs(1, isFree)
       const authorization = await sign(pair)
       const { signature: _signature, ...body } = JSON.parse(authorization.signed.body)
       for (const outcome of ['p1', 'p2'])
@@ -419,7 +414,7 @@ function admissionsOf(bench: BareBench) {
      * in conflict with the first.
      */
     batchAdmitted: once(async () => {
-      const [one, two = notSeen('two questions are required')] = await pairs(2)
+      const [one, two = notSeen('two questions are required')] = await pairs(2, isFree)
       const terms = { form: 'batch', clientRef: 'conformance' } as const
       const [first, other] = [await sign(one, terms), await sign(two, terms)]
       const junk = [{ ...bench.unsignedItem(), proposer: 'nobody' }]
@@ -430,91 +425,84 @@ function admissionsOf(bench: BareBench) {
       return { authorizations, questionId: one.context.question_id, seen, malformed }
     }),
     executable: once(async () => {
-      const [pair] = await pairs(1, undefined, true)
+      const [pair] = await pairs(1, isFree, true)
       try {
         const amountRaw = await confirmedAmount(bench, pair)
         closed = pair.context.question_id
         return await submitted(pair, await sign(pair, { amountRaw }))
       } catch (error) {
-        if (error instanceof UsageError) throw new NotSeen(error.detail)
+        if (error instanceof UsageError) notSeen(error.detail)
         throw error
       }
     }),
   }
 }
 
-function checkRisk({ may, maxAmountRaw }: BareBench, amountRaw: bigint) {
-  if (amountRaw <= leastRaw || amountRaw >= unexecutableRaw) return
-  if (!may.execute)
-    throw new NotSeen(
-      `a wallet can pay ${amountRaw} raw units: such a proposal is signed with --allow-execution only`,
-    )
-  if (maxAmountRaw === undefined || amountRaw <= maxAmountRaw) return
-  throw new NotSeen(`${amountRaw} raw units are more than --max-amount ${maxAmountRaw}`)
-}
+/** Which wallets and questions are free, and signing for them. */
+function signingOf(bench: BareBench) {
+  const { ports, journal, trust, may, maxAmountRaw, wallets } = bench
 
-/** What holds a question for a wallet: open authorizations, and offers that may be signed yet. */
-function heldBy(bench: BareBench, view: JournalView, { wallet, context }: Pair) {
-  const nowMs = bench.ports.clock.nowMs()
-  const questionId = context.question_id
-  const wanted = { questionId, proposer: wallet.address, chainId: bench.trust.chain_id }
-  const open = openFor(view.byQuestion(questionId), wanted, nowMs)
-  return { open, offers: openFor(view.offers, wanted, nowMs) }
-}
+  function checkRisk(amountRaw: bigint) {
+    if (amountRaw <= leastRaw || amountRaw >= unexecutableRaw) return
+    if (!may.execute)
+      notSeen(
+        `a wallet can pay ${amountRaw} raw units: such a proposal is signed with --allow-execution only`,
+      )
+    if (maxAmountRaw !== undefined && amountRaw > maxAmountRaw)
+      notSeen(`${amountRaw} raw units are more than --max-amount ${maxAmountRaw}`)
+  }
 
-/** Wallets and questions that no open authorization holds (R8); NotSeen where there are fewer. */
-async function freePairs(
-  bench: BareBench,
-  count: number,
-  fits: Fits,
-  isLast: boolean,
-): Promise<readonly [Pair, ...Pair[]]> {
-  const { wallets, journal } = bench
-  if (wallets.length === 0) throw new NotSeen('no key of an eligible wallet was given')
-  const view = await journal.load()
-  const contexts = bench.open().filter(fits)
-  const all = wallets.flatMap((wallet) => contexts.map((context) => ({ wallet, context })))
-  const free = all.filter((pair) => {
-    const { open, offers } = heldBy(bench, view, pair)
-    return open.length === 0 && offers.length === 0
-  })
-  const [first, ...others] = isLast ? free.slice(-count) : free.slice(0, count)
-  if (first !== undefined && others.length === count - 1) return [first, ...others]
-  throw new NotSeen(
-    `${count} more of questions and wallets without an open authorization are required: add --question`,
-  )
-}
+  /** What holds a question for a wallet: open authorizations, and offers that may be signed yet. */
+  function heldBy(view: JournalView, { wallet, context }: Pair) {
+    const questionId = context.question_id
+    const wanted = { questionId, proposer: wallet.address, chainId: trust.chain_id }
+    const nowMs = ports.clock.nowMs()
+    const open = openFor(view.byQuestion(questionId), wanted, nowMs)
+    return { open, offers: openFor(view.offers, wanted, nowMs) }
+  }
 
-/** Reserves a nonce and signs, journaled; NotSeen where the question is held meanwhile. */
-async function signWith(
-  bench: BareBench,
-  pair: Pair,
-  terms: ProbeTerms = {},
-): Promise<JournaledAuthorization> {
-  const { ports, journal, trust } = bench
-  const { wallet, context } = pair
-  const { witness, ref: round } = hashedRound(trust, context)
-  const price = terms.price ?? priceOf[outcomeFor(context)]
-  const amountRaw = terms.amountRaw ?? unexecutableRaw
-  checkRisk(bench, amountRaw)
-  const deadlineSeconds = terms.deadlineSeconds ?? bench.nowSeconds() + lifeSeconds
-  return journal.exclusive(async (view) => {
-    const rival = heldBy(bench, view, pair).open.find(({ id }) => id !== terms.supersede)
-    if (rival !== undefined) throw new NotSeen(`${rival.id} now holds the question`)
-    const nonce = journal.nextNonce()
-    const [amount, deadline] = [String(amountRaw), String(deadlineSeconds)]
-    const digest = toHex(witness.digest({ price, amount, nonce: String(nonce), deadline }))
-    const prepared = {
-      ...{ context, price, amountRaw, nonce, deadlineSeconds, digest },
-      ...{ round, unchecked: chainChecks },
-    }
-    const intent = { identifier: context.question_id, proposer: wallet.address, ...terms }
-    const { draft, reserving } = draftOf({ journal, trust }, intent, prepared, view)
-    await journal.append(reserving)
-    const form = terms.form ?? 'single'
-    const [signing] = await signDrafts({ ports, journal }, [draft], wallet, form)
-    if (signing === undefined) throw new Error('a draft was not signed')
-    if (signing instanceof ProposerError) throw signing
-    return signing
-  })
+  return {
+    /** Those that no open authorization holds (R8); NotSeen where there are fewer. */
+    async pairs(count: number, fits: Fits, isLast = false): Promise<readonly [Pair, ...Pair[]]> {
+      if (wallets.length === 0) notSeen('no key of an eligible wallet was given')
+      const view = await journal.load()
+      const contexts = bench.open().filter(fits)
+      const free = wallets
+        .flatMap((wallet) => contexts.map((context) => ({ wallet, context })))
+        .filter((pair) => Object.values(heldBy(view, pair)).every(({ length }) => length === 0))
+      const [first, ...others] = isLast ? free.slice(-count) : free.slice(0, count)
+      if (first !== undefined && others.length === count - 1) return [first, ...others]
+      notSeen(
+        `${count} more of questions and wallets without an open authorization are required: add --question`,
+      )
+    },
+    /** Reserves a nonce and signs, journaled; NotSeen where the question is held meanwhile. */
+    async sign(pair: Pair, terms: ProbeTerms = {}): Promise<JournaledAuthorization> {
+      const { wallet, context } = pair
+      const { witness, ref: round } = hashedRound(trust, context)
+      const price = terms.price ?? priceOf[outcomeFor(context)]
+      const amountRaw = terms.amountRaw ?? unexecutableRaw
+      checkRisk(amountRaw)
+      const deadlineSeconds = terms.deadlineSeconds ?? bench.nowSeconds() + lifeSeconds
+      return journal.exclusive(async (view) => {
+        const rival = heldBy(view, pair).open.find(({ id }) => id !== terms.supersede)
+        if (rival !== undefined) notSeen(`${rival.id} now holds the question`)
+        const nonce = journal.nextNonce()
+        const [amount, deadline] = [String(amountRaw), String(deadlineSeconds)]
+        const digest = toHex(witness.digest({ price, amount, nonce: String(nonce), deadline }))
+        const prepared = {
+          ...{ context, price, amountRaw, nonce, deadlineSeconds, digest },
+          ...{ round, unchecked: chainChecks },
+        }
+        const intent = { identifier: context.question_id, proposer: wallet.address, ...terms }
+        const { draft, reserving } = draftOf({ journal, trust }, intent, prepared, view)
+        await journal.append(reserving)
+        const form = terms.form ?? 'single'
+        const [signing] = await signDrafts({ ports, journal }, [draft], wallet, form)
+        if (signing === undefined) throw new Error('a draft was not signed')
+        if (signing instanceof ProposerError) throw signing
+        return signing
+      })
+    },
+  }
 }

@@ -191,32 +191,26 @@ const item: Readonly<Record<string, Case>> = {
   '7-batch-ancillary-data': ['413: ancillary data in admission', 'ancillary_data 0x', [413]],
 }
 
-const authorizes = (says: string, wrong: string, change: (bench: Bench) => BodyChange): Row => [
-  says,
-  (bench) => bench.submit(change(bench), wrong),
-  [403],
-]
-
 const canaryOf = ({ stranger }: Bench) => `canary${stranger.slice(2, 18)}`
 
 export const bodyRules = rulesOf('read', {
   ...refusing('submit', single),
   ...refusing('submitItem', item),
-  '2.1-signature-8192': authorizes(
+  '2.1-signature-8192': [
     'signature has up to 8,192 bytes, that many included',
-    '8,192 bytes of signature',
-    () => ({ signature: longest }),
-  ),
-  '4.1.3-signature-checked': authorizes(
+    ({ submit }) => submit({ signature: longest }, '8,192 bytes of signature'),
+    [403],
+  ],
+  '4.1.3-signature-checked': [
     'a signature that does not authorize gives 403',
-    'a random signature',
-    () => ({}),
-  ),
-  '5-not-eligible': authorizes(
+    ({ submit }) => submit({}, 'a random signature'),
+    [403],
+  ],
+  '5-not-eligible': [
     'an ineligible wallet gives 403',
-    'a random wallet as proposer',
-    ({ stranger }) => ({ proposer: stranger }),
-  ),
+    ({ submit, stranger }) => submit({ proposer: stranger }, 'a random wallet as proposer'),
+    [403],
+  ],
   '7-errors-sanitized': [
     'errors is optional and sanitized on schema failures',
     (bench) => {

@@ -1,28 +1,16 @@
 /** §8, and §7 on 429. These come last, and what they spend is waited out. */
 import { maxRetryAfterMs, rateLimitOf } from '#client/gateway/answer'
 import { once } from '#protocol/once'
-import { Fault, NotSeen, type Seen } from './answer.js'
+import { Fault, NotSeen, notSeen, type Seen } from './answer.js'
 import type { Bench } from './bench.js'
 import { type Probe, type ProbeCall, routes } from './probe.js'
-import { rulesOf, type Step } from './rule.js'
+import { about, rulesOf } from './rule.js'
 
 const itemsInCall = 100
 /** Twenty calls are twice the default global budget. */
 const callsAtMost = 20
 
-interface Overrun {
-  readonly refused: Seen
-  readonly after: Seen
-  /** As many items of a batch submission right after that, where a question is open. */
-  readonly submission: Seen | undefined
-  /** Whether a few items were left when the call was refused, as far as the answers tell. */
-  readonly hadRoom: boolean | undefined
-  readonly letThrough: Seen | undefined
-  /** What the refusal asked to wait. */
-  readonly waitMs: number | undefined
-}
-
-const overruns = new WeakMap<Probe, () => Promise<Overrun>>()
+const overruns = new WeakMap<Probe, () => ReturnType<typeof spend>>()
 
 function overrun(bench: Bench) {
   const known = overruns.get(bench.probe) ?? once(() => spend(bench))
@@ -45,9 +33,9 @@ const sendNow = ({ probe }: Bench, call: ProbeCall, isOver: boolean) =>
 const oneNow = (bench: Bench, isOver = true) =>
   sendNow(bench, routes.eligibility(bench.stranger), isOver)
 
-async function spend(bench: Bench): Promise<Overrun> {
+async function spend(bench: Bench) {
   const { isLocal, ports, stranger, probe } = bench
-  if (isLocal === true) throw new NotSeen('nothing is charged in process')
+  if (isLocal === true) notSeen('nothing is charged in process')
   let left = leftIn(await bench.send(routes.eligibility(stranger)))
   let letThrough: Seen | undefined
   let windowsEnded = 0
@@ -69,9 +57,9 @@ async function spend(bench: Bench): Promise<Overrun> {
         left = rest
         continue
       }
+      // As many items of a submission right after that, where a question is open.
       const submission = await submissionNow(bench, count, left)
-      const hadRoom = left === undefined ? left : left > 0
-      return { refused: seen, after, submission, hadRoom, letThrough, waitMs: probe.retryMs(seen) }
+      return { seen, after, submission, left, letThrough, waitMs: probe.retryMs(seen) }
     }
     const rest = leftIn(seen)
     // More is left than before where the window has ended on the way.
@@ -79,18 +67,14 @@ async function spend(bench: Bench): Promise<Overrun> {
     left = rest
   }
   if (letThrough === undefined)
-    throw new NotSeen(`the rate limit is above ${callsAtMost * itemsInCall} items, or unknown`)
+    notSeen(`the rate limit is above ${callsAtMost * itemsInCall} items, or unknown`)
   throw new Fault(
     `sent ${callsAtMost} calls of about ${itemsInCall} items at once; none returned 429`,
   )
 }
 
 /** Sends items that authorize nothing at once; `undefined` where that tells nothing. */
-async function submissionNow(
-  bench: Bench,
-  count: number,
-  left: number | undefined,
-): Promise<Seen | undefined> {
+async function submissionNow(bench: Bench, count: number, left: number | undefined) {
   if (!bench.hasContext()) return undefined
   const items = Array(count).fill({ ...bench.unsignedItem(), proposer: bench.stranger })
   const seen = await sendNow(bench, routes.batch('proposals', items, `${count} items`), true)
@@ -102,82 +86,69 @@ async function submissionNow(
 
 const overrunIfRefused = (bench: Bench) =>
   overrun(bench).catch((error: unknown) => {
-    if (error instanceof Fault) throw new NotSeen('no call hit the rate limit')
-    throw error
+    throw error instanceof Fault ? new NotSeen('no call hit the rate limit') : error
   })
-
-const noResults: Step = ({ seen }) => ({
-  'the refusal has per-item results': seen.at('results') === undefined,
-})
 
 export const budgetRules = rulesOf('overrun', {
   '8-rate-limited': [
     'a call over the budget is answered 429, without per-item results',
-    async (bench) => (await overrun(bench)).refused,
+    overrun,
     [429],
-    noResults,
+    { results: undefined },
     200,
   ],
-  '8-whole-batch-refused': [
-    'a batch of more items than the budget has left is refused before admission',
-    async (bench) => {
-      const { letThrough, hadRoom } = await overrunIfRefused(bench)
-      if (hadRoom === undefined)
-        throw new NotSeen(
-          'the responses carry no RateLimit headers, which the spec does not require',
-        )
-      if (letThrough === undefined) return 'refused'
-      const sent = `sent ${letThrough.sent}, more than the rate limit had left`
-      throw new Fault(`${sent}; got ${letThrough.came}`)
-    },
-  ],
-  '8-submission-refused': [
-    'a batch submission over the budget returns 429 before admission',
-    async (bench) => {
-      const { submission } = await overrunIfRefused(bench)
-      if (submission !== undefined) return submission
-      throw new NotSeen('no question is open, or the window ended')
-    },
-    [429],
-    noResults,
-    0,
-  ],
-  '7-retry-told': [
-    '429 gives the delay in Retry-After, or else in the detail',
-    async (bench) => {
-      const { refused, waitMs } = await overrunIfRefused(bench)
-      // What words the detail uses is left open; a delay has a number.
-      const isTold = waitMs !== undefined || /\d/.test(String(refused.at('error.detail')))
-      const fault = `got ${refused.status} without Retry-After and without a delay in the detail`
-      refused.holds({ [fault]: isTold })
-      return waitMs === undefined ? 'in words of its own' : `${waitMs / 1_000} s`
-    },
-  ],
-  '8-refused-call-charged': [
-    'rate-limited attempts also charge the counters',
-    async (bench) => {
-      const { after, hadRoom } = await overrunIfRefused(bench)
-      if (hadRoom === false) throw new NotSeen('no items were left before the refusal')
-      // Without a word of what was left the refusal may have come right at its end.
-      return after.as({ sent: `${after.sent} right after a refused call that left room for it` })
-    },
-    [429],
-  ],
-  '8-window-reopens': [
-    'after that delay, calls are served again',
-    async (bench) => {
-      const { refused, after, waitMs } = await overrunIfRefused(bench)
-      // Where nothing is reported the window of §8 is waited out, so that the run leaves none
-      // overrun.
-      const resetMs = (rateLimitOf(refused.headers)?.resetSeconds ?? 60) * 1_000
-      const afterMs = after.status === 429 ? (bench.probe.retryMs(after) ?? 0) : 0
-      const delayMs = Math.max(waitMs ?? resetMs, afterMs, 1_000)
-      if (delayMs > maxRetryAfterMs)
-        throw new NotSeen(`${refused.sent} had to wait ${delayMs / 1_000} s`)
-      await bench.ports.clock.sleep(delayMs, bench.signal)
-      const seen = await oneNow(bench, false)
-      return seen.as({ sent: `${seen.sent} ${Math.ceil(delayMs / 1_000)} s after the refusal` })
-    },
-    [200],
-  ],
+  ...about(overrunIfRefused, {
+    '8-whole-batch-refused': [
+      'a batch of more items than the budget has left is refused before admission',
+      ({ letThrough, left }) => {
+        if (left === undefined)
+          notSeen('the responses carry no RateLimit headers, which the spec does not require')
+        if (letThrough === undefined) return 'refused'
+        const sent = `sent ${letThrough.sent}, more than the rate limit had left`
+        throw new Fault(`${sent}; got ${letThrough.came}`)
+      },
+    ],
+    '8-submission-refused': [
+      'a batch submission over the budget returns 429 before admission',
+      ({ submission }) => submission ?? notSeen('no question is open, or the window ended'),
+      [429],
+      { results: undefined },
+      0,
+    ],
+    '7-retry-told': [
+      '429 gives the delay in Retry-After, or else in the detail',
+      ({ seen, waitMs }) => {
+        // What words the detail uses is left open; a delay has a number.
+        const isTold = waitMs !== undefined || /\d/.test(String(seen.at('error.detail')))
+        const fault = `got ${seen.status} without Retry-After and without a delay in the detail`
+        return { [fault]: isTold }
+      },
+    ],
+    '8-refused-call-charged': [
+      'rate-limited attempts also charge the counters',
+      ({ after, left }) => {
+        if (left !== undefined && left <= 0) notSeen('no items were left before the refusal')
+        // Without a word of what was left the refusal may have come right at its end.
+        return after.as({ sent: `${after.sent} right after a refused call that left room for it` })
+      },
+      [429],
+    ],
+    '8-window-reopens': [
+      'after that delay, calls are served again',
+      async (bench) => {
+        const { seen, after, waitMs, probe } = bench
+        // Where nothing is reported the window of §8 is waited out, so that the run leaves none
+        // overrun.
+        const resetMs = (rateLimitOf(seen.headers)?.resetSeconds ?? 60) * 1_000
+        const afterMs = after.status === 429 ? (probe.retryMs(after) ?? 0) : 0
+        const delayMs = Math.max(waitMs ?? resetMs, afterMs, 1_000)
+        if (delayMs > maxRetryAfterMs) notSeen(`${seen.sent} had to wait ${delayMs / 1_000} s`)
+        await bench.ports.clock.sleep(delayMs, bench.signal)
+        const served = await oneNow(bench, false)
+        const sent = `${served.sent} ${Math.ceil(delayMs / 1_000)} s after the refusal`
+        return served.as({ sent })
+      },
+      [200],
+    ],
+  }),
 })

@@ -24,7 +24,6 @@ export interface ProbeCall {
   readonly headers?: Readonly<Record<string, string>>
   /** What it is charged (§8 rule 2); default 1. */
   readonly items?: number
-  /** What was made wrong, for a report. */
   readonly wrong?: string | undefined
 }
 
@@ -37,10 +36,9 @@ export const batches = {
 export type Batch = keyof typeof batches
 
 const get = (path: string, wrong?: string): ProbeCall => ({ method: 'GET', path, wrong })
-const post = (path: string, body: unknown, wrong?: string): ProbeCall => ({
-  ...get(path, wrong),
-  ...{ method: 'POST', body },
-})
+const post = (path: string, body: unknown, wrong?: string): ProbeCall => {
+  return { method: 'POST', path, body, wrong }
+}
 
 export const routes = {
   get,
@@ -73,7 +71,6 @@ const capBytes = 4 * 1024 * 1024
 /** A gateway that is busy (503) is given time; a 429 comes but once where nobody else spends. */
 const tries = 10
 const shortestPauseMs = 1_000
-/** Between submissions. */
 const longestPauseMs = 30_000
 
 interface ProbeParts {
@@ -102,7 +99,7 @@ function openExchange({ fetch, base, signal }: ProbeParts) {
       noticed.signature ??= sent
     // Gateway bodies are not the application's own refusals (§7 rule 1).
     if (status >= 400 && seen.json !== undefined && !hasErrorBody(seen))
-      noticed.badError ??= `sent ${sent}; got ${seen.came}`
+      noticed.badError ??= `${sent}; got ${seen.came}`
     noticed.last = seen
     return seen
   }

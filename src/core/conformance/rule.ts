@@ -23,11 +23,13 @@ type Awaitable<T> = T | Promise<T>
 interface Known {
   readonly seen: Seen
 }
+/** A call, or an answer that is there already, maybe with what else is to be known of it. */
+type Subject = ProbeCall | Seen | Known
 /**
- * What comes next: calls, or an answer that is there already, maybe with what else is to be known
- * of it. What must hold of the newest answer. Or what is to be said of it in a report.
+ * What the other steps are about, one after the other. What must hold of the newest answer. Or what
+ * is to be said of it in a report.
  */
-type Next = ProbeCall | readonly ProbeCall[] | Seen | Known | AnswerFacts | string | undefined
+type Next = Subject | readonly Subject[] | AnswerFacts | string | undefined
 export type Step<More = unknown> = (known: Bench & Known & More) => Awaitable<Next>
 type Told<More> = Step<More> | AnswerFacts | readonly number[] | number
 
@@ -68,7 +70,7 @@ export const rulesOf = (tier: Tier, table: Table): readonly Rule[] =>
     run: (bench) => follow(bench as Bench & Known, steps),
   }))
 
-/** What was seen last, of each call where there are several. */
+/** What was seen last, of each subject where there are several. */
 async function follow(
   known: Bench & Known,
   [step, ...rest]: readonly Told<unknown>[],
@@ -76,21 +78,22 @@ async function follow(
   if (step === undefined) return known.seen.came
   const next = typeof step === 'function' ? await step(known) : step
   if (is.text(next)) return next
-  if (isCalls(next)) {
-    const details = new Set<string>()
-    for (const call of [next].flat())
-      details.add(await follow({ ...known, seen: await known.send(call) }, rest))
-    return [...details].join(', ')
+  const all = [next].flat().filter(isSubject)
+  if (all.length === 0) {
+    if (Array.isArray(next)) known.seen.expect(next)
+    else if (next !== undefined) known.seen.holds(next as AnswerFacts)
+    return follow(known, rest)
   }
-  if (next instanceof Seen) return follow({ ...known, seen: next }, rest)
-  if (is.structure(next) && 'seen' in next) return follow({ ...known, ...next }, rest)
-  if (Array.isArray(next)) known.seen.expect(next)
-  else if (is.structure(next)) known.seen.holds(next as AnswerFacts)
-  return follow(known, rest)
+  const details = new Set<string>()
+  for (const one of all) {
+    const came = 'method' in one ? await known.send(one) : one
+    details.add(await follow({ ...known, ...(came instanceof Seen ? { seen: came } : came) }, rest))
+  }
+  return [...details].join(', ')
 }
 
-const isCalls = (next: unknown): next is ProbeCall | readonly ProbeCall[] =>
-  [next].flat().some((one) => is.structure(one) && 'method' in one)
+const isSubject = (one: unknown): one is Subject =>
+  is.structure(one) && (one instanceof Seen || 'seen' in one || 'method' in one)
 
 /** Rows that begin alike. */
 export const about = <More extends Known>(
