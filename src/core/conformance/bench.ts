@@ -191,6 +191,8 @@ export const outcomeFor = ({ price }: QuestionContext): OutcomeKey =>
     ? 'p2'
     : 'p1'
 
+export const lacksHalf = ({ price }: QuestionContext) => !price.allowed_values.includes(priceOf.p3)
+
 export async function chainRound({ chain, trust }: BareBench, questionId: Hex) {
   if (chain === undefined) return undefined
   const { createRoundReader } = await import('#chain/questions')
@@ -252,7 +254,7 @@ type Fits = (context: QuestionContext) => boolean
 export interface ProbeTerms {
   readonly price?: string
   readonly amountRaw?: bigint
-  readonly deadlineSeconds?: bigint
+  readonly lifeSeconds?: bigint
   readonly form?: Form
   readonly clientRef?: string
   readonly supersede?: string
@@ -483,7 +485,7 @@ function signingOf(bench: BareBench) {
       const price = terms.price ?? priceOf[outcomeFor(context)]
       const amountRaw = terms.amountRaw ?? unexecutableRaw
       checkRisk(amountRaw)
-      const deadlineSeconds = terms.deadlineSeconds ?? bench.nowSeconds() + lifeSeconds
+      const deadlineSeconds = bench.nowSeconds() + (terms.lifeSeconds ?? lifeSeconds)
       return journal.exclusive(async (view) => {
         const rival = heldBy(view, pair).open.find(({ id }) => id !== terms.supersede)
         if (rival !== undefined) notSeen(`${rival.id} now holds the question`)

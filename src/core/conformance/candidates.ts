@@ -26,6 +26,7 @@ import {
   chainRound,
   changed,
   hasEnded,
+  lacksHalf,
   leastRaw,
   type Pair,
   type ProbeTerms,
@@ -35,25 +36,17 @@ import { routes } from './probe.js'
 import { about, type Row, rulesOf, type Step } from './rule.js'
 
 const isBonded = ({ bond }: QuestionContext) => BigInt(bond.required_bond) > leastRaw
-const lacksHalf = ({ price }: QuestionContext) => !price.allowed_values.includes(priceOf.p3)
 
 const refused = (
   says: string,
   wrong: string,
-  terms: ProbeTerms | ((bench: Bench) => ProbeTerms),
+  terms: ProbeTerms,
   fits: (context: QuestionContext) => boolean = () => true,
-): Row => [
-  says,
-  (bench) => bench.sendWrong(typeof terms === 'function' ? terms(bench) : terms, wrong, fits),
-  malformed,
-]
+): Row => [says, ({ sendWrong }) => sendWrong(terms, wrong, fits), malformed]
 
 /** A minute less than the five that are asked for, so that clocks may differ. */
 const soon = (says: string, form: Form) =>
-  refused(says, 'a deadline four minutes ahead', ({ nowSeconds }) => ({
-    form,
-    deadlineSeconds: nowSeconds() + 240n,
-  }))
+  refused(says, 'a deadline four minutes ahead', { form, lifeSeconds: 240n })
 
 /**
  * One raw unit, whatever the gateway says the bond is. Fault where that is admitted: it can be

@@ -32,7 +32,14 @@ import {
   notSeen,
   type Seen,
 } from './answer.js'
-import { type Bench, chainRound, outcomeFor, rawIdentifier, requestFacts } from './bench.js'
+import {
+  type Bench,
+  chainRound,
+  lacksHalf,
+  outcomeFor,
+  rawIdentifier,
+  requestFacts,
+} from './bench.js'
 import { refusing } from './bodies.js'
 import { routes } from './probe.js'
 import { about, given, rulesOf } from './rule.js'
@@ -375,7 +382,6 @@ const contexts = (bench: Bench) => {
   notSeen('no question is open')
 }
 
-const lacksHalf = ({ price }: QuestionContext) => !price.allowed_values.includes(priceOf.p3)
 const halfIsAllowed = (trust: Trust, context: QuestionContext) =>
   outcomesByText(trust, context).some(({ outcome, allowed }) => outcome === 'p3' && allowed)
 
