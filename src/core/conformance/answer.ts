@@ -131,18 +131,19 @@ export class Seen {
     return new Fault(`sent ${this.sent}; ${what}`)
   }
 
-  /** Fault with what was sent and the first of these that does not hold. */
-  holds(expected: AnswerFacts): undefined {
-    for (const [name, wanted] of Object.entries(expected)) {
+  /** Fault with what was sent and the first of these that does not hold; the members that do. */
+  holds(facts: AnswerFacts): readonly string[] {
+    return Object.entries(facts).flatMap(([name, wanted]) => {
       if (wanted === false) throw this.fault(name)
       const value = this.at(name)
-      if (wanted === true || (is.test(wanted) ? wanted(value) : value === wanted)) continue
-      const other = is.test(wanted) ? 'malformed' : `not ${String(wanted).slice(0, 100)}`
-      const isThere = wanted === is.absent || wanted === undefined
-      const fault = isThere ? 'there' : value === undefined ? 'missing' : other
       const path = name.replace(/~(.*\|)?/, '')
+      const isThere = wanted === is.absent || wanted === undefined
+      if (wanted === true || (is.test(wanted) ? wanted(value) : value === wanted))
+        return wanted === true || isThere ? [] : [path]
+      const other = is.test(wanted) ? 'malformed' : `not ${String(wanted).slice(0, 100)}`
+      const fault = isThere ? 'there' : value === undefined ? 'missing' : other
       throw this.fault(`got ${this.status}, in which ${path} is ${fault}`)
-    }
+    })
   }
 
   /** Hex longer than a hash: a signature, or a transaction that could be sent (§2.6). */

@@ -210,7 +210,7 @@ export const batchRules = rulesOf('read', {
     'unknown candidate ids give a per-item 404',
     sends('statuses', (bench) => randomIds(bench, 1), 'a random candidate id'),
     [200],
-    ({ seen: { results } }) => void (results[0] ?? notSeen('there is no result')),
+    ({ seen }) => (seen.results.length > 0 ? undefined : notSeen('there is no result')),
     { 'results.0.status_code': 404, ...itemError('results.0', 'candidate') },
   ],
 })
@@ -299,6 +299,7 @@ export const batchSubmissionRules = rulesOf('admit', {
     'a result has candidate or error; a candidate has candidate_id, status, received_at and status_url',
     batch,
     given,
+    { 'results.length': 3 },
     ({ seen }) => seen.results.map((json) => seen.as({ json })),
     ({ seen }) =>
       [200, 202].includes(Number(seen.at('status_code')))

@@ -152,9 +152,7 @@ function bareBench(parts: BenchParts) {
     hasContext: () => usable.length > 0,
     /** Why there is no context, where questions were given. */
     unusable: () =>
-      questions.length === 0 || usable.length > 0
-        ? undefined
-        : errorOf(NotSeen, () => void context())?.message,
+      questions.length === 0 ? undefined : errorOf(NotSeen, () => void context())?.message,
     proposal,
     /** Calls whose body is changed, and what is wrong with it. */
     prepare: (change: BodyChange = {}, wrong?: string) =>
@@ -245,7 +243,7 @@ function errorOf<T, E extends Error>(kind: new (...given: never[]) => E, act: ()
   }
 }
 
-export interface Pair {
+interface Pair {
   readonly wallet: Signer
   readonly context: QuestionContext
 }

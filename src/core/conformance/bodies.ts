@@ -8,8 +8,6 @@ import { is, malformed } from './answer.js'
 import type { Bench, BodyChange } from './bench.js'
 import { type Row, rulesOf, type Step, type Table } from './rule.js'
 
-type Sender = 'submit' | 'submitItem' | 'prepare'
-
 const cut = (hex: string) => hex.slice(0, -1)
 const longest = `0x${'ab'.repeat(limits.signatureBytes)}`
 const note = { conformance_note: 'extra' }
@@ -44,17 +42,17 @@ type Case = readonly [
   ...(string | readonly number[] | Readonly<Record<string, BodyChange>>)[],
 ]
 
-export const refusing = (to: Sender, cases: Readonly<Record<string, Case>>): Table =>
+export const refusing = (
+  to: 'submit' | 'submitItem' | 'prepare',
+  cases: Readonly<Record<string, Case>>,
+): Table =>
   Object.fromEntries(
     Object.entries(cases).map(([id, [says, ...parts]]): [string, Row] => {
       const wrongs = parts.flatMap((one): readonly (readonly [string, BodyChange])[] => {
         if (is.text(one)) return [[one, changeNamed(one)]]
         return Array.isArray(one) ? [] : (Object.entries(one) as [string, BodyChange][])
       })
-      const calls: Step = async (bench) => {
-        if (to === 'prepare') (await bench.prepared()).seen.given(200)
-        return wrongs.map(([wrong, change]) => bench[to](change, wrong))
-      }
+      const calls: Step = (bench) => wrongs.map(([wrong, change]) => bench[to](change, wrong))
       return [
         id,
         [says, calls, parts.find((one) => Array.isArray(one)) ?? malformed, wrongs.length],

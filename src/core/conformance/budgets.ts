@@ -121,7 +121,8 @@ export const budgetRules = rulesOf('overrun', {
         // What words the detail uses is left open; a delay has a number.
         const isTold = waitMs !== undefined || /\d/.test(String(seen.at('error.detail')))
         const fault = `got ${seen.status} without Retry-After and without a delay in the detail`
-        return { [fault]: isTold }
+        seen.holds({ [fault]: isTold })
+        return waitMs === undefined ? 'in words of its own' : `${waitMs / 1_000} s`
       },
     ],
     '8-refused-call-charged': [

@@ -28,7 +28,6 @@ import {
   hasEnded,
   lacksHalf,
   leastRaw,
-  type Pair,
   type ProbeTerms,
   rivalTo,
 } from './bench.js'
@@ -101,7 +100,7 @@ const admitted = async ({ firstAdmitted }: Bench) => withId(await firstAdmitted(
  * shows no other.
  */
 const isStatusUrl =
-  ({ pair, id }: { pair: Pair; id: string }) =>
+  ({ pair, id }: ReturnType<typeof withId>) =>
   (url: unknown) => {
     if (!is.text(url) || /^[a-z][a-z0-9+.-]*:|^\/\//i.test(url)) return false
     const { question_id, slug = question_id } = pair.context
@@ -327,7 +326,9 @@ export const statusRules = rulesOf('admit', {
     '2.7-batch-status-fields': [
       'a batch status has status, submission and failure',
       statusMembers,
-      ({ whole }) => whole.holds({ 'results.0.error': is.absent }),
+      ({ whole }) => ({
+        'a result has an error beside its candidate': is.absent(whole.at('results.0.error')),
+      }),
     ],
     '2.6-batch-no-signature': [
       'signatures and executable data are never returned, in batches either',

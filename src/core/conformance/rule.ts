@@ -70,19 +70,21 @@ export const rulesOf = (tier: Tier, table: Table): readonly Rule[] =>
     run: (bench) => follow(bench as Bench & Known, steps),
   }))
 
-/** What was seen last, of each subject where there are several. */
+/** What came last and which of its members hold; of each subject, where there are several. */
 async function follow(
   known: Bench & Known,
   [step, ...rest]: readonly Told<unknown>[],
+  held: readonly string[] = [],
 ): Promise<string> {
-  if (step === undefined) return known.seen.came
+  if (step === undefined)
+    return `${known.seen.came}${held.length > 0 ? `: ${[...new Set(held)].join(', ')}` : ''}`
   const next = typeof step === 'function' ? await step(known) : step
   if (is.text(next)) return next
   const all = [next].flat().filter(isSubject)
   if (all.length === 0) {
     if (Array.isArray(next)) known.seen.expect(next)
-    else if (next !== undefined) known.seen.holds(next as AnswerFacts)
-    return follow(known, rest)
+    const facts = is.structure(next) && !Array.isArray(next) ? (next as AnswerFacts) : {}
+    return follow(known, rest, [...held, ...known.seen.holds(facts)])
   }
   const details = new Set<string>()
   for (const one of all) {

@@ -46,7 +46,7 @@ import { about, given, rulesOf } from './rule.js'
 
 type Prepared = Awaited<ReturnType<Bench['prepared']>>
 
-const prepared = async (bench: Bench): Promise<Prepared> => {
+const prepared = async (bench: Bench) => {
   const known = await bench.prepared()
   known.seen.given(200)
   return known
@@ -171,8 +171,8 @@ export const preparationRules = rulesOf('read', {
     ],
     '2.4-request': [
       'request is the oracle request of the question, its ancillary data included',
-      ({ seen, own }) =>
-        seen.as({ json: requestFacts(seen.at('request')) }).holds(requestFacts(own.request)),
+      ({ seen }) => seen.as({ json: requestFacts(seen.at('request')) }),
+      ({ own }) => requestFacts(own.request),
     ],
     '2.4-proposal': [
       'proposal has the outcome that was asked for, and its price',
@@ -329,12 +329,12 @@ export const preparationRules = rulesOf('read', {
         outcomesIn(json).find(({ key }) => key === 'p3')?.isAllowed !== true,
     }),
   ],
-  ...refusing('prepare', {
-    '2.1-prepare-outcome': [`${prepares}: outcome is p1, p2 or p3`, 'outcome p4'],
-    '2.1-prepare-version': [`${prepares}: version is required`, 'no version'],
-    '2.1-prepare-max-payment': [`${prepares}: max_payment must be "0"`, 'max_payment 1'],
-  }),
   ...about(prepared, {
+    ...refusing('prepare', {
+      '2.1-prepare-outcome': [`${prepares}: outcome is p1, p2 or p3`, 'outcome p4'],
+      '2.1-prepare-version': [`${prepares}: version is required`, 'no version'],
+      '2.1-prepare-max-payment': [`${prepares}: max_payment must be "0"`, 'max_payment 1'],
+    }),
     '2.1-deadline-enough': [
       'a permit.deadline of five minutes beyond admission is enough',
       ({ nowSeconds, prepare }) => {
