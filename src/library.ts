@@ -18,8 +18,8 @@ export {
 export type { Contracts, Round } from './core/chain/round.js'
 export type { Rules, RulesUpdate } from './core/chain/rules.js'
 export { type PollOptions, type PollResult, pollCandidates } from './core/client/follow/follow.js'
+export type { PolledStatus, PollTarget, Stage } from './core/client/follow/look.js'
 export { statusOnce } from './core/client/follow/look.js'
-export type { PolledStatus, PollTarget, Stage } from './core/client/follow/status.js'
 export type { Funds, WalletFunds } from './core/client/funds/funds.js'
 export type { Answer, RateLimit } from './core/client/gateway/answer.js'
 export { createGatewayClient, type GatewayClient } from './core/client/gateway/gateway-client.js'
@@ -35,21 +35,14 @@ export {
   openJournal,
   verifyJournal,
 } from './core/client/journal/journal.js'
-export type { Position } from './core/client/positions/account.js'
-export type { Positions, PositionTotals } from './core/client/positions/positions.js'
+export type { Position, Positions, PositionTotals } from './core/client/positions/positions.js'
 export type { SubmitParts } from './core/client/propose/attempt.js'
 export type { Intent, IntentInWords } from './core/client/propose/intent.js'
 export type { SpendingLimits } from './core/client/propose/limits.js'
 export type { RowOutcome, SentOutcome } from './core/client/propose/outcome.js'
 export { payloadRow } from './core/client/propose/payload.js'
 export type { Preview, ProposeParts } from './core/client/propose/plan.js'
-export { type ReplayResult, replay } from './core/client/propose/replay.js'
 export type { SettledEarlier } from './core/client/propose/round-over.js'
-export {
-  type AskRules,
-  RulesChangedError,
-  type RulesStanding,
-} from './core/client/propose/rules.js'
 export {
   authorize,
   intentRow,
@@ -57,11 +50,18 @@ export {
   type RowAuthorized,
 } from './core/client/propose/sign-rows.js'
 export {
+  type ReplayResult,
   type RowResult,
+  replay,
   type SubmitRowsOptions,
   submitOne,
   submitRows,
 } from './core/client/propose/submit.js'
+export {
+  type AskRules,
+  RulesChangedError,
+  type RulesStanding,
+} from './core/client/propose/terms.js'
 export {
   type ContextResult,
   type ContextSource,
@@ -71,8 +71,8 @@ export {
 } from './core/client/trust/context.js'
 export type { QuestionContext } from './core/client/trust/trust.js'
 export { parseTrust, Trust } from './core/client/trust/trust-file.js'
-export type { ReconciledEntry } from './core/client/wallet/advice.js'
 export type { Reconciled } from './core/client/wallet/reconcile.js'
+export type { ReconciledEntry } from './core/client/wallet/standing.js'
 export { applySet, type GatewayConfig, parseConfig } from './core/gateway/config.js'
 export { createGateway, type Gateway, type GatewayParts } from './core/gateway/gateway.js'
 export type { Ledger } from './core/gateway/ledger/ledger.js'

@@ -5,7 +5,7 @@
 
 import { join } from 'node:path'
 import { knownToken } from '#chain/profiles'
-import type { PolledStatus, Stage } from '#client/follow/status'
+import type { PolledStatus, Stage } from '#client/follow/look'
 import type { QuestionContext } from '#client/trust/trust'
 import { FailedError, ProposerError } from '#protocol/errors'
 import { conventionalLabel } from '#protocol/proposal'

@@ -6,15 +6,17 @@ import { coinText } from '#chain/profiles'
 import { type Funds, fundsOf, walletFunds } from '#client/funds/funds'
 import type { LastPosition, LastPositions } from '#client/positions/last-known'
 import type { Trust } from '#client/trust/trust'
-import { finishRevocation, planRevocations, reconcileText } from '#client/wallet/revoke'
 import {
   approval,
   type DeferredPayout,
   deferredPayouts,
+  finishRevocation,
   type OwnTransaction,
   type PlannedTransaction,
   payoutClaim,
+  planRevocations,
   planTransactions,
+  reconcileText,
   sendTransactions,
   unlimitedRaw,
 } from '#client/wallet/transactions'

@@ -3,8 +3,7 @@
  * sends again, `reconcile` puts journal, gateway and chain side by side (spec §2.6, §4.1, contract §6).
  */
 import type { PollResult } from '#client/follow/follow'
-import { failedError, statusOnce } from '#client/follow/look'
-import { endOf, stages } from '#client/follow/status'
+import { endOf, failedError, stages, statusOnce } from '#client/follow/look'
 import { gravest } from '#client/gateway/answer'
 import {
   answerOf,
@@ -19,10 +18,9 @@ import {
 import type { JournalView } from '#client/journal/journal'
 import { isContestedState } from '#client/positions/last-known'
 import type { SentOutcome } from '#client/propose/outcome'
-import { planReplay, replay, type Skipped } from '#client/propose/replay'
-import type { GatewayWord, ReconciledEntry } from '#client/wallet/advice'
+import { planReplay, replay, type Skipped } from '#client/propose/submit'
 import type { Reconciled } from '#client/wallet/reconcile'
-import type { RoundStanding } from '#client/wallet/standing'
+import type { GatewayWord, ReconciledEntry, RoundStanding } from '#client/wallet/standing'
 import { ConflictError, InterruptedError, UnavailableError, UsageError } from '#protocol/errors'
 import { answerText } from '#protocol/outcome-words'
 import { outcomeOf } from '#protocol/proposal'

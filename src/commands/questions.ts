@@ -4,7 +4,6 @@ import { createRoundReader, type RegistryEntry } from '#chain/questions'
 import type { Contracts, Round } from '#chain/round'
 import type { Rules } from '#chain/rules'
 import { onChain } from '#chain/unavailable'
-import { roundFactsOf, scanFacts } from '#client/questions/facts'
 import {
   byGateway,
   type ListedQuestion,
@@ -12,6 +11,8 @@ import {
   type QuestionSeen,
   type QuestionSource,
   reopenedFirst,
+  roundFactsOf,
+  scanFacts,
   unconfirmed,
 } from '#client/questions/listing'
 import { chainNow, rulesOfRound } from '#client/trust/context'

@@ -10,13 +10,14 @@ import { type TrustFinding, verifyTrust } from '#checks/chain'
 import { acceptedValue } from '#client/gateway/answer'
 import { listedReceiptKeys } from '#client/gateway/gateway-client'
 import { chainNow, confirmByChain } from '#client/trust/context'
-import { FactError, signingDataOf } from '#client/trust/signing-data'
 import {
   contractsOf,
+  FactError,
   howToRepin,
   implementationsNow,
   nothingPinned,
   pinnedQuestionId,
+  signingDataOf,
   unpinnedSlug,
 } from '#client/trust/trust'
 import {

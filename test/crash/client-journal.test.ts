@@ -1,7 +1,7 @@
 import { stateOf } from '#client/journal/authorizations'
 import { verifyJournal } from '#client/journal/journal'
-import { replay } from '#client/propose/replay'
 import { authorize } from '#client/propose/sign-rows'
+import { replay } from '#client/propose/submit'
 import { ProposerError } from '#protocol/errors'
 import { SignedProposal } from '#protocol/schema'
 import { makeWorld, sha256, submitIntent, type World } from '#support/client-world'

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { logRanges } from '#chain/log-ranges'
-import { type Fact, roundFactsOf, scanFacts } from '#client/questions/facts'
+import { type Fact, roundFactsOf, scanFacts } from '#client/questions/listing'
 import { ChainError } from '#ports'
 import { sha256 } from '#support/client-world'
 import {

@@ -1,6 +1,5 @@
 import fc from 'fast-check'
-import { checkBatch } from '#client/input/check'
-import { readBatch } from '#client/input/input'
+import { checkBatch, readBatch } from '#client/input/input'
 import { type BatchFormat, type BatchSource, inputLimits, readIds } from '#client/input/rows'
 import type { Hex } from '#ports'
 import { testHash } from '#support/front'

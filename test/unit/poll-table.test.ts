@@ -1,5 +1,5 @@
 import { Chalk } from 'chalk'
-import type { PolledStatus } from '#client/follow/status'
+import type { PolledStatus } from '#client/follow/look'
 import { createOutput, openLive, shownText } from '#commands/terminal/output'
 import { countsText, finalText, liveLines } from '#commands/terminal/poll-table'
 import { fakeContext } from '#support/cli'

@@ -1,5 +1,5 @@
 import { type PollOptions, type PollWait, pollCandidates } from '#client/follow/follow'
-import type { PollTarget } from '#client/follow/status'
+import type { PollTarget } from '#client/follow/look'
 import { createGatewayClient } from '#client/gateway/gateway-client'
 import { stateOf } from '#client/journal/authorizations'
 import type { Journal } from '#client/journal/journal'

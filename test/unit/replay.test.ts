@@ -1,5 +1,5 @@
-import { replay } from '#client/propose/replay'
 import { authorize } from '#client/propose/sign-rows'
+import { replay } from '#client/propose/submit'
 import { makeWorld, type Run, submitIntent, submitPayload, type World } from '#support/client-world'
 import { createFakeChain } from '#support/fake-chain'
 import { refusal } from '#support/refusal'

@@ -4,8 +4,13 @@
  */
 import type { PolledCandidate } from '#client/follow/follow'
 import { gravity } from '#client/gateway/answer'
-import { type BatchChecks, type BatchCount, checkBatch, nonceHolder } from '#client/input/check'
-import { readBatch } from '#client/input/input'
+import {
+  type BatchChecks,
+  type BatchCount,
+  checkBatch,
+  nonceHolder,
+  readBatch,
+} from '#client/input/input'
 import { type BatchSource, batchFormats, inputLimits, newFaults } from '#client/input/rows'
 import { answerOf, executedText, type JournaledAuthorization } from '#client/journal/authorizations'
 import { knownQuestionId } from '#client/propose/intent'

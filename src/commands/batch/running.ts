@@ -13,9 +13,14 @@ import { labelOf } from '#client/journal/authorizations'
 import { addTotal } from '#client/propose/limits'
 import { asItemError } from '#client/propose/outcome'
 import { sendable } from '#client/propose/plan'
-import { acknowledgedOf, requireRules, rulesStanding, toldBy } from '#client/propose/rules'
 import { type RowResult, submitRows } from '#client/propose/submit'
-import { checkTerms } from '#client/propose/terms'
+import {
+  acknowledgedOf,
+  checkTerms,
+  requireRules,
+  rulesStanding,
+  toldBy,
+} from '#client/propose/terms'
 import { nowOf } from '#client/trust/context'
 import { InterruptedError, PendingError, ProposerError, UsageError } from '#protocol/errors'
 import { answerText, outcomeNamed } from '#protocol/outcome-words'

@@ -5,8 +5,13 @@ import {
   type PollWait,
   pollCandidates,
 } from '#client/follow/follow'
-import type { PollParts } from '#client/follow/look'
-import { changedAt, type PolledStatus, type PollTarget, stageTimeOf } from '#client/follow/status'
+import {
+  changedAt,
+  type PolledStatus,
+  type PollParts,
+  type PollTarget,
+  stageTimeOf,
+} from '#client/follow/look'
 import type { OutOfBand } from '#client/journal/authorizations'
 import type { Signed } from '#client/journal/records'
 import type { SettledEarlier } from '#client/propose/round-over'

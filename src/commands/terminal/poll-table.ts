@@ -4,15 +4,20 @@
  */
 
 import { Chalk } from 'chalk'
-import { remedyOf } from '#client/follow/look'
-import { endOf, type PolledStatus, type PollTarget, stageTimeOf } from '#client/follow/status'
+import {
+  endOf,
+  type PolledStatus,
+  type PollTarget,
+  remedyOf,
+  stageTimeOf,
+} from '#client/follow/look'
 import {
   isContestedState,
   type LastPosition,
   type LastPositions,
   lastPositions,
 } from '#client/positions/last-known'
-import type { ReconciledEntry } from '#client/wallet/advice'
+import type { ReconciledEntry } from '#client/wallet/standing'
 import { amountText } from '#protocol/amount'
 import type { ProposerError } from '#protocol/errors'
 import { answerText } from '#protocol/outcome-words'

@@ -9,17 +9,22 @@ import { createPlanner } from '#client/budget/planner'
 import { type PollOptions, type PollResult, pollCandidates } from '#client/follow/follow'
 import { type WalletFunds, walletFunds } from '#client/funds/funds'
 import { createGatewayClient } from '#client/gateway/gateway-client'
-import { checkBatch, nonceHolder } from '#client/input/check'
+import { checkBatch, nonceHolder } from '#client/input/input'
 import type { JournaledAuthorization } from '#client/journal/authorizations'
 import { openJournal } from '#client/journal/journal'
 import { type Positions, readPositions } from '#client/positions/positions'
 import { type IntentInWords, knownQuestionId } from '#client/propose/intent'
 import { newSpending, type SpendingLimits } from '#client/propose/limits'
 import { lookAt } from '#client/propose/look'
-import { type ReplayResult, replay } from '#client/propose/replay'
 import type { OnRetry } from '#client/propose/send'
 import { intentRow } from '#client/propose/sign-rows'
-import { type RowResult, submitOne, submitRows } from '#client/propose/submit'
+import {
+  type ReplayResult,
+  type RowResult,
+  replay,
+  submitOne,
+  submitRows,
+} from '#client/propose/submit'
 import { contextsFrom } from '#client/trust/context'
 import type { Trust } from '#client/trust/trust'
 import { parseTrust, receiptKeysOf } from '#client/trust/trust-file'

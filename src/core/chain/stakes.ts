@@ -67,7 +67,7 @@ export type StakeEvent = z.infer<typeof StakeEvent>
 export type Deferral = z.infer<typeof Deferral>
 type RoundEvent = Exclude<StakeEvent, Deferral>
 
-const eventNames = {
+export const stakeEventNames = {
   [topics.proposePrice]: 'ProposePrice',
   [topics.disputePrice]: 'DisputePrice',
   [topics.settle]: 'Settle',
@@ -77,7 +77,11 @@ const eventNames = {
 export const stakeFilter = (oracles: readonly Address[], wallets: readonly Address[]) => ({
   addresses: oracles,
   topics: [
-    [...(Object.keys(eventNames) as Hex[]), topics.payoutDeferred, topics.claimedDeferredPayout],
+    [
+      ...(Object.keys(stakeEventNames) as Hex[]),
+      topics.payoutDeferred,
+      topics.claimedDeferredPayout,
+    ],
     null,
     wallets.map(addressTopic),
   ],
@@ -109,7 +113,7 @@ export function stakeEventOf(log: ChainLog): StakeEvent | undefined {
       amount: String(BigInt(`0x${data.slice(-64)}`)),
     }
   }
-  const eventName = eventNames[kind as keyof typeof eventNames]
+  const eventName = stakeEventNames[kind as keyof typeof stakeEventNames]
   const decoded = eventName && loggedEvent(oracleAbi, eventName, log)
   if (decoded === undefined) return undefined
   const { requester, identifier, timestamp, ancillaryData } = decoded.args

@@ -14,12 +14,13 @@ import { attempt } from '#client/propose/attempt'
 import { draftOf, signDrafts } from '#client/propose/sign'
 import { checkTerms, hashedRound } from '#client/propose/terms'
 import { confirmByChain, nowOf } from '#client/trust/context'
-import { FactError, signingDataOf } from '#client/trust/signing-data'
 import {
   checkContext,
   checkOutcome,
   contractsOf,
+  FactError,
   type QuestionContext,
+  signingDataOf,
   type Trust,
 } from '#client/trust/trust'
 import type { Chain, Ed25519, Hex, Signer } from '#ports'

@@ -2,9 +2,9 @@
 import { domainOf } from '#chain/round'
 import { hashedRound } from '#client/propose/terms'
 import { confirmByChain } from '#client/trust/context'
-import { FactError } from '#client/trust/signing-data'
 import {
   contractsOf,
+  FactError,
   outcomesByText,
   type QuestionContext,
   requestOf,

@@ -18,12 +18,12 @@ export type ExitCode = (typeof exit)[keyof typeof exit]
 
 export interface ErrorMeta {
   readonly exitCode: ExitCode
-  readonly hint?: string
+  readonly hint?: string | undefined
   /** The line, or element of an array, of an input. */
   readonly at?: number
-  readonly httpStatus?: number
-  readonly retryAfterMs?: number
-  readonly retryable?: boolean
+  readonly httpStatus?: number | undefined
+  readonly retryAfterMs?: number | undefined
+  readonly retryable?: boolean | undefined
   /** Outside text: escape before showing (R20). */
   readonly errors?: readonly FieldFault[]
   readonly lines?: readonly string[]

@@ -32,14 +32,11 @@ const readTries = 3
 function newReservedCalls(planner: Planner, budget: BudgetOptions) {
   let kept: Reservation | undefined
 
-  const reserveOptions = ({ signal }: CallOptions, min: number): ReserveOptions => {
-    const signals = [signal, budget.signal].filter((one) => one !== undefined)
-    return {
-      min,
-      signal: signals.length === 0 ? undefined : AbortSignal.any(signals),
-      timeoutMs: budget.leftMs?.(),
-    }
-  }
+  const reserveOptions = ({ signal }: CallOptions, min: number): ReserveOptions => ({
+    min,
+    signal: AbortSignal.any([signal, budget.signal].filter((one) => one !== undefined)),
+    timeoutMs: budget.leftMs?.(),
+  })
 
   /** With the items that `call` is given; why it cannot be sent is an answer too. */
   async function send<T>(
@@ -89,13 +86,8 @@ function newReservedCalls(planner: Planner, budget: BudgetOptions) {
       // Nothing was sent; a later call, or one with fewer items, may be.
       if (isSpent || error instanceof UsageError) {
         const { code, detail, meta } = error
-        const { retryAfterMs } = meta
-        return {
-          kind: 'deferred',
-          code,
-          detail,
-          ...(isSpent && retryAfterMs !== undefined ? { retryAfterMs } : {}),
-        }
+        const retryAfterMs = isSpent ? meta.retryAfterMs : undefined
+        return { kind: 'deferred', code, detail, retryAfterMs }
       }
       if (options.signal?.aborted === true) return classifyFailure(error, options.signal)
       throw error

@@ -2,9 +2,9 @@
 import { limits } from '#protocol/words'
 import type { BudgetView } from './window.js'
 
-export type PlannedCall = 'context' | 'submit' | 'status'
+type PlannedCall = 'context' | 'submit' | 'status'
 
-export interface BatchCost {
+interface BatchCost {
   /** Rows to be signed whose context the gateway is asked for. */
   readonly contextItems: number
   readonly submitItems: number
@@ -12,13 +12,7 @@ export interface BatchCost {
   readonly statusItems: number
 }
 
-export interface WindowPlan {
-  /** From now until its calls go. */
-  readonly startsSeconds: number
-  readonly items: Readonly<Record<PlannedCall, number>>
-}
-
-export interface CallPlan {
+interface CallPlan {
   readonly call: PlannedCall
   readonly items: number
   /** HTTP calls, of at most 100 items each. */
@@ -28,12 +22,7 @@ export interface CallPlan {
   readonly lastWindow: number
 }
 
-export interface BatchPlan {
-  readonly items: number
-  readonly seconds: number
-  readonly calls: readonly CallPlan[]
-  readonly windows: readonly WindowPlan[]
-}
+export type BatchPlan = ReturnType<typeof planBatch>
 
 /**
  * What a batch costs and when its calls can go. Fills windows in the order of `batch submit
@@ -43,8 +32,10 @@ export interface BatchPlan {
 export function planBatch(
   cost: BatchCost,
   budget: Pick<BudgetView, 'limitItems' | 'windowMs' | 'roomItems' | 'endsInMs'>,
-): BatchPlan {
-  const windows: { startsSeconds: number; items: Record<PlannedCall, number> }[] = []
+) {
+  /** `startsSeconds`: from now until its calls go. */
+  const windows: { readonly startsSeconds: number; readonly items: Record<PlannedCall, number> }[] =
+    []
   const calls = new Map<PlannedCall, CallPlan>()
   const firstMs = budget.endsInMs > 0 ? budget.endsInMs : budget.windowMs
   let room = budget.roomItems

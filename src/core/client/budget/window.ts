@@ -148,7 +148,7 @@ function fitsAtMs(log: ChargeLog, items: number, nowMs: number) {
   )
 }
 
-export interface Ask {
+interface Ask {
   /** Names the call among all processes. */
   readonly id: string
   readonly wantItems: number
@@ -365,29 +365,21 @@ export function compacted(log: ChargeLog, nowMs: number): ChargeLog {
   return { ...log, writtenMs: nowMs, charges: [...charges.values()] }
 }
 
-/** What is known now, for people and for `plan`. */
-export interface BudgetView {
-  readonly limitItems: number
-  readonly windowMs: number
-  /** `false`: the documented default, because no response reported a limit. */
-  readonly learnt: boolean
-  readonly spentItems: number
-  /** Items that may be sent at once. */
-  readonly roomItems: number
-  /** When all of what is spent is free again, from now; 0 where nothing is. */
-  readonly endsInMs: number
-}
+export type BudgetView = ReturnType<typeof viewOf>
 
-/** What the log says at this moment. */
-export function viewOf(log: ChargeLog, nowMs: number): BudgetView {
+/** What is known now, for people and for `plan`. */
+export function viewOf(log: ChargeLog, nowMs: number) {
   const { limitItems, windowMs } = log
   const roomItems = Math.max(0, roomAt(log, nowMs))
   return {
+    /** `false`: the documented default, because no response reported a limit. */
     learnt: log.source === 'told',
     limitItems,
     windowMs,
     spentItems: limitItems - roomItems,
+    /** Items that may be sent at once. */
     roomItems,
+    /** When all of what is spent is free again, from now; 0 where nothing is. */
     endsInMs:
       roomItems >= limitItems
         ? 0

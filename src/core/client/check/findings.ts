@@ -12,19 +12,20 @@ import type { Address, OutcomeKey } from '#protocol/schema'
 import { counted } from '#protocol/text'
 import type { QuestionContext } from '../trust/trust.js'
 
-export const findingIds = [
-  'event_ended',
-  'market_price',
-  'earlier_round',
-  'reopened',
-  'liveness',
-  'reward',
-  'rules_age',
-] as const
+/** Whose word each finding is. */
+const sources = {
+  event_ended: 'gamma',
+  market_price: 'gamma',
+  earlier_round: 'chain',
+  reopened: 'chain',
+  liveness: 'chain',
+  reward: 'chain',
+  rules_age: 'chain',
+}
 
 /** One finding; `detail` may hold outside text (R20). */
 export interface QuestionFinding {
-  readonly id: (typeof findingIds)[number]
+  readonly id: keyof typeof sources
   readonly question_id: Hex
   readonly result: 'ok' | 'warn' | 'unknown'
   readonly detail: string
@@ -68,12 +69,8 @@ export interface Subject {
   readonly outcome?: OutcomeKey | undefined
 }
 
-type Found = Omit<QuestionFinding, 'id' | 'question_id'>
-const saying = (result: Found['result']) => (source: string, detail: string) => ({
-  result,
-  detail,
-  source,
-})
+type Found = Pick<QuestionFinding, 'result' | 'detail'> & Partial<QuestionFinding>
+const saying = (result: Found['result']) => (detail: string) => ({ result, detail })
 const [ok, warn, unknown] = [saying('ok'), saying('warn'), saying('unknown')]
 
 export function findingsOf(
@@ -91,34 +88,36 @@ export function findingsOf(
     rules_age: rulesAge(subject, facts, limits),
   }
   const question_id = subject.context.question_id
-  return findingIds.map((id) => ({ id, question_id, ...found[id] }))
+  return (Object.keys(sources) as QuestionFinding['id'][]).map((id) => {
+    const { result, detail, source = sources[id] } = found[id]
+    return { id, question_id, result, detail, source }
+  })
 }
 
 function eventEnded({ market, nowSeconds }: Facts, limits: Thresholds) {
-  if (typeof market === 'string') return unknown('gamma', market)
+  if (typeof market === 'string') return unknown(market)
   const nowMs = nowSeconds * 1_000
   const { closed, gameStartsAt, endsAt } = market
-  if (closed === true) return ok('gamma', 'the market is closed')
+  if (closed === true) return ok('the market is closed')
   const game = Date.parse(gameStartsAt ?? '')
-  if (game > nowMs) return warn('gamma', `the game begins ${instant(game)}`)
+  if (game > nowMs) return warn(`the game begins ${instant(game)}`)
   if (game > nowMs - limits.gameSeconds * 1_000)
-    return warn('gamma', `the game began ${durationText(nowSeconds - game / 1_000)} ago`)
+    return warn(`the game began ${durationText(nowSeconds - game / 1_000)} ago`)
   const end = Date.parse(endsAt ?? '')
-  if (end > nowMs) return warn('gamma', `the event ends ${instant(end)}`)
+  if (end > nowMs) return warn(`the event ends ${instant(end)}`)
   return Number.isNaN(end)
-    ? unknown('gamma', 'the market names no end')
-    : ok('gamma', `the event ended ${instant(end)}`)
+    ? unknown('the market names no end')
+    : ok(`the event ended ${instant(end)}`)
 }
 
 function marketPrice({ context, outcome }: Subject, { market }: Facts, limits: Thresholds) {
-  if (typeof market === 'string') return unknown('gamma', market)
+  if (typeof market === 'string') return unknown(market)
   const { prices } = market
-  if (prices === undefined) return unknown('gamma', 'the market names no prices')
+  if (prices === undefined) return unknown('the market names no prices')
   const named = (key: OutcomeKey) =>
     answerText(key, context.outcomes?.find((one) => one.outcome === key)?.label ?? null)
   if (outcome === undefined)
     return unknown(
-      'gamma',
       `${named('p2')} is at ${percent(prices.p2)}, ${named('p1')} at ${percent(prices.p1)}; no answer is given to compare`,
     )
   // A half-half market pays half for both.
@@ -128,47 +127,46 @@ function marketPrice({ context, outcome }: Subject, { market }: Facts, limits: T
       ? `the market pays ${percent(prices.p2)} and ${percent(prices.p1)}, and ${named('p3')} pays half for both`
       : `the market pays ${percent(price)} for ${named(outcome)}`
   return price * 100 >= limits.pricePercent
-    ? ok('gamma', detail)
-    : warn('gamma', `${detail}, under ${limits.pricePercent} %`)
+    ? ok(detail)
+    : warn(`${detail}, under ${limits.pricePercent} %`)
 }
 
 const notRead = 'it is not known whether there was an earlier round'
 
 function earlier({ outcome }: Subject, { isReopened, earlier: before }: Facts) {
-  if (isReopened === undefined) return unknown('chain', notRead)
-  if (!isReopened) return ok('chain', 'there was no earlier round')
+  if (isReopened === undefined) return unknown(notRead)
+  if (!isReopened) return ok('there was no earlier round')
   if (before === undefined || typeof before === 'string')
-    return unknown('chain', before ?? 'the earlier round was not read')
+    return unknown(before ?? 'the earlier round was not read')
   const { end, price, proposer, disputer, transactionHash } = before
   const where = `(transaction ${transactionHash})`
   if (end === 'reset')
-    return unknown('chain', `the earlier round was reset, and its answer does not show ${where}`)
+    return unknown(`the earlier round was reset, and its answer does not show ${where}`)
   const answered = outcomeOf(price ?? '')
   const dispute = disputer === undefined ? '' : `, and ${disputer} disputed it`
   const detail = `${proposer} answered ${answered ?? `price ${price}`}${dispute}`
-  if (end === 'too early')
-    return warn('chain', `${detail}; the voters called it too early ${where}`)
+  if (end === 'too early') return warn(`${detail}; the voters called it too early ${where}`)
   return outcome !== undefined && answered !== undefined && answered !== outcome
-    ? ok('chain', `${detail} ${where}`)
-    : warn('chain', `${detail} ${where}`)
+    ? ok(`${detail} ${where}`)
+    : warn(`${detail} ${where}`)
 }
 
 function reopened({ isReopened, market }: Facts) {
   if (isReopened !== undefined)
     return isReopened
-      ? warn('chain', 'the question was asked before: an earlier round ended without an answer')
-      : ok('chain', 'this is its first round')
+      ? warn('the question was asked before: an earlier round ended without an answer')
+      : ok('this is its first round')
   return typeof market !== 'string' && market.statuses.includes('disputed')
-    ? warn('gamma', 'an answer was disputed before')
-    : unknown('chain', notRead)
+    ? { ...warn('an answer was disputed before'), source: 'gamma' }
+    : unknown(notRead)
 }
 
 function liveness({ livenessSeconds }: Facts, limits: Thresholds) {
-  if (typeof livenessSeconds === 'string') return unknown('chain', livenessSeconds)
+  if (typeof livenessSeconds === 'string') return unknown(livenessSeconds)
   const detail = `an answer can be disputed for ${durationText(Number(livenessSeconds))}`
   return livenessSeconds <= limits.livenessSeconds
-    ? ok('chain', detail)
-    : warn('chain', `${detail}, more than ${durationText(limits.livenessSeconds)}`)
+    ? ok(detail)
+    : warn(`${detail}, more than ${durationText(limits.livenessSeconds)}`)
 }
 
 /** Parts of a percent: amounts are whole and may be long. */
@@ -176,25 +174,25 @@ const partsOfPercent = 10_000n
 
 function reward({ context }: Subject, limits: Thresholds) {
   const { reward: raw, bond } = context
-  if (raw === undefined) return unknown('chain', 'the reward is read from a node')
+  if (raw === undefined) return unknown('the reward is read from a node')
   const [rewardRaw, bondRaw] = [BigInt(raw), BigInt(bond.required_bond)]
-  if (bondRaw === 0n) return ok('chain', 'nothing is at stake')
+  if (bondRaw === 0n) return ok('nothing is at stake')
   const share = Number((rewardRaw * 100n * partsOfPercent) / bondRaw) / Number(partsOfPercent)
   const detail =
     rewardRaw === 0n
       ? 'there is no reward for the bond'
       : `the reward is ${Number(share.toFixed(3))} % of the bond: one lost bond is ${counted(bondRaw / rewardRaw, 'reward')}`
-  return share >= limits.rewardPercent ? ok('chain', detail) : warn('chain', detail)
+  return share >= limits.rewardPercent ? ok(detail) : warn(detail)
 }
 
 function rulesAge({ context: { rules } }: Subject, { nowSeconds }: Facts, limits: Thresholds) {
-  if (rules === undefined) return unknown('chain', 'rules unknown: they are read from a node')
+  if (rules === undefined) return unknown('rules unknown: they are read from a node')
   const last = rules.updates.at(-1)
-  if (last === undefined) return ok('chain', 'there is no clarification')
+  if (last === undefined) return ok('there is no clarification')
   const age = nowSeconds - Date.parse(last.at) / 1_000
-  if (Number.isNaN(age)) return unknown('chain', `a clarification is of the time ${last.at}`)
+  if (Number.isNaN(age)) return unknown(`a clarification is of the time ${last.at}`)
   const detail = `the last of ${counted(rules.updates.length, 'clarification')} is ${durationText(Math.max(0, age))} old`
-  return age >= limits.rulesSeconds ? ok('chain', detail) : warn('chain', detail)
+  return age >= limits.rulesSeconds ? ok(detail) : warn(detail)
 }
 
 const percent = (price: number) => `${Number((price * 100).toFixed(2))} %`

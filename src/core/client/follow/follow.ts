@@ -9,29 +9,28 @@ import {
   gravest,
   isAborted,
   maxRetryAfterMs,
+  slept,
   timeLimit,
 } from '../gateway/answer.js'
 import {
   askStatuses,
+  endOf,
   failuresError,
+  hasReached,
   interrupted,
   journalEnds,
   knownTargets,
+  type PolledStatus,
   type PollParts,
+  type PollTarget,
   type Routes,
   refusedError,
+  type Stage,
   type StatusReports,
+  stageKey,
   type Trouble,
   timedOut,
 } from './look.js'
-import {
-  endOf,
-  hasReached,
-  type PolledStatus,
-  type PollTarget,
-  type Stage,
-  stageKey,
-} from './status.js'
 
 export interface PollWait {
   readonly kind: 'trouble' | 'budget'
@@ -106,7 +105,7 @@ interface Followed {
   /** When it was seen to have come to its goal alive. */
   reachedMs: number
   status?: PolledStatus | undefined
-  refusal?: ProposerError
+  refusal?: ProposerError | undefined
   /** Of an answer that said nothing of use. */
   httpStatus?: number | undefined
   done: boolean
@@ -115,46 +114,42 @@ interface Followed {
 }
 
 /** One candidate's last known status, or why there is none. */
-export interface PolledCandidate {
-  readonly candidateId: string
-  readonly statusCode: number | null
-  readonly candidate?: PolledStatus
-  readonly end?: 'executed' | 'failed' | undefined
-  /** Of a failure: whether the same bytes may still execute later, where that is known. */
-  readonly retryable?: boolean | undefined
-  readonly error?: ProposerError
-}
+export type PolledCandidate = Partial<Polled> & Pick<Polled, 'candidateId' | 'statusCode'>
+type Polled = ReturnType<typeof polledOf>
 
-export interface BatchPolled {
-  readonly candidates: readonly PolledCandidate[]
-  /** Exit 130, 8 at the time limit, 75 where nobody answered. */
-  readonly stopped?: ProposerError | undefined
-}
+export type BatchPolled = Awaited<ReturnType<typeof followBatch>>
 
-/** As the batch route tells of them: followed to their ends, or asked for once. */
+/**
+ * As the batch route tells of them: followed to their ends, or asked for once. `stopped`: exit 130, 8
+ * at the time limit, 75 where nobody answered.
+ */
 export async function followBatch(
   parts: PollParts,
   ids: readonly string[],
   options: Pick<PollOptions, 'timeoutMs' | 'signal' | 'once' | 'onLook' | 'onWait'>,
-): Promise<BatchPolled> {
+) {
   const targets = ids.map((candidateId) => ({ candidateId }))
   const { following, stopped } = await followAll(parts, targets, { ...options, brief: true })
-  return { candidates: following.all.map(polledOf), stopped }
+  return { candidates: following.all.map((one): PolledCandidate => polledOf(one)), stopped }
 }
 
 function polledOf({ target, status: known, refusal, httpStatus }: Followed) {
-  const { candidateId } = target
-  if (refusal !== undefined)
-    return { candidateId, statusCode: refusal.meta.httpStatus ?? null, error: refusal }
-  if (known === undefined) return { candidateId, statusCode: httpStatus ?? null }
-  const { candidate_id, status, received_at = null, submission, failure } = known
-  const said = failure && { code: failure.code, detail: failure.detail }
+  const status = refusal === undefined ? known : undefined
+  const failure = status?.failure
   return {
-    candidateId,
-    statusCode: 200,
-    candidate: { candidate_id, status, received_at, submission, failure: said },
-    end: endOf(known),
+    candidateId: target.candidateId,
+    statusCode: (status ? 200 : refusal ? refusal.meta.httpStatus : httpStatus) ?? null,
+    candidate: status && {
+      candidate_id: status.candidate_id,
+      status: status.status,
+      received_at: status.received_at ?? null,
+      submission: status.submission,
+      failure: failure ? { code: failure.code, detail: failure.detail } : null,
+    },
+    end: status && endOf(status),
+    /** Of a failure: whether the same bytes may still execute later, where that is known. */
     retryable: failure?.retryable,
+    error: refusal,
   }
 }
 
@@ -313,11 +308,7 @@ async function pause(following: Following, untilMs: number, nowMs: number, isSpe
     following.budgetNotedMs = untilMs
     options.onWait?.({ kind: 'budget', reason: 'Rate limit reached', waitMs })
   }
-  try {
-    await parts.ports.clock.sleep(Math.min(waitMs, endMs - nowMs), options.signal)
-  } catch (error) {
-    if (!isAborted(options.signal)) throw error
-  }
+  await slept(parts.ports, Math.min(waitMs, endMs - nowMs), options.signal)
 }
 
 async function askFor(following: Following, asked: readonly Followed[], limit: AbortSignal) {

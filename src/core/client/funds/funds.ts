@@ -8,11 +8,9 @@ import { type Chain, ChainError } from '#ports'
 import { nonceBit, nonceUsed } from '#protocol/permit'
 import type { Address } from '#protocol/schema'
 import { isOpen, journalRecordOf } from '../journal/authorizations.js'
-import type { JournalView } from '../journal/journal.js'
+import type { Holdings } from '../journal/fold.js'
 import type { Offered, Signed } from '../journal/records.js'
 import { requirePinnedChain, type Trust } from '../trust/trust.js'
-
-type Recorded = Pick<JournalView, 'authorizations' | 'offers'>
 
 /**
  * It may still take tokens. Without a token, as of a payload signed elsewhere, it counts for every
@@ -30,11 +28,6 @@ export const claimOf = (id: string, { chainId, token, round, terms }: Signed | O
   nonce: BigInt(terms.nonce),
   deadlineSeconds: BigInt(terms.deadline),
 })
-
-const openClaims = ({ authorizations, offers }: Recorded, nowMs: number) =>
-  [...authorizations, ...offers]
-    .filter((one) => isOpen(one, nowMs))
-    .map((one) => claimOf(one.id, journalRecordOf(one)))
 
 export function claimsOn(
   claims: readonly OpenClaim[],
@@ -77,7 +70,7 @@ export interface Funds {
 export async function fundsOf(
   chain: Chain,
   trust: Trust,
-  view: Recorded,
+  view: Holdings,
   owner: Address,
   token: Address,
   { except }: { readonly except?: string | undefined } = {},
@@ -85,7 +78,11 @@ export async function fundsOf(
   const { latest, finalized } = await pinnedHeads(chain, trust)
   const permit2 = trust.permit2
   const at = latest.number
-  const open = claimsOn(openClaims(view, Number(finalized.timestamp) * 1_000), {
+  const finalMs = Number(finalized.timestamp) * 1_000
+  const all = [...view.authorizations, ...view.offers]
+    .filter((one) => isOpen(one, finalMs))
+    .map((one) => claimOf(one.id, journalRecordOf(one)))
+  const open = claimsOn(all, {
     chainId: trust.chain_id,
     owner,
     token,
@@ -127,7 +124,7 @@ export interface WalletFunds {
 export async function walletFunds(
   chain: Chain,
   trust: Trust,
-  view: Recorded,
+  view: Holdings,
   owner: Address,
 ): Promise<WalletFunds> {
   const [gasWei, tokens] = await Promise.all([

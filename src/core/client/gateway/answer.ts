@@ -64,7 +64,7 @@ const maxDepth = 16
 const applicationJson = /^application\/(vnd\.[\w.+-]+\+)?json *(;|$)/i
 const shownFaults = 5
 
-export interface Expected<Value> {
+interface Expected<Value> {
   readonly read: Reader<Value>
   readonly capBytes: number
   readonly admits: boolean
@@ -106,9 +106,12 @@ export async function classifyResponse<Value>(
     discard(response)
     return uncertain('gateway_body', ' without application JSON')
   }
-  let text: string
+  let text: string | undefined
+  const { capBytes } = expected
   try {
-    text = await readText(response, expected.capBytes)
+    const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+    text = await readCapped(response.body, capBytes, decoder)
+    if (text === undefined) throw new RangeError(`over ${capBytes} bytes`)
   } catch (error) {
     const detail = `the gateway's response ${httpStatus} could not be read whole (${reasonOf(error)})`
     return { ...uncertain('gateway_body', ''), detail }
@@ -154,23 +157,22 @@ export function answerError(
   question = '<identifier>',
 ): ProposerError {
   const { code, detail, httpStatus } = answer
-  const status = httpStatus === undefined ? {} : { httpStatus }
   if (answer.kind === 'refused')
     return httpStatus === 403
-      ? new UnauthorizedError(code, detail, { ...status, hint: unauthorizedHint(code) })
-      : new RejectedError(code, detail, { ...status, ...faultsOf(answer) })
+      ? new UnauthorizedError(code, detail, { httpStatus, hint: unauthorizedHint(code) })
+      : new RejectedError(code, detail, { httpStatus, ...faultsOf(answer) })
   if (answer.kind === 'reconcile') {
     const hint = `see \`proposer reconcile ${question}\` before signing again`
-    return new ConflictError(code, detail, { ...status, hint })
+    return new ConflictError(code, detail, { httpStatus, hint })
   }
   if (answer.kind === 'uncertain' && call === 'submit') {
     const hint = 'replay the saved payload: `proposer replay`'
-    return new UncertainError(code, detail, { ...status, retryable: true, hint })
+    return new UncertainError(code, detail, { httpStatus, retryable: true, hint })
   }
   const { retryAfterMs } = answer
   return new UnavailableError(code, detail, {
-    ...status,
-    ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
+    httpStatus,
+    retryAfterMs,
     hint:
       answer.kind === 'deferred'
         ? laterHint(code, retryAfterMs)
@@ -204,10 +206,7 @@ export function gravest(errors: readonly (ProposerError | undefined)[]): Propose
   const rank = (error: ProposerError) => gravity.indexOf(error.meta.exitCode)
   return errors
     .filter((error) => error !== undefined)
-    .reduce<ProposerError | undefined>(
-      (worst, error) => (worst === undefined || rank(error) < rank(worst) ? error : worst),
-      undefined,
-    )
+    .toSorted((one, other) => rank(one) - rank(other))[0]
 }
 
 export function acceptedValue<Value>(answer: Answer<Value>, question?: string): Value {
@@ -256,13 +255,6 @@ export function rateLimitOf(headers: Headers): RateLimit | undefined {
   const resetSeconds = read('ratelimit-reset', secondsDigits)
   if (limit === undefined || remaining === undefined || resetSeconds === undefined) return undefined
   return { limit, remaining, resetSeconds }
-}
-
-async function readText({ body }: Response, capBytes: number) {
-  const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
-  const text = await readCapped(body, capBytes, decoder)
-  if (text === undefined) throw new RangeError(`over ${capBytes} bytes`)
-  return text
 }
 
 function discard({ body }: Response) {
@@ -322,6 +314,21 @@ export function backoffMs(random: Random, tries: number) {
 
 /** Asked through a function, because the answer changes across an await. */
 export const isAborted = (signal: AbortSignal | undefined) => signal?.aborted === true
+
+/** `false`: the signal has ended it. */
+export async function slept(
+  { clock }: { readonly clock: Pick<Clock, 'sleep'> },
+  ms: number,
+  signal: AbortSignal | undefined,
+) {
+  try {
+    await clock.sleep(ms, signal)
+    return true
+  } catch (error) {
+    if (isAborted(signal)) return false
+    throw error
+  }
+}
 
 /** `undefined`: 8 tries, or `limitMs`, or more than two minutes were told. */
 export function newPatience(

@@ -110,7 +110,6 @@ export function createGatewayClient(parts: {
     { read, capBytes, admits = false, isSubmission = false }: Route<Value>,
     { signal }: CallOptions = {},
   ) {
-    const init = { redirect: 'manual', ...(signal === undefined ? {} : { signal }) } as const
     const checks = isSubmission ? receipts : undefined
     const digest = checks && body !== undefined ? digestHeader(checks.hash.sha256(body)) : undefined
     let text: string | undefined
@@ -118,7 +117,7 @@ export function createGatewayClient(parts: {
       text = came
     }
     try {
-      const response = await fetch(base.href + path, { ...init, ...request(body, digest) })
+      const response = await fetch(base.href + path, { ...init(signal), ...request(body, digest) })
       const expected = { read, capBytes, admits, onBody }
       const answer = await classifyResponse(response, expected, clock, conceal)
       if (checks === undefined || text === undefined) return answer
@@ -170,6 +169,9 @@ export function createGatewayClient(parts: {
   }
 }
 
+const init = (signal: AbortSignal | undefined) =>
+  ({ redirect: 'manual', ...(signal && { signal }) }) as const
+
 function request(body: string | undefined, digest: string | undefined) {
   const accept = 'application/json'
   if (body === undefined) return { method: 'GET', headers: { accept } }
@@ -182,10 +184,7 @@ const isSettled = ({ kind }: Answer<unknown>) =>
   kind === 'accepted' || kind === 'refused' || kind === 'reconcile'
 
 /** The URL is not shown (R5). */
-export function parseBaseUrl(
-  text: string,
-  allowHttp?: readonly string[],
-): { readonly href: string; readonly origin: string } {
+export function parseBaseUrl(text: string, allowHttp?: readonly string[]) {
   const refuse = (why: string) =>
     new UsageError(
       'invalid_base_url',
@@ -265,7 +264,7 @@ export async function listedReceiptKeys(
   let response: Response
   let text: string | undefined
   try {
-    response = await fetch(url, { redirect: 'manual', ...(signal === undefined ? {} : { signal }) })
+    response = await fetch(url, init(signal))
     text = await readCapped(response.body, capBytes, new TextDecoder('utf-8', { fatal: true }))
   } catch (error) {
     throw answerError(classifyFailure(error, signal), 'read')

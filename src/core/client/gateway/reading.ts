@@ -31,7 +31,7 @@ const keptFaults = 50
 const maxFaultLength = 100
 
 /** A gateway that echoes the request must not put a signature on the terminal (R5). */
-export function plainDetail(detail: string) {
+function plainDetail(detail: string) {
   const plain = detail.replace(/(0x)?[0-9a-fA-F]{100,}/g, '[long hex]')
   return plain.length <= maxDetailLength ? plain : `${plain.slice(0, maxDetailLength)}…`
 }
@@ -125,7 +125,7 @@ export const readAcknowledgement: Reader<Acknowledged> = (json) => {
   return { candidate_id: id, status: textOf(status), received_at: textOf(received_at), answer }
 }
 
-export interface ItemRead {
+interface ItemRead {
   readonly status_code?: number | undefined
   readonly error?: ToldError | undefined
 }
@@ -160,11 +160,11 @@ export interface SubmissionRead extends Json {
 }
 
 /** The batch route tells `code` and `detail` alone. */
-export interface FailureRead extends Json {
+interface FailureRead extends Json {
   readonly code: string
   readonly detail: string
   readonly stage?: string | null
-  readonly retryable?: boolean
+  readonly retryable?: boolean | undefined
   readonly next_action?: string | null
 }
 

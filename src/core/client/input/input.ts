@@ -1,9 +1,12 @@
-/** Rows of a batch input as intents to sign or complete items to send (contract §6, Batch input). */
+/**
+ * Rows of a batch input as intents to sign or complete items to send, and what they must be beside
+ * each other before anything is signed or sent (contract §6, Batch input).
+ */
 
 import * as z from 'zod/mini'
-import type { Hex } from '#ports'
+import type { Hash, Hex } from '#ports'
 import { lowercased } from '#protocol/address'
-import { parseAmount, toRaw, type WrittenAmount } from '#protocol/amount'
+import { parseAmount, type TokenUnits, toRaw, type WrittenAmount } from '#protocol/amount'
 import { instantMs, spanMs } from '#protocol/duration'
 import { UsageError } from '#protocol/errors'
 import { objectOf, readJson } from '#protocol/json'
@@ -20,21 +23,31 @@ import {
   type SignedProposal,
   Uint256,
 } from '#protocol/schema'
-import { isUint256 } from '#protocol/words'
+import { isSlug, isUint256 } from '#protocol/words'
+import { isOpen } from '../journal/authorizations.js'
+import type { JournalView } from '../journal/journal.js'
+import { howToPin } from '../trust/trust.js'
 import {
   arrayRows,
   type BatchFormat,
   type BatchSource,
+  type Columns,
   documentSchema,
   formatOf,
   type GivenRows,
+  type InputFaults,
   inputFault,
   lineRows,
+  newFaults,
+  orTold,
   type Place,
+  readCells,
   requireFew,
+  type SheetRow,
+  saysQuestion,
+  sheetRows,
   type TextRow,
 } from './rows.js'
-import { type Columns, readCells, type SheetRow, sheetRows } from './sheet.js'
 
 interface RowBase extends Place {
   readonly identifier: string
@@ -92,7 +105,7 @@ export interface ItemRow extends RowBase, Pick<IntentTerms, 'supersede'> {
 
 export type BatchRow = IntentRow | ItemRow
 
-export interface Told {
+interface Told {
   fault(error: UsageError): void
   unanswered(place: Place): void
 }
@@ -104,23 +117,14 @@ export function readBatch(
   told?: Told,
 ): readonly BatchRow[] {
   const rows: BatchRow[] = []
-  const orTold = <T>(read: () => T): T | undefined => {
-    try {
-      return read()
-    } catch (error) {
-      if (told === undefined || !(error instanceof UsageError)) throw error
-      told.fault(error)
-      return undefined
-    }
-  }
   const take = <T extends Place>(some: Iterable<T>, read: (row: T) => BatchRow | undefined) =>
     orTold(() => {
       let count = 0
       for (const row of some) {
         requireFew(source, ++count, row)
-        rows.push(...[orTold(() => read(row)) ?? []].flat())
+        rows.push(...[orTold(() => read(row), told?.fault) ?? []].flat())
       }
-    })
+    }, told?.fault)
   if ('rows' in source)
     take(
       source.rows.map((fields, at) => ({ fields, line: at + 1 })),
@@ -253,15 +257,7 @@ function rowOf(value: Fields, place: Place, text: string | undefined, fault: Fau
     proposer: lowercased(value.proposer),
   })
   const wrong: UsageError[] = []
-  const orWrong = <T>(read: () => T): T | undefined => {
-    try {
-      return read()
-    } catch (error) {
-      if (!(error instanceof UsageError)) throw error
-      wrong.push(error)
-      return undefined
-    }
-  }
+  const orWrong = <T>(read: () => T) => orTold(read, (error) => wrong.push(error))
   const issues = parsed.success ? [] : parsed.error.issues
   for (const issue of issues) wrong.push(fieldFault(issue, value, fault))
   const isFaulty = (name: string) => issues.some(({ path }) => path[0] === name)
@@ -373,3 +369,184 @@ const longestShown = 40
 
 const short = (name: string) =>
   JSON.stringify(name.length > longestShown ? `${name.slice(0, longestShown)}…` : name)
+
+type Named = Pick<BatchSource, 'name'>
+
+export type BatchCount = Awaited<ReturnType<typeof checkBatch>>
+
+export interface BatchChecks {
+  readonly hash: Hash
+  readonly proposer?: () => Promise<Address>
+  readonly units?: () => Promise<readonly TokenUnits[]>
+  /** As far as it is known without asking. */
+  readonly questionOf: (identifier: string) => Hex | undefined
+  /** For something else than the row wants (R6). */
+  readonly nonceHolder?: (row: IntentRow, questionId: Hex, proposer: Address) => string | undefined
+}
+
+/**
+ * All faults at once, or left to the caller who has `given` where they go. `unanswered`: lines
+ * that are no rows; `fingerprint`: however the rows are spelled.
+ */
+export async function checkBatch(
+  source: BatchSource | GivenRows,
+  format: BatchFormat | undefined,
+  checks: BatchChecks,
+  given?: InputFaults,
+) {
+  const faults = given ?? newFaults(source)
+  const unanswered: number[] = []
+  const rows = readBatch(source, format, {
+    fault: faults.add,
+    unanswered: ({ line }) => unanswered.push(line),
+  })
+  const check = newRowCheck(source, checks)
+  let fingerprint = ''
+  for (const row of rows) {
+    fingerprint = checks.hash.sha256(`${fingerprint} ${keyOf(row)}`)
+    const own = row.kind === 'intent' ? await checks.proposer?.() : undefined
+    try {
+      await check(row, own)
+    } catch (error) {
+      if (!(error instanceof UsageError)) throw error
+      faults.add(error)
+    }
+  }
+  if (given === undefined) faults.throwAny()
+  const intents = rows.filter(({ kind }) => kind === 'intent').length
+  if (rows.length > 0 || faults.refuses)
+    return { input: rows, rows: rows.length, intents, unanswered, fingerprint }
+  const [what, hint] =
+    unanswered.length > 0
+      ? ['no outcome is filled in', 'fill in the outcome of the questions to propose on']
+      : ['it holds no rows', 'give one proposal per line']
+  throw inputFault(source, undefined, 'empty_input', what, hint)
+}
+
+/**
+ * Only the question tells what an answer in words means, or whether the columns beside it are its
+ * own.
+ */
+export const needsLook = (row: BatchRow) =>
+  row.kind === 'intent' && (outcomeNamed(row.outcome) === undefined || saysQuestion(row.columns))
+
+function newRowCheck(source: Named, { units, questionOf, nonceHolder }: BatchChecks) {
+  const [refs, questions, nonces] = [newPlaces(), newPlaces(), newPlaces()]
+  return async (row: BatchRow, own: Address | undefined) => {
+    const { identifier, clientRef } = row
+    const at = row.element ?? row.line
+    const fault = (code: string, detail: string, hint: string) =>
+      inputFault(source, row, code, detail, hint)
+    const amount = row.kind === 'intent' ? row.amount : undefined
+    if (amount !== undefined) {
+      const known = (await units?.()) ?? []
+      orTold(
+        () => toRaw(amount, known),
+        ({ code, detail, meta }) => {
+          throw fault(code, detail, meta.hint ?? '')
+        },
+      )
+    }
+    const proposer = row.kind === 'item' ? row.item.proposer : (row.proposer ?? own ?? '0x')
+    if (row.kind === 'intent' && own !== undefined && proposer !== own)
+      throw fault(
+        'wrong_signer',
+        `the row is for proposer ${proposer}, the account is ${own}`,
+        "choose that proposer's account with --account; one batch per proposer",
+      )
+    const questionId = questionOf(identifier)
+    if (questionId === undefined) {
+      const detail = `the slug ${identifier} is not pinned in the trust file`
+      throw fault('untrusted_slug', detail, howToPin(identifier))
+    }
+    // A sheet that was sorted by some of its columns has slugs beside identifiers of others.
+    const slug = row.columns?.slug ?? ''
+    const meant = isSlug(slug) ? questionOf(slug) : undefined
+    if (meant !== undefined && meant !== questionId) {
+      const detail = `the slug ${slug} is pinned to ${meant}, and the identifier is ${questionId}`
+      const hint = 'make the sheet again: its columns no longer belong together'
+      throw fault('untrusted_slug', detail, hint)
+    }
+    const once = (
+      places: Map<string, number>,
+      key: string,
+      what: string,
+      hint: string,
+      code = 'duplicate_row',
+    ) => {
+      const earlier = places.get(key)
+      places.set(key, earlier ?? at)
+      if (earlier === undefined) return
+      const rows = row.element === undefined ? 'lines' : 'rows'
+      const detail = `${source.name}: ${rows} ${earlier} and ${at} ${what}`
+      throw new UsageError(code, detail, { hint, at })
+    }
+    if (clientRef !== undefined)
+      once(refs, clientRef, 'have the same client_ref', 'give every row its own client_ref')
+    once(
+      questions,
+      `${questionId} ${proposer}`,
+      'are the same question for the same proposer',
+      'keep one of them: a round accepts one answer from a wallet',
+    )
+    const nonce = row.kind === 'item' ? row.item.permit.nonce : row.nonce
+    if (nonce === undefined) return
+    const what = `have the same nonce ${nonce} of ${proposer}`
+    once(nonces, `${proposer} ${nonce}`, what, nonceHint, 'nonce_reserved')
+    const holder = row.kind === 'intent' ? nonceHolder?.(row, questionId, proposer) : undefined
+    if (holder === undefined) return
+    const detail = `nonce ${nonce} of ${proposer} is taken already, by ${holder}`
+    throw fault('nonce_reserved', detail, nonceHint)
+  }
+}
+
+const nonceHint = 'leave the nonce out: a fresh one is chosen; of signed items send only one'
+
+const newPlaces = () => new Map<string, number>()
+
+function keyOf(row: BatchRow) {
+  if (row.kind === 'item') return row.body
+  const { amount, lifeSeconds, ...own } = row
+  const { identifier, clientRef, proposer, outcome, amountRaw, nonce, deadlineSeconds } = own
+  const terms = [identifier, clientRef, proposer, outcome, amountRaw, nonce, deadlineSeconds]
+  // Only where they are given: an input without them has the fingerprint that it always had.
+  if (amount !== undefined || lifeSeconds !== undefined)
+    return JSON.stringify([...terms, amount?.text, lifeSeconds].map((each) => String(each)))
+  return JSON.stringify(terms.map((each) => (each === undefined ? null : String(each))))
+}
+
+/**
+ * What is open for the row's own question is told later, with more to say of it (R8). `resume`: a
+ * reservation without a signature may be this very input's, and costs its row only.
+ */
+export function nonceHolder(
+  view: JournalView,
+  of: { readonly chainId: number; readonly nowMs: number; readonly resume: boolean },
+  row: IntentRow,
+  questionId: Hex,
+  proposer: Address,
+) {
+  const nonce = String(row.nonce)
+  if (row.nonce === undefined || !view.isReserved(proposer, nonce)) return undefined
+  const holds = ({ terms }: { readonly terms: { proposer: string; nonce: string } }) =>
+    terms.proposer === proposer && terms.nonce === nonce
+  const isOwn = view
+    .byQuestion(questionId)
+    .some(
+      (one) =>
+        one.signed.chainId === of.chainId &&
+        holds(one.signed) &&
+        (outcomeNamed(row.outcome, one.signed.labels) === outcomeOf(one.signed.terms.price) ||
+          isOpen(one, of.nowMs)),
+    )
+  if (isOwn) return undefined
+  const signed = view.authorizations.find((one) => holds(one.signed))
+  if (signed !== undefined) return `${signed.id} for question ${signed.signed.questionId}`
+  const given = view.offers.find(({ offered }) => holds(offered))
+  if (given === undefined)
+    return of.resume ? undefined : 'an earlier run that did not reach signing'
+  const { offered, id } = given
+  return offered.questionId === questionId
+    ? undefined
+    : `${id}, typed data for question ${offered.questionId}`
+}

@@ -2,13 +2,7 @@
 
 import type { Hex } from '#ports'
 import { instant } from '#protocol/candidate'
-import {
-  ConflictError,
-  type ProposerError,
-  UnavailableError,
-  UncertainError,
-  UsageError,
-} from '#protocol/errors'
+import { ConflictError, UnavailableError, UncertainError, UsageError } from '#protocol/errors'
 import { answerText, outcomesNamed } from '#protocol/outcome-words'
 import { conventionalLabel, outcomeOf } from '#protocol/proposal'
 import type { KeptReceipt } from '#protocol/receipt'
@@ -75,7 +69,7 @@ export type ClosedReason = 'refused' | 'executed' | 'failed' | 'nonce_used' | 'e
 /**
  * Without an RPC a deadline counts as passed this long after it by the wall clock (contract §1).
  */
-export const expiryMarginSeconds = 3600
+const expiryMarginSeconds = 3600
 
 const isExpired = ({ terms }: Signed | Offered, nowMs: number) =>
   nowMs / 1000 > Number(terms.deadline) + expiryMarginSeconds
@@ -274,10 +268,7 @@ export interface OtherGateway {
   readonly flag: string
 }
 
-export interface Elsewhere extends OtherGateway {
-  readonly authorization: JournaledAuthorization
-  readonly error: ProposerError
-}
+export type Elsewhere = NonNullable<ReturnType<typeof sentElsewhere>>
 
 /**
  * A gateway that accepted them comes first, `here` if it is one of several; then one whose answer
@@ -304,11 +295,7 @@ export function otherGateway(
 }
 
 /** Exit 6 where the outcome is unknown, else 75 (contract §6, R7). */
-export function sentElsewhere(
-  authorization: JournaledAuthorization,
-  here: string,
-  nowMs: number,
-): Elsewhere | undefined {
+export function sentElsewhere(authorization: JournaledAuthorization, here: string, nowMs: number) {
   const { kind } = stateOf(authorization, nowMs)
   const other = kind === 'closed' ? undefined : otherGateway(authorization, here)
   if (other === undefined) return undefined
@@ -321,18 +308,14 @@ export function sentElsewhere(
   return { authorization, ...other, error }
 }
 
-export interface OutOfBand {
-  readonly questionId: string
-  readonly clientRef: string | undefined
-  /** When the first attempt began that may have been admitted; Unix milliseconds. */
-  readonly submittedAtMs: number
-}
+export type OutOfBand = ReturnType<typeof outOfBandOf>
 
-export function outOfBandOf({ signed, attempts, signedAtMs }: JournaledAuthorization): OutOfBand {
+export function outOfBandOf({ signed, attempts, signedAtMs }: JournaledAuthorization) {
   const admitting = attempts.find((one) => ['uncertain', 'accepted'].includes(classOf(one)))
   return {
     questionId: signed.questionId,
     clientRef: signed.clientRef,
+    /** When the first attempt began that may have been admitted; Unix milliseconds. */
     submittedAtMs: (admitting ?? attempts[0])?.startedAtMs ?? signedAtMs,
   }
 }

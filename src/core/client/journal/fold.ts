@@ -6,7 +6,6 @@ import {
   type AttemptStart,
   type JournalRecord,
   type Offered,
-  type SafePartRecord,
   type Signed,
   spelledId,
   type TerminalRecord,
@@ -17,7 +16,7 @@ interface Draft {
   signed?: Signed
   signedAtMs: number
   offered?: Offered
-  parts?: Map<string, SafePartRecord>
+  parts?: Map<string, Offer['parts'][number]>
   abandoned: boolean
   readonly attempts: { readonly start: AttemptStart; readonly startedAtMs: number }[]
   readonly terminals: TerminalRecord[]
@@ -46,6 +45,8 @@ export interface JournalView {
   /** Hashes of the clarifications that this home has acknowledged by signing, in no order. */
   acknowledgedRules(question: RulesKey): readonly Hex[]
 }
+
+export type Holdings = Pick<JournalView, 'authorizations' | 'offers'>
 
 /** Two requesters may have a question of the same id, each with its own clarifications. */
 interface RulesKey {

@@ -124,7 +124,7 @@ export function openJournal(ports: JournalPorts, home: string): Journal {
 }
 
 /** A fault of the file system is exit 74. */
-export async function onDisk<T>(work: () => Promise<T>): Promise<T> {
+async function onDisk<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work()
   } catch (cause) {
@@ -159,7 +159,7 @@ export function createNonces(random: Random): { next(): bigint } {
 
 /** By attempt; read-only (R24). */
 export function keptReceipts(
-  ports: { readonly files: Files; readonly hash: Hash },
+  ports: Ports,
   home: string,
   attempts: readonly string[],
 ): Promise<ReadonlyMap<string, KeptReceipt>> {
@@ -180,10 +180,7 @@ const journalLog = {
   knownKinds: isJournalKind,
 } as const
 
-interface Ports {
-  readonly files: Files
-  readonly hash: Hash
-}
+type Ports = Pick<JournalPorts, 'files' | 'hash'>
 
 type Run = readonly JournalRecord[]
 

@@ -95,7 +95,6 @@ const safePart = z.object({
   owner: Address,
   signature: z.templateLiteral(['0x', z.string().check(z.regex(/^[0-9a-f]{130}$/))]),
 })
-export type SafePartRecord = z.infer<typeof safePart>
 
 /** What is optional is absent of a payload signed elsewhere. */
 const signed = z.object({
@@ -178,7 +177,7 @@ const attemptEnded = z.object({
 })
 export type AttemptEndRecord = z.infer<typeof attemptEnded>
 
-export const recordShapes = {
+const recordShapes = {
   intent,
   'nonce.reserved': nonceReserved,
   offered,
@@ -192,7 +191,7 @@ export const recordShapes = {
 } as const
 type Shapes = typeof recordShapes
 
-export type JournalKind = keyof Shapes
+type JournalKind = keyof Shapes
 export type JournalEntry = {
   [K in JournalKind]: { readonly kind: K; readonly data: z.infer<Shapes[K]> }
 }[JournalKind]

@@ -45,12 +45,6 @@ export interface KeptSource<K, F> {
   readonly mostFacts?: number
 }
 
-interface KeptFacts<F> extends Start {
-  readonly final: readonly F[]
-  readonly tail: readonly F[]
-  replace(final: readonly F[]): Promise<void>
-}
-
 const cursorOf = <F>(shape: z.ZodMiniType<F>) =>
   z.object({
     format: z.literal(1),
@@ -75,38 +69,34 @@ export async function readKept<K, F extends Fact>(
   parts: KeptParts,
   source: KeptSource<K, F>,
   keys: readonly K[],
-  turn = 1,
-): Promise<{ readonly head: BlockHeader; readonly of: ReadonlyMap<K, KeptFacts<F>> }> {
+) {
   const { chain } = parts
-  const head = await latestBlock(chain)
-  const reels: Reel<K, F>[] = []
-  for (const key of keys) {
-    const kept = await load(parts, source, key)
-    const start = await source.startOf(key, kept, head)
-    const { from, since } = start
-    // A file serves where the start lies in its blocks or at their end.
-    const isUsed = kept !== undefined && kept.from <= from && from <= kept.next
-    reels.push({
-      key,
-      start,
-      tail: [],
-      ...(isUsed ? kept : { from, since, next: from, final: [] }),
+  for (let turn = 1; turn <= mostTurns; turn++) {
+    const head = await latestBlock(chain)
+    const reels: Reel<K, F>[] = []
+    for (const key of keys) {
+      const kept = await load(parts, source, key)
+      const start = await source.startOf(key, kept, head)
+      const { from, since } = start
+      // A file serves where the start lies in its blocks or at their end.
+      const isUsed = kept !== undefined && kept.from <= from && from <= kept.next
+      reels.push({
+        ...{ key, start, tail: [] },
+        ...(isUsed ? kept : { from, since, next: from, final: [] }),
+      })
+    }
+    await readOn(parts, source, reels, await finalNumber(chain, head), head.number)
+    if ((await chain.block(head.number))?.hash !== head.hash) continue
+    const factsOf = (reel: Reel<K, F>) => ({
+      ...reel.start,
+      ...{ final: reel.final, tail: reel.tail },
+      async replace(changed: readonly F[]) {
+        if (reel.next > reel.from) await save(parts, source, { ...reel, final: [...changed] })
+      },
     })
+    return { head, of: new Map(reels.map((reel) => [reel.key, factsOf(reel)])) }
   }
-  await readOn(parts, source, reels, await finalNumber(chain, head), head.number)
-  if ((await chain.block(head.number))?.hash !== head.hash) {
-    if (turn === mostTurns)
-      throw new ChainError('unavailable', 'the newest blocks changed while their logs were read')
-    return readKept(parts, source, keys, turn + 1)
-  }
-  const factsOf = (reel: Reel<K, F>): KeptFacts<F> => ({
-    ...reel.start,
-    ...{ final: reel.final, tail: reel.tail },
-    async replace(changed) {
-      if (reel.next > reel.from) await save(parts, source, { ...reel, final: [...changed] })
-    },
-  })
-  return { head, of: new Map(reels.map((reel) => [reel.key, factsOf(reel)])) }
+  throw new ChainError('unavailable', 'the newest blocks changed while their logs were read')
 }
 
 async function finalNumber(chain: Chain, head: BlockHeader) {

@@ -7,7 +7,6 @@ import type { Files } from '#ports'
 import { jsonOf } from '#protocol/capped'
 import { joinPath, makeDurableDir, publishText } from '#storage/durable'
 import { errorCode } from '#storage/failures'
-import type { Position } from './account.js'
 
 const text = z.nullable(z.string())
 const Row = z.object({
@@ -44,7 +43,9 @@ const fileName = 'last.json'
 export async function keepLastPositions(
   place: Place,
   asOf: string,
-  positions: readonly Position[],
+  positions: readonly (Omit<LastPosition, 'journal_id' | 'as_of'> & {
+    journal_id: string | null
+  })[],
   onNote: (text: string) => void,
 ) {
   const folder = folderIn(place)

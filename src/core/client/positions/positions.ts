@@ -3,42 +3,29 @@
  * sums of each wallet and token (contract §9; domain §10).
  */
 import { oracleAbi } from '#chain/contracts'
+import { requestPage } from '#chain/profiles'
 import { createRoundReader, type RoundReader } from '#chain/questions'
 import { readContract, unlessRefused } from '#chain/reading'
+import { roundRef } from '#chain/round'
+import { type StakeEvent, type StakeResult, type StakeStanding, standingIn } from '#chain/stakes'
 import { onChain } from '#chain/unavailable'
-import { type Chain, ChainError, type Files, type Hash, type Hex } from '#ports'
+import { ChainError, type Hash, type Hex } from '#ports'
 import { instant } from '#protocol/candidate'
+import { outcomeOf } from '#protocol/proposal'
 import type { Address } from '#protocol/schema'
+import { isQuestionId } from '#protocol/words'
 import { fundsOf, pinnedHeads } from '../funds/funds.js'
+import { type JournaledAuthorization, labelOf } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/fold.js'
-import { contractsOf, type Trust } from '../trust/trust.js'
-import {
-  type Entry,
-  entriesOf,
-  missingIn,
-  missingNote,
-  missingPosition,
-  type Position,
-  positionOf,
-  rawText,
-  roundNames,
-  type Span,
-  sumsOf,
-  timeOf,
-  total,
-} from './account.js'
+import type { KeptParts } from '../logs/kept-logs.js'
+import { contractsOf, isNamedByText, type Trust } from '../trust/trust.js'
 import { keepLastPositions } from './last-known.js'
-import { type KnownStake, oracleBegins, readStakes } from './stake-facts.js'
+import { type KnownStake, oracleBegins, readStakes, type StakeAccount } from './stake-facts.js'
 
-export interface PositionParts {
-  readonly chain: Chain
+export interface PositionParts extends Omit<KeptParts, 'onNote'> {
   readonly trust: Trust
   readonly view: JournalView
-  readonly files: Files
   readonly hash: Hash
-  readonly home: string
-  readonly signal?: AbortSignal | undefined
-  readonly onProgress?: ((block: bigint, head: bigint) => void) | undefined
 }
 
 /** Raw units. Null: not known. */
@@ -81,10 +68,14 @@ async function readStakeAccount(
         contracts: contractsOf(trust),
         onNote: (text) => notes.push(text),
         earliest(wallet) {
-          const ms = view.authorizations.flatMap(({ signed: { chainId, terms }, signedAtMs }) =>
-            chainId === trust.chain_id && terms.proposer === wallet ? signedAtMs : [],
+          const ms = view.authorizations.reduce(
+            (least, { signed: { chainId, terms }, signedAtMs }) =>
+              chainId === trust.chain_id && terms.proposer === wallet
+                ? Math.min(least, signedAtMs)
+                : least,
+            Infinity,
           )
-          return ms.length === 0 ? undefined : BigInt(Math.floor(ms.reduce(lesser) / 1000))
+          return ms === Infinity ? undefined : BigInt(Math.floor(ms / 1000))
         },
         since,
         withTimes,
@@ -100,8 +91,6 @@ async function readStakeAccount(
   const missing = missingIn(view, trust, wallets, names, account.stakes)
   return { account, entries: entriesOf(account), names, missing, unplaced, notes }
 }
-
-const lesser = (one: number, other: number) => Math.min(one, other)
 
 export async function readPositions(
   parts: PositionParts,
@@ -142,11 +131,10 @@ export async function readPositions(
 /** Of a disputed one. Null: without a later round of its question nobody can tell. */
 async function newRoundOf(
   reader: RoundReader,
-  { stake: { settled, disputed, requester, timestamp }, held }: KnownStake,
+  { stake: { requester, timestamp }, isContested }: KnownStake,
   questionId: Hex | undefined,
   at: bigint,
 ) {
-  const isContested = settled === undefined && (disputed ?? held?.disputer) !== undefined
   if (!isContested || questionId === undefined) return null
   try {
     const round = await reader.read(questionId, { questionId, requester }, at)
@@ -253,4 +241,327 @@ export async function readPnl(parts: PositionParts, wallets: readonly Address[],
     block_number: String(account.head.number),
   }
   return { pnl, missing }
+}
+
+/** `undefined` where logs and chain contradict each other. */
+interface Standing {
+  readonly state: StakeStanding['state'] | 'deferred' | undefined
+  readonly result: StakeResult | null
+}
+
+function standingOf(known: KnownStake, hasNewRound: boolean, nowSeconds: bigint): Standing {
+  const { stake, held, price, disputer, disputableUntil = 0 } = known
+  const { wallet, settled, deferred, claimed } = stake
+  if (held !== undefined && held.proposer !== wallet) return { state: undefined, result: null }
+  const isDisputed = (settled === undefined ? disputer : settled.disputer) !== undefined
+  const round = {
+    state:
+      settled === undefined ? (held?.state ?? (isDisputed ? 'disputed' : 'proposed')) : 'settled',
+    price,
+    resolvedPrice: settled?.price ?? held?.resolvedPrice,
+    isDisputed,
+    disputableUntil: BigInt(disputableUntil),
+  } as const
+  const standing = standingIn(round, hasNewRound, nowSeconds)
+  const isWaiting = standing.state === 'settled' && deferred !== undefined && claimed === undefined
+  return isWaiting ? { ...standing, state: 'deferred' } : standing
+}
+
+function payoutRaw({ stake: { settled } }: KnownStake, result: StakeResult | null) {
+  if (settled === undefined || result === null) return undefined
+  return result === 'lost' ? 0n : BigInt(settled.payout)
+}
+
+type Entry = ReturnType<typeof entryOf>
+type Money = 'amountRaw' | 'lockedRaw' | 'deferredRaw' | 'netRaw'
+
+/**
+ * `amountRaw` went into the wallet; `lockedRaw` and `deferredRaw`: how much more the oracle
+ * holds; `netRaw` was earned. `undefined`: not known.
+ */
+const entryOf = (
+  kind: 'bond' | 'payout' | 'deferred' | 'claimed' | 'lost',
+  {
+    block,
+    index,
+    transaction,
+    wallet,
+    seconds,
+  }: Pick<StakeEvent, 'block' | 'index' | 'transaction' | 'wallet' | 'seconds'>,
+  token: Address | undefined,
+  money: Partial<Record<Money, bigint | undefined>>,
+  of?: KnownStake,
+  result: StakeResult | null = null,
+) => ({
+  ...{ kind, block, index, transaction, wallet, seconds, token, of, result },
+  ...{ amountRaw: 0n, lockedRaw: 0n, deferredRaw: 0n, netRaw: 0n, ...money },
+})
+
+function entriesOf({ stakes, others, claims }: Pick<StakeAccount, 'stakes' | 'others' | 'claims'>) {
+  const entries = [
+    ...stakes.flatMap(entriesOfStake),
+    ...others.map(({ deferred }) => {
+      const amount = BigInt(deferred.amount)
+      const money = { deferredRaw: amount, netRaw: amount }
+      return entryOf('deferred', deferred, deferred.currency, money)
+    }),
+    ...claims.map((claim) => {
+      const amount = BigInt(claim.amount)
+      return entryOf('claimed', claim, claim.currency, { amountRaw: amount, deferredRaw: -amount })
+    }),
+  ]
+  return entries.sort((a, b) => a.block - b.block || a.index - b.index)
+}
+
+function entriesOfStake(known: KnownStake) {
+  const { stake, terms, token } = known
+  const { proposed, settled, deferred } = stake
+  const paid = terms && BigInt(terms.bond) + BigInt(terms.finalFee)
+  const less = paid && -paid
+  const entries: Entry[] = []
+  if (proposed !== undefined) {
+    const seconds = proposed.seconds ?? (terms && Number(terms.proposedAt))
+    const money = { amountRaw: less, lockedRaw: paid }
+    entries.push(entryOf('bond', { ...proposed, seconds }, token, money, known))
+  }
+  if (settled !== undefined) {
+    const { result } = standingOf(known, false, 0n)
+    const payout = payoutRaw(known, result)
+    const money = {
+      [deferred === undefined ? 'amountRaw' : 'deferredRaw']: payout,
+      // What was paid in before the reading began was never counted as locked.
+      lockedRaw: proposed === undefined ? 0n : less,
+      netRaw: payout === undefined || paid === undefined ? undefined : payout - paid,
+    }
+    const kind = result === 'lost' ? 'lost' : deferred === undefined ? 'payout' : 'deferred'
+    entries.push(entryOf(kind, settled, token, money, known, result))
+  }
+  return entries
+}
+
+interface Span {
+  readonly from?: number | undefined
+  readonly to?: number | undefined
+}
+
+/**
+ * Raw units as text, null where not known: `rewards` is what came back beyond what was paid in,
+ * `moved` what came into the wallet less what went out. From the beginning on,
+ * `net − locked − deferred` is what was moved (domain §10). A movement without a time makes any
+ * shorter span unknown. `isPartial`: movements are missing.
+ */
+function sumsOf(
+  entries: readonly Entry[],
+  { from = 0, to = Infinity }: Span,
+  wallet: Address,
+  token: Address,
+  isPartial = false,
+) {
+  const own = entries.filter((one) => one.wallet === wallet && (one.token ?? token) === token)
+  const isBounded = from > 0 || to < Infinity
+  const isUnknown =
+    isPartial ||
+    own.some(
+      ({ token: of, seconds, of: known }) =>
+        of === undefined ||
+        (isBounded && seconds === undefined) ||
+        // The node left the log of the end out.
+        (known?.held?.state === 'settled' && known.stake.settled === undefined),
+    )
+  const before = own.filter(({ seconds = 0 }) => seconds < to)
+  const within = before.filter(({ seconds = 0 }) => !isBounded || seconds >= from)
+  const sum = (some: readonly Entry[], of: (one: Entry) => bigint | undefined) =>
+    isUnknown ? null : rawText(total(some.map(of)))
+  const count = (result: StakeResult) => within.filter((one) => one.result === result).length
+  const earned = (isWanted: (raw: bigint) => boolean) =>
+    sum(within, ({ netRaw }) => (isWanted(netRaw ?? 0n) ? netRaw : netRaw && 0n))
+  return {
+    ...{ wallet, token },
+    proposed: within.filter(({ kind }) => kind === 'bond').length,
+    ...{ undisputed: count('undisputed'), won: count('won'), lost: count('lost') },
+    rewards: earned((raw) => raw > 0n),
+    bonds_lost: earned((raw) => raw < 0n),
+    net: earned(() => true),
+    moved: sum(within, ({ amountRaw }) => amountRaw),
+    locked: sum(before, ({ lockedRaw }) => lockedRaw),
+    deferred: sum(before, ({ deferredRaw }) => deferredRaw),
+  }
+}
+
+const total = (parts: readonly (bigint | undefined)[]) =>
+  parts.reduce((sum, one) => (sum === undefined || one === undefined ? undefined : sum + one), 0n)
+
+const rawText = (raw: bigint | undefined) => (raw === undefined ? null : String(raw))
+
+/** Amounts in raw units, `_at` in RFC 3339, other times in Unix seconds. Null: not known, or none. */
+export interface Position {
+  readonly question_id: Hex | null
+  readonly slug: string | null
+  readonly title: string | null
+  readonly wallet: Address
+  readonly outcome: string | null
+  readonly label: string | null
+  readonly price: string | null
+  readonly token: Address | null
+  readonly bond: string | null
+  readonly final_fee: string | null
+  readonly state: NonNullable<Standing['state']> | null
+  readonly result: Standing['result']
+  readonly late: boolean
+  readonly executed_at: string | null
+  readonly disputable_until: string | null
+  readonly disputed_at: string | null
+  readonly disputed_by: Address | null
+  readonly new_round: boolean | null
+  readonly settled_at: string | null
+  readonly payout: string | null
+  readonly reward: string | null
+  readonly transaction_hash: Hex | null
+  readonly event_index: number | null
+  readonly round_timestamp: string | null
+  readonly requester: Address | null
+  readonly oracle: Address | null
+  readonly journal_id: string | null
+  readonly url: string | null
+}
+
+/** By the round that was signed for, and the pinned slugs. */
+function roundNames(trust: Trust, { authorizations }: JournalView) {
+  const contracts = contractsOf(trust)
+  const byRound = new Map<string, JournaledAuthorization>()
+  for (const one of authorizations) {
+    const { round, terms } = one.signed
+    const key = `${round} ${terms.proposer}`
+    // Of several for one round it is the executed one that the chain shows.
+    const known = byRound.get(key)
+    if (known === undefined || executedOf(known) === undefined) byRound.set(key, one)
+  }
+  const slugs = new Map(Object.entries(trust.slugs).map(([slug, id]) => [id, slug]))
+  return ({ stake }: KnownStake) => {
+    const round = roundRef(contracts, stake.text, stake, stake.text).key
+    const authorization = byRound.get(`${round} ${stake.wallet}`)
+    const { questionId: signedFor, identifier } = authorization?.signed ?? {}
+    const kind = contracts.requesters.find(({ address }) => address === stake.requester)?.kind
+    const questionId = signedFor ?? (isNamedByText(kind) ? stake.text : undefined)
+    const slug =
+      identifier === undefined || isQuestionId(identifier)
+        ? slugs.get(questionId ?? '0x')
+        : identifier
+    return { questionId, slug, authorization }
+  }
+}
+type Names = ReturnType<typeof roundNames>
+
+const executedOf = ({ terminals }: JournaledAuthorization) =>
+  terminals.find(({ outcome }) => outcome === 'executed')
+
+/** Hours after which a settlement is late, in seconds: UMA's settler waits 8,100 s (domain §10). */
+const lateAfterSeconds = 3n * 3_600n
+
+const timeOf = (seconds: number | string | undefined) =>
+  seconds === undefined || !(Number(seconds) < 8.64e12) ? null : instant(Number(seconds) * 1000)
+
+/** `newRound`: whether a later round of the question has begun; only a vote that is known is told as one. */
+function positionOf(
+  trust: Trust,
+  known: KnownStake,
+  { questionId, slug, authorization }: ReturnType<Names>,
+  newRound: boolean | null,
+  nowSeconds: bigint,
+): Position {
+  const { state, result } = standingOf(known, newRound ?? true, nowSeconds)
+  const { stake, terms, price, token, disputableUntil, disputer, title, label } = known
+  const { proposed, disputed, settled } = stake
+  const isDisputed = disputer !== undefined
+  return {
+    question_id: questionId ?? null,
+    slug: slug ?? null,
+    title: title ?? null,
+    wallet: stake.wallet,
+    outcome: (price === undefined ? undefined : outcomeOf(price)) ?? null,
+    label: label ?? (authorization ? labelOf(authorization.signed) : null),
+    price: price ?? null,
+    token: token ?? null,
+    bond: terms?.bond ?? null,
+    final_fee: terms?.finalFee ?? null,
+    state: state ?? null,
+    result,
+    late:
+      state === 'awaiting_settlement' &&
+      !isDisputed &&
+      nowSeconds >= BigInt(disputableUntil ?? 0) + lateAfterSeconds,
+    executed_at: timeOf(proposed?.seconds ?? terms?.proposedAt),
+    disputable_until: disputableUntil ?? null,
+    disputed_at: timeOf(disputed?.seconds),
+    disputed_by: disputer ?? null,
+    new_round: known.isContested ? newRound : null,
+    settled_at: timeOf(settled?.seconds),
+    payout: rawText(payoutRaw(known, result)),
+    reward: terms === undefined ? null : isDisputed && terms.isRefunded ? '0' : terms.reward,
+    transaction_hash: proposed?.transaction ?? null,
+    event_index: proposed?.index ?? null,
+    round_timestamp: stake.timestamp,
+    requester: stake.requester,
+    oracle: stake.oracle,
+    journal_id: authorization?.id ?? null,
+    url: (proposed && requestPage(trust.chain_id, proposed.transaction, proposed.index)) ?? null,
+  }
+}
+
+function missingIn(
+  { authorizations }: JournalView,
+  trust: Trust,
+  wallets: readonly Address[],
+  names: Names,
+  stakes: readonly KnownStake[],
+): readonly JournaledAuthorization[] {
+  const shown = new Set(stakes.map((known) => names(known).authorization?.id))
+  const places = new Set(
+    stakes.flatMap(({ stake: { proposed } }) =>
+      proposed === undefined ? [] : `${proposed.transaction} ${proposed.index}`,
+    ),
+  )
+  const rounds = new Set(
+    stakes.map(({ stake }) => `${stake.wallet} ${stake.text} ${stake.timestamp}`),
+  )
+  return authorizations.filter((one) => {
+    const executed = executedOf(one)
+    const { terms, chainId, questionId, timestamp } = one.signed
+    if (executed === undefined || chainId !== trust.chain_id) return false
+    if (!wallets.includes(terms.proposer) || shown.has(one.id)) return false
+    // Records of 0.1, and of payloads signed elsewhere, do not name their round.
+    const { transaction_hash: hash, event_index: index } = executed
+    return (
+      !places.has(`${hash} ${index}`) && !rounds.has(`${terms.proposer} ${questionId} ${timestamp}`)
+    )
+  })
+}
+
+const missingNote = ({ id, signed }: JournaledAuthorization) =>
+  `${id} is executed by this journal, and no log of the chain shows it; \`proposer reconcile ${signed.questionId}\` looks at its round`
+
+function missingPosition(trust: Trust, one: JournaledAuthorization): Position {
+  const { signed, id } = one
+  const { terms, identifier, questionId, timestamp, requester, token } = signed
+  const { transaction_hash: hash = null, event_index: index = null } = executedOf(one) ?? {}
+  return {
+    question_id: questionId,
+    slug: isQuestionId(identifier) ? null : identifier,
+    title: null,
+    wallet: terms.proposer,
+    outcome: outcomeOf(terms.price) ?? null,
+    label: labelOf(signed),
+    price: terms.price,
+    token: token ?? null,
+    ...{ bond: null, final_fee: null, state: null, result: null, late: false, executed_at: null },
+    ...{ disputable_until: null, disputed_at: null, disputed_by: null, new_round: null },
+    ...{ settled_at: null, payout: null, reward: null },
+    transaction_hash: hash,
+    event_index: index,
+    round_timestamp: timestamp ?? null,
+    requester: requester ?? null,
+    oracle: null,
+    journal_id: id,
+    url: (hash !== null && index !== null && requestPage(trust.chain_id, hash, index)) || null,
+  }
 }

@@ -13,13 +13,13 @@ import {
   readRequest,
   type Stake,
   StakeEvent,
-  type Stakes,
   stakeEventOf,
   stakeFilter,
   stakeRound,
   stakesOf,
 } from '#chain/stakes'
 import { type BlockHeader, ChainError, type Hash, type Hex } from '#ports'
+import { inGroups } from '#protocol/capped'
 import { Address, Uint256 } from '#protocol/schema'
 import { type KeptParts, type KeptSource, readKept, type Start } from '../logs/kept-logs.js'
 
@@ -36,30 +36,31 @@ const Terms = z.object({
   title: z.optional(z.string()),
   label: z.optional(z.string()),
 })
-export type StakeTerms = z.infer<typeof Terms>
+type StakeTerms = z.infer<typeof Terms>
 
 /** With the first event of a round its terms, once a node has told them. */
 const StakeFact = z.object({ block: z.int(), event: StakeEvent, terms: z.optional(Terms) })
 type StakeFact = z.infer<typeof StakeFact>
 
-type HeldStake = Pick<OracleRequest, 'proposer' | 'disputer' | 'resolvedPrice'> & {
-  readonly state: RequestState
-}
-
-export interface KnownStake {
+/** By its logs, else by what the oracle holds or held. */
+export interface KnownStake extends Partial<Pick<StakeTerms, 'title' | 'label'>> {
   readonly stake: Stake
   readonly terms: StakeTerms | undefined
-  readonly held: HeldStake | undefined
-  readonly ancillaryData: Hex | undefined
+  readonly held:
+    | (Pick<OracleRequest, 'proposer' | 'disputer' | 'resolvedPrice'> & {
+        readonly state: RequestState
+      })
+    | undefined
+  readonly price: string | undefined
+  readonly token: Address | undefined
+  readonly disputableUntil: string | undefined
+  readonly disputer: Address | undefined
+  readonly isContested: boolean
 }
 
-export interface StakeAccount extends Omit<Stakes, 'stakes'> {
-  readonly head: BlockHeader
-  readonly stakes: readonly KnownStake[]
-  readonly starts: ReadonlyMap<Address, Start>
-}
+export type StakeAccount = Awaited<ReturnType<typeof readStakes>>
 
-export interface StakeParts extends KeptParts {
+interface StakeParts extends KeptParts {
   readonly contracts: Contracts
   readonly hash: Hash
   earliest(wallet: Address): bigint | undefined
@@ -76,10 +77,7 @@ export function oracleBegins(chainId: number, { number }: Pick<BlockHeader, 'num
 }
 
 /** `parts.chain` should fold its calls (`aggregating`). */
-export async function readStakes(
-  parts: StakeParts,
-  wallets: readonly Address[],
-): Promise<StakeAccount> {
+export async function readStakes(parts: StakeParts, wallets: readonly Address[]) {
   const { contracts, hash } = parts
   const pins = hash.sha256(JSON.stringify(contracts.oracles)).slice(0, 16)
   const source: KeptSource<Address, StakeFact> = {
@@ -101,7 +99,8 @@ export async function readStakes(
     const changed = final.map((fact) => known.keptOf(fact))
     if (changed.some((fact, index) => fact !== final[index])) await replace(changed)
   }
-  return { ...known.account, head, starts: of }
+  const starts: ReadonlyMap<Address, Start> = of
+  return { ...known.account, head, starts }
 }
 
 /** A signer's clock may be ahead of the chain's. */
@@ -142,10 +141,18 @@ async function knownStakes(parts: StakeParts, facts: readonly StakeFact[], head:
   const known = new Map<string, KnownStake>()
   for (const stake of stakes) {
     const key = keyOf(stake)
-    const { held, terms } = found.get(stake) ?? {}
-    const own = held?.proposer === stake.wallet ? terms : undefined
-    const ancillaryData = ancillaryOf(stake)
-    known.set(key, { stake, terms: kept.get(key) ?? own, held, ancillaryData })
+    const { held, terms: told } = found.get(stake) ?? {}
+    const terms = kept.get(key) ?? (held?.proposer === stake.wallet ? told : undefined)
+    const { proposed, disputed, settled } = stake
+    const { price } = proposed ?? disputed ?? terms ?? {}
+    const { currency: token, disputableUntil } = proposed ?? terms ?? {}
+    const disputer = disputed?.disputer ?? held?.disputer ?? settled?.disputer
+    const isContested = settled === undefined && disputer !== undefined
+    const facts = { stake, terms, held, price, token, disputableUntil, disputer, isContested }
+    const text = ancillaryOf(stake)
+    const isTextWanted = terms === undefined && text !== undefined && price !== undefined
+    const { title, label } = isTextWanted ? wordsOf(text, stake.identifier, price) : (terms ?? {})
+    known.set(key, { ...facts, title, label })
   }
   return {
     account: { ...rest, stakes: [...known.values()] },
@@ -185,7 +192,7 @@ async function requestsOf(
   stakes: readonly Stake[],
   { number }: BlockHeader,
 ) {
-  const found = new Map<Stake, { readonly terms: StakeTerms; readonly held: HeldStake }>()
+  const found = new Map<Stake, Pick<KnownStake, 'terms' | 'held'>>()
   const read = async (stake: Stake) => {
     const ancillaryData = ancillaryOf(stake)
     if (ancillaryData === undefined) return
@@ -211,19 +218,18 @@ async function requestsOf(
       },
     })
   }
-  await inGroups(stakes, read, (missing) =>
+  await readAll(stakes, read, (missing) =>
     onNote?.(`the node did not report what the oracle holds for ${missing} proposals`),
   )
   signal?.throwIfAborted()
   return found
 }
 
-export function wordsOf(ancillaryData: Hex, identifier: Hex, price: string) {
+function wordsOf(ancillaryData: Hex, identifier: Hex, price: string) {
   const binary = identifier === yesOrNoQuery
   const outcomes = binary ? outcomesOf(ancillaryData, { settlesHalf: true, binary }) : []
   const label = outcomes.find((one) => one.price === price)?.label
-  const title = titleOf(ancillaryData)
-  return { ...(title === undefined ? {} : { title }), ...(label === undefined ? {} : { label }) }
+  return { title: titleOf(ancillaryData), label }
 }
 
 async function timesOf({ chain, withTimes, onNote }: StakeParts, facts: readonly StakeFact[]) {
@@ -237,28 +243,25 @@ async function timesOf({ chain, withTimes, onNote }: StakeParts, facts: readonly
       throw new ChainError('unavailable', 'the node lacks a block it has logs of')
     seconds.set(block, Number(header.timestamp))
   }
-  await inGroups([...new Set(blocks)], read, (missing) =>
+  await readAll([...new Set(blocks)], read, (missing) =>
     onNote?.(`the node did not report the time of ${missing} blocks`),
   )
   return seconds
 }
 
-async function inGroups<T>(
+async function readAll<T>(
   all: readonly T[],
   read: (one: T) => Promise<void>,
   onMissing: (count: number) => void,
 ) {
-  let missing = 0
-  for (let at = 0; at < all.length; at += askedAtOnce) {
-    const group = all.slice(at, at + askedAtOnce)
-    const ends = await Promise.allSettled(group.map(read))
+  let [missing, isSilent] = [0, false]
+  for (const group of inGroups(all, askedAtOnce)) {
+    const ends = isSilent ? [] : await Promise.allSettled(group.map(read))
     const failed = ends.flatMap((end) => (end.status === 'rejected' ? [end.reason] : []))
     for (const reason of failed) if (!(reason instanceof ChainError)) throw reason
-    missing += failed.length
-    const isSilent = failed.every((reason) => reason.kind === 'unavailable')
-    if (failed.length < group.length || !isSilent) continue
-    missing += all.length - at - group.length
-    break
+    missing += isSilent ? group.length : failed.length
+    isSilent ||=
+      failed.length === group.length && failed.every(({ kind }) => kind === 'unavailable')
   }
   if (missing > 0) onMissing(missing)
 }

@@ -2,7 +2,7 @@
 import type { Hex } from '#ports'
 import type { RoundRef } from '#protocol/candidate'
 import { ConflictError, type ProposerError, UsageError } from '#protocol/errors'
-import { type Labels, outcomeNamed } from '#protocol/outcome-words'
+import { outcomeNamed } from '#protocol/outcome-words'
 import { minimumDeadlineSeconds } from '#protocol/permit'
 import { outcomeOf, priceOf } from '#protocol/proposal'
 import type { Address, OutcomeKey } from '#protocol/schema'
@@ -44,15 +44,7 @@ export interface IntentInWords extends Omit<Intent, 'outcome'> {
   readonly outcome: string
 }
 
-export function meantBy(
-  intent: IntentInWords,
-  { labels }: { readonly labels?: Labels | undefined },
-): Intent | undefined {
-  const outcome = outcomeNamed(intent.outcome, labels)
-  return outcome && { ...intent, outcome }
-}
-
-export interface LookParts {
+interface LookParts {
   readonly ports: Pick<JournalPorts, 'clock'>
   readonly trust: Trust
 }
@@ -82,7 +74,7 @@ const whoseOf = (trust: Trust, { proposer }: IntentInWords, questionId: Hex) => 
   mayBeAt: (record: Parameters<typeof mayBeAt>[1]) => mayBeAt(trust, record),
 })
 
-export function wantedOf(trust: Trust, intent: Intent, questionId: Hex): Wanted {
+function wantedOf(trust: Trust, intent: Intent, questionId: Hex): Wanted {
   const { amountRaw, nonce, deadlineSeconds } = intent
   return {
     ...whoseOf(trust, intent, questionId),
@@ -93,29 +85,37 @@ export function wantedOf(trust: Trust, intent: Intent, questionId: Hex): Wanted 
   }
 }
 
-export function isEqualTo(
-  trust: Trust,
-  intent: IntentInWords,
-  questionId: Hex,
-): (one: JournaledAuthorization) => boolean {
-  return (one) => {
-    const meant = meantBy(intent, one.signed)
-    return meant !== undefined && equalIntent(one, wantedOf(trust, meant, questionId))
+export const isOfBatch = ({ attempts }: JournaledAuthorization, fingerprint: string | undefined) =>
+  fingerprint !== undefined && attempts.some(({ start }) => start.batch === fingerprint)
+
+/** What the journal alone tells, in any round. */
+function oursFor({ ports, trust }: LookParts, view: JournalView, intent: IntentInWords) {
+  const questionId = knownQuestionId(trust, intent.identifier, view)
+  if (questionId === undefined) return undefined
+  const whose = whoseOf(trust, intent, questionId)
+  const isOurs = isFor(whose)
+  const all = view.byQuestion(questionId).filter(({ signed }) => isOurs(signed))
+  const isEqual = (one: JournaledAuthorization) => {
+    const outcome = outcomeNamed(intent.outcome, one.signed.labels)
+    if (outcome === undefined) return false
+    return equalIntent(one, wantedOf(trust, { ...intent, outcome }, questionId))
   }
+  const open = openFor(all, whose, ports.clock.nowMs())
+  return { all, open, equal: all.filter(isEqual) }
 }
 
-/** In any round; none where one is to be replaced. */
+/** None is `open` where one is to be replaced. `closed`: sent with the input that is resumed. */
 export function savedFor(
-  { ports, trust }: LookParts,
+  parts: LookParts,
   view: JournalView,
   intent: IntentInWords,
-): JournaledAuthorization | undefined {
-  const questionId = knownQuestionId(trust, intent.identifier, view)
-  if (questionId === undefined || intent.supersede !== undefined) return undefined
-  const whose = whoseOf(trust, intent, questionId)
-  return openFor(view.byQuestion(questionId), whose, ports.clock.nowMs()).findLast(
-    isEqualTo(trust, intent, questionId),
-  )
+  resume: string | undefined,
+) {
+  const { open = [], equal = [] } = oursFor(parts, view, intent) ?? {}
+  return {
+    open: intent.supersede === undefined ? equal.findLast((one) => open.includes(one)) : undefined,
+    closed: equal.findLast((one) => isOfBatch(one, resume)),
+  }
 }
 
 /**
@@ -123,36 +123,31 @@ export function savedFor(
  * one, the replay tells (§3 rule 2).
  */
 export async function executedBefore(
-  { ports, trust, journal, gateway }: LookParts & Pick<SubmitParts, 'journal' | 'gateway'>,
+  parts: LookParts & Pick<SubmitParts, 'journal' | 'gateway'>,
   intent: IntentInWords,
   error: unknown,
 ): Promise<JournaledAuthorization | undefined> {
   if (!(error instanceof ConflictError) || error.code === 'authorization_open') return undefined
-  const view = await journal.load()
-  const questionId = knownQuestionId(trust, intent.identifier, view)
-  if (questionId === undefined || intent.supersede !== undefined) return undefined
-  const isOurs = isFor(whoseOf(trust, intent, questionId))
-  const ours = view.byQuestion(questionId).filter(({ signed }) => isOurs(signed))
+  const { all = [], equal = [] } = oursFor(parts, await parts.journal.load(), intent) ?? {}
+  if (intent.supersede !== undefined) return undefined
   const roundOf = ({ signed }: JournaledAuthorization) => BigInt(signed.timestamp ?? 0)
-  const found = ours.filter(isEqualTo(trust, intent, questionId)).findLast((one) => {
-    const state = stateOf(one, ports.clock.nowMs())
+  const found = equal.findLast((one) => {
+    const state = stateOf(one, parts.ports.clock.nowMs())
     return state.kind === 'closed' && state.reason === 'executed'
   })
-  if (found === undefined || ours.some((one) => roundOf(one) > roundOf(found))) return undefined
-  return otherGateway(found, gateway.origin) === undefined ? found : undefined
+  if (found === undefined || all.some((one) => roundOf(one) > roundOf(found))) return undefined
+  return otherGateway(found, parts.gateway.origin) === undefined ? found : undefined
 }
 
 /** A conflict may be about an authorization of ours. */
 export function withoutContext(
-  { ports, trust }: LookParts,
+  parts: LookParts,
   view: JournalView,
   intent: IntentInWords,
   error: ProposerError,
 ): ProposerError {
-  const questionId = knownQuestionId(trust, intent.identifier, view)
-  if (!(error instanceof ConflictError) || questionId === undefined) return error
-  const whose = whoseOf(trust, intent, questionId)
-  const open = openFor(view.byQuestion(questionId), whose, ports.clock.nowMs()).at(-1)
+  if (!(error instanceof ConflictError)) return error
+  const open = oursFor(parts, view, intent)?.open.at(-1)
   return open === undefined || open.id === intent.supersede
     ? error
     : authorizationOpen(open, error.detail)
@@ -166,8 +161,8 @@ export function byRound(
   context: Pick<QuestionContext, 'question_id'> & {
     readonly request: Pick<QuestionContext['request'], 'timestamp' | 'requester'>
   },
-  ref: () => RoundRef,
-): { readonly same: InJournal; readonly earlier: readonly JournaledAuthorization[] } {
+  ref: RoundRef,
+) {
   const nowMs = ports.clock.nowMs()
   // What is open at another requester is of another round, and not of an earlier one.
   const pins = atRequester(trust, context.request.requester)

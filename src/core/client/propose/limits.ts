@@ -41,15 +41,7 @@ export function newSpending(parts: ProposeParts, limits: SpendingLimits = { fit:
       const { maxSpendRaw } = limits
       const text = (raw: bigint) => knownAmount(raw, parts.trust.chain_id, token)
       const isAbove = maxSpendRaw !== undefined && spentRaw + amountRaw > maxSpendRaw
-      if (isOver || isAbove)
-        throw refuse(
-          overSpend(
-            parts,
-            limits,
-            text(spentRaw + amountRaw),
-            maxSpendRaw === undefined ? undefined : text(maxSpendRaw),
-          ),
-        )
+      if (isOver || isAbove) throw refuse(overSpend(parts, limits, spentRaw + amountRaw, text))
       const known = wallets.get(`${owner} ${token}`)
       // Of an offer they are reserved already.
       const funds =
@@ -88,12 +80,19 @@ function orShorter(what: string, { form }: Form, { fit }: SpendingLimits) {
     : `${what}, give a shorter batch, or add --fit to sign the first rows that fit`
 }
 
-export const overSpend = (form: Form, limits: SpendingLimits, would: string, cap?: string) =>
-  new UsageError(
+export function overSpend(
+  form: Form,
+  limits: SpendingLimits,
+  wouldRaw: bigint,
+  text: (raw: bigint) => string,
+) {
+  const { maxSpendRaw: cap } = limits
+  return new UsageError(
     'over_max_spend',
-    `the batch would authorize ${would}, ${cap === undefined ? 'which the wallet does not cover' : `--max-spend is ${cap}`}`,
+    `the batch would authorize ${text(wouldRaw)}, ${cap === undefined ? 'which the wallet does not cover' : `--max-spend is ${text(cap)}`}`,
     orShorter('raise --max-spend', form, limits),
   )
+}
 
 export function insufficient(
   form: Form,

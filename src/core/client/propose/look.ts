@@ -8,8 +8,7 @@ import { inGroups } from '#protocol/capped'
 import { RejectedError, UsageError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
 import { limits } from '#protocol/words'
-import { needsLook } from '../input/check.js'
-import type { BatchRow } from '../input/input.js'
+import { type BatchRow, needsLook } from '../input/input.js'
 import { type BatchSource, type InputFaults, inputFault, newFaults } from '../input/rows.js'
 import { nowOf } from '../trust/context.js'
 import { requireImplementations } from '../trust/trust.js'
@@ -20,7 +19,6 @@ import {
   newSpending,
   overSpend,
   type SpendingLimits,
-  type Totals,
 } from './limits.js'
 import { type Planned, type PlanOptions, type ProposeParts, planRows } from './plan.js'
 import { checkTerms } from './terms.js'
@@ -32,13 +30,15 @@ const refusing: ReadonlySet<string> = new Set([
   'other_question',
 ])
 
-export interface Looking extends Pick<PlanOptions, 'signal' | 'resume'> {
+interface Looking extends Pick<PlanOptions, 'signal' | 'resume'> {
   readonly limits: SpendingLimits
   readonly all?: boolean
   readonly faults?: InputFaults
 }
 
-export interface Looked {
+export type SpendingSums = Awaited<ReturnType<typeof sumsOf>>['sums']
+
+interface Looked {
   readonly plans?: readonly Planned[]
   readonly sums?: SpendingSums
   readonly refusal?: UsageError | undefined
@@ -147,7 +147,7 @@ async function sumsOf(
   if (maxSpendRaw !== undefined && totalRaw > maxSpendRaw) {
     const [token = '', ...others] = totals.keys()
     const text = (raw: bigint) => knownAmount(raw, trust.chain_id, others.length === 0 ? token : '')
-    return { sums, refusal: overSpend(parts, spending, text(totalRaw), text(maxSpendRaw)) }
+    return { sums, refusal: overSpend(parts, spending, totalRaw, text) }
   }
   for (const { owner, token, raw } of needed.values()) {
     const funds = await fundsToSpend(parts, owner, token)
@@ -155,10 +155,4 @@ async function sumsOf(
       return { sums, refusal: insufficient(parts, spending, funds, raw, funds.spendableRaw) }
   }
   return { sums }
-}
-
-export interface SpendingSums {
-  readonly rows: number
-  readonly totals: Totals
-  readonly findings?: Readonly<Record<'ok' | 'warn' | 'unknown', number>> | undefined
 }

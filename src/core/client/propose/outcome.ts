@@ -70,44 +70,40 @@ export const notAccepted = (
   authorization: JournaledAuthorization,
   outcome: 'rejected' | 'unknown' | 'deferred',
   error: ProposerError,
-  statusCode: number | undefined,
 ): SentOutcome => ({
-  ...{ outcome, statusCode: statusCode ?? null, authorization, error },
+  ...{ outcome, statusCode: error.meta.httpStatus ?? null, authorization, error },
   // Accepted is not deferred (contract §1): an earlier run's acknowledgement stands.
   ...(outcome === 'deferred' && candidateInJournal(authorization)),
 })
 
-const statusIn = ({ httpStatus }: Unaccepted) => (httpStatus === undefined ? {} : { httpStatus })
-
 export function unknownOutcome(
   authorization: JournaledAuthorization,
-  last: Unaccepted,
+  { detail, httpStatus }: Unaccepted,
 ): SentOutcome {
   const { id } = authorization
   const error = new UncertainError(
     'outcome_unknown',
-    `${id} may have been admitted: an attempt got no clear response (last: ${last.detail}); do not sign again`,
+    `${id} may have been admitted: an attempt got no clear response (last: ${detail}); do not sign again`,
     {
       hint: `send the same bytes again with \`proposer replay ${id}\``,
       retryable: true,
-      ...statusIn(last),
+      httpStatus,
     },
   )
-  return notAccepted(authorization, 'unknown', error, last.httpStatus)
+  return notAccepted(authorization, 'unknown', error)
 }
 
 /** Exit 5: the gateway has to be explained first; the bytes stay unknown (R7). */
 export function mismatchOutcome(
   authorization: JournaledAuthorization,
-  last: Unaccepted,
+  { code, detail, httpStatus }: Unaccepted,
 ): SentOutcome {
   const { id } = authorization
-  const { code, detail, httpStatus } = last
   const error = new ConflictError(code, `${id}: ${detail}`, {
-    ...statusIn(last),
+    httpStatus,
     hint: `do not trust this gateway until the operator has explained it; then \`proposer replay ${id}\` sends the same bytes`,
   })
-  return notAccepted(authorization, 'unknown', error, httpStatus)
+  return notAccepted(authorization, 'unknown', error)
 }
 
 export function deferredOutcome(
@@ -123,10 +119,10 @@ export function deferredOutcome(
   const mending = isNew && last.code === certificateCode ? `${certificateHint}. Then ` : ''
   const error = new UnavailableError(last.code, detail, {
     hint: `${mending}${goOn(authorization, later)}`,
-    ...statusIn(last),
-    ...(after === undefined ? {} : { retryAfterMs: after }),
+    httpStatus: last.httpStatus,
+    retryAfterMs: after,
   })
-  return notAccepted(authorization, 'deferred', error, last.httpStatus)
+  return notAccepted(authorization, 'deferred', error)
 }
 
 /** Of bytes that have a candidate, no other sending is a reason to sign again (R7, R8). */
@@ -157,7 +153,7 @@ export function refusedOutcome(
     authorization.candidateId === undefined
       ? answerError(answer, 'submit')
       : new Kind(code, detail, { httpStatus, hint: goOn(authorization) })
-  return notAccepted(authorization, 'rejected', error, httpStatus)
+  return notAccepted(authorization, 'rejected', error)
 }
 
 export function conflictOutcome(
@@ -170,7 +166,7 @@ export function conflictOutcome(
       ? `see \`proposer reconcile ${signed.questionId}\` before signing again`
       : `follow the candidate with \`proposer poll ${candidateId}\``
   const error = new ConflictError(code, detail, { httpStatus: 409, hint })
-  return notAccepted(authorization, 'rejected', error, 409)
+  return notAccepted(authorization, 'rejected', error)
 }
 
 /** Exit 6 where an attempt is uncertain, else 130 (contract §6). */
@@ -187,7 +183,7 @@ export function stoppedOutcome(
     hint: goOn(authorization),
     retryable: true,
   })
-  return notAccepted(authorization, 'deferred', error, undefined)
+  return notAccepted(authorization, 'deferred', error)
 }
 
 export function refusedHere(row: BatchRow, error: ProposerError, form?: Form): RowOutcome {
@@ -229,12 +225,9 @@ export function fromJournal(authorization: JournaledAuthorization, nowMs: number
   const error = new Kind(
     code,
     `${authorization.id} was closed before (${code}); nothing was sent`,
-    {
-      hint: 'run the batch without --resume to sign it anew',
-      ...(status === undefined ? {} : { httpStatus: status }),
-    },
+    { hint: 'run the batch without --resume to sign it anew', httpStatus: status },
   )
-  return { outcome: 'rejected', statusCode: status ?? null, authorization, error }
+  return notAccepted(authorization, 'rejected', error)
 }
 
 export function unsentOutcome(
@@ -265,7 +258,7 @@ function unasked(authorization: JournaledAuthorization): RowOutcome {
       retryable: true,
     },
   )
-  return { outcome: 'unknown', statusCode: null, authorization, error }
+  return notAccepted(authorization, 'unknown', error)
 }
 
 /** Exit 3 (contract §6); its hint offers what a batch has. */
@@ -274,10 +267,7 @@ export function asItemError(row: BatchRow, error: ProposerError): ProposerError 
   // What the user asked us to hold back is exit 2 for a row too (contract §9).
   if (heldBack.has(error.code)) return error
   const { httpStatus, hint, exitCode: _exitCode, ...meta } = error.meta
-  const rest = {
-    ...(hint === undefined ? {} : { hint: inBatch(row, hint) }),
-    ...(httpStatus === undefined ? {} : { httpStatus }),
-  }
+  const rest = { hint: hint && inBatch(row, hint), httpStatus }
   return error instanceof ConflictError
     ? new ConflictError(error.code, error.detail, { ...meta, ...rest })
     : new RejectedError(error.code, error.detail, rest)

@@ -125,7 +125,7 @@ export async function importSignature(
     readonly outcome?: string | undefined
   },
   given: string,
-): Promise<{ readonly authorization: JournaledAuthorization; readonly reused: boolean }> {
+) {
   const { trust, journal, ports } = parts
   const { identifier, proposer, outcome } = wanted
   const view = await journal.load()

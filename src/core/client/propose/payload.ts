@@ -35,17 +35,7 @@ interface PayloadParts {
   readonly trust: Trust
 }
 
-export interface Payload {
-  readonly identifier: string
-  readonly form: Form
-  readonly proposal: Proposal
-  readonly body: string
-  readonly clientRef?: string | undefined
-  readonly supersede?: string | undefined
-  /** Payload identity (R22). */
-  readonly identity: string
-  readonly same: JournaledAuthorization | undefined
-}
+export type Payload = ReturnType<typeof readItem>
 
 /** The bytes of a v1 payload; UsageError `invalid_payload`. */
 export function payloadRow(identifier: string, body: string, supersede?: string) {
@@ -62,14 +52,14 @@ export function readItem(
   parts: PayloadParts,
   { identifier, item, payload, body, clientRef, supersede }: ItemRow,
   view: JournalView,
-): Payload {
+) {
   const { ports, trust } = parts
   const questionId = knownQuestionId(trust, identifier, view)
   if (questionId === undefined) throw unpinnedSlug(identifier)
   const proposal = payload ? fromSingle(questionId, payload) : fromBatchItem(questionId, item)
   const binding = { chainId: trust.chain_id, spender: trust.signed_proposer }
   const identity = identityOf(ports.hash, binding, proposal)
-  const form = payload ? 'single' : 'batch'
+  const form: Form = payload ? 'single' : 'batch'
   const same = view.byIdentity(identity)
   return { identifier, form, proposal, body, clientRef, supersede, identity, same }
 }
@@ -128,11 +118,6 @@ export function importRecord(
   }
 }
 
-interface Holder {
-  readonly id: string
-  readonly record: Signed | Offered
-}
-
 /**
  * Refuses what the journal holds otherwise (R6). Indexed on first use: a batch asks for each
  * item.
@@ -153,21 +138,21 @@ export function newMisplaced(
           isOf(signed, body, proposal),
       )
     if (elsewhere !== undefined) throw ofOtherQuestion(elsewhere, proposal.questionId)
-    for (const { id, record } of index.nonces.get(nonceKey(proposal)) ?? []) {
-      const changes = changesOf(record, proposal)
-      if (changes.length > 0) throw changed(id, proposal.nonce, changes)
+    for (const one of index.nonces.get(nonceKey(proposal)) ?? []) {
+      const changes = changesOf(journalRecordOf(one), proposal)
+      if (changes.length > 0) throw changed(one.id, proposal.nonce, changes)
     }
   }
 }
 
 function indexOf(chainId: number, view: JournalView) {
   const signatures = new Map<string, JournaledAuthorization[]>()
-  const nonces = new Map<string, Holder[]>()
+  const nonces = new Map<string, (JournaledAuthorization | Offer)[]>()
   for (const one of [...view.authorizations, ...view.offers]) {
     const record = journalRecordOf(one)
     if (record.chainId !== chainId) continue
     if ('signed' in one) push(signatures, signatureInBody(one.signed.body), one)
-    push(nonces, nonceKey(record.terms), { id: one.id, record })
+    push(nonces, nonceKey(record.terms), one)
   }
   return { signatures, nonces }
 }

@@ -21,7 +21,7 @@ import {
   type Required,
   type Subject,
 } from '../check/findings.js'
-import { certificateCode, isAborted, newPatience } from '../gateway/answer.js'
+import { certificateCode, isAborted, newPatience, slept } from '../gateway/answer.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import type { BatchRow, IntentRow, IntentTerms, ItemRow } from '../input/input.js'
 import {
@@ -36,7 +36,6 @@ import type { ContextResult, ContextSource } from '../trust/context.js'
 import {
   checkAsked,
   checkOutcome,
-  mayBeAt,
   outcomeMeant,
   outcomesFor,
   type QuestionContext,
@@ -50,19 +49,24 @@ import {
   executedBefore,
   type Intent,
   type IntentInWords,
-  isEqualTo,
-  knownQuestionId,
+  isOfBatch,
   savedFor,
   withoutContext,
 } from './intent.js'
 import type { RowOutcome } from './outcome.js'
 import type { newMisplaced, Payload } from './payload.js'
 import { roundsOf, type SettledEarlier, skippedOutcome } from './round-over.js'
-import type { AskRules, ReadRules, RulesStanding } from './rules.js'
 import type { SafeSigning } from './safe.js'
 import type { OnRetry } from './send.js'
 import type { Prepared } from './sign.js'
-import { checkTimeline, hashedRound, type RoundFacts } from './terms.js'
+import {
+  type AskRules,
+  checkTimeline,
+  hashedRound,
+  type ReadRules,
+  type RoundFacts,
+  type RulesStanding,
+} from './terms.js'
 
 async function withFindings(
   { judging }: ProposeParts,
@@ -167,19 +171,12 @@ export interface ToImport {
   readonly payload: Payload
 }
 
-export type Ready =
-  | {
-      readonly kind: 'send'
-      readonly row: BatchRow
-      readonly authorization: JournaledAuthorization
-    }
-  | {
-      readonly kind: 'done'
-      readonly row: BatchRow
-      readonly authorization: JournaledAuthorization
-    }
-  | { readonly kind: 'rejected'; readonly row: BatchRow; readonly error: ProposerError }
-  | { readonly kind: 'skipped'; readonly row: BatchRow; readonly result: RowOutcome }
+export type Ready = { readonly row: BatchRow } & (
+  | { readonly kind: 'send'; readonly authorization: JournaledAuthorization }
+  | { readonly kind: 'done'; readonly authorization: JournaledAuthorization }
+  | { readonly kind: 'rejected'; readonly error: ProposerError }
+  | { readonly kind: 'skipped'; readonly result: RowOutcome }
+)
 
 export type Planned = (Ready | ToSign | ToImport) & {
   readonly title?: string | undefined
@@ -309,12 +306,8 @@ async function contextsOf(
     // A call that was cut short tells less than the one before it.
     if (reason.code !== 'not_sent' || cause === undefined) cause = reason.detail
     onRetry?.({ attempt: attempt++, reason: reason.detail, waitMs })
-    try {
-      await ports.clock.sleep(waitMs, signal)
-    } catch (error) {
-      if (!isAborted(signal) || error instanceof InterruptedError) throw error
-      throw outOfTime(cause)
-    }
+    if (await slept(ports, waitMs, signal)) continue
+    throw isStopped() ? signal?.reason : outOfTime(cause)
   }
   return identifiers.flatMap((one) => results.get(one) ?? [])
 }
@@ -394,21 +387,8 @@ function fromSaved(
   intent: IntentInWords,
   options: PlanOptions,
 ): Ready | undefined {
-  const { trust } = parts
-  const open = savedFor(parts, view, intent)
+  const { open, closed } = savedFor(parts, view, intent, options.resume)
   if (open !== undefined) return savedOrDone(row, open, options)
-  const questionId = knownQuestionId(trust, row.identifier, view)
-  if (questionId === undefined || options.resume === undefined) return undefined
-  const isEqual = isEqualTo(trust, intent, questionId)
-  const closed = view
-    .byQuestion(questionId)
-    .findLast(
-      (one) =>
-        isOfBatch(one, options.resume) &&
-        isEqual(one) &&
-        one.signed.chainId === trust.chain_id &&
-        mayBeAt(trust, one.signed),
-    )
   return closed && { kind: 'done', row, authorization: closed }
 }
 
@@ -423,9 +403,6 @@ function savedOrDone(
   const isDone = resume !== undefined && candidateId !== undefined && !mayBePutBack
   return { kind: isDone ? 'done' : 'send', row, authorization }
 }
-
-const isOfBatch = ({ attempts }: JournaledAuthorization, fingerprint: string | undefined) =>
-  fingerprint !== undefined && attempts.some(({ start }) => start.batch === fingerprint)
 
 /**
  * R22: the journal may know it. What is open (R8), or has its nonce or signature (R6), stands in
@@ -487,17 +464,18 @@ async function withContext(
     if (known === undefined) await checkShown(parts, row, found)
     const outcome = outcomeMeant(parts.trust, found, wanted.outcome)
     const intent = { ...wanted, outcome }
-    const ref = () => hashedRound(parts.trust, found).ref
-    const { same, earlier } = byRound(parts, intent, view, found, ref)
+    const hashed = hashedRound(parts.trust, found)
+    const { same, earlier } = byRound(parts, intent, view, found, hashed.ref)
     if (same.kind === 'reuse') return savedOrDone(row, same.authorization, options)
-    const round = sharedRound(parts.trust, found, ref)
+    const round = sharedRound(parts.trust, found, hashed.ref)
     const keep =
       round === undefined
         ? undefined
         : await takeRound(options.rounds, `${round} ${intent.proposer}`, row, found.question_id)
     if (same.kind === 'refuse') return { kind: 'rejected', row, error: same.error }
     const offer = same.kind === 'resume' ? same.offer : undefined
-    const plan = toSign(parts, view, { row, intent, earlier, offer, notes: context.notes }, found)
+    const { notes } = context
+    const plan = toSign(parts, view, { row, intent, earlier, offer, notes, ...hashed }, found)
     keep?.()
     return plan
   })
@@ -511,7 +489,7 @@ async function checkShown(
   context: QuestionContext,
 ) {
   if (columns === undefined) return
-  const { otherQuestion, saysQuestion } = await import('../input/sheet.js')
+  const { otherQuestion, saysQuestion } = await import('../input/rows.js')
   if (!saysQuestion(columns)) return
   const labels = labelsOf(outcomesFor(trust, context))
   const title = titleOf(context.request.ancillary_data)
@@ -528,7 +506,7 @@ async function checkShown(
 function toSign(
   { trust, form, keepContexts }: ProposeParts,
   view: JournalView,
-  found: Pick<ToSign, 'row' | 'intent' | 'earlier' | 'offer' | 'notes'>,
+  found: Pick<ToSign, 'row' | 'intent' | 'earlier' | 'offer' | 'notes' | 'witness' | 'ref'>,
   context: QuestionContext,
 ): ToSign {
   checkAsked(trust, context, { identifier: found.intent.identifier, requireSlugPin: true })
@@ -541,9 +519,8 @@ function toSign(
     bond,
     signing: { chain_id: signing.chain_id },
     source: source === 'chain' ? source : 'gateway',
-    ...(source === 'chain' && reward !== undefined && { reward }),
+    reward: source === 'chain' ? reward : undefined,
   }
-  const { witness, ref } = hashedRound(trust, context)
   const question = { ...requestOf(context), questionId: question_id }
   return {
     ...found,
@@ -553,8 +530,6 @@ function toSign(
     label,
     labels: labelsOf(outcomesFor(trust, context)),
     title: titleOf(request.ancillary_data),
-    witness,
-    ref,
     rules: told && {
       told,
       fileHash: context.rules_told,

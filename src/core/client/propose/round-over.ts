@@ -10,7 +10,7 @@ import {
   UnauthorizedError,
   UncertainError,
 } from '#protocol/errors'
-import { endOf } from '../follow/status.js'
+import { endOf } from '../follow/look.js'
 import { isAborted } from '../gateway/answer.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import {
@@ -29,11 +29,7 @@ import type { SubmitParts } from './attempt.js'
 import { candidateInJournal, notAccepted, type RowOutcome, type SentOutcome } from './outcome.js'
 import { type SendOptions, type Sent, sendAll } from './send.js'
 
-export interface CurrentRound {
-  timestamp(authorization: JournaledAuthorization): Promise<string | undefined>
-  /** Read from a node of ours: it costs no budget and overrules what a gateway once said. */
-  readonly isFree: boolean
-}
+type CurrentRound = ReturnType<typeof roundsOf>
 
 /** `roundOf` tells what an answer leaves open: whether the own round is over. */
 export async function sendInRound(
@@ -56,14 +52,10 @@ export async function knownOver(
   round?: CurrentRound,
 ): Promise<SentOutcome | undefined> {
   if (!isUnsettled(authorization)) return undefined
-  const { attempts, signed } = authorization
+  const { attempts } = authorization
   const isAdvanced = attempts.some(({ end }) => end?.code === 'round_advanced')
-  const current = round?.isFree === true ? await round.timestamp(authorization) : undefined
-  const isOver =
-    current === undefined || signed.timestamp === undefined
-      ? isAdvanced
-      : current !== signed.timestamp
-  return isOver ? overOutcome(authorization, undefined) : undefined
+  const isSeenOver = round?.isFree === true ? await isOver(authorization, round) : undefined
+  return (isSeenOver ?? isAdvanced) ? overOutcome(authorization, undefined) : undefined
 }
 
 /** 409 `round_advanced` says so, or 403 while `roundOf` names another round, which is journaled. */
@@ -100,11 +92,11 @@ export const mayNameOtherRound = (error: ProposerError | undefined) =>
   error instanceof UnauthorizedError ||
   (error instanceof UncertainError && error.meta.httpStatus === 403)
 
+/** `undefined`: nobody tells. */
 async function isOver(authorization: JournaledAuthorization, round: CurrentRound | undefined) {
   const { timestamp } = authorization.signed
-  if (timestamp === undefined) return false
-  const current = await round?.timestamp(authorization)
-  return current !== undefined && current !== timestamp
+  const current = timestamp && (await round?.timestamp(authorization))
+  return current === undefined ? undefined : current !== timestamp
 }
 
 /** A 403 alone does not say so: the attempt's end is journaled once more. */
@@ -127,13 +119,13 @@ function overOutcome(authorization: JournaledAuthorization, httpStatus: number |
   const line = outOfBandLine(authorization)
   const meta = {
     hint: `see what is safe to do next with \`proposer reconcile ${authorization.signed.questionId}\``,
-    ...(httpStatus === undefined ? {} : { httpStatus }),
+    httpStatus,
   }
   const error = isAdvanced
     ? new ConflictError('round_over', line, meta)
     : new UncertainError('round_over', line, meta)
   return {
-    ...notAccepted(authorization, isAdvanced ? 'rejected' : 'unknown', error, httpStatus),
+    ...notAccepted(authorization, isAdvanced ? 'rejected' : 'unknown', error),
     outOfBand: outOfBandOf(authorization),
   }
 }
@@ -143,7 +135,7 @@ export function roundsOf(
   authorizations: readonly JournaledAuthorization[],
   isFree: boolean,
   signal: AbortSignal | undefined,
-): CurrentRound {
+) {
   const questionIds = [...new Set(authorizations.map(({ signed }) => signed.questionId))]
   const ask = async () => {
     try {
@@ -156,8 +148,9 @@ export function roundsOf(
   }
   let asked: ReturnType<typeof ask> | undefined
   return {
+    /** Read from a node of ours: it costs no budget and overrules what a gateway once said. */
     isFree,
-    async timestamp({ signed }) {
+    async timestamp({ signed }: JournaledAuthorization) {
       asked ??= ask()
       const request = (await asked).get(signed.questionId)
       // Of another requester's round nothing follows for this one.
@@ -178,8 +171,7 @@ export async function skippedOutcome(
   round?: CurrentRound,
 ): Promise<RowOutcome | undefined> {
   const superseded = supersededError(authorization)
-  if (superseded !== undefined)
-    return { outcome: 'rejected', statusCode: null, authorization, error: superseded }
+  if (superseded !== undefined) return notAccepted(authorization, 'rejected', superseded)
   const away = sentElsewhere(authorization, gateway.origin, ports.clock.nowMs())
   if (away !== undefined) {
     const { error, origin, flag } = away
@@ -238,9 +230,9 @@ async function settledBy(
     return attempts.length > 0 ? unknown('') : undefined
   const { pollCandidates } = await import('../follow/follow.js')
   const target = { candidateId, identifier: signed.questionId }
-  const options = { timeoutMs: settleMs, ...(signal === undefined ? {} : { signal }) }
-  const polled = await pollCandidates({ ports, gateway, journal }, [target], options)
-  const { candidates, error } = polled
+  const options = { timeoutMs: settleMs, signal }
+  const asked = pollCandidates({ ports, gateway, journal }, [target], options)
+  const { candidates, error } = await asked
   if (error instanceof InterruptedError || error?.code === 'candidate_mismatch') throw error
   const [status] = candidates
   if (status === undefined) {

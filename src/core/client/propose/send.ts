@@ -8,6 +8,7 @@ import {
   certificateCode,
   isAborted,
   newPatience,
+  slept,
   timeLimit,
   type Unaccepted,
 } from '../gateway/answer.js'
@@ -103,12 +104,8 @@ export async function sendAll(
       if (waitMs === undefined) return giveUp(sendings, reached)
       const reason = waiting[0]?.last?.detail ?? 'no response'
       options.onRetry?.({ attempt: ++tries, reason, waitMs })
-      try {
-        await parts.ports.clock.sleep(waitMs, either)
-      } catch (error) {
-        if (!either.aborted) throw error
-        if (!isAborted(signal)) return giveUp(sendings, reached)
-      }
+      const isOver = !(await slept(parts.ports, waitMs, either))
+      if (isOver && !isAborted(signal)) return giveUp(sendings, reached)
     }
   } finally {
     limit.clear()

@@ -37,16 +37,6 @@ import {
 } from './plan.js'
 import { type SettledEarlier, settleEarlier } from './round-over.js'
 import {
-  acknowledgedOf,
-  firstRulesNotes,
-  type RulesChangedError,
-  type RulesStanding,
-  requireRules,
-  rulesChange,
-  rulesStanding,
-  toldBy,
-} from './rules.js'
-import {
   draftOf,
   isOwnFailure,
   newAuthorization,
@@ -55,13 +45,21 @@ import {
   signDrafts,
 } from './sign.js'
 import {
+  acknowledgedOf,
   chainNotes,
   checkTerms,
   checkTimeline,
   compareServersTypedData,
   cutNotes,
+  firstRulesNotes,
   nonceReserved,
   nonceSpent,
+  type RulesChangedError,
+  type RulesStanding,
+  requireRules,
+  rulesChange,
+  rulesStanding,
+  toldBy,
 } from './terms.js'
 
 type Waiting = ToSign | ToImport
@@ -187,7 +185,7 @@ function newMaker(parts: ProposeParts, spending: Spending, making: Making) {
         ? [one.payload.proposal, undefined]
         : [
             { questionId: one.context.question_id, proposer: one.intent.proposer },
-            sharedRound(parts.trust, one.context, () => one.ref),
+            sharedRound(parts.trust, one.context, one.ref),
           ]
     const keys = [questionId, shared ?? questionId].map((key) => `${key} ${proposer}`)
     const made = keys.some((key) => questions.has(key))
@@ -217,9 +215,8 @@ async function draftFor(
 ): Promise<Made> {
   const { intent } = row
   if (signer?.address !== intent.proposer) throw wrongSigner(signer, intent)
-  const same = foundAgain(parts, row, view)
-  if (same.kind === 'reuse') return { authorization: same.authorization, reused: true }
-  if (same.kind === 'resume') throw offerOpen(same.offer)
+  const known = signedMeanwhile(parts, row, view)
+  if (known !== undefined) return known
   if (row.shown !== undefined) return draftOf(parts, intent, row.shown, view)
   const rules = read.get(row)
   if (rules instanceof ProposerError) throw rules
@@ -231,10 +228,16 @@ async function draftFor(
 /** Under the lock: what another process has done meanwhile. */
 function foundAgain(parts: ProposeParts, row: ToSign, view: JournalView) {
   const { intent, context, ref } = row
-  const { same } = byRound(parts, intent, view, context, () => ref)
+  const { same } = byRound(parts, intent, view, context, ref)
   if (same.kind === 'refuse') throw same.error
   if (same.kind === 'none') checkTimeline(parts.trust, context, view)
   return same
+}
+
+function signedMeanwhile(parts: ProposeParts, row: ToSign, view: JournalView) {
+  const same = foundAgain(parts, row, view)
+  if (same.kind === 'resume') throw offerOpen(same.offer)
+  return same.kind === 'reuse' ? { authorization: same.authorization, reused: true } : undefined
 }
 
 async function termsOf(
@@ -416,10 +419,7 @@ async function signOne(
     return made
   }
   const made = await journal.exclusive(async (view) => {
-    const same = foundAgain(parts, row, view)
-    if (same.kind === 'reuse') return { authorization: same.authorization, reused: true }
-    if (same.kind === 'resume') throw offerOpen(same.offer)
-    return giveOut(parts, intent, shown, view)
+    return signedMeanwhile(parts, row, view) ?? giveOut(parts, intent, shown, view)
   })
   return 'offered' in made ? bringsIn(made, signer, true) : made
 }
@@ -454,10 +454,7 @@ export async function preview(
  * `sign --typed-data`: nonce and question are held until `importSignature`. An equal intent gets
  * the same document.
  */
-export async function offerTypedData(
-  given: ProposeParts,
-  intent: IntentInWords,
-): Promise<{ readonly offer: Offer; readonly reused: boolean }> {
+export async function offerTypedData(given: ProposeParts, intent: IntentInWords) {
   const { parts, plan, spending } = await planOne(given, intent, { isRetry: true })
   if (plan.kind === 'send') throw authorizationOpen(plan.authorization)
   if (plan.offer !== undefined) return { offer: plan.offer, reused: true }

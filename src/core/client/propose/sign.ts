@@ -22,10 +22,9 @@ import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { ChainCheck, Form, JournalEntry, Offered, Signed } from '../journal/records.js'
 import type { Trust } from '../trust/trust.js'
 import type { Intent } from './intent.js'
-import type { RulesStanding } from './rules.js'
-import { nonceReserved, type RoundFacts } from './terms.js'
+import { nonceReserved, type RoundFacts, type RulesStanding } from './terms.js'
 
-export type Draft = Omit<Offered, 'typedData' | 'offeredAtMs'>
+type Draft = Omit<Offered, 'typedData' | 'offeredAtMs'>
 
 /** What a record is made of. Amounts in raw token units. */
 export interface Prepared {
@@ -56,7 +55,7 @@ export function draftOf(
   prepared: Prepared,
   view: JournalView,
 ): Reserved {
-  const { identifier, proposer, clientRef, supersede } = intent
+  const { identifier, proposer, clientRef, supersede: supersedes } = intent
   const { question_id: questionId, request, bond, source, reward } = prepared.context
   const nonce = String(prepared.nonce)
   const amount = String(prepared.amountRaw)
@@ -65,7 +64,6 @@ export function draftOf(
   if (view.isReserved(proposer, nonce))
     throw nonceReserved(`${nonce} was taken by another authorization meanwhile`)
   const id = journal.nextId()
-  const supersedes = supersede === undefined ? {} : { supersedes: supersede }
   const draft: Draft = {
     id,
     identifier,
@@ -77,20 +75,20 @@ export function draftOf(
     digest: prepared.digest,
     token: bond.token,
     spender: trust.signed_proposer,
-    ...(clientRef !== undefined && { clientRef }),
-    ...(prepared.title !== undefined && { title: prepared.title }),
-    ...(intent.slug !== undefined && { slug: intent.slug }),
+    clientRef,
+    title: prepared.title,
+    slug: intent.slug,
     terms,
-    ...(prepared.labels && { labels: prepared.labels }),
-    ...supersedes,
+    labels: prepared.labels,
+    supersedes,
     unchecked: [...prepared.unchecked],
-    ...(prepared.rules && { rules: prepared.rules.rules.hash }),
-    ...(source === 'chain' && reward !== undefined && { reward }),
+    rules: prepared.rules?.rules.hash,
+    reward: source === 'chain' ? reward : undefined,
   }
   return {
     draft,
     reserving: [
-      { kind: 'intent', data: { id, identifier, questionId, terms, ...supersedes } },
+      { kind: 'intent', data: { id, identifier, questionId, terms, supersedes } },
       { kind: 'nonce.reserved', data: { id, proposer, nonce } },
     ],
   }

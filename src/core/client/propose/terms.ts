@@ -1,11 +1,16 @@
-/** Amount and deadline as they will be signed, and the round that they are signed for (domain §9). */
-
+/**
+ * Amount and deadline as they will be signed, the round that they are signed for (domain §9), and
+ * its clarifications (contract §9, Rules): nobody there to ask is a no.
+ */
+import { noRulesHash } from '#chain/constants'
 import { knownAmount } from '#chain/profiles'
 import { domainOf, roundRef } from '#chain/round'
+import type { Rules, RulesOf, RulesUpdate } from '#chain/rules'
 import type { Chain, Hex } from '#ports'
 import { UsageError } from '#protocol/errors'
 import { minimumDeadlineSeconds } from '#protocol/permit'
 import type { Address } from '#protocol/schema'
+import { counted } from '#protocol/text'
 import { toHex, witnessRound } from '#protocol/witness'
 import type { JournalView } from '../journal/journal.js'
 import {
@@ -119,7 +124,22 @@ export function checkTerms(
     maxAmountRaw < wantedRaw
   const amountRaw = isCut ? maxAmountRaw : wantedRaw
   const said = spoken(context)
-  checkAmount(intent, { amountRaw, requiredBondRaw, maxAmountRaw }, said)
+  if (amountRaw >= 2n ** 256n || amountRaw < 0n)
+    throw new UsageError(
+      'invalid_amount',
+      'the amount is not an unsigned 256-bit integer',
+      'give raw token units',
+    )
+  if (maxAmountRaw !== undefined && amountRaw > maxAmountRaw) {
+    const detail = `the amount would be ${said(amountRaw)} (the required bond is ${said(requiredBondRaw)}), the cap is ${said(maxAmountRaw)}`
+    throw intent.maxAmountRaw !== undefined
+      ? new UsageError('amount_above_cap', detail, 'raise --max-amount if that bond is right')
+      : new UsageError(
+          'amount_above_cap',
+          `${detail} where no RPC confirms the bond`,
+          'give --max-amount <amount> if that amount is right, or --rpc-url so that the bond is read from the chain',
+        )
+  }
   if (intent.foreign?.amount === true && intent.maxAmountRaw === undefined && amountRaw > ownRaw)
     throw new UsageError(
       'amount_above_cap',
@@ -134,33 +154,6 @@ export function checkTerms(
       `give --amount ${requiredBondRaw}raw or more, or leave it out`,
     )
   return { requiredBondRaw, amountRaw, deadlineSeconds, cutFromRaw: isCut ? wantedRaw : undefined }
-}
-
-function checkAmount(
-  intent: Pick<Intent, 'maxAmountRaw'>,
-  {
-    amountRaw,
-    requiredBondRaw,
-    maxAmountRaw,
-  }: { amountRaw: bigint; requiredBondRaw: bigint; maxAmountRaw: bigint | undefined },
-  text: (raw: bigint) => string,
-) {
-  if (amountRaw >= 2n ** 256n || amountRaw < 0n)
-    throw new UsageError(
-      'invalid_amount',
-      'the amount is not an unsigned 256-bit integer',
-      'give raw token units',
-    )
-  if (maxAmountRaw === undefined || amountRaw <= maxAmountRaw) return
-  const said = `the amount would be ${text(amountRaw)} (the required bond is ${text(requiredBondRaw)}), the cap is ${text(maxAmountRaw)}`
-  const [detail, hint] =
-    intent.maxAmountRaw !== undefined
-      ? [said, 'raise --max-amount if that bond is right']
-      : [
-          `${said} where no RPC confirms the bond`,
-          'give --max-amount <amount> if that amount is right, or --rpc-url so that the bond is read from the chain',
-        ]
-  throw new UsageError('amount_above_cap', detail, hint)
 }
 
 const defaultLifeSeconds = 3_600n
@@ -221,13 +214,12 @@ export function chainNotes(
     return [
       'without an RPC the round, the bond, the nonce, the balance, the allowance and the code of the contracts were not checked on chain',
     ]
-  const code = trust.implementations === undefined ? [nothingPinned] : []
-  return kindOf(trust, request.requester) === 'direct'
-    ? [
-        'only the gateway or the file says that this question id means this request: no chain can confirm it (kind direct)',
-        ...code,
-      ]
-    : code
+  const notes = trust.implementations === undefined ? [nothingPinned] : []
+  if (kindOf(trust, request.requester) === 'direct')
+    notes.unshift(
+      'only the gateway or the file says that this question id means this request: no chain can confirm it (kind direct)',
+    )
+  return notes
 }
 
 /** By digest, under its own permit terms; never signed (R9). */
@@ -263,4 +255,127 @@ export async function compareServersTypedData(
       'typed_data',
       'the typed_data of the server does not hash to what its own signing data says',
     )
+}
+
+export interface ReadRules {
+  readonly told: Rules
+  readonly fileHash?: Hex | undefined
+  readonly question: RulesOf
+}
+
+export const toldBy = ({ told, fileHash }: ReadRules) => ({
+  rules: told,
+  ...(fileHash && { rules_told: fileHash }),
+})
+
+/** The clarifications of a question beside what was acknowledged of them. */
+export interface RulesStanding {
+  readonly rules: Rules
+  /** `newer` are not acknowledged yet: nothing is signed without asking. */
+  readonly isChanged: boolean
+  readonly newer: readonly RulesUpdate[]
+  readonly unknownHash?: Hex | undefined
+  /** This home has acknowledged none: what it signs, it acknowledges. */
+  readonly isFirst: boolean
+}
+
+export type AskRules = (identifier: string, standing: RulesStanding) => Promise<boolean>
+
+/**
+ * What the intent names counts; else the newest state that this home has acknowledged; else what
+ * the context had.
+ */
+export function rulesStanding(
+  rules: Rules,
+  { rulesSeen }: Pick<Intent, 'rulesSeen'>,
+  acknowledged: readonly Hex[],
+  context: Pick<QuestionContext, 'rules' | 'rules_told'>,
+): RulesStanding {
+  const isFirst = rulesSeen === undefined && acknowledged.length === 0
+  const told = context.rules_told ?? context.rules?.hash
+  const seen = rulesSeen !== undefined ? [rulesSeen] : isFirst ? [told ?? []].flat() : acknowledged
+  const states = [noRulesHash, ...rules.updates.map(({ hash }) => hash)]
+  const known = states.findLastIndex((state) => seen.includes(state))
+  const isChanged = seen.length > 0 && known !== rules.updates.length
+  return {
+    rules,
+    isFirst,
+    isChanged,
+    newer: isChanged ? rules.updates.slice(Math.max(0, known)) : [],
+    unknownHash: isChanged && known < 0 ? seen.at(-1) : undefined,
+  }
+}
+
+export const acknowledgedOf = (
+  view: JournalView,
+  context: Pick<RoundFacts, 'question_id' | 'request' | 'signing'>,
+): readonly Hex[] =>
+  view.acknowledgedRules({
+    chainId: context.signing.chain_id,
+    requester: context.request.requester,
+    questionId: context.question_id,
+  })
+
+const shownLength = 200
+
+/** Exit 2: a clarification is newer than what was acknowledged. Nothing was signed. */
+export class RulesChangedError extends UsageError {
+  constructor(
+    identifier: string,
+    readonly rules: Rules,
+    readonly newer: readonly RulesUpdate[],
+    unknownHash: Hex | undefined,
+  ) {
+    super('rules_changed', changeText(identifier, newer, unknownHash), {
+      hint: `read them with \`proposer context ${identifier}\`; then sign with --rules-seen ${rules.hash}, or with that hash as rules_seen of the row`,
+      lines: newer.map(({ at, text }) => `${at}: ${cut(text)}`),
+    })
+  }
+}
+
+function changeText(identifier: string, newer: readonly RulesUpdate[], unknownHash?: Hex) {
+  const unknown =
+    unknownHash === undefined
+      ? ''
+      : `; the acknowledged hash ${unknownHash} is of no version of these rules`
+  const last = newer.at(-1)
+  const what =
+    last === undefined
+      ? `the rules of ${identifier} are not those that were acknowledged`
+      : `the rules of ${identifier} have ${counted(newer.length, 'clarification')} not acknowledged here, the last of ${last.at}`
+  return `${what}${unknown}; nothing was signed for it`
+}
+
+function cut(text: string) {
+  const characters = [...text.slice(0, 2 * shownLength)]
+  return text.length <= shownLength
+    ? text
+    : `${characters.slice(0, shownLength).join('')}… (${text.length} characters)`
+}
+
+export async function rulesChange(
+  identifier: string,
+  standing: RulesStanding | undefined,
+  ask: AskRules | undefined,
+) {
+  if (standing?.isChanged !== true || (await ask?.(identifier, standing)) === true) return undefined
+  const { rules, newer, unknownHash } = standing
+  return new RulesChangedError(identifier, rules, newer, unknownHash)
+}
+
+export async function requireRules(...given: Parameters<typeof rulesChange>) {
+  const error = await rulesChange(...given)
+  if (error !== undefined) throw error
+}
+
+/** Signing for the first time acknowledges. */
+export function firstRulesNotes(
+  identifier: string,
+  standing: RulesStanding | undefined,
+): readonly string[] {
+  if (standing === undefined || !standing.isFirst || standing.rules.updates.length === 0) return []
+  const { hash, updates } = standing.rules
+  return [
+    `${counted(updates.length, 'clarification')} of ${identifier} taken as read, for this home had acknowledged none (rules ${hash}): \`proposer context ${identifier}\``,
+  ]
 }

@@ -1,11 +1,21 @@
-/** Questions as `proposer questions list` shows them (contract §6): found somewhere, then asked on the chain. */
+/**
+ * Questions as `proposer questions list` shows them (contract §6): found somewhere, as by what the
+ * chain's logs tell of rounds (domain §4, §5), then asked on the chain.
+ */
+import * as z from 'zod/mini'
 import { titleOf } from '#chain/ancillary'
+import { oracleAbi, topics } from '#chain/contracts'
 import { knownToken } from '#chain/profiles'
+import { firstBlockFrom } from '#chain/propose'
 import type { RegistryEntry, RoundReader } from '#chain/questions'
-import type { Round } from '#chain/round'
+import { loggedEvent } from '#chain/reading'
+import { type Contracts, keccakHex, type Round } from '#chain/round'
+import { stakeEventNames } from '#chain/stakes'
 import { onChain } from '#chain/unavailable'
-import type { Hex } from '#ports'
-import type { Address, Outcome } from '#protocol/schema'
+import type { ChainLog, Hash, Hex } from '#ports'
+import { Address, Bytes32, type Outcome, Uint256 } from '#protocol/schema'
+import { lowercase } from '#protocol/words'
+import { type KeptParts, type KeptSource, readKept } from '../logs/kept-logs.js'
 import type { QuestionContext } from '../trust/trust.js'
 
 export type QuestionSource = 'registry' | 'chain' | 'gamma'
@@ -103,10 +113,7 @@ const labelled = (outcomes: Round['outcomes']) =>
 /** They are soonest answered by another. */
 export const reopenedFirst = <T extends { readonly reopened?: boolean | null }>(
   all: readonly T[],
-): readonly T[] => [
-  ...all.filter(({ reopened }) => reopened === true),
-  ...all.filter(({ reopened }) => reopened !== true),
-]
+) => all.toSorted((a, b) => Number(b.reopened === true) - Number(a.reopened === true))
 
 const askedAtOnce = 50
 
@@ -122,7 +129,7 @@ export async function onlyWanted(
     readonly onProgress?: (asked: number) => void
     readonly onRound?: (round: Round) => void
   },
-): Promise<{ readonly questions: readonly ListedQuestion[]; readonly unseen: number }> {
+) {
   const found: ListedQuestion[] = []
   const ordered = reopenedFirst(candidates)
   let asked = 0
@@ -147,4 +154,176 @@ export async function onlyWanted(
     questions: reopenedFirst(found.slice(0, wanted.limit)),
     unseen: ordered.length - asked + Math.max(0, found.length - wanted.limit),
   }
+}
+
+const oracleKinds = {
+  [topics.requestPrice]: 'RequestPrice',
+  ...stakeEventNames,
+} as const
+
+const followed: readonly Hex[] = [
+  ...(Object.keys(oracleKinds) as Hex[]),
+  topics.questionReset,
+  topics.requestInitialized,
+  topics.requestRerequested,
+]
+
+const place = { block: z.int(), index: z.int() }
+export const Fact = z.union([
+  /** Of a round: `text` is the hash of its ancillary data. */
+  z.object({
+    ...place,
+    kind: z.enum(Object.values(oracleKinds)),
+    oracle: Address,
+    requester: Address,
+    identifier: Bytes32,
+    text: Bytes32,
+    timestamp: Uint256,
+    proposer: z.optional(Address),
+  }),
+  /** Of a question at its requester; `timestamp`: the round that it means, where it says so. */
+  z.object({
+    ...place,
+    kind: z.enum(['reset', 'named']),
+    requester: Address,
+    questionId: Bytes32,
+    timestamp: z.optional(Uint256),
+  }),
+])
+export type Fact = z.infer<typeof Fact>
+
+function factOf(log: ChainLog, { oracles, requesters }: Contracts): Fact | undefined {
+  const [kind, first, second] = log.topics
+  if (kind === undefined || first === undefined) return undefined
+  const at = { block: Number(log.blockNumber), index: log.logIndex }
+  const isPinned = (requester: string) => requesters.some(({ address }) => address === requester)
+  if (!oracles.includes(log.address)) {
+    if (!isPinned(log.address)) return undefined
+    const named = { ...at, requester: log.address, questionId: first }
+    if (kind === topics.questionReset) return { ...named, kind: 'reset' }
+    if (second === undefined) return undefined
+    const timestamp = String(BigInt(second))
+    return { ...named, kind: kind === topics.requestRerequested ? 'reset' : 'named', timestamp }
+  }
+  const eventName = oracleKinds[kind as keyof typeof oracleKinds]
+  if (eventName === undefined) return undefined
+  const args = loggedEvent(oracleAbi, eventName, log)?.args
+  if (args === undefined || !isPinned(lowercase(args.requester))) return undefined
+  return {
+    ...at,
+    kind: eventName,
+    oracle: log.address,
+    requester: lowercase(args.requester),
+    identifier: args.identifier,
+    text: keccakHex(args.ancillaryData),
+    timestamp: String(args.timestamp),
+    ...('proposer' in args ? { proposer: lowercase(args.proposer) } : {}),
+  }
+}
+
+/** A question's newest round as the logs tell it; the chain has to be asked what holds now. */
+type SeenRound = Omit<ReturnType<typeof newestOf>, 'text'> & { readonly questionId: Hex }
+
+type RoundFact = Extract<Fact, { readonly text: Hex }>
+const isRoundFact = (fact: Fact): fact is RoundFact => 'text' in fact
+const ends = { ProposePrice: 'proposed', DisputePrice: 'disputed', Settle: 'settled' } as const
+
+/**
+ * In the order of their requests; facts may come in any order, and twice. `unnamed`: no log tells
+ * their question id, as of kind `direct`.
+ */
+export function roundFactsOf(facts: readonly Fact[], { requesters }: Contracts) {
+  const ordered = [...facts].sort((a, b) => a.block - b.block || a.index - b.index)
+  const kinds = new Map(requesters.map(({ address, kind }) => [address, kind]))
+  const groups = new Map<string, RoundFact[]>()
+  for (const fact of ordered.filter(isRoundFact))
+    groups.set(groupOf(fact), [...(groups.get(groupOf(fact)) ?? []), fact])
+  const names = new Map<string, Set<Hex>>()
+  const resets = new Map<string, number>()
+  for (const fact of ordered) {
+    if (isRoundFact(fact)) continue
+    const { requester, questionId, timestamp, kind, block } = fact
+    if (kind === 'reset') resets.set(`${requester} ${questionId}`, block)
+    if (timestamp === undefined) continue
+    const key = `${requester} ${timestamp}`
+    names.set(key, (names.get(key) ?? new Set()).add(questionId))
+  }
+  const found = new Map<string, SeenRound>()
+  let unnamed = 0
+  for (const group of groups.values()) {
+    const newest = newestOf(group)
+    const { requester, timestamp, text, state } = newest
+    const kind = kinds.get(requester)
+    const ids =
+      kind === 'oo-reporter'
+        ? [...(names.get(`${requester} ${timestamp}`) ?? [])]
+        : kind === 'direct'
+          ? []
+          : [text]
+    if (ids.length === 0 && state === 'requested') unnamed++
+    for (const questionId of ids) {
+      const key = `${requester} ${questionId}`
+      const isReopened = newest.isReopened || resets.has(key)
+      const { openedAt, proposer } = newest
+      const seen = { questionId, requester, timestamp, state, proposer, isReopened, openedAt }
+      const other = found.get(key)
+      // Reporter rounds of one second share their names; an open one is worth a look at the chain.
+      if (other === undefined || isNewer(seen, other)) found.set(key, seen)
+    }
+  }
+  const rounds = [...found.values()].sort((a, b) => (a.openedAt ?? 0) - (b.openedAt ?? 0))
+  return { rounds, unnamed }
+}
+
+const isNewer = (one: SeenRound, other: SeenRound) =>
+  BigInt(one.timestamp) > BigInt(other.timestamp) ||
+  (one.timestamp === other.timestamp && one.state === 'requested')
+
+const groupOf = ({ oracle, requester, identifier, text }: RoundFact) =>
+  `${oracle} ${requester} ${identifier} ${text}`
+
+function newestOf(group: readonly RoundFact[]) {
+  const timestamp = String(
+    group.reduce((most, one) => (BigInt(one.timestamp) > most ? BigInt(one.timestamp) : most), 0n),
+  )
+  const own = group.filter((one) => one.timestamp === timestamp)
+  const end = own.findLast(({ kind }) => kind !== 'RequestPrice')
+  const [{ requester, text } = {} as RoundFact] = own
+  return {
+    requester,
+    text,
+    timestamp,
+    state:
+      end === undefined || end.kind === 'RequestPrice' ? ('requested' as const) : ends[end.kind],
+    proposer: end?.proposer,
+    isReopened: own.length < group.length,
+    openedAt: own.find(({ kind }) => kind === 'RequestPrice')?.block,
+  }
+}
+
+export async function scanFacts(
+  parts: KeptParts & { readonly contracts: Contracts; readonly hash: Hash },
+  since: bigint,
+) {
+  const { chain, contracts, hash } = parts
+  const { chainId, oracles, requesters } = contracts
+  const pins = hash.sha256(JSON.stringify([oracles, requesters])).slice(0, 16)
+  const source: KeptSource<string, Fact> = {
+    folder: 'questions',
+    shape: Fact,
+    nameOf: (key) => `${chainId}-${key}.json`,
+    filterOf: () => ({
+      addresses: [...new Set([...oracles, ...requesters.map(({ address }) => address)])],
+      topics: [followed],
+    }),
+    factOf: (log) => factOf(log, contracts),
+    keyOf: () => pins,
+    startOf: async (_key, _kept, head) => ({
+      from: (await firstBlockFrom(chain, since, head)) ?? head.number + 1n,
+    }),
+    mostFacts: 20_000,
+  }
+  const { head, of } = await readKept(parts, source, [pins])
+  const { from = head.number + 1n, final = [], tail = [] } = of.get(pins) ?? {}
+  return { facts: [...final, ...tail], from, head }
 }

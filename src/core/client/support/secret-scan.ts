@@ -7,7 +7,7 @@ import {
   type Offer,
   signatureInBody,
 } from '../journal/authorizations.js'
-import type { JournalView } from '../journal/fold.js'
+import type { Holdings } from '../journal/fold.js'
 
 /**
  * The last look at a document that is given away (R5): no known secret got in by a field that was
@@ -126,12 +126,12 @@ export interface BundleScope {
 }
 
 /** The newest so many are reported (R17); a question or a time narrows further. */
-export const bundleLimit = 1_000
+const bundleLimit = 1_000
 const attemptLimit = 20
 
 /** An allow-list of fields (R5): no payload, signature or digest. */
 export function journalPart(
-  { authorizations, offers }: Pick<JournalView, 'authorizations' | 'offers'>,
+  { authorizations, offers }: Holdings,
   { question, sinceMs = 0 }: BundleScope,
   nowMs: number,
 ) {
@@ -147,9 +147,7 @@ export function journalPart(
   return { authorizations: rows, left_out: wanted.length + wantedOffers.length - rows.length }
 }
 
-export function journalSignatures(
-  view: Pick<JournalView, 'authorizations' | 'offers'>,
-): readonly string[] {
+export function journalSignatures(view: Holdings): readonly string[] {
   const parts = view.offers.flatMap((one) => one.parts.map(({ signature }) => signature))
   const whole = view.authorizations.map(({ signed }) => signatureInBody(signed.body))
   return [...parts, ...whole].filter((one) => one !== '')

@@ -7,6 +7,7 @@ import { batchSigningDataOf, type Round } from '#chain/round'
 import type { Rules } from '#chain/rules'
 import { onChain } from '#chain/unavailable'
 import type { Chain, Clock } from '#ports'
+import { inGroups } from '#protocol/capped'
 import {
   ConflictError,
   InterruptedError,
@@ -22,10 +23,10 @@ import { isQuestionId, isSlug, limits } from '#protocol/words'
 import { acceptedValue, answerError, classifyRefusal } from '../gateway/answer.js'
 import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
 import type { ContextRead, ToldError } from '../gateway/reading.js'
-import { FactError, signingDataOf, valueAt } from './signing-data.js'
 import {
   checkContext,
   contractsOf,
+  FactError,
   fieldOf,
   kindOf,
   outcomesByText,
@@ -33,9 +34,11 @@ import {
   type QuestionContext,
   requestOf,
   requirePinnedChain,
+  signingDataOf,
   type Trust,
   unpinnedSlug,
   untrusted,
+  valueAt,
 } from './trust.js'
 
 export type ContextResult =
@@ -98,15 +101,15 @@ function ambiguity(rounds: readonly Round[]) {
  * A request of kind `direct` stands in the gateway's registry alone; such a context is taken from
  * it once the chain has confirmed the request.
  */
-export function withDirect(
+function withDirect(
   chain: Chain,
   trust: Trust,
   own: ContextSource,
   gateway: () => Promise<ContextSource>,
 ): ContextSource {
   if (!trust.requesters.some(({ kind }) => kind === 'direct')) return own
-  const confirmed = async (one: ContextResult | undefined) => {
-    if (one?.error !== undefined || one === undefined) return undefined
+  const confirmed = async (one: ContextResult) => {
+    if (one.error !== undefined) return undefined
     const { identifier, context, notes } = one
     if (kindOf(trust, context.request.requester) !== 'direct') return undefined
     return contextResult(identifier, async () => {
@@ -118,42 +121,34 @@ export function withDirect(
   return {
     async contexts(identifiers, options) {
       const results = await own.contexts(identifiers, options)
-      const missing = results
-        .filter(({ error }) => error?.code === 'question_not_found')
-        .map(({ identifier }) => identifier)
+      const missing = results.flatMap(({ identifier, error }) =>
+        error?.code === 'question_not_found' ? identifier : [],
+      )
       if (missing.length === 0) return results
+      const found = new Map<string, ContextResult>()
       try {
-        const reported = new Map(
-          (await (await gateway()).contexts(missing, options)).map((one) => [one.identifier, one]),
-        )
-        return await Promise.all(
-          results.map(async (one) => (await confirmed(reported.get(one.identifier))) ?? one),
-        )
+        const reported = await (await gateway()).contexts(missing, options)
+        for (const one of await Promise.all(reported.map(confirmed)))
+          if (one !== undefined) found.set(one.identifier, one)
       } catch (error) {
-        if (
-          !(error instanceof ProposerError) ||
-          error instanceof InterruptedError ||
-          error instanceof StorageError
-        )
-          throw error
+        const isOurs = error instanceof InterruptedError || error instanceof StorageError
+        if (!(error instanceof ProposerError) || isOurs) throw error
         // A gateway that is down keeps back nothing that the chain has answered.
-        return results.map((one) =>
-          missing.includes(one.identifier) ? { identifier: one.identifier, error } : one,
-        )
+        for (const identifier of missing) found.set(identifier, { identifier, error })
       }
+      return results.map((one) => found.get(one.identifier) ?? one)
     },
   }
 }
 
-export const rulesUnknown = (why: string) => `rules unknown: ${why}`
+const rulesUnknown = (why: string) => `rules unknown: ${why}`
 
 async function withRules(chain: Chain, context: QuestionContext, round: Round) {
   const rules = await rulesOfRound(chain, round)
-  if (rules !== undefined) return { context: { ...context, rules }, notes: [] }
-  return {
-    context,
-    notes: [rulesUnknown('requester or oracle does not report its clarifications')],
-  }
+  const unknown = rulesUnknown('requester or oracle does not report its clarifications')
+  return rules === undefined
+    ? { context, notes: [unknown] }
+    : { context: { ...context, rules }, notes: [] }
 }
 
 export async function rulesOfRound(chain: Chain, round: Round): Promise<Rules | undefined> {
@@ -166,7 +161,7 @@ async function roundReader(chain: Chain, trust: Trust) {
   return createRoundReader(chain, contractsOf(trust))
 }
 
-export const fromRound = (trust: Trust, round: Round): QuestionContext => ({
+const fromRound = (trust: Trust, round: Round): QuestionContext => ({
   ...batchSigningDataOf(round, contractsOf(trust)),
   source: 'chain',
   outcomes: round.outcomes,
@@ -246,7 +241,7 @@ export function parseContext(json: unknown, identifier: string): QuestionContext
     ...data,
     source: 'file',
     ...(typeof slug === 'string' ? { slug } : {}),
-    ...(token === undefined ? {} : { token }),
+    ...(token && { token }),
     ...(typeof hash === 'string' && isQuestionId(hash) ? { rules_told: hash } : {}),
     ...(typed_data === undefined ? {} : { typed_data }),
   }
@@ -286,7 +281,7 @@ function pick(json: unknown, identifier: string) {
   return found
 }
 
-export async function contextResult(
+async function contextResult(
   identifier: string,
   make: () => Promise<{ context: QuestionContext; notes: readonly string[] }>,
 ): Promise<ContextResult> {
@@ -298,18 +293,16 @@ export async function contextResult(
   }
 }
 
-export const slugOf = (identifier: string) => (isSlug(identifier) ? { slug: identifier } : {})
+const slugOf = (identifier: string) => (isSlug(identifier) ? { slug: identifier } : {})
 
-export function orBadField<T>(read: () => T): T {
+function orBadField<T>(read: () => T): T {
   try {
     return read()
   } catch (error) {
-    if (error instanceof FactError) throw badField(error.path)
+    if (error instanceof FactError) throw untrusted(fieldOf(error.path), error.message)
     throw error
   }
 }
-
-const badField = (path: string) => untrusted(fieldOf(path), `${path} is missing or malformed`)
 
 const invalidContext = (why: string) =>
   new UsageError(
@@ -339,7 +332,7 @@ function notOpen(round: Round) {
   )
 }
 
-export interface SourceParts {
+interface SourceParts {
   readonly trust: Trust
   readonly clock: Clock
   readonly chain: Chain | undefined
@@ -353,26 +346,24 @@ export async function contextsFrom({
   chain,
   gateway,
 }: SourceParts): Promise<ContextSource> {
-  const fromGateway = async (open: () => Promise<GatewayClient>) =>
-    gatewayContexts(await open(), trust, clock)
-  if (chain === undefined) {
-    if (gateway === undefined) throw new Error('contexts come from a node or a gateway')
-    return withoutRules(await fromGateway(gateway))
+  const fromGateway = gateway && (async () => gatewayContexts(await gateway(), trust, clock))
+  if (chain !== undefined) {
+    const own = chainContexts(chain, trust, clock)
+    return fromGateway ? withDirect(chain, trust, own, fromGateway) : own
   }
-  const own = chainContexts(chain, trust, clock)
-  return gateway === undefined ? own : withDirect(chain, trust, own, () => fromGateway(gateway))
+  if (fromGateway === undefined) throw new Error('contexts come from a node or a gateway')
+  const source = await fromGateway()
+  return {
+    async contexts(identifiers, options) {
+      const results = await source.contexts(identifiers, options)
+      return results.map((one) =>
+        one.error === undefined ? { ...one, notes: [...one.notes, noNodeForRules] } : one,
+      )
+    },
+  }
 }
 
-export const noNodeForRules = rulesUnknown('clarifications are read from a node (--rpc-url)')
-
-const withoutRules = (source: ContextSource): ContextSource => ({
-  async contexts(identifiers, options) {
-    const results = await source.contexts(identifiers, options)
-    return results.map((one) =>
-      one.error === undefined ? { ...one, notes: [...one.notes, noNodeForRules] } : one,
-    )
-  },
-})
+const noNodeForRules = rulesUnknown('clarifications are read from a node (--rpc-url)')
 
 /**
  * Contexts at hand, such as those of a file. Nobody is asked but the chain, where there is one,
@@ -406,20 +397,21 @@ export function gatewayContexts(
   return {
     async contexts(identifiers, options = {}) {
       const results: ContextResult[] = []
-      for (let at = 0; at < identifiers.length; at += limits.batchItems) {
-        const asked = identifiers.slice(at, at + limits.batchItems)
+      for (const asked of inGroups(identifiers, limits.batchItems)) {
         const { results: items } = acceptedValue(
           await gateway.contexts(asked, options),
           asked.length === 1 ? asked[0] : undefined,
         )
-        for (const [index, identifier] of asked.entries()) {
-          // Of a list of another length nobody knows which result is whose.
+        const miscounted = gatewayFault(
+          `the gateway gave ${items.length} results where it was asked for ${asked.length}`,
+        )
+        // Of a list of another length nobody knows which result is whose.
+        for (const [index, identifier] of asked.entries())
           results.push(
             items.length === asked.length
               ? await fromItem(items[index], identifier)
-              : { identifier, error: miscounted(items, asked) },
+              : { identifier, error: miscounted },
           )
-        }
       }
       return results
     },
@@ -463,9 +455,6 @@ function itemError(identifier: string, httpStatus: number | undefined, error: To
     identifier,
   )
 }
-
-const miscounted = (items: readonly unknown[], asked: readonly unknown[]) =>
-  gatewayFault(`the gateway gave ${items.length} results where it was asked for ${asked.length}`)
 
 const gatewayFault = (detail: string) =>
   new UnavailableError('gateway_body', detail, 'nothing was admitted by this call; retry later')

@@ -124,27 +124,23 @@ export function mergePins(current: Trust, more: Trust) {
 }
 
 function pinsOf(trust: Trust) {
+  const { permit2, signed_proposer } = trust
   const { token_info = {}, implementations = {}, receipt_keys = {} } = trust
-  const until = (exp: number | undefined) => exp && instant(exp * 1_000)
-  return new Map<string, string>([
-    ...(['permit2', 'signed_proposer'] as const).map((field) => [field, trust[field]] as const),
-    ...trust.oracles.map((address) => [`oracle ${address}`, ''] as const),
-    ...trust.requesters.map(({ address, kind }) => [`requester ${address}`, kind] as const),
-    ...trust.tokens.map((address) => [`token ${address}`, ''] as const),
-    ...Object.entries(trust.slugs).map(([slug, id]) => [`slug ${slug}`, id] as const),
-    ...Object.entries(token_info).map(
-      ([token, { symbol, decimals }]) =>
-        [`token_info ${token}`, `${symbol} with ${decimals} decimals`] as const,
-    ),
-    ...Object.entries(implementations).map(
-      ([address, { implementation, code_hash }]) =>
-        [`implementation of ${address}`, `${implementation} with code hash ${code_hash}`] as const,
-    ),
-    ...Object.entries(receipt_keys).flatMap(([kid, { x, exp }]) => [
-      [`receipt_keys ${kid}`, exp === undefined ? x : `${x} until ${until(exp)}`] as const,
-      ...(exp === undefined ? [] : [[`end of receipt key ${kid}: ${until(exp)}`, ''] as const]),
-    ]),
-  ])
+  const pins = new Map<string, string>(Object.entries({ permit2, signed_proposer }))
+  for (const address of trust.oracles) pins.set(`oracle ${address}`, '')
+  for (const { address, kind } of trust.requesters) pins.set(`requester ${address}`, kind)
+  for (const address of trust.tokens) pins.set(`token ${address}`, '')
+  for (const [slug, id] of Object.entries(trust.slugs)) pins.set(`slug ${slug}`, id)
+  for (const [token, { symbol, decimals }] of Object.entries(token_info))
+    pins.set(`token_info ${token}`, `${symbol} with ${decimals} decimals`)
+  for (const [address, { implementation, code_hash }] of Object.entries(implementations))
+    pins.set(`implementation of ${address}`, `${implementation} with code hash ${code_hash}`)
+  for (const [kid, { x, exp }] of Object.entries(receipt_keys)) {
+    const until = exp === undefined ? undefined : instant(exp * 1_000)
+    pins.set(`receipt_keys ${kid}`, until === undefined ? x : `${x} until ${until}`)
+    if (until !== undefined) pins.set(`end of receipt key ${kid}: ${until}`, '')
+  }
+  return pins
 }
 
 const linesOf = (pins: ReadonlyMap<string, string>) =>

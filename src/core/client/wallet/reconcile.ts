@@ -15,7 +15,7 @@ import {
   journalRecordOf,
   stateOf,
 } from '../journal/authorizations.js'
-import type { JournalView } from '../journal/fold.js'
+import type { Holdings, JournalView } from '../journal/fold.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
 import type { Offered, Signed } from '../journal/records.js'
 import {
@@ -26,12 +26,15 @@ import {
   type Trust,
   untrusted,
 } from '../trust/trust.js'
-import { adviseOn, type GatewayWord, isExecuted, type ReconciledEntry } from './advice.js'
 import {
   type AuthorizationStanding,
+  adviseOn,
   claimsIn,
+  type GatewayWord,
   holdsProposal,
+  isExecuted,
   type QuestionStanding,
+  type ReconciledEntry,
   readStanding,
   stakeIn,
 } from './standing.js'
@@ -73,32 +76,26 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
   const { authorizations, offers } = await load()
   const nowMs = ports.clock.nowMs()
 
-  const recorded = [...authorizations, ...offers.filter((one) => isOpen(one, nowMs))].map(
-    (one) => ({
-      id: one.id,
-      record: journalRecordOf(one),
-      ownersSigned: 'parts' in one ? one.parts.map(({ owner }) => owner) : [],
-      supersededBy: one.supersededBy,
-      state: 'signed' in one ? stateOf(one, nowMs) : ({ kind: 'offered' } as const),
-      ...('signed' in one && { authorization: one }),
-    }),
-  )
-  const entries = recorded.map((base) => {
-    const own = standing?.of.get(base.id)
-    const known = {
-      ...base,
-      gateway: words.get(base.id),
-      standing: own,
-      settled: settled.get(base.id),
-    }
-    const isHeld = own?.round === undefined || holdsProposal(own.round, base.record.terms)
+  const recorded = [...authorizations, ...offers.filter((one) => isOpen(one, nowMs))]
+  const entries = recorded.map((one) => {
+    const { id, supersededBy } = one
+    const own = standing?.of.get(id)
+    const record = journalRecordOf(one)
+    const state = 'signed' in one ? stateOf(one, nowMs) : ({ kind: 'offered' } as const)
+    const isHeld = own?.round === undefined || holdsProposal(own.round, record.terms)
     const position =
-      standing !== undefined && isExecuted(known) && isHeld
+      standing !== undefined && isExecuted({ standing: own, state }) && isHeld
         ? stakeIn(own?.round, own?.roundIsOver === true, standing.latest.timestamp)
         : undefined
-    const isMeant = base.state.kind !== 'closed' || position !== undefined
-    const rewardFell = isMeant ? fallOf(base.record, own?.round) : undefined
-    const entry = { ...known, position, rewardFell }
+    const isMeant = state.kind !== 'closed' || position !== undefined
+    const entry = {
+      ...{ id, record, state, supersededBy, standing: own, position },
+      ownersSigned: 'parts' in one ? one.parts.map(({ owner }) => owner) : [],
+      ...('signed' in one && { authorization: one }),
+      gateway: words.get(id),
+      settled: settled.get(id),
+      rewardFell: isMeant ? fallOf(record, own?.round) : undefined,
+    }
     // What is advised for it follows from the round at its own requester.
     const chain = standing && own ? { ...standing, ...own.now } : standing
     return { ...entry, next: adviseOn(entry, { identifier, chain }) }
@@ -142,9 +139,7 @@ function questionOf(trust: Trust, view: JournalView, identifier: string) {
   )
 }
 
-type Recorded = Pick<JournalView, 'authorizations' | 'offers'>
-
-function ofQuestion({ authorizations, offers }: Recorded, trust: Trust, questionId: Hex) {
+function ofQuestion({ authorizations, offers }: Holdings, trust: Trust, questionId: Hex) {
   const isOfIt = (one: Parameters<typeof journalRecordOf>[0]) => {
     const record = journalRecordOf(one)
     return record.questionId === questionId && record.chainId === trust.chain_id
@@ -154,7 +149,7 @@ function ofQuestion({ authorizations, offers }: Recorded, trust: Trust, question
 
 async function askGateway(
   { ports, journal, gateway, dryRun, signal }: ReconcileParts,
-  { authorizations }: Recorded,
+  { authorizations }: Holdings,
   notLookedAt: string[],
 ) {
   const words = new Map<string, GatewayWord>()
@@ -186,7 +181,7 @@ async function askGateway(
 async function askChain(
   { chain, trust }: ReconcileParts,
   questionId: Hex,
-  load: () => Promise<Recorded>,
+  load: () => Promise<Holdings>,
   notLookedAt: string[],
 ) {
   if (chain === undefined) {

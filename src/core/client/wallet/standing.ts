@@ -11,40 +11,33 @@ import {
 } from '#chain/propose'
 import { createRoundReader } from '#chain/questions'
 import { heldState } from '#chain/reading'
-import { keccakHex, type RequestState, type Round, requestStates } from '#chain/round'
-import { type OracleRequest, readRequest, type StakeStanding, standingIn } from '#chain/stakes'
+import { keccakHex, type Round, requestStates } from '#chain/round'
+import { readRequest, standingIn } from '#chain/stakes'
 import { onChain } from '#chain/unavailable'
 import { type BlockHeader, type Chain, ChainError, type Hex } from '#ports'
-import type { Address } from '#protocol/schema'
+import { amountText } from '#protocol/amount'
+import type { ProposerError } from '#protocol/errors'
+import { outcomeOf } from '#protocol/proposal'
+import { endOf, type PolledStatus } from '../follow/look.js'
 import { claimOf, pinnedHeads, spentNonces } from '../funds/funds.js'
-import { journalRecordOf } from '../journal/authorizations.js'
-import type { JournalView } from '../journal/fold.js'
-import type { TerminalRecord } from '../journal/records.js'
+import {
+  type AuthorizationState,
+  type ClosedReason,
+  type JournaledAuthorization,
+  journalRecordOf,
+  nextOwner,
+  outOfBandLine,
+} from '../journal/authorizations.js'
+import type { Holdings } from '../journal/fold.js'
+import type { Offered, Signed, TerminalRecord } from '../journal/records.js'
 import { contractsOf, roundPins, type Trust } from '../trust/trust.js'
 
 export type RoundClaim = ReturnType<typeof claimsIn>[number]
 
-export interface AuthorizationStanding {
-  readonly nonceSpent: boolean
-  readonly nonceSpentFinal: boolean
-  readonly now: CurrentStanding
-  readonly round: RoundStanding | undefined
-  readonly roundIsOver: boolean | undefined
-  readonly proof: Omit<TerminalRecord, 'id'> | undefined
-}
-
-export interface CurrentStanding {
-  readonly round: Round | undefined
-  readonly current: RoundStanding | undefined
-  readonly isOneOfSeveral: boolean
-}
-
+export type AuthorizationStanding = NonNullable<ReturnType<QuestionStanding['of']['get']>>
 export type QuestionStanding = Awaited<ReturnType<typeof readStanding>>
 
-export const claimsIn = ({
-  authorizations,
-  offers,
-}: Pick<JournalView, 'authorizations' | 'offers'>) =>
+export const claimsIn = ({ authorizations, offers }: Holdings) =>
   [...authorizations, ...offers].map((one) => {
     const record = journalRecordOf(one)
     const { questionId, timestamp, requester, terms } = record
@@ -94,18 +87,17 @@ export async function readStanding(
         if (standing !== undefined) standings.set(keyOf(round, timestamp), standing)
       }
     }
-    const nowAt = (round: Round | undefined): CurrentStanding => ({
+    const nowAt = (round: Round | undefined) => ({
       round,
       current: standings.get(keyOf(round)),
       isOneOfSeveral: known.length > 1,
     })
-    const of = new Map<string, AuthorizationStanding>()
-    for (const one of claims) {
+    const standingOf = (one: RoundClaim) => {
       const round = roundOf(one)
       const own = standings.get(keyOf(round, one.timestamp))
       const nonceSpentFinal = spentFinal.has(one.id)
       const isRoundKnown = round !== undefined && one.timestamp !== undefined
-      of.set(one.id, {
+      return {
         nonceSpent: spent.has(one.id) || nonceSpentFinal,
         nonceSpentFinal,
         now: nowAt(round),
@@ -114,8 +106,9 @@ export async function readStanding(
           ? BigInt(round.timestamp) > BigInt(one.timestamp ?? 0)
           : undefined,
         proof: proofOf(reading, one, own?.proposal),
-      })
+      }
     }
+    const of = new Map(claims.map((one) => [one.id, standingOf(one)]))
     return { latest, finalized, ...nowAt(known[0]), of }
   })
 }
@@ -130,9 +123,14 @@ async function roundStanding(reading: Reading, round: Round, ours: readonly Roun
     state === 'requested' ? undefined : proposalIn(reading, round, ours),
     readRequest(chain, at, round),
   ])
-  const { rewardRaw } = terms
-  if (state === 'requested') return { state, proposal: undefined, rewardRaw }
-  return { state, proposal, terms, ...(state === 'proposed' && { rewardRaw }) }
+  const isRequested = state === 'requested'
+  return {
+    state,
+    proposal,
+    terms: isRequested ? undefined : terms,
+    /** Raw token units; a dispute may have refunded it. */
+    rewardRaw: isRequested || state === 'proposed' ? terms.rewardRaw : undefined,
+  }
 }
 
 async function proposalIn(
@@ -156,7 +154,7 @@ async function proposalIn(
         'unavailable',
         `the node shows a proposal by ${proposer}, and not its transaction yet`,
       )
-    return { proposer, price, isFinal: false, bySignature: false, mined: undefined }
+    return { proposer, price, isFinal: false, bySignature: false }
   }
   const { transactionHash: hash, blockNumber } = receipt
   return {
@@ -164,6 +162,7 @@ async function proposalIn(
     price,
     isFinal: blockNumber <= finalized.number,
     bySignature: cameThroughSignedProposer(receipt.logs, signedProposer, found),
+    /** `eventIndex`: of ProposePrice in its block. */
     mined: { transactionHash: hash, blockNumber, eventIndex: found.log.logIndex },
   }
 }
@@ -172,7 +171,7 @@ async function proposalIn(
 function proofOf(
   reading: Reading,
   one: RoundClaim,
-  proposal: RoundProposal | undefined,
+  proposal: RoundStanding['proposal'],
 ): Omit<TerminalRecord, 'id'> | undefined {
   if (!reading.spentFinal.has(one.id))
     return reading.finalized.timestamp > one.deadlineSeconds ? { outcome: 'expired' } : undefined
@@ -195,29 +194,9 @@ function proofOf(
   return { outcome: 'executed', transaction_hash: transactionHash, event_index: eventIndex }
 }
 
-export interface RoundProposal {
-  readonly proposer: Address
-  readonly price: string
-  readonly isFinal: boolean
-  readonly bySignature: boolean
-  /** Absent where the node shows no log of it. `eventIndex`: of ProposePrice in its block. */
-  readonly mined:
-    | { readonly transactionHash: Hex; readonly blockNumber: bigint; readonly eventIndex: number }
-    | undefined
-}
+export type RoundStanding = NonNullable<Awaited<ReturnType<typeof roundStanding>>>
 
-export interface RoundStanding {
-  readonly state: RequestState
-  readonly proposal: RoundProposal | undefined
-  readonly terms?: OracleRequest
-  /** Raw token units; a dispute may have refunded it. */
-  readonly rewardRaw?: bigint
-}
-
-export interface StakePosition extends StakeStanding {
-  readonly terms: OracleRequest
-  readonly hasNewRound: boolean
-}
+type StakePosition = NonNullable<ReturnType<typeof stakeIn>>
 
 export function holdsProposal(
   { proposal }: RoundStanding,
@@ -228,11 +207,7 @@ export function holdsProposal(
 }
 
 /** `undefined`: its round could not be read. */
-export function stakeIn(
-  own: RoundStanding | undefined,
-  hasNewRound: boolean,
-  nowSeconds: bigint,
-): StakePosition | undefined {
+export function stakeIn(own: RoundStanding | undefined, hasNewRound: boolean, nowSeconds: bigint) {
   if (own?.terms === undefined) return undefined
   const { terms, state, proposal } = own
   const { resolvedPrice, disputableUntil } = terms
@@ -240,3 +215,286 @@ export function stakeIn(
   const round = { state, price: proposal?.price, resolvedPrice, isDisputed, disputableUntil }
   return { ...standingIn(round, hasNewRound, nowSeconds), terms, hasNewRound }
 }
+
+export type GatewayWord = { readonly status: PolledStatus } | { readonly error: ProposerError }
+
+export interface ReconciledEntry {
+  readonly id: string
+  readonly record: Signed | Offered
+  readonly authorization?: JournaledAuthorization
+  readonly ownersSigned: readonly Hex[]
+  readonly supersededBy: string | undefined
+  readonly state: AuthorizationState | { readonly kind: 'offered' }
+  /** Absent where it was not asked for. */
+  readonly gateway: GatewayWord | undefined
+  readonly standing: AuthorizationStanding | undefined
+  /** What was journaled just now because finalized state proves it. */
+  readonly settled: ClosedReason | undefined
+  /** Only of an executed one, where a node shows its proposal in its round. */
+  readonly position: StakePosition | undefined
+  /** Where the round pays less than when this was signed; raw token units. */
+  readonly rewardFell: { readonly signedRaw: bigint; readonly nowRaw: bigint } | undefined
+  readonly next: Next
+}
+
+interface Next {
+  readonly action:
+    | 'none'
+    | 'wait'
+    | 'poll'
+    | 'replay'
+    | 'submit'
+    | 'import_signature'
+    | 'revoke'
+    | 'sign_anew'
+    | 'wait_for_new_round'
+    | 'out_of_band'
+    | 'contact_operator'
+  readonly text: string
+  readonly command?: string | undefined
+}
+
+const next = (action: Next['action'], text: string, command?: string) => ({
+  action,
+  text,
+  command,
+})
+
+type Entry = Omit<ReconciledEntry, 'next'>
+
+interface Question {
+  readonly identifier: string
+  readonly chain: QuestionStanding | undefined
+}
+
+export function adviseOn(entry: Entry, question: Question): Next {
+  if (!isExecuted(entry)) return adviseUnexecuted(entry, question)
+  const own = entry.standing?.round
+  return own !== undefined && !holdsProposal(own, entry.record.terms)
+    ? adviseUnproven(own, entry, question)
+    : adviseExecuted(entry, question)
+}
+
+/** By finalized state, else by the gateway's word. */
+export const isExecuted = ({ standing, state }: Pick<Entry, 'standing' | 'state'>) =>
+  standing?.proof === undefined
+    ? state.kind === 'closed' && state.reason === 'executed'
+    : standing.proof.outcome === 'executed'
+
+/** The gateway says it was executed: its node is ahead of ours, or it is wrong. */
+function adviseUnproven(own: RoundStanding, { record }: Entry, { identifier }: Question): Next {
+  const isOwn = own.proposal?.proposer === record.terms.proposer
+  const round = `${roundText(own)}${isOwn ? ', and not by this authorization' : ''}`
+  return next(
+    'wait',
+    `the gateway says that it was executed, and the chain does not show it: its round is ${round}. Reconcile again in a minute, then ask the operator`,
+    `proposer reconcile ${identifier}`,
+  )
+}
+
+function roundText({ state, proposal }: RoundStanding) {
+  if (proposal === undefined) return state
+  return `${state} (${proposal.proposer} proposed ${outcomeOf(proposal.price) ?? `price ${proposal.price}`})`
+}
+
+function adviseExecuted(
+  { standing, authorization, position }: Entry,
+  { chain, identifier }: Question,
+): Next {
+  if (position === undefined) {
+    const why =
+      chain === undefined
+        ? 'is not known without a node: give --rpc-url <url>'
+        : 'is not known: the chain does not show its round'
+    return next('none', `it was executed; whether it was disputed since ${why}`)
+  }
+  const ended = authorization?.terminals.findLast(({ outcome }) => outcome === 'executed')
+  const hash = (standing?.proof ?? ended)?.transaction_hash
+  const { disputer, bondRaw, finalFeeRaw } = position.terms
+  const executed = `it was executed${hash == null ? '' : ` in transaction ${hash}`}${disputer === undefined ? '' : ` and disputed by ${disputer}`}`
+  const staked = amountText(String(bondRaw + finalFeeRaw), chain?.round?.token)
+  const quiet = quietText(position, staked)
+  if (quiet !== undefined) return next('none', executed + quiet)
+  const stake = `${executed}. Its bond and final fee, ${staked}, stay with the oracle until the dispute is decided`
+  if (!position.hasNewRound)
+    return next(
+      'wait',
+      `${stake}. No new round is open: UMA's voters decide, which takes two to four days`,
+      `proposer reconcile ${identifier}`,
+    )
+  const isPaused = chain?.round?.paused === true
+  if (chain?.current?.state === 'requested' && !isPaused)
+    return next(
+      'sign_anew',
+      `${stake}. A new round is open: find out why it was disputed before you sign for that one`,
+      `proposer context ${identifier}`,
+    )
+  const now = isPaused ? 'paused' : (chain?.current?.state ?? 'not known')
+  return next(
+    'wait_for_new_round',
+    `${stake}. The new round is ${now}: nothing can be proposed in it`,
+  )
+}
+
+function quietText({ state, result, terms }: StakePosition, staked: string) {
+  const iso = new Date(Number(terms.disputableUntil) * 1000).toISOString()
+  const until = iso.replace('T', ' ').replace('.000Z', 'Z')
+  const undisturbed = 'and nothing is left to do now'
+  if (state === 'open') return `; it can be disputed until ${until}, ${undisturbed}`
+  if (state === 'awaiting_settlement')
+    return `; waiting for the oracle to settle it since ${until}, ${undisturbed}`
+  if (state !== 'settled') return undefined
+  const ends = {
+    undisputed: 'settled undisputed: nothing is left to do',
+    won: "found right: bond and final fee are paid back, with a part of the disputer's bond; nothing is left to do",
+    lost: `found wrong: its bond and final fee, ${staked}, are lost`,
+  }
+  return `, and ${ends[result ?? 'undisputed']}`
+}
+
+const closedBecause: Readonly<Record<ClosedReason, string>> = {
+  executed: 'it was executed',
+  refused: 'the gateway has refused it',
+  failed: 'its candidate has failed for good',
+  nonce_used: 'its nonce is used or cancelled',
+  expired: 'its deadline has passed',
+}
+
+function adviseUnexecuted(entry: Entry, question: Question): Next {
+  const { id, record, standing, state, authorization, ownersSigned } = entry
+  const { identifier } = question
+  const again = (why: string) => signAgain(why, question)
+  const isOver = standing?.roundIsOver === true
+  if (standing?.proof?.outcome === 'nonce_used')
+    return again('its nonce is used or cancelled in finalized state')
+  if (standing?.proof?.outcome === 'expired')
+    return again('its deadline has passed in finalized state')
+  if (standing?.nonceSpent === true)
+    return next(
+      'wait',
+      'its nonce is spent in a block that is not final yet: reconcile again in a few seconds',
+      `proposer reconcile ${identifier}`,
+    )
+  switch (state.kind) {
+    case 'closed':
+      return again(closedBecause[state.reason])
+    case 'offered':
+      if (isOver)
+        return again('its round has ended, so what the wallet signs can no longer execute')
+      if (ownersSigned.length > 0)
+        return next(
+          'import_signature',
+          `${ownersSigned.length === 1 ? 'one owner' : `${ownersSigned.length} owners`} of the Safe signed it (${ownersSigned.join(', ')}): let the next one sign, on another machine with --parts <file>, or revoke its nonce before you sign anything else`,
+          nextOwner(record as Offered),
+        )
+      return next(
+        'import_signature',
+        'an external wallet has its typed data: attach its signature, or revoke its nonce before you sign anything else',
+        `proposer sign ${identifier} --signature <hex>`,
+      )
+    case 'accepted':
+      return adviseAccepted(entry, state.candidateId)
+    case 'unknown':
+      if (isOver && authorization !== undefined)
+        return next('out_of_band', outOfBandLine(authorization))
+      return replay(
+        entry,
+        'an attempt got no clear response: send the same bytes again, never sign because of it',
+      )
+  }
+  // Signed, deferred or conflict: never admitted, as far as the responses say.
+  if (isOver) return again('its round has ended and no gateway had it')
+  if (standing?.round !== undefined && !isStillRequested(entry))
+    return next(
+      'wait_for_new_round',
+      `its round is ${roundText(standing.round)}: it cannot execute, wait for a new round`,
+    )
+  if (authorization?.supersededBy !== undefined)
+    return revoke(entry, 'but its signature stays good until its deadline')
+  if (state.kind === 'signed')
+    return next('submit', 'it was signed and never sent: send it', `proposer replay ${id}`)
+  return replay(
+    entry,
+    state.kind === 'conflict'
+      ? `the gateway answered 409 (${state.code}) and did not take it: follow what is active there, then send it again or revoke it`
+      : `it was not admitted so far: send the same bytes again; do not sign ${identifier} anew meanwhile`,
+  )
+}
+
+function signAgain(why: string, { chain, identifier }: Question): Next {
+  const current = chain?.current
+  if (current !== undefined && current.state !== 'requested')
+    return next(
+      'wait_for_new_round',
+      `${why}; the current round is ${current.state}: wait for a new one`,
+    )
+  if (current !== undefined && chain?.round?.paused === true)
+    return next('wait', `${why}; the question is paused: sign again once it is unpaused`)
+  const requester = chain?.isOneOfSeveral === true ? chain.round?.requester : undefined
+  return next(
+    'sign_anew',
+    `${why}: it is safe to sign again if an answer is still wanted`,
+    `proposer submit ${identifier} --outcome <answer>${requester === undefined ? '' : ` --requester ${requester}`}`,
+  )
+}
+
+function adviseAccepted(entry: Entry, candidateId: string): Next {
+  const { gateway, standing, authorization } = entry
+  const isOver = standing?.roundIsOver === true
+  if (authorization?.supersededBy !== undefined && !isOver && isStillRequested(entry))
+    return revoke(entry, 'but it may still execute until its deadline')
+  const error = gateway !== undefined && 'error' in gateway ? gateway.error : undefined
+  if (error?.code === 'candidate_mismatch')
+    return next('contact_operator', `${error.detail}: sign nothing else meanwhile`)
+  if (error?.meta.httpStatus === 404) {
+    // It may have lost its store: in the round the saved bytes are safe to send (§7 rule 2).
+    if (!isOver && isStillRequested(entry))
+      return replay(
+        entry,
+        `the gateway no longer knows its candidate ${candidateId}: send the same bytes again, do not sign another`,
+      )
+    const line = authorization === undefined ? '' : `: ${outOfBandLine(authorization)}`
+    return next(
+      'contact_operator',
+      `the gateway no longer knows its candidate ${candidateId}${line}`,
+    )
+  }
+  const status = gateway !== undefined && 'status' in gateway ? gateway.status : undefined
+  if (status !== undefined && endOf(status) === 'executed')
+    return next(
+      'wait',
+      `the gateway reports ${status.status}, which may mean executed: sign nothing else before finalized state or its deadline settles it`,
+      `proposer reconcile ${authorization?.signed.identifier} --rpc-url <url>`,
+    )
+  if (status?.failure?.retryable === true && !isOver)
+    return replay(
+      entry,
+      `its candidate failed (${status.failure.code}) and may still execute: fix the cause, then send the same bytes again`,
+    )
+  return next(
+    'poll',
+    isOver
+      ? 'its round has ended: poll its candidate, which settles it, before you sign for the new round'
+      : 'the gateway has it: follow its candidate, do not sign another',
+    `proposer poll ${candidateId}`,
+  )
+}
+
+const isStillRequested = ({ standing }: Entry) =>
+  standing?.round === undefined || standing.round.state === 'requested'
+
+function replay({ id, authorization }: Entry, text: string): Next {
+  const origin = authorization?.attempts.at(-1)?.start.origin
+  return next(
+    'replay',
+    origin === undefined ? text : `${text} (it went to ${origin})`,
+    `proposer replay ${id}`,
+  )
+}
+
+const revoke = ({ id, authorization }: Entry, text: string): Next =>
+  next(
+    'revoke',
+    `${authorization?.supersededBy} has replaced it, ${text}: revoke it if it must not win`,
+    `proposer revoke ${id}`,
+  )
