@@ -21,6 +21,18 @@ export const rawText = {
       : null,
 }
 
+/** A part of ASCII alone is read without being decoded. */
+const ascii = {
+  name: 'ascii',
+  generateBundle(_, parts) {
+    for (const part of Object.values(parts))
+      part.code = part.code?.replace(
+        /[^\0-\x7f]/g,
+        (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, '0')}`,
+      )
+  },
+}
+
 /** What the keyboard waits for, each with all that it needs and no earlier one has. */
 const together = {
   main: ['main'],
@@ -37,7 +49,7 @@ function closureOf(ids, graph) {
   return found
 }
 
-/** All but optional packages is inside. Nothing is edited on the way. */
+/** All but optional packages is inside. Nothing is edited on the way, but how characters are written. */
 export async function bundle() {
   const groups = Object.entries(together).map(([group, files]) => {
     let loaded
@@ -62,7 +74,7 @@ export async function bundle() {
       define: { PROPOSER_VERSION: JSON.stringify(manifest.version) },
     },
     external: Object.keys({ ...manifest.optionalDependencies, ...manifest.peerDependencies }),
-    plugins: [rawText],
+    plugins: [rawText, ascii],
     checks: { ineffectiveDynamicImport: false },
     output: {
       dir: join(root, 'dist'),

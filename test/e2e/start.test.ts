@@ -152,7 +152,7 @@ test('sign loads neither zod nor viem, nor @noble/curves, nor an HTTP client whe
 test('a pattern keeps the letters beyond ASCII that it looks for', () => {
   const folder = join(root, 'dist', 'parts')
   const texts = readdirSync(folder).map((name) => readFileSync(join(folder, name), 'utf8'))
-  expect(texts.find((each) => /withoutNodeWords =/.test(each))).toContain('“[^”]*')
+  expect(texts.find((each) => /withoutNodeWords =/.test(each))).toContain('\\u201c[^\\u201d]*')
 })
 
 test('a gateway starts on a disk that takes seconds for the token of its admin listener', async () => {

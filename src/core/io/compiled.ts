@@ -47,7 +47,8 @@ function scriptOf(path: string, file: string, fresh: (() => void)[]) {
   const isWhole =
     cachedData?.length && sumOf(source, cachedData) === kept?.readUInt32LE(cachedData.length)
   const script = new Script(
-    `(function (exports, require, module, __filename, __dirname) { ${source}\n})`,
+    // The build writes ASCII alone.
+    `(function (exports, require, module, __filename, __dirname) { ${source.toString('latin1')}\n})`,
     { filename: path, ...(isWhole && { cachedData }) },
   )
   // V8 rejects what another build of it made, or one that ran with other flags. It believes the rest.
