@@ -24,7 +24,7 @@ export const initCommand = verb({
   name: 'init',
   about: 'set up profile, gateway, node, key, trust and approval; safe to run again',
   flags: initFlags,
-  help: 'Prompts for what no flag gives, and keeps what is already set. The profile, gateway, node\nand account are those of --profile, --gateway, --rpc-url and --account.',
+  help: 'Prompts for what no flag gives, and keeps what is already set. The profile, gateway, node and account are those of --profile, --gateway, --rpc-url and --account.',
   examples: [
     'init',
     'proposer init --profile polygon --gateway https://gateway.example --rpc-url https://polygon.example --account main --key-file ./key --password-file ./password --signed-proposer 0x1111111111111111111111111111111111111111 --approve 15000usdc --yes',

@@ -541,7 +541,7 @@ function entryBlock(entry: ReconciledEntry) {
       ['gateway', gateway && gatewayText(gateway)],
       [
         'position',
-        position && `${position.state}${position.result === null ? '' : `, ${position.result}`}`,
+        position && [position.state, position.result ?? []].flat().join(', ').replaceAll('_', ' '),
       ],
       ['nonce', standing && nonce],
     ],

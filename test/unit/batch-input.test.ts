@@ -177,7 +177,7 @@ test.each([
     'identifier,outcome\nx\n',
     'rows.csv',
     'invalid_row',
-    'line 2: the row has 1 cells, the header has 2',
+    'line 2: the row has 1 cell, the header has 2',
   ],
   badCsv('identifier,outcome\n"x,p1\n', 'line 2: a quote is never closed'),
   badCsv('identifier,outcome\n"x"y,p1\n', 'line 2: text follows a closing quote'),

@@ -286,6 +286,7 @@ describe('--set', () => {
       source: 'gamma',
       url: 'https://g.example',
     })
+    expect(applySet(config, 'receipts.key_file=./k').receipts?.key_file).toBe('./k')
     expect(config.budget.per_ip_items).toBe(120)
   })
 

@@ -117,3 +117,14 @@ test('contract §6: submit of an unknown one that went to another gateway is ref
   expect(world.gateway.received).toHaveLength(sent)
   expect(world.signatures).toHaveLength(1)
 })
+
+test('attempts of several runs stand in order of time', async () => {
+  const { world, id } = await lostWorld()
+  for (const ms of [1, 2, 3, 4, 5]) {
+    await world.drive(world.clock.sleep(ms))
+    world.gateway.faults.push('lost-answer')
+    await world.drive(replay(world.run().parts, [id], { timeoutMs: 1 }))
+  }
+  const times = (await found(world, id)).attempts.map(({ startedAtMs }) => startedAtMs)
+  expect(times).toEqual([...new Set(times)].toSorted())
+})

@@ -30,7 +30,7 @@ import { type Session, sessionVerb } from '../session/session.js'
 import { executorFlags, requesterFlag } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 import { newResults, type Output } from '../terminal/output.js'
-import { amountText, errorData, jsonText, visible } from '../terminal/render.js'
+import { amountText, counted, errorData, jsonText, visible } from '../terminal/render.js'
 import { type FlagsOf, fileWord, verb } from '../terminal/verb.js'
 import {
   batchFlags,
@@ -190,7 +190,8 @@ const batchSignVerb = sessionVerb({
   examples: ['batch sign rows.csv --max-spend 7500usdc -o signed.ndjson'],
   async run(session, flags, { file }) {
     const opened = await openBatch(session, flags, await readSource(session, file), {
-      tell: ({ intents }, signer, sum) => `signing up to ${intents} proposals as ${signer}${sum}`,
+      tell: ({ intents }, signer, sum) =>
+        `signing up to ${counted(intents, 'proposal')} as ${signer}${sum}`,
     })
     if (flags.dryRun) return showBatchPlan(session, opened)
     await opened.checkedSums()

@@ -81,7 +81,7 @@ export async function sendInput(
   const { origin } = gateway
   const asks = asksPerson(session, flags)
   const tell: Opening['tell'] = ({ rows, intents }, signer, sum) =>
-    `signing up to ${intents} proposals as ${signer}${sum} and sending ${rows} to ${origin}`
+    `signing up to ${counted(intents, 'proposal')} as ${signer}${sum} and sending ${rows} to ${origin}`
   const opened = await openBatch(session, flags, source, {
     ...(asks ? {} : { tell }),
     sums: (count, hasChain) => asks || sums?.(count, hasChain) === true,

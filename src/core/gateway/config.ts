@@ -372,10 +372,11 @@ export function applySet(config: GatewayConfig, ...assignments: readonly string[
       throw invalidSetting('--set chain.profile: set the profile in gateway.json itself')
     const keys = assignment.slice(0, split).split('.')
     const last = keys.pop()
-    const parent = keys.reduce<unknown>(
-      (value, key) => (isSection(value) && Object.hasOwn(value, key) ? value[key] : undefined),
-      next,
-    )
+    const parent = keys.reduce<unknown>((section, key) => {
+      if (!isSection(section) || key === '__proto__') return undefined
+      if (!Object.hasOwn(section, key)) section[key] = {}
+      return section[key]
+    }, next)
     if (!isSection(parent) || last === undefined || last === '__proto__') {
       throw invalidSetting(`--set ${assignment.slice(0, split)}: unknown configuration key`)
     }
@@ -444,6 +445,12 @@ export function faultsOf(
       return {
         path: [...path, name],
         detail: `${named} is no longer a configuration key. ${instead}`,
+      }
+    // A key of another variant of the section.
+    if (known.includes(name))
+      return {
+        path: [...path, name],
+        detail: `${named} is not a configuration key beside the others of ${path.join('.')}`,
       }
     const near = nearest(name, known).map((one) => [...path, one].join('.'))
     const meant = near.length === 0 ? `Known keys here: ${known.join(', ')}` : didYouMean(near)

@@ -123,7 +123,9 @@ function expectationOf({ path }: Issue) {
   const name = names.at(-1) ?? ''
   if (typeof path.at(-1) === 'number') return entryExpectations[name] ?? ''
   if (name === 'deadline' && names[0] === 'proposals') return 'Unix seconds as a JSON integer'
-  const ofVersion = names.includes('version') ? `as in ${JSON.stringify(version)}` : undefined
+  const ofVersion = names.includes('version')
+    ? `the value in ${JSON.stringify(version)}`
+    : undefined
   return expectations[name] ?? ofVersion ?? 'in the documented form'
 }
 

@@ -11,7 +11,7 @@ import { type Json, objectOf, readJson } from '#protocol/json'
 import { answersText, folded, type Labels } from '#protocol/outcome-words'
 import { outcomeKeys } from '#protocol/proposal'
 import type { OutcomeKey } from '#protocol/schema'
-import { visible } from '#protocol/text'
+import { counted, visible } from '#protocol/text'
 
 export interface BatchSource {
   readonly name: string
@@ -447,7 +447,7 @@ export function readCells(
   if (fault !== undefined) throw fault
   if (cells.length !== names.length)
     throw wrong(
-      `the row has ${cells.length} cells, the header has ${names.length}`,
+      `the row has ${counted(cells.length, 'cell')}, the header has ${names.length}`,
       'give every row as many cells as the header has; quote a cell that holds the delimiter',
     )
   const fields: Record<string, unknown> = {}

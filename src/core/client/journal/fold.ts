@@ -208,11 +208,13 @@ function authorizationsOf(
     found.push({
       ...rest,
       signed,
-      attempts: rest.attempts.map((attempt) => ({
-        ...attempt,
-        end: state.ends.get(`${attempt.start.attempt} ${rest.id}`),
-        receipt: state.receipts.get(attempt.start.attempt),
-      })),
+      attempts: rest.attempts
+        .toSorted((one, other) => one.startedAtMs - other.startedAtMs)
+        .map((attempt) => ({
+          ...attempt,
+          end: state.ends.get(`${attempt.start.attempt} ${rest.id}`),
+          receipt: state.receipts.get(attempt.start.attempt),
+        })),
       supersededBy: rest.supersededBy ?? replacing.get(rest.id),
       ...(terminal && { terminal }),
     })
