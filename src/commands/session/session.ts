@@ -227,8 +227,10 @@ export async function loadTrust(context: Configured) {
  */
 export function withHost(error: unknown, { rpcUrl, gateway }: Settings) {
   const cause = error instanceof UnavailableError ? error.meta.cause : error
-  if (cause instanceof ChainError && cause.kind === 'unavailable' && rpcUrl !== undefined)
-    return named(error, 'chain_unavailable', 'RPC node', rpcUrl, cause.message)
+  if (cause instanceof ChainError && cause.kind === 'unavailable' && rpcUrl !== undefined) {
+    const said = cause.message.replace(/^the RPC node: /, '')
+    return named(error, 'chain_unavailable', 'RPC node', rpcUrl, said)
+  }
   // What says more, as of a payload that was admitted before, keeps its words and its hint.
   const isPlain =
     error instanceof UnavailableError && error.detail.startsWith('no connection to the gateway')

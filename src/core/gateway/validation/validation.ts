@@ -1,10 +1,8 @@
 /**
  * What must hold before a slot is opened (contract §5), as of one block, and at the end by a run of
  * the exact `propose`. What a later block could undo fails nobody: it has to hold at the finalized
- * block too (R14).
+ * block too (R14). Last the operator's part (domain §2).
  */
-/** The operator's part (contract §5, domain §2). */
-
 import { size } from 'viem'
 import { oracleAbi, signedProposerAbi, whitelistAbi } from '#chain/contracts'
 import { proposeCalldata } from '#chain/propose'
