@@ -232,7 +232,7 @@ export const planCommand = verb({
 
 function sentenceOf({ clock }: Context, { items, windows, seconds }: BatchPlan) {
   const end = new Date(clock.nowMs() + seconds * 1_000).toISOString().slice(11, 19)
-  return `${counted(items, 'item')} in ${counted(windows.length, 'window')}, about ${durationText(seconds)}, until ${end}Z`
+  return `${counted(items, 'request')} in ${counted(windows.length, 'window')}, about ${durationText(seconds)}, until ${end}Z`
 }
 
 /** `signed`: complete items, which need no context. */

@@ -112,7 +112,7 @@ test.each([40, 80])(
   async (columns) => {
     const { stdout } = await plan('100', { columns })
     expect(stdout.replace(/\s+/g, ' ')).toMatch(
-      /^300 items in 3 windows, about 2 min, until \d\d:\d\d:\d\dZ 120 items per 60 s \(the default; this gateway has not reported its own\) $/,
+      /^300 requests in 3 windows, about 2 min, until \d\d:\d\d:\d\dZ 120 items per 60 s \(the default; this gateway has not reported its own\) $/,
     )
     for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(columns)
     const local = await plan('5 --local gateway.json', { columns })

@@ -58,7 +58,7 @@ test('contract §9: people read the plan on stderr, and the summary first on std
   expect(ran.code, ran.stderr).toBe(0)
   expect(ran.stderr).toContain('plan        3 rows: 3 to sign, 0 signed before')
   expect(ran.stderr).toMatch(/bonds {7}\S+.* in all\n/)
-  expect(ran.stderr).toMatch(/rate limit {2}9 items in 1 window, about 0 s, until /)
+  expect(ran.stderr).toMatch(/rate limit {2}9 requests in 1 window, about 0 s, until /)
   expect(ran.stdout).toMatch(/^3 rows: 3 accepted, 3 executed\nauthorized .* in all\n$/)
 })
 
