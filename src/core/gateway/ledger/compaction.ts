@@ -18,12 +18,10 @@ import {
   toRecord,
 } from './state.js'
 
-interface DatedRecord {
+export function datedRecord(record: Pick<StoredRecord, 'kind' | 'data' | 'timeMs'>): {
   readonly atMs: number
   readonly event: LedgerRecord
-}
-
-export function datedRecord(record: Pick<StoredRecord, 'kind' | 'data' | 'timeMs'>): DatedRecord {
+} {
   const event = recordOf(record)
   return event.kind === 'past'
     ? { atMs: event.atMs, event: event.was }
@@ -202,7 +200,7 @@ export function restoreLine(state: LedgerState, text: string) {
 
 const isEnded = (line: Line): line is EndedLine => Array.isArray(line)
 
-export function linesOf(state: LedgerState): { lines(): Generator<string> } {
+export function linesOf(state: LedgerState) {
   const head = [...headRecords(state), ...lastDecision(state)]
   const candidates = state.entries.cut()
   return {

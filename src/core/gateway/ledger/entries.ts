@@ -12,8 +12,6 @@ export interface CandidateEntry extends CandidateRef {
   live: Candidate | undefined
 }
 
-const asEntry = (ref: EndedRef | undefined): CandidateEntry | undefined =>
-  ref && { ...ref, live: undefined }
 const bySequence = (one: CandidateRef, other: CandidateRef) => one.sequence - other.sequence
 
 export function newEntries() {
@@ -29,9 +27,9 @@ export function newEntries() {
     get size() {
       return near.size + ended.rows - ended.absent
     },
-    get: (id: string): CandidateEntry | undefined => near.get(id) ?? asEntry(endedById(ended, id)),
+    get: (id: string): CandidateEntry | undefined => near.get(id) ?? endedById(ended, id),
     byIdentity: (identity: string): CandidateEntry | undefined =>
-      nearByIdentity.get(identity) ?? asEntry(endedByIdentity(ended, identity)),
+      nearByIdentity.get(identity) ?? endedByIdentity(ended, identity),
     inRound: (roundKey: string): readonly CandidateRef[] =>
       [
         ...endedInRound(ended, roundKey),
@@ -50,7 +48,7 @@ export function newEntries() {
       for (let given = 0; given < count; given += 1) {
         const other = others.at(-1)
         if (next.done !== true && next.value.sequence > (other?.sequence ?? -1)) {
-          yield { ...next.value, live: undefined }
+          yield next.value
           next = rows.next()
         } else if (other !== undefined) {
           yield other
@@ -68,11 +66,7 @@ export function newEntries() {
       else if (near.delete(entry.id)) nearByIdentity.delete(entry.identity)
     },
     /** As they are now, for a walk that takes its time. */
-    cut(): {
-      readonly size: number
-      entries(): Generator<CandidateEntry>
-      moved(ordinal: number, position: RecordPosition): void
-    } {
+    cut() {
       const cut = cutEnded(ended)
       const others = [...near.values()].map((entry) => ({ ...entry }))
       const positionsOf = (row: number) => ({
@@ -80,13 +74,11 @@ export function newEntries() {
         progressAt: cut.progressAt[row] ?? 0,
       })
       return {
-        size: cut.rows.length + others.length,
-        *entries() {
-          for (const row of cut.rows)
-            yield { ...endedAt(ended, row), ...positionsOf(row), live: undefined }
+        *entries(): Generator<CandidateEntry> {
+          for (const row of cut.rows) yield { ...endedAt(ended, row), ...positionsOf(row) }
           yield* others
         },
-        moved(ordinal, position) {
+        moved(ordinal: number, position: RecordPosition) {
           const other = others[ordinal - cut.rows.length]
           const row = cut.rows[ordinal] ?? (other ? endedRow(ended, other.id) : -1)
           const entry = other && near.get(other.id)
@@ -98,38 +90,6 @@ export function newEntries() {
       }
     },
   }
-}
-
-interface EndedRef extends CandidateRef {
-  readonly receivedAt: RecordPosition
-  readonly progressAt: RecordPosition
-}
-
-interface Columns {
-  /** id, payload identity and round key: 16 bytes each, as four words. */
-  keys: Uint32Array
-  sequences: Float64Array
-  receivedAt: Float64Array
-  progressAt: Float64Array
-  flags: Uint8Array
-}
-
-/**
- * A hundred bytes each, found by open addressing. A million objects in maps take four times the
- * memory, and the garbage collector's time with it.
- */
-interface EndedTable extends Columns {
-  rows: number
-  absent: number
-  /** Row + 1 by the last word of a key; 0 is free. At most half of the places are taken. */
-  byId: Uint32Array
-  byIdentity: Uint32Array
-}
-
-interface EndedCut {
-  readonly rows: readonly number[]
-  readonly receivedAt: Float64Array
-  readonly progressAt: Float64Array
 }
 
 const firstRows = 4_096
@@ -146,7 +106,10 @@ const states: readonly CandidateState[] = [
   'failed',
 ]
 
-const newColumns = (rows: number): Columns => ({
+type Columns = ReturnType<typeof newColumns>
+
+const newColumns = (rows: number) => ({
+  /** id, payload identity and round key: 16 bytes each, as four words. */
   keys: new Uint32Array(rows * keyWords),
   sequences: new Float64Array(rows),
   receivedAt: new Float64Array(rows),
@@ -154,10 +117,17 @@ const newColumns = (rows: number): Columns => ({
   flags: new Uint8Array(rows),
 })
 
-const newEndedTable = (): EndedTable => ({
+type EndedTable = ReturnType<typeof newEndedTable>
+
+/**
+ * A hundred bytes each, found by open addressing. A million objects in maps take four times the
+ * memory, and the garbage collector's time with it.
+ */
+const newEndedTable = () => ({
   ...newColumns(firstRows),
   rows: 0,
   absent: 0,
+  /** Row + 1 by the last word of a key; 0 is free. At most half of the places are taken. */
   byId: new Uint32Array(2 * firstRows),
   byIdentity: new Uint32Array(2 * firstRows),
 })
@@ -255,7 +225,7 @@ function grow(table: EndedTable) {
 
 const isAbsent = ({ flags }: Columns, row: number) => ((flags[row] ?? 0) & absentFlag) !== 0
 
-export function endedAt(table: EndedTable, row: number): EndedRef {
+function endedAt(table: EndedTable, row: number): CandidateEntry {
   const flag = table.flags[row] ?? 0
   return {
     id: uuidAt(table, row * keyWords + idAt),
@@ -266,6 +236,7 @@ export function endedAt(table: EndedTable, row: number): EndedRef {
     sequence: table.sequences[row] ?? 0,
     receivedAt: table.receivedAt[row] ?? 0,
     progressAt: table.progressAt[row] ?? 0,
+    live: undefined,
   }
 }
 
@@ -275,16 +246,15 @@ const endedRow = (table: EndedTable, id: string) =>
 const refAt = (table: EndedTable, row: number) =>
   row < 0 || isAbsent(table, row) ? undefined : endedAt(table, row)
 
-const endedById = (table: EndedTable, id: string): EndedRef | undefined =>
-  refAt(table, endedRow(table, id))
+const endedById = (table: EndedTable, id: string) => refAt(table, endedRow(table, id))
 
-const endedByIdentity = (table: EndedTable, identity: string): EndedRef | undefined =>
+const endedByIdentity = (table: EndedTable, identity: string) =>
   refAt(
     table,
     readKey(identity, identityAt, plainForm) ? find(table, table.byIdentity, identityAt) : -1,
   )
 
-export function putEnded(table: EndedTable, ref: EndedRef): boolean {
+function putEnded(table: EndedTable, ref: CandidateEntry) {
   if (!readKey(ref.id, idAt, uuidForm)) return false
   if (!readKey(ref.identity, identityAt, plainForm)) return false
   if (!readKey(ref.roundKey, roundAt, plainForm)) return false
@@ -317,8 +287,8 @@ function presentRows(table: EndedTable): readonly number[] {
   return present
 }
 
-function endedInRound(table: EndedTable, roundKey: string): readonly EndedRef[] {
-  const found: EndedRef[] = []
+function endedInRound(table: EndedTable, roundKey: string) {
+  const found: CandidateEntry[] = []
   if (!readKey(roundKey, roundAt, plainForm)) return found
   for (const row of presentRows(table))
     if (hasKey(table, row, roundAt)) found.push(endedAt(table, row))
@@ -331,7 +301,7 @@ function countEnded(table: EndedTable, counts: Record<CandidateState, number>) {
 }
 
 /** Few of a million are built where the caller stops. A compaction leaves them in order. */
-function* newestEnded(table: EndedTable): Generator<EndedRef> {
+function* newestEnded(table: EndedTable): Generator<CandidateEntry> {
   const { rows, sequences } = table
   const keys = new Float64Array(rows)
   let count = 0
@@ -348,7 +318,7 @@ function* newestEnded(table: EndedTable): Generator<EndedRef> {
   for (let at = count - 1; at >= 0; at -= 1) yield endedAt(table, (present[at] ?? 0) % rowStride)
 }
 
-function cutEnded(table: EndedTable): EndedCut {
+function cutEnded(table: EndedTable) {
   const { rows, receivedAt, progressAt } = table
   return {
     rows: presentRows(table),
@@ -359,7 +329,7 @@ function cutEnded(table: EndedTable): EndedCut {
 
 function moveEnded(
   { receivedAt, progressAt }: EndedTable,
-  before: Pick<EndedRef, 'receivedAt' | 'progressAt'>,
+  before: Pick<CandidateEntry, 'receivedAt' | 'progressAt'>,
   row: number,
   position: RecordPosition,
 ) {

@@ -2,7 +2,7 @@ import type { Clock, Files, Hash, Random, SqlDatabase } from '#ports'
 import { openLog } from '#storage/log'
 import { inspectSharedLog, storeBytes } from '#storage/postgres/inspect'
 import type { SharedLogParts } from '#storage/postgres/log-state'
-import { openSharedLog, type SharedLog } from '#storage/postgres/shared-log'
+import { openSharedLog } from '#storage/postgres/shared-log'
 import { openLogReader } from '#storage/reader'
 import type { LogOptions, RecordLog, StoredRecord } from '#storage/record-log'
 import { compactLedger, linesOf, restoreLine, snapshotState } from './compaction.js'
@@ -18,11 +18,6 @@ export interface OpenStore {
   compact(keepSinceMs: number): Promise<void>
 }
 
-export interface SharedStore extends OpenStore {
-  readonly log: SharedLog
-  bytes(): Promise<number>
-}
-
 interface StorePorts {
   readonly clock: Clock
   readonly random: Random
@@ -34,6 +29,15 @@ interface OpenOptions extends Pick<LogOptions, 'fence' | 'onNote'> {
   settings(isNew: boolean): Promise<LedgerSettings>
 }
 
+async function orClosed<T>(log: { close(): Promise<void> }, work: () => Promise<T>) {
+  try {
+    return await work()
+  } catch (error) {
+    await log.close()
+    throw error
+  }
+}
+
 /** Under a lock that the caller holds. */
 export async function openStore(
   { clock, random, hash, files }: StorePorts,
@@ -42,17 +46,16 @@ export async function openStore(
 ): Promise<OpenStore> {
   const { state, onRecord } = foldLedger()
   const log = await openLog({ files, clock, hash }, folder, { ...storeLog, ...options }, onRecord)
-  try {
-    const ledgerSettings = await settings(state.info === undefined)
-    return {
+  return orClosed(log, async () => ({
+    log,
+    ledger: await openLedger(
+      { clock, random },
       log,
-      ledger: await openLedger({ clock, random }, log, state, ledgerSettings),
-      compact: (keepSinceMs) => compactLedger(log, state, keepSinceMs),
-    }
-  } catch (error) {
-    await log.close()
-    throw error
-  }
+      state,
+      await settings(state.info === undefined),
+    ),
+    compact: (keepSinceMs) => compactLedger(log, state, keepSinceMs),
+  }))
 }
 
 /** Folding keeps every record, and writes what the next opening starts from. */
@@ -63,7 +66,7 @@ export async function openSharedStore(
     settings,
     ...parts
   }: Pick<OpenOptions, 'settings'> & Pick<SharedLogParts, 'onObservation' | 'seen'>,
-): Promise<SharedStore> {
+) {
   const { state, onRecord } = foldLedger()
   const onSnapshot = (line: string) => restoreLine(state, line)
   const log = await openSharedLog({
@@ -74,19 +77,12 @@ export async function openSharedStore(
     onSnapshot,
     ...parts,
   })
-  try {
-    const ledgerSettings = await settings(state.info === undefined)
-    const ledger = await openLedger(ports, log, state, ledgerSettings)
-    return {
-      log,
-      ledger,
-      compact: () => snapshotState(log, state),
-      bytes: () => storeBytes(log),
-    }
-  } catch (error) {
-    await log.close()
-    throw error
-  }
+  return orClosed(log, async () => ({
+    log,
+    ledger: await openLedger(ports, log, state, await settings(state.info === undefined)),
+    compact: () => snapshotState(log, state),
+    bytes: () => storeBytes(log),
+  }))
 }
 
 /** For looking only (R24). A store that does not exist yet reads as empty. */
@@ -98,16 +94,13 @@ export async function readStore(
 ): Promise<Ledger> {
   const fold = foldLedger()
   const reader = await openLogReader({ files, hash }, folder, storeLog)
-  try {
+  return orClosed(reader, async () => {
     await reader.replay((record) => {
       fold.onRecord(record)
       onRecord(record)
     })
     return ledgerReader(reader, fold.state, settings)
-  } catch (error) {
-    await reader.close()
-    throw error
-  }
+  })
 }
 
 export async function readSharedStore(
@@ -127,12 +120,7 @@ export async function readSharedStore(
       onRecord?.(record)
     },
   })
-  try {
-    return ledgerReader(log, fold.state, settings)
-  } catch (error) {
-    await log.close()
-    throw error
-  }
+  return orClosed(log, async () => ledgerReader(log, fold.state, settings))
 }
 
 export async function inspectSharedStore(

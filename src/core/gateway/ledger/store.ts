@@ -13,7 +13,6 @@ import {
   isSlotChange,
   type Ledger,
   type LedgerEvent,
-  type LedgerFacts,
   type LedgerListener,
   type LedgerSettings,
   type NewCandidate,
@@ -39,16 +38,12 @@ import {
 /** Version of the records below; a store of a higher one is refused (robustness §2, Versions). */
 export const storeFormat = { name: 'store', version: 1 } as const
 
-export function foldLedger(): {
-  onRecord(record: StoredRecord): void
-  readonly state: LedgerState
-  readonly facts: LedgerFacts
-} {
+export function foldLedger() {
   const state = emptyState()
   return {
     state,
     facts: ledgerFacts(state),
-    onRecord(record) {
+    onRecord(record: StoredRecord) {
       try {
         apply(state, record)
       } catch (cause) {
