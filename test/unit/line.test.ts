@@ -11,7 +11,7 @@ interface Load {
 }
 
 function served({ everyMs, serveMs, refuseMs, lastsMs }: Load) {
-  const line = createLine<string>(lineLimits)
+  const line = createLine<string>()
   const next = Object.fromEntries(Object.keys(everyMs).map((client) => [client, 0]))
   const done: { client: string; waitedMs: number; isLate: boolean; atMs: number }[] = []
   for (let nowMs = 0; nowMs < lastsMs; ) {
@@ -37,7 +37,7 @@ function served({ everyMs, serveMs, refuseMs, lastsMs }: Load) {
 test('robustness §5: work comes out once each, clients in turn, that of one client in its order', () => {
   fc.assert(
     fc.property(fc.array(fc.integer({ min: 0, max: 5 }), { maxLength: 3_000 }), (clients) => {
-      const line = createLine<number>(lineLimits)
+      const line = createLine<number>()
       for (const [n, client] of clients.entries()) line.add(String(client), n, 0)
       expect(line.length).toBe(clients.length)
       const out: number[] = []
@@ -70,7 +70,7 @@ test('robustness §5: nothing is refused while work waits less than the target, 
       }),
       fc.nat(50),
       (work, stepMs) => {
-        const line = createLine<null>(lineLimits)
+        const line = createLine<null>()
         let nowMs = 10_000
         for (const [client, waitedMs] of work) {
           line.add(String(client), null, nowMs - waitedMs)
@@ -86,7 +86,7 @@ test('robustness §5: nothing is refused while work waits less than the target, 
 test.each([1_001, 60_000, 8 * 3_600_000])(
   'robustness §5: one pause of %i ms refuses nothing: what has waited through it is worked off',
   (pauseMs) => {
-    const line = createLine<number>(lineLimits)
+    const line = createLine<number>()
     for (let n = 0; n < 1_000; n += 1) line.add('a', n, n / 10)
     for (let nowMs = pauseMs, n = 0; n < 1_000; n += 1, nowMs += 0.9)
       expect(line.next(nowMs)?.isLate).toBe(false)
@@ -94,7 +94,7 @@ test.each([1_001, 60_000, 8 * 3_600_000])(
 )
 
 test('robustness §5: of a line that stands, what has waited longer than the target is refused, never all', () => {
-  const line = createLine<null>(lineLimits)
+  const line = createLine<null>()
   const late = (waitedMs: number, nowMs: number) => !line.pass('a', nowMs - waitedMs, nowMs)
   const fromMs = 50_000
   expect(late(targetMs, fromMs)).toBe(false)

@@ -1,5 +1,5 @@
 import type { CandidateRef } from '#gateway/ledger/ledger'
-import { followRecent, type RecentDetail, recentKept } from '#gateway/status/recent'
+import { followRecent, type Recent, recentKept } from '#gateway/status/recent'
 import { instant } from '#protocol/candidate'
 import type { FailureCode } from '#protocol/codes'
 import { failed } from '#support/candidates'
@@ -11,7 +11,8 @@ const following = (world: PipelineWorld, ledger: PipelineWorld['ledger'] = world
     outcomes: [{ outcome: 'p2', label: 'Yes' }],
     token: { symbol: 'USDC.e', decimals: 6 },
   }))
-const told = (detail: RecentDetail | undefined) => detail?.steps.map(({ what }) => what)
+const told = (detail: Awaited<ReturnType<Recent['detail']>>) =>
+  detail?.steps.map(({ what }) => what)
 
 test('contract §5: a candidate stands in it from its admission, and changes as it goes on', async () => {
   const world = await createPipelineWorld()

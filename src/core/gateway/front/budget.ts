@@ -38,9 +38,7 @@ export interface Budget {
   readonly clients: number
 }
 
-export interface MemoryBudget extends Budget {
-  charge(client: string, items: number, nowMs: number): Charge
-}
+export type MemoryBudget = ReturnType<typeof createBudget>
 
 interface Window {
   readonly startMs: number
@@ -50,7 +48,7 @@ interface Window {
 /** About 7 MB (R17). */
 const rememberedClients = 65_536
 
-export function createBudget(limits: BudgetLimits, maxClients = rememberedClients): MemoryBudget {
+export function createBudget(limits: BudgetLimits, maxClients = rememberedClients) {
   const clients = new Map<string, Window>()
   let everyone: Window | undefined
 
@@ -95,7 +93,7 @@ export function createBudget(limits: BudgetLimits, maxClients = rememberedClient
     get clients() {
       return clients.size
     },
-  }
+  } satisfies Budget
 }
 
 interface ChargedWindow {
@@ -178,7 +176,7 @@ const bitsOf = (parts: readonly number[], width: number) =>
 const mappedPrefix = bitsOf([0, 0, 0, 0, 0, 0xffff], 16)
 
 /** IPv4-mapped IPv6 is IPv4; a zone id is dropped. */
-export function parseAddress(text: string): AddressBits | undefined {
+function parseAddress(text: string): AddressBits | undefined {
   if (/^\d{1,3}(\.\d{1,3}){3}$/.test(text)) {
     const bytes = text.split('.').map(Number)
     return bytes.every((byte) => byte <= 255) ? bitsOf(bytes, 8) : undefined

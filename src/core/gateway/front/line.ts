@@ -19,65 +19,40 @@ export const lineLimits = { targetMs: 1_000, intervalMs: 1_000 } as const
 /** R17. */
 const rememberedLines = 1_024
 
-interface Turn<Work> {
-  readonly work: Work
-  readonly waitedMs: number
-  readonly isLate: boolean
-}
-
-interface WaitingLine<Work> {
-  add(client: string, work: Work, sinceMs: number): void
-  next(nowMs: number): Turn<Work> | undefined
-  pass(client: string, sinceMs: number, nowMs: number): boolean
-  readonly length: number
-}
-
-interface Waiting<Work> {
-  readonly work: Work
-  readonly sinceMs: number
-}
-
 interface OwnLine<Work> {
-  waiting: Waiting<Work>[]
+  waiting: { readonly work: Work; readonly sinceMs: number }[]
   at: number
 }
 
-interface Slow {
-  readonly sinceMs: number
-  readonly lastMs: number
-}
-
-export function createLine<Work>(limits: {
-  readonly targetMs: number
-  readonly intervalMs: number
-}): WaitingLine<Work> {
+export function createLine<Work>() {
+  const { targetMs, intervalMs } = lineLimits
   // Whose turn it is stands first; who has had one goes to the end.
   const lines = new Map<string, OwnLine<Work>>()
-  const slow = new Map<string, Slow>()
+  const slow = new Map<string, { readonly sinceMs: number; readonly lastMs: number }>()
   let length = 0
 
   function judge(client: string, waitedMs: number, nowMs: number) {
     const before = slow.get(client)
     slow.delete(client)
-    if (waitedMs < limits.targetMs) return false
-    const isGoingOn = before !== undefined && nowMs - before.lastMs <= limits.intervalMs
+    if (waitedMs < targetMs) return false
+    const isGoingOn = before !== undefined && nowMs - before.lastMs <= intervalMs
     const sinceMs = isGoingOn ? before.sinceMs : nowMs
     slow.set(client, { sinceMs, lastMs: nowMs })
     if (slow.size > rememberedLines) {
       const [oldest] = slow.keys()
       if (oldest !== undefined) slow.delete(oldest)
     }
-    return nowMs - sinceMs >= limits.intervalMs
+    return nowMs - sinceMs >= intervalMs
   }
 
   return {
-    add(client, work, sinceMs) {
+    add(client: string, work: Work, sinceMs: number) {
       length += 1
       const own = lines.get(client)
       if (own) own.waiting.push({ work, sinceMs })
       else lines.set(client, { waiting: [{ work, sinceMs }], at: 0 })
     },
-    next(nowMs) {
+    next(nowMs: number) {
       const [first] = lines
       if (!first) return undefined
       const [client, own] = first
@@ -96,7 +71,8 @@ export function createLine<Work>(limits: {
       const waitedMs = nowMs - found.sinceMs
       return { work: found.work, waitedMs, isLate: judge(client, waitedMs, nowMs) }
     },
-    pass: (client, sinceMs, nowMs) => !judge(client, nowMs - sinceMs, nowMs),
+    pass: (client: string, sinceMs: number, nowMs: number) =>
+      !judge(client, nowMs - sinceMs, nowMs),
     get length() {
       return length
     },
@@ -122,7 +98,7 @@ export type Gate = (client: string, sinceMs: number) => boolean | Promise<boolea
  * the event loop that takes long.
  */
 export function createGate({ yieldToEvents, clock }: GateParts): Gate {
-  const line = createLine<(goOn: boolean) => void>(lineLimits)
+  const line = createLine<(goOn: boolean) => void>()
   let roundMs: number | undefined
 
   async function followRounds() {
@@ -160,10 +136,8 @@ interface Recovery {
 /** A dozen native recoveries, or one portable one. */
 const sliceMs = 0.5
 
-export interface RecoveryParts {
+export interface RecoveryParts extends GateParts {
   readonly recover: RecoverPublicKey
-  readonly yieldToEvents: () => Promise<void>
-  readonly clock: Pick<Clock, 'monotonicMs'>
 }
 
 export type QueuedRecovery = (
@@ -178,7 +152,7 @@ export const tooLong = 'the gateway is overloaded and this call has waited too l
  * (robustness §5).
  */
 export function createRecoveries({ recover, yieldToEvents, clock }: RecoveryParts): QueuedRecovery {
-  const line = createLine<Recovery>(lineLimits)
+  const line = createLine<Recovery>()
   let isDraining = false
 
   async function drain() {

@@ -9,6 +9,7 @@ import type { RegistryEntry } from '#chain/questions'
 import type { Clock, Hex } from '#ports'
 import { type Candidate, instant, isActive } from '#protocol/candidate'
 import { ConflictError, RejectedError } from '#protocol/errors'
+import { pick } from '#protocol/pick'
 import type { Address } from '#protocol/schema'
 import type { Ledger, Slot } from '../ledger/ledger.js'
 import { failed, failureOf, progressChange, stageOf, submissionOf } from '../validation/progress.js'
@@ -26,23 +27,29 @@ export interface OperatorParts {
   compact(keepSinceMs: number): Promise<{ readonly before: number; readonly after: number }>
 }
 
-export interface OperatorService {
-  /**
-   * Where it rejects nothing was changed, but after `store_failed`, where that is not known
-   * (R10).
-   */
-  run(name: ActName, body: unknown): Promise<ActResult>
-}
+export type OperatorService = ReturnType<typeof createOperatorService>
 
 const askedAtOnce = 64
 
-export function createOperatorService(parts: OperatorParts): OperatorService {
+export function createOperatorService(parts: OperatorParts) {
   // Acts on the registry wait for the chain: that keeps nobody from pausing.
   const registryActs = pLimit(1)
   const otherActs = pLimit(1)
   return {
-    run(name, body) {
-      const carryOut = async () => acts[name](parts, bodyOf(name, body) as never, name as never)
+    /**
+     * Where it rejects nothing was changed, but after `store_failed`, where that is not known
+     * (R10).
+     */
+    run(name: ActName, body: unknown): Promise<ActResult> {
+      const carryOut = async () => {
+        const asked = bodyOf(name, body)
+        const { changed, unchanged, ...more } = await acts[name](
+          parts,
+          asked as never,
+          name as never,
+        )
+        return { act: name, changed, unchanged, ...pick(asked, 'reason', 'by'), ...more }
+      }
       if (name === 'store/compact') return carryOut()
       return (name.startsWith('questions/') ? registryActs : otherActs)(carryOut)
     },
@@ -54,7 +61,7 @@ const acts: {
     parts: OperatorParts,
     body: ActBody<Name>,
     name: Name,
-  ) => Promise<ActResult>
+  ) => Promise<Omit<ActResult, 'act' | 'reason' | 'by'>>
 } = {
   allow: setAllowlist,
   disallow: setAllowlist,
@@ -63,9 +70,9 @@ const acts: {
   'questions/add': addQuestions,
   'questions/remove': removeQuestion,
   'candidates/reject': reject,
-  async 'store/compact'({ clock, compact }, body, act) {
+  async 'store/compact'({ clock, compact }) {
     const bytes = await compact(clock.nowMs() - keptDays * 86_400_000)
-    return { act, changed: ['store'], unchanged: [], ...body, notes: [], bytes }
+    return { changed: ['store'], unchanged: [], notes: [], bytes }
   },
   'trust/repin': repin,
   'receipts/rotate': rotateReceiptKey,
@@ -99,7 +106,7 @@ async function setAllowlist(
   )
   const unchanged = wallets.filter((address) => !changed.includes(address))
   const notes = allowed ? [] : stayingNotes(ledger, wallets)
-  return { act, changed, unchanged, ...body, notes }
+  return { changed, unchanged, notes }
 }
 
 function stayingNotes(ledger: Ledger, addresses: readonly Address[]) {
@@ -126,19 +133,13 @@ async function setAdmission(
   if (!isAsAsked) await ledger.commit([{ kind: 'admission.set', enabled, ...body }])
   const off = 'admission.enabled is false in the configuration, so nothing is admitted yet'
   return {
-    act,
     changed: isAsAsked ? [] : ['admission'],
     unchanged: isAsAsked ? ['admission'] : [],
-    ...body,
     notes: enabled && !ledger.admissionEnabled ? [off] : [],
   }
 }
 
-async function addQuestions(
-  parts: OperatorParts,
-  { entries, ...body }: ActBody<'questions/add'>,
-  act: 'questions/add',
-) {
+async function addQuestions(parts: OperatorParts, { entries, ...body }: ActBody<'questions/add'>) {
   const { ledger } = parts
   const registry = mergedRegistry(parts.configured, ledger.questions)
   const known = new Map(registry.map((entry) => [entry.questionId, entry]))
@@ -154,7 +155,7 @@ async function addQuestions(
   await ledger.commit(changed.map((entry) => ({ kind: 'question.set', entry, ...body })))
   const idsOf = (some: readonly RegistryEntry[]) => some.map(({ questionId }) => questionId)
   const unchanged = idsOf(asked.filter((entry) => !changed.includes(entry)))
-  return { act, changed: idsOf(changed), unchanged, ...body, notes: [] }
+  return { changed: idsOf(changed), unchanged, notes: [] }
 }
 
 function parseEntries(entries: readonly unknown[]) {
@@ -212,7 +213,6 @@ function slugTaken(slug: string, one: Hex, other: Hex) {
 async function removeQuestion(
   { ledger, configured }: OperatorParts,
   { question_id: questionId, ...body }: ActBody<'questions/remove'>,
-  act: 'questions/remove',
 ) {
   // Removing one of two is what puts a slug right that both have.
   const added = ledger.questions.get(questionId)
@@ -220,7 +220,7 @@ async function removeQuestion(
     added === undefined ? configured.find((one) => one.questionId === questionId) : added
   if (!entry) {
     const note = 'it is not in the registry; questions of trusted adapters are served by id anyway'
-    return { act, changed: [], unchanged: [questionId], ...body, notes: [note] }
+    return { changed: [], unchanged: [questionId], notes: [note] }
   }
   const active = activeOf(ledger, ({ round }) => round.questionId === questionId)
   // Nothing but the entry says what its request is: its candidates would end for want of it.
@@ -239,13 +239,12 @@ async function removeQuestion(
     entry.request === undefined
       ? `${slug}it is still served by id as long as a trusted adapter knows it`
       : 'it is no longer served'
-  return { act, changed: [questionId], unchanged: [], ...body, notes: [note] }
+  return { changed: [questionId], unchanged: [], notes: [note] }
 }
 
 async function reject(
   { ledger }: OperatorParts,
   { candidate_id: id, ...body }: ActBody<'candidates/reject'>,
-  act: 'candidates/reject',
 ) {
   for (;;) {
     const candidate = await ledger.get(id)
@@ -266,7 +265,7 @@ async function reject(
     const change = { ...progressChange(candidate, end), by: body.by }
     if (!(await ledger.commit([change], [candidate]))) continue
     const notes = slot ? [slotNote(slot)] : []
-    return { act, changed: [id], unchanged: [], ...body, notes }
+    return { changed: [id], unchanged: [], notes }
   }
 }
 
@@ -298,11 +297,7 @@ function slotNote({ nonce, candidateIds, attempts }: Slot) {
   return `its transaction ${newest.hash} is pending with nonce ${nonce}: the executor ${how}; until that is mined the proposal may still be mined`
 }
 
-async function repin(
-  { ledger, code }: OperatorParts,
-  body: ActBody<'trust/repin'>,
-  act: 'trust/repin',
-) {
+async function repin({ ledger, code }: OperatorParts, body: ActBody<'trust/repin'>) {
   const { pins, now } = await code()
   const all = Object.entries(now) as [Address, Implementation][]
   const news = all.filter(([address, { implementation, code_hash }]) => {
@@ -319,15 +314,14 @@ async function repin(
     const was = pinned === undefined ? 'nothing was pinned' : `pinned was ${pinned.implementation}`
     return `${address} runs ${implementation}; ${was}`
   })
-  return { act, changed, unchanged, ...body, notes }
+  return { changed, unchanged, notes }
 }
 
 async function rotateReceiptKey(
   { ledger, clock }: OperatorParts,
   { kid, x, overlap_seconds, ...body }: ActBody<'receipts/rotate'>,
-  act: 'receipts/rotate',
 ) {
-  if (ledger.receiptKeys.has(kid)) return { act, changed: [], unchanged: [kid], ...body, notes: [] }
+  if (ledger.receiptKeys.has(kid)) return { changed: [], unchanged: [kid], notes: [] }
   const nowSeconds = Math.floor(clock.nowMs() / 1_000)
   const exp = nowSeconds + overlap_seconds
   const ending = [...ledger.receiptKeys.values()].filter((key) => key.exp === undefined)
@@ -339,5 +333,5 @@ async function rotateReceiptKey(
     })),
   )
   const notes = ending.map((key) => `${key.kid} ends at ${instant(exp * 1_000)}`)
-  return { act, changed: [kid], unchanged: [], ...body, notes }
+  return { changed: [kid], unchanged: [], notes }
 }

@@ -27,12 +27,6 @@ export type ServiceState =
   | { readonly kind: 'held'; readonly by: string }
   | { readonly kind: 'serves'; readonly reasons: readonly string[] | undefined }
 
-interface ExpectedSteps {
-  readonly expected: string
-  readonly proposer: string | null
-  readonly operator: string | null
-}
-
 /** Amounts in raw units, fees in wei, as decimal strings; times RFC 3339. */
 export function explain(
   timeline: Timeline,
@@ -129,7 +123,10 @@ function nextSteps(
   return { ...withService(whyWaiting(timeline, candidate, rivals, facts), facts.service), proposer }
 }
 
-type Waiting = Omit<ExpectedSteps, 'proposer'>
+interface Waiting {
+  readonly expected: string
+  readonly operator: string | null
+}
 
 /** What holds up the gateway holds up this candidate too. */
 function withService({ expected, operator }: Waiting, service: ServiceState) {

@@ -11,7 +11,7 @@ import {
   type SlotChange,
   signedAs,
 } from '../ledger/ledger.js'
-import { submissionOf } from '../validation/progress.js'
+import { submissionOf, timesIn } from '../validation/progress.js'
 
 interface LedgerFollower {
   readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>
@@ -28,17 +28,19 @@ interface Followed {
   readonly stageAtMs: number
 }
 
-interface Following {
-  readonly nowMs: () => number
-  readonly observe: (observation: Observation) => void
-  readonly followed: Map<string, Followed>
-  readonly slots: OpenSlots
-  newestHash: Hex | undefined
-  gasPerProposal: bigint | undefined
-}
+type Following = ReturnType<typeof newFollowing>
+
+const newFollowing = ({ clock, ledger, onObservation }: LedgerFollower) => ({
+  nowMs: () => clock.monotonicMs(),
+  observe: (observation: Observation) => onObservation?.(observation),
+  followed: new Map<string, Followed>(),
+  slots: new Map(ledger.slots().map((slot) => [slot.id, slot])) as OpenSlots,
+  newestHash: undefined as Hex | undefined,
+  gasPerProposal: undefined as bigint | undefined,
+})
 
 /** A revert that is not final is a transaction on its way (R14). */
-export function stageOfProgress(progress: Progress): LifeStage | undefined {
+function stageOfProgress(progress: Progress): LifeStage | undefined {
   if (progress.status === 'failed') return undefined
   if (progress.status !== 'selected') return progress.status
   switch (progress.submission?.status) {
@@ -57,23 +59,16 @@ export function stageOfProgress(progress: Progress): LifeStage | undefined {
  * What is active already is taken over with its recorded times, which wall clocks may have bent
  * (contract §5, robustness §5, R13).
  */
-export function followLedger({ clock, ledger, onObservation, onState }: LedgerFollower) {
-  const following: Following = {
-    nowMs: () => clock.monotonicMs(),
-    observe: (observation) => onObservation?.(observation),
-    followed: new Map(),
-    slots: new Map(ledger.slots().map((slot) => [slot.id, slot])),
-    newestHash: undefined,
-    gasPerProposal: undefined,
-  }
+export function followLedger(parts: LedgerFollower) {
+  const { clock, ledger, onState } = parts
+  const following = newFollowing(parts)
   const { followed, nowMs } = following
   const monotonic = (wallMs: number) => nowMs() - Math.max(0, clock.nowMs() - wallMs)
   for (const { id, receivedAtMs, progress } of ledger.active()) {
     const stage = stageOfProgress(progress)
     if (stage === undefined) continue
     const { status } = progress
-    const selectedAtMs = 'selectedAtMs' in progress ? progress.selectedAtMs : null
-    const validatedAtMs = 'validatedAtMs' in progress ? progress.validatedAtMs : null
+    const { selectedAtMs, validatedAtMs } = timesIn(progress)
     const statusMs = selectedAtMs ?? validatedAtMs ?? receivedAtMs
     const submission = submissionOf(progress)
     const stageMs =

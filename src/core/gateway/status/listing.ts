@@ -15,7 +15,7 @@ import {
   type MinedReceipt,
   type OpenSlots,
 } from '../ledger/ledger.js'
-import { submissionOf } from '../validation/progress.js'
+import { submissionOf, timesIn } from '../validation/progress.js'
 
 export interface OperatorDecision {
   readonly value: boolean
@@ -92,6 +92,7 @@ export function candidateRow(
   receipts?: Pick<Receipts, 'byHash' | 'cancellations'>,
 ) {
   const { progress, round } = candidate
+  const { validatedAtMs, selectedAtMs } = timesIn(progress)
   const submission = submissionOf(progress)
   const hash = submission?.transactionHash ?? null
   const mined = hash === null ? undefined : receipts?.byHash.get(hash)
@@ -112,8 +113,8 @@ export function candidateRow(
     amount: candidate.amount,
     permit_nonce: candidate.nonce,
     deadline: candidate.deadline,
-    validated_at: 'validatedAtMs' in progress ? timeOrNull(progress.validatedAtMs) : null,
-    selected_at: 'selectedAtMs' in progress ? timeOrNull(progress.selectedAtMs) : null,
+    validated_at: timeOrNull(validatedAtMs),
+    selected_at: timeOrNull(selectedAtMs),
     submission: submission?.status ?? null,
     transaction_hash: hash,
     submitted_at: timeOrNull(submission?.submittedAtMs),

@@ -12,57 +12,14 @@ import {
   type Slot,
   signedAs,
 } from '../ledger/ledger.js'
-import { type CandidateRow, candidateRow } from './listing.js'
+import { candidateRow } from './listing.js'
 import { narrated } from './narration.js'
 import { progressEvents, type TimelineEvent } from './timeline.js'
 
-type RecentRow = Pick<
-  CandidateRow,
-  | 'candidate_id'
-  | 'received_at'
-  | 'status'
-  | 'submission'
-  | 'failure_code'
-  | 'question_id'
-  | 'slug'
-  | 'proposer'
-> & {
-  readonly outcome: string
-  readonly label: string | null
-  readonly failed_at: string | null
-}
-
-interface RecentStep {
-  readonly at: string | null
-  readonly what: string
-  readonly detail: string | null
-}
-
-export type RecentDetail = RecentRow &
-  Pick<CandidateRow, 'amount' | 'permit_nonce' | 'deadline' | 'transaction_hash'> & {
-    readonly amount_text: string
-    readonly steps: readonly RecentStep[]
-  }
-
-interface RecentFailures {
-  readonly count: number
-  readonly is_more: boolean
-  readonly codes: readonly (readonly [code: string, count: number])[]
-  readonly rows: readonly RecentRow[]
-}
-
-export interface KnownQuestion {
+interface KnownQuestion {
   readonly slug?: string | undefined
   readonly outcomes?: readonly Pick<Outcome, 'outcome' | 'label'>[] | undefined
   readonly token?: TokenUnits | undefined
-}
-
-export interface Recent {
-  /** The same array as before where nothing has changed. */
-  rows(): Promise<readonly RecentRow[]>
-  failures(): Promise<RecentFailures>
-  detail(id: string): Promise<RecentDetail | undefined>
-  stop(): void
 }
 
 /** As many as a page lists (R17). */
@@ -71,6 +28,24 @@ const failuresKept = 500
 const failuresListed = 50
 const lookedBack = 2_000
 const dayMs = 86_400_000
+
+type RecentRow = ReturnType<typeof recentRow>
+
+function recentRow(
+  candidate: Candidate,
+  { slug, outcomes }: KnownQuestion,
+  failedAtMs: number | undefined,
+) {
+  const row = candidateRow(candidate, slug)
+  const outcome = row.outcome ?? row.price
+  return {
+    ...pick(row, 'candidate_id', 'received_at', 'status', 'submission', 'failure_code'),
+    ...pick(row, 'question_id', 'slug', 'proposer'),
+    outcome,
+    label: labelIn(outcomes, outcome),
+    failed_at: failedAtMs === undefined ? null : instant(failedAtMs),
+  }
+}
 
 type RowsOf = (id: string) => Promise<readonly RecentRow[]>
 
@@ -106,7 +81,7 @@ function newFailures(before: readonly CandidateRef[], clock: Pick<Clock, 'nowMs'
   return {
     at: at as Pick<typeof at, 'get' | 'keys' | 'delete'>,
     add,
-    async read(rowOf: RowsOf): Promise<RecentFailures> {
+    async read(rowOf: RowsOf) {
       await takeOver(rowOf)
       for (const [id, atMs] of at) if (atMs <= clock.nowMs() - dayMs) at.delete(id)
       const found = (await Promise.all([...at.keys()].reverse().map(rowOf))).flat()
@@ -123,11 +98,13 @@ function newFailures(before: readonly CandidateRef[], clock: Pick<Clock, 'nowMs'
   }
 }
 
+export type Recent = ReturnType<typeof followRecent>
+
 export function followRecent(
   ledger: Pick<Ledger, 'get' | 'newest' | 'slotOf' | 'onChange' | 'progressedAtMs'>,
   clock: Pick<Clock, 'nowMs'>,
   questionOf: (questionId: Hex) => KnownQuestion,
-): Recent {
+) {
   const before = [...ledger.newest(lookedBack)]
   let newest = before.slice(0, recentKept).map(({ id }) => id)
   const rows = new Map<string, RecentRow>()
@@ -160,26 +137,18 @@ export function followRecent(
     if (known) return [known]
     const candidate = await ledger.get(id)
     if (!candidate) return []
-    const row = await recentRow(candidate)
+    const row = await rowNow(candidate)
     rows.set(id, row)
     return [row]
   }
-  const recentRow = async (candidate: Candidate): Promise<RecentRow> => {
+  const rowNow = async (candidate: Candidate) => {
     const { id, progress, receivedAtMs, round } = candidate
-    const { slug, outcomes } = questionOf(round.questionId)
-    const row = candidateRow(candidate, slug)
-    const outcome = row.outcome ?? row.price
-    const atMs =
+    const question = questionOf(round.questionId)
+    const failedAtMs =
       progress.status === 'failed'
         ? (failures.at.get(id) ?? (await ledger.progressedAtMs(id)) ?? receivedAtMs)
         : undefined
-    return {
-      ...pick(row, 'candidate_id', 'received_at', 'status', 'submission', 'failure_code'),
-      ...pick(row, 'question_id', 'slug', 'proposer'),
-      outcome,
-      label: labelIn(outcomes, outcome),
-      failed_at: atMs === undefined ? null : instant(atMs),
-    }
+    return recentRow(candidate, question, failedAtMs)
   }
   const forget = () => {
     const kept = new Set([...newest, ...failures.at.keys()])
@@ -187,6 +156,7 @@ export function followRecent(
   }
 
   return {
+    /** The same array as before where nothing has changed. */
     async rows() {
       if (listed) return listed
       const ids = newest
@@ -196,11 +166,11 @@ export function followRecent(
       return now
     },
     failures: () => failures.read(rowOf),
-    async detail(id) {
+    async detail(id: string) {
       const candidate = await ledger.get(id)
       if (!candidate) return undefined
       const { token } = questionOf(candidate.round.questionId)
-      const row = await recentRow(candidate)
+      const row = await rowNow(candidate)
       const more = candidateRow(candidate, undefined)
       return {
         ...row,
@@ -219,7 +189,7 @@ function stepsOf(
   slot: Slot | undefined,
   check: CandidateCheck | undefined,
   failed_at: string | null,
-): readonly RecentStep[] {
+) {
   const signed = (slot?.attempts ?? []).map(
     (attempt): TimelineEvent => ({
       ...{ atMs: attempt.preparedAtMs, kind: 'signed', nonce: slot?.nonce ?? 0, attempt, turn: 0 },
@@ -253,7 +223,7 @@ function stepsOf(
 const timeOf = ({ atMs = Number.MAX_VALUE }: { atMs: number | undefined }) => atMs
 
 /** Of its details the hash alone, where there is one: that is a link. */
-const stepOf = (atMs: number | undefined, [what = '', ...more]: readonly string[]): RecentStep => ({
+const stepOf = (atMs: number | undefined, [what = '', ...more]: readonly string[]) => ({
   at: atMs === undefined ? null : instant(atMs),
   what,
   detail: (more.find((line) => /^0x[0-9a-f]{64}$/.test(line)) ?? more.join('; ')) || null,

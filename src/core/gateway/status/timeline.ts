@@ -18,7 +18,7 @@ import {
   signedAs,
 } from '../ledger/ledger.js'
 import type { LedgerRecord } from '../ledger/state.js'
-import { submissionOf } from '../validation/progress.js'
+import { submissionOf, timesIn } from '../validation/progress.js'
 
 /** No raw bytes (R5). */
 type ShownAttempt = Omit<SlotAttempt, 'raw' | 'sentAtMs' | 'preparedAtMs'>
@@ -284,10 +284,7 @@ export function progressEvents(progress: Progress): readonly TimelineEvent[] {
   const submission = submissionOf(progress)
   const hash = submission?.transactionHash ?? null
   const eventIndex = submission?.proposalEventIndex ?? null
-  const { validatedAtMs = null, selectedAtMs = null } = progress as {
-    readonly validatedAtMs?: number | null
-    readonly selectedAtMs?: number | null
-  }
+  const { validatedAtMs, selectedAtMs } = timesIn(progress)
   const steps: readonly (readonly [atMs: number | null | undefined, happening: Happening])[] = [
     [validatedAtMs, { kind: 'validated' }],
     [selectedAtMs, { kind: 'selected' }],

@@ -35,8 +35,7 @@ export function failed(
 ): Progress {
   return {
     status: 'failed',
-    validatedAtMs: 'validatedAtMs' in before ? before.validatedAtMs : null,
-    selectedAtMs: 'selectedAtMs' in before ? before.selectedAtMs : null,
+    ...timesIn(before),
     submission,
     failure,
   }
@@ -50,11 +49,16 @@ export function submissionOf(progress: Progress): CandidateSubmission | null {
   return 'submission' in progress ? progress.submission : null
 }
 
-function timesOf(progress: Progress, nowMs: number) {
+export function timesIn(progress: Progress) {
   return {
-    validatedAtMs: ('validatedAtMs' in progress ? progress.validatedAtMs : null) ?? nowMs,
-    selectedAtMs: ('selectedAtMs' in progress ? progress.selectedAtMs : null) ?? nowMs,
+    validatedAtMs: 'validatedAtMs' in progress ? progress.validatedAtMs : null,
+    selectedAtMs: 'selectedAtMs' in progress ? progress.selectedAtMs : null,
   }
+}
+
+function timesOf(progress: Progress, nowMs: number) {
+  const { validatedAtMs, selectedAtMs } = timesIn(progress)
+  return { validatedAtMs: validatedAtMs ?? nowMs, selectedAtMs: selectedAtMs ?? nowMs }
 }
 
 export function selected(
