@@ -46,26 +46,19 @@ export async function isSpentAt(pinned: PinnedChain, { proposer, nonce }: Candid
 }
 
 /** Which whitelist counts: `effective = custom || default` (domain §4, Whitelists). */
-async function readEffectiveList(
-  { chain }: PinnedChain,
+export async function readWhitelist(
+  { chain, contracts }: PinnedChain,
   { oracle, requester, identifier, ancillaryData }: WitnessRequest,
+  proposer: Address,
   at: bigint,
-): Promise<{ readonly list: Address; readonly isCustom: boolean }> {
+) {
   const request = [requester, identifier, ancillaryData] as const
   const [custom, standard] = await Promise.all([
     readContract(chain, at, oracle, oracleAbi, 'getCustomProposerWhitelist', request),
     readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', []),
   ])
   const isCustom = lowercase(custom) !== zeroAddress
-  return { list: lowercase(isCustom ? custom : standard), isCustom }
-}
-
-async function readListing(
-  { chain, contracts }: PinnedChain,
-  list: Address,
-  proposer: Address,
-  at: bigint,
-) {
+  const list = lowercase(isCustom ? custom : standard)
   // What does not answer as a list lists nobody and has no owner.
   const isListed = (who: Address) =>
     unlessRefused(readContract(chain, at, list, whitelistAbi, 'isOnWhitelist', [who]))
@@ -75,20 +68,11 @@ async function readListing(
     unlessRefused(readContract(chain, at, list, whitelistAbi, 'owner', [])),
   ])
   return {
+    custom: isCustom,
     spenderListed: spenderListed ?? false,
     proposerListed: proposerListed ?? false,
     owned: owner !== undefined && lowercase(owner) === contracts.signedProposer,
   }
-}
-
-export async function readWhitelist(
-  pinned: PinnedChain,
-  request: WitnessRequest,
-  proposer: Address,
-  at: bigint,
-) {
-  const { list, isCustom } = await readEffectiveList(pinned, request, at)
-  return { custom: isCustom, ...(await readListing(pinned, list, proposer, at)) }
 }
 
 export async function readFunds(
@@ -111,18 +95,13 @@ export function readRole({ chain, contracts }: PinnedChain, executor: Address, a
   ])
 }
 
-interface NonceBitmap {
-  readonly known: ReadonlyMap<bigint, bigint>
-  read(word: bigint): Promise<void>
-}
-
 /** Word by word, each once. */
-export function readBitmapOf(pinned: PinnedChain, owner: Address, at: BlockHeader): NonceBitmap {
+export function readBitmapOf(pinned: PinnedChain, owner: Address, at: BlockHeader) {
   const known = new Map<bigint, bigint>()
   const reading = new Map<bigint, Promise<void>>()
   return {
-    known,
-    read(word) {
+    known: known as ReadonlyMap<bigint, bigint>,
+    read(word: bigint) {
       const work =
         reading.get(word) ??
         readBitmap(pinned, owner, word, at.number)
@@ -135,7 +114,7 @@ export function readBitmapOf(pinned: PinnedChain, owner: Address, at: BlockHeade
 }
 
 export interface NoncePorts {
-  bitmapOf(owner: Address, at: BlockHeader): NonceBitmap
+  bitmapOf(owner: Address, at: BlockHeader): ReturnType<typeof readBitmapOf>
   noteNonces(owner: Address, word: bigint, bitmap: bigint, at: Hex): void
 }
 

@@ -17,7 +17,7 @@ import type { Address } from '#protocol/schema'
 import { recoverSigner } from '#protocol/signature'
 import { fromHex, proposalTypeHash } from '#protocol/witness'
 import type { CandidateCheck } from '../ledger/ledger.js'
-import { isMagicAnswer, isValidSignatureCall } from '../view/lookups.js'
+import { walletAccepts } from '../view/lookups.js'
 import type { Heads } from '../view/state.js'
 import {
   isRoundOpen,
@@ -393,14 +393,9 @@ async function signatureAccepted(
   at: BlockHeader,
 ) {
   const { proposer, digest, signature } = candidate
-  if (code === '0x') return signerOf(candidate, recover) === proposer
-  try {
-    const call = isValidSignatureCall(proposer, digest, signature)
-    return isMagicAnswer(await chain.call(call, at.number))
-  } catch (error) {
-    if (error instanceof ChainError && error.kind === 'reverted') return false
-    throw error
-  }
+  return code === '0x'
+    ? signerOf(candidate, recover) === proposer
+    : walletAccepts(chain, proposer, digest, signature, at.number)
 }
 
 /** Each is judged at block after block. */

@@ -30,20 +30,15 @@ import {
 /** A proxy that logs no upgrade is found out after this. */
 const everyMs = 60_000
 
-type Watching = Pick<
-  ViewState,
-  'code' | 'chain' | 'clock' | 'contracts' | 'ledger' | 'heads' | 'implementations'
->
-
 export const pinsOf = ({
   implementations,
   ledger,
-}: Pick<Watching, 'implementations' | 'ledger'>): Implementations => ({
+}: Pick<ViewState, 'implementations' | 'ledger'>): Implementations => ({
   ...implementations,
   ...Object.fromEntries(ledger.implementations),
 })
 
-export async function watchCode(state: Watching) {
+export async function watchCode(state: ViewState) {
   const { code, chain, clock } = state
   const at = state.heads?.latest
   if (at === undefined) return
@@ -66,7 +61,7 @@ export async function watchCode(state: Watching) {
   }
 }
 
-async function versionsOf({ chain, contracts }: Watching, at: bigint) {
+async function versionsOf({ chain, contracts }: ViewState, at: bigint) {
   const found = await Promise.all(
     contracts.oracles.map(async (oracle) => {
       const version = await unlessRefused(oracleVersion(chain, oracle, at))
@@ -76,7 +71,7 @@ async function versionsOf({ chain, contracts }: Watching, at: bigint) {
   return new Map(found.flat())
 }
 
-export function codeFaults(state: Watching) {
+export function codeFaults(state: ViewState) {
   const { changed, isKnown, isSuspect } = state.code
   if (Object.keys(pinsOf(state)).length === 0) return []
   if (!isKnown) return ['the code of the pinned contracts has not been read yet']

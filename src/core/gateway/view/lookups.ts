@@ -8,7 +8,6 @@ import { encodeFunctionData } from 'viem'
 import { eip1271MagicValue, erc1271Abi } from '#chain/contracts'
 import {
   type Chain,
-  type ChainCall,
   ChainError,
   type Clock,
   type Hex,
@@ -100,15 +99,23 @@ export const newWallets = (chain: Chain, clock: Clock) => ({
   reading: new Map<Address, Promise<boolean>>(),
 })
 
-/** As Permit2 reads it: the magic value and zeros. */
-export function isMagicAnswer(answer: Hex) {
-  return answer.slice(0, 66) === `${eip1271MagicValue}${'0'.repeat(56)}`
-}
-
-export function isValidSignatureCall(wallet: Address, digest: Hex, signature: Hex): ChainCall {
+/** As Permit2 reads it: the magic value and zeros. A refusal in whatever form is an answer: no. */
+export async function walletAccepts(
+  chain: Chain,
+  to: Address,
+  digest: Hex,
+  signature: Hex,
+  at?: bigint,
+) {
   const args = [digest, signature] as const
   const data = encodeFunctionData({ abi: erc1271Abi, functionName: 'isValidSignature', args })
-  return { to: wallet, data, gas: walletCallGas }
+  try {
+    const answer = await chain.call({ to, data, gas: walletCallGas }, at)
+    return answer.slice(0, 66) === `${eip1271MagicValue}${'0'.repeat(56)}`
+  } catch (error) {
+    if (error instanceof ChainError && error.kind === 'reverted') return false
+    throw error
+  }
 }
 
 export function knownCode({ codes, clock }: Wallets, account: Address, limitMs = staleAfterMs) {
@@ -142,17 +149,8 @@ export function authorizes(
   digest: Hex,
   signature: Hex,
 ) {
-  const call = async () => {
-    try {
-      return isMagicAnswer(await chain.call(isValidSignatureCall(wallet, digest, signature)))
-    } catch (error) {
-      // A refusal in whatever form is an answer: no.
-      if (error instanceof ChainError && error.kind === 'reverted') return false
-      throw error
-    }
-  }
   return orUnavailable(
-    within(clock, walletCallMs, call),
+    within(clock, walletCallMs, () => walletAccepts(chain, wallet, digest, signature)),
     `the signature check of the wallet ${wallet}`,
   )
 }
@@ -187,13 +185,7 @@ const lookUpsAtOnce = 32
 const windowMs = 10_000
 const lookUpsPerWindow = 250
 
-export interface Slugs {
-  known(slug: string): Hex | undefined
-  /** A known one keeps its meaning while it cannot be looked up. */
-  idOf(slug: string): Promise<Hex | undefined>
-  /** A miss, and kept no longer than one. */
-  unconfirmed(slug: string): void
-}
+export type Slugs = ReturnType<typeof createSlugs>
 
 interface Meaning {
   readonly questionId: Hex
@@ -201,7 +193,7 @@ interface Meaning {
   waitsFromMs: number
 }
 
-export function createSlugs(clock: Clock, lookUp: SlugLookUp): Slugs {
+export function createSlugs(clock: Clock, lookUp: SlugLookUp) {
   const meanings = boundedCache<string, Meaning>(rememberedSlugs)
   const misses = boundedCache<string, number>(rememberedMisses)
   const running = new Map<string, Promise<Hex | undefined>>()
@@ -258,13 +250,15 @@ export function createSlugs(clock: Clock, lookUp: SlugLookUp): Slugs {
   }
   return {
     known,
-    async idOf(slug) {
+    /** A known one keeps its meaning while it cannot be looked up. */
+    async idOf(slug: string) {
       const questionId = known(slug)
       if (questionId !== undefined) return questionId
       const isMiss = clock.monotonicMs() < (misses.get(slug) ?? Number.NEGATIVE_INFINITY)
       return isMiss ? undefined : askOnce(slug)
     },
-    unconfirmed(slug) {
+    /** A miss, and kept no longer than one. */
+    unconfirmed(slug: string) {
       const meaning = meanings.get(slug)
       if (meaning === undefined) return
       const untilMs = clock.monotonicMs() + missMs

@@ -3,8 +3,7 @@
  * faults close everything that depends on it (R16).
  */
 
-import type { Implementations } from '#chain/implementations'
-import { managedRequestId, type RegistryEntry, type RoundReader } from '#chain/questions'
+import { managedRequestId, type RegistryEntry } from '#chain/questions'
 import type { Contracts } from '#chain/round'
 import { ChainError, type Hex } from '#ports'
 import { nonceBit } from '#protocol/permit'
@@ -29,7 +28,6 @@ import {
   callForLook,
   dueFirst,
   forgetEnded,
-  type Heads,
   isMiss,
   keepQuestion,
   type LogMeaning,
@@ -37,7 +35,6 @@ import {
   type News,
   newViewState,
   noteMiss,
-  type Question,
   questionIdOf,
   readsPerLook,
   recallQuestion,
@@ -59,33 +56,7 @@ const leastIntervalMs = 250
 /** While something is awaited, and while nothing is: a block of Polygon (domain §8). */
 const [waitingMs, idleMs] = [500, 2_000]
 
-export interface LiveView extends ChainView {
-  /** Resolves after the first look, whatever came of it. */
-  start(): Promise<void>
-  stop(): Promise<void>
-  poll(): Promise<void>
-  hasten(): void
-  heads(): Heads | undefined
-  looks(): Readonly<ViewState['looks']>
-  /** What is sent is followed meanwhile. */
-  codeFaults(): readonly string[]
-  code(): Readonly<Pick<CodeWatch, 'changed' | 'versions'>>
-  codeNow(): Promise<Implementations>
-  pins(): Implementations
-  pinned(): void
-  counts(): { readonly known: number; readonly due: number }
-  /** Where looks have failed for a while, though the state is not too old yet. */
-  failing(): string | undefined
-  /** Somebody read another state than the view shows. */
-  doubt(questionId: Hex): void
-  onHead(listener: () => void): () => void
-  readonly rounds: RoundReader
-  entry(questionId: Hex): RegistryEntry | undefined
-  peek(questionId: Hex): Question | undefined
-  setEntry(entry: RegistryEntry): void
-  removeEntry(questionId: Hex): void
-  noteNonces(owner: Address, word: bigint, bitmap: bigint, at: Hex): void
-}
+export type LiveView = ReturnType<typeof createChainView>
 
 async function poll(state: ViewState, wallets: Wallets) {
   state.looks.begun += 1
@@ -171,6 +142,7 @@ function createLooks(state: ViewState, wallets: Wallets) {
   }
   let loop: Promise<void> = Promise.resolve()
   return {
+    /** Resolves after the first look, whatever came of it. */
     async start() {
       if (running) return
       running = new AbortController()
@@ -202,7 +174,7 @@ export function createChainView(
   contracts: Contracts,
   ledger: ViewState['ledger'],
   config: ViewConfig,
-): LiveView {
+) {
   const { clock, chain } = ports
   const state = newViewState(ports, contracts, ledger, config)
   const { book } = state
@@ -211,16 +183,8 @@ export function createChainView(
     const questionId = questionIdOf(book, identifier)
     return questionId && recallQuestion(book, questionId)
   }
-  return {
+  const chainView: ChainView = {
     faults: () => [...viewFaults(state), ...codeFaults(state)],
-    codeFaults: () => codeFaults(state),
-    code: () => state.code,
-    codeNow: () => codeNow(state),
-    pins: () => pinsOf(state),
-    pinned() {
-      state.code.isDue = true
-      callForLook(state)
-    },
     nowSeconds() {
       // Rounded up, a comparison with whole seconds is one in milliseconds.
       const wall = BigInt(Math.ceil(clock.nowMs() / 1000))
@@ -249,31 +213,45 @@ export function createChainView(
     hasCode: (account) => hasCode(wallets, account),
     knownCode: (account) => knownCode(wallets, account),
     authorizes: (wallet, digest, signature) => authorizes(wallets, wallet, digest, signature),
+  }
+  return {
+    ...chainView,
     ...createLooks(state, wallets),
     poll: () => poll(state, wallets),
     heads: () => state.heads,
-    looks: () => state.looks,
+    looks: (): Readonly<ViewState['looks']> => state.looks,
+    /** What is sent is followed meanwhile. */
+    codeFaults: () => codeFaults(state),
+    code: (): Readonly<Pick<CodeWatch, 'changed' | 'versions'>> => state.code,
+    codeNow: () => codeNow(state),
+    pins: () => pinsOf(state),
+    pinned() {
+      state.code.isDue = true
+      callForLook(state)
+    },
     counts: () => ({ known: book.held.size, due: book.due.size }),
+    /** Where looks have failed for a while, though the state is not too old yet. */
     failing: () =>
       clock.monotonicMs() - state.lookedAtMs < failingMs ? undefined : state.lastFailure,
-    doubt(questionId) {
+    /** Somebody read another state than the view shows. */
+    doubt(questionId: Hex) {
       markDue(book, sharingWith(book, questionId))
       state.sleeper.abort()
     },
-    onHead(listener) {
+    onHead(listener: () => void) {
       state.headListeners.add(listener)
       return () => state.headListeners.delete(listener)
     },
     rounds: state.rounds,
-    entry: (questionId) => book.entries.get(questionId),
-    peek: (questionId) => book.held.peek(questionId)?.question,
-    setEntry(entry) {
+    entry: (questionId: Hex) => book.entries.get(questionId),
+    peek: (questionId: Hex) => book.held.peek(questionId)?.question,
+    setEntry(entry: RegistryEntry) {
       setEntry(book, entry)
       state.unread.add(entry.questionId)
       state.sleeper.abort()
     },
-    removeEntry: (questionId) => removeEntry(book, questionId),
-    noteNonces(owner, word, bitmap, at) {
+    removeEntry: (questionId: Hex) => removeEntry(book, questionId),
+    noteNonces(owner: Address, word: bigint, bitmap: bigint, at: Hex) {
       // Of a block that was undone meanwhile, or is not followed yet: no knowledge.
       if (at === state.heads?.latest.hash || at === state.heads?.finalized.hash)
         addSpent(state, owner, word, bitmap)
