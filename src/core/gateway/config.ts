@@ -93,7 +93,6 @@ const ExecutorSection = z
     `an object with enabled, one of ${executorKeys.join(', ')}, max_fee_gwei, batch, in_flight, max_proposal_gas and failed_gas_per_wallet`,
   )
 
-const listOf = <T extends z.ZodType>(entry: T) => z.array(entry)
 const unique = (list: readonly string[]) => new Set(list).size === list.length
 
 const ChainContent = z.strictObject({
@@ -102,26 +101,30 @@ const ChainContent = z.strictObject({
     .optional()
     .describe(`the name of a built-in profile: ${profileNames.join(' or ')}`),
   id: positive.default(137).describe('the chain id, an integer such as 137'),
-  rpc_urls: listOf(z.url({ protocol: /^https?$/ }).meta({ pattern: '^https?:' }))
+  rpc_urls: z
+    .array(z.url({ protocol: /^https?$/ }).meta({ pattern: '^https?:' }))
     .min(1)
     .describe('a list of one or more http(s) URLs of nodes'),
   permit2: address.default(canonicalPermit2).describe('a contract address (EIP-55 or lowercase)'),
   signed_proposer: contract,
-  oracles: listOf(address)
+  oracles: z
+    .array(address)
     .min(1)
     .refine(unique)
     .describe('a list of one or more distinct contract addresses (EIP-55 or lowercase)'),
-  requesters: listOf(
-    z.strictObject({
-      address: contract,
-      kind: z
-        .enum(requesterKinds)
-        .describe('uma-ctf-adapter, uma-ctf-adapter-negrisk, oo-reporter or direct'),
-    }),
-  )
+  requesters: z
+    .array(
+      z.strictObject({
+        address: contract,
+        kind: z
+          .enum(requesterKinds)
+          .describe('uma-ctf-adapter, uma-ctf-adapter-negrisk, oo-reporter or direct'),
+      }),
+    )
     .min(1)
     .describe('a list of one or more {"address", "kind"}'),
-  tokens: listOf(address)
+  tokens: z
+    .array(address)
     .min(1)
     .refine(unique)
     .describe('a list of one or more distinct token addresses (EIP-55 or lowercase)'),
@@ -224,7 +227,8 @@ export const ConfigFile = z.strictObject({
   admission: z
     .strictObject({
       enabled: flag(true),
-      allowlist: listOf(z.string().pipe(AddressText).meta({ pattern: '^0x[0-9a-fA-F]{40}$' }))
+      allowlist: z
+        .array(z.string().pipe(AddressText).meta({ pattern: '^0x[0-9a-fA-F]{40}$' }))
         .default([])
         .describe('a list of wallet addresses (EIP-55 or lowercase)'),
       stored_bytes_per_wallet: positive
@@ -241,14 +245,16 @@ export const ConfigFile = z.strictObject({
     .prefault({}),
   cors: z
     .strictObject({
-      origins: listOf(z.string().refine(exactOrigin))
+      origins: z
+        .array(z.string().refine(exactOrigin))
         .default([])
         .describe('a list of origins such as "https://app.example"'),
     })
     .prefault({}),
   proxy: z
     .strictObject({
-      trusted_cidrs: listOf(z.string().refine((text) => parseCidr(text) !== undefined))
+      trusted_cidrs: z
+        .array(z.string().refine((text) => parseCidr(text) !== undefined))
         .default([])
         .describe('a list of address blocks such as "10.0.0.0/8"'),
     })
@@ -437,27 +443,20 @@ export function faultsOf(
   const { path } = issue
   if (issue.code !== 'unrecognized_keys') return [{ path, detail: valueFault(schema, issue, raw) }]
   const known = knownKeys(schema, path)
-  return issue.keys.map((name) => {
-    const key = [...path, name].join('.')
-    const named = JSON.stringify(key)
+  const whyUnknown = (name: string, key: string) => {
     const instead = Object.hasOwn(droppedKeys, key) ? droppedKeys[key] : undefined
-    if (instead !== undefined)
-      return {
-        path: [...path, name],
-        detail: `${named} is no longer a configuration key. ${instead}`,
-      }
+    if (instead !== undefined) return `no longer a configuration key. ${instead}`
     // A key of another variant of the section.
     if (known.includes(name))
-      return {
-        path: [...path, name],
-        detail: `${named} is not a configuration key beside the others of ${path.join('.')}`,
-      }
+      return `not a configuration key beside the others of ${path.join('.')}`
     const near = nearest(name, known).map((one) => [...path, one].join('.'))
     const meant = near.length === 0 ? `Known keys here: ${known.join(', ')}` : didYouMean(near)
-    return {
-      path: [...path, name],
-      detail: `${named} is not a configuration key. ${meant}`,
-    }
+    return `not a configuration key. ${meant}`
+  }
+  return issue.keys.map((name) => {
+    const whole = [...path, name]
+    const key = whole.join('.')
+    return { path: whole, detail: `${JSON.stringify(key)} is ${whyUnknown(name, key)}` }
   })
 }
 
@@ -473,18 +472,16 @@ function valueFault(schema: z.ZodType, issue: z.core.$ZodIssue, raw: unknown) {
   const own: unknown = issue.code === 'custom' ? issue.params?.expected : undefined
   const expected =
     typeof own === 'string' ? own : (describe(schema, issue.path) ?? 'in the documented form')
+  const missing = `${key} is missing; it must be ${expected}`
   if (
     key === 'chain.signed_proposer' &&
     given === undefined &&
     isRecord(raw) &&
     isRecord(raw.chain) &&
     'profile' in raw.chain
-  ) {
-    return `${key} is missing; it must be ${expected}: there is no public source for the SignedProposer of this profile, so ask the operator of that contract`
-  }
-  return given === undefined
-    ? `${key} is missing; it must be ${expected}`
-    : `${key} must be ${expected}`
+  )
+    return `${missing}: there is no public source for the SignedProposer of this profile, so ask the operator of that contract`
+  return given === undefined ? missing : `${key} must be ${expected}`
 }
 
 function bare(schema: unknown) {

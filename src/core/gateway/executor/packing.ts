@@ -18,7 +18,7 @@ import {
 } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import { newSlots } from './sending.js'
-import { type Executor, isTooLate, type Load, type ValidCall } from './state.js'
+import { type Executor, type ExecutorPorts, isTooLate, type Load, type ValidCall } from './state.js'
 import { carrying, type FeeOffer, gasLimit } from './transaction.js'
 
 /** Well below the 128 KiB that a pool takes (domain §8). */
@@ -86,20 +86,6 @@ export function halves<T>(group: readonly T[]): readonly (readonly T[])[] {
 }
 
 /**
- * Some room below the block's, which the next may lower, and a tenth below what nodes refused
- * lately.
- */
-function mostGasAt({ refusedGas }: Executor, { number, gasLimit = mostGas }: BlockHeader) {
-  const isRefused = refusedGas !== undefined && number - refusedGas.head < refusalHolds
-  const limits = [
-    mostGas,
-    gasLimit - gasLimit / 64n,
-    isRefused ? (refusedGas.gas * 9n) / 10n : mostGas,
-  ]
-  return limits.reduce((one, other) => (one < other ? one : other))
-}
-
-/**
  * A group that reverts together or needs too much gas is halved. A single proposal may have less
  * than the margin. One that needs more than a transaction should have fails, for its nonce would
  * jam the queue; one that reverts now, or has no room now, waits. `mayGuess` false: by the node's
@@ -133,9 +119,24 @@ export async function fitTogether(
   return loads
 }
 
-function mostGasOf(executor: Executor, at: BlockHeader, items: number) {
-  const { proposal, failedADay } = executor.ports.ceilings
-  const limits = [mostGasAt(executor, at), proposal * BigInt(items), failedADay]
+/**
+ * Some room below the block's, which the next may lower, and a tenth below what nodes refused
+ * lately.
+ */
+function mostGasOf(
+  { refusedGas, ports }: Executor,
+  { number, gasLimit = mostGas }: BlockHeader,
+  items: number,
+) {
+  const { proposal, failedADay } = ports.ceilings
+  const isRefused = refusedGas !== undefined && number - refusedGas.head < refusalHolds
+  const limits = [
+    mostGas,
+    gasLimit - gasLimit / 64n,
+    isRefused ? (refusedGas.gas * 9n) / 10n : mostGas,
+    proposal * BigInt(items),
+    failedADay,
+  ]
   return limits.reduce((one, other) => (one < other ? one : other))
 }
 
@@ -227,12 +228,9 @@ interface Asked {
 /** Of calldata of runs that succeeded (R17). */
 const keptCharacters = 32 * 1024 * 1024
 
-export interface Simulations extends Pick<JudgePorts, 'simulate'> {
-  /** Whether the usual gas was enough for it at that block. */
-  isProven(data: Hex, at: BlockHeader): boolean
-}
-
-export function createSimulations(ports: SimulationPorts): Simulations {
+export function createSimulations(
+  ports: SimulationPorts,
+): Pick<JudgePorts, 'simulate'> & Pick<ExecutorPorts, 'isProven'> {
   const { turn } = ports
   const proven: Proven = boundedCache(keptCharacters, undefined, ({ length }) => length)
   let waiting = new Map<BlockHeader, Asked[]>()

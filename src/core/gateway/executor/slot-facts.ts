@@ -3,10 +3,9 @@
  * executors, and where their candidates stand (robustness §3); and how slots end by it in finalized
  * state, and their candidates with them (contract §5, R14, R27).
  */
-import { oracleAbi } from '#chain/contracts'
 import { findProposed, locateProposal } from '#chain/propose'
 import { readTerms } from '#chain/questions'
-import { lowercase, readContract, unlessRefused, zeroAddress } from '#chain/reading'
+import { heldRequest, lowercase, unlessRefused, zeroAddress } from '#chain/reading'
 import { causeOf, type RevertCause } from '#chain/reverts'
 import {
   type BlockHeader,
@@ -248,13 +247,7 @@ async function isDoomedAt(
 ) {
   const [isSpent, held] = await Promise.all([
     isSpentAt(ports, candidate, blockNumber),
-    request &&
-      readContract(ports.chain, blockNumber, request.oracle, oracleAbi, 'getRequest', [
-        request.requester,
-        request.identifier,
-        BigInt(request.timestamp),
-        request.ancillaryData,
-      ]),
+    request && heldRequest(ports.chain, blockNumber, request),
   ])
   if (held) {
     const holder = lowercase(held.proposer)
@@ -398,19 +391,13 @@ function failuresOf(
   return [...found.values()]
 }
 
-export async function closeReverted(
-  look: SlotLook,
-  { attempt, receipt }: MinedAction,
-): Promise<false> {
-  const { executor, slot, alive, heads } = look
+export async function closeReverted(look: SlotLook, action: MinedAction): Promise<false> {
+  const { executor, slot, alive } = look
+  const { attempt, receipt } = action
   const ends: CandidateEnd[] = []
   for (const candidate of alive) {
     if (await isShownMined(look, candidate)) return false
-    const mined = { executor: slot.executor, attempt, receipt }
-    ends.push({
-      candidate,
-      end: await explainRevert(executor.ports, candidate, mined, heads),
-    })
+    ends.push({ candidate, end: await explainRevert(look, candidate, action) })
   }
   if (attempt.candidateIds.length > 1)
     for (const { candidate } of ends) executor.isolated.set(candidate.id, true)
@@ -445,12 +432,6 @@ export async function closeTaken(look: SlotLook): Promise<false> {
 /** Blocks whose state a usual node still has. */
 const rememberedStates = 100n
 
-interface MinedTransaction {
-  readonly executor: Address
-  readonly attempt: SlotAttempt
-  readonly receipt: ChainReceipt
-}
-
 const again: SlotEnd = { kind: 'again' }
 const failedWith = (code: FailureCode, detail: string, retryable?: boolean): SlotEnd => ({
   kind: 'failed',
@@ -458,10 +439,9 @@ const failedWith = (code: FailureCode, detail: string, retryable?: boolean): Slo
 })
 
 async function explainRevert(
-  ports: QuestionChain,
+  { executor: { ports }, slot: { executor }, heads }: SlotLook,
   candidate: Candidate,
-  { executor, attempt, receipt }: MinedTransaction,
-  heads: Heads,
+  { attempt, receipt }: MinedAction,
 ): Promise<SlotEnd> {
   const { chain } = ports
   const { to, data, gas } = readTransaction(attempt.raw)
@@ -501,9 +481,7 @@ async function explainRevert(
 async function readCause(
   ports: QuestionChain,
   candidate: Candidate,
-  call: {
-    readonly request: WitnessRequest
-    readonly token: Address
+  call: ReturnType<typeof readProposeCalldata> & {
     readonly executor: Address
     readonly gasExhausted: boolean
   },

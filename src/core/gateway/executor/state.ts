@@ -60,6 +60,7 @@ export interface ExecutorPorts extends QuestionChain, Pick<NoncePorts, 'noteNonc
   newestHeads(): Heads
   readonly failpoint: Failpoint
   judge(candidate: Candidate, heads: Heads): Promise<Judgement>
+  /** Whether the usual gas was enough for it at that block. */
   isProven(data: Hex, at: BlockHeader): boolean
   maybeOpen(candidate: Candidate): boolean
   maybeSpent(candidate: Candidate): boolean

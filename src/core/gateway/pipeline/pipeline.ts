@@ -12,7 +12,7 @@ import { StorageError } from '#protocol/errors'
 import type { RecoverPublicKey } from '#protocol/recovered'
 import type { Address } from '#protocol/schema'
 import { executorFaults, followSlots, isIsolated, openSlots } from '../executor/executor.js'
-import { createSimulations, mostGas, type Simulations } from '../executor/packing.js'
+import { createSimulations, mostGas } from '../executor/packing.js'
 import { busyRounds, createExecutor, type Executor, type Failpoint } from '../executor/state.js'
 import {
   carriedBy,
@@ -211,7 +211,7 @@ function newState(parts: PipelineParts) {
   const memory = createHeadMemory(parts.chain, clock)
   let isAlone = (_: ProposalCall) => false
   const ceilings = gasCeilingsOf(config)
-  const offer = createOffer({ ...parts, signer, ceilings }, memory.chain)
+  const offer = createOffer({ ...parts, signer }, ceilings, memory.chain)
   const ports = judgePorts(
     { ...parts, signer, offer, turn, isAlone: (call: ProposalCall) => isAlone(call) },
     memory,
@@ -474,29 +474,15 @@ export function createPipeline(parts: PipelineParts) {
   }
 }
 
-interface JudgeParts {
-  readonly ledger: Ledger
-  readonly view: LiveView
-  readonly contracts: Contracts
-  readonly config: { readonly executor: { readonly batch: number } }
-  readonly signer: Signer | undefined
+interface JudgeParts extends Omit<PipelineParts, 'ports' | 'chain' | 'failpoint'> {
   offer(): Promise<FeeOffer | undefined>
-  readonly recover?: RecoverPublicKey | undefined
   turn(): Promise<void>
   isAlone(call: ProposalCall): boolean
 }
 
 function createOffer(
-  {
-    view,
-    contracts,
-    config,
-    signer,
-    ceilings,
-  }: Pick<JudgeParts, 'view' | 'contracts' | 'signer'> & {
-    readonly config: { readonly executor: { readonly max_fee_gwei: number } }
-    readonly ceilings: GasCeilings
-  },
+  { view, contracts, config, signer }: PipelineParts,
+  ceilings: GasCeilings,
   chain: Chain,
 ) {
   return async () => {
@@ -511,7 +497,7 @@ function createOffer(
 function judgePorts(
   parts: JudgeParts,
   { chain, once }: ReturnType<typeof createHeadMemory>,
-): JudgePorts & Pick<Simulations, 'isProven'> {
+): JudgePorts & ReturnType<typeof createSimulations> {
   const { view, contracts, config, signer, offer, recover, turn, isAlone } = parts
   // A token that stops answering is found by what is judged, not by its name.
   const rounds = createRoundReader(chain, contracts, view.rounds.tokenOf)

@@ -41,7 +41,7 @@ interface Wait {
   readonly quietUntil: bigint
 }
 
-export type Judging = ReturnType<typeof newJudging>
+type Judging = ReturnType<typeof newJudging>
 
 export const newJudging = (parts: {
   readonly clock: Clock
@@ -156,7 +156,7 @@ async function noteWait(
 }
 
 /** A wait is on record without figures too. */
-export function checkedChange(
+function checkedChange(
   { id }: Candidate,
   judgement: Judgement,
   headNumber: bigint,
