@@ -101,7 +101,7 @@ export const plantedBugs = bugsOf({
     'src/core/gateway/executor',
     'unit/short-cuts',
     'is never below what is needed: where it is too low, the node is asked',
-    { 'await succeeds(run)': 'run !== undefined' },
+    { '(await unlessRefused(run)) === undefined': 'run === undefined' },
   ],
   'old head: a transaction is run one block behind': [
     'src/core/gateway/executor',

@@ -4,6 +4,7 @@
  * same moment is run as the transactions that would carry it, and one by one only where that fails.
  */
 import { gathered } from '#chain/aggregate'
+import { unlessRefused } from '#chain/reading'
 import type { Contracts } from '#chain/round'
 import { type BlockHeader, type Chain, ChainError, type Hex } from '#ports'
 import { type BoundedCache, boundedCache } from '#protocol/bounded-cache'
@@ -184,7 +185,7 @@ async function usualLimit(
   const { chain, isProven } = executor.ports
   if (isProven(data, at)) return limit
   const run = chain.call({ ...transactionOf(executor, data), gas }, at.number)
-  return (await succeeds(run)) ? limit : undefined
+  return (await unlessRefused(run)) === undefined ? undefined : limit
 }
 
 async function estimated(executor: Executor, calls: readonly ValidCall[], data: Hex) {
@@ -194,16 +195,6 @@ async function estimated(executor: Executor, calls: readonly ValidCall[], data: 
     return await chain.estimateGas({ ...transactionOf(executor, data), ...offered })
   } catch (error) {
     if (error instanceof ChainError && error.kind === 'reverted') return undefined
-    throw error
-  }
-}
-
-async function succeeds(run: Promise<Hex>) {
-  try {
-    await run
-    return true
-  } catch (error) {
-    if (error instanceof ChainError && error.kind !== 'unavailable') return false
     throw error
   }
 }

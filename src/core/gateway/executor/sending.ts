@@ -27,11 +27,9 @@ const pendingBlocks = 10n
 const pendingMs = 30_000
 
 function resendOf({ resends }: Executor, hash: Hex) {
-  const known = resends.get(hash)
-  if (known) return known
-  const fresh = newResend()
-  resends.set(hash, fresh)
-  return fresh
+  const resend = resends.get(hash) ?? newResend()
+  resends.set(hash, resend)
+  return resend
 }
 
 export function isSendDue({ resends, ports }: Executor, hash: Hex) {
@@ -154,7 +152,7 @@ export async function sign(
   plan: TransactionPlan,
   replaced?: SlotAttempt,
 ): Promise<boolean> {
-  const { clock, contracts, ledger, signer } = executor.ports
+  const { clock, contracts, ledger } = executor.ports
   const found = await fees(executor, slot.id, plan.kind, heads, replaced)
   if (found === undefined) return false
   const call =
@@ -175,7 +173,7 @@ export async function sign(
   }
   const unsigned = { chainId: contracts.chainId, nonce: slot.nonce, ...call, ...found }
   const wasOut = isOut(executor, heads)
-  const signed = await signedNow(executor, slot.id, heads, () => signTransaction(signer, unsigned))
+  const signed = await signedNow(executor, slot.id, heads, unsigned)
   if (signed === undefined) return replaced !== undefined && !wasOut
   const { raw, hash } = signed
   const attempt: SlotAttempt = {
@@ -201,15 +199,15 @@ function isSame(
 }
 
 /** A key that does not sign is asked once a head: its time limit is not waited for slot by slot. */
-async function signedNow<T>(
+async function signedNow(
   executor: Executor,
   about: string,
   heads: Heads,
-  ask: () => Promise<T>,
+  unsigned: UnsignedTransaction,
 ) {
   try {
     if (!mayAsk(executor, about, heads)) return undefined
-    const signed = await ask()
+    const signed = await signTransaction(executor.ports.signer, unsigned)
     executor.unsigned = undefined
     return signed
   } catch (error) {

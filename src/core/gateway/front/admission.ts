@@ -39,6 +39,7 @@ type JudgedItem =
   | { readonly kind: 'ready'; readonly candidate: NewCandidate }
 
 const refused = (refusal: Refusal) => ({ kind: 'refused', refusal }) as const
+const refusing = (...why: Parameters<typeof refuse>) => refused(refuse(...why))
 
 type ProposalForm = 'single' | 'batch'
 
@@ -125,8 +126,7 @@ async function judge(
   { identifier, authorizationOf }: SubmittedItem,
 ): Promise<JudgedItem> {
   const { ledger, view, contracts, hash } = parts
-  if (ledger.failed)
-    return refused(refuse('store_unavailable', 'the store no longer accepts writes'))
+  if (ledger.failed) return refusing('store_unavailable', 'the store no longer accepts writes')
   const question = await findQuestion(view, identifier)
   if (!isQuestion(question)) return refused(question)
   const authorization = authorizationOf(question.questionId)
@@ -144,21 +144,17 @@ async function judge(
       : refused(roundAdvanced(known.id))
 
   if (!ledger.admissionEnabled)
-    return refused(refuse('admission_disabled', 'the operator has disabled admission'))
+    return refusing('admission_disabled', 'the operator has disabled admission')
   if (!ledger.eligible(proposer)) {
-    return refused(
-      refuse(
-        'proposer_not_eligible',
-        'this proposer is not on the allowlist; ask the operator to add it',
-      ),
+    return refusing(
+      'proposer_not_eligible',
+      'this proposer is not on the allowlist; ask the operator to add it',
     )
   }
   if (parts.hasFilled(proposer)) {
-    return refused(
-      refuse(
-        'proposer_not_eligible',
-        'the failed proposals of this proposer fill what a wallet may add to the store in a day; correct what fails, and sign again after 00:00 UTC',
-      ),
+    return refusing(
+      'proposer_not_eligible',
+      'the failed proposals of this proposer fill what a wallet may add to the store in a day; correct what fails, and sign again after 00:00 UTC',
     )
   }
   const unknown = stateFault(view)
@@ -176,11 +172,9 @@ async function judge(
   if (!(await isAuthorized(parts, exchange, digest, authorization))) {
     const moved = isQuestionId(identifier) ? undefined : await heldElsewhere(ledger, authorization)
     if (moved) return refused(moved)
-    return refused(
-      refuse(
-        'signature_not_authorized',
-        'the signature does not authorize this exact proposal for this proposer; check chain, round, price and permit, and sign again',
-      ),
+    return refusing(
+      'signature_not_authorized',
+      'the signature does not authorize this exact proposal for this proposer; check chain, round, price and permit, and sign again',
     )
   }
   const { price, amount, nonce, deadline, signature } = authorization
@@ -262,11 +256,9 @@ function place(
   const rival = ledger.activeInRound(proposer, round.key) ?? ledger.activeWithNonce(proposer, nonce)
   if (!rival && view.nonceKnownUsed(proposer, BigInt(nonce))) {
     return Promise.resolve(
-      refused(
-        refuse(
-          'permit_nonce_used',
-          'permit.nonce is already spent or invalidated in Permit2; sign again with an unused nonce',
-        ),
+      refusing(
+        'permit_nonce_used',
+        'permit.nonce is already spent or invalidated in Permit2; sign again with an unused nonce',
       ),
     )
   }

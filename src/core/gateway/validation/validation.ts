@@ -17,7 +17,7 @@ import type { Address } from '#protocol/schema'
 import { recoverSigner } from '#protocol/signature'
 import { fromHex, proposalTypeHash } from '#protocol/witness'
 import type { CandidateCheck } from '../ledger/ledger.js'
-import { walletAccepts } from '../view/lookups.js'
+import { chainFailure, walletAccepts } from '../view/lookups.js'
 import type { Heads } from '../view/state.js'
 import {
   isRoundOpen,
@@ -150,8 +150,8 @@ export async function validate(
     if (settled.kind === 'failed' && settled.code === found.code) return { ...found, read }
     return { kind: 'wait', detail: `${found.detail} Not final yet.`, read }
   } catch (error) {
-    if (!(error instanceof ChainError)) throw error
-    return { kind: error.kind === 'unavailable' ? 'unknown' : 'wait', detail: error.message, read }
+    const { kind, message: detail } = chainFailure(error)
+    return { kind: kind === 'unavailable' ? 'unknown' : 'wait', detail, read }
   }
 }
 
@@ -212,7 +212,8 @@ async function judge(
     guess && isRoundOpen(ports.contracts, guess, candidate)
       ? readCall(ports, candidate, guess, reading, at)
       : undefined
-  begun?.catch(leftToJudging)
+  // The judgement meets the same failure, or has no use for the answer.
+  begun?.catch(chainFailure)
   const [round, code, isUsed] = await Promise.all([
     ports.readRound(candidate.round.questionId, at.number),
     reading,
@@ -255,11 +256,6 @@ async function judge(
   const asked =
     begun && guess?.token.address === token ? begun : readCall(ports, candidate, round, reading, at)
   return judgeCall(ports, { candidate, round, code, neededRaw, at, ...(await asked) }, figures)
-}
-
-/** The judgement meets the same failure, or has no use for the answer. */
-function leftToJudging(error: unknown) {
-  if (!(error instanceof ChainError)) throw error
 }
 
 async function readCall(
@@ -466,10 +462,5 @@ async function listFault({ chain, contracts }: PinnedChain, oracle: Address, at:
 
 /** A contract that answers otherwise is wrongly configured; a silent node says nothing. */
 async function orElse(check: Promise<string | false>, otherwise: string) {
-  try {
-    return await check
-  } catch (error) {
-    if (error instanceof ChainError && error.kind !== 'unavailable') return otherwise
-    throw error
-  }
+  return (await unlessRefused(check)) ?? otherwise
 }

@@ -65,6 +65,12 @@ export async function orUnavailable<T>(work: Promise<T>, what: string): Promise<
   }
 }
 
+/** A bug is thrown on: it has to end the process. */
+export function chainFailure(error: unknown): ChainError {
+  if (error instanceof ChainError) return error
+  throw error
+}
+
 export function singleFlight<K, T>(
   running: Map<K, Promise<T>>,
   key: K,
@@ -162,13 +168,7 @@ export async function refreshCodes(wallets: Wallets, accounts: Iterable<Address>
     if (knownCode(wallets, account, limitMs) === undefined) due.push(account)
     if (due.length === refreshAtOnce) break
   }
-  await Promise.all(
-    due.map((account) =>
-      readCode(wallets, account).catch((error: unknown) => {
-        if (!(error instanceof ChainError)) throw error
-      }),
-    ),
-  )
+  await Promise.all(due.map((account) => readCode(wallets, account).catch(chainFailure)))
 }
 
 /** Look-up and first read together (contract §2). */

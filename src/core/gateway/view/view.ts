@@ -11,6 +11,7 @@ import type { Address } from '#protocol/schema'
 import { codeFaults, codeNow, lookAtHead, pinsOf, watchCode } from './heads.js'
 import {
   authorizes,
+  chainFailure,
   hasCode,
   knownCode,
   newWallets,
@@ -72,8 +73,7 @@ async function poll(state: ViewState, wallets: Wallets) {
     state.lastFailure = undefined
     state.lookedAtMs = state.clock.monotonicMs()
   } catch (error) {
-    if (!(error instanceof ChainError)) throw error
-    state.lastFailure = error.message
+    state.lastFailure = chainFailure(error).message
   }
 }
 
@@ -303,15 +303,11 @@ const isNamed = (
 
 /** For a limited time; late reads go on by themselves. Resolves to the first failure. */
 async function readSome(state: ViewState, questionIds: readonly Hex[]) {
-  const readOne = async (questionId: Hex) => {
-    try {
-      await read(state, questionId)
-      return []
-    } catch (error) {
-      if (error instanceof ChainError) return [error]
-      throw error
-    }
-  }
+  const readOne = (questionId: Hex) =>
+    read(state, questionId).then(
+      () => [],
+      (error: unknown) => [chainFailure(error)],
+    )
   const readAll = async (signal: AbortSignal) => {
     const failures: ChainError[] = []
     for (let at = 0; at < questionIds.length && !signal.aborted; at += readAtOnce) {
@@ -321,12 +317,7 @@ async function readSome(state: ViewState, questionIds: readonly Hex[]) {
     }
     return failures[0]
   }
-  try {
-    return await within(state.clock, readsMs, readAll)
-  } catch (error) {
-    if (error instanceof ChainError) return error
-    throw error
-  }
+  return within(state.clock, readsMs, readAll).catch(chainFailure)
 }
 
 async function readFirst(state: ViewState, questionId: Hex) {
@@ -338,10 +329,7 @@ async function readFirst(state: ViewState, questionId: Hex) {
 }
 
 export function readAhead(state: ViewState, questionIds: Iterable<Hex>) {
-  for (const questionId of questionIds)
-    void readFirst(state, questionId).catch((error: unknown) => {
-      if (!(error instanceof ChainError)) throw error
-    })
+  for (const questionId of questionIds) void readFirst(state, questionId).catch(chainFailure)
 }
 
 /** It may be younger than the followed head: that head is waited for. */
