@@ -28,8 +28,7 @@ export interface AdmissionParts {
 }
 
 export type Judgment =
-  | { readonly kind: 'admitted'; readonly candidate: Candidate }
-  | { readonly kind: 'replayed'; readonly candidate: Candidate }
+  | { readonly kind: 'admitted' | 'replayed'; readonly candidate: Candidate }
   | { readonly kind: 'refused'; readonly refusal: Refusal }
 
 /** `ready` has passed all but conflict and commit, which `place` makes in one step. */

@@ -61,23 +61,21 @@ export function singleRoutes(
       const [submitted] = await submitAll(parts, exchange, 'single', [item])
       if (submitted === undefined) throw new Error('a submission has no result')
       if (submitted.kind === 'refused') return refusalAnswer(submitted.refusal)
-      const statusCode = submitted.kind === 'admitted' ? 202 : 200
-      return json(statusCode, acknowledgement(submitted.candidate))
+      const { kind, candidate } = submitted
+      const url = `/v1/proposals/${candidate.round.questionId}/status/${candidate.id}`
+      return json(kind === 'admitted' ? 202 : 200, { version, ...acknowledged(candidate, url) })
     },
     status: ({ params: { identifier = '', candidate_id = '' } }) =>
       status(parts, identifier, candidate_id),
   }
 }
 
-function acknowledgement(candidate: Candidate) {
-  return {
-    version,
-    candidate_id: candidate.id,
-    status: candidate.progress.status,
-    received_at: instant(candidate.receivedAtMs),
-    status_url: `/v1/proposals/${candidate.round.questionId}/status/${candidate.id}`,
-  }
-}
+const acknowledged = ({ id, progress, receivedAtMs }: Candidate, status_url: string) => ({
+  candidate_id: id,
+  status: progress.status,
+  received_at: instant(receivedAtMs),
+  status_url,
+})
 
 /**
  * By question id nothing but the ledger is asked, so that a candidate can be followed while the
@@ -263,16 +261,11 @@ async function itemStatus({ ledger }: AdmissionParts, candidate_id: string) {
 
 function submitResult(client_ref: string | null, submitted: Judgment) {
   if (submitted.kind === 'refused') return { client_ref, ...refusedItem(submitted.refusal) }
-  const { id, progress, receivedAtMs } = submitted.candidate
+  const { kind, candidate } = submitted
   return {
     client_ref,
-    status_code: submitted.kind === 'admitted' ? 202 : 200,
-    candidate: {
-      candidate_id: id,
-      status: progress.status,
-      received_at: instant(receivedAtMs),
-      // Points to a route that is not served here (§2.7); clients never follow it.
-      status_url: `/propose/status/${id}`,
-    },
+    status_code: kind === 'admitted' ? 202 : 200,
+    // Points to a route that is not served here (§2.7); clients never follow it.
+    candidate: acknowledged(candidate, `/propose/status/${candidate.id}`),
   }
 }

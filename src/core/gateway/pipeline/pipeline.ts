@@ -17,7 +17,6 @@ import { busyRounds, createExecutor, type Executor, type Failpoint } from '../ex
 import {
   carriedBy,
   type FeeOffer,
-  type GasCeilings,
   gasCeilingsOf,
   heldBack,
   offerFor,
@@ -211,7 +210,13 @@ function newState(parts: PipelineParts) {
   const memory = createHeadMemory(parts.chain, clock)
   let isAlone = (_: ProposalCall) => false
   const ceilings = gasCeilingsOf(config)
-  const offer = createOffer({ ...parts, signer }, ceilings, memory.chain)
+  const offer = async () => {
+    const head = view.heads()?.latest
+    if (head === undefined || signer === undefined) return undefined
+    const { max_fee_gwei: maxFeeGwei } = config.executor
+    const by = { chainId: parts.contracts.chainId, executor: signer.address, maxFeeGwei, head }
+    return offerFor(memory.chain, by, { leastGas: ceilings.proposal, mostGas })
+  }
   const ports = judgePorts(
     { ...parts, signer, offer, turn, isAlone: (call: ProposalCall) => isAlone(call) },
     memory,
@@ -478,20 +483,6 @@ interface JudgeParts extends Omit<PipelineParts, 'ports' | 'chain' | 'failpoint'
   offer(): Promise<FeeOffer | undefined>
   turn(): Promise<void>
   isAlone(call: ProposalCall): boolean
-}
-
-function createOffer(
-  { view, contracts, config, signer }: PipelineParts,
-  ceilings: GasCeilings,
-  chain: Chain,
-) {
-  return async () => {
-    const head = view.heads()?.latest
-    if (head === undefined || signer === undefined) return undefined
-    const { max_fee_gwei: maxFeeGwei } = config.executor
-    const by = { chainId: contracts.chainId, executor: signer.address, maxFeeGwei, head }
-    return offerFor(chain, by, { leastGas: ceilings.proposal, mostGas })
-  }
 }
 
 function judgePorts(

@@ -40,8 +40,7 @@ const newFollowing = ({ clock, ledger, onObservation }: LedgerFollower) => ({
 })
 
 /** A revert that is not final is a transaction on its way (R14). */
-function stageOfProgress(progress: Progress): LifeStage | undefined {
-  if (progress.status === 'failed') return undefined
+function stageOfProgress(progress: Exclude<Progress, { status: 'failed' }>): LifeStage {
   if (progress.status !== 'selected') return progress.status
   switch (progress.submission?.status) {
     case 'submitted':
@@ -65,8 +64,8 @@ export function followLedger(parts: LedgerFollower) {
   const { followed, nowMs } = following
   const monotonic = (wallMs: number) => nowMs() - Math.max(0, clock.nowMs() - wallMs)
   for (const { id, receivedAtMs, progress } of ledger.active()) {
+    if (progress.status === 'failed') continue
     const stage = stageOfProgress(progress)
-    if (stage === undefined) continue
     const { status } = progress
     const { selectedAtMs, validatedAtMs } = timesIn(progress)
     const statusMs = selectedAtMs ?? validatedAtMs ?? receivedAtMs
@@ -120,16 +119,16 @@ function enter(
 
 function move(following: Following, id: string, progress: Progress) {
   const { followed, nowMs, observe } = following
-  const stage = stageOfProgress(progress)
   const one = followed.get(id)
   const secondsSince = (atMs: number) => (nowMs() - atMs) / 1000
-  if (progress.status === 'failed' || stage === undefined) {
+  if (progress.status === 'failed') {
     followed.delete(id)
-    const code = progress.status === 'failed' ? progress.failure.code : 'none'
+    const { code } = progress.failure
     const seconds = one ? secondsSince(one.receivedAtMs) : 0
     observe({ kind: 'ended', outcome: 'failed', code, seconds })
     return
   }
+  const stage = stageOfProgress(progress)
   const { status } = progress
   if (one === undefined) {
     // Put back by an exact replay (contract §5).

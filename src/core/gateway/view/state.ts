@@ -71,10 +71,7 @@ const managedFirst: readonly Hex[] = [
 ]
 
 export const followedTopics: readonly Hex[] = [
-  topics.requestPrice,
-  topics.proposePrice,
-  topics.disputePrice,
-  topics.settle,
+  ...(Object.keys(oracleEvents) as Hex[]),
   ...managedFirst,
   ...ofVersion3,
   topics.upgraded,
