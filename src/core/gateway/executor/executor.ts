@@ -213,7 +213,10 @@ async function openParts(executor: Executor, free: readonly Candidate[], opening
     for (const part of parts) {
       const loads = await part
       if ([...opening.unsendable.values()].some(({ kind }) => kind === 'operator')) return
-      for (const load of loads) await sendIfSound(executor, load, opening)
+      for (const load of loads)
+        await sendLoad(executor, load, opening).catch((error: unknown) =>
+          noteChainFault(executor, newSlots, error),
+        )
     }
   }
 }
@@ -261,14 +264,6 @@ function roomOf({ ports, unsigned }: Executor, { nonceLatest }: Opening) {
 
 const mayOpen = (executor: Executor, opening: Opening) =>
   roomOf(executor, opening) > 0 && !opening.isStopping()
-
-async function sendIfSound(executor: Executor, load: Load, opening: Opening) {
-  try {
-    await sendLoad(executor, load, opening)
-  } catch (error) {
-    noteChainFault(executor, newSlots, error)
-  }
-}
 
 async function sendLoad(executor: Executor, load: Load, opening: Opening) {
   if (!mayOpen(executor, opening)) return

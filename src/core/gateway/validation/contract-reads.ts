@@ -15,6 +15,7 @@ import { lowercase, readContract, unlessRefused, zeroAddress } from '#chain/read
 import { type Contracts, keccakHex, type Round, roundRef } from '#chain/round'
 import type { BlockHeader, Chain, Hex } from '#ports'
 import type { Candidate, CandidateFailure } from '#protocol/candidate'
+import type { FailureCode } from '#protocol/codes'
 import { nonceBit, nonceUsed } from '#protocol/permit'
 import { outcomeOf } from '#protocol/proposal'
 import type { Address } from '#protocol/schema'
@@ -207,30 +208,23 @@ export function endingOf(
   stage = stageOf(candidate.progress),
 ): RoundOutcome {
   if (proposal?.bySignature) return { kind: 'executed', proposal }
-  const advanced = current && advancedFailure(candidate, current, stage)
-  if (advanced) return { kind: 'failed', failure: advanced }
-  if (proposal) return { kind: 'failed', failure: supersededFailure(proposal, stage) }
+  const failed = (code: FailureCode, detail: string): RoundOutcome => ({
+    kind: 'failed',
+    failure: failureOf(stage, code, detail),
+  })
+  const { timestamp } = candidate.round
+  if (current && current.timestamp !== timestamp) {
+    const detail = `The question is in the round of ${current.timestamp}; this was signed for the round of ${timestamp}.`
+    return failed('round_advanced', detail)
+  }
+  if (proposal) {
+    const { proposer, price, transactionHash } = proposal
+    const where = transactionHash === null ? '' : `, in transaction ${transactionHash}`
+    const detail = `${proposer} proposed ${outcomeOf(price) ?? `price ${price}`} first${where}.`
+    return failed('superseded', detail)
+  }
   const detail = current
     ? `The request is ${current.state}.`
     : 'No trusted requester knows the question any more.'
-  return { kind: 'failed', failure: failureOf(stage, 'request_not_open', detail) }
-}
-
-function advancedFailure(
-  { round }: Candidate,
-  current: Round,
-  stage: CandidateFailure['stage'],
-): CandidateFailure | undefined {
-  if (current.timestamp === round.timestamp) return undefined
-  const detail = `The question is in the round of ${current.timestamp}; this was signed for the round of ${round.timestamp}.`
-  return failureOf(stage, 'round_advanced', detail)
-}
-
-function supersededFailure(
-  { proposer, price, transactionHash }: OnChainProposal,
-  stage: CandidateFailure['stage'],
-): CandidateFailure {
-  const where = transactionHash === null ? '' : `, in transaction ${transactionHash}`
-  const detail = `${proposer} proposed ${outcomeOf(price) ?? `price ${price}`} first${where}.`
-  return failureOf(stage, 'superseded', detail)
+  return failed('request_not_open', detail)
 }

@@ -200,11 +200,11 @@ export function createChainView(
       )
     },
     readAhead(identifiers) {
-      const ids = identifiers.flatMap((identifier) => questionIdOf(book, identifier) ?? [])
-      readAhead(
-        state,
-        ids.filter((questionId) => known(questionId) === undefined),
-      )
+      for (const identifier of identifiers) {
+        const questionId = questionIdOf(book, identifier)
+        if (questionId !== undefined && known(questionId) === undefined)
+          void readFirst(state, questionId).catch(chainFailure)
+      }
     },
     nonceKnownUsed(owner, nonce) {
       const { word, mask } = nonceBit(nonce)
@@ -326,10 +326,6 @@ async function readFirst(state: ViewState, questionId: Hex) {
   return within(state.clock, firstReadMs, () =>
     singleFlight(state.firstReads, questionId, () => readTwice(state, questionId)),
   )
-}
-
-export function readAhead(state: ViewState, questionIds: Iterable<Hex>) {
-  for (const questionId of questionIds) void readFirst(state, questionId).catch(chainFailure)
 }
 
 /** It may be younger than the followed head: that head is waited for. */
