@@ -11,7 +11,7 @@ import { networkFault } from '#protocol/network-words'
 import { programVersion } from '#protocol/version'
 import type { Context } from './terminal/context.js'
 import { colorChoices, createOutput, type Output, type OutputOptions } from './terminal/output.js'
-import { foldAround, jsonText, visible } from './terminal/render.js'
+import { jsonText } from './terminal/render.js'
 import { givenIn, withFlags } from './terminal/verb.js'
 
 /** Never throws. */
@@ -151,9 +151,6 @@ const hintOf: Readonly<Record<ExitCode, string>> = {
   [exit.interrupted]: 'rerun the command to continue',
 }
 
-const forTerminal = (text: string, { notesAreTerminal, columns }: Output) =>
-  notesAreTerminal ? foldAround(text, columns, '  ') : visible(text)
-
 function report(failure: ProposerError, output: Output, argv: readonly string[]): ExitCode {
   const { exitCode, retryable, errors, lines = [] } = failure.meta
   const advice = failure.meta.hint ?? hintOf[exitCode]
@@ -162,10 +159,11 @@ function report(failure: ProposerError, output: Output, argv: readonly string[])
   const hint =
     exitCode === exit.usage && failure.code !== 'never_sent' ? advice : withFlags(advice, argv)
   if (!output.jsonErrors) {
-    const { red, dim } = output.notePaint
-    const said = forTerminal(`error: ${failure.detail}`, output).replace('error:', red('error:'))
-    const more = lines.map((line) => `  ${forTerminal(line, output)}`)
-    output.warn([said, ...more, dim(forTerminal(`hint: ${hint}`, output))].join('\n'))
+    const { forNotes, notePaint } = output
+    const { red, dim } = notePaint
+    const said = forNotes(`error: ${failure.detail}`).replace('error:', red('error:'))
+    const more = lines.map((line) => `  ${forNotes(line)}`)
+    output.warn([said, ...more, dim(forNotes(`hint: ${hint}`))].join('\n'))
   } else {
     const error = {
       code: failure.code,
@@ -173,7 +171,7 @@ function report(failure: ProposerError, output: Output, argv: readonly string[])
       hint,
       retryable: retryable ?? false,
       exit_code: exitCode,
-      ...(errors && { errors }),
+      errors,
     }
     output.warn(jsonText({ error }, 0))
   }

@@ -389,7 +389,7 @@ const approveVerb = sessionVerb({
       allowance: String(after.allowanceRaw),
       transaction_hash: sent.hash,
       block_number: String(sent.receipt.blockNumber),
-      ...(lowers ? { allowance_before: String(before.allowanceRaw) } : {}),
+      allowance_before: lowers ? String(before.allowanceRaw) : undefined,
     }
     output.show('approval', done, [
       [

@@ -180,9 +180,9 @@ const showVerb = verb({
       attempts: attempts.map((one) => ({
         ...attemptRow(one),
         sha256: one.start.sha256,
-        ...(proofs && { proof: proofs.document(one, found.id) }),
+        proof: proofs?.document(one, found.id),
       })),
-      ...(revealed === undefined ? {} : { payload: JSON.parse(revealed) as object }),
+      payload: revealed === undefined ? undefined : (JSON.parse(revealed) as object),
     }
     context.output.show('journal-entry', entry, () => [
       apart([

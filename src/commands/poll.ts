@@ -272,7 +272,7 @@ export const replayCommand = sessionVerb({
         : 'nothing to replay: no outcome is unknown or deferred'
     output.show(
       'replay',
-      { results, elsewhere, ...(skipped.length === 0 ? {} : { skipped }) },
+      { results, elsewhere, skipped: skipped.length === 0 ? undefined : skipped },
       [
         results.length + elsewhere.length === 0 && nothing,
         apart([...results.map(sentRows), ...elsewhere.map(elsewhereRows)]),
@@ -321,7 +321,7 @@ function resultOf(result: SentOutcome) {
     status_code: error ? (error.meta.httpStatus ?? null) : statusCode,
     candidate_id: (error ? authorization.candidateId : candidate?.candidateId) ?? null,
     error: errorData(error),
-    ...(outOfBand ? { out_of_band: outOfBandData(outOfBand) } : {}),
+    out_of_band: outOfBand && outOfBandData(outOfBand),
   }
 }
 

@@ -13,7 +13,7 @@ import { UsageError } from '#protocol/errors'
 import { programVersion } from '#protocol/version'
 import type { Context } from './terminal/context.js'
 import { noLine } from './terminal/output.js'
-import { fold, foldHelp } from './terminal/render.js'
+import { fold, foldHelp, glue } from './terminal/render.js'
 import { addEveryFlag, givenIn, standInOf } from './terminal/verb.js'
 import { verbGroups, verbs } from './verbs.js'
 
@@ -313,9 +313,6 @@ function flagsOfAll(command: Command, columns: number) {
   const list = fold(names.join(', '), columns - 2, '  ').replaceAll(glue, ' ')
   return `Flags of every command, described in \`proposer help flags\`:\n  ${list}\n`
 }
-/** A no-break space: no text of ours has one. */
-const glue = '\u00a0'
-
 function described({ description, argChoices, defaultValue }: Option | Argument) {
   const isShown = typeof defaultValue === 'string' || typeof defaultValue === 'number'
   return [

@@ -167,14 +167,14 @@ const fileOf = (
   request: {
     method,
     path,
-    ...(signed.requestDigest !== undefined && { content_digest: signed.requestDigest }),
-    ...(sent !== undefined && { body: sent }),
+    content_digest: signed.requestDigest,
+    body: sent,
   },
   answer: {
     status,
-    ...(signed.contentDigest !== undefined && { content_digest: signed.contentDigest }),
-    ...(signed.signatureInput !== undefined && { signature_input: signed.signatureInput }),
-    ...(signed.signature !== undefined && { signature: signed.signature }),
+    content_digest: signed.contentDigest,
+    signature_input: signed.signatureInput,
+    signature: signed.signature,
     body,
   },
 })

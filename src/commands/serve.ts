@@ -8,7 +8,6 @@ import type { Finding } from '#checks/finding'
 import type { DevChain, DevDescription } from '#devchain/dev-chain'
 import { configure, refuseBadAssignments, storeNote } from '#host/config-file'
 import type { FaultBench } from '#host/fault-bench'
-import type { ServeCheckOptions } from '#host/serve-check'
 import type { RunningServer } from '#host/server'
 import { fromCwd } from '#io/home'
 import { aborted, endsAsServer } from '#io/interruption'
@@ -122,10 +121,7 @@ export const serveCommand = verb({
   },
 })
 
-interface Served extends ServeCheckOptions {
-  readonly quiet: boolean
-  readonly log: boolean
-  readonly logLevel: LogLevel
+type Served = ReturnType<typeof servedBy> & {
   readonly chain?: DevChain
   readonly faults?: FaultBench
 }
@@ -312,8 +308,8 @@ function announce(
   const { url, adminUrl, metricsUrl: metrics_url } = server
   const { pid } = liveness
   if (!output.isForPeople) {
-    const urls = { url, admin_url: adminUrl, ...(metrics_url && { metrics_url }) }
-    output.line({ schema: 'proposer.ready/1', event: 'ready', ...urls, pid, ...(dev && { dev }) })
+    const urls = { url, admin_url: adminUrl, metrics_url }
+    output.line({ schema: 'proposer.ready/1', event: 'ready', ...urls, pid, dev })
     return
   }
   const metrics = metrics_url === undefined ? '' : `, metrics ${metrics_url}`
@@ -412,7 +408,9 @@ function notesAsLog(output: Output, clock: Pick<Clock, 'nowMs'>, least: LogLevel
 function logLevelOf(text: string) {
   if (Object.hasOwn(logLevels, text)) return text as LogLevel
   const names = Object.keys(logLevels).join(', ')
-  throw new UsageError('bad_log_level', `"${text.slice(0, 40)}" is not a log level`, {
-    hint: `give --log-level, or PROPOSER_LOG_LEVEL, one of ${names}`,
-  })
+  throw new UsageError(
+    'bad_log_level',
+    `"${text.slice(0, 40)}" is not a log level`,
+    `give --log-level, or PROPOSER_LOG_LEVEL, one of ${names}`,
+  )
 }

@@ -145,7 +145,7 @@ async function showSigned(
     reused,
     unchecked: uncheckedOf(record),
     rules: record.rules ?? null,
-    ...(settled.length === 0 ? {} : { settled: settledData(settled) }),
+    settled: settled.length === 0 ? undefined : settledData(settled),
   }
   const next = file === undefined ? `--outcome ${outcomeOf(terms.price)}` : flags.output
   output.show('signed', result, [
@@ -245,7 +245,7 @@ async function bringBack(context: Context, named: string, flags: SignFlags, give
         ports: session,
         journal: session.journal,
         trust: await session.trust(),
-        ...(chain && { chain }),
+        chain,
       },
       { identifier, outcome, proposer: isNamed ? await session.account.address() : undefined },
       // Wallets and their tools like to print it as a JSON string.
@@ -435,7 +435,7 @@ const acceptedOf = (
   question_id: signed.questionId,
   received_at: candidate.receivedAt || null,
   unchecked: uncheckedOf(signed),
-  ...(settled.length === 0 ? {} : { settled: settledData(settled) }),
+  settled: settled.length === 0 ? undefined : settledData(settled),
 })
 
 /** What was admitted is on its way: exit 75 would say that it was not admitted (contract §6). */

@@ -288,7 +288,7 @@ function signedRow(one: RowSigned, item: string | undefined) {
     journal_id: one.error === undefined ? one.authorization.id : null,
     payload: item === undefined ? null : (JSON.parse(item) as object),
     error: errorData(one.error),
-    ...(row.columns && { columns: row.columns }),
+    columns: row.columns,
   }
 }
 

@@ -322,8 +322,8 @@ export function newFailures() {
       const then = isLater ? laterHint(goOn, worst) : ownHint
       return new ProposerError(error.code, detail, {
         exitCode,
-        ...(then === undefined ? {} : { hint: then }),
-        ...(retryable === undefined ? {} : { retryable }),
+        hint: then,
+        retryable,
       })
     },
   }
@@ -395,7 +395,7 @@ const failedError = (
 ) =>
   new FailedError(code, detail, {
     hint: `see \`proposer status ${candidateId}\` for what to do next`,
-    ...(retryable !== undefined && { retryable }),
+    retryable,
   })
 
 export const pendingError = ({ candidate }: PolledCandidate, hint: string) =>
@@ -451,10 +451,10 @@ export function resultOf(result: RowResult, polled: PolledCandidate | undefined)
     candidate: polled?.candidate ?? known ?? null,
     error: errorData(error),
     journal_id: authorization?.id ?? null,
-    ...(elsewhere && { elsewhere }),
-    ...(outOfBand && { out_of_band: outOfBandData(outOfBand) }),
-    ...(earlier && { settled: settledData(earlier) }),
-    ...(row.columns && { columns: row.columns }),
+    elsewhere,
+    out_of_band: outOfBand && outOfBandData(outOfBand),
+    settled: earlier && settledData(earlier),
+    columns: row.columns,
   }
 }
 

@@ -519,13 +519,13 @@ function previewOf(
     client_ref: plan.row.clientRef ?? null,
     identifier: plan.row.identifier,
     line: plan.row.line,
-    ...(plan.row.element !== undefined && { element: plan.row.element }),
+    element: plan.row.element,
     action: action.replaceAll(' ', '_'),
     ...terms,
     journal_id: savedOf(plan)?.id ?? null,
-    ...(findings && { findings }),
+    findings,
     error: errorData(errorOf(plan)),
-    ...(plan.kind === 'skipped' && plan.result.elsewhere && { elsewhere: plan.result.elsewhere }),
-    ...(plan.row.columns && { columns: plan.row.columns }),
+    elsewhere: plan.kind === 'skipped' ? plan.result.elsewhere : undefined,
+    columns: plan.row.columns,
   }
 }

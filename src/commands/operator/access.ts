@@ -57,7 +57,7 @@ export const configFlag = {
 /** Of a reason and a name; before anything is opened. */
 const saidText = (flag: string, most: number, code: string, hint: string) => (text: string) => {
   if (text.trim() !== '' && text.length <= most) return text
-  throw new UsageError(code, `${flag} must be a text of 1 to ${most} characters`, { hint })
+  throw new UsageError(code, `${flag} must be a text of 1 to ${most} characters`, hint)
 }
 const reasonText = saidText('--reason', 500, 'bad_reason', 'give the reason in a sentence')
 const byFlag = {

@@ -56,8 +56,7 @@ async function inspectStore({ files, hash, store }: Site) {
   return { inspection, facts, counts: audit.counts }
 }
 
-const damaged = (detail: string, hint: string) =>
-  new StorageError('store_damaged', detail, { hint })
+const damaged = (detail: string, hint: string) => new StorageError('store_damaged', detail, hint)
 
 export const verifyVerb = siteVerb({
   name: 'verify',
@@ -77,7 +76,7 @@ export const verifyVerb = siteVerb({
       candidates,
       open_slots: open,
       kinds: Object.fromEntries([...counts].sort()),
-      ...(database && { database }),
+      database,
     }
     const by = Object.entries(candidates).flatMap(([status, count]) =>
       count === 0 ? [] : [`${count} ${status}`],
@@ -231,7 +230,7 @@ export const backupVerb = siteVerb({
 
 async function requireEmpty({ files }: Context, folder: string, hint: string) {
   if ((await namesIn(files, folder)).length === 0) return
-  throw new UsageError('store_not_empty', `${folder} is not empty: nothing was copied`, { hint })
+  throw new UsageError('store_not_empty', `${folder} is not empty: nothing was copied`, hint)
 }
 
 async function copyStore(context: Context, from: StorePlace, to: StorePlace) {
@@ -414,16 +413,12 @@ function showPlan(
   isOnlyShown = false,
 ) {
   const repaired = folder !== undefined
-  const saved = isOnlyShown ? {} : { saved: repaired ? (plan.loss?.files ?? []) : [] }
-  output.show(
-    'operator-store-repair',
-    { repaired, ...plan, ...saved, ...(repaired && { folder }) },
-    [
-      ...planLines(plan),
-      repaired &&
-        `repaired: ${folder} holds what is sound, the damaged store is as it was; move that away and the new one to its place`,
-    ],
-  )
+  const saved = isOnlyShown ? undefined : repaired ? (plan.loss?.files ?? []) : []
+  output.show('operator-store-repair', { repaired, ...plan, saved, folder }, [
+    ...planLines(plan),
+    repaired &&
+      `repaired: ${folder} holds what is sound, the damaged store is as it was; move that away and the new one to its place`,
+  ])
 }
 
 function planLines({ damage, kept_records, loss }: Plan) {

@@ -16,6 +16,7 @@ import { quickestCurve } from '#io/native-curve'
 import type { Signer } from '#ports'
 import { givenAddress } from '#protocol/address'
 import { InterruptedError, UsageError } from '#protocol/errors'
+import { once } from '#protocol/once'
 import type { Address } from '#protocol/schema'
 import type { Context, InputStream } from '../terminal/context.js'
 import { fold, publicUrl, visible } from '../terminal/render.js'
@@ -331,16 +332,11 @@ function walletAccount<One extends Wallet>(
   about: (wallet: One) => void = () => undefined,
 ) {
   let opened: Promise<One> | undefined
-  let asked: Promise<Address> | undefined
   const wallet = () => {
     opened ??= open()
     return opened
   }
-  const address = async () => {
-    if (named !== undefined) return named
-    asked ??= wallet().then(accountOf)
-    return asked
-  }
+  const address = once(async () => named ?? accountOf(await wallet()))
   return {
     address,
     async signer() {

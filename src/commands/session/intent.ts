@@ -432,7 +432,7 @@ const textInShort =
 function findingLines(findings: readonly QuestionFinding[]) {
   const unknown = findings.filter(({ result }) => result === 'unknown').map(({ id }) => id)
   return [
-    ...findings.filter(({ result }) => result === 'warn').map(findingLine),
+    ...warnings(findings).map(findingLine),
     ...(unknown.length === 0 ? [] : [`unknown: ${unknown.join(', ')}`]),
   ]
 }

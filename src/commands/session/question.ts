@@ -166,16 +166,9 @@ function limited(markets: Markets): MarketReads {
 export const findingLine = ({ id, detail, source }: QuestionFinding) =>
   `warn: ${id}: ${detail} [${source}]`
 
-/** `5 ok, 1 warn, 1 unknown`. */
-function countsOf(findings: readonly QuestionFinding[]) {
-  const counts = { ok: 0, warn: 0, unknown: 0 }
-  for (const { result } of findings) counts[result]++
-  return counts
-}
-
 /** What is said of many questions at once, before their sum is asked for. */
-export const tallyText = (counts: ReturnType<typeof countsOf>) =>
-  `${counted(counts.warn, 'warning')}, ${counts.unknown} unknown`
+export const tallyText = ({ warn, unknown }: Record<'warn' | 'unknown', number>) =>
+  `${counted(warn, 'warning')}, ${unknown} unknown`
 
 interface WorksheetRow {
   /** The question id: it needs no pin. */

@@ -127,11 +127,11 @@ export const sessionVerb = verbOver<Session>(withSession)
 /** After --timeout: the error of a call without an answer (contract §6, exit 75). */
 function timeLimit(timeoutMs: number | undefined) {
   const controller = new AbortController()
-  if (timeoutMs === undefined) return { signal: controller.signal, stop: () => undefined }
-  const timer = setTimeout(() => {
-    const detail = `no response within ${timeoutMs / 1000} s`
+  const end = (ms: number) => {
+    const detail = `no response within ${ms / 1000} s`
     controller.abort(new UnavailableError('timed_out', detail, 'raise --timeout, or retry later'))
-  }, timeoutMs)
+  }
+  const timer = timeoutMs && setTimeout(end, timeoutMs, timeoutMs)
   return { signal: controller.signal, stop: () => clearTimeout(timer) }
 }
 

@@ -126,6 +126,9 @@ export function createOutput(options: OutputOptions) {
   const paint = new Chalk({ level: isColored(isTerminal, options) ? 1 : 0 })
   const screen = { columns, paint, isTerminal }
   const notePaint = new Chalk({ level: isColored(notesAreTerminal, options) ? 1 : 0 })
+  /** Outside text as stderr takes it. */
+  const forNotes = (text: string) =>
+    notesAreTerminal ? foldAround(text, columns, '  ') : visible(text)
   return {
     /** Text; else one document, or `isByLine` a line for each item as it settles. */
     isForPeople: mode === 'human',
@@ -177,9 +180,10 @@ export function createOutput(options: OutputOptions) {
     warning: (code: string, detail: string) =>
       tell(
         mode === 'human'
-          ? warningText(detail, notesAreTerminal, columns)
+          ? forNotes(`warning: ${detail}`)
           : jsonText({ warning: { code, detail } }, 0),
       ),
+    forNotes,
     progress: (first: Shown): ProgressLine => {
       if (quiet || !notesAreTerminal || options.env.TERM === 'dumb') return noLine
       spinning?.stop()
@@ -219,11 +223,6 @@ async function whenWritten(sink: TextSink, state: Guard) {
 const noteText = (text: string, columns: number) =>
   /^(?! |export |next:)\P{Cc}+$/u.test(text) ? foldAround(text, columns, '  ') : text
 
-function warningText(detail: string, isOnTerminal: boolean, columns: number) {
-  const text = `warning: ${detail}`
-  return isOnTerminal ? foldAround(text, columns, '  ') : visible(text)
-}
-
 /** The value at a dotted path, numbers naming places in lists. Throws UsageError `unknown_field`. */
 function fieldText(document: object, path: string, isTerminal: boolean) {
   let value: unknown = document
@@ -249,7 +248,7 @@ function fieldText(document: object, path: string, isTerminal: boolean) {
 }
 
 function heldText(holder: object) {
-  const keys = Object.keys(holder)
+  const keys = Object.entries(holder).flatMap(([key, value]) => (value === undefined ? [] : [key]))
   if (Array.isArray(holder))
     return keys.length === 0
       ? 'the list is empty'

@@ -61,7 +61,7 @@ export function foldAround(text: string, columns: number, indent = '') {
   return fold(glued, columns, indent).replaceAll(glue, ' ')
 }
 /** A no-break space: no text of ours has one. */
-const glue = '\u00a0'
+export const glue = '\u00a0'
 
 /** Paragraphs are folded; commands are continued with a backslash, before a flag if they can. */
 export const foldHelp = (text: string, columns: number) =>
