@@ -222,29 +222,24 @@ const accountsVerb = sessionVerb({
     const found = await Promise.all(
       kept.map(async (entry) => {
         const isDefault = entry.name === account?.value
-        const held = { default: isDefault, ...(await balancesOf(entry.address)) }
-        return { entry, held }
+        const held = await balancesOf(entry.address)
+        const { balances = [], gas_balance, chain_id = 0 } = held
+        const amounts = balances.map((one) => amountText(one.balance, one))
+        const gas = gas_balance === undefined ? [] : [coinText(BigInt(gas_balance), chain_id)]
+        const parts = [addressText(entry), ...amounts, ...gas].join('  ')
+        return {
+          shown: { ...shownEntry(entry), default: isDefault, ...held },
+          row: [entry.name, `${parts}${isDefault ? '  (default)' : ''}`] as const,
+        }
       }),
     )
-    const accounts = found.map(({ entry, held }) => ({ ...shownEntry(entry), ...held }))
-    session.output.show('accounts', { accounts }, [
-      accounts.length === 0
+    session.output.show('accounts', { accounts: found.map(({ shown }) => shown) }, [
+      found.length === 0
         ? 'no accounts; create one with `proposer account new <name>`'
-        : found.map(accountRow),
+        : found.map(({ row }) => row),
     ])
   },
 })
-
-type Held = { readonly default: boolean } & Awaited<
-  ReturnType<Awaited<ReturnType<typeof balanceReader>>>
->
-
-const accountRow = ({ entry, held }: { readonly entry: AccountEntry; readonly held: Held }) => {
-  const { balances = [], gas_balance, chain_id = 0 } = held
-  const gas = gas_balance === undefined ? [] : [coinText(BigInt(gas_balance), chain_id)]
-  const parts = [addressText(entry), ...balances.map((one) => amountText(one.balance, one)), ...gas]
-  return [entry.name, `${parts.join('  ')}${held.default ? '  (default)' : ''}`] as const
-}
 
 /** Reads what an address holds; nothing without a node or pins. What does not answer is noted. */
 async function balanceReader(session: Session) {
@@ -264,7 +259,7 @@ async function balanceReader(session: Session) {
       return { gas_balance: String(gasWei), balances, chain_id: trust.chain_id }
     } catch (error) {
       if (!(error instanceof ProposerError)) throw error
-      if (!isNoted) session.output.note(`note: no balances: ${visible(error.detail)}`)
+      if (!isNoted) session.output.remark(`no balances: ${error.detail}`)
       isNoted = true
       return {}
     }

@@ -1,6 +1,6 @@
 /** `conformance <url>`: named checks of the service spec against any gateway (contract §6). */
 
-import { basename, dirname, join } from 'node:path'
+import { join } from 'node:path'
 import * as z from 'zod'
 import { withBudget } from '#client/budget/budgeted-client'
 import { planBatch } from '#client/budget/forecast'
@@ -13,13 +13,11 @@ import { type CheckResult, itemsOf, rules, rulesNamed, runRules } from '#conform
 import { unseenRules } from '#conformance/unseen'
 import { systemEd25519 } from '#io/ed25519'
 import { readableByUmask } from '#io/files'
-import { fromCwd } from '#io/home'
 import { parseKey, signerFromKey } from '#io/keys'
 import { RejectedError, UsageError } from '#protocol/errors'
 import { Bytes32 } from '#protocol/schema'
-import { publishText } from '#storage/durable'
 import { withDevGateway } from './hosting/foreground.js'
-import { confirm, jsonIn, readText } from './session/inputs.js'
+import { confirm, jsonIn, readText, writeText } from './session/inputs.js'
 import { givenAmount, identify, pinnedUnits, requireIdentifier } from './session/question.js'
 import { openPlanner, openTarget, type Session, withSession } from './session/session.js'
 import { executorFlags, requireTarget, signerFlags } from './session/settings.js'
@@ -256,10 +254,8 @@ function teller({ output }: Context, flags: ConformanceFlags): (check: CheckResu
 
 async function writeJunit(context: Context, file: string, text: string) {
   if (file === '-') return context.output.text(text)
-  const path = fromCwd(context.cwd, file)
-  await publishText(context.files, dirname(path), basename(path), text)
   // Our files are ours alone, but a report is collected by whoever runs the pipeline.
-  await readableByUmask(path)
+  await readableByUmask(await writeText(context, file, text))
 }
 
 function summaryOf(checks: readonly CheckResult[]) {

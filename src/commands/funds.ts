@@ -32,7 +32,7 @@ import type { Context } from './terminal/context.js'
 import { apart, type Rows } from './terminal/output.js'
 import { contestedLines, lastKnown } from './terminal/poll-table.js'
 import { amountText, counted, timeText, visible } from './terminal/render.js'
-import { type FlagsOf, verb } from './terminal/verb.js'
+import { type FlagsOf, repeated, verb } from './terminal/verb.js'
 
 const transactionFlags = {
   ...browserFlags,
@@ -164,15 +164,15 @@ export const revokeCommand = sessionVerb({
     const chain = flags.print ? await session.chain() : await requireChain(session, 'revoke')
     const { owner, revocations, ...plan } = await planRevocations(parts, ids, chain)
     const transactions = revocations.map(({ transaction }) => transaction)
-    for (const id of plan.spent) output.note(`note: the nonce of ${id} is already spent`)
+    for (const id of plan.spent) output.remark(`the nonce of ${id} is already spent`)
     if (flags.print || chain === undefined) {
       printTransactions(session, parts.trust.chain_id, owner, transactions)
-      output.note(
-        `note: once it is mined and final, ${reconcileText(plan.questionIds)} journals the outcome`,
+      output.remark(
+        `once it is mined and final, ${reconcileText(plan.questionIds)} journals the outcome`,
       )
       return
     }
-    output.note('note: a proposal that is executed before this is mined stays executed')
+    output.remark('a proposal that is executed before this is mined stays executed')
     const sent = await sendAfterAsking(session, flags, chain, owner, transactions)
     if (sent === undefined) return
     const { timeoutMs } = session.settings
@@ -221,10 +221,7 @@ const outcomeTexts = {
 } as const
 
 const address = (flag: string) => (text: string) => givenAddress(text, flag)
-const wallets = (text: string, before: readonly Address[] = []) => [
-  ...before,
-  givenAddress(text, '--wallet'),
-]
+const wallets = repeated(address('--wallet'))
 
 const listVerb = sessionVerb({
   name: 'list',

@@ -124,15 +124,17 @@ export const statusCommand = sessionVerb({
     const position = entry === undefined ? {} : { position: positionData(entry) }
     const text = () => candidateText(status, output, own)
     const next = entry?.position && together(nextLines(entry))
-    const isContested = entry?.position !== undefined && isContestedState(entry.position.state)
     output.show(
       'status',
       { candidates: [{ ...status, label: own?.label ?? null, ...position }] },
-      isContested ? [apart([next, text])] : [text, next],
+      entry && isContested(entry) ? [apart([next, text])] : [text, next],
     )
     if (endOf(status) === 'failed') throw failedError(status, own?.journalId)
   },
 })
+
+const isContested = ({ position }: ReconciledEntry) =>
+  position !== undefined && isContestedState(position.state)
 
 async function onChain(session: Session, question: string | undefined, journalId: string) {
   const chain = await session.chain()
@@ -265,7 +267,7 @@ export const replayCommand = sessionVerb({
     const results = done.results.map(resultOf)
     const elsewhere = done.elsewhere.map(elsewhereData)
     const skipped = done.skipped.map(skippedData)
-    for (const one of skipped) output.note(`note: ${leftText(one)}`)
+    for (const one of skipped) output.remark(leftText(one))
     const nothing =
       skipped.length > 0
         ? 'nothing was sent'
@@ -488,8 +490,6 @@ function blocksOf(found: Reconciled, identifier: string, gateway: string | undef
     ['transaction', proposal?.mined?.transactionHash],
     ['gateway', gateway],
   ]
-  const isContested = ({ position }: ReconciledEntry) =>
-    position !== undefined && isContestedState(position.state)
   const next =
     proposal === undefined
       ? 'nothing is signed here, so nothing can be sent twice'

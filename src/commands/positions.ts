@@ -80,7 +80,7 @@ export const positionsCommand = sessionVerb({
     const found = await look.read()
     const { positions, totals, notes, ...rest } = found
     const shown = flags.open ? positions.filter(isUnsettled) : positions
-    for (const note of notes) session.output.note(`note: ${visible(note)}`)
+    for (const note of notes) session.output.remark(note)
     session.output.show(
       'positions',
       { positions: shown, totals, notes, ...rest },
@@ -127,7 +127,7 @@ export const pnlCommand = sessionVerb({
       readPnl(parts, wallets, span),
     )
     const { rows: items, ...rest } = pnl
-    for (const note of rest.notes) output.note(`note: ${visible(note)}`)
+    for (const note of rest.notes) output.remark(note)
     if (flags.csv) output.text(csvText(movementColumns, items))
     else
       output.show('pnl', pnl, [apart(rest.totals.map((one) => pnlRows(one, units)))], {
@@ -362,14 +362,13 @@ async function watchPositions(
     for (;;) {
       const found = await look.read().catch((error: unknown) => {
         if (!(error instanceof ProposerError) || error.code !== 'chain_unavailable') throw error
-        if (!isSilent) output.note(`note: ${visible(error.detail)}; looking again`)
+        if (!isSilent) output.remark(`${error.detail}; looking again`)
         return undefined
       })
       isSilent = found === undefined
       if (found !== undefined) {
         const changes = changesIn(found, known, instant(clock.nowMs()))
-        for (const note of found.notes)
-          if (last?.notes.includes(note) !== true) output.note(`note: ${visible(note)}`)
+        for (const note of found.notes) if (last?.notes.includes(note) !== true) output.remark(note)
         const isFirst = last === undefined
         const isShown = (one: Position) => !isFirst || flags.open !== true || isUnsettled(one)
         if (isFirst && output.isForPeople) {
@@ -412,9 +411,8 @@ interface Change {
 
 function tell(output: Output, change: Change) {
   const { position, ...rest } = change
-  output.event({ ...rest, ...position }, () =>
-    visible(`${timeText(rest.at)}  ${nameOf(position)}  ${changeText(change)}`),
-  )
+  if (!output.isForPeople) return output.line({ ...rest, ...position })
+  output.text(`${visible(`${timeText(rest.at)}  ${nameOf(position)}  ${changeText(change)}`)}\n`)
 }
 
 const hookLimitMs = 30_000

@@ -34,7 +34,6 @@ import {
   dateText,
   fold,
   timeText,
-  visible,
   wideFlag,
 } from './terminal/render.js'
 import { type FlagsOf, verb } from './terminal/verb.js'
@@ -77,7 +76,7 @@ const listVerb = sessionVerb({
     const rules: ListedRules = new Map()
     const found = await findQuestions(session, flags, rules)
     const { questions, source, since, left_out, notes } = found
-    for (const note of notes) output.note(`note: ${visible(note)}`)
+    for (const note of notes) output.remark(note)
     if (flags.csv)
       return output.text(
         worksheetText(

@@ -3,13 +3,11 @@
  * What is told comes from what the gateway has signed, never from what stands beside it.
  */
 
-import { basename, dirname } from 'node:path'
 import { readKeySet } from '#client/gateway/gateway-client'
 import { type Attempt, unknownId } from '#client/journal/authorizations'
 import { type JournalView, keptReceipts, loadJournal } from '#client/journal/journal'
 import { receiptKeysOf } from '#client/trust/trust-file'
 import { systemEd25519 } from '#io/ed25519'
-import { fromCwd } from '#io/home'
 import { instant } from '#protocol/candidate'
 import { UsageError } from '#protocol/errors'
 import {
@@ -22,8 +20,7 @@ import {
   type SignedAnswer,
   signedAnswerOf,
 } from '#protocol/receipt'
-import { publishText } from '#storage/durable'
-import { inputJson, readInput } from './session/inputs.js'
+import { inputJson, readInput, writeText } from './session/inputs.js'
 import { withSession } from './session/session.js'
 import { homeSetting, type SessionFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
@@ -137,8 +134,7 @@ const exportVerb = verb({
     const { output } = context
     if (flags.output === undefined || flags.output === '-')
       return output.show('receipt', document, [() => text])
-    const path = fromCwd(context.cwd, flags.output)
-    await publishText(context.files, dirname(path), basename(path), `${text}\n`)
+    await writeText(context, flags.output, `${text}\n`)
     output.note(`the receipt is in ${flags.output}; \`proposer receipt verify ${flags.output}\``)
   },
 })

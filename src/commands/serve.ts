@@ -38,7 +38,7 @@ import {
   visible,
   withPastedFixes,
 } from './terminal/render.js'
-import { type EveryFlag, type FlagsOf, verb } from './terminal/verb.js'
+import { type EveryFlag, type FlagsOf, repeated, verb } from './terminal/verb.js'
 
 const faultsHelp = `
 A fault script is {"rules": [{"on": …, "do": …}, …]}. Each rule counts the calls that match it, and fires at those it selects.
@@ -87,7 +87,7 @@ const serveFlags = {
   '--faults <script.json>': 'with --dev: inject the faults of a script, to test a client',
   '--set <key=value>': {
     about: 'override a dotted key of gateway.json; may be repeated',
-    parse: (value: string, before: readonly string[] = []) => [...before, value],
+    parse: repeated(String),
   },
   '--check':
     'check configuration, key, chain, store and ports, report each fault with its fix, and exit',

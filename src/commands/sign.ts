@@ -4,7 +4,6 @@
  * none; the outcome is settled or said to be unknown (R7).
  */
 
-import { basename, dirname } from 'node:path'
 import { knownToken } from '#chain/profiles'
 import { answerOf, executedText, labelOf } from '#client/journal/authorizations'
 import { uncheckedOf } from '#client/journal/records'
@@ -16,13 +15,11 @@ import type { SafePartsFile } from '#client/propose/safe'
 import { authorize, intentRow, offerTypedData, type RowAuthorized } from '#client/propose/sign-rows'
 import type { RowResult } from '#client/propose/submit'
 import type { Trust } from '#client/trust/trust'
-import { fromCwd } from '#io/home'
 import { PendingError, ProposerError, UsageError } from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
 import type { TypedData } from '#protocol/schema'
-import { publishText } from '#storage/durable'
 import { collector, follow, noteFallenRewards, retryNote, settledData } from './session/follow.js'
-import { parseJson, readInput, readText } from './session/inputs.js'
+import { parseJson, readInput, readText, writeText } from './session/inputs.js'
 import {
   authorizeParts,
   intentFlags,
@@ -128,7 +125,7 @@ async function showSigned(
   const { output } = context
   const { id, signed: record } = authorization
   const { body, questionId, digest, terms } = record
-  if (reused) output.note(`note: ${id} is open with the same answer; these are its saved bytes`)
+  if (reused) output.remark(`${id} is open with the same answer; these are its saved bytes`)
   if (flags.output === '-') {
     output.text(output.isTerminal ? `${body}\n` : body)
     return
@@ -256,12 +253,8 @@ async function bringBack(context: Context, named: string, flags: SignFlags, give
 }
 
 /** The exact bytes in the file of -o, 0600: they hold a signature or what one can be made of (R5). */
-async function saved({ cwd, files }: Context, { output }: SignFlags, body: string) {
-  if (output === undefined || output === '-') return undefined
-  const path = fromCwd(cwd, output)
-  await publishText(files, dirname(path), basename(path), body)
-  return path
-}
+const saved = async (context: Context, { output }: SignFlags, body: string) =>
+  output === undefined || output === '-' ? undefined : writeText(context, output, body)
 
 const submitFlags = {
   '--wait': 'wait until the candidate is executed or failed',

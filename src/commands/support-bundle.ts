@@ -5,7 +5,7 @@
  */
 
 import { arch, platform, release } from 'node:os'
-import { basename, dirname, join, resolve } from 'node:path'
+import { join, resolve } from 'node:path'
 import { version as nodeVersion } from 'node:process'
 import type { Implementations } from '#chain/implementations'
 import { openCheck } from '#checks/doctor'
@@ -32,9 +32,8 @@ import { instant } from '#protocol/candidate'
 import { ProposerError, UsageError } from '#protocol/errors'
 import { withoutNodeWords } from '#protocol/node-words'
 import { programVersion } from '#protocol/version'
-import { publishText } from '#storage/durable'
 import { secretChecks } from './doctor.js'
-import { confirm } from './session/inputs.js'
+import { confirm, writeText } from './session/inputs.js'
 import { requireIdentifier } from './session/question.js'
 import { type Session, sessionVerb } from './session/session.js'
 import { type SessionFlags, type Settings, settingOf, sinceMs, specOf } from './session/settings.js'
@@ -261,7 +260,7 @@ async function give(session: Session, flags: BundleFlags, document: Bundle) {
     // Somebody may have written what is there by hand, or have sent it already.
     if (await session.files.exists(file))
       await confirm(session, visible(`${named} already exists. Replace it?`), session.settings.yes)
-    await publishText(session.files, dirname(file), basename(file), text)
+    await writeText(session, file, text)
   }
   const { journal, gateway, checks, budget } = document
   const passed = checks.filter(({ result }) => result === 'pass').length

@@ -57,7 +57,7 @@ import {
 } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 import { type Block, together } from '../terminal/output.js'
-import { amountWithRaw, counted, errorData, foldAround, visible } from '../terminal/render.js'
+import { amountWithRaw, counted, errorData, foldAround } from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
 
 export const formatFlag = {
@@ -192,7 +192,7 @@ export async function openBatch(
 function noteOnce({ output }: Context): (text: string) => void {
   const notes = new Set<string>()
   return (text) => {
-    if (!notes.has(text)) output.note(`note: ${visible(text)}`)
+    if (!notes.has(text)) output.remark(text)
     notes.add(text)
   }
 }

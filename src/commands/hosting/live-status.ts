@@ -10,13 +10,11 @@ import { createBufferedWriter, terminalOfStderr } from '#io/serving/buffered-wri
 import type { StatusDocument } from '#protocol/status-document'
 import { rpcClasses, type StateLine } from '#protocol/vitals'
 import type { Context } from '../terminal/context.js'
-import { drawnOver, terminalSize, withoutColour } from '../terminal/output.js'
+import { drawnOver, type Screen, terminalSize, withoutColour } from '../terminal/output.js'
 import { counted, cut, durationText, fold, visible } from '../terminal/render.js'
 
-interface StatusScreen {
-  readonly columns: number
+interface StatusScreen extends Pick<Screen, 'columns' | 'paint'> {
   readonly rows: number
-  readonly paint: ChalkInstance
   /** Labels of the rows that are wanted; default: all, and the last changes. */
   readonly parts?: readonly string[] | undefined
 }
@@ -148,10 +146,14 @@ function executorText(executor: NonNullable<StatusDocument['executor']>, coin: s
 
 const lengthOf = (text: string) => withoutColour(text).length
 
+function besideLabel(columns: number) {
+  const indent = Math.min(labelWidth, Math.max(0, columns - 1))
+  return { indent, width: columns - indent }
+}
+
 /** A label and its parts, as many on a line as fit; the label's column stays free below it. */
 function wrapped(label: string, parts: readonly string[], columns: number, paint: ChalkInstance) {
-  const indent = Math.min(labelWidth, Math.max(0, columns - 1))
-  const width = columns - indent
+  const { indent, width } = besideLabel(columns)
   const lines: string[] = []
   for (const part of parts) {
     // A part that is too long loses its colours with its end.
@@ -168,8 +170,7 @@ function wrapped(label: string, parts: readonly string[], columns: number, paint
 
 /** A reason takes two lines at most: what is longer is reported whole by /readyz. */
 function cutLines(text: string, columns: number, paint: ChalkInstance) {
-  const indent = Math.min(labelWidth, Math.max(0, columns - 1))
-  const width = columns - indent
+  const { indent, width } = besideLabel(columns)
   const space = text.lastIndexOf(' ', width)
   const isOne = text.length <= width || space <= 0
   const lines = isOne

@@ -89,22 +89,14 @@ export const saidOf = (
   { reason, by = (env.SUDO_USER?.trim() || user)?.slice(0, 100) }: Said,
 ): Said => ({ ...(reason !== undefined && { reason }), ...(by !== undefined && { by }) })
 
-export interface Site extends Context {
-  readonly loaded: LoadedConfig
-  /** The store's folder, or its database without user and password. */
-  readonly store: string
-  readonly timeoutMs: number | undefined
-  readonly isDryRun: boolean
-  /** A command of this group as it can be pasted: for the same configuration. */
-  named(command: string): string
-}
+export type Site = Awaited<ReturnType<typeof siteOf>>
 
 export async function siteOf(
   context: Context,
   flags: { readonly [Name in 'config' | 'timeout']?: string | undefined } & {
     readonly dryRun?: boolean
   },
-): Promise<Site> {
+) {
   const { config, timeout, dryRun } = flags
   const limitMs = timeoutMs(timeout)
   if (config === undefined && !(await context.files.exists(fromCwd(context.cwd, 'gateway.json'))))
@@ -118,10 +110,12 @@ export async function siteOf(
   return {
     ...context,
     loaded,
+    /** The store's folder, or its database without user and password. */
     store: await placeName(context, loaded.place),
     timeoutMs: limitMs,
     isDryRun: dryRun === true,
-    named: (text) => `\`proposer operator ${text}${flag}\``,
+    /** A command of this group as it can be pasted: for the same configuration. */
+    named: (text: string) => `\`proposer operator ${text}${flag}\``,
   }
 }
 

@@ -24,6 +24,7 @@ import {
   type FlagsOf,
   type FlagTable,
   type MakeCommand,
+  repeated,
   type VerbHead,
   verb,
 } from '../terminal/verb.js'
@@ -238,6 +239,8 @@ const actVerb = <
     },
   })
 
+const wallets = repeated(requireWallet)
+
 const allowVerb = (
   name: 'allow' | 'disallow',
   about: string,
@@ -251,7 +254,7 @@ const allowVerb = (
     args: {
       '<address...>': {
         about: 'wallets',
-        parse: (text: string, before: readonly string[] = []) => [...before, requireWallet(text)],
+        parse: wallets,
       },
     },
     example: `operator ${name} 0x8ba1f109551bd432803012645ac136ddd64dba72 --reason "${reason}"`,

@@ -152,17 +152,12 @@ export const retryNote =
     )
 
 /** --quiet does not silence an outcome that only the operator can tell. */
-export function collector(
-  context: Context,
-  quiet: boolean,
-  settled: SettledEarlier[],
-): (one: SettledEarlier) => void {
-  return (one) => {
+export const collector =
+  ({ output }: Context, quiet: boolean, settled: SettledEarlier[]) =>
+  (one: SettledEarlier) => {
     settled.push(one)
-    if (quiet && context.output.isForPeople && one.outcome === 'unknown')
-      context.output.warn(visible(one.line))
+    if (quiet && output.isForPeople && one.outcome === 'unknown') output.warn(visible(one.line))
   }
-}
 
 export const outOfBandData = ({ questionId, clientRef, submittedAtMs }: OutOfBand) => ({
   question_id: questionId,
@@ -187,7 +182,7 @@ export const settledData = (settled: readonly SettledEarlier[]) =>
 export async function noteFallenRewards(session: Session, all: readonly Signed[]) {
   const node = all.some(({ reward }) => reward !== undefined) ? await session.chain() : undefined
   if (node === undefined) return
-  const say = (text: string) => session.output.note(`note: ${visible(text)}`)
+  const say = (text: string) => session.output.remark(text)
   try {
     const trust = await session.trust()
     const told = all.filter(

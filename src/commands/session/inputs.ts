@@ -1,7 +1,8 @@
 /**
  * What comes in from outside a command: files, stdin, answers of the person at the terminal, and the
- * proposer's signatures (contract §7, §9).
+ * proposer's signatures (contract §7, §9); and the files that it writes.
  */
+import { basename, dirname } from 'node:path'
 import type { CheckedKeySource } from '#host/executor-key'
 import { fromCwd } from '#io/home'
 import {
@@ -18,8 +19,9 @@ import { givenAddress } from '#protocol/address'
 import { InterruptedError, UsageError } from '#protocol/errors'
 import { once } from '#protocol/once'
 import type { Address } from '#protocol/schema'
+import { publishText } from '#storage/durable'
 import type { Context, InputStream } from '../terminal/context.js'
-import { fold, publicUrl, visible } from '../terminal/render.js'
+import { fold, publicUrl } from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
 import {
   type AccountFlags,
@@ -47,6 +49,13 @@ async function readStdin(context: Context, most: number) {
     chunks.push(bytes)
   }
   return Buffer.concat(chunks)
+}
+
+/** Whole or not at all, 0600. The path that it has. */
+export async function writeText({ cwd, files }: Context, named: string, text: string) {
+  const path = fromCwd(cwd, named)
+  await publishText(files, dirname(path), basename(path), text)
+  return path
 }
 
 export const parseJson = (
@@ -388,7 +397,7 @@ function browserAccount(
         timeoutMs: Math.min(browserWaitMs, Math.max(1, Math.ceil(timeoutMs))),
         signal: context.signal,
         onPage: (url) => showPage(context, url, launch !== false),
-        onProblem: (text) => context.output.note(`note: the wallet page says: ${visible(text)}`),
+        onProblem: (text) => context.output.remark(`the wallet page says: ${text}`),
       })
     },
     (wallet) => wallet.account(),
@@ -412,7 +421,7 @@ async function showPage({ output, env, isInteractive }: Context, url: string, la
   const { openInBrowser, systemOpener } = await import('#io/browser/system-browser')
   const opener = systemOpener(env)
   if (opener !== undefined && !(await openInBrowser(opener, url, env)))
-    output.note(`note: ${opener} could not be started; open the page yourself`)
+    output.remark(`${opener} could not be started; open the page yourself`)
 }
 
 function onlyAccount(accounts: readonly Address[]) {

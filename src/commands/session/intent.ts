@@ -219,7 +219,7 @@ export async function authorizeParts(
       const shown = { context: question, outcome }
       requireFindings(identifier, await findingsOf(session, flags, shown, false), flags)
     },
-    note: (text: string) => output.note(`note: ${visible(text)}`),
+    note: (text: string) => output.remark(text),
   }
 }
 

@@ -30,7 +30,6 @@ import {
   publicUrl,
   type TokenUnits,
   timeText,
-  visible,
 } from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
 import { inputJson } from './inputs.js'
@@ -43,11 +42,11 @@ export const asksGateway = ({ settings }: Session) =>
 
 /**
  * From the chain where a node is configured, without budget; else, and for kind `direct`, from the
- * gateway. `pins`: those of one requester.
+ * gateway.
  */
-export const contextSource = async (session: Session, pins?: Trust) =>
+export const contextSource = async (session: Session) =>
   contextsFrom({
-    trust: pins ?? (await session.trust()),
+    trust: await session.trust(),
     clock: session.clock,
     chain: await session.chain(),
     gateway: asksGateway(session) ? () => session.gateway('read') : undefined,
@@ -258,7 +257,7 @@ export async function* contextGroups<Asked>(
   } finally {
     progress.stop()
   }
-  for (const note of notes) output.note(`note: ${visible(note)}`)
+  for (const note of notes) output.remark(note)
 }
 
 function knownHere(session: Session) {
@@ -313,8 +312,8 @@ async function learn(session: Session, market: Market) {
   const { gammaUrl } = session.settings
   const from = gammaUrl === undefined ? 'Gamma' : publicUrl(gammaUrl.value)
   const title = titleOf(round.ancillaryData) ?? 'a question without a title'
-  session.output.note(
-    `note: ${visible(`${slug} is ${questionId} (${title}), according to ${from}; the chain has that question. Pin it with \`proposer trust pin ${slug}\``)}`,
+  session.output.remark(
+    `${slug} is ${questionId} (${title}), according to ${from}; the chain has that question. Pin it with \`proposer trust pin ${slug}\``,
   )
   return slug
 }

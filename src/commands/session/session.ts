@@ -7,7 +7,7 @@ import { onlyRequester, type Trust } from '#client/trust/trust'
 import { parseTrust, profilePins, receiptKeysOf, wholePins } from '#client/trust/trust-file'
 import { systemEd25519 } from '#io/ed25519'
 import { permissionsOf } from '#io/files'
-import { type Chain, ChainError, type Fetch, type Markets } from '#ports'
+import { type Chain, ChainError, type Markets } from '#ports'
 import { givenAddress } from '#protocol/address'
 import { exit, ProposerError, UnavailableError, UsageError } from '#protocol/errors'
 import { codeText } from '#protocol/network-words'
@@ -141,20 +141,7 @@ function stoppedOr(context: Context, error: unknown) {
   return context.signal.aborted && deferred ? context.signal.reason : error
 }
 
-interface OpenTarget {
-  readonly fetch: Fetch
-  readonly baseUrl: string
-  readonly origin?: string
-  readonly allowHttp?: readonly string[] | undefined
-  readonly isLocal: boolean
-  close(): Promise<void>
-}
-
-export async function openTarget(
-  context: Configured,
-  flags: SessionFlags,
-  mode: 'run' | 'read',
-): Promise<OpenTarget> {
+export async function openTarget(context: Configured, flags: SessionFlags, mode: 'run' | 'read') {
   const { settings } = context
   const { kind, setting } = requireTarget(settings)
   if (kind === 'gateway') {
@@ -182,7 +169,7 @@ export async function openPlanner(context: Configured, origin: string) {
         nowMs: context.clock.nowMs(),
         waitMs,
       }),
-    onNote: (text) => context.output.note(`note: ${text}`),
+    onNote: (text) => context.output.remark(text),
   })
   // What is wrong with the log is said before anything is signed.
   await planner.snapshot()

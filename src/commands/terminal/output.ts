@@ -164,8 +164,6 @@ export function createOutput(options: OutputOptions) {
       )
     },
     line: (data: object) => write(`${jsonText(data, 0)}\n`),
-    event: (data: object, text: () => string) =>
-      write(`${mode === 'human' ? text() : jsonText(data, 0)}\n`),
     /** What people alone look at, on stderr, with --quiet too. */
     aside: (blocks: readonly Block[]) => {
       if (mode === 'human') tell(blocksText(blocks, screen, '\n'))
@@ -174,6 +172,10 @@ export function createOutput(options: OutputOptions) {
     text: write,
     note: (text: string) => {
       if (!quiet) tell(notesAreTerminal ? noteText(text, columns) : text)
+    },
+    /** Outside text is escaped here. */
+    remark(text: string) {
+      this.note(`note: ${visible(text)}`)
     },
     warn: tell,
     /** What programs must know too: with --json or --ndjson `{"warning":{code,detail}}` on stderr. */

@@ -280,7 +280,7 @@ export function failureLines(status: PolledStatus, output: Screen, journalId?: s
 
 /** As the chain was last read. */
 export const lastKnown = ({ files, output }: Context, home: string) =>
-  lastPositions({ files, home }, (text) => output.note(`note: ${visible(text)}`))
+  lastPositions({ files, home }, (text) => output.remark(text))
 
 /** With the names that contract §9 gives the rows of `positions`; `null` where it is not known. */
 export function positionData({ position }: Pick<ReconciledEntry, 'position'>) {

@@ -221,6 +221,11 @@ export const verbOver =
       },
     })
 
+/** What parses a flag or operand that may be repeated. */
+export const repeated =
+  <T>(parse: (text: string) => T) =>
+  (text: string, before: readonly T[] = []) => [...before, parse(text)]
+
 export const attributeOf = (name: string) =>
   (/^[^|.]*/.exec(name)?.[0] ?? name).replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase())
 
