@@ -445,8 +445,8 @@ async function change(
   const name = profile === undefined ? 'profile' : `profiles.${profile.value}.${key}`
   const changed = { key: name, set: value !== undefined, path }
   if (flags.dryRun) {
-    showDryRun(context, `${value === undefined ? 'unset' : 'set'} ${name} in ${path}`, changed)
-    return
+    const act = value === undefined ? 'unset' : 'set'
+    return showDryRun(context, `${act} ${name} in ${path}`, changed)
   }
   if (value !== undefined || (await context.files.exists(path))) {
     await context.files.makeDir(home)

@@ -151,8 +151,7 @@ interface Refused {
 }
 
 /** What commander prints goes where ours goes; what it refuses is thrown, never an exit. */
-function capture(command: Command, context: Context, refused?: Refused) {
-  const found = refused ?? { said: [], by: command }
+function capture(command: Command, context: Context, found: Refused = { said: [], by: command }) {
   command
     .showSuggestionAfterError(false)
     .exitOverride((error) => {

@@ -126,10 +126,7 @@ async function showSigned(
   const { id, signed: record } = authorization
   const { body, questionId, digest, terms } = record
   if (reused) output.remark(`${id} is open with the same answer; these are its saved bytes`)
-  if (flags.output === '-') {
-    output.text(output.isTerminal ? `${body}\n` : body)
-    return
-  }
+  if (flags.output === '-') return output.text(output.isTerminal ? `${body}\n` : body)
   const file = await saved(context, flags, body)
   const result = {
     journal_id: id,
@@ -194,10 +191,9 @@ async function giveTypedData(
   const file = await saved(context, flags, text)
   if (output.isForPeople && file === undefined) {
     output.text(text)
-    output.note(
+    return output.note(
       `${id}${reused ? ', given out before,' : ''} waits for the signature of ${offered.terms.proposer}; attach it with \`${next}\``,
     )
-    return
   }
   const result = {
     journal_id: id,

@@ -238,10 +238,7 @@ async function budgetPart(session: Session) {
 async function give(session: Session, flags: BundleFlags, document: Bundle) {
   const { output } = session
   const text = `${jsonText({ schema: 'proposer.support-bundle/1', ...document }, 2)}\n`
-  if (flags.output === '-' && flags.dryRun !== true) {
-    output.text(text)
-    return
-  }
+  if (flags.output === '-' && flags.dryRun !== true) return output.text(text)
   const named =
     (flags.output === '-' ? undefined : flags.output) ??
     (output.isForPeople

@@ -124,15 +124,10 @@ function checkIds(source: BatchSource, rows: readonly PlacedId[]) {
   faults.throwAny()
 }
 
-interface Printer {
-  item(one: ContextResult): void
-  end(summary: { readonly questions: number; readonly errors: number }): void
-}
-
-function newList(output: Output): Printer {
+function newList(output: Output) {
   const stream = newResults(output, 'context', 'questions')
   return {
-    item({ identifier, context, error }) {
+    item({ identifier, context, error }: ContextResult) {
       if (error !== undefined) {
         const { detail } = error
         return stream.item({ identifier, error: errorData(error) }, () => [identifier, detail])
@@ -145,13 +140,13 @@ function newList(output: Output): Printer {
         answers === undefined ? price.allowed_values.join(', ') : answersText(answers),
       ])
     },
-    end: (summary) =>
+    end: (summary: Readonly<Record<'questions' | 'errors', number>>) =>
       stream.end({ summary }, [`${summary.questions} questions, ${summary.errors} errors`]),
   }
 }
 
 /** A question that cannot be proposed on gets no row. */
-function newSheet({ output }: Context, { slugs }: Trust): Printer {
+function newSheet({ output }: Context, { slugs }: Trust): ReturnType<typeof newList> {
   const slugOf = new Map(Object.entries(slugs).map(([slug, id]) => [id, slug]))
   output.text(worksheetHead)
   return {

@@ -190,8 +190,7 @@ const pauseMs = 25
  * takes no acts.
  */
 async function actingUrl(site: Site) {
-  const { clock, signal } = site
-  const { store } = site
+  const { clock, signal, store } = site
   const endMs = clock.monotonicMs() + (site.timeoutMs ?? startLimitMs)
   for (;;) {
     const holder = await readHolder(site, store)

@@ -132,10 +132,7 @@ export const acceptLossVerb = siteVerb({
   },
 })
 
-async function lossIn(
-  database: SqlDatabase,
-  seen: SeenEnd | 'unreadable' | undefined,
-): Promise<string | undefined> {
+async function lossIn(database: SqlDatabase, seen: SeenEnd | 'unreadable' | undefined) {
   // A database that cannot be asked is told as that, also where there is nothing to compare.
   const isStore = await hasTables(database)
   if (seen === undefined) return undefined

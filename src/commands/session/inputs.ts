@@ -299,7 +299,7 @@ function safeAccount(
       '--safe and --proposer name two proposers',
       "leave out --proposer; the owner's address goes behind --as-owner",
     )
-  const named = typeof asOwner === 'string' ? { proposer: asOwner } : {}
+  const named = typeof asOwner === 'string' && { proposer: asOwner }
   const own = openAccount(context, { ...flags, ...named })
   return {
     address: async () => address,
@@ -310,7 +310,7 @@ function safeAccount(
         'for a transaction add --print and make it in the Safe',
       )
     },
-    safe: { address, ...(asOwner === undefined ? {} : { owner: own }) },
+    safe: { address, ...(asOwner !== undefined && { owner: own }) },
     dispose: () => own.dispose(),
   }
 }

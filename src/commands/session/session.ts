@@ -12,7 +12,6 @@ import { givenAddress } from '#protocol/address'
 import { exit, ProposerError, UnavailableError, UsageError } from '#protocol/errors'
 import { codeText } from '#protocol/network-words'
 import { once } from '#protocol/once'
-import type { ReceiptChecks } from '#protocol/receipt'
 import { shellWord } from '#protocol/text'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
@@ -243,13 +242,13 @@ function named(error: unknown, code: string, what: string, setting: Setting, sai
  * A trust file that cannot be read is told, and keeps nothing from being sent: saved bytes must
  * stay replayable (R7).
  */
-async function receiptChecksOf(session: Session): Promise<ReceiptChecks> {
+async function receiptChecksOf(session: Session) {
   const told = new Set<string>()
   return {
     hash: session.hash,
     ed25519: systemEd25519,
     keys: await pinnedKeys(session),
-    onUnproven(code, detail) {
+    onUnproven(code: string, detail: string) {
       if (told.has(code)) return
       told.add(code)
       session.output.warning(

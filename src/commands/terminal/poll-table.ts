@@ -214,7 +214,7 @@ export const colours = {
 const colourOf = (status: PolledStatus) =>
   new Map(Object.entries(colours)).get(endOf(status) ?? status.status) ?? 'white'
 
-export interface Own {
+interface Own {
   readonly journalId: string
   readonly label: string | null
   /** As it was signed: a slug says more than an id. */

@@ -187,13 +187,7 @@ export function tableText<Row>(
   return lines.join('\n')
 }
 
-interface Measured<Row> {
-  readonly column: Column<Row>
-  readonly rows: readonly Row[]
-  readonly cells: readonly string[]
-  readonly width: number
-  readonly isEmpty: boolean
-}
+type Measured<Row> = ReturnType<typeof measured<Row>>
 
 function measured<Row>(column: Column<Row>, rows: readonly Row[]) {
   const cells = rows.map((row) => visible(column.cell(row) ?? ''))
