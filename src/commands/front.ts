@@ -10,7 +10,13 @@ import {
 import { networkFault } from '#protocol/network-words'
 import { programVersion } from '#protocol/version'
 import type { Context } from './terminal/context.js'
-import { colorChoices, createOutput, type Output, type OutputOptions } from './terminal/output.js'
+import {
+  colorChoices,
+  createOutput,
+  forNotes,
+  type Output,
+  type OutputOptions,
+} from './terminal/output.js'
 import { jsonText } from './terminal/render.js'
 import { givenIn, withFlags } from './terminal/verb.js'
 
@@ -159,11 +165,10 @@ function report(failure: ProposerError, output: Output, argv: readonly string[])
   const hint =
     exitCode === exit.usage && failure.code !== 'never_sent' ? advice : withFlags(advice, argv)
   if (!output.jsonErrors) {
-    const { forNotes, notePaint } = output
-    const { red, dim } = notePaint
-    const said = forNotes(`error: ${failure.detail}`).replace('error:', red('error:'))
-    const more = lines.map((line) => `  ${forNotes(line)}`)
-    output.warn([said, ...more, dim(forNotes(`hint: ${hint}`))].join('\n'))
+    const { red, dim } = output.notePaint
+    const said = forNotes(`error: ${failure.detail}`, output).replace('error:', red('error:'))
+    const more = lines.map((line) => `  ${forNotes(line, output)}`)
+    output.warn([said, ...more, dim(forNotes(`hint: ${hint}`, output))].join('\n'))
   } else {
     const error = {
       code: failure.code,

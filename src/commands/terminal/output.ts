@@ -126,9 +126,6 @@ export function createOutput(options: OutputOptions) {
   const paint = new Chalk({ level: isColored(isTerminal, options) ? 1 : 0 })
   const screen = { columns, paint, isTerminal }
   const notePaint = new Chalk({ level: isColored(notesAreTerminal, options) ? 1 : 0 })
-  /** Outside text as stderr takes it. */
-  const forNotes = (text: string) =>
-    notesAreTerminal ? foldAround(text, columns, '  ') : visible(text)
   return {
     /** Text; else one document, or `isByLine` a line for each item as it settles. */
     isForPeople: mode === 'human',
@@ -179,13 +176,10 @@ export function createOutput(options: OutputOptions) {
     },
     warn: tell,
     /** What programs must know too: with --json or --ndjson `{"warning":{code,detail}}` on stderr. */
-    warning: (code: string, detail: string) =>
-      tell(
-        mode === 'human'
-          ? forNotes(`warning: ${detail}`)
-          : jsonText({ warning: { code, detail } }, 0),
-      ),
-    forNotes,
+    warning: (code: string, detail: string) => {
+      const text = forNotes(`warning: ${detail}`, { notesAreTerminal, columns })
+      tell(mode === 'human' ? text : jsonText({ warning: { code, detail } }, 0))
+    },
     progress: (first: Shown): ProgressLine => {
       if (quiet || !notesAreTerminal || options.env.TERM === 'dumb') return noLine
       spinning?.stop()
@@ -212,6 +206,12 @@ export function createOutput(options: OutputOptions) {
     written: () => whenWritten(stdout, stdoutGuard),
   }
 }
+
+/** Outside text as stderr takes it. */
+export const forNotes = (
+  text: string,
+  { notesAreTerminal, columns }: { readonly notesAreTerminal: boolean; readonly columns: number },
+) => (notesAreTerminal ? foldAround(text, columns, '  ') : visible(text))
 
 async function whenWritten(sink: TextSink, state: Guard) {
   // A stream tells its failure after the call that failed; a slow reader's rest is in memory.
