@@ -1,6 +1,6 @@
 import type { Clock, Files, Hash, Liveness, Random } from '#ports'
 import { StorageError } from '#protocol/errors'
-import { joinPath, makeDurableDir, namesIn } from './durable.js'
+import { makeDurableDir, namesIn } from './durable.js'
 import { encodeData } from './line.js'
 import { acquireLock } from './lock.js'
 import { openLog } from './log.js'
@@ -17,7 +17,7 @@ export interface CopySource {
 
 export interface CopyTarget extends CopySource {
   append(records: readonly CopiedRecord[]): Promise<void>
-  /** All is there and the same: makes it durable, and lets gateways open it. */
+  /** All is there and the same: gateways may open it. */
   finish(): Promise<void>
   close(): Promise<void>
 }
@@ -160,63 +160,25 @@ export async function openFolderTarget(
     throw mismatch(`${folder} is not empty and contains no store`)
   const work = names.length > 0 ? folder : `${folder}.copying`
   const lock = await acquireLock(ports, work, 'operator')
-  const end = { timeMs: 0, log: undefined as CompactableLog | undefined }
-  const writing = {
-    ...ports,
-    files: unsynced(ports.files),
-    clock: { ...ports.clock, nowMs: () => end.timeMs },
-  }
+  let log: CompactableLog | undefined
   const close = async () => {
-    await end.log?.close()
-    end.log = undefined
+    await log?.close()
+    log = undefined
     await lock.release()
   }
   return {
     name: folder,
     records: () => readAll(ports, work, options),
     async append(records) {
-      end.log ??= await openLog(writing, work, { ...options, fence: lock.fence }, () => undefined)
-      for (const run of runsOf(records)) {
-        end.timeMs = run[0]?.timeMs ?? 0
-        await end.log.append(run)
-      }
+      log ??= await openLog(ports, work, { ...options, fence: lock.fence }, () => undefined)
+      await log.append(records)
     },
     async finish() {
       await close()
-      await syncFolder(ports.files, work)
       if (work === folder) return
       await ports.files.rename(work, folder)
       await makeDurableDir(ports.files, folder)
     },
     close,
   }
-}
-
-/** Neighbours of one time, which one append can write. */
-function runsOf(records: readonly CopiedRecord[]) {
-  const runs: CopiedRecord[][] = []
-  for (const record of records) {
-    const last = runs.at(-1)
-    if (last?.[0]?.timeMs === record.timeMs) last.push(record)
-    else runs.push([record])
-  }
-  return runs
-}
-
-/** Nobody relies on a copy before it is finished, which syncs all of it at once. */
-const unsynced = (files: Files): Files => ({
-  ...files,
-  async open(path, mode) {
-    const handle = await files.open(path, mode)
-    return { ...handle, datasync: async () => undefined }
-  },
-})
-
-async function syncFolder(files: Files, folder: string) {
-  for (const name of await namesIn(files, folder)) {
-    if (!/^(log-|snap-|FORMAT|MANIFEST|HIGHWATER)/.test(name)) continue
-    const handle = await files.open(joinPath(folder, name), 'read')
-    await handle.datasync().finally(() => handle.close())
-  }
-  await files.syncDir(folder)
 }

@@ -3,11 +3,19 @@ import { ifThere, joinPath, namesIn } from './durable.js'
 import { messageOf } from './failures.js'
 import { type LogEnd, lossBefore, readHighWater } from './high-water.js'
 import { decodeLine } from './line.js'
-import { closeFiles, lengthOf, lineBatches, offsetOf } from './log-file.js'
 import { type Manifest, manifestNames, readFormat, refuseOldManifest } from './manifest.js'
 import { openInForce } from './reader.js'
 import type { LogOptions, LogPorts, StoredRecord } from './record-log.js'
-import { internalKinds, newWalk, walkFile, walkSegment } from './walk.js'
+import {
+  closeFiles,
+  internalKinds,
+  lengthOf,
+  lineBatches,
+  newWalk,
+  offsetOf,
+  walkFile,
+  walkSegment,
+} from './walk.js'
 
 type InspectPorts = Pick<LogPorts, 'files' | 'hash'>
 

@@ -1,9 +1,16 @@
 import { damaged, storageErrorOf } from './failures.js'
 import { lossBefore, readHighWater } from './high-water.js'
-import { closeFiles, fileOf, type LogFile, openFiles } from './log-file.js'
 import { type Manifest, readFormat, readManifestToLook } from './manifest.js'
 import type { LogOptions, LogPorts, RecordLogReader } from './record-log.js'
-import { newWalk, readRecordAt, walkAll } from './walk.js'
+import {
+  closeFiles,
+  fileOf,
+  type LogFile,
+  newWalk,
+  openFiles,
+  readRecordAt,
+  walkAll,
+} from './walk.js'
 
 /** A compaction may remove files between reading MANIFEST and opening them. */
 const mostLooks = 5

@@ -12,6 +12,8 @@ export interface NewRecord {
   readonly kind: string
   readonly data: unknown
   readonly head?: RecordHead | undefined
+  /** Default: now. Of a copy, the time of its original. */
+  readonly timeMs?: number
 }
 
 /**

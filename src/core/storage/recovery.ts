@@ -9,7 +9,6 @@ import {
 } from './durable.js'
 import { damaged } from './failures.js'
 import { highWaterName, type LogEnd, lossBefore, readHighWater } from './high-water.js'
-import { closeFiles, type LogFile, lengthOf, openFiles } from './log-file.js'
 import {
   logName,
   type Manifest,
@@ -23,7 +22,15 @@ import {
   refuseWithoutManifest,
 } from './manifest.js'
 import type { LogOptions, LogPorts, StoredRecord } from './record-log.js'
-import { newWalk, type Walk, walkAll } from './walk.js'
+import {
+  closeFiles,
+  type LogFile,
+  lengthOf,
+  newWalk,
+  openFiles,
+  type Walk,
+  walkAll,
+} from './walk.js'
 
 export interface RecoveredLog {
   readonly manifest: Manifest

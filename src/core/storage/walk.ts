@@ -1,20 +1,107 @@
-import type { Hash } from '#ports'
+import type { FileHandle, Files, Hash } from '#ports'
+import { joined } from '#protocol/call'
 import { StorageError } from '#protocol/errors'
-import { joinPath } from './durable.js'
-import { damaged } from './failures.js'
+import { ifThere, joinPath } from './durable.js'
+import { damaged, messageOf } from './failures.js'
 import type { LogEnd } from './high-water.js'
 import { decodeLine, type Line, maxLineBytes, noCheck } from './line.js'
-import {
-  type LogFile,
-  lengthOf,
-  lineBatches,
-  offsetOf,
-  type RawLine,
-  readRange,
-  recordPosition,
-} from './log-file.js'
 import { type Manifest, manifestNames } from './manifest.js'
 import type { StoredRecord } from './record-log.js'
+
+export interface LogFile {
+  readonly index: number
+  readonly path: string
+  readonly handle: FileHandle
+}
+
+/** Large reads keep the start-up scan at the speed of hashing and parsing. */
+const chunkBytes = 1024 * 1024
+/** 2^36: files up to 64 GiB, 2^17 of them in one opening. */
+const positionStride = 2 ** 36
+
+export const recordPosition = (file: number, offset: number) => file * positionStride + offset
+export const fileOf = (position: number) => Math.floor(position / positionStride)
+export const offsetOf = (position: number) => position % positionStride
+
+export async function openFiles(
+  files: Files,
+  folder: string,
+  manifest: Manifest,
+): Promise<(LogFile | undefined)[]> {
+  const opened: (LogFile | undefined)[] = []
+  try {
+    for (const [index, name] of manifestNames(manifest).entries()) {
+      const path = joinPath(folder, name)
+      const handle = await ifThere(files.open(path, 'read'))
+      opened.push(handle && { index, path, handle })
+    }
+    return opened
+  } catch (error) {
+    await closeFiles(opened)
+    throw error
+  }
+}
+
+export async function closeFiles(opened: readonly (LogFile | undefined)[]) {
+  for (const file of opened) await file?.handle.close()
+}
+
+/** A line without its newline; no `bytes` for one that is too long, or has no newline yet. */
+export interface RawLine {
+  readonly bytes: Uint8Array | undefined
+  readonly offset: number
+}
+
+/** A batch per large read. */
+export async function* lineBatches(
+  file: LogFile,
+  endBytes: number,
+  from = 0,
+): AsyncGenerator<RawLine[]> {
+  let offset = from
+  let rest: Uint8Array = new Uint8Array(0)
+  let isTooLong = false
+  for (let position = from; position < endBytes; ) {
+    const chunk = await readRange(file, position, Math.min(chunkBytes, endBytes - position))
+    if (chunk.length === 0) break
+    position += chunk.length
+    const data = rest.length === 0 ? chunk : joined([rest, chunk], rest.length + chunk.length)
+    const lines: RawLine[] = []
+    let start = 0
+    for (let end = data.indexOf(10); end >= 0; end = data.indexOf(10, start)) {
+      if (!isTooLong) lines.push({ bytes: data.subarray(start, end), offset: offset + start })
+      isTooLong = false
+      start = end + 1
+    }
+    rest = data.subarray(start)
+    offset += start
+    if (rest.length > maxLineBytes && !isTooLong) {
+      lines.push({ bytes: undefined, offset })
+      isTooLong = true
+    }
+    if (isTooLong) {
+      offset += rest.length
+      rest = rest.subarray(rest.length)
+    }
+    yield lines
+  }
+  if (rest.length > 0) yield [{ bytes: undefined, offset }]
+}
+
+const readRange = (file: LogFile, position: number, length: number) =>
+  readable(file, `at byte ${position}`, () => file.handle.read(position, length))
+
+export const lengthOf = (file: LogFile) =>
+  readable(file, 'for its length', () => file.handle.size())
+
+async function readable<T>(file: LogFile, what: string, job: () => Promise<T>) {
+  try {
+    return await job()
+  } catch (cause) {
+    const detail = `${file.path} cannot be read ${what}: ${messageOf(cause)}`
+    throw new StorageError('store_unreadable', detail, { httpStatus: 503, cause })
+  }
+}
 
 /** Kinds that the log writes for itself; never handed to an owner. */
 export const internalKinds = new Set(['mark', 'recovered', 'snap.end', 'manifest'])

@@ -1,87 +1,37 @@
-import type { FileHandle, Hash } from '#ports'
+import type { FileHandle } from '#ports'
 import { StorageError } from '#protocol/errors'
 import { joinPath, putInForce, removeIfThere, writeAll } from './durable.js'
 import { errorCode, failedForGood, isFull, outOfSpace } from './failures.js'
+import { type Append, fail } from './groups.js'
 import type { LogEnd } from './high-water.js'
-import { byteLength, encodeHead, encodeLine } from './line.js'
-import { fileOf, type LogFile, recordPosition } from './log-file.js'
+import { byteLength, encodeData, encodeHead, encodeLine } from './line.js'
+import { checkFence, closeForSpace, type LogState, type OpenFile } from './log-state.js'
 import { logName, type Manifest, publishManifest, snapshotName } from './manifest.js'
-import type { Append } from './queue.js'
-import type { LogOptions, LogPorts, RecordPosition, StoredRecord } from './record-log.js'
-import type { RecoveredLog } from './recovery.js'
-import { newWalk, readRecordAt, walkAll } from './walk.js'
+import type { RecordPosition, StoredRecord } from './record-log.js'
+import { fileOf, type LogFile, newWalk, readRecordAt, recordPosition, walkAll } from './walk.js'
 
-export interface OpenFile extends LogFile {
-  /** Reads and scans under way; the file may go when they have ended. */
-  users: number
-  /** A compaction has replaced it; only positions given out earlier still lead here. */
-  isReplaced: boolean
-  onIdle: (() => void) | undefined
-}
+/** No two of these run at once, but for `readAt` and `scanAll`. */
 
-/** No two of its functions run at once, but for `readAt` and `scanAll`. */
-export interface Writer {
-  readonly ports: LogPorts
-  readonly folder: string
-  readonly options: LogOptions
-  readonly fail: (cause: unknown, detail: string) => StorageError
-  /** What was begun has been undone; hands back the error to throw. */
-  readonly full: () => StorageError
-  files: OpenFile[]
-  manifest: Manifest
-  nextIndex: number
-  active: FileHandle
-  goodBytes: number
-  file: number
-  /** The last line, which is durable. */
-  end: LogEnd
-  mustRotate: boolean
-}
-
-export function newWriter(
-  ports: LogPorts,
-  folder: string,
-  options: LogOptions,
-  { files, manifest, active, goodBytes, end }: RecoveredLog,
-  on: Pick<Writer, 'fail' | 'full'>,
-): Writer {
-  const nextIndex = files.length
-  return {
-    ports,
-    folder,
-    options,
-    ...on,
-    files: files.map(openFile),
-    manifest,
-    nextIndex,
-    active,
-    goodBytes,
-    file: nextIndex - 1,
-    end: { check: end.check, sequence: end.sequence },
-    mustRotate: false,
-  }
-}
-
-const openFile = (file: LogFile) => ({
+export const openFile = (file: LogFile): OpenFile => ({
   ...file,
   users: 0,
   isReplaced: false,
   onIdle: undefined,
 })
 
-async function openForReading(writer: Writer, path: string) {
-  const handle = await writer.ports.files.open(path, 'read')
-  return openFile({ index: writer.nextIndex++, path, handle })
+async function openForReading(log: LogState, path: string) {
+  const handle = await log.ports.files.open(path, 'read')
+  return openFile({ index: log.nextIndex++, path, handle })
 }
 
-const publish = ({ ports: { files, hash, clock }, folder }: Writer, manifest: Manifest) =>
-  publishManifest(files, hash, folder, manifest, Math.trunc(clock.nowMs()))
+const publish = ({ ports: { files, hash, clock }, name }: LogState, manifest: Manifest) =>
+  publishManifest(files, hash, name, manifest, Math.trunc(clock.nowMs()))
 
 /** It gets its first line only once MANIFEST names it. */
-async function rotate(writer: Writer) {
-  const { ports, folder, manifest, active: old } = writer
+async function rotate(log: LogState) {
+  const { ports, name: folder, manifest, active: old } = log
   const { files } = ports
-  const first = writer.end.sequence + 1
+  const first = log.end.sequence + 1
   const path = joinPath(folder, logName(first))
   let handle: FileHandle | undefined
   let isInForce = false
@@ -94,33 +44,33 @@ async function rotate(writer: Writer) {
     })
     const { revision, snapshot, segments } = manifest
     const next = { revision: revision + 1, snapshot, segments: [...segments, first] }
-    await publish(writer, next)
+    await publish(log, next)
     isInForce = true
-    const file = await openForReading(writer, path)
-    writer.files.push(file)
-    writer.manifest = next
-    writer.active = handle
-    writer.goodBytes = 0
-    writer.file = file.index
-    writer.mustRotate = false
+    const file = await openForReading(log, path)
+    log.files.push(file)
+    log.manifest = next
+    log.active = handle
+    log.goodBytes = 0
+    log.file = file.index
+    log.mustRotate = false
     await old.close()
   } catch (error) {
-    if (isInForce || !isFull(error)) throw writer.fail(error, `${path} could not be started`)
+    if (isInForce || !isFull(error)) throw fail(log, error, `${path} could not be started`)
     // An empty leftover, which the next try or the next start removes.
     await handle?.close().catch((cause: unknown) => {
-      throw writer.fail(cause, `${path} could not be closed`)
+      throw fail(log, cause, `${path} could not be closed`)
     })
-    throw writer.full()
+    throw closeForSpace(log)
   }
 }
 
 /** Or leaves the segment as it was; all is durable on return (R1). */
-async function write(writer: Writer, bytes: Uint8Array) {
-  const { active: handle, folder, goodBytes, fail } = writer
+async function write(log: LogState, bytes: Uint8Array) {
+  const { active: handle, name: folder, goodBytes } = log
   try {
     await writeAll(handle, bytes)
   } catch (error) {
-    if (!isFull(error)) throw fail(error, `${folder} could not be written`)
+    if (!isFull(error)) throw fail(log, error, `${folder} could not be written`)
     try {
       await handle.truncate(goodBytes)
       await handle.datasync()
@@ -128,42 +78,42 @@ async function write(writer: Writer, bytes: Uint8Array) {
       if (size !== goodBytes)
         throw new Error(`the segment has ${size} bytes instead of ${goodBytes}`)
     } catch (cause) {
-      throw fail(cause, `a write to ${folder} could not be undone`)
+      throw fail(log, cause, `a write to ${folder} could not be undone`)
     }
     // A file-size limit does not go away in this segment.
-    if (errorCode(error) === 'EFBIG' && goodBytes > 0) writer.mustRotate = true
-    throw writer.full()
+    if (errorCode(error) === 'EFBIG' && goodBytes > 0) log.mustRotate = true
+    throw closeForSpace(log)
   }
   try {
     await handle.datasync()
   } catch (error) {
-    throw fail(error, `${folder} could not be synced`)
+    throw fail(log, error, `${folder} could not be synced`)
   }
 }
 
-export async function commit(writer: Writer, group: readonly Append[]): Promise<StoredRecord[][]> {
-  const { segmentBytes = 64 * 1024 * 1024 } = writer.options
-  if (writer.goodBytes > 0 && (writer.mustRotate || writer.goodBytes >= segmentBytes))
-    await rotate(writer)
-  const timeMs = Math.trunc(writer.ports.clock.nowMs())
-  const { text, stored, end, offset } = encodeGroup(writer.ports.hash, group, writer, timeMs)
-  await write(writer, new TextEncoder().encode(text))
-  writer.end = end
-  writer.goodBytes = offset
+export async function commit(log: LogState, group: readonly Append[]): Promise<StoredRecord[][]> {
+  const { segmentBytes = 64 * 1024 * 1024 } = log.options
+  if (log.goodBytes > 0 && (log.mustRotate || log.goodBytes >= segmentBytes)) await rotate(log)
+  const { text, stored, end, offset } = encodeGroup(log, group)
+  await write(log, new TextEncoder().encode(text))
+  log.end = end
+  log.goodBytes = offset
   return stored
 }
 
-function encodeGroup(
-  hash: Hash,
-  group: readonly Append[],
-  { end, goodBytes, file }: Pick<Writer, 'end' | 'goodBytes' | 'file'>,
-  timeMs: number,
-) {
+export async function commitOwn(log: LogState, kind: string, data: unknown) {
+  await checkFence(log)
+  await commit(log, [{ records: [{ kind, data }], texts: [encodeData(kind, data)] }])
+}
+
+function encodeGroup({ ports, end, goodBytes, file }: LogState, group: readonly Append[]) {
+  const nowMs = Math.trunc(ports.clock.nowMs())
   const lines: string[] = []
   let { check, sequence } = end
   let offset = goodBytes
   const stored = group.map(({ records, texts }) =>
     records.map((record, index) => {
+      const { timeMs = nowMs } = record
       const frame = {
         previous: check,
         sequence: ++sequence,
@@ -172,7 +122,7 @@ function encodeGroup(
         timeMs,
         more: records.length - 1 - index,
       }
-      const line = encodeLine(hash, frame, texts[index] ?? 'null', encodeHead(record.head))
+      const line = encodeLine(ports.hash, frame, texts[index] ?? 'null', encodeHead(record.head))
       const position = recordPosition(file, offset)
       check = line.check
       offset += byteLength(line.text)
@@ -184,30 +134,24 @@ function encodeGroup(
 }
 
 /** `position_retired` where a compaction has moved it. */
-export async function readAt(writer: Writer, position: RecordPosition): Promise<StoredRecord> {
-  const file = writer.files.find(({ index }) => index === fileOf(position))
+export async function readAt(log: LogState, position: RecordPosition): Promise<StoredRecord> {
+  const file = log.files.find(({ index }) => index === fileOf(position))
   if (file === undefined)
     throw new StorageError('position_retired', 'a compaction has moved this record', {
       httpStatus: 500,
     })
   file.users++
   try {
-    return await readRecordAt(writer.ports.hash, file, position)
+    return await readRecordAt(log.ports.hash, file, position)
   } finally {
     if (--file.users === 0) file.onIdle?.()
   }
 }
 
 /** What is there at the call: `compact(() => log.scan(), …)` keeps exactly what is before the cut. */
-export function scanAll({
-  ports,
-  folder,
-  options,
-  files,
-  manifest,
-  goodBytes,
-}: Writer): AsyncGenerator<StoredRecord> {
-  const seen = files.filter((file) => !file.isReplaced)
+export function scanAll(log: LogState): AsyncGenerator<StoredRecord> {
+  const { ports, name: folder, options, manifest, goodBytes } = log
+  const seen = log.files.filter((file) => !file.isReplaced)
   const reading = { knownKinds: options.knownKinds, torn: false, endBytes: goodBytes }
   const inForce = { hash: ports.hash, folder, manifest, opened: seen }
   const walking = walkAll(inForce, newWalk(), reading)
@@ -222,47 +166,44 @@ export function scanAll({
 }
 
 export async function cutLog(
-  writer: Writer,
+  log: LogState,
 ): Promise<{ readonly end: LogEnd; readonly old: readonly OpenFile[] }> {
-  await rotate(writer)
-  return { end: writer.end, old: writer.files.slice(0, -1) }
+  await rotate(log)
+  return { end: log.end, old: log.files.slice(0, -1) }
 }
 
-export async function publishSnapshot(writer: Writer, last: number, old: readonly OpenFile[]) {
-  const { files } = writer.ports
+export async function publishSnapshot(log: LogState, last: number, old: readonly OpenFile[]) {
+  const { files } = log.ports
   const name = snapshotName(last)
-  const path = joinPath(writer.folder, name)
+  const path = joinPath(log.name, name)
   let isInForce = false
   try {
-    await putInForce(files, writer.folder, name)
-    const { revision, segments } = writer.manifest
+    await putInForce(files, log.name, name)
+    const { revision, segments } = log.manifest
     const rest = segments.filter((first) => first > last)
     const next: Manifest = { revision: revision + 1, snapshot: last, segments: rest }
-    await publish(writer, next)
+    await publish(log, next)
     isInForce = true
-    writer.manifest = next
+    log.manifest = next
     for (const file of old) file.isReplaced = true
-    const file = await openForReading(writer, path)
-    writer.files.unshift(file)
+    const file = await openForReading(log, path)
+    log.files.unshift(file)
     return file.index
   } catch (error) {
-    if (isInForce || !isFull(error)) throw writer.fail(error, `${name} could not be activated`)
+    if (isInForce || !isFull(error)) throw fail(log, error, `${name} could not be activated`)
     // A leftover, and the space is needed.
     await files.remove(path).catch((cause: unknown) => {
-      throw writer.fail(cause, `${name} could not be removed`)
+      throw fail(log, cause, `${name} could not be removed`)
     })
-    throw outOfSpace(writer.folder)
+    throw outOfSpace(log.name)
   }
 }
 
-/** What it has not come to when `isStopped` is a leftover for the next start. */
-export async function removeReplaced(
-  { files, ports, folder }: Writer,
-  old: readonly OpenFile[],
-  isStopped: () => boolean,
-) {
+/** What it has not come to when the log ends is a leftover for the next start. */
+export async function removeReplaced(log: LogState, old: readonly OpenFile[]) {
+  const { files, ports, name: folder } = log
   for (const file of old) {
-    if (isStopped()) return
+    if (log.failed !== undefined || log.isShut) return
     files.splice(files.indexOf(file), 1)
     if (file.users > 0) {
       await new Promise<void>((resolve) => {
@@ -275,7 +216,7 @@ export async function removeReplaced(
   await ports.files.syncDir(folder)
 }
 
-export async function closeAll({ active, files }: Writer) {
+export async function closeAll({ active, files }: LogState) {
   const handles = [active, ...files.map((file) => file.handle)]
   const closed = await Promise.allSettled(handles.map((handle) => handle.close()))
   for (const each of closed) if (each.status === 'rejected') throw each.reason

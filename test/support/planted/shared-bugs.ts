@@ -45,7 +45,7 @@ export const plantedSharedBugs = bugsOf({
     storage,
     servers,
     'R10: a COMMIT whose wait was cancelled',
-    { 'if (doubt) throw breakOff($$told)': '' },
+    { 'if (doubt) throw fail($$told)': '' },
   ],
   'read from a replica': [
     io,
@@ -101,10 +101,10 @@ export const plantedSharedBugs = bugsOf({
     { 'if (!isTrusted(state)) throw $error': '' },
   ],
   'refused, and written by the next try': [
-    storage,
+    'src/core/storage',
     connections,
     'an append that was told no',
-    { 'if (refused.has(each)) return []': '' },
+    { 'if (each.isRefused) return []': '' },
   ],
   'each gateway its own rate limit': [
     storage,

@@ -1,13 +1,20 @@
 import { SqlError, type SqlSession } from '#ports'
 import { StorageError } from '#protocol/errors'
 import { failedForGood, notOurs } from '../failures.js'
+import {
+  type Append,
+  acknowledge,
+  type Decided,
+  decide,
+  fail,
+  takeAll,
+  type Waiting,
+} from '../groups.js'
 import { encodeData } from '../line.js'
-import type { Append, Waiting } from '../queue.js'
 import type { NewRecord } from '../record-log.js'
 import {
   applyRows,
   applyUpTo,
-  breakOff,
   type Head,
   leaseIsFree,
   requireSameLog,
@@ -22,41 +29,24 @@ const tryMs = 4_000
 const settleMs = 15_000
 const retryMs = 50
 
-export function encoded({ knownKinds }: State, records: readonly NewRecord[]): Append {
-  const texts = records.map(({ kind, data }) => {
+export function encode({ knownKinds }: State, records: readonly NewRecord[]) {
+  return records.map(({ kind, data }) => {
     if (!knownKinds(kind)) throw notOurs(kind)
     return encodeData(kind, data)
   })
-  return { records, texts }
 }
-
-type Decided = Append & { readonly each: Waiting }
 
 interface Work {
   readonly group: readonly Waiting[]
-  readonly refused: Set<Waiting>
   readonly id: string
   readonly timeMs: number
   /** What went with a COMMIT whose answer was lost. */
   sent: readonly Decided[] | undefined
 }
 
-export async function drain(log: State) {
-  log.isDraining = true
-  while (!log.queue.isEmpty()) await log.exclusive(() => writeGroup(log))
-  log.isDraining = false
-}
-
-async function writeGroup(log: State) {
-  const group = log.queue.take()
+export async function writeGroup(log: State, group: readonly Waiting[]) {
   const timeMs = Math.trunc(log.clock.nowMs())
-  const work: Work = {
-    group,
-    refused: new Set(),
-    id: log.random.uuid(),
-    timeMs,
-    sent: undefined,
-  }
+  const work: Work = { group, id: log.random.uuid(), timeMs, sent: undefined }
   const startMs = log.clock.monotonicMs()
   try {
     await tried(log, work)
@@ -70,7 +60,7 @@ async function writeGroup(log: State) {
     for (const each of group) each.reject(reason)
     // What waits behind it has waited as long, and would wait as long again.
     if (error instanceof SqlError && isPassing(error))
-      for (const each of log.queue.takeAll()) each.reject(notReached(log.name, error))
+      for (const each of takeAll(log)) each.reject(notReached(log.name, error))
   }
 }
 
@@ -84,7 +74,7 @@ async function tried(log: State, work: Work) {
     } catch (error) {
       if (!(error instanceof SqlError)) throw error
       // Two of one identity, or of one nonce: the judgement above the tables has a fault.
-      if (error.code === '23505') throw breakOff(log, error, `${log.name} refused a record`)
+      if (error.code === '23505') throw fail(log, error, `${log.name} refused a record`)
       const isUnknown = work.sent !== undefined
       const isLate = log.clock.monotonicMs() - startMs > (isUnknown ? settleMs : tryMs)
       if (isLate || log.failed || !(isUnknown || isPassing(error))) {
@@ -105,7 +95,7 @@ async function attempt(log: State, session: SqlSession, work: Work) {
       // Under the lock nothing of it is there: what was sent was not committed.
       work.sent = undefined
     }
-    const decisions = decide(log, work, head)
+    const decisions = decide(log, work.group, (each) => requireEpoch(log, each, head))
     if (decisions.some(({ texts }) => texts.length > 0)) {
       work.sent = decisions
       const written = insert(session, head.n, work, decisions.flatMap(rowsOf))
@@ -188,22 +178,11 @@ async function lockHead(log: State, session: SqlSession) {
   return { n, epoch: Number(row?.epoch), holder, isFree: row?.is_free === true }
 }
 
-function decide(log: State, { group, refused }: Work, { epoch }: Head): readonly Decided[] {
-  log.groups++
-  return group.flatMap((each) => {
-    if (refused.has(each)) return []
-    try {
-      if (each.epoch !== undefined && each.epoch !== epoch) {
-        log.onObservation?.({ kind: 'fenced' })
-        throw fenced(each.epoch, epoch)
-      }
-      return [{ each, ...each.decide(log.groups) }]
-    } catch (error) {
-      refused.add(each)
-      each.reject(error)
-      return []
-    }
-  })
+function requireEpoch(log: State, each: Waiting, { epoch }: Head) {
+  if (each.epoch !== undefined && each.epoch !== epoch) {
+    log.onObservation?.({ kind: 'fenced' })
+    throw fenced(each.epoch, epoch)
+  }
 }
 
 const fenced = (own: number, epoch: number) =>
@@ -233,23 +212,17 @@ async function commit(log: State, session: SqlSession) {
   await session.query('COMMIT')
   // Somebody has ended the wait for the standby: the record may be lost with this server.
   const doubt = session.notices().find(({ code }) => code === '01000')
-  if (doubt)
-    throw breakOff(log, new Error(doubt.message), `${log.name} did not make a write durable`)
+  if (doubt) throw fail(log, new Error(doubt.message), `${log.name} did not make a write durable`)
 }
 
 function finish(log: State, work: Work, decisions: readonly Decided[]) {
-  for (const { each, records } of decisions) {
-    const stored = records.map((record) => {
+  for (const decision of decisions) {
+    const stored = decision.records.map((record) => {
       log.applied += 1
       return { ...record, sequence: log.applied, timeMs: work.timeMs, position: log.applied }
     })
     if (stored.length > 0) log.appliedGroup = work.id
-    try {
-      each.onDurable?.(stored)
-      each.resolve(stored)
-    } catch (error) {
-      each.reject(breakOff(log, error, 'a durable record could not be applied'))
-    }
+    acknowledge(log, decision, stored)
   }
 }
 
@@ -267,7 +240,8 @@ export async function transact(
           await session.script('ROLLBACK')
           return head
         }
-        await insert(session, head.n, work, rowsOf(encoded(log, written.records)))
+        const { records } = written
+        await insert(session, head.n, work, rowsOf({ records, texts: encode(log, records) }))
         await session.query(`UPDATE proposer.head SET ${written.head} WHERE id = 1`)
         await commit(log, session)
         return head

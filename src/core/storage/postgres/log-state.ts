@@ -1,8 +1,7 @@
 import type { Clock, Random, SqlDatabase, SqlRow, SqlSession } from '#ports'
 import { StorageError } from '#protocol/errors'
 import type { Observation } from '#protocol/vitals'
-import { failedForGood, unavailable } from '../failures.js'
-import type { newQueue } from '../queue.js'
+import { fail, type Groups } from '../groups.js'
 import type { NewRecord, StoredRecord } from '../record-log.js'
 import type { Connection } from './session.js'
 
@@ -39,35 +38,16 @@ export interface SharedLogParts {
   readonly onRecord: (record: StoredRecord) => void
 }
 
-export interface State extends Omit<SharedLogParts, 'database' | 'onSnapshot' | 'seen'> {
-  readonly name: string
+/** Whoever is `exclusive` applies records. */
+export interface State
+  extends Groups,
+    Omit<SharedLogParts, 'database' | 'onSnapshot' | 'seen' | 'onRecord'> {
   readonly writer: Connection
   readonly reader: Connection
-  readonly queue: ReturnType<typeof newQueue>
-  /** One at a time applies records. */
-  readonly exclusive: <T>(job: () => Promise<T>) => Promise<T>
-  readonly stop: AbortController
-  readonly listeners: ((error: Error) => void)[]
   follow: (records: readonly StoredRecord[]) => void
   applied: number
   appliedGroup: string | undefined
-  failed: StorageError | undefined
   down: string | undefined
-  isEnding: boolean
-  isDraining: boolean
-  groups: number
-}
-
-/** R10: this process may not go on; the listeners end it. */
-export function breakOff(log: State, cause: unknown, detail: string) {
-  const error = failedForGood(detail, cause)
-  if (log.failed !== undefined) return error
-  log.failed = error
-  log.stop.abort()
-  for (const each of log.queue.takeAll())
-    each.reject(unavailable(`${log.name} no longer accepts writes`, error))
-  for (const listener of log.listeners) listener(error)
-  return error
 }
 
 export const columns = 'n, grp, k, t, d'
@@ -104,7 +84,7 @@ export function applyRows(log: State, rows: readonly SqlRow[]) {
   try {
     log.follow(rows.map((row) => recordOfRow(log, row)))
   } catch (error) {
-    throw breakOff(log, error, `a record of ${log.name} could not be applied`)
+    throw fail(log, error, `a record of ${log.name} could not be applied`)
   }
   log.applied = expected
   log.appliedGroup = String(last.grp)
@@ -119,7 +99,7 @@ export async function applyUpTo(log: State, session: SqlSession, n: number) {
 }
 
 const gapAt = (log: State, n: number) =>
-  breakOff(log, new RangeError(`record ${n} is missing`), `${log.name} has a gap`)
+  fail(log, new RangeError(`record ${n} is missing`), `${log.name} has a gap`)
 
 /**
  * Else a standby was promoted that had not got everything: what was acknowledged is gone,
@@ -129,7 +109,7 @@ export function requireSameLog(log: State, n: number, grp: unknown) {
   const { applied, appliedGroup, name } = log
   if (applied === 0 || appliedGroup === undefined) return
   const loss = lossSince({ n: applied, group: appliedGroup }, n, grp)
-  if (loss !== undefined) throw breakOff(log, rolledBack(name, loss), loss)
+  if (loss !== undefined) throw fail(log, rolledBack(name, loss), loss)
 }
 
 export function lossSince(seen: SharedEnd, n: number, grp: unknown) {

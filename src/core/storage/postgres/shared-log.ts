@@ -2,13 +2,12 @@
  * A record log in PostgreSQL that several gateways write (docs/design/shared-store.md). The row
  * `head` is order, lock and fence at once: a group is decided and written while it is locked.
  */
-import pLimit from 'p-limit'
 import { SqlError, type SqlRow, type SqlSession } from '#ports'
 import { StorageError } from '#protocol/errors'
-import { busy, unavailable } from '../failures.js'
-import { newQueue, type Waiting } from '../queue.js'
+import { unavailable } from '../failures.js'
+import { inGroups, newGroups, refusal } from '../groups.js'
 import type { RecordLog, StoredRecord } from '../record-log.js'
-import { drain, encoded, transact } from './group-write.js'
+import { encode, transact, writeGroup } from './group-write.js'
 import {
   applyUpTo,
   columns,
@@ -27,7 +26,6 @@ import {
 import { awayText, notReached, openConnection } from './session.js'
 
 const pollMs = 250
-const decisionBytes = 2_048
 
 export interface SharedLog extends RecordLog {
   follow(listener: (records: readonly StoredRecord[]) => void): void
@@ -51,26 +49,18 @@ export interface SharedLog extends RecordLog {
 }
 
 export async function openSharedLog(parts: SharedLogParts): Promise<SharedLog> {
-  const { database, onSnapshot, seen, ...rest } = parts
+  const { database, onSnapshot, seen, onRecord, ...rest } = parts
   const log: State = {
     ...rest,
-    name: database.name,
+    ...newGroups(database.name),
     writer: openConnection(database, parts.clock),
     reader: openConnection(database, parts.clock),
-    queue: newQueue(64 * 1024 * 1024),
-    exclusive: pLimit(1),
-    stop: new AbortController(),
-    listeners: [],
     follow: (records) => {
-      for (const record of records) parts.onRecord(record)
+      for (const record of records) onRecord(record)
     },
     applied: 0,
     appliedGroup: undefined,
-    failed: undefined,
     down: undefined,
-    isEnding: false,
-    isDraining: false,
-    groups: 0,
   }
   try {
     if (seen !== undefined) await log.reader.use((session) => requireSeen(log, session, seen))
@@ -85,22 +75,14 @@ export async function openSharedLog(parts: SharedLogParts): Promise<SharedLog> {
 }
 
 function surfaceOf(log: State): SharedLog {
-  let closing: Promise<void> | undefined
   return {
+    ...inGroups(log, {
+      refusal: () => refusal(log) ?? (log.down === undefined ? undefined : unavailable(log.down)),
+      encode: (records) => encode(log, records),
+      write: (group) => writeGroup(log, group),
+      end: async () => closeLines(log),
+    }),
     name: log.name,
-    append: (what, onDurable, aboutBytes = decisionBytes, epoch) =>
-      typeof what !== 'function' && what.length === 0
-        ? Promise.resolve([])
-        : new Promise((resolve, reject) => {
-            const refused = refusal(log)
-            if (refused !== undefined) throw refused
-            const given = typeof what === 'function' ? undefined : encoded(log, what)
-            const decide = (group: number) => given ?? encoded(log, decided(what, group))
-            const sizes = { bytes: aboutBytes, lines: given?.records.length ?? 1 }
-            const waiting: Waiting = { ...sizes, decide, epoch, onDurable, resolve, reject }
-            if (!log.queue.add(waiting)) throw busy(log.name)
-            if (!log.isDraining) void drain(log)
-          }),
     async read(position) {
       const [row] = await ask(log, `SELECT ${columns} FROM proposer.record WHERE n = $1`, [
         position,
@@ -137,19 +119,8 @@ function surfaceOf(log: State): SharedLog {
     get closed() {
       return log.isEnding || log.failed !== undefined
     },
-    onFailure(listener) {
-      if (log.failed === undefined) log.listeners.push(listener)
-      else listener(log.failed)
-    },
-    close() {
-      closing ??= end(log)
-      return closing
-    },
   }
 }
-
-const decided = (what: Parameters<RecordLog['append']>[0], group: number) =>
-  typeof what === 'function' ? what(group) : what
 
 const rethrow = (log: State) => (error: unknown) => {
   throw notReached(log.name, error)
@@ -157,13 +128,6 @@ const rethrow = (log: State) => (error: unknown) => {
 
 const ask = (log: State, text: string, values?: readonly unknown[]) =>
   log.reader.use((session) => session.query(text, values)).catch(rethrow(log))
-
-function refusal(log: State): StorageError | undefined {
-  if (log.failed !== undefined)
-    return unavailable(`${log.name} no longer accepts writes`, log.failed)
-  if (log.isEnding) return unavailable(`the store in ${log.name} is closed`)
-  return log.down === undefined ? undefined : unavailable(log.down)
-}
 
 async function requireSeen(log: State, session: SqlSession, seen: SharedEnd) {
   const [row] = await session.query(endAndGroup, [seen.n])
@@ -291,12 +255,4 @@ async function poll(log: State) {
 function closeLines({ writer, reader }: State) {
   writer.close()
   reader.close()
-}
-
-async function end(log: State) {
-  log.isEnding = true
-  while (log.isDraining || !log.queue.isEmpty()) await log.exclusive(async () => undefined)
-  log.stop.abort()
-  await log.exclusive(async () => undefined)
-  closeLines(log)
 }
