@@ -59,8 +59,7 @@ export const runCommand = sessionVerb({
       {
         kind: 'run',
         wait: true,
-        sums: ({ intents }, hasChain) => hasChain || intents <= summedUnasked,
-        ready: (opened, asksFor) => prepared(session, opened, asksFor),
+        ready: (opened) => prepared(session, opened),
       },
     ),
 })
@@ -69,7 +68,7 @@ export const runCommand = sessionVerb({
  * What keeps it from signing is thrown; where payloads of the input are of unknown outcome, that
  * is said first (contract §6: exit 6).
  */
-async function prepared(session: Session, opened: Opened, asksFor: string | false) {
+async function prepared(session: Session, opened: Opened) {
   const saved = await savedRows(session, opened)
   const { output } = session
   try {
@@ -77,11 +76,10 @@ async function prepared(session: Session, opened: Opened, asksFor: string | fals
     const faulty = checks.filter(({ result }) => result === 'warn' || result === 'fail')
     if (faulty.length > 0) output.note(checksText(faulty)(output))
     if (saved.toSign > 0) refuseFaults(checks)
-    const isNeeded = () => asksFor !== false || session.signal.aborted
-    const sums = await output.during('planning', () => sumsOf(opened, isNeeded))
+    const sums = await output.during('planning', () => sumsOf(session, opened))
     const plan = await planOf(session, opened, { saved, sums })
     output.note(plan.text)
-    if (asksFor !== false) await confirmSums(session, opened, sums, asksFor)
+    await confirmSums(session, opened, sums)
     return { head: { plan: plan.data }, rest: { checks } }
   } catch (error) {
     if (saved.unsettled === 0 || !(error instanceof ProposerError)) throw error
@@ -135,12 +133,13 @@ function refuseFaults(checks: readonly Finding[]) {
 }
 
 /** Without a person who is to agree to it, a sum that cannot be had keeps nobody from sending. */
-async function sumsOf(opened: Opened, isNeeded: () => boolean) {
+async function sumsOf({ signal }: Context, { checkedSums, parts, count, asks }: Opened) {
+  const isFree = parts.chain !== undefined || count.intents <= summedUnasked
   try {
-    return await opened.checkedSums()
+    return await checkedSums(asks || isFree)
   } catch (error) {
     const isLimit = error instanceof UsageError
-    if (isNeeded() || isLimit || !(error instanceof ProposerError)) throw error
+    if (asks || signal.aborted || isLimit || !(error instanceof ProposerError)) throw error
     return undefined
   }
 }

@@ -30,7 +30,7 @@ import { type Session, sessionVerb } from '../session/session.js'
 import { executorFlags, requesterFlag } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 import { newResults, type Output } from '../terminal/output.js'
-import { amountText, counted, errorData, jsonText, visible } from '../terminal/render.js'
+import { amountText, errorData, jsonText, visible } from '../terminal/render.js'
 import { type FlagsOf, fileWord, verb } from '../terminal/verb.js'
 import {
   batchFlags,
@@ -62,9 +62,8 @@ const batchSubmitVerb = sessionVerb({
     sendInput(session, file, flags, {
       kind: 'batch',
       wait: flags.wait === true,
-      async ready(opened, asksFor) {
-        const sums = await opened.checkedSums()
-        if (asksFor !== false) await confirmSums(session, opened, sums, asksFor)
+      async ready(opened) {
+        await confirmSums(session, opened, await opened.checkedSums())
         return {}
       },
     }),
@@ -184,10 +183,7 @@ const batchSignVerb = sessionVerb({
   flags: flagTable,
   examples: ['batch sign rows.csv --max-spend 7500usdc -o signed.ndjson'],
   async run(session, flags, { file }) {
-    const opened = await openBatch(session, flags, await readSource(session, file), {
-      tell: ({ intents }, signer, sum) =>
-        `signing up to ${counted(intents, 'proposal')} as ${signer}${sum}`,
-    })
+    const opened = await openBatch(session, flags, await readSource(session, file))
     if (flags.dryRun) return showBatchPlan(session, opened)
     await opened.checkedSums()
     await sign(session, flags, opened)

@@ -1,6 +1,6 @@
 /**
  * Rows of an input. What `batch sign` and `batch submit` share: flags, the first reading, and what the
- * core needs. What became of them; what went wrong is grouped, and no row is held (R17).
+ * core needs; what became of each, and what went wrong, by cause.
  */
 import type { PolledCandidate } from '#client/follow/follow'
 import { gravity } from '#client/gateway/answer'
@@ -92,10 +92,11 @@ export type BatchFlags = FlagsOf<typeof batchFlags> & SessionFlags & { readonly 
 
 export type Opened = Awaited<ReturnType<typeof openBatch>>
 
-export interface Opening {
-  readonly tell?: (count: BatchCount, proposer: string, sum: string) => string
-  readonly sums?: (count: BatchCount, hasChain: boolean) => boolean
-  readonly findings?: boolean
+interface Opening {
+  /** Where what is signed goes to. */
+  readonly origin?: string
+  /** A person is asked before anything is signed. */
+  readonly asks?: boolean
 }
 
 /**
@@ -106,7 +107,7 @@ export async function openBatch(
   session: Session,
   flags: BatchFlags,
   source: BatchSource,
-  opening: Opening,
+  { origin, asks = false }: Opening = {},
 ) {
   const units = once(() => pinnedUnits(session, flags.context))
   const maxSpend = await givenAmount(flagged('--max-spend', flags.maxSpend), units)
@@ -131,7 +132,6 @@ export async function openBatch(
   }
   const count = await checkBatch(source, flags.format, checks, faults)
   let sums: SpendingSums | undefined
-  const counting = opening.sums?.(count, chain !== undefined) === true
   let parts: ProposeParts = {
     ...(await signingParts(session, flags).catch((error: unknown) => {
       // What is wrong with the input comes before what cannot be had for it.
@@ -146,11 +146,12 @@ export async function openBatch(
     signer: once(async () => {
       session.account.expect?.(count.intents)
       const signer = await session.account.signer()
-      const sum =
-        sums === undefined || sums.totals.size === 0
-          ? ''
-          : ` for ${totalsText(trust, sums.totals)} in all`
-      if (opening.tell) session.output.note(opening.tell(count, signer.address, sum))
+      if (asks) return signer
+      const sum = sums?.totals.size ? ` for ${totalsText(trust, sums.totals)} in all` : ''
+      const sent = origin === undefined ? '' : ` and sending ${count.rows} to ${origin}`
+      session.output.note(
+        `signing up to ${counted(count.intents, 'proposal')} as ${signer.address}${sum}${sent}`,
+      )
       return signer
     }),
     terms: {
@@ -169,24 +170,23 @@ export async function openBatch(
   if (faults.refuses) await lookAt(parts, count.input, source, { ...looking, faults })
   const required = requiredBy(flags)
   const checker =
-    isRequired(required) || flags.dryRun === true || opening.findings
-      ? await openChecker(session)
-      : undefined
+    isRequired(required) || flags.dryRun === true || asks ? await openChecker(session) : undefined
   const judging = checker && { checker, required }
   if (isRequired(required)) parts = { ...parts, judging }
-  const look = async (all = counting) => {
+  const look = async (all: boolean) => {
     const looked = await lookAt({ ...parts, judging }, count.input, source, { ...looking, all })
     sums = looked.sums
     return looked
   }
-  /** `undefined` where nothing asks for it. Throws as `lookAt`, and its refusal. */
-  const checkedSums = async () => {
-    const { refusal } = await look()
+  /** `undefined` where `all` is not wanted and nothing bounds the sum. Throws its refusal. */
+  const checkedSums = async (all = asks) => {
+    const { refusal } = await look(all)
     if (refusal) throw refusal
     return sums
   }
+  const spending = newSpending(parts, limits)
   noteUnanswered(session, count)
-  return { parts, look, count, spending: newSpending(parts, limits), checkedSums }
+  return { parts, look, count, spending, checkedSums, origin, asks }
 }
 
 function noteOnce({ output }: Context): (text: string) => void {
@@ -211,11 +211,10 @@ function noteUnanswered({ output }: Context, { unanswered }: BatchCount) {
 
 export async function confirmSums(
   context: Context,
-  { parts }: Opened,
+  { parts, origin, asks }: Opened,
   sums: SpendingSums | undefined,
-  origin: string,
 ) {
-  if (sums === undefined || sums.rows === 0) return
+  if (!asks || sums === undefined || sums.rows === 0) return
   const { findings } = sums
   if (findings !== undefined && findings.warn + findings.unknown > 0)
     context.output.note(
@@ -243,8 +242,8 @@ async function identifyRows(session: Session, source: BatchSource, format: Batch
 export const totalsText = (trust: Trust, totals: Totals) =>
   [...totals].map(([token, raw]) => amountWithRaw(raw, pinnedToken(trust, token))).join(' and ')
 
-/** Rows that a cause names, and causes that are told apart: a gateway's codes have no end (R17). */
-const [namedRows, tellableCauses] = [5, 20]
+/** Rows that a cause names, and causes that are told apart: a gateway's codes have no end. */
+const [namedRows, shownCauses] = [5, 20]
 
 /** A row that is held back here (exit 2) is less than any that has gone out and went wrong. */
 const rowGravity: readonly ExitCode[] = [
@@ -253,13 +252,12 @@ const rowGravity: readonly ExitCode[] = [
   exit.refused,
 ]
 
-/** Failures of one word and code; beyond what is told apart, of one exit code. */
+/** Failures of one word and code. */
 interface Cause {
   readonly word: string
   readonly where: string
   readonly error: ProposerError
   readonly names: string[]
-  readonly isOther: boolean
   count: number
 }
 
@@ -277,23 +275,20 @@ export function newFailures() {
   return {
     /** `name`: how its owner knows the row; `word`: what became of it. */
     add(where: string, error: ProposerError, word = '', name = where) {
-      const own = `${word} ${error.code} ${error.meta.exitCode}`
-      const isOther = !causes.has(own) && causes.size >= tellableCauses && !ownWays.has(error.code)
-      const key = isOther ? `${error.meta.exitCode}` : own
-      const cause = causes.get(key) ?? { word, where, error, names: [], isOther, count: 0 }
+      const key = `${word} ${error.code} ${error.meta.exitCode}`
+      const cause = causes.get(key) ?? { word, where, error, names: [], count: 0 }
       cause.count++
       if (cause.names.length < namedRows) cause.names.push(name)
       causes.set(key, cause)
     },
     count: () => sumOf(all()),
     blocks() {
-      const others = all().filter((one) => one.isOther)
-      const told = all().filter((one) => !one.isOther)
-      const [first] = others
-      const names = others.flatMap((one) => one.names).slice(0, namedRows)
-      return [...told, ...(first ? [{ ...first, names, count: sumOf(others) }] : [])]
-        .sort((one, other) => other.count - one.count)
-        .map(causeBlock)
+      const sorted = all().sort((one, other) => other.count - one.count)
+      const others = sorted.slice(shownCauses)
+      return [
+        ...sorted.slice(0, shownCauses).map(causeBlock),
+        others.length > 0 && `${counted(sumOf(others), 'row')} of ${others.length} other causes`,
+      ]
     },
     error({ total, goOn, stopped, isShown = false }: AllRows) {
       const failed = sumOf(all())
@@ -305,26 +300,23 @@ export function newFailures() {
           `${stopped.detail}; ${failed} of ${total} rows are left`,
           { retryable: true, hint: goOn },
         )
-      const worst = rowGravity.map(ofCode).find(({ length }) => length > 0)
-      const [first] = worst ?? []
-      if (worst === undefined || first === undefined) return undefined
-      const { error, where } = first
+      const worst = rowGravity.map(ofCode).find(({ length }) => length > 0) ?? []
+      const [first] = worst
+      if (first === undefined) return undefined
+      const { code, meta } = first.error
+      const { exitCode, retryable } = meta
       const count = sumOf(worst)
-      const { exitCode, hint, retryable } = error.meta
       const others = failed > count ? `, ${failed - count} more with other faults` : ''
+      const told = `${first.where}: ${first.error.detail}`
       const detail = isShown
         ? `${failed} of ${total} rows did not succeed; see the causes above`
         : failed === 1
-          ? `${where}: ${error.detail}`
-          : `${count} of ${total} rows${others}; the first, ${where}: ${error.detail}`
+          ? told
+          : `${count} of ${total} rows${others}; the first, ${told}`
       const isLater = exitCode === exit.unknown || exitCode === exit.deferred
-      const ownHint = isShown ? 'follow the hints above' : hint
-      const then = isLater ? laterHint(goOn, worst) : ownHint
-      return new ProposerError(error.code, detail, {
-        exitCode,
-        hint: then,
-        retryable,
-      })
+      const ownHint = isShown ? 'follow the hints above' : meta.hint
+      const hint = isLater ? laterHint(goOn, worst) : ownHint
+      return new ProposerError(code, detail, { exitCode, hint, retryable })
     },
   }
 }
@@ -333,37 +325,31 @@ export function newFailures() {
  * Faults that the same input again does nothing about: what another gateway has is sent there, and
  * a round that is over stays so.
  */
-const ownWays: ReadonlySet<string> = new Set(['other_origin', 'round_over'])
+const ownWays = ['other_origin', 'round_over']
 
 function laterHint(goOn: string, causes: readonly Cause[]) {
-  const ways = new Map<string, { hint: string; count: number }>()
-  let own = 0
-  for (const { error, count } of causes) {
-    const { hint } = error.meta
-    if (!ownWays.has(error.code) || hint === undefined) continue
-    own += count
-    const way = ways.get(error.code)
-    ways.set(error.code, { hint: way?.hint ?? hint, count: (way?.count ?? 0) + count })
-  }
-  const hints = [...ways].map(([code, { hint, count }]) =>
-    code === 'other_origin' && count > 1 ? hint.replace(/(proposer replay) \S+/, '$1 --all') : hint,
-  )
-  if (own < sumOf(causes)) return [goOn, ...hints].join('; if that does not settle it: ')
-  return hints.join('; ')
+  const hints = ownWays.flatMap((code) => {
+    const some = causes.filter(({ error }) => error.code === code)
+    const hint = some[0]?.error.meta.hint ?? []
+    return typeof hint === 'string' && code === 'other_origin' && sumOf(some) > 1
+      ? hint.replace(/(proposer replay) \S+/, '$1 --all')
+      : hint
+  })
+  const isOwn = causes.every(({ error }) => ownWays.includes(error.code))
+  return isOwn ? hints.join('; ') : [goOn, ...hints].join('; if that does not settle it: ')
 }
 
-function causeBlock({ word, error, names, count, isOther }: Cause) {
+function causeBlock({ word, error, names, count }: Cause) {
   const more = count > names.length ? ` and ${count - names.length} more` : ''
-  const code = isOther ? 'other causes' : error.code
   const { hint } = error.meta
   const below =
     (text: string): Block =>
     ({ columns }) =>
       `  ${foldAround(text, columns - 2, '  ')}`
   return together([
-    `${counted(count, 'row')} ${word} (${code}): ${names.join(', ')}${more}`,
-    !isOther && below(error.detail),
-    !isOther && hint !== undefined && below(`hint: ${hint}`),
+    `${counted(count, 'row')} ${word} (${error.code}): ${names.join(', ')}${more}`,
+    below(error.detail),
+    hint !== undefined && below(`hint: ${hint}`),
   ])
 }
 
@@ -425,7 +411,7 @@ export const notFollowed = ({ candidate, elsewhere }: RowResult) =>
     `\`proposer poll ${candidate?.candidateId} ${elsewhere?.flag}\``,
   )
 
-export function resultOf(result: RowResult, polled: PolledCandidate | undefined) {
+export function resultOf(result: RowResult, polled?: PolledCandidate) {
   const {
     row,
     outcome,

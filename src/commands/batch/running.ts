@@ -32,7 +32,7 @@ import { findingLine } from '../session/question.js'
 import type { Session } from '../session/session.js'
 import { executorFlags } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
-import { newResults, type ResultStream, table, together } from '../terminal/output.js'
+import { newResults, table, together } from '../terminal/output.js'
 import { amountText, type Column, counted, errorData } from '../terminal/render.js'
 import { fileWord, flagWords } from '../terminal/verb.js'
 import {
@@ -44,7 +44,6 @@ import {
   newFailures,
   notFollowed,
   type Opened,
-  type Opening,
   openBatch,
   pendingError,
   readSource,
@@ -60,40 +59,31 @@ type SendFlags = BatchFlags & { readonly details?: boolean }
 interface Sending {
   readonly kind: 'batch' | 'run'
   readonly wait: boolean
-  /** Whether the sum is wanted although nobody is asked. */
-  readonly sums?: Opening['sums']
-  /** Before anything is signed; `asksFor`: the gateway that a person is to agree to. */
-  ready(
-    opened: Opened,
-    asksFor: string | false,
-  ): Promise<{ readonly head?: object; readonly rest?: object }>
+  /** Before anything is signed. Throws to stop. */
+  ready(opened: Opened): Promise<{ readonly head?: object; readonly rest?: object }>
 }
 
 export async function sendInput(
   session: Session,
   path: string,
   flags: SendFlags,
-  { ready, sums, ...how }: Sending,
+  { ready, ...how }: Sending,
 ) {
   const source = await readSource(session, path)
   // Opened for running before anything opens it for reading: a command has one gateway.
   const gateway = await session.gateway('run')
   const { origin } = gateway
-  const asks = asksPerson(session, flags)
-  const tell: Opening['tell'] = ({ rows, intents }, signer, sum) =>
-    `signing up to ${counted(intents, 'proposal')} as ${signer}${sum} and sending ${rows} to ${origin}`
   const opened = await openBatch(session, flags, source, {
-    ...(asks ? {} : { tell }),
-    sums: (count, hasChain) => asks || sums?.(count, hasChain) === true,
-    findings: asks,
+    origin,
+    asks: asksPerson(session, flags),
   })
   if (flags.dryRun) return showBatchPlan(session, opened, gateway)
-  const told = await ready(opened, asks && origin)
+  const told = await ready(opened)
   await submitAndReport(session, opened, { ...flags, ...how, path, ...told })
 }
 
 type Running = SendFlags &
-  Omit<Sending, 'ready' | 'sums'> &
+  Omit<Sending, 'ready'> &
   Awaited<ReturnType<Sending['ready']>> & { readonly path: string }
 
 /**
@@ -113,200 +103,111 @@ function goOnCommand({ kind, path, ...flags }: Running) {
  * goes on where it stopped.
  */
 async function submitAndReport(session: Session, opened: Opened, running: Running) {
-  const { output, clock } = session
+  const { output, clock, signal } = session
+  const { count, parts, spending } = opened
+  const { kind, wait, quiet, resume } = running
   const startedMs = clock.monotonicMs()
   const gateway = await session.gateway('run')
   const { timeoutMs } = session.settings
   const leftMs = () =>
     timeoutMs === undefined ? undefined : Math.max(1, timeoutMs - (clock.monotonicMs() - startedMs))
-  const { count, parts } = opened
-  const report = newReport(session, opened, running)
-  const held: RowResult[] = []
-  const tellEarlier = collector(session, running.quiet === true, [])
-  const send = (rows: readonly BatchRow[]) =>
-    submitRows({ ...parts, gateway }, rows, {
+  const stream = newResults(output, kind, 'results', running.head)
+  const tellEarlier = collector(session, quiet === true, [])
+  const results = new Map<BatchRow, RowResult>()
+  const bar = { verb: wait ? 'sending (1 of 2)' : 'sending', total: count.rows }
+  const progress = output.progress({ ...bar, done: 0 })
+  // Those of a second pass take the place of the first.
+  const send = async (rows: readonly BatchRow[]) => {
+    const sent = submitRows({ ...parts, gateway }, rows, {
       fingerprint: count.fingerprint,
-      resume: running.resume === true,
-      spending: opened.spending,
+      resume: resume === true,
+      spending,
       timeoutMs: leftMs(),
-      signal: session.signal,
+      signal,
       chunkSize: (wantItems, options) => gateway.chunkSize(wantItems, options),
       onRetry: ({ reason, waitMs }) =>
         output.countdown(`${reason}; resending the same bytes`, { nowMs: clock.nowMs(), waitMs }),
     })
-  const bar = { verb: running.wait ? 'sending (1 of 2)' : 'sending', total: count.rows }
-  const progress = output.progress({ ...bar, done: 0 })
-  try {
-    for await (const some of send(count.input)) {
+    for await (const some of sent) {
       for (const one of some) {
-        report.count(one)
+        results.set(one.row, one)
         for (const earlier of one.earlier ?? []) tellEarlier(earlier)
-        // With `wait` a document tells the end of each row; lines tell it as it comes.
-        if (running.wait) held.push(one)
-        else report.judge(one)
-        if (!running.wait || output.isByLine) report.tell(one)
+        if (output.isByLine) stream.item(resultOf(one))
       }
-      const { counts } = report
-      const done = Object.values(counts).reduce((sum, each) => sum + each, 0)
-      progress.update({ ...bar, done, counts: Object.entries(counts) })
+      const counts = Object.entries(countsOf(results.values()))
+      progress.update({ ...bar, done: results.size, counts })
     }
-    // Their bytes are saved: sent again they settle what they are (R7).
-    if (running.kind === 'run') await replayUnknown(session, held, send, report)
+  }
+  try {
+    await send(count.input)
+    const unknown = kind === 'run' && !signal.aborted ? [...results.values()].filter(isUnknown) : []
+    if (unknown.length > 0) {
+      output.note(
+        `replaying ${counted(unknown.length, 'payload')} whose outcome is unknown; nothing is signed`,
+      )
+      await send(unknown.map(({ row }) => row))
+    }
   } finally {
     progress.stop()
   }
-  for (const one of held) report.judge(one)
-  const ends = running.wait ? await followHeld(session, held, leftMs(), report) : undefined
-  const { accepted, replayed } = report.counts
-  const done = ends?.counts.executed ?? accepted + replayed
-  const end = `${done} of ${counted(count.rows, 'row')} ${ends ? 'executed' : 'accepted'} in`
+  const all = [...results.values()]
+  const followed = wait ? await followAll(session, all, leftMs()) : undefined
+  const ends = all.map((one): [RowResult, End | undefined] => [
+    one,
+    followed ? followed.endOf(one) : failureOf(one),
+  ])
+  const isDone = ([{ outcome }, end]: (typeof ends)[number]) =>
+    followed ? end?.word === 'executed' : outcome === 'accepted' || outcome === 'replayed'
+  const done = ends.filter(isDone).length
+  const end = `${done} of ${counted(count.rows, 'row')} ${wait ? 'executed' : 'accepted'} in`
   output.mark(done === count.rows, end, clock.monotonicMs() - startedMs)
-  if (ends !== undefined) {
-    const byId = new Map(ends.polled.candidates.map((one) => [one.candidateId, one]))
-    for (const one of held) {
-      const polled = one.candidate === undefined ? undefined : byId.get(one.candidate.candidateId)
-      if (!output.isByLine) report.tell(one, polled)
-      else if (polled?.candidate !== undefined)
-        output.line({
-          client_ref: one.row.clientRef ?? null,
-          identifier: one.row.identifier,
-          candidate: polled.candidate,
-        })
-    }
-  }
-  report.end(ends)
+  report(session, opened, running, { stream, ends, stopped: followed?.stopped })
 }
 
-/** Results of the second pass take the place of the first. */
-async function replayUnknown(
-  context: Context,
-  held: RowResult[],
-  send: (rows: readonly BatchRow[]) => AsyncIterable<readonly RowResult[]>,
-  report: Report,
-) {
-  const places = new Map(
-    held.flatMap((one, at) =>
-      one.outcome === 'unknown' && one.elsewhere === undefined && one.outOfBand === undefined
-        ? [[one.row, at] as const]
-        : [],
-    ),
-  )
-  if (places.size === 0 || context.signal.aborted) return
-  context.output.note(
-    `replaying ${counted(places.size, 'payload')} whose outcome is unknown; nothing is signed`,
-  )
-  for await (const some of send([...places.keys()])) {
-    for (const one of some) {
-      const at = places.get(one.row)
-      const before = at === undefined ? undefined : held[at]
-      if (at === undefined || before === undefined) continue
-      held[at] = one
-      report.count(before, -1)
-      report.count(one)
-      if (context.output.isByLine) report.tell(one)
-    }
-  }
-}
+/** Their bytes are saved: sent again they settle what they are (R7). */
+const isUnknown = ({ outcome, elsewhere, outOfBand }: RowResult) =>
+  outcome === 'unknown' && elsewhere === undefined && outOfBand === undefined
 
-interface Ends {
-  readonly polled: BatchPolled
-  readonly counts: { executed: number; failed: number; pending: number }
-}
-
-type Report = ReturnType<typeof newReport>
-
-/** Counts, groups and prints; holds no row (R17). */
-function newReport(context: Context, { parts, count }: Opened, running: Running) {
-  const { output } = context
+function countsOf(results: Iterable<RowResult>) {
   const counts = { accepted: 0, replayed: 0, rejected: 0, unknown: 0, deferred: 0 }
-  const failures = newFailures()
-  const totals = new Map<Address, bigint>()
-  const stream = newResults(output, running.kind, 'results', running.head)
-  let isSigned = false
-  let failed = 0
-  return {
-    counts,
-    wrong: failures.add,
-    count(one: RowResult, by: 1 | -1 = 1) {
-      counts[one.outcome] += by
-    },
-    judge(one: RowResult) {
-      const place = placeText(one.row)
-      const { authorization, candidate } = one
-      isSigned ||= authorization !== undefined
-      if (one.error) failures.add(place, one.error, one.outcome, nameOf(one))
-      const failure = running.wait ? undefined : rowFailureOf(one)
-      if (failure !== undefined) {
-        failed++
-        failures.add(place, failure, 'failed', nameOf(one))
-      }
-      const token = authorization?.signed.token
-      if (candidate !== undefined && token !== undefined)
-        addTotal(totals, token, BigInt(authorization?.signed.terms.amount ?? 0))
-    },
-    tell(one: RowResult, polled?: PolledCandidate) {
-      if (output.isForPeople && running.details !== true) return
-      stream.item(resultOf(one, polled), () => cellsOf(one, polled))
-    },
-    end(ends: Ends | undefined) {
-      const summary = {
-        rows: count.rows,
-        ...counts,
-        ...(ends === undefined ? { failed } : ends.counts),
-      }
-      stream.end({ summary, ...running.rest }, [
-        batchSummaryText(summary),
-        totals.size > 0 && `authorized ${totalsText(parts.trust, totals)} in all`,
-        ...failures.blocks(),
-      ])
-      const error = failures.error({
-        total: count.rows,
-        goOn: isSigned
-          ? `continue with ${goOnCommand(running)}: saved bytes are sent again, nothing is signed twice`
-          : `nothing was signed or sent; start again with ${goOnCommand(running)}`,
-        stopped: context.signal.aborted ? context.signal.reason : undefined,
-        isShown: output.isForPeople && output.isTerminal,
-      })
-      const stopped = ends?.polled.stopped
-      // Whoever is still on the way, and a Ctrl-C, is in the error of all.
-      const isTold = stopped instanceof PendingError || stopped instanceof InterruptedError
-      const worst = gravest([error, isTold ? undefined : stopped]) ?? stopped
-      if (worst) throw worst
-    },
-  }
+  for (const { outcome } of results) counts[outcome]++
+  return counts
 }
 
-async function followHeld(
+/** What became of a candidate, as far as it is known. */
+interface End {
+  readonly word: 'executed' | 'failed' | 'pending'
+  readonly where: string
+  readonly error?: ProposerError | undefined
+  readonly polled?: PolledCandidate
+}
+
+function failureOf(one: RowResult): End | undefined {
+  const error = rowFailureOf(one)
+  return error && { word: 'failed', where: placeText(one.row), error }
+}
+
+/** Of the gateway's candidates; one of another gateway can only be asked for there. */
+async function followAll(
   session: Session,
-  held: readonly RowResult[],
+  results: readonly RowResult[],
   timeoutMs: number | undefined,
-  report: Report,
 ) {
-  // A candidate of another gateway can only be asked for there.
-  const [away, here] = [
-    held.filter(({ elsewhere }) => elsewhere !== undefined),
-    held.filter(({ elsewhere }) => elsewhere === undefined),
-  ]
-  const isDone = ({ candidate }: RowResult) => candidate?.status === 'executed'
-  const gone = away.filter((one) => one.error === undefined && rowFailureOf(one) !== undefined)
-  const left = away.filter(
-    (one) => one.candidate !== undefined && !isDone(one) && one.candidate.status !== 'failed',
+  const ids = results.flatMap(({ candidate, elsewhere }) =>
+    candidate === undefined || elsewhere !== undefined ? [] : [candidate.candidateId],
   )
-  const placed = (word: string, one: RowResult, error: ProposerError) =>
-    report.wrong(placeText(one.row), error, word, nameOf(one))
-  for (const one of left) if (one.error === undefined) placed('pending', one, notFollowed(one))
-  const ids = here.flatMap(({ candidate }) =>
-    candidate === undefined ? [] : [candidate.candidateId],
-  )
-  const names = new Map(here.map((one) => [one.candidate?.candidateId, nameOf(one)]))
   const gateway = await session.gateway('run')
   const { journal } = session
-  const polled = await followMany(session, 'following (2 of 2)', ids.length, (shows) =>
-    followBatch({ ports: session, gateway, journal }, ids, {
-      ...shows,
-      signal: session.signal,
-      timeoutMs,
-    }),
+  const { candidates, stopped } = await followMany(
+    session,
+    'following (2 of 2)',
+    ids.length,
+    (shows) =>
+      followBatch({ ports: session, gateway, journal }, ids, {
+        ...shows,
+        signal: session.signal,
+        timeoutMs,
+      }),
   ).catch((error: unknown): BatchPolled => {
     // What was admitted is reported whatever becomes of the polling.
     if (!(error instanceof ProposerError)) throw error
@@ -315,22 +216,87 @@ async function followHeld(
       stopped: error,
     }
   })
-  for (const one of gone) placed('failed', one, rowFailureOf(one) ?? notFollowed(one))
-  const counts = { executed: away.filter(isDone).length, failed: gone.length, pending: left.length }
-  for (const one of polled.candidates) {
-    const { candidateId: id } = one
-    const wrong = (word: 'failed' | 'pending', error: ProposerError) => {
-      counts[word]++
-      report.wrong(`candidate ${id}`, error, word, names.get(id) ?? id)
-    }
-    if (one.end === 'executed') counts.executed++
-    else if (one.end === 'failed') wrong('failed', rowFailedError(one))
-    else wrong('pending', one.error ?? pendingError(one, 'check again with `proposer poll --all`'))
-  }
   const view = await journal.load()
   const signed = ids.flatMap((id) => view.byCandidate(id)?.signed ?? [])
   await noteFallenRewards(session, signed)
-  return { polled, counts }
+  const byId = new Map(candidates.map((one) => [one.candidateId, one]))
+  const endOf = (one: RowResult): End | undefined => {
+    const { candidate, elsewhere, row } = one
+    if (candidate === undefined) return undefined
+    const polled = elsewhere === undefined ? byId.get(candidate.candidateId) : undefined
+    if (polled !== undefined) {
+      const known = { where: `candidate ${polled.candidateId}`, polled }
+      if (polled.end === 'executed') return { ...known, word: polled.end }
+      if (polled.end === 'failed')
+        return { ...known, word: polled.end, error: rowFailedError(polled) }
+      const pending = pendingError(polled, 'check again with `proposer poll --all`')
+      return { ...known, word: 'pending', error: polled.error ?? pending }
+    }
+    const where = placeText(row)
+    if (candidate.status === 'executed') return { word: 'executed', where }
+    if (one.error !== undefined) return { word: 'pending', where }
+    return failureOf(one) ?? { word: 'pending', where, error: notFollowed(one) }
+  }
+  return { endOf, stopped }
+}
+
+function report(
+  { output, signal }: Context,
+  { parts, count }: Opened,
+  running: Running,
+  {
+    stream,
+    ends,
+    stopped,
+  }: {
+    readonly stream: ReturnType<typeof newResults>
+    readonly ends: readonly (readonly [RowResult, End | undefined])[]
+    readonly stopped: ProposerError | undefined
+  },
+) {
+  const { wait, details } = running
+  const failures = newFailures()
+  const totals = new Map<Address, bigint>()
+  const words = wait ? { executed: 0, failed: 0, pending: 0 } : { failed: 0 }
+  for (const [{ row, error, outcome, authorization, candidate }] of ends) {
+    if (error) failures.add(placeText(row), error, outcome, nameOf({ row, authorization }))
+    const signed = authorization?.signed
+    if (candidate !== undefined && signed?.token !== undefined)
+      addTotal(totals, signed.token, BigInt(signed.terms.amount))
+  }
+  for (const [one, end] of ends) {
+    if (end) Object.assign(words, { [end.word]: 1 + (words[end.word] ?? 0) })
+    if (end?.error) failures.add(end.where, end.error, end.word, nameOf(one))
+    const { polled } = end ?? {}
+    if (output.isByLine && polled?.candidate !== undefined)
+      output.line({
+        client_ref: one.row.clientRef ?? null,
+        identifier: one.row.identifier,
+        candidate: polled.candidate,
+      })
+    if (!output.isByLine && (!output.isForPeople || details === true))
+      stream.item(resultOf(one, polled), () => cellsOf(one, polled))
+  }
+  const counts = countsOf(ends.map(([one]) => one))
+  const summary = { rows: count.rows, ...counts, ...words }
+  stream.end({ summary, ...running.rest }, [
+    batchSummaryText(summary),
+    totals.size > 0 && `authorized ${totalsText(parts.trust, totals)} in all`,
+    ...failures.blocks(),
+  ])
+  const isSigned = ends.some(([{ authorization }]) => authorization !== undefined)
+  const error = failures.error({
+    total: count.rows,
+    goOn: isSigned
+      ? `continue with ${goOnCommand(running)}: saved bytes are sent again, nothing is signed twice`
+      : `nothing was signed or sent; start again with ${goOnCommand(running)}`,
+    stopped: signal.aborted ? signal.reason : undefined,
+    isShown: output.isForPeople && output.isTerminal,
+  })
+  // Whoever is still on the way, and a Ctrl-C, is in the error of all.
+  const isTold = stopped instanceof PendingError || stopped instanceof InterruptedError
+  const worst = gravest([error, isTold ? undefined : stopped]) ?? stopped
+  if (worst) throw worst
 }
 
 const wouldBe = {
@@ -343,11 +309,7 @@ const wouldBe = {
 } as const
 
 type Planned = Awaited<ReturnType<typeof sendable>>[number]
-
 type Terms = ReturnType<typeof termsOf>
-type Reviewed = ReturnType<typeof reviewed>
-
-const shownAtOnce = 1_000
 
 /**
  * Throws what the run would end with: at once where it would refuse the input, after the rows where
@@ -363,7 +325,8 @@ export async function showBatchPlan(
   const counts = new Map<string, number>()
   const totals = new Map<Address, bigint>()
   const failures = newFailures()
-  const sheet = newTable(stream)
+  const faults: string[] = []
+  const rows: Previewed[] = []
   const { plans = [], refusal } = await opened.look(true)
   const shown = gateway ? await sendable({ ...parts, gateway }, plans, { signal }) : plans
   for (const planned of shown) {
@@ -371,14 +334,25 @@ export async function showBatchPlan(
     const isHeld = refusal !== undefined && ['sign', 'import', 'send'].includes(plan.kind)
     const action = isHeld ? wouldBe.skipped : wouldBe[plan.kind]
     counts.set(action, (counts.get(action) ?? 0) + 1)
-    if (plan.kind === 'sign' && !isHeld && terms.token !== null)
-      totals.set(terms.token, (totals.get(terms.token) ?? 0n) + BigInt(terms.amount ?? 0))
+    if (action === wouldBe.sign && terms.token !== null)
+      addTotal(totals, terms.token, BigInt(terms.amount ?? 0))
+    const place = placeText(plan.row)
+    const { findings } = planned
+    for (const one of findings ?? [])
+      if (one.result === 'warn') faults.push(`${place}: ${findingLine(one)}`)
     const error = errorOf(plan)
-    if (error !== undefined) failures.add(placeText(plan.row), asItemError(plan.row, error))
-    sheet.add(reviewed(plan, terms, parts.trust.chain_id, action), error, planned.findings ?? [])
-    stream.item(previewOf(plan, terms, action, planned.findings))
+    if (error !== undefined) {
+      faults.push(`${place}: ${error.detail}`)
+      failures.add(place, asItemError(plan.row, error))
+    }
+    const document = previewOf(plan, terms, action, findings)
+    stream.item(document)
+    rows.push({ ...document, row: plan.row })
   }
-  sheet.end()
+  if (rows.length > 0) {
+    stream.block(together([table(columnsOf(parts.trust.chain_id), rows), ...faults]))
+    stream.gap()
+  }
   const summary = Object.fromEntries(
     [...counts].map(([action, count]) => [action.replaceAll(' ', '_'), count]),
   )
@@ -461,53 +435,38 @@ function errorOf(plan: Planned) {
   return plan.kind === 'done' ? failedBefore(plan.authorization) : undefined
 }
 
-function reviewed(plan: Planned, terms: Terms, chainId: number, action: string) {
-  const { row } = plan
-  const { outcome, label, title, price, amount, token } = terms
-  const units = knownToken(chainId, token ?? '')
-  // What is not understood is shown as it was written.
-  const written = row.kind === 'intent' ? row.outcome : (price ?? '')
-  return {
-    row,
-    // What is to be signed is the rule; what is not stands out.
-    action: action === wouldBe.sign ? '' : action,
-    question: title ?? row.columns?.slug ?? row.identifier,
-    answer: outcome === null ? written : answerText(outcome, label),
-    amount: amount === null ? '' : units === undefined ? `${amount}raw` : amountText(amount, units),
-  }
-}
+type Previewed = ReturnType<typeof previewOf> & { readonly row: BatchRow }
 
-const columns: readonly Column<Reviewed>[] = [
-  { head: 'row', right: true, cell: ({ row }) => String(row.element ?? row.line) },
-  { head: 'reference', rank: 2, least: 8, cell: ({ row }) => row.clientRef },
-  { head: 'question', least: 6, cell: ({ question }) => question },
-  { head: 'answer', least: 8, cell: ({ answer }) => answer },
-  { head: 'amount', right: true, cell: ({ amount }) => amount },
-  { head: 'what', least: 6, cell: ({ action }) => action },
-]
-
-function newTable(stream: ResultStream) {
-  let shown: Reviewed[] = []
-  let faults: string[] = []
-  const end = () => {
-    if (shown.length === 0) return
-    stream.block(together([table(columns, shown), ...faults]))
-    stream.gap()
-    shown = []
-    faults = []
-  }
-  return {
-    add(row: Reviewed, error: ProposerError | undefined, found: readonly QuestionFinding[]) {
-      shown.push(row)
-      const place = placeText(row.row)
-      for (const one of found)
-        if (one.result === 'warn') faults.push(`${place}: ${findingLine(one)}`)
-      if (error) faults.push(`${place}: ${error.detail}`)
-      if (shown.length === shownAtOnce) end()
+const columnsOf = (chainId: number): readonly Column<Previewed>[] => [
+  { head: 'row', right: true, cell: ({ element, line }) => String(element ?? line) },
+  { head: 'reference', rank: 2, least: 8, cell: (one) => one.client_ref },
+  {
+    head: 'question',
+    least: 6,
+    cell: ({ title, columns, identifier }) => title ?? columns?.slug ?? identifier,
+  },
+  {
+    head: 'answer',
+    least: 8,
+    // What is not understood is shown as it was written.
+    cell: ({ outcome, label, row, price }) =>
+      outcome ? answerText(outcome, label) : row.kind === 'intent' ? row.outcome : price,
+  },
+  {
+    head: 'amount',
+    right: true,
+    cell({ amount, token }) {
+      const units = knownToken(chainId, token ?? '')
+      return amount && (units === undefined ? `${amount}raw` : amountText(amount, units))
     },
-    end,
-  }
-}
+  },
+  // What is to be signed is the rule; what is not stands out.
+  {
+    head: 'what',
+    least: 6,
+    cell: ({ action }) => (action === 'would_sign' ? '' : action.replaceAll('_', ' ')),
+  },
+]
 
 function previewOf(
   plan: Planned,

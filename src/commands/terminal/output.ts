@@ -366,55 +366,33 @@ export function shownText(shown: Shown, seconds: number, goesOn = true) {
   return `${verb}: ${done} of ${total} [${bar}] ${Math.floor(share * 100)} %${passed}${left ? `, about ${left} left` : ''}${parts.length > 1 ? `; ${parts.join(', ')}` : ''}`
 }
 
-/** Many results, one at a time, so that none has to be held (R17). */
-
-export type ResultStream = ReturnType<typeof newResults>
-
 /**
- * With --json written piece by piece; with --ndjson a line an item and the rest last; for people
- * a line an item.
+ * Many results. With --ndjson a line each as it settles, the rest last; for people a line each;
+ * else one document at the end, which --field finds its value in.
  */
 export function newResults(output: Output, kind: string, list: string, head: object = {}) {
-  const schema = `proposer.${kind}/1`
   const { isForPeople, isByLine } = output
-  let begun = false
-  const open = () => {
-    const before = membersOf(head).map((member) => `  ${member},\n`)
-    if (!begun) output.text(`{\n  "schema": "${schema}",\n${before.join('')}  "${list}": [`)
-    begun = true
-  }
-  let items = 0
+  const items: object[] = []
   const block = (one: Block) => {
     const text = isForPeople ? together([one])(output) : ''
     if (text !== '') output.text(`${text}\n`)
   }
   return {
     item(data: object, cells?: () => readonly string[]) {
-      items++
-      if (isByLine) return output.line(data)
-      if (isForPeople) return block(cells && (() => rowText(cells(), output.columns)))
-      open()
-      output.text(`${items === 1 ? '' : ','}\n    ${jsonText(data, 0)}`)
+      if (isByLine) output.line(data)
+      else if (!isForPeople) items.push(data)
+      else if (cells) block(() => rowText(cells(), output.columns))
     },
     block,
     gap() {
       if (isForPeople) output.text('\n')
     },
     end(rest: object, blocks: readonly Block[]) {
-      if (isByLine) return output.line({ schema, ...head, ...rest })
-      if (isForPeople) return block(together(blocks))
-      open()
-      const members = membersOf(rest).map((member) => `,\n  ${member}`)
-      output.text(`${items === 0 ? ']' : '\n  ]'}${members.join('')}\n}\n`)
+      if (isForPeople) block(together(blocks))
+      else output.result(kind, { ...head, ...(!isByLine && { [list]: items }), ...rest }, String)
     },
   }
 }
-
-const membersOf = (data: object) =>
-  Object.entries(data).map(
-    ([name, value]) =>
-      `${JSON.stringify(name)}: ${jsonText({ value }, 0).slice('{"value":'.length, -1)}`,
-  )
 
 /** Cells on as few lines as they fit; an id is never broken, so that it can be copied. */
 function rowText(cells: readonly string[], columns: number) {
