@@ -6,6 +6,7 @@
 import { ChainError, type Hex } from '#ports'
 import type { Candidate } from '#protocol/candidate'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
+import { progressChange, selected, standsInAgain } from '../validation/progress.js'
 import {
   type Judgement,
   type ProposalCall,
@@ -106,8 +107,8 @@ async function prepare(look: SlotLook) {
     // After a restart, or an operator's rejection: what does not stand any more is not sent at
     // all.
     const unsendable: Unsendable = new Map()
-    const { valid, isUnknown } = await judgeAll(executor, alive, heads, unsendable)
-    if (isUnknown) return false
+    const valid = await judgeAll(executor, alive, heads, unsendable)
+    if ([...unsendable.values()].some(({ kind }) => kind === 'unknown')) return false
     const { latest } = executor.ports.newestHeads()
     load = (await fitTogether(executor, valid, latest, unsendable))[0]
   }
@@ -150,8 +151,10 @@ async function bindNonce(
     openedAtMs: clock.nowMs(),
     attempts: [],
   }
-  if (!(await ledger.commit([{ kind: 'slot.opened', slot }], basis)))
-    return { sent: Promise.resolve() }
+  const places = basis.map((candidate) => takePlace(executor, candidate))
+  const changes = [...places.flatMap((one) => one.changes), { kind: 'slot.opened', slot } as const]
+  const holders = places.flatMap((one) => one.holders)
+  if (!(await ledger.commit(changes, [...basis, ...holders]))) return { sent: Promise.resolve() }
   if (load) executor.loads.set(slot.id, load)
   await failpoint('reserved')
   const shown = {
@@ -164,6 +167,23 @@ async function bindNonce(
   return { sent: driveSlot(executor, slot.id, heads, shown) }
 }
 
+/** A stand-in goes in the place of its round's selected candidate, in the commit that binds it (R3). */
+function takePlace({ ports }: Executor, candidate: Candidate) {
+  const { ledger, clock } = ports
+  if (candidate.progress.status === 'selected') return { holders: [], changes: [] }
+  const nowMs = clock.nowMs()
+  const holders = ledger
+    .active()
+    .filter(
+      ({ round, progress }) => round.key === candidate.round.key && progress.status === 'selected',
+    )
+  const changes = [
+    ...holders.map((one) => progressChange(one, standsInAgain(one.progress, nowMs))),
+    progressChange(candidate, selected(candidate.progress, nowMs, null)),
+  ]
+  return { holders, changes }
+}
+
 interface Opening {
   readonly heads: Heads
   readonly nonceLatest: number
@@ -173,28 +193,26 @@ interface Opening {
 }
 
 /** By candidate id the judgement where it was not sent. */
-export function openSlots(
+export async function openSlots(
   executor: Executor,
   candidates: readonly Candidate[],
   heads: Heads,
   isStopping: () => boolean,
 ): Promise<ReadonlyMap<string, Judgement>> {
   const { ledger, chain, signer } = executor.ports
-  return executor.faults.look(newSlots, async () => {
-    const unsendable: Unsendable = new Map()
-    const busy = busyRounds(ledger)
-    const free = candidates.filter(({ round }) => !busy.has(round.key))
-    if (free.length === 0) return unsendable
-    const nonceLatest = await chain.transactionCount(signer.address, 'latest')
-    if (!(await isCountSound(executor, nonceLatest, heads))) return unsendable
-    const opening: Opening = { heads, nonceLatest, unsendable, begun: sideBySide(), isStopping }
-    try {
-      await openParts(executor, free, opening)
-    } finally {
-      await opening.begun.ended()
-    }
-    return unsendable
-  })
+  const unsendable: Unsendable = new Map()
+  const busy = busyRounds(ledger)
+  const free = candidates.filter(({ round }) => !busy.has(round.key))
+  if (free.length === 0) return unsendable
+  const nonceLatest = await chain.transactionCount(signer.address, 'latest')
+  if (!(await isCountSound(executor, nonceLatest, heads))) return unsendable
+  const opening: Opening = { heads, nonceLatest, unsendable, begun: sideBySide(), isStopping }
+  try {
+    await openParts(executor, free, opening)
+  } finally {
+    await opening.begun.ended()
+  }
+  return unsendable
 }
 
 /** Parts are prepared at once and sent in order: none waits for the parts behind it. */
@@ -222,7 +240,7 @@ async function openParts(executor: Executor, free: readonly Candidate[], opening
 }
 
 async function preparePart(executor: Executor, candidates: readonly Candidate[], opening: Opening) {
-  const { valid } = await judgeAll(executor, candidates, opening.heads, opening.unsendable)
+  const valid = await judgeAll(executor, candidates, opening.heads, opening.unsendable)
   const groups = chunks(valid, executor.ports.maxBatch, (call) => isIsolated(executor, call))
   return (await Promise.all(groups.map((group) => pack(executor, group, opening)))).flat()
 }

@@ -31,31 +31,26 @@ const refusalHolds = 100n
 
 export type Unsendable = Map<string, Judgement>
 
-/** `isUnknown`: of some the chain said nothing. */
+/** What is not valid goes to `unsendable`. */
 export async function judgeAll(
   executor: Executor,
   candidates: readonly Candidate[],
   heads: Heads,
   unsendable: Unsendable,
-): Promise<{ readonly valid: readonly ValidCall[]; readonly isUnknown: boolean }> {
+): Promise<readonly ValidCall[]> {
   const { judge, turn } = executor.ports
   const judgements = new Map<Candidate, Judgement>()
   await inParts(candidates, judgedAtOnce, turn, async (candidate) =>
     judgements.set(candidate, await judge(candidate, heads)),
   )
-  const judged = candidates.flatMap((candidate) => {
+  return candidates.flatMap((candidate) => {
     const judgement = judgements.get(candidate)
-    return judgement ? [{ candidate, judgement }] : []
+    if (judgement?.kind === 'valid' && !isTooLate(executor, candidate, heads))
+      return [{ candidate, ...judgement.call }]
+    const late = { kind: 'wait', detail: 'too late to send' } as const
+    if (judgement) unsendable.set(candidate.id, judgement.kind === 'valid' ? late : judgement)
+    return []
   })
-  const valid: ValidCall[] = []
-  for (const { candidate, judgement } of judged) {
-    if (judgement.kind === 'unknown') continue
-    if (judgement.kind !== 'valid') unsendable.set(candidate.id, judgement)
-    else if (isTooLate(executor, candidate, heads))
-      unsendable.set(candidate.id, { kind: 'wait', detail: 'too late to send' })
-    else valid.push({ candidate, ...judgement.call })
-  }
-  return { valid, isUnknown: judged.some(({ judgement }) => judgement.kind === 'unknown') }
 }
 
 export function chunks<T extends Pick<ProposalCall, 'calldata'>>(

@@ -13,10 +13,10 @@ import type { RecoverPublicKey } from '#protocol/recovered'
 import type { Address } from '#protocol/schema'
 import { executorFaults, followSlots, isIsolated, openSlots } from '../executor/executor.js'
 import { createSimulations, mostGas } from '../executor/packing.js'
+import { newSlots } from '../executor/sending.js'
 import { busyRounds, createExecutor, type Executor, type Failpoint } from '../executor/state.js'
 import {
   carriedBy,
-  type FeeOffer,
   gasCeilingsOf,
   heldBack,
   offerFor,
@@ -40,21 +40,18 @@ import { pause } from '../view/lookups.js'
 import type { Heads } from '../view/state.js'
 import type { LiveView } from '../view/view.js'
 import {
-  createRoundRobin,
+  createQueue,
+  dueOf,
   endWaiting,
   ifAnswered,
+  judgeStandIns,
   newClosing,
   newJudging,
-  newStandIns,
   noteStuck,
   rememberedCandidates,
-  replacedAt,
-  replaceStuck,
   select,
-  sendingOrder,
   settleHeld,
   settleJudgement,
-  waitingIn,
 } from './settling.js'
 
 export interface ClaimSources {
@@ -166,6 +163,8 @@ function createHeadMemory(chain: Chain, clock: Pick<Clock, 'monotonicMs'>) {
 const validatedPerStep = 200
 /** Those that wait do not keep new ones waiting. */
 const freshPerStep = 150
+const retriedPerStep = 64
+const standInsPerStep = 32
 const idleMs = 1_000
 const preconditionsMs = 30_000
 /** For a restart on a lagging node (R16). */
@@ -202,25 +201,42 @@ export type Pipeline = ReturnType<typeof createPipeline>
 type PipelineState = ReturnType<typeof newState>
 
 function newState(parts: PipelineParts) {
-  const { ledger, view, config } = parts
+  const { ledger, view, config, contracts } = parts
   const { clock } = parts.ports
   const failpoint = parts.failpoint ?? (async () => undefined)
   const turn = parts.turn ?? (async () => undefined)
   const signer = config.executor.enabled ? parts.signer : undefined
   const memory = createHeadMemory(parts.chain, clock)
-  let isAlone = (_: ProposalCall) => false
+  const { chain } = memory
+  const { batch: maxBatch, max_fee_gwei: maxFeeGwei, in_flight: maxInFlight } = config.executor
   const ceilings = gasCeilingsOf(config)
   const offer = async () => {
     const head = view.heads()?.latest
     if (head === undefined || signer === undefined) return undefined
-    const { max_fee_gwei: maxFeeGwei } = config.executor
-    const by = { chainId: parts.contracts.chainId, executor: signer.address, maxFeeGwei, head }
-    return offerFor(memory.chain, by, { leastGas: ceilings.proposal, mostGas })
+    const by = { chainId: contracts.chainId, executor: signer.address, maxFeeGwei, head }
+    return offerFor(chain, by, { leastGas: ceilings.proposal, mostGas })
   }
-  const ports = judgePorts(
-    { ...parts, signer, offer, turn, isAlone: (call: ProposalCall) => isAlone(call) },
-    memory,
-  )
+  const isAlone = (call: ProposalCall) => executor !== undefined && isIsolated(executor, call)
+  // A token that stops answering is found by what is judged, not by its name.
+  const rounds = createRoundReader(chain, contracts, view.rounds.tokenOf)
+  const by = { chain, contracts, offer, maxBatch, turn, isAlone }
+  const ports: JudgePorts & ReturnType<typeof createSimulations> = {
+    chain,
+    contracts,
+    bitmapOf: (owner, at) =>
+      memory.once(`bitmap ${owner} ${at.hash}`, () =>
+        readBitmapOf({ chain, contracts }, owner, at),
+      ),
+    peekRound: ({ round }) => view.peek(round.questionId)?.round,
+    readRound: (id, at) => rounds.read(id, view.entry(id), at),
+    executor: signer?.address,
+    recover: parts.recover,
+    ...(signer
+      ? createSimulations({ ...by, executor: signer.address })
+      : { simulate: async () => undefined, isProven: () => false }),
+    tokenOf: (candidate) => tokenOf(parts, candidate),
+    noteNonces: view.noteNonces,
+  }
   const claimsBefore = createClaims(parts)
   /** A head gives the same answer again, as long as the same ones claim of the wallet. */
   const valid: BoundedCache<string, { readonly at: string; readonly judgement: Judgement }> =
@@ -236,8 +252,7 @@ function newState(parts: PipelineParts) {
     if (judgement.kind === 'valid') valid.set(candidate.id, { at, judgement })
     return judgement
   }
-  const standIns = newStandIns()
-  const executor =
+  const executor: Executor | undefined =
     signer &&
     createExecutor({
       ...ports,
@@ -245,23 +260,17 @@ function newState(parts: PipelineParts) {
       signer,
       ledger,
       turn,
-      maxBatch: config.executor.batch,
-      maxFeeGwei: config.executor.max_fee_gwei,
+      maxBatch,
+      maxFeeGwei,
       ceilings,
       offer,
-      maxInFlight: config.executor.in_flight,
+      maxInFlight,
       failpoint,
       newestHeads: () => view.heads() as Heads,
       maybeOpen: (candidate) => maybeOpen(parts, candidate),
       maybeSpent: ({ proposer, nonce }) => view.nonceKnownUsed(proposer, BigInt(nonce)),
-      // A silent wallet looks like a silent node: its stand-ins show which.
-      async judge(candidate, heads) {
-        const judgement = await judge(candidate, heads)
-        if (judgement.kind === 'unknown') noteStuck(standIns, candidate, heads)
-        return judgement
-      },
+      judge,
     })
-  if (executor) isAlone = (call) => isIsolated(executor, call)
   return {
     ...newJudging({ clock, ledger, view, ports }),
     config,
@@ -270,10 +279,11 @@ function newState(parts: PipelineParts) {
     memory,
     judge,
     ceilings,
-    executor: executor as Executor | undefined,
-    standIns,
+    executor,
     closing: newClosing(),
-    queue: createRoundRobin(validatedPerStep, freshPerStep),
+    received: createQueue(validatedPerStep, freshPerStep),
+    retries: createQueue(retriedPerStep),
+    standIns: createQueue(standInsPerStep),
     operator: ['the contracts have not been checked yet'] as readonly string[],
     operatorAtMs: Number.NEGATIVE_INFINITY,
     markedAtMs: Number.NEGATIVE_INFINITY,
@@ -340,14 +350,9 @@ async function checkOperator(state: PipelineState, { latest }: Heads) {
   state.operatorAtMs = clock.monotonicMs()
 }
 
-const dueOf = ({ ledger, judgedAt }: PipelineState, status: string, { latest }: Heads) =>
-  waitingIn(ledger).filter(
-    ({ id, progress }) => progress.status === status && judgedAt.get(id) !== latest.hash,
-  )
-
 async function validateReceived(state: PipelineState, heads: Heads) {
   const received = dueOf(state, 'received', heads)
-  const { turn, hasMore } = state.queue.next(received, heads.latest.hash)
+  const { turn, hasMore } = state.received.next(received, heads.latest.hash)
   await inParts(turn, judgedAtOnce, state.turn, async (candidate) =>
     settleJudgement(state, candidate, await state.judge(candidate, heads), heads),
   )
@@ -356,10 +361,9 @@ async function validateReceived(state: PipelineState, heads: Heads) {
 
 async function selectNow(state: PipelineState, heads: Heads) {
   const { ledger, clock } = state
-  const replaced = replacedAt(state.standIns, heads)
   const held = await settleHeld(state, state.ceilings, heads)
   const active = ledger.active().filter(({ id }) => !held.has(id))
-  const chosen = select(active, busyRounds(ledger), replaced)
+  const chosen = select(active, busyRounds(ledger))
   if (chosen.length === 0) return
   const changes = chosen.map((candidate) =>
     progressChange(candidate, selected(candidate.progress, clock.nowMs(), null)),
@@ -367,20 +371,42 @@ async function selectNow(state: PipelineState, heads: Heads) {
   if (await ledger.commit(changes, chosen)) await state.failpoint('selected')
 }
 
+/** Rounds that are stuck come last, a part of them at a time; their stand-ins after them. */
 async function sendSelected(state: PipelineState, heads: Heads) {
   await selectNow(state, heads)
-  const { executor, standIns } = state
+  const { executor, stuck, ledger } = state
   if (executor === undefined) return false
-  const { turn, hasMore } = sendingOrder(standIns, dueOf(state, 'selected', heads), heads)
-  const unsendable = await ifAnswered(openSlots(executor, turn, heads, () => state.isStopping))
-  for (const candidate of turn) {
-    const refusal = unsendable?.get(candidate.id)
+  for (const key of busyRounds(ledger)) stuck.delete(key)
+  const due = dueOf(state, 'selected', heads)
+  const isStuck = ({ round }: Candidate) => stuck.has(round.key)
+  const retries = state.retries.next(due.filter(isStuck), heads.latest.hash)
+  const ready = due.filter((candidate) => !isStuck(candidate))
+  const sending = executor.faults.look(newSlots, async () => {
+    await send(state, executor, [...ready, ...retries.turn], heads)
+    if (!mayGoOn(state)) return false
+    const standIns = await judgeStandIns(state, state.standIns, state.judge, heads)
+    if (standIns.chosen.length > 0) await send(state, executor, standIns.chosen, heads)
+    return mayGoOn(state) && (retries.hasMore || standIns.hasMore)
+  })
+  return (await ifAnswered(sending)) ?? false
+}
+
+const mayGoOn = ({ halted, isStopping }: PipelineState) => halted === undefined && !isStopping
+
+async function send(
+  state: PipelineState,
+  executor: Executor,
+  candidates: readonly Candidate[],
+  heads: Heads,
+) {
+  const unsent = await openSlots(executor, candidates, heads, () => state.isStopping)
+  for (const candidate of candidates) {
+    const refusal = unsent.get(candidate.id)
     if (refusal === undefined) continue
     await settleJudgement(state, candidate, refusal, heads)
-    if (refusal.kind === 'wait') noteStuck(standIns, candidate, heads)
+    // A silent wallet looks like a silent node: its stand-ins show which.
+    if (refusal.kind === 'wait' || refusal.kind === 'unknown') noteStuck(state, candidate, heads)
   }
-  if (state.halted !== undefined || state.isStopping) return false
-  return (await replaceStuck(state, standIns, state.judge, heads)) || hasMore
 }
 
 function noteArrival({ looksBefore, view }: PipelineState, event: LedgerEvent) {
@@ -476,39 +502,5 @@ export function createPipeline(parts: PipelineParts) {
     },
     wake,
     step,
-  }
-}
-
-interface JudgeParts extends Omit<PipelineParts, 'ports' | 'chain' | 'failpoint'> {
-  offer(): Promise<FeeOffer | undefined>
-  turn(): Promise<void>
-  isAlone(call: ProposalCall): boolean
-}
-
-function judgePorts(
-  parts: JudgeParts,
-  { chain, once }: ReturnType<typeof createHeadMemory>,
-): JudgePorts & ReturnType<typeof createSimulations> {
-  const { view, contracts, config, signer, offer, recover, turn, isAlone } = parts
-  // A token that stops answering is found by what is judged, not by its name.
-  const rounds = createRoundReader(chain, contracts, view.rounds.tokenOf)
-  const { batch: maxBatch } = config.executor
-  return {
-    chain,
-    contracts,
-    bitmapOf: (owner, at) =>
-      once(`bitmap ${owner} ${at.hash}`, () => readBitmapOf({ chain, contracts }, owner, at)),
-    peekRound: ({ round }) => view.peek(round.questionId)?.round,
-    readRound: (id, at) => rounds.read(id, view.entry(id), at),
-    executor: signer?.address,
-    recover,
-    ...(signer
-      ? createSimulations({
-          ...{ chain, contracts, offer, maxBatch, turn, isAlone },
-          executor: signer.address,
-        })
-      : { simulate: async () => undefined, isProven: () => false }),
-    tokenOf: (candidate) => tokenOf(parts, candidate),
-    noteNonces: view.noteNonces,
   }
 }

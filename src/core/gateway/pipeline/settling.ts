@@ -3,9 +3,9 @@
  * that can never execute, as finalized state shows (contract §5, R3, R13, R14, domain §9).
  */
 import pLimit from 'p-limit'
-import { ChainError, type Clock, type Hex } from '#ports'
+import { type BlockHeader, ChainError, type Clock, type Hex } from '#ports'
 import { boundedCache } from '#protocol/bounded-cache'
-import type { Candidate, CandidateFailure } from '#protocol/candidate'
+import type { Candidate, CandidateFailure, CandidateState } from '#protocol/candidate'
 import { ProposerError } from '#protocol/errors'
 import { nonceBit, nonceUsed } from '#protocol/permit'
 import { busyRounds } from '../executor/state.js'
@@ -22,9 +22,7 @@ import {
   failedChange,
   failureOf,
   progressChange,
-  selected,
   stageOf,
-  standsInAgain,
   stepsToExecuted,
 } from '../validation/progress.js'
 import { type Judgement, type JudgePorts, runs } from '../validation/validation.js'
@@ -36,6 +34,8 @@ const longestQuietBlocks = 512n
 export const rememberedCandidates = 10_000
 
 interface Wait {
+  /** The head at which it waited last: the same head gives the same result. */
+  readonly at: BlockHeader
   readonly why: string
   readonly quietBlocks: bigint
   readonly quietUntil: bigint
@@ -50,9 +50,9 @@ export const newJudging = (parts: {
   readonly ports: JudgePorts
 }) => ({
   ...parts,
-  /** The same head gives the same result. */
-  judgedAt: boundedCache<string, Hex>(rememberedCandidates),
   waits: boundedCache<string, Wait>(rememberedCandidates),
+  /** By round: the heads at which its selected candidate waited first and last. */
+  stuck: boundedCache<string, { readonly since: Hex; readonly at: Hex }>(rememberedCandidates),
   /** Begun when a candidate came, or came again: by none of them it fails. */
   looksBefore: boundedCache<string, number>(rememberedCandidates),
   /** Of this step's heads: a newer one may end while it runs. */
@@ -66,6 +66,12 @@ export function waitingIn(ledger: Ledger): readonly Candidate[] {
     .active()
     .filter(({ id, progress }) => progress.status !== 'executed' && ledger.slotOf(id) === undefined)
 }
+
+/** Those that wait and were not judged at this head. */
+export const dueOf = ({ ledger, waits }: Judging, status: CandidateState, { latest }: Heads) =>
+  waitingIn(ledger).filter(
+    ({ id, progress }) => progress.status === status && waits.get(id)?.at.hash !== latest.hash,
+  )
 
 /**
  * `undefined` where the chain did not answer: the next step asks again. A chain that stays silent
@@ -109,11 +115,9 @@ export async function settleJudgement(
       return noteWait(judging, candidate, judgement.detail, checked, heads)
     case 'closed':
       view.doubt(candidate.round.questionId)
-      judging.judgedAt.set(candidate.id, heads.latest.hash)
       return noteWait(judging, candidate, 'closed', checked, heads)
     case 'wait':
       judging.contradiction = judgement.contradiction ?? judging.contradiction
-      judging.judgedAt.set(candidate.id, heads.latest.hash)
       return noteWait(judging, candidate, judgement.detail, checked, heads)
     case 'unknown':
       return
@@ -144,14 +148,18 @@ async function noteWait(
   candidate: Candidate,
   why: string,
   checked: readonly Change[],
-  { latest }: Heads,
+  { latest: at }: Heads,
 ) {
-  const before = waits.get(candidate.id)
-  if (before && (before.why === why || latest.number < before.quietUntil)) return
+  const { id } = candidate
+  const before = waits.get(id)
+  if (before && (before.why === why || at.number < before.quietUntil)) {
+    waits.set(id, { ...before, at })
+    return
+  }
   // A wallet's code may answer otherwise at each block, and the store is not to grow with that.
   const doubled = before === undefined ? 1n : 2n * before.quietBlocks
   const quietBlocks = doubled < longestQuietBlocks ? doubled : longestQuietBlocks
-  waits.set(candidate.id, { why, quietBlocks, quietUntil: latest.number + quietBlocks })
+  waits.set(id, { at, why, quietBlocks, quietUntil: at.number + quietBlocks })
   await ledger.commit(checked, [candidate])
 }
 
@@ -173,43 +181,34 @@ function checkedChange(
 }
 
 /**
- * A round goes up to the highest number there was when it began. `freshFirst`: so many of a turn
- * never had one.
+ * So many a turn, who waited longest first, however many come after. `freshFirst`: so many of a
+ * turn never had one.
  */
-export function createRoundRobin(most: number, freshFirst = 0) {
+export function createQueue(most: number, freshFirst = 0) {
+  const places = new WeakMap<Candidate, { readonly place: number; readonly mark?: string }>()
   let last = 0
-  let end = 0
-  let highestFresh = 0
-  let marked: string | undefined
-  let served = new Set<string>()
-  const onward = (candidates: readonly Candidate[], count: number): readonly Candidate[] => {
-    const turn = candidates
-      .filter(({ sequence }) => sequence > last && sequence <= end)
-      .slice(0, count)
-    if (turn.length < count) {
-      end = candidates.at(-1)?.sequence ?? 0
-      const others = candidates.filter((candidate) => !turn.includes(candidate))
-      turn.push(...others.slice(0, count - turn.length))
-    }
-    last = turn.at(-1)?.sequence ?? last
-    return turn
+  const placeOf = (candidate: Candidate) => places.get(candidate)?.place ?? 0
+  const enqueue = (candidate: Candidate, mark?: string) => {
+    last += 1
+    places.set(candidate, { place: last, ...(mark !== undefined && { mark }) })
   }
   return {
-    /**
-     * By sequence number, from where the last turn ended. `hasMore`: some have not had their turn
-     * at `mark`.
-     */
+    /** By sequence number. `hasMore`: some have not had their turn at `mark`. */
     next(candidates: readonly Candidate[], mark: string) {
-      if (marked !== mark) served = new Set()
-      marked = mark
+      for (const candidate of candidates) if (!places.has(candidate)) enqueue(candidate)
       const fresh = candidates
-        .filter(({ sequence }) => sequence > highestFresh)
+        .filter((candidate) => places.get(candidate)?.mark === undefined)
         .slice(0, freshFirst)
-      highestFresh = fresh.at(-1)?.sequence ?? highestFresh
-      const rest = candidates.filter((candidate) => !fresh.includes(candidate))
-      const turn = [...fresh, ...onward(rest, most - fresh.length)]
-      for (const { id } of turn) served.add(id)
-      return { turn, hasMore: candidates.some(({ id }) => !served.has(id)) }
+      const first = new Set(fresh)
+      const others = candidates
+        .filter((candidate) => !first.has(candidate))
+        .toSorted((one, other) => placeOf(one) - placeOf(other))
+      const turn = [...fresh, ...others.slice(0, most - fresh.length)]
+      for (const candidate of turn) enqueue(candidate, mark)
+      return {
+        turn: turn.toSorted((one, other) => one.sequence - other.sequence),
+        hasMore: candidates.some((candidate) => places.get(candidate)?.mark !== mark),
+      }
     },
   }
 }
@@ -225,8 +224,8 @@ const lookedAtOnce = 8
 type Closing = ReturnType<typeof newClosing>
 
 export const newClosing = () => ({
-  sweeps: createRoundRobin(sweptPerBlock),
-  endings: createRoundRobin(endedPerStep),
+  sweeps: createQueue(sweptPerBlock),
+  endings: createQueue(endedPerStep),
   /** A finalized block gives the same answer again: what is dead by it, and what is not over. */
   at: undefined as Hex | undefined,
   dead: new Map<string, CandidateFailure>(),
@@ -350,153 +349,64 @@ async function endByRound({ ledger, clock, ports }: Judging, candidate: Candidat
   return true
 }
 
-/**
- * A selected candidate that only waits does not keep its round from the stand-ins (contract §5,
- * Selection; R3).
- */
-const judgedPerStep = 32
-const retriedPerStep = 64
-/** Twice as many blocks each time, up to this. */
-const longestBlocks = 64
-
-interface Replaced {
-  readonly at: Hex
-  readonly times: number
-  readonly untilBlock: bigint
-}
-
-type StandIns = ReturnType<typeof newStandIns>
-
-export const newStandIns = () => ({
-  turns: createRoundRobin(judgedPerStep),
-  retries: createRoundRobin(retriedPerStep),
-  stuckAt: boundedCache<string, Hex>(rememberedCandidates),
-  troubledAt: boundedCache<string, Hex>(rememberedCandidates),
-  replaced: boundedCache<string, Replaced>(rememberedCandidates),
-})
-
-/** Through no fault of the operator: at the next head its stand-ins are judged. */
-export function noteStuck(
-  { stuckAt, troubledAt }: StandIns,
-  { id, round }: Candidate,
-  { latest }: Heads,
-) {
-  stuckAt.set(id, latest.hash)
-  if (!troubledAt.has(round.key)) troubledAt.set(round.key, latest.hash)
-}
-
-/** Those that were found to wait before come last, a part of them at a time. */
-export function sendingOrder(
-  { stuckAt, retries }: StandIns,
-  candidates: readonly Candidate[],
-  { latest }: Heads,
-) {
-  const stuck = candidates.filter(({ id }) => stuckAt.has(id))
-  const { turn, hasMore } = retries.next(stuck, latest.hash)
-  const again = turn.toSorted((one, other) => one.sequence - other.sequence)
-  return { turn: [...candidates.filter(({ id }) => !stuckAt.has(id)), ...again], hasMore }
-}
-
-export function replacedAt({ replaced }: StandIns, { latest }: Heads): ReadonlySet<string> {
-  const now = [...replaced.entries()].filter(([, { at }]) => at === latest.hash)
-  return new Set(now.map(([id]) => id))
+/** Through no fault of the operator. */
+export function noteStuck({ stuck }: Judging, { round }: Candidate, { latest }: Heads) {
+  const { since } = stuck.get(round.key) ?? { since: latest.hash }
+  stuck.set(round.key, { since, at: latest.hash })
 }
 
 /**
- * One that can be sent now takes the place, in one commit; nobody is replaced by one that would
- * wait as well. True where the next step has to go on at once.
+ * A selected candidate that only waits does not keep its round from the stand-ins (contract §5): of
+ * each such round one that is valid, the lowest of those that waited longest ago. The node may be
+ * ahead of this head: one look is not enough to lose a place.
  */
-export async function replaceStuck(
+export async function judgeStandIns(
   judging: Judging,
-  standIns: StandIns,
+  queue: ReturnType<typeof createQueue>,
   judge: (candidate: Candidate, heads: Heads) => Promise<Judgement>,
   heads: Heads,
 ) {
-  const { ledger, judgedAt } = judging
-  const { hash, number } = heads.latest
-  for (const { candidateIds } of ledger.slots())
-    for (const memory of [standIns.replaced, standIns.stuckAt])
-      for (const id of candidateIds) memory.delete(id)
+  const { ledger, stuck, waits } = judging
+  const { hash } = heads.latest
   const busy = busyRounds(ledger)
-  for (const key of busy) standIns.troubledAt.delete(key)
-  if (standIns.stuckAt.size === 0) return false
-  const waiting = waitingIn(ledger)
-  const holders = new Map(
-    waiting
-      .filter(
-        ({ id, progress }) => progress.status === 'selected' && standIns.stuckAt.get(id) === hash,
-      )
-      // R3: a round with an open slot changes nothing. The node may be ahead of this head: one look
-      // is not enough to lose a place.
-      .filter(({ round }) => !busy.has(round.key) && standIns.troubledAt.get(round.key) !== hash)
-      .map((candidate) => [candidate.round.key, candidate]),
-  )
-  if (holders.size === 0) return false
-  const eligible = waiting.filter(
-    ({ id, round, progress }) =>
-      progress.status === 'validated' &&
-      holders.has(round.key) &&
-      judgedAt.get(id) !== hash &&
-      (standIns.replaced.get(id)?.untilBlock ?? 0n) <= number,
-  )
-  const { turn, hasMore } = standIns.turns.next(eligible, hash)
+  const eligible = dueOf(judging, 'validated', heads).filter(({ round }) => {
+    const waiting = stuck.get(round.key)
+    return waiting?.at === hash && waiting.since !== hash && !busy.has(round.key)
+  })
+  const { turn, hasMore } = queue.next(eligible, hash)
   const limit = pLimit(lookedAtOnce)
-  const judged = await Promise.all(
-    turn.map((standIn) => limit(async () => ({ standIn, judgement: await judge(standIn, heads) }))),
-  )
-  const able = judged.filter(({ judgement }) => judgement.kind === 'valid')
-  for (const { standIn, judgement } of judged)
-    if (judgement.kind !== 'valid') await settleJudgement(judging, standIn, judgement, heads)
-  let hasChanged = false
-  for (const [key, holder] of holders) {
-    const found = able
-      .filter(({ standIn }) => standIn.round.key === key)
-      .toSorted((one, other) => one.standIn.sequence - other.standIn.sequence)
-    const next = found.find(({ standIn }) => standIn.sequence > holder.sequence) ?? found[0]
-    if (next && (await replace(judging, standIns, holder, next, heads))) hasChanged = true
+  const judgeOne = async (standIn: Candidate) => {
+    const judgement = await judge(standIn, heads)
+    if (judgement.kind === 'valid') return [standIn]
+    await settleJudgement(judging, standIn, judgement, heads)
+    return []
   }
-  return hasMore || hasChanged
+  const judged = await Promise.all(turn.map((standIn) => limit(() => judgeOne(standIn))))
+  const waitedAt = ({ id }: Candidate) => Number(waits.get(id)?.at.number ?? -1n)
+  const able = judged.flat().toSorted((one, other) => waitedAt(one) - waitedAt(other))
+  return { chosen: firstOfRounds(able, busy), hasMore }
 }
 
-async function replace(
-  { ledger, clock }: Judging,
-  { replaced }: StandIns,
-  holder: Candidate,
-  { standIn, judgement }: { standIn: Candidate; judgement: Judgement },
-  { latest }: Heads,
-) {
-  const nowMs = clock.nowMs()
-  const changes = [
-    progressChange(holder, standsInAgain(holder.progress, nowMs)),
-    ...checkedChange(standIn, judgement, latest.number),
-    progressChange(standIn, selected(standIn.progress, nowMs, null)),
-  ]
-  if (!(await ledger.commit(changes, [holder, standIn]))) return false
-  const times = (replaced.get(holder.id)?.times ?? 0) + 1
-  const blocks = Math.min(2 ** (times - 1), longestBlocks)
-  replaced.set(holder.id, { at: latest.hash, times, untilBlock: latest.number + BigInt(blocks) })
-  return true
+function firstOfRounds(candidates: readonly Candidate[], busy: ReadonlySet<string>) {
+  const taken = new Set(busy)
+  return candidates.filter(({ round }) => {
+    const isFree = !taken.has(round.key)
+    taken.add(round.key)
+    return isFree
+  })
 }
 
-/**
- * Per round the lowest sequence number, where it has no selected candidate and no open slot (R3).
- * `replaced` come last.
- */
+/** Per round the lowest sequence number, where it has no selected candidate and no open slot (R3). */
 export function select(
   active: readonly Candidate[],
   busy: ReadonlySet<string>,
-  replaced: ReadonlySet<string> = new Set(),
 ): readonly Candidate[] {
-  const taken = new Set(busy)
-  for (const { round, progress } of active)
-    if (progress.status === 'selected' || progress.status === 'executed') taken.add(round.key)
-  const isLate = ({ id }: Candidate) => Number(replaced.has(id))
-  return active
-    .filter(({ progress }) => progress.status === 'validated')
-    .toSorted((one, other) => isLate(one) - isLate(other) || one.sequence - other.sequence)
-    .filter(({ round }) => {
-      const isFree = !taken.has(round.key)
-      taken.add(round.key)
-      return isFree
-    })
+  const holders = active.filter(
+    ({ progress }) => progress.status === 'selected' || progress.status === 'executed',
+  )
+  const validated = active.filter(({ progress }) => progress.status === 'validated')
+  return firstOfRounds(
+    validated.toSorted((one, other) => one.sequence - other.sequence),
+    new Set([...busy, ...holders.map(({ round }) => round.key)]),
+  )
 }
