@@ -37,7 +37,7 @@ import {
   type SlotLook,
   type ValidCall,
 } from './state.js'
-import { carriedBy, carrying, readTransaction } from './transaction.js'
+import { callIn, carrying, readTransaction } from './transaction.js'
 
 /** More means that a decision does not hold: the next head is awaited. */
 const stepsAtOnce = 12
@@ -73,13 +73,8 @@ async function carryOut(look: SlotLook, action: Action) {
       return prepare(look)
     case 'send':
       return send(look, action.attempt)
-    case 'replace': {
-      const { data, gas } = readTransaction(action.attempt.raw)
-      const { candidateIds } = action.attempt
-      return sign(look, { kind: 'propose', candidateIds, data, gas }, action.attempt)
-    }
-    case 'trim':
-      return trim(look, action.attempt)
+    case 'replace':
+      return replace(look, action.attempt)
     case 'cancel':
       return sign(look, { kind: 'cancel' }, action.attempt)
     case 'note-sent':
@@ -120,17 +115,23 @@ async function prepare(look: SlotLook) {
   return isSigned
 }
 
-function trim(look: SlotLook, attempt: SlotAttempt) {
+/** Higher fees, for those that mining can still execute: one that can only revert would sink all. */
+function replace(look: SlotLook, attempt: SlotAttempt) {
   const { executor, alive, heads } = look
   if (!mayRaise(look, attempt)) return sign(look, { kind: 'cancel' }, attempt)
   const { data, gas } = readTransaction(attempt.raw)
-  const proposals = carriedBy(data)
-  const kept = alive
-    .filter(({ id }) => attempt.candidateIds.includes(id))
+  const candidateIds = alive
     .filter((candidate) => !isDoomed(executor, candidate, heads))
-  const calls = kept.flatMap(({ id }) => proposals[attempt.candidateIds.indexOf(id)] ?? [])
-  const candidateIds = kept.map(({ id }) => id)
-  return sign(look, { kind: 'propose', candidateIds, data: carrying(calls), gas }, attempt)
+    .map(({ id }) => id)
+    .filter((id) => attempt.candidateIds.includes(id))
+  const isWhole = candidateIds.length === attempt.candidateIds.length
+  const calls = candidateIds.flatMap((id) => callIn(attempt, id) ?? [])
+  const plan = { kind: 'propose', data: isWhole ? data : carrying(calls), gas } as const
+  return sign(
+    look,
+    { ...plan, candidateIds: isWhole ? attempt.candidateIds : candidateIds },
+    attempt,
+  )
 }
 
 /** Resolves once the nonce is durably bound. Without a load it goes back by a self-transfer. */

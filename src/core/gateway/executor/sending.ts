@@ -9,7 +9,7 @@ import type { Address } from '#protocol/schema'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
 import { attemptChanges, sentChanges, stuckWhy } from './slot.js'
-import { type Executor, type Load, newResend, type Resend, type SlotLook } from './state.js'
+import type { Executor, Load, Resend, SlotLook } from './state.js'
 import {
   canRaise,
   type Fees,
@@ -27,33 +27,33 @@ const pendingBlocks = 10n
 const pendingMs = 30_000
 
 function resendOf({ resends }: Executor, hash: Hex) {
-  const resend = resends.get(hash) ?? newResend()
+  const resend = resends.get(hash) ?? { tries: 0, dueAtMs: 0 }
   resends.set(hash, resend)
   return resend
 }
 
-export function isSendDue({ resends, ports }: Executor, hash: Hex) {
-  return ports.clock.monotonicMs() >= (resends.get(hash)?.dueAtMs ?? 0)
-}
-
-/**
- * `isNext`: every lower nonce is mined. `isHeld`: a node holds it now; one that nodes take and drop
- * again pays too little all the same. `isFirst`: no fee was raised yet; one that was, and is
- * refused again, waits for the next head.
- */
-export function needsHigherFee(
-  executor: Executor,
-  hash: Hex,
-  head: bigint,
-  { isNext, isHeld, isFirst }: { isNext: boolean; isHeld: boolean; isFirst: boolean },
-) {
+/** Of its newest transaction: what is due by what nodes said of it, and for how long. */
+export function dueOf({ executor, slot, heads, shown }: SlotLook, { hash, kind }: SlotAttempt) {
   const resend = resendOf(executor, hash)
-  if (resend.underpricedAt !== undefined) return isFirst || head > resend.underpricedAt
+  const { refusal, dueAtMs } = resend
+  const head = heads.latest.number
   const nowMs = executor.ports.clock.monotonicMs()
+  // One that nodes take and drop again pays too little all the same.
+  const isHeld = shown.held.has(hash)
   if (isHeld) resend.pending ??= { since: head, sinceMs: nowMs }
-  if (!isNext || resend.pending === undefined) return false
-  const { since, sinceMs } = resend.pending
-  return head - since >= pendingBlocks || (isHeld && nowMs - sinceMs >= pendingMs)
+  const { pending } = resend
+  const isPendingLong =
+    pending !== undefined &&
+    shown.nonceLatest === slot.nonce &&
+    (head - pending.since >= pendingBlocks || (isHeld && nowMs - pending.sinceMs >= pendingMs))
+  // One whose fee was raised, and is refused again, waits for the next head.
+  const isFirst = slot.attempts.filter((attempt) => attempt.kind === kind).length === 1
+  return {
+    send: nowMs >= dueAtMs,
+    refit: refusal?.kind === 'too_much_gas',
+    renew: refusal?.kind === 'refused' && head - refusal.since >= pendingBlocks,
+    bump: refusal?.kind === 'underpriced' ? isFirst || head > refusal.since : isPendingLong,
+  }
 }
 
 /** It was mined: should a reorganisation undo that, the wait begins again. */
@@ -65,38 +65,17 @@ export function noteMined({ resends }: Executor, hash: Hex) {
 function noteTaken(executor: Executor, hash: Hex, head: bigint) {
   const resend = resendOf(executor, hash)
   resend.pending ??= { since: head, sinceMs: executor.ports.clock.monotonicMs() }
-  resend.refusedSince = undefined
-  resend.rejectedSince = undefined
-  resend.underpricedAt = undefined
-  resend.isTooBig = false
+  resend.refusal = undefined
   postpone(executor, resend)
 }
 
-/** The number of blocks since the first refusal in a row. */
+/** The number of blocks since the first refusal of its kind in a row. */
 function noteRefused(executor: Executor, hash: Hex, head: bigint, kind: ChainErrorKind) {
   const resend = resendOf(executor, hash)
-  resend.refusedSince ??= head
-  resend.rejectedSince = kind === 'refused' ? (resend.rejectedSince ?? head) : undefined
-  if (kind === 'underpriced') resend.underpricedAt ??= head
-  resend.isTooBig = kind === 'too_much_gas'
+  const since = resend.refusal?.kind === kind ? resend.refusal.since : head
+  resend.refusal = { kind, since }
   postpone(executor, resend)
-  return head - resend.refusedSince
-}
-
-export function isTooBig({ resends }: Executor, hash: Hex) {
-  return resends.get(hash)?.isTooBig === true
-}
-
-export function isRejected({ resends }: Executor, hash: Hex, head: bigint) {
-  const since = resends.get(hash)?.rejectedSince
-  return since !== undefined && head - since >= pendingBlocks
-}
-
-function noteSigned({ resends }: Executor, hash: Hex) {
-  const resend = resends.get(hash)
-  if (!resend) return
-  resend.rejectedSince = undefined
-  resend.isTooBig = false
+  return head - since
 }
 
 function postpone({ ports }: Executor, resend: Resend) {
@@ -168,7 +147,7 @@ export async function sign(
   const same = slot.attempts.find((attempt) => isSame(attempt, terms, call))
   // The same transaction, with another signature at most: the bytes that are there go on.
   if (same !== undefined) {
-    noteSigned(executor, same.hash)
+    resendOf(executor, same.hash).refusal = undefined
     return false
   }
   const unsigned = { chainId: contracts.chainId, nonce: slot.nonce, ...call, ...found }

@@ -33,16 +33,7 @@ import {
 import { failureOf } from '../validation/progress.js'
 import { inParts } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
-import {
-  confirmsUsed,
-  isRejected,
-  isSendDue,
-  isTooBig,
-  mayAsk,
-  mayRaise,
-  needsHigherFee,
-  noteMined,
-} from './sending.js'
+import { confirmsUsed, dueOf, mayAsk, mayRaise, noteMined } from './sending.js'
 import {
   type CandidateEnd,
   type ChainFacts,
@@ -56,7 +47,7 @@ import {
   slotStateOf,
 } from './slot.js'
 import { type Executor, isDoomed, isTooLate, type SlotLook } from './state.js'
-import { carriedBy, readProposeCalldata, readTransaction } from './transaction.js'
+import { callIn, readProposeCalldata, readTransaction } from './transaction.js'
 
 export async function gather(
   chain: Chain,
@@ -107,25 +98,21 @@ export async function gather(
 export function factsOf(look: SlotLook): SlotFacts {
   const { executor, slot, heads, shown } = look
   const { ports, faults } = executor
-  const head = heads.latest.number
   const newest = slot.attempts.at(-1)
   for (const hash of shown.receipts.keys()) noteMined(executor, hash)
   const isHeld = newest !== undefined && shown.held.has(newest.hash)
   if (isHeld || shown.receipts.size > 0 || shown.nonceLatest > slot.nonce) faults.taken(slot.id)
+  const due = newest && dueOf(look, newest)
   return {
     ...shown,
     finalizedNumber: heads.finalized.number,
     ...candidateFacts(look),
-    sendDue: newest === undefined || isSendDue(executor, newest.hash),
-    refitDue: newest !== undefined && isTooBig(executor, newest.hash),
-    renewDue: newest !== undefined && isRejected(executor, newest.hash, head),
+    sendDue: due?.send ?? true,
+    refitDue: due?.refit ?? false,
+    renewDue: due?.renew ?? false,
     bumpDue:
       newest !== undefined &&
-      needsHigherFee(executor, newest.hash, head, {
-        isNext: shown.nonceLatest === slot.nonce,
-        isHeld,
-        isFirst: slot.attempts.filter(({ kind }) => kind === newest.kind).length === 1,
-      }) &&
+      due?.bump === true &&
       mayRaise(look, newest) &&
       mayAsk(executor, slot.id, heads),
     maySign: slot.executor === ports.signer.address,
@@ -160,10 +147,8 @@ function candidateFacts({
 }
 
 function requestOf({ attempts }: Slot, { id }: Candidate): WitnessRequest | undefined {
-  const attempt = attempts.find(({ candidateIds }) => candidateIds.includes(id))
-  if (attempt === undefined) return undefined
-  const calldata = carriedBy(readTransaction(attempt.raw).data)[attempt.candidateIds.indexOf(id)]
-  return calldata && readProposeCalldata(calldata).request
+  const call = attempts.flatMap((attempt) => callIn(attempt, id) ?? [])[0]
+  return call && readProposeCalldata(call).request
 }
 
 async function proposalOf(
@@ -444,16 +429,16 @@ async function explainRevert(
   { attempt, receipt }: MinedAction,
 ): Promise<SlotEnd> {
   const { chain } = ports
-  const { to, data, gas } = readTransaction(attempt.raw)
-  const proposals = carriedBy(data)
-  const own = proposals[attempt.candidateIds.indexOf(candidate.id)]
+  const { to, gas } = readTransaction(attempt.raw)
+  const own = callIn(attempt, candidate.id)
   if (own === undefined) return again
+  const isOne = attempt.candidateIds.length === 1
   const isRemembered = receipt.blockNumber + rememberedStates > heads.latest.number
   const at = isRemembered ? await chain.block(receipt.blockNumber) : null
   const last = (at ?? heads.finalized).number
   const revert = await replay(chain, { to, data: own, from: executor, gas }, last)
   if (revert === undefined) {
-    if (proposals.length > 1) return { kind: 'again', isUnexplained: true }
+    if (!isOne) return { kind: 'again', isUnexplained: true }
     const isWallet = (await chain.code(candidate.proposer, last)) !== '0x'
     const because = isWallet
       ? 'the wallet may respond differently when it is mined'
@@ -463,7 +448,7 @@ async function explainRevert(
   }
   // Nearly all of the limit: the last 64th stays with the caller when an inner call runs out
   // (EIP-150).
-  const gasExhausted = proposals.length === 1 && receipt.gasUsed * 100n >= gas * 97n
+  const gasExhausted = isOne && receipt.gasUsed * 100n >= gas * 97n
   const call = { ...readProposeCalldata(own), executor, gasExhausted }
   const cause = await readCause(ports, candidate, call, revert)
   if (cause.kind === 'operator')

@@ -70,8 +70,8 @@ type SlotState =
 /**
  * - `wait`: `stuck` where nothing that this program does will change it.
  * - `send`: the same raw bytes, again if need be.
- * - `replace`: same nonce and calldata, higher fees.
- * - `trim`: higher fees, without those that can only revert: one would sink all (domain §2.2).
+ * - `replace`: same nonce and calldata, higher fees, without those that can only revert: one would
+ *   sink all (domain §2.2).
  * - `cancel`: same nonce, to ourselves, so that later nonces go on.
  * - `record-executed`: final, while one that it does not carry waits for its deadline.
  * - `close-abandoned`: a former executor's slot, of which nothing can succeed any more.
@@ -81,7 +81,7 @@ export type Action =
   | { readonly kind: 'prepare' | 'close-taken' | 'close-abandoned' }
   | { readonly kind: 'cancel'; readonly attempt: SlotAttempt | undefined }
   | {
-      readonly kind: 'send' | 'replace' | 'trim' | 'note-sent'
+      readonly kind: 'send' | 'replace' | 'note-sent'
       readonly attempt: SlotAttempt
     }
   | MinedAction
@@ -151,7 +151,7 @@ function afterPending(slot: Slot, newest: SlotAttempt, facts: SlotFacts): Action
   const { hopes, maySign } = facts
   const isProposal = newest.kind === 'propose'
   if (maySign && isProposal && hopes !== 'all')
-    return { kind: hopes === 'none' ? 'cancel' : 'trim', attempt: newest }
+    return { kind: hopes === 'none' ? 'cancel' : 'replace', attempt: newest }
   const signed = slot.attempts.filter(({ kind }) => kind === newest.kind).length
   // No fee helps: a part of what it carries, under the same nonce.
   if (maySign && isProposal && facts.refitDue && !isHeld)

@@ -1,6 +1,6 @@
 /** What the executor knows beside ledger and chain. All of it may be lost in a restart. */
 
-import type { BlockHeader, Clock, Hex, Random, Signer } from '#ports'
+import type { BlockHeader, ChainErrorKind, Clock, Hex, Random, Signer } from '#ports'
 import { boundedCache } from '#protocol/bounded-cache'
 import type { Candidate } from '#protocol/candidate'
 import type { ProposerError } from '#protocol/errors'
@@ -28,17 +28,16 @@ export interface Load {
   readonly isUsual: boolean
 }
 
-export type Resend = ReturnType<typeof newResend>
-
-export const newResend = () => ({
-  tries: 0,
-  dueAtMs: 0,
-  pending: undefined as { readonly since: bigint; readonly sinceMs: number } | undefined,
-  refusedSince: undefined as bigint | undefined,
-  rejectedSince: undefined as bigint | undefined,
-  underpricedAt: undefined as bigint | undefined,
-  isTooBig: false,
-})
+/** What nodes said to one transaction. */
+export interface Resend {
+  tries: number
+  /** On the monotonic clock (R13). */
+  dueAtMs: number
+  /** Since it was seen in a pool, and is not mined. */
+  pending?: { readonly since: bigint; readonly sinceMs: number } | undefined
+  /** The last one, and the head of the first of its kind in a row. */
+  refusal?: { readonly kind: ChainErrorKind; readonly since: bigint } | undefined
+}
 
 export type Failpoint = (
   name: 'selected' | 'reserved' | 'prepared' | 'sent' | 'confirmed',

@@ -22,7 +22,7 @@ import { UsageError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
 import { recoverSigner } from '#protocol/signature'
 import { fromHex } from '#protocol/witness'
-import type { LedgerFacts, WalletFailure } from '../ledger/ledger.js'
+import type { LedgerFacts, SlotAttempt, WalletFailure } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
 
 /** Polygon's nodes refuse a lower tip, and many suggest less (domain §8). */
@@ -162,6 +162,12 @@ export const carriedBy = decodedOnce(keptTransactions, (data: Hex) => {
   if (functionName === 'multicall') return args[0]
   throw new RangeError(`stored calldata calls ${functionName}`)
 })
+
+/** The call that a signed transaction carries for a candidate. */
+export function callIn({ raw, candidateIds }: SlotAttempt, candidateId: string): Hex | undefined {
+  const index = candidateIds.indexOf(candidateId)
+  return index < 0 ? undefined : carriedBy(readTransaction(raw).data)[index]
+}
 
 export const readProposeCalldata = decodedOnce(keptCalls, (data: Hex) => {
   const { functionName, args } = decodeFunctionData({ abi: signedProposerAbi, data })

@@ -16,12 +16,11 @@ import { createSimulations, mostGas } from '../executor/packing.js'
 import { newSlots } from '../executor/sending.js'
 import { busyRounds, createExecutor, type Executor, type Failpoint } from '../executor/state.js'
 import {
-  carriedBy,
+  callIn,
   gasCeilingsOf,
   heldBack,
   offerFor,
   readProposeCalldata,
-  readTransaction,
 } from '../executor/transaction.js'
 import type { Ledger, LedgerEvent } from '../ledger/ledger.js'
 import { isRoundOpen, readBitmapOf } from '../validation/contract-reads.js'
@@ -106,12 +105,8 @@ function tokenOf(sources: ClaimSources, { id, round }: Candidate): Address | und
   const known = sources.view.known(round.questionId)?.round
   // Another round of the question may be in another token.
   if (known?.timestamp === round.timestamp) return known.token.address
-  const attempt = sources.ledger
-    .slots()
-    .flatMap(({ attempts }) => attempts)
-    .find(({ candidateIds }) => candidateIds.includes(id))
-  const call = attempt && carriedBy(readTransaction(attempt.raw).data)
-  const own = call?.[attempt?.candidateIds.indexOf(id) ?? -1]
+  const attempts = sources.ledger.slots().flatMap((slot) => slot.attempts)
+  const [own] = attempts.flatMap((attempt) => callIn(attempt, id) ?? [])
   return own && readProposeCalldata(own).token
 }
 
