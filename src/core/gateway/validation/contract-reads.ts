@@ -96,21 +96,17 @@ export function readRole({ chain, contracts }: PinnedChain, executor: Address, a
   ])
 }
 
-/** Word by word, each once. */
+/** By word, each once. */
 export function readBitmapOf(pinned: PinnedChain, owner: Address, at: BlockHeader) {
-  const known = new Map<bigint, bigint>()
-  const reading = new Map<bigint, Promise<void>>()
-  return {
-    known: known as ReadonlyMap<bigint, bigint>,
-    read(word: bigint) {
-      const work =
-        reading.get(word) ??
-        readBitmap(pinned, owner, word, at.number)
-          .then((bits) => void known.set(word, bits))
-          .finally(() => reading.delete(word))
-      reading.set(word, work)
-      return work
-    },
+  const bitmaps = new Map<bigint, Promise<bigint>>()
+  return (word: bigint) => {
+    const known = bitmaps.get(word)
+    if (known) return known
+    const reading = readBitmap(pinned, owner, word, at.number)
+    bitmaps.set(word, reading)
+    // The next one asks again; who waits for it meets the failure.
+    reading.catch(() => bitmaps.delete(word))
+    return reading
   }
 }
 
@@ -125,16 +121,16 @@ export async function readUsedNonces(
   competing: readonly Candidate[],
   at: BlockHeader,
 ): Promise<(candidate: Candidate) => boolean> {
-  const { proposer } = candidate
-  const { known, read } = ports.bitmapOf(proposer, at)
+  const bitmapOf = ports.bitmapOf(candidate.proposer, at)
   const words = new Set([candidate, ...competing].map((one) => bitOf(one).word))
-  const missing = [...words].filter((word) => !known.has(word))
-  if (missing.length > 0) await Promise.all(missing.map(read))
+  const bitmaps = new Map(
+    await Promise.all([...words].map(async (word) => [word, await bitmapOf(word)] as const)),
+  )
   const own = bitOf(candidate).word
-  ports.noteNonces(proposer, own, known.get(own) ?? 0n, at.hash)
+  ports.noteNonces(candidate.proposer, own, bitmaps.get(own) ?? 0n, at.hash)
   return (one) => {
     const { word, mask } = bitOf(one)
-    return ((known.get(word) ?? 0n) & mask) !== 0n
+    return ((bitmaps.get(word) ?? 0n) & mask) !== 0n
   }
 }
 

@@ -12,19 +12,17 @@ import {
 } from '#chain/implementations'
 import { unlessRefused } from '#chain/reading'
 import type { Contracts } from '#chain/round'
-import { type BlockHeader, ChainError, type ChainLog, type Hex } from '#ports'
+import { type BlockHeader, ChainError, type ChainLog } from '#ports'
 import type { Address } from '#protocol/schema'
 import {
   addSpent,
-  affectedBy,
   followedAddresses,
   followedTopics,
-  markDue,
   meaningOf,
   type News,
+  noteNews,
   type ViewState,
   viewFaults,
-  withRequests,
 } from './state.js'
 
 /** A proxy that logs no upgrade is found out after this. */
@@ -173,71 +171,56 @@ async function finalizedBlock({ chain }: ViewState) {
   }
 }
 
-async function newsSince(state: ViewState, from: BlockHeader, to: BlockHeader) {
+async function newsSince(state: ViewState, from: BlockHeader, to: BlockHeader): Promise<News> {
+  const { chain, contracts } = state
   const distance = to.number - from.number
   if (distance < 1n || distance > followedBlocks) return 'lost'
-  if (distance === 1n)
-    return to.parentHash === from.hash ? followLogs(state, from.number, to) : 'lost'
-  const [stays, news] = await Promise.all([
-    state.chain.block(from.number),
-    followLogs(state, from.number, to),
-  ])
-  return stays?.hash === from.hash ? news : 'lost'
-}
-
-async function followLogs(state: ViewState, since: bigint, to: BlockHeader) {
-  const isOne = since + 1n === to.number
-  const logs = await logsOf(state, since + 1n, to.number, isOne ? to.hash : undefined)
-  // Read after the logs: those of one branch under the head of another would leave a gap.
-  if (!isOne && (await state.chain.block(to.number))?.hash !== to.hash)
-    throw new ChainError(
-      'unavailable',
-      `the node changed its block ${to.number} while its logs were read`,
-    )
-  return meaningOf(logs, state.contracts, state.turn)
-}
-
-async function logsOf(
-  state: ViewState,
-  fromBlock: bigint,
-  toBlock: bigint,
-  blockHash?: Hex,
-): Promise<readonly ChainLog[]> {
-  const addresses = followedAddresses(state.contracts, pinsOf(state))
-  try {
-    return await state.chain.logs({
-      fromBlock,
-      toBlock,
-      addresses,
+  const isNext = distance === 1n
+  if (isNext && to.parentHash !== from.hash) return 'lost'
+  const logs = await ifTaken(
+    chain.logs({
+      fromBlock: from.number + 1n,
+      toBlock: to.number,
+      addresses: followedAddresses(contracts, pinsOf(state)),
       topics: [followedTopics],
-      ...(blockHash && { blockHash }),
-    })
+      ...(isNext && { blockHash: to.hash }),
+    }),
+    !isNext,
+  )
+  if (logs === undefined) return 'lost'
+  if (!isNext) {
+    // Read after the logs: those of one branch under the head of another would leave a gap.
+    const [first, last] = await Promise.all([chain.block(from.number), chain.block(to.number)])
+    if (first?.hash !== from.hash) return 'lost'
+    if (last?.hash !== to.hash)
+      throw new ChainError(
+        'unavailable',
+        `the node changed its block ${to.number} while its logs were read`,
+      )
+  }
+  return meaningOf(logs, contracts, state.turn)
+}
+
+/** A range that a node refuses is too long for it. */
+async function ifTaken(asked: Promise<readonly ChainLog[]>, isRange: boolean) {
+  try {
+    return await asked
   } catch (error) {
-    if (!(error instanceof ChainError) || error.kind !== 'refused' || fromBlock === toBlock)
-      throw error
-    const middle = (fromBlock + toBlock) / 2n
-    const first = await logsOf(state, fromBlock, middle)
-    return [...first, ...(await logsOf(state, middle + 1n, toBlock))]
+    if (isRange && error instanceof ChainError && error.kind === 'refused') return undefined
+    throw error
   }
 }
 
 function applyNews(state: ViewState, news: News, { number, hash }: BlockHeader) {
   const { book, hashes, spent, code } = state
+  for (const questionId of noteNews(book, news)) state.unread.add(questionId)
   if (news === 'lost') {
     spent.clear()
-    book.misses.clear()
     hashes.clear()
     code.isDue = true
-    markDue(book, book.held.keys())
-    for (const news of state.readers) news.push('lost')
   } else {
     if (news.isUpgrade) code.isDue = code.isSuspect = true
-    const meaning = withRequests(book, news)
-    for (const { owner, word, mask } of meaning.invalidated) addSpent(state, owner, word, mask)
-    const changed = affectedBy(book, meaning)
-    markDue(book, changed)
-    for (const questionId of changed) if (!book.held.has(questionId)) state.unread.add(questionId)
-    for (const news of state.readers) news.push(meaning)
+    for (const { owner, word, mask } of news.invalidated) addSpent(state, owner, word, mask)
   }
   hashes.set(number, hash)
 }

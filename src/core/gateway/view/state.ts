@@ -10,7 +10,7 @@ import { createRoundReader, managedRequestId, type RegistryEntry } from '#chain/
 import { lowercase } from '#chain/reading'
 import { type Contracts, domainOf, type Round, roundRef } from '#chain/round'
 import type { BlockHeader, Chain, ChainLog, Clock, Hex } from '#ports'
-import { type BoundedCache, boundedCache } from '#protocol/bounded-cache'
+import { boundedCache } from '#protocol/bounded-cache'
 import type { RoundRef } from '#protocol/candidate'
 import type { Address } from '#protocol/schema'
 import { type WitnessRound, witnessRound } from '#protocol/witness'
@@ -98,11 +98,9 @@ export function followedAddresses(
   return [...new Set([...oracles, ...asking, permit2, ...proxiesOf(pins)])]
 }
 
+/** What logs change: questions by their ids, managed ids (domain §4) and requesters, and nonces. */
 export interface LogMeaning {
-  readonly named: ReadonlySet<Hex>
-  /** Without their timestamps (domain §4, managed id). */
-  readonly managed: ReadonlySet<Hex>
-  readonly requesters: ReadonlySet<Address>
+  readonly changed: ReadonlySet<string>
   readonly isUpgrade: boolean
   readonly invalidated: readonly {
     readonly owner: Address
@@ -116,12 +114,10 @@ const readAtOnce = 8
 
 export async function meaningOf(
   logs: readonly ChainLog[],
-  contracts: Contracts,
+  { oracles, requesters, permit2 }: Contracts,
   turn: () => Promise<void>,
 ): Promise<LogMeaning> {
-  const named = new Set<Hex>()
-  const managed = new Set<Hex>()
-  const requesters = new Set<Address>()
+  const changed = new Set<string>()
   let isUpgrade = false
   const invalidated: LogMeaning['invalidated'][number][] = []
   for (const [index, log] of logs.entries()) {
@@ -129,19 +125,19 @@ export async function meaningOf(
     const [kind, first] = log.topics
     if (kind === undefined || first === undefined) continue
     if (kind === topics.upgraded) isUpgrade = true
-    else if (log.address === contracts.permit2) {
+    else if (log.address === permit2) {
       const found = ifDecoded(() => invalidationOf(log))
       if (found) invalidated.push(found)
-    } else if (contracts.oracles.includes(log.address)) {
+    } else if (oracles.includes(log.address)) {
       const id = managedFirst.includes(kind) ? first : ifDecoded(() => managedIdOf(log))
-      if (id) managed.add(id)
-      else if (ofVersion3.includes(kind)) requesters.add(`0x${first.slice(26)}`)
-    } else if (contracts.requesters.some(({ address }) => address === log.address)) {
+      if (id) changed.add(id)
+      else if (ofVersion3.includes(kind)) changed.add(`0x${first.slice(26)}`)
+    } else if (requesters.some(({ address }) => address === log.address)) {
       // Of every followed event of a requester (domain §5.1, §5.2).
-      named.add(first)
+      changed.add(first)
     }
   }
-  return { named, managed, requesters, invalidated, isUpgrade }
+  return { changed, invalidated, isUpgrade }
 }
 
 function ifDecoded<T>(decode: () => T) {
@@ -172,74 +168,94 @@ function invalidationOf({ data, topics: found }: ChainLog) {
 const missMs = 10_000
 const rememberedMisses = 10_000
 const rememberedQuestions = 20_000
+const rememberedChanges = 50_000
 /** A question that is over takes no proposals for good: it is forgotten where nobody asks. */
 const keepEndedMs = 600_000
 
 interface Held {
   question: Question
+  /** What changes of it are named by. */
+  keys: readonly string[]
+  /** The number of changes that were known when it was read; -1 where it is doubted. */
+  readAt: number
   askedAtMs: number
 }
 
-interface QuestionBook {
-  readonly contracts: Contracts
-  readonly clock: Clock
-  readonly entries: Map<Hex, RegistryEntry>
-  readonly slugs: Map<string, Hex>
-  readonly held: BoundedCache<Hex, Held>
-  readonly due: Set<Hex>
-  readonly ended: Set<Hex>
-  /** Several where the registry names several rounds of one request. */
-  readonly byManaged: Map<Hex, Set<Hex>>
-  readonly misses: BoundedCache<Hex, number>
-}
-
 /** Trusted slugs are entries of their own; later ones add to earlier ones. */
-function newQuestionBook(
-  contracts: Contracts,
-  clock: Clock,
-  registry: readonly RegistryEntry[],
-): QuestionBook {
-  const book: QuestionBook = {
+function newQuestionBook(contracts: Contracts, clock: Clock, registry: readonly RegistryEntry[]) {
+  const book = {
     contracts,
     clock,
-    entries: new Map(),
-    slugs: new Map(),
-    held: boundedCache(rememberedQuestions, ({ question }, questionId) => {
-      book.due.delete(questionId)
-      book.ended.delete(questionId)
-      if (book.entries.get(questionId)?.request === undefined)
-        unfollow(book, managedRequestId(question.round), questionId)
-    }),
-    due: new Set(),
-    ended: new Set(),
-    byManaged: new Map(),
-    misses: boundedCache(rememberedMisses),
+    entries: new Map<Hex, RegistryEntry & Pick<Held, 'keys'>>(),
+    slugs: new Map<string, Hex>(),
+    held: boundedCache<Hex, Held>(rememberedQuestions),
+    misses: boundedCache<Hex, { readonly untilMs: number; readonly readAt: number }>(
+      rememberedMisses,
+    ),
+    /** Numbers changes, by the head or by an operator. */
+    changes: 0,
+    /** By id, request or requester the last change; the oldest leave first. */
+    dirtyAt: new Map<string, number>(),
+    /** What was read before this change is due, whatever it is. */
+    allDirtyAt: 0,
+    /** Nothing was due after this change. */
+    cleanAt: -1,
   }
   for (const entry of registry) enter(book, entry)
   return book
 }
 
-function follow({ byManaged }: QuestionBook, managedId: Hex, questionId: Hex) {
-  const same = byManaged.get(managedId) ?? new Set()
-  byManaged.set(managedId, same.add(questionId))
+type QuestionBook = ReturnType<typeof newQuestionBook>
+
+export const keysOf = (questionId: Hex, request: RegistryEntry['request']): readonly string[] =>
+  request ? [questionId, managedRequestId(request), request.requester] : [questionId]
+
+/** A change that came after `readAt` names one of the keys. */
+export const isDirty = (
+  { dirtyAt, allDirtyAt }: QuestionBook,
+  keys: readonly string[],
+  readAt: number,
+) => readAt < allDirtyAt || keys.some((key) => readAt < (dirtyAt.get(key) ?? 0))
+
+function markDirty(book: QuestionBook, key: string) {
+  const { dirtyAt, changes } = book
+  dirtyAt.delete(key)
+  dirtyAt.set(key, changes)
+  const [oldest] = dirtyAt
+  if (oldest === undefined || dirtyAt.size <= rememberedChanges) return
+  dirtyAt.delete(oldest[0])
+  book.allDirtyAt = Math.max(book.allDirtyAt, oldest[1])
 }
 
-function unfollow({ byManaged }: QuestionBook, managedId: Hex, questionId: Hex) {
-  const same = byManaged.get(managedId)
-  same?.delete(questionId)
-  if (same?.size === 0) byManaged.delete(managedId)
+/** Ids of the registry that are changed and not held. */
+export function noteNews(book: QuestionBook, news: News): readonly Hex[] {
+  book.changes += 1
+  if (news === 'lost') {
+    book.allDirtyAt = book.changes
+    return []
+  }
+  // A reporter's event names one id of up to ten that share a request (domain §10).
+  const shared = [...news.changed].flatMap((key) => book.held.peek(key as Hex)?.keys[1] ?? [])
+  const changed = new Set([...news.changed, ...shared])
+  for (const key of changed) markDirty(book, key)
+  if (changed.size === 0) return []
+  return [...book.entries.values()]
+    .filter((entry) => !book.held.has(entry.questionId) && entry.keys.some((key) => changed.has(key)))
+    .map(({ questionId }) => questionId)
 }
 
-function enter(book: QuestionBook, { questionId, slug, requester, request }: RegistryEntry) {
+function enter(book: QuestionBook, entry: RegistryEntry) {
+  const { questionId, slug } = entry
   const known = book.entries.get(questionId)
+  const request = known?.request ?? entry.request
   book.entries.set(questionId, {
     questionId,
     slug: known?.slug ?? slug,
-    requester: known?.requester ?? requester,
-    request: known?.request ?? request,
+    requester: known?.requester ?? entry.requester,
+    request,
+    keys: keysOf(questionId, request),
   })
   if (slug !== undefined) book.slugs.set(slug, questionId)
-  if (request) follow(book, managedRequestId(request), questionId)
 }
 
 export function questionIdOf({ slugs }: QuestionBook, identifier: string): Hex | undefined {
@@ -253,102 +269,90 @@ export function setEntry(book: QuestionBook, entry: RegistryEntry) {
 }
 
 export function removeEntry(book: QuestionBook, questionId: Hex) {
-  const known = book.entries.get(questionId)
   book.entries.delete(questionId)
   for (const [slug, owner] of book.slugs) if (owner === questionId) book.slugs.delete(slug)
-  if (known?.request) unfollow(book, managedRequestId(known.request), questionId)
   book.held.delete(questionId)
 }
 
 export function recallQuestion(book: QuestionBook, questionId: Hex): Question | undefined {
   const found = book.held.get(questionId)
-  if (found) found.askedAtMs = book.clock.monotonicMs()
-  return book.due.has(questionId) ? undefined : found?.question
+  if (found === undefined) return undefined
+  found.askedAtMs = book.clock.monotonicMs()
+  return isDue(book, found) ? undefined : found.question
 }
 
-export function keepQuestion(book: QuestionBook, round: Round): Question {
-  const { questionId, state } = round
-  const question = prepareQuestion(book, round)
-  const known = book.held.peek(questionId)
-  if (known) known.question = question
-  else book.held.set(questionId, { question, askedAtMs: book.clock.monotonicMs() })
-  follow(book, managedRequestId(round), questionId)
-  book.misses.delete(questionId)
-  book.due.delete(questionId)
-  // The oracle never takes such a round back to requested (domain §4, States).
-  if (state === 'resolved' || state === 'settled') book.ended.add(questionId)
-  else book.ended.delete(questionId)
-  return question
-}
+const isDue = (book: QuestionBook, { keys, readAt }: Held) => isDirty(book, keys, readAt)
 
-function prepareQuestion({ entries, contracts }: QuestionBook, round: Round) {
+export function keepQuestion(book: QuestionBook, round: Round, readAt: number): Question {
+  const { contracts, entries, held, misses, clock } = book
   const { questionId, token } = round
   const witness = witnessRound(domainOf(contracts), round, token.address)
   const ref = roundRef(contracts, questionId, round, witness.ancillaryHash)
-  return { questionId, slug: entries.get(questionId)?.slug, round, ref, witness }
+  const question = { questionId, slug: entries.get(questionId)?.slug, round, ref, witness }
+  const newest = { question, keys: keysOf(questionId, round), readAt }
+  const known = held.peek(questionId)
+  if (known) Object.assign(known, newest)
+  else held.set(questionId, { ...newest, askedAtMs: clock.monotonicMs() })
+  misses.delete(questionId)
+  return question
 }
 
-export function markDue({ held, due }: QuestionBook, questionIds: Iterable<Hex>) {
-  for (const questionId of questionIds) if (held.has(questionId)) due.add(questionId)
+/** Somebody read another state: it is read again. */
+export function doubtQuestion(book: QuestionBook, questionId: Hex) {
+  const found = book.held.peek(questionId)
+  if (found) found.readAt = -1
+  book.cleanAt = -1
+}
+
+export const countDue = (book: QuestionBook) =>
+  [...book.held.values()].filter((one) => isDue(book, one)).length
+
+export function hasDue(book: QuestionBook) {
+  if (book.cleanAt === book.changes) return false
+  for (const one of book.held.values()) if (isDue(book, one)) return true
+  book.cleanAt = book.changes
+  return false
 }
 
 /** Needed ones first, then those asked for last. */
 export function dueFirst(
-  { held, due }: QuestionBook,
+  book: QuestionBook,
   count: number,
   needed: ReadonlySet<Hex>,
   skip: (questionId: Hex) => boolean,
 ): Hex[] {
   const chosen = new Set<Hex>()
-  for (const questionIds of due.size === 0 ? [] : [needed, held.keys()])
+  for (const questionIds of hasDue(book) ? [needed, book.held.keys()] : [])
     for (const questionId of questionIds) {
       if (chosen.size >= count) break
-      if (due.has(questionId) && !skip(questionId)) chosen.add(questionId)
+      const found = book.held.peek(questionId)
+      if (found && isDue(book, found) && !skip(questionId)) chosen.add(questionId)
     }
   return [...chosen]
 }
 
-export function isMiss({ misses, clock }: QuestionBook, questionId: Hex) {
-  return clock.monotonicMs() < (misses.get(questionId) ?? Number.NEGATIVE_INFINITY)
+export function isMiss(book: QuestionBook, questionId: Hex) {
+  const { misses, entries, clock } = book
+  const miss = misses.get(questionId)
+  if (miss === undefined || clock.monotonicMs() >= miss.untilMs) return false
+  return !isDirty(book, entries.get(questionId)?.keys ?? [questionId], miss.readAt)
 }
 
-export function noteMiss({ held, misses, clock }: QuestionBook, questionId: Hex) {
+export function noteMiss({ held, misses, clock }: QuestionBook, questionId: Hex, readAt: number) {
   held.delete(questionId)
-  misses.set(questionId, clock.monotonicMs() + missMs)
+  misses.set(questionId, { untilMs: clock.monotonicMs() + missMs, readAt })
 }
 
-/** A reporter's event names one id of up to ten that share a request (domain §10). */
-export function withRequests({ held }: QuestionBook, meaning: LogMeaning): LogMeaning {
-  const shared = [...meaning.named].flatMap((id) => {
-    const round = held.peek(id)?.question.round
-    return round?.kind === 'oo-reporter' ? managedRequestId(round) : []
-  })
-  return { ...meaning, managed: new Set([...meaning.managed, ...shared]) }
-}
+/** The oracle never takes such a round back to requested (domain §4, States). */
+const isOver = ({ round }: Question) => round.state === 'resolved' || round.state === 'settled'
 
-export function sharingWith({ held, byManaged }: QuestionBook, questionId: Hex): Iterable<Hex> {
-  const round = held.peek(questionId)?.question.round
-  return (round && byManaged.get(managedRequestId(round))) ?? [questionId]
-}
-
-export function affectedBy(
-  { byManaged, misses, held, entries }: QuestionBook,
-  { named, managed, requesters }: LogMeaning,
-): Set<Hex> {
-  const ids = [...named, ...[...managed].flatMap((id) => [...(byManaged.get(id) ?? [])])]
-  if (requesters.size > 0)
-    for (const [id, { question }] of held.entries())
-      if (requesters.has(question.round.requester)) ids.push(id)
-  for (const id of ids) misses.delete(id)
-  return new Set(ids.filter((id) => held.has(id) || entries.has(id)))
-}
-
-export function forgetEnded({ held, ended, clock }: QuestionBook, needed: ReadonlySet<Hex>) {
+export function forgetEnded({ held, clock }: QuestionBook, needed: ReadonlySet<Hex>) {
   const untilMs = clock.monotonicMs() - keepEndedMs
-  for (const questionId of ended) {
-    const atMs = held.peek(questionId)?.askedAtMs ?? untilMs
-    if (atMs <= untilMs && !needed.has(questionId)) held.delete(questionId)
-  }
+  const over = [...held.entries()].filter(
+    ([questionId, { question, askedAtMs }]) =>
+      isOver(question) && askedAtMs <= untilMs && !needed.has(questionId),
+  )
+  for (const [questionId] of over) held.delete(questionId)
 }
 
 export type CodeWatch = ReturnType<typeof newCodeWatch>
@@ -412,7 +416,6 @@ export function newViewState(
     rounds: createRoundReader(chain, contracts),
     book,
     hashes: boundedCache<bigint, Hex>(rememberedHeads),
-    readers: new Set<News[]>(),
     spent: boundedCache<string, bigint>(rememberedWords),
     unread: new Set([...book.entries.keys()].slice(0, rememberedQuestions)),
     reading: new Map<Hex, Promise<Question | undefined>>(),

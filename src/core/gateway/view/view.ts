@@ -3,7 +3,7 @@
  * faults close everything that depends on it (R16).
  */
 
-import { managedRequestId, type RegistryEntry } from '#chain/questions'
+import type { RegistryEntry } from '#chain/questions'
 import type { Contracts } from '#chain/round'
 import { ChainError, type Hex } from '#ports'
 import { nonceBit } from '#protocol/permit'
@@ -27,13 +27,15 @@ import {
   type ChainView,
   type CodeWatch,
   callForLook,
+  countDue,
+  doubtQuestion,
   dueFirst,
   forgetEnded,
+  hasDue,
+  isDirty,
   isMiss,
   keepQuestion,
-  type LogMeaning,
-  markDue,
-  type News,
+  keysOf,
   newViewState,
   noteMiss,
   questionIdOf,
@@ -41,7 +43,6 @@ import {
   recallQuestion,
   removeEntry,
   setEntry,
-  sharingWith,
   spentBits,
   type ViewConfig,
   type ViewPorts,
@@ -82,7 +83,7 @@ async function catchUp(state: ViewState): Promise<void> {
   state.readsLeft = readsPerLook
   if (viewFaults(state).length > 0) return
   const forgets = clock.monotonicMs() - state.forgotAtMs >= forgetEveryMs
-  if (book.due.size === 0 && !forgets) return
+  if (!forgets && !hasDue(book)) return
   const needed = new Set(ledger.active().map(({ round }) => round.questionId))
   if (forgets) {
     state.forgotAtMs = clock.monotonicMs()
@@ -129,7 +130,7 @@ function createLooks(state: ViewState, wallets: Wallets) {
       const soonestMs = endedMs + leastIntervalMs
       const dueMs = state.isCalled
         ? startedMs + leastIntervalMs
-        : book.due.size > 0
+        : hasDue(book)
           ? soonestMs
           : Math.max(usualMs, soonestMs)
       const leftMs = dueMs - clock.monotonicMs()
@@ -229,13 +230,13 @@ export function createChainView(
       state.code.isDue = true
       callForLook(state)
     },
-    counts: () => ({ known: book.held.size, due: book.due.size }),
+    counts: () => ({ known: book.held.size, due: countDue(book) }),
     /** Where looks have failed for a while, though the state is not too old yet. */
     failing: () =>
       clock.monotonicMs() - state.lookedAtMs < failingMs ? undefined : state.lastFailure,
     /** Somebody read another state than the view shows. */
     doubt(questionId: Hex) {
-      markDue(book, sharingWith(book, questionId))
+      doubtQuestion(book, questionId)
       state.sleeper.abort()
     },
     onHead(listener: () => void) {
@@ -269,21 +270,17 @@ const read = (state: ViewState, questionId: Hex) =>
   singleFlight(state.reading, questionId, () => readNow(state, questionId))
 
 async function readNow(state: ViewState, questionId: Hex) {
-  const { book, rounds, readers } = state
+  const { book, rounds } = state
   for (let tried = 0; tried < tries; tried += 1) {
     const entry = book.entries.get(questionId)
     const at = state.heads?.latest
     if (at === undefined) throw new ChainError('unavailable', 'the chain has not been read yet')
-    const news: News[] = []
-    readers.add(news)
-    const round = await rounds
-      .read(questionId, entry, at.number)
-      .finally(() => readers.delete(news))
-    const request = round ?? entry?.request
-    const isOld = news.some((one) => one === 'lost' || isNamed(one, questionId, request))
+    const { changes } = book
+    const round = await rounds.read(questionId, entry, at.number)
+    const isOld = isDirty(book, keysOf(questionId, round ?? entry?.request), changes)
     if (isOld || book.entries.get(questionId) !== entry) continue
-    if (round) return keepQuestion(book, round)
-    noteMiss(book, questionId)
+    if (round) return keepQuestion(book, round, changes)
+    noteMiss(book, questionId, changes)
     return undefined
   }
   throw new ChainError(
@@ -291,15 +288,6 @@ async function readNow(state: ViewState, questionId: Hex) {
     `the chain advanced each time question ${questionId} was read`,
   )
 }
-
-const isNamed = (
-  { named, managed, requesters }: LogMeaning,
-  questionId: Hex,
-  request: RegistryEntry['request'],
-) =>
-  named.has(questionId) ||
-  (request !== undefined &&
-    (managed.has(managedRequestId(request)) || requesters.has(request.requester)))
 
 /** For a limited time; late reads go on by themselves. Resolves to the first failure. */
 async function readSome(state: ViewState, questionIds: readonly Hex[]) {
