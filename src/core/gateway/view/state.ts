@@ -240,7 +240,9 @@ export function noteNews(book: QuestionBook, news: News): readonly Hex[] {
   for (const key of changed) markDirty(book, key)
   if (changed.size === 0) return []
   return [...book.entries.values()]
-    .filter((entry) => !book.held.has(entry.questionId) && entry.keys.some((key) => changed.has(key)))
+    .filter(
+      (entry) => !book.held.has(entry.questionId) && entry.keys.some((key) => changed.has(key)),
+    )
     .map(({ questionId }) => questionId)
 }
 
