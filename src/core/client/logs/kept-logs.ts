@@ -1,15 +1,13 @@
 /** Facts of logs, read once: those of final blocks are kept in the home folder (domain §10). */
 import * as z from 'zod/mini'
 import { type LogFilter, logRanges } from '#chain/log-ranges'
-import { latestBlock } from '#chain/reading'
+import { latestBlock, unlessRefused } from '#chain/reading'
 import { type BlockHeader, type Chain, ChainError, type ChainLog, type Files } from '#ports'
 import { jsonOf } from '#protocol/capped'
 import { Bytes32 } from '#protocol/schema'
 import { joinPath, makeDurableDir, publishText } from '#storage/durable'
 import { errorCode } from '#storage/failures'
 
-/** Where a node knows no finalized block: no reorganisation of Polygon has gone so deep. */
-const depthTakenAsFinal = 256n
 const rangesBetweenSaves = 64
 /** A head that moves under our feet so often is the node's fault. */
 const mostTurns = 3
@@ -23,15 +21,6 @@ export interface KeptParts {
   readonly onNote?: ((text: string) => void) | undefined
 }
 
-export interface Start {
-  readonly from: bigint
-  readonly since?: bigint | undefined
-}
-
-interface Fact {
-  readonly block: number
-}
-
 /** The facts of a key are a file. */
 export interface KeptSource<K, F> {
   readonly folder: string
@@ -40,9 +29,8 @@ export interface KeptSource<K, F> {
   filterOf(keys: readonly K[]): LogFilter
   factOf(log: ChainLog): F | undefined
   keyOf(fact: F): K
-  startOf(key: K, kept: Start | undefined, head: BlockHeader): Promise<Start>
-  /** Beyond it, facts before the start are dropped. */
-  readonly mostFacts?: number
+  /** The first block that is wanted; `kept`: that of the file. Facts before it are dropped. */
+  startOf(key: K, kept: bigint | undefined, head: BlockHeader): Promise<bigint>
 }
 
 const cursorOf = <F>(shape: z.ZodMiniType<F>) =>
@@ -51,21 +39,20 @@ const cursorOf = <F>(shape: z.ZodMiniType<F>) =>
     from: z.int(),
     to: z.int(),
     hash: Bytes32,
-    since: z.optional(z.int()),
     facts: z.array(shape),
   })
 
+/** What is known of a key; the blocks `from` up to `next` are final, those before `kept` in the file. */
 interface Reel<K, F> {
   readonly key: K
-  readonly start: Start
-  from: bigint
-  readonly since: bigint | undefined
+  readonly from: bigint
   next: bigint
-  final: F[]
+  kept: bigint
+  readonly final: F[]
   readonly tail: F[]
 }
 
-export async function readKept<K, F extends Fact>(
+export async function readKept<K, F extends { readonly block: number }>(
   parts: KeptParts,
   source: KeptSource<K, F>,
   keys: readonly K[],
@@ -73,113 +60,91 @@ export async function readKept<K, F extends Fact>(
   const { chain } = parts
   for (let turn = 1; turn <= mostTurns; turn++) {
     const head = await latestBlock(chain)
-    const reels: Reel<K, F>[] = []
-    for (const key of keys) {
-      const kept = await load(parts, source, key)
-      const start = await source.startOf(key, kept, head)
-      const { from, since } = start
-      // A file serves where the start lies in its blocks or at their end.
-      const isUsed = kept !== undefined && kept.from <= from && from <= kept.next
-      reels.push({
-        ...{ key, start, tail: [] },
-        ...(isUsed ? kept : { from, since, next: from, final: [] }),
-      })
-    }
-    await readOn(parts, source, reels, await finalNumber(chain, head), head.number)
+    const reels = await Promise.all(keys.map((key) => openReel(parts, source, key, head)))
+    // On a node that knows no finalized block all is read again the next time.
+    const final = (await unlessRefused(chain.block('finalized')))?.number ?? -1n
+    await readOn(parts, source, reels, final, head.number)
     if ((await chain.block(head.number))?.hash !== head.hash) continue
-    const factsOf = (reel: Reel<K, F>) => ({
-      ...reel.start,
-      ...{ final: reel.final, tail: reel.tail },
-      async replace(changed: readonly F[]) {
-        if (reel.next > reel.from) await save(parts, source, { ...reel, final: [...changed] })
-      },
+    const of = reels.map(({ key, ...reel }) => {
+      const keep = async () => {
+        if (reel.next > reel.from) await save(parts, source, { key, ...reel })
+      }
+      return [key, { ...reel, keep }] as const
     })
-    return { head, of: new Map(reels.map((reel) => [reel.key, factsOf(reel)])) }
+    return { head, of: new Map(of) }
   }
   throw new ChainError('unavailable', 'the newest blocks changed while their logs were read')
 }
 
-async function finalNumber(chain: Chain, head: BlockHeader) {
-  const final = await chain.block('finalized').catch((error: unknown) => {
-    if (error instanceof ChainError && error.kind === 'refused') return null
-    throw error
-  })
-  return final?.number ?? head.number - depthTakenAsFinal
-}
-
-async function readOn<K, F extends Fact>(
+async function readOn<K, F extends { readonly block: number }>(
   parts: KeptParts,
   source: KeptSource<K, F>,
   reels: readonly Reel<K, F>[],
   final: bigint,
-  head: bigint,
+  to: bigint,
 ) {
-  const begun = new Map(reels.map((reel) => [reel, reel.next]))
-  const from = [...begun.values()].reduce((least, one) => (one < least ? one : least), head + 1n)
+  const from = reels.reduce((least, { next }) => (next < least ? next : least), to + 1n)
   const saveAll = async () => {
-    for (const [reel, next] of begun) if (reel.next > next) await save(parts, source, reel)
+    for (const reel of reels) if (reel.next > reel.kept) await save(parts, source, reel)
   }
   const filter = source.filterOf(reels.map(({ key }) => key))
   let ranges = 0
-  for await (const { to, logs } of logRanges(
-    parts.chain,
-    filter,
-    { from, to: head },
-    parts.signal,
-  )) {
-    parts.onProgress?.(to, head)
-    const facts = logs.flatMap((log) => source.factOf(log) ?? [])
+  for await (const range of logRanges(parts.chain, filter, { from, to }, parts.signal)) {
+    parts.onProgress?.(range.to, to)
+    const facts = range.logs.flatMap((log) => source.factOf(log) ?? [])
+    const end = range.to < final ? range.to : final
     for (const reel of reels) {
       for (const fact of facts)
         if (source.keyOf(fact) === reel.key && BigInt(fact.block) >= reel.next)
           (BigInt(fact.block) <= final ? reel.final : reel.tail).push(fact)
-      const until = to < final ? to : final
-      if (until >= reel.next) reel.next = until + 1n
+      if (end >= reel.next) reel.next = end + 1n
     }
     if (++ranges % rangesBetweenSaves === 0) await saveAll()
   }
   await saveAll()
 }
 
+async function openReel<K, F extends { readonly block: number }>(
+  parts: KeptParts,
+  source: KeptSource<K, F>,
+  key: K,
+  head: BlockHeader,
+): Promise<Reel<K, F>> {
+  const file = await load(parts, source, key)
+  const from = await source.startOf(key, file?.from, head)
+  // A file serves where the start lies in its blocks or at their end.
+  const isUsed = file !== undefined && file.from <= from && from <= file.next
+  const final = isUsed ? file.final.filter(({ block }) => block >= from) : []
+  const next = isUsed ? file.next : from
+  return { key, from, next, kept: next, final, tail: [] }
+}
+
 async function load<K, F>(parts: KeptParts, source: KeptSource<K, F>, key: K) {
   const path = joinPath(joinPath(parts.home, source.folder), source.nameOf(key))
   if (!(await parts.files.exists(path))) return undefined
   const text = new TextDecoder().decode(await parts.files.read(path))
-  const parsed = cursorOf(source.shape).safeParse(jsonOf(text))
-  if (!parsed.success) {
+  const { data } = cursorOf(source.shape).safeParse(jsonOf(text))
+  if (data === undefined) {
     parts.onNote?.(`${path} is damaged: the logs are read again`)
     return undefined
   }
-  const { from, to, hash, since, facts: final } = parsed.data
-  const header = await parts.chain.block(BigInt(to))
-  if (header?.hash !== hash) return undefined
-  return {
-    ...{ from: BigInt(from), next: BigInt(to) + 1n, final },
-    since: since === undefined ? undefined : BigInt(since),
-  }
+  const { from, to, facts: final } = data
+  if ((await parts.chain.block(BigInt(to)))?.hash !== data.hash) return undefined
+  return { from: BigInt(from), next: BigInt(to) + 1n, final }
 }
 
 /** With the hash of its last block. */
-async function save<K, F extends Fact>(
+async function save<K, F extends { readonly block: number }>(
   { chain, files, home, onNote }: KeptParts,
   source: KeptSource<K, F>,
   reel: Reel<K, F>,
 ) {
-  const to = reel.next - 1n
-  const header = await chain.block(to)
+  const header = await chain.block(reel.next - 1n)
   if (header === null) throw new ChainError('unavailable', 'the node lost a block it had')
-  const asked = reel.start.from
-  if (reel.final.length > (source.mostFacts ?? Infinity) && asked > reel.from) {
-    reel.from = asked
-    reel.final = reel.final.filter(({ block }) => block >= Number(asked))
-  }
-  const { from, since, final: facts } = reel
-  const cursor = {
-    format: 1,
-    ...{ from: Number(from), to: Number(to), hash: header.hash },
-    ...(since === undefined ? {} : { since: Number(since) }),
-    facts,
-  }
+  const { from, next, final: facts } = reel
+  reel.kept = next
+  const to = Number(next - 1n)
+  const cursor = { format: 1, from: Number(from), to, hash: header.hash, facts }
   const folder = joinPath(home, source.folder)
   try {
     await makeDurableDir(files, folder)

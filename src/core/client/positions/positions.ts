@@ -11,9 +11,10 @@ import { type StakeEvent, type StakeResult, type StakeStanding, standingIn } fro
 import { onChain } from '#chain/unavailable'
 import { ChainError, type Hash, type Hex } from '#ports'
 import { instant } from '#protocol/candidate'
+import { pick } from '#protocol/pick'
 import { outcomeOf } from '#protocol/proposal'
 import type { Address } from '#protocol/schema'
-import { isQuestionId } from '#protocol/words'
+import { isQuestionId, zeroAddress } from '#protocol/words'
 import { fundsOf, pinnedHeads } from '../funds/funds.js'
 import { type JournaledAuthorization, labelOf } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/fold.js'
@@ -28,20 +29,13 @@ export interface PositionParts extends Omit<KeptParts, 'onNote'> {
   readonly hash: Hash
 }
 
-/** Raw units. Null: not known. */
-export interface PositionTotals {
-  readonly wallet: Address
-  readonly token: Address
-  readonly free: string | null
-  readonly reserved: string | null
-  readonly bonded: string | null
-  readonly disputed: string | null
-  readonly claimable: string | null
-  readonly locked: string | null
-  /** The same by the logs. */
-  readonly deferred: string | null
-  readonly net: string | null
-}
+/** Raw units; `deferred` is `claimable` by the logs. Null: not known. */
+export type PositionTotals = Readonly<
+  { wallet: Address; token: Address } & Record<
+    'free' | 'reserved' | 'bonded' | 'disputed' | 'claimable' | 'locked' | 'deferred' | 'net',
+    string | null
+  >
+>
 
 export interface Positions {
   readonly positions: readonly Position[]
@@ -84,7 +78,7 @@ async function readStakeAccount(
     ),
   )
   const first = oracleBegins(trust.chain_id, account.head)
-  if (since !== undefined && [...account.starts.values()].some(({ from }) => from === first))
+  if (since !== undefined && account.starts.some(({ from }) => from === first))
     notes.push(`the oracle did not exist before block ${first}`)
   const unplaced = account.stakes.filter(({ stake }) => stake.proposed === undefined).length
   const names = roundNames(trust, view)
@@ -124,7 +118,7 @@ export async function readPositions(
     notes,
     block_number: String(head.number),
     block_timestamp: String(head.timestamp),
-    since: [...starts].map(([wallet, { from }]) => ({ wallet, block_number: String(from) })),
+    since: starts.map(({ wallet, from }) => ({ wallet, block_number: String(from) })),
   }
 }
 
@@ -243,28 +237,16 @@ export async function readPnl(parts: PositionParts, wallets: readonly Address[],
   return { pnl, missing }
 }
 
-/** `undefined` where logs and chain contradict each other. */
 interface Standing {
   readonly state: StakeStanding['state'] | 'deferred' | undefined
   readonly result: StakeResult | null
 }
 
-function standingOf(known: KnownStake, hasNewRound: boolean, nowSeconds: bigint): Standing {
-  const { stake, held, price, disputer, disputableUntil = 0 } = known
-  const { wallet, settled, deferred, claimed } = stake
-  if (held !== undefined && held.proposer !== wallet) return { state: undefined, result: null }
-  const isDisputed = (settled === undefined ? disputer : settled.disputer) !== undefined
-  const round = {
-    state:
-      settled === undefined ? (held?.state ?? (isDisputed ? 'disputed' : 'proposed')) : 'settled',
-    price,
-    resolvedPrice: settled?.price ?? held?.resolvedPrice,
-    isDisputed,
-    disputableUntil: BigInt(disputableUntil),
-  } as const
-  const standing = standingIn(round, hasNewRound, nowSeconds)
-  const isWaiting = standing.state === 'settled' && deferred !== undefined && claimed === undefined
-  return isWaiting ? { ...standing, state: 'deferred' } : standing
+function standingOf({ stake, round }: KnownStake, hasNewRound: boolean, now: bigint): Standing {
+  if (round === undefined) return { state: undefined, result: null }
+  const standing = standingIn(round, hasNewRound, now)
+  const isWaiting = stake.deferred !== undefined && stake.claimed === undefined
+  return standing.state === 'settled' && isWaiting ? { ...standing, state: 'deferred' } : standing
 }
 
 function payoutRaw({ stake: { settled } }: KnownStake, result: StakeResult | null) {
@@ -272,69 +254,61 @@ function payoutRaw({ stake: { settled } }: KnownStake, result: StakeResult | nul
   return result === 'lost' ? 0n : BigInt(settled.payout)
 }
 
-type Entry = ReturnType<typeof entryOf>
-type Money = 'amountRaw' | 'lockedRaw' | 'deferredRaw' | 'netRaw'
-
 /**
- * `amountRaw` went into the wallet; `lockedRaw` and `deferredRaw`: how much more the oracle
- * holds; `netRaw` was earned. `undefined`: not known.
+ * A movement. `amountRaw` went into the wallet; `lockedRaw` and `deferredRaw`: how much more the
+ * oracle holds; `netRaw` was earned. `undefined`: not known.
  */
-const entryOf = (
-  kind: 'bond' | 'payout' | 'deferred' | 'claimed' | 'lost',
-  {
-    block,
-    index,
-    transaction,
-    wallet,
-    seconds,
-  }: Pick<StakeEvent, 'block' | 'index' | 'transaction' | 'wallet' | 'seconds'>,
-  token: Address | undefined,
-  money: Partial<Record<Money, bigint | undefined>>,
-  of?: KnownStake,
-  result: StakeResult | null = null,
-) => ({
-  ...{ kind, block, index, transaction, wallet, seconds, token, of, result },
-  ...{ amountRaw: 0n, lockedRaw: 0n, deferredRaw: 0n, netRaw: 0n, ...money },
-})
+interface Entry extends Pick<StakeEvent, 'block' | 'index' | 'transaction' | 'wallet' | 'seconds'> {
+  readonly kind: 'bond' | 'payout' | 'deferred' | 'claimed' | 'lost'
+  readonly token: Address | undefined
+  readonly of?: KnownStake
+  readonly result: StakeResult | null
+  readonly amountRaw: bigint | undefined
+  readonly lockedRaw: bigint | undefined
+  readonly deferredRaw: bigint | undefined
+  readonly netRaw: bigint | undefined
+}
+
+const still = { result: null, amountRaw: 0n, lockedRaw: 0n, deferredRaw: 0n, netRaw: 0n } as const
 
 function entriesOf({ stakes, others, claims }: Pick<StakeAccount, 'stakes' | 'others' | 'claims'>) {
-  const entries = [
-    ...stakes.flatMap(entriesOfStake),
-    ...others.map(({ deferred }) => {
-      const amount = BigInt(deferred.amount)
-      const money = { deferredRaw: amount, netRaw: amount }
-      return entryOf('deferred', deferred, deferred.currency, money)
-    }),
-    ...claims.map((claim) => {
-      const amount = BigInt(claim.amount)
-      return entryOf('claimed', claim, claim.currency, { amountRaw: amount, deferredRaw: -amount })
-    }),
-  ]
+  const entries: Entry[] = stakes.flatMap(entriesOfStake)
+  for (const { deferred } of others) {
+    const raw = BigInt(deferred.amount)
+    const { currency: token } = deferred
+    entries.push({ ...still, ...deferred, kind: 'deferred', token, deferredRaw: raw, netRaw: raw })
+  }
+  for (const claim of claims) {
+    const raw = BigInt(claim.amount)
+    const { currency: token } = claim
+    entries.push({ ...still, ...claim, kind: 'claimed', token, amountRaw: raw, deferredRaw: -raw })
+  }
   return entries.sort((a, b) => a.block - b.block || a.index - b.index)
 }
 
-function entriesOfStake(known: KnownStake) {
-  const { stake, terms, token } = known
+function entriesOfStake(of: KnownStake) {
+  const { stake, terms, token } = of
   const { proposed, settled, deferred } = stake
   const paid = terms && BigInt(terms.bond) + BigInt(terms.finalFee)
   const less = paid && -paid
   const entries: Entry[] = []
   if (proposed !== undefined) {
     const seconds = proposed.seconds ?? (terms && Number(terms.proposedAt))
-    const money = { amountRaw: less, lockedRaw: paid }
-    entries.push(entryOf('bond', { ...proposed, seconds }, token, money, known))
+    const money = { ...still, amountRaw: less, lockedRaw: paid }
+    entries.push({ ...proposed, ...money, kind: 'bond', token, of, seconds })
   }
   if (settled !== undefined) {
-    const { result } = standingOf(known, false, 0n)
-    const payout = payoutRaw(known, result)
+    const { result } = standingOf(of, false, 0n)
+    const payout = payoutRaw(of, result)
     const money = {
+      ...still,
       [deferred === undefined ? 'amountRaw' : 'deferredRaw']: payout,
       // What was paid in before the reading began was never counted as locked.
       lockedRaw: proposed === undefined ? 0n : less,
       netRaw: payout === undefined || paid === undefined ? undefined : payout - paid,
     }
     const kind = result === 'lost' ? 'lost' : deferred === undefined ? 'payout' : 'deferred'
-    entries.push(entryOf(kind, settled, token, money, known, result))
+    entries.push({ ...settled, ...money, kind, token, of, result })
   }
   return entries
 }
@@ -366,7 +340,9 @@ function sumsOf(
         of === undefined ||
         (isBounded && seconds === undefined) ||
         // The node left the log of the end out.
-        (known?.held?.state === 'settled' && known.stake.settled === undefined),
+        (known !== undefined &&
+          known.stake.settled === undefined &&
+          (known.round?.state ?? 'settled') === 'settled'),
     )
   const before = own.filter(({ seconds = 0 }) => seconds < to)
   const within = before.filter(({ seconds = 0 }) => !isBounded || seconds >= from)
@@ -393,36 +369,45 @@ const total = (parts: readonly (bigint | undefined)[]) =>
 
 const rawText = (raw: bigint | undefined) => (raw === undefined ? null : String(raw))
 
+/** Of an executed proposal; what is not known stays null. */
+const unknownPosition = {
+  question_id: null as Hex | null,
+  slug: null as string | null,
+  title: null as string | null,
+  wallet: zeroAddress,
+  outcome: null as string | null,
+  label: null as string | null,
+  price: null as string | null,
+  token: null as Address | null,
+  bond: null as string | null,
+  final_fee: null as string | null,
+  state: null as NonNullable<Standing['state']> | null,
+  result: null as Standing['result'],
+  late: false,
+  executed_at: null as string | null,
+  disputable_until: null as string | null,
+  disputed_at: null as string | null,
+  disputed_by: null as Address | null,
+  new_round: null as boolean | null,
+  settled_at: null as string | null,
+  payout: null as string | null,
+  reward: null as string | null,
+  transaction_hash: null as Hex | null,
+  event_index: null as number | null,
+  round_timestamp: null as string | null,
+  requester: null as Address | null,
+  oracle: null as Address | null,
+  journal_id: null as string | null,
+  url: null as string | null,
+}
 /** Amounts in raw units, `_at` in RFC 3339, other times in Unix seconds. Null: not known, or none. */
-export interface Position {
-  readonly question_id: Hex | null
-  readonly slug: string | null
-  readonly title: string | null
-  readonly wallet: Address
-  readonly outcome: string | null
-  readonly label: string | null
-  readonly price: string | null
-  readonly token: Address | null
-  readonly bond: string | null
-  readonly final_fee: string | null
-  readonly state: NonNullable<Standing['state']> | null
-  readonly result: Standing['result']
-  readonly late: boolean
-  readonly executed_at: string | null
-  readonly disputable_until: string | null
-  readonly disputed_at: string | null
-  readonly disputed_by: Address | null
-  readonly new_round: boolean | null
-  readonly settled_at: string | null
-  readonly payout: string | null
-  readonly reward: string | null
-  readonly transaction_hash: Hex | null
-  readonly event_index: number | null
-  readonly round_timestamp: string | null
-  readonly requester: Address | null
-  readonly oracle: Address | null
-  readonly journal_id: string | null
-  readonly url: string | null
+export type Position = Readonly<typeof unknownPosition>
+
+const positionWith = (
+  known: { readonly [K in keyof Position]?: Position[K] | undefined } & Pick<Position, 'wallet'>,
+) => {
+  const all = Object.entries({ ...unknownPosition, ...known })
+  return Object.fromEntries(all.map(([key, value]) => [key, value ?? null])) as Position
 }
 
 /** By the round that was signed for, and the pinned slugs. */
@@ -470,42 +455,34 @@ function positionOf(
   nowSeconds: bigint,
 ): Position {
   const { state, result } = standingOf(known, newRound ?? true, nowSeconds)
-  const { stake, terms, price, token, disputableUntil, disputer, title, label } = known
+  const { stake, terms, price, disputableUntil, disputer } = known
   const { proposed, disputed, settled } = stake
   const isDisputed = disputer !== undefined
-  return {
-    question_id: questionId ?? null,
-    slug: slug ?? null,
-    title: title ?? null,
-    wallet: stake.wallet,
-    outcome: (price === undefined ? undefined : outcomeOf(price)) ?? null,
-    label: label ?? (authorization ? labelOf(authorization.signed) : null),
-    price: price ?? null,
-    token: token ?? null,
-    bond: terms?.bond ?? null,
-    final_fee: terms?.finalFee ?? null,
-    state: state ?? null,
-    result,
+  return positionWith({
+    ...pick(stake, 'wallet', 'requester', 'oracle'),
+    ...pick(known, 'title', 'price', 'token'),
+    ...{ question_id: questionId, slug, state, result, journal_id: authorization?.id },
+    outcome: price && outcomeOf(price),
+    label: known.label ?? (authorization && labelOf(authorization.signed)),
+    bond: terms?.bond,
+    final_fee: terms?.finalFee,
     late:
       state === 'awaiting_settlement' &&
       !isDisputed &&
       nowSeconds >= BigInt(disputableUntil ?? 0) + lateAfterSeconds,
     executed_at: timeOf(proposed?.seconds ?? terms?.proposedAt),
-    disputable_until: disputableUntil ?? null,
+    disputable_until: disputableUntil,
     disputed_at: timeOf(disputed?.seconds),
-    disputed_by: disputer ?? null,
+    disputed_by: disputer,
     new_round: known.isContested ? newRound : null,
     settled_at: timeOf(settled?.seconds),
     payout: rawText(payoutRaw(known, result)),
-    reward: terms === undefined ? null : isDisputed && terms.isRefunded ? '0' : terms.reward,
-    transaction_hash: proposed?.transaction ?? null,
-    event_index: proposed?.index ?? null,
+    reward: isDisputed && terms?.isRefunded ? '0' : terms?.reward,
+    transaction_hash: proposed?.transaction,
+    event_index: proposed?.index,
     round_timestamp: stake.timestamp,
-    requester: stake.requester,
-    oracle: stake.oracle,
-    journal_id: authorization?.id ?? null,
-    url: (proposed && requestPage(trust.chain_id, proposed.transaction, proposed.index)) ?? null,
-  }
+    url: proposed && requestPage(trust.chain_id, proposed.transaction, proposed.index),
+  })
 }
 
 function missingIn(
@@ -542,26 +519,18 @@ const missingNote = ({ id, signed }: JournaledAuthorization) =>
 
 function missingPosition(trust: Trust, one: JournaledAuthorization): Position {
   const { signed, id } = one
-  const { terms, identifier, questionId, timestamp, requester, token } = signed
-  const { transaction_hash: hash = null, event_index: index = null } = executedOf(one) ?? {}
-  return {
-    question_id: questionId,
+  const { terms, identifier } = signed
+  const { transaction_hash: hash, event_index: index } = executedOf(one) ?? {}
+  return positionWith({
+    ...pick(signed, 'token', 'requester'),
+    ...{ question_id: signed.questionId, wallet: terms.proposer, price: terms.price },
     slug: isQuestionId(identifier) ? null : identifier,
-    title: null,
-    wallet: terms.proposer,
-    outcome: outcomeOf(terms.price) ?? null,
+    outcome: outcomeOf(terms.price),
     label: labelOf(signed),
-    price: terms.price,
-    token: token ?? null,
-    ...{ bond: null, final_fee: null, state: null, result: null, late: false, executed_at: null },
-    ...{ disputable_until: null, disputed_at: null, disputed_by: null, new_round: null },
-    ...{ settled_at: null, payout: null, reward: null },
     transaction_hash: hash,
     event_index: index,
-    round_timestamp: timestamp ?? null,
-    requester: requester ?? null,
-    oracle: null,
+    round_timestamp: signed.timestamp,
     journal_id: id,
-    url: (hash !== null && index !== null && requestPage(trust.chain_id, hash, index)) || null,
-  }
+    url: hash == null || index == null ? null : requestPage(trust.chain_id, hash, index),
+  })
 }

@@ -10,6 +10,7 @@ import { heldState } from '#chain/reading'
 import { type Contracts, type RequestState, requestStates } from '#chain/round'
 import {
   type OracleRequest,
+  type ProposedRound,
   readRequest,
   type Stake,
   StakeEvent,
@@ -20,8 +21,9 @@ import {
 } from '#chain/stakes'
 import { type BlockHeader, ChainError, type Hash, type Hex } from '#ports'
 import { inGroups } from '#protocol/capped'
+import { pick } from '#protocol/pick'
 import { Address, Uint256 } from '#protocol/schema'
-import { type KeptParts, type KeptSource, readKept, type Start } from '../logs/kept-logs.js'
+import { type KeptParts, type KeptSource, readKept } from '../logs/kept-logs.js'
 
 /** What `getRequest` holds of a proposal once and for all. Raw units, Unix seconds. */
 const Terms = z.object({
@@ -46,11 +48,8 @@ type StakeFact = z.infer<typeof StakeFact>
 export interface KnownStake extends Partial<Pick<StakeTerms, 'title' | 'label'>> {
   readonly stake: Stake
   readonly terms: StakeTerms | undefined
-  readonly held:
-    | (Pick<OracleRequest, 'proposer' | 'disputer' | 'resolvedPrice'> & {
-        readonly state: RequestState
-      })
-    | undefined
+  /** `undefined` where logs and chain contradict each other. */
+  readonly round: ProposedRound | undefined
   readonly price: string | undefined
   readonly token: Address | undefined
   readonly disputableUntil: string | undefined
@@ -94,13 +93,44 @@ export async function readStakes(parts: StakeParts, wallets: readonly Address[])
   }
   const { head, of } = await readKept(parts, source, wallets)
   const facts = [...of.values()].flatMap(({ final, tail }) => [...final, ...tail])
-  const known = await knownStakes(parts, facts, head)
-  for (const { final, replace } of of.values()) {
-    const changed = final.map((fact) => known.keptOf(fact))
-    if (changed.some((fact, index) => fact !== final[index])) await replace(changed)
-  }
-  const starts: ReadonlyMap<Address, Start> = of
-  return { ...known.account, head, starts }
+  const changed = await readTimes(parts, facts)
+  const account = stakesOf(facts.map(({ event }) => event))
+  const factsOf = new Map<string, StakeFact[]>()
+  for (const fact of facts)
+    if (!('amount' in fact.event))
+      factsOf.set(keyOf(fact.event), [...(factsOf.get(keyOf(fact.event)) ?? []), fact])
+  const own = account.stakes.map((stake) => {
+    const some = factsOf.get(keyOf(stake)) ?? []
+    return { stake, some, kept: some.find(({ terms }) => terms !== undefined)?.terms }
+  })
+  const asked = own.filter(({ stake, kept }) => stake.settled === undefined || kept === undefined)
+  const found = await readHeld(
+    parts,
+    asked.map(({ stake }) => stake),
+    head,
+  )
+  const stakes = own.map(({ stake, some, kept }) => {
+    const held = found.get(stake)
+    const terms = kept ?? (held?.proposer === stake.wallet ? termsOf(stake, held) : undefined)
+    const known = knownStake(stake, terms, held)
+    const [first] = some
+    if (kept === undefined && terms !== undefined && first !== undefined) {
+      first.terms = terms
+      changed.add(first)
+    }
+    // The text is of use until the last question about the round is asked.
+    if (stake.settled !== undefined && terms !== undefined)
+      for (const fact of some)
+        if ('ancillaryData' in fact.event) {
+          const { ancillaryData: _, ...lighter } = fact.event
+          fact.event = lighter
+          changed.add(fact)
+        }
+    return known
+  })
+  for (const { final, keep } of of.values()) if (final.some((one) => changed.has(one))) await keep()
+  const starts = wallets.map((wallet) => ({ wallet, from: of.get(wallet)?.from ?? 0n }))
+  return { ...account, stakes, head, starts }
 }
 
 /** A signer's clock may be ahead of the chain's. */
@@ -109,71 +139,43 @@ const clockSlackSeconds = 3_600n
 async function startOf(
   { chain, contracts, since, earliest }: StakeParts,
   wallet: Address,
-  kept: Start | undefined,
+  kept: bigint | undefined,
   head: BlockHeader,
 ) {
+  const first = oracleBegins(contracts.chainId, head)
   const signed = earliest(wallet)
   const asked = since ?? (signed === undefined ? undefined : signed - clockSlackSeconds)
-  // A file that was begun at no time goes back to the beginning.
-  const isKept =
-    kept !== undefined && (kept.since === undefined || (asked ?? kept.since) >= kept.since)
-  if (isKept) return { from: kept.from, since: kept.since }
-  const first = oracleBegins(contracts.chainId, head)
-  if (asked === undefined) return { from: first }
+  if (asked === undefined) return kept ?? first
+  const before = kept === undefined || kept <= first ? null : await chain.block(kept - 1n)
+  if (kept !== undefined && (kept <= first || (before !== null && before.timestamp < asked)))
+    return kept
   const from = (await firstBlockFrom(chain, asked, head)) ?? head.number + 1n
-  return { from: from > first ? from : first, since: asked < 0n ? 0n : asked }
+  return from > first ? from : first
 }
 
-async function knownStakes(parts: StakeParts, facts: readonly StakeFact[], head: BlockHeader) {
-  const seconds = await timesOf(parts, facts)
-  const timed = (event: StakeEvent) => {
-    const found = event.seconds ?? seconds.get(event.block)
-    return found === event.seconds ? event : { ...event, seconds: found }
+function knownStake(
+  stake: Stake,
+  terms: StakeTerms | undefined,
+  held: HeldStake | undefined,
+): KnownStake {
+  const { proposed, disputed, settled, wallet } = stake
+  const { price } = proposed ?? disputed ?? terms ?? {}
+  const { currency: token, disputableUntil } = proposed ?? terms ?? {}
+  const disputer = disputed?.disputer ?? held?.disputer ?? settled?.disputer
+  const isDisputed = (settled ? settled.disputer : disputer) !== undefined
+  const round: ProposedRound = {
+    state: settled ? 'settled' : (held?.state ?? (isDisputed ? 'disputed' : 'proposed')),
+    price,
+    resolvedPrice: settled?.price ?? held?.resolvedPrice,
+    isDisputed,
+    disputableUntil: BigInt(disputableUntil ?? 0),
   }
-  const { stakes, ...rest } = stakesOf(facts.map(({ event }) => timed(event)))
-  const kept = new Map(
-    facts.flatMap(({ event, terms }) =>
-      terms === undefined || 'amount' in event ? [] : [[keyOf(event), terms] as const],
-    ),
-  )
-  const asked = stakes.filter((one) => one.settled === undefined || !kept.has(keyOf(one)))
-  const found = await requestsOf(parts, asked, head)
-  const known = new Map<string, KnownStake>()
-  for (const stake of stakes) {
-    const key = keyOf(stake)
-    const { held, terms: told } = found.get(stake) ?? {}
-    const terms = kept.get(key) ?? (held?.proposer === stake.wallet ? told : undefined)
-    const { proposed, disputed, settled } = stake
-    const { price } = proposed ?? disputed ?? terms ?? {}
-    const { currency: token, disputableUntil } = proposed ?? terms ?? {}
-    const disputer = disputed?.disputer ?? held?.disputer ?? settled?.disputer
-    const isContested = settled === undefined && disputer !== undefined
-    const facts = { stake, terms, held, price, token, disputableUntil, disputer, isContested }
-    const text = ancillaryOf(stake)
-    const isTextWanted = terms === undefined && text !== undefined && price !== undefined
-    const { title, label } = isTextWanted ? wordsOf(text, stake.identifier, price) : (terms ?? {})
-    known.set(key, { ...facts, title, label })
-  }
+  const text = terms === undefined && price !== undefined ? ancillaryOf(stake) : undefined
+  const { title, label } = text ? wordsOf(text, stake.identifier, price) : (terms ?? {})
   return {
-    account: { ...rest, stakes: [...known.values()] },
-    /** As it is kept from now on; the same object where that is as before. */
-    keptOf(fact: StakeFact) {
-      const event = timed(fact.event)
-      if ('amount' in event) return event === fact.event ? fact : { ...fact, event }
-      const { stake, terms } = known.get(keyOf(event)) ?? {}
-      const first = stake?.proposed ?? stake?.disputed ?? stake?.settled
-      const isFirst = first?.block === event.block && first.index === event.index
-      // The text is of use until the last question about the round is asked.
-      const isDone = stake?.settled !== undefined && terms !== undefined
-      const isNew = isFirst && terms !== undefined && fact.terms === undefined
-      const isLighter = isDone && event.ancillaryData !== undefined
-      if (!isNew && !isLighter && event === fact.event) return fact
-      const { ancillaryData, ...lighter } = event
-      return {
-        ...{ block: fact.block, event: isDone ? lighter : event },
-        ...(isFirst && terms !== undefined ? { terms } : {}),
-      }
-    },
+    ...{ stake, terms, price, token, disputableUntil, disputer, title, label },
+    round: held === undefined || held.proposer === wallet ? round : undefined,
+    isContested: settled === undefined && disputer !== undefined,
   }
 }
 
@@ -181,18 +183,21 @@ const keyOf = (one: Parameters<typeof stakeRound>[0] & { readonly wallet: Addres
   `${stakeRound(one)} ${one.wallet}`
 
 const ancillaryOf = ({ proposed, disputed, settled }: Stake) =>
-  (proposed ?? disputed ?? settled)?.ancillaryData ??
-  disputed?.ancillaryData ??
-  settled?.ancillaryData
+  proposed?.ancillaryData ?? disputed?.ancillaryData ?? settled?.ancillaryData
 
 const askedAtOnce = 200
 
-async function requestsOf(
+interface HeldStake extends OracleRequest {
+  readonly state: RequestState
+  readonly ancillaryData: Hex
+}
+
+async function readHeld(
   { chain, signal, onNote }: StakeParts,
   stakes: readonly Stake[],
   { number }: BlockHeader,
 ) {
-  const found = new Map<Stake, Pick<KnownStake, 'terms' | 'held'>>()
+  const found = new Map<Stake, HeldStake>()
   const read = async (stake: Stake) => {
     const ancillaryData = ancillaryOf(stake)
     if (ancillaryData === undefined) return
@@ -202,21 +207,9 @@ async function requestsOf(
       readRequest(chain, number, request),
       isDisputed ? heldState(chain, number, request) : undefined,
     ])
-    const { proposer, disputer, resolvedPrice, price, currency, isRefunded } = held
     const known = index === undefined ? undefined : requestStates[index]
-    const unsettled = known ?? (disputer === undefined ? 'proposed' : 'disputed')
-    found.set(stake, {
-      held: { state: held.isSettled ? 'settled' : unsettled, proposer, disputer, resolvedPrice },
-      terms: {
-        ...{ price, currency, isRefunded },
-        bond: String(held.bondRaw),
-        finalFee: String(held.finalFeeRaw),
-        reward: String(held.rewardRaw),
-        proposedAt: String(held.proposedAt),
-        disputableUntil: String(held.disputableUntil),
-        ...wordsOf(ancillaryData, stake.identifier, price),
-      },
-    })
+    const unsettled = known ?? (held.disputer === undefined ? 'proposed' : 'disputed')
+    found.set(stake, { ...held, state: held.isSettled ? 'settled' : unsettled, ancillaryData })
   }
   await readAll(stakes, read, (missing) =>
     onNote?.(`the node did not report what the oracle holds for ${missing} proposals`),
@@ -225,16 +218,27 @@ async function requestsOf(
   return found
 }
 
-function wordsOf(ancillaryData: Hex, identifier: Hex, price: string) {
+const termsOf = ({ identifier }: Stake, held: HeldStake): StakeTerms => ({
+  ...pick(held, 'price', 'currency', 'isRefunded'),
+  bond: String(held.bondRaw),
+  finalFee: String(held.finalFeeRaw),
+  reward: String(held.rewardRaw),
+  proposedAt: String(held.proposedAt),
+  disputableUntil: String(held.disputableUntil),
+  ...wordsOf(held.ancillaryData, identifier, held.price),
+})
+
+function wordsOf(ancillaryData: Hex, identifier: Hex, price: string | undefined) {
   const binary = identifier === yesOrNoQuery
   const outcomes = binary ? outcomesOf(ancillaryData, { settlesHalf: true, binary }) : []
   const label = outcomes.find((one) => one.price === price)?.label
   return { title: titleOf(ancillaryData), label }
 }
 
-async function timesOf({ chain, withTimes, onNote }: StakeParts, facts: readonly StakeFact[]) {
-  const blocks = facts.flatMap(({ block, event }) =>
-    event.seconds === undefined && (withTimes === true || event.kind === 'disputed') ? block : [],
+/** Gives events the time of their block, and says which it has changed. */
+async function readTimes({ chain, withTimes, onNote }: StakeParts, facts: readonly StakeFact[]) {
+  const untimed = facts.filter(
+    ({ event }) => event.seconds === undefined && (withTimes || event.kind === 'disputed'),
   )
   const seconds = new Map<number, number>()
   const read = async (block: number) => {
@@ -243,10 +247,12 @@ async function timesOf({ chain, withTimes, onNote }: StakeParts, facts: readonly
       throw new ChainError('unavailable', 'the node lacks a block it has logs of')
     seconds.set(block, Number(header.timestamp))
   }
-  await readAll([...new Set(blocks)], read, (missing) =>
+  await readAll([...new Set(untimed.map(({ block }) => block))], read, (missing) =>
     onNote?.(`the node did not report the time of ${missing} blocks`),
   )
-  return seconds
+  const changed = new Set(untimed.filter(({ block }) => seconds.has(block)))
+  for (const { block, event } of changed) event.seconds = seconds.get(block)
+  return changed
 }
 
 async function readAll<T>(

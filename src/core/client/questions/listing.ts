@@ -318,10 +318,8 @@ export async function scanFacts(
     }),
     factOf: (log) => factOf(log, contracts),
     keyOf: () => pins,
-    startOf: async (_key, _kept, head) => ({
-      from: (await firstBlockFrom(chain, since, head)) ?? head.number + 1n,
-    }),
-    mostFacts: 20_000,
+    startOf: async (_key, _kept, head) =>
+      (await firstBlockFrom(chain, since, head)) ?? head.number + 1n,
   }
   const { head, of } = await readKept(parts, source, [pins])
   const { from = head.number + 1n, final = [], tail = [] } = of.get(pins) ?? {}
