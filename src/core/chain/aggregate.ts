@@ -11,12 +11,8 @@ import { wrapChain } from './wrap.js'
 export const multicallAddress: Address = '0xca11bde05977b3631167028862be2a173976ca11'
 
 export interface AggregateOptions {
-  /**
-   * Default 200: a read of a long question costs some 0.1 million gas, and nodes allow 50 million
-   * or more.
-   */
+  /** A read of a long question costs some 0.1 million gas; nodes allow 50 million or more. */
   readonly callsAtOnce?: number
-  /** Bytes of call data in one `eth_call`, at most, but for a longer single call. */
   readonly bytesAtOnce?: number
 }
 
@@ -34,9 +30,8 @@ interface Waiting {
 }
 
 /**
- * `call`s without `from` and `gas` at a numbered block are folded; those of a failed aggregate
- * are made one by one. A folded call's caller is Multicall3: whoever asks for something that
- * hangs on the caller names it (`from`).
+ * `call`s without `from` and `gas` at a numbered block are folded. Their caller is Multicall3:
+ * whoever asks for something that hangs on the caller names it (`from`).
  */
 export function aggregating<C extends Chain>(
   chain: C,
@@ -119,11 +114,10 @@ export function aggregating<C extends Chain>(
     const { from, gas, to, data } = one
     const isFolded = from === undefined && gas === undefined && to !== multicallAddress
     if (typeof at !== 'bigint' || !isFolded) return ask()
-    // The same question asked twice at once, of an adapter's oracle say, is one.
     const key = `${at}|${to}|${data}`
     const known = waiting.get(key)
     if (known) return known.answer
-    // Not caught: what is no ChainError is a bug and has to end the process.
+    // Not caught: what is no ChainError is a bug.
     if (waiting.size === 0) void flush()
     const added = waitingFor(one, at)
     waiting.set(key, added)

@@ -8,7 +8,7 @@ import type { Outcome, OutcomeKey } from '#protocol/schema'
 import { fromHex } from '#protocol/witness'
 
 const longestLabel = 80
-/** Enough for the longest label with white space in it, in UTF-16 units. */
+/** With white space in it. */
 const longestPhrase = 200
 
 /** What `res_data` has to say for each key, so that the key's price means what §2.2 says. */
@@ -26,7 +26,6 @@ export function outcomesOf(
   ancillaryData: Hex,
   rules: { readonly settlesHalf: boolean; readonly binary: boolean },
 ): readonly Outcome[] {
-  // Invalid UTF-8 becomes U+FFFD: good enough to read labels from, and labels are all that is read.
   const text = new TextDecoder().decode(fromHex(ancillaryData))
   const at = text.lastIndexOf('res_data:')
   const section = at < 0 ? '' : text.slice(at + 'res_data:'.length)
@@ -94,10 +93,7 @@ function firstPhrase(rest: string) {
   return end < 0 ? rest : rest.slice(0, end)
 }
 
-/**
- * Cut before it is cleaned: whoever asks chooses the text, and the cleaning must not cost more
- * for a longer one (R17).
- */
+/** Cut before it is cleaned, which must not cost more for a longer text (R17). */
 function cleanLabel(raw: string) {
   const text = withoutTail(plainText(cutText(raw, longestPhrase))).replace(/^an?\s+/i, '')
   return text.length > longestLabel ? `${cutText(text, longestLabel - 1).trimEnd()}…` : text

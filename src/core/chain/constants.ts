@@ -14,24 +14,21 @@ export const canonicalPermit2: Address = '0x000000000022d473030f116ddee9f6b43ac7
 export const yesOrNoQuery: Hex =
   '0x5945535f4f525f4e4f5f51554552590000000000000000000000000000000000'
 
-/** keccak256 of its name on SignedProposer (domain §2). */
+/** keccak256 of its name (domain §2). */
 export const roles = {
   delegatedProposer: '0x4dfd380f31119a6f09f48f04875c62bdc7cef3776ab27f51eb17174906cda4cc',
 } as const satisfies Record<string, Hex>
 
-/** ERC-1271: what a wallet answers when a signature is good. */
 export const eip1271MagicValue: Hex = '0x1626ba7e'
 
-/** The price "too early", which an event-based request refuses (domain §5.3). */
+/** Which an event-based request refuses (domain §5.3). */
 export const tooEarlyPrice = -(2n ** 255n)
 
-/** ERC-1967: where a proxy keeps the address of the code it runs (domain §10). */
+/** ERC-1967 (domain §10). */
 export const implementationSlot: Hex =
   '0x360894a13ba1a3210667c828492db98dca3e2076cc3735a920a3ca505d382bbc'
 
-/**
- * States of a round as `getState` numbers them (domain §4). Only `requested` can be proposed on.
- */
+/** As `getState` numbers them (domain §4). */
 export const roundStates = {
   invalid: 0,
   requested: 1,
@@ -42,7 +39,7 @@ export const roundStates = {
   settled: 6,
 } as const
 
-/** Topic 0 of every event the service follows (domain §2, §3.2, §4, §5). */
+/** Domain §2, §3.2, §4, §5. */
 export const topics = {
   proposalExecuted: '0xfff3c4c0db5030bc60f9023cb6141584a100f896e9279e104fead989e0342b48',
   unorderedNonceInvalidation: '0x3704902f963766a4e561bbaab6e6cdc1b1dd12f6e9e99648da8843b3f46b918d',
@@ -50,7 +47,6 @@ export const topics = {
   proposePrice: '0x6e51dd00371aabffa82cd401592f76ed51e98a9ea4b58751c70463a2c78b5ca1',
   disputePrice: '0x5165909c3d1c01c5d1e121ac6f6d01dda1ba24bc9e1f975b5a375339c15be7f3',
   settle: '0x3f384afb4bd9f0aef0298c80399950011420eb33b0e1a750b20966270247b9a0',
-  /** Of the wallet to which the oracle could not pay (domain §10). */
   payoutDeferred: '0x1182782c307f5070cb912ad1a2b6b545dd40e5e5873d5b0eac7927f69a323c29',
   claimedDeferredPayout: '0xcc3d45545de1c1a8f0838d40d010e05ec9b3e852342d99d1441e684a15e13c10',
   /** Of version 3 of the managed oracle alone, with the requester first (domain §10). */
@@ -58,7 +54,7 @@ export const topics = {
   bondUpdated: '0xd9f517ac7837141e7e824ee4e4ae7f354ecbda4eaa0d6e2c5b0597b5c3fb3f5d',
   customLivenessUpdated: '0x59561b8cfdf0fe993941939760f4f2521e79ca00ab2557611bd873208edb92c3',
   requestRulesUpdated: '0x55cc8cd88b85687e346a751ebc0d1af95709ed560912cbb356933250f7e37d66',
-  /** ERC-1967: a proxy runs other code from here on. */
+  /** ERC-1967. */
   upgraded: '0xbc7cd75a20ee27fd9adebab32041f755214dbc6bffa90cc0225b39da2e5c2d3b',
   customBondSet: '0x4544c320b43beb5421d5149ff92fa72b40f00ac65294c4b8ca3906f08fb5a8c2',
   customLivenessSet: '0xc5314bcb93c25473b858a5086195e309861a64b4c3ddae4d0a5cb9c5fb6f30f4',

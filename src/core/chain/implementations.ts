@@ -1,7 +1,4 @@
-/**
- * An ERC-1967 proxy may be given other code under the same address, whose rules nobody has looked
- * at (domain §4, §10).
- */
+/** An ERC-1967 proxy may be given other code, whose rules nobody has looked at (domain §10). */
 import { type Chain, ChainError, type Hex } from '#ports'
 import type { Address } from '#protocol/schema'
 import { zeroAddress } from '#protocol/words'
@@ -43,7 +40,7 @@ export async function implementationsOf(
   return Object.fromEntries(await Promise.all([...new Set(addresses)].map(read)))
 }
 
-/** `slotsOnly` reads one word a contract: enough where the code behind it was compared before. */
+/** `slotsOnly`: enough where the code behind it was compared before. */
 export async function changedImplementations(
   chain: CodeReader,
   pins: Implementations,

@@ -1,7 +1,4 @@
-/**
- * Built-in sets of contracts, each address with how sure it is (domain §6): one of medium
- * confidence is reported wherever it is used, and nothing without a source is here.
- */
+/** Built-in sets of contracts; each address has a source (domain §6). */
 import type { Hex } from '#ports'
 import { amountText } from '#protocol/amount'
 import type { Address } from '#protocol/schema'
@@ -10,50 +7,40 @@ import type { Contracts } from './round.js'
 
 export interface Profile extends Omit<Contracts, 'signedProposer'> {
   readonly explorer?: string
-  /** Absent where no public source names it: then it has to be configured. */
+  /** Absent where no public source names it. */
   readonly signedProposer?: Address
   readonly tokenUnits: { readonly symbol: string; readonly decimals: number }
   readonly requestPages?: string
   readonly gammaUrl?: string
-  /** Symbol of the coin that gas is paid in. */
   readonly coin: string
-  /** Addresses that rest on one source, and what is known of them. */
+  /** They rest on one source, which is said wherever they are used. */
   readonly unconfirmed: readonly { readonly address: Address; readonly why: string }[]
 }
 
 export const profileNames = ['polygon', 'dev'] as const
 export type ProfileName = (typeof profileNames)[number]
 
-/** OOReporter's proxy on Polygon: medium confidence, a public monitoring record (domain §5.2, §6). */
+/** Medium confidence: a public monitoring record (domain §5.2, §6). */
 const polygonReporter: Address = '0x53703dd6129d723066b6362510e5ae2fecd48218'
 
 const profiles: Readonly<Record<ProfileName, Profile>> = {
   polygon: {
     chainId: 137,
     explorer: 'https://polygonscan.com',
-    // High confidence: Uniswap, UMA's deploy script; SignedProposer.permit2() is compared with it.
+    // Uniswap, UMA's deploy script; SignedProposer.permit2() is compared with it. No public source
+    // names a SignedProposer.
     permit2: canonicalPermit2,
-    // SignedProposer itself: no public source names a deployment (domain §6, "?").
-    oracles: [
-      // High confidence: Managed OOv2 proxy, UMIP-189 and UMA's scripts. Its implementation may be upgraded and
-      // is not pinned.
-      '0x2c0367a9db231ddebd88a94b4f6461a6e47c58b1',
-    ],
-    // Older adapters ask the classic oracle, which SignedProposer cannot serve (domain §5.1): they
-    // are left out.
+    // The proxy of UMIP-189 and UMA's scripts.
+    oracles: ['0x2c0367a9db231ddebd88a94b4f6461a6e47c58b1'],
+    // Older adapters ask the classic oracle, which SignedProposer cannot serve (domain §5.1).
     requesters: [
-      // High confidence: Polymarket, UMA's tests. Adapter v4, binary; its optimisticOracle() is compared with the
-      // oracles.
+      // Adapters v4: Polymarket, UMA's tests; optimisticOracle() is compared with the oracles.
       { address: '0x65070be91477460d8a7aeeb94ef92fe056c2f2a7', kind: 'uma-ctf-adapter' },
-      // High confidence: the same sources. Adapter v4 of neg-risk markets.
       { address: '0x69c47de9d4d3dad79590d61b9e05918e03775f24', kind: 'uma-ctf-adapter-negrisk' },
-      // Medium confidence: see above; the oracle's requester whitelist is asked for it.
       { address: polygonReporter, kind: 'oo-reporter' },
     ],
-    tokens: [
-      // High confidence: USDC.e, the bond token of today. pUSD (medium confidence) has not been seen as one and is left out.
-      '0x2791bca1f2de4661ed88a30c99a7a9449aa84174',
-    ],
+    // The bond token of today; pUSD has not been seen as one.
+    tokens: ['0x2791bca1f2de4661ed88a30c99a7a9449aa84174'],
     tokenUnits: { symbol: 'USDC.e', decimals: 6 },
     requestPages: 'https://oracle.uma.xyz/request',
     gammaUrl: 'https://gamma-api.polymarket.com',

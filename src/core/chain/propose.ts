@@ -1,7 +1,4 @@
-/**
- * `propose` on SignedProposer: its calldata, and how the chain shows that it happened (domain §2,
- * §2.1, §4).
- */
+/** `propose` on SignedProposer, and how the chain shows that it happened (domain §2, §4). */
 
 import { encodeFunctionData } from 'viem'
 import { type BlockHeader, type Chain, ChainError, type ChainLog, type Hex } from '#ports'
@@ -42,7 +39,6 @@ export function proposeCalldata({ request, token, proposer, terms, signature }: 
   })
 }
 
-/** `price` is a decimal string. */
 export type ProposedPrice = NonNullable<ReturnType<typeof readProposedPrice>>
 
 /** One receipt is asked about many proposals. */
@@ -67,7 +63,6 @@ function readProposedPrice(log: ChainLog) {
   }
 }
 
-/** What both events of a proposal say of it. */
 const termsIn = (args: {
   readonly requester: Address
   readonly proposer: Address
@@ -126,7 +121,7 @@ function proposalExecutedOf(log: ChainLog) {
   return event && { ...termsIn(event.args), oracle: lowercase(event.args.oracle) }
 }
 
-/** `bySignature`: through our SignedProposer, by the very authorization that was looked for. */
+/** `bySignature`: by the very authorization that was looked for. */
 export type OnChainProposal = { readonly proposer: Address; readonly price: string } & (
   | {
       readonly bySignature: true
@@ -137,9 +132,8 @@ export type OnChainProposal = { readonly proposer: Address; readonly price: stri
 )
 
 /**
- * The oracle keeps its time but not its transaction, so the blocks of that time are searched.
- * Rejects also where the proposal is `expected` and the node does not show it: "not ours" must
- * not be concluded from a node that lags. Source: domain §4 (Request), §9.
+ * The oracle keeps its time but not its transaction, so the blocks of that time are searched. "Not
+ * ours" must not be concluded from a node that lags: an `expected` one has to be shown (domain §9).
  */
 export async function locateProposal(
   chain: Chain,
@@ -173,10 +167,7 @@ export async function locateProposal(
   return { proposer, price, bySignature: true, ...pick(found.log, 'transactionHash', 'logIndex') }
 }
 
-/**
- * No event names a permit's nonce, and a wallet may have signed the same price for a round twice.
- * The fields of a permit stand side by side in calldata (domain §2).
- */
+/** No event names a permit's nonce; its fields stand side by side in calldata (domain §2). */
 function carriesPermit(calldata: Hex, { amount, nonce, deadline }: Terms) {
   const words = [amount, nonce, deadline].map((value) =>
     BigInt(value).toString(16).padStart(64, '0'),
@@ -235,7 +226,7 @@ async function bisect(low: bigint, high: bigint, isBefore: (number: bigint) => P
   return from
 }
 
-/** Blocks of one second that are searched at most: no chain of ours makes more (domain §8). */
+/** No chain of ours makes more (domain §8). */
 const blocksOfOneTime = 256n
 
 /** Several may share a second. */
@@ -244,7 +235,6 @@ async function lastBlockOf(chain: Chain, timestamp: bigint, first: bigint, head:
   const end = most < head ? most : head
   const isOfTime = async (number: bigint) => (await chain.block(number))?.timestamp === timestamp
   let last = first
-  // Mostly the very next block is later.
   for (let step = 1n; last < end; step *= 2n) {
     const probe = last + step < end ? last + step : end
     if (!(await isOfTime(probe))) return (await bisect(last + 1n, probe, isOfTime)) - 1n

@@ -33,7 +33,7 @@ import {
   requestStates,
 } from './round.js'
 
-/** What the question registry knows beyond the trusted requesters (contract §7, questions.json). */
+/** Of questions.json (contract §7). */
 export interface RegistryEntry {
   readonly questionId: Hex
   readonly slug?: string | undefined
@@ -44,7 +44,7 @@ export interface RegistryEntry {
 interface Located {
   readonly request: WitnessRequest
   readonly paused?: boolean
-  /** Settled at the requester by another way than the oracle: nothing is left to propose. */
+  /** By another way than the oracle. */
   readonly resolved?: boolean
   /** `false`: the requester cannot settle p3 (domain §5.1 Neg-risk, §5.3). */
   readonly settlesHalf?: boolean
@@ -119,9 +119,7 @@ async function reportedRequest(
   return { request, resolved, isReopened }
 }
 
-/**
- * Custom bond, liveness and whitelist hang on this: the request without its timestamp (domain §4).
- */
+/** What custom bond, liveness and whitelist hang on (domain §4). */
 export const managedRequestId = ({
   requester,
   identifier,
@@ -131,10 +129,7 @@ export const managedRequestId = ({
 
 /** Token symbols and decimals, which do not change, are asked once per reader. */
 export interface RoundReader {
-  /**
-   * As of one block. `undefined` where no trusted requester knows it, or its oracle or token is
-   * not pinned.
-   */
+  /** `undefined` where no trusted requester knows it, or its oracle or token is not pinned. */
   read(questionId: Hex, entry?: RegistryEntry, at?: bigint): Promise<Round | undefined>
   readAll(questionId: Hex, entry?: RegistryEntry, at?: bigint): Promise<readonly Round[]>
   readonly tokenOf: TokenOf
@@ -147,7 +142,6 @@ function tokenReader(chain: Chain): TokenOf {
   return (address, at) => {
     const token = tokens.get(address) ?? readToken(chain, address, at)
     tokens.set(address, token)
-    // A failure is handed to whoever asked; the next one asks again.
     token.catch(() => tokens.delete(address))
     return token
   }
@@ -218,7 +212,7 @@ async function roundAt(reading: Reading, kind: RequesterKind, asked: Asked, toke
 export async function readTerms({ chain, contracts, at }: Reading, request: WitnessRequest) {
   const { oracle } = request
   const managedId = managedRequestId(request)
-  // The currency is only known from the answer; asking for every pinned token saves a round trip.
+  // Asking for every pinned token saves a round trip.
   const [state, found, bonds] = await Promise.all([
     heldState(chain, at, request),
     heldRequest(chain, at, request),

@@ -17,16 +17,11 @@ export const revertAbi = parseAbi([
   'error PaymentExceedsMaxPayment()',
   'error PermitTokenMismatch(address requestCurrency, address permitToken)',
   'error PermitTransferAmountMismatch(uint256 expectedAmount, uint256 receivedAmount)',
-  'error CannotRemoveSelfFromWhitelist()',
-  'error NewOwnerNotWhitelisted(address newOwner)',
   'error AccessControlUnauthorizedAccount(address account, bytes32 neededRole)',
-  'error AccessControlBadConfirmation()',
   'error ReentrancyGuardReentrantCall()',
   'error SafeERC20FailedOperation(address token)',
   'error AddressEmptyCode(address target)',
   'error FailedCall()',
-  'error TryMulticallReentrantCall()',
-  'error TryMulticallInvalidSelector(uint256 index, bytes4 selector)',
   // Permit2 (domain §3.3)
   'error SignatureExpired(uint256 signatureDeadline)',
   'error InvalidNonce()',
@@ -35,7 +30,6 @@ export const revertAbi = parseAbi([
   'error InvalidSignature()',
   'error InvalidSigner()',
   'error InvalidContractSignature()',
-  'error LengthMismatch()',
   // the managed oracle (domain §4)
   'error RequestStateNotRequested()',
   'error RequestStateNotProposed()',
@@ -57,13 +51,11 @@ export const revertAbi = parseAbi([
   'error BondExceedsMaximumBond()',
   // whitelists, tokens, the adapter
   'error OwnableUnauthorizedAccount(address account)',
-  'error OwnableInvalidOwner(address owner)',
   'error ERC20InsufficientBalance(address sender, uint256 balance, uint256 needed)',
   'error ERC20InsufficientAllowance(address spender, uint256 allowance, uint256 needed)',
   'error ERC20InvalidSender(address sender)',
   'error ERC20InvalidReceiver(address receiver)',
   'error EnforcedPause()',
-  'error InvalidOOPrice()',
 ])
 
 const bySelector = new Map<string, (typeof revertAbi)[number]>(
@@ -73,21 +65,16 @@ const bySelector = new Map<string, (typeof revertAbi)[number]>(
   ]),
 )
 
-/** `name`: the error's, `Error`, `Panic`, `empty` (no data) or `unknown` (other data). */
+/** `name`: the error's, `empty` (no data) or `unknown` (other data, by its selector). */
 export interface RevertReason {
   readonly name: string
-  /** Of `unknown` the selector. */
   readonly args: readonly string[]
-  /** For people, without a full stop. */
   readonly text: string
 }
 
-/** In UTF-16 units. */
 const longestWords = 200
 
-/**
- * Data that does not fit its selector's error is `unknown`: anybody's contract may answer with it.
- */
+/** Anybody's contract may answer with data that does not fit its selector's error. */
 export function decodeRevert(raw: Hex): RevertReason {
   if (raw === '0x') return { name: 'empty', args: [], text: 'no revert data' }
   const item = bySelector.get(raw.slice(0, 10).toLowerCase())
@@ -102,7 +89,7 @@ export function decodeRevert(raw: Hex): RevertReason {
   const args = values.map((value) =>
     typeof value === 'string' && name !== 'Error' ? value.toLowerCase() : String(value),
   )
-  // Anybody's contract chooses the words of an Error, and they are shown and stored (R17, R20).
+  // Words of an Error are shown and stored (R17, R20).
   const text =
     name === 'Error'
       ? JSON.stringify(plainText((args[0] ?? '').slice(0, longestWords)))
@@ -115,18 +102,16 @@ function unknownReason(raw: Hex): RevertReason {
   return { name: 'unknown', args: [raw.slice(0, 10).toLowerCase()], text: `unknown error ${shown}` }
 }
 
-type CandidateCode = Extract<
-  FailureCode,
-  | 'insufficient_balance'
-  | 'insufficient_allowance'
-  | 'permit_nonce_used'
-  | 'permit_expired'
-  | 'bond_above_permit'
-  | 'request_not_open'
-  | 'proposer_not_whitelisted'
-  | 'signature_not_authorized'
-  | 'token_blocked'
->
+type CandidateCode = FailureCode &
+  (
+    | `insufficient_${string}`
+    | `permit_${string}`
+    | 'bond_above_permit'
+    | 'request_not_open'
+    | 'proposer_not_whitelisted'
+    | 'signature_not_authorized'
+    | 'token_blocked'
+  )
 
 /** Faults of the operator: they fail no candidate and halt the queue (contract §5). */
 type OperatorFaultCode =
@@ -141,7 +126,7 @@ export interface RevertContext {
   readonly signedProposer: Address
   readonly oracle: Address
   readonly hasCustomWhitelist: boolean
-  /** permit.amount, summed over what of this wallet could execute together. */
+  /** Of all that could execute together. */
   readonly neededRaw: bigint
   /** Absent where nobody read them, here and below. */
   readonly balanceRaw?: bigint
@@ -149,9 +134,9 @@ export interface RevertContext {
   /** `getState`; a funding failure hides a round that is taken. */
   readonly roundState?: number
   readonly bondRaw?: bigint
-  /** Whether there is code at the proposer: its revert data is then its own (domain §3.3). */
+  /** Revert data is then the wallet's own (domain §3.3). */
   readonly proposerHasCode?: boolean
-  /** That code has been seen to accept this signature: a strange revert is not the wallet's. */
+  /** Its code was seen to accept this signature. */
   readonly walletAccepts?: boolean
   readonly executorHasRole?: boolean
   readonly spenderListed?: boolean
@@ -177,7 +162,7 @@ const tokenErrors = new Set([
   'empty',
 ])
 
-/** Tokens' spellings of "the oracle was approved for less than the bond" (domain §7). */
+/** The oracle was approved for less than the bond, as tokens say it (domain §7). */
 const allowanceTexts = ['ERC20: insufficient allowance', 'ERC20: transfer amount exceeds allowance']
 
 /** Errors without a rule below that no later state makes go away (domain §7). */
@@ -190,7 +175,7 @@ const permanentErrors = new Set([
   'empty',
 ])
 
-/** A cause in short: `wallet` is the code at the proposer, `undefined` an error of nobody known. */
+/** `wallet`: the code at the proposer; `undefined`: nobody known. */
 type Verdict =
   | readonly [CandidateCode | OperatorFaultCode, detail: string, retryable?: boolean]
   | 'wallet'
@@ -220,8 +205,7 @@ const rules: Readonly<Record<string, (reason: RevertReason, context: RevertConte
       'payment_not_zero',
       'The executor asked for a payment above the signed maximum: payment must be 0.',
     ],
-  // 0x11 is the underflow of amount − payment, the only arithmetic of propose() that can fail
-  // (domain §2.1 step 9).
+  // The underflow of amount − payment (domain §2.1 step 9).
   Panic: ({ args: [code] }, context) =>
     code !== '17'
       ? undefined
@@ -340,8 +324,7 @@ export function causeOf(raw: Hex, context: RevertContext): RevertCause {
   if (verdict === undefined)
     return reverted(`propose reverted: ${reason.text}.`, !permanentErrors.has(reason.name))
   if (verdict === 'wallet' && !refusedByWallet(context)) {
-    // Domain §7, a wallet's own data: only after the wallet changes, which contract §5 calls not
-    // retryable.
+    // Only after the wallet changes, which contract §5 calls not retryable (domain §7).
     const detail = `The proposer's wallet accepts the signature when it is asked alone, and reverts within propose: ${reason.text}.`
     return reverted(detail, false)
   }

@@ -13,7 +13,7 @@ import {
 } from '#protocol/witness'
 import { roundStates } from './constants.js'
 
-/** By how their questions are read (domain §5). */
+/** Domain §5. */
 export const requesterKinds = [
   'uma-ctf-adapter',
   'uma-ctf-adapter-negrisk',
@@ -36,7 +36,6 @@ export const domainOf = (contracts: Contracts): WitnessDomain =>
   pick(contracts, 'chainId', 'permit2', 'signedProposer')
 
 export type RequestState = keyof typeof roundStates
-/** By number. */
 export const requestStates = Object.keys(roundStates) as readonly RequestState[]
 
 /** Bond in raw token units, `timestamp` as a decimal string of Unix seconds. */
@@ -51,7 +50,7 @@ export interface Round extends WitnessRequest {
   readonly totalBondRaw: bigint
   readonly rewardRaw: bigint
   readonly proposer?: Address | undefined
-  /** An earlier round of the question ended without an answer: it is asked again (domain §5). */
+  /** An earlier round ended without an answer (domain §5). */
   readonly isReopened: boolean
   /** Who asked at the requester: only his clarifications count (domain §10). */
   readonly creator?: Address | undefined

@@ -1,7 +1,4 @@
-/**
- * What was added to a question's rules after it was asked: not signed, and it may change which
- * answer is right (domain §10).
- */
+/** What was added to a question's rules: not signed, and it may change the answer (domain §10). */
 import { type Chain, ChainError, type Hex } from '#ports'
 import type { Address } from '#protocol/schema'
 import { fromHex } from '#protocol/witness'

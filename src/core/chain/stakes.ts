@@ -46,14 +46,14 @@ const Disputed = z.object({
   kind: z.literal('disputed'),
   disputer: Address,
 })
-/** `price` is the resolved one; `payout`, in raw units, went to proposer or disputer. */
+/** `price` is the resolved one; `payout` went to proposer or disputer. */
 const Settled = z.object({
   ...ofRound,
   kind: z.literal('settled'),
   payout: Uint256,
   disputer: z.optional(Address),
 })
-/** Raw units that the oracle could not pay, and that the wallet then fetched. */
+/** What the oracle could not pay, and what the wallet then fetched. */
 const Deferral = z.object({
   ...place,
   kind: z.enum(['deferred', 'claimed']),
@@ -87,10 +87,7 @@ export const stakeFilter = (oracles: readonly Address[], wallets: readonly Addre
   ],
 })
 
-/**
- * A log of any contract fits: whoever reads with another filter than `stakeFilter` looks at
- * `oracle`.
- */
+/** Of any contract: with another filter than `stakeFilter`, look at `oracle`. */
 export function stakeEventOf(log: ChainLog): StakeEvent | undefined {
   const [kind, first, second] = log.topics
   if (kind === undefined || first === undefined || second === undefined) return undefined
@@ -141,22 +138,16 @@ export function stakeEventOf(log: ChainLog): StakeEvent | undefined {
     return { ...round, kind: 'disputed', price, disputer: lowercase(disputer) }
   }
   const { price, payout, disputer } = decoded.args
-  const settled = {
-    ...round,
-    kind: 'settled',
-    price: String(price),
-    payout: String(payout),
-  } as const
   const holder = holderOf(disputer)
-  return { ...settled, ...(holder && { disputer: holder }) }
+  return {
+    ...{ ...round, kind: 'settled', price: String(price), payout: String(payout) },
+    ...(holder && { disputer: holder }),
+  }
 }
 
 const addressIn = (topic: Hex): Address => `0x${topic.slice(26)}`
 
-/**
- * What an oracle holds for a round that was proposed on (domain §4, `getRequest`). Raw token units,
- * Unix seconds. Rejects with ChainError.
- */
+/** What an oracle holds for a round that was proposed on (domain §4). */
 export async function readRequest(chain: Chain, at: bigint, request: WitnessRequest) {
   const held = await heldRequest(chain, at, request)
   return {
@@ -222,22 +213,12 @@ export function stakesOf(events: readonly StakeEvent[]): Stakes {
     }
   }
   const stakes = [...drafts.values()]
-  const byTransaction = new Map<string, (typeof deferrals)[number][]>()
-  for (const one of deferrals) {
-    const { transaction } = one.deferred
-    byTransaction.set(transaction, [...(byTransaction.get(transaction) ?? []), one])
-  }
-  const owned = new Set<object>()
-  for (const stake of stakes) {
-    const found = byTransaction
-      .get(stake.settled?.transaction ?? '')
-      ?.find((one) => !owned.has(one) && isPayoutOf(stake, one.deferred))
-    if (found === undefined) continue
-    owned.add(found)
-    stake.deferred = found.deferred
-    stake.claimed = found.claimed
-  }
-  return { stakes, others: deferrals.filter((one) => !owned.has(one)), claims }
+  const others = deferrals.filter(({ deferred, claimed }) => {
+    const stake = stakes.find((one) => one.deferred === undefined && isPayoutOf(one, deferred))
+    if (stake !== undefined) Object.assign(stake, { deferred, claimed })
+    return stake === undefined
+  })
+  return { stakes, others, claims }
 }
 
 function inOrder(events: readonly StakeEvent[]) {
@@ -260,7 +241,8 @@ function isPayoutOf(stake: Stake, deferred: Deferral) {
   return (
     deferred.oracle === oracle &&
     deferred.wallet === wallet &&
-    deferred.amount === settled?.payout &&
+    deferred.transaction === settled?.transaction &&
+    deferred.amount === settled.payout &&
     (proposed === undefined || proposed.currency === deferred.currency) &&
     stakeResultOf(stake) !== 'lost'
   )
@@ -291,10 +273,7 @@ export interface StakeStanding {
   readonly result: StakeResult | null
 }
 
-/**
- * At `nowSeconds` of the chain (contract §9). `hasNewRound`: a later round of the question has
- * begun.
- */
+/** Contract §9. `hasNewRound`: a later round of the question has begun. */
 export function standingIn(
   { state, price, resolvedPrice, isDisputed, disputableUntil }: ProposedRound,
   hasNewRound: boolean,
