@@ -1,15 +1,14 @@
 /** What findings are made of. */
 import pLimit from 'p-limit'
-import { oracleAbi, topics } from '#chain/contracts'
+import { oracleAbi, tooEarlyPrice, topics } from '#chain/contracts'
 import { logRanges } from '#chain/log-ranges'
 import { addressTopic, firstBlockFrom } from '#chain/propose'
 import { createRoundReader, managedRequestId } from '#chain/questions'
-import { heldRequest, latestBlock, loggedEvent, readContract, unlessRefused } from '#chain/reading'
+import { heldRequest, latestBlock, readContract, unlessRefused } from '#chain/reading'
 import { readRequest, stakeEventOf } from '#chain/stakes'
 import {
   type Chain,
   ChainError,
-  type ChainLog,
   type Clock,
   type Hex,
   type Market,
@@ -18,7 +17,6 @@ import {
 } from '#ports'
 import { inGroups } from '#protocol/capped'
 import { UnavailableError } from '#protocol/errors'
-import { lowercase } from '#protocol/words'
 import { nowOf } from '../trust/context.js'
 import { contractsOf, kindOf, type QuestionContext, requestOf, type Trust } from '../trust/trust.js'
 import {
@@ -35,7 +33,6 @@ interface CheckParts {
   readonly trust: Trust
   readonly clock: Clock
   readonly chain: Chain | undefined
-  /** `undefined`: what it alone tells is unknown. */
   readonly markets: MarketReads | undefined
   readonly thresholds: Thresholds
 }
@@ -45,53 +42,38 @@ const idsAtOnce = 50
 /** Gamma allows 300 calls in 10 s, for everything that this address asks it. */
 const callsAtOnce = 4
 
-type Known = Omit<Facts, 'nowSeconds'>
-
 export type Checker = ReturnType<typeof newChecker>
 
 export function newChecker(parts: CheckParts) {
   const { trust, chain, thresholds } = parts
-  const known = new Map<string, Promise<Known>>()
-  const gamma = gammaOf(parts)
-  const liveness = livenessOf(chain)
+  /** Facts of a question are kept, so that a plan and a signature ask once. */
+  const known = new Map<string, Promise<Omit<Facts, 'nowSeconds'>>>()
   const keyOf = ({ question_id, request }: QuestionContext) =>
     `${question_id} ${request.requester} ${request.timestamp}`
-  const gather = async (
-    context: QuestionContext,
-    markets: MarketsFound,
-    head: Promise<bigint | string> | undefined,
-  ) => {
+  const gather = async (context: QuestionContext, market: MarketOf, liveness: LivenessOf) => {
     const isReopened = chain && (await orSilent(() => reopenedOf(chain, trust, context)))
     const [found, livenessSeconds, earlier] = await Promise.all([
-      markets,
-      liveness(context, await head),
-      chain !== undefined && isReopened === true
-        ? orSilent(async () => (await earlierRound(chain, context)) ?? notShown)
-        : undefined,
+      market(context),
+      liveness(context),
+      chain && isReopened === true ? orSilent(() => earlierRound(chain, context)) : undefined,
     ])
     return {
-      market: found(context),
+      market: found,
       isReopened: typeof isReopened === 'boolean' ? isReopened : undefined,
-      earlier,
-      livenessSeconds,
+      ...{ earlier, livenessSeconds },
     }
   }
   return {
-    /** Facts of a question are kept, so that a plan and a signature ask once. */
-    async check(subjects: readonly Subject[], signal?: AbortSignal) {
-      signal?.throwIfAborted()
+    async check(subjects: readonly Subject[], signal = new AbortController().signal) {
+      signal.throwIfAborted()
+      const contexts = subjects.map(({ context }) => context)
       const fresh = new Map(
-        subjects
-          .filter(({ context }) => !known.has(keyOf(context)))
-          .map(({ context }) => [keyOf(context), context]),
+        contexts.filter((one) => !known.has(keyOf(one))).map((one) => [keyOf(one), one]),
       )
-      const markets = gamma([...fresh.values()], signal)
-      const head =
-        fresh.size === 0
-          ? undefined
-          : chain && orSilent(async () => (await latestBlock(chain)).number)
-      for (const [key, context] of fresh) known.set(key, gather(context, markets, head))
-      const now = await nowOf({ chain, trust, ports: parts }).catch((error: unknown) => {
+      const market = marketOf(parts, [...fresh.values()], signal)
+      const liveness = livenessOf(chain)
+      for (const [key, context] of fresh) known.set(key, gather(context, market, liveness))
+      const nowSeconds = await nowOf({ chain, trust, ports: parts }).catch((error: unknown) => {
         // A silent node: the findings say so themselves.
         if (error instanceof UnavailableError) return parts.clock.nowMs() / 1_000
         throw error
@@ -100,16 +82,14 @@ export function newChecker(parts: CheckParts) {
         subjects.map(async (subject) => {
           const facts = await known.get(keyOf(subject.context))
           if (facts === undefined) throw new Error('facts were left out')
-          return findingsOf(subject, { ...facts, nowSeconds: now }, thresholds)
+          return findingsOf(subject, { ...facts, nowSeconds }, thresholds)
         }),
       )
-      signal?.throwIfAborted()
+      signal.throwIfAborted()
       return all
     },
   }
 }
-
-type MarketsFound = Promise<(context: QuestionContext) => Market | string>
 
 const notShown = 'the node does not show how the earlier round ended'
 
@@ -135,77 +115,74 @@ async function orSilent<T>(read: () => Promise<T>) {
   }
 }
 
+type LivenessOf = (context: QuestionContext) => Promise<bigint | string>
+
 /** Seconds: what was set for the request, else its own, else the oracle's (domain §4, Liveness). */
-function livenessOf(chain: Chain | undefined) {
+function livenessOf(chain: Chain | undefined): LivenessOf {
+  if (chain === undefined) return async () => 'liveness is read from a node'
   const defaults = new Map<string, Promise<bigint | undefined>>()
-  return async ({ request }: QuestionContext, at: bigint | string | undefined) => {
-    if (chain === undefined) return 'liveness is read from a node'
-    if (typeof at !== 'bigint') return at ?? 'the node has no latest block'
+  let head: ReturnType<typeof latestBlock> | undefined
+  return async ({ request }) => {
     const asked = requestOf({ request })
     const { oracle } = asked
     const found = await orSilent(async () => {
-      const managed = managedRequestId(asked)
-      const standard =
+      head ??= latestBlock(chain)
+      const { number: at } = await head
+      const usual =
         defaults.get(oracle) ??
         unlessRefused(readContract(chain, at, oracle, oracleAbi, 'defaultLiveness', []))
-      defaults.set(oracle, standard)
-      standard.catch(() => defaults.delete(oracle))
-      const [custom, own, usual] = await Promise.all([
-        unlessRefused(
-          readContract(chain, at, oracle, oracleAbi, 'customLivenessValues', [managed]),
-        ),
+      defaults.set(oracle, usual)
+      const key = [managedRequestId(asked)] as const
+      const [custom, own, standard] = await Promise.all([
+        unlessRefused(readContract(chain, at, oracle, oracleAbi, 'customLivenessValues', key)),
         heldRequest(chain, at, asked),
-        standard,
+        usual,
       ])
-      if (custom === undefined) return undefined
-      return custom[0] || own.requestSettings.customLiveness || usual
+      return custom && (custom[0] || own.requestSettings.customLiveness || standard)
     })
     return found ?? 'the oracle does not report its liveness'
   }
 }
 
+type MarketOf = (context: QuestionContext) => Promise<Market | string>
+
 /** Markets of questions: by question id, many at once; of neg-risk ones by slug (domain §5.4). */
-function gammaOf({ trust, markets: api }: CheckParts) {
+function marketOf(
+  { trust, markets: api }: CheckParts,
+  contexts: readonly QuestionContext[],
+  signal: AbortSignal,
+): MarketOf {
+  if (api === undefined) return async () => 'no market API is configured (gamma-url)'
   const atOnce = pLimit(callsAtOnce)
-  return async (contexts: readonly QuestionContext[], outer?: AbortSignal): MarketsFound => {
-    if (api === undefined) return () => 'no market API is configured (gamma-url)'
-    const found = new Map<Hex, Market>()
-    const silent = new Map<Hex, string>()
-    const isNegRisk = ({ request }: QuestionContext) =>
-      kindOf(trust, request.requester) === 'uma-ctf-adapter-negrisk'
-    const ids = contexts.filter((one) => !isNegRisk(one)).map(({ question_id }) => question_id)
-    const ask = async (of: readonly Hex[], read: Reader) => {
+  const found = new Map<Hex, Market | string>()
+  const ask = (ids: readonly Hex[], read: () => Promise<readonly (Market | undefined)[]>) =>
+    atOnce(async () => {
       try {
-        for (const market of await read(api, outer ?? new AbortController().signal))
-          if (market.questionId !== undefined) found.set(market.questionId, market)
+        for (const market of await read())
+          if (market?.questionId !== undefined) found.set(market.questionId, market)
       } catch (error) {
         if (!(error instanceof SlugLookUpError)) throw error
-        const why = error.message
-        for (const id of of) silent.set(id, `Gamma does not answer: ${why}`)
+        for (const id of ids) found.set(id, `Gamma does not answer: ${error.message}`)
       }
-    }
-    await Promise.all([
-      ...inGroups(ids, idsAtOnce).map((some) =>
-        atOnce(() => ask(some, (markets, signal) => markets.byQuestions(some, signal))),
+    })
+  const isNegRisk = ({ request }: QuestionContext) =>
+    kindOf(trust, request.requester) === 'uma-ctf-adapter-negrisk'
+  const ids = contexts.filter((one) => !isNegRisk(one)).map(({ question_id }) => question_id)
+  const asked = Promise.all([
+    ...inGroups(ids, idsAtOnce).map((some) => ask(some, () => api.byQuestions(some, signal))),
+    ...contexts
+      .filter(isNegRisk)
+      .map(({ question_id, slug }) =>
+        slug === undefined
+          ? found.set(question_id, 'Gamma finds a neg-risk market by its slug alone')
+          : ask([question_id], async () => [await api.market(slug, signal)]),
       ),
-      ...contexts
-        .filter(isNegRisk)
-        .map(({ question_id, slug }) =>
-          slug === undefined
-            ? silent.set(question_id, 'Gamma finds a neg-risk market by its slug alone')
-            : atOnce(() =>
-                ask([question_id], async (markets, signal) =>
-                  [(await markets.market(slug, signal)) ?? []].flat(),
-                ),
-              ),
-        ),
-    ])
-    return ({ question_id }) =>
-      found.get(question_id) ?? silent.get(question_id) ?? 'Gamma knows no market of this question'
+  ])
+  return async ({ question_id }) => {
+    await asked
+    return found.get(question_id) ?? 'Gamma knows no market of this question'
   }
 }
-
-type Reader = (markets: MarketReads, signal: AbortSignal) => Promise<readonly Market[]>
 
 /** Blocks after the first of its time that may hold the request: several share a second. */
 const blocksOfOneTime = 8n
@@ -213,103 +190,46 @@ const blocksOfOneTime = 8n
  * Blocks before the reset that may hold the settlement: the oracle's settler settles, and somebody
  * else calls the adapter's `resolve` then (domain §10). First an hour of Polygon, then a day.
  */
-const blocksOfSettlement = [2_000n, 43_200n] as const
-const tooEarly = String(-(2n ** 255n))
+const blocksOfSettlement = [2_000n, 43_200n]
+const tooEarly = String(tooEarlyPrice)
 
 /**
- * From the transaction that opened this round, whose timestamp is its block's; of a reset from
- * the settlement before it.
+ * A dispute opens the next round in its own transaction; a reset comes some time after the
+ * settlement as "too early".
  */
 async function earlierRound(
   chain: Chain,
   { request }: QuestionContext,
-): Promise<EarlierRound | undefined> {
+): Promise<EarlierRound | string> {
   const { oracle, requester, timestamp, ancillary_data } = request
-  const head = await chain.block('latest')
-  if (head === null) return undefined
-  const first = await firstBlockFrom(chain, BigInt(timestamp), head)
-  if (first === undefined) return undefined
+  const head = await latestBlock(chain)
+  const first = (await firstBlockFrom(chain, BigInt(timestamp), head)) ?? head.number
   const last = first + blocksOfOneTime
-  const logs = await chain.logs({
-    fromBlock: first,
-    toBlock: last < head.number ? last : head.number,
+  const filter = {
     addresses: [oracle],
-    topics: [[topics.requestPrice, topics.disputePrice, topics.settle]],
-  })
-  const opened = logs.find((log) => {
-    const args = loggedEvent(oracleAbi, 'RequestPrice', log)?.args
-    return (
-      log.address === oracle &&
-      args?.ancillaryData === ancillary_data &&
-      lowercase(args.requester) === requester &&
-      String(args.timestamp) === timestamp
-    )
-  })
-  if (opened === undefined) return undefined
-  const { transactionHash } = opened
-  const disputed = logs
-    .flatMap((log) => ownEvent(request, log))
-    .find(
-      (one) =>
-        one.kind === 'disputed' &&
-        one.transaction === transactionHash &&
-        one.timestamp !== timestamp,
-    )
-  if (disputed !== undefined)
-    return { end: 'disputed', ...answerIn(disputed), price: disputed.price }
-  return (
-    (await calledTooEarly(chain, request, opened.blockNumber, head.number)) ?? {
-      end: 'reset',
-      transactionHash,
-    }
-  )
-}
-
-type Request = QuestionContext['request']
-
-async function calledTooEarly(
-  chain: Chain,
-  request: Request,
-  to: bigint,
-  head: bigint,
-): Promise<EarlierRound | undefined> {
-  const { oracle, requester } = request
-  const filter = { addresses: [oracle], topics: [[topics.settle], [addressTopic(requester)]] }
-  let end = to
-  for (const blocks of blocksOfSettlement) {
-    const from = to > blocks ? to - blocks : 0n
-    let found: OwnEvent | undefined
-    for await (const { logs } of logRanges(chain, filter, { from, to: end }))
-      found =
-        logs
-          .flatMap((log) => ownEvent(request, log))
-          .findLast(({ kind, price }) => kind === 'settled' && price === tooEarly) ?? found
-    if (found !== undefined) {
-      const asked = { ...requestOf({ request }), timestamp: found.timestamp }
-      const { price } = await readRequest(chain, head, asked)
-      return { end: 'too early', ...answerIn(found), price }
-    }
-    if (from === 0n) return undefined
-    end = from - 1n
+    topics: [[topics.disputePrice, topics.settle], [addressTopic(requester)]],
   }
-  return undefined
+  let to = last < head.number ? last : head.number
+  for (const before of [0n, ...blocksOfSettlement]) {
+    const from = first > before ? first - before : 0n
+    let end: EarlierRound | undefined
+    for await (const { logs } of logRanges(chain, filter, { from, to }))
+      for (const event of logs.map(stakeEventOf)) {
+        if (event?.kind !== 'disputed' && event?.kind !== 'settled') continue
+        const isOwn = event.requester === requester && event.ancillaryData === ancillary_data
+        const isTooEarly = event.kind === 'settled'
+        const isEnd = isTooEarly ? event.price === tooEarly : before === 0n
+        if (!isOwn || !isEnd || event.timestamp === timestamp) continue
+        const { wallet: proposer, disputer, transaction: transactionHash, price } = event
+        const round = { ...requestOf({ request }), timestamp: event.timestamp }
+        end = {
+          ...{ isTooEarly, proposer, disputer, transactionHash },
+          price: isTooEarly ? (await readRequest(chain, head.number, round)).price : price,
+        }
+      }
+    if (end !== undefined) return end
+    if (from === 0n) break
+    to = from - 1n
+  }
+  return notShown
 }
-
-type OwnEvent = ReturnType<typeof ownEvent>[number]
-
-function ownEvent({ oracle, requester, ancillary_data }: Request, log: ChainLog) {
-  const event = stakeEventOf(log)
-  const isOurs =
-    event !== undefined &&
-    'text' in event &&
-    event.oracle === oracle &&
-    event.requester === requester &&
-    event.ancillaryData === ancillary_data
-  return isOurs ? [event] : []
-}
-
-const answerIn = (event: OwnEvent) => ({
-  proposer: event.wallet,
-  disputer: 'disputer' in event ? event.disputer : undefined,
-  transactionHash: event.transaction,
-})

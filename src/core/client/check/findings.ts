@@ -12,7 +12,7 @@ import type { Address, OutcomeKey } from '#protocol/schema'
 import { counted } from '#protocol/text'
 import type { QuestionContext } from '../trust/trust.js'
 
-/** Whose word each finding is. */
+/** Whose word each finding is, in the order they are shown. */
 const sources = {
   event_ended: 'gamma',
   market_price: 'gamma',
@@ -23,13 +23,12 @@ const sources = {
   rules_age: 'chain',
 }
 
-/** One finding; `detail` may hold outside text (R20). */
+/** `detail` may hold outside text (R20). */
 export interface QuestionFinding {
   readonly id: keyof typeof sources
   readonly question_id: Hex
   readonly result: 'ok' | 'warn' | 'unknown'
   readonly detail: string
-  /** The chain or Gamma. */
   readonly source: string
 }
 
@@ -47,10 +46,10 @@ export interface Thresholds {
 
 /** What became of a question's round before the current one (domain §5.1). */
 export interface EarlierRound {
-  /** `reset`: neither a dispute nor the voters' "too early" is among the logs. */
-  readonly end: 'disputed' | 'too early' | 'reset'
-  readonly price?: string
-  readonly proposer?: Address
+  /** So the voters called it; else it was disputed. */
+  readonly isTooEarly: boolean
+  readonly price: string
+  readonly proposer: Address
   readonly disputer?: Address | undefined
   readonly transactionHash: Hex
 }
@@ -58,7 +57,7 @@ export interface EarlierRound {
 export interface Facts {
   readonly nowSeconds: number
   readonly market: Market | string
-  /** Whether the question was asked before; absent where nobody told. */
+  /** Absent where nobody told. */
   readonly isReopened?: boolean | undefined
   readonly earlier?: EarlierRound | string | undefined
   readonly livenessSeconds: bigint | string
@@ -138,14 +137,12 @@ function earlier({ outcome }: Subject, { isReopened, earlier: before }: Facts) {
   if (!isReopened) return ok('there was no earlier round')
   if (before === undefined || typeof before === 'string')
     return unknown(before ?? 'the earlier round was not read')
-  const { end, price, proposer, disputer, transactionHash } = before
+  const { isTooEarly, price, proposer, disputer, transactionHash } = before
   const where = `(transaction ${transactionHash})`
-  if (end === 'reset')
-    return unknown(`the earlier round was reset, and its answer does not show ${where}`)
-  const answered = outcomeOf(price ?? '')
+  const answered = outcomeOf(price)
   const dispute = disputer === undefined ? '' : `, and ${disputer} disputed it`
   const detail = `${proposer} answered ${answered ?? `price ${price}`}${dispute}`
-  if (end === 'too early') return warn(`${detail}; the voters called it too early ${where}`)
+  if (isTooEarly) return warn(`${detail}; the voters called it too early ${where}`)
   return outcome !== undefined && answered !== undefined && answered !== outcome
     ? ok(`${detail} ${where}`)
     : warn(`${detail} ${where}`)
