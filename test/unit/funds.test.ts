@@ -15,14 +15,8 @@ const trust = fakeTrust
 const token = trust.tokens[0] as Address
 
 const claim = (id: string, amountRaw: bigint, round: string | undefined): OpenClaim => ({
-  id,
-  owner: '0x1',
-  chainId: 1,
-  token: '0x2',
-  round,
-  amountRaw,
-  nonce: 0n,
-  deadlineSeconds: 0n,
+  ...{ id, owner: '0x1', chainId: 1, token: '0x2', questionId: '0x3' },
+  ...{ round, amountRaw, nonce: 0n, deadlineSeconds: 0n, price: '0' },
 })
 
 test('spec §5: the sum over all that could execute; a round takes one, so its largest counts once', () => {

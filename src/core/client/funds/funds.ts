@@ -1,15 +1,20 @@
 /** What a wallet can still authorize (spec §5, domain §3.3). */
 
-import { plainText } from '#chain/ancillary'
 import { erc20Abi, permit2Abi } from '#chain/contracts'
+import { readToken } from '#chain/questions'
 import { readContract } from '#chain/reading'
 import { chainUnavailable, onChain } from '#chain/unavailable'
 import { type Chain, ChainError } from '#ports'
 import { nonceBit, nonceUsed } from '#protocol/permit'
+import { pick } from '#protocol/pick'
 import type { Address } from '#protocol/schema'
-import { isOpen, journalRecordOf } from '../journal/authorizations.js'
+import {
+  isOpen,
+  type JournaledAuthorization,
+  journalRecordOf,
+  type Offer,
+} from '../journal/authorizations.js'
 import type { Holdings } from '../journal/fold.js'
-import type { Offered, Signed } from '../journal/records.js'
 import { requirePinnedChain, type Trust } from '../trust/trust.js'
 
 /**
@@ -18,16 +23,20 @@ import { requirePinnedChain, type Trust } from '../trust/trust.js'
  */
 export type OpenClaim = ReturnType<typeof claimOf>
 
-export const claimOf = (id: string, { chainId, token, round, terms }: Signed | Offered) => ({
-  id,
-  owner: terms.proposer,
-  chainId,
-  token,
-  round,
-  amountRaw: BigInt(terms.amount),
-  nonce: BigInt(terms.nonce),
-  deadlineSeconds: BigInt(terms.deadline),
-})
+function claimOf(one: JournaledAuthorization | Offer) {
+  const { terms, ...record } = journalRecordOf(one)
+  return {
+    ...pick(record, 'chainId', 'token', 'round', 'questionId', 'timestamp', 'requester'),
+    ...{ id: one.id, owner: terms.proposer, price: terms.price },
+    amountRaw: BigInt(terms.amount),
+    nonce: BigInt(terms.nonce),
+    deadlineSeconds: BigInt(terms.deadline),
+  }
+}
+
+/** Closed ones too. */
+export const claimsIn = ({ authorizations, offers }: Holdings): readonly OpenClaim[] =>
+  [...authorizations, ...offers].map(claimOf)
 
 export function claimsOn(
   claims: readonly OpenClaim[],
@@ -51,20 +60,7 @@ export function reservedRaw(claims: readonly OpenClaim[]) {
   return [...byRound.values()].reduce((sum, raw) => sum + raw, 0n)
 }
 
-export interface Funds {
-  readonly owner: Address
-  readonly token: Address
-  readonly symbol: string
-  readonly decimals: number
-  readonly balanceRaw: bigint
-  readonly allowanceRaw: bigint
-  readonly reservedRaw: bigint
-  readonly freeRaw: bigint
-  /** Never below 0. */
-  readonly spendableRaw: bigint
-  readonly claims: readonly OpenClaim[]
-  readonly blockNumber: bigint
-}
+export type Funds = Awaited<ReturnType<typeof fundsOf>>
 
 /** A spent nonce or a deadline that has passed in finalized state takes nothing. */
 export async function fundsOf(
@@ -74,59 +70,37 @@ export async function fundsOf(
   owner: Address,
   token: Address,
   { except }: { readonly except?: string | undefined } = {},
-): Promise<Funds> {
+) {
   const { latest, finalized } = await pinnedHeads(chain, trust)
-  const permit2 = trust.permit2
+  const { permit2, chain_id: chainId } = trust
   const at = latest.number
   const finalMs = Number(finalized.timestamp) * 1_000
-  const all = [...view.authorizations, ...view.offers]
-    .filter((one) => isOpen(one, finalMs))
-    .map((one) => claimOf(one.id, journalRecordOf(one)))
-  const open = claimsOn(all, {
-    chainId: trust.chain_id,
-    owner,
-    token,
-  }).filter((one) => one.id !== except && one.deadlineSeconds >= finalized.timestamp)
-  const [balanceRaw, allowanceRaw, symbol, decimals, spent] = await onChain(() =>
+  const all = [...view.authorizations, ...view.offers].filter((one) => isOpen(one, finalMs))
+  const open = claimsOn(all.map(claimOf), { chainId, owner, token }).filter(
+    (one) => one.id !== except && one.deadlineSeconds >= finalized.timestamp,
+  )
+  const [balanceRaw, allowanceRaw, { symbol, decimals }, spent] = await onChain(() =>
     Promise.all([
       readContract(chain, at, token, erc20Abi, 'balanceOf', [owner]),
       readContract(chain, at, token, erc20Abi, 'allowance', [owner, permit2]),
-      readContract(chain, at, token, erc20Abi, 'symbol', []),
-      readContract(chain, at, token, erc20Abi, 'decimals', []),
+      readToken(chain, token, at),
       spentNonces(chain, permit2, at, open),
     ]),
   )
   const claims = open.filter(({ id }) => !spent.has(id))
   const reserved = reservedRaw(claims)
   const left = (raw: bigint) => (raw > reserved ? raw - reserved : 0n)
-  const isAllowed = allowanceRaw >= balanceRaw
   return {
-    owner,
-    token,
-    symbol: plainText(symbol).slice(0, 32),
-    decimals,
-    balanceRaw,
-    allowanceRaw,
-    reservedRaw: reserved,
+    ...{ owner, token, symbol, decimals, balanceRaw, allowanceRaw, reservedRaw: reserved },
     freeRaw: left(balanceRaw),
-    spendableRaw: left(isAllowed ? balanceRaw : allowanceRaw),
-    claims,
-    blockNumber: at,
+    spendableRaw: left(allowanceRaw < balanceRaw ? allowanceRaw : balanceRaw),
+    ...{ claims, blockNumber: at },
   }
 }
 
-export interface WalletFunds {
-  readonly owner: Address
-  readonly gasWei: bigint
-  readonly tokens: readonly Funds[]
-}
+export type WalletFunds = Awaited<ReturnType<typeof walletFunds>>
 
-export async function walletFunds(
-  chain: Chain,
-  trust: Trust,
-  view: Holdings,
-  owner: Address,
-): Promise<WalletFunds> {
+export async function walletFunds(chain: Chain, trust: Trust, view: Holdings, owner: Address) {
   const [gasWei, tokens] = await Promise.all([
     onChain(() => chain.balance(owner)),
     Promise.all(trust.tokens.map((token) => fundsOf(chain, trust, view, owner, token))),

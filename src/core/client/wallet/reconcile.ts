@@ -6,6 +6,7 @@ import { keccakHex, type Round, roundRef } from '#chain/round'
 import type { Chain, Hex } from '#ports'
 import { InterruptedError, ProposerError } from '#protocol/errors'
 import { statusOnce } from '../follow/look.js'
+import { claimsIn } from '../funds/funds.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import {
   type ClosedReason,
@@ -29,7 +30,6 @@ import {
 import {
   type AuthorizationStanding,
   adviseOn,
-  claimsIn,
   type GatewayWord,
   holdsProposal,
   isExecuted,

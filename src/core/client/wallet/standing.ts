@@ -19,46 +19,34 @@ import { amountText } from '#protocol/amount'
 import type { ProposerError } from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
 import { endOf, type PolledStatus } from '../follow/look.js'
-import { claimOf, pinnedHeads, spentNonces } from '../funds/funds.js'
+import { type OpenClaim, pinnedHeads, spentNonces } from '../funds/funds.js'
 import {
   type AuthorizationState,
   type ClosedReason,
   type JournaledAuthorization,
-  journalRecordOf,
   nextOwner,
   outOfBandLine,
 } from '../journal/authorizations.js'
-import type { Holdings } from '../journal/fold.js'
 import type { Offered, Signed, TerminalRecord } from '../journal/records.js'
 import { contractsOf, roundPins, type Trust } from '../trust/trust.js'
 
-export type RoundClaim = ReturnType<typeof claimsIn>[number]
-
 export type AuthorizationStanding = NonNullable<ReturnType<QuestionStanding['of']['get']>>
 export type QuestionStanding = Awaited<ReturnType<typeof readStanding>>
-
-export const claimsIn = ({ authorizations, offers }: Holdings) =>
-  [...authorizations, ...offers].map((one) => {
-    const record = journalRecordOf(one)
-    const { questionId, timestamp, requester, terms } = record
-    return { ...claimOf(one.id, record), questionId, timestamp, requester, price: terms.price }
-  })
 
 interface Reading {
   readonly chain: Chain
   readonly trust: Trust
   readonly latest: BlockHeader
   readonly finalized: BlockHeader
-  readonly claims: readonly RoundClaim[]
+  readonly claims: readonly OpenClaim[]
   readonly spentFinal: ReadonlySet<string>
 }
 
-/** Closed claims too. */
 export async function readStanding(
   chain: Chain,
   trust: Trust,
   questionId: Hex,
-  all: readonly RoundClaim[],
+  all: readonly OpenClaim[],
 ) {
   const { latest, finalized } = await pinnedHeads(chain, trust)
   return onChain(async () => {
@@ -72,7 +60,7 @@ export async function readStanding(
     ])
     const reading = { chain, trust, latest, finalized, claims, spentFinal }
     // The one text may be asked by two requesters, in rounds of their own (R3).
-    const roundOf = (one: RoundClaim) => {
+    const roundOf = (one: OpenClaim) => {
       const pinned = roundPins(trust, one).requesters
       return known.find(({ requester }) => pinned.some(({ address }) => address === requester))
     }
@@ -92,7 +80,7 @@ export async function readStanding(
       current: standings.get(keyOf(round)),
       isOneOfSeveral: known.length > 1,
     })
-    const standingOf = (one: RoundClaim) => {
+    const standingOf = (one: OpenClaim) => {
       const round = roundOf(one)
       const own = standings.get(keyOf(round, one.timestamp))
       const nonceSpentFinal = spentFinal.has(one.id)
@@ -113,7 +101,7 @@ export async function readStanding(
   })
 }
 
-async function roundStanding(reading: Reading, round: Round, ours: readonly RoundClaim[]) {
+async function roundStanding(reading: Reading, round: Round, ours: readonly OpenClaim[]) {
   const { chain, latest } = reading
   const at = latest.number
   const index = await heldState(chain, at, round)
@@ -136,7 +124,7 @@ async function roundStanding(reading: Reading, round: Round, ours: readonly Roun
 async function proposalIn(
   { chain, trust, latest, finalized }: Reading,
   round: Round,
-  ours: readonly RoundClaim[],
+  ours: readonly OpenClaim[],
 ) {
   const { signed_proposer: signedProposer } = trust
   const held = await locateProposal(chain, round, signedProposer, latest, undefined)
@@ -170,7 +158,7 @@ async function proposalIn(
 /** By the round's final proposal; else nonce or deadline. */
 function proofOf(
   reading: Reading,
-  one: RoundClaim,
+  one: OpenClaim,
   proposal: RoundStanding['proposal'],
 ): Omit<TerminalRecord, 'id'> | undefined {
   if (!reading.spentFinal.has(one.id))

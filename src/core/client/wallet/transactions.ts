@@ -28,13 +28,13 @@ import {
 } from '#protocol/errors'
 import { nonceBit } from '#protocol/permit'
 import type { Address } from '#protocol/schema'
-import { pinnedHeads, spentNonces } from '../funds/funds.js'
+import { claimsIn, type OpenClaim, pinnedHeads, spentNonces } from '../funds/funds.js'
 import { isAborted, slept } from '../gateway/answer.js'
 import { type ClosedReason, unknownId } from '../journal/authorizations.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
 import type { Trust } from '../trust/trust.js'
 import { settleByChain } from './reconcile.js'
-import { type AuthorizationStanding, claimsIn, type RoundClaim, readStanding } from './standing.js'
+import { type AuthorizationStanding, readStanding } from './standing.js'
 
 export interface OwnTransaction {
   readonly to: Address
@@ -84,13 +84,14 @@ export async function planTransactions(
     const leastTip = minimumTipWei[chainId] ?? 0n
     const maxPriorityFeePerGas = nodeTip > leastTip ? nodeTip : leastTip
     const maxFeePerGas = 2n * head.baseFeePerGas + maxPriorityFeePerGas
-    const planned: PlannedTransaction[] = []
-    for (const [index, one] of transactions.entries()) {
-      // Storage refunds make the needed limit larger than what is used in the end (domain §8).
-      const gas = ((await estimated(chain, from, one)) * 120n + 99n) / 100n
-      const fees = { gas, maxFeePerGas, maxPriorityFeePerGas }
-      planned.push({ ...one, chainId, from, nonce: nonce + index, ...fees })
-    }
+    const planned = await Promise.all(
+      transactions.map(async (one, index): Promise<PlannedTransaction> => {
+        // Storage refunds make the needed limit larger than what is used in the end (domain §8).
+        const gas = ((await estimated(chain, from, one)) * 120n + 99n) / 100n
+        const fees = { gas, maxFeePerGas, maxPriorityFeePerGas }
+        return { ...one, chainId, from, nonce: nonce + index, ...fees }
+      }),
+    )
     const cost = planned.reduce((sum, { gas }) => sum + gas * maxFeePerGas, 0n)
     checkFee(chainId, cost, maxFeePerGas, maxFeeWei)
     if (wei >= cost) return planned
@@ -100,12 +101,7 @@ export async function planTransactions(
   })
 }
 
-function checkFee(
-  chainId: number,
-  costWei: bigint,
-  perGasWei: bigint,
-  maxFeeWei: bigint | undefined,
-) {
+function checkFee(chainId: number, costWei: bigint, perGasWei: bigint, maxFeeWei?: bigint) {
   const capWei = maxFeeWei ?? defaultCeiling.totalWei
   const isDear = maxFeeWei === undefined && perGasWei > defaultCeiling.perGasWei
   if (costWei <= capWei && !isDear) return
@@ -273,16 +269,11 @@ const pending = (hash: Hex) =>
 
 function stopped(signal: AbortSignal | undefined, hash: Hex) {
   const reason: unknown = signal?.reason
-  const why = reason instanceof ProposerError ? reason.detail : 'stopped'
   if (reason instanceof ProposerError && !(reason instanceof InterruptedError)) return pending(hash)
-  return new InterruptedError(
-    'interrupted',
-    `${why}; transaction ${hash} is sent and may still be mined`,
-    {
-      hint: 'look for it in a block explorer before running the command again',
-      retryable: true,
-    },
-  )
+  const why = reason instanceof ProposerError ? reason.detail : 'stopped'
+  const detail = `${why}; transaction ${hash} is sent and may still be mined`
+  const hint = 'look for it in a block explorer before running the command again'
+  return new InterruptedError('interrupted', detail, { hint, retryable: true })
 }
 
 export const unlimitedRaw: bigint = maxUint256
@@ -312,15 +303,8 @@ export async function deferredPayouts(chain: Chain, trust: Trust, wallets: reado
     const all = wallets.flatMap((wallet) =>
       trust.oracles.flatMap((oracle) =>
         units.map(async ({ address: token, symbol, decimals }) => {
-          const asked = [token, wallet] as const
-          const amountRaw = await readContract(
-            chain,
-            at,
-            oracle,
-            oracleAbi,
-            'deferredPayouts',
-            asked,
-          )
+          const name = 'deferredPayouts'
+          const amountRaw = await readContract(chain, at, oracle, oracleAbi, name, [token, wallet])
           return { wallet, oracle, token, symbol, decimals, amountRaw }
         }),
       ),
@@ -352,12 +336,10 @@ export async function planRevocations(
   const owner = ownerOf(named, trust)
   const { permit2 } = trust
   const seenAt = chain === undefined ? 0n : (await pinnedHeads(chain, trust)).latest.number
-  const spent =
-    chain === undefined
-      ? new Set<string>()
-      : await onChain(() => spentNonces(chain, permit2, seenAt, named))
+  const spent = chain && (await onChain(() => spentNonces(chain, permit2, seenAt, named)))
   const words = new Map<bigint, { mask: bigint; ids: string[] }>()
-  for (const { id, nonce } of named.filter((one) => !spent.has(one.id))) {
+  for (const { id, nonce } of named) {
+    if (spent?.has(id)) continue
     const { word, mask } = nonceBit(nonce)
     const known = words.get(word) ?? { mask: 0n, ids: [] }
     words.set(word, { mask: known.mask | mask, ids: [...known.ids, id] })
@@ -366,12 +348,10 @@ export async function planRevocations(
   return {
     owner,
     questionIds: [...new Set(named.map(({ questionId }) => questionId))],
-    spent: [...spent],
+    spent: [...(spent ?? [])],
     seenAt,
     revocations: [...words].map(([word, { mask, ids: covered }]) => ({
-      word,
-      mask,
-      ids: covered,
+      ...{ word, mask, ids: covered },
       transaction: {
         to: permit2,
         data: encodeFunctionData({ abi: permit2Abi, functionName, args: [word, mask] }),
@@ -383,7 +363,7 @@ export async function planRevocations(
 
 type RevocationPlan = Awaited<ReturnType<typeof planRevocations>>
 
-function ownerOf(named: readonly RoundClaim[], trust: Trust) {
+function ownerOf(named: readonly OpenClaim[], trust: Trust) {
   const [first] = named
   if (first === undefined)
     throw new UsageError(
@@ -451,8 +431,7 @@ export async function finishRevocation(
   const isFinal = await waitForFinality(parts, mined)
   const claims = claimsIn(await journal.load())
   const standings = new Map<string, AuthorizationStanding>()
-  const named = claims.filter(({ id }) => ids.includes(id))
-  for (const questionId of new Set(named.map((one) => one.questionId))) {
+  for (const questionId of plan.questionIds) {
     const { of } = await readStanding(chain, trust, questionId, claims)
     for (const [id, standing] of of) if (ids.includes(id)) standings.set(id, standing)
   }
@@ -467,29 +446,20 @@ export async function finishRevocation(
       standings.get(id)?.proof?.outcome
     return { id, outcome: resultOf(ended, cancelled.has(id)) }
   })
-  if (isFinal) return { results, error: undefined }
-  return {
-    results,
-    error: new PendingError(
-      'not_final',
-      `block ${mined} was not final within the time limit: nothing is proven yet`,
-      {
-        hint: `run ${reconcileText(plan.questionIds)} later: it journals the outcome`,
-        retryable: true,
-      },
-    ),
-  }
+  const detail = `block ${mined} was not final within the time limit: nothing is proven yet`
+  const hint = `run ${reconcileText(plan.questionIds)} later: it journals the outcome`
+  const error = isFinal
+    ? undefined
+    : new PendingError('not_final', detail, { hint, retryable: true })
+  return { results, error }
 }
 
 export const reconcileText = (questionIds: readonly string[]) =>
   questionIds.map((id) => `\`proposer reconcile ${id}\``).join(' and ')
 
-function resultOf(
-  ended: ClosedReason | undefined,
-  wasCancelled: boolean,
-): 'revoked' | 'executed' | 'nonce_used' | 'expired' | undefined {
-  if (ended === 'nonce_used') return wasCancelled ? 'revoked' : 'nonce_used'
-  return ended === 'executed' || ended === 'expired' ? ended : undefined
+function resultOf(ended: ClosedReason | undefined, wasCancelled: boolean) {
+  if (ended === 'nonce_used' && wasCancelled) return 'revoked' as const
+  return ended === 'refused' || ended === 'failed' ? undefined : ended
 }
 
 async function waitForFinality(
@@ -508,7 +478,7 @@ async function waitForFinality(
 /** Ids whose nonce was still free in the block before our transaction: it was ours that took it. */
 async function cancelledBy(
   { chain, trust }: FinishParts,
-  claims: readonly RoundClaim[],
+  claims: readonly OpenClaim[],
   plan: RevocationPlan,
   sent: readonly SentTransaction[],
 ) {
