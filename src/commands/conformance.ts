@@ -409,10 +409,7 @@ async function openParts(
   return {
     planner,
     bench,
-    async close() {
-      await gateway.close()
-      await target.close()
-    },
+    close: target.close,
   }
 }
 

@@ -5,7 +5,7 @@
 import type { Finding } from '#checks/finding'
 import { type BatchPlan, planBatch } from '#client/budget/forecast'
 import { createPlanner } from '#client/budget/planner'
-import { type BudgetView, defaultBudget } from '#client/budget/window'
+import { type BudgetView, defaultBudget, emptyLog, viewOf } from '#client/budget/window'
 import { parseBaseUrl } from '#client/gateway/gateway-client'
 import { readBatch } from '#client/input/input'
 import { type BatchFormat, inputLimits, newFaults } from '#client/input/rows'
@@ -266,8 +266,7 @@ async function budgetOf(context: Configured, limit?: number, window?: number): P
   const { settings } = context
   const target = settings.gateway || settings.local ? requireTarget(settings) : undefined
   const known = target?.kind === 'gateway' ? await learnt(context, target.setting.value) : undefined
-  const whole = { spentItems: 0, roomItems: defaultBudget.limitItems, endsInMs: 0 }
-  const unspent = { learnt: false, ...defaultBudget, ...whole }
+  const unspent = viewOf(emptyLog('', 0), 0)
   if ((limit ?? window) !== undefined) {
     const { limitItems, windowMs } = known ?? defaultBudget
     const [roomItems, spanMs] = [limit ?? limitItems, window ? window * 1_000 : windowMs]

@@ -10,8 +10,7 @@ import { version as nodeVersion } from 'node:process'
 import type { Implementations } from '#chain/implementations'
 import { openCheck } from '#checks/doctor'
 import { guarded, pass } from '#checks/finding'
-import { openChargeLog } from '#client/budget/charge-log'
-import { type ChargeLog, viewOf } from '#client/budget/window'
+import { createPlanner } from '#client/budget/planner'
 import { parseBaseUrl } from '#client/gateway/gateway-client'
 import { type JournalView, verifyJournal } from '#client/journal/journal'
 import {
@@ -210,28 +209,25 @@ async function trustPart(session: Session) {
 async function budgetPart(session: Session) {
   const { gateway, home } = session.settings
   if (gateway === undefined) return null
-  let [origin, log]: [string?, ChargeLog?] = []
   try {
-    origin = parseBaseUrl(gateway.value).origin
-    log = await openChargeLog(session, home.value, origin).read()
+    const { origin } = parseBaseUrl(gateway.value)
+    const view = await createPlanner(session, home.value, origin).snapshot()
+    return {
+      origin,
+      learnt: view.learnt,
+      limit_items: view.limitItems,
+      window_seconds: view.windowMs / 1_000,
+      spent_items: view.spentItems,
+      room_items: view.roomItems,
+      ends_in_seconds: Math.ceil(view.endsInMs / 1_000),
+      calls_in_flight: view.callsInFlight,
+      granted_items: view.grantedItems,
+      refusals: view.refusals,
+    }
   } catch (error) {
     // What is wrong with the URL, or with the log, every other command says.
     if (error instanceof ProposerError) return null
     throw error
-  }
-  const nowMs = session.clock.monotonicMs()
-  const { learnt, limitItems, windowMs, spentItems, roomItems, endsInMs } = viewOf(log, nowMs)
-  return {
-    origin,
-    learnt,
-    limit_items: limitItems,
-    window_seconds: windowMs / 1_000,
-    spent_items: spentItems,
-    room_items: roomItems,
-    ends_in_seconds: Math.ceil(endsInMs / 1_000),
-    calls_in_flight: log.charges.filter(({ endMs }) => endMs > nowMs).length,
-    granted_items: log.charges.reduce((sum, { items }) => sum + items, 0),
-    refusals: log.refusals,
   }
 }
 

@@ -5,7 +5,6 @@ import {
   type Decision,
   decide,
   emptyLog,
-  resized,
   settled,
   viewOf,
 } from '#client/budget/window'
@@ -37,9 +36,6 @@ function history() {
       const rateLimit = told && { limit: told[0], remaining: told[1], resetSeconds: told[2] }
       const result = { answered: true, refused: false, rateLimit, ...rest }
       log = compacted(settled(log, id, result, at + ms, 0), at + ms)
-    },
-    resize(ms: number, id: string, items: number) {
-      log = resized(log, id, items, at + ms)
     },
     view: (ms: number) => viewOf(log, at + ms),
     log: () => log,

@@ -85,9 +85,7 @@ export async function withSession<T>(
       const receipts = await receiptChecksOf(session)
       const client = createGatewayClient({ ...target, clock, receipts })
       const planner = await openPlanner(configured, client.origin)
-      const gateway = withBudget(client, planner, { signal: until, leftMs })
-      closers.push(() => gateway.close())
-      return gateway
+      return withBudget(client, planner, { signal: until, leftMs })
     }),
     chain: once(async () =>
       settings.rpcUrl

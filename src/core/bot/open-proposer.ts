@@ -179,7 +179,6 @@ async function openParts(
   // What is wrong with the log of calls is said before anything is signed.
   await planner.snapshot()
   const gateway = withBudget(client, planner, { signal })
-  closing(gateway.close)
   const urls = [options.rpcUrl ?? []].flat().map((url) => requireRpcUrl(url, 'rpcUrl'))
   const chain = urls.length === 0 ? undefined : createChain(urls)
   if (chain !== undefined) closing(chain.close)

@@ -38,23 +38,30 @@ export function openChargeLog(
   const oneAtATime = pLimit(1)
   /** Of a process that has to count by itself. */
   let alone: ChargeLog | undefined
-  const earlier = earlierStates(ports, home, folder)
+  /** What 0.2 has left: looked for once, for an older program counts where nobody else looks. */
+  let earlier: readonly string[] | undefined
 
-  const empty = (nowMs: number) => emptyLog(liveness.bootId, nowMs)
+  const nowMs = () => Math.floor(clock.monotonicMs())
+  const empty = () => emptyLog(liveness.bootId, nowMs())
 
-  /** Not `isKept`: it is of another boot, and dated anew. */
-  async function current(nowMs: number): Promise<{ log: ChargeLog; isKept: boolean }> {
-    const bytes = await ifThere(files.read(path))
+  async function kept() {
+    if (earlier === undefined) {
+      const names = (await namesIn(files, folder)).filter((name) => earlierNumber(name) > 0)
+      if (names.length > 0) await refuseOlderProgram(ports, home)
+      earlier = names.toSorted((a, b) => earlierNumber(b) - earlierNumber(a))
+    }
     // What a power cut leaves of a file that was not synced is learned again.
-    const { data } = ChargeLog.safeParse(bytes && jsonIn(bytes))
-    if (data === undefined) return { log: await before(nowMs), isKept: true }
-    const log = ofThisBoot(data, liveness.bootId, nowMs)
-    return { log, isKept: log === data }
+    const { data } = ChargeLog.safeParse(await jsonIn(path))
+    if (data !== undefined) return data
+    const [newest] = earlier
+    const counted = newest && (await jsonIn(joinPath(folder, newest)))
+    return ofEarlier(counted, empty(), clock.nowMs()) ?? empty()
   }
 
-  async function before(nowMs: number) {
-    const bytes = await earlier.newest()
-    return (bytes && ofEarlier(jsonIn(bytes), empty(nowMs), clock.nowMs())) ?? empty(nowMs)
+  /** The first line: 0.2 wrote a sum behind it. */
+  async function jsonIn(file: string) {
+    const bytes = await ifThere(files.read(file))
+    return bytes && jsonOf(new TextDecoder().decode(bytes).split('\n')[0] ?? '')
   }
 
   async function publish(log: ChargeLog) {
@@ -63,7 +70,8 @@ export function openChargeLog(
     const bytes = new TextEncoder().encode(JSON.stringify(log))
     await withFile(files, temporary, 'exclusive', (handle) => writeAll(handle, bytes))
     await files.rename(temporary, path)
-    await earlier.remove()
+    for (const name of earlier ?? []) await removeIfThere(files, joinPath(folder, name))
+    earlier = []
   }
 
   /** Without the shared log this process still keeps to the limit by itself. */
@@ -75,7 +83,7 @@ export function openChargeLog(
       onNote?.(
         `the shared rate-limit state cannot be written (${code}); other processes of this machine are not counted`,
       )
-    alone ??= empty(clock.monotonicMs())
+    alone ??= empty()
     return alone
   }
 
@@ -84,13 +92,12 @@ export function openChargeLog(
     oneAtATime(async () => {
       try {
         if (alone === undefined) {
-          await earlier.find()
           const lock = await waitForLock(ports, folder, 'budget', lockPatience)
           try {
-            const { log, isKept } = await current(Math.floor(clock.monotonicMs()))
-            const nowMs = Math.floor(clock.monotonicMs())
-            const { log: after, result } = change(log, nowMs)
-            if (after !== log || !isKept) await publish(compacted(after, nowMs))
+            const before = await kept()
+            const atMs = nowMs()
+            const { log, result } = change(ofThisBoot(before, liveness.bootId, atMs), atMs)
+            if (log !== before) await publish(compacted(log, atMs))
             return result
           } finally {
             await lock.release()
@@ -99,9 +106,8 @@ export function openChargeLog(
       } catch (error) {
         goAlone(error)
       }
-      const nowMs = Math.floor(clock.monotonicMs())
-      const { log, result } = change(alone ?? empty(nowMs), nowMs)
-      alone = compacted(log, nowMs)
+      const { log, result } = change(alone ?? empty(), nowMs())
+      alone = compacted(log, nowMs())
       return result
     })
 
@@ -109,40 +115,16 @@ export function openChargeLog(
     async read() {
       if (alone !== undefined) return alone
       try {
-        await earlier.find()
-        const { log, isKept } = await current(Math.floor(clock.monotonicMs()))
+        const log = await kept()
         // Each reader would date it anew, and what it counts would never end.
-        return isKept ? log : await update((dated) => ({ log: dated, result: dated }))
+        return ofThisBoot(log, liveness.bootId, nowMs()) === log
+          ? log
+          : await update((dated) => ({ log: dated, result: dated }))
       } catch (error) {
         return goAlone(error)
       }
     },
     update,
-  }
-}
-
-/** What 0.2 has counted. */
-function earlierStates(ports: BudgetPorts, home: string, folder: string) {
-  const { files } = ports
-  let names: readonly string[] | undefined
-  return {
-    /** Once: an older program that is at work counts where nobody else looks. */
-    async find() {
-      names ??= (await namesIn(files, folder)).filter((name) => old(name) > 0)
-      if (names.length === 0) return
-      await refuseOlderProgram(ports, home).catch((error: unknown) => {
-        names = undefined
-        throw error
-      })
-    },
-    async newest() {
-      const name = (names ?? []).reduce((top, one) => (old(one) > old(top) ? one : top), '')
-      return name === '' ? undefined : ifThere(files.read(joinPath(folder, name)))
-    },
-    async remove() {
-      for (const name of names ?? []) await removeIfThere(files, joinPath(folder, name))
-      names = []
-    },
   }
 }
 
@@ -159,27 +141,29 @@ async function refuseOlderProgram(ports: BudgetPorts, home: string) {
   }
 }
 
-/** The number of a state file of 0.2. */
-const old = (name: string) => (/^s\.[1-9]\d{0,14}$/.test(name) ? Number(name.slice(2)) : 0)
+/** The number of a state file of 0.2; 0 of any other. */
+const earlierNumber = (name: string) => Number(/^s\.([1-9]\d{0,14})$/.exec(name)?.[1] ?? 0)
 
 /** What counts of a state of 0.2; its windows end by the wall clock. */
 const Earlier = z.object({
   state: z.object({
     windowMs: z.number().check(z.minimum(1_000)),
-    views: z.array(
-      z.object({
-        limitItems: z.int().check(z.minimum(1)),
-        assumed: z.boolean(),
-        endsByMs: z.nullable(z.number()),
-        upperItems: z.int().check(z.minimum(0)),
-      }),
-    ),
+    views: z
+      .array(
+        z.object({
+          limitItems: z.int().check(z.minimum(1)),
+          assumed: z.boolean(),
+          endsByMs: z.nullable(z.number()),
+          upperItems: z.int().check(z.minimum(0)),
+        }),
+      )
+      .check(z.minLength(1)),
   }),
 })
 
 function ofEarlier(json: unknown, empty: ChargeLog, wallMs: number): ChargeLog | undefined {
   const { data } = Earlier.safeParse(json)
-  if (data === undefined || data.state.views.length === 0) return undefined
+  if (data === undefined) return undefined
   const { views, windowMs } = data.state
   const open = views.filter(({ endsByMs }) => endsByMs === null || endsByMs > wallMs)
   const items = Math.max(0, ...open.map(({ upperItems }) => upperItems))
@@ -189,10 +173,7 @@ function ofEarlier(json: unknown, empty: ChargeLog, wallMs: number): ChargeLog |
     windowMs,
     limitItems: Math.min(...views.map(({ limitItems }) => limitItems)),
     source: views.some(({ assumed }) => assumed) ? 'assumed' : 'told',
-    charges: [{ id: '', items, sentMs: nowMs, endMs: nowMs, isOpen: false }],
+    charges: [{ id: '', items, sentMs: nowMs, endMs: nowMs }],
     changedMs: nowMs,
   }
 }
-
-/** The first line: 0.2 wrote a sum behind it. */
-const jsonIn = (bytes: Uint8Array) => jsonOf(new TextDecoder().decode(bytes).split('\n')[0] ?? '')

@@ -12,16 +12,6 @@ interface BatchCost {
   readonly statusItems: number
 }
 
-interface CallPlan {
-  readonly call: PlannedCall
-  readonly items: number
-  /** HTTP calls, of at most 100 items each. */
-  readonly calls: number
-  /** Counted from 1. */
-  readonly firstWindow: number
-  readonly lastWindow: number
-}
-
 export type BatchPlan = ReturnType<typeof planBatch>
 
 /**
@@ -30,58 +20,52 @@ export type BatchPlan = ReturnType<typeof planBatch>
  * window's end, so that no item of a window is left (§8 rule 5: splitting costs nothing).
  */
 export function planBatch(
-  cost: BatchCost,
-  budget: Pick<BudgetView, 'limitItems' | 'windowMs' | 'roomItems' | 'endsInMs'>,
+  { contextItems, submitItems, statusItems }: BatchCost,
+  {
+    roomItems,
+    endsInMs,
+    limitItems,
+    windowMs,
+  }: Pick<BudgetView, 'limitItems' | 'windowMs' | 'roomItems' | 'endsInMs'>,
 ) {
-  /** `startsSeconds`: from now until its calls go. */
-  const windows: { readonly startsSeconds: number; readonly items: Record<PlannedCall, number> }[] =
-    []
-  const calls = new Map<PlannedCall, CallPlan>()
-  const firstMs = budget.endsInMs > 0 ? budget.endsInMs : budget.windowMs
-  let room = budget.roomItems
-  let startsMs = 0
+  const groups: [PlannedCall, number][] = []
+  for (let at = 0; at < submitItems; at += limits.batchItems) {
+    const group = Math.min(submitItems - at, limits.batchItems)
+    groups.push(['context', Math.max(0, Math.min(contextItems - at, group))], ['submit', group])
+  }
+  groups.push(['status', statusItems])
 
-  const spend = (call: PlannedCall, wanted: number) => {
+  /** HTTP calls, of at most 100 items each. */
+  const sent: { readonly call: PlannedCall; readonly items: number; readonly atMs: number }[] = []
+  let [atMs, room] = [0, roomItems]
+  for (const [call, wanted] of groups)
     for (let left = wanted; left > 0; ) {
-      if (room === 0) {
-        startsMs = startsMs === 0 ? firstMs : startsMs + budget.windowMs
-        room = budget.limitItems
-      }
+      if (room === 0)
+        [atMs, room] = [atMs === 0 ? endsInMs || windowMs : atMs + windowMs, limitItems]
       const items = Math.min(left, room, limits.batchItems)
+      sent.push({ call, items, atMs })
       room -= items
       left -= items
-      const startsSeconds = Math.ceil(startsMs / 1_000)
-      let window = windows.at(-1)
-      if (window?.startsSeconds !== startsSeconds) {
-        window = { startsSeconds, items: { context: 0, submit: 0, status: 0 } }
-        windows.push(window)
-      }
-      window.items[call] += items
-      const before = calls.get(call) ?? { items: 0, calls: 0, firstWindow: windows.length }
-      calls.set(call, {
-        call,
-        items: before.items + items,
-        calls: before.calls + 1,
-        firstWindow: before.firstWindow,
-        lastWindow: windows.length,
-      })
     }
-  }
-
-  let [contextLeft, submitLeft] = [cost.contextItems, cost.submitItems]
-  while (submitLeft > 0) {
-    const group = Math.min(submitLeft, limits.batchItems)
-    const contexts = Math.min(contextLeft, group)
-    spend('context', contexts)
-    spend('submit', group)
-    contextLeft -= contexts
-    submitLeft -= group
-  }
-  spend('status', cost.statusItems)
+  const starts = [...new Set(sent.map((one) => one.atMs))]
+  const sum = (some: typeof sent) => some.reduce((items, one) => items + one.items, 0)
   return {
-    items: cost.contextItems + cost.submitItems + cost.statusItems,
-    seconds: windows.at(-1)?.startsSeconds ?? 0,
-    calls: [...calls.values()],
-    windows,
+    items: sum(sent),
+    seconds: Math.ceil((starts.at(-1) ?? 0) / 1_000),
+    calls: [...new Set(sent.map(({ call }) => call))].map((call) => {
+      const own = sent.filter((one) => one.call === call)
+      /** Counted from 1. */
+      const windowOf = (one: (typeof sent)[number] | undefined) =>
+        starts.indexOf(one?.atMs ?? 0) + 1
+      const [firstWindow, lastWindow] = [windowOf(own[0]), windowOf(own.at(-1))]
+      return { call, items: sum(own), calls: own.length, firstWindow, lastWindow }
+    }),
+    /** `startsSeconds`: from now until its calls go. */
+    windows: starts.map((startMs) => {
+      const within = sent.filter((one) => one.atMs === startMs)
+      const of = (call: PlannedCall) => sum(within.filter((one) => one.call === call))
+      const items = { context: of('context'), submit: of('submit'), status: of('status') }
+      return { startsSeconds: Math.ceil(startMs / 1_000), items }
+    }),
   }
 }

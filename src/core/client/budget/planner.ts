@@ -7,11 +7,11 @@ import { type BudgetPorts, openChargeLog } from './charge-log.js'
 import {
   type BudgetView,
   type CallResult,
-  callIn,
+  type ChargeLog,
   type Decision,
   decide,
-  defaultBudget,
-  resized,
+  emptyLog,
+  released,
   settled,
   viewOf,
 } from './window.js'
@@ -28,8 +28,6 @@ export interface ReserveOptions {
 export interface Reservation {
   readonly granted: number
   settle(result: CallResult): Promise<void>
-  /** The call leaves only now, with this many items. `false`: its reservation has expired. */
-  resize(items: number): Promise<boolean>
   /** It never left. */
   release(): Promise<void>
 }
@@ -50,8 +48,8 @@ export interface PlannerOptions {
   readonly onNote?: (text: string) => void
 }
 
-/** Whether another call was answered is looked up soon at first, then less often. */
-const [firstPollMs, longestPollMs] = [20, 250]
+/** Whether another call was answered is looked up so often. */
+const pollMs = 100
 /** A long wait looks up this often: a reservation may have been released. */
 const longestSleepMs = 5_000
 /** Shorter waits are not worth a note. */
@@ -63,15 +61,11 @@ const freePlanner: Planner = {
   reserve: async (granted) => ({
     granted,
     settle: nothing,
-    resize: async () => true,
     release: nothing,
   }),
   snapshot: async () => ({
-    learnt: false,
-    ...defaultBudget,
-    spentItems: 0,
+    ...viewOf(emptyLog('', 0), 0),
     roomItems: Number.MAX_SAFE_INTEGER,
-    endsInMs: 0,
   }),
 }
 
@@ -90,26 +84,18 @@ export function createPlanner(
   /** What the last 429 said: of a gateway that tells no limit nobody knows better. */
   let refusalText: string | undefined
 
-  function reservation(id: string, granted: number): Reservation {
-    const resize = (items: number) =>
-      shared.update((log, nowMs) => ({
-        log: resized(log, id, items, nowMs),
-        result: callIn(log, id, nowMs) !== undefined,
-      }))
-    return {
-      granted,
-      resize,
-      release: async () => void (await resize(0)),
-      settle(result) {
-        if (result.refused) refusalText = result.detail
-        const jitter = (random.bytes(1)[0] ?? 0) / 256
-        return shared.update((log, nowMs) => ({
-          log: settled(log, id, result, nowMs, jitter),
-          result: undefined,
-        }))
-      },
-    }
-  }
+  const change = (job: (log: ChargeLog, nowMs: number) => ChargeLog) =>
+    shared.update((log, nowMs) => ({ log: job(log, nowMs), result: undefined }))
+
+  const reservation = (id: string, granted: number): Reservation => ({
+    granted,
+    release: () => change((log) => released(log, id)),
+    settle(result) {
+      if (result.refused) refusalText = result.detail
+      const jitter = (random.bytes(1)[0] ?? 0) / 256
+      return change((log, nowMs) => settled(log, id, result, nowMs, jitter))
+    },
+  })
 
   return {
     snapshot: async () => viewOf(await shared.read(), clock.monotonicMs()),
@@ -120,7 +106,6 @@ export function createPlanner(
         minItems: Math.max(1, Math.min(min, items)),
       }
       const giveUpMs = clock.monotonicMs() + timeoutMs
-      let pollMs = firstPollMs
       let notedUntilMs = 0
       for (;;) {
         // Whoever waits only reads, and leaves the lock to those who have an answer.
@@ -145,7 +130,6 @@ export function createPlanner(
           notedUntilMs = untilMs
           options.onWait?.(waitMs, reason())
         }
-        pollMs = untilMs === null ? Math.min(longestPollMs, pollMs * 1.5) : firstPollMs
         await clock.sleep(Math.max(1, Math.min(waitMs, longestSleepMs)), signal)
       }
     },

@@ -17,19 +17,17 @@ import { maxRetryAfterMs, type RateLimit } from '../gateway/answer.js'
 const Count = z.int().check(z.minimum(0))
 const Ms = z.number()
 
-const Charge = z.strictObject({
+const Charge = z.object({
   id: z.string(),
   items: Count,
   sentMs: Ms,
-  /** When it was answered. Of an open call: when it will have timed out. */
+  /** When it was answered. Of a call in flight: when it will have timed out. */
   endMs: Ms,
-  /** No headers have told of a window that surely holds it. */
-  isOpen: z.boolean(),
 })
 type Charge = z.infer<typeof Charge>
 
 /** Also the shape on disk. */
-export const ChargeLog = z.strictObject({
+export const ChargeLog = z.object({
   format: z.literal(2),
   /** The monotonic clock is this boot's. */
   boot: z.string(),
@@ -39,15 +37,8 @@ export const ChargeLog = z.strictObject({
   source: z.enum(['default', 'assumed', 'told']),
   windowMs: z.number().check(z.minimum(1_000)),
   charges: z.array(Charge).check(z.maxLength(1_024)),
-  /** The window that headers told of: what is left of it, and between which instants it ends. */
-  told: z.nullable(
-    z.strictObject({
-      limitItems: Count,
-      remainingItems: Count,
-      endsAfterMs: Ms,
-      endsByMs: Ms,
-    }),
-  ),
+  /** What is left of the window that headers told of, and by when that is over. */
+  told: z.nullable(z.object({ remainingItems: Count, endsByMs: Ms })),
   /** By a 429: nothing is sent before. */
   blockedUntilMs: Ms,
   /** In a row. */
@@ -72,8 +63,8 @@ const learningMs = 5_000
 const maxInFlight = 256
 /** A gateway that tells longer windows is not believed. */
 const longestWindowMs = 3_600_000
-/** Of more calls those that have ended are added up, in so many steps of a window. */
-const [keptCalls, steps] = [128, 100]
+/** Calls that ended in one such part of a window are counted as one (R17). */
+const windowParts = 100
 /** An assumed limit that drew no 429 for so many windows may be too low. */
 const grownAfterWindows = 10
 
@@ -113,21 +104,22 @@ const marginMs = (windowMs: number) => 2 + windowMs / 1_000
 const freeAtMs = ({ endMs }: Charge, { windowMs }: ChargeLog) =>
   endMs + windowMs + marginMs(windowMs)
 
-/** The reported window while it lasts. */
-const toldAt = ({ told, windowMs }: ChargeLog, nowMs: number) =>
-  told !== null && nowMs < told.endsByMs + marginMs(windowMs) ? told : undefined
+const isInFlight = ({ endMs }: Charge, nowMs: number) => endMs > nowMs
+
+const toldEndMs = ({ told, windowMs }: ChargeLog) =>
+  told === null ? 0 : told.endsByMs + marginMs(windowMs)
 
 const itemsOf = (charges: readonly Charge[]) => charges.reduce((sum, { items }) => sum + items, 0)
 
+const liveAt = (log: ChargeLog, nowMs: number) =>
+  log.charges.filter((charge) => freeAtMs(charge, log) > nowMs)
+
 /** Items that may be sent; below 0 where more is spent than the limit. */
 function roomAt(log: ChargeLog, nowMs: number) {
-  const live = log.charges.filter((charge) => freeAtMs(charge, log) > nowMs)
-  const told = toldAt(log, nowMs)
-  const left = told === undefined ? Infinity : told.remainingItems
-  return Math.min(
-    log.limitItems - itemsOf(live),
-    left - itemsOf(live.filter(({ isOpen }) => isOpen)),
-  )
+  const own = log.limitItems - itemsOf(liveAt(log, nowMs))
+  if (log.told === null || nowMs >= toldEndMs(log)) return own
+  const flying = log.charges.filter((charge) => isInFlight(charge, nowMs))
+  return Math.min(own, log.told.remainingItems - itemsOf(flying))
 }
 
 /**
@@ -135,14 +127,11 @@ function roomAt(log: ChargeLog, nowMs: number) {
  * as they are, for headers may count them already.
  */
 function fitsAtMs(log: ChargeLog, items: number, nowMs: number) {
-  const charges = log.charges.map((one) =>
-    one.endMs > nowMs ? { ...one, endMs: nowMs, isOpen: false } : one,
-  )
+  const charges = log.charges.map((one) => ({ ...one, endMs: Math.min(one.endMs, nowMs) }))
   const answered = { ...log, charges }
   if (roomAt(answered, nowMs) >= items) return null
-  const toldEndMs = log.told === null ? nowMs : log.told.endsByMs + marginMs(log.windowMs)
   return (
-    [toldEndMs, ...charges.map((charge) => freeAtMs(charge, log))]
+    [toldEndMs(log), ...charges.map((charge) => freeAtMs(charge, log))]
       .sort((a, b) => a - b)
       .find((atMs) => atMs > nowMs && roomAt(answered, atMs) >= items) ?? nowMs + log.windowMs
   )
@@ -173,18 +162,17 @@ export function decide(log: ChargeLog, { id, wantItems, minItems }: Ask, nowMs: 
   const wait = (untilMs: number | null): Decision => ({ kind: 'wait', untilMs, about: log })
   if (minItems > limitItems && source !== 'default') return { kind: 'never', limitItems }
   if (nowMs < log.blockedUntilMs) return wait(log.blockedUntilMs)
-  const inFlight = charges.filter(({ endMs }) => endMs > nowMs)
+  const flying = charges.filter((charge) => isInFlight(charge, nowMs))
   const isWary = nowMs < log.waryUntilMs
-  const isAlone = source === 'default' || isWary
-  if (inFlight.length >= maxInFlight) return wait(null)
-  if (isAlone && inFlight.some(({ sentMs }) => sentMs > nowMs - learningMs)) return wait(null)
+  const isLearning = flying.some(({ sentMs }) => sentMs > nowMs - learningMs)
+  if (flying.length >= maxInFlight || (isLearning && (isWary || source === 'default')))
+    return wait(null)
   // Of a gateway that tells no window the calls since its last 429 say that one is open.
   const isOpen =
     source === 'told'
-      ? toldAt(log, nowMs) !== undefined
-      : charges.some(({ sentMs, endMs }) => sentMs >= log.blockedUntilMs && endMs <= nowMs)
-  const isFirst = source === 'default' || (isWary && !isOpen)
-  const mostItems = isFirst ? minItems : wantItems
+      ? nowMs < toldEndMs(log)
+      : charges.some((one) => one.sentMs >= log.blockedUntilMs && !isInFlight(one, nowMs))
+  const mostItems = source === 'default' || (isWary && !isOpen) ? minItems : wantItems
   const room = roomAt(log, nowMs)
   if (room < minItems) {
     // Waking for single items would make a call of each: an eighth of the window is worth one.
@@ -192,22 +180,15 @@ export function decide(log: ChargeLog, { id, wantItems, minItems }: Ask, nowMs: 
     return wait(fitsAtMs(log, enough, nowMs))
   }
   const items = Math.min(mostItems, room)
-  const charge = { id, items, sentMs: nowMs, endMs: nowMs + flightMs, isOpen: true }
+  const charge = { id, items, sentMs: nowMs, endMs: nowMs + flightMs }
   return { kind: 'granted', items, log: { ...log, charges: [...charges, charge] } }
 }
 
-/** A call turns out to need fewer items, or leaves only now; 0: it never left. */
-export function resized(log: ChargeLog, id: string, items: number, nowMs: number): ChargeLog {
-  const call = callIn(log, id, nowMs)
-  if (call === undefined || items > call.items) return log
-  const others = log.charges.filter((one) => one !== call)
-  const charge = { ...call, items, sentMs: nowMs, endMs: nowMs + flightMs }
-  return { ...log, charges: items === 0 ? others : [...others, charge] }
-}
-
-/** `undefined` of one that has timed out: it counts as spent. */
-export const callIn = ({ charges }: ChargeLog, id: string, nowMs: number): Charge | undefined =>
-  charges.find((one) => one.id === id && one.endMs > nowMs)
+/** A call that never left. */
+export const released = (log: ChargeLog, id: string): ChargeLog => ({
+  ...log,
+  charges: log.charges.filter((one) => one.id !== id),
+})
 
 export interface CallResult {
   /** Whether an HTTP response came; without one the call may still be on its way. */
@@ -229,11 +210,9 @@ export function settled(
   jitter: number,
 ): ChargeLog {
   const call = log.charges.find((one) => one.id === id)
-  const others = log.charges.filter((one) => one !== call)
-  if (!result.answered) {
-    const ended = call && { ...call, endMs: Math.min(call.endMs, nowMs + lingerMs) }
-    return { ...log, charges: ended === undefined ? others : [...others, ended] }
-  }
+  const endMs = result.answered ? nowMs : Math.min(call?.endMs ?? 0, nowMs + lingerMs)
+  const ended = { charges: log.charges.map((one) => (one === call ? { ...one, endMs } : one)) }
+  if (!result.answered) return { ...log, ...ended }
   const limit = plausible(result.rateLimit)
   // Timed out long since, or of a log that was lost: what its response counts is not known.
   const learned =
@@ -242,11 +221,10 @@ export function settled(
       : limit === undefined
         ? assuming(log, call, result.refused, nowMs)
         : learning(log, call, limit, result.refused, nowMs)
-  if (result.refused)
-    // It was charged, if at all, to a window that is over when the wait is.
-    return { ...learned, charges: others, ...refusal(log, result, limit, nowMs, jitter) }
-  const ended = call && { ...call, endMs: nowMs, isOpen: limit === undefined }
-  return { ...learned, charges: ended === undefined ? others : [...others, ended], refusals: 0 }
+  return result.refused
+    ? // It was charged, if at all, to a window that is over when the wait is.
+      { ...released(learned, id), ...refusal(log, result, limit, nowMs, jitter) }
+    : { ...learned, ...ended, refusals: 0 }
 }
 
 /** Headers that no budget can mean are none. */
@@ -271,31 +249,22 @@ function learning(
   const isOpener = spentItems === call.items && !refused
   // A larger limit may be that of another window, unless more is left of it than the lower one has.
   const isOwn = source !== 'told' || limit < limitItems || remaining >= limitItems
-  const live = log.charges.filter((charge) => freeAtMs(charge, log) > nowMs)
-  const now = {
-    limitItems: limit,
-    remainingItems: remaining,
-    endsAfterMs: call.sentMs + resetMs - 1_000,
-    endsByMs: nowMs + resetMs + 1,
-  }
-  const isOther = told === null || told.limitItems !== limit || now.endsAfterMs > told.endsByMs
+  const now = { remainingItems: remaining, endsByMs: nowMs + resetMs + 1 }
+  // Headers round up to whole seconds: a window that surely ends later is another one.
+  const isNext = told === null || call.sentMs + resetMs - 1_000 > told.endsByMs
   return {
     ...log,
     source: 'told',
     limitItems: isOwn ? limit : limitItems,
     windowMs: isOpener ? resetMs : Math.max(windowMs, resetMs),
-    waryUntilMs: spentItems > itemsOf(live) ? nowMs + 2 * windowMs : log.waryUntilMs,
-    told: isOther
+    waryUntilMs: spentItems > itemsOf(liveAt(log, nowMs)) ? nowMs + 2 * windowMs : log.waryUntilMs,
+    // Of two responses about one window the one that leaves less was the later charge.
+    told: isNext
       ? now
-      : // Of the window before: it came late.
-        now.endsByMs < told.endsAfterMs
-        ? told
-        : {
-            limitItems: limit,
-            remainingItems: Math.min(told.remainingItems, remaining),
-            endsAfterMs: Math.max(told.endsAfterMs, now.endsAfterMs),
-            endsByMs: Math.min(told.endsByMs, now.endsByMs),
-          },
+      : {
+          remainingItems: Math.min(told.remainingItems, remaining),
+          endsByMs: Math.min(told.endsByMs, now.endsByMs),
+        },
   }
 }
 
@@ -310,9 +279,7 @@ function assuming(log: ChargeLog, call: Charge, refused: boolean, nowMs: number)
   const source = log.source === 'default' ? 'assumed' : log.source
   // A single item that is refused tells nothing of the size of calls.
   if (refused && call.items > 1) {
-    const through = itemsOf(
-      log.charges.filter((one) => one.endMs <= nowMs && freeAtMs(one, log) > nowMs),
-    )
+    const through = itemsOf(liveAt(log, nowMs).filter((one) => !isInFlight(one, nowMs)))
     const likely = Math.max(through, Math.floor(call.items / 2))
     const lowered = Math.max(1, Math.min(Math.floor(0.75 * limitItems), likely))
     return { ...log, source, limitItems: lowered, changedMs: nowMs }
@@ -345,21 +312,17 @@ function refusal(
   }
 }
 
-/** The log without what is over. Of many calls those that ended nearly together are added up. */
+/** The log without what is over. Calls that ended nearly together are added up. */
 export function compacted(log: ChargeLog, nowMs: number): ChargeLog {
-  const stepMs = log.windowMs / steps
-  const live = log.charges.filter((charge) => freeAtMs(charge, log) > nowMs)
-  if (live.length <= keptCalls) return { ...log, writtenMs: nowMs, charges: live }
-  const charges = new Map<string, Charge>()
-  for (const one of live) {
-    const isOver = one.endMs <= nowMs
-    const key = isOver ? `${Math.floor(one.endMs / stepMs)} ${one.isOpen}` : one.id
-    const same = charges.get(key)
+  const charges = new Map<string | number, Charge>()
+  for (const one of liveAt(log, nowMs)) {
+    const id = isInFlight(one, nowMs) ? one.id : ''
+    const key = id || Math.floor((one.endMs * windowParts) / log.windowMs)
+    const { items, endMs } = charges.get(key) ?? { items: 0, endMs: 0 }
     charges.set(key, {
-      ...one,
-      id: isOver ? '' : one.id,
-      items: one.items + (same?.items ?? 0),
-      endMs: Math.max(one.endMs, same?.endMs ?? 0),
+      ...{ id, sentMs: one.sentMs },
+      items: one.items + items,
+      endMs: Math.max(one.endMs, endMs),
     })
   }
   return { ...log, writtenMs: nowMs, charges: [...charges.values()] }
@@ -369,7 +332,7 @@ export type BudgetView = ReturnType<typeof viewOf>
 
 /** What is known now, for people and for `plan`. */
 export function viewOf(log: ChargeLog, nowMs: number) {
-  const { limitItems, windowMs } = log
+  const { limitItems, windowMs, charges } = log
   const roomItems = Math.max(0, roomAt(log, nowMs))
   return {
     /** `false`: the documented default, because no response reported a limit. */
@@ -384,5 +347,8 @@ export function viewOf(log: ChargeLog, nowMs: number) {
       roomItems >= limitItems
         ? 0
         : Math.max(0, (fitsAtMs(log, limitItems, nowMs) ?? nowMs) - nowMs),
+    callsInFlight: charges.filter((charge) => isInFlight(charge, nowMs)).length,
+    grantedItems: itemsOf(charges),
+    refusals: log.refusals,
   }
 }
