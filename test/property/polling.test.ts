@@ -1,9 +1,11 @@
 import fc from 'fast-check'
+import { withBudget } from '#client/budget/budgeted-client'
+import { createPlanner } from '#client/budget/planner'
 import { pollCandidates } from '#client/follow/follow'
 import { createGatewayClient } from '#client/gateway/gateway-client'
 import { createBudget } from '#gateway/front/budget'
-import { eventClock } from '#support/client-world'
-import { seeded, seededRandom } from '#support/sim-files'
+import { eventClock, sha256 } from '#support/client-world'
+import { SimFiles, SimHost, seeded, seededRandom } from '#support/sim-files'
 import { statusGateway } from '#support/status-gateway'
 
 interface Life {
@@ -49,7 +51,10 @@ async function polled({ lives, limitItems, latencyMs, timeoutMs }: Polled) {
     baseUrl: gateway.url,
     clock,
   })
-  const parts = { ports: { clock, random: seededRandom(1) }, gateway: client }
+  const [files, liveness] = [new SimFiles().process(), new SimHost().liveness(1)]
+  const ports = { clock, files, liveness, hash: sha256, random: seededRandom(1) }
+  const planner = createPlanner(ports, '/home', client.origin)
+  const parts = { ports, gateway: withBudget(client, planner) }
   const ended = new Set<string>()
   const result = await clock.drive(
     pollCandidates(parts, targets, {

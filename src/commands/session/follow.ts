@@ -113,22 +113,18 @@ export async function followMany(
   }
 }
 
-/** The line of a polling. A log is told of each trouble once, and of one window of many. */
+/** The line of a polling. A log is told of each trouble once. */
 function watching({ output, clock }: Context, first: Shown) {
-  let isBudgetTold = false
   const progress = output.progress(first)
   return {
     look: progress.update,
     /** What stands beside a table meanwhile. */
-    wait({ kind, reason, sinceMs, waitMs }: PollWait): () => string {
+    wait({ reason, sinceMs, waitMs }: PollWait): () => string {
       const since = sinceMs === undefined ? '' : `, since ${instant(sinceMs).slice(11, 19)}Z`
       const what = `${reason}${since}; next request`
       const wait = { nowMs: clock.nowMs(), waitMs }
       const begunMs = clock.monotonicMs()
-      const isTrouble = kind === 'trouble'
-      const isNews = isTrouble ? sinceMs === undefined : !isBudgetTold
-      if (isNews || output.notesAreTerminal) output.countdown(what, wait)
-      isBudgetTold ||= !isTrouble
+      if (sinceMs === undefined || output.notesAreTerminal) output.countdown(what, wait)
       return () => waitText(what, wait, clock.monotonicMs() - begunMs)
     },
     stop: progress.stop,

@@ -9,6 +9,7 @@ import {
   gravest,
   isAborted,
   maxRetryAfterMs,
+  type RateLimit,
   slept,
   timeLimit,
 } from '../gateway/answer.js'
@@ -32,11 +33,12 @@ import {
   timedOut,
 } from './look.js'
 
+/** Of a try that brought no answer of use. */
 export interface PollWait {
-  readonly kind: 'trouble' | 'budget'
+  readonly kind: 'trouble'
   readonly reason: string
   readonly waitMs: number
-  /** From the second try without an answer of use on. */
+  /** From the second such try on. */
   readonly sinceMs?: number | undefined
 }
 
@@ -57,7 +59,6 @@ export interface PollOptions {
     readonly done: number
     readonly total: number
   }) => void
-  /** Called before a wait for the budget, and after each try that brought no answer of use. */
   readonly onWait?: (event: PollWait) => void
 }
 
@@ -86,6 +87,7 @@ const guessMs = {
 const maxSilent = 8
 /** A response that is on its way when the time is over may still come in. */
 const lateMs = 2_000
+/** Failures of a batch whose rest is asked of the single route: so many, or one in twenty. */
 const [explained, explainedShare] = [5, 20]
 
 /** So many are asked for all together. */
@@ -94,7 +96,6 @@ const handful = 6
 const [firstPauseMs, longestPauseMs, longestFreePauseMs] = [1_000, 10_000, 2_000]
 /** A group proved right where this share of it had ended. */
 const provedShare = 0.9
-const windowMs = 60_000
 /** What is asked in vain may take a quarter of the limit; the rest is for whoever submits. */
 const vainShare = 4
 const longAgoMs = -1
@@ -154,9 +155,9 @@ function polledOf({ target, status: known, refusal, httpStatus }: Followed) {
 }
 
 /**
- * Many by the batch route, not before an end can be expected, within the budget that is told.
- * Without an answer it is asked ever later until the time is over; without a time, 8 tries. An
- * answer about something else is a refusal.
+ * Many by the batch route, not before an end can be expected. Without an answer it is asked ever
+ * later until the time is over; without a time, 8 tries. An answer about something else is a
+ * refusal. The limit (§8) is kept by a client that has a budget.
  */
 export async function pollCandidates(
   parts: PollParts,
@@ -193,7 +194,6 @@ async function newFollowing(
   const { clock } = parts.ports
   const known = await knownTargets(parts.journal, targets)
   const startMs = clock.monotonicMs()
-  const toExplain = Math.max(explained, Math.floor(known.length / explainedShare))
   const all = known.map((target): Followed => {
     return { target, lookedMs: longAgoMs, reachedMs: longAgoMs, done: false, owed: false }
   })
@@ -207,21 +207,10 @@ async function newFollowing(
     parts,
     options,
     all,
-    order,
-    startMs,
     endMs: startMs + (options.timeoutMs ?? Number.POSITIVE_INFINITY),
-    isFree,
-    /** How far ahead of the oldest is looked: at most a sixth of all, 1 after a look in vain. */
-    step: 1,
-    /** Items asked in vain, and in how long the limit gives one. */
-    vain: 0,
-    itemMs: windowMs / 120,
-    pauseMs: firstPauseMs,
-    notBeforeMs: startMs + earlyMs,
-    /** What the last response left of the rate limit. */
-    window: { remainingItems: limits.batchItems as number, resetAtMs: startMs },
+    turns: newTurns(order, isFree, startMs, earlyMs),
     items: 0,
-    toExplain: options.brief === true ? 0 : toExplain,
+    toExplain: options.brief ? 0 : Math.max(explained, Math.floor(all.length / explainedShare)),
     isBatchRefused: false,
     trouble: undefined as Trouble | undefined,
     troubleSinceMs: 0,
@@ -229,107 +218,109 @@ async function newFollowing(
     silentTries: 0,
     answered: false,
     isLast: false,
-    budgetNotedMs: 0,
   }
 }
 type Following = Awaited<ReturnType<typeof newFollowing>>
 
+/**
+ * Each look costs an item (§8), and ends come in the order of admission: the oldest is asked for
+ * alone, then the second, fourth, eighth from it. Where one has ended, those before it follow,
+ * as many at once; else it goes behind all, and there is a pause.
+ */
+function newTurns(order: readonly Followed[], isFree: boolean, startMs: number, earlyMs: number) {
+  /** How far ahead of the oldest is looked: at most a sixth of all, 1 after a look in vain. */
+  let step = 1
+  /** Items asked in vain, and in how long the limit gives one. */
+  let [vainItems, itemMs] = [0, 500]
+  let [pauseMs, notBeforeMs] = [firstPauseMs, startMs + earlyMs]
+  return {
+    notBeforeMs: () => notBeforeMs,
+    wait(untilMs: number) {
+      notBeforeMs = Math.max(notBeforeMs, untilMs)
+    },
+    next() {
+      const pending = order.filter(({ done }) => !done)
+      const owed = pending.filter((one) => one.owed)
+      if (owed.length > 0) return owed
+      const longestAgo = pending.toSorted((a, b) => a.lookedMs - b.lookedMs)
+      if (isFree || order.length <= handful) return longestAgo
+      const before: Followed[] = []
+      let reachedMs = longAgoMs
+      for (const one of order.toReversed()) {
+        if (!one.done && one.lookedMs < reachedMs) before.unshift(one)
+        reachedMs = Math.max(reachedMs, one.reachedMs)
+      }
+      return before.length > 0 ? before.slice(0, step) : longestAgo.slice(0, step).slice(-1)
+    },
+    /** `moved`: some answer brought news. */
+    seen(
+      asked: readonly Followed[],
+      moved: boolean,
+      rateLimit: RateLimit | undefined,
+      nowMs: number,
+    ) {
+      const vain = asked.filter(({ done, owed }) => !done && !owed)
+      for (const one of vain) one.lookedMs = nowMs
+      if (rateLimit !== undefined)
+        itemMs = Math.max(60_000, rateLimit.resetSeconds * 1_000) / Math.max(1, rateLimit.limit)
+      if (vain.length > 0) step = 1
+      if (vain.length <= asked.length * (1 - provedShare)) {
+        if (asked[0]?.reachedMs === nowMs)
+          step = Math.min(limits.batchItems, order.length / 6, step * 2)
+        pauseMs = firstPauseMs
+        return
+      }
+      if (moved) pauseMs = firstPauseMs
+      vainItems += vain.length
+      const overdrawn = vainItems - Math.max(handful, order.length / 25)
+      const affordableMs = isFree ? 0 : startMs + overdrawn * vainShare * itemMs
+      notBeforeMs = Math.max(nowMs + pauseMs, affordableMs)
+      pauseMs = Math.min(isFree ? longestFreePauseMs : longestPauseMs, pauseMs * 1.5)
+    },
+  }
+}
+
 async function advance(following: Following, limit: AbortSignal) {
-  const { endMs, trouble, window, notBeforeMs } = following
-  const { signal } = following.options
+  const { endMs, trouble, parts, turns } = following
+  const { signal, once } = following.options
   const waiting = waitingIn(following)
   if (isAborted(signal)) {
     const reason: unknown = signal?.reason
-    const isOwn = following.options.once && reason instanceof ProposerError
-    return { error: isOwn ? reason : interrupted(waiting, reason) }
+    return {
+      error: once && reason instanceof ProposerError ? reason : interrupted(waiting, reason),
+    }
   }
   if (waiting.length === 0) return {}
-  const nowMs = following.parts.ports.clock.monotonicMs()
-  const isToldOf = !following.isFree && nowMs < window.resetAtMs
-  const mostItems = Math.min(limits.batchItems, isToldOf ? window.remainingItems : Infinity)
+  const nowMs = parts.ports.clock.monotonicMs()
   if (nowMs >= endMs) {
-    if (trouble !== undefined || following.isLast || waiting.length > Math.min(handful, mostItems))
+    if (trouble !== undefined || following.isLast || waiting.length > handful)
       return { error: timedOut(waiting, trouble) }
     following.isLast = true
     return askFor(following, waiting, limit)
   }
-  if (mostItems === 0) await pause(following, window.resetAtMs, nowMs, true)
-  else if (nowMs < notBeforeMs) await pause(following, notBeforeMs, nowMs)
-  else return askFor(following, likelyIn(following).slice(0, mostItems), limit)
+  const waitMs = turns.notBeforeMs() - nowMs
+  if (waitMs <= 0) return askFor(following, turns.next().slice(0, limits.batchItems), limit)
+  await slept(parts.ports, Math.min(waitMs, endMs - nowMs), signal)
   return undefined
 }
 
-/**
- * Each costs an item (§8), and ends come in the order of admission: the oldest is asked for
- * alone, then the second, fourth, eighth from it. Where one has ended, those before it follow,
- * as many at once; else it goes behind all.
- */
-function likelyIn({ all, order, isFree, step }: Following) {
-  const pending = order.filter(({ done }) => !done)
-  const owed = pending.filter((one) => one.owed)
-  if (owed.length > 0) return owed
-  const longestAgo = pending.toSorted((a, b) => a.lookedMs - b.lookedMs)
-  if (isFree || all.length <= handful) return longestAgo
-  const before: Followed[] = []
-  let reachedMs = longAgoMs
-  for (const one of order.toReversed()) {
-    if (!one.done && one.lookedMs < reachedMs) before.unshift(one)
-    reachedMs = Math.max(reachedMs, one.reachedMs)
-  }
-  return before.length > 0 ? before.slice(0, step) : longestAgo.slice(0, step).slice(-1)
-}
-
-function pace(following: Following, asked: readonly Followed[], moved: boolean, nowMs: number) {
-  const vain = asked.filter(({ done, owed }) => !done && !owed)
-  for (const one of vain) one.lookedMs = nowMs
-  if (vain.length > 0) following.step = 1
-  if (vain.length <= asked.length * (1 - provedShare)) {
-    if (asked[0]?.reachedMs === nowMs)
-      following.step = Math.min(limits.batchItems, following.all.length / 6, following.step * 2)
-    following.pauseMs = firstPauseMs
-    return
-  }
-  if (moved) following.pauseMs = firstPauseMs
-  following.notBeforeMs = nowMs + following.pauseMs
-  following.vain += vain.length
-  if (!following.isFree) {
-    const overdrawn = following.vain - Math.max(handful, following.all.length / 25)
-    const affordableMs = following.startMs + overdrawn * vainShare * following.itemMs
-    following.notBeforeMs = Math.max(following.notBeforeMs, affordableMs)
-  }
-  const longestMs = following.isFree ? longestFreePauseMs : longestPauseMs
-  following.pauseMs = Math.min(longestMs, following.pauseMs * 1.5)
-}
-
-async function pause(following: Following, untilMs: number, nowMs: number, isSpent = false) {
-  const { parts, options, endMs, trouble } = following
-  const waitMs = untilMs - nowMs
-  if (isSpent && trouble === undefined && untilMs !== following.budgetNotedMs) {
-    following.budgetNotedMs = untilMs
-    options.onWait?.({ kind: 'budget', reason: 'Rate limit reached', waitMs })
-  }
-  await slept(parts.ports, Math.min(waitMs, endMs - nowMs), options.signal)
-}
-
 async function askFor(following: Following, asked: readonly Followed[], limit: AbortSignal) {
-  const { parts, options, all } = following
-  const routes = routesOf(following, asked)
-  const found = await askStatuses(parts.gateway, routes, { signal: limit })
+  const { parts, options, all, turns } = following
+  const found = await askStatuses(parts.gateway, routesOf(following, asked), { signal: limit })
   const nowMs = parts.ports.clock.monotonicMs()
   following.items += found.items
   following.isBatchRefused ||= found.batchRefused !== undefined
   const sights = asked.map((one) => ({ one, sight: sightOf(following, one, found, nowMs) }))
-  const seen = sights.flatMap(({ one, sight }) => (sight === undefined ? [] : one))
+  const seen = sights.filter(({ sight }) => sight !== undefined)
   await journalEnds(parts.journal, statusesOf(asked.filter(({ done }) => done)))
-  if (found.rateLimit !== undefined) {
-    const { limit, remaining, resetSeconds } = found.rateLimit
-    const resetMs = resetSeconds * 1_000
-    following.itemMs = Math.max(windowMs, resetMs) / Math.max(1, limit)
-    following.window = { remainingItems: remaining, resetAtMs: nowMs + resetMs }
-  }
   if (seen.length > 0 || found.batchRefused !== undefined) {
-    const moved = sights.some(({ sight }) => sight === 'moved')
-    pace(following, seen, moved, nowMs)
+    const moved = seen.some(({ sight }) => sight === 'moved')
+    turns.seen(
+      seen.map(({ one }) => one),
+      moved,
+      found.rateLimit,
+      nowMs,
+    )
     following.trouble = undefined
     following.silentTries = 0
     following.answered = true
@@ -343,10 +334,8 @@ async function askFor(following: Following, asked: readonly Followed[], limit: A
 function afterTrouble(following: Following, trouble: Trouble, nowMs: number) {
   const { parts, options, endMs, trouble: before } = following
   following.trouble = trouble
-  if (options.once && following.all.some(({ owed }) => owed)) {
-    settleOwed(following)
-    return undefined
-  }
+  settleOwed(following)
+  if (waitingIn(following).length === 0) return undefined
   const retryAfterMs = trouble.retryAfterMs ?? 0
   const waitMs = retryAfterMs + backoffMs(parts.ports.random, ++following.silentTries)
   const isLasting = options.once && trouble.code === certificateCode
@@ -355,18 +344,12 @@ function afterTrouble(following: Following, trouble: Trouble, nowMs: number) {
     return { error: answerError(trouble, 'read') }
   if (nowMs + retryAfterMs >= endMs) return { error: timedOut(waitingIn(following), trouble) }
   if (before === undefined) following.troubleSinceMs = parts.ports.clock.nowMs()
-  options.onWait?.({
-    kind: 'trouble',
-    reason: trouble.detail,
-    waitMs,
-    sinceMs: before && following.troubleSinceMs,
-  })
-  settleOwed(following)
-  following.notBeforeMs = Math.max(following.notBeforeMs, nowMs + waitMs)
+  const sinceMs = before && following.troubleSinceMs
+  options.onWait?.({ kind: 'trouble', reason: trouble.detail, waitMs, sinceMs })
+  following.turns.wait(nowMs + waitMs)
   return undefined
 }
 
-/** Their code tells enough; asked once, what nobody explains stays as it was reported. */
 function settleOwed({ all, options: { once } }: Following) {
   for (const one of all)
     if (one.owed && (once || one.status?.failure?.retryable !== undefined))
