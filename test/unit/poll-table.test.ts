@@ -6,6 +6,7 @@ import { fakeContext } from '#support/cli'
 import { screenOf } from '#support/screen'
 
 const plain = new Chalk({ level: 0 })
+const screen = { columns: 80, paint: plain, isTerminal: true }
 const idOf = (index: number) => `${String(index).padStart(8, '0')}-8d5a-4a52-9c3d-0a1b2c3d4e5f`
 const statusOf = (index: number, change: Partial<PolledStatus> = {}): PolledStatus => ({
   candidate_id: idOf(index),
@@ -107,7 +108,7 @@ test('more candidates than rows: those on their way are shown, in their order, a
 test.each([40, 80])(
   'contract §6: at %i columns it has whole ids, the failures with what to do next, and the counts',
   (columns) => {
-    const text = finalText(targets, statuses, { columns, paint: plain })
+    const text = finalText(targets, statuses, { ...screen, columns })
     for (const { candidateId } of targets) expect(text).toContain(candidateId)
     expect(text.replace(/\s+/g, ' ')).toContain(
       'failed: insufficient_allowance: Permit2 may move 5 and needs 10',
@@ -123,14 +124,14 @@ test('a hundred failures are not told one by one', () => {
   const text = finalText(
     many.map(({ candidate_id: candidateId }) => ({ candidateId })),
     many,
-    { columns: 80, paint: plain },
+    screen,
   )
   expect(text).toContain('and 90 more failed')
 })
 
 test('one candidate is told in full', () => {
   const [one] = targets
-  const text = finalText(one ? [one] : [], statuses.slice(0, 1), { columns: 80, paint: plain })
+  const text = finalText(one ? [one] : [], statuses.slice(0, 1), screen)
   expect(text).toContain(`${idOf(1)}  received`)
   expect(text).toContain('received  2026-11-20 05:38:00Z')
   expect(text).not.toContain('undefined')

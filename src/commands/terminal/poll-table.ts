@@ -3,7 +3,6 @@
  * a candidate while it runs, everything that was learned at its end.
  */
 
-import { Chalk } from 'chalk'
 import {
   endOf,
   type PolledStatus,
@@ -22,14 +21,22 @@ import { amountText } from '#protocol/amount'
 import type { ProposerError } from '#protocol/errors'
 import { answerText } from '#protocol/outcome-words'
 import type { Context } from './context.js'
-import { type Output, table } from './output.js'
-import { type Column, counted, cut, fields, fold, timeText, visible } from './render.js'
-
-type Screen = Pick<Output, 'columns' | 'paint'> & Partial<Pick<Output, 'isTerminal'>>
+import { table } from './output.js'
+import {
+  type Column,
+  counted,
+  cut,
+  fields,
+  fold,
+  type Screen,
+  timeText,
+  visible,
+} from './render.js'
 
 /** A UUID, the longest state, two gaps, and room to say something about it. */
 const wideColumns = 64
-const stateWidth = 9
+/** The longest state of a candidate, of a transaction, and the least of a question worth a column. */
+const [stateWidth, saidWidth, leastAbout] = [9, 'confirmed'.length, 12]
 const shownFailures = 10
 
 type Refusals = ReadonlyMap<string, ProposerError>
@@ -42,31 +49,11 @@ const endIn = (status: PolledStatus | undefined) => status && endOf(status)
 const saidOf = (status: PolledStatus | undefined) =>
   status?.failure?.code ?? status?.submission?.status ?? ''
 
-function stateText(
-  status: PolledStatus | undefined,
-  columns: number,
-  paint: Output['paint'],
-  refusal?: ProposerError,
-) {
-  const state = visible(status?.status ?? withoutStatus(refusal))
-  const said = saidOf(status)
-  const painted = paint[status === undefined ? 'white' : colourOf(status)](
-    cut(state, columns).padEnd(Math.min(stateWidth, columns)),
-  )
-  const room = columns - stateWidth - 2
-  return said === '' || room < 2 ? painted.trimEnd() : `${painted}  ${cut(visible(said), room)}`
-}
-
 interface LiveMore {
   readonly rows: number
   readonly note: string
   readonly aboutOf?: (candidateId: string, status: PolledStatus | undefined) => string
 }
-
-/** The longest state of a transaction, and the least of a question that is worth a column. */
-const saidWidth = 'confirmed'.length
-const leastAbout = 12
-const noPaint = new Chalk({ level: 0 })
 
 /**
  * At most `rows` lines of at most `columns` characters; candidates on their way first if not all
@@ -75,21 +62,24 @@ const noPaint = new Chalk({ level: 0 })
 export function liveLines(
   targets: readonly PollTarget[],
   latest: ReadonlyMap<string, PolledStatus>,
-  { columns, paint, rows, note, aboutOf }: Screen & LiveMore,
+  { columns, paint, rows, note, aboutOf }: Omit<Screen, 'isTerminal'> & LiveMore,
 ) {
   const line = ({ candidateId }: PollTarget) => {
-    const id = columns >= wideColumns ? candidateId : `${candidateId.slice(0, 8)}…`
+    const id = visible(columns >= wideColumns ? candidateId : `${candidateId.slice(0, 8)}…`)
     const status = latest.get(candidateId)
-    const about = visible(aboutOf?.(candidateId, status) ?? '')
     const room = columns - id.length - 2
-    // What it is about stands in a column of its own where there is room for one. A long cause of a
-    // failure is worth more.
-    const stateRoom = stateWidth + 2 + Math.max(saidWidth, saidOf(status).length)
-    const aboutRoom = room - stateRoom - 2
-    const state = stateText(status, room, paint)
-    if (about === '' || aboutRoom < leastAbout) return `${cut(visible(id), columns)}  ${state}`
-    const gap = ' '.repeat(stateRoom - stateText(status, room, noPaint).length)
-    return `${visible(id)}  ${state}${gap}  ${cut(about, aboutRoom)}`
+    const word = cut(visible(status?.status ?? 'waiting'), room)
+    const state = paint[colourOf(status)](word.padEnd(Math.min(stateWidth, room)))
+    const said = cut(visible(saidOf(status)), room - stateWidth - 2)
+    // A long cause of a failure is worth more than what it is about.
+    const about = visible(aboutOf?.(candidateId, status) ?? '')
+    const saidRoom = Math.max(saidWidth, said.length)
+    const aboutRoom = room - stateWidth - saidRoom - 4
+    const more =
+      about === '' || aboutRoom < leastAbout
+        ? said
+        : `${said.padEnd(saidRoom)}  ${cut(about, aboutRoom)}`
+    return `${cut(id, columns)}  ${more === '' ? state.trimEnd() : `${state}  ${more}`}`
   }
   const counts = countsText(targets, latest)
   const summary = cut(visible(note === '' ? counts : `${counts}; ${note}`), columns)
@@ -152,10 +142,7 @@ function columnsOf(
     {
       head: 'state',
       cell: (one) => statusOf(one)?.status ?? withoutStatus(refusals.get(one.candidateId)),
-      colour: (one) => {
-        const status = statusOf(one)
-        return status === undefined ? 'white' : colourOf(status)
-      },
+      colour: (one) => colourOf(statusOf(one)),
     },
     { head: 'then', least: 9, rank: 1, cell: (one) => saidOf(statusOf(one)) },
     { head: 'candidate', cell: ({ candidateId }) => candidateId },
@@ -169,34 +156,24 @@ function columnsOf(
 export function finalText(
   targets: readonly PollTarget[],
   statuses: readonly PolledStatus[],
-  output: Screen,
+  screen: Screen,
   ownOf: (candidateId: string) => Own | undefined = () => undefined,
   refusals: Refusals = new Map(),
 ) {
   const [first] = statuses
   if (targets.length === 1 && first !== undefined)
-    return candidateText(first, output, ownOf(first.candidate_id))
-  const { columns, paint } = output
+    return candidateText(first, screen, ownOf(first.candidate_id))
+  const { columns } = screen
   const latest = new Map(statuses.map((status) => [status.candidate_id, status]))
-  const isWide = columns >= wideColumns
-  const line = ({ candidateId }: PollTarget) => {
-    const room = columns - 2 - (isWide ? candidateId.length : 0)
-    return `${visible(candidateId)}${isWide ? '  ' : '\n  '}${stateText(latest.get(candidateId), room, paint, refusals.get(candidateId))}`
-  }
   const failed = statuses.filter((status) => endOf(status) === 'failed')
   const failures = failed.slice(0, shownFailures).map((status) => {
     const id = status.candidate_id
-    return [visible(id), ...failureLines(status, output, ownOf(id)?.journalId)].join('\n')
+    return [visible(id), ...failureLines(status, screen, ownOf(id)?.journalId)].join('\n')
   })
   const left = failed.length - shownFailures
   const counts = fold(countsText(targets, latest, refusals), columns, '  ')
-  const isOwn = targets.some(({ candidateId }) => ownOf(candidateId) !== undefined)
-  const screen = { columns, paint, isTerminal: output.isTerminal === true }
-  const list = isOwn
-    ? [table(columnsOf(latest, ownOf, refusals), targets)(screen)]
-    : targets.map(line)
   return [
-    [...list, counts].join('\n'),
+    `${table(columnsOf(latest, ownOf, refusals), targets)(screen)}\n${counts}`,
     ...failures,
     ...(left > 0 ? [fold(`and ${left} more failed; --json lists all`, columns, '  ')] : []),
   ].join('\n\n')
@@ -211,8 +188,8 @@ export const colours = {
 } as const
 
 /** By how it ended, else by its stage; a word of another gateway has no colour of its own. */
-const colourOf = (status: PolledStatus) =>
-  new Map(Object.entries(colours)).get(endOf(status) ?? status.status) ?? 'white'
+const colourOf = (status: PolledStatus | undefined) =>
+  new Map(Object.entries(colours)).get((status && endOf(status)) ?? status?.status ?? '') ?? 'white'
 
 interface Own {
   readonly journalId: string
@@ -224,7 +201,7 @@ interface Own {
 }
 
 /** What the batch route does not tell is left out. */
-export function candidateText(status: PolledStatus, output: Screen, own?: Own) {
+export function candidateText(status: PolledStatus, screen: Screen, own?: Own) {
   const { submission, outcome, price, question_id: questionId } = status
   const slug = own?.identifier === questionId ? undefined : own?.identifier
   const sent = submission && [submission.status, submission.transaction_hash ?? ''].join(' ').trim()
@@ -246,35 +223,36 @@ export function candidateText(status: PolledStatus, output: Screen, own?: Own) {
       ['proposer', status.proposer],
       ['id', (own?.title ?? slug) && questionId],
     ],
-    output.columns,
+    screen.columns,
   )
-  const stage = output.paint[colourOf(status)](visible(status.status))
-  const head = headText(visible(status.candidate_id), stage, output.columns)
-  return [head, rows, ...failureLines(status, output, own?.journalId)].join('\n')
+  const stage = screen.paint[colourOf(status)](visible(status.status))
+  const head = headText(visible(status.candidate_id), stage, screen.columns)
+  return [head, rows, ...failureLines(status, screen, own?.journalId)].join('\n')
 }
 
 /** Two lines where one has no room for both. `stage` may be painted. */
 export const headText = (id: string, stage: string, columns: number) =>
   `${id}${id.length + 2 + 'validated'.length <= columns ? '' : '\n'}  ${stage}`
 
-export function failureLines(status: PolledStatus, output: Screen, journalId?: string) {
+export function failureLines(
+  status: PolledStatus,
+  { paint, columns }: Screen,
+  journalId?: string,
+): readonly string[] {
   const { failure, question_id: questionId, proposer } = status
   if (failure === null) return []
   const { stage, code, detail, retryable, next_action: next } = failure
-  const fate =
-    retryable === undefined
-      ? undefined
-      : retryable
-        ? 'the same payload may still execute'
-        : 'this payload can no longer execute'
+  const fate = retryable ? 'the same payload may still execute' : 'this payload can no longer execute'
   const step = next == null ? '' : remedyOf(next, { journalId, questionId, proposer })
-  const then = step === '' ? undefined : `next: ${step.replaceAll('`', '')} (${next})`
   const where = stage == null ? '' : ` in ${stage}`
   const what = `${endOf(status) === 'failed' ? 'failed' : 'failure'}${where}: ${code}: ${detail}`
-  const more = [fate ?? [], then ?? []].flat().join('; ')
+  const more = [
+    retryable === undefined ? [] : fate,
+    step === '' ? [] : `next: ${step.replaceAll('`', '')} (${next})`,
+  ].flat()
   return [
-    output.paint.red(fold(what, output.columns, '  ')),
-    ...(more === '' ? [] : [fold(more, output.columns, '  ')]),
+    paint.red(fold(what, columns, '  ')),
+    ...(more.length === 0 ? [] : [fold(more.join('; '), columns, '  ')]),
   ]
 }
 

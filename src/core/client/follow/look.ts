@@ -14,7 +14,13 @@ import {
   UsageError,
 } from '#protocol/errors'
 import { isBytes32, isQuestionId } from '#protocol/words'
-import { answerError, classifyRefusal, type RateLimit, type Unaccepted } from '../gateway/answer.js'
+import {
+  type Answer,
+  answerError,
+  classifyRefusal,
+  type RateLimit,
+  type Unaccepted,
+} from '../gateway/answer.js'
 import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
 import {
   keptAnswer,
@@ -60,37 +66,50 @@ export async function askStatuses(
   options: CallOptions,
 ) {
   const found = newReports()
-  if (batch.length > 0) await byBatch(gateway, batch, options, found)
-  if (found.trouble === undefined) await bySingle(gateway, single, options, found)
+  /** What an answer says; `undefined` of a refusal, and of trouble, which is kept. */
+  const valueOf = <Value>(answer: Answer<Value>) => {
+    found.rateLimit = answer.rateLimit ?? found.rateLimit
+    if (answer.kind === 'accepted') return answer.value
+    if (answer.kind === 'deferred' || answer.kind === 'uncertain') found.trouble = answer
+    return undefined
+  }
+  if (batch.length > 0) {
+    const ids = batch.map(({ candidateId }) => candidateId)
+    const answer = await gateway.statuses(ids, options)
+    found.items = batch.length
+    const results = valueOf(answer)?.results
+    if (results !== undefined) readResults(found, batch, results)
+    else if (answer.kind !== 'accepted' && found.trouble === undefined)
+      found.batchRefused = answerError(answer, 'read')
+  }
+  await pLimit(callsAtOnce).map(single, async (target) => {
+    // What one call met the next would meet too.
+    if (found.trouble !== undefined) return
+    found.items++
+    const { identifier = '', candidateId } = target
+    const answer = await gateway.status(identifier, candidateId, options)
+    const status = valueOf(answer)
+    if (status !== undefined) found.reports.set(target, statusReport(target, status))
+    else if (answer.kind === 'refused' || answer.kind === 'reconcile')
+      found.reports.set(target, refused(answerError(answer, 'read', identifier)))
+  })
   return found
 }
 
-async function byBatch(
-  gateway: GatewayClient,
-  targets: readonly PollTarget[],
-  options: CallOptions,
+/** By id, not by position: a response that left one out must not be taken for its neighbour's. */
+function readResults(
   found: StatusReports,
+  targets: readonly PollTarget[],
+  results: readonly StatusItemRead[],
 ) {
-  const ids = targets.map(({ candidateId }) => candidateId)
-  const answer = await gateway.statuses(ids, options)
-  found.items = targets.length
-  found.rateLimit = answer.rateLimit
-  if (answer.kind === 'deferred' || answer.kind === 'uncertain') found.trouble = answer
-  else if (answer.kind !== 'accepted') found.batchRefused = answerError(answer, 'read')
-  else {
-    const { results } = answer.value
-    // By id, not by position: a response that left one out must not be taken for its neighbour's.
-    const byId = new Map(results.map((result) => [result.candidate_id?.toLowerCase(), result]))
-    const reports = targets.map(
-      (one) => [one, itemReport(one, byId.get(one.candidateId.toLowerCase()))] as const,
-    )
-    if (reports.some(([, { kind }]) => kind !== 'silence')) found.reports = new Map(reports)
-    else {
-      const nothing = 'the gateway returned none of the requested candidates'
-      const { code = 'gateway_body', detail = nothing } = results[0]?.error ?? {}
-      found.trouble = { kind: 'uncertain', code, detail }
-    }
-  }
+  const byId = new Map(results.map((result) => [result.candidate_id?.toLowerCase(), result]))
+  for (const one of targets)
+    found.reports.set(one, itemReport(one, byId.get(one.candidateId.toLowerCase())))
+  if ([...found.reports.values()].some(({ kind }) => kind !== 'silence')) return
+  found.reports.clear()
+  const nothing = 'the gateway returned none of the requested candidates'
+  const { code = 'gateway_body', detail = nothing } = results[0]?.error ?? {}
+  found.trouble = { kind: 'uncertain', code, detail }
 }
 
 function itemReport(target: PollTarget, result: StatusItemRead | undefined): StatusReport {
@@ -100,30 +119,6 @@ function itemReport(target: PollTarget, result: StatusItemRead | undefined): Sta
   return answer?.kind === 'refused'
     ? refused(answerError(answer, 'read'))
     : { kind: 'silence', httpStatus }
-}
-
-async function bySingle(
-  gateway: GatewayClient,
-  targets: readonly PollTarget[],
-  options: CallOptions,
-  found: StatusReports,
-) {
-  // Of several responses at once the limit that leaves less counts.
-  let rateLimit: RateLimit | undefined
-  await pLimit(callsAtOnce).map(targets, async (target) => {
-    // What one call met the next would meet too.
-    if (found.trouble !== undefined) return
-    found.items++
-    const { identifier, candidateId } = target
-    const answer = await gateway.status(identifier ?? '', candidateId, options)
-    if ((answer.rateLimit?.remaining ?? Infinity) < (rateLimit?.remaining ?? Infinity))
-      rateLimit = answer.rateLimit
-    if (answer.kind === 'deferred' || answer.kind === 'uncertain') found.trouble = answer
-    else if (answer.kind === 'accepted')
-      found.reports.set(target, statusReport(target, answer.value))
-    else found.reports.set(target, refused(answerError(answer, 'read', identifier)))
-  })
-  found.rateLimit = rateLimit ?? found.rateLimit
 }
 
 const refused = (error: ProposerError) => ({ kind: 'refused', error }) as const
@@ -471,17 +466,14 @@ function stageOfSubmission(submission: SubmissionRead | null) {
   )
 }
 
-/**
- * The spec names stages and no fields (§2.6). Whole names: `indexing_expected_at` tells no
- * indexing.
- */
-const timeNames = {
-  received: /^(received|receipt)_?(at|on|time|timestamp)$/i,
-  validated: /^validat(ed|ion)_?(at|on|time|timestamp)$/i,
-  selected: /^select(ed|ion)_?(at|on|time|timestamp)$/i,
-  submitted: /^submi(tted|ssion)_?(at|on|time|timestamp)$/i,
-  confirmed: /^confirm(ed|ation)_?(at|on|time|timestamp)$/i,
-  indexed: /^index(ed|ing)?_?(at|on|time|timestamp)$/i,
+/** The spec names stages and no fields (§2.6). `indexing_expected_at` tells no indexing. */
+const timeWords = {
+  received: 'received|receipt',
+  validated: 'validated|validation',
+  selected: 'selected|selection',
+  submitted: 'submitted|submission',
+  confirmed: 'confirmed|confirmation',
+  indexed: 'index|indexed|indexing',
 } as const
 
 const year2000Ms = Date.UTC(2000)
@@ -497,11 +489,12 @@ function isTime(value: unknown) {
 
 export function stageTimeOf(
   status: Partial<Pick<PolledStatus, 'submission'>>,
-  stage: keyof typeof timeNames,
+  stage: keyof typeof timeWords,
 ) {
   const holder = submissionStages.some((one) => one === stage) ? status.submission : status
+  const timeName = new RegExp(`^(${timeWords[stage]})_?(at|on|time|timestamp)$`, 'i')
   const found = Object.entries(holder ?? {}).find(
-    ([name, value]) => timeNames[stage].test(name) && isTime(value),
+    ([name, value]) => timeName.test(name) && isTime(value),
   )
   return found === undefined ? undefined : String(found[1])
 }
@@ -510,12 +503,13 @@ export function stageKey({ status, submission, failure }: PolledStatus) {
   return [status, submission?.status, submission?.transaction_hash, failure?.code].join(' ')
 }
 
+/** When it came to be what it is, by the gateway's times. */
 export function changedAt(status: PolledStatus) {
   if (endOf(status) === 'failed') return undefined
-  const sent = submissionStages.find((stage) => stageTimeOf(status, stage) !== undefined)
-  const { status: word } = status
-  if (sent !== undefined) return stageTimeOf(status, sent)
-  return isActive(word)
-    ? stageTimeOf(status, word as 'received' | 'validated' | 'selected')
-    : undefined
+  const active = (['selected', 'validated', 'received'] as const).filter(
+    (stage) => stage === status.status,
+  )
+  return [...submissionStages, ...active]
+    .map((stage) => stageTimeOf(status, stage))
+    .find((at) => at !== undefined)
 }

@@ -54,10 +54,7 @@ export interface ContextSource {
   contexts(identifiers: readonly string[], options?: CallOptions): Promise<readonly ContextResult[]>
 }
 
-/**
- * Without budget. Slugs come from trust.json; kind `direct` cannot be found. Of two requesters
- * the first is taken, and a note names both.
- */
+/** Free of charge (§8). Slugs come from trust.json; kind `direct` cannot be found. */
 export function chainContexts(
   chain: Chain,
   trust: Trust,
@@ -69,33 +66,28 @@ export function chainContexts(
       reading ??= roundReader(chain, trust)
       const reader = await reading
       const nowSeconds = await chainNow(chain, trust, clock)
-      return Promise.all(
-        identifiers.map((identifier) =>
-          contextResult(identifier, async () => {
-            const questionId = pinnedQuestionId(trust, identifier)
-            if (questionId === undefined) throw unpinnedSlug(identifier)
-            const rounds = await onChain(() => reader.readAll(questionId))
-            const [round] = rounds
-            if (round === undefined) throw notFound(identifier, trust)
-            if (round.state !== 'requested' || round.paused) throw notOpen(round)
-            const read = await withRules(chain, fromRound(trust, round), round)
-            const context: QuestionContext = { ...read.context, ...slugOf(identifier) }
-            const notes = checkContext(trust, context, { identifier, nowSeconds })
-            return { context, notes: [...ambiguity(rounds), ...notes, ...read.notes] }
-          }),
-        ),
-      )
+      const found = async (identifier: string) => {
+        const questionId = pinnedQuestionId(trust, identifier)
+        if (questionId === undefined) throw unpinnedSlug(identifier)
+        const [round, ...others] = await onChain(() => reader.readAll(questionId))
+        if (round === undefined) throw notFound(identifier, trust)
+        requireOpen(round)
+        const context: QuestionContext = { ...fromRound(trust, round), ...slugOf(identifier) }
+        const notes = checkContext(trust, context, { identifier, nowSeconds })
+        return withRules(chain, context, round, [...ambiguity(round, others), ...notes])
+      }
+      return Promise.all(identifiers.map((one) => contextResult(one, () => found(one))))
     },
   }
 }
 
-function ambiguity(rounds: readonly Round[]) {
-  if (rounds.length < 2) return []
-  const [first, ...others] = rounds.map(({ requester }) => requester)
-  return [
-    `this question id is known to ${rounds.length} requesters: ${first} is taken; name another with --requester: ${others.join(', ')}`,
-  ]
-}
+/** Of two requesters the first is taken. */
+const ambiguity = ({ requester }: Round, others: readonly Round[]) =>
+  others.length === 0
+    ? []
+    : [
+        `this question id is known to ${others.length + 1} requesters: ${requester} is taken; name another with --requester: ${others.map((one) => one.requester).join(', ')}`,
+      ]
 
 /**
  * A request of kind `direct` stands in the gateway's registry alone; such a context is taken from
@@ -107,16 +99,20 @@ function withDirect(
   own: ContextSource,
   gateway: () => Promise<ContextSource>,
 ): ContextSource {
-  if (!trust.requesters.some(({ kind }) => kind === 'direct')) return own
-  const confirmed = async (one: ContextResult) => {
-    if (one.error !== undefined) return undefined
-    const { identifier, context, notes } = one
-    if (kindOf(trust, context.request.requester) !== 'direct') return undefined
-    return contextResult(identifier, async () => {
-      const round = await confirmByChain(chain, trust, context)
-      const read = await withRules(chain, { ...context, source: 'chain' }, round)
-      return { context: read.context, notes: [...notes, ...read.notes] }
-    })
+  if (!isDirectPinned(trust)) return own
+  async function fromGateway(identifiers: readonly string[], options?: CallOptions) {
+    try {
+      const results = await (await gateway()).contexts(identifiers, options)
+      const direct = results.filter(
+        ({ context }) => context && kindOf(trust, context.request.requester) === 'direct',
+      )
+      return await Promise.all(direct.map((one) => confirmed({ chain, trust }, one)))
+    } catch (error) {
+      const isOurs = error instanceof InterruptedError || error instanceof StorageError
+      if (!(error instanceof ProposerError) || isOurs) throw error
+      // A gateway that is down keeps back nothing that the chain has answered.
+      return identifiers.map((identifier): ContextResult => ({ identifier, error }))
+    }
   }
   return {
     async contexts(identifiers, options) {
@@ -124,31 +120,39 @@ function withDirect(
       const missing = results.flatMap(({ identifier, error }) =>
         error?.code === 'question_not_found' ? identifier : [],
       )
-      if (missing.length === 0) return results
-      const found = new Map<string, ContextResult>()
-      try {
-        const reported = await (await gateway()).contexts(missing, options)
-        for (const one of await Promise.all(reported.map(confirmed)))
-          if (one !== undefined) found.set(one.identifier, one)
-      } catch (error) {
-        const isOurs = error instanceof InterruptedError || error instanceof StorageError
-        if (!(error instanceof ProposerError) || isOurs) throw error
-        // A gateway that is down keeps back nothing that the chain has answered.
-        for (const identifier of missing) found.set(identifier, { identifier, error })
-      }
-      return results.map((one) => found.get(one.identifier) ?? one)
+      const found = missing.length === 0 ? [] : await fromGateway(missing, options)
+      return results.map((one) => found.find((it) => it.identifier === one.identifier) ?? one)
     },
   }
 }
 
+const isDirectPinned = (trust: Trust) => trust.requesters.some(({ kind }) => kind === 'direct')
+
+/** As the chain has it, with its clarifications. */
+async function confirmed(
+  { chain, trust }: { readonly chain: Chain; readonly trust: Trust },
+  one: ContextResult,
+): Promise<ContextResult> {
+  if (one.error !== undefined) return one
+  return contextResult(one.identifier, async () => {
+    const round = await confirmByChain(chain, trust, one.context)
+    return withRules(chain, { ...one.context, source: 'chain' }, round, one.notes)
+  })
+}
+
 const rulesUnknown = (why: string) => `rules unknown: ${why}`
 
-async function withRules(chain: Chain, context: QuestionContext, round: Round) {
+async function withRules(
+  chain: Chain,
+  context: QuestionContext,
+  round: Round,
+  notes: readonly string[],
+) {
   const rules = await rulesOfRound(chain, round)
   const unknown = rulesUnknown('requester or oracle does not report its clarifications')
   return rules === undefined
-    ? { context, notes: [unknown] }
-    : { context: { ...context, rules }, notes: [] }
+    ? { context, notes: [...notes, unknown] }
+    : { context: { ...context, rules }, notes }
 }
 
 export async function rulesOfRound(chain: Chain, round: Round): Promise<Rules | undefined> {
@@ -179,14 +183,12 @@ export async function confirmByChain(
   trust: Trust,
   context: QuestionContext,
 ): Promise<Round> {
-  const questionId = context.question_id
-  const { requester } = context.request
-  const entry =
-    kindOf(trust, requester) === 'direct'
-      ? { questionId, request: requestOf(context) }
-      : { questionId, requester }
-  const round = await onChain(async () => (await roundReader(chain, trust)).read(questionId, entry))
-  if (round === undefined) throw notFound(context.question_id, trust)
+  const { question_id: questionId, request } = context
+  const isDirect = kindOf(trust, request.requester) === 'direct'
+  const named = isDirect ? { request: requestOf(context) } : { requester: request.requester }
+  const reader = await roundReader(chain, trust)
+  const round = await onChain(() => reader.read(questionId, { questionId, ...named }))
+  if (round === undefined) throw notFound(questionId, trust)
   const held = {
     'request.oracle': round.oracle,
     'request.requester': round.requester,
@@ -208,7 +210,7 @@ export async function confirmByChain(
         : `${path} is ${reported}, the chain says ${own}`,
     )
   }
-  if (round.state !== 'requested' || round.paused) throw notOpen(round)
+  requireOpen(round)
   return round
 }
 
@@ -312,8 +314,7 @@ const invalidContext = (why: string) =>
   )
 
 function notFound(identifier: string, trust: Trust) {
-  const isDirectPinned = trust.requesters.some(({ kind }) => kind === 'direct')
-  const direct = isDirectPinned
+  const direct = isDirectPinned(trust)
     ? '; of kind direct the gateway alone knows it: give --gateway too, or --context <file>'
     : ''
   return new RejectedError(
@@ -323,9 +324,10 @@ function notFound(identifier: string, trust: Trust) {
   )
 }
 
-function notOpen(round: Round) {
+function requireOpen(round: Round) {
+  if (round.state === 'requested' && !round.paused) return
   const state = round.paused ? 'paused' : round.state
-  return new ConflictError(
+  throw new ConflictError(
     'request_not_open',
     `the request of ${round.questionId} is not open for a proposal: its state is ${state}`,
     `${round.paused ? 'wait until the question is unpaused' : 'wait for a new round'}; \`proposer reconcile ${round.questionId}\` shows what happened`,
@@ -354,14 +356,13 @@ export async function contextsFrom({
   if (fromGateway === undefined) throw new Error('contexts come from a node or a gateway')
   const source = await fromGateway()
   return {
-    async contexts(identifiers, options) {
-      const results = await source.contexts(identifiers, options)
-      return results.map((one) =>
-        one.error === undefined ? { ...one, notes: [...one.notes, noNodeForRules] } : one,
-      )
-    },
+    contexts: async (identifiers, options) =>
+      (await source.contexts(identifiers, options)).map(withoutNode),
   }
 }
+
+const withoutNode = (one: ContextResult): ContextResult =>
+  one.error === undefined ? { ...one, notes: [...one.notes, noNodeForRules] } : one
 
 const noNodeForRules = rulesUnknown('clarifications are read from a node (--rpc-url)')
 
@@ -373,18 +374,15 @@ export function givenContexts(
   { trust, clock, chain }: Omit<SourceParts, 'gateway'>,
   read: (identifier: string) => QuestionContext | Promise<QuestionContext>,
 ): ContextSource {
-  const checked = (identifier: string) =>
-    contextResult(identifier, async () => {
-      const found = await read(identifier)
+  const checked = async (identifier: string) => {
+    // What a file says of its source confirms nothing.
+    const one = await contextResult(identifier, async () => {
+      const context: QuestionContext = { ...(await read(identifier)), source: 'gateway' }
       const nowSeconds = await nowOf({ chain, trust, ports: { clock } })
-      const notes = checkContext(trust, found, { identifier, nowSeconds })
-      // What a file says of its source confirms nothing.
-      if (chain === undefined)
-        return { context: { ...found, source: 'gateway' }, notes: [...notes, noNodeForRules] }
-      const round = await confirmByChain(chain, trust, found)
-      const rules = await rulesOfRound(chain, round)
-      return { context: { ...found, source: 'chain', ...(rules && { rules }) }, notes }
+      return { context, notes: checkContext(trust, context, { identifier, nowSeconds }) }
     })
+    return chain === undefined ? withoutNode(one) : confirmed({ chain, trust }, one)
+  }
   return { contexts: (identifiers) => Promise.all(identifiers.map(checked)) }
 }
 
@@ -402,15 +400,16 @@ export function gatewayContexts(
           await gateway.contexts(asked, options),
           asked.length === 1 ? asked[0] : undefined,
         )
-        const miscounted = gatewayFault(
-          `the gateway gave ${items.length} results where it was asked for ${asked.length}`,
-        )
-        // Of a list of another length nobody knows which result is whose.
         for (const [index, identifier] of asked.entries())
           results.push(
-            items.length === asked.length
-              ? await fromItem(items[index], identifier)
-              : { identifier, error: miscounted },
+            await contextResult(identifier, async () => {
+              // Of a list of another length nobody knows which result is whose.
+              if (items.length !== asked.length)
+                throw gatewayFault(
+                  `the gateway gave ${items.length} results where it was asked for ${asked.length}`,
+                )
+              return fromItem(items[index], identifier)
+            }),
           )
       }
       return results
@@ -418,21 +417,19 @@ export function gatewayContexts(
   }
 
   function fromItem(item: ContextRead | undefined, identifier: string) {
-    return contextResult(identifier, async () => {
-      if (item === undefined || (item.identifier ?? identifier) !== identifier)
-        throw gatewayFault(
-          'the gateway did not answer the identifiers in the order they were asked in',
-        )
-      const { status_code: status, signing_data, error } = item
-      if (status !== 200 || signing_data === undefined)
-        throw error === undefined
-          ? gatewayFault(`the gateway answered ${status ?? 'one item'} without an error`)
-          : itemError(identifier, status, error)
-      const data = orBadField(() => signingDataOf(signing_data))
-      const bare: QuestionContext = { ...data, source: 'gateway', ...slugOf(identifier) }
-      const notes = checkContext(trust, bare, { identifier, nowSeconds: clock.nowMs() / 1_000 })
-      return { context: { ...bare, outcomes: allowedOutcomes(trust, bare) }, notes }
-    })
+    if (item === undefined || (item.identifier ?? identifier) !== identifier)
+      throw gatewayFault(
+        'the gateway did not answer the identifiers in the order they were asked in',
+      )
+    const { status_code: status, signing_data, error } = item
+    if (status !== 200 || signing_data === undefined)
+      throw error === undefined
+        ? gatewayFault(`the gateway answered ${status ?? 'one item'} without an error`)
+        : itemError(identifier, status, error)
+    const data = orBadField(() => signingDataOf(signing_data))
+    const bare: QuestionContext = { ...data, source: 'gateway', ...slugOf(identifier) }
+    const notes = checkContext(trust, bare, { identifier, nowSeconds: clock.nowMs() / 1_000 })
+    return { context: { ...bare, outcomes: allowedOutcomes(trust, bare) }, notes }
   }
 }
 
