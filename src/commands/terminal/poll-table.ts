@@ -242,7 +242,9 @@ export function failureLines(
   const { failure, question_id: questionId, proposer } = status
   if (failure === null) return []
   const { stage, code, detail, retryable, next_action: next } = failure
-  const fate = retryable ? 'the same payload may still execute' : 'this payload can no longer execute'
+  const fate = retryable
+    ? 'the same payload may still execute'
+    : 'this payload can no longer execute'
   const step = next == null ? '' : remedyOf(next, { journalId, questionId, proposer })
   const where = stage == null ? '' : ` in ${stage}`
   const what = `${endOf(status) === 'failed' ? 'failed' : 'failure'}${where}: ${code}: ${detail}`

@@ -67,7 +67,7 @@ export async function askStatuses(
 ) {
   const found = newReports()
   /** What an answer says; `undefined` of a refusal, and of trouble, which is kept. */
-  const valueOf = <Value>(answer: Answer<Value>) => {
+  const accepted = <Value>(answer: Answer<Value>) => {
     found.rateLimit = answer.rateLimit ?? found.rateLimit
     if (answer.kind === 'accepted') return answer.value
     if (answer.kind === 'deferred' || answer.kind === 'uncertain') found.trouble = answer
@@ -77,7 +77,7 @@ export async function askStatuses(
     const ids = batch.map(({ candidateId }) => candidateId)
     const answer = await gateway.statuses(ids, options)
     found.items = batch.length
-    const results = valueOf(answer)?.results
+    const results = accepted(answer)?.results
     if (results !== undefined) readResults(found, batch, results)
     else if (answer.kind !== 'accepted' && found.trouble === undefined)
       found.batchRefused = answerError(answer, 'read')
@@ -88,7 +88,7 @@ export async function askStatuses(
     found.items++
     const { identifier = '', candidateId } = target
     const answer = await gateway.status(identifier, candidateId, options)
-    const status = valueOf(answer)
+    const status = accepted(answer)
     if (status !== undefined) found.reports.set(target, statusReport(target, status))
     else if (answer.kind === 'refused' || answer.kind === 'reconcile')
       found.reports.set(target, refused(answerError(answer, 'read', identifier)))
