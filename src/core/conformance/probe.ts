@@ -3,7 +3,6 @@
  * that all processes of this home share (§8); 429 and 503 are waited for by what they say (§7).
  */
 import type { Planner } from '#client/budget/planner'
-import type { CallResult } from '#client/budget/window'
 import {
   type Answer,
   answerError,
@@ -56,17 +55,11 @@ export const routes = {
   },
 }
 
-export interface Noticed {
-  answers: number
-  last?: Seen
-  cookie?: string
-  badError?: string
-  signature?: string
-}
+type Noticed = Partial<Record<'last' | 'cookie' | 'badError' | 'signature', Seen>>
 
 export type Probe = ReturnType<typeof createProbe>
 
-/** As the client's cap on a batch's answer (robustness §6). */
+/** Robustness §6. */
 const capBytes = 4 * 1024 * 1024
 /** A gateway that is busy (503) is given time; a 429 comes but once where nobody else spends. */
 const tries = 10
@@ -81,25 +74,21 @@ interface ProbeParts {
   readonly signal?: AbortSignal | undefined
 }
 
-/** Calls as they go out, and what is noticed of all answers. */
 function openExchange({ fetch, base, signal }: ProbeParts) {
-  const noticed: Noticed = { answers: 0 }
+  const noticed: Noticed = {}
 
   async function exchange(url: string, init: RequestInit, sent: string): Promise<Seen> {
     const response = await fetch(url, { ...init, redirect: 'manual', ...(signal && { signal }) })
     const { status, headers } = response
     const text = await readCapped(response.body, capBytes)
     if (text === undefined) throw new NotSeen(`an answer is longer than ${capBytes} bytes`)
-    // What type an answer has the spec does not say: `application/problem+json` is JSON too.
+    // The spec does not say what type an answer has: `application/problem+json` is JSON too.
     const isJson = /^application\/([\w.+-]+\+)?json *(;|$)/i.test(headers.get('content-type') ?? '')
     const seen = new Seen({ sent, status, headers, text, json: isJson ? jsonOf(text) : undefined })
-    noticed.answers++
-    if (headers.get('set-cookie') !== null) noticed.cookie ??= sent
-    if (signaturesIn(init.body).some((hex) => text.toLowerCase().includes(hex)))
-      noticed.signature ??= sent
+    if (headers.get('set-cookie') !== null) noticed.cookie ??= seen
+    if (holdsSignature(text, init.body)) noticed.signature ??= seen
     // Gateway bodies are not the application's own refusals (§7 rule 1).
-    if (status >= 400 && seen.json !== undefined && !hasErrorBody(seen))
-      noticed.badError ??= `${sent}; got ${seen.came}`
+    if (status >= 400 && seen.json !== undefined && !hasErrorBody(seen)) noticed.badError ??= seen
     noticed.last = seen
     return seen
   }
@@ -108,17 +97,18 @@ function openExchange({ fetch, base, signal }: ProbeParts) {
   async function overrun({ method, path, body, headers, wrong }: ProbeCall) {
     const all = { accept: 'application/json', 'content-type': 'application/json', ...headers }
     const { 'content-type': type, ...unlabelled } = all
-    const text = is.text(body) ? body : JSON.stringify(body)
-    // `fetch` labels text by itself, bytes it does not.
-    const init =
-      body === undefined
-        ? { headers: unlabelled }
-        : type === ''
-          ? { headers: unlabelled, body: new TextEncoder().encode(text) }
-          : { headers: all, body: text }
+    const init: RequestInit = {
+      method,
+      headers: body === undefined || type === '' ? unlabelled : all,
+    }
+    if (body !== undefined) {
+      const text = is.text(body) ? body : JSON.stringify(body)
+      // `fetch` labels text by itself, bytes it does not.
+      init.body = type === '' ? new TextEncoder().encode(text) : text
+    }
     const sent = `${method} ${path}${wrong === undefined ? '' : ` with ${wrong}`}`
     try {
-      return await exchange(base + path, { method, ...init }, sent)
+      return await exchange(base + path, init, sent)
     } catch (error) {
       if (error instanceof TransportError) throw unreachable(error.message)
       throw error
@@ -128,7 +118,6 @@ function openExchange({ fetch, base, signal }: ProbeParts) {
   return {
     noticed,
     overrun,
-    /** For calls that the client proper makes. */
     async fetch(input: Parameters<Fetch>[0], init: RequestInit = {}): Promise<Response> {
       const url = input instanceof Request ? input.url : String(input)
       const sent = `${init.method ?? 'GET'} ${new URL(url).pathname}`
@@ -144,23 +133,22 @@ export function createProbe(parts: ProbeParts) {
   const exchange = openExchange(parts)
   const { noticed, overrun } = exchange
 
-  /** Milliseconds that a 429 or 503 asks for, by header or detail (§7). */
-  function retryMs(seen: Seen) {
-    const detail = seen.at('error.detail')
-    return retryHintMs(seen.headers, is.text(detail) ? detail : '', clock)
-  }
+  const retryMs = (seen: Seen) =>
+    retryHintMs(seen.headers, String(seen.at('error.detail') ?? ''), clock)
 
   async function sendOnce(call: ProbeCall) {
     const reservation = await planner.reserve(call.items ?? 1, { signal })
-    let outcome: CallResult = { answered: false, refused: false }
+    let seen: Seen | undefined
     try {
-      const seen = await overrun(call)
-      const refused = seen.status === 429
-      const retryAfterMs = refused ? retryMs(seen) : undefined
-      outcome = { answered: true, refused, rateLimit: rateLimitOf(seen.headers), retryAfterMs }
+      seen = await overrun(call)
       return seen
     } finally {
-      await reservation.settle(outcome)
+      const refused = seen?.status === 429
+      await reservation.settle({
+        ...{ answered: seen !== undefined, refused },
+        rateLimit: seen && rateLimitOf(seen.headers),
+        retryAfterMs: seen && refused ? retryMs(seen) : undefined,
+      })
     }
   }
 
@@ -203,12 +191,10 @@ export const unreachable = (why: string) =>
     'check the URL and the gateway, then rerun the checks',
   )
 
-/** The digits of the signatures in what is sent; those too short to be one may be anywhere. */
-function signaturesIn(body: unknown) {
-  if (!is.text(body)) return []
-  return [...body.matchAll(/"signature":"0x([0-9a-fA-F]{64,})"/g)].map(([, hex = '']) =>
-    hex.toLowerCase().slice(0, 120),
-  )
+/** The beginning of a signature that was sent; one too short to be one may be anywhere. */
+function holdsSignature(text: string, body: unknown) {
+  const sent = is.text(body) ? [...body.matchAll(/"signature":"0x([0-9a-f]{64,120})/gi)] : []
+  return sent.some(([, digits = '']) => text.toLowerCase().includes(digits.toLowerCase()))
 }
 
 function hasErrorBody(seen: Seen) {

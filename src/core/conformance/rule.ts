@@ -1,5 +1,5 @@
 /** What a check is, and how it is run. */
-import { type AnswerFacts, is, Seen } from './answer.js'
+import { type Demand, Seen } from './answer.js'
 import type { Bench, Tier } from './bench.js'
 import type { ProbeCall } from './probe.js'
 
@@ -11,33 +11,24 @@ export interface Rule {
   /** About how many items it is charged (§8 rule 2), where others have not paid for it already. */
   readonly items: number
   readonly says: string
-  /**
-   * What was seen, for a report. Throws Fault where the rule is broken, NotSeen where it could not
-   * be examined.
-   */
+  /** What came. Throws Fault where the rule is broken, NotSeen where it could not be examined. */
   readonly run: (bench: Bench) => Promise<string>
 }
 
-type Awaitable<T> = T | Promise<T>
-/** What is known so far; `seen` is the newest answer, which the first step has not. */
 interface Known {
   readonly seen: Seen
 }
-/** A call, or an answer that is there already, maybe with what else is to be known of it. */
+/** What the steps that follow are about: a call, or an answer, maybe with what else is known of it. */
 type Subject = ProbeCall | Seen | Known
-/**
- * What the other steps are about, one after the other. What must hold of the newest answer. Or what
- * is to be said of it in a report.
- */
-type Next = Subject | readonly Subject[] | AnswerFacts | string | undefined
-export type Step<More = unknown> = (known: Bench & Known & More) => Awaitable<Next>
-type Told<More> = Step<More> | AnswerFacts | readonly number[] | number
+type Next = Subject | readonly Subject[] | Demand
+export type Step<More = unknown> = (known: Bench & Known & More) => Next | Promise<Next>
+type Part<More> = Step<More> | Demand | number
 
 /**
- * What a rule says, then what is sent, the statuses that an answer may have, and what must hold of
- * it, step by step. A number is what that is charged where it is not one item.
+ * What a rule says; then step by step what is sent, and what must hold of the newest answer. A
+ * number is what that is charged where it is not one item.
  */
-export type Row = readonly [says: string, ...Told<unknown>[]]
+export type Row<More = unknown> = readonly [says: string, ...Part<More>[]]
 export type Table = Readonly<Record<string, Row>>
 
 const sections: Readonly<Record<string, string>> = {
@@ -70,37 +61,35 @@ export const rulesOf = (tier: Tier, table: Table): readonly Rule[] =>
     run: (bench) => follow(bench as Bench & Known, steps),
   }))
 
-/** What came last and which of its members hold; of each subject, where there are several. */
+/** Where a step gives several subjects, the others are followed for each. */
 async function follow(
   known: Bench & Known,
-  [step, ...rest]: readonly Told<unknown>[],
-  held: readonly string[] = [],
+  [step, ...rest]: readonly Part<unknown>[],
 ): Promise<string> {
-  if (step === undefined)
-    return `${known.seen.came}${held.length > 0 ? `: ${[...new Set(held)].join(', ')}` : ''}`
+  if (step === undefined) return known.seen.came
   const next = typeof step === 'function' ? await step(known) : step
-  if (is.text(next)) return next
-  const all = [next].flat().filter(isSubject)
-  if (all.length === 0) {
-    if (Array.isArray(next)) known.seen.expect(next)
-    const facts = is.structure(next) && !Array.isArray(next) ? (next as AnswerFacts) : {}
-    return follow(known, rest, [...held, ...known.seen.holds(facts)])
+  const subjects = [next].flat().filter(isSubject)
+  if (subjects.length === 0) {
+    if (typeof next !== 'number') known.seen?.must(next as Demand)
+    return follow(known, rest)
   }
-  const details = new Set<string>()
-  for (const one of all) {
+  const ends = new Set<string>()
+  for (const one of subjects) {
     const came = 'method' in one ? await known.send(one) : one
-    details.add(await follow({ ...known, ...(came instanceof Seen ? { seen: came } : came) }, rest))
+    ends.add(await follow({ ...known, ...(came instanceof Seen ? { seen: came } : came) }, rest))
   }
-  return [...details].join(', ')
+  return [...ends].join(', ')
 }
 
 const isSubject = (one: unknown): one is Subject =>
-  is.structure(one) && (one instanceof Seen || 'seen' in one || 'method' in one)
+  typeof one === 'object' &&
+  one !== null &&
+  (one instanceof Seen || 'seen' in one || 'method' in one)
 
 /** Rows that begin alike. */
 export const about = <More extends Known>(
-  step: (bench: Bench) => Awaitable<More>,
-  rows: Readonly<Record<string, readonly [says: string, ...Told<More>[]]>>,
+  step: (bench: Bench) => Promise<More>,
+  rows: Readonly<Record<string, Row<More>>>,
 ): Table =>
   Object.fromEntries(
     Object.entries(rows).map(([id, [says, ...steps]]) => [id, [says, step, ...steps] as Row]),

@@ -1,4 +1,4 @@
-import { Fault, isUnseen, NotSeen } from './answer.js'
+import { Fault, isUnseen, NotSeen, Seen } from './answer.js'
 import { batchRules, batchSubmissionRules } from './batches.js'
 import type { Bench, Tier } from './bench.js'
 import { bodyRules } from './bodies.js'
@@ -44,18 +44,12 @@ export const rules: readonly Rule[] = [
 export const rulesNamed = (name: string): readonly Rule[] =>
   rules.filter(({ id }) => id === name || id.startsWith(`${name}-`) || id.startsWith(`${name}.`))
 
-/**
- * What is asked for once, whatever is examined: the gateway itself and the contexts of the
- * questions.
- */
+/** The gateway itself, and the contexts of the questions. */
 const openingItems = 2
 /** A candidate of ours ends in a few polls, one that executes in more. */
 const pollingItems = { admit: 5, execute: 8 } as const
 
-/**
- * About how many items these rules are charged (§8 rule 2), but for those that the run may not
- * look at.
- */
+/** About how many items the rules that may be looked at are charged (§8 rule 2). */
 export function itemsOf(
   chosen: readonly Rule[],
   { may, questions }: Pick<Bench, 'may' | 'questions'>,
@@ -107,13 +101,9 @@ export async function runRules(
 
 async function look(bench: Bench, { id, section, says, tier, run }: Rule): Promise<CheckResult> {
   const notes: string[] = []
-  const check = (result: CheckResult['result'], detail: string) => ({
-    id,
-    section,
-    result,
-    detail,
-    ...(notes.length > 0 && { notes }),
-  })
+  const check = (result: CheckResult['result'], detail: string) => {
+    return { id, section, result, detail, ...(notes.length > 0 && { notes }) }
+  }
   if (tier !== 'read' && !bench.may[tier]) return check('skip', needs[tier])
   try {
     return check('pass', await run({ ...bench, onNote: (text) => notes.push(text) }))
@@ -126,14 +116,11 @@ async function look(bench: Bench, { id, section, says, tier, run }: Rule): Promi
 
 /** A proxy's error page, or nothing at all, says nothing of the gateway (§7 rule 1). */
 async function requireGateway({ send, stranger }: Bench) {
-  let why: string
-  try {
-    const seen = await send(routes.eligibility(stranger))
-    if (seen.json !== undefined && seen.status !== 502 && seen.status !== 504) return
-    why = `it answered ${seen.came}`
-  } catch (error) {
-    if (!(error instanceof NotSeen)) throw error
-    why = error.message
-  }
-  throw unreachable(`the gateway gave no application response: ${why}`)
+  const seen = await send(routes.eligibility(stranger)).catch((error: unknown) => {
+    if (error instanceof NotSeen) return error
+    throw error
+  })
+  const isOwn = seen instanceof Seen && seen.json !== undefined && ![502, 504].includes(seen.status)
+  const why = seen instanceof Seen ? `it answered ${seen.came}` : seen.message
+  if (!isOwn) throw unreachable(`the gateway gave no application response: ${why}`)
 }
