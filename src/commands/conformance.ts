@@ -113,36 +113,24 @@ function chosenRules(only: readonly string[]) {
       'see `proposer conformance --list`',
     )
   }
-  const named = new Set(only.flatMap(rulesNamed))
-  return only.length === 0 ? rules : rules.filter((one) => named.has(one))
+  const named = only.flatMap(rulesNamed)
+  return only.length === 0 ? rules : rules.filter((one) => named.includes(one))
 }
 
 function refuseContradictions(flags: ConformanceFlags, url: string | undefined) {
   const { local, gateway, trust, junit, json, ndjson, dev, devReady } = flags
-  const faults = [
-    [
-      url !== undefined && (local ?? gateway) !== undefined,
-      'the gateway is given twice',
-      'give the URL, or --gateway, or --local',
-    ],
-    [
-      devReady !== undefined && (local ?? trust) !== undefined,
-      '--dev-ready already has gateway and pins',
-      'omit --local and --trust',
-    ],
-    [
-      dev && (url ?? local ?? gateway ?? devReady ?? trust) !== undefined,
+  const usage = (fault: string, hint: string) => new UsageError('usage', fault, hint)
+  if (url !== undefined && (local ?? gateway) !== undefined)
+    throw usage('the gateway is given twice', 'give the URL, or --gateway, or --local')
+  if (devReady !== undefined && (local ?? trust) !== undefined)
+    throw usage('--dev-ready already has gateway and pins', 'omit --local and --trust')
+  if (dev && (url ?? local ?? gateway ?? devReady ?? trust) !== undefined)
+    throw usage(
       '--dev starts its own gateway and has its pins',
       'omit --dev, or the gateway and --trust',
-    ],
-    [
-      junit === '-' && (json === true || ndjson === true),
-      '--junit - and --json cannot both use stdout',
-      'give --junit a file',
-    ],
-  ] as const
-  const found = faults.find(([isWrong]) => isWrong)
-  if (found !== undefined) throw new UsageError('usage', found[1], found[2])
+    )
+  if (junit === '-' && (json === true || ndjson === true))
+    throw usage('--junit - and --json cannot both use stdout', 'give --junit a file')
 }
 
 function list({ output }: Context, chosen: typeof rules) {
@@ -179,47 +167,40 @@ async function check(
   const report = teller(session, flags)
   const progress = output.isTerminal ? undefined : output.progress('checking')
   const bench = createBench(parts.bench)
-  let checks: readonly CheckResult[]
-  let unusable: string | undefined
-  try {
-    checks = await runRules(
-      bench,
-      chosen,
-      (one) => {
-        report(one)
-        progress?.update(`${one.id}: ${one.result}`)
-      },
-      () => tellEstimate(session, parts, chosen),
-    )
-    if (checks.some(({ result }) => result === 'skip')) unusable = bench.unusable()
-  } finally {
+  const onCheck = (one: CheckResult) => {
+    report(one)
+    progress?.update(`${one.id}: ${one.result}`)
+  }
+  const checks = await runRules(bench, chosen, onCheck, () =>
+    tellEstimate(session, parts, chosen),
+  ).finally(async () => {
     progress?.stop()
     await parts.close()
-  }
+  })
   const summary = summaryOf(checks)
-  if (flags.junit !== undefined)
-    await writeJunit(
-      session,
-      flags.junit,
-      junitText(checks, (clock.monotonicMs() - startedMs) / 1_000),
-    )
+  if (flags.junit !== undefined) {
+    const text = junitText(checks, (clock.monotonicMs() - startedMs) / 1_000)
+    if (flags.junit === '-') output.text(text)
+    // Our files are ours alone, but a report is collected by whoever runs the pipeline.
+    else await readableByUmask(await writeText(session, flags.junit, text))
+  }
   if (!output.isForPeople) output.show('conformance', { checks, summary, unseen: unseenRules }, [])
   else if (flags.junit === '-') output.note(summaryText(summary))
   else output.text(`\n${summaryText(summary)}\n`)
-  const failed = checks.filter(({ result }) => result === 'fail')
-  if (failed.length === 0 && unusable === undefined) return
-  if (failed.length === 0)
+  const failed = checks.flatMap(({ id, result }) => (result === 'fail' ? [id] : []))
+  if (failed.length > 0)
+    throw new RejectedError(
+      'not_conformant',
+      `${failed.length} of ${checks.length} checks failed: ${failed.slice(0, 5).join(', ')}${failed.length > 5 ? ', …' : ''}`,
+      'each says what was sent and received; run one alone with `proposer conformance <url> --only <id>`',
+    )
+  const unusable = summary.skipped > 0 ? bench.unusable() : undefined
+  if (unusable !== undefined)
     throw new RejectedError(
       'no_usable_question',
       `${unusable}: checks were skipped that need one`,
       'give an open question that the pins know with --question',
     )
-  const named = failed.slice(0, 5).map(({ id }) => id)
-  throw new RejectedError(
-    'not_conformant',
-    `${failed.length} of ${checks.length} checks failed: ${named.join(', ')}${failed.length > named.length ? ', …' : ''}`,
-    'each says what was sent and received; run one alone with `proposer conformance <url> --only <id>`',
-  )
 }
 
 /**
@@ -252,12 +233,6 @@ function teller({ output }: Context, flags: ConformanceFlags): (check: CheckResu
   return (one) => output.text(listLine(one, output))
 }
 
-async function writeJunit(context: Context, file: string, text: string) {
-  if (file === '-') return context.output.text(text)
-  // Our files are ours alone, but a report is collected by whoever runs the pipeline.
-  await readableByUmask(await writeText(context, file, text))
-}
-
 function summaryOf(checks: readonly CheckResult[]) {
   const count = (result: CheckResult['result']) =>
     checks.filter((check) => check.result === result).length
@@ -277,11 +252,10 @@ function junitText(checks: readonly CheckResult[], seconds: number) {
   const { total, failed, skipped } = summaryOf(checks)
   const cases = checks.map(({ id, section, result, detail }) => {
     const start = `    <testcase classname="${xml(section)}" name="${xml(id)}"`
+    const message = `message="${xml(detail)}"`
     if (result === 'pass') return `${start}/>`
     const inner =
-      result === 'skip'
-        ? `<skipped message="${xml(detail)}"/>`
-        : `<failure message="${xml(detail)}">${xml(detail)}</failure>`
+      result === 'skip' ? `<skipped ${message}/>` : `<failure ${message}>${xml(detail)}</failure>`
     return `${start}>\n      ${inner}\n    </testcase>`
   })
   const counts = `tests="${total}" failures="${failed}" skipped="${skipped}" time="${seconds.toFixed(3)}"`
@@ -324,7 +298,6 @@ const ReadyLine = z.object({
     questions: z.array(z.object({ question_id: Bytes32, slug: z.string() })),
   }),
 })
-/** What a development gateway tells of itself: address, pins, throwaway keys, open questions. */
 type ReadyLine = z.infer<typeof ReadyLine>
 
 /** The first of the file (`-`: stdin). UsageError `no_ready_line`. */
@@ -379,11 +352,10 @@ async function openParts(
     overrun: flags.overrunBudget ?? ready !== undefined,
   }
   const cap = await givenAmount(settings.maxAmount, () => pinnedUnits(session, undefined, trust))
-  const isOwnMoney = betsOwnMoney(flags, ready)
   // A node that is configured knows another chain than the development gateway's.
   const url = ready?.dev.rpc_url
-  const devChain = async () => (url === undefined ? undefined : session.edges.chain([url]))
-  const chain = await (ready === undefined ? session.chain() : devChain())
+  const devChain = url === undefined ? undefined : session.edges.chain([url])
+  const chain = await (ready === undefined ? session.chain() : devChain)
   // Made for this run and forgotten with it: its wallet is on no list and holds nothing.
   const strangerWallet = may.admit ? signerFromKey(session.random.bytes(32)) : undefined
   const mode = flags.readOnly ? 'read' : 'run'
@@ -401,7 +373,7 @@ async function openParts(
     isLocal: target.isLocal,
     async confirmBet(bet) {
       quiet()
-      if (isOwnMoney && !settings.yes) await confirm(session, `${betText(bet)}. Sign it?`, false)
+      if (betsOwnMoney(flags, ready) && !settings.yes) await confirm(session, `${betText(bet)}. Sign it?`, false)
       else output.note(betText(bet))
     },
     maxAmountRaw: cap?.raw,

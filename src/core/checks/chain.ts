@@ -105,7 +105,7 @@ async function headFindings(
   ])
 }
 
-/** Each with what it should be; the whitelists where the contracts are sound. */
+/** The whitelists where the contracts are sound. */
 export async function checkContracts(
   { chain, head }: CheckedChain,
   { chain: section }: GatewayConfig,
@@ -158,10 +158,7 @@ const contractFinding = ({ id, name, result, detail }: TrustFinding) =>
     ? pass(id, `${name}: ${detail}`)
     : fail(id, `${name}: ${detail}`, contractFixes[id])
 
-/**
- * SignedProposer has to be on it, and either own it or find the proposer listed (domain §4). A
- * fault where nobody of the allowlist is listed.
- */
+/** SignedProposer has to be on it, and either own it or find the proposer listed (domain §4). */
 async function whitelistFindings(
   chain: Chain,
   at: bigint,
@@ -217,14 +214,14 @@ const gasUsed = 425_000n
 const gasNeeded = 530_000n
 
 export async function checkExecutor(
-  { chain, head }: CheckedChain,
+  checked: CheckedChain,
   config: GatewayConfig,
   executor: Address,
 ) {
   try {
     return [
-      await roleFinding(chain, head, config.chain.signed_proposer, executor),
-      await balanceFinding(chain, head, config, executor),
+      await roleFinding(checked, config.chain.signed_proposer, executor),
+      await balanceFinding(checked, config, executor),
     ]
   } catch (error) {
     return [unread(error)]
@@ -233,8 +230,7 @@ export async function checkExecutor(
 
 /** Nothing is said of a contract that knows no roles: it is no SignedProposer, as found already. */
 async function roleFinding(
-  chain: Chain,
-  head: BlockHeader,
+  { chain, head }: CheckedChain,
   signedProposer: Address,
   executor: Address,
 ) {
@@ -249,8 +245,7 @@ async function roleFinding(
 }
 
 async function balanceFinding(
-  chain: Chain,
-  head: BlockHeader,
+  { chain, head }: CheckedChain,
   { chain: { id }, executor: { max_fee_gwei } }: GatewayConfig,
   executor: Address,
 ) {
@@ -280,13 +275,11 @@ function unread(error: unknown) {
   return fail('node', `the chain cannot be read: ${error.message}`, nodeFix)
 }
 
-const decimals = (value: bigint, unit: bigint) =>
-  String(Number((value * 1_000_000n) / unit) / 1_000_000)
-const gwei = (wei: bigint) => decimals(wei, 10n ** 9n)
+const gwei = (wei: bigint) => String(Number(wei / 1_000n) / 1_000_000)
 
 type TrustId = keyof typeof contractFixes
 
-/** Several findings of one id differ in `name`. Who asks knows the fix. */
+/** Who asks knows the fix. */
 export interface TrustFinding extends Finding {
   readonly id: TrustId
   readonly result: 'pass' | 'fail'
@@ -372,19 +365,14 @@ function proposerChecks({ chain, at }: Reading, trust: Trust) {
   ]
 }
 
-/**
- * The separator tells Permit2 from anything else at its address, and this chain from another
- * (domain §3.1).
- */
-function permit2Check({ chain, at }: Reading, trust: Trust) {
-  const address = trust.permit2
-  return answerCheck('permit2', `permit2 ${address} DOMAIN_SEPARATOR`, async () =>
+/** It tells Permit2 from anything else at its address, and this chain from another (domain §3.1). */
+const permit2Check = ({ chain, at }: Reading, { permit2, chain_id }: Trust) =>
+  answerCheck('permit2', `permit2 ${permit2} DOMAIN_SEPARATOR`, async () =>
     compare(
-      await readContract(chain, at, address, permit2Abi, 'DOMAIN_SEPARATOR', []),
-      toHex(domainSeparator(trust.chain_id, address)),
+      await readContract(chain, at, permit2, permit2Abi, 'DOMAIN_SEPARATOR', []),
+      toHex(domainSeparator(chain_id, permit2)),
     ),
   )
-}
 
 /**
  * Only the managed oracle has a proposer whitelist; SignedProposer works with no other (domain §4).
@@ -404,10 +392,7 @@ const oracleChecks = ({ chain, at }: Reading, oracle: Address) => [
 const whitelistOf = async (chain: Chain, at: bigint, oracle: Address) =>
   lowercase(await readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', []))
 
-/**
- * A proxy may run other code than when it was pinned (domain §10). Oracles and tokens always, any
- * other contract where its code is pinned.
- */
+/** A proxy may run other code than when it was pinned (domain §10). */
 function implementationCheck({ chain, at }: Reading, [name, address]: Pin, trust: Trust) {
   const pinned = trust.implementations?.[address]
   if (name !== 'oracle' && name !== 'token' && pinned === undefined) return []
@@ -423,9 +408,8 @@ function implementationCheck({ chain, at }: Reading, [name, address]: Pin, trust
 }
 
 /**
- * An adapter names its oracle, which has to be a pinned one (domain §5.1: the older ones ask the
- * classic oracle). A reporter has no such getter. That it may ask at a pinned oracle is the most
- * that the chain can say of it (domain §5.2).
+ * An adapter names its oracle (domain §5.1: older ones ask the classic one). A reporter has no such
+ * getter: that it may ask at a pinned oracle is the most that the chain can say (domain §5.2).
  */
 function requesterCheck(
   { chain, at }: Reading,

@@ -13,10 +13,7 @@ import type { ReceiptKey } from '#protocol/receipt'
 import type { Address } from '#protocol/schema'
 import { type Finding, fail, graded, guarded, note, pass, skip, warn } from './finding.js'
 
-/**
- * A clock further off than this much may cost a deadline, further than that it surely does (§8:
- * five minutes).
- */
+/** Further off it may cost a deadline, or surely does (§8: five minutes). */
 const skewMs = [30_000, 240_000] as const
 
 /** By the Date header of an answer, whose resolution is a second. Milliseconds. */
@@ -32,7 +29,7 @@ export function clockCheck(dateHeader: string | null, sentMs: number, receivedMs
   return graded(offMs, skewMs, id, detail, fix)
 }
 
-/** Skipped where it is too busy to tell. One item of the budget. */
+/** One item of the budget. */
 export async function eligibilityCheck(
   gateway: GatewayClient,
   account: Address,
@@ -40,8 +37,7 @@ export async function eligibilityCheck(
 ) {
   const id = 'eligibility'
   const answer = await gateway.eligibility(account, { signal })
-  // 429, 503, or a budget that others have spent: nothing to mend, only to wait for (contract §6:
-  // 75).
+  // 429, 503, or a budget that others have spent: only to be waited for (contract §6: 75).
   if (answer.kind === 'deferred')
     return skip(id, `not known: ${answer.detail}`, answerError(answer, 'read').meta.hint ?? '')
   if (acceptedValue(answer).eligible) return pass(id, `${account} may propose`)
@@ -65,7 +61,7 @@ export async function safeCheck(
   return pass(id, owner === undefined ? detail : `${detail}, ${owner} is one of them`)
 }
 
-/** A head older than this says that the node lags or the chain stands (R16). Seconds. */
+/** Then the node lags or the chain stands (R16). */
 const headAgeSeconds = [30, 300] as const
 
 export async function rpcCheck(chain: Chain, pinnedChainId: number | undefined, nowMs: number) {

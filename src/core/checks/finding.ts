@@ -14,13 +14,12 @@ export interface Finding {
   readonly fix: string
 }
 
-/** What a check may give: one, several or nothing. */
 export type Found = Finding | undefined | readonly (Finding | undefined)[]
 
 export const listed = (found: Found): readonly Finding[] =>
   [found].flat().filter((one) => one !== undefined)
 
-/** By how far it is off: a fault above `most`, to be told above `least`. */
+/** A fault above `most`, to be told above `least`. */
 export const graded = (
   off: number,
   [least, most]: readonly [least: number, most: number],

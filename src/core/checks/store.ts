@@ -1,7 +1,4 @@
-/**
- * `serve --check` on a store, in a folder or in PostgreSQL: could this gateway open it, and what
- * does an admission survive there?
- */
+/** `serve --check`: could this gateway open its store, and what does an admission survive there? */
 import type { RegistryEntry } from '#chain/questions'
 import type { GatewayConfig } from '#gateway/config'
 import type { Ledger, LedgerFacts, LedgerSettings } from '#gateway/ledger/ledger'
@@ -30,7 +27,7 @@ import { type Finding, type Found, fail, guarded, listed, note, pass, warn } fro
 
 export type StoreContent = Awaited<ReturnType<typeof closedContent>>
 
-/** The store, and what it is compared with; absent what is not known. */
+/** Absent what is not known. */
 export interface StoreToCheck {
   readonly folder: string
   readonly config: GatewayConfig
@@ -52,15 +49,16 @@ type Look = (add: Add, found: ReadStore) => Promise<StoreContent | undefined>
 /** What holds as long as no store says otherwise. Throws nothing that the store is to blame for. */
 async function examined({ admission }: GatewayConfig, look: Look): Promise<ReadStore> {
   const findings: Finding[] = []
-  const add: Add = (...found) => {
-    findings.push(...found.flatMap(listed))
-  }
+  const add: Add = (...found) => void findings.push(...found.flatMap(listed))
   const { allowlist } = admission
   const found = { findings, allowlist, admissionEnabled: true, implementations: new Map() }
   try {
     return Object.assign(found, await look(add, found))
   } catch (error) {
-    add(storeFault(error))
+    if (!(error instanceof ProposerError)) throw error
+    const { code, detail, meta } = error
+    const fix = meta.hint ?? 'check the folder set as store in gateway.json'
+    add(fail(code === 'store_other_chain' ? 'store_chain' : 'store', detail, fix))
     return found
   }
 }
@@ -103,9 +101,8 @@ function contentFindings({ counts, info }: Ledger, isSound: string) {
 async function closedContent(ledger: Ledger) {
   await ledger.close()
   return {
-    /** Who may propose: the store's list over gateway.json's (contract §7). */
+    /** The store's list over gateway.json's (contract §7). */
     allowlist: [...ledger.allowlist],
-    /** False where an operator has paused admission. */
     admissionEnabled: ledger.admissionSwitch,
     implementations: ledger.implementations,
   }
@@ -122,11 +119,9 @@ export function spaceFindings(store: string, free: number | undefined) {
 
 /** A gateway does not start with one that may be known to others (R5). */
 async function tokenFindings({ files }: Machine, store: string) {
-  if (!(await files.exists(joinPath(store, 'admin.token')))) return undefined
-  return guarded('admin_token', async () => {
-    await readAdminToken(joinPath(store, 'admin.token'))
-    return undefined
-  })
+  const token = joinPath(store, 'admin.token')
+  if (!(await files.exists(token))) return undefined
+  return guarded('admin_token', async () => void (await readAdminToken(token)))
 }
 
 function holderFinding(holder: LockHolder | undefined) {
@@ -144,24 +139,21 @@ async function stateFindings(
   { finalized, questions: changes, slots }: LedgerFacts,
   { head, questions, executor, command }: Omit<StoreToCheck, 'folder'>,
 ) {
-  const registry = await guarded('questions', async () => {
-    if (questions !== undefined) mergedRegistry(questions, changes, command)
-    return undefined
-  })
-  const finality =
-    finalized === undefined || head === undefined || head.number >= finalized.number
-      ? []
-      : [
-          fail(
-            'finality',
-            `the node's head ${head.number} is below block ${finalized.number}, which was final when the store was last in use`,
-            'that node lags or is wrong: replace it in chain.rpc_urls',
-          ),
-        ]
+  const registry = await guarded(
+    'questions',
+    async () => void (questions && mergedRegistry(questions, changes, command)),
+  )
   const former = slots().filter((slot) => executor !== undefined && slot.executor !== executor)
+  const isBehind = finalized !== undefined && head !== undefined && head.number < finalized.number
   return [
     ...registry,
-    ...finality,
+    isBehind
+      ? fail(
+          'finality',
+          `the node's head ${head.number} is below block ${finalized.number}, which was final when the store was last in use`,
+          'that node lags or is wrong: replace it in chain.rpc_urls',
+        )
+      : undefined,
     ...former.map((slot) =>
       warn(
         'former_executor',
@@ -178,14 +170,6 @@ async function privacy(store: string) {
   if ((mode & 0o077) === 0) return undefined
   const may = (mode & 0o022) === 0 ? 'read' : 'change'
   return warn('store', `other users can ${may} ${store}`, `chmod 700 ${store}`)
-}
-
-/** The finding that an error of ours amounts to; another one is thrown. */
-function storeFault(error: unknown) {
-  if (!(error instanceof ProposerError)) throw error
-  const { code, detail, meta } = error
-  const fix = meta.hint ?? 'check the folder set as store in gateway.json'
-  return fail(code === 'store_other_chain' ? 'store_chain' : 'store', detail, fix)
 }
 
 interface SharedStoreToCheck extends Omit<StoreToCheck, 'folder'> {
@@ -251,8 +235,7 @@ async function serverFindings(session: SqlSession) {
 
 function promiseOf(row: SqlRow) {
   const id = 'store_durability'
-  const commit = String(row.synchronous_commit)
-  const names = String(row.standby_names)
+  const [commit, names] = [String(row.synchronous_commit), String(row.standby_names)]
   if (commit === 'off')
     return fail(
       id,
@@ -284,7 +267,6 @@ function promiseOf(row: SqlRow) {
   return pass(id, `${here}, and the loss of its disk: a synchronous standby has it too${seen}`)
 }
 
-/** Above this, times of records and leases mislead whoever reads them. */
 const mostClockMs = 2_000
 
 async function clockFinding({ nowMs }: Clock, session: SqlSession) {
@@ -323,42 +305,38 @@ async function poolerFinding(session: SqlSession, other: SqlSession) {
   )
 }
 
+const createQuery = "SELECT has_database_privilege(current_database(), 'CREATE') AS may"
+
 async function tablesFinding(session: SqlSession, name: string, state: StoreState) {
-  switch (state.kind) {
-    case 'empty': {
-      const [row] = await session.query(
-        "SELECT has_database_privilege(current_database(), 'CREATE') AS may",
-      )
-      return row?.may === true
-        ? pass('store', `${name} is empty, and the tables can be created`)
-        : fail(
-            'store',
-            `${name} is empty, and its user may not create the tables`,
-            'run `proposer operator store init` as the owner of the database, then grant the rights',
-          )
-    }
-    case 'older':
-      return fail(
-        'store',
-        `the tables in ${name} have schema version ${state.version}, which is too old`,
-        'run `proposer operator store upgrade`',
-      )
-    case 'current': {
-      const lacking = await lackingRights(session, name)
-      const detail = `the user of ${name} lacks a right: ${lacking.join(', ')}`
-      return lacking.length === 0
-        ? pass('store_rights', `the user of ${name} has all rights that a gateway needs`)
-        : fail('store_rights', detail, 'grant it as the owner of the tables')
-    }
+  if (state.kind === 'older')
+    return fail(
+      'store',
+      `the tables in ${name} have schema version ${state.version}, which is too old`,
+      'run `proposer operator store upgrade`',
+    )
+  if (state.kind === 'current') {
+    const lacking = await lackingRights(session, name)
+    const detail = `the user of ${name} lacks a right: ${lacking.join(', ')}`
+    return lacking.length === 0
+      ? pass('store_rights', `the user of ${name} has all rights that a gateway needs`)
+      : fail('store_rights', detail, 'grant it as the owner of the tables')
   }
+  const [row] = await session.query(createQuery)
+  return row?.may === true
+    ? pass('store', `${name} is empty, and the tables can be created`)
+    : fail(
+        'store',
+        `${name} is empty, and its user may not create the tables`,
+        'run `proposer operator store init` as the owner of the database, then grant the rights',
+      )
 }
 
 async function gatewaysFinding(database: SqlDatabase) {
   const queries = openQueries(database)
   try {
     const members = await membersOf(queries)
-    const leader = members.find(({ isLeader }) => isLeader)
     if (members.length === 0) return undefined
+    const leader = members.find(({ isLeader }) => isLeader)
     const leads = leader === undefined ? 'no leader' : `the leader is on ${leader.host}`
     return note('store_gateways', `${counted(members.length, 'gateway')} on the store; ${leads}`)
   } finally {

@@ -6,7 +6,7 @@ import { type Batch, batches, routes } from './probe.js'
 import { about, given, type Row, rulesOf, type Step } from './rule.js'
 
 type List = (bench: Bench) => readonly unknown[]
-/** A list of these; nothing of it can be admitted. */
+/** Nothing of it can be admitted. */
 const sends =
   (batch: Batch, list: List, wrong?: string): Step =>
   (bench) =>

@@ -1,7 +1,6 @@
 /**
- * Rules of §2.1, §2.7, §4.1 rule 3, §5 and §9 about bodies that must be refused. Each is
- * well-formed but for one field, and carries a signature of random bytes, which authorizes nothing.
- * No gateway, right or wrong, can get anything on chain by them.
+ * Bodies that must be refused: well-formed but for one field, with random bytes for a signature, by
+ * which no gateway can get anything on chain.
  */
 import { limits, version, zeroAddress } from '#protocol/words'
 import { is, malformed } from './answer.js'

@@ -20,10 +20,7 @@ function overrun(bench: Bench) {
 
 const leftIn = ({ headers }: Seen) => rateLimitOf(headers)?.remaining
 
-/**
- * Sends at once; a gateway that is busy with other things (503) is asked again. One that is over
- * its budget should say 429.
- */
+/** At once; one that is busy with other things (503) is asked again, one over its budget twice. */
 const sendNow = ({ probe }: Bench, call: ProbeCall, isOver: boolean) =>
   probe.untilServed(
     () => probe.overrun(call),
@@ -50,8 +47,8 @@ async function spend(bench: Bench) {
       if (call === 0 && seen.status !== 429) throw seen.unanswered()
       const after = await oneNow(bench)
       const rest = leftIn(after)
-      // More is left than before the refusal: the window has ended between the two calls, which
-      // tells nothing. A gateway with which that goes on forgets what it was asked for.
+      // More is left than before: the window has ended between the two calls, which tells nothing.
+      // A gateway with which that goes on forgets what it was asked for.
       if (windowsEnded < 2 && left !== undefined && (rest ?? 0) > left) {
         windowsEnded += 1
         left = rest
@@ -61,7 +58,6 @@ async function spend(bench: Bench) {
       return { seen, after, submission, left, letThrough, waitMs: probe.retryMs(seen) }
     }
     const rest = leftIn(seen)
-    // More is left than before where the window has ended on the way.
     if (isOver && (rest ?? 0) <= (left ?? 0)) letThrough ??= seen
     left = rest
   }
@@ -119,7 +115,6 @@ export const budgetRules = rulesOf('overrun', {
       'rate-limited attempts also charge the counters',
       ({ after, left }) => {
         if (left !== undefined && left <= 0) notSeen('no items were left before the refusal')
-        // Without a word of what was left the refusal may have come right at its end.
         return after.as({ sent: `${after.sent} right after a refused call that left room for it` })
       },
       [429],
@@ -128,8 +123,7 @@ export const budgetRules = rulesOf('overrun', {
       'after that delay, calls are served again',
       async (bench) => {
         const { seen, after, waitMs, probe } = bench
-        // Where nothing is reported the window of §8 is waited out, so that the run leaves none
-        // overrun.
+        // Where nothing is reported the window of §8 is waited out: the run leaves none overrun.
         const resetMs = (rateLimitOf(seen.headers)?.resetSeconds ?? 60) * 1_000
         const afterMs = after.status === 429 ? (probe.retryMs(after) ?? 0) : 0
         const delayMs = Math.max(waitMs ?? resetMs, afterMs, 1_000)

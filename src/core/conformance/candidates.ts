@@ -1,8 +1,4 @@
-/**
- * What is admitted, and what is told of a candidate by the single route and in batches. Nothing of
- * it can execute but what is meant to, and, where the gateway breaks the rule of the bond, one raw
- * unit.
- */
+/** What is admitted, and what is told of a candidate by the single route and in batches. */
 import type { Form } from '#client/journal/records'
 import type { QuestionContext } from '#client/trust/trust'
 import { outcomeOf, priceOf } from '#protocol/proposal'
@@ -51,8 +47,8 @@ const tooLittle =
     sendWrong({ amountRaw: leastRaw, form }, 'an amount of one raw unit', isBonded)
 
 /**
- * One unit below the bond too, but only where the chain says what the bond is, and a bond may be
- * spent (R21). The contract takes no less than the bond, so that nothing of it executes.
+ * One unit below the bond too, where the chain says what the bond is, and it may be spent (R21).
+ * The contract takes no less, so that nothing of it executes.
  */
 const bondMinimum = (form: Form): Row => [
   `permit.amount is at least the current total bond (${form} form)`,
@@ -101,7 +97,7 @@ const replayOf = ({ ack, id }: Admitted): Facts => ({
 })
 
 const plus = (more: bigint) => (text: string) => String(BigInt(text) + more)
-/** Of one signature, what it does not cover: the witness is rebuilt from the body (§4.1 rule 3). */
+/** What one signature does not cover. */
 const tampered = {
   'another outcome': { outcome: (outcome: string) => (outcome === 'p1' ? 'p2' : 'p1') },
   'another amount': { permit: { amount: plus(1n) } },
@@ -144,10 +140,8 @@ export const refusalRules = rulesOf('admit', {
     ({ sendStrange }) => sendStrange(),
     [403],
   ],
-  /**
-   * Before an execution is waited for: its candidate is the one that stays active. A first payload
-   * may fail in validation before its rival comes: then there is nothing to be in conflict with.
-   */
+  // Before an execution is waited for, whose candidate stays active; another may fail before its
+  // rival comes, and then there is nothing to be in conflict with.
   '4.1.3-conflict': [
     '409: a conflicting active payload prevents admission',
     async ({ executable, firstAdmitted, may, propose, sign, status }) => {
@@ -213,7 +207,6 @@ const status = async (bench: Bench) => {
   return { ...first, seen: (await bench.status(first.questionId, first.id)).given(200) }
 }
 
-/** Of the candidate itself, as the batch tells it. */
 const batchedStatus = async (bench: Bench) => {
   const { id } = await admitted(bench)
   const whole = (await bench.send(routes.batch('statuses', [id]))).given(200)

@@ -34,21 +34,20 @@ export const batches = {
 } as const
 export type Batch = keyof typeof batches
 
-const get = (path: string, wrong?: string): ProbeCall => ({ method: 'GET', path, wrong })
+const get = (path: string): ProbeCall => ({ method: 'GET', path })
 const post = (path: string, body: unknown, wrong?: string): ProbeCall => {
   return { method: 'POST', path, body, wrong }
 }
 
 export const routes = {
   get,
-  eligibility: (address: string, wrong?: string) =>
-    get(`/v1/proposals/eligibility/${address}`, wrong),
+  eligibility: (address: string) => get(`/v1/proposals/eligibility/${address}`),
   prepare: (identifier: string, body: unknown, wrong?: string) =>
     post(`/v1/proposals/${identifier}/signing-data`, body, wrong),
   submit: (identifier: string, body: unknown, wrong?: string) =>
     post(`/v1/proposals/${identifier}`, body, wrong),
-  status: (identifier: string, candidateId: string, wrong?: string) =>
-    get(`/v1/proposals/${identifier}/status/${candidateId}`, wrong),
+  status: (identifier: string, candidateId: string) =>
+    get(`/v1/proposals/${identifier}/status/${candidateId}`),
   batch(batch: Batch, list: readonly unknown[], wrong?: string): ProbeCall {
     const { path, field } = batches[batch]
     return { ...post(path, { [field]: list }, wrong), items: Math.max(1, list.length) }

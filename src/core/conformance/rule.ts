@@ -18,7 +18,7 @@ export interface Rule {
 interface Known {
   readonly seen: Seen
 }
-/** What the steps that follow are about: a call, or an answer, maybe with what else is known of it. */
+/** A call, or an answer, maybe with what else is known of it. */
 type Subject = ProbeCall | Seen | Known
 type Next = Subject | readonly Subject[] | Demand
 export type Step<More = unknown> = (known: Bench & Known & More) => Next | Promise<Next>

@@ -37,16 +37,12 @@ export const rules: readonly Rule[] = [
   ...budgetRules,
 ]
 
-/**
- * The rules that a name stands for: one rule's id, or a family, which is the section that ids begin
- * with (`2.7`, `4.2.1`). A family's items are what it costs alone. Empty where there is none.
- */
+/** By a rule's id, or by the section that ids begin with (`2.7`, `4.2.1`). */
 export const rulesNamed = (name: string): readonly Rule[] =>
   rules.filter(({ id }) => id === name || id.startsWith(`${name}-`) || id.startsWith(`${name}.`))
 
 /** The gateway itself, and the contexts of the questions. */
 const openingItems = 2
-/** A candidate of ours ends in a few polls, one that executes in more. */
 const pollingItems = { admit: 5, execute: 8 } as const
 
 /** About how many items the rules that may be looked at are charged (§8 rule 2). */

@@ -1,4 +1,4 @@
-/** What the v1 preparation and the batch of contexts answer, against pins, chain and our own types. */
+/** The v1 preparation and the batch of contexts, against pins, chain and our own types. */
 import { compareServersTypedData, hashedRound } from '#client/propose/terms'
 import {
   checkContext,
@@ -40,7 +40,7 @@ const maxAuthorization = 'economics.~max*auth|auth'
 const valuesOf = (one: unknown): readonly unknown[] => (is.structure(one) ? Object.values(one) : [])
 const equals = (own: string) => (value: unknown) => integer(value) === own
 
-/** `proposal` has this outcome and its price, whatever its members are called. */
+/** Whatever the members of `proposal` are called. */
 const proposes = (outcome: OutcomeKey): Facts => ({
   proposal: (proposal: unknown) => valuesOf(proposal).includes(outcome),
   'proposal.~price': equals(priceOf[outcome]),
