@@ -373,7 +373,8 @@ async function openParts(
     isLocal: target.isLocal,
     async confirmBet(bet) {
       quiet()
-      if (betsOwnMoney(flags, ready) && !settings.yes) await confirm(session, `${betText(bet)}. Sign it?`, false)
+      if (betsOwnMoney(flags, ready) && !settings.yes)
+        await confirm(session, `${betText(bet)}. Sign it?`, false)
       else output.note(betText(bet))
     },
     maxAmountRaw: cap?.raw,
