@@ -20,7 +20,7 @@ import { refuse } from '#protocol/refusal'
 import type { Address } from '#protocol/schema'
 import { recoverWithNoble } from '#protocol/signature'
 import { configuredContracts, type GatewayConfig } from './config.js'
-import type { Exchange } from './front/answer.js'
+import { deny, type Exchange } from './front/answer.js'
 import {
   type Budget,
   type BudgetLimits,
@@ -91,7 +91,7 @@ export function createGateway(parts: GatewayParts): Gateway {
   const { clock } = ports
   const trusted = config.proxy.trusted_cidrs.flatMap((text) => parseCidr(text) ?? [])
   const requests = createRequestCounts()
-  const bodies = createBodyMemory()
+  const memory = createBodyMemory()
   const budget = parts.budget ?? createBudget(budgetLimits(config))
   const yieldToEvents = parts.yieldToEvents ?? (() => clock.sleep(0))
   let calls = 0
@@ -106,7 +106,7 @@ export function createGateway(parts: GatewayParts): Gateway {
     closed: () => (draining ? refuse('server_busy', 'the gateway is shutting down') : undefined),
     gate: createGate({ yieldToEvents, clock }),
     inFlight: createPlacesInFlight(),
-    reserve: bodies.reserve,
+    reserve: memory.reserve,
     hash: ports.hash,
     receipt: parts.receipts && createReceiptSigning(ports, parts.receipts),
     corsOrigins: config.cors.origins,
@@ -143,7 +143,7 @@ export function createGateway(parts: GatewayParts): Gateway {
       observe({ ...seen, code, durationMs, items, bug })
       return answered
     } finally {
-      bodies.free(exchange)
+      memory.free(exchange)
       calls -= 1
       if (calls === 0) drained?.()
     }
@@ -234,44 +234,46 @@ function createRequestCounts() {
   }
 }
 
-function createPlacesInFlight(): Steps['inFlight'] {
+/** Of each client, and of all. */
+function createTally() {
   const held = new Map<string, number>()
   let all = 0
-  return ({ client }, work) => {
-    const own = held.get(client) ?? 0
-    const { callsInFlight, keptInFlight, fewInFlight } = gatewayLimits
-    if (all >= callsInFlight + (own < fewInFlight ? keptInFlight : 0)) return undefined
-    all += 1
-    held.set(client, own + 1)
-    return work().finally(() => {
-      all -= 1
-      const left = (held.get(client) ?? 1) - 1
-      if (left > 0) held.set(client, left)
+  return {
+    all: () => all,
+    of: (client: string) => held.get(client) ?? 0,
+    add(client: string, amount: number) {
+      all += amount
+      const own = (held.get(client) ?? 0) + amount
+      if (own > 0) held.set(client, own)
       else held.delete(client)
-    })
+    },
+  }
+}
+
+function createPlacesInFlight(): Steps['inFlight'] {
+  const calls = createTally()
+  return ({ client }, work) => {
+    const { callsInFlight, keptInFlight, fewInFlight } = gatewayLimits
+    const kept = calls.of(client) < fewInFlight ? keptInFlight : 0
+    if (calls.all() >= callsInFlight + kept) deny('server_busy', 'too many calls are in flight')
+    calls.add(client, 1)
+    return work().finally(() => calls.add(client, -1))
   }
 }
 
 function createBodyMemory() {
-  const bytesOf = new Map<string, number>()
-  let total = 0
+  const bodies = createTally()
   return {
     reserve(exchange: Exchange, bytes: number) {
-      const own = (bytesOf.get(exchange.client) ?? 0) + bytes
+      const { client } = exchange
       const { bodyBytes, clientBodyBytes } = gatewayLimits
-      if (total + bytes > bodyBytes || own > clientBodyBytes) return false
-      total += bytes
-      bytesOf.set(exchange.client, own)
+      if (bodies.all() + bytes > bodyBytes || bodies.of(client) + bytes > clientBodyBytes)
+        return false
+      bodies.add(client, bytes)
       exchange.reservedBytes += bytes
       return true
     },
-    free({ client, reservedBytes }: Exchange) {
-      if (reservedBytes === 0) return
-      total -= reservedBytes
-      const left = (bytesOf.get(client) ?? 0) - reservedBytes
-      if (left > 0) bytesOf.set(client, left)
-      else bytesOf.delete(client)
-    },
+    free: ({ client, reservedBytes }: Exchange) => bodies.add(client, -reservedBytes),
   }
 }
 

@@ -9,26 +9,32 @@ import type { Charge } from './budget.js'
 export interface RouteAnswer {
   readonly status: number
   readonly body: string
-  readonly code?: WireCode
   readonly headers?: Readonly<Record<string, string>>
-  readonly refusal?: Refusal
+}
+
+/** Of a call, or of one item of it; caught where it is answered. */
+export class Refused extends Error {
+  constructor(readonly refusal: Refusal) {
+    super(refusal.code)
+    this.name = 'Refused'
+  }
+}
+
+export function deny(...why: Parameters<typeof refuse>): never {
+  throw new Refused(refuse(...why))
 }
 
 export function json(status: number, body: object): RouteAnswer {
   return { status, body: JSON.stringify(body) }
 }
 
-export function refusalAnswer(refusal: Refusal): RouteAnswer {
-  return {
-    status: refusal.status,
-    body: refusalBody(refusal),
-    code: refusal.code,
-    refusal,
-    ...(refusal.retryAfterSeconds === undefined
-      ? {}
-      : { headers: { 'retry-after': String(refusal.retryAfterSeconds) } }),
-  }
-}
+export const refusalAnswer = (refusal: Refusal): RouteAnswer => ({
+  status: refusal.status,
+  body: refusalBody(refusal),
+  ...(refusal.retryAfterSeconds !== undefined && {
+    headers: { 'retry-after': String(refusal.retryAfterSeconds) },
+  }),
+})
 
 /** Nothing is shown but the id under which it is logged (robustness §4). */
 function internalError(requestId: string) {
@@ -43,6 +49,7 @@ function internalError(requestId: string) {
  * like a 503 (R10, contract §2).
  */
 export function refusalOf(error: unknown, requestId: string): Refusal | undefined {
+  if (error instanceof Refused) return error.refusal
   if (!(error instanceof ProposerError)) return undefined
   switch (error.code) {
     case 'state_unavailable':
@@ -68,8 +75,9 @@ export function refusalOf(error: unknown, requestId: string): Refusal | undefine
 
 export function itemRefusal(exchange: Exchange, error: unknown): Refusal {
   const refusal = refusalOf(error, exchange.requestId)
-  if (refusal === undefined) noteBug(exchange, error)
-  return refusal ?? internalError(exchange.requestId)
+  if (refusal !== undefined) return refusal
+  exchange.bug = bugOf(error)
+  return internalError(exchange.requestId)
 }
 
 export interface Exchange {
@@ -88,16 +96,10 @@ export interface Exchange {
 }
 
 /** The message stays out: it may quote what was sent (R5). */
-function noteBug(exchange: Pick<Exchange, 'bug'>, error: unknown) {
-  if (!(error instanceof Error)) {
-    exchange.bug = { name: typeof error, frames: [] }
-    return
-  }
+function bugOf(error: unknown): RequestRecord['bug'] {
+  if (!(error instanceof Error)) return { name: typeof error, frames: [] }
   const frames = (error.stack ?? '').split('\n').map((line) => line.trim())
-  exchange.bug = {
-    name: error.name,
-    frames: frames.filter((line) => line.startsWith('at ')).slice(0, 6),
-  }
+  return { name: error.name, frames: frames.filter((line) => line.startsWith('at ')).slice(0, 6) }
 }
 
 /** 512 bytes, no percent sign, no empty or dot segment (robustness §4). */

@@ -4,8 +4,9 @@ import { batchSigningDataOf, type Contracts, domainOf } from '#chain/round'
 import type { Hex } from '#ports'
 import { type Candidate, instant, wireStatus } from '#protocol/candidate'
 import { UnavailableError } from '#protocol/errors'
+import { pick } from '#protocol/pick'
 import { fromBatchItem, fromSingle, priceOf } from '#protocol/proposal'
-import { type Refusal, refuse, wireError } from '#protocol/refusal'
+import { type Refusal, wireError } from '#protocol/refusal'
 import type { SigningDataRequest } from '#protocol/schema'
 import { typedData } from '#protocol/witness'
 import { isAddress, isQuestionId, version } from '#protocol/words'
@@ -13,24 +14,24 @@ import type { ChainView, Question } from '../view/state.js'
 import {
   type AdmissionParts,
   findQuestion,
-  isQuestion,
   itemsAtOnce,
   type Judgment,
-  notOpen,
-  permitRefusal,
-  priceFault,
   questionNotFound,
-  stateFault,
+  requireOpen,
+  requirePermit,
+  requirePrice,
+  requireState,
   submitAll,
   takesProposals,
 } from './admission.js'
 import {
+  deny,
   type Exchange,
   type Handlers,
   itemRefusal,
   json,
+  Refused,
   type RouteAnswer,
-  refusalAnswer,
 } from './answer.js'
 
 export function singleRoutes(
@@ -46,13 +47,11 @@ export function singleRoutes(
       }),
     async signingData({ body, params: { identifier = '' } }) {
       const question = await findQuestion(view, identifier)
-      if (!isQuestion(question)) return refusalAnswer(question)
-      const refusal =
-        stateFault(view) ??
-        (takesProposals(question) ? undefined : notOpen(question)) ??
-        priceFault(question, priceOf[body.outcome], 'single') ??
-        permitRefusal(question, view, body.permit)
-      return refusal ? refusalAnswer(refusal) : json(200, signingDataOf(question, contracts, body))
+      requireState(view)
+      requireOpen(question)
+      requirePrice(question, priceOf[body.outcome], 'single')
+      requirePermit(question, view, body.permit)
+      return json(200, signingDataOf(question, contracts, body))
     },
     async submit({ body, params: { identifier = '' }, exchange }) {
       const { proposer } = body
@@ -60,7 +59,7 @@ export function singleRoutes(
       const item = { identifier, proposer, authorizationOf }
       const [submitted] = await submitAll(parts, exchange, 'single', [item])
       if (submitted === undefined) throw new Error('a submission has no result')
-      if (submitted.kind === 'refused') return refusalAnswer(submitted.refusal)
+      if (submitted.kind === 'refused') throw new Refused(submitted.refusal)
       const { kind, candidate } = submitted
       const url = `/v1/proposals/${candidate.round.questionId}/status/${candidate.id}`
       return json(kind === 'admitted' ? 202 : 200, { version, ...acknowledged(candidate, url) })
@@ -91,19 +90,17 @@ async function status(
   if (candidate && isQuestionId(identifier) && candidate.round.questionId === identifier)
     return shown(parts, candidate)
   const question = await lookUp(view, identifier)
-  if (question === undefined) return refusalAnswer(questionNotFound())
+  if (question === undefined) questionNotFound()
   // What is not held under a question id is not found, whatever the chain says; a slug has to be
   // known.
   if (question instanceof UnavailableError && !isQuestionId(identifier)) throw question
   if (candidate && 'round' in question && isOfRequest(candidate, question))
     return shown(parts, candidate)
-  return refusalAnswer(
-    refuse(
-      'candidate_not_found',
-      candidate && !isQuestionId(identifier)
-        ? 'this slug does not refer to the question of this candidate, and may have referred to another one at its admission; use the question id'
-        : 'candidate not found for this question; check the identifier and the candidate id',
-    ),
+  deny(
+    'candidate_not_found',
+    candidate && !isQuestionId(identifier)
+      ? 'this slug does not refer to the question of this candidate, and may have referred to another one at its admission; use the question id'
+      : 'candidate not found for this question; check the identifier and the candidate id',
   )
 }
 
@@ -125,13 +122,8 @@ async function lookUp(view: ChainView, identifier: string) {
 }
 
 async function shown(parts: AdmissionParts, candidate: Candidate) {
-  return json(
-    200,
-    wireStatus(
-      candidate,
-      candidate.progress.status === 'failed' ? await prospects(parts, candidate) : undefined,
-    ),
-  )
+  const hasFailed = candidate.progress.status === 'failed'
+  return json(200, wireStatus(candidate, hasFailed ? await prospects(parts, candidate) : undefined))
 }
 
 async function prospects({ ledger, view }: AdmissionParts, { proposer, round }: Candidate) {
@@ -182,11 +174,14 @@ export function batchRoutes(
 ): Handlers<'batchSigningData' | 'batchSubmit' | 'batchStatus'> {
   return {
     async batchSigningData({ body: { identifiers }, exchange }) {
-      parts.view.readAhead(identifiers)
-      const results = await eachItem(exchange, identifiers, (identifier) => ({
-        head: { identifier },
-        work: () => itemSigningData(parts, identifier),
-      }))
+      const { view, contracts } = parts
+      view.readAhead(identifiers)
+      const results = await eachItem(exchange, identifiers, 'identifier', async (identifier) => {
+        const question = await findQuestion(view, identifier)
+        requireState(view)
+        requireOpen(question)
+        return { signing_data: batchSigningDataOf(question.round, contracts) }
+      })
       return json(200, { results })
     },
     async batchSubmit({ body: { proposals }, exchange }) {
@@ -206,11 +201,15 @@ export function batchRoutes(
         },
       })
     },
-    async batchStatus({ body, exchange }) {
-      const results = await eachItem(exchange, body.candidate_ids, (candidateId) => ({
-        head: { candidate_id: candidateId },
-        work: () => itemStatus(parts, candidateId),
-      }))
+    async batchStatus({ body: { candidate_ids }, exchange }) {
+      const results = await eachItem(exchange, candidate_ids, 'candidate_id', async (id) => {
+        const candidate = await parts.ledger.get(id)
+        if (!candidate) deny('candidate_not_found', 'candidate not found; check the id')
+        const { failure: full, ...whole } = wireStatus(candidate)
+        const shown = pick(whole, 'candidate_id', 'status', 'received_at', 'submission')
+        const failure = full && { code: full.code, detail: full.detail }
+        return { candidate: { ...shown, failure } }
+      })
       return json(200, { results })
     },
   }
@@ -220,22 +219,17 @@ export function batchRoutes(
 function eachItem(
   exchange: Exchange,
   items: readonly string[],
-  itemOf: (item: string) => {
-    readonly head: object
-    readonly work: () => Promise<Refusal | { readonly found: object }>
-  },
+  key: string,
+  work: (item: string) => Promise<object>,
 ) {
   const limit = pLimit(itemsAtOnce)
   return Promise.all(
-    items.map((item) => {
-      const { head, work } = itemOf(item)
-      return limit(async () => {
-        const result = await work().catch((error: unknown) => itemRefusal(exchange, error))
-        return 'found' in result
-          ? { ...head, status_code: 200, ...result.found }
-          : { ...head, ...refusedItem(result) }
-      })
-    }),
+    items.map((item) =>
+      limit(work, item).then(
+        (found) => ({ [key]: item, status_code: 200, ...found }),
+        (error: unknown) => ({ [key]: item, ...refusedItem(itemRefusal(exchange, error)) }),
+      ),
+    ),
   )
 }
 
@@ -243,21 +237,6 @@ const refusedItem = (refusal: Refusal) => ({
   status_code: refusal.status,
   error: wireError(refusal),
 })
-
-async function itemSigningData({ view, contracts }: AdmissionParts, identifier: string) {
-  const question = await findQuestion(view, identifier)
-  if (!isQuestion(question)) return question
-  const refusal = stateFault(view) ?? (takesProposals(question) ? undefined : notOpen(question))
-  return refusal ?? { found: { signing_data: batchSigningDataOf(question.round, contracts) } }
-}
-
-async function itemStatus({ ledger }: AdmissionParts, candidate_id: string) {
-  const candidate = await ledger.get(candidate_id)
-  if (!candidate) return refuse('candidate_not_found', 'candidate not found; check the id')
-  const { status, received_at, submission, failure: full } = wireStatus(candidate)
-  const failure = full && { code: full.code, detail: full.detail }
-  return { found: { candidate: { candidate_id, status, received_at, submission, failure } } }
-}
 
 function submitResult(client_ref: string | null, submitted: Judgment) {
   if (submitted.kind === 'refused') return { client_ref, ...refusedItem(submitted.refusal) }
