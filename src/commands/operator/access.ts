@@ -6,23 +6,18 @@
 import * as z from 'zod/mini'
 import type { RegistryEntry } from '#chain/questions'
 import type { Ledger } from '#gateway/ledger/ledger'
-import { openSharedStore, openStore } from '#gateway/ledger/open-store'
 import type { ActName, ActResult, leaderResignName } from '#gateway/operator/acts'
 import { shownRegistry } from '#gateway/operator/registry'
 import {
   adminTokenFile,
-  expectedChain,
   type LoadedConfig,
   loadConfig,
   registryOf,
   type StorePlace,
   settingsOf,
 } from '#host/config-file'
-import { genesisOf } from '#host/gateway-host'
-import { folderBytes, readPlaced } from '#host/held-store'
-import { operatorServiceOfChain, type ServedStore } from '#host/operator-service'
-import { createClosers } from '#io/closers'
-import { requireLocalDisk } from '#io/files'
+import { openToAct } from '#host/gateway-host'
+import { readPlaced } from '#host/held-store'
 import { fromCwd } from '#io/home'
 import { proofPath, readAdminToken, tokenProof } from '#io/serving/admin-token'
 import { TransportError } from '#ports'
@@ -40,8 +35,7 @@ import {
 import { networkFault } from '#protocol/network-words'
 import { parseStatus, type StatusDocument } from '#protocol/status-document'
 import { hexOf } from '#storage/durable'
-import { acquireLock, holderText, type LockHolder, readHolder } from '#storage/lock'
-import { requireTables } from '#storage/postgres/schema'
+import { holderText, type LockHolder, readHolder } from '#storage/lock'
 import type { StoredRecord } from '#storage/record-log'
 import { type LiveStatus, openStatus, statusLines } from '../hosting/live-status.js'
 import { timeoutMs } from '../session/settings.js'
@@ -243,49 +237,9 @@ export async function act(site: Site, name: ActName, body: object): Promise<Acte
     const acted = await post(adminUrlHere(loaded))
     if (acted) return acted
   }
-  return { result: await actOnStore(site, name, body), through: 'store' }
-}
-
-/** Without a gateway: under the lock of a folder, or beside the gateways of a database. */
-async function actOnStore(site: Site, name: ActName, body: object) {
-  const { loaded } = site
-  const { config, place } = loaded
-  const configured = await registryOf(site, loaded)
-  const chain = () => site.edges.chain(config.chain.rpc_urls, expectedChain(config))
-  // Only a new store has to know which chain it is for.
-  const settings = async (isNew: boolean) =>
-    settingsOf(
-      config,
-      isNew ? await genesisOf(site, await chain(), config, true, unreachable) : undefined,
-    )
-  const closers = createClosers()
-  try {
-    let opened: ServedStore
-    if (place.kind === 'database') {
-      const database = await site.edges.database(place.url)
-      await requireTables(database)
-      opened = await openSharedStore(site, database, { settings })
-    } else {
-      await requireLocalDisk(place.folder)
-      const { fence, release } = await acquireLock(site, place.folder, 'operator')
-      closers.add(release)
-      const store = await openStore(site, place.folder, { fence, settings })
-      opened = { ...store, bytes: () => folderBytes(site.files, place.folder) }
-    }
-    closers.add(() => opened.ledger.close())
-    const served = { ...opened, configured }
-    return await operatorServiceOfChain(site, served, loaded, chain).run(name, body)
-  } finally {
-    await closers.close()
-  }
-}
-
-function unreachable(reason: string): never {
-  throw new UnavailableError(
-    'state_unavailable',
-    `this store is new, and its chain cannot be determined: ${reason}`,
-    'check chain.rpc_urls, then retry; nothing was changed',
-  )
+  const { operator, close } = await openToAct(site, loaded)
+  const result = await operator.run(name, body).finally(close)
+  return { result, through: 'store' }
 }
 
 const Names = z.array(z.string())

@@ -10,7 +10,8 @@ import { configuredContracts, type GatewayConfig } from '#gateway/config'
 import { createBudget } from '#gateway/front/budget'
 import { budgetLimits, createGateway, type Gateway } from '#gateway/gateway'
 import type { Ledger } from '#gateway/ledger/ledger'
-import { mergedRegistry } from '#gateway/operator/registry'
+import { openSharedStore, openStore } from '#gateway/ledger/open-store'
+import { mergedRegistry, shownRegistry } from '#gateway/operator/registry'
 import type { OperatorService } from '#gateway/operator/service'
 import { createPipeline } from '#gateway/pipeline/pipeline'
 import { followLedger } from '#gateway/status/health'
@@ -18,15 +19,18 @@ import { followRecent, type Recent } from '#gateway/status/recent'
 import { createSlugs, namedBySlugs } from '#gateway/view/lookups'
 import { createChainView, type LiveView } from '#gateway/view/view'
 import { type Closers, opening } from '#io/closers'
+import { requireLocalDisk } from '#io/files'
 import { systemCurve } from '#io/keys'
 import type { NodeHealth, RpcChain } from '#io/rpc/rpc'
 import { createTurns, yieldToEvents } from '#io/serving/load'
 import { type Chain, ChainError, type Fetch, type Hex, type Machine } from '#ports'
 import type { RequestRecord } from '#protocol/call'
-import { UsageError } from '#protocol/errors'
+import { UnavailableError, UsageError } from '#protocol/errors'
+import { once } from '#protocol/once'
 import type { Address } from '#protocol/schema'
 import type { Observation, StateLine } from '#protocol/vitals'
-import type { LockUse } from '#storage/lock'
+import { acquireLock, type LockUse } from '#storage/lock'
+import { requireTables } from '#storage/postgres/schema'
 import {
   expectedChain,
   type LoadedConfig,
@@ -38,6 +42,7 @@ import {
 } from './config-file.js'
 import { type ExecutorKeySource, executorSigner } from './executor-key.js'
 import {
+  folderBytes,
   type HeldStore,
   type HoldOptions,
   holdDatabase,
@@ -46,7 +51,7 @@ import {
 } from './held-store.js'
 import { fenced, instrumentedChain } from './instrumented-ports.js'
 import { openToLook } from './local-registry.js'
-import { operatorServiceOfView } from './operator-service.js'
+import { operatorServiceOn, type ServedStore } from './operator-service.js'
 import { openReceipts } from './receipts.js'
 import { createStatus, nodesOf } from './status.js'
 
@@ -149,7 +154,7 @@ export const openHostedGateway = (
       ledger,
       view,
       contracts,
-      operator: operatorServiceOfView(machine, { ...store, configured }, view),
+      operator: operatorServiceOn(machine, store, configured, () => view),
       executor: signer?.address,
       broken,
       status: status.now,
@@ -264,6 +269,57 @@ const openForLooking = (machine: Machine, loaded: LoadedConfig) =>
     return { gateway, ledger, close: closers.close }
   })
 
+/**
+ * For acts on a store that no gateway of this machine serves: under the lock of a folder, or beside
+ * the gateways of a database. Only a new store has to know which chain it is for.
+ */
+export const openToAct = (machine: Machine, loaded: LoadedConfig) =>
+  opening(async (closers) => {
+    const { clock, edges, files } = machine
+    const { config, place } = loaded
+    const configured = await registryOf(machine, loaded)
+    const open = () => edges.chain(config.chain.rpc_urls, expectedChain(config))
+    const settings = async (isNew: boolean) => {
+      const genesis = isNew
+        ? await genesisOf(machine, await open(), config, true, unreachable)
+        : undefined
+      return settingsOf(config, genesis)
+    }
+    let store: ServedStore
+    if (place.kind === 'database') {
+      const database = await edges.database(place.url)
+      await requireTables(database)
+      store = await openSharedStore(machine, database, { settings })
+    } else {
+      const { folder } = place
+      await requireLocalDisk(folder)
+      const { fence, release } = await acquireLock(machine, folder, 'operator')
+      closers.add(release)
+      const opened = await openStore(machine, folder, { fence, settings })
+      store = { ...opened, bytes: () => folderBytes(files, folder) }
+    }
+    const { ledger } = store
+    closers.add(() => ledger.close())
+    const look = once(async () => {
+      const { entries } = shownRegistry(configured, ledger.questions)
+      const ports = { clock, chain: aggregating(await open(), yieldToEvents) }
+      const view = viewOf(ports, config, ledger, entries, () => false)
+      closers.add(view.stop)
+      await view.start()
+      return view
+    })
+    const operator = operatorServiceOn(machine, store, configured, look)
+    return { operator, close: closers.close }
+  })
+
+function unreachable(reason: string): never {
+  throw new UnavailableError(
+    'state_unavailable',
+    `this store is new, and its chain cannot be determined: ${reason}`,
+    'check chain.rpc_urls, then retry; nothing was changed',
+  )
+}
+
 const viewOf = (
   ports: Parameters<typeof createChainView>[0],
   config: GatewayConfig,
@@ -295,7 +351,7 @@ async function namedView(
 }
 
 /** Waits for a node as long as the store is new; an existing one is served at once. */
-export const genesisOf = (
+const genesisOf = (
   machine: Pick<Machine, 'clock' | 'signal'>,
   chain: Chain,
   config: GatewayConfig,

@@ -1,17 +1,11 @@
 /** From memory and the store's own records. No signature, no raw bytes (R5). */
 import type { Clock, Hex } from '#ports'
 import { amountText, type TokenUnits } from '#protocol/amount'
-import { type Candidate, instant } from '#protocol/candidate'
+import { type Candidate, instant, isActive } from '#protocol/candidate'
 import { labelIn } from '#protocol/outcome-words'
 import { pick } from '#protocol/pick'
 import type { Outcome } from '#protocol/schema'
-import {
-  type CandidateCheck,
-  type CandidateRef,
-  type Ledger,
-  type Slot,
-  signedAs,
-} from '../ledger/ledger.js'
+import { type CandidateCheck, type Ledger, type Slot, signedAs } from '../ledger/ledger.js'
 import { candidateRow } from './listing.js'
 import { narrated } from './narration.js'
 import { progressEvents, type TimelineEvent } from './timeline.js'
@@ -47,57 +41,6 @@ function recentRow(
   }
 }
 
-type RowsOf = (id: string) => Promise<readonly RecentRow[]>
-
-/** Those before the start are read when they are first asked for. */
-function newFailures(before: readonly CandidateRef[], clock: Pick<Clock, 'nowMs'>) {
-  const at = new Map<string, number>()
-  let unread = before.filter(({ status }) => status === 'failed').slice(0, failuresKept)
-  let isMore = false
-
-  const add = (id: string, atMs: number) => {
-    at.delete(id)
-    at.set(id, atMs)
-    const [oldest] = at.keys()
-    if (at.size <= failuresKept || oldest === undefined) return
-    at.delete(oldest)
-    isMore = true
-  }
-  const takeOver = async (rowOf: RowsOf) => {
-    const found = await Promise.all(unread.map(({ id }) => rowOf(id)))
-    if (unread.length === 0) return
-    unread = []
-    const earlier = found
-      .flat()
-      .flatMap((row) =>
-        row.failed_at === null ? [] : [[row.candidate_id, row.failed_at] as const],
-      )
-      .map(([id, time]) => [id, Date.parse(time)] as const)
-    const all = [...earlier, ...at].sort(([, one], [, other]) => one - other)
-    at.clear()
-    for (const [id, atMs] of all) add(id, atMs)
-  }
-
-  return {
-    at: at as Pick<typeof at, 'get' | 'keys' | 'delete'>,
-    add,
-    async read(rowOf: RowsOf) {
-      await takeOver(rowOf)
-      for (const [id, atMs] of at) if (atMs <= clock.nowMs() - dayMs) at.delete(id)
-      const found = (await Promise.all([...at.keys()].reverse().map(rowOf))).flat()
-      const counts = new Map<string, number>()
-      for (const { failure_code: code } of found)
-        if (code !== null) counts.set(code, (counts.get(code) ?? 0) + 1)
-      return {
-        count: found.length,
-        is_more: isMore && at.size === failuresKept,
-        codes: [...counts].sort(([, one], [, other]) => other - one),
-        rows: found.slice(0, failuresListed),
-      }
-    },
-  }
-}
-
 export type Recent = ReturnType<typeof followRecent>
 
 export function followRecent(
@@ -109,7 +52,15 @@ export function followRecent(
   let newest = before.slice(0, recentKept).map(({ id }) => id)
   const rows = new Map<string, RecentRow>()
   const checks = new Map<string, CandidateCheck>()
-  const failures = newFailures(before, clock)
+  /** In the order in which they failed; of those before the start the store has the time. */
+  const failures = new Map<string, number | undefined>(
+    before
+      .filter(({ status }) => status === 'failed')
+      .slice(0, failuresKept)
+      .reverse()
+      .map(({ id }) => [id, undefined]),
+  )
+  let isMore = false
   let listed: readonly RecentRow[] | undefined
 
   const stop = ledger.onChange((events) => {
@@ -120,8 +71,8 @@ export function followRecent(
         continue
       }
       if (event.kind === 'candidate.progress') {
-        if (event.progress.status === 'failed') failures.add(event.id, clock.nowMs())
-        else failures.at.delete(event.id)
+        failures.delete(event.id)
+        if (event.progress.status === 'failed') failures.set(event.id, clock.nowMs())
       }
       if ('id' in event) {
         if (event.kind === 'candidate.checked' && newest.includes(event.id))
@@ -130,9 +81,14 @@ export function followRecent(
         if (newest.includes(event.id)) listed = undefined
       }
     }
+    for (const id of failures.keys()) {
+      if (failures.size <= failuresKept) break
+      failures.delete(id)
+      isMore = true
+    }
   })
 
-  const rowOf: RowsOf = async (id) => {
+  const rowOf = async (id: string) => {
     const known = rows.get(id)
     if (known) return [known]
     const candidate = await ledger.get(id)
@@ -146,12 +102,12 @@ export function followRecent(
     const question = questionOf(round.questionId)
     const failedAtMs =
       progress.status === 'failed'
-        ? (failures.at.get(id) ?? (await ledger.progressedAtMs(id)) ?? receivedAtMs)
+        ? (failures.get(id) ?? (await ledger.progressedAtMs(id)) ?? receivedAtMs)
         : undefined
     return recentRow(candidate, question, failedAtMs)
   }
   const forget = () => {
-    const kept = new Set([...newest, ...failures.at.keys()])
+    const kept = new Set([...newest, ...failures.keys()])
     for (const one of [rows, checks]) for (const id of one.keys()) if (!kept.has(id)) one.delete(id)
   }
 
@@ -165,7 +121,24 @@ export function followRecent(
       if (ids === newest && now.every((row) => rows.get(row.candidate_id) === row)) listed = now
       return now
     },
-    failures: () => failures.read(rowOf),
+    async failures() {
+      const since = instant(clock.nowMs() - dayMs)
+      const found = (await Promise.all([...failures.keys()].reverse().map(rowOf))).flat()
+      const timeIn = ({ failed_at }: RecentRow) => failed_at ?? ''
+      for (const row of found) if (timeIn(row) <= since) failures.delete(row.candidate_id)
+      const lately = found
+        .filter((row) => timeIn(row) > since)
+        .sort((one, other) => timeIn(other).localeCompare(timeIn(one)))
+      const counts = new Map<string, number>()
+      for (const { failure_code: code } of lately)
+        if (code !== null) counts.set(code, (counts.get(code) ?? 0) + 1)
+      return {
+        count: lately.length,
+        is_more: isMore && failures.size === failuresKept,
+        codes: [...counts].sort(([, one], [, other]) => other - one),
+        rows: lately.slice(0, failuresListed),
+      }
+    },
     async detail(id: string) {
       const candidate = await ledger.get(id)
       if (!candidate) return undefined
@@ -199,9 +172,7 @@ function stepsOf(
     }),
   )
   const endedAtMs = failed_at === null ? undefined : Date.parse(failed_at)
-  const events = progressEvents(progress).map((event) =>
-    event.kind === 'failed' || event.kind === 'rejected' ? { ...event, atMs: endedAtMs } : event,
-  )
+  const events = progressEvents(progress, endedAtMs)
   const early = events.filter(({ kind }) => kind === 'validated' || kind === 'selected').length
   // As written where a wall clock went back (R13).
   const steps = [
@@ -213,11 +184,9 @@ function stepsOf(
     .sort((one, other) => timeOf(one) - timeOf(other))
     .map((event) => stepOf(event.atMs, narrated(event, undefined)))
   const isHeldUp = check?.verdict === 'wait' || check?.verdict === 'operator'
-  if (progress.status === 'executed' || progress.status === 'failed' || !isHeldUp) return steps
-  return [
-    ...steps,
-    stepOf(undefined, narrated({ atMs: undefined, kind: 'checked', check }, undefined)),
-  ]
+  if (isActive(progress.status) && isHeldUp)
+    steps.push(stepOf(undefined, narrated({ atMs: undefined, kind: 'checked', check }, undefined)))
+  return steps
 }
 
 const timeOf = ({ atMs = Number.MAX_VALUE }: { atMs: number | undefined }) => atMs

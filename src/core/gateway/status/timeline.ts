@@ -280,7 +280,7 @@ function selectionOf(
   }
 }
 
-export function progressEvents(progress: Progress): readonly TimelineEvent[] {
+export function progressEvents(progress: Progress, endedAtMs?: number): readonly TimelineEvent[] {
   const submission = submissionOf(progress)
   const hash = submission?.transactionHash ?? null
   const eventIndex = submission?.proposalEventIndex ?? null
@@ -298,6 +298,6 @@ export function progressEvents(progress: Progress): readonly TimelineEvent[] {
     ...steps.flatMap(([atMs, happening]) =>
       atMs === null || atMs === undefined ? [] : { atMs, ...happening },
     ),
-    ...(end ? [{ atMs: undefined, ...end }] : []),
+    ...(end ? [{ atMs: endedAtMs, ...end }] : []),
   ]
 }

@@ -78,7 +78,7 @@ export function codeFaults(state: ViewState) {
   return isSuspect ? ['a pinned contract was upgraded: its new code is being read'] : []
 }
 
-export const watchedOf = (
+const watchedOf = (
   { oracles, tokens }: Pick<Contracts, 'oracles' | 'tokens'>,
   pins: Implementations,
 ): readonly Address[] => [...oracles, ...tokens, ...(Object.keys(pins) as Address[])]
