@@ -11,10 +11,12 @@ import {
   apply,
   type EndedHead,
   headOf,
+  isInner,
   type LedgerRecord,
   type LedgerState,
   readWhole,
   recordOf,
+  subjectOf,
   toRecord,
 } from './state.js'
 
@@ -30,37 +32,12 @@ export function datedRecord(record: Pick<StoredRecord, 'kind' | 'data' | 'timeMs
 
 type Past = Extract<LedgerRecord, { kind: 'past' }>
 
-/** The last word on each subject is kept for good. */
-function subjectOf(change: Change) {
-  switch (change.kind) {
-    case 'allowlist.set':
-      return `wallet ${change.address}`
-    case 'admission.set':
-      return 'admission'
-    case 'question.set':
-      return `question ${change.entry.questionId}`
-    case 'question.removed':
-      return `question ${change.questionId}`
-    case 'implementation.set':
-      return `code of ${change.address}`
-    case 'receipt.key':
-      return `receipt key ${change.key.kid}`
-    default:
-      return undefined
-  }
-}
-
 /** `undefined` where the fold says all that it said. */
 function changeOf(event: LedgerRecord): Change | undefined {
-  if ('folded' in event && event.folded === true) return undefined
+  if (isInner(event) || ('folded' in event && event.folded === true)) return undefined
   switch (event.kind) {
-    case 'store.opened':
     case 'candidate.received':
-    case 'executor.nonce':
     case 'chain.finalized':
-    case 'leader.elected':
-    case 'leader.resigned':
-    case 'past':
       return undefined
     case 'candidate.whole': {
       const { id, progress } = event.candidate

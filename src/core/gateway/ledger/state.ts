@@ -28,12 +28,12 @@ import {
   type Change,
   type Decided,
   foldSlot,
-  isSlotChange,
   type Ledger,
   type LedgerFacts,
   type LedgerSettings,
   type OpenSlots,
   type Slot,
+  type SlotChange,
   type StoreInfo,
   type WalletFailure,
 } from './ledger.js'
@@ -58,32 +58,6 @@ export type LedgerRecord =
   | { readonly kind: 'executor.nonce'; readonly executor: Address; readonly nonce: number }
   | ({ readonly kind: 'leader.elected' } & Lead)
   | ({ readonly kind: 'leader.resigned' } & Decided & Lead)
-
-const kinds: Record<LedgerRecord['kind'], true> = {
-  'store.opened': true,
-  'candidate.received': true,
-  'candidate.whole': true,
-  'candidate.progress': true,
-  'candidate.checked': true,
-  'slot.opened': true,
-  'slot.attempt': true,
-  'slot.sent': true,
-  'slot.mined': true,
-  'slot.closed': true,
-  'executor.nonce': true,
-  'allowlist.set': true,
-  'admission.set': true,
-  'question.set': true,
-  'question.removed': true,
-  'implementation.set': true,
-  'receipt.key': true,
-  'chain.finalized': true,
-  'store.repaired': true,
-  'leader.elected': true,
-  'leader.resigned': true,
-  past: true,
-}
-export const knownKind = (kind: string) => Object.hasOwn(kinds, kind)
 
 /** Written by this program alone, with checksums: their shape is trusted here (R11). */
 export const recordOf = ({ kind, data }: Pick<StoredRecord, 'kind' | 'data'>): LedgerRecord =>
@@ -179,7 +153,7 @@ export function apply(state: LedgerState, record: StoredRecord) {
     const event = recordOf(record)
     if (event.kind === 'candidate.progress' && event.progress.status === 'failed')
       countFailed(state, event.id, dayOf(record.timeMs))
-    applyEvent(state, event, position)
+    kinds[event.kind].apply?.(state, event as never, position)
     decide(state, event, record.timeMs)
   }
 }
@@ -200,63 +174,101 @@ function decide(state: LedgerState, event: LedgerRecord, timeMs: number) {
     state.admissionDecision = { atMs, reason: was.reason, by: was.by }
 }
 
-function applyEvent(state: LedgerState, event: LedgerRecord, position: RecordPosition) {
-  if (isSlotChange(event)) {
-    applySlot(state, event)
-    return
-  }
-  switch (event.kind) {
-    case 'store.opened':
-      state.info = event.info
-      return
-    case 'candidate.received':
-      receive(state, { ...event.candidate, progress: { status: 'received' } }, position)
-      return
-    case 'candidate.whole':
-      receive(state, event.candidate, position)
-      return
-    case 'candidate.progress':
-      progress(state, entryOf(state, event.id), event.progress, position)
-      return
-    case 'executor.nonce':
-      raiseNonce(state, event)
-      return
-    case 'allowlist.set': {
-      const { address, allowed, failures = [] } = event
-      state.allowlist.set(address, allowed)
-      if (failures.length > 0) state.failures.set(address, failures)
-      else if (allowed) state.failures.delete(address)
-      return
-    }
-    case 'question.set':
-      state.questions.set(event.entry.questionId, event.entry)
-      return
-    case 'question.removed':
-      state.questions.set(event.questionId, null)
-      return
-    case 'implementation.set':
-      state.implementations.set(event.address, event.runs)
-      return
-    case 'receipt.key':
-      state.receiptKeys.set(event.key.kid, event.key)
-      return
-    case 'admission.set':
-      state.admissionEnabled = event.enabled
-      return
-    case 'chain.finalized':
-      state.finalized = { number: BigInt(event.number), hash: event.hash }
-      return
-    case 'candidate.checked':
-    case 'store.repaired':
-    case 'leader.elected':
-    case 'leader.resigned':
-    case 'past':
-      // Reported by whoever reads the log; no state follows from it.
-      return
-  }
+type InnerKind = 'store.opened' | 'executor.nonce' | 'leader.elected' | 'leader.resigned' | 'past'
+
+interface Kind<Event> {
+  /** Without it no state follows. */
+  apply?(state: LedgerState, event: Event, position: RecordPosition): void
+  /** The last word on each is kept for good. */
+  subject?(event: Event): string
 }
 
-function applySlot(state: LedgerState, change: Parameters<typeof foldSlot>[1]) {
+const slotKind: Kind<SlotChange> = { apply: applySlot }
+
+const kinds: {
+  readonly [Name in LedgerRecord['kind']]: Kind<Extract<LedgerRecord, { readonly kind: Name }>>
+} = {
+  'store.opened': {
+    apply(state, { info }) {
+      state.info = info
+    },
+  },
+  'candidate.received': {
+    apply: (state, { candidate }, position) =>
+      receive(state, { ...candidate, progress: { status: 'received' } }, position),
+  },
+  'candidate.whole': {
+    apply: (state, { candidate }, position) => receive(state, candidate, position),
+  },
+  'candidate.progress': {
+    apply: (state, { id, progress: next }, position) =>
+      progress(state, entryOf(state, id), next, position),
+  },
+  'candidate.checked': {},
+  'slot.opened': slotKind,
+  'slot.attempt': slotKind,
+  'slot.sent': slotKind,
+  'slot.mined': slotKind,
+  'slot.closed': slotKind,
+  'executor.nonce': { apply: raiseNonce },
+  'allowlist.set': {
+    subject: ({ address }) => `wallet ${address}`,
+    apply({ allowlist, failures: all }, { address, allowed, failures = [] }) {
+      allowlist.set(address, allowed)
+      if (failures.length > 0) all.set(address, failures)
+      else if (allowed) all.delete(address)
+    },
+  },
+  'admission.set': {
+    subject: () => 'admission',
+    apply(state, { enabled }) {
+      state.admissionEnabled = enabled
+    },
+  },
+  'question.set': {
+    subject: ({ entry }) => `question ${entry.questionId}`,
+    apply: ({ questions }, { entry }) => void questions.set(entry.questionId, entry),
+  },
+  'question.removed': {
+    subject: ({ questionId }) => `question ${questionId}`,
+    apply: ({ questions }, { questionId }) => void questions.set(questionId, null),
+  },
+  'implementation.set': {
+    subject: ({ address }) => `code of ${address}`,
+    apply: ({ implementations }, { address, runs }) => void implementations.set(address, runs),
+  },
+  'receipt.key': {
+    subject: ({ key }) => `receipt key ${key.kid}`,
+    apply: ({ receiptKeys }, { key }) => void receiptKeys.set(key.kid, key),
+  },
+  'chain.finalized': {
+    apply(state, { number, hash }) {
+      state.finalized = { number: BigInt(number), hash }
+    },
+  },
+  'store.repaired': {},
+  'leader.elected': {},
+  'leader.resigned': {},
+  past: {},
+}
+export const knownKind = (kind: string) => Object.hasOwn(kinds, kind)
+
+export const subjectOf = (change: Change) => kinds[change.kind].subject?.(change as never)
+
+const innerKinds = new Set<string>([
+  'store.opened',
+  'executor.nonce',
+  'leader.elected',
+  'leader.resigned',
+  'past',
+] satisfies InnerKind[])
+
+/** Told to nobody who listens. */
+export const isInner = (
+  event: LedgerRecord,
+): event is Extract<LedgerRecord, { readonly kind: InnerKind }> => innerKinds.has(event.kind)
+
+function applySlot(state: LedgerState, change: SlotChange) {
   const slot = foldSlot(state.slots, change)
   if (slot === undefined)
     throw new RangeError(`no open slot ${'slotId' in change ? change.slotId : ''}`)

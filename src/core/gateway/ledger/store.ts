@@ -23,6 +23,7 @@ import {
   apply,
   bytesOf,
   emptyState,
+  isInner,
   type LedgerRecord,
   type LedgerState,
   ledgerFacts,
@@ -139,22 +140,12 @@ function write(
 
 function eventOf(record: StoredRecord): LedgerEvent[] {
   const event = recordOf(record)
-  switch (event.kind) {
-    case 'candidate.received':
-      return [{ ...event, candidate: { ...event.candidate, progress: { status: 'received' } } }]
-    case 'candidate.whole': {
-      const { id, progress } = event.candidate
-      return [{ kind: 'candidate.progress', id, progress }]
-    }
-    case 'store.opened':
-    case 'leader.elected':
-    case 'leader.resigned':
-    case 'executor.nonce':
-    case 'past':
-      return []
-    default:
-      return [event]
-  }
+  if (isInner(event)) return []
+  if (event.kind === 'candidate.received')
+    return [{ ...event, candidate: { ...event.candidate, progress: { status: 'received' } } }]
+  if (event.kind !== 'candidate.whole') return [event]
+  const { id, progress } = event.candidate
+  return [{ kind: 'candidate.progress', id, progress }]
 }
 
 function report({ listeners }: Open, events: readonly LedgerEvent[], isElsewhere = false) {
