@@ -6,7 +6,7 @@
 import * as z from 'zod/mini'
 import type { RegistryEntry } from '#chain/questions'
 import type { Ledger } from '#gateway/ledger/ledger'
-import type { ActName, ActResult, leaderResignName } from '#gateway/operator/acts'
+import type { ActName, ActResult } from '#gateway/operator/acts'
 import { shownRegistry } from '#gateway/operator/registry'
 import {
   adminTokenFile,
@@ -219,22 +219,18 @@ export async function act(site: Site, name: ActName, body: object): Promise<Acte
   const { store, loaded } = site
   if (site.isDryRun)
     return showDryRun(site, `carry out ${name} on ${store}`, { act: name, store, ...body })
-  const post = async (url: string): Promise<Acted | undefined> => {
-    const done = await postAct(site, url, name, body, actAnswers.done)
-    return done && { result: { act: name, ...done }, through: 'gateway' }
-  }
   if (loaded.place.kind === 'folder') {
     const url = await actingUrl(site).catch((error: unknown) => {
       // A gateway whose key is lost does not start: only here can it get another one.
       const isNeeded = name === 'receipts/rotate' && error instanceof UnavailableError
       if (!isNeeded) throw error
     })
-    const acted = url && (await post(url))
+    const acted = url && (await postAct(site, url, name, body))
     if (acted) return acted
     // The gateway has gone since its lock was read.
     if (url !== undefined) throw nobodyServes(site)
   } else if (await site.files.exists(adminTokenFile(loaded))) {
-    const acted = await post(adminUrlHere(loaded))
+    const acted = await postAct(site, adminUrlHere(loaded), name, body)
     if (acted) return acted
   }
   const { operator, close } = await openToAct(site, loaded)
@@ -243,17 +239,14 @@ export async function act(site: Site, name: ActName, body: object): Promise<Acte
 }
 
 const Names = z.array(z.string())
-export const actAnswers = {
-  done: z.object({
-    changed: Names,
-    unchanged: Names,
-    reason: z.string(),
-    by: z.optional(z.string()),
-    notes: Names,
-    bytes: z.optional(z.object({ before: z.number(), after: z.number() })),
-  }),
-  resigned: z.object({ resigned: z.boolean() }),
-}
+const Done = z.object({
+  changed: Names,
+  unchanged: Names,
+  reason: z.string(),
+  by: z.optional(z.string()),
+  notes: Names,
+  bytes: z.optional(z.object({ before: z.number(), after: z.number() })),
+})
 const Refused = z.object({
   error: z.object({ code: z.string(), detail: z.string(), hint: z.optional(z.string()) }),
 })
@@ -263,13 +256,12 @@ const Refused = z.object({
  * where nobody listens any more. Rejects with RejectedError (3) for a refusal, UnauthorizedError (4)
  * for a wrong token, UnavailableError (75) for 503, UncertainError (6) where no answer came.
  */
-export async function postAct<Answer>(
+async function postAct(
   site: Site,
   url: string,
-  name: ActName | typeof leaderResignName,
+  name: ActName,
   body: object,
-  shape: z.ZodMiniType<Answer>,
-) {
+): Promise<Acted | undefined> {
   const token = await readAdminToken(adminTokenFile(site.loaded))
   if (!(await isProven(site, url, token))) return undefined
   const init = {
@@ -280,8 +272,8 @@ export async function postAct<Answer>(
   const answer = await exchange(site, `${url}/operator/${name}`, init, uncertain)
   if (answer === undefined) return undefined
   if (answer.status !== 200) throw refusalOf(answer)
-  const parsed = shape.safeParse(answer.body)
-  if (parsed.success) return parsed.data
+  const parsed = Done.safeParse(answer.body)
+  if (parsed.success) return { result: { act: name, ...parsed.data }, through: 'gateway' }
   throw uncertain('the gateway returned an unexpected response')
 }
 
@@ -291,7 +283,7 @@ export async function postAct<Answer>(
  */
 async function isProven(site: Site, url: string, token: string) {
   const nonce = hexOf(site.random.bytes(32))
-  const answer = await getAdmin(site, `${url}${proofPath}${nonce}`, [200, 404])
+  const answer = await getAdmin(site, `${url}${proofPath}${nonce}`)
   if (answer === undefined) return false
   const { host, port } = new URL(url)
   const parsed = z.object({ proof: z.string() }).safeParse(answer)
@@ -304,15 +296,15 @@ async function isProven(site: Site, url: string, token: string) {
 }
 
 /**
- * A GET of the admin listener: the body of an answer with one of `statuses`; `undefined` where
- * nobody listens. Rejects with UnavailableError (75) where no such answer came: nothing is changed
- * by looking.
+ * A GET of the admin listener: the body of an answer; `undefined` where nobody listens. A gateway of
+ * an earlier version may not have the look. Rejects with UnavailableError (75) where no such answer
+ * came: nothing is changed by looking.
  */
-export async function getAdmin(site: Site, url: string, statuses: readonly number[]) {
+async function getAdmin(site: Site, url: string) {
   const limited = { ...site, timeoutMs: site.timeoutMs ?? lookMs }
   const answer = await exchange(limited, url, { method: 'GET' }, unanswered)
   if (answer === undefined) return undefined
-  if (!statuses.includes(answer.status))
+  if (answer.status !== 200 && answer.status !== 404)
     throw unanswered(`the gateway answered ${answer.status} to ${new URL(url).pathname}`)
   return answer.body
 }
@@ -486,8 +478,7 @@ export async function askStatus(site: Site) {
   const isShared = loaded.place.kind === 'database'
   const holder = isShared ? undefined : await readHolder(site, store)
   const url = isShared ? adminUrlHere(loaded) : adminUrlOf(holder)
-  // A gateway of an earlier version has no such look.
-  const document = url && (await getAdmin(site, `${url}/operator/status`, [200, 404]))
+  const document = url && (await getAdmin(site, `${url}/operator/status`))
   if (document === undefined)
     throw gatewayMissing(
       site,

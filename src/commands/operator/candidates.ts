@@ -3,7 +3,6 @@
  * transactions are never shown (R5).
  */
 
-import * as z from 'zod/mini'
 import { coinOf } from '#chain/profiles'
 import { createRoundReader, type RegistryEntry } from '#chain/questions'
 import type { Round } from '#chain/round'
@@ -33,7 +32,7 @@ import {
   timeText,
 } from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
-import { adminUrlOf, getAdmin, look, type Site, type StoreView, siteVerb } from './access.js'
+import { adminUrlOf, askStatus, look, type Site, type StoreView, siteVerb } from './access.js'
 
 const offlineFlag = { '--offline': 'do not ask a node for token units and labels' } as const
 
@@ -253,18 +252,14 @@ export const explainVerb = explaining(
 /** What `explain` was called once; its JSON has the fields of a row too. */
 export const showVerb = explaining('show', 'another name of `operator candidates explain --json`')
 
-const Readiness = z.object({ reasons: z.array(z.string()) })
-
-/** Who works on the store, and what its readiness says; a gateway that hangs is not waited for. */
+/** Who works on the store, and what it says of itself; a gateway that hangs is not waited for. */
 async function serviceOf(site: Site, holder: LockHolder | undefined): Promise<ServiceState> {
   if (holder === undefined || holder.state === 'free' || holder.state === 'dead')
     return { kind: 'none' }
-  const url = adminUrlOf(holder)
-  if (url === undefined) return { kind: 'held', by: holderText(holder) }
-  const hasty = { ...site, timeoutMs: patienceMs }
+  if (adminUrlOf(holder) === undefined) return { kind: 'held', by: holderText(holder) }
   try {
-    const { data } = Readiness.safeParse(await getAdmin(hasty, `${url}/readyz`, [200, 503]))
-    return { kind: 'serves', reasons: data?.reasons }
+    const { status } = await askStatus({ ...site, timeoutMs: patienceMs })
+    return { kind: 'serves', reasons: status.reasons }
   } catch (error) {
     // The records are reported all the same, and that nobody answered is part of the answer.
     if (error instanceof UnavailableError) return { kind: 'serves', reasons: undefined }

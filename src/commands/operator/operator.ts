@@ -1,8 +1,9 @@
 /** `operator`: the local toolkit on a gateway's store (contract §6). */
 import type { RegistryEntry } from '#chain/questions'
 import { type ActName, mostAddresses, saidWords } from '#gateway/operator/acts'
+import type { OperatorDecision } from '#gateway/ledger/ledger'
 import { keptDays } from '#gateway/operator/service'
-import { createDecisions, type OperatorDecision } from '#gateway/status/listing'
+import { createDecisions } from '#gateway/status/listing'
 import { registryOf } from '#host/config-file'
 import { receiptKeyFile } from '#host/receipts'
 import { newReceiptKey, readReceiptKeys, writeReceiptKeys } from '#io/receipt-keys'
@@ -78,7 +79,7 @@ const walletsListVerb = siteVerb({
         allowed: ledger.eligible(address),
         ...decisionOf(decisions.wallets.get(address), 'listed in the configuration'),
       }))
-      const decision = decisionOf(decisions.admission, 'as it began')
+      const decision = decisionOf(ledger.admissionDecision, 'as it began')
       const enabled = ledger.admissionEnabled
       const { enabled: configured } = site.loaded.config.admission
       const admission = { enabled, configured, ...decision }

@@ -1,9 +1,9 @@
 /** What is about a store in PostgreSQL and its gateways (contract §9). */
-import { defaultReason, leaderResignName } from '#gateway/operator/acts'
-import { adminTokenFile, seenFile, storeFolder } from '#host/config-file'
+import { defaultReason } from '#gateway/operator/acts'
+import { seenFile, storeFolder } from '#host/config-file'
 import type { SqlDatabase } from '#ports'
 import { instant } from '#protocol/candidate'
-import { ProposerError, StorageError, UsageError } from '#protocol/errors'
+import { StorageError, UsageError } from '#protocol/errors'
 import { joinPath } from '#storage/durable'
 import { endLease, leaseOf } from '#storage/postgres/leadership'
 import { endAndGroup, lossSince } from '#storage/postgres/log-state'
@@ -19,16 +19,7 @@ import { openQueries, type Queries } from '#storage/postgres/session'
 import type { Context } from '../terminal/context.js'
 import { counted, durationText, fold, type Screen } from '../terminal/render.js'
 import { dryRunFlag, showDryRun } from '../terminal/verb.js'
-import {
-  actAnswers,
-  neededSaidFlags,
-  postAct,
-  type Said,
-  type Site,
-  saidFlags,
-  saidOf,
-  siteVerb,
-} from './access.js'
+import { neededSaidFlags, type Said, type Site, saidFlags, saidOf, siteVerb } from './access.js'
 
 export async function sharedDatabase({ edges, loaded: { place, path } }: Site) {
   if (place.kind === 'database') return edges.database(place.url)
@@ -213,41 +204,34 @@ const memberText =
     return [`${one.id}${one.isLeader ? '  leads' : ''}`, ...folded].join('\n')
   }
 
-const listenerMs = 5_000
-
 export const resignVerb = siteVerb({
   name: 'resign',
   about: 'end the lease of the leading gateway, so that another one executes',
   flags: { ...saidFlags, ...dryRunFlag },
   examples: ['operator leader resign --reason "node upgrade"'],
   async run(site, flags) {
-    const { store } = site
-    const said = saidOf(site, flags)
-    const { reason = defaultReason, by } = said
-    const done = await withStore(site, async (queries) => {
+    const { store, clock, random } = site
+    const { reason = defaultReason, by } = saidOf(site, flags)
+    const { led, isEnded, others } = await withStore(site, async (queries) => {
       const { leader, epoch } = await leaseOf(queries)
-      if (leader === undefined) return { led: null, through: null, others: 0 }
+      if (leader === undefined) return { led: null, isEnded: false, others: 0 }
       const members = await membersOf(queries)
-      const led = members.find(({ id }) => id === leader)
-      if (site.isDryRun) return { dryRun: leader }
-      const isByListener = led !== undefined && (await askedByListener(site, led, said))
-      const { clock, random } = site
-      const isEnded =
-        isByListener || (await endLease(queries, { leader, reason, by, clock, random }))
-      const others = members.filter((one) => one.id !== leader && !isGone(one)).length
+      const { host = null, adminUrl: admin_url = null } =
+        members.find(({ id }) => id === leader) ?? {}
+      const end = { leader, reason, by, clock, random }
       return {
-        led: { id: leader, epoch, host: led?.host ?? null, admin_url: led?.adminUrl ?? null },
-        through: isByListener ? ('gateway' as const) : isEnded ? ('store' as const) : null,
-        others,
+        led: { id: leader, epoch, host, admin_url },
+        isEnded: !site.isDryRun && (await endLease(queries, end)),
+        others: members.filter((one) => one.id !== leader && !isGone(one)).length,
       }
     })
-    if (done.dryRun !== undefined)
-      return showDryRun(site, `end the lease of gateway ${done.dryRun} on ${store}`, {
+    if (site.isDryRun && led !== null)
+      return showDryRun(site, `end the lease of gateway ${led.id} on ${store}`, {
         act: 'leader/resign',
         store,
-        gateway: done.dryRun,
+        gateway: led.id,
       })
-    const { led, through, others } = done
+    const through = isEnded ? 'store' : null
     const who = led && `gateway ${led.id}${led.host === null ? '' : ` on ${led.host}`}`
     const next =
       others === 0
@@ -259,25 +243,10 @@ export const resignVerb = siteVerb({
       [
         led === null
           ? 'no gateway leads: there is no lease to end'
-          : through === null
+          : !isEnded
             ? `${who} led with epoch ${led.epoch}, and has already lost the lease`
             : `${who} led with epoch ${led.epoch}; its lease has ended: ${next}`,
       ],
     )
   },
 })
-
-/** Whether the leader has given its lease up by its own listener, which only this machine reaches. */
-async function askedByListener(site: Site, { host, adminUrl }: SeenMember, body: Said) {
-  const isHere = host === site.liveness.host && adminUrl !== undefined
-  if (!isHere || !(await site.files.exists(adminTokenFile(site.loaded)))) return false
-  try {
-    const hasty = { ...site, timeoutMs: site.timeoutMs ?? listenerMs }
-    const answer = await postAct(hasty, adminUrl, leaderResignName, body, actAnswers.resigned)
-    return answer?.resigned === true
-  } catch (error) {
-    // Whatever keeps that listener from it: the store itself can end the lease.
-    if (error instanceof ProposerError) return false
-    throw error
-  }
-}

@@ -51,7 +51,14 @@ async function examined({ admission }: GatewayConfig, look: Look): Promise<ReadS
   const findings: Finding[] = []
   const add: Add = (...found) => void findings.push(...found.flatMap(listed))
   const { allowlist } = admission
-  const found = { findings, allowlist, admissionEnabled: true, implementations: new Map() }
+  const receiptKeys = new Map()
+  const found = {
+    findings,
+    allowlist,
+    admissionEnabled: true,
+    implementations: new Map(),
+    receiptKeys,
+  }
   try {
     return Object.assign(found, await look(add, found))
   } catch (error) {
@@ -105,6 +112,7 @@ async function closedContent(ledger: Ledger) {
     allowlist: [...ledger.allowlist],
     admissionEnabled: ledger.admissionSwitch,
     implementations: ledger.implementations,
+    receiptKeys: ledger.receiptKeys,
   }
 }
 

@@ -53,8 +53,6 @@ export interface Cluster {
   members(): Promise<readonly SeenMember[]>
   /** `undefined` while the database cannot be asked. */
   standing(): StatusDocument['cluster']
-  /** `false` where another leads. */
-  resign(reason: string, by?: string): Promise<boolean>
 }
 
 export interface HeldStore extends OpenStore {
@@ -180,7 +178,6 @@ export async function holdDatabase(
       leadership: () => leadership,
       members: () => membersOf(log),
       standing: watch.now,
-      resign: async (reason, by) => (await leadership?.resign(reason, by)) ?? false,
     },
     execution: (make) => {
       let pipeline: Pipeline | undefined

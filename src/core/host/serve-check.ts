@@ -26,7 +26,6 @@ import {
   storeNote,
 } from './config-file.js'
 import { type CheckedKeySource, checkExecutorKey } from './executor-key.js'
-import { readPlaced } from './held-store.js'
 import { receiptKeyOf } from './receipts.js'
 
 export interface ServeCheckOptions extends ConfigChanges {
@@ -104,11 +103,11 @@ export async function checkGateway(
       ? contracts
       : [...contracts, ...(await checkExecutor(read, config, executor))]
   })
-  await check('receipts', 'correct receipts in gateway.json', () =>
+  await check('receipts', 'correct receipts in gateway.json', async () =>
     // What is wrong with the store is said of the store.
-    store?.findings.some(({ result }) => result === 'fail')
-      ? Promise.resolve(undefined)
-      : checkReceipts(machine, loaded),
+    store === undefined || store.findings.some(({ result }) => result === 'fail')
+      ? undefined
+      : checkReceipts(machine, loaded, store),
   )
   await check('admission', '', async () => admissionFindings(loaded, store))
   await check('store', '', async () => store?.findings)
@@ -157,19 +156,15 @@ async function checkSlugs(machine: Machine, loaded: LoadedConfig) {
   }
 }
 
-async function checkReceipts(machine: Machine, loaded: LoadedConfig) {
-  if (loaded.config.receipts === undefined) return undefined
-  const ledger = await readPlaced(machine, loaded, settingsOf(loaded.config, undefined))
-  try {
-    const key = await receiptKeyOf(machine, loaded, ledger.receiptKeys)
-    const detail =
-      key?.kid === undefined
-        ? `${key?.path ?? ''} does not exist yet: the first start makes it`
-        : `answers are signed with the key ${key.kid}`
-    return pass('receipts', detail)
-  } finally {
-    await ledger.close()
-  }
+async function checkReceipts(machine: Machine, loaded: LoadedConfig, store: StoreContent) {
+  const key = await receiptKeyOf(machine, loaded, store.receiptKeys)
+  if (key === undefined) return undefined
+  const { path, kid } = key
+  const detail =
+    kid === undefined
+      ? `${path} does not exist yet: the first start makes it`
+      : `answers are signed with the key ${kid}`
+  return pass('receipts', detail)
 }
 
 function admissionFindings(loaded: LoadedConfig, store: StoreContent | undefined) {

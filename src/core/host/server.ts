@@ -2,9 +2,9 @@
 import { unconfirmedAmong } from '#chain/profiles'
 import type { GatewayConfig } from '#gateway/config'
 import { clientKey } from '#gateway/front/budget'
-import { actBodies, isActName, LeaderResignBody, leaderResignName } from '#gateway/operator/acts'
+import { actBodies, isActName } from '#gateway/operator/acts'
 import { type Closers, opening } from '#io/closers'
-import { type AdminListener, listenAdmin, type OperatorRoutes } from '#io/serving/admin-listener'
+import { type AdminListener, listenAdmin } from '#io/serving/admin-listener'
 import { createMeters } from '#io/serving/admin-metrics'
 import { ensureAdminToken } from '#io/serving/admin-token'
 import { createBufferedWriter, logOfStderr } from '#io/serving/buffered-writer'
@@ -14,7 +14,7 @@ import { createRequestLog, createStateLog, type LogSink } from '#io/serving/logs
 import { listenMetrics } from '#io/serving/looks'
 import type { Machine } from '#ports'
 import { instant } from '#protocol/candidate'
-import { ProposerError, RejectedError, StorageError, UsageError } from '#protocol/errors'
+import { ProposerError, StorageError, UsageError } from '#protocol/errors'
 import type { LogLevel } from '#protocol/log-level'
 import type { StatusDocument } from '#protocol/status-document'
 import { createActivity } from './activity.js'
@@ -22,7 +22,6 @@ import { adminTokenFile, type LoadedConfig } from './config-file.js'
 import type { ExecutorKeySource } from './executor-key.js'
 import type { FaultBench } from './fault-bench.js'
 import { type HostedGateway, openHostedGateway } from './gateway-host.js'
-import type { Cluster } from './held-store.js'
 import { inWholeSeconds } from './status.js'
 
 export interface ServerOptions {
@@ -118,10 +117,14 @@ export const startServer = (
         nodes: hosted.nodes,
         port: config.admin.port,
         connections: config.admin.connections,
-        operator: operatorRoutes(hosted, token, {
-          '/operator/status': figures,
-          ...(faulty && { '/operator/faults': faulty.counts }),
-        }),
+        operator: {
+          token,
+          acts: actsOf(hosted),
+          looks: {
+            '/operator/status': figures,
+            ...(faulty && { '/operator/faults': faulty.counts }),
+          },
+        },
         page: { figures, candidates, failures, candidate },
       }),
     )
@@ -198,34 +201,12 @@ function openLogs({ hash, random }: Machine, to: LogSink | 'stderr', level: LogL
   return { sink, requests, states: createStateLog(sink, level) }
 }
 
-const operatorRoutes = (
-  { operator, store }: HostedGateway,
-  token: string,
-  looks: OperatorRoutes['looks'],
-) => ({
-  token,
-  looks,
-  acts: {
-    ...Object.fromEntries(
-      Object.keys(actBodies)
-        .filter(isActName)
-        .map((name) => [`/operator/${name}`, (body: unknown) => operator.run(name, body)]),
-    ),
-    ...(store.cluster && { [`/operator/${leaderResignName}`]: resigning(store.cluster) }),
-  },
-})
-
-const resigning = (cluster: Cluster) => async (body: unknown) => {
-  const parsed = LeaderResignBody.safeParse(body)
-  if (parsed.success) {
-    const { reason, by } = parsed.data
-    return { resigned: await cluster.resign(reason, by) }
-  }
-  throw new RejectedError('act_invalid', `the body is not valid for ${leaderResignName}`, {
-    httpStatus: 422,
-    hint: 'use the same version of the command and the gateway',
-  })
-}
+const actsOf = ({ operator }: HostedGateway) =>
+  Object.fromEntries(
+    Object.keys(actBodies)
+      .filter(isActName)
+      .map((name) => [`/operator/${name}`, (body: unknown) => operator.run(name, body)]),
+  )
 
 const readyPauseMs = 50
 

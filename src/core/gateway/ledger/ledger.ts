@@ -173,14 +173,14 @@ export interface LedgerSettings {
   readonly admissionEnabled: boolean
 }
 
-export interface AdmissionDecision extends Decided {
+export interface OperatorDecision extends Decided {
   readonly atMs: number
 }
 
 export interface LedgerFacts {
   readonly info: StoreInfo | undefined
   readonly admissionSwitch: boolean
-  readonly admissionDecision: AdmissionDecision | undefined
+  readonly admissionDecision: OperatorDecision | undefined
   readonly questions: ReadonlyMap<Hex, RegistryEntry | null>
   readonly implementations: ReadonlyMap<Address, Implementation>
   /** Oldest first; the last without an end signs. */

@@ -24,7 +24,7 @@ import type {
 } from '#storage/record-log'
 import { type CandidateEntry, newEntries } from './entries.js'
 import {
-  type AdmissionDecision,
+  type OperatorDecision,
   type Change,
   type Decided,
   foldSlot,
@@ -76,7 +76,7 @@ export type LedgerState = ReturnType<typeof emptyState>
 export const emptyState = () => ({
   info: undefined as StoreInfo | undefined,
   admissionEnabled: true,
-  admissionDecision: undefined as AdmissionDecision | undefined,
+  admissionDecision: undefined as OperatorDecision | undefined,
   finalized: undefined as { readonly number: bigint; readonly hash: Hex } | undefined,
   /** False for a wallet that was once allowed and is not any more. */
   allowlist: new Map<Address, boolean>(),

@@ -34,8 +34,6 @@ export const actBodies = {
     ...said,
   }),
 } as const
-export const leaderResignName = 'leader/resign'
-export const LeaderResignBody = z.strictObject(said)
 
 export type ActName = keyof typeof actBodies
 export type ActBody<Name extends ActName> = z.infer<(typeof actBodies)[Name]>

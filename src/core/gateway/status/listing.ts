@@ -13,37 +13,23 @@ import {
   foldSlot,
   isSlotChange,
   type MinedReceipt,
+  type OperatorDecision,
   type OpenSlots,
 } from '../ledger/ledger.js'
 import { submissionOf, timesIn } from '../validation/progress.js'
 
-export interface OperatorDecision {
-  readonly value: boolean
-  readonly atMs: number
-  readonly reason: string
-  readonly by: string | undefined
-}
-
 export function createDecisions() {
   const wallets = new Map<Address, OperatorDecision>()
   const questions = new Map<Hex, OperatorDecision>()
-  let admission: OperatorDecision | undefined
   return {
     wallets: wallets as ReadonlyMap<Address, OperatorDecision>,
     questions: questions as ReadonlyMap<Hex, OperatorDecision>,
-    get admission() {
-      return admission
-    },
     onRecord(record: StoredRecord) {
       const { atMs, event } = datedRecord(record)
-      const decision = (value: boolean, { reason, by }: Decided) => ({ value, atMs, reason, by })
-      if (event.kind === 'allowlist.set') wallets.set(event.address, decision(event.allowed, event))
-      else if (event.kind === 'admission.set' && event.folded !== true)
-        admission = decision(event.enabled, event)
-      else if (event.kind === 'question.set')
-        questions.set(event.entry.questionId, decision(true, event))
-      else if (event.kind === 'question.removed')
-        questions.set(event.questionId, decision(false, event))
+      const decided = ({ reason, by }: Decided): OperatorDecision => ({ atMs, reason, by })
+      if (event.kind === 'allowlist.set') wallets.set(event.address, decided(event))
+      else if (event.kind === 'question.set') questions.set(event.entry.questionId, decided(event))
+      else if (event.kind === 'question.removed') questions.set(event.questionId, decided(event))
     },
   }
 }

@@ -64,16 +64,6 @@ export function startLeadership(parts: LeadershipParts) {
           hint: 'nothing was sent; the leading gateway continues',
         })
     },
-    /**
-     * Lets others go first; the reason is kept as a record. `false` where this gateway does not
-     * lead.
-     */
-    async resign(reason: string, by?: string) {
-      if (state.epoch === undefined) return false
-      await lose(state, reason)
-      const { id: leader, clock, random, log } = state
-      return endLease(log, { leader, reason, by, clock, random })
-    },
     async stop() {
       state.stopping.abort()
       await loop
