@@ -1,7 +1,7 @@
 /** `operator`: the local toolkit on a gateway's store (contract §6). */
 import type { RegistryEntry } from '#chain/questions'
-import { type ActName, mostAddresses, saidWords } from '#gateway/operator/acts'
 import type { OperatorDecision } from '#gateway/ledger/ledger'
+import { type ActName, mostAddresses, saidWords } from '#gateway/operator/acts'
 import { keptDays } from '#gateway/operator/service'
 import { createDecisions } from '#gateway/status/listing'
 import { registryOf } from '#host/config-file'

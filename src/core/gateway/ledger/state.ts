@@ -24,7 +24,6 @@ import type {
 } from '#storage/record-log'
 import { type CandidateEntry, newEntries } from './entries.js'
 import {
-  type OperatorDecision,
   type Change,
   type Decided,
   foldSlot,
@@ -32,6 +31,7 @@ import {
   type LedgerFacts,
   type LedgerSettings,
   type OpenSlots,
+  type OperatorDecision,
   type Slot,
   type SlotChange,
   type StoreInfo,

@@ -13,8 +13,8 @@ import {
   foldSlot,
   isSlotChange,
   type MinedReceipt,
-  type OperatorDecision,
   type OpenSlots,
+  type OperatorDecision,
 } from '../ledger/ledger.js'
 import { submissionOf, timesIn } from '../validation/progress.js'
 
