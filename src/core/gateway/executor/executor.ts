@@ -369,24 +369,22 @@ export async function followSlots(executor: Executor, heads: Heads, maySend: boo
   executor.reverting = new Set()
   if (slots.length === 0) return faults.drop(missing)
   const gathered = await gather(ports.chain, slots, heads, maySend)
-  const reverted = new Set(
-    slots.flatMap(({ id, attempts }) => {
-      const isReverting = ({ hash }: SlotAttempt) => {
-        const receipt = gathered.get(id)?.receipts.get(hash)
-        return receipt?.status === 'reverted' && receipt.blockNumber > heads.finalized.number
-      }
-      return attempts.filter(isReverting).flatMap(({ candidateIds }) => candidateIds)
+  const mined = slots.flatMap((slot) =>
+    slot.attempts.flatMap((attempt) => {
+      const receipt = gathered.get(slot.id)?.receipts.get(attempt.hash)
+      return receipt ? [{ slot, attempt, receipt }] : []
     }),
   )
-  if (reverted.size > 0)
-    executor.reverting = new Set(
-      ports.ledger.active().flatMap(({ id, proposer }) => (reverted.has(id) ? [proposer] : [])),
-    )
-  executor.succeeded = new Set(
-    [...gathered].flatMap(([id, { receipts }]) =>
-      [...receipts.values()].some(({ status }) => status === 'success') ? [id] : [],
-    ),
+  const reverted = new Set(
+    mined
+      .filter(({ receipt }) => receipt.status === 'reverted')
+      .filter(({ receipt }) => receipt.blockNumber > heads.finalized.number)
+      .flatMap(({ attempt }) => attempt.candidateIds),
   )
+  const sunk = reverted.size === 0 ? [] : ports.ledger.active().filter(({ id }) => reverted.has(id))
+  executor.reverting = new Set(sunk.map(({ proposer }) => proposer))
+  const succeeded = mined.filter(({ receipt }) => receipt.status === 'success')
+  executor.succeeded = new Set(succeeded.map(({ slot }) => slot.id))
   executor.doomed = await readDoomed(executor, heads)
   for (const { id } of slots) {
     const shown = gathered.get(id)

@@ -20,12 +20,10 @@ import {
 import type { Heads } from '../view/state.js'
 import { newSlots } from './sending.js'
 import { type Executor, type ExecutorPorts, isTooLate, type Load, type ValidCall } from './state.js'
-import { carrying, type FeeOffer, gasLimit } from './transaction.js'
+import { carrying, type FeeOffer, gasLimit, mostGas } from './transaction.js'
 
 /** Well below the 128 KiB that a pool takes (domain §8). */
 const mostCalldataBytes = 96 * 1024
-/** Where the chain has EIP-7825, and below what a block may have (domain §8). */
-export const mostGas = 2n ** 24n
 /** Blocks for which a refused gas limit is not tried again. */
 const refusalHolds = 100n
 
@@ -204,9 +202,7 @@ interface SimulationPorts {
   isAlone(call: ProposalCall): boolean
 }
 
-interface Asked {
-  readonly call: ProposalCall
-  readonly calldata: Hex
+interface Asked extends ProposalCall {
   readonly resolve: (outcome: Hex | undefined | Promise<Hex | undefined>) => void
   readonly reject: (error: unknown) => void
 }
@@ -230,7 +226,7 @@ export function createSimulations(
     isProven: (data, { hash }) => proven.has(`${hash} ${data}`),
     simulate: (call, at) =>
       new Promise((resolve, reject) => {
-        const asked = { call, calldata: call.calldata, resolve, reject }
+        const asked = { ...call, resolve, reject }
         const sameBlock = waiting.get(at)
         // Not caught: what is no ChainError is a bug and has to end the process.
         if (waiting.size === 0) void gathered(turn, countWaiting).then(flush)
@@ -246,13 +242,12 @@ function runAll(ports: SimulationPorts, proven: Proven, all: readonly Asked[], a
   const rounds = new Set<string>()
   const isRival = new Map(
     all.map((asked) => {
-      const { roundKey } = asked.call
-      const isSecond = rounds.has(roundKey)
-      rounds.add(roundKey)
+      const isSecond = rounds.has(asked.roundKey)
+      rounds.add(asked.roundKey)
       return [asked, isSecond] as const
     }),
   )
-  const isAlone = (asked: Asked) => isRival.get(asked) === true || ports.isAlone(asked.call)
+  const isAlone = (asked: Asked) => isRival.get(asked) === true || ports.isAlone(asked)
   for (const group of chunks(all, ports.maxBatch, isAlone))
     void runTogether(ports, proven, group, at)
 }
@@ -263,12 +258,11 @@ async function runTogether(
   group: readonly Asked[],
   at: BlockHeader,
 ) {
-  const alone = ({ call, resolve }: Asked) => resolve(runOne(ports, call, at))
+  const alone = (asked: Asked) => asked.resolve(runOne(ports, asked, at))
   const { chain, contracts, executor } = ports
-  const calls = group.map(({ call }) => call)
-  if (calls.some(({ walletHasCode }) => walletHasCode)) return group.forEach(alone)
-  const data = carrying(calls.map(({ calldata }) => calldata))
-  const gas = usualGas(calls.length)
+  if (!isOrdinary(group)) return group.forEach(alone)
+  const data = carrying(group.map(({ calldata }) => calldata))
+  const gas = usualGas(group.length)
   try {
     await chain.call({ to: contracts.signedProposer, data, from: executor, gas }, at.number)
     proven.set(`${at.hash} ${data}`, true)

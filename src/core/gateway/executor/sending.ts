@@ -18,6 +18,7 @@ import {
   gasLimit,
   readTransaction,
   signTransaction,
+  weiOf,
 } from './transaction.js'
 
 const leastPauseMs = 1_000
@@ -96,7 +97,7 @@ type TransactionPlan =
 
 export const newSlots = 'opening'
 
-const ceilingOf = ({ ports }: Executor) => BigInt(Math.floor(ports.maxFeeGwei * 1e9))
+const ceilingOf = ({ ports }: Executor) => weiOf(ports.maxFeeGwei)
 const ceilingName = ({ ports }: Executor) => `executor.max_fee_gwei ${ports.maxFeeGwei}`
 
 async function fees(

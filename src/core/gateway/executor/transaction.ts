@@ -28,6 +28,9 @@ import type { Heads } from '../view/state.js'
 /** Polygon's nodes refuse a lower tip, and many suggest less (domain §8). */
 const minimumTipWei: Readonly<Record<number, bigint>> = { 137: 25_000_000_000n }
 
+/** Where the chain has EIP-7825, and below what a block may have (domain §8). */
+export const mostGas = 2n ** 24n
+
 export interface Fees {
   readonly maxFeePerGas: bigint
   readonly maxPriorityFeePerGas: bigint
@@ -67,26 +70,20 @@ export interface FeeOffer extends Fees {
  */
 export async function offerFor(
   chain: Pick<Chain, 'tip' | 'balance'>,
-  {
-    chainId,
-    executor,
-    maxFeeGwei,
-    head,
-  }: {
-    chainId: number
-    executor: Hex
-    maxFeeGwei: number
-    head: Pick<BlockHeader, 'baseFeePerGas'>
-  },
-  { leastGas, mostGas }: { leastGas: bigint; mostGas: bigint },
+  chainId: number,
+  executor: Hex,
+  head: Pick<BlockHeader, 'baseFeePerGas'>,
+  maxFeeGwei: number,
+  leastGas: bigint,
 ): Promise<FeeOffer | undefined> {
   const [tipWei, balanceWei] = await Promise.all([chain.tip(), chain.balance(executor)])
-  const ceilingWei = BigInt(Math.floor(maxFeeGwei * 1e9))
-  const fees = feesFor(chainId, head, tipWei, ceilingWei, { kind: 'propose' })
+  const fees = feesFor(chainId, head, tipWei, weiOf(maxFeeGwei), { kind: 'propose' })
   if (fees === undefined) return undefined
   const gas = smallest(balanceWei / fees.maxFeePerGas, mostGas)
   return gas < leastGas ? undefined : { ...fees, gas }
 }
+
+export const weiOf = (gwei: number) => BigInt(Math.floor(gwei * 1e9))
 
 export function canRaise(
   { maxFeePerGas }: Pick<Fees, 'maxFeePerGas'>,

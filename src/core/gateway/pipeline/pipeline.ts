@@ -12,7 +12,7 @@ import { StorageError } from '#protocol/errors'
 import type { RecoverPublicKey } from '#protocol/recovered'
 import type { Address } from '#protocol/schema'
 import { executorFaults, followSlots, isIsolated, openSlots } from '../executor/executor.js'
-import { createSimulations, mostGas } from '../executor/packing.js'
+import { createSimulations } from '../executor/packing.js'
 import { newSlots } from '../executor/sending.js'
 import { busyRounds, createExecutor, type Executor, type Failpoint } from '../executor/state.js'
 import {
@@ -64,29 +64,22 @@ function maybeOpen({ view, contracts }: ClaimSources, candidate: Candidate) {
   return question === undefined || isRoundOpen(contracts, question.round, candidate)
 }
 
-/** Earlier ones, and those on their way. What cannot execute any more takes nothing. */
-type Claims = (candidate: Candidate) => readonly Candidate[]
-
-interface Claim {
-  readonly candidate: Candidate
-  readonly isCarried: boolean
-}
-
 /**
- * What of a wallet's money its other candidates may take (contract §5), for this moment: many of a
- * wallet are judged at once. Reads nothing of the chain: it must not cost another wallet's time.
+ * Which other candidates may take of a wallet's money (contract §5): earlier ones, and those on
+ * their way. For this moment: many of a wallet are judged at once. Reads nothing of the chain: it
+ * must not cost another wallet's time.
  */
-export function createClaims(sources: ClaimSources): Claims {
+export function createClaims(sources: ClaimSources) {
   const { ledger } = sources
-  const claims = new Map<Address, readonly Claim[]>()
+  const claims = new Map<Address, ReturnType<typeof find>>()
   let of = ledger.active()
-  const find = (wallet: Address): readonly Claim[] =>
+  const find = (wallet: Address) =>
     ledger
       .active()
       .filter(({ proposer, progress }) => proposer === wallet && progress.status !== 'executed')
       .map((candidate) => ({ candidate, isCarried: ledger.slotOf(candidate.id) !== undefined }))
       .filter(({ candidate, isCarried }) => isCarried || maybeOpen(sources, candidate))
-  return ({ id, proposer, sequence }) => {
+  return ({ id, proposer, sequence }: Candidate): readonly Candidate[] => {
     if (of !== ledger.active()) claims.clear()
     of = ledger.active()
     const found = claims.get(proposer) ?? find(proposer)
@@ -208,8 +201,8 @@ function newState(parts: PipelineParts) {
   const offer = async () => {
     const head = view.heads()?.latest
     if (head === undefined || signer === undefined) return undefined
-    const by = { chainId: contracts.chainId, executor: signer.address, maxFeeGwei, head }
-    return offerFor(chain, by, { leastGas: ceilings.proposal, mostGas })
+    const { chainId } = contracts
+    return offerFor(chain, chainId, signer.address, head, maxFeeGwei, ceilings.proposal)
   }
   const isAlone = (call: ProposalCall) => executor !== undefined && isIsolated(executor, call)
   // A token that stops answering is found by what is judged, not by its name.

@@ -3,7 +3,6 @@
  * the exact `propose`. What a later block could undo fails nobody: it has to hold at the finalized
  * block too (R14). Last the operator's part (domain §2).
  */
-import { size } from 'viem'
 import { oracleAbi, signedProposerAbi, whitelistAbi } from '#chain/contracts'
 import { proposeCalldata } from '#chain/propose'
 import { lowercase, readContract, unlessRefused } from '#chain/reading'
@@ -76,9 +75,6 @@ export interface ProposalCall {
   readonly candidateId: string
   readonly calldata: Hex
   readonly proposer: Address
-  readonly oracle: Address
-  readonly token: Address
-  readonly ancillaryBytes: number
   readonly roundKey: string
   /** It may answer otherwise when it is mined. */
   readonly walletHasCode: boolean
@@ -184,9 +180,6 @@ function callOf(round: Round, candidate: Candidate, walletHasCode: boolean): Pro
     candidateId: candidate.id,
     calldata: proposeCalldata({ request: round, token, proposer, terms: candidate, signature }),
     proposer,
-    oracle: round.oracle,
-    token,
-    ancillaryBytes: size(round.ancillaryData),
     roundKey: candidate.round.key,
     walletHasCode,
   }

@@ -96,15 +96,6 @@ const rememberedWallets = 10_000
 /** For refusals (R19). */
 const rereadMs = 500
 
-export type Wallets = ReturnType<typeof newWallets>
-
-export const newWallets = (chain: Chain, clock: Clock) => ({
-  chain,
-  clock,
-  codes: boundedCache<Address, { readonly has: boolean; readonly atMs: number }>(rememberedWallets),
-  reading: new Map<Address, Promise<boolean>>(),
-})
-
 /** As Permit2 reads it: the magic value and zeros. A refusal in whatever form is an answer: no. */
 export async function walletAccepts(
   chain: Chain,
@@ -124,51 +115,45 @@ export async function walletAccepts(
   }
 }
 
-export function knownCode({ codes, clock }: Wallets, account: Address, limitMs = staleAfterMs) {
-  const found = codes.peek(account)
-  return found && clock.monotonicMs() - found.atMs < limitMs ? found.has : undefined
-}
-
-async function readCode({ chain, clock, codes }: Wallets, account: Address) {
-  const has = (await chain.code(account)) !== '0x'
-  codes.set(account, { has, atMs: clock.monotonicMs() })
-  return has
-}
-
-export function hasCode(wallets: Wallets, account: Address) {
-  const { clock, codes } = wallets
-  const read = async () => {
+export function createWallets(chain: Chain, clock: Clock) {
+  const codes = boundedCache<Address, { readonly has: boolean; readonly atMs: number }>(
+    rememberedWallets,
+  )
+  const reading = new Map<Address, Promise<boolean>>()
+  const knownCode = (account: Address, limitMs = staleAfterMs) => {
+    const found = codes.peek(account)
+    return found && clock.monotonicMs() - found.atMs < limitMs ? found.has : undefined
+  }
+  const readCode = async (account: Address) => {
+    const has = (await chain.code(account)) !== '0x'
+    codes.set(account, { has, atMs: clock.monotonicMs() })
+    return has
+  }
+  const reread = async (account: Address) => {
     const nextMs = (codes.peek(account)?.atMs ?? Number.NEGATIVE_INFINITY) + rereadMs
     const waitMs = nextMs - clock.monotonicMs()
     if (waitMs > 0) await clock.sleep(waitMs)
-    return readCode(wallets, account)
+    return readCode(account)
   }
-  return orUnavailable(
-    within(clock, walletCallMs, () => singleFlight(wallets.reading, account, read)),
-    `the code at ${account}`,
-  )
-}
-
-export function authorizes(
-  { chain, clock }: Wallets,
-  wallet: Address,
-  digest: Hex,
-  signature: Hex,
-) {
-  return orUnavailable(
-    within(clock, walletCallMs, () => walletAccepts(chain, wallet, digest, signature)),
-    `the signature check of the wallet ${wallet}`,
-  )
-}
-
-export async function refreshCodes(wallets: Wallets, accounts: Iterable<Address>, isIdle: boolean) {
-  const due: Address[] = []
-  const limitMs = isIdle ? idleRefreshAfterMs : refreshAfterMs
-  for (const account of accounts) {
-    if (knownCode(wallets, account, limitMs) === undefined) due.push(account)
-    if (due.length === refreshAtOnce) break
+  return {
+    knownCode: (account: Address) => knownCode(account),
+    hasCode: (account: Address) =>
+      orUnavailable(
+        within(clock, walletCallMs, () => singleFlight(reading, account, () => reread(account))),
+        `the code at ${account}`,
+      ),
+    authorizes: (wallet: Address, digest: Hex, signature: Hex) =>
+      orUnavailable(
+        within(clock, walletCallMs, () => walletAccepts(chain, wallet, digest, signature)),
+        `the signature check of the wallet ${wallet}`,
+      ),
+    async refresh(accounts: Iterable<Address>, isIdle: boolean) {
+      const limitMs = isIdle ? idleRefreshAfterMs : refreshAfterMs
+      const due = [...accounts].filter((account) => knownCode(account, limitMs) === undefined)
+      const next = due.slice(0, refreshAtOnce)
+      await Promise.all(next.map((account) => readCode(account).catch(chainFailure)))
+    },
   }
-  await Promise.all(due.map((account) => readCode(wallets, account).catch(chainFailure)))
 }
 
 /** Look-up and first read together (contract §2). */

@@ -13,7 +13,7 @@ import type { BlockHeader, Chain, ChainLog, Clock, Hex } from '#ports'
 import { boundedCache } from '#protocol/bounded-cache'
 import type { RoundRef } from '#protocol/candidate'
 import type { Address } from '#protocol/schema'
-import { type WitnessRound, witnessRound } from '#protocol/witness'
+import { type WitnessRequest, type WitnessRound, witnessRound } from '#protocol/witness'
 import { isQuestionId } from '#protocol/words'
 import type { Ledger } from '../ledger/ledger.js'
 
@@ -47,22 +47,13 @@ export interface ChainView {
 }
 
 const requestAbi = [...oracleAbi, ...oracleV3Abi] as const
-const oracleEvents = {
-  [topics.requestPrice]: 'RequestPrice',
-  [topics.proposePrice]: 'ProposePrice',
-  [topics.disputePrice]: 'DisputePrice',
-  [topics.settle]: 'Settle',
-} as const
-
-/** Domain §10. Of RequestRulesUpdated no more is known. */
-const v3Events = {
-  [topics.rewardUpdated]: 'RewardUpdated',
-  [topics.bondUpdated]: 'BondUpdated',
-  [topics.customLivenessUpdated]: 'CustomLivenessUpdated',
-} as const
-const ofVersion3: readonly Hex[] = [...(Object.keys(v3Events) as Hex[]), topics.requestRulesUpdated]
-
-const requestEvents = { ...oracleEvents, ...v3Events }
+/** Domain §10. Of RequestRulesUpdated no more is known than its requester. */
+const ofVersion3: readonly Hex[] = [
+  topics.rewardUpdated,
+  topics.bondUpdated,
+  topics.customLivenessUpdated,
+  topics.requestRulesUpdated,
+]
 
 const managedFirst: readonly Hex[] = [
   topics.customBondSet,
@@ -71,7 +62,10 @@ const managedFirst: readonly Hex[] = [
 ]
 
 export const followedTopics: readonly Hex[] = [
-  ...(Object.keys(oracleEvents) as Hex[]),
+  topics.requestPrice,
+  topics.proposePrice,
+  topics.disputePrice,
+  topics.settle,
   ...managedFirst,
   ...ofVersion3,
   topics.upgraded,
@@ -148,19 +142,24 @@ function ifDecoded<T>(decode: () => T) {
   }
 }
 
-function managedIdOf({ data, topics: found }: ChainLog) {
-  const eventName = requestEvents[found[0] as keyof typeof requestEvents]
-  if (eventName === undefined) return undefined
-  const event = { abi: requestAbi, eventName, data, topics: found as [Hex, ...Hex[]] }
-  const { requester, identifier, ancillaryData } = decodeEventLog(event).args
+const decodable = ({ data, topics: found }: ChainLog) =>
+  ({ data, topics: found as [Hex, ...Hex[]] }) as const
+
+function managedIdOf(log: ChainLog) {
+  const { args } = decodeEventLog({ abi: requestAbi, ...decodable(log) })
+  const { requester, identifier, ancillaryData } = args as Pick<
+    WitnessRequest,
+    'requester' | 'identifier' | 'ancillaryData'
+  >
   return managedRequestId({ requester: lowercase(requester), identifier, ancillaryData })
 }
 
-function invalidationOf({ data, topics: found }: ChainLog) {
-  if (found[0] !== topics.unorderedNonceInvalidation) return undefined
+function invalidationOf(log: ChainLog) {
   const eventName = 'UnorderedNonceInvalidation'
-  const event = { abi: permit2Abi, eventName, data, topics: found as [Hex, ...Hex[]] } as const
-  const { owner, word, mask } = decodeEventLog(event).args
+  const { owner, word, mask } = decodeEventLog({
+    ...{ abi: permit2Abi, eventName },
+    ...decodable(log),
+  } as const).args
   return { owner: lowercase(owner), word, mask }
 }
 

@@ -10,16 +10,11 @@ import { nonceBit } from '#protocol/permit'
 import type { Address } from '#protocol/schema'
 import { codeFaults, codeNow, lookAtHead, pinsOf, watchCode } from './heads.js'
 import {
-  authorizes,
   chainFailure,
-  hasCode,
-  knownCode,
-  newWallets,
+  createWallets,
   orUnavailable,
   pause,
-  refreshCodes,
   singleFlight,
-  type Wallets,
   within,
 } from './lookups.js'
 import {
@@ -60,6 +55,8 @@ const [waitingMs, idleMs] = [500, 2_000]
 
 export type LiveView = ReturnType<typeof createChainView>
 
+type Wallets = ReturnType<typeof createWallets>
+
 async function poll(state: ViewState, wallets: Wallets) {
   state.looks.begun += 1
   const { begun } = state.looks
@@ -70,7 +67,7 @@ async function poll(state: ViewState, wallets: Wallets) {
     const due = catchUp(state).finally(() => {
       if (isNews) for (const listener of state.headListeners) listener()
     })
-    await Promise.all([due, refreshCodes(wallets, state.ledger.allowlist, !state.waits())])
+    await Promise.all([due, wallets.refresh(state.ledger.allowlist, !state.waits())])
     state.lastFailure = undefined
     state.lookedAtMs = state.clock.monotonicMs()
   } catch (error) {
@@ -179,7 +176,7 @@ export function createChainView(
   const { clock, chain } = ports
   const state = newViewState(ports, contracts, ledger, config)
   const { book } = state
-  const wallets = newWallets(chain, clock)
+  const wallets = createWallets(chain, clock)
   const known = (identifier: string) => {
     const questionId = questionIdOf(book, identifier)
     return questionId && recallQuestion(book, questionId)
@@ -211,9 +208,9 @@ export function createChainView(
       const { word, mask } = nonceBit(nonce)
       return (spentBits(state, owner, word) & mask) !== 0n
     },
-    hasCode: (account) => hasCode(wallets, account),
-    knownCode: (account) => knownCode(wallets, account),
-    authorizes: (wallet, digest, signature) => authorizes(wallets, wallet, digest, signature),
+    hasCode: wallets.hasCode,
+    knownCode: wallets.knownCode,
+    authorizes: wallets.authorizes,
   }
   return {
     ...chainView,
