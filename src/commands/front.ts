@@ -53,7 +53,6 @@ async function traced(context: Context): Promise<Context> {
   }
 }
 
-/** Reports what nobody awaited, in the form that was asked for; the exit code of our bug. */
 export function reportCrash(argv: readonly string[], context: Context, error: unknown) {
   return report(unforeseen(error), outputFor(argv, context), argv)
 }

@@ -106,7 +106,7 @@ async function sendAfterAsking(
     output.show('preview', { dry_run: true, transactions: planned.map(plannedData) }, [plan])
     return undefined
   }
-  const signer = await session.account.signer()
+  const signer = await session.account.signer(planned.length)
   if (signer.address !== from)
     throw new UsageError(
       'wrong_signer',
@@ -119,7 +119,6 @@ async function sendAfterAsking(
       'a wallet behind --signer signs proposals only',
       'add --print and send the calldata from the wallet itself, or use --browser or --account',
     )
-  session.account.expect?.(planned.length)
   const text = plan(output)
   // What a person is asked to agree to is shown even with --quiet.
   if (session.isInteractive && !yes) output.warn(text)
@@ -351,7 +350,6 @@ const approveVerb = sessionVerb({
     // `max` is the older word for it.
     const isUnlimited = ['unlimited', 'max', undefined].includes(flags.amount)
     const asked = isUnlimited ? undefined : flagged('--amount', flags.amount)
-    await givenAmount(asked)
     const trust = await session.trust()
     const token = tokenOf(trust, flags.token)
     const given = await givenAmount(asked, async () =>

@@ -184,7 +184,7 @@ const showVerb = verb({
       })),
       payload: revealed === undefined ? undefined : (JSON.parse(revealed) as object),
     }
-    context.output.show('journal-entry', entry, () => [
+    context.output.show('journal-entry', entry, [
       apart([
         entryRows(entry),
         ...entry.attempts.map(
@@ -222,10 +222,7 @@ const verifyVerb = verb({
   },
 })
 
-/**
- * Slugs by question id, as the trust file pins them. The journal is shown without them where that
- * cannot be read, and a note says why.
- */
+/** By question id. The journal is shown without them where the trust file cannot be read. */
 async function pinnedSlugs(context: Context, flags: GlobalFlags) {
   const { loadTrust } = await import('./session/session.js')
   try {
@@ -246,18 +243,10 @@ function emptyText(held: number, { open, state, since, question }: ListOf) {
   return `nothing matches; the journal holds ${counted(held, 'authorization')}`
 }
 
-/** As it is listed. An offer that has expired unsigned is shown as what it was. */
 function entryOf(one: JournaledAuthorization | Offer, nowMs: number, last: LastPositions) {
-  const {
-    supersedes: _supersedes,
-    ended_at: _endedAt,
-    transaction_hash: _hash,
-    ...row
-  } = journalRow(one, nowMs)
   return {
-    ...row,
+    ...journalRow(one, nowMs),
     slug: journalRecordOf(one).slug ?? null,
-    ...('signed' in one ? {} : { state: 'offered' as const, reason: null }),
     sent: 'signed' in one ? one.attempts.length : 0,
     origins: originsOf(one),
     position: last.get(one.id) ?? null,
@@ -333,30 +322,24 @@ const exportColumns = (
 type ExportRow = Readonly<Record<string, string | number | object | null>>
 
 function exportRow(one: JournaledAuthorization | Offer, nowMs: number, positions: LastPositions) {
-  const {
-    state: position = null,
-    as_of: position_as_of = null,
-    new_round: _newRound,
-    ...settlement
-  } = positions.get(one.id) ?? {}
+  const entry = entryOf(one, nowMs, positions)
+  const { state: position, as_of: position_as_of, ...settlement } = entry.position ?? {}
   const attempts = 'signed' in one ? one.attempts : []
   const [first, last] = [attempts[0], attempts.at(-1)]
-  const { ended_at, ...row } = journalRow(one, nowMs)
   const executed = one.terminals.find(({ outcome }) => outcome === 'executed')
-  const all: ExportRow = {
+  const all: Readonly<Record<string, unknown>> = {
     ...settlement,
-    ...row,
+    ...entry,
     position,
     position_as_of,
     first_sent_at: instantOf(first?.startedAtMs),
     last_sent_at: instantOf(last?.startedAtMs),
     attempts: attempts.length,
-    last_class: last === undefined ? null : classOf(last),
-    origins: originsOf(one),
-    closed_at: row.state === 'closed' ? ended_at : null,
-    event_index: ('signed' in one ? executed?.event_index : null) ?? null,
+    last_class: last && classOf(last),
+    closed_at: entry.state === 'closed' ? entry.ended_at : null,
+    event_index: 'signed' in one ? executed?.event_index : null,
   }
-  return Object.fromEntries(exportColumns.map((name) => [name, all[name] ?? null]))
+  return Object.fromEntries(exportColumns.map((name) => [name, all[name] ?? null])) as ExportRow
 }
 
 const payloadOf = (one: JournaledAuthorization | Offer) =>

@@ -371,7 +371,7 @@ export const reconcileCommand = sessionVerb({
         gateway: gateway === undefined ? null : { origin: gateway.origin },
         authorizations: items,
       },
-      () => [apart(blocksOf(found, identifier, gateway?.origin))],
+      [apart(blocksOf(found, identifier, gateway?.origin))],
       { items, summary: { ...question, authorizations: items.length } },
     )
     // What a gateway says of something else is not believed, and never passes for a clean look.

@@ -66,7 +66,6 @@ function requireOneForm(asked: Command, { output }: Context) {
   )
 }
 
-/** For a tab key: of its commands, only the one that `argv` names is loaded. */
 export async function programWith(context: Context, argv: readonly string[]) {
   const program = createProgram()
   const { word: asked } = givenIn(argv)
@@ -212,7 +211,6 @@ async function usage(context: Context, error: CommanderError, { said, by }: Refu
 const pathOf = (command: Command): string =>
   command.parent === null ? '' : `${pathOf(command.parent)} ${command.name()}`.trim()
 
-/** What other tools call it. */
 const meant: Readonly<Record<string, string>> = {
   propose: 'submit',
   send: 'submit',
@@ -232,7 +230,6 @@ const meant: Readonly<Record<string, string>> = {
   bundle: 'support-bundle',
 }
 
-/** Of each act the names that tools have for it. */
 const alike = ['list ls', 'show get view', 'remove rm delete unset', 'new add create'].map((row) =>
   row.split(' '),
 )
@@ -289,7 +286,6 @@ const pathsTo = (name: string) =>
       .map((path) => `${first} ${path}`),
   )
 
-/** Longer terms stand on a line of their own, and push no other text aside. */
 const widestTerm = 26
 
 function termColumn(terms: readonly string[], columns: number) {
@@ -326,7 +322,6 @@ const helpLayout = (bold: (title: string) => string): HelpConfiguration => ({
   styleTitle: (title) => bold(titles[title] ?? title),
   commandUsage: (command) =>
     Help.prototype.commandUsage.call(new Help(), command).replace('[options]', '[flags]'),
-  // Each of them takes flags: to say so of each tells nothing.
   subcommandTerm: (command) =>
     Help.prototype.subcommandTerm.call(new Help(), command).replace(' [options]', ''),
   visibleOptions: (command) => [

@@ -66,7 +66,6 @@ const verifyVerb = verb({
   },
 })
 
-/** UsageError with what is wrong as the code. */
 function requireHolding(proof: ReceiptProof) {
   const { verdict } = proof
   if (isHolding(proof)) return
@@ -222,7 +221,6 @@ export async function receiptProofs(
   }
 }
 
-/** First keys are fixed; null is what is not known. */
 function proofDocument(answer: SignedAnswer, proof: ReceiptProof) {
   const { verdict, bytes, claims } = proof
   const proven = verdict.result === 'proven' ? verdict : undefined

@@ -64,10 +64,7 @@ export const runCommand = sessionVerb({
     ),
 })
 
-/**
- * What keeps it from signing is thrown; where payloads of the input are of unknown outcome, that
- * is said first (contract §6: exit 6).
- */
+/** Where payloads of the input are of unknown outcome, that is said first (contract §6: exit 6). */
 async function prepared(session: Session, opened: Opened) {
   const saved = await savedRows(session, opened)
   const { output } = session
@@ -112,10 +109,7 @@ async function savedRows({ clock }: Context, { parts, count }: Opened) {
   return found
 }
 
-/**
- * Nothing is signed while a check fails, but for gateway and node that do not answer: rows say so
- * themselves.
- */
+/** Nothing is signed while a check fails; of a gateway or node that is silent the rows tell. */
 function refuseFaults(checks: readonly Finding[]) {
   const failed = checks.filter(
     ({ id, result }) => result === 'fail' && id !== 'gateway' && id !== 'rpc',
@@ -234,7 +228,6 @@ function sentenceOf({ clock }: Context, { items, windows, seconds }: BatchPlan) 
   return `${counted(items, 'request')} in ${counted(windows.length, 'window')}, about ${durationText(seconds)}, until ${end}Z`
 }
 
-/** `signed`: complete items, which need no context. */
 async function rowsOf(context: Context, given: string, format: BatchFormat | undefined) {
   if (/^\d+$/.test(given)) return { intents: countOf('the count', given), signed: 0 }
   // A number that is no count is not the name of a file, unless there is one.
@@ -321,6 +314,5 @@ function budgetText({ source, limitItems, windowMs, spentItems }: PlanBudget) {
   return `${limitItems} items per ${windowMs / 1_000} s (${sourceText[source]})${spent}`
 }
 
-/** More than a batch may hold is no plan. */
 const countOf = (name: string, text: string) =>
   wholeNumber(name, text, 1, inputLimits.rows, 'such as 120')

@@ -5,11 +5,12 @@
  */
 
 import { knownToken } from '#chain/profiles'
+import type { PolledStatus } from '#client/follow/look'
 import { answerOf, executedText, labelOf } from '#client/journal/authorizations'
 import { uncheckedOf } from '#client/journal/records'
 import { executedBefore, type IntentInWords } from '#client/propose/intent'
 import { importSignature, walletTypedData } from '#client/propose/outside'
-import type { Preview } from '#client/propose/plan'
+import type { Preview, ProposeParts } from '#client/propose/plan'
 import type { SettledEarlier } from '#client/propose/round-over'
 import type { SafePartsFile } from '#client/propose/safe'
 import { authorize, intentRow, offerTypedData, type RowAuthorized } from '#client/propose/sign-rows'
@@ -26,13 +27,14 @@ import {
   parseIntent,
   requireOutcome,
   showPreview,
+  showSaved,
   signingFlags,
 } from './session/intent.js'
 import { identify, requireIdentifier } from './session/question.js'
 import { type Session, withSession } from './session/session.js'
 import { executorFlags, type SessionFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { type Rows, together } from './terminal/output.js'
+import type { Block } from './terminal/output.js'
 import { candidateText, failureLines } from './terminal/poll-table.js'
 import { amountText, amountWithRaw, timeText } from './terminal/render.js'
 import { type FlagsOf, verb } from './terminal/verb.js'
@@ -60,9 +62,10 @@ export const signCommand = verb({
   ],
   async run(context, flags, { identifier: named }) {
     if (flags.signature !== undefined) return bringBack(context, named, flags, flags.signature)
-    await parseIntent(context, named, flags, '0x')
-    await settlingSession(context, flags, named, async (session, identifier, settling) => {
-      const made = await authorizeParts(session, flags, identifier)
+    await settlingSession(context, flags, async (session, settling) => {
+      const { words, parts: others } = await parseIntent(session, named, flags)
+      const [identifier = named] = await identify(session, [named])
+      const made = await authorizeParts(session, flags, identifier, others)
       let collected: SafePartsFile | undefined
       const safe = made.safe && {
         ...made.safe,
@@ -71,8 +74,7 @@ export const signCommand = verb({
         },
       }
       const parts = { ...made, onSettled: settling.onSettled, safe }
-      const proposer = await session.account.address()
-      const intent = await parseIntent(context, identifier, flags, proposer, session)
+      const intent = { ...words, identifier, proposer: await session.account.address() }
       if (flags.dryRun) return showPreview(session, flags, parts, intent)
       if (flags.typedData)
         return giveTypedData(context, flags, identifier, await offerTypedData(parts, intent))
@@ -97,16 +99,12 @@ interface Settling {
 async function settlingSession(
   context: Context,
   flags: SessionFlags,
-  named: string,
-  use: (session: Session, identifier: string, settling: Settling) => Promise<void>,
+  use: (session: Session, settling: Settling) => Promise<void>,
 ) {
   const settled: SettledEarlier[] = []
   const onSettled = collector(context, flags.quiet === true, settled)
   try {
-    await withSession(context, flags, async (session) => {
-      const [identifier = named] = await identify(session, [named])
-      await use(session, identifier, { settled, onSettled })
-    })
+    await withSession(context, flags, (session) => use(session, { settled, onSettled }))
   } catch (error) {
     const isLost = !context.output.isForPeople && settled.length > 0
     if (!isLost || !(error instanceof ProposerError)) throw error
@@ -139,7 +137,7 @@ async function showSigned(
     reused,
     unchecked: uncheckedOf(record),
     rules: record.rules ?? null,
-    settled: settled.length === 0 ? undefined : settledData(settled),
+    settled: settledData(settled),
   }
   const next = file === undefined ? `--outcome ${outcomeOf(terms.price)}` : flags.output
   output.show('signed', result, [
@@ -273,17 +271,20 @@ export const submitCommand = verb({
   async run(context, given, { identifier: named, payload }) {
     const flags = { ...given, details: given.details === true || given.verbose === true }
     requireIdentifier(named)
-    if (payload === undefined) await parseIntent(context, named, flags, '0x')
-    else refuseSigningFlags(flags)
-    await settlingSession(context, flags, named, (session, identifier, settling) =>
-      submit(session, flags, { identifier, payload, ...settling }),
+    if (payload !== undefined) refuseSigningFlags(flags)
+    await settlingSession(context, flags, (session, settling) =>
+      submit(session, flags, { named, payload, ...settling }),
     )
   },
 })
 
 /** `--dry-run`, where what was executed before is no fault either. */
-async function previewIntent(session: Session, flags: SubmitFlags, intent: IntentInWords) {
-  const parts = await authorizeParts(session, flags, intent.identifier)
+async function previewIntent(
+  session: Session,
+  flags: SubmitFlags,
+  parts: ProposeParts,
+  intent: IntentInWords,
+) {
   try {
     await showPreview(session, flags, parts, intent)
   } catch (error) {
@@ -291,9 +292,8 @@ async function previewIntent(session: Session, flags: SubmitFlags, intent: Inten
     const executed = gateway && (await executedBefore({ ...parts, gateway }, intent, error))
     if (executed === undefined) throw error
     const { id, signed } = executed
-    const { questionId: question_id, identifier, digest = null } = signed
-    const shown = { dry_run: true, executed: id, question_id, identifier, digest }
-    session.output.show('preview', shown, [`${executedText(executed)}; nothing would be signed`])
+    const text = `${executedText(executed)}; nothing would be signed`
+    showSaved(session, 'executed', id, signed, text)
   }
 }
 
@@ -312,34 +312,32 @@ async function submit(
   session: Session,
   flags: SubmitFlags,
   {
-    identifier,
+    named,
     payload,
     settled,
     onSettled,
-  }: Settling & { readonly identifier: string; readonly payload: string | undefined },
+  }: Settling & { readonly named: string; readonly payload: string | undefined },
 ) {
   const { output, clock } = session
   const startedMs = clock.monotonicMs()
   const body = payload === undefined ? undefined : await payloadText(session, payload)
-  const intent =
-    body === undefined
-      ? await parseIntent(session, identifier, flags, await session.account.address(), session)
-      : undefined
-  if (flags.dryRun) {
-    if (intent) return previewIntent(session, flags, intent)
-    return showPayload(session, identifier, body ?? '')
-  }
-  const gateway = await session.gateway('run')
+  const given = body === undefined ? await parseIntent(session, named, flags) : undefined
+  const [identifier = named] = await identify(session, [named])
+  const proposer = given && (await session.account.address())
+  const intent = given && proposer && { ...given.words, identifier, proposer }
+  if (flags.dryRun && !intent) return showPayload(session, identifier, body ?? '')
+  // Opened for running before anything opens it for reading: a command has one gateway.
+  const gateway = flags.dryRun ? undefined : await session.gateway('run')
+  const made = await authorizeParts(session, flags, identifier, given?.parts)
+  if (!gateway) return intent && previewIntent(session, flags, made, intent)
   let progress = output.progress('signing and sending')
   const { timeoutMs } = session.settings
   const options = { timeoutMs, signal: session.signal, onRetry: retryNote(session) }
   let isShown = false
-  // For what is shown before signing, and for a password.
   const makeRoom = () => {
     progress.stop()
     isShown = true
   }
-  const made = await authorizeParts(session, flags, identifier)
   const parts = {
     ...made,
     gateway,
@@ -362,52 +360,29 @@ async function submit(
   ])
   const row = intent ? intentRow(intent) : payloadRow(identifier, body ?? '', flags.supersede)
   const sent = await submitOne(parts, row, options).finally(() => progress.stop())
-  const { outcome, authorization, candidate } = sent
-  if (sent.error) throw sent.error
+  const { outcome, authorization, candidate, error: refusal } = sent
+  if (refusal) throw refusal
   if (!authorization || !candidate) throw new Error('what was not refused has a candidate')
   const result = { outcome, authorization, candidate }
   const accepted = acceptedOf(result, settled)
-  const hasDetails = flags.details === true
-  if (flags.wait !== true)
-    return output.show('submitted', accepted, [
-      hasDetails ? detailRows(result) : brief(result, accepted.outcome, isShown),
-    ])
-  output.item({ schema: 'proposer.submitted/1', ...accepted })
+  const { signed } = authorization
+  if (flags.wait) output.item({ schema: 'proposer.submitted/1', ...accepted })
   const left = timeoutMs && Math.max(1, timeoutMs - (clock.monotonicMs() - startedMs))
-  const { id: journalId, signed } = authorization
-  const { candidateId } = candidate
-  const target = { candidateId, identifier: signed.questionId }
-  const { candidates, error } = await follow(session, parts, [target], { timeoutMs: left })
-  const [last] = candidates
+  const target = { candidateId: candidate.candidateId, identifier: signed.questionId }
+  const followed = flags.wait && (await follow(session, parts, [target], { timeoutMs: left }))
+  const last = followed ? (followed.candidates[0] ?? null) : undefined
   output.show(
     'submitted',
-    { ...accepted, status: last?.status ?? accepted.status, candidate: last ?? null },
-    hasDetails
-      ? [
-          [
-            ['executed', executedText(authorization)],
-            [result.outcome, candidateId],
-            ['journal', journalId],
-          ],
-          last &&
-            ((screen) => {
-              const own = { journalId, label: labelOf(signed), identifier: signed.identifier }
-              return candidateText(last, screen, own)
-            }),
-        ]
-      : [
-          brief(
-            result,
-            last?.status ?? accepted.outcome,
-            isShown,
-            last?.submission?.transaction_hash,
-          ),
-          last && ((screen) => failureLines(last, screen, journalId).join('\n')),
-        ],
+    { ...accepted, status: last?.status ?? accepted.status, candidate: last },
+    flags.details ? detailBlocks(result, last) : briefBlocks(result, last, isShown),
   )
+  if (!followed) return
   await noteFallenRewards(session, [signed])
-  if (error) throw stillPending(error, accepted)
+  if (followed.error) throw stillPending(followed.error, accepted)
 }
+
+/** `undefined` where it is not waited for, `null` where the gateway told nothing of it. */
+type Followed = PolledStatus | null | undefined
 
 type Admitted = Pick<RowResult, 'outcome'> & {
   readonly [Key in 'authorization' | 'candidate']: NonNullable<RowResult[Key]>
@@ -424,7 +399,7 @@ const acceptedOf = (
   question_id: signed.questionId,
   received_at: candidate.receivedAt || null,
   unchecked: uncheckedOf(signed),
-  settled: settled.length === 0 ? undefined : settledData(settled),
+  settled: settledData(settled),
 })
 
 /** What was admitted is on its way: exit 75 would say that it was not admitted (contract §6). */
@@ -477,31 +452,48 @@ async function showPayload(session: Session, identifier: string, body: string) {
 const unitsOfAll = ({ chain_id: chainId, tokens: [token, ...others] }: Trust) =>
   token !== undefined && others.length === 0 ? knownToken(chainId, token) : undefined
 
-function brief(
-  { authorization, candidate: { candidateId } }: Admitted,
-  state: string,
+function briefBlocks(
+  { outcome, authorization, candidate: { candidateId } }: Admitted,
+  last: Followed,
   isShown: boolean,
-  transaction?: string | null,
-) {
+): Block[] {
   const { id, signed } = authorization
   const units = knownToken(signed.chainId, signed.token ?? '')
   const executed = executedText(authorization)
+  const transaction = last?.submission?.transaction_hash
   const where = transaction == null ? '' : ` in transaction ${transaction}`
-  return together([
+  return [
     !isShown && signed.identifier,
     !isShown && `${answerOf(signed)}, ${amountText(signed.terms.amount, units)}`,
     executed === undefined
-      ? `${state} ${candidateId} (journal ${id})${where}`
+      ? `${last?.status ?? outcome} ${candidateId} (journal ${id})${where}`
       : `${executed} (candidate ${candidateId}, journal ${id})`,
-  ])
+    (screen) => (last ? failureLines(last, screen, id).join('\n') : ''),
+  ]
 }
 
-const detailRows = ({ outcome, authorization, candidate }: Admitted): Rows => [
-  ['executed', executedText(authorization)],
-  [outcome, candidate.candidateId],
-  ['status', candidate.status || null],
-  ['question', authorization.signed.questionId],
-  ['received', candidate.receivedAt ? timeText(candidate.receivedAt) : null],
-  ['journal', authorization.id],
-  ['next', `proposer poll ${candidate.candidateId}`],
-]
+function detailBlocks(
+  { outcome, authorization, candidate: { candidateId, status, receivedAt } }: Admitted,
+  last: Followed,
+): Block[] {
+  const { id: journalId, signed } = authorization
+  const { questionId, identifier } = signed
+  const executed = ['executed', executedText(authorization)] as const
+  if (last === undefined)
+    return [
+      [
+        executed,
+        [outcome, candidateId],
+        ['status', status || null],
+        ['question', questionId],
+        ['received', receivedAt ? timeText(receivedAt) : null],
+        ['journal', journalId],
+        ['next', `proposer poll ${candidateId}`],
+      ],
+    ]
+  return [
+    [executed, [outcome, candidateId], ['journal', journalId]],
+    (screen) =>
+      last ? candidateText(last, screen, { journalId, label: labelOf(signed), identifier }) : '',
+  ]
+}

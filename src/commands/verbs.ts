@@ -4,7 +4,6 @@ import { version as node } from 'node:process'
 import { programVersion as version } from '#protocol/version'
 import { attributeOf, type MakeCommand, verb } from './terminal/verb.js'
 
-/** What `--version` prints, also as a document (contract §9). */
 const versionCommand = verb({
   name: 'version',
   about: 'print the version',

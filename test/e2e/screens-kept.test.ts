@@ -20,7 +20,7 @@ async function openGateway() {
   front.view.nowValue = BigInt(Math.floor(Date.now() / 1000))
   const is = { held: false, gone: false }
   const served = await serveHttp(async ({ method = 'GET', url = '/' }, body, response) => {
-    if (is.gone) return response.destroy()
+    if (is.gone) return void response.destroy()
     const open = url.includes('status') && !is.held ? front.ledger.active() : []
     for (const { id, progress } of open) if (progress.status === 'received') await world.execute(id)
     const answer = method === 'POST' ? await front.post(url, body) : await front.get(url)

@@ -93,16 +93,11 @@ export type BatchFlags = FlagsOf<typeof batchFlags> & SessionFlags & { readonly 
 export type Opened = Awaited<ReturnType<typeof openBatch>>
 
 interface Opening {
-  /** Where what is signed goes to. */
   readonly origin?: string
-  /** A person is asked before anything is signed. */
   readonly asks?: boolean
 }
 
-/**
- * Checks the whole input before anything is signed. Whether its sum fits is for `checkedSums` to
- * say.
- */
+/** Checks the whole input before anything is signed; its sum is for `checkedSums` to judge. */
 export async function openBatch(
   session: Session,
   flags: BatchFlags,
@@ -144,8 +139,7 @@ export async function openBatch(
     contextsAreFree: flags.context !== undefined || chain !== undefined,
     proposer,
     signer: once(async () => {
-      session.account.expect?.(count.intents)
-      const signer = await session.account.signer()
+      const signer = await session.account.signer(count.intents)
       if (asks) return signer
       const sum = sums?.totals.size ? ` for ${totalsText(trust, sums.totals)} in all` : ''
       const sent = origin === undefined ? '' : ` and sending ${count.rows} to ${origin}`
@@ -252,7 +246,6 @@ const rowGravity: readonly ExitCode[] = [
   exit.refused,
 ]
 
-/** Failures of one word and code. */
 interface Cause {
   readonly word: string
   readonly where: string
@@ -361,9 +354,7 @@ export function rowFailedError(one: PolledCandidate) {
   return failedError(code, detail || 'no reason was given', one)
 }
 
-/**
- * Of a candidate that the journal, or a replay's answer, has as failed; `undefined` of any other.
- */
+/** Of a candidate that the journal, or a replay's answer, has as failed. */
 export function failedBefore(
   { candidateId, terminal }: JournaledAuthorization,
   status: string | undefined = terminal?.outcome,
@@ -398,11 +389,6 @@ export function nameOf({ row, authorization }: Pick<RowResult, 'row' | 'authoriz
   const question = signed?.title ?? (columns?.title || columns?.slug || identifier)
   return signed === undefined ? question : `${question} ${answerOf(signed)}`
 }
-
-export const rowFailureOf = ({ authorization, candidate }: RowResult) =>
-  authorization === undefined || candidate === undefined
-    ? undefined
-    : failedBefore(authorization, candidate.status)
 
 export const notFollowed = ({ candidate, elsewhere }: RowResult) =>
   new UnavailableError(
@@ -439,7 +425,7 @@ export function resultOf(result: RowResult, polled?: PolledCandidate) {
     journal_id: authorization?.id ?? null,
     elsewhere,
     out_of_band: outOfBand && outOfBandData(outOfBand),
-    settled: earlier && settledData(earlier),
+    settled: settledData(earlier),
     columns: row.columns,
   }
 }
@@ -464,10 +450,4 @@ export function cellsOf(
     status,
     error?.detail ?? failure?.detail ?? executed ?? '',
   ]
-}
-
-/** `7 rows: 5 accepted, 2 rejected`. */
-export function batchSummaryText({ rows, ...counts }: Readonly<Record<string, number>>) {
-  const parts = Object.entries(counts).filter(([, count]) => count > 0)
-  return `${counted(rows ?? 0, 'row')}: ${parts.map(([name, count]) => `${count} ${name}`).join(', ')}`
 }

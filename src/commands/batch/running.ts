@@ -37,7 +37,6 @@ import { amountText, type Column, counted, errorData } from '../terminal/render.
 import { fileWord, flagWords } from '../terminal/verb.js'
 import {
   type BatchFlags,
-  batchSummaryText,
   cellsOf,
   failedBefore,
   nameOf,
@@ -49,7 +48,6 @@ import {
   readSource,
   resultOf,
   rowFailedError,
-  rowFailureOf,
   signing,
   totalsText,
 } from './parts.js'
@@ -59,7 +57,6 @@ type SendFlags = BatchFlags & { readonly details?: boolean }
 interface Sending {
   readonly kind: 'batch' | 'run'
   readonly wait: boolean
-  /** Before anything is signed. Throws to stop. */
   ready(opened: Opened): Promise<{ readonly head?: object; readonly rest?: object }>
 }
 
@@ -98,10 +95,7 @@ function goOnCommand({ kind, path, ...flags }: Running) {
   return `\`proposer ${verb} ${fileWord(path)}${resume}${words}\`${rows}`
 }
 
-/**
- * Throws the gravest of what went wrong; what was signed is in the journal, so the same input
- * goes on where it stopped.
- */
+/** What was signed is in the journal, so the same input goes on where it stopped. */
 async function submitAndReport(session: Session, opened: Opened, running: Running) {
   const { output, clock, signal } = session
   const { count, parts, spending } = opened
@@ -161,7 +155,7 @@ async function submitAndReport(session: Session, opened: Opened, running: Runnin
   const done = ends.filter(isDone).length
   const end = `${done} of ${counted(count.rows, 'row')} ${wait ? 'executed' : 'accepted'} in`
   output.mark(done === count.rows, end, clock.monotonicMs() - startedMs)
-  report(session, opened, running, { stream, ends, stopped: followed?.stopped })
+  report(session, opened, running, stream, ends, followed?.stopped)
 }
 
 /** Their bytes are saved: sent again they settle what they are (R7). */
@@ -174,7 +168,6 @@ function countsOf(results: Iterable<RowResult>) {
   return counts
 }
 
-/** What became of a candidate, as far as it is known. */
 interface End {
   readonly word: 'executed' | 'failed' | 'pending'
   readonly where: string
@@ -182,9 +175,9 @@ interface End {
   readonly polled?: PolledCandidate
 }
 
-function failureOf(one: RowResult): End | undefined {
-  const error = rowFailureOf(one)
-  return error && { word: 'failed', where: placeText(one.row), error }
+function failureOf({ row, authorization, candidate }: RowResult): End | undefined {
+  const error = authorization && candidate && failedBefore(authorization, candidate.status)
+  return error && { word: 'failed', where: placeText(row), error }
 }
 
 /** Of the gateway's candidates; one of another gateway can only be asked for there. */
@@ -244,15 +237,9 @@ function report(
   { output, signal }: Context,
   { parts, count }: Opened,
   running: Running,
-  {
-    stream,
-    ends,
-    stopped,
-  }: {
-    readonly stream: ReturnType<typeof newResults>
-    readonly ends: readonly (readonly [RowResult, End | undefined])[]
-    readonly stopped: ProposerError | undefined
-  },
+  stream: ReturnType<typeof newResults>,
+  ends: readonly (readonly [RowResult, End | undefined])[],
+  stopped: ProposerError | undefined,
 ) {
   const { wait, details } = running
   const failures = newFailures()
@@ -278,9 +265,10 @@ function report(
       stream.item(resultOf(one, polled), () => cellsOf(one, polled))
   }
   const counts = countsOf(ends.map(([one]) => one))
-  const summary = { rows: count.rows, ...counts, ...words }
-  stream.end({ summary, ...running.rest }, [
-    batchSummaryText(summary),
+  const ended = { ...counts, ...words }
+  const told = Object.entries(ended).flatMap(([word, of]) => (of > 0 ? `${of} ${word}` : []))
+  stream.end({ summary: { rows: count.rows, ...ended }, ...running.rest }, [
+    `${counted(count.rows, 'row')}: ${told.join(', ')}`,
     totals.size > 0 && `authorized ${totalsText(parts.trust, totals)} in all`,
     ...failures.blocks(),
   ])
@@ -311,10 +299,7 @@ const wouldBe = {
 type Planned = Awaited<ReturnType<typeof sendable>>[number]
 type Terms = ReturnType<typeof termsOf>
 
-/**
- * Throws what the run would end with: at once where it would refuse the input, after the rows where
- * it would refuse their sum: none of them is then said to be signed or sent.
- */
+/** Throws what the run would end with; where it would refuse the sum, no row is said to be signed. */
 export async function showBatchPlan(
   { output, until: signal }: Session,
   opened: Opened,
@@ -367,37 +352,24 @@ export async function showBatchPlan(
   if (error) throw error
 }
 
-/**
- * The plan, or its rejection where the run would find its terms wrong or has nothing left for it.
- */
+/** Its rejection where the run would find its terms wrong or has nothing left for it. */
 async function judged(
   { parts, spending }: Opened,
   plan: Planned,
 ): Promise<{ readonly plan: Planned; readonly terms: Terms }> {
   if (plan.kind !== 'sign') return { plan, terms: termsOf(plan) }
-  const { intent, context, row } = plan
-  const token = context.bond.token
-  const { outcome } = intent
-  const said: Terms = {
-    outcome,
-    label: plan.labels[outcome],
-    title: plan.title ?? null,
-    price: plan.price,
-    amount: null,
-    token,
-  }
+  const { intent, context, row, rules } = plan
   try {
     const { amountRaw } = checkTerms(intent, context, await nowOf(parts))
     const seen = acknowledgedOf(await parts.journal.load(), context)
-    const { rules } = plan
     const standing = rules && rulesStanding(rules.told, intent, seen, toldBy(rules))
     await requireRules(intent.identifier, standing, undefined)
     // Without `fit` the sum is judged as a whole.
     if (spending.limits.fit) await spending.take(plan, amountRaw)
-    return { plan, terms: { ...said, amount: String(amountRaw) } }
+    return { plan, terms: termsOf(plan, String(amountRaw)) }
   } catch (error) {
     if (!(error instanceof UsageError)) throw error
-    return { plan: { kind: 'rejected', row, error }, terms: said }
+    return { plan: { kind: 'rejected', row, error }, terms: termsOf(plan) }
   }
 }
 
@@ -408,9 +380,14 @@ const savedOf = (plan: Planned) =>
       ? plan.authorization
       : undefined
 
-/** null where it is not known; `amount` in raw units. */
-function termsOf(plan: Planned) {
-  const { row } = plan
+/** null where it is not known; `signs`: the amount of what is to be signed; raw units. */
+function termsOf(plan: Planned, signs: string | null = null) {
+  const { row, title = null } = plan
+  if (plan.kind === 'sign') {
+    const { outcome } = plan.intent
+    const { token } = plan.context.bond
+    return { outcome, label: plan.labels[outcome], title, price: plan.price, amount: signs, token }
+  }
   const signed = savedOf(plan)?.signed
   const key = row.kind === 'intent' ? outcomeNamed(row.outcome) : undefined
   const [price, amount] =
@@ -422,7 +399,7 @@ function termsOf(plan: Planned) {
   return {
     outcome: (price && outcomeOf(price)) || null,
     label: signed === undefined ? null : labelOf(signed),
-    title: plan.title ?? null,
+    title,
     price: price ?? null,
     amount,
     token: signed?.token ?? null,

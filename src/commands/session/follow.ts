@@ -118,7 +118,6 @@ function watching({ output, clock }: Context, first: Shown) {
   const progress = output.progress(first)
   return {
     look: progress.update,
-    /** What stands beside a table meanwhile. */
     wait({ reason, sinceMs, waitMs }: PollWait): () => string {
       const since = sinceMs === undefined ? '' : `, since ${instant(sinceMs).slice(11, 19)}Z`
       const what = `${reason}${since}; next request`
@@ -131,7 +130,6 @@ function watching({ output, clock }: Context, first: Shown) {
   }
 }
 
-/** A change as a line: when it came to be by the gateway's times, else when it was seen. */
 const changeOf = (status: PolledStatus, nowMs: number) => ({
   candidate_id: status.candidate_id,
   question_id: status.question_id ?? null,
@@ -161,19 +159,20 @@ export const outOfBandData = ({ questionId, clientRef, submittedAtMs }: OutOfBan
   submitted_at: instant(submittedAtMs),
 })
 
-export const settledData = (settled: readonly SettledEarlier[]) =>
-  settled.map((one) => ({
-    journal_id: one.journalId,
-    outcome: one.outcome,
-    ...(one.outcome === 'unknown'
-      ? { out_of_band: outOfBandData(one.outOfBand) }
-      : { code: one.code ?? null }),
-  }))
+export const settledData = (settled: readonly SettledEarlier[] = []) =>
+  settled.length === 0
+    ? undefined
+    : settled.map((one) => ({
+        journal_id: one.journalId,
+        outcome: one.outcome,
+        ...(one.outcome === 'unknown'
+          ? { out_of_band: outOfBandData(one.outOfBand) }
+          : { code: one.code ?? null }),
+      }))
 
 /**
- * Says which of these authorizations earn less than when they were signed, where a node is
- * configured: version 3 of the oracle lets rewards fall (domain §10). What has become of them is
- * told without it.
+ * Of authorizations that earn less than when they were signed, where a node is configured: version 3
+ * of the oracle lets rewards fall (domain §10).
  */
 export async function noteFallenRewards(session: Session, all: readonly Signed[]) {
   const node = all.some(({ reward }) => reward !== undefined) ? await session.chain() : undefined

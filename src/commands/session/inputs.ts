@@ -3,6 +3,7 @@
  * proposer's signatures (contract §7, §9); and the files that it writes.
  */
 import { basename, dirname } from 'node:path'
+import { Writable } from 'node:stream'
 import type { CheckedKeySource } from '#host/executor-key'
 import { fromCwd } from '#io/home'
 import {
@@ -31,7 +32,7 @@ import {
   notTogether,
 } from './settings.js'
 
-/** Of stdin for `-`. UsageError `input_unreadable` (with `hint`), `input_too_large`. */
+/** Of stdin for `-`. `hint`: where it cannot be read. */
 export const readInput = (
   context: Context,
   path: string,
@@ -81,7 +82,6 @@ export const jsonIn = (text: string) =>
     }
   })
 
-/** Of a file that people write; `missing` is the hint where it cannot be read. */
 export const readOwnJson = async (context: Context, path: string, missing?: string) =>
   parseJson(await readInput(context, path, missing), path, jsonHint)
 
@@ -112,7 +112,6 @@ export const asksPerson = (
   flags.yes !== true &&
   flags.dryRun !== true
 
-/** UsageError naming `flag` where there is no terminal. */
 const asking =
   (code: 'password_needed' | 'answer_needed') =>
   async (context: Context, question: string, flag: string) => {
@@ -129,117 +128,73 @@ export const askHidden = asking('password_needed')
 /** With blanks around it; empty where only Enter was pressed. */
 export const askLine = asking('answer_needed')
 
-const leftover = new WeakMap<InputStream, string>()
+/** Lines that came together with the one that was asked for. */
+const ahead = new WeakMap<InputStream, string[]>()
 
 /**
- * Prompts go to stderr (contract §6). Hidden input is read in raw mode, where keys are
- * characters.
+ * Prompts go to stderr (contract §6). Hidden input is read in raw mode, where keys are characters, and
+ * Ctrl-C is one of them.
  */
 async function ask(context: Context, question: string, hidden: boolean) {
-  const { stdin } = context
-  const { stderr } = context.streams
-  const setRaw = (on: boolean) => {
-    if (hidden) stdin.setRawMode?.(on)
-  }
+  const { stdin, signal, output, streams } = context
+  const { createInterface } = await import('node:readline')
+  const unseen = new Writable({ write: (_chunk, _encoding, done) => done() })
+  const lines = ahead.get(stdin) ?? []
+  ahead.set(stdin, lines)
   // Before the prompt: a quick typist must not be echoed.
-  setRaw(true)
-  const lines = question.trimEnd().split('\n')
-  stderr.write(`${lines.map((line) => fold(line, context.output.columns)).join('\n')} `)
+  const reader = createInterface({ input: stdin, output: unseen, terminal: hidden, historySize: 0 })
+  const asked = question.trimEnd().split('\n')
+  streams.stderr.write(`${asked.map((line) => fold(line, output.columns)).join('\n')} `)
+  let isCut = false
+  let onAbort = () => {}
   try {
-    return await readLine(context, hidden)
+    await new Promise<void>((resolve, reject) => {
+      onAbort = () => {
+        isCut = true
+        reject(signal.reason)
+      }
+      const onClose = () => {
+        isCut = true
+        // Ctrl-D and a terminal that is gone look the same; `signal` tells them apart one turn later.
+        setImmediate(() => reject(signal.aborted ? signal.reason : stopped(UsageError, 'declined')))
+      }
+      reader
+        .on('line', (line) => resolve(void lines.push(line)))
+        .on('SIGINT', () => reject(stopped(InterruptedError, 'interrupted')))
+        .on('close', onClose)
+      signal.addEventListener('abort', onAbort)
+      if (signal.aborted) onAbort()
+      else if (lines.length > 0) resolve()
+      else if (!stdin.readable) onClose()
+    })
+    return lines.shift() ?? ''
   } finally {
-    setRaw(false)
-    stdin.pause()
-    // The Enter that ended a hidden line was not echoed.
-    if (hidden) stderr.write('\n')
+    signal.removeEventListener('abort', onAbort)
+    // The Enter that ended a hidden line was not echoed, and what is cut has none.
+    const isOpen = hidden || isCut
+    reader.close()
+    if (isOpen) streams.stderr.write('\n')
   }
 }
 
-function readLine({ stdin, signal, streams: { stderr } }: Context, hidden: boolean) {
-  const decoder = new TextDecoder()
-  let line = ''
-  return new Promise<string>((resolve, reject) => {
-    const end = (settle: () => void) => {
-      stdin.removeListener('data', take)
-      stdin.removeListener('end', ended)
-      signal.removeEventListener('abort', stopped)
-      settle()
-    }
-    const stopped = () =>
-      end(() => {
-        // The Ctrl-C that was echoed; of a hidden line `ask` ends the line.
-        if (!hidden) stderr.write('\n')
-        reject(signal.reason)
-      })
-    const ended = () =>
-      end(() => {
-        // Ctrl-D and a terminal that is gone look the same; `signal` tells them apart one turn
-        // later.
-        stderr.write('\n')
-        setImmediate(() =>
-          signal.aborted
-            ? reject(signal.reason)
-            : line === ''
-              ? reject(unanswered())
-              : resolve(line),
-        )
-      })
-    const take = (chunk: Uint8Array | string) => {
-      const text = typeof chunk === 'string' ? chunk : decoder.decode(chunk, { stream: true })
-      const characters = [...text]
-      for (const [index, character] of characters.entries()) {
-        if (character === '\n' || character === '\r') {
-          const rest = characters.slice(index + 1).join('')
-          leftover.set(stdin, character === '\r' && rest.startsWith('\n') ? rest.slice(1) : rest)
-          return end(() => resolve(line))
-        }
-        if (hidden && character === '\u0003') return end(() => reject(stoppedAtPrompt()))
-        if (hidden && character === '\u0004') return end(() => reject(unanswered()))
-        if (hidden && (character === '\u007f' || character === '\b'))
-          line = [...line].slice(0, -1).join('')
-        else line += character
-      }
-    }
-    if (signal.aborted) return stopped()
-    const before = leftover.get(stdin)
-    leftover.delete(stdin)
-    if (before?.includes('\n') || before?.includes('\r')) return take(before)
-    line = before ?? ''
-    if (!stdin.readable) return ended()
-    signal.addEventListener('abort', stopped, { once: true })
-    // A stream that an earlier prompt has paused does not flow again by itself.
-    stdin.on('end', ended).on('data', take).resume()
-  })
-}
-
-function stoppedAtPrompt() {
-  return new InterruptedError(
-    'interrupted',
-    'stopped at the prompt; nothing was done',
+const stopped = (Kind: typeof UsageError | typeof InterruptedError, code: string) =>
+  new Kind(
+    code,
+    `${Kind === UsageError ? 'no reply' : 'stopped'} at the prompt; nothing was done`,
     'rerun the command and answer',
   )
-}
-
-function unanswered() {
-  return new UsageError(
-    'declined',
-    'no reply at the prompt; nothing was done',
-    'rerun the command and answer',
-  )
-}
 
 /** Nothing is read before it is asked for; a key is unlocked at most once. */
 export interface Account {
   /** As the account's file tells it, where it does: then no password is needed. */
   address(): Promise<Address>
-  signer(): Promise<Signer>
+  /** `total`: of the signatures to come, which a wallet on a page tells. */
+  signer(total?: number): Promise<Signer>
   /** The proposer is this Safe, and `owner` is who signs for it here. */
   readonly safe?: {
     readonly address: Address
     readonly owner?: Pick<Account, 'address' | 'signer'>
   }
-  /** Tells a wallet on a page how many signatures are to come. */
-  expect?(total: number): void
   dispose(): void
 }
 
@@ -330,16 +285,16 @@ function requireOneSigner(
 
 interface Wallet {
   signer(address: Address): Signer
+  expect?(total: number): void
   close(): Promise<void>
 }
 
-/** Signs as --proposer, else as the wallet says. `about`: what it is told before it signs. */
+/** Signs as --proposer, else as the wallet says. */
 function walletAccount<One extends Wallet>(
   open: () => Promise<One>,
   accountOf: (wallet: One) => Promise<Address>,
   named: Address | undefined,
-  about: (wallet: One) => void = () => undefined,
-) {
+): Account {
   let opened: Promise<One> | undefined
   const wallet = () => {
     opened ??= open()
@@ -348,9 +303,9 @@ function walletAccount<One extends Wallet>(
   const address = once(async () => named ?? accountOf(await wallet()))
   return {
     address,
-    async signer() {
+    async signer(total = 0) {
       const one = await wallet()
-      about(one)
+      one.expect?.(total)
       return one.signer(await address())
     },
     dispose() {
@@ -360,14 +315,17 @@ function walletAccount<One extends Wallet>(
   }
 }
 
-/** Over JSON-RPC; without --proposer the only account that it has. */
+/** No longer than the whole command has. */
+const within = ({ settings: { timeoutMs = Infinity } }: Configured, mostMs: number) =>
+  Math.min(mostMs, Math.max(1, Math.ceil(timeoutMs)))
+
 const outsideAccount = (context: Configured, url: string, named: Address | undefined) =>
   walletAccount(
     async () => {
       const { openOutsideWallet } = await import('#io/external-signer')
       return openOutsideWallet(url, {
-        // A person gets a minute to look and agree, but no longer than the whole command has.
-        timeoutMs: Math.min(60_000, Math.max(1, Math.ceil(context.settings.timeoutMs ?? 60_000))),
+        // A person gets a minute to look and agree.
+        timeoutMs: within(context, 60_000),
         signal: context.signal,
         allowHttp: allowedHttp(context.settings.allowHttp),
         traced: context.traced,
@@ -379,22 +337,17 @@ const outsideAccount = (context: Configured, url: string, named: Address | undef
     named,
   )
 
-/** A person reads, compares and agrees: ten minutes an answer, where --timeout says no less. */
-const browserWaitMs = 600_000
-
-/** Without --proposer the account that is chosen on the page. */
-function browserAccount(
+const browserAccount = (
   context: Configured,
   { launch }: AccountFlags,
   named: Address | undefined,
-): Account {
-  const { timeoutMs = browserWaitMs } = context.settings
-  let total = 0
-  const account = walletAccount(
+) =>
+  walletAccount(
     async () => {
       const { openBrowserWallet } = await import('#io/browser/browser-wallet')
       return openBrowserWallet({
-        timeoutMs: Math.min(browserWaitMs, Math.max(1, Math.ceil(timeoutMs))),
+        // A person reads, compares and agrees.
+        timeoutMs: within(context, 600_000),
         signal: context.signal,
         onPage: (url) => showPage(context, url, launch !== false),
         onProblem: (text) => context.output.remark(`the wallet page says: ${text}`),
@@ -402,15 +355,7 @@ function browserAccount(
     },
     (wallet) => wallet.account(),
     named,
-    (wallet) => wallet.expect(total),
   )
-  return {
-    ...account,
-    expect(count) {
-      total = count
-    },
-  }
-}
 
 /** The address must be seen, by programs too: without it nothing goes on. */
 async function showPage({ output, env, isInteractive }: Context, url: string, launches: boolean) {
@@ -480,10 +425,7 @@ async function unlockSource(context: Configured, passwordFile: string | undefine
 
 export const namedPasswordFile = ({ env }: Context) => env.PROPOSER_PASSWORD_FILE || undefined
 
-/**
- * `-` for stdin. One line end at the end of a file does not count. A file that others may read is
- * refused like a key file (UsageError `password_file_mode`).
- */
+/** One line end at the end of a file does not count. One that others may read is refused. */
 export async function readPassword(
   context: Context,
   given: string | undefined,
@@ -506,7 +448,7 @@ export async function readPassword(
   )
 }
 
-/** The account of the flag, then PROPOSER_EXECUTOR_KEY_FILE; what gateway.json names comes after both. */
+/** What gateway.json names comes after both. */
 export function executorKeyOf(
   context: Context,
   home: string,

@@ -2,6 +2,7 @@
 
 import { titleOf } from '#chain/ancillary'
 import { checkRefusal, type QuestionFinding } from '#client/check/findings'
+import type { Signed } from '#client/journal/records'
 import type { IntentInWords } from '#client/propose/intent'
 import type { Preview, ProposeParts } from '#client/propose/plan'
 import type { SafePartsFile } from '#client/propose/safe'
@@ -9,19 +10,18 @@ import { preview } from '#client/propose/sign-rows'
 import { type AskRules, firstRulesNotes, requireRules } from '#client/propose/terms'
 import { type ContextSource, givenContexts, parseContext } from '#client/trust/context'
 import { quickestCurve } from '#io/native-curve'
-import type { Hex } from '#ports'
 import { instantMs, spanMs } from '#protocol/duration'
 import { UsageError } from '#protocol/errors'
 import { didYouMean, nearest } from '#protocol/guess'
 import { answerText, wordFault } from '#protocol/outcome-words'
 import { outcomeKeys } from '#protocol/proposal'
-import type { Address } from '#protocol/schema'
 import { isClientRef, isQuestionId, isUint256 } from '#protocol/words'
 import type { Context } from '../terminal/context.js'
 import { type Block, type Screen, together } from '../terminal/output.js'
 import {
   amountText,
   amountWithRaw,
+  cut,
   dateText,
   fold,
   foldAround,
@@ -53,6 +53,7 @@ import {
   browserFlags,
   checkFlags,
   headroomBasisPoints,
+  notA,
   requesterFlag,
   type SessionFlags,
   safeFlags,
@@ -101,53 +102,39 @@ export const intentFlags = {
 /** `details`, false: only what a person decides on is shown before signing. */
 type IntentFlags = FlagsOf<typeof intentFlags> & SessionFlags & { readonly details?: boolean }
 
-/** Without `session`, which knows the profile and the units, only the form of amounts is judged. */
-export async function parseIntent(
-  context: Context,
-  named: string,
-  flags: IntentFlags,
-  proposer: Address,
-  session?: Session,
-) {
+/** All of an intent but who proposes. */
+export async function parseIntent(session: Session, named: string, flags: IntentFlags) {
   const identifier = requireIdentifier(named)
   const outcome = requireOutcome(flags.outcome)
-  if (flags.clientRef !== undefined && !isClientRef(flags.clientRef)) {
+  if (flags.clientRef !== undefined && !isClientRef(flags.clientRef))
     throw new UsageError(
       'bad_client_ref',
       '--client-ref holds control characters or is longer than 256 bytes',
       'give a shorter plain text',
     )
-  }
-  const { settings } = session ?? {}
-  const units = session && (() => pinnedUnits(session, flags.context))
+  const { settings, clock } = session
+  const deadlineSeconds = parseDeadline(flags.deadline, clock.nowMs())
+  const units = () => pinnedUnits(session, flags.context)
   const amount = await givenAmount(flagged('--amount', flags.amount), units)
-  const cap = settings?.maxAmount ?? flagged('--max-amount', flags.maxAmount)
-  const maxAmount = await givenAmount(cap, units)
+  const maxAmount = await givenAmount(settings.maxAmount, units)
   const parts = await givenParts(session, flags)
-  return {
+  const words = {
     identifier,
-    proposer,
     outcome,
     amountRaw: amount?.raw ?? (parts && BigInt(parts.amount)),
     maxAmountRaw: maxAmount?.raw,
     amountTokens: commonTokens([amount, maxAmount]),
-    headroomBasisPoints: headroomBasisPoints(
-      settings?.headroom ?? flagged('--headroom', flags.headroom),
-    ),
+    headroomBasisPoints: headroomBasisPoints(settings.headroom),
     nonce: flags.nonce ?? (parts && BigInt(parts.nonce)),
-    deadlineSeconds:
-      parseDeadline(flags.deadline, context.clock.nowMs()) ?? (parts && BigInt(parts.deadline)),
-    foreign: parts && {
-      amount: amount === undefined,
-      deadline: flags.deadline === undefined,
-    },
+    deadlineSeconds: deadlineSeconds ?? (parts && BigInt(parts.deadline)),
+    foreign: parts && { amount: amount === undefined, deadline: flags.deadline === undefined },
     supersede: flags.supersede,
     clientRef: flags.clientRef,
     rulesSeen: flags.rulesSeen,
   }
+  return { words, parts }
 }
 
-/** The question's labels tell what it means. UsageError `bad_outcome`. */
 export function requireOutcome(word: string | undefined) {
   const wrong = word === undefined ? 'is missing' : wordFault(word)
   if (word !== undefined && wrong === undefined) return word
@@ -160,13 +147,10 @@ export function requireOutcome(word: string | undefined) {
   )
 }
 
-function nonceOf(text: string) {
-  if (isUint256(text)) return BigInt(text)
-  throw new UsageError(
-    'bad_number',
-    `--nonce ${text} is not a whole number below 2^256`,
-    'give --nonce in digits',
-  )
+function nonceOf(value: string) {
+  if (isUint256(value)) return BigInt(value)
+  const what = 'a whole number below 2^256'
+  throw notA('bad_number', what, { value, from: '--nonce' }, 'give --nonce in digits')
 }
 
 export function parseDeadline(text: string | undefined, nowMs: number) {
@@ -183,11 +167,11 @@ export function parseDeadline(text: string | undefined, nowMs: number) {
   )
 }
 
-/** What core needs of one proposal. */
 export async function authorizeParts(
   session: Session,
   flags: IntentFlags,
   identifier: string,
+  others?: SafePartsFile,
 ): Promise<ProposeParts> {
   const { output } = session
   const parts = await signingParts(session, flags)
@@ -197,7 +181,7 @@ export async function authorizeParts(
     contextsAreFree: parts.gateway === undefined || parts.chain !== undefined,
     proposer: () => session.account.address(),
     signer: () => session.account.signer(),
-    safe: await safeSigning(session, flags),
+    safe: await safeSigning(session, flags, others),
     // Asked only where a finding warns: the command itself is the word to sign.
     confirm: async (shown) => {
       const isRead = flags.quiet !== true && (output.isForPeople || output.notesAreTerminal)
@@ -223,7 +207,6 @@ export async function authorizeParts(
   }
 }
 
-/** What signing takes of a session, for one and for many. */
 export const signingParts = async (
   session: Session,
   flags: SessionFlags & { readonly context?: string },
@@ -276,26 +259,18 @@ export async function showPreview(
   intent: IntentInWords,
 ) {
   const { output } = session
-  const shown = await preview(parts, intent)
   const { identifier } = intent
-  const saved = (
-    name: 'resumed' | 'reused',
-    id: string,
-    of: { readonly questionId: string; readonly digest?: Hex | undefined },
-    text: string,
-  ) => {
-    const { questionId: question_id, digest = null } = of
-    const data = { dry_run: true, [name]: id, question_id, identifier, digest }
-    output.show('preview', data, [() => `${id} ${text}`])
-  }
+  const shown = await preview(parts, intent)
   if ('resumed' in shown) {
     const { id, offered } = shown.resumed
-    return saved('resumed', id, offered, 'was already issued as typed data: that would be signed')
+    const text = `${id} was already issued as typed data: that would be signed`
+    return showSaved(session, 'resumed', id, { ...offered, identifier }, text)
   }
   if ('reused' in shown) {
     const { id, signed } = shown.reused
     const what = 'its saved bytes would be used, nothing would be signed'
-    return saved('reused', id, signed, `is open with the same answer: ${what}`)
+    const text = `${id} is open with the same answer: ${what}`
+    return showSaved(session, 'reused', id, { ...signed, identifier }, text)
   }
   const findings = await findingsOf(session, flags, shown, true)
   output.show(
@@ -304,8 +279,22 @@ export async function showPreview(
     previewBlocks(shown, identifier, findings),
   )
   requireFindings(identifier, findings, flags)
-  await requireRules(intent.identifier, shown.rules, undefined)
+  await requireRules(identifier, shown.rules, undefined)
 }
+
+/** `--dry-run`, where the journal has what would be signed. */
+export const showSaved = (
+  { output }: Context,
+  how: 'resumed' | 'reused' | 'executed',
+  id: string,
+  { questionId, identifier, digest }: Pick<Signed, 'questionId' | 'identifier' | 'digest'>,
+  text: string,
+) =>
+  output.show(
+    'preview',
+    { dry_run: true, [how]: id, question_id: questionId, identifier, digest: digest ?? null },
+    [() => text],
+  )
 
 const previewData = (shown: Preview, identifier: string) => ({
   question_id: shown.context.question_id,
@@ -373,7 +362,6 @@ function askingForRules(context: Context, flags: SessionFlags): AskRules | undef
   if (!asksPerson(context, flags)) return undefined
   const { output } = context
   return async (identifier, { newer, unknownHash }) => {
-    // Whatever turns makes room for the question.
     output.progress('').stop()
     const head =
       unknownHash === undefined
@@ -401,30 +389,21 @@ function rulesHashOf(text: string) {
   )
 }
 
-/** Characters of a question, from its beginning and from its meaning. */
 const shownText = 400
 
 /**
  * How the text begins and what its answers mean, which stands at its end (domain §5.3: the last
  * `res_data:` counts).
- * `whole` is the command that shows all of it.
  */
 const textInShort =
   (text: string, whole: string) =>
   ({ columns }: Screen) => {
-    const meaningAt = text.lastIndexOf('res_data:')
-    const cut = meaningAt < 0 ? text.length : meaningAt
-    const parts = [text.slice(0, cut), text.slice(cut)].map((part) => [...part])
-    const over = parts.reduce((sum, { length }) => sum + Math.max(0, length - shownText), 0)
-    if (over === 0) return fold(text, columns)
-    return [
-      ...parts.map((part) => {
-        const shown = part.slice(0, shownText).join('')
-        return part.length > shownText ? `${shown}…` : shown
-      }),
-      `[${over} characters left out; the whole text: \`${whole}\`]`,
-    ]
-      .filter((line) => line !== '')
+    const at = text.lastIndexOf('res_data:')
+    const parts = at > 0 ? [text.slice(0, at), text.slice(at)] : [text]
+    const shown = parts.map((part) => cut(part, shownText))
+    const over = text.length - shown.join('').length
+    if (over <= 0) return fold(text, columns)
+    return [...shown, `[${over} characters left out; the whole text: \`${whole}\`]`]
       .map((line) => foldAround(line.trim(), columns))
       .join('\n')
   }
@@ -448,11 +427,8 @@ function requireFindings(
 
 const ownRows: ReadonlySet<string> = new Set(['bond', 'answers', 'rules'])
 
-/** The intent wants its terms, the signature its parts, and stdin is there once. */
-const readParts = new WeakMap<Session, Promise<SafePartsFile>>()
-
-/** What `--parts` brings; without a session nothing is read. UsageError `flag_without_meaning`. */
-async function givenParts(session: Session | undefined, { parts: path, safe: named }: IntentFlags) {
+/** What other owners of a Safe have signed. */
+async function givenParts(session: Session, { parts: path, safe: named }: IntentFlags) {
   if (path === undefined) return undefined
   if (named === undefined)
     throw new UsageError(
@@ -460,26 +436,20 @@ async function givenParts(session: Session | undefined, { parts: path, safe: nam
       '--parts belongs to a Safe',
       'add --safe <address>, or leave out --parts',
     )
-  const safe = session?.account.safe?.address
-  if (session === undefined || safe === undefined) return undefined
-  const read = async () => {
-    const { parseParts } = await import('#client/propose/safe')
-    const { chain_id: chainId } = await session.trust()
-    return parseParts(await inputJson(session, path), path, { safe, chainId })
-  }
-  const reading = readParts.get(session) ?? read()
-  readParts.set(session, reading)
-  return reading
+  const safe = session.account.safe?.address
+  if (safe === undefined) return undefined
+  const { parseParts } = await import('#client/propose/safe')
+  const { chain_id: chainId } = await session.trust()
+  return parseParts(await inputJson(session, path), path, { safe, chainId })
 }
 
-async function safeSigning(session: Session, flags: IntentFlags) {
-  const { safe } = session.account
-  return (
-    safe && {
-      safe: safe.address,
-      owner: safe.owner?.signer,
-      as: typeof flags.asOwner === 'string' ? await safe.owner?.address() : undefined,
-      given: await givenParts(session, flags),
-    }
-  )
+async function safeSigning(
+  { account: { safe } }: Session,
+  { asOwner }: IntentFlags,
+  given: SafePartsFile | undefined,
+) {
+  if (safe === undefined) return undefined
+  const { address, owner } = safe
+  const as = typeof asOwner === 'string' ? await owner?.address() : undefined
+  return { safe: address, owner: owner?.signer, as, given }
 }

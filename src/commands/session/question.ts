@@ -36,7 +36,6 @@ import { inputJson } from './inputs.js'
 import type { Session } from './session.js'
 import { type checkFlags, percentOf, type Setting, secondsOf } from './settings.js'
 
-/** Without a node a gateway is needed: `session.gateway` says so where none is configured. */
 export const asksGateway = ({ settings }: Session) =>
   settings.rpcUrl === undefined || (settings.gateway ?? settings.local) !== undefined
 
@@ -63,7 +62,6 @@ export function requireIdentifier(text: string) {
   )
 }
 
-/** As we know the token; else as the chain, or the file of the context, says. */
 export const unitsOf = ({ bond, signing, token }: QuestionContext) =>
   knownToken(signing.chain_id, bond.token) ?? token
 
@@ -100,10 +98,8 @@ export function contextRows(
   ]
 }
 
-/** Characters of a clarification. */
 const shownRules = 10_000
 
-/** `2 clarifications, the last 2026-11-20 17:01:30Z (0x…)`, or `none (0x…)`. */
 export function rulesLine({ updates, hash }: Rules) {
   const last = updates.at(-1)
   return last === undefined
@@ -165,12 +161,10 @@ function limited(markets: Markets): MarketReads {
 export const findingLine = ({ id, detail, source }: QuestionFinding) =>
   `warn: ${id}: ${detail} [${source}]`
 
-/** What is said of many questions at once, before their sum is asked for. */
 export const tallyText = ({ warn, unknown }: Record<'warn' | 'unknown', number>) =>
   `${counted(warn, 'warning')}, ${unknown} unknown`
 
 interface WorksheetRow {
-  /** The question id: it needs no pin. */
   readonly identifier: string
   readonly slug: string | null
   readonly title: string | null
@@ -186,7 +180,6 @@ interface WorksheetRow {
 const mostText = 16_000
 const tooLong = 'too long for a cell: read them with `proposer context`'
 
-/** Of every worksheet, in this order; `outcome` is left empty, to be filled in. */
 const columns = [
   ...['identifier', 'slug', 'title', 'labels', 'bond', 'reward', 'ends_at'],
   ...['clarifications', 'rules_seen', 'outcome'],
@@ -223,17 +216,12 @@ const askedAtOnce = 10
 export async function identify(session: Session, texts: readonly string[]) {
   const found: string[] = []
   const isKnown = knownHere(session)
-  for (let at = 0; at < texts.length; at += askedAtOnce) {
-    const some = texts.slice(at, at + askedAtOnce)
+  for (const some of inGroups(texts, askedAtOnce))
     found.push(...(await Promise.all(some.map((one) => identifyOne(session, one, isKnown)))))
-  }
   return found
 }
 
-/**
- * Contexts of many questions, as many at a time as one call takes. Notes of all of them are told
- * once, at the end.
- */
+/** As many contexts at a time as one call takes. Notes of all of them are told once, at the end. */
 export async function* contextGroups<Asked>(
   session: Session,
   all: readonly Asked[],
@@ -282,11 +270,9 @@ async function identifyOne(
   return market === undefined ? identifier : learn(session, market)
 }
 
-/** `undefined` where Gamma is not configured, or knows none. */
 export const marketOf = async (session: Session, slug: string) =>
   orGammaDown(session, async (signal) => (await session.markets())?.market(slug, signal))
 
-/** The one market of an event; `undefined` as above. */
 export async function onlyMarket(session: Session, slug: string) {
   const markets = await orGammaDown(session, async (signal) =>
     (await session.markets())?.event(slug, signal),
@@ -362,19 +348,15 @@ type AmountSetting = Pick<Setting, 'value' | 'from'> & Partial<Pick<Setting, 'or
 export const flagged = (from: string, value: string | undefined) =>
   value === undefined ? undefined : { value, from }
 
-/**
- * In raw units, with the tokens that it may be of: all where it was given raw, as a bare number is
- * but in a flag. Without `units` only the form is judged. UsageError.
- */
+/** In raw units, with the tokens that it may be of: all where it was given raw (contract §9, Amounts). */
 export async function givenAmount(
   setting: AmountSetting | undefined,
-  units?: () => Promise<readonly PinnedUnits[]>,
+  units: () => Promise<readonly PinnedUnits[]>,
 ) {
   if (setting === undefined) return undefined
   const { value, from, origin = 'flag' } = setting
   const written = parseAmount(value, from, origin !== 'flag')
   if (written.unit === 'raw') return { raw: toRaw(written, []).raw, tokens: undefined }
-  if (units === undefined) return undefined
   const { raw, tokens } = toRaw(written, await units())
   return { raw, tokens: tokens.map(({ address }) => address) }
 }
@@ -401,29 +383,30 @@ export const pinnedToken = (
   token: Address,
 ) => knownToken(chainId, token) ?? info?.[token]
 
-/**
- * Of the pinned tokens those that are known: by `pinnedToken`, --context, or the node. `pins` stand
- * in for the session's.
- */
-export async function pinnedUnits(session: Session, contextFile?: string, pins?: Trust) {
+/** Of the pinned tokens those that are known: by `pinnedToken`, --context, or the node. */
+export async function pinnedUnits(
+  session: Session,
+  contextFile?: string,
+  pins?: Trust,
+): Promise<readonly PinnedUnits[]> {
   const trust = pins ?? (await session.trust())
-  const known = trust.tokens.map((address) => ({ address, units: pinnedToken(trust, address) }))
-  if (known.every(({ units }) => units !== undefined)) return known.flatMap(withAddress)
-  const chain = await session.chain()
-  const others = chain === undefined ? fileTokens : await chainTokens(chain, trust)
-  return Promise.all(
-    known.map(async (one) => ({ ...one, units: one.units ?? (await others(one.address)) })),
-  ).then((all) => all.flatMap(withAddress))
-
-  async function fileTokens(address: Address) {
+  const unpinned = once(async () => {
+    const chain = await session.chain()
+    return chain ? chainTokens(chain, trust) : fileToken
+  })
+  const fileToken = async (address: Address) =>
     // stdin is read once, for the signature.
-    if (contextFile === undefined || contextFile === '-') return undefined
-    return tokenIn(await inputJson(session, contextFile), address)
-  }
+    contextFile === undefined || contextFile === '-'
+      ? undefined
+      : tokenIn(await inputJson(session, contextFile), address)
+  const found = await Promise.all(
+    trust.tokens.map(async (address) => {
+      const units = pinnedToken(trust, address) ?? (await (await unpinned())(address))
+      return units ? [{ address, symbol: units.symbol, decimals: units.decimals }] : []
+    }),
+  )
+  return found.flat()
 }
-
-const withAddress = ({ address, units }: { address: Address; units: TokenUnits | undefined }) =>
-  units === undefined ? [] : [{ address, symbol: units.symbol, decimals: units.decimals }]
 
 async function chainTokens(
   chain: Chain,

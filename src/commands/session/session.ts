@@ -29,15 +29,10 @@ import {
 } from './settings.js'
 
 export interface Session extends Configured {
-  /** Touches no file before it is used. */
   readonly journal: Journal
   readonly account: Account
   trust(): Promise<Trust>
-  /**
-   * `run`: an in-process gateway takes its store's lock and executes; `read`: it only looks
-   * (contract §6,
-   * --local). Calls of a remote one wait for the budget of this home.
-   */
+  /** In-process, `run` takes its store's lock and executes; `read` only looks (contract §6, --local). */
   gateway(mode: 'run' | 'read'): Promise<BudgetedClient>
   chain(): Promise<Chain | undefined>
   markets(): Promise<Markets | undefined>
@@ -153,7 +148,7 @@ export async function openTarget(context: Configured, flags: SessionFlags, mode:
     onWait: (reason) => context.output.note(`the gateway waits: ${visible(reason)}`),
     onWarning: (code, detail) => context.output.warning(code, detail),
   })
-  // No socket is opened: the name only completes the URLs that the handler reads its paths from.
+  // No socket is opened: it only completes the URLs that the handler reads its paths from.
   const baseUrl = 'http://localhost'
   return { fetch: context.traced?.(fetch) ?? fetch, baseUrl, origin, isLocal: true, close }
 }
@@ -173,7 +168,6 @@ export async function openPlanner(context: Configured, origin: string) {
   return planner
 }
 
-/** Only for a built-in profile whose own file is not there and not named. */
 export async function builtInPins({ files, settings: { trust, profile } }: Configured) {
   if (trust.origin !== 'default' || (await files.exists(trust.value))) return undefined
   return profilePins(profile.value)
@@ -206,9 +200,7 @@ export async function loadTrust(context: Configured) {
   return parseTrust(await inputJson(context, path), path)
 }
 
-/**
- * Host and setting of what failed (contract §9); nothing else of a URL (R5). Others as they are.
- */
+/** Host and setting of what failed (contract §9); nothing else of a URL (R5). */
 export function withHost(error: unknown, { rpcUrl, gateway }: Settings) {
   const cause = error instanceof UnavailableError ? error.meta.cause : error
   if (cause instanceof ChainError && cause.kind === 'unavailable' && rpcUrl !== undefined) {
@@ -240,30 +232,27 @@ function named(error: unknown, code: string, what: string, setting: Setting, sai
  * A trust file that cannot be read is told, and keeps nothing from being sent: saved bytes must
  * stay replayable (R7).
  */
-async function receiptChecksOf(session: Session) {
+async function receiptChecksOf({ output, hash, trust }: Session) {
   const told = new Set<string>()
+  const keys = await trust()
+    .then(receiptKeysOf)
+    .catch((error: unknown) => {
+      if (!(error instanceof ProposerError)) throw error
+      if (error.code !== 'no_trust')
+        output.warning('receipts_unchecked', `receipts are not checked: ${error.detail}`)
+      return []
+    })
   return {
-    hash: session.hash,
+    hash,
     ed25519: systemEd25519,
-    keys: await pinnedKeys(session),
+    keys,
     onUnproven(code: string, detail: string) {
       if (told.has(code)) return
       told.add(code)
-      session.output.warning(
+      output.warning(
         code,
         `the gateway's answer is not proven: ${detail}. It counts as it is: do not sign again because of it. The journal keeps it (\`proposer journal show <journal-id> --verify\`)`,
       )
     },
-  }
-}
-
-async function pinnedKeys({ output, trust }: Session) {
-  try {
-    return receiptKeysOf(await trust())
-  } catch (error) {
-    if (!(error instanceof ProposerError)) throw error
-    if (error.code !== 'no_trust')
-      output.warning('receipts_unchecked', `receipts are not checked: ${error.detail}`)
-    return []
   }
 }

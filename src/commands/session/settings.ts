@@ -26,7 +26,6 @@ export interface Setting {
 }
 type Given = Pick<Setting, 'value' | 'from'>
 
-/** Of a setting: its name as a flag and in `Settings`, and what it may be. */
 interface Spec {
   readonly flag: string
   readonly default?: string
@@ -34,7 +33,6 @@ interface Spec {
   readonly isPath?: true
   /** Its URL may hold a credential (R5). */
   readonly isSecret?: true
-  /** What the value means. UsageError where it is none. */
   readonly read?: (given: Given) => unknown
 }
 
@@ -61,11 +59,9 @@ export const isProfileKey = (key: string): key is ProfileKey => Object.hasOwn(pr
 export const specOf = (key: string): Spec | undefined =>
   isProfileKey(key) ? profileKeys[key] : undefined
 
-/** The flags of every command, and of some those that are settings too. */
 export type GlobalFlags = Omit<EveryFlag, 'color'> & {
   readonly [Key in ProfileKey as Keys[Key]['flag']]?: string
 } & {
-  /** No flag: the verb makes the profile that it is given. */
   readonly makesProfile?: true
 }
 
@@ -81,7 +77,6 @@ export type Settings = {
   readonly yes: boolean
 }
 
-/** A context whose settings are resolved. */
 export interface Configured extends Context {
   readonly settings: Settings
 }
@@ -102,10 +97,7 @@ export function requireProfileName(name: string, from: string) {
   )
 }
 
-/**
- * Resolves every setting. Throws UsageError (exit 2): `two_gateways` where the flags name both,
- * `config_damaged`, `bad_profile`, `unknown_profile` unless `makesProfile`, `bad_timeout`.
- */
+/** Throws UsageError: what the configuration, or a flag that all commands have, is wrong in. */
 export async function resolveSettings(context: Context, flags: GlobalFlags): Promise<Settings> {
   if (flags.gateway !== undefined && flags.local !== undefined)
     throw twoGateways('--gateway', '--local')
@@ -157,7 +149,6 @@ function defaultOf(key: ProfileKey, home: string, profile: string): Setting | un
   return url === undefined ? undefined : byDefault(url, `profile ${profile}`)
 }
 
-/** Of the key `rpc-url` the variable is PROPOSER_RPC_URL. */
 export const variableOf = (key: string) => `PROPOSER_${key.toUpperCase().replaceAll('-', '_')}`
 
 function named(given: string | undefined, key: string, env: Context['env']): Setting | undefined {
@@ -168,10 +159,6 @@ function named(given: string | undefined, key: string, env: Context['env']): Set
   return value === '' ? undefined : { value, origin: 'environment', from: variable }
 }
 
-/**
- * The gateway to ask, remote or in-process. Throws UsageError `two_gateways` or `no_gateway` (exit
- * 2).
- */
 export function requireTarget({ gateway, local }: Settings) {
   if (gateway && local) throw twoGateways(gateway.from, local.from)
   if (gateway) return { kind: 'gateway', setting: gateway }
@@ -195,7 +182,7 @@ export function homeSetting({ cwd, env, defaultHome }: Context, flags: GlobalFla
     : { ...setting, value: fromCwd(cwd, setting.value) }
 }
 
-/** The user's configuration; empty where there is none, without loading what reads it. */
+/** Empty where there is none, without loading what reads it. */
 export async function preferenceTree(context: Context, home: string) {
   if (!(await context.files.exists(homePaths.config(home)))) return {}
   return (await context.edges.preferences(home)).tree
@@ -217,8 +204,8 @@ export function profileSetting(
 }
 
 /**
- * A profile is there by a key in config.json, a trust file, or built in; the one that config.json
- * selects needs neither. Throws UsageError `unknown_profile` naming those there are (contract §9).
+ * A profile is there by a key in config.json, a trust file, or built in (contract §9); the one that
+ * config.json selects needs neither.
  */
 export async function requireKnownProfile(
   { files }: Context,
@@ -285,46 +272,34 @@ function storedAmount({ value, from }: Given) {
   parseAmount(value, from, true)
 }
 
-export function percentOf({ value, from }: Given) {
-  const percent = /^\d{1,3}(\.\d{1,3})?$/.test(value) ? Number(value) : Number.NaN
+/** What a flag, a variable or a key of the profile does not take. */
+export const notA = (code: string, what: string, { value, from }: Given, hint: string) =>
+  new UsageError(code, `${from} ${value} is not ${what}`, hint)
+
+export function percentOf(given: Given) {
+  const percent = /^\d{1,3}(\.\d{1,3})?$/.test(given.value) ? Number(given.value) : Number.NaN
   if (percent <= 100) return percent
-  throw new UsageError(
-    'bad_value',
-    `${from} ${value} is not a percentage from 0 to 100`,
-    'give percent with up to three decimals, such as 90 or 0.5',
-  )
+  const hint = 'give percent with up to three decimals, such as 90 or 0.5'
+  throw notA('bad_value', 'a percentage from 0 to 100', given, hint)
 }
 
-export function secondsOf({ value, from }: Given) {
-  const ms = durationMs(value)
+export function secondsOf(given: Given) {
+  const ms = durationMs(given.value)
   if (ms !== undefined) return ms / 1_000
-  throw new UsageError(
-    'bad_value',
-    `${from} ${value} is not a duration`,
-    'give seconds or units, such as 90m or 24h',
-  )
+  throw notA('bad_value', 'a duration', given, 'give seconds or units, such as 90m or 24h')
 }
 
-/**
- * The headroom in hundredths of a percent; 0 where none is set. UsageError `bad_headroom` for what
- * is no percentage from 0 to 1000 with up to two decimals, naming where it came from.
- */
+/** In hundredths of a percent, with up to two decimals. */
 export function headroomBasisPoints(setting: Given | undefined) {
   if (setting === undefined) return 0n
   const [, whole, fraction = ''] = /^(\d{1,4})(?:\.(\d{1,2}))?$/.exec(setting.value) ?? []
   const points = whole === undefined ? -1n : BigInt(whole) * 100n + BigInt(fraction.padEnd(2, '0'))
   if (points >= 0n && points <= 100_000n) return points
-  throw new UsageError(
-    'bad_headroom',
-    `${setting.from} ${setting.value} is not a percentage from 0 to 1000`,
-    'give percent with up to two decimals, such as --headroom 5',
-  )
+  const hint = 'give percent with up to two decimals, such as --headroom 5'
+  throw notA('bad_headroom', 'a percentage from 0 to 1000', setting, hint)
 }
 
-/**
- * A market API's URL, whose answers decide what is looked at: nobody on the way may change them.
- * UsageError `invalid_gamma_url`.
- */
+/** Its answers decide what is looked at: nobody on the way may change them. */
 export function requireGammaUrl({ value, from }: Given) {
   const url = URL.canParse(value) ? new URL(value) : undefined
   const isLoopback = /^(localhost|\[::1\]|127(\.\d{1,3}){3})$/.test(url?.hostname ?? '')
@@ -337,7 +312,6 @@ export function requireGammaUrl({ value, from }: Given) {
   )
 }
 
-/** Hosts for which http is taken. UsageError `bad_value` where one is no host[:port]. */
 export function allowedHttp(setting: Given | undefined) {
   const hosts = setting && plainHttpHosts(setting.value)
   if (setting === undefined || hosts !== undefined) return hosts
@@ -348,15 +322,13 @@ export function allowedHttp(setting: Given | undefined) {
   )
 }
 
-export function timeoutMs(text: string | undefined) {
-  if (text === undefined) return undefined
-  const ms = durationMs(text) ?? 0
+export function timeoutMs(value: string | undefined) {
+  if (value === undefined) return undefined
+  const ms = durationMs(value) ?? 0
   if (ms > 0 && ms <= 7 * 86_400_000) return ms
-  throw new UsageError(
-    'bad_timeout',
-    `--timeout ${text} is not a duration above 0 and at most a week`,
-    'give seconds or units, such as --timeout 120, 90m or 2h30m',
-  )
+  const hint = 'give seconds or units, such as --timeout 120, 90m or 2h30m'
+  const given = { value, from: '--timeout' }
+  throw notA('bad_timeout', 'a duration above 0 and at most a week', given, hint)
 }
 
 export const requesterFlag = {
@@ -375,14 +347,12 @@ export const browserFlags = {
   '--no-launch': "with --browser: do not open the system's browser",
 } as const
 
-/** Without an address the word behind --as-owner may be what belongs elsewhere. UsageError. */
-function ownerAddress(text: string) {
-  if (/^0x[0-9a-f]{40}$/i.test(text)) return givenAddress(text, '--as-owner', 'bad_proposer')
-  throw new UsageError(
-    'bad_proposer',
-    `--as-owner ${text} is not the address of an owner`,
-    'give the identifier before --as-owner, or another flag behind it',
-  )
+/** Without an address the word behind --as-owner may be what belongs elsewhere. */
+function ownerAddress(value: string) {
+  const from = '--as-owner'
+  if (/^0x[0-9a-f]{40}$/i.test(value)) return givenAddress(value, from, 'bad_proposer')
+  const hint = 'give the identifier before --as-owner, or another flag behind it'
+  throw notA('bad_proposer', 'the address of an owner', { value, from }, hint)
 }
 
 export const safeFlags = {
@@ -409,7 +379,6 @@ export type SessionFlags = GlobalFlags &
   AccountFlags &
   FlagsOf<typeof executorFlags> & { readonly requester?: string | undefined }
 
-/** Of every list; `states`: what --state takes. */
 export const listFlags = (states: readonly string[]) =>
   ({
     '--state <state>': { about: 'only rows in this state', choices: states },

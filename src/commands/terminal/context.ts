@@ -22,18 +22,15 @@ export interface Context extends Ports {
   /** The environment without private keys, so that it may be handed to a child. */
   readonly env: Readonly<Record<string, string | undefined>>
   readonly cwd: string
-  /** The platform's data folder for this program: used without --home and PROPOSER_HOME. */
   readonly defaultHome: string
   /** PROPOSER_PRIVATE_KEY, gone from the process's environment since the start (robustness §6). */
   readonly environmentKey: string | undefined
   readonly user?: string | undefined
   readonly storeUrlFile?: string | undefined
-  /** Says how this run takes the end from now on; only a process of its own has it. */
   endAs?(ending: Ending): void
   readonly edges: Ports['edges'] & {
     preferences(home: string): Promise<Preferences>
   }
-  /** Another command of this program. */
   runVerb(argv: readonly string[], context: Context): Promise<void>
   /** Hints with the flags of this command line in their commands. */
   pasted?(text: string): string

@@ -29,7 +29,6 @@ export interface TextSink {
   on?(event: 'error', listener: (error: Error) => void): unknown
 }
 
-/** A wait that begins now; Unix milliseconds and milliseconds. */
 interface Wait {
   readonly nowMs: number
   readonly waitMs: number
@@ -44,7 +43,6 @@ interface Bar {
 }
 export type Shown = string | Bar
 
-/** One line that redraws on a terminal; a pipe has none. */
 interface ProgressLine {
   update(next: Shown): void
   stop(): void
@@ -53,14 +51,9 @@ export const noLine: ProgressLine = { update: () => undefined, stop: () => undef
 
 export type Output = ReturnType<typeof createOutput>
 
-/**
- * Prose, which is escaped and folded, rows, or what makes its text for a screen, and escapes what
- * comes from outside. Nothing where there is nothing to say.
- */
+/** Prose, which is escaped and folded, rows, or what makes its text and escapes it itself. */
 export type Block = string | Rows | ((screen: Screen) => string) | undefined | false
-/** Lines of `label value`. */
 export type Rows = Parameters<typeof fields>[0]
-type Blocks = readonly Block[] | (() => readonly Block[])
 interface ShownMore {
   readonly items?: readonly object[]
   readonly summary?: object
@@ -130,7 +123,6 @@ export function createOutput(options: OutputOptions) {
     /** Text; else one document, or `isByLine` a line for each item as it settles. */
     isForPeople: mode === 'human',
     isByLine: mode === 'ndjson',
-    /** More is told: requests and responses, and what a screen leaves out else. */
     isVerbose: options.verbose === true,
     jsonErrors: mode !== 'human' && options.field === undefined,
     isTerminal,
@@ -149,15 +141,17 @@ export function createOutput(options: OutputOptions) {
     item(data: object) {
       if (mode === 'ndjson') write(`${jsonText(data, 0)}\n`)
     },
-    /**
-     * The one result: the document with --json, its blocks for people. With --ndjson a line for
-     * each of `items`, then the document with `summary` alone, where there is one.
-     */
-    show(kind: string, document: object, blocks: Blocks, { items = [], summary }: ShownMore = {}) {
+    /** With --ndjson a line for each of `items`, then `summary` alone, where there is one. */
+    show(
+      kind: string,
+      document: object,
+      blocks: readonly Block[],
+      { items = [], summary }: ShownMore = {},
+    ) {
       // By `this`: whoever takes the results elsewhere replaces `result` alone.
       for (const one of items) this.item(one)
       this.result(kind, this.isByLine && summary ? { summary } : document, () =>
-        blocksText(typeof blocks === 'function' ? blocks() : blocks, screen, '\n'),
+        blocksText(blocks, screen, '\n'),
       )
     },
     line: (data: object) => write(`${jsonText(data, 0)}\n`),
@@ -186,7 +180,6 @@ export function createOutput(options: OutputOptions) {
       spinning = spinner(tellAsIs, () => terminalSize(stderr).columns, first)
       return spinning
     },
-    /** How what was under progress ended, and how long it took: a line that stays on a terminal. */
     mark: (isWell: boolean, text: string, ms: number) => {
       const sign = isWell ? notePaint.green('✔') : notePaint.red('✖')
       const end = fold(`${text} ${durationText(ms / 1_000)}`, columns - 2, '  ')
@@ -207,7 +200,6 @@ export function createOutput(options: OutputOptions) {
   }
 }
 
-/** Outside text as stderr takes it. */
 export const forNotes = (
   text: string,
   { notesAreTerminal, columns }: { readonly notesAreTerminal: boolean; readonly columns: number },
@@ -225,7 +217,6 @@ async function whenWritten(sink: TextSink, state: Guard) {
 const noteText = (text: string, columns: number) =>
   /^(?! |export |next:)\P{Cc}+$/u.test(text) ? foldAround(text, columns, '  ') : text
 
-/** The value at a dotted path, numbers naming places in lists. Throws UsageError `unknown_field`. */
 function fieldText(document: object, path: string, isTerminal: boolean) {
   let value: unknown = document
   let holder = document
@@ -315,7 +306,6 @@ function spinner(write: (text: string) => void, columns: () => number, first: Sh
     if (shown) shown.text = fitted(shownText(now, (performance.now() - begunMs) / 1_000, !below))
   }
   const ticks = setInterval(draw, 1_000).unref()
-  // What ora asks of a terminal's stream; ours may be any sink.
   const stream = {
     isTTY: true,
     get columns() {
@@ -409,7 +399,6 @@ function rowText(cells: readonly string[], columns: number) {
 
 type CsvValue = string | number | boolean | object | null | undefined
 
-/** A header, then a line a row; lists are joined by blanks, `null` is an empty cell. */
 export const csvText = (
   names: readonly string[],
   rows: readonly Readonly<Record<string, CsvValue>>[],

@@ -16,14 +16,10 @@ export function jsonText(data: object, indent: 0 | 2) {
   )
 }
 
-/** Of a failure in a document. */
 export const errorData = (error: { readonly code: string; readonly detail: string } | undefined) =>
   error ? { code: error.code, detail: error.detail } : null
 
-/**
- * Lines of `label value`. What does not fit beside its label gets a line of its own, whole, to be
- * copied. Values are escaped here.
- */
+/** Lines of `label value`, escaped here. What does not fit beside its label gets a line of its own. */
 export function fields(
   rows: readonly (readonly [label: string, value: string | null | undefined])[],
   columns: number,
@@ -82,7 +78,6 @@ function foldProse(line: string, columns: number) {
 }
 
 function foldCommand(command: string, columns: number) {
-  // A flag stays beside its value, and what is quoted whole.
   const pieces = command.match(/--?[\w-]+ (?!-)(?:"[^"]*"|\S)+|(?:"[^"]*"|\S)+/g) ?? []
   const lines: string[] = []
   let line = ' '
@@ -121,12 +116,8 @@ export function publicUrl(text: string) {
   return rest ? `${url.protocol}//${url.host}/…` : `${url.protocol}//${url.host}`
 }
 
-/** The one renderer of lists: a row a line, in columns that fit the terminal. */
-
 export interface Column<Row> {
-  /** In lower case here; the table prints all heads in upper case. */
   readonly head: string
-  /** The cell's text, escaped here (R20). */
   readonly cell: (row: Row) => string | null | undefined
   /** May be cut to this many characters. Without it the column stays whole, to be copied. */
   readonly least?: number
@@ -137,7 +128,6 @@ export interface Column<Row> {
   readonly colour?: (row: Row) => 'green' | 'red' | 'yellow' | 'cyan' | 'white'
 }
 
-/** What is drawn on. */
 export interface Screen {
   readonly columns: number
   readonly paint: ChalkInstance
@@ -150,7 +140,7 @@ const gap = '  '
 
 /**
  * No line is longer than the terminal: columns are cut and left out by their rank, and the last
- * line says which. In a pipe, and with `wide`, nothing is cut; `undefined` where --wide is no flag.
+ * line says which. In a pipe, and with `wide`, nothing is cut.
  */
 export function tableText<Row>(
   columns: readonly Column<Row>[],
@@ -263,7 +253,6 @@ const twoCells =
   /[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6]|[\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}/u
 
 export function widthOf(text: string) {
-  // Most text is plain: it is as wide as it is long.
   if (/^[\u0020-\u00ff]*$/.test(text)) return text.length
   let width = 0
   for (const character of text)
@@ -277,7 +266,6 @@ export const withPastedFixes = (
   findings: readonly Finding[],
 ) => findings.map((one) => ({ ...one, fix: pasted(one.fix) }))
 
-/** Many of one kind that pass are counted only, so that what is wrong stands out. */
 export const passesCounted = (findings: readonly Finding[]) =>
   findings.flatMap((finding) => {
     if (finding.result !== 'pass') return [finding]
@@ -297,10 +285,7 @@ const shown = {
   skip: ['skip', 'gray'],
 } as const
 
-/**
- * A line each, in the order in which things were examined. What was skipped for one reason is
- * reported once, and a fix that stands above is not repeated.
- */
+/** What was skipped for one reason is told once, and a fix that stands above is not repeated. */
 export const findingsText = (findings: readonly Named[]) => (screen: Screen) => {
   const { columns, paint } = screen
   const merged: Finding[] = []

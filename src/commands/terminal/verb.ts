@@ -17,7 +17,6 @@ interface Taken<T> {
 }
 interface FlagTaken<T> extends Taken<T> {
   readonly required?: true
-  /** Other flags of this verb that it cannot be used with, `--keystore`. */
   readonly conflicts?: readonly string[]
   readonly hidden?: true
 }
@@ -48,18 +47,14 @@ type FlagValue<S, Spec> = S extends `${string}<${string}`
     : boolean
 type Sure = { readonly required: true } | { readonly default: string }
 
-/** What commander makes of a table of flags: `--key-file <file>` is `keyFile?: string`. */
-export type FlagsOf<Table> = {
-  readonly [S in keyof Table as Table[S] extends Sure ? never : Camel<Word<LongOf<S>>>]?: FlagValue<
-    S,
-    Table[S]
-  >
-} & {
-  readonly [S in keyof Table as Table[S] extends Sure ? Camel<Word<LongOf<S>>> : never]: FlagValue<
-    S,
-    Table[S]
-  >
+type Values<Table, Names extends keyof Table> = {
+  readonly [S in Names as Camel<Word<LongOf<S>>>]: FlagValue<S, Table[S]>
 }
+type SureOf<Table> = { [S in keyof Table]: Table[S] extends Sure ? S : never }[keyof Table]
+
+/** What commander makes of a table of flags: `--key-file <file>` is `keyFile?: string`. */
+export type FlagsOf<Table> = Partial<Values<Table, Exclude<keyof Table, SureOf<Table>>>> &
+  Values<Table, SureOf<Table>>
 export type ArgsOf<Table> = {
   readonly [S in keyof Table as S extends `${'<' | '['}${infer Name}${'>' | ']'}`
     ? Camel<Word<Name>>
@@ -136,7 +131,6 @@ export interface VerbHead<Args, Flags> {
 
 /** What verbs of every kind have. `Above`: the flags of the group that it belongs to. */
 interface VerbTable<Args, Flags, Above> extends VerbHead<Args, Flags> {
-  /** Of the group above, for their types: the group itself declares them. */
   readonly above?: Above
   /** Command lines without the program's name; what is more than that stays as it is. */
   readonly examples: readonly string[]
@@ -144,7 +138,6 @@ interface VerbTable<Args, Flags, Above> extends VerbHead<Args, Flags> {
   readonly standIn?: MakeCommand
 }
 
-/** Those that stand for their parent where no other is named. */
 const standIns = new WeakSet<Command>()
 const asStandIn = (child: Command) => {
   standIns.add(child)
@@ -206,7 +199,6 @@ export const verbOver =
     fixed,
     ...made
   }: VerbTable<Args, Flags, Above> & {
-    /** In the place of what the command line gives. */
     readonly fixed?: object
     readonly run: (
       over: Over,
@@ -221,7 +213,6 @@ export const verbOver =
       },
     })
 
-/** What parses a flag or operand that may be repeated. */
 export const repeated =
   <T>(parse: (text: string) => T) =>
   (text: string, before: readonly T[] = []) => [...before, parse(text)]
@@ -278,13 +269,11 @@ const kept = [
 /** Verbs that ask nobody: only what tells whose journal they read matters. */
 const localVerbs = new Set(['journal', 'plan', 'config', 'account', 'trust'])
 
-/** Verbs of a gateway's owner: what others take as --local is --config for them. */
 const ownersVerbs = new Set(['operator', 'serve'])
 
 /** A dev chain is started with a node of its own; the verbs below it act on one that runs. */
 const startsChain = /^proposer devchain(?! [a-z])/
 
-/** Commands stand between backticks. */
 export const withFlags = (hint: string, argv: readonly string[]) =>
   hint
     .split('`')
