@@ -2,17 +2,17 @@
 import { aggregating } from '#chain/aggregate'
 import { createRoundReader, type RegistryEntry } from '#chain/questions'
 import type { Contracts, Round } from '#chain/round'
-import type { Rules } from '#chain/rules'
 import { onChain } from '#chain/unavailable'
 import {
+  byChain,
   byGateway,
   type ListedQuestion,
-  onlyWanted,
   type QuestionSeen,
   type QuestionSource,
   reopenedFirst,
   roundFactsOf,
   scanFacts,
+  takeWanted,
   unconfirmed,
 } from '#client/questions/listing'
 import { chainNow, rulesOfRound } from '#client/trust/context'
@@ -22,7 +22,7 @@ import type { Chain, Hex, Markets } from '#ports'
 import { spanMs } from '#protocol/duration'
 import { UnavailableError, UsageError } from '#protocol/errors'
 import { answersText } from '#protocol/outcome-words'
-import { limits, zeroAddress } from '#protocol/words'
+import { zeroAddress } from '#protocol/words'
 import { contextSource, orGammaDown, worksheetText } from './session/question.js'
 import { builtInPins, requireChain, type Session, sessionVerb } from './session/session.js'
 import { sinceMs, wholeNumber } from './session/settings.js'
@@ -37,8 +37,6 @@ import {
   wideFlag,
 } from './terminal/render.js'
 import { type FlagsOf, verb } from './terminal/verb.js'
-
-type ListedRules = Map<string, Rules>
 
 const questionFlags = {
   '--source <source>': {
@@ -73,21 +71,21 @@ const listVerb = sessionVerb({
   ],
   async run(session, flags) {
     const { output } = session
-    const rules: ListedRules = new Map()
-    const found = await findQuestions(session, flags, rules)
-    const { questions, source, since, left_out, notes } = found
+    const { questions, source, since, left_out, notes, rulesOf } = await findQuestions(
+      session,
+      flags,
+    )
     for (const note of notes) output.remark(note)
-    if (flags.csv)
+    if (flags.csv) {
+      const rules = await Promise.all(questions.map(rulesOf))
       return output.text(
         worksheetText(
-          questions.map(({ question_id: identifier, token, ...row }) => ({
-            ...row,
-            rules: rules.get(identifier),
-            identifier,
-            units: token ?? undefined,
+          questions.map(({ question_id: identifier, token, ...row }, at) => ({
+            ...{ ...row, identifier, rules: rules[at], units: token ?? undefined },
           })),
         ),
       )
+    }
     const summary = { source, since, left_out, notes }
     output.show(
       'questions',
@@ -161,8 +159,8 @@ const columns: readonly Column<ListedQuestion>[] = [
   { head: 'confirmed by', wide: true, cell: (one) => one.confirmed_by ?? 'nobody' },
 ]
 
-/** `rules` takes clarifications by question id for a worksheet, as far as a chain tells them. */
-async function findQuestions(session: Session, flags: ListFlags, rules: ListedRules) {
+/** `rulesOf`: its clarifications, as far as a chain tells them. */
+async function findQuestions(session: Session, flags: ListFlags) {
   const limit = wholeNumber('--limit', flags.limit, 1, 10_000)
   sinceMs(flags.since, 0)
   const { local } = session.settings
@@ -173,17 +171,13 @@ async function findQuestions(session: Session, flags: ListFlags, rules: ListedRu
       `--questions is a registry, and --source is ${flags.source}`,
       'omit one of them',
     )
-  const parts = { session, flags, rules, limit }
   const registries = () => import('#host/local-registry')
+  const parts = { session, flags, limit }
   if (local !== undefined && !isFile && (flags.source ?? 'registry') === 'registry') {
     refuseClosing(flags, 'registry')
-    const { entries, contracts, chain } = await (await registries()).readRegistry(
-      session,
-      local.value,
-    )
+    const { entries, ...held } = await (await registries()).readRegistry(session, local.value)
     const nowMs = session.clock.nowMs()
-    const search = await searchOf({ ...parts, contracts, chain, nowMs, slugs: {} })
-    return registryOnChain(search, chain, entries)
+    return fromRegistry(await searchOf({ ...parts, ...held, nowMs, slugs: {} }), entries)
   }
   const builtIn = await builtInPins(session)
   // Looking needs no spender.
@@ -203,13 +197,12 @@ async function findQuestions(session: Session, flags: ListFlags, rules: ListedRu
   if (source === 'gamma') return fromGamma(search, markets)
   refuseClosing(flags, source)
   if (source === 'chain') return fromChain(search)
-  const entries =
+  return fromRegistry(
+    search,
     flags.questions === undefined
       ? Object.entries(slugs).map(([slug, questionId]) => ({ slug, questionId }))
-      : await (await registries()).readQuestionsFile(session, flags.questions)
-  return search.chain === undefined
-    ? registryOfGateway(search, entries)
-    : registryOnChain(search, search.chain, entries)
+      : await (await registries()).readQuestionsFile(session, flags.questions),
+  )
 }
 
 function defaultSource({ slugs, chain, flags }: Search, hasMarkets: boolean) {
@@ -237,7 +230,6 @@ function refuseClosing({ closing }: ListFlags, source: QuestionSource) {
 interface SearchParts {
   readonly session: Session
   readonly flags: ListFlags
-  readonly rules: ListedRules
   readonly limit: number
   readonly contracts: Contracts
   readonly slugs: Trust['slugs']
@@ -255,47 +247,79 @@ async function searchOf(parts: SearchParts) {
   const untilMs = flags.closing === undefined ? undefined : nowMs + flags.closing
   const endsInTime = ({ ends_at }: ListedQuestion) =>
     untilMs === undefined || (ends_at !== null && Date.parse(ends_at) <= untilMs)
+  const asked = chain && aggregating(chain, yieldToEvents)
+  const rounds = new Map<ListedQuestion, Round>()
   return {
     ...parts,
-    chain: chain && aggregating(chain, yieldToEvents),
+    ...{ chain: asked, rounds, untilMs, signed, isMine },
     sinceMs: sinceMs(flags.since, nowMs),
-    untilMs,
-    signed,
-    isMine,
     isWanted: (one: ListedQuestion) =>
       endsInTime(one) &&
       (flags.mine
         ? isMine(one.question_id, one.proposed_by)
         : flags.all === true || one.state === null || one.state === 'requested'),
+    async rulesOf(one: ListedQuestion) {
+      const round = rounds.get(one)
+      return asked && round && rulesOfRound(asked, round)
+    },
   }
 }
 type Search = Awaited<ReturnType<typeof searchOf>>
 
+/** The chain is asked, else of a registry the gateway; nobody confirms what Gamma alone says. */
+async function askedBy(
+  { session, chain, contracts, rounds }: Search,
+  source: QuestionSource,
+): Promise<Parameters<typeof takeWanted>[1]> {
+  if (chain !== undefined) {
+    const reader = createRoundReader(chain, contracts)
+    return async (some) => {
+      const read = await onChain(() =>
+        Promise.all(some.map(({ questionId, entry }) => reader.read(questionId, entry))),
+      )
+      return some.flatMap((seen, at) => {
+        const round = read[at]
+        if (round === undefined) return []
+        const question = byChain(seen, round, source)
+        rounds.set(question, round)
+        return question
+      })
+    }
+  }
+  if (source === 'gamma') return async (some) => some.map((one) => unconfirmed(one, source))
+  const gateway = await contextSource(session)
+  return async (some) => {
+    const ids = some.map(({ questionId }) => questionId)
+    const results = await gateway.contexts(ids, { signal: session.until })
+    return some.flatMap((seen, at) => {
+      const { error, context } = results[at] ?? {}
+      if (error instanceof UnavailableError) throw error
+      return context ? byGateway(seen, context) : []
+    })
+  }
+}
+
 function confirm(
-  { session, flags, contracts, rules, isWanted }: Search,
-  chain: Chain,
+  search: Search,
   candidates: readonly QuestionSeen[],
   source: QuestionSource,
-  limit: number,
+  limit = search.limit,
 ) {
+  const { session, chain, isWanted } = search
   const what = `asking for ${counted(candidates.length, 'question')}`
   return session.output.during(what, async (progress) => {
-    const rounds: Round[] = []
-    const found = await onlyWanted(createRoundReader(chain, contracts), candidates, {
-      source,
-      limit,
-      isWanted,
-      onRound: (round) => rounds.push(round),
-      signal: session.until,
-      onProgress: (done) => progress.update(`asked for ${done} of ${candidates.length} questions`),
-    })
-    if (flags.csv) {
-      const read = await Promise.all(rounds.map((round) => rulesOfRound(chain, round)))
-      // In the order of the rounds: two requesters may have asked the same question.
-      for (const [at, { questionId }] of rounds.entries())
-        if (read[at] !== undefined) rules.set(questionId, read[at])
+    const ask = await askedBy(search, source)
+    let asked = 0
+    const told = async (some: readonly QuestionSeen[]) => {
+      session.until.throwIfAborted()
+      const answers = await ask(some)
+      asked += some.length
+      progress.update(`asked for ${asked} of ${candidates.length} questions`)
+      return answers
     }
-    return found
+    // A registry is short, and only the chain knows which rounds were opened again.
+    const asksAll = source === 'registry' && chain !== undefined
+    return takeWanted(candidates, told, { limit, isWanted, asksAll })
   })
 }
 
@@ -303,7 +327,7 @@ const moreNote = (count: number) =>
   count === 0 ? [] : [`${counted(count, 'question')} more than --limit`]
 
 async function fromChain(search: Search) {
-  const { session, flags, contracts, limit, signed, isMine } = search
+  const { session, flags, contracts, signed, isMine, rulesOf } = search
   const chain = search.chain ?? (await requireChain(session, '--source chain'))
   const scanNotes: string[] = []
   const progress = session.output.progress('reading the logs of the oracle')
@@ -335,10 +359,10 @@ async function fromChain(search: Search) {
       seen.has(questionId) ? [] : { questionId, slug: slugs.get(questionId) },
     ),
   ]
-  const { questions, unseen } = await confirm(search, chain, candidates, 'chain', limit)
+  const { questions, unseen } = await confirm({ ...search, chain }, candidates, 'chain')
   const since = instant(search.sinceMs)
   return {
-    ...{ questions, source: 'chain', since, left_out: unseen },
+    ...{ questions, source: 'chain', since, left_out: unseen, rulesOf },
     notes: [
       `read from the chain since ${timeText(since)}: without event ends, and without slugs that \`proposer trust pin\` has not pinned`,
       ...(unnamed === 0
@@ -352,48 +376,18 @@ async function fromChain(search: Search) {
 
 const instant = (ms: number) => new Date(Math.max(0, Math.floor(ms / 1000)) * 1000).toISOString()
 
-async function registryOfGateway(
-  { session, limit, isWanted }: Search,
-  entries: readonly RegistryEntry[],
-) {
-  const source = await contextSource(session)
-  const found: ListedQuestion[] = []
-  let next = 0
-  while (next < entries.length && found.length < limit) {
-    const some = entries.slice(next, next + limits.batchItems)
-    const ids = some.map(({ questionId }) => questionId)
-    const results = await source.contexts(ids, { signal: session.until })
-    for (const [index, result] of results.entries()) {
-      const entry = some[index]
-      if (entry === undefined) continue
-      if (result.error instanceof UnavailableError) throw result.error
-      const question = result.context && byGateway(entry, result.context)
-      if (question !== undefined && isWanted(question)) found.push(question)
-    }
-    next += some.length
-  }
-  const questions = found.slice(0, limit)
-  const left_out = entries.length - next + found.length - questions.length
-  return {
-    ...{ questions, source: 'registry', since: null, left_out },
-    notes: [
-      'the gateway was asked about the pinned slugs: it reports open questions only, without reward and earlier rounds; a node (--rpc-url) reports all',
-      ...moreNote(left_out),
-    ],
-  }
-}
-
-async function registryOnChain(search: Search, chain: Chain, entries: readonly RegistryEntry[]) {
+async function fromRegistry(search: Search, entries: readonly RegistryEntry[]) {
   const candidates = entries.map((entry) => ({
     ...{ questionId: entry.questionId, slug: entry.slug, entry },
   }))
-  // A registry is short, and only the chain knows which rounds were opened again.
-  const all = await confirm(search, chain, candidates, 'registry', candidates.length)
-  const questions = all.questions.slice(0, search.limit)
-  const left_out = all.questions.length - questions.length
+  const { questions, unseen } = await confirm(search, candidates, 'registry')
+  const note =
+    search.chain === undefined
+      ? 'the gateway was asked about the pinned slugs: it reports open questions only, without reward and earlier rounds; a node (--rpc-url) reports all'
+      : 'only the registry was read; other questions are not listed'
   return {
-    ...{ questions, source: 'registry', since: null, left_out },
-    notes: ['only the registry was read; other questions are not listed', ...moreNote(left_out)],
+    ...{ questions, source: 'registry', since: null, left_out: unseen, rulesOf: search.rulesOf },
+    notes: [note, ...moreNote(unseen)],
   }
 }
 
@@ -401,7 +395,7 @@ const marketsAtOnce = 100
 const mostPages = 30
 
 async function fromGamma(search: Search, markets: Markets | undefined) {
-  const { session, flags, chain, limit, untilMs, isWanted } = search
+  const { session, flags, chain, limit, untilMs, rulesOf } = search
   if (markets === undefined)
     throw new UsageError(
       'no_gamma_url',
@@ -425,16 +419,11 @@ async function fromGamma(search: Search, markets: Markets | undefined) {
         return [{ questionId, slug, title, endsAt, reopened: statuses.includes('disputed') }]
       },
     )
-    if (chain !== undefined)
-      found.push(...(await confirm(search, chain, candidates, 'gamma', left)).questions)
-    else {
-      const rows = candidates.map((one) => unconfirmed(one, 'gamma'))
-      found.push(...rows.filter(isWanted).slice(0, left))
-    }
+    found.push(...(await confirm(search, candidates, 'gamma', left)).questions)
   }
   const isAll = isLast && found.length < limit
   return {
-    ...{ questions: reopenedFirst(found), source: 'gamma', since, left_out: isAll ? 0 : null },
+    ...{ questions: reopenedFirst(found), source: 'gamma', since, left_out: isAll ? 0 : null, rulesOf },
     notes: [
       `Gamma was asked for events that end after ${timeText(since)}`,
       ...(chain === undefined

@@ -7,12 +7,12 @@ import { titleOf } from '#chain/ancillary'
 import { oracleAbi, topics } from '#chain/contracts'
 import { knownToken } from '#chain/profiles'
 import { firstBlockFrom } from '#chain/propose'
-import type { RegistryEntry, RoundReader } from '#chain/questions'
+import type { RegistryEntry } from '#chain/questions'
 import { loggedEvent } from '#chain/reading'
 import { type Contracts, keccakHex, type Round } from '#chain/round'
 import { stakeEventNames } from '#chain/stakes'
-import { onChain } from '#chain/unavailable'
 import type { ChainLog, Hash, Hex } from '#ports'
+import { inGroups } from '#protocol/capped'
 import { Address, Bytes32, type Outcome, Uint256 } from '#protocol/schema'
 import { lowercase } from '#protocol/words'
 import { type KeptParts, type KeptSource, readKept } from '../logs/kept-logs.js'
@@ -52,7 +52,7 @@ export interface ListedQuestion {
   readonly confirmed_by: 'chain' | 'gateway' | null
 }
 
-const byChain = (seen: QuestionSeen, round: Round, source: QuestionSource): ListedQuestion => ({
+export const byChain = (seen: QuestionSeen, round: Round, source: QuestionSource): ListedQuestion => ({
   ...unconfirmed(seen, source),
   question_id: round.questionId,
   title: titleOf(round.ancillaryData) ?? seen.title ?? null,
@@ -117,43 +117,27 @@ export const reopenedFirst = <T extends { readonly reopened?: boolean | null }>(
 
 const askedAtOnce = 50
 
-/** `unseen`: candidates not asked about, because there were enough. */
-export async function onlyWanted(
-  reader: RoundReader,
+/** Asks about some at a time; `unseen`: those that nobody was asked about, because there were enough. */
+export async function takeWanted(
   candidates: readonly QuestionSeen[],
-  wanted: {
-    readonly source: QuestionSource
+  ask: (some: readonly QuestionSeen[]) => Promise<readonly ListedQuestion[]>,
+  {
+    limit,
+    isWanted,
+    asksAll = false,
+  }: {
     readonly limit: number
     readonly isWanted: (question: ListedQuestion) => boolean
-    readonly signal?: AbortSignal
-    readonly onProgress?: (asked: number) => void
-    readonly onRound?: (round: Round) => void
+    readonly asksAll?: boolean
   },
 ) {
   const found: ListedQuestion[] = []
-  const ordered = reopenedFirst(candidates)
-  let asked = 0
-  while (asked < ordered.length && found.length < wanted.limit) {
-    wanted.signal?.throwIfAborted()
-    const some = ordered.slice(asked, asked + askedAtOnce)
-    const rounds = await onChain(() =>
-      Promise.all(some.map(({ questionId, entry }) => reader.read(questionId, entry))),
-    )
-    for (const [index, round] of rounds.entries()) {
-      const candidate = some[index]
-      if (round === undefined || candidate === undefined) continue
-      const question = byChain(candidate, round, wanted.source)
-      if (!wanted.isWanted(question)) continue
-      found.push(question)
-      wanted.onRound?.(round)
-    }
-    asked += some.length
-    wanted.onProgress?.(asked)
-  }
-  return {
-    questions: reopenedFirst(found.slice(0, wanted.limit)),
-    unseen: ordered.length - asked + Math.max(0, found.length - wanted.limit),
-  }
+  let unseen = 0
+  for (const some of inGroups(reopenedFirst(candidates), askedAtOnce))
+    if (found.length < limit || asksAll) found.push(...(await ask(some)).filter(isWanted))
+    else unseen += some.length
+  const questions = reopenedFirst(found).slice(0, limit)
+  return { questions, unseen: unseen + found.length - questions.length }
 }
 
 const oracleKinds = {
