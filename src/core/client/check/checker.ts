@@ -64,7 +64,7 @@ export function newChecker(parts: CheckParts) {
     }
   }
   return {
-    async check(subjects: readonly Subject[], signal = new AbortController().signal) {
+    async check(subjects: readonly Subject[], signal: AbortSignal = new AbortController().signal) {
       signal.throwIfAborted()
       const contexts = subjects.map(({ context }) => context)
       const fresh = new Map(
