@@ -8,7 +8,7 @@ import {
   openFolderSource,
   openFolderTarget,
 } from '#storage/copy'
-import { inspectLog } from '#storage/inspect'
+import { inspectLog } from '#storage/reader'
 import { openLog } from '#storage/log'
 import { openLogReader } from '#storage/reader'
 import { temporaryFolder } from '#support/folders'

@@ -1,6 +1,6 @@
 import { systemHash } from '#io/clock'
 import { StorageError } from '#protocol/errors'
-import { inspectLog } from '#storage/inspect'
+import { inspectLog } from '#storage/reader'
 import { decodeLine, encodeLine } from '#storage/line'
 import { openLog } from '#storage/log'
 import type { NewRecord } from '#storage/record-log'

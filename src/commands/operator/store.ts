@@ -17,7 +17,7 @@ import {
   openFolderTarget,
 } from '#storage/copy'
 import { joinPath, namesIn } from '#storage/durable'
-import { inspectLog, lossOf } from '#storage/inspect'
+import { inspectLog, lossOf } from '#storage/reader'
 import { acquireLock, readHolder } from '#storage/lock'
 import { openDatabaseSource, openDatabaseTarget } from '#storage/postgres/copy'
 import { schemaVersion } from '#storage/postgres/schema'

@@ -7,7 +7,6 @@ import { openLog } from './log.js'
 import { openLogReader } from './reader.js'
 import type { CompactableLog, LogOptions, StoredRecord } from './record-log.js'
 
-/** What is copied of a record; its number follows from its place. */
 export type CopiedRecord = Pick<StoredRecord, 'kind' | 'data' | 'timeMs' | 'head'>
 
 export interface CopySource {

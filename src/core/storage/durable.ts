@@ -6,10 +6,7 @@ export const joinPath = (folder: string, name: string) => `${folder}/${name}`
 export const hexOf = (bytes: Uint8Array): string =>
   Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')
 
-/**
- * A short count is not an error in Node; no progress is, and is named ENOSPC (robustness §2,
- * Append).
- */
+/** No progress, unlike a short count, is an error (robustness §2, Append). */
 export async function writeAll(handle: FileHandle, bytes: Uint8Array) {
   let offset = 0
   while (offset < bytes.length) {
@@ -75,10 +72,7 @@ export async function publishNew(
   }
 }
 
-/**
- * A failed sync here leaves open which file a restart will see: `store_failed`, never "try
- * again".
- */
+/** A failed sync leaves open which file a restart will see: never "try again". */
 export async function putInForce(files: Files, folder: string, name: string) {
   await files.rename(joinPath(folder, `${name}.tmp`), joinPath(folder, name))
   try {

@@ -55,7 +55,6 @@ export function storageErrorOf(detail: string, error: unknown): unknown {
     : unavailable(detail, error)
 }
 
-/** Outcome unknown, never to be retried (R10): the log is dead. */
 export function failedForGood(detail: string, cause: unknown) {
   if (
     cause instanceof StorageError &&
@@ -68,7 +67,6 @@ export function failedForGood(detail: string, cause: unknown) {
   })
 }
 
-/** Definitely not committed. */
 export function outOfSpace(folder: string) {
   return new StorageError('store_unavailable', `there is no space for ${folder}`, {
     httpStatus: 503,

@@ -1,6 +1,6 @@
 /**
- * What every log of ours does alike: appends wait in line, are written group by group, one job at a
- * time, and are answered in log order (R1); a failure ends it for good (R10).
+ * What every log does alike: appends wait, are written in groups, one job at a time, and are
+ * answered in log order (R1); a failure ends it (R10).
  */
 import pLimit from 'p-limit'
 import type { StorageError } from '#protocol/errors'
@@ -16,7 +16,6 @@ export interface Waiting {
   readonly bytes: number
   readonly lines: number
   readonly decide: (group: number) => Append
-  /** Of a log that several write: the epoch that must be in force. */
   readonly epoch?: number | undefined
   readonly onDurable: ((stored: readonly StoredRecord[]) => void) | undefined
   readonly resolve: (stored: readonly StoredRecord[]) => void
@@ -30,7 +29,6 @@ const groupLines = 1_024
 export const groupBytes = 1024 * 1024
 /** What a decision is counted as while it waits, where its owner does not say. */
 const decisionBytes = 2_048
-/** What a line has beside its record. */
 const frameBytes = 160
 
 export type Groups = ReturnType<typeof newGroups>
@@ -55,7 +53,6 @@ export function takeAll(log: Groups) {
   return log.waiting.splice(0)
 }
 
-/** At most a group of them, but always one. */
 function take(log: Groups) {
   let lines = 0
   let bytes = 0
@@ -69,7 +66,6 @@ function take(log: Groups) {
   return group
 }
 
-/** Nothing is written any more; the listeners end the process. */
 export function fail(log: Groups, cause: unknown, detail: string) {
   const error = failedForGood(detail, cause)
   if (log.failed !== undefined) return error
@@ -88,7 +84,7 @@ export function refusal(log: Groups) {
   return log.isEnding ? unavailable(`${log.name} is closed`) : undefined
 }
 
-/** On the state at the log's end, one after the other. What throws is refused alone. */
+/** What throws is refused alone. */
 export function decide(log: Groups, group: readonly Waiting[], check?: (each: Waiting) => void) {
   log.groups++
   return group.flatMap((each): Decided[] => {
@@ -117,7 +113,6 @@ export function acknowledge(log: Groups, { each }: Decided, stored: readonly Sto
 interface GroupLog {
   refusal(): StorageError | undefined
   encode(records: readonly NewRecord[]): readonly string[]
-  /** Answers each of them. */
   write(group: readonly Waiting[]): Promise<void>
   end(): Promise<void>
 }

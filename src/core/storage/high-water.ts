@@ -1,14 +1,13 @@
 /**
- * The high-water mark, a small file that names a record of the log: a log that was cut between
- * two lines, or put back from an older copy, is sound in itself. Written about once a second,
- * after the record is durable. Missing, old or torn it refuses nothing: stores of earlier
- * versions open.
+ * A small file that names a record of the log: a log that was cut between two lines, or put back
+ * from an older copy, is sound in itself. Missing, old or torn it refuses nothing: stores of
+ * earlier versions open.
  */
 import type { Files, Hash } from '#ports'
 import { ifThere, joinPath, publishText } from './durable.js'
 import { onlyLine, singleLine } from './line.js'
 
-/** The last line of a log, or the line that a mark names: its number and its checksum. */
+/** Number and checksum of a last line. */
 export interface LogEnd {
   readonly sequence: number
   readonly check: string
@@ -39,10 +38,7 @@ export async function publishHighWater(
   await publishText(files, folder, highWaterName, text)
 }
 
-/**
- * A last line that is a mark of the log's own (`beforeMark`) is written again by each start, so
- * its checksum says nothing.
- */
+/** A mark of the log's own at the end (`beforeMark`) is written again by each start. */
 export function lossBefore(
   mark: LogEnd | 'unreadable' | undefined,
   end: LogEnd & { readonly beforeMark: LogEnd | undefined },

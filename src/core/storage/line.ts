@@ -31,16 +31,12 @@ export const maxLineBytes = 384 * 1024
 
 export const noCheck = '0000000000000000'
 
-/** Room for everything in a line but `d` and `h`. */
 const maxFrameBytes = 256
 const maxHeadBytes = 256
 
 const kindPattern = /^[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)*$/
 
-/**
- * JSON.stringify escapes NUL, newline and lone surrogates. `record_invalid` for a malformed kind,
- * data that JSON cannot hold, or a line over 384 KiB.
- */
+/** `record_invalid` for a malformed kind, data that JSON cannot hold, or a line over 384 KiB. */
 export function encodeData(kind: string, data: unknown, headText = '') {
   if (!kindPattern.test(kind) || kind.length > 64)
     throw invalid(`"${kind.slice(0, 64)}" is not a record kind`)
@@ -92,7 +88,6 @@ export function singleLine(
   return encodeLine(hash, { durableBytes: 0, ...frame, kind, more: 0 }, text, headText)
 }
 
-/** UTF-8 length; only text outside ASCII needs counting. */
 export const byteLength = (text: string) =>
   /^[\x00-\x7f]*$/.test(text) ? text.length : new TextEncoder().encode(text).length
 
@@ -105,8 +100,8 @@ const startDecoder = new TextDecoder('utf-8', { ignoreBOM: true })
 const opening = new TextEncoder().encode('{"c":"')
 
 /**
- * `undefined` where the bytes are no line. Chain and sequence are for the caller to compare.
- * `headsOnly`: `data` of a long line with a head is left out.
+ * Chain and sequence are for the caller to compare. `headsOnly`: `data` of a long line with a head
+ * is left out.
  */
 export function decodeLine(hash: Hash, bytes: Uint8Array, headsOnly = false): Line | undefined {
   if (bytes.length < 64 || bytes.length >= maxLineBytes) return undefined

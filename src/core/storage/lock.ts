@@ -11,7 +11,6 @@ export interface LockPorts {
 }
 
 export interface LockUse {
-  /** Such as `serve`, `starting`, `operator` or `journal`. */
   readonly role: string
   readonly adminUrl?: string | undefined
   /** Of a home: absent of 0.2 and older, which count their calls in files of their own. */
@@ -28,7 +27,6 @@ export interface LockHolder extends LockUse {
 
 export interface Lock {
   readonly epoch: number
-  /** Who held it before, and is gone without having freed it. */
   readonly leftBy: LockHolder | undefined
   /** Rejects with `store_fenced` once a later epoch exists, or the folder was moved (R12). */
   fence(): Promise<void>
@@ -60,10 +58,8 @@ export interface LockOptions {
 }
 
 /**
- * The folder's numbered lock (robustness §2, Lock; R12). A stale one (other boot, or nobody
- * listens on its socket) is taken over, never judged by age. `store_locked` names the holder at
- * once. Whose lock was taken by `force` stops at its next fence. Numbers are never reused or
- * renamed.
+ * The folder's numbered lock (robustness §2, Lock; R12). `store_locked` names the holder at once.
+ * Whose lock was taken by `force` stops at its next fence.
  */
 export async function acquireLock(
   ports: LockPorts,
@@ -78,7 +74,6 @@ export async function acquireLock(
   }
 }
 
-/** Takes turns with other processes, for `waitMs` at most. */
 export async function waitForLock(
   ports: LockPorts & { readonly clock: Clock },
   folder: string,

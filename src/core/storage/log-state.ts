@@ -10,7 +10,6 @@ import type { LogFile } from './walk.js'
 const probeMs = 5_000
 
 export interface OpenFile extends LogFile {
-  /** Reads and scans under way; the file may go when they have ended. */
   users: number
   /** A compaction has replaced it; only positions given out earlier still lead here. */
   isReplaced: boolean
@@ -25,11 +24,9 @@ export interface LogState extends Groups {
   files: OpenFile[]
   manifest: Manifest
   nextIndex: number
-  /** The segment that is written, which `file` numbers, and how much of it is durable. */
   active: FileHandle
   file: number
   goodBytes: number
-  /** The last line. */
   end: LogEnd
   mustRotate: boolean
   isFull: boolean
@@ -51,7 +48,7 @@ export async function checkFence(log: LogState) {
   }
 }
 
-/** What was begun has been undone: appends are refused, and every 5 s it is seen whether there is space. */
+/** Appends are refused until a probe, every 5 s, finds space. */
 export function closeForSpace(log: LogState) {
   if (!log.isFull) {
     log.isFull = true

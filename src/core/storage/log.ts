@@ -1,3 +1,4 @@
+import { compact } from './compaction.js'
 import { joinPath } from './durable.js'
 import {
   errorCode,
@@ -24,27 +25,14 @@ import { encodeData, encodeHead } from './line.js'
 import { checkFence, type LogState } from './log-state.js'
 import type { CompactableLog, LogOptions, LogPorts, NewRecord, StoredRecord } from './record-log.js'
 import { type RecoveredLog, recover } from './recovery.js'
-import { writeSnapshot } from './snapshot.js'
-import { internalKinds, recordPosition } from './walk.js'
-import {
-  closeAll,
-  commit,
-  commitOwn,
-  cutLog,
-  openFile,
-  publishSnapshot,
-  readAt,
-  removeReplaced,
-  scanAll,
-} from './writer.js'
+import { internalKinds } from './walk.js'
+import { closeAll, commit, commitOwn, openFile, readAt, scanAll } from './writer.js'
 
 const idleMs = 1_000
-const sliceMs = 5
 
 /**
- * Hands every record to `onRecord` in order before it resolves. The caller holds the folder's
- * lock, or owns the folder (journal runs). Damage is named with file and offset, and nothing is
- * changed (R11). Design: robustness §2.
+ * The caller holds the folder's lock, or owns the folder (journal runs). Damage is named with file
+ * and offset, and nothing is changed (R11). Design: robustness §2.
  */
 export async function openLog(
   ports: LogPorts,
@@ -92,7 +80,7 @@ export async function openLog(
       if (log.isCompacting) throw unavailable(`${folder} is already being compacted`)
       log.isCompacting = true
       try {
-        await compact(log, keep, onPlaced)
+        await compact(log, () => refusalOf(log), keep, onPlaced)
       } finally {
         log.isCompacting = false
       }
@@ -135,8 +123,8 @@ async function writeGroup(log: LogState, group: readonly Waiting[]) {
 }
 
 /**
- * Every second with a group the high-water mark is raised. After 1 s without one, a mark covers
- * the last records, so that later damage there cannot pass for a torn tail.
+ * The high-water mark is raised every second. After 1 s without a group a mark covers the last
+ * records: later damage there cannot pass for a torn tail.
  */
 async function markWhenIdle(log: LogState) {
   log.isIdling = true
@@ -160,10 +148,7 @@ async function mark(log: LogState) {
   log.isUnmarked = false
 }
 
-/**
- * A mark of ours may be cut off by the next start. Only the store has it: in a journal's run one
- * more file to sync costs more than the run is worth.
- */
+/** Only of the store: in a journal's run one more file to sync costs more than the run is worth. */
 async function raiseHighWater(log: LogState) {
   const { ports, name: folder, options, reached } = log
   if (options.format.name !== 'store' || reached.sequence === 0) return
@@ -181,47 +166,6 @@ async function raiseHighWater(log: LogState) {
     const code = errorCode(error) ?? ''
     if (!log.noted.has(code)) options.onNote?.(`${what}: ${messageOf(error)}`)
     log.noted.add(code)
-  }
-}
-
-async function compact(log: LogState, ...[keep, onPlaced]: Parameters<CompactableLog['compact']>) {
-  const { ports, name: folder } = log
-  const { clock } = ports
-  const { end, old, kept } = await log.exclusive(async () => {
-    const refused = refusalOf(log)
-    if (refused !== undefined) throw refused
-    // The mark gives every cut a number of its own, and the old segments end covered.
-    await commitOwn(log, 'mark', {})
-    log.isUnmarked = false
-    return { ...(await cutLog(log)), kept: keep() }
-  })
-  const offsets = await writeSnapshot(ports, folder, end, kept, {
-    knownKinds: log.options.knownKinds,
-    timeMs: Math.trunc(clock.nowMs()),
-    checkOpen: () => {
-      if (log.failed !== undefined || log.isEnding)
-        throw unavailable(`${folder} is closed`, log.failed)
-    },
-  }).catch((error: unknown) => {
-    throw errorCode(error) === 'store_failed' ? fail(log, error, 'a snapshot failed') : error
-  })
-  const index = await log.exclusive(async () => {
-    // After `close` the unfinished snapshot is left to the next start.
-    if (log.failed !== undefined || log.isShut) throw unavailable(`${folder} is closed`, log.failed)
-    await checkFence(log)
-    return publishSnapshot(log, end.sequence, old)
-  })
-  let sliceStartMs = clock.monotonicMs()
-  for (const [ordinal, offset] of offsets.entries()) {
-    onPlaced(ordinal, recordPosition(index, offset))
-    if (ordinal % 256 !== 255 || clock.monotonicMs() - sliceStartMs < sliceMs) continue
-    await clock.sleep(0)
-    sliceStartMs = clock.monotonicMs()
-  }
-  try {
-    await removeReplaced(log, old)
-  } catch (error) {
-    throw fail(log, error, `replaced files of ${folder} could not be removed`)
   }
 }
 

@@ -88,10 +88,7 @@ export async function refuseOldManifest(
   }
 }
 
-/**
- * While a writer may be making the log. `undefined` for a folder that is missing or holds no log
- * yet.
- */
+/** While a writer may be making the log; `undefined` without one. */
 export async function readManifestToLook(
   files: Files,
   hash: Hash,
@@ -127,10 +124,6 @@ export async function publishManifest(
   await publishText(files, folder, 'MANIFEST', text)
 }
 
-/**
- * `undefined` without a FORMAT. Refuses what a later version wrote; as a reader, when even
- * reading needs one.
- */
 export async function readFormat(
   files: Files,
   folder: string,

@@ -4,9 +4,7 @@ import type { Clock, Files, Hash } from '#ports'
 export type RecordHead = readonly (string | number | boolean)[]
 
 /**
- * `kind` like `candidate.received`, `data` at most ~384 KiB of JSON. `head` repeats what the
- * owner needs when its log is opened for writing, where `data` is left out. Versions before heads
- * pass them over.
+ * `head` repeats what the owner needs when its log is opened for writing, where `data` is left out.
  */
 export interface NewRecord {
   readonly kind: string
@@ -16,24 +14,18 @@ export interface NewRecord {
   readonly timeMs?: number
 }
 
-/**
- * File index × 2^36 + byte offset, below 2^53, so that a million fit in memory cheaply. Valid
- * until a compaction reported the record's new place; never to be written down.
- */
+/** File index × 2^36 + byte offset. Valid until a compaction reported the record's new place. */
 export type RecordPosition = number
 
 export interface StoredRecord extends NewRecord {
-  /** After a compaction the folded records count from 1 in the order in which they were kept. */
   readonly sequence: number
-  /** Wall time of the writing, Unix milliseconds; orders nothing (R13). */
   readonly timeMs: number
   readonly position: RecordPosition
 }
 
 /**
- * On the state at the log's end: of this `group` only the decisions before this one were made.
- * Without records the append still resolves no sooner than its group is durable (R1). What it
- * throws rejects this append alone.
+ * Of this `group` only the decisions before this one were made. Without records the append still
+ * resolves no sooner than its group is durable (R1).
  */
 export type Decide = (group: number) => readonly NewRecord[]
 
@@ -43,12 +35,11 @@ export type Decide = (group: number) => readonly NewRecord[]
  */
 export interface RecordLog {
   /**
-   * Resolves once every record is durable (R1): one group that a crash keeps whole or drops
-   * whole. `onDurable` is called at that moment, synchronously and in log order across calls: the
-   * place to apply records to memory. `aboutBytes`: what a decision will take, for the bounds of
-   * queue and group (R17). `epoch`: written only while it is the one of the log.
-   * `store_unavailable`, `server_busy`, `store_fenced` (503): definitely not committed;
-   * `store_failed` (500): unknown (R10).
+   * Resolves once every record is durable (R1): one group that a crash keeps whole or drops whole.
+   * `onDurable` is called at that moment, synchronously and in log order: the place to apply
+   * records to memory. `aboutBytes`: of a decision, for the bounds of queue and group (R17).
+   * `epoch`: written only while it is the log's. `store_unavailable`, `server_busy`, `store_fenced`
+   * (503): definitely not committed; `store_failed` (500): unknown (R10).
    */
   append(
     records: readonly NewRecord[] | Decide,
@@ -57,8 +48,8 @@ export interface RecordLog {
     epoch?: number,
   ): Promise<readonly StoredRecord[]>
   /**
-   * With what others have written, in log order, before any later record of ours is decided on.
-   * Only a log that several processes write.
+   * In log order, before any later record of ours is decided on. Only of a log that several
+   * processes write.
    */
   follow?(listener: (records: readonly StoredRecord[]) => void): void
   readonly catchUp?: (n?: number) => Promise<void>
@@ -71,17 +62,15 @@ export interface RecordLog {
   /** Whether the disk is full: appends are refused until a probe, every 5 s, finds space. */
   readonly closed: boolean
   onFailure(listener: (error: Error) => void): void
-  /** Never rejects for a log that is already dead. */
   close(): Promise<void>
 }
 
 export interface CompactableLog extends RecordLog {
   /**
-   * Replaces everything up to a cut by the records the owner still needs. `keep` is called at the
-   * cut, between two groups: an owner takes a shallow copy of its state there and may yield from
-   * it slowly while appends go on. Then `onPlaced(ordinal, position)` tells the place of the n-th
-   * record (from 0); old positions stay readable until its last call. A crash anywhere, or a full
-   * disk, leaves the old or the new state whole.
+   * Replaces everything up to a cut by the records that `keep` still needs. It is called between
+   * two groups: the owner takes a shallow copy of its state there, and may yield from it slowly
+   * while appends go on. `onPlaced` tells the place of the n-th record, from 0; old positions stay
+   * readable until its last call. A crash or a full disk leaves the old or the new state whole.
    */
   compact(
     keep: () => AsyncIterable<NewRecord> | Iterable<NewRecord>,
@@ -89,7 +78,6 @@ export interface CompactableLog extends RecordLog {
   ): Promise<void>
 }
 
-/** For looking only (R24). A missing folder reads as empty. */
 export interface RecordLogReader {
   scan(): AsyncIterable<StoredRecord>
   replay(onRecord: (record: StoredRecord) => void): Promise<void>

@@ -92,8 +92,8 @@ export async function recover(
     if (loss !== undefined) throw damaged(opened.at(-1)?.path ?? folder, walk.offset, loss)
 
     await options.fence?.()
-    // The MANIFEST may be no more than a rename in the page cache, left by a process that died
-    // before its sync. A power cut could bring the old one back, which names what is removed here.
+    // The MANIFEST may be a rename in the page cache of a process that died: a power cut could
+    // bring the old one back, which names what is removed here.
     await files.syncDir(folder)
     const inForce = new Set(manifestNames(manifest))
     for (const name of names)
@@ -117,10 +117,7 @@ export async function recover(
   }
 }
 
-/**
- * MANIFEST comes last, which puts the others in force. A creation that a crash cut off is done
- * again.
- */
+/** MANIFEST comes last, which puts the others in force. */
 async function create(
   { files, hash, clock }: LogPorts,
   folder: string,
@@ -140,8 +137,7 @@ async function create(
 /**
  * Sound lines above the highest mark may be in the page cache only, and after a failed sync the
  * kernel may hold them for clean: a `datasync` now would promise what it does not do. So they are
- * written again into a fresh file, which then takes the name. A tail that is just our mark is cut
- * off instead.
+ * written again into a fresh file, which takes the name.
  */
 async function settleEnd(
   { files }: LogPorts,

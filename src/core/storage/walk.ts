@@ -52,7 +52,6 @@ export interface RawLine {
   readonly offset: number
 }
 
-/** A batch per large read. */
 export async function* lineBatches(
   file: LogFile,
   endBytes: number,
@@ -110,9 +109,7 @@ export interface Walk {
   check: string
   sequence: number
   offset: number
-  /** The state before the last line, when that line is a `mark`. */
   beforeMark: (LogEnd & { readonly offset: number }) | undefined
-  /** The last segment ends in something that never became durable. */
   torn: boolean
 }
 
@@ -124,7 +121,6 @@ export const newWalk = (): Walk => ({
   torn: false,
 })
 
-/** What MANIFEST names, open; the absence of a file is damage. */
 export interface FilesInForce {
   readonly hash: Hash
   readonly folder: string
@@ -134,7 +130,6 @@ export interface FilesInForce {
 
 export interface WalkOptions {
   readonly knownKinds: (kind: string) => boolean
-  /** Records with a head come with that alone. */
   readonly headsOnly?: boolean | undefined
 }
 /** Few records at a time: those alive during a read are copied by every garbage collection. */
@@ -150,7 +145,6 @@ interface Reading {
 interface SegmentReading extends Reading {
   readonly walk: Walk
   readonly isLast: boolean
-  /** Records of a group that is not whole yet, and how many lines of it are to come. */
   group: StoredRecord[]
   more: number
   badAt: number | undefined
@@ -181,9 +175,9 @@ async function* taken(
 }
 
 /**
- * Moves `walk` along. A bad line is damage, but for a torn tail: in the last segment (`isLast`),
- * with no line behind it that was written above a durable mark; then `torn` is set. A sound line
- * that does not continue the chain is damage wherever it lies.
+ * A bad line is damage, but for a torn tail: in the last segment (`isLast`), with no line behind it
+ * that was written above a durable mark. A sound line that does not continue the chain is damage
+ * wherever it lies.
  */
 export async function* walkSegment(
   hash: Hash,
@@ -268,10 +262,7 @@ function refuseDurable(
     throw damaged(file.path, badAt, 'a line below a durable mark is broken')
 }
 
-/**
- * It was published whole: every fault is damage. Afterwards `walk` stands at the cut the snapshot
- * replaces.
- */
+/** It was published whole: every fault is damage. Afterwards `walk` stands at its cut. */
 async function* walkSnapshot(hash: Hash, file: LogFile, walk: Walk, options: WalkOptions) {
   const reading: Reading = { hash, file, options, chain: { check: noCheck, sequence: 0 } }
   let end: Line | undefined
@@ -297,10 +288,7 @@ async function* walkSnapshot(hash: Hash, file: LogFile, walk: Walk, options: Wal
   walk.sequence = sequence
 }
 
-/**
- * `torn`: whether the last file may end in a torn tail; `endBytes`: how much of it counts,
- * default all.
- */
+/** `torn`: the last file may end in a torn tail; `endBytes`: how much of it counts. */
 export async function* walkFile(
   { hash, folder, manifest, opened }: FilesInForce,
   index: number,
@@ -345,7 +333,6 @@ function checkContinues({ file, chain }: Reading, line: Line, offset: number, mo
   if (fault !== undefined) throw damaged(file.path, offset, fault)
 }
 
-/** Kinds of a later version are refused (robustness §2, Versions). */
 function isOwners({ file, options }: Reading, kind: string, offset: number) {
   if (options.knownKinds(kind)) return true
   if (kind.startsWith('x-')) return false
@@ -368,7 +355,6 @@ const stored = (file: LogFile, line: Line, offset: number) => ({
 /** Most records are far shorter; a longer one costs a second read. */
 const firstReadBytes = 4 * 1024
 
-/** Verified by its checksum. */
 export async function readRecordAt(
   hash: Hash,
   file: LogFile,

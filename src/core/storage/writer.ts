@@ -1,16 +1,13 @@
 import type { FileHandle } from '#ports'
 import { StorageError } from '#protocol/errors'
-import { joinPath, putInForce, removeIfThere, writeAll } from './durable.js'
-import { errorCode, failedForGood, isFull, outOfSpace } from './failures.js'
+import { joinPath, removeIfThere, writeAll } from './durable.js'
+import { errorCode, failedForGood, isFull } from './failures.js'
 import { type Append, fail } from './groups.js'
-import type { LogEnd } from './high-water.js'
 import { byteLength, encodeData, encodeHead, encodeLine } from './line.js'
 import { checkFence, closeForSpace, type LogState, type OpenFile } from './log-state.js'
-import { logName, type Manifest, publishManifest, snapshotName } from './manifest.js'
+import { logName, type Manifest, publishManifest } from './manifest.js'
 import type { RecordPosition, StoredRecord } from './record-log.js'
 import { fileOf, type LogFile, newWalk, readRecordAt, recordPosition, walkAll } from './walk.js'
-
-/** No two of these run at once, but for `readAt` and `scanAll`. */
 
 export const openFile = (file: LogFile): OpenFile => ({
   ...file,
@@ -19,16 +16,18 @@ export const openFile = (file: LogFile): OpenFile => ({
   onIdle: undefined,
 })
 
-async function openForReading(log: LogState, path: string) {
+export async function openForReading(log: LogState, path: string) {
   const handle = await log.ports.files.open(path, 'read')
   return openFile({ index: log.nextIndex++, path, handle })
 }
 
-const publish = ({ ports: { files, hash, clock }, name }: LogState, manifest: Manifest) =>
-  publishManifest(files, hash, name, manifest, Math.trunc(clock.nowMs()))
+export async function publish(log: LogState, manifest: Manifest) {
+  const { files, hash, clock } = log.ports
+  await publishManifest(files, hash, log.name, manifest, Math.trunc(clock.nowMs()))
+  log.manifest = manifest
+}
 
-/** It gets its first line only once MANIFEST names it. */
-async function rotate(log: LogState) {
+export async function rotate(log: LogState) {
   const { ports, name: folder, manifest, active: old } = log
   const { files } = ports
   const first = log.end.sequence + 1
@@ -43,12 +42,10 @@ async function rotate(log: LogState) {
       throw failedForGood(`${folder} could not be synced`, cause)
     })
     const { revision, snapshot, segments } = manifest
-    const next = { revision: revision + 1, snapshot, segments: [...segments, first] }
-    await publish(log, next)
+    await publish(log, { revision: revision + 1, snapshot, segments: [...segments, first] })
     isInForce = true
     const file = await openForReading(log, path)
     log.files.push(file)
-    log.manifest = next
     log.active = handle
     log.goodBytes = 0
     log.file = file.index
@@ -148,7 +145,7 @@ export async function readAt(log: LogState, position: RecordPosition): Promise<S
   }
 }
 
-/** What is there at the call: `compact(() => log.scan(), …)` keeps exactly what is before the cut. */
+/** What is there at the call: `compact(() => log.scan(), …)` keeps what is before the cut. */
 export function scanAll(log: LogState): AsyncGenerator<StoredRecord> {
   const { ports, name: folder, options, manifest, goodBytes } = log
   const seen = log.files.filter((file) => !file.isReplaced)
@@ -163,57 +160,6 @@ export function scanAll(log: LogState): AsyncGenerator<StoredRecord> {
       for (const file of seen) if (--file.users === 0) file.onIdle?.()
     }
   })()
-}
-
-export async function cutLog(
-  log: LogState,
-): Promise<{ readonly end: LogEnd; readonly old: readonly OpenFile[] }> {
-  await rotate(log)
-  return { end: log.end, old: log.files.slice(0, -1) }
-}
-
-export async function publishSnapshot(log: LogState, last: number, old: readonly OpenFile[]) {
-  const { files } = log.ports
-  const name = snapshotName(last)
-  const path = joinPath(log.name, name)
-  let isInForce = false
-  try {
-    await putInForce(files, log.name, name)
-    const { revision, segments } = log.manifest
-    const rest = segments.filter((first) => first > last)
-    const next: Manifest = { revision: revision + 1, snapshot: last, segments: rest }
-    await publish(log, next)
-    isInForce = true
-    log.manifest = next
-    for (const file of old) file.isReplaced = true
-    const file = await openForReading(log, path)
-    log.files.unshift(file)
-    return file.index
-  } catch (error) {
-    if (isInForce || !isFull(error)) throw fail(log, error, `${name} could not be activated`)
-    // A leftover, and the space is needed.
-    await files.remove(path).catch((cause: unknown) => {
-      throw fail(log, cause, `${name} could not be removed`)
-    })
-    throw outOfSpace(log.name)
-  }
-}
-
-/** What it has not come to when the log ends is a leftover for the next start. */
-export async function removeReplaced(log: LogState, old: readonly OpenFile[]) {
-  const { files, ports, name: folder } = log
-  for (const file of old) {
-    if (log.failed !== undefined || log.isShut) return
-    files.splice(files.indexOf(file), 1)
-    if (file.users > 0) {
-      await new Promise<void>((resolve) => {
-        file.onIdle = resolve
-      })
-    }
-    await file.handle.close()
-    await ports.files.remove(file.path)
-  }
-  await ports.files.syncDir(folder)
 }
 
 export async function closeAll({ active, files }: LogState) {

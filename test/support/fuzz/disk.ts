@@ -4,7 +4,7 @@
  */
 import { systemHash } from '#io/clock'
 import { StorageError } from '#protocol/errors'
-import { inspectLog } from '#storage/inspect'
+import { inspectLog } from '#storage/reader'
 import { folder, openCopy, options, recordsOf } from '../sample-store.js'
 import { SimFiles } from '../sim-files.js'
 import type { Edit } from './mutate.js'

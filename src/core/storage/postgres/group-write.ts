@@ -58,7 +58,6 @@ export async function writeGroup(log: State, group: readonly Waiting[]) {
       ? failedForGood(`it is unknown whether ${log.name} committed a write`, error)
       : notReached(log.name, error)
     for (const each of group) each.reject(reason)
-    // What waits behind it has waited as long, and would wait as long again.
     if (error instanceof SqlError && isPassing(error))
       for (const each of takeAll(log)) each.reject(notReached(log.name, error))
   }
@@ -112,10 +111,7 @@ async function attempt(log: State, session: SqlSession, work: Work) {
   }
 }
 
-/**
- * Whether the group whose COMMIT was not answered is there. Then it is done, with the rows before
- * and behind it.
- */
+/** Whether the group whose COMMIT was not answered is there; then it is done. */
 async function settle(
   log: State,
   session: SqlSession,

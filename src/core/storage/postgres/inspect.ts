@@ -11,7 +11,6 @@ const pageRows = 1_000
 
 export interface SharedDamage {
   readonly detail: string
-  /** The records are whole, and only what openings start from is not. */
   readonly isOfSnapshot: boolean
 }
 
@@ -71,7 +70,6 @@ interface Snapshot {
   readonly lines: readonly string[]
 }
 
-/** One that is replaced meanwhile is read again. */
 async function readLines({ ask }: Queries) {
   for (;;) {
     const [last] = await ask(

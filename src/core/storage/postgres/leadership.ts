@@ -1,7 +1,6 @@
 /**
- * Which of several gateways executes: a lease in the row `head`, with an epoch that fences off the
- * appends of whoever held it before. Only the database's clock ends a lease; a leader trusts it by
- * its own monotonic clock, and a second less.
+ * Which of several gateways executes: a lease in the row `head`, with an epoch that fences off
+ * earlier holders. Only the database's clock ends a lease; a leader trusts it a second less.
  */
 import { type Clock, type Random, SqlError } from '#ports'
 import { StorageError } from '#protocol/errors'
@@ -13,7 +12,6 @@ const termMs = 10_000
 const marginMs = 1_000
 const renewMs = 3_000
 const lookMs = 500
-/** After giving up, others come first. */
 const restMs = 5_000
 
 export interface LeadershipParts {
@@ -56,7 +54,6 @@ export function startLeadership(parts: LeadershipParts) {
     get obstacle() {
       return state.blocked
     },
-    /** Rejects with `store_fenced` once the lease is not ours. */
     async fence() {
       if (!isTrusted(state))
         throw new StorageError('store_fenced', 'the lease of this gateway has ended', {
@@ -171,7 +168,6 @@ async function resign(state: State, reason: string) {
 
 export interface Lease {
   readonly n: number
-  /** The newest epoch, held or not. */
   readonly epoch: number
   readonly leader: string | undefined
   readonly endsInMs: number
@@ -201,8 +197,8 @@ export interface LeaseEnd {
 }
 
 /**
- * `leader` is fenced off, and another takes over. Nothing is folded for it. `false` where that
- * gateway does not lead any more.
+ * `leader` is fenced off, and another takes over. `false` where that gateway does not lead any
+ * more.
  */
 export async function endLease(
   { ask }: Pick<Queries, 'ask'>,

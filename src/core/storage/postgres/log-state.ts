@@ -22,7 +22,6 @@ export interface SharedEnd {
 
 export interface Written {
   readonly records: readonly NewRecord[]
-  /** Assignments to the row `head`, such as `epoch = epoch + 1`. */
   readonly head: string
 }
 
@@ -101,10 +100,7 @@ export async function applyUpTo(log: State, session: SqlSession, n: number) {
 const gapAt = (log: State, n: number) =>
   fail(log, new RangeError(`record ${n} is missing`), `${log.name} has a gap`)
 
-/**
- * Else a standby was promoted that had not got everything: what was acknowledged is gone,
- * whatever has been written since.
- */
+/** Else a standby was promoted that had not got everything: what was acknowledged is gone. */
 export function requireSameLog(log: State, n: number, grp: unknown) {
   const { applied, appliedGroup, name } = log
   if (applied === 0 || appliedGroup === undefined) return

@@ -11,7 +11,6 @@ export interface Member {
   readonly host: string
   readonly adminUrl: string | undefined
   readonly executor: string | undefined
-  /** Its rate limit; `undefined` of versions that do not tell it. */
   readonly budget?: MemberBudget | undefined
 }
 
@@ -50,7 +49,6 @@ export interface SeenMember extends Member {
   readonly isLeader: boolean
 }
 
-/** So long without a sign of life, it does not count. */
 export const isGone = ({ seenMsAgo }: SeenMember) => seenMsAgo > 30_000
 
 export async function joinStore({ clock, log }: { clock: Clock; log: SharedLog }, member: Member) {

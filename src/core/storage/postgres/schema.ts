@@ -7,7 +7,6 @@ import { StorageError } from '#protocol/errors'
 import { rolledBack, type SharedEnd } from './log-state.js'
 import { connectTo } from './session.js'
 
-/** Its place in `migrations` is its number, counted from 1. */
 interface Migration {
   readonly name: string
   readonly sql: string
@@ -106,10 +105,7 @@ export type StoreState =
 
 export type CopyBegun = 'refused' | 'taken'
 
-/**
- * Without writing. Exit 74 for tables of another program, a newer form, or a copy that has not
- * come to its end.
- */
+/** Exit 74 for tables of another program, a newer form, or an unfinished copy. */
 export async function lookAtStore(
   session: SqlSession,
   name: string,
@@ -158,7 +154,6 @@ export async function lookAtStore(
   return version < schemaVersion ? { kind: 'older', version } : { kind: 'current' }
 }
 
-/** Two that do it at once do it once. */
 export async function upgradeStore(session: SqlSession, name: string) {
   const state = await lookAtStore(session, name)
   if (state.kind === 'current') return 0
@@ -189,7 +184,6 @@ export async function upgradeStore(session: SqlSession, name: string) {
   return made
 }
 
-/** Upgrading an earlier form is an operator's decision. */
 export async function openStoreTables(
   database: SqlDatabase,
   copyBegun: CopyBegun = 'refused',
@@ -269,7 +263,6 @@ export async function upgradeTables(database: SqlDatabase) {
   }
 }
 
-/** `store_rolled_back` where records of it were `seen`. */
 export async function requireTables(database: SqlDatabase, seen?: SharedEnd) {
   const session = await connectTo(database)
   try {

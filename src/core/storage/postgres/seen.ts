@@ -1,7 +1,7 @@
 /**
- * The last record of a shared log that a gateway has seen, in a file of its own machine. A database
- * that went back, by a failover or a restored backup, cannot know it: whoever has seen more tells,
- * also after a restart. Written behind the log, once a second.
+ * The last record of a shared log that a gateway has seen, in a file of its own machine: a database
+ * that went back, by a failover or a restored backup, cannot know it. Written behind the log, once
+ * a second.
  */
 import * as z from 'zod/mini'
 import type { Random } from '#ports'
@@ -44,10 +44,7 @@ export async function readSeen(
   )
 }
 
-/**
- * At once when the log fails, too. `onNote` is told where the disk does not take it; it is tried
- * again.
- */
+/** At once when the log fails, too. */
 export async function keepSeen(
   ports: LogPorts & { readonly random: Pick<Random, 'uuid'> },
   file: SeenFile,

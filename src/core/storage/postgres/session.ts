@@ -10,13 +10,12 @@ export interface Connection {
 /** A standby that does not confirm is looked into after so long. */
 const standbyMs = 5_000
 
-/** Of a COMMIT that waits for its standby; no SQLSTATE. */
 const standbyAway = 'standby_away'
 
 /**
- * Nothing is connected before it is used. With `clock` a new session is used once a synchronous
- * standby has everything that it can see; one session waits for that, however often it is asked
- * for: the server ends none of them while its standby is away.
+ * With `clock` a new session is used once a synchronous standby has everything that it can see. One
+ * session waits for that, however often it is asked for: the server ends none of them while its
+ * standby is away.
  */
 export function openConnection(database: SqlDatabase, clock?: Pick<Clock, 'sleep'>): Connection {
   const oneAtATime = pLimit(1)
@@ -89,7 +88,6 @@ export interface Queries {
   close(): void
 }
 
-/** No log is opened, and nothing is folded. */
 export function openQueries(database: SqlDatabase): Queries {
   const { use, close } = openConnection(database)
   return {
@@ -120,8 +118,8 @@ function connectHint(code: string) {
 }
 
 /**
- * A server that has been killed shows, once it is back, commits that had still waited for the
- * standby: whoever told of them would acknowledge what a failover loses (R1).
+ * A server that was killed shows, once it is back, commits that had still waited for the standby: a
+ * failover loses them (R1).
  */
 async function awaitStandby(session: SqlSession) {
   session.notices()

@@ -1,6 +1,6 @@
 /**
  * A record log in PostgreSQL that several gateways write (docs/design/shared-store.md). The row
- * `head` is order, lock and fence at once: a group is decided and written while it is locked.
+ * `head` is order, lock and fence at once.
  */
 import { SqlError, type SqlRow, type SqlSession } from '#ports'
 import { StorageError } from '#protocol/errors'
@@ -29,20 +29,15 @@ const pollMs = 250
 
 export interface SharedLog extends RecordLog {
   follow(listener: (records: readonly StoredRecord[]) => void): void
-  /** Up to which everything has been applied. */
   readonly applied: number
   readonly end: SharedEnd | undefined
   readonly catchUp: (n?: number) => Promise<void>
   /**
-   * `undefined` from `decide` writes nothing. Resolves with the head as it was found; what was
-   * written comes to `follow` like the records of others. The commit may be unknown where it
-   * rejects with SqlError.
+   * `undefined` from `decide` writes nothing. What was written comes to `follow` like the records
+   * of others. The commit may be unknown where it rejects with SqlError.
    */
   transact(decide: (head: Head) => Written | undefined): Promise<Head>
-  /**
-   * The next opening starts from these lines, which stand for every record applied by now. They
-   * are taken slowly, while appends go on.
-   */
+  /** The next opening starts from these lines, which stand for every record applied by now. */
   putSnapshot(lines: Iterable<string>): Promise<void>
   ask(text: string, values?: readonly unknown[]): Promise<readonly SqlRow[]>
   readonly name: string
@@ -135,7 +130,6 @@ async function requireSeen(log: State, session: SqlSession, seen: SharedEnd) {
   if (loss !== undefined) throw rolledBack(log.name, loss)
 }
 
-/** The end of the log, on a session that must not have become one with a standby. */
 async function readHead(log: State, session: SqlSession) {
   const [head] = await session.query(
     `SELECT n, (SELECT grp FROM proposer.record WHERE n = $1) AS grp,
@@ -152,7 +146,6 @@ async function readHead(log: State, session: SqlSession) {
   return n
 }
 
-/** On a session of its own kind, so that an open transaction is not in the way. */
 const catchUp = (log: State, upTo = Number.POSITIVE_INFINITY) =>
   log.exclusive(async () => {
     if (log.applied >= upTo) return
@@ -200,7 +193,6 @@ async function readSnapshot(log: State, onSnapshot: SharedLogParts['onSnapshot']
   })
 }
 
-/** Form of the lines of a snapshot; another one is passed over. */
 export const snapshotFormat = 1
 
 const partBytes = 512 * 1024
@@ -211,8 +203,8 @@ export interface SnapshotHead {
 }
 
 /**
- * Without part 0 a snapshot is not there. Two gateways may write one of the same record at the
- * same time; their parts have numbers of their own.
+ * Without part 0 a snapshot is not there. Two gateways may write one of the same record at once;
+ * their parts have numbers of their own.
  */
 async function putSnapshot(log: State, lines: Iterable<string>) {
   const n = log.applied

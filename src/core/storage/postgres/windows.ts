@@ -22,7 +22,7 @@ export interface Charged {
 export interface SharedWindows {
   /**
    * Whole its own, and that of all with what its own had left (contract §2). What waits meanwhile
-   * is charged in one statement, each as if it were alone, in the order of the calls.
+   * is charged in one statement, in the order of the calls.
    */
   charge(client: string, items: number): Promise<Charged>
   close(): void
@@ -35,7 +35,6 @@ interface Waiting {
   readonly reject: (error: unknown) => void
 }
 
-/** The window of all clients; no address is called so. */
 const everyoneKey = '*'
 
 /** The window is over; one in the future was begun before the database's clock was put back. */
