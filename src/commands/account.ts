@@ -4,13 +4,21 @@
  * setting comes from.
  */
 import { coinText } from '#chain/profiles'
-import { freeAccountPath, publishAccount, removeAccount, renameAccount } from '#io/account-files'
 import { accountFileText, probeDigest } from '#io/account-kinds'
-import { type AccountEntry, listAccounts, readAccount } from '#io/accounts'
+import {
+  type AccountEntry,
+  createKeystore,
+  freeAccountPath,
+  listAccounts,
+  publishAccount,
+  readAccount,
+  removeAccount,
+  renameAccount,
+} from '#io/accounts'
 import { fromCwd, homePaths } from '#io/home'
 import type { KeySigner } from '#io/key-files'
 import { parseKey, readKeyFile, signerFromKey } from '#io/keys'
-import { createKeystore, decryptKeystore } from '#io/keystore'
+import { decryptKeystore } from '#io/keystore'
 import { ProposerError, UsageError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
 import { askHidden, confirm, namedPasswordFile, readPassword, readText } from './session/inputs.js'

@@ -1,7 +1,6 @@
 /** `init`: a guided set-up (contract §9). Each step is a command, run where it is still needed. */
 import { fundsOf } from '#client/funds/funds'
-import { freeAccountPath } from '#io/account-files'
-import { listAccounts } from '#io/accounts'
+import { freeAccountPath, listAccounts } from '#io/accounts'
 import { homePaths } from '#io/home'
 import { ProposerError, UsageError } from '#protocol/errors'
 import { askLine, keyVariable } from './session/inputs.js'

@@ -3,7 +3,7 @@
  * is honest again (R14-R16, R27): nothing is executed twice, nothing fails for good by it, and all
  * goes on within a minute, without a restart.
  */
-import { chainOver } from '#io/rpc/chain'
+import { chainOver } from '#io/rpc/rpc'
 import type { Hex } from '#ports'
 import type { Candidate } from '#protocol/candidate'
 import { UnavailableError } from '#protocol/errors'

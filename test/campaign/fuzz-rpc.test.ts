@@ -3,8 +3,7 @@
  * R15, R16, T9).
  */
 import fc from 'fast-check'
-import { chainOver } from '#io/rpc/chain'
-import { createChain } from '#io/rpc/rpc'
+import { chainOver, createChain } from '#io/rpc/rpc'
 import { type Chain, ChainError } from '#ports'
 import { argvOf } from '#support/argv'
 import { figures, runs } from '#support/campaign'

@@ -1,4 +1,4 @@
-import { chainOver } from '#io/rpc/chain'
+import { chainOver } from '#io/rpc/rpc'
 import type { RpcCall, Transport } from '#io/rpc/transport'
 import { ChainError, type Hex } from '#ports'
 import { createTestClock, type TestClock } from './front.js'

@@ -3,8 +3,8 @@ import {
   type BrowserWallet,
   type BrowserWalletOptions,
   openBrowserWallet,
+  systemOpener,
 } from '#io/browser/browser-wallet'
-import { systemOpener } from '#io/browser/system-browser'
 import { InterruptedError, ProposerError } from '#protocol/errors'
 import { deferred } from '#support/deferred'
 

@@ -1,11 +1,12 @@
 import {
   countFaults,
   type FaultScript,
+  type FaultWorld,
   faultCall,
   parseFaultScript,
   requireKnownSlugs,
+  withFaults,
 } from '#io/serving/fault-script'
-import { type FaultWorld, withFaults } from '#io/serving/faulty-handler'
 import { UsageError } from '#protocol/errors'
 import { rawCall } from '#support/front'
 

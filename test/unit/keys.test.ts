@@ -1,10 +1,10 @@
 import { execFileSync } from 'node:child_process'
 import { chmod, mkdir, mkdtemp, symlink, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { listAccounts, openAccountKey, readAccount } from '#io/accounts'
+import { createKeystore, listAccounts, openAccountKey, readAccount } from '#io/accounts'
 import { readNamed, systemFiles } from '#io/files'
 import { parseKey, readKeyFile, readPasswordFile, signerFromKey } from '#io/keys'
-import { createKeystore, decryptKeystore } from '#io/keystore'
+import { decryptKeystore } from '#io/keystore'
 import { fromHex, toHex } from '#protocol/witness'
 import { temporaryFolder } from '#support/folders'
 import vectors from '../../fixtures/vectors/witness.json' with { type: 'json' }

@@ -363,7 +363,7 @@ async function showPage({ output, env, isInteractive }: Context, url: string, la
   if (output.isForPeople) output.warn(`${words}\n${url}`)
   else output.warning('wallet_page', `${words} ${url}`)
   if (!launches || !isInteractive || !output.isForPeople) return
-  const { openInBrowser, systemOpener } = await import('#io/browser/system-browser')
+  const { openInBrowser, systemOpener } = await import('#io/browser/browser-wallet')
   const opener = systemOpener(env)
   if (opener !== undefined && !(await openInBrowser(opener, url, env)))
     output.remark(`${opener} could not be started; open the page yourself`)

@@ -14,8 +14,12 @@ import {
 } from '#devchain/dev-verbs'
 import { pause } from '#gateway/view/lookups'
 import { aborted } from '#io/interruption'
-import { type FaultScript, requireKnownSlugs } from '#io/serving/fault-script'
-import { type FaultyHandler, withFaults } from '#io/serving/faulty-handler'
+import {
+  type FaultScript,
+  type FaultyHandler,
+  requireKnownSlugs,
+  withFaults,
+} from '#io/serving/fault-script'
 import { type Chain, ChainError, type Machine } from '#ports'
 import { ProposerError, UnavailableError, UsageError } from '#protocol/errors'
 import { priceOf } from '#protocol/proposal'

@@ -1,4 +1,4 @@
-/** Accounts whose key is elsewhere (contract §9): their file says where, and holds no secret. */
+/** Accounts whose key is elsewhere (contract §9): their file holds no secret. */
 
 import * as z from 'zod/mini'
 import { UsageError } from '#protocol/errors'
@@ -12,7 +12,6 @@ export interface ElsewhereAccount {
   readonly address: Address
   readonly holder: string
   readonly place: Readonly<Record<string, string>>
-  /** Nobody is asked for a password. `signal` ends what may take long. */
   open(signal?: AbortSignal): Promise<KeySigner>
 }
 
@@ -68,7 +67,7 @@ const AccountFile = z.looseObject({ schema: z.literal(schema), kind: z.string(),
 export const accountFileText = (kind: string, address: Address, place: Place) =>
   `${JSON.stringify({ schema, kind, address, ...place }, null, 2)}\n`
 
-/** `undefined` where the file is none of ours, but a keystore or damaged. */
+/** `undefined` where the file is none of ours. */
 export function elsewhereAccount(json: unknown, name: string): ElsewhereAccount | undefined {
   if (typeof json !== 'object' || json === null || !('schema' in json)) return undefined
   const file = AccountFile.safeParse(json)

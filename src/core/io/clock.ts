@@ -8,7 +8,6 @@ function crypto(): typeof import('node:crypto') {
   return loaded
 }
 
-/** `sleep` keeps the process alive until it ends or is aborted. */
 export const systemClock: Clock = {
   nowMs: () => Date.now(),
   // Not by `performance`, which is loaded when it is first asked.
@@ -36,10 +35,7 @@ export const systemRandom: Random = {
   uuid: () => crypto().randomUUID(),
 }
 
-/**
- * SHA-256 of OpenSSL; the one-shot call is about three times as fast on a log line as an object per
- * line.
- */
+/** The one-shot call is about three times as fast on a log line as an object per line. */
 export const systemHash: Hash = {
   sha256(data) {
     const { hash, createHash } = crypto()

@@ -59,7 +59,7 @@ function decoded(bytes: Uint8Array) {
   }
 }
 
-/** `undefined` where brackets stand in brackets deeper than the parser's stack goes. */
+/** `undefined` where the parser's stack is too short for the nesting. */
 function treeOf(text: string, errors: ParseError[]) {
   try {
     const root = parseTree(text, errors, { allowTrailingComma: true })

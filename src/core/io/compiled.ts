@@ -1,7 +1,6 @@
 /**
- * Compiled code of an earlier run, kept in the user's cache folder: most of what a short command
- * takes is compilation. The cache of Node.js (22 and later) lacks all that is compiled while a
- * command runs.
+ * Compiled code of an earlier run, in the user's cache folder: most of what a short command takes
+ * is compilation. Node's own cache (22 and later) lacks all that is compiled while a command runs.
  */
 import {
   ftruncateSync,
@@ -19,7 +18,7 @@ import { fileURLToPath } from 'node:url'
 import { Script } from 'node:vm'
 import { crc32 } from 'node:zlib'
 
-/** Parts of the program that are loaded from now on are compiled once. Never throws. */
+/** Never throws. */
 export function keepCompiled(process: NodeJS.Process) {
   const folder = ownFolder(process)
   if (folder === undefined) return
@@ -27,7 +26,6 @@ export function keepCompiled(process: NodeJS.Process) {
   const load = extensions['.js']
   const parts = dirname(fileURLToPath(import.meta.url))
   const fresh: (() => void)[] = []
-  // Then all that the command needed is compiled.
   process.once('exit', () => {
     for (const keep of fresh) keep()
   })
@@ -51,7 +49,7 @@ function scriptOf(path: string, file: string, fresh: (() => void)[]) {
     `(function (exports, require, module, __filename, __dirname) { ${source.toString('latin1')}\n})`,
     { filename: path, ...(isWhole && { cachedData }) },
   )
-  // V8 rejects what another build of it made, or one that ran with other flags. It believes the rest.
+  // V8 rejects what another build of it made, or one with other flags. It believes the rest.
   if (script.cachedDataRejected !== false) {
     const isStale = (kept?.length ?? 0) > 0
     fresh.push(() => keep(file, script, source, isStale))
@@ -71,7 +69,7 @@ function bytesOf(file: string) {
   }
 }
 
-/** It is code that is run: only a folder that is ours alone holds it. Under sudo the home may be somebody else's. */
+/** It is code that is run: only a folder that is ours alone holds it. */
 function ownFolder({ env, getuid }: NodeJS.Process) {
   if (getuid === undefined || env.SUDO_UID || env.NODE_DISABLE_COMPILE_CACHE) return
   try {
@@ -82,7 +80,7 @@ function ownFolder({ env, getuid }: NodeJS.Process) {
     // A link has another type, and a folder that others may enter another mode.
     return uid === getuid() && (mode & 0o170_077) === 0o040_000 ? folder : undefined
   } catch {
-    // A user without a home, or one that cannot be written, is no fault of the command.
+    // A user without a home is no fault of the command.
     return
   }
 }
@@ -97,7 +95,7 @@ function keep(file: string, script: Script, source: Buffer, isStale: boolean) {
       sum.writeUInt32LE(sumOf(source, data))
       writeFileSync(to, Buffer.concat([data, sum]))
     } catch {
-      // A full disk. The empty file stays, so that not every command tries again; it can be deleted.
+      // A full disk. The empty file stays, so that not every command tries again.
       ftruncateSync(to)
     }
   } catch {

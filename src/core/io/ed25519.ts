@@ -8,7 +8,6 @@ const publicPrefix = Buffer.from('302a300506032b6570032100', 'hex')
 const imported = (key: Uint8Array) =>
   createPublicKey({ key: Buffer.concat([publicPrefix, key]), format: 'der', type: 'spki' })
 
-/** Whoever verifies a thousand receipts has one or two keys. */
 const known = new Map<string, ReturnType<typeof imported>>()
 const mostKnown = 100
 

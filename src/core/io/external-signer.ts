@@ -1,7 +1,6 @@
 /**
- * Wallets behind JSON-RPC: Frame, web3signer, Clef and whatever else answers
- * `eth_signTypedData_v4` (contract §7). They get EIP-712 data that we built; the caller checks
- * their signature.
+ * Wallets behind JSON-RPC: Frame, web3signer, Clef (contract §7). They get EIP-712 data that we
+ * built; the caller checks their signature.
  */
 
 import type { Fetch, Signer } from '#ports'
@@ -11,7 +10,6 @@ import type { Address } from '#protocol/schema'
 import { listedAccounts, openSignerCall, type SignerFaults } from './signer-call.js'
 
 interface OutsideWalletOptions {
-  /** Default 60 s: a person has to look and agree. */
   readonly timeoutMs?: number
   readonly signal?: AbortSignal
   readonly allowHttp?: readonly string[] | undefined
@@ -28,10 +26,7 @@ const signingMethods = [
   { method: 'account_signTypedData', asText: false },
 ] as const
 
-/**
- * `signer_timed_out` and `signer_lost`: it has the call, and may sign yet. No URL appears in a
- * message (R5).
- */
+/** `signer_timed_out` and `signer_lost`: it may sign yet. No URL appears in a message (R5). */
 export function openOutsideWallet(url: string, options: OutsideWalletOptions = {}) {
   const target = requireSignerUrl(url, options.allowHttp)
   const { timeoutMs = 60_000, signal, onAsk, traced } = options

@@ -11,7 +11,6 @@ const flags = {
   exclusive: constants.O_RDWR | constants.O_APPEND | constants.O_CREAT | constants.O_EXCL,
 } as const
 
-/** No file that is read in one go comes near this; logs and snapshots are read in parts. */
 const wholeFileBytes = 64 * 1024 * 1024
 
 const failure = (code: string, why: string, path: string) =>
@@ -19,8 +18,7 @@ const failure = (code: string, why: string, path: string) =>
 
 /** What could keep its reader waiting, or never end, is refused at once. */
 async function openPlain(path: string, flag: number) {
-  // A pipe that nobody writes to would hold up the opening; on a regular file the flag means
-  // nothing, and Windows has none.
+  // A pipe that nobody writes to would hold up the opening.
   const file = await disk.open(path, flag | (constants.O_NONBLOCK ?? 0), 0o600)
   const stat = await file.stat()
   if (stat.isFile()) return file
@@ -54,7 +52,7 @@ async function readUpTo(
   return filled === length ? buffer : buffer.subarray(0, filled)
 }
 
-/** Also a pipe or a device, which is waited for; of more than `limitBytes` one byte more. */
+/** Also a pipe or a device; of more than `limitBytes` one byte more. */
 export async function readNamed(path: string, limitBytes: number, check?: (stat: Stats) => void) {
   const file = await disk.open(path, constants.O_RDONLY)
   try {
@@ -68,7 +66,7 @@ export async function readNamed(path: string, limitBytes: number, check?: (stat:
 async function openFile(path: string, mode: keyof typeof flags): Promise<FileHandle> {
   const file = await openPlain(path, flags[mode])
   return {
-    // Without a position O_APPEND decides. A short count is no error in Node; the caller loops.
+    // Without a position O_APPEND decides.
     write: async (buffer, offset, length) =>
       (await file.write(buffer, offset, length, null)).bytesWritten,
     read: (position, length) => readUpTo(file, length, position),
@@ -80,8 +78,8 @@ async function openFile(path: string, mode: keyof typeof flags): Promise<FileHan
 }
 
 /**
- * Not by Node's recursive mkdir: where a parent exists and yet answers ENOENT, as all of /proc
- * does, that one goes round for ever.
+ * Node's recursive mkdir goes round for ever where a parent exists and yet answers ENOENT, as in
+ * /proc.
  */
 async function makeDir(path: string) {
   try {
@@ -102,7 +100,6 @@ async function makeOne(path: string) {
   }
 }
 
-/** Files 0600, folders 0700 (R5). */
 export const systemFiles: Files = {
   open: openFile,
   read: readPlain,
@@ -134,7 +131,7 @@ export const systemFiles: Files = {
   },
 }
 
-/** `f_type` of statfs(2) where a link, a socket or a sync may not mean what it does locally. */
+/** `f_type` of statfs(2). */
 const remoteTypes = new Map<number, string>([
   [0x6969, 'NFS'],
   [0x517b, 'SMB'],
@@ -143,7 +140,7 @@ const remoteTypes = new Map<number, string>([
   [0x65735546, 'FUSE'],
 ])
 
-/** Local disk only (robustness §2). The nearest existing parent counts. Known on Linux only. */
+/** Local disk only (robustness §2); known on Linux only. */
 export async function requireLocalDisk(folder: string) {
   if (process.platform !== 'linux') return
   let path = resolve(folder)
@@ -161,7 +158,6 @@ export async function requireLocalDisk(folder: string) {
   }
 }
 
-/** `undefined` where there is no such file, or on Windows, which has no permission bits. */
 export async function permissionsOf(path: string) {
   if (process.platform === 'win32') return undefined
   try {
@@ -174,5 +170,4 @@ export async function permissionsOf(path: string) {
 
 const isGone = (error: unknown) => ['ENOENT', 'ENOTDIR'].includes(errorCode(error) ?? '')
 
-/** For reports, which others are to collect. */
 export const readableByUmask = (path: string) => disk.chmod(path, 0o666 & ~process.umask())

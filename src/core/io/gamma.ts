@@ -1,4 +1,4 @@
-/** Gamma, Polymarket's public market API: questions of slugs, and markets by end (domain §5.4). */
+/** Gamma, Polymarket's public market API (domain §5.4). */
 import * as z from 'zod/mini'
 import { type Fetch, type Market, type Markets, type SlugLookUp, SlugLookUpError } from '#ports'
 import { jsonOf, readCapped } from '#protocol/capped'
@@ -10,7 +10,6 @@ const maxListBytes = 16 * maxAnswerBytes
 const maxRetryAfterSeconds = 60
 const retryAfterSeconds = 5
 
-/** Markets without a question of the oracle leave the ids out, or say `null` or `""`. */
 const Id = z.pipe(
   z.nullish(z.union([z.string().check(z.regex(/^0x[0-9a-fA-F]{64}$/)), z.literal('')])),
   z.transform((text) => (text ? lowercase(text) : undefined)),
@@ -22,7 +21,7 @@ const MaybeText = z.pipe(
   z.transform((text) => text || undefined),
 )
 
-/** What is only looked at: of another shape it counts as left out. */
+/** Of another shape it counts as left out. */
 const Odd = <T extends z.ZodMiniType>(shape: T) => z.catch(z.optional(shape), undefined)
 
 const GammaMarket = z.object({
@@ -44,8 +43,8 @@ const GammaEvent = z.object({ markets: GammaList })
 const badMarket = 'the response is not the market of this slug'
 
 /**
- * `fetch` follows no redirect. Answers that are no market of this slug, over 1 MiB, or with
- * another status than 200 and 404 are failures, not misses.
+ * Answers that are no market of this slug, over 1 MiB, or with another status than 200 and 404 are
+ * failures, not misses.
  */
 export function gammaLookUp(fetch: Fetch, url: string): SlugLookUp {
   const { market } = gammaMarkets(fetch, url)
@@ -134,7 +133,7 @@ function instantOf(text: string | undefined) {
   return Number.isNaN(ms) ? undefined : new Date(ms).toISOString()
 }
 
-/** Of the two outcomes the first is p2 (domain §5.3). A list inside a string, or a list. */
+/** Of the two outcomes the first is p2 (domain §5.3). */
 function pricesOf(given: string | readonly unknown[] | undefined): Market['prices'] {
   const list = typeof given === 'string' ? jsonOf(given) : given
   if (!Array.isArray(list) || list.length !== 2) return undefined
@@ -168,7 +167,7 @@ async function textAt(fetch: Fetch, url: string, signal: AbortSignal, maxBytes =
   } catch (error) {
     if (error instanceof SlugLookUpError) throw error
     if (signal.aborted) throw new SlugLookUpError('timed out')
-    // Whatever else breaks an exchange; its message may name the address (R5).
+    // Its message may name the address (R5).
     throw new SlugLookUpError(networkFault(error))
   }
 }

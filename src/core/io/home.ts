@@ -1,9 +1,6 @@
 import { isAbsolute, join, resolve } from 'node:path'
 
-/**
- * The platform's data folder (contract §7): XDG on Linux and BSD, Application Support on macOS,
- * LocalAppData on Windows.
- */
+/** The platform's data folder (contract §7). */
 export function defaultHome(
   platform: NodeJS.Platform,
   env: Readonly<Record<string, string | undefined>>,

@@ -8,8 +8,8 @@ interface HookOptions {
 }
 
 /**
- * Without a shell and without arguments, with one line on its stdin; what it prints goes to our
- * stderr. Resolves with what went wrong, if anything.
+ * Without a shell, with one line on its stdin; what it prints goes to our stderr. Resolves with
+ * what went wrong, if anything.
  */
 export function runHook(
   program: string,
@@ -36,7 +36,6 @@ export function runHook(
     child.on('exit', (code, by) =>
       end(code === 0 ? undefined : by === null ? `ended with ${code}` : `was ended by ${by}`),
     )
-    // It may end without having read.
     child.stdin?.on('error', () => undefined).end(`${line}\n`)
   })
 }

@@ -5,7 +5,7 @@ import { type Fetch, TransportError } from '#ports'
 import { UsageError } from '#protocol/errors'
 
 export interface HttpOptions {
-  /** PEM file of a private authority; it replaces the system's. Verification is never skipped. */
+  /** PEM file of a private authority; it replaces the system's. */
   readonly caFile?: string
   readonly attemptMs?: number
 }
@@ -15,9 +15,9 @@ const headersMs = 30_000
 const maxHeaderBytes = 16 * 1024
 
 /**
- * Never follows a redirect, asks for no compression, takes no proxy from the environment, and
- * uses a fresh socket for every POST. The phase of a `TransportError` tells whether a byte of the
- * request can have left.
+ * Never follows a redirect, asks for no compression, takes no proxy from the environment, and uses
+ * a fresh socket for every POST. The phase of a `TransportError` tells whether a byte can have
+ * left.
  */
 export function createHttp({ caFile, attemptMs = 45_000 }: HttpOptions = {}): {
   readonly fetch: Fetch
@@ -45,7 +45,6 @@ export function createHttp({ caFile, attemptMs = 45_000 }: HttpOptions = {}): {
     try {
       return await exchange(agent, call, body, signal, fresh)
     } catch (error) {
-      // Our own time ran out before anything was sent: the caller's signal is not the reason.
       if (error === signal.reason && !stopped.aborted) throw transportError(error, false)
       throw error
     } finally {
@@ -68,10 +67,7 @@ function connector(options: buildConnector.BuildOptions): buildConnector.connect
 const none = Buffer.alloc(0)
 const continues = Buffer.from('HTTP/1.1 100 ')
 
-/**
- * undici destroys a connection at `100 Continue`, which any server may send (RFC 9110 §15.2): its
- * parser is not shown what comes like that first after something was written.
- */
+/** undici destroys a connection at `100 Continue`, which any server may send (RFC 9110 §15.2). */
 function passOverContinue<Kind extends Socket>(socket: Kind) {
   const { read, write } = socket
   let held: Buffer | undefined = none
@@ -107,8 +103,7 @@ function exchange(
   fresh: boolean,
 ): Promise<Response> {
   return new Promise((resolve, reject) => {
-    // undici tells `onRequestStart` once the socket (and TLS) stands, right before it writes the
-    // first byte.
+    // Told once the socket (and TLS) stands, right before the first byte is written.
     let started = false
     const watched = agent.compose(
       (dispatch) => (options, handler) =>
@@ -126,8 +121,7 @@ function exchange(
           onResponseError: (controller, error) => handler.onResponseError?.(controller, error),
         }),
     )
-    // While connecting undici only notes the abort and acts on it when the socket stands; the
-    // caller need not wait for that.
+    // While connecting undici acts on an abort only when the socket stands.
     const aborted = () => {
       if (!started) reject(signal.reason)
     }
@@ -168,13 +162,12 @@ function toResponse(answer: Dispatcher.ResponseData) {
     if (bodiless.has(status)) drop(answer.body)
     return response
   } catch (error) {
-    // A status outside 200-599.
     drop(answer.body)
     throw error
   }
 }
 
-/** Nobody asked for a coding; a proxy may use one all the same. */
+/** Nobody asked for a coding; a proxy may use one. */
 function decoded({ body, headers }: Dispatcher.ResponseData) {
   const coding = /^(x-)?gzip$/i.test(String(headers['content-encoding'] ?? ''))
   return coding ? streamOf(body).pipeThrough(new DecompressionStream('gzip')) : streamOf(body)

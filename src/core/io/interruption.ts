@@ -5,14 +5,12 @@ import { type ExitCode, exit, InterruptedError } from '#protocol/errors'
 
 const lookMs = 1_000
 
-/** Without one: 130, and the run ends with its terminal. */
 export interface Ending {
   readonly exitCode: () => ExitCode
-  /** For servers: a terminal that takes no more text stops nothing; only a signal does. */
   readonly outlivesTerminal?: boolean
 }
 
-/** For a server a signal is how it ends well, and a lost terminal only its text (R26). */
+/** A lost terminal takes only the text of a server (R26). */
 export const endsAsServer: Ending = { exitCode: () => exit.done, outlivesTerminal: true }
 
 export function aborted(signal: AbortSignal): Promise<'signal'> {
@@ -23,9 +21,9 @@ export function aborted(signal: AbortSignal): Promise<'signal'> {
 }
 
 /**
- * Every listener stays: a package that counts listeners would end the process itself
- * (signal-exit). A second SIGINT or SIGTERM ends it at once, which is safe at any instruction
- * (R23). SIGHUP comes more than once where a terminal closes, so it hurries nothing.
+ * Every listener stays: signal-exit, which counts listeners, would end the process itself. A second
+ * SIGINT or SIGTERM ends it at once (R23). SIGHUP comes more than once where a terminal closes, so
+ * it hurries nothing.
  */
 export function listenForEnd(process: NodeJS.Process) {
   const controller = new AbortController()
@@ -66,8 +64,8 @@ export function listenForEnd(process: NodeJS.Process) {
 }
 
 /**
- * At its end node gives each terminal it began with its old settings, and aborts where one is gone
- * (SIGABRT, measured with 20). So a descriptor of such a one is put on the null device before.
+ * At its end node gives each terminal its old settings, and aborts where one is gone (SIGABRT,
+ * measured with 20).
  */
 function letGo(descriptors: readonly number[]) {
   for (const descriptor of descriptors) {
@@ -79,9 +77,9 @@ function letGo(descriptors: readonly number[]) {
 }
 
 /**
- * Node sets SIGHUP back to its default before any of our code runs (measured with 20): the mask
- * of the parent tells (`trap '' HUP`), `_` of some shells, and the null device, open for writing
- * alone, that GNU nohup puts on stdin. Where nothing tells, SIGHUP ends the run in order.
+ * Node sets SIGHUP back to its default before any of our code runs (measured with 20): the mask of
+ * the parent tells (`trap '' HUP`), `_` of some shells, and the null device, open for writing
+ * alone, that GNU nohup puts on stdin.
  */
 export function ignoresHangUp(
   env: Readonly<Record<string, string | undefined>>,

@@ -3,7 +3,6 @@ import type { Machine } from '#ports'
 import { UsageError } from '#protocol/errors'
 import { errorCode } from '#storage/failures'
 
-/** No file of one proposal or configuration comes near this (R17). */
 export const maximumInputBytes = 4 * 1024 * 1024
 
 export const inputTooLarge = (name: string, most: number) =>

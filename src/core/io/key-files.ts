@@ -7,11 +7,10 @@ import { errorCode } from '#storage/failures'
 import { readNamed } from './files.js'
 
 export interface KeySigner extends Signer {
-  /** Overwrites the key; signing fails afterwards. */
   dispose(): void
 }
 
-/** Takes over `key` (32 bytes) and zeroes it on `dispose`. */
+/** Takes over `key`, and zeroes it on `dispose`. */
 export function signerOn(curve: Curve, key: Uint8Array): KeySigner {
   const publicKey = curve.publicKey(key)
   if (publicKey === undefined) {
@@ -41,7 +40,7 @@ export function signerOn(curve: Curve, key: Uint8Array): KeySigner {
   }
 }
 
-/** `where` names the source; the key is never shown. */
+/** The key is never shown. */
 export function parseKey(text: string, where: string) {
   const match = /^0x([0-9a-fA-F]{64})\r?\n?$/.exec(text)
   if (match === null) {

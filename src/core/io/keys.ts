@@ -9,12 +9,10 @@ export function signerFromKey(key: Uint8Array): KeySigner {
   return signerOn(systemCurve(), key)
 }
 
-/** For showing; the key stays the caller's. */
 export function addressOfKey(key: Uint8Array) {
   const publicKey = systemCurve().publicKey(key)
   if (publicKey === undefined) throw new RangeError('the private key is out of range')
   return addressOf(publicKey)
 }
 
-/** For who cannot wait for `quickestCurve`. */
 export const systemCurve = (): Curve => knownNative() ?? portableCurve()

@@ -1,7 +1,4 @@
-/**
- * Web3 Secret Storage v3, readable by Foundry's `cast` and others, and theirs by us (contract
- * §6).
- */
+/** Web3 Secret Storage v3, as Foundry's `cast` and others have it (contract §6). */
 
 import {
   createCipheriv,
@@ -14,16 +11,14 @@ import {
 } from 'node:crypto'
 import { promisify } from 'node:util'
 import * as z from 'zod/mini'
-import type { Files } from '#ports'
 import { jsonOf } from '#protocol/capped'
 import { UsageError } from '#protocol/errors'
 import { keccak } from '#protocol/keccak'
 import type { Address } from '#protocol/schema'
 import { fromHex, toHex } from '#protocol/witness'
-import { freeAccountPath, publishAccount } from './account-files.js'
 import { addressOfKey } from './keys.js'
 
-/** N·r·p: 256 MiB at most (robustness §6), and at most two seconds or so. */
+/** N·r·p: 256 MiB at most (robustness §6), and some two seconds. */
 const maxScryptCost = 2 ** 21
 const maxIterations = 10_000_000
 /** 128 MiB and about half a second: geth's own default is twice that, `cast`'s a sixteenth. */
@@ -55,27 +50,6 @@ type Keystore = z.infer<typeof Keystore>
 const bytesOf = (text: string) => fromHex(`0x${text.toLowerCase()}`)
 const hexOf = (bytes: Uint8Array) => toHex(bytes).slice(2)
 
-/** 0600, never over another. `key` stays the caller's to zero. */
-export async function createKeystore(
-  files: Files,
-  home: string,
-  name: string,
-  key: Uint8Array,
-  password: string,
-): Promise<{ readonly address: Address; readonly path: string }> {
-  await freeAccountPath(files, home, name)
-  if (password === '')
-    throw new UsageError(
-      'empty_password',
-      'an empty password protects nothing',
-      'choose a password',
-    )
-  const address = addressOfKey(key)
-  const text = await encrypt(key, password, address)
-  return { address, path: await publishAccount(files, home, name, text) }
-}
-
-/** Without decrypting; a keystore need not tell it. */
 export const keystoreAddress = (text: string, where: string): Address | undefined =>
   canonical(parse(text, where).address)
 
@@ -108,7 +82,7 @@ export async function decryptKeystore(
   }
 }
 
-async function encrypt(key: Uint8Array, password: string, address: Address) {
+export async function encryptKeystore(key: Uint8Array, password: string, address: Address) {
   const saltBytes = randomBytes(32)
   const iv = randomBytes(16)
   const derived = await scryptKey(password, saltBytes, ours)

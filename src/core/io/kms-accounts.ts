@@ -15,7 +15,6 @@ export async function kmsPlaceOf(text: string): Promise<{
   return { kind: 'aws-kms', place: { key: name.key, region } }
 }
 
-/** Asks the service nothing before it signs. Without an address: that of the service's key now. */
 export async function openKms(place: KmsPlace, address?: Address) {
   const service = await openService(place)
   try {
@@ -46,7 +45,7 @@ export type KeyName =
     }
   | { readonly service: 'gcp'; readonly key: string }
 
-/** AWS: key id, key ARN, `alias/…` or its ARN. Google Cloud: the resource name of a key version. */
+/** AWS: key id, key ARN, `alias/…` or its ARN. Google Cloud: a key version. */
 export function keyNameOf(text: string): KeyName {
   const aws = ofAws.exec(text)
   if (aws !== null) return { service: 'aws', key: text, region: aws[1] }

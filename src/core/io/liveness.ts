@@ -9,8 +9,7 @@ const maxSocketPathBytes = 103
 
 /**
  * Proof of life by a listening pathname socket (robustness §2, Lock); a named pipe on Windows. A
- * path too long for a socket goes through the folder's descriptor on Linux and is refused
- * elsewhere.
+ * path too long for a socket goes through the folder's descriptor, on Linux.
  */
 export function systemLiveness(): Liveness {
   let bootId: string | undefined
@@ -80,14 +79,12 @@ async function listenAt(
     server.once('error', reject)
     server.listen(address, () => {
       server.removeListener('error', reject)
-      // A failed accept (descriptors exhausted) leaves the socket listening, which is all that
-      // counts.
+      // A failed accept leaves the socket listening, which is all that counts.
       server.on('error', () => undefined)
       server.unref()
       resolveListen({
         close: async () => {
-          // Node unlinks the socket's file on close, by the same address: the folder's descriptor
-          // must live until then.
+          // Node unlinks the socket's file on close, by the same address.
           await new Promise<void>((done) => server.close(() => done()))
           await release()
         },
@@ -121,8 +118,8 @@ async function probeAt(
 }
 
 /**
- * Where nothing tells the boot, one constant: then the socket alone decides. A guess from uptime
- * would shift with clock steps and could declare a living holder dead.
+ * Where nothing tells the boot, the socket alone decides: a guess from uptime shifts with clock
+ * steps.
  */
 function readBootId() {
   try {

@@ -24,14 +24,13 @@ interface Binding {
 
 const bindingOf = () => createRequire(import.meta.url)('secp256k1/bindings.js')
 
-/** A signature of it is compared with the one that any sound curve makes before it is believed. */
+/** A signature of it is compared before it is believed. */
 export function nativeCurve(load: () => unknown = bindingOf): Curve | undefined {
   try {
     const curve = curveOf(load() as Binding)
     return isSound(curve) ? curve : undefined
   } catch {
-    // No binary for this platform, or the package was left out: the portable curve gives the same
-    // answers, more slowly.
+    // No binary for this platform: the portable curve gives the same answers, more slowly.
     return undefined
   }
 }
@@ -41,7 +40,7 @@ function curveOf(binding: Binding): Curve {
     try {
       return binding.ecdsaRecover(compact, parity, digest, false)
     } catch {
-      // r or s out of range, or no such point: nobody signed this, as in `recoverWithNoble`.
+      // Nobody signed this, as in `recoverWithNoble`.
       return undefined
     }
   }
@@ -59,8 +58,7 @@ function curveOf(binding: Binding): Curve {
 }
 
 /**
- * Written down and not computed: @noble/curves takes longer for its first signature than `sign`
- * for all the rest.
+ * Written down: @noble/curves takes longer for its first signature than `sign` for all the rest.
  */
 export const probe = {
   key: fromHex(`0x${'46'.repeat(32)}`),

@@ -1,9 +1,6 @@
 import { spawn } from 'node:child_process'
 
-/**
- * Its own session, so that Ctrl-C at a terminal reaches us alone and a drain still has its
- * program.
- */
+/** Its own session: Ctrl-C at a terminal reaches us alone, and a drain still has its program. */
 const watcherSource = `
 const { spawn } = require('node:child_process')
 const { rmSync, writeSync } = require('node:fs')
@@ -33,7 +30,6 @@ interface OwnedOptions {
 export interface OwnedProcess {
   readonly watcherPid: number | undefined
   output(): string
-  /** `undefined` where the program has ended, or after so many milliseconds. */
   said(pattern: RegExp, withinMs: number): Promise<RegExpExecArray | undefined>
   readonly ended: Promise<void>
   stop(): Promise<void>
@@ -61,7 +57,6 @@ export function startOwned(
   })
   // The pipe breaks when the watcher goes first; `ended` says so already.
   watcher.stdin.on('error', () => undefined)
-  // After the start this only keeps the pipes empty.
   const read = (chunk: Buffer) => {
     output = (output + chunk.toString()).slice(-keptBytes)
     for (const listener of listeners) listener()

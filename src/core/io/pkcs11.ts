@@ -1,8 +1,12 @@
 /**
- * A key in a PKCS#11 token (contract §9): found by its URI, refused where it could leave the token,
- * and asked for r and s of each digest.
+ * A key in a PKCS#11 token (contract §9): refused where it could leave the token, and asked for r
+ * and s of each digest.
  */
 
+import { spawn } from 'node:child_process'
+import { existsSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
 import * as z from 'zod/mini'
 import type { Hex } from '#ports'
 import { ProposerError, UnavailableError, UsageError } from '#protocol/errors'
@@ -14,7 +18,6 @@ import { completeSignature } from '#protocol/signature'
 import { counted } from '#protocol/text'
 import { fromHex } from '#protocol/witness'
 import { type KeySigner, readPinFile } from './key-files.js'
-import { ModuleFailure, type Pkcs11Module, startModule } from './pkcs11-module.js'
 
 export interface Pkcs11Place {
   readonly uri: string
@@ -55,8 +58,8 @@ interface Opened {
 }
 
 /**
- * The signer opens the token again at the next use after it was lost, and asks no token twice
- * with a PIN that was wrong: tokens lock. `expected`: the address that the key must be of.
+ * Opens the token again at the next use after it was lost, and asks no token twice with a wrong
+ * PIN: tokens lock. `expected`: the address that the key must be of.
  */
 export async function openPkcs11(
   place: Pkcs11Place,
@@ -154,7 +157,6 @@ async function signatureOf(
 }
 
 async function openKey(module: Pkcs11Module, place: Pkcs11Place, uri: Pkcs11Uri) {
-  // A file that cannot be read is told before the token is asked.
   const pin = await readPinFile(place.pin_file)
   try {
     const tokens = await told(place, module.call('load', { module: place.module }, z.array(Token)))
@@ -260,7 +262,7 @@ function addressOfKey(key: Key) {
   return addressOf(fromHex(`0x${point}`))
 }
 
-/** 65 bytes of a point; PKCS#11 wraps it into an OCTET STRING, and some modules do not. */
+/** PKCS#11 wraps the point into an OCTET STRING, and some modules do not. */
 function uncompressed(point: string) {
   const found = /^(?:0441)?(04[0-9a-f]{128})$/.exec(point)?.[1]
   if (found !== undefined) return found
@@ -330,4 +332,145 @@ function wordsOf({ code, message }: ModuleFailure, module: string, pinFile: stri
     `the token reports ${safeText(message)}`,
     'look the code up in the manual of the token; it is asked again at the next use',
   )
+}
+
+/** The name of a CKR_ code, or `NO_PACKAGE` or `NO_MODULE`. */
+class ModuleFailure extends Error {
+  constructor(
+    readonly code: string,
+    message: string,
+  ) {
+    super(message)
+  }
+}
+
+interface Pkcs11Module {
+  call<T>(call: string, args: object, shape: z.ZodMiniType<T>): Promise<T>
+  /** Once, before `login`; it is zeroed here when it has been written. */
+  givePin(pin: Uint8Array): void
+  end(): void
+}
+
+/** A token over a network takes a second; a person who has to touch it some more. */
+const callLimitMs = 20_000
+
+const Reply = z.union([
+  z.object({ failure: z.object({ name: z.string(), message: z.string() }) }),
+  z.object({ value: z.unknown() }),
+])
+
+const othersVariables = () =>
+  Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('PROPOSER_')))
+
+/**
+ * The module in a process of its own, `bin/pkcs11.js`: a vendor's native code may crash or hang.
+ * `file` is quoted in errors, for /readyz is read by everybody.
+ */
+function startModule(file: string, signal?: AbortSignal): Pkcs11Module {
+  const name = `the PKCS#11 module ${quoteWords(file)}`
+  // What the module writes itself is nobody's: a line of it could be anything.
+  const child = spawn(process.execPath, [join(packageRoot(), 'bin', 'pkcs11.js')], {
+    stdio: ['pipe', 'ignore', 'ignore', 'ipc'],
+    windowsHide: true,
+    // A module reads variables of its own. NODE_OPTIONS stay here: a report about a crash would
+    // hold the PIN.
+    env: { ...othersVariables(), NODE_OPTIONS: undefined },
+  })
+  let fault: unknown
+  let answer: ((reply: unknown) => void) | undefined
+  let giveUp: ((error: unknown) => void) | undefined
+  const fail = (error: unknown) => {
+    fault ??= error
+    giveUp?.(fault)
+  }
+  const crashed = (how: string) =>
+    fail(
+      new UnavailableError(
+        'pkcs11_crashed',
+        `${name} crashed (${how})`,
+        'nothing was signed; it is loaded again at the next use',
+      ),
+    )
+  const stop = () => {
+    fail(signal?.reason)
+    child.kill('SIGKILL')
+  }
+  signal?.addEventListener('abort', stop, { once: true })
+  if (signal?.aborted) stop()
+  child.on('error', ({ message }) => crashed(message))
+  child.on('exit', (code, killed) => {
+    signal?.removeEventListener('abort', stop)
+    crashed(killed ?? `exit code ${code}`)
+  })
+  child.on('message', (reply) => answer?.(reply))
+  child.stdin?.on('error', () => undefined)
+  /** Only a call keeps our own process from ending. */
+  const hold = (holds: boolean) => {
+    for (const one of [child, child.channel]) holds ? one?.ref() : one?.unref()
+  }
+  hold(false)
+
+  const ask = (call: string, args: object) =>
+    new Promise<unknown>((resolve, reject) => {
+      if (fault !== undefined) return reject(fault)
+      const limit = setTimeout(() => {
+        fail(
+          new UnavailableError(
+            'pkcs11_timed_out',
+            `${name} did not respond within ${callLimitMs / 1_000} s`,
+            'check the token; the module is loaded again at the next use',
+          ),
+        )
+        child.kill('SIGKILL')
+      }, callLimitMs)
+      hold(true)
+      const settled = () => {
+        clearTimeout(limit)
+        hold(false)
+        answer = undefined
+        giveUp = undefined
+      }
+      answer = (reply) => {
+        settled()
+        resolve(reply)
+      }
+      giveUp = (error) => {
+        settled()
+        reject(error)
+      }
+      // Where it cannot be handed over the process has ended, which is told above.
+      child.send({ call, args }, () => undefined)
+    })
+
+  let last: Promise<unknown> = Promise.resolve()
+  return {
+    call(call, args, shape) {
+      const asked = last.then(() => ask(call, args))
+      last = asked.catch(() => undefined)
+      return asked.then((reply) => {
+        const parsed = Reply.parse(reply)
+        if ('failure' in parsed)
+          throw new ModuleFailure(parsed.failure.name, parsed.failure.message)
+        return shape.parse(parsed.value)
+      })
+    },
+    givePin(pin) {
+      child.stdin?.end(pin, () => pin.fill(0))
+    },
+    end() {
+      void last.then(() => {
+        if (child.connected) child.disconnect()
+        setTimeout(() => child.kill('SIGKILL'), callLimitMs).unref()
+      })
+    },
+  }
+}
+
+/** Sources lie three folders below it, the built program one or two. */
+function packageRoot() {
+  for (let folder = dirname(fileURLToPath(import.meta.url)), up = 0; up < 5; up += 1) {
+    if (existsSync(join(folder, 'bin', 'proposer.js'))) return folder
+    folder = dirname(folder)
+  }
+  throw new RangeError('the package lacks bin/proposer.js')
 }

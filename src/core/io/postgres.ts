@@ -132,7 +132,7 @@ async function connectTo(parsed: PostgresUrl, host: string, port: number): Promi
     database: parsed.database,
     ssl,
     application_name: 'proposer',
-    // Statements are sent when they are asked for, not when the one before was answered.
+    // Statements are not sent when the one before was answered.
     pipeline: true,
     connectionTimeoutMillis: connectMs,
     keepAlive: true,
@@ -227,5 +227,5 @@ function sqlErrorOf(error: unknown) {
   return new SqlError(typeof code === 'string' ? code : '08006', message, isAnswered)
 }
 
-/** Codes of FATAL errors: a server says the severity in its own language, never the code. */
+/** A server says the severity FATAL in its own language, never the code. */
 const endsSession = /^(?:08|28|3D000|53300|57P0|25P0[34]|XX)/

@@ -36,8 +36,8 @@ export async function openPreferences(home: string): Promise<Preferences> {
 }
 
 /**
- * `conf` without its listeners: a package that it brings hears every signal and sends it to this
- * process again, where it would count as the second Ctrl-C (R26).
+ * A package that `conf` brings hears every signal and sends it to this process again, where it
+ * would count as the second Ctrl-C (R26).
  */
 async function loadConf() {
   const before = new Set(processListeners().map(([, listener]) => listener))
@@ -56,10 +56,7 @@ const processListeners = () =>
       process.rawListeners(event).map((listener) => [event, listener as Listener] as const),
     )
 
-/**
- * A parent of the key that holds no object would keep conf from storing, or from showing, what is
- * set under it.
- */
+/** Where a parent of the key holds no object, conf stores nothing. */
 function removeMisshapen(conf: Conf<Record<string, unknown>>, key: string) {
   const parts = key.split('.')
   for (let depth = 1; depth < parts.length; depth++) {
@@ -82,7 +79,6 @@ async function textOf(path: string) {
   }
 }
 
-/** conf takes a list, or a bare value, for an object. */
 function treeOf(path: string, text: string) {
   const tree = objectOf(jsonOf(text))
   if (tree) return tree

@@ -8,7 +8,6 @@ export type FolderState =
   | { readonly kind: 'there' | 'new' }
   | { readonly kind: 'unusable'; readonly path: string; readonly code: string }
 
-/** Creates nothing; a full disk is not seen. */
 export async function probeFolder(
   folder: string,
   list: (path: string) => Promise<readonly string[]>,
@@ -34,7 +33,6 @@ export async function probeFolder(
   return newFolder(path)
 }
 
-/** The nearest parent that is there has to take a new folder. */
 async function newFolder(path: string): Promise<FolderState> {
   const parent = dirname(path)
   try {
@@ -69,7 +67,7 @@ async function refusedAccess(path: string, mode: number) {
   }
 }
 
-/** Node's code where the address cannot be listened on. The port is free again at once. */
+/** Node's code where the address cannot be listened on. */
 export function probePort(host: string, port: number) {
   const server = createServer()
   return new Promise((tell) => {

@@ -1,6 +1,6 @@
 /**
- * The private keys of receipts: a JWK set (RFC 7517, RFC 8037), mode 0600, the newest first. No
- * message ever holds a key (R5).
+ * The private keys of receipts: a JWK set (RFC 7517, RFC 8037), the newest first. No message ever
+ * holds a key (R5).
  */
 import { basename, dirname } from 'node:path'
 import type { Files, Hash, Random } from '#ports'
@@ -13,7 +13,6 @@ import { readReceiptKeyFile } from './key-files.js'
 export interface PrivateReceiptKey {
   readonly kid: string
   readonly x: string
-  /** The seed, base64url; only for the file. */
   readonly d: string
   readonly sign: (bytes: Uint8Array) => Uint8Array
 }

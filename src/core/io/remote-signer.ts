@@ -1,6 +1,6 @@
 /**
- * The executor's key behind JSON-RPC `eth_signTransaction` (contract §9, `executor.signer`). What
- * comes back is compared and recovered by who asked (gateway/executor/transaction).
+ * The executor's key behind JSON-RPC `eth_signTransaction` (contract §9, `executor.signer`). Who
+ * asked compares and recovers what comes back (gateway/executor/transaction).
  */
 import type { UnsignedTransaction } from '#ports'
 import { checksummed } from '#protocol/address'
@@ -29,7 +29,6 @@ const hint =
 const faults: SignerFaults = {
   invalid: (why) =>
     new UsageError('signer_answer', `the remote signer cannot be used: ${why}`, hint),
-  // Its own words are for the operator alone.
   refused: (words) =>
     new UsageError('signer_refused', `the remote signer refused: ${quoteWords(words)}`, hint),
   timedOut: (seconds) =>
@@ -76,7 +75,6 @@ export function openRemoteSigner(
     },
     accounts: () => listedAccounts(call, faults),
     dispose() {
-      // Its idle connections keep nobody waiting, and no key is held.
       call.close().catch(() => undefined)
     },
   }

@@ -11,7 +11,6 @@ import { lowercase } from '#protocol/words'
 
 export interface SignerFaults {
   invalid(why: string): ProposerError
-  /** `words` are its own, made safe, or its code. */
   refused(words: string): ProposerError
   timedOut(seconds: number): ProposerError
   /** It cannot have seen the call. */
@@ -36,7 +35,7 @@ const Reply = z.object({
 const Accounts = z.array(z.string().check(z.regex(/^0x[0-9a-fA-F]{40}$/)))
 const listingMethods = ['eth_accounts', 'account_list'] as const
 
-/** `url` has been judged (robustness §6). No redirect is followed. */
+/** `url` has been judged (robustness §6). */
 export function openSignerCall(
   url: string,
   faults: SignerFaults,
@@ -111,7 +110,7 @@ function resultOf(
   throw refused(words === '' ? `code ${error.code}` : words)
 }
 
-/** Failures before the signer can have seen the call (robustness §6, Definite), TLS's among them. */
+/** Robustness §6, Definite; TLS's among them. */
 const beforeConnect =
   /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT|(ERR_TLS|ERR_SSL|CERT_|DEPTH_ZERO|SELF_SIGNED|UNABLE_TO).*)$/
 

@@ -11,7 +11,6 @@ export const systemPorts = (): Omit<Ports, 'signal' | 'edges'> => ({
   liveness: systemLiveness(),
 })
 
-/** Loaded when first asked for. */
 export function systemEdges(): Pick<Ports, 'edges'> & { close(): Promise<void> } {
   const opened: { close(): Promise<void> }[] = []
   const kept = <T extends { close(): Promise<void> }>(edge: T) => {

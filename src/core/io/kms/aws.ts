@@ -1,4 +1,5 @@
 import { UsageError } from '#protocol/errors'
+import type { KeyService } from './key-service.js'
 import {
   isMissing,
   type KeyPlace,
@@ -6,8 +7,7 @@ import {
   packageMissing,
   unusable,
   wrongKey,
-} from './faults.js'
-import type { KeyService } from './key-service.js'
+} from './key-service.js'
 
 export interface AwsKey {
   readonly key: string
@@ -26,7 +26,7 @@ async function loadSdk() {
   }
 }
 
-/** By the names of the service's errors (API reference, common errors and those of Sign). */
+/** API reference, common errors and those of Sign. */
 const faults: Readonly<Record<string, KmsFault>> = {
   CredentialsProviderError: 'no_credentials',
   TokenProviderError: 'no_credentials',

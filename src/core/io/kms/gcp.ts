@@ -1,21 +1,19 @@
-/**
- * Google Cloud KMS over its own client, an optional package, by REST (Application Default
- * Credentials).
- */
+/** Google Cloud KMS over its own client, an optional package, by REST. */
 
 import { createRequire } from 'node:module'
 import { UsageError } from '#protocol/errors'
 import { urlFault } from '#protocol/plain-http'
 import {
+  callLimitMs,
   isMissing,
   type KeyPlace,
+  type KeyService,
   type KmsFault,
   kmsError,
   packageMissing,
   unusable,
   wrongKey,
-} from './faults.js'
-import { callLimitMs, type KeyService } from './key-service.js'
+} from './key-service.js'
 
 const packageName = '@google-cloud/kms'
 const algorithm = 'EC_SIGN_SECP256K1_SHA256'
@@ -32,17 +30,14 @@ async function loadSdk() {
   }
 }
 
-/** As the client of AWS tries by itself: three times, where the answer is none or a fault of theirs. */
+/** As the client of AWS does by itself. */
 const transporterOptions = {
   // What nobody waits for any more must not hold the process.
   timeout: callLimitMs,
   retryConfig: { retry: 2, noResponseRetries: 2, httpMethodsToRetry: ['GET', 'POST'] },
 }
 
-/**
- * A client without credentials would end the process: it looks for them by itself, and nobody
- * could hear that there are none.
- */
+/** The client looks for credentials by itself, and would end the process where there are none. */
 async function connect({ KeyManagementServiceClient }: Sdk, place: KeyPlace) {
   const ofSdk = createRequire(createRequire(import.meta.url).resolve(packageName))
   const { GoogleAuth } = ofSdk('google-gax') as { GoogleAuth: new (options: object) => Auth }
@@ -50,7 +45,6 @@ async function connect({ KeyManagementServiceClient }: Sdk, place: KeyPlace) {
     scopes: KeyManagementServiceClient.scopes,
     clientOptions: { transporterOptions },
   })
-  // A service account signs for itself then, with no call for a token.
   auth.useJWTAccessWithScope = true
   await auth.getClient().catch(() => {
     // Its own words name files of this machine.
@@ -76,7 +70,7 @@ function endpoint() {
   return { protocol: protocol.slice(0, -1), apiEndpoint: hostname, port: Number(port) || standard }
 }
 
-/** By the name of google.rpc.Status; where the answer holds none, by the status of HTTP. */
+/** By google.rpc.Status; where the answer holds none, by the status of HTTP. */
 const faults: Readonly<Record<string, KmsFault>> = {
   UNAUTHENTICATED: 'bad_credentials',
   401: 'bad_credentials',
@@ -128,7 +122,6 @@ export async function openGcpKey({ key }: { key: string }): Promise<KeyService> 
     })
     return connected
   }
-  // Retries are those of the transport.
   const once = { retry: null, timeout: callLimitMs }
   return {
     ...place,
@@ -176,7 +169,7 @@ function bytesOfPem(pem: string) {
   return new Uint8Array(Buffer.from(base64 ?? '', 'base64'))
 }
 
-/** CRC-32C (Castagnoli, RFC 3720, B.4), by which Google Cloud guards what it is sent and sends. */
+/** CRC-32C (RFC 3720, B.4), by which Google Cloud guards what it is sent and sends. */
 
 const table = Uint32Array.from({ length: 256 }, (_, byte) => {
   let value = byte

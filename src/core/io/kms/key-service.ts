@@ -1,28 +1,16 @@
 /**
- * Keys in a key management service (contract §9). A service signs any digest, tells no recovery
- * id, and its s is high as often as low.
+ * Keys in a key management service (contract §9). It tells no recovery id, and its s is high as
+ * often as low.
  */
-
 import type { Hex, Signer } from '#ports'
-import { ProposerError } from '#protocol/errors'
+import { ProposerError, UnavailableError, UsageError } from '#protocol/errors'
+import { networkFault } from '#protocol/network-words'
+import { quoteWords } from '#protocol/node-words'
 import { addressOf } from '#protocol/recovered'
 import type { Address } from '#protocol/schema'
 import { completeSignature, isPoint, numbersOfDer } from '#protocol/signature'
 import { fromHex, toHex } from '#protocol/witness'
-import {
-  type KeyPlace,
-  type KmsFault,
-  kmsError,
-  otherKey,
-  tooLate,
-  unusable,
-  wrongKey,
-} from './faults.js'
 
-/**
- * Calls may reject with whatever the service's own client rejects with; `faultOf` reads that. No
- * such error may be shown or kept: it holds the request with its credentials (R5).
- */
 export interface KeyService extends KeyPlace {
   publicKey(signal: AbortSignal): Promise<Uint8Array>
   signDigest(digest: Uint8Array, signal: AbortSignal): Promise<Uint8Array>
@@ -31,7 +19,6 @@ export interface KeyService extends KeyPlace {
   close(): void
 }
 
-/** For each call, with the look for credentials, wherever they come from. */
 export const callLimitMs = 5_000
 
 /** SubjectPublicKeyInfo of a key on secp256k1 (RFC 5480) up to the point of 65 bytes. */
@@ -80,7 +67,6 @@ function completed(place: KeyPlace, digest: Uint8Array, der: Uint8Array, address
   throw otherKey(place, address, 'made a signature of another account')
 }
 
-/** Ends the wait; a client that cannot be stopped goes on for nobody. */
 async function inTime<T>(
   service: KeyService,
   limitMs: number,
@@ -102,3 +88,127 @@ async function inTime<T>(
     clearTimeout(timer)
   }
 }
+
+export interface KeyPlace {
+  readonly name: string
+  readonly key: string
+  readonly advice: {
+    readonly credentials: string
+    readonly rights: string
+    readonly enable: string
+  }
+}
+
+export type KmsFault =
+  | 'no_credentials'
+  | 'bad_credentials'
+  | 'denied'
+  | 'not_found'
+  | 'disabled'
+  | 'wrong_key'
+  | 'throttled'
+  | 'unavailable'
+  | 'unreadable'
+  | { readonly refused: string }
+
+export function kmsError(place: KeyPlace, fault: KmsFault | undefined, error?: unknown) {
+  if (fault === undefined)
+    return new UnavailableError(
+      'kms_unreachable',
+      `${place.name}: ${networkFault(error)}`,
+      'check the network and the address of the service, then try again',
+    )
+  const key = quoteWords(place.key)
+  if (typeof fault === 'string') return errors[fault](place, key)
+  return new UsageError(
+    'kms_refused',
+    `${place.name} refuses to use the key ${key}: ${fault.refused}`,
+    'look the name up in the documentation of the service',
+  )
+}
+
+const errors: Record<Exclude<KmsFault, object>, (place: KeyPlace, key: string) => ProposerError> = {
+  no_credentials: ({ name, advice }) =>
+    new UsageError('kms_credentials', `no credentials for ${name} were found`, advice.credentials),
+  bad_credentials: ({ name, advice }) =>
+    new UsageError(
+      'kms_credentials',
+      `${name} does not take the credentials: they are wrong or have expired`,
+      advice.credentials,
+    ),
+  denied: ({ name, advice }, key) =>
+    new UsageError(
+      'kms_access_denied',
+      `${name} denies access to the key ${key}, or there is no such key`,
+      advice.rights,
+    ),
+  not_found: ({ name }, key) =>
+    new UsageError(
+      'kms_key_not_found',
+      `${name} has no key ${key}`,
+      'check its name, account or project, and region',
+    ),
+  disabled: ({ name, advice }, key) =>
+    new UsageError(
+      'kms_key_disabled',
+      `the key ${key} of ${name} does not sign in its state: it is disabled, to be deleted, or not yet enabled`,
+      advice.enable,
+    ),
+  wrong_key: (place) => wrongKey(place, 'cannot sign with ECDSA on secp256k1'),
+  throttled: ({ name }) =>
+    new UnavailableError(
+      'kms_throttled',
+      `${name} limits the rate of calls, and it is reached`,
+      'try again in a minute, or raise the quota for signatures',
+    ),
+  unavailable: ({ name }, key) =>
+    new UnavailableError(
+      'kms_unavailable',
+      `${name} cannot use the key ${key} at the moment`,
+      'try again in a minute',
+    ),
+  unreadable: (place) => unusable(place, 'is not in the form of the service'),
+}
+
+export const wrongKey = ({ name, key }: KeyPlace, why: string) =>
+  new UsageError(
+    'kms_wrong_key',
+    `the key ${quoteWords(key)} of ${name} ${why}`,
+    'make a key for signing: of spec ECC_SECG_P256K1 (AWS) or algorithm EC_SIGN_SECP256K1_SHA256 (Google Cloud)',
+  )
+
+/** Asked again, the service may answer as it should. */
+export const unusable = ({ name, key }: KeyPlace, why: string) =>
+  new UnavailableError(
+    'kms_answer',
+    `the answer of ${name} for the key ${quoteWords(key)} cannot be used: it ${why}`,
+    'try again; if it stays so, look for what changes answers between here and the service',
+  )
+
+export const otherKey = ({ name, key }: KeyPlace, address: string, why: string) =>
+  new UsageError(
+    'kms_other_key',
+    `the key ${quoteWords(key)} of ${name} ${why}, not of the account's ${address}`,
+    'let the name lead to the former key again, or make another account with `proposer account add-kms`',
+  )
+
+export const tooLate = ({ name, key }: KeyPlace, limitMs: number) =>
+  new UnavailableError(
+    'kms_timed_out',
+    `${name} did not answer for the key ${quoteWords(key)} within ${limitMs / 1_000} s`,
+    'check the network, then try again',
+  )
+
+export const packageMissing = (packageName: string, major: number) =>
+  new UsageError(
+    'kms_package_missing',
+    `the package ${packageName}, which talks to the key service, is not installed`,
+    `install it: \`npm install ${packageName}@${major}\`, with --global if proposer was installed that way`,
+  )
+
+/** The package itself, and not one that it needs. */
+export const isMissing = (error: unknown, packageName: string) =>
+  error instanceof Error &&
+  'code' in error &&
+  /^(ERR_)?MODULE_NOT_FOUND$/.test(String(error.code)) &&
+  error.message.includes(`'${packageName}'`)

@@ -1,6 +1,6 @@
 /**
- * Logs as the nodes tell them: which is believed, and when a block's own bloom says that there
- * are none (R14, R16).
+ * Which logs of nodes are believed, and when a block's own bloom says that there are none (R14,
+ * R16).
  */
 import { LRUCache } from 'lru-cache'
 import { ChainError, type ChainLog, type Hex } from '#ports'
@@ -122,7 +122,6 @@ function mayExist({ blooms }: Reader, { blockNumber, blockHash, address, topics 
   )
 }
 
-/** `undefined` where that node does not have the block yet or cannot tell so much at once. */
 async function secondLook(router: Router, index: number, toBlock: bigint, read: Read<ChainLog[]>) {
   try {
     const [header, logs] = await Promise.all([
@@ -137,7 +136,7 @@ async function secondLook(router: Router, index: number, toBlock: bigint, read: 
   }
 }
 
-/** The logs bloom of a block header: says that a log is *not* in the block (yellow paper §4.3.1). */
+/** The logs bloom of a block header says that a log is *not* in the block (yellow paper §4.3.1). */
 const bloomBytes = 256
 
 export function mayHold(bloom: Hex, addressOrTopic: Hex) {
@@ -152,7 +151,6 @@ export function mayHold(bloom: Hex, addressOrTopic: Hex) {
 
 type Filter = Pick<WireLogFilter, 'addresses' | 'topics'>
 
-/** False where no log of the block can match the filter of `eth_getLogs`. */
 export function mayMatch(bloom: Hex, { addresses, topics = [] }: Filter) {
   return [addresses, ...topics].every((wanted) => {
     const any = typeof wanted === 'string' ? [wanted] : (wanted ?? [])

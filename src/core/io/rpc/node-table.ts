@@ -1,7 +1,7 @@
 /**
- * What is known of each RPC node, and which may be believed (R16). One on another chain, behind
- * the others, in the minority about a final block, or out of order is out of rotation until it is
- * found sound again. Asks nobody.
+ * What is known of each RPC node, and which may be believed (R16). One on another chain, behind the
+ * others, in the minority about a final block, or out of order is out of rotation until it is found
+ * sound again.
  */
 import type { Clock, Random } from '#ports'
 
@@ -47,9 +47,8 @@ export interface NodeTable extends NodeTableOptions {
   conflict: { readonly members: readonly number[]; readonly why: string } | undefined
 }
 
-/** Failures in a row that take a node out; the first already makes reads prefer another. */
+/** Failures in a row that take a node out. */
 const failuresAtMost = 2
-/** First and longest pause before a node is examined again; doubled each time, with jitter. */
 const firstPauseMs = 500
 const longestPauseMs = 10_000
 /** A node that falls out again sooner than this goes on with the pause it had. */
@@ -174,7 +173,6 @@ export function takeDue(table: NodeTable): readonly number[] {
   return due.map(({ index }) => index)
 }
 
-/** Ends a conflict whose members are all among them, or out for a reason of their own. */
 export function noteAgreement(table: NodeTable, compared: readonly number[]) {
   const isSettled = (index: number) =>
     compared.includes(index) || (nodeAt(table, index).out?.fault ?? 'silent') !== 'silent'

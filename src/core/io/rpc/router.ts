@@ -53,16 +53,12 @@ export interface Router {
 
 /** Healthy nodes are compared this often while heads are read: about a block of Polygon (§8). */
 const surveyMs = 2_000
-/** A node that takes longer to report its head is of no use, and nobody may wait long for it. */
 const lookMs = 2_000
 
-/**
- * Waits before a read of one block is asked again where no node has that block: behind one URL
- * another machine may have told of it, a few blocks ahead of the one that is asked now.
- */
+/** Behind one URL another machine may have told of a block, ahead of the one that is asked now. */
 const behindWaitsMs = [250, 500, 1_000, 1_000, 1_000]
 
-/** Results are checked for so long; then others have a turn, for a receipt may hold much. */
+/** Then others have a turn, for a receipt may hold much. */
 const sliceMs = 2
 
 const chainIdCall: RpcCall = { method: 'eth_chainId', params: [] }
@@ -92,7 +88,6 @@ export const createRouter = (transports: readonly Transport[], options: RouterOp
   surveying: undefined,
 })
 
-/** `only`: from that node alone. */
 export async function ask<T>(router: Router, read: Read<T>, only?: number): Promise<ReadResult<T>> {
   const asked = new Promise<ReadResult<unknown>>((resolve, reject) => {
     if (router.queue.length === 0) setImmediate(() => flush(router))
@@ -131,8 +126,7 @@ export async function ready(router: Router) {
   const isLost = healthy.length === 0 || table.conflict !== undefined
   if (router.surveying === undefined && (isLost || nowMs - router.surveyedAtMs >= surveyMs)) {
     router.surveyedAtMs = nowMs
-    // With nobody to ask, every read of the head is the probe: service comes back with the first
-    // sound node.
+    // With nobody to ask, every read of the head is the probe.
     const asked = isLost ? transports.map((_, index) => index) : healthy
     router.surveying = survey(table, asked, lookWith(router)).finally(() => {
       router.surveying = undefined

@@ -1,6 +1,6 @@
 /**
- * What a node's JSON-RPC error means (robustness §3, the node-answer table), in the spellings of
- * geth/bor, erigon, nethermind, besu and anvil.
+ * What a node's JSON-RPC error means (robustness §3), in the spellings of geth/bor, erigon,
+ * nethermind, besu and anvil.
  */
 import { ChainError, type ChainErrorKind, type Hex } from '#ports'
 import { quoteWords, safeText } from '#protocol/node-words'
@@ -16,16 +16,12 @@ export interface RpcErrorObject {
 /** The node lacks the block: it is behind. */
 const missingBlock =
   /header not found|unknown block|block not found|blockoutofrange|block is out of range|beyond current head/i
-/** The same, or it lacks the block's state: it is pruned. */
 const missingState = new RegExp(
   `${missingBlock.source}|missing trie node|cannot be found|resource not available|historical state`,
   'i',
 )
 
-/**
- * In order: the first that matches decides. `replacement` comes before the plain `underpriced` that
- * it contains.
- */
+/** The first that matches decides. */
 const spellings: readonly (readonly [ChainErrorKind, RegExp])[] = [
   [
     'already_known',
@@ -74,40 +70,31 @@ const byCode: Record<number, ChainErrorKind> = {
   429: 'unavailable',
 }
 
-/** Methods that run code: only these can revert. */
 const running = new Set(['eth_call', 'eth_estimateGas'])
 
-/**
- * How a message begins whose rest is the contract's own words: those must not be taken for the
- * node's (R16).
- */
+/** The rest is the contract's own words, which must not be taken for the node's (R16). */
 const quotesContract =
   /^(?:err(?:or)?: )?(?:(?:vm )?execution reverted|vm exception while processing|vm execution error|transaction reverted|reverted\b)/i
 
 /**
- * Ends of a run that are no revert by instruction, so that they come without data, in the words
- * of the EVMs. An error that nobody knows stays the node's: a false revert would fail a candidate
- * for good, a false refusal lets it wait.
+ * Ends of a run without data, in the words of the EVMs. An error that nobody knows stays the
+ * node's: a false revert would fail a candidate for good, a false refusal lets it wait.
  */
 const haltedRun =
   /^(?:err: )?evm error:? (?!fatal|database|custom)|(?:invalid|bad)[ _]?jump[ _]?dest|stack limit reached|stack[ _]?(?:under|over)flow|(?:gas|nonce) uint64 overflow|return data out of bounds|write protection|max (?:code|initcode) size exceeded|max call depth exceeded|contract address collision|contract creation code|invalid opcode|invalid code: must not begin|insufficient balance for transfer|static ?call ?violation/i
 
-/** A smaller question is answered. */
 const tooManyLogs =
   /more than [\d,.k]+ (?:results|logs|blocks)|too many (?:results|logs|blocks)|(?:response|result|reply)(?: size| set)?.{0,30}(?:exceed|too (?:large|big|many))|(?:block|reduce the|smaller|maximum) range|range.{0,20}(?:too (?:large|wide|big)|exceed)|limited to .{0,30}(?:range|blocks|results|logs)/i
 
-/** Said of the one who asks: too much of everything, whatever the question. */
+/** Too much of everything, whatever the question. */
 const askedTooOften =
   /too many requests|rate.?limit|request (?:count|rate|limit)|(?:requests?|calls?) per|per second|compute units|throughput|capacity|quota|credits/i
 
 const longestWords = 2_000
 
-/**
- * Carries no URL (R5); the node's own words are cut, cleaned and quoted, because they are outside
- * text. `conceal` takes out what they may repeat of the URL.
- */
+/** Carries no URL (R5): `conceal` takes out what the node's words may repeat of it. */
 export function chainErrorOf(method: string, error: RpcErrorObject, conceal?: Conceal): ChainError {
-  // A contract that reverts with megabytes of words must not cost us a search through all of them.
+  // Megabytes of words must not cost us a search through all of them.
   const words = (error.message ?? '').slice(0, longestWords)
   const kind = kindOf(method, error.code, words)
   const told = error.code === undefined ? 'an error' : `code ${error.code}`

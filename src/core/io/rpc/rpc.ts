@@ -1,17 +1,54 @@
-import type { Clock, Random } from '#ports'
-import { chainOver, type RpcChain } from './chain.js'
-import { createTransports } from './transport.js'
+/**
+ * The `Chain` port over several nodes: what one may tell alone, and what needs the word of the others
+ * (R14–R16, robustness §7.3).
+ */
+import * as z from 'zod/mini'
+import { type BlockHeader, type Chain, ChainError, type Clock, type Hex, type Random } from '#ports'
+import type { RpcCounts } from '#protocol/vitals'
+import { type BlockBlooms, logsOf, newBlockBlooms, noteBloom } from './block-logs.js'
+import {
+  healthOf,
+  type NodeHealth,
+  noteHead,
+  otherChainId,
+  rotation,
+  takers,
+  whyNone,
+} from './node-table.js'
+import {
+  ask,
+  askNode,
+  blockRead,
+  createRouter,
+  hand,
+  othersThan,
+  type Read,
+  type Router,
+  type RouterOptions,
+  ready,
+} from './router.js'
+import {
+  blockTag,
+  Count,
+  callObject,
+  HashHex,
+  Header,
+  HexData,
+  headerOfBlock,
+  Quantity,
+  receiptFor,
+  transactionWith,
+  Word,
+} from './shapes.js'
+import { createTransports, type Transport } from './transport.js'
 
-export type { RpcChain } from './chain.js'
 export type { NodeHealth } from './node-table.js'
 
 export interface RpcOptions {
   readonly timeoutMs?: number
-  /** Default 50; 1 switches batching off. */
   readonly batchCalls?: number
-  /** Default 32 MiB (R17). */
   readonly answerBytes?: number
-  /** A node on another chain is not believed and gets nothing. Without it any chain will do. */
+  /** A node on another chain is not believed and gets nothing. */
   readonly expectedChainId?: number
   readonly maxLagBlocks?: number
   readonly maxHeadAgeSeconds?: number
@@ -47,3 +84,180 @@ export function createChain(
     },
   }
 }
+
+export interface RpcChain extends Chain {
+  nodes(): readonly NodeHealth[]
+  usage(): RpcCounts
+}
+
+/** For so long another node's slightly older head does not count. */
+const headHoldsMs = 10_000
+
+interface Reader {
+  readonly router: Router
+  readonly blooms: BlockBlooms
+  newest?: { readonly header: BlockHeader; readonly index: number; readonly seenAtMs: number }
+}
+
+export function chainOver(
+  transports: readonly Transport[],
+  options: RouterOptions,
+): RpcChain & { close(): void } {
+  const router = createRouter(transports, options)
+  const reader: Reader = { router, blooms: newBlockBlooms() }
+  const one = async <T>(method: string, params: readonly unknown[], shape: Read<T>['shape']) =>
+    (await ask(router, { method, params, shape })).result
+  const transaction = (hash: Hex) =>
+    askForAny(router, {
+      method: 'eth_getTransactionByHash',
+      params: [hash],
+      shape: transactionWith(hash),
+    })
+
+  return {
+    async chainId() {
+      await ready(router)
+      // All on one other chain: that is the answer, and the caller knows what it means.
+      return one('eth_chainId', [], Count).catch((error: unknown) => elsewhere(router, error))
+    },
+    block: (at) => (typeof at === 'bigint' ? numberedBlock(reader, at) : headBlock(reader, at)),
+    call: (call, at = 'latest') => one('eth_call', [callObject(call), blockTag(at)], HexData),
+    logs: (filter) => logsOf(reader, filter),
+    code: (address, at = 'latest') => one('eth_getCode', [address, blockTag(at)], HexData),
+    storage: (address, slot, at = 'latest') =>
+      one('eth_getStorageAt', [address, slot, blockTag(at)], Word),
+    balance: (address) => one('eth_getBalance', [address, 'latest'], Quantity),
+    async transactionCount(address, at) {
+      const read = { method: 'eth_getTransactionCount', params: [address, at], shape: Count }
+      const { result, index } = await ask(router, read)
+      if (at === 'pending') return result
+      // A count that is too high would free or skip a nonce for good (R15); one that is too low
+      // only makes us wait.
+      return Math.min(result, ...(await askOthers(router, index, read)))
+    },
+    estimateGas: (call) => one('eth_estimateGas', [callObject(call)], Quantity),
+    async tip() {
+      try {
+        return await one('eth_maxPriorityFeePerGas', [], Quantity)
+      } catch (error) {
+        if (!(error instanceof ChainError) || error.kind !== 'refused') throw error
+        // Not every node has that method; the legacy price is base fee and tip.
+        const [price, head] = await Promise.all([
+          one('eth_gasPrice', [], Quantity),
+          headBlock(reader, 'latest'),
+        ])
+        const tip = price - (head?.baseFeePerGas ?? 0n)
+        return tip > 0n ? tip : 0n
+      }
+    },
+    receipt: (hash) =>
+      askForAny(router, {
+        method: 'eth_getTransactionReceipt',
+        params: [hash],
+        shape: receiptFor(hash),
+      }),
+    hasTransaction: async (hash) => (await transaction(hash)) !== null,
+    calldata: async (hash) => (await transaction(hash))?.input ?? null,
+    send: (raw) => sendToAll(router, raw),
+    nodes: () => healthOf(router.table),
+    usage: () => structuredClone(router.usage),
+    close: () => router.closing.abort(),
+  }
+}
+
+function elsewhere({ table }: Router, error: unknown) {
+  const chainId = otherChainId(table)
+  if (chainId === undefined) throw error
+  return chainId
+}
+
+const askOthers = <T>(router: Router, index: number, read: Read<T>): Promise<T[]> =>
+  Promise.all(othersThan(router, index).map((other) => askNode(router, other, read)))
+
+/**
+ * "There is none" counts once every healthy node says so: one that lags or lies must not make a
+ * thing vanish.
+ */
+async function askForAny<T>(router: Router, read: Read<T | null>): Promise<T | null> {
+  const { result, index } = await ask(router, read)
+  if (result !== null) return result
+  const others = await askOthers(router, index, read)
+  return others.find((other) => other !== null) ?? null
+}
+
+const headerOf = ({ logsBloom: _, gasUsed: __, ...header }: Header): BlockHeader => header
+
+async function numberedBlock({ router }: Reader, at: bigint): Promise<BlockHeader | null> {
+  const found = await askForAny(router, blockRead(at, headerOfBlock(at)))
+  return found && headerOf(found)
+}
+
+async function headBlock(
+  reader: Reader,
+  at: 'latest' | 'finalized' | 'pending',
+): Promise<BlockHeader | null> {
+  const { router, blooms } = reader
+  await ready(router)
+  const { result, index } = await ask(router, blockRead(at, z.nullable(Header))).catch((error) => {
+    // Of ours they know no block. `chainId` says why, which closes the view at once.
+    elsewhere(router, error)
+    return { result: null, index: 0 }
+  })
+  if (result === null) return null
+  if (at !== 'pending') noteBloom(blooms, result)
+  return at === 'latest' ? neverOlder(reader, headerOf(result), index) : headerOf(result)
+}
+
+/** A slight lag after a change of nodes must not look as if blocks had been undone (R14). */
+function neverOlder(reader: Reader, header: BlockHeader, index: number): BlockHeader {
+  const { table } = reader.router
+  const nowMs = table.clock.monotonicMs()
+  noteHead(table, index, header)
+  const { newest } = reader
+  if (
+    newest &&
+    newest.index !== index &&
+    header.number < newest.header.number &&
+    nowMs - newest.seenAtMs < headHoldsMs
+  )
+    return newest.header
+  reader.newest = { header, index, seenAtMs: nowMs }
+  return header
+}
+
+const ranks = ['already_known', 'replacement_underpriced', 'unavailable', 'nonce_too_low'] as const
+
+/**
+ * To every node of the chain (robustness §3). One acceptance is enough; else a node that holds it,
+ * then a definite refusal, and only then "unknown" counts. Of nodes out of rotation no refusal
+ * counts, nor an acceptance of a nonce that the others say is used.
+ */
+async function sendToAll(router: Router, raw: Hex): Promise<Hex> {
+  const { table } = router
+  const all = takers(table)
+  if (table.conflict || all.length === 0) throw new ChainError('unavailable', whyNone(table))
+  const trusted = rotation(table).filter((index) => all.includes(index))
+  const submit = async (index: number): Promise<Hex | ChainError> => {
+    const outcome = await hand(router, index, { method: 'eth_sendRawTransaction', params: [raw] })
+    if (outcome instanceof ChainError) return outcome
+    const why = 'eth_sendRawTransaction: the node answered without a hash'
+    return HashHex.safeParse(outcome).data ?? new ChainError('unavailable', why)
+  }
+  const fromTrusted = Promise.all(trusted.map(submit))
+  const fromOthers = Promise.all(all.filter((index) => !trusted.includes(index)).map(submit))
+  const sound = sorted(await fromTrusted)
+  if (sound.hash) return sound.hash
+  const error =
+    ranks.map((kind) => sound.errors.find((one) => one.kind === kind)).find(Boolean) ??
+    sound.errors[0]
+  // A node out of rotation may be stuck at a block before that nonce was used.
+  if (error?.kind === 'already_known' || error?.kind === 'nonce_too_low') throw error
+  const late = sorted(await fromOthers)
+  if (late.hash) return late.hash
+  throw error ?? late.errors[0] ?? new ChainError('unavailable', whyNone(table))
+}
+
+const sorted = (outcomes: readonly (Hex | ChainError)[]) => ({
+  hash: outcomes.find((one): one is Hex => typeof one === 'string'),
+  errors: outcomes.filter((one) => one instanceof ChainError),
+})

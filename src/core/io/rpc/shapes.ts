@@ -7,7 +7,7 @@ export type WireLogFilter = Parameters<Chain['logs']>[0]
 const matching = (pattern: RegExp) => z.string().check(z.regex(pattern))
 const hex = (pattern: RegExp) => z.pipe(matching(pattern), z.transform(lowercase))
 
-/** Whole bytes. The pattern asks nothing of pairs: texts are long, and that would take many times as long. */
+/** The pattern asks nothing of pairs, which would take many times as long. */
 export const HexData = z.pipe(
   matching(/^0x[0-9a-fA-F]*$/).check(z.refine(({ length }) => length % 2 === 0)),
   z.transform(lowercase),
@@ -53,7 +53,7 @@ const Log = z.pipe(
     blockHash: HashHex,
     transactionHash: HashHex,
     logIndex: Count,
-    /** An addition of some nodes; without it, or in another form, the header has to be asked. */
+    /** An addition of some nodes; without it the header has to be asked. */
     blockTimestamp: z.catch(z.optional(Quantity), undefined),
   }),
   // No block is of second 0 but where a node fills in what it does not know.
@@ -83,8 +83,7 @@ const Receipt = z.pipe(
 
 const Transaction = z.object({ hash: HashHex, input: z._default(HexData, '0x') })
 
-// An answer about something else than was asked for, such as a proxy that mixes up its callers
-// gives, is none (R16).
+// An answer about something else than was asked for is none (R16).
 export const headerOfBlock = (number: bigint) =>
   z.nullable(Header.check(z.refine((found) => found.number === number)))
 export const receiptFor = (hash: Hex) =>

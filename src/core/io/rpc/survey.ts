@@ -21,17 +21,13 @@ const blockCall = (at: 'latest' | 'finalized' | bigint) => ({
   params: [blockTag(at), false],
 })
 
-/**
- * With a strict majority the minority is taken out; without one nobody is believed, because
- * picking a side would be guessing.
- */
+/** Without a strict majority nobody is believed: picking a side would be guessing. */
 export async function survey(table: NodeTable, indices: readonly number[], look: Look) {
   const surveyed = await Promise.all(indices.map((index) => headsOf(table, index, look)))
   const current = surveyed.filter((seen) => seen && !takeOutIfBehind(table, seen.index))
   const comparable: { index: number; finalized: Header }[] = []
   for (const seen of current) {
     if (seen?.finalized) comparable.push({ index: seen.index, finalized: seen.finalized })
-    // Nothing to compare, nothing against it.
     else if (seen) comeBack(table, seen.index)
   }
   const [height] = comparable

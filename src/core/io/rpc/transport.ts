@@ -1,6 +1,6 @@
 /**
- * JSON-RPC over HTTP with one node: batches, limits, and what counts as no response (R17). No URL
- * ever appears in a message (R5), which viem's transport does not keep.
+ * JSON-RPC over HTTP with one node (R17). No URL ever appears in a message (R5), which viem's
+ * transport does not keep.
  */
 import { fetch, Pool } from 'undici'
 import * as z from 'zod/mini'
@@ -17,7 +17,7 @@ export interface RpcCall {
 }
 
 export interface Transport {
-  /** One outcome a call, in order. Rejects only where the node as a whole gave no response. */
+  /** In order. Rejects only where the node as a whole gave no response. */
   exchange(
     calls: readonly RpcCall[],
     timeoutMs: number,
@@ -66,7 +66,7 @@ export function createTransports(
   options: TransportOptions,
 ): { transports: Transport[]; close(): Promise<void> } {
   const endpoints = urls.map(endpointOf)
-  // One node may stand behind another, so none repeats what belongs to any of them.
+  // One node may stand behind another.
   const conceal = concealing(urls)
   const nodes = endpoints.map((endpoint) => {
     const pool = new Pool(new URL(endpoint.url).origin, {
@@ -147,8 +147,7 @@ async function post(
     const text = await readCapped(response.body, answerBytes)
     if (text === undefined)
       throw unavailable(`the node's response is longer than ${answerBytes} bytes`)
-    // Nodes answer errors of single calls with 200 or 4xx alike; what is no JSON is judged by its
-    // status.
+    // Nodes answer errors of single calls with 200 or 4xx alike.
     if (!ok && (!/^\s*[{[]/.test(text) || status === 429)) throw unavailable(`HTTP ${status}`)
     const json = jsonOf(text)
     // A proxy's page or a cut body: nothing is known about the outcome.

@@ -1,6 +1,6 @@
 /**
- * The operator's listener: loopback only. Looking is free; changing needs the token beside the
- * store (contract §2, §6).
+ * The operator's listener: loopback only; changing needs the token beside the store (contract §2,
+ * §6).
  */
 import { createHash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
@@ -29,10 +29,9 @@ import {
 } from './looks.js'
 
 export interface OperatorRoutes {
-  /** 64 hex digits; whoever POSTs shows it as `Authorization: Bearer`. */
   readonly token: string
   readonly looks: Readonly<Record<string, () => object>>
-  /** POST, by path. Anything but a ProposerError is a bug of ours and ends the process. */
+  /** By path. Anything but a ProposerError is a bug of ours and ends the process. */
   readonly acts: Readonly<Record<string, (body: unknown) => Promise<object>>>
 }
 
@@ -48,9 +47,7 @@ export interface AdminListener extends LookListener {
   readonly metrics: Registry
 }
 
-/**
- * Any other name in Host means that a browser was led here by a foreign page's DNS (contract §6).
- */
+/** Any other name in Host: a foreign page's DNS led a browser here (contract §6). */
 const loopbackHost = /^(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?$/i
 const limitBytes = 1024 * 1024
 
@@ -81,7 +78,7 @@ const eventsPath = '/operator/events'
 /** An id needs no escapes, so the path is not decoded; beside it stand the acts on candidates. */
 const candidatePath = /^\/operator\/candidates\/([0-9a-f-]{36})$/
 
-/** Whoever is about to show the token asks first whether it is known here. */
+/** Who is about to show the token asks first whether it is known here. */
 const proofForm = new RegExp(`^${proofPath}([0-9a-f]{64})$`)
 
 function getRoutes(options: AdminOptions, events: PageEvents | undefined, metrics: Registry) {
@@ -182,7 +179,6 @@ async function acted(
   return withJson(incoming, response, limitBytes, tooLarge, (body) => orRefusal(() => act(body)))
 }
 
-/** Both sides are hashed, so that neither length nor content shows in the time it takes. */
 function showsToken(authorization: string | undefined, token: string) {
   const given = /^Bearer ([!-~]{1,256})$/i.exec(authorization ?? '')?.[1] ?? ''
   const digest = (text: string) => createHash('sha256').update(text).digest()

@@ -1,6 +1,6 @@
 /**
- * What Prometheus reads (contract §2). What is the case is gathered from memory when somebody
- * asks. No label holds an id, an address or a URL (R5).
+ * What Prometheus reads (contract §2), gathered from memory. No label holds an id, an address or a
+ * URL (R5).
  */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import type { RequestCount } from '#protocol/call'
@@ -12,10 +12,8 @@ export interface MetricsParts {
   readonly status: () => StatusDocument
   readonly requestCounts: () => readonly RequestCount[]
   readonly meters: ReturnType<typeof createMeters>
-  /** Size of the store. What it rejects with leaves the figure out: a look is no fault. */
   readonly storeBytes: () => Promise<number>
   readonly droppedLines: () => number
-  /** Of all executors that the store has had. */
   readonly openSlots: () => number
   readonly nodes: () => readonly {
     readonly index: number
@@ -40,7 +38,7 @@ type Observers = {
 export function createMeters({ isShared = false } = {}) {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry, prefix: 'proposer_' })
-  // Gauges, the sums of those without `_total`, which is the end of a counter's name.
+  // `_total` is the end of a counter's name.
   for (const what of ['resources', 'handles', 'requests'])
     registry.removeSingleMetric(`proposer_nodejs_active_${what}_total`)
   const histogram = (name: string, help: string, buckets: number[], labelNames: string[] = []) =>
@@ -84,7 +82,6 @@ export function createMeters({ isShared = false } = {}) {
     'Calls to the chain, over all nodes, by method and outcome',
     ['method', 'outcome'],
   )
-  /** Of a store in a database. */
   const shared = isShared
     ? {
         appended: histogram(
@@ -138,7 +135,7 @@ export function createMeters({ isShared = false } = {}) {
 }
 
 type Figure = number | null | undefined
-/** With a label the value is a list of figures by its values. What is not known is left out. */
+/** With a label, figures by its values. What is not known is left out. */
 type GaugeRow = readonly [
   name: string,
   help: string,

@@ -16,8 +16,8 @@ export const tokenProof = (token: string, port: number, nonce: string) =>
 export const proofPath = '/operator/proof/'
 
 /**
- * Gateways of one shared store may start in one folder at the same moment: the first one's token
- * is everybody's.
+ * Gateways of one shared store may start in one folder at once: the first one's token is
+ * everybody's.
  */
 export async function ensureAdminToken(
   ports: { readonly files: Files; readonly random: Random },
@@ -29,7 +29,6 @@ export async function ensureAdminToken(
     try {
       await publishNew(files, dirname(path), basename(path), hexOf(random.bytes(8)), text)
     } catch (error) {
-      // Another one answers to its token already.
       if (errorCode(error) !== 'EEXIST') throw error
     }
   }

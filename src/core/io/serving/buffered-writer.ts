@@ -1,33 +1,23 @@
 /**
- * Text for a file descriptor that nobody waits for: Node's own stream would stop the process
- * while a terminal is held (Ctrl-S), and a log library that flushes at exit would never let it
- * end while a pipe is full (R23, robustness §5).
+ * Text for a file descriptor that nobody waits for: Node's own stream would stop the process while
+ * a terminal is held (Ctrl-S), and one that flushes at exit would never let it end while a pipe is
+ * full (R23, robustness §5).
  */
 import { constants, openSync, write as writeFile } from 'node:fs'
 
 /** More than this unwritten means that nobody reads (R17). */
 const waitingBytes = 1024 * 1024
-/**
- * Lines that come meanwhile leave together: each write takes a turn of the threads that sync the
- * store, too.
- */
+/** Each write takes a turn of the threads that sync the store, too. */
 const togetherBytes = 64 * 1024
 const againMs = 20
-/**
- * A process that has nothing else to do waits for a full pipe no longer than so many tries; what is
- * left is lost.
- */
+/** A process that has nothing else to do waits for a full pipe no longer. */
 const triesAtEnd = 10
 
-/**
- * Opened once more so that a held terminal refuses text at once: a write that sleeps in the
- * kernel would keep the process from ending.
- */
+/** Opened once more: a write that sleeps in the kernel would keep the process from ending. */
 export function terminalOfStderr() {
   try {
     return openSync('/dev/stderr', constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
   } catch {
-    // No such file, no right to it, or no terminal after all.
     return 2
   }
 }
@@ -86,7 +76,6 @@ export function createBufferedWriter(fd: number) {
     })
   }
   return {
-    /** False where too much is waiting already: the text is dropped and counted. */
     write(text: string) {
       const taken = Buffer.from(text)
       if (isBroken || bytes + taken.length > waitingBytes) {

@@ -1,7 +1,4 @@
-/**
- * Nothing of a body is read before it is asked for, and never more than was allowed (robustness
- * §4, R17).
- */
+/** Never more is read of a body than was allowed (robustness §4, R17). */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { BodyError, type BodyLimits, joined } from '#protocol/call'
 
@@ -12,10 +9,7 @@ export function announcesBody(incoming: IncomingMessage) {
   )
 }
 
-/**
- * A caller that waits for `100 Continue` gets it here, after 413 and 429 have been decided.
- * Leaves the rest unread where it rejects.
- */
+/** `100 Continue` is said here, after 413 and 429 have been decided. */
 export function readIncoming(
   incoming: IncomingMessage,
   response: ServerResponse,
@@ -28,8 +22,8 @@ export function readIncoming(
   return new Promise((resolve, reject) => {
     const parts: Uint8Array[] = []
     let length = 0
-    // The listeners stay, which is cheaper than to take them off, but the bytes must not: an idle
-    // connection keeps its last message.
+    // The listeners stay, which is cheaper, but the bytes must not: an idle connection keeps its
+    // last message.
     let settled = false
     const refuse = (kind: BodyError['kind']) => {
       if (settled) return

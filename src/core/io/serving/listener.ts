@@ -1,6 +1,6 @@
 /**
- * The gateway's HTTP listener: node:http with the settings of robustness §5, and the raw rules of
- * §4 that need what was on the wire.
+ * The gateway's HTTP listener: the settings of robustness §5, and the rules of §4 that need what
+ * was on the wire.
  */
 import { randomUUID } from 'node:crypto'
 import {
@@ -22,7 +22,6 @@ import { yieldToEvents } from './load.js'
 export const serverSettings = {
   headersTimeout: 10_000,
   requestTimeout: 30_000,
-  /** Makes the two time-outs real: node looks every 30 s otherwise. */
   connectionsCheckingInterval: 1_000,
   keepAliveTimeout: 5_000,
   maxHeaderSize: 16_384,
@@ -35,15 +34,8 @@ export const socketSettings = {
   timeoutMs: 30_000,
   maxRequestsPerSocket: 1_000,
   places: connectionPlaces,
-  /**
-   * Any other value silently drops later headers, Content-Length included; 16 KiB is the bound, and
-   * we count ourselves.
-   */
   maxHeadersCount: 0,
-  /**
-   * Node dispatches whatever a chunk of 64 KiB holds at once: 1,600 calls, each of whose answers
-   * is kept for a caller who reads none of them.
-   */
+  /** Node dispatches whatever a chunk of 64 KiB holds at once: 1,600 calls. */
   waitingCalls: 32,
 } as const
 
@@ -97,8 +89,7 @@ export async function listen(options: ListenOptions): Promise<Listener> {
 
   const serve = inTurn(newest, (incoming, response, isLast) => {
     answer(options, incoming, response, () => closing && isLast()).catch((error: unknown) => {
-      // Only a bug gets here. Without an answer the caller sees a cut connection and replays,
-      // which is right for an unknown outcome.
+      // Only a bug gets here: the caller sees a cut connection and replays.
       response.destroy()
       throw error
     })
@@ -148,7 +139,7 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   }
 }
 
-/** One call of a connection at a time, in the order of their arrival; `isLast`: nothing waits behind it. */
+/** One call of a connection at a time; `isLast`: nothing waits behind it. */
 function inTurn(
   newest: WeakMap<Duplex, CallInWork>,
   begin: (incoming: IncomingMessage, response: ServerResponse, isLast: () => boolean) => void,
@@ -165,7 +156,7 @@ function inTurn(
       waiting.delete(socket)
       return
     }
-    // One call a round of the event loop: what others have sent meanwhile is read first.
+    // What others have sent meanwhile is read first.
     setImmediate(() => {
       if (socket.writable) call()
       else waiting.delete(socket)
@@ -174,7 +165,7 @@ function inTurn(
   return (incoming, response) => {
     const { socket } = incoming
     newest.set(socket, { incoming, response })
-    // The answer to a connection that is gone is nobody's any more; the handler has done its part.
+    // The answer to a connection that is gone is nobody's any more.
     response.on('error', () => undefined)
     const behind = waiting.get(socket)
     if (!behind) {
@@ -194,13 +185,11 @@ function onClientError(
 ) {
   const refuseCaller = () => {
     if (!socket.writable) {
-      // The parser refuses each further chunk again: an answer that is on its way has its own end,
-      // and a reset would overtake it.
+      // The parser refuses each further chunk again: a reset would overtake the answer.
       if (!socket.writableEnded) socket.destroy()
       return
     }
     const refusal = parserRefusal(error.code)
-    // A call whose body broke off is told of by its handler.
     if (!call || call.incoming.complete) {
       const address = 'remoteAddress' in socket ? String(socket.remoteAddress) : undefined
       report(options, 'unparsed', refusal, address)
@@ -208,13 +197,11 @@ function onClientError(
     writeRaw(socket, refusal)
   }
   if (!call || call.response.writableFinished) {
-    // The answer to the call before has left. What is broken is either its unread rest or the next
-    // call.
+    // What is broken is either the unread rest of a call with an answer, or the next call.
     if (call && !call.incoming.complete) socket.destroy()
     else refuseCaller()
   } else if (call.incoming.complete) {
-    // A sound call is being worked on: an error now would read as its answer, and the caller would
-    // believe it was not admitted.
+    // An error now would read as the answer of a sound call.
     call.response.once('finish', refuseCaller)
   } else if (call.response.headersSent) socket.destroy()
   else refuseCaller()
@@ -228,8 +215,7 @@ async function answer(
 ) {
   const { socket, headers, method = '', url = '' } = incoming
   const refused = framingFault(incoming)
-  // Work may take longer than an idle socket may stay: a cut connection would hide what was
-  // admitted.
+  // A connection cut while work is done would hide what was admitted.
   socket.setTimeout(0)
   const answered = await options.handler({
     method,
@@ -288,7 +274,6 @@ function parserRefusal(code: string | undefined) {
   return refuse('bad_request', 'this is not a well-formed HTTP/1.1 request')
 }
 
-/** Answers, so that no unread rest of the call makes a reset overtake the answer. */
 export async function sendAnswer(
   incoming: IncomingMessage,
   response: ServerResponse,
@@ -307,17 +292,15 @@ export async function sendAnswer(
     response.end(body)
     return
   }
-  // The answer and our side's end first, so that the caller can stop; its rest is read away before
-  // the connection goes.
+  // Our side's end first, so that the caller can stop.
   response.write(body)
   incoming.socket.end()
   await linger(incoming)
   incoming.socket.destroy()
 }
 
-/** Connections that wait for their 503; more are cut. */
 const mostWithoutPlace = 3_072
-/** A caller that has said nothing is answered after this; he may be waiting for us. */
+/** He may be waiting for us. */
 const silentMs = 2_000
 /** Refusals at once, and a second: at about 100 µs each, a twentieth of a core. */
 const [refusalsAtOnce, refusalsPerMs] = [100, 0.5]
@@ -330,8 +313,8 @@ interface PlaceOptions {
 }
 
 /**
- * Of one address its own alone (R17). Others are refused, so many a second, and cut beyond that:
- * whoever comes again at once costs no more. What it returns refuses all that wait.
+ * Of one address its own alone (R17). Others are refused, so many a second, and cut beyond that.
+ * What it returns refuses all that wait.
  */
 function keepPlaces(
   server: Server,
@@ -375,7 +358,6 @@ function keepPlaces(
     }
     const silent = setTimeout(answer, silentMs)
     waiting.add(answer)
-    // What it sends is read away, so that no reset overtakes the answer.
     socket.on('error', () => undefined).on('data', answer)
     socket.once('end', answer).once('close', () => {
       clearTimeout(silent)
@@ -417,8 +399,7 @@ function writeRaw(socket: Duplex, refusal: Refusal) {
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
   socket.on('error', () => undefined)
   socket.end(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\n${lines.join('')}\r\n${body}`)
-  // What the caller still sends is read away for a moment, so that a reset does not overtake the
-  // answer.
+  // So that a reset does not overtake the answer.
   socket.resume()
   const cut = setTimeout(() => socket.destroy(), 1_000)
   socket.once('close', () => clearTimeout(cut))

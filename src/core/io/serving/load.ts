@@ -3,10 +3,9 @@ import { performance } from 'node:perf_hooks'
 const roundMs = 50
 
 /**
- * Each round of the event loop reads whatever has come before it: a call that is read now came no
- * earlier than the end of the round before, nor while the loop slept. What is left is the time
- * for which it has been busy since. Monotonic milliseconds (R13); `idleMs`: for how long it has
- * slept so far.
+ * A call that is read now came no earlier than the end of the round of the event loop before, nor
+ * while the loop slept: what is left is how long it has been busy since. Monotonic milliseconds
+ * (R13).
  */
 export function createRounds(startMs: number, startIdleMs: number) {
   let endMs = startMs
@@ -55,8 +54,8 @@ export function yieldToEvents(): Promise<void> {
 const turnsMs = 2
 
 /**
- * Turns for long work that is done in parts, one at a time: however much goes on side by side, a
- * call that comes meanwhile waits for a few milliseconds of it.
+ * Turns for long work in parts, one at a time: a call that comes meanwhile waits for a few
+ * milliseconds of it.
  */
 export function createTurns(): () => Promise<void> {
   const waiting: (() => void)[] = []

@@ -1,6 +1,6 @@
 /**
- * One JSON line per call and per change of state, of a few fixed fields (robustness §5). A sink
- * that blocks loses lines, never calls.
+ * One JSON line per call and per change of state (robustness §5). A sink that blocks loses lines,
+ * never calls.
  */
 import { pino } from 'pino'
 import type { Hash, Random } from '#ports'
@@ -26,12 +26,11 @@ const loggerOn = (sink: Pick<LogSink, 'write'>, level: LogLevel = 'info') =>
     sink,
   )
 
-/** Lines of one client, and of all, that cost nobody an item of the budget, and their window. */
+/** Lines that cost nobody an item of the budget. */
 const freeLines = { ofClient: 60, ofAll: 1_200, windowMs: 60_000 }
 
 /**
- * The client is a salted hash; the salt lives as long as the process. No field holds what a
- * caller sent, but the method. The budget bounds the lines of charged calls that succeed; of all
+ * The client is a salted hash. The budget bounds the lines of charged calls that succeed; of all
  * others so many a minute have a line, or they would fill a disk.
  */
 export function createRequestLog({
@@ -79,7 +78,7 @@ export function createRequestLog({
   }
 }
 
-/** `tell` gets what had no line when a minute is over; without a client, of those that came last. */
+/** `tell` gets what had no line; without a client, of those that came last. */
 function countFreeLines(tell: (client: string | undefined, calls: number) => void) {
   let ofAll = 0
   let others = 0
@@ -100,7 +99,6 @@ function countFreeLines(tell: (client: string | undefined, calls: number) => voi
       timer ??= setTimeout(end, freeLines.windowMs).unref()
       const isFull = ofAll >= freeLines.ofAll
       const known = clients.get(client)
-      // Clients that are remembered are no more than lines are written.
       if (isFull && !known) {
         others += 1
         return false
@@ -125,13 +123,12 @@ const figureText = ([name, figure]: readonly [string, string | number]) =>
       ? `${figure} bytes`
       : String(figure)
 
-/** No id of ours is longer; what is longer is none, and a line stays far below 4 KiB. */
+/** No id of ours is longer. */
 const longestText = 100
 
-/** Printable ASCII alone: ids hold nothing else, and anything else could act on a terminal (R20). */
+/** Anything but printable ASCII could act on a terminal (R20). */
 const plain = (text: string) => text.replace(/[^ -~]/g, '?').slice(0, longestText)
 
-/** By ids only (R5); with level `debug` what is counted for the metrics. */
 export function createStateLog(
   sink: Pick<LogSink, 'write'>,
   level?: LogLevel,

@@ -36,9 +36,7 @@ export interface LookListener {
 export interface LookServer {
   readonly host: string
   readonly port: number
-  /** At most so many at once, so that the public listener keeps its descriptors; default: 64. */
   readonly connections?: number | undefined
-  /** Time that a connection may be silent, in milliseconds; 0: any. Default: 30 s. */
   readonly timeoutMs?: number
   readonly closes?: boolean
   readonly route: (
@@ -63,7 +61,6 @@ export async function listenForLooks(options: LookServer): Promise<LookListener>
     })
   })
   server.maxConnections = connections
-  // Slow readers are cut off.
   server.timeout = timeoutMs
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject)
@@ -133,10 +130,7 @@ export interface MetricsOptions extends Pick<LookServer, 'host' | 'port'> {
   readonly metrics: Registry
 }
 
-/**
- * The listener for scrapers on other hosts (contract §9): GETs alone; what nodes said is left out of
- * `/readyz`, as on the public port (R5).
- */
+/** For scrapers on other hosts (contract §9): what nodes said is left out of `/readyz` (R5). */
 export function listenMetrics({ reasons, metrics, ...at }: MetricsOptions): Promise<LookListener> {
   const looks = new Map(healthLooks(() => reasons().map(withoutNodeWords), metrics))
   const names = [...looks.keys()].join(', ')
