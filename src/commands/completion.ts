@@ -1,18 +1,16 @@
 /**
- * `completion`: the script that teaches a shell this program's commands, flags, accounts and ids
- * (contract §6), and what it asks: each hands over what is typed as `proposer __complete …`, so that
- * it never grows old. That asks no network, and is silent where something is amiss: the command
- * itself will tell it.
+ * `completion`: the script of a shell, and what it asks as `proposer __complete …`, so that it
+ * never grows old (contract §6). That asks no network, and is silent where something is amiss: the
+ * command itself will tell.
  */
 
 import { statSync } from 'node:fs'
-import type { Argument, Command, Option } from 'commander'
+import type { Command, Option } from 'commander'
 import { profileNames } from '#chain/profiles'
 import { type JournaledAuthorization, stateOf } from '#client/journal/authorizations'
 import { newFold } from '#client/journal/fold'
 import type { JournalRecord } from '#client/journal/records'
 import { homePaths } from '#io/home'
-import type { PreferenceTree } from '#io/preferences'
 import type { Files } from '#ports'
 import type { ExitCode } from '#protocol/errors'
 import { objectOf } from '#protocol/json'
@@ -21,6 +19,7 @@ import {
   preferenceTree,
   profileKeys,
   resolveSettings,
+  type Settings,
 } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { standInOf, verb } from './terminal/verb.js'
@@ -123,14 +122,13 @@ export const completionCommand = verb({
   },
 })
 
-/** More cannot be looked over; typing on narrows them. */
 const maxValues = 200
 
 type LoadProgram = (context: Context, words: readonly string[]) => Promise<Command>
 
 /**
  * The form, then one value a line, with what it is behind a tab. `argv` is the shell and the words
- * of the line, the program's name first, the one at the cursor last. Always 0.
+ * of the line, the one at the cursor last. Always 0.
  */
 export async function complete(
   argv: readonly string[],
@@ -170,18 +168,17 @@ async function answerTo(
   return ['values', ...shown.values(), ''].join('\n')
 }
 
-/** A word as it was typed, without its quotes; bash and fish hand it over so. */
+/** As it was typed, without quotes; bash and fish hand it over so. */
 const bare = (word: string, home = '~') =>
   word.replace(/^~(?=\/)/, () => home).replace(/\\(.)|["']/gs, '$1')
 
-/** As bash reads it behind the quote that is open; `undefined` where that cannot hold it. */
+/** Behind the quote that is open; `undefined` where that cannot hold it. */
 function quoted(value: string, quote: string | undefined) {
   if (quote === '"') return value.replace(/["\\$`]/g, '\\$&')
   if (quote === "'") return value.includes("'") ? undefined : value
   return value.replace(/[^\w./:=@%+,\-\u0080-\uffff]/g, '\\$&')
 }
 
-/** Text without anything that acts on a terminal or ends a line (R20). */
 const isPlain = (text: string) => !/[\p{C}\p{Zl}\p{Zp}]/u.test(text)
 
 function placeAfter(words: readonly string[], program: Command) {
@@ -227,39 +224,43 @@ function flagsOf(lineage: readonly Command[]) {
 const namesOf = ({ short, long }: Option) => [short ?? [], long ?? []].flat()
 const flagNamed = (lineage: readonly Command[], name: string) =>
   flagsOf(lineage).find((flag) => namesOf(flag).includes(name))
-/** What stands for the value, `file`; `undefined` where the flag takes none. */
 const placeholderOf = ({ flags }: Option) => /[<[](.+?)[>\]]$/.exec(flags)?.[1]
 
-async function answerAt(place: ReturnType<typeof placeAfter>, current: string, context: Context) {
+async function answerAt(place: ReturnType<typeof placeAfter>, typed: string, context: Context) {
   const { lineage, positionals, waiting, flagsEnded, settings } = place
-  const path = lineage.slice(1).map((command) => command.name())
   const last = lineage.at(-1) ?? lineage[0]
-  const ofFlag = (flag: Option | undefined, name: string, typed: string) =>
-    valuesAt(
-      { word: (flag && placeholderOf(flag)) ?? '', of: name, choices: flag?.argChoices },
-      context,
-      settings,
-      typed,
-    )
-  if (waiting) return ofFlag(waiting, namesOf(waiting).at(-1) ?? '', current)
-  const [inline, name = ''] = (flagsEnded ? null : /^(--[^=]+)=/.exec(current)) ?? []
+  const valuesAt = (
+    word: string,
+    of: string,
+    choices: readonly string[] | undefined,
+    begun: string,
+  ) =>
+    choices
+      ? choices.map((value) => ({ value, about: word }))
+      : valuesOf(word, of, begun, async () => ({
+          ...(await homeOf(context, settings)),
+          typed: begun,
+        }))
+  const ofFlag = (flag: Option | undefined, name: string, begun: string) =>
+    valuesAt((flag && placeholderOf(flag)) ?? '', name, flag?.argChoices, begun)
+  if (waiting) return ofFlag(waiting, namesOf(waiting).at(-1) ?? '', typed)
+  const [inline, name = ''] = (flagsEnded ? null : /^(--[^=]+)=/.exec(typed)) ?? []
   if (inline !== undefined) {
-    const answer = await ofFlag(flagNamed(lineage, name), name, current.slice(inline.length))
+    const answer = await ofFlag(flagNamed(lineage, name), name, typed.slice(inline.length))
     if (typeof answer === 'string') return answer
     return answer.map(({ value, about }) => ({ value: `${inline}${value}`, about }))
   }
-  if (current.startsWith('-') && !flagsEnded) return flagValues(lineage)
+  if (typed.startsWith('-') && !flagsEnded) return flagValues(lineage)
   if (positionals === 0 && last.commands.length > 0)
     return last.commands.map((child) => ({
       value: child.name(),
       about: child.summary() || child.description(),
     }))
-  const taken = argumentAt(last.registeredArguments, positionals)
-  if (taken) {
-    const at = { word: taken.name(), of: path.join(' '), choices: taken.argChoices }
-    return valuesAt(at, context, settings, current)
-  }
-  return flagsEnded ? [] : flagValues(lineage)
+  const operands = last.registeredArguments
+  const operand = operands[positionals] ?? operands.findLast(({ variadic }) => variadic)
+  if (operand === undefined) return flagsEnded ? [] : flagValues(lineage)
+  const path = lineage.slice(1).map((command) => command.name())
+  return valuesAt(operand.name(), path.join(' '), operand.argChoices, typed)
 }
 
 const flagValues = (lineage: readonly Command[]) => [
@@ -269,37 +270,24 @@ const flagValues = (lineage: readonly Command[]) => [
   { value: '--help', about: 'print help' },
 ]
 
-function argumentAt(taken: readonly Argument[], position: number) {
-  const last = taken.at(-1)
-  return taken[position] ?? (last?.variadic ? last : undefined)
+interface Value {
+  readonly value: string
+  readonly about: string
 }
 
-interface ValueOf {
-  /** What stands for it in the help, `identifier` or `p1|p2|p3`. */
-  readonly word: string
-  /** The flag, or the path of the command, whose value it is. */
-  readonly of: string
-  readonly choices?: readonly string[] | undefined
-}
-
-async function valuesAt(
-  { word, of, choices }: ValueOf,
-  context: Context,
-  settings: GlobalFlags,
-  typed: string,
-) {
-  if (choices) return choices.map((value) => ({ value, about: word }))
+/** `word` stands for it in the help, as `identifier` or `p1|p2|p3`; `of`: its flag or command. */
+async function valuesOf(word: string, of: string, typed: string, home: () => Promise<Home>) {
   const parts = word.split('|')
-  const kind = parts
-    .map((part) => kindByPath[`${of} ${part}`] ?? kindByWord[part])
+  const source = parts
+    .map((part) => sourceByPath[`${of} ${part}`] ?? sourceByWord[part])
     .find((one) => one !== undefined)
-  const values = kind === undefined ? [] : await valuesOf(kind, context, settings, typed)
+  const values = source === undefined ? [] : await source(await home())
   // Of `identifier|file` a file is what no identifier begins with.
   if (values.some(({ value }) => value.startsWith(typed))) return values
   if (parts.some((part) => fileWords.has(part))) return 'files'
   if (parts.some((part) => folderWords.has(part))) return 'folders'
-  if (kind !== undefined) return values
-  // `p1|p2|label` spells out its values; a word alone, or an amount, stands for something.
+  if (source !== undefined) return values
+  // `p1|p2|label` spells out its values; a word alone stands for something.
   const spelled = parts.length > 1 ? parts.filter((part) => !standIns.has(part)) : []
   return spelled.map((value) => ({ value, about: of }))
 }
@@ -307,56 +295,71 @@ async function valuesAt(
 const standIns = new Set(['raw', 'amount', 'label'])
 const fileWords = new Set(['file', 'file.json', 'script.json', 'gateway.json', 'payload'])
 const folderWords = new Set(['dir', 'folder'])
-const kindByWord: Readonly<Record<string, Kind>> = {
-  identifier: 'identifiers',
-  slug: 'identifiers',
-  'candidate-id': 'candidates',
-  'journal-id': 'open',
-  key: 'keys',
+
+interface Home {
+  readonly context: Context
+  readonly settings: Settings
+  readonly typed: string
+}
+/** Newest first where time matters. */
+type Source = (home: Home) => Promise<readonly Value[]>
+
+const homeOf = async (context: Context, flags: GlobalFlags) => ({
+  context,
+  settings: await resolveSettings(context, flags),
+})
+
+const keystores: Source = async ({ context: { files }, settings: { home } }) =>
+  (await jsonNames(files, homePaths.keystores(home.value))).map((value) => ({
+    value,
+    about: 'keystore',
+  }))
+
+const settingKeys: Source = async () =>
+  ['profile', ...Object.keys(profileKeys)].map((value) => ({ value, about: 'setting' }))
+
+/** Question ids only for those who begin to type one. */
+const identifiers: Source = async ({ context, settings: { home, trust, profile }, typed }) => [
+  ...(await slugs(context.files, trust.value, profile.value)),
+  ...(await journaled(context, home.value)).flatMap(({ signed: { identifier, questionId } }) => [
+    { value: identifier, about: 'in the journal' },
+    ...(typed.startsWith('0') ? [{ value: questionId, about: identifier }] : []),
+  ]),
+]
+
+type Journaled = readonly [one: JournaledAuthorization, state: ReturnType<typeof stateOf>['kind']]
+
+const ofJournal =
+  (idsOf: (...one: Journaled) => readonly (string | undefined)[]): Source =>
+  async ({ context, settings: { home } }) =>
+    (await journaled(context, home.value)).flatMap((one) => {
+      const state = stateOf(one, context.clock.nowMs())
+      const about = `${one.signed.identifier} ${state.kind === 'closed' ? state.reason : state.kind}`
+      return idsOf(one, state.kind).flatMap((value) =>
+        value === undefined ? [] : [{ value, about }],
+      )
+    })
+
+const openIds = ofJournal(({ id }, state) => (state === 'closed' ? [] : [id]))
+
+const sourceByWord: Readonly<Record<string, Source>> = {
+  identifier: identifiers,
+  slug: identifiers,
+  'candidate-id': ofJournal(({ candidateId }) => [candidateId]),
+  'journal-id': openIds,
+  key: settingKeys,
 }
 /** Where the word alone does not tell. */
-const kindByPath: Readonly<Record<string, Kind>> = {
-  '--account name': 'accounts',
-  '--executor-account name': 'accounts',
-  'account show name': 'accounts',
-  '--profile name': 'profiles',
-  '--question id': 'identifiers',
-  'journal show id': 'journal',
-  'replay journal-id': 'unsent',
-}
-
-type Kind =
-  | 'accounts'
-  | 'profiles'
-  | 'keys'
-  | 'candidates'
-  | 'journal'
-  | 'open'
-  | 'unsent'
-  | 'identifiers'
-
-/** Newest first where time matters. `typed` may only narrow what is looked for. */
-async function valuesOf(kind: Kind, context: Context, flags: GlobalFlags, typed: string) {
-  const { files } = context
-  const { home, profile, trust } = await resolveSettings(context, flags)
-  switch (kind) {
-    case 'accounts':
-      return (await jsonNames(files, homePaths.keystores(home.value))).map((value) => ({
-        value,
-        about: 'keystore',
-      }))
-    case 'profiles':
-      return profiles(files, home.value, await preferenceTree(context, home.value))
-    case 'keys':
-      return ['profile', ...Object.keys(profileKeys)].map((value) => ({ value, about: 'setting' }))
-    case 'identifiers':
-      return [
-        ...(await slugs(files, trust.value, profile.value)),
-        ...questions(await journaled(context, home.value), typed),
-      ]
-    default:
-      return ids(kind, await journaled(context, home.value), context.clock.nowMs())
-  }
+const sourceByPath: Readonly<Record<string, Source>> = {
+  '--account name': keystores,
+  '--executor-account name': keystores,
+  'account show name': keystores,
+  '--profile name': profiles,
+  '--question id': identifiers,
+  'journal show id': ofJournal(({ id, candidateId }) => [id, candidateId]),
+  'replay journal-id': ofJournal(({ id }, state) =>
+    state === 'unknown' || state === 'deferred' ? [id] : [],
+  ),
 }
 
 const decoder = new TextDecoder()
@@ -368,11 +371,12 @@ async function jsonNames(files: Files, folder: string) {
     .sort()
 }
 
-async function profiles(files: Files, home: string, tree: PreferenceTree) {
-  const stored = Object.keys(objectOf(tree.profiles) ?? {})
-  const pinned = await jsonNames(files, `${home}/trust`)
+async function profiles({ context, settings: { home } }: Home) {
+  const tree = await preferenceTree(context, home.value)
+  const pinned = await jsonNames(context.files, `${home.value}/trust`)
   const named = new Map<string, string>(profileNames.map((name) => [name, 'built in']))
-  for (const name of [...stored, ...pinned]) if (!named.has(name)) named.set(name, 'yours')
+  for (const name of [...Object.keys(objectOf(tree.profiles) ?? {}), ...pinned])
+    if (!named.has(name)) named.set(name, 'yours')
   return [...named].map(([value, about]) => ({ value, about }))
 }
 
@@ -383,34 +387,7 @@ async function slugs(files: Files, path: string, profile: string) {
   return Object.keys(named).map((value) => ({ value, about: `pinned by ${profile}` }))
 }
 
-/** Question ids only for those who begin to type one: beside names they are noise. */
-function questions(authorizations: readonly JournaledAuthorization[], typed: string) {
-  return authorizations.flatMap(({ signed }) => [
-    { value: signed.identifier, about: 'in the journal' },
-    ...(typed.startsWith('0') ? [{ value: signed.questionId, about: signed.identifier }] : []),
-  ])
-}
-
-function ids(
-  kind: 'candidates' | 'journal' | 'open' | 'unsent',
-  authorizations: readonly JournaledAuthorization[],
-  nowMs: number,
-) {
-  return authorizations.flatMap((one) => {
-    const state = stateOf(one, nowMs)
-    const about = `${one.signed.identifier} ${state.kind === 'closed' ? state.reason : state.kind}`
-    const candidate = one.candidateId === undefined ? [] : [{ value: one.candidateId, about }]
-    if (kind === 'candidates') return candidate
-    const wanted = {
-      journal: true,
-      open: state.kind !== 'closed',
-      unsent: state.kind === 'unknown' || state.kind === 'deferred',
-    }[kind]
-    return wanted ? [{ value: one.id, about }, ...(kind === 'journal' ? candidate : [])] : []
-  })
-}
-
-/** A tab key waits for this: so many runs, the newest, of each the end, and together no more. */
+/** A tab key waits for this: of the newest runs the ends, and together no more. */
 const maxRuns = 256
 const tailBytes = 256 * 1024
 const maxBytes = 16 * 1024 * 1024
@@ -453,6 +430,6 @@ function addLine(fold: ReturnType<typeof newFold>, line: string) {
     // Its shape is not proven: what the fold cannot take throws.
     fold.add({ kind, data, timeMs } as JournalRecord)
   } catch {
-    // a line cut by the bound, torn by a crash, or damaged: this offers what is left
+    // Cut by the bound, torn by a crash, or damaged.
   }
 }

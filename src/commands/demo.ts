@@ -1,6 +1,6 @@
 /**
- * `demo`: the whole life of a proposal on a throwaway chain, narrated, with nothing left behind
- * (contract §6). Each step is a command of this program.
+ * `demo`: the whole life of a proposal on a throwaway chain, narrated (contract §6). Each step is a
+ * command of this program.
  */
 
 import { join } from 'node:path'
@@ -24,11 +24,10 @@ interface DemoStep {
   readonly name: string
   readonly ok: boolean
   readonly seconds: number
-  /** One sentence for people; outside text in it is not yet escaped. */
   readonly detail: string
 }
 
-/** The one that it answers is enough; a few make the chain look lived in. */
+/** One is enough; a few make the chain look lived in. */
 const questions = 3
 
 export const demoCommand = verb({
@@ -82,7 +81,7 @@ function stepsOf({ clock, signal }: Context, report: (step: DemoStep) => void): 
       done(true, detail(value))
       return value
     } catch (cause) {
-      // A step that was cut short fails in many ways; the reason is one.
+      // A step that was cut short fails in many ways.
       const error: unknown = signal.aborted ? signal.reason : cause
       done(false, error instanceof ProposerError ? error.detail : 'unexpected failure')
       throw error
@@ -107,10 +106,7 @@ function stepText({ output }: Context, { name, ok, seconds, detail }: DemoStep) 
   return `${paint.bold(name.padEnd(nameWidth))} ${lines.join(`\n${' '.repeat(nameWidth + 1)}`)}`
 }
 
-/**
- * Runs commands as whoever has these variables, and no other of this program; gives the document
- * of each.
- */
+/** As whoever has these variables, and no other of this program. */
 const commandsOf =
   (context: Context, variables: Readonly<Record<string, string | undefined>>) =>
   async <T extends object>(...argv: readonly string[]) => {
@@ -148,7 +144,7 @@ async function live(context: Context, step: RunStep, { url, dev, folder }: DevGa
   const payload = join(folder, 'payload.json')
   const variables = devVariables(folder, url, dev)
   const proposer = commandsOf(context, variables)
-  /** With a look at the chain or at its own journal the client itself would refuse what is late. */
+  /** Its own journal or the chain would make the client refuse what is late. */
   const blind = (name: string) =>
     commandsOf(context, {
       ...variables,
@@ -222,7 +218,7 @@ async function live(context: Context, step: RunStep, { url, dev, folder }: DevGa
       ),
     ({ status, candidate_id }) => `${candidate_id} is ${status}`,
   )
-  /** Past its liveness the oracle settles the proposal, and pays bond and reward (domain §10). */
+  /** The oracle pays bond and reward (domain §10). */
   await step(
     'settle',
     async () => {
@@ -265,7 +261,6 @@ function shown<T>(value: T, isSo: (value: T) => boolean, detail: string) {
   throw differs(detail)
 }
 
-/** What the demo shows is not so. */
 const differs = (detail: string) =>
   new FailedError(
     'demo_failed',

@@ -1,6 +1,6 @@
 /**
- * `devchain`: the dev chain alone, in the foreground until it is told to end, and verbs that act on
- * a running one (contract §6, §8, §9).
+ * `devchain`: a dev chain in the foreground, and verbs that act on a running one (contract §6, §8,
+ * §9).
  */
 import { builtInProfile } from '#chain/profiles'
 import type { DevRole } from '#devchain/dev-contracts'
@@ -118,10 +118,7 @@ async function tracing<T>({ traced }: Context, run: () => Promise<T>) {
   return devFetch.run(traced(fetch), run)
 }
 
-/**
- * Whoever uses a folder whose chain is running would find other contracts' keys and pins in it.
- * Throws UsageError `folder_in_use`. A gateway.json of another shape names no node.
- */
+/** Whoever uses a folder whose chain is running would find other contracts' keys and pins in it. */
 async function refuseFolderInUse(context: Context, folder: string) {
   const path = `${folder}/gateway.json`
   if (!(await context.files.exists(path))) return
@@ -141,7 +138,7 @@ function rpcUrlsIn(text: string) {
     const urls: readonly unknown[] = Array.isArray(chain?.rpc_urls) ? chain.rpc_urls : []
     return urls.filter((url): url is string => typeof url === 'string' && URL.canParse(url))
   } catch {
-    // Not JSON, or JSON of nothing: no gateway runs from it.
+    // No gateway runs from it.
     return []
   }
 }
@@ -152,14 +149,12 @@ async function answers(context: Context, url: string) {
     return true
   } catch (error) {
     if (!(error instanceof ChainError)) throw error
-    // Any other kind of error is an answer too.
     return error.kind !== 'unavailable'
   }
 }
 
 interface ChainVerb<Args, Flags> extends VerbHead<Args, Flags> {
   readonly example: string
-  /** What --dry-run names behind the operands. */
   more?(flags: FlagsOf<Flags>): readonly string[]
   act(
     acts: typeof import('#devchain/dev-verbs'),
@@ -269,7 +264,6 @@ const amountNamed = (name: string) => (text: string) => {
 const bondOf = amountNamed('the bond')
 const fundedOf = amountNamed('the amount')
 
-/** By the oracle's numbers. */
 const states = ['invalid', 'requested', 'proposed', 'expired', 'disputed', 'resolved', 'settled']
 const stateText = ({ state }: Pick<DevRound, 'state'>) => states[state] ?? String(state)
 
@@ -288,7 +282,6 @@ const adapterVerb = (name: AdapterVerb, about: string) =>
     act: ({ changeQuestion }, url, { identifier }) => changeQuestion(url, identifier, name),
   })
 
-/** What may happen to questions and accounts until a proposal is executed. */
 const questionVerbs = [
   chainVerb({
     name: 'ask',
@@ -426,7 +419,6 @@ function settlementText(settled: DevSettlement) {
   return `${question_id}  round ${dateText(timestamp)}  settled as ${answer}, ${paid}${then || ''}`
 }
 
-/** What may happen to a proposal once it is executed, and to its question around it. */
 const lifeVerbs = [
   chainVerb({
     name: 'warp',

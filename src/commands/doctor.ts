@@ -108,7 +108,6 @@ async function standing(session: Session): Promise<Block[]> {
       return `${label && `${label}\n`}${foldHelp(`  ${whole}`, columns)}`
     }
   return [
-    // Contested money comes first.
     ...contestedLines(last),
     `${isEmpty ? 'Nothing is set up yet in' : 'Set up in'} ${visible(home)}${isEmpty ? '.' : ':'}`,
     // What the demo and a chain of one's own make is theirs alone: no flags.
@@ -131,7 +130,6 @@ async function standing(session: Session): Promise<Block[]> {
 const noNode = 'give --rpc-url <url>'
 
 interface Facts {
-  /** Nothing but this machine is looked at. */
   readonly isLocal: boolean
   readonly session: Session
   readonly findings: Finding[]
@@ -174,7 +172,6 @@ const needing =
 interface DoctorCheck {
   readonly id: string
   readonly run: Run
-  /** `proposer` alone makes it too. */
   readonly isLocal?: true
   readonly unless?: (session: Session) => boolean
 }
@@ -289,7 +286,6 @@ async function receiptsOfGateway(facts: Facts) {
     signal: session.until,
     allowHttp: allowedHttp(allowHttp),
   }).catch((error: unknown) => {
-    // Another gateway need not have such a route at all.
     if (pinned.length === 0 && error instanceof UnavailableError) return []
     throw error
   })
@@ -359,7 +355,7 @@ async function trustOnChain(
   return [other, ...upgrades]
 }
 
-/** Keys, PINs, and folders with signatures and budget: nobody else's to read (R5). */
+/** Nobody else's to read (R5). */
 export async function secretChecks(session: Session) {
   const { accountPinFiles } = await import('#io/accounts')
   const home = session.settings.home.value

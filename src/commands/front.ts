@@ -20,7 +20,6 @@ import {
 import { jsonText } from './terminal/render.js'
 import { givenIn, withFlags } from './terminal/verb.js'
 
-/** Never throws. */
 export async function runFront(argv: readonly string[], context: Context): Promise<ExitCode> {
   const output = outputFor(argv, context)
   try {
@@ -60,7 +59,7 @@ export function reportCrash(argv: readonly string[], context: Context, error: un
 const outputFor = (argv: readonly string[], context: Context) =>
   createOutput({ ...context.streams, env: context.env, ...outputFlags(argv, context.env) })
 
-/** Before commander has parsed, so that its own complaints come in the form that was asked for. */
+/** Before commander has parsed: its own complaints come in the form that was asked for. */
 function outputFlags(
   argv: readonly string[],
   { PROPOSER_DEBUG: debug = '' }: Context['env'],
@@ -159,8 +158,8 @@ const hintOf: Readonly<Record<ExitCode, string>> = {
 function report(failure: ProposerError, output: Output, argv: readonly string[]): ExitCode {
   const { exitCode, retryable, errors, lines = [] } = failure.meta
   const advice = failure.meta.hint ?? hintOf[exitCode]
-  // A wrong usage is corrected where it was made; anything else goes on with another command, for
-  // the same gateway and journal.
+  // A wrong usage is corrected where it was made; anything else goes on for the same gateway and
+  // journal.
   const hint =
     exitCode === exit.usage && failure.code !== 'never_sent' ? advice : withFlags(advice, argv)
   if (!output.jsonErrors) {

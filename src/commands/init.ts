@@ -74,10 +74,7 @@ async function chosenProfile(context: Context, flags: InitFlags, tell: Tell) {
   return name
 }
 
-/**
- * On a terminal what is missing is asked for, again where it is refused; else the first refusal
- * is the end.
- */
+/** On a terminal what is missing is asked for, again where it is refused. */
 async function answered<T>(
   context: Context,
   given: string | undefined,

@@ -1,7 +1,4 @@
-/**
- * The front door of the program. It loads nothing by itself, so that `--version` is as quick as
- * node.
- */
+/** It loads nothing by itself, so that `--version` is as quick as node. */
 
 import type { ExitCode } from '#protocol/errors'
 import { programVersion } from '#protocol/version'
@@ -15,7 +12,7 @@ const withVersionVerb = (argv: readonly string[]) =>
     ? ['version', ...argv.filter((argument) => !isVersionFlag(argument))]
     : argv
 
-/** `parts` replaces parts of the context, as crash tests do. Never rejects. */
+/** Never rejects. */
 export async function start(process: NodeJS.Process, parts?: Partial<Context>): Promise<ExitCode> {
   const given = process.argv.slice(2)
   if (parts === undefined && asksVersion(given) && (await printVersion(process))) return 0
@@ -26,8 +23,7 @@ export async function start(process: NodeJS.Process, parts?: Partial<Context>): 
   const context = { ...createContext(process), ...parts }
   if (isTabKey(argv)) return answerTabKey(argv, context)
   const { reportCrash, runFront } = await import('./front.js')
-  // Node would print the failure whole, with whatever it holds (R5). A verb that stays in the
-  // foreground has a listener of its own.
+  // Node would print the failure whole, with whatever it holds (R5).
   process.on('uncaughtException', (error) => {
     if (process.listenerCount('uncaughtException') === 1)
       process.exit(reportCrash(argv, context, error))
@@ -36,14 +32,14 @@ export async function start(process: NodeJS.Process, parts?: Partial<Context>): 
 }
 
 async function printVersion({ stdout }: NodeJS.Process) {
-  // Without a listener node would end the process; the write itself tells of the failure.
+  // Without a listener node would end the process.
   stdout.on('error', () => undefined)
   return new Promise((resolve) =>
     stdout.write(`${programVersion}\n`, (failure) => resolve(!failure)),
   )
 }
 
-/** Never rejects; everything it has to say went to the context's streams. */
+/** Never rejects. */
 export async function main(given: readonly string[], context: Context) {
   const argv = withVersionVerb(given)
   if (isTabKey(argv)) return answerTabKey(argv, context)
@@ -52,8 +48,8 @@ export async function main(given: readonly string[], context: Context) {
 }
 
 /**
- * Not in the help: the scripts of `completion` ask so. Somebody waits at the keyboard, so it loads
- * neither front nor commands.
+ * The scripts of `completion` ask so. Somebody waits at the keyboard: neither front nor commands
+ * are loaded.
  */
 const isTabKey = (argv: readonly string[]) => argv[0] === '__complete'
 

@@ -1,5 +1,3 @@
-/** The commander tree: of its verbs only the one asked for is loaded. */
-
 import { stripVTControlCharacters } from 'node:util'
 import {
   type Argument,
@@ -27,7 +25,7 @@ export async function runVerb(given: readonly string[], context: Context) {
   const asked = given[0] === 'help' ? [...given.slice(1), '--help'] : given
   const { word: name } = givenIn(asked)
   const verb = name !== undefined && Object.hasOwn(verbs, name) ? verbs[name] : undefined
-  // Help is for what is there: a mistyped command is reported as such, whatever was asked of it.
+  // A mistyped command is reported as such, whatever was asked of it.
   const argv = name === undefined || verb ? asked : [name]
   if (!verb) program.configureHelp({ ...program.configureHelp(), visibleOptions: () => [] })
   // Flags alone say whose next steps are asked for; the page is no document.
@@ -115,7 +113,6 @@ function createProgram() {
     .helpCommand(false)
     .usage('<command> [arguments] [flags]')
     .configureHelp({
-      // One screen: headings alone part the groups.
       formatItemList: (heading, items, help) =>
         items.length === 0 ? [] : [help.styleTitle(heading), ...items],
     })
@@ -162,7 +159,7 @@ function capture(command: Command, context: Context, found: Refused = { said: []
       // Help shown for want of a subcommand is part of the refusal too; commander's first line is
       // what is wrong.
       writeErr: (text) => found.said.push(stripVTControlCharacters(text)),
-      // Else commander asks node's streams, which loads them. The width is given above.
+      // Else commander asks node's streams, which loads them.
       getOutHelpWidth: () => 80,
       getErrHelpWidth: () => 80,
       getOutHasColors: () => true,
@@ -272,7 +269,6 @@ const longNames = (command: Command | null): readonly string[] =>
         .flatMap(({ long, hidden }) => (hidden ? [] : (long?.slice(2) ?? [])))
         .concat(longNames(command.parent))
 
-/** Which command a Safe has in the place of one that knows none. */
 const ofSafe = (path: string) =>
   /^(funds|revoke|payouts)/.test(path)
     ? 'A Safe sends its transactions itself: name it with --proposer, and add --print for the calldata.'

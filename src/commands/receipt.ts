@@ -1,6 +1,6 @@
 /**
  * `receipt`, and `journal show --verify`: answers that prove themselves, offline (contract §9).
- * What is told comes from what the gateway has signed, never from what stands beside it.
+ * What is told is what the gateway has signed.
  */
 
 import { readKeySet } from '#client/gateway/gateway-client'
@@ -174,7 +174,6 @@ const fileOf = (
   },
 })
 
-/** The proofs of one authorization's attempts, from the disk and by the pinned keys. */
 export async function receiptProofs(
   context: Context,
   flags: SessionFlags,
@@ -190,7 +189,7 @@ export async function receiptProofs(
   const proven = attempts.flatMap((attempt) => {
     const receipt = kept.get(attempt.start.attempt)
     if (receipt?.signature === undefined) return []
-    // A body that was too large to be kept is no body, so that its digest differs.
+    // A body that was too large to be kept is none: its digest differs.
     const answer = { ...receipt, body: receipt.body ?? '' }
     return [{ attempt, answer, proof: proveReceipt(ports, answer, attempt.start.sha256) }]
   })
@@ -208,7 +207,6 @@ export async function receiptProofs(
         const of = start.ids.length === 1 ? '' : `one of ${start.ids.length} in the call; `
         return `${of}${proofText(answer, proof, columns)}`
       }),
-    /** UsageError where a receipt does not hold, or `receipt_missing` where there is none. */
     requireOne(id: string) {
       for (const { proof } of proven) requireHolding(proof)
       if (proven.length > 0) return

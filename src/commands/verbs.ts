@@ -11,10 +11,7 @@ const versionCommand = verb({
   run: ({ output }) => output.show('version', { version, node }, [version]),
 })
 
-/**
- * The file of `support-bundle` exports it as `supportBundleCommand`. `below`: the verbs below it, by
- * path, so that a mistyped one is found without loading any.
- */
+/** `below`: the verbs below it, so that a mistyped one is found without loading any. */
 type Row = readonly [summary: string, file: () => Promise<object>, below?: string]
 
 const groups: Readonly<Record<string, Readonly<Record<string, Row>>>> = {

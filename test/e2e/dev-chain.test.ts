@@ -1,6 +1,7 @@
 import { readFile } from 'node:fs/promises'
 import { implementationSlot, roundStates, yesOrNoQuery } from '#chain/contracts'
 import { anvilBinary } from '#devchain/dev-anvil'
+import { exampleQuestion, listedOutcomes } from '#devchain/dev-artifacts'
 import { type DevChain, startDevChain } from '#devchain/dev-chain'
 import {
   type DevRpc,
@@ -10,7 +11,6 @@ import {
   oracleContracts,
   placedAt,
 } from '#devchain/dev-contracts'
-import { exampleQuestion, listedOutcomes } from '#devchain/dev-questions'
 import { askDevQuestion, fund, showRound } from '#devchain/dev-verbs'
 import type { Hex } from '#ports'
 import { unlimited } from '#support/dev-chain-vectors'

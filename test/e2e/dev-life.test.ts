@@ -1,5 +1,6 @@
 import { roles } from '#chain/constants'
 import { roundStates, topics, yesOrNoQuery } from '#chain/contracts'
+import { exampleQuestion } from '#devchain/dev-artifacts'
 import { type DevChain, startDevChain } from '#devchain/dev-chain'
 import {
   type DevRpc,
@@ -9,7 +10,6 @@ import {
   devRpc,
   placedAt,
 } from '#devchain/dev-contracts'
-import { exampleQuestion } from '#devchain/dev-questions'
 import {
   changeQuestion,
   clarify,

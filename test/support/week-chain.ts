@@ -7,7 +7,7 @@
 import { decodeFunctionResult, keccak256, maxUint256 } from 'viem'
 import { yesOrNoQuery } from '#chain/contracts'
 import { startAnvil } from '#devchain/dev-anvil'
-import { artifact } from '#devchain/dev-artifacts'
+import { artifact, exampleQuestion } from '#devchain/dev-artifacts'
 import { textBytes } from '#devchain/dev-chain'
 import {
   callData,
@@ -22,7 +22,6 @@ import {
   placedAt,
   placing,
 } from '#devchain/dev-contracts'
-import { exampleQuestion } from '#devchain/dev-questions'
 import type { Hex } from '#ports'
 import type { Address } from '#protocol/schema'
 import { type WeekWallet, weekAddress, weekWallets } from './week-wallets.js'

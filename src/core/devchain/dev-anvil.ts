@@ -7,20 +7,18 @@ import { dirname, join } from 'node:path'
 import { type OwnedProcess, pidLine, startOwned } from '#io/owned-process'
 import { UsageError } from '#protocol/errors'
 
-/** It needs some 50 ms; the rest is for machines that have other things to do. */
 const startLimitMs = 20_000
 
 export interface Anvil {
   readonly rpcUrl: string
   readonly pid: number
-  /** Of the process between us and it. */
   readonly watcherPid: number
   readonly folder: string
   readonly ended: Promise<void>
   stop(): Promise<void>
 }
 
-/** Inside the npm package of this platform, an optional dependency. */
+/** Inside the npm package of this platform. */
 export function anvilBinary(platform: string = process.platform, arch: string = process.arch) {
   const name = `@foundry-rs/anvil-${platform}-${arch === 'x64' ? 'amd64' : arch}`
   const here = createRequire(import.meta.url)
@@ -67,7 +65,7 @@ export async function startAnvil(port: number, args: readonly string[]): Promise
     cwd: folder,
     folder,
     end: 'SIGKILL',
-    // anvil looks for configuration and caches in its home. NODE_OPTIONS are meant for us.
+    // anvil looks for configuration and caches in its home.
     env: { PATH: process.env.PATH, HOME: folder, TMPDIR: tmpdir() },
   })
   const { watcherPid, ended, stop } = chain

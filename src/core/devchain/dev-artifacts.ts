@@ -1,4 +1,3 @@
-/** Files of `fixtures/contracts`, which the package carries along. */
 import { readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -21,7 +20,7 @@ export function artifact(name: string): Artifact {
   return found
 }
 
-/** Sources lie three folders below the package's root, the built program one. */
+/** Sources lie three folders below the root, the built program one. */
 export function packaged<Content>(name: string): Content {
   let folder = dirname(fileURLToPath(import.meta.url))
   for (let up = 0; up < 5; up += 1) {
@@ -37,4 +36,50 @@ export function packaged<Content>(name: string): Content {
     `The package lacks fixtures/contracts/${name}.`,
     'reinstall the package',
   )
+}
+
+export type DevOutcome = 'p1' | 'p2' | 'p3'
+
+/** Labels by outcome; without a third one 50-50 is not an answer. */
+interface Examples {
+  readonly common_rules: string
+  readonly questions: readonly {
+    readonly slug: string
+    readonly title: string
+    readonly rules: string
+    readonly labels: readonly string[]
+  }[]
+}
+
+let examples: Examples | undefined
+
+/**
+ * As long and as shaped as real ones (domain §5.3), the same on every chain: twelve, then the same as
+ * further editions. The adapter adds a suffix to `text`.
+ */
+export function exampleQuestion(n: number) {
+  examples ??= packaged<Examples>('questions.json')
+  const { common_rules, questions } = examples
+  const example = questions[n % questions.length]
+  if (example === undefined) throw new RangeError('no example question')
+  const { slug, title, rules, labels } = example
+  const edition = Math.floor(n / questions.length) + 1
+  const named = edition === 1 ? title : `${title} (edition ${edition})`
+  const prices = ['p1: 0', 'p2: 1', 'p3: 0.5'].slice(0, labels.length).join(', ')
+  const answers = labels.map((label, at) => `p${at + 1} to ${label}`).join(', ')
+  const text =
+    `q: title: ${named}, description: ${rules} ${common_rules} res_data: ${prices}. ` +
+    `Where ${answers.replace('to', 'corresponds to')}. ` +
+    'Updates made by the question creator via the bulletin board should be considered.'
+  return {
+    slug: edition === 1 ? slug : `${slug}-${edition}`,
+    text,
+    outcomes: listedOutcomes(text),
+  }
+}
+
+/** p3 only where the last `res_data:` lists `p3: 0.5` (domain §5.3). */
+export function listedOutcomes(text: string): readonly DevOutcome[] {
+  const answers = text.slice(Math.max(text.lastIndexOf('res_data:'), 0))
+  return /p3: 0\.5\b/.test(answers) ? ['p1', 'p2', 'p3'] : ['p1', 'p2']
 }

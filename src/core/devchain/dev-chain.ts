@@ -1,7 +1,4 @@
-/**
- * A whole chain for trying and testing: anvil with our contracts, funded accounts and open
- * questions (contract §8).
- */
+/** anvil with our contracts, funded accounts and open questions (contract §8). */
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { maxUint256 } from 'viem'
@@ -12,7 +9,7 @@ import type { Hex } from '#ports'
 import { UnavailableError, UsageError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
 import { type Anvil, startAnvil } from './dev-anvil.js'
-import { artifact } from './dev-artifacts.js'
+import { artifact, type DevOutcome, exampleQuestion } from './dev-artifacts.js'
 import {
   callData,
   contractOf,
@@ -33,7 +30,6 @@ import {
   quantity,
   receiptsNow,
 } from './dev-contracts.js'
-import { type DevOutcome, exampleQuestion } from './dev-questions.js'
 
 export interface DevQuestion {
   readonly question_id: Hex
@@ -57,7 +53,7 @@ export interface DevChain extends Anvil {
   readonly description: DevDescription
 }
 
-/** So that the first blocks, and the two that make them final, need not run ahead of the clock. */
+/** So that the first blocks need not run ahead of the clock. */
 const headStartSeconds = 6
 
 /** Blocks take whole set-ups at first, then no more than Polygon's do. */
@@ -68,7 +64,7 @@ const questionsPerTransaction = 10
 
 const transactionsPerCall = 50
 
-/** Ready, with its state finalized, when the promise resolves; it mines a block every second. */
+/** Ready, with its state finalized; it mines a block every second. */
 export async function startDevChain(options: DevChainOptions = {}): Promise<DevChain> {
   const chainId = options.chainId ?? 31337
   const questionCount = wholeNumber('questions', options.questions ?? 12, 0, 10_000)
@@ -159,7 +155,7 @@ async function setUp(
 ): Promise<DevQuestion[]> {
   await rpc.batch([
     { method: 'anvil_setLoggingEnabled', params: [false] },
-    // As on most chains. Nobody is told: who reads much finds it there.
+    // As on most chains; who reads much finds it there.
     { method: 'anvil_setCode', params: [multicallAddress, artifact('Multicall3').code] },
     { method: 'anvil_setCode', params: [blockHashContract, '0x00'] },
     ...contractNames.flatMap((name) => placing(contractOf(name))),
@@ -184,7 +180,6 @@ async function setUp(
   return questions
 }
 
-/** All but the oracle, which has versions. */
 const contractNames = Object.keys(devAddresses).filter(
   (name) => name !== 'oracle',
 ) as readonly (keyof typeof devAddresses)[]
@@ -226,12 +221,12 @@ function setUpTransactions(accounts: readonly DevAccount[], questionCount: numbe
     ['adapter', 'setUp', admin, oracle],
     ['registry', 'setUp', admin, adapter, token],
     ['requesters', 'addToWhitelist', adapter],
-    // Listed for good. All others only within one propose().
+    // Listed for good; all others within one propose() only.
     ['proposers', 'addToWhitelist', signedProposer],
     ['proposers', 'addToWhitelist', devAccount('rival').address],
     ['proposers', 'transferOwnership', signedProposer],
     ...holders(accounts).map(({ address }) => ['token', 'mint', address, fundsRaw] as const),
-    // Who pays rewards: of questions, of rounds that the administrator opens, and of raised ones.
+    // Who pays rewards.
     ['token', 'mint', registry, fundsRaw],
     ['token', 'mint', admin, fundsRaw],
     ['token', 'approve', adapter, maxUint256],
@@ -266,7 +261,7 @@ export function textBytes(text: string): Hex {
 }
 
 async function mine(rpc: DevRpc, transactions: readonly ReturnType<typeof call>[]) {
-  // They keep each sender's order, whatever order a batch is worked on in. All senders are new.
+  // Each sender's order is kept, whatever order a batch is worked on in.
   const nonces = new Map<Address, number>()
   const calls = transactions.map((transaction) => {
     const nonce = nonces.get(transaction.from) ?? 0
@@ -276,8 +271,7 @@ async function mine(rpc: DevRpc, transactions: readonly ReturnType<typeof call>[
   const hashes: Hex[] = []
   for (const some of chunks(calls, transactionsPerCall))
     hashes.push(...((await rpc.batch(some)) as Hex[]))
-  // The interval may have mined a part already, and a thousand questions need more than one
-  // block.
+  // The interval may have mined a part already.
   for (let pending = true; pending; ) {
     await rpc.request('evm_mine', [])
     const receipts = await receiptsNow(rpc, hashes)
@@ -302,24 +296,19 @@ async function readQuestions(rpc: DevRpc, count: number): Promise<DevQuestion[]>
   })
 }
 
-/** With blocks every second anvil keeps 1,500. */
 const statesKept = 1_000
 
-/**
- * EIP-2935's contract writes a slot for each of 8,191 blocks into every state; nothing on a dev
- * chain reads it.
- */
+/** EIP-2935's contract writes a slot for each of 8,191 blocks into every state. */
 const blockHashContract = '0x0000f90827f1c53a10cb7a02335b175320002935'
 
-/** As many as the EVM can read (BLOCKHASH). */
 const blocksBetweenTrims = 256
 const lookEveryMs = 1_000
 const triesForEmptyBlock = 3
 
 /**
- * Keeps the memory of a dev chain bounded however long it runs (contract §8). Anvil copies its
- * whole state for every block, and that state holds one hash for each block there ever was. Going
- * back by one block makes anvil keep the newest 256 hashes alone.
+ * Memory is bounded however long it runs (contract §8). Anvil copies its whole state for every
+ * block, with one hash for each block there ever was. Going back by one block makes it keep the
+ * newest 256 alone.
  */
 async function boundHistory(rpc: DevRpc, ended: Promise<void>) {
   const over = new AbortController()
@@ -333,8 +322,7 @@ async function boundHistory(rpc: DevRpc, ended: Promise<void>) {
       if (head < trimmedAt + blocksBetweenTrims) continue
       if (await trim(rpc)) trimmedAt = head
     } catch (error) {
-      // A chain that is busy, ending or wound back by a test: only memory hangs on it, and the next
-      // look tries again.
+      // A chain that is busy, ending or wound back by a test: the next look tries again.
       if (!(error instanceof UnavailableError || error instanceof DevRpcError)) throw error
     }
   }
@@ -343,13 +331,13 @@ async function boundHistory(rpc: DevRpc, ended: Promise<void>) {
 const headOf = async (rpc: DevRpc) => Number(await rpc.request<string>('eth_blockNumber', []))
 
 /**
- * `false` where the chain does not mine by itself just now, or no block came out empty. The
- * chain's clock stays as it was: going back would set it to the last block's time.
+ * `false` where the chain does not mine by itself just now, or no block came out empty. Going back
+ * would set the chain's clock to the last block's time.
  */
 async function trim(rpc: DevRpc) {
   const interval = await rpc.request<number | null>('anvil_getIntervalMining', [])
   if (!interval) return false
-  // A block mined by schedule in between would be taken back, with its transactions.
+  // A block mined in between would be taken back, with its transactions.
   await rpc.request('evm_setIntervalMining', [0])
   try {
     if (!(await mineEmptyBlock(rpc))) return false
@@ -362,7 +350,7 @@ async function trim(rpc: DevRpc) {
   }
 }
 
-/** A block with transactions stays: taken back, they would be lost. */
+/** A block with transactions stays. */
 async function mineEmptyBlock(rpc: DevRpc) {
   for (let tries = 0; tries < triesForEmptyBlock; tries += 1) {
     await rpc.request('evm_mine', [])
@@ -375,6 +363,6 @@ async function mineEmptyBlock(rpc: DevRpc) {
   return false
 }
 
-/** Adds seconds to the chain's clock; how far it is then ahead of this machine's. */
+/** How far the chain's clock is then ahead of this machine's. */
 const clockLead = (rpc: DevRpc, moreSeconds: number) =>
   rpc.request<number>('evm_increaseTime', [Math.max(0, moreSeconds)])

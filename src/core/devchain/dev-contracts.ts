@@ -1,7 +1,6 @@
 /**
- * The contracts and accounts of a dev chain. Addresses and keys are derived from names, so that a
- * tool with nothing but the chain's URL finds them. All keys here are throwaway: they are printed
- * and published (contract §8).
+ * The contracts and accounts of a dev chain, derived from names, so that a tool with nothing but
+ * the chain's URL finds them. All keys here are throwaway: they are published (contract §8).
  */
 
 import { AsyncLocalStorage } from 'node:async_hooks'
@@ -47,7 +46,6 @@ export const devAddresses = {
   adapter: placed('adapter'),
   proposers: placed('proposer whitelist'),
   requesters: placed('requester whitelist'),
-  /** How a request is paused. */
   nobody: placed('empty whitelist'),
   everybody: placed('disabled whitelist'),
   registry: placed('registry'),
@@ -88,7 +86,6 @@ export function devOracleVersion(given?: string): OracleVersion {
   )
 }
 
-/** Raw token units, six decimals; the final fee comes on top of the bond (domain §4, §10). */
 export const devRewardRaw = 5_000_000n
 export const devBondRaw = 500_000_000n
 export const devFinalFeeRaw = 250_000_000n
@@ -232,15 +229,14 @@ export async function sendAsDev(
   return receiptsOf(rpc, hashes)
 }
 
-/** Two verbs of one account were given the same nonce at the same moment. */
+/** Two verbs of one account got the same nonce. */
 const nonceClash = /replacement transaction underpriced|nonce too low|already (imported|known)/i
 const clashTries = 50
 const clashPauseMs = 20
 
 async function sendOne(rpc: DevRpc, transaction: DevTransaction, tries = 1) {
   try {
-    // Half as much again: storage refunds make the needed limit about 1.25 times what is used
-    // (domain §8).
+    // Storage refunds make the needed limit about 1.25 times what is used (domain §8).
     const gas = (BigInt(await rpc.request<Hex>('eth_estimateGas', [transaction])) * 3n) / 2n
     return await rpc.request<Hex>('eth_sendTransaction', [{ ...transaction, gas: quantity(gas) }])
   } catch (error) {
@@ -263,7 +259,6 @@ export const receiptsNow = (rpc: DevRpc, hashes: readonly Hex[]) =>
     hashes.map((hash) => ({ method: 'eth_getTransactionReceipt', params: [hash] })),
   ) as Promise<(DevReceipt | null)[]>
 
-/** Blocks come every second. */
 const receiptLimitMs = 10_000
 const receiptPauseMs = 25
 
@@ -320,7 +315,7 @@ const refusalHints: readonly (readonly [error: RegExp, hint: string])[] = [
   ],
 ]
 
-/** The adapter has errors that no proposal can meet: the catalogue of reverts does without them. */
+/** The adapter has errors that no proposal can meet. */
 function revertReasonOf(data: Hex) {
   const { name, text } = decodeRevert(data)
   if (name !== 'unknown') return text

@@ -5,8 +5,8 @@ import type { DevDescription } from './dev-chain.js'
 import type { DevAccount } from './dev-contracts.js'
 
 /**
- * What a gateway and a client need to work with this chain (contract §6 `--write`): folder 0700,
- * files 0600, paths within relative. The names of the files.
+ * What a gateway and a client need for this chain (contract §6 `--write`): folder 0700, files 0600,
+ * paths within relative.
  */
 export async function writeDevFolder(folder: string, description: DevDescription) {
   const { trust, accounts } = description
@@ -46,7 +46,6 @@ export async function writeDevFolder(folder: string, description: DevDescription
   for (const [name, text] of files) {
     const path = join(folder, name)
     await writeFile(path, text, { mode: 0o600 })
-    // The mode above is only for a new file.
     await chmod(path, 0o600)
   }
   return files.map(([name]) => name)

@@ -1,7 +1,6 @@
 /**
- * What happens on a running dev chain: to questions, after a proposal, and beside what a signature
- * covers (contract §6 `devchain`, §9; domain §5.1, §10). Each verb needs the chain's RPC URL, most a
- * slug or question id, and waits until its transaction is mined.
+ * What happens on a running dev chain (contract §6 `devchain`, §9; domain §5.1, §10). Each verb
+ * waits until its transaction is mined.
  */
 
 import { bytesToHex, decodeEventLog } from 'viem'
@@ -17,6 +16,7 @@ import { UsageError } from '#protocol/errors'
 import { priceOf } from '#protocol/proposal'
 import type { Address } from '#protocol/schema'
 import { isQuestionId, lowercase, zeroAddress } from '#protocol/words'
+import { exampleQuestion, listedOutcomes } from './dev-artifacts.js'
 import { type DevQuestion, textBytes } from './dev-chain.js'
 import {
   callData,
@@ -36,18 +36,15 @@ import {
   quantity,
   sendAsDev,
 } from './dev-contracts.js'
-import { exampleQuestion, listedOutcomes } from './dev-questions.js'
 
 export interface DevRound {
   readonly question_id: Hex
   readonly timestamp: string
-  /** As `getState` numbers it (domain §4). */
   readonly state: number
 }
 
 type ContractKey = Parameters<typeof contractOf>[0]
 
-/** The current round unless another was looked for. */
 interface FoundRound {
   readonly rpc: DevRpc
   readonly questionId: Hex
@@ -83,7 +80,6 @@ export async function find(rpcUrl: string, identifier: string): Promise<FoundRou
   )
 }
 
-/** Without text where there is none. */
 async function readQuestion(rpc: DevRpc, questionId: Hex) {
   const { requestTimestamp, ...question } = await rpc.read<
     Omit<FoundRound, 'rpc' | 'questionId' | 'timestamp'> & { requestTimestamp: bigint }
@@ -144,7 +140,7 @@ async function roundOf(found: FoundRound) {
 export const showRound = async (rpcUrl: string, identifier: string): Promise<DevRound> =>
   roundOf(await find(rpcUrl, identifier))
 
-/** Without a slug: the next example question. `bondRaw` is without the final fee. */
+/** Without a slug: the next example. `bondRaw` is without the final fee. */
 export async function askDevQuestion(
   rpcUrl: string,
   question: { readonly slug?: string; readonly text?: string; readonly bondRaw?: bigint } = {},
@@ -158,10 +154,7 @@ export async function askDevQuestion(
   return { question_id, slug, outcomes: listedOutcomes(text) }
 }
 
-/**
- * The first dispute of a question opens a new round; a second one goes to the voters (domain
- * §5.1).
- */
+/** The first dispute opens a new round; a second one goes to the voters (domain §5.1). */
 export const disputeProposal = (rpcUrl: string, identifier: string): Promise<DevRound> =>
   act(rpcUrl, identifier, 'disputer', 'oracle', 'disputePrice', oracleRequestOf)
 
@@ -186,7 +179,7 @@ export const changeQuestion = (
 ): Promise<DevRound> =>
   act(rpcUrl, identifier, 'admin', 'adapter', verb, ({ questionId }) => [questionId])
 
-/** Of all its rounds, without the final fee: 100 to 100,000 tokens. */
+/** Without the final fee: 100 to 100,000 tokens. */
 export const setBond = (rpcUrl: string, identifier: string, bondRaw: bigint): Promise<DevRound> =>
   act(rpcUrl, identifier, 'admin', 'oracle', 'requestManagerSetBond', ({ ancillaryData }) => [
     devAddresses.adapter,
@@ -222,7 +215,7 @@ async function giveGas(rpc: DevRpc, address: Address) {
   if (held < weiForGas) await rpc.request('anvil_setBalance', [address, quantity(weiForGas)])
 }
 
-/** And a coin for gas where it has less than one. The token balance afterwards. */
+/** And a coin for gas where it has less than one. */
 export async function fund(rpcUrl: string, address: Address, amountRaw: bigint) {
   const rpc = await connect(rpcUrl)
   await giveGas(rpc, address)
@@ -256,7 +249,7 @@ export async function warp(rpcUrl: string, seconds: number) {
   const rpc = await connect(rpcUrl)
   let head = await headOf(rpc)
   const until = Number(head.timestamp) + seconds
-  // Trimming the chain's memory may undo a jump that comes in its midst.
+  // Trimming the chain's memory may undo a jump.
   while (Number(head.timestamp) < until) {
     await rpc.request('evm_setNextBlockTimestamp', [until])
     await rpc.request('evm_mine', [])
@@ -265,7 +258,6 @@ export async function warp(rpcUrl: string, seconds: number) {
   return { seconds, timestamp: String(Number(head.timestamp)), block: Number(head.number) }
 }
 
-/** The newest first. */
 async function roundsOf(found: FoundRound) {
   const { rpc, questionId } = found
   const opened = await rpc.request<readonly { readonly blockNumber: Hex }[]>('eth_getLogs', [
@@ -294,19 +286,14 @@ const readRequest = ({ rpc, ...round }: FoundRound) =>
 
 export interface DevSettlement extends DevRound {
   readonly outcome: VotedOutcome | null
-  /** Raw token units. */
   readonly payout: string
   readonly paid_to: Address
   readonly deferred: boolean
   readonly resolved: boolean
-  /** The round that "too early" opened. */
   readonly new_round: string | null
 }
 
-/**
- * The newest round that can be settled, as the resolver; the adapter resolves the question from
- * its current one.
- */
+/** The adapter resolves the question from its current round. */
 export async function settleRound(rpcUrl: string, identifier: string): Promise<DevSettlement> {
   const found = await find(rpcUrl, identifier)
   const now = Number((await headOf(found.rpc)).timestamp)
@@ -417,8 +404,8 @@ async function requireVersion3(rpc: DevRpc) {
 }
 
 /**
- * As the question's creator, whose word counts, or as an account of its own. `rules`: as an update
- * of the request's rules, which version 3 takes from the requester (domain §10).
+ * As the question's creator, whose word counts, or as `as`. `rules`: an update of the request's
+ * rules, which version 3 takes from the requester (domain §10).
  */
 export async function clarify(
   rpcUrl: string,

@@ -3,13 +3,20 @@ import { StorageError } from '#protocol/errors'
 import { fillTemporary, putInForce, writeAll } from './durable.js'
 import { errorCode, failedForGood, isFull, notOurs, outOfSpace, unavailable } from './failures.js'
 import { fail } from './groups.js'
-import type { LogEnd } from './high-water.js'
 import { byteLength, noCheck, singleLine } from './line.js'
-import { checkFence, type LogState, type OpenFile } from './log-state.js'
+import type { LogEnd } from './manifest.js'
 import { snapshotName } from './manifest.js'
 import type { CompactableLog, NewRecord } from './record-log.js'
 import { recordPosition } from './walk.js'
-import { commitOwn, openForReading, publish, rotate } from './writer.js'
+import {
+  checkFence,
+  commitOwn,
+  type LogState,
+  type OpenFile,
+  openForReading,
+  publish,
+  rotate,
+} from './writer.js'
 
 const sliceMs = 5
 /** Enough for a good write, and some 3 ms of encoding: slices of the event loop are 5 ms at most. */

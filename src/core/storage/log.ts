@@ -20,13 +20,21 @@ import {
   refusal,
   type Waiting,
 } from './groups.js'
-import { highWaterName, publishHighWater } from './high-water.js'
 import { encodeData, encodeHead } from './line.js'
-import { checkFence, type LogState } from './log-state.js'
+import { highWaterName, publishHighWater } from './manifest.js'
 import type { CompactableLog, LogOptions, LogPorts, NewRecord, StoredRecord } from './record-log.js'
 import { type RecoveredLog, recover } from './recovery.js'
 import { internalKinds } from './walk.js'
-import { closeAll, commit, commitOwn, openFile, readAt, scanAll } from './writer.js'
+import {
+  checkFence,
+  closeAll,
+  commit,
+  commitOwn,
+  type LogState,
+  openFile,
+  readAt,
+  scanAll,
+} from './writer.js'
 
 const idleMs = 1_000
 

@@ -2,12 +2,14 @@
 import { ProposerError, StorageError } from '#protocol/errors'
 import { ifThere, joinPath, namesIn } from './durable.js'
 import { damaged, messageOf, storageErrorOf } from './failures.js'
-import { type LogEnd, lossBefore, readHighWater } from './high-water.js'
 import { decodeLine } from './line.js'
 import {
+  type LogEnd,
+  lossBefore,
   type Manifest,
   manifestNames,
   readFormat,
+  readHighWater,
   readManifestToLook,
   refuseOldManifest,
 } from './manifest.js'

@@ -8,15 +8,18 @@ import {
   withFile,
 } from './durable.js'
 import { damaged } from './failures.js'
-import { highWaterName, type LogEnd, lossBefore, readHighWater } from './high-water.js'
 import {
+  highWaterName,
+  type LogEnd,
   logName,
+  lossBefore,
   type Manifest,
   manifestNames,
   ownName,
   publishFormat,
   publishManifest,
   readFormat,
+  readHighWater,
   readManifest,
   refuseOldManifest,
   refuseWithoutManifest,

@@ -1,12 +1,12 @@
 import type { FileHandle } from '#ports'
 import { StorageError } from '#protocol/errors'
-import { joinPath, removeIfThere, writeAll } from './durable.js'
-import { errorCode, failedForGood, isFull } from './failures.js'
-import { type Append, fail } from './groups.js'
+import { fillTemporary, joinPath, removeIfThere, writeAll } from './durable.js'
+import { errorCode, failedForGood, isFull, outOfSpace } from './failures.js'
+import { type Append, fail, type Groups, groupBytes, notWritten } from './groups.js'
 import { byteLength, encodeData, encodeHead, encodeLine } from './line.js'
-import { checkFence, closeForSpace, type LogState, type OpenFile } from './log-state.js'
+import type { LogEnd } from './manifest.js'
 import { logName, type Manifest, publishManifest } from './manifest.js'
-import type { RecordPosition, StoredRecord } from './record-log.js'
+import type { LogOptions, LogPorts, RecordPosition, StoredRecord } from './record-log.js'
 import { fileOf, type LogFile, newWalk, readRecordAt, recordPosition, walkAll } from './walk.js'
 
 export const openFile = (file: LogFile): OpenFile => ({
@@ -166,4 +166,76 @@ export async function closeAll({ active, files }: LogState) {
   const handles = [active, ...files.map((file) => file.handle)]
   const closed = await Promise.allSettled(handles.map((handle) => handle.close()))
   for (const each of closed) if (each.status === 'rejected') throw each.reason
+}
+
+const probeMs = 5_000
+
+export interface OpenFile extends LogFile {
+  users: number
+  /** A compaction has replaced it; only positions given out earlier still lead here. */
+  isReplaced: boolean
+  onIdle: (() => void) | undefined
+}
+
+/** `name` is the folder. Groups, rotations, cuts and publications are `exclusive` jobs. */
+export interface LogState extends Groups {
+  readonly ports: LogPorts
+  readonly options: LogOptions
+  readonly noted: Set<string>
+  files: OpenFile[]
+  manifest: Manifest
+  nextIndex: number
+  active: FileHandle
+  file: number
+  goodBytes: number
+  end: LogEnd
+  mustRotate: boolean
+  isFull: boolean
+  isShut: boolean
+  isCompacting: boolean
+  isIdling: boolean
+  isUnmarked: boolean
+  /** The last record of a caller, and the one that HIGHWATER names. */
+  reached: LogEnd
+  marked: LogEnd | undefined
+}
+
+export async function checkFence(log: LogState) {
+  try {
+    await log.options.fence?.()
+  } catch (error) {
+    const dead = fail(log, error, `the lock of ${log.name} could not be checked`)
+    throw dead.code === 'store_fenced' ? dead : notWritten(log, dead)
+  }
+}
+
+/** Appends are refused until a probe, every 5 s, finds space. */
+export function closeForSpace(log: LogState) {
+  if (!log.isFull) {
+    log.isFull = true
+    void probeSpace(log)
+  }
+  return outOfSpace(log.name)
+}
+
+async function probeSpace(log: LogState) {
+  const { files, clock } = log.ports
+  while (log.isFull) {
+    try {
+      await clock.sleep(probeMs, log.stop.signal)
+    } catch {
+      return
+    }
+    try {
+      await log.exclusive(async () => {
+        await fillTemporary(files, log.name, 'probe', (handle) =>
+          writeAll(handle, new Uint8Array(groupBytes)),
+        )
+        await files.remove(joinPath(log.name, 'probe.tmp'))
+      })
+      log.isFull = false
+    } catch (error) {
+      if (!isFull(error)) fail(log, error, `${log.name} could not be probed for space`)
+    }
+  }
 }

@@ -3,9 +3,8 @@ import { StorageError } from '#protocol/errors'
 import type { CopiedRecord, CopySource, CopyTarget } from '../copy.js'
 import { encodeData } from '../line.js'
 import { copyMark, openStoreTables, requireTables } from './schema.js'
-import { notReached, openConnection, openQueries, type Queries } from './session.js'
+import { notReached, openConnection, openQueries, type Queries, rowsUpTo } from './session.js'
 
-const pageRows = 1_000
 /** A gateway that was heard of within this time is taken to be at work. */
 const liveSeconds = 30
 
@@ -36,19 +35,9 @@ export async function openDatabaseSource(database: SqlDatabase): Promise<Databas
   }
 }
 
-async function* pages(queries: Queries, name: string, end: number) {
-  for (let after = 0; after < end; ) {
-    const rows = await queries.ask(
-      `SELECT n, k, t, d FROM proposer.record WHERE n > $1 AND n <= $2 ORDER BY n LIMIT ${pageRows}`,
-      [after, end],
-    )
-    for (const { n, k, t, d } of rows) {
-      after += 1
-      if (Number(n) !== after) throw missing(name, after)
-      yield { kind: String(k), timeMs: Number(t), data: d, head: undefined }
-    }
-    if (rows.length === 0) throw missing(name, after + 1)
-  }
+async function* pages({ ask }: Queries, name: string, end: number) {
+  for await (const { k, t, d } of rowsUpTo(ask, end, (n) => missing(name, n)))
+    yield { kind: String(k), timeMs: Number(t), data: d, head: undefined }
 }
 
 const missing = (name: string, n: number) =>

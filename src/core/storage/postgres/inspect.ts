@@ -2,12 +2,10 @@ import type { SqlDatabase } from '#ports'
 import { ProposerError, StorageError } from '#protocol/errors'
 import { messageOf } from '../failures.js'
 import type { StoredRecord } from '../record-log.js'
-import { columns, recordOfRow } from './log-state.js'
+import { recordOfRow } from './log-state.js'
 import { requireTables } from './schema.js'
-import { openQueries, type Queries } from './session.js'
+import { openQueries, type Queries, rowsUpTo } from './session.js'
 import { type SnapshotHead, snapshotFormat } from './shared-log.js'
-
-const pageRows = 1_000
 
 export interface SharedDamage {
   readonly detail: string
@@ -96,11 +94,6 @@ async function readLines({ ask }: Queries) {
   }
 }
 
-interface Read {
-  readonly records: number
-  readonly damage: SharedDamage | undefined
-}
-
 const ofRecords = (detail: string) => ({ detail, isOfSnapshot: false })
 const ofSnapshot = (detail: string) => ({ detail, isOfSnapshot: true })
 
@@ -110,35 +103,36 @@ async function readRecords(
   end: number,
   snapshot: Snapshot | undefined,
   { knownKinds, onRecord, snapshotFault }: Inspector,
-) {
+): Promise<{ readonly records: number; readonly damage: SharedDamage | undefined }> {
   let records = 0
-  const stop = (damage: SharedDamage): Read => ({ records, damage })
-  while (records < end) {
-    const rows = await ask(
-      `SELECT ${columns} FROM proposer.record WHERE n > $1 AND n <= $2 ORDER BY n LIMIT ${pageRows}`,
-      [records, end],
-    )
-    if (rows.length === 0) return stop(ofRecords(`record ${records + 1} is missing`))
-    for (const row of rows) {
+  try {
+    const missing = (n: number) => new RangeError(`record ${n} is missing`)
+    for await (const row of rowsUpTo(ask, end, missing)) {
       const n = records + 1
-      if (Number(row.n) !== n) return stop(ofRecords(`record ${n} is missing`))
+      const record = recordOfRow({ name, knownKinds }, row)
       try {
-        onRecord(recordOfRow({ name, knownKinds }, row))
+        onRecord(record)
       } catch (error) {
         if (!(error instanceof RangeError) && !(error instanceof StorageError)) throw error
         if (error instanceof StorageError && error.code === 'store_too_new') throw error
         const why = error instanceof ProposerError ? error.detail : messageOf(error)
-        return stop(ofRecords(`record ${n}: ${why}`))
+        throw new RangeError(`record ${n}: ${why}`)
       }
       records = n
       const fault = n === snapshot?.n ? snapshotFault(snapshot.lines) : undefined
       if (fault !== undefined)
-        return stop(ofSnapshot(`the snapshot of record ${n} is not its fold: ${fault}`))
+        return {
+          records,
+          damage: ofSnapshot(`the snapshot of record ${n} is not its fold: ${fault}`),
+        }
     }
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error
+    return { records, damage: ofRecords(error.message) }
   }
-  return snapshot !== undefined && snapshot.n > end
-    ? stop(ofSnapshot(`the snapshot is of record ${snapshot.n}, and the log ends at ${end}`))
-    : { records, damage: undefined }
+  const isAhead = snapshot !== undefined && snapshot.n > end
+  const ahead = `the snapshot is of record ${snapshot?.n}, and the log ends at ${end}`
+  return { records, damage: isAhead ? ofSnapshot(ahead) : undefined }
 }
 
 /** Judged beside our own rules: a row that broke one would have been refused. */

@@ -111,16 +111,13 @@ export async function lookAtStore(
   name: string,
   copyBegun: CopyBegun = 'refused',
 ): Promise<StoreState> {
-  const [found] = await asked(
-    session,
-    name,
-    `
+  const ask = asking(session, name)
+  const [found] = await ask(`
     SELECT to_regclass('proposer.migration') IS NOT NULL AS is_ours,
            current_setting('server_version_num')::int AS version,
            EXISTS (SELECT 1 FROM pg_class c JOIN pg_namespace s ON s.oid = c.relnamespace
                     WHERE c.relkind IN ('r', 'p') AND s.nspname NOT LIKE 'pg\\_%'
-                      AND s.nspname <> 'information_schema') AS has_tables`,
-  )
+                      AND s.nspname <> 'information_schema') AS has_tables`)
   if (Number(found?.version) < 140_000)
     throw refused(
       'store_unavailable',
@@ -132,13 +129,9 @@ export async function lookAtStore(
     const hint = 'use a separate database for the store'
     throw refused('store_mismatch', `${name} holds tables of another program`, hint)
   }
-  const [form] = await asked(
-    session,
-    name,
-    `
+  const [form] = await ask(`
     SELECT coalesce(max(m.id), 0)::int AS version,
-           (SELECT min_reader FROM proposer.head) AS min_reader FROM proposer.migration m`,
-  )
+           (SELECT min_reader FROM proposer.head) AS min_reader FROM proposer.migration m`)
   const version = Number(form?.version)
   const minReader = Number(form?.min_reader)
   if (minReader < 0 && copyBegun === 'refused')
@@ -157,29 +150,22 @@ export async function lookAtStore(
 export async function upgradeStore(session: SqlSession, name: string) {
   const state = await lookAtStore(session, name)
   if (state.kind === 'current') return 0
+  const ask = asking(session, name)
   let made = 0
   for (const [index, { name: what, sql }] of migrations.entries()) {
     const id = index + 1
-    await asked(
-      session,
-      name,
-      `BEGIN; SET LOCAL lock_timeout = '2s';
+    await ask(`BEGIN; SET LOCAL lock_timeout = '2s';
       SELECT pg_advisory_xact_lock(${migrationLock});
       CREATE SCHEMA IF NOT EXISTS proposer;
       CREATE TABLE IF NOT EXISTS proposer.migration
-        (id int PRIMARY KEY, name text NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())`,
-    )
-    const known = await asked(session, name, `SELECT 1 FROM proposer.migration WHERE id = ${id}`)
+        (id int PRIMARY KEY, name text NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())`)
+    const known = await ask(`SELECT 1 FROM proposer.migration WHERE id = ${id}`)
     if (known.length === 0) {
-      await asked(
-        session,
-        name,
-        `
-        INSERT INTO proposer.migration (id, name) VALUES (${id}, '${what}');${sql}`,
-      )
+      await ask(`
+        INSERT INTO proposer.migration (id, name) VALUES (${id}, '${what}');${sql}`)
       made += 1
     }
-    await asked(session, name, 'COMMIT')
+    await ask('COMMIT')
   }
   return made
 }
@@ -214,13 +200,12 @@ export async function lackingRights(session: SqlSession, name: string) {
   const rights = Object.entries(neededRights).flatMap(([table, needed]) =>
     needed.map((right) => `('proposer.${table}', '${right}')`),
   )
-  const rows = await asked(
+  const rows = await asking(
     session,
     name,
-    `SELECT json_agg(r.need || ' on ' || r.tab) AS lacking
+  )(`SELECT json_agg(r.need || ' on ' || r.tab) AS lacking
        FROM (VALUES ${rights.join(', ')}) AS r (tab, need)
-      WHERE NOT has_table_privilege(r.tab, r.need)`,
-  )
+      WHERE NOT has_table_privilege(r.tab, r.need)`)
   return (rows[0]?.lacking as string[] | null) ?? []
 }
 
@@ -241,17 +226,16 @@ export async function upgradeTables(database: SqlDatabase) {
   try {
     if ((await lookAtStore(session, name)).kind === 'empty') throw noStore(name)
     const migrations = await upgradeStore(session, name)
-    const [row] = await asked(
+    const [row] = await asking(
       session,
       name,
-      `
+    )(`
       UPDATE proposer.head SET write_version = greatest(write_version, ${schemaVersion})
        WHERE NOT EXISTS (SELECT 1 FROM proposer.gateway WHERE format < ${schemaVersion}
                            AND seen_at > clock_timestamp() - interval '30 s');
       SELECT write_version, (SELECT count(*) FROM proposer.gateway WHERE format < ${schemaVersion}
                                AND seen_at > clock_timestamp() - interval '30 s') AS older
-        FROM proposer.head`,
-    )
+        FROM proposer.head`)
     return {
       migrations,
       writeVersion: Number(row?.write_version),
@@ -291,7 +275,7 @@ const tooOld = (name: string, version: number) =>
     'run `proposer operator store upgrade`; gateways of the previous version keep running',
   )
 
-async function asked(session: SqlSession, name: string, script: string) {
+const asking = (session: SqlSession, name: string) => async (script: string) => {
   try {
     return await session.script(script)
   } catch (error) {

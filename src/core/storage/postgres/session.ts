@@ -166,3 +166,26 @@ export const isPassing = ({ code, isAnswered }: SqlError) =>
   !isAnswered ||
   ['40001', '40P01', '55P03', '57014', '25P03', '25006'].includes(code) ||
   code.startsWith('57P')
+
+export const columns = 'n, grp, k, t, d'
+const pageRows = 1_000
+
+/** Records 1 to `end`, a page at a time; `missing` where one is not there. */
+export async function* rowsUpTo(
+  ask: Queries['ask'],
+  end: number,
+  missing: (n: number) => Error,
+): AsyncGenerator<SqlRow> {
+  for (let n = 0; n < end; ) {
+    const rows = await ask(
+      `SELECT ${columns} FROM proposer.record WHERE n > $1 AND n <= $2 ORDER BY n LIMIT ${pageRows}`,
+      [n, end],
+    )
+    for (const row of rows) {
+      n += 1
+      if (Number(row.n) !== n) throw missing(n)
+      yield row
+    }
+    if (rows.length === 0) throw missing(n + 1)
+  }
+}

@@ -7,23 +7,23 @@ import { StorageError } from '#protocol/errors'
 import { unavailable } from '../failures.js'
 import { inGroups, newGroups, refusal } from '../groups.js'
 import type { RecordLog, StoredRecord } from '../record-log.js'
-import { encode, transact, writeGroup } from './group-write.js'
 import {
   applyUpTo,
-  columns,
+  encode,
   endAndGroup,
   type Head,
   lossSince,
   recordOfRow,
   requireSameLog,
   rolledBack,
-  rowsAfter,
   type SharedEnd,
   type SharedLogParts,
   type State,
+  transact,
   type Written,
+  writeGroup,
 } from './log-state.js'
-import { awayText, notReached, openConnection } from './session.js'
+import { awayText, columns, notReached, openConnection, rowsUpTo } from './session.js'
 
 const pollMs = 250
 
@@ -156,15 +156,9 @@ const catchUp = (log: State, upTo = Number.POSITIVE_INFINITY) =>
   })
 
 async function* scan(log: State) {
-  const end = log.applied
-  for (let after = 0; after < end; ) {
-    const from = after
-    const rows = await log.reader
-      .use((session) => rowsAfter(session, from, end))
-      .catch(rethrow(log))
-    for (const row of rows) yield recordOfRow(log, row)
-    after = Number(rows.at(-1)?.n ?? end)
-  }
+  const missing = (n: number) => new RangeError(`record ${n} is missing`)
+  for await (const row of rowsUpTo((...asked) => ask(log, ...asked), log.applied, missing))
+    yield recordOfRow(log, row)
 }
 
 async function readSnapshot(log: State, onSnapshot: SharedLogParts['onSnapshot']) {
