@@ -44,9 +44,7 @@ async function stageOf(lie: Lie, honest: 'none' | 'first' | 'second'): Promise<S
     ...methods
   } = chainOver(nodes, {
     timeoutMs: 5_000,
-    batchCalls: 50,
     expectedChainId: fakeContracts.chainId,
-    maxLagBlocks: 3,
     maxLagSeconds: undefined,
     clock: world.clock,
     random: world.random,

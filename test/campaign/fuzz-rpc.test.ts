@@ -343,9 +343,7 @@ test('R3, R15, R16, T9: answers that no sound node gives make view, pipeline and
       })
       const fuzzed = chainOver([node], {
         timeoutMs: 5_000,
-        batchCalls: 50,
         expectedChainId: fakeContracts.chainId,
-        maxLagBlocks: 3,
         maxLagSeconds: undefined,
         clock: world.clock,
         random,

@@ -73,9 +73,7 @@ export function chainOf(
 ) {
   return chainOver(nodes, {
     timeoutMs: 5_000,
-    batchCalls: 50,
     expectedChainId: 137,
-    maxLagBlocks: 3,
     maxLagSeconds,
     clock,
     random: { bytes: (length) => new Uint8Array(length).fill(128) },

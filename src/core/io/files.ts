@@ -16,10 +16,12 @@ const wholeFileBytes = 64 * 1024 * 1024
 const failure = (code: string, why: string, path: string) =>
   Object.assign(new Error(`${code}: ${why} '${path}'`), { code, path })
 
+/** For who does not wait for a writer of a pipe; Windows has no such flag. */
+export const atOnce = constants.O_NONBLOCK ?? 0
+
 /** What could keep its reader waiting, or never end, is refused at once. */
 async function openPlain(path: string, flag: number) {
-  // A pipe that nobody writes to would hold up the opening.
-  const file = await disk.open(path, flag | (constants.O_NONBLOCK ?? 0), 0o600)
+  const file = await disk.open(path, flag | atOnce, 0o600)
   const stat = await file.stat()
   if (stat.isFile()) return file
   await file.close()
@@ -53,8 +55,13 @@ async function readUpTo(
 }
 
 /** Also a pipe or a device; of more than `limitBytes` one byte more. */
-export async function readNamed(path: string, limitBytes: number, check?: (stat: Stats) => void) {
-  const file = await disk.open(path, constants.O_RDONLY)
+export async function readNamed(
+  path: string,
+  limitBytes: number,
+  check?: (stat: Stats) => void,
+  flag = 0,
+) {
+  const file = await disk.open(path, constants.O_RDONLY | flag)
   try {
     check?.(await file.stat())
     return await readUpTo(file, limitBytes + 1, null)

@@ -27,47 +27,54 @@ async function loadSdk() {
 }
 
 /** API reference, common errors and those of Sign. */
-const faults: Readonly<Record<string, KmsFault>> = {
-  CredentialsProviderError: 'no_credentials',
-  TokenProviderError: 'no_credentials',
-  MissingAuthenticationToken: 'no_credentials',
-  MissingAuthenticationTokenException: 'no_credentials',
-  ExpiredToken: 'bad_credentials',
-  ExpiredTokenException: 'bad_credentials',
-  RequestExpired: 'bad_credentials',
-  InvalidClientTokenId: 'bad_credentials',
-  UnrecognizedClientException: 'bad_credentials',
-  InvalidSignatureException: 'bad_credentials',
-  SignatureDoesNotMatch: 'bad_credentials',
-  IncompleteSignature: 'bad_credentials',
-  IncompleteSignatureException: 'bad_credentials',
-  AccessDenied: 'denied',
-  AccessDeniedException: 'denied',
-  NotAuthorized: 'denied',
-  OptInRequired: 'denied',
-  NotFoundException: 'not_found',
-  InvalidArnException: 'not_found',
-  DisabledException: 'disabled',
-  KMSInvalidStateException: 'disabled',
-  InvalidKeyUsageException: 'wrong_key',
-  UnsupportedOperationException: 'wrong_key',
-  Throttling: 'throttled',
-  ThrottlingException: 'throttled',
-  LimitExceededException: 'throttled',
-  RequestLimitExceeded: 'throttled',
-  TooManyRequestsException: 'throttled',
-  KeyUnavailableException: 'unavailable',
-  DependencyTimeoutException: 'unavailable',
-  KMSInternalException: 'unavailable',
-  InternalFailure: 'unavailable',
-  InternalError: 'unavailable',
-  ServiceUnavailable: 'unavailable',
-  ServiceUnavailableException: 'unavailable',
+const names: Readonly<Partial<Record<Exclude<KmsFault, object>, readonly string[]>>> = {
+  no_credentials: [
+    'CredentialsProviderError',
+    'TokenProviderError',
+    'MissingAuthenticationToken',
+    'MissingAuthenticationTokenException',
+  ],
+  bad_credentials: [
+    'ExpiredToken',
+    'ExpiredTokenException',
+    'RequestExpired',
+    'InvalidClientTokenId',
+    'UnrecognizedClientException',
+    'InvalidSignatureException',
+    'SignatureDoesNotMatch',
+    'IncompleteSignature',
+    'IncompleteSignatureException',
+  ],
+  denied: ['AccessDenied', 'AccessDeniedException', 'NotAuthorized', 'OptInRequired'],
+  not_found: ['NotFoundException', 'InvalidArnException'],
+  disabled: ['DisabledException', 'KMSInvalidStateException'],
+  wrong_key: ['InvalidKeyUsageException', 'UnsupportedOperationException'],
+  throttled: [
+    'Throttling',
+    'ThrottlingException',
+    'LimitExceededException',
+    'RequestLimitExceeded',
+    'TooManyRequestsException',
+  ],
+  unavailable: [
+    'KeyUnavailableException',
+    'DependencyTimeoutException',
+    'KMSInternalException',
+    'InternalFailure',
+    'InternalError',
+    'ServiceUnavailable',
+    'ServiceUnavailableException',
+  ],
 }
+const faults = new Map(
+  Object.entries(names).flatMap(([fault, some]) =>
+    some.map((name) => [name, fault as keyof typeof names] as const),
+  ),
+)
 
 function faultOf(error: unknown) {
   if (!(error instanceof Error)) return undefined
-  const known = Object.hasOwn(faults, error.name) ? faults[error.name] : undefined
+  const known = faults.get(error.name)
   if (known !== undefined) return known
   // A connection that failed has a code of its own, and no status.
   const status = statusOf(error)

@@ -17,8 +17,7 @@ export interface NodeTableOptions {
   readonly clock: Pick<Clock, 'monotonicMs'>
   readonly random: Pick<Random, 'bytes'>
   readonly expectedChainId: number | undefined
-  readonly maxLagBlocks: number
-  /** So is one whose newest block is that much older than the best one's, where blocks are slow. */
+  /** One whose newest block is that much older than the best one's is out, where blocks are slow. */
   readonly maxLagSeconds: number | undefined
 }
 
@@ -47,6 +46,8 @@ export interface NodeTable extends NodeTableOptions {
   conflict: { readonly members: readonly number[]; readonly why: string } | undefined
 }
 
+/** A node behind the best one by more is out. */
+const mostLagBlocks = 3n
 /** Failures in a row that take a node out. */
 const failuresAtMost = 2
 const firstPauseMs = 500
@@ -146,15 +147,14 @@ export function noteHead(
 export function takeOutIfBehind(table: NodeTable, index: number) {
   const own = nodeAt(table, index).head
   if (own === undefined) return false
-  const { maxLagBlocks, maxLagSeconds } = table
+  const { maxLagSeconds } = table
   const nowMs = table.clock.monotonicMs()
   for (const { index: other, head, otherChainId } of table.nodes) {
     if (other === index || head === undefined || otherChainId !== undefined) continue
     const blocks = head.number - own.number
     const seconds = head.timestamp - own.timestamp
     const isFar =
-      blocks > BigInt(maxLagBlocks) ||
-      (maxLagSeconds !== undefined && seconds > BigInt(maxLagSeconds))
+      blocks > mostLagBlocks || (maxLagSeconds !== undefined && seconds > BigInt(maxLagSeconds))
     if (blocks <= 0n || !isFar || nowMs - head.seenAtMs > headCountsMs) continue
     const why = `its newest block ${own.number} is ${blocks} blocks and ${seconds} s behind that of node ${other + 1}`
     takeOut(table, index, 'behind', why)

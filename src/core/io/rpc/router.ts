@@ -21,7 +21,6 @@ import type { RpcCall, Transport } from './transport.js'
 
 export interface RouterOptions extends NodeTableOptions {
   readonly timeoutMs: number
-  readonly batchCalls: number
 }
 
 export interface Read<T> extends RpcCall {
@@ -51,6 +50,8 @@ export interface Router {
   surveying: Promise<void> | undefined
 }
 
+/** Of a batch. */
+const mostCalls = 50
 /** Healthy nodes are compared this often while heads are read: about a block of Polygon (§8). */
 const surveyMs = 2_000
 const lookMs = 2_000
@@ -139,7 +140,7 @@ function flush(router: Router) {
   const { table, closing, options } = router
   const waiting = router.queue
   router.queue = []
-  const most = Math.max(1, options.batchCalls - (options.expectedChainId === undefined ? 0 : 1))
+  const most = mostCalls - (options.expectedChainId === undefined ? 0 : 1)
   for (const only of new Set(waiting.map((one) => one.only))) {
     const group = waiting.filter((one) => one.only === only)
     for (let from = 0; from < group.length; from += most) {

@@ -46,11 +46,9 @@ export type { NodeHealth } from './node-table.js'
 
 export interface RpcOptions {
   readonly timeoutMs?: number
-  readonly batchCalls?: number
   readonly answerBytes?: number
   /** A node on another chain is not believed and gets nothing. */
   readonly expectedChainId?: number
-  readonly maxLagBlocks?: number
   readonly maxHeadAgeSeconds?: number
   readonly clock?: Pick<Clock, 'monotonicMs'>
   readonly random?: Pick<Random, 'bytes'>
@@ -60,17 +58,11 @@ export function createChain(
   urls: readonly string[],
   options: RpcOptions = {},
 ): RpcChain & { close(): Promise<void> } {
-  const { timeoutMs = 5_000, batchCalls = 50, answerBytes = 32 * 1024 * 1024 } = options
+  const { timeoutMs = 5_000, answerBytes = 32 * 1024 * 1024 } = options
   if (urls.length === 0) throw new RangeError('at least one RPC URL is required')
-  const { transports, close } = createTransports(urls, {
-    connectMs: timeoutMs,
-    batches: batchCalls > 1,
-    answerBytes,
-  })
+  const { transports, close } = createTransports(urls, { connectMs: timeoutMs, answerBytes })
   const chain = chainOver(transports, {
     timeoutMs,
-    batchCalls,
-    maxLagBlocks: options.maxLagBlocks ?? 3,
     expectedChainId: options.expectedChainId,
     maxLagSeconds: options.maxHeadAgeSeconds,
     clock: options.clock ?? { monotonicMs: () => performance.now() },

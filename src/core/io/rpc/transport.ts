@@ -27,7 +27,6 @@ export interface Transport {
 
 export interface TransportOptions {
   readonly connectMs: number
-  readonly batches: boolean
   readonly answerBytes: number
 }
 
@@ -75,7 +74,7 @@ export function createTransports(
       keepAliveTimeout: keepAliveMs,
       pipelining: 1,
     })
-    return { ...options, ...endpoint, pool, conceal, nextId: 1 }
+    return { ...options, ...endpoint, pool, conceal, batches: true, nextId: 1 }
   })
   const transports = nodes.map(
     (node): Transport => ({

@@ -1,11 +1,11 @@
 import { createHmac } from 'node:crypto'
-import { constants } from 'node:fs'
-import { open } from 'node:fs/promises'
+import type { Stats } from 'node:fs'
 import { basename, dirname } from 'node:path'
 import type { Files, Random } from '#ports'
 import { StorageError } from '#protocol/errors'
 import { hexOf, publishNew } from '#storage/durable'
 import { errorCode } from '#storage/failures'
+import { atOnce, readNamed } from '../files.js'
 
 const tokenBytes = 32
 
@@ -35,44 +35,32 @@ export async function ensureAdminToken(
   return readAdminToken(path)
 }
 
+const renewed = 'remove the file and restart the gateway, which creates a new one'
+
 export async function readAdminToken(path: string) {
   const unusable = (what: string, hint: string, cause?: unknown) =>
     new StorageError('admin_token_unusable', `${path} ${what}`, { hint, cause })
-  try {
-    const handle = await open(path, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0))
-    try {
-      const stat = await handle.stat()
-      if (!stat.isFile())
-        throw unusable(
-          'is not a file',
-          'remove it and restart the gateway, which creates a new one',
-        )
-      if (process.platform !== 'win32' && (stat.mode & 0o077) !== 0) {
-        throw unusable(
-          `may be read by others (mode ${(stat.mode & 0o777).toString(8)})`,
-          'others may know it: remove the file and restart the gateway, which creates a new one',
-        )
-      }
-      const { buffer, bytesRead } = await handle.read(new Uint8Array(256), 0, 256, 0)
-      const token = /^([0-9a-f]{64})\r?\n?$/.exec(
-        new TextDecoder().decode(buffer.subarray(0, bytesRead)),
-      )?.[1]
-      if (token !== undefined) return token
+  const check = (stat: Stats) => {
+    if (!stat.isFile())
+      throw unusable('is not a file', 'remove it and restart the gateway, which creates a new one')
+    if (process.platform !== 'win32' && (stat.mode & 0o077) !== 0)
       throw unusable(
-        'holds no token of 64 hex digits',
-        'remove the file and restart the gateway, which creates a new one',
+        `may be read by others (mode ${(stat.mode & 0o777).toString(8)})`,
+        `others may know it: ${renewed}`,
       )
-    } finally {
-      await handle.close()
-    }
-  } catch (error) {
-    if (error instanceof StorageError || !(error instanceof Error && 'code' in error)) throw error
-    if (error.code === 'ENOENT')
-      throw unusable('is missing', 'restart the gateway, which creates a new one', error)
-    throw unusable(
-      `cannot be read (${String(error.code)})`,
-      'run the command as the user who runs the gateway',
-      error,
-    )
   }
+  const bytes = await readNamed(path, 255, check, atOnce).catch((error: unknown) => {
+    const code = errorCode(error)
+    if (error instanceof StorageError || code === undefined) throw error
+    throw code === 'ENOENT'
+      ? unusable('is missing', 'restart the gateway, which creates a new one', error)
+      : unusable(
+          `cannot be read (${code})`,
+          'run the command as the user who runs the gateway',
+          error,
+        )
+  })
+  const token = /^([0-9a-f]{64})\r?\n?$/.exec(new TextDecoder().decode(bytes))?.[1]
+  if (token === undefined) throw unusable('holds no token of 64 hex digits', renewed)
+  return token
 }

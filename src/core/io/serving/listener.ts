@@ -106,17 +106,8 @@ export async function listen(options: ListenOptions): Promise<Listener> {
     onClientError(options, error, socket, newest.get(socket)),
   )
 
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject)
-    server.listen({ host: options.host, port: options.port }, () => {
-      server.off('error', reject)
-      resolve()
-    })
-  })
-  const { port } = server.address() as AddressInfo
   return {
-    url: `http://${options.host.includes(':') ? `[${options.host}]` : options.host}:${port}`,
-    port,
+    ...(await listenOn(server, options)),
     server,
     async close(drainMs, serveMs = 0) {
       closing = true
@@ -137,6 +128,22 @@ export async function listen(options: ListenOptions): Promise<Listener> {
       clearTimeout(cut)
     },
   }
+}
+
+export async function listenOn(
+  server: Server,
+  { host, port }: Pick<ListenOptions, 'host' | 'port'>,
+) {
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject)
+    server.listen({ host, port }, () => {
+      server.off('error', reject)
+      resolve()
+    })
+  })
+  const found = server.address() as AddressInfo
+  const name = host.includes(':') ? `[${host}]` : host
+  return { url: `http://${name}:${found.port}`, port: found.port }
 }
 
 /** One call of a connection at a time; `isLast`: nothing waits behind it. */

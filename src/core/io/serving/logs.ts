@@ -141,17 +141,12 @@ export function createStateLog(
       logger.debug({ message, ...figures }, kind)
     },
     write(line) {
-      const { candidate_id, question_id, slot, hash, block, code, stage, kind } = line
-      const { contract, pinned, runs } = line
-      const ofCode = { contract, pinned, runs }
-      const texts = { candidate_id, question_id, slot, hash, block, code, stage, kind, ...ofCode }
-      const shown = Object.entries(texts).flatMap(([key, text]) =>
-        text === undefined ? [] : [[key, plain(text)] as const],
-      )
-      const figures = pick(
-        line,
-        ...(['nonce', 'candidates', 'enabled', 'node', 'epoch', 'reasons', 'elsewhere'] as const),
-      )
+      const { stage, kind, code } = line
+      const shown = textKeys.flatMap((key) => {
+        const text = line[key]
+        return text === undefined ? [] : [[key, plain(text)] as const]
+      })
+      const figures = pick(line, ...figureKeys)
       const by = line.elsewhere === true ? '(by another gateway)' : undefined
       const said = [line.event.replace(/[._]/g, ' '), stage, kind, code, enabledText(line), by]
       const message = plain(said.filter((part) => part !== undefined).join(' '))
@@ -159,6 +154,14 @@ export function createStateLog(
     },
   }
 }
+
+const textKeys = [
+  ...(['candidate_id', 'question_id', 'slot', 'hash', 'block', 'code', 'stage', 'kind'] as const),
+  ...(['contract', 'pinned', 'runs'] as const),
+]
+const figureKeys = [
+  ...(['nonce', 'candidates', 'enabled', 'node', 'epoch', 'reasons', 'elsewhere'] as const),
+]
 
 const enabledText = ({ enabled }: StateLine) =>
   enabled === undefined ? undefined : enabled ? 'on' : 'off'

@@ -1,12 +1,11 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
 import type { Registry } from 'prom-client'
 import { BodyError } from '#protocol/call'
 import { readJson } from '#protocol/json'
 import { withoutNodeWords } from '#protocol/node-words'
 import { commonHeaders } from '#protocol/refusal'
 import { readIncoming } from './incoming-body.js'
-import { sendAnswer, serverSettings, socketSettings } from './listener.js'
+import { listenOn, sendAnswer, serverSettings, socketSettings } from './listener.js'
 
 export interface Look {
   readonly status: number
@@ -46,7 +45,7 @@ export interface LookServer {
 }
 
 export async function listenForLooks(options: LookServer): Promise<LookListener> {
-  const { host, connections = 64, timeoutMs = socketSettings.timeoutMs } = options
+  const { connections = 64, timeoutMs = socketSettings.timeoutMs } = options
   const respond = async (incoming: IncomingMessage, response: ServerResponse) => {
     const look = await options.route(incoming, response)
     if (look === 'streaming') return
@@ -62,17 +61,8 @@ export async function listenForLooks(options: LookServer): Promise<LookListener>
   })
   server.maxConnections = connections
   server.timeout = timeoutMs
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject)
-    server.listen({ host, port: options.port }, () => {
-      server.off('error', reject)
-      resolve()
-    })
-  })
-  const { port } = server.address() as AddressInfo
   return {
-    url: `http://${host.includes(':') ? `[${host}]` : host}:${port}`,
-    port,
+    ...(await listenOn(server, options)),
     close: () =>
       new Promise((resolve) => {
         server.close(() => resolve())

@@ -41,6 +41,11 @@ const everyoneKey = '*'
 const isOver = `(b.window_start + $3 * interval '1 ms' <= EXCLUDED.window_start
       OR b.window_start - $3 * interval '1 ms' > EXCLUDED.window_start)`
 
+const added = `ON CONFLICT (key) DO UPDATE SET
+    spent = EXCLUDED.spent + CASE WHEN ${isOver} THEN 0 ELSE b.spent END,
+    window_start = CASE WHEN ${isOver} THEN EXCLUDED.window_start ELSE b.window_start END
+  RETURNING key, spent, window_start`
+
 /** One order everywhere, the row of all last: so no two statements wait for each other. */
 const charging = `
 WITH charge AS (
@@ -48,23 +53,13 @@ WITH charge AS (
 ), own AS (
   INSERT INTO proposer.budget AS b (key, window_start, spent)
   SELECT key, statement_timestamp(), items FROM charge ORDER BY key
-  ON CONFLICT (key) DO UPDATE SET
-    spent = EXCLUDED.spent + CASE WHEN ${isOver}
-      THEN 0 ELSE b.spent END,
-    window_start = CASE WHEN ${isOver}
-      THEN EXCLUDED.window_start ELSE b.window_start END
-  RETURNING key, spent, window_start
+  ${added}
 ), everyone AS (
   INSERT INTO proposer.budget AS b (key, window_start, spent)
   SELECT '${everyoneKey}', statement_timestamp(),
          sum(greatest(0, least(shared, $5::bigint - (spent - items))))
     FROM own JOIN charge USING (key)
-  ON CONFLICT (key) DO UPDATE SET
-    spent = EXCLUDED.spent + CASE WHEN ${isOver}
-      THEN 0 ELSE b.spent END,
-    window_start = CASE WHEN ${isOver}
-      THEN EXCLUDED.window_start ELSE b.window_start END
-  RETURNING key, spent, window_start
+  ${added}
 )
 SELECT key, spent, extract(epoch FROM window_start - statement_timestamp()) * 1000 + $3 AS ends_in_ms,
        (SELECT n FROM proposer.head) AS n
