@@ -7,7 +7,7 @@ import type { SubmitParts } from '#client/propose/attempt'
 import type { Intent, IntentInWords } from '#client/propose/intent'
 import { payloadRow } from '#client/propose/payload'
 import type { ProposeParts } from '#client/propose/plan'
-import { sendInRound } from '#client/propose/round-over'
+import { sendAll } from '#client/propose/send'
 import { intentRow } from '#client/propose/sign-rows'
 import { type SubmitRowsOptions, submitOne } from '#client/propose/submit'
 import { gatewayContexts, givenContexts } from '#client/trust/context'
@@ -196,8 +196,8 @@ export async function sendAgain(
   options: SubmitRowsOptions = {},
 ) {
   const { timeoutMs, signal, onRetry } = options
-  const sending = { timeoutMs, signal, onRetry, roundOf: () => undefined }
-  const [result] = (await sendInRound(parts, [authorization], sending)).results
+  const sending = { timeoutMs, signal, onRetry }
+  const [result] = (await sendAll(parts, [authorization], sending)).results
   if (result === undefined) throw new Error('an item was left without an outcome')
   return result
 }

@@ -6,11 +6,9 @@ import { type RowSigned, signRows } from '#client/propose/submit'
 import { checkContext, contractsOf, requestOf, type Trust } from '#client/trust/trust'
 import { systemCurve } from '#io/keys'
 import type { Hex } from '#ports'
-import { UnavailableError, UsageError } from '#protocol/errors'
 import type { RecoverPublicKey } from '#protocol/recovered'
 import { recoverSigner } from '#protocol/signature'
 import { fromHex, toHex, witnessRound } from '#protocol/witness'
-import { limits } from '#protocol/words'
 import { keyBytes, makeWorld } from '#support/client-world'
 import { questionContext } from '#support/scripted-gateway'
 
@@ -198,45 +196,3 @@ function renamed(
   const question_id = toHex(keyBytes(n + 1))
   return { ...question, question_id, request: { ...question.request, question_id } }
 }
-
-test('once the caller has left, the contexts that are learned ahead are told so and have ended, and nothing more is begun', async () => {
-  const world = makeWorld()
-  const { parts, journal, intent } = world.run()
-  const rows = asked(3 * limits.batchItems).map(
-    ({ question_id }, at): BatchRow => ({
-      kind: 'intent',
-      line: at + 1,
-      identifier: question_id,
-      outcome: 'p2',
-    }),
-  )
-  const unknown = new UsageError('question_not_found', 'no such question', { hint: 'none' })
-  let begun = 0
-  let ended = 0
-  const batch: ProposeParts = {
-    ...parts,
-    contexts: {
-      async contexts(identifiers, options) {
-        if (identifiers.includes(rows[0]?.identifier ?? ''))
-          return identifiers.map((identifier) => ({ identifier, error: unknown }))
-        begun++
-        await new Promise((resolve) => options?.signal?.addEventListener('abort', resolve))
-        ended++
-        throw new UnavailableError('busy', 'nobody is there to be told', { hint: 'none' })
-      },
-    },
-    contextsAreFree: false,
-    proposer: async () => intent.proposer,
-  }
-  const options = { spending: newSpending(batch, { fit: false }) }
-  const work = async () => {
-    for await (const some of signRows(batch, rows, options)) {
-      expect(some).toHaveLength(limits.batchItems)
-      while (begun === 0) await new Promise((resolve) => setImmediate(resolve))
-      break
-    }
-  }
-  await world.clock.drive(work())
-  expect({ begun, ended }).toEqual({ begun: 1, ended: 1 })
-  expect((await journal.load()).authorizations).toEqual([])
-})

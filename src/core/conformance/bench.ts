@@ -286,20 +286,18 @@ function signingOf(bench: Reading) {
       return journal.exclusive(async (view) => {
         const rival = heldBy(view, pair).find(({ id }) => id !== terms.supersede)
         if (rival !== undefined) notSeen(`${rival.id} now holds the question`)
-        const nonce = journal.nextNonce()
         const [amount, deadline] = [String(amountRaw), String(deadlineSeconds)]
-        const digest = toHex(witness.digest({ price, amount, nonce: String(nonce), deadline }))
-        const prepared = {
-          ...{ context, price, amountRaw, nonce, deadlineSeconds, digest },
-          ...{ round, unchecked: chainChecks },
-        }
+        const signed = { price, amount, nonce: String(journal.nextNonce()), deadline }
+        const digest = toHex(witness.digest(signed))
+        const prepared = { context, price, terms: signed, digest, round, unchecked: chainChecks }
         const intent = { identifier: context.question_id, proposer: wallet.address, ...terms }
-        const { draft, reserving } = draftOf({ journal, trust }, intent, prepared, view)
-        await journal.append(reserving)
+        const { draft, entries } = draftOf({ journal, trust }, intent, prepared, view)
+        await journal.append(entries)
         const form = terms.form ?? 'single'
-        const [signing] = await signDrafts({ ports, journal }, [draft], wallet, form)
-        if (signing === undefined || signing instanceof ProposerError) throw signing
-        return signing
+        const signings = await signDrafts({ ports, journal }, [draft], wallet, form)
+        const { authorization, error } = signings.get(draft.id) ?? {}
+        if (authorization === undefined) throw error
+        return authorization
       })
     },
     /**

@@ -42,10 +42,10 @@ export async function giveOut(
   prepared: Prepared & { readonly typedData: TypedData },
   view: JournalView,
 ): Promise<Offer> {
-  const { draft, reserving } = draftOf(parts, intent, prepared, view)
+  const { draft, entries } = draftOf(parts, intent, prepared, view)
   const offeredAtMs = Math.trunc(parts.ports.clock.nowMs())
   const offered = { ...draft, typedData: prepared.typedData, offeredAtMs }
-  await parts.journal.append([...reserving, { kind: 'offered', data: offered }])
+  await parts.journal.append([...entries, { kind: 'offered', data: offered }])
   return { id: draft.id, offered, parts: [], terminals: [] }
 }
 

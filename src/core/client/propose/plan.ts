@@ -93,6 +93,9 @@ async function withFindings(
 export interface Preview extends Prepared {
   readonly context: QuestionContext
   readonly requiredBondRaw: bigint
+  readonly amountRaw: bigint
+  readonly nonce: bigint
+  readonly deadlineSeconds: bigint
   readonly outcome: OutcomeKey
   /** Outside text: escape before showing (R20). */
   readonly label: string
@@ -343,7 +346,7 @@ export async function sendable(
   }
   const saved = plans.flatMap((plan) => (plan.kind === 'send' ? [plan.authorization] : []))
   // Only the word of a node overrules what a gateway once said: nobody else is asked before.
-  const round = parts.chain === undefined ? undefined : roundsOf(parts, saved, true, options.signal)
+  const round = parts.chain === undefined ? undefined : roundsOf(parts, saved, options.signal)
   const checked: Planned[] = []
   for (const plan of plans) {
     const result =

@@ -3,13 +3,7 @@
  * robustness §6).
  */
 
-import {
-  ConflictError,
-  InterruptedError,
-  ProposerError,
-  UnauthorizedError,
-  UncertainError,
-} from '#protocol/errors'
+import { ConflictError, InterruptedError, ProposerError, UncertainError } from '#protocol/errors'
 import { endOf } from '../follow/look.js'
 import { isAborted } from '../gateway/answer.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
@@ -27,21 +21,8 @@ import type { ContextSource } from '../trust/context.js'
 import { atRequester, mayBeAt, type Trust } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
 import { candidateInJournal, notAccepted, type RowOutcome, type SentOutcome } from './outcome.js'
-import { type SendOptions, type Sent, sendAll } from './send.js'
 
-type CurrentRound = ReturnType<typeof roundsOf>
-
-/** `roundOf` tells what an answer leaves open: whether the own round is over. */
-export async function sendInRound(
-  parts: SubmitParts,
-  authorizations: readonly JournaledAuthorization[],
-  { roundOf, ...options }: SendOptions & { readonly roundOf: RoundOf },
-): Promise<Sent> {
-  const { results, gone } = await sendAll(parts, authorizations, options)
-  return { results: await foundOver(parts, results, roundOf), gone }
-}
-
-type RoundOf = (authorization: JournaledAuthorization) => CurrentRound | undefined
+export type CurrentRound = ReturnType<typeof roundsOf>
 
 /**
  * Nothing is sent once a round is known to be over: it costs an item (§8) and could tell nothing.
@@ -52,17 +33,16 @@ export async function knownOver(
   round?: CurrentRound,
 ): Promise<SentOutcome | undefined> {
   if (!isUnsettled(authorization)) return undefined
-  const { attempts } = authorization
-  const isAdvanced = attempts.some(({ end }) => end?.code === 'round_advanced')
+  const isAdvanced = authorization.attempts.some(({ end }) => end?.code === 'round_advanced')
   const isSeenOver = round?.isFree === true ? await isOver(authorization, round) : undefined
-  return (isSeenOver ?? isAdvanced) ? overOutcome(authorization, undefined) : undefined
+  return (isSeenOver ?? isAdvanced) ? overOutcome(authorization) : undefined
 }
 
-/** 409 `round_advanced` says so, or 403 while `roundOf` names another round, which is journaled. */
-async function foundOver(
+/** 409 `round_advanced` says so, or 403 while `round` is another one, which is journaled. */
+export async function foundOver(
   { journal }: Pick<SubmitParts, 'journal'>,
   results: readonly SentOutcome[],
-  roundOf: RoundOf,
+  round: CurrentRound | undefined,
 ) {
   const mayBe = ({ error, statusCode }: SentOutcome) =>
     error?.code === 'round_advanced' || (error !== undefined && statusCode === 403)
@@ -72,25 +52,16 @@ async function foundOver(
   const checked: SentOutcome[] = []
   for (const result of results) {
     const sent = mayBe(result) ? view.find(result.authorization.id) : undefined
-    const statusCode = result.statusCode ?? undefined
-    if (sent === undefined || !isUnsettled(sent)) checked.push(result)
-    else if (result.error?.code === 'round_advanced') checked.push(overOutcome(sent, statusCode))
-    else if (await isOver(sent, roundOf(sent))) {
-      await journalRoundOver(journal, sent)
-      checked.push(overOutcome(sent, statusCode))
-    } else checked.push(result)
+    const isTold = result.error?.code === 'round_advanced'
+    if (sent === undefined || !isUnsettled(sent) || !(isTold || (await isOver(sent, round))))
+      checked.push(result)
+    else {
+      if (!isTold) await journalRoundOver(journal, sent)
+      checked.push(overOutcome(sent, result.statusCode ?? undefined))
+    }
   }
   return checked
 }
-
-/** What was answered says so. */
-export const saysOver = ({ error }: Pick<RowOutcome, 'error'>) =>
-  error?.code === 'round_advanced' || error?.code === 'round_over'
-
-/** A signature that was refused may be one for another round. */
-export const mayNameOtherRound = (error: ProposerError | undefined) =>
-  error instanceof UnauthorizedError ||
-  (error instanceof UncertainError && error.meta.httpStatus === 403)
 
 /** `undefined`: nobody tells. */
 async function isOver(authorization: JournaledAuthorization, round: CurrentRound | undefined) {
@@ -112,28 +83,31 @@ async function journalRoundOver(
 }
 
 /** Exit 5 where a 409 said so (contract §6: only a 409 gives 5), else exit 6. */
-function overOutcome(authorization: JournaledAuthorization, httpStatus: number | undefined) {
+function overOutcome(authorization: JournaledAuthorization, httpStatus?: number) {
   const isAdvanced = authorization.attempts.some(
     ({ end }) => end?.class === 'reconcile' && end.code === 'round_advanced',
   )
-  const line = outOfBandLine(authorization)
-  const meta = {
+  const Kind = isAdvanced ? ConflictError : UncertainError
+  const error = new Kind('round_over', outOfBandLine(authorization), {
     hint: `see what is safe to do next with \`proposer reconcile ${authorization.signed.questionId}\``,
     httpStatus,
-  }
-  const error = isAdvanced
-    ? new ConflictError('round_over', line, meta)
-    : new UncertainError('round_over', line, meta)
+  })
   return {
     ...notAccepted(authorization, isAdvanced ? 'rejected' : 'unknown', error),
     outOfBand: outOfBandOf(authorization),
   }
 }
 
+interface RoundParts {
+  readonly contexts: ContextSource
+  readonly trust: Trust
+  readonly chain?: object | undefined
+}
+
+/** The current rounds of these, asked for once and only when one is needed. */
 export function roundsOf(
-  { contexts, trust }: { readonly contexts: ContextSource; readonly trust: Trust },
+  { contexts, trust, chain }: RoundParts,
   authorizations: readonly JournaledAuthorization[],
-  isFree: boolean,
   signal: AbortSignal | undefined,
 ) {
   const questionIds = [...new Set(authorizations.map(({ signed }) => signed.questionId))]
@@ -149,7 +123,7 @@ export function roundsOf(
   let asked: ReturnType<typeof ask> | undefined
   return {
     /** Read from a node of ours: it costs no budget and overrules what a gateway once said. */
-    isFree,
+    isFree: chain !== undefined,
     async timestamp({ signed }: JournaledAuthorization) {
       asked ??= ask()
       const request = (await asked).get(signed.questionId)
@@ -218,21 +192,20 @@ export async function settleEarlier(
 async function settledBy(
   { ports, gateway, journal, signal }: EarlierParts,
   authorization: JournaledAuthorization,
-) {
-  const { candidateId, signed, id, attempts } = authorization
-  const unknown = (why: string): SettledEarlier => ({
-    journalId: id,
+): Promise<SettledEarlier | undefined> {
+  const { candidateId, signed, id: journalId, attempts } = authorization
+  const unknown = (why = '') => ({
+    journalId,
     line: `${why}${outOfBandLine(authorization)}`,
-    outcome: 'unknown',
+    outcome: 'unknown' as const,
     outOfBand: outOfBandOf(authorization),
   })
   if (candidateId === undefined || gateway === undefined)
-    return attempts.length > 0 ? unknown('') : undefined
+    return attempts.length > 0 ? unknown() : undefined
   const { pollCandidates } = await import('../follow/follow.js')
   const target = { candidateId, identifier: signed.questionId }
   const options = { timeoutMs: settleMs, signal }
-  const asked = pollCandidates({ ports, gateway, journal }, [target], options)
-  const { candidates, error } = await asked
+  const { candidates, error } = await pollCandidates({ ports, gateway, journal }, [target], options)
   if (error instanceof InterruptedError || error?.code === 'candidate_mismatch') throw error
   const [status] = candidates
   if (status === undefined) {
@@ -240,10 +213,11 @@ async function settledBy(
     return unknown(`the gateway does not report candidate ${candidateId} (${code}). `)
   }
   const outcome = endOf(status)
+  const earlier = `${journalId}, of an earlier round,`
   if (outcome === undefined)
     throw new ConflictError(
       'authorization_open',
-      `${id}, of an earlier round, is still ${status.status} as candidate ${candidateId}`,
+      `${earlier} is still ${status.status} as candidate ${candidateId}`,
       {
         hint: `wait for its end with \`proposer poll ${candidateId}\`, then retry`,
         retryable: true,
@@ -251,10 +225,5 @@ async function settledBy(
     )
   const code = outcome === 'failed' ? status.failure?.code : undefined
   const why = code === undefined ? '' : ` (${code})`
-  return {
-    journalId: id,
-    line: `${id}, of an earlier round, ended as ${outcome}${why}`,
-    outcome,
-    code,
-  }
+  return { journalId, line: `${earlier} ended as ${outcome}${why}`, outcome, code }
 }

@@ -30,6 +30,7 @@ import {
   stoppedOutcome,
   unknownOutcome,
 } from './outcome.js'
+import { type CurrentRound, foundOver } from './round-over.js'
 
 export interface SubmitOptions {
   /** Bounds the whole call, retries included; without it 8 tries or 5 min. */
@@ -47,12 +48,8 @@ export interface SendOptions extends SubmitOptions {
   readonly batch?: string | undefined
   /** Halved for the whole run where calls are too large. */
   readonly size?: { most: number }
-}
-
-export interface Sent {
-  readonly results: readonly SentOutcome[]
-  /** Nobody answered to the end. */
-  readonly gone?: ProposerError | undefined
+  /** Tells what an answer leaves open: whether the own round is over. */
+  readonly round?: CurrentRound | undefined
 }
 
 interface Sending {
@@ -66,15 +63,18 @@ interface Sending {
 /**
  * 429, 503 and what is uncertain are tried again for 8 tries in vain, 5 min or `timeoutMs`. After
  * a 429 a call holds half as many (§8). A refusal does not settle an earlier uncertain attempt
- * (exit 6 stays); for the exit code a 409 does.
+ * (exit 6 stays); for the exit code a 409 does. `gone`: nobody answered to the end.
  */
 export async function sendAll(
   parts: SubmitParts,
   authorizations: readonly JournaledAuthorization[],
   options: SendOptions,
-): Promise<Sent> {
+): Promise<{
+  readonly results: readonly SentOutcome[]
+  readonly gone?: ProposerError | undefined
+}> {
   const { signal, timeoutMs } = options
-  const sendings = authorizations.map((authorization) => ({
+  const sendings: readonly Sending[] = authorizations.map((authorization) => ({
     authorization,
     uncertain: isUnsettled(authorization),
   }))
@@ -83,33 +83,35 @@ export async function sendAll(
   let patience = newPatience(parts.ports, timeoutMs)
   const local = { most: options.size?.most ?? limits.batchItems }
   let tries = 0
+  let gone: ProposerError | undefined
   try {
-    for (;;) {
-      const { length: left } = pendingOf(sendings)
-      if (left === 0) return { results: resultsOf(sendings) }
-      if (isAborted(signal)) return stop(sendings, signal?.reason)
-      const { reached, again, smaller } = await sendOnce(
-        parts,
-        sendings,
-        local,
-        limit.signal,
-        options,
-      )
+    for (let left = sendings; left.length > 0 && !isAborted(signal); left = pendingOf(sendings)) {
+      const { most } = local
+      const { reached, again } = await sendOnce(parts, sendings, local, limit.signal, options)
       const waiting = pendingOf(sendings)
       if (waiting.length === 0 || again || isAborted(signal)) continue
       // What goes on, or is tried in smaller calls, is not the same in vain.
-      if (smaller || waiting.length < left) patience = newPatience(parts.ports, timeoutMs)
+      if (local.most < most || waiting.length < left.length)
+        patience = newPatience(parts.ports, timeoutMs)
       const isLasting = waiting.every(({ last }) => last?.code === certificateCode)
       const waitMs = isLasting || limit.signal.aborted ? undefined : patience(longestTold(waiting))
-      if (waitMs === undefined) return giveUp(sendings, reached)
       const reason = waiting[0]?.last?.detail ?? 'no response'
-      options.onRetry?.({ attempt: ++tries, reason, waitMs })
-      const isOver = !(await slept(parts.ports, waitMs, either))
-      if (isOver && !isAborted(signal)) return giveUp(sendings, reached)
+      if (waitMs !== undefined) options.onRetry?.({ attempt: ++tries, reason, waitMs })
+      const goesOn = waitMs !== undefined && (await slept(parts.ports, waitMs, either))
+      if (goesOn || isAborted(signal)) continue
+      for (const one of waiting) {
+        const outcome = one.uncertain ? unknownOutcome : deferredOutcome
+        one.result = outcome(one.authorization, one.last ?? unsent)
+      }
+      if (!reached) gone = waiting[0]?.result?.error
     }
   } finally {
     limit.clear()
   }
+  for (const one of pendingOf(sendings))
+    one.result = stoppedOutcome(one.authorization, one.uncertain, one.last, signal?.reason)
+  const results = sendings.flatMap(({ result }) => result ?? [])
+  return { results: await foundOver(parts, results, options.round), gone }
 }
 
 const pendingOf = (sendings: readonly Sending[]) =>
@@ -117,6 +119,12 @@ const pendingOf = (sendings: readonly Sending[]) =>
 
 const longestTold = (waiting: readonly Sending[]) =>
   Math.max(...waiting.map(({ last }) => (last && 'retryAfterMs' in last && last.retryAfterMs) || 0))
+
+const unsent: Unaccepted = {
+  kind: 'deferred',
+  code: 'not_sent',
+  detail: 'the time limit was reached before it was sent',
+}
 
 /** Until a call finds the rate limit. `again`: at once, in other company. */
 async function sendOnce(
@@ -127,31 +135,32 @@ async function sendOnce(
   { batch, size, signal }: SendOptions,
 ) {
   let [reached, again] = [false, false]
-  const mostBefore = local.most
-  const isSingle = (one: Sending) => one.authorization.signed.form === 'single'
+  const isSingle = (one: Sending | undefined) => one?.authorization.signed.form === 'single'
   const pending = pendingOf(sendings)
   let rest = [...pending.filter(isSingle), ...pending.filter((one) => !isSingle(one))]
   while (rest.length > 0 && !isAborted(signal) && !isAborted(callSignal)) {
     const authorizations = rest.map(({ authorization }) => authorization)
-    const isAlone = rest.some(isSingle)
+    const isAlone = isSingle(rest[0])
     const count = isAlone ? 1 : itemsThatFit(authorizations, local.most)
     const some = rest.slice(0, count)
     rest = rest.slice(count)
-    const options = { signal: callSignal, batch }
-    const sent = await attempt(parts, authorizations.slice(0, count), options)
-    const { wasAnswered, split } = sent
+    const call = { signal: callSignal, batch }
+    const { answers, wasAnswered, split } = await attempt(
+      parts,
+      authorizations.slice(0, count),
+      call,
+    )
     reached ||= wasAnswered
-    for (const [at, one] of some.entries()) take(one, sent.answers[at])
+    for (const [at, one] of some.entries()) take(one, answers[at])
     if (isAlone) continue
-    if (split !== undefined) local.most = Math.max(1, Math.floor(some.length / 2))
+    if (split !== undefined) local.most = Math.max(1, Math.floor(count / 2))
     if (split === 'limited') break
     if (!wasAnswered) continue
     if (split === 'too_large' && size !== undefined) size.most = Math.min(size.most, local.most)
-    again ||= some.some(
-      ({ last, result }) => result === undefined && [413, 422].includes(last?.httpStatus ?? 0),
-    )
+    const isSplit = ({ last }: Sending) => [413, 422].includes(last?.httpStatus ?? 0)
+    again ||= pendingOf(some).some(isSplit)
   }
-  return { reached, again, smaller: local.most < mostBefore }
+  return { reached, again }
 }
 
 function take(one: Sending, answer: SubmitAnswer | undefined) {
@@ -174,26 +183,3 @@ function take(one: Sending, answer: SubmitAnswer | undefined) {
       ? unknownOutcome(authorization, answer)
       : refusedOutcome(authorization, answer)
 }
-
-function stop(sendings: readonly Sending[], reason: unknown) {
-  for (const one of pendingOf(sendings))
-    one.result = stoppedOutcome(one.authorization, one.uncertain, one.last, reason)
-  return { results: resultsOf(sendings) }
-}
-
-function giveUp(sendings: readonly Sending[], reached: boolean) {
-  const left = pendingOf(sendings)
-  for (const one of left) {
-    const outcome = one.uncertain ? unknownOutcome : deferredOutcome
-    one.result = outcome(one.authorization, one.last ?? unsent)
-  }
-  return { results: resultsOf(sendings), gone: reached ? undefined : left[0]?.result?.error }
-}
-
-const unsent: Unaccepted = {
-  kind: 'deferred',
-  code: 'not_sent',
-  detail: 'the time limit was reached before it was sent',
-}
-
-const resultsOf = (sendings: readonly Sending[]) => sendings.flatMap(({ result }) => result ?? [])

@@ -9,11 +9,9 @@ import type { Hex, Signer } from '#ports'
 import { ProposerError, UsageError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
 import { toHex, typedData } from '#protocol/witness'
-import { limits } from '#protocol/words'
-import type { OpenClaim } from '../funds/funds.js'
 import type { JournaledAuthorization, Offer } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
-import { chainChecks, type Form, type JournalEntry, type Signed } from '../journal/records.js'
+import { chainChecks, type JournalEntry } from '../journal/records.js'
 import { confirmByChain, nowOf } from '../trust/context.js'
 import {
   contractsOf,
@@ -36,14 +34,7 @@ import {
   type ToSign,
 } from './plan.js'
 import { type SettledEarlier, settleEarlier } from './round-over.js'
-import {
-  draftOf,
-  isOwnFailure,
-  newAuthorization,
-  type Reserved,
-  type Signing,
-  signDrafts,
-} from './sign.js'
+import { type Draft, draftOf, isOwnFailure, newAuthorization, signDrafts } from './sign.js'
 import {
   acknowledgedOf,
   chainNotes,
@@ -70,7 +61,12 @@ export interface RowAuthorized {
   readonly reused: boolean
 }
 
-type Made = RowAuthorized | ProposerError | { readonly imported: Signed } | Reserved
+/** What becomes of a row under the lock: `draft` is signed once all `entries` are durable. */
+type Made = Partial<RowAuthorized> & {
+  readonly error?: ProposerError
+  readonly entries?: readonly JournalEntry[]
+  readonly draft?: Draft
+}
 
 /** Nothing is signed before what is open in earlier rounds has ended (§3 rule 3). */
 export async function settle(
@@ -90,24 +86,24 @@ async function signGroup(
   spending: Spending,
   group: readonly Waiting[],
   given?: Signer,
-): Promise<readonly (RowAuthorized | ProposerError)[]> {
-  const unsigned = group.some((one) => one.kind === 'sign' && one.shown === undefined)
-  const isShown = unsigned && parts.form === 'single'
-  const signer = given ?? (unsigned && !isShown ? await parts.signer() : undefined)
+): Promise<readonly Made[]> {
+  const isUnseen = group.some((one) => one.kind === 'sign' && one.shown === undefined)
+  const isShown = isUnseen && parts.form === 'single'
+  const signer = given ?? (isUnseen && !isShown ? await parts.signer() : undefined)
   if (isShown || signer?.signTypedData !== undefined) {
-    const results: (RowAuthorized | ProposerError)[] = []
-    for (const one of group) {
-      const made = await ownFailure(async () =>
-        one.kind === 'import'
-          ? signGroup(parts, spending, [one])
-          : signOne(parts, spending, one, isShown ? undefined : await signerOf(parts, one.intent)),
-      )
-      results.push(...[made].flat())
-    }
+    const results: Made[] = []
+    for (const one of group)
+      if (one.kind === 'import') results.push(...(await signGroup(parts, spending, [one])))
+      else
+        results.push(
+          await ownFailure(async () =>
+            signOne(parts, spending, one, isShown ? undefined : await signerOf(parts, one.intent)),
+          ),
+        )
     return results
   }
   const { chain, trust, ports, journal, form = 'batch', recovery } = parts
-  if (chain !== undefined && unsigned && trust.implementations === undefined)
+  if (chain !== undefined && isUnseen && trust.implementations === undefined)
     parts.note?.(nothingPinned)
   const nowSeconds = await nowOf(parts)
   // A wallet without code need not be asked for each signature.
@@ -119,52 +115,13 @@ async function signGroup(
   const signing = { ports, journal, recover, chain: hasCode ? chain : undefined }
   const rules = await rulesOfRows(parts, group)
   return journal.exclusive(async (view) => {
-    const make = newMaker(parts, spending, { view, signer, nowSeconds, rules })
-    const signings: ReturnType<typeof signSome>[] = []
-    let hasFailed = false
-    try {
-      for (let at = 0; at < group.length && !hasFailed; at += limits.batchItems) {
-        const made: Made[] = []
-        for (const one of group.slice(at, at + limits.batchItems)) made.push(await make(one))
-        const reserved = await withoutSpent(parts, made)
-        const entries = reserved.flatMap(entriesOf)
-        if (entries.length > 0) await journal.append(entries)
-        // Another thread may be at these while the next are made ready.
-        const some = signSome(signing, reserved, signer, form)
-        some.catch(() => {
-          hasFailed = true
-        })
-        signings.push(some)
-      }
-    } finally {
-      // Nothing goes on without the lock.
-      await Promise.allSettled(signings)
-    }
-    return (await Promise.all(signings)).flat()
-  })
-}
-
-function entriesOf(made: Made): readonly JournalEntry[] {
-  if ('draft' in made) return made.reserving
-  return 'imported' in made ? [{ kind: 'signed', data: made.imported }] : []
-}
-
-async function signSome(
-  parts: Parameters<typeof signDrafts>[0],
-  made: readonly Made[],
-  signer: Signer | undefined,
-  form: Form,
-): Promise<readonly (RowAuthorized | ProposerError)[]> {
-  const drafts = made.flatMap((one) => ('draft' in one ? [one.draft] : []))
-  const signed = (
-    signer === undefined ? [] : await signDrafts(parts, drafts, signer, form)
-  ).values()
-  return made.map((one) => {
-    if ('imported' in one) return { authorization: newAuthorization(one.imported), reused: false }
-    if (!('draft' in one)) return one
-    const signing: Signing | undefined = signed.next().value
-    if (signing === undefined) throw new Error('a draft was not signed')
-    return signing instanceof ProposerError ? signing : { authorization: signing, reused: false }
+    const making = { view, signer, nowSeconds, rules }
+    const made = await withoutSpent(parts, await madeOf(parts, spending, group, making))
+    const entries = made.flatMap((one) => one.entries ?? [])
+    if (entries.length > 0) await journal.append(entries)
+    const drafts = made.flatMap(({ draft }) => draft ?? [])
+    const signed = signer ? await signDrafts(signing, drafts, signer, form) : new Map()
+    return made.map((one): Made => (one.draft ? signed.get(one.draft.id) : one))
   })
 }
 
@@ -176,35 +133,36 @@ interface Making {
 }
 
 /** R8 and R6 for callers whose input nobody has checked. */
-function newMaker(parts: ProposeParts, spending: Spending, making: Making) {
-  /** Question ids and keys of shared rounds, and nonces, by proposer. */
-  const [questions, nonces] = [new Set<string>(), new Set<string>()]
-  return async (one: Waiting): Promise<Made> => {
-    const [{ questionId, proposer }, shared] =
-      one.kind === 'import'
-        ? [one.payload.proposal, undefined]
-        : [
-            { questionId: one.context.question_id, proposer: one.intent.proposer },
-            sharedRound(parts.trust, one.context, one.ref),
-          ]
-    const keys = [questionId, shared ?? questionId].map((key) => `${key} ${proposer}`)
-    const made = keys.some((key) => questions.has(key))
-      ? twin()
-      : await ownFailure(() =>
-          one.kind === 'import'
-            ? importOf(parts, one, making.view)
-            : draftFor(parts, spending, one, making),
-        )
-    for (const key of keys) questions.add(key)
-    const record = 'draft' in made ? made.draft : 'imported' in made ? made.imported : undefined
-    if (record === undefined) return made
-    const { nonce } = record.terms
-    const isTwice = nonces.has(`${proposer} ${nonce}`)
-    nonces.add(`${proposer} ${nonce}`)
-    return isTwice
-      ? nonceReserved(`${nonce} appears twice in this batch for the same proposer`, 'the nonce')
-      : made
+async function madeOf(
+  parts: ProposeParts,
+  spending: Spending,
+  group: readonly Waiting[],
+  making: Making,
+) {
+  /** Questions, shared rounds and nonces, each with its proposer. */
+  const seen = new Set<string>()
+  const isSeen = (key: string) => {
+    const { size } = seen
+    return seen.add(key).size === size
   }
+  const all: Made[] = []
+  for (const one of group) {
+    const isImport = one.kind === 'import'
+    const questionId = isImport ? one.payload.proposal.questionId : one.context.question_id
+    const { proposer } = isImport ? one.payload.proposal : one.intent
+    const shared = isImport ? undefined : sharedRound(parts.trust, one.context, one.ref)
+    const keys = new Set([questionId, shared ?? questionId])
+    const isTwin = [...keys].filter((key) => isSeen(`${key} ${proposer}`)).length > 0
+    const made = isTwin
+      ? { error: twin() }
+      : await ownFailure(() =>
+          isImport ? importOf(parts, one, making.view) : draftFor(parts, spending, one, making),
+        )
+    const { nonce } = made.draft?.terms ?? (made.entries && made.authorization?.signed.terms) ?? {}
+    const isTwice = nonce !== undefined && isSeen(`nonce ${nonce} ${proposer}`)
+    all.push(isTwice ? { error: nonceTwice(nonce) } : made)
+  }
+  return all
 }
 
 async function draftFor(
@@ -247,39 +205,24 @@ async function termsOf(
   nowSeconds: number,
   rules: RulesStanding | undefined,
 ) {
-  const { intent, context, price, labels, title, witness, ref } = row
+  const { intent, context, price, labels, title, witness, ref: round } = row
   const checked = checkTerms(intent, context, nowSeconds)
   const { requiredBondRaw, amountRaw, deadlineSeconds } = checked
   const nonce = intent.nonce ?? journal.nextNonce()
   await spending.take(row, amountRaw)
-  const terms = {
-    price,
-    amount: String(amountRaw),
-    nonce: String(nonce),
-    deadline: String(deadlineSeconds),
-  }
+  const [amount, deadline] = [String(amountRaw), String(deadlineSeconds)]
+  const terms = { price, amount, nonce: String(nonce), deadline }
+  const digest = toHex(witness.digest(terms))
   // Its context says whether it is the chain's; nonce and funds are examined here.
-  const unchecked =
-    chain === undefined
-      ? chainChecks
-      : context.source === 'chain'
-        ? []
-        : (['round', 'bond'] as const)
+  const ofContext = context.source === 'chain' ? [] : (['round', 'bond'] as const)
+  const unchecked = chain === undefined ? chainChecks : ofContext
+  const notes = [
+    ...cutNotes(intent, checked, context),
+    ...firstRulesNotes(intent.identifier, rules),
+  ]
   return {
-    context,
-    price,
-    labels,
-    title,
-    requiredBondRaw,
-    amountRaw,
-    nonce,
-    deadlineSeconds,
-    terms,
-    digest: toHex(witness.digest(terms)),
-    round: ref,
-    unchecked,
-    rules,
-    notes: [...cutNotes(intent, checked, context), ...firstRulesNotes(intent.identifier, rules)],
+    ...{ context, price, labels, title, requiredBondRaw, amountRaw, nonce, deadlineSeconds },
+    ...{ terms, digest, round, unchecked, rules, notes },
   }
 }
 
@@ -294,35 +237,34 @@ async function importOf(
   const { importRecord, newMisplaced } = await import('./payload.js')
   if (view.isReserved(proposal.proposer, proposal.nonce))
     newMisplaced(parts.trust.chain_id, view)(body, proposal)
-  return { imported: importRecord(parts, view, payload) }
+  const data = importRecord(parts, view, payload)
+  const entries = [{ kind: 'signed', data } as const]
+  return { authorization: newAuthorization(data), reused: false, entries }
 }
 
-async function ownFailure<T>(work: () => Promise<T>): Promise<T | ProposerError> {
+async function ownFailure(work: () => Promise<Made>): Promise<Made> {
   try {
     return await work()
   } catch (error) {
-    if (isOwnFailure(error)) return error
+    if (isOwnFailure(error)) return { error }
     throw error
   }
 }
 
 /** Before the nonce is reserved. */
 async function withoutSpent(parts: ProposeParts, made: readonly Made[]): Promise<readonly Made[]> {
-  const claims = made.flatMap((one) => {
-    if (!('draft' in one)) return []
-    const { id, terms } = one.draft
-    return [{ id, owner: terms.proposer, nonce: BigInt(terms.nonce) }]
-  })
+  const drafts = made.flatMap(({ draft }) => draft ?? [])
+  const claims = drafts.map(({ id, terms: { proposer: owner, nonce } }) => ({ id, owner, nonce }))
   const spent = await spentOf(parts, claims)
   return made.map((one) =>
-    'draft' in one && spent.has(one.draft.id)
-      ? nonceSpent(one.draft.terms.nonce, one.draft.terms.proposer)
+    one.draft !== undefined && spent.has(one.draft.id)
+      ? { error: nonceSpent(one.draft.terms.nonce, one.draft.terms.proposer) }
       : one,
   )
 }
 
-async function requireUnspent(parts: ProposeParts, owner: Address, nonce: bigint) {
-  if ((await parts.journal.load()).isReserved(owner, String(nonce)))
+async function requireUnspent(parts: ProposeParts, owner: Address, nonce: string) {
+  if ((await parts.journal.load()).isReserved(owner, nonce))
     throw nonceReserved(`${nonce} already serves another authorization of this journal`)
   const spent = await spentOf(parts, [{ id: '', owner, nonce }])
   if (spent.size > 0) throw nonceSpent(nonce, owner, '--nonce')
@@ -330,7 +272,7 @@ async function requireUnspent(parts: ProposeParts, owner: Address, nonce: bigint
 
 async function spentOf(
   { chain, trust }: ProposeParts,
-  claims: readonly Pick<OpenClaim, 'id' | 'owner' | 'nonce'>[],
+  claims: readonly { readonly id: string; readonly owner: Address; readonly nonce: string }[],
 ): Promise<ReadonlySet<string>> {
   if (chain === undefined || claims.length === 0) return new Set()
   const { pinnedHeads, spentNonces } = await import('../funds/funds.js')
@@ -338,7 +280,8 @@ async function spentOf(
     pinnedHeads(chain, trust),
     requireImplementations(chain, trust),
   ])
-  return onChain(() => spentNonces(chain, trust.permit2, latest.number, claims))
+  const asked = claims.map((one) => ({ ...one, nonce: BigInt(one.nonce) }))
+  return onChain(() => spentNonces(chain, trust.permit2, latest.number, asked))
 }
 
 /** What will be signed, for showing. */
@@ -348,8 +291,9 @@ async function prepare(parts: ProposeParts, spending: Spending, row: ToSign): Pr
   if (whole === undefined) throw new Error('the context of a row that stands alone was not kept')
   const rules = (await rulesNow(parts, [row])).get(row)
   const nowSeconds = await nowOf(parts)
-  const { terms, ...prepared } = await termsOf(parts, spending, row, nowSeconds, rules)
-  await requireUnspent(parts, intent.proposer, prepared.nonce)
+  const prepared = await termsOf(parts, spending, row, nowSeconds, rules)
+  const { terms } = prepared
+  await requireUnspent(parts, intent.proposer, terms.nonce)
   // A person who signs many may come to this one an hour after it was planned.
   if (form !== 'single' && chain !== undefined) {
     await confirmByChain(chain, trust, whole)
@@ -391,38 +335,46 @@ async function signOne(
   row: ToSign,
   given?: Signer,
 ): Promise<RowAuthorized> {
-  const { journal } = parts
-  const { intent, offer } = row
-  const bringsIn = async (one: Offer, signer: Signer, abandonOnFailure: boolean) => ({
-    authorization: await signOffer(parts, one, signer, { abandonOnFailure }),
+  const bringsIn = async (offer: Offer, signer: Signer, abandonOnFailure: boolean) => ({
+    authorization: await signOffer(parts, offer, signer, { abandonOnFailure }),
     reused: false,
   })
   // Another process may have had it signed, or given it up, since it was planned.
-  const again = offer && foundAgain(parts, row, await journal.load())
+  const again = row.offer && foundAgain(parts, row, await parts.journal.load())
   if (again?.kind === 'reuse') return { authorization: again.authorization, reused: true }
   if (again?.kind === 'resume') {
-    await spending.take(row, BigInt(again.offer.offered.terms.amount))
-    const rules = await rulesOfOffer(parts, row, again.offer)
-    const signer = given ?? (await signerOf(parts, intent))
-    return bringsIn(
-      { ...again.offer, offered: { ...again.offer.offered, ...rules } },
-      signer,
-      false,
-    )
+    const { offer } = again
+    await spending.take(row, BigInt(offer.offered.terms.amount))
+    const rules = await rulesOfOffer(parts, row, offer)
+    const signer = given ?? (await signerOf(parts, row.intent))
+    return bringsIn({ ...offer, offered: { ...offer.offered, ...rules } }, signer, false)
   }
   const shown = await agreed(parts, spending, { ...row, offer: undefined })
-  const signer = given ?? (await signerOf(parts, intent))
-  if (signer.signTypedData === undefined) {
-    const [made] = await signGroup(parts, spending, [{ ...row, shown }], signer)
-    if (made === undefined) throw new Error('a draft was not signed')
-    if (made instanceof ProposerError) throw made
-    return made
+  const signer = given ?? (await signerOf(parts, row.intent))
+  if (signer.signTypedData !== undefined) {
+    const held = await hold(parts, row, shown)
+    if (held.offer === undefined) return { authorization: held.same.authorization, reused: true }
+    if (held.same !== undefined) throw offerOpen(held.offer)
+    return bringsIn(held.offer, signer, true)
   }
-  const made = await journal.exclusive(async (view) => {
-    return signedMeanwhile(parts, row, view) ?? giveOut(parts, intent, shown, view)
-  })
-  return 'offered' in made ? bringsIn(made, signer, true) : made
+  const [made] = await signGroup(parts, spending, [{ ...row, shown }], signer)
+  return authorized(made)
 }
+
+function authorized({ authorization, reused = false, error }: Made = {}): RowAuthorized {
+  if (error !== undefined) throw error
+  if (authorization === undefined) throw new Error('a row was left unsigned')
+  return { authorization, reused }
+}
+
+/** Gives typed data out: it keeps nonce and question until its signature is here (R6, R8). */
+const hold = (parts: ProposeParts, row: ToSign, shown: Preview) =>
+  parts.journal.exclusive(async (view) => {
+    const same = foundAgain(parts, row, view)
+    if (same.kind === 'reuse') return { same }
+    if (same.kind === 'resume') return { same, offer: same.offer }
+    return { offer: await giveOut(parts, row.intent, shown, view) }
+  })
 
 /**
  * Reuses an open authorization of equal intent, else signs. One that differs in the same round is
@@ -450,22 +402,14 @@ export async function preview(
   return { ...(await prepare(parts, spending, plan)), contextNotes: plan.notes }
 }
 
-/**
- * `sign --typed-data`: nonce and question are held until `importSignature`. An equal intent gets
- * the same document.
- */
+/** `sign --typed-data`: an equal intent gets the same document. */
 export async function offerTypedData(given: ProposeParts, intent: IntentInWords) {
   const { parts, plan, spending } = await planOne(given, intent, { isRetry: true })
   if (plan.kind === 'send') throw authorizationOpen(plan.authorization)
   if (plan.offer !== undefined) return { offer: plan.offer, reused: true }
-  const shown = await agreed(parts, spending, plan)
-  return parts.journal.exclusive(async (view) => {
-    const same = foundAgain(parts, plan, view)
-    if (same.kind === 'reuse') throw authorizationOpen(same.authorization)
-    return same.kind === 'resume'
-      ? { offer: same.offer, reused: true }
-      : { offer: await giveOut(parts, plan.intent, shown, view), reused: false }
-  })
+  const held = await hold(parts, plan, await agreed(parts, spending, plan))
+  if (held.offer === undefined) throw authorizationOpen(held.same.authorization)
+  return { offer: held.offer, reused: held.same !== undefined }
 }
 
 export const intentRow = (intent: IntentInWords) =>
@@ -522,24 +466,23 @@ const twin = () =>
     'leave one of them',
   )
 
+const nonceTwice = (nonce: string) =>
+  nonceReserved(`${nonce} appears twice in this batch for the same proposer`, 'the nonce')
+
 export async function authorizePlans(
   parts: ProposeParts,
   plans: readonly Planned[],
   spending: Spending,
-): Promise<readonly Ready[]> {
-  const waiting = plans.filter(
-    (plan): plan is ToSign | ToImport => plan.kind === 'sign' || plan.kind === 'import',
-  )
-  const signings = await signGroup(parts, spending, waiting)
-  const made = new Map(waiting.map((plan, at) => [plan.row, signings[at]]))
+): Promise<Ready[]> {
+  const isWaiting = (plan: Planned) => plan.kind === 'sign' || plan.kind === 'import'
+  const made = (await signGroup(parts, spending, plans.filter(isWaiting))).values()
   return plans.map((plan): Ready => {
     if (plan.kind !== 'sign' && plan.kind !== 'import') return plan
     const { row } = plan
-    const signing = made.get(row)
-    if (signing === undefined) throw new Error('an item was left unsigned')
-    return signing instanceof ProposerError
-      ? { kind: 'rejected', row, error: signing }
-      : { kind: 'send', row, authorization: signing.authorization }
+    const one: Made = made.next().value ?? {}
+    return one.error === undefined
+      ? { kind: 'send', row, authorization: authorized(one).authorization }
+      : { kind: 'rejected', row, error: one.error }
   })
 }
 

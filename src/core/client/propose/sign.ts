@@ -24,74 +24,49 @@ import type { Trust } from '../trust/trust.js'
 import type { Intent } from './intent.js'
 import { nonceReserved, type RoundFacts, type RulesStanding } from './terms.js'
 
-type Draft = Omit<Offered, 'typedData' | 'offeredAtMs'>
+export type Draft = Omit<Offered, 'typedData' | 'offeredAtMs'>
 
-/** What a record is made of. Amounts in raw token units. */
+/** What a record is made of. */
 export interface Prepared {
   readonly context: RoundFacts
   readonly price: string
   readonly labels?: Labels | undefined
   readonly title?: string | undefined
-  readonly amountRaw: bigint
-  readonly nonce: bigint
-  readonly deadlineSeconds: bigint
+  readonly terms: Omit<Draft['terms'], 'proposer'>
   readonly digest: Hex
   readonly round: RoundRef
   readonly unchecked: readonly ChainCheck[]
   readonly rules?: Pick<RulesStanding, 'rules'> | undefined
 }
 
-/** `reserving`: durable before anything is signed. */
-export interface Reserved {
-  readonly draft: Draft
-  readonly reserving: readonly JournalEntry[]
-}
-
-export type Signing = JournaledAuthorization | ProposerError
-
+/** `entries`: durable before anything is signed (R6). */
 export function draftOf(
   { journal, trust }: { readonly journal: Journal; readonly trust: Trust },
   intent: Pick<Intent, 'identifier' | 'slug' | 'proposer' | 'clientRef' | 'supersede'>,
   prepared: Prepared,
   view: JournalView,
-): Reserved {
-  const { identifier, proposer, clientRef, supersede: supersedes } = intent
+) {
+  const { identifier, proposer, clientRef, slug, supersede: supersedes } = intent
+  const { labels, title, digest, unchecked } = prepared
   const { question_id: questionId, request, bond, source, reward } = prepared.context
-  const nonce = String(prepared.nonce)
-  const amount = String(prepared.amountRaw)
-  const deadline = String(prepared.deadlineSeconds)
-  const terms = { proposer, price: prepared.price, amount, nonce, deadline }
+  const terms = { proposer, ...prepared.terms }
+  const { nonce } = terms
   if (view.isReserved(proposer, nonce))
     throw nonceReserved(`${nonce} was taken by another authorization meanwhile`)
   const id = journal.nextId()
   const draft: Draft = {
-    id,
-    identifier,
-    questionId,
-    chainId: trust.chain_id,
-    timestamp: request.timestamp,
-    round: prepared.round.key,
-    requester: request.requester,
-    digest: prepared.digest,
-    token: bond.token,
-    spender: trust.signed_proposer,
-    clientRef,
-    title: prepared.title,
-    slug: intent.slug,
-    terms,
-    labels: prepared.labels,
-    supersedes,
-    unchecked: [...prepared.unchecked],
+    ...{ id, identifier, questionId, chainId: trust.chain_id, timestamp: request.timestamp },
+    ...{ round: prepared.round.key, requester: request.requester, digest, token: bond.token },
+    ...{ spender: trust.signed_proposer, clientRef, title, slug, terms, labels, supersedes },
+    unchecked: [...unchecked],
     rules: prepared.rules?.rules.hash,
     reward: source === 'chain' ? reward : undefined,
   }
-  return {
-    draft,
-    reserving: [
-      { kind: 'intent', data: { id, identifier, questionId, terms, supersedes } },
-      { kind: 'nonce.reserved', data: { id, proposer, nonce } },
-    ],
-  }
+  const entries: readonly JournalEntry[] = [
+    { kind: 'intent', data: { id, identifier, questionId, terms, supersedes } },
+    { kind: 'nonce.reserved', data: { id, proposer, nonce } },
+  ]
+  return { draft, entries }
 }
 
 /** The exact bytes (§2.7). */
@@ -140,27 +115,30 @@ export async function signDrafts(
   drafts: readonly Draft[],
   signer: Signer,
   form: Form,
-): Promise<readonly Signing[]> {
+) {
   const signed = await Promise.allSettled(
     drafts.map(async (draft) => {
       const given = await signer.signDigest(draft.digest)
       return signedOf(ports, draft, await checkedSignature(chain, draft, given, recover), form)
     }),
   )
-  const broken = signed.find((one) => one.status === 'rejected' && !isOwnFailure(one.reason)) as
-    | PromiseRejectedResult
-    | undefined
-  const results = signed.map((one, at): JournalEntry => {
-    const id = drafts[at]?.id ?? ''
+  const failures = signed.flatMap((one) => (one.status === 'rejected' ? [one] : []))
+  const broken = failures.find(({ reason }) => !isOwnFailure(reason))
+  const entries = signed.map((one, at): JournalEntry => {
     if (one.status === 'fulfilled' && broken === undefined)
       return { kind: 'signed', data: one.value }
-    const reason = reasonOf(one.status === 'fulfilled' ? broken?.reason : one.reason)
-    return { kind: 'abandoned', data: { id, reason } }
+    const { reason } = one.status === 'rejected' ? one : (broken ?? {})
+    return { kind: 'abandoned', data: { id: drafts[at]?.id ?? '', reason: reasonOf(reason) } }
   })
-  if (results.length > 0) await journal.append(results)
+  if (entries.length > 0) await journal.append(entries)
   if (broken !== undefined) throw broken.reason
-  return signed.map((one) =>
-    one.status === 'fulfilled' ? newAuthorization(one.value) : (one.reason as ProposerError),
+  return new Map(
+    signed.map((one, at) => [
+      drafts[at]?.id,
+      one.status === 'fulfilled'
+        ? { authorization: newAuthorization(one.value), reused: false }
+        : { error: one.reason as ProposerError },
+    ]),
   )
 }
 

@@ -5,7 +5,13 @@
  */
 
 import { inGroups } from '#protocol/capped'
-import { ProposerError, UnavailableError, UsageError } from '#protocol/errors'
+import {
+  ProposerError,
+  UnauthorizedError,
+  UnavailableError,
+  UncertainError,
+  UsageError,
+} from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
 import { limits } from '#protocol/words'
 import { isAborted, timeLimit } from '../gateway/answer.js'
@@ -40,16 +46,8 @@ import {
   type Ready,
   sendable,
 } from './plan.js'
-import {
-  knownOver,
-  mayNameOtherRound,
-  roundsOf,
-  type SettledEarlier,
-  saysOver,
-  sendInRound,
-  skippedOutcome,
-} from './round-over.js'
-import type { OnRetry, SubmitOptions } from './send.js'
+import { knownOver, roundsOf, type SettledEarlier, skippedOutcome } from './round-over.js'
+import { type OnRetry, type SubmitOptions, sendAll } from './send.js'
 import { authorizePlans, settle } from './sign-rows.js'
 
 export interface SubmitRowsOptions {
@@ -61,10 +59,7 @@ export interface SubmitRowsOptions {
   readonly timeoutMs?: number | undefined
   /** Ctrl-C: what is in flight gets a few seconds to end, nothing more is begun. */
   readonly signal?: AbortSignal | undefined
-  /**
-   * How many items the budget lets go in the next call, at least one; may wait, and keeps them
-   * for it.
-   */
+  /** How many items the budget keeps for the next call, at least one; may wait. */
   readonly chunkSize?: (
     wantItems: number,
     options: { readonly signal: AbortSignal },
@@ -95,8 +90,8 @@ export async function* submitRows(
       if (left === undefined) yield await unsentResults(run, group)
       while (left !== undefined && left.length > 0) {
         const wanted = left.filter(isBatchItem).length
-        const isDone = wanted === 0 && (!isOver(run) || left.every(isSettled))
-        const room: number | undefined = isDone ? 0 : await roomFor(run, wanted)
+        const isFree = wanted === 0 && (!isOver(run) || left.every(isSettled))
+        const room: number | undefined = isFree ? 0 : await roomFor(run, wanted)
         const count: number = room === undefined ? left.length : firstWith(left, room)
         const some = left.slice(0, count)
         left = left.slice(count)
@@ -144,7 +139,7 @@ function newRun(parts: Parts, options: SubmitRowsOptions) {
     parts,
     options,
     spending: options.spending ?? newSpending(parts),
-    /** Ends planning and waiting: the time is over, or Ctrl-C. */
+    /** Ends planning and waiting. */
     signal: either,
     planning: {
       signal: either,
@@ -176,14 +171,8 @@ const isOver = ({ stopped, signal }: Run) => stopped !== undefined || signal.abo
 
 function whyOver({ stopped, options: { signal } }: Run) {
   if (isAborted(signal) && signal?.reason instanceof ProposerError) return signal.reason
-  return (
-    stopped ??
-    new UnavailableError(
-      'timed_out',
-      'the time limit was reached',
-      'raise --timeout, or continue with --resume',
-    )
-  )
+  const hint = 'raise --timeout, or continue with --resume'
+  return stopped ?? new UnavailableError('timed_out', 'the time limit was reached', hint)
 }
 
 async function roomFor(run: Run, wantItems: number) {
@@ -203,6 +192,7 @@ async function roomFor(run: Run, wantItems: number) {
   }
 }
 
+/** `undefined`: the run is over, or nobody tells what would be signed. */
 async function plansOf(run: Run, rows: readonly BatchRow[]) {
   try {
     const plans = await planRows(run.parts, rows, run.planning)
@@ -218,7 +208,7 @@ type Settled = Planned & { readonly settled?: readonly SettledEarlier[] }
 
 /** What is open in earlier rounds is over before anything is signed (§3 rule 3). */
 async function settled(
-  { parts, signal }: { readonly parts: ProposeParts; readonly signal: AbortSignal },
+  { parts, signal }: { readonly parts: ProposeParts; readonly signal?: AbortSignal | undefined },
   plans: readonly Planned[],
 ) {
   const all: Settled[] = []
@@ -240,18 +230,19 @@ function firstWith(plans: readonly Planned[], items: number) {
 
 async function submitPlans(run: Run, plans: readonly Settled[]) {
   const { parts } = run
-  const ready = await readyToSend(parts, plans, run.spending)
+  const ready = await authorizePlans(parts, plans, run.spending)
+  for (const [at, one] of ready.entries()) {
+    if (one.kind !== 'send' || plans[at]?.kind === 'send') continue
+    // What another process has signed and sent meanwhile is held to the rules of saved bytes.
+    const result = await skippedOutcome(parts, one.authorization)
+    if (result !== undefined) ready[at] = { kind: 'skipped', row: one.row, result }
+  }
   const toSend = ready.flatMap((one) => (one.kind === 'send' ? [one] : []))
   const authorizations = toSend.map(({ authorization }) => authorization)
   // An intent's round is examined where it is planned again, which signs for the new one.
-  const items = toSend.flatMap(({ row, authorization }) =>
-    row.kind === 'item' ? [authorization] : [],
-  )
-  const round = roundsOf(parts, items, parts.chain !== undefined, run.signal)
-  const { results, gone } = await sendInRound(parts, authorizations, {
-    ...run.sending,
-    roundOf: (one) => (items.some(({ id }) => id === one.id) ? round : undefined),
-  })
+  const items = toSend.flatMap((one) => (one.row.kind === 'item' ? one.authorization : []))
+  const round = roundsOf(parts, items, run.signal)
+  const { results, gone } = await sendAll(parts, authorizations, { ...run.sending, round })
   if (authorizations.some(({ signed }) => signed.form === 'batch')) run.keptItems = 0
   run.stopped ??= gone
   const byId = new Map(results.map((one) => [one.authorization.id, one]))
@@ -262,18 +253,6 @@ async function submitPlans(run: Run, plans: readonly Settled[]) {
     return { row: one.row, ...sent, ...(earlier?.length && { earlier }) }
   })
   return retried(run, plans, reported)
-}
-
-/** What another process has signed and sent meanwhile is held to the rules of saved bytes. */
-async function readyToSend(parts: Parts, plans: readonly Planned[], spending: Spending) {
-  const ready: Ready[] = []
-  for (const [at, one] of (await authorizePlans(parts, plans, spending)).entries()) {
-    const isNew = plans[at]?.kind === 'sign' || plans[at]?.kind === 'import'
-    const wasSent = isNew && one.kind === 'send' && one.authorization.attempts.length > 0
-    const result = wasSent ? await skippedOutcome(parts, one.authorization) : undefined
-    ready.push(result === undefined ? one : { kind: 'skipped', row: one.row, result })
-  }
-  return ready
 }
 
 function unsentReady({ ports, gateway, form }: Parts, plan: Exclude<Ready, { kind: 'send' }>) {
@@ -296,22 +275,25 @@ async function unsentResults(run: Run, rows: readonly BatchRow[]) {
   return results
 }
 
+const saysOver = ({ error }: RowOutcome) =>
+  error?.code === 'round_advanced' || error?.code === 'round_over'
+
+/** A signature that was refused may be one for another round. */
+const mayNameOtherRound = ({ error }: RowOutcome) =>
+  error instanceof UnauthorizedError ||
+  (error instanceof UncertainError && error.meta.httpStatus === 403)
+
 /** Rows whose saved bytes are of an earlier round are signed and sent once more (contract §6). */
 async function retried(run: Run, plans: readonly Settled[], results: readonly RowResult[]) {
-  const stale = results.filter((one, at) => {
-    const kind = plans[at]?.kind ?? 'done'
-    const mayBe = saysOver(one) || mayNameOtherRound(one.error)
-    return one.row.kind === 'intent' && ['send', 'skipped'].includes(kind) && mayBe
-  })
-  if (stale.length === 0 || run.signal.aborted) return results
-  const before = new Map(stale.map((one) => [one.row, one]))
+  const wasSaved = (plan: Planned | undefined) => plan?.kind === 'send' || plan?.kind === 'skipped'
+  const isStale = (one: RowResult, at: number) =>
+    one.row.kind === 'intent' && wasSaved(plans[at]) && (saysOver(one) || mayNameOtherRound(one))
+  const before = new Map(results.filter(isStale).map((one) => [one.row, one]))
+  if (before.size === 0 || run.signal.aborted) return results
   let again: readonly Settled[]
   try {
-    const planned = await planRows(run.parts, [...before.keys()], {
-      ...run.planning,
-      isRetry: true,
-    })
-    again = await settled(run, planned)
+    const options = { ...run.planning, isRetry: true }
+    again = await settled(run, await planRows(run.parts, [...before.keys()], options))
   } catch (error) {
     // Not learned: the answers stand as they are.
     if (error instanceof UnavailableError || run.signal.aborted) return results
@@ -329,7 +311,6 @@ async function retried(run: Run, plans: readonly Settled[], results: readonly Ro
     if (plan.kind !== 'sign' || known === undefined) continue
     const signedFor = known.authorization?.signed.timestamp
     const isOther = signedFor !== undefined && signedFor !== plan.context.request.timestamp
-    // A refused signature is a reason to sign again only where it names another round.
     if (saysOver(known) || isOther) signing.push(plan)
   }
   if (signing.length > 0)
@@ -346,59 +327,32 @@ export type RowSigned =
     }
   | { readonly row: BatchRow; readonly error: ProposerError }
 
-/**
- * Durable before they are yielded. The next contexts are learned meanwhile; what is decided then
- * is examined again under the lock.
- */
+/** Durable before they are yielded. */
 export async function* signRows(
   parts: ProposeParts,
   rows: readonly BatchRow[],
-  options: { readonly spending: Spending; readonly signal?: AbortSignal },
+  { spending, signal }: { readonly spending: Spending; readonly signal?: AbortSignal },
 ): AsyncGenerator<readonly RowSigned[]> {
-  const leaving = new AbortController()
-  const signal = AbortSignal.any([leaving.signal, ...(options.signal ? [options.signal] : [])])
   const rounds = new Map()
-  // Contexts that cost budget come slowly: what there is of them is signed.
-  const groups = inGroups(rows, parts.contextsAreFree ? 2 * limits.batchItems : limits.batchItems)
-  const plan = async (group: readonly BatchRow[] | undefined) =>
-    group && planRows(parts, group, { signal, rounds })
-  let coming = plan(groups[0])
-  try {
-    for (let at = 1; ; at++) {
-      const planned = await coming
-      if (planned === undefined) return
-      coming = plan(groups[at])
-      coming.catch(() => undefined)
-      signal.throwIfAborted()
-      const plans = await settled({ parts, signal }, planned)
-      const signed = await authorizePlans(parts, plans, options.spending)
-      yield signed.map((one, index) => {
-        const { row } = one
-        if (one.kind === 'rejected') return { row, error: asItemError(row, one.error) }
-        if (one.kind === 'skipped') throw new Error('nothing is skipped where nothing is sent')
-        return { row, authorization: one.authorization, reused: plans[index]?.kind === 'send' }
-      })
-    }
-  } finally {
-    leaving.abort()
-    await Promise.allSettled([coming])
+  for (const group of inGroups(rows, limits.batchItems)) {
+    const plans = await settled({ parts, signal }, await planRows(parts, group, { signal, rounds }))
+    signal?.throwIfAborted()
+    const signed = await authorizePlans(parts, plans, spending)
+    yield signed.map((one, at) => {
+      const { row } = one
+      if (one.kind === 'rejected') return { row, error: asItemError(row, one.error) }
+      if (one.kind === 'skipped') throw new Error('nothing is skipped where nothing is sent')
+      return { row, authorization: one.authorization, reused: plans[at]?.kind === 'send' }
+    })
   }
 }
 
 export type Skipped = ReturnType<typeof skippedOf>[number]
 
-interface ReplayPlan {
-  readonly chosen: readonly JournaledAuthorization[]
+export interface ReplayResult {
+  readonly results: readonly SentOutcome[]
   readonly elsewhere: readonly Elsewhere[]
   readonly skipped: readonly Skipped[]
-}
-
-export interface ReplayResult extends Omit<ReplayPlan, 'chosen'> {
-  readonly results: readonly SentOutcome[]
-}
-
-interface ReplayOptions extends SubmitOptions {
-  readonly redirect?: boolean
 }
 
 interface ReplayParts extends SubmitParts {
@@ -411,17 +365,15 @@ interface ReplayParts extends SubmitParts {
 export async function replay(
   parts: ReplayParts,
   which: readonly string[] | 'all',
-  { redirect, ...options }: ReplayOptions = {},
+  { redirect, ...options }: SubmitOptions & { readonly redirect?: boolean } = {},
 ): Promise<ReplayResult> {
   const { chosen, ...rest } = await planReplay(parts, which, { redirect })
   const { contexts, trust, chain } = parts
-  const round =
-    contexts && trust && roundsOf({ contexts, trust }, chosen, chain !== undefined, options.signal)
+  const round = contexts && trust && roundsOf({ contexts, trust, chain }, chosen, options.signal)
   const known = await Promise.all(chosen.map((one) => knownOver(one, round)))
   const toSend = chosen.filter((_, at) => known[at] === undefined)
-  const { results } = await sendInRound(parts, toSend, { ...options, roundOf: () => round })
-  const sent = [...results]
-  return { results: known.flatMap((over) => over ?? sent.shift() ?? []), ...rest }
+  const sent = (await sendAll(parts, toSend, { ...options, round })).results.values()
+  return { results: known.flatMap((over) => over ?? sent.next().value ?? []), ...rest }
 }
 
 /**
@@ -435,22 +387,20 @@ export async function planReplay(
 ) {
   const view = await journal.load()
   const nowMs = ports.clock.nowMs()
-  const isAll = which === 'all'
-  const wanted = isAll
-    ? view.authorizations.filter((one) => isOwed(one, nowMs) && one.supersededBy === undefined)
-    : which.map((id) => replayable(view.find(id), id, nowMs))
-  const chosen: JournaledAuthorization[] = []
-  const elsewhere: Elsewhere[] = []
-  for (const one of wanted) {
-    const away = redirect ? undefined : sentElsewhere(one, gateway.origin, nowMs)
-    if (away === undefined) chosen.push(one)
-    else elsewhere.push(away)
+  const isOwed = (one: JournaledAuthorization) =>
+    ['unknown', 'deferred'].includes(stateOf(one, nowMs).kind)
+  const wanted =
+    which === 'all'
+      ? view.authorizations.filter((one) => isOwed(one) && one.supersededBy === undefined)
+      : which.map((id) => replayable(view.find(id), id, nowMs))
+  const awayOf = (one: JournaledAuthorization) =>
+    redirect ? undefined : sentElsewhere(one, gateway.origin, nowMs)
+  return {
+    chosen: wanted.filter((one) => awayOf(one) === undefined),
+    elsewhere: wanted.flatMap((one) => awayOf(one) ?? []),
+    skipped: which === 'all' ? skippedOf(view.authorizations, isOwed, nowMs) : [],
   }
-  return { chosen, elsewhere, skipped: isAll ? skippedOf(view.authorizations, nowMs) : [] }
 }
-
-const isOwed = (one: JournaledAuthorization, nowMs: number) =>
-  ['unknown', 'deferred'].includes(stateOf(one, nowMs).kind)
 
 function replayable(one: JournaledAuthorization | undefined, id: string, nowMs: number) {
   if (one === undefined) throw unknownId(id)
@@ -472,25 +422,25 @@ function replayable(one: JournaledAuthorization | undefined, id: string, nowMs: 
   )
 }
 
-function skippedOf(all: readonly JournaledAuthorization[], nowMs: number) {
+function skippedOf(
+  all: readonly JournaledAuthorization[],
+  isOwed: (one: JournaledAuthorization) => boolean,
+  nowMs: number,
+) {
   const isReplaced = (one: JournaledAuthorization) => one.supersededBy !== undefined
-  const replaced = all.filter((one) => isOwed(one, nowMs) && isReplaced(one))
-  const failed = all.filter(
-    (one) =>
-      stateOf(one, nowMs).kind === 'accepted' &&
-      one.terminal?.outcome === 'failed' &&
-      !isReplaced(one),
-  )
+  const hasFailed = (one: JournaledAuthorization) =>
+    stateOf(one, nowMs).kind === 'accepted' && one.terminal?.outcome === 'failed'
+  const skip = <R>(one: JournaledAuthorization, reason: R, verb: string) => ({
+    authorization: one,
+    reason,
+    command: `proposer ${verb} ${one.id}`,
+  })
   return [
-    ...replaced.map((authorization) => ({
-      authorization,
-      reason: 'superseded' as const,
-      command: `proposer revoke ${authorization.id}`,
-    })),
-    ...failed.map((authorization) => ({
-      authorization,
-      reason: 'failed_retryably' as const,
-      command: `proposer replay ${authorization.id}`,
-    })),
+    ...all
+      .filter((one) => isOwed(one) && isReplaced(one))
+      .map((one) => skip(one, 'superseded' as const, 'revoke')),
+    ...all
+      .filter((one) => hasFailed(one) && !isReplaced(one))
+      .map((one) => skip(one, 'failed_retryably' as const, 'replay')),
   ]
 }
