@@ -9,9 +9,9 @@ import { createPlanner } from '#client/budget/planner'
 import { type PollOptions, type PollResult, pollCandidates } from '#client/follow/follow'
 import { type WalletFunds, walletFunds } from '#client/funds/funds'
 import { createGatewayClient } from '#client/gateway/gateway-client'
-import { checkBatch, nonceHolder } from '#client/input/input'
+import { checkBatch } from '#client/input/input'
 import type { JournaledAuthorization } from '#client/journal/authorizations'
-import { openJournal } from '#client/journal/journal'
+import { type JournalView, openJournal } from '#client/journal/journal'
 import { type Positions, readPositions } from '#client/positions/positions'
 import { type IntentInWords, knownQuestionId } from '#client/propose/intent'
 import { newSpending, type SpendingLimits } from '#client/propose/limits'
@@ -62,14 +62,11 @@ export interface ProposerOptions {
   readonly signal?: AbortSignal | undefined
   /** Told what a command would note on stderr: waits, retries, ends of earlier rounds. */
   readonly onNote?: ((text: string) => void) | undefined
-  /** Sends requests to the gateway; default: `createHttp()`. */
+  /** Default: `createHttp()`. */
   readonly fetch?: Fetch | undefined
 }
 
-/**
- * An answer to propose: `outcome` is p1 to p3, yes, no or a label of the question. Terms that are
- * not given follow from its context.
- */
+/** `outcome` is p1 to p3, yes, no or a label; terms that are not given follow from the question. */
 export type ProposalTerms = Omit<IntentInWords, 'proposer'>
 
 export interface CallLimits {
@@ -161,16 +158,12 @@ async function openParts(
   const http = createHttp()
   closing(http.close)
   const note = (text: string) => options.onNote?.(text)
+  const onUnproven = (code: string, detail: string) => note(`${code}: ${detail}`)
   const client = createGatewayClient({
     fetch: options.fetch ?? http.fetch,
     baseUrl: options.gateway,
     clock,
-    receipts: {
-      hash,
-      ed25519: systemEd25519,
-      keys: receiptKeysOf(trust),
-      onUnproven: (code, detail) => note(`${code}: ${detail}`),
-    },
+    receipts: { hash, ed25519: systemEd25519, keys: receiptKeysOf(trust), onUnproven },
   })
   const planner = createPlanner(ports, home, client.origin, {
     onWait: (ms, reason) => note(`waiting ${Math.ceil(ms / 1_000)} s: ${reason}`),
@@ -186,10 +179,15 @@ async function openParts(
   closing(journal.close)
   const contexts = await contextsFrom({ trust, clock, chain, gateway: async () => gateway })
   const wallet = options.signer
-  return { ports, home, journal, trust, gateway, chain, wallet, contexts, note, signal }
+  return {
+    ...{ ports, home, journal, trust, gateway, chain, wallet, contexts, note, signal },
+    contextsAreFree: chain !== undefined,
+    signer: async () => wallet,
+    recovery: async () => systemCurve().recover,
+    proposer: async () => wallet.address,
+  }
 }
 
-/** The object over its parts; `close` is called once, with what is still running. */
 function proposerOf(
   parts: BotParts,
   close: (running: Iterable<Promise<unknown>>) => Promise<void>,
@@ -210,16 +208,19 @@ function proposerOf(
     }
   }
 
-  const onNode = <T>(what: string, read: (node: Chain) => Promise<T>) =>
+  const onNode = <T>(what: string, read: (node: Chain, view: JournalView) => Promise<T>) =>
     during(async () => {
-      if (chain !== undefined) return read(chain)
+      if (chain !== undefined) return read(chain, await journal.load())
       throw new UsageError('no_rpc_url', `${what} are read from a node`, 'give rpcUrl')
     })
+  const onRetry: OnRetry = ({ reason, waitMs }) =>
+    note(`${reason}; resending the same bytes in ${Math.ceil(waitMs / 1_000)} s`)
   const stopping = (signal: AbortSignal | undefined) =>
     signal === undefined ? parts.signal : AbortSignal.any([parts.signal, signal])
-  const limited = ({ timeoutMs, signal }: CallLimits) => ({ timeoutMs, signal: stopping(signal) })
-  const retryNote = ({ reason, waitMs }: { reason: string; waitMs: number }) =>
-    note(`${reason}; resending the same bytes in ${Math.ceil(waitMs / 1_000)} s`)
+  const limited = ({ timeoutMs, signal }: CallLimits) => ({
+    ...{ timeoutMs, onRetry },
+    signal: stopping(signal),
+  })
 
   const proposer: Proposer = {
     address: wallet.address,
@@ -227,14 +228,14 @@ function proposerOf(
       during(async () => {
         const { identifier } = requireTerms(terms)
         const row = intentRow({ ...terms, identifier, proposer: wallet.address })
-        const options = { ...limited(limits), onRetry: retryNote }
-        const signing = { ...signingParts(parts), form: 'single', signal: options.signal } as const
+        const options = limited(limits)
+        const signing = { ...parts, form: 'single', signal: options.signal } as const
         const result = await submitOne(signing, row, options)
         if (result.error) throw result.error
         return result as Submitted
       }),
     async *submitAll(rows, options = {}) {
-      const results = submitAllRows(parts, rows, { ...options, ...limited(options) }, retryNote)
+      const results = submitAllRows(parts, rows, { ...options, ...limited(options) })
       try {
         for (;;) {
           const { done, value } = await during(() => results.next())
@@ -254,18 +255,11 @@ function proposerOf(
         ),
       ),
     replay: (journalIds, limits = {}) =>
-      during(() => {
-        const options = limited(limits)
-        return replay(parts, journalIds ?? 'all', { ...options, onRetry: retryNote })
-      }),
-    funds: () =>
-      onNode('funds', async (node) =>
-        walletFunds(node, trust, await journal.load(), wallet.address),
-      ),
+      during(() => replay(parts, journalIds ?? 'all', limited(limits))),
+    funds: () => onNode('funds', (node, view) => walletFunds(node, trust, view, wallet.address)),
     positions: () =>
-      onNode('positions', async (node) => {
+      onNode('positions', (node, view) => {
         const { files, hash } = ports
-        const view = await journal.load()
         const folding = aggregating(node, yieldToEvents)
         const reading = { chain: folding, trust, view, files, hash, home, signal: parts.signal }
         return readPositions(reading, [wallet.address])
@@ -280,7 +274,6 @@ function proposerOf(
   return proposer
 }
 
-/** The question that the terms name, by an id, a slug or a URL of Polymarket. */
 function requireTerms({ identifier, outcome }: ProposalTerms) {
   const named = namedQuestion(identifier)
   if (named === undefined)
@@ -299,16 +292,15 @@ function jsonReady<T>(value: T) {
   const isPlain = Array.isArray(value) || Object.getPrototypeOf(value ?? 0) === Object.prototype
   if (!isPlain) return value
   const members = Object.values(value as object).map(jsonReady)
-  if (members.some((member) => typeof member === 'bigint') && Object.isExtensible(value))
+  const hasBigints = members.some((member) => typeof member === 'bigint')
+  if (hasBigints && Object.isExtensible(value))
     Object.defineProperty(value, 'toJSON', { configurable: true, value: withDecimals })
   return value
 }
 
 function withDecimals(this: object) {
-  const entries = Object.entries(this)
-  return Object.fromEntries(
-    entries.map(([name, member]) => [name, typeof member === 'bigint' ? `${member}` : member]),
-  )
+  const written = (member: unknown) => (typeof member === 'bigint' ? `${member}` : member)
+  return Object.fromEntries(Object.entries(this).map(([name, member]) => [name, written(member)]))
 }
 
 /** One row of a batch. Terms that are not given follow from the question's context. */
@@ -341,55 +333,37 @@ export interface SubmitAllOptions extends Partial<SpendingLimits> {
   readonly signal?: AbortSignal | undefined
 }
 
-/**
- * Checks all rows before one is signed, then submits them; yields results in order, some at a time.
- * UsageError as `checkBatch` and `lookAt`, and its refusal; otherwise as `submitRows`.
- */
+/** Checks all rows before one is signed; yields results in order, some at a time. */
 async function* submitAllRows(
   bot: BotParts,
   rows: Iterable<ProposalRow>,
-  options: SubmitAllOptions & { readonly signal: AbortSignal },
-  onRetry: OnRetry,
+  options: SubmitAllOptions & { readonly signal: AbortSignal; readonly onRetry: OnRetry },
 ): AsyncGenerator<readonly RowResult[], void, undefined> {
-  const { ports, journal, trust, gateway, wallet } = bot
-  const { resume = false, fit = false, maxSpendRaw, signal, timeoutMs } = options
+  const { ports, journal, trust, gateway, wallet, proposer } = bot
+  const { resume = false, fit = false, maxSpendRaw, signal, timeoutMs, onRetry } = options
+  const { maxAmountRaw, headroomBasisPoints } = options
   const source = { name: 'rows', rows: Array.from(rows, fieldsOf) }
   const limits = { fit, maxSpendRaw }
-  const view = await journal.load()
-  const now = { chainId: trust.chain_id, nowMs: ports.clock.nowMs(), resume }
-  const { maxAmountRaw, headroomBasisPoints } = options
   const parts = {
-    ...signingParts(bot),
+    ...bot,
     plans: new Map(),
     keepContexts: wallet.signTypedData !== undefined,
     terms: { maxAmountRaw, headroomBasisPoints },
   }
-  const count = await checkBatch(source, undefined, {
+  const view = await journal.load()
+  const { input, fingerprint } = await checkBatch(source, undefined, {
     hash: ports.hash,
-    proposer: parts.proposer,
+    proposer,
     questionOf: (identifier) => knownQuestionId(trust, identifier, view),
-    nonceHolder: (row, questionId, owner) => nonceHolder(view, now, row, questionId, owner),
   })
-  const { refusal } = await lookAt(parts, count.input, source, { limits, signal })
+  const { refusal } = await lookAt(parts, input, source, { limits, signal })
   if (refusal) throw refusal
-  yield* submitRows(parts, count.input, {
-    fingerprint: count.fingerprint,
-    resume,
+  yield* submitRows(parts, input, {
+    ...{ fingerprint, resume, timeoutMs, signal, onRetry },
     spending: newSpending(parts, limits),
-    timeoutMs,
-    signal,
     chunkSize: (wantItems, call) => gateway.chunkSize(wantItems, call),
-    onRetry,
   })
 }
-
-const signingParts = (bot: BotParts) => ({
-  ...bot,
-  contextsAreFree: bot.chain !== undefined,
-  signer: async () => bot.wallet,
-  recovery: async () => systemCurve().recover,
-  proposer: async () => bot.wallet.address,
-})
 
 const fieldsOf = ({
   clientRef,
@@ -422,18 +396,18 @@ export interface ViemAccount {
  * back is checked before it is kept. UsageError `signer_needs_typed_data` where the account has
  * neither method.
  */
-export function signerFromViem({ address, sign, signTypedData }: ViemAccount): Signer {
-  const own = lowercase(address)
+export function signerFromViem({ address: given, sign, signTypedData }: ViemAccount): Signer {
+  const address = lowercase(given)
+  if (sign !== undefined) return { address, signDigest: (hash) => sign({ hash }) }
   const lacking = (what: string, hint: string) =>
-    new UsageError('signer_needs_typed_data', `the account ${own} ${what}`, hint)
-  if (sign !== undefined) return { address: own, signDigest: (hash) => sign({ hash }) }
+    new UsageError('signer_needs_typed_data', `the account ${address} ${what}`, hint)
   if (signTypedData === undefined)
     throw lacking(
       'has neither sign nor signTypedData',
       'give a local account, or an object with address and signTypedData',
     )
   return {
-    address: own,
+    address,
     async signDigest() {
       throw lacking('signs typed data only', 'give an account that has sign')
     },
