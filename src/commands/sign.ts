@@ -9,10 +9,10 @@ import type { PolledStatus } from '#client/follow/look'
 import { answerOf, executedText, labelOf } from '#client/journal/authorizations'
 import { uncheckedOf } from '#client/journal/records'
 import { executedBefore, type IntentInWords } from '#client/propose/intent'
-import { importSignature, walletTypedData } from '#client/propose/outside'
 import type { Preview, ProposeParts } from '#client/propose/plan'
 import type { SettledEarlier } from '#client/propose/round-over'
 import type { SafePartsFile } from '#client/propose/safe'
+import { importSignature, walletTypedData } from '#client/propose/sign'
 import { authorize, intentRow, offerTypedData, type RowAuthorized } from '#client/propose/sign-rows'
 import type { RowResult } from '#client/propose/submit'
 import type { Trust } from '#client/trust/trust'
@@ -289,7 +289,8 @@ async function previewIntent(
     await showPreview(session, flags, parts, intent)
   } catch (error) {
     const { gateway } = parts
-    const executed = gateway && (await executedBefore({ ...parts, gateway }, intent, error))
+    const view = await session.journal.load()
+    const executed = gateway && executedBefore({ ...parts, gateway }, view, intent, error)
     if (executed === undefined) throw error
     const { id, signed } = executed
     const text = `${executedText(executed)}; nothing would be signed`

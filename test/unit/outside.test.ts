@@ -1,5 +1,5 @@
 import type { Intent } from '#client/propose/intent'
-import { bringIn, importSignature, walletTypedData } from '#client/propose/outside'
+import { bringIn, importSignature, walletTypedData } from '#client/propose/sign'
 import { authorize, offerTypedData } from '#client/propose/sign-rows'
 import { signerFromKey } from '#io/keys'
 import type { Hex, Signer } from '#ports'

@@ -14,13 +14,7 @@ import { addTotal } from '#client/propose/limits'
 import { asItemError } from '#client/propose/outcome'
 import { sendable } from '#client/propose/plan'
 import { type RowResult, submitRows } from '#client/propose/submit'
-import {
-  acknowledgedOf,
-  checkTerms,
-  requireRules,
-  rulesStanding,
-  toldBy,
-} from '#client/propose/terms'
+import { acknowledgedOf, checkTerms, requireRules, rulesStanding } from '#client/propose/terms'
 import { nowOf } from '#client/trust/context'
 import { InterruptedError, PendingError, ProposerError, UsageError } from '#protocol/errors'
 import { answerText, outcomeNamed } from '#protocol/outcome-words'
@@ -362,7 +356,7 @@ async function judged(
   try {
     const { amountRaw } = checkTerms(intent, context, await nowOf(parts))
     const seen = acknowledgedOf(await parts.journal.load(), context)
-    const standing = rules && rulesStanding(rules.told, intent, seen, toldBy(rules))
+    const standing = rules && rulesStanding(rules.rules, intent, seen, rules)
     await requireRules(intent.identifier, standing, undefined)
     // Without `fit` the sum is judged as a whole.
     if (spending.limits.fit) await spending.take(plan, amountRaw)

@@ -32,11 +32,11 @@ export interface JournaledAuthorization {
   readonly signedAtMs: number
   readonly attempts: readonly Attempt[]
   /** As the gateway spelt it; the newest, where one that lost its store gave another (R2). */
-  readonly candidateId?: string
-  readonly receivedAt?: string
-  readonly terminal?: TerminalRecord
+  readonly candidateId?: string | undefined
+  readonly receivedAt?: string | undefined
+  readonly terminal?: TerminalRecord | undefined
   readonly terminals: readonly TerminalRecord[]
-  readonly terminalAtMs?: number
+  readonly terminalAtMs?: number | undefined
   readonly supersededBy?: string | undefined
 }
 

@@ -16,8 +16,9 @@ interface Draft {
   signed?: Signed
   signedAtMs: number
   offered?: Offered
-  parts?: Map<string, Offer['parts'][number]>
   abandoned: boolean
+  /** Of the owners of a Safe. */
+  readonly parts: Map<string, Offer['parts'][number]>
   readonly attempts: { readonly start: AttemptStart; readonly startedAtMs: number }[]
   readonly terminals: TerminalRecord[]
   terminalAtMs?: number
@@ -38,7 +39,6 @@ export interface JournalView {
   /** Without making all the others: a batch asks for each row. */
   byQuestion(questionId: string): readonly JournaledAuthorization[]
   byRound(round: string): readonly JournaledAuthorization[]
-  /** Tells what a slug meant before. */
   byIdentifier(identifier: string): readonly JournaledAuthorization[]
   /** Whether some run has reserved or signed the nonce (decimal) for this owner (R6). */
   isReserved(proposer: string, nonce: string): boolean
@@ -92,9 +92,8 @@ function add(state: FoldState, { kind, data, timeMs }: JournalRecord) {
       return
     }
     case 'safe.part': {
-      const draft = draftOf(state, data.id)
-      draft.parts ??= new Map()
-      if (!draft.parts.has(data.owner)) draft.parts.set(data.owner, data)
+      const { parts } = draftOf(state, data.id)
+      if (!parts.has(data.owner)) parts.set(data.owner, data)
       return
     }
     case 'attempt.start':
@@ -134,7 +133,8 @@ function add(state: FoldState, { kind, data, timeMs }: JournalRecord) {
 
 function draftOf({ drafts }: FoldState, id: string): Draft {
   const draft = drafts.get(id) ?? {
-    ...{ id, attempts: [], terminals: [], abandoned: false, signedAtMs: Infinity },
+    ...{ id, attempts: [], terminals: [], parts: new Map(), abandoned: false },
+    signedAtMs: Infinity,
   }
   drafts.set(id, draft)
   return draft
@@ -182,41 +182,33 @@ export const push = <Value>(lists: Map<string, Value[]>, key: string, value: Val
 const byNumber = ({ id: one }: { readonly id: string }, { id: other }: { readonly id: string }) =>
   one.length - other.length || (one < other ? -1 : 1)
 
-const pendingOf = ({ offered }: FoldState) =>
+const pendingOf = ({ offered }: Pick<FoldState, 'offered'>) =>
   offered.filter(({ signed, abandoned }) => signed === undefined && !abandoned)
 
 /** An offer replaces another only while it stands: abandoned, it leaves what was there before. */
-const replacedByOffers = (state: FoldState) =>
+const replacedByOffers = (state: Pick<FoldState, 'offered'>) =>
   new Map(pendingOf(state).map(({ id, offered }) => [offered?.supersedes, id]))
 
 function authorizationsOf(
-  state: FoldState,
+  { ends, receipts, ...state }: FoldState,
   drafts: Iterable<Draft>,
 ): readonly JournaledAuthorization[] {
   const found: JournaledAuthorization[] = []
   const replacing = replacedByOffers(state)
-  for (const {
-    signed,
-    offered: _offered,
-    abandoned: _abandoned,
-    parts: _parts,
-    acknowledgedAtMs: _acknowledgedAtMs,
-    ...rest
-  } of drafts) {
+  for (const draft of drafts) {
+    const { id, signed, signedAtMs, terminals, terminalAtMs, candidateId, receivedAt } = draft
     if (signed === undefined) continue
-    const terminal = rest.terminals.at(-1)
+    const attempts = draft.attempts
+      .toSorted((one, other) => one.startedAtMs - other.startedAtMs)
+      .map(({ start, startedAtMs }) => {
+        const { attempt } = start
+        const [end, receipt] = [ends.get(`${attempt} ${id}`), receipts.get(attempt)]
+        return { start, startedAtMs, end, receipt }
+      })
     found.push({
-      ...rest,
-      signed,
-      attempts: rest.attempts
-        .toSorted((one, other) => one.startedAtMs - other.startedAtMs)
-        .map((attempt) => ({
-          ...attempt,
-          end: state.ends.get(`${attempt.start.attempt} ${rest.id}`),
-          receipt: state.receipts.get(attempt.start.attempt),
-        })),
-      supersededBy: rest.supersededBy ?? replacing.get(rest.id),
-      ...(terminal && { terminal }),
+      ...{ id, signed, signedAtMs, attempts, terminals, terminalAtMs, candidateId, receivedAt },
+      terminal: terminals.at(-1),
+      supersededBy: draft.supersededBy ?? replacing.get(id),
     })
   }
   return found.sort((a, b) => a.signedAtMs - b.signedAtMs || byNumber(a, b))
@@ -228,7 +220,7 @@ function offersOf(state: FoldState): readonly Offer[] {
     .flatMap(({ id, offered, parts, terminals, supersededBy = replacing.get(id) }) =>
       offered === undefined
         ? []
-        : [{ id, offered, parts: [...(parts?.values() ?? [])], terminals, supersededBy }],
+        : [{ id, offered, parts: [...parts.values()], terminals, supersededBy }],
     )
     .sort((a, b) => a.offered.offeredAtMs - b.offered.offeredAtMs || byNumber(a, b))
 }

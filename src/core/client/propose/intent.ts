@@ -122,14 +122,15 @@ export function savedFor(
  * Not where this home has signed for a later round (§3 rule 3); whether its round is the current
  * one, the replay tells (§3 rule 2).
  */
-export async function executedBefore(
-  parts: LookParts & Pick<SubmitParts, 'journal' | 'gateway'>,
+export function executedBefore(
+  parts: LookParts & Pick<SubmitParts, 'gateway'>,
+  view: JournalView,
   intent: IntentInWords,
   error: unknown,
-): Promise<JournaledAuthorization | undefined> {
-  if (!(error instanceof ConflictError) || error.code === 'authorization_open') return undefined
-  const { all = [], equal = [] } = oursFor(parts, await parts.journal.load(), intent) ?? {}
-  if (intent.supersede !== undefined) return undefined
+): JournaledAuthorization | undefined {
+  const isRoundClosed = error instanceof ConflictError && error.code !== 'authorization_open'
+  if (!isRoundClosed || intent.supersede !== undefined) return undefined
+  const { all = [], equal = [] } = oursFor(parts, view, intent) ?? {}
   const roundOf = ({ signed }: JournaledAuthorization) => BigInt(signed.timestamp ?? 0)
   const found = equal.findLast((one) => {
     const state = stateOf(one, parts.ports.clock.nowMs())

@@ -6,6 +6,7 @@
 import { knownAmount } from '#chain/profiles'
 import { inGroups } from '#protocol/capped'
 import { RejectedError, UsageError } from '#protocol/errors'
+import { once } from '#protocol/once'
 import type { Address } from '#protocol/schema'
 import { limits } from '#protocol/words'
 import { type BatchRow, needsLook } from '../input/input.js'
@@ -57,24 +58,33 @@ export async function lookAt(
   { limits: spending, all = false, faults = newFaults(source), ...options }: Looking,
 ): Promise<Looked> {
   const { chain, contextsAreFree } = parts
-  const isLimited = !spending.fit && (spending.maxSpendRaw !== undefined || chain !== undefined)
+  const isWhole =
+    all || (!spending.fit && (spending.maxSpendRaw !== undefined || chain !== undefined))
   const intents = rows.filter(({ kind }) => kind === 'intent').length
   const planned = new Map<BatchRow, Planned>()
-  let now: Promise<number> | undefined
-  const nowSeconds = () => {
-    now ??= nowOf(parts)
-    return now
+  /** What would be signed. */
+  const amounts = new Map<Planned, bigint>()
+  const now = once(() => nowOf(parts))
+  const judge = async (plan: Planned) => {
+    if (plan.kind === 'rejected') return plan.error
+    if (plan.kind !== 'sign') return undefined
+    try {
+      amounts.set(plan, checkTerms(plan.intent, plan.context, await now()).amountRaw)
+      return undefined
+    } catch (error) {
+      if (error instanceof UsageError) return error
+      throw error
+    }
   }
   const planning = { ...options, look: true, rounds: new Map() }
   const look = async (isWanted: (row: BatchRow) => boolean) => {
-    const wanted = rows.filter(
-      (row) => isWanted(row) && !planned.has(row) && !faults.isAt(row.element ?? row.line),
-    )
+    const isFresh = (row: BatchRow) => !planned.has(row) && !faults.isAt(row.element ?? row.line)
+    const wanted = rows.filter((row) => isWanted(row) && isFresh(row))
     for (const some of inGroups(wanted, limits.batchItems))
       for (const plan of await planRows(parts, some, planning)) {
         planned.set(plan.row, plan)
-        const error = await errorOf(plan, nowSeconds)
-        if (error === undefined) continue
+        const error = await judge(plan)
+        if (!(error instanceof UsageError || error instanceof RejectedError)) continue
         const { code, detail, meta } = error
         const fault = inputFault(source, plan.row, code, detail, meta.hint ?? '')
         if (refusing.has(code)) faults.add(fault)
@@ -82,7 +92,7 @@ export async function lookAt(
       }
   }
   try {
-    if (!faults.refuses) await look(all || isLimited ? () => true : needsLook)
+    if (!faults.refuses) await look(isWhole ? () => true : needsLook)
     if (faults.refuses && (contextsAreFree || intents <= limits.batchItems)) await look(() => true)
   } catch (error) {
     // What keeps from looking further is less than what is wrong with the input.
@@ -90,32 +100,17 @@ export async function lookAt(
     throw error
   }
   faults.throwAny()
-  if (!all && !isLimited) return {}
+  if (!isWhole) return {}
   const plans = rows.flatMap((row) => planned.get(row) ?? [])
-  return { plans, ...(await sumsOf(parts, plans, spending, nowSeconds)) }
+  return { plans, ...(await sumsOf(parts, plans, amounts, spending)) }
 }
 
-async function errorOf(plan: Planned, now: () => Promise<number>) {
-  if (plan.kind === 'rejected')
-    return plan.error instanceof UsageError || plan.error instanceof RejectedError
-      ? plan.error
-      : undefined
-  if (plan.kind !== 'sign') return undefined
-  try {
-    checkTerms(plan.intent, plan.context, await now())
-    return undefined
-  } catch (error) {
-    if (error instanceof UsageError) return error
-    throw error
-  }
-}
-
-/** With `fit` a row counts only where it fits. */
+/** With `fit` a row counts only where it fits; what cannot be signed is told when its turn comes. */
 async function sumsOf(
   parts: ProposeParts,
   plans: readonly Planned[],
+  amounts: ReadonlyMap<Planned, bigint>,
   spending: SpendingLimits,
-  nowSeconds: () => Promise<number>,
 ) {
   const { chain, trust } = parts
   const { fit, maxSpendRaw } = spending
@@ -127,19 +122,20 @@ async function sumsOf(
   for (const plan of plans) {
     if (plan.kind !== 'sign') continue
     for (const { result } of plan.findings ?? []) findings[result]++
-    const [owner, { token }] = [plan.intent.proposer, plan.context.bond]
+    const amountRaw = amounts.get(plan)
+    if (amountRaw === undefined) continue
     try {
-      const { amountRaw } = checkTerms(plan.intent, plan.context, await nowSeconds())
       await fitting?.take(plan, amountRaw)
-      const before = needed.get(`${owner} ${token}`)?.raw ?? 0n
-      needed.set(`${owner} ${token}`, { owner, token, raw: before + amountRaw })
-      addTotal(totals, token, amountRaw)
-      totalRaw += amountRaw
-      count++
     } catch (error) {
-      // What cannot be signed counts nothing and is told when its turn comes.
-      if (!(error instanceof UsageError)) throw error
+      if (error instanceof UsageError) continue
+      throw error
     }
+    const [owner, { token }] = [plan.intent.proposer, plan.context.bond]
+    const { raw = 0n } = needed.get(`${owner} ${token}`) ?? {}
+    needed.set(`${owner} ${token}`, { owner, token, raw: raw + amountRaw })
+    addTotal(totals, token, amountRaw)
+    totalRaw += amountRaw
+    count++
   }
   if (chain !== undefined && count > 0) await requireImplementations(chain, trust)
   const sums = { rows: count, totals, findings: parts.judging && findings }

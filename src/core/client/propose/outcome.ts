@@ -76,22 +76,31 @@ export const notAccepted = (
   ...(outcome === 'deferred' && candidateInJournal(authorization)),
 })
 
-export function unknownOutcome(
+const notKnown = (
   authorization: JournaledAuthorization,
-  { detail, httpStatus }: Unaccepted,
-): SentOutcome {
+  how: string,
+  resume = '',
+  httpStatus?: number,
+) => {
   const { id } = authorization
-  const error = new UncertainError(
-    'outcome_unknown',
-    `${id} may have been admitted: an attempt got no clear response (last: ${detail}); do not sign again`,
-    {
-      hint: `send the same bytes again with \`proposer replay ${id}\``,
-      retryable: true,
-      httpStatus,
-    },
-  )
+  const error = new UncertainError('outcome_unknown', `${id} may have been admitted${how}`, {
+    hint: `send the same bytes again with ${resume}\`proposer replay ${id}\``,
+    retryable: true,
+    httpStatus,
+  })
   return notAccepted(authorization, 'unknown', error)
 }
+
+export const unknownOutcome = (
+  authorization: JournaledAuthorization,
+  { detail, httpStatus }: Unaccepted,
+): SentOutcome =>
+  notKnown(
+    authorization,
+    `: an attempt got no clear response (last: ${detail}); do not sign again`,
+    '',
+    httpStatus,
+  )
 
 /** Exit 5: the gateway has to be explained first; the bytes stay unknown (R7). */
 export function mismatchOutcome(
@@ -240,25 +249,13 @@ export function unsentOutcome(
     const isClosed = stateOf(authorization, nowMs).kind === 'closed'
     if (authorization.candidateId !== undefined || isClosed)
       return fromJournal(authorization, nowMs)
-    if (isUnsettled(authorization)) return unasked(authorization)
+    const how = ' by an earlier attempt, and could not be asked about now'
+    if (isUnsettled(authorization)) return notKnown(authorization, how, '--resume, or with ')
   }
   if (form === 'single') return { outcome: 'deferred', statusCode: null, error: why, authorization }
   const hint = 'run it again, `batch submit` with --resume'
   const error = new UnavailableError('not_sent', `it was not sent: ${why.detail}`, hint)
   return { outcome: 'deferred', statusCode: null, error, authorization }
-}
-
-function unasked(authorization: JournaledAuthorization): RowOutcome {
-  const { id } = authorization
-  const error = new UncertainError(
-    'outcome_unknown',
-    `${id} may have been admitted by an earlier attempt, and could not be asked about now`,
-    {
-      hint: `send the same bytes again with --resume, or with \`proposer replay ${id}\``,
-      retryable: true,
-    },
-  )
-  return notAccepted(authorization, 'unknown', error)
 }
 
 /** Exit 3 (contract §6); its hint offers what a batch has. */

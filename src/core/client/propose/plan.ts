@@ -68,27 +68,6 @@ import {
   type RulesStanding,
 } from './terms.js'
 
-async function withFindings(
-  { judging }: ProposeParts,
-  plans: readonly Planned[],
-  rows: readonly (Subject & { readonly at: number })[],
-  { signal }: PlanOptions,
-): Promise<readonly Planned[]> {
-  if (judging === undefined || rows.length === 0) return plans
-  const { checker, required } = judging
-  const found = await checker.check(rows, signal)
-  const byPlace = new Map(rows.map(({ at }, index) => [at, found[index] ?? []]))
-  return plans.map((plan, at): Planned => {
-    const findings = byPlace.get(at)
-    if (findings === undefined) return plan
-    const { row, title } = plan
-    const error = checkRefusal(row.identifier, findings, required)
-    return error === undefined
-      ? { ...plan, findings }
-      : { kind: 'rejected', row, error, title, findings }
-  })
-}
-
 /** What is about to be signed, for showing. Nothing is reserved yet. Raw token units. */
 export interface Preview extends Prepared {
   readonly context: QuestionContext
@@ -103,7 +82,6 @@ export interface Preview extends Prepared {
   readonly typedData: TypedData
   readonly notes: readonly string[]
   readonly contextNotes?: readonly string[]
-  /** Absent where no chain told them. */
   readonly rules?: RulesStanding | undefined
 }
 
@@ -142,11 +120,10 @@ export interface ProposeParts {
   readonly note?: ((text: string) => void) | undefined
   readonly onSettled?: (settled: SettledEarlier) => void
   readonly signal?: AbortSignal | undefined
-  /** Of a look at the rows: each is taken once. */
+  /** Of a look at the rows, for whoever signs: each is taken once. */
   readonly plans?: Map<BatchRow, Planned> | undefined
 }
 
-/** Of its context only what signing needs is kept: a whole group's texts are long. */
 export interface ToSign extends ReturnType<typeof hashedRound> {
   readonly kind: 'sign'
   readonly row: IntentRow
@@ -156,7 +133,6 @@ export interface ToSign extends ReturnType<typeof hashedRound> {
   readonly label: string
   readonly labels: Labels
   readonly title: string | undefined
-  /** On its context. */
   readonly notes: readonly string[]
   /** Typed data of equal intent is out there unsigned. */
   readonly offer?: Offer | undefined
@@ -188,9 +164,7 @@ export type Planned = (Ready | ToSign | ToImport) & {
 
 export interface PlanOptions {
   readonly signal?: AbortSignal | undefined
-  /** For learning contexts. */
   readonly timeoutMs?: number | undefined
-  /** The plans are kept for whoever signs. */
   readonly look?: boolean
   readonly onRetry?: OnRetry | undefined
   /** `--resume`: what is accepted, or was closed by this very input, is left alone. */
@@ -219,6 +193,13 @@ export async function planRows(
   })
 }
 
+/** A row as the journal alone has it; `known`: nothing else need be asked. */
+interface Found {
+  readonly row: BatchRow
+  readonly intent?: IntentInWords
+  readonly known?: Planned | undefined
+}
+
 async function planFresh(
   parts: ProposeParts,
   rows: readonly BatchRow[],
@@ -226,68 +207,99 @@ async function planFresh(
 ): Promise<readonly Planned[]> {
   if (rows.length === 0) return []
   const view = await parts.journal.load()
-  const rounds: RowsByRound = options.rounds ?? new Map()
-  const items = rows.some(({ kind }) => kind === 'item') ? await import('./payload.js') : undefined
-  const misplaced = items?.newMisplaced(parts.trust.chain_id, view) ?? (() => undefined)
-  const planning: { row: BatchRow; intent?: IntentInWords; known?: Planned | undefined }[] = []
-  for (const row of rows) {
-    if (row.kind === 'item') {
-      planning.push({ row, known: await planItem(parts, view, row, options, misplaced) })
-      continue
-    }
-    const given = await intentOf(parts, row)
-    if (options.isRetry !== true) {
-      planning.push({ row, intent: given, known: fromSaved(parts, view, row, given, options) })
-      continue
-    }
-    // One that has replaced another has done its work.
-    const isDone = view.find(given.supersede ?? '')?.supersededBy !== undefined
-    planning.push({ row, intent: isDone ? { ...given, supersede: undefined } : given })
-  }
-  const asksFor = ({ intent, known }: (typeof planning)[number]) =>
+  const found = await inJournal(parts, view, rows, options)
+  const asksFor = ({ intent, known }: Found) =>
     intent !== undefined &&
     (known === undefined || (known.kind === 'send' && parts.contextsAreFree))
-  const asked = planning.filter(asksFor).map(({ row }) => row.identifier)
-  const contexts = (await contextsOf(parts, asked, options)).values()
+  const asked = found.filter(asksFor).map(({ row }) => row.identifier)
+  const contexts = await contextsOf(parts, asked, options)
+  const rounds = options.rounds ?? new Map()
   const plans: Planned[] = []
-  const toJudge: (Subject & { readonly at: number })[] = []
-  for (const one of planning) {
+  const subjects = new Map<Planned, Subject>()
+  for (const one of found) {
     const { row, intent, known } = one
     if (!asksFor(one) || row.kind !== 'intent' || intent === undefined) {
       if (known !== undefined) plans.push(known)
       continue
     }
-    const context: ContextResult | undefined = contexts.next().value
-    if (context === undefined) throw new Error('a source left an identifier out')
-    const given = { ...options, rounds }
-    const plan = await withContext(parts, view, row, intent, context, known, given)
-    if (plan.kind === 'sign' && context.context !== undefined)
-      toJudge.push({ at: plans.length, context: context.context, outcome: plan.intent.outcome })
+    const result = contexts.get(row.identifier)
+    if (result === undefined) throw new Error('a source left an identifier out')
+    const plan = await withContext(parts, view, { row, intent, known }, result, {
+      ...options,
+      rounds,
+    })
+    if (plan.kind === 'sign' && result.context !== undefined)
+      subjects.set(plan, { context: result.context, outcome: plan.intent.outcome })
     plans.push(plan)
   }
-  return withFindings(parts, plans, toJudge, options)
+  return withFindings(parts, plans, subjects, options)
+}
+
+async function inJournal(
+  parts: ProposeParts,
+  view: JournalView,
+  rows: readonly BatchRow[],
+  options: PlanOptions,
+) {
+  const items = rows.some(({ kind }) => kind === 'item') ? await import('./payload.js') : undefined
+  const misplaced = items?.newMisplaced(parts.trust.chain_id, view) ?? (() => undefined)
+  const found: Found[] = []
+  for (const row of rows) {
+    if (row.kind === 'item') {
+      found.push({ row, known: await planItem(parts, view, row, options, misplaced) })
+      continue
+    }
+    const intent = await intentOf(parts, row)
+    if (options.isRetry !== true)
+      found.push({ row, intent, known: fromSaved(parts, view, row, intent, options) })
+    // One that has replaced another has done its work.
+    else if (view.find(intent.supersede ?? '')?.supersededBy !== undefined)
+      found.push({ row, intent: { ...intent, supersede: undefined } })
+    else found.push({ row, intent })
+  }
+  return found
+}
+
+async function withFindings(
+  { judging }: ProposeParts,
+  plans: readonly Planned[],
+  subjects: ReadonlyMap<Planned, Subject>,
+  { signal }: PlanOptions,
+): Promise<readonly Planned[]> {
+  if (judging === undefined || subjects.size === 0) return plans
+  const { checker, required } = judging
+  const found = (await checker.check([...subjects.values()], signal)).values()
+  return plans.map((plan): Planned => {
+    if (!subjects.has(plan)) return plan
+    const { row, title } = plan
+    const findings: readonly QuestionFinding[] = found.next().value ?? []
+    const error = checkRefusal(row.identifier, findings, required)
+    return error === undefined
+      ? { ...plan, findings }
+      : { kind: 'rejected', row, error, title, findings }
+  })
 }
 
 /**
- * Asked for again where the gateway is busy (robustness §6); one alone, only while a time was
- * given.
+ * By identifier. Asked for again where the gateway is busy (robustness §6); one alone, only while
+ * a time was given.
  */
 async function contextsOf(
   { form, contexts, ports }: ProposeParts,
   identifiers: readonly string[],
   { timeoutMs, signal, onRetry }: PlanOptions,
-): Promise<readonly ContextResult[]> {
+): Promise<ReadonlyMap<string, ContextResult>> {
   const isPatient = form !== 'single' || timeoutMs !== undefined
   const patience = isPatient ? newPatience(ports, timeoutMs) : () => undefined
   const results = new Map<string, ContextResult>()
   let cause: string | undefined
   const isStopped = () => signal?.reason instanceof InterruptedError
-  const missing = () =>
-    [...new Set(identifiers)].filter((one) => {
+  for (let attempt = 1; ; attempt++) {
+    const wanted = [...new Set(identifiers)].filter((one) => {
       const result = results.get(one)
       return result === undefined || result.error instanceof UnavailableError
     })
-  for (let wanted = missing(), attempt = 1; wanted.length > 0; wanted = missing()) {
+    if (wanted.length === 0) return results
     let failure: UnavailableError | undefined
     try {
       for (const one of await contexts.contexts(wanted, { signal }))
@@ -298,21 +310,17 @@ async function contextsOf(
     }
     const found = wanted.map((one) => results.get(one)?.error)
     const reason = failure ?? found.find((error) => error instanceof UnavailableError)
-    if (reason === undefined) break
+    if (reason === undefined) return results
     if (cause !== undefined && isAborted(signal) && !isStopped()) throw outOfTime(cause)
     const isLasting = reason.code === certificateCode || isAborted(signal)
     const waitMs = isLasting ? undefined : patience(reason.meta.retryAfterMs)
-    if (waitMs === undefined) {
-      if (failure !== undefined) throw failure
-      break
-    }
+    if (waitMs === undefined && failure !== undefined) throw failure
+    if (waitMs === undefined) return results
     // A call that was cut short tells less than the one before it.
     if (reason.code !== 'not_sent' || cause === undefined) cause = reason.detail
-    onRetry?.({ attempt: attempt++, reason: reason.detail, waitMs })
-    if (await slept(ports, waitMs, signal)) continue
-    throw isStopped() ? signal?.reason : outOfTime(cause)
+    onRetry?.({ attempt, reason: reason.detail, waitMs })
+    if (!(await slept(ports, waitMs, signal))) throw isStopped() ? signal?.reason : outOfTime(cause)
   }
-  return identifiers.flatMap((one) => results.get(one) ?? [])
 }
 
 const outOfTime = (cause: string) =>
@@ -341,17 +349,16 @@ export async function sendable(
       continue
     }
     const wanted = kind === 'rejected' && row.kind === 'intent' && (await intentOf(parts, row))
-    const executed = wanted && (await executedBefore(parts, wanted, plan.error))
+    const executed = wanted && executedBefore(parts, view, wanted, plan.error)
     plans.push(executed ? { kind: 'send', row, authorization: executed } : plan)
   }
   const saved = plans.flatMap((plan) => (plan.kind === 'send' ? [plan.authorization] : []))
   // Only the word of a node overrules what a gateway once said: nobody else is asked before.
-  const round = parts.chain === undefined ? undefined : roundsOf(parts, saved, options.signal)
+  const round = parts.chain && roundsOf(parts, saved, options.signal)
   const checked: Planned[] = []
   for (const plan of plans) {
-    const result =
-      plan.kind === 'send' ? await skippedOutcome(parts, plan.authorization, round) : undefined
-    checked.push(result === undefined ? plan : { kind: 'skipped', row: plan.row, result })
+    const result = plan.kind === 'send' && (await skippedOutcome(parts, plan.authorization, round))
+    checked.push(result ? { kind: 'skipped', row: plan.row, result } : plan)
   }
   return checked
 }
@@ -375,12 +382,12 @@ async function intentOf(
 ): Promise<IntentInWords> {
   const slug = isSlug(columns?.slug ?? '') ? columns?.slug : undefined
   const owner = wanted.proposer ?? (await proposer())
-  const given = { slug, ...terms, ...wanted, proposer: owner }
-  if (amount === undefined) return given
+  const intent = { slug, ...terms, ...wanted, proposer: owner }
+  if (amount === undefined) return intent
   const { raw, tokens } = toRaw(amount, (await units?.()) ?? [])
   const named = tokens.map(({ address }) => address)
   const both = terms?.amountTokens?.filter((address) => named.includes(address)) ?? named
-  return { ...given, amountRaw: raw, amountTokens: both }
+  return { ...intent, amountRaw: raw, amountTokens: both }
 }
 
 function fromSaved(
@@ -407,10 +414,7 @@ function savedOrDone(
   return { kind: isDone ? 'done' : 'send', row, authorization }
 }
 
-/**
- * R22: the journal may know it. What is open (R8), or has its nonce or signature (R6), stands in
- * its way.
- */
+/** R22: the journal may know it. What is open (R8), or has its nonce (R6), stands in its way. */
 async function planItem(
   parts: ProposeParts,
   view: JournalView,
@@ -448,54 +452,56 @@ export async function orRejected<T>(
 async function withContext(
   parts: ProposeParts,
   view: JournalView,
-  row: IntentRow,
-  wanted: IntentInWords,
-  context: ContextResult,
-  known: Planned | undefined,
+  {
+    row,
+    intent: wanted,
+    known,
+  }: Found & { readonly row: IntentRow; readonly intent: IntentInWords },
+  result: ContextResult,
   options: PlanOptions & { readonly rounds: RowsByRound },
 ): Promise<Planned> {
-  if (context.error !== undefined) {
-    const { error } = context
+  if (result.error !== undefined) {
+    const { error } = result
     // A round that is not open, or cannot be read, is no reason to sign again.
     if (known !== undefined) return known
     const why = options.isRetry === true ? error : withoutContext(parts, view, wanted, error)
     return { kind: 'rejected', row, error: why }
   }
-  const found = context.context
+  const { context, notes } = result
+  const { trust } = parts
+  const title = titleOf(context.request.ancillary_data)
   const plan = await orRejected(row, async (): Promise<Planned> => {
+    const labels = labelsOf(outcomesFor(trust, context))
     // What is signed already was reviewed then.
-    if (known === undefined) await checkShown(parts, row, found)
-    const outcome = outcomeMeant(parts.trust, found, wanted.outcome)
-    const intent = { ...wanted, outcome }
-    const hashed = hashedRound(parts.trust, found)
-    const { same, earlier } = byRound(parts, intent, view, found, hashed.ref)
+    if (known === undefined) await checkShown(row, title, labels)
+    const intent = { ...wanted, outcome: outcomeMeant(trust, context, wanted.outcome) }
+    const hashed = hashedRound(trust, context)
+    const { same, earlier } = byRound(parts, intent, view, context, hashed.ref)
     if (same.kind === 'reuse') return savedOrDone(row, same.authorization, options)
-    const round = sharedRound(parts.trust, found, hashed.ref)
-    const keep =
-      round === undefined
-        ? undefined
-        : await takeRound(options.rounds, `${round} ${intent.proposer}`, row, found.question_id)
+    const round = sharedRound(trust, context, hashed.ref)
+    const key = round && `${round} ${intent.proposer}`
+    if (key) await requireAlone(options.rounds.get(key), row, context.question_id)
     if (same.kind === 'refuse') return { kind: 'rejected', row, error: same.error }
-    const offer = same.kind === 'resume' ? same.offer : undefined
-    const { notes } = context
-    const plan = toSign(parts, view, { row, intent, earlier, offer, notes, ...hashed }, found)
-    keep?.()
-    return plan
+    // What a source has not checked: slug (R9), answer, position among the rounds.
+    checkAsked(trust, context, { identifier: intent.identifier, requireSlugPin: true })
+    const { label, price } = checkOutcome(trust, context, intent.outcome)
+    checkTimeline(trust, context, view)
+    if (key) options.rounds.set(key, { questionId: context.question_id, row })
+    return {
+      kind: 'sign',
+      ...{ row, intent, price, label, labels, title, notes, earlier, ...hashed },
+      offer: same.kind === 'resume' ? same.offer : undefined,
+      ...factsOf(context),
+      whole: parts.form === 'single' || parts.keepContexts === true ? context : undefined,
+    }
   })
-  return { ...plan, title: titleOf(found.request.ancillary_data) }
+  return { ...plan, title }
 }
 
 /** A sheet that was sorted by some of its columns. */
-async function checkShown(
-  { trust }: ProposeParts,
-  { columns }: IntentRow,
-  context: QuestionContext,
-) {
+async function checkShown({ columns }: IntentRow, title: string | undefined, labels: Labels) {
   if (columns === undefined) return
-  const { otherQuestion, saysQuestion } = await import('../input/rows.js')
-  if (!saysQuestion(columns)) return
-  const labels = labelsOf(outcomesFor(trust, context))
-  const title = titleOf(context.request.ancillary_data)
+  const { otherQuestion } = await import('../input/rows.js')
   const why = otherQuestion(columns, { title, labels })
   if (why !== undefined)
     throw new UsageError(
@@ -505,59 +511,42 @@ async function checkShown(
     )
 }
 
-/** What a source has not checked: slug (R9), answer, position among the rounds. */
-function toSign(
-  { trust, form, keepContexts }: ProposeParts,
-  view: JournalView,
-  found: Pick<ToSign, 'row' | 'intent' | 'earlier' | 'offer' | 'notes' | 'witness' | 'ref'>,
-  context: QuestionContext,
-): ToSign {
-  checkAsked(trust, context, { identifier: found.intent.identifier, requireSlugPin: true })
-  const { label, price } = checkOutcome(trust, context, found.intent.outcome)
-  checkTimeline(trust, context, view)
-  const { question_id, bond, source, request, signing, reward, rules: told } = context
-  const facts: RoundFacts = {
-    question_id,
-    request: { timestamp: request.timestamp, requester: request.requester },
-    bond,
-    signing: { chain_id: signing.chain_id },
-    source: source === 'chain' ? source : 'gateway',
-    reward: source === 'chain' ? reward : undefined,
-  }
-  const question = { ...requestOf(context), questionId: question_id }
+/** Of a context only what signing needs: a whole group's texts are long (R17). */
+function factsOf(context: QuestionContext): Pick<ToSign, 'context' | 'rules'> {
+  const { question_id, bond, source, request, signing, reward, rules, rules_told } = context
+  const { timestamp, requester } = request
+  const isOwn = source === 'chain'
   return {
-    ...found,
-    kind: 'sign',
-    context: facts,
-    price,
-    label,
-    labels: labelsOf(outcomesFor(trust, context)),
-    title: titleOf(request.ancillary_data),
-    rules: told && {
-      told,
-      fileHash: context.rules_told,
-      question: { ...question, creator: told.owner ?? undefined },
+    context: {
+      ...{ question_id, bond, request: { timestamp, requester } },
+      signing: { chain_id: signing.chain_id },
+      source: isOwn ? source : 'gateway',
+      reward: isOwn ? reward : undefined,
     },
-    whole: form === 'single' || keepContexts === true ? context : undefined,
+    rules: rules && {
+      ...{ rules, rules_told },
+      question: {
+        ...requestOf(context),
+        questionId: question_id,
+        creator: rules.owner ?? undefined,
+      },
+    },
   }
 }
 
 type RowsByRound = Map<string, { readonly questionId: Hex; readonly row: IntentRow }>
 
-async function takeRound(
-  rounds: RowsByRound,
-  key: string,
+/** A round that other questions share takes one proposal of a wallet (domain §10). */
+async function requireAlone(
+  first: { readonly questionId: Hex; readonly row: IntentRow } | undefined,
   row: IntentRow,
   questionId: Hex,
-): Promise<() => void> {
-  const first = rounds.get(key)
-  if (first !== undefined && first.row !== row) {
-    const { placeText } = await import('../input/rows.js')
-    throw new UsageError(
-      'duplicate_row',
-      `question ${questionId} shares its round with question ${first.questionId} (${placeText(first.row)}): a round accepts one proposal from a wallet`,
-      'leave one of them: that proposal answers both',
-    )
-  }
-  return () => rounds.set(key, { questionId, row })
+) {
+  if (first === undefined || first.row === row) return
+  const { placeText } = await import('../input/rows.js')
+  throw new UsageError(
+    'duplicate_row',
+    `question ${questionId} shares its round with question ${first.questionId} (${placeText(first.row)}): a round accepts one proposal from a wallet`,
+    'leave one of them: that proposal answers both',
+  )
 }

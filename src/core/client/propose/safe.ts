@@ -14,14 +14,13 @@ import {
   safeMessage,
 } from '#chain/safe'
 import { onChain } from '#chain/unavailable'
-import type { Chain, Hex, Signer } from '#ports'
+import type { Chain, Hex, ShownRow, Signer } from '#ports'
 import { PendingError, UsageError } from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
 import { Address, Bytes32, Uint256 } from '#protocol/schema'
 import { nextOwner, type Offer } from '../journal/authorizations.js'
 import type { Trust } from '../trust/trust.js'
 import type { EarlierParts } from './round-over.js'
-import { offerRows } from './sign.js'
 
 export interface SafeSigning {
   readonly safe: Address
@@ -109,6 +108,7 @@ export async function collectParts(
   { journal, trust, chain, note }: CollectParts,
   signing: SafeSigning,
   offer: Offer,
+  shown: readonly ShownRow[],
 ): Promise<Hex> {
   if (chain === undefined)
     throw new UsageError(
@@ -126,28 +126,26 @@ export async function collectParts(
     else note?.(`${part.owner} is no longer an owner of the Safe; its signature does not count`)
   }
   const fresh: SafePart[] = []
-  const add = (signature: string, by?: Address) => {
-    const form = ownerForm(signature) ?? (signature as Hex)
-    const part = { owner: ownerOf(facts, digest, form), signature: form }
-    if (by !== undefined && part.owner !== by)
+  const add = (given: string, by?: Address) => {
+    const signature = ownerForm(given) ?? (given as Hex)
+    const owner = ownerOf(facts, digest, signature)
+    if (by !== undefined && owner !== by)
       throw new UsageError(
         'bad_signature',
-        `the signature is of owner ${part.owner}, not of ${by}`,
+        `the signature is of owner ${owner}, not of ${by}`,
         'check which account the wallet signs with',
       )
-    if (parts.has(part.owner)) return
-    fresh.push(part)
-    parts.set(part.owner, part)
+    if (parts.has(owner)) return
+    fresh.push({ owner, signature })
+    parts.set(owner, { owner, signature })
   }
   for (const { signature } of signing.given?.signatures ?? []) add(signature)
-  const owner = await signing.owner?.()
-  if (owner !== undefined && signing.as !== undefined && owner.address !== signing.as)
-    throw new UsageError(
-      'wrong_signer',
-      `the key is for ${owner.address}, --as-owner names ${signing.as}`,
-      'choose the key of that owner (--account, --signer, --browser), or omit the address',
-    )
-  if (owner !== undefined) await signAsOwner(owner, facts, offer, { trust, parts, add, note })
+  const signer = await signing.owner?.()
+  if (signer !== undefined) {
+    const owner = ownerOfKey(signer, signing, facts)
+    if (parts.has(owner)) note?.(`${owner} has signed already`)
+    else add(await signedAs(owner, signer, facts, shown, digest), owner)
+  }
   if (fresh.length > 0)
     await journal.append(
       fresh.map((part) => ({ kind: 'safe.part', data: { id: offer.id, ...part } })),
@@ -163,33 +161,34 @@ export async function collectParts(
   return combined([...parts.values()], facts.threshold)
 }
 
-interface Adding extends Pick<CollectParts, 'trust' | 'note'> {
-  readonly parts: ReadonlyMap<Address, SafePart>
-  add(signature: string, by?: Address): void
+function ownerOfKey({ address }: Signer, { as }: SafeSigning, facts: SafeFacts) {
+  const owner = address as Address
+  if (as !== undefined && owner !== as)
+    throw new UsageError(
+      'wrong_signer',
+      `the key is for ${owner}, --as-owner names ${as}`,
+      'choose the key of that owner (--account, --signer, --browser), or omit the address',
+    )
+  requireKeys(facts, owner)
+  if (facts.owners.includes(owner)) return owner
+  throw new UsageError(
+    'not_an_owner',
+    `${owner} is not an owner of Safe ${facts.safe}`,
+    `its owners are ${facts.owners.join(', ')}`,
+  )
 }
 
-async function signAsOwner(
-  owner: Signer,
+function signedAs(
+  owner: Address,
+  signer: Signer,
   facts: SafeFacts,
-  { offered }: Offer,
-  { trust, parts, add, note }: Adding,
+  shown: readonly ShownRow[],
+  digest: Hex,
 ) {
-  const address = owner.address as Address
-  requireKeys(facts, address)
-  if (!facts.owners.includes(address))
-    throw new UsageError(
-      'not_an_owner',
-      `${address} is not an owner of Safe ${facts.safe}`,
-      `its owners are ${facts.owners.join(', ')}`,
-    )
-  if (parts.has(address)) return note?.(`${address} has signed already`)
-  const { document, hash } = safeMessage(facts, offered.digest)
-  const rows = [
-    ...offerRows(trust, offered),
-    ['signs as', `owner ${address} of a Safe, ${facts.threshold} of ${facts.owners.length}`],
-  ] as const
-  const given = await (owner.signTypedData?.(document, rows) ?? owner.signDigest(hash))
-  add(given, address)
+  const { document, hash } = safeMessage(facts, digest)
+  const who = `owner ${owner} of a Safe, ${facts.threshold} of ${facts.owners.length}`
+  const rows = [...shown, ['signs as', who] as const]
+  return signer.signTypedData?.(document, rows) ?? signer.signDigest(hash)
 }
 
 function belowThreshold(

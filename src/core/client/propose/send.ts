@@ -54,7 +54,6 @@ export interface SendOptions extends SubmitOptions {
 
 interface Sending {
   readonly authorization: JournaledAuthorization
-  /** Some attempt may have been admitted. */
   uncertain: boolean
   last?: Unaccepted
   result?: SentOutcome

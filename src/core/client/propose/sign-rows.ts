@@ -22,7 +22,6 @@ import {
 } from '../trust/trust.js'
 import { authorizationOpen, byRound, type Intent, type IntentInWords, offerOpen } from './intent.js'
 import { newSpending, type Spending } from './limits.js'
-import { giveOut, signOffer } from './outside.js'
 import {
   type Planned,
   type PlanOptions,
@@ -34,7 +33,15 @@ import {
   type ToSign,
 } from './plan.js'
 import { type SettledEarlier, settleEarlier } from './round-over.js'
-import { type Draft, draftOf, isOwnFailure, newAuthorization, signDrafts } from './sign.js'
+import {
+  type Draft,
+  draftOf,
+  giveOut,
+  isOwnFailure,
+  newAuthorization,
+  signDrafts,
+  signOffer,
+} from './sign.js'
 import {
   acknowledgedOf,
   chainNotes,
@@ -50,7 +57,6 @@ import {
   requireRules,
   rulesChange,
   rulesStanding,
-  toldBy,
 } from './terms.js'
 
 type Waiting = ToSign | ToImport
@@ -68,7 +74,6 @@ type Made = Partial<RowAuthorized> & {
   readonly draft?: Draft
 }
 
-/** Nothing is signed before what is open in earlier rounds has ended (§3 rule 3). */
 export async function settle(
   parts: ProposeParts,
   plan: Planned,
@@ -514,9 +519,7 @@ async function rulesNow(
     const rules = await readRules(chain, read.question, latest.number)
     if (rules === undefined) return []
     const { intent, context } = row
-    return [
-      [row, rulesStanding(rules, intent, acknowledgedOf(view, context), toldBy(read))] as const,
-    ]
+    return [[row, rulesStanding(rules, intent, acknowledgedOf(view, context), read)] as const]
   }
   return new Map((await onChain(() => Promise.all(asked.map(standing)))).flat())
 }

@@ -1,6 +1,8 @@
 /**
  * The one place that asks for a signature: nonce durable (R6), sign, check, journal, and only
- * then may it be sent.
+ * then may it be sent. A wallet outside is a signer that takes long: typed data is given out, its
+ * signature comes back later, perhaps to another run, and the journal holds nonce and question
+ * meanwhile (R8).
  */
 
 import { titleOf } from '#chain/ancillary'
@@ -10,18 +12,26 @@ import { onChain } from '#chain/unavailable'
 import { type Chain, ChainError, type Hex, type ShownRow, type Signer } from '#ports'
 import { amountWithRaw } from '#protocol/amount'
 import type { RoundRef } from '#protocol/candidate'
-import { ProposerError, StorageError, UsageError } from '#protocol/errors'
-import type { Labels } from '#protocol/outcome-words'
-import { identityOf, toBatchItem, toSingle } from '#protocol/proposal'
+import { InterruptedError, ProposerError, StorageError, UsageError } from '#protocol/errors'
+import { type Labels, outcomeNamed } from '#protocol/outcome-words'
+import { identityOf, outcomeOf, toBatchItem, toSingle } from '#protocol/proposal'
 import { type RecoverPublicKey, signerBy } from '#protocol/recovered'
-import type { Address } from '#protocol/schema'
+import type { Address, TypedData } from '#protocol/schema'
 import { fromHex } from '#protocol/witness'
 import { isSignature } from '#protocol/words'
-import { answerOf, type JournaledAuthorization } from '../journal/authorizations.js'
+import {
+  answerOf,
+  isOpen,
+  type JournaledAuthorization,
+  journalRecordOf,
+  type Offer,
+  signatureInBody,
+} from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { ChainCheck, Form, JournalEntry, Offered, Signed } from '../journal/records.js'
-import type { Trust } from '../trust/trust.js'
+import { pinnedQuestionId, type Trust, untrusted } from '../trust/trust.js'
 import type { Intent } from './intent.js'
+import type { SafeSigning } from './safe.js'
 import { nonceReserved, type RoundFacts, type RulesStanding } from './terms.js'
 
 export type Draft = Omit<Offered, 'typedData' | 'offeredAtMs'>
@@ -70,7 +80,7 @@ export function draftOf(
 }
 
 /** The exact bytes (§2.7). */
-export function signedOf(
+function signedOf(
   ports: Pick<JournalPorts, 'clock' | 'hash'>,
   draft: Draft,
   signature: Hex,
@@ -147,14 +157,13 @@ export const isOwnFailure = (error: unknown): error is ProposerError =>
   !(error instanceof StorageError) &&
   error.code !== 'implementation_changed'
 
-export const reasonOf = (error: unknown) =>
-  error instanceof ProposerError ? error.code : 'signer_failed'
+const reasonOf = (error: unknown) => (error instanceof ProposerError ? error.code : 'signer_failed')
 
 /**
  * Without code: 64 or 65 bytes that recover, v lifted (domain §3.3). With code isValidSignature
  * is asked, as Permit2 will.
  */
-export async function checkedSignature(
+async function checkedSignature(
   chain: Chain | undefined,
   draft: Pick<Draft, 'terms' | 'digest'>,
   given: string,
@@ -211,7 +220,7 @@ async function signerOf(digest: Uint8Array, signature: Hex, recover: RecoverPubl
 }
 
 /** Wallets that end 65 bytes with 0 or 1 mean 27 or 28 (domain §3.3). */
-export function liftedV<Text extends string>(signature: Text): Text {
+function liftedV<Text extends string>(signature: Text): Text {
   const lifted = { '00': '1b', '01': '1c' }[signature.length === 132 ? signature.slice(130) : '']
   return lifted === undefined ? signature : (`${signature.slice(0, 130)}${lifted}` as Text)
 }
@@ -243,7 +252,7 @@ async function acceptedByWallet(
 }
 
 /** What is signed, in words, for the page that stands beside a wallet (contract §9, `--browser`). */
-export function offerRows(trust: Trust, offered: Offered): readonly ShownRow[] {
+function offerRows(trust: Trust, offered: Offered): readonly ShownRow[] {
   const { identifier, questionId, terms, token, spender, chainId, digest, typedData } = offered
   const title = titleOf(typedData.message.witness.ancillaryData as Hex)
   const units = trust.token_info?.[token] ?? knownToken(chainId, token)
@@ -263,3 +272,156 @@ export function offerRows(trust: Trust, offered: Offered): readonly ShownRow[] {
     ['digest', digest],
   ]
 }
+
+interface ImportParts extends SigningParts {
+  readonly trust: Trust
+  readonly safe?: SafeSigning | undefined
+  readonly note?: ((text: string) => void) | undefined
+}
+
+/** Some wallets leave a text `chainId` out of the hash without a word (domain §3.1). */
+export function walletTypedData({ domain, ...rest }: TypedData): object {
+  return { ...rest, domain: { ...domain, chainId: Number(domain.chainId) } }
+}
+
+export async function giveOut(
+  parts: ImportParts,
+  intent: Intent,
+  prepared: Prepared & { readonly typedData: TypedData },
+  view: JournalView,
+): Promise<Offer> {
+  const { draft, entries } = draftOf(parts, intent, prepared, view)
+  const offeredAtMs = Math.trunc(parts.ports.clock.nowMs())
+  const offered = { ...draft, typedData: prepared.typedData, offeredAtMs }
+  await parts.journal.append([...entries, { kind: 'offered', data: offered }])
+  return { id: draft.id, offered, parts: [], terminals: [] }
+}
+
+/**
+ * Without the lock: a person may take a minute. With `abandonOnFailure` an offer that this signer
+ * refused is given up; one that has not answered may sign yet (R8).
+ */
+export async function signOffer(
+  parts: ImportParts,
+  offer: Offer,
+  signer: Signer,
+  options: { readonly abandonOnFailure: boolean },
+): Promise<JournaledAuthorization> {
+  try {
+    const { typedData, digest } = offer.offered
+    const document = walletTypedData(typedData as TypedData)
+    const rows = offerRows(parts.trust, offer.offered)
+    const given =
+      parts.safe === undefined
+        ? (signer.signTypedData?.(document, rows) ?? signer.signDigest(digest))
+        : (await import('./safe.js')).collectParts(parts, parts.safe, offer, rows)
+    return await bringIn(parts, offer, await given)
+  } catch (error) {
+    const isKept = mayYetSign(error) || (await hasParts(parts, offer))
+    if (options.abandonOnFailure && !isKept)
+      await parts.journal.append([
+        { kind: 'abandoned', data: { id: offer.id, reason: reasonOf(error) } },
+      ])
+    throw error
+  }
+}
+
+/** Owners of a Safe may go on with what one of them has signed, here or on another machine. */
+const hasParts = async ({ safe, journal }: ImportParts, { id }: Offer) =>
+  safe !== undefined &&
+  (safe.given !== undefined ||
+    (await journal.load()).offers.some((one) => one.id === id && one.parts.length > 0))
+
+/** The wallet has been asked and its answer did not come. */
+const mayYetSign = (error: unknown) =>
+  error instanceof InterruptedError ||
+  (error instanceof ProposerError &&
+    ['signer_timed_out', 'signer_lost', 'timed_out', 'safe_below_threshold'].includes(error.code))
+
+export async function bringIn(
+  { ports, journal, chain }: ImportParts,
+  offer: Offer,
+  given: string,
+): Promise<JournaledAuthorization> {
+  const signature = await checkedSignature(chain, offer.offered, given)
+  return journal.exclusive(async (view) => {
+    const before = view.find(offer.id)
+    // Another run was quicker; its bytes may have been sent.
+    if (before !== undefined) return before
+    if (!view.offers.some(({ id }) => id === offer.id))
+      throw new UsageError(
+        'no_offer',
+        `the typed data of ${offer.id} was dropped meanwhile; its signature was not accepted`,
+        'run `proposer sign <identifier> --outcome <answer> --typed-data` again',
+      )
+    const { typedData: _typedData, offeredAtMs: _offeredAtMs, ...draft } = offer.offered
+    const signed = signedOf(ports, draft, signature, 'single')
+    await journal.append([{ kind: 'signed', data: signed }])
+    return newAuthorization(signed)
+  })
+}
+
+/**
+ * Of several open offers it goes to the one it authorizes; a second time, to what it made the
+ * first time.
+ */
+export async function importSignature(
+  parts: ImportParts,
+  wanted: {
+    readonly identifier: string
+    readonly proposer?: Address | undefined
+    readonly outcome?: string | undefined
+  },
+  given: string,
+) {
+  const { trust, journal, ports } = parts
+  const { identifier, proposer, outcome } = wanted
+  const view = await journal.load()
+  const nowMs = ports.clock.nowMs()
+  const questionId = pinnedQuestionId(trust, identifier)
+  const isWanted = (one: JournaledAuthorization | Offer) => {
+    const record = journalRecordOf(one)
+    return (
+      (record.questionId === questionId || record.identifier === identifier) &&
+      record.chainId === trust.chain_id &&
+      (proposer === undefined || record.terms.proposer === proposer) &&
+      (outcome === undefined ||
+        outcomeNamed(outcome, record.labels) === outcomeOf(record.terms.price)) &&
+      one.supersededBy === undefined &&
+      isOpen(one, nowMs)
+    )
+  }
+  const before = view.authorizations.findLast(
+    (one) => isWanted(one) && isSignatureOf(one.signed.body, given),
+  )
+  if (before !== undefined) return { authorization: before, reused: true }
+  let refusal: unknown
+  for (const offer of view.offers.filter(isWanted)) {
+    const { spender } = offer.offered
+    if (spender !== trust.signed_proposer)
+      throw untrusted(
+        'signed_proposer',
+        `${offer.id} was issued for spender ${spender}, which is no longer pinned`,
+      )
+    try {
+      return { authorization: await bringIn(parts, offer, given), reused: false }
+    } catch (error) {
+      if (!(error instanceof UsageError)) throw error
+      refusal ??= error
+    }
+  }
+  throw refusal ?? noOffer(identifier)
+}
+
+function isSignatureOf(body: string, given: string) {
+  const signature = signatureInBody(body)
+  const answer = given.trim().toLowerCase()
+  return signature === answer || signature === liftedV(answer)
+}
+
+const noOffer = (identifier: string) =>
+  new UsageError(
+    'no_offer',
+    `no typed data issued by this journal for ${identifier} waits for a signature`,
+    `issue it with \`proposer sign ${identifier} --outcome <answer> --typed-data\`; a payload signed elsewhere goes by \`proposer submit\``,
+  )

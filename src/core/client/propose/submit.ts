@@ -139,7 +139,6 @@ function newRun(parts: Parts, options: SubmitRowsOptions) {
     parts,
     options,
     spending: options.spending ?? newSpending(parts),
-    /** Ends planning and waiting. */
     signal: either,
     planning: {
       signal: either,
@@ -157,7 +156,6 @@ function newRun(parts: Parts, options: SubmitRowsOptions) {
       onRetry,
     },
     stopped: undefined as ProposerError | undefined,
-    /** Items that the budget keeps for the next call. */
     keptItems: 0,
     end() {
       time.clear()

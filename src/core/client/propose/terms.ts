@@ -232,24 +232,16 @@ export async function compareServersTypedData(
   const parsed = TypedData.safeParse(typed_data)
   if (!parsed.success) throw untrusted('typed_data', 'typed_data is malformed')
   const { domain, message } = parsed.data
-  const { witness, permitted, nonce, deadline } = message
+  const { permitted, nonce, deadline } = message
+  const { proposedPrice: price, maxPayment, ...request } = message.witness
+  const { verifyingContract: permit2 } = domain
   const theirs = witnessRound(
-    {
-      chainId: Number(domain.chainId),
-      permit2: domain.verifyingContract,
-      signedProposer: message.spender,
-    },
-    {
-      oracle: witness.oracle,
-      requester: witness.requester,
-      identifier: witness.identifier,
-      timestamp: witness.timestamp,
-      ancillaryData: witness.ancillaryData,
-    },
+    { chainId: Number(domain.chainId), permit2, signedProposer: message.spender },
+    request,
     permitted.token,
-    BigInt(witness.maxPayment),
+    BigInt(maxPayment),
   )
-  const terms = { price: witness.proposedPrice, amount: permitted.amount, nonce, deadline }
+  const terms = { price, amount: permitted.amount, nonce, deadline }
   if (toHex(theirs.digest(terms)) !== digestOf(terms))
     throw untrusted(
       'typed_data',
@@ -257,16 +249,12 @@ export async function compareServersTypedData(
     )
 }
 
+/** As they were read with the context, and what reads them again. */
 export interface ReadRules {
-  readonly told: Rules
-  readonly fileHash?: Hex | undefined
+  readonly rules: Rules
+  readonly rules_told?: Hex | undefined
   readonly question: RulesOf
 }
-
-export const toldBy = ({ told, fileHash }: ReadRules) => ({
-  rules: told,
-  ...(fileHash && { rules_told: fileHash }),
-})
 
 /** The clarifications of a question beside what was acknowledged of them. */
 export interface RulesStanding {
@@ -289,7 +277,7 @@ export function rulesStanding(
   rules: Rules,
   { rulesSeen }: Pick<Intent, 'rulesSeen'>,
   acknowledged: readonly Hex[],
-  context: Pick<QuestionContext, 'rules' | 'rules_told'>,
+  context: { readonly rules?: Rules | undefined; readonly rules_told?: Hex | undefined },
 ): RulesStanding {
   const isFirst = rulesSeen === undefined && acknowledged.length === 0
   const told = context.rules_told ?? context.rules?.hash
@@ -334,15 +322,14 @@ export class RulesChangedError extends UsageError {
 }
 
 function changeText(identifier: string, newer: readonly RulesUpdate[], unknownHash?: Hex) {
-  const unknown =
-    unknownHash === undefined
-      ? ''
-      : `; the acknowledged hash ${unknownHash} is of no version of these rules`
   const last = newer.at(-1)
   const what =
     last === undefined
       ? `the rules of ${identifier} are not those that were acknowledged`
       : `the rules of ${identifier} have ${counted(newer.length, 'clarification')} not acknowledged here, the last of ${last.at}`
+  const unknown = unknownHash
+    ? `; the acknowledged hash ${unknownHash} is of no version of these rules`
+    : ''
   return `${what}${unknown}; nothing was signed for it`
 }
 
