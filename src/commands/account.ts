@@ -1,8 +1,4 @@
-/**
- * What a home keeps. `account`: keystores, Web3 v3 (contract §6, §7), and keys that are elsewhere
- * (§9); a password never stands in argv (robustness §6). `config`: preferences, and where every
- * setting comes from.
- */
+/** `account` and `config` (contract §6, §7, §9); a password never stands in argv (robustness §6). */
 import { coinText } from '#chain/profiles'
 import { accountFileText, probeDigest } from '#io/account-kinds'
 import {
@@ -249,7 +245,6 @@ const accountsVerb = sessionVerb({
   },
 })
 
-/** Reads what an address holds; nothing without a node or pins. What does not answer is noted. */
 async function balanceReader(session: Session) {
   const chain = await session.chain()
   const nothing = { authorizations: [], offers: [] }
@@ -434,9 +429,7 @@ const unsetVerb = verb({
   },
 })
 
-/**
- * Keeps a value in config.json; `undefined` forgets it. Only a value that is set makes a profile.
- */
+/** Only a value that is set makes a profile. */
 async function change(
   context: Context,
   flags: GlobalFlags & FlagsOf<typeof dryRunFlag>,

@@ -57,37 +57,25 @@ function printTransactions(
   ])
 }
 
-/** `value` of what is not sent from here, what it costs of what is. */
 const transactionRows = ({
-  what,
-  chainId,
-  from,
-  to,
-  value,
-  data,
   gas,
   maxFeePerGas,
+  ...one
 }: OwnTransaction &
   Pick<PlannedTransaction, 'chainId' | 'from'> &
   Partial<PlannedTransaction> & { readonly value?: string }): Rows => [
-  ['purpose', what],
-  ['chain', String(chainId)],
-  ['from', from],
-  ['to', to],
-  ['value', value],
-  ['data', data],
+  ['purpose', one.what],
+  ['chain', String(one.chainId)],
+  ...(['from', 'to', 'value', 'data'] as const).map((key) => [key, one[key]] as const),
   [
     'costs at most',
     gas === undefined || maxFeePerGas === undefined
       ? null
-      : `${coinText(gas * maxFeePerGas, chainId)} (gas)`,
+      : `${coinText(gas * maxFeePerGas, one.chainId)} (gas)`,
   ],
 ]
 
-/**
- * Plans, shows, asks and sends. `undefined` with --dry-run, which only shows. UsageError
- * `wrong_signer`, `confirmation_needed`, and as `maxFeeWei`, `planTransactions` and `sendTransactions`.
- */
+/** `undefined` with --dry-run, which only shows. */
 async function sendAfterAsking(
   session: Session,
   flags: TransactionFlags,
@@ -449,7 +437,7 @@ const fundsData = ({ token, symbol, decimals, claims, ...funds }: Funds) => ({
   block_number: String(funds.blockNumber),
 })
 
-/** Raw units at the oracle: as the chain was last read (`positions_as_of`), but for what it owes now. */
+/** As the chain was last read (`positions_as_of`), but for what it owes now. */
 function stakeSums(
   last: LastPositions,
   payouts: readonly DeferredPayout[] | undefined,

@@ -138,10 +138,7 @@ export const pnlCommand = sessionVerb({
   },
 })
 
-/**
- * The named wallets; else all that signed in this home for the pinned chain, else the account.
- * UsageError `invalid_address`, `no_account`.
- */
+/** The named ones; else all that signed in this home for the pinned chain, else the account. */
 async function stakeWallets(session: Session, named: readonly string[] | undefined) {
   if (named !== undefined) return [...new Set(named.map((one) => givenAddress(one, '--wallet')))]
   const { chain_id } = await session.trust()
@@ -164,7 +161,6 @@ const onStakes = <T>(session: Session, chain: Chain, read: (parts: PositionParts
     }),
   )
 
-/** FailedError `proposal_disputed` where one is; else PendingError `positions_unknown` where nobody knows. */
 export function failOnDispute(positions: readonly Position[]) {
   const contested = positions.filter(({ state }) => isContestedState(state))
   const [first] = contested
@@ -184,7 +180,6 @@ export function failOnDispute(positions: readonly Position[]) {
   )
 }
 
-/** PendingError `positions_unknown` for proposals of which no log tells. */
 export function requireShown(unknown: readonly { readonly identifier: string | null }[]) {
   const [first, ...more] = unknown
   if (first === undefined) return
@@ -249,7 +244,6 @@ function colourOf({ state, result, late }: Position) {
   return state === 'settled' ? 'green' : colours[state as keyof typeof colours]
 }
 
-/** Raw units with their sign: `+5 USDC.e`, `-750 USDC.e`. */
 function signedText(raw: string, units: TokenUnits | undefined) {
   const isNegative = raw.startsWith('-')
   const sign = isNegative ? '-' : raw === '0' ? '' : '+'
@@ -259,7 +253,6 @@ function signedText(raw: string, units: TokenUnits | undefined) {
 const paid = ({ bond, final_fee }: Position) =>
   bond === null || final_fee === null ? null : String(BigInt(bond) + BigInt(final_fee))
 
-/** What it brought, once it is settled; raw units. */
 function netOf(position: Position) {
   const stake = paid(position)
   if (position.payout === null || stake === null) return null
@@ -345,10 +338,7 @@ function countsText(positions: readonly Position[]) {
 /** A round of Polygon is a few blocks by then. */
 const lookEveryMs = 15_000
 
-/**
- * Looks until Ctrl-C, until --timeout, or with --fail-on-dispute until a dispute. What is disputed
- * at the beginning is told to the program too: twice is better than not at all.
- */
+/** What is disputed at the beginning is told to the program too: twice is better than not at all. */
 async function watchPositions(
   session: Session,
   flags: PositionFlags,
@@ -401,7 +391,7 @@ async function watchPositions(
   }
 }
 
-/** A position as it is now, or was before its block was `gone`. `from`: its state before, null: new. */
+/** `from`: its state before; `gone`: its block was undone. */
 interface Change {
   readonly at: string
   readonly from: Position['state']

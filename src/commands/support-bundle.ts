@@ -1,7 +1,6 @@
 /**
- * `support-bundle`: what support needs, in one JSON document (contract §6). It is put together from
- * an allow-list, read-only and without asking any network but a gateway's own loopback listener. It
- * is compared with every secret this process can know before a byte of it leaves (R5).
+ * `support-bundle` (contract §6): an allow-list, read-only, that asks nobody but a gateway's own
+ * loopback listener. It is compared with every known secret before a byte of it leaves (R5).
  */
 
 import { arch, platform, release } from 'node:os'
@@ -70,10 +69,6 @@ export const supportBundleCommand = sessionVerb({
   },
 })
 
-/**
- * Nothing is written. A field that the user filled (a reference, a name) is the user's to correct;
- * any other is for us to hear of.
- */
 function refused(found: readonly FoundSecret[]) {
   const shown = found.slice(0, 5).map(({ field, kind }) => `${field} holds ${kind}`)
   const more = found.length > shown.length ? [`and ${found.length - shown.length} more`] : []
@@ -85,24 +80,19 @@ function refused(found: readonly FoundSecret[]) {
 }
 
 function hintFor(found: readonly FoundSecret[]) {
-  const variables = [...new Set(found.map(({ kind }) => kind))].filter((kind) =>
-    kind.startsWith(variableKind),
-  )
+  const kinds = [...new Set(found.map(({ kind }) => kind))]
+  const variables = kinds.filter((kind) => kind.startsWith(variableKind))
   const unset = variables.map((kind) => `-u ${kind.slice(variableKind.length)} `).join('')
+  const word = 'is a plain word and no secret'
   return [
     'where you gave that text yourself (a client reference, a name), leave it out with --question or --since',
-    ...(variables.length > 0
-      ? [
-          `where a variable holds a plain word and no secret, run \`env ${unset}proposer support-bundle\``,
-        ]
-      : []),
-    ...(found.some(({ kind }) => /URL|rpc_urls/.test(kind))
-      ? [
-          'where a part of a URL is a plain word and no credential, give another --gateway or --rpc-url for this one run',
-        ]
-      : []),
+    unset !== '' && `where a variable ${word}, run \`env ${unset}proposer support-bundle\``,
+    kinds.some((kind) => /URL|rpc_urls/.test(kind)) &&
+      `where a part of a URL ${word}, give another --gateway or --rpc-url for this one run`,
     "anything else please report by the field's name",
-  ].join('; ')
+  ]
+    .filter((part) => part !== false)
+    .join('; ')
 }
 
 async function collect(session: Session, flags: BundleFlags, wanted: BundleScope) {
@@ -147,10 +137,7 @@ async function collect(session: Session, flags: BundleFlags, wanted: BundleScope
 }
 type Bundle = Awaited<ReturnType<typeof collect>>['document']
 
-/**
- * A damaged journal is reported as such, with what of it can be read, and the rest of the bundle is
- * made all the same.
- */
+/** Of a damaged one what can be read. */
 async function readJournal(session: Session, wanted: BundleScope, nowMs: number) {
   const held: { view?: JournalView; proof?: Awaited<ReturnType<typeof verifyJournal>> } = {}
   const [check] = await guarded('journal', async () => {
@@ -176,7 +163,6 @@ async function readJournal(session: Session, wanted: BundleScope, nowMs: number)
   }
 }
 
-/** What `operator status --json` tells; of a gateway that does not answer, the code. */
 async function operatorPart(context: Context, config: string, timeout: string | undefined) {
   const { askStatus, siteOf } = await import('./operator/access.js')
   const site = await siteOf(context, { config, timeout })
@@ -191,9 +177,7 @@ async function operatorPart(context: Context, config: string, timeout: string | 
   }
 }
 
-/**
- * The pinned contracts. Slugs are counted: which questions somebody looks at is nobody's business.
- */
+/** Slugs are counted: which questions somebody looks at is nobody's business. */
 async function trustPart(session: Session) {
   let part: object | null = null
   const checks = await guarded('trust', async () => {
@@ -205,7 +189,6 @@ async function trustPart(session: Session) {
   return { part: part as object | null, checks }
 }
 
-/** What this machine knows of the configured gateway's budget; nothing is asked. */
 async function budgetPart(session: Session) {
   const { gateway, home } = session.settings
   if (gateway === undefined) return null
@@ -250,7 +233,6 @@ async function give(session: Session, flags: BundleFlags, document: Bundle) {
     )
   }
   if (file !== undefined) {
-    // Somebody may have written what is there by hand, or have sent it already.
     if (await session.files.exists(file))
       await confirm(session, visible(`${named} already exists. Replace it?`), session.settings.yes)
     await writeText(session, file, text)
@@ -286,10 +268,6 @@ function wantedOf({ question, since }: BundleFlags, nowMs: number) {
   }
 }
 
-/**
- * Keys, password-like variables, keystores, PINs, the parts of URLs that look like credentials,
- * signatures of the journal.
- */
 async function clientSecrets(
   context: Session,
   view: Pick<JournalView, 'authorizations' | 'offers'> | undefined,
@@ -338,33 +316,25 @@ async function gatewaySecrets(context: Context, loaded: LoadedConfig) {
   ])
 }
 
-/**
- * What a file holds without its last line end; `undefined` where nobody could have read it either.
- */
 async function contentOf({ files }: Context, path: string) {
   try {
     return new TextDecoder().decode(await files.read(path)).trim()
   } catch {
-    // What this process cannot read, it cannot have written into a bundle; that the file is missing
-    // is what `doctor` tells.
+    // What this process cannot read, it cannot have written into a bundle.
     return undefined
   }
 }
 
 type Kept = readonly [kind: string, texts: readonly (string | undefined)[]]
 
-/** What is empty or missing is none. */
 const secretsIn = (kept: readonly Kept[]): readonly Secret[] =>
   kept.flatMap(([kind, texts]) => texts.flatMap((text) => (text ? { kind, text } : [])))
 
-/**
- * Words in the names of variables that hold secrets, the short ones only as a word of their own.
- */
+/** In names of variables that hold secrets; short ones as a word of their own. */
 const telling =
   /(?:KEY|SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|MNEMONIC|CREDENTIAL)S?\d*$|^(?:PASS|PW|PWD|PAT|AUTH|SEED|CREDS?)\d*$/i
-/** What such a secret is kept in, or reported about it, is none itself. */
 const about = /_(?:FILE|PATH|DIR|URL|HOST|USER|NAME|TYPE|SOCK)$/i
-/** A path, or a public address, is none; what is this short is in every text. */
+/** A path, an address, or too short to be found in a text. */
 const harmless = /^(?:[./~].*|0x[0-9a-fA-F]{40}|.{0,7})$/s
 
 const isTelling = (name: string) =>
@@ -388,7 +358,6 @@ async function keystoreSecrets(context: Context, home: string) {
   )
 }
 
-/** Scheme, host and port of a URL of the web; what is none shows nothing of itself. */
 function hostOf(text: string) {
   // Of `user:password@host` the user would be the scheme.
   const url = webUrl(text)
@@ -404,13 +373,11 @@ function hostOf(text: string) {
   return { url: `${protocol}//${host}`, removed }
 }
 
-/** What else is set is nothing that support asks for. */
 const toldKeys = [
   ...(['home', 'profile', 'gateway', 'local', 'account', 'rpc-url', 'trust'] as const),
   ...(['headroom-percent', 'max-amount', 'max-fee'] as const),
 ]
 
-/** Every one of them that is set. `short` takes the user's own folder out of paths. */
 const settingsPart = (settings: Settings, short: (path: string) => string) =>
   toldKeys.flatMap((key) => {
     const setting = settingOf(settings, key)
@@ -420,7 +387,7 @@ const settingsPart = (settings: Settings, short: (path: string) => string) =>
     return [{ key, value: isSecret ? hostOf(value) : isPath ? short(value) : value, origin, from }]
   })
 
-/** What each contract is pinned to run; the hash of its code could be taken for a secret. */
+/** Without the hash of the code, which could be taken for a secret. */
 const codeOf = (pins: Implementations) =>
   Object.fromEntries(
     Object.entries(pins).map(([address, { implementation }]) => [address, implementation]),

@@ -186,10 +186,7 @@ function marketOf(
 
 /** Blocks after the first of its time that may hold the request: several share a second. */
 const blocksOfOneTime = 8n
-/**
- * Blocks before the reset that may hold the settlement: the oracle's settler settles, and somebody
- * else calls the adapter's `resolve` then (domain §10). First an hour of Polygon, then a day.
- */
+/** The settler settles, and somebody else resets later (domain §10): an hour of Polygon, then a day. */
 const blocksOfSettlement = [2_000n, 43_200n]
 const tooEarly = String(tooEarlyPrice)
 

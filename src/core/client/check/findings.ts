@@ -1,7 +1,4 @@
-/**
- * What is worth knowing before an answer is signed (contract §9). A silent source is `unknown`,
- * never `ok`.
- */
+/** Before an answer is signed (contract §9). A silent source is `unknown`, never `ok`. */
 
 import type { Hex, Market } from '#ports'
 import { durationText } from '#protocol/duration'
@@ -33,13 +30,11 @@ export interface QuestionFinding {
 }
 
 export interface Thresholds {
-  /** The market pays at least this for the answer, in percent of a whole. */
+  /** That the market pays at least. */
   readonly pricePercent: number
-  /** A game that began less than this ago is not over. */
   readonly gameSeconds: number
-  /** Longest time in which the bond is locked. */
   readonly livenessSeconds: number
-  /** Least reward, in percent of the bond. */
+  /** Of the bond, at least. */
   readonly rewardPercent: number
   readonly rulesSeconds: number
 }

@@ -17,10 +17,7 @@ import {
 import type { Holdings } from '../journal/fold.js'
 import { requirePinnedChain, type Trust } from '../trust/trust.js'
 
-/**
- * It may still take tokens. Without a token, as of a payload signed elsewhere, it counts for every
- * one, which is the safe side.
- */
+/** Without a token, as of a payload signed elsewhere, it counts for every one. */
 export type OpenClaim = ReturnType<typeof claimOf>
 
 function claimOf(one: JournaledAuthorization | Offer) {

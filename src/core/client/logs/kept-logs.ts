@@ -9,7 +9,6 @@ import { joinPath, makeDurableDir, publishText } from '#storage/durable'
 import { errorCode } from '#storage/failures'
 
 const rangesBetweenSaves = 64
-/** A head that moves under our feet so often is the node's fault. */
 const mostTurns = 3
 
 export interface KeptParts {

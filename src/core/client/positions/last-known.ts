@@ -1,7 +1,4 @@
-/**
- * What the chain last told of this journal's proposals, for whoever asks no node: `journal`,
- * `funds`, and `proposer` alone (contract §9).
- */
+/** What the chain last told of this journal's proposals, for whoever asks no node (contract §9). */
 import * as z from 'zod/mini'
 import type { Files } from '#ports'
 import { jsonOf } from '#protocol/capped'

@@ -1,7 +1,4 @@
-/**
- * What became of the proposals that wallets made, whoever executed them: where each bond is, and the
- * sums of each wallet and token (contract §9; domain §10).
- */
+/** What became of proposals and their bonds, whoever executed them (contract §9; domain §10). */
 import { oracleAbi } from '#chain/contracts'
 import { requestPage } from '#chain/profiles'
 import { createRoundReader, type RoundReader } from '#chain/questions'
@@ -122,7 +119,7 @@ export async function readPositions(
   }
 }
 
-/** Of a disputed one. Null: without a later round of its question nobody can tell. */
+/** Null: nobody can tell. */
 async function newRoundOf(
   reader: RoundReader,
   { stake: { requester, timestamp }, isContested }: KnownStake,
@@ -139,7 +136,7 @@ async function newRoundOf(
   }
 }
 
-/** Each wallet with each token that is pinned, or that it had to do with. */
+/** With pinned tokens, and those that it had to do with. */
 const pairsOf = (trust: Trust, entries: readonly Entry[], wallets: readonly Address[]) =>
   wallets.flatMap((wallet) => {
     const own = entries.flatMap((one) => (one.wallet === wallet ? (one.token ?? []) : []))
@@ -193,7 +190,7 @@ async function totalsOf(
   }
 }
 
-/** Amounts in raw units with their sign: `amount` into the wallet, `net` earned. Null: not known. */
+/** Raw units: `amount` into the wallet, `net` earned. Null: not known. */
 export async function readPnl(parts: PositionParts, wallets: readonly Address[], span: Span) {
   const reading = await readStakeAccount(parts, wallets, { withTimes: true })
   const { account, entries, names, unplaced, notes } = reading
@@ -319,10 +316,8 @@ interface Span {
 }
 
 /**
- * Raw units as text, null where not known: `rewards` is what came back beyond what was paid in,
- * `moved` what came into the wallet less what went out. From the beginning on,
- * `net − locked − deferred` is what was moved (domain §10). A movement without a time makes any
- * shorter span unknown. `isPartial`: movements are missing.
+ * `rewards` came back beyond what was paid in, `moved` into the wallet; from the beginning on,
+ * `net − locked − deferred` is what was moved (domain §10). `isPartial`: movements are missing.
  */
 function sumsOf(
   entries: readonly Entry[],
@@ -417,7 +412,6 @@ function roundNames(trust: Trust, { authorizations }: JournalView) {
   for (const one of authorizations) {
     const { round, terms } = one.signed
     const key = `${round} ${terms.proposer}`
-    // Of several for one round it is the executed one that the chain shows.
     const known = byRound.get(key)
     if (known === undefined || executedOf(known) === undefined) byRound.set(key, one)
   }
@@ -440,13 +434,13 @@ type Names = ReturnType<typeof roundNames>
 const executedOf = ({ terminals }: JournaledAuthorization) =>
   terminals.find(({ outcome }) => outcome === 'executed')
 
-/** Hours after which a settlement is late, in seconds: UMA's settler waits 8,100 s (domain §10). */
+/** UMA's settler waits 8,100 s (domain §10). */
 const lateAfterSeconds = 3n * 3_600n
 
 const timeOf = (seconds: number | string | undefined) =>
   seconds === undefined || !(Number(seconds) < 8.64e12) ? null : instant(Number(seconds) * 1000)
 
-/** `newRound`: whether a later round of the question has begun; only a vote that is known is told as one. */
+/** Only a vote that is known is told as one. */
 function positionOf(
   trust: Trust,
   known: KnownStake,

@@ -1,7 +1,4 @@
-/**
- * What the oracles' logs tell of some wallets' proposals, kept in the home folder, and what the
- * oracles hold for those that are not over (domain §10).
- */
+/** What oracles' logs tell of proposals, and what oracles hold for those not over (domain §10). */
 import * as z from 'zod/mini'
 import { outcomesOf, titleOf } from '#chain/ancillary'
 import { yesOrNoQuery } from '#chain/contracts'
@@ -25,7 +22,7 @@ import { pick } from '#protocol/pick'
 import { Address, Uint256 } from '#protocol/schema'
 import { type KeptParts, type KeptSource, readKept } from '../logs/kept-logs.js'
 
-/** What `getRequest` holds of a proposal once and for all. Raw units, Unix seconds. */
+/** What `getRequest` holds once and for all. */
 const Terms = z.object({
   price: z.string(),
   currency: Address,

@@ -1,7 +1,4 @@
-/**
- * Questions as `proposer questions list` shows them (contract §6): found somewhere, as by what the
- * chain's logs tell of rounds (domain §4, §5), then asked on the chain.
- */
+/** Questions found somewhere, as by logs of rounds (domain §4, §5), then asked about (contract §9). */
 import * as z from 'zod/mini'
 import { titleOf } from '#chain/ancillary'
 import { oracleAbi, topics } from '#chain/contracts'
@@ -29,10 +26,7 @@ export interface QuestionSeen {
   readonly entry?: RegistryEntry | undefined
 }
 
-/**
- * Amounts in raw token units. What the source cannot know is null. Titles and labels are outside
- * text (R20).
- */
+/** Null: the source cannot know it. Titles and labels are outside text (R20). */
 export interface ListedQuestion {
   readonly question_id: Hex
   readonly slug: string | null
@@ -48,11 +42,14 @@ export interface ListedQuestion {
   readonly reopened: boolean | null
   readonly requester: string | null
   readonly token: Round['token'] | null
-  /** Who says what the source alone cannot: `null` where nobody was asked. */
   readonly confirmed_by: 'chain' | 'gateway' | null
 }
 
-export const byChain = (seen: QuestionSeen, round: Round, source: QuestionSource): ListedQuestion => ({
+export const byChain = (
+  seen: QuestionSeen,
+  round: Round,
+  source: QuestionSource,
+): ListedQuestion => ({
   ...unconfirmed(seen, source),
   question_id: round.questionId,
   title: titleOf(round.ancillaryData) ?? seen.title ?? null,
@@ -212,10 +209,7 @@ type RoundFact = Extract<Fact, { readonly text: Hex }>
 const isRoundFact = (fact: Fact): fact is RoundFact => 'text' in fact
 const ends = { ProposePrice: 'proposed', DisputePrice: 'disputed', Settle: 'settled' } as const
 
-/**
- * In the order of their requests; facts may come in any order, and twice. `unnamed`: no log tells
- * their question id, as of kind `direct`.
- */
+/** Facts may come in any order, and twice. `unnamed`: no log tells their question id. */
 export function roundFactsOf(facts: readonly Fact[], { requesters }: Contracts) {
   const ordered = [...facts].sort((a, b) => a.block - b.block || a.index - b.index)
   const kinds = new Map(requesters.map(({ address, kind }) => [address, kind]))

@@ -9,10 +9,7 @@ import {
 } from '../journal/authorizations.js'
 import type { Holdings } from '../journal/fold.js'
 
-/**
- * The last look at a document that is given away (R5): no known secret got in by a field that was
- * thought harmless.
- */
+/** The last look at a document that is given away (R5). */
 
 export interface Secret {
   readonly kind: string
@@ -59,14 +56,12 @@ const isOurs = (path: readonly string[]) =>
   path[0] === 'versions' || fields.has(path.findLast((step) => !/^\d+$/.test(step)) ?? '')
 
 const schemes: ReadonlySet<string> = new Set(['http:', 'https:', 'ws:', 'wss:'])
-/** Words such as `polygon` or `mainnet` are shorter. */
 const longAtLeast = 16
-/** With digits among the letters; `v2` and `p2` are shorter. */
+/** With digits among the letters, as `v2` has. */
 const mixedAtLeast = 6
-/** A value of the query under a name that tells nothing. */
 const valueAtLeast = 8
 const tellingName = /key|secret|token|auth|pass|sig|cred|jwt/i
-/** Under a telling name; shorter ones are in every text. */
+/** Under a telling name. */
 const toldAtLeast = 4
 
 const looksLikeKey = (text: string) =>
@@ -80,9 +75,8 @@ export function webUrl(text: string): URL | undefined {
 }
 
 /**
- * What of URLs a bundle must not hold. Narrower than `url-secrets`: a gateway's path `/proposer`
- * must not refuse every `proposer`. What is no URL counts as a whole, and by its parts where only
- * its scheme is missing.
+ * Narrower than `url-secrets`: a gateway's path `/proposer` must not refuse every `proposer`. What
+ * is no URL counts as a whole, and by its parts where only its scheme is missing.
  */
 export function urlCredentials(urls: readonly string[]): readonly string[] {
   const found = urls.flatMap((text) => {

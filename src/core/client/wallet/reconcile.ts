@@ -60,10 +60,7 @@ export interface Reconciled {
 /** More candidates are not asked for one by one: each costs an item of the budget (§8). */
 const maxStatuses = 20
 
-/**
- * Journals what finalized state or a terminal status settles. A side that does not answer is
- * named.
- */
+/** Journals what is settled, and names a side that does not answer. */
 export async function reconcile(parts: ReconcileParts, identifier: string): Promise<Reconciled> {
   const { journal, trust, ports } = parts
   const before = await journal.load()

@@ -1,7 +1,4 @@
-/**
- * What the chain says of authorizations. Finalized state proves an end (contract §1); latest
- * state only tells that one is near (R14).
- */
+/** Finalized state proves an end (contract §1); latest state only tells that one is near (R14). */
 
 import {
   cameThroughSignedProposer,
@@ -116,7 +113,6 @@ async function roundStanding(reading: Reading, round: Round, ours: readonly Open
     state,
     proposal,
     terms: isRequested ? undefined : terms,
-    /** Raw token units; a dispute may have refunded it. */
     rewardRaw: isRequested || state === 'proposed' ? terms.rewardRaw : undefined,
   }
 }
@@ -150,12 +146,10 @@ async function proposalIn(
     price,
     isFinal: blockNumber <= finalized.number,
     bySignature: cameThroughSignedProposer(receipt.logs, signedProposer, found),
-    /** `eventIndex`: of ProposePrice in its block. */
     mined: { transactionHash: hash, blockNumber, eventIndex: found.log.logIndex },
   }
 }
 
-/** By the round's final proposal; else nonce or deadline. */
 function proofOf(
   reading: Reading,
   one: OpenClaim,
@@ -194,7 +188,6 @@ export function holdsProposal(
   return proposal.bySignature || proposal.mined === undefined
 }
 
-/** `undefined`: its round could not be read. */
 export function stakeIn(own: RoundStanding | undefined, hasNewRound: boolean, nowSeconds: bigint) {
   if (own?.terms === undefined) return undefined
   const { terms, state, proposal } = own
@@ -213,14 +206,13 @@ export interface ReconciledEntry {
   readonly ownersSigned: readonly Hex[]
   readonly supersededBy: string | undefined
   readonly state: AuthorizationState | { readonly kind: 'offered' }
-  /** Absent where it was not asked for. */
   readonly gateway: GatewayWord | undefined
   readonly standing: AuthorizationStanding | undefined
-  /** What was journaled just now because finalized state proves it. */
+  /** Journaled just now. */
   readonly settled: ClosedReason | undefined
-  /** Only of an executed one, where a node shows its proposal in its round. */
+  /** Of an executed one. */
   readonly position: StakePosition | undefined
-  /** Where the round pays less than when this was signed; raw token units. */
+  /** The round pays less than when this was signed. */
   readonly rewardFell: { readonly signedRaw: bigint; readonly nowRaw: bigint } | undefined
   readonly next: Next
 }
@@ -263,7 +255,6 @@ export function adviseOn(entry: Entry, question: Question): Next {
     : adviseExecuted(entry, question)
 }
 
-/** By finalized state, else by the gateway's word. */
 export const isExecuted = ({ standing, state }: Pick<Entry, 'standing' | 'state'>) =>
   standing?.proof === undefined
     ? state.kind === 'closed' && state.reason === 'executed'

@@ -66,7 +66,7 @@ const minimumTipWei: Readonly<Record<number, bigint>> = { 137: 25_000_000_000n }
 const receiptWaitMs = 120_000
 const receiptPauseMs = 500
 
-/** `maxFeeWei`: all of them together; without it 1,000 gwei per gas and one coin. */
+/** `maxFeeWei`: for all of them together. */
 export async function planTransactions(
   chain: Chain,
   chainId: number,
@@ -152,7 +152,6 @@ async function sendOne(
   signer: Signer,
   planned: PlannedTransaction,
 ) {
-  // Nothing of this one is sent yet, so the reason stands for itself.
   signal?.throwIfAborted()
   const raw = signer.sendTransaction ? undefined : await signedBytes(signer, planned)
   const hash = raw === undefined ? await sentByWallet(signer, planned) : keccak256(raw)
@@ -198,7 +197,7 @@ async function sentByWallet(signer: Signer, planned: PlannedTransaction) {
   )
 }
 
-/** Wallets let people edit what they send, and may send from the account that they show. */
+/** Wallets let people edit what they send. */
 async function requireSame(
   chain: Chain,
   { transactionHash: hash, from, to }: ChainReceipt,
@@ -419,7 +418,7 @@ interface FinishParts {
 const finalityWaitMs = 120_000
 const finalityPauseMs = 1_000
 
-/** Reads the nonces again in final state (contract §1, R14). `error`: `reconcile` journals it later. */
+/** By final state (contract §1, R14). */
 export async function finishRevocation(
   parts: FinishParts,
   plan: RevocationPlan,
@@ -475,7 +474,7 @@ async function waitForFinality(
   }
 }
 
-/** Ids whose nonce was still free in the block before our transaction: it was ours that took it. */
+/** Whose nonce was free in the block before our transaction. */
 async function cancelledBy(
   { chain, trust }: FinishParts,
   claims: readonly OpenClaim[],
