@@ -2,7 +2,7 @@
 import { StorageError } from '#protocol/errors'
 import { fillTemporary, putInForce, writeAll } from './durable.js'
 import { errorCode, failedForGood, isFull, notOurs, outOfSpace, unavailable } from './failures.js'
-import { fail } from './groups.js'
+import { failLog } from './groups.js'
 import { byteLength, noCheck, singleLine } from './line.js'
 import type { LogEnd } from './manifest.js'
 import { snapshotName } from './manifest.js'
@@ -40,7 +40,7 @@ export async function compact(
     return { end: log.end, old: log.files.slice(0, -1), kept: keep() }
   })
   const offsets = await writeSnapshot(log, end, kept).catch((error: unknown) => {
-    throw errorCode(error) === 'store_failed' ? fail(log, error, 'a snapshot failed') : error
+    throw errorCode(error) === 'store_failed' ? failLog(log, error, 'a snapshot failed') : error
   })
   const index = await log.exclusive(async () => {
     // After `close` the unfinished snapshot is left to the next start.
@@ -58,7 +58,7 @@ export async function compact(
   try {
     await removeReplaced(log, old)
   } catch (error) {
-    throw fail(log, error, `replaced files of ${log.name} could not be removed`)
+    throw failLog(log, error, `replaced files of ${log.name} could not be removed`)
   }
 }
 
@@ -129,10 +129,10 @@ async function publishSnapshot(log: LogState, last: number, old: readonly OpenFi
     log.files.unshift(file)
     return file.index
   } catch (error) {
-    if (isInForce || !isFull(error)) throw fail(log, error, `${name} could not be activated`)
+    if (isInForce || !isFull(error)) throw failLog(log, error, `${name} could not be activated`)
     // A leftover, and the space is needed.
     await files.remove(path).catch((cause: unknown) => {
-      throw fail(log, cause, `${name} could not be removed`)
+      throw failLog(log, cause, `${name} could not be removed`)
     })
     throw outOfSpace(log.name)
   }

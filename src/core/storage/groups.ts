@@ -23,7 +23,7 @@ export interface Waiting {
   isRefused: boolean
 }
 
-export type Decided = Append & { readonly each: Waiting }
+export type DecidedAppend = Append & { readonly each: Waiting }
 
 const groupLines = 1_024
 export const groupBytes = 1024 * 1024
@@ -66,7 +66,7 @@ function take(log: Groups) {
   return group
 }
 
-export function fail(log: Groups, cause: unknown, detail: string) {
+export function failLog(log: Groups, cause: unknown, detail: string) {
   const error = failedForGood(detail, cause)
   if (log.failed !== undefined) return error
   log.failed = error
@@ -85,9 +85,13 @@ export function refusal(log: Groups) {
 }
 
 /** What throws is refused alone. */
-export function decide(log: Groups, group: readonly Waiting[], check?: (each: Waiting) => void) {
+export function decideGroup(
+  log: Groups,
+  group: readonly Waiting[],
+  check?: (each: Waiting) => void,
+) {
   log.groups++
-  return group.flatMap((each): Decided[] => {
+  return group.flatMap((each): DecidedAppend[] => {
     if (each.isRefused) return []
     try {
       check?.(each)
@@ -100,13 +104,13 @@ export function decide(log: Groups, group: readonly Waiting[], check?: (each: Wa
   })
 }
 
-export function acknowledge(log: Groups, { each }: Decided, stored: readonly StoredRecord[]) {
+export function acknowledge(log: Groups, { each }: DecidedAppend, stored: readonly StoredRecord[]) {
   try {
     each.onDurable?.(stored)
     each.resolve(stored)
   } catch (error) {
     // A bug of the owner: its memory no longer agrees with the log, so it must not go on.
-    each.reject(fail(log, error, 'a durable record could not be applied'))
+    each.reject(failLog(log, error, 'a durable record could not be applied'))
   }
 }
 
@@ -117,7 +121,7 @@ interface GroupLog {
   end(): Promise<void>
 }
 
-export function inGroups(log: Groups, { refusal, encode, write, end }: GroupLog) {
+export function groupWriter(log: Groups, { refusal, encode, write, end }: GroupLog) {
   let closing: Promise<void> | undefined
   const encoded = (records: readonly NewRecord[]) => ({ records, texts: encode(records) })
   const drain = async () => {

@@ -12,10 +12,10 @@ import {
 } from './failures.js'
 import {
   acknowledge,
-  type Decided,
-  decide,
-  fail,
-  inGroups,
+  type DecidedAppend,
+  decideGroup,
+  failLog,
+  groupWriter,
   newGroups,
   refusal,
   type Waiting,
@@ -76,7 +76,7 @@ export async function openLog(
   }
   await log.exclusive(() => cover(log, recovered))
   return {
-    ...inGroups(log, {
+    ...groupWriter(log, {
       refusal: () => refusalOf(log),
       encode: (records) => records.map((record) => textOf(options, record)),
       write: (group) => writeGroup(log, group),
@@ -110,13 +110,13 @@ function textOf({ knownKinds }: LogOptions, { kind, data, head }: NewRecord) {
 }
 
 async function writeGroup(log: LogState, group: readonly Waiting[]) {
-  let decided: readonly Decided[]
+  let decided: readonly DecidedAppend[]
   let stored: StoredRecord[][] = []
   try {
     if (log.failed !== undefined) throw log.failed
     if (log.isFull) throw outOfSpace(log.name)
     await checkFence(log)
-    decided = decide(log, group)
+    decided = decideGroup(log, group)
     if (decided.some(({ texts }) => texts.length > 0)) {
       stored = await commit(log, decided)
       log.isUnmarked = true
@@ -170,7 +170,7 @@ async function raiseHighWater(log: LogState) {
     const what = `${joinPath(folder, highWaterName)} could not be written`
     // Without room or a descriptor the one before stays, and is as true; a disk that fails is
     // another matter (R10).
-    if (!isFull(error) && !isShortOfFiles(error)) throw fail(log, error, what)
+    if (!isFull(error) && !isShortOfFiles(error)) throw failLog(log, error, what)
     const code = errorCode(error) ?? ''
     if (!log.noted.has(code)) options.onNote?.(`${what}: ${messageOf(error)}`)
     log.noted.add(code)
@@ -210,7 +210,7 @@ async function shut(log: LogState) {
 async function closeFiles(log: LogState) {
   const wasDead = log.failed !== undefined
   await closeAll(log).catch((cause: unknown) => {
-    const error = fail(log, cause, `${log.name} could not be closed`)
+    const error = failLog(log, cause, `${log.name} could not be closed`)
     if (!wasDead) throw error
   })
 }

@@ -2,7 +2,7 @@ import type { FileHandle } from '#ports'
 import { StorageError } from '#protocol/errors'
 import { fillTemporary, joinPath, removeIfThere, writeAll } from './durable.js'
 import { errorCode, failedForGood, isFull, outOfSpace } from './failures.js'
-import { type Append, fail, type Groups, groupBytes, notWritten } from './groups.js'
+import { type Append, failLog, type Groups, groupBytes, notWritten } from './groups.js'
 import { byteLength, encodeData, encodeHead, encodeLine } from './line.js'
 import type { LogEnd } from './manifest.js'
 import { logName, type Manifest, publishManifest } from './manifest.js'
@@ -52,10 +52,10 @@ export async function rotate(log: LogState) {
     log.mustRotate = false
     await old.close()
   } catch (error) {
-    if (isInForce || !isFull(error)) throw fail(log, error, `${path} could not be started`)
+    if (isInForce || !isFull(error)) throw failLog(log, error, `${path} could not be started`)
     // An empty leftover, which the next try or the next start removes.
     await handle?.close().catch((cause: unknown) => {
-      throw fail(log, cause, `${path} could not be closed`)
+      throw failLog(log, cause, `${path} could not be closed`)
     })
     throw closeForSpace(log)
   }
@@ -67,7 +67,7 @@ async function write(log: LogState, bytes: Uint8Array) {
   try {
     await writeAll(handle, bytes)
   } catch (error) {
-    if (!isFull(error)) throw fail(log, error, `${folder} could not be written`)
+    if (!isFull(error)) throw failLog(log, error, `${folder} could not be written`)
     try {
       await handle.truncate(goodBytes)
       await handle.datasync()
@@ -75,7 +75,7 @@ async function write(log: LogState, bytes: Uint8Array) {
       if (size !== goodBytes)
         throw new Error(`the segment has ${size} bytes instead of ${goodBytes}`)
     } catch (cause) {
-      throw fail(log, cause, `a write to ${folder} could not be undone`)
+      throw failLog(log, cause, `a write to ${folder} could not be undone`)
     }
     // A file-size limit does not go away in this segment.
     if (errorCode(error) === 'EFBIG' && goodBytes > 0) log.mustRotate = true
@@ -84,7 +84,7 @@ async function write(log: LogState, bytes: Uint8Array) {
   try {
     await handle.datasync()
   } catch (error) {
-    throw fail(log, error, `${folder} could not be synced`)
+    throw failLog(log, error, `${folder} could not be synced`)
   }
 }
 
@@ -204,7 +204,7 @@ export async function checkFence(log: LogState) {
   try {
     await log.options.fence?.()
   } catch (error) {
-    const dead = fail(log, error, `the lock of ${log.name} could not be checked`)
+    const dead = failLog(log, error, `the lock of ${log.name} could not be checked`)
     throw dead.code === 'store_fenced' ? dead : notWritten(log, dead)
   }
 }
@@ -235,7 +235,7 @@ async function probeSpace(log: LogState) {
       })
       log.isFull = false
     } catch (error) {
-      if (!isFull(error)) fail(log, error, `${log.name} could not be probed for space`)
+      if (!isFull(error)) failLog(log, error, `${log.name} could not be probed for space`)
     }
   }
 }

@@ -45,7 +45,7 @@ export const plantedSharedBugs = bugsOf({
     storage,
     servers,
     'R10: a COMMIT whose wait was cancelled',
-    { 'if (doubt) throw fail($$told)': '' },
+    { 'if (doubt) throw failLog($$told)': '' },
   ],
   'read from a replica': [
     io,

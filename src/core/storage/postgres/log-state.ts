@@ -12,9 +12,9 @@ import { failedForGood, notOurs } from '../failures.js'
 import {
   type Append,
   acknowledge,
-  type Decided,
-  decide,
-  fail,
+  type DecidedAppend,
+  decideGroup,
+  failLog,
   type Groups,
   takeAll,
   type Waiting,
@@ -99,7 +99,7 @@ export function applyRows(log: State, rows: readonly SqlRow[]) {
   try {
     log.follow(rows.map((row) => recordOfRow(log, row)))
   } catch (error) {
-    throw fail(log, error, `a record of ${log.name} could not be applied`)
+    throw failLog(log, error, `a record of ${log.name} could not be applied`)
   }
   log.applied = expected
   log.appliedGroup = String(last.grp)
@@ -114,14 +114,14 @@ export async function applyUpTo(log: State, session: SqlSession, n: number) {
 }
 
 const gapAt = (log: State, n: number) =>
-  fail(log, new RangeError(`record ${n} is missing`), `${log.name} has a gap`)
+  failLog(log, new RangeError(`record ${n} is missing`), `${log.name} has a gap`)
 
 /** Else a standby was promoted that had not got everything: what was acknowledged is gone. */
 export function requireSameLog(log: State, n: number, grp: unknown) {
   const { applied, appliedGroup, name } = log
   if (applied === 0 || appliedGroup === undefined) return
   const loss = lossSince({ n: applied, group: appliedGroup }, n, grp)
-  if (loss !== undefined) throw fail(log, rolledBack(name, loss), loss)
+  if (loss !== undefined) throw failLog(log, rolledBack(name, loss), loss)
 }
 
 export function lossSince(seen: SharedEnd, n: number, grp: unknown) {
@@ -171,7 +171,7 @@ interface Work {
   readonly id: string
   readonly timeMs: number
   /** What went with a COMMIT whose answer was lost. */
-  sent: readonly Decided[] | undefined
+  sent: readonly DecidedAppend[] | undefined
 }
 
 export async function writeGroup(log: State, group: readonly Waiting[]) {
@@ -203,7 +203,7 @@ async function tried(log: State, work: Work) {
     } catch (error) {
       if (!(error instanceof SqlError)) throw error
       // Two of one identity, or of one nonce: the judgement above the tables has a fault.
-      if (error.code === '23505') throw fail(log, error, `${log.name} refused a record`)
+      if (error.code === '23505') throw failLog(log, error, `${log.name} refused a record`)
       const isUnknown = work.sent !== undefined
       const isLate = log.clock.monotonicMs() - startMs > (isUnknown ? settleMs : tryMs)
       if (isLate || log.failed || !(isUnknown || isPassing(error))) {
@@ -224,7 +224,7 @@ async function attempt(log: State, session: SqlSession, work: Work) {
       // Under the lock nothing of it is there: what was sent was not committed.
       work.sent = undefined
     }
-    const decisions = decide(log, work.group, (each) => requireEpoch(log, each, head))
+    const decisions = decideGroup(log, work.group, (each) => requireEpoch(log, each, head))
     if (decisions.some(({ texts }) => texts.length > 0)) {
       work.sent = decisions
       const written = insert(session, head.n, work, decisions.flatMap(rowsOf))
@@ -246,7 +246,7 @@ async function settle(
   log: State,
   session: SqlSession,
   work: Work,
-  sent: readonly Decided[],
+  sent: readonly DecidedAppend[],
   n: number,
 ) {
   const rows = await rowsAfter(session, log.applied, n, n)
@@ -338,10 +338,11 @@ async function commit(log: State, session: SqlSession) {
   await session.query('COMMIT')
   // Somebody has ended the wait for the standby: the record may be lost with this server.
   const doubt = session.notices().find(({ code }) => code === '01000')
-  if (doubt) throw fail(log, new Error(doubt.message), `${log.name} did not make a write durable`)
+  if (doubt)
+    throw failLog(log, new Error(doubt.message), `${log.name} did not make a write durable`)
 }
 
-function finish(log: State, work: Work, decisions: readonly Decided[]) {
+function finish(log: State, work: Work, decisions: readonly DecidedAppend[]) {
   for (const decision of decisions) {
     const stored = decision.records.map((record) => {
       log.applied += 1

@@ -5,7 +5,7 @@
 import { SqlError, type SqlRow, type SqlSession } from '#ports'
 import { StorageError } from '#protocol/errors'
 import { unavailable } from '../failures.js'
-import { inGroups, newGroups, refusal } from '../groups.js'
+import { groupWriter, newGroups, refusal } from '../groups.js'
 import type { RecordLog, StoredRecord } from '../record-log.js'
 import {
   applyUpTo,
@@ -71,7 +71,7 @@ export async function openSharedLog(parts: SharedLogParts): Promise<SharedLog> {
 
 function surfaceOf(log: State): SharedLog {
   return {
-    ...inGroups(log, {
+    ...groupWriter(log, {
       refusal: () => refusal(log) ?? (log.down === undefined ? undefined : unavailable(log.down)),
       encode: (records) => encode(log, records),
       write: (group) => writeGroup(log, group),
