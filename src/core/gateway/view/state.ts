@@ -171,7 +171,7 @@ const rememberedChanges = 50_000
 /** A question that is over takes no proposals for good: it is forgotten where nobody asks. */
 const keepEndedMs = 600_000
 
-interface Held {
+export interface Held {
   question: Question
   /** What changes of it are named by. */
   keys: readonly string[]
