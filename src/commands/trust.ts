@@ -184,26 +184,19 @@ const pinVerb = sessionVerb({
         '--requester and --kind must be used together',
         `add --kind ${requesterKinds.join(' or --kind ')}`,
       )
-    const current = await session.trust()
     const asked = identifier && (await pinsOfQuestion(session, identifier, kind))
     if (asked) await showQuestion(session, asked)
-    const base = asked ? asked.pins : current
+    const base = asked ? asked.pins : await session.trust()
+    const named = requester === undefined ? [] : [{ address: requester, kind: kind ?? '' }]
     const more = {
       ...base,
-      requesters: [
-        ...base.requesters,
-        ...(requester === undefined ? [] : [{ address: requester, kind: kind ?? '' }]),
-      ],
+      requesters: [...base.requesters, ...named],
       oracles: [...base.oracles, oracle ?? []].flat(),
       tokens: [...base.tokens, token ?? []].flat(),
       ...(receipts && { receipt_keys: await listedKeys(session, flags) }),
     }
-    // Built-in pins have no file yet, and belong into it too.
     const pins = parseTrust(more, 'what is to be pinned')
-    const { trust, changed, added } = mergePins(current, pins)
-    refuseChanges(changed)
-    await confirmAdded(session, trust, added)
-    await write(session, trust, { fromOutside: true, onlyAdds: true, isDryRun })
+    await write(session, pins, { fromOutside: true, onlyAdds: true, isDryRun })
   },
 })
 
@@ -294,33 +287,32 @@ interface Writing {
   readonly isDryRun?: boolean | undefined
 }
 
-/**
- * Asks where pins come from outside, change what is pinned, or replace a damaged file, which is
- * kept aside.
- * UsageError `trust_changed` where another process wrote the file meanwhile.
- */
-async function write(session: Session, more: Trust, writing: Writing) {
+/** A damaged file is replaced after a word, and kept aside. */
+async function write(session: Session, more: Trust, { isDryRun, ...writing }: Writing) {
   const { output } = session
   const path = session.settings.trust.value
   const current = await bytesOf(session, path)
-  const found = current === undefined ? undefined : pinsIn(current, path)
-  const damage = found instanceof UsageError ? found : undefined
-  const before = found instanceof UsageError ? undefined : found
-  const { trust, changed, added } =
-    before === undefined ? { trust: more, changed: [], added: [] } : mergePins(before, more)
-  if (writing.onlyAdds) refuseChanges(changed)
+  const found = current && pinsIn(current, path)
+  const [before, damage] = found instanceof UsageError ? [undefined, found] : [found]
+  // Built-in pins have no file yet, and belong into it too.
+  const base = before ?? (writing.onlyAdds ? await session.trust() : undefined)
+  const { trust, changed, added } = base
+    ? mergePins(base, more)
+    : { trust: more, changed: [], added: [] }
+  if (writing.onlyAdds) {
+    refuseChanges(changed)
+    await confirmAdded(session, trust, added)
+  }
   const isNews = before === undefined || changed.length + added.length > 0
+  const replaces = damage !== undefined || changed.length > 0
   const kept = `${path}.damaged`
-  const replacing =
-    damage && `${path} is damaged: it is replaced and kept as ${kept}. ${damage.detail}`
   const shown = together([
     pinRows(before === undefined ? trust : more),
-    replacing,
+    damage && `${path} is damaged: it is replaced and kept as ${kept}. ${damage.detail}`,
     ...changed.map((line) => `changes ${line}`),
     ...added.map((line) => `adds ${line}`),
   ])
-  const replaces = damage !== undefined || changed.length > 0
-  if (writing.isDryRun) {
+  if (isDryRun) {
     output.aside([shown])
     const verb = replaces ? 'replace' : before === undefined ? 'write' : 'add to'
     const would = isNews ? `${verb} ${path}` : `leave ${path} unchanged`
@@ -448,10 +440,10 @@ async function pinsOfQuestion(session: Session, named: string, kind: string | un
   if (chain !== undefined && !isQuestionId(identifier)) {
     const market = event ?? (await marketOf(session, identifier))
     if (market !== undefined) {
-      const { questionId } = await confirmedMarket(chain, await session.trust(), market)
-      const pins = await fromChain(session, chain, questionId)
-      const slugs = { ...pins.slugs, [identifier]: questionId }
-      return { pins: { ...pins, slugs }, questionId }
+      const trust = await session.trust()
+      const { questionId } = await confirmedMarket(chain, trust, market)
+      const slugs = { ...trust.slugs, [identifier]: questionId }
+      return fromChain(session, chain, { ...trust, slugs }, questionId)
     }
   }
   if (chain !== undefined && url === undefined && local === undefined)
@@ -489,13 +481,13 @@ async function pinsOfQuestion(session: Session, named: string, kind: string | un
 }
 
 async function byChain(session: Session, chain: Chain, identifier: string) {
-  const questionId = pinnedQuestionId(await session.trust(), identifier)
+  const trust = await session.trust()
+  const questionId = pinnedQuestionId(trust, identifier)
   if (questionId === undefined) throw unpinnedSlug(identifier)
-  return { pins: await fromChain(session, chain, questionId), questionId }
+  return fromChain(session, chain, trust, questionId)
 }
 
-async function fromChain(session: Session, chain: Chain, questionId: Hex) {
-  const trust = await session.trust()
+async function fromChain(session: Session, chain: Chain, trust: Trust, questionId: Hex) {
   await chainNow(chain, trust, session.clock)
   const rounds = await onChain(() =>
     createRoundReader(chain, contractsOf(trust)).readAll(questionId),
@@ -507,12 +499,13 @@ async function fromChain(session: Session, chain: Chain, questionId: Hex) {
       'pin its requester first: `proposer trust pin --requester 0x… --kind <kind>`',
     )
   }
-  return {
+  const pins = {
     ...trust,
     oracles: rounds.map(({ oracle }) => oracle),
     requesters: rounds.map(({ requester, kind }) => ({ address: requester, kind })),
     tokens: rounds.map(({ token }) => token.address),
   }
+  return { pins, questionId }
 }
 
 function signingData(identifier: string, answered: unknown) {
@@ -558,12 +551,7 @@ async function listedKeys(session: Session, flags: SessionFlags) {
       'note: compare the key IDs with what the operator told you another way; whoever stands between could have listed a key of their own',
     )
     const okp = { kty: 'OKP', crv: 'Ed25519' } as const
-    return Object.fromEntries(
-      keys.map(({ kid, x, nbf, exp }) => {
-        const span = { ...(nbf !== undefined && { nbf }), ...(exp !== undefined && { exp }) }
-        return [kid, { ...okp, x, ...span }]
-      }),
-    )
+    return Object.fromEntries(keys.map(({ kid, x, nbf, exp }) => [kid, { ...okp, x, nbf, exp }]))
   } finally {
     await target.close()
   }

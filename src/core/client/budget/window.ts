@@ -2,14 +2,10 @@
  * What this machine sent to one gateway lately, and so what it may send now (§8). Pure: times are
  * milliseconds of the monotonic clock, which the processes of a machine share.
  *
- * A gateway charges a call at some instant between its sending and its end. A window that holds a
- * charge made from now on began less than a window ago. So every call that ended since may be in it:
- *
- *     room = limit - items of the calls that had not ended a window ago
- *
- * That holds for fixed windows and for sliding ones, in whatever order calls are answered. RateLimit
- * headers know more: what strangers behind the same address spend. Until the window that they tell
- * of is over, no more is sent than it has left.
+ * A call counts from its sending until a whole window after its response: a window that holds a
+ * charge made from now on began less than a window ago (docs/design/budget.md). RateLimit headers
+ * know more: what strangers behind the same address spend. Until the window that they tell of is
+ * over, no more is sent than it has left.
  */
 import * as z from 'zod/mini'
 import { maxRetryAfterMs, type RateLimit } from '../gateway/answer.js'

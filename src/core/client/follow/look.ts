@@ -300,15 +300,16 @@ interface Waiting {
 }
 
 function namesOf(waiting: readonly Waiting[]) {
-  const names = waiting.slice(0, namedCount).map(({ target, status }) => {
+  const names = waiting.slice(0, namedCount).map(({ target: { candidateId }, status }) => {
     const sent = status?.submission?.status ? ` (${status.submission.status})` : ''
-    return `${target.candidateId} is ${status === undefined ? 'not known' : status.status + sent}`
+    return `${candidateId} is ${status === undefined ? 'not known' : status.status + sent}`
   })
   const more = waiting.length - namedCount
   return `${names.join(', ')}${more > 0 ? `, and ${more} more` : ''}`
 }
 
 function goOn(waiting: readonly Waiting[]) {
+  if (waiting.length === 0) return 'rerun the command to continue'
   const ids = waiting.map(({ target }) => target.candidateId).join(' ')
   return `continue with \`proposer poll ${waiting.length > namedCount ? '--all' : ids}\``
 }
@@ -340,10 +341,8 @@ export function interrupted(waiting: readonly Waiting[], reason: unknown): Propo
   const { length } = waiting
   const left = length === 1 ? '1 candidate is' : `${length} candidates are`
   const progress = length === 0 ? '' : `: ${left} still in progress`
-  return new InterruptedError('interrupted', detail + progress, {
-    hint: length === 0 ? 'rerun the command to continue' : goOn(waiting),
-    retryable: true,
-  })
+  const hint = goOn(waiting)
+  return new InterruptedError('interrupted', detail + progress, { hint, retryable: true })
 }
 
 export const stages = ['validated', 'selected', 'submitted', 'confirmed', 'indexed'] as const
@@ -383,11 +382,12 @@ function statusReport(
   if (other !== undefined)
     return mismatch(`candidate ${candidateId} with another ${other.field} than ${other.own}`)
   const isQuestionKnown = reported.question_id != null || !isQuestion
+  const { failure } = reported
   const status = {
     ...reported,
     candidate_id: candidateId,
     ...(isQuestionKnown ? {} : { question_id: identifier as string }),
-    failure: reported.failure && { ...meaningOf(reported.failure.code), ...reported.failure },
+    failure: failure && { ...meaningOf(failure.code), ...failure },
   }
   return { kind: 'status', status }
 }

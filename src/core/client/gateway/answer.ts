@@ -67,7 +67,7 @@ const shownFaults = 5
 interface Expected<Value> {
   readonly read: Reader<Value>
   readonly capBytes: number
-  readonly admits: boolean
+  readonly admits?: boolean
   readonly onBody?: ((text: string) => void) | undefined
 }
 
@@ -135,12 +135,9 @@ export async function classifyResponse<Value>(
 export function classifyFailure(error: unknown, signal: AbortSignal | undefined): Unaccepted {
   if (error instanceof TransportError) {
     const { message: detail } = error
-    const isOfCertificate = codeText(error.code)?.startsWith('certificate') === true
-    if (error.phase === 'connect' && isOfCertificate)
-      return { kind: 'deferred', code: certificateCode, detail }
-    return error.phase === 'connect'
-      ? { kind: 'deferred', code: 'no_connection', detail }
-      : { kind: 'uncertain', code: 'connection_lost', detail }
+    if (error.phase !== 'connect') return { kind: 'uncertain', code: 'connection_lost', detail }
+    const isOfCertificate = codeText(error.code)?.startsWith('certificate')
+    return { kind: 'deferred', code: isOfCertificate ? certificateCode : 'no_connection', detail }
   }
   if (signal?.aborted === true && error === signal.reason) {
     const detail = 'the time limit was reached, or the call was stopped, before anything was sent'

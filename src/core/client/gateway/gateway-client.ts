@@ -74,6 +74,7 @@ interface Route<Value> {
   readonly read: Reader<Value>
   readonly capBytes: number
   readonly admits?: boolean
+  /** Its answer may be a receipt (contract §9). */
   readonly isSubmission?: boolean
 }
 
@@ -107,7 +108,7 @@ export function createGatewayClient(parts: {
   async function call<Value>(
     path: string,
     body: string | undefined,
-    { read, capBytes, admits = false, isSubmission = false }: Route<Value>,
+    { isSubmission, ...route }: Route<Value>,
     { signal }: CallOptions = {},
   ) {
     const checks = isSubmission ? receipts : undefined
@@ -118,21 +119,20 @@ export function createGatewayClient(parts: {
     }
     try {
       const response = await fetch(base.href + path, { ...init(signal), ...request(body, digest) })
-      const expected = { read, capBytes, admits, onBody }
-      const answer = await classifyResponse(response, expected, clock, conceal)
-      if (checks === undefined || text === undefined) return answer
-      const told = (name: string) => response.headers.get(name) ?? undefined
-      const signature = told('signature')
-      if (!isSettled(answer) && signature === undefined) return answer
-      const given = {
+      const answer = await classifyResponse(response, { ...route, onBody }, clock, conceal)
+      const header = (name: string) => response.headers.get(name) ?? undefined
+      const signature = header('signature')
+      const isReceipt = isSettled(answer) || signature !== undefined
+      if (checks === undefined || text === undefined || !isReceipt) return answer
+      const parts = {
         ...{ method: 'POST', status: response.status, body: text, signature },
-        contentDigest: told('content-digest'),
-        signatureInput: told('signature-input'),
-        ...(digest !== undefined && { requestDigest: digest }),
+        contentDigest: header('content-digest'),
+        signatureInput: header('signature-input'),
+        requestDigest: digest,
       }
       // The path that the gateway sees may begin below that of the base URL.
       const paths = prefix === '' ? [path] : [path, prefix + path]
-      const receipt = keepReceipt(checks, given, paths, Math.floor(clock.nowMs() / 1_000))
+      const receipt = keepReceipt(checks, parts, paths, Math.floor(clock.nowMs() / 1_000))
       return { ...answer, receipt }
     } catch (error) {
       return classifyFailure(error, signal)

@@ -174,6 +174,16 @@ const fromRound = (trust: Trust, round: Round): QuestionContext => ({
   ...(round.kind === 'direct' ? {} : { reopened: round.isReopened }),
 })
 
+const heldFacts = [
+  'request.oracle',
+  'request.requester',
+  'request.identifier.raw',
+  'request.timestamp',
+  'request.ancillary_data',
+  'bond.token',
+  'bond.required_bond',
+] as const
+
 /**
  * The chain's own word (robustness §6). That a question id of kind `direct` means its request, no
  * chain can tell.
@@ -189,17 +199,9 @@ export async function confirmByChain(
   const reader = await roundReader(chain, trust)
   const round = await onChain(() => reader.read(questionId, { questionId, ...named }))
   if (round === undefined) throw notFound(questionId, trust)
-  const held = {
-    'request.oracle': round.oracle,
-    'request.requester': round.requester,
-    'request.identifier.raw': round.identifier,
-    'request.timestamp': round.timestamp,
-    'request.ancillary_data': round.ancillaryData,
-    'bond.token': round.token.address,
-    'bond.required_bond': String(round.totalBondRaw),
-  }
-  for (const [path, own] of Object.entries(held)) {
-    const reported = valueAt({ ...context }, path)
+  const held = { ...fromRound(trust, round) }
+  for (const path of heldFacts) {
+    const [reported, own] = [valueAt({ ...context }, path), valueAt(held, path)]
     if (reported === own) continue
     const field = fieldOf(path)
     // Ancillary data is long; where it differs is not worth a page.

@@ -66,15 +66,18 @@ export const untrusted = (
   hint = 'nothing was signed; if the pins are out of date, correct the trust file; otherwise do not use this gateway',
 ) => new UsageError(`untrusted_${field}`, detail, hint)
 
-/** Another chain than the pinned one is refused (R16). */
-export function requirePinnedChain(chainId: number, trust: Pick<Trust, 'chain_id'>) {
-  if (chainId !== trust.chain_id)
-    throw untrusted(
-      'chain_id',
-      `the RPC is on chain ${chainId}, the trust file pins ${trust.chain_id}`,
-      'give the --rpc-url of the pinned chain',
-    )
+function requireThat(isSo: boolean, ...fault: Parameters<typeof untrusted>) {
+  if (!isSo) throw untrusted(...fault)
 }
+
+/** Another chain than the pinned one is refused (R16). */
+export const requirePinnedChain = (chainId: number, trust: Pick<Trust, 'chain_id'>) =>
+  requireThat(
+    chainId === trust.chain_id,
+    'chain_id',
+    `the RPC is on chain ${chainId}, the trust file pins ${trust.chain_id}`,
+    'give the --rpc-url of the pinned chain',
+  )
 
 /** A signature must not follow whatever somebody says a slug means (R9). */
 export function unpinnedSlug(slug: string): UsageError {
@@ -124,12 +127,11 @@ export function checkContext(
     throw untrusted(fieldOf(path), `${named} is ${reported}, ${pins}`)
   }
   checkTypes(signing.types)
-  if (request.question_id !== context.question_id) {
-    throw untrusted(
-      'question_id',
-      `request.question_id is ${request.question_id}, but question_id is ${context.question_id}`,
-    )
-  }
+  requireThat(
+    request.question_id === context.question_id,
+    'question_id',
+    `request.question_id is ${request.question_id}, but question_id is ${context.question_id}`,
+  )
   const kind = kindOf(trust, request.requester)
   const notes = checkAsked(trust, context, asked)
   checkRequest(context, kind, asked.nowSeconds)
@@ -155,12 +157,13 @@ export function kindOf(trust: Trust, requester: string): RequesterKind | undefin
 /** Where two adapters ask the same text, the requester tells which question is meant. */
 export function onlyRequester(trust: Trust, requester: string): Trust {
   const narrowed = atRequester(trust, requester)
-  if (narrowed.requesters.length > 0) return narrowed
-  throw untrusted(
+  requireThat(
+    narrowed.requesters.length > 0,
     'requester',
     `--requester is ${requester}, which the trust file does not list`,
     'give one that `proposer trust show` lists',
   )
+  return narrowed
 }
 
 export const atRequester = (trust: Trust, requester: string): Trust => ({
@@ -233,12 +236,11 @@ export function checkOutcome(trust: Trust, context: QuestionContext, outcome: Ou
       'give one of these answers; `proposer context` shows the rules of the question',
     )
   }
-  if (kindOf(trust, context.request.requester) !== 'direct' && !read.allowed) {
-    throw untrusted(
-      'price',
-      `price.allowed_values lists ${price} (${outcome}), but the request's text or its requester does not allow it`,
-    )
-  }
+  requireThat(
+    read.allowed || kindOf(trust, context.request.requester) === 'direct',
+    'price',
+    `price.allowed_values lists ${price} (${outcome}), but the request's text or its requester does not allow it`,
+  )
   return read
 }
 
@@ -290,24 +292,23 @@ export function checkAsked(
   asked: Omit<Asked, 'nowSeconds'>,
 ): string[] {
   const { identifier } = asked
+  const { question_id: questionId } = context
   if (identifier === undefined) return []
   const pinned = pinnedQuestionId(trust, identifier)
   if (pinned === undefined) {
-    if (asked.requireSlugPin !== true)
-      return [
-        `the slug ${identifier} is not pinned: check that it means question ${context.question_id}`,
-      ]
-    throw untrusted(
+    requireThat(
+      asked.requireSlugPin !== true,
       'slug',
-      `the slug ${identifier} is not pinned in the trust file; the gateway says it means question_id ${context.question_id}`,
-      `compare it with an independent source (\`proposer context ${context.question_id}\` shows the request); then give that question id, or add "${identifier}": "${context.question_id}" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`,
+      `the slug ${identifier} is not pinned in the trust file; the gateway says it means question_id ${questionId}`,
+      `compare it with an independent source (\`proposer context ${questionId}\` shows the request); then give that question id, or add "${identifier}": "${questionId}" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`,
     )
+    return [`the slug ${identifier} is not pinned: check that it means question ${questionId}`]
   }
-  if (context.question_id !== pinned)
-    throw untrusted(
-      'question_id',
-      `question_id is ${context.question_id}, but ${identifier} means ${pinned}`,
-    )
+  requireThat(
+    questionId === pinned,
+    'question_id',
+    `question_id is ${questionId}, but ${identifier} means ${pinned}`,
+  )
   return []
 }
 
@@ -317,36 +318,33 @@ function checkRequest(
   nowSeconds: number,
 ) {
   const { request } = context
-  if (request.identifier.raw !== context.identifier.raw) {
-    throw untrusted(
-      'identifier',
-      `request.identifier.raw is ${request.identifier.raw}, but identifier.raw is ${context.identifier.raw}`,
-    )
-  }
+  const { raw } = request.identifier
+  requireThat(
+    raw === context.identifier.raw,
+    'identifier',
+    `request.identifier.raw is ${raw}, but identifier.raw is ${context.identifier.raw}`,
+  )
   if (isNamedByText(kind)) {
-    if (request.identifier.raw !== yesOrNoQuery) {
-      throw untrusted(
-        'identifier',
-        `identifier.raw is ${request.identifier.raw}, an adapter's questions have ${yesOrNoQuery} (YES_OR_NO_QUERY)`,
-      )
-    }
+    requireThat(
+      raw === yesOrNoQuery,
+      'identifier',
+      `identifier.raw is ${raw}, an adapter's questions have ${yesOrNoQuery} (YES_OR_NO_QUERY)`,
+    )
     const hashed = keccakHex(request.ancillary_data)
-    if (hashed !== context.question_id) {
-      throw untrusted(
-        'ancillary_data',
-        `request.ancillary_data hashes to ${hashed}, which is not question_id ${context.question_id}`,
-      )
-    }
+    requireThat(
+      hashed === context.question_id,
+      'ancillary_data',
+      `request.ancillary_data hashes to ${hashed}, which is not question_id ${context.question_id}`,
+    )
   }
   // A signature for a round that has not begun could be kept for it.
-  const latest = nowSeconds + clockSlackSeconds
-  if (BigInt(request.timestamp) > BigInt(Math.floor(latest))) {
-    throw untrusted(
-      'timestamp',
-      `request.timestamp is ${request.timestamp}, which lies in the future (now is ${Math.floor(nowSeconds)})`,
-      'check the clock of this machine; on a chain whose time was moved, give --rpc-url',
-    )
-  }
+  const latest = Math.floor(nowSeconds + clockSlackSeconds)
+  requireThat(
+    BigInt(request.timestamp) <= BigInt(latest),
+    'timestamp',
+    `request.timestamp is ${request.timestamp}, which lies in the future (now is ${Math.floor(nowSeconds)})`,
+    'check the clock of this machine; on a chain whose time was moved, give --rpc-url',
+  )
 }
 
 type Members = readonly { readonly name: string; readonly type: string }[]
@@ -358,14 +356,12 @@ function checkTypes(reported: Record<string, Members>) {
     members !== undefined &&
     members.length === own?.length &&
     own.every(({ name, type }, at) => members[at]?.name === name && members[at]?.type === type)
-  for (const name of Object.keys(reported)) {
-    if (!same(reported[name], Object.hasOwn(ownTypes, name) ? ownTypes[name] : undefined)) {
-      throw untrusted(
-        'types',
-        `signing.types.${/^\w{1,64}$/.test(name) ? name : 'one'} is not the type that Permit2 and SignedProposer hash`,
-      )
-    }
-  }
+  for (const [name, members] of Object.entries(reported))
+    requireThat(
+      same(members, Object.hasOwn(ownTypes, name) ? ownTypes[name] : undefined),
+      'types',
+      `signing.types.${/^\w{1,64}$/.test(name) ? name : 'one'} is not the type that Permit2 and SignedProposer hash`,
+    )
 }
 
 export const nothingPinned =
@@ -380,24 +376,12 @@ export function implementationsNow(chain: Chain, trust: Trust): Promise<Implemen
   return onChain(() => implementationsOf(chain, addresses, 'latest'))
 }
 
-/** Pins whose code was compared: later only slots are read. */
-const compared = new WeakMap<Chain, Trust>()
-
-/** Asked before each signature, or each hundred: one storage read a contract. */
-export async function requireImplementations(chain: Chain, trust: Trust) {
-  const { implementations } = trust
+/** Asked before each signature, or each hundred. */
+export async function requireImplementations(chain: Chain, { implementations }: Trust) {
   if (implementations === undefined) return
-  const slotsOnly = compared.get(chain) === trust
-  const [changed, ...others] = await onChain(() =>
-    changedImplementations(chain, implementations, 'latest', { slotsOnly }),
-  )
-  if (changed !== undefined)
-    throw new UsageError(
-      'implementation_changed',
-      [changed, ...others].map(changedText).join('; '),
-      howToRepin,
-    )
-  compared.set(chain, trust)
+  const changed = await onChain(() => changedImplementations(chain, implementations, 'latest'))
+  if (changed.length > 0)
+    throw new UsageError('implementation_changed', changed.map(changedText).join('; '), howToRepin)
 }
 
 export class FactError extends Error {
