@@ -24,13 +24,13 @@ import {
   mergePins,
   type ProfilePins,
   parseTrust,
+  pinsOf,
   profilePins,
   type Trust,
   wholePins,
 } from '#client/trust/trust-file'
 import type { Chain, Hex } from '#ports'
 import { givenAddress } from '#protocol/address'
-import { instant } from '#protocol/candidate'
 import { ProposerError, UsageError } from '#protocol/errors'
 import { namedQuestion } from '#protocol/market-url'
 import { answersText } from '#protocol/outcome-words'
@@ -48,7 +48,7 @@ import {
 } from './session/session.js'
 import type { SessionFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { together } from './terminal/output.js'
+import { type Rows, together } from './terminal/output.js'
 import { amountText, dateText, findingsText, visible } from './terminal/render.js'
 import { dryRunFlag, showDryRun, verb } from './terminal/verb.js'
 
@@ -380,22 +380,14 @@ function firstJson(text: string, path: string) {
   )
 }
 
-const pinRows = (trust: ProfilePins): readonly (readonly [string, string])[] => [
+const pinRows = (trust: ProfilePins): Rows => [
   ['chain', String(trust.chain_id)],
-  ['permit2', trust.permit2],
-  ['signed proposer', trust.signed_proposer ?? 'missing: no public source lists it'],
-  ...trust.oracles.map((address) => ['oracle', address] as const),
-  ...trust.requesters.map(({ address, kind }) => ['requester', `${address} (${kind})`] as const),
-  ...trust.tokens.map((address) => ['token', address] as const),
-  ...Object.entries(trust.implementations ?? {}).map(([address, { implementation }]) => {
-    const code = implementation === address ? 'its own' : implementation
-    return ['code', `${address} runs ${code}`] as const
+  ...pinsOf(trust).map(([name, says]) => {
+    const [, label = name, subject = ''] = /^(.+) (\S+)$/.exec(name) ?? []
+    return label === 'implementation of'
+      ? (['code', `${subject} runs ${says}`] as const)
+      : ([label.replace('_', ' '), `${subject} ${says}`.trim()] as const)
   }),
-  ...Object.entries(trust.receipt_keys ?? {}).map(([kid, { exp }]) => {
-    const until = exp === undefined ? '' : ` until ${instant(exp * 1_000)}`
-    return ['receipt key', `${kid}${until}`] as const
-  }),
-  ...Object.entries(trust.slugs).map(([slug, id]) => ['slug', `${slug} ${id}`] as const),
 ]
 
 export const trustCommand = verb({

@@ -23,7 +23,7 @@ function history() {
       const decision = ask(ms, wantItems, minItems)
       if (decision.kind !== 'granted') throw new Error(`${decision.kind} at ${ms}`)
       log = decision.log
-      return { id: `c${calls++}`, items: decision.items }
+      return { id: `c${calls++}`, items: log.charges.at(-1)?.items ?? 0 }
     },
     settle(
       ms: number,

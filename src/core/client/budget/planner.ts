@@ -49,7 +49,7 @@ export interface Reservation {
 export interface Planner {
   /**
    * Waits until between `min` and `items` fit. UsageError `batch_over_budget` where `min` never
-   * will; StorageError 74 `home_in_use` where an older program is at work; the signal's reason where it fires during a wait.
+   * will; StorageError 74 `home_in_use` where an older program is at work; the signal's reason.
    */
   reserve(items: number, options?: ReserveOptions): Promise<Reservation>
   snapshot(): Promise<BudgetView>
@@ -63,7 +63,7 @@ export interface PlannerOptions {
 }
 
 /** Whether another call was answered is looked up so often. */
-const pollMs = 100
+const pollMs = 50
 /** A long wait looks up this often: a reservation may have been released. */
 const longestSleepMs = 5_000
 /** Shorter waits are not worth a note. */
@@ -72,15 +72,8 @@ const notedMs = 1_000
 const nothing = async () => undefined
 /** `local:` origins charge nothing (contract §6). */
 const freePlanner: Planner = {
-  reserve: async (granted) => ({
-    granted,
-    settle: nothing,
-    release: nothing,
-  }),
-  snapshot: async () => ({
-    ...viewOf(emptyLog('', 0), 0),
-    roomItems: Number.MAX_SAFE_INTEGER,
-  }),
+  reserve: async (granted) => ({ granted, settle: nothing, release: nothing }),
+  snapshot: async () => ({ ...viewOf(emptyLog('', 0), 0), roomItems: Number.MAX_SAFE_INTEGER }),
 }
 
 type Wait = Extract<Decision, { kind: 'wait' }>
@@ -98,41 +91,38 @@ export function createPlanner(
   /** What the last 429 said: of a gateway that tells no limit nobody knows better. */
   let refusalText: string | undefined
 
-  const change = (job: (log: ChargeLog, nowMs: number) => ChargeLog) =>
-    shared.update((log, nowMs) => ({ log: job(log, nowMs), result: undefined }))
-
   const reservation = (id: string, granted: number): Reservation => ({
     granted,
-    release: () => change((log) => released(log, id)),
-    settle(result) {
+    release: async () => void (await shared.update((log) => released(log, id))),
+    async settle(result) {
       if (result.refused) refusalText = result.detail
       const jitter = (random.bytes(1)[0] ?? 0) / 256
-      return change((log, nowMs) => settled(log, id, result, nowMs, jitter))
+      await shared.update((log, nowMs) => settled(log, id, result, nowMs, jitter))
     },
   })
 
   return {
     snapshot: async () => viewOf(await shared.read(), clock.monotonicMs()),
     async reserve(items, { min = items, signal, timeoutMs = Number.POSITIVE_INFINITY } = {}) {
-      const ask = {
-        id: random.uuid(),
-        wantItems: items,
-        minItems: Math.max(1, Math.min(min, items)),
+      const id = random.uuid()
+      const ask = { id, wantItems: items, minItems: Math.max(1, Math.min(min, items)) }
+      const granting = (log: ChargeLog, nowMs: number) => {
+        const decision = decide(log, ask, nowMs)
+        return decision.kind === 'granted' ? decision.log : log
       }
       const giveUpMs = clock.monotonicMs() + timeoutMs
       let notedUntilMs = 0
       for (;;) {
         // Whoever waits only reads, and leaves the lock to those who have an answer.
-        const glance = decide(await shared.read(), ask, Math.floor(clock.monotonicMs()))
-        const decision =
-          glance.kind !== 'granted'
-            ? glance
-            : await shared.update((log, nowMs) => {
-                const result = decide(log, ask, nowMs)
-                return { log: result.kind === 'granted' ? result.log : log, result }
-              })
-        if (decision.kind === 'granted') return reservation(ask.id, decision.items)
+        const decision = decide(await shared.read(), ask, Math.floor(clock.monotonicMs()))
         if (decision.kind === 'never') throw overBudget(ask.minItems, decision.limitItems)
+        if (decision.kind === 'granted') {
+          const { charges } = await shared.update(granting)
+          const own = charges.find((charge) => charge.id === id)
+          if (own !== undefined) return reservation(id, own.items)
+          // Somebody else was first.
+          continue
+        }
         // A stop ends waiting; what need not wait is the call's own to stop.
         signal?.throwIfAborted()
         const nowMs = clock.monotonicMs()
@@ -251,7 +241,7 @@ function openChargeLog(
   }
 
   /** A change that gives back the log that is kept writes nothing. */
-  const update = <T>(change: (log: ChargeLog, nowMs: number) => { log: ChargeLog; result: T }) =>
+  const update = (change: (log: ChargeLog, nowMs: number) => ChargeLog) =>
     oneAtATime(async () => {
       try {
         if (alone === undefined) {
@@ -259,9 +249,9 @@ function openChargeLog(
           try {
             const before = await kept()
             const atMs = nowMs()
-            const { log, result } = change(ofThisBoot(before, liveness.bootId, atMs), atMs)
+            const log = change(ofThisBoot(before, liveness.bootId, atMs), atMs)
             if (log !== before) await publish(compacted(log, atMs))
-            return result
+            return log
           } finally {
             await lock.release()
           }
@@ -269,9 +259,8 @@ function openChargeLog(
       } catch (error) {
         goAlone(error)
       }
-      const { log, result } = change(alone ?? empty(), nowMs())
-      alone = compacted(log, nowMs())
-      return result
+      alone = compacted(change(alone ?? empty(), nowMs()), nowMs())
+      return alone
     })
 
   return {
@@ -282,7 +271,7 @@ function openChargeLog(
         // Each reader would date it anew, and what it counts would never end.
         return ofThisBoot(log, liveness.bootId, nowMs()) === log
           ? log
-          : await update((dated) => ({ log: dated, result: dated }))
+          : await update((dated) => dated)
       } catch (error) {
         return goAlone(error)
       }

@@ -142,7 +142,7 @@ interface Ask {
 }
 
 export type Decision =
-  | { readonly kind: 'granted'; readonly items: number; readonly log: ChargeLog }
+  | { readonly kind: 'granted'; readonly log: ChargeLog }
   /** Ask again at `untilMs`; `null`: when another call has been answered. */
   | { readonly kind: 'wait'; readonly untilMs: number | null; readonly about: ChargeLog }
   /** No window is large enough: the call must be split. */
@@ -175,9 +175,8 @@ export function decide(log: ChargeLog, { id, wantItems, minItems }: Ask, nowMs: 
     const enough = Math.min(mostItems, Math.max(minItems, Math.floor(limitItems / 8)))
     return wait(fitsAtMs(log, enough, nowMs))
   }
-  const items = Math.min(mostItems, room)
-  const charge = { id, items, sentMs: nowMs, endMs: nowMs + flightMs }
-  return { kind: 'granted', items, log: { ...log, charges: [...charges, charge] } }
+  const sent = { id, items: Math.min(mostItems, room), sentMs: nowMs, endMs: nowMs + flightMs }
+  return { kind: 'granted', log: { ...log, charges: [...charges, sent] } }
 }
 
 /** A call that never left. */

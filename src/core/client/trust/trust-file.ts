@@ -86,22 +86,22 @@ export function parseTrust(json: unknown, where: string): Trust {
  * `changed`: what now says something else, such as `signed_proposer: 0x1… becomes 0x2…`.
  */
 export function mergePins(current: Trust, more: Trust) {
-  const [before, after] = [pinsOf(current), pinsOf(more)]
-  const added = linesOf(after)
+  const before = new Map(pinsOf(current).map(([name, says]) => [name, says]))
   if (current.chain_id !== more.chain_id) {
     const chain = `chain_id: ${current.chain_id} becomes ${more.chain_id}`
-    return {
-      trust: more,
-      changed: [chain, ...linesOf(before).map((line) => `${line} is dropped`)],
-      added,
-    }
+    const dropped = linesOf([...before.keys()]).map((line) => `${line} is dropped`)
+    const added = linesOf(pinsOf(more).map(([name]) => name))
+    return { trust: more, changed: [chain, ...dropped], added }
   }
-  const changed = [...after].flatMap(([name, says]) => {
+  const [changed, added]: [string[], string[]] = [[], []]
+  for (const [name, says] of pinsOf(more)) {
     const was = before.get(name)
+    if (was === undefined) added.push(name)
     // A key that ends is a narrower pin; one that ends no more, or is another, is a change.
-    if (was === undefined || was === says || says.startsWith(`${was} until `)) return []
-    return [`${name}: ${was} becomes ${says}`]
-  })
+    else if (says.startsWith(`${was} until `))
+      added.push(`end of ${name}: ${says.slice(`${was} until `.length)}`)
+    else if (was !== says) changed.push(`${name}: ${was} becomes ${says}`)
+  }
   const both = <T>(ones: readonly T[], others: readonly T[]) => [...new Set([...ones, ...others])]
   const records = (['slugs', 'token_info', 'receipt_keys', 'implementations'] as const).filter(
     (field) => (current[field] ?? more[field]) !== undefined,
@@ -119,34 +119,33 @@ export function mergePins(current: Trust, more: Trust) {
       records.map((field) => [field, { ...current[field], ...more[field] }] as const),
     ),
   }
-  const known = new Set(linesOf(before))
-  return { trust, changed, added: added.filter((line) => !known.has(line)) }
+  return { trust, changed, added }
 }
 
-function pinsOf(trust: Trust) {
-  const { permit2, signed_proposer } = trust
+/** What is pinned, by name, and what the pin says of it. */
+export function pinsOf(trust: ProfilePins): readonly (readonly [name: string, says: string])[] {
   const { token_info = {}, implementations = {}, receipt_keys = {} } = trust
-  const pins = new Map<string, string>(Object.entries({ permit2, signed_proposer }))
-  for (const address of trust.oracles) pins.set(`oracle ${address}`, '')
-  for (const { address, kind } of trust.requesters) pins.set(`requester ${address}`, kind)
-  for (const address of trust.tokens) pins.set(`token ${address}`, '')
-  for (const [slug, id] of Object.entries(trust.slugs)) pins.set(`slug ${slug}`, id)
-  for (const [token, { symbol, decimals }] of Object.entries(token_info))
-    pins.set(`token_info ${token}`, `${symbol} with ${decimals} decimals`)
-  for (const [address, { implementation, code_hash }] of Object.entries(implementations))
-    pins.set(`implementation of ${address}`, `${implementation} with code hash ${code_hash}`)
-  for (const [kid, { x, exp }] of Object.entries(receipt_keys)) {
-    const until = exp === undefined ? undefined : instant(exp * 1_000)
-    pins.set(`receipt_keys ${kid}`, until === undefined ? x : `${x} until ${until}`)
-    if (until !== undefined) pins.set(`end of receipt key ${kid}: ${until}`, '')
-  }
-  return pins
+  const each = <T>(label: string, ones: Readonly<Record<string, T>>, says: (one: T) => string) =>
+    Object.entries(ones).map(([subject, one]) => [`${label} ${subject}`, says(one)] as const)
+  return [
+    ['permit2', trust.permit2],
+    ['signed_proposer', trust.signed_proposer ?? 'missing: no public source lists it'],
+    ...trust.oracles.map((address) => [`oracle ${address}`, ''] as const),
+    ...trust.requesters.map(({ address, kind }) => [`requester ${address}`, kind] as const),
+    ...trust.tokens.map((address) => [`token ${address}`, ''] as const),
+    ...each('token_info', token_info, (one) => `${one.symbol} with ${one.decimals} decimals`),
+    ...each('implementation of', implementations, (one) => {
+      return `${one.implementation} with code hash ${one.code_hash}`
+    }),
+    ...each('receipt key', receipt_keys, ({ x, exp }) =>
+      exp === undefined ? x : `${x} until ${instant(exp * 1_000)}`,
+    ),
+    ...each('slug', trust.slugs, (id) => id),
+  ]
 }
 
-const linesOf = (pins: ReadonlyMap<string, string>) =>
-  [...pins.keys()]
-    .filter((name) => name !== 'permit2' && name !== 'signed_proposer')
-    .map((name) => name.replace(/^receipt_keys /, 'receipt key '))
+const linesOf = (names: readonly string[]) =>
+  names.filter((name) => name !== 'permit2' && name !== 'signed_proposer')
 
 export type ProfilePins = Omit<Trust, 'signed_proposer'> & {
   readonly signed_proposer: Address | null
