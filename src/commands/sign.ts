@@ -424,12 +424,12 @@ async function payloadText(context: Context, path: string) {
 
 /** `--dry-run` with a payload: without its signature. Refuses what the sending would refuse. */
 async function showPayload(session: Session, identifier: string, body: string) {
-  const { newMisplaced, payloadRow, readItem } = await import('#client/propose/payload')
+  const { payloadRow, readItem, requirePlace } = await import('#client/propose/payload')
   const parts = { ports: session, trust: await session.trust() }
   const row = payloadRow(identifier, body)
   const view = await session.journal.load()
   const { same, proposal } = readItem(parts, row, view)
-  if (same === undefined) newMisplaced(parts.trust.chain_id, view)(body, proposal)
+  if (same === undefined) requirePlace(parts.trust.chain_id, view, body, proposal)
   const { origin } = await session.gateway('read')
   const { proposer, outcome, permit } = row.payload
   const bytes = new TextEncoder().encode(body).length

@@ -1,6 +1,11 @@
 /** Records of one run come in order, runs in any: neither clock nor merge order decides (R13). */
 import type { Hex } from '#ports'
-import type { JournaledAuthorization, Offer, ReceiptState } from './authorizations.js'
+import {
+  type JournaledAuthorization,
+  type Offer,
+  type ReceiptState,
+  signatureInBody,
+} from './authorizations.js'
 import {
   type AttemptEnd,
   type AttemptStart,
@@ -34,6 +39,7 @@ export interface JournalView {
   find(id: string): JournaledAuthorization | undefined
   byCandidate(candidateId: string): JournaledAuthorization | undefined
   byIdentity(identity: string): JournaledAuthorization | undefined
+  bySignature(signature: string): readonly JournaledAuthorization[]
   /** Journal id of the first that was acknowledged with this candidate id, in any spelling. */
   holderOf(candidateId: string): string | undefined
   /** Without making all the others: a batch asks for each row. */
@@ -172,7 +178,7 @@ function addSigned(state: FoldState, data: Signed) {
   if (data.supersedes !== undefined) draftOf(state, data.supersedes).supersededBy = data.id
 }
 
-export const push = <Value>(lists: Map<string, Value[]>, key: string, value: Value) => {
+const push = <Value>(lists: Map<string, Value[]>, key: string, value: Value) => {
   const list = lists.get(key)
   if (list === undefined) lists.set(key, [value])
   else list.push(value)
@@ -261,6 +267,7 @@ function viewOf(state: FoldState): JournalView {
       const drafts = state.questions.get(questionId)
       return drafts === undefined ? [] : authorizationsOf(state, drafts)
     },
+    bySignature: by(({ signed }) => signatureInBody(signed.body)),
     byRound: by(({ signed }) => signed.round),
     byIdentifier: by(({ signed }) => signed.identifier),
     isReserved: (proposer, nonce) => state.nonces.get(proposer)?.has(nonce) === true,

@@ -20,10 +20,8 @@ import {
   journalRecordOf,
   type Offer,
   openFor,
-  signatureInBody,
   unknownId,
 } from '../journal/authorizations.js'
-import { push } from '../journal/fold.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { Form, Offered, Signed } from '../journal/records.js'
 import { type Trust, unpinnedSlug } from '../trust/trust.js'
@@ -118,47 +116,26 @@ export function importRecord(
   }
 }
 
-/**
- * Refuses what the journal holds otherwise (R6). Indexed on first use: a batch asks for each
- * item.
- */
-export function newMisplaced(
-  chainId: number,
-  view: JournalView,
-): (body: string, proposal: Proposal) => void {
-  let index: ReturnType<typeof indexOf> | undefined
-  return (body, proposal) => {
-    index ??= indexOf(chainId, view)
-    const elsewhere = index.signatures
-      .get(proposal.signature)
-      ?.find(
-        ({ signed }) =>
-          signed.terms.proposer === proposal.proposer &&
-          signed.questionId !== proposal.questionId &&
-          isOf(signed, body, proposal),
-      )
-    if (elsewhere !== undefined) throw ofOtherQuestion(elsewhere, proposal.questionId)
-    for (const one of index.nonces.get(nonceKey(proposal)) ?? []) {
-      const changes = changesOf(journalRecordOf(one), proposal)
-      if (changes.length > 0) throw changed(one.id, proposal.nonce, changes)
-    }
-  }
-}
-
-function indexOf(chainId: number, view: JournalView) {
-  const signatures = new Map<string, JournaledAuthorization[]>()
-  const nonces = new Map<string, (JournaledAuthorization | Offer)[]>()
+/** Refuses what the journal holds otherwise (R6). */
+export function requirePlace(chainId: number, view: JournalView, body: string, proposal: Proposal) {
+  const { proposer, nonce, questionId, signature } = proposal
+  const isTheirs = (record: Signed | Offered) =>
+    record.chainId === chainId && record.terms.proposer === proposer
+  const elsewhere = view
+    .bySignature(signature)
+    .find(
+      ({ signed }) =>
+        isTheirs(signed) && signed.questionId !== questionId && isOf(signed, body, proposal),
+    )
+  if (elsewhere !== undefined) throw ofOtherQuestion(elsewhere, questionId)
+  if (!view.isReserved(proposer, nonce)) return
   for (const one of [...view.authorizations, ...view.offers]) {
     const record = journalRecordOf(one)
-    if (record.chainId !== chainId) continue
-    if ('signed' in one) push(signatures, signatureInBody(one.signed.body), one)
-    push(nonces, nonceKey(record.terms), one)
+    if (!isTheirs(record) || record.terms.nonce !== nonce) continue
+    const changes = changesOf(record, proposal)
+    if (changes.length > 0) throw changed(one.id, nonce, changes)
   }
-  return { signatures, nonces }
 }
-
-const nonceKey = ({ proposer, nonce }: { readonly proposer: string; readonly nonce: string }) =>
-  `${proposer} ${nonce}`
 
 const recovers = (digest: string, { signature, proposer }: Proposal) =>
   recoverSigner(fromHex(digest), signature) === proposer

@@ -54,7 +54,7 @@ import {
   withoutContext,
 } from './intent.js'
 import type { RowOutcome } from './outcome.js'
-import type { newMisplaced, Payload } from './payload.js'
+import type { Payload } from './payload.js'
 import { roundsOf, type SettledEarlier, skippedOutcome } from './round-over.js'
 import type { SafeSigning } from './safe.js'
 import type { OnRetry } from './send.js'
@@ -241,12 +241,10 @@ async function inJournal(
   rows: readonly BatchRow[],
   options: PlanOptions,
 ) {
-  const items = rows.some(({ kind }) => kind === 'item') ? await import('./payload.js') : undefined
-  const misplaced = items?.newMisplaced(parts.trust.chain_id, view) ?? (() => undefined)
   const found: Found[] = []
   for (const row of rows) {
     if (row.kind === 'item') {
-      found.push({ row, known: await planItem(parts, view, row, options, misplaced) })
+      found.push({ row, known: await planItem(parts, view, row, options) })
       continue
     }
     const intent = await intentOf(parts, row)
@@ -371,7 +369,7 @@ export async function journaledFor(
 ): Promise<JournaledAuthorization | undefined> {
   const plan =
     row.kind === 'item'
-      ? await planItem(parts, view, row, { resume }, () => undefined)
+      ? await planItem(parts, view, row, { resume })
       : fromSaved(parts, view, row, await intentOf(parts, row), { resume })
   return plan !== undefined && 'authorization' in plan ? plan.authorization : undefined
 }
@@ -420,9 +418,8 @@ async function planItem(
   view: JournalView,
   row: ItemRow,
   options: PlanOptions,
-  misplaced: ReturnType<typeof newMisplaced>,
 ): Promise<Planned> {
-  const { importable, readItem } = await import('./payload.js')
+  const { importable, readItem, requirePlace } = await import('./payload.js')
   const payload = readItem(parts, row, view)
   const { same } = payload
   if (same !== undefined)
@@ -430,7 +427,7 @@ async function planItem(
       ? { kind: 'done', row, authorization: same }
       : savedOrDone(row, same, options)
   return orRejected(row, () => {
-    misplaced(row.body, payload.proposal)
+    requirePlace(parts.trust.chain_id, view, row.body, payload.proposal)
     importable(parts, view, payload)
     return { kind: 'import', row, payload }
   })

@@ -239,9 +239,9 @@ async function importOf(
   const { proposal, body, identity } = payload
   const known = view.byIdentity(identity)
   if (known !== undefined) return { authorization: known, reused: true }
-  const { importRecord, newMisplaced } = await import('./payload.js')
+  const { importRecord, requirePlace } = await import('./payload.js')
   if (view.isReserved(proposal.proposer, proposal.nonce))
-    newMisplaced(parts.trust.chain_id, view)(body, proposal)
+    requirePlace(parts.trust.chain_id, view, body, proposal)
   const data = importRecord(parts, view, payload)
   const entries = [{ kind: 'signed', data } as const]
   return { authorization: newAuthorization(data), reused: false, entries }
