@@ -144,7 +144,6 @@ async function planOf(
   { saved, sums }: { readonly saved: Saved; readonly sums: SpendingSums | undefined },
 ) {
   const { toSend, signedBefore } = saved
-  // Rows that nothing can be signed for count nothing in the sums: each says why in the report.
   const toSign = sums?.rows ?? saved.toSign
   const blocked = saved.toSign - toSign
   const rest = blocked === 0 ? '' : `, ${blocked} that cannot be signed`
@@ -254,7 +253,6 @@ interface PlanBudget extends BudgetView {
   readonly source: 'flags' | 'learnt' | 'default' | 'local'
 }
 
-/** Flags win; then what the configured gateway last told this home; then §8's defaults. */
 async function budgetOf(context: Configured, limit?: number, window?: number): Promise<PlanBudget> {
   const { settings } = context
   const target = settings.gateway || settings.local ? requireTarget(settings) : undefined

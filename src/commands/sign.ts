@@ -246,7 +246,6 @@ async function bringBack(context: Context, named: string, flags: SignFlags, give
   })
 }
 
-/** The exact bytes in the file of -o, 0600: they hold a signature or what one can be made of (R5). */
 const saved = async (context: Context, { output }: SignFlags, body: string) =>
   output === undefined || output === '-' ? undefined : writeText(context, output, body)
 
@@ -449,7 +448,6 @@ async function showPayload(session: Session, identifier: string, body: string) {
   )
 }
 
-/** A payload names no token: it is known where only one is pinned. */
 const unitsOfAll = ({ chain_id: chainId, tokens: [token, ...others] }: Trust) =>
   token !== undefined && others.length === 0 ? knownToken(chainId, token) : undefined
 

@@ -1,8 +1,7 @@
 /** `batch`: many proposals from one file, by the batch routes (spec §4.2, contract §6). */
 
-import { basename, dirname } from 'node:path'
 import { titleOf } from '#chain/ancillary'
-import { followBatch, type PolledCandidate } from '#client/follow/follow'
+import type { PolledCandidate } from '#client/follow/follow'
 import { gravest } from '#client/gateway/answer'
 import {
   type BatchSource,
@@ -16,15 +15,14 @@ import type { JournaledAuthorization } from '#client/journal/authorizations'
 import { type RowSigned, signRows } from '#client/propose/submit'
 import type { ContextResult } from '#client/trust/context'
 import type { Trust } from '#client/trust/trust'
-import { fromCwd } from '#io/home'
 import { PendingError, UnavailableError, UsageError } from '#protocol/errors'
 import { identifierHint, namedQuestion } from '#protocol/market-url'
 import { answersText } from '#protocol/outcome-words'
 import { toBatchItem } from '#protocol/proposal'
 import { SignedProposal } from '#protocol/schema'
 import { isCandidateId } from '#protocol/words'
-import { publishFile, writeAll } from '#storage/durable'
 import { followMany } from '../session/follow.js'
+import { writeText } from '../session/inputs.js'
 import { contextGroups, unitsOf, worksheetHead, worksheetLine } from '../session/question.js'
 import { type Session, sessionVerb } from '../session/session.js'
 import { executorFlags, requesterFlag } from '../session/settings.js'
@@ -144,7 +142,6 @@ function newList(output: Output) {
   }
 }
 
-/** A question that cannot be proposed on gets no row. */
 function newSheet({ output }: Context, { slugs }: Trust): ReturnType<typeof newList> {
   const slugOf = new Map(Object.entries(slugs).map(([slug, id]) => [id, slug]))
   output.text(worksheetHead)
@@ -192,49 +189,36 @@ const batchSignVerb = sessionVerb({
 
 async function sign(session: Session, flags: SignFlags, opened: Opened) {
   const { output } = session
-  const { count } = opened
+  const { count, parts, spending } = opened
   const counts = { signed: 0, reused: 0, rejected: 0 }
   const failures = newFailures()
   const path = flags.output === '-' ? undefined : flags.output
-  const file = path === undefined ? undefined : fromCwd(session.cwd, path)
+  const items: string[] = []
   const stream = newResults(output, 'batch-signed', 'results')
   const told = () => ({
     ...{ verb: 'signing', done: sum(counts), total: count.rows },
     counts: Object.entries(counts),
   })
   const progress = output.progress(told())
-  const take = (signed: readonly RowSigned[]) => {
-    let lines = ''
-    for (const one of signed) {
-      const item = one.error === undefined ? itemText(one.authorization) : undefined
-      counts[outcomeOf(one)]++
-      if (one.error !== undefined) failures.add(placeText(one.row), one.error)
-      if (item !== undefined) lines += `${item}\n`
-      // Where the items themselves are the result, nothing stands between them.
-      if (item !== undefined && file === undefined)
-        stream.block(({ isTerminal }) => (isTerminal ? jsonText(JSON.parse(item), 0) : item))
-      stream.item(signedRow(one, item))
-    }
-    progress.update(told())
-    return lines
-  }
-
   try {
-    const groups = signRows(opened.parts, count.input, {
-      spending: opened.spending,
-      signal: session.until,
-    })
-    if (file === undefined) for await (const signed of groups) take(signed)
-    else {
-      // 0600: it holds signatures (R5).
-      await publishFile(session.files, dirname(file), basename(file), async (handle) => {
-        for await (const signed of groups)
-          await writeAll(handle, new TextEncoder().encode(take(signed)))
-      })
+    const groups = signRows(parts, count.input, { spending, signal: session.until })
+    for await (const signed of groups) {
+      for (const one of signed) {
+        const item = one.error === undefined ? itemText(one.authorization) : undefined
+        counts[outcomeOf(one)]++
+        if (one.error !== undefined) failures.add(placeText(one.row), one.error)
+        if (item !== undefined && path !== undefined) items.push(`${item}\n`)
+        // Where the items themselves are the result, nothing stands between them.
+        if (item !== undefined && path === undefined)
+          stream.block(({ isTerminal }) => (isTerminal ? jsonText(JSON.parse(item), 0) : item))
+        stream.item(signedRow(one, item))
+      }
+      progress.update(told())
     }
   } finally {
     progress.stop()
   }
+  if (path !== undefined) await writeText(session, path, items.join(''))
   const { signed, reused, rejected } = counts
   const text = `${signed} signed, ${reused} signed before, ${rejected} rejected`
   const next = `proposer batch submit ${fileWord(path ?? '')}`
@@ -305,16 +289,11 @@ const batchStatusVerb = sessionVerb({
     if (ids.length === 0)
       throw new UsageError('empty_input', `${source.name}: it holds no candidate ids`, idsHint)
     const gateway = await session.gateway(flags.wait ? 'run' : 'read')
-    const parts = { ports: session, gateway, journal: session.journal }
-    const { candidates, stopped } = await followMany(session, 'following', ids.length, (shows) =>
-      followBatch(
-        parts,
-        ids,
-        flags.wait
-          ? { ...shows, signal: session.signal, timeoutMs: session.settings.timeoutMs }
-          : { ...shows, signal: session.until, once: true },
-      ),
-    )
+    const { signal, until, settings } = session
+    const options = flags.wait
+      ? { signal, timeoutMs: settings.timeoutMs }
+      : { signal: until, once: true }
+    const { candidates, stopped } = await followMany(session, 'following', gateway, ids, options)
     const isOutOfTime = stopped instanceof PendingError
     const stream = newResults(output, 'batch-status', 'results')
     const failures = newFailures()

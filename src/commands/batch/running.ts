@@ -4,7 +4,7 @@
  */
 import { knownToken } from '#chain/profiles'
 import type { QuestionFinding } from '#client/check/findings'
-import { type BatchPolled, followBatch, type PolledCandidate } from '#client/follow/follow'
+import type { BatchPolled, PolledCandidate } from '#client/follow/follow'
 import { gravest } from '#client/gateway/answer'
 import type { GatewayClient } from '#client/gateway/gateway-client'
 import type { BatchRow } from '#client/input/input'
@@ -184,18 +184,11 @@ async function followAll(
     candidate === undefined || elsewhere !== undefined ? [] : [candidate.candidateId],
   )
   const gateway = await session.gateway('run')
-  const { journal } = session
-  const { candidates, stopped } = await followMany(
-    session,
-    'following (2 of 2)',
-    ids.length,
-    (shows) =>
-      followBatch({ ports: session, gateway, journal }, ids, {
-        ...shows,
-        signal: session.signal,
-        timeoutMs,
-      }),
-  ).catch((error: unknown): BatchPolled => {
+  const { journal, signal } = session
+  const { candidates, stopped } = await followMany(session, 'following (2 of 2)', gateway, ids, {
+    signal,
+    timeoutMs,
+  }).catch((error: unknown): BatchPolled => {
     // What was admitted is reported whatever becomes of the polling.
     if (!(error instanceof ProposerError)) throw error
     return {

@@ -1,10 +1,5 @@
 /** What becomes of what was sent: polling with something to look at, and rewards that fell. */
-import {
-  type BatchPolled,
-  type PollOptions,
-  type PollWait,
-  pollCandidates,
-} from '#client/follow/follow'
+import { followBatch, type PollOptions, type PollWait, pollCandidates } from '#client/follow/follow'
 import {
   changedAt,
   type PolledStatus,
@@ -94,19 +89,18 @@ export async function follow(
 
 /** Many candidates, with nothing but their number to look at. */
 export async function followMany(
-  context: Context,
+  session: Session,
   verb: string,
-  total: number,
-  ask: (shows: Pick<PollOptions, 'onLook' | 'onWait'>) => Promise<BatchPolled>,
+  gateway: PollParts['gateway'],
+  ids: readonly string[],
+  options: Pick<PollOptions, 'timeoutMs' | 'signal' | 'once'>,
 ) {
-  const bar = (done: number, of: number) => ({ verb, done, total: of })
-  const shown = watching(context, bar(0, total))
+  const shown = watching(session, { verb, done: 0, total: ids.length })
   try {
-    return await ask({
-      onLook: ({ done, total: of }) => shown.look(bar(done, of)),
-      onWait: (event) => {
-        shown.wait(event)
-      },
+    return await followBatch({ ports: session, gateway, journal: session.journal }, ids, {
+      ...options,
+      onLook: ({ done, total }) => shown.look({ verb, done, total }),
+      onWait: shown.wait,
     })
   } finally {
     shown.stop()

@@ -71,7 +71,6 @@ export const readText = async (context: Context, path: string) =>
 export const inputJson = async (context: Context, path: string) =>
   parseJson(await readInput(context, path), path)
 
-/** What a text holds: the whole of it as JSON, and each line that is an object by itself. */
 export const jsonIn = (text: string) =>
   [text, ...text.split('\n').filter((line) => line.startsWith('{'))].flatMap((one) => {
     try {
@@ -198,7 +197,6 @@ export interface Account {
   dispose(): void
 }
 
-/** UsageError `no_account` on first use, `two_signers`, `bad_proposer` at once. */
 export function openAccount(context: Configured, flags: AccountFlags): Account {
   const { passwordFile } = flags
   if (flags.safe !== undefined) return safeAccount(context, flags, flags.safe)

@@ -51,7 +51,6 @@ export const contextSource = async (session: Session) =>
     gateway: asksGateway(session) ? () => session.gateway('read') : undefined,
   })
 
-/** Of an event's URL the event's slug. UsageError `invalid_identifier`. */
 export function requireIdentifier(text: string) {
   const named = namedQuestion(text)
   if (named !== undefined) return named.identifier
@@ -304,7 +303,6 @@ async function learn(session: Session, market: Market) {
   return slug
 }
 
-/** At a pinned requester. RejectedError `question_not_found`. */
 export async function confirmedMarket(chain: Chain, trust: Trust, { slug, questionId }: Market) {
   const { createRoundReader } = await import('#chain/questions')
   const round =

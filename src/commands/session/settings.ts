@@ -272,7 +272,6 @@ function storedAmount({ value, from }: Given) {
   parseAmount(value, from, true)
 }
 
-/** What a flag, a variable or a key of the profile does not take. */
 export const notA = (code: string, what: string, { value, from }: Given, hint: string) =>
   new UsageError(code, `${from} ${value} is not ${what}`, hint)
 
@@ -391,7 +390,6 @@ export const listFlags = (states: readonly string[]) =>
     ...wideFlag,
   }) as const
 
-/** Unix milliseconds; 0 without one. UsageError `bad_since` (contract §9, Durations). */
 export const sinceMs = (text: string | undefined, nowMs: number) =>
   flagInstantMs('--since', text, nowMs) ?? 0
 

@@ -78,7 +78,6 @@ const blocksText = (blocks: readonly Block[], screen: Screen, between: string) =
     .filter((text) => text !== '')
     .join(between)
 
-/** Blocks as one: under each other, or with an empty line between them. */
 export const together = (blocks: readonly Block[]) => (screen: Screen) =>
   blocksText(blocks, screen, '\n')
 export const apart = (blocks: readonly Block[]) => (screen: Screen) =>
@@ -256,7 +255,6 @@ function isColored(isTerminal: boolean, { color = 'auto', env }: OutputOptions) 
   return isTerminal && (env.NO_COLOR ?? '') === '' && env.TERM !== 'dumb'
 }
 
-/** A pty that nobody has set up reports 0 times 0. */
 export function terminalSize({ columns, rows }: Pick<TextSink, 'columns' | 'rows'>) {
   return { columns: columns || 80, rows: rows || 24 }
 }
@@ -290,7 +288,6 @@ export function waitText(what: string, { nowMs, waitMs }: Wait, passedMs = 0) {
   return `${visible(what)} in ${left}, at ${end}Z`
 }
 
-/** ora at the end of a terminal. The cursor stays visible: nothing is to be restored. */
 function spinner(write: (text: string) => void, columns: () => number, first: Shown) {
   let shown: Ora | undefined
   let isOver = false

@@ -91,7 +91,6 @@ function foldCommand(command: string, columns: number) {
   return [...lines, line].join(' \\\n')
 }
 
-/** In UTC and whole seconds: `2026-11-20 17:01:30Z`; what is no instant as it is. */
 export const timeText = (iso: string) =>
   iso.replace(/^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?Z$/, '$1 $2Z')
 

@@ -21,7 +21,6 @@ interface FlagTaken<T> extends Taken<T> {
   readonly hidden?: true
 }
 
-/** Flags by how help writes them, `-o, --output <file>`, each with what it is for. */
 export type FlagTable = Readonly<Record<string, string | FlagTaken<unknown>>>
 export type ArgTable = Readonly<Record<string, string | Taken<unknown>>>
 
@@ -129,7 +128,6 @@ export interface VerbHead<Args, Flags> {
   readonly help?: string
 }
 
-/** What verbs of every kind have. `Above`: the flags of the group that it belongs to. */
 interface VerbTable<Args, Flags, Above> extends VerbHead<Args, Flags> {
   readonly above?: Above
   /** Command lines without the program's name; what is more than that stays as it is. */
