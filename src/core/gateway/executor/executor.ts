@@ -34,6 +34,7 @@ import {
   type Load,
   lookAtSlot,
   mostFilled,
+  ownSlots,
   type SlotLook,
   type ValidCall,
 } from './state.js'
@@ -76,7 +77,7 @@ async function carryOut(look: SlotLook, action: Action) {
     case 'replace':
       return replace(look, action.attempt)
     case 'cancel':
-      return sign(look, { kind: 'cancel' }, action.attempt)
+      return sign(look, undefined, action.attempt)
     case 'note-sent':
       return ledger.commit(sentChanges(slot, action.attempt, alive, clock.nowMs()), alive)
     case 'record-executed':
@@ -107,10 +108,10 @@ async function prepare(look: SlotLook) {
     const { latest } = executor.ports.newestHeads()
     load = (await fitTogether(executor, valid, latest, unsendable))[0]
   }
-  if (load === undefined) return sign(look, { kind: 'cancel' })
+  if (load === undefined) return sign(look, undefined)
   const { carried, data, gas } = load
   const candidateIds = carried.map(({ candidate }) => candidate.id)
-  const isSigned = await sign(look, { kind: 'propose', candidateIds, data, gas })
+  const isSigned = await sign(look, { candidateIds, data, gas })
   if (isSigned) executor.loads.delete(slot.id)
   return isSigned
 }
@@ -118,7 +119,7 @@ async function prepare(look: SlotLook) {
 /** Higher fees, for those that mining can still execute: one that can only revert would sink all. */
 function replace(look: SlotLook, attempt: SlotAttempt) {
   const { executor, alive, heads } = look
-  if (!mayRaise(look, attempt)) return sign(look, { kind: 'cancel' }, attempt)
+  if (!mayRaise(look, attempt)) return sign(look, undefined, attempt)
   const { data, gas } = readTransaction(attempt.raw)
   const candidateIds = alive
     .filter((candidate) => !isDoomed(executor, candidate, heads))
@@ -126,12 +127,10 @@ function replace(look: SlotLook, attempt: SlotAttempt) {
     .filter((id) => attempt.candidateIds.includes(id))
   const isWhole = candidateIds.length === attempt.candidateIds.length
   const calls = candidateIds.flatMap((id) => callIn(attempt, id) ?? [])
-  const plan = { kind: 'propose', data: isWhole ? data : carrying(calls), gas } as const
-  return sign(
-    look,
-    { ...plan, candidateIds: isWhole ? attempt.candidateIds : candidateIds },
-    attempt,
-  )
+  const wanted = isWhole
+    ? { candidateIds: attempt.candidateIds, data, gas }
+    : { candidateIds, data: carrying(calls), gas }
+  return sign(look, wanted, attempt)
 }
 
 /** Resolves once the nonce is durably bound. Without a load it goes back by a self-transfer. */
@@ -273,12 +272,11 @@ const isSuspect = (executor: Executor, { proposer, walletHasCode }: ProposalCall
  * None while a transaction waits for a key that does not sign: a bound nonce keeps its candidates
  * waiting.
  */
-function roomOf({ ports, unsigned }: Executor, { nonceLatest }: Opening) {
-  const pending = ports.ledger
-    .slots()
-    .filter(({ executor, nonce }) => executor === ports.signer.address && nonce >= nonceLatest)
-  if (unsigned !== undefined && pending.some(({ attempts }) => attempts.length === 0)) return 0
-  return ports.maxInFlight - pending.length
+function roomOf(executor: Executor, { nonceLatest }: Opening) {
+  const pending = ownSlots(executor).filter(({ nonce }) => nonce >= nonceLatest)
+  const isUnsigned = pending.some(({ attempts }) => attempts.length === 0)
+  if (executor.unsigned !== undefined && isUnsigned) return 0
+  return executor.ports.maxInFlight - pending.length
 }
 
 const mayOpen = (executor: Executor, opening: Opening) =>
@@ -343,9 +341,7 @@ async function isCountSound(executor: Executor, nonceLatest: number, heads: Head
   executor.unknownNoncesSince = undefined
   if (nonceLatest <= ledger.highestNonce(address) + 1) return true
   const final = await chain.transactionCount(address, 'finalized')
-  const own = ledger
-    .slots()
-    .filter((slot) => slot.executor === address && slot.nonce >= final && slot.nonce < nonceLatest)
+  const own = ownSlots(executor).filter(({ nonce }) => nonce >= final && nonce < nonceLatest)
   const unknown = nonceLatest - final - own.length
   if (unknown <= 0) return true
   executor.unknownNoncesSince = since

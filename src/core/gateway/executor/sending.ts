@@ -9,7 +9,7 @@ import type { Address } from '#protocol/schema'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
 import { attemptChanges, sentChanges, stuckWhy } from './slot.js'
-import type { Executor, Load, Resend, SlotLook } from './state.js'
+import { type Executor, type Load, ownSlots, type Resend, type SlotLook } from './state.js'
 import {
   canRaise,
   type Fees,
@@ -86,14 +86,12 @@ function postpone({ ports }: Executor, resend: Resend) {
   resend.tries += 1
 }
 
-type TransactionPlan =
-  | {
-      readonly kind: 'propose'
-      readonly candidateIds: readonly string[]
-      readonly data: Hex
-      readonly gas: bigint
-    }
-  | { readonly kind: 'cancel' }
+/** What a transaction is to carry; none is a transfer to ourselves, which gives the nonce back. */
+interface Wanted {
+  readonly candidateIds: readonly string[]
+  readonly data: Hex
+  readonly gas: bigint
+}
 
 export const newSlots = 'opening'
 
@@ -103,7 +101,7 @@ const ceilingName = ({ ports }: Executor) => `executor.max_fee_gwei ${ports.maxF
 async function fees(
   executor: Executor,
   about: string,
-  kind: TransactionPlan['kind'],
+  kind: SlotAttempt['kind'],
   { latest }: Heads,
   replaced?: SlotAttempt,
 ) {
@@ -129,19 +127,19 @@ async function fees(
  */
 export async function sign(
   { executor, slot, alive, heads }: SlotLook,
-  plan: TransactionPlan,
+  wanted: Wanted | undefined,
   replaced?: SlotAttempt,
 ): Promise<boolean> {
   const { clock, contracts, ledger } = executor.ports
-  const found = await fees(executor, slot.id, plan.kind, heads, replaced)
+  const kind = wanted ? 'propose' : 'cancel'
+  const found = await fees(executor, slot.id, kind, heads, replaced)
   if (found === undefined) return false
-  const call =
-    plan.kind === 'propose'
-      ? { to: contracts.signedProposer, data: plan.data, gas: plan.gas }
-      : await selfTransfer(executor)
-  const terms = {
-    kind: plan.kind,
-    candidateIds: plan.kind === 'propose' ? plan.candidateIds : [],
+  const call = wanted
+    ? { to: contracts.signedProposer, data: wanted.data, gas: wanted.gas }
+    : await selfTransfer(executor)
+  const terms: Pick<SlotAttempt, 'kind' | 'candidateIds' | keyof Fees> = {
+    kind,
+    candidateIds: wanted?.candidateIds ?? [],
     maxFeePerGas: String(found.maxFeePerGas),
     maxPriorityFeePerGas: String(found.maxPriorityFeePerGas),
   }
@@ -344,11 +342,10 @@ function highestLimit({ loads }: Executor, { id, attempts }: Slot) {
   return limits.reduce((one, other) => (one > other ? one : other))
 }
 
-function pendingCost({ ports, loads }: Executor, nonceLatest: number, fresh: Fees) {
-  const own = ports.ledger
-    .slots()
-    .filter(({ executor, nonce }) => executor === ports.signer.address && nonce >= nonceLatest)
-  return own.reduce((sum, { id, attempts }) => {
+function pendingCost(executor: Executor, nonceLatest: number, fresh: Fees) {
+  const { loads } = executor
+  const pending = ownSlots(executor).filter(({ nonce }) => nonce >= nonceLatest)
+  return pending.reduce((sum, { id, attempts }) => {
     const newest = attempts.at(-1)
     const gas = newest ? readTransaction(newest.raw).gas : (loads.get(id)?.gas ?? 0n)
     const feeWei = newest ? BigInt(newest.maxFeePerGas) : fresh.maxFeePerGas

@@ -178,6 +178,9 @@ export function gasStandingIn({ ports }: Executor, wallet: Address): WalletStand
   return gasStandingOf(wallet, recorded, ports.ceilings, Number(latest.timestamp))
 }
 
+export const ownSlots = ({ ports }: Executor) =>
+  ports.ledger.slots().filter(({ executor }) => executor === ports.signer.address)
+
 /** A round has one slot (R3), whoever its candidate is. */
 export function busyRounds(ledger: Pick<Ledger, 'slots' | 'byId'>): ReadonlySet<string> {
   const carried = ledger.slots().flatMap(({ candidateIds }) => candidateIds)
