@@ -34,7 +34,7 @@ function resendOf({ resends }: Executor, hash: Hex) {
 }
 
 /** Of its newest transaction: what is due by what nodes said of it, and for how long. */
-export function dueOf({ executor, slot, heads, shown }: SlotLook, { hash, kind }: SlotAttempt) {
+export function resendDue({ executor, slot, heads, shown }: SlotLook, { hash, kind }: SlotAttempt) {
   const resend = resendOf(executor, hash)
   const { refusal, dueAtMs } = resend
   const head = heads.latest.number

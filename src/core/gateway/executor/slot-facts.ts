@@ -33,7 +33,7 @@ import {
 import { failureOf } from '../validation/progress.js'
 import { inParts } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
-import { confirmsUsed, dueOf, mayAsk, mayRaise, noteMined } from './sending.js'
+import { confirmsUsed, resendDue, mayAsk, mayRaise, noteMined } from './sending.js'
 import {
   type CandidateEnd,
   type ChainFacts,
@@ -102,7 +102,7 @@ export function factsOf(look: SlotLook): SlotFacts {
   for (const hash of shown.receipts.keys()) noteMined(executor, hash)
   const isHeld = newest !== undefined && shown.held.has(newest.hash)
   if (isHeld || shown.receipts.size > 0 || shown.nonceLatest > slot.nonce) faults.taken(slot.id)
-  const due = newest && dueOf(look, newest)
+  const due = newest && resendDue(look, newest)
   return {
     ...shown,
     finalizedNumber: heads.finalized.number,
