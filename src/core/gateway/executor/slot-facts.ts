@@ -33,7 +33,7 @@ import {
 import { failureOf } from '../validation/progress.js'
 import { inParts } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
-import { confirmsUsed, resendDue, mayAsk, mayRaise, noteMined } from './sending.js'
+import { confirmsUsed, mayAsk, mayRaise, noteMined, resendDue } from './sending.js'
 import {
   type CandidateEnd,
   type ChainFacts,
