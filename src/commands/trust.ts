@@ -24,7 +24,7 @@ import {
   mergePins,
   type ProfilePins,
   parseTrust,
-  pinsOf,
+  pinWords,
   profilePins,
   type Trust,
   wholePins,
@@ -382,7 +382,7 @@ function firstJson(text: string, path: string) {
 
 const pinRows = (trust: ProfilePins): Rows => [
   ['chain', String(trust.chain_id)],
-  ...pinsOf(trust).map(([name, says]) => {
+  ...pinWords(trust).map(([name, says]) => {
     const [, label = name, subject = ''] = /^(.+) (\S+)$/.exec(name) ?? []
     return label === 'implementation of'
       ? (['code', `${subject} runs ${says}`] as const)

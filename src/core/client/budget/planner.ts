@@ -5,7 +5,7 @@
  */
 import pLimit from 'p-limit'
 import * as z from 'zod/mini'
-import type { Clock, Hash } from '#ports'
+import type { Clock, Files, Hash } from '#ports'
 import { jsonOf } from '#protocol/capped'
 import { StorageError, UnavailableError, UsageError } from '#protocol/errors'
 import { ifThere, joinPath, namesIn, removeIfThere, withFile, writeAll } from '#storage/durable'
@@ -204,17 +204,11 @@ function openChargeLog(
       earlier = names.toSorted((a, b) => earlierNumber(b) - earlierNumber(a))
     }
     // What a power cut leaves of a file that was not synced is learned again.
-    const { data } = ChargeLog.safeParse(await jsonIn(path))
+    const { data } = ChargeLog.safeParse(await jsonIn(files, path))
     if (data !== undefined) return data
     const [newest] = earlier
-    const counted = newest && (await jsonIn(joinPath(folder, newest)))
+    const counted = newest && (await jsonIn(files, joinPath(folder, newest)))
     return ofEarlier(counted, empty(), clock.nowMs()) ?? empty()
-  }
-
-  /** The first line: 0.2 wrote a sum behind it. */
-  async function jsonIn(file: string) {
-    const bytes = await ifThere(files.read(file))
-    return bytes && jsonOf(new TextDecoder().decode(bytes).split('\n')[0] ?? '')
   }
 
   async function publish(log: ChargeLog) {
@@ -278,6 +272,12 @@ function openChargeLog(
     },
     update,
   }
+}
+
+/** The first line: 0.2 wrote a sum behind it. */
+async function jsonIn(files: Files, path: string) {
+  const bytes = await ifThere(files.read(path))
+  return bytes && jsonOf(new TextDecoder().decode(bytes).split('\n')[0] ?? '')
 }
 
 async function refuseOlderProgram(ports: BudgetPorts, home: string) {

@@ -86,15 +86,15 @@ export function parseTrust(json: unknown, where: string): Trust {
  * `changed`: what now says something else, such as `signed_proposer: 0x1… becomes 0x2…`.
  */
 export function mergePins(current: Trust, more: Trust) {
-  const before = new Map(pinsOf(current).map(([name, says]) => [name, says]))
+  const before = new Map(pinWords(current).map(([name, says]) => [name, says]))
   if (current.chain_id !== more.chain_id) {
     const chain = `chain_id: ${current.chain_id} becomes ${more.chain_id}`
     const dropped = linesOf([...before.keys()]).map((line) => `${line} is dropped`)
-    const added = linesOf(pinsOf(more).map(([name]) => name))
+    const added = linesOf(pinWords(more).map(([name]) => name))
     return { trust: more, changed: [chain, ...dropped], added }
   }
   const [changed, added]: [string[], string[]] = [[], []]
-  for (const [name, says] of pinsOf(more)) {
+  for (const [name, says] of pinWords(more)) {
     const was = before.get(name)
     if (was === undefined) added.push(name)
     // A key that ends is a narrower pin; one that ends no more, or is another, is a change.
@@ -123,7 +123,7 @@ export function mergePins(current: Trust, more: Trust) {
 }
 
 /** What is pinned, by name, and what the pin says of it. */
-export function pinsOf(trust: ProfilePins): readonly (readonly [name: string, says: string])[] {
+export function pinWords(trust: ProfilePins): readonly (readonly [name: string, says: string])[] {
   const { token_info = {}, implementations = {}, receipt_keys = {} } = trust
   const each = <T>(label: string, ones: Readonly<Record<string, T>>, says: (one: T) => string) =>
     Object.entries(ones).map(([subject, one]) => [`${label} ${subject}`, says(one)] as const)
