@@ -57,7 +57,20 @@ export function reservedRaw(claims: readonly OpenClaim[]) {
   return [...byRound.values()].reduce((sum, raw) => sum + raw, 0n)
 }
 
-export type Funds = Awaited<ReturnType<typeof fundsOf>>
+export interface Funds {
+  readonly owner: Address
+  readonly token: Address
+  readonly symbol: string
+  readonly decimals: number
+  readonly balanceRaw: bigint
+  readonly allowanceRaw: bigint
+  readonly reservedRaw: bigint
+  readonly freeRaw: bigint
+  /** Never below 0. */
+  readonly spendableRaw: bigint
+  readonly claims: readonly OpenClaim[]
+  readonly blockNumber: bigint
+}
 
 /** A spent nonce or a deadline that has passed in finalized state takes nothing. */
 export async function fundsOf(
@@ -67,7 +80,7 @@ export async function fundsOf(
   owner: Address,
   token: Address,
   { except }: { readonly except?: string | undefined } = {},
-) {
+): Promise<Funds> {
   const { latest, finalized } = await pinnedHeads(chain, trust)
   const { permit2, chain_id: chainId } = trust
   const at = latest.number
@@ -95,9 +108,18 @@ export async function fundsOf(
   }
 }
 
-export type WalletFunds = Awaited<ReturnType<typeof walletFunds>>
+export interface WalletFunds {
+  readonly owner: Address
+  readonly gasWei: bigint
+  readonly tokens: readonly Funds[]
+}
 
-export async function walletFunds(chain: Chain, trust: Trust, view: Holdings, owner: Address) {
+export async function walletFunds(
+  chain: Chain,
+  trust: Trust,
+  view: Holdings,
+  owner: Address,
+): Promise<WalletFunds> {
   const [gasWei, tokens] = await Promise.all([
     onChain(() => chain.balance(owner)),
     Promise.all(trust.tokens.map((token) => fundsOf(chain, trust, view, owner, token))),

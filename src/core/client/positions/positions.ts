@@ -11,7 +11,7 @@ import { instant } from '#protocol/candidate'
 import { pick } from '#protocol/pick'
 import { outcomeOf } from '#protocol/proposal'
 import type { Address } from '#protocol/schema'
-import { isQuestionId, zeroAddress } from '#protocol/words'
+import { isQuestionId } from '#protocol/words'
 import { fundsOf, pinnedHeads } from '../funds/funds.js'
 import { type JournaledAuthorization, labelOf } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/fold.js'
@@ -26,13 +26,20 @@ export interface PositionParts extends Omit<KeptParts, 'onNote'> {
   readonly hash: Hash
 }
 
-/** Raw units; `deferred` is `claimable` by the logs. Null: not known. */
-export type PositionTotals = Readonly<
-  { wallet: Address; token: Address } & Record<
-    'free' | 'reserved' | 'bonded' | 'disputed' | 'claimable' | 'locked' | 'deferred' | 'net',
-    string | null
-  >
->
+/** Raw units. Null: not known. */
+export interface PositionTotals {
+  readonly wallet: Address
+  readonly token: Address
+  readonly free: string | null
+  readonly reserved: string | null
+  readonly bonded: string | null
+  readonly disputed: string | null
+  readonly claimable: string | null
+  readonly locked: string | null
+  /** The same by the logs. */
+  readonly deferred: string | null
+  readonly net: string | null
+}
 
 export interface Positions {
   readonly positions: readonly Position[]
@@ -364,45 +371,54 @@ const total = (parts: readonly (bigint | undefined)[]) =>
 
 const rawText = (raw: bigint | undefined) => (raw === undefined ? null : String(raw))
 
-/** Of an executed proposal; what is not known stays null. */
-const unknownPosition = {
-  question_id: null as Hex | null,
-  slug: null as string | null,
-  title: null as string | null,
-  wallet: zeroAddress,
-  outcome: null as string | null,
-  label: null as string | null,
-  price: null as string | null,
-  token: null as Address | null,
-  bond: null as string | null,
-  final_fee: null as string | null,
-  state: null as NonNullable<Standing['state']> | null,
-  result: null as Standing['result'],
-  late: false,
-  executed_at: null as string | null,
-  disputable_until: null as string | null,
-  disputed_at: null as string | null,
-  disputed_by: null as Address | null,
-  new_round: null as boolean | null,
-  settled_at: null as string | null,
-  payout: null as string | null,
-  reward: null as string | null,
-  transaction_hash: null as Hex | null,
-  event_index: null as number | null,
-  round_timestamp: null as string | null,
-  requester: null as Address | null,
-  oracle: null as Address | null,
-  journal_id: null as string | null,
-  url: null as string | null,
-}
 /** Amounts in raw units, `_at` in RFC 3339, other times in Unix seconds. Null: not known, or none. */
-export type Position = Readonly<typeof unknownPosition>
+export interface Position {
+  readonly question_id: Hex | null
+  readonly slug: string | null
+  readonly title: string | null
+  readonly wallet: Address
+  readonly outcome: string | null
+  readonly label: string | null
+  readonly price: string | null
+  readonly token: Address | null
+  readonly bond: string | null
+  readonly final_fee: string | null
+  readonly state: NonNullable<Standing['state']> | null
+  readonly result: Standing['result']
+  readonly late: boolean
+  readonly executed_at: string | null
+  readonly disputable_until: string | null
+  readonly disputed_at: string | null
+  readonly disputed_by: Address | null
+  readonly new_round: boolean | null
+  readonly settled_at: string | null
+  readonly payout: string | null
+  readonly reward: string | null
+  readonly transaction_hash: Hex | null
+  readonly event_index: number | null
+  readonly round_timestamp: string | null
+  readonly requester: Address | null
+  readonly oracle: Address | null
+  readonly journal_id: string | null
+  readonly url: string | null
+}
+
+/** In the order of the document. */
+const unknownPosition: Readonly<Record<keyof Position, null | false>> = {
+  ...{ question_id: null, slug: null, title: null, wallet: null, outcome: null, label: null },
+  ...{ price: null, token: null, bond: null, final_fee: null, state: null, result: null },
+  ...{ late: false, executed_at: null, disputable_until: null, disputed_at: null },
+  ...{ disputed_by: null, new_round: null, settled_at: null, payout: null, reward: null },
+  ...{ transaction_hash: null, event_index: null, round_timestamp: null, requester: null },
+  ...{ oracle: null, journal_id: null, url: null },
+}
 
 const positionWith = (
   known: { readonly [K in keyof Position]?: Position[K] | undefined } & Pick<Position, 'wallet'>,
 ) => {
-  const all = Object.entries({ ...unknownPosition, ...known })
-  return Object.fromEntries(all.map(([key, value]) => [key, value ?? null])) as Position
+  const fields: object = { ...unknownPosition, ...known }
+  const all = Object.entries(fields).map(([key, value]) => [key, value ?? null])
+  return Object.fromEntries(all) as Position
 }
 
 /** By the round that was signed for, and the pinned slugs. */

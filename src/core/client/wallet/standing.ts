@@ -206,13 +206,14 @@ export interface ReconciledEntry {
   readonly ownersSigned: readonly Hex[]
   readonly supersededBy: string | undefined
   readonly state: AuthorizationState | { readonly kind: 'offered' }
+  /** Absent where it was not asked for. */
   readonly gateway: GatewayWord | undefined
   readonly standing: AuthorizationStanding | undefined
-  /** Journaled just now. */
+  /** What was journaled just now because finalized state proves it. */
   readonly settled: ClosedReason | undefined
-  /** Of an executed one. */
+  /** Only of an executed one, where a node shows its proposal in its round. */
   readonly position: StakePosition | undefined
-  /** The round pays less than when this was signed. */
+  /** Where the round pays less than when this was signed; raw token units. */
   readonly rewardFell: { readonly signedRaw: bigint; readonly nowRaw: bigint } | undefined
   readonly next: Next
 }
