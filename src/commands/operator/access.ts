@@ -8,6 +8,7 @@ import type { RegistryEntry } from '#chain/questions'
 import type { Ledger } from '#gateway/ledger/ledger'
 import type { ActName, ActResult } from '#gateway/operator/acts'
 import { shownRegistry } from '#gateway/operator/registry'
+import { within } from '#gateway/view/lookups'
 import {
   adminTokenFile,
   type LoadedConfig,
@@ -324,32 +325,26 @@ async function exchange(
   { clock, edges, signal, timeoutMs }: Site,
   url: string,
   init: RequestInit,
-  lost: (detail: string, cause: unknown) => ProposerError,
+  lost: (detail: string, cause?: unknown) => ProposerError,
 ): Promise<{ readonly status: number; readonly body: unknown } | undefined> {
   const fetch = await edges.fetch()
-  const over = new AbortController()
-  const late = new AbortController()
-  if (timeoutMs !== undefined)
-    clock.sleep(timeoutMs, over.signal).then(
-      () => late.abort(),
-      // The response came first.
-      () => undefined,
-    )
-  try {
-    const both = AbortSignal.any([signal, late.signal])
+  const because = (what: string, cause?: unknown) =>
+    lost(`gateway ${new URL(url).host}: ${what}`, cause)
+  const ask = async (over?: AbortSignal) => {
+    const both = over === undefined ? signal : AbortSignal.any([signal, over])
     const response = await fetch(url, { ...init, signal: both })
-    return { status: response.status, body: await response.json() }
+    return { status: response.status, body: (await response.json()) as unknown }
+  }
+  try {
+    if (timeoutMs === undefined) return await ask()
+    const seconds = Math.ceil(timeoutMs / 100) / 10
+    return await within(clock, timeoutMs, ask, () => because(`no response within ${seconds} s`))
   } catch (cause) {
     if (signal.aborted) throw signal.reason
-    const because = (what: string) => lost(`gateway ${new URL(url).host}: ${what}`, cause)
-    if (late.signal.aborted)
-      throw because(`no response within ${Math.ceil((timeoutMs ?? 0) / 100) / 10} s`)
-    if (cause instanceof SyntaxError) throw because('the response is not from a gateway')
+    if (cause instanceof SyntaxError) throw because('the response is not from a gateway', cause)
     if (!(cause instanceof TransportError)) throw cause
     if (cause.phase === 'connect') return undefined
-    throw because(networkFault(cause))
-  } finally {
-    over.abort()
+    throw because(networkFault(cause), cause)
   }
 }
 

@@ -11,6 +11,7 @@ import { type Explanation, explain, type ServiceState } from '#gateway/status/ex
 import { type CandidateRow, candidateRow, createReceipts } from '#gateway/status/listing'
 import { narrated } from '#gateway/status/narration'
 import { createTimeline, type TimelineEvent } from '#gateway/status/timeline'
+import { within } from '#gateway/view/lookups'
 import { expectedChain } from '#host/config-file'
 import { ChainError, type Hex } from '#ports'
 import { givenAddress } from '#protocol/address'
@@ -284,8 +285,6 @@ async function knownRounds(
   const rounds = new Map<Hex, Round>()
   if (questionIds.length === 0) return rounds
   const ids = new Set(questionIds)
-  const over = new AbortController()
-  const late = site.clock.sleep(patienceMs, over.signal).catch(() => undefined)
   const read = async () => {
     const chain = await site.edges.chain(config.chain.rpc_urls, expectedChain(config))
     const reader = createRoundReader(chain, configuredContracts(config))
@@ -297,20 +296,14 @@ async function knownRounds(
       }),
     )
   }
-  const unread = (error: unknown) => {
-    if (error instanceof ChainError) return undefined
-    throw error
-  }
-  try {
-    await Promise.race([read().catch(unread), late])
-    if (rounds.size < ids.size)
-      site.output.note(
-        'note: no node gave token units and labels: amounts are raw, answers without label',
-      )
-    return new Map(rounds)
-  } finally {
-    over.abort()
-  }
+  await within(site.clock, patienceMs, read).catch((error: unknown) => {
+    if (!(error instanceof ChainError)) throw error
+  })
+  if (rounds.size < ids.size)
+    site.output.note(
+      'note: no node gave token units and labels: amounts are raw, answers without label',
+    )
+  return new Map(rounds)
 }
 
 export function explanationText(

@@ -36,28 +36,14 @@ export interface ServerOptions {
   readonly faults?: FaultBench | undefined
 }
 
-export interface RunningServer {
-  readonly url: string
-  readonly adminUrl: string
-  readonly metricsUrl: string | undefined
-  /** Until `/readyz` answers 200 each reason is noted once. */
-  ready(note?: (text: string) => void): Promise<'ready'>
-  status(): StatusDocument
-  readonly failed: Promise<never>
-  /** Lets calls in flight end for up to ten seconds (R23). */
-  close(): Promise<void>
-}
+export type RunningServer = Awaited<ReturnType<typeof startServer>>
 
 const drainMs = 10_000
 /** Nodes and readiness change without an event. */
 const lookMs = 1_000
 
 /** Nothing is left where it rejects. */
-export const startServer = (
-  machine: Machine,
-  loaded: LoadedConfig,
-  options: ServerOptions,
-): Promise<RunningServer> =>
+export const startServer = (machine: Machine, loaded: LoadedConfig, options: ServerOptions) =>
   opening(async (closers) => {
     const { config } = loaded
     warnOfConfig(config, options)
@@ -149,14 +135,17 @@ export const startServer = (
     Object.assign(around, { url: front.url, admin_url: admin.url })
     await hosted.setUse({ role: 'serve', adminUrl: admin.url })
     return {
-      ...{ url: front.url, adminUrl: admin.url, metricsUrl, status, close: closers.close },
-      ready: (note = options.onNote) => untilReady(machine, gateway, note),
+      ...{ url: front.url, adminUrl: admin.url, metricsUrl, status },
+      /** Lets calls in flight end for up to ten seconds (R23). */
+      close: closers.close,
+      /** Until `/readyz` answers 200 each reason is noted once. */
+      ready: (note: (text: string) => void = options.onNote) => untilReady(machine, gateway, note),
       failed: failureOf(hosted),
     }
   })
 
 function failureOf({ broken }: HostedGateway) {
-  const failed = broken.then((reason) => Promise.reject(storeFailure(reason)))
+  const failed = broken.then((reason): Promise<never> => Promise.reject(storeFailure(reason)))
   // Whoever waits for it hears of it; before that it is not lost, only unheard.
   failed.catch(() => undefined)
   return failed

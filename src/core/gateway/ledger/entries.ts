@@ -24,32 +24,35 @@ export function newEntries() {
     nearByIdentity.set(entry.identity, entry)
   }
   return {
-    get size() {
-      return near.size + ended.rows - ended.absent
-    },
-    get: (id: string): CandidateEntry | undefined => near.get(id) ?? endedById(ended, id),
+    get: (id: string): CandidateEntry | undefined =>
+      near.get(id) ?? presentAt(ended, rowOf(ended, id, idAt)),
     byIdentity: (identity: string): CandidateEntry | undefined =>
-      nearByIdentity.get(identity) ?? endedByIdentity(ended, identity),
-    inRound: (roundKey: string): readonly CandidateRef[] =>
-      [
-        ...endedInRound(ended, roundKey),
-        ...[...near.values()].filter((entry) => entry.roundKey === roundKey),
-      ].sort(bySequence),
+      nearByIdentity.get(identity) ?? presentAt(ended, rowOf(ended, identity, identityAt)),
+    inRound(roundKey: string): readonly CandidateRef[] {
+      const rows = readKey(roundKey, roundAt) ? presentRows(ended) : []
+      const others = [...near.values()].filter((entry) => entry.roundKey === roundKey)
+      return rows
+        .filter((row) => hasKey(ended, row, roundAt))
+        .map((row) => endedAt(ended, row))
+        .concat(others)
+        .sort(bySequence)
+    },
     counts(): Record<CandidateState, number> {
       const counts = { received: 0, validated: 0, selected: 0, executed: 0, failed: 0 }
-      countEnded(ended, counts)
+      for (const row of presentRows(ended)) counts[statusAt(ended, row)] += 1
       for (const { status } of near.values()) counts[status] += 1
       return counts
     },
+    /** Few of a million are built where the caller stops. */
     *newest(count = Number.POSITIVE_INFINITY): Generator<CandidateEntry> {
       const others = [...near.values()].sort(bySequence)
-      const rows = newestEnded(ended)
-      let next = rows.next()
-      for (let given = 0; given < count; given += 1) {
+      const keys = keysInOrder(ended)
+      for (let at = keys.length - 1, given = 0; given < count; given += 1) {
+        const row = at < 0 ? -1 : (keys[at] ?? 0) % rowStride
         const other = others.at(-1)
-        if (next.done !== true && next.value.sequence > (other?.sequence ?? -1)) {
-          yield next.value
-          next = rows.next()
+        if (row >= 0 && (ended.sequences[row] ?? 0) > (other?.sequence ?? -1)) {
+          yield endedAt(ended, row)
+          at -= 1
         } else if (other !== undefined) {
           yield other
           others.pop()
@@ -58,7 +61,8 @@ export function newEntries() {
     },
     near: (id: string): CandidateEntry | undefined => near.get(id),
     put(entry: CandidateEntry) {
-      leaveEnded(ended, entry.id)
+      const row = rowOf(ended, entry.id, idAt)
+      if (row >= 0) ended.flags[row] = (ended.flags[row] ?? 0) | absentFlag
       keep(entry)
     },
     putEnded(entry: CandidateEntry) {
@@ -67,25 +71,31 @@ export function newEntries() {
     },
     /** As they are now, for a walk that takes its time. */
     cut() {
-      const cut = cutEnded(ended)
+      const rows = presentRows(ended)
+      const receivedAt = ended.receivedAt.slice(0, ended.rows)
+      const progressAt = ended.progressAt.slice(0, ended.rows)
       const others = [...near.values()].map((entry) => ({ ...entry }))
       const positionsOf = (row: number) => ({
-        receivedAt: cut.receivedAt[row] ?? 0,
-        progressAt: cut.progressAt[row] ?? 0,
+        receivedAt: receivedAt[row] ?? 0,
+        progressAt: progressAt[row] ?? 0,
       })
       return {
         *entries(): Generator<CandidateEntry> {
-          for (const row of cut.rows) yield { ...endedAt(ended, row), ...positionsOf(row) }
+          for (const row of rows) yield { ...endedAt(ended, row), ...positionsOf(row) }
           yield* others
         },
         moved(ordinal: number, position: RecordPosition) {
-          const other = others[ordinal - cut.rows.length]
-          const row = cut.rows[ordinal] ?? (other ? endedRow(ended, other.id) : -1)
+          const other = others[ordinal - rows.length]
+          const row = rows[ordinal] ?? (other ? rowOf(ended, other.id, idAt) : -1)
+          const before = other ?? positionsOf(row)
           const entry = other && near.get(other.id)
           if (entry !== undefined) {
-            if (entry.receivedAt === other?.receivedAt) entry.receivedAt = position
-            if (entry.progressAt === other?.progressAt) entry.progressAt = -1
-          } else if (row >= 0) moveEnded(ended, other ?? positionsOf(row), row, position)
+            if (entry.receivedAt === before.receivedAt) entry.receivedAt = position
+            if (entry.progressAt === before.progressAt) entry.progressAt = -1
+          } else if (row >= 0) {
+            if (ended.receivedAt[row] === before.receivedAt) ended.receivedAt[row] = position
+            if (ended.progressAt[row] === before.progressAt) ended.progressAt[row] = -1
+          }
         },
       }
     },
@@ -106,7 +116,7 @@ const states: readonly CandidateState[] = [
   'failed',
 ]
 
-type Columns = ReturnType<typeof newColumns>
+type EndedTable = ReturnType<typeof newEndedTable>
 
 const newColumns = (rows: number) => ({
   /** id, payload identity and round key: 16 bytes each, as four words. */
@@ -115,22 +125,15 @@ const newColumns = (rows: number) => ({
   receivedAt: new Float64Array(rows),
   progressAt: new Float64Array(rows),
   flags: new Uint8Array(rows),
+  /** Row + 1 by the last word of its id, and of its identity; 0 is free. Half are taken at most. */
+  places: new Uint32Array(4 * rows),
 })
-
-type EndedTable = ReturnType<typeof newEndedTable>
 
 /**
  * A hundred bytes each, found by open addressing. A million objects in maps take four times the
  * memory, and the garbage collector's time with it.
  */
-const newEndedTable = () => ({
-  ...newColumns(firstRows),
-  rows: 0,
-  absent: 0,
-  /** Row + 1 by the last word of a key; 0 is free. At most half of the places are taken. */
-  byId: new Uint32Array(2 * firstRows),
-  byIdentity: new Uint32Array(2 * firstRows),
-})
+const newEndedTable = () => ({ ...newColumns(firstRows), rows: 0 })
 
 const wanted = new Uint32Array(keyWords)
 
@@ -138,52 +141,36 @@ const digits = Int8Array.from({ length: 128 }, (_, code) =>
   '0123456789abcdef'.indexOf(String.fromCharCode(code)),
 )
 
-/** Where each four of its 32 lowercase hex digits begin. */
-interface KeyForm {
-  readonly length: number
-  readonly places: readonly number[]
-  readonly hyphens: readonly number[]
-}
-const plainForm: KeyForm = { length: 32, places: [0, 4, 8, 12, 16, 20, 24, 28], hyphens: [] }
-const uuidForm: KeyForm = {
-  length: 36,
-  places: [0, 4, 9, 14, 19, 24, 28, 32],
-  hyphens: [8, 13, 18, 23],
-}
-
-/** False for any other text. A million are read in a row. */
-function readKey(text: string, at: number, form: KeyForm) {
-  const { length, places, hyphens } = form
-  if (text.length !== length) return false
-  for (const place of hyphens) if (text.charCodeAt(place) !== 0x2d) return false
+/**
+ * The 32 lowercase hex digits of a key, an id's with the hyphens of a UUID, into `wanted`; false for
+ * any other text. A million are read in a row.
+ */
+function readKey(text: string, at: number) {
+  const isUuid = at === idAt
+  if (text.length !== (isUuid ? 36 : 32)) return false
   let seen = 0
-  for (let half = 0; half < 8; half += 1) {
-    const from = places[half] ?? 0
-    let value = 0
-    for (let place = from; place < from + 4; place += 1) {
-      const digit = digits[text.charCodeAt(place)] ?? -1
-      seen |= digit
-      value = (value << 4) | digit
+  let value = 0
+  for (let count = 0, place = 0; count < 32; count += 1, place += 1) {
+    if (isUuid && (count === 8 || count === 12 || count === 16 || count === 20)) {
+      if (text.charCodeAt(place) !== 0x2d) return false
+      place += 1
     }
-    const word = at + (half >> 1)
-    wanted[word] = half % 2 === 0 ? value << 16 : (wanted[word] ?? 0) | value
+    const digit = digits[text.charCodeAt(place)] ?? -1
+    seen |= digit
+    value = (value << 4) | digit
+    if ((count & 7) === 7) wanted[at + (count >> 3)] = value
   }
   return seen >= 0
 }
 
-const hexAt = ({ keys }: Columns, at: number) => {
+const hexAt = ({ keys }: EndedTable, at: number) => {
   let text = ''
   for (let word = at; word < at + 4; word += 1)
     text += (keys[word] ?? 0).toString(16).padStart(8, '0')
   return text
 }
 
-const uuidAt = (table: Columns, at: number) => {
-  const text = hexAt(table, at)
-  return `${text.slice(0, 8)}-${text.slice(8, 12)}-${text.slice(12, 16)}-${text.slice(16, 20)}-${text.slice(20)}`
-}
-
-function hasKey({ keys }: Columns, row: number, at: number) {
+function hasKey({ keys }: EndedTable, row: number, at: number) {
   const from = row * keyWords + at
   return (
     keys[from] === wanted[at] &&
@@ -193,7 +180,8 @@ function hasKey({ keys }: Columns, row: number, at: number) {
   )
 }
 
-function find(table: EndedTable, places: Uint32Array, at: number) {
+function find(table: EndedTable, at: number) {
+  const { places } = table
   const mask = places.length - 1
   for (let place = (wanted[at + 3] ?? 0) & mask; ; place = (place + 1) & mask) {
     const row = (places[place] ?? 0) - 1
@@ -201,7 +189,10 @@ function find(table: EndedTable, places: Uint32Array, at: number) {
   }
 }
 
-function enter({ keys }: Columns, places: Uint32Array, row: number, at: number) {
+const rowOf = (table: EndedTable, key: string, at: number) =>
+  readKey(key, at) ? find(table, at) : -1
+
+function enter({ keys, places }: EndedTable, row: number, at: number) {
   const mask = places.length - 1
   let place = (keys[row * keyWords + at + 3] ?? 0) & mask
   while (places[place] !== 0) place = (place + 1) & mask
@@ -215,24 +206,25 @@ function grow(table: EndedTable) {
   Object.assign(table, newColumns(2 * rows))
   for (const column of ['keys', 'sequences', 'receivedAt', 'progressAt', 'flags'] as const)
     table[column].set(old[column])
-  table.byId = new Uint32Array(4 * rows)
-  table.byIdentity = new Uint32Array(4 * rows)
   for (let row = 0; row < rows; row += 1) {
-    enter(table, table.byId, row, idAt)
-    enter(table, table.byIdentity, row, identityAt)
+    enter(table, row, idAt)
+    enter(table, row, identityAt)
   }
 }
 
-const isAbsent = ({ flags }: Columns, row: number) => ((flags[row] ?? 0) & absentFlag) !== 0
+const isAbsent = ({ flags }: EndedTable, row: number) => ((flags[row] ?? 0) & absentFlag) !== 0
+
+const statusAt = ({ flags }: EndedTable, row: number) =>
+  states[(flags[row] ?? 0) & 0x0f] ?? 'failed'
 
 function endedAt(table: EndedTable, row: number): CandidateEntry {
-  const flag = table.flags[row] ?? 0
+  const id = hexAt(table, row * keyWords + idAt)
   return {
-    id: uuidAt(table, row * keyWords + idAt),
+    id: `${id.slice(0, 8)}-${id.slice(8, 12)}-${id.slice(12, 16)}-${id.slice(16, 20)}-${id.slice(20)}`,
     identity: hexAt(table, row * keyWords + identityAt),
     roundKey: hexAt(table, row * keyWords + roundAt),
-    status: states[flag & 0x0f] ?? 'failed',
-    retryable: (flag & retryableFlag) !== 0,
+    status: statusAt(table, row),
+    retryable: ((table.flags[row] ?? 0) & retryableFlag) !== 0,
     sequence: table.sequences[row] ?? 0,
     receivedAt: table.receivedAt[row] ?? 0,
     progressAt: table.progressAt[row] ?? 0,
@@ -240,45 +232,27 @@ function endedAt(table: EndedTable, row: number): CandidateEntry {
   }
 }
 
-const endedRow = (table: EndedTable, id: string) =>
-  readKey(id, idAt, uuidForm) ? find(table, table.byId, idAt) : -1
-
-const refAt = (table: EndedTable, row: number) =>
+const presentAt = (table: EndedTable, row: number) =>
   row < 0 || isAbsent(table, row) ? undefined : endedAt(table, row)
 
-const endedById = (table: EndedTable, id: string) => refAt(table, endedRow(table, id))
-
-const endedByIdentity = (table: EndedTable, identity: string) =>
-  refAt(
-    table,
-    readKey(identity, identityAt, plainForm) ? find(table, table.byIdentity, identityAt) : -1,
-  )
-
+/** False for a key of another form. */
 function putEnded(table: EndedTable, ref: CandidateEntry) {
-  if (!readKey(ref.id, idAt, uuidForm)) return false
-  if (!readKey(ref.identity, identityAt, plainForm)) return false
-  if (!readKey(ref.roundKey, roundAt, plainForm)) return false
-  let row = find(table, table.byId, idAt)
+  if (!readKey(ref.id, idAt)) return false
+  if (!readKey(ref.identity, identityAt) || !readKey(ref.roundKey, roundAt)) return false
+  let row = find(table, idAt)
   if (row < 0) {
     grow(table)
     row = table.rows
     table.rows += 1
     table.keys.set(wanted, row * keyWords)
-    enter(table, table.byId, row, idAt)
-    enter(table, table.byIdentity, row, identityAt)
-  } else if (isAbsent(table, row)) table.absent -= 1
+    enter(table, row, idAt)
+    enter(table, row, identityAt)
+  }
   table.sequences[row] = ref.sequence
   table.receivedAt[row] = ref.receivedAt
   table.progressAt[row] = ref.progressAt
   table.flags[row] = states.indexOf(ref.status) | (ref.retryable ? retryableFlag : 0)
   return true
-}
-
-function leaveEnded(table: EndedTable, id: string) {
-  const row = endedRow(table, id)
-  if (row < 0 || isAbsent(table, row)) return
-  table.flags[row] = (table.flags[row] ?? 0) | absentFlag
-  table.absent += 1
 }
 
 function presentRows(table: EndedTable): readonly number[] {
@@ -287,52 +261,9 @@ function presentRows(table: EndedTable): readonly number[] {
   return present
 }
 
-function endedInRound(table: EndedTable, roundKey: string) {
-  const found: CandidateEntry[] = []
-  if (!readKey(roundKey, roundAt, plainForm)) return found
-  for (const row of presentRows(table))
-    if (hasKey(table, row, roundAt)) found.push(endedAt(table, row))
-  return found
-}
-
-function countEnded(table: EndedTable, counts: Record<CandidateState, number>) {
-  for (const row of presentRows(table))
-    counts[states[(table.flags[row] ?? 0) & 0x0f] ?? 'failed'] += 1
-}
-
-/** Few of a million are built where the caller stops. A compaction leaves them in order. */
-function* newestEnded(table: EndedTable): Generator<CandidateEntry> {
-  const { rows, sequences } = table
-  const keys = new Float64Array(rows)
-  let count = 0
-  let isInOrder = true
-  for (let row = 0; row < rows; row += 1) {
-    if (isAbsent(table, row)) continue
-    const key = (sequences[row] ?? 0) * rowStride + row
-    isInOrder &&= count === 0 || key > (keys[count - 1] ?? 0)
-    keys[count] = key
-    count += 1
-  }
-  const present = keys.subarray(0, count)
-  if (!isInOrder) present.sort()
-  for (let at = count - 1; at >= 0; at -= 1) yield endedAt(table, (present[at] ?? 0) % rowStride)
-}
-
-function cutEnded(table: EndedTable) {
-  const { rows, receivedAt, progressAt } = table
-  return {
-    rows: presentRows(table),
-    receivedAt: receivedAt.slice(0, rows),
-    progressAt: progressAt.slice(0, rows),
-  }
-}
-
-function moveEnded(
-  { receivedAt, progressAt }: EndedTable,
-  before: Pick<CandidateEntry, 'receivedAt' | 'progressAt'>,
-  row: number,
-  position: RecordPosition,
-) {
-  if (receivedAt[row] === before.receivedAt) receivedAt[row] = position
-  if (progressAt[row] === before.progressAt) progressAt[row] = -1
+function keysInOrder(table: EndedTable) {
+  const rows = presentRows(table)
+  const keys = new Float64Array(rows.length)
+  for (const [at, row] of rows.entries()) keys[at] = (table.sequences[row] ?? 0) * rowStride + row
+  return keys.sort()
 }
