@@ -28,7 +28,7 @@ import {
   withJson,
 } from './looks.js'
 
-export interface OperatorRoutes {
+interface OperatorRoutes {
   readonly token: string
   readonly looks: Readonly<Record<string, () => object>>
   /** By path. Anything but a ProposerError is a bug of ours and ends the process. */
