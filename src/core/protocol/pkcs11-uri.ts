@@ -20,10 +20,10 @@ const attributeNames = [...texts, 'id', 'slot-id', 'type']
 const valueForm = /^(?:[A-Za-z0-9\-._~:[\]@!$'()*+,=&]|%[0-9A-Fa-f]{2})*$/
 
 const refusedQueries: Readonly<Record<string, string>> = {
-  'pin-value': 'pin-value: a PIN does not stand in a URI, but in the PIN file',
-  'pin-source': 'pin-source: the PIN file is named beside the URI',
-  'module-path': 'module-path: the module is named beside the URI',
-  'module-name': 'module-name: the module is named beside the URI',
+  'pin-value': 'a PIN does not stand in a URI, but in the PIN file',
+  'pin-source': 'the PIN file is named beside the URI',
+  'module-path': 'the module is named beside the URI',
+  'module-name': 'the module is named beside the URI',
 }
 
 export function pkcs11UriFault(text: string) {
@@ -63,7 +63,7 @@ function refuseQuery(query: string) {
   if (name === '') return
   throw new Pkcs11UriFault(
     Object.hasOwn(refusedQueries, name)
-      ? `the URI may not have ${refusedQueries[name]}`
+      ? `the URI may not have ${name}: ${refusedQueries[name]}`
       : 'the URI has an attribute behind ? that means nothing here',
   )
 }

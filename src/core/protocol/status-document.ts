@@ -1,9 +1,14 @@
 /** `proposer.operator-status/1`: live view, page, commands and metrics show it. */
 import * as z from 'zod/mini'
+import { rpcClasses } from './vitals.js'
 
 const Digits = z.nullable(z.string())
 const Count = z.nullable(z.number())
-const Stage = z.object({ count: z.number(), oldest_seconds: z.number() })
+const numbers = <Name extends string>(...names: readonly Name[]) =>
+  z.object(
+    Object.fromEntries(names.map((name) => [name, z.number()])) as Record<Name, z.ZodMiniNumber>,
+  )
+const Stage = numbers('count', 'oldest_seconds')
 
 /** Later versions may tell more; what has a default, a gateway of an earlier one does not tell. */
 const Status = z.object({
@@ -28,13 +33,7 @@ const Status = z.object({
     window_ends_at: Digits,
     clients: z.number(),
   }),
-  last_minute: z.object({
-    fine: z.number(),
-    refused: z.number(),
-    limited: z.number(),
-    failed: z.number(),
-    admitted: z.number(),
-  }),
+  last_minute: numbers('fine', 'refused', 'limited', 'failed', 'admitted'),
   chain: z.object({
     id: z.number(),
     head: Digits,
@@ -57,18 +56,7 @@ const Status = z.object({
     }),
   ),
   rpc: z.optional(
-    z.object({
-      total: z.object({
-        requests: z.number(),
-        methods: z.object({
-          heads: z.number(),
-          logs: z.number(),
-          contracts: z.number(),
-          state: z.number(),
-          transactions: z.number(),
-        }),
-      }),
-    }),
+    z.object({ total: z.object({ requests: z.number(), methods: numbers(...rpcClasses) }) }),
   ),
   executor: z.nullable(
     z.object({
