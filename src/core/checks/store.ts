@@ -188,14 +188,10 @@ interface SharedStoreToCheck extends Omit<StoreToCheck, 'folder'> {
 export function checkSharedStore(machine: Machine, store: SharedStoreToCheck) {
   const { database, config } = store
   return examined(config, async (add) => {
-    const sessions: SqlSession[] = []
+    let session: SqlSession | undefined
     try {
-      const session = await connectTo(database)
-      sessions.push(session)
+      session = await connectTo(database)
       add(await serverFindings(session), await clockFinding(machine.clock, session))
-      const other = await connectTo(database)
-      sessions.push(other)
-      add(await poolerFinding(session, other))
       const state = await lookAtStore(session, database.name)
       add(await tablesFinding(session, database.name, state))
       const seen = await readSeen(machine, store.seenFile)
@@ -209,7 +205,7 @@ export function checkSharedStore(machine: Machine, store: SharedStoreToCheck) {
     } catch (error) {
       throw notReached(database.name, error)
     } finally {
-      for (const session of sessions) session.destroy()
+      session?.destroy()
     }
   })
 }
@@ -291,25 +287,6 @@ async function clockFinding({ nowMs }: Clock, session: SqlSession) {
     id,
     `the clock of the database is ${by} that of this machine`,
     'sync both with NTP; leases and rate limits use the clock of the database',
-  )
-}
-
-/** Such a pooler shows when another session is amid a transaction. */
-async function poolerFinding(session: SqlSession, other: SqlSession) {
-  const pidOf = async (one: SqlSession) =>
-    String((await one.query('SELECT pg_backend_pid() AS pid'))[0]?.pid)
-  await session.query("SET application_name = 'proposer check'")
-  const before = await pidOf(session)
-  await other.query('BEGIN')
-  const others = await pidOf(other)
-  const after = await pidOf(session)
-  const [setting] = await session.query("SELECT current_setting('application_name') AS name")
-  await other.query('ROLLBACK')
-  await session.query('RESET application_name')
-  if (before === after && before !== others && setting?.name === 'proposer check') return undefined
-  return note(
-    'store_pooler',
-    'connected through a pooler in transaction mode: this works, but its failures add to those of the database',
   )
 }
 
