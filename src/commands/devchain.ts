@@ -282,7 +282,41 @@ const adapterVerb = (name: AdapterVerb, about: string) =>
     act: ({ changeQuestion }, url, { identifier }) => changeQuestion(url, identifier, name),
   })
 
-const questionVerbs = [
+function whitelistOf(text: string): DevWhitelist {
+  if (text.startsWith('0x')) return givenAddress(text, 'the whitelist', 'bad_whitelist')
+  return formParser<DevWhitelist>(
+    /^(default|nobody|everybody)$/,
+    'bad_whitelist',
+    'no such whitelist',
+    'give default, nobody, everybody or an address',
+  )(text)
+}
+
+/** Deadlines and liveness are counted in hours; ten years leave all of them behind. */
+const longestWarpSeconds = 3_650 * 86_400
+
+function secondsOf(text: string) {
+  const seconds = Math.round((durationMs(text) ?? 0) / 1_000)
+  if (seconds >= 1 && seconds <= longestWarpSeconds) return seconds
+  throw new UsageError(
+    'bad_duration',
+    `${text} is not a duration from 1 s to 3650d`,
+    'give seconds or units, such as 7200, 90m or 2h30m',
+  )
+}
+
+function settlementText(settled: DevSettlement) {
+  const { question_id, timestamp, outcome, payout, paid_to, deferred, resolved } = settled
+  const answer = outcome ?? 'a price of no outcome'
+  const paid = `${amountText(payout, tokenUnits)} ${deferred ? 'deferred for' : 'paid to'} ${paid_to}`
+  const then =
+    settled.new_round === null
+      ? resolved && ', question resolved'
+      : `, new round ${dateText(settled.new_round)}`
+  return `${question_id}  round ${dateText(timestamp)}  settled as ${answer}, ${paid}${then || ''}`
+}
+
+const chainVerbs = [
   chainVerb({
     name: 'ask',
     about: 'open a new question; without a slug the next example',
@@ -383,43 +417,6 @@ const questionVerbs = [
       return [{ address, role: 'executor' }, `${address} may propose for others`]
     },
   }),
-]
-
-function whitelistOf(text: string): DevWhitelist {
-  if (text.startsWith('0x')) return givenAddress(text, 'the whitelist', 'bad_whitelist')
-  return formParser<DevWhitelist>(
-    /^(default|nobody|everybody)$/,
-    'bad_whitelist',
-    'no such whitelist',
-    'give default, nobody, everybody or an address',
-  )(text)
-}
-
-/** Deadlines and liveness are counted in hours; ten years leave all of them behind. */
-const longestWarpSeconds = 3_650 * 86_400
-
-function secondsOf(text: string) {
-  const seconds = Math.round((durationMs(text) ?? 0) / 1_000)
-  if (seconds >= 1 && seconds <= longestWarpSeconds) return seconds
-  throw new UsageError(
-    'bad_duration',
-    `${text} is not a duration from 1 s to 3650d`,
-    'give seconds or units, such as 7200, 90m or 2h30m',
-  )
-}
-
-function settlementText(settled: DevSettlement) {
-  const { question_id, timestamp, outcome, payout, paid_to, deferred, resolved } = settled
-  const answer = outcome ?? 'a price of no outcome'
-  const paid = `${amountText(payout, tokenUnits)} ${deferred ? 'deferred for' : 'paid to'} ${paid_to}`
-  const then =
-    settled.new_round === null
-      ? resolved && ', question resolved'
-      : `, new round ${dateText(settled.new_round)}`
-  return `${question_id}  round ${dateText(timestamp)}  settled as ${answer}, ${paid}${then || ''}`
-}
-
-const lifeVerbs = [
   chainVerb({
     name: 'warp',
     about: 'move the clock of the chain forward',
@@ -490,5 +487,5 @@ export const devchainCommand = verb({
     `devchain dispute ${exampleQuestion} --rpc-url http://127.0.0.1:8545`,
   ],
   standIn: startVerb,
-  verbs: [...questionVerbs, ...lifeVerbs],
+  verbs: chainVerbs,
 })

@@ -24,7 +24,7 @@ import { inputJson, readInput, writeText } from './session/inputs.js'
 import { withSession } from './session/session.js'
 import { homeSetting, type SessionFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { counted, fold, jsonText, timeText } from './terminal/render.js'
+import { fold, jsonText, timeText } from './terminal/render.js'
 import { verb } from './terminal/verb.js'
 
 const verifyVerb = verb({
@@ -249,24 +249,19 @@ const bytesText: Readonly<Record<ReceiptProof['bytes'], string>> = {
   not_given: 'covers the request by its SHA-256; --request <file> compares the bytes',
 }
 
-const shownClaims = 100
-
 function proofText(answer: SignedAnswer, proof: ReceiptProof, columns: number) {
-  const { verdict, bytes, claims } = proof
-  const { holds, created, request } = proofDocument(answer, proof)
+  const shown = proofDocument(answer, proof)
+  const { holds, keyid, created, method, path, status, request, results, detail, code } = shown
   const lines =
-    verdict.result === 'proven'
-      ? [
-          `${holds ? 'holds' : 'does NOT hold'}: key ${verdict.keyid} signed this answer at ${timeText(created ?? '')}`,
-          `request ${answer.method} ${answer.path}, answer ${answer.status}`,
-          bytesText[bytes],
+    keyid === null
+      ? [`does NOT hold: ${detail} (${code})`]
+      : [
+          `${holds ? 'holds' : 'does NOT hold'}: key ${keyid} signed this answer at ${timeText(created ?? '')}`,
+          `request ${method} ${path}, answer ${status}`,
+          bytesText[request.bytes],
           ...(request.sha256 === null ? [] : [`SHA-256 ${request.sha256}`]),
-          ...claims.slice(0, shownClaims).map(claimText),
-          ...(claims.length > shownClaims
-            ? [`and ${counted(claims.length - shownClaims, 'more result')}`]
-            : []),
+          ...results.map(claimText),
         ]
-      : [`does NOT hold: ${verdict.detail} (${verdict.code})`]
   return lines.map((line) => fold(line, columns, '  ')).join('\n')
 }
 
