@@ -45,7 +45,8 @@ const masks: readonly (readonly [RegExp, RegExp, string])[] = [
   [/(\d+ min )?\d+\s+m?s\b/g, /.+/gs, '0 s'],
   [/(SIGNED|ago) +/g, / +/g, '  '],
   [/\n?\^C/g, /.+/gs, ''],
-  [/\d\d:\d\d(:\d\d)?Z|http:\/\/127\.0\.0\.1:\d+|pid \d+|\d{4}-\d\d-\d\d/g, /\d/g, '0'],
+  [/pid \d+/g, /\d+/g, '0000'],
+  [/\d\d:\d\d(:\d\d)?Z|http:\/\/127\.0\.0\.1:\d+|\d{4}-\d\d-\d\d/g, /\d/g, '0'],
   [/[\u2801-\u28ff](?= )/g, /./g, '*'],
 ]
 const still = (screen: readonly string[]) =>
