@@ -63,11 +63,12 @@ test('R6: a signed item is held against intents and against other items; another
   expect((await world.run(submit)).code).toBe(0)
 })
 
-test('R6: a nonce that the journal holds for another question rejects its row; for the same intent it is its own', async () => {
+test('R6: a nonce that the journal holds for another question is exit 2 with the line and the holder; for the same intent it is its own', async () => {
   const [one, two] = world.intents(2)
   world.ndjson('rows.ndjson', [{ ...one, nonce: '9' }])
   expect((await world.run(submit)).code).toBe(0)
   expect((await world.run(submit)).code).toBe(0)
+  const [held] = await world.journal()
   world.ndjson('rows.ndjson', [{ ...two }, { ...one, nonce: '9', client_ref: 'x' }])
   expect((await world.run(submit)).code).toBe(0)
   const [, three] = [0, 1].map((n) => ({
@@ -76,7 +77,11 @@ test('R6: a nonce that the journal holds for another question rejects its row; f
   }))
   world.ndjson('rows.ndjson', [{ ...three, nonce: '9' }])
   const ran = await world.run(submit)
-  expect(errorOf(ran)).toMatchObject({ code: 'nonce_reserved', exit_code: 3 })
+  expect(errorOf(ran)).toMatchObject({
+    code: 'nonce_reserved',
+    exit_code: 2,
+    detail: expect.stringContaining(held?.journal_id ?? 'none'),
+  })
   expect(errorOf(ran).detail).toContain('line 1')
   expect(await world.journal()).toHaveLength(2)
 })

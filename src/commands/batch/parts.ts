@@ -4,7 +4,13 @@
  */
 import type { PolledCandidate } from '#client/follow/follow'
 import { gravity } from '#client/gateway/answer'
-import { type BatchChecks, type BatchCount, checkBatch, readBatch } from '#client/input/input'
+import {
+  type BatchChecks,
+  type BatchCount,
+  checkBatch,
+  nonceHolder,
+  readBatch,
+} from '#client/input/input'
 import { type BatchSource, batchFormats, inputLimits, newFaults } from '#client/input/rows'
 import { answerOf, executedText, type JournaledAuthorization } from '#client/journal/authorizations'
 import { knownQuestionId } from '#client/propose/intent'
@@ -105,6 +111,11 @@ export async function openBatch(
   const [trust, chain] = [await session.trust(), await session.chain()]
   const proposer = once(() => session.account.address())
   const view = await session.journal.load()
+  const journalNow = {
+    chainId: trust.chain_id,
+    nowMs: session.clock.nowMs(),
+    resume: flags.resume === true,
+  }
   await identifyRows(session, source, flags.format)
   const faults = newFaults(source)
   const checks: BatchChecks = {
@@ -112,6 +123,7 @@ export async function openBatch(
     proposer,
     units,
     questionOf: (identifier) => knownQuestionId(trust, identifier, view),
+    nonceHolder: (row, questionId, owner) => nonceHolder(view, journalNow, row, questionId, owner),
   }
   const count = await checkBatch(source, flags.format, checks, faults)
   let sums: SpendingSums | undefined

@@ -24,6 +24,8 @@ import {
   Uint256,
 } from '#protocol/schema'
 import { isSlug, isUint256 } from '#protocol/words'
+import { isOpen } from '../journal/authorizations.js'
+import type { JournalView } from '../journal/journal.js'
 import { howToPin } from '../trust/trust.js'
 import {
   arrayRows,
@@ -373,6 +375,8 @@ export interface BatchChecks {
   readonly units?: () => Promise<readonly TokenUnits[]>
   /** As far as it is known without asking. */
   readonly questionOf: (identifier: string) => Hex | undefined
+  /** For something else than the row wants (R6). */
+  readonly nonceHolder?: (row: IntentRow, questionId: Hex, proposer: Address) => string | undefined
 }
 
 /**
@@ -421,7 +425,7 @@ export async function checkBatch(
 export const needsLook = (row: BatchRow) =>
   row.kind === 'intent' && (outcomeNamed(row.outcome) === undefined || saysQuestion(row.columns))
 
-function newRowCheck(source: Named, { units, questionOf }: BatchChecks) {
+function newRowCheck(source: Named, { units, questionOf, nonceHolder }: BatchChecks) {
   const [refs, questions, nonces] = [newPlaces(), newPlaces(), newPlaces()]
   return async (row: BatchRow, own: Address | undefined) => {
     const { identifier, clientRef } = row
@@ -481,8 +485,13 @@ function newRowCheck(source: Named, { units, questionOf }: BatchChecks) {
       'keep one of them: a round accepts one answer from a wallet',
     )
     const nonce = row.kind === 'item' ? row.item.permit.nonce : row.nonce
+    if (nonce === undefined) return
     const what = `have the same nonce ${nonce} of ${proposer}`
-    if (nonce !== undefined) once(nonces, `${proposer} ${nonce}`, what, nonceHint, 'nonce_reserved')
+    once(nonces, `${proposer} ${nonce}`, what, nonceHint, 'nonce_reserved')
+    const holder = row.kind === 'intent' ? nonceHolder?.(row, questionId, proposer) : undefined
+    if (holder === undefined) return
+    const detail = `nonce ${nonce} of ${proposer} is taken already, by ${holder}`
+    throw fault('nonce_reserved', detail, nonceHint)
   }
 }
 
@@ -499,4 +508,40 @@ function keyOf(row: BatchRow) {
   if (amount !== undefined || lifeSeconds !== undefined)
     return JSON.stringify([...terms, amount?.text, lifeSeconds].map((each) => String(each)))
   return JSON.stringify(terms.map((each) => (each === undefined ? null : String(each))))
+}
+
+/**
+ * What is open for the row's own question is told later, with more to say of it (R8). `resume`: a
+ * reservation without a signature may be this very input's, and costs its row only.
+ */
+export function nonceHolder(
+  view: JournalView,
+  of: { readonly chainId: number; readonly nowMs: number; readonly resume: boolean },
+  row: IntentRow,
+  questionId: Hex,
+  proposer: Address,
+) {
+  const nonce = String(row.nonce)
+  if (row.nonce === undefined || !view.isReserved(proposer, nonce)) return undefined
+  const holds = ({ terms }: { readonly terms: { proposer: string; nonce: string } }) =>
+    terms.proposer === proposer && terms.nonce === nonce
+  const isOwn = view
+    .byQuestion(questionId)
+    .some(
+      (one) =>
+        one.signed.chainId === of.chainId &&
+        holds(one.signed) &&
+        (outcomeNamed(row.outcome, one.signed.labels) === outcomeOf(one.signed.terms.price) ||
+          isOpen(one, of.nowMs)),
+    )
+  if (isOwn) return undefined
+  const signed = view.authorizations.find((one) => holds(one.signed))
+  if (signed !== undefined) return `${signed.id} for question ${signed.signed.questionId}`
+  const given = view.offers.find(({ offered }) => holds(offered))
+  if (given === undefined)
+    return of.resume ? undefined : 'an earlier run that did not reach signing'
+  const { offered, id } = given
+  return offered.questionId === questionId
+    ? undefined
+    : `${id}, typed data for question ${offered.questionId}`
 }
