@@ -199,7 +199,7 @@ export const rawIdentifier = (data: unknown): unknown =>
 export const read = (data: unknown): QuestionContext => ({
   ...signingDataOf({
     ...(is.structure(data) && data),
-    question_id: at(data, 'question_id') ?? '',
+    question_id: String(at(data, 'question_id') ?? ''),
     request: { ...(at(data, 'request') as object), identifier: undefined },
     identifier: { raw: rawIdentifier(data) },
     signing: { chain_id: at(data, 'signing.chain_id') ?? '' },
