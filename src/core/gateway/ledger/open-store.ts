@@ -7,7 +7,7 @@ import { openLogReader } from '#storage/reader'
 import type { LogOptions, RecordLog, StoredRecord } from '#storage/record-log'
 import { compactLedger, linesOf, restoreLine, snapshotState } from './compaction.js'
 import type { Ledger, LedgerSettings } from './ledger.js'
-import { knownKind, type LedgerState, ledgerReader } from './state.js'
+import { knownKind, type LedgerState, ledgerReader, recordOf } from './state.js'
 import { foldLedger, openLedger, storeFormat } from './store.js'
 
 export const storeLog = { format: storeFormat, knownKinds: knownKind } as const
@@ -128,11 +128,17 @@ export async function inspectSharedStore(
   onRecord: (record: StoredRecord) => void,
 ) {
   const { state, facts, ...fold } = foldLedger()
+  const identities = new Set<string>()
   const inspection = await inspectSharedLog(database, {
     knownKinds: knownKind,
     onRecord(record) {
       fold.onRecord(record)
       onRecord(record)
+      const event = recordOf(record)
+      if (event.kind !== 'candidate.received') return
+      const { identity } = event.candidate
+      if (identities.has(identity)) throw new RangeError(`${identity} was admitted before`)
+      identities.add(identity)
     },
     snapshotFault: (lines) => differenceOf(state, lines),
   })
